@@ -1,0 +1,50 @@
+#ifndef ANNULUS_KERNELS_BACKEND_H_
+#define ANNULUS_KERNELS_BACKEND_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/device_buffer.h"
+
+namespace annulus {
+
+struct BackendCapabilities {
+  std::string name;         // "cpu"
+  std::string description;  // the processor as its vendor names it
+  size_t memory_bytes = 0;  // all memory of the device
+  int threads = 1;          // hardware threads this process may use
+  bool host_accessible = true;
+};
+
+// An ordered queue of work on one device, owned by one rank. An op either finishes before it
+// returns (CPU) or is enqueued (GPU); Synchronize waits for all of it. Not thread-safe: one thread
+// at a time.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual absl::Status Synchronize() = 0;
+};
+
+// One kind of device. Thread-safe. Memory errors are RESOURCE_EXHAUSTED with the bytes asked for.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const BackendCapabilities& capabilities() const = 0;
+
+  // Uninitialised memory aligned to at least 64 bytes. bytes = 0 gives an empty buffer.
+  virtual absl::StatusOr<DeviceBuffer> Allocate(size_t bytes) = 0;
+
+  // `threads` >= 1: how many threads the stream's ops may use, the calling one included.
+  virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int threads) = 0;
+
+  // Copies between any two of host and device memory, in the stream's order.
+  virtual absl::Status Copy(Stream& stream, void* destination, const void* source,
+                            size_t bytes) = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_KERNELS_BACKEND_H_

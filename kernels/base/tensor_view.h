@@ -1,0 +1,46 @@
+#ifndef ANNULUS_KERNELS_BASE_TENSOR_VIEW_H_
+#define ANNULUS_KERNELS_BASE_TENSOR_VIEW_H_
+
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+
+namespace annulus {
+
+// Rows of float32 activations somewhere in backend memory; owns nothing.
+// Row r starts at data + r * stride. Invariants: rows >= 0, cols >= 0, stride >= cols.
+template <typename T>
+struct BasicMatrixView {
+  T* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;  // elements between the starts of neighbouring rows
+
+  T* row(int64_t r) const { return data + r * stride; }
+
+  // Columns [begin, begin + count) of the same rows.
+  BasicMatrixView columns(int64_t begin, int64_t count) const {
+    return {data + begin, rows, count, stride};
+  }
+  // Rows [begin, begin + count).
+  BasicMatrixView row_range(int64_t begin, int64_t count) const {
+    return {data + begin * stride, count, cols, stride};
+  }
+  operator BasicMatrixView<const T>() const { return {data, rows, cols, stride}; }
+};
+
+using MatrixView = BasicMatrixView<float>;
+using ConstMatrixView = BasicMatrixView<const float>;
+
+// A row-major tensor as a checkpoint stores it: [rows, cols] of `dtype`, dense. A vector has
+// rows=1.
+struct HostTensorView {
+  const void* data = nullptr;
+  DType dtype = DType::kF32;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_KERNELS_BASE_TENSOR_VIEW_H_

@@ -1,0 +1,109 @@
+#ifndef ANNULUS_KERNELS_OPS_ATTENTION_H_
+#define ANNULUS_KERNELS_OPS_ATTENTION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/tensor_view.h"
+
+namespace annulus {
+
+// What one layer keeps in one page. The order of the bytes belongs to the OpTable that writes them
+// and is opaque above kernels/: only kv_page_bytes, kv_append, kv_read and attention know it.
+struct KvPageShape {
+  int page_tokens = 64;  // multiple of 16
+  int kv_heads = 0;
+  int k_dim = 0;
+  int v_dim = 0;
+  DType dtype = DType::kF32;
+};
+
+// Writes rows of K and V into pages: row r goes to slot `slots[r]` of page `pages[r]`.
+struct KvAppendParams {
+  KvPageShape shape;
+  ConstMatrixView k;                  // [rows, kv_heads * k_dim], already rotated
+  ConstMatrixView v;                  // [rows, kv_heads * v_dim]
+  std::span<std::byte* const> pages;  // [rows], one layer's part of the page
+  std::span<const int32_t> slots;     // [rows], 0 <= slot < page_tokens
+};
+
+// Inverse of KvAppendParams for one page: the first `tokens` slots as float32.
+struct KvReadParams {
+  KvPageShape shape;
+  const std::byte* page = nullptr;
+  int tokens = 0;
+  MatrixView k;  // [tokens, kv_heads * k_dim]
+  MatrixView v;  // [tokens, kv_heads * v_dim]
+};
+
+// One layer's part of a page that holds positions [first_position, first_position + tokens).
+// first_position is a multiple of page_tokens.
+struct KvPageView {
+  const std::byte* data = nullptr;
+  int32_t first_position = 0;
+  int32_t tokens = 0;
+};
+
+// Which pages a query block attends, for every (head group, query block). `full` means all pages
+// that the mask allows, which is dense causal attention. Otherwise group g, block b attends
+// pages[offsets[g * blocks + b] .. offsets[g * blocks + b + 1]), ascending page indices into the
+// item's `pages`; the mask still applies inside them.
+struct BlockLists {
+  bool full = true;
+  int head_groups = 1;                        // divides kv_heads; group g has kv_heads/head_groups
+  std::span<const int32_t> query_block_rows;  // [blocks + 1], row offsets, ascending from 0 to rows
+  std::span<const int32_t> offsets;           // [head_groups * blocks + 1]
+  std::span<const int32_t> pages;
+};
+
+// Partial attention: o is the softmax-weighted mean of V over the keys attended so far, lse the
+// natural log of the sum of exponentiated scores. No key at all: o = 0, lse = -infinity.
+// o: [rows, heads * v_dim], lse: [rows, heads]; both dense float32.
+struct AttentionState {
+  float* o = nullptr;
+  float* lse = nullptr;
+  int64_t rows = 0;
+  int heads = 0;
+  int v_dim = 0;
+};
+
+// The rows of one sequence against some of its pages. Key j is attended by the row at position i
+// where j <= i, and i - window < j when window > 0.
+struct AttentionItem {
+  ConstMatrixView query;               // [rows, heads * k_dim], already rotated
+  std::span<const int32_t> positions;  // [rows], ascending
+  std::span<const KvPageView> pages;   // ascending first_position; gaps are allowed
+  BlockLists blocks;
+  AttentionState state;  // overwritten
+};
+
+// Attention of queries over paged keys and values with grouped heads: query head h reads kv head
+// h / (heads / kv_heads). Keys of a row are taken in spans anchored at absolute positions
+// [n * kAttentionSpan, (n + 1) * kAttentionSpan); each span's state is finished, then merged in
+// ascending order. So a row's result depends only on its own query, position and pages: never on
+// the rows beside it, on the number of threads, or on where a chunk began.
+// FLOPs: 2 * heads * (k_dim + v_dim) per attended (row, key) pair. Bytes: each page once per query
+// block. Source: FlashAttention (Dao et al. 2022), online softmax (Milakov and Gimelshein 2018).
+inline constexpr int32_t kAttentionSpan = 8192;
+
+struct AttentionParams {
+  KvPageShape shape;
+  int heads = 0;  // multiple of shape.kv_heads
+  float scale = 1;
+  int32_t window = 0;  // 0: no window
+  std::span<const AttentionItem> items;
+};
+
+// The one merge law: into = into (+) from, over the same rows and heads. With m = max of the two
+// lse: lse = m + log(exp(a - m) + exp(b - m)), o = exp(a - lse) o_a + exp(b - lse) o_b. An empty
+// state changes nothing; two empty states stay empty (Ring Attention, Liu et al. 2023).
+struct MergeStateParams {
+  AttentionState into;
+  AttentionState from;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_KERNELS_OPS_ATTENTION_H_

@@ -1,0 +1,83 @@
+#include "kernels/registry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace annulus {
+namespace {
+
+std::string Names(const std::vector<DType>& dtypes) {
+  return absl::StrJoin(
+      dtypes, ", ", [](std::string* out, DType dtype) { absl::StrAppend(out, DTypeName(dtype)); });
+}
+
+bool Contains(const std::vector<DType>& dtypes, DType dtype) {
+  return std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
+}
+
+// What `entry` misses of `required`; empty when it fits.
+std::string Missing(const KernelEntry& entry, const KernelRequirements& required) {
+  std::vector<std::string> missing;
+  if (!entry.available) missing.push_back(entry.unavailable_reason);
+  if (!Contains(entry.weights_dtypes, required.weights_dtype)) {
+    missing.push_back(absl::StrCat("weights in ", DTypeName(required.weights_dtype),
+                                   " (supported: ", Names(entry.weights_dtypes), ")"));
+  }
+  if (!Contains(entry.kv_dtypes, required.kv_dtype)) {
+    missing.push_back(absl::StrCat("keys and values in ", DTypeName(required.kv_dtype),
+                                   " (supported: ", Names(entry.kv_dtypes), ")"));
+  }
+  for (const int dim : {required.k_dim, required.v_dim}) {
+    if (dim < 1 || dim > entry.max_head_dim || dim % entry.head_dim_multiple != 0) {
+      missing.push_back(absl::StrCat("head_dim ", dim, " (supported: multiples of ",
+                                     entry.head_dim_multiple, " up to ", entry.max_head_dim, ")"));
+      break;
+    }
+  }
+  return absl::StrJoin(missing, "; ");
+}
+
+}  // namespace
+
+void KernelRegistry::Register(KernelEntry entry) { entries_.push_back(std::move(entry)); }
+
+absl::StatusOr<const OpTable*> KernelRegistry::Select(const KernelRequirements& required) const {
+  const KernelEntry* best = nullptr;
+  std::string reasons;
+  for (const KernelEntry& entry : entries_) {
+    if (entry.backend != required.backend) continue;
+    if (!required.implementation.empty() && entry.ops.name != required.implementation) continue;
+    const std::string missing = Missing(entry, required);
+    if (!missing.empty()) {
+      absl::StrAppend(&reasons, "; ", entry.ops.name, " misses ", missing);
+    } else if (best == nullptr || entry.priority > best->priority) {
+      best = &entry;
+    }
+  }
+  if (best != nullptr) return &best->ops;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no kernels fit: required are backend ", required.backend,
+      required.implementation.empty() ? ""
+                                      : absl::StrCat(", implementation ", required.implementation),
+      ", weights ", DTypeName(required.weights_dtype), ", keys and values ",
+      DTypeName(required.kv_dtype), ", head_dim ", required.k_dim, "/", required.v_dim,
+      reasons.empty() ? "; no implementation of that name is in this binary" : reasons));
+}
+
+std::vector<const OpTable*> KernelRegistry::Available(const std::string& backend) const {
+  std::vector<const KernelEntry*> entries;
+  for (const KernelEntry& entry : entries_) {
+    if (entry.backend == backend && entry.available) entries.push_back(&entry);
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const KernelEntry* a, const KernelEntry* b) {
+    return a->priority > b->priority;
+  });
+  std::vector<const OpTable*> tables;
+  for (const KernelEntry* entry : entries) tables.push_back(&entry->ops);
+  return tables;
+}
+
+}  // namespace annulus

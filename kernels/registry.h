@@ -1,0 +1,86 @@
+#ifndef ANNULUS_KERNELS_REGISTRY_H_
+#define ANNULUS_KERNELS_REGISTRY_H_
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/ops/attention.h"
+#include "kernels/ops/elementwise.h"
+#include "kernels/ops/linear.h"
+
+namespace annulus {
+
+// All ops of one implementation. A table is consistent in itself: its packed weights and its page
+// bytes are read by its own ops only. Every op works on the stream's device, in the stream's order;
+// pointers in Params are addresses of that device and spans are host arrays unless stated.
+// Thread-safe: ops keep no state beyond the stream.
+struct OpTable {
+  std::string name;  // "cpu/reference", "cpu/avx2", "cpu/avx512"
+
+  // Bytes of one layer's part of a page, a multiple of 64.
+  size_t (*kv_page_bytes)(const KvPageShape&) = nullptr;
+
+  // Packs a checkpoint's [out, in] matrix (kF32, kBF16 or kF16) as `dtype` (the same three).
+  absl::StatusOr<PackedMatrix> (*pack_matrix)(Backend&, const HostTensorView&,
+                                              DType dtype) = nullptr;
+
+  absl::Status (*linear)(Stream&, const LinearParams&) = nullptr;
+  absl::Status (*embed)(Stream&, const EmbedParams&) = nullptr;
+  absl::Status (*rms_norm)(Stream&, const RmsNormParams&) = nullptr;
+  absl::Status (*silu_mul)(Stream&, const SiluMulParams&) = nullptr;
+  absl::Status (*rope_table)(Stream&, const RopeTableParams&) = nullptr;
+  absl::Status (*rope)(Stream&, const RopeParams&) = nullptr;
+  absl::Status (*kv_append)(Stream&, const KvAppendParams&) = nullptr;
+  absl::Status (*kv_read)(Stream&, const KvReadParams&) = nullptr;
+  absl::Status (*attention)(Stream&, const AttentionParams&) = nullptr;
+  absl::Status (*merge_state)(Stream&, const MergeStateParams&) = nullptr;
+};
+
+// What a model needs of its kernels.
+struct KernelRequirements {
+  std::string backend = "cpu";
+  std::string implementation;  // empty: the fastest that fits; else an OpTable name
+  DType weights_dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;
+  int k_dim = 0;
+  int v_dim = 0;
+};
+
+// One implementation and the ranges it serves.
+struct KernelEntry {
+  OpTable ops;
+  std::string backend;  // "cpu"
+  int priority = 0;     // the highest that fits wins
+  bool available = true;
+  std::string unavailable_reason;  // when not available: what this machine lacks
+  std::vector<DType> weights_dtypes;
+  std::vector<DType> kv_dtypes;
+  int max_head_dim = 0;
+  int head_dim_multiple = 1;
+};
+
+// The implementations compiled into this binary. Filled once at start, then read-only and
+// thread-safe.
+class KernelRegistry {
+ public:
+  void Register(KernelEntry entry);
+
+  // The table to use, valid as long as the registry. Where nothing fits, FAILED_PRECONDITION says
+  // what was required, what each implementation supports and what it misses.
+  absl::StatusOr<const OpTable*> Select(const KernelRequirements& required) const;
+
+  // Every table of `backend` that this machine can run, fastest first.
+  std::vector<const OpTable*> Available(const std::string& backend) const;
+
+ private:
+  std::deque<KernelEntry> entries_;  // a deque: tables handed out never move
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_KERNELS_REGISTRY_H_
