@@ -1,0 +1,237 @@
+#ifndef ANNULUS_ENGINE_API_H_
+#define ANNULUS_ENGINE_API_H_
+
+// All that the server sees of the engine. Everything here is plain data or an interface; every
+// method of Engine is thread-safe.
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/base/dtype.h"
+
+namespace annulus {
+
+class Backend;
+class KernelRegistry;
+
+// Deadlines and durations use the steady clock only: wall-clock jumps do nothing.
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// How the ring exchanges data (Meta, arXiv 2411.01783): keys and values circulate, or queries
+// circulate and states return. Automatic lets the scheduler's cost model choose.
+enum class RingMode : uint8_t { kAuto, kPassKv, kPassQ };
+
+struct EngineOptions {
+  std::string model = "builtin:recall";  // directory, "builtin:recall" or "builtin:recall3"
+  int ranks = 1;                         // 1..64
+  int threads = 0;                       // all ranks together; 0: the processor's
+  size_t kv_memory_bytes = 0;            // all ranks together; 0: a quarter of the memory
+  DType kv_dtype = DType::kF32;
+  std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
+  int max_context = 0;                 // tokens; 0: the model's own
+  int page_tokens = 64;                // 16, 32, 64, 128 or 256
+  int chunk_tokens = 2048;             // most tokens that one step computes, all requests together
+  int max_running = 64;                // most requests that hold pages at once
+  int max_waiting = 256;               // most requests in the queue
+  RingMode ring_mode = RingMode::kAuto;
+  std::string kernels;                                 // force one OpTable by name; empty: the best
+  std::chrono::milliseconds exchange_timeout{30'000};  // longest wait of a rank for a peer
+  std::chrono::milliseconds slow_reader_timeout{30'000};  // longest a full sink may stall a request
+};
+
+// Sampling, in the order applied: logit_bias, penalties, temperature, top_k, top_p, min_p, draw.
+struct SamplingParams {
+  int32_t max_tokens = 256;       // >= 1
+  int32_t min_tokens = 0;         // end-of-text and stops are held back until then
+  float temperature = 1;          // 0: greedy; else (0, 2]
+  float top_p = 1;                // (0, 1]
+  int32_t top_k = 0;              // 0: off
+  float min_p = 0;                // [0, 1]
+  float frequency_penalty = 0;    // [-2, 2], over generated tokens
+  float presence_penalty = 0;     // [-2, 2], over generated tokens
+  float repetition_penalty = 1;   // (0, 10], over prompt and generated tokens
+  std::optional<uint64_t> seed;   // absent: drawn by the engine
+  std::vector<std::string> stop;  // at most 16, each 1..1024 bytes
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+  std::optional<int32_t> logprobs;      // 0..20 alternatives beside the chosen token
+  std::map<int32_t, float> logit_bias;  // at most 1024 entries in [-100, 100]
+};
+
+struct RequestSpec {
+  std::vector<int32_t> prompt;  // at least 1 id, each below the vocabulary size
+  SamplingParams sampling;
+  SteadyTime deadline = SteadyTime::max();
+};
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;  // prompt tokens whose keys and values were reused
+};
+
+// Seconds since the request was submitted, or of the phase that the name says.
+struct Timings {
+  double queue = 0;
+  double prefill = 0;
+  double time_to_first_token = 0;
+  double decode = 0;
+  double total = 0;
+};
+
+// What attention did for a request. Density: share of causal (row, key) pairs computed.
+struct AttentionReport {
+  std::string policy = "dense";
+  double density = 1;
+  int ring_degree = 1;
+  int64_t steps_pass_kv = 0;  // prefill and decode steps run in each mode
+  int64_t steps_pass_q = 0;
+};
+
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0;                                    // natural log, before temperature
+  std::vector<std::pair<int32_t, float>> alternatives;  // descending, `logprobs` of them
+};
+
+struct PromptProgress {
+  int64_t total = 0;
+  int64_t cached = 0;
+  int64_t processed = 0;  // cached ones included
+  double elapsed_seconds = 0;
+  double eta_seconds = 0;
+};
+
+struct Delta {
+  std::string text;                    // whole UTF-8 characters only; may be empty
+  std::vector<int32_t> token_ids;      // the tokens of this delta
+  std::vector<TokenLogprob> logprobs;  // one per token when asked for
+};
+
+struct Completion {
+  absl::Status status;  // OK for kStop and kLength; else why the request ended
+  FinishReason finish_reason = FinishReason::kStop;
+  std::string matched_stop;  // the stop string that ended it, if one did
+  Usage usage;
+  Timings timings;
+  AttentionReport attention;
+};
+
+// Where one request's results go. The engine calls it from its own thread, one call at a time; no
+// call may block. OnDone comes exactly once, last, and always.
+class TokenSink {
+ public:
+  virtual ~TokenSink() = default;
+  virtual void OnQueued(int position) = 0;  // 0: next
+  virtual void OnProgress(const PromptProgress& progress) = 0;
+  virtual void OnDelta(Delta delta) = 0;
+  virtual void OnDone(Completion completion) = 0;
+
+  // False while the reader is behind: the engine then leaves the request out of its steps, and ends
+  // it when that lasts longer than EngineOptions::slow_reader_timeout. Called from any thread.
+  virtual bool HasRoom() const = 0;
+};
+
+struct ModelInfo {
+  std::string architecture;  // "LlamaForCausalLM", "builtin:recall"
+  std::string description;   // one sentence for people; for the recall model says what it is
+  int64_t parameters = 0;
+  int32_t layers = 0;
+  int32_t hidden_size = 0;
+  int32_t vocabulary = 0;
+  int64_t max_context = 0;  // tokens, prompt and answer together
+  DType weights_dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;
+  int64_t kv_bytes_per_token = 0;  // of the full-attention groups, all ranks together
+  std::string kernels;             // OpTable in use
+  bool has_chat_template = false;
+  std::vector<int32_t> end_of_text_ids;
+};
+
+struct RankLoad {
+  int rank = 0;
+  bool up = true;
+  std::string device;
+  std::map<std::string, int64_t> memory_bytes;  // kind ("weights", "kv", "step", ..) -> bytes held
+  int64_t kv_bytes_used = 0;
+  int64_t kv_bytes_total = 0;
+};
+
+struct EngineLoad {
+  int running = 0;
+  int waiting = 0;
+  double kv_usage = 0;  // used over total pages, 0..1
+  double seconds_since_step = 0;
+  bool healthy = true;  // a step ended lately or none is due, and every rank is up
+  std::vector<RankLoad> ranks;
+};
+
+// Metrics as plain data; the server turns them into whatever it exposes.
+struct MetricSample {
+  std::vector<std::pair<std::string, std::string>> labels;
+  double value = 0;                                  // counters and gauges
+  std::vector<std::pair<double, uint64_t>> buckets;  // histograms: upper bound, cumulative count
+  uint64_t count = 0;
+  double sum = 0;
+};
+struct MetricFamily {
+  enum class Type : uint8_t { kCounter, kGauge, kHistogram };
+  std::string name;  // with the "annulus_" prefix
+  std::string help;
+  Type type = Type::kCounter;
+  std::vector<MetricSample> samples;
+};
+
+using RequestId = uint64_t;
+
+class Engine {
+ public:
+  virtual ~Engine() = default;  // cancels what runs, joins all threads
+
+  // Validates and queues a request. INVALID_ARGUMENT names the offending field in the payload
+  // kFieldPayload and the allowed range in the message; a prompt that can never fit is
+  // OUT_OF_RANGE (context) or RESOURCE_EXHAUSTED (memory) with needed and available numbers; a full
+  // queue is RESOURCE_EXHAUSTED with the payload kRetryPayload (milliseconds). After OK the sink
+  // gets exactly one OnDone.
+  virtual absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) = 0;
+
+  // The same checks without queueing.
+  virtual absl::Status Validate(const RequestSpec& spec) const = 0;
+
+  // Ends the request at the next chunk boundary with CANCELLED. Unknown or ended ids do nothing.
+  virtual void Cancel(RequestId id) = 0;
+
+  // Text must be UTF-8 (INVALID_ARGUMENT with the byte offset otherwise). `add_special` adds what
+  // the tokenizer's post-processor adds, for example a beginning-of-text id.
+  virtual absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text,
+                                                        bool add_special) const = 0;
+  virtual absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
+                                                 bool skip_special) const = 0;
+
+  virtual const ModelInfo& model() const = 0;
+  virtual EngineLoad Load() const = 0;
+  virtual std::vector<MetricFamily> Metrics() const = 0;
+};
+
+inline constexpr char kFieldPayload[] = "annulus/field";
+inline constexpr char kRetryPayload[] = "annulus/retry_ms";
+
+// Loads the model and starts the ranks. `backend` and `kernels` must outlive the engine.
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options, Backend& backend,
+                                                     const KernelRegistry& kernels);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_API_H_
