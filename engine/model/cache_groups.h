@@ -1,0 +1,33 @@
+#ifndef ANNULUS_ENGINE_MODEL_CACHE_GROUPS_H_
+#define ANNULUS_ENGINE_MODEL_CACHE_GROUPS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/model/model_config.h"
+
+namespace annulus {
+
+// Layers whose keys and values share page tables. One page holds `page_tokens` tokens of every
+// layer in the group.
+struct CacheGroup {
+  enum class Kind : uint8_t {
+    kFull,    // keeps every token of the sequence
+    kWindow,  // keeps the last `window` positions and the chunk being computed
+  };
+  Kind kind = Kind::kFull;
+  int32_t window = 0;           // tokens, > 0 for kWindow
+  std::vector<int32_t> layers;  // ascending
+  int32_t kv_heads = 0;
+  int32_t k_dim = 0;
+  int32_t v_dim = 0;
+};
+
+// Every layer of the model in exactly one group. All groups have the same number of layers, the
+// greatest that divides the number of layers of each distinct window, so a page has the same size
+// in every group and one page pool serves them all. Groups are in ascending order of first layer.
+std::vector<CacheGroup> CacheGroups(const ModelConfig& config);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MODEL_CACHE_GROUPS_H_

@@ -1,0 +1,85 @@
+#ifndef ANNULUS_ENGINE_MODEL_WEIGHTS_H_
+#define ANNULUS_ENGINE_MODEL_WEIGHTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_source.h"
+#include "kernels/backend.h"
+#include "kernels/base/device_buffer.h"
+#include "kernels/base/dtype.h"
+#include "kernels/ops/linear.h"
+#include "kernels/registry.h"
+
+namespace annulus {
+
+// A float32 vector in backend memory: a norm's weight or a bias. Empty: data() is null, which is
+// how ops are told that there is no bias.
+class DeviceVector {
+ public:
+  DeviceVector() = default;
+  DeviceVector(DeviceBuffer storage, int64_t size) : storage_(std::move(storage)), size_(size) {}
+
+  const float* data() const { return storage_.as<float>(); }
+  int64_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+ private:
+  DeviceBuffer storage_;
+  int64_t size_ = 0;
+};
+
+// A projection: output = weight * input (+ bias).
+struct LinearWeights {
+  PackedMatrix weight;  // [out, in]
+  DeviceVector bias;    // [out] or empty
+};
+
+struct LayerWeights {
+  DeviceVector attention_norm;  // [hidden]
+  LinearWeights query;          // [heads * head_dim, hidden]
+  LinearWeights key;            // [kv_heads * head_dim, hidden]
+  LinearWeights value;          // [kv_heads * head_dim, hidden]
+  LinearWeights output;         // [hidden, heads * head_dim]
+  DeviceVector mlp_norm;        // [hidden]
+  LinearWeights gate;           // [intermediate, hidden]
+  LinearWeights up;             // [intermediate, hidden]
+  LinearWeights down;           // [hidden, intermediate]
+};
+
+// A model's weights, packed for one OpTable. Immutable: all ranks of a process share one.
+struct ModelWeights {
+  PackedMatrix embedding;                     // [vocabulary, hidden]
+  std::optional<PackedMatrix> separate_head;  // [vocabulary, hidden]; absent when tied
+  DeviceVector final_norm;                    // [hidden]
+  std::vector<LayerWeights> layers;
+  int64_t parameters = 0;     // numbers in the model, a tied head counted once
+  size_t bytes = 0;           // backend memory held
+  DType dtype = DType::kF32;  // of all matrices
+
+  const PackedMatrix& head() const { return separate_head ? *separate_head : embedding; }
+};
+
+// The dtype that holds every matrix of the checkpoint exactly: the one they share, or kF32 where
+// they differ. Kernels are chosen by it before weights are packed. Errors as for LoadWeights.
+absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source);
+
+// Packs all tensors of the decoder that `config` describes, under the names of a Hugging Face Llama
+// checkpoint ("model.layers.0.self_attn.q_proj.weight"); other tensors are left alone. `dtype`
+// absent: StoredWeightsDType. Every presence, shape and element type is checked before the first
+// byte is read. Needs at most one matrix of memory beyond the result.
+// INVALID_ARGUMENT: tensors missing (the first few and how many), or a shape that `config` does not
+// give (tensor, found, expected). UNIMPLEMENTED: a matrix neither f32, bf16 nor f16. DATA_LOSS: a
+// file changed while it was read. RESOURCE_EXHAUSTED: the backend's memory is too small.
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
+                                         Backend& backend, const OpTable& ops,
+                                         std::optional<DType> dtype);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MODEL_WEIGHTS_H_
