@@ -1,0 +1,75 @@
+#ifndef ANNULUS_ENGINE_MEMORY_KV_POOL_H_
+#define ANNULUS_ENGINE_MEMORY_KV_POOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/memory/align.h"
+#include "engine/memory/buffer_pool.h"
+#include "engine/memory/page_allocator.h"
+#include "engine/memory/poison.h"
+#include "kernels/ops/attention.h"
+
+namespace annulus {
+
+// What one page holds: `layers_per_page` layers of one cache group, each `layer_page_bytes` long
+// (OpTable::kv_page_bytes). Pages of every group have the same size, so any page serves any group.
+struct KvGeometry {
+  KvPageShape shape;
+  int layers_per_page = 0;      // >= 1
+  size_t layer_page_bytes = 0;  // >= 1
+
+  // Bytes from one layer's part to the next: each starts on a multiple of kMemoryAlignment.
+  size_t layer_stride() const { return AlignUp(layer_page_bytes); }
+  size_t page_bytes() const { return layer_stride() * static_cast<size_t>(layers_per_page); }
+};
+
+// The KV pages of one rank: one slab of the rank's BufferPool and the ids of its pages. Page p
+// occupies [p * page_bytes, (p + 1) * page_bytes) of the slab. The allocator is the coordinator's;
+// LayerPage is const data and may be called from any thread.
+//
+// With `poison` on, a freed page is filled (poison.h) and unreadable under AddressSanitizer, and a
+// page handed out again must still carry that filling: a write into a freed page ends the process.
+class KvPool {
+ public:
+  // As many pages as fit into `bytes_limit`. RESOURCE_EXHAUSTED with the numbers when that is none
+  // or when the pool cannot give the bytes; INVALID_ARGUMENT for an empty geometry. `pool` must
+  // outlive the result.
+  static absl::StatusOr<std::unique_ptr<KvPool>> Create(BufferPool& pool,
+                                                        const KvGeometry& geometry,
+                                                        size_t bytes_limit,
+                                                        bool poison = kPoisonFreedPages);
+  // Every PageRef must have ended.
+  ~KvPool();
+  KvPool(const KvPool&) = delete;
+  KvPool& operator=(const KvPool&) = delete;
+
+  // Start of one layer's part: 0 <= page_id < page_count(), 0 <= layer_in_group < layers_per_page.
+  std::byte* LayerPage(int32_t page_id, int layer_in_group) const;
+
+  PageAllocator& allocator() { return *allocator_; }
+  const PageAllocator& allocator() const { return *allocator_; }
+  const KvGeometry& geometry() const { return geometry_; }
+  int32_t page_count() const { return allocator_->page_count(); }
+  size_t bytes_total() const { return PageBytes(page_count()); }
+  size_t bytes_held() const { return PageBytes(allocator_->held_count()); }
+
+ private:
+  KvPool(PoolBuffer slab, const KvGeometry& geometry, int32_t pages, bool poison);
+
+  size_t PageBytes(int32_t pages) const { return geometry_.page_bytes() * pages; }
+  void OnFree(const PageAllocator::Page& page);
+  void OnAllocate(const PageAllocator::Page& page);
+
+  PoolBuffer slab_;
+  std::byte* const base_;
+  const KvGeometry geometry_;
+  std::unique_ptr<PageAllocator> allocator_;
+  const bool poison_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MEMORY_KV_POOL_H_

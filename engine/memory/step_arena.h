@@ -1,0 +1,75 @@
+#ifndef ANNULUS_ENGINE_MEMORY_STEP_ARENA_H_
+#define ANNULUS_ENGINE_MEMORY_STEP_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/memory/align.h"
+#include "engine/memory/buffer_pool.h"
+
+namespace annulus {
+
+// Activations and workspace of one step on one rank: a bump allocator over one pool buffer, emptied
+// at the start of each step. The step's needs are planned, so running full is an error of the plan,
+// returned as a Status. Under AddressSanitizer bytes that are not taken cannot be touched. Not
+// thread-safe.
+class StepArena {
+ public:
+  // A point to return to; valid until the arena goes below it.
+  struct Position {
+    size_t used = 0;
+  };
+
+  explicit StepArena(PoolBuffer buffer);
+  ~StepArena();
+  StepArena(const StepArena&) = delete;
+  StepArena& operator=(const StepArena&) = delete;
+
+  // What Take<T>(count) uses up, for planning. Requires the product to fit into size_t.
+  template <typename T>
+  static constexpr size_t BytesFor(size_t count) {
+    return AlignUp(count * sizeof(T));
+  }
+
+  // `count` uninitialised values, aligned to kMemoryAlignment, until Reset or a Rewind below them.
+  // RESOURCE_EXHAUSTED with asked, used and capacity bytes when they do not fit.
+  template <typename T>
+  absl::StatusOr<std::span<T>> Take(size_t count) {
+    static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+    static_assert(alignof(T) <= kMemoryAlignment);
+    if (count > std::numeric_limits<size_t>::max() / sizeof(T)) {
+      return Full(std::numeric_limits<size_t>::max());
+    }
+    std::byte* data = TakeBytes(count * sizeof(T));
+    if (data == nullptr) return Full(count * sizeof(T));
+    return std::span<T>(reinterpret_cast<T*>(data), count);
+  }
+
+  // Empties the arena.
+  void Reset() { Rewind({0}); }
+  Position Mark() const { return {used_}; }
+  // Gives back everything taken since `position` was marked.
+  void Rewind(Position position);
+
+  size_t capacity() const { return capacity_; }
+  size_t used() const { return used_; }
+  size_t high_water() const { return high_water_; }  // most ever used at once
+
+ private:
+  std::byte* TakeBytes(size_t bytes);  // nullptr: does not fit
+  absl::Status Full(size_t bytes) const;
+
+  PoolBuffer buffer_;
+  const size_t capacity_;  // whole multiples of kMemoryAlignment
+  size_t used_ = 0;
+  size_t high_water_ = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MEMORY_STEP_ARENA_H_
