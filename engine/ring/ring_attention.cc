@@ -1,0 +1,397 @@
+#include "engine/ring/ring_attention.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+double SecondsSince(SteadyTime start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+AttentionState Rows(const AttentionState& state, int64_t first, int64_t count) {
+  return {state.o + first * state.heads * state.v_dim, state.lse + first * state.heads, count,
+          state.heads, state.v_dim};
+}
+
+size_t OutputBytes(const AttentionState& state) {
+  return static_cast<size_t>(state.rows) * state.heads * state.v_dim * sizeof(float);
+}
+
+size_t LseBytes(const AttentionState& state) {
+  return static_cast<size_t>(state.rows) * state.heads * sizeof(float);
+}
+
+const std::byte* Bytes(const float* data) { return reinterpret_cast<const std::byte*>(data); }
+const float* Floats(const RingPart& part) { return reinterpret_cast<const float*>(part.data); }
+
+}  // namespace
+
+RingAttention::RingAttention(RingChannel& channel, Backend& backend, const OpTable& ops,
+                             Stream& stream, const RingAttentionConfig& config)
+    : channel_(channel), backend_(backend), ops_(ops), stream_(stream), config_(config) {}
+
+int64_t RingAttention::ServedRows(std::span<RingItem> items) {
+  int64_t rows = 0;
+  for (RingItem& item : items) {
+    item.state_offset = rows;
+    if (item.mode != RingMode::kPassQ) continue;
+    for (int i = 0; i < item.degree(); ++i) {
+      if (i != item.index) rows += static_cast<int64_t>(item.positions[i].size());
+    }
+  }
+  return rows;
+}
+
+RingCounters RingAttention::TakeCounters() { return std::exchange(counters_, RingCounters()); }
+
+// The state of one Run: which parts go where in which ring step.
+class RingAttention::LayerRun {
+ public:
+  LayerRun(RingAttention& ring, const RingLayer& layer)
+      : ring_(ring), layer_(layer), started_(layer.items.size(), false) {}
+
+  absl::Status Run() {
+    int steps = 0;
+    for (const RingItem& item : layer_.items) steps = std::max(steps, item.degree());
+    if (steps == 0) return absl::OkStatus();
+    ANNULUS_RETURN_IF_ERROR(PostForward(0));
+    for (int s = 0; s < steps; ++s) {
+      if (s + 1 < steps) ANNULUS_RETURN_IF_ERROR(PostForward(s + 1));
+      work_.clear();
+      views_.clear();
+      ANNULUS_RETURN_IF_ERROR(ReceiveForward(s));
+      ANNULUS_RETURN_IF_ERROR(Attend());
+      ANNULUS_RETURN_IF_ERROR(PostStates(s));
+      ANNULUS_RETURN_IF_ERROR(MergeOwn());
+      ANNULUS_RETURN_IF_ERROR(ReceiveStates(s));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // One attention call's item: rows (own or a peer's) against pages (own or a peer's).
+  struct Work {
+    size_t item = 0;
+    int runner = 0;
+    ConstMatrixView query;
+    size_t first_view = 0;  // in views_
+    size_t view_count = 0;
+    AttentionState state;
+  };
+
+  enum Kind : uint64_t { kForward = 0, kState = 1 };
+  uint64_t Tag(int s, Kind kind) const {
+    return layer_.tag | (static_cast<uint64_t>(s) << 1) | kind;
+  }
+
+  // True when rows that `runner` runs visit `holder` at ring step s and see something there.
+  bool Visits(size_t i, int runner, int holder, int s) const {
+    const RingItem& item = layer_.items[i];
+    if (s >= item.degree() || item.visits(runner, s) != holder) return false;
+    const ItemShards& shards = layer_.shards[i];
+    return runner == item.index ? !shards.held_by[holder].empty() : !shards.seen_by[runner].empty();
+  }
+
+  static int IndexOf(const RingItem& item, int rank) {
+    const auto found = std::find(item.ring.begin(), item.ring.end(), rank);
+    return found == item.ring.end() ? -1 : static_cast<int>(found - item.ring.begin());
+  }
+
+  // The home's message to the holder of a sampled row's page carries the row's key and value.
+  bool CarriesRow(const RingItem& item, int holder) const {
+    return item.sampled && holder == item.sampled_anchor;
+  }
+
+  ConstMatrixView OwnRows(const ConstMatrixView& all, const RingItem& item) const {
+    return all.row_range(item.first_row, item.own_rows());
+  }
+
+  size_t RowBytes(int columns) const { return static_cast<size_t>(columns) * sizeof(float); }
+  int QueryColumns() const { return ring_.config_.heads * ring_.config_.shape.k_dim; }
+  int KeyColumns() const { return ring_.config_.shape.kv_heads * ring_.config_.shape.k_dim; }
+  int ValueColumns() const { return ring_.config_.shape.kv_heads * ring_.config_.shape.v_dim; }
+
+  absl::Status Send(int peer, int s, Kind kind, std::vector<RingPart> parts) {
+    if (parts.empty()) return absl::OkStatus();
+    const SteadyTime start = std::chrono::steady_clock::now();
+    const absl::Status status = ring_.channel_.Send(peer, Tag(s, kind), std::move(parts));
+    ring_.counters_.send_seconds += SecondsSince(start);
+    return status;
+  }
+
+  absl::StatusOr<std::vector<RingPart>> Receive(int peer, int s, Kind kind,
+                                                const std::vector<size_t>& bytes) {
+    const SteadyTime start = std::chrono::steady_clock::now();
+    auto parts = ring_.channel_.Receive(peer, Tag(s, kind), bytes, start + ring_.config_.timeout);
+    ring_.counters_.wait_seconds += SecondsSince(start);
+    return parts;
+  }
+
+  void AddRows(const ConstMatrixView& rows, std::vector<RingPart>& parts) {
+    const size_t bytes = static_cast<size_t>(rows.rows) * RowBytes(static_cast<int>(rows.cols));
+    ANNULUS_CHECK(rows.stride == rows.cols) << "rows of a message are dense";
+    parts.push_back({Bytes(rows.data), bytes});
+    ring_.counters_.bytes_pass_q += static_cast<int64_t>(bytes);
+  }
+
+  // Sends what peers need for ring step s: pages that their rows visit here, own queries that visit
+  // them.
+  absl::Status PostForward(int s) {
+    for (int peer = 0; peer < ring_.channel_.size(); ++peer) {
+      if (peer == ring_.channel_.rank()) continue;
+      std::vector<RingPart> parts;
+      for (size_t i = 0; i < layer_.items.size(); ++i) {
+        const RingItem& item = layer_.items[i];
+        const int other = IndexOf(item, peer);
+        if (other < 0) continue;
+        if (item.mode == RingMode::kPassKv && Visits(i, other, item.index, s)) {
+          for (const ShardPage& page : layer_.shards[i].seen_by[other]) {
+            parts.push_back({layer_.page_data(page.page), ring_.config_.layer_page_bytes});
+            ring_.counters_.bytes_pass_kv += static_cast<int64_t>(ring_.config_.layer_page_bytes);
+          }
+        } else if (item.mode == RingMode::kPassQ && Visits(i, item.index, other, s)) {
+          AddRows(OwnRows(layer_.query, item), parts);
+          if (CarriesRow(item, other)) {
+            AddRows(OwnRows(layer_.key, item), parts);
+            AddRows(OwnRows(layer_.value, item), parts);
+          }
+        }
+      }
+      ANNULUS_RETURN_IF_ERROR(Send(peer, s, kForward, std::move(parts)));
+    }
+    return absl::OkStatus();
+  }
+
+  // Takes what peers sent for ring step s and lists the attention work that it makes possible.
+  absl::Status ReceiveForward(int s) {
+    for (int peer = 0; peer < ring_.channel_.size(); ++peer) {
+      if (peer == ring_.channel_.rank()) continue;
+      const std::vector<size_t> bytes = ExpectedForward(peer, s);
+      if (bytes.empty()) continue;
+      ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts,
+                               Receive(peer, s, kForward, bytes));
+      ANNULUS_RETURN_IF_ERROR(UseForward(peer, s, parts));
+    }
+    for (size_t i = 0; i < layer_.items.size(); ++i) {
+      const RingItem& item = layer_.items[i];
+      if (item.own_rows() == 0 || !Visits(i, item.index, item.index, s)) continue;
+      const size_t first = views_.size();
+      AddOwnViews(layer_.shards[i].held_by[item.index]);
+      AddOwnWork(i, first);
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<size_t> ExpectedForward(int peer, int s) const {
+    std::vector<size_t> bytes;
+    for (size_t i = 0; i < layer_.items.size(); ++i) {
+      const RingItem& item = layer_.items[i];
+      const int other = IndexOf(item, peer);
+      if (other < 0) continue;
+      if (item.mode == RingMode::kPassKv && Visits(i, item.index, other, s)) {
+        bytes.insert(bytes.end(), layer_.shards[i].held_by[other].size(),
+                     ring_.config_.layer_page_bytes);
+      } else if (item.mode == RingMode::kPassQ && Visits(i, other, item.index, s)) {
+        const size_t rows = item.positions[other].size();
+        bytes.push_back(rows * RowBytes(QueryColumns()));
+        if (CarriesRow(item, item.index)) {
+          bytes.push_back(rows * RowBytes(KeyColumns()));
+          bytes.push_back(rows * RowBytes(ValueColumns()));
+        }
+      }
+    }
+    return bytes;
+  }
+
+  absl::Status UseForward(int peer, int s, const std::vector<RingPart>& parts) {
+    size_t next = 0;
+    for (size_t i = 0; i < layer_.items.size(); ++i) {
+      const RingItem& item = layer_.items[i];
+      const int other = IndexOf(item, peer);
+      if (other < 0) continue;
+      const size_t first = views_.size();
+      if (item.mode == RingMode::kPassKv && Visits(i, item.index, other, s)) {
+        for (const ShardPage& page : layer_.shards[i].held_by[other]) {
+          views_.push_back({parts[next++].data, page.first_position, page.tokens});
+        }
+        AddOwnWork(i, first);
+      } else if (item.mode == RingMode::kPassQ && Visits(i, other, item.index, s)) {
+        const int64_t rows = static_cast<int64_t>(item.positions[other].size());
+        const ConstMatrixView query{Floats(parts[next++]), rows, QueryColumns(), QueryColumns()};
+        if (CarriesRow(item, item.index)) {
+          const RingPart& key = parts[next++];
+          const RingPart& value = parts[next++];
+          ANNULUS_RETURN_IF_ERROR(AppendRow(i, key, value));
+        }
+        AddOwnViews(layer_.shards[i].seen_by[other]);
+        work_.push_back({i, other, query, first, views_.size() - first,
+                         Rows(layer_.served, ServedOffset(item, other), rows)});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Writes a sampled row that another rank computed into its page here.
+  absl::Status AppendRow(size_t i, const RingPart& key, const RingPart& value) {
+    const RingItem& item = layer_.items[i];
+    const ShardPage& page = layer_.shards[i].seen_by[HomeIndex(item)].back();
+    std::byte* data = layer_.page_data(page.page);
+    const int32_t slot = item.begin - page.first_position;
+    KvAppendParams params;
+    params.shape = ring_.config_.shape;
+    params.k = {Floats(key), 1, KeyColumns(), KeyColumns()};
+    params.v = {Floats(value), 1, ValueColumns(), ValueColumns()};
+    params.pages = std::span<std::byte* const>(&data, 1);
+    params.slots = std::span<const int32_t>(&slot, 1);
+    return ring_.ops_.kv_append(ring_.stream_, params);
+  }
+
+  static int HomeIndex(const RingItem& item) {
+    for (int i = 0; i < item.degree(); ++i) {
+      if (!item.positions[i].empty()) return i;
+    }
+    return item.index;
+  }
+
+  // First row of `runner` in `served`: peers in ring order, this rank left out.
+  static int64_t ServedOffset(const RingItem& item, int runner) {
+    int64_t offset = item.state_offset;
+    for (int i = 0; i < runner; ++i) {
+      if (i != item.index) offset += static_cast<int64_t>(item.positions[i].size());
+    }
+    return offset;
+  }
+
+  void AddOwnViews(const std::vector<ShardPage>& pages) {
+    for (const ShardPage& page : pages) {
+      views_.push_back({layer_.page_data(page.page), page.first_position, page.tokens});
+    }
+  }
+
+  // Own rows against views_[first..]: into the result the first time, else into the scratch.
+  void AddOwnWork(size_t i, size_t first) {
+    const RingItem& item = layer_.items[i];
+    const AttentionState& target = started_[i] ? layer_.scratch : layer_.state;
+    work_.push_back({i, item.index, OwnRows(layer_.query, item), first, views_.size() - first,
+                     Rows(target, item.first_row, item.own_rows())});
+  }
+
+  absl::Status Attend() {
+    if (work_.empty()) return absl::OkStatus();
+    const SteadyTime start = std::chrono::steady_clock::now();
+    std::vector<AttentionItem> items;
+    items.reserve(work_.size());
+    for (const Work& work : work_) {
+      AttentionItem item;
+      item.query = work.query;
+      item.positions = layer_.items[work.item].positions[work.runner];
+      item.pages = std::span(views_).subspan(work.first_view, work.view_count);
+      item.state = work.state;
+      items.push_back(item);
+    }
+    AttentionParams params;
+    params.shape = ring_.config_.shape;
+    params.heads = ring_.config_.heads;
+    params.scale = ring_.config_.scale;
+    params.window = layer_.window;
+    params.items = items;
+    ANNULUS_RETURN_IF_ERROR(ring_.ops_.attention(ring_.stream_, params));
+    // A peer reads served states next, on another stream or thread.
+    const absl::Status status = ring_.stream_.Synchronize();
+    ring_.counters_.compute_seconds += SecondsSince(start);
+    return status;
+  }
+
+  absl::Status MergeOwn() {
+    for (const Work& work : work_) {
+      const RingItem& item = layer_.items[work.item];
+      if (work.runner != item.index) continue;
+      if (started_[work.item]) {
+        ANNULUS_RETURN_IF_ERROR(Merge(item, work.state));
+      }
+      started_[work.item] = true;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Merge(const RingItem& item, const AttentionState& from) {
+    const SteadyTime start = std::chrono::steady_clock::now();
+    MergeStateParams params;
+    params.into = Rows(layer_.state, item.first_row, item.own_rows());
+    params.from = from;
+    const absl::Status status = ring_.ops_.merge_state(ring_.stream_, params);
+    ring_.counters_.compute_seconds += SecondsSince(start);
+    return status;
+  }
+
+  absl::Status PostStates(int s) {
+    for (int peer = 0; peer < ring_.channel_.size(); ++peer) {
+      std::vector<RingPart> parts;
+      for (const Work& work : work_) {
+        const RingItem& item = layer_.items[work.item];
+        if (work.runner == item.index || item.ring[work.runner] != peer) continue;
+        parts.push_back({Bytes(work.state.o), OutputBytes(work.state)});
+        parts.push_back({Bytes(work.state.lse), LseBytes(work.state)});
+        ring_.counters_.bytes_pass_q +=
+            static_cast<int64_t>(OutputBytes(work.state) + LseBytes(work.state));
+      }
+      ANNULUS_RETURN_IF_ERROR(Send(peer, s, kState, std::move(parts)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReceiveStates(int s) {
+    for (int peer = 0; peer < ring_.channel_.size(); ++peer) {
+      if (peer == ring_.channel_.rank()) continue;
+      std::vector<size_t> waiting;
+      std::vector<size_t> bytes;
+      for (size_t i = 0; i < layer_.items.size(); ++i) {
+        const RingItem& item = layer_.items[i];
+        const int other = IndexOf(item, peer);
+        if (item.mode != RingMode::kPassQ || other < 0) continue;
+        if (!Visits(i, item.index, other, s)) continue;
+        const AttentionState own = Rows(layer_.state, item.first_row, item.own_rows());
+        waiting.push_back(i);
+        bytes.push_back(OutputBytes(own));
+        bytes.push_back(LseBytes(own));
+      }
+      if (waiting.empty()) continue;
+      ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts, Receive(peer, s, kState, bytes));
+      for (size_t n = 0; n < waiting.size(); ++n) {
+        ANNULUS_RETURN_IF_ERROR(Absorb(waiting[n], parts[2 * n], parts[2 * n + 1]));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Takes a state that came back: as the result when it is the row's first, else by a merge.
+  absl::Status Absorb(size_t i, const RingPart& o, const RingPart& lse) {
+    const RingItem& item = layer_.items[i];
+    const AttentionState own = Rows(layer_.state, item.first_row, item.own_rows());
+    if (started_[i]) {
+      AttentionState from = own;
+      // merge_state only reads `from`; its fields are not const so that one type serves both sides.
+      from.o = const_cast<float*>(Floats(o));
+      from.lse = const_cast<float*>(Floats(lse));
+      return Merge(item, from);
+    }
+    started_[i] = true;
+    ANNULUS_RETURN_IF_ERROR(ring_.backend_.Copy(ring_.stream_, own.o, o.data, o.bytes));
+    return ring_.backend_.Copy(ring_.stream_, own.lse, lse.data, lse.bytes);
+  }
+
+  RingAttention& ring_;
+  const RingLayer& layer_;
+  std::vector<bool> started_;  // [item] the result holds at least one partial state
+  std::vector<Work> work_;
+  std::vector<KvPageView> views_;
+};
+
+absl::Status RingAttention::Run(const RingLayer& layer) { return LayerRun(*this, layer).Run(); }
+
+}  // namespace annulus

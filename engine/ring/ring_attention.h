@@ -1,0 +1,75 @@
+#ifndef ANNULUS_ENGINE_RING_RING_ATTENTION_H_
+#define ANNULUS_ENGINE_RING_RING_ATTENTION_H_
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/ring/channel.h"
+#include "engine/ring/shard_map.h"
+#include "kernels/registry.h"
+
+namespace annulus {
+
+// What stays the same over the life of a rank.
+struct RingAttentionConfig {
+  KvPageShape shape;
+  size_t layer_page_bytes = 0;
+  int heads = 0;
+  float scale = 1;
+  std::chrono::milliseconds timeout{30'000};  // of one Receive
+};
+
+// One layer of one step.
+struct RingLayer {
+  uint64_t tag = 0;  // unique per step and layer; the low 16 bits are zero
+  int32_t window = 0;
+  std::span<const RingItem> items;                    // those that attend in this layer, plan order
+  std::span<const ItemShards> shards;                 // [item], of the layer's cache group
+  ConstMatrixView query;                              // [own rows, heads * k_dim], rotated
+  ConstMatrixView key;                                // [own rows, kv_heads * k_dim], rotated
+  ConstMatrixView value;                              // [own rows, kv_heads * v_dim]
+  std::function<std::byte*(int32_t page)> page_data;  // this layer's part of an own page
+  AttentionState state;                               // [own rows]: the result
+  AttentionState scratch;                             // [own rows]: one ring step's partial result
+  AttentionState served;  // rows attended for other ranks: [ServedRows(items)]
+};
+
+// Exact attention of a step's rows over keys and values that are spread over ranks. Own rows of
+// every item must already be in their pages, except a sampled row whose page is another rank's: its
+// key and value travel with the query. Per ring step there is one exchange per pair of ranks that
+// carries all items in plan order: pages (pass-KV) or queries (pass-Q) go out one step ahead,
+// states of served queries come back. Ranks that hold nothing a row can see are left out by both
+// sides.
+//
+// `served` states stay untouched until the same peer's next query for the same item has come in,
+// which it sends only after it has merged the state; queries stay until their states are back.
+// Not thread-safe: one per rank. Any error must be followed by an abort of the channel.
+class RingAttention {
+ public:
+  RingAttention(RingChannel& channel, Backend& backend, const OpTable& ops, Stream& stream,
+                const RingAttentionConfig& config);
+
+  // Rows that this rank attends for others over all ring steps of one layer, and sets each item's
+  // state_offset. The same for all layers of a step, whatever they can see.
+  static int64_t ServedRows(std::span<RingItem> items);
+
+  absl::Status Run(const RingLayer& layer);
+
+  // Since the last call.
+  RingCounters TakeCounters();
+
+ private:
+  class LayerRun;
+
+  RingChannel& channel_;
+  Backend& backend_;
+  const OpTable& ops_;
+  Stream& stream_;
+  const RingAttentionConfig config_;
+  RingCounters counters_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RING_RING_ATTENTION_H_

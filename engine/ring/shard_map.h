@@ -1,0 +1,65 @@
+#ifndef ANNULUS_ENGINE_RING_SHARD_MAP_H_
+#define ANNULUS_ENGINE_RING_SHARD_MAP_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/state/step_plan.h"
+
+namespace annulus {
+
+// One item of a plan as one rank of its ring sees it: who computes which rows, and in which order a
+// row meets the shards of its keys.
+//
+// A row visits ring index (anchor - s) mod k at ring step s, where the anchor is the index that
+// holds the row's own page. So its partial states merge in an order that depends on its position
+// alone, not on the mode, the chunk, or the rank that runs it (Ring Attention, Liu et al. 2023).
+struct RingItem {
+  std::vector<int32_t> ring;  // ranks in ring order
+  int index = 0;              // of this rank
+  RingMode mode = RingMode::kPassKv;
+  bool sampled = false;
+  int32_t begin = 0;  // positions of the item
+  int32_t end = 0;
+  std::vector<std::vector<int32_t>> positions;  // [ring index] of the rows run there, ascending
+  int sampled_anchor = 0;                       // for a sampled item: index holding its page
+  int64_t first_row = 0;                        // of this rank's rows among all rows of the step
+  int64_t state_offset = 0;                     // reserved by RingAttention: see there
+
+  int degree() const { return static_cast<int>(ring.size()); }
+  int64_t own_rows() const { return static_cast<int64_t>(positions[index].size()); }
+  int anchor(int runner) const { return sampled ? sampled_anchor : runner; }
+  // The index that rows run at `runner` visit at ring step s.
+  int visits(int runner, int s) const {
+    const int k = degree();
+    return ((anchor(runner) - s) % k + k) % k;
+  }
+};
+
+// A page of some rank, with the tokens of it that an item may see.
+struct ShardPage {
+  int32_t page = 0;
+  int32_t first_position = 0;
+  int32_t tokens = 0;
+};
+
+// The pages of `entries` that lie on `rank`, begin before `end`, and are seen by at least one of
+// the rows at `positions` (ascending): page start <= row, and row - window < page end when window >
+// 0. Both ends of an exchange call this on the same table, so they agree without a word.
+std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t rank,
+                                    std::span<const int32_t> positions, int32_t end, int32_t window,
+                                    int32_t page_tokens);
+
+// What one item exchanges in the layers of one cache group.
+struct ItemShards {
+  std::vector<std::vector<ShardPage>> held_by;  // [ring index j] pages of j that own rows see
+  std::vector<std::vector<ShardPage>> seen_by;  // [ring index i] own pages that rows of i see
+};
+
+ItemShards BuildItemShards(const RingItem& item, std::span<const PageEntry> entries, int32_t window,
+                           int32_t page_tokens);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RING_SHARD_MAP_H_

@@ -1,0 +1,31 @@
+#ifndef ANNULUS_ENGINE_SCHEDULER_SCHEDULER_H_
+#define ANNULUS_ENGINE_SCHEDULER_SCHEDULER_H_
+
+#include "engine/scheduler/cost_model.h"
+#include "engine/scheduler/placement.h"
+#include "engine/state/sequence.h"
+#include "engine/state/step_plan.h"
+
+namespace annulus {
+
+// How prefill items exchange: a fixed mode, or the cost model's choice when kAuto.
+struct ModePolicy {
+  RingMode mode = RingMode::kAuto;
+  AttentionGeometry geometry;
+  ExchangeRates rates;
+};
+
+// The next step of all ranks: first one sampled row for every sequence that decodes, then prompt
+// chunks in admission order, while no rank gets more than rows_per_rank rows. Chunk ends fall on
+// multiples of ring degree x page, except the last of a prompt. Where rows run out, sequences take
+// turns by step number. Pure: reads the state, changes nothing, needs no model. Empty items:
+// nothing can be computed now (`ended` may still hold ids that the ranks should forget).
+StepPlan PlanStep(const EngineState& state, const PlanLimits& limits, const ModePolicy& policy);
+
+// Records that `plan` (from PlanStep on this very state) has run: page tables grow, window groups
+// give the pages behind the window back to the sequence, computed lengths advance.
+void CommitStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_SCHEDULER_SCHEDULER_H_

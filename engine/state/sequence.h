@@ -1,0 +1,46 @@
+#ifndef ANNULUS_ENGINE_STATE_SEQUENCE_H_
+#define ANNULUS_ENGINE_STATE_SEQUENCE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/state/step_plan.h"
+
+namespace annulus {
+
+// The coordinator's page table of one cache group of one sequence.
+struct GroupTable {
+  std::vector<PageEntry> entries;  // ascending first_position, contiguous positions
+  int32_t mapped_end = 0;          // positions below have had a page
+  int32_t pending_drop = 0;        // entries dropped here that the ranks still have
+};
+
+// A sequence that holds pages. Its pages were all taken at admission: those not in a table yet, or
+// no longer, wait in `spare`. Plain data; the owner of the page references is the request.
+struct Sequence {
+  SequenceId id = 0;
+  std::vector<int32_t> tokens;  // the prompt, then what was sampled
+  int32_t prompt_length = 0;
+  int32_t computed = 0;  // positions whose keys and values are written
+  bool paused = false;   // its reader is behind: left out of plans
+  std::vector<int32_t> ring;
+  int32_t home = 0;
+  std::vector<GroupTable> groups;
+  std::vector<std::vector<int32_t>> spare;  // [ring index] page ids
+  std::shared_ptr<const SamplingSetup> setup;
+  bool setup_sent = false;
+
+  bool in_prefill() const { return computed < prompt_length; }
+};
+
+// Everything that planning reads. Sequences are in admission order.
+struct EngineState {
+  uint64_t step = 0;
+  std::vector<std::unique_ptr<Sequence>> running;
+  std::vector<SequenceId> ended;  // since the last plan
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_STATE_SEQUENCE_H_

@@ -1,0 +1,114 @@
+#ifndef ANNULUS_ENGINE_STATE_STEP_PLAN_H_
+#define ANNULUS_ENGINE_STATE_STEP_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/api.h"
+
+namespace annulus {
+
+using SequenceId = RequestId;
+
+// Where one page of a sequence lies: `page` of `rank` holds positions first_position onwards.
+struct PageEntry {
+  int32_t rank = 0;
+  int32_t page = 0;
+  int32_t first_position = 0;
+};
+
+// The change of one cache group's page table since the plan before: first forget the oldest
+// `drop_front` entries, then add `append` (ascending first_position) at the end.
+struct TableDelta {
+  int32_t drop_front = 0;
+  std::vector<PageEntry> append;
+};
+
+// Positions [first_position, first_position + count), computed by `rank`.
+struct RowRun {
+  int32_t rank = 0;
+  int32_t first_position = 0;
+  int32_t count = 0;
+};
+
+// What a home rank needs to sample for a sequence; sent once, with its first sampled item.
+struct SamplingSetup {
+  SamplingParams params;        // `seed` is set
+  std::vector<int32_t> prompt;  // for the repetition penalty
+  std::vector<int32_t> end_of_text_ids;
+  int32_t vocabulary = 0;
+};
+
+// What a rank must know of a sequence before it runs the sequence's items of this step.
+struct SequenceUpdate {
+  SequenceId sequence = 0;
+  std::vector<int32_t> ring;       // every rank that holds a page of the sequence, ring order
+  int32_t home = 0;                // member of ring
+  std::vector<TableDelta> tables;  // one per cache group
+  std::shared_ptr<const SamplingSetup> setup;  // before the first sampled item, else null
+};
+
+// Rows [begin, end) of one sequence. A prefill item's rows run where their pages are written and
+// give no token. A sampled item is one row, run at the home rank, whose logits give the next token.
+// The last row of a prompt is a sampled item of the same step as the rows before it.
+struct PlanItem {
+  SequenceId sequence = 0;
+  int32_t begin = 0;
+  int32_t end = 0;
+  std::vector<int32_t> tokens;        // [end - begin]
+  RingMode mode = RingMode::kPassKv;  // never kAuto; sampled items are kPassQ
+  std::vector<RowRun> runs;           // ascending, cover [begin, end)
+  bool sampled = false;
+  std::vector<int32_t> logits_positions;  // ascending rows of a prefill item to return logits of
+};
+
+// One step of all ranks, as plain data. Every rank reads the same plan and does its part; the order
+// of items fixes the order of all exchanges. Items that need the last layer (sampled, or with
+// logits_positions) come before those that do not. A sequence has at most one prefill and one
+// sampled item in a step.
+struct StepPlan {
+  uint64_t step = 0;
+  std::vector<SequenceId> ended;  // sequences that the ranks forget before this step
+  std::vector<SequenceUpdate> updates;
+  std::vector<PlanItem> items;
+};
+
+// True when the last layer's queries are needed for the item's rows, not only its keys and values.
+inline bool NeedsLastLayer(const PlanItem& item) {
+  return item.sampled || !item.logits_positions.empty();
+}
+
+struct SampledToken {
+  SequenceId sequence = 0;
+  int32_t token = 0;
+  std::optional<TokenLogprob> logprob;
+};
+
+struct LogitsRow {
+  SequenceId sequence = 0;
+  int32_t position = 0;
+  std::vector<float> logits;  // [vocabulary]
+};
+
+// Seconds and bytes of one rank in one step.
+struct RingCounters {
+  double compute_seconds = 0;
+  double wait_seconds = 0;  // exposed: the rank had nothing else to do
+  double send_seconds = 0;
+  int64_t bytes_pass_kv = 0;
+  int64_t bytes_pass_q = 0;
+};
+
+// What one rank brings back from one step.
+struct RankResult {
+  absl::Status status;
+  std::vector<SampledToken> tokens;  // of the sequences whose home this rank is
+  std::vector<LogitsRow> logits;
+  RingCounters ring;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_STATE_STEP_PLAN_H_
