@@ -7,14 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "engine/memory/free_index.h"
 #include "engine/memory/memory_block.h"
@@ -91,9 +90,9 @@ struct BufferPoolStats {
 class BufferPool {
  public:
   struct Options {
-    size_t limit_bytes = 0;         // hard bound on bytes taken from the backend
-    size_t chunk_bytes = 16 << 20;  // smallest allocation asked of the backend, room permitting
-    std::string name;               // in messages and metrics, for example "rank0"
+    size_t limit_bytes = 0;        // hard bound on bytes taken from the backend
+    size_t chunk_bytes = 2 << 20;  // smallest allocation asked of the backend, room permitting
+    std::string name;              // in messages and metrics, for example "rank0"
   };
 
   // `backend` must outlive the pool.
@@ -124,23 +123,27 @@ class BufferPool {
 
   void Release(BlockIterator block);
 
-  bool TakeFree(size_t bytes, Lifetime lifetime, BlockIterator* block)
+  // A free block of at least `bytes`: from `lifetime`'s chunks, a new chunk, a new chunk after
+  // trimming, or any chunk, in this order.
+  std::optional<BlockIterator> Find(size_t bytes, Lifetime lifetime)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool TakeAnyLifetime(size_t bytes, BlockIterator* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool AddChunk(size_t bytes, Lifetime lifetime) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool AddChunkOfSize(size_t bytes, Lifetime lifetime) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Find(size_t bytes, Lifetime lifetime, BlockIterator* block)
+  std::optional<BlockIterator> AddChunk(size_t bytes, Lifetime lifetime)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Split(BlockIterator block, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Marks the first `bytes` of a free block as held; the rest becomes a free block of its own.
+  void Hold(BlockIterator block, size_t bytes, Lifetime lifetime)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t TrimLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Refusal(size_t bytes, Lifetime lifetime) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t LargestFree() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  FreeIndex& FreeOf(BlockIterator block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return free_[static_cast<size_t>(block->chunk->lifetime)];
+  }
 
   Backend& backend_;
   const Options options_;
 
   mutable absl::Mutex mutex_;
   std::list<MemoryChunk> chunks_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_serial_ ABSL_GUARDED_BY(mutex_) = 0;
   // Free blocks by the lifetime of their chunk.
   std::array<FreeIndex, kLifetimeCount> free_ ABSL_GUARDED_BY(mutex_);
   BufferPoolStats stats_ ABSL_GUARDED_BY(mutex_);  // largest_free is computed when asked for

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <type_traits>
 
@@ -37,17 +36,14 @@ class StepArena {
   }
 
   // `count` uninitialised values, aligned to kMemoryAlignment, until Reset or a Rewind below them.
-  // RESOURCE_EXHAUSTED with asked, used and capacity bytes when they do not fit.
+  // RESOURCE_EXHAUSTED with the count, used and capacity bytes when they do not fit.
   template <typename T>
   absl::StatusOr<std::span<T>> Take(size_t count) {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
     static_assert(alignof(T) <= kMemoryAlignment);
-    if (count > std::numeric_limits<size_t>::max() / sizeof(T)) {
-      return Full(std::numeric_limits<size_t>::max());
-    }
-    std::byte* data = TakeBytes(count * sizeof(T));
-    if (data == nullptr) return Full(count * sizeof(T));
-    return std::span<T>(reinterpret_cast<T*>(data), count);
+    // Free bytes are a multiple of the alignment, so what fits still fits when it is rounded up.
+    if (count > (capacity_ - used_) / sizeof(T)) return Full(count, sizeof(T));
+    return std::span<T>(reinterpret_cast<T*>(TakeBytes(count * sizeof(T))), count);
   }
 
   // Empties the arena.
@@ -61,8 +57,8 @@ class StepArena {
   size_t high_water() const { return high_water_; }  // most ever used at once
 
  private:
-  std::byte* TakeBytes(size_t bytes);  // nullptr: does not fit
-  absl::Status Full(size_t bytes) const;
+  std::byte* TakeBytes(size_t bytes);  // must fit
+  absl::Status Full(size_t count, size_t value_bytes) const;
 
   PoolBuffer buffer_;
   const size_t capacity_;  // whole multiples of kMemoryAlignment

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/api.h"
+#include "engine/metrics/buckets.h"
 #include "engine/metrics/metrics.h"
 
 namespace annulus {
@@ -16,69 +17,98 @@ enum class AdmissionRejection : uint8_t {
   kMemory,     // "memory": its pages can never fit
 };
 
-// Every metric that the engine itself knows, under the names that dashboards use (README of
-// deploy/). The engine counts requests that ended well; the server, which sees every status that a
-// client gets, counts errors by code. All members may be updated from any thread.
+// What one rank reports. Seconds and bytes add up over all steps.
+struct RankMetrics {
+  Gauge& up;  // 1 or 0
+  Counter& compute_seconds;
+  Counter& exposed_wait_seconds;
+  Counter& send_seconds;
+  Counter& pass_kv_bytes;
+  Counter& pass_q_bytes;
+};
+
+// Every metric that the engine itself knows, each with its name and meaning. The engine counts
+// requests that ended well; errors by code belong to the server, which sees every status that a
+// client gets. Any thread may update any member.
 class EngineMetrics {
- private:
-  MetricSet set_;  // first, because the members below refer into it
+  MetricSet set_;  // stands first: the members below are made by it
 
  public:
-  // Of one rank. Seconds and bytes add up over steps.
-  struct Rank {
-    Gauge& up;                 // 1 or 0
-    Counter& compute_seconds;  // phases of the ring
-    Counter& exposed_wait_seconds;
-    Counter& send_seconds;
-    Counter& pass_kv_bytes;  // sent to the next rank, by mode
-    Counter& pass_q_bytes;
-  };
-
   // `ranks` >= 1.
   EngineMetrics(int ranks, const ModelInfo& model);
   EngineMetrics(const EngineMetrics&) = delete;
   EngineMetrics& operator=(const EngineMetrics&) = delete;
 
-  // Counts a request that ended with kStop or kLength; other reasons are errors, counted above.
-  void CountSuccess(FinishReason reason);
+  // Counts kStop and kLength as successes; the other reasons are errors and do nothing here.
+  void CountFinished(FinishReason reason);
   void CountRejection(AdmissionRejection reason);
 
   std::vector<MetricFamily> Collect() const { return set_.Collect(); }
 
-  // Seconds, one observation per request, but inter_token_latency: per token after the first.
-  Histogram& time_to_first_token;
-  Histogram& inter_token_latency;
-  Histogram& e2e_request_latency;
-  Histogram& request_queue_time;
-  Histogram& request_prefill_time;
-  Histogram& request_decode_time;
-  // Tokens, one observation per request.
-  Histogram& request_prompt_tokens;
-  Histogram& request_generation_tokens;
+  // One observation per request.
+  Histogram& time_to_first_token =
+      set_.AddHistogram("time_to_first_token_seconds",
+                        "Seconds from submission to the first token.", LatencyBuckets());
+  Histogram& e2e_request_latency =
+      set_.AddHistogram("e2e_request_latency_seconds",
+                        "Seconds from submission to the end of a request.", LatencyBuckets());
+  Histogram& request_queue_time =
+      set_.AddHistogram("request_queue_time_seconds",
+                        "Seconds that a request waited to be admitted.", LatencyBuckets());
+  Histogram& request_prefill_time =
+      set_.AddHistogram("request_prefill_time_seconds",
+                        "Seconds from admission to the first token.", LatencyBuckets());
+  Histogram& request_decode_time = set_.AddHistogram(
+      "request_decode_time_seconds", "Seconds from the first token to the last.", LatencyBuckets());
+  Histogram& request_prompt_tokens = set_.AddHistogram(
+      "request_prompt_tokens", "Tokens in a request's prompt.", TokenCountBuckets());
+  Histogram& request_generation_tokens = set_.AddHistogram(
+      "request_generation_tokens", "Tokens generated for a request.", TokenCountBuckets());
 
-  Counter& prompt_tokens;      // computed by prefill, as it goes
-  Counter& generation_tokens;  // sampled, as they come
-  Counter& preemptions;
+  // One observation per token after a request's first.
+  Histogram& inter_token_latency =
+      set_.AddHistogram("inter_token_latency_seconds", "Seconds between two tokens of one request.",
+                        TokenLatencyBuckets());
 
-  Gauge& requests_running;
-  Gauge& requests_waiting;
-  Gauge& kv_cache_usage;     // held over all pages, 0..1
-  Gauge& attention_density;  // computed over causal pairs, all steps since start, 0..1
+  // Counted step by step, as the tokens are computed.
+  Counter& prompt_tokens =
+      set_.AddCounter("prompt_tokens_total", "Prompt tokens computed by prefill.");
+  Counter& generation_tokens = set_.AddCounter("generation_tokens_total", "Tokens generated.");
+  Counter& preemptions =
+      set_.AddCounter("num_preemptions_total", "Running requests that gave up their pages.");
 
-  // Steps by ring mode, counted once per item group.
-  Counter& mode_pass_kv;
-  Counter& mode_pass_q;
+  Gauge& requests_running =
+      set_.AddGauge("num_requests_running", "Requests that are admitted and not ended.");
+  Gauge& requests_waiting =
+      set_.AddGauge("num_requests_waiting", "Requests that wait for admission.");
+  Gauge& kv_cache_usage =
+      set_.AddGauge("kv_cache_usage_perc", "Held over all pages of keys and values, 0 to 1.");
+  Gauge& attention_density = set_.AddGauge(
+      "attention_density_ratio",
+      "Attended over causal pairs of query and key, over all steps since the start, 0 to 1.");
 
-  std::vector<Rank> ranks;
-
-  // Set from BufferPool::Stats() before each Collect.
-  Family<Gauge>& rank_memory_bytes;         // {rank, kind}: kind is a LifetimeName
-  Family<Gauge>& pool_bytes;                // {pool, state}: "free" or "held"
-  Family<Gauge>& pool_fragmentation_ratio;  // {pool}, 0..1
+  // Set from BufferPool::Stats() before Collect.
+  Family<Gauge>& rank_memory_bytes = set_.AddGauges(
+      "rank_memory_bytes", "Bytes that a rank holds, by what they are for.", {"rank", "kind"});
+  Family<Gauge>& pool_bytes = set_.AddGauges(
+      "pool_bytes", "Bytes of a memory pool by state: free or held.", {"pool", "state"});
+  Family<Gauge>& pool_fragmentation_ratio =
+      set_.AddGauges("pool_fragmentation_ratio",
+                     "1 - largest free block / free bytes of a memory pool, 0 to 1.", {"pool"});
 
  private:
-  Family<Counter>& request_success_;
-  Family<Counter>& admission_rejections_;
+  Family<Counter>& ring_mode_ = set_.AddCounters(
+      "ring_mode_total", "Item groups that a step ran in each ring mode.", {"mode"});
+  Family<Counter>& request_success_ = set_.AddCounters(
+      "request_success_total", "Requests that ended well, by why they ended.", {"finished_reason"});
+  Family<Counter>& admission_rejections_ =
+      set_.AddCounters("admission_rejections_total",
+                       "Requests refused before they held anything, by reason.", {"reason"});
+
+ public:
+  Counter& mode_pass_kv = ring_mode_.With({"pass_kv"});
+  Counter& mode_pass_q = ring_mode_.With({"pass_q"});
+  std::vector<RankMetrics> ranks;
 };
 
 }  // namespace annulus
