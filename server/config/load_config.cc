@@ -1,0 +1,243 @@
+#include "server/config/load_config.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/base/status_macros.h"
+#include "server/config/nearest_name.h"
+#include "server/config/options.h"
+#include "server/config/yaml_file.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kVariablePrefix[] = "ANNULUS_";
+constexpr char kConfigVariable[] = "ANNULUS_CONFIG";
+
+// Text for one option, and where it was found.
+struct Setting {
+  std::string source;
+  const Option* option = nullptr;
+  std::string value;
+};
+
+struct Flags {
+  Action action = Action::kServe;
+  std::optional<std::string> config_file;
+  std::vector<Setting> settings;
+};
+
+const Option* FindOption(absl::string_view name, std::string (*spelling)(const Option&)) {
+  for (const Option& option : Options()) {
+    if (spelling(option) == name) return &option;
+  }
+  return nullptr;
+}
+
+std::string FlagName(const Option& option) { return absl::StrCat("--", option.name); }
+
+std::vector<std::string> AllNames(std::string (*spelling)(const Option&),
+                                  std::vector<std::string> others) {
+  for (const Option& option : Options()) others.push_back(spelling(option));
+  return others;
+}
+
+absl::Status UnknownName(absl::string_view kind, absl::string_view name,
+                         const std::vector<std::string>& known) {
+  return absl::InvalidArgumentError(absl::StrCat("unknown ", kind, " \"", name.substr(0, 64),
+                                                 "\"; the nearest known one is \"",
+                                                 NearestName(name, known), "\""));
+}
+
+bool ParseAction(absl::string_view argument, Action& action) {
+  if (argument == "--help" || argument == "-h") {
+    action = Action::kHelp;
+  } else if (argument == "--version") {
+    action = Action::kVersion;
+  } else if (argument == "--check") {
+    action = Action::kCheck;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Accepts "--name value" and "--name=value". --help and --version end the reading.
+absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
+  Flags flags;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (ParseAction(argument, flags.action)) {
+      if (flags.action != Action::kCheck) return flags;
+      continue;
+    }
+    if (!absl::StartsWith(argument, "--")) {
+      return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", argument,
+                                                     "\"; every argument is a flag: see --help"));
+    }
+    const size_t equals = argument.find('=');
+    const std::string name = argument.substr(0, equals);
+    const Option* option = FindOption(name, FlagName);
+    if (option == nullptr && name != "--config") {
+      return UnknownName("flag", name,
+                         AllNames(FlagName, {"--config", "--check", "--help", "--version"}));
+    }
+    std::string value;
+    if (equals != std::string::npos) {
+      value = argument.substr(equals + 1);
+    } else if (i + 1 < arguments.size()) {
+      value = arguments[++i];
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(name, " needs a value"));
+    }
+    if (option == nullptr) {
+      flags.config_file = value;
+    } else {
+      flags.settings.push_back({name, option, value});
+    }
+  }
+  return flags;
+}
+
+// Kubernetes injects NAME_SERVICE_HOST, NAME_PORT_50051_TCP and their like for every service.
+bool IsKubernetesLink(absl::string_view name, absl::string_view value) {
+  return absl::StrContains(name, "_SERVICE_HOST") || absl::StrContains(name, "_SERVICE_PORT") ||
+         absl::StrContains(name, "_PORT_") ||
+         (absl::EndsWith(name, "_PORT") && absl::StrContains(value, "://"));
+}
+
+bool BelongsToAnotherProgram(absl::string_view name, absl::string_view value) {
+  static constexpr std::array<absl::string_view, 5> kOthers = {
+      "ANNULUS_SERVER", "ANNULUS_TOKEN", "ANNULUS_TOKEN_FILE", "ANNULUS_CA_FILE",
+      "ANNULUS_TEST_DATA"};
+  return std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end() ||
+         IsKubernetesLink(name, value);
+}
+
+absl::StatusOr<std::vector<Setting>> ParseVariables(const Environment& environment) {
+  std::vector<Setting> settings;
+  for (const auto& [name, value] : environment) {
+    if (name == kConfigVariable || BelongsToAnotherProgram(name, value)) continue;
+    const Option* option = FindOption(name, VariableName);
+    if (option == nullptr) {
+      return UnknownName("variable", name, AllNames(VariableName, {kConfigVariable}));
+    }
+    settings.push_back({name, option, value});
+  }
+  return settings;
+}
+
+absl::StatusOr<std::vector<Setting>> ParseFile(const std::string& path) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<YamlEntry> entries, ReadYamlFile(path));
+  std::vector<Setting> settings;
+  std::set<std::string> seen;
+  for (const YamlEntry& entry : entries) {
+    const std::string where = absl::StrCat(path, ":", entry.line, ": ");
+    const Option* option = FindOption(entry.key, YamlKey);
+    if (option == nullptr) {
+      const absl::Status status = UnknownName("key", entry.key, AllNames(YamlKey, {}));
+      return absl::InvalidArgumentError(absl::StrCat(where, status.message()));
+    }
+    if (!seen.insert(entry.key).second) {
+      return absl::InvalidArgumentError(absl::StrCat(where, entry.key, " is given twice"));
+    }
+    settings.push_back({absl::StrCat(where, entry.key), option, entry.value});
+  }
+  return settings;
+}
+
+absl::Status Apply(const std::vector<Setting>& settings, ServerConfig& config) {
+  for (const Setting& setting : settings) {
+    const absl::Status status = setting.option->parse(setting.value, config);
+    if (!status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(setting.source, ": ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// "/models/llama-3/" -> "llama-3"; "builtin:recall" -> "recall".
+std::string DefaultServedName(absl::string_view model) {
+  if (absl::ConsumePrefix(&model, "builtin:")) return std::string(model);
+  while (model.size() > 1 && absl::ConsumeSuffix(&model, "/")) {
+  }
+  const size_t slash = model.rfind('/');
+  const std::string last(slash == absl::string_view::npos ? model : model.substr(slash + 1));
+  return last.empty() || last == "." || last == ".." ? "model" : last;
+}
+
+bool IsLoopback(absl::string_view listen) {
+  return absl::StartsWith(listen, "127.") || absl::StartsWith(listen, "localhost:") ||
+         absl::StartsWith(listen, "[::1]:");
+}
+
+// What no single value can tell.
+absl::Status CheckTogether(const ServerConfig& config) {
+  const bool certificate = !config.tls_certificate.empty();
+  if (certificate != !config.tls_key.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(certificate ? "tls-certificate is set without tls-key"
+                                 : "tls-key is set without tls-certificate",
+                     "; set both, or neither for a server without TLS"));
+  }
+  if (!config.auth_token_file.empty() && !certificate && !IsLoopback(config.listen)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("auth-token-file without TLS would send the token in the clear to ",
+                     config.listen, "; set tls-certificate and tls-key, or listen on 127.0.0.1"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Environment ReadEnvironment() {
+  Environment variables;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || !absl::StartsWith(text, kVariablePrefix)) continue;
+    variables.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return variables;
+}
+
+absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments,
+                                       const Environment& environment) {
+  ANNULUS_ASSIGN_OR_RETURN(const Flags flags, ParseFlags(arguments));
+  CommandLine command_line;
+  command_line.action = flags.action;
+  if (flags.action == Action::kHelp || flags.action == Action::kVersion) return command_line;
+
+  ServerConfig& config = command_line.config;
+  std::vector<Setting> defaults;
+  for (const Option& option : Options()) {
+    defaults.push_back({absl::StrCat("default of ", option.name), &option, option.default_value});
+  }
+  ANNULUS_RETURN_IF_ERROR(Apply(defaults, config));
+
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<Setting> variables, ParseVariables(environment));
+  std::optional<std::string> file = flags.config_file;
+  for (const auto& [name, value] : environment) {
+    if (!file && name == kConfigVariable) file = value;
+  }
+  if (file) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<Setting> settings, ParseFile(*file));
+    ANNULUS_RETURN_IF_ERROR(Apply(settings, config));
+  }
+  ANNULUS_RETURN_IF_ERROR(Apply(variables, config));
+  ANNULUS_RETURN_IF_ERROR(Apply(flags.settings, config));
+  ANNULUS_RETURN_IF_ERROR(CheckTogether(config));
+  if (config.served_model_name.empty()) {
+    config.served_model_name = DefaultServedName(config.engine.model);
+  }
+  return command_line;
+}
+
+}  // namespace annulus

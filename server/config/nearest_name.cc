@@ -1,0 +1,39 @@
+#include "server/config/nearest_name.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+namespace annulus {
+
+int EditDistance(absl::string_view a, absl::string_view b) {
+  const size_t columns = b.size() + 1;
+  std::vector<int> table((a.size() + 1) * columns);
+  auto at = [&](size_t i, size_t j) -> int& { return table[i * columns + j]; };
+  for (size_t i = 0; i <= a.size(); ++i) at(i, 0) = static_cast<int>(i);
+  for (size_t j = 0; j <= b.size(); ++j) at(0, j) = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int replace = at(i - 1, j - 1) + (a[i - 1] == b[j - 1] ? 0 : 1);
+      at(i, j) = std::min({at(i - 1, j) + 1, at(i, j - 1) + 1, replace});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) at(i, j) = std::min(at(i, j), at(i - 2, j - 2) + 1);
+    }
+  }
+  return at(a.size(), b.size());
+}
+
+std::string NearestName(absl::string_view given, const std::vector<std::string>& known) {
+  const absl::string_view name = given.substr(0, 64);
+  int best = std::numeric_limits<int>::max();
+  std::string nearest;
+  for (const std::string& candidate : known) {
+    const int distance = EditDistance(name, candidate);
+    if (distance >= best) continue;
+    best = distance;
+    nearest = candidate;
+  }
+  return nearest;
+}
+
+}  // namespace annulus

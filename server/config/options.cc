@@ -1,0 +1,289 @@
+#include "server/config/options.h"
+
+#include <cstdint>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/status_macros.h"
+#include "server/config/value_parsers.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kGiB = size_t{1} << 30;
+constexpr size_t kTiB = size_t{1} << 40;
+
+absl::Status SetInteger(absl::string_view text, int64_t low, int64_t high, int& field) {
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t value, ParseInteger(text, low, high));
+  field = static_cast<int>(value);
+  return absl::OkStatus();
+}
+
+// "auto" stands for 0, which the engine takes as "choose yourself".
+absl::Status SetIntegerOrAuto(absl::string_view text, int64_t high, int& field) {
+  if (text == "auto") {
+    field = 0;
+    return absl::OkStatus();
+  }
+  const absl::Status status = SetInteger(text, 1, high, field);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(status.message(), ", or auto"));
+}
+
+absl::Status SetSize(absl::string_view text, size_t low, size_t high, size_t& field) {
+  ANNULUS_ASSIGN_OR_RETURN(field, ParseSize(text, low, high));
+  return absl::OkStatus();
+}
+
+absl::Status SetDuration(absl::string_view text, milliseconds low, milliseconds high,
+                         milliseconds& field) {
+  ANNULUS_ASSIGN_OR_RETURN(field, ParseDuration(text, low, high));
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status SetChoice(absl::string_view text, const NamedValues<T>& choices, T& field) {
+  ANNULUS_ASSIGN_OR_RETURN(field, ParseChoice(text, choices));
+  return absl::OkStatus();
+}
+
+absl::Status SetText(absl::string_view text, std::string& field) {
+  if (text.find('\0') != absl::string_view::npos) {
+    return absl::InvalidArgumentError("a NUL byte is not allowed");
+  }
+  field = std::string(text);
+  return absl::OkStatus();
+}
+
+absl::Status SetModel(absl::string_view text, ServerConfig& config) {
+  if (text.empty()) {
+    return absl::InvalidArgumentError(
+        "an empty name is not allowed: a model directory, "
+        "builtin:recall or builtin:recall3");
+  }
+  return SetText(text, config.engine.model);
+}
+
+absl::Status SetServedName(absl::string_view text, ServerConfig& config) {
+  bool allowed = text.size() <= 128;
+  for (const char c : text) allowed = allowed && absl::ascii_isgraph(c);
+  if (!allowed) {
+    return absl::InvalidArgumentError(
+        "not allowed: at most 128 printable ASCII characters without spaces");
+  }
+  return SetText(text, config.served_model_name);
+}
+
+absl::Status SetMetrics(absl::string_view text, ServerConfig& config) {
+  if (text == "off") {
+    config.metrics.clear();
+    return absl::OkStatus();
+  }
+  auto address = ParseHostPort(text);
+  if (!address.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(address.status().message(), ", or off"));
+  }
+  config.metrics = *std::move(address);
+  return absl::OkStatus();
+}
+
+absl::Status SetKvMemory(absl::string_view text, ServerConfig& config) {
+  if (text == "auto") {
+    config.engine.kv_memory_bytes = 0;
+    return absl::OkStatus();
+  }
+  const absl::Status status = SetSize(text, kMiB, 64 * kTiB, config.engine.kv_memory_bytes);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(status.message(), ", or auto"));
+}
+
+absl::Status SetWeightsDtype(absl::string_view text, ServerConfig& config) {
+  if (text == "auto") {
+    config.engine.weights_dtype.reset();
+    return absl::OkStatus();
+  }
+  ANNULUS_ASSIGN_OR_RETURN(config.engine.weights_dtype, ParseDType(text));
+  return absl::OkStatus();
+}
+
+std::vector<Option> ModelOptions() {
+  return {
+      {"model", "DIR|builtin:recall", "builtin:recall",
+       "Hugging Face model directory, or a built-in demonstration model.", SetModel},
+      {"served-model-name", "NAME", "",
+       "What clients call the model; empty: the last part of --model.", SetServedName},
+      {"device", "cpu|cuda|auto", "auto", "What computes.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<DeviceChoice>(text,
+                                        {{"auto", DeviceChoice::kAuto},
+                                         {"cpu", DeviceChoice::kCpu},
+                                         {"cuda", DeviceChoice::kCuda}},
+                                        c.device);
+       }},
+      {"ranks", "N", "1", "Ranks of the ring that keys and values are spread over.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetInteger(text, 1, 64, c.engine.ranks);
+       }},
+      {"threads", "T|auto", "auto", "Computing threads of all ranks together.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetIntegerOrAuto(text, 4096, c.engine.threads);
+       }},
+      {"kernels", "NAME", "",
+       "Force one implementation, for example cpu/reference; empty: the best one.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.kernels); }},
+      {"weights-dtype", "DTYPE|auto", "auto", "How weights are held; auto: as they are stored.",
+       SetWeightsDtype},
+      {"kv-dtype", "DTYPE", "f32", "How keys and values are held.",
+       [](absl::string_view text, ServerConfig& c) -> absl::Status {
+         ANNULUS_ASSIGN_OR_RETURN(c.engine.kv_dtype, ParseDType(text));
+         return absl::OkStatus();
+       }},
+      {"kv-memory", "SIZE|auto", "auto",
+       "Memory for keys and values, all ranks together; auto: a quarter of the machine's.",
+       SetKvMemory},
+      {"max-context", "N|auto", "auto",
+       "Most tokens of prompt and answer together; auto: the model's own.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetIntegerOrAuto(text, 1'000'000'000, c.engine.max_context);
+       }},
+  };
+}
+
+std::vector<Option> SchedulingOptions() {
+  return {
+      {"page-tokens", "N", "64", "Tokens of one page of keys and values.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<int>(text,
+                               {{"16", 16}, {"32", 32}, {"64", 64}, {"128", 128}, {"256", 256}},
+                               c.engine.page_tokens);
+       }},
+      {"chunk-tokens", "N", "2048", "Most tokens computed in one step, all requests together.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetInteger(text, 16, 1 << 20, c.engine.chunk_tokens);
+       }},
+      {"max-running", "N", "64", "Most requests computed at once.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetInteger(text, 1, 65536, c.engine.max_running);
+       }},
+      {"max-waiting", "N", "256", "Most requests in the queue; more are refused.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetInteger(text, 0, 1 << 20, c.engine.max_waiting);
+       }},
+      {"ring-mode", "auto|pass-kv|pass-q", "auto",
+       "What circulates: keys and values, or queries; auto: whichever is faster.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<RingMode>(text,
+                                    {{"auto", RingMode::kAuto},
+                                     {"pass-kv", RingMode::kPassKv},
+                                     {"pass-q", RingMode::kPassQ}},
+                                    c.engine.ring_mode);
+       }},
+      {"exchange-timeout", "TIME", "30s", "Longest wait of a rank for another.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetDuration(text, milliseconds(10), hours(1), c.engine.exchange_timeout);
+       }},
+      {"slow-reader-timeout", "TIME", "30s",
+       "A client that reads none of its answer for so long is cut off.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetDuration(text, milliseconds(10), hours(24), c.engine.slow_reader_timeout);
+       }},
+  };
+}
+
+std::vector<Option> ServiceOptions() {
+  return {
+      {"listen", "HOST:PORT", "127.0.0.1:50051", "Address of the gRPC services.",
+       [](absl::string_view text, ServerConfig& c) -> absl::Status {
+         ANNULUS_ASSIGN_OR_RETURN(c.listen, ParseHostPort(text));
+         return absl::OkStatus();
+       }},
+      {"metrics", "HOST:PORT|off", "127.0.0.1:9464", "Address of the Prometheus endpoint.",
+       SetMetrics},
+      {"tls-certificate", "FILE", "", "PEM chain of the server; with --tls-key turns TLS on.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_certificate); }},
+      {"tls-key", "FILE", "", "PEM key that belongs to --tls-certificate.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_key); }},
+      {"auth-token-file", "FILE", "", "Clients must send its first line as a bearer token.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.auth_token_file); }},
+      {"max-message-size", "SIZE", "16MiB", "Largest gRPC message, either way.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetSize(text, 64 << 10, kGiB, c.max_message_bytes);
+       }},
+      {"max-document-size", "SIZE", "128MiB", "Largest uploaded document.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetSize(text, 1, 64 * kGiB, c.max_document_bytes);
+       }},
+      {"max-documents", "N", "10000", "Most uploaded documents.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetInteger(text, 0, 10'000'000, c.max_documents);
+       }},
+      {"max-documents-memory", "SIZE", "1GiB", "Memory for all uploaded documents together.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetSize(text, 0, 64 * kTiB, c.max_documents_memory);
+       }},
+      {"grace-time", "TIME", "30s", "How long admitted requests may go on when the server stops.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetDuration(text, milliseconds(0), hours(24), c.grace_time);
+       }},
+      {"log-level", "debug|info|warning|error", "info", "Least severity that is logged.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<LogLevel>(text,
+                                    {{"debug", LogLevel::kDebug},
+                                     {"info", LogLevel::kInfo},
+                                     {"warning", LogLevel::kWarning},
+                                     {"error", LogLevel::kError}},
+                                    c.log_level);
+       }},
+  };
+}
+
+std::vector<Option> AllOptions() {
+  std::vector<Option> all;
+  for (const auto& group : {ModelOptions(), SchedulingOptions(), ServiceOptions()}) {
+    all.insert(all.end(), group.begin(), group.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Option>& Options() {
+  static const std::vector<Option> kOptions = AllOptions();
+  return kOptions;
+}
+
+std::string YamlKey(const Option& option) { return absl::StrReplaceAll(option.name, {{"-", "_"}}); }
+
+std::string VariableName(const Option& option) {
+  return absl::StrCat("ANNULUS_", absl::AsciiStrToUpper(YamlKey(option)));
+}
+
+std::string HelpText() {
+  std::string text =
+      "Usage: annulusd [OPTION]...           serve a model\n"
+      "       annulusd --check [OPTION]...   load the model, print what it is, and leave\n"
+      "\n"
+      "Every option can also be a key of a YAML file (--config FILE or ANNULUS_CONFIG; dashes\n"
+      "become underscores: kv_memory: 4GiB) or a variable (ANNULUS_KV_MEMORY=4GiB). A flag beats\n"
+      "a variable, and a variable beats the file.\n"
+      "\n";
+  absl::StrAppend(&text, "  --config FILE\n      YAML file to read.\n");
+  for (const Option& option : Options()) {
+    absl::StrAppend(&text, "  --", option.name, " ", option.value_name, "\n      ", option.help);
+    if (*option.default_value != '\0') {
+      absl::StrAppend(&text, " Default: ", option.default_value, ".");
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  absl::StrAppend(&text, "  --help, --version\n      Print this text, or the version.\n");
+  return text;
+}
+
+}  // namespace annulus

@@ -1,0 +1,39 @@
+#ifndef ANNULUS_SERVER_CONFIG_SERVER_CONFIG_H_
+#define ANNULUS_SERVER_CONFIG_SERVER_CONFIG_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "engine/api.h"
+
+namespace annulus {
+
+enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
+enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
+
+// Everything that the daemon can be told. The defaults stand in the option table (options.cc) and
+// nowhere else: LoadConfig parses them first.
+struct ServerConfig {
+  EngineOptions engine;
+  DeviceChoice device = DeviceChoice::kAuto;
+  std::string served_model_name;  // what clients call the model; never empty after LoadConfig
+
+  std::string listen;           // HOST:PORT of gRPC
+  std::string metrics;          // HOST:PORT of the Prometheus endpoint; empty: none
+  std::string tls_certificate;  // PEM files; both or neither
+  std::string tls_key;
+  std::string auth_token_file;  // clients must send its first line as a bearer token
+
+  std::chrono::milliseconds grace_time{};  // how long a drain lets admitted work go on
+  size_t max_document_bytes = 0;           // of one document, as UTF-8
+  size_t max_documents_memory = 0;         // bytes of all, uploads in progress included
+  int max_documents = 0;
+  size_t max_message_bytes = 0;  // of one gRPC message
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_CONFIG_SERVER_CONFIG_H_

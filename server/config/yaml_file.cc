@@ -1,0 +1,69 @@
+#include "server/config/yaml_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
+    return absl::NotFoundError(
+        absl::StrCat("cannot open the configuration file ", path, ": ", std::strerror(errno)));
+  }
+  std::string content(kMaxFileBytes + 1, '\0');
+  stream.read(content.data(), static_cast<std::streamsize>(content.size()));
+  content.resize(static_cast<size_t>(stream.gcount()));
+  if (stream.bad()) {
+    return absl::NotFoundError(absl::StrCat("cannot read the configuration file ", path));
+  }
+  if (content.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the configuration file ", path, " is longer than 1 MiB"));
+  }
+  return content;
+}
+
+absl::StatusOr<std::vector<YamlEntry>> Flatten(const std::string& path, const YAML::Node& root) {
+  std::vector<YamlEntry> entries;
+  if (!root.IsDefined() || root.IsNull()) return entries;
+  if (!root.IsMap()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": must be a list of lines like \"ranks: 4\""));
+  }
+  for (const auto& pair : root) {
+    const int line = pair.first.Mark().line + 1;
+    if (!pair.first.IsScalar() || !pair.second.IsScalar()) {
+      const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "a key";
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ":", line, ": ", name, " must have one plain value, like \"ranks: 4\""));
+    }
+    entries.push_back({pair.first.Scalar(), pair.second.Scalar(), line});
+  }
+  return entries;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<YamlEntry>> ReadYamlFile(const std::string& path) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  try {
+    return Flatten(path, YAML::Load(content));
+  } catch (const YAML::Exception& error) {  // the library's way to report any malformed file
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ":", error.mark.line + 1, ": not valid YAML: ", error.msg));
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,241 @@
+#include "server/config/load_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "server/config/options.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class LoadConfigTest : public ::testing::Test {
+ protected:
+  std::string WriteFile(const std::string& content) {
+    const std::string path = testing::TempDir() + "/annulus_" +
+                             testing::UnitTest::GetInstance()->current_test_info()->name() +
+                             ".yaml";
+    std::ofstream(path, std::ios::binary) << content;
+    return path;
+  }
+
+  static ServerConfig Load(const std::vector<std::string>& arguments,
+                           const Environment& environment = {}) {
+    const auto loaded = LoadConfig(arguments, environment);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return loaded.ok() ? loaded->config : ServerConfig();
+  }
+
+  static std::string Error(const std::vector<std::string>& arguments,
+                           const Environment& environment = {}) {
+    const auto loaded = LoadConfig(arguments, environment);
+    EXPECT_FALSE(loaded.ok());
+    return std::string(loaded.status().message());
+  }
+};
+
+TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
+  const ServerConfig config = Load({});
+  EXPECT_EQ(config.engine.model, "builtin:recall");
+  EXPECT_EQ(config.served_model_name, "recall");
+  EXPECT_EQ(config.listen, "127.0.0.1:50051");
+  EXPECT_EQ(config.metrics, "127.0.0.1:9464");
+  EXPECT_EQ(config.device, DeviceChoice::kAuto);
+  EXPECT_EQ(config.engine.ranks, 1);
+  EXPECT_EQ(config.engine.threads, 0);
+  EXPECT_EQ(config.engine.kv_memory_bytes, 0u);
+  EXPECT_EQ(config.engine.kv_dtype, DType::kF32);
+  EXPECT_FALSE(config.engine.weights_dtype.has_value());
+  EXPECT_EQ(config.engine.page_tokens, 64);
+  EXPECT_EQ(config.engine.ring_mode, RingMode::kAuto);
+  EXPECT_EQ(config.max_message_bytes, size_t{16} << 20);
+  EXPECT_EQ(config.grace_time, std::chrono::seconds(30));
+}
+
+// A text other than the default for every option, so that all three sources can be told apart.
+std::string OtherValue(const Option& option) {
+  const std::string name = option.name;
+  if (name == "model" || name == "served-model-name" || name == "kernels") return "abc";
+  if (name == "device") return "cpu";
+  if (name == "weights-dtype" || name == "kv-dtype") return "bf16";
+  if (name == "page-tokens") return "128";
+  if (name == "ring-mode") return "pass-q";
+  if (name == "log-level") return "debug";
+  if (name == "listen" || name == "metrics") return "127.0.0.1:1234";
+  if (name.find("tls") == 0 || name == "auth-token-file") return "file.pem";
+  if (name.find("time") != std::string::npos) return "7s";
+  if (name == "kv-memory" || name.find("-size") != std::string::npos ||
+      name == "max-documents-memory") {
+    return "77MiB";
+  }
+  return "17";
+}
+
+// Describes every field, so that two configurations can be compared.
+std::string Describe(const ServerConfig& c) {
+  std::ostringstream out;
+  const EngineOptions& e = c.engine;
+  out << e.model << '|' << e.ranks << '|' << e.threads << '|' << e.kv_memory_bytes << '|'
+      << static_cast<int>(e.kv_dtype) << '|' << (e.weights_dtype ? "set" : "auto") << '|'
+      << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.max_running
+      << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|' << e.kernels << '|'
+      << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count() << '|'
+      << static_cast<int>(c.device) << '|' << c.served_model_name << '|' << c.listen << '|'
+      << c.metrics << '|' << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file
+      << '|' << c.grace_time.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
+      << '|' << c.max_documents << '|' << c.max_message_bytes << '|'
+      << static_cast<int>(c.log_level);
+  return out.str();
+}
+
+// TLS needs both files, so each of the two travels with the other.
+std::vector<std::string> Companion(const Option& option) {
+  const std::string name = option.name;
+  if (name == "tls-key") return {"--tls-certificate", "x"};
+  if (name == "tls-certificate") return {"--tls-key", "x"};
+  return {};
+}
+
+TEST_F(LoadConfigTest, EveryOptionIsReadFromEverySource) {
+  for (const Option& option : Options()) {
+    SCOPED_TRACE(option.name);
+    const std::string value = OtherValue(option);
+    const std::vector<std::string> companion = Companion(option);
+    auto with = [&](std::vector<std::string> arguments) {
+      arguments.insert(arguments.end(), companion.begin(), companion.end());
+      return arguments;
+    };
+    const std::string flag = std::string("--") + option.name;
+    const std::string expected = Describe(Load(with({flag, value})));
+    EXPECT_NE(expected, Describe(Load({})));
+    EXPECT_EQ(Describe(Load(with({flag + "=" + value}))), expected);
+    EXPECT_EQ(Describe(Load(with({}), {{VariableName(option), value}})), expected);
+    const std::string file = WriteFile(YamlKey(option) + ": " + value + "\n");
+    EXPECT_EQ(Describe(Load(with({"--config", file}))), expected);
+    EXPECT_EQ(Describe(Load(with({}), {{"ANNULUS_CONFIG", file}})), expected);
+  }
+}
+
+TEST_F(LoadConfigTest, FlagBeatsVariableBeatsFile) {
+  const std::string file = WriteFile("ranks: 2\nmax_running: 5\nmax_waiting: 6\n");
+  const Environment environment = {{"ANNULUS_RANKS", "3"}, {"ANNULUS_MAX_RUNNING", "7"}};
+  const ServerConfig config = Load({"--ranks", "4", "--config", file}, environment);
+  EXPECT_EQ(config.engine.ranks, 4);
+  EXPECT_EQ(config.engine.max_running, 7);
+  EXPECT_EQ(config.engine.max_waiting, 6);
+}
+
+TEST_F(LoadConfigTest, FlagForTheFileBeatsItsVariable) {
+  const std::string file = WriteFile("ranks: 2\n");
+  EXPECT_EQ(Load({"--config", file}, {{"ANNULUS_CONFIG", "/nonexistent"}}).engine.ranks, 2);
+}
+
+TEST_F(LoadConfigTest, UnknownNamesAreAnsweredWithTheNearest) {
+  EXPECT_THAT(Error({"--rank", "4"}), AllOf(HasSubstr("--rank\""), HasSubstr("\"--ranks\"")));
+  EXPECT_THAT(Error({"--kv-memroy=1GiB"}), HasSubstr("\"--kv-memory\""));
+  EXPECT_THAT(Error({}, {{"ANNULUS_RANK", "4"}}),
+              AllOf(HasSubstr("ANNULUS_RANK\""), HasSubstr("\"ANNULUS_RANKS\"")));
+  const std::string file = WriteFile("# comment\nmodel: builtin:recall\nmax_contxt: 4\n");
+  EXPECT_THAT(Error({"--config", file}),
+              AllOf(HasSubstr(".yaml:3:"), HasSubstr("max_contxt"), HasSubstr("\"max_context\"")));
+}
+
+TEST_F(LoadConfigTest, BadValuesNameTheirSource) {
+  EXPECT_THAT(Error({"--ranks", "0"}), AllOf(HasSubstr("--ranks: \"0\""), HasSubstr("1 to 64")));
+  EXPECT_THAT(Error({}, {{"ANNULUS_DEVICE", "gpu"}}),
+              AllOf(HasSubstr("ANNULUS_DEVICE: \"gpu\""), HasSubstr("auto, cpu, cuda")));
+  const std::string file = WriteFile("kv_memory: lots\n");
+  EXPECT_THAT(Error({"--config", file}), AllOf(HasSubstr(".yaml:1: kv_memory: \"lots\""),
+                                               HasSubstr("4GiB"), HasSubstr("auto")));
+  EXPECT_THAT(Error({"--ring-mode", "pass-k"}), HasSubstr("nearest is pass-kv"));
+  EXPECT_THAT(Error({"--kv-dtype", "f64"}), HasSubstr("bf16"));
+  EXPECT_THAT(Error({"--ranks"}), HasSubstr("needs a value"));
+  EXPECT_THAT(Error({"serve"}), HasSubstr("unexpected argument"));
+}
+
+TEST_F(LoadConfigTest, ABadVariableIsAnErrorEvenWhereAFlagWins) {
+  EXPECT_THAT(Error({"--ranks", "2"}, {{"ANNULUS_RANKS", "x"}}), HasSubstr("ANNULUS_RANKS"));
+}
+
+TEST_F(LoadConfigTest, VariablesOfOthersArePassedOver) {
+  Load({}, {{"ANNULUS_SERVER", "127.0.0.1:1"},
+            {"ANNULUS_SERVICE_HOST", "10.0.0.1"},
+            {"ANNULUS_SERVICE_PORT_GRPC", "50051"},
+            {"ANNULUS_PORT", "tcp://10.0.0.1:50051"},
+            {"ANNULUS_PORT_50051_TCP_ADDR", "10.0.0.1"}});
+}
+
+TEST_F(LoadConfigTest, MalformedFilesAreRefusedWithTheLine) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"- a\n- b\n", "ranks: 4"},
+      {"ranks: [1, 2]\n", ".yaml:1: ranks"},
+      {"model: x\nranks:\n", ".yaml:2: ranks"},
+      {"ranks: 2\nranks: 3\n", ".yaml:2: ranks is given twice"},
+      {"ranks: {1\n", "not valid YAML"},
+      {std::string(100000, '['), "not valid YAML"},
+      {"a: &a [*a]\n", ".yaml:1"},
+  };
+  for (const auto& [content, expected] : cases) {
+    EXPECT_THAT(Error({"--config", WriteFile(content)}), HasSubstr(expected));
+  }
+  EXPECT_THAT(Error({"--config", WriteFile(std::string((1 << 20) + 1, '#'))}), HasSubstr("1 MiB"));
+  EXPECT_THAT(Error({"--config", "/nonexistent/annulus.yaml"}), HasSubstr("cannot open"));
+  EXPECT_THAT(Error({"--config", testing::TempDir()}), HasSubstr("cannot read"));
+  EXPECT_EQ(Load({"--config", WriteFile("")}).engine.ranks, 1);
+}
+
+TEST_F(LoadConfigTest, ServedNameComesFromTheModel) {
+  EXPECT_EQ(Load({"--model", "/models/llama-3/"}).served_model_name, "llama-3");
+  EXPECT_EQ(Load({"--model", "."}).served_model_name, "model");
+  EXPECT_EQ(Load({"--model", "/"}).served_model_name, "model");
+  EXPECT_EQ(Load({"--model", "x", "--served-model-name", "y"}).served_model_name, "y");
+  EXPECT_THAT(Error({"--served-model-name", "a b"}), HasSubstr("--served-model-name"));
+}
+
+TEST_F(LoadConfigTest, AutoAndOffHaveTheirMeaning) {
+  const ServerConfig config = Load({"--threads", "auto", "--kv-memory", "auto", "--max-context",
+                                    "auto", "--weights-dtype", "auto", "--metrics", "off"},
+                                   {{"ANNULUS_THREADS", "3"}, {"ANNULUS_WEIGHTS_DTYPE", "bf16"}});
+  EXPECT_EQ(config.engine.threads, 0);
+  EXPECT_FALSE(config.engine.weights_dtype.has_value());
+  EXPECT_TRUE(config.metrics.empty());
+}
+
+TEST_F(LoadConfigTest, ChecksWhatBelongsTogether) {
+  EXPECT_THAT(Error({"--tls-key", "k"}), HasSubstr("without tls-certificate"));
+  EXPECT_THAT(Error({"--tls-certificate", "c"}), HasSubstr("without tls-key"));
+  EXPECT_THAT(Error({"--auth-token-file", "t", "--listen", "0.0.0.0:1"}),
+              HasSubstr("in the clear"));
+  Load({"--auth-token-file", "t", "--listen", "[::1]:1"});
+  Load({"--auth-token-file", "t", "--listen", "0.0.0.0:1", "--tls-key", "k", "--tls-certificate",
+        "c"});
+}
+
+TEST_F(LoadConfigTest, ActionsAreRecognised) {
+  EXPECT_EQ(LoadConfig({"--check", "--model", "m"}, {})->action, Action::kCheck);
+  EXPECT_EQ(LoadConfig({"--help"}, {{"ANNULUS_NONSENSE", "1"}})->action, Action::kHelp);
+  EXPECT_EQ(LoadConfig({"--version", "--nonsense"}, {})->action, Action::kVersion);
+}
+
+TEST_F(LoadConfigTest, HelpListsEveryOptionOnce) {
+  const std::string help = HelpText();
+  std::set<std::string> names;
+  for (const Option& option : Options()) {
+    EXPECT_TRUE(names.insert(option.name).second) << option.name;
+    EXPECT_THAT(help, HasSubstr(std::string("  --") + option.name + " "));
+    for (const char* c = option.name; *c != '\0'; ++c) {
+      EXPECT_TRUE(std::islower(static_cast<unsigned char>(*c)) || *c == '-') << option.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus
