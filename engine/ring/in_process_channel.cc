@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -17,9 +16,12 @@ class InProcessRing::End : public RingChannel {
 
   absl::Status Send(int peer, uint64_t tag, std::vector<RingPart> parts) override {
     Mailbox& box = *ring_->mailboxes_[peer];
-    absl::MutexLock lock(&box.mutex);
-    if (!box.aborted.ok()) return box.aborted;
-    box.from[rank_].push_back({tag, std::move(parts)});
+    {
+      std::lock_guard lock(box.mutex);
+      if (!box.aborted.ok()) return box.aborted;
+      box.from[rank_].push_back({tag, std::move(parts)});
+    }
+    box.arrived.notify_one();
     return absl::OkStatus();
   }
 
@@ -27,17 +29,12 @@ class InProcessRing::End : public RingChannel {
                                                 std::span<const size_t> part_bytes,
                                                 SteadyTime deadline) override {
     Mailbox& box = *ring_->mailboxes_[rank_];
-    absl::MutexLock lock(&box.mutex);
-    auto ready = [&box, peer]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(box.mutex) {
-      return !box.aborted.ok() || !box.from[peer].empty();
-    };
-    while (!ready()) {
-      const auto left = deadline - std::chrono::steady_clock::now();
-      if (left <= left.zero()) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("rank ", rank_, " waited too long for rank ", peer));
-      }
-      box.mutex.AwaitWithTimeout(absl::Condition(&ready), absl::FromChrono(left));
+    std::unique_lock lock(box.mutex);
+    const bool ready = box.arrived.wait_until(
+        lock, deadline, [&] { return !box.aborted.ok() || !box.from[peer].empty(); });
+    if (!ready) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("rank ", rank_, " waited too long for rank ", peer));
     }
     if (!box.aborted.ok()) return box.aborted;
     Message message = std::move(box.from[peer].front());
@@ -48,8 +45,11 @@ class InProcessRing::End : public RingChannel {
   void Abort(const absl::Status& status) override {
     ANNULUS_CHECK(!status.ok()) << "an abort needs its reason";
     for (const auto& box : ring_->mailboxes_) {
-      absl::MutexLock lock(&box->mutex);
-      if (box->aborted.ok()) box->aborted = status;
+      {
+        std::lock_guard lock(box->mutex);
+        if (box->aborted.ok()) box->aborted = status;
+      }
+      box->arrived.notify_all();
     }
   }
 
@@ -84,7 +84,7 @@ RingChannel& InProcessRing::channel(int rank) { return *ends_[rank]; }
 
 void InProcessRing::Reset() {
   for (const auto& box : mailboxes_) {
-    absl::MutexLock lock(&box->mutex);
+    std::lock_guard lock(box->mutex);
     for (auto& queue : box->from) queue.clear();
     box->aborted = absl::OkStatus();
   }

@@ -1,12 +1,12 @@
 #ifndef ANNULUS_ENGINE_RING_IN_PROCESS_CHANNEL_H_
 #define ANNULUS_ENGINE_RING_IN_PROCESS_CHANNEL_H_
 
+#include <condition_variable>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "engine/ring/channel.h"
 
 namespace annulus {
@@ -31,11 +31,13 @@ class InProcessRing {
     uint64_t tag = 0;
     std::vector<RingPart> parts;
   };
-  // Everything that has been sent to one rank and not received.
+  // Everything that has been sent to one rank and not received. std::condition_variable waits on
+  // the steady clock; absl::Mutex would turn the deadline into wall-clock time.
   struct Mailbox {
-    absl::Mutex mutex;
-    std::vector<std::deque<Message>> from ABSL_GUARDED_BY(mutex);  // [sender]
-    absl::Status aborted ABSL_GUARDED_BY(mutex);
+    std::mutex mutex;
+    std::condition_variable arrived;
+    std::vector<std::deque<Message>> from;  // [sender]
+    absl::Status aborted;
   };
   class End;
 

@@ -83,7 +83,9 @@ inline bool NeedsLastLayer(const PlanItem& item) {
 struct SampledToken {
   SequenceId sequence = 0;
   int32_t token = 0;
+  bool ends_text = false;  // a stop id, or end of text that is not ignored
   std::optional<TokenLogprob> logprob;
+  absl::Status status;  // not OK: this request alone cannot go on, and `token` means nothing
 };
 
 struct LogitsRow {

@@ -1,0 +1,62 @@
+#include "engine/runner/rank_executor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/runner/step_run.h"
+#include "kernels/base/check.h"
+
+namespace annulus {
+namespace {
+
+RingAttentionConfig RingConfig(const RankParts& parts) {
+  RingAttentionConfig config;
+  config.shape = parts.model->page_shape;
+  config.layer_page_bytes = parts.model->ops->kv_page_bytes(config.shape);
+  config.heads = parts.model->config.heads;
+  config.scale = 1.0f / std::sqrt(static_cast<float>(parts.model->config.head_dim));
+  config.timeout = parts.exchange_timeout;
+  return config;
+}
+
+}  // namespace
+
+RankExecutor::RankExecutor(const RankParts& parts)
+    : parts_(parts),
+      ring_(*parts.channel, *parts.backend, *parts.model->ops, *parts.stream, RingConfig(parts)) {}
+
+RankResult RankExecutor::Execute(const StepPlan& plan) {
+  RankResult result;
+  ApplyUpdates(plan);
+  parts_.arena->Reset();
+  result.status = StepRun(*this, plan).Run(result);
+  if (!result.status.ok()) parts_.channel->Abort(result.status);
+  result.ring = ring_.TakeCounters();
+  return result;
+}
+
+void RankExecutor::ApplyUpdates(const StepPlan& plan) {
+  for (const SequenceId id : plan.ended) sequences_.erase(id);
+  for (const SequenceUpdate& update : plan.updates) {
+    RankSequence& sequence = sequences_[update.sequence];
+    sequence.ring = update.ring;
+    sequence.home = update.home;
+    sequence.groups.resize(update.tables.size());
+    for (size_t g = 0; g < update.tables.size(); ++g) {
+      const TableDelta& delta = update.tables[g];
+      std::vector<PageEntry>& entries = sequence.groups[g];
+      ANNULUS_CHECK(delta.drop_front <= static_cast<int32_t>(entries.size()))
+          << "a plan drops pages that the rank does not know";
+      entries.erase(entries.begin(), entries.begin() + delta.drop_front);
+      entries.insert(entries.end(), delta.append.begin(), delta.append.end());
+    }
+    if (update.setup != nullptr && sequence.home == parts_.rank) {
+      const SamplingSetup& setup = *update.setup;
+      sequence.sampler =
+          std::make_unique<Sampler>(setup.params, setup.vocabulary, setup.end_of_text_ids);
+      sequence.sampler->ObservePrompt(setup.prompt);
+    }
+  }
+}
+
+}  // namespace annulus

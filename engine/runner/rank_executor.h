@@ -1,0 +1,68 @@
+#ifndef ANNULUS_ENGINE_RUNNER_RANK_EXECUTOR_H_
+#define ANNULUS_ENGINE_RUNNER_RANK_EXECUTOR_H_
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/memory/kv_pool.h"
+#include "engine/memory/step_arena.h"
+#include "engine/ring/channel.h"
+#include "engine/ring/ring_attention.h"
+#include "engine/runner/rank_model.h"
+#include "engine/sampling/sampler.h"
+#include "engine/state/step_plan.h"
+
+namespace annulus {
+
+// What a rank remembers of a sequence between steps: a mirror of its page tables, grown by the
+// plans' deltas, and its sampler where this rank is the home.
+struct RankSequence {
+  std::vector<int32_t> ring;
+  int32_t home = 0;
+  std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
+  std::unique_ptr<Sampler> sampler;
+};
+
+// The parts that a rank works with; all outlive it.
+struct RankParts {
+  int rank = 0;
+  const RankModel* model = nullptr;
+  Backend* backend = nullptr;
+  Stream* stream = nullptr;
+  RingChannel* channel = nullptr;
+  KvPool* pool = nullptr;
+  StepArena* arena = nullptr;
+  std::chrono::milliseconds exchange_timeout{30'000};
+};
+
+// Bytes of the step arena for plans that give this rank at most `rows` rows and its peers as many
+// each, in a ring of at most `ranks`.
+size_t StepArenaBytes(const RankModel& model, int rows, int ranks);
+
+// Executes steps on one rank: embed, layers (norm, projections, rope, page write, ring attention,
+// output, MLP), logits, sample. Not thread-safe: all calls on the rank's thread.
+class RankExecutor {
+ public:
+  explicit RankExecutor(const RankParts& parts);
+
+  // Does this rank's part of the plan. On an error the channel is aborted, so that no peer waits,
+  // and the result carries the status.
+  RankResult Execute(const StepPlan& plan);
+
+  // Forgets every sequence; after an abort.
+  void Reset() { sequences_.clear(); }
+
+ private:
+  friend class StepRun;
+
+  void ApplyUpdates(const StepPlan& plan);
+
+  const RankParts parts_;
+  RingAttention ring_;
+  std::unordered_map<SequenceId, RankSequence> sequences_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RUNNER_RANK_EXECUTOR_H_

@@ -1,0 +1,35 @@
+#ifndef ANNULUS_ENGINE_RUNNER_RANK_MODEL_H_
+#define ANNULUS_ENGINE_RUNNER_RANK_MODEL_H_
+
+#include <vector>
+
+#include "engine/model/cache_groups.h"
+#include "engine/model/model_config.h"
+#include "engine/model/weights.h"
+#include "kernels/registry.h"
+
+namespace annulus {
+
+// A loaded model as all ranks of a process share it. Immutable.
+struct RankModel {
+  ModelConfig config;
+  ModelWeights weights;
+  const OpTable* ops = nullptr;
+  KvPageShape page_shape;  // of one layer
+  std::vector<CacheGroup> groups;
+  std::vector<int> group_of_layer;         // [layer] index into groups
+  std::vector<int> index_in_group;         // [layer] place of the layer inside a page
+  std::vector<float> inverse_frequencies;  // [rope pairs]
+
+  int layers() const { return static_cast<int>(config.layers.size()); }
+  int query_columns() const { return config.heads * config.head_dim; }
+  int kv_columns() const { return config.kv_heads * config.head_dim; }
+};
+
+// Fills everything that follows from the configuration.
+RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable& ops,
+                        int page_tokens, DType kv_dtype);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RUNNER_RANK_MODEL_H_

@@ -1,0 +1,77 @@
+#ifndef ANNULUS_ENGINE_RUNNER_STEP_RUN_H_
+#define ANNULUS_ENGINE_RUNNER_STEP_RUN_H_
+
+#include <vector>
+
+#include "engine/runner/rank_executor.h"
+
+namespace annulus {
+
+// One plan on one rank, from its token ids to its logits. Made for one step and thrown away.
+class StepRun {
+ public:
+  StepRun(RankExecutor& rank, const StepPlan& plan) : rank_(rank), plan_(plan) {}
+
+  absl::Status Run(RankResult& result);
+
+ private:
+  // Own rows [first, first + count) whose pages of one cache group are on this rank.
+  struct AppendRun {
+    int64_t first = 0;
+    int64_t count = 0;
+  };
+  // What the layers of one cache group share in this step.
+  struct GroupStep {
+    std::vector<ItemShards> shards;  // [ring item]
+    std::vector<AppendRun> appends;
+    std::vector<int32_t> append_page;  // [own row] page id, -1 where the page is another rank's
+    std::vector<int32_t> append_slot;  // [own row] token inside that page
+  };
+  struct Buffers {
+    MatrixView residual;  // [rows, hidden]
+    MatrixView normed;    // [rows, hidden]
+    MatrixView query, key, value;
+    MatrixView gate, up;  // [rows, intermediate]
+    MatrixView cosine, sine;
+    AttentionState state, scratch, served;
+  };
+
+  const RankModel& model() const { return *rank_.parts_.model; }
+  const OpTable& ops() const { return *rank_.parts_.model->ops; }
+  Stream& stream() const { return *rank_.parts_.stream; }
+
+  void ListRows();
+  void ListRingItems();
+  GroupStep BuildGroup(int group) const;
+  absl::StatusOr<MatrixView> TakeMatrix(int64_t rows, int64_t cols);
+  absl::StatusOr<AttentionState> TakeState(int64_t rows);
+  absl::Status TakeBuffers(int64_t served_rows);
+  absl::Status Embed();
+  absl::Status Layer(int layer);
+  absl::Status Append(int layer);
+  absl::Status Attend(int layer, int64_t rows);
+  absl::Status Mlp(int layer, int64_t rows);
+  absl::Status Linear(const LinearWeights& weights, ConstMatrixView input, MatrixView output,
+                      bool accumulate = false);
+  absl::Status Norm(const DeviceVector& weight, ConstMatrixView input, MatrixView output);
+  absl::Status Head(RankResult& result);
+  absl::Status UseLogits(const PlanItem& item, int32_t position, std::span<const float> logits,
+                         std::span<Candidate> workspace, RankResult& result);
+
+  RankExecutor& rank_;
+  const StepPlan& plan_;
+
+  std::vector<int32_t> row_token_;          // [own row]
+  std::vector<int32_t> row_position_;       // [own row]
+  std::vector<int64_t> item_first_;         // [plan item] first own row
+  int64_t active_rows_ = 0;                 // own rows that need the last layer: a prefix
+  size_t active_items_ = 0;                 // ring items that need the last layer: a prefix
+  std::vector<const PlanItem*> ring_plan_;  // [ring item]
+  std::vector<RingItem> ring_items_;
+  std::vector<GroupStep> groups_;
+  Buffers buffers_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RUNNER_STEP_RUN_H_
