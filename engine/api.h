@@ -62,7 +62,7 @@ struct SamplingParams {
   float repetition_penalty = 1;   // (0, 10], over prompt and generated tokens
   std::optional<uint64_t> seed;   // absent: drawn by the engine
   std::vector<std::string> stop;  // at most 16, each 1..1024 bytes
-  std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> stop_token_ids;  // at most 1024
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;      // 0..20 alternatives beside the chosen token
   std::map<int32_t, float> logit_bias;  // at most 1024 entries in [-100, 100]

@@ -1,0 +1,119 @@
+#include "engine/sampling/validate.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "engine/base/field_error.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kMaxStops = 16;
+constexpr size_t kMaxStopBytes = 1024;
+constexpr size_t kMaxStopTokenIds = 1024;
+constexpr size_t kMaxBiases = 1024;
+constexpr int32_t kMaxLogprobs = 20;
+
+// "top_p is 1.5, allowed is (0, 1]": field, given, allowed.
+template <typename Given>
+absl::Status Refused(const std::string& field, const Given& given, absl::string_view allowed) {
+  return FieldError(absl::StatusCode::kInvalidArgument, absl::StrCat("sampling.", field),
+                    absl::StrCat(field, " is ", given, ", allowed is ", allowed));
+}
+
+// Written so that NaN, for which every comparison is false, is refused.
+bool Within(float value, float low, float high) { return value >= low && value <= high; }
+
+absl::Status ValidateLengths(const SamplingParams& params) {
+  if (params.max_tokens < 1) return Refused("max_tokens", params.max_tokens, "1 or more");
+  if (params.min_tokens < 0 || params.min_tokens > params.max_tokens) {
+    return Refused("min_tokens", params.min_tokens,
+                   absl::StrCat("0 to max_tokens (", params.max_tokens, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateFilters(const SamplingParams& params) {
+  if (!Within(params.temperature, 0, 2)) {
+    return Refused("temperature", params.temperature, "0 (greedy) or up to 2");
+  }
+  if (!(params.top_p > 0 && params.top_p <= 1)) {
+    return Refused("top_p", params.top_p, "above 0, up to 1 (off)");
+  }
+  if (params.top_k < 0) return Refused("top_k", params.top_k, "0 (off) or more");
+  if (!Within(params.min_p, 0, 1)) return Refused("min_p", params.min_p, "0 (off) to 1");
+  return absl::OkStatus();
+}
+
+absl::Status ValidatePenalties(const SamplingParams& params) {
+  if (!Within(params.frequency_penalty, -2, 2)) {
+    return Refused("frequency_penalty", params.frequency_penalty, "-2 to 2");
+  }
+  if (!Within(params.presence_penalty, -2, 2)) {
+    return Refused("presence_penalty", params.presence_penalty, "-2 to 2");
+  }
+  if (!(params.repetition_penalty > 0 && params.repetition_penalty <= 10)) {
+    return Refused("repetition_penalty", params.repetition_penalty, "above 0, up to 10; 1 is off");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateToken(const std::string& field, int32_t token, int32_t vocabulary) {
+  if (token >= 0 && token < vocabulary) return absl::OkStatus();
+  return Refused(field, absl::StrCat("token id ", token),
+                 absl::StrCat("0 to ", vocabulary - 1, " (the model's vocabulary)"));
+}
+
+absl::Status ValidateStops(const SamplingParams& params, int32_t vocabulary) {
+  if (params.stop.size() > kMaxStops) {
+    return Refused("stop", absl::StrCat(params.stop.size(), " strings"),
+                   absl::StrCat("at most ", kMaxStops));
+  }
+  for (size_t i = 0; i < params.stop.size(); ++i) {
+    const size_t bytes = params.stop[i].size();
+    if (bytes < 1 || bytes > kMaxStopBytes) {
+      return Refused(absl::StrCat("stop[", i, "]"), absl::StrCat(bytes, " bytes long"),
+                     absl::StrCat("1 to ", kMaxStopBytes, " bytes"));
+    }
+  }
+  if (params.stop_token_ids.size() > kMaxStopTokenIds) {
+    return Refused("stop_token_ids", absl::StrCat(params.stop_token_ids.size(), " ids"),
+                   absl::StrCat("at most ", kMaxStopTokenIds));
+  }
+  for (size_t i = 0; i < params.stop_token_ids.size(); ++i) {
+    ANNULUS_RETURN_IF_ERROR(ValidateToken(absl::StrCat("stop_token_ids[", i, "]"),
+                                          params.stop_token_ids[i], vocabulary));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateLogits(const SamplingParams& params, int32_t vocabulary) {
+  if (params.logprobs.has_value() && (*params.logprobs < 0 || *params.logprobs > kMaxLogprobs)) {
+    return Refused("logprobs", *params.logprobs, absl::StrCat("0 to ", kMaxLogprobs));
+  }
+  if (params.logit_bias.size() > kMaxBiases) {
+    return Refused("logit_bias", absl::StrCat(params.logit_bias.size(), " entries"),
+                   absl::StrCat("at most ", kMaxBiases));
+  }
+  for (const auto& [token, bias] : params.logit_bias) {
+    ANNULUS_RETURN_IF_ERROR(ValidateToken("logit_bias", token, vocabulary));
+    if (!Within(bias, -100, 100)) {
+      return Refused(absl::StrCat("logit_bias[", token, "]"), bias, "-100 to 100");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ValidateSampling(const SamplingParams& params, int32_t vocabulary) {
+  ANNULUS_RETURN_IF_ERROR(ValidateLengths(params));
+  ANNULUS_RETURN_IF_ERROR(ValidateFilters(params));
+  ANNULUS_RETURN_IF_ERROR(ValidatePenalties(params));
+  ANNULUS_RETURN_IF_ERROR(ValidateStops(params, vocabulary));
+  return ValidateLogits(params, vocabulary);
+}
+
+}  // namespace annulus

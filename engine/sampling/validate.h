@@ -1,0 +1,18 @@
+#ifndef ANNULUS_ENGINE_SAMPLING_VALIDATE_H_
+#define ANNULUS_ENGINE_SAMPLING_VALIDATE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/api.h"
+
+namespace annulus {
+
+// Checks every field against the ranges of engine/api.h. The first violation is INVALID_ARGUMENT:
+// the payload kFieldPayload names the field ("top_p", "stop[2]"), the message says what was given
+// and what is allowed. `vocabulary`: ids are in [0, vocabulary).
+absl::Status ValidateSampling(const SamplingParams& params, int32_t vocabulary);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_SAMPLING_VALIDATE_H_
