@@ -22,8 +22,10 @@ struct RopeConfig {
   int64_t original_context = 8192;   // tokens
 };
 
-// The `pairs` inverse frequencies as the float32 values that Transformers forms, every step in
-// float32; the angle itself is then taken in float64 by the rope_table op.
+// The `pairs` inverse frequencies as the float32 values that Transformers forms: every step in
+// float32, the power correctly rounded. (PyTorch's own float32 power may differ from that by one
+// unit in the last place, from one processor to another; on the usual settings it does not.) The
+// angle itself is then taken in float64 by the rope_table op.
 std::vector<float> InverseFrequencies(const RopeConfig& rope);
 
 }  // namespace annulus

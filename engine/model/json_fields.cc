@@ -1,0 +1,75 @@
+#include "engine/model/json_fields.h"
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kLongestValue = 80;
+
+}  // namespace
+
+const nlohmann::json* JsonFields::Find(const char* key) const {
+  const auto found = object_.find(key);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+absl::StatusOr<int64_t> JsonFields::Integer(const char* key, int64_t least, int64_t most,
+                                            std::optional<int64_t> fallback) const {
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr && fallback) return *fallback;
+  const std::string allowed = absl::StrCat("a whole number from ", least, " to ", most);
+  if (value == nullptr || !value->is_number_integer()) return Invalid(key, allowed);
+  if (value->is_number_unsigned() &&
+      value->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return Invalid(key, allowed);
+  }
+  const int64_t number = value->get<int64_t>();
+  if (number < least || number > most) return Invalid(key, allowed);
+  return number;
+}
+
+absl::StatusOr<double> JsonFields::Number(const char* key, double least, double most,
+                                          std::optional<double> fallback) const {
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr && fallback) return *fallback;
+  const std::string allowed = absl::StrCat("a number from ", least, " to ", most);
+  if (value == nullptr || !value->is_number()) return Invalid(key, allowed);
+  const double number = value->get<double>();
+  if (!(number >= least && number <= most)) return Invalid(key, allowed);
+  return number;
+}
+
+absl::StatusOr<bool> JsonFields::Boolean(const char* key, bool fallback) const {
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) return Invalid(key, "true or false");
+  return value->get<bool>();
+}
+
+absl::StatusOr<std::string> JsonFields::String(const char* key, absl::string_view fallback) const {
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr) return std::string(fallback);
+  if (!value->is_string()) return Invalid(key, "a string");
+  return value->get<std::string>();
+}
+
+absl::Status JsonFields::Invalid(const char* key, absl::string_view allowed) const {
+  return absl::InvalidArgumentError(Describe(key, allowed));
+}
+
+absl::Status JsonFields::Unsupported(const char* key, absl::string_view supported) const {
+  return absl::UnimplementedError(Describe(key, supported));
+}
+
+std::string JsonFields::Describe(const char* key, absl::string_view allowed) const {
+  const nlohmann::json* value = Find(key);
+  std::string given = value == nullptr ? "missing" : value->dump(-1, ' ', true);
+  if (given.size() > kLongestValue) given.replace(kLongestValue, std::string::npos, "...");
+  return absl::StrCat(file_name_, ": ", prefix_, prefix_.empty() ? "" : ".", key, " is ", given,
+                      "; allowed: ", allowed);
+}
+
+}  // namespace annulus

@@ -1,0 +1,69 @@
+#include "engine/model/model_directory.h"
+
+#include <array>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+struct ForeignFormat {
+  absl::string_view suffix;
+  absl::string_view name;
+};
+
+constexpr std::array<ForeignFormat, 7> kForeignFormats = {{
+    {".gguf", "GGUF"},
+    {".bin", "PyTorch pickle"},
+    {".pt", "PyTorch pickle"},
+    {".pth", "PyTorch pickle"},
+    {".h5", "TensorFlow"},
+    {".msgpack", "Flax"},
+    {".onnx", "ONNX"},
+}};
+
+const ForeignFormat* FindForeign(absl::string_view file_name) {
+  for (const ForeignFormat& format : kForeignFormats) {
+    if (absl::EndsWith(file_name, format.suffix)) return &format;
+  }
+  return nullptr;
+}
+
+absl::Status RefuseForeign(absl::string_view path, const ForeignFormat& format) {
+  return absl::UnimplementedError(absl::StrCat(
+      path, " is a ", format.name, " file, which is not supported; needed: ", kSupportedWeights));
+}
+
+}  // namespace
+
+absl::Status CheckModelDirectory(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return absl::OkStatus();
+  if (!std::filesystem::exists(path, error)) {
+    return absl::NotFoundError(
+        absl::StrCat("model \"", path, "\" does not exist; needed: ", kSupportedWeights));
+  }
+  if (const ForeignFormat* format = FindForeign(path)) return RefuseForeign(path, *format);
+  return absl::InvalidArgumentError(
+      absl::StrCat("model \"", path, "\" is not a directory; needed: ", kSupportedWeights));
+}
+
+absl::Status ExplainMissingWeights(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(directory, error);
+  const std::filesystem::directory_iterator end;
+  for (; !error && entries != end; entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    if (const ForeignFormat* format = FindForeign(name)) {
+      return RefuseForeign(absl::StrCat(directory, "/", name), *format);
+    }
+  }
+  return absl::NotFoundError(absl::StrCat(
+      directory, " has neither model.safetensors nor model.safetensors.index.json; needed: ",
+      kSupportedWeights));
+}
+
+}  // namespace annulus

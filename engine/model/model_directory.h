@@ -1,0 +1,26 @@
+#ifndef ANNULUS_ENGINE_MODEL_MODEL_DIRECTORY_H_
+#define ANNULUS_ENGINE_MODEL_MODEL_DIRECTORY_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// "safetensors files in F32, BF16 or F16": ends every refusal of another format.
+inline constexpr absl::string_view kSupportedWeights =
+    "a Hugging Face directory with config.json and weights in safetensors files as F32, BF16 or "
+    "F16";
+
+// OK where `path` is a directory. Else INVALID_ARGUMENT; a GGUF or other single file is told that
+// only directories are served.
+absl::Status CheckModelDirectory(const std::string& path);
+
+// Why a model directory has no file that we can read weights from: NOT_FOUND, or UNIMPLEMENTED
+// naming a format found there that is not supported (GGUF, PyTorch pickle, ..).
+absl::Status ExplainMissingWeights(const std::string& directory);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MODEL_MODEL_DIRECTORY_H_

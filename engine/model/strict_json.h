@@ -1,0 +1,50 @@
+#ifndef ANNULUS_ENGINE_MODEL_STRICT_JSON_H_
+#define ANNULUS_ENGINE_MODEL_STRICT_JSON_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// Quotes text from a file for a message: escaped, and cut to a readable length.
+std::string QuoteForMessage(absl::string_view text);
+
+// Base of handlers that receive a JSON text's events. Each method returns false to stop the parse,
+// which Fail does with a reason; `Where` says which value is being read, for messages.
+class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  const absl::Status& status() const { return status_; }
+
+  bool binary(nlohmann::json::binary_t&) final { return Fail("holds binary data"); }
+  bool parse_error(size_t position, const std::string& last_token,
+                   const nlohmann::json::exception& error) final;
+
+ protected:
+  // "" at the top, else for example "rope_scaling.factor".
+  virtual std::string Where() const = 0;
+
+  // Records "<where> <reason>" once and returns false.
+  bool Fail(absl::string_view reason);
+
+ private:
+  absl::Status status_;
+};
+
+// Feeds `text` to `handler`: one JSON value in UTF-8, nothing behind it but white space. A byte
+// order mark, a NUL byte, invalid UTF-8, an unpaired surrogate, a number beyond the range of a
+// double and a NaN or Infinity literal are all INVALID_ARGUMENT, as is what the handler refuses;
+// messages begin with `file_name`. Needs no stack in proportion to the text's nesting.
+absl::Status ParseJson(absl::string_view text, absl::string_view file_name, JsonHandler& handler);
+
+// The text as a tree, at most 32 levels deep, without duplicate keys (compared after unescaping).
+absl::StatusOr<nlohmann::json> ParseStrictJson(absl::string_view text, absl::string_view file_name);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MODEL_STRICT_JSON_H_
