@@ -1,0 +1,120 @@
+#include "engine/metrics/engine_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace annulus {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Pair;
+
+ModelInfo Model() {
+  ModelInfo model;
+  model.architecture = "builtin:recall";
+  model.weights_dtype = DType::kBF16;
+  model.kernels = "reference";
+  return model;
+}
+
+MetricFamily Find(const EngineMetrics& metrics, const std::string& name) {
+  for (MetricFamily& family : metrics.Collect()) {
+    if (family.name == name) return std::move(family);
+  }
+  ADD_FAILURE() << name << " is missing";
+  return {};
+}
+
+// Label values, joined by '/', to value.
+std::map<std::string, double> Values(const EngineMetrics& metrics, const std::string& name) {
+  std::map<std::string, double> values;
+  for (const MetricSample& sample : Find(metrics, name).samples) {
+    std::string key;
+    for (const auto& [label, value] : sample.labels) key += (key.empty() ? "" : "/") + value;
+    values[key] = sample.value;
+  }
+  return values;
+}
+
+TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
+  const EngineMetrics metrics(2, Model());
+  std::set<std::string> names;
+  for (const MetricFamily& family : metrics.Collect()) {
+    EXPECT_FALSE(family.help.empty()) << family.name;
+    names.insert(family.name);
+  }
+  EXPECT_THAT(
+      names,
+      ::testing::UnorderedElementsAre(
+          "annulus_time_to_first_token_seconds", "annulus_inter_token_latency_seconds",
+          "annulus_e2e_request_latency_seconds", "annulus_request_queue_time_seconds",
+          "annulus_request_prefill_time_seconds", "annulus_request_decode_time_seconds",
+          "annulus_request_prompt_tokens", "annulus_request_generation_tokens",
+          "annulus_prompt_tokens_total", "annulus_generation_tokens_total",
+          "annulus_request_success_total", "annulus_admission_rejections_total",
+          "annulus_num_requests_running", "annulus_num_requests_waiting",
+          "annulus_kv_cache_usage_perc", "annulus_num_preemptions_total",
+          "annulus_rank_memory_bytes", "annulus_pool_bytes", "annulus_pool_fragmentation_ratio",
+          "annulus_ring_seconds_total", "annulus_ring_bytes_total", "annulus_ring_mode_total",
+          "annulus_attention_density_ratio", "annulus_rank_up", "annulus_model_info"));
+}
+
+TEST(EngineMetrics, CountsOnlyGoodEndsAsSuccess) {
+  EngineMetrics metrics(1, Model());
+  EXPECT_THAT(Values(metrics, "annulus_request_success_total"),
+              ElementsAre(Pair("length", 0), Pair("stop", 0)));
+  for (FinishReason reason : {FinishReason::kStop, FinishReason::kStop, FinishReason::kLength,
+                              FinishReason::kCancelled, FinishReason::kError}) {
+    metrics.CountFinished(reason);
+  }
+  EXPECT_THAT(Values(metrics, "annulus_request_success_total"),
+              ElementsAre(Pair("length", 1), Pair("stop", 2)));
+}
+
+TEST(EngineMetrics, CountsRejectionsByReason) {
+  EngineMetrics metrics(1, Model());
+  metrics.CountRejection(AdmissionRejection::kMemory);
+  EXPECT_THAT(Values(metrics, "annulus_admission_rejections_total"),
+              ElementsAre(Pair("context", 0), Pair("memory", 1), Pair("queue_full", 0)));
+}
+
+TEST(EngineMetrics, EveryRankHasItsSeries) {
+  EngineMetrics metrics(2, Model());
+  metrics.ranks[0].up.Set(1);
+  metrics.ranks[1].compute_seconds.Add(1.5);
+  metrics.ranks[1].pass_q_bytes.Add(100);
+  metrics.mode_pass_kv.Increment();
+  EXPECT_THAT(Values(metrics, "annulus_rank_up"), ElementsAre(Pair("0", 1), Pair("1", 0)));
+  EXPECT_THAT(Values(metrics, "annulus_ring_seconds_total"),
+              ElementsAre(Pair("0/compute", 0), Pair("0/exposed_wait", 0), Pair("0/send", 0),
+                          Pair("1/compute", 1.5), Pair("1/exposed_wait", 0), Pair("1/send", 0)));
+  EXPECT_THAT(Values(metrics, "annulus_ring_bytes_total"),
+              ElementsAre(Pair("0/pass_kv", 0), Pair("0/pass_q", 0), Pair("1/pass_kv", 0),
+                          Pair("1/pass_q", 100)));
+  EXPECT_THAT(Values(metrics, "annulus_ring_mode_total"),
+              ElementsAre(Pair("pass_kv", 1), Pair("pass_q", 0)));
+}
+
+TEST(EngineMetrics, TellsTheModel) {
+  const EngineMetrics metrics(1, Model());
+  EXPECT_THAT(Values(metrics, "annulus_model_info"),
+              ElementsAre(Pair("builtin:recall/bf16/f32/reference", 1)));
+}
+
+TEST(EngineMetrics, ObservesThroughItsMembers) {
+  EngineMetrics metrics(1, Model());
+  metrics.time_to_first_token.Observe(3.2);
+  metrics.request_prompt_tokens.Observe(1'000'000);
+  metrics.pool_bytes.With({"rank0", "free"}).Set(7);
+  EXPECT_EQ(Find(metrics, "annulus_time_to_first_token_seconds").samples[0].sum, 3.2);
+  EXPECT_EQ(Find(metrics, "annulus_request_prompt_tokens").samples[0].count, 1u);
+  EXPECT_THAT(Values(metrics, "annulus_pool_bytes"), ElementsAre(Pair("rank0/free", 7)));
+}
+
+}  // namespace
+}  // namespace annulus
