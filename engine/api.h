@@ -40,7 +40,8 @@ struct EngineOptions {
   std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
   int max_context = 0;                 // tokens; 0: the model's own
   int page_tokens = 64;                // 16, 32, 64, 128 or 256
-  int chunk_tokens = 2048;             // most tokens that one step computes, all requests together
+  int chunk_tokens = 2048;             // tokens that one step computes, all ranks together
+  int tokens_per_rank = 2048;          // a sequence takes one more rank for each of these
   int max_running = 64;                // most requests that hold pages at once
   int max_waiting = 256;               // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;
@@ -51,17 +52,17 @@ struct EngineOptions {
 
 // Sampling, in the order applied: logit_bias, penalties, temperature, top_k, top_p, min_p, draw.
 struct SamplingParams {
-  int32_t max_tokens = 256;       // >= 1
-  int32_t min_tokens = 0;         // end-of-text and stops are held back until then
-  float temperature = 1;          // 0: greedy; else (0, 2]
-  float top_p = 1;                // (0, 1]
-  int32_t top_k = 0;              // 0: off
-  float min_p = 0;                // [0, 1]
-  float frequency_penalty = 0;    // [-2, 2], over generated tokens
-  float presence_penalty = 0;     // [-2, 2], over generated tokens
-  float repetition_penalty = 1;   // (0, 10], over prompt and generated tokens
-  std::optional<uint64_t> seed;   // absent: drawn by the engine
-  std::vector<std::string> stop;  // at most 16, each 1..1024 bytes
+  int32_t max_tokens = 256;             // >= 1
+  int32_t min_tokens = 0;               // end-of-text and stops are held back until then
+  float temperature = 1;                // 0: greedy; else (0, 2]
+  float top_p = 1;                      // (0, 1]
+  int32_t top_k = 0;                    // 0: off
+  float min_p = 0;                      // [0, 1]
+  float frequency_penalty = 0;          // [-2, 2], over generated tokens
+  float presence_penalty = 0;           // [-2, 2], over generated tokens
+  float repetition_penalty = 1;         // (0, 10], over prompt and generated tokens
+  std::optional<uint64_t> seed;         // absent: drawn by the engine
+  std::vector<std::string> stop;        // at most 16, each 1..1024 bytes
   std::vector<int32_t> stop_token_ids;  // at most 1024
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;      // 0..20 alternatives beside the chosen token

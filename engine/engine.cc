@@ -1,0 +1,257 @@
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/api.h"
+#include "engine/base/clock.h"
+#include "engine/base/field_error.h"
+#include "engine/coordinator.h"
+#include "engine/loaded_model.h"
+#include "engine/metrics/engine_metrics.h"
+#include "engine/runner/rank_set.h"
+#include "engine/sampling/validate.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// A loop that has not turned for this long while work was due is reported as unhealthy.
+constexpr double kStuckSeconds = 120;
+
+absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is ", value, "; allowed are ", low, " to ", high));
+}
+
+absl::Status CheckOptions(const EngineOptions& options) {
+  ANNULUS_RETURN_IF_ERROR(CheckRange("ranks", options.ranks, 1, 64));
+  ANNULUS_RETURN_IF_ERROR(CheckRange("threads", options.threads, 0, 4096));
+  ANNULUS_RETURN_IF_ERROR(CheckRange("max-context", options.max_context, 0, INT32_MAX));
+  ANNULUS_RETURN_IF_ERROR(CheckRange("chunk-tokens", options.chunk_tokens, 16, 1 << 20));
+  ANNULUS_RETURN_IF_ERROR(CheckRange("tokens-per-rank", options.tokens_per_rank, 1, INT32_MAX));
+  ANNULUS_RETURN_IF_ERROR(CheckRange("max-running", options.max_running, 1, 4096));
+  ANNULUS_RETURN_IF_ERROR(CheckRange("max-waiting", options.max_waiting, 1, 1 << 20));
+  const int page = options.page_tokens;
+  if (page != 16 && page != 32 && page != 64 && page != 128 && page != 256) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("page-tokens is ", page, "; allowed are 16, 32, 64, 128 and 256"));
+  }
+  return absl::OkStatus();
+}
+
+PlanLimits MakeLimits(const EngineOptions& options, const RankModel& model) {
+  PlanLimits limits;
+  limits.ranks = options.ranks;
+  limits.page_tokens = options.page_tokens;
+  // Whole stripes of every rank, and room for sampled rows beside them.
+  const int pages = std::max(1, options.chunk_tokens / options.ranks / options.page_tokens);
+  limits.rows_per_rank = pages * options.page_tokens + options.max_running;
+  limits.tokens_per_rank = options.tokens_per_rank;
+  for (const CacheGroup& group : model.groups) limits.group_windows.push_back(group.window);
+  return limits;
+}
+
+ModePolicy MakeModes(const EngineOptions& options, const RankModel& model) {
+  ModePolicy policy;
+  policy.mode = options.ring_mode;
+  policy.geometry.heads = model.config.heads;
+  policy.geometry.kv_heads = model.config.kv_heads;
+  policy.geometry.head_dim = model.config.head_dim;
+  policy.geometry.kv_bytes_per_element = static_cast<double>(DTypeSize(options.kv_dtype));
+  return policy;
+}
+
+class EngineImpl final : public Engine {
+ public:
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
+                                                        Backend& backend,
+                                                        const KernelRegistry& kernels) {
+    ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
+    std::unique_ptr<EngineImpl> engine(new EngineImpl);
+    ANNULUS_ASSIGN_OR_RETURN(engine->model_, LoadModel(options, backend, kernels));
+    const RankModel& model = engine->model_.ranks;
+    engine->device_ = backend.capabilities().description;
+    engine->limits_ = MakeLimits(options, model);
+    RankSetOptions ranks;
+    ranks.ranks = options.ranks;
+    ranks.threads = options.threads > 0 ? options.threads : backend.capabilities().threads;
+    ranks.kv_memory_bytes = options.kv_memory_bytes > 0 ? options.kv_memory_bytes
+                                                        : backend.capabilities().memory_bytes / 4;
+    ranks.rows_per_rank = engine->limits_.rows_per_rank;
+    ranks.exchange_timeout = options.exchange_timeout;
+    ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
+    engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
+    CoordinatorOptions coordinator;
+    coordinator.limits = engine->limits_;
+    coordinator.modes = MakeModes(options, model);
+    coordinator.max_running = options.max_running;
+    coordinator.max_waiting = options.max_waiting;
+    coordinator.slow_reader_timeout = options.slow_reader_timeout;
+    engine->coordinator_ = std::make_unique<Coordinator>(
+        coordinator, *engine->ranks_, *engine->metrics_, engine->model_.info.end_of_text_ids,
+        engine->model_.info.vocabulary);
+    return engine;
+  }
+
+  absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override {
+    ANNULUS_RETURN_IF_ERROR(CheckAndCount(spec));
+    if (!spec.sampling.seed.has_value()) spec.sampling.seed = std::random_device()();
+    const RequestId id = next_id_.fetch_add(1);
+    ANNULUS_RETURN_IF_ERROR(coordinator_->Submit(
+        std::make_unique<Request>(id, std::move(spec), std::move(sink), *model_.tokenizer)));
+    return id;
+  }
+
+  absl::Status Validate(const RequestSpec& spec) const override {
+    const ModelInfo& info = model_.info;
+    ANNULUS_RETURN_IF_ERROR(ValidateSampling(spec.sampling, info.vocabulary));
+    if (spec.prompt.empty()) {
+      return FieldError(absl::StatusCode::kInvalidArgument, "input",
+                        "the prompt is empty; give at least one token");
+    }
+    for (size_t i = 0; i < spec.prompt.size(); ++i) {
+      if (spec.prompt[i] >= 0 && spec.prompt[i] < info.vocabulary) continue;
+      return FieldError(absl::StatusCode::kInvalidArgument, "input",
+                        absl::StrCat("token id ", spec.prompt[i], " at index ", i,
+                                     " is not below the vocabulary of ", info.vocabulary));
+    }
+    ANNULUS_RETURN_IF_ERROR(CheckContext(spec));
+    return CheckMemory(spec);
+  }
+
+  void Cancel(RequestId id) override { coordinator_->Cancel(id); }
+
+  absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text,
+                                                bool add_special) const override {
+    return model_.tokenizer->Encode(text, add_special);
+  }
+
+  absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
+                                         bool skip_special) const override {
+    return model_.tokenizer->Decode(ids, skip_special);
+  }
+
+  const ModelInfo& model() const override { return model_.info; }
+
+  EngineLoad Load() const override {
+    const Coordinator::Snapshot now = coordinator_->Look();
+    EngineLoad load;
+    load.running = now.running;
+    load.waiting = now.waiting;
+    load.seconds_since_step = SecondsBetween(now.last_turn, std::chrono::steady_clock::now());
+    load.healthy = now.healthy && (!now.busy || load.seconds_since_step < kStuckSeconds);
+    int64_t held = 0;
+    int64_t total = 0;
+    for (int rank = 0; rank < ranks_->size(); ++rank) {
+      held += now.pages_held[rank];
+      total += now.pages_total[rank];
+      load.ranks.push_back(LookAtRank(rank, now));
+    }
+    load.kv_usage = total > 0 ? static_cast<double>(held) / static_cast<double>(total) : 0;
+    return load;
+  }
+
+  std::vector<MetricFamily> Metrics() const override {
+    const EngineLoad load = Load();
+    for (const RankLoad& rank : load.ranks) {
+      const std::string name = absl::StrCat(rank.rank);
+      for (const auto& [kind, bytes] : rank.memory_bytes) {
+        metrics_->rank_memory_bytes.With({name, kind}).Set(static_cast<double>(bytes));
+      }
+      metrics_->ranks[rank.rank].up.Set(rank.up ? 1 : 0);
+      const BufferPoolStats stats = ranks_->Stats(rank.rank);
+      const std::string pool = absl::StrCat("rank", rank.rank);
+      metrics_->pool_bytes.With({pool, "held"}).Set(static_cast<double>(stats.held));
+      metrics_->pool_bytes.With({pool, "free"}).Set(static_cast<double>(stats.free));
+      metrics_->pool_fragmentation_ratio.With({pool}).Set(stats.fragmentation_ratio());
+    }
+    return metrics_->Collect();
+  }
+
+ private:
+  EngineImpl() = default;
+
+  absl::Status CheckAndCount(const RequestSpec& spec) {
+    const absl::Status status = Validate(spec);
+    if (status.code() == absl::StatusCode::kOutOfRange) {
+      metrics_->CountRejection(AdmissionRejection::kContext);
+    } else if (status.code() == absl::StatusCode::kResourceExhausted) {
+      metrics_->CountRejection(AdmissionRejection::kMemory);
+    }
+    return status;
+  }
+
+  absl::Status CheckContext(const RequestSpec& spec) const {
+    const int64_t prompt = static_cast<int64_t>(spec.prompt.size());
+    const int64_t needed = prompt + spec.sampling.max_tokens;
+    const int64_t limit = model_.info.max_context;
+    if (needed <= limit) return absl::OkStatus();
+    return FieldError(
+        absl::StatusCode::kOutOfRange, "input",
+        absl::StrCat("the prompt has ", prompt, " tokens and max_tokens is ",
+                     spec.sampling.max_tokens, ", together ", needed, "; the context is ", limit,
+                     prompt < limit ? absl::StrCat("; lower max_tokens to at most ", limit - prompt)
+                                    : std::string("; shorten the prompt")));
+  }
+
+  // Whether the request's pages would fit if it were alone.
+  absl::Status CheckMemory(const RequestSpec& spec) const {
+    const int64_t tokens = static_cast<int64_t>(spec.prompt.size()) + spec.sampling.max_tokens;
+    std::vector<int32_t> pages;
+    int64_t available = 0;
+    for (int rank = 0; rank < ranks_->size(); ++rank) {
+      pages.push_back(ranks_->pool(rank).page_count());
+      available += static_cast<int64_t>(ranks_->pool(rank).bytes_total());
+    }
+    if (ChooseRing(tokens, pages, limits_).has_value()) return absl::OkStatus();
+    int64_t needed = 0;
+    for (const int32_t count : PagesNeeded(tokens, limits_.ranks, limits_)) {
+      needed += count * static_cast<int64_t>(ranks_->pool(0).geometry().page_bytes());
+    }
+    return FieldError(absl::StatusCode::kResourceExhausted, "input",
+                      absl::StrCat("keys and values of ", tokens, " tokens need ", needed,
+                                   " bytes over ", limits_.ranks, " ranks; ", available,
+                                   " bytes are available; shorten the prompt, lower max_tokens, "
+                                   "or give the server more KV memory"));
+  }
+
+  RankLoad LookAtRank(int rank, const Coordinator::Snapshot& now) const {
+    const BufferPoolStats stats = ranks_->Stats(rank);
+    const auto held = [&](Lifetime lifetime) {
+      return static_cast<int64_t>(stats.held_by_lifetime[static_cast<size_t>(lifetime)]);
+    };
+    const int64_t page_bytes = static_cast<int64_t>(ranks_->pool(rank).geometry().page_bytes());
+    RankLoad load;
+    load.rank = rank;
+    load.up = now.healthy;
+    load.device = device_;
+    load.kv_bytes_used = now.pages_held[rank] * page_bytes;
+    load.kv_bytes_total = now.pages_total[rank] * page_bytes;
+    load.memory_bytes["kv"] = held(Lifetime::kPages);
+    load.memory_bytes["kv_used"] = load.kv_bytes_used;
+    load.memory_bytes["step"] = held(Lifetime::kStep);
+    // One copy serves all ranks of the process; it is counted once, at the first.
+    load.memory_bytes["weights"] = rank == 0 ? static_cast<int64_t>(model_.ranks.weights.bytes) : 0;
+    return load;
+  }
+
+  LoadedModel model_;
+  std::string device_;
+  PlanLimits limits_;
+  std::unique_ptr<RankSet> ranks_;
+  std::unique_ptr<EngineMetrics> metrics_;
+  std::unique_ptr<Coordinator> coordinator_;  // last: ends first
+  std::atomic<RequestId> next_id_{1};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options, Backend& backend,
+                                                     const KernelRegistry& kernels) {
+  return EngineImpl::Create(options, backend, kernels);
+}
+
+}  // namespace annulus

@@ -1,0 +1,126 @@
+#include "engine/loaded_model.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/model/recall_model.h"
+#include "engine/model/safetensors.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kBuiltinPrefix[] = "builtin:";
+
+struct ModelFiles {
+  ModelConfig config;
+  std::unique_ptr<TensorSource> tensors;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::string architecture;
+  std::string description;
+  bool has_chat_template = false;
+};
+
+absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
+  const int layers = name == "builtin:recall" ? 2 : name == "builtin:recall3" ? 3 : 0;
+  if (layers == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown model '", name,
+                                                   "'; the builtin models are builtin:recall and "
+                                                   "builtin:recall3"));
+  }
+  ModelFiles files;
+  files.config = RecallConfig(layers);
+  files.tensors = MakeRecallTensors(layers);
+  files.tokenizer = MakeByteTokenizer();
+  files.architecture = name;
+  files.description =
+      "a demonstration model with computed weights: it continues a cue with what followed the same "
+      "words in the document, and knows nothing else";
+  return files;
+}
+
+bool HasChatTemplate(const std::filesystem::path& directory) {
+  std::error_code error;
+  if (std::filesystem::exists(directory / "chat_template.jinja", error)) return true;
+  return false;
+}
+
+absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
+  ModelFiles files;
+  ANNULUS_ASSIGN_OR_RETURN(files.config, LoadModelConfig(directory));
+  ANNULUS_ASSIGN_OR_RETURN(files.tensors, SafetensorsCheckpoint::Open(directory));
+  ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, LoadTokenizer(directory));
+  files.architecture = files.config.architecture;
+  files.description = absl::StrCat("a ", files.config.model_type, " checkpoint");
+  files.has_chat_template = HasChatTemplate(directory);
+  return files;
+}
+
+absl::StatusOr<int64_t> ContextLimit(const EngineOptions& options, const ModelConfig& config) {
+  if (options.max_context == 0) return config.max_context;
+  if (options.max_context > config.max_context) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max-context ", options.max_context, " is above the model's trained length of ",
+        config.max_context, " tokens; give at most that"));
+  }
+  return options.max_context;
+}
+
+ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_context) {
+  ModelInfo info;
+  info.architecture = files.architecture;
+  info.description = files.description;
+  info.parameters = model.weights.parameters;
+  info.layers = model.layers();
+  info.hidden_size = model.config.hidden_size;
+  info.vocabulary = model.config.vocabulary;
+  info.max_context = max_context;
+  info.weights_dtype = model.weights.dtype;
+  info.kv_dtype = model.page_shape.dtype;
+  for (const CacheGroup& group : model.groups) {
+    if (group.kind != CacheGroup::Kind::kFull) continue;
+    info.kv_bytes_per_token += static_cast<int64_t>(group.layers.size()) *
+                               static_cast<int64_t>(model.ops->kv_page_bytes(model.page_shape)) /
+                               model.page_shape.page_tokens;
+  }
+  info.kernels = model.ops->name;
+  info.has_chat_template = files.has_chat_template;
+  info.end_of_text_ids = model.config.eos_ids;
+  return info;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& backend,
+                                      const KernelRegistry& kernels) {
+  ANNULUS_ASSIGN_OR_RETURN(ModelFiles files, absl::StartsWith(options.model, kBuiltinPrefix)
+                                                 ? OpenBuiltin(options.model)
+                                                 : OpenDirectory(options.model));
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t max_context, ContextLimit(options, files.config));
+  ANNULUS_ASSIGN_OR_RETURN(const DType stored, StoredWeightsDType(files.config, *files.tensors));
+  KernelRequirements required;
+  required.backend = backend.capabilities().name;
+  required.implementation = options.kernels;
+  required.weights_dtype = options.weights_dtype.value_or(stored);
+  required.kv_dtype = options.kv_dtype;
+  required.k_dim = files.config.head_dim;
+  required.v_dim = files.config.head_dim;
+  ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, kernels.Select(required));
+  ANNULUS_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(files.config, *files.tensors, backend,
+                                                             *ops, required.weights_dtype));
+  if (files.tokenizer->vocabulary_size() > files.config.vocabulary) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the tokenizer has ", files.tokenizer->vocabulary_size(), " ids, but config.json says ",
+        "vocab_size ", files.config.vocabulary, "; both files must come from the same model"));
+  }
+  LoadedModel loaded;
+  loaded.ranks =
+      MakeRankModel(files.config, std::move(weights), *ops, options.page_tokens, options.kv_dtype);
+  loaded.info = Describe(files, loaded.ranks, max_context);
+  loaded.tokenizer = std::move(files.tokenizer);
+  return loaded;
+}
+
+}  // namespace annulus

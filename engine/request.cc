@@ -1,0 +1,130 @@
+#include "engine/request.h"
+
+#include <utility>
+
+#include "engine/base/clock.h"
+
+namespace annulus {
+
+Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
+                 const Tokenizer& tokenizer)
+    : id_(id),
+      spec_(std::move(spec)),
+      sink_(std::move(sink)),
+      submitted_(std::chrono::steady_clock::now()),
+      prompt_tokens_(static_cast<int64_t>(spec_.prompt.size())),
+      detokenizer_(&tokenizer),
+      stops_(spec_.sampling.stop) {}
+
+double Request::Elapsed() const {
+  return SecondsBetween(submitted_, std::chrono::steady_clock::now());
+}
+
+void Request::Admit(Sequence* sequence, std::vector<PageRef> pages) {
+  sequence_ = sequence;
+  pages_ = std::move(pages);
+  admitted_at_ = Elapsed();
+  timings_.queue = admitted_at_;
+  attention_.ring_degree = static_cast<int>(sequence->ring.size());
+}
+
+void Request::ReportQueued(int position) {
+  if (position == queue_position_) return;
+  queue_position_ = position;
+  sink_->OnQueued(position);
+}
+
+void Request::ReportProgress() {
+  PromptProgress progress;
+  progress.total = prompt_tokens_;
+  progress.processed = sequence_->computed;
+  progress.elapsed_seconds = Elapsed() - admitted_at_;
+  if (progress.processed > 0) {
+    progress.eta_seconds = progress.elapsed_seconds *
+                           static_cast<double>(progress.total - progress.processed) /
+                           static_cast<double>(progress.processed);
+  }
+  sink_->OnProgress(progress);
+}
+
+void Request::CountStep(RingMode mode) {
+  if (attention_.ring_degree < 2) return;
+  ++(mode == RingMode::kPassKv ? attention_.steps_pass_kv : attention_.steps_pass_q);
+}
+
+Request::TokenOutcome Request::AddToken(const SampledToken& token) {
+  TokenOutcome outcome;
+  const double now = Elapsed();
+  if (completion_tokens_ == 0) {
+    timings_.time_to_first_token = now;
+    timings_.prefill = now - admitted_at_;
+  } else {
+    outcome.gap_seconds = now - last_token_at_;
+  }
+  last_token_at_ = now;
+  ++completion_tokens_;
+
+  Delta delta;
+  delta.token_ids.push_back(token.token);
+  if (token.logprob.has_value()) delta.logprobs.push_back(*token.logprob);
+  if (token.ends_text) {
+    outcome.finished = FinishReason::kStop;
+  } else {
+    std::string text = detokenizer_.Push(token.token);
+    if (completion_tokens_ < spec_.sampling.min_tokens) {
+      delta.text = std::move(text);
+    } else {
+      StopMatcher::Result result = stops_.Append(text);
+      delta.text = std::move(result.text);
+      if (result.matched.has_value()) {
+        matched_stop_ = *result.matched;
+        outcome.finished = FinishReason::kStop;
+      }
+    }
+  }
+  sink_->OnDelta(std::move(delta));
+  if (!outcome.finished.has_value() && completion_tokens_ >= spec_.sampling.max_tokens) {
+    outcome.finished = FinishReason::kLength;
+  }
+  return outcome;
+}
+
+void Request::Finish(FinishReason reason, absl::Status status) {
+  if (matched_stop_.empty() && completion_tokens_ > 0) {
+    StopMatcher::Result rest = stops_.Append(detokenizer_.Flush());
+    if (rest.matched.has_value()) {
+      matched_stop_ = *rest.matched;
+      reason = status.ok() ? FinishReason::kStop : reason;
+    } else {
+      rest.text += stops_.Finish();
+    }
+    if (!rest.text.empty()) {
+      Delta delta;
+      delta.text = std::move(rest.text);
+      sink_->OnDelta(std::move(delta));
+    }
+  }
+  timings_.total = Elapsed();
+  if (sequence_ == nullptr) timings_.queue = timings_.total;
+  if (completion_tokens_ > 0) timings_.decode = last_token_at_ - timings_.time_to_first_token;
+  Completion completion;
+  completion.status = std::move(status);
+  completion.finish_reason = reason;
+  completion.matched_stop = matched_stop_;
+  completion.usage = {prompt_tokens_, completion_tokens_, 0};
+  completion.timings = timings_;
+  completion.attention = attention_;
+  sink_->OnDone(std::move(completion));
+}
+
+double Request::StalledSeconds(bool has_room) {
+  if (has_room) {
+    stalled_since_.reset();
+    return 0;
+  }
+  const SteadyTime now = std::chrono::steady_clock::now();
+  if (!stalled_since_.has_value()) stalled_since_ = now;
+  return SecondsBetween(*stalled_since_, now);
+}
+
+}  // namespace annulus

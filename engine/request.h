@@ -1,0 +1,82 @@
+#ifndef ANNULUS_ENGINE_REQUEST_H_
+#define ANNULUS_ENGINE_REQUEST_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/api.h"
+#include "engine/memory/page_allocator.h"
+#include "engine/sampling/stop_matcher.h"
+#include "engine/state/sequence.h"
+#include "engine/text/incremental_detokenizer.h"
+
+namespace annulus {
+
+// One request from submission to its Completion: text on its way out, times, and, while it runs,
+// its sequence and pages. Its end releases the pages. Used by the coordinator's thread alone after
+// submission.
+class Request {
+ public:
+  Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
+          const Tokenizer& tokenizer);
+
+  RequestId id() const { return id_; }
+  const RequestSpec& spec() const { return spec_; }
+  TokenSink& sink() { return *sink_; }
+  int64_t prompt_tokens() const { return prompt_tokens_; }
+  int64_t completion_tokens() const { return completion_tokens_; }
+  Sequence* sequence() { return sequence_; }
+  const Timings& timings() const { return timings_; }
+
+  // The request now runs as `sequence` (owned by the engine state) and holds `pages`.
+  void Admit(Sequence* sequence, std::vector<PageRef> pages);
+
+  // Tells the sink its place in the queue, when that changed.
+  void ReportQueued(int position);
+
+  // Tells the sink how far the prompt is.
+  void ReportProgress();
+
+  // Takes the next token: passes text on and says whether the request is finished by it. Also
+  // returns the seconds since the token before, absent for the first.
+  struct TokenOutcome {
+    std::optional<FinishReason> finished;
+    std::optional<double> gap_seconds;
+  };
+  TokenOutcome AddToken(const SampledToken& token);
+
+  void CountStep(RingMode mode);
+
+  // Tells the sink that the request is over. The last call before destruction.
+  void Finish(FinishReason reason, absl::Status status);
+
+  // How long the sink has had no room.
+  double StalledSeconds(bool has_room);
+
+ private:
+  double Elapsed() const;
+
+  const RequestId id_;
+  RequestSpec spec_;
+  std::shared_ptr<TokenSink> sink_;
+  const SteadyTime submitted_;
+  const int64_t prompt_tokens_;
+  Sequence* sequence_ = nullptr;
+  std::vector<PageRef> pages_;
+  IncrementalDetokenizer detokenizer_;
+  StopMatcher stops_;
+  std::string matched_stop_;
+  int64_t completion_tokens_ = 0;
+  int queue_position_ = -1;
+  double admitted_at_ = 0;
+  double last_token_at_ = 0;
+  std::optional<SteadyTime> stalled_since_;
+  Timings timings_;
+  AttentionReport attention_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_REQUEST_H_

@@ -1,0 +1,84 @@
+#include "engine/runner/rank_set.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+
+absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model, Backend& backend,
+                                                         const RankSetOptions& options) {
+  std::unique_ptr<RankSet> set(new RankSet(options.ranks, options));
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    ANNULUS_RETURN_IF_ERROR(set->AddRank(model, backend));
+  }
+  return set;
+}
+
+RankSet::~RankSet() = default;
+
+absl::Status RankSet::AddRank(const RankModel& model, Backend& backend) {
+  const int index = size();
+  auto rank = std::make_unique<Rank>();
+  const size_t kv_bytes = options_.kv_memory_bytes / options_.ranks;
+  const size_t arena_bytes = StepArenaBytes(model, options_.rows_per_rank, options_.ranks);
+  BufferPool::Options pool;
+  pool.limit_bytes = AlignUp(kv_bytes) + AlignUp(arena_bytes);
+  pool.name = absl::StrCat("rank", index);
+  rank->memory = std::make_unique<BufferPool>(backend, std::move(pool));
+
+  KvGeometry geometry;
+  geometry.shape = model.page_shape;
+  geometry.layers_per_page = static_cast<int>(model.groups[0].layers.size());
+  geometry.layer_page_bytes = model.ops->kv_page_bytes(model.page_shape);
+  ANNULUS_ASSIGN_OR_RETURN(rank->kv, KvPool::Create(*rank->memory, geometry, kv_bytes));
+  ANNULUS_ASSIGN_OR_RETURN(PoolBuffer arena, rank->memory->Allocate(arena_bytes, Lifetime::kStep));
+  rank->arena = std::make_unique<StepArena>(std::move(arena));
+  ANNULUS_ASSIGN_OR_RETURN(rank->stream,
+                           backend.CreateStream(std::max(1, options_.threads / options_.ranks)));
+  RankParts parts;
+  parts.rank = index;
+  parts.model = &model;
+  parts.backend = &backend;
+  parts.stream = rank->stream.get();
+  parts.channel = &ring_.channel(index);
+  parts.pool = rank->kv.get();
+  parts.arena = rank->arena.get();
+  parts.exchange_timeout = options_.exchange_timeout;
+  rank->thread = std::make_unique<RankThread>(parts);
+  ranks_.push_back(std::move(rank));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepPlan> plan) {
+  if (!lost_.ok()) return lost_;
+  for (const auto& rank : ranks_) rank->thread->Start(plan);
+  SteadyTime deadline = std::chrono::steady_clock::now() + options_.step_timeout;
+  std::vector<RankResult> results;
+  absl::Status failure;
+  for (int rank = 0; rank < size(); ++rank) {
+    std::optional<RankResult> result = ranks_[rank]->thread->Wait(deadline);
+    if (!result.has_value()) {
+      // Peers that wait for the lost rank come back once the epoch is over.
+      lost_ = absl::UnavailableError(absl::StrCat("rank ", rank, " did not finish a step in ",
+                                                  options_.step_timeout.count() / 1000,
+                                                  " s; the daemon must be restarted"));
+      ring_.channel(0).Abort(lost_);
+      deadline = std::chrono::steady_clock::now() + options_.exchange_timeout;
+      continue;
+    }
+    if (failure.ok()) failure = result->status;
+    results.push_back(*std::move(result));
+  }
+  if (!lost_.ok()) return lost_;
+  if (!failure.ok()) {
+    ring_.Reset();
+    for (const auto& rank : ranks_) rank->thread->Reset();
+    return failure;
+  }
+  return results;
+}
+
+}  // namespace annulus

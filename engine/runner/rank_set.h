@@ -1,0 +1,64 @@
+#ifndef ANNULUS_ENGINE_RUNNER_RANK_SET_H_
+#define ANNULUS_ENGINE_RUNNER_RANK_SET_H_
+
+#include <memory>
+#include <vector>
+
+#include "engine/memory/buffer_pool.h"
+#include "engine/ring/in_process_channel.h"
+#include "engine/runner/rank_thread.h"
+
+namespace annulus {
+
+struct RankSetOptions {
+  int ranks = 1;
+  int threads = 1;             // all ranks together; each has at least one
+  size_t kv_memory_bytes = 0;  // all ranks together
+  int rows_per_rank = 2048;    // most rows of a plan on one rank
+  std::chrono::milliseconds exchange_timeout{30'000};
+  std::chrono::milliseconds step_timeout{600'000};
+};
+
+// All ranks of this process: their threads, memory and channels. Used by the coordinator's thread
+// alone, except Stats, which any thread may call.
+class RankSet {
+ public:
+  // RESOURCE_EXHAUSTED with the numbers when the memory cannot be had. `model` and `backend` must
+  // outlive the set.
+  static absl::StatusOr<std::unique_ptr<RankSet>> Create(const RankModel& model, Backend& backend,
+                                                         const RankSetOptions& options);
+  ~RankSet();
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+
+  // Runs a step on every rank and waits for all. The first failure of any rank aborts the others
+  // and is returned; the ranks then know no sequence, and every sequence's pages are lost. A rank
+  // that does not come back within step_timeout makes this and every later call UNAVAILABLE.
+  absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan);
+
+  KvPool& pool(int rank) { return *ranks_[rank]->kv; }
+  const KvPool& pool(int rank) const { return *ranks_[rank]->kv; }
+  BufferPoolStats Stats(int rank) const { return ranks_[rank]->memory->Stats(); }
+  bool healthy() const { return lost_.ok(); }
+
+ private:
+  struct Rank {
+    std::unique_ptr<BufferPool> memory;
+    std::unique_ptr<KvPool> kv;
+    std::unique_ptr<StepArena> arena;
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<RankThread> thread;
+  };
+
+  RankSet(int ranks, const RankSetOptions& options) : options_(options), ring_(ranks) {}
+  absl::Status AddRank(const RankModel& model, Backend& backend);
+
+  const RankSetOptions options_;
+  InProcessRing ring_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  absl::Status lost_;  // not OK once a rank did not come back
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RUNNER_RANK_SET_H_

@@ -1,0 +1,308 @@
+#include "engine/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+PlanLimits Limits(int ranks, int page, int rows_per_rank, std::vector<int32_t> windows) {
+  PlanLimits limits;
+  limits.ranks = ranks;
+  limits.page_tokens = page;
+  limits.rows_per_rank = rows_per_rank;
+  limits.tokens_per_rank = 1;
+  limits.group_windows = std::move(windows);
+  return limits;
+}
+
+ModePolicy Mode(RingMode mode) {
+  ModePolicy policy;
+  policy.mode = mode;
+  return policy;
+}
+
+// Admits sequences the way the engine does, with page ids from a counter per rank.
+class World {
+ public:
+  explicit World(PlanLimits limits) : limits_(std::move(limits)), next_page_(limits_.ranks, 0) {}
+
+  Sequence& Add(SequenceId id, int prompt, int max_tokens, std::vector<int32_t> ring) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = id;
+    sequence->prompt_length = prompt;
+    for (int i = 0; i < prompt; ++i) sequence->tokens.push_back(i % 97);
+    sequence->ring = ring;
+    sequence->home = ring[id % ring.size()];
+    sequence->groups.resize(limits_.group_windows.size());
+    const auto needed = PagesNeeded(prompt + max_tokens, static_cast<int>(ring.size()), limits_);
+    for (size_t i = 0; i < ring.size(); ++i) {
+      std::vector<int32_t>& spare = sequence->spare.emplace_back();
+      for (int n = 0; n < needed[i]; ++n) spare.push_back(next_page_[ring[i]]++);
+    }
+    sequence->setup = std::make_shared<SamplingSetup>();
+    state_.running.push_back(std::move(sequence));
+    return *state_.running.back();
+  }
+
+  EngineState& state() { return state_; }
+  const PlanLimits& limits() const { return limits_; }
+
+  // Plans and commits one step; every sampled item gets a token.
+  StepPlan Step(const ModePolicy& policy) {
+    StepPlan plan = PlanStep(state_, limits_, policy);
+    CommitStep(plan, limits_, state_);
+    for (const PlanItem& item : plan.items) {
+      for (const auto& sequence : state_.running) {
+        if (item.sampled && sequence->id == item.sequence) sequence->tokens.push_back(1);
+      }
+    }
+    return plan;
+  }
+
+ private:
+  const PlanLimits limits_;
+  EngineState state_;
+  std::vector<int32_t> next_page_;
+};
+
+int RowsOf(const StepPlan& plan, int rank) {
+  int rows = 0;
+  for (const PlanItem& item : plan.items) {
+    for (const RowRun& run : item.runs) rows += run.rank == rank ? run.count : 0;
+  }
+  return rows;
+}
+
+TEST(PagesNeeded, FullGroupKeepsEveryStripe) {
+  const PlanLimits limits = Limits(4, 64, 512, {0});
+  EXPECT_EQ(PagesNeeded(64 * 10 + 1, 4, limits), (std::vector<int32_t>{3, 3, 3, 2}));
+  EXPECT_EQ(PagesNeeded(1, 1, limits), (std::vector<int32_t>{1}));
+}
+
+TEST(PagesNeeded, WindowGroupKeepsWindowAndChunk) {
+  const PlanLimits limits = Limits(2, 64, 128, {100});
+  // Window 100 and a chunk of 256 tokens touch at most 8 pages, 4 on each rank.
+  EXPECT_EQ(PagesNeeded(1'000'000, 2, limits), (std::vector<int32_t>{4, 4}));
+  EXPECT_EQ(PagesNeeded(64, 2, limits), (std::vector<int32_t>{1, 0}));
+}
+
+TEST(ChooseRing, DegreeGrowsWithLengthAndWithNeed) {
+  PlanLimits limits = Limits(4, 64, 512, {0});
+  limits.tokens_per_rank = 1000;
+  const std::vector<int32_t> roomy = {100, 100, 100, 100};
+  EXPECT_EQ(ChooseRing(1000, roomy, limits)->ring.size(), 1u);
+  EXPECT_EQ(ChooseRing(1001, roomy, limits)->ring.size(), 2u);
+  EXPECT_EQ(ChooseRing(4000, roomy, limits)->ring.size(), 4u);
+  // 640 tokens are 10 pages: they fit no rank alone, but two.
+  EXPECT_EQ(ChooseRing(640, {5, 5, 1, 1}, limits)->ring, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(ChooseRing(640, {1, 10, 1, 1}, limits)->ring, (std::vector<int32_t>{1}));
+  EXPECT_FALSE(ChooseRing(64 * 401, roomy, limits).has_value());
+}
+
+TEST(CostModel, FollowsThePaperAtItsEnds) {
+  AttentionGeometry geometry;
+  geometry.heads = 128;
+  geometry.kv_heads = 8;
+  geometry.head_dim = 128;
+  geometry.kv_bytes_per_element = 2;
+  geometry.query_bytes_per_element = 2;
+  ExchangeRates rates;
+  rates.flops = 400e12;
+  rates.link_bytes_per_second = 25e9;
+  rates.message_seconds = 0;
+  // Long full prefill: keys and values hide behind the attention.
+  EXPECT_EQ(ChooseRingMode(128'000, 0, 4, geometry, rates), RingMode::kPassKv);
+  // 1 % of misses (arXiv 2411.01783, table 4): queries are the smaller message.
+  EXPECT_EQ(ChooseRingMode(1'280, 126'720, 4, geometry, rates), RingMode::kPassQ);
+  EXPECT_EQ(ExposedSeconds(RingMode::kPassKv, 10, 10, 1, geometry, rates), 0);
+}
+
+TEST(PlanStep, LastPromptRowIsSampledAtHomeInTheSameStep) {
+  World world(Limits(2, 16, 64, {0}));
+  world.Add(1, 20, 4, {0, 1});
+  const StepPlan plan = world.Step(Mode(RingMode::kPassQ));
+  ASSERT_EQ(plan.items.size(), 2u);
+  EXPECT_TRUE(plan.items[0].sampled);  // items that need the last layer come first
+  EXPECT_EQ(plan.items[0].begin, 19);
+  EXPECT_EQ(plan.items[0].runs[0].rank, 1);  // home of id 1
+  EXPECT_EQ(plan.items[1].begin, 0);
+  EXPECT_EQ(plan.items[1].end, 19);
+  EXPECT_EQ(plan.items[1].mode, RingMode::kPassQ);
+  ASSERT_EQ(plan.updates.size(), 1u);
+  EXPECT_NE(plan.updates[0].setup, nullptr);
+  const StepPlan next = world.Step(Mode(RingMode::kPassQ));
+  ASSERT_EQ(next.items.size(), 1u);
+  EXPECT_EQ(next.items[0].begin, 20);
+  EXPECT_EQ(next.updates[0].setup, nullptr);
+}
+
+TEST(PlanStep, PausedSequencesAreLeftOut) {
+  World world(Limits(1, 16, 64, {0}));
+  world.Add(1, 5, 4, {0}).paused = true;
+  EXPECT_TRUE(world.Step(Mode(RingMode::kPassKv)).items.empty());
+}
+
+TEST(PlanStep, DecodesTakeTurnsWhenRowsRunOut) {
+  World world(Limits(1, 16, 17, {0}));
+  for (SequenceId id = 1; id <= 40; ++id) {
+    Sequence& sequence = world.Add(id, 3, 64, {0});
+    sequence.computed = 3;
+    sequence.tokens.push_back(1);
+    for (GroupTable& group : sequence.groups) {
+      group.entries.push_back({0, sequence.spare[0].back(), 0});
+      group.mapped_end = 16;
+    }
+    sequence.spare[0].pop_back();
+  }
+  std::map<SequenceId, int> turns;
+  for (int step = 0; step < 40; ++step) {
+    for (const PlanItem& item : world.Step(Mode(RingMode::kPassKv)).items) ++turns[item.sequence];
+  }
+  for (SequenceId id = 1; id <= 40; ++id) EXPECT_GE(turns[id], 10) << "sequence " << id;
+}
+
+// Replays plans on a mirror like the ranks' and checks every law of the plan.
+class Mirror {
+ public:
+  void Check(const StepPlan& plan, const World& world) {
+    const PlanLimits& limits = world.limits();
+    for (int rank = 0; rank < limits.ranks; ++rank) {
+      ASSERT_LE(RowsOf(plan, rank), limits.rows_per_rank);
+    }
+    for (const SequenceUpdate& update : plan.updates) Apply(update, limits);
+    bool prefix = true;
+    for (const PlanItem& item : plan.items) {
+      ASSERT_FALSE(NeedsLastLayer(item) && !prefix);
+      prefix = prefix && NeedsLastLayer(item);
+      CheckItem(item, limits);
+    }
+  }
+
+  std::map<SequenceId, std::set<int32_t>> computed;
+  size_t most_window_entries = 0;
+
+ private:
+  void Apply(const SequenceUpdate& update, const PlanLimits& limits) {
+    auto& groups = tables_[update.sequence];
+    rings_[update.sequence] = update.ring;
+    groups.resize(update.tables.size());
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const TableDelta& delta = update.tables[g];
+      ASSERT_LE(static_cast<size_t>(delta.drop_front), groups[g].size());
+      groups[g].erase(groups[g].begin(), groups[g].begin() + delta.drop_front);
+      for (const PageEntry& entry : delta.append) {
+        if (!groups[g].empty()) {
+          ASSERT_EQ(groups[g].back().first_position + limits.page_tokens, entry.first_position);
+        }
+        groups[g].push_back(entry);
+      }
+      if (limits.group_windows[g] > 0) {
+        most_window_entries = std::max(most_window_entries, groups[g].size());
+      }
+    }
+    CheckPagesDistinct(groups);
+  }
+
+  static void CheckPagesDistinct(const std::vector<std::vector<PageEntry>>& groups) {
+    std::set<std::pair<int, int>> pages;
+    for (const auto& group : groups) {
+      for (const PageEntry& entry : group) {
+        ASSERT_TRUE(pages.insert({entry.rank, entry.page}).second) << "a page is mapped twice";
+      }
+    }
+  }
+
+  void CheckItem(const PlanItem& item, const PlanLimits& limits) {
+    int32_t next = item.begin;
+    for (const RowRun& run : item.runs) {
+      ASSERT_EQ(run.first_position, next);
+      next += run.count;
+    }
+    ASSERT_EQ(next, item.end);
+    ASSERT_EQ(item.tokens.size(), static_cast<size_t>(item.end - item.begin));
+    const auto& groups = tables_.at(item.sequence);
+    for (int32_t p = item.begin; p < item.end; ++p) {
+      ASSERT_TRUE(computed[item.sequence].insert(p).second) << "row " << p << " runs twice";
+      for (size_t g = 0; g < groups.size(); ++g) CheckVisible(groups[g], p, limits, g);
+    }
+    if (item.sampled) return;
+    for (const RowRun& run : item.runs) {
+      for (int32_t p = run.first_position; p < run.first_position + run.count; ++p) {
+        ASSERT_EQ(Owner(groups[0], p, limits), run.rank) << "prefill rows run where their page is";
+      }
+    }
+  }
+
+  static int Owner(const std::vector<PageEntry>& table, int32_t p, const PlanLimits& limits) {
+    for (const PageEntry& entry : table) {
+      if (entry.first_position <= p && p < entry.first_position + limits.page_tokens) {
+        return entry.rank;
+      }
+    }
+    return -1;
+  }
+
+  // Everything that row p attends is mapped.
+  static void CheckVisible(const std::vector<PageEntry>& table, int32_t p, const PlanLimits& limits,
+                           size_t group) {
+    const int32_t window = limits.group_windows[group];
+    const int32_t oldest = window == 0 ? 0 : std::max(0, p - window + 1);
+    ASSERT_NE(Owner(table, p, limits), -1) << p;
+    ASSERT_NE(Owner(table, oldest, limits), -1) << "row " << p << " needs " << oldest;
+  }
+
+  std::map<SequenceId, std::vector<std::vector<PageEntry>>> tables_;
+  std::map<SequenceId, std::vector<int32_t>> rings_;
+};
+
+TEST(PlanStep, RandomWorldsKeepEveryLaw) {
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937 random(seed);
+    const auto pick = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    const int ranks = pick(1, 5);
+    const int page = 16 << pick(0, 2);
+    const int rows = page * pick(1, 4) + pick(1, 40);
+    World world(Limits(ranks, page, rows, {0, pick(1, 200), pick(1, 20)}));
+    const int sequences = pick(1, 6);
+    std::map<SequenceId, int> wanted;
+    for (SequenceId id = 1; id <= static_cast<SequenceId>(sequences); ++id) {
+      std::vector<int32_t> ring;
+      for (int rank = 0; rank < ranks; ++rank) {
+        if (pick(0, 1) == 1) ring.push_back(rank);
+      }
+      if (ring.empty()) ring.push_back(pick(0, ranks - 1));
+      const int prompt = pick(1, 700);
+      wanted[id] = prompt + 30;
+      world.Add(id, prompt, 32, ring);
+    }
+    Mirror mirror;
+    for (int step = 0; step < 4000; ++step) {
+      bool all_done = true;
+      for (const auto& sequence : world.state().running) {
+        sequence->paused = sequence->computed >= wanted[sequence->id];
+        all_done = all_done && sequence->paused;
+      }
+      if (all_done) break;
+      const StepPlan plan = world.Step(Mode(RingMode::kPassKv));
+      ASSERT_FALSE(plan.items.empty()) << "no progress though work is there";
+      mirror.Check(plan, world);
+      if (HasFatalFailure()) return;
+    }
+    for (const auto& [id, count] : wanted) {
+      ASSERT_GE(static_cast<int>(mirror.computed[id].size()), count) << "sequence " << id;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus
