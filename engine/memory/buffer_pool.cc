@@ -50,7 +50,7 @@ BufferPool::BufferPool(Backend& backend, Options options)
 }
 
 BufferPool::~BufferPool() {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   ANNULUS_CHECK(stats_.held == 0) << "pool '" << options_.name << "' ends with " << stats_.held
                                   << " bytes held";
 }
@@ -58,7 +58,7 @@ BufferPool::~BufferPool() {
 absl::StatusOr<PoolBuffer> BufferPool::Allocate(size_t bytes, Lifetime lifetime) {
   PoolBuffer buffer;
   if (bytes == 0) return buffer;
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   // A request beyond the limit could overflow when it is rounded up.
   std::optional<BlockIterator> block;
   if (bytes <= options_.limit_bytes) block = Find(AlignUp(bytes), lifetime);
@@ -134,7 +134,7 @@ void BufferPool::Hold(BlockIterator block, size_t bytes, Lifetime lifetime) {
 }
 
 void BufferPool::Release(BlockIterator block) {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   ANNULUS_CHECK(block->held) << "a block of pool '" << options_.name << "' was released twice";
   block->held = false;
   stats_.held -= block->bytes;
@@ -159,7 +159,7 @@ void BufferPool::Release(BlockIterator block) {
 }
 
 size_t BufferPool::Trim() {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   return TrimLocked();
 }
 
@@ -191,14 +191,14 @@ size_t BufferPool::LargestFree() const {
 }
 
 BufferPoolStats BufferPool::Stats() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   BufferPoolStats stats = stats_;
   stats.largest_free = LargestFree();
   return stats;
 }
 
 absl::Status BufferPool::CheckInvariants() const {
-  absl::MutexLock lock(&mutex_);
+  std::lock_guard<std::mutex> lock(mutex_);
   size_t total = 0, free = 0, free_blocks = 0;
   std::array<size_t, kLifetimeCount> held{};
   for (const MemoryChunk& chunk : chunks_) {

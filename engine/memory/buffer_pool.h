@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,7 +15,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "engine/memory/free_index.h"
 #include "engine/memory/memory_block.h"
 #include "kernels/backend.h"
@@ -141,7 +141,7 @@ class BufferPool {
   Backend& backend_;
   const Options options_;
 
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   std::list<MemoryChunk> chunks_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_serial_ ABSL_GUARDED_BY(mutex_) = 0;
   // Free blocks by the lifetime of their chunk.

@@ -10,13 +10,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "engine/api.h"
 #include "kernels/base/check.h"
 
@@ -96,7 +96,7 @@ class Family final : public FamilyBase {
   Metric& With(const std::vector<std::string>& values) {
     ANNULUS_CHECK(values.size() == labels_.size())
         << name_ << " has " << labels_.size() << " labels, got " << values.size();
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     std::unique_ptr<Metric>& child = children_[values];
     if (child == nullptr) child = make_();
     return *child;
@@ -104,7 +104,7 @@ class Family final : public FamilyBase {
 
   MetricFamily Collect() const override {
     MetricFamily family{name_, help_, Metric::kType, {}};
-    absl::MutexLock lock(&mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [values, child] : children_) {
       MetricSample& sample = family.samples.emplace_back();
       for (size_t i = 0; i < labels_.size(); ++i) sample.labels.emplace_back(labels_[i], values[i]);
@@ -118,7 +118,7 @@ class Family final : public FamilyBase {
   const std::string help_;
   const std::vector<std::string> labels_;
   const std::function<std::unique_ptr<Metric>()> make_;
-  mutable absl::Mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::vector<std::string>, std::unique_ptr<Metric>> children_ ABSL_GUARDED_BY(mutex_);
 };
 
