@@ -62,7 +62,7 @@ struct SamplingParams {
   float presence_penalty = 0;           // [-2, 2], over generated tokens
   float repetition_penalty = 1;         // (0, 10], over prompt and generated tokens
   std::optional<uint64_t> seed;         // absent: drawn by the engine
-  std::vector<std::string> stop;        // at most 16, each 1..1024 bytes
+  std::vector<std::string> stop;        // at most 16, each 1..1024 bytes of UTF-8
   std::vector<int32_t> stop_token_ids;  // at most 1024
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;      // 0..20 alternatives beside the chosen token

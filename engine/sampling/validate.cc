@@ -1,10 +1,12 @@
 #include "engine/sampling/validate.h"
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "engine/base/field_error.h"
+#include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -76,6 +78,10 @@ absl::Status ValidateStops(const SamplingParams& params, int32_t vocabulary) {
     if (bytes < 1 || bytes > kMaxStopBytes) {
       return Refused(absl::StrCat("stop[", i, "]"), absl::StrCat(bytes, " bytes long"),
                      absl::StrCat("1 to ", kMaxStopBytes, " bytes"));
+    }
+    if (const std::optional<size_t> offset = FirstInvalidUtf8(params.stop[i])) {
+      return Refused(absl::StrCat("stop[", i, "]"), absl::StrCat("no text from byte ", *offset),
+                     "valid UTF-8");
     }
   }
   if (params.stop_token_ids.size() > kMaxStopTokenIds) {

@@ -123,6 +123,8 @@ TEST(ValidateSamplingTest, BadStops) {
   ExpectRefused("stop[1]", "0 bytes", "1 to 1024", Set(&SamplingParams::stop, Stops{"x", ""}));
   ExpectRefused("stop[0]", "1025 bytes", "1 to 1024",
                 Set(&SamplingParams::stop, Stops{std::string(1025, 'x')}));
+  ExpectRefused("stop[0]", "no text from byte 2", "valid UTF-8",
+                Set(&SamplingParams::stop, Stops{"ab\xC3"}));
 }
 
 TEST(ValidateSamplingTest, BadTokenIds) {
