@@ -1,0 +1,158 @@
+#ifndef ANNULUS_TESTS_ENGINE_MODEL_PLAIN_FORWARD_H_
+#define ANNULUS_TESTS_ENGINE_MODEL_PLAIN_FORWARD_H_
+
+// A decoder in the plainest loops, straight from a ModelConfig and a TensorSource: no kernels, no
+// pages, no cache. It agrees with the goldens of Transformers, and so is an oracle for whatever
+// reads the same tensors. Sums are taken in float64. Slow: for tiny models.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_source.h"
+
+namespace annulus::testing {
+
+class PlainForward {
+ public:
+  // Both must outlive this.
+  PlainForward(const ModelConfig& config, const TensorSource& source)
+      : config_(config), source_(source), frequencies_(InverseFrequencies(config.rope)) {}
+
+  // Logits at every position, [ids.size(), vocabulary].
+  std::vector<float> Logits(const std::vector<int32_t>& ids) const {
+    const std::vector<float> embedding = Tensor("model.embed_tokens.weight");
+    const auto hidden = static_cast<size_t>(config_.hidden_size);
+    std::vector<float> x;
+    for (const int32_t id : ids) {
+      const auto row = embedding.begin() + static_cast<int64_t>(id) * config_.hidden_size;
+      x.insert(x.end(), row, row + config_.hidden_size);
+    }
+    for (size_t layer = 0; layer < config_.layers.size(); ++layer) {
+      const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+      Add(x, Attention(prefix + "self_attn.", Norm(x, prefix + "input_layernorm.weight"),
+                       config_.layers[layer].window));
+      Add(x, Mlp(prefix + "mlp.", Norm(x, prefix + "post_attention_layernorm.weight")));
+    }
+    x = Norm(x, "model.norm.weight");
+    return Product(x, hidden, config_.tie_word_embeddings ? embedding : Tensor("lm_head.weight"),
+                   {});
+  }
+
+ private:
+  std::vector<float> Tensor(const std::string& name) const {
+    return ReadAsFloat(source_, name).value();
+  }
+
+  static void Add(std::vector<float>& x, const std::vector<float>& y) {
+    for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  }
+
+  std::vector<float> Norm(std::vector<float> x, const std::string& name) const {
+    const std::vector<float> weight = Tensor(name);
+    for (size_t row = 0; row < x.size(); row += weight.size()) {
+      double sum = 0;
+      for (size_t i = 0; i < weight.size(); ++i) sum += double{x[row + i]} * x[row + i];
+      const double root =
+          std::sqrt(sum / static_cast<double>(weight.size()) + double{config_.rms_norm_eps});
+      for (size_t i = 0; i < weight.size(); ++i) {
+        x[row + i] = static_cast<float>(x[row + i] / root * weight[i]);
+      }
+    }
+    return x;
+  }
+
+  // x [rows, in] times the transpose of weight [out, in], plus bias [out] where there is one.
+  static std::vector<float> Product(const std::vector<float>& x, size_t in,
+                                    const std::vector<float>& weight,
+                                    const std::vector<float>& bias) {
+    std::vector<float> y;
+    for (size_t row = 0; row < x.size(); row += in) {
+      for (size_t out = 0; out < weight.size() / in; ++out) {
+        double sum = bias.empty() ? 0 : bias[out];
+        for (size_t i = 0; i < in; ++i) sum += double{x[row + i]} * weight[out * in + i];
+        y.push_back(static_cast<float>(sum));
+      }
+    }
+    return y;
+  }
+
+  std::vector<float> Linear(const std::vector<float>& x, int64_t in, const std::string& name,
+                            bool bias) const {
+    return Product(x, static_cast<size_t>(in), Tensor(name + ".weight"),
+                   bias ? Tensor(name + ".bias") : std::vector<float>());
+  }
+
+  // Rotates pair (i, i + pairs) of every head of x [rows, heads * head_dim]; row = position.
+  void Rotate(std::vector<float>& x, int32_t heads) const {
+    const size_t dim = static_cast<size_t>(config_.head_dim), pairs = frequencies_.size();
+    for (size_t head = 0; head < x.size() / dim; ++head) {
+      for (size_t i = 0; i < pairs; ++i) {
+        const double angle = double{frequencies_[i]} * static_cast<double>(head / heads);
+        float& a = x[head * dim + i];
+        float& b = x[head * dim + i + pairs];
+        const double rotated = a * std::cos(angle) - b * std::sin(angle);
+        b = static_cast<float>(b * std::cos(angle) + a * std::sin(angle));
+        a = static_cast<float>(rotated);
+      }
+    }
+  }
+
+  std::vector<float> Attention(const std::string& prefix, const std::vector<float>& x,
+                               int32_t window) const {
+    const int64_t hidden = config_.hidden_size, dim = config_.head_dim;
+    const int64_t heads = config_.heads, kv_heads = config_.kv_heads;
+    std::vector<float> q = Linear(x, hidden, prefix + "q_proj", config_.attention_bias);
+    std::vector<float> k = Linear(x, hidden, prefix + "k_proj", config_.attention_bias);
+    const std::vector<float> v = Linear(x, hidden, prefix + "v_proj", config_.attention_bias);
+    Rotate(q, config_.heads);
+    Rotate(k, config_.kv_heads);
+    std::vector<float> output(q.size());
+    const int64_t rows = static_cast<int64_t>(q.size()) / (heads * dim);
+    for (int64_t item = 0; item < rows * heads; ++item) {
+      const int64_t row = item / heads, kv_head = item % heads / (heads / kv_heads);
+      const int64_t first = window == 0 ? 0 : std::max<int64_t>(0, row - window + 1);
+      std::vector<double> scores;
+      for (int64_t j = first; j <= row; ++j) {
+        double sum = 0;
+        for (int64_t d = 0; d < dim; ++d) {
+          sum += double{q[item * dim + d]} * k[(j * kv_heads + kv_head) * dim + d];
+        }
+        scores.push_back(sum / std::sqrt(static_cast<double>(dim)));
+      }
+      const double largest = *std::max_element(scores.begin(), scores.end());
+      double total = 0;
+      for (double& score : scores) total += score = std::exp(score - largest);
+      for (int64_t d = 0; d < dim; ++d) {
+        double sum = 0;
+        for (int64_t j = first; j <= row; ++j) {
+          sum += scores[j - first] / total * v[(j * kv_heads + kv_head) * dim + d];
+        }
+        output[item * dim + d] = static_cast<float>(sum);
+      }
+    }
+    return Linear(output, heads * dim, prefix + "o_proj", config_.attention_bias);
+  }
+
+  std::vector<float> Mlp(const std::string& prefix, const std::vector<float>& x) const {
+    std::vector<float> gate =
+        Linear(x, config_.hidden_size, prefix + "gate_proj", config_.mlp_bias);
+    const std::vector<float> up =
+        Linear(x, config_.hidden_size, prefix + "up_proj", config_.mlp_bias);
+    for (size_t i = 0; i < gate.size(); ++i) {
+      gate[i] = static_cast<float>(gate[i] / (1 + std::exp(-double{gate[i]})) * up[i]);
+    }
+    return Linear(gate, config_.intermediate_size, prefix + "down_proj", config_.mlp_bias);
+  }
+
+  const ModelConfig& config_;
+  const TensorSource& source_;
+  const std::vector<float> frequencies_;
+};
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_ENGINE_MODEL_PLAIN_FORWARD_H_

@@ -1,0 +1,44 @@
+#ifndef ANNULUS_TESTS_SUPPORT_GOLDEN_H_
+#define ANNULUS_TESTS_SUPPORT_GOLDEN_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace annulus::testing {
+
+// What Hugging Face Transformers computed for a checkpoint of tests/golden (see its README.md).
+struct Golden {
+  std::vector<int32_t> prompt;
+  std::vector<float> logits;  // [prompt.size(), vocabulary]
+  std::vector<int32_t> greedy;
+  int32_t vocabulary = 0;
+};
+
+// The model directories under tests/golden: for TEST_P and loops.
+inline std::vector<std::string> GoldenNames() {
+  return {"llama_mha", "llama_gqa_bf16", "llama_rope3_sharded", "llama_windows", "mistral_window"};
+}
+
+// Reads `directory`/expected.json and logits.f32. The files are ours: a malformed one throws.
+inline Golden LoadGolden(const std::filesystem::path& directory) {
+  std::ifstream text(directory / "expected.json");
+  const nlohmann::json expected = nlohmann::json::parse(text);
+  Golden golden;
+  golden.prompt = expected.at("prompt_ids").get<std::vector<int32_t>>();
+  golden.greedy = expected.at("greedy_ids").get<std::vector<int32_t>>();
+  golden.vocabulary = expected.at("vocabulary").get<int32_t>();
+  golden.logits.resize(golden.prompt.size() * static_cast<size_t>(golden.vocabulary));
+  std::ifstream numbers(directory / "logits.f32", std::ios::binary);
+  numbers.exceptions(std::ios::failbit | std::ios::badbit);
+  numbers.read(reinterpret_cast<char*>(golden.logits.data()),
+               static_cast<std::streamsize>(golden.logits.size() * sizeof(float)));
+  return golden;
+}
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_SUPPORT_GOLDEN_H_
