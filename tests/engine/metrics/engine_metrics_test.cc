@@ -33,7 +33,8 @@ MetricFamily Find(const EngineMetrics& metrics, const std::string& name) {
 // Label values, joined by '/', to value.
 std::map<std::string, double> Values(const EngineMetrics& metrics, const std::string& name) {
   std::map<std::string, double> values;
-  for (const MetricSample& sample : Find(metrics, name).samples) {
+  const MetricFamily family = Find(metrics, name);
+  for (const MetricSample& sample : family.samples) {
     std::string key;
     for (const auto& [label, value] : sample.labels) key += (key.empty() ? "" : "/") + value;
     values[key] = sample.value;

@@ -145,10 +145,11 @@ TEST(MetricSet, ThreadsLoseNoUpdateAndSnapshotsAgreeWithThemselves) {
   }
   for (std::thread& thread : threads) thread.join();
   double events = 0;
-  for (const MetricSample& sample : set.Collect()[0].samples) events += sample.value;
+  const std::vector<MetricFamily> families = set.Collect();
+  for (const MetricSample& sample : families[0].samples) events += sample.value;
   EXPECT_EQ(events, kThreads * kUpdates);
-  EXPECT_EQ(set.Collect()[1].samples[0].count, uint64_t{kThreads} * kUpdates);
-  EXPECT_EQ(set.Collect()[1].samples[0].sum, 2.0 * kThreads * kUpdates);
+  EXPECT_EQ(families[1].samples[0].count, uint64_t{kThreads} * kUpdates);
+  EXPECT_EQ(families[1].samples[0].sum, 2.0 * kThreads * kUpdates);
 }
 
 }  // namespace
