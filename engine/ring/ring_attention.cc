@@ -59,15 +59,18 @@ class RingAttention::LayerRun {
     int steps = 0;
     for (const RingItem& item : layer_.items) steps = std::max(steps, item.degree());
     if (steps == 0) return absl::OkStatus();
+    // Between two ranks the order is: forward 0, then for each step forward s + 1 and states s.
+    // Both sides keep to it, so a transport may match messages by order alone.
     ANNULUS_RETURN_IF_ERROR(PostForward(0));
+    ANNULUS_RETURN_IF_ERROR(ReceiveForward(0));
     for (int s = 0; s < steps; ++s) {
       if (s + 1 < steps) ANNULUS_RETURN_IF_ERROR(PostForward(s + 1));
-      work_.clear();
-      views_.clear();
-      ANNULUS_RETURN_IF_ERROR(ReceiveForward(s));
       ANNULUS_RETURN_IF_ERROR(Attend());
       ANNULUS_RETURN_IF_ERROR(PostStates(s));
       ANNULUS_RETURN_IF_ERROR(MergeOwn());
+      work_.clear();
+      views_.clear();
+      if (s + 1 < steps) ANNULUS_RETURN_IF_ERROR(ReceiveForward(s + 1));
       ANNULUS_RETURN_IF_ERROR(ReceiveStates(s));
     }
     return absl::OkStatus();
@@ -273,16 +276,25 @@ class RingAttention::LayerRun {
     }
   }
 
-  // Own rows against views_[first..]: into the result the first time, else into the scratch.
+  // Own rows against views_[first..]; Attend decides where the state goes.
   void AddOwnWork(size_t i, size_t first) {
     const RingItem& item = layer_.items[i];
-    const AttentionState& target = started_[i] ? layer_.scratch : layer_.state;
-    work_.push_back({i, item.index, OwnRows(layer_.query, item), first, views_.size() - first,
-                     Rows(target, item.first_row, item.own_rows())});
+    work_.push_back({i, item.index, OwnRows(layer_.query, item), first, views_.size() - first, {}});
+  }
+
+  // Own rows go into the result the first time, else into the scratch to be merged.
+  void PlaceOwnStates() {
+    for (Work& work : work_) {
+      const RingItem& item = layer_.items[work.item];
+      if (work.runner != item.index) continue;
+      const AttentionState& target = started_[work.item] ? layer_.scratch : layer_.state;
+      work.state = Rows(target, item.first_row, item.own_rows());
+    }
   }
 
   absl::Status Attend() {
     if (work_.empty()) return absl::OkStatus();
+    PlaceOwnStates();
     const SteadyTime start = std::chrono::steady_clock::now();
     std::vector<AttentionItem> items;
     items.reserve(work_.size());

@@ -1,7 +1,7 @@
 #include "engine/ring/ring_attention.h"
 
+#include <barrier>
 #include <cmath>
-#include <map>
 #include <random>
 #include <thread>
 
@@ -120,9 +120,10 @@ class RingWorld {
       outputs[i].o.resize(rows * shape_.heads * shape_.v_dim);
       outputs[i].lse.resize(rows * shape_.heads);
     }
+    std::barrier<> finished(ranks_);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks_; ++rank) {
-      threads.emplace_back([&, rank] { RunRank(rank, problems, outputs); });
+      threads.emplace_back([&, rank] { RunRank(rank, problems, outputs, finished); });
     }
     for (std::thread& thread : threads) thread.join();
     return outputs;
@@ -172,7 +173,8 @@ class RingWorld {
     }
   }
 
-  void RunRank(int rank, const std::vector<Problem>& problems, std::vector<Output>& outputs) {
+  void RunRank(int rank, const std::vector<Problem>& problems, std::vector<Output>& outputs,
+               std::barrier<>& finished) {
     auto stream = backend_->CreateStream(1).value();
     std::vector<RingItem> items;
     std::vector<ItemShards> shards;
@@ -223,6 +225,7 @@ class RingWorld {
     layer.served = {o3.data(), lse3.data(), served, shape_.heads, shape_.v_dim};
     const absl::Status status = attention.Run(layer);
     EXPECT_TRUE(status.ok()) << status;
+    if (!status.ok()) ring_.channel(rank).Abort(status);
     for (size_t n = 0; n < items.size(); ++n) {
       int64_t row = items[n].first_row;
       for (const int32_t position : items[n].positions[items[n].index]) {
@@ -234,8 +237,8 @@ class RingWorld {
         ++row;
       }
     }
-    // The test's pages stay until all ranks are done, like a step's.
-    done_[rank] = true;
+    // Peers may still read this rank's states: buffers live until all are done, like a step's.
+    finished.arrive_and_wait();
   }
 
   const int ranks_;
@@ -247,7 +250,6 @@ class RingWorld {
   KvPageShape page_shape_;
   size_t page_bytes_ = 0;
   std::vector<std::vector<DeviceBuffer>> memory_;  // [rank][page]
-  std::array<bool, 64> done_{};
 };
 
 void CheckAll(const Shape& shape, const std::vector<Problem>& problems,
