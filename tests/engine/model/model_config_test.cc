@@ -1,0 +1,341 @@
+#include "engine/model/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/support/temp_directory.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Keys and their values as JSON text.
+using Keys = std::map<std::string, std::string>;
+
+// A small Llama with `changes`; an empty value removes the key.
+std::string Json(const Keys& changes = {}) {
+  Keys keys = {{"architectures", "[\"LlamaForCausalLM\"]"},
+               {"vocab_size", "512"},
+               {"hidden_size", "64"},
+               {"intermediate_size", "172"},
+               {"num_hidden_layers", "3"},
+               {"num_attention_heads", "8"},
+               {"num_key_value_heads", "4"},
+               {"max_position_embeddings", "2048"}};
+  for (const auto& [key, value] : changes) keys[key] = value;
+  std::string json = "{";
+  for (const auto& [key, value] : keys) {
+    if (value.empty()) continue;
+    absl::StrAppend(&json, json.size() > 1 ? "," : "", "\"", key, "\":", value);
+  }
+  return json + "}";
+}
+
+ModelConfig Good(const Keys& changes = {}) {
+  const auto config = ParseModelConfig(Json(changes), "config.json");
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.value_or(ModelConfig());
+}
+
+TEST(ModelConfigTest, ReadsAllFields) {
+  const ModelConfig config = Good({{"rms_norm_eps", "1e-05"},
+                                   {"rope_theta", "500000.0"},
+                                   {"head_dim", "16"},
+                                   {"attention_bias", "true"},
+                                   {"mlp_bias", "true"},
+                                   {"tie_word_embeddings", "true"},
+                                   {"bos_token_id", "1"},
+                                   {"eos_token_id", "[2,511]"},
+                                   {"torch_dtype", "\"bfloat16\""},
+                                   {"hidden_act", "\"silu\""}});
+  EXPECT_EQ(config.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config.model_type, "llama");
+  EXPECT_EQ(config.vocabulary, 512);
+  EXPECT_EQ(config.hidden_size, 64);
+  EXPECT_EQ(config.intermediate_size, 172);
+  EXPECT_EQ(config.layers.size(), 3u);
+  EXPECT_EQ(config.heads, 8);
+  EXPECT_EQ(config.kv_heads, 4);
+  EXPECT_EQ(config.head_dim, 16);
+  EXPECT_EQ(config.rms_norm_eps, 1e-5f);
+  EXPECT_EQ(config.rope.theta, 500000);
+  EXPECT_EQ(config.rope.pairs, 8);
+  EXPECT_TRUE(config.attention_bias);
+  EXPECT_TRUE(config.mlp_bias);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.max_context, 2048);
+  EXPECT_EQ(config.bos_id, 1);
+  EXPECT_THAT(config.eos_ids, ElementsAre(2, 511));
+  EXPECT_EQ(config.stored_dtype, DType::kBF16);
+}
+
+TEST(ModelConfigTest, HasTheDefaultsOfTransformers) {
+  const ModelConfig config = Good({{"num_key_value_heads", ""}, {"max_position_embeddings", ""}});
+  EXPECT_EQ(config.kv_heads, 8);
+  EXPECT_EQ(config.head_dim, 8);
+  EXPECT_EQ(config.rms_norm_eps, 1e-6f);
+  EXPECT_EQ(config.rope.theta, 10000);
+  EXPECT_EQ(config.rope.kind, RopeKind::kDefault);
+  EXPECT_EQ(config.max_context, 2048);
+  EXPECT_FALSE(config.attention_bias);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_FALSE(config.bos_id.has_value());
+  EXPECT_THAT(config.eos_ids, IsEmpty());
+  EXPECT_EQ(config.stored_dtype, std::nullopt);
+}
+
+TEST(ModelConfigTest, NullCountsAsAbsent) {
+  const ModelConfig config = Good({{"num_key_value_heads", "null"},
+                                   {"head_dim", "null"},
+                                   {"rope_scaling", "null"},
+                                   {"eos_token_id", "null"},
+                                   {"sliding_window", "null"},
+                                   {"quantization_config", "null"}});
+  EXPECT_EQ(config.kv_heads, 8);
+  EXPECT_EQ(config.head_dim, 8);
+}
+
+TEST(ModelConfigTest, ReadsBothStylesOfRope) {
+  const std::string scaling =
+      "{\"rope_type\":\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+      "\"original_max_position_embeddings\":8192";
+  const ModelConfig older = Good({{"rope_scaling", scaling + "}"}, {"rope_theta", "500000.0"}});
+  const ModelConfig newer = Good({{"rope_parameters", scaling + ",\"rope_theta\":500000.0}"}});
+  for (const ModelConfig& config : {older, newer}) {
+    EXPECT_EQ(config.rope.kind, RopeKind::kLlama3);
+    EXPECT_EQ(config.rope.theta, 500000);
+    EXPECT_EQ(config.rope.factor, 8);
+    EXPECT_EQ(config.rope.low_frequency_factor, 1);
+    EXPECT_EQ(config.rope.high_frequency_factor, 4);
+    EXPECT_EQ(config.rope.original_context, 8192);
+  }
+  const ModelConfig linear = Good({{"rope_scaling", "{\"type\":\"linear\",\"factor\":4}"}});
+  EXPECT_EQ(linear.rope.kind, RopeKind::kLinear);
+  EXPECT_EQ(linear.rope.factor, 4);
+}
+
+TEST(ModelConfigTest, ReadsWindowsPerLayer) {
+  const ModelConfig config =
+      Good({{"sliding_window", "17"},
+            {"layer_types", "[\"sliding_attention\",\"full_attention\",\"sliding_attention\"]"}});
+  EXPECT_EQ(config.layers[0].window, 17);
+  EXPECT_EQ(config.layers[1].window, 0);
+  EXPECT_EQ(config.layers[2].window, 17);
+  // As in Transformers, a Llama's sliding_window alone means nothing.
+  EXPECT_EQ(Good({{"sliding_window", "17"}}).layers[0].window, 0);
+}
+
+TEST(ModelConfigTest, MistralHasOneWindowForAllLayers) {
+  const Keys mistral = {{"architectures", "[\"MistralForCausalLM\"]"}};
+  EXPECT_EQ(Good(mistral).layers[2].window, 4096);
+  Keys keys = mistral;
+  keys["sliding_window"] = "null";
+  EXPECT_EQ(Good(keys).layers[2].window, 0);
+  keys["sliding_window"] = "9";
+  EXPECT_EQ(Good(keys).layers[2].window, 9);
+  EXPECT_EQ(Good(keys).model_type, "mistral");
+}
+
+struct BadConfig {
+  const char* what;
+  Keys changes;
+  const char* message;  // part of it
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
+};
+
+std::vector<BadConfig> BadConfigs() {
+  constexpr auto kUnimplemented = absl::StatusCode::kUnimplemented;
+  const auto llama3 = [](absl::string_view rest) {
+    return Keys{{"rope_scaling", absl::StrCat("{\"rope_type\":\"llama3\"", rest, "}")}};
+  };
+  return {
+      {"NoArchitecture", {{"architectures", ""}}, "architectures is missing"},
+      {"ArchitectureIsAString", {{"architectures", "\"LlamaForCausalLM\""}}, "a list with one of"},
+      {"UnknownArchitecture",
+       {{"architectures", "[\"BertModel\"]"}},
+       "architectures is [\"BertModel\"]; allowed: a list with one of LlamaForCausalLM, "
+       "MistralForCausalLM",
+       kUnimplemented},
+      {"HeadsZero", {{"num_attention_heads", "0"}}, "num_attention_heads is 0; allowed: a whole"},
+      {"HeadsNegative", {{"num_attention_heads", "-8"}}, "num_attention_heads is -8"},
+      {"HeadsString", {{"num_attention_heads", "\"8\""}}, "num_attention_heads is \"8\""},
+      {"HeadsFloat", {{"num_attention_heads", "8.0"}}, "num_attention_heads is 8.0"},
+      {"HeadsNotDividingHidden",
+       {{"num_attention_heads", "9"}, {"num_key_value_heads", "3"}},
+       "a divisor of hidden_size, 64"},
+      {"KvHeadsZero", {{"num_key_value_heads", "0"}}, "from 1 to 8"},
+      {"KvHeadsNotDividing",
+       {{"num_key_value_heads", "3"}},
+       "num_key_value_heads is 3; allowed: a divisor of num_attention_heads, 8"},
+      {"KvHeadsMoreThanHeads", {{"num_key_value_heads", "16"}}, "from 1 to 8"},
+      {"LayersZero", {{"num_hidden_layers", "0"}}, "from 1 to 1024"},
+      {"Layers2To31", {{"num_hidden_layers", "2147483648"}}, "num_hidden_layers is 2147483648"},
+      {"Layers2To64", {{"num_hidden_layers", "18446744073709551615"}}, "num_hidden_layers is 1844"},
+      {"Layers1e3", {{"num_hidden_layers", "1e2"}}, "a whole number"},
+      {"LayersMissing", {{"num_hidden_layers", ""}}, "num_hidden_layers is missing; allowed:"},
+      {"LayersList", {{"num_hidden_layers", "[3]"}}, "num_hidden_layers is [3]"},
+      {"VocabularyZero", {{"vocab_size", "0"}}, "vocab_size is 0"},
+      {"VocabularyHuge", {{"vocab_size", "16777217"}}, "from 1 to 16777216"},
+      {"HiddenHuge", {{"hidden_size", "65537"}}, "hidden_size is 65537"},
+      {"HiddenBoolean", {{"hidden_size", "true"}}, "hidden_size is true"},
+      {"IntermediateZero", {{"intermediate_size", "0"}}, "intermediate_size is 0"},
+      {"HeadDimOdd", {{"head_dim", "15"}}, "head_dim is 15; allowed: an even number"},
+      {"HeadDimHuge", {{"head_dim", "514"}}, "head_dim is 514"},
+      {"HeadDimDerivedOdd", {{"hidden_size", "56"}}, "hidden_size / num_attention_heads, now 7"},
+      {"HeadDimDerivedHuge", {{"hidden_size", "65536"}}, "now 8192"},
+      {"ContextZero", {{"max_position_embeddings", "0"}}, "max_position_embeddings is 0"},
+      {"Context2To31", {{"max_position_embeddings", "2147483648"}}, "from 1 to 2147483647"},
+      {"EpsilonZero", {{"rms_norm_eps", "0"}}, "rms_norm_eps is 0"},
+      {"EpsilonNegative", {{"rms_norm_eps", "-1e-5"}}, "rms_norm_eps is -1e-05"},
+      {"EpsilonString", {{"rms_norm_eps", "\"1e-5\""}}, "rms_norm_eps is \"1e-5\""},
+      {"ThetaZero", {{"rope_theta", "0"}}, "rope_theta is 0; allowed: a number from 1 to 1e+38"},
+      {"ThetaNan", {{"rope_theta", "NaN"}}, "rope_theta is not valid JSON"},
+      {"ThetaInfinity", {{"rope_theta", "Infinity"}}, "rope_theta is not valid JSON"},
+      {"ThetaBeyondADouble", {{"rope_theta", "1e999"}}, "rope_theta is 1e999; allowed: numbers"},
+      {"ThetaBeyondAFloat", {{"rope_theta", "1e39"}}, "rope_theta is 1e+39"},
+      {"ThetaString", {{"rope_theta", "\"10000\""}}, "rope_theta is \"10000\""},
+      {"ThetaInParameters",
+       {{"rope_parameters", "{\"rope_theta\":-1}"}},
+       "rope_parameters.rope_theta is -1"},
+      {"ScalingString", {{"rope_scaling", "\"linear\""}}, "an object or null"},
+      {"ScalingUnknown",
+       {{"rope_scaling", "{\"rope_type\":\"yarn\",\"factor\":4}"}},
+       "rope_scaling.rope_type is \"yarn\"; allowed: \"default\", \"linear\" or \"llama3\"",
+       kUnimplemented},
+      {"ScalingPerLayer",
+       {{"rope_parameters", "{\"full_attention\":{}}"}},
+       "one rope setting for all layers",
+       kUnimplemented},
+      {"LinearWithoutFactor",
+       {{"rope_scaling", "{\"type\":\"linear\"}"}},
+       "rope_scaling.factor is missing"},
+      {"LinearFactorZero",
+       {{"rope_scaling", "{\"type\":\"linear\",\"factor\":0}"}},
+       "rope_scaling.factor is 0; allowed: a number from 1 to 1e+06"},
+      {"LinearFactorBeyondADouble",
+       {{"rope_scaling", "{\"type\":\"linear\",\"factor\":1e999}"}},
+       "rope_scaling.factor is 1e999"},
+      {"Llama3WithoutFactors", llama3(",\"factor\":8"), "low_freq_factor is missing"},
+      {"Llama3FactorsEqual", llama3(",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4"),
+       "high_freq_factor is 4; allowed: more than low_freq_factor, 4"},
+      {"Llama3ContextZero",
+       llama3(",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+              "\"original_max_position_embeddings\":0"),
+       "rope_scaling.original_max_position_embeddings is 0"},
+      {"PartialRotary",
+       {{"partial_rotary_factor", "0.5"}},
+       "partial_rotary_factor is 0.5",
+       kUnimplemented},
+      {"Gelu",
+       {{"hidden_act", "\"gelu\""}},
+       "hidden_act is \"gelu\"; allowed: \"silu\"",
+       kUnimplemented},
+      {"Quantized",
+       {{"quantization_config", "{\"quant_method\":\"gptq\"}"}},
+       "GPTQ, AWQ and other quantized checkpoints are not supported",
+       kUnimplemented},
+      {"EosBeyondVocabulary",
+       {{"eos_token_id", "512"}},
+       "eos_token_id is 512; allowed: token ids from 0 to 511 (vocab_size is 512)"},
+      {"EosNegative", {{"eos_token_id", "-1"}}, "eos_token_id is -1"},
+      {"EosInList", {{"eos_token_id", "[1,4096]"}}, "eos_token_id is [1,4096]"},
+      {"EosString", {{"eos_token_id", "\"</s>\""}}, "eos_token_id is \"</s>\""},
+      {"EosBeyond64Bits", {{"eos_token_id", "18446744073709551616"}}, "token ids from 0 to 511"},
+      {"BosBeyondVocabulary", {{"bos_token_id", "512"}}, "bos_token_id is 512"},
+      {"TieString", {{"tie_word_embeddings", "\"yes\""}}, "allowed: true or false"},
+      {"BiasNumber", {{"attention_bias", "1"}}, "attention_bias is 1; allowed: true or false"},
+      {"WindowZero", {{"sliding_window", "0"}}, "sliding_window is 0"},
+      {"WindowNegative", {{"sliding_window", "-1"}}, "sliding_window is -1"},
+      {"LayerTypesShort",
+       {{"layer_types", "[\"full_attention\"]"}},
+       "a list of num_hidden_layers, 3, names"},
+      {"LayerTypesUnknown",
+       {{"layer_types", "[\"full_attention\",\"linear_attention\",\"full_attention\"]"}},
+       "\"full_attention\" and \"sliding_attention\"",
+       kUnimplemented},
+      {"LayerTypesWithoutWindow",
+       {{"layer_types", "[\"full_attention\",\"sliding_attention\",\"full_attention\"]"}},
+       "because layer_types has sliding_attention"},
+      {"LayerTypesOfMistral",
+       {{"architectures", "[\"MistralForCausalLM\"]"},
+        {"layer_types", "[\"full_attention\",\"full_attention\",\"full_attention\"]"}},
+       "one sliding_window for all layers",
+       kUnimplemented},
+      {"DuplicateKey", {{"vocab_size", "512,\"vocab_size\":513"}}, "vocab_size is given twice"},
+      {"LongValueIsCut",
+       {{"head_dim", absl::StrCat("\"", std::string(5000, 'x'), "\"")}},
+       "xxx..."},
+  };
+}
+
+class BadConfigTest : public ::testing::TestWithParam<BadConfig> {};
+
+TEST_P(BadConfigTest, IsRefusedWithFileKeyValueAndWhatIsAllowed) {
+  const auto config = ParseModelConfig(Json(GetParam().changes), "dir/config.json");
+  EXPECT_EQ(config.status().code(), GetParam().code) << config.status();
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr(GetParam().message));
+  EXPECT_THAT(std::string(config.status().message()), HasSubstr("dir/config.json: "));
+  EXPECT_LT(config.status().message().size(), 400u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BadConfigTest, ::testing::ValuesIn(BadConfigs()),
+                         [](const auto& info) { return info.param.what; });
+
+TEST(ModelConfigTest, RefusesWhatIsNoObject) {
+  for (const char* text : {"", "[]", "3", "null", "{", "{}{}", "\xEF\xBB\xBF{}", "{'a':1}"}) {
+    EXPECT_EQ(ParseModelConfig(text, "c").status().code(), absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+}
+
+class ModelDirectoryTest : public ::testing::Test {
+ protected:
+  auto Load() const { return LoadModelConfig(directory_.path().string()); }
+  testing::TempDirectory directory_;
+};
+
+TEST_F(ModelDirectoryTest, GenerationConfigReplacesEndOfText) {
+  directory_.Write("config.json", Json({{"eos_token_id", "2"}}));
+  EXPECT_THAT(Load()->eos_ids, ElementsAre(2));
+  directory_.Write("generation_config.json", "{\"temperature\":0.6}");
+  EXPECT_THAT(Load()->eos_ids, ElementsAre(2));
+  directory_.Write("generation_config.json", "{\"eos_token_id\":[5,6]}");
+  EXPECT_THAT(Load()->eos_ids, ElementsAre(5, 6));
+  directory_.Write("generation_config.json", "{\"eos_token_id\":512}");
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(Load().status().message()),
+              HasSubstr("generation_config.json: eos_token_id is 512"));
+  directory_.Write("generation_config.json", "{");
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(ModelDirectoryTest, ExplainsWhatIsNoModelDirectory) {
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(Load().status().message()), HasSubstr("config.json: no such file"));
+  directory_.Write("m.gguf", "GGUF");
+  const auto gguf = LoadModelConfig((directory_.path() / "m.gguf").string());
+  EXPECT_EQ(gguf.status().code(), absl::StatusCode::kUnimplemented);
+  const auto absent = LoadModelConfig((directory_.path() / "absent").string());
+  EXPECT_EQ(absent.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(absent.status().message()),
+              HasSubstr("does not exist; needed: a Hugging"));
+}
+
+TEST_F(ModelDirectoryTest, RefusesHugeAndLinkedFiles) {
+  directory_.Write("config.json", std::string((4 << 20) + 1, ' '));
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kResourceExhausted);
+  std::filesystem::remove(directory_.path() / "config.json");
+  std::filesystem::create_symlink("/etc/passwd", directory_.path() / "config.json");
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace annulus

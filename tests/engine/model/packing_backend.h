@@ -1,0 +1,79 @@
+#ifndef ANNULUS_TESTS_ENGINE_MODEL_PACKING_BACKEND_H_
+#define ANNULUS_TESTS_ENGINE_MODEL_PACKING_BACKEND_H_
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/registry.h"
+
+namespace annulus::testing {
+
+// Host memory of a stated size, and a pack_matrix that keeps rows as they are: enough to load
+// weights without any kernel.
+class PackingBackend final : public Backend {
+ public:
+  explicit PackingBackend(size_t memory_bytes = size_t{1} << 40) {
+    capabilities_.name = "packing";
+    capabilities_.memory_bytes = memory_bytes;
+  }
+
+  const BackendCapabilities& capabilities() const override { return capabilities_; }
+
+  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes) override {
+    if (bytes > largest_allocation) return absl::ResourceExhaustedError("packing: too much");
+    return DeviceBuffer(new std::byte[bytes], bytes, [](std::byte* data) { delete[] data; });
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int) override {
+    return std::make_unique<NoStream>();
+  }
+  absl::Status Copy(Stream&, void* destination, const void* source, size_t bytes) override {
+    std::memcpy(destination, source, bytes);
+    return absl::OkStatus();
+  }
+
+  static OpTable Ops() {
+    OpTable ops;
+    ops.name = "packing";
+    ops.pack_matrix = &Pack;
+    return ops;
+  }
+
+  size_t largest_allocation = size_t{1} << 40;
+
+ private:
+  class NoStream final : public Stream {
+   public:
+    absl::Status Synchronize() override { return absl::OkStatus(); }
+  };
+
+  static absl::StatusOr<PackedMatrix> Pack(Backend& backend, const HostTensorView& view,
+                                           DType dtype) {
+    PackedMatrix matrix{view.rows, view.cols, dtype, {}};
+    const auto count = static_cast<size_t>(view.rows * view.cols);
+    auto storage = backend.Allocate(count * DTypeSize(dtype));
+    if (!storage.ok()) return storage.status();
+    matrix.storage = *std::move(storage);
+    std::vector<float> values(count);
+    ConvertToFloat(view.dtype, view.data, values.data(), count);
+    ConvertFromFloat(dtype, values.data(), matrix.storage.data(), count);
+    return matrix;
+  }
+
+  BackendCapabilities capabilities_;
+};
+
+// The elements of a matrix that PackingBackend packed.
+inline std::vector<float> Unpack(const PackedMatrix& matrix) {
+  std::vector<float> values(static_cast<size_t>(matrix.out_features * matrix.in_features));
+  ConvertToFloat(matrix.dtype, matrix.storage.data(), values.data(), values.size());
+  return values;
+}
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_ENGINE_MODEL_PACKING_BACKEND_H_

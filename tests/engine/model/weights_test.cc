@@ -1,0 +1,245 @@
+#include "engine/model/weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/model/safetensors.h"
+#include "tests/engine/model/packing_backend.h"
+#include "tests/support/golden.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::PackingBackend;
+using testing::Unpack;
+
+// Tensors of zeros that are made when read, so their shapes may be of any size.
+class ZeroSource final : public TensorSource {
+ public:
+  std::vector<std::string> Names() const override {
+    std::vector<std::string> names;
+    for (const auto& [name, info] : tensors) names.push_back(name);
+    return names;
+  }
+  bool Has(absl::string_view name) const override { return tensors.count(std::string(name)) > 0; }
+  absl::StatusOr<TensorInfo> Describe(absl::string_view name) const override {
+    const auto found = tensors.find(std::string(name));
+    if (found == tensors.end()) return absl::NotFoundError(name);
+    return found->second;
+  }
+  absl::Status Read(absl::string_view name, std::span<std::byte> destination) const override {
+    ++reads;
+    if (name == unreadable) return absl::DataLossError("truncated");
+    std::memset(destination.data(), 0, destination.size());
+    return absl::OkStatus();
+  }
+
+  std::map<std::string, TensorInfo> tensors;
+  std::string unreadable;
+  mutable int reads = 0;
+};
+
+// 2 layers, hidden 8, 4 heads of 4, 2 kv heads, intermediate 12, vocabulary 10.
+ModelConfig SmallConfig() {
+  ModelConfig config;
+  config.vocabulary = 10;
+  config.hidden_size = 8;
+  config.intermediate_size = 12;
+  config.layers.resize(2);
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 4;
+  return config;
+}
+
+ZeroSource SmallSource(DType dtype = DType::kF32) {
+  ZeroSource source;
+  const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+    source.tensors[name] = {dtype, std::move(shape)};
+  };
+  add("model.embed_tokens.weight", {10, 8});
+  add("lm_head.weight", {10, 8});
+  add("model.norm.weight", {8});
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+    add(prefix + "input_layernorm.weight", {8});
+    add(prefix + "post_attention_layernorm.weight", {8});
+    add(prefix + "self_attn.q_proj.weight", {16, 8});
+    add(prefix + "self_attn.k_proj.weight", {8, 8});
+    add(prefix + "self_attn.v_proj.weight", {8, 8});
+    add(prefix + "self_attn.o_proj.weight", {8, 16});
+    add(prefix + "mlp.gate_proj.weight", {12, 8});
+    add(prefix + "mlp.up_proj.weight", {12, 8});
+    add(prefix + "mlp.down_proj.weight", {8, 12});
+  }
+  return source;
+}
+
+absl::StatusOr<ModelWeights> Load(const ModelConfig& config, const TensorSource& source,
+                                  std::optional<DType> dtype = std::nullopt) {
+  PackingBackend backend;
+  return LoadWeights(config, source, backend, PackingBackend::Ops(), dtype);
+}
+
+void ExpectError(const absl::Status& status, absl::StatusCode code, const std::string& part) {
+  EXPECT_EQ(status.code(), code) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+}
+
+TEST(WeightsTest, LoadsEveryMatrixAndVector) {
+  const auto weights = Load(SmallConfig(), SmallSource());
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(weights->dtype, DType::kF32);
+  ASSERT_EQ(weights->layers.size(), 2u);
+  const LayerWeights& layer = weights->layers[1];
+  EXPECT_EQ(layer.query.weight.out_features, 16);
+  EXPECT_EQ(layer.query.weight.in_features, 8);
+  EXPECT_EQ(layer.output.weight.in_features, 16);
+  EXPECT_EQ(layer.down.weight.in_features, 12);
+  EXPECT_EQ(layer.attention_norm.size(), 8);
+  EXPECT_TRUE(layer.query.bias.empty());
+  EXPECT_EQ(layer.query.bias.data(), nullptr);
+  ASSERT_TRUE(weights->separate_head.has_value());
+  EXPECT_EQ(&weights->head(), &*weights->separate_head);
+  const int64_t per_layer = 2 * 8 + 2 * 16 * 8 + 2 * 8 * 8 + 3 * 12 * 8;
+  EXPECT_EQ(weights->parameters, 2 * 10 * 8 + 8 + 2 * per_layer);
+  EXPECT_EQ(weights->bytes, static_cast<size_t>(weights->parameters) * 4);
+}
+
+TEST(WeightsTest, TiedHeadIsTheEmbedding) {
+  ModelConfig config = SmallConfig();
+  config.tie_word_embeddings = true;
+  ZeroSource source = SmallSource();
+  const auto with_head = Load(config, source);
+  source.tensors.erase("lm_head.weight");
+  const auto weights = Load(config, source);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(&weights->head(), &weights->embedding);
+  EXPECT_EQ(weights->parameters, with_head->parameters);
+}
+
+TEST(WeightsTest, GoldenValuesArriveUnchanged) {
+  const std::string directory = testing::TestFile("golden/llama_windows").string();
+  const ModelConfig config = LoadModelConfig(directory).value();
+  const auto source = SafetensorsCheckpoint::Open(directory).value();
+  const auto weights = Load(config, *source);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(weights->dtype, DType::kF16);
+  const LayerWeights& layer = weights->layers[3];
+  const std::string prefix = "model.layers.3.";
+  EXPECT_EQ(Unpack(layer.key.weight), *ReadAsFloat(*source, prefix + "self_attn.k_proj.weight"));
+  EXPECT_EQ(Unpack(layer.gate.weight), *ReadAsFloat(*source, prefix + "mlp.gate_proj.weight"));
+  EXPECT_EQ(Unpack(weights->head()), *ReadAsFloat(*source, "model.embed_tokens.weight"));
+  const auto bias = ReadAsFloat(*source, prefix + "self_attn.v_proj.bias").value();
+  EXPECT_EQ(std::vector<float>(layer.value.bias.data(),
+                               layer.value.bias.data() + layer.value.bias.size()),
+            bias);
+  EXPECT_EQ(layer.output.bias.size(), config.hidden_size);
+  EXPECT_TRUE(layer.gate.bias.empty());
+}
+
+TEST(WeightsTest, PacksAsStoredOrAsAsked) {
+  for (const DType stored : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const ZeroSource source = SmallSource(stored);
+    EXPECT_EQ(StoredWeightsDType(SmallConfig(), source).value(), stored);
+    EXPECT_EQ(Load(SmallConfig(), source)->layers[0].up.weight.dtype, stored);
+    for (const DType asked : {DType::kF32, DType::kBF16, DType::kF16}) {
+      const auto weights = Load(SmallConfig(), source, asked);
+      EXPECT_EQ(weights->dtype, asked);
+      EXPECT_EQ(weights->embedding.dtype, asked);
+    }
+  }
+}
+
+TEST(WeightsTest, MixedMatricesBecomeFloat32) {
+  ZeroSource source = SmallSource(DType::kBF16);
+  source.tensors["model.norm.weight"].dtype = DType::kF32;  // a vector: has no say
+  EXPECT_EQ(StoredWeightsDType(SmallConfig(), source).value(), DType::kBF16);
+  source.tensors["lm_head.weight"].dtype = DType::kF16;
+  EXPECT_EQ(StoredWeightsDType(SmallConfig(), source).value(), DType::kF32);
+}
+
+TEST(WeightsTest, ListsMissingTensors) {
+  ZeroSource source = SmallSource();
+  source.tensors.erase("lm_head.weight");
+  ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kInvalidArgument,
+              "lacks 1 of the 21 tensors that config.json asks for: lm_head.weight");
+  ModelConfig deeper = SmallConfig();
+  deeper.layers.resize(4);
+  const auto status = Load(deeper, source).status();
+  ExpectError(status, absl::StatusCode::kInvalidArgument, "lacks 19 of the 39 tensors");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("model.layers.2.self_attn.q_proj.weight"));
+  EXPECT_TRUE(absl::EndsWith(status.message(), ", .."));
+  EXPECT_LT(status.message().size(), 500u);
+  ModelConfig biased = SmallConfig();
+  biased.mlp_bias = true;
+  ExpectError(Load(biased, SmallSource()).status(), absl::StatusCode::kInvalidArgument,
+              "model.layers.0.mlp.gate_proj.bias");
+}
+
+TEST(WeightsTest, NamesShapesFoundAndExpected) {
+  ModelConfig config = SmallConfig();
+  config.vocabulary = 11;
+  ExpectError(Load(config, SmallSource()).status(), absl::StatusCode::kInvalidArgument,
+              "tensor model.embed_tokens.weight has the shape [10, 8]; config.json asks for "
+              "[11, 8]");
+  ZeroSource source = SmallSource();
+  source.tensors["model.norm.weight"].shape = {1, 8};
+  ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kInvalidArgument,
+              "model.norm.weight has the shape [1, 8]; config.json asks for [8]");
+}
+
+TEST(WeightsTest, RefusesElementTypesThatNoMatrixHas) {
+  ZeroSource source = SmallSource();
+  source.tensors["model.layers.1.mlp.up_proj.weight"].dtype = DType::kF8E4M3;
+  ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kUnimplemented,
+              "model.layers.1.mlp.up_proj.weight is stored as fp8_e4m3; supported: f32, bf16, f16");
+  ExpectError(Load(SmallConfig(), SmallSource(), DType::kI8).status(),
+              absl::StatusCode::kUnimplemented, "weights cannot be packed as int8");
+}
+
+TEST(WeightsTest, RecognisesQuantizedCheckpoints) {
+  ZeroSource source = SmallSource();
+  source.tensors.erase("model.layers.0.mlp.up_proj.weight");
+  source.tensors["model.layers.0.mlp.up_proj.qweight"] = {DType::kI8, {12, 8}};
+  ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kUnimplemented,
+              "shows a quantized checkpoint (GPTQ, AWQ)");
+}
+
+TEST(WeightsTest, ComparesTheSizeWithTheMemoryBeforeReading) {
+  ModelConfig config = SmallConfig();
+  config.vocabulary = 1 << 24;
+  ZeroSource source = SmallSource();
+  source.tensors["model.embed_tokens.weight"].shape = {1 << 24, 8};
+  source.tensors["lm_head.weight"].shape = {1 << 24, 8};
+  PackingBackend backend(size_t{1} << 30);
+  const auto status =
+      LoadWeights(config, source, backend, PackingBackend::Ops(), std::nullopt).status();
+  ExpectError(status, absl::StatusCode::kResourceExhausted, "the device has 1073741824");
+  EXPECT_EQ(source.reads, 0);
+}
+
+TEST(WeightsTest, PassesOnFailuresOfMemoryAndFiles) {
+  PackingBackend backend;
+  backend.largest_allocation = 100;
+  ExpectError(
+      LoadWeights(SmallConfig(), SmallSource(), backend, PackingBackend::Ops(), std::nullopt)
+          .status(),
+      absl::StatusCode::kResourceExhausted, "too much");
+  ZeroSource source = SmallSource();
+  source.unreadable = "model.layers.1.mlp.down_proj.weight";
+  ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kDataLoss, "truncated");
+}
+
+}  // namespace
+}  // namespace annulus
