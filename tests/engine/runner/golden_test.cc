@@ -1,0 +1,143 @@
+// Whole models on ranks against logits and greedy tokens that Hugging Face Transformers computed in
+// float32 (tests/golden/make_goldens.py).
+
+#include "tests/support/golden.h"
+
+#include <cmath>
+#include <string>
+
+#include "engine/model/safetensors.h"
+#include "gtest/gtest.h"
+#include "tests/support/step_driver.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using testing::CpuWorld;
+using testing::DriverOptions;
+using testing::DriverResult;
+using testing::StepDriver;
+
+struct Checkpoint {
+  ModelConfig config;
+  std::unique_ptr<TensorSource> tensors;
+  testing::Golden golden;
+};
+
+Checkpoint Open(const std::string& name) {
+  const std::string directory = testing::TestFile("golden/" + name).string();
+  Checkpoint checkpoint;
+  checkpoint.config = LoadModelConfig(directory).value();
+  checkpoint.tensors = SafetensorsCheckpoint::Open(directory).value();
+  checkpoint.golden = testing::LoadGolden(directory);
+  return checkpoint;
+}
+
+RankModel Load(CpuWorld& world, const Checkpoint& checkpoint, const OpTable& ops, int page_tokens) {
+  ModelWeights weights =
+      LoadWeights(checkpoint.config, *checkpoint.tensors, *world.backend, ops, std::nullopt)
+          .value();
+  return MakeRankModel(checkpoint.config, std::move(weights), ops, page_tokens, DType::kF32);
+}
+
+// Largest difference over the largest magnitude.
+double RelativeError(const DriverResult& result, const testing::Golden& golden, int vocabulary) {
+  double worst = 0;
+  double scale = 0;
+  for (const auto& [position, logits] : result.logits) {
+    for (int v = 0; v < vocabulary; ++v) {
+      const double expected = golden.logits[static_cast<size_t>(position) * vocabulary + v];
+      worst = std::max(worst, std::abs(logits[v] - expected));
+      scale = std::max(scale, std::abs(expected));
+    }
+  }
+  return worst / scale;
+}
+
+class Golden : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Golden, LogitsOfEveryRowMatchTransformers) {
+  CpuWorld world;
+  const Checkpoint checkpoint = Open(GetParam());
+  const int vocabulary = checkpoint.config.vocabulary;
+  for (const OpTable* ops : world.registry.Available("cpu")) {
+    for (const int page : {16, 64}) {
+      const RankModel model = Load(world, checkpoint, *ops, page);
+      for (const int ranks : {1, 2, 3, 4}) {
+        for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+          DriverOptions options;
+          options.ranks = ranks;
+          options.mode = mode;
+          options.rows_per_rank = page + 1;
+          options.all_logits = true;
+          const auto results = StepDriver(world, model, options).Run({checkpoint.golden.prompt}, 1);
+          ASSERT_EQ(results[0].logits.size(), checkpoint.golden.prompt.size() - 1);
+          EXPECT_LE(RelativeError(results[0], checkpoint.golden, vocabulary), 1e-4)
+              << ops->name << ", " << ranks << " ranks, page " << page << ", mode "
+              << static_cast<int>(mode);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
+  CpuWorld world;
+  const Checkpoint checkpoint = Open(GetParam());
+  const std::vector<int32_t>& prompt = checkpoint.golden.prompt;
+  const int count = static_cast<int>(checkpoint.golden.greedy.size());
+  for (const OpTable* ops : world.registry.Available("cpu")) {
+    const RankModel model = Load(world, checkpoint, *ops, 16);
+    for (const int ranks : {1, 3, 4}) {
+      DriverOptions options;
+      options.ranks = ranks;
+      options.tokens_per_rank = 40;  // rings of different degree share steps
+      StepDriver driver(world, model, options);
+      const std::vector<int32_t> half(prompt.begin(), prompt.begin() + prompt.size() / 2);
+      const auto alone = driver.Run({prompt}, count);
+      EXPECT_EQ(alone[0].tokens, checkpoint.golden.greedy) << ops->name << ", ranks " << ranks;
+      const auto batched = driver.Run({half, prompt, {prompt[0]}, prompt}, count);
+      EXPECT_EQ(batched[1].tokens, checkpoint.golden.greedy) << ops->name << ", ranks " << ranks;
+      EXPECT_EQ(batched[3].tokens, checkpoint.golden.greedy) << ops->name << ", ranks " << ranks;
+      EXPECT_EQ(batched[0].tokens, driver.Run({half}, count)[0].tokens);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Llama, Golden, ::testing::ValuesIn(testing::GoldenNames()));
+
+// For fixed kernels and placement a row's logits have the same bits alone or batched, in any chunks
+// and in both modes.
+TEST(Invariance, BitsDoNotDependOnBatchChunkOrMode) {
+  CpuWorld world;
+  for (const std::string name : {"llama_gqa_bf16", "llama_windows"}) {
+    const Checkpoint checkpoint = Open(name);
+    const std::vector<int32_t>& prompt = checkpoint.golden.prompt;
+    const std::vector<int32_t> other(prompt.begin() + 7, prompt.end());
+    for (const OpTable* ops : world.registry.Available("cpu")) {
+      const RankModel model = Load(world, checkpoint, *ops, 16);
+      for (const int ranks : {1, 3}) {
+        DriverOptions options;
+        options.ranks = ranks;
+        options.all_logits = true;
+        options.rows_per_rank = 1000;
+        const auto base = StepDriver(world, model, options).Run({prompt}, 3)[0];
+        for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+          for (const int rows : {17, 40, 1000}) {
+            options.mode = mode;
+            options.rows_per_rank = rows;
+            StepDriver driver(world, model, options);
+            EXPECT_TRUE(driver.Run({prompt}, 3)[0].logits == base.logits)
+                << ops->name << ", ranks " << ranks << ", rows " << rows;
+            EXPECT_TRUE(driver.Run({other, prompt, other}, 3)[1].logits == base.logits)
+                << ops->name << ", ranks " << ranks << ", rows " << rows << ", batched";
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,154 @@
+#ifndef ANNULUS_TESTS_SUPPORT_STEP_DRIVER_H_
+#define ANNULUS_TESTS_SUPPORT_STEP_DRIVER_H_
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/runner/rank_set.h"
+#include "engine/scheduler/scheduler.h"
+#include "kernels/base/check.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+
+namespace annulus::testing {
+
+// All CPU kernels of this binary and the backend, made once.
+struct CpuWorld {
+  CpuWorld() : backend(CreateCpuBackend().value()) { RegisterCpuKernels(registry); }
+
+  // The table of that name; null where this machine cannot run it.
+  const OpTable* Find(const std::string& name) const {
+    for (const OpTable* table : registry.Available("cpu")) {
+      if (table->name == name) return table;
+    }
+    return nullptr;
+  }
+
+  std::unique_ptr<Backend> backend;
+  KernelRegistry registry;
+};
+
+struct DriverOptions {
+  int ranks = 1;
+  RingMode mode = RingMode::kPassKv;
+  int rows_per_rank = 80;
+  int tokens_per_rank = 1;  // 1: every sequence over all ranks
+  bool all_logits = false;  // return the logits of every row but the last of a prompt
+};
+
+struct DriverResult {
+  std::vector<int32_t> tokens;                   // sampled
+  std::map<int32_t, std::vector<float>> logits;  // position -> [vocabulary]
+};
+
+// Runs several prompts together over a RankSet, greedily, without the engine's loop around it.
+class StepDriver {
+ public:
+  StepDriver(CpuWorld& world, const RankModel& model, const DriverOptions& options)
+      : model_(model), options_(options) {
+    limits_.ranks = options.ranks;
+    limits_.page_tokens = model.page_shape.page_tokens;
+    limits_.rows_per_rank = std::max(options.rows_per_rank, limits_.page_tokens + 1);
+    limits_.tokens_per_rank = options.tokens_per_rank;
+    for (const CacheGroup& group : model.groups) limits_.group_windows.push_back(group.window);
+    RankSetOptions set;
+    set.ranks = options.ranks;
+    set.threads = options.ranks;
+    set.rows_per_rank = limits_.rows_per_rank;
+    set.kv_memory_bytes = static_cast<size_t>(options.ranks) * (48 << 20);
+    ranks_ = RankSet::Create(model, *world.backend, set).value();
+  }
+
+  std::vector<DriverResult> Run(const std::vector<std::vector<int32_t>>& prompts, int max_tokens) {
+    EngineState state;
+    std::vector<PageRef> pages;
+    for (size_t i = 0; i < prompts.size(); ++i) Admit(state, i, prompts[i], max_tokens, pages);
+    std::vector<DriverResult> results(prompts.size());
+    ModePolicy policy;
+    policy.mode = options_.mode;
+    while (!state.running.empty()) {
+      auto plan = std::make_shared<StepPlan>(PlanStep(state, limits_, policy));
+      if (options_.all_logits) WantAllLogits(*plan);
+      const auto step = ranks_->Run(plan);
+      ANNULUS_CHECK(step.ok()) << step.status().ToString();
+      CommitStep(*plan, limits_, state);
+      for (const RankResult& rank : *step) Use(rank, max_tokens, state, results);
+    }
+    // The ranks forget the last sequences, so that a driver can run again.
+    auto last = std::make_shared<StepPlan>(PlanStep(state, limits_, policy));
+    ANNULUS_CHECK(ranks_->Run(last).ok());
+    return results;
+  }
+
+ private:
+  void Admit(EngineState& state, size_t id, const std::vector<int32_t>& prompt, int max_tokens,
+             std::vector<PageRef>& pages) {
+    std::vector<int32_t> free_pages;
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+      free_pages.push_back(ranks_->pool(rank).allocator().free_count());
+    }
+    const auto choice =
+        ChooseRing(static_cast<int64_t>(prompt.size()) + max_tokens, free_pages, limits_);
+    ANNULUS_CHECK(choice.has_value()) << "the test's pool is too small";
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = id;
+    sequence->tokens = prompt;
+    sequence->prompt_length = static_cast<int32_t>(prompt.size());
+    sequence->ring = choice->ring;
+    sequence->home = choice->ring[id % choice->ring.size()];
+    sequence->groups.resize(limits_.group_windows.size());
+    for (size_t index = 0; index < choice->ring.size(); ++index) {
+      std::vector<int32_t>& spare = sequence->spare.emplace_back();
+      auto taken = ranks_->pool(choice->ring[index]).allocator().AllocateMany(choice->pages[index]);
+      for (PageRef& page : *taken) {
+        spare.push_back(page.id());
+        pages.push_back(std::move(page));
+      }
+    }
+    auto setup = std::make_shared<SamplingSetup>();
+    setup->params.temperature = 0;
+    setup->params.seed = 1;
+    setup->vocabulary = model_.config.vocabulary;
+    sequence->setup = std::move(setup);
+    state.running.push_back(std::move(sequence));
+  }
+
+  static void WantAllLogits(StepPlan& plan) {
+    for (PlanItem& item : plan.items) {
+      if (item.sampled) continue;
+      for (int32_t p = item.begin; p < item.end; ++p) item.logits_positions.push_back(p);
+    }
+  }
+
+  static void Use(const RankResult& rank, int max_tokens, EngineState& state,
+                  std::vector<DriverResult>& results) {
+    for (const LogitsRow& row : rank.logits) {
+      results[row.sequence].logits[row.position] = row.logits;
+    }
+    for (const SampledToken& token : rank.tokens) {
+      ANNULUS_CHECK(token.status.ok()) << token.status.ToString();
+      DriverResult& result = results[token.sequence];
+      result.tokens.push_back(token.token);
+      const auto sequence =
+          std::find_if(state.running.begin(), state.running.end(),
+                       [&](const auto& other) { return other->id == token.sequence; });
+      (*sequence)->tokens.push_back(token.token);
+      if (static_cast<int>(result.tokens.size()) < max_tokens) continue;
+      state.running.erase(sequence);
+      state.ended.push_back(token.sequence);
+    }
+  }
+
+  const RankModel& model_;
+  const DriverOptions options_;
+  PlanLimits limits_;
+  std::unique_ptr<RankSet> ranks_;
+};
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_SUPPORT_STEP_DRIVER_H_
