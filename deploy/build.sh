@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Configures and builds: deploy/build.sh FOLDER TARGET... [-- CMAKE-OPTION...]. As many compilers run
+# at once as there are processors, and as the memory bears.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+folder=$1
+targets=()
+shift
+while (($# > 0)) && [[ $1 != -- ]]; do
+  targets+=("$1")
+  shift
+done
+if (($# > 0)); then shift; fi
+
+fail() {
+  printf 'build: %s\n' "$*" >&2
+  exit 1
+}
+
+# Bytes that this process may still take: of the machine, or of its control group if that is less.
+available_bytes() {
+  local kilobytes bytes limit used
+  kilobytes=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
+  bytes=$((kilobytes * 1024))
+  limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
+  if [[ $limit != max ]]; then
+    used=$(cat /sys/fs/cgroup/memory.current 2>/dev/null || echo 0)
+    if ((limit - used < bytes)); then bytes=$((limit - used)); fi
+  fi
+  echo "$bytes"
+}
+
+# A file that includes gRPC takes about 1 GiB to compile, with a sanitizer somewhat more.
+jobs=$(nproc)
+bearable=$(($(available_bytes) / (1280 * 1024 * 1024)))
+if ((bearable < 1)); then bearable=1; fi
+if ((bearable < jobs)); then jobs=$bearable; fi
+
+cache=$folder/CMakeCache.txt
+if [[ -e $cache ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"; then
+  fail "$folder was made for another folder of sources: remove it and run this again"
+fi
+# Always configured: it takes seconds and picks up changed options.
+cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder.configure.log" 2>&1 || {
+  cat "$folder.configure.log" >&2
+  fail "cmake cannot configure (its message is above). After an upgrade of the system, remove
+  $folder and run this again."
+}
+quiet=()
+if [[ ! -t 1 ]]; then quiet=(--quiet); fi
+ninja -C "$folder" -j "$jobs" "${quiet[@]}" "${targets[@]}" ||
+  fail "the build failed (the compiler's message is above). If it says 'Killed', memory ran out:
+  close other programs and run this again; what was built is kept."

@@ -1,0 +1,201 @@
+#!/usr/bin/env bash
+# From a bare Debian 12 to an answer: bash deploy/quickstart.sh [--keep]
+#   --keep   leave the daemon running and say how to talk to it
+# Installs the missing packages (root or sudo), builds in build/, starts the daemon with the builtin
+# recall model on 4 ranks, and asks it for three facts of a document of 64 KB. A second run skips
+# what is done.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$root/build
+state=$build/quickstart
+document=$state/document.txt
+facts=$state/facts.jsonl
+log=$state/annulusd.log
+running=$state/running # pid and address of a daemon that --keep left
+ranks=4
+keep=
+daemon_pid=  # of the daemon that serves
+started_pid= # the same if this run started it
+address=
+
+say() { printf '%s\n' "$*"; }
+step() { printf '\n== %s\n' "$*"; }
+
+fail() {
+  printf '\nquickstart: %s\n' "$*" >&2
+  exit 1
+}
+
+# Whether the process is the daemon of this build.
+is_daemon() {
+  [[ $(readlink "/proc/$1/exe" 2>/dev/null) == "$build/annulusd"* ]]
+}
+
+stop_daemon() {
+  local pid=$1 tenths
+  kill -TERM "$pid" 2>/dev/null || return 0
+  for ((tenths = 0; tenths < 100; ++tenths)); do
+    is_daemon "$pid" || return 0
+    sleep 0.1
+  done
+  kill -KILL "$pid" 2>/dev/null || true
+}
+
+clean_up() {
+  local status=$?
+  if [[ -n $started_pid ]] && { [[ -z $keep ]] || ((status != 0)); }; then
+    stop_daemon "$started_pid"
+    rm -f "$running"
+  fi
+}
+
+port_is_taken() {
+  (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
+}
+
+# The first free port from the given one on.
+free_port() {
+  local port
+  for ((port = $1; port < $1 + 100; ++port)); do
+    if ! port_is_taken "$port"; then
+      echo "$port"
+      return
+    fi
+  done
+  fail "all ports from $1 to $port are taken"
+}
+
+is_serving() {
+  local status
+  status=$("$build/annulus" status --server "$1" --timeout 5 2>/dev/null) || return 1
+  [[ $status == *', serving,'* ]]
+}
+
+# Takes over the daemon that an earlier --keep left, unless the program has changed since.
+adopt_daemon() {
+  local pid at
+  [[ -e $running ]] && read -r pid at <"$running" && is_daemon "$pid" || return 1
+  if [[ $build/annulusd -nt $running ]] || ! is_serving "$at"; then
+    say "Stopping the daemon of an earlier run (process $pid): it is out of date."
+    stop_daemon "$pid"
+    return 1
+  fi
+  daemon_pid=$pid address=$at keep=yes
+  say "The daemon of an earlier run still serves at $address (process $pid)."
+}
+
+start_daemon() {
+  local port metrics deadline
+  port=$(free_port 50051)
+  metrics=$(free_port 9464)
+  address=127.0.0.1:$port
+  say "build/annulusd --model builtin:recall --ranks $ranks --listen $address" \
+    "--metrics 127.0.0.1:$metrics"
+  # A session of its own, so that Ctrl-C here reaches it only through clean_up.
+  setsid "$build/annulusd" --model builtin:recall --ranks "$ranks" --listen "$address" \
+    --metrics "127.0.0.1:$metrics" >"$log" 2>&1 </dev/null &
+  daemon_pid=$!
+  started_pid=$daemon_pid
+  echo "$daemon_pid $address" >"$running"
+  deadline=$((SECONDS + 60))
+  until is_serving "$address"; do
+    if ! kill -0 "$daemon_pid" 2>/dev/null; then
+      tail -n 20 "$log" >&2
+      started_pid=
+      fail "the daemon ended at once; the end of its log is above ($log)"
+    fi
+    if ((SECONDS > deadline)); then
+      tail -n 20 "$log" >&2
+      fail "the daemon is not healthy after 60 s; the end of its log is above ($log)"
+    fi
+    sleep 0.1
+  done
+  say "Serving (process $daemon_pid, log $log)."
+}
+
+# The value of a string field of one line of JSON.
+json_field() {
+  local value
+  value=$(sed -n "s/.*\"$2\": *\"\(\([^\"\\\\]\|\\\\.\)*\)\".*/\1/p" <<<"$1")
+  printf '%b' "$value"
+}
+
+# Asks for every fact; fails unless all answers are right.
+ask_facts() {
+  local line cue expected answer asked=0 right=0
+  while read -r line <&3; do
+    cue=$(json_field "$line" cue)
+    expected=$(json_field "$line" answer)
+    asked=$((asked + 1))
+    step "Question $asked, planted at $(sed -n 's/.*"depth": *\([0-9.]*\).*/\1/p' <<<"$line") of the document"
+    say "annulus ask build/quickstart/document.txt '$cue' --temperature 0 --max-tokens 64 --stop '\\n'"
+    answer=$("$build/annulus" ask "$document" "$cue" --server "$address" --temperature 0 \
+      --max-tokens 64 --stop '\n' --timings) || fail "the call failed; the daemon's log is $log"
+    say "answer:   $answer"
+    if [[ $answer == "$expected" ]]; then
+      right=$((right + 1))
+      say 'right.'
+    else
+      say "WRONG; expected: $expected"
+    fi
+  done 3<"$facts"
+  step "$right of $asked answers are right"
+  ((asked > 0 && right == asked)) || fail 'that is a bug: please report it with the output above'
+}
+
+explain() {
+  say "The recall model is a demonstration, not a language model: its weights are computed, not
+trained. It reads bytes and continues your text with what followed the same words earlier in the
+document. What is real is the way there: the document's keys and values lie spread over $ranks ranks,
+and attention over all of it is exact.
+
+To serve a language model, name a Hugging Face directory (LlamaForCausalLM: config.json,
+*.safetensors, tokenizer.json):
+  build/annulusd --model /path/to/model --ranks $ranks"
+  if [[ -n $keep ]]; then
+    say "
+The daemon keeps running. Talk to it:
+  export ANNULUS_SERVER=$address
+  build/annulus ask build/quickstart/document.txt '$(json_field "$(head -n 1 "$facts")" cue)' --stop '\\n'
+  build/annulus status
+Stop it:
+  kill $daemon_pid"
+  fi
+}
+
+main() {
+  case ${1-} in
+    '') ;;
+    --keep) keep=yes ;;
+    *)
+      sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+      [[ $1 == --help ]] && exit 0 || exit 2
+      ;;
+  esac
+  cd "$root"
+  trap clean_up EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+
+  step 'Packages'
+  bash deploy/setup.sh build
+  step 'Build (the first takes some minutes)'
+  bash deploy/build.sh "$build" annulusd annulus annulus-demo -- -DCMAKE_BUILD_TYPE=Release
+  mkdir -p "$state"
+  step 'Document'
+  if [[ ! -e $facts || $build/annulus-demo -nt $facts ]]; then
+    "$build/annulus-demo" --bytes 65536 --seed 7 --at 0.01,0.5,0.99 --out "$document" \
+      >"$facts.new"
+    mv "$facts.new" "$facts"
+  fi
+  say "$document: 65536 bytes, three facts planted"
+  step 'Daemon'
+  adopt_daemon || start_daemon
+  ask_facts
+  "$build/annulus" status --server "$address"
+  step 'What you saw'
+  explain
+}
+
+main "$@"

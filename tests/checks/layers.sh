@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Checks that every include follows the arrows between layers: layers.sh [ROOT]. Prints each
+# include that does not, and fails if there is one.
+set -euo pipefail
+
+root=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
+
+# One row per folder or file: what it may include besides what the same row covers. A name that ends
+# in "/" stands for all below it, one that ends in "/*" for the files right in it; the row with the
+# longest name decides. "annulus/" and "google/" are generated from proto/. Engine rows stand below
+# what they may include, so there is no cycle.
+table='
+kernels/base/      :
+kernels/ops/       : kernels/base/
+kernels/           : kernels/base/ kernels/ops/
+kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h
+kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h
+
+engine/api.h       : kernels/base/
+engine/base/       : engine/api.h KERNELS
+engine/text/       : engine/api.h engine/base/ KERNELS
+engine/model/      : engine/api.h engine/base/ engine/text/ KERNELS
+engine/memory/     : engine/api.h engine/base/ KERNELS
+engine/metrics/    : engine/api.h engine/base/ KERNELS
+engine/state/      : engine/api.h engine/base/ KERNELS
+engine/sampling/   : engine/api.h engine/base/ engine/text/ KERNELS
+engine/sparse/     : engine/api.h engine/base/ engine/state/ KERNELS
+engine/scheduler/  : engine/api.h engine/base/ engine/state/ engine/sparse/ KERNELS
+engine/ring/       : engine/api.h engine/base/ engine/state/ engine/memory/ KERNELS
+engine/runner/     : engine/api.h engine/base/ engine/state/ engine/memory/ engine/model/ engine/metrics/ engine/ring/ engine/sampling/ engine/sparse/ KERNELS
+engine/*           : engine/ KERNELS
+
+proto/             :
+client/            : client/ annulus/ google/
+server/            : server/ annulus/ google/ engine/api.h kernels/base/
+server/main.cc     : server/ annulus/ google/ engine/api.h KERNELS kernels/cpu/ kernels/cuda/
+
+bench/             : bench/ annulus/ client/ engine/ kernels/
+tests/             : tests/ annulus/ google/ bench/ client/ engine/ kernels/ server/
+'
+table=${table//KERNELS/kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h}
+
+cd "$root"
+folders=()
+for folder in kernels engine proto client server bench tests; do
+  if [[ -d $folder ]]; then folders+=("$folder"); fi
+done
+
+grep --recursive --line-number --extended-regexp '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<]' \
+  --include='*.h' --include='*.cc' --include='*.cu' --include='*.cuh' "${folders[@]}" |
+  awk -v table="$table" '
+    function covers(name, path,    folder) {
+      folder = name
+      sub(/\*$/, "", folder)
+      if (folder !~ /\/$/) return path == name
+      return index(path, folder) == 1 &&
+             (folder == name || substr(path, length(folder) + 1) !~ /\//)
+    }
+    function row_of(path,    name, row) {
+      for (name in allowed) if (covers(name, path) && length(name) > length(row)) row = name
+      return row
+    }
+    function report(message) {
+      printf "%s:%s: %s\n", file, line, message
+      failed = 1
+    }
+    BEGIN {
+      count = split(table, lines, "\n")
+      for (i = 1; i <= count; ++i) {
+        if (split(lines[i], sides, ":") != 2) continue
+        gsub(/ /, "", sides[1])
+        allowed[sides[1]] = sides[2]
+      }
+    }
+    {
+      split($0, parts, ":")
+      file = parts[1]
+      line = parts[2]
+      split($0, marks, /["<>]/)
+      target = marks[2]
+      if (target !~ /^(kernels|engine|proto|client|server|bench|tests|annulus|google\/rpc)\//) {
+        # Other libraries are no layer; but a quoted path without a folder is one of ours cut short.
+        if ($0 ~ /include *"/ && target !~ /^[^.].*\//)
+          report("\"" target "\" does not start at the root of the project")
+        next
+      }
+      row = row_of(file)
+      if (row == "") {
+        report("no row of the table of layers covers this file")
+        next
+      }
+      if (row_of(target) == row) next
+      names = split(allowed[row], list, " ")
+      for (i = 1; i <= names; ++i) if (covers(list[i], target)) next
+      report(row " may not include \"" target "\", only its own folder and:" allowed[row])
+    }
+    END { exit failed }
+  '

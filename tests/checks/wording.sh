@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Checks the text of all sources: wording.sh [ROOT]. Prints each offending line and fails if there
+# is one.
+set -euo pipefail
+
+cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
+found=0
+
+# forbid REASON PATTERN: no source line may match the extended regular expression.
+forbid() {
+  local lines
+  lines=$(grep --recursive --line-number --binary-files=without-match --extended-regexp "$2" . \
+    --exclude-dir=.git --exclude-dir='build*' --exclude-dir=golden --exclude=wording.sh) || return 0
+  printf '%s:\n%s\n' "$1" "$lines"
+  found=1
+}
+
+forbid 'unfinished work' '\b(TODO|FIXME|HACK|XXX)\b'
+forbid 'a path of one machine' '(^|[^A-Za-z0-9_.}/])/(home|root|work|mnt|Users|workspace)/'
+forbid 'std::regex overflows the stack on long input: use PCRE2' 'std::(basic_)?regex'
+forbid 'the thread sanitizer cannot see the locks of the Debian package of Abseil: use std::mutex' \
+  'include "absl/synchronization/'
+exit "$found"
