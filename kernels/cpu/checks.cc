@@ -1,0 +1,140 @@
+#include "kernels/cpu/checks.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+
+namespace annulus {
+namespace {
+
+void CheckView(const ConstMatrixView& view, int64_t rows, int64_t cols, const char* what) {
+  ANNULUS_CHECK(view.rows == rows && view.cols == cols)
+      << what << " is [" << view.rows << ", " << view.cols << "], not [" << rows << ", " << cols
+      << "]";
+  ANNULUS_CHECK(view.stride >= cols) << what << " has stride " << view.stride << " for " << cols;
+}
+
+bool IsCpuDType(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
+void CheckBlockLists(const BlockLists& blocks, int64_t rows, int kv_heads) {
+  if (blocks.full) return;
+  ANNULUS_CHECK(blocks.head_groups > 0 && kv_heads % blocks.head_groups == 0)
+      << blocks.head_groups << " head groups for " << kv_heads << " kv heads";
+  ANNULUS_CHECK(!blocks.query_block_rows.empty() && blocks.query_block_rows.front() == 0 &&
+                blocks.query_block_rows.back() == rows);
+  ANNULUS_CHECK(std::is_sorted(blocks.query_block_rows.begin(), blocks.query_block_rows.end()));
+  ANNULUS_CHECK(blocks.offsets.size() ==
+                blocks.head_groups * (blocks.query_block_rows.size() - 1) + 1);
+}
+
+}  // namespace
+
+void CheckLinear(const LinearParams& params) {
+  ANNULUS_CHECK(params.weight != nullptr);
+  CheckView(params.input, params.input.rows, params.weight->in_features, "linear input");
+  CheckView(params.output, params.input.rows, params.weight->out_features, "linear output");
+}
+
+void CheckEmbed(const EmbedParams& params) {
+  ANNULUS_CHECK(params.table != nullptr);
+  CheckView(params.output, params.ids.size(), params.table->in_features, "embed output");
+  for (const int32_t id : params.ids) {
+    ANNULUS_CHECK(id >= 0 && id < params.table->out_features) << "token id " << id;
+  }
+}
+
+void CheckRmsNorm(const RmsNormParams& params) {
+  CheckView(params.input, params.output.rows, params.output.cols, "rms_norm input");
+  ANNULUS_CHECK(params.weight != nullptr);
+}
+
+void CheckSiluMul(const SiluMulParams& params) {
+  CheckView(params.gate, params.output.rows, params.output.cols, "silu_mul gate");
+  CheckView(params.up, params.output.rows, params.output.cols, "silu_mul up");
+}
+
+void CheckRopeTable(const RopeTableParams& params) {
+  const int64_t rows = params.positions.size();
+  const int64_t pairs = params.inverse_frequencies.size();
+  CheckView(params.cosine, rows, pairs, "rope_table cosine");
+  CheckView(params.sine, rows, pairs, "rope_table sine");
+}
+
+void CheckRope(const RopeParams& params) {
+  CheckView(params.values, params.cosine.rows, int64_t{params.heads} * params.head_dim,
+            "rope values");
+  CheckView(params.sine, params.cosine.rows, params.cosine.cols, "rope sine");
+  ANNULUS_CHECK(2 * params.cosine.cols <= params.head_dim)
+      << params.cosine.cols << " pairs in head_dim " << params.head_dim;
+}
+
+void CheckPageShape(const KvPageShape& shape) {
+  ANNULUS_CHECK(shape.page_tokens > 0 && shape.page_tokens % 16 == 0)
+      << "page_tokens " << shape.page_tokens;
+  ANNULUS_CHECK(shape.kv_heads > 0) << "kv_heads " << shape.kv_heads;
+  for (const int dim : {shape.k_dim, shape.v_dim}) {
+    ANNULUS_CHECK(dim > 0 && dim <= kCpuMaxHeadDim) << "head_dim " << dim;
+  }
+  ANNULUS_CHECK(IsCpuDType(shape.dtype)) << "kv dtype " << DTypeName(shape.dtype);
+}
+
+void CheckKvAppend(const KvAppendParams& params) {
+  CheckPageShape(params.shape);
+  const int64_t rows = params.pages.size();
+  CheckView(params.k, rows, int64_t{params.shape.kv_heads} * params.shape.k_dim, "kv_append k");
+  CheckView(params.v, rows, int64_t{params.shape.kv_heads} * params.shape.v_dim, "kv_append v");
+  ANNULUS_CHECK(params.slots.size() == params.pages.size());
+  for (const int32_t slot : params.slots) {
+    ANNULUS_CHECK(slot >= 0 && slot < params.shape.page_tokens) << "slot " << slot;
+  }
+}
+
+void CheckKvRead(const KvReadParams& params) {
+  CheckPageShape(params.shape);
+  ANNULUS_CHECK(params.tokens >= 0 && params.tokens <= params.shape.page_tokens);
+  CheckView(params.k, params.tokens, int64_t{params.shape.kv_heads} * params.shape.k_dim,
+            "kv_read k");
+  CheckView(params.v, params.tokens, int64_t{params.shape.kv_heads} * params.shape.v_dim,
+            "kv_read v");
+}
+
+void CheckAttention(const AttentionParams& params) {
+  CheckPageShape(params.shape);
+  ANNULUS_CHECK(params.heads > 0 && params.heads % params.shape.kv_heads == 0)
+      << params.heads << " heads over " << params.shape.kv_heads << " kv heads";
+  ANNULUS_CHECK(params.window >= 0);
+  for (const AttentionItem& item : params.items) {
+    const int64_t rows = item.positions.size();
+    CheckView(item.query, rows, int64_t{params.heads} * params.shape.k_dim, "attention query");
+    ANNULUS_CHECK(item.state.rows == rows && item.state.heads == params.heads &&
+                  item.state.v_dim == params.shape.v_dim);
+    ANNULUS_CHECK(std::is_sorted(item.positions.begin(), item.positions.end()));
+    CheckBlockLists(item.blocks, rows, params.shape.kv_heads);
+  }
+}
+
+void CheckMergeState(const MergeStateParams& params) {
+  ANNULUS_CHECK(params.into.rows == params.from.rows && params.into.heads == params.from.heads &&
+                params.into.v_dim == params.from.v_dim);
+}
+
+absl::StatusOr<size_t> MatrixBytes(int64_t rows, int64_t cols, DType dtype) {
+  if (!IsCpuDType(dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat("a weight matrix cannot be ", DTypeName(dtype),
+                                                   " on the CPU; f32, bf16 and f16 can"));
+  }
+  size_t elements = 0;
+  size_t bytes = 0;
+  if (rows < 1 || cols < 1 || __builtin_mul_overflow(rows, cols, &elements) ||
+      __builtin_mul_overflow(elements, DTypeSize(dtype), &bytes)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a weight matrix of [", rows, ", ", cols,
+        "] is impossible: both dimensions must be at least 1 and the bytes must fit in memory"));
+  }
+  return bytes;
+}
+
+}  // namespace annulus

@@ -1,0 +1,132 @@
+#include "kernels/cpu/cpu_stream.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+// About 10 to 20 microseconds: longer than the gap between two ops of a layer, far shorter than
+// anything a user could notice as load.
+constexpr int kSpins = 256;
+// Elements below which a second thread costs more than it saves.
+constexpr int64_t kRangeCost = 32 << 10;
+constexpr size_t kAlignment = 64;
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+void CpuStream::Free::operator()(std::byte* block) const { std::free(block); }
+
+absl::StatusOr<std::unique_ptr<CpuStream>> CpuStream::Create(int threads) {
+  if (threads < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a stream needs at least 1 thread, not ", threads));
+  }
+  std::unique_ptr<CpuStream> stream(new CpuStream());
+  try {
+    stream->workers_.reserve(threads - 1);
+    for (int thread = 1; thread < threads; ++thread) {
+      stream->workers_.emplace_back([raw = stream.get(), thread] { raw->Work(thread); });
+    }
+  } catch (const std::exception& error) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot start ", threads - 1,
+                                                     " worker threads: ", error.what(),
+                                                     "; ask for fewer threads"));
+  }
+  return stream;
+}
+
+CpuStream::~CpuStream() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+    job_.fetch_add(1, std::memory_order_release);
+  }
+  work_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void CpuStream::RunTasks(const Body& body, int64_t tasks, int thread) {
+  for (;;) {
+    const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
+    if (task >= tasks) return;
+    body(task, thread);
+  }
+}
+
+void CpuStream::Work(int thread) {
+  uint64_t seen = 0;
+  for (;;) {
+    for (int i = 0; i < kSpins && job_.load(std::memory_order_acquire) == seen; ++i) Pause();
+    std::unique_lock<std::mutex> lock(mutex_);
+    work_.wait(lock, [&] { return job_.load(std::memory_order_relaxed) != seen; });
+    if (stop_) return;
+    seen = job_.load(std::memory_order_relaxed);
+    if (body_ == nullptr) continue;
+    const Body& body = *body_;
+    const int64_t tasks = tasks_;
+    active_.fetch_add(1, std::memory_order_relaxed);
+    lock.unlock();
+    RunTasks(body, tasks, thread);
+    lock.lock();
+    if (active_.fetch_sub(1, std::memory_order_release) == 1) done_.notify_one();
+  }
+}
+
+void CpuStream::ParallelFor(int64_t tasks, Body body) {
+  if (workers_.empty() || tasks <= 1) {
+    for (int64_t task = 0; task < tasks; ++task) body(task, 0);
+    return;
+  }
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    body_ = &body;
+    tasks_ = tasks;
+    next_task_.store(0, std::memory_order_relaxed);
+    job_.fetch_add(1, std::memory_order_release);
+  }
+  work_.notify_all();
+  RunTasks(body, tasks, 0);
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    body_ = nullptr;
+  }
+  for (int i = 0; i < kSpins && active_.load(std::memory_order_acquire) != 0; ++i) Pause();
+  std::unique_lock<std::mutex> lock(mutex_);
+  done_.wait(lock, [&] { return active_.load(std::memory_order_relaxed) == 0; });
+}
+
+void CpuStream::ParallelRows(int64_t rows, int64_t row_cost,
+                             absl::FunctionRef<void(int64_t begin, int64_t end)> body) {
+  const int64_t range = std::max<int64_t>(1, kRangeCost / std::max<int64_t>(1, row_cost));
+  ParallelFor((rows + range - 1) / range,
+              [&](int64_t task, int) { body(task * range, std::min(rows, (task + 1) * range)); });
+}
+
+absl::StatusOr<std::byte*> CpuStream::Scratch(size_t bytes) {
+  if (bytes > scratch_bytes_) {
+    const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    scratch_.reset();
+    scratch_bytes_ = 0;
+    if (rounded >= bytes) {
+      scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+    }
+    if (scratch_ == nullptr) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot allocate ", bytes, " bytes of workspace for a kernel"));
+    }
+    scratch_bytes_ = rounded;
+  }
+  return scratch_.get();
+}
+
+}  // namespace annulus

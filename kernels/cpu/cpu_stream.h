@@ -1,0 +1,81 @@
+#ifndef ANNULUS_KERNELS_CPU_CPU_STREAM_H_
+#define ANNULUS_KERNELS_CPU_CPU_STREAM_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+
+namespace annulus {
+
+// A stream of the CPU backend: an op has finished when it returns, so Synchronize has nothing to
+// wait for. It owns threads - 1 workers, which spin for some microseconds after a job and then
+// sleep. Used by one thread at a time; that thread takes part in the work.
+class CpuStream final : public Stream {
+ public:
+  // `threads` >= 1, else INVALID_ARGUMENT. RESOURCE_EXHAUSTED where the system refuses a thread.
+  static absl::StatusOr<std::unique_ptr<CpuStream>> Create(int threads);
+  ~CpuStream() override;
+
+  absl::Status Synchronize() override { return absl::OkStatus(); }
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body(task, thread) once for every task in [0, tasks), in any order and on any thread;
+  // 0 <= thread < threads() names the one that runs it, so that each can have its own workspace.
+  // Returns when all are done; what they wrote is then visible to the caller. With one thread, or
+  // one task, everything runs on the caller. `body` must not throw and must not call the stream.
+  void ParallelFor(int64_t tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
+
+  // Calls body(begin, end) over ranges that cover [0, rows), each worth waking a thread for.
+  // `row_cost`: about how many elements a row reads and writes.
+  void ParallelRows(int64_t rows, int64_t row_cost,
+                    absl::FunctionRef<void(int64_t begin, int64_t end)> body);
+
+  // Workspace of at least `bytes`, aligned to 64 bytes, kept and reused until the stream ends; its
+  // contents are lost at the next call. RESOURCE_EXHAUSTED where there is no memory.
+  absl::StatusOr<std::byte*> Scratch(size_t bytes);
+
+ private:
+  using Body = absl::FunctionRef<void(int64_t task, int thread)>;
+  struct Free {
+    void operator()(std::byte* block) const;
+  };
+
+  CpuStream() = default;
+  void Work(int thread);
+  void RunTasks(const Body& body, int64_t tasks, int thread);
+
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable done_;
+  // Guarded by mutex_. `body_` is null between jobs: a worker that wakes late finds nothing to
+  // join.
+  const Body* body_ = nullptr;
+  int64_t tasks_ = 0;
+  bool stop_ = false;
+  // Written under mutex_; read without it only to spin.
+  std::atomic<uint64_t> job_{0};
+  std::atomic<int> active_{0};  // workers inside the current job
+
+  std::atomic<int64_t> next_task_{0};
+  std::vector<std::thread> workers_;
+  std::unique_ptr<std::byte, Free> scratch_;
+  size_t scratch_bytes_ = 0;
+};
+
+// The stream that every op of this backend is called with.
+inline CpuStream& AsCpuStream(Stream& stream) { return static_cast<CpuStream&>(stream); }
+
+}  // namespace annulus
+
+#endif  // ANNULUS_KERNELS_CPU_CPU_STREAM_H_

@@ -1,0 +1,257 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_ATTENTION_H_
+#define ANNULUS_KERNELS_CPU_ISA_ATTENTION_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/isa_math.h"
+#include "kernels/cpu/isa_product.h"
+#include "kernels/cpu/simd_kernels.h"
+
+// Attention of one query block over the pages of one span: online softmax (Milakov and Gimelshein
+// 2018) over chunks of kKeyChunk keys.
+//
+// Every row computes with exactly the keys that it may see: weights of others are 0 in the sum of
+// weights, and their values are never read for this row. So a row's bits depend only on its own
+// query and keys, whatever rows share its tile, and what lies in the other slots (even NaN) cannot
+// reach it.
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+// The keys that the rows of one tile see, as slots [begin, end) of the current chunk.
+struct TileKeys {
+  int rows;
+  int begin[kTileRows];
+  int end[kTileRows];
+  int any_begin;  // the smallest range that holds what any row sees
+  int any_end;
+  int all_begin;  // what all rows see; empty where all_begin >= all_end
+  int all_end;
+};
+
+inline int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// Rows [row, row + rows) of the block against slots [begin, end) of the chunk whose slot 0 has
+// position `first`.
+inline TileKeys FindTileKeys(const AttentionBlock& block, int row, int rows, int64_t first,
+                             int begin, int end) {
+  TileKeys keys;
+  keys.rows = rows;
+  keys.any_begin = end;
+  keys.any_end = begin;
+  keys.all_begin = begin;
+  keys.all_end = end;
+  for (int r = 0; r < rows; ++r) {
+    const int64_t position = block.positions[(row + r) / block.group];
+    const int64_t oldest = block.window > 0 ? position - block.window + 1 : 0;
+    const int from = static_cast<int>(Smaller(end, Larger(begin, oldest - first)));
+    const int to = static_cast<int>(Larger(from, Smaller(end, position + 1 - first)));
+    keys.begin[r] = from;
+    keys.end[r] = to;
+    if (from < to) {
+      keys.any_begin = static_cast<int>(Smaller(keys.any_begin, from));
+      keys.any_end = static_cast<int>(Larger(keys.any_end, to));
+    }
+    keys.all_begin = static_cast<int>(Larger(keys.all_begin, from));
+    keys.all_end = static_cast<int>(Smaller(keys.all_end, to));
+  }
+  return keys;
+}
+
+// Turns a row's dot products of slots [begin, end) into softmax weights relative to the row's
+// maximum so far, and keeps the maximum, the sums of weights and the scale of o up to date.
+template <class V>
+void WeighRow(const AttentionBlock& block, int row, float* scores, int begin, int end) {
+  const int first = begin / V::kLanes * V::kLanes;
+  const typename V::Float scale = V::Set(block.scale);
+  typename V::Float largest = V::Set(-kInfinity);
+  for (int s = first; s < end; s += V::kLanes) {
+    const auto mask = V::Lanes(begin - s, end - s);
+    const typename V::Float score = V::Mul(V::Load(scores + s), scale);
+    largest = V::Max(largest, V::Select(mask, score, V::Set(-kInfinity)));
+  }
+  const float chunk_maximum = V::Largest(largest);
+  float* const sums = block.sums + row * kPanel;
+  float maximum = block.maximum[row];
+  if (chunk_maximum > maximum) {
+    if (maximum > -kInfinity) {
+      const typename V::Float shrink = ExpWeight<V>(V::Set(maximum - chunk_maximum));
+      float* const o = block.o + int64_t{row} * block.v_stride;
+      for (int c = 0; c < block.v_stride; c += V::kLanes) {
+        V::Store(o + c, V::Mul(V::Load(o + c), shrink));
+      }
+      for (int c = 0; c < kPanel; c += V::kLanes) {
+        V::Store(sums + c, V::Mul(V::Load(sums + c), shrink));
+      }
+    }
+    maximum = chunk_maximum;
+    block.maximum[row] = maximum;
+  }
+  // No score above -inf yet: weights are then exp(-inf) = 0, where -inf - -inf would be NaN.
+  const typename V::Float offset = V::Set(maximum > -kInfinity ? maximum : 0.0f);
+  for (int s = first; s < end; s += V::kLanes) {
+    const auto mask = V::Lanes(begin - s, end - s);
+    // Multiplied as above, so that the largest key's weight is exactly 1.
+    const typename V::Float score = V::Mul(V::Load(scores + s), scale);
+    const typename V::Float weight =
+        V::Select(mask, ExpWeight<V>(V::Sub(score, offset)), V::Zero());
+    V::Store(scores + s, weight);
+    float* const sum = sums + s % kPanel;
+    V::Store(sum, V::Add(V::Load(sum), weight));
+  }
+}
+
+// o += weights * values for `rows` rows over slots [begin, end) of the chunk.
+template <class V, class T>
+void AddValues(const AttentionBlock& block, int row, int rows, const float* weights,
+               const T* values, int begin, int end) {
+  if (begin >= end) return;
+  Product<T> product;
+  for (int r = 0; r < rows; ++r) product.a[r] = weights + r * kKeyChunk + begin;
+  product.b = values + int64_t{begin} * block.v_stride;
+  product.panel_stride = kPanel;
+  product.k_stride = block.v_stride;
+  product.depth = end - begin;
+  product.sums = block.o + int64_t{row} * block.v_stride;
+  product.sums_stride = block.v_stride;
+  product.fresh = false;
+  Multiply<V, T>(product, rows, block.v_stride / kPanel);
+}
+
+// Slots before and after those that all rows see are added row by row: each row's order over its
+// own keys stays ascending, and it reads no other key's value.
+template <class V, class T>
+void AddTileValues(const AttentionBlock& block, int row, const TileKeys& keys, const float* weights,
+                   const T* values) {
+  const bool shared = keys.all_begin < keys.all_end;
+  for (int r = 0; r < keys.rows; ++r) {
+    AddValues<V, T>(block, row + r, 1, weights + r * kKeyChunk, values, keys.begin[r],
+                    shared ? keys.all_begin : keys.end[r]);
+  }
+  if (!shared) return;
+  AddValues<V, T>(block, row, keys.rows, weights, values, keys.all_begin, keys.all_end);
+  for (int r = 0; r < keys.rows; ++r) {
+    AddValues<V, T>(block, row + r, 1, weights + r * kKeyChunk, values, keys.all_end, keys.end[r]);
+  }
+}
+
+template <class V, class T>
+void AttendTile(const AttentionBlock& block, int row, const TileKeys& keys, const T* k,
+                const T* v) {
+  alignas(64) float scores[kTileRows * kKeyChunk];
+  const int first_panel = keys.any_begin / kPanel;
+  const int panels = (keys.any_end + kPanel - 1) / kPanel - first_panel;
+  Product<T> product;
+  for (int r = 0; r < keys.rows; ++r) {
+    const int position = (row + r) / block.group;
+    const int head = (row + r) % block.group;
+    product.a[r] = block.query + position * block.query_stride + int64_t{head} * block.k_dim;
+  }
+  product.panel_stride = int64_t{block.k_dim} * kPanel;
+  product.b = k + first_panel * product.panel_stride;
+  product.k_stride = kPanel;
+  product.depth = block.k_dim;
+  product.sums = scores + first_panel * kPanel;
+  product.sums_stride = kKeyChunk;
+  product.fresh = true;
+  Multiply<V, T>(product, keys.rows, panels);
+  for (int r = 0; r < keys.rows; ++r) {
+    if (keys.begin[r] < keys.end[r]) {
+      WeighRow<V>(block, row + r, scores + r * kKeyChunk, keys.begin[r], keys.end[r]);
+    }
+  }
+  AddTileValues<V, T>(block, row, keys, scores, v);
+}
+
+template <class V, class T>
+void AttendKeys(const AttentionBlock& block, const AttentionKeys& keys) {
+  const int rows = block.position_count * block.group;
+  for (int chunk = keys.begin / kKeyChunk * kKeyChunk; chunk < keys.end; chunk += kKeyChunk) {
+    const int begin = static_cast<int>(Larger(keys.begin - chunk, 0));
+    const int end = static_cast<int>(Smaller(keys.end - chunk, kKeyChunk));
+    const T* k = static_cast<const T*>(keys.k) + int64_t{chunk} * block.k_dim;
+    const T* v = static_cast<const T*>(keys.v) + int64_t{chunk} * block.v_stride;
+    for (int row = 0; row < rows; row += kTileRows) {
+      const int tile_rows = static_cast<int>(Smaller(kTileRows, rows - row));
+      const TileKeys tile =
+          FindTileKeys(block, row, tile_rows, keys.first_position + chunk, begin, end);
+      if (tile.any_begin < tile.any_end) AttendTile<V, T>(block, row, tile, k, v);
+    }
+  }
+}
+
+template <class V>
+void BeginSpan(const AttentionBlock& block) {
+  const int rows = block.position_count * block.group;
+  for (int row = 0; row < rows; ++row) block.maximum[row] = -kInfinity;
+  for (int64_t i = 0; i < int64_t{rows} * kPanel; i += V::kLanes) {
+    V::Store(block.sums + i, V::Zero());
+  }
+  for (int64_t i = 0; i < int64_t{rows} * block.v_stride; i += V::kLanes) {
+    V::Store(block.o + i, V::Zero());
+  }
+}
+
+template <class V>
+void FinishSpan(const AttentionBlock& block) {
+  const int rows = block.position_count * block.group;
+  for (int row = 0; row < rows; ++row) {
+    typename V::Float lanes = V::Zero();
+    for (int c = 0; c < kPanel; c += V::kLanes) {
+      lanes = V::Add(lanes, V::Load(block.sums + row * kPanel + c));
+    }
+    const float sum = V::Sum(lanes);
+    if (sum == 0) {
+      block.lse[row] = -kInfinity;
+      continue;
+    }
+    const typename V::Float inverse = V::Set(1 / sum);
+    float* const o = block.o + int64_t{row} * block.v_stride;
+    for (int c = 0; c < block.v_stride; c += V::kLanes) {
+      V::Store(o + c, V::Mul(V::Load(o + c), inverse));
+    }
+    block.lse[row] =
+        (block.maximum[row] > -kInfinity ? block.maximum[row] : 0) + __builtin_logf(sum);
+  }
+}
+
+// The merge law of kernels/ops/attention.h. The weights are formed from the two exponentials
+// themselves, so their sum is 1 to rounding however large the lse are.
+template <class V>
+void MergeRow(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim) {
+  if (from_lse == -kInfinity) return;
+  float into_weight = 0;
+  float from_weight = 1;
+  const bool copy = *lse == -kInfinity;
+  if (!copy) {
+    const float maximum = *lse > from_lse ? *lse : from_lse;
+    into_weight = __builtin_expf(*lse - maximum);
+    from_weight = __builtin_expf(from_lse - maximum);
+    const float sum = into_weight + from_weight;
+    into_weight /= sum;
+    from_weight /= sum;
+    *lse = maximum + __builtin_logf(sum);
+  } else {
+    *lse = from_lse;
+  }
+  for (int64_t c = 0; c < v_dim; c += V::kLanes) {
+    const int64_t count = v_dim - c;
+    const bool whole = count >= V::kLanes;
+    typename V::Float result = whole ? V::Load(from_o + c) : V::LoadPartial(from_o + c, count);
+    if (!copy) {
+      const typename V::Float old = whole ? V::Load(o + c) : V::LoadPartial(o + c, count);
+      result = V::MulAdd(V::Set(into_weight), old, V::Mul(V::Set(from_weight), result));
+    }
+    if (whole) {
+      V::Store(o + c, result);
+    } else {
+      V::StorePartial(o + c, result, count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_ATTENTION_H_

@@ -1,0 +1,68 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_LINEAR_H_
+#define ANNULUS_KERNELS_CPU_ISA_LINEAR_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/isa_product.h"
+#include "kernels/cpu/simd_kernels.h"
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+// Weights that all row tiles of a task read before the next ones: 64 columns of 256 float32 are
+// 64 KiB, at home in the second-level cache. Blocking leaves the order of summation as it is: the
+// sums are stored and taken up again.
+inline constexpr int64_t kDepthBlock = 256;
+
+template <class V>
+void StoreLinearRow(const LinearTask& task, const float* sums, int row) {
+  float* output = task.output + row * task.output_stride;
+  for (int c = 0; c < task.columns; c += V::kLanes) {
+    const int count = task.columns - c;
+    const bool whole = count >= V::kLanes;
+    const auto load = [&](const float* p) {
+      return whole ? V::Load(p + c) : V::LoadPartial(p + c, count);
+    };
+    typename V::Float sum = V::Load(sums + c);
+    if (task.bias != nullptr) sum = V::Add(sum, load(task.bias));
+    if (task.accumulate) sum = V::Add(sum, load(output));
+    if (whole) {
+      V::Store(output + c, sum);
+    } else {
+      V::StorePartial(output + c, sum, count);
+    }
+  }
+}
+
+template <class V, class T>
+void Linear(const LinearTask& task) {
+  alignas(64) float sums[kLinearRows * kLinearColumns];
+  const int panels = (task.columns + kPanel - 1) / kPanel;
+  // One tile of rows uses each weight once: blocks would only break the stream of reads.
+  const int64_t block = task.rows <= kTileRows ? task.depth : kDepthBlock;
+  for (int64_t k = 0; k < task.depth; k += block) {
+    Product<T> product;
+    product.b = static_cast<const T*>(task.panels) + k * kPanel;
+    product.panel_stride = task.depth * kPanel;
+    product.k_stride = kPanel;
+    product.depth = task.depth - k < block ? task.depth - k : block;
+    product.sums_stride = kLinearColumns;
+    product.fresh = k == 0;
+    for (int row = 0; row < task.rows; row += kTileRows) {
+      const int rows = task.rows - row < kTileRows ? task.rows - row : kTileRows;
+      for (int r = 0; r < rows; ++r) {
+        product.a[r] = task.input + (row + r) * task.input_stride + k;
+      }
+      product.sums = sums + row * kLinearColumns;
+      Multiply<V, T>(product, rows, panels);
+    }
+  }
+  for (int row = 0; row < task.rows; ++row) {
+    StoreLinearRow<V>(task, sums + row * kLinearColumns, row);
+  }
+}
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_LINEAR_H_

@@ -1,0 +1,100 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_PRODUCT_H_
+#define ANNULUS_KERNELS_CPU_ISA_PRODUCT_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/simd_kernels.h"
+
+// The one matrix product of the SIMD path: linear layers, query times keys, and weights times
+// values. A register tile of up to kTileRows rows by V::kTilePanels panels; each element is one
+// chain of fused multiply-adds in the order of k. So its bits depend on neither the tile's shape
+// nor its place.
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+// sums[r][p * 16 + c] (+)= sum_k a[r][k] * b(p, k)[c], where b(p, k) = b + p * panel_stride +
+// k * k_stride is 16 elements of T.
+template <class T>
+struct Product {
+  const float* a[kTileRows];
+  const T* b;
+  int64_t panel_stride;
+  int64_t k_stride;
+  int64_t depth;
+  float* sums;  // row r at sums + r * sums_stride
+  int64_t sums_stride;
+  bool fresh;  // start from 0 instead of from what `sums` holds
+};
+
+template <class V, class T, int kRows, int kPanels>
+void MultiplyTile(const Product<T>& x, int panel) {
+  constexpr int kVectors = kPanels * kPanel / V::kLanes;
+  constexpr int kPerPanel = kPanel / V::kLanes;
+  float* const sums = x.sums + int64_t{panel} * kPanel;
+  const T* b = x.b + panel * x.panel_stride;
+  typename V::Float sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      sum[r][v] = x.fresh ? V::Zero() : V::Load(sums + r * x.sums_stride + v * V::kLanes);
+    }
+  }
+  const float* a[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) a[r] = x.a[r];
+  for (int64_t k = 0; k < x.depth; ++k, b += x.k_stride) {
+    typename V::Float column[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      column[v] = V::Load(b + v / kPerPanel * x.panel_stride + v % kPerPanel * V::kLanes);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const typename V::Float row = V::Set(a[r][k]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::MulAdd(row, column[v], sum[r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      V::Store(sums + r * x.sums_stride + v * V::kLanes, sum[r][v]);
+    }
+  }
+}
+
+template <class V, class T, int kRows>
+void MultiplyRows(const Product<T>& x, int panels) {
+  int panel = 0;
+  for (; panel + V::kTilePanels <= panels; panel += V::kTilePanels) {
+    MultiplyTile<V, T, kRows, V::kTilePanels>(x, panel);
+  }
+  for (; panel < panels; ++panel) MultiplyTile<V, T, kRows, 1>(x, panel);
+}
+
+// `rows` of 1..kTileRows by any number of panels.
+template <class V, class T>
+void Multiply(const Product<T>& x, int rows, int panels) {
+  switch (rows) {
+    case 1:
+      return MultiplyRows<V, T, 1>(x, panels);
+    case 2:
+      return MultiplyRows<V, T, 2>(x, panels);
+    case 3:
+      return MultiplyRows<V, T, 3>(x, panels);
+    case 4:
+      return MultiplyRows<V, T, 4>(x, panels);
+    case 5:
+      return MultiplyRows<V, T, 5>(x, panels);
+    default:
+      return MultiplyRows<V, T, kTileRows>(x, panels);
+  }
+}
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_PRODUCT_H_

@@ -1,0 +1,31 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_TABLE_H_
+#define ANNULUS_KERNELS_CPU_ISA_TABLE_H_
+
+#include "kernels/cpu/isa_attention.h"
+#include "kernels/cpu/isa_elementwise.h"
+#include "kernels/cpu/isa_linear.h"
+#include "kernels/cpu/simd_kernels.h"
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+// All kernels over the vector type V.
+template <class V>
+constexpr SimdKernels kKernels = {
+    .linear = {Linear<V, float>, Linear<V, Bf16>, Linear<V, F16>},
+    .attention_begin = BeginSpan<V>,
+    .attention_keys = {AttendKeys<V, float>, AttendKeys<V, Bf16>, AttendKeys<V, F16>},
+    .attention_finish = FinishSpan<V>,
+    .merge_row = MergeRow<V>,
+    .rms_norm_row = RmsNormRow<V>,
+    .silu_mul_row = SiluMulRow<V>,
+    .rope_table_row = RopeTableRow<V>,
+    .rope_head = RopeHead<V>,
+    .narrow = {Narrow<V, float>, Narrow<V, Bf16>, Narrow<V, F16>},
+    .widen = {Widen<V, float>, Widen<V, Bf16>, Widen<V, F16>},
+};
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_TABLE_H_

@@ -1,0 +1,23 @@
+#include "kernels/cpu/reference.h"
+
+namespace annulus::reference {
+
+OpTable Ops() {
+  OpTable ops;
+  ops.name = "cpu/reference";
+  ops.kv_page_bytes = KvPageBytes;
+  ops.pack_matrix = PackMatrix;
+  ops.linear = Linear;
+  ops.embed = Embed;
+  ops.rms_norm = RmsNorm;
+  ops.silu_mul = SiluMul;
+  ops.rope_table = RopeTable;
+  ops.rope = Rope;
+  ops.kv_append = KvAppend;
+  ops.kv_read = KvRead;
+  ops.attention = Attention;
+  ops.merge_state = MergeState;
+  return ops;
+}
+
+}  // namespace annulus::reference

@@ -1,0 +1,33 @@
+#ifndef ANNULUS_KERNELS_CPU_REFERENCE_H_
+#define ANNULUS_KERNELS_CPU_REFERENCE_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/registry.h"
+
+// The scalar reference, "cpu/reference": every op in float32 in the plainest way. It is the law
+// that all other kernels are tested against, so it has no blocking, no vectors and no shared code
+// with them; only rows are spread over the stream's threads. The contracts are in kernels/ops/.
+// Packed weights: row-major [out, in]. Page: K [kv_heads][page_tokens][k_dim], then V the same way.
+
+namespace annulus::reference {
+
+OpTable Ops();
+
+absl::StatusOr<PackedMatrix> PackMatrix(Backend& backend, const HostTensorView& source,
+                                        DType dtype);
+absl::Status Linear(Stream& stream, const LinearParams& params);
+absl::Status Embed(Stream& stream, const EmbedParams& params);
+absl::Status RmsNorm(Stream& stream, const RmsNormParams& params);
+absl::Status SiluMul(Stream& stream, const SiluMulParams& params);
+absl::Status RopeTable(Stream& stream, const RopeTableParams& params);
+absl::Status Rope(Stream& stream, const RopeParams& params);
+size_t KvPageBytes(const KvPageShape& shape);
+absl::Status KvAppend(Stream& stream, const KvAppendParams& params);
+absl::Status KvRead(Stream& stream, const KvReadParams& params);
+absl::Status Attention(Stream& stream, const AttentionParams& params);
+absl::Status MergeState(Stream& stream, const MergeStateParams& params);
+
+}  // namespace annulus::reference
+
+#endif  // ANNULUS_KERNELS_CPU_REFERENCE_H_

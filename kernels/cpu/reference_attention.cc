@@ -1,0 +1,179 @@
+// Reference pages, attention and merge.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/reference.h"
+
+namespace annulus::reference {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Where one (kv head, slot) keeps its key and its value inside a page.
+int64_t KeyOffset(const KvPageShape& shape, int head, int64_t slot) {
+  return (int64_t{head} * shape.page_tokens + slot) * shape.k_dim * DTypeSize(shape.dtype);
+}
+int64_t ValueOffset(const KvPageShape& shape, int head, int64_t slot) {
+  return KeyOffset(shape, shape.kv_heads, 0) +
+         (int64_t{head} * shape.page_tokens + slot) * shape.v_dim * DTypeSize(shape.dtype);
+}
+
+// One key that a row attends: its score, and where its value lies.
+struct ScoredKey {
+  float score;
+  const std::byte* value;
+};
+
+// The state of one row of one head.
+struct RowState {
+  float* o;
+  float* lse;
+};
+
+// into = into (+) from, over v_dim values.
+void MergeRow(RowState into, const float* from_o, float from_lse, int v_dim) {
+  if (from_lse == -kInfinity) return;
+  if (*into.lse == -kInfinity) {
+    std::copy(from_o, from_o + v_dim, into.o);
+    *into.lse = from_lse;
+    return;
+  }
+  const float maximum = std::max(*into.lse, from_lse);
+  const float lse =
+      maximum + std::log(std::exp(*into.lse - maximum) + std::exp(from_lse - maximum));
+  const float into_weight = std::exp(*into.lse - lse);
+  const float from_weight = std::exp(from_lse - lse);
+  for (int d = 0; d < v_dim; ++d) into.o[d] = into_weight * into.o[d] + from_weight * from_o[d];
+  *into.lse = lse;
+}
+
+// Merges softmax(keys) * V into the row's state.
+void MergeSpan(const KvPageShape& shape, const std::vector<ScoredKey>& keys, RowState state) {
+  if (keys.empty()) return;
+  float maximum = -kInfinity;
+  for (const ScoredKey& key : keys) maximum = std::max(maximum, key.score);
+  // All scores -inf: then every weight is 0 and the span is empty, where -inf - -inf would be NaN.
+  if (maximum == -kInfinity) maximum = 0;
+  float sum = 0;
+  float o[kCpuMaxHeadDim] = {};
+  float value[kCpuMaxHeadDim];
+  for (const ScoredKey& key : keys) {
+    const float weight = std::exp(key.score - maximum);
+    sum += weight;
+    ConvertToFloat(shape.dtype, key.value, value, shape.v_dim);
+    for (int d = 0; d < shape.v_dim; ++d) o[d] += weight * value[d];
+  }
+  if (sum == 0) return;
+  for (int d = 0; d < shape.v_dim; ++d) o[d] /= sum;
+  MergeRow(state, o, maximum + std::log(sum), shape.v_dim);
+}
+
+// The pages that kv head `kv_head` of row `row` may attend, before the mask.
+std::vector<KvPageView> ListedPages(const AttentionParams& params, const AttentionItem& item,
+                                    int kv_head, int64_t row) {
+  if (item.blocks.full) return {item.pages.begin(), item.pages.end()};
+  const BlockLists& blocks = item.blocks;
+  const int64_t count = blocks.query_block_rows.size() - 1;
+  int64_t block = 0;
+  while (blocks.query_block_rows[block + 1] <= row) ++block;
+  const int64_t list = kv_head / (params.shape.kv_heads / blocks.head_groups) * count + block;
+  std::vector<KvPageView> pages;
+  for (int32_t i = blocks.offsets[list]; i < blocks.offsets[list + 1]; ++i) {
+    pages.push_back(item.pages[blocks.pages[i]]);
+  }
+  return pages;
+}
+
+void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t row, int head) {
+  const KvPageShape& shape = params.shape;
+  const int kv_head = head / (params.heads / shape.kv_heads);
+  const float* query = item.query.row(row) + int64_t{head} * shape.k_dim;
+  const int64_t index = row * params.heads + head;
+  const RowState state{item.state.o + index * shape.v_dim, item.state.lse + index};
+  std::fill(state.o, state.o + shape.v_dim, 0.0f);
+  *state.lse = -kInfinity;
+
+  const int64_t position = item.positions[row];
+  std::vector<ScoredKey> keys;
+  int64_t span = 0;
+  for (const KvPageView& page : ListedPages(params, item, kv_head, row)) {
+    for (int64_t slot = 0; slot < page.tokens; ++slot) {
+      const int64_t j = page.first_position + slot;
+      if (j > position || (params.window > 0 && j <= position - params.window)) continue;
+      if (j / kAttentionSpan != span) {
+        MergeSpan(shape, keys, state);
+        keys.clear();
+        span = j / kAttentionSpan;
+      }
+      float key[kCpuMaxHeadDim];
+      ConvertToFloat(shape.dtype, page.data + KeyOffset(shape, kv_head, slot), key, shape.k_dim);
+      float dot = 0;
+      for (int d = 0; d < shape.k_dim; ++d) dot += query[d] * key[d];
+      keys.push_back({dot * params.scale, page.data + ValueOffset(shape, kv_head, slot)});
+    }
+  }
+  MergeSpan(shape, keys, state);
+}
+
+}  // namespace
+
+size_t KvPageBytes(const KvPageShape& shape) {
+  CheckPageShape(shape);
+  const size_t bytes = ValueOffset(shape, shape.kv_heads, 0);
+  return (bytes + 63) / 64 * 64;
+}
+
+absl::Status KvAppend(Stream&, const KvAppendParams& params) {
+  CheckKvAppend(params);
+  const KvPageShape& shape = params.shape;
+  for (size_t r = 0; r < params.pages.size(); ++r) {
+    for (int h = 0; h < shape.kv_heads; ++h) {
+      ConvertFromFloat(shape.dtype, params.k.row(r) + int64_t{h} * shape.k_dim,
+                       params.pages[r] + KeyOffset(shape, h, params.slots[r]), shape.k_dim);
+      ConvertFromFloat(shape.dtype, params.v.row(r) + int64_t{h} * shape.v_dim,
+                       params.pages[r] + ValueOffset(shape, h, params.slots[r]), shape.v_dim);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KvRead(Stream&, const KvReadParams& params) {
+  CheckKvRead(params);
+  const KvPageShape& shape = params.shape;
+  for (int t = 0; t < params.tokens; ++t) {
+    for (int h = 0; h < shape.kv_heads; ++h) {
+      ConvertToFloat(shape.dtype, params.page + KeyOffset(shape, h, t),
+                     params.k.row(t) + int64_t{h} * shape.k_dim, shape.k_dim);
+      ConvertToFloat(shape.dtype, params.page + ValueOffset(shape, h, t),
+                     params.v.row(t) + int64_t{h} * shape.v_dim, shape.v_dim);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Attention(Stream& stream, const AttentionParams& params) {
+  CheckAttention(params);
+  for (const AttentionItem& item : params.items) {
+    const int64_t rows = item.positions.size();
+    AsCpuStream(stream).ParallelFor(rows * params.heads, [&](int64_t task, int) {
+      AttendRow(params, item, task / params.heads, static_cast<int>(task % params.heads));
+    });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MergeState(Stream&, const MergeStateParams& params) {
+  CheckMergeState(params);
+  const int v_dim = params.into.v_dim;
+  for (int64_t i = 0; i < params.into.rows * params.into.heads; ++i) {
+    MergeRow({params.into.o + i * v_dim, params.into.lse + i}, params.from.o + i * v_dim,
+             params.from.lse[i], v_dim);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus::reference

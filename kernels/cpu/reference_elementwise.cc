@@ -1,0 +1,66 @@
+// Reference normalisation, activation and rotary embedding.
+#include <cmath>
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/reference.h"
+
+namespace annulus::reference {
+
+absl::Status RmsNorm(Stream&, const RmsNormParams& params) {
+  CheckRmsNorm(params);
+  const int64_t cols = params.output.cols;
+  for (int64_t r = 0; r < params.output.rows; ++r) {
+    const float* x = params.input.row(r);
+    float sum = 0;
+    for (int64_t i = 0; i < cols; ++i) sum += x[i] * x[i];
+    const float root = std::sqrt(sum / static_cast<float>(cols) + params.epsilon);
+    for (int64_t i = 0; i < cols; ++i) params.output.row(r)[i] = x[i] / root * params.weight[i];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SiluMul(Stream&, const SiluMulParams& params) {
+  CheckSiluMul(params);
+  for (int64_t r = 0; r < params.output.rows; ++r) {
+    for (int64_t i = 0; i < params.output.cols; ++i) {
+      const float x = params.gate.row(r)[i];
+      params.output.row(r)[i] = x / (1 + std::exp(-x)) * params.up.row(r)[i];
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RopeTable(Stream& stream, const RopeTableParams& params) {
+  CheckRopeTable(params);
+  const int64_t pairs = params.inverse_frequencies.size();
+  AsCpuStream(stream).ParallelFor(params.positions.size(), [&](int64_t r, int) {
+    for (int64_t i = 0; i < pairs; ++i) {
+      const double angle = static_cast<double>(params.inverse_frequencies[i]) * params.positions[r];
+      params.cosine.row(r)[i] = static_cast<float>(std::cos(angle) * params.scale);
+      params.sine.row(r)[i] = static_cast<float>(std::sin(angle) * params.scale);
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Rope(Stream&, const RopeParams& params) {
+  CheckRope(params);
+  const int64_t pairs = params.cosine.cols;
+  for (int64_t r = 0; r < params.values.rows; ++r) {
+    for (int h = 0; h < params.heads; ++h) {
+      float* x = params.values.row(r) + int64_t{h} * params.head_dim;
+      for (int64_t i = 0; i < pairs; ++i) {
+        const float cosine = params.cosine.row(r)[i];
+        const float sine = params.sine.row(r)[i];
+        const float a = x[i];
+        const float b = x[i + pairs];
+        x[i] = a * cosine - b * sine;
+        x[i + pairs] = b * cosine + a * sine;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus::reference

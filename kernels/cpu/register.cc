@@ -1,0 +1,29 @@
+#include "kernels/cpu/register.h"
+
+#include <utility>
+
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/reference.h"
+#include "kernels/cpu/register_entries.h"
+
+namespace annulus {
+
+KernelEntry CpuEntry(OpTable ops, int priority) {
+  KernelEntry entry;
+  entry.ops = std::move(ops);
+  entry.backend = "cpu";
+  entry.priority = priority;
+  entry.weights_dtypes = {DType::kF32, DType::kBF16, DType::kF16};
+  entry.kv_dtypes = entry.weights_dtypes;
+  entry.max_head_dim = kCpuMaxHeadDim;
+  return entry;
+}
+
+void RegisterCpuKernels(KernelRegistry& registry) {
+  registry.Register(CpuEntry(reference::Ops(), 0));
+#if defined(ANNULUS_CPU_X86)
+  RegisterX86Kernels(registry);
+#endif
+}
+
+}  // namespace annulus

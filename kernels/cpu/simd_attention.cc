@@ -1,0 +1,280 @@
+// Attention and merge of the SIMD path: splits the work into units (item, kv head, query block) and
+// spans, finds their pages, and lets the inner kernels attend them.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/simd_ops.h"
+
+namespace annulus::cpu {
+namespace {
+
+// Rows (positions x query heads of a group) that share each K/V tile. Enough that reading pages
+// costs little beside computing; o and the page's tiles stay in the second-level cache.
+constexpr int kBlockRows = 96;
+// Span states that are computed side by side when there are fewer units than threads need.
+constexpr int64_t kWaveSpans = 64;
+constexpr size_t kWaveBytes = size_t{8} << 20;
+
+// The pages that one query block may attend, before the mask: all of an item's, or a list.
+struct PageList {
+  std::span<const KvPageView> pages;
+  const int32_t* indices = nullptr;  // null: all of `pages`
+  int64_t count = 0;
+
+  const KvPageView& operator[](int64_t i) const { return pages[indices ? indices[i] : i]; }
+
+  // The first page in [begin, count) with a key at `position` or later.
+  int64_t Find(int64_t begin, int64_t position) const {
+    int64_t end = count;
+    while (begin < end) {
+      const int64_t middle = begin + (end - begin) / 2;
+      const KvPageView& page = (*this)[middle];
+      if (int64_t{page.first_position} + page.tokens > position) {
+        end = middle;
+      } else {
+        begin = middle + 1;
+      }
+    }
+    return begin;
+  }
+};
+
+// One query block of one kv head, and the keys its rows can see.
+struct Unit {
+  const AttentionItem* item;
+  int kv_head;
+  int64_t row;    // first of `positions` rows
+  int positions;  // rows of the item, each with all query heads of the group
+  PageList pages;
+  int64_t first_key;  // positions
+  int64_t end_key;
+  int64_t first_span;
+  int64_t end_span;
+};
+
+class AttentionRun {
+ public:
+  AttentionRun(const SimdKernels& isa, const AttentionParams& params)
+      : isa_(isa),
+        params_(params),
+        layout_(params.shape),
+        group_(params.heads / params.shape.kv_heads),
+        block_positions_(std::max(1, kBlockRows / group_)) {
+    for (const AttentionItem& item : params.items) AddItem(item);
+    // Causal blocks grow with their position: the longest are started first.
+    std::reverse(units_.begin(), units_.end());
+  }
+
+  absl::Status Run(CpuStream& stream) {
+    int64_t spans = 0;
+    for (const Unit& unit : units_) spans += unit.end_span - unit.first_span;
+    const int64_t units = units_.size();
+    const bool few = stream.threads() > 1 && units < 4 * stream.threads() && spans > units;
+    return few ? RunSpans(stream) : RunUnits(stream);
+  }
+
+ private:
+  void AddItem(const AttentionItem& item) {
+    const int64_t rows = item.positions.size();
+    if (item.blocks.full) {
+      const PageList pages{item.pages, nullptr, static_cast<int64_t>(item.pages.size())};
+      for (int h = 0; h < params_.shape.kv_heads; ++h) AddRows(item, h, 0, rows, pages);
+      return;
+    }
+    const BlockLists& lists = item.blocks;
+    const int64_t blocks = lists.query_block_rows.size() - 1;
+    const int heads_per_group = params_.shape.kv_heads / lists.head_groups;
+    for (int64_t b = 0; b < blocks; ++b) {
+      for (int h = 0; h < params_.shape.kv_heads; ++h) {
+        const int64_t list = h / heads_per_group * blocks + b;
+        const int32_t begin = lists.offsets[list];
+        const PageList pages{item.pages, lists.pages.data() + begin,
+                             lists.offsets[list + 1] - begin};
+        AddRows(item, h, lists.query_block_rows[b], lists.query_block_rows[b + 1], pages);
+      }
+    }
+  }
+
+  void AddRows(const AttentionItem& item, int kv_head, int64_t begin, int64_t end,
+               const PageList& pages) {
+    for (int64_t row = begin; row < end; row += block_positions_) {
+      Unit unit;
+      unit.item = &item;
+      unit.kv_head = kv_head;
+      unit.row = row;
+      unit.positions = static_cast<int>(std::min<int64_t>(block_positions_, end - row));
+      unit.pages = pages;
+      FindKeys(&unit);
+      units_.push_back(unit);
+    }
+  }
+
+  // The range of keys that some row of the unit sees, clipped to the pages there are.
+  void FindKeys(Unit* unit) const {
+    const std::span<const int32_t> positions = unit->item->positions;
+    const int64_t oldest =
+        params_.window > 0 ? int64_t{positions[unit->row]} - params_.window + 1 : 0;
+    unit->first_key = std::max<int64_t>(0, oldest);
+    unit->end_key = int64_t{positions[unit->row + unit->positions - 1]} + 1;
+    unit->first_span = unit->end_span = 0;
+    const int64_t begin = unit->pages.Find(0, unit->first_key);
+    if (begin == unit->pages.count) return;
+    const KvPageView& last = unit->pages[unit->pages.count - 1];
+    unit->first_key = std::max<int64_t>(unit->first_key, unit->pages[begin].first_position);
+    unit->end_key = std::min(unit->end_key, int64_t{last.first_position} + last.tokens);
+    if (unit->first_key >= unit->end_key) return;
+    unit->first_span = unit->first_key / kAttentionSpan;
+    unit->end_span = (unit->end_key - 1) / kAttentionSpan + 1;
+  }
+
+  // Floats of one span state: o, sums, maximum and lse of a block's rows.
+  int64_t StateFloats() const {
+    const int64_t rows = int64_t{block_positions_} * group_;
+    return RoundUp(rows * (layout_.v_stride() + kPanel + 2), kPanel);
+  }
+
+  AttentionBlock Block(const Unit& unit, float* state) const {
+    const int64_t rows = int64_t{unit.positions} * group_;
+    AttentionBlock block;
+    block.query =
+        unit.item->query.row(unit.row) + int64_t{unit.kv_head} * group_ * params_.shape.k_dim;
+    block.query_stride = unit.item->query.stride;
+    block.positions = unit.item->positions.data() + unit.row;
+    block.position_count = unit.positions;
+    block.group = group_;
+    block.k_dim = params_.shape.k_dim;
+    block.v_stride = static_cast<int>(layout_.v_stride());
+    block.scale = params_.scale;
+    block.window = params_.window;
+    block.o = state;
+    block.sums = block.o + rows * layout_.v_stride();
+    block.maximum = block.sums + rows * kPanel;
+    block.lse = block.maximum + rows;
+    return block;
+  }
+
+  // Leaves the state of the unit's rows over one span in block.o and block.lse.
+  void AttendSpan(const Unit& unit, int64_t span, const AttentionBlock& block) const {
+    isa_.attention_begin(block);
+    const auto attend = isa_.attention_keys[StorageIndex(params_.shape.dtype)];
+    const int64_t first_key = std::max(unit.first_key, span * kAttentionSpan);
+    const int64_t end_key = std::min(unit.end_key, (span + 1) * kAttentionSpan);
+    for (int64_t i = unit.pages.Find(0, first_key); i < unit.pages.count; ++i) {
+      const KvPageView& page = unit.pages[i];
+      if (page.first_position >= end_key) break;
+      AttentionKeys keys;
+      keys.k = page.data + layout_.k_head(unit.kv_head);
+      keys.v = page.data + layout_.v_head(unit.kv_head);
+      keys.first_position = page.first_position;
+      keys.begin = static_cast<int>(std::max<int64_t>(0, first_key - page.first_position));
+      keys.end = static_cast<int>(std::min<int64_t>(page.tokens, end_key - page.first_position));
+      attend(block, keys);
+    }
+    isa_.attention_finish(block);
+  }
+
+  void Clear(const Unit& unit) const {
+    const AttentionState& state = unit.item->state;
+    for (int p = 0; p < unit.positions; ++p) {
+      const int64_t index = (unit.row + p) * state.heads + int64_t{unit.kv_head} * group_;
+      std::fill_n(state.o + index * state.v_dim, int64_t{group_} * state.v_dim, 0.0f);
+      std::fill_n(state.lse + index, group_, -std::numeric_limits<float>::infinity());
+    }
+  }
+
+  void MergeSpan(const Unit& unit, const AttentionBlock& block) const {
+    const AttentionState& state = unit.item->state;
+    for (int p = 0; p < unit.positions; ++p) {
+      for (int g = 0; g < group_; ++g) {
+        const int64_t from = int64_t{p} * group_ + g;
+        const int64_t into = (unit.row + p) * state.heads + int64_t{unit.kv_head} * group_ + g;
+        isa_.merge_row(state.o + into * state.v_dim, state.lse + into,
+                       block.o + from * block.v_stride, block.lse[from], state.v_dim);
+      }
+    }
+  }
+
+  // A unit's spans one after the other, units side by side.
+  absl::Status RunUnits(CpuStream& stream) const {
+    const int64_t floats = StateFloats();
+    ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch,
+                             stream.Scratch(stream.threads() * floats * sizeof(float)));
+    float* const states = reinterpret_cast<float*>(scratch);
+    stream.ParallelFor(units_.size(), [&](int64_t index, int thread) {
+      const Unit& unit = units_[index];
+      const AttentionBlock block = Block(unit, states + thread * floats);
+      Clear(unit);
+      for (int64_t span = unit.first_span; span < unit.end_span; ++span) {
+        AttendSpan(unit, span, block);
+        MergeSpan(unit, block);
+      }
+    });
+    return absl::OkStatus();
+  }
+
+  // Spans side by side (decode: few rows, long past), in waves that bound the workspace. The
+  // states are merged in the same order as above, with the same bits.
+  absl::Status RunSpans(CpuStream& stream) const {
+    const int64_t floats = StateFloats();
+    const int64_t wave =
+        std::clamp<int64_t>(kWaveBytes / (floats * sizeof(float)), stream.threads(), kWaveSpans);
+    ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch, stream.Scratch(wave * floats * sizeof(float)));
+    float* const states = reinterpret_cast<float*>(scratch);
+    struct Task {
+      const Unit* unit;
+      int64_t span;
+    };
+    std::vector<Task> tasks;
+    const auto run = [&] {
+      stream.ParallelFor(tasks.size(), [&](int64_t i, int) {
+        const Unit& unit = *tasks[i].unit;
+        AttendSpan(unit, tasks[i].span, Block(unit, states + i * floats));
+      });
+      for (size_t i = 0; i < tasks.size(); ++i) {
+        MergeSpan(*tasks[i].unit, Block(*tasks[i].unit, states + i * floats));
+      }
+      tasks.clear();
+    };
+    for (const Unit& unit : units_) {
+      Clear(unit);
+      for (int64_t span = unit.first_span; span < unit.end_span; ++span) {
+        tasks.push_back({&unit, span});
+        if (static_cast<int64_t>(tasks.size()) == wave) run();
+      }
+    }
+    run();
+    return absl::OkStatus();
+  }
+
+  const SimdKernels& isa_;
+  const AttentionParams& params_;
+  const PageLayout layout_;
+  const int group_;
+  const int block_positions_;
+  std::vector<Unit> units_;
+};
+
+}  // namespace
+
+absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const AttentionParams& params) {
+  CheckAttention(params);
+  return AttentionRun(isa, params).Run(stream);
+}
+
+absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeStateParams& params) {
+  CheckMergeState(params);
+  const int64_t v_dim = params.into.v_dim;
+  stream.ParallelRows(params.into.rows * params.into.heads, 2 * v_dim,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t i = begin; i < end; ++i) {
+                          isa.merge_row(params.into.o + i * v_dim, params.into.lse + i,
+                                        params.from.o + i * v_dim, params.from.lse[i], v_dim);
+                        }
+                      });
+  return absl::OkStatus();
+}
+
+}  // namespace annulus::cpu

@@ -1,0 +1,105 @@
+#ifndef ANNULUS_KERNELS_CPU_SIMD_KERNELS_H_
+#define ANNULUS_KERNELS_CPU_SIMD_KERNELS_H_
+
+#include <cstdint>
+
+// The inner kernels that are compiled once per instruction set (isa_*.h, isa_*.cc), as a table of
+// plain functions over plain structs. The drivers around them (simd_*.cc) are compiled once, for
+// the baseline machine: they check, split the work over threads, and call through the table.
+//
+// This header and all of isa_* use no inline function of the standard library, Abseil or the rest
+// of the project. Such a function has one copy in the whole program; were it emitted in a unit
+// compiled with -mavx512f, the linker could choose that copy for callers on a machine without it.
+
+namespace annulus::cpu {
+
+// Columns that share one vector of storage, both in packed weights and in pages (keys).
+inline constexpr int kPanel = 16;
+// One task of a linear: at most so many rows and output columns.
+inline constexpr int kLinearRows = 96;
+inline constexpr int kLinearColumns = 64;
+// Keys between two updates of a row's running maximum, at multiples of this slot in a page.
+inline constexpr int kKeyChunk = 64;
+// Rows of one register tile.
+inline constexpr int kTileRows = 6;
+
+// Storage types; the tables below have one entry for each, in this order (that of DType).
+struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+inline constexpr int kStorageTypes = 3;  // float, Bf16, F16
+
+// output[r, c] = sum_k input[r, k] * panels[c / 16][k][c % 16] (+ bias[c]) (+ output[r, c]).
+struct LinearTask {
+  const float* input;
+  int64_t input_stride;
+  int rows;            // 1..kLinearRows
+  const void* panels;  // [ceil(columns / 16)][depth][16]
+  int64_t depth;       // in_features
+  int columns;         // 1..kLinearColumns
+  const float* bias;   // [columns] or null
+  float* output;
+  int64_t output_stride;
+  bool accumulate;
+};
+
+// The rows of one query block that read one kv head: `positions` positions by `group` query heads,
+// position-major (row = position * group + head), and their running softmax over one span.
+struct AttentionBlock {
+  const float* query;  // of the first position and the group's first head
+  int64_t query_stride;
+  const int32_t* positions;  // [position_count], ascending
+  int position_count;
+  int group;
+  int k_dim;
+  int v_stride;  // v_dim rounded up to kPanel
+  float scale;
+  int64_t window;  // 0: none
+
+  float* o;        // [rows][v_stride], sums of weight * value
+  float* sums;     // [rows][kPanel], sums of weights by slot % 16
+  float* maximum;  // [rows]
+  float* lse;      // [rows], written by finish
+};
+
+// Slots [begin, end) of one page, of one kv head.
+struct AttentionKeys {
+  const void* k;           // [page_tokens / 16][k_dim][16]
+  const void* v;           // [page_tokens][v_stride]
+  int64_t first_position;  // of slot 0
+  int begin;
+  int end;
+};
+
+struct SimdKernels {
+  void (*linear[kStorageTypes])(const LinearTask&);
+
+  void (*attention_begin)(const AttentionBlock&);  // empties the running softmax
+  void (*attention_keys[kStorageTypes])(const AttentionBlock&, const AttentionKeys&);
+  void (*attention_finish)(const AttentionBlock&);  // o becomes the weighted mean; writes lse
+  // (o, lse) = (o, lse) (+) (from_o, from_lse) of one row.
+  void (*merge_row)(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim);
+
+  void (*rms_norm_row)(const float* input, const float* weight, float epsilon, float* output,
+                       int64_t cols);
+  void (*silu_mul_row)(const float* gate, const float* up, float* output, int64_t cols);
+  void (*rope_table_row)(int32_t position, const float* inverse_frequencies, float scale,
+                         float* cosine, float* sine, int64_t pairs);
+  // Rotates one head in place.
+  void (*rope_head)(float* values, const float* cosine, const float* sine, int64_t pairs);
+
+  // Conversions of `count` elements between float32 and storage; as kernels/base/dtype.h says.
+  void (*narrow[kStorageTypes])(const float* source, void* destination, int64_t count);
+  void (*widen[kStorageTypes])(const void* source, float* destination, int64_t count);
+};
+
+// Only to be called where the processor has the instructions.
+const SimdKernels& Avx2Kernels();
+const SimdKernels& Avx512Kernels();
+
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_SIMD_KERNELS_H_

@@ -1,0 +1,162 @@
+#include "kernels/base/dtype.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+constexpr uint32_t kPatterns = 1 << 16;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// A 16-bit floating-point format by its definition (IEEE 754, section 3.4).
+struct Format {
+  int exponent_bits;
+  int mantissa_bits;
+
+  int exponent(uint32_t bits) const { return (bits >> mantissa_bits) & ((1 << exponent_bits) - 1); }
+  int mantissa(uint32_t bits) const { return bits & ((1 << mantissa_bits) - 1); }
+  bool special(uint32_t bits) const { return exponent(bits) == (1 << exponent_bits) - 1; }
+  bool nan(uint32_t bits) const { return special(bits) && mantissa(bits) != 0; }
+
+  double value(uint32_t bits) const {
+    const double sign = bits >> 15 ? -1 : 1;
+    const int bias = (1 << (exponent_bits - 1)) - 1;
+    if (nan(bits)) return std::nan("");
+    if (special(bits)) return sign * kInfinity;
+    if (exponent(bits) == 0) return sign * std::ldexp(mantissa(bits), 1 - bias - mantissa_bits);
+    return sign *
+           std::ldexp((1 << mantissa_bits) + mantissa(bits), exponent(bits) - bias - mantissa_bits);
+  }
+};
+constexpr Format kBF16Format{8, 7};
+constexpr Format kF16Format{5, 10};
+
+// The two formats behind one face, so that each test is written once.
+struct BF16Type {
+  static constexpr Format kFormat = kBF16Format;
+  static float Widen(uint32_t bits) { return ToFloat(BFloat16{static_cast<uint16_t>(bits)}); }
+  static uint32_t Narrow(float value) { return ToBFloat16(value).bits; }
+};
+struct F16Type {
+  static constexpr Format kFormat = kF16Format;
+  static float Widen(uint32_t bits) { return ToFloat(Float16{static_cast<uint16_t>(bits)}); }
+  static uint32_t Narrow(float value) { return ToFloat16(value).bits; }
+};
+
+template <typename T>
+class HalfFormats : public ::testing::Test {};
+using Types = ::testing::Types<BF16Type, F16Type>;
+TYPED_TEST_SUITE(HalfFormats, Types);
+
+TYPED_TEST(HalfFormats, WidensEveryPatternExactly) {
+  for (uint32_t bits = 0; bits < kPatterns; ++bits) {
+    const float wide = TypeParam::Widen(bits);
+    if (TypeParam::kFormat.nan(bits)) {
+      ASSERT_TRUE(std::isnan(wide)) << std::hex << bits;
+    } else {
+      ASSERT_EQ(wide, TypeParam::kFormat.value(bits)) << std::hex << bits;
+      ASSERT_EQ(std::signbit(wide), bits >> 15 != 0) << std::hex << bits;
+    }
+  }
+}
+
+TYPED_TEST(HalfFormats, NarrowsEveryPatternBackToItself) {
+  for (uint32_t bits = 0; bits < kPatterns; ++bits) {
+    const uint32_t narrow = TypeParam::Narrow(TypeParam::Widen(bits));
+    if (TypeParam::kFormat.nan(bits)) {
+      ASSERT_TRUE(TypeParam::kFormat.nan(narrow)) << std::hex << bits;
+      ASSERT_EQ(narrow >> 15, bits >> 15) << std::hex << bits;
+    } else {
+      ASSERT_EQ(narrow, bits);
+    }
+  }
+}
+
+// Between every two neighbours: the middle goes to the even one, a hair off it to the nearer one.
+TYPED_TEST(HalfFormats, RoundsToNearestWithTiesToEven) {
+  const Format format = TypeParam::kFormat;
+  for (uint32_t low = 0; !format.special(low); ++low) {
+    const uint32_t high = low + 1;
+    // The neighbour of the largest finite value stands for 2^(emax + 1) here.
+    const double above =
+        format.special(high) ? 2 * format.value(low) - format.value(low - 1) : format.value(high);
+    const float middle = static_cast<float>((format.value(low) + above) / 2);
+    const uint32_t even = low % 2 == 0 ? low : high;
+    for (const uint32_t sign : {0u, 0x8000u}) {
+      const float signed_middle = sign ? -middle : middle;
+      const float towards_zero = std::nextafterf(signed_middle, 0);
+      const float away = std::nextafterf(signed_middle, sign ? -HUGE_VALF : HUGE_VALF);
+      ASSERT_EQ(TypeParam::Narrow(signed_middle), even | sign) << std::hex << low;
+      ASSERT_EQ(TypeParam::Narrow(towards_zero), low | sign) << std::hex << low;
+      ASSERT_EQ(TypeParam::Narrow(away), high | sign) << std::hex << low;
+    }
+  }
+}
+
+TYPED_TEST(HalfFormats, KeepsNanAndInfinity) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(TypeParam::kFormat.value(TypeParam::Narrow(infinity)), kInfinity);
+  EXPECT_EQ(TypeParam::kFormat.value(TypeParam::Narrow(-infinity)), -kInfinity);
+  EXPECT_EQ(TypeParam::kFormat.value(TypeParam::Narrow(std::numeric_limits<float>::max())),
+            kInfinity);
+  // Every NaN, also one whose payload lies in the bits that are dropped.
+  for (const uint32_t bits : {0x7f800001u, 0x7fc00000u, 0xff800001u, 0xffffffffu, 0x7fbfffffu}) {
+    EXPECT_TRUE(TypeParam::kFormat.nan(TypeParam::Narrow(std::bit_cast<float>(bits))));
+  }
+}
+
+TEST(DType, SizesAndNames) {
+  EXPECT_EQ(DTypeSize(DType::kF32), 4u);
+  EXPECT_EQ(DTypeSize(DType::kBF16), 2u);
+  EXPECT_EQ(DTypeSize(DType::kF16), 2u);
+  EXPECT_EQ(DTypeSize(DType::kF8E4M3), 1u);
+  EXPECT_EQ(DTypeSize(DType::kF8E5M2), 1u);
+  EXPECT_EQ(DTypeSize(DType::kI8), 1u);
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI8}) {
+    const absl::StatusOr<DType> parsed = ParseDType(DTypeName(dtype));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, dtype);
+  }
+}
+
+TEST(DType, UnknownNameListsTheKnownOnes) {
+  const absl::Status status = ParseDType("float").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(::testing::HasSubstr("'float'"), ::testing::HasSubstr("bf16"),
+                               ::testing::HasSubstr("fp8_e4m3")));
+}
+
+TEST(DType, ArraysConvertElementByElement) {
+  std::mt19937 random(7);
+  std::vector<float> values(1000);
+  for (float& value : values) value = std::bit_cast<float>(static_cast<uint32_t>(random()));
+  std::vector<uint16_t> narrow(values.size());
+  std::vector<float> wide(values.size());
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    ConvertFromFloat(dtype, values.data(), narrow.data(), values.size());
+    ConvertToFloat(dtype, narrow.data(), wide.data(), values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float expected =
+          dtype == DType::kBF16 ? ToFloat(ToBFloat16(values[i])) : ToFloat(ToFloat16(values[i]));
+      ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(expected)) << values[i];
+    }
+  }
+  std::vector<float> copy(values.size());
+  ConvertFromFloat(DType::kF32, values.data(), copy.data(), values.size());
+  ConvertToFloat(DType::kF32, copy.data(), wide.data(), values.size());
+  EXPECT_EQ(0, std::memcmp(wide.data(), values.data(), values.size() * sizeof(float)));
+}
+
+}  // namespace
+}  // namespace annulus

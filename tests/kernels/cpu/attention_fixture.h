@@ -1,0 +1,253 @@
+#ifndef ANNULUS_TESTS_KERNELS_CPU_ATTENTION_FIXTURE_H_
+#define ANNULUS_TESTS_KERNELS_CPU_ATTENTION_FIXTURE_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/kernels/cpu/cpu_test_util.h"
+
+namespace annulus::testing {
+
+// One attention problem in plain arrays: keys and values by position, queries by row.
+struct Problem {
+  KvPageShape shape;
+  int group = 1;  // query heads of one kv head
+  int32_t window = 0;
+  int64_t begin = 0;               // first position with a page; a multiple of page_tokens
+  int64_t end = 0;                 // one past the last position
+  std::vector<bool> page_present;  // of the pages from `begin` on
+  std::vector<int32_t> positions;  // of the rows
+  TestMatrix k{0, 0};              // [end - begin, kv_heads * k_dim]
+  TestMatrix v{0, 0};
+  TestMatrix query{0, 0};  // [rows, heads * k_dim]
+  std::string name;
+
+  int heads() const { return shape.kv_heads * group; }
+  int64_t rows() const { return positions.size(); }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(shape.k_dim)); }
+  bool Present(int64_t j) const {
+    return j >= begin && j < end && page_present[(j - begin) / shape.page_tokens];
+  }
+  bool Masked(int64_t row, int64_t j) const {
+    const int64_t i = positions[row];
+    return j > i || (window > 0 && j <= i - window);
+  }
+};
+
+// Fills a problem whose numbers are set: random keys, values (rounded to the storage type, so that
+// all sides see the same) and queries.
+inline void FillProblem(Problem& problem, uint32_t seed) {
+  std::mt19937 random(seed);
+  const KvPageShape& shape = problem.shape;
+  const int64_t tokens = problem.end - problem.begin;
+  problem.k = TestMatrix(tokens, int64_t{shape.kv_heads} * shape.k_dim, 2);
+  problem.v = TestMatrix(tokens, int64_t{shape.kv_heads} * shape.v_dim);
+  problem.query = TestMatrix(problem.rows(), int64_t{problem.heads()} * shape.k_dim, 3);
+  problem.query.FillNormal(random);
+  for (TestMatrix* matrix : {&problem.k, &problem.v}) {
+    matrix->FillNormal(random);
+    std::vector<std::byte> narrow(matrix->cols() * sizeof(float));
+    for (int64_t r = 0; r < tokens; ++r) {
+      ConvertFromFloat(shape.dtype, matrix->row(r), narrow.data(), matrix->cols());
+      ConvertToFloat(shape.dtype, narrow.data(), matrix->row(r), matrix->cols());
+    }
+  }
+  const int64_t pages = (tokens + shape.page_tokens - 1) / shape.page_tokens;
+  problem.page_present.resize(pages, true);
+  problem.name = absl::StrCat(
+      "seed ", seed, " ", std::string(DTypeName(shape.dtype)), " page ", shape.page_tokens,
+      " kv_heads ", shape.kv_heads, " group ", problem.group, " dims ", shape.k_dim, "/",
+      shape.v_dim, " window ", problem.window, " keys [", problem.begin, ", ", problem.end,
+      ") rows ", problem.rows(), " from ", problem.rows() > 0 ? problem.positions[0] : 0);
+}
+
+// The problem's keys and values in pages of one table. Slots never written hold NaN bytes.
+class PagedSequence {
+ public:
+  PagedSequence(const OpTable& table, const Problem& problem) {
+    const KvPageShape& shape = problem.shape;
+    const size_t page_bytes = table.kv_page_bytes(shape);
+    const int64_t count = problem.page_present.size();
+    memory_.assign(count * page_bytes, std::byte{0xff});
+    std::vector<std::byte*> pages;
+    std::vector<int32_t> slots;
+    for (int64_t j = 0; j < problem.end - problem.begin; ++j) {
+      pages.push_back(memory_.data() + j / shape.page_tokens * page_bytes);
+      slots.push_back(j % shape.page_tokens);
+    }
+    const KvAppendParams params{shape, problem.k.view(), problem.v.view(), pages, slots};
+    EXPECT_TRUE(table.kv_append(*MakeStream(1), params).ok());
+    for (int64_t p = 0; p < count; ++p) {
+      if (!problem.page_present[p]) continue;
+      const int64_t first = problem.begin + p * shape.page_tokens;
+      views_.push_back(
+          {memory_.data() + p * page_bytes, static_cast<int32_t>(first),
+           static_cast<int32_t>(std::min<int64_t>(shape.page_tokens, problem.end - first))});
+    }
+  }
+
+  std::span<const KvPageView> views() const { return views_; }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::vector<KvPageView> views_;
+};
+
+// What attention gives, filled with NaN beforehand.
+struct AttentionResult {
+  AttentionResult(const Problem& problem)
+      : heads(problem.heads()),
+        v_dim(problem.shape.v_dim),
+        o(problem.rows() * heads * v_dim, std::nanf("")),
+        lse(problem.rows() * heads, std::nanf("")) {}
+
+  AttentionState rows(int64_t begin, int64_t count) {
+    return {o.data() + begin * heads * v_dim, lse.data() + begin * heads, count, heads, v_dim};
+  }
+  bool operator==(const AttentionResult& other) const {
+    return SameBits(o.data(), other.o.data(), o.size()) &&
+           SameBits(lse.data(), other.lse.data(), lse.size());
+  }
+
+  int heads;
+  int v_dim;
+  std::vector<float> o;
+  std::vector<float> lse;
+};
+
+// Rows [begin, begin + count) of the problem as an item.
+inline AttentionItem MakeItem(const Problem& problem, const PagedSequence& pages, int64_t begin,
+                              int64_t count, AttentionResult& result) {
+  AttentionItem item;
+  item.query = problem.query.view().row_range(begin, count);
+  item.positions = std::span(problem.positions).subspan(begin, count);
+  item.pages = pages.views();
+  item.state = result.rows(begin, count);
+  return item;
+}
+
+inline AttentionParams MakeParams(const Problem& problem, std::span<const AttentionItem> items) {
+  AttentionParams params;
+  params.shape = problem.shape;
+  params.heads = problem.heads();
+  params.scale = problem.scale();
+  params.window = problem.window;
+  params.items = items;
+  return params;
+}
+
+// All rows in one item.
+inline AttentionResult Attend(const OpTable& table, const Problem& problem, int threads,
+                              const BlockLists& blocks = {}) {
+  const PagedSequence pages(table, problem);
+  AttentionResult result(problem);
+  AttentionItem item = MakeItem(problem, pages, 0, problem.rows(), result);
+  item.blocks = blocks;
+  EXPECT_TRUE(table.attention(*MakeStream(threads), MakeParams(problem, {&item, 1})).ok());
+  return result;
+}
+
+// Softmax attention in float64 over a dense mask; `listed(row, kv_head, position)` narrows it.
+inline AttentionResult DenseAttention(
+    const Problem& problem,
+    const std::function<bool(int64_t row, int kv_head, int64_t position)>& listed) {
+  AttentionResult result(problem);
+  const KvPageShape& shape = problem.shape;
+  for (int64_t r = 0; r < problem.rows(); ++r) {
+    for (int h = 0; h < problem.heads(); ++h) {
+      const int kv_head = h / problem.group;
+      std::vector<double> scores;
+      std::vector<int64_t> keys;
+      for (int64_t j = problem.begin; j < problem.end; ++j) {
+        if (problem.Masked(r, j) || !problem.Present(j) || !listed(r, kv_head, j)) continue;
+        double dot = 0;
+        for (int d = 0; d < shape.k_dim; ++d) {
+          dot += double{problem.query.row(r)[h * shape.k_dim + d]} *
+                 problem.k.row(j - problem.begin)[kv_head * shape.k_dim + d];
+        }
+        scores.push_back(dot * problem.scale());
+        keys.push_back(j);
+      }
+      std::vector<double> o(shape.v_dim, 0.0);
+      double sum = 0;
+      const double m = keys.empty() ? 0 : *std::max_element(scores.begin(), scores.end());
+      for (size_t i = 0; i < keys.size(); ++i) {
+        const double weight = std::exp(scores[i] - m);
+        sum += weight;
+        for (int d = 0; d < shape.v_dim; ++d) {
+          o[d] += weight * problem.v.row(keys[i] - problem.begin)[kv_head * shape.v_dim + d];
+        }
+      }
+      const int64_t index = r * problem.heads() + h;
+      result.lse[index] = static_cast<float>(keys.empty() ? -std::numeric_limits<double>::infinity()
+                                                          : m + std::log(sum));
+      for (int d = 0; d < shape.v_dim; ++d) {
+        result.o[index * shape.v_dim + d] = static_cast<float>(keys.empty() ? 0 : o[d] / sum);
+      }
+    }
+  }
+  return result;
+}
+
+// Scores round like a dot product of their depth and norms; a weight exp(s - m) is off by twice a
+// score's error (its own and the maximum's) and by exp's 1e-6; the sums over the keys round with
+// their count; spans merge at the size of the lse. Both sides may err.
+inline void ExpectNear(const Problem& problem, const AttentionResult& actual,
+                       const AttentionResult& expected) {
+  double key_norm = 0;
+  double value_size = 0;
+  for (int64_t j = 0; j < problem.k.rows(); ++j) {
+    key_norm = std::max(key_norm, problem.k.RowNorm(j));
+    for (int64_t c = 0; c < problem.v.cols(); ++c) {
+      value_size = std::max(value_size, std::abs(double{problem.v.row(j)[c]}));
+    }
+  }
+  const double depth = Rounding(problem.k.rows());
+  const double spans = 1 + static_cast<double>(problem.end) / kAttentionSpan;
+  for (int64_t r = 0; r < problem.rows(); ++r) {
+    const double score =
+        2 * Rounding(problem.shape.k_dim) * problem.scale() * problem.query.RowNorm(r) * key_norm;
+    for (int h = 0; h < problem.heads(); ++h) {
+      const int64_t index = r * problem.heads() + h;
+      const float lse = expected.lse[index];
+      if (std::isinf(lse)) {
+        ASSERT_EQ(actual.lse[index], lse) << "row " << r << " head " << h;
+      } else {
+        ASSERT_NEAR(actual.lse[index], lse,
+                    score + 2e-6 + 2 * depth + 8 * kUnit * spans * (1 + std::abs(lse)))
+            << "row " << r << " head " << h;
+      }
+      const double merge = 8 * kUnit * spans * (1 + (std::isinf(lse) ? 0 : std::abs(lse)));
+      const double bound = (2 * score + 2e-6 + 2 * depth + merge) * value_size;
+      for (int d = 0; d < problem.shape.v_dim; ++d) {
+        const int64_t at = index * problem.shape.v_dim + d;
+        if (std::isinf(lse)) {
+          ASSERT_EQ(actual.o[at], 0) << "row " << r << " head " << h;
+        } else {
+          ASSERT_NEAR(actual.o[at], expected.o[at], bound)
+              << "row " << r << " head " << h << " element " << d;
+        }
+      }
+    }
+  }
+}
+
+// `count` consecutive positions from `first`.
+inline std::vector<int32_t> Consecutive(int64_t first, int64_t count) {
+  std::vector<int32_t> positions(count);
+  for (int64_t r = 0; r < count; ++r) positions[r] = static_cast<int32_t>(first + r);
+  return positions;
+}
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_KERNELS_CPU_ATTENTION_FIXTURE_H_

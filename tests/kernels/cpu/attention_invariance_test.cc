@@ -1,0 +1,136 @@
+// The invariance law: a row's bits depend on its own query, position and pages alone.
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/kernels/cpu/attention_fixture.h"
+
+namespace annulus::testing {
+namespace {
+
+using AttentionInvarianceTest = EveryTable;
+
+// Attends the problem's rows in items of the given sizes, each item in a call of its own or all in
+// one call.
+AttentionResult AttendInPieces(const OpTable& table, const Problem& problem, int threads,
+                               const std::vector<int64_t>& sizes, bool one_call) {
+  const PagedSequence pages(table, problem);
+  AttentionResult result(problem);
+  std::vector<AttentionItem> items;
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    items.push_back(MakeItem(problem, pages, begin, size, result));
+    begin += size;
+  }
+  EXPECT_EQ(begin, problem.rows());
+  const auto stream = MakeStream(threads);
+  if (one_call) {
+    EXPECT_TRUE(table.attention(*stream, MakeParams(problem, items)).ok());
+    return result;
+  }
+  for (const AttentionItem& item : items) {
+    EXPECT_TRUE(table.attention(*stream, MakeParams(problem, {&item, 1})).ok());
+  }
+  return result;
+}
+
+std::vector<int64_t> Pieces(int64_t rows, int64_t largest, std::mt19937& random) {
+  std::vector<int64_t> sizes;
+  while (rows > 0) {
+    const int64_t size = std::min<int64_t>(rows, 1 + random() % largest);
+    sizes.push_back(size);
+    rows -= size;
+  }
+  return sizes;
+}
+
+void ExpectSameBitsHoweverItIsCut(const OpTable& table, const Problem& problem) {
+  SCOPED_TRACE(problem.name);
+  std::mt19937 random(77);
+  const AttentionResult whole = Attend(table, problem, 1);
+  for (const int threads : {1, 2, 3, 5}) {
+    EXPECT_TRUE(whole == Attend(table, problem, threads)) << threads << " threads";
+    for (const int64_t largest : {1, 7, 100}) {
+      for (const bool one_call : {false, true}) {
+        EXPECT_TRUE(whole == AttendInPieces(table, problem, threads,
+                                            Pieces(problem.rows(), largest, random), one_call))
+            << threads << " threads, pieces up to " << largest << ", one call " << one_call;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionInvarianceTest, DenseAndWindowed) {
+  uint32_t seed = 500;
+  for (const int group : {1, 2, 3, 8}) {
+    for (const int32_t window : {0, 11}) {
+      Problem problem;
+      problem.shape = {.page_tokens = group % 2 ? 48 : 64,
+                       .kv_heads = 2,
+                       .k_dim = 37,
+                       .v_dim = 21,
+                       .dtype = kCpuDTypes[seed % 3]};
+      problem.group = group;
+      problem.window = window;
+      problem.end = 200;
+      problem.positions = Consecutive(37, 150);
+      FillProblem(problem, seed++);
+      ExpectSameBitsHoweverItIsCut(table(), problem);
+    }
+  }
+}
+
+// Few rows over several spans: one thread takes them in turn, several side by side.
+TEST_P(AttentionInvarianceTest, AcrossSpans) {
+  Problem problem;
+  problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 16, .v_dim = 16};
+  problem.group = 2;
+  problem.end = 2 * kAttentionSpan + 100;
+  problem.positions = {8191, 8192, 16000, 16390, 16483};
+  FillProblem(problem, 520);
+  ExpectSameBitsHoweverItIsCut(table(), problem);
+}
+
+// The same pages as a list for one block, and for blocks cut anywhere, are dense attention.
+TEST_P(AttentionInvarianceTest, FullListsAreDense) {
+  Problem problem;
+  problem.shape = {.page_tokens = 32, .kv_heads = 2, .k_dim = 24, .v_dim = 24};
+  problem.group = 3;
+  problem.end = 250;
+  problem.positions = Consecutive(100, 150);
+  FillProblem(problem, 530);
+  const AttentionResult dense = Attend(table(), problem, 2);
+  for (const std::vector<int32_t>& rows :
+       {std::vector<int32_t>{0, 150}, std::vector<int32_t>{0, 1, 2, 64, 64, 149, 150}}) {
+    std::vector<int32_t> offsets = {0};
+    std::vector<int32_t> pages;
+    for (size_t block = 0; block + 1 < rows.size(); ++block) {
+      for (int32_t p = 0; p < 8; ++p) pages.push_back(p);
+      offsets.push_back(static_cast<int32_t>(pages.size()));
+    }
+    BlockLists lists{false, 1, rows, offsets, pages};
+    EXPECT_TRUE(dense == Attend(table(), problem, 2, lists)) << rows.size() - 1 << " blocks";
+  }
+}
+
+// Pages beyond a row's sight, and pages that its window has left behind, do not change its bits.
+TEST_P(AttentionInvarianceTest, FarPagesDoNotMatter) {
+  Problem problem;
+  problem.shape = {.page_tokens = 16, .kv_heads = 1, .k_dim = 40, .v_dim = 8};
+  problem.group = 8;
+  problem.window = 8;
+  problem.end = 400;
+  problem.positions = Consecutive(200, 5);
+  FillProblem(problem, 540);
+  const AttentionResult all = Attend(table(), problem, 2);
+  for (size_t p = 0; p < problem.page_present.size(); ++p) {
+    problem.page_present[p] = p == 12;  // [192, 208) holds 193..204
+  }
+  EXPECT_TRUE(all == Attend(table(), problem, 2));
+}
+
+ANNULUS_FOR_EVERY_CPU_TABLE(AttentionInvarianceTest);
+
+}  // namespace
+}  // namespace annulus::testing

@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/kernels/cpu/attention_fixture.h"
+
+namespace annulus::testing {
+namespace {
+
+using AttentionTest = EveryTable;
+
+bool Everything(int64_t, int, int64_t) { return true; }
+
+// A problem with sizes drawn at random: odd dimensions, every group ratio, windows, gaps, partial
+// pages, rows that are not neighbours.
+Problem RandomProblem(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto draw = [&](int low, int high) {
+    return low + static_cast<int>(random() % (high - low + 1));
+  };
+  Problem problem;
+  const int page_tokens[] = {16, 32, 48, 64, 128};
+  const int groups[] = {1, 2, 3, 8};
+  problem.shape.page_tokens = page_tokens[random() % 5];
+  problem.shape.kv_heads = draw(1, 3);
+  problem.shape.k_dim = draw(1, 90);
+  problem.shape.v_dim = draw(1, 90);
+  problem.shape.dtype = kCpuDTypes[random() % 3];
+  problem.group = groups[seed % 4];
+  problem.window = random() % 2 ? 0 : draw(1, 100);
+  problem.begin = int64_t{problem.shape.page_tokens} * draw(0, 3);
+  problem.end = problem.begin + draw(1, 300);
+  const int64_t pages =
+      (problem.end - problem.begin + problem.shape.page_tokens - 1) / problem.shape.page_tokens;
+  for (int64_t p = 0; p < pages; ++p) problem.page_present.push_back(random() % 4 != 0);
+  // From a little before the first key, where nothing is seen, to a little after the last.
+  const int64_t first = std::max<int64_t>(0, problem.begin - 5);
+  for (int64_t i = first; i < problem.end + 20; ++i) {
+    if (random() % 5 < 2) problem.positions.push_back(static_cast<int32_t>(i));
+  }
+  FillProblem(problem, seed);
+  return problem;
+}
+
+TEST_P(AttentionTest, MatchesTheReferenceOverRandomShapes) {
+  for (uint32_t seed = 100; seed < 150; ++seed) {
+    const Problem problem = RandomProblem(seed);
+    SCOPED_TRACE(problem.name);
+    ExpectNear(problem, Attend(table(), problem, 2), Attend(Reference(), problem, 2));
+    if (HasFatalFailure()) return;
+  }
+}
+
+// The reference itself against float64.
+TEST(AttentionReferenceTest, MatchesFloat64) {
+  for (uint32_t seed = 200; seed < 220; ++seed) {
+    const Problem problem = RandomProblem(seed);
+    SCOPED_TRACE(problem.name);
+    ExpectNear(problem, Attend(Reference(), problem, 1), DenseAttention(problem, Everything));
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST_P(AttentionTest, NoPagesGiveTheEmptyState) {
+  Problem problem;
+  problem.shape = {.page_tokens = 16, .kv_heads = 2, .k_dim = 8, .v_dim = 5};
+  problem.group = 2;
+  problem.positions = Consecutive(100, 7);
+  FillProblem(problem, 1);
+  const AttentionResult result = Attend(table(), problem, 2);
+  for (const float o : result.o) EXPECT_EQ(o, 0);
+  for (const float lse : result.lse) EXPECT_EQ(lse, -std::numeric_limits<float>::infinity());
+}
+
+TEST_P(AttentionTest, NoRowsAndNoItemsAreNoWork) {
+  Problem problem;
+  problem.shape = {.page_tokens = 16, .kv_heads = 1, .k_dim = 8, .v_dim = 8};
+  problem.end = 20;
+  FillProblem(problem, 2);
+  EXPECT_TRUE(Attend(table(), problem, 2).o.empty());
+  EXPECT_TRUE(table().attention(*MakeStream(2), MakeParams(problem, {})).ok());
+}
+
+// A single visible key: the value itself, and its score.
+TEST_P(AttentionTest, OneKeyIsCopied) {
+  Problem problem;
+  problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 24, .v_dim = 40};
+  problem.end = 200;
+  problem.window = 1;
+  problem.positions = Consecutive(0, 200);
+  FillProblem(problem, 3);
+  const AttentionResult result = Attend(table(), problem, 2);
+  for (int64_t r = 0; r < 200; ++r) {
+    ASSERT_TRUE(SameBits(result.o.data() + r * 40, problem.v.row(r), 40)) << r;
+  }
+}
+
+// Scores far apart: the maximum moves by thousands, in both directions, without overflow.
+TEST_P(AttentionTest, LargeScores) {
+  Problem problem;
+  problem.shape = {.page_tokens = 32, .kv_heads = 1, .k_dim = 16, .v_dim = 16};
+  problem.group = 2;
+  problem.end = 300;
+  problem.positions = Consecutive(280, 20);
+  FillProblem(problem, 4);
+  for (int64_t r = 0; r < problem.rows(); ++r) {
+    for (int64_t c = 0; c < problem.query.cols(); ++c) problem.query.row(r)[c] *= 1000;
+  }
+  ExpectNear(problem, Attend(table(), problem, 2), DenseAttention(problem, Everything));
+}
+
+// Positions on both sides of span boundaries, page sizes that do not divide a span, few rows (spans
+// side by side) and many (one after the other).
+TEST_P(AttentionTest, SpansAreMergedInto1Softmax) {
+  uint32_t seed = 300;
+  for (const int page_tokens : {48, 64}) {
+    for (const int32_t window : {0, 9000}) {
+      Problem problem;
+      problem.shape = {.page_tokens = page_tokens, .kv_heads = 1, .k_dim = 20, .v_dim = 12};
+      problem.group = 2;
+      problem.window = window;
+      problem.end = 2 * kAttentionSpan + 130;
+      problem.positions = {0, 8190, 8191, 8192, 8193, 16383, 16384, 16500, 16513};
+      FillProblem(problem, seed++);
+      SCOPED_TRACE(problem.name);
+      const AttentionResult expected = Attend(Reference(), problem, 1);
+      ExpectNear(problem, expected, DenseAttention(problem, Everything));
+      ExpectNear(problem, Attend(table(), problem, 1), expected);
+      ExpectNear(problem, Attend(table(), problem, 3), expected);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Positions near the end of int32: nothing overflows.
+TEST_P(AttentionTest, HugePositions) {
+  Problem problem;
+  problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 8, .v_dim = 8};
+  problem.begin = 2147483648 - 128;
+  problem.end = 2147483647;
+  problem.positions = Consecutive(2147483647 - 100, 100);
+  for (const int32_t window : {0, 7, 2147483647}) {
+    problem.window = window;
+    FillProblem(problem, 5);
+    ExpectNear(problem, Attend(table(), problem, 2), DenseAttention(problem, Everything));
+  }
+}
+
+// Lists of pages for blocks of rows, with the memory they point to.
+struct RandomLists {
+  RandomLists(const Problem& problem, int head_groups, std::mt19937& random) {
+    lists.full = false;
+    lists.head_groups = head_groups;
+    rows.push_back(0);
+    while (rows.back() < problem.rows()) {
+      rows.push_back(
+          static_cast<int32_t>(std::min<int64_t>(problem.rows(), rows.back() + random() % 20)));
+    }
+    const int64_t page_count =
+        std::count(problem.page_present.begin(), problem.page_present.end(), true);
+    offsets.push_back(0);
+    for (size_t list = 0; list < head_groups * (rows.size() - 1); ++list) {
+      for (int64_t p = 0; p < page_count; ++p) {
+        if (random() % 2) pages.push_back(static_cast<int32_t>(p));
+      }
+      offsets.push_back(static_cast<int32_t>(pages.size()));
+    }
+    lists.query_block_rows = rows;
+    lists.offsets = offsets;
+    lists.pages = pages;
+  }
+  RandomLists(const RandomLists&) = delete;
+
+  // Whether position j's page is in the list of the row's block and the kv head's group.
+  bool Listed(const Problem& problem, int64_t row, int kv_head, int64_t j) const {
+    const int64_t block = std::upper_bound(rows.begin(), rows.end(), row) - rows.begin() - 1;
+    const int64_t group = kv_head / (problem.shape.kv_heads / lists.head_groups);
+    const int64_t list = group * (rows.size() - 1) + block;
+    const int64_t page = (j - problem.begin) / problem.shape.page_tokens;
+    const auto index =
+        std::count(problem.page_present.begin(), problem.page_present.begin() + page, true);
+    return std::binary_search(pages.begin() + offsets[list], pages.begin() + offsets[list + 1],
+                              static_cast<int32_t>(index));
+  }
+
+  BlockLists lists;
+  std::vector<int32_t> rows;
+  std::vector<int32_t> offsets;
+  std::vector<int32_t> pages;
+};
+
+TEST_P(AttentionTest, BlockListsEqualTheSameMaskAppliedDensely) {
+  for (uint32_t seed = 400; seed < 430; ++seed) {
+    const Problem problem = RandomProblem(seed);
+    std::mt19937 random(seed);
+    const int head_groups = seed % 2 ? problem.shape.kv_heads : 1;
+    const RandomLists lists(problem, head_groups, random);
+    SCOPED_TRACE(::testing::Message() << problem.name << " head groups " << head_groups);
+    ExpectNear(problem, Attend(table(), problem, 2, lists.lists),
+               DenseAttention(problem, [&](int64_t row, int kv_head, int64_t j) {
+                 return lists.Listed(problem, row, kv_head, j);
+               }));
+    if (HasFatalFailure()) return;
+  }
+}
+
+// What lies in slots that a row may not see, even NaN and infinity, does not reach it.
+TEST_P(AttentionTest, UnseenKeysDoNotLeak) {
+  for (const int32_t window : {0, 10}) {
+    Problem problem;
+    problem.shape = {.page_tokens = 64, .kv_heads = 2, .k_dim = 33, .v_dim = 17};
+    problem.group = 3;
+    problem.window = window;
+    problem.end = 150;
+    problem.positions = Consecutive(0, 150);
+    FillProblem(problem, 6);
+    const AttentionResult clean = Attend(table(), problem, 1);
+    Problem poisoned = problem;
+    const int64_t bad = 100;
+    std::fill_n(poisoned.k.row(bad), poisoned.k.cols(), std::nanf(""));
+    std::fill_n(poisoned.v.row(bad), poisoned.v.cols(), std::numeric_limits<float>::infinity());
+    const AttentionResult dirty = Attend(table(), poisoned, 1);
+    const int64_t per_row = problem.heads() * problem.shape.v_dim;
+    for (int64_t r = 0; r < problem.rows(); ++r) {
+      if (problem.Masked(r, bad)) {
+        ASSERT_TRUE(SameBits(clean.o.data() + r * per_row, dirty.o.data() + r * per_row, per_row))
+            << "row " << r;
+      } else {
+        ASSERT_TRUE(std::isnan(dirty.o[r * per_row])) << "row " << r;
+      }
+    }
+  }
+}
+
+ANNULUS_FOR_EVERY_CPU_TABLE(AttentionTest);
+
+}  // namespace
+}  // namespace annulus::testing

@@ -1,0 +1,138 @@
+#include "kernels/cpu/cpu_stream.h"
+
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+std::unique_ptr<CpuStream> Make(int threads) { return CpuStream::Create(threads).value(); }
+
+TEST(CpuStream, RunsEveryTaskExactlyOnce) {
+  for (const int threads : {1, 2, 3, 8}) {
+    const auto stream = Make(threads);
+    EXPECT_EQ(stream->threads(), threads);
+    for (const int64_t tasks : {0, 1, 2, 3, 7, 64, 1000}) {
+      SCOPED_TRACE(::testing::Message() << threads << " threads, " << tasks << " tasks");
+      std::vector<int> runs(tasks, 0);
+      stream->ParallelFor(tasks, [&](int64_t task, int thread) {
+        ASSERT_GE(thread, 0);
+        ASSERT_LT(thread, threads);
+        ++runs[task];
+      });
+      EXPECT_EQ(runs, std::vector<int>(tasks, 1));
+    }
+  }
+}
+
+TEST(CpuStream, OneThreadRunsInlineInOrder) {
+  const auto stream = Make(1);
+  const std::thread::id caller = std::this_thread::get_id();
+  std::vector<int64_t> order;
+  stream->ParallelFor(5, [&](int64_t task, int thread) {
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_EQ(thread, 0);
+    order.push_back(task);
+  });
+  EXPECT_EQ(order, (std::vector<int64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(CpuStream, AThreadIndexIsHeldByOneThreadAtATime) {
+  const auto stream = Make(4);
+  std::atomic<int> inside[4] = {};
+  std::atomic<bool> clash{false};
+  stream->ParallelFor(2000, [&](int64_t, int thread) {
+    if (inside[thread].fetch_add(1) != 0) clash = true;
+    inside[thread].fetch_sub(1);
+  });
+  EXPECT_FALSE(clash);
+}
+
+TEST(CpuStream, WorkersTakePart) {
+  const auto stream = Make(2);
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  stream->ParallelFor(2, [&](int64_t, int) {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      threads.insert(std::this_thread::get_id());
+    }
+    // Holds its task until the other thread has one too, so that both must come.
+    for (int i = 0; i < 5000; ++i) {
+      {
+        std::lock_guard<std::mutex> lock(mutex);
+        if (threads.size() == 2) return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  EXPECT_EQ(threads.size(), 2u);
+}
+
+// Short jobs one after the other: a worker that wakes late must not touch the next job's body, and
+// the caller must see all that was written.
+TEST(CpuStream, ManySmallJobs) {
+  const auto stream = Make(3);
+  for (int job = 0; job < 5000; ++job) {
+    int64_t results[4] = {};
+    stream->ParallelFor(4, [&](int64_t task, int) { results[task] = job + task; });
+    for (int64_t task = 0; task < 4; ++task) ASSERT_EQ(results[task], job + task);
+  }
+}
+
+TEST(CpuStream, IdleWorkersSleep) {
+  const auto stream = Make(4);
+  stream->ParallelFor(16, [](int64_t, int) {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const double busy = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  EXPECT_LT(busy, 0.1) << "seconds of CPU time in 0.2 s of rest";
+}
+
+TEST(CpuStream, StartsAndEndsWithoutAJob) {
+  for (int i = 0; i < 50; ++i) Make(1 + i % 4);
+}
+
+TEST(CpuStream, RowRangesCoverEveryRowOnce) {
+  const auto stream = Make(3);
+  for (const int64_t rows : {0, 1, 5, 1000}) {
+    for (const int64_t cost : {0, 1, 1000, 1 << 20}) {
+      std::vector<int> runs(rows, 0);
+      stream->ParallelRows(rows, cost, [&](int64_t begin, int64_t end) {
+        ASSERT_LE(end, rows);
+        for (int64_t r = begin; r < end; ++r) ++runs[r];
+      });
+      EXPECT_EQ(runs, std::vector<int>(rows, 1)) << rows << " rows of cost " << cost;
+    }
+  }
+}
+
+TEST(CpuStream, ScratchGrowsAndStaysAligned) {
+  const auto stream = Make(1);
+  std::byte* last = nullptr;
+  for (const size_t bytes : {size_t{1}, size_t{100}, size_t{1} << 20}) {
+    const absl::StatusOr<std::byte*> scratch = stream->Scratch(bytes);
+    ASSERT_TRUE(scratch.ok()) << scratch.status();
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(*scratch) % 64, 0u);
+    std::memset(*scratch, 1, bytes);
+    last = *scratch;
+  }
+  EXPECT_EQ(*stream->Scratch(5), last);
+}
+
+TEST(CpuStream, ScratchBeyondMemoryIsRefused) {
+  const auto stream = Make(1);
+  EXPECT_EQ(stream->Scratch(~size_t{0}).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(stream->Scratch(64).ok());
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,197 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/kernels/cpu/cpu_test_util.h"
+
+namespace annulus::testing {
+namespace {
+
+using ElementwiseTest = EveryTable;
+
+const int64_t kColumns[] = {1, 2, 7, 8, 15, 16, 17, 33, 100, 1000, 4097};
+
+TEST_P(ElementwiseTest, RmsNormMatchesTheReference) {
+  std::mt19937 random(21);
+  for (const int64_t cols : kColumns) {
+    for (const float epsilon : {0.0f, 1e-5f, 0.5f}) {
+      SCOPED_TRACE(::testing::Message() << "cols " << cols << " epsilon " << epsilon);
+      TestMatrix input(23, cols, 3);
+      TestMatrix weight(1, cols);
+      input.FillNormal(random, 3);
+      weight.FillNormal(random);
+      TestMatrix expected(23, cols);
+      TestMatrix actual(23, cols, 1);
+      ASSERT_TRUE(
+          Reference()
+              .rms_norm(*MakeStream(1), {input.view(), weight.row(0), epsilon, expected.view()})
+              .ok());
+      ASSERT_TRUE(
+          table()
+              .rms_norm(*MakeStream(2), {input.view(), weight.row(0), epsilon, actual.view()})
+              .ok());
+      EXPECT_TRUE(actual.PaddingUntouched());
+      for (int64_t r = 0; r < 23; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          // The sum of squares has no cancellation: relative error of its depth, halved by the
+          // root; then four more roundings.
+          const double bound = (Rounding(cols) + 8 * kUnit) * std::abs(expected.row(r)[c]);
+          ASSERT_NEAR(actual.row(r)[c], expected.row(r)[c], bound) << r << " " << c;
+        }
+      }
+      // In place, a row at a time: the same bits.
+      for (int64_t r = 0; r < 23; ++r) {
+        const MatrixView row = input.view().row_range(r, 1);
+        ASSERT_TRUE(table().rms_norm(*MakeStream(1), {row, weight.row(0), epsilon, row}).ok());
+        ASSERT_TRUE(SameBits(input.row(r), actual.row(r), cols));
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, SiluMulMatchesTheReference) {
+  std::mt19937 random(22);
+  for (const int64_t cols : kColumns) {
+    SCOPED_TRACE(cols);
+    TestMatrix gate(9, cols, 3);
+    TestMatrix up(9, cols);
+    gate.FillNormal(random, 10);
+    up.FillNormal(random);
+    TestMatrix expected(9, cols);
+    ASSERT_TRUE(
+        Reference().silu_mul(*MakeStream(1), {gate.view(), up.view(), expected.view()}).ok());
+    // Over its own input, as the contract allows.
+    ASSERT_TRUE(table().silu_mul(*MakeStream(2), {gate.view(), up.view(), gate.view()}).ok());
+    EXPECT_TRUE(gate.PaddingUntouched());
+    for (int64_t r = 0; r < 9; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        // exp within 1e-6 relative on each side.
+        ASSERT_NEAR(gate.row(r)[c], expected.row(r)[c], 2e-6 * std::abs(expected.row(r)[c]));
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, SiluIsAccurateEverywhere) {
+  std::vector<float> values;
+  for (float x = -110; x <= 110; x += 0.0078125f) values.push_back(x);
+  for (const float x : {0.0f, 1e-38f, -1e-38f, 1e-45f, 88.72283f, -88.72283f, -87.33655f, 1e30f}) {
+    values.push_back(x);
+  }
+  const int64_t count = values.size();
+  std::vector<float> ones(count, 1.0f);
+  std::vector<float> output(count);
+  const ConstMatrixView gate{values.data(), 1, count, count};
+  ASSERT_TRUE(
+      table()
+          .silu_mul(*MakeStream(1),
+                    {gate, {ones.data(), 1, count, count}, {output.data(), 1, count, count}})
+          .ok());
+  for (int64_t i = 0; i < count; ++i) {
+    const double x = values[i];
+    const double expected = x / (1 + std::exp(-x));
+    // Results below float32's normal range may be flushed.
+    ASSERT_NEAR(output[i], expected, 1e-6 * std::abs(expected) + 1.5e-38 * std::abs(x) + 1.5e-45)
+        << x;
+  }
+}
+
+TEST_P(ElementwiseTest, SiluKeepsNanAndInfinity) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float gate[] = {infinity, std::nanf(""), -1e30f};
+  const float up[] = {1, 1, 1};
+  float output[3];
+  ASSERT_TRUE(
+      table().silu_mul(*MakeStream(1), {{gate, 1, 3, 3}, {up, 1, 3, 3}, {output, 1, 3, 3}}).ok());
+  EXPECT_EQ(output[0], infinity);
+  EXPECT_TRUE(std::isnan(output[1]));
+  EXPECT_EQ(output[2], 0);
+}
+
+// Angles up to 10M radians, where a float32 product would err by 0.3 radians.
+TEST_P(ElementwiseTest, RopeTableIsTheFloat64AngleAtAnyPosition) {
+  std::vector<int32_t> positions = {0, 1, 2, 3, 63, 64, 1000, 9999999, 10000000, 2147483647};
+  std::mt19937 random(23);
+  for (int i = 0; i < 500; ++i) positions.push_back(random() % 10000000);
+  const int64_t rows = positions.size();
+  for (const int64_t pairs : {1, 3, 4, 7, 8, 9, 32, 67}) {
+    for (const float scale : {1.0f, 1.25f}) {
+      SCOPED_TRACE(::testing::Message() << pairs << " pairs, scale " << scale);
+      std::vector<float> frequencies(pairs);
+      for (int64_t i = 0; i < pairs; ++i) {
+        frequencies[i] = static_cast<float>(std::pow(10000.0, -double(i) / pairs));
+      }
+      TestMatrix cosine(rows, pairs, 1);
+      TestMatrix sine(rows, pairs, 2);
+      ASSERT_TRUE(table()
+                      .rope_table(*MakeStream(2),
+                                  {positions, frequencies, scale, cosine.view(), sine.view()})
+                      .ok());
+      EXPECT_TRUE(cosine.PaddingUntouched() && sine.PaddingUntouched());
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t i = 0; i < pairs; ++i) {
+          const double angle = double{frequencies[i]} * positions[r];
+          // An angle within 1e-6 rad moves neither by more than 1e-6; only storing rounds.
+          ASSERT_NEAR(cosine.row(r)[i], scale * std::cos(angle), 1e-7) << positions[r];
+          ASSERT_NEAR(sine.row(r)[i], scale * std::sin(angle), 1e-7) << positions[r];
+          const double seen = std::atan2(double{sine.row(r)[i]}, double{cosine.row(r)[i]});
+          ASSERT_LT(std::abs(std::remainder(seen - angle, 2 * M_PI)), 1e-6) << positions[r];
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, RopeMatchesTheReference) {
+  std::mt19937 random(24);
+  struct Shape {
+    int heads;
+    int head_dim;
+    int64_t pairs;
+  };
+  for (const Shape& shape : {Shape{1, 2, 1}, Shape{3, 10, 5}, Shape{2, 64, 32}, Shape{5, 80, 20},
+                             Shape{1, 7, 3}, Shape{2, 256, 100}}) {
+    SCOPED_TRACE(::testing::Message() << shape.heads << " heads of " << shape.head_dim << ", "
+                                      << shape.pairs << " pairs");
+    const int64_t rows = 37;
+    TestMatrix values(rows, int64_t{shape.heads} * shape.head_dim, 3);
+    TestMatrix cosine(rows, shape.pairs, 1);
+    TestMatrix sine(rows, shape.pairs);
+    values.FillNormal(random);
+    cosine.FillNormal(random);
+    sine.FillNormal(random);
+    const TestMatrix before = values;
+    TestMatrix expected = values;
+    const auto run = [&](const OpTable& table, TestMatrix& x, int threads) {
+      const RopeParams params{x.view(), shape.heads, shape.head_dim, cosine.view(), sine.view()};
+      ASSERT_TRUE(table.rope(*MakeStream(threads), params).ok());
+    };
+    run(Reference(), expected, 1);
+    run(table(), values, 2);
+    EXPECT_TRUE(values.PaddingUntouched());
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < values.cols(); ++c) {
+        const int64_t d = c % shape.head_dim;
+        if (d >= 2 * shape.pairs) {
+          ASSERT_EQ(values.row(r)[c], before.row(r)[c]);
+          continue;
+        }
+        const int64_t first = c - d + d % shape.pairs;
+        // Two products and a sum, each rounded once.
+        const double pair = std::hypot(before.row(r)[first], before.row(r)[first + shape.pairs]);
+        const double turn =
+            std::hypot(cosine.row(r)[d % shape.pairs], sine.row(r)[d % shape.pairs]);
+        const double size = pair * turn;
+        ASSERT_NEAR(values.row(r)[c], expected.row(r)[c], 4 * kUnit * size) << r << " " << c;
+      }
+    }
+  }
+}
+
+ANNULUS_FOR_EVERY_CPU_TABLE(ElementwiseTest);
+
+}  // namespace
+}  // namespace annulus::testing
