@@ -228,6 +228,10 @@ std::vector<Option> ServiceOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, 0, 64 * kTiB, c.max_documents_memory);
        }},
+      {"upload-timeout", "TIME", "60s", "An upload that sends nothing for so long is cut off.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetDuration(text, milliseconds(100), hours(24), c.upload_timeout);
+       }},
       {"grace-time", "TIME", "30s", "How long admitted requests may go on when the server stops.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(0), hours(24), c.grace_time);

@@ -26,9 +26,10 @@ struct ServerConfig {
   std::string tls_key;
   std::string auth_token_file;  // clients must send its first line as a bearer token
 
-  std::chrono::milliseconds grace_time{};  // how long a drain lets admitted work go on
-  size_t max_document_bytes = 0;           // of one document, as UTF-8
-  size_t max_documents_memory = 0;         // bytes of all, uploads in progress included
+  std::chrono::milliseconds grace_time{};      // how long a drain lets admitted work go on
+  std::chrono::milliseconds upload_timeout{};  // longest silence of an upload
+  size_t max_document_bytes = 0;               // of one document, as UTF-8
+  size_t max_documents_memory = 0;             // bytes of all, uploads in progress included
   int max_documents = 0;
   size_t max_message_bytes = 0;  // of one gRPC message
   LogLevel log_level = LogLevel::kInfo;

@@ -90,7 +90,7 @@ std::string Describe(const ServerConfig& c) {
       << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count() << '|'
       << static_cast<int>(c.device) << '|' << c.served_model_name << '|' << c.listen << '|'
       << c.metrics << '|' << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file
-      << '|' << c.grace_time.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
+      << '|' << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
       << '|' << c.max_documents << '|' << c.max_message_bytes << '|'
       << static_cast<int>(c.log_level);
   return out.str();

@@ -1,0 +1,73 @@
+#include "server/document_service.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/errors.h"
+#include "server/messages.h"
+#include "server/unary_call.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kLargestPage = 1000;
+
+absl::Status HandleGetDocument(ServiceContext& context, const v1::GetDocumentRequest& request,
+                               v1::GetDocumentResponse& response) {
+  ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
+  ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document, context.documents.Get(request.name()));
+  *response.mutable_document() = ToMessage(*document);
+  return absl::OkStatus();
+}
+
+absl::Status HandleListDocuments(ServiceContext& context, const v1::ListDocumentsRequest& request,
+                                 v1::ListDocumentsResponse& response) {
+  if (request.page_size() < 0 || request.page_size() > kLargestPage) {
+    return FieldError("page_size",
+                      absl::StrCat(request.page_size(), " is not allowed: 0 to ", kLargestPage));
+  }
+  // The token of a page is the last name of the page before.
+  if (!request.page_token().empty()) {
+    ANNULUS_RETURN_IF_ERROR(CheckDocumentName("page_token", request.page_token()));
+  }
+  const size_t size =
+      static_cast<size_t>(request.page_size() == 0 ? kLargestPage : request.page_size());
+  const auto documents = context.documents.List(request.page_token(), size + 1);
+  for (size_t i = 0; i < documents.size() && i < size; ++i) {
+    *response.add_documents() = ToMessage(*documents[i]);
+  }
+  if (documents.size() > size) response.set_next_page_token(documents[size - 1]->name);
+  return absl::OkStatus();
+}
+
+absl::Status HandleDeleteDocument(ServiceContext& context, const v1::DeleteDocumentRequest& request,
+                                  v1::DeleteDocumentResponse&) {
+  ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
+  return context.documents.Delete(request.name());
+}
+
+}  // namespace
+
+grpc::ServerReadReactor<grpc::ByteBuffer>* DocumentService::UploadDocument(
+    grpc::CallbackServerContext* call, grpc::ByteBuffer* response) {
+  return new UploadReactor(context_, uploads_, *call, *response);
+}
+
+grpc::ServerUnaryReactor* DocumentService::GetDocument(grpc::CallbackServerContext* call,
+                                                       const grpc::ByteBuffer* request,
+                                                       grpc::ByteBuffer* response) {
+  return AnswerNow(context_, {call, request, response, "GetDocument"}, HandleGetDocument);
+}
+
+grpc::ServerUnaryReactor* DocumentService::ListDocuments(grpc::CallbackServerContext* call,
+                                                         const grpc::ByteBuffer* request,
+                                                         grpc::ByteBuffer* response) {
+  return AnswerNow(context_, {call, request, response, "ListDocuments"}, HandleListDocuments);
+}
+
+grpc::ServerUnaryReactor* DocumentService::DeleteDocument(grpc::CallbackServerContext* call,
+                                                          const grpc::ByteBuffer* request,
+                                                          grpc::ByteBuffer* response) {
+  return AnswerNow(context_, {call, request, response, "DeleteDocument"}, HandleDeleteDocument);
+}
+
+}  // namespace annulus

@@ -1,0 +1,42 @@
+#ifndef ANNULUS_SERVER_DOCUMENT_SERVICE_H_
+#define ANNULUS_SERVER_DOCUMENT_SERVICE_H_
+
+#include "annulus/v1/document.grpc.pb.h"
+#include "server/service_context.h"
+#include "server/upload_reactor.h"
+
+namespace annulus {
+
+using RawDocumentService = v1::DocumentService::WithRawCallbackMethod_UploadDocument<
+    v1::DocumentService::WithRawCallbackMethod_GetDocument<
+        v1::DocumentService::WithRawCallbackMethod_ListDocuments<
+            v1::DocumentService::WithRawCallbackMethod_DeleteDocument<
+                v1::DocumentService::Service>>>>;
+
+class DocumentService final : public RawDocumentService {
+ public:
+  explicit DocumentService(ServiceContext& context) : context_(context) {}
+
+  // Cuts off uploads that have sent nothing since `limit`.
+  void CutOffSilentSince(SteadyTime limit) { uploads_.CutOffSilentSince(limit); }
+
+  grpc::ServerReadReactor<grpc::ByteBuffer>* UploadDocument(grpc::CallbackServerContext* call,
+                                                            grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* GetDocument(grpc::CallbackServerContext* call,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ListDocuments(grpc::CallbackServerContext* call,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* DeleteDocument(grpc::CallbackServerContext* call,
+                                           const grpc::ByteBuffer* request,
+                                           grpc::ByteBuffer* response) override;
+
+ private:
+  ServiceContext& context_;
+  UploadRegistry uploads_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_DOCUMENT_SERVICE_H_

@@ -1,0 +1,161 @@
+#include "server/document_store.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/errors.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kLongestDocumentName = 128;
+
+absl::Status DocumentNotFound(absl::string_view name) {
+  return ResourceError(absl::StatusCode::kNotFound, v1::ERROR_REASON_DOCUMENT_NOT_FOUND, "document",
+                       name,
+                       absl::StrCat("there is no document ", QuoteName(name),
+                                    "; upload it, or list the documents there are"));
+}
+
+}  // namespace
+
+bool MemoryBudget::TryTake(size_t bytes) {
+  size_t used = used_.load(std::memory_order_relaxed);
+  do {
+    if (bytes > limit_ || used > limit_ - bytes) return false;
+  } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+void MemoryBudget::GiveBack(size_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+MemoryLease::~MemoryLease() {
+  if (budget_ != nullptr) budget_->GiveBack(bytes_);
+}
+
+MemoryLease::MemoryLease(MemoryLease&& other) noexcept
+    : budget_(std::move(other.budget_)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+bool MemoryLease::TryResize(size_t bytes) {
+  if (bytes > bytes_ && !budget_->TryTake(bytes - bytes_)) return false;
+  if (bytes < bytes_) budget_->GiveBack(bytes_ - bytes);
+  bytes_ = bytes;
+  return true;
+}
+
+absl::Status CheckDocumentName(absl::string_view field, absl::string_view name) {
+  bool allowed = !name.empty() && name.size() <= kLongestDocumentName &&
+                 absl::ascii_isalnum(name.front()) && !absl::StrContains(name, "..");
+  for (const char c : name) {
+    allowed = allowed && (absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-');
+  }
+  if (allowed) return absl::OkStatus();
+  return FieldError(field,
+                    absl::StrCat("document name ", QuoteName(name),
+                                 " is not allowed: 1 to 128 ASCII letters, digits, '.', "
+                                 "'_' and '-', the first a letter or digit, without \"..\""));
+}
+
+absl::Status StoreFullError(size_t needed, const MemoryBudget& budget) {
+  const size_t available = budget.limit() - std::min(budget.limit(), budget.used());
+  return ReasonError(
+      absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
+      absl::StrCat("the document store is full: ", needed, " bytes of memory are needed and ",
+                   available, " of ", budget.limit(),
+                   " are free; delete documents, or start the server with more "
+                   "--max-documents-memory"),
+      {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});
+}
+
+size_t DocumentStore::LongestDocument() const {
+  const size_t memory = limits_.max_memory - std::min(limits_.max_memory, kMemoryPerDocument);
+  return std::min(limits_.max_document_bytes, memory / kMemoryPerByte);
+}
+
+int DocumentStore::count() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(documents_.size());
+}
+
+absl::Status DocumentStore::CheckCountLocked() const {
+  if (documents_.size() < static_cast<size_t>(limits_.max_documents)) return absl::OkStatus();
+  return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
+                     absl::StrCat("the document store holds ", documents_.size(),
+                                  " documents, as many as it may; delete some, or start the server "
+                                  "with more --max-documents"),
+                     {{"needed", "1"}, {"available", "0"}});
+}
+
+absl::Status DocumentStore::CheckRoom(size_t size_bytes) const {
+  const size_t longest = LongestDocument();
+  if (size_bytes > longest) {
+    return ReasonError(
+        absl::StatusCode::kOutOfRange, v1::ERROR_REASON_DOCUMENT_TOO_LARGE,
+        absl::StrCat("the document has ", size_bytes, " bytes and this server takes at most ",
+                     longest,
+                     "; split it, or start the server with more --max-document-size "
+                     "and --max-documents-memory"),
+        {{"needed", absl::StrCat(size_bytes)}, {"available", absl::StrCat(longest)}});
+  }
+  const size_t needed = size_bytes * kMemoryPerByte + kMemoryPerDocument;
+  if (needed > budget_->limit() - std::min(budget_->limit(), budget_->used())) {
+    return StoreFullError(needed, *budget_);
+  }
+  std::lock_guard lock(mutex_);
+  return CheckCountLocked();
+}
+
+absl::StatusOr<DocumentPtr> DocumentStore::Add(std::shared_ptr<StoredDocument> document) {
+  std::lock_guard lock(mutex_);
+  const auto existing = documents_.find(document->name);
+  if (existing != documents_.end()) {
+    if (existing->second->sha256 == document->sha256) return existing->second;
+    return ResourceError(absl::StatusCode::kAlreadyExists, v1::ERROR_REASON_DOCUMENT_EXISTS,
+                         "document", document->name,
+                         absl::StrCat("the document ", QuoteName(document->name),
+                                      " holds another text; delete it first, or use another name"));
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckCountLocked());
+  DocumentPtr stored = std::move(document);
+  documents_.emplace(stored->name, stored);
+  return stored;
+}
+
+absl::StatusOr<DocumentPtr> DocumentStore::Get(absl::string_view name) const {
+  std::lock_guard lock(mutex_);
+  const auto found = documents_.find(std::string(name));
+  if (found == documents_.end()) return DocumentNotFound(name);
+  return found->second;
+}
+
+absl::Status DocumentStore::Delete(absl::string_view name) {
+  DocumentPtr removed;  // its memory is freed outside the lock
+  std::lock_guard lock(mutex_);
+  const auto found = documents_.find(std::string(name));
+  if (found == documents_.end()) return DocumentNotFound(name);
+  removed = std::move(found->second);
+  documents_.erase(found);
+  return absl::OkStatus();
+}
+
+void DocumentStore::Withdraw(const DocumentPtr& document) {
+  std::lock_guard lock(mutex_);
+  const auto found = documents_.find(document->name);
+  if (found != documents_.end() && found->second == document) documents_.erase(found);
+}
+
+std::vector<DocumentPtr> DocumentStore::List(absl::string_view after, size_t count) const {
+  std::lock_guard lock(mutex_);
+  std::vector<DocumentPtr> listed;
+  for (auto it = documents_.upper_bound(std::string(after));
+       it != documents_.end() && listed.size() < count; ++it) {
+    listed.push_back(it->second);
+  }
+  return listed;
+}
+
+}  // namespace annulus

@@ -1,0 +1,122 @@
+#ifndef ANNULUS_SERVER_DOCUMENT_STORE_H_
+#define ANNULUS_SERVER_DOCUMENT_STORE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/api.h"
+
+namespace annulus {
+
+// Bytes that all documents and uploads share. Thread-safe.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(size_t limit) : limit_(limit) {}
+  bool TryTake(size_t bytes);
+  void GiveBack(size_t bytes);
+  size_t limit() const { return limit_; }
+  size_t used() const { return used_.load(std::memory_order_relaxed); }
+
+ private:
+  const size_t limit_;
+  std::atomic<size_t> used_{0};
+};
+
+// A share of a budget, given back at the end of its life. Not thread-safe.
+class MemoryLease {
+ public:
+  explicit MemoryLease(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
+  ~MemoryLease();
+  MemoryLease(MemoryLease&& other) noexcept;
+  MemoryLease& operator=(MemoryLease&&) = delete;
+
+  // Grows or shrinks the share; false, without a change, when the budget has no room.
+  [[nodiscard]] bool TryResize(size_t bytes);
+  const MemoryBudget& budget() const { return *budget_; }
+
+ private:
+  std::shared_ptr<MemoryBudget> budget_;
+  size_t bytes_ = 0;
+};
+
+// Never changes once stored. Requests share ownership, so a deleted document's memory is given back
+// when the last request that reads it has ended.
+struct StoredDocument {
+  std::string name;
+  size_t size_bytes = 0;  // as UTF-8
+  std::string sha256;     // 64 lower-case hexadecimal digits
+  std::vector<int32_t> tokens;
+  SteadyTime stored_at;
+  MemoryLease lease;
+};
+using DocumentPtr = std::shared_ptr<const StoredDocument>;
+
+struct DocumentLimits {
+  size_t max_document_bytes = 0;
+  size_t max_memory = 0;  // bytes of all documents and uploads
+  int max_documents = 0;
+};
+
+// INVALID_ARGUMENT unless `name` has 1 to 128 of [A-Za-z0-9._-], begins with a letter or digit and
+// has no "..". `field` is named in the error.
+absl::Status CheckDocumentName(absl::string_view field, absl::string_view name);
+
+// Documents by name. Thread-safe.
+class DocumentStore {
+ public:
+  // A byte of text costs at most this many bytes of memory: itself, and a token id while the text
+  // is still there. Token ids are what stays.
+  static constexpr size_t kMemoryPerByte = 1 + sizeof(int32_t);
+  static constexpr size_t kMemoryPerDocument = 1024;
+
+  explicit DocumentStore(const DocumentLimits& limits)
+      : limits_(limits), budget_(std::make_shared<MemoryBudget>(limits.max_memory)) {}
+
+  const DocumentLimits& limits() const { return limits_; }
+  // The longest text that both limits allow in an empty store.
+  size_t LongestDocument() const;
+  MemoryLease NewLease() const { return MemoryLease(budget_); }
+  size_t memory_used() const { return budget_->used(); }
+  int count() const;
+
+  // Whether an upload of `size_bytes` under this name could succeed now. OUT_OF_RANGE: never;
+  // RESOURCE_EXHAUSTED: not now; both with needed and available numbers.
+  absl::Status CheckRoom(size_t size_bytes) const;
+
+  // Stores a document. The same name with the same sha256 gives the one that is there already;
+  // another text under that name is ALREADY_EXISTS; too many documents are RESOURCE_EXHAUSTED.
+  absl::StatusOr<DocumentPtr> Add(std::shared_ptr<StoredDocument> document);
+
+  // NOT_FOUND with ResourceInfo.
+  absl::StatusOr<DocumentPtr> Get(absl::string_view name) const;
+  absl::Status Delete(absl::string_view name);
+
+  // Deletes exactly this document, if it is still there.
+  void Withdraw(const DocumentPtr& document);
+
+  // At most `count` documents with names after `after`, in the order of their names.
+  std::vector<DocumentPtr> List(absl::string_view after, size_t count) const;
+
+ private:
+  absl::Status CheckCountLocked() const;
+
+  const DocumentLimits limits_;
+  const std::shared_ptr<MemoryBudget> budget_;
+  mutable std::mutex mutex_;
+  std::map<std::string, DocumentPtr> documents_;
+};
+
+// RESOURCE_EXHAUSTED: the store has no room for `needed` more bytes.
+absl::Status StoreFullError(size_t needed, const MemoryBudget& budget);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_DOCUMENT_STORE_H_

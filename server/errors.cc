@@ -1,0 +1,180 @@
+#include "server/errors.h"
+
+#include <optional>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "engine/api.h"
+#include "google/protobuf/util/time_util.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace annulus {
+namespace {
+
+using absl::StatusCode;
+
+constexpr char kReasonPayload[] = "annulus/reason";      // name of a v1::ErrorReason
+constexpr char kResourcePayload[] = "annulus/resource";  // type, line feed, name
+constexpr char kMetadataPrefix[] = "annulus/metadata/";  // then the key
+constexpr char kReasonNamePrefix[] = "ERROR_REASON_";
+constexpr char kDomain[] = "annulus";
+constexpr size_t kLongestMessage = 1024;
+constexpr size_t kLongestName = 64;
+
+std::string Printable(absl::string_view text, size_t longest) {
+  std::string clean(text.substr(0, longest));
+  for (char& c : clean) {
+    if (c == '\n' || c == '\t') c = ' ';
+    if (c < ' ' || c > '~') c = '?';
+  }
+  if (text.size() > longest) clean += "...";
+  return clean;
+}
+
+std::optional<std::string> Payload(const absl::Status& status, const char* url) {
+  const auto payload = status.GetPayload(url);
+  if (!payload.has_value()) return std::nullopt;
+  return std::string(*payload);
+}
+
+// The reason of a status that carries none: each such code has one meaning only.
+v1::ErrorReason DefaultReason(const absl::Status& status) {
+  switch (status.code()) {
+    case StatusCode::kInvalidArgument:
+      return v1::ERROR_REASON_INVALID_FIELD;
+    case StatusCode::kCancelled:
+      return v1::ERROR_REASON_CANCELLED;
+    case StatusCode::kDeadlineExceeded:
+      return v1::ERROR_REASON_DEADLINE;
+    case StatusCode::kOutOfRange:
+      return v1::ERROR_REASON_CONTEXT_TOO_LONG;
+    case StatusCode::kUnavailable:
+      return v1::ERROR_REASON_RANK_FAILED;
+    case StatusCode::kResourceExhausted:
+      return Payload(status, kRetryPayload) ? v1::ERROR_REASON_QUEUE_FULL
+                                            : v1::ERROR_REASON_MEMORY_TOO_SMALL;
+    default:
+      return v1::ERROR_REASON_INTERNAL;
+  }
+}
+
+void SetReason(absl::Status& status, v1::ErrorReason reason) {
+  absl::string_view name = v1::ErrorReason_Name(reason);
+  absl::ConsumePrefix(&name, kReasonNamePrefix);
+  status.SetPayload(kReasonPayload, absl::Cord(name));
+}
+
+std::string ReasonName(const absl::Status& status) {
+  if (auto name = Payload(status, kReasonPayload)) return *name;
+  absl::Status with_reason = status;
+  SetReason(with_reason, DefaultReason(status));
+  return *Payload(with_reason, kReasonPayload);
+}
+
+void AddErrorInfo(const absl::Status& status, google::rpc::Status& wire) {
+  google::rpc::ErrorInfo info;
+  info.set_domain(kDomain);
+  info.set_reason(ReasonName(status));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) {
+    if (absl::ConsumePrefix(&url, kMetadataPrefix)) {
+      (*info.mutable_metadata())[std::string(url)] = std::string(value);
+    }
+  });
+  wire.add_details()->PackFrom(info);
+}
+
+void AddDetails(const absl::Status& status, google::rpc::Status& wire) {
+  AddErrorInfo(status, wire);
+  if (const auto field = Payload(status, kFieldPayload)) {
+    google::rpc::BadRequest bad_request;
+    auto* violation = bad_request.add_field_violations();
+    violation->set_field(Printable(*field, kLongestName));
+    violation->set_description(wire.message());
+    wire.add_details()->PackFrom(bad_request);
+  }
+  int64_t milliseconds = 0;
+  const auto retry = Payload(status, kRetryPayload);
+  if (retry && absl::SimpleAtoi(*retry, &milliseconds)) {
+    google::rpc::RetryInfo info;
+    *info.mutable_retry_delay() =
+        google::protobuf::util::TimeUtil::MillisecondsToDuration(milliseconds);
+    wire.add_details()->PackFrom(info);
+  }
+  if (const auto resource = Payload(status, kResourcePayload)) {
+    const size_t split = resource->find('\n');
+    google::rpc::ResourceInfo info;
+    info.set_resource_type(resource->substr(0, split));
+    info.set_resource_name(Printable(resource->substr(split + 1), kLongestName));
+    info.set_description(wire.message());
+    wire.add_details()->PackFrom(info);
+  }
+}
+
+}  // namespace
+
+absl::Status FieldError(absl::string_view field, absl::string_view message) {
+  absl::Status status = absl::InvalidArgumentError(message);
+  status.SetPayload(kFieldPayload, absl::Cord(field));
+  return status;
+}
+
+absl::Status ResourceError(absl::StatusCode code, v1::ErrorReason reason, absl::string_view type,
+                           absl::string_view name, absl::string_view message) {
+  absl::Status status = ReasonError(code, reason, message);
+  status.SetPayload(kResourcePayload, absl::Cord(absl::StrCat(type, "\n", name)));
+  return status;
+}
+
+absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::string_view message,
+                         const ErrorMetadata& metadata) {
+  absl::Status status(code, message);
+  SetReason(status, reason);
+  for (const auto& [key, value] : metadata) {
+    status.SetPayload(absl::StrCat(kMetadataPrefix, key), absl::Cord(value));
+  }
+  return status;
+}
+
+absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
+  status.SetPayload(kRetryPayload, absl::Cord(absl::StrCat(milliseconds)));
+  return status;
+}
+
+absl::Status FromCompletion(const absl::Status& status) {
+  absl::Status translated = status;
+  if (status.code() == StatusCode::kResourceExhausted) {
+    SetReason(translated, v1::ERROR_REASON_SLOW_READER);
+  }
+  return translated;
+}
+
+bool HidesMessage(const absl::Status& status) {
+  return !status.ok() && ReasonName(status) == "INTERNAL";
+}
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  google::rpc::Status wire;
+  if (HidesMessage(status)) {
+    wire.set_code(static_cast<int>(grpc::StatusCode::INTERNAL));
+    wire.set_message("a fault of the server; its log has more");
+    AddErrorInfo(status, wire);
+  } else {
+    wire.set_code(static_cast<int>(status.code()));
+    wire.set_message(Printable(status.message(), kLongestMessage));
+    AddDetails(status, wire);
+  }
+  return grpc::Status(static_cast<grpc::StatusCode>(wire.code()), wire.message(),
+                      wire.SerializeAsString());
+}
+
+std::string QuoteName(absl::string_view name) {
+  return absl::StrCat("\"", Printable(name, kLongestName), "\"");
+}
+
+}  // namespace annulus

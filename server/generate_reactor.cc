@@ -1,0 +1,71 @@
+#include "server/generate_reactor.h"
+
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/errors.h"
+#include "server/messages.h"
+#include "server/wire.h"
+
+namespace annulus {
+namespace {
+
+// Room for everything in a response but text, ids and logprobs.
+constexpr size_t kCompletionBytes = 4096;
+
+absl::StatusOr<v1::GenerationSpec> Decode(const grpc::ByteBuffer& bytes, size_t max_bytes) {
+  v1::GenerateRequest request;
+  ANNULUS_RETURN_IF_ERROR(DecodeMessage(bytes, max_bytes, request));
+  return std::move(*request.mutable_spec());
+}
+
+}  // namespace
+
+GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerContext& call,
+                                 const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
+    : max_bytes_(context.config.max_message_bytes),
+      response_bytes_(response),
+      generation_(GenerationCall::Create(context, "Generate", *this)) {
+  generation_->Start(
+      call, [bytes = request, max_bytes = max_bytes_] { return Decode(bytes, max_bytes); });
+}
+
+void GenerateReactor::OnReady() {
+  while (std::optional<SinkEvent> event = generation_->NextEvent()) {
+    if (Delta* delta = std::get_if<Delta>(&*event)) Gather(std::move(*delta));
+    if (Completion* completion = std::get_if<Completion>(&*event)) End(std::move(*completion));
+  }
+}
+
+void GenerateReactor::Gather(Delta delta) {
+  const v1::Delta message = ToMessage(std::move(delta));
+  response_size_ += message.ByteSizeLong();
+  if (response_size_ + kCompletionBytes > max_bytes_) {
+    generation_->Abort(
+        ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_ANSWER_TOO_LARGE,
+                    absl::StrCat("the answer does not fit into one message of ", max_bytes_,
+                                 " bytes; use StreamGenerate, or ask for fewer tokens or logprobs"),
+                    {{"available", absl::StrCat(max_bytes_)}}));
+    return;
+  }
+  response_.mutable_text()->append(message.text());
+  response_.mutable_token_ids()->MergeFrom(message.token_ids());
+  response_.mutable_logprobs()->MergeFrom(message.logprobs());
+}
+
+void GenerateReactor::End(Completion completion) {
+  if (completion.status.ok()) {
+    *response_.mutable_completion() = ToMessage(completion, generation_->request_id());
+    EncodeMessage(response_, response_bytes_);
+  }
+  Finish(generation_->Conclude(completion));
+}
+
+void GenerateReactor::OnDone() {
+  generation_->Close();
+  delete this;
+}
+
+}  // namespace annulus

@@ -1,0 +1,38 @@
+#ifndef ANNULUS_SERVER_GENERATE_REACTOR_H_
+#define ANNULUS_SERVER_GENERATE_REACTOR_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+
+#include "annulus/v1/inference.pb.h"
+#include "server/bounded_sink.h"
+#include "server/generation_call.h"
+
+namespace annulus {
+
+// Generate: gathers the events of one generation into one response. Deletes itself.
+class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader {
+ public:
+  GenerateReactor(ServiceContext& context, grpc::CallbackServerContext& call,
+                  const grpc::ByteBuffer& request, grpc::ByteBuffer& response);
+
+  void OnReady() override;
+  void OnCancel() override { generation_->Cancel(); }
+  void OnDone() override;
+
+ private:
+  void Gather(Delta delta);
+  void End(Completion completion);
+
+  const size_t max_bytes_;
+  grpc::ByteBuffer& response_bytes_;
+  v1::GenerateResponse response_;  // touched by the delivery thread only
+  size_t response_size_ = 0;       // at most what response_ takes on the wire
+  const std::shared_ptr<GenerationCall> generation_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GENERATE_REACTOR_H_

@@ -1,0 +1,115 @@
+#include "server/generation_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/errors.h"
+#include "server/request_builder.h"
+
+namespace annulus {
+
+GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader)
+    : context_(context),
+      name_(name),
+      sink_(std::make_shared<BoundedSink>(SinkLimits{}, context.delivery, reader)),
+      request_id_(context.NewRequestId()) {}
+
+std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context,
+                                                       absl::string_view name, SinkReader& reader) {
+  return std::shared_ptr<GenerationCall>(new GenerationCall(context, name, reader));
+}
+
+void GenerationCall::Start(const grpc::CallbackServerContext& call, Decoder decoder) {
+  deadline_ = SteadyDeadline(call);
+  const absl::Status allowed = context_.authenticator.Check(call);
+  if (!allowed.ok()) return End(allowed);
+  const absl::StatusOr<Engine*> engine = context_.lifecycle.Enter(*this);
+  if (!engine.ok()) return End(engine.status());
+  const bool accepted =
+      context_.pool.TryRun([self = shared_from_this(), engine = *engine,
+                            decoder = std::move(decoder)] { self->Prepare(*engine, decoder); });
+  if (!accepted) End(BusyError());
+}
+
+void GenerationCall::Prepare(Engine& engine, const Decoder& decoder) {
+  const absl::Status status = Submit(engine, decoder);
+  if (!status.ok()) End(status);
+}
+
+absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder) {
+  {
+    std::lock_guard lock(mutex_);
+    if (aborted_) return absl::OkStatus();  // its end is in the sink
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const v1::GenerationSpec spec, decoder());
+  ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
+  if (spec.has_request_id()) {
+    ANNULUS_RETURN_IF_ERROR(CheckRequestId(spec.request_id()));
+    std::lock_guard lock(mutex_);
+    request_id_ = spec.request_id();
+  }
+  ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents));
+  request.deadline = deadline_;
+  const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
+  context_.log.Debug("request_submitted",
+                     {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});
+  const absl::StatusOr<RequestId> id = engine.Submit(std::move(request), sink_);
+  if (!id.ok()) {
+    if (absl::IsOutOfRange(id.status())) return ContextError(needed, engine.model().max_context);
+    return PlaceField(spec, id.status());
+  }
+  std::lock_guard lock(mutex_);
+  engine_ = &engine;
+  id_ = *id;
+  if (aborted_) engine_->Cancel(id_);
+  return absl::OkStatus();
+}
+
+void GenerationCall::Cancel() {
+  if (std::chrono::steady_clock::now() >= deadline_) {
+    Abort(absl::DeadlineExceededError("the call's deadline passed"));
+  } else {
+    Abort(absl::CancelledError("the client cancelled the call or went away"));
+  }
+}
+
+void GenerationCall::Abort(absl::Status status) {
+  {
+    std::lock_guard lock(mutex_);
+    aborted_ = true;
+    if (engine_ != nullptr) engine_->Cancel(id_);
+  }
+  End(std::move(status));
+}
+
+void GenerationCall::End(absl::Status status) {
+  Completion completion;
+  completion.status = std::move(status);
+  completion.finish_reason = FinishReason::kError;
+  sink_->OnDone(std::move(completion));
+}
+
+std::string GenerationCall::request_id() const {
+  std::lock_guard lock(mutex_);
+  return request_id_;
+}
+
+grpc::Status GenerationCall::Conclude(const Completion& completion) {
+  const std::string id = request_id();
+  if (completion.status.ok()) {
+    context_.log.Info("request_done", {{"call", name_},
+                                       {"id", id},
+                                       {"prompt_tokens", completion.usage.prompt_tokens},
+                                       {"completion_tokens", completion.usage.completion_tokens},
+                                       {"seconds", absl::StrCat(completion.timings.total)}});
+  }
+  return context_.Conclude(absl::StrCat(name_, " ", id), FromCompletion(completion.status));
+}
+
+void GenerationCall::Close() {
+  sink_->Detach();
+  context_.lifecycle.Leave(*this);
+}
+
+}  // namespace annulus

@@ -1,0 +1,74 @@
+#ifndef ANNULUS_SERVER_GENERATION_CALL_H_
+#define ANNULUS_SERVER_GENERATION_CALL_H_
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "annulus/v1/inference.pb.h"
+#include "engine/api.h"
+#include "server/bounded_sink.h"
+#include "server/lifecycle.h"
+#include "server/service_context.h"
+
+namespace annulus {
+
+// One generation, from the request's bytes to its terminal event, for Generate and StreamGenerate
+// alike. Whatever goes wrong arrives as a Completion with an error, so that the reader has one path
+// only. The pool's job, the reactor and, through the sink, the engine share ownership: each may be
+// the last. Thread-safe.
+class GenerationCall final : public Abortable, public std::enable_shared_from_this<GenerationCall> {
+ public:
+  // Decodes the request's bytes; runs in the pool.
+  using Decoder = std::function<absl::StatusOr<v1::GenerationSpec>()>;
+
+  // `name` is "Generate" or "StreamGenerate", for the log. `reader` must live until Close.
+  static std::shared_ptr<GenerationCall> Create(ServiceContext& context, absl::string_view name,
+                                                SinkReader& reader);
+
+  // Begins the work. Events may come from now on, also before this returns.
+  void Start(const grpc::CallbackServerContext& call, Decoder decoder);
+
+  std::optional<SinkEvent> NextEvent() { return sink_->Pop(); }
+
+  // The client cancelled, went away, or its deadline passed: stops the engine's work.
+  void Cancel();
+
+  // Stops the engine's work and ends the events with `status`, unless they have ended already.
+  void Abort(absl::Status status) override;
+
+  // Counts and logs the end; gives the status to send.
+  grpc::Status Conclude(const Completion& completion);
+
+  // The reader ends: it is not called again once this returns.
+  void Close();
+
+  // The caller's name for the request, or ours.
+  std::string request_id() const;
+
+ private:
+  GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader);
+
+  void Prepare(Engine& engine, const Decoder& decoder);
+  absl::Status Submit(Engine& engine, const Decoder& decoder);
+  void End(absl::Status status);
+
+  ServiceContext& context_;
+  const std::string name_;
+  const std::shared_ptr<BoundedSink> sink_;
+  SteadyTime deadline_;  // set by Start, then only read
+
+  mutable std::mutex mutex_;
+  std::string request_id_;
+  bool aborted_ = false;
+  Engine* engine_ = nullptr;  // set together with id_, once the engine has the request
+  RequestId id_ = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_GENERATION_CALL_H_

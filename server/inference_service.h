@@ -1,0 +1,37 @@
+#ifndef ANNULUS_SERVER_INFERENCE_SERVICE_H_
+#define ANNULUS_SERVER_INFERENCE_SERVICE_H_
+
+#include "annulus/v1/inference.grpc.pb.h"
+#include "server/service_context.h"
+
+namespace annulus {
+
+using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate<
+    v1::InferenceService::WithRawCallbackMethod_StreamGenerate<
+        v1::InferenceService::WithRawCallbackMethod_Tokenize<
+            v1::InferenceService::WithRawCallbackMethod_Detokenize<
+                v1::InferenceService::Service>>>>;
+
+class InferenceService final : public RawInferenceService {
+ public:
+  explicit InferenceService(ServiceContext& context) : context_(context) {}
+
+  grpc::ServerUnaryReactor* Generate(grpc::CallbackServerContext* call,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamGenerate(
+      grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) override;
+  grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* call,
+                                     const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* call,
+                                       const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override;
+
+ private:
+  ServiceContext& context_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_INFERENCE_SERVICE_H_

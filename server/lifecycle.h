@@ -1,0 +1,74 @@
+#ifndef ANNULUS_SERVER_LIFECYCLE_H_
+#define ANNULUS_SERVER_LIFECYCLE_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <unordered_set>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/api.h"
+
+namespace annulus {
+
+// loading -> serving -> draining, never back.
+enum class Phase : uint8_t { kLoading, kServing, kDraining };
+
+// Admitted work that a drain may have to end.
+class Abortable {
+ public:
+  virtual ~Abortable() = default;
+  // Ends the work soon, with `status`. Must not call Leave before it returns, nor block.
+  virtual void Abort(absl::Status status) = 0;
+};
+
+// What the server is doing, which work is under way, and the engine once there is one. Thread-safe.
+class Lifecycle {
+ public:
+  // loading -> serving, unless a drain has begun. `engine` must outlive every call.
+  void StartServing(Engine& engine);
+
+  Phase phase() const;
+
+  // For calls that only read: the engine, or UNAVAILABLE while loading.
+  absl::StatusOr<Engine*> engine() const;
+
+  // For calls that change something: also UNAVAILABLE while draining.
+  absl::StatusOr<Engine*> engine_for_changes() const;
+
+  // For calls that begin work: as engine_for_changes. After OK, `work` is counted until Leave.
+  absl::StatusOr<Engine*> Enter(Abortable& work);
+  void Leave(Abortable& work);
+  int active() const;
+
+  // Starts a drain; `grace` overrides the default given to WaitForDrain. Only the first call
+  // counts.
+  void RequestDrain(std::optional<std::chrono::milliseconds> grace);
+
+  // Blocks until a drain is requested; returns how long admitted work may go on.
+  std::chrono::milliseconds WaitForDrain(std::chrono::milliseconds default_grace);
+
+  // Blocks until nothing is active, at most `limit`. True when nothing is.
+  bool WaitIdle(std::chrono::milliseconds limit);
+
+  // Aborts all that is active.
+  void AbortAll(const absl::Status& status);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Phase phase_ = Phase::kLoading;
+  Engine* engine_ = nullptr;
+  std::optional<std::chrono::milliseconds> grace_;
+  std::unordered_set<Abortable*> active_;
+};
+
+// UNAVAILABLE, saying that the server is about to stop.
+absl::Status DrainingError();
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_LIFECYCLE_H_

@@ -1,0 +1,180 @@
+// annulusd: wires configuration, backend, kernels, engine and services together.
+
+#include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "engine/api.h"
+#include "kernels/base/dtype.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+#include "kernels/registry.h"
+#include "server/config/load_config.h"
+#include "server/config/options.h"
+#include "server/config/value_parsers.h"
+#include "server/log.h"
+#include "server/server.h"
+#include "server/signal_thread.h"
+#include "server/version.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kExitMisuse = 2;
+constexpr size_t kCheckKvMemory = size_t{256} << 20;  // enough for a page of any model on any rank
+
+// Lines of gRPC's own, in our form.
+void LogFromGrpc(gpr_log_func_args* line) {
+  if (line->severity == GPR_LOG_SEVERITY_ERROR) {
+    Logger(LogLevel::kWarning).Warning("grpc", {{"message", line->message}});
+  }
+}
+
+// What computes: the devices that this build has.
+struct Devices {
+  std::unique_ptr<Backend> backend;
+  KernelRegistry kernels;
+};
+
+absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(DeviceChoice choice) {
+  if (choice == DeviceChoice::kCuda) {
+    return absl::FailedPreconditionError(
+        "device: cuda was asked for and this build has no CUDA; use cpu or auto, or build on a "
+        "machine that has the CUDA toolkit");
+  }
+  auto devices = std::make_unique<Devices>();
+  devices->backend = CreateCpuBackend();
+  RegisterCpuKernels(devices->kernels);
+  return devices;
+}
+
+std::string Describe(const ModelInfo& model) {
+  return absl::StrCat("architecture:     ", model.architecture, "\n",              //
+                      "description:      ", model.description, "\n",               //
+                      "parameters:       ", model.parameters, "\n",                //
+                      "layers:           ", model.layers, "\n",                    //
+                      "hidden size:      ", model.hidden_size, "\n",               //
+                      "vocabulary:       ", model.vocabulary, "\n",                //
+                      "context:          ", model.max_context, " tokens\n",        //
+                      "weights:          ", DTypeName(model.weights_dtype), "\n",  //
+                      "keys and values:  ", DTypeName(model.kv_dtype), ", ",
+                      model.kv_bytes_per_token, " bytes per token\n",  //
+                      "kernels:          ", model.kernels, "\n",       //
+                      "chat template:    ", model.has_chat_template ? "yes" : "no", "\n");
+}
+
+absl::Status Check(ServerConfig config) {
+  if (config.engine.kv_memory_bytes == 0) config.engine.kv_memory_bytes = kCheckKvMemory;
+  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config.device));
+  ANNULUS_ASSIGN_OR_RETURN(const auto engine,
+                           CreateEngine(config.engine, *devices->backend, devices->kernels));
+  std::printf("model:            %s\n%sok\n", config.engine.model.c_str(),
+              Describe(engine->model()).c_str());
+  return absl::OkStatus();
+}
+
+void LogReady(const Logger& log, const ServerConfig& config, const Engine& engine,
+              const Server& server) {
+  int64_t kv_memory = 0;
+  for (const RankLoad& rank : engine.Load().ranks) kv_memory += rank.kv_bytes_total;
+  log.Info("model", {{"name", config.served_model_name},
+                     {"architecture", engine.model().architecture},
+                     {"ranks", config.engine.ranks},
+                     {"kv_memory", FormatBytes(static_cast<uint64_t>(kv_memory))},
+                     {"context", engine.model().max_context},
+                     {"kernels", engine.model().kernels}});
+  log.Info("ready", {{"listen", config.listen},
+                     {"port", server.port()},
+                     {"metrics", config.metrics.empty() ? "off" : config.metrics},
+                     {"metrics_port", server.metrics_port()}});
+}
+
+// The server that a signal drains; none while there is nothing to drain.
+class DrainTarget {
+ public:
+  void Set(Server* server) {
+    std::lock_guard lock(mutex_);
+    server_ = server;
+  }
+  // False when there is none.
+  bool Drain() {
+    std::lock_guard lock(mutex_);
+    if (server_ == nullptr) return false;
+    server_->RequestDrain(std::nullopt);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  Server* server_ = nullptr;
+};
+
+absl::Status Serve(const ServerConfig& config, const Logger& log) {
+  DrainTarget target;
+  const SignalThread signals([&](int signal) {
+    log.Info("signal", {{"number", signal}});
+    if (!target.Drain()) _exit(0);
+  });
+  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config.device));
+  std::unique_ptr<Engine> engine;  // outlives the server
+  ANNULUS_ASSIGN_OR_RETURN(const auto server, Server::Start(config, log));
+  log.Info("loading", {{"model", config.engine.model}, {"port", server->port()}});
+  ANNULUS_ASSIGN_OR_RETURN(engine,
+                           CreateEngine(config.engine, *devices->backend, devices->kernels));
+  server->StartServing(*engine);
+  target.Set(server.get());
+  LogReady(log, config, *engine, *server);
+  server->WaitUntilDrained();
+  target.Set(nullptr);
+  return absl::OkStatus();
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  const absl::StatusOr<CommandLine> command_line = LoadConfig(arguments, ReadEnvironment());
+  if (!command_line.ok()) {
+    std::fprintf(stderr, "annulusd: %s\n", std::string(command_line.status().message()).c_str());
+    return kExitMisuse;
+  }
+  const ServerConfig& config = command_line->config;
+  absl::Status status;
+  switch (command_line->action) {
+    case Action::kHelp:
+      std::fputs(HelpText().c_str(), stdout);
+      break;
+    case Action::kVersion:
+      std::printf("annulusd %s\n", kVersion);
+      break;
+    case Action::kCheck:
+      status = Check(config);
+      break;
+    case Action::kServe:
+      status = Serve(config, Logger(config.log_level));
+      break;
+  }
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "annulusd: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main(int argc, char** argv) {
+  signal(SIGPIPE,
+         SIG_IGN);  // a closed log or connection is an error to return, not a reason to die
+  google::protobuf::SetLogHandler(nullptr);  // it would log what clients send
+  gpr_set_log_function(annulus::LogFromGrpc);
+  return annulus::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,119 @@
+#include "server/messages.h"
+
+#include <utility>
+
+#include "kernels/base/dtype.h"
+
+namespace annulus {
+
+v1::PromptProgress ToMessage(const PromptProgress& progress) {
+  v1::PromptProgress message;
+  message.set_total(progress.total);
+  message.set_cached(progress.cached);
+  message.set_processed(progress.processed);
+  message.set_elapsed(progress.elapsed_seconds);
+  message.set_eta(progress.eta_seconds);
+  return message;
+}
+
+v1::TokenLogprob ToMessage(const TokenLogprob& logprob) {
+  v1::TokenLogprob message;
+  message.set_token_id(logprob.token_id);
+  message.set_logprob(logprob.logprob);
+  for (const auto& [token_id, value] : logprob.alternatives) {
+    v1::LogprobAlternative* alternative = message.add_alternatives();
+    alternative->set_token_id(token_id);
+    alternative->set_logprob(value);
+  }
+  return message;
+}
+
+v1::Delta ToMessage(Delta delta) {
+  v1::Delta message;
+  message.set_text(std::move(delta.text));
+  message.mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
+  for (const TokenLogprob& logprob : delta.logprobs) *message.add_logprobs() = ToMessage(logprob);
+  return message;
+}
+
+v1::Completion ToMessage(const Completion& completion, const std::string& request_id) {
+  v1::Completion message;
+  message.set_finish_reason(completion.finish_reason == FinishReason::kLength
+                                ? v1::FINISH_REASON_LENGTH
+                                : v1::FINISH_REASON_STOP);
+  if (!completion.matched_stop.empty()) message.set_matched_stop(completion.matched_stop);
+  v1::Usage* usage = message.mutable_usage();
+  usage->set_prompt_tokens(completion.usage.prompt_tokens);
+  usage->set_completion_tokens(completion.usage.completion_tokens);
+  usage->set_cached_tokens(completion.usage.cached_tokens);
+  v1::Timings* timings = message.mutable_timings();
+  timings->set_queue(completion.timings.queue);
+  timings->set_prefill(completion.timings.prefill);
+  timings->set_time_to_first_token(completion.timings.time_to_first_token);
+  timings->set_decode(completion.timings.decode);
+  timings->set_total(completion.timings.total);
+  v1::AttentionReport* attention = message.mutable_attention();
+  attention->set_policy(completion.attention.policy);
+  attention->set_density(completion.attention.density);
+  attention->set_ring_degree(completion.attention.ring_degree);
+  attention->set_steps_pass_kv(completion.attention.steps_pass_kv);
+  attention->set_steps_pass_q(completion.attention.steps_pass_q);
+  message.set_request_id(request_id);
+  return message;
+}
+
+v1::Model ToMessage(const ModelInfo& info, const std::string& name) {
+  v1::Model message;
+  message.set_name(name);
+  message.set_architecture(info.architecture);
+  message.set_description(info.description);
+  message.set_parameters(info.parameters);
+  message.set_layers(info.layers);
+  message.set_hidden_size(info.hidden_size);
+  message.set_vocabulary(info.vocabulary);
+  message.set_max_context(info.max_context);
+  message.set_weights_dtype(std::string(DTypeName(info.weights_dtype)));
+  message.set_kv_dtype(std::string(DTypeName(info.kv_dtype)));
+  message.set_kv_bytes_per_token(info.kv_bytes_per_token);
+  message.set_kernels(info.kernels);
+  message.set_has_chat_template(info.has_chat_template);
+  message.mutable_end_of_text_ids()->Add(info.end_of_text_ids.begin(), info.end_of_text_ids.end());
+  return message;
+}
+
+v1::RankLoad ToMessage(const RankLoad& rank) {
+  v1::RankLoad message;
+  message.set_rank(rank.rank);
+  message.set_up(rank.up);
+  message.set_device(rank.device);
+  for (const auto& [kind, bytes] : rank.memory_bytes) {
+    (*message.mutable_memory_bytes())[kind] = bytes;
+  }
+  message.set_kv_bytes_used(rank.kv_bytes_used);
+  message.set_kv_bytes_total(rank.kv_bytes_total);
+  return message;
+}
+
+v1::GetLoadResponse ToMessage(const EngineLoad& load) {
+  v1::GetLoadResponse message;
+  message.set_running(load.running);
+  message.set_waiting(load.waiting);
+  message.set_kv_usage(load.kv_usage);
+  message.set_seconds_since_step(load.seconds_since_step);
+  message.set_healthy(load.healthy);
+  for (const RankLoad& rank : load.ranks) *message.add_ranks() = ToMessage(rank);
+  return message;
+}
+
+v1::Document ToMessage(const StoredDocument& document) {
+  v1::Document message;
+  message.set_name(document.name);
+  message.set_size_bytes(static_cast<int64_t>(document.size_bytes));
+  message.set_sha256(document.sha256);
+  message.set_token_count(static_cast<int64_t>(document.tokens.size()));
+  message.set_age(
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - document.stored_at).count());
+  return message;
+}
+
+}  // namespace annulus

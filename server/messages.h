@@ -1,0 +1,29 @@
+#ifndef ANNULUS_SERVER_MESSAGES_H_
+#define ANNULUS_SERVER_MESSAGES_H_
+
+// Engine data to protocol messages, field by field.
+
+#include <string>
+
+#include "annulus/v1/admin.pb.h"
+#include "annulus/v1/document.pb.h"
+#include "annulus/v1/inference.pb.h"
+#include "annulus/v1/model.pb.h"
+#include "engine/api.h"
+#include "server/document_store.h"
+
+namespace annulus {
+
+v1::PromptProgress ToMessage(const PromptProgress& progress);
+v1::TokenLogprob ToMessage(const TokenLogprob& logprob);
+v1::Delta ToMessage(Delta delta);
+// For completions with an OK status.
+v1::Completion ToMessage(const Completion& completion, const std::string& request_id);
+v1::Model ToMessage(const ModelInfo& info, const std::string& name);
+v1::RankLoad ToMessage(const RankLoad& rank);
+v1::GetLoadResponse ToMessage(const EngineLoad& load);
+v1::Document ToMessage(const StoredDocument& document);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_MESSAGES_H_

@@ -1,0 +1,174 @@
+#include "server/request_builder.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/errors.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kMostDocuments = 64;
+constexpr size_t kLongestRequestId = 128;
+
+absl::string_view InputField(const v1::GenerationSpec& spec) {
+  switch (spec.input_case()) {
+    case v1::GenerationSpec::kMessages:
+      return "spec.messages";
+    case v1::GenerationSpec::kTokenIds:
+      return "spec.token_ids";
+    default:
+      return "spec.text";
+  }
+}
+
+absl::StatusOr<std::vector<DocumentPtr>> FindDocuments(const v1::GenerationSpec& spec,
+                                                       const DocumentStore& store) {
+  if (spec.documents_size() > kMostDocuments) {
+    return FieldError("spec.documents",
+                      absl::StrCat(spec.documents_size(), " documents are not allowed: at most ",
+                                   kMostDocuments));
+  }
+  std::vector<DocumentPtr> documents;
+  for (const std::string& name : spec.documents()) {
+    ANNULUS_RETURN_IF_ERROR(CheckDocumentName("spec.documents", name));
+    ANNULUS_ASSIGN_OR_RETURN(DocumentPtr document, store.Get(name));
+    documents.push_back(std::move(document));
+  }
+  return documents;
+}
+
+absl::StatusOr<std::string> JoinMessages(const v1::Messages& messages, const ModelInfo& model) {
+  if (model.has_chat_template) {
+    return ReasonError(absl::StatusCode::kUnimplemented, v1::ERROR_REASON_UNSUPPORTED,
+                       "this server does not yet apply a model's own chat template; send text in "
+                       "the model's form instead of messages");
+  }
+  if (messages.messages_size() == 0) {
+    return FieldError("spec.messages", "at least one message is needed");
+  }
+  std::string text;
+  for (const v1::Message& message : messages.messages()) {
+    if (!text.empty()) text.push_back('\n');
+    text.append(message.content());
+  }
+  return text;
+}
+
+// The input as text; nothing where it is token ids.
+absl::StatusOr<std::string> InputText(const v1::GenerationSpec& spec, const ModelInfo& model) {
+  switch (spec.input_case()) {
+    case v1::GenerationSpec::kText:
+      return spec.text();
+    case v1::GenerationSpec::kMessages:
+      return JoinMessages(spec.messages(), model);
+    case v1::GenerationSpec::kTokenIds:
+      return std::string();
+    default:
+      return FieldError("spec.input", "one of messages, text and token_ids is needed");
+  }
+}
+
+absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spec,
+                                                   const Engine& engine, bool add_special) {
+  if (spec.input_case() == v1::GenerationSpec::kTokenIds) {
+    if (spec.token_ids().ids().empty()) {
+      return FieldError("spec.token_ids", "at least one token id is needed");
+    }
+    return std::vector<int32_t>(spec.token_ids().ids().begin(), spec.token_ids().ids().end());
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const std::string text, InputText(spec, engine.model()));
+  if (text.empty() && spec.documents().empty()) {
+    return FieldError(InputField(spec), "the prompt is empty: send text, or name documents");
+  }
+  auto ids = engine.Tokenize(text, add_special);
+  if (!ids.ok() && absl::IsInvalidArgument(ids.status())) {
+    return FieldError(InputField(spec), ids.status().message());
+  }
+  return ids;
+}
+
+absl::StatusOr<std::vector<int32_t>> BuildPrompt(const v1::GenerationSpec& spec,
+                                                 const Engine& engine, const DocumentStore& store) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents, FindDocuments(spec, store));
+  if (documents.empty()) return TokenizeInput(spec, engine, /*add_special=*/true);
+
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> input,
+                           TokenizeInput(spec, engine, /*add_special=*/false));
+  ANNULUS_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, engine.Tokenize("", /*add_special=*/true));
+  size_t total = prompt.size() + input.size();
+  for (const DocumentPtr& document : documents) total += document->tokens.size();
+  const int64_t context = engine.model().max_context;
+  if (static_cast<int64_t>(total) >= context) {
+    return ContextError(static_cast<int64_t>(total) + 1, context);
+  }
+  prompt.reserve(total);
+  for (const DocumentPtr& document : documents) {
+    prompt.insert(prompt.end(), document->tokens.begin(), document->tokens.end());
+  }
+  prompt.insert(prompt.end(), input.begin(), input.end());
+  return prompt;
+}
+
+SamplingParams ReadSampling(const v1::SamplingParams& message) {
+  SamplingParams params;
+  if (message.has_max_tokens()) params.max_tokens = message.max_tokens();
+  if (message.has_min_tokens()) params.min_tokens = message.min_tokens();
+  if (message.has_temperature()) params.temperature = message.temperature();
+  if (message.has_top_p()) params.top_p = message.top_p();
+  if (message.has_top_k()) params.top_k = message.top_k();
+  if (message.has_min_p()) params.min_p = message.min_p();
+  if (message.has_frequency_penalty()) params.frequency_penalty = message.frequency_penalty();
+  if (message.has_presence_penalty()) params.presence_penalty = message.presence_penalty();
+  if (message.has_repetition_penalty()) params.repetition_penalty = message.repetition_penalty();
+  if (message.has_seed()) params.seed = message.seed();
+  params.stop.assign(message.stop().begin(), message.stop().end());
+  params.stop_token_ids.assign(message.stop_token_ids().begin(), message.stop_token_ids().end());
+  if (message.has_ignore_eos()) params.ignore_eos = message.ignore_eos();
+  if (message.has_logprobs()) params.logprobs = message.logprobs();
+  params.logit_bias.insert(message.logit_bias().begin(), message.logit_bias().end());
+  return params;
+}
+
+}  // namespace
+
+absl::Status CheckRequestId(absl::string_view request_id) {
+  bool allowed = !request_id.empty() && request_id.size() <= kLongestRequestId;
+  for (const char c : request_id) allowed = allowed && absl::ascii_isprint(c);
+  if (allowed) return absl::OkStatus();
+  return FieldError("spec.request_id", absl::StrCat("request_id ", QuoteName(request_id),
+                                                    " is not allowed: 1 to 128 printable ASCII "
+                                                    "characters"));
+}
+
+absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
+                                         const DocumentStore& documents) {
+  RequestSpec request;
+  ANNULUS_ASSIGN_OR_RETURN(request.prompt, BuildPrompt(spec, engine, documents));
+  request.sampling = ReadSampling(spec.sampling());
+  return request;
+}
+
+absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status) {
+  const auto payload = status.GetPayload(kFieldPayload);
+  if (!payload.has_value()) return status;
+  const std::string field(*payload);
+  const std::string place =
+      field == "prompt" ? std::string(InputField(spec)) : absl::StrCat("spec.sampling.", field);
+  status.SetPayload(kFieldPayload, absl::Cord(place));
+  return status;
+}
+
+absl::Status ContextError(int64_t needed, int64_t available) {
+  return ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_CONTEXT_TOO_LONG,
+                     absl::StrCat("prompt and answer together need ", needed,
+                                  " tokens and the model's context holds ", available,
+                                  "; shorten the prompt or ask for fewer tokens"),
+                     {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});
+}
+
+}  // namespace annulus

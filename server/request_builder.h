@@ -1,0 +1,33 @@
+#ifndef ANNULUS_SERVER_REQUEST_BUILDER_H_
+#define ANNULUS_SERVER_REQUEST_BUILDER_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "annulus/v1/inference.pb.h"
+#include "engine/api.h"
+#include "server/document_store.h"
+
+namespace annulus {
+
+// OK, or INVALID_ARGUMENT: 1 to 128 printable ASCII characters.
+absl::Status CheckRequestId(absl::string_view request_id);
+
+// Turns a request into the engine's form: the tokenizer's special prefix, the documents' ids in
+// their order, the input's ids, and the sampling fields that are present. Tokenizes, so it may take
+// long. INVALID_ARGUMENT with the field, NOT_FOUND (document), OUT_OF_RANGE (longer than the
+// context, found before anything that long is put together), UNIMPLEMENTED (chat templates). Ranges
+// of sampling fields and ids are the engine's to check; see PlaceField.
+absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
+                                         const DocumentStore& documents);
+
+// Where a field that the engine names stands in the request: "spec.sampling." for sampling fields;
+// "spec.text", "spec.messages" or "spec.token_ids" in place of "prompt".
+absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status);
+
+// OUT_OF_RANGE: `needed` tokens of prompt and answer where `available` fit.
+absl::Status ContextError(int64_t needed, int64_t available);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_REQUEST_BUILDER_H_

@@ -1,0 +1,164 @@
+#include "server/server.h"
+
+#include <grpcpp/health_check_service_interface.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/admin_service.h"
+#include "server/document_service.h"
+#include "server/grpc_listener.h"
+#include "server/inference_service.h"
+#include "server/metrics_endpoint.h"
+#include "server/model_service.h"
+#include "server/periodic_thread.h"
+#include "server/service_context.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kHousekeepingInterval{200};
+constexpr milliseconds kAbortGrace{2000};     // for aborted calls to send their last status
+constexpr milliseconds kShutdownGrace{1000};  // for what is left, health watches for example
+constexpr int kFewestPoolThreads = 4;
+constexpr size_t kMaxWaitingJobs = 1024;
+
+int PoolThreads() {
+  return std::max(kFewestPoolThreads, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+class ServerImpl final : public Server {
+ public:
+  ServerImpl(const ServerConfig& config, const Logger& log, Authenticator authenticator)
+      : config_(config),
+        log_(log),
+        authenticator_(std::move(authenticator)),
+        documents_(DocumentLimits{config.max_document_bytes, config.max_documents_memory,
+                                  config.max_documents}),
+        pool_(PoolThreads(), kMaxWaitingJobs) {}
+
+  ~ServerImpl() override {
+    housekeeping_.reset();
+    if (grpc_.server != nullptr) grpc_.server->Shutdown(DeadlineIn(milliseconds(0)));
+    grpc_.server.reset();  // waits for the last callbacks
+    pool_.Stop();          // its jobs use what is destroyed next
+  }
+
+  absl::Status Listen();
+
+  void StartServing(Engine& engine) override {
+    lifecycle_.StartServing(engine);
+    Housekeep();
+  }
+
+  bool loading() const override { return lifecycle_.phase() == Phase::kLoading; }
+
+  void RequestDrain(std::optional<milliseconds> grace) override { lifecycle_.RequestDrain(grace); }
+
+  void WaitUntilDrained() override;
+
+  int port() const override { return grpc_.port; }
+  int metrics_port() const override { return metrics_endpoint_ ? metrics_endpoint_->port() : 0; }
+
+ private:
+  static std::chrono::system_clock::time_point DeadlineIn(milliseconds time) {
+    return std::chrono::system_clock::now() + time;  // gRPC's interface; only a difference matters
+  }
+
+  std::vector<MetricFamily> CollectMetrics() const;
+  void Housekeep();
+  void SetHealth(bool serving);
+
+  const ServerConfig config_;
+  const Logger& log_;
+  const Authenticator authenticator_;
+  Lifecycle lifecycle_;
+  DocumentStore documents_;
+  ServerMetrics metrics_;
+  DeliveryThread delivery_;
+  WorkPool pool_;
+  ServiceContext context_{config_,    log_,     authenticator_, lifecycle_,
+                          documents_, metrics_, pool_,          delivery_};
+  InferenceService inference_{context_};
+  DocumentService document_service_{context_};
+  ModelService models_{context_};
+  AdminService admin_{context_};
+  GrpcListener grpc_;
+  std::unique_ptr<MetricsEndpoint> metrics_endpoint_;
+  std::unique_ptr<PeriodicThread> housekeeping_;
+};
+
+absl::Status ServerImpl::Listen() {
+  if (!config_.metrics.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(metrics_endpoint_, MetricsEndpoint::Start(config_.metrics, [this] {
+                               return CollectMetrics();
+                             }));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(
+      grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}));
+  housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] { Housekeep(); });
+  return absl::OkStatus();
+}
+
+std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
+  std::vector<MetricFamily> families = metrics_.Collect(lifecycle_, documents_);
+  const auto engine = lifecycle_.engine();
+  if (engine.ok()) {
+    std::vector<MetricFamily> more = (*engine)->Metrics();
+    std::move(more.begin(), more.end(), std::back_inserter(families));
+  }
+  return families;
+}
+
+void ServerImpl::Housekeep() {
+  const auto engine = lifecycle_.engine();
+  const bool healthy = engine.ok() && (*engine)->Load().healthy;
+  SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
+  document_service_.CutOffSilentSince(steady_clock::now() - config_.upload_timeout);
+}
+
+void ServerImpl::SetHealth(bool serving) {
+  static constexpr std::array<const char*, 5> kNames = {
+      "", v1::InferenceService::service_full_name(), v1::DocumentService::service_full_name(),
+      v1::ModelService::service_full_name(), v1::AdminService::service_full_name()};
+  for (const char* name : kNames) {
+    grpc_.server->GetHealthCheckService()->SetServingStatus(name, serving);
+  }
+}
+
+void ServerImpl::WaitUntilDrained() {
+  const milliseconds grace = lifecycle_.WaitForDrain(config_.grace_time);
+  Housekeep();
+  log_.Info("draining", {{"active", lifecycle_.active()},
+                         {"grace_seconds", absl::StrCat(grace.count() / 1000.0)}});
+  if (!lifecycle_.WaitIdle(grace)) {
+    log_.Warning("grace_time_over", {{"cut_off", lifecycle_.active()}});
+    lifecycle_.AbortAll(DrainingError());
+    lifecycle_.WaitIdle(kAbortGrace);
+  }
+  housekeeping_.reset();
+  grpc_.server->Shutdown(DeadlineIn(kShutdownGrace));
+  log_.Info("drained");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config,
+                                                      const Logger& log) {
+  ANNULUS_ASSIGN_OR_RETURN(Authenticator authenticator,
+                           Authenticator::FromFile(config.auth_token_file));
+  auto server = std::make_unique<ServerImpl>(config, log, std::move(authenticator));
+  ANNULUS_RETURN_IF_ERROR(server->Listen());
+  return server;
+}
+
+}  // namespace annulus

@@ -1,0 +1,46 @@
+#ifndef ANNULUS_SERVER_SERVER_H_
+#define ANNULUS_SERVER_SERVER_H_
+
+#include <grpcpp/server.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "engine/api.h"
+#include "server/config/server_config.h"
+#include "server/log.h"
+
+namespace annulus {
+
+// The daemon but for its engine: gRPC services, health, reflection, metrics, documents.
+// Thread-safe.
+class Server {
+ public:
+  // Listens on both addresses at once. Until StartServing, health is NOT_SERVING and calls are
+  // UNAVAILABLE. INVALID_ARGUMENT, NOT_FOUND: a bad token or TLS file; UNAVAILABLE: an address that
+  // cannot be had. `log` must outlive the server.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerConfig& config,
+                                                       const Logger& log);
+  virtual ~Server() = default;  // ends every call at once, then waits for their last callbacks
+
+  // `engine` must outlive the server.
+  virtual void StartServing(Engine& engine) = 0;
+  virtual bool loading() const = 0;
+
+  // New work is refused from now on; admitted work goes on for `grace` (absent: the configured
+  // time). Only the first call counts.
+  virtual void RequestDrain(std::optional<std::chrono::milliseconds> grace) = 0;
+
+  // Blocks until a drain was requested and has ended: all admitted work is done, or was cut off
+  // when its grace ended.
+  virtual void WaitUntilDrained() = 0;
+
+  virtual int port() const = 0;
+  virtual int metrics_port() const = 0;  // 0: no metrics
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_SERVER_H_

@@ -1,0 +1,75 @@
+#include "server/server_metrics.h"
+
+#include <string>
+#include <utility>
+
+#include "server/version.h"
+
+namespace annulus {
+namespace {
+
+MetricFamily Single(std::string name, std::string help, MetricFamily::Type type, double value) {
+  MetricSample sample;
+  sample.value = value;
+  return MetricFamily{std::move(name), std::move(help), type, {std::move(sample)}};
+}
+
+MetricSample Labelled(std::string label, std::string text, double value) {
+  MetricSample sample;
+  sample.labels = {{std::move(label), std::move(text)}};
+  sample.value = value;
+  return sample;
+}
+
+}  // namespace
+
+void ServerMetrics::CountError(absl::StatusCode code) {
+  const size_t index = static_cast<size_t>(code);
+  const size_t unknown = static_cast<size_t>(absl::StatusCode::kUnknown);
+  errors_[index < kCodes ? index : unknown].fetch_add(1, std::memory_order_relaxed);
+}
+
+void ServerMetrics::CountUpload(UploadOutcome outcome) {
+  uploads_[static_cast<size_t>(outcome)].fetch_add(1, std::memory_order_relaxed);
+}
+
+std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
+                                                 const DocumentStore& documents) const {
+  using Type = MetricFamily::Type;
+  std::vector<MetricFamily> families;
+  MetricFamily errors{"annulus_request_errors_total",
+                      "Calls that failed, by gRPC status code.",
+                      Type::kCounter,
+                      {}};
+  for (size_t code = 1; code < kCodes; ++code) {
+    errors.samples.push_back(
+        Labelled("code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code)),
+                 static_cast<double>(errors_[code].load(std::memory_order_relaxed))));
+  }
+  families.push_back(std::move(errors));
+
+  MetricFamily uploads{
+      "annulus_document_uploads_total", "Uploads that ended, by outcome.", Type::kCounter, {}};
+  const std::array<const char*, 3> outcomes = {"stored", "unchanged", "failed"};
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    uploads.samples.push_back(Labelled(
+        "outcome", outcomes[i], static_cast<double>(uploads_[i].load(std::memory_order_relaxed))));
+  }
+  families.push_back(std::move(uploads));
+
+  families.push_back(Single("annulus_documents", "Documents stored.", Type::kGauge,
+                            static_cast<double>(documents.count())));
+  families.push_back(Single("annulus_document_memory_bytes",
+                            "Memory of documents, uploads in progress included.", Type::kGauge,
+                            static_cast<double>(documents.memory_used())));
+  families.push_back(Single("annulus_active_generations",
+                            "Generate and StreamGenerate calls under way.", Type::kGauge,
+                            static_cast<double>(lifecycle.active())));
+
+  MetricFamily build{"annulus_build_info", "The server's version; always 1.", Type::kGauge, {}};
+  build.samples.push_back(Labelled("version", kVersion, 1));
+  families.push_back(std::move(build));
+  return families;
+}
+
+}  // namespace annulus

@@ -1,0 +1,35 @@
+#ifndef ANNULUS_SERVER_SERVER_METRICS_H_
+#define ANNULUS_SERVER_SERVER_METRICS_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/api.h"
+#include "server/document_store.h"
+#include "server/lifecycle.h"
+
+namespace annulus {
+
+enum class UploadOutcome : uint8_t { kStored, kUnchanged, kFailed };
+
+// What the server counts itself, beside the engine's own metrics. Thread-safe.
+class ServerMetrics {
+ public:
+  void CountError(absl::StatusCode code);
+  void CountUpload(UploadOutcome outcome);
+
+  std::vector<MetricFamily> Collect(const Lifecycle& lifecycle,
+                                    const DocumentStore& documents) const;
+
+ private:
+  static constexpr size_t kCodes = 17;  // gRPC's status codes, 0 to 16
+  std::array<std::atomic<uint64_t>, kCodes> errors_{};
+  std::array<std::atomic<uint64_t>, 3> uploads_{};
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_SERVER_METRICS_H_

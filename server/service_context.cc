@@ -1,0 +1,66 @@
+#include "server/service_context.h"
+
+#include <grpc/support/time.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "server/errors.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kRetryBusyMs = 500;
+
+}  // namespace
+
+std::string ServiceContext::NewRequestId() {
+  return absl::StrCat("r-", next_request.fetch_add(1, std::memory_order_relaxed));
+}
+
+grpc::Status ServiceContext::Conclude(absl::string_view call, const absl::Status& status) {
+  if (status.ok()) {
+    log.Debug("call_done", {{"call", call}});
+    return grpc::Status::OK;
+  }
+  const grpc::Status wire = ToGrpcStatus(status);
+  const auto code = static_cast<absl::StatusCode>(wire.error_code());
+  metrics.CountError(code);
+  if (HidesMessage(status)) {
+    log.Error("call_failed", {{"call", call}, {"cause", status.ToString()}});
+  } else {
+    log.Info("call_failed", {{"call", call},
+                             {"code", absl::StatusCodeToString(code)},
+                             {"message", wire.error_message()}});
+  }
+  return wire;
+}
+
+absl::Status ServiceContext::CheckModel(absl::string_view name) const {
+  if (name.empty() || name == config.served_model_name) return absl::OkStatus();
+  return ResourceError(absl::StatusCode::kNotFound, v1::ERROR_REASON_MODEL_NOT_FOUND, "model", name,
+                       absl::StrCat("there is no model ", QuoteName(name), "; this server has ",
+                                    QuoteName(config.served_model_name)));
+}
+
+absl::Status BusyError() {
+  return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                               "too many requests are being prepared; try again in a moment"),
+                   kRetryBusyMs);
+}
+
+SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call) {
+  const gpr_timespec deadline = call.raw_deadline();
+  const gpr_timespec infinite = gpr_inf_future(deadline.clock_type);
+  if (gpr_time_cmp(deadline, infinite) == 0) return SteadyTime::max();
+  const gpr_timespec left = gpr_time_sub(gpr_convert_clock_type(deadline, GPR_CLOCK_MONOTONIC),
+                                         gpr_now(GPR_CLOCK_MONOTONIC));
+  const auto now = std::chrono::steady_clock::now();
+  // Far deadlines are as good as none, and adding them up would overflow.
+  constexpr int64_t kFarSeconds = int64_t{10} * 365 * 24 * 3600;
+  if (left.tv_sec >= kFarSeconds) return SteadyTime::max();
+  const int64_t seconds = std::max<int64_t>(left.tv_sec, -1);
+  return now + std::chrono::seconds(seconds) + std::chrono::nanoseconds(left.tv_nsec);
+}
+
+}  // namespace annulus

@@ -1,0 +1,55 @@
+#ifndef ANNULUS_SERVER_SERVICE_CONTEXT_H_
+#define ANNULUS_SERVER_SERVICE_CONTEXT_H_
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/status.h>
+
+#include <atomic>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "server/authenticator.h"
+#include "server/config/server_config.h"
+#include "server/delivery_thread.h"
+#include "server/document_store.h"
+#include "server/lifecycle.h"
+#include "server/log.h"
+#include "server/server_metrics.h"
+#include "server/work_pool.h"
+
+namespace annulus {
+
+// What every service shares. All of it is thread-safe and outlives every call.
+struct ServiceContext {
+  const ServerConfig& config;
+  const Logger& log;
+  const Authenticator& authenticator;
+  Lifecycle& lifecycle;
+  DocumentStore& documents;
+  ServerMetrics& metrics;
+  WorkPool& pool;
+  DeliveryThread& delivery;
+  const SteadyTime started = std::chrono::steady_clock::now();
+  std::atomic<uint64_t> next_request{1};
+
+  // A name for a request that brought none: "r-1", "r-2", ..
+  std::string NewRequestId();
+
+  // Counts and logs how a call ended, and gives the status to send. `call` names the call in the
+  // log: "Generate r-7".
+  grpc::Status Conclude(absl::string_view call, const absl::Status& status);
+
+  // OK, or NOT_FOUND unless `name` is empty or the served model's.
+  absl::Status CheckModel(absl::string_view name) const;
+};
+
+// Too many jobs wait in the pool.
+absl::Status BusyError();
+
+// When the call must have ended, on the steady clock. A deadline that has passed gives a past time.
+SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_SERVICE_CONTEXT_H_

@@ -1,0 +1,61 @@
+#include "server/signal_thread.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace annulus {
+namespace {
+
+sigset_t StopSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+}  // namespace
+
+SignalThread::SignalThread(std::function<void(int)> on_first) : on_first_(std::move(on_first)) {
+  const sigset_t set = StopSignals();
+  ANNULUS_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0) << "cannot block signals";
+  signals_ = signalfd(-1, &set, SFD_CLOEXEC);
+  stop_ = eventfd(0, EFD_CLOEXEC);
+  ANNULUS_CHECK(signals_ >= 0 && stop_ >= 0) << "cannot open signal descriptors: " << errno;
+  thread_ = std::thread([this] { Loop(); });
+}
+
+SignalThread::~SignalThread() {
+  const uint64_t one = 1;
+  ANNULUS_CHECK(write(stop_, &one, sizeof(one)) == sizeof(one)) << "cannot wake the signal thread";
+  thread_.join();
+  close(signals_);
+  close(stop_);
+}
+
+void SignalThread::Loop() {
+  bool first = true;
+  for (;;) {
+    pollfd descriptors[] = {{signals_, POLLIN, 0}, {stop_, POLLIN, 0}};
+    if (poll(descriptors, 2, -1) < 0) continue;  // only EINTR can happen
+    if (descriptors[1].revents != 0) return;
+    signalfd_siginfo info;
+    if (read(signals_, &info, sizeof(info)) != sizeof(info)) continue;
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (!first) _exit(128 + signal);
+    first = false;
+    on_first_(signal);
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,98 @@
+#include "server/stream_generate_reactor.h"
+
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "annulus/v1/inference.pb.h"
+#include "kernels/base/status_macros.h"
+#include "server/messages.h"
+#include "server/wire.h"
+
+namespace annulus {
+namespace {
+
+absl::StatusOr<v1::GenerationSpec> Decode(const grpc::ByteBuffer& bytes, size_t max_bytes) {
+  v1::StreamGenerateRequest request;
+  ANNULUS_RETURN_IF_ERROR(DecodeMessage(bytes, max_bytes, request));
+  return std::move(*request.mutable_spec());
+}
+
+}  // namespace
+
+StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
+                                             grpc::CallbackServerContext& call,
+                                             const grpc::ByteBuffer& request)
+    : generation_(GenerationCall::Create(context, "StreamGenerate", *this)) {
+  generation_->Start(call, [bytes = request, max_bytes = context.config.max_message_bytes] {
+    return Decode(bytes, max_bytes);
+  });
+}
+
+void StreamGenerateReactor::OnWriteDone(bool ok) {
+  {
+    std::lock_guard lock(mutex_);
+    writing_ = false;
+    if (!ok) cancelled_ = true;
+  }
+  if (!ok) generation_->Cancel();
+  Advance();
+}
+
+void StreamGenerateReactor::OnCancel() {
+  {
+    std::lock_guard lock(mutex_);
+    cancelled_ = true;
+  }
+  generation_->Cancel();
+  Advance();
+}
+
+void StreamGenerateReactor::OnDone() {
+  generation_->Close();
+  delete this;
+}
+
+void StreamGenerateReactor::Advance() {
+  std::lock_guard lock(mutex_);
+  while (!writing_ && !finished_) {
+    std::optional<SinkEvent> event = generation_->NextEvent();
+    if (!event) return;
+    if (const Completion* completion = std::get_if<Completion>(&*event)) {
+      EndLocked(*completion);
+    } else if (!cancelled_) {  // nobody reads what a cancelled call says
+      WriteLocked(*std::move(event));
+    }
+  }
+}
+
+void StreamGenerateReactor::WriteLocked(SinkEvent event) {
+  v1::StreamGenerateResponse response;
+  if (const QueuedEvent* queued = std::get_if<QueuedEvent>(&event)) {
+    response.mutable_queued()->set_position(queued->position);
+  } else if (const PromptProgress* progress = std::get_if<PromptProgress>(&event)) {
+    *response.mutable_prompt_progress() = ToMessage(*progress);
+  } else if (Delta* delta = std::get_if<Delta>(&event)) {
+    *response.mutable_delta() = ToMessage(std::move(*delta));
+  }
+  message_.Clear();
+  EncodeMessage(response, message_);
+  writing_ = true;
+  StartWrite(&message_);
+}
+
+void StreamGenerateReactor::EndLocked(const Completion& completion) {
+  finished_ = true;
+  const grpc::Status status = generation_->Conclude(completion);
+  if (!completion.status.ok()) {
+    Finish(status);
+    return;
+  }
+  v1::StreamGenerateResponse response;
+  *response.mutable_completion() = ToMessage(completion, generation_->request_id());
+  message_.Clear();
+  EncodeMessage(response, message_);
+  StartWriteAndFinish(&message_, grpc::WriteOptions(), status);
+}
+
+}  // namespace annulus

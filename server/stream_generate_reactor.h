@@ -1,0 +1,44 @@
+#ifndef ANNULUS_SERVER_STREAM_GENERATE_REACTOR_H_
+#define ANNULUS_SERVER_STREAM_GENERATE_REACTOR_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <memory>
+#include <mutex>
+
+#include "server/bounded_sink.h"
+#include "server/generation_call.h"
+
+namespace annulus {
+
+// StreamGenerate: writes the events of one generation, one at a time. While a write waits for a
+// slow reader, events gather in the sink, and only there. Deletes itself.
+class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
+                                    public SinkReader {
+ public:
+  StreamGenerateReactor(ServiceContext& context, grpc::CallbackServerContext& call,
+                        const grpc::ByteBuffer& request);
+
+  void OnReady() override { Advance(); }
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+ private:
+  void Advance();
+  void WriteLocked(SinkEvent event);
+  void EndLocked(const Completion& completion);
+
+  const std::shared_ptr<GenerationCall> generation_;
+
+  std::mutex mutex_;
+  bool writing_ = false;
+  bool cancelled_ = false;
+  bool finished_ = false;
+  grpc::ByteBuffer message_;  // belongs to gRPC while writing_
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_STREAM_GENERATE_REACTOR_H_

@@ -1,0 +1,113 @@
+#include "server/upload_reactor.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/errors.h"
+#include "server/messages.h"
+#include "server/wire.h"
+
+namespace annulus {
+namespace {
+
+SteadyTime::rep Now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+}  // namespace
+
+void UploadRegistry::Add(UploadReactor& upload) {
+  std::lock_guard lock(mutex_);
+  uploads_.insert(&upload);
+}
+
+void UploadRegistry::Remove(UploadReactor& upload) {
+  std::lock_guard lock(mutex_);
+  uploads_.erase(&upload);
+}
+
+void UploadRegistry::CutOffSilentSince(SteadyTime limit) {
+  std::lock_guard lock(mutex_);
+  for (UploadReactor* upload : uploads_) upload->CutOffIfSilentSince(limit);
+}
+
+UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
+                             grpc::CallbackServerContext& call, grpc::ByteBuffer& response)
+    : context_(context),
+      registry_(registry),
+      call_(call),
+      response_(response),
+      upload_(context.documents),
+      last_message_(Now()) {
+  registry_.Add(*this);
+  absl::Status status = context_.authenticator.Check(call);
+  if (status.ok()) status = context_.lifecycle.engine_for_changes().status();
+  if (status.ok()) {
+    StartRead(&message_);
+  } else {
+    End(status);
+  }
+}
+
+void UploadReactor::OnReadDone(bool ok) {
+  last_message_.store(Now(), std::memory_order_relaxed);
+  if (ok) {
+    InPool([this] { return AcceptMessage(); });
+  } else if (call_.IsCancelled()) {
+    End(absl::CancelledError("the client cancelled the upload or went away"));
+  } else {
+    InPool([this] { return Complete(); });
+  }
+}
+
+void UploadReactor::InPool(std::function<absl::Status()> job) {
+  const bool accepted = context_.pool.TryRun([this, job = std::move(job)] {
+    const absl::Status status = job();
+    if (!status.ok()) End(status);
+  });
+  if (!accepted) End(BusyError());
+}
+
+absl::Status UploadReactor::AcceptMessage() {
+  v1::UploadDocumentRequest part;
+  ANNULUS_RETURN_IF_ERROR(DecodeMessage(message_, context_.config.max_message_bytes, part));
+  ANNULUS_RETURN_IF_ERROR(upload_.Accept(part));
+  StartRead(&message_);
+  return absl::OkStatus();
+}
+
+absl::Status UploadReactor::Complete() {
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
+  ANNULUS_ASSIGN_OR_RETURN(result_, upload_.Finish(*engine));
+  v1::UploadDocumentResponse response;
+  *response.mutable_document() = ToMessage(*result_.document);
+  EncodeMessage(response, response_);
+  End(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+void UploadReactor::End(const absl::Status& status) {
+  UploadOutcome outcome = UploadOutcome::kFailed;
+  if (status.ok()) {
+    outcome = result_.created ? UploadOutcome::kStored : UploadOutcome::kUnchanged;
+    context_.log.Info("document_uploaded", {{"bytes", result_.document->size_bytes},
+                                            {"tokens", result_.document->tokens.size()},
+                                            {"new", result_.created ? "yes" : "no"}});
+  }
+  context_.metrics.CountUpload(outcome);
+  Finish(context_.Conclude("UploadDocument", status));
+}
+
+void UploadReactor::OnDone() {
+  // A broken connection may look like the end of the stream at first. Whoever never learned that
+  // the document exists must not leave one behind, perhaps cut short.
+  if (result_.created && call_.IsCancelled()) context_.documents.Withdraw(result_.document);
+  registry_.Remove(*this);
+  delete this;
+}
+
+void UploadReactor::CutOffIfSilentSince(SteadyTime limit) {
+  if (last_message_.load(std::memory_order_relaxed) >= limit.time_since_epoch().count()) return;
+  if (!cut_off_.exchange(true)) call_.TryCancel();
+}
+
+}  // namespace annulus

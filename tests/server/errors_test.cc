@@ -1,0 +1,94 @@
+#include "server/errors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "engine/api.h"
+#include "server/request_builder.h"
+#include "tests/server/test_server.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Errors, EveryCodeHasAReasonAndTheDomain) {
+  for (int code = 1; code <= 16; ++code) {
+    const grpc::Status status =
+        ToGrpcStatus(absl::Status(static_cast<absl::StatusCode>(code), "why"));
+    const ErrorDetails details = Details(status);
+    EXPECT_EQ(details.domain, "annulus") << code;
+    EXPECT_FALSE(details.reason.empty()) << code;
+    v1::ErrorReason reason;
+    EXPECT_TRUE(v1::ErrorReason_Parse("ERROR_REASON_" + details.reason, &reason)) << code;
+  }
+  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus()).ok());
+}
+
+TEST(Errors, TheEnginesCodesGetTheirReasons) {
+  EXPECT_EQ(Details(ToGrpcStatus(absl::OutOfRangeError("x"))).reason, "CONTEXT_TOO_LONG");
+  EXPECT_EQ(Details(ToGrpcStatus(absl::ResourceExhaustedError("x"))).reason, "MEMORY_TOO_SMALL");
+  const ErrorDetails full =
+      Details(ToGrpcStatus(WithRetry(absl::ResourceExhaustedError("x"), 1500)));
+  EXPECT_EQ(full.reason, "QUEUE_FULL");
+  EXPECT_EQ(full.retry_ms, 1500);
+  EXPECT_EQ(Details(ToGrpcStatus(FromCompletion(absl::ResourceExhaustedError("x")))).reason,
+            "SLOW_READER");
+  EXPECT_EQ(Details(ToGrpcStatus(FromCompletion(absl::UnavailableError("x")))).reason,
+            "RANK_FAILED");
+}
+
+TEST(Errors, OurOwnFaultsSayNothing) {
+  for (const absl::Status& fault :
+       {absl::InternalError("weights at /srv/models/secret"), absl::UnknownError("/srv"),
+        absl::DataLossError("/srv"), absl::FailedPreconditionError("/srv"),
+        absl::NotFoundError("/srv")}) {
+    const grpc::Status status = ToGrpcStatus(fault);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+    EXPECT_THAT(status.error_message(), Not(HasSubstr("srv")));
+    EXPECT_THAT(status.error_details(), Not(HasSubstr("srv")));
+    EXPECT_EQ(Details(status).reason, "INTERNAL");
+  }
+}
+
+TEST(Errors, FieldsOfTheEngineArePlacedInTheRequest) {
+  v1::GenerationSpec spec;
+  spec.mutable_token_ids()->add_ids(-1);
+  absl::Status top_p = absl::InvalidArgumentError("x");
+  top_p.SetPayload(kFieldPayload, absl::Cord("top_p"));
+  EXPECT_EQ(Details(ToGrpcStatus(PlaceField(spec, top_p))).field, "spec.sampling.top_p");
+  absl::Status prompt = absl::InvalidArgumentError("x");
+  prompt.SetPayload(kFieldPayload, absl::Cord("prompt"));
+  EXPECT_EQ(Details(ToGrpcStatus(PlaceField(spec, prompt))).field, "spec.token_ids");
+}
+
+TEST(Errors, MessagesFitIntoTrailersAndArePrintable) {
+  const std::string nasty = std::string(100'000, 'x') + "\n\x01\xff";
+  const grpc::Status status = ToGrpcStatus(FieldError(nasty, nasty));
+  EXPECT_LT(status.error_message().size() + status.error_details().size(), 4096u);
+  const grpc::Status control =
+      ToGrpcStatus(absl::InvalidArgumentError("a\x01"
+                                              "b\xff"
+                                              "c\nd"));
+  EXPECT_EQ(control.error_message(), "a?b?c d");
+  EXPECT_EQ(QuoteName("a\"b\xff"), "\"a\"b?\"");
+}
+
+TEST(Errors, ResourcesAndMetadataAreCarried) {
+  const ErrorDetails details = Details(
+      ToGrpcStatus(ResourceError(absl::StatusCode::kNotFound, v1::ERROR_REASON_DOCUMENT_NOT_FOUND,
+                                 "document", "a.txt", "no such document")));
+  EXPECT_EQ(details.resource_type, "document");
+  EXPECT_EQ(details.resource_name, "a.txt");
+  EXPECT_EQ(details.reason, "DOCUMENT_NOT_FOUND");
+  const ErrorDetails context = Details(ToGrpcStatus(ContextError(10, 7)));
+  EXPECT_EQ(context.metadata.at("needed"), "10");
+  EXPECT_EQ(context.metadata.at("available"), "7");
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,284 @@
+#include "tests/server/fake_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::milliseconds;
+
+absl::Status Field(absl::string_view field, absl::string_view message) {
+  absl::Status status = absl::InvalidArgumentError(absl::StrCat(field, ": ", message));
+  status.SetPayload(kFieldPayload, absl::Cord(field));
+  return status;
+}
+
+// The first byte that is not UTF-8, by lengths and continuation bytes alone.
+std::optional<size_t> FindBadUtf8(absl::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    if (length == 0 || i + length > text.size()) return i;
+    for (size_t j = 1; j < length; ++j) {
+      if ((static_cast<unsigned char>(text[i + j]) & 0xc0) != 0x80) return i;
+    }
+    i += length;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+FakeEngine::FakeEngine() {
+  model_.architecture = "FakeForTests";
+  model_.description = "Says what the test wants.";
+  model_.parameters = 1;
+  model_.layers = 2;
+  model_.hidden_size = 3;
+  model_.vocabulary = kVocabulary;
+  model_.max_context = 4096;
+  model_.kv_bytes_per_token = 64;
+  model_.kernels = "fake";
+  model_.end_of_text_ids = {0};
+  scripter_ = [](const RequestSpec&) {
+    FakeScript script;
+    script.queued = {1, 0};
+    script.progress_events = 2;
+    script.deltas = {"Hel", "lo"};
+    return script;
+  };
+}
+
+FakeEngine::~FakeEngine() {
+  std::map<RequestId, std::unique_ptr<Request>> requests;
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& [id, request] : requests_) request->cancelled = true;
+    requests.swap(requests_);
+  }
+  changed_.notify_all();
+  for (auto& [id, request] : requests) request->thread.join();
+}
+
+void FakeEngine::set_submit_error(absl::Status status) {
+  std::lock_guard lock(mutex_);
+  submit_error_ = std::move(status);
+}
+
+std::vector<RequestSpec> FakeEngine::submitted() const {
+  std::lock_guard lock(mutex_);
+  return submitted_;
+}
+
+std::vector<FakeEngine::Clock::time_point> FakeEngine::cancelled() const {
+  std::lock_guard lock(mutex_);
+  return cancelled_;
+}
+
+int FakeEngine::active() const {
+  std::lock_guard lock(mutex_);
+  return active_;
+}
+
+bool FakeEngine::WaitUntilIdle(milliseconds limit) const {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, limit, [&] { return active_ == 0; });
+}
+
+absl::Status FakeEngine::Validate(const RequestSpec& spec) const {
+  if (spec.prompt.empty()) return Field("prompt", "at least 1 token is needed");
+  for (const int32_t id : spec.prompt) {
+    if (id < 0 || id >= kVocabulary) return Field("prompt", absl::StrCat("no token has id ", id));
+  }
+  const SamplingParams& sampling = spec.sampling;
+  if (sampling.max_tokens < 1) return Field("max_tokens", "must be at least 1");
+  if (!(sampling.temperature >= 0 && sampling.temperature <= 2)) {
+    return Field("temperature", "must be 0 to 2");
+  }
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) return Field("top_p", "must be in (0, 1]");
+  if (sampling.top_k < 0) return Field("top_k", "must be at least 0");
+  if (sampling.stop.size() > 16) return Field("stop", "at most 16 are allowed");
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (id < 0 || id >= kVocabulary || !(std::abs(bias) <= 100)) {
+      return Field("logit_bias", "ids of the vocabulary and values from -100 to 100");
+    }
+  }
+  const int64_t needed = static_cast<int64_t>(spec.prompt.size()) + sampling.max_tokens;
+  if (needed > model_.max_context) {
+    return absl::OutOfRangeError(
+        absl::StrCat(needed, " tokens where ", model_.max_context, " fit"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::unique_ptr<FakeEngine::Request>> FakeEngine::TakeEnded() {
+  std::lock_guard lock(mutex_);
+  std::vector<std::unique_ptr<Request>> ended;
+  for (auto it = requests_.begin(); it != requests_.end();) {
+    const auto current = it++;
+    if (!current->second->done) continue;
+    ended.push_back(std::move(current->second));
+    requests_.erase(current);
+  }
+  return ended;
+}
+
+absl::StatusOr<RequestId> FakeEngine::Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) {
+  ANNULUS_RETURN_IF_ERROR(Validate(spec));
+  auto request = std::make_unique<Request>();
+  request->script = scripter_(spec);
+  request->spec = std::move(spec);
+  request->sink = std::move(sink);
+  const std::vector<std::unique_ptr<Request>> ended = TakeEnded();
+  for (const auto& old : ended) old->thread.join();
+  std::lock_guard lock(mutex_);
+  if (!submit_error_.ok()) return submit_error_;
+  submitted_.push_back(request->spec);
+  const RequestId id = submitted_.size();
+  Request& started = *request;
+  requests_[id] = std::move(request);
+  ++active_;
+  started.thread = std::thread([this, &started] { Run(started); });
+  return id;
+}
+
+void FakeEngine::Cancel(RequestId id) {
+  std::lock_guard lock(mutex_);
+  const auto found = requests_.find(id);
+  if (found == requests_.end() || found->second->done || found->second->cancelled) return;
+  found->second->cancelled = true;
+  cancelled_.push_back(Clock::now());
+  changed_.notify_all();
+}
+
+absl::Status FakeEngine::Pause(Request& request) {
+  const auto until = std::min(Clock::now() + request.script.interval, request.spec.deadline);
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, until, [&] { return request.cancelled; });
+  if (request.cancelled) return absl::CancelledError("cancelled");
+  if (Clock::now() >= request.spec.deadline) return absl::DeadlineExceededError("deadline passed");
+  return absl::OkStatus();
+}
+
+absl::Status FakeEngine::WaitForRoom(Request& request) {
+  const auto limit = Clock::now() + slow_reader_timeout_;
+  while (!request.sink->HasRoom()) {
+    if (Clock::now() >= limit) {
+      return absl::ResourceExhaustedError("the answer was read too slowly");
+    }
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, milliseconds(1), [&] { return request.cancelled; });
+    if (request.cancelled) return absl::CancelledError("cancelled");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeEngine::Play(Request& request, Usage& usage) {
+  const FakeScript& script = request.script;
+  for (const int position : script.queued) {
+    ANNULUS_RETURN_IF_ERROR(Pause(request));
+    request.sink->OnQueued(position);
+  }
+  PromptProgress progress;
+  progress.total = usage.prompt_tokens;
+  for (int i = 1; i <= script.progress_events; ++i) {
+    ANNULUS_RETURN_IF_ERROR(Pause(request));
+    progress.processed = progress.total * i / script.progress_events;
+    request.sink->OnProgress(progress);
+  }
+  do {
+    for (const std::string& text : script.deltas) {
+      ANNULUS_RETURN_IF_ERROR(Pause(request));
+      ANNULUS_RETURN_IF_ERROR(WaitForRoom(request));
+      Delta delta;
+      delta.text = text;
+      delta.token_ids = {static_cast<int32_t>(usage.completion_tokens++ % kVocabulary)};
+      if (request.spec.sampling.logprobs) {
+        delta.logprobs.push_back({delta.token_ids[0], -0.5f, {{delta.token_ids[0], -0.5f}}});
+      }
+      request.sink->OnDelta(std::move(delta));
+    }
+  } while (script.endless);
+  return absl::OkStatus();
+}
+
+void FakeEngine::Run(Request& request) {
+  Completion completion = request.script.completion;
+  completion.usage.prompt_tokens = static_cast<int64_t>(request.spec.prompt.size());
+  const absl::Status status = Play(request, completion.usage);
+  if (!status.ok()) {
+    completion.status = status;
+    completion.finish_reason = FinishReason::kError;
+  }
+  {
+    std::lock_guard lock(mutex_);
+    request.done = true;
+    --active_;
+  }
+  changed_.notify_all();
+  request.sink->OnDone(std::move(completion));
+  request.sink.reset();
+}
+
+absl::StatusOr<std::vector<int32_t>> FakeEngine::Tokenize(absl::string_view text,
+                                                          bool add_special) const {
+  std::this_thread::sleep_for(milliseconds(tokenize_delay_ms_));
+  if (const auto bad = FindBadUtf8(text)) {
+    return absl::InvalidArgumentError(absl::StrCat("not UTF-8 at byte ", *bad));
+  }
+  std::vector<int32_t> ids;
+  if (add_special) ids.push_back(kBeginOfText);
+  for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  return ids;
+}
+
+absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids,
+                                                   bool skip_special) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= kVocabulary) {
+      return absl::InvalidArgumentError(absl::StrCat("no token has id ", id));
+    }
+    if (id < kBeginOfText) text.push_back(static_cast<char>(id));
+    if (id == kBeginOfText && !skip_special) text += "<s>";
+  }
+  return text;
+}
+
+EngineLoad FakeEngine::Load() const {
+  EngineLoad load;
+  load.running = active();
+  load.waiting = 3;
+  load.kv_usage = 0.25;
+  load.healthy = healthy_;
+  RankLoad rank;
+  rank.device = "cpu";
+  rank.memory_bytes = {{"kv", 1024}, {"weights", 2048}};
+  rank.kv_bytes_used = 256;
+  rank.kv_bytes_total = 1024;
+  load.ranks.push_back(rank);
+  return load;
+}
+
+std::vector<MetricFamily> FakeEngine::Metrics() const {
+  MetricFamily running{
+      "annulus_num_requests_running", "Requests that run.", MetricFamily::Type::kGauge, {}};
+  running.samples.emplace_back().value = active();
+  MetricFamily latency{"annulus_time_to_first_token_seconds",
+                       "Seconds to the first token.",
+                       MetricFamily::Type::kHistogram,
+                       {}};
+  MetricSample& sample = latency.samples.emplace_back();
+  sample.buckets = {{0.1, 1}, {1, 3}};
+  sample.count = 4;
+  sample.sum = 7.5;
+  return {running, latency};
+}
+
+}  // namespace annulus

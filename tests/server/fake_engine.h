@@ -1,0 +1,103 @@
+#ifndef ANNULUS_TESTS_SERVER_FAKE_ENGINE_H_
+#define ANNULUS_TESTS_SERVER_FAKE_ENGINE_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/api.h"
+
+namespace annulus {
+
+// What a fake request does, in this order.
+struct FakeScript {
+  std::vector<int> queued;  // positions reported
+  int progress_events = 0;
+  std::vector<std::string> deltas;        // one token each
+  bool endless = false;                   // the deltas repeat until the request is ended
+  std::chrono::milliseconds interval{0};  // before every event
+  Completion completion;                  // how it ends, if nothing else ends it
+};
+
+// An Engine whose tokens are bytes (ids 0 to 255, 256 is beginning-of-text) and whose requests
+// follow a script, each on its own thread. Keeps the contract of engine/api.h: sinks are asked for
+// room, deadlines and cancels end requests, OnDone comes once.
+class FakeEngine final : public Engine {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Scripter = std::function<FakeScript(const RequestSpec&)>;
+  static constexpr int32_t kBeginOfText = 256;
+  static constexpr int32_t kVocabulary = 257;
+
+  FakeEngine();
+  ~FakeEngine() override;
+
+  // Before the first request.
+  void set_scripter(Scripter scripter) { scripter_ = std::move(scripter); }
+  void set_chat_template(bool present) { model_.has_chat_template = present; }
+  void set_max_context(int64_t tokens) { model_.max_context = tokens; }
+  void set_slow_reader_timeout(std::chrono::milliseconds limit) { slow_reader_timeout_ = limit; }
+  // At any time.
+  void set_healthy(bool healthy) { healthy_ = healthy; }
+  void set_submit_error(absl::Status status);
+  void set_tokenize_delay(std::chrono::milliseconds delay) { tokenize_delay_ms_ = delay.count(); }
+
+  // What was seen so far.
+  std::vector<RequestSpec> submitted() const;
+  std::vector<Clock::time_point> cancelled() const;  // when Cancel came for running requests
+  int active() const;
+  bool WaitUntilIdle(std::chrono::milliseconds limit) const;
+
+  absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override;
+  absl::Status Validate(const RequestSpec& spec) const override;
+  void Cancel(RequestId id) override;
+  absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text,
+                                                bool add_special) const override;
+  absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
+                                         bool skip_special) const override;
+  const ModelInfo& model() const override { return model_; }
+  EngineLoad Load() const override;
+  std::vector<MetricFamily> Metrics() const override;
+
+ private:
+  struct Request {
+    RequestSpec spec;
+    std::shared_ptr<TokenSink> sink;
+    FakeScript script;
+    bool cancelled = false;
+    bool done = false;
+    std::thread thread;
+  };
+
+  std::vector<std::unique_ptr<Request>> TakeEnded();
+  void Run(Request& request);
+  // Waits the script's interval. The status that ends the request, if something did.
+  absl::Status Pause(Request& request);
+  absl::Status WaitForRoom(Request& request);
+  absl::Status Play(Request& request, Usage& usage);
+
+  ModelInfo model_;
+  Scripter scripter_;
+  std::chrono::milliseconds slow_reader_timeout_{30'000};
+  std::atomic<bool> healthy_{true};
+  std::atomic<int64_t> tokenize_delay_ms_{0};
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  absl::Status submit_error_;
+  std::map<RequestId, std::unique_ptr<Request>> requests_;
+  std::vector<RequestSpec> submitted_;
+  std::vector<Clock::time_point> cancelled_;
+  int active_ = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_SERVER_FAKE_ENGINE_H_

@@ -1,0 +1,149 @@
+#include "tests/server/test_server.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/create_channel.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/time_util.h"
+#include "google/rpc/status.pb.h"
+#include "kernels/base/check.h"
+#include "server/config/load_config.h"
+
+namespace annulus {
+
+TestServer::TestServer(std::vector<std::string> flags) : engine_(std::make_unique<FakeEngine>()) {
+  flags.insert(flags.begin(), {"--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
+                               "--served-model-name", "fake"});
+  auto loaded = LoadConfig(flags, {});
+  ANNULUS_CHECK(loaded.ok()) << loaded.status();
+  auto server = Server::Start(loaded->config, log_);
+  ANNULUS_CHECK(server.ok()) << server.status();
+  server_ = *std::move(server);
+  channel_ = NewChannel();
+}
+
+TestServer::~TestServer() = default;
+
+std::string TestServer::address() const { return absl::StrCat("127.0.0.1:", server_->port()); }
+
+std::string TestServer::metrics_address() const {
+  return absl::StrCat("127.0.0.1:", server_->metrics_port());
+}
+
+std::shared_ptr<grpc::Channel> TestServer::NewChannel() const {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetMaxReceiveMessageSize(-1);
+  return grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), arguments);
+}
+
+grpc::Status TestServer::Upload(const std::string& name, const std::string& text,
+                                v1::UploadDocumentResponse* response, size_t chunk) {
+  grpc::ClientContext context;
+  v1::UploadDocumentResponse ignored;
+  const auto stub = documents();
+  const auto writer = stub->UploadDocument(&context, response == nullptr ? &ignored : response);
+  v1::UploadDocumentRequest request;
+  request.mutable_header()->set_name(name);
+  request.mutable_header()->set_total_bytes(static_cast<int64_t>(text.size()));
+  writer->Write(request);
+  for (size_t offset = 0; offset < text.size(); offset += chunk) {
+    request.mutable_chunk()->set_offset(static_cast<int64_t>(offset));
+    request.mutable_chunk()->set_data(text.substr(offset, chunk));
+    if (!writer->Write(request)) break;
+  }
+  writer->WritesDone();
+  return writer->Finish();
+}
+
+v1::GenerateRequest TextRequest(const std::string& text) {
+  v1::GenerateRequest request;
+  request.mutable_spec()->set_text(text);
+  return request;
+}
+
+v1::StreamGenerateRequest TextStreamRequest(const std::string& text) {
+  v1::StreamGenerateRequest request;
+  request.mutable_spec()->set_text(text);
+  return request;
+}
+
+StreamResult ReadStream(v1::InferenceService::Stub& stub, const v1::StreamGenerateRequest& request,
+                        grpc::ClientContext* context) {
+  grpc::ClientContext own;
+  StreamResult result;
+  const auto reader = stub.StreamGenerate(context == nullptr ? &own : context, request);
+  v1::StreamGenerateResponse response;
+  while (reader->Read(&response)) {
+    result.text += response.delta().text();
+    result.events.push_back(response);
+  }
+  result.status = reader->Finish();
+  return result;
+}
+
+ErrorDetails Details(const grpc::Status& status) {
+  ErrorDetails details;
+  google::rpc::Status wire;
+  if (!wire.ParseFromString(status.error_details())) return details;
+  for (const auto& any : wire.details()) {
+    google::rpc::ErrorInfo info;
+    google::rpc::BadRequest bad_request;
+    google::rpc::ResourceInfo resource;
+    google::rpc::RetryInfo retry;
+    if (any.UnpackTo(&info)) {
+      details.reason = info.reason();
+      details.domain = info.domain();
+      details.metadata.insert(info.metadata().begin(), info.metadata().end());
+    } else if (any.UnpackTo(&bad_request)) {
+      details.field = bad_request.field_violations(0).field();
+    } else if (any.UnpackTo(&resource)) {
+      details.resource_type = resource.resource_type();
+      details.resource_name = resource.resource_name();
+    } else if (any.UnpackTo(&retry)) {
+      details.retry_ms =
+          google::protobuf::util::TimeUtil::DurationToMilliseconds(retry.retry_delay());
+    }
+  }
+  return details;
+}
+
+bool Eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+std::string Scrape(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  sockaddr_in target{};
+  target.sin_family = AF_INET;
+  target.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
+  inet_pton(AF_INET, address.substr(0, colon).c_str(), &target.sin_addr);
+  const int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
+  std::string reply;
+  if (connect(socket_fd, reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0) {
+    const std::string request =
+        absl::StrCat("GET /metrics HTTP/1.1\r\nHost: ", address, "\r\nConnection: close\r\n\r\n");
+    if (send(socket_fd, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
+      char buffer[4096];
+      for (ssize_t n; (n = recv(socket_fd, buffer, sizeof(buffer), 0)) > 0;) {
+        reply.append(buffer, static_cast<size_t>(n));
+      }
+    }
+  }
+  close(socket_fd);
+  const size_t body = reply.find("\r\n\r\n");
+  return body == std::string::npos ? "" : reply.substr(body + 4);
+}
+
+}  // namespace annulus

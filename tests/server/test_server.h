@@ -1,0 +1,95 @@
+#ifndef ANNULUS_TESTS_SERVER_TEST_SERVER_H_
+#define ANNULUS_TESTS_SERVER_TEST_SERVER_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "annulus/v1/admin.grpc.pb.h"
+#include "annulus/v1/document.grpc.pb.h"
+#include "annulus/v1/inference.grpc.pb.h"
+#include "annulus/v1/model.grpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "server/log.h"
+#include "server/server.h"
+#include "tests/server/fake_engine.h"
+
+namespace annulus {
+
+// A server on free ports of 127.0.0.1 with a fake engine, and a channel to it.
+class TestServer {
+ public:
+  // `flags` are added to the ones that make it a test server. Not serving yet.
+  explicit TestServer(std::vector<std::string> flags = {});
+  ~TestServer();
+
+  FakeEngine& engine() { return *engine_; }
+  Server& server() { return *server_; }
+  void Serve() { server_->StartServing(*engine_); }
+  void StopServer() { server_.reset(); }
+
+  std::string address() const;
+  std::string metrics_address() const;
+  // A channel with a connection of its own.
+  std::shared_ptr<grpc::Channel> NewChannel() const;
+  std::shared_ptr<grpc::Channel> channel() { return channel_; }
+
+  std::unique_ptr<v1::InferenceService::Stub> inference() {
+    return v1::InferenceService::NewStub(channel_);
+  }
+  std::unique_ptr<v1::DocumentService::Stub> documents() {
+    return v1::DocumentService::NewStub(channel_);
+  }
+  std::unique_ptr<v1::ModelService::Stub> models() { return v1::ModelService::NewStub(channel_); }
+  std::unique_ptr<v1::AdminService::Stub> admin() { return v1::AdminService::NewStub(channel_); }
+
+  // Uploads in chunks of `chunk` bytes.
+  grpc::Status Upload(const std::string& name, const std::string& text,
+                      v1::UploadDocumentResponse* response = nullptr, size_t chunk = 1000);
+
+ private:
+  std::unique_ptr<FakeEngine> engine_;
+  Logger log_{LogLevel::kError};
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+// A request for a text prompt.
+v1::GenerateRequest TextRequest(const std::string& text);
+v1::StreamGenerateRequest TextStreamRequest(const std::string& text);
+
+// All events of a stream, and its status.
+struct StreamResult {
+  std::vector<v1::StreamGenerateResponse> events;
+  grpc::Status status;
+  std::string text;
+};
+StreamResult ReadStream(v1::InferenceService::Stub& stub, const v1::StreamGenerateRequest& request,
+                        grpc::ClientContext* context = nullptr);
+
+// What a failed call carries.
+struct ErrorDetails {
+  std::string reason;
+  std::string domain;
+  std::map<std::string, std::string> metadata;
+  std::string field;          // of BadRequest
+  std::string resource_type;  // of ResourceInfo
+  std::string resource_name;
+  int64_t retry_ms = -1;
+};
+ErrorDetails Details(const grpc::Status& status);
+
+// Polls until `condition` holds, at most `limit`.
+bool Eventually(const std::function<bool()>& condition,
+                std::chrono::milliseconds limit = std::chrono::seconds(10));
+
+// Body of an HTTP GET of /metrics, empty on any failure.
+std::string Scrape(const std::string& address);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_SERVER_TEST_SERVER_H_
