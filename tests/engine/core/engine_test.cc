@@ -1,0 +1,358 @@
+// The whole engine behind engine/api.h, with the builtin recall model.
+
+#include <fstream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "bench/demo/document.h"
+#include "engine/api.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+#include "nlohmann/json.hpp"
+#include "tests/support/collecting_sink.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using testing::CollectingSink;
+using namespace std::chrono_literals;
+
+class EngineTest : public ::testing::Test {
+ protected:
+  EngineTest() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
+
+  static EngineOptions Options(int ranks = 2) {
+    EngineOptions options;
+    options.ranks = ranks;
+    options.threads = ranks;
+    options.kv_memory_bytes = 256 << 20;
+    options.chunk_tokens = 512;
+    options.tokens_per_rank = 256;
+    return options;
+  }
+
+  std::unique_ptr<Engine> Make(const EngineOptions& options) {
+    auto engine = CreateEngine(options, *backend_, registry_);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    return *std::move(engine);
+  }
+
+  static RequestSpec Spec(const Engine& engine, const std::string& text, int max_tokens = 64) {
+    RequestSpec spec;
+    spec.prompt = engine.Tokenize(text, true).value();
+    spec.sampling.temperature = 0;
+    spec.sampling.max_tokens = max_tokens;
+    return spec;
+  }
+
+  static std::shared_ptr<CollectingSink> Start(Engine& engine, RequestSpec spec) {
+    auto sink = std::make_shared<CollectingSink>();
+    const auto id = engine.Submit(std::move(spec), sink);
+    EXPECT_TRUE(id.ok()) << id.status();
+    return sink;
+  }
+
+  // Waits for the pages of ended requests to be free again.
+  static int64_t PagesHeldSoon(const Engine& engine) {
+    int64_t held = -1;
+    for (int turn = 0; turn < 200 && held != 0; ++turn) {
+      held = 0;
+      for (const RankLoad& rank : engine.Load().ranks) held += rank.kv_bytes_used;
+      if (held != 0) std::this_thread::sleep_for(10ms);
+    }
+    return held;
+  }
+
+  static DemoDocument Document(int64_t bytes, uint64_t seed) {
+    DemoOptions options;
+    options.bytes = bytes;
+    options.seed = seed;
+    return MakeDemoDocument(options).value();
+  }
+
+  std::unique_ptr<Backend> backend_;
+  KernelRegistry registry_;
+};
+
+TEST_F(EngineTest, FindsFactsAtEveryRankCountAloneAndTogether) {
+  const DemoDocument document = Document(6000, 3);
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ, RingMode::kAuto}) {
+      EngineOptions options = Options(ranks);
+      options.ring_mode = mode;
+      auto engine = Make(options);
+      std::vector<std::shared_ptr<CollectingSink>> sinks;
+      for (const DemoFact& fact : document.facts) {
+        RequestSpec spec = Spec(*engine, document.text + fact.cue);
+        spec.sampling.stop = {"\n"};
+        sinks.push_back(Start(*engine, std::move(spec)));
+      }
+      for (size_t i = 0; i < sinks.size(); ++i) {
+        const auto done = sinks[i]->Wait();
+        ASSERT_TRUE(done.has_value());
+        ASSERT_TRUE(done->status.ok()) << done->status;
+        EXPECT_EQ(sinks[i]->text(), document.facts[i].answer) << ranks << " ranks";
+        EXPECT_EQ(done->finish_reason, FinishReason::kStop);
+        EXPECT_EQ(done->matched_stop, "\n");
+        EXPECT_EQ(done->attention.ring_degree, ranks);
+        EXPECT_GT(done->timings.time_to_first_token, 0);
+        EXPECT_GE(done->timings.total, done->timings.time_to_first_token);
+      }
+      EXPECT_EQ(PagesHeldSoon(*engine), 0);
+    }
+  }
+}
+
+TEST_F(EngineTest, ProgressGrowsToTheWholePrompt) {
+  auto engine = Make(Options());
+  const DemoDocument document = Document(4000, 4);
+  RequestSpec spec = Spec(*engine, document.text, 2);
+  const int64_t total = static_cast<int64_t>(spec.prompt.size());
+  auto sink = Start(*engine, std::move(spec));
+  ASSERT_TRUE(sink->Wait().has_value());
+  int64_t last = 0;
+  for (const PromptProgress& progress : sink->progress()) {
+    EXPECT_EQ(progress.total, total);
+    EXPECT_GE(progress.processed, last);
+    last = progress.processed;
+  }
+  EXPECT_EQ(last, total);
+  EXPECT_GT(sink->progress().size(), 4u);  // chunks of 512
+  EXPECT_EQ(sink->done_calls(), 1);
+}
+
+TEST_F(EngineTest, CancelStopsWithinAChunkAndFreesPages) {
+  auto engine = Make(Options());
+  auto sink = std::make_shared<CollectingSink>();
+  const RequestId id = engine->Submit(Spec(*engine, std::string(200'000, 'x')), sink).value();
+  ASSERT_TRUE(sink->WaitProgress(1));
+  engine->Cancel(id);
+  engine->Cancel(id);
+  const auto done = sink->Wait();
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(done->finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(PagesHeldSoon(*engine), 0);
+  EXPECT_LT(sink->progress().back().processed, 200'000);
+}
+
+TEST_F(EngineTest, DeadlinesEndWaitingAndRunningRequests) {
+  EngineOptions options = Options();
+  options.max_running = 1;
+  auto engine = Make(options);
+  RequestSpec running = Spec(*engine, std::string(200'000, 'x'));
+  running.deadline = std::chrono::steady_clock::now() + 300ms;
+  RequestSpec waiting = Spec(*engine, "abc");
+  waiting.deadline = std::chrono::steady_clock::now() + 50ms;
+  RequestSpec late = Spec(*engine, "abc");
+  late.deadline = std::chrono::steady_clock::now() - 1s;
+  const auto a = Start(*engine, std::move(running));
+  const auto b = Start(*engine, std::move(waiting));
+  const auto c = Start(*engine, std::move(late));
+  for (const auto& sink : {a, b, c}) {
+    const auto done = sink->Wait();
+    ASSERT_TRUE(done.has_value());
+    EXPECT_EQ(done->status.code(), absl::StatusCode::kDeadlineExceeded);
+  }
+  EXPECT_EQ(PagesHeldSoon(*engine), 0);
+}
+
+TEST_F(EngineTest, ASlowReaderStopsOnlyItself) {
+  EngineOptions options = Options();
+  options.slow_reader_timeout = 200ms;
+  auto engine = Make(options);
+  RequestSpec spec = Spec(*engine, "some words, some words, ", 5000);
+  spec.sampling.ignore_eos = true;
+  auto slow = std::make_shared<CollectingSink>();
+  ASSERT_TRUE(engine->Submit(spec, slow).ok());
+  ASSERT_TRUE(slow->WaitTokens(3));
+  slow->set_has_room(false);
+  auto other = Start(*engine, Spec(*engine, "some words, some words, ", 10));
+  EXPECT_TRUE(other->Wait()->status.ok());
+  const auto done = slow->Wait();
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_LT(slow->ids().size(), 5000u);
+  EXPECT_EQ(PagesHeldSoon(*engine), 0);
+}
+
+TEST_F(EngineTest, AFullQueueRefusesWithARetryHint) {
+  EngineOptions options = Options();
+  options.max_running = 1;
+  options.max_waiting = 2;
+  auto engine = Make(options);
+  std::vector<std::pair<RequestId, std::shared_ptr<CollectingSink>>> taken;
+  absl::Status refused;
+  for (int i = 0; i < 10 && refused.ok(); ++i) {
+    auto sink = std::make_shared<CollectingSink>();
+    const auto id = engine->Submit(Spec(*engine, std::string(100'000, 'x')), sink);
+    if (id.ok()) {
+      taken.emplace_back(*id, sink);
+    } else {
+      refused = id.status();
+    }
+  }
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(refused.GetPayload(kRetryPayload).has_value());
+  for (const auto& [id, sink] : taken) engine->Cancel(id);
+  for (const auto& [id, sink] : taken) EXPECT_TRUE(sink->Wait().has_value());
+  // The queue is free again.
+  EXPECT_TRUE(Start(*engine, Spec(*engine, "abc", 1))->Wait()->status.ok());
+}
+
+TEST_F(EngineTest, RefusesWhatCanNeverFitWithNumbers) {
+  EngineOptions options = Options();
+  options.kv_memory_bytes = 4 << 20;
+  options.max_context = 1'000'000;
+  auto engine = Make(options);
+  RequestSpec spec = Spec(*engine, "x", 500'000);
+  const absl::Status memory = engine->Validate(spec);
+  EXPECT_EQ(memory.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(memory.message().find("500001 tokens need"), absl::string_view::npos) << memory;
+  spec.sampling.max_tokens = 1'000'000;
+  const absl::Status context = engine->Validate(spec);
+  EXPECT_EQ(context.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_NE(context.message().find("999999"), absl::string_view::npos) << context;
+  spec.sampling.max_tokens = 1;
+  for (const int32_t id : {-1, 257, INT32_MAX}) {
+    spec.prompt = {1, id};
+    const absl::Status bad = engine->Validate(spec);
+    EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(bad.message().find("index 1"), absl::string_view::npos) << bad;
+  }
+  spec.prompt = {};
+  EXPECT_EQ(engine->Validate(spec).GetPayload(kFieldPayload), absl::Cord("input"));
+  spec.prompt = {1};
+  spec.sampling.top_p = 0;
+  EXPECT_EQ(engine->Validate(spec).GetPayload(kFieldPayload), absl::Cord("sampling.top_p"));
+  auto sink = std::make_shared<CollectingSink>();
+  EXPECT_FALSE(engine->Submit(spec, sink).ok());
+  EXPECT_EQ(sink->done_calls(), 0);
+}
+
+TEST_F(EngineTest, SeedsRepeatAndLogprobsAreGiven) {
+  auto engine = Make(Options());
+  RequestSpec spec = Spec(*engine, "abcabcabc", 40);
+  spec.sampling.temperature = 2;
+  spec.sampling.seed = 42;
+  spec.sampling.logprobs = 3;
+  spec.sampling.ignore_eos = true;
+  const auto a = Start(*engine, spec);
+  const auto b = Start(*engine, spec);
+  ASSERT_TRUE(a->Wait()->status.ok());
+  ASSERT_TRUE(b->Wait()->status.ok());
+  EXPECT_EQ(a->ids(), b->ids());
+  EXPECT_EQ(a->ids().size(), 40u);
+  ASSERT_EQ(a->logprobs().size(), 40u);
+  EXPECT_LE(a->logprobs()[0].alternatives.size(), 3u);
+  EXPECT_LE(a->logprobs()[0].logprob, 0);
+  EXPECT_EQ(a->Wait()->finish_reason, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, DestructionEndsEveryRequestOnce) {
+  std::vector<std::shared_ptr<CollectingSink>> sinks;
+  {
+    EngineOptions options = Options();
+    options.max_running = 2;
+    auto engine = Make(options);
+    for (int i = 0; i < 6; ++i) {
+      sinks.push_back(Start(*engine, Spec(*engine, std::string(50'000, 'x'))));
+    }
+  }
+  for (const auto& sink : sinks) {
+    EXPECT_EQ(sink->done_calls(), 1);
+    EXPECT_EQ(sink->Wait(0)->status.code(), absl::StatusCode::kUnavailable);
+  }
+}
+
+TEST_F(EngineTest, RandomTrafficLeavesNothingBehind) {
+  const uint32_t seed = 17;
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  EngineOptions options = Options(3);
+  options.max_running = 5;
+  auto engine = Make(options);
+  std::vector<std::pair<RequestId, std::shared_ptr<CollectingSink>>> all;
+  for (int i = 0; i < 120; ++i) {
+    RequestSpec spec = Spec(*engine, std::string(pick(1, 2000), 'a' + pick(0, 25)), pick(1, 30));
+    if (pick(0, 9) == 0) spec.deadline = std::chrono::steady_clock::now() + 1ms * pick(0, 50);
+    auto sink = std::make_shared<CollectingSink>();
+    all.emplace_back(engine->Submit(std::move(spec), sink).value(), sink);
+    if (pick(0, 3) == 0) engine->Cancel(all[pick(0, static_cast<int>(all.size()) - 1)].first);
+  }
+  for (const auto& [id, sink] : all) {
+    ASSERT_TRUE(sink->Wait().has_value()) << "request " << id << " is lost";
+    EXPECT_EQ(sink->done_calls(), 1);
+  }
+  EXPECT_EQ(PagesHeldSoon(*engine), 0);
+  EXPECT_EQ(engine->Load().running, 0);
+  EXPECT_EQ(engine->Load().waiting, 0);
+}
+
+TEST_F(EngineTest, OptionsOutOfRangeAreNamed) {
+  const auto refused = [&](auto change) {
+    EngineOptions options = Options();
+    change(options);
+    return std::string(CreateEngine(options, *backend_, registry_).status().message());
+  };
+  EXPECT_NE(refused([](EngineOptions& o) { o.ranks = 0; }).find("ranks is 0"), std::string::npos);
+  EXPECT_NE(refused([](EngineOptions& o) { o.page_tokens = 48; }).find("48"), std::string::npos);
+  EXPECT_NE(refused([](EngineOptions& o) { o.model = "builtin:x"; }).find("builtin:recall"),
+            std::string::npos);
+  EXPECT_NE(refused([](EngineOptions& o) { o.kv_memory_bytes = 1; }).find("page"),
+            std::string::npos);
+  EXPECT_NE(refused([](EngineOptions& o) { o.model = "/nowhere/at/all"; }), "");
+}
+
+TEST_F(EngineTest, MetricsAndLoadTellWhatHappened) {
+  auto engine = Make(Options());
+  ASSERT_TRUE(Start(*engine, Spec(*engine, "hello", 3))->Wait().has_value());
+  bool found = false;
+  for (const MetricFamily& family : engine->Metrics()) {
+    if (family.name != "annulus_generation_tokens_total") continue;
+    found = true;
+    EXPECT_EQ(family.samples.at(0).value, 3);
+  }
+  EXPECT_TRUE(found);
+  const EngineLoad load = engine->Load();
+  EXPECT_TRUE(load.healthy);
+  ASSERT_EQ(load.ranks.size(), 2u);
+  EXPECT_GT(load.ranks[0].memory_bytes.at("weights"), 0);
+  EXPECT_GT(load.ranks[1].kv_bytes_total, 0);
+}
+
+// A trained model of the optional test data: greedy ids that Transformers gave.
+TEST_F(EngineTest, TrainedModelGivesItsExpectedGreedyIds) {
+  const auto directory = testing::TestData("models/stories260K");
+  if (!directory.has_value()) GTEST_SKIP() << "the test data is absent";
+  std::ifstream file(*directory / "expected_greedy.json");
+  const nlohmann::json cases = nlohmann::json::parse(file);
+  for (const int ranks : {1, 3}) {
+    EngineOptions options = Options(ranks);
+    options.model = directory->string();
+    options.tokens_per_rank = 16;
+    options.page_tokens = 16;
+    auto engine = Make(options);
+    for (const auto& one : cases) {
+      RequestSpec spec;
+      spec.prompt = one.at("prompt_ids").get<std::vector<int32_t>>();
+      const auto expected = one.at("greedy_ids").get<std::vector<int32_t>>();
+      spec.sampling.temperature = 0;
+      spec.sampling.ignore_eos = true;
+      spec.sampling.max_tokens = static_cast<int32_t>(expected.size());
+      auto sink = Start(*engine, std::move(spec));
+      ASSERT_TRUE(sink->Wait()->status.ok());
+      EXPECT_EQ(sink->ids(), expected) << ranks << " ranks";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus
