@@ -157,7 +157,7 @@ To serve a language model, name a Hugging Face directory (LlamaForCausalLM: conf
     say "
 The daemon keeps running. Talk to it:
   export ANNULUS_SERVER=$address
-  build/annulus ask build/quickstart/document.txt '$(json_field "$(head -n 1 "$facts")" cue)' --stop '\\n'
+  build/annulus ask build/quickstart/document.txt '$(json_field "$(head -n 1 "$facts")" cue)' --temperature 0 --stop '\\n'
   build/annulus status
 Stop it:
   kill $daemon_pid"
