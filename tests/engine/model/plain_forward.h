@@ -126,13 +126,12 @@ class PlainForward {
       const double largest = *std::max_element(scores.begin(), scores.end());
       double total = 0;
       for (double& score : scores) total += score = std::exp(score - largest);
-      for (int64_t d = 0; d < dim; ++d) {
-        double sum = 0;
-        for (int64_t j = first; j <= row; ++j) {
-          sum += scores[j - first] / total * v[(j * kv_heads + kv_head) * dim + d];
-        }
-        output[item * dim + d] = static_cast<float>(sum);
+      std::vector<double> sums(static_cast<size_t>(dim));
+      for (int64_t j = first; j <= row; ++j) {
+        const double share = scores[j - first] / total;
+        for (int64_t d = 0; d < dim; ++d) sums[d] += share * v[(j * kv_heads + kv_head) * dim + d];
       }
+      for (int64_t d = 0; d < dim; ++d) output[item * dim + d] = static_cast<float>(sums[d]);
     }
     return Linear(output, heads * dim, prefix + "o_proj", config_.attention_bias);
   }
