@@ -49,7 +49,7 @@ void ExpectSameBitsHoweverItIsCut(const OpTable& table, const Problem& problem) 
   SCOPED_TRACE(problem.name);
   std::mt19937 random(77);
   const AttentionResult whole = Attend(table, problem, 1);
-  for (const int threads : {1, 2, 3, 5}) {
+  for (const int threads : {1, 2, 5}) {
     EXPECT_TRUE(whole == Attend(table, problem, threads)) << threads << " threads";
     for (const int64_t largest : {1, 7, 100}) {
       for (const bool one_call : {false, true}) {
@@ -73,8 +73,8 @@ TEST_P(AttentionInvarianceTest, DenseAndWindowed) {
                        .dtype = kCpuDTypes[seed % 3]};
       problem.group = group;
       problem.window = window;
-      problem.end = 200;
-      problem.positions = Consecutive(37, 150);
+      problem.end = 160;
+      problem.positions = Consecutive(37, 110);
       FillProblem(problem, seed++);
       ExpectSameBitsHoweverItIsCut(table(), problem);
     }

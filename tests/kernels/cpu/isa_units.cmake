@@ -1,0 +1,26 @@
+# Fails if a unit compiled for one instruction set exports any function but the one that returns its
+# kernels: see kernels/cpu/simd_kernels.h. Variables: NM, and OBJECTS, the objects of the library.
+set(found 0)
+foreach(object IN LISTS OBJECTS)
+  if(NOT object MATCHES "/isa_[a-z0-9]+\\.cc\\.o$")
+    continue()
+  endif()
+  math(EXPR found "${found} + 1")
+  execute_process(
+    COMMAND ${NM} --defined-only --extern-only --demangle --format=posix ${object}
+    OUTPUT_VARIABLE symbols
+    RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "cannot read the symbols of ${object}")
+  endif()
+  string(REGEX MATCHALL "[^\n]+" lines "${symbols}")
+  foreach(line IN LISTS lines)
+    # T: a function; W: a weak one, shared between units; i: one chosen at load time.
+    if(line MATCHES " [TWi] " AND NOT line MATCHES "^annulus::cpu::Avx[0-9]+Kernels\\(\\) T ")
+      message(SEND_ERROR "${object} exports ${line}")
+    endif()
+  endforeach()
+endforeach()
+if(NOT found EQUAL 2)
+  message(FATAL_ERROR "expected the objects of 2 instruction sets, found ${found}")
+endif()
