@@ -71,9 +71,7 @@ void SetReason(absl::Status& status, v1::ErrorReason reason) {
 
 std::string ReasonName(const absl::Status& status) {
   if (auto name = Payload(status, kReasonPayload)) return *name;
-  absl::Status with_reason = status;
-  SetReason(with_reason, DefaultReason(status));
-  return *Payload(with_reason, kReasonPayload);
+  return *Payload(FromRefusal(status), kReasonPayload);
 }
 
 void AddErrorInfo(const absl::Status& status, google::rpc::Status& wire) {
@@ -145,12 +143,16 @@ absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
   return status;
 }
 
-absl::Status FromCompletion(const absl::Status& status) {
-  absl::Status translated = status;
-  if (status.code() == StatusCode::kResourceExhausted) {
-    SetReason(translated, v1::ERROR_REASON_SLOW_READER);
+absl::Status FromRefusal(absl::Status status) {
+  if (!Payload(status, kReasonPayload)) SetReason(status, DefaultReason(status));
+  return status;
+}
+
+absl::Status FromCompletion(absl::Status status) {
+  if (absl::IsResourceExhausted(status) && !Payload(status, kReasonPayload)) {
+    SetReason(status, v1::ERROR_REASON_SLOW_READER);
   }
-  return translated;
+  return status;
 }
 
 bool HidesMessage(const absl::Status& status) {

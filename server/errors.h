@@ -34,8 +34,13 @@ absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::st
 // Adds RetryInfo.
 absl::Status WithRetry(absl::Status status, int64_t milliseconds);
 
-// The status that ended an admitted request. RESOURCE_EXHAUSTED is the slow reader here.
-absl::Status FromCompletion(const absl::Status& status);
+// Fixes the reason of a status from before the engine took the request, so that FromCompletion leaves
+// it alone.
+absl::Status FromRefusal(absl::Status status);
+
+// The status that ended an admitted request. Without a reason of its own, RESOURCE_EXHAUSTED is the
+// slow reader here.
+absl::Status FromCompletion(absl::Status status);
 
 // What the client gets. Codes that only a fault of ours can cause become INTERNAL with a message
 // that reveals nothing: log the original first. Messages are cut to 1 KiB of printable ASCII, so

@@ -75,17 +75,15 @@ void GenerationCall::Cancel() {
 }
 
 void GenerationCall::Abort(absl::Status status) {
-  {
-    std::lock_guard lock(mutex_);
-    aborted_ = true;
-    if (engine_ != nullptr) engine_->Cancel(id_);
-  }
-  End(std::move(status));
+  End(std::move(status));  // before the engine can say CANCELLED
+  std::lock_guard lock(mutex_);
+  aborted_ = true;
+  if (engine_ != nullptr) engine_->Cancel(id_);
 }
 
 void GenerationCall::End(absl::Status status) {
   Completion completion;
-  completion.status = std::move(status);
+  completion.status = FromRefusal(std::move(status));
   completion.finish_reason = FinishReason::kError;
   sink_->OnDone(std::move(completion));
 }

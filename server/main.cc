@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(DeviceChoice choice) {
         "machine that has the CUDA toolkit");
   }
   auto devices = std::make_unique<Devices>();
-  devices->backend = CreateCpuBackend();
+  ANNULUS_ASSIGN_OR_RETURN(devices->backend, CreateCpuBackend());
   RegisterCpuKernels(devices->kernels);
   return devices;
 }

@@ -18,8 +18,8 @@
 namespace annulus {
 
 TestServer::TestServer(std::vector<std::string> flags) : engine_(std::make_unique<FakeEngine>()) {
-  flags.insert(flags.begin(), {"--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0",
-                               "--served-model-name", "fake"});
+  flags.insert(flags.begin(),
+               {"--listen", "127.0.0.1:0", "--metrics", "off", "--served-model-name", "fake"});
   auto loaded = LoadConfig(flags, {});
   ANNULUS_CHECK(loaded.ok()) << loaded.status();
   auto server = Server::Start(loaded->config, log_);
@@ -123,25 +123,45 @@ bool Eventually(const std::function<bool()>& condition, std::chrono::millisecond
   return true;
 }
 
-std::string Scrape(const std::string& address) {
+namespace {
+
+// A connected socket, or -1.
+int Connect(const std::string& address) {
   const size_t colon = address.rfind(':');
   sockaddr_in target{};
   target.sin_family = AF_INET;
   target.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &target.sin_addr);
-  const int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
-  std::string reply;
-  if (connect(socket_fd, reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0) {
-    const std::string request =
-        absl::StrCat("GET /metrics HTTP/1.1\r\nHost: ", address, "\r\nConnection: close\r\n\r\n");
-    if (send(socket_fd, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
-      char buffer[4096];
-      for (ssize_t n; (n = recv(socket_fd, buffer, sizeof(buffer), 0)) > 0;) {
-        reply.append(buffer, static_cast<size_t>(n));
-      }
-    }
+  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
+  if (connect(descriptor, reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0) {
+    return descriptor;
   }
-  close(socket_fd);
+  close(descriptor);
+  return -1;
+}
+
+}  // namespace
+
+bool SendBytes(const std::string& address, const std::string& bytes) {
+  const int descriptor = Connect(address);
+  if (descriptor < 0) return false;
+  send(descriptor, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  close(descriptor);
+  return true;
+}
+
+std::string Scrape(const std::string& address) {
+  const int descriptor = Connect(address);
+  if (descriptor < 0) return "";
+  const std::string request =
+      absl::StrCat("GET /metrics HTTP/1.1\r\nHost: ", address, "\r\nConnection: close\r\n\r\n");
+  send(descriptor, request.data(), request.size(), MSG_NOSIGNAL);
+  std::string reply;
+  char buffer[4096];
+  for (ssize_t n; (n = recv(descriptor, buffer, sizeof(buffer), 0)) > 0;) {
+    reply.append(buffer, static_cast<size_t>(n));
+  }
+  close(descriptor);
   const size_t body = reply.find("\r\n\r\n");
   return body == std::string::npos ? "" : reply.substr(body + 4);
 }

@@ -5,6 +5,9 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,7 +23,8 @@
 
 namespace annulus {
 
-// A server on free ports of 127.0.0.1 with a fake engine, and a channel to it.
+// A server on a free port of 127.0.0.1 with a fake engine, and a channel to it. No metrics unless
+// the flags ask for them: the HTTP library takes up to 2 s to stop.
 class TestServer {
  public:
   // `flags` are added to the ones that make it a test server. Not serving yet.
@@ -86,6 +90,9 @@ ErrorDetails Details(const grpc::Status& status);
 // Polls until `condition` holds, at most `limit`.
 bool Eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds limit = std::chrono::seconds(10));
+
+// Connects to "127.0.0.1:PORT", sends the bytes and leaves. False where it cannot connect.
+bool SendBytes(const std::string& address, const std::string& bytes);
 
 // Body of an HTTP GET of /metrics, empty on any failure.
 std::string Scrape(const std::string& address);

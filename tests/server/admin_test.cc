@@ -1,0 +1,297 @@
+// Models, administration, health, reflection, drain, authentication: everything around generations.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/server/service_probes.h"
+#include "tests/server/test_server.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+
+const std::vector<std::string> kServices = {"annulus.v1.InferenceService",
+                                            "annulus.v1.DocumentService", "annulus.v1.ModelService",
+                                            "annulus.v1.AdminService"};
+
+FakeScript Endless() {
+  FakeScript script;
+  script.deltas = {"x"};
+  script.endless = true;
+  script.interval = milliseconds(1);
+  return script;
+}
+
+FakeScript Short(milliseconds interval) {
+  FakeScript script;
+  script.deltas.assign(20, "x");
+  script.interval = interval;
+  return script;
+}
+
+v1::GetServerInfoResponse Info(TestServer& server) {
+  grpc::ClientContext context;
+  v1::GetServerInfoResponse response;
+  EXPECT_TRUE(server.admin()->GetServerInfo(&context, {}, &response).ok());
+  return response;
+}
+
+TEST(ModelServiceTest, DescribesTheModel) {
+  TestServer server;
+  server.Serve();
+  grpc::ClientContext list_context;
+  v1::ListModelsResponse list;
+  ASSERT_TRUE(server.models()->ListModels(&list_context, {}, &list).ok());
+  ASSERT_EQ(list.models_size(), 1);
+  EXPECT_EQ(list.models(0).name(), "fake");
+  EXPECT_EQ(list.models(0).architecture(), "FakeForTests");
+  EXPECT_EQ(list.models(0).max_context(), 4096);
+  EXPECT_EQ(list.models(0).kv_dtype(), "f32");
+
+  for (const char* name : {"", "fake"}) {
+    grpc::ClientContext context;
+    v1::GetModelRequest request;
+    request.set_name(name);
+    v1::GetModelResponse response;
+    EXPECT_TRUE(server.models()->GetModel(&context, request, &response).ok());
+    EXPECT_EQ(response.model().vocabulary(), FakeEngine::kVocabulary);
+  }
+  grpc::ClientContext context;
+  v1::GetModelRequest request;
+  request.set_name("other");
+  v1::GetModelResponse response;
+  EXPECT_EQ(Details(server.models()->GetModel(&context, request, &response)).resource_name,
+            "other");
+}
+
+TEST(AdminServiceTest, TellsStateLimitsAndLoad) {
+  TestServer server({"--ranks", "3", "--max-message-size", "1MiB"});
+  EXPECT_EQ(Info(server).state(), v1::SERVER_STATE_LOADING);
+  EXPECT_EQ(Info(server).models_size(), 0);
+  server.Serve();
+  const v1::GetServerInfoResponse info = Info(server);
+  EXPECT_EQ(info.state(), v1::SERVER_STATE_SERVING);
+  EXPECT_EQ(info.ranks(), 3);
+  EXPECT_EQ(info.models(0), "fake");
+  EXPECT_FALSE(info.version().empty());
+  EXPECT_EQ(info.limits().max_message_bytes(), 1 << 20);
+  EXPECT_EQ(info.limits().max_running(), 64);
+  server.engine().set_healthy(false);
+  EXPECT_EQ(Info(server).state(), v1::SERVER_STATE_UNHEALTHY);
+
+  grpc::ClientContext context;
+  v1::GetLoadResponse load;
+  ASSERT_TRUE(server.admin()->GetLoad(&context, {}, &load).ok());
+  EXPECT_EQ(load.waiting(), 3);
+  EXPECT_FALSE(load.healthy());
+  EXPECT_EQ(load.ranks(0).memory_bytes().at("kv"), 1024);
+}
+
+TEST(LoadingTest, CallsAreUnavailableWithARetry) {
+  TestServer server;
+  const grpc::Status stream = ReadStream(*server.inference(), TextStreamRequest("x")).status;
+  EXPECT_EQ(stream.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Details(stream).reason, "LOADING");
+  EXPECT_GT(Details(stream).retry_ms, 0);
+  EXPECT_EQ(Details(server.Upload("a", "x")).reason, "LOADING");
+  grpc::ClientContext context;
+  v1::ListModelsResponse list;
+  EXPECT_EQ(Details(server.models()->ListModels(&context, {}, &list)).reason, "LOADING");
+  grpc::ClientContext load_context;
+  v1::GetLoadResponse load;
+  EXPECT_TRUE(server.admin()->GetLoad(&load_context, {}, &load).ok());
+}
+
+TEST(HealthTest, FollowsLoadingServingSicknessAndDrain) {
+  TestServer server;
+  for (const std::string& name : kServices) {
+    EXPECT_EQ(CheckHealth(server.channel(), name), HealthStatus::kNotServing) << name;
+  }
+  EXPECT_EQ(CheckHealth(server.channel(), ""), HealthStatus::kNotServing);
+  server.Serve();
+  for (const std::string& name : kServices) {
+    EXPECT_EQ(CheckHealth(server.channel(), name), HealthStatus::kServing) << name;
+  }
+  EXPECT_EQ(CheckHealth(server.channel(), ""), HealthStatus::kServing);
+  EXPECT_EQ(CheckHealth(server.channel(), "nobody"), HealthStatus::kUnknownService);
+  const auto becomes = [&](HealthStatus status) {
+    return Eventually([&] { return CheckHealth(server.channel(), "") == status; });
+  };
+  server.engine().set_healthy(false);
+  EXPECT_TRUE(becomes(HealthStatus::kNotServing));
+  server.engine().set_healthy(true);
+  EXPECT_TRUE(becomes(HealthStatus::kServing));
+  server.server().RequestDrain(std::nullopt);
+  EXPECT_TRUE(becomes(HealthStatus::kNotServing));
+}
+
+TEST(HealthTest, WatchersAreTold) {
+  TestServer server;
+  HealthWatch watch(server.channel(), "annulus.v1.InferenceService");
+  EXPECT_EQ(watch.Next(), HealthStatus::kNotServing);
+  server.Serve();
+  EXPECT_EQ(watch.Next(), HealthStatus::kServing);
+  server.server().RequestDrain(std::nullopt);
+  EXPECT_EQ(watch.Next(), HealthStatus::kNotServing);
+}
+
+TEST(ReflectionTest, ListsEveryService) {
+  TestServer server;
+  std::vector<std::string> expected = kServices;
+  expected.push_back("grpc.health.v1.Health");
+  expected.push_back("grpc.reflection.v1alpha.ServerReflection");
+  EXPECT_THAT(ReflectedServices(server.channel()), IsSupersetOf(expected));
+}
+
+TEST(DrainTest, AdmittedWorkFinishesNewWorkIsRefused) {
+  TestServer server;
+  server.engine().set_scripter([](const RequestSpec&) { return Short(milliseconds(20)); });
+  server.Serve();
+  const auto stub = server.inference();
+  grpc::ClientContext context;
+  const auto reader = stub->StreamGenerate(&context, TextStreamRequest("x"));
+  v1::StreamGenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+
+  grpc::ClientContext drain_context;
+  v1::DrainResponse drained;
+  ASSERT_TRUE(server.admin()->Drain(&drain_context, {}, &drained).ok());
+  EXPECT_EQ(drained.running(), 1);
+  std::thread waiter([&] { server.server().WaitUntilDrained(); });
+  EXPECT_EQ(Info(server).state(), v1::SERVER_STATE_DRAINING);
+  const grpc::Status refused = ReadStream(*stub, TextStreamRequest("x")).status;
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Details(refused).reason, "DRAINING");
+  EXPECT_EQ(Details(server.Upload("a", "x")).reason, "DRAINING");
+
+  std::string text = response.delta().text();
+  while (reader->Read(&response)) text += response.delta().text();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(text, std::string(20, 'x'));
+  waiter.join();
+}
+
+TEST(DrainTest, WorkIsCutOffWhenTheGraceTimeEnds) {
+  TestServer server({"--grace-time", "100ms"});
+  server.engine().set_scripter([](const RequestSpec&) { return Endless(); });
+  server.Serve();
+  const auto stub = server.inference();
+  grpc::ClientContext context;
+  const auto reader = stub->StreamGenerate(&context, TextStreamRequest("x"));
+  v1::StreamGenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  server.server().RequestDrain(std::nullopt);
+  const auto start = steady_clock::now();
+  std::thread waiter([&] { server.server().WaitUntilDrained(); });
+  while (reader->Read(&response)) {
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Details(status).reason, "DRAINING");
+  waiter.join();
+  EXPECT_GE(steady_clock::now() - start, milliseconds(100));
+  EXPECT_LT(steady_clock::now() - start, milliseconds(3000));
+  EXPECT_TRUE(server.engine().WaitUntilIdle(milliseconds(1000)));
+}
+
+TEST(DrainTest, OpenWatchesAndUploadsDoNotHoldItUp) {
+  TestServer server;
+  server.Serve();
+  HealthWatch watch(server.channel(), "");
+  watch.Next();
+  const auto stub = server.documents();
+  grpc::ClientContext context;
+  v1::UploadDocumentResponse response;
+  const auto writer = stub->UploadDocument(&context, &response);
+  v1::UploadDocumentRequest request;
+  request.mutable_header()->set_name("a");
+  ASSERT_TRUE(writer->Write(request));
+  const auto start = steady_clock::now();
+  server.server().RequestDrain(std::nullopt);
+  server.server().WaitUntilDrained();
+  EXPECT_LT(steady_clock::now() - start, milliseconds(5000));
+  EXPECT_FALSE(writer->Finish().ok());
+}
+
+TEST(DrainTest, GraceIsChecked) {
+  TestServer server;
+  for (const double bad : {-1.0, 86401.0, std::numeric_limits<double>::quiet_NaN(),
+                           std::numeric_limits<double>::infinity()}) {
+    grpc::ClientContext context;
+    v1::DrainRequest request;
+    request.set_grace_seconds(bad);
+    v1::DrainResponse response;
+    EXPECT_EQ(Details(server.admin()->Drain(&context, request, &response)).field, "grace_seconds");
+  }
+  EXPECT_EQ(Info(server).state(), v1::SERVER_STATE_LOADING);
+}
+
+class AuthenticationTest : public ::testing::Test {
+ protected:
+  static std::vector<std::string> Flags() {
+    const std::string path = testing::TempDir() + "/annulus_token";
+    std::ofstream(path) << "s3cret\nsecond line\n";
+    return {"--auth-token-file", path};
+  }
+  static grpc::Status List(TestServer& server, const std::string& authorization) {
+    grpc::ClientContext context;
+    if (!authorization.empty()) context.AddMetadata("authorization", authorization);
+    v1::ListModelsResponse response;
+    return server.models()->ListModels(&context, {}, &response);
+  }
+};
+
+TEST_F(AuthenticationTest, OnlyTheTokenOpensTheServices) {
+  TestServer server(Flags());
+  server.Serve();
+  EXPECT_TRUE(List(server, "Bearer s3cret").ok());
+  for (const char* bad : {"", "s3cret", "Bearer ", "Bearer s3cre", "Bearer s3cret ", "bearer x"}) {
+    const grpc::Status status = List(server, bad);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAUTHENTICATED) << bad;
+    EXPECT_EQ(Details(status).reason, "TOKEN_REJECTED");
+  }
+  // Every kind of call.
+  EXPECT_EQ(Details(ReadStream(*server.inference(), TextStreamRequest("x")).status).reason,
+            "TOKEN_REJECTED");
+  grpc::ClientContext context;
+  v1::GenerateResponse response;
+  EXPECT_EQ(Details(server.inference()->Generate(&context, TextRequest("x"), &response)).reason,
+            "TOKEN_REJECTED");
+  EXPECT_EQ(Details(server.Upload("a", "x")).reason, "TOKEN_REJECTED");
+  EXPECT_EQ(CheckHealth(server.channel(), ""), HealthStatus::kServing);
+}
+
+TEST(StartTest, AddressesInUseAndBadFilesAreClearErrors) {
+  TestServer first({"--metrics", "127.0.0.1:0"});
+  const Logger log(LogLevel::kError);
+  ServerConfig config;
+  config.listen = first.address();
+  EXPECT_THAT(std::string(Server::Start(config, log).status().message()),
+              HasSubstr("cannot listen on " + first.address()));
+  config.listen = "127.0.0.1:0";
+  config.metrics = first.metrics_address();
+  EXPECT_THAT(std::string(Server::Start(config, log).status().message()),
+              HasSubstr("cannot serve metrics on " + first.metrics_address()));
+  config.metrics.clear();
+  config.auth_token_file = "/nonexistent/token";
+  EXPECT_THAT(std::string(Server::Start(config, log).status().message()),
+              HasSubstr("/nonexistent/token"));
+  config.auth_token_file.clear();
+  config.tls_certificate = "/nonexistent/cert";
+  config.tls_key = "/nonexistent/key";
+  EXPECT_THAT(std::string(Server::Start(config, log).status().message()),
+              HasSubstr("/nonexistent/cert"));
+}
+
+}  // namespace
+}  // namespace annulus

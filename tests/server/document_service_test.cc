@@ -1,0 +1,230 @@
+// DocumentService over gRPC.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/server/test_server.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::milliseconds;
+
+class DocumentServiceTest : public ::testing::Test {
+ protected:
+  DocumentServiceTest() : stub_(server_.documents()) { server_.Serve(); }
+
+  std::vector<std::string> Names(int page_size = 0) {
+    std::vector<std::string> names;
+    v1::ListDocumentsRequest request;
+    request.set_page_size(page_size);
+    do {
+      grpc::ClientContext context;
+      v1::ListDocumentsResponse response;
+      EXPECT_TRUE(stub_->ListDocuments(&context, request, &response).ok());
+      for (const auto& document : response.documents()) names.push_back(document.name());
+      request.set_page_token(response.next_page_token());
+    } while (!request.page_token().empty());
+    return names;
+  }
+
+  grpc::Status Get(const std::string& name) {
+    grpc::ClientContext context;
+    v1::GetDocumentRequest request;
+    request.set_name(name);
+    v1::GetDocumentResponse response;
+    return stub_->GetDocument(&context, request, &response);
+  }
+
+  TestServer server_{{"--max-document-size", "1MiB", "--upload-timeout", "300ms"}};
+  std::unique_ptr<v1::DocumentService::Stub> stub_;
+};
+
+TEST_F(DocumentServiceTest, UploadGetListDelete) {
+  v1::UploadDocumentResponse uploaded;
+  ASSERT_TRUE(server_.Upload("b.txt", std::string(2500, 'x'), &uploaded).ok());
+  EXPECT_EQ(uploaded.document().size_bytes(), 2500);
+  EXPECT_EQ(uploaded.document().token_count(), 2500);
+  EXPECT_EQ(uploaded.document().sha256().size(), 64u);
+  ASSERT_TRUE(server_.Upload("a.txt", "x").ok());
+  EXPECT_THAT(Names(), testing::ElementsAre("a.txt", "b.txt"));
+
+  grpc::ClientContext context;
+  v1::GetDocumentRequest request;
+  request.set_name("b.txt");
+  v1::GetDocumentResponse response;
+  ASSERT_TRUE(stub_->GetDocument(&context, request, &response).ok());
+  EXPECT_EQ(response.document().sha256(), uploaded.document().sha256());
+  EXPECT_GE(response.document().age(), 0);
+
+  grpc::ClientContext delete_context;
+  v1::DeleteDocumentRequest remove;
+  remove.set_name("b.txt");
+  v1::DeleteDocumentResponse removed;
+  EXPECT_TRUE(stub_->DeleteDocument(&delete_context, remove, &removed).ok());
+  EXPECT_EQ(Details(Get("b.txt")).reason, "DOCUMENT_NOT_FOUND");
+  grpc::ClientContext again_context;
+  EXPECT_EQ(Details(stub_->DeleteDocument(&again_context, remove, &removed)).resource_name,
+            "b.txt");
+}
+
+TEST_F(DocumentServiceTest, TheSameTextTwiceIsFineAnotherIsNot) {
+  ASSERT_TRUE(server_.Upload("a", "one").ok());
+  EXPECT_TRUE(server_.Upload("a", "one").ok());
+  const grpc::Status other = server_.Upload("a", "two");
+  EXPECT_EQ(other.error_code(), grpc::StatusCode::ALREADY_EXISTS);
+  EXPECT_EQ(Details(other).resource_name, "a");
+}
+
+TEST_F(DocumentServiceTest, ListsInPages) {
+  for (const char* name : {"a", "b", "c", "d", "e"}) ASSERT_TRUE(server_.Upload(name, "x").ok());
+  for (const int page_size : {1, 2, 5, 1000}) EXPECT_EQ(Names(page_size).size(), 5u) << page_size;
+  v1::ListDocumentsResponse response;
+  for (const int page_size : {-1, 1001, INT32_MIN, INT32_MAX}) {
+    grpc::ClientContext context;
+    v1::ListDocumentsRequest request;
+    request.set_page_size(page_size);
+    EXPECT_EQ(Details(stub_->ListDocuments(&context, request, &response)).field, "page_size");
+  }
+  grpc::ClientContext context;
+  v1::ListDocumentsRequest request;
+  request.set_page_token("../x");
+  EXPECT_EQ(Details(stub_->ListDocuments(&context, request, &response)).field, "page_token");
+}
+
+TEST_F(DocumentServiceTest, BadNamesAreRefusedEverywhere) {
+  for (const std::string& bad : {std::string("../x"), std::string(""), std::string(129, 'x')}) {
+    EXPECT_EQ(Details(Get(bad)).field, "name");
+    EXPECT_EQ(Details(server_.Upload(bad, "x")).field, "header.name");
+  }
+}
+
+TEST_F(DocumentServiceTest, TooLongIsRefusedBeforeAnyChunk) {
+  grpc::ClientContext context;
+  v1::UploadDocumentResponse response;
+  const auto writer = stub_->UploadDocument(&context, &response);
+  v1::UploadDocumentRequest request;
+  request.mutable_header()->set_name("big");
+  request.mutable_header()->set_total_bytes(100'000'000);
+  ASSERT_TRUE(writer->Write(request));
+  const grpc::Status status = writer->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(Details(status).metadata.at("needed"), "100000000");
+  EXPECT_EQ(Details(status).metadata.at("available"), std::to_string(1 << 20));
+}
+
+// Opens an upload and sends a header and one chunk.
+class HalfUpload {
+ public:
+  explicit HalfUpload(v1::DocumentService::Stub& stub)
+      : writer_(stub.UploadDocument(&context_, &response_)) {
+    v1::UploadDocumentRequest request;
+    request.mutable_header()->set_name("half");
+    EXPECT_TRUE(writer_->Write(request));
+    request.mutable_chunk()->set_data("first half");
+    EXPECT_TRUE(writer_->Write(request));
+  }
+  grpc::ClientContext& context() { return context_; }
+  grpc::ClientWriter<v1::UploadDocumentRequest>& writer() { return *writer_; }
+
+ private:
+  grpc::ClientContext context_;
+  v1::UploadDocumentResponse response_;
+  std::unique_ptr<grpc::ClientWriter<v1::UploadDocumentRequest>> writer_;
+};
+
+double Metric(const std::string& text, const std::string& line_start) {
+  const size_t at = text.find("\n" + line_start + " ");
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + line_start.size() + 2));
+}
+
+TEST(StoppedUploadTest, LeavesNothing) {
+  TestServer server({"--metrics", "127.0.0.1:0"});
+  server.Serve();
+  const auto stub = server.documents();
+  const auto memory = [&] {
+    return Metric(Scrape(server.metrics_address()), "annulus_document_memory_bytes");
+  };
+  {
+    HalfUpload upload(*stub);
+    ASSERT_TRUE(Eventually([&] { return memory() > 0; }));
+    upload.context().TryCancel();
+    EXPECT_EQ(upload.writer().Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  EXPECT_TRUE(Eventually([&] { return memory() == 0; }));
+  grpc::ClientContext context;
+  v1::ListDocumentsResponse response;
+  ASSERT_TRUE(stub->ListDocuments(&context, {}, &response).ok());
+  EXPECT_EQ(response.documents_size(), 0);
+}
+
+TEST_F(DocumentServiceTest, AnUploadWithoutItsEndIsIncomplete) {
+  grpc::ClientContext context;
+  v1::UploadDocumentResponse response;
+  const auto writer = stub_->UploadDocument(&context, &response);
+  v1::UploadDocumentRequest request;
+  request.mutable_header()->set_name("a");
+  request.mutable_header()->set_total_bytes(10);
+  ASSERT_TRUE(writer->Write(request));
+  request.mutable_chunk()->set_data("12345");
+  ASSERT_TRUE(writer->Write(request));
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  EXPECT_EQ(Details(status).reason, "DOCUMENT_INCOMPLETE");
+  EXPECT_TRUE(Names().empty());
+}
+
+TEST_F(DocumentServiceTest, ASilentUploadIsCutOff) {
+  HalfUpload upload(*stub_);
+  const auto start = std::chrono::steady_clock::now();
+  const grpc::Status status = upload.writer().Finish();  // sends nothing more, and waits
+  EXPECT_FALSE(status.ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(5000));
+  EXPECT_TRUE(Names().empty());
+}
+
+TEST_F(DocumentServiceTest, UploadsSideBySideDoNotMix) {
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([this, i] {
+      const std::string name(1, static_cast<char>('a' + i));
+      for (int round = 0; round < 5; ++round) {
+        EXPECT_TRUE(server_.Upload(name, std::string(2000, name[0]), nullptr, 100).ok());
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(Names().size(), 4u);
+}
+
+TEST_F(DocumentServiceTest, ADocumentInUseMayBeDeleted) {
+  ASSERT_TRUE(server_.Upload("a", "text").ok());
+  server_.engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.deltas.assign(20, "x");
+    script.interval = milliseconds(10);
+    return script;
+  });
+  auto request = TextStreamRequest("?");
+  request.mutable_spec()->add_documents("a");
+  const auto inference = server_.inference();
+  grpc::ClientContext context;
+  const auto reader = inference->StreamGenerate(&context, request);
+  v1::StreamGenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  grpc::ClientContext delete_context;
+  v1::DeleteDocumentRequest remove;
+  remove.set_name("a");
+  v1::DeleteDocumentResponse removed;
+  ASSERT_TRUE(stub_->DeleteDocument(&delete_context, remove, &removed).ok());
+  while (reader->Read(&response)) {
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,231 @@
+// The ways in which a generation ends early: cancel, disconnect, deadline, slow readers, answers
+// that are too long. Each stops the engine's work and leaves others alone.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/server/test_server.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using std::chrono::system_clock;
+
+constexpr milliseconds kSoon{1000};  // generous: the machine may be busy; typically under 5 ms
+
+FakeScript Endless(milliseconds interval, const std::string& text = "x") {
+  FakeScript script;
+  script.deltas = {text};
+  script.endless = true;
+  script.interval = interval;
+  return script;
+}
+
+class EndingTest : public ::testing::Test {
+ protected:
+  EndingTest() : stub_(server_.inference()) {
+    server_.engine().set_scripter([](const RequestSpec&) { return Endless(milliseconds(1)); });
+    server_.Serve();
+  }
+
+  FakeEngine& engine() { return server_.engine(); }
+
+  // Until one Cancel has reached the engine since `start`.
+  void ExpectCancelledSoonAfter(steady_clock::time_point start) {
+    ASSERT_TRUE(Eventually([&] { return engine().cancelled().size() == 1; }));
+    EXPECT_LT(engine().cancelled()[0] - start, kSoon);
+    EXPECT_TRUE(engine().WaitUntilIdle(kSoon));
+  }
+
+  TestServer server_;
+  std::unique_ptr<v1::InferenceService::Stub> stub_;
+};
+
+TEST_F(EndingTest, CancelOfAStreamReachesTheEngine) {
+  grpc::ClientContext context;
+  const auto reader = stub_->StreamGenerate(&context, TextStreamRequest("x"));
+  v1::StreamGenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  const auto start = steady_clock::now();
+  context.TryCancel();
+  ExpectCancelledSoonAfter(start);
+  while (reader->Read(&response)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(EndingTest, CancelOfAUnaryCallReachesTheEngine) {
+  grpc::ClientContext context;
+  steady_clock::time_point start;
+  std::thread canceller([&] {
+    ASSERT_TRUE(Eventually([&] { return engine().active() == 1; }));
+    start = steady_clock::now();
+    context.TryCancel();
+  });
+  v1::GenerateResponse response;
+  const grpc::Status status = stub_->Generate(&context, TextRequest("x"), &response);
+  canceller.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  ExpectCancelledSoonAfter(start);
+}
+
+TEST_F(EndingTest, CancelWhileThePromptIsPreparedCancelsToo) {
+  engine().set_tokenize_delay(milliseconds(100));
+  grpc::ClientContext context;
+  const auto reader = stub_->StreamGenerate(&context, TextStreamRequest("x"));
+  std::this_thread::sleep_for(milliseconds(30));
+  context.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  std::this_thread::sleep_for(milliseconds(150));
+  EXPECT_TRUE(engine().WaitUntilIdle(kSoon));
+}
+
+TEST_F(EndingTest, DisconnectReachesTheEngine) {
+  grpc::ClientContext context;
+  auto channel = server_.NewChannel();
+  auto stub = v1::InferenceService::NewStub(channel);
+  auto reader = stub->StreamGenerate(&context, TextStreamRequest("x"));
+  v1::StreamGenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  const auto start = steady_clock::now();
+  reader.reset();
+  stub.reset();
+  context.TryCancel();  // without it the library keeps the connection for the call's sake
+  channel.reset();
+  ExpectCancelledSoonAfter(start);
+}
+
+TEST_F(EndingTest, TheDeadlineIsGivenToTheEngineOnTheSteadyClock) {
+  grpc::ClientContext context;
+  context.set_deadline(system_clock::now() + milliseconds(300));
+  const auto start = steady_clock::now();
+  const StreamResult result = ReadStream(*stub_, TextStreamRequest("x"), &context);
+  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_LT(steady_clock::now() - start, milliseconds(300) + kSoon);
+  const auto deadline = engine().submitted()[0].deadline;
+  EXPECT_GT(deadline, start + milliseconds(100));
+  EXPECT_LT(deadline, start + milliseconds(500));
+  EXPECT_TRUE(engine().WaitUntilIdle(kSoon));
+}
+
+TEST_F(EndingTest, StrangeDeadlinesAreHarmless) {
+  for (const auto deadline :
+       {system_clock::now() - std::chrono::hours(1), system_clock::now() + milliseconds(1)}) {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    const StreamResult result = ReadStream(*stub_, TextStreamRequest("x"), &context);
+    EXPECT_EQ(result.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  }
+  EXPECT_TRUE(engine().WaitUntilIdle(kSoon));
+  engine().set_scripter([](const RequestSpec&) { return FakeScript(); });
+  for (const auto deadline : {system_clock::time_point::max(),
+                              system_clock::now() + std::chrono::hours(24 * 365 * 100)}) {
+    grpc::ClientContext context;
+    context.set_deadline(deadline);
+    EXPECT_TRUE(ReadStream(*stub_, TextStreamRequest("x"), &context).status.ok());
+    EXPECT_GT(engine().submitted().back().deadline, steady_clock::now() + std::chrono::hours(1));
+  }
+}
+
+TEST_F(EndingTest, ASlowReaderFillsOnlyItsOwnSink) {
+  engine().set_slow_reader_timeout(milliseconds(200));
+  engine().set_scripter([](const RequestSpec& spec) {
+    return spec.prompt.back() == 's' ? Endless(milliseconds(0), std::string(4096, 'x'))
+                                     : Endless(milliseconds(5));
+  });
+  grpc::ClientContext fast_context;
+  const auto fast = stub_->StreamGenerate(&fast_context, TextStreamRequest("fast"));
+  v1::StreamGenerateResponse response;
+  ASSERT_TRUE(fast->Read(&response));
+
+  grpc::ClientContext slow_context;
+  const auto slow_channel = server_.NewChannel();
+  const auto slow_stub = v1::InferenceService::NewStub(slow_channel);
+  const auto slow = slow_stub->StreamGenerate(&slow_context, TextStreamRequest("reads"));
+  // Nobody reads: the fake engine sees no room and gives up after its time; the other stream runs
+  // on.
+  ASSERT_TRUE(Eventually([&] { return engine().active() == 2; }));
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(fast->Read(&response));
+  ASSERT_TRUE(Eventually([&] { return engine().active() == 1; }));
+
+  // What was sent before is still valid, then comes the reason.
+  size_t received = 0;
+  while (slow->Read(&response)) received += response.delta().text().size();
+  const grpc::Status status = slow->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Details(status).reason, "SLOW_READER");
+  EXPECT_GT(received, 0u);
+  EXPECT_LT(received, size_t{16} << 20);  // transport windows and one sink, not the whole answer
+  fast_context.TryCancel();
+}
+
+TEST_F(EndingTest, ANeverReadStreamCanStillBeCancelled) {
+  engine().set_scripter(
+      [](const RequestSpec&) { return Endless(milliseconds(0), std::string(4096, 'x')); });
+  grpc::ClientContext context;
+  const auto reader = stub_->StreamGenerate(&context, TextStreamRequest("x"));
+  ASSERT_TRUE(Eventually([&] { return engine().active() == 1; }));
+  std::this_thread::sleep_for(milliseconds(100));
+  const auto start = steady_clock::now();
+  context.TryCancel();
+  ExpectCancelledSoonAfter(start);
+}
+
+TEST(AnswerLimitTest, AnAnswerBeyondOneMessageIsEndedWithAdvice) {
+  TestServer server({"--max-message-size", "64KiB"});
+  server.engine().set_scripter(
+      [](const RequestSpec&) { return Endless(milliseconds(0), std::string(1024, 'x')); });
+  server.Serve();
+  grpc::ClientContext context;
+  v1::GenerateResponse response;
+  const grpc::Status status = server.inference()->Generate(&context, TextRequest("x"), &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Details(status).reason, "ANSWER_TOO_LARGE");
+  EXPECT_TRUE(server.engine().WaitUntilIdle(kSoon));
+}
+
+TEST(EngineEndsFirstTest, CallsEndWhenTheEngineIsDestroyedAfterTheServer) {
+  auto server = std::make_unique<TestServer>();
+  server->engine().set_scripter([](const RequestSpec&) { return Endless(milliseconds(1)); });
+  server->Serve();
+  const auto stub = server->inference();
+  grpc::ClientContext context;
+  const auto reader = stub->StreamGenerate(&context, TextStreamRequest("x"));
+  v1::StreamGenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  server->StopServer();  // the call ends; the engine still holds the sink
+  while (reader->Read(&response)) {
+  }
+  EXPECT_FALSE(reader->Finish().ok());
+  server.reset();
+}
+
+TEST_F(EndingTest, ManyStreamsThatComeAndGoLeaveNothing) {
+  engine().set_scripter([](const RequestSpec&) { return Endless(milliseconds(2)); });
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 4; ++client) {
+    clients.emplace_back([this, client] {
+      const auto stub = v1::InferenceService::NewStub(server_.NewChannel());
+      for (int i = 0; i < 25; ++i) {
+        grpc::ClientContext context;
+        if (i % 3 == 0) context.set_deadline(system_clock::now() + milliseconds(i % 7));
+        const auto reader = stub->StreamGenerate(&context, TextStreamRequest("x"));
+        v1::StreamGenerateResponse response;
+        for (int reads = (i + client) % 4; reads > 0; --reads) reader->Read(&response);
+        context.TryCancel();
+        EXPECT_FALSE(reader->Finish().ok());
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_TRUE(engine().WaitUntilIdle(milliseconds(5000)));
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,101 @@
+// The Prometheus endpoint over HTTP.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "tests/server/test_server.h"
+
+namespace annulus {
+namespace {
+
+// Every sample of the text form: "name{labels}" -> value.
+std::map<std::string, double> Parse(const std::string& text) {
+  std::map<std::string, double> samples;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const size_t space = line.rfind(' ');
+    EXPECT_NE(space, std::string::npos) << line;
+    EXPECT_TRUE(samples.emplace(line.substr(0, space), std::stod(line.substr(space + 1))).second)
+        << "twice: " << line;
+  }
+  return samples;
+}
+
+class MetricsTest : public ::testing::Test {
+ protected:
+  std::map<std::string, double> Samples() { return Parse(Scrape(server_.metrics_address())); }
+
+  TestServer server_{{"--metrics", "127.0.0.1:0"}};
+};
+
+TEST_F(MetricsTest, ShowsTheServersAndTheEngines) {
+  auto samples = Samples();  // also while loading
+  EXPECT_EQ(samples.count("annulus_num_requests_running"), 0u);
+  EXPECT_EQ(samples.at("annulus_build_info{version=\"0.1.0\"}"), 1);
+  server_.Serve();
+  EXPECT_EQ(ReadStream(*server_.inference(), TextStreamRequest("")).status.error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  ASSERT_TRUE(server_.Upload("a", "text").ok());
+  ASSERT_TRUE(server_.Upload("a", "text").ok());
+  EXPECT_FALSE(server_.Upload("a", "other").ok());
+  samples = Samples();
+  EXPECT_EQ(samples.at("annulus_request_errors_total{code=\"INVALID_ARGUMENT\"}"), 1);
+  EXPECT_EQ(samples.at("annulus_request_errors_total{code=\"ALREADY_EXISTS\"}"), 1);
+  EXPECT_EQ(samples.at("annulus_request_errors_total{code=\"INTERNAL\"}"), 0);
+  EXPECT_EQ(samples.at("annulus_document_uploads_total{outcome=\"stored\"}"), 1);
+  EXPECT_EQ(samples.at("annulus_document_uploads_total{outcome=\"unchanged\"}"), 1);
+  EXPECT_EQ(samples.at("annulus_document_uploads_total{outcome=\"failed\"}"), 1);
+  EXPECT_EQ(samples.at("annulus_documents"), 1);
+  EXPECT_GT(samples.at("annulus_document_memory_bytes"), 0);
+  EXPECT_EQ(samples.at("annulus_num_requests_running"), 0);
+  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_bucket{le=\"0.1\"}"), 1);
+  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_bucket{le=\"+Inf\"}"), 4);
+  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_count"), 4);
+  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_sum"), 7.5);
+}
+
+TEST_F(MetricsTest, CountsGenerationsUnderWay) {
+  server_.engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.deltas = {"x"};
+    script.endless = true;
+    script.interval = std::chrono::milliseconds(1);
+    return script;
+  });
+  server_.Serve();
+  const auto stub = server_.inference();
+  grpc::ClientContext context;
+  const auto reader = stub->StreamGenerate(&context, TextStreamRequest("x"));
+  v1::StreamGenerateResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(Samples().at("annulus_active_generations"), 1);
+  context.TryCancel();
+  EXPECT_TRUE(Eventually([&] { return Samples().at("annulus_active_generations") == 0; }));
+  EXPECT_EQ(Samples().at("annulus_request_errors_total{code=\"CANCELLED\"}"), 1);
+}
+
+TEST_F(MetricsTest, PromtoolAgrees) {
+  if (std::system("promtool --version > /dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "promtool (Debian package prometheus) is not here";
+  }
+  server_.Serve();
+  const std::string path = testing::TempDir() + "/annulus_metrics.txt";
+  // The HTTP library's own families are not ours to name.
+  std::istringstream lines(Scrape(server_.metrics_address()));
+  std::ofstream out(path);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("annulus_") != std::string::npos) out << line << "\n";
+  }
+  out.close();
+  EXPECT_EQ(std::system(("promtool check metrics < " + path).c_str()), 0);
+}
+
+}  // namespace
+}  // namespace annulus

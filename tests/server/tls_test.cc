@@ -1,0 +1,108 @@
+// TLS with a certificate made for the test.
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "tests/server/test_server.h"
+
+namespace annulus {
+namespace {
+
+template <typename Write>
+std::string ToPem(Write write) {
+  BIO* bio = BIO_new(BIO_s_mem());
+  EXPECT_EQ(write(bio), 1);
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(bio, &data);
+  std::string pem(data, static_cast<size_t>(size));
+  BIO_free(bio);
+  return pem;
+}
+
+struct Identity {
+  std::string certificate;
+  std::string key;
+};
+
+// A certificate for "localhost", signed by itself.
+Identity MakeIdentity() {
+  EVP_PKEY* key = EVP_EC_gen("P-256");
+  X509* certificate = X509_new();
+  X509_set_version(certificate, 2);
+  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
+  X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+  X509_set_pubkey(certificate, key);
+  X509_NAME* name = X509_get_subject_name(certificate);
+  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
+                             reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+  X509_set_issuer_name(certificate, name);
+  X509_EXTENSION* names =
+      X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "DNS:localhost");
+  X509_add_ext(certificate, names, -1);
+  X509_EXTENSION_free(names);
+  X509_sign(certificate, key, EVP_sha256());
+  Identity identity;
+  identity.certificate = ToPem([&](BIO* bio) { return PEM_write_bio_X509(bio, certificate); });
+  identity.key = ToPem([&](BIO* bio) {
+    return PEM_write_bio_PrivateKey(bio, key, nullptr, nullptr, 0, nullptr, nullptr);
+  });
+  X509_free(certificate);
+  EVP_PKEY_free(key);
+  return identity;
+}
+
+std::string WriteTemporary(const std::string& name, const std::string& content) {
+  const std::string path = testing::TempDir() + "/annulus_" + name;
+  std::ofstream(path, std::ios::binary) << content;
+  return path;
+}
+
+TEST(TlsTest, ServesClientsThatTrustTheCertificate) {
+  const Identity identity = MakeIdentity();
+  TestServer server({"--tls-certificate", WriteTemporary("cert.pem", identity.certificate),
+                     "--tls-key", WriteTemporary("key.pem", identity.key), "--auth-token-file",
+                     WriteTemporary("tls_token", "s3cret\n")});
+  server.Serve();
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = identity.certificate;
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride("localhost");
+  const auto stub = v1::InferenceService::NewStub(
+      grpc::CreateCustomChannel(server.address(), grpc::SslCredentials(options), arguments));
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer s3cret");
+  const StreamResult result = ReadStream(*stub, TextStreamRequest("x"), &context);
+  EXPECT_TRUE(result.status.ok()) << result.status.error_message();
+  EXPECT_EQ(result.text, "Hello");
+
+  grpc::ClientContext plain_context;
+  EXPECT_EQ(
+      ReadStream(*server.inference(), TextStreamRequest("x"), &plain_context).status.error_code(),
+      grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST(TlsTest, FilesThatAreNoPemAreRefused) {
+  const Identity identity = MakeIdentity();
+  const Logger log(LogLevel::kError);
+  ServerConfig config;
+  config.listen = "127.0.0.1:0";
+  config.tls_certificate = WriteTemporary("not.pem", "nonsense");
+  config.tls_key = WriteTemporary("key.pem", identity.key);
+  const auto refused = Server::Start(config, log);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  config.tls_certificate = WriteTemporary("cert.pem", identity.certificate);
+  config.tls_key = WriteTemporary("other_key.pem", MakeIdentity().key);
+  EXPECT_FALSE(Server::Start(config, log).ok());
+}
+
+}  // namespace
+}  // namespace annulus
