@@ -1,0 +1,88 @@
+#ifndef ANNULUS_ENGINE_TEXT_BPE_MODEL_H_
+#define ANNULUS_ENGINE_TEXT_BPE_MODEL_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/text/json_node.h"
+#include "engine/text/merge_table.h"
+#include "engine/text/vocabulary.h"
+
+namespace annulus {
+
+// Byte pair encoding of one piece of text. The units it starts from are the bytes (byte-level, as
+// in GPT-2, Llama 3, Qwen) or the characters (as in Llama 2). A unit without a token becomes, in
+// this order: the tokens <0xNN> of its bytes (`byte_fallback`), the unknown token (one for a run of
+// them with `fuse_unk`), or nothing. Immutable and thread-safe.
+class BpeModel {
+ public:
+  // Reads the member `model` of a tokenizer.json and puts its tokens into `vocabulary`.
+  static absl::StatusOr<BpeModel> Parse(const JsonNode& node, bool byte_level,
+                                        Vocabulary* vocabulary);
+
+  // Buffers that calls to Encode share; one per thread.
+  struct Workspace {
+    std::vector<int32_t> run;
+    MergeTable::Workspace merge;
+  };
+
+  // Appends the ids of `piece`, valid UTF-8 of less than 4 GiB, to `ids`. O(n log n).
+  void Encode(absl::string_view piece, Workspace* workspace, std::vector<int32_t>* ids) const;
+
+  bool byte_level() const { return byte_level_; }
+
+ private:
+  static constexpr int32_t kNoToken = -1;
+  static constexpr size_t kSmall = 256;  // units below it are looked up in an array
+
+  // A token as the model starts from it, with the first and last unit of its text.
+  struct Symbol {
+    int32_t id = kNoToken;
+    char32_t first = 0;
+    char32_t last = 0;
+  };
+  class RunBuilder;
+
+  BpeModel() { small_units_.fill(kNoToken); }
+
+  absl::Status ParseOptions(const JsonNode& node);
+  absl::Status ParseVocabulary(const JsonNode& node, Vocabulary* vocabulary);
+  absl::Status ParseMerges(const JsonNode& node, const Vocabulary& vocabulary);
+  absl::Status AddMerge(const JsonNode& node, uint32_t rank, absl::string_view left,
+                        absl::string_view right, const Vocabulary& vocabulary);
+  void FindWholeTokens(const Vocabulary& vocabulary);
+  absl::Status CheckByteTokens(const JsonNode& node) const;
+
+  std::optional<std::string> PieceText(absl::string_view token) const;
+  Symbol MakeSymbol(absl::string_view token, int32_t id) const;
+  void AddUnit(absl::string_view text, int32_t id);
+  char32_t NextUnit(absl::string_view piece, size_t* position) const;
+  int32_t FindUnit(char32_t unit) const;
+  bool AllBytesHaveTokens(absl::string_view bytes) const;
+
+  bool byte_level_ = false;
+  bool byte_fallback_ = false;
+  bool fuse_unk_ = false;
+  bool ignore_merges_ = false;
+  std::string unk_token_;  // empty: none
+  Symbol unknown_;
+  std::array<int32_t, kSmall> small_units_;
+  absl::flat_hash_map<char32_t, int32_t> large_units_;
+  std::array<Symbol, 256> byte_tokens_;  // <0xNN>
+  // Pieces that are encoded as one token. With `ignore_merges` all tokens; else, where pieces are
+  // words, those that merging gives for their own text: most words then need no merging.
+  absl::flat_hash_map<std::string, int32_t> whole_;
+  MergeTable merges_;
+  JoinTable joins_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TEXT_BPE_MODEL_H_

@@ -1,0 +1,21 @@
+#include "engine/text/incremental_detokenizer.h"
+
+namespace annulus {
+
+std::string IncrementalDetokenizer::Push(int32_t id) {
+  std::string text;
+  if (skip_special_ && tokenizer_->IsSpecial(id)) return text;
+  std::string bytes;
+  tokenizer_->DecodeNext(id, &state_, &bytes);
+  sanitizer_.Append(bytes, &text);
+  return text;
+}
+
+std::string IncrementalDetokenizer::Flush() {
+  std::string text;
+  sanitizer_.Finish(&text);
+  state_ = DecodeState();
+  return text;
+}
+
+}  // namespace annulus

@@ -1,0 +1,93 @@
+#ifndef ANNULUS_ENGINE_TEXT_JSON_NODE_H_
+#define ANNULUS_ENGINE_TEXT_JSON_NODE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// A value of a JSON file together with the place where it stands, so that every complaint names
+// the file and the key. Reads are typed: a value of another type is INVALID_ARGUMENT.
+//
+// A node points into the document that made it, which must outlive it. Copying is cheap.
+class JsonNode {
+ public:
+  JsonNode(const nlohmann::json* value, const std::string* file, std::string path);
+
+  bool is_null() const;  // also true of a member that is not there
+  bool is_string() const;
+  bool is_object() const;
+  bool is_array() const;
+
+  // Member `key` of an object. A missing one is a null node; Require makes it an error.
+  absl::StatusOr<JsonNode> Find(absl::string_view key) const;
+  absl::StatusOr<JsonNode> Require(absl::string_view key) const;
+
+  absl::StatusOr<absl::string_view> String() const;
+  absl::StatusOr<int64_t> Integer(int64_t minimum, int64_t maximum) const;
+  absl::StatusOr<double> Number() const;
+
+  // Members of an object with their plain types; `fallback` where absent or null.
+  absl::StatusOr<std::string> StringMember(absl::string_view key, absl::string_view fallback) const;
+  absl::StatusOr<bool> BoolMember(absl::string_view key, bool fallback) const;
+
+  // Calls `each` for the elements of an array or the members of an object, stops at an error.
+  absl::Status ForEachElement(absl::FunctionRef<absl::Status(const JsonNode&)> each) const;
+  absl::Status ForEachMember(
+      absl::FunctionRef<absl::Status(absl::string_view, const JsonNode&)> each) const;
+
+  // INVALID_ARGUMENT "<file>: <path>: <message>".
+  absl::Status Error(absl::string_view message) const;
+  // UNIMPLEMENTED: `given` is not one of `supported`; `what` names the kind of thing.
+  absl::Status Unsupported(absl::string_view what, absl::string_view given,
+                           std::initializer_list<absl::string_view> supported) const;
+
+ private:
+  absl::Status WrongType(absl::string_view expected) const;
+
+  const nlohmann::json* value_;  // null pointer: absent
+  const std::string* file_;
+  std::string path_;
+};
+
+// A parsed JSON file. Refused: nesting beyond kMaxJsonDepth, more than kMaxJsonValues values, a key
+// given twice in one object, and whatever is not JSON or not UTF-8.
+class JsonDocument {
+ public:
+  // `file_name` is used in messages only.
+  static absl::StatusOr<JsonDocument> Parse(absl::string_view text, absl::string_view file_name);
+
+  JsonDocument(JsonDocument&&) noexcept;
+  JsonDocument& operator=(JsonDocument&&) noexcept;
+  ~JsonDocument();
+
+  JsonNode root() const;
+
+ private:
+  JsonDocument(nlohmann::json value, absl::string_view file_name);
+
+  std::unique_ptr<const nlohmann::json> value_;
+  std::unique_ptr<const std::string> file_;
+};
+
+inline constexpr size_t kMaxJsonDepth = 64;
+inline constexpr size_t kMaxJsonValues = size_t{8} << 20;
+inline constexpr size_t kMaxTextFileBytes = size_t{256} << 20;
+
+// The whole of a regular file of at most kMaxTextFileBytes. NOT_FOUND when it is absent,
+// INVALID_ARGUMENT when it is no regular file or too large.
+absl::StatusOr<std::string> ReadTextFile(const std::filesystem::path& path);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TEXT_JSON_NODE_H_

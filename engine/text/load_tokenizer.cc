@@ -1,0 +1,119 @@
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/text/json_node.h"
+#include "engine/text/pipeline_tokenizer.h"
+#include "engine/text/tokenizer.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kTokenizerFile[] = "tokenizer.json";
+constexpr char kConfigFile[] = "tokenizer_config.json";
+
+absl::Status CheckVersion(const JsonNode& root) {
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode node, root.Find("version"));
+  ANNULUS_ASSIGN_OR_RETURN(const std::string version, root.StringMember("version", "1.0"));
+  return version == "1.0" ? absl::OkStatus() : node.Unsupported("version", version, {"1.0"});
+}
+
+absl::StatusOr<PipelineStages> ParseStages(const JsonNode& root) {
+  ANNULUS_RETURN_IF_ERROR(CheckVersion(root));
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode normalizer_node, root.Find("normalizer"));
+  ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<Normalizer> normalizer,
+                           ParseNormalizer(normalizer_node));
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode pre_node, root.Find("pre_tokenizer"));
+  ANNULUS_ASSIGN_OR_RETURN(PreTokenizers pre_tokenizers, ParsePreTokenizer(pre_node));
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode model_node, root.Require("model"));
+  Vocabulary vocabulary;
+  ANNULUS_ASSIGN_OR_RETURN(BpeModel model,
+                           BpeModel::Parse(model_node, pre_tokenizers.byte_level, &vocabulary));
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode added_node, root.Find("added_tokens"));
+  ANNULUS_ASSIGN_OR_RETURN(AddedTokens added_tokens,
+                           AddedTokens::Parse(added_node, normalizer.get(), &vocabulary));
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode post_node, root.Find("post_processor"));
+  ANNULUS_ASSIGN_OR_RETURN(PostProcessor post_processor, ParsePostProcessor(post_node, vocabulary));
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode decoder_node, root.Find("decoder"));
+  ANNULUS_ASSIGN_OR_RETURN(Decoder decoder, Decoder::Parse(decoder_node));
+  std::optional<int32_t> bos;
+  if (!post_processor.prefix.empty()) bos = post_processor.prefix.front();
+  return PipelineStages{std::move(vocabulary),   std::move(normalizer),
+                        std::move(added_tokens), std::move(pre_tokenizers),
+                        std::move(model),        std::move(post_processor),
+                        std::move(decoder),      bos};
+}
+
+// The id of the token that `key` names, as a string or as an object with the member "content".
+absl::StatusOr<std::optional<int32_t>> NamedToken(const JsonNode& config, absl::string_view key,
+                                                  const Vocabulary& vocabulary) {
+  ANNULUS_ASSIGN_OR_RETURN(JsonNode node, config.Find(key));
+  if (node.is_object()) {
+    ANNULUS_ASSIGN_OR_RETURN(node, node.Require("content"));
+  }
+  if (node.is_null()) return std::optional<int32_t>();
+  ANNULUS_ASSIGN_OR_RETURN(const absl::string_view token, node.String());
+  const std::optional<int32_t> id = vocabulary.Find(token);
+  if (!id.has_value()) {
+    return node.Error(absl::StrCat("the token \"", token, "\" is not in ", kTokenizerFile));
+  }
+  return id;
+}
+
+// `add_bos_token` and `add_eos_token` count only where tokenizer.json has no template.
+absl::Status ApplyConfig(const JsonNode& config, PipelineStages* stages) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::optional<int32_t> bos,
+                           NamedToken(config, "bos_token", stages->vocabulary));
+  if (bos.has_value()) stages->bos = bos;
+  if (stages->post_processor.has_template) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(const bool add_bos, config.BoolMember("add_bos_token", false));
+  ANNULUS_ASSIGN_OR_RETURN(const bool add_eos, config.BoolMember("add_eos_token", false));
+  ANNULUS_ASSIGN_OR_RETURN(const std::optional<int32_t> eos,
+                           NamedToken(config, "eos_token", stages->vocabulary));
+  if (add_bos && !bos.has_value()) return config.Error("add_bos_token without a bos_token");
+  if (add_eos && !eos.has_value()) return config.Error("add_eos_token without an eos_token");
+  if (add_bos) stages->post_processor.prefix.push_back(*bos);
+  if (add_eos) stages->post_processor.suffix.push_back(*eos);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PipelineStages> ParseTokenizerJson(absl::string_view json,
+                                                  absl::string_view file_name) {
+  ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(json, file_name));
+  return ParseStages(document.root());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(absl::string_view json,
+                                                             absl::string_view file_name) {
+  ANNULUS_ASSIGN_OR_RETURN(PipelineStages stages, ParseTokenizerJson(json, file_name));
+  return PipelineTokenizer::Create(std::move(stages));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
+    const std::filesystem::path& model_directory) {
+  const std::filesystem::path file = model_directory / kTokenizerFile;
+  const absl::StatusOr<std::string> json = ReadTextFile(file);
+  if (absl::IsNotFound(json.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(json.status().message(),
+                     "; a model directory needs a tokenizer.json (other tokenizer files, such as "
+                     "tokenizer.model, are not read)"));
+  }
+  if (!json.ok()) return json.status();
+  ANNULUS_ASSIGN_OR_RETURN(PipelineStages stages, ParseTokenizerJson(*json, file.string()));
+
+  const std::filesystem::path config_file = model_directory / kConfigFile;
+  const absl::StatusOr<std::string> config = ReadTextFile(config_file);
+  if (config.ok()) {
+    ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document,
+                             JsonDocument::Parse(*config, config_file.string()));
+    ANNULUS_RETURN_IF_ERROR(ApplyConfig(document.root(), &stages));
+  } else if (!absl::IsNotFound(config.status())) {
+    return config.status();
+  }
+  return PipelineTokenizer::Create(std::move(stages));
+}
+
+}  // namespace annulus

@@ -1,0 +1,43 @@
+#ifndef ANNULUS_ENGINE_TEXT_PATTERN_SPLITTER_H_
+#define ANNULUS_ENGINE_TEXT_PATTERN_SPLITTER_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/text/json_node.h"
+#include "engine/text/pattern.h"
+#include "engine/text/pre_tokenizer.h"
+
+namespace annulus {
+
+// What becomes of the matches of a pattern. For "a-b--c" and "-":
+enum class SplitBehavior {
+  kRemoved,             // a, b, c
+  kIsolated,            // a, -, b, -, -, c
+  kMergedWithPrevious,  // a-, b-, -, c
+  kMergedWithNext,      // a, -b, -, -c
+  kContiguous,          // a, -, b, --, c
+};
+
+// The pre-tokenizer `Split`: cuts at the matches of a pattern. With `invert` the ranges between
+// matches count as the matches.
+class PatternSplitter : public PreTokenizer {
+ public:
+  PatternSplitter(Pattern pattern, SplitBehavior behavior, bool invert);
+
+  // {"type": "Split", "pattern": ..., "behavior": ..., "invert": ...}
+  static absl::StatusOr<std::unique_ptr<PreTokenizer>> Parse(const JsonNode& node);
+
+  absl::Status Split(absl::string_view text, Sink sink) const override;
+
+ private:
+  Pattern pattern_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TEXT_PATTERN_SPLITTER_H_

@@ -1,0 +1,53 @@
+#ifndef ANNULUS_ENGINE_TEXT_UTF8_H_
+#define ANNULUS_ENGINE_TEXT_UTF8_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+// UTF-8 as the Unicode Standard defines it (section 3.9, table 3-7): no surrogates, no overlong
+// forms, nothing above U+10FFFF. All functions are thread-safe.
+
+namespace annulus {
+
+inline constexpr char kReplacementCharacter[] = "\xEF\xBF\xBD";  // U+FFFD
+
+// Offset of the first byte that is not part of a well-formed sequence; nothing for valid text.
+std::optional<size_t> FirstInvalidUtf8(absl::string_view text);
+
+// The error for text with a bad byte at `offset`.
+absl::Status InvalidUtf8Error(size_t offset);
+
+// The character at `text[*position]`; moves *position behind it. `text` must be valid UTF-8 and
+// *position the start of a character.
+char32_t NextCodePoint(absl::string_view text, size_t* position);
+
+// The last character of `text`, which must be valid UTF-8 and not empty.
+char32_t LastCodePoint(absl::string_view text);
+
+// The longest prefix of at most `max_bytes` bytes that does not cut a character of valid text.
+absl::string_view TruncateUtf8(absl::string_view text, size_t max_bytes);
+
+// Appends the encoding of `code_point`, a Unicode scalar value.
+void AppendUtf8(char32_t code_point, std::string* out);
+
+// Turns a stream of bytes into valid UTF-8. Each maximal subpart of an ill-formed sequence becomes
+// one U+FFFD (Unicode Standard, section 3.9, "U+FFFD Substitution of Maximal Subparts"). Bytes are
+// held back only while they can still become a character: at most three.
+class Utf8Sanitizer {
+ public:
+  void Append(absl::string_view bytes, std::string* out);
+
+  // Replaces what is held back. The object then starts a new stream.
+  void Finish(std::string* out);
+
+ private:
+  std::string pending_;  // a proper prefix of a well-formed sequence, or empty
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TEXT_UTF8_H_

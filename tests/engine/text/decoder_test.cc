@@ -1,0 +1,69 @@
+#include "engine/text/decoder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/text/json_node.h"
+
+namespace annulus {
+namespace {
+
+absl::StatusOr<Decoder> Parse(absl::string_view json) {
+  const auto document = JsonDocument::Parse(json, "f.json");
+  EXPECT_TRUE(document.ok()) << document.status();
+  return Decoder::Parse(document->root());
+}
+
+std::string Decode(absl::string_view json, const std::vector<std::string>& tokens) {
+  const auto decoder = Parse(json);
+  EXPECT_TRUE(decoder.ok()) << decoder.status();
+  std::string text;
+  DecodeState state;
+  for (const std::string& token : tokens) {
+    decoder->Append(decoder->DecodeToken(token).value(), &state, &text);
+  }
+  return text;
+}
+
+constexpr char kLlama2[] = R"({"type": "Sequence", "decoders": [
+    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"},
+    {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})";
+
+TEST(Decoder, Llama2StripsOneSpaceAtTheStartOfTheText) {
+  EXPECT_EQ(Decode(kLlama2, {"▁Hello", "▁Hello"}), "Hello Hello");
+  EXPECT_EQ(Decode(kLlama2, {"▁▁", "a"}), " a");
+  EXPECT_EQ(Decode(kLlama2, {"▁", "▁", "a"}), " a");
+  EXPECT_EQ(Decode(kLlama2, {"a", "▁b"}), "a b");
+  EXPECT_EQ(Decode(kLlama2, {"<0x20>", "a"}), "a");
+  EXPECT_EQ(Decode(kLlama2, {}), "");
+}
+
+TEST(Decoder, ByteFallbackJoinsBytes) {
+  EXPECT_EQ(Decode(kLlama2, {"a", "<0xE4>", "<0xB8>", "<0xad>"}), "a中");
+  EXPECT_EQ(Decode(kLlama2, {"a", "<0xZZ>", "<0x1>", "<0x123>"}), "a<0xZZ><0x1><0x123>");
+}
+
+TEST(Decoder, ByteLevelMapsCharactersToBytes) {
+  EXPECT_EQ(Decode(R"({"type": "ByteLevel"})", {"Ġthe", "ä¸", "Ń", "Ċ", "<|end|>"}),
+            " the中\n<|end|>");
+  // Outside the alphabet, as in added tokens: taken as it stands.
+  EXPECT_EQ(Decode(R"({"type": "ByteLevel"})", {"a b", "｜"}), "a b｜");
+}
+
+TEST(Decoder, RefusesOtherOrders) {
+  for (const char* json :
+       {R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteFallback"}]})",
+        R"({"type": "Sequence", "decoders": [{"type": "ByteLevel"}, {"type": "ByteFallback"}]})",
+        R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"},
+            {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}]})",
+        R"({"type": "Strip", "content": " ", "start": 1, "stop": 0})",
+        R"({"type": "WordPiece"})"}) {
+    EXPECT_EQ(Parse(json).status().code(), absl::StatusCode::kUnimplemented) << json;
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,91 @@
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <ctime>
+#include <functional>
+#include <string>
+
+#include "engine/text/tokenizer.h"
+#include "tests/engine/text/small_tokenizers.h"
+
+namespace annulus {
+namespace {
+
+std::string Repeat(const std::string& unit, size_t bytes) {
+  std::string text;
+  text.reserve(bytes + unit.size());
+  while (text.size() < bytes) text += unit;
+  return text;
+}
+
+// Processor time of this thread: other load on the machine does not count.
+double Seconds(const Tokenizer& tokenizer, const std::string& text) {
+  double best = 1e9;
+  for (int round = 0; round < 5; ++round) {
+    timespec before;
+    timespec after;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    EXPECT_TRUE(tokenizer.Encode(text, false).ok());
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    best = std::min(best, static_cast<double>(after.tv_sec - before.tv_sec) +
+                              1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec));
+  }
+  return best;
+}
+
+const std::string kUnits[] = {
+    "a",
+    " ",
+    "\u4e2d",
+    "\u0301",
+    "\u0301\u0323",
+    " \n",
+    "\U0001F600",
+    "\u1100\u1161\u11a8",
+    "<|end|>",
+    "<|en",
+    " a",
+    "1",
+    "!",
+};
+
+TEST(LinearTime, TwiceTheTextTakesAboutTwiceTheTime) {
+  constexpr size_t kBytes = 200'000;
+  for (const auto& json : {testing::ByteLevelTokenizer(), testing::ByteFallbackTokenizer()}) {
+    const auto tokenizer = testing::Load(json);
+    for (const std::string& unit : kUnits) {
+      const double once = Seconds(*tokenizer, Repeat(unit, kBytes));
+      const double twice = Seconds(*tokenizer, Repeat(unit, 2 * kBytes));
+      EXPECT_LE(twice, 3 * once + 1e-3) << unit << ": " << once << " s, " << twice << " s";
+    }
+  }
+}
+
+void RunWithStack(size_t bytes, const std::function<void()>& work) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, bytes), 0);
+  pthread_t thread;
+  const auto run = [](void* argument) -> void* {
+    (*static_cast<const std::function<void()>*>(argument))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&work)),
+            0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+TEST(LinearTime, StackUseDoesNotDependOnTheText) {
+  for (const auto& json : {testing::ByteLevelTokenizer(), testing::ByteFallbackTokenizer()}) {
+    const auto tokenizer = testing::Load(json);
+    for (const std::string& unit : kUnits) {
+      const std::string text = Repeat(unit, 1'000'000);
+      RunWithStack(256 << 10, [&] { EXPECT_TRUE(tokenizer->Encode(text, true).ok()); });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus

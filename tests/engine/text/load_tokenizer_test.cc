@@ -1,0 +1,83 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "engine/text/tokenizer.h"
+#include "tests/engine/text/small_tokenizers.h"
+
+namespace annulus {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class LoadTokenizerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void Write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+  }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) /
+      ::testing::UnitTest::GetInstance()->current_test_info()->name();
+};
+
+TEST_F(LoadTokenizerTest, WithoutTokenizerJson) {
+  const absl::Status status = LoadTokenizer(folder_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tokenizer.json"));
+  EXPECT_EQ(LoadTokenizer(folder_ / "absent").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(LoadTokenizerTest, TheTemplateBeatsTheConfig) {
+  Write("tokenizer.json", testing::ByteFallbackTokenizer().dump());
+  Write("tokenizer_config.json",
+        R"({"add_bos_token": false, "add_eos_token": true, "bos_token": "</s>"})");
+  const auto tokenizer = LoadTokenizer(folder_);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->bos(), 2);
+  EXPECT_THAT(*(*tokenizer)->Encode("", true), ElementsAre(1));
+}
+
+TEST_F(LoadTokenizerTest, TheConfigSaysWhatIsAddedWithoutATemplate) {
+  json value = testing::ByteFallbackTokenizer();
+  value["post_processor"] = nullptr;
+  Write("tokenizer.json", value.dump());
+  ASSERT_TRUE(LoadTokenizer(folder_).ok());
+  EXPECT_THAT(*(*LoadTokenizer(folder_))->Encode("", true), ElementsAre());
+
+  Write("tokenizer_config.json", R"({"add_bos_token": true, "add_eos_token": true,
+      "bos_token": {"content": "<s>", "lstrip": false}, "eos_token": "</s>"})");
+  const auto tokenizer = LoadTokenizer(folder_);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_EQ((*tokenizer)->bos(), 1);
+  EXPECT_THAT(*(*tokenizer)->Encode("", true), ElementsAre(1, 2));
+}
+
+TEST_F(LoadTokenizerTest, BadConfigs) {
+  json value = testing::ByteFallbackTokenizer();
+  value["post_processor"] = nullptr;
+  Write("tokenizer.json", value.dump());
+  for (const char* config :
+       {"", "[]", R"({"add_bos_token": 1})", R"({"add_bos_token": true})",
+        R"({"add_eos_token": true, "eos_token": null})", R"({"bos_token": "absent"})",
+        R"({"bos_token": 5})", R"({"bos_token": {}})"}) {
+    Write("tokenizer_config.json", config);
+    const absl::Status status = LoadTokenizer(folder_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << config;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("tokenizer_config.json")) << config;
+  }
+}
+
+}  // namespace
+}  // namespace annulus

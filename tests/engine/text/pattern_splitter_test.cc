@@ -1,0 +1,78 @@
+#include "engine/text/pattern_splitter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/text/json_node.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<std::string> Pieces(absl::string_view json, absl::string_view text) {
+  const auto document = JsonDocument::Parse(json, "f.json");
+  EXPECT_TRUE(document.ok()) << document.status();
+  const auto parsed = ParsePreTokenizer(document->root());
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  std::vector<std::string> pieces;
+  if (!parsed.ok()) return pieces;
+  const absl::Status status = parsed->splitter->Split(text, [&](absl::string_view piece) {
+    pieces.emplace_back(piece);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return pieces;
+}
+
+std::vector<std::string> Split(absl::string_view behavior, absl::string_view text,
+                               bool invert = false) {
+  return Pieces(absl::StrCat(R"({"type": "Split", "pattern": {"String": "-"}, "behavior": ")",
+                             behavior, R"(", "invert": )", invert ? "true" : "false", "}"),
+                text);
+}
+
+TEST(PatternSplitter, Behaviours) {
+  EXPECT_THAT(Split("Removed", "a-b--c"), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(Split("Isolated", "a-b--c"), ElementsAre("a", "-", "b", "-", "-", "c"));
+  EXPECT_THAT(Split("MergedWithPrevious", "a-b--c"), ElementsAre("a-", "b-", "-", "c"));
+  EXPECT_THAT(Split("MergedWithNext", "a-b--c"), ElementsAre("a", "-b", "-", "-c"));
+  EXPECT_THAT(Split("Contiguous", "a-b--c"), ElementsAre("a", "-", "b", "--", "c"));
+}
+
+TEST(PatternSplitter, BehavioursAtTheEdges) {
+  EXPECT_THAT(Split("Removed", "--"), ElementsAre());
+  EXPECT_THAT(Split("MergedWithPrevious", "-a-"), ElementsAre("-", "a-"));
+  EXPECT_THAT(Split("MergedWithNext", "-a-"), ElementsAre("-a", "-"));
+  EXPECT_THAT(Split("Contiguous", "--a"), ElementsAre("--", "a"));
+  EXPECT_THAT(Split("Isolated", "abc"), ElementsAre("abc"));
+}
+
+TEST(PatternSplitter, InvertExchangesMatchesAndTheRest) {
+  EXPECT_THAT(Split("Removed", "a-b--c", true), ElementsAre("-", "-", "-"));
+  EXPECT_THAT(Split("MergedWithPrevious", "a-b", true), ElementsAre("a", "-b"));
+}
+
+TEST(PreTokenizer, ByteLevelSplitsWordsAndPrefixesASpace) {
+  EXPECT_THAT(Pieces(R"({"type": "ByteLevel", "add_prefix_space": true})", "Hi there,  it's 42!"),
+              ElementsAre(" Hi", " there", ",", " ", " it", "'s", " 42", "!"));
+  EXPECT_THAT(Pieces(R"({"type": "ByteLevel", "add_prefix_space": true})", " Hi"),
+              ElementsAre(" Hi"));
+  EXPECT_THAT(Pieces(R"({"type": "ByteLevel", "add_prefix_space": false})", "Hi"),
+              ElementsAre("Hi"));
+}
+
+TEST(PreTokenizer, SequenceCutsThePiecesOfTheStageBefore) {
+  EXPECT_THAT(Pieces(R"({"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": "\\d+"}, "behavior": "Isolated", "invert": false},
+        {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithNext"}]})",
+                     "a b12 c"),
+              ElementsAre("a", " b", "12", " c"));
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,110 @@
+#include "engine/text/regex.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "engine/text/pcre_dialect.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<std::string> Matches(absl::string_view pattern, absl::string_view text) {
+  const auto regex = Regex::Compile(pattern);
+  EXPECT_TRUE(regex.ok()) << regex.status();
+  std::vector<std::string> matches;
+  if (!regex.ok()) return matches;
+  const absl::Status status = regex->ForEachMatch(text, [&](size_t begin, size_t end) {
+    matches.emplace_back(text.substr(begin, end - begin));
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return matches;
+}
+
+TEST(Regex, ReadsClassesAsTheFilesMeanThem) {
+  EXPECT_THAT(Matches(R"(\s+)", "a\u180eb\u00a0\u3000c"), ElementsAre("\u00a0\u3000"));
+  EXPECT_THAT(Matches(R"([^\s]+)", "a\u180e \u2028b"), ElementsAre("a\u180e", "b"));
+  EXPECT_THAT(Matches(R"(\S+)", "a\u200b \u0085b"), ElementsAre("a\u200b", "b"));
+  EXPECT_THAT(Matches(R"(\w+)", "a\u0301\u203f9 \u00bd-"), ElementsAre("a\u0301\u203f9"));
+  EXPECT_THAT(Matches(R"([\w']+)", "it's, no"), ElementsAre("it's", "no"));
+  EXPECT_THAT(Matches(R"(\W+)", "a\u00bd-b"), ElementsAre("\u00bd-"));
+  EXPECT_THAT(Matches(R"(\d)", "1\u0663\u00bd"), ElementsAre("1", "\u0663"));
+  EXPECT_THAT(Matches(R"([\u4e00-\u9fa5]+)", "a\u4e2d\u6587b"), ElementsAre("\u4e2d\u6587"));
+  EXPECT_THAT(Matches(R"((?i:'s))", "'s'S'\u017f"), ElementsAre("'s", "'S", "'\u017f"));
+  EXPECT_THAT(Matches(R"(.$)", "ab\ncd\r\n"), ElementsAre("b", "\r"));
+  EXPECT_THAT(Matches(R"(\p{N}{1,3})", "12345"), ElementsAre("123", "45"));
+}
+
+TEST(Regex, RefusesWhatTheDialectsReadDifferently) {
+  for (const char* pattern :
+       {R"(\h)",     R"(\v)",          R"(\R)",          R"(\X)",      R"(\b)",    R"(\1)",
+        R"([a[b]])", R"([a-z&&[^b]])", R"([[:alpha:]])", R"(a{1,2}+)", R"(a{,2})", R"(a{x})",
+        R"((?m:a))", R"((?x)a)",       R"((*FAIL))",     R"([\W])",    R"([]a])",  "a\\",
+        "[a",        R"(\u12)",        R"(\p{L)",        R"(\C)",      R"(\Qa\E)"}) {
+    EXPECT_EQ(Regex::Compile(pattern).status().code(), absl::StatusCode::kInvalidArgument)
+        << pattern;
+  }
+  EXPECT_THAT(std::string(ToPcreDialect(R"(ab\h)").status().message()), HasSubstr("\\h at byte 2"));
+}
+
+TEST(Regex, RefusesPatternsThatDoNotCompile) {
+  for (const char* pattern :
+       {"(a", "a)", "*a", R"(\p{Nonsense}+)", "(?<=a+)b", "[z-a]", "(((a{999}){999}){999}){999}"}) {
+    const absl::Status status = Regex::Compile(pattern).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("does not compile")) << pattern;
+  }
+  EXPECT_FALSE(Regex::Compile(std::string(kMaxPatternBytes + 1, 'a')).ok());
+  EXPECT_FALSE(Regex::Compile(std::string(1000, '(') + "a" + std::string(1000, ')')).ok());
+}
+
+TEST(Regex, RefusesPatternsThatMatchNothing) {
+  for (const char* pattern : {"", "a*", "a?", "(?=a)", "^", "a|", "(?!a)"}) {
+    EXPECT_THAT(std::string(Regex::Compile(pattern).status().message()), HasSubstr("empty string"))
+        << pattern;
+  }
+}
+
+TEST(Regex, AnExplodingPatternIsAnErrorAndNoHang) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string text(200, 'a');
+  for (const char* pattern : {"(a+)+[bc]", "(a|aa)+[bc]", "(a|a)*[bc]", "(?:a*)*[bc]"}) {
+    const auto regex = Regex::Compile(pattern);
+    ASSERT_TRUE(regex.ok()) << regex.status();
+    const absl::Status status =
+        regex->ForEachMatch(text, [](size_t, size_t) { return absl::OkStatus(); });
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(pattern));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+// Each repetition leaves a backtracking point: more than the stack of compiled code holds.
+TEST(Regex, DeepBacktrackingMovesToTheHeap) {
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += i % 2 == 0 ? "ab" : "ac";
+  EXPECT_THAT(Matches("(?:a(?:b|c))+", text), ElementsAre(text));
+}
+
+TEST(Regex, StopsAtTheCallersError) {
+  const auto regex = Regex::Compile("a");
+  ASSERT_TRUE(regex.ok());
+  int calls = 0;
+  EXPECT_EQ(regex->ForEachMatch("aaa",
+                                [&](size_t, size_t) {
+                                  ++calls;
+                                  return absl::AbortedError("enough");
+                                }),
+            absl::AbortedError("enough"));
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+}  // namespace annulus
