@@ -1,0 +1,213 @@
+#include "client/cli/answer.h"
+
+#include <chrono>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/format/json.h"
+#include "client/format/units.h"
+
+namespace annulus {
+namespace {
+
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+absl::string_view FinishReasonName(const Generation& generation, bool interrupted) {
+  if (!generation.completion.has_value()) return interrupted ? "cancelled" : "error";
+  switch (generation.completion->finish_reason()) {
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    default:
+      return "unknown";
+  }
+}
+
+void WriteUsage(const Generation& generation, JsonWriter& json) {
+  v1::Usage usage;
+  if (generation.completion.has_value()) {
+    usage = generation.completion->usage();
+  } else {
+    usage.set_completion_tokens(static_cast<int64_t>(generation.token_ids.size()));
+    if (generation.progress.has_value()) {
+      usage.set_prompt_tokens(generation.progress->total());
+      usage.set_cached_tokens(generation.progress->cached());
+    }
+  }
+  json.BeginObject();
+  json.Key("prompt_tokens").Int(usage.prompt_tokens());
+  json.Key("completion_tokens").Int(usage.completion_tokens());
+  json.Key("cached_tokens").Int(usage.cached_tokens());
+  json.EndObject();
+}
+
+void WriteTimings(const v1::Timings& timings, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("queue").Double(timings.queue());
+  json.Key("prefill").Double(timings.prefill());
+  json.Key("time_to_first_token").Double(timings.time_to_first_token());
+  json.Key("decode").Double(timings.decode());
+  json.Key("total").Double(timings.total());
+  json.EndObject();
+}
+
+void WriteAttention(const v1::AttentionReport& attention, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("policy").String(attention.policy());
+  json.Key("density").Double(attention.density());
+  json.Key("ring_degree").Int(attention.ring_degree());
+  json.Key("steps_pass_kv").Int(attention.steps_pass_kv());
+  json.Key("steps_pass_q").Int(attention.steps_pass_q());
+  json.EndObject();
+}
+
+void WriteLogprobs(const std::vector<v1::TokenLogprob>& logprobs, JsonWriter& json) {
+  json.BeginArray();
+  for (const v1::TokenLogprob& token : logprobs) {
+    json.BeginObject();
+    json.Key("token_id").Int(token.token_id());
+    json.Key("logprob").Double(token.logprob());
+    json.Key("alternatives").BeginArray();
+    for (const v1::LogprobAlternative& alternative : token.alternatives()) {
+      json.BeginObject();
+      json.Key("token_id").Int(alternative.token_id());
+      json.Key("logprob").Double(alternative.logprob());
+      json.EndObject();
+    }
+    json.EndArray().EndObject();
+  }
+  json.EndArray();
+}
+
+// Prints text as it comes and shows progress around it.
+class LiveAnswer : public GenerationObserver {
+ public:
+  explicit LiveAnswer(Session& session) : session_(session) {}
+
+  void OnQueued(const v1::Queued& queued) override {
+    session_.progress().Note(
+        absl::StrCat("Waiting    ", FormatCount(queued.position()), " requests ahead"));
+  }
+
+  void OnProgress(const v1::PromptProgress& progress) override {
+    ProgressSample sample;
+    sample.phase = "Reading";
+    sample.done = progress.processed();
+    sample.total = progress.total();
+    sample.cached = progress.cached();
+    sample.elapsed = progress.elapsed();
+    sample.eta = progress.eta();
+    session_.progress().Show(sample);
+    decode_start_ = std::chrono::steady_clock::now();
+  }
+
+  void OnDelta(const v1::Delta& delta) override {
+    tokens_ += delta.token_ids_size();
+    if (!session_.options().json && !delta.text().empty()) PrintText(delta.text());
+    if (!SharesTerminal()) ShowRate();
+  }
+
+  // Ends the last line of what was printed. A complete answer has a line even if it is empty.
+  void EndLine(bool complete) {
+    session_.progress().Clear();
+    if (session_.options().json || ends_in_newline_.value_or(!complete)) return;
+    session_.Print("\n");
+  }
+
+ private:
+  // Progress and answer on one terminal would garble each other.
+  bool SharesTerminal() { return session_.console().out_is_terminal && !session_.options().json; }
+
+  void PrintText(const std::string& text) {
+    if (SharesTerminal()) session_.progress().Clear();
+    session_.Print(text);
+    ends_in_newline_ = text.back() == '\n';
+  }
+
+  void ShowRate() {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (!decode_start_.has_value()) decode_start_ = now;
+    ProgressSample sample;
+    sample.phase = "Answering";
+    sample.done = tokens_;
+    sample.elapsed = std::chrono::duration<double>(now - *decode_start_).count();
+    session_.progress().Show(sample);
+  }
+
+  Session& session_;
+  int64_t tokens_ = 0;
+  std::optional<SteadyTime> decode_start_;  // when the prompt was last seen to progress
+  std::optional<bool> ends_in_newline_;     // absent: nothing printed
+};
+
+}  // namespace
+
+std::string AnswerJson(const Generation& generation, bool interrupted) {
+  JsonWriter json;
+  json.BeginObject();
+  json.Key("text").String(generation.text);
+  json.Key("token_ids").BeginArray();
+  for (const int32_t id : generation.token_ids) json.Int(id);
+  json.EndArray();
+  json.Key("finish_reason").String(FinishReasonName(generation, interrupted));
+  json.Key("usage");
+  WriteUsage(generation, json);
+  json.Key("timings");
+  if (generation.completion.has_value()) {
+    WriteTimings(generation.completion->timings(), json);
+    json.Key("attention");
+    WriteAttention(generation.completion->attention(), json);
+  } else {
+    json.Null().Key("attention").Null();
+  }
+  if (!generation.logprobs.empty()) {
+    json.Key("logprobs");
+    WriteLogprobs(generation.logprobs, json);
+  }
+  json.EndObject();
+  return json.text();
+}
+
+std::string TimingsText(const v1::Completion& completion) {
+  const v1::Usage& usage = completion.usage();
+  const v1::Timings& timings = completion.timings();
+  const v1::AttentionReport& attention = completion.attention();
+  const auto rate = [](int64_t tokens, double seconds) {
+    if (tokens <= 0 || seconds <= 0) return std::string();
+    return absl::StrCat(" (", FormatRate(static_cast<double>(tokens) / seconds), " tok/s)");
+  };
+  return absl::StrCat(
+      "tokens     prompt ", FormatCount(usage.prompt_tokens()), " (",
+      FormatCount(usage.cached_tokens()), " cached), answer ",
+      FormatCount(usage.completion_tokens()), "\n",                                             //
+      "time       first token ", FormatDuration(timings.time_to_first_token()), ", queue ",     //
+      FormatDuration(timings.queue()), ", prefill ", FormatDuration(timings.prefill()),         //
+      rate(usage.prompt_tokens() - usage.cached_tokens(), timings.prefill()), ", decode ",      //
+      FormatDuration(timings.decode()), rate(usage.completion_tokens() - 1, timings.decode()),  //
+      ", total ", FormatDuration(timings.total()), "\n",                                        //
+      "attention  ", attention.policy(), ", density ", absl::StrFormat("%.3g", attention.density()),
+      ", ring of ", attention.ring_degree(), ", steps ", FormatCount(attention.steps_pass_kv()),
+      " pass-KV and ", FormatCount(attention.steps_pass_q()), " pass-Q\n");
+}
+
+int Answer(Session& session, const v1::GenerationSpec& spec, bool timings) {
+  LiveAnswer live(session);
+  const Generation generation = StreamGenerate(session.connection(), spec, live);
+  live.EndLine(generation.status.ok());
+  const bool anything = generation.status.ok() || !generation.token_ids.empty();
+  if (session.options().json && anything) {
+    session.Print(absl::StrCat(AnswerJson(generation, session.interrupted()), "\n"));
+  }
+  if (!generation.status.ok()) return session.CallFailed(generation.status);
+  if (generation.completion->finish_reason() == v1::FINISH_REASON_LENGTH &&
+      !spec.sampling().has_max_tokens()) {
+    session.Warn(absl::StrCat("the answer was cut after ", generation.token_ids.size(),
+                              " tokens; --max-tokens allows more"));
+  }
+  if (timings) session.Remark(TimingsText(*generation.completion));
+  return session.Finish();
+}
+
+}  // namespace annulus

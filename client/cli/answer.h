@@ -1,0 +1,26 @@
+#ifndef ANNULUS_CLIENT_CLI_ANSWER_H_
+#define ANNULUS_CLIENT_CLI_ANSWER_H_
+
+#include <string>
+
+#include "annulus/v1/inference.pb.h"
+#include "client/cli/session.h"
+#include "client/generation.h"
+
+namespace annulus {
+
+// Runs a generation. The answer goes to standard output as it comes, or as one JSON object at the
+// end; progress and, with `timings`, a summary go to standard error. What had come before a failure
+// or an interruption is kept. Returns the exit code.
+int Answer(Session& session, const v1::GenerationSpec& spec, bool timings);
+
+// The JSON object of --json. `finish_reason` is "stop", "length", "cancelled" or "error"; what a
+// failed generation cannot know is null.
+std::string AnswerJson(const Generation& generation, bool interrupted);
+
+// The lines of --timings.
+std::string TimingsText(const v1::Completion& completion);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_ANSWER_H_

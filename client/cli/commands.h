@@ -1,0 +1,25 @@
+#ifndef ANNULUS_CLIENT_CLI_COMMANDS_H_
+#define ANNULUS_CLIENT_CLI_COMMANDS_H_
+
+#include <CLI/CLI.hpp>
+
+#include "client/cli/session.h"
+
+namespace annulus {
+
+// Each adds one group of commands to `app`. When the command line names one of them, parsing leaves
+// what to do in `action`. `common` and `action` must outlive `app`.
+
+// complete, ask. `argument_count` is the number of words on the command line.
+void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
+                         size_t argument_count);
+// documents put, list, show, delete
+void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action);
+// models, status
+void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action);
+// tokenize
+void AddTokenizeCommand(CLI::App& app, CommonOptions& common, Action& action);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_COMMANDS_H_

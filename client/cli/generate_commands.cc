@@ -1,0 +1,133 @@
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/answer.h"
+#include "client/cli/commands.h"
+#include "client/cli/help.h"
+#include "client/cli/inputs.h"
+#include "client/cli/options.h"
+#include "client/failure.h"
+
+namespace annulus {
+namespace {
+
+struct GenerateOptions {
+  v1::GenerationSpec spec;
+  bool timings = false;
+  std::optional<std::string> prompt;
+  std::vector<std::string> documents;  // for ask, the question comes last
+};
+
+int CountStandardInput(const GenerateOptions& options) {
+  int count = options.prompt == kStandardInput ? 1 : 0;
+  for (const std::string& doc : options.documents) count += doc == kStandardInput ? 1 : 0;
+  return count;
+}
+
+// Puts the text after the documents into the spec.
+int ProvidePrompt(Session& session, absl::string_view what, const GenerateOptions& options,
+                  v1::GenerationSpec& spec) {
+  std::string* text = spec.mutable_text();
+  const bool piped = !options.prompt.has_value() && !session.console().in_is_terminal;
+  if (piped || options.prompt == kStandardInput) return ReadText(session, what, text);
+  *text = options.prompt.value_or("");
+  return CheckText(session, what, *text);
+}
+
+int Generate(Session& session, absl::string_view what, const GenerateOptions& options) {
+  if (CountStandardInput(options) > 1) {
+    return session.Misuse("standard input (-) can be used once only");
+  }
+  v1::GenerationSpec spec = options.spec;
+  std::vector<std::string> names;
+  // The prompt first: a wrong one should not cost an upload.
+  int exit_code = ProvidePrompt(session, what, options, spec);
+  if (exit_code == 0) exit_code = ProvideDocuments(session, options.documents, &names);
+  if (exit_code != 0) return exit_code;
+  for (const std::string& name : names) spec.add_documents(name);
+  return Answer(session, spec, options.timings);
+}
+
+int RunComplete(Session& session, const GenerateOptions& options) {
+  const Console& console = session.console();
+  const bool has_document = !options.documents.empty();
+  if (!options.prompt.has_value() && console.in_is_terminal && !has_document) {
+    return session.Misuse("no PROMPT: give one, or pipe it in");
+  }
+  if (!options.prompt.has_value() && CountStandardInput(options) > 0) {
+    GenerateOptions without_prompt = options;
+    without_prompt.prompt = "";
+    return Generate(session, "PROMPT", without_prompt);
+  }
+  return Generate(session, "PROMPT", options);
+}
+
+int RunAsk(Session& session, const GenerateOptions& options) {
+  GenerateOptions ask = options;
+  ask.prompt = ask.documents.back();
+  ask.documents.pop_back();
+  return Generate(session, "QUESTION", ask);
+}
+
+std::shared_ptr<GenerateOptions> AddShared(CLI::App& command, CommonOptions& common) {
+  auto options = std::make_shared<GenerateOptions>();
+  command.add_flag("--timings", options->timings, "Print tokens, times and rates at the end")
+      ->group(kOutputGroup);
+  AddGenerationOptions(command, options->spec);
+  AddCommonOptions(command, common);
+  return options;
+}
+
+// Every argument is an option of its own: CLI11 would take an argument in square brackets apart if
+// it belonged to an option of many values, and questions may have brackets.
+void AddAskArguments(CLI::App& ask, GenerateOptions& options, size_t argument_count) {
+  const auto add = [&](const std::string& name, const std::string& help) {
+    return ask.add_option_function<std::string>(
+        name, [&options](const std::string& value) { options.documents.push_back(value); }, help);
+  };
+  add("DOC...",
+      "Documents: files, - for standard input, or names of documents on the server. A file is "
+      "uploaded once")
+      ->required();
+  add("QUESTION", "What to ask, the last argument; - for standard input")->required();
+  for (size_t i = 2; i < argument_count; ++i) add(absl::StrCat("DOC", i), "")->group("");
+}
+
+}  // namespace
+
+void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
+                         size_t argument_count) {
+  CLI::App& complete = *app.add_subcommand("complete", "Continue a text");
+  const auto complete_options = AddShared(complete, common);
+  complete.add_option("PROMPT", complete_options->prompt,
+                      "Text to continue; - or absent: standard input, byte for byte");
+  complete
+      .add_option("--document", complete_options->documents,
+                  "Texts to place before PROMPT: files, - or names of documents on the server; "
+                  "after PROMPT on the command line")
+      ->type_name("DOC...");
+  complete.footer(
+      "Examples:\n"
+      "  annulus complete 'Once upon a time' --max-tokens 64\n"
+      "  annulus complete 'In short: ' --document report.txt --temperature 0 --stop '\\n'\n"
+      "  generate-prompt | annulus complete --json > answer.json");
+  complete.callback([&action, complete_options] {
+    action = [complete_options](Session& session) {
+      return RunComplete(session, *complete_options);
+    };
+  });
+
+  CLI::App& ask = *app.add_subcommand("ask", "Ask about documents");
+  const auto ask_options = AddShared(ask, common);
+  AddAskArguments(ask, *ask_options, argument_count);
+  ask.footer(
+      "Examples:\n"
+      "  annulus ask contract.txt 'Who signed it?'\n"
+      "  annulus ask part1.txt part2.txt 'What changed?' --max-tokens 200 --timings\n"
+      "  pdftotext report.pdf - | annulus ask - 'What does it conclude?'");
+  ask.callback([&action, ask_options] {
+    action = [ask_options](Session& session) { return RunAsk(session, *ask_options); };
+  });
+}
+
+}  // namespace annulus

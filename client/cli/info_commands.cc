@@ -1,0 +1,209 @@
+#include <set>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client/cli/commands.h"
+#include "client/cli/options.h"
+#include "client/format/json.h"
+#include "client/format/table.h"
+#include "client/format/units.h"
+
+namespace annulus {
+namespace {
+
+// "serving" for SERVER_STATE_SERVING.
+std::string StateName(v1::ServerState state) {
+  const std::string& name = v1::ServerState_Name(state);
+  return absl::AsciiStrToLower(absl::StripPrefix(name, "SERVER_STATE_"));
+}
+
+void WriteModel(const v1::Model& model, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("name").String(model.name());
+  json.Key("architecture").String(model.architecture());
+  json.Key("description").String(model.description());
+  json.Key("parameters").Int(model.parameters());
+  json.Key("layers").Int(model.layers());
+  json.Key("hidden_size").Int(model.hidden_size());
+  json.Key("vocabulary").Int(model.vocabulary());
+  json.Key("max_context").Int(model.max_context());
+  json.Key("weights_dtype").String(model.weights_dtype());
+  json.Key("kv_dtype").String(model.kv_dtype());
+  json.Key("kv_bytes_per_token").Int(model.kv_bytes_per_token());
+  json.Key("kernels").String(model.kernels());
+  json.Key("has_chat_template").Bool(model.has_chat_template());
+  json.Key("end_of_text_ids").BeginArray();
+  for (const int32_t id : model.end_of_text_ids()) json.Int(id);
+  json.EndArray().EndObject();
+}
+
+std::string DescribeModel(const v1::Model& model) {
+  return absl::StrCat(
+      model.name(), "\n  ", model.description(), "\n",                                  //
+      "  architecture  ", model.architecture(), ", ", FormatCount(model.parameters()),  //
+      " parameters, ", model.layers(), " layers of width ", model.hidden_size(), "\n",  //
+      "  vocabulary    ", FormatCount(model.vocabulary()), " tokens\n",                 //
+      "  context       ", FormatCount(model.max_context()), " tokens\n",                //
+      "  dtypes        weights ", model.weights_dtype(), ", keys and values ", model.kv_dtype(),
+      " (", FormatBytes(model.kv_bytes_per_token()), " for each token)\n",  //
+      "  kernels       ", model.kernels(), "\n",                            //
+      "  chat          ", model.has_chat_template() ? "yes" : "no template: plain text only", "\n");
+}
+
+int RunModels(Session& session) {
+  v1::ListModelsResponse response;
+  Call call(session.connection());
+  const grpc::Status status =
+      session.connection().models().ListModels(call.context(), v1::ListModelsRequest(), &response);
+  if (!status.ok()) return session.CallFailed(status);
+  if (session.options().json) {
+    JsonWriter json;
+    json.BeginObject().Key("models").BeginArray();
+    for (const v1::Model& model : response.models()) WriteModel(model, json);
+    json.EndArray().EndObject();
+    session.Print(absl::StrCat(json.text(), "\n"));
+  } else {
+    for (const v1::Model& model : response.models()) session.Print(DescribeModel(model));
+  }
+  return session.Finish();
+}
+
+void WriteServer(const v1::GetServerInfoResponse& info, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("version").String(info.version());
+  json.Key("state").String(StateName(info.state()));
+  json.Key("uptime").Double(info.uptime());
+  json.Key("models").BeginArray();
+  for (const std::string& model : info.models()) json.String(model);
+  json.EndArray();
+  json.Key("ranks").Int(info.ranks());
+  json.Key("limits").BeginObject();
+  json.Key("max_message_bytes").Int(info.limits().max_message_bytes());
+  json.Key("max_document_bytes").Int(info.limits().max_document_bytes());
+  json.Key("max_stored_bytes").Int(info.limits().max_stored_bytes());
+  json.Key("max_documents").Int(info.limits().max_documents());
+  json.Key("max_running").Int(info.limits().max_running());
+  json.Key("max_waiting").Int(info.limits().max_waiting());
+  json.EndObject().EndObject();
+}
+
+// Kinds in alphabetical order, so that equal loads print equally.
+std::set<std::string> MemoryKinds(const v1::GetLoadResponse& load) {
+  std::set<std::string> kinds;
+  for (const v1::RankLoad& rank : load.ranks()) {
+    for (const auto& [kind, bytes] : rank.memory_bytes()) kinds.insert(kind);
+  }
+  return kinds;
+}
+
+int64_t BytesOf(const v1::RankLoad& rank, const std::string& kind) {
+  const auto found = rank.memory_bytes().find(kind);
+  return found == rank.memory_bytes().end() ? 0 : found->second;
+}
+
+void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("running").Int(load.running());
+  json.Key("waiting").Int(load.waiting());
+  json.Key("kv_usage").Double(load.kv_usage());
+  json.Key("seconds_since_step").Double(load.seconds_since_step());
+  json.Key("healthy").Bool(load.healthy());
+  json.Key("ranks").BeginArray();
+  for (const v1::RankLoad& rank : load.ranks()) {
+    json.BeginObject();
+    json.Key("rank").Int(rank.rank());
+    json.Key("up").Bool(rank.up());
+    json.Key("device").String(rank.device());
+    json.Key("memory_bytes").BeginObject();
+    for (const std::string& kind : MemoryKinds(load)) json.Key(kind).Int(BytesOf(rank, kind));
+    json.EndObject();
+    json.Key("kv_bytes_used").Int(rank.kv_bytes_used());
+    json.Key("kv_bytes_total").Int(rank.kv_bytes_total());
+    json.EndObject();
+  }
+  json.EndArray().EndObject();
+}
+
+std::string RankTable(const v1::GetLoadResponse& load) {
+  using Align = Table::Align;
+  const std::set<std::string> kinds = MemoryKinds(load);
+  std::vector<Table::Column> columns = {{"RANK", Align::kRight},
+                                        {"DEVICE"},
+                                        {"STATE"},
+                                        {"KV IN USE", Align::kRight},
+                                        {"KV PAGES", Align::kRight}};
+  for (const std::string& kind : kinds) {
+    columns.push_back({absl::AsciiStrToUpper(kind), Align::kRight});
+  }
+  columns.push_back({"ALL MEMORY", Align::kRight});
+  Table table(columns);
+  for (const v1::RankLoad& rank : load.ranks()) {
+    std::vector<std::string> cells = {absl::StrCat(rank.rank()), rank.device(),
+                                      rank.up() ? "up" : "DOWN", FormatBytes(rank.kv_bytes_used()),
+                                      FormatBytes(rank.kv_bytes_total())};
+    int64_t sum = 0;
+    for (const std::string& kind : kinds) {
+      cells.push_back(FormatBytes(BytesOf(rank, kind)));
+      sum += BytesOf(rank, kind);
+    }
+    cells.push_back(FormatBytes(sum));
+    table.AddRow(std::move(cells));
+  }
+  return table.Render();
+}
+
+int RunStatus(Session& session) {
+  v1::GetServerInfoResponse info;
+  v1::GetLoadResponse load;
+  Call info_call(session.connection());
+  grpc::Status status = session.connection().admin().GetServerInfo(
+      info_call.context(), v1::GetServerInfoRequest(), &info);
+  if (!status.ok()) return session.CallFailed(status);
+  Call load_call(session.connection());
+  status = session.connection().admin().GetLoad(load_call.context(), v1::GetLoadRequest(), &load);
+  if (!status.ok()) return session.CallFailed(status);
+  if (session.options().json) {
+    JsonWriter json;
+    json.BeginObject().Key("server");
+    WriteServer(info, json);
+    json.Key("load");
+    WriteLoad(load, json);
+    json.EndObject();
+    session.Print(absl::StrCat(json.text(), "\n"));
+    return session.Finish();
+  }
+  session.Print(absl::StrCat(
+      "server    annulusd ", info.version(), " at ", session.connection().server(), ", ",
+      StateName(info.state()), ", up ", FormatDuration(info.uptime()), "\n",                   //
+      "models    ", absl::StrJoin(info.models(), ", "), "\n",                                  //
+      "requests  ", load.running(), " running (at most ", info.limits().max_running(), "), ",  //
+      load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",                //
+      "health    ", load.healthy() ? "good" : "BAD", ", last step ",
+      FormatDuration(load.seconds_since_step()), " ago\n",  //
+      "KV        ", absl::StrFormat("%.1f%%", load.kv_usage() * 100), " of all pages in use\n\n"));
+  session.Print(RankTable(load));
+  return session.Finish();
+}
+
+}  // namespace
+
+void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
+  CLI::App& models = *app.add_subcommand("models", "List the models that the server has");
+  AddCommonOptions(models, common);
+  models.footer("Examples:\n  annulus models\n  annulus models --json");
+  models.callback([&action] { action = &RunModels; });
+
+  CLI::App& status =
+      *app.add_subcommand("status", "Show the server's state, load and the memory of every rank");
+  AddCommonOptions(status, common);
+  status.footer(
+      "Examples:\n"
+      "  annulus status\n"
+      "  annulus status --server gpu7:50051 --tls-ca ca.pem --json");
+  status.callback([&action] { action = &RunStatus; });
+}
+
+}  // namespace annulus

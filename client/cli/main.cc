@@ -1,0 +1,36 @@
+#include <grpc/support/log.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cli/cli.h"
+#include "client/cli/interrupt.h"
+
+int main(int argc, char** argv) {
+  annulus::Cancellation cancellation;
+  const annulus::InterruptHandler interrupts(cancellation);
+  // Failures reach the user as statuses; the library's own log would repeat them in its own terms.
+  gpr_set_log_function([](gpr_log_func_args*) {});
+  std::ios::sync_with_stdio(false);
+
+  winsize size{};
+  const bool has_size = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  annulus::Console console{.in = std::cin,
+                           .out = std::cout,
+                           .err = std::cerr,
+                           .in_is_terminal = isatty(STDIN_FILENO) == 1,
+                           .out_is_terminal = isatty(STDOUT_FILENO) == 1,
+                           .err_is_terminal = isatty(STDERR_FILENO) == 1,
+                           .columns = has_size ? size.ws_col : 80};
+  const auto environment = [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  return annulus::RunCli(std::vector<std::string>(argv + 1, argv + argc), console, environment,
+                         cancellation);
+}

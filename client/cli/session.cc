@@ -1,0 +1,77 @@
+#include "client/cli/session.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/failure.h"
+#include "client/format/text.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kExitCannotWrite = 1;
+
+ProgressDisplay::Mode ModeOf(const CommonOptions& options, const Console& console) {
+  if (options.quiet || options.progress == "never") return ProgressDisplay::Mode::kNone;
+  return options.progress == "always" || console.err_is_terminal ? ProgressDisplay::Mode::kBar
+                                                                 : ProgressDisplay::Mode::kLines;
+}
+
+}  // namespace
+
+Session::Session(Console& console, const CommonOptions& options, Connection& connection,
+                 const Cancellation& cancellation)
+    : console_(console),
+      options_(options),
+      connection_(connection),
+      cancellation_(cancellation),
+      progress_(console.err, ModeOf(options, console), console.columns) {}
+
+void Session::Print(absl::string_view text) {
+  if (console_.out_is_terminal) {
+    console_.out << WithoutControls(text) << std::flush;
+  } else {
+    console_.out << text << std::flush;
+  }
+}
+
+void Session::Complain(absl::string_view message) {
+  progress_.Clear();
+  console_.err << "annulus: " << WithoutControls(message) << std::endl;
+}
+
+void Session::Remark(absl::string_view text) {
+  progress_.Clear();
+  console_.err << WithoutControls(text) << std::flush;
+}
+
+void Session::Warn(absl::string_view message) {
+  if (!options_.quiet) Complain(message);
+}
+
+int Session::Misuse(absl::string_view message) {
+  Complain(message);
+  return kExitMisuse;
+}
+
+int Session::CallFailed(const grpc::Status& status) {
+  if (interrupted()) {
+    Complain("interrupted");
+    return kExitInterrupted;
+  }
+  std::string message = DescribeFailure(status, connection_.server());
+  const auto& timeout = options_.connection.timeout;
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && timeout.has_value()) {
+    absl::StrAppend(&message, "\n  The call took longer than --timeout ",
+                    static_cast<double>(timeout->count()) / 1000, " seconds.");
+  }
+  Complain(message);
+  return ExitCode(status);
+}
+
+int Session::Finish() {
+  progress_.Clear();
+  if (console_.out.flush()) return 0;
+  Complain("standard output could not be written");
+  return kExitCannotWrite;
+}
+
+}  // namespace annulus

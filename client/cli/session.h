@@ -1,0 +1,85 @@
+#ifndef ANNULUS_CLIENT_CLI_SESSION_H_
+#define ANNULUS_CLIENT_CLI_SESSION_H_
+
+#include <grpcpp/support/status.h>
+
+#include <functional>
+#include <istream>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "client/connection.h"
+#include "client/format/progress.h"
+
+namespace annulus {
+
+// Where a command reads and writes. Tests use string streams.
+struct Console {
+  std::istream& in;
+  std::ostream& out;
+  std::ostream& err;
+  bool in_is_terminal = false;
+  bool out_is_terminal = false;
+  bool err_is_terminal = false;
+  int columns = 80;  // of the terminal that shows `err`
+};
+
+// Options that every command takes.
+struct CommonOptions {
+  ConnectionOptions connection;
+  bool json = false;
+  bool quiet = false;
+  std::string progress = "auto";  // auto, always or never
+};
+
+// Value of a variable of the process's environment, if it is set.
+using Environment = std::function<std::optional<std::string>(const char*)>;
+
+// What a command works with: the connection, the console and the rules for writing on it.
+class Session {
+ public:
+  // All must outlive the session.
+  Session(Console& console, const CommonOptions& options, Connection& connection,
+          const Cancellation& cancellation);
+
+  Console& console() { return console_; }
+  const CommonOptions& options() const { return options_; }
+  Connection& connection() { return connection_; }
+  ProgressDisplay& progress() { return progress_; }
+  bool interrupted() const { return cancellation_.cancelled(); }
+
+  // Writes on standard output at once. Text from a model or a server loses its control characters
+  // if that is a terminal.
+  void Print(absl::string_view text);
+
+  // Writes on standard error, without control characters.
+  void Remark(absl::string_view text);
+
+  // One line on standard error; not with --quiet.
+  void Warn(absl::string_view message);
+
+  // Say what went wrong and return the exit code for it.
+  int Misuse(absl::string_view message);
+  int CallFailed(const grpc::Status& status);
+
+  // The exit code after all was printed: 0, or 1 if standard output could not be written.
+  int Finish();
+
+ private:
+  void Complain(absl::string_view message);
+
+  Console& console_;
+  const CommonOptions& options_;
+  Connection& connection_;
+  const Cancellation& cancellation_;
+  ProgressDisplay progress_;
+};
+
+// What a command line asks for; returns the exit code.
+using Action = std::function<int(Session&)>;
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_SESSION_H_

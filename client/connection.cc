@@ -1,0 +1,116 @@
+#include "client/connection.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kDefaultPort[] = ":50051";
+constexpr int kMaxReceivedBytes = 256 << 20;
+// A dead peer is noticed after this while a call waits. Servers refuse pings more often than every
+// five minutes by default.
+constexpr int kKeepaliveMs = 6 * 60 * 1000;
+
+absl::StatusOr<std::string> ReadTlsFile(absl::string_view flag, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  if (!file.is_open() || text.empty()) {
+    return absl::NotFoundError(absl::StrCat(flag, ": cannot read ", path, " or it is empty"));
+  }
+  return text;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
+    const ConnectionOptions& options) {
+  if (options.tls_cert_file.empty() != options.tls_key_file.empty()) {
+    return absl::InvalidArgumentError(
+        "a client certificate needs both --tls-cert and --tls-key; only one was given");
+  }
+  grpc::SslCredentialsOptions ssl;
+  const auto read = [](absl::string_view flag, const std::string& path, std::string& into) {
+    if (path.empty()) return absl::OkStatus();
+    absl::StatusOr<std::string> text = ReadTlsFile(flag, path);
+    if (text.ok()) into = *std::move(text);
+    return text.status();
+  };
+  absl::Status status = read("--tls-ca", options.tls_ca_file, ssl.pem_root_certs);
+  status.Update(read("--tls-cert", options.tls_cert_file, ssl.pem_cert_chain));
+  status.Update(read("--tls-key", options.tls_key_file, ssl.pem_private_key));
+  if (!status.ok()) return status;
+  return grpc::SslCredentials(ssl);
+}
+
+}  // namespace
+
+std::string WithDefaultPort(absl::string_view server) {
+  if (absl::StartsWith(server, "unix:")) return std::string(server);
+  const size_t colon = server.rfind(':');
+  const bool has_port = colon != absl::string_view::npos && !absl::EndsWith(server, "]");
+  return has_port ? std::string(server) : absl::StrCat(server, kDefaultPort);
+}
+
+bool IsLocalServer(absl::string_view server) {
+  return absl::StartsWith(server, "unix:") || absl::StartsWith(server, "127.") ||
+         absl::StartsWith(server, "localhost:") || absl::StartsWith(server, "[::1]:");
+}
+
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectionOptions& options,
+                                                             Cancellation& cancellation) {
+  if (options.server.empty()) {
+    return absl::InvalidArgumentError("--server is empty: give HOST:PORT");
+  }
+  const bool encrypted = options.tls || !options.tls_ca_file.empty() ||
+                         !options.tls_cert_file.empty() || !options.tls_key_file.empty() ||
+                         !options.tls_server_name.empty();
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (encrypted) {
+    auto tls = TlsCredentials(options);
+    if (!tls.ok()) return tls.status();
+    credentials = *tls;
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxReceivedBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  // A proxy that the environment names for the web is of no use to a daemon nearby.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (!options.tls_server_name.empty()) {
+    arguments.SetSslTargetNameOverride(options.tls_server_name);
+  }
+  std::string server = WithDefaultPort(options.server);
+  const auto channel = grpc::CreateCustomChannel(server, credentials, arguments);
+  return std::unique_ptr<Connection>(
+      new Connection(options, cancellation, channel, std::move(server), encrypted));
+}
+
+Connection::Connection(const ConnectionOptions& options, Cancellation& cancellation,
+                       const std::shared_ptr<grpc::Channel>& channel, std::string server,
+                       bool encrypted)
+    : options_(options),
+      cancellation_(cancellation),
+      server_(std::move(server)),
+      encrypted_(encrypted),
+      inference_(v1::InferenceService::NewStub(channel)),
+      documents_(v1::DocumentService::NewStub(channel)),
+      models_(v1::ModelService::NewStub(channel)),
+      admin_(v1::AdminService::NewStub(channel)) {}
+
+Call::Call(Connection& connection) : scope_(connection.cancellation_, context_) {
+  const ConnectionOptions& options = connection.options_;
+  // gpr turns this into the steady clock's time at once, so a later wall-clock jump does nothing.
+  if (options.timeout.has_value()) {
+    context_.set_deadline(std::chrono::system_clock::now() + *options.timeout);
+  }
+  if (!options.token.empty()) {
+    context_.AddMetadata("authorization", absl::StrCat("Bearer ", options.token));
+  }
+}
+
+}  // namespace annulus

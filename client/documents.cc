@@ -1,0 +1,152 @@
+#include "client/documents.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kChunkBytes = 256 << 10;
+constexpr size_t kMaxNameLength = 128;
+
+// Reads up to `chunk.size()` bytes; shrinks `chunk` to what was there.
+bool ReadChunk(std::istream& stream, std::string& chunk) {
+  chunk.resize(kChunkBytes);
+  stream.read(chunk.data(), static_cast<std::streamsize>(chunk.size()));
+  chunk.resize(static_cast<size_t>(stream.gcount()));
+  return !chunk.empty();
+}
+
+// Fills size and sha256 and rewinds.
+absl::StatusOr<DocumentContent> Measure(std::unique_ptr<std::istream> stream,
+                                        absl::string_view what) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> hash(EVP_MD_CTX_new(),
+                                                                     &EVP_MD_CTX_free);
+  std::string digest(EVP_MAX_MD_SIZE, '\0');
+  auto* digest_bytes = reinterpret_cast<unsigned char*>(digest.data());
+  unsigned int digest_size = 0;
+  bool hashed = EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) == 1;
+  DocumentContent content;
+  std::string chunk;
+  while (ReadChunk(*stream, chunk)) {
+    hashed = hashed && EVP_DigestUpdate(hash.get(), chunk.data(), chunk.size()) == 1;
+    content.size += static_cast<int64_t>(chunk.size());
+  }
+  if (stream->bad()) return absl::DataLossError(absl::StrCat("reading ", what, " failed"));
+  if (!hashed || EVP_DigestFinal_ex(hash.get(), digest_bytes, &digest_size) != 1) {
+    return absl::InternalError("SHA-256 is not available from OpenSSL");
+  }
+  content.sha256 = absl::BytesToHexString(absl::string_view(digest).substr(0, digest_size));
+  stream->clear();
+  stream->seekg(0);
+  content.stream = std::move(stream);
+  return content;
+}
+
+v1::UploadDocumentRequest Header(const std::string& name, const DocumentContent& content) {
+  v1::UploadDocumentRequest request;
+  request.mutable_header()->set_name(name);
+  request.mutable_header()->set_total_bytes(content.size);
+  request.mutable_header()->set_sha256(content.sha256);
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<DocumentContent> OpenDocument(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " is a folder; give a text file"));
+  }
+  auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
+  if (!file->is_open()) {
+    return absl::NotFoundError(absl::StrCat("cannot open ", path, " for reading"));
+  }
+  if (!std::filesystem::is_regular_file(path, error)) return ReadDocument(*file);
+  return Measure(std::move(file), path);
+}
+
+absl::StatusOr<DocumentContent> ReadDocument(std::istream& input) {
+  std::string text((std::istreambuf_iterator<char>(input)), std::istreambuf_iterator<char>());
+  return Measure(std::make_unique<std::istringstream>(std::move(text)), "standard input");
+}
+
+bool IsDocumentName(absl::string_view name) {
+  return !name.empty() && name.size() <= kMaxNameLength && absl::ascii_isalnum(name[0]) &&
+         std::all_of(name.begin(), name.end(), [](char c) {
+           return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
+         });
+}
+
+std::string ContentName(const DocumentContent& content) {
+  return absl::StrCat("sha256-", content.sha256);
+}
+
+grpc::Status UploadDocument(Connection& connection, const std::string& name,
+                            DocumentContent& content, const UploadObserver& observer,
+                            v1::Document* document) {
+  v1::UploadDocumentResponse response;
+  Call call(connection);
+  const auto writer = connection.documents().UploadDocument(call.context(), &response);
+  content.stream->clear();
+  content.stream->seekg(0);
+  bool open = writer->Write(Header(name, content));
+  int64_t sent = 0;
+  v1::UploadDocumentRequest request;
+  std::string* data = request.mutable_chunk()->mutable_data();
+  while (open && ReadChunk(*content.stream, *data)) {
+    request.mutable_chunk()->set_offset(sent);
+    open = writer->Write(request);
+    sent += static_cast<int64_t>(data->size());
+    if (open) observer(sent, content.size);
+  }
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  if (status.ok()) *document = std::move(*response.mutable_document());
+  return status;
+}
+
+grpc::Status GetDocument(Connection& connection, const std::string& name, v1::Document* document) {
+  v1::GetDocumentRequest request;
+  v1::GetDocumentResponse response;
+  request.set_name(name);
+  Call call(connection);
+  const grpc::Status status =
+      connection.documents().GetDocument(call.context(), request, &response);
+  if (status.ok()) *document = std::move(*response.mutable_document());
+  return status;
+}
+
+grpc::Status ListDocuments(Connection& connection, std::vector<v1::Document>* documents) {
+  v1::ListDocumentsRequest request;
+  do {
+    v1::ListDocumentsResponse response;
+    Call call(connection);
+    const grpc::Status status =
+        connection.documents().ListDocuments(call.context(), request, &response);
+    if (!status.ok()) return status;
+    documents->insert(documents->end(), response.documents().begin(), response.documents().end());
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return grpc::Status::OK;
+}
+
+grpc::Status DeleteDocument(Connection& connection, const std::string& name) {
+  v1::DeleteDocumentRequest request;
+  v1::DeleteDocumentResponse response;
+  request.set_name(name);
+  Call call(connection);
+  return connection.documents().DeleteDocument(call.context(), request, &response);
+}
+
+}  // namespace annulus

@@ -1,0 +1,57 @@
+#ifndef ANNULUS_CLIENT_DOCUMENTS_H_
+#define ANNULUS_CLIENT_DOCUMENTS_H_
+
+#include <grpcpp/support/status.h>
+
+#include <cstdint>
+#include <functional>
+#include <istream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "annulus/v1/document.pb.h"
+#include "client/connection.h"
+
+namespace annulus {
+
+// Bytes that can be uploaded, with their hash.
+struct DocumentContent {
+  std::unique_ptr<std::istream> stream;  // at its beginning, seekable
+  int64_t size = 0;                      // bytes
+  std::string sha256;                    // 64 lower-case hexadecimal digits
+};
+
+// Reads a file once to hash it. A pipe is held in memory. NOT_FOUND if it cannot be opened,
+// INVALID_ARGUMENT for a folder, DATA_LOSS if reading fails.
+absl::StatusOr<DocumentContent> OpenDocument(const std::string& path);
+
+// The same for a stream such as standard input, held in memory.
+absl::StatusOr<DocumentContent> ReadDocument(std::istream& input);
+
+// Whether the server would take `name` as a document's name.
+bool IsDocumentName(absl::string_view name);
+
+// The name of a document that is known by what it holds: "sha256-<hash>".
+std::string ContentName(const DocumentContent& content);
+
+// Bytes sent and all bytes; called after every chunk.
+using UploadObserver = std::function<void(int64_t, int64_t)>;
+
+// Uploads `content` from its beginning. On OK `document` is what the server stored.
+grpc::Status UploadDocument(Connection& connection, const std::string& name,
+                            DocumentContent& content, const UploadObserver& observer,
+                            v1::Document* document);
+
+grpc::Status GetDocument(Connection& connection, const std::string& name, v1::Document* document);
+
+// Every page of the list.
+grpc::Status ListDocuments(Connection& connection, std::vector<v1::Document>* documents);
+
+grpc::Status DeleteDocument(Connection& connection, const std::string& name);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_DOCUMENTS_H_

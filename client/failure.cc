@@ -1,0 +1,105 @@
+#include "client/failure.h"
+
+#include <array>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::array<absl::string_view, 17> kCodeNames = {
+    "OK",        "CANCELLED",      "UNKNOWN",           "INVALID_ARGUMENT",   "DEADLINE_EXCEEDED",
+    "NOT_FOUND", "ALREADY_EXISTS", "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION",
+    "ABORTED",   "OUT_OF_RANGE",   "UNIMPLEMENTED",     "INTERNAL",           "UNAVAILABLE",
+    "DATA_LOSS", "UNAUTHENTICATED"};
+
+google::rpc::Status Details(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) details.Clear();
+  return details;
+}
+
+// "spec.sampling.top_p" -> "--top-p": what a user of the command line can change.
+std::string FlagOfField(absl::string_view field) {
+  absl::ConsumePrefix(&field, "spec.");
+  if (!absl::ConsumePrefix(&field, "sampling.")) return std::string(field);
+  return absl::StrCat("--", absl::StrReplaceAll(field, {{"_", "-"}}));
+}
+
+void Append(const google::rpc::ErrorInfo& info, std::string& lines) {
+  absl::StrAppend(&lines, "\n  reason: ", info.reason());
+  for (const auto& [key, value] : info.metadata()) {
+    absl::StrAppend(&lines, ", ", key, " ", value);
+  }
+}
+
+void Append(const google::rpc::BadRequest& bad, std::string& lines) {
+  for (const auto& violation : bad.field_violations()) {
+    absl::StrAppend(&lines, "\n  ", FlagOfField(violation.field()), ": ", violation.description());
+  }
+}
+
+void Append(const google::rpc::ResourceInfo& resource, std::string& lines) {
+  absl::StrAppend(&lines, "\n  ", resource.resource_type(), ": ", resource.resource_name());
+  if (!resource.description().empty()) absl::StrAppend(&lines, " (", resource.description(), ")");
+}
+
+void Append(const google::rpc::RetryInfo& retry, std::string& lines) {
+  const double seconds = static_cast<double>(retry.retry_delay().seconds()) +
+                         static_cast<double>(retry.retry_delay().nanos()) * 1e-9;
+  absl::StrAppendFormat(&lines, "\n  try again in %.3g s", seconds);
+}
+
+template <typename Detail>
+bool AppendIfIs(const google::protobuf::Any& any, std::string& lines) {
+  Detail detail;
+  if (!any.UnpackTo(&detail)) return false;
+  Append(detail, lines);
+  return true;
+}
+
+}  // namespace
+
+int ExitCode(const grpc::Status& status) {
+  return status.ok() ? 0 : 64 + static_cast<int>(status.error_code());
+}
+
+absl::string_view CodeName(grpc::StatusCode code) {
+  const auto index = static_cast<size_t>(code);
+  return index < kCodeNames.size() ? kCodeNames[index] : kCodeNames[grpc::StatusCode::UNKNOWN];
+}
+
+std::string DescribeFailure(const grpc::Status& status, absl::string_view server) {
+  std::string lines =
+      absl::StrCat(CodeName(status.error_code()), ": ",
+                   status.error_message().empty() ? "no message" : status.error_message());
+  const google::rpc::Status details = Details(status);
+  for (const google::protobuf::Any& any : details.details()) {
+    AppendIfIs<google::rpc::ErrorInfo>(any, lines) ||
+        AppendIfIs<google::rpc::BadRequest>(any, lines) ||
+        AppendIfIs<google::rpc::ResourceInfo>(any, lines) ||
+        AppendIfIs<google::rpc::RetryInfo>(any, lines);
+  }
+  if (details.details().empty() && status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    absl::StrAppend(&lines, "\n  Is annulusd running at ", server,
+                    "? Name another address with --server HOST:PORT.");
+  }
+  return lines;
+}
+
+std::string FailureReason(const grpc::Status& status) {
+  const google::rpc::Status details = Details(status);
+  google::rpc::ErrorInfo info;
+  for (const google::protobuf::Any& any : details.details()) {
+    if (any.UnpackTo(&info)) return info.reason();
+  }
+  return "";
+}
+
+}  // namespace annulus

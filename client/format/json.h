@@ -1,0 +1,42 @@
+#ifndef ANNULUS_CLIENT_FORMAT_JSON_H_
+#define ANNULUS_CLIENT_FORMAT_JSON_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// Writes one JSON value (RFC 8259) on one line, in the order of the calls. The caller keeps begins,
+// ends and keys balanced. Doubles have the fewest digits that read back the same; those that JSON
+// lacks become null.
+class JsonWriter {
+ public:
+  JsonWriter& BeginObject() { return Open('{'); }
+  JsonWriter& EndObject() { return Close('}'); }
+  JsonWriter& BeginArray() { return Open('['); }
+  JsonWriter& EndArray() { return Close(']'); }
+  JsonWriter& Key(absl::string_view key);
+  // `value` is UTF-8.
+  JsonWriter& String(absl::string_view value);
+  JsonWriter& Int(int64_t value);
+  JsonWriter& Double(double value);
+  JsonWriter& Bool(bool value);
+  JsonWriter& Null();
+
+  const std::string& text() const { return text_; }
+
+ private:
+  JsonWriter& Open(char bracket);
+  JsonWriter& Close(char bracket);
+  JsonWriter& Scalar(absl::string_view value);
+  void Separate();
+
+  std::string text_;
+  bool needs_comma_ = false;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_FORMAT_JSON_H_

@@ -1,0 +1,97 @@
+#include "client/format/text.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+bool IsContinuation(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
+
+// Bytes of the well-formed character at the beginning of `text`; 0 if there is none.
+size_t CharacterLength(absl::string_view text) {
+  const auto first = static_cast<uint8_t>(text[0]);
+  if (first < 0x80) return 1;
+  const size_t length = first < 0xC2   ? 0
+                        : first < 0xE0 ? 2
+                        : first < 0xF0 ? 3
+                        : first < 0xF5 ? 4
+                                       : 0;
+  if (length == 0 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if (!IsContinuation(text[i])) return 0;
+  }
+  const auto second = static_cast<uint8_t>(text[1]);
+  const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
+  const bool surrogate = first == 0xED && second >= 0xA0;
+  const bool too_large = first == 0xF4 && second >= 0x90;
+  return overlong || surrogate || too_large ? 0 : length;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> Unescape(absl::string_view text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      result += text[i];
+      continue;
+    }
+    ++i;
+    const char kind = i < text.size() ? text[i] : '\0';
+    switch (kind) {
+      case 'n':
+        result += '\n';
+        break;
+      case 't':
+        result += '\t';
+        break;
+      case '\\':
+        result += '\\';
+        break;
+      default:
+        return absl::InvalidArgumentError(
+            absl::StrCat("unknown escape in \"", text,
+                         "\": allowed are \\n (newline), \\t (tab) and \\\\ (backslash)"));
+    }
+  }
+  return result;
+}
+
+std::optional<size_t> FirstInvalidUtf8(absl::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t length = CharacterLength(text.substr(at));
+    if (length == 0) return at;
+    at += length;
+  }
+  return std::nullopt;
+}
+
+std::string WithoutControls(absl::string_view text) {
+  constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";
+  std::string result;
+  result.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    const bool is_c0 = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F;
+    const bool is_c1 =
+        byte == 0xC2 && i + 1 < text.size() && static_cast<uint8_t>(text[i + 1]) < 0xA0;
+    if (is_c0 || is_c1) {
+      absl::StrAppend(&result, kReplacement);
+      i += is_c1 ? 1 : 0;
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
+}
+
+size_t DisplayWidth(absl::string_view text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuation(c); }));
+}
+
+}  // namespace annulus

@@ -1,0 +1,30 @@
+#ifndef ANNULUS_CLIENT_FORMAT_TEXT_H_
+#define ANNULUS_CLIENT_FORMAT_TEXT_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// Interprets \n, \t and \\ as a shell user writes them. INVALID_ARGUMENT for any other escape and
+// for a lone backslash at the end.
+absl::StatusOr<std::string> Unescape(absl::string_view text);
+
+// Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no overlong forms, no
+// surrogates, at most U+10FFFF); nothing if the text is well formed.
+std::optional<size_t> FirstInvalidUtf8(absl::string_view text);
+
+// Replaces control characters other than newline and tab by U+FFFD, so that text from elsewhere
+// cannot steer the terminal. `text` is UTF-8 in whole characters.
+std::string WithoutControls(absl::string_view text);
+
+// Characters of UTF-8 text, one column each.
+size_t DisplayWidth(absl::string_view text);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_FORMAT_TEXT_H_

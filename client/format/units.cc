@@ -1,0 +1,59 @@
+#include "client/format/units.h"
+
+#include <array>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace annulus {
+namespace {
+
+// Larger durations and rates than these are not worth writing out, and would not fit an integer.
+constexpr double kLongestDuration = 1e9;
+constexpr double kHighestRate = 1e15;
+
+}  // namespace
+
+std::string FormatCount(int64_t count) {
+  const std::string digits = absl::StrCat(count);
+  std::string result;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const bool starts_group = (digits.size() - i) % 3 == 0;
+    if (starts_group && i > (count < 0 ? 1 : 0)) result += ',';
+    result += digits[i];
+  }
+  return result;
+}
+
+std::string FormatBytes(int64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes > -1024 && bytes < 1024) return absl::StrCat(bytes, " B");
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  // 1023.95 would be printed as 1024.0.
+  while (std::abs(value) >= 1023.95 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return absl::StrFormat("%.1f %s", value, kUnits[unit]);
+}
+
+std::string FormatDuration(double seconds) {
+  if (!(seconds >= 0 && seconds < kLongestDuration)) return "?";
+  if (seconds < 0.9995) return absl::StrFormat("%.0f ms", seconds * 1e3);
+  if (seconds < 9.995) return absl::StrFormat("%.2f s", seconds);
+  if (seconds < 59.95) return absl::StrFormat("%.1f s", seconds);
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole < 3600) return absl::StrFormat("%d min %d s", whole / 60, whole % 60);
+  return absl::StrFormat("%d h %d min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string FormatRate(double per_second) {
+  if (!(per_second >= 0 && per_second < kHighestRate)) return "?";
+  if (per_second < 9.995) return absl::StrFormat("%.2f", per_second);
+  if (per_second < 99.95) return absl::StrFormat("%.1f", per_second);
+  return FormatCount(std::llround(per_second));
+}
+
+}  // namespace annulus

@@ -1,0 +1,99 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/client/cli/run_cli.h"
+#include "tests/client/fake_server.h"
+
+namespace annulus {
+namespace {
+
+using testing::CliInput;
+using testing::CliResult;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+
+constexpr char kAbcHash[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+class DocumentCommands : public ::testing::Test {
+ protected:
+  DocumentCommands() {
+    std::filesystem::create_directories(folder_);
+    std::ofstream(folder_ / "abc.txt") << "abc";
+  }
+  ~DocumentCommands() override { std::filesystem::remove_all(folder_); }
+
+  CliResult Run(std::vector<std::string> arguments, const CliInput& input = {}) {
+    arguments.insert(arguments.begin(), "documents");
+    arguments.insert(arguments.end(), {"--server", server_.address()});
+    return testing::RunCliInProcess(arguments, input);
+  }
+
+  FakeServer server_;
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_document_", getpid());
+};
+
+TEST_F(DocumentCommands, PutStoresAFileUnderItsName) {
+  const CliResult result = Run({"put", folder_ / "abc.txt"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, absl::StrCat("name    abc.txt\nsize    3 B\ntokens  3\nsha256  ", kAbcHash,
+                                     "\nage     1 min 1 s\n"));
+  EXPECT_EQ(server_.documents().at("abc.txt"), "abc");
+}
+
+TEST_F(DocumentCommands, PutTakesANameAndStandardInput) {
+  EXPECT_EQ(Run({"put", folder_ / "abc.txt", "--name", "other"}).exit_code, 0);
+  EXPECT_EQ(server_.documents().at("other"), "abc");
+  EXPECT_EQ(Run({"put", "-", "--name", "piped"}, {.in = "xyz"}).exit_code, 0);
+  EXPECT_EQ(server_.documents().at("piped"), "xyz");
+}
+
+TEST_F(DocumentCommands, PutRefusesBadNamesAndFiles) {
+  EXPECT_THAT(Run({"put", "-"}).err, HasSubstr("--name"));
+  const CliResult named = Run({"put", folder_ / "abc.txt", "--name", "../up"});
+  EXPECT_EQ(named.exit_code, 2);
+  EXPECT_THAT(named.err, HasSubstr("../up"));
+  EXPECT_EQ(Run({"put", folder_ / "missing.txt"}).exit_code, 2);
+  EXPECT_EQ(Run({"put", folder_, "--name", "x"}).exit_code, 2);
+  EXPECT_TRUE(server_.documents().empty());
+}
+
+TEST_F(DocumentCommands, ListShowsEveryDocument) {
+  EXPECT_EQ(Run({"list"}).out, "NAME  SIZE  TOKENS  AGE\n");
+  server_.AddDocument("a", std::string(2048, 'x'));
+  server_.AddDocument("book", "abc");
+  server_.AddDocument("c", "abc");
+  EXPECT_EQ(Run({"list"}).out,
+            "NAME     SIZE  TOKENS        AGE\n"
+            "a     2.0 KiB   2,048  1 min 1 s\n"
+            "book      3 B       3  1 min 1 s\n"
+            "c         3 B       3  1 min 1 s\n");
+}
+
+TEST_F(DocumentCommands, JsonHasEveryField) {
+  server_.AddDocument("a", "abc");
+  const std::string document = absl::StrCat(R"({"name":"a","size_bytes":3,"sha256":")", kAbcHash,
+                                            R"(","token_count":3,"age":61})");
+  EXPECT_EQ(Run({"show", "a", "--json"}).out, absl::StrCat(document, "\n"));
+  EXPECT_EQ(Run({"list", "--json"}).out, absl::StrCat("{\"documents\":[", document, "]}\n"));
+  EXPECT_EQ(Run({"delete", "a", "--json"}).out, "{\"deleted\":\"a\"}\n");
+  EXPECT_EQ(Run({"list", "--json"}).out, "{\"documents\":[]}\n");
+}
+
+TEST_F(DocumentCommands, DeleteForgets) {
+  server_.AddDocument("a", "abc");
+  EXPECT_EQ(Run({"delete", "a"}).out, "deleted a\n");
+  const CliResult again = Run({"delete", "a"});
+  EXPECT_EQ(again.exit_code, 64 + grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(again.err,
+            "annulus: NOT_FOUND: no such document\n  reason: DOCUMENT_NOT_FOUND\n  document: a\n");
+  EXPECT_EQ(Run({"show", "a"}).exit_code, 64 + grpc::StatusCode::NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,314 @@
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <google/protobuf/util/message_differencer.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "google/rpc/error_details.pb.h"
+#include "tests/client/cli/run_cli.h"
+#include "tests/client/fake_server.h"
+
+namespace annulus {
+namespace {
+
+using testing::CliInput;
+using testing::CliResult;
+using ::testing::ElementsAre;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kAbcName[] =
+    "sha256-ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+class GenerateCommands : public ::testing::Test {
+ protected:
+  GenerateCommands() {
+    std::filesystem::create_directories(folder_);
+    server_.SetReply(testing::StoryReply());
+  }
+  ~GenerateCommands() override { std::filesystem::remove_all(folder_); }
+
+  CliResult Run(std::vector<std::string> arguments, const CliInput& input = {}) {
+    arguments.insert(arguments.end(), {"--server", server_.address()});
+    return testing::RunCliInProcess(arguments, input);
+  }
+  std::string Write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return folder_ / name;
+  }
+  std::vector<std::string> Documents() {
+    const v1::GenerationSpec spec = server_.specs().back();
+    return {spec.documents().begin(), spec.documents().end()};
+  }
+
+  FakeServer server_;
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_generate_", getpid());
+};
+
+TEST_F(GenerateCommands, CompletePrintsTheAnswer) {
+  const CliResult result = Run({"complete", "Tell me"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "Once upon a time\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(server_.specs().at(0).text(), "Tell me");
+}
+
+TEST_F(GenerateCommands, CompletePrintsJson) {
+  const CliResult result = Run({"complete", "Tell me", "--json"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(
+      result.out,
+      R"({"text":"Once upon a time","token_ids":[10,11,12,13,14],"finish_reason":"stop",)"
+      R"("usage":{"prompt_tokens":8,"completion_tokens":5,"cached_tokens":2},)"
+      R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5},)"
+      R"("attention":{"policy":"dense","density":1,"ring_degree":4,"steps_pass_kv":3,)"
+      R"("steps_pass_q":5}})"
+      "\n");
+}
+
+TEST_F(GenerateCommands, FlagsBecomeFields) {
+  const CliResult result = Run({"complete",
+                                "x",
+                                "--model",
+                                "m",
+                                "--request-id=r1",
+                                "--max-tokens",
+                                "64",
+                                "--min-tokens",
+                                "2",
+                                "--temperature",
+                                "0",
+                                "--top-p",
+                                "0.5",
+                                "--top-k",
+                                "3",
+                                "--min-p",
+                                "0.25",
+                                "--frequency-penalty",
+                                "-1.5",
+                                "--presence-penalty=-0.5",
+                                "--repetition-penalty",
+                                "1.25",
+                                "--seed",
+                                "18446744073709551615",
+                                "--stop",
+                                "\\n",
+                                "--stop",
+                                "[a,b]",
+                                "--stop-token-ids",
+                                "5,6",
+                                "--stop-token-ids",
+                                "7",
+                                "--ignore-eos",
+                                "--logprobs",
+                                "3",
+                                "--logit-bias",
+                                "42:-1.5",
+                                "--logit-bias",
+                                "7:100"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  v1::GenerationSpec expected;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(model: "m" request_id: "r1" text: "x"
+         sampling {
+           max_tokens: 64 min_tokens: 2 temperature: 0 top_p: 0.5 top_k: 3 min_p: 0.25
+           frequency_penalty: -1.5 presence_penalty: -0.5 repetition_penalty: 1.25
+           seed: 18446744073709551615 stop: "\n" stop: "[a,b]"
+           stop_token_ids: [5, 6, 7] ignore_eos: true logprobs: 3
+           logit_bias { key: 42 value: -1.5 } logit_bias { key: 7 value: 100 }
+         })",
+      &expected));
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(server_.specs().at(0), expected))
+      << server_.specs().at(0).DebugString();
+}
+
+TEST_F(GenerateCommands, AbsentFlagsLeaveFieldsAbsent) {
+  ASSERT_EQ(Run({"complete", "x"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().at(0).sampling().ByteSizeLong(), 0u);
+  EXPECT_FALSE(server_.specs().at(0).has_request_id());
+}
+
+TEST_F(GenerateCommands, PromptComesFromStandardInput) {
+  EXPECT_EQ(Run({"complete"}, {.in = "from a pipe\n"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().text(), "from a pipe\n");
+  EXPECT_EQ(Run({"complete", "-"}, {.in = "typed", .in_is_terminal = true}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().text(), "typed");
+
+  const CliResult result = Run({"complete"}, {.in_is_terminal = true});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("no PROMPT"));
+}
+
+TEST_F(GenerateCommands, InvalidUtf8IsMisuse) {
+  EXPECT_EQ(Run({"complete", "a\xC3"}).exit_code, 2);
+  EXPECT_EQ(Run({"complete"}, {.in = "a\xC3"}).exit_code, 2);
+  EXPECT_EQ(Run({"complete", "x", "--stop", "\xC3"}).exit_code, 2);
+  EXPECT_TRUE(server_.specs().empty());
+}
+
+TEST_F(GenerateCommands, AskUploadsAFileOnce) {
+  const std::string path = Write("abc.txt", "abc");
+  ASSERT_EQ(Run({"ask", path, "What?"}).exit_code, 0);
+  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
+  EXPECT_EQ(server_.specs().back().text(), "What?");
+  EXPECT_EQ(server_.documents().at(kAbcName), "abc");
+  EXPECT_EQ(server_.uploads().size(), 2u);
+
+  ASSERT_EQ(Run({"ask", Write("copy.txt", "abc"), "And?"}).exit_code, 0);
+  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
+  EXPECT_EQ(server_.uploads().size(), 2u) << "the server has those bytes already";
+}
+
+TEST_F(GenerateCommands, AskTakesSeveralKindsOfDocuments) {
+  server_.AddDocument("stored", "text");
+  const CliResult result =
+      Run({"ask", "stored", Write("x.txt", "xyz"), "-", "[why, how]"}, {.in = "abc"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto documents = Documents();
+  ASSERT_EQ(documents.size(), 3u);
+  EXPECT_EQ(documents[0], "stored");
+  EXPECT_THAT(documents[1], StartsWith("sha256-"));
+  EXPECT_EQ(documents[2], kAbcName);
+  EXPECT_EQ(server_.specs().back().text(), "[why, how]");
+}
+
+TEST_F(GenerateCommands, NamesOfCommandsAreOrdinaryArguments) {
+  server_.AddDocument("status", "text");
+  ASSERT_EQ(Run({"ask", "status", "models"}).exit_code, 0);
+  EXPECT_THAT(Documents(), ElementsAre("status"));
+  EXPECT_EQ(server_.specs().back().text(), "models");
+  ASSERT_EQ(Run({"complete", "ask"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().text(), "ask");
+}
+
+TEST_F(GenerateCommands, AskTakesTheQuestionFromStandardInput) {
+  ASSERT_EQ(Run({"ask", Write("abc", "abc"), "-"}, {.in = "What?"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().text(), "What?");
+  EXPECT_EQ(Run({"ask", "-", "-"}, {.in = "What?"}).exit_code, 2);
+}
+
+TEST_F(GenerateCommands, CompleteTakesDocuments) {
+  server_.AddDocument("stored", "text");
+  const std::string path = Write("abc", "abc");
+  ASSERT_EQ(Run({"complete", "In short: ", "--document", path, "stored"}).exit_code, 0);
+  EXPECT_THAT(Documents(), ElementsAre(kAbcName, "stored"));
+  EXPECT_EQ(server_.specs().back().text(), "In short: ");
+
+  ASSERT_EQ(Run({"complete", "--document", "-"}, {.in = "abc"}).exit_code, 0);
+  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
+  EXPECT_EQ(server_.specs().back().text(), "");
+
+  ASSERT_EQ(Run({"complete", "--document", path}, {.in_is_terminal = true}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().text(), "");
+}
+
+TEST_F(GenerateCommands, UnknownDocumentsAreNamed) {
+  CliResult result = Run({"ask", "nowhere", "What?"});
+  EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(result.err, HasSubstr("document: nowhere"));
+  EXPECT_THAT(result.err, HasSubstr("neither a file nor a document"));
+  result = Run({"ask", "../nowhere", "What?"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("no file ../nowhere"));
+  EXPECT_EQ(Run({"ask", folder_, "What?"}).exit_code, 2);
+  EXPECT_TRUE(server_.specs().empty());
+}
+
+TEST_F(GenerateCommands, RefusedRequestsAreExplained) {
+  google::rpc::BadRequest bad;
+  bad.add_field_violations()->set_field("spec.sampling.temperature");
+  bad.mutable_field_violations(0)->set_description("3 is above 2");
+  server_.SetReply({.status = testing::MakeFailure(grpc::StatusCode::INVALID_ARGUMENT,
+                                                   "a field is wrong", {&bad})});
+  const CliResult result = Run({"complete", "x", "--temperature", "3"});
+  EXPECT_EQ(result.exit_code, 67);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err,
+            "annulus: INVALID_ARGUMENT: a field is wrong\n  --temperature: 3 is above 2\n");
+}
+
+TEST_F(GenerateCommands, AFailureKeepsWhatCameBefore) {
+  server_.SetReply({.events = {testing::DeltaEvent("half", {1})},
+                    .status = grpc::Status(grpc::StatusCode::ABORTED, "a rank failed")});
+  CliResult result = Run({"complete", "x"});
+  EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::ABORTED);
+  EXPECT_EQ(result.out, "half\n");
+  result = Run({"complete", "x", "--json"});
+  EXPECT_THAT(result.out, HasSubstr(R"("text":"half","token_ids":[1],"finish_reason":"error")"));
+}
+
+TEST_F(GenerateCommands, AnInterruptionKeepsWhatCameBefore) {
+  server_.SetReply({.events = {testing::ProgressEvent(8, 8), testing::DeltaEvent("half", {1})},
+                    .wait_for_cancel = true});
+  Cancellation cancellation;
+  std::thread interrupter([&] {
+    EXPECT_TRUE(server_.WaitForGeneration());
+    EXPECT_TRUE(cancellation.Cancel());
+  });
+  const CliResult result = Run({"complete", "x", "--json"}, {.cancellation = &cancellation});
+  interrupter.join();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_EQ(result.err, "annulus: interrupted\n");
+  // Whether the text arrived before the cancellation is a race; the process test waits for it.
+  if (!result.out.empty()) {
+    EXPECT_THAT(result.out, HasSubstr(R"("finish_reason":"cancelled")"));
+  }
+}
+
+TEST_F(GenerateCommands, AnswersEndInOneNewline) {
+  server_.SetReply({.events = {testing::DeltaEvent("line\n", {1}),
+                               testing::CompletionEvent(v1::FINISH_REASON_STOP, 1)}});
+  EXPECT_EQ(Run({"complete", "x"}).out, "line\n");
+  server_.SetReply({.events = {testing::CompletionEvent(v1::FINISH_REASON_STOP, 0)}});
+  EXPECT_EQ(Run({"complete", "x"}).out, "\n");
+}
+
+TEST_F(GenerateCommands, CutAnswersAreRemarkedUnlessAskedFor) {
+  server_.SetReply({.events = {testing::DeltaEvent("a", {1}),
+                               testing::CompletionEvent(v1::FINISH_REASON_LENGTH, 1)}});
+  EXPECT_THAT(Run({"complete", "x"}).err, HasSubstr("--max-tokens allows more"));
+  EXPECT_EQ(Run({"complete", "x", "--quiet"}).err, "");
+  EXPECT_EQ(Run({"complete", "x", "--max-tokens", "1"}).err, "");
+}
+
+TEST_F(GenerateCommands, TimingsGoToStandardError) {
+  const CliResult result = Run({"complete", "x", "--timings"});
+  EXPECT_EQ(result.out, "Once upon a time\n");
+  EXPECT_THAT(result.err, HasSubstr("first token 1.50 s"));
+}
+
+TEST_F(GenerateCommands, ProgressIsABarOnATerminalAndWhenAlways) {
+  const std::string path = Write("abc", "abc");
+  const CliResult terminal =
+      Run({"ask", path, "x"}, {.out_is_terminal = true, .err_is_terminal = true});
+  EXPECT_THAT(terminal.err, HasSubstr("Uploading"));
+  EXPECT_THAT(terminal.err, HasSubstr("Reading    ["));
+  EXPECT_THAT(terminal.err, Not(HasSubstr("Answering"))) << "it would garble the answer";
+  EXPECT_TRUE(terminal.err.ends_with("\r\x1b[K")) << "the bar is taken away";
+
+  const CliResult always = Run({"ask", path, "x", "--progress=always"});
+  EXPECT_THAT(always.err, HasSubstr("Answering"));
+  EXPECT_EQ(always.out, "Once upon a time\n");
+
+  const CliInput on_terminal{.err_is_terminal = true};
+  EXPECT_EQ(Run({"ask", path, "x", "--progress=never"}, on_terminal).err, "");
+  EXPECT_EQ(Run({"ask", path, "x", "--quiet"}, on_terminal).err, "");
+}
+
+TEST_F(GenerateCommands, ControlCharactersReachFilesButNotTerminals) {
+  server_.SetReply({.events = {testing::DeltaEvent("\x1b[2J", {1}),
+                               testing::CompletionEvent(v1::FINISH_REASON_STOP, 1)}});
+  EXPECT_EQ(Run({"complete", "x"}).out, "\x1b[2J\n");
+  EXPECT_EQ(Run({"complete", "x"}, {.out_is_terminal = true}).out, "\uFFFD[2J\n");
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,111 @@
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/client/cli/run_cli.h"
+#include "tests/client/fake_server.h"
+
+namespace annulus {
+namespace {
+
+using testing::CliResult;
+using testing::FakeServer;
+
+template <typename T>
+T FromText(const std::string& text) {
+  T message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message));
+  return message;
+}
+
+class InfoCommands : public ::testing::Test {
+ protected:
+  InfoCommands() {
+    server_.SetModels({FromText<v1::Model>(R"(
+        name: "tiny" architecture: "LlamaForCausalLM" description: "A small model."
+        parameters: 1234567 layers: 2 hidden_size: 64 vocabulary: 512 max_context: 4096
+        weights_dtype: "bf16" kv_dtype: "f32" kv_bytes_per_token: 2048 kernels: "cpu.scalar"
+        end_of_text_ids: [1, 2])")});
+    server_.SetInfo(FromText<v1::GetServerInfoResponse>(R"(
+        version: "0.1.0" state: SERVER_STATE_SERVING uptime: 183 models: "tiny" ranks: 2
+        limits { max_message_bytes: 1 max_document_bytes: 2 max_stored_bytes: 3 max_documents: 4
+                 max_running: 64 max_waiting: 256 })"));
+    server_.SetLoad(FromText<v1::GetLoadResponse>(R"(
+        running: 1 waiting: 3 kv_usage: 0.375 seconds_since_step: 0.02 healthy: true
+        ranks { rank: 0 up: true device: "cpu" kv_bytes_used: 1024 kv_bytes_total: 4096
+                memory_bytes { key: "weights" value: 2048 } memory_bytes { key: "kv" value: 4096 } }
+        ranks { rank: 1 up: false device: "cpu" kv_bytes_total: 4096
+                memory_bytes { key: "kv" value: 4096 } })"));
+  }
+
+  CliResult Run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--server", server_.address()});
+    return testing::RunCliInProcess(arguments);
+  }
+
+  FakeServer server_;
+};
+
+TEST_F(InfoCommands, ModelsDescribesThem) {
+  EXPECT_EQ(Run({"models"}).out,
+            "tiny\n"
+            "  A small model.\n"
+            "  architecture  LlamaForCausalLM, 1,234,567 parameters, 2 layers of width 64\n"
+            "  vocabulary    512 tokens\n"
+            "  context       4,096 tokens\n"
+            "  dtypes        weights bf16, keys and values f32 (2.0 KiB for each token)\n"
+            "  kernels       cpu.scalar\n"
+            "  chat          no template: plain text only\n");
+}
+
+TEST_F(InfoCommands, ModelsPrintsJson) {
+  EXPECT_EQ(Run({"models", "--json"}).out,
+            R"({"models":[{"name":"tiny","architecture":"LlamaForCausalLM",)"
+            R"("description":"A small model.","parameters":1234567,"layers":2,"hidden_size":64,)"
+            R"("vocabulary":512,"max_context":4096,"weights_dtype":"bf16","kv_dtype":"f32",)"
+            R"("kv_bytes_per_token":2048,"kernels":"cpu.scalar","has_chat_template":false,)"
+            R"("end_of_text_ids":[1,2]}]})"
+            "\n");
+}
+
+TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
+  EXPECT_EQ(
+      Run({"status"}).out,
+      absl::StrCat("server    annulusd 0.1.0 at ", server_.address(),
+                   ", serving, up 3 min 3 s\n"
+                   "models    tiny\n"
+                   "requests  1 running (at most 64), 3 waiting (at most 256)\n"
+                   "health    good, last step 20 ms ago\n"
+                   "KV        37.5% of all pages in use\n"
+                   "\n"
+                   "RANK  DEVICE  STATE  KV IN USE  KV PAGES       KV  WEIGHTS  ALL MEMORY\n"
+                   "   0  cpu     up       1.0 KiB   4.0 KiB  4.0 KiB  2.0 KiB     6.0 KiB\n"
+                   "   1  cpu     DOWN         0 B   4.0 KiB  4.0 KiB      0 B     4.0 KiB\n"));
+}
+
+TEST_F(InfoCommands, StatusPrintsJson) {
+  EXPECT_EQ(Run({"status", "--json"}).out,
+            R"({"server":{"version":"0.1.0","state":"serving","uptime":183,"models":["tiny"],)"
+            R"("ranks":2,"limits":{"max_message_bytes":1,"max_document_bytes":2,)"
+            R"("max_stored_bytes":3,"max_documents":4,"max_running":64,"max_waiting":256}},)"
+            R"("load":{"running":1,"waiting":3,"kv_usage":0.375,"seconds_since_step":0.02,)"
+            R"("healthy":true,"ranks":[{"rank":0,"up":true,"device":"cpu",)"
+            R"("memory_bytes":{"kv":4096,"weights":2048},"kv_bytes_used":1024,)"
+            R"("kv_bytes_total":4096},{"rank":1,"up":false,"device":"cpu",)"
+            R"("memory_bytes":{"kv":4096,"weights":0},"kv_bytes_used":0,"kv_bytes_total":4096}]}})"
+            "\n");
+}
+
+TEST_F(InfoCommands, FailuresHaveTheirExitCode) {
+  server_.SetFailure(testing::MakeFailure(grpc::StatusCode::UNAUTHENTICATED, "who are you?"));
+  for (const char* command : {"models", "status"}) {
+    const CliResult result = Run({command});
+    EXPECT_EQ(result.exit_code, 80);
+    EXPECT_EQ(result.out, "");
+    EXPECT_EQ(result.err, "annulus: UNAUTHENTICATED: who are you?\n");
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,83 @@
+// What only the program itself can show: signals, real pipes, exit codes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/client/cli/child_process.h"
+#include "tests/client/fake_server.h"
+
+namespace annulus {
+namespace {
+
+using testing::ChildProcess;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+
+FakeServer::Reply EndlessReply() {
+  return {.events = {testing::DeltaEvent("Once upon", {10, 11})}, .wait_for_cancel = true};
+}
+
+TEST(Process, AnswersFromAPipe) {
+  FakeServer server;
+  server.SetReply(testing::StoryReply());
+  ChildProcess annulus({ANNULUS_CLI, "complete", "--server", server.address()});
+  annulus.Write("Tell me\n");
+  EXPECT_EQ(annulus.Wait(), 0);
+  EXPECT_EQ(annulus.out(), "Once upon a time\n");
+  EXPECT_EQ(annulus.err(), "");
+  EXPECT_EQ(server.specs().at(0).text(), "Tell me\n");
+}
+
+TEST(Process, InterruptCancelsTheCallAndKeepsTheText) {
+  FakeServer server;
+  server.SetReply(EndlessReply());
+  ChildProcess annulus({ANNULUS_CLI, "complete", "x", "--server", server.address()});
+  annulus.ReadOutputUntil("Once upon");
+  annulus.Signal(SIGINT);
+  EXPECT_EQ(annulus.Wait(), 130);
+  EXPECT_EQ(annulus.out(), "Once upon\n");
+  EXPECT_EQ(annulus.err(), "annulus: interrupted\n");
+  EXPECT_TRUE(server.WaitForCancel());
+}
+
+TEST(Process, InterruptWhileReadingInputEndsAtOnce) {
+  FakeServer server;
+  server.SetReply(testing::StoryReply());
+  ChildProcess annulus({ANNULUS_CLI, "tokenize", "--server", server.address()});
+  annulus.Write("some");
+  annulus.Signal(SIGINT);
+  EXPECT_EQ(annulus.Wait(), 130);
+  EXPECT_TRUE(server.tokenize_requests().empty());
+}
+
+TEST(Process, AReaderThatLeavesEndsTheProgram) {
+  FakeServer server;
+  FakeServer::Reply reply = EndlessReply();
+  for (int i = 0; i < 2000; ++i) {
+    reply.events.push_back(testing::DeltaEvent(std::string(1000, 'x'), {1}));
+  }
+  server.SetReply(reply);
+  ChildProcess annulus({ANNULUS_CLI, "complete", "x", "--server", server.address()});
+  annulus.ReadOutputUntil("Once");
+  annulus.CloseOutput();
+  EXPECT_EQ(annulus.Wait(), 128 + SIGPIPE);
+  EXPECT_TRUE(server.WaitForCancel());
+}
+
+TEST(Process, MisuseIsTwo) {
+  ChildProcess annulus({ANNULUS_CLI, "no-such-command"});
+  EXPECT_EQ(annulus.Wait(), 2);
+  EXPECT_THAT(annulus.err(), HasSubstr("no-such-command"));
+}
+
+TEST(Process, AnUnreachableServerIsUnavailable) {
+  std::string address;
+  { address = FakeServer().address(); }  // nobody listens there any more
+  ChildProcess annulus({ANNULUS_CLI, "models", "--timeout", "5", "--server", address});
+  EXPECT_EQ(annulus.Wait(), 64 + grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(annulus.err(), HasSubstr("Is annulusd running at " + address));
+}
+
+}  // namespace
+}  // namespace annulus

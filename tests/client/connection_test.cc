@@ -1,0 +1,121 @@
+#include "client/connection.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/client/certificate.h"
+#include "tests/client/fake_server.h"
+
+namespace annulus {
+namespace {
+
+using testing::FakeServer;
+using ::testing::HasSubstr;
+
+class ConnectionTest : public ::testing::Test {
+ protected:
+  ConnectionTest() { std::filesystem::create_directories(folder_); }
+  ~ConnectionTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string Write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name) << text;
+    return folder_ / name;
+  }
+
+  grpc::Status ListModels(const ConnectionOptions& options) {
+    const auto connection = Connection::Open(options, cancellation_);
+    EXPECT_TRUE(connection.ok()) << connection.status();
+    v1::ListModelsResponse response;
+    Call call(**connection);
+    return (*connection)->models().ListModels(call.context(), v1::ListModelsRequest(), &response);
+  }
+
+  Cancellation cancellation_;
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_connection_", getpid());
+};
+
+TEST(ServerAddress, GetsTheDefaultPort) {
+  EXPECT_EQ(WithDefaultPort("host"), "host:50051");
+  EXPECT_EQ(WithDefaultPort("host:7"), "host:7");
+  EXPECT_EQ(WithDefaultPort("[::1]"), "[::1]:50051");
+  EXPECT_EQ(WithDefaultPort("[::1]:7"), "[::1]:7");
+  EXPECT_EQ(WithDefaultPort("unix:/run/annulus"), "unix:/run/annulus");
+}
+
+TEST(ServerAddress, IsLocalOnLoopbackAndSockets) {
+  EXPECT_TRUE(IsLocalServer("127.0.0.1:50051"));
+  EXPECT_TRUE(IsLocalServer("localhost:1"));
+  EXPECT_TRUE(IsLocalServer("[::1]:1"));
+  EXPECT_TRUE(IsLocalServer("unix:/run/annulus"));
+  EXPECT_FALSE(IsLocalServer("localhost.example.org:1"));
+  EXPECT_FALSE(IsLocalServer("10.0.0.1:1"));
+}
+
+TEST_F(ConnectionTest, SendsTheToken) {
+  FakeServer server;
+  EXPECT_TRUE(ListModels({.server = server.address(), .token = "secret"}).ok());
+  EXPECT_EQ(server.authorization(), "Bearer secret");
+  EXPECT_TRUE(ListModels({.server = server.address()}).ok());
+  EXPECT_EQ(server.authorization(), "");
+}
+
+TEST_F(ConnectionTest, TrustsTheGivenAuthority) {
+  const testing::Certificate own = testing::MakeCertificate("annulus.test");
+  grpc::SslServerCredentialsOptions ssl;
+  ssl.pem_key_cert_pairs.push_back({own.key, own.certificate});
+  FakeServer server(grpc::SslServerCredentials(ssl));
+  ConnectionOptions options{.server = server.address(),
+                            .timeout = std::chrono::seconds(10),
+                            .tls_ca_file = Write("ca.pem", own.certificate),
+                            .tls_server_name = "annulus.test"};
+  EXPECT_TRUE(ListModels(options).ok());
+
+  options.tls_server_name = "other.test";
+  EXPECT_FALSE(ListModels(options).ok());
+  options.tls_server_name = "annulus.test";
+  options.tls_ca_file = Write("other.pem", testing::MakeCertificate("annulus.test").certificate);
+  EXPECT_FALSE(ListModels(options).ok());
+  EXPECT_FALSE(ListModels({.server = server.address()}).ok()) << "without TLS";
+}
+
+TEST_F(ConnectionTest, ShowsItsOwnCertificate) {
+  const testing::Certificate own = testing::MakeCertificate("annulus.test");
+  const testing::Certificate client = testing::MakeCertificate("client.test");
+  grpc::SslServerCredentialsOptions ssl(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  ssl.pem_key_cert_pairs.push_back({own.key, own.certificate});
+  ssl.pem_root_certs = client.certificate;
+  FakeServer server(grpc::SslServerCredentials(ssl));
+  ConnectionOptions options{.server = server.address(),
+                            .timeout = std::chrono::seconds(10),
+                            .tls_ca_file = Write("ca.pem", own.certificate),
+                            .tls_server_name = "annulus.test"};
+  EXPECT_FALSE(ListModels(options).ok());
+  options.tls_cert_file = Write("client.pem", client.certificate);
+  options.tls_key_file = Write("client.key", client.key);
+  EXPECT_TRUE(ListModels(options).ok());
+}
+
+TEST_F(ConnectionTest, RefusesBadOptions) {
+  const auto half = Connection::Open({.tls_cert_file = "a.pem"}, cancellation_);
+  EXPECT_EQ(half.status().code(), absl::StatusCode::kInvalidArgument);
+  const auto missing = Connection::Open({.tls_ca_file = folder_ / "missing.pem"}, cancellation_);
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("--tls-ca"));
+  EXPECT_FALSE(Connection::Open({.server = ""}, cancellation_).ok());
+}
+
+TEST_F(ConnectionTest, CancelledCallsFailAtOnce) {
+  FakeServer server;
+  EXPECT_FALSE(cancellation_.Cancel()) << "nothing was in flight";
+  EXPECT_TRUE(cancellation_.cancelled());
+  EXPECT_EQ(ListModels({.server = server.address()}).error_code(), grpc::StatusCode::CANCELLED);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,131 @@
+#include "client/documents.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "tests/client/fake_server.h"
+
+namespace annulus {
+namespace {
+
+using testing::FakeServer;
+
+constexpr char kEmptyHash[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+constexpr char kAbcHash[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+class DocumentsTest : public ::testing::Test {
+ protected:
+  DocumentsTest() {
+    std::filesystem::create_directories(folder_);
+    connection_ = std::move(Connection::Open({.server = server_.address()}, cancellation_)).value();
+  }
+  ~DocumentsTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string Write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return folder_ / name;
+  }
+
+  FakeServer server_;
+  Cancellation cancellation_;
+  std::unique_ptr<Connection> connection_;
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_documents_", getpid());
+};
+
+TEST(DocumentName, AllowsLettersDigitsAndThreeSigns) {
+  for (const char* name : {"a", "A9", "report.txt", "x_y-z.1"}) {
+    EXPECT_TRUE(IsDocumentName(name)) << name;
+  }
+  for (const char* name : {"", ".", "../x", "a/b", "-x", "_x", "a b", "é", "a\n"}) {
+    EXPECT_FALSE(IsDocumentName(name)) << name;
+  }
+  EXPECT_TRUE(IsDocumentName(std::string(128, 'a')));
+  EXPECT_FALSE(IsDocumentName(std::string(129, 'a')));
+}
+
+TEST_F(DocumentsTest, HashesFilesAndStreams) {
+  const auto file = OpenDocument(Write("abc", "abc"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->size, 3);
+  EXPECT_EQ(file->sha256, kAbcHash);
+  EXPECT_EQ(ContentName(*file), absl::StrCat("sha256-", kAbcHash));
+  EXPECT_TRUE(IsDocumentName(ContentName(*file)));
+  std::istringstream nothing;
+  EXPECT_EQ(ReadDocument(nothing)->sha256, kEmptyHash);
+}
+
+TEST_F(DocumentsTest, RefusesFoldersAndMissingFiles) {
+  EXPECT_EQ(OpenDocument(folder_).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(OpenDocument(folder_ / "no").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(DocumentsTest, UploadsInOrderedChunks) {
+  const std::string text((600 << 10) + 7, 'x');
+  auto content = OpenDocument(Write("long", text));
+  ASSERT_TRUE(content.ok());
+  std::vector<std::pair<int64_t, int64_t>> seen;
+  v1::Document document;
+  const grpc::Status status = UploadDocument(
+      *connection_, "long", *content,
+      [&](int64_t sent, int64_t total) { seen.emplace_back(sent, total); }, &document);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(server_.documents().at("long"), text);
+  EXPECT_EQ(document.sha256(), content->sha256);
+
+  const int64_t size = static_cast<int64_t>(text.size());
+  EXPECT_EQ(seen, (std::vector<std::pair<int64_t, int64_t>>{
+                      {256 << 10, size}, {512 << 10, size}, {size, size}}));
+  const auto messages = server_.uploads();
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_EQ(messages[0].header().name(), "long");
+  EXPECT_EQ(messages[0].header().total_bytes(), size);
+  EXPECT_EQ(messages[0].header().sha256(), content->sha256);
+  EXPECT_EQ(messages[1].chunk().offset(), 0);
+  EXPECT_EQ(messages[2].chunk().offset(), 256 << 10);
+  EXPECT_EQ(messages[3].chunk().offset(), 512 << 10);
+
+  const grpc::Status again = UploadDocument(
+      *connection_, "again", *content, [](int64_t, int64_t) {}, &document);
+  EXPECT_TRUE(again.ok()) << "content can be uploaded twice";
+  EXPECT_EQ(server_.documents().at("again"), text);
+}
+
+TEST_F(DocumentsTest, AnUploadThatTheServerRefusesEndsEarly) {
+  server_.SetFailure(testing::MakeFailure(grpc::StatusCode::OUT_OF_RANGE, "too long"));
+  std::istringstream stream(std::string(64 << 20, 'x'));
+  auto content = ReadDocument(stream);
+  ASSERT_TRUE(content.ok());
+  int64_t sent = 0;
+  v1::Document document;
+  const grpc::Status status = UploadDocument(
+      *connection_, "x", *content, [&](int64_t s, int64_t) { sent = s; }, &document);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_LT(sent, 64 << 20);
+}
+
+TEST_F(DocumentsTest, ListsEveryPage) {
+  for (const char* name : {"a", "b", "c", "d", "e"}) server_.AddDocument(name, "text");
+  std::vector<v1::Document> documents;
+  ASSERT_TRUE(ListDocuments(*connection_, &documents).ok());
+  ASSERT_EQ(documents.size(), 5u);
+  EXPECT_EQ(documents[4].name(), "e");
+}
+
+TEST_F(DocumentsTest, GetsAndDeletes) {
+  server_.AddDocument("a", "abc");
+  v1::Document document;
+  ASSERT_TRUE(GetDocument(*connection_, "a", &document).ok());
+  EXPECT_EQ(document.sha256(), kAbcHash);
+  EXPECT_TRUE(DeleteDocument(*connection_, "a").ok());
+  EXPECT_EQ(DeleteDocument(*connection_, "a").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(GetDocument(*connection_, "a", &document).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,77 @@
+#include "client/failure.h"
+
+#include <gtest/gtest.h>
+
+#include "google/rpc/error_details.pb.h"
+#include "tests/client/fake_server.h"
+
+namespace annulus {
+namespace {
+
+using testing::MakeFailure;
+
+TEST(ExitCode, Is64PlusTheGrpcCode) {
+  EXPECT_EQ(ExitCode(grpc::Status::OK), 0);
+  EXPECT_EQ(ExitCode(grpc::Status(grpc::StatusCode::CANCELLED, "")), 65);
+  EXPECT_EQ(ExitCode(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "")), 67);
+  EXPECT_EQ(ExitCode(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "")), 80);
+}
+
+TEST(CodeName, KnowsEveryCode) {
+  EXPECT_EQ(CodeName(grpc::StatusCode::OK), "OK");
+  EXPECT_EQ(CodeName(grpc::StatusCode::RESOURCE_EXHAUSTED), "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(CodeName(grpc::StatusCode::UNAUTHENTICATED), "UNAUTHENTICATED");
+  EXPECT_EQ(CodeName(static_cast<grpc::StatusCode>(99)), "UNKNOWN");
+}
+
+TEST(DescribeFailure, NamesFlagsOfWrongFields) {
+  google::rpc::BadRequest bad;
+  auto* violation = bad.add_field_violations();
+  violation->set_field("spec.sampling.top_p");
+  violation->set_description("3 is not in (0, 1]");
+  violation = bad.add_field_violations();
+  violation->set_field("spec.text");
+  violation->set_description("is empty");
+  const auto status = MakeFailure(grpc::StatusCode::INVALID_ARGUMENT, "2 fields are wrong", {&bad});
+  EXPECT_EQ(DescribeFailure(status, "host:1"),
+            "INVALID_ARGUMENT: 2 fields are wrong\n"
+            "  --top-p: 3 is not in (0, 1]\n"
+            "  text: is empty");
+}
+
+TEST(DescribeFailure, PrintsReasonResourceAndRetry) {
+  google::rpc::ErrorInfo info;
+  info.set_reason("QUEUE_FULL");
+  (*info.mutable_metadata())["waiting"] = "256";
+  google::rpc::ResourceInfo resource;
+  resource.set_resource_type("model");
+  resource.set_resource_name("tiny");
+  resource.set_description("busy");
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_seconds(1);
+  retry.mutable_retry_delay()->set_nanos(500'000'000);
+  const auto status = MakeFailure(grpc::StatusCode::RESOURCE_EXHAUSTED, "too many requests wait",
+                                  {&info, &resource, &retry});
+  EXPECT_EQ(DescribeFailure(status, "host:1"),
+            "RESOURCE_EXHAUSTED: too many requests wait\n"
+            "  reason: QUEUE_FULL, waiting 256\n"
+            "  model: tiny (busy)\n"
+            "  try again in 1.5 s");
+  EXPECT_EQ(FailureReason(status), "QUEUE_FULL");
+}
+
+TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
+  const grpc::Status status(grpc::StatusCode::UNAVAILABLE, "connection refused");
+  EXPECT_EQ(DescribeFailure(status, "host:1"),
+            "UNAVAILABLE: connection refused\n"
+            "  Is annulusd running at host:1? Name another address with --server HOST:PORT.");
+  EXPECT_EQ(FailureReason(status), "");
+}
+
+TEST(DescribeFailure, BearsGarbageInTheDetails) {
+  const grpc::Status status(grpc::StatusCode::INTERNAL, "", "\xFF\xFF not a message");
+  EXPECT_EQ(DescribeFailure(status, "host:1"), "INTERNAL: no message");
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,339 @@
+#include "tests/client/fake_server.h"
+
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/documents.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace annulus::testing {
+namespace {
+
+using grpc::ServerContext;
+using grpc::Status;
+using grpc::StatusCode;
+
+Status DocumentNotFound(const std::string& name) {
+  google::rpc::ErrorInfo info;
+  info.set_reason("DOCUMENT_NOT_FOUND");
+  info.set_domain("annulus");
+  google::rpc::ResourceInfo resource;
+  resource.set_resource_type("document");
+  resource.set_resource_name(name);
+  return MakeFailure(StatusCode::NOT_FOUND, "no such document", {&info, &resource});
+}
+
+v1::Document Describe(const std::string& name, const std::string& text) {
+  std::istringstream stream(text);
+  v1::Document document;
+  document.set_name(name);
+  document.set_size_bytes(static_cast<int64_t>(text.size()));
+  document.set_sha256(ReadDocument(stream)->sha256);
+  document.set_token_count(static_cast<int64_t>(text.size()));
+  document.set_age(61);
+  return document;
+}
+
+}  // namespace
+
+Status MakeFailure(StatusCode code, const std::string& message,
+                   const std::vector<const google::protobuf::Message*>& details) {
+  google::rpc::Status status;
+  status.set_code(code);
+  status.set_message(message);
+  for (const google::protobuf::Message* detail : details) {
+    status.add_details()->PackFrom(*detail);
+  }
+  return Status(code, message, details.empty() ? "" : status.SerializeAsString());
+}
+
+class FakeServer::Inference final : public v1::InferenceService::Service {
+ public:
+  explicit Inference(FakeServer& server) : server_(server) {}
+
+  Status StreamGenerate(ServerContext* context, const v1::StreamGenerateRequest* request,
+                        grpc::ServerWriter<v1::StreamGenerateResponse>* writer) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    Reply reply;
+    {
+      const std::lock_guard lock(server_.mutex_);
+      server_.specs_.push_back(request->spec());
+      reply = server_.reply_;
+    }
+    for (const auto& event : reply.events) writer->Write(event);
+    Note(server_.events_sent_);
+    while (reply.wait_for_cancel && !context->IsCancelled()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    if (context->IsCancelled()) Note(server_.cancelled_);
+    return reply.status;
+  }
+
+  Status Tokenize(ServerContext* context, const v1::TokenizeRequest* request,
+                  v1::TokenizeResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    server_.tokenize_requests_.push_back(*request);
+    if (request->add_special()) response->add_token_ids(1);
+    for (const char c : request->text()) response->add_token_ids(static_cast<unsigned char>(c));
+    return Status::OK;
+  }
+
+ private:
+  void Note(bool& fact) {
+    const std::lock_guard lock(server_.mutex_);
+    fact = true;
+    server_.changed_.notify_all();
+  }
+
+  FakeServer& server_;
+};
+
+class FakeServer::Documents final : public v1::DocumentService::Service {
+ public:
+  explicit Documents(FakeServer& server) : server_(server) {}
+
+  Status UploadDocument(ServerContext* context,
+                        grpc::ServerReader<v1::UploadDocumentRequest>* reader,
+                        v1::UploadDocumentResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    v1::DocumentHeader header;
+    std::string text;
+    v1::UploadDocumentRequest request;
+    while (reader->Read(&request)) {
+      if (request.has_header()) header = request.header();
+      if (request.has_chunk()) {
+        if (request.chunk().offset() != static_cast<int64_t>(text.size())) {
+          return Status(StatusCode::INVALID_ARGUMENT, "a chunk is out of order");
+        }
+        text += request.chunk().data();
+        request.mutable_chunk()->clear_data();
+      }
+      const std::lock_guard lock(server_.mutex_);
+      server_.uploads_.push_back(request);
+    }
+    const v1::Document document = Describe(header.name(), text);
+    if (header.total_bytes() != document.size_bytes() || header.sha256() != document.sha256()) {
+      return Status(StatusCode::INVALID_ARGUMENT, "size or hash differs from the header");
+    }
+    const std::lock_guard lock(server_.mutex_);
+    server_.documents_[header.name()] = text;
+    *response->mutable_document() = document;
+    return Status::OK;
+  }
+
+  Status GetDocument(ServerContext* context, const v1::GetDocumentRequest* request,
+                     v1::GetDocumentResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    const auto found = server_.documents_.find(request->name());
+    if (found == server_.documents_.end()) return DocumentNotFound(request->name());
+    *response->mutable_document() = Describe(found->first, found->second);
+    return Status::OK;
+  }
+
+  // Pages of two.
+  Status ListDocuments(ServerContext* context, const v1::ListDocumentsRequest* request,
+                       v1::ListDocumentsResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    auto next = server_.documents_.upper_bound(request->page_token());
+    for (; next != server_.documents_.end() && response->documents_size() < 2; ++next) {
+      *response->add_documents() = Describe(next->first, next->second);
+    }
+    if (next != server_.documents_.end()) {
+      response->set_next_page_token(response->documents(1).name());
+    }
+    return Status::OK;
+  }
+
+  Status DeleteDocument(ServerContext* context, const v1::DeleteDocumentRequest* request,
+                        v1::DeleteDocumentResponse*) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    const bool erased = server_.documents_.erase(request->name()) == 1;
+    return erased ? Status::OK : DocumentNotFound(request->name());
+  }
+
+ private:
+  FakeServer& server_;
+};
+
+class FakeServer::Models final : public v1::ModelService::Service {
+ public:
+  explicit Models(FakeServer& server) : server_(server) {}
+
+  Status ListModels(ServerContext* context, const v1::ListModelsRequest*,
+                    v1::ListModelsResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    response->mutable_models()->Assign(server_.models_.begin(), server_.models_.end());
+    return Status::OK;
+  }
+
+ private:
+  FakeServer& server_;
+};
+
+class FakeServer::Admin final : public v1::AdminService::Service {
+ public:
+  explicit Admin(FakeServer& server) : server_(server) {}
+
+  Status GetServerInfo(ServerContext* context, const v1::GetServerInfoRequest*,
+                       v1::GetServerInfoResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    *response = server_.info_;
+    return Status::OK;
+  }
+
+  Status GetLoad(ServerContext* context, const v1::GetLoadRequest*,
+                 v1::GetLoadResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    *response = server_.load_;
+    return Status::OK;
+  }
+
+ private:
+  FakeServer& server_;
+};
+
+FakeServer::FakeServer(const std::shared_ptr<grpc::ServerCredentials>& credentials)
+    : inference_service_(std::make_unique<Inference>(*this)),
+      document_service_(std::make_unique<Documents>(*this)),
+      model_service_(std::make_unique<Models>(*this)),
+      admin_service_(std::make_unique<Admin>(*this)) {
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
+  builder.RegisterService(inference_service_.get());
+  builder.RegisterService(document_service_.get());
+  builder.RegisterService(model_service_.get());
+  builder.RegisterService(admin_service_.get());
+  server_ = builder.BuildAndStart();
+}
+
+FakeServer::~FakeServer() {
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+}
+
+std::string FakeServer::address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+Status FakeServer::Enter(const ServerContext& context) {
+  const std::lock_guard lock(mutex_);
+  const auto found = context.client_metadata().find("authorization");
+  authorization_ = found == context.client_metadata().end()
+                       ? ""
+                       : std::string(found->second.data(), found->second.size());
+  return failure_;
+}
+
+bool FakeServer::Wait(const bool& condition) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return condition; });
+}
+bool FakeServer::WaitForGeneration() { return Wait(events_sent_); }
+bool FakeServer::WaitForCancel() { return Wait(cancelled_); }
+
+void FakeServer::SetReply(Reply reply) {
+  const std::lock_guard lock(mutex_);
+  reply_ = std::move(reply);
+}
+void FakeServer::SetFailure(Status status) {
+  const std::lock_guard lock(mutex_);
+  failure_ = std::move(status);
+}
+void FakeServer::AddDocument(const std::string& name, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  documents_[name] = text;
+}
+void FakeServer::SetModels(std::vector<v1::Model> models) {
+  const std::lock_guard lock(mutex_);
+  models_ = std::move(models);
+}
+void FakeServer::SetInfo(v1::GetServerInfoResponse info) {
+  const std::lock_guard lock(mutex_);
+  info_ = std::move(info);
+}
+void FakeServer::SetLoad(v1::GetLoadResponse load) {
+  const std::lock_guard lock(mutex_);
+  load_ = std::move(load);
+}
+
+std::vector<v1::GenerationSpec> FakeServer::specs() const {
+  const std::lock_guard lock(mutex_);
+  return specs_;
+}
+std::vector<v1::TokenizeRequest> FakeServer::tokenize_requests() const {
+  const std::lock_guard lock(mutex_);
+  return tokenize_requests_;
+}
+std::vector<v1::UploadDocumentRequest> FakeServer::uploads() const {
+  const std::lock_guard lock(mutex_);
+  return uploads_;
+}
+std::map<std::string, std::string> FakeServer::documents() const {
+  const std::lock_guard lock(mutex_);
+  return documents_;
+}
+std::string FakeServer::authorization() const {
+  const std::lock_guard lock(mutex_);
+  return authorization_;
+}
+
+v1::StreamGenerateResponse QueuedEvent(int position) {
+  v1::StreamGenerateResponse event;
+  event.mutable_queued()->set_position(position);
+  return event;
+}
+
+v1::StreamGenerateResponse ProgressEvent(int64_t processed, int64_t total) {
+  v1::StreamGenerateResponse event;
+  event.mutable_prompt_progress()->set_total(total);
+  event.mutable_prompt_progress()->set_cached(2);
+  event.mutable_prompt_progress()->set_processed(processed);
+  event.mutable_prompt_progress()->set_elapsed(0.5);
+  event.mutable_prompt_progress()->set_eta(0.25);
+  return event;
+}
+
+v1::StreamGenerateResponse DeltaEvent(const std::string& text, const std::vector<int32_t>& ids) {
+  v1::StreamGenerateResponse event;
+  event.mutable_delta()->set_text(text);
+  event.mutable_delta()->mutable_token_ids()->Assign(ids.begin(), ids.end());
+  return event;
+}
+
+v1::StreamGenerateResponse CompletionEvent(v1::FinishReason reason, int64_t tokens) {
+  v1::StreamGenerateResponse event;
+  v1::Completion& completion = *event.mutable_completion();
+  completion.set_finish_reason(reason);
+  completion.mutable_usage()->set_prompt_tokens(8);
+  completion.mutable_usage()->set_cached_tokens(2);
+  completion.mutable_usage()->set_completion_tokens(tokens);
+  completion.mutable_timings()->set_queue(0.5);
+  completion.mutable_timings()->set_prefill(1);
+  completion.mutable_timings()->set_time_to_first_token(1.5);
+  completion.mutable_timings()->set_decode(2);
+  completion.mutable_timings()->set_total(3.5);
+  completion.mutable_attention()->set_policy("dense");
+  completion.mutable_attention()->set_density(1);
+  completion.mutable_attention()->set_ring_degree(4);
+  completion.mutable_attention()->set_steps_pass_kv(3);
+  completion.mutable_attention()->set_steps_pass_q(5);
+  return event;
+}
+
+FakeServer::Reply StoryReply() {
+  return {.events = {QueuedEvent(1), ProgressEvent(4, 8), ProgressEvent(8, 8),
+                     DeltaEvent("Once upon", {10, 11}), DeltaEvent(" a time", {12, 13, 14}),
+                     CompletionEvent(v1::FINISH_REASON_STOP, 5)}};
+}
+
+}  // namespace annulus::testing

@@ -1,0 +1,111 @@
+#ifndef ANNULUS_TESTS_CLIENT_FAKE_SERVER_H_
+#define ANNULUS_TESTS_CLIENT_FAKE_SERVER_H_
+
+#include <google/protobuf/message.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "annulus/v1/admin.grpc.pb.h"
+#include "annulus/v1/document.grpc.pb.h"
+#include "annulus/v1/inference.grpc.pb.h"
+#include "annulus/v1/model.grpc.pb.h"
+
+namespace annulus::testing {
+
+// A failed call with google.rpc details, as annulusd sends it.
+grpc::Status MakeFailure(grpc::StatusCode code, const std::string& message,
+                         const std::vector<const google::protobuf::Message*>& details = {});
+
+// An in-process server with all services of annulus.v1. It answers as it was told, keeps documents
+// in memory and remembers what it was asked. Thread-safe.
+class FakeServer {
+ public:
+  // What StreamGenerate does: sends the events, then waits for cancellation if told to, then ends.
+  struct Reply {
+    std::vector<v1::StreamGenerateResponse> events{};
+    bool wait_for_cancel = false;
+    grpc::Status status{};
+  };
+
+  explicit FakeServer(const std::shared_ptr<grpc::ServerCredentials>& credentials =
+                          grpc::InsecureServerCredentials());
+  ~FakeServer();
+
+  std::string address() const;  // 127.0.0.1:PORT
+
+  void SetReply(Reply reply);
+  // Makes every call of every service fail.
+  void SetFailure(grpc::Status status);
+  void AddDocument(const std::string& name, const std::string& text);
+  void SetModels(std::vector<v1::Model> models);
+  void SetInfo(v1::GetServerInfoResponse info);
+  void SetLoad(v1::GetLoadResponse load);
+
+  std::vector<v1::GenerationSpec> specs() const;
+  std::vector<v1::TokenizeRequest> tokenize_requests() const;
+  // Messages of all uploads, in order, chunks without their data.
+  std::vector<v1::UploadDocumentRequest> uploads() const;
+  std::map<std::string, std::string> documents() const;
+  // "authorization" of the latest call; empty if it had none.
+  std::string authorization() const;
+
+  // Waits until a generation has sent its events; false after ten seconds.
+  bool WaitForGeneration();
+  // Waits until a generation was cancelled; false after ten seconds.
+  bool WaitForCancel();
+
+ private:
+  class Inference;
+  class Documents;
+  class Models;
+  class Admin;
+
+  // Notes the caller's token; returns the failure that was set.
+  grpc::Status Enter(const grpc::ServerContext& context);
+  bool Wait(const bool& condition);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Reply reply_;
+  grpc::Status failure_;
+  std::map<std::string, std::string> documents_;
+  std::vector<v1::Model> models_;
+  v1::GetServerInfoResponse info_;
+  v1::GetLoadResponse load_;
+  std::vector<v1::GenerationSpec> specs_;
+  std::vector<v1::TokenizeRequest> tokenize_requests_;
+  std::vector<v1::UploadDocumentRequest> uploads_;
+  std::string authorization_;
+  bool events_sent_ = false;
+  bool cancelled_ = false;
+
+  std::unique_ptr<Inference> inference_service_;
+  std::unique_ptr<Documents> document_service_;
+  std::unique_ptr<Models> model_service_;
+  std::unique_ptr<Admin> admin_service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Events for SetReply.
+v1::StreamGenerateResponse QueuedEvent(int position);
+v1::StreamGenerateResponse ProgressEvent(int64_t processed, int64_t total);
+v1::StreamGenerateResponse DeltaEvent(const std::string& text, const std::vector<int32_t>& ids);
+// prompt 8 tokens (2 cached), `tokens` generated, timings 0.5, 1, 1.5, 2, 3.5 in the order of the
+// message.
+v1::StreamGenerateResponse CompletionEvent(v1::FinishReason reason, int64_t tokens);
+
+// Queued, progress, "Once upon", " a time", completion (stop).
+FakeServer::Reply StoryReply();
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_CLIENT_FAKE_SERVER_H_

@@ -1,0 +1,150 @@
+#include "client/format/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace annulus {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+
+ProgressSample Reading(int64_t done, int64_t total) {
+  ProgressSample sample;
+  sample.phase = "Reading";
+  sample.done = done;
+  sample.total = total;
+  sample.elapsed = 2;
+  return sample;
+}
+
+TEST(ProgressLine, ShowsTokensRateAndEta) {
+  ProgressSample sample = Reading(32768, 65536);
+  sample.eta = 6.2;
+  EXPECT_EQ(
+      ProgressLine(sample, 100),
+      "Reading    [################----------------]   50%  32,768/65,536 tokens  16,384 tok/s  "
+      "ETA 6.20 s");
+  EXPECT_EQ(ProgressLine(sample, 0),
+            "Reading     50%  32,768/65,536 tokens  16,384 tok/s  ETA 6.20 s");
+}
+
+TEST(ProgressLine, EstimatesTheEndFromTheRate) {
+  EXPECT_THAT(ProgressLine(Reading(100, 400), 0), EndsWith("50.0 tok/s  ETA 6.00 s"));
+}
+
+TEST(ProgressLine, LeavesCachedTokensOutOfTheRate) {
+  ProgressSample sample = Reading(300, 400);
+  sample.cached = 200;
+  EXPECT_EQ(ProgressLine(sample, 0),
+            "Reading     75%  300/400 tokens  50.0 tok/s  200 cached  ETA 2.00 s");
+}
+
+TEST(ProgressLine, FitsTheTerminal) {
+  for (int columns = 40; columns < 200; ++columns) {
+    const std::string line = ProgressLine(Reading(32768, 65536), columns);
+    if (line.find('[') != std::string::npos) {
+      EXPECT_LT(line.size(), columns);
+    }
+  }
+  EXPECT_THAT(ProgressLine(Reading(1, 2), 200), HasSubstr("[####################-----"));
+}
+
+TEST(ProgressLine, HasNoBarOrEtaWithoutATotal) {
+  ProgressSample sample;
+  sample.phase = "Answering";
+  sample.done = 42;
+  sample.elapsed = 4;
+  EXPECT_EQ(ProgressLine(sample, 100), "Answering  42 tokens  10.5 tok/s");
+}
+
+TEST(ProgressLine, ShowsBytes) {
+  ProgressSample sample = Reading(1 << 20, 2 << 20);
+  sample.unit = ProgressSample::Unit::kBytes;
+  EXPECT_EQ(ProgressLine(sample, 0), "Reading     50%  1.0 MiB/2.0 MiB  512.0 KiB/s  ETA 2.00 s");
+}
+
+TEST(ProgressLine, BearsOddNumbers) {
+  ProgressSample sample = Reading(0, 0);
+  sample.elapsed = 0;
+  EXPECT_EQ(ProgressLine(sample, 100), "Reading    0/0 tokens");
+  sample = Reading(9, 3);
+  EXPECT_THAT(ProgressLine(sample, 0), HasSubstr("100%"));
+  sample.cached = 100;
+  EXPECT_THAT(ProgressLine(sample, 0), HasSubstr("0.00 tok/s"));
+}
+
+class Display : public ::testing::Test {
+ protected:
+  ProgressDisplay Make(ProgressDisplay::Mode mode, int columns = 80) {
+    return ProgressDisplay(out_, mode, columns, [this] { return now_; });
+  }
+  void Wait(int milliseconds) { now_ += std::chrono::milliseconds(milliseconds); }
+  std::string Take() {
+    const std::string text = out_.str();
+    out_.str("");
+    return text;
+  }
+
+  std::ostringstream out_;
+  std::chrono::steady_clock::time_point now_{};
+};
+
+TEST_F(Display, BarIsRedrawnInPlaceAndTakenAway) {
+  {
+    auto display = Make(ProgressDisplay::Mode::kBar);
+    display.Show(Reading(1, 100));
+    EXPECT_THAT(Take(), HasSubstr("\r\x1b[KReading"));
+    display.Show(Reading(2, 100));
+    EXPECT_EQ(Take(), "") << "too soon";
+    Wait(100);
+    display.Show(Reading(3, 100));
+    EXPECT_THAT(Take(), HasSubstr("3/100"));
+    display.Show(Reading(100, 100));
+    EXPECT_THAT(Take(), HasSubstr("100/100")) << "the end is always shown";
+  }
+  EXPECT_EQ(Take(), "\r\x1b[K");
+}
+
+TEST_F(Display, BarNeverWraps) {
+  auto display = Make(ProgressDisplay::Mode::kBar, 20);
+  display.Show(Reading(32768, 65536));
+  EXPECT_LT(Take().size(), 20 + std::string("\r\x1b[K").size());
+}
+
+TEST_F(Display, LinesComeNowAndThen) {
+  auto display = Make(ProgressDisplay::Mode::kLines);
+  display.Show(Reading(1, 100));
+  Wait(4999);
+  display.Show(Reading(40, 100));
+  EXPECT_EQ(Take(), "") << "short waits leave no trace in a log";
+  Wait(1);
+  display.Show(Reading(50, 100));
+  EXPECT_EQ(Take(), "Reading     50%  50/100 tokens  25.0 tok/s  ETA 2.00 s\n");
+  display.Show(Reading(100, 100));
+  EXPECT_THAT(Take(), HasSubstr("100/100")) << "what began a line ends with one";
+}
+
+TEST_F(Display, QuickPhasesLeaveNoLines) {
+  auto display = Make(ProgressDisplay::Mode::kLines);
+  display.Show(Reading(100, 100));
+  display.Note("waiting");
+  EXPECT_EQ(Take(), "");
+  Wait(6000);
+  display.Note("waiting");
+  EXPECT_EQ(Take(), "waiting\n");
+}
+
+TEST_F(Display, NoneIsSilent) {
+  auto display = Make(ProgressDisplay::Mode::kNone);
+  Wait(60000);
+  display.Show(Reading(1, 2));
+  display.Note("waiting");
+  display.Clear();
+  EXPECT_EQ(Take(), "");
+}
+
+}  // namespace
+}  // namespace annulus

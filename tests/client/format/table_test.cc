@@ -1,0 +1,21 @@
+#include "client/format/table.h"
+
+#include <gtest/gtest.h>
+
+namespace annulus {
+namespace {
+
+TEST(Table, AlignsColumns) {
+  Table table({{"NAME"}, {"SIZE", Table::Align::kRight}, {"STATE"}});
+  table.AddRow({"a", "1.5 KiB", "up"});
+  table.AddRow({"é-long-name", "3 B", ""});
+  EXPECT_EQ(table.Render(),
+            "NAME            SIZE  STATE\n"
+            "a            1.5 KiB  up\n"
+            "é-long-name      3 B\n");
+}
+
+TEST(Table, WithoutRowsIsItsHeader) { EXPECT_EQ(Table({{"A"}, {"B"}}).Render(), "A  B\n"); }
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,58 @@
+#include "client/format/text.h"
+
+#include <gtest/gtest.h>
+
+namespace annulus {
+namespace {
+
+TEST(Unescape, KnowsNewlineTabAndBackslash) {
+  EXPECT_EQ(*Unescape(R"(a\nb\tc\\d)"), "a\nb\tc\\d");
+  EXPECT_EQ(*Unescape(""), "");
+  EXPECT_EQ(*Unescape("\\\\n"), "\\n");
+}
+
+TEST(Unescape, RefusesOthers) {
+  EXPECT_FALSE(Unescape("\\x").ok());
+  EXPECT_FALSE(Unescape("end\\").ok());
+  EXPECT_NE(Unescape("\\q").status().message().find("\\q"), absl::string_view::npos);
+}
+
+TEST(Utf8, AcceptsWellFormedText) {
+  for (const char* text : {"", "ascii", "é", "漢字", "🙂", "\xF4\x8F\xBF\xBF", "\xED\x9F\xBF"}) {
+    EXPECT_EQ(FirstInvalidUtf8(text), std::nullopt) << text;
+  }
+  EXPECT_EQ(FirstInvalidUtf8(absl::string_view("a\0b", 3)), std::nullopt);
+}
+
+TEST(Utf8, FindsTheFirstBadByte) {
+  EXPECT_EQ(FirstInvalidUtf8("ab\xFF"), 2u);
+  EXPECT_EQ(FirstInvalidUtf8("é\x80"), 2u);             // stray continuation
+  EXPECT_EQ(FirstInvalidUtf8("\xC0\x80"), 0u);          // overlong
+  EXPECT_EQ(FirstInvalidUtf8("\xE0\x80\x80"), 0u);      // overlong
+  EXPECT_EQ(FirstInvalidUtf8("\xF0\x8F\xBF\xBF"), 0u);  // overlong
+  EXPECT_EQ(FirstInvalidUtf8("\xED\xA0\x80"), 0u);      // surrogate
+  EXPECT_EQ(FirstInvalidUtf8("\xF4\x90\x80\x80"), 0u);  // above U+10FFFF
+  EXPECT_EQ(FirstInvalidUtf8("x\xE6\xBC"), 1u);         // cut off
+  EXPECT_EQ(FirstInvalidUtf8("\xE6"
+                             "a\x80"),
+            0u);
+}
+
+TEST(WithoutControls, KeepsTextNewlinesAndTabs) {
+  EXPECT_EQ(WithoutControls("a\n\tb é 漢 🙂 \xC2\xA0"), "a\n\tb é 漢 🙂 \xC2\xA0");
+}
+
+TEST(WithoutControls, ReplacesWhatCouldSteerATerminal) {
+  EXPECT_EQ(WithoutControls("a\x1b[2Jb\r\x7f"), "a\uFFFD[2Jb\uFFFD\uFFFD");
+  EXPECT_EQ(WithoutControls("x\xC2\x9B"
+                            "2J"),
+            "x\uFFFD2J");  // one-character form of ESC [
+}
+
+TEST(DisplayWidth, CountsCharacters) {
+  EXPECT_EQ(DisplayWidth(""), 0u);
+  EXPECT_EQ(DisplayWidth("aé漢🙂"), 4u);
+}
+
+}  // namespace
+}  // namespace annulus
