@@ -40,13 +40,14 @@ struct EngineOptions {
   std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
   int max_context = 0;                 // tokens; 0: the model's own
   int page_tokens = 64;                // 16, 32, 64, 128 or 256
-  int chunk_tokens = 2048;             // tokens that one step computes, all ranks together
-  int tokens_per_rank = 2048;          // a sequence takes one more rank for each of these
-  int max_running = 64;                // most requests that hold pages at once
-  int max_waiting = 256;               // most requests in the queue
+  int chunk_tokens = 2048;  // prompt tokens of one step, all ranks together; at least a page each
+  int tokens_per_rank = 2048;  // a sequence takes one more rank for each of these
+  int max_running = 64;        // most requests that hold pages at once
+  int max_waiting = 256;       // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;
-  std::string kernels;                                 // force one OpTable by name; empty: the best
-  std::chrono::milliseconds exchange_timeout{30'000};  // longest wait of a rank for a peer
+  std::string kernels;  // force one OpTable by name; empty: the best
+  // Longest silence of all ranks while one waits for another; work that goes on is no silence.
+  std::chrono::milliseconds exchange_timeout{600'000};
   std::chrono::milliseconds slow_reader_timeout{30'000};  // longest a full sink may stall a request
 };
 
@@ -71,6 +72,10 @@ struct SamplingParams {
 
 struct RequestSpec {
   std::vector<int32_t> prompt;  // at least 1 id, each below the vocabulary size
+  // Lengths of beginnings of the prompt that other prompts are likely to share, ascending, each at
+  // most the prompt's: where its documents end. At most 64. Keys and values up to there are kept
+  // for reuse, as they are up to the prompt's end.
+  std::vector<int32_t> shared_prefixes;
   SamplingParams sampling;
   SteadyTime deadline = SteadyTime::max();
 };
@@ -173,9 +178,9 @@ struct RankLoad {
 struct EngineLoad {
   int running = 0;
   int waiting = 0;
-  double kv_usage = 0;  // used over total pages, 0..1
-  double seconds_since_step = 0;
-  bool healthy = true;  // a step ended lately or none is due, and every rank is up
+  double kv_usage = 0;            // used over total pages, 0..1
+  double seconds_since_step = 0;  // since the engine last got anything done, idle turns included
+  bool healthy = true;            // work goes on or none is due, and every rank is up
   std::vector<RankLoad> ranks;
 };
 
@@ -226,7 +231,10 @@ class Engine {
   virtual std::vector<MetricFamily> Metrics() const = 0;
 };
 
+// What an error is about: "input" (the prompt), "sampling.top_p", "sampling.stop[2]".
 inline constexpr char kFieldPayload[] = "annulus/field";
+// What went wrong inside, for the server's log; never for clients.
+inline constexpr char kCausePayload[] = "annulus/cause";
 inline constexpr char kRetryPayload[] = "annulus/retry_ms";
 
 // Loads the model and starts the ranks. `backend` and `kernels` must outlive the engine.

@@ -1,6 +1,7 @@
 #include "engine/coordinator.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -30,33 +31,41 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, Engi
       metrics_(metrics),
       end_of_text_ids_(std::move(end_of_text_ids)),
       vocabulary_(vocabulary),
-      commands_(options.max_waiting, options.max_waiting + options.max_running) {
+      commands_(options.max_waiting + 1),
+      prefixes_(options.limits.page_tokens, options.limits.group_windows, ranks.size()) {
   Publish(false);
   thread_ = std::thread([this] { Loop(); });
 }
 
 Coordinator::~Coordinator() {
+  commands_.Close();  // first: a request that is accepted is then always drained
   stop_ = true;
-  commands_.Close();
   thread_.join();
 }
 
 absl::Status Coordinator::Submit(std::unique_ptr<Request> request) {
-  if (waiting_count_.fetch_add(1) >= options_.max_waiting ||
-      !commands_.TryPush(Command(std::move(request)))) {
-    --waiting_count_;
-    metrics_.CountRejection(AdmissionRejection::kQueueFull);
-    return RetryError(absl::StrCat("the queue is full: ", options_.max_waiting,
-                                   " requests are waiting; try again later"),
-                      std::chrono::milliseconds(1000));
+  const RequestId id = request->id();
+  bool accepted = waiting_count_.fetch_add(1) < options_.max_waiting;
+  if (accepted) {
+    std::lock_guard lock(alive_mutex_);
+    alive_.insert(id);
+    accepted = commands_.TryPush(std::move(request));
+    if (!accepted) alive_.erase(id);
   }
-  return absl::OkStatus();
+  if (accepted) return absl::OkStatus();
+  --waiting_count_;
+  metrics_.CountRejection(AdmissionRejection::kQueueFull);
+  return RetryError(absl::StrCat("the queue is full: ", options_.max_waiting,
+                                 " requests are waiting; try again later"),
+                    std::chrono::milliseconds(1000));
 }
 
 void Coordinator::Cancel(RequestId id) {
-  // Room is reserved for one cancel of every request alive. A caller that repeats itself beyond
-  // that loses only repetitions: the first cancel is in the queue.
-  commands_.TryPushReserved(Command(CancelCommand{id}));
+  {
+    std::lock_guard lock(alive_mutex_);
+    if (!alive_.contains(id) || !cancels_.insert(id).second) return;
+  }
+  commands_.TryPush(nullptr);  // only to wake the loop; a full queue means that it is awake
 }
 
 Coordinator::Snapshot Coordinator::Look() const {
@@ -73,25 +82,30 @@ void Coordinator::Loop() {
     const bool worked = RunStep();
     Publish(worked);
     if (worked) continue;
-    std::optional<Command> command = commands_.Pop(NextWake());
-    if (command.has_value()) Handle(*std::move(command));
+    auto request = commands_.Pop(NextWake());
+    if (request.has_value()) Enqueue(*std::move(request));
   }
   TakeCommands();
   FinishAll(FinishReason::kCancelled, absl::UnavailableError("the server is shutting down"), true);
 }
 
 void Coordinator::TakeCommands() {
-  std::vector<Command> commands;
-  commands_.DrainInto(commands);
-  for (Command& command : commands) Handle(std::move(command));
+  // Cancels are read first and applied last: each belongs to a request that is in the queue by now.
+  std::set<RequestId> cancels;
+  {
+    std::lock_guard lock(alive_mutex_);
+    cancels.swap(cancels_);
+  }
+  std::vector<std::unique_ptr<Request>> requests;
+  commands_.DrainInto(requests);
+  for (auto& request : requests) Enqueue(std::move(request));
+  for (const RequestId id : cancels) {
+    Finish(id, FinishReason::kCancelled, absl::CancelledError("the request was cancelled"));
+  }
 }
 
-void Coordinator::Handle(Command command) {
-  if (const CancelCommand* cancel = std::get_if<CancelCommand>(&command)) {
-    Finish(cancel->id, FinishReason::kCancelled, absl::CancelledError("the request was cancelled"));
-    return;
-  }
-  auto request = std::get<std::unique_ptr<Request>>(std::move(command));
+void Coordinator::Enqueue(std::unique_ptr<Request> request) {
+  if (request == nullptr) return;
   const RequestId id = request->id();
   waiting_.push_back(id);
   requests_[id] = std::move(request);
@@ -133,8 +147,11 @@ void Coordinator::UpdatePaused() {
 }
 
 void Coordinator::AdmitWaiting() {
-  while (!waiting_.empty() && static_cast<int>(state_.running.size()) < options_.max_running &&
-         TryAdmit(*requests_.at(waiting_.front()))) {
+  // Once the first in line does not fit, only the end of a request can change that.
+  while (!waiting_.empty() && !admission_blocked_ &&
+         static_cast<int>(state_.running.size()) < options_.max_running) {
+    admission_blocked_ = !TryAdmit(*requests_.at(waiting_.front()));
+    if (admission_blocked_) break;
     waiting_.pop_front();
     --waiting_count_;
   }
@@ -143,47 +160,116 @@ void Coordinator::AdmitWaiting() {
   }
 }
 
-// Takes every page that the request can ever need, so that nothing can run out later.
+// Takes every page that the request can ever need, so that nothing can run out later. What an
+// earlier prompt left of the same beginning is shared instead of computed; the last token always
+// is.
 bool Coordinator::TryAdmit(Request& request) {
-  std::vector<int32_t> free_pages;
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
-    free_pages.push_back(ranks_.pool(rank).allocator().free_count());
-  }
-  const int64_t tokens = request.prompt_tokens() + request.spec().sampling.max_tokens;
-  const std::optional<RingChoice> choice = ChooseRing(tokens, free_pages, options_.limits);
-  if (!choice.has_value()) return false;
-
-  auto sequence = std::make_unique<Sequence>();
-  std::vector<PageRef> pages;
-  for (size_t index = 0; index < choice->ring.size(); ++index) {
-    PageAllocator& allocator = ranks_.pool(choice->ring[index]).allocator();
-    auto taken = allocator.AllocateMany(choice->pages[index], request.id());
-    ANNULUS_CHECK(taken.ok()) << taken.status().ToString();
-    std::vector<int32_t>& spare = sequence->spare.emplace_back();
-    for (PageRef& page : *taken) {
-      spare.push_back(page.id());
-      pages.push_back(std::move(page));
+  const std::vector<int32_t>& prompt = request.spec().prompt;
+  std::optional<PrefixIndex::Hit> hit =
+      prefixes_.Find(options_.identity, std::span(prompt).first(prompt.size() - 1));
+  PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
+  std::set<int32_t> holders;
+  if (hit.has_value()) {
+    demand.cached = hit->tokens;
+    for (const auto& group : hit->groups) {
+      for (const OwnedPage& page : group) holders.insert(page.rank);
     }
   }
+  std::optional<RingChoice> choice = MakeRoom(demand, {holders.begin(), holders.end()});
+  if (!choice.has_value() && hit.has_value()) {
+    // The cached pages themselves may be in the way.
+    hit.reset();
+    demand.cached = 0;
+    choice = MakeRoom(demand, {});
+  }
+  if (!choice.has_value()) return false;
+
   std::vector<int> homes(ranks_.size(), 0);
   for (const auto& other : state_.running) ++homes[other->home];
+  auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id();
-  sequence->tokens = request.spec().prompt;
-  sequence->prompt_length = static_cast<int32_t>(request.spec().prompt.size());
+  sequence->tokens = prompt;
+  sequence->prompt_length = static_cast<int32_t>(prompt.size());
+  sequence->computed = demand.cached;
   sequence->ring = choice->ring;
   sequence->home = *std::min_element(choice->ring.begin(), choice->ring.end(),
                                      [&](int a, int b) { return homes[a] < homes[b]; });
-  sequence->groups.resize(options_.limits.group_windows.size());
   auto setup = std::make_shared<SamplingSetup>();
   setup->params = request.spec().sampling;
-  if (setup->params.repetition_penalty != 1) setup->prompt = request.spec().prompt;
+  if (setup->params.repetition_penalty != 1) setup->prompt = prompt;
   setup->end_of_text_ids = end_of_text_ids_;
   setup->vocabulary = vocabulary_;
   sequence->setup = std::move(setup);
+  Request::Pages pages(ranks_.size());
+  TakePages(*choice, std::move(hit), request.id(), *sequence, pages);
   request.Admit(sequence.get(), std::move(pages));
   metrics_.request_queue_time.Observe(request.timings().queue);
+  metrics_.prefix_cache_queries.Add(static_cast<double>(prompt.size()));
+  metrics_.prefix_cache_hits.Add(demand.cached);
   state_.running.push_back(std::move(sequence));
   return true;
+}
+
+// A ring with enough free pages; cached prefixes are given back, oldest first, where that makes
+// one.
+std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
+                                                const std::vector<int32_t>& included) {
+  const auto free_pages = [this](bool cached_too) {
+    std::vector<int32_t> pages;
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      pages.push_back(ranks_.pool(rank).allocator().free_count() +
+                      (cached_too ? prefixes_.pages(rank) : 0));
+    }
+    return pages;
+  };
+  std::optional<RingChoice> choice;
+  const auto found = [&] {
+    choice = ChooseRing(demand, free_pages(false), included, options_.limits);
+    return choice.has_value();
+  };
+  if (found()) return choice;
+  // Pages that running requests share do not come free, so this may still fail.
+  if (!ChooseRing(demand, free_pages(true), included, options_.limits)) return std::nullopt;
+  prefixes_.Evict(found);
+  return choice;
+}
+
+void Coordinator::TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit,
+                            RequestId owner, Sequence& sequence, Request::Pages& pages) {
+  sequence.groups.resize(options_.limits.group_windows.size());
+  for (size_t g = 0; hit.has_value() && g < hit->groups.size(); ++g) {
+    GroupTable& group = sequence.groups[g];
+    group.mapped_end = hit->tokens;
+    for (OwnedPage& page : hit->groups[g]) {
+      group.entries.push_back({page.rank, page.page.id(), page.first_position});
+      if (options_.limits.group_windows[g] > 0) group.shared.insert(page.first_position);
+      pages[page.rank].emplace(page.page.id(), std::move(page.page));
+    }
+  }
+  for (size_t index = 0; index < choice.ring.size(); ++index) {
+    const int32_t rank = choice.ring[index];
+    auto taken = ranks_.pool(rank).allocator().AllocateMany(choice.pages[index], owner);
+    ANNULUS_CHECK(taken.ok()) << taken.status().ToString();
+    std::vector<int32_t>& spare = sequence.spare.emplace_back();
+    for (PageRef& page : *taken) {
+      spare.push_back(page.id());
+      pages[rank].emplace(page.id(), std::move(page));
+    }
+  }
+}
+
+// After a step: beginnings of prompts that are now complete become known to later requests.
+void Coordinator::KeepPrefixes() {
+  for (const auto& sequence : state_.running) {
+    Request& request = *requests_.at(sequence->id);
+    while (const auto length = request.TakeCheckpoint(options_.limits.page_tokens)) {
+      const auto share = [&](int group, int32_t first) {
+        if (options_.limits.group_windows[group] > 0) sequence->groups[group].shared.insert(first);
+        return request.SharePage(group, first);
+      };
+      prefixes_.Insert(options_.identity, std::span(request.spec().prompt).first(*length), share);
+    }
+  }
 }
 
 bool Coordinator::RunStep() {
@@ -192,11 +278,16 @@ bool Coordinator::RunStep() {
   Publish(true);
   absl::StatusOr<std::vector<RankResult>> results = ranks_.Run(plan);
   if (!results.ok()) {
-    FinishAll(FinishReason::kError, results.status(), !ranks_.healthy());
+    absl::Status status = absl::UnavailableError("computing the answer failed; try again");
+    status.SetPayload(kCausePayload, absl::Cord(results.status().ToString()));
+    FinishAll(FinishReason::kError, status, !ranks_.healthy());
     state_.ended.clear();
+    prefixes_.Clear();
     return ranks_.healthy();
   }
   CommitStep(*plan, options_.limits, state_);
+  KeepPrefixes();
+  DropBehindWindows(options_.limits, state_);
   RecordRing(*plan, *results);
   UseResults(*plan, *results);
   return true;
@@ -260,24 +351,37 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   if (found == requests_.end()) return;
   std::unique_ptr<Request> request = std::move(found->second);
   requests_.erase(found);
+  admission_blocked_ = false;
+  {
+    std::lock_guard lock(alive_mutex_);
+    alive_.erase(id);
+    cancels_.erase(id);
+  }
   const bool ran = request->sequence() != nullptr;
   if (ran) {
     const auto running = std::find_if(state_.running.begin(), state_.running.end(),
                                       [id](const auto& sequence) { return sequence->id == id; });
     request->Finish(reason, std::move(status));
+    RecordFinished(*request, reason);
+    // A rank that did not come back may still touch the pages.
+    if (!ranks_.healthy()) lost_.push_back(std::move(request));
     state_.running.erase(running);
     state_.ended.push_back(id);
   } else {
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), id));
     --waiting_count_;
     request->Finish(reason, std::move(status));
+    RecordFinished(*request, reason);
   }
+}
+
+void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
   metrics_.CountFinished(reason);
-  metrics_.e2e_request_latency.Observe(request->timings().total);
-  metrics_.request_prompt_tokens.Observe(static_cast<double>(request->prompt_tokens()));
-  metrics_.request_generation_tokens.Observe(static_cast<double>(request->completion_tokens()));
-  if (request->completion_tokens() > 0) {
-    metrics_.request_decode_time.Observe(request->timings().decode);
+  metrics_.e2e_request_latency.Observe(request.timings().total);
+  metrics_.request_prompt_tokens.Observe(static_cast<double>(request.prompt_tokens()));
+  metrics_.request_generation_tokens.Observe(static_cast<double>(request.completion_tokens()));
+  if (request.completion_tokens() > 0) {
+    metrics_.request_decode_time.Observe(request.timings().decode);
   }
 }
 
@@ -300,9 +404,13 @@ void Coordinator::Publish(bool busy) {
   int64_t total = 0;
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const PageAllocator& allocator = ranks_.pool(rank).allocator();
-    next.pages_held.push_back(allocator.held_count());
+    const int64_t cached = prefixes_.pages(rank);
+    // A page that both a request and the cache own counts as cached.
+    const int64_t used = allocator.held_count() - cached;
+    next.pages_cached.push_back(cached);
+    next.pages_used.push_back(used);
     next.pages_total.push_back(allocator.page_count());
-    held += allocator.held_count();
+    held += used;
     total += allocator.page_count();
   }
   metrics_.requests_running.Set(next.running);

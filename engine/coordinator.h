@@ -6,8 +6,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
-#include <variant>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/base/bounded_queue.h"
@@ -23,6 +24,7 @@ struct CoordinatorOptions {
   ModePolicy modes;
   int max_running = 64;
   int max_waiting = 256;
+  std::string identity;  // of keys and values: what must be equal for pages to be reused
   std::chrono::milliseconds slow_reader_timeout{30'000};
 };
 
@@ -51,31 +53,33 @@ class Coordinator {
     int waiting = 0;
     bool healthy = true;
     SteadyTime last_turn{};
-    bool busy = false;                // a step runs or is due
-    std::vector<int64_t> pages_held;  // [rank]
+    bool busy = false;                  // a step runs or is due
+    std::vector<int64_t> pages_used;    // [rank] by requests that run
+    std::vector<int64_t> pages_cached;  // [rank] kept for reuse, given back when needed
     std::vector<int64_t> pages_total;
   };
   Snapshot Look() const;
 
  private:
-  struct CancelCommand {
-    RequestId id;
-  };
-  using Command = std::variant<std::unique_ptr<Request>, CancelCommand>;
-
   void Loop();
   void TakeCommands();
-  void Handle(Command command);
+  void Enqueue(std::unique_ptr<Request> request);
   SteadyTime NextWake() const;
   void ExpireDeadlines();
   void UpdatePaused();
   void AdmitWaiting();
   bool TryAdmit(Request& request);
+  std::optional<RingChoice> MakeRoom(const PageDemand& demand,
+                                     const std::vector<int32_t>& included);
+  void TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit, RequestId owner,
+                 Sequence& sequence, Request::Pages& pages);
+  void KeepPrefixes();
   bool RunStep();
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
   void UseToken(const SampledToken& token);
   void RecordRing(const StepPlan& plan, const std::vector<RankResult>& results);
   void Finish(RequestId id, FinishReason reason, absl::Status status);
+  void RecordFinished(const Request& request, FinishReason reason);
   void FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too);
   void Publish(bool busy);
 
@@ -85,14 +89,22 @@ class Coordinator {
   const std::vector<int32_t> end_of_text_ids_;
   const int32_t vocabulary_;
 
-  BoundedQueue<Command> commands_;
-  std::atomic<int> waiting_count_{0};  // submitted and not yet admitted
+  BoundedQueue<std::unique_ptr<Request>> commands_;  // null: only a wake-up
+  std::atomic<int> waiting_count_{0};                // submitted and not yet admitted
   std::atomic<bool> stop_{false};
+
+  // Cancels have their own place, which cannot be full: at most one for each request alive.
+  std::mutex alive_mutex_;
+  std::unordered_set<RequestId> alive_;
+  std::set<RequestId> cancels_;
 
   // The loop's own.
   EngineState state_;
   std::map<RequestId, std::unique_ptr<Request>> requests_;
   std::deque<RequestId> waiting_;
+  bool admission_blocked_ = false;
+  PrefixIndex prefixes_;
+  std::vector<std::unique_ptr<Request>> lost_;  // pages that a lost rank may still touch
 
   mutable std::mutex snapshot_mutex_;
   Snapshot snapshot_;

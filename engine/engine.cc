@@ -17,9 +17,6 @@
 namespace annulus {
 namespace {
 
-// A loop that has not turned for this long while work was due is reported as unhealthy.
-constexpr double kStuckSeconds = 120;
-
 absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -46,9 +43,9 @@ PlanLimits MakeLimits(const EngineOptions& options, const RankModel& model) {
   PlanLimits limits;
   limits.ranks = options.ranks;
   limits.page_tokens = options.page_tokens;
-  // Whole stripes of every rank, and room for sampled rows beside them.
   const int pages = std::max(1, options.chunk_tokens / options.ranks / options.page_tokens);
-  limits.rows_per_rank = pages * options.page_tokens + options.max_running;
+  limits.prefill_rows_per_rank = pages * options.page_tokens;
+  limits.sampled_rows_per_rank = options.max_running;
   limits.tokens_per_rank = options.tokens_per_rank;
   for (const CacheGroup& group : model.groups) limits.group_windows.push_back(group.window);
   return limits;
@@ -62,6 +59,19 @@ ModePolicy MakeModes(const EngineOptions& options, const RankModel& model) {
   policy.geometry.head_dim = model.config.head_dim;
   policy.geometry.kv_bytes_per_element = static_cast<double>(DTypeSize(options.kv_dtype));
   return policy;
+}
+
+// Each allocation is checked by the backend on its own, but pages are only touched as they fill:
+// what cannot all be there at once must be refused now.
+absl::Status CheckTotalMemory(const RankModel& model, const RankSetOptions& ranks,
+                              size_t available) {
+  const size_t step = StepArenaBytes(model, ranks.rows_per_rank, ranks.ranks) * ranks.ranks;
+  const size_t needed = model.weights.bytes + ranks.kv_memory_bytes + step;
+  if (needed <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "weights (", model.weights.bytes, " bytes), keys and values (", ranks.kv_memory_bytes,
+      ") and step memory (", step, ") need ", needed, " bytes; the device has ", available,
+      "; lower kv-memory, chunk-tokens or ranks"));
 }
 
 class EngineImpl final : public Engine {
@@ -80,8 +90,10 @@ class EngineImpl final : public Engine {
     ranks.threads = options.threads > 0 ? options.threads : backend.capabilities().threads;
     ranks.kv_memory_bytes = options.kv_memory_bytes > 0 ? options.kv_memory_bytes
                                                         : backend.capabilities().memory_bytes / 4;
-    ranks.rows_per_rank = engine->limits_.rows_per_rank;
+    ranks.rows_per_rank = engine->limits_.rows_per_rank();
     ranks.exchange_timeout = options.exchange_timeout;
+    engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
+    ANNULUS_RETURN_IF_ERROR(CheckTotalMemory(model, ranks, backend.capabilities().memory_bytes));
     ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
     engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
     CoordinatorOptions coordinator;
@@ -89,6 +101,9 @@ class EngineImpl final : public Engine {
     coordinator.modes = MakeModes(options, model);
     coordinator.max_running = options.max_running;
     coordinator.max_waiting = options.max_waiting;
+    coordinator.identity =
+        absl::StrCat(options.model, "/", DTypeName(model.weights.dtype), "/",
+                     DTypeName(options.kv_dtype), "/", model.ops->name, "/", options.page_tokens);
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
     engine->coordinator_ = std::make_unique<Coordinator>(
         coordinator, *engine->ranks_, *engine->metrics_, engine->model_.info.end_of_text_ids,
@@ -118,6 +133,7 @@ class EngineImpl final : public Engine {
                         absl::StrCat("token id ", spec.prompt[i], " at index ", i,
                                      " is not below the vocabulary of ", info.vocabulary));
     }
+    ANNULUS_RETURN_IF_ERROR(CheckPrefixes(spec));
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));
     return CheckMemory(spec);
   }
@@ -141,12 +157,13 @@ class EngineImpl final : public Engine {
     EngineLoad load;
     load.running = now.running;
     load.waiting = now.waiting;
-    load.seconds_since_step = SecondsBetween(now.last_turn, std::chrono::steady_clock::now());
-    load.healthy = now.healthy && (!now.busy || load.seconds_since_step < kStuckSeconds);
+    const SteadyTime last = std::max(now.last_turn, ranks_->last_progress());
+    load.seconds_since_step = SecondsBetween(last, std::chrono::steady_clock::now());
+    load.healthy = now.healthy && (!now.busy || load.seconds_since_step < stuck_seconds_);
     int64_t held = 0;
     int64_t total = 0;
     for (int rank = 0; rank < ranks_->size(); ++rank) {
-      held += now.pages_held[rank];
+      held += now.pages_used[rank];
       total += now.pages_total[rank];
       load.ranks.push_back(LookAtRank(rank, now));
     }
@@ -184,6 +201,20 @@ class EngineImpl final : public Engine {
     return status;
   }
 
+  static absl::Status CheckPrefixes(const RequestSpec& spec) {
+    const std::vector<int32_t>& lengths = spec.shared_prefixes;
+    const bool ordered = std::is_sorted(lengths.begin(), lengths.end());
+    const int32_t prompt = static_cast<int32_t>(spec.prompt.size());
+    if (lengths.empty() ||
+        (ordered && lengths.size() <= 64 && lengths.front() >= 0 && lengths.back() <= prompt)) {
+      return absl::OkStatus();
+    }
+    return FieldError(absl::StatusCode::kInvalidArgument, "shared_prefixes",
+                      absl::StrCat("shared prefixes are at most 64 ascending lengths up to the "
+                                   "prompt's ",
+                                   prompt, " tokens"));
+  }
+
   absl::Status CheckContext(const RequestSpec& spec) const {
     const int64_t prompt = static_cast<int64_t>(spec.prompt.size());
     const int64_t needed = prompt + spec.sampling.max_tokens;
@@ -199,20 +230,20 @@ class EngineImpl final : public Engine {
 
   // Whether the request's pages would fit if it were alone.
   absl::Status CheckMemory(const RequestSpec& spec) const {
-    const int64_t tokens = static_cast<int64_t>(spec.prompt.size()) + spec.sampling.max_tokens;
+    const PageDemand demand = Demand(spec, limits_.page_tokens);
     std::vector<int32_t> pages;
     int64_t available = 0;
     for (int rank = 0; rank < ranks_->size(); ++rank) {
       pages.push_back(ranks_->pool(rank).page_count());
       available += static_cast<int64_t>(ranks_->pool(rank).bytes_total());
     }
-    if (ChooseRing(tokens, pages, limits_).has_value()) return absl::OkStatus();
+    if (ChooseRing(demand, pages, {}, limits_).has_value()) return absl::OkStatus();
     int64_t needed = 0;
-    for (const int32_t count : PagesNeeded(tokens, limits_.ranks, limits_)) {
+    for (const int64_t count : PagesNeeded(demand, limits_.ranks, limits_)) {
       needed += count * static_cast<int64_t>(ranks_->pool(0).geometry().page_bytes());
     }
     return FieldError(absl::StatusCode::kResourceExhausted, "input",
-                      absl::StrCat("keys and values of ", tokens, " tokens need ", needed,
+                      absl::StrCat("keys and values of ", demand.tokens, " tokens need ", needed,
                                    " bytes over ", limits_.ranks, " ranks; ", available,
                                    " bytes are available; shorten the prompt, lower max_tokens, "
                                    "or give the server more KV memory"));
@@ -228,10 +259,11 @@ class EngineImpl final : public Engine {
     load.rank = rank;
     load.up = now.healthy;
     load.device = device_;
-    load.kv_bytes_used = now.pages_held[rank] * page_bytes;
+    load.kv_bytes_used = now.pages_used[rank] * page_bytes;
     load.kv_bytes_total = now.pages_total[rank] * page_bytes;
     load.memory_bytes["kv"] = held(Lifetime::kPages);
     load.memory_bytes["kv_used"] = load.kv_bytes_used;
+    load.memory_bytes["kv_cached"] = now.pages_cached[rank] * page_bytes;
     load.memory_bytes["step"] = held(Lifetime::kStep);
     // One copy serves all ranks of the process; it is counted once, at the first.
     load.memory_bytes["weights"] = rank == 0 ? static_cast<int64_t>(model_.ranks.weights.bytes) : 0;
@@ -240,6 +272,7 @@ class EngineImpl final : public Engine {
 
   LoadedModel model_;
   std::string device_;
+  double stuck_seconds_ = 0;
   PlanLimits limits_;
   std::unique_ptr<RankSet> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
+#include "engine/text/json_node.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -41,10 +42,16 @@ absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
   return files;
 }
 
+// A template of its own file, or the key of tokenizer_config.json where older checkpoints keep it.
 bool HasChatTemplate(const std::filesystem::path& directory) {
   std::error_code error;
   if (std::filesystem::exists(directory / "chat_template.jinja", error)) return true;
-  return false;
+  const auto text = ReadTextFile(directory / "tokenizer_config.json");
+  if (!text.ok()) return false;
+  const auto document = JsonDocument::Parse(*text, "tokenizer_config.json");
+  if (!document.ok()) return false;
+  const auto value = document->root().Find("chat_template");
+  return value.ok() && !value->is_null();
 }
 
 absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {

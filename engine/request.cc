@@ -1,8 +1,10 @@
 #include "engine/request.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/clock.h"
+#include "kernels/base/check.h"
 
 namespace annulus {
 
@@ -20,16 +22,58 @@ double Request::Elapsed() const {
   return SecondsBetween(submitted_, std::chrono::steady_clock::now());
 }
 
-void Request::Admit(Sequence* sequence, std::vector<PageRef> pages) {
+void Request::Admit(Sequence* sequence, Pages pages) {
   sequence_ = sequence;
+  cached_tokens_ = sequence->computed;
   pages_ = std::move(pages);
   admitted_at_ = Elapsed();
   timings_.queue = admitted_at_;
   attention_.ring_degree = static_cast<int>(sequence->ring.size());
 }
 
+PageDemand Demand(const RequestSpec& spec, int32_t page_tokens) {
+  PageDemand demand;
+  demand.tokens = static_cast<int64_t>(spec.prompt.size()) + spec.sampling.max_tokens;
+  demand.checkpoints = static_cast<int32_t>(Request::Checkpoints(spec, page_tokens).size());
+  return demand;
+}
+
+std::vector<int32_t> Request::Checkpoints(const RequestSpec& spec, int32_t page_tokens) {
+  std::vector<int32_t> lengths = spec.shared_prefixes;
+  lengths.push_back(static_cast<int32_t>(spec.prompt.size()));
+  for (int32_t& length : lengths) length = length / page_tokens * page_tokens;
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  if (lengths.front() == 0) lengths.erase(lengths.begin());
+  return lengths;
+}
+
+std::optional<int32_t> Request::TakeCheckpoint(int32_t page_tokens) {
+  const std::vector<int32_t> lengths = Checkpoints(spec_, page_tokens);
+  while (checkpoints_taken_ < lengths.size()) {
+    const int32_t length = lengths[checkpoints_taken_];
+    if (length > sequence_->computed) return std::nullopt;
+    ++checkpoints_taken_;
+    if (length > cached_tokens_) return length;
+  }
+  return std::nullopt;
+}
+
+OwnedPage Request::SharePage(int group, int32_t first_position) const {
+  const std::vector<PageEntry>& entries = sequence_->groups[group].entries;
+  const auto entry = std::lower_bound(
+      entries.begin(), entries.end(), first_position,
+      [](const PageEntry& page, int32_t first) { return page.first_position < first; });
+  ANNULUS_CHECK(entry != entries.end() && entry->first_position == first_position)
+      << "no page at " << first_position;
+  return {entry->rank, first_position, pages_[entry->rank].at(entry->page).Share()};
+}
+
 void Request::ReportQueued(int position) {
-  if (position == queue_position_) return;
+  // Far down the line only the first position is told: telling all of every move would cost the
+  // square of the queue.
+  constexpr int kNear = 16;
+  if (position == queue_position_ || (queue_position_ >= 0 && position >= kNear)) return;
   queue_position_ = position;
   sink_->OnQueued(position);
 }
@@ -37,12 +81,13 @@ void Request::ReportQueued(int position) {
 void Request::ReportProgress() {
   PromptProgress progress;
   progress.total = prompt_tokens_;
+  progress.cached = cached_tokens_;
   progress.processed = sequence_->computed;
   progress.elapsed_seconds = Elapsed() - admitted_at_;
-  if (progress.processed > 0) {
+  if (progress.processed > progress.cached) {
     progress.eta_seconds = progress.elapsed_seconds *
                            static_cast<double>(progress.total - progress.processed) /
-                           static_cast<double>(progress.processed);
+                           static_cast<double>(progress.processed - progress.cached);
   }
   sink_->OnProgress(progress);
 }
@@ -111,7 +156,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.status = std::move(status);
   completion.finish_reason = reason;
   completion.matched_stop = matched_stop_;
-  completion.usage = {prompt_tokens_, completion_tokens_, 0};
+  completion.usage = {prompt_tokens_, completion_tokens_, cached_tokens_};
   completion.timings = timings_;
   completion.attention = attention_;
   sink_->OnDone(std::move(completion));

@@ -74,6 +74,10 @@ class EngineMetrics {
   Counter& prompt_tokens =
       set_.AddCounter("prompt_tokens_total", "Prompt tokens computed by prefill.");
   Counter& generation_tokens = set_.AddCounter("generation_tokens_total", "Tokens generated.");
+  Counter& prefix_cache_queries = set_.AddCounter("prefix_cache_queries_total",
+                                                  "Prompt tokens looked up among cached prefixes.");
+  Counter& prefix_cache_hits = set_.AddCounter("prefix_cache_hits_total",
+                                               "Prompt tokens whose keys and values were reused.");
   Counter& preemptions =
       set_.AddCounter("num_preemptions_total", "Running requests that gave up their pages.");
 

@@ -131,6 +131,12 @@ class RingAttention::LayerRun {
                                                 const std::vector<size_t>& bytes) {
     const SteadyTime start = std::chrono::steady_clock::now();
     auto parts = ring_.channel_.Receive(peer, Tag(s, kind), bytes, start + ring_.config_.timeout);
+    // A peer may have much to compute: only silence of all ranks ends the wait.
+    while (absl::IsDeadlineExceeded(parts.status())) {
+      const SteadyTime quiet = ring_.config_.heartbeat->last() + ring_.config_.timeout;
+      if (quiet <= std::chrono::steady_clock::now()) break;
+      parts = ring_.channel_.Receive(peer, Tag(s, kind), bytes, quiet);
+    }
     ring_.counters_.wait_seconds += SecondsSince(start);
     return parts;
   }
@@ -315,6 +321,7 @@ class RingAttention::LayerRun {
     ANNULUS_RETURN_IF_ERROR(ring_.ops_.attention(ring_.stream_, params));
     // A peer reads served states next, on another stream or thread.
     const absl::Status status = ring_.stream_.Synchronize();
+    ring_.config_.heartbeat->Beat();
     ring_.counters_.compute_seconds += SecondsSince(start);
     return status;
   }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/heartbeat.h"
 #include "engine/ring/channel.h"
 #include "engine/ring/shard_map.h"
 #include "kernels/registry.h"
@@ -17,7 +18,8 @@ struct RingAttentionConfig {
   size_t layer_page_bytes = 0;
   int heads = 0;
   float scale = 1;
-  std::chrono::milliseconds timeout{30'000};  // of one Receive
+  std::chrono::milliseconds timeout{30'000};  // longest silence of all ranks in a Receive
+  Heartbeat* heartbeat = nullptr;             // of all ranks; beaten after each attention call
 };
 
 // One layer of one step.

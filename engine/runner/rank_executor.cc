@@ -16,6 +16,7 @@ RingAttentionConfig RingConfig(const RankParts& parts) {
   config.heads = parts.model->config.heads;
   config.scale = 1.0f / std::sqrt(static_cast<float>(parts.model->config.head_dim));
   config.timeout = parts.exchange_timeout;
+  config.heartbeat = parts.heartbeat;
   return config;
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/base/heartbeat.h"
 #include "engine/memory/kv_pool.h"
 #include "engine/memory/step_arena.h"
 #include "engine/ring/channel.h"
@@ -33,7 +34,8 @@ struct RankParts {
   RingChannel* channel = nullptr;
   KvPool* pool = nullptr;
   StepArena* arena = nullptr;
-  std::chrono::milliseconds exchange_timeout{30'000};
+  Heartbeat* heartbeat = nullptr;                      // of all ranks together
+  std::chrono::milliseconds exchange_timeout{30'000};  // longest silence of all ranks
 };
 
 // Bytes of the step arena for plans that give this rank at most `rows` rows and its peers as many

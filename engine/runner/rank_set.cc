@@ -17,7 +17,10 @@ absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model,
   return set;
 }
 
-RankSet::~RankSet() = default;
+RankSet::~RankSet() {
+  // A thread may still read pages of other ranks: all end before any memory goes.
+  for (const auto& rank : ranks_) rank->thread.reset();
+}
 
 absl::Status RankSet::AddRank(const RankModel& model, Backend& backend) {
   const int index = size();
@@ -46,6 +49,7 @@ absl::Status RankSet::AddRank(const RankModel& model, Backend& backend) {
   parts.channel = &ring_.channel(index);
   parts.pool = rank->kv.get();
   parts.arena = rank->arena.get();
+  parts.heartbeat = &heartbeat_;
   parts.exchange_timeout = options_.exchange_timeout;
   rank->thread = std::make_unique<RankThread>(parts);
   ranks_.push_back(std::move(rank));
@@ -54,31 +58,37 @@ absl::Status RankSet::AddRank(const RankModel& model, Backend& backend) {
 
 absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepPlan> plan) {
   if (!lost_.ok()) return lost_;
+  heartbeat_.Beat();
   for (const auto& rank : ranks_) rank->thread->Start(plan);
-  SteadyTime deadline = std::chrono::steady_clock::now() + options_.step_timeout;
   std::vector<RankResult> results;
   absl::Status failure;
   for (int rank = 0; rank < size(); ++rank) {
-    std::optional<RankResult> result = ranks_[rank]->thread->Wait(deadline);
+    std::optional<RankResult> result = WaitFor(rank);
     if (!result.has_value()) {
-      // Peers that wait for the lost rank come back once the epoch is over.
-      lost_ = absl::UnavailableError(absl::StrCat("rank ", rank, " did not finish a step in ",
-                                                  options_.step_timeout.count() / 1000,
-                                                  " s; the daemon must be restarted"));
-      ring_.channel(0).Abort(lost_);
-      deadline = std::chrono::steady_clock::now() + options_.exchange_timeout;
-      continue;
+      lost_ = absl::UnavailableError(
+          absl::StrCat("rank ", rank, " does not come back; the server must be restarted"));
+      return lost_;
     }
     if (failure.ok()) failure = result->status;
     results.push_back(*std::move(result));
   }
-  if (!lost_.ok()) return lost_;
-  if (!failure.ok()) {
-    ring_.Reset();
-    for (const auto& rank : ranks_) rank->thread->Reset();
-    return failure;
+  if (failure.ok()) return results;
+  ring_.Reset();
+  for (const auto& rank : ranks_) rank->thread->Reset();
+  return failure;
+}
+
+std::optional<RankResult> RankSet::WaitFor(int rank) {
+  while (true) {
+    const SteadyTime quiet = heartbeat_.last() + options_.exchange_timeout;
+    std::optional<RankResult> result = ranks_[rank]->thread->Wait(quiet);
+    if (result.has_value()) return result;
+    if (heartbeat_.last() + options_.exchange_timeout <= std::chrono::steady_clock::now()) break;
   }
-  return results;
+  // Ranks that wait for the silent one come back at once.
+  ring_.channel(rank).Abort(absl::DeadlineExceededError(
+      absl::StrCat("all ranks were silent for ", options_.exchange_timeout.count(), " ms")));
+  return ranks_[rank]->thread->Wait(std::chrono::steady_clock::now() + options_.exchange_timeout);
 }
 
 }  // namespace annulus

@@ -12,11 +12,10 @@ namespace annulus {
 
 struct RankSetOptions {
   int ranks = 1;
-  int threads = 1;             // all ranks together; each has at least one
-  size_t kv_memory_bytes = 0;  // all ranks together
-  int rows_per_rank = 2048;    // most rows of a plan on one rank
-  std::chrono::milliseconds exchange_timeout{30'000};
-  std::chrono::milliseconds step_timeout{600'000};
+  int threads = 1;                                      // all ranks together; each has at least one
+  size_t kv_memory_bytes = 0;                           // all ranks together
+  int rows_per_rank = 2048;                             // most rows of a plan on one rank
+  std::chrono::milliseconds exchange_timeout{600'000};  // longest silence of all ranks in a step
 };
 
 // All ranks of this process: their threads, memory and channels. Used by the coordinator's thread
@@ -32,14 +31,17 @@ class RankSet {
   int size() const { return static_cast<int>(ranks_.size()); }
 
   // Runs a step on every rank and waits for all. The first failure of any rank aborts the others
-  // and is returned; the ranks then know no sequence, and every sequence's pages are lost. A rank
-  // that does not come back within step_timeout makes this and every later call UNAVAILABLE.
+  // and is returned; the ranks then know no sequence, and every sequence's pages are lost. When
+  // all ranks have been silent for exchange_timeout and one does not come back even after an abort,
+  // this and every later call is UNAVAILABLE.
   absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan);
 
   KvPool& pool(int rank) { return *ranks_[rank]->kv; }
   const KvPool& pool(int rank) const { return *ranks_[rank]->kv; }
   BufferPoolStats Stats(int rank) const { return ranks_[rank]->memory->Stats(); }
   bool healthy() const { return lost_.ok(); }
+  // When any rank last finished a layer or a ring step. Any thread may ask.
+  SteadyTime last_progress() const { return heartbeat_.last(); }
 
  private:
   struct Rank {
@@ -52,8 +54,10 @@ class RankSet {
 
   RankSet(int ranks, const RankSetOptions& options) : options_(options), ring_(ranks) {}
   absl::Status AddRank(const RankModel& model, Backend& backend);
+  std::optional<RankResult> WaitFor(int rank);
 
   const RankSetOptions options_;
+  Heartbeat heartbeat_;
   InProcessRing ring_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   absl::Status lost_;  // not OK once a rank did not come back

@@ -188,6 +188,7 @@ absl::Status StepRun::Layer(int layer) {
   const int64_t all = static_cast<int64_t>(row_position_.size());
   const int64_t rows = layer + 1 == model().layers() ? active_rows_ : all;
   Buffers& b = buffers_;
+  rank_.parts_.heartbeat->Beat();
   ANNULUS_RETURN_IF_ERROR(Norm(weights.attention_norm, b.residual, b.normed));
   ANNULUS_RETURN_IF_ERROR(Linear(weights.key, b.normed, b.key));
   ANNULUS_RETURN_IF_ERROR(Linear(weights.value, b.normed, b.value));

@@ -11,9 +11,12 @@ namespace annulus {
 struct PlanLimits {
   int ranks = 1;
   int page_tokens = 64;                // also the stripe unit
-  int rows_per_rank = 2048;            // most rows that one rank computes in a step
+  int prefill_rows_per_rank = 2048;    // most prompt rows of one rank in a step, at least a page
+  int sampled_rows_per_rank = 64;      // most rows to be sampled of one rank in a step, at least 1
   int tokens_per_rank = 2048;          // a sequence takes one more rank for each of these
   std::vector<int32_t> group_windows;  // per cache group: 0 = full, else the window
+
+  int rows_per_rank() const { return prefill_rows_per_rank + sampled_rows_per_rank; }
 };
 
 // Index into a sequence's ring of the rank that a new page is placed on: stripes of one page.
@@ -21,21 +24,31 @@ inline int PlaceOnRing(int32_t first_position, int page_tokens, int degree) {
   return static_cast<int>((first_position / page_tokens) % degree);
 }
 
-// Pages that each ring index needs, all cache groups together, for a sequence that grows to
-// `tokens` positions over a ring of `degree`. A full group keeps everything. A window group keeps
-// the window, the chunk being computed and one page of alignment at each end.
-std::vector<int32_t> PagesNeeded(int64_t tokens, int degree, const PlanLimits& limits);
+// What a new sequence will fill.
+struct PageDemand {
+  int64_t tokens = 0;       // positions that it can grow to
+  int32_t cached = 0;       // of them at the beginning, in pages that exist; whole pages
+  int32_t checkpoints = 0;  // times that the pages of its windows are kept for others
+};
+
+// New pages that each ring index needs, all cache groups together, over a ring of `degree`. A full
+// group keeps everything. A window group keeps the window, the chunk being computed and one page of
+// alignment at each end, and at each checkpoint gives the pages of one window away.
+std::vector<int64_t> PagesNeeded(const PageDemand& demand, int degree, const PlanLimits& limits);
 
 // The ranks that a new sequence is spread over.
 struct RingChoice {
   std::vector<int32_t> ring;   // ascending ranks
-  std::vector<int32_t> pages;  // [ring index], from PagesNeeded
+  std::vector<int32_t> pages;  // [ring index], from PagesNeeded; they fit
 };
 
 // Elastic degree: the smallest ring that gives each rank about `tokens_per_rank` tokens and that
 // fits `free_pages` (one entry per rank); larger rings are tried where smaller ones do not fit. The
-// emptiest ranks are taken. Nothing when no ring fits.
-std::optional<RingChoice> ChooseRing(int64_t tokens, const std::vector<int32_t>& free_pages,
+// emptiest ranks are taken, and those of `included`, which hold cached pages. Nothing when no ring
+// fits.
+std::optional<RingChoice> ChooseRing(const PageDemand& demand,
+                                     const std::vector<int32_t>& free_pages,
+                                     const std::vector<int32_t>& included,
                                      const PlanLimits& limits);
 
 }  // namespace annulus

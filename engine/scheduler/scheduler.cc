@@ -8,11 +8,15 @@
 namespace annulus {
 namespace {
 
-// Builds one plan; holds how many rows each rank has been given so far.
+// Builds one plan.
 class Planner {
  public:
   Planner(const EngineState& state, const PlanLimits& limits, const ModePolicy& policy)
-      : state_(state), limits_(limits), policy_(policy), rows_(limits.ranks, 0) {}
+      : state_(state),
+        limits_(limits),
+        policy_(policy),
+        prefill_rows_(limits.ranks, 0),
+        sampled_rows_(limits.ranks, 0) {}
 
   StepPlan Run() {
     plan_.step = state_.step;
@@ -22,8 +26,9 @@ class Planner {
       const Sequence& sequence = *state_.running[(i + state_.step) % count];
       if (!sequence.paused && !sequence.in_prefill()) PlanDecode(sequence);
     }
-    for (const auto& sequence : state_.running) {
-      if (!sequence->paused && sequence->in_prefill()) PlanPrefill(*sequence);
+    for (size_t i = 0; i < count; ++i) {
+      const Sequence& sequence = *state_.running[(i + state_.step) % count];
+      if (!sequence.paused && sequence.in_prefill()) PlanPrefill(sequence);
     }
     // Sampled items first: the last layer then works on a prefix of the rows.
     std::stable_partition(plan_.items.begin(), plan_.items.end(), NeedsLastLayer);
@@ -31,42 +36,42 @@ class Planner {
   }
 
  private:
-  int RoomOf(int rank) const { return limits_.rows_per_rank - rows_[rank]; }
+  int PrefillRoom(int rank) const { return limits_.prefill_rows_per_rank - prefill_rows_[rank]; }
+  bool SampledRoom(int rank) const { return sampled_rows_[rank] < limits_.sampled_rows_per_rank; }
 
   void PlanDecode(const Sequence& sequence) {
-    if (RoomOf(sequence.home) < 1) return;
+    if (!SampledRoom(sequence.home)) return;
     AddUpdate(sequence, sequence.computed + 1, true);
     AddSampled(sequence, sequence.computed);
   }
 
-  // The largest chunk end that leaves every ring rank within its rows.
+  // The largest chunk end that leaves every ring rank within its rows; `computed` when none does.
   int32_t ChunkEnd(const Sequence& sequence) const {
-    const int degree = static_cast<int>(sequence.ring.size());
-    const int32_t page = limits_.page_tokens;
-    const int32_t stripe = page * degree;
-    int room = limits_.rows_per_rank;
-    for (const int32_t rank : sequence.ring) room = std::min(room, RoomOf(rank));
-    // A rank owns at most `page` rows of each stripe that the chunk touches. One row is kept for
-    // the sampled row of the prompt's end.
     const int32_t last = sequence.prompt_length - 1;
-    const int32_t first_stripe = sequence.computed / stripe;
-    const int64_t stripes = room / page;
-    const int64_t aligned = (first_stripe + stripes) * static_cast<int64_t>(stripe);
-    if (aligned > last) {
-      // The prompt's end is in reach if its home can also take the sampled row.
-      if (HomeRows(sequence, last) + 1 <= RoomOf(sequence.home)) return sequence.prompt_length;
-      return std::max(sequence.computed, last / stripe * stripe);
+    if (RestFits(sequence, last)) {
+      if (SampledRoom(sequence.home)) return sequence.prompt_length;
+      return last;
     }
-    return static_cast<int32_t>(std::max<int64_t>(sequence.computed, aligned));
+    int room = limits_.prefill_rows_per_rank;
+    for (const int32_t rank : sequence.ring) room = std::min(room, PrefillRoom(rank));
+    // A rank owns at most one page of each stripe that the chunk touches.
+    const int64_t stripe =
+        int64_t{limits_.page_tokens} * static_cast<int64_t>(sequence.ring.size());
+    const int64_t end = (sequence.computed / stripe + room / limits_.page_tokens) * stripe;
+    return static_cast<int32_t>(std::clamp<int64_t>(end, sequence.computed, last));
   }
 
-  // Rows of [computed, end) that the home rank owns.
-  int HomeRows(const Sequence& sequence, int32_t end) const {
-    int rows = 0;
-    for (const RowRun& run : Runs(sequence, sequence.computed, end)) {
-      if (run.rank == sequence.home) rows += run.count;
+  // Whether all rows of [computed, last) can run in this step.
+  bool RestFits(const Sequence& sequence, int32_t last) const {
+    int64_t room = 0;
+    for (const int32_t rank : sequence.ring) room += PrefillRoom(rank);
+    if (last - sequence.computed > room) return false;
+    std::vector<int> rows(limits_.ranks, 0);
+    for (const RowRun& run : Runs(sequence, sequence.computed, last)) {
+      rows[run.rank] += run.count;
+      if (rows[run.rank] > PrefillRoom(run.rank)) return false;
     }
-    return rows;
+    return true;
   }
 
   std::vector<RowRun> Runs(const Sequence& sequence, int32_t begin, int32_t end) const {
@@ -103,7 +108,7 @@ class Planner {
     item.end = end;
     item.tokens.assign(sequence.tokens.begin() + item.begin, sequence.tokens.begin() + end);
     item.runs = Runs(sequence, item.begin, end);
-    for (const RowRun& run : item.runs) rows_[run.rank] += run.count;
+    for (const RowRun& run : item.runs) prefill_rows_[run.rank] += run.count;
     item.mode =
         policy_.mode != RingMode::kAuto
             ? policy_.mode
@@ -121,7 +126,7 @@ class Planner {
     item.mode = RingMode::kPassQ;
     item.runs = {{sequence.home, position, 1}};
     item.sampled = true;
-    ++rows_[sequence.home];
+    ++sampled_rows_[sequence.home];
     plan_.items.push_back(std::move(item));
   }
 
@@ -137,6 +142,7 @@ class Planner {
     for (const GroupTable& group : sequence.groups) {
       TableDelta delta;
       delta.drop_front = group.pending_drop;
+      if (!sequence.announced) delta.append = group.entries;
       for (int32_t first = group.mapped_end; first < end; first += limits_.page_tokens) {
         const int index = PlaceOnRing(first, limits_.page_tokens, degree);
         const std::vector<int32_t>& spare = sequence.spare[index];
@@ -152,7 +158,8 @@ class Planner {
   const EngineState& state_;
   const PlanLimits& limits_;
   const ModePolicy& policy_;
-  std::vector<int> rows_;
+  std::vector<int> prefill_rows_;  // [rank] given so far
+  std::vector<int> sampled_rows_;
   StepPlan plan_;
 };
 
@@ -167,6 +174,7 @@ void CommitTables(const SequenceUpdate& update, const PlanLimits& limits, Sequen
     GroupTable& group = sequence.groups[g];
     group.pending_drop = 0;
     for (const PageEntry& entry : update.tables[g].append) {
+      if (entry.first_position < group.mapped_end) continue;  // cached, only announced
       std::vector<int32_t>& spare = sequence.spare[RingIndex(sequence, entry.rank)];
       ANNULUS_CHECK(spare.back() == entry.page) << "plan of another state";
       spare.pop_back();
@@ -174,6 +182,7 @@ void CommitTables(const SequenceUpdate& update, const PlanLimits& limits, Sequen
       group.mapped_end = entry.first_position + limits.page_tokens;
     }
   }
+  sequence.announced = true;
   if (update.setup != nullptr) sequence.setup_sent = true;
 }
 
@@ -189,6 +198,7 @@ void DropBehindWindows(const PlanLimits& limits, Sequence& sequence) {
     while (drop < group.entries.size() &&
            group.entries[drop].first_position + limits.page_tokens <= visible) {
       const PageEntry& entry = group.entries[drop++];
+      if (group.shared.erase(entry.first_position) > 0) continue;
       sequence.spare[RingIndex(sequence, entry.rank)].push_back(entry.page);
     }
     group.entries.erase(group.entries.begin(), group.entries.begin() + drop);
@@ -218,6 +228,9 @@ void CommitStep(const StepPlan& plan, const PlanLimits& limits, EngineState& sta
       }
     }
   }
+}
+
+void DropBehindWindows(const PlanLimits& limits, EngineState& state) {
   for (const auto& sequence : state.running) DropBehindWindows(limits, *sequence);
 }
 

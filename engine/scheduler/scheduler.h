@@ -15,16 +15,20 @@ struct ModePolicy {
   ExchangeRates rates;
 };
 
-// The next step of all ranks: first one sampled row for every sequence that decodes, then prompt
-// chunks in admission order, while no rank gets more than rows_per_rank rows. Chunk ends fall on
-// multiples of ring degree x page, except the last of a prompt. Where rows run out, sequences take
-// turns by step number. Pure: reads the state, changes nothing, needs no model. Empty items:
-// nothing can be computed now (`ended` may still hold ids that the ranks should forget).
+// The next step of all ranks: one sampled row for every sequence that decodes, and prompt chunks,
+// while no rank gets more than its rows of each kind. Chunk ends fall on multiples of ring degree x
+// page, except the last of a prompt. Where rows run out, sequences take turns by step number. Pure:
+// reads the state, changes nothing, needs no model. Empty items: nothing can be computed now
+// (`ended` may still hold ids that the ranks should forget).
 StepPlan PlanStep(const EngineState& state, const PlanLimits& limits, const ModePolicy& policy);
 
-// Records that `plan` (from PlanStep on this very state) has run: page tables grow, window groups
-// give the pages behind the window back to the sequence, computed lengths advance.
+// Records that `plan` (from PlanStep on this very state) has run: page tables grow, computed
+// lengths advance.
 void CommitStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state);
+
+// After CommitStep, and after pages were shared with whoever keeps them: window groups give the
+// pages that no later row can see back to their sequence.
+void DropBehindWindows(const PlanLimits& limits, EngineState& state);
 
 }  // namespace annulus
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "engine/state/step_plan.h"
@@ -14,6 +15,7 @@ struct GroupTable {
   std::vector<PageEntry> entries;  // ascending first_position, contiguous positions
   int32_t mapped_end = 0;          // positions below have had a page
   int32_t pending_drop = 0;        // entries dropped here that the ranks still have
+  std::set<int32_t> shared;        // first positions of entries that others own too: not spare
 };
 
 // A sequence that holds pages. Its pages were all taken at admission: those not in a table yet, or
@@ -30,6 +32,7 @@ struct Sequence {
   std::vector<std::vector<int32_t>> spare;  // [ring index] page ids
   std::shared_ptr<const SamplingSetup> setup;
   bool setup_sent = false;
+  bool announced = false;  // the ranks know its tables; false when it began with cached pages
 
   bool in_prefill() const { return computed < prompt_length; }
 };

@@ -35,7 +35,7 @@ struct CpuWorld {
 struct DriverOptions {
   int ranks = 1;
   RingMode mode = RingMode::kPassKv;
-  int rows_per_rank = 80;
+  int prefill_rows = 64;    // of one rank in a step
   int tokens_per_rank = 1;  // 1: every sequence over all ranks
   bool all_logits = false;  // return the logits of every row but the last of a prompt
 };
@@ -52,13 +52,14 @@ class StepDriver {
       : model_(model), options_(options) {
     limits_.ranks = options.ranks;
     limits_.page_tokens = model.page_shape.page_tokens;
-    limits_.rows_per_rank = std::max(options.rows_per_rank, limits_.page_tokens + 1);
+    limits_.prefill_rows_per_rank = std::max(options.prefill_rows, limits_.page_tokens);
+    limits_.sampled_rows_per_rank = 4;
     limits_.tokens_per_rank = options.tokens_per_rank;
     for (const CacheGroup& group : model.groups) limits_.group_windows.push_back(group.window);
     RankSetOptions set;
     set.ranks = options.ranks;
     set.threads = options.ranks;
-    set.rows_per_rank = limits_.rows_per_rank;
+    set.rows_per_rank = limits_.rows_per_rank();
     set.kv_memory_bytes = static_cast<size_t>(options.ranks) * (48 << 20);
     ranks_ = RankSet::Create(model, *world.backend, set).value();
   }
@@ -76,6 +77,7 @@ class StepDriver {
       const auto step = ranks_->Run(plan);
       ANNULUS_CHECK(step.ok()) << step.status().ToString();
       CommitStep(*plan, limits_, state);
+      DropBehindWindows(limits_, state);
       for (const RankResult& rank : *step) Use(rank, max_tokens, state, results);
     }
     // The ranks forget the last sequences, so that a driver can run again.
@@ -92,7 +94,7 @@ class StepDriver {
       free_pages.push_back(ranks_->pool(rank).allocator().free_count());
     }
     const auto choice =
-        ChooseRing(static_cast<int64_t>(prompt.size()) + max_tokens, free_pages, limits_);
+        ChooseRing({static_cast<int64_t>(prompt.size()) + max_tokens}, free_pages, {}, limits_);
     ANNULUS_CHECK(choice.has_value()) << "the test's pool is too small";
     auto sequence = std::make_unique<Sequence>();
     sequence->id = id;

@@ -1,5 +1,6 @@
 // The whole engine behind engine/api.h, with the builtin recall model.
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <random>
@@ -281,7 +282,12 @@ TEST_F(EngineTest, RandomTrafficLeavesNothingBehind) {
   auto engine = Make(options);
   std::vector<std::pair<RequestId, std::shared_ptr<CollectingSink>>> all;
   for (int i = 0; i < 120; ++i) {
-    RequestSpec spec = Spec(*engine, std::string(pick(1, 2000), 'a' + pick(0, 25)), pick(1, 30));
+    // Few letters, so that prompts share beginnings.
+    RequestSpec spec = Spec(*engine, std::string(pick(1, 2000), 'a' + pick(0, 2)), pick(1, 30));
+    for (int n = pick(0, 5); n > 0; --n) {
+      spec.shared_prefixes.push_back(pick(0, static_cast<int>(spec.prompt.size())));
+    }
+    std::sort(spec.shared_prefixes.begin(), spec.shared_prefixes.end());
     if (pick(0, 9) == 0) spec.deadline = std::chrono::steady_clock::now() + 1ms * pick(0, 50);
     auto sink = std::make_shared<CollectingSink>();
     all.emplace_back(engine->Submit(std::move(spec), sink).value(), sink);
@@ -294,6 +300,71 @@ TEST_F(EngineTest, RandomTrafficLeavesNothingBehind) {
   EXPECT_EQ(PagesHeldSoon(*engine), 0);
   EXPECT_EQ(engine->Load().running, 0);
   EXPECT_EQ(engine->Load().waiting, 0);
+}
+
+// Questions about one document share its keys and values; the answer has the same bits.
+TEST_F(EngineTest, ASharedPrefixIsComputedOnce) {
+  const DemoDocument document = Document(6000, 5);
+  for (const int ranks : {1, 3}) {
+    auto engine = Make(Options(ranks));
+    const auto ask = [&](const DemoFact& fact) {
+      RequestSpec spec = Spec(*engine, document.text + fact.cue);
+      spec.shared_prefixes = {6000};
+      spec.sampling.stop = {"\n"};
+      spec.sampling.logprobs = 2;
+      auto sink = Start(*engine, std::move(spec));
+      EXPECT_TRUE(sink->Wait()->status.ok());
+      EXPECT_EQ(sink->text(), fact.answer);
+      return sink;
+    };
+    const auto first = ask(document.facts[0]);
+    EXPECT_EQ(first->Wait()->usage.cached_tokens, 0);
+    // Another cue: what is shared ends with the last whole page of the document.
+    EXPECT_EQ(ask(document.facts[1])->Wait()->usage.cached_tokens, 6000 / 64 * 64);
+    // The same cue again: what is shared ends with the last whole page of the prompt.
+    const auto again = ask(document.facts[0]);
+    EXPECT_GT(again->Wait()->usage.cached_tokens, 6000);
+    ASSERT_EQ(again->logprobs().size(), first->logprobs().size());
+    for (size_t i = 0; i < again->logprobs().size(); ++i) {
+      EXPECT_EQ(again->logprobs()[i].logprob, first->logprobs()[i].logprob);
+      EXPECT_EQ(again->logprobs()[i].alternatives, first->logprobs()[i].alternatives);
+    }
+    EXPECT_EQ(PagesHeldSoon(*engine), 0);
+    EXPECT_GT(engine->Load().ranks[0].memory_bytes.at("kv_cached"), 0);
+  }
+}
+
+// A checkpoint far before the end: the windows' pages in between must come back to the sequence.
+TEST_F(EngineTest, CheckpointsTakeNoMoreThanTheirWindow) {
+  EngineOptions options = Options(1);
+  options.chunk_tokens = 2048;
+  auto engine = Make(options);
+  RequestSpec spec = Spec(*engine, std::string(12'600, 'x'), 16);
+  spec.shared_prefixes = {3000, 6000, 6001, 10'000};
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_TRUE(Start(*engine, spec)->Wait()->status.ok());
+  }
+  EXPECT_EQ(PagesHeldSoon(*engine), 0);
+}
+
+// With room for one document only, each new one takes the pages of the one before.
+TEST_F(EngineTest, CachedPrefixesMakeRoom) {
+  EngineOptions options = Options(2);
+  options.kv_memory_bytes = 24 << 20;
+  auto engine = Make(options);
+  const int64_t total =
+      engine->Load().ranks[0].kv_bytes_total + engine->Load().ranks[1].kv_bytes_total;
+  const int64_t tokens = total / engine->model().kv_bytes_per_token * 2 / 3;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    const DemoDocument document = Document(tokens, seed);
+    RequestSpec spec = Spec(*engine, document.text + document.facts[0].cue);
+    spec.shared_prefixes = {static_cast<int32_t>(tokens)};
+    spec.sampling.stop = {"\n"};
+    auto sink = Start(*engine, std::move(spec));
+    ASSERT_TRUE(sink->Wait()->status.ok()) << sink->Wait()->status;
+    EXPECT_EQ(sink->text(), document.facts[0].answer);
+  }
+  EXPECT_EQ(PagesHeldSoon(*engine), 0);
 }
 
 TEST_F(EngineTest, OptionsOutOfRangeAreNamed) {

@@ -59,7 +59,8 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_prompt_tokens_total", "annulus_generation_tokens_total",
           "annulus_request_success_total", "annulus_admission_rejections_total",
           "annulus_num_requests_running", "annulus_num_requests_waiting",
-          "annulus_kv_cache_usage_perc", "annulus_num_preemptions_total",
+          "annulus_kv_cache_usage_perc", "annulus_prefix_cache_queries_total",
+          "annulus_prefix_cache_hits_total", "annulus_num_preemptions_total",
           "annulus_rank_memory_bytes", "annulus_pool_bytes", "annulus_pool_fragmentation_ratio",
           "annulus_ring_seconds_total", "annulus_ring_bytes_total", "annulus_ring_mode_total",
           "annulus_attention_density_ratio", "annulus_rank_up", "annulus_model_info"));

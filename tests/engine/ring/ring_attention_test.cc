@@ -207,6 +207,7 @@ class RingWorld {
     config.layer_page_bytes = page_bytes_;
     config.heads = shape_.heads;
     config.scale = 1.0f / std::sqrt(static_cast<float>(shape_.k_dim));
+    config.heartbeat = &heartbeat_;
     RingAttention attention(ring_.channel(rank), *backend_, *ops_, *stream, config);
     RingLayer layer;
     layer.tag = 1 << 16;
@@ -244,6 +245,7 @@ class RingWorld {
   const int ranks_;
   const Shape shape_;
   InProcessRing ring_;
+  Heartbeat heartbeat_;
   KernelRegistry registry_;
   const OpTable* ops_ = nullptr;
   std::unique_ptr<Backend> backend_;
@@ -417,6 +419,8 @@ TEST(RingAttention, APeerThatNeverComesIsADeadline) {
   config.layer_page_bytes = 64;
   config.heads = 1;
   config.timeout = std::chrono::milliseconds(30);
+  Heartbeat heartbeat;
+  config.heartbeat = &heartbeat;
   RingAttention attention(ring.channel(0), *backend, *registry.Available("cpu")[0], *stream,
                           config);
   RingItem item;

@@ -69,7 +69,7 @@ TEST_P(Golden, LogitsOfEveryRowMatchTransformers) {
           DriverOptions options;
           options.ranks = ranks;
           options.mode = mode;
-          options.rows_per_rank = page + 1;
+          options.prefill_rows = page;
           options.all_logits = true;
           const auto results = StepDriver(world, model, options).Run({checkpoint.golden.prompt}, 1);
           ASSERT_EQ(results[0].logits.size(), checkpoint.golden.prompt.size() - 1);
@@ -121,12 +121,12 @@ TEST(Invariance, BitsDoNotDependOnBatchChunkOrMode) {
         DriverOptions options;
         options.ranks = ranks;
         options.all_logits = true;
-        options.rows_per_rank = 1000;
+        options.prefill_rows = 1000;
         const auto base = StepDriver(world, model, options).Run({prompt}, 3)[0];
         for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
           for (const int rows : {17, 40, 1000}) {
             options.mode = mode;
-            options.rows_per_rank = rows;
+            options.prefill_rows = rows;
             StepDriver driver(world, model, options);
             EXPECT_TRUE(driver.Run({prompt}, 3)[0].logits == base.logits)
                 << ops->name << ", ranks " << ranks << ", rows " << rows;

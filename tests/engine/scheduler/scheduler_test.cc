@@ -12,11 +12,12 @@
 namespace annulus {
 namespace {
 
-PlanLimits Limits(int ranks, int page, int rows_per_rank, std::vector<int32_t> windows) {
+PlanLimits Limits(int ranks, int page, int prefill_rows, std::vector<int32_t> windows) {
   PlanLimits limits;
   limits.ranks = ranks;
   limits.page_tokens = page;
-  limits.rows_per_rank = rows_per_rank;
+  limits.prefill_rows_per_rank = prefill_rows;
+  limits.sampled_rows_per_rank = 17;
   limits.tokens_per_rank = 1;
   limits.group_windows = std::move(windows);
   return limits;
@@ -41,7 +42,7 @@ class World {
     sequence->ring = ring;
     sequence->home = ring[id % ring.size()];
     sequence->groups.resize(limits_.group_windows.size());
-    const auto needed = PagesNeeded(prompt + max_tokens, static_cast<int>(ring.size()), limits_);
+    const auto needed = PagesNeeded({prompt + max_tokens}, static_cast<int>(ring.size()), limits_);
     for (size_t i = 0; i < ring.size(); ++i) {
       std::vector<int32_t>& spare = sequence->spare.emplace_back();
       for (int n = 0; n < needed[i]; ++n) spare.push_back(next_page_[ring[i]]++);
@@ -58,6 +59,7 @@ class World {
   StepPlan Step(const ModePolicy& policy) {
     StepPlan plan = PlanStep(state_, limits_, policy);
     CommitStep(plan, limits_, state_);
+    DropBehindWindows(limits_, state_);
     for (const PlanItem& item : plan.items) {
       for (const auto& sequence : state_.running) {
         if (item.sampled && sequence->id == item.sequence) sequence->tokens.push_back(1);
@@ -82,28 +84,37 @@ int RowsOf(const StepPlan& plan, int rank) {
 
 TEST(PagesNeeded, FullGroupKeepsEveryStripe) {
   const PlanLimits limits = Limits(4, 64, 512, {0});
-  EXPECT_EQ(PagesNeeded(64 * 10 + 1, 4, limits), (std::vector<int32_t>{3, 3, 3, 2}));
-  EXPECT_EQ(PagesNeeded(1, 1, limits), (std::vector<int32_t>{1}));
+  EXPECT_EQ(PagesNeeded({64 * 10 + 1}, 4, limits), (std::vector<int64_t>{3, 3, 3, 2}));
+  EXPECT_EQ(PagesNeeded({1}, 1, limits), (std::vector<int64_t>{1}));
 }
 
 TEST(PagesNeeded, WindowGroupKeepsWindowAndChunk) {
   const PlanLimits limits = Limits(2, 64, 128, {100});
-  // Window 100 and a chunk of 256 tokens touch at most 8 pages, 4 on each rank.
-  EXPECT_EQ(PagesNeeded(1'000'000, 2, limits), (std::vector<int32_t>{4, 4}));
-  EXPECT_EQ(PagesNeeded(64, 2, limits), (std::vector<int32_t>{1, 0}));
+  // Window 100 and a step of 290 rows touch at most 9 pages.
+  EXPECT_EQ(PagesNeeded({1'000'000}, 2, limits), (std::vector<int64_t>{5, 5}));
+  // Two checkpoints give two pages each away, one of each rank.
+  EXPECT_EQ(PagesNeeded({1'000'000, 0, 2}, 2, limits), (std::vector<int64_t>{7, 7}));
+  EXPECT_EQ(PagesNeeded({64}, 2, limits), (std::vector<int64_t>{1, 0}));
+}
+
+TEST(PagesNeeded, CountsOnlyWhatIsNotCachedAndNeverWraps) {
+  const PlanLimits limits = Limits(3, 64, 128, {0});
+  EXPECT_EQ(PagesNeeded({64 * 10, 64 * 4}, 3, limits), (std::vector<int64_t>{2, 2, 2}));
+  const PlanLimits many = Limits(1, 16, 16, std::vector<int32_t>(64, 0));
+  EXPECT_EQ(PagesNeeded({INT32_MAX}, 1, many)[0], int64_t{64} << 27);
 }
 
 TEST(ChooseRing, DegreeGrowsWithLengthAndWithNeed) {
   PlanLimits limits = Limits(4, 64, 512, {0});
   limits.tokens_per_rank = 1000;
   const std::vector<int32_t> roomy = {100, 100, 100, 100};
-  EXPECT_EQ(ChooseRing(1000, roomy, limits)->ring.size(), 1u);
-  EXPECT_EQ(ChooseRing(1001, roomy, limits)->ring.size(), 2u);
-  EXPECT_EQ(ChooseRing(4000, roomy, limits)->ring.size(), 4u);
+  EXPECT_EQ(ChooseRing({1000}, roomy, {}, limits)->ring.size(), 1u);
+  EXPECT_EQ(ChooseRing({1001}, roomy, {}, limits)->ring.size(), 2u);
+  EXPECT_EQ(ChooseRing({4000}, roomy, {}, limits)->ring.size(), 4u);
   // 640 tokens are 10 pages: they fit no rank alone, but two.
-  EXPECT_EQ(ChooseRing(640, {5, 5, 1, 1}, limits)->ring, (std::vector<int32_t>{0, 1}));
-  EXPECT_EQ(ChooseRing(640, {1, 10, 1, 1}, limits)->ring, (std::vector<int32_t>{1}));
-  EXPECT_FALSE(ChooseRing(64 * 401, roomy, limits).has_value());
+  EXPECT_EQ(ChooseRing({640}, {5, 5, 1, 1}, {}, limits)->ring, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(ChooseRing({640}, {1, 10, 1, 1}, {}, limits)->ring, (std::vector<int32_t>{1}));
+  EXPECT_FALSE(ChooseRing({64 * 401}, roomy, {}, limits).has_value());
 }
 
 TEST(CostModel, FollowsThePaperAtItsEnds) {
@@ -150,7 +161,7 @@ TEST(PlanStep, PausedSequencesAreLeftOut) {
 }
 
 TEST(PlanStep, DecodesTakeTurnsWhenRowsRunOut) {
-  World world(Limits(1, 16, 17, {0}));
+  World world(Limits(1, 16, 16, {0}));
   for (SequenceId id = 1; id <= 40; ++id) {
     Sequence& sequence = world.Add(id, 3, 64, {0});
     sequence.computed = 3;
@@ -174,7 +185,7 @@ class Mirror {
   void Check(const StepPlan& plan, const World& world) {
     const PlanLimits& limits = world.limits();
     for (int rank = 0; rank < limits.ranks; ++rank) {
-      ASSERT_LE(RowsOf(plan, rank), limits.rows_per_rank);
+      ASSERT_LE(RowsOf(plan, rank), limits.rows_per_rank());
     }
     for (const SequenceUpdate& update : plan.updates) Apply(update, limits);
     bool prefix = true;
@@ -271,7 +282,7 @@ TEST(PlanStep, RandomWorldsKeepEveryLaw) {
     };
     const int ranks = pick(1, 5);
     const int page = 16 << pick(0, 2);
-    const int rows = page * pick(1, 4) + pick(1, 40);
+    const int rows = page * pick(1, 4) + pick(0, 40);
     World world(Limits(ranks, page, rows, {0, pick(1, 200), pick(1, 20)}));
     const int sequences = pick(1, 6);
     std::map<SequenceId, int> wanted;

@@ -1,0 +1,30 @@
+#ifndef ANNULUS_ENGINE_BASE_HEARTBEAT_H_
+#define ANNULUS_ENGINE_BASE_HEARTBEAT_H_
+
+#include <atomic>
+
+#include "engine/api.h"
+
+namespace annulus {
+
+// When any of a group of workers last got something done. Work of unknown length is waited for as
+// long as this moves: a deadline then bounds silence, not work. Thread-safe, lock-free.
+class Heartbeat {
+ public:
+  Heartbeat() { Beat(); }
+
+  void Beat() {
+    last_.store(std::chrono::steady_clock::now().time_since_epoch().count(),
+                std::memory_order_relaxed);
+  }
+  SteadyTime last() const {
+    return SteadyTime(SteadyTime::duration(last_.load(std::memory_order_relaxed)));
+  }
+
+ private:
+  std::atomic<SteadyTime::duration::rep> last_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_BASE_HEARTBEAT_H_

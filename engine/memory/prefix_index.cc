@@ -1,0 +1,166 @@
+#include "engine/memory/prefix_index.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace annulus {
+namespace {
+
+OwnedPage Share(const OwnedPage& page) {
+  return {page.rank, page.first_position, page.page.Share()};
+}
+
+}  // namespace
+
+size_t PrefixIndex::DigestHash::operator()(const Digest& digest) const {
+  size_t value;
+  std::memcpy(&value, digest.data(), sizeof(value));
+  return value;
+}
+
+PrefixIndex::PrefixIndex(int32_t page_tokens, std::vector<int32_t> group_windows, int32_t ranks)
+    : page_tokens_(page_tokens), windows_(std::move(group_windows)), references_(ranks) {}
+
+std::vector<PrefixIndex::Digest> PrefixIndex::Chain(absl::string_view identity,
+                                                    std::span<const int32_t> tokens) const {
+  std::vector<Digest> chain;
+  Digest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(identity.data()), identity.size(), digest.data());
+  std::vector<unsigned char> message(digest.size() + page_tokens_ * sizeof(int32_t));
+  for (size_t first = 0; first + page_tokens_ <= tokens.size(); first += page_tokens_) {
+    std::memcpy(message.data(), digest.data(), digest.size());
+    std::memcpy(message.data() + digest.size(), tokens.data() + first,
+                page_tokens_ * sizeof(int32_t));
+    SHA256(message.data(), message.size(), digest.data());
+    chain.push_back(digest);
+  }
+  return chain;
+}
+
+std::vector<PrefixIndex::Node*> PrefixIndex::Walk(absl::string_view identity,
+                                                  std::span<const int32_t> tokens) {
+  std::vector<Node*> path;
+  for (const Digest& digest : Chain(identity, tokens)) {
+    const auto found = nodes_.find(digest);
+    if (found == nodes_.end()) break;
+    const auto page = tokens.subspan(path.size() * page_tokens_, page_tokens_);
+    if (!std::equal(page.begin(), page.end(), found->second->tokens.begin())) break;
+    path.push_back(found->second.get());
+  }
+  return path;
+}
+
+void PrefixIndex::Touch(const std::vector<Node*>& path) {
+  for (auto node = path.rbegin(); node != path.rend(); ++node) {
+    uses_.splice(uses_.end(), uses_, (*node)->use);
+  }
+}
+
+std::optional<PrefixIndex::Hit> PrefixIndex::Find(absl::string_view identity,
+                                                  std::span<const int32_t> tokens) {
+  std::vector<Node*> path = Walk(identity, tokens);
+  const bool windows =
+      std::any_of(windows_.begin(), windows_.end(), [](int32_t window) { return window > 0; });
+  while (windows && !path.empty() && !path.back()->window_pages.has_value()) path.pop_back();
+  if (path.empty()) return std::nullopt;
+  Touch(path);
+  return MakeHit(path);
+}
+
+PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
+  Hit hit;
+  hit.tokens = static_cast<int32_t>(path.size()) * page_tokens_;
+  size_t full = 0;
+  size_t window = 0;
+  for (const int32_t width : windows_) {
+    std::vector<OwnedPage>& pages = hit.groups.emplace_back();
+    if (width == 0) {
+      for (const Node* node : path) pages.push_back(Share(node->full[full]));
+      ++full;
+    } else {
+      for (const OwnedPage& page : (*path.back()->window_pages)[window]) {
+        pages.push_back(Share(page));
+      }
+      ++window;
+    }
+  }
+  return hit;
+}
+
+void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> tokens,
+                         const std::function<OwnedPage(int group, int32_t first)>& share) {
+  ANNULUS_CHECK(!tokens.empty() && tokens.size() % page_tokens_ == 0) << tokens.size();
+  std::vector<Node*> path = Walk(identity, tokens);
+  const std::vector<Digest> chain = Chain(identity, tokens);
+  for (size_t i = path.size(); i < chain.size(); ++i) {
+    std::unique_ptr<Node>& slot = nodes_[chain[i]];
+    if (slot != nullptr) return;  // other tokens with the same digest: leave them be
+    slot = std::make_unique<Node>();
+    Node* node = slot.get();
+    node->digest = chain[i];
+    const int32_t first = static_cast<int32_t>(i) * page_tokens_;
+    node->tokens.assign(tokens.begin() + first, tokens.begin() + first + page_tokens_);
+    for (size_t g = 0; g < windows_.size(); ++g) {
+      if (windows_[g] > 0) continue;
+      node->full.push_back(share(static_cast<int>(g), first));
+      Count(node->full.back());
+    }
+    node->use = uses_.insert(uses_.end(), node);
+    path.push_back(node);
+  }
+  Node* last = path.back();
+  if (!last->window_pages.has_value()) {
+    PrefixPages& pages = last->window_pages.emplace();
+    for (size_t g = 0; g < windows_.size(); ++g) {
+      if (windows_[g] == 0) continue;
+      std::vector<OwnedPage>& group = pages.emplace_back();
+      const int32_t end = static_cast<int32_t>(tokens.size());
+      const int32_t oldest = std::max(0, end - windows_[g] + 1);
+      for (int32_t first = oldest / page_tokens_ * page_tokens_; first < end;
+           first += page_tokens_) {
+        group.push_back(share(static_cast<int>(g), first));
+        Count(group.back());
+      }
+    }
+  }
+  Touch(path);
+}
+
+void PrefixIndex::Count(const OwnedPage& page) { ++references_[page.rank][page.page.id()]; }
+
+void PrefixIndex::Uncount(const OwnedPage& page) {
+  const auto found = references_[page.rank].find(page.page.id());
+  if (--found->second == 0) references_[page.rank].erase(found);
+}
+
+bool PrefixIndex::Evict(const std::function<bool()>& enough) {
+  while (!enough()) {
+    if (uses_.empty()) return false;
+    Remove(uses_.front());
+  }
+  return true;
+}
+
+void PrefixIndex::Remove(Node* node) {
+  for (const OwnedPage& page : node->full) Uncount(page);
+  if (node->window_pages.has_value()) {
+    for (const auto& group : *node->window_pages) {
+      for (const OwnedPage& page : group) Uncount(page);
+    }
+  }
+  uses_.erase(node->use);
+  nodes_.erase(Digest(node->digest));
+}
+
+void PrefixIndex::Clear() {
+  uses_.clear();
+  nodes_.clear();
+  for (auto& references : references_) references.clear();
+}
+
+}  // namespace annulus

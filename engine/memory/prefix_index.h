@@ -1,0 +1,102 @@
+#ifndef ANNULUS_ENGINE_MEMORY_PREFIX_INDEX_H_
+#define ANNULUS_ENGINE_MEMORY_PREFIX_INDEX_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "engine/memory/page_allocator.h"
+
+namespace annulus {
+
+// A page of some rank with an owner of it.
+struct OwnedPage {
+  int32_t rank = 0;
+  int32_t first_position = 0;
+  PageRef page;
+};
+
+// Pages of one prefix, one list per cache group, each ascending by position.
+using PrefixPages = std::vector<std::vector<OwnedPage>>;
+
+// Which pages hold the keys and values of which beginnings of text, so that a prompt which begins
+// like an earlier one need not be computed again. Prefixes are whole pages of tokens, keyed by a
+// chain of SHA-256 over the pages' tokens whose root is the identity of the keys and values (model,
+// dtypes, layout, tenant); tokens are compared on a hit, so a collision is a miss.
+//
+// A full group keeps every page of a prefix. A window group keeps only the pages before a
+// checkpoint: a prefix length at which Insert was called. With window groups a hit therefore ends
+// at a checkpoint; without, at any page. The index owns a reference to each of its pages; the
+// least recently used prefixes are given back by Evict, longest first. Written pages never change.
+// Not thread-safe: the coordinator's.
+class PrefixIndex {
+ public:
+  // `group_windows`: per cache group 0 for full, else the window in tokens.
+  PrefixIndex(int32_t page_tokens, std::vector<int32_t> group_windows, int32_t ranks);
+
+  struct Hit {
+    int32_t tokens = 0;  // a multiple of page_tokens
+    PrefixPages groups;
+  };
+  // The longest known prefix of `tokens` for which every group has what it needs, or nothing. It
+  // counts as used now.
+  std::optional<Hit> Find(absl::string_view identity, std::span<const int32_t> tokens);
+
+  // Makes `tokens` (whole pages, at least one) a known prefix and a checkpoint. `share(group,
+  // first)` gives an owner of the page of that group that begins at position `first`; it is asked
+  // for the full groups' pages that are new, and for the window groups' pages that the row at
+  // tokens.size() can see.
+  void Insert(absl::string_view identity, std::span<const int32_t> tokens,
+              const std::function<OwnedPage(int group, int32_t first)>& share);
+
+  // Gives back prefixes until `enough()`; false when none is left and it still is not. Pages that a
+  // sequence uses as well stay held by it.
+  bool Evict(const std::function<bool()>& enough);
+
+  void Clear();
+
+  // Pages of `rank` that the index owns.
+  int32_t pages(int32_t rank) const { return static_cast<int32_t>(references_[rank].size()); }
+
+ private:
+  using Digest = std::array<unsigned char, 32>;
+  struct DigestHash {
+    size_t operator()(const Digest& digest) const;
+  };
+  struct Node {
+    Digest digest;
+    std::vector<int32_t> tokens;              // of this page
+    std::vector<OwnedPage> full;              // [full group in order]
+    std::optional<PrefixPages> window_pages;  // [window group in order]; present at a checkpoint
+    std::list<Node*>::iterator use;
+  };
+
+  std::vector<Digest> Chain(absl::string_view identity, std::span<const int32_t> tokens) const;
+  // The nodes of the longest known prefix.
+  std::vector<Node*> Walk(absl::string_view identity, std::span<const int32_t> tokens);
+  void Touch(const std::vector<Node*>& path);
+  void Count(const OwnedPage& page);
+  void Uncount(const OwnedPage& page);
+  void Remove(Node* node);
+  Hit MakeHit(const std::vector<Node*>& path) const;
+
+  const int32_t page_tokens_;
+  const std::vector<int32_t> windows_;
+  // [rank] page id -> how often the index owns it: checkpoints nearby share windows' pages.
+  std::vector<std::unordered_map<int32_t, int32_t>> references_;
+  std::unordered_map<Digest, std::unique_ptr<Node>, DigestHash> nodes_;
+  // Least recently used first. A parent is always used after its children, so the first is a leaf.
+  std::list<Node*> uses_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MEMORY_PREFIX_INDEX_H_
