@@ -6,7 +6,7 @@
 #include "kernels/cpu/simd_kernels.h"
 
 // The one matrix product of the SIMD path: linear layers, query times keys, and weights times
-// values. A register tile of up to kTileRows rows by V::kTilePanels panels; each element is one
+// values. A register tile of up to kTileRows rows by V::TilePanels panels; each element is one
 // chain of fused multiply-adds in the order of k. So its bits depend on neither the tile's shape
 // nor its place.
 
@@ -68,9 +68,10 @@ void MultiplyTile(const Product<T>& x, int panel) {
 
 template <class V, class T, int kRows>
 void MultiplyRows(const Product<T>& x, int panels) {
+  constexpr int kTilePanels = V::TilePanels(kRows);
   int panel = 0;
-  for (; panel + V::kTilePanels <= panels; panel += V::kTilePanels) {
-    MultiplyTile<V, T, kRows, V::kTilePanels>(x, panel);
+  for (; panel + kTilePanels <= panels; panel += kTilePanels) {
+    MultiplyTile<V, T, kRows, kTilePanels>(x, panel);
   }
   for (; panel < panels; ++panel) MultiplyTile<V, T, kRows, 1>(x, panel);
 }

@@ -13,13 +13,16 @@ namespace {  // internal linkage on purpose: see simd_kernels.h
 #define ANNULUS_ISA_INLINE static inline __attribute__((always_inline))
 
 struct VecAvx2 {
-  static constexpr int kLanes = 8;       // of a Float
-  static constexpr int kDoubles = 4;     // of a Double
-  static constexpr int kTilePanels = 1;  // 6 x 2 accumulators of the 16 registers
+  static constexpr int kLanes = 8;    // of a Float
+  static constexpr int kDoubles = 4;  // of a Double
   using Float = __m256;
   using Mask = __m256;
   using Double = __m256d;
   using DoubleMask = __m256d;
+
+  // Panels (two vectors each) of a register tile of `rows` rows: at most 12 accumulators of the 16
+  // registers, and enough independent chains to hide the latency of one.
+  static constexpr int TilePanels(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }
 
   ANNULUS_ISA_INLINE Float Zero() { return _mm256_setzero_ps(); }
   ANNULUS_ISA_INLINE Float Set(float x) { return _mm256_set1_ps(x); }

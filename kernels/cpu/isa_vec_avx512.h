@@ -16,11 +16,13 @@ namespace {  // internal linkage on purpose: see simd_kernels.h
 struct VecAvx512 {
   static constexpr int kLanes = 16;
   static constexpr int kDoubles = 8;
-  static constexpr int kTilePanels = 4;  // 6 x 4 accumulators of the 32 registers
   using Float = __m512;
   using Mask = __mmask16;
   using Double = __m512d;
   using DoubleMask = __mmask8;
+
+  // 6 x 4 accumulators of the 32 registers.
+  static constexpr int TilePanels(int) { return 4; }
 
   ANNULUS_ISA_INLINE Float Zero() { return _mm512_setzero_ps(); }
   ANNULUS_ISA_INLINE Float Set(float x) { return _mm512_set1_ps(x); }

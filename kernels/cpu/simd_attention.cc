@@ -14,6 +14,7 @@ namespace {
 // Rows (positions x query heads of a group) that share each K/V tile. Enough that reading pages
 // costs little beside computing; o and the page's tiles stay in the second-level cache.
 constexpr int kBlockRows = 96;
+constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 // Span states that are computed side by side when there are fewer units than threads need.
 constexpr int64_t kWaveSpans = 64;
 constexpr size_t kWaveBytes = size_t{8} << 20;
@@ -176,25 +177,33 @@ class AttentionRun {
     isa_.attention_finish(block);
   }
 
-  void Clear(const Unit& unit) const {
-    const AttentionState& state = unit.item->state;
-    for (int p = 0; p < unit.positions; ++p) {
-      const int64_t index = (unit.row + p) * state.heads + int64_t{unit.kv_head} * group_;
-      std::fill_n(state.o + index * state.v_dim, int64_t{group_} * state.v_dim, 0.0f);
-      std::fill_n(state.lse + index, group_, -std::numeric_limits<float>::infinity());
-    }
-  }
-
-  void MergeSpan(const Unit& unit, const AttentionBlock& block) const {
+  // Calls visit(o, lse, row of the block) for every row of the unit's result.
+  template <class Visit>
+  void ForEachResult(const Unit& unit, const Visit& visit) const {
     const AttentionState& state = unit.item->state;
     for (int p = 0; p < unit.positions; ++p) {
       for (int g = 0; g < group_; ++g) {
-        const int64_t from = int64_t{p} * group_ + g;
-        const int64_t into = (unit.row + p) * state.heads + int64_t{unit.kv_head} * group_ + g;
-        isa_.merge_row(state.o + into * state.v_dim, state.lse + into,
-                       block.o + from * block.v_stride, block.lse[from], state.v_dim);
+        const int64_t index = (unit.row + p) * state.heads + int64_t{unit.kv_head} * group_ + g;
+        visit(state.o + index * state.v_dim, state.lse + index, int64_t{p} * group_ + g);
       }
     }
+  }
+
+  // An empty state's o is written last and only where nothing was merged: merging into an empty
+  // state copies, so that most results are written once.
+  void BeginResult(const Unit& unit) const {
+    ForEachResult(unit, [](float*, float* lse, int64_t) { *lse = kEmptyLse; });
+  }
+  void EndResult(const Unit& unit) const {
+    ForEachResult(unit, [this](float* o, const float* lse, int64_t) {
+      if (*lse == kEmptyLse) std::fill_n(o, params_.shape.v_dim, 0.0f);
+    });
+  }
+
+  void MergeSpan(const Unit& unit, const AttentionBlock& block) const {
+    ForEachResult(unit, [&](float* o, float* lse, int64_t row) {
+      isa_.merge_row(o, lse, block.o + row * block.v_stride, block.lse[row], params_.shape.v_dim);
+    });
   }
 
   // A unit's spans one after the other, units side by side.
@@ -206,11 +215,12 @@ class AttentionRun {
     stream.ParallelFor(units_.size(), [&](int64_t index, int thread) {
       const Unit& unit = units_[index];
       const AttentionBlock block = Block(unit, states + thread * floats);
-      Clear(unit);
+      BeginResult(unit);
       for (int64_t span = unit.first_span; span < unit.end_span; ++span) {
         AttendSpan(unit, span, block);
         MergeSpan(unit, block);
       }
+      EndResult(unit);
     });
     return absl::OkStatus();
   }
@@ -239,13 +249,14 @@ class AttentionRun {
       tasks.clear();
     };
     for (const Unit& unit : units_) {
-      Clear(unit);
+      BeginResult(unit);
       for (int64_t span = unit.first_span; span < unit.end_span; ++span) {
         tasks.push_back({&unit, span});
         if (static_cast<int64_t>(tasks.size()) == wave) run();
       }
     }
     run();
+    for (const Unit& unit : units_) EndResult(unit);
     return absl::OkStatus();
   }
 
