@@ -170,7 +170,7 @@ struct RankLoad {
   int rank = 0;
   bool up = true;
   std::string device;
-  std::map<std::string, int64_t> memory_bytes;  // kind ("weights", "kv", "step", ..) -> bytes held
+  std::map<std::string, int64_t> memory_bytes;  // kind ("weights", "kv_used", ..) -> bytes held
   int64_t kv_bytes_used = 0;
   int64_t kv_bytes_total = 0;
 };

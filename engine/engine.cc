@@ -261,9 +261,11 @@ class EngineImpl final : public Engine {
     load.device = device_;
     load.kv_bytes_used = now.pages_used[rank] * page_bytes;
     load.kv_bytes_total = now.pages_total[rank] * page_bytes;
-    load.memory_bytes["kv"] = held(Lifetime::kPages);
+    // The kinds add up to what the rank holds.
+    const int64_t cached = now.pages_cached[rank] * page_bytes;
     load.memory_bytes["kv_used"] = load.kv_bytes_used;
-    load.memory_bytes["kv_cached"] = now.pages_cached[rank] * page_bytes;
+    load.memory_bytes["kv_cached"] = cached;
+    load.memory_bytes["kv_free"] = held(Lifetime::kPages) - load.kv_bytes_used - cached;
     load.memory_bytes["step"] = held(Lifetime::kStep);
     // One copy serves all ranks of the process; it is counted once, at the first.
     load.memory_bytes["weights"] = rank == 0 ? static_cast<int64_t>(model_.ranks.weights.bytes) : 0;
