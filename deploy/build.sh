@@ -47,6 +47,8 @@ cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder.configure.log" 2>&1 || {
   fail "cmake cannot configure (its message is above). After an upgrade of the system, remove
   $folder and run this again."
 }
+# Lets ccache, where it is, serve every checkout of these sources alike.
+export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 quiet=()
 if [[ ! -t 1 ]]; then quiet=(--quiet); fi
 ninja -C "$folder" -j "$jobs" "${quiet[@]}" "${targets[@]}" ||
