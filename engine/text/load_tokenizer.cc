@@ -68,12 +68,13 @@ absl::Status ApplyConfig(const JsonNode& config, PipelineStages* stages) {
   if (stages->post_processor.has_template) return absl::OkStatus();
   ANNULUS_ASSIGN_OR_RETURN(const bool add_bos, config.BoolMember("add_bos_token", false));
   ANNULUS_ASSIGN_OR_RETURN(const bool add_eos, config.BoolMember("add_eos_token", false));
+  if (add_bos && !bos.has_value()) return config.Error("add_bos_token without a bos_token");
+  if (add_bos) stages->post_processor.prefix.push_back(*bos);
+  if (!add_eos) return absl::OkStatus();
   ANNULUS_ASSIGN_OR_RETURN(const std::optional<int32_t> eos,
                            NamedToken(config, "eos_token", stages->vocabulary));
-  if (add_bos && !bos.has_value()) return config.Error("add_bos_token without a bos_token");
-  if (add_eos && !eos.has_value()) return config.Error("add_eos_token without an eos_token");
-  if (add_bos) stages->post_processor.prefix.push_back(*bos);
-  if (add_eos) stages->post_processor.suffix.push_back(*eos);
+  if (!eos.has_value()) return config.Error("add_eos_token without an eos_token");
+  stages->post_processor.suffix.push_back(*eos);
   return absl::OkStatus();
 }
 

@@ -22,7 +22,7 @@ constexpr uint64_t kBaseSteps = 1'000'000;
 constexpr uint64_t kStepsPerByte = 16;
 constexpr uint32_t kHeapLimitKib = 64 << 10;          // backtracking points of the interpreter
 constexpr auto kBaseTime = std::chrono::seconds(10);  // of all the matches in one text
-constexpr auto kTimePerByte = std::chrono::microseconds(5);  // honest patterns: about 0.02
+constexpr auto kTimePerByte = std::chrono::microseconds(1);  // honest patterns: about 0.02
 constexpr int kMatchesPerClock = 64;
 
 template <auto Free>
