@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace annulus {
@@ -63,6 +63,12 @@ v1::UploadDocumentRequest Header(const std::string& name, const DocumentContent&
 
 }  // namespace
 
+std::string ReadAll(std::istream& input) {
+  std::string text, chunk;
+  while (ReadChunk(input, chunk)) text += chunk;
+  return text;
+}
+
 absl::StatusOr<DocumentContent> OpenDocument(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
@@ -77,13 +83,14 @@ absl::StatusOr<DocumentContent> OpenDocument(const std::string& path) {
 }
 
 absl::StatusOr<DocumentContent> ReadDocument(std::istream& input) {
-  std::string text((std::istreambuf_iterator<char>(input)), std::istreambuf_iterator<char>());
-  return Measure(std::make_unique<std::istringstream>(std::move(text)), "standard input");
+  auto held = std::make_unique<std::istringstream>(ReadAll(input));
+  if (input.bad()) return absl::DataLossError("reading standard input failed");
+  return Measure(std::move(held), "standard input");
 }
 
 bool IsDocumentName(absl::string_view name) {
   return !name.empty() && name.size() <= kMaxNameLength && absl::ascii_isalnum(name[0]) &&
-         std::all_of(name.begin(), name.end(), [](char c) {
+         !absl::StrContains(name, "..") && std::all_of(name.begin(), name.end(), [](char c) {
            return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
          });
 }

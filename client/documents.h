@@ -31,6 +31,9 @@ absl::StatusOr<DocumentContent> OpenDocument(const std::string& path);
 // The same for a stream such as standard input, held in memory.
 absl::StatusOr<DocumentContent> ReadDocument(std::istream& input);
 
+// Every byte up to the end of `input`.
+std::string ReadAll(std::istream& input);
+
 // Whether the server would take `name` as a document's name.
 bool IsDocumentName(absl::string_view name);
 

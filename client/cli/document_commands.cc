@@ -54,7 +54,7 @@ int RunPut(Session& session, const DocumentOptions& options) {
     return session.Misuse(absl::StrCat(
         "\"", name,
         "\" cannot be a document's name: 1 to 128 ASCII letters, digits, '.', '_' and '-', the "
-        "first a letter or digit; give one with --name NAME"));
+        "first a letter or digit, no '..'; give one with --name NAME"));
   }
   auto content = from_stdin ? ReadDocument(session.console().in) : OpenDocument(options.file);
   if (!content.ok()) return session.Misuse(absl::string_view(content.status().message()));

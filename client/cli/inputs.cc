@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,8 +46,7 @@ int CheckText(Session& session, absl::string_view what, absl::string_view text) 
 }
 
 int ReadText(Session& session, absl::string_view what, std::string* text) {
-  std::istream& in = session.console().in;
-  text->assign(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+  *text = ReadAll(session.console().in);
   return CheckText(session, what, *text);
 }
 
