@@ -32,6 +32,13 @@ std::string FlagOfField(absl::string_view field) {
   return absl::StrCat("--", absl::StrReplaceAll(field, {{"_", "-"}}));
 }
 
+// Appends a description unless the lines hold it already: servers like to repeat their message.
+void AppendOnce(absl::string_view before, absl::string_view description, absl::string_view after,
+                std::string& lines) {
+  if (description.empty() || absl::StrContains(lines, description)) return;
+  absl::StrAppend(&lines, before, description, after);
+}
+
 void Append(const google::rpc::ErrorInfo& info, std::string& lines) {
   absl::StrAppend(&lines, "\n  reason: ", info.reason());
   for (const auto& [key, value] : info.metadata()) {
@@ -41,13 +48,14 @@ void Append(const google::rpc::ErrorInfo& info, std::string& lines) {
 
 void Append(const google::rpc::BadRequest& bad, std::string& lines) {
   for (const auto& violation : bad.field_violations()) {
-    absl::StrAppend(&lines, "\n  ", FlagOfField(violation.field()), ": ", violation.description());
+    absl::StrAppend(&lines, "\n  field: ", FlagOfField(violation.field()));
+    AppendOnce(": ", violation.description(), "", lines);
   }
 }
 
 void Append(const google::rpc::ResourceInfo& resource, std::string& lines) {
   absl::StrAppend(&lines, "\n  ", resource.resource_type(), ": ", resource.resource_name());
-  if (!resource.description().empty()) absl::StrAppend(&lines, " (", resource.description(), ")");
+  AppendOnce(" (", resource.description(), ")", lines);
 }
 
 void Append(const google::rpc::RetryInfo& retry, std::string& lines) {

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "client/cli/commands.h"
 #include "client/cli/options.h"
@@ -130,20 +131,19 @@ void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
 std::string RankTable(const v1::GetLoadResponse& load) {
   using Align = Table::Align;
   const std::set<std::string> kinds = MemoryKinds(load);
-  std::vector<Table::Column> columns = {{"RANK", Align::kRight},
-                                        {"DEVICE"},
-                                        {"STATE"},
-                                        {"KV IN USE", Align::kRight},
-                                        {"KV PAGES", Align::kRight}};
+  std::vector<Table::Column> columns = {
+      {"RANK", Align::kRight}, {"DEVICE"}, {"STATE"}, {"KV IN USE", Align::kRight}};
   for (const std::string& kind : kinds) {
-    columns.push_back({absl::AsciiStrToUpper(kind), Align::kRight});
+    columns.push_back(
+        {absl::AsciiStrToUpper(absl::StrReplaceAll(kind, {{"_", " "}})), Align::kRight});
   }
   columns.push_back({"ALL MEMORY", Align::kRight});
   Table table(columns);
   for (const v1::RankLoad& rank : load.ranks()) {
     std::vector<std::string> cells = {absl::StrCat(rank.rank()), rank.device(),
-                                      rank.up() ? "up" : "DOWN", FormatBytes(rank.kv_bytes_used()),
-                                      FormatBytes(rank.kv_bytes_total())};
+                                      rank.up() ? "up" : "DOWN",
+                                      absl::StrCat(FormatBytes(rank.kv_bytes_used()), " of ",
+                                                   FormatBytes(rank.kv_bytes_total()))};
     int64_t sum = 0;
     for (const std::string& kind : kinds) {
       cells.push_back(FormatBytes(BytesOf(rank, kind)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kBarInterval{100};
 constexpr std::chrono::seconds kLineInterval{5};
+// Columns kept for the numbers, so that the bar does not change its width while they do.
+constexpr int kNumberColumns = 72;
 constexpr int kShortestBar = 8;
 constexpr int kLongestBar = 40;
 constexpr char kClearLine[] = "\r\x1b[K";
@@ -49,12 +52,12 @@ std::string ProgressLine(const ProgressSample& sample, int columns) {
                     FormatDuration(sample.eta.value_or(static_cast<double>(left) / per_second)));
   }
   const std::string percent = absl::StrFormat("%3d%%  ", static_cast<int>(fraction * 100));
-  // Two for the brackets, two for the blanks behind them; the last column stays empty, because
-  // some terminals wrap when it is written.
-  const int room =
-      columns - 1 - static_cast<int>(head.size() + percent.size() + numbers.size()) - 4;
-  if (room < kShortestBar) return absl::StrCat(head, percent, numbers);
-  const int width = std::min(room, kLongestBar);
+  const int width = std::clamp(columns - kNumberColumns, kShortestBar, kLongestBar);
+  const size_t length = head.size() + percent.size() + numbers.size() + width + std::strlen("[]  ");
+  // The last column stays empty, because some terminals wrap when it is written.
+  if (columns <= 0 || length >= static_cast<size_t>(columns)) {
+    return absl::StrCat(head, percent, numbers);
+  }
   const int filled = static_cast<int>(fraction * width);
   return absl::StrCat(head, "[", std::string(filled, '#'), std::string(width - filled, '-'), "]  ",
                       percent, numbers);

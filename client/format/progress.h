@@ -24,7 +24,7 @@ struct ProgressSample {
   std::optional<double> eta;     // seconds to the end; absent: estimated from the rate
 };
 
-// One line without a newline, at most `columns` wide where that leaves room for the numbers:
+// One line without a newline; the bar is left out where the line would not fit in `columns`:
 //   "Reading    [#######-------]  50%  32,768/65,536 tokens  5,244 tok/s  ETA 6.20 s".
 std::string ProgressLine(const ProgressSample& sample, int columns);
 

@@ -35,8 +35,8 @@ TEST(DescribeFailure, NamesFlagsOfWrongFields) {
   const auto status = MakeFailure(grpc::StatusCode::INVALID_ARGUMENT, "2 fields are wrong", {&bad});
   EXPECT_EQ(DescribeFailure(status, "host:1"),
             "INVALID_ARGUMENT: 2 fields are wrong\n"
-            "  --top-p: 3 is not in (0, 1]\n"
-            "  text: is empty");
+            "  field: --top-p: 3 is not in (0, 1]\n"
+            "  field: text: is empty");
 }
 
 TEST(DescribeFailure, PrintsReasonResourceAndRetry) {
@@ -58,6 +58,20 @@ TEST(DescribeFailure, PrintsReasonResourceAndRetry) {
             "  model: tiny (busy)\n"
             "  try again in 1.5 s");
   EXPECT_EQ(FailureReason(status), "QUEUE_FULL");
+}
+
+TEST(DescribeFailure, SaysNothingTwice) {
+  google::rpc::BadRequest bad;
+  bad.add_field_violations()->set_field("spec.sampling.top_p");
+  bad.mutable_field_violations(0)->set_description("top_p is 3");
+  google::rpc::ResourceInfo resource;
+  resource.set_resource_type("document");
+  resource.set_resource_name("x");
+  resource.set_description("top_p is 3");
+  const auto status = MakeFailure(grpc::StatusCode::INVALID_ARGUMENT, "top_p is 3; allowed: (0, 1]",
+                                  {&bad, &resource});
+  EXPECT_EQ(DescribeFailure(status, "host:1"),
+            "INVALID_ARGUMENT: top_p is 3; allowed: (0, 1]\n  field: --top-p\n  document: x");
 }
 
 TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {

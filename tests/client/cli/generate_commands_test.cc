@@ -232,7 +232,7 @@ TEST_F(GenerateCommands, RefusedRequestsAreExplained) {
   EXPECT_EQ(result.exit_code, 67);
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err,
-            "annulus: INVALID_ARGUMENT: a field is wrong\n  --temperature: 3 is above 2\n");
+            "annulus: INVALID_ARGUMENT: a field is wrong\n  field: --temperature: 3 is above 2\n");
 }
 
 TEST_F(GenerateCommands, AFailureKeepsWhatCameBefore) {

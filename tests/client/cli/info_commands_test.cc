@@ -34,7 +34,8 @@ class InfoCommands : public ::testing::Test {
     server_.SetLoad(FromText<v1::GetLoadResponse>(R"(
         running: 1 waiting: 3 kv_usage: 0.375 seconds_since_step: 0.02 healthy: true
         ranks { rank: 0 up: true device: "cpu" kv_bytes_used: 1024 kv_bytes_total: 4096
-                memory_bytes { key: "weights" value: 2048 } memory_bytes { key: "kv" value: 4096 } }
+                memory_bytes { key: "weights" value: 2048 } memory_bytes { key: "kv" value: 4096 }
+                memory_bytes { key: "step_buffer" value: 16 } }
         ranks { rank: 1 up: false device: "cpu" kv_bytes_total: 4096
                 memory_bytes { key: "kv" value: 4096 } })"));
   }
@@ -72,29 +73,31 @@ TEST_F(InfoCommands, ModelsPrintsJson) {
 TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
   EXPECT_EQ(
       Run({"status"}).out,
-      absl::StrCat("server    annulusd 0.1.0 at ", server_.address(),
-                   ", serving, up 3 min 3 s\n"
-                   "models    tiny\n"
-                   "requests  1 running (at most 64), 3 waiting (at most 256)\n"
-                   "health    good, last step 20 ms ago\n"
-                   "KV        37.5% of all pages in use\n"
-                   "\n"
-                   "RANK  DEVICE  STATE  KV IN USE  KV PAGES       KV  WEIGHTS  ALL MEMORY\n"
-                   "   0  cpu     up       1.0 KiB   4.0 KiB  4.0 KiB  2.0 KiB     6.0 KiB\n"
-                   "   1  cpu     DOWN         0 B   4.0 KiB  4.0 KiB      0 B     4.0 KiB\n"));
+      absl::StrCat(
+          "server    annulusd 0.1.0 at ", server_.address(),
+          ", serving, up 3 min 3 s\n"
+          "models    tiny\n"
+          "requests  1 running (at most 64), 3 waiting (at most 256)\n"
+          "health    good, last step 20 ms ago\n"
+          "KV        37.5% of all pages in use\n"
+          "\n"
+          "RANK  DEVICE  STATE           KV IN USE       KV  STEP BUFFER  WEIGHTS  ALL MEMORY\n"
+          "   0  cpu     up     1.0 KiB of 4.0 KiB  4.0 KiB         16 B  2.0 KiB     6.0 KiB\n"
+          "   1  cpu     DOWN       0 B of 4.0 KiB  4.0 KiB          0 B      0 B     4.0 KiB\n"));
 }
 
 TEST_F(InfoCommands, StatusPrintsJson) {
-  EXPECT_EQ(Run({"status", "--json"}).out,
-            R"({"server":{"version":"0.1.0","state":"serving","uptime":183,"models":["tiny"],)"
-            R"("ranks":2,"limits":{"max_message_bytes":1,"max_document_bytes":2,)"
-            R"("max_stored_bytes":3,"max_documents":4,"max_running":64,"max_waiting":256}},)"
-            R"("load":{"running":1,"waiting":3,"kv_usage":0.375,"seconds_since_step":0.02,)"
-            R"("healthy":true,"ranks":[{"rank":0,"up":true,"device":"cpu",)"
-            R"("memory_bytes":{"kv":4096,"weights":2048},"kv_bytes_used":1024,)"
-            R"("kv_bytes_total":4096},{"rank":1,"up":false,"device":"cpu",)"
-            R"("memory_bytes":{"kv":4096,"weights":0},"kv_bytes_used":0,"kv_bytes_total":4096}]}})"
-            "\n");
+  EXPECT_EQ(
+      Run({"status", "--json"}).out,
+      R"({"server":{"version":"0.1.0","state":"serving","uptime":183,"models":["tiny"],)"
+      R"("ranks":2,"limits":{"max_message_bytes":1,"max_document_bytes":2,)"
+      R"("max_stored_bytes":3,"max_documents":4,"max_running":64,"max_waiting":256}},)"
+      R"("load":{"running":1,"waiting":3,"kv_usage":0.375,"seconds_since_step":0.02,)"
+      R"("healthy":true,"ranks":[{"rank":0,"up":true,"device":"cpu",)"
+      R"("memory_bytes":{"kv":4096,"step_buffer":16,"weights":2048},"kv_bytes_used":1024,)"
+      R"("kv_bytes_total":4096},{"rank":1,"up":false,"device":"cpu",)"
+      R"("memory_bytes":{"kv":4096,"step_buffer":0,"weights":0},"kv_bytes_used":0,"kv_bytes_total":4096}]}})"
+      "\n");
 }
 
 TEST_F(InfoCommands, FailuresHaveTheirExitCode) {

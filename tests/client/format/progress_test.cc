@@ -23,10 +23,9 @@ ProgressSample Reading(int64_t done, int64_t total) {
 TEST(ProgressLine, ShowsTokensRateAndEta) {
   ProgressSample sample = Reading(32768, 65536);
   sample.eta = 6.2;
-  EXPECT_EQ(
-      ProgressLine(sample, 100),
-      "Reading    [################----------------]   50%  32,768/65,536 tokens  16,384 tok/s  "
-      "ETA 6.20 s");
+  EXPECT_EQ(ProgressLine(sample, 100),
+            "Reading    [##############--------------]   50%  32,768/65,536 tokens  16,384 tok/s  "
+            "ETA 6.20 s");
   EXPECT_EQ(ProgressLine(sample, 0),
             "Reading     50%  32,768/65,536 tokens  16,384 tok/s  ETA 6.20 s");
 }
