@@ -34,8 +34,8 @@ absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::st
 // Adds RetryInfo.
 absl::Status WithRetry(absl::Status status, int64_t milliseconds);
 
-// Fixes the reason of a status from before the engine took the request, so that FromCompletion leaves
-// it alone.
+// Fixes the reason of a status from before the engine took the request, so that FromCompletion
+// leaves it alone.
 absl::Status FromRefusal(absl::Status status);
 
 // The status that ended an admitted request. Without a reason of its own, RESOURCE_EXHAUSTED is the

@@ -56,7 +56,9 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder) {
                      {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});
   const absl::StatusOr<RequestId> id = engine.Submit(std::move(request), sink_);
   if (!id.ok()) {
-    if (absl::IsOutOfRange(id.status())) return ContextError(needed, engine.model().max_context);
+    if (absl::IsOutOfRange(id.status())) {
+      return ContextError(id.status().message(), needed, engine.model().max_context);
+    }
     return PlaceField(spec, id.status());
   }
   std::lock_guard lock(mutex_);

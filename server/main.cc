@@ -35,12 +35,14 @@ namespace {
 constexpr int kExitMisuse = 2;
 constexpr size_t kCheckKvMemory = size_t{256} << 20;  // enough for a page of any model on any rank
 
-// Lines of gRPC's own, in our form.
+// gRPC's own lines, in our form. Only for debugging: clients can cause any number of them.
 void LogFromGrpc(gpr_log_func_args* line) {
   if (line->severity == GPR_LOG_SEVERITY_ERROR) {
-    Logger(LogLevel::kWarning).Warning("grpc", {{"message", line->message}});
+    Logger(LogLevel::kDebug).Debug("grpc", {{"message", line->message}});
   }
 }
+
+void DropFromGrpc(gpr_log_func_args*) {}
 
 // What computes: the devices that this build has.
 struct Devices {
@@ -160,6 +162,7 @@ int Main(const std::vector<std::string>& arguments) {
       status = Check(config);
       break;
     case Action::kServe:
+      gpr_set_log_function(config.log_level == LogLevel::kDebug ? LogFromGrpc : DropFromGrpc);
       status = Serve(config, Logger(config.log_level));
       break;
   }
@@ -175,6 +178,5 @@ int main(int argc, char** argv) {
   signal(SIGPIPE,
          SIG_IGN);  // a closed log or connection is an error to return, not a reason to die
   google::protobuf::SetLogHandler(nullptr);  // it would log what clients send
-  gpr_set_log_function(annulus::LogFromGrpc);
   return annulus::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

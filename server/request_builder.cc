@@ -1,5 +1,6 @@
 #include "server/request_builder.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,10 +93,14 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
   return ids;
 }
 
-absl::StatusOr<std::vector<int32_t>> BuildPrompt(const v1::GenerationSpec& spec,
-                                                 const Engine& engine, const DocumentStore& store) {
+// Fills the prompt and where its documents end: other prompts are likely to begin the same way.
+absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
+                         const DocumentStore& store, RequestSpec& request) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents, FindDocuments(spec, store));
-  if (documents.empty()) return TokenizeInput(spec, engine, /*add_special=*/true);
+  if (documents.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(request.prompt, TokenizeInput(spec, engine, /*add_special=*/true));
+    return absl::OkStatus();
+  }
 
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> input,
                            TokenizeInput(spec, engine, /*add_special=*/false));
@@ -104,14 +109,19 @@ absl::StatusOr<std::vector<int32_t>> BuildPrompt(const v1::GenerationSpec& spec,
   for (const DocumentPtr& document : documents) total += document->tokens.size();
   const int64_t context = engine.model().max_context;
   if (static_cast<int64_t>(total) >= context) {
-    return ContextError(static_cast<int64_t>(total) + 1, context);
+    return ContextError(
+        absl::StrCat("documents and input together have ", total, " tokens and the context is ",
+                     context, "; name fewer documents"),
+        static_cast<int64_t>(total) + 1, context);
   }
   prompt.reserve(total);
   for (const DocumentPtr& document : documents) {
     prompt.insert(prompt.end(), document->tokens.begin(), document->tokens.end());
+    request.shared_prefixes.push_back(static_cast<int32_t>(prompt.size()));
   }
   prompt.insert(prompt.end(), input.begin(), input.end());
-  return prompt;
+  request.prompt = std::move(prompt);
+  return absl::OkStatus();
 }
 
 SamplingParams ReadSampling(const v1::SamplingParams& message) {
@@ -148,8 +158,14 @@ absl::Status CheckRequestId(absl::string_view request_id) {
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
                                          const DocumentStore& documents) {
   RequestSpec request;
-  ANNULUS_ASSIGN_OR_RETURN(request.prompt, BuildPrompt(spec, engine, documents));
+  ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, request));
   request.sampling = ReadSampling(spec.sampling());
+  if (!spec.sampling().has_max_tokens()) {
+    // Near the end of the context the default is what is left of it.
+    const int64_t left = engine.model().max_context - static_cast<int64_t>(request.prompt.size());
+    request.sampling.max_tokens =
+        static_cast<int32_t>(std::clamp<int64_t>(left, 1, request.sampling.max_tokens));
+  }
   return request;
 }
 
@@ -158,16 +174,13 @@ absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status) {
   if (!payload.has_value()) return status;
   const std::string field(*payload);
   const std::string place =
-      field == "prompt" ? std::string(InputField(spec)) : absl::StrCat("spec.sampling.", field);
+      field == "input" ? std::string(InputField(spec)) : absl::StrCat("spec.", field);
   status.SetPayload(kFieldPayload, absl::Cord(place));
   return status;
 }
 
-absl::Status ContextError(int64_t needed, int64_t available) {
-  return ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_CONTEXT_TOO_LONG,
-                     absl::StrCat("prompt and answer together need ", needed,
-                                  " tokens and the model's context holds ", available,
-                                  "; shorten the prompt or ask for fewer tokens"),
+absl::Status ContextError(absl::string_view message, int64_t needed, int64_t available) {
+  return ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_CONTEXT_TOO_LONG, message,
                      {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});
 }
 

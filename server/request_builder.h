@@ -21,12 +21,13 @@ absl::Status CheckRequestId(absl::string_view request_id);
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
                                          const DocumentStore& documents);
 
-// Where a field that the engine names stands in the request: "spec.sampling." for sampling fields;
-// "spec.text", "spec.messages" or "spec.token_ids" in place of "prompt".
+// Puts the engine's name of a field into the request's terms: "sampling.top_p" is
+// "spec.sampling.top_p", and "input" is "spec.text", "spec.messages" or "spec.token_ids".
 absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status);
 
-// OUT_OF_RANGE: `needed` tokens of prompt and answer where `available` fit.
-absl::Status ContextError(int64_t needed, int64_t available);
+// Adds to the engine's OUT_OF_RANGE the numbers that clients can read: `needed` tokens of prompt
+// and answer where `available` fit.
+absl::Status ContextError(absl::string_view message, int64_t needed, int64_t available);
 
 }  // namespace annulus
 

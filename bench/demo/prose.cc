@@ -82,13 +82,16 @@ std::string Prose::Expand(absl::string_view pattern) {
   }
 }
 
+// Every draw is a statement of its own: the order in which arguments are evaluated is the
+// compiler's.
 std::string Prose::InventedName(int syllables) {
   std::string name;
   for (int i = 0; i < syllables; ++i) {
     // Few consonants may meet inside a name, or it cannot be spoken.
-    const bool last = i + 1 == syllables;
-    absl::StrAppend(&name, kOnsets[Below(std::size(kOnsets))], kNuclei[Below(std::size(kNuclei))],
-                    kCodas[Below(last ? std::size(kCodas) : 4)]);
+    const size_t codas = i + 1 == syllables ? std::size(kCodas) : 4;
+    absl::StrAppend(&name, kOnsets[Below(std::size(kOnsets))]);
+    absl::StrAppend(&name, kNuclei[Below(std::size(kNuclei))]);
+    absl::StrAppend(&name, kCodas[Below(codas)]);
   }
   name[0] = absl::ascii_toupper(name[0]);
   return name;
@@ -98,10 +101,15 @@ std::string Prose::Draw(absl::string_view name) {
   const auto from = [this](std::span<const absl::string_view> words) {
     return std::string(words[Below(words.size())]);
   };
-  if (name == "place") return absl::StrCat(from(kPlaceWords), " ", InventedName(2));
+  if (name == "place") return Expand("{place word} {long name}");
   if (name == "PLACE") return absl::AsciiStrToUpper(Draw("place"));
-  if (name == "person") return absl::StrCat(InventedName(1), " ", InventedName(2));
-  if (name == "ship") return absl::StrCat(from(kShipQualities), " ", from(kShipNouns));
+  if (name == "person") return Expand("{short name} {long name}");
+  if (name == "ship") return Expand("{ship quality} {ship noun}");
+  if (name == "place word") return from(kPlaceWords);
+  if (name == "short name") return InventedName(1);
+  if (name == "long name") return InventedName(2);
+  if (name == "ship quality") return from(kShipQualities);
+  if (name == "ship noun") return from(kShipNouns);
   if (name == "cargo") return from(kCargo);
   if (name == "thing") return from(kThings);
   if (name == "quality") return from(kQualities);

@@ -18,9 +18,9 @@ class Prose {
   // A sentence of 30 to 250 bytes, without a line end.
   std::string Sentence();
 
-  // `pattern` with every {name} replaced by a fresh draw. Names: place, PLACE (in capitals),
-  // person, ship, cargo, thing, quality, month, weather, year, count, hour, digits, word. An
-  // unknown name is a bug.
+  // `pattern` with every {name} replaced by a fresh draw, left to right. Names: place, PLACE (in
+  // capitals), person, ship, cargo, thing, quality, month, weather, year, count, hour, digits,
+  // word, and the parts of names that Draw lists. An unknown name is a bug.
   std::string Expand(absl::string_view pattern);
 
  private:

@@ -164,17 +164,21 @@ std::vector<Option> SchedulingOptions() {
                                {{"16", 16}, {"32", 32}, {"64", 64}, {"128", 128}, {"256", 256}},
                                c.engine.page_tokens);
        }},
-      {"chunk-tokens", "N", "2048", "Most tokens computed in one step, all requests together.",
+      {"chunk-tokens", "N", "2048", "Tokens that one step computes, all ranks together.",
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 16, 1 << 20, c.engine.chunk_tokens);
        }},
+      {"tokens-per-rank", "N", "2048", "A sequence takes one more rank for each of these.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetInteger(text, 1, 1'000'000'000, c.engine.tokens_per_rank);
+       }},
       {"max-running", "N", "64", "Most requests computed at once.",
        [](absl::string_view text, ServerConfig& c) {
-         return SetInteger(text, 1, 65536, c.engine.max_running);
+         return SetInteger(text, 1, 4096, c.engine.max_running);
        }},
       {"max-waiting", "N", "256", "Most requests in the queue; more are refused.",
        [](absl::string_view text, ServerConfig& c) {
-         return SetInteger(text, 0, 1 << 20, c.engine.max_waiting);
+         return SetInteger(text, 1, 1 << 20, c.engine.max_waiting);
        }},
       {"ring-mode", "auto|pass-kv|pass-q", "auto",
        "What circulates: keys and values, or queries; auto: whichever is faster.",

@@ -59,11 +59,11 @@ TEST(Errors, FieldsOfTheEngineArePlacedInTheRequest) {
   v1::GenerationSpec spec;
   spec.mutable_token_ids()->add_ids(-1);
   absl::Status top_p = absl::InvalidArgumentError("x");
-  top_p.SetPayload(kFieldPayload, absl::Cord("top_p"));
+  top_p.SetPayload(kFieldPayload, absl::Cord("sampling.top_p"));
   EXPECT_EQ(Details(ToGrpcStatus(PlaceField(spec, top_p))).field, "spec.sampling.top_p");
-  absl::Status prompt = absl::InvalidArgumentError("x");
-  prompt.SetPayload(kFieldPayload, absl::Cord("prompt"));
-  EXPECT_EQ(Details(ToGrpcStatus(PlaceField(spec, prompt))).field, "spec.token_ids");
+  absl::Status input = absl::InvalidArgumentError("x");
+  input.SetPayload(kFieldPayload, absl::Cord("input"));
+  EXPECT_EQ(Details(ToGrpcStatus(PlaceField(spec, input))).field, "spec.token_ids");
 }
 
 TEST(Errors, MessagesFitIntoTrailersAndArePrintable) {
@@ -85,7 +85,7 @@ TEST(Errors, ResourcesAndMetadataAreCarried) {
   EXPECT_EQ(details.resource_type, "document");
   EXPECT_EQ(details.resource_name, "a.txt");
   EXPECT_EQ(details.reason, "DOCUMENT_NOT_FOUND");
-  const ErrorDetails context = Details(ToGrpcStatus(ContextError(10, 7)));
+  const ErrorDetails context = Details(ToGrpcStatus(ContextError("too long", 10, 7)));
   EXPECT_EQ(context.metadata.at("needed"), "10");
   EXPECT_EQ(context.metadata.at("available"), "7");
 }

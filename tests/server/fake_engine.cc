@@ -92,21 +92,22 @@ bool FakeEngine::WaitUntilIdle(milliseconds limit) const {
 }
 
 absl::Status FakeEngine::Validate(const RequestSpec& spec) const {
-  if (spec.prompt.empty()) return Field("prompt", "at least 1 token is needed");
+  if (spec.prompt.empty()) return Field("input", "at least 1 token is needed");
   for (const int32_t id : spec.prompt) {
-    if (id < 0 || id >= kVocabulary) return Field("prompt", absl::StrCat("no token has id ", id));
+    if (id < 0 || id >= kVocabulary) return Field("input", absl::StrCat("no token has id ", id));
   }
   const SamplingParams& sampling = spec.sampling;
-  if (sampling.max_tokens < 1) return Field("max_tokens", "must be at least 1");
+  if (sampling.max_tokens < 1) return Field("sampling.max_tokens", "must be at least 1");
   if (!(sampling.temperature >= 0 && sampling.temperature <= 2)) {
-    return Field("temperature", "must be 0 to 2");
+    return Field("sampling.temperature", "must be 0 to 2");
   }
-  if (!(sampling.top_p > 0 && sampling.top_p <= 1)) return Field("top_p", "must be in (0, 1]");
-  if (sampling.top_k < 0) return Field("top_k", "must be at least 0");
-  if (sampling.stop.size() > 16) return Field("stop", "at most 16 are allowed");
+  if (!(sampling.top_p > 0 && sampling.top_p <= 1))
+    return Field("sampling.top_p", "must be in (0, 1]");
+  if (sampling.top_k < 0) return Field("sampling.top_k", "must be at least 0");
+  if (sampling.stop.size() > 16) return Field("sampling.stop", "at most 16 are allowed");
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (id < 0 || id >= kVocabulary || !(std::abs(bias) <= 100)) {
-      return Field("logit_bias", "ids of the vocabulary and values from -100 to 100");
+      return Field("sampling.logit_bias", "ids of the vocabulary and values from -100 to 100");
     }
   }
   const int64_t needed = static_cast<int64_t>(spec.prompt.size()) + sampling.max_tokens;

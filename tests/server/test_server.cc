@@ -150,11 +150,11 @@ bool SendBytes(const std::string& address, const std::string& bytes) {
   return true;
 }
 
-std::string Scrape(const std::string& address) {
+std::string HttpGet(const std::string& address, const std::string& path) {
   const int descriptor = Connect(address);
   if (descriptor < 0) return "";
   const std::string request =
-      absl::StrCat("GET /metrics HTTP/1.1\r\nHost: ", address, "\r\nConnection: close\r\n\r\n");
+      absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: ", address, "\r\nConnection: close\r\n\r\n");
   send(descriptor, request.data(), request.size(), MSG_NOSIGNAL);
   std::string reply;
   char buffer[4096];

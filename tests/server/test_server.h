@@ -94,8 +94,9 @@ bool Eventually(const std::function<bool()>& condition,
 // Connects to "127.0.0.1:PORT", sends the bytes and leaves. False where it cannot connect.
 bool SendBytes(const std::string& address, const std::string& bytes);
 
-// Body of an HTTP GET of /metrics, empty on any failure.
-std::string Scrape(const std::string& address);
+// Body of the answer to an HTTP GET, empty on any failure.
+std::string HttpGet(const std::string& address, const std::string& path);
+inline std::string Scrape(const std::string& address) { return HttpGet(address, "/metrics"); }
 
 }  // namespace annulus
 

@@ -1,5 +1,6 @@
 #include "kernels/cpu/cpu_stream.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <ctime>
@@ -74,6 +75,25 @@ TEST(CpuStream, WorkersTakePart) {
     }
   });
   EXPECT_EQ(threads.size(), 2u);
+}
+
+// The caller runs out of tasks long before the worker ends its own.
+TEST(CpuStream, ReturnsOnlyWhenTheSlowestWorkerHasEnded) {
+  const auto stream = Make(2);
+  for (int round = 0; round < 5; ++round) {
+    std::atomic<bool> worker_began{false};
+    std::atomic<bool> worker_ended{false};
+    stream->ParallelFor(2, [&](int64_t, int thread) {
+      if (thread == 0) {
+        while (!worker_began) std::this_thread::yield();
+        return;
+      }
+      worker_began = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      worker_ended = true;
+    });
+    ASSERT_TRUE(worker_ended);
+  }
 }
 
 // Short jobs one after the other: a worker that wakes late must not touch the next job's body, and

@@ -1,0 +1,132 @@
+#include "tests/integration/daemon.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+std::vector<char*> Environment() {
+  std::vector<char*> kept;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (std::strncmp(*entry, "ANNULUS_", 8) != 0) kept.push_back(*entry);
+  }
+  kept.push_back(nullptr);
+  return kept;
+}
+
+std::vector<std::string> DaemonArguments(std::vector<std::string> flags) {
+  const std::vector<std::string> first = {ANNULUSD_PATH, "--listen", "127.0.0.1:0", "--metrics",
+                                          "127.0.0.1:0"};
+  flags.insert(flags.begin(), first.begin(), first.end());
+  return flags;
+}
+
+}  // namespace
+
+Program::Program(const std::vector<std::string>& arguments) {
+  int ends[2];
+  ANNULUS_CHECK(pipe2(ends, O_CLOEXEC) == 0) << "no pipe";
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  std::vector<char*> environment = Environment();
+  pid_ = fork();
+  ANNULUS_CHECK(pid_ >= 0) << "no process";
+  if (pid_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(ends[1], 1);
+    dup2(ends[1], 2);
+    execvpe(argv[0], argv.data(), environment.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  pipe_ = ends[0];
+}
+
+Program::~Program() {
+  if (!status_) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  close(pipe_);
+}
+
+void Program::Signal(int number) { kill(pid_, number); }
+
+std::optional<int> Program::WaitForExit(milliseconds limit) {
+  const auto until = steady_clock::now() + limit;
+  while (!status_) {
+    int raw = 0;
+    if (waitpid(pid_, &raw, WNOHANG) == pid_) {
+      status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+    } else if (steady_clock::now() > until) {
+      return std::nullopt;
+    } else {
+      ReadSome(milliseconds(5));
+    }
+  }
+  while (ReadSome(milliseconds(0))) {
+  }
+  return status_;
+}
+
+bool Program::WaitForOutput(const std::string& text, milliseconds limit) {
+  const auto until = steady_clock::now() + limit;
+  while (output_.find(text) == std::string::npos) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - steady_clock::now());
+    if (left.count() <= 0 || !ReadSome(left)) return false;
+  }
+  return true;
+}
+
+bool Program::ReadSome(milliseconds limit) {
+  pollfd descriptor{pipe_, POLLIN, 0};
+  if (poll(&descriptor, 1, static_cast<int>(limit.count())) <= 0) return false;
+  char buffer[4096];
+  const ssize_t size = read(pipe_, buffer, sizeof(buffer));
+  if (size <= 0) {
+    std::this_thread::sleep_for(limit);  // the output has ended; do not spin on it
+    return false;
+  }
+  output_.append(buffer, static_cast<size_t>(size));
+  return true;
+}
+
+size_t Program::PeakMemory() const {
+  std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoull(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+Daemon::Daemon(std::vector<std::string> flags) : Program(DaemonArguments(std::move(flags))) {}
+
+bool Daemon::WaitUntilReady() {
+  return WaitForOutput(" ready ", std::chrono::seconds(60)) &&
+         WaitForOutput("metrics_port=", std::chrono::seconds(1));
+}
+
+std::string Daemon::Address(const std::string& key) const {
+  const size_t ready = output().find(" ready ");
+  const size_t at = ready == std::string::npos ? ready : output().find(key, ready);
+  if (at == std::string::npos) return "";
+  return "127.0.0.1:" + std::to_string(std::stoi(output().substr(at + key.size())));
+}
+
+}  // namespace annulus

@@ -1,0 +1,57 @@
+#ifndef ANNULUS_TESTS_INTEGRATION_DAEMON_H_
+#define ANNULUS_TESTS_INTEGRATION_DAEMON_H_
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace annulus {
+
+// A program that runs beside the test, with what it prints on both its streams. Killed at the end.
+class Program {
+ public:
+  // `arguments` begin with the program's path or name. The environment has no ANNULUS_ variable.
+  explicit Program(const std::vector<std::string>& arguments);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void Signal(int number);
+  // The exit status, 128 + number for a signal; nothing when it still runs after `limit`.
+  std::optional<int> WaitForExit(std::chrono::milliseconds limit);
+  // Reads until the output holds `text`; false after `limit` or at the end of the output.
+  bool WaitForOutput(const std::string& text, std::chrono::milliseconds limit);
+  const std::string& output() const { return output_; }
+
+  // Peak of resident memory so far, in bytes.
+  size_t PeakMemory() const;
+
+ private:
+  bool ReadSome(std::chrono::milliseconds limit);
+
+  pid_t pid_ = -1;
+  int pipe_ = -1;
+  std::string output_;
+  std::optional<int> status_;
+};
+
+// annulusd, built beside the test, on free ports.
+class Daemon : public Program {
+ public:
+  explicit Daemon(std::vector<std::string> flags = {});
+
+  // After it has printed that it is ready. Empty if it never does.
+  bool WaitUntilReady();
+  std::string address() const { return Address(" port="); }
+  std::string metrics_address() const { return Address(" metrics_port="); }
+
+ private:
+  std::string Address(const std::string& key) const;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_INTEGRATION_DAEMON_H_

@@ -1,0 +1,88 @@
+// A real Prometheus (Debian package prometheus) scrapes the daemon.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/integration/daemon.h"
+#include "tests/server/test_server.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::seconds;
+
+class PrometheusTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("prometheus --version > /dev/null 2>&1") != 0) {
+      GTEST_SKIP() << "prometheus (Debian package prometheus) is not here";
+    }
+    folder_ = testing::TempDir() + "/annulus_prometheus";
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // Starts Prometheus on a free port: it cannot choose one itself, so ports are tried.
+  void StartPrometheus(const std::string& target) {
+    std::ofstream(folder_ + "/prometheus.yml")
+        << "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: annulus\n"
+        << "    static_configs:\n      - targets: ['" << target << "']\n";
+    for (int port = 19090; port < 19190; port += 7) {
+      address_ = absl::StrCat("127.0.0.1:", port);
+      prometheus_ = std::make_unique<Program>(std::vector<std::string>{
+          "prometheus", "--config.file=" + folder_ + "/prometheus.yml",
+          "--storage.tsdb.path=" + folder_ + "/data", "--web.listen-address=" + address_});
+      if (prometheus_->WaitForOutput("Server is ready", seconds(30))) return;
+    }
+    FAIL() << "prometheus does not start: " << prometheus_->output();
+  }
+
+  std::string Query(const std::string& expression) {
+    return HttpGet(address_, "/api/v1/query?query=" + expression);
+  }
+
+  std::string folder_;
+  std::string address_;
+  std::unique_ptr<Program> prometheus_;
+};
+
+TEST_F(PrometheusTest, ScrapesTheDaemon) {
+  Daemon daemon({"--ranks", "2", "--kv-memory", "64MiB"});
+  ASSERT_TRUE(daemon.WaitUntilReady()) << daemon.output();
+  StartPrometheus(daemon.metrics_address());
+  EXPECT_TRUE(
+      Eventually([&] { return Query("up").find(",\"1\"]") != std::string::npos; }, seconds(30)))
+      << Query("up");
+  EXPECT_NE(Query("annulus_build_info").find("\"version\":\"0.1.0\""), std::string::npos);
+  EXPECT_NE(Query("annulus_rank_up").find("\"rank\":\"1\""), std::string::npos)
+      << Query("annulus_rank_up");
+  EXPECT_NE(Query("annulus_model_info").find("\"value\":["), std::string::npos);
+}
+
+TEST_F(PrometheusTest, PromtoolFindsNothingToBlame) {
+  Daemon daemon;
+  ASSERT_TRUE(daemon.WaitUntilReady()) << daemon.output();
+  const std::string text = HttpGet(daemon.metrics_address(), "/metrics");
+  const std::string path = folder_ + "/metrics.txt";
+  std::ofstream out(path);
+  // The HTTP library's own families are not ours to name.
+  for (size_t start = 0; start < text.size();) {
+    const size_t end = text.find('\n', start);
+    const std::string line = text.substr(start, end - start);
+    if (line.find("annulus_") != std::string::npos) out << line << "\n";
+    start = end == std::string::npos ? text.size() : end + 1;
+  }
+  out.close();
+  const std::string command = "promtool check metrics < " + path;
+  Program promtool({"sh", "-c", command});
+  EXPECT_EQ(promtool.WaitForExit(seconds(30)), 0) << promtool.output();
+}
+
+}  // namespace
+}  // namespace annulus
