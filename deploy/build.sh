@@ -41,9 +41,10 @@ cache=$folder/CMakeCache.txt
 if [[ -e $cache ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$cache"; then
   fail "$folder was made for another folder of sources: remove it and run this again"
 fi
+mkdir -p "$folder"
 # Always configured: it takes seconds and picks up changed options.
-cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder.configure.log" 2>&1 || {
-  cat "$folder.configure.log" >&2
+cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder/configure.log" 2>&1 || {
+  cat "$folder/configure.log" >&2
   fail "cmake cannot configure (its message is above). After an upgrade of the system, remove
   $folder and run this again."
 }
