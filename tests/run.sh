@@ -55,7 +55,7 @@ check_sources() {
 run_suite() {
   local folder=$1 target=$2
   shift 2
-  if ! bash "$root/deploy/build.sh" "$folder" "$target" -- "$@"; then
+  if ! bash "$root/deploy/build.sh" "$folder" "$target" -- -DANNULUS_BUILD_TESTS=ON "$@"; then
     count "the build of $folder" 1
     return
   fi
