@@ -104,6 +104,9 @@ grpc::Status GenerationCall::Conclude(const Completion& completion) {
                                        {"completion_tokens", completion.usage.completion_tokens},
                                        {"seconds", absl::StrCat(completion.timings.total)}});
   }
+  if (const auto cause = completion.status.GetPayload(kCausePayload)) {
+    context_.log.Warning("computing_failed", {{"id", id}, {"cause", std::string(*cause)}});
+  }
   return context_.Conclude(absl::StrCat(name_, " ", id), FromCompletion(completion.status));
 }
 
