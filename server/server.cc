@@ -105,6 +105,7 @@ absl::Status ServerImpl::Listen() {
   }
   ANNULUS_ASSIGN_OR_RETURN(
       grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}));
+  SetHealth(false);  // so that health knows every service's name from the start
   housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] { Housekeep(); });
   return absl::OkStatus();
 }
