@@ -23,30 +23,6 @@ absl::Status DocumentNotFound(absl::string_view name) {
 
 }  // namespace
 
-bool MemoryBudget::TryTake(size_t bytes) {
-  size_t used = used_.load(std::memory_order_relaxed);
-  do {
-    if (bytes > limit_ || used > limit_ - bytes) return false;
-  } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
-  return true;
-}
-
-void MemoryBudget::GiveBack(size_t bytes) { used_.fetch_sub(bytes, std::memory_order_relaxed); }
-
-MemoryLease::~MemoryLease() {
-  if (budget_ != nullptr) budget_->GiveBack(bytes_);
-}
-
-MemoryLease::MemoryLease(MemoryLease&& other) noexcept
-    : budget_(std::move(other.budget_)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-bool MemoryLease::TryResize(size_t bytes) {
-  if (bytes > bytes_ && !budget_->TryTake(bytes - bytes_)) return false;
-  if (bytes < bytes_) budget_->GiveBack(bytes_ - bytes);
-  bytes_ = bytes;
-  return true;
-}
-
 absl::Status CheckDocumentName(absl::string_view field, absl::string_view name) {
   bool allowed = !name.empty() && name.size() <= kLongestDocumentName &&
                  absl::ascii_isalnum(name.front()) && !absl::StrContains(name, "..");
@@ -61,7 +37,7 @@ absl::Status CheckDocumentName(absl::string_view field, absl::string_view name) 
 }
 
 absl::Status StoreFullError(size_t needed, const MemoryBudget& budget) {
-  const size_t available = budget.limit() - std::min(budget.limit(), budget.used());
+  const size_t available = budget.available();
   return ReasonError(
       absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
       absl::StrCat("the document store is full: ", needed, " bytes of memory are needed and ",
@@ -102,7 +78,7 @@ absl::Status DocumentStore::CheckRoom(size_t size_bytes) const {
         {{"needed", absl::StrCat(size_bytes)}, {"available", absl::StrCat(longest)}});
   }
   const size_t needed = size_bytes * kMemoryPerByte + kMemoryPerDocument;
-  if (needed > budget_->limit() - std::min(budget_->limit(), budget_->used())) {
+  if (needed > budget_->available()) {
     return StoreFullError(needed, *budget_);
   }
   std::lock_guard lock(mutex_);

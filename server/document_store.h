@@ -1,7 +1,6 @@
 #ifndef ANNULUS_SERVER_DOCUMENT_STORE_H_
 #define ANNULUS_SERVER_DOCUMENT_STORE_H_
 
-#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -13,39 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
+#include "server/memory_budget.h"
 
 namespace annulus {
-
-// Bytes that all documents and uploads share. Thread-safe.
-class MemoryBudget {
- public:
-  explicit MemoryBudget(size_t limit) : limit_(limit) {}
-  bool TryTake(size_t bytes);
-  void GiveBack(size_t bytes);
-  size_t limit() const { return limit_; }
-  size_t used() const { return used_.load(std::memory_order_relaxed); }
-
- private:
-  const size_t limit_;
-  std::atomic<size_t> used_{0};
-};
-
-// A share of a budget, given back at the end of its life. Not thread-safe.
-class MemoryLease {
- public:
-  explicit MemoryLease(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
-  ~MemoryLease();
-  MemoryLease(MemoryLease&& other) noexcept;
-  MemoryLease& operator=(MemoryLease&&) = delete;
-
-  // Grows or shrinks the share; false, without a change, when the budget has no room.
-  [[nodiscard]] bool TryResize(size_t bytes);
-  const MemoryBudget& budget() const { return *budget_; }
-
- private:
-  std::shared_ptr<MemoryBudget> budget_;
-  size_t bytes_ = 0;
-};
 
 // Never changes once stored. Requests share ownership, so a deleted document's memory is given back
 // when the last request that reads it has ended.

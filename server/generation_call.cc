@@ -13,6 +13,7 @@ GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, 
     : context_(context),
       name_(name),
       sink_(std::make_shared<BoundedSink>(SinkLimits{}, context.delivery, reader)),
+      prompt_lease_(context.prompts),
       request_id_(context.NewRequestId()) {}
 
 std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context,
@@ -51,6 +52,10 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder) {
   }
   ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents));
   request.deadline = deadline_;
+  const size_t prompt_bytes = request.prompt.size() * sizeof(request.prompt[0]);
+  if (!prompt_lease_.TryResize(prompt_bytes)) {
+    return PromptMemoryError(prompt_bytes, *context_.prompts);
+  }
   const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
   context_.log.Debug("request_submitted",
                      {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});

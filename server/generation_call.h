@@ -60,7 +60,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   ServiceContext& context_;
   const std::string name_;
   const std::shared_ptr<BoundedSink> sink_;
-  SteadyTime deadline_;  // set by Start, then only read
+  SteadyTime deadline_;       // set by Start, then only read
+  MemoryLease prompt_lease_;  // used by the job only
 
   mutable std::mutex mutex_;
   std::string request_id_;

@@ -86,8 +86,10 @@ class ServerImpl final : public Server {
   ServerMetrics metrics_;
   DeliveryThread delivery_;
   WorkPool pool_;
-  ServiceContext context_{config_,    log_,     authenticator_, lifecycle_,
-                          documents_, metrics_, pool_,          delivery_};
+  ServiceContext context_{
+      config_,    log_,       authenticator_,
+      lifecycle_, documents_, metrics_,
+      pool_,      delivery_,  std::make_shared<MemoryBudget>(config_.max_prompts_memory)};
   InferenceService inference_{context_};
   DocumentService document_service_{context_};
   ModelService models_{context_};

@@ -49,6 +49,24 @@ absl::Status BusyError() {
                    kRetryBusyMs);
 }
 
+absl::Status PromptMemoryError(size_t needed, const MemoryBudget& budget) {
+  if (needed > budget.limit()) {
+    return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MEMORY_TOO_SMALL,
+                       absl::StrCat("the prompt needs ", needed,
+                                    " bytes and this server keeps at "
+                                    "most ",
+                                    budget.limit(),
+                                    " of prompts; shorten it, or start "
+                                    "the server with more --max-prompts-memory"));
+  }
+  return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                               absl::StrCat("the prompt needs ", needed, " bytes and ",
+                                            budget.available(), " of ", budget.limit(),
+                                            " for prompts are free; try again when "
+                                            "other requests have ended")),
+                   kRetryBusyMs);
+}
+
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call) {
   const gpr_timespec deadline = call.raw_deadline();
   const gpr_timespec infinite = gpr_inf_future(deadline.clock_type);

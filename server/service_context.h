@@ -5,6 +5,7 @@
 #include <grpcpp/support/status.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,6 +16,7 @@
 #include "server/document_store.h"
 #include "server/lifecycle.h"
 #include "server/log.h"
+#include "server/memory_budget.h"
 #include "server/server_metrics.h"
 #include "server/work_pool.h"
 
@@ -30,6 +32,7 @@ struct ServiceContext {
   ServerMetrics& metrics;
   WorkPool& pool;
   DeliveryThread& delivery;
+  const std::shared_ptr<MemoryBudget> prompts;  // token ids of the calls under way
   const SteadyTime started = std::chrono::steady_clock::now();
   std::atomic<uint64_t> next_request{1};
 
@@ -46,6 +49,9 @@ struct ServiceContext {
 
 // Too many jobs wait in the pool.
 absl::Status BusyError();
+
+// A prompt of `needed` bytes finds no room among those of other calls, or never could.
+absl::Status PromptMemoryError(size_t needed, const MemoryBudget& budget);
 
 // When the call must have ended, on the steady clock. A deadline that has passed gives a past time.
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call);

@@ -232,6 +232,11 @@ std::vector<Option> ServiceOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, 0, 64 * kTiB, c.max_documents_memory);
        }},
+      {"max-prompts-memory", "SIZE", "1GiB",
+       "Memory for the prompts of all calls under way, 4 bytes a token.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetSize(text, kMiB, 64 * kTiB, c.max_prompts_memory);
+       }},
       {"upload-timeout", "TIME", "60s", "An upload that sends nothing for so long is cut off.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(100), hours(24), c.upload_timeout);

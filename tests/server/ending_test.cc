@@ -190,6 +190,37 @@ TEST(AnswerLimitTest, AnAnswerBeyondOneMessageIsEndedWithAdvice) {
   EXPECT_TRUE(server.engine().WaitUntilIdle(kSoon));
 }
 
+TEST(PromptMemoryTest, PromptsOfCallsUnderWayAreBounded) {
+  TestServer server({"--max-prompts-memory", "1MiB"});
+  server.engine().set_max_context(1 << 20);
+  server.engine().set_scripter([](const RequestSpec&) { return Endless(milliseconds(5)); });
+  server.Serve();
+  const auto stub = server.inference();
+  const grpc::Status never = ReadStream(*stub, TextStreamRequest(std::string(300'000, 'x'))).status;
+  EXPECT_EQ(Details(never).reason, "MEMORY_TOO_SMALL") << never.error_message();
+  {
+    grpc::ClientContext context;
+    const auto reader =
+        stub->StreamGenerate(&context, TextStreamRequest(std::string(200'000, 'x')));
+    v1::StreamGenerateResponse response;
+    ASSERT_TRUE(reader->Read(&response));
+    const grpc::Status later =
+        ReadStream(*stub, TextStreamRequest(std::string(200'000, 'x'))).status;
+    EXPECT_EQ(Details(later).reason, "QUEUE_FULL") << later.error_message();
+    EXPECT_GT(Details(later).retry_ms, 0);
+    context.TryCancel();
+  }
+  EXPECT_TRUE(Eventually([&] {
+    grpc::ClientContext context;
+    const auto reader =
+        stub->StreamGenerate(&context, TextStreamRequest(std::string(200'000, 'x')));
+    v1::StreamGenerateResponse response;
+    const bool fits = reader->Read(&response);
+    context.TryCancel();
+    return fits;
+  }));
+}
+
 TEST(EngineEndsFirstTest, CallsEndWhenTheEngineIsDestroyedAfterTheServer) {
   auto server = std::make_unique<TestServer>();
   server->engine().set_scripter([](const RequestSpec&) { return Endless(milliseconds(1)); });

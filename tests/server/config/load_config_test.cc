@@ -73,7 +73,7 @@ std::string OtherValue(const Option& option) {
   if (name.find("tls") == 0 || name == "auth-token-file") return "file.pem";
   if (name.find("time") != std::string::npos) return "7s";
   if (name == "kv-memory" || name.find("-size") != std::string::npos ||
-      name == "max-documents-memory") {
+      name == "max-documents-memory" || name == "max-prompts-memory") {
     return "77MiB";
   }
   return "17";
@@ -91,8 +91,8 @@ std::string Describe(const ServerConfig& c) {
       << '|' << static_cast<int>(c.device) << '|' << c.served_model_name << '|' << c.listen << '|'
       << c.metrics << '|' << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file
       << '|' << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
-      << c.max_document_bytes << '|' << c.max_documents_memory << '|' << c.max_documents << '|'
-      << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
+      << c.max_document_bytes << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
+      << c.max_documents << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
   return out.str();
 }
 

@@ -1,0 +1,45 @@
+#ifndef ANNULUS_SERVER_MEMORY_BUDGET_H_
+#define ANNULUS_SERVER_MEMORY_BUDGET_H_
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace annulus {
+
+// Bytes that many holders share. Thread-safe.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(size_t limit) : limit_(limit) {}
+  bool TryTake(size_t bytes);
+  void GiveBack(size_t bytes);
+  size_t limit() const { return limit_; }
+  size_t used() const { return used_.load(std::memory_order_relaxed); }
+  size_t available() const { return limit_ - used(); }  // used() never exceeds the limit
+
+ private:
+  const size_t limit_;
+  std::atomic<size_t> used_{0};
+};
+
+// A share of a budget, given back at the end of its life. Not thread-safe.
+class MemoryLease {
+ public:
+  explicit MemoryLease(std::shared_ptr<MemoryBudget> budget) : budget_(std::move(budget)) {}
+  ~MemoryLease();
+  MemoryLease(MemoryLease&& other) noexcept;
+  MemoryLease& operator=(MemoryLease&&) = delete;
+
+  // Grows or shrinks the share; false, without a change, when the budget has no room.
+  [[nodiscard]] bool TryResize(size_t bytes);
+  const MemoryBudget& budget() const { return *budget_; }
+
+ private:
+  std::shared_ptr<MemoryBudget> budget_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_MEMORY_BUDGET_H_
