@@ -29,6 +29,35 @@ const Description& Describe(DType dtype) {
   return kDescriptions[0];
 }
 
+// Rounds |value| to an 8-bit format of `mantissa_bits` whose smallest normal number is
+// 2^(1 - bias), as the bits below the sign; `largest` are those of the largest finite number.
+uint8_t NarrowMagnitude(uint32_t magnitude, int mantissa_bits, int bias, uint8_t largest) {
+  const int dropped = 23 - mantissa_bits;
+  const uint32_t smallest_normal = static_cast<uint32_t>(128 - bias) << 23;
+  if (magnitude < smallest_normal) {
+    // The last bit of a subnormal is 2^(1 - bias - mantissa_bits): the unit in the last place of
+    // this anchor, so that float32's own rounding acts there.
+    const uint32_t anchor = static_cast<uint32_t>(128 - bias + dropped) << 23;
+    const float shifted = std::bit_cast<float>(magnitude) + std::bit_cast<float>(anchor);
+    return static_cast<uint8_t>(std::bit_cast<uint32_t>(shifted) - anchor);
+  }
+  const uint32_t half = (1u << (dropped - 1)) - 1 + ((magnitude >> dropped) & 1u);
+  const uint32_t rounded =
+      (magnitude - (static_cast<uint32_t>(127 - bias) << 23) + half) >> dropped;
+  return static_cast<uint8_t>(rounded < largest ? rounded : largest);
+}
+
+template <class Narrow>
+void WidenArray(const void* source, float* destination, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    destination[i] = ToFloat(static_cast<const Narrow*>(source)[i]);
+}
+
+template <class Narrow, Narrow (*kConvert)(float)>
+void NarrowArray(const float* source, void* destination, size_t count) {
+  for (size_t i = 0; i < count; ++i) static_cast<Narrow*>(destination)[i] = kConvert(source[i]);
+}
+
 }  // namespace
 
 size_t DTypeSize(DType dtype) { return Describe(dtype).size; }
@@ -60,6 +89,16 @@ float ToFloat(Float16 value) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
+float ToFloat(Float8E4M3 value) {
+  // As F16 bits the exponent's bias is 8 too large; the scale is exact, subnormals included.
+  if ((value.bits & 0x7fu) == 0x7fu)
+    return ToFloat(Float16{static_cast<uint16_t>(value.bits << 8)});
+  const uint32_t half = ((value.bits & 0x80u) << 8) | ((value.bits & 0x7fu) << 7);
+  return ToFloat(Float16{static_cast<uint16_t>(half)}) * 256;
+}
+
+float ToFloat(Float8E5M2 value) { return ToFloat(Float16{static_cast<uint16_t>(value.bits << 8)}); }
+
 BFloat16 ToBFloat16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) {
@@ -84,43 +123,53 @@ Float16 ToFloat16(float value) {
   return {static_cast<uint16_t>(sign | (rounded >> 13))};
 }
 
+Float8E4M3 ToFloat8E4M3(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  const uint8_t narrow = magnitude > 0x7f800000u ? 0x7f : NarrowMagnitude(magnitude, 3, 7, 0x7e);
+  return {static_cast<uint8_t>((bits >> 24 & 0x80u) | narrow)};
+}
+
+Float8E5M2 ToFloat8E5M2(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  const uint8_t narrow = magnitude > 0x7f800000u ? 0x7e : NarrowMagnitude(magnitude, 2, 15, 0x7b);
+  return {static_cast<uint8_t>((bits >> 24 & 0x80u) | narrow)};
+}
+
 void ConvertToFloat(DType dtype, const void* source, float* destination, size_t count) {
   switch (dtype) {
     case DType::kF32:
-      std::memcpy(destination, source, count * sizeof(float));
+      if (count > 0) std::memcpy(destination, source, count * sizeof(float));
       return;
     case DType::kBF16:
-      for (size_t i = 0; i < count; ++i) {
-        destination[i] = ToFloat(static_cast<const BFloat16*>(source)[i]);
-      }
-      return;
+      return WidenArray<BFloat16>(source, destination, count);
     case DType::kF16:
-      for (size_t i = 0; i < count; ++i) {
-        destination[i] = ToFloat(static_cast<const Float16*>(source)[i]);
-      }
-      return;
-    default:
-      ANNULUS_CHECK(false) << "ConvertToFloat of " << DTypeName(dtype);
+      return WidenArray<Float16>(source, destination, count);
+    case DType::kF8E4M3:
+      return WidenArray<Float8E4M3>(source, destination, count);
+    case DType::kF8E5M2:
+      return WidenArray<Float8E5M2>(source, destination, count);
+    case DType::kI8:
+      ANNULUS_CHECK(false) << "ConvertToFloat of int8 without its scale";
   }
 }
 
 void ConvertFromFloat(DType dtype, const float* source, void* destination, size_t count) {
   switch (dtype) {
     case DType::kF32:
-      std::memcpy(destination, source, count * sizeof(float));
+      if (count > 0) std::memcpy(destination, source, count * sizeof(float));
       return;
     case DType::kBF16:
-      for (size_t i = 0; i < count; ++i) {
-        static_cast<BFloat16*>(destination)[i] = ToBFloat16(source[i]);
-      }
-      return;
+      return NarrowArray<BFloat16, ToBFloat16>(source, destination, count);
     case DType::kF16:
-      for (size_t i = 0; i < count; ++i) {
-        static_cast<Float16*>(destination)[i] = ToFloat16(source[i]);
-      }
-      return;
-    default:
-      ANNULUS_CHECK(false) << "ConvertFromFloat to " << DTypeName(dtype);
+      return NarrowArray<Float16, ToFloat16>(source, destination, count);
+    case DType::kF8E4M3:
+      return NarrowArray<Float8E4M3, ToFloat8E4M3>(source, destination, count);
+    case DType::kF8E5M2:
+      return NarrowArray<Float8E5M2, ToFloat8E5M2>(source, destination, count);
+    case DType::kI8:
+      ANNULUS_CHECK(false) << "ConvertFromFloat to int8 without a scale";
   }
 }
 

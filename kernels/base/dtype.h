@@ -20,25 +20,38 @@ absl::string_view DTypeName(DType dtype);
 // Inverse of DTypeName; an unknown name is INVALID_ARGUMENT and lists the known ones.
 absl::StatusOr<DType> ParseDType(absl::string_view name);
 
-// Storage of the 16-bit formats; arithmetic is done in float32.
+// Storage of the narrow formats; arithmetic is done in float32. The 8-bit ones are those of the OCP
+// specification "8-bit floating point" (2023): E4M3 has no infinity and reaches 448, E5M2 is the
+// upper half of an F16 and reaches 57344.
 struct BFloat16 {
   uint16_t bits;
 };
 struct Float16 {
   uint16_t bits;
 };
+struct Float8E4M3 {
+  uint8_t bits;
+};
+struct Float8E5M2 {
+  uint8_t bits;
+};
 
-// Widening is exact. Narrowing rounds to nearest, ties to even; NaN stays NaN and infinity stays
-// infinity. BF16 keeps float32's range; F16 overflows to infinity beyond 65504.
+// Widening is exact. Narrowing rounds to nearest, ties to even; NaN stays NaN with its sign. BF16
+// and F16 keep infinity; BF16 has float32's range, F16 overflows to infinity beyond 65504. The
+// 8-bit formats saturate: what is beyond their range, infinity too, becomes the largest finite.
 float ToFloat(BFloat16 value);
 float ToFloat(Float16 value);
+float ToFloat(Float8E4M3 value);
+float ToFloat(Float8E5M2 value);
 BFloat16 ToBFloat16(float value);
 Float16 ToFloat16(float value);
+Float8E4M3 ToFloat8E4M3(float value);
+Float8E5M2 ToFloat8E5M2(float value);
 
-// Converts `count` elements of `dtype` (kF32, kBF16 or kF16) to float32.
+// Converts `count` elements of `dtype` (any but kI8, whose scale lies elsewhere) to float32.
 void ConvertToFloat(DType dtype, const void* source, float* destination, size_t count);
 
-// Converts `count` float32 values to `dtype` (kF32, kBF16 or kF16).
+// Converts `count` float32 values to `dtype` (any but kI8).
 void ConvertFromFloat(DType dtype, const float* source, void* destination, size_t count);
 
 }  // namespace annulus

@@ -14,21 +14,28 @@
 namespace annulus {
 namespace {
 
-constexpr uint32_t kPatterns = 1 << 16;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// A 16-bit floating-point format by its definition (IEEE 754, section 3.4).
+// A narrow floating-point format by its definition (IEEE 754, section 3.4; OCP 8-bit floating
+// point).
 struct Format {
   int exponent_bits;
   int mantissa_bits;
+  bool infinity = true;    // without it, only the all-ones pattern is special: NaN
+  bool saturates = false;  // beyond the largest finite number
 
+  uint32_t sign_bit() const { return 1u << (exponent_bits + mantissa_bits); }
+  uint32_t patterns() const { return 2 * sign_bit(); }
   int exponent(uint32_t bits) const { return (bits >> mantissa_bits) & ((1 << exponent_bits) - 1); }
   int mantissa(uint32_t bits) const { return bits & ((1 << mantissa_bits) - 1); }
-  bool special(uint32_t bits) const { return exponent(bits) == (1 << exponent_bits) - 1; }
+  bool special(uint32_t bits) const {
+    return exponent(bits) == (1 << exponent_bits) - 1 &&
+           (infinity || mantissa(bits) == (1 << mantissa_bits) - 1);
+  }
   bool nan(uint32_t bits) const { return special(bits) && mantissa(bits) != 0; }
 
   double value(uint32_t bits) const {
-    const double sign = bits >> 15 ? -1 : 1;
+    const double sign = bits & sign_bit() ? -1 : 1;
     const int bias = (1 << (exponent_bits - 1)) - 1;
     if (nan(bits)) return std::nan("");
     if (special(bits)) return sign * kInfinity;
@@ -39,8 +46,10 @@ struct Format {
 };
 constexpr Format kBF16Format{8, 7};
 constexpr Format kF16Format{5, 10};
+constexpr Format kE4M3Format{4, 3, false, true};
+constexpr Format kE5M2Format{5, 2, true, true};
 
-// The two formats behind one face, so that each test is written once.
+// The formats behind one face, so that each test is written once.
 struct BF16Type {
   static constexpr Format kFormat = kBF16Format;
   static float Widen(uint32_t bits) { return ToFloat(BFloat16{static_cast<uint16_t>(bits)}); }
@@ -52,66 +61,88 @@ struct F16Type {
   static uint32_t Narrow(float value) { return ToFloat16(value).bits; }
 };
 
-template <typename T>
-class HalfFormats : public ::testing::Test {};
-using Types = ::testing::Types<BF16Type, F16Type>;
-TYPED_TEST_SUITE(HalfFormats, Types);
+struct E4M3Type {
+  static constexpr Format kFormat = kE4M3Format;
+  static float Widen(uint32_t bits) { return ToFloat(Float8E4M3{static_cast<uint8_t>(bits)}); }
+  static uint32_t Narrow(float value) { return ToFloat8E4M3(value).bits; }
+};
+struct E5M2Type {
+  static constexpr Format kFormat = kE5M2Format;
+  static float Widen(uint32_t bits) { return ToFloat(Float8E5M2{static_cast<uint8_t>(bits)}); }
+  static uint32_t Narrow(float value) { return ToFloat8E5M2(value).bits; }
+};
 
-TYPED_TEST(HalfFormats, WidensEveryPatternExactly) {
-  for (uint32_t bits = 0; bits < kPatterns; ++bits) {
+template <typename T>
+class NarrowFormats : public ::testing::Test {};
+using Types = ::testing::Types<BF16Type, F16Type, E4M3Type, E5M2Type>;
+TYPED_TEST_SUITE(NarrowFormats, Types);
+
+TYPED_TEST(NarrowFormats, WidensEveryPatternExactly) {
+  for (uint32_t bits = 0; bits < TypeParam::kFormat.patterns(); ++bits) {
     const float wide = TypeParam::Widen(bits);
     if (TypeParam::kFormat.nan(bits)) {
       ASSERT_TRUE(std::isnan(wide)) << std::hex << bits;
     } else {
       ASSERT_EQ(wide, TypeParam::kFormat.value(bits)) << std::hex << bits;
-      ASSERT_EQ(std::signbit(wide), bits >> 15 != 0) << std::hex << bits;
+      ASSERT_EQ(std::signbit(wide), (bits & TypeParam::kFormat.sign_bit()) != 0)
+          << std::hex << bits;
     }
   }
 }
 
-TYPED_TEST(HalfFormats, NarrowsEveryPatternBackToItself) {
-  for (uint32_t bits = 0; bits < kPatterns; ++bits) {
+TYPED_TEST(NarrowFormats, NarrowsEveryPatternBackToItself) {
+  for (uint32_t bits = 0; bits < TypeParam::kFormat.patterns(); ++bits) {
     const uint32_t narrow = TypeParam::Narrow(TypeParam::Widen(bits));
     if (TypeParam::kFormat.nan(bits)) {
       ASSERT_TRUE(TypeParam::kFormat.nan(narrow)) << std::hex << bits;
-      ASSERT_EQ(narrow >> 15, bits >> 15) << std::hex << bits;
-    } else {
+      ASSERT_EQ((narrow ^ bits) & TypeParam::kFormat.sign_bit(), 0u) << std::hex << bits;
+    } else if (!TypeParam::kFormat.special(bits) || !TypeParam::kFormat.saturates) {
       ASSERT_EQ(narrow, bits);
     }
   }
 }
 
 // Between every two neighbours: the middle goes to the even one, a hair off it to the nearer one.
-TYPED_TEST(HalfFormats, RoundsToNearestWithTiesToEven) {
+TYPED_TEST(NarrowFormats, RoundsToNearestWithTiesToEven) {
   const Format format = TypeParam::kFormat;
   for (uint32_t low = 0; !format.special(low); ++low) {
     const uint32_t high = low + 1;
-    // The neighbour of the largest finite value stands for 2^(emax + 1) here.
+    // The neighbour of the largest finite value stands for the next step beyond it here.
     const double above =
         format.special(high) ? 2 * format.value(low) - format.value(low - 1) : format.value(high);
     const float middle = static_cast<float>((format.value(low) + above) / 2);
-    const uint32_t even = low % 2 == 0 ? low : high;
-    for (const uint32_t sign : {0u, 0x8000u}) {
+    const bool saturated = format.special(high) && format.saturates;
+    const uint32_t up = saturated ? low : high;
+    const uint32_t even = low % 2 == 0 ? low : up;
+    for (const uint32_t sign : {0u, format.sign_bit()}) {
       const float signed_middle = sign ? -middle : middle;
       const float towards_zero = std::nextafterf(signed_middle, 0);
       const float away = std::nextafterf(signed_middle, sign ? -HUGE_VALF : HUGE_VALF);
       ASSERT_EQ(TypeParam::Narrow(signed_middle), even | sign) << std::hex << low;
       ASSERT_EQ(TypeParam::Narrow(towards_zero), low | sign) << std::hex << low;
-      ASSERT_EQ(TypeParam::Narrow(away), high | sign) << std::hex << low;
+      ASSERT_EQ(TypeParam::Narrow(away), up | sign) << std::hex << low;
     }
   }
 }
 
-TYPED_TEST(HalfFormats, KeepsNanAndInfinity) {
+TYPED_TEST(NarrowFormats, KeepsNanAndKeepsOrSaturatesInfinity) {
   const float infinity = std::numeric_limits<float>::infinity();
-  EXPECT_EQ(TypeParam::kFormat.value(TypeParam::Narrow(infinity)), kInfinity);
-  EXPECT_EQ(TypeParam::kFormat.value(TypeParam::Narrow(-infinity)), -kInfinity);
-  EXPECT_EQ(TypeParam::kFormat.value(TypeParam::Narrow(std::numeric_limits<float>::max())),
-            kInfinity);
+  const Format format = TypeParam::kFormat;
+  uint32_t largest = 0;
+  while (!format.special(largest + 1)) ++largest;
+  const double expected = format.saturates ? format.value(largest) : kInfinity;
+  EXPECT_EQ(format.value(TypeParam::Narrow(infinity)), expected);
+  EXPECT_EQ(format.value(TypeParam::Narrow(-infinity)), -expected);
+  EXPECT_EQ(format.value(TypeParam::Narrow(std::numeric_limits<float>::max())), expected);
   // Every NaN, also one whose payload lies in the bits that are dropped.
   for (const uint32_t bits : {0x7f800001u, 0x7fc00000u, 0xff800001u, 0xffffffffu, 0x7fbfffffu}) {
     EXPECT_TRUE(TypeParam::kFormat.nan(TypeParam::Narrow(std::bit_cast<float>(bits))));
   }
+}
+
+TEST(DType, TheLargestOfTheEightBitFormats) {
+  EXPECT_EQ(ToFloat(ToFloat8E4M3(1e9f)), 448);
+  EXPECT_EQ(ToFloat(ToFloat8E5M2(-1e9f)), -57344);
 }
 
 TEST(DType, SizesAndNames) {
@@ -149,6 +180,16 @@ TEST(DType, ArraysConvertElementByElement) {
     for (size_t i = 0; i < values.size(); ++i) {
       const float expected =
           dtype == DType::kBF16 ? ToFloat(ToBFloat16(values[i])) : ToFloat(ToFloat16(values[i]));
+      ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(expected)) << values[i];
+    }
+  }
+  std::vector<uint8_t> bytes(values.size());
+  for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2}) {
+    ConvertFromFloat(dtype, values.data(), bytes.data(), values.size());
+    ConvertToFloat(dtype, bytes.data(), wide.data(), values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float expected = dtype == DType::kF8E4M3 ? ToFloat(ToFloat8E4M3(values[i]))
+                                                     : ToFloat(ToFloat8E5M2(values[i]));
       ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(expected)) << values[i];
     }
   }
