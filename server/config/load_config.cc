@@ -10,8 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "kernels/base/nearest_name.h"
 #include "kernels/base/status_macros.h"
-#include "server/config/nearest_name.h"
 #include "server/config/options.h"
 #include "server/config/yaml_file.h"
 

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/nearest_name.h"
 #include "kernels/base/status_macros.h"
-#include "server/config/nearest_name.h"
 
 namespace annulus {
 namespace {

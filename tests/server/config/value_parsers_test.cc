@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "server/config/nearest_name.h"
+#include "kernels/base/nearest_name.h"
 
 namespace annulus {
 namespace {

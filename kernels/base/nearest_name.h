@@ -1,5 +1,5 @@
-#ifndef ANNULUS_SERVER_CONFIG_NEAREST_NAME_H_
-#define ANNULUS_SERVER_CONFIG_NEAREST_NAME_H_
+#ifndef ANNULUS_KERNELS_BASE_NEAREST_NAME_H_
+#define ANNULUS_KERNELS_BASE_NEAREST_NAME_H_
 
 #include <string>
 #include <vector>
@@ -18,4 +18,4 @@ std::string NearestName(absl::string_view given, const std::vector<std::string>&
 
 }  // namespace annulus
 
-#endif  // ANNULUS_SERVER_CONFIG_NEAREST_NAME_H_
+#endif  // ANNULUS_KERNELS_BASE_NEAREST_NAME_H_

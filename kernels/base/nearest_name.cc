@@ -1,4 +1,4 @@
-#include "server/config/nearest_name.h"
+#include "kernels/base/nearest_name.h"
 
 #include <algorithm>
 #include <cstddef>
