@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 to an answer: bash deploy/quickstart.sh [--keep]
-#   --keep   leave the daemon running and say how to talk to it
+# From a bare Debian 12 to an answer: bash deploy/quickstart.sh [--keep] [--ranks N]
+#   --keep      leave the daemon running and say how to talk to it
+#   --ranks N   spread the document over N ranks instead of 4; "1,2,4,8" tries each in turn
 # Installs the missing packages (root or sudo), builds in build/, starts the daemon with the builtin
-# recall model on 4 ranks, and asks it for three facts of a document of 64 KB. A second run skips
-# what is done.
+# recall model, and asks it for three facts of a document of 1,000,000 bytes, which are as many
+# tokens. A second run skips what is done.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -12,8 +13,13 @@ state=$build/quickstart
 document=$state/document.txt
 facts=$state/facts.jsonl
 log=$state/annulusd.log
-running=$state/running # pid and address of a daemon that --keep left
-ranks=4
+running=$state/running # pid, address and ranks of a daemon that --keep left
+document_bytes=1000000
+# A token of the recall model holds 1024 bytes of float32 keys and values in layer 1: 1.024e9 bytes
+# for the document. The rest is for layer 0's window, the question and the answer.
+kv_memory=1100MiB
+all_ranks=(4)
+ranks=
 keep=
 daemon_pid=  # of the daemon that serves
 started_pid= # the same if this run started it
@@ -74,9 +80,9 @@ is_serving() {
 
 # Takes over the daemon that an earlier --keep left, unless the program has changed since.
 adopt_daemon() {
-  local pid at
-  [[ -e $running ]] && read -r pid at <"$running" && is_daemon "$pid" || return 1
-  if [[ $build/annulusd -nt $running ]] || ! is_serving "$at"; then
+  local pid at with
+  [[ -e $running ]] && read -r pid at with <"$running" && is_daemon "$pid" || return 1
+  if [[ $build/annulusd -nt $running || $with != "$ranks" ]] || ! is_serving "$at"; then
     say "Stopping the daemon of an earlier run (process $pid): it is out of date."
     stop_daemon "$pid"
     return 1
@@ -90,14 +96,14 @@ start_daemon() {
   port=$(free_port 50051)
   metrics=$(free_port 9464)
   address=127.0.0.1:$port
-  say "build/annulusd --model builtin:recall --ranks $ranks --listen $address" \
-    "--metrics 127.0.0.1:$metrics"
+  say "build/annulusd --model builtin:recall --ranks $ranks --kv-memory $kv_memory" \
+    "--listen $address --metrics 127.0.0.1:$metrics"
   # A session of its own, so that Ctrl-C here reaches it only through clean_up.
-  setsid "$build/annulusd" --model builtin:recall --ranks "$ranks" --listen "$address" \
-    --metrics "127.0.0.1:$metrics" >"$log" 2>&1 </dev/null &
+  setsid "$build/annulusd" --model builtin:recall --ranks "$ranks" \
+    --kv-memory "$kv_memory" --listen "$address" --metrics "127.0.0.1:$metrics" >"$log" 2>&1 </dev/null &
   daemon_pid=$!
   started_pid=$daemon_pid
-  echo "$daemon_pid $address" >"$running"
+  echo "$daemon_pid $address $ranks" >"$running"
   deadline=$((SECONDS + 60))
   until is_serving "$address"; do
     if ! kill -0 "$daemon_pid" 2>/dev/null; then
@@ -121,9 +127,16 @@ json_field() {
   printf '%b' "$value"
 }
 
+# Seconds with two decimals since a value of EPOCHREALTIME.
+seconds_since() {
+  local now=$EPOCHREALTIME hundredths
+  hundredths=$(((${now/[.,]/} - ${1/[.,]/}) / 10000))
+  printf '%d.%02d' $((hundredths / 100)) $((hundredths % 100))
+}
+
 # Asks for every fact; fails unless all answers are right.
 ask_facts() {
-  local line cue expected answer asked=0 right=0
+  local line cue expected answer asked=0 right=0 start=$EPOCHREALTIME first=
   while read -r line <&3; do
     cue=$(json_field "$line" cue)
     expected=$(json_field "$line" answer)
@@ -132,6 +145,7 @@ ask_facts() {
     say "annulus ask build/quickstart/document.txt '$cue' --temperature 0 --max-tokens 64 --stop '\\n'"
     answer=$("$build/annulus" ask "$document" "$cue" --server "$address" --temperature 0 \
       --max-tokens 64 --stop '\n' --timings) || fail "the call failed; the daemon's log is $log"
+    [[ -n $first ]] || first=$(seconds_since "$start")
     say "answer:   $answer"
     if [[ $answer == "$expected" ]]; then
       right=$((right + 1))
@@ -140,7 +154,8 @@ ask_facts() {
       say "WRONG; expected: $expected"
     fi
   done 3<"$facts"
-  step "$right of $asked answers are right"
+  step "$right of $asked answers are right with --ranks $ranks: the first after $first s, all\
+ after $(seconds_since "$start") s"
   ((asked > 0 && right == asked)) || fail 'that is a bug: please report it with the output above'
 }
 
@@ -164,15 +179,48 @@ Stop it:
   fi
 }
 
+usage() {
+  sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+  exit "$1"
+}
+
+parse_arguments() {
+  while (($# > 0)); do
+    case $1 in
+      --keep) keep=yes ;;
+      --ranks)
+        [[ ${2-} =~ ^[1-9][0-9]*(,[1-9][0-9]*)*$ ]] || usage 2
+        IFS=, read -ra all_ranks <<<"$2"
+        shift
+        ;;
+      --help) usage 0 ;;
+      *) usage 2 ;;
+    esac
+    shift
+  done
+}
+
+make_document() {
+  if [[ ! -e $facts || $build/annulus-demo -nt $facts ||
+    $(stat -c %s "$document" 2>/dev/null) != "$document_bytes" ]]; then
+    "$build/annulus-demo" --bytes "$document_bytes" --seed 7 --at 0.01,0.33,0.99 \
+      --out "$document" >"$facts.new"
+    mv "$facts.new" "$facts"
+  fi
+  say "$document: $document_bytes bytes, three facts planted"
+}
+
+# One daemon on $ranks ranks, all questions.
+session() {
+  step 'Daemon'
+  adopt_daemon || start_daemon
+  ask_facts
+  "$build/annulus" status --server "$address"
+}
+
 main() {
-  case ${1-} in
-    '') ;;
-    --keep) keep=yes ;;
-    *)
-      sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
-      [[ $1 == --help ]] && exit 0 || exit 2
-      ;;
-  esac
+  local turn
+  parse_arguments "$@"
   cd "$root"
   trap clean_up EXIT
   trap 'exit 130' INT
@@ -186,16 +234,17 @@ main() {
     -DANNULUS_BUILD_TESTS=OFF
   mkdir -p "$state"
   step 'Document'
-  if [[ ! -e $facts || $build/annulus-demo -nt $facts ]]; then
-    "$build/annulus-demo" --bytes 65536 --seed 7 --at 0.01,0.5,0.99 --out "$document" \
-      >"$facts.new"
-    mv "$facts.new" "$facts"
-  fi
-  say "$document: 65536 bytes, three facts planted"
-  step 'Daemon'
-  adopt_daemon || start_daemon
-  ask_facts
-  "$build/annulus" status --server "$address"
+  make_document
+  for ((turn = 0; turn < ${#all_ranks[@]}; ++turn)); do
+    ranks=${all_ranks[turn]}
+    session
+    # The next daemon takes the place of this one.
+    if ((turn + 1 < ${#all_ranks[@]})); then
+      stop_daemon "$daemon_pid"
+      rm -f "$running"
+      started_pid=
+    fi
+  done
   step 'What you saw'
   explain
 }

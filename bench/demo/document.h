@@ -14,9 +14,9 @@ namespace annulus {
 inline constexpr int kDemoContextBytes = 8;
 
 struct DemoOptions {
-  int64_t bytes = 65536;  // of the document, exactly; 1..10^9
+  int64_t bytes = 1'000'000;  // of the document, exactly; 1..10^9
   uint64_t seed = 7;
-  std::vector<double> depths = {0.01, 0.5, 0.99};  // one planted fact each, 0..1 of the document
+  std::vector<double> depths = {0.01, 0.33, 0.99};  // one planted fact each, 0..1 of the document
 };
 
 // One record of the document: cue + answer + '\n'.
