@@ -1,0 +1,162 @@
+#include "engine/sparse/block_pattern.h"
+
+#include <algorithm>
+
+#include "kernels/base/check.h"
+
+namespace annulus {
+namespace {
+
+// Appends [begin, end).
+void AppendRange(int32_t begin, int32_t end, std::vector<int32_t>& blocks) {
+  for (int32_t j = begin; j < end; ++j) blocks.push_back(j);
+}
+
+int32_t CeilDiv(int32_t a, int32_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+// The oldest block that holds a key which the first row of query block i sees through the window.
+int32_t WindowStart(const AttentionPolicy& policy, int32_t i) {
+  const int64_t oldest = static_cast<int64_t>(i) * policy.block - policy.window + 1;
+  return oldest <= 0 ? 0 : static_cast<int32_t>(oldest / policy.block);
+}
+
+// The first `leading` blocks, then [start, i].
+void AppendLeadingAndRecent(int32_t leading, int32_t start, int32_t i,
+                            std::vector<int32_t>& blocks) {
+  AppendRange(0, std::min(leading, start), blocks);
+  AppendRange(start, i + 1, blocks);
+}
+
+void AppendEvery(int32_t rate, int32_t i, std::vector<int32_t>& blocks) {
+  for (int32_t j = i % rate; j <= i; j += rate) blocks.push_back(j);
+}
+
+void AppendStrided(const AttentionPolicy& policy, int32_t i, std::vector<int32_t>& blocks) {
+  const int32_t recent = std::max(0, i - policy.local);
+  for (int32_t j = i % policy.stride; j < recent; j += policy.stride) blocks.push_back(j);
+  AppendRange(recent, i + 1, blocks);
+}
+
+// SplitMix64 (Steele et al. 2014): one well-mixed number for each counter.
+uint64_t Mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// Draws `count` of [begin, end) without repetition (Floyd's method), ascending.
+std::vector<int32_t> Draw(int32_t begin, int32_t end, int32_t count, uint64_t seed) {
+  std::vector<int32_t> drawn;
+  const int32_t size = std::max(0, end - begin);
+  count = std::min(count, size);
+  for (int32_t top = size - count; top < size; ++top) {
+    const auto pick = static_cast<int32_t>(Mix(seed + static_cast<uint64_t>(top)) %
+                                           (static_cast<uint64_t>(top) + 1));
+    const auto place = std::lower_bound(drawn.begin(), drawn.end(), begin + pick);
+    if (place == drawn.end() || *place != begin + pick) {
+      drawn.insert(place, begin + pick);
+    } else {
+      drawn.push_back(begin + top);  // larger than all drawn so far
+    }
+  }
+  return drawn;
+}
+
+void AppendRandom(const AttentionPolicy& policy, int head_group, int32_t i,
+                  std::vector<int32_t>& blocks) {
+  const int32_t start = WindowStart(policy, i);
+  const int32_t leading = std::min(policy.global, start);
+  AppendRange(0, leading, blocks);
+  const uint64_t seed = Mix(Mix(static_cast<uint64_t>(policy.seed)) ^
+                            (static_cast<uint64_t>(head_group) << 32) ^ static_cast<uint64_t>(i));
+  const std::vector<int32_t> drawn = Draw(leading, start, policy.random, seed);
+  blocks.insert(blocks.end(), drawn.begin(), drawn.end());
+  AppendRange(start, i + 1, blocks);
+}
+
+// Walks from the diagonal to the beginning. Groups lie on multiples of their width, so a block has
+// the same group for all query blocks whose band holds it; a group that the border of a band cuts
+// gives the first block of what is left.
+void AppendHierarchical(const AttentionPolicy& policy, int32_t i, std::vector<int32_t>& blocks) {
+  const size_t first = blocks.size();
+  int32_t end = i + 1;  // blocks from here on are settled
+  for (int32_t kept = 0; kept <= policy.near && end > 0; ++kept) blocks.push_back(--end);
+  int64_t width = 1;
+  for (int level = 1; end > 0; ++level) {
+    width *= policy.fan;
+    const bool last = level == policy.levels || width >= end;
+    for (int32_t group = 0; end > 0 && (last || group < policy.near); ++group) {
+      end = static_cast<int32_t>((end - 1) / width * width);
+      blocks.push_back(end);
+    }
+  }
+  std::reverse(blocks.begin() + static_cast<std::ptrdiff_t>(first), blocks.end());
+}
+
+void AppendKeys(const AttentionPolicy& policy, int head_group, int32_t i,
+                std::vector<int32_t>& blocks) {
+  switch (policy.kind) {
+    case PolicyKind::kDense:
+      return AppendRange(0, i + 1, blocks);
+    case PolicyKind::kWindow:
+      return AppendLeadingAndRecent(CeilDiv(policy.sinks, policy.block), WindowStart(policy, i), i,
+                                    blocks);
+    case PolicyKind::kDilatedBlocks:
+      return AppendEvery(policy.rates[head_group % policy.rates.size()], i, blocks);
+    case PolicyKind::kStrided:
+      return AppendStrided(policy, i, blocks);
+    case PolicyKind::kGlobalLocal:
+      return AppendLeadingAndRecent(policy.global, WindowStart(policy, i), i, blocks);
+    case PolicyKind::kRandom:
+      return AppendRandom(policy, head_group, i, blocks);
+    case PolicyKind::kHierarchical:
+      return AppendHierarchical(policy, i, blocks);
+  }
+}
+
+// The rows at [begin, end) with all keys up to their own.
+int64_t CausalPairs(int64_t begin, int64_t end) {
+  return (end * (end + 1) - begin * (begin + 1)) / 2;
+}
+
+}  // namespace
+
+BlockPattern BuildBlockPattern(const AttentionPolicy& policy, const PatternShape& shape) {
+  ANNULUS_CHECK(shape.head_groups >= 1 && shape.first_block >= 0 && shape.blocks >= 0)
+      << "impossible pattern";
+  BlockPattern pattern;
+  pattern.shape = shape;
+  pattern.block_tokens = policy.block;
+  pattern.offsets.reserve(static_cast<size_t>(shape.head_groups) * shape.blocks + 1);
+  pattern.offsets.push_back(0);
+  for (int group = 0; group < shape.head_groups; ++group) {
+    for (int32_t i = shape.first_block; i < shape.first_block + shape.blocks; ++i) {
+      AppendKeys(policy, group, i, pattern.chosen);
+      pattern.offsets.push_back(static_cast<int64_t>(pattern.chosen.size()));
+    }
+  }
+  pattern.chosen.shrink_to_fit();
+  return pattern;
+}
+
+double PatternDensity(const BlockPattern& pattern, int64_t tokens) {
+  const int64_t size = pattern.block_tokens;
+  double kept = 0;
+  double all = 0;
+  for (int32_t i = pattern.shape.first_block; i < pattern.shape.first_block + pattern.shape.blocks;
+       ++i) {
+    const int64_t begin = i * size;
+    const int64_t end = std::min(begin + size, tokens);
+    if (end <= begin) break;
+    const auto diagonal = static_cast<double>(CausalPairs(0, end - begin));
+    for (int group = 0; group < pattern.shape.head_groups; ++group) {
+      const auto older = static_cast<double>(pattern.keys(group, i).size() - 1);
+      kept += diagonal + older * static_cast<double>(size * (end - begin));
+      all += static_cast<double>(CausalPairs(begin, end));
+    }
+  }
+  return all == 0 ? 1 : kept / all;
+}
+
+}  // namespace annulus

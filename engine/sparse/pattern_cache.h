@@ -1,0 +1,52 @@
+#ifndef ANNULUS_ENGINE_SPARSE_PATTERN_CACHE_H_
+#define ANNULUS_ENGINE_SPARSE_PATTERN_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "engine/sparse/block_pattern.h"
+
+namespace annulus {
+
+// Block lists by policy and shape, built once and shared by the layers and sequences that ask for
+// the same. Holds at most `max_bytes` of lists and forgets the least recently used; a list larger
+// than that is built and not kept. Thread-safe: a list that two threads want is built by one, and
+// building blocks nobody who wants another.
+class PatternCache {
+ public:
+  explicit PatternCache(size_t max_bytes) : max_bytes_(max_bytes) {}
+  ~PatternCache();
+  PatternCache(const PatternCache&) = delete;
+  PatternCache& operator=(const PatternCache&) = delete;
+
+  std::shared_ptr<const BlockPattern> Get(const AttentionPolicy& policy, const PatternShape& shape);
+
+  struct Counters {
+    uint64_t hits = 0;
+    uint64_t misses = 0;
+    uint64_t evictions = 0;
+    size_t bytes = 0;  // of the lists that are kept
+  };
+  Counters counters() const;
+
+ private:
+  using Key = std::tuple<std::string, int, int32_t, int32_t>;
+  struct Entry;
+  void Forget();
+
+  const size_t max_bytes_;
+  mutable std::mutex mutex_;
+  std::map<Key, std::shared_ptr<Entry>> entries_;
+  std::list<Key> used_;  // most recently used first
+  Counters counters_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_SPARSE_PATTERN_CACHE_H_

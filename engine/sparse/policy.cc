@@ -1,0 +1,233 @@
+#include "engine/sparse/policy.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "kernels/base/check.h"
+#include "kernels/base/nearest_name.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr int32_t kMostTokens = 1 << 30;
+constexpr int32_t kMostBlocks = 1 << 20;
+constexpr size_t kMostRates = 64;
+
+using Kind = PolicyKind;
+
+constexpr std::array<Kind, 7> kKinds = {
+    Kind::kDense,       Kind::kWindow, Kind::kDilatedBlocks, Kind::kStrided,
+    Kind::kGlobalLocal, Kind::kRandom, Kind::kHierarchical};
+
+constexpr unsigned Bit(Kind kind) { return 1u << static_cast<unsigned>(kind); }
+
+// One number of a policy: who uses it, where it lies, what it may be.
+struct Parameter {
+  const char* name;
+  unsigned kinds;  // of Bit()
+  int32_t AttentionPolicy::*field;
+  int32_t low;
+  int32_t high;
+};
+
+constexpr unsigned kSparse = ~Bit(Kind::kDense);
+constexpr Parameter kParameters[] = {
+    {"block", kSparse, &AttentionPolicy::block, 16, 4096},
+    {"sinks", Bit(Kind::kWindow), &AttentionPolicy::sinks, 0, kMostTokens},
+    {"window", Bit(Kind::kWindow) | Bit(Kind::kGlobalLocal) | Bit(Kind::kRandom),
+     &AttentionPolicy::window, 1, kMostTokens},
+    {"stride", Bit(Kind::kStrided), &AttentionPolicy::stride, 1, kMostBlocks},
+    {"local", Bit(Kind::kStrided), &AttentionPolicy::local, 0, kMostBlocks},
+    {"global", Bit(Kind::kGlobalLocal) | Bit(Kind::kRandom), &AttentionPolicy::global, 0,
+     kMostBlocks},
+    {"random", Bit(Kind::kRandom), &AttentionPolicy::random, 0, 4096},
+    {"seed", Bit(Kind::kRandom), &AttentionPolicy::seed, 0, std::numeric_limits<int32_t>::max()},
+    {"near", Bit(Kind::kHierarchical), &AttentionPolicy::near, 1, kMostBlocks},
+    {"fan", Bit(Kind::kHierarchical), &AttentionPolicy::fan, 2, 64},
+    {"levels", Bit(Kind::kHierarchical), &AttentionPolicy::levels, 0, 16},
+};
+
+constexpr char kRatesName[] = "rates";
+bool UsesRates(Kind kind) { return kind == Kind::kDilatedBlocks; }
+
+std::vector<std::string> PolicyNames() {
+  std::vector<std::string> names;
+  for (const Kind kind : kKinds) names.emplace_back(PolicyName(kind));
+  return names;
+}
+
+std::vector<std::string> ParameterNames(Kind kind) {
+  std::vector<std::string> names;
+  for (const Parameter& parameter : kParameters) {
+    if (parameter.kinds & Bit(kind)) names.emplace_back(parameter.name);
+  }
+  if (UsesRates(kind)) names.emplace_back(kRatesName);
+  return names;
+}
+
+absl::Status OutOfRange(Kind kind, absl::string_view name, absl::string_view value, int32_t low,
+                        int32_t high) {
+  return absl::InvalidArgumentError(absl::StrCat("attention policy ", PolicyName(kind), ": ", name,
+                                                 " ", value, " is not allowed: ", low, " to ",
+                                                 high));
+}
+
+absl::Status ReadNumber(Kind kind, absl::string_view name, absl::string_view text, int32_t low,
+                        int32_t high, int32_t& value) {
+  if (!absl::SimpleAtoi(text, &value) || value < low || value > high) {
+    return OutOfRange(kind, name, absl::StrCat("'", text.substr(0, 32), "'"), low, high);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadRates(absl::string_view text, AttentionPolicy& policy) {
+  policy.rates.clear();
+  for (const absl::string_view rate : absl::StrSplit(text, '/')) {
+    if (policy.rates.size() == kMostRates) {
+      return absl::InvalidArgumentError(absl::StrCat("attention policy ", PolicyName(policy.kind),
+                                                     ": at most ", kMostRates,
+                                                     " rates are allowed"));
+    }
+    int32_t value = 0;
+    ANNULUS_RETURN_IF_ERROR(ReadNumber(policy.kind, kRatesName, rate, 1, kMostBlocks, value));
+    policy.rates.push_back(value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadParameter(absl::string_view text, AttentionPolicy& policy) {
+  const size_t equals = text.find('=');
+  const absl::string_view name = text.substr(0, equals);
+  const absl::string_view value =
+      equals == absl::string_view::npos ? absl::string_view() : text.substr(equals + 1);
+  if (UsesRates(policy.kind) && name == kRatesName) return ReadRates(value, policy);
+  for (const Parameter& parameter : kParameters) {
+    if (name != parameter.name || !(parameter.kinds & Bit(policy.kind))) continue;
+    return ReadNumber(policy.kind, name, value, parameter.low, parameter.high,
+                      policy.*parameter.field);
+  }
+  const std::vector<std::string> known = ParameterNames(policy.kind);
+  if (known.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attention policy ", PolicyName(policy.kind), " has no parameters"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "attention policy ", PolicyName(policy.kind), " has no parameter '", name.substr(0, 32),
+      "'; did you mean ", NearestName(name, known), "? It has: ", absl::StrJoin(known, ", ")));
+}
+
+}  // namespace
+
+absl::string_view PolicyName(PolicyKind kind) {
+  switch (kind) {
+    case Kind::kDense:
+      return "dense";
+    case Kind::kWindow:
+      return "window";
+    case Kind::kDilatedBlocks:
+      return "dilated_blocks";
+    case Kind::kStrided:
+      return "strided";
+    case Kind::kGlobalLocal:
+      return "global_local";
+    case Kind::kRandom:
+      return "random";
+    case Kind::kHierarchical:
+      return "hierarchical";
+  }
+  ANNULUS_CHECK(false) << "unknown policy " << static_cast<int>(kind);
+  return "";
+}
+
+absl::StatusOr<AttentionPolicy> ParsePolicy(absl::string_view text) {
+  const size_t colon = text.find(':');
+  const absl::string_view name = text.substr(0, colon);
+  const auto kind = std::find_if(kKinds.begin(), kKinds.end(),
+                                 [&](Kind candidate) { return PolicyName(candidate) == name; });
+  if (kind == kKinds.end()) {
+    const std::vector<std::string> known = PolicyNames();
+    return absl::InvalidArgumentError(absl::StrCat("unknown attention policy '", name.substr(0, 64),
+                                                   "'; did you mean ", NearestName(name, known),
+                                                   "? Known: ", absl::StrJoin(known, ", ")));
+  }
+  AttentionPolicy policy;
+  policy.kind = *kind;
+  if (colon != absl::string_view::npos) {
+    for (const absl::string_view part : absl::StrSplit(text.substr(colon + 1), ',')) {
+      ANNULUS_RETURN_IF_ERROR(ReadParameter(part, policy));
+    }
+  }
+  return policy;
+}
+
+std::string PolicyText(const AttentionPolicy& policy) {
+  std::string text(PolicyName(policy.kind));
+  char separator = ':';
+  const auto add = [&](absl::string_view name, absl::string_view value) {
+    text.push_back(separator);
+    separator = ',';
+    absl::StrAppend(&text, name, "=", value);
+  };
+  for (const Parameter& parameter : kParameters) {
+    if (parameter.kinds & Bit(policy.kind)) {
+      add(parameter.name, absl::StrCat(policy.*parameter.field));
+    }
+  }
+  if (UsesRates(policy.kind)) add(kRatesName, absl::StrJoin(policy.rates, "/"));
+  return text;
+}
+
+absl::Status CheckPolicy(const AttentionPolicy& policy, int page_tokens) {
+  for (const Parameter& parameter : kParameters) {
+    if (!(parameter.kinds & Bit(policy.kind))) continue;
+    const int32_t value = policy.*parameter.field;
+    if (value < parameter.low || value > parameter.high) {
+      return OutOfRange(policy.kind, parameter.name, absl::StrCat(value), parameter.low,
+                        parameter.high);
+    }
+  }
+  if (UsesRates(policy.kind)) {
+    const bool good = !policy.rates.empty() && policy.rates.size() <= kMostRates &&
+                      std::all_of(policy.rates.begin(), policy.rates.end(),
+                                  [](int32_t rate) { return rate >= 1 && rate <= kMostBlocks; });
+    if (!good) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attention policy ", PolicyName(policy.kind), ": 1 to ", kMostRates,
+                       " rates are allowed, each 1 to ", kMostBlocks));
+    }
+  }
+  if (policy.kind != Kind::kDense && policy.block % page_tokens != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "attention policy ", PolicyName(policy.kind), ": block ", policy.block,
+        " is not allowed: a multiple of the page, which has ", page_tokens, " tokens"));
+  }
+  return absl::OkStatus();
+}
+
+std::string DescribePolicies() {
+  const AttentionPolicy defaults;
+  std::string text;
+  for (const Kind kind : kKinds) {
+    std::vector<std::string> parts;
+    for (const Parameter& parameter : kParameters) {
+      if (!(parameter.kinds & Bit(kind))) continue;
+      parts.push_back(absl::StrCat(parameter.name, "=", defaults.*parameter.field, " (",
+                                   parameter.low, " to ", parameter.high, ")"));
+    }
+    if (UsesRates(kind)) {
+      parts.push_back(absl::StrCat(kRatesName, "=", absl::StrJoin(defaults.rates, "/"),
+                                   " (each 1 to ", kMostBlocks, ")"));
+    }
+    absl::StrAppend(&text, PolicyName(kind), parts.empty() ? "" : ": ", absl::StrJoin(parts, ", "),
+                    "\n");
+  }
+  return text;
+}
+
+}  // namespace annulus

@@ -1,0 +1,68 @@
+#ifndef ANNULUS_ENGINE_SPARSE_POLICY_H_
+#define ANNULUS_ENGINE_SPARSE_POLICY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// Which keys a row may attend, in blocks of `block` tokens. Query block i and key block j stand for
+// positions [i * block, (i + 1) * block). Every policy is causal and keeps the diagonal block; the
+// model's own mask still applies inside the chosen blocks.
+enum class PolicyKind : uint8_t {
+  kDense,          // all
+  kWindow,         // sinks and a sliding window (StreamingLLM, arXiv 2309.17453)
+  kDilatedBlocks,  // i, i - r, i - 2r, ..: one rate r for each head group in turn
+  kStrided,        // the last blocks and every s-th before them (Sparse Transformer, 1904.10509)
+  kGlobalLocal,    // the first blocks and a window (Longformer, 2004.05150)
+  kRandom,         // the same and seeded random blocks between (BigBird, 2007.14062)
+  kHierarchical,   // near: all; beyond: one block of 4, then of 16, .. of ever wider bands
+};
+
+// A policy with its parameters. Parameters that the kind does not use have no effect and keep their
+// default. Plain data; equal text means equal lists.
+struct AttentionPolicy {
+  PolicyKind kind = PolicyKind::kDense;
+  int32_t block = 64;     // tokens, a multiple of the page
+  int32_t sinks = 64;     // tokens at the beginning that stay visible
+  int32_t window = 4096;  // tokens: the row at i keeps those with j > i - window
+  int32_t stride = 8;     // blocks
+  int32_t local = 4;      // blocks before the diagonal
+  int32_t global = 1;     // blocks at the beginning
+  int32_t random = 8;     // blocks drawn for each query block
+  int32_t seed = 1;       // of the draw
+  int32_t near = 16;      // blocks before the diagonal that are all kept; groups of each band
+  int32_t fan = 4;        // a band's groups are this much wider than those of the band before
+  int32_t levels = 0;     // bands beyond the near one, the last reaches the beginning; 0: any
+  std::vector<int32_t> rates = {1, 2, 4};  // of dilated_blocks, blocks
+
+  bool operator==(const AttentionPolicy&) const = default;
+};
+
+// "dense", "window", "dilated_blocks", "strided", "global_local", "random", "hierarchical".
+absl::string_view PolicyName(PolicyKind kind);
+
+// Reads "name" or "name:parameter=value,parameter=value"; a list is written with "/":
+// "dilated_blocks:rates=1/2/4". INVALID_ARGUMENT: unknown policy or parameter (with the nearest
+// known one), a parameter of another policy, or a value out of range (with the range).
+absl::StatusOr<AttentionPolicy> ParsePolicy(absl::string_view text);
+
+// The policy in effect, every parameter of its kind named; ParsePolicy reads it back. Part of the
+// identity of keys and values that were computed under it.
+std::string PolicyText(const AttentionPolicy& policy);
+
+// INVALID_ARGUMENT unless every parameter of the kind is in its range and `block` is a multiple of
+// `page_tokens`.
+absl::Status CheckPolicy(const AttentionPolicy& policy, int page_tokens);
+
+// One line for each policy with its parameters, defaults and ranges, for help texts.
+std::string DescribePolicies();
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_SPARSE_POLICY_H_

@@ -1,0 +1,80 @@
+#include "engine/sparse/policy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace annulus {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kAll[][16] = {"dense",        "window", "dilated_blocks", "strided",
+                             "global_local", "random", "hierarchical"};
+
+std::string Error(const std::string& text) {
+  const auto policy = ParsePolicy(text);
+  EXPECT_EQ(policy.status().code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(policy.status().message());
+}
+
+TEST(PolicyTest, EveryNameStandsForItsDefaults) {
+  for (const char* name : kAll) {
+    const auto policy = ParsePolicy(name);
+    ASSERT_TRUE(policy.ok()) << policy.status();
+    EXPECT_EQ(PolicyName(policy->kind), name);
+    EXPECT_TRUE(CheckPolicy(*policy, 64).ok());
+    AttentionPolicy defaults;
+    defaults.kind = policy->kind;
+    EXPECT_EQ(*policy, defaults);
+    EXPECT_THAT(DescribePolicies(), HasSubstr(name));
+  }
+}
+
+TEST(PolicyTest, TextReadsBack) {
+  for (const char* name : kAll) {
+    const AttentionPolicy policy = ParsePolicy(name).value();
+    EXPECT_EQ(ParsePolicy(PolicyText(policy)).value(), policy) << PolicyText(policy);
+  }
+  const AttentionPolicy policy = ParsePolicy("window:window=1000,sinks=0").value();
+  EXPECT_EQ(policy.window, 1000);
+  EXPECT_EQ(policy.sinks, 0);
+  EXPECT_EQ(PolicyText(policy), "window:block=64,sinks=0,window=1000");
+  EXPECT_EQ(ParsePolicy("dilated_blocks:rates=1/3/9").value().rates,
+            (std::vector<int32_t>{1, 3, 9}));
+}
+
+TEST(PolicyTest, ErrorsTeach) {
+  EXPECT_THAT(Error("hierarchic"), HasSubstr("did you mean hierarchical?"));
+  EXPECT_THAT(Error(""), HasSubstr("Known: dense, window"));
+  EXPECT_THAT(Error("window:windows=3"), HasSubstr("did you mean window?"));
+  EXPECT_THAT(Error("window:stride=3"), HasSubstr("It has: block, sinks, window"));
+  EXPECT_THAT(Error("dense:block=64"), HasSubstr("has no parameters"));
+  EXPECT_THAT(Error("window:window=0"), HasSubstr("window '0' is not allowed: 1 to 1073741824"));
+  EXPECT_THAT(Error("window:window=-5"), HasSubstr("'-5' is not allowed"));
+  EXPECT_THAT(Error("window:window"), HasSubstr("'' is not allowed"));
+  EXPECT_THAT(Error("window:window=9999999999"), HasSubstr("is not allowed"));
+  EXPECT_THAT(Error("strided:stride=0"), HasSubstr("1 to 1048576"));
+  EXPECT_THAT(Error("dilated_blocks:rates=1//2"), HasSubstr("rates ''"));
+  EXPECT_THAT(Error("dilated_blocks:rates="), HasSubstr("rates ''"));
+  std::string many = "dilated_blocks:rates=1";
+  for (int i = 0; i < 100; ++i) many += "/1";
+  EXPECT_THAT(Error(many), HasSubstr("at most 64 rates"));
+}
+
+TEST(PolicyTest, ChecksValuesThatWereSetByHand) {
+  AttentionPolicy policy = ParsePolicy("window").value();
+  policy.window = 0;
+  EXPECT_FALSE(CheckPolicy(policy, 64).ok());
+  policy = ParsePolicy("dilated_blocks").value();
+  policy.rates = {};
+  EXPECT_FALSE(CheckPolicy(policy, 64).ok());
+  policy.rates = {0};
+  EXPECT_FALSE(CheckPolicy(policy, 64).ok());
+  policy = ParsePolicy("strided:block=96").value();
+  EXPECT_TRUE(CheckPolicy(policy, 32).ok());
+  EXPECT_THAT(std::string(CheckPolicy(policy, 64).message()),
+              HasSubstr("block 96 is not allowed: a multiple of the page, which has 64 tokens"));
+}
+
+}  // namespace
+}  // namespace annulus
