@@ -1,5 +1,6 @@
 #include "kernels/base/dtype.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -135,6 +136,31 @@ Float8E5M2 ToFloat8E5M2(float value) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   const uint8_t narrow = magnitude > 0x7f800000u ? 0x7e : NarrowMagnitude(magnitude, 2, 15, 0x7b);
   return {static_cast<uint8_t>((bits >> 24 & 0x80u) | narrow)};
+}
+
+BFloat16 QuantizeInt8(const float* source, int8_t* destination, size_t count) {
+  constexpr uint32_t kSmallest = static_cast<uint32_t>(127 - 100) << 23;
+  // Magnitudes compare like their bits, and NaN is above infinity.
+  uint32_t largest = 0;
+  for (size_t i = 0; i < count; ++i) {
+    largest = std::max(largest, std::bit_cast<uint32_t>(source[i]) & 0x7fffffffu);
+  }
+  if (largest < kSmallest || largest >= 0x7f800000u) {
+    std::memset(destination, 0, count);
+    return largest < kSmallest ? BFloat16{0} : BFloat16{0x7fc0};
+  }
+  const BFloat16 scale = ToBFloat16(std::bit_cast<float>(largest) / 127);
+  const float wide_scale = ToFloat(scale);
+  for (size_t i = 0; i < count; ++i) {
+    // Adding 1.5 * 2^23 rounds to a whole number; |value / scale| stays below 127.5.
+    destination[i] = static_cast<int8_t>((source[i] / wide_scale + 0x1.8p23f) - 0x1.8p23f);
+  }
+  return scale;
+}
+
+void DequantizeInt8(const int8_t* source, BFloat16 scale, float* destination, size_t count) {
+  const float wide_scale = ToFloat(scale);
+  for (size_t i = 0; i < count; ++i) destination[i] = static_cast<float>(source[i]) * wide_scale;
 }
 
 void ConvertToFloat(DType dtype, const void* source, float* destination, size_t count) {

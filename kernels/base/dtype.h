@@ -54,6 +54,13 @@ void ConvertToFloat(DType dtype, const void* source, float* destination, size_t 
 // Converts `count` float32 values to `dtype` (any but kI8).
 void ConvertFromFloat(DType dtype, const float* source, void* destination, size_t count);
 
+// Symmetric int8 with one scale: a value is q * scale, exact in float32, and |q| <= 127. The scale
+// returned is the largest magnitude / 127 rounded to bf16; q is value / scale rounded to nearest,
+// ties to even: the error of a value is at most half the scale. Magnitudes all below 2^-100 become
+// 0; an element that is not finite makes the scale NaN, and so every value.
+BFloat16 QuantizeInt8(const float* source, int8_t* destination, size_t count);
+void DequantizeInt8(const int8_t* source, BFloat16 scale, float* destination, size_t count);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_KERNELS_BASE_DTYPE_H_

@@ -78,7 +78,6 @@ void CheckPageShape(const KvPageShape& shape) {
   for (const int dim : {shape.k_dim, shape.v_dim}) {
     ANNULUS_CHECK(dim > 0 && dim <= kCpuMaxHeadDim) << "head_dim " << dim;
   }
-  ANNULUS_CHECK(IsCpuDType(shape.dtype)) << "kv dtype " << DTypeName(shape.dtype);
 }
 
 void CheckKvAppend(const KvAppendParams& params) {
@@ -106,6 +105,7 @@ void CheckAttention(const AttentionParams& params) {
   ANNULUS_CHECK(params.heads > 0 && params.heads % params.shape.kv_heads == 0)
       << params.heads << " heads over " << params.shape.kv_heads << " kv heads";
   ANNULUS_CHECK(params.window >= 0);
+  ANNULUS_CHECK(params.soft_cap >= 0) << "soft_cap " << params.soft_cap;
   for (const AttentionItem& item : params.items) {
     const int64_t rows = item.positions.size();
     CheckView(item.query, rows, int64_t{params.heads} * params.shape.k_dim, "attention query");

@@ -59,6 +59,15 @@ inline TileKeys FindTileKeys(const AttentionBlock& block, int row, int rows, int
   return keys;
 }
 
+// soft_cap * tanh(score / soft_cap), by tanh(y) = 1 - 2 / (exp(2 y) + 1).
+template <class V>
+inline typename V::Float CapScore(typename V::Float score, float soft_cap) {
+  const typename V::Float e = Exp<V>(V::Mul(score, V::Set(2 / soft_cap)));
+  const typename V::Float one = V::Set(1.0f);
+  const typename V::Float tanh = V::Sub(one, V::Div(V::Set(2.0f), V::Add(e, one)));
+  return V::Mul(tanh, V::Set(soft_cap));
+}
+
 // Turns a row's dot products of slots [begin, end) into softmax weights relative to the row's
 // maximum so far, and keeps the maximum, the sums of weights and the scale of o up to date.
 template <class V>
@@ -68,7 +77,9 @@ void WeighRow(const AttentionBlock& block, int row, float* scores, int begin, in
   typename V::Float largest = V::Set(-kInfinity);
   for (int s = first; s < end; s += V::kLanes) {
     const auto mask = V::Lanes(begin - s, end - s);
-    const typename V::Float score = V::Mul(V::Load(scores + s), scale);
+    typename V::Float score = V::Mul(V::Load(scores + s), scale);
+    if (block.soft_cap > 0) score = CapScore<V>(score, block.soft_cap);
+    V::Store(scores + s, score);
     largest = V::Max(largest, V::Select(mask, score, V::Set(-kInfinity)));
   }
   const float chunk_maximum = V::Largest(largest);
@@ -92,8 +103,7 @@ void WeighRow(const AttentionBlock& block, int row, float* scores, int begin, in
   const typename V::Float offset = V::Set(maximum > -kInfinity ? maximum : 0.0f);
   for (int s = first; s < end; s += V::kLanes) {
     const auto mask = V::Lanes(begin - s, end - s);
-    // Multiplied as above, so that the largest key's weight is exactly 1.
-    const typename V::Float score = V::Mul(V::Load(scores + s), scale);
+    const typename V::Float score = V::Load(scores + s);
     const typename V::Float weight =
         V::Select(mask, ExpWeight<V>(V::Sub(score, offset)), V::Zero());
     V::Store(scores + s, weight);

@@ -4,6 +4,7 @@
 #include "kernels/cpu/isa_attention.h"
 #include "kernels/cpu/isa_elementwise.h"
 #include "kernels/cpu/isa_linear.h"
+#include "kernels/cpu/isa_narrow_keys.h"
 #include "kernels/cpu/simd_kernels.h"
 
 namespace annulus::cpu {
@@ -15,6 +16,7 @@ constexpr SimdKernels kKernels = {
     .linear = {Linear<V, float>, Linear<V, Bf16>, Linear<V, F16>},
     .attention_begin = BeginSpan<V>,
     .attention_keys = {AttendKeys<V, float>, AttendKeys<V, Bf16>, AttendKeys<V, F16>},
+    .widen_keys = {WidenKeys<V, E4M3>, WidenKeys<V, E5M2>, WidenKeys<V, int8_t>},
     .attention_finish = FinishSpan<V>,
     .merge_row = MergeRow<V>,
     .rms_norm_row = RmsNormRow<V>,

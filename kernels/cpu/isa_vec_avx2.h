@@ -36,6 +36,23 @@ struct VecAvx2 {
   ANNULUS_ISA_INLINE Float Load(const F16* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  // E4M3 as F16 bits has an exponent whose bias is 8 too large; E5M2 is the upper half of an F16.
+  ANNULUS_ISA_INLINE Float Load(const E4M3* p) {
+    const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    const __m128i magnitude = _mm_and_si128(bits, _mm_set1_epi16(0x7f));
+    const __m128i sign = _mm_slli_epi16(_mm_sub_epi16(bits, magnitude), 8);
+    const __m128i nan = _mm_cmpeq_epi16(magnitude, _mm_set1_epi16(0x7f));
+    const __m128i half = _mm_blendv_epi8(_mm_slli_epi16(magnitude, 7), _mm_set1_epi16(0x7e00), nan);
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(half, sign)), _mm256_set1_ps(256));
+  }
+  ANNULUS_ISA_INLINE Float Load(const E5M2* p) {
+    const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_cvtph_ps(_mm_slli_epi16(bits, 8));
+  }
+  ANNULUS_ISA_INLINE Float Load(const int8_t* p) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+  }
   // The first `count` < kLanes elements; the other lanes are 0 and their memory is not touched.
   ANNULUS_ISA_INLINE Float LoadPartial(const float* p, int64_t count) {
     return _mm256_maskload_ps(p, First(count));

@@ -35,6 +35,23 @@ struct VecAvx512 {
   ANNULUS_ISA_INLINE Float Load(const F16* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  ANNULUS_ISA_INLINE Float Load(const E4M3* p) {
+    const __m256i bits = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi16(0x7f));
+    const __m256i sign = _mm256_slli_epi16(_mm256_sub_epi16(bits, magnitude), 8);
+    const __mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x7f));
+    const __m256i half =
+        _mm256_mask_mov_epi16(_mm256_slli_epi16(magnitude, 7), nan, _mm256_set1_epi16(0x7e00));
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(half, sign)), _mm512_set1_ps(256));
+  }
+  ANNULUS_ISA_INLINE Float Load(const E5M2* p) {
+    const __m256i bits = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_cvtph_ps(_mm256_slli_epi16(bits, 8));
+  }
+  ANNULUS_ISA_INLINE Float Load(const int8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+  }
   ANNULUS_ISA_INLINE Float LoadPartial(const float* p, int64_t count) {
     return _mm512_maskz_loadu_ps(First(count), p);
   }

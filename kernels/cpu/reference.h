@@ -8,7 +8,8 @@
 // The scalar reference, "cpu/reference": every op in float32 in the plainest way. It is the law
 // that all other kernels are tested against, so it has no blocking, no vectors and no shared code
 // with them; only rows are spread over the stream's threads. The contracts are in kernels/ops/.
-// Packed weights: row-major [out, in]. Page: K [kv_heads][page_tokens][k_dim], then V the same way.
+// Packed weights: row-major [out, in]. Page: K [kv_heads][page_tokens][k_dim], then V the same way,
+// then (int8) the bf16 scales of K [kv_heads][page_tokens], then those of V.
 
 namespace annulus::reference {
 

@@ -1,6 +1,7 @@
 // Reference pages, attention and merge.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -22,10 +23,46 @@ int64_t ValueOffset(const KvPageShape& shape, int head, int64_t slot) {
          (int64_t{head} * shape.page_tokens + slot) * shape.v_dim * DTypeSize(shape.dtype);
 }
 
+// Where int8 keeps the bf16 scale of one (kv head, slot): those of K follow V, those of V follow.
+int64_t KeyScaleOffset(const KvPageShape& shape, int head, int64_t slot) {
+  return ValueOffset(shape, shape.kv_heads, 0) +
+         (int64_t{head} * shape.page_tokens + slot) * sizeof(BFloat16);
+}
+int64_t ValueScaleOffset(const KvPageShape& shape, int head, int64_t slot) {
+  return KeyScaleOffset(shape, shape.kv_heads + head, slot);
+}
+
+// Stores `dim` values at `page + at`; int8 puts its scale at `page + scale_at`.
+void WriteRow(DType dtype, const float* row, int dim, std::byte* page, int64_t at,
+              int64_t scale_at) {
+  if (dtype != DType::kI8) return ConvertFromFloat(dtype, row, page + at, dim);
+  const BFloat16 scale = QuantizeInt8(row, reinterpret_cast<int8_t*>(page + at), dim);
+  std::memcpy(page + scale_at, &scale, sizeof(scale));
+}
+
+void ReadRow(DType dtype, const std::byte* page, int64_t at, int64_t scale_at, float* row,
+             int dim) {
+  if (dtype != DType::kI8) return ConvertToFloat(dtype, page + at, row, dim);
+  BFloat16 scale;
+  std::memcpy(&scale, page + scale_at, sizeof(scale));
+  DequantizeInt8(reinterpret_cast<const int8_t*>(page + at), scale, row, dim);
+}
+
+void ReadKey(const KvPageShape& shape, const std::byte* page, int head, int64_t slot, float* key) {
+  ReadRow(shape.dtype, page, KeyOffset(shape, head, slot), KeyScaleOffset(shape, head, slot), key,
+          shape.k_dim);
+}
+void ReadValue(const KvPageShape& shape, const std::byte* page, int head, int64_t slot,
+               float* value) {
+  ReadRow(shape.dtype, page, ValueOffset(shape, head, slot), ValueScaleOffset(shape, head, slot),
+          value, shape.v_dim);
+}
+
 // One key that a row attends: its score, and where its value lies.
 struct ScoredKey {
   float score;
-  const std::byte* value;
+  const std::byte* page;
+  int64_t slot;
 };
 
 // The state of one row of one head.
@@ -52,7 +89,8 @@ void MergeRow(RowState into, const float* from_o, float from_lse, int v_dim) {
 }
 
 // Merges softmax(keys) * V into the row's state.
-void MergeSpan(const KvPageShape& shape, const std::vector<ScoredKey>& keys, RowState state) {
+void MergeSpan(const KvPageShape& shape, int kv_head, const std::vector<ScoredKey>& keys,
+               RowState state) {
   if (keys.empty()) return;
   float maximum = -kInfinity;
   for (const ScoredKey& key : keys) maximum = std::max(maximum, key.score);
@@ -64,7 +102,7 @@ void MergeSpan(const KvPageShape& shape, const std::vector<ScoredKey>& keys, Row
   for (const ScoredKey& key : keys) {
     const float weight = std::exp(key.score - maximum);
     sum += weight;
-    ConvertToFloat(shape.dtype, key.value, value, shape.v_dim);
+    ReadValue(shape, key.page, kv_head, key.slot, value);
     for (int d = 0; d < shape.v_dim; ++d) o[d] += weight * value[d];
   }
   if (sum == 0) return;
@@ -105,25 +143,28 @@ void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t
       const int64_t j = page.first_position + slot;
       if (j > position || (params.window > 0 && j <= position - params.window)) continue;
       if (j / kAttentionSpan != span) {
-        MergeSpan(shape, keys, state);
+        MergeSpan(shape, kv_head, keys, state);
         keys.clear();
         span = j / kAttentionSpan;
       }
       float key[kCpuMaxHeadDim];
-      ConvertToFloat(shape.dtype, page.data + KeyOffset(shape, kv_head, slot), key, shape.k_dim);
+      ReadKey(shape, page.data, kv_head, slot, key);
       float dot = 0;
       for (int d = 0; d < shape.k_dim; ++d) dot += query[d] * key[d];
-      keys.push_back({dot * params.scale, page.data + ValueOffset(shape, kv_head, slot)});
+      float score = dot * params.scale;
+      if (params.soft_cap > 0) score = params.soft_cap * std::tanh(score / params.soft_cap);
+      keys.push_back({score, page.data, slot});
     }
   }
-  MergeSpan(shape, keys, state);
+  MergeSpan(shape, kv_head, keys, state);
 }
 
 }  // namespace
 
 size_t KvPageBytes(const KvPageShape& shape) {
   CheckPageShape(shape);
-  const size_t bytes = ValueOffset(shape, shape.kv_heads, 0);
+  const size_t bytes = shape.dtype == DType::kI8 ? ValueScaleOffset(shape, shape.kv_heads, 0)
+                                                 : ValueOffset(shape, shape.kv_heads, 0);
   return (bytes + 63) / 64 * 64;
 }
 
@@ -132,10 +173,11 @@ absl::Status KvAppend(Stream&, const KvAppendParams& params) {
   const KvPageShape& shape = params.shape;
   for (size_t r = 0; r < params.pages.size(); ++r) {
     for (int h = 0; h < shape.kv_heads; ++h) {
-      ConvertFromFloat(shape.dtype, params.k.row(r) + int64_t{h} * shape.k_dim,
-                       params.pages[r] + KeyOffset(shape, h, params.slots[r]), shape.k_dim);
-      ConvertFromFloat(shape.dtype, params.v.row(r) + int64_t{h} * shape.v_dim,
-                       params.pages[r] + ValueOffset(shape, h, params.slots[r]), shape.v_dim);
+      const int64_t slot = params.slots[r];
+      WriteRow(shape.dtype, params.k.row(r) + int64_t{h} * shape.k_dim, shape.k_dim,
+               params.pages[r], KeyOffset(shape, h, slot), KeyScaleOffset(shape, h, slot));
+      WriteRow(shape.dtype, params.v.row(r) + int64_t{h} * shape.v_dim, shape.v_dim,
+               params.pages[r], ValueOffset(shape, h, slot), ValueScaleOffset(shape, h, slot));
     }
   }
   return absl::OkStatus();
@@ -146,10 +188,8 @@ absl::Status KvRead(Stream&, const KvReadParams& params) {
   const KvPageShape& shape = params.shape;
   for (int t = 0; t < params.tokens; ++t) {
     for (int h = 0; h < shape.kv_heads; ++h) {
-      ConvertToFloat(shape.dtype, params.page + KeyOffset(shape, h, t),
-                     params.k.row(t) + int64_t{h} * shape.k_dim, shape.k_dim);
-      ConvertToFloat(shape.dtype, params.page + ValueOffset(shape, h, t),
-                     params.v.row(t) + int64_t{h} * shape.v_dim, shape.v_dim);
+      ReadKey(shape, params.page, h, t, params.k.row(t) + int64_t{h} * shape.k_dim);
+      ReadValue(shape, params.page, h, t, params.v.row(t) + int64_t{h} * shape.v_dim);
     }
   }
   return absl::OkStatus();

@@ -62,6 +62,7 @@ class AttentionRun {
       : isa_(isa),
         params_(params),
         layout_(params.shape),
+        narrow_(static_cast<int>(params.shape.dtype) >= kStorageTypes),
         group_(params.heads / params.shape.kv_heads),
         block_positions_(std::max(1, kBlockRows / group_)) {
     for (const AttentionItem& item : params.items) AddItem(item);
@@ -149,6 +150,7 @@ class AttentionRun {
     block.k_dim = params_.shape.k_dim;
     block.v_stride = static_cast<int>(layout_.v_stride());
     block.scale = params_.scale;
+    block.soft_cap = params_.soft_cap;
     block.window = params_.window;
     block.o = state;
     block.sums = block.o + rows * layout_.v_stride();
@@ -157,10 +159,45 @@ class AttentionRun {
     return block;
   }
 
-  // Leaves the state of the unit's rows over one span in block.o and block.lse.
-  void AttendSpan(const Unit& unit, int64_t span, const AttentionBlock& block) const {
+  // Floats that one thread widens a chunk of an 8-bit page into; 0 for the other types.
+  int64_t WideFloats() const {
+    if (!narrow_) return 0;
+    return kKeyChunk * RoundUp(params_.shape.k_dim + layout_.v_stride(), kPanel);
+  }
+
+  // Slots [keys.begin, keys.end) of an 8-bit page, chunk by chunk as float32 in `wide`.
+  void AttendNarrow(const AttentionBlock& block, const AttentionKeys& keys, const KvPageView& page,
+                    int kv_head, float* wide) const {
+    const auto widen =
+        isa_.widen_keys[static_cast<int>(params_.shape.dtype) - static_cast<int>(DType::kF8E4M3)];
+    for (int chunk = keys.begin / kKeyChunk * kKeyChunk; chunk < keys.end; chunk += kKeyChunk) {
+      const int end = std::min(keys.end, chunk + kKeyChunk);
+      NarrowKeys narrow;
+      narrow.k = keys.k;
+      narrow.v = keys.v;
+      narrow.k_scales = reinterpret_cast<const Bf16*>(page.data + layout_.key_scale(kv_head, 0));
+      narrow.v_scales = reinterpret_cast<const Bf16*>(page.data + layout_.value_scale(kv_head, 0));
+      narrow.begin = chunk;
+      narrow.end = static_cast<int>(RoundUp(end, kPanel));
+      narrow.k_dim = block.k_dim;
+      narrow.v_stride = block.v_stride;
+      narrow.wide_k = wide;
+      narrow.wide_v = wide + kKeyChunk * block.k_dim;
+      widen(narrow);
+      AttentionKeys widened;
+      widened.k = narrow.wide_k;
+      widened.v = narrow.wide_v;
+      widened.first_position = keys.first_position + chunk;
+      widened.begin = std::max(0, keys.begin - chunk);
+      widened.end = end - chunk;
+      isa_.attention_keys[StorageIndex(DType::kF32)](block, widened);
+    }
+  }
+
+  // Leaves the state of the unit's rows over one span in block.o and block.lse. `wide`: WideFloats
+  // of the calling thread.
+  void AttendSpan(const Unit& unit, int64_t span, const AttentionBlock& block, float* wide) const {
     isa_.attention_begin(block);
-    const auto attend = isa_.attention_keys[StorageIndex(params_.shape.dtype)];
     const int64_t first_key = std::max(unit.first_key, span * kAttentionSpan);
     const int64_t end_key = std::min(unit.end_key, (span + 1) * kAttentionSpan);
     for (int64_t i = unit.pages.Find(0, first_key); i < unit.pages.count; ++i) {
@@ -172,7 +209,11 @@ class AttentionRun {
       keys.first_position = page.first_position;
       keys.begin = static_cast<int>(std::max<int64_t>(0, first_key - page.first_position));
       keys.end = static_cast<int>(std::min<int64_t>(page.tokens, end_key - page.first_position));
-      attend(block, keys);
+      if (narrow_) {
+        AttendNarrow(block, keys, page, unit.kv_head, wide);
+      } else {
+        isa_.attention_keys[StorageIndex(params_.shape.dtype)](block, keys);
+      }
     }
     isa_.attention_finish(block);
   }
@@ -209,15 +250,16 @@ class AttentionRun {
   // A unit's spans one after the other, units side by side.
   absl::Status RunUnits(CpuStream& stream) const {
     const int64_t floats = StateFloats();
+    const int64_t thread_floats = floats + WideFloats();
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch,
-                             stream.Scratch(stream.threads() * floats * sizeof(float)));
+                             stream.Scratch(stream.threads() * thread_floats * sizeof(float)));
     float* const states = reinterpret_cast<float*>(scratch);
     stream.ParallelFor(units_.size(), [&](int64_t index, int thread) {
       const Unit& unit = units_[index];
-      const AttentionBlock block = Block(unit, states + thread * floats);
+      const AttentionBlock block = Block(unit, states + thread * thread_floats);
       BeginResult(unit);
       for (int64_t span = unit.first_span; span < unit.end_span; ++span) {
-        AttendSpan(unit, span, block);
+        AttendSpan(unit, span, block, states + thread * thread_floats + floats);
         MergeSpan(unit, block);
       }
       EndResult(unit);
@@ -231,17 +273,21 @@ class AttentionRun {
     const int64_t floats = StateFloats();
     const int64_t wave =
         std::clamp<int64_t>(kWaveBytes / (floats * sizeof(float)), stream.threads(), kWaveSpans);
-    ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch, stream.Scratch(wave * floats * sizeof(float)));
+    const int64_t wide_floats = WideFloats();
+    const int64_t all_floats = wave * floats + stream.threads() * wide_floats;
+    ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch, stream.Scratch(all_floats * sizeof(float)));
     float* const states = reinterpret_cast<float*>(scratch);
+    float* const wide = states + wave * floats;
     struct Task {
       const Unit* unit;
       int64_t span;
     };
     std::vector<Task> tasks;
     const auto run = [&] {
-      stream.ParallelFor(tasks.size(), [&](int64_t i, int) {
+      stream.ParallelFor(tasks.size(), [&](int64_t i, int thread) {
         const Unit& unit = *tasks[i].unit;
-        AttendSpan(unit, tasks[i].span, Block(unit, states + i * floats));
+        AttendSpan(unit, tasks[i].span, Block(unit, states + i * floats),
+                   wide + thread * wide_floats);
       });
       for (size_t i = 0; i < tasks.size(); ++i) {
         MergeSpan(*tasks[i].unit, Block(*tasks[i].unit, states + i * floats));
@@ -263,6 +309,7 @@ class AttentionRun {
   const SimdKernels& isa_;
   const AttentionParams& params_;
   const PageLayout layout_;
+  const bool narrow_;  // 8-bit pages
   const int group_;
   const int block_positions_;
   std::vector<Unit> units_;

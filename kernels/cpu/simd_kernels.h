@@ -31,6 +31,14 @@ struct F16 {
   uint16_t bits;
 };
 inline constexpr int kStorageTypes = 3;  // float, Bf16, F16
+// The 8-bit types of pages, in the order of DType.
+struct E4M3 {
+  uint8_t bits;
+};
+struct E5M2 {
+  uint8_t bits;
+};
+inline constexpr int kNarrowTypes = 3;  // E4M3, E5M2, int8_t
 
 // output[r, c] = sum_k input[r, k] * panels[c / 16][k][c % 16] (+ bias[c]) (+ output[r, c]).
 struct LinearTask {
@@ -57,6 +65,7 @@ struct AttentionBlock {
   int k_dim;
   int v_stride;  // v_dim rounded up to kPanel
   float scale;
+  float soft_cap;  // 0: none
   int64_t window;  // 0: none
 
   float* o;        // [rows][v_stride], sums of weight * value
@@ -74,11 +83,27 @@ struct AttentionKeys {
   int end;
 };
 
+// Slots [begin, end) of a page of an 8-bit type, of one kv head, as float32 in the order that
+// AttentionKeys expects: slot `begin` becomes slot 0.
+struct NarrowKeys {
+  const void* k;         // of the head, as in AttentionKeys
+  const void* v;         // of the head
+  const Bf16* k_scales;  // [page_tokens]; int8 only
+  const Bf16* v_scales;
+  int begin;  // multiples of kPanel
+  int end;
+  int k_dim;
+  int v_stride;
+  float* wide_k;  // [(end - begin) / 16][k_dim][16]
+  float* wide_v;  // [end - begin][v_stride]
+};
+
 struct SimdKernels {
   void (*linear[kStorageTypes])(const LinearTask&);
 
   void (*attention_begin)(const AttentionBlock&);  // empties the running softmax
   void (*attention_keys[kStorageTypes])(const AttentionBlock&, const AttentionKeys&);
+  void (*widen_keys[kNarrowTypes])(const NarrowKeys&);
   void (*attention_finish)(const AttentionBlock&);  // o becomes the weighted mean; writes lse
   // (o, lse) = (o, lse) (+) (from_o, from_lse) of one row.
   void (*merge_row)(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim);

@@ -11,7 +11,8 @@
 // and pages have one layout for every instruction set.
 // Packed weights: panels of 16 output columns, [ceil(out / 16)][in][16], columns beyond `out` zero.
 // Page, for every kv head: K as [page_tokens / 16][k_dim][16]; then, for every kv head: V as
-// [page_tokens][v_dim rounded up to 16].
+// [page_tokens][v_dim rounded up to 16]; then (int8) the bf16 scales of K [kv_heads][page_tokens]
+// and those of V.
 
 namespace annulus::cpu {
 
@@ -54,6 +55,13 @@ class PageLayout {
   int64_t value(int head, int slot) const {
     return v_head(head) + slot * v_stride_ * element_bytes_;
   }
+  // The bf16 scale of a slot's key and value; int8 only.
+  int64_t key_scale(int head, int slot) const {
+    return scales_ + head * scale_head_bytes_ + slot * int64_t{sizeof(Bf16)};
+  }
+  int64_t value_scale(int head, int slot) const {
+    return key_scale(static_cast<int>(kv_heads_) + head, slot);
+  }
   size_t bytes() const;
 
  private:
@@ -64,6 +72,8 @@ class PageLayout {
   int64_t k_head_bytes_;
   int64_t v_head_bytes_;
   int64_t values_;
+  int64_t scales_;
+  int64_t scale_head_bytes_;
 };
 
 }  // namespace annulus::cpu

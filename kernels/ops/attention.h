@@ -12,6 +12,8 @@ namespace annulus {
 
 // What one layer keeps in one page. The order of the bytes belongs to the OpTable that writes them
 // and is opaque above kernels/: only kv_page_bytes, kv_append, kv_read and attention know it.
+// `dtype` may be any: values are rounded once, when they are written, as kernels/base/dtype.h says.
+// kI8 keeps one bf16 scale for every token and kv head of K, and one of V, inside the page.
 struct KvPageShape {
   int page_tokens = 64;  // multiple of 16
   int kv_heads = 0;
@@ -80,7 +82,8 @@ struct AttentionItem {
 };
 
 // Attention of queries over paged keys and values with grouped heads: query head h reads kv head
-// h / (heads / kv_heads). Keys of a row are taken in spans anchored at absolute positions
+// h / (heads / kv_heads). The score of a key is scale * (query . key), then the soft cap (Gemma 2,
+// Gemma Team 2024). Keys of a row are taken in spans anchored at absolute positions
 // [n * kAttentionSpan, (n + 1) * kAttentionSpan); each span's state is finished, then merged in
 // ascending order. So a row's result depends only on its own query, position and pages: never on
 // the rows beside it, on the number of threads, or on where a chunk began.
@@ -92,6 +95,7 @@ struct AttentionParams {
   KvPageShape shape;
   int heads = 0;  // multiple of shape.kv_heads
   float scale = 1;
+  float soft_cap = 0;  // 0: none; else score = soft_cap * tanh(score / soft_cap) before the mask
   int32_t window = 0;  // 0: no window
   std::span<const AttentionItem> items;
 };

@@ -1,5 +1,6 @@
 #include "kernels/base/dtype.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -143,6 +144,53 @@ TYPED_TEST(NarrowFormats, KeepsNanAndKeepsOrSaturatesInfinity) {
 TEST(DType, TheLargestOfTheEightBitFormats) {
   EXPECT_EQ(ToFloat(ToFloat8E4M3(1e9f)), 448);
   EXPECT_EQ(ToFloat(ToFloat8E5M2(-1e9f)), -57344);
+}
+
+TEST(Int8, RoundsToTheNearestMultipleOfTheScale) {
+  std::mt19937 random(8);
+  std::normal_distribution<float> normal;
+  for (const float size : {1.0f, 1e-20f, 1e30f}) {
+    for (int count : {1, 2, 64, 127}) {
+      std::vector<float> values(count);
+      for (float& value : values) value = normal(random) * size;
+      std::vector<int8_t> q(count);
+      const BFloat16 scale = QuantizeInt8(values.data(), q.data(), count);
+      std::vector<float> wide(count);
+      DequantizeInt8(q.data(), scale, wide.data(), count);
+      int largest = 0;
+      for (int i = 0; i < count; ++i) {
+        EXPECT_EQ(wide[i], double{ToFloat(scale)} * q[i]);
+        // Half a step; the quotient itself is rounded, by 127 * 2^-24 steps at most.
+        EXPECT_LE(std::abs(double{wide[i]} - values[i]), ToFloat(scale) * (0.5 + 1e-5));
+        largest = std::max(largest, std::abs(int{q[i]}));
+      }
+      EXPECT_EQ(largest, 127);
+      // What was rounded is kept when it is rounded again.
+      std::vector<int8_t> again(count);
+      EXPECT_EQ(QuantizeInt8(wide.data(), again.data(), count).bits, scale.bits);
+      EXPECT_EQ(again, q);
+    }
+  }
+}
+
+TEST(Int8, ZerosTinyNumbersAndWhatIsNotFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  float wide[2];
+  int8_t q[2];
+  for (const float value : {0.0f, -0.0f, 1e-38f, std::numeric_limits<float>::denorm_min()}) {
+    const float pair[] = {value, -value};
+    DequantizeInt8(q, QuantizeInt8(pair, q, 2), wide, 2);
+    EXPECT_EQ(wide[0], 0);
+    EXPECT_EQ(wide[1], 0);
+  }
+  for (const float value : {infinity, -infinity, std::nanf("")}) {
+    const float pair[] = {1, value};
+    DequantizeInt8(q, QuantizeInt8(pair, q, 2), wide, 2);
+    EXPECT_TRUE(std::isnan(wide[0]) && std::isnan(wide[1]));
+  }
+  const float large[] = {std::numeric_limits<float>::max(), 0};
+  DequantizeInt8(q, QuantizeInt8(large, q, 2), wide, 2);
+  EXPECT_NEAR(wide[0] / large[0], 1, 1.0 / 256);
 }
 
 TEST(DType, SizesAndNames) {

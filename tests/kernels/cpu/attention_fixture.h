@@ -22,6 +22,7 @@ struct Problem {
   KvPageShape shape;
   int group = 1;  // query heads of one kv head
   int32_t window = 0;
+  float soft_cap = 0;
   int64_t begin = 0;               // first position with a page; a multiple of page_tokens
   int64_t end = 0;                 // one past the last position
   std::vector<bool> page_present;  // of the pages from `begin` on
@@ -55,19 +56,21 @@ inline void FillProblem(Problem& problem, uint32_t seed) {
   problem.query.FillNormal(random);
   for (TestMatrix* matrix : {&problem.k, &problem.v}) {
     matrix->FillNormal(random);
-    std::vector<std::byte> narrow(matrix->cols() * sizeof(float));
+    const int64_t dim = matrix->cols() / shape.kv_heads;
     for (int64_t r = 0; r < tokens; ++r) {
-      ConvertFromFloat(shape.dtype, matrix->row(r), narrow.data(), matrix->cols());
-      ConvertToFloat(shape.dtype, narrow.data(), matrix->row(r), matrix->cols());
+      for (int h = 0; h < shape.kv_heads; ++h) {
+        RoundToStorage(shape.dtype, matrix->row(r) + h * dim, dim);
+      }
     }
   }
   const int64_t pages = (tokens + shape.page_tokens - 1) / shape.page_tokens;
   problem.page_present.resize(pages, true);
-  problem.name = absl::StrCat(
-      "seed ", seed, " ", std::string(DTypeName(shape.dtype)), " page ", shape.page_tokens,
-      " kv_heads ", shape.kv_heads, " group ", problem.group, " dims ", shape.k_dim, "/",
-      shape.v_dim, " window ", problem.window, " keys [", problem.begin, ", ", problem.end,
-      ") rows ", problem.rows(), " from ", problem.rows() > 0 ? problem.positions[0] : 0);
+  problem.name = absl::StrCat("seed ", seed, " ", std::string(DTypeName(shape.dtype)), " page ",
+                              shape.page_tokens, " kv_heads ", shape.kv_heads, " group ",
+                              problem.group, " dims ", shape.k_dim, "/", shape.v_dim, " window ",
+                              problem.window, " soft_cap ", problem.soft_cap, " keys [",
+                              problem.begin, ", ", problem.end, ") rows ", problem.rows(), " from ",
+                              problem.rows() > 0 ? problem.positions[0] : 0);
 }
 
 // The problem's keys and values in pages of one table. Slots never written hold NaN bytes.
@@ -141,6 +144,7 @@ inline AttentionParams MakeParams(const Problem& problem, std::span<const Attent
   params.heads = problem.heads();
   params.scale = problem.scale();
   params.window = problem.window;
+  params.soft_cap = problem.soft_cap;
   params.items = items;
   return params;
 }
@@ -174,7 +178,9 @@ inline AttentionResult DenseAttention(
           dot += double{problem.query.row(r)[h * shape.k_dim + d]} *
                  problem.k.row(j - problem.begin)[kv_head * shape.k_dim + d];
         }
-        scores.push_back(dot * problem.scale());
+        const double score = dot * problem.scale();
+        scores.push_back(
+            problem.soft_cap > 0 ? problem.soft_cap * std::tanh(score / problem.soft_cap) : score);
         keys.push_back(j);
       }
       std::vector<double> o(shape.v_dim, 0.0);
@@ -200,7 +206,8 @@ inline AttentionResult DenseAttention(
 
 // Scores round like a dot product of their depth and norms; a weight exp(s - m) is off by twice a
 // score's error (its own and the maximum's) and by exp's 1e-6; the sums over the keys round with
-// their count; spans merge at the size of the lse. Both sides may err.
+// their count; a soft cap rounds at its own size; spans merge at the size of the lse. Both sides
+// may err.
 inline void ExpectNear(const Problem& problem, const AttentionResult& actual,
                        const AttentionResult& expected) {
   double key_norm = 0;
@@ -215,7 +222,8 @@ inline void ExpectNear(const Problem& problem, const AttentionResult& actual,
   const double spans = 1 + static_cast<double>(problem.end) / kAttentionSpan;
   for (int64_t r = 0; r < problem.rows(); ++r) {
     const double score =
-        2 * Rounding(problem.shape.k_dim) * problem.scale() * problem.query.RowNorm(r) * key_norm;
+        2 * Rounding(problem.shape.k_dim) * problem.scale() * problem.query.RowNorm(r) * key_norm +
+        8 * kUnit * problem.soft_cap;
     for (int h = 0; h < problem.heads(); ++h) {
       const int64_t index = r * problem.heads() + h;
       const float lse = expected.lse[index];

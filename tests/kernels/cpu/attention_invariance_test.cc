@@ -70,9 +70,10 @@ TEST_P(AttentionInvarianceTest, DenseAndWindowed) {
                        .kv_heads = 2,
                        .k_dim = 37,
                        .v_dim = 21,
-                       .dtype = kCpuDTypes[seed % 3]};
+                       .dtype = kKvDTypes[seed % 6]};
       problem.group = group;
       problem.window = window;
+      problem.soft_cap = group == 2 ? 2 : 0;
       problem.end = 160;
       problem.positions = Consecutive(37, 110);
       FillProblem(problem, seed++);

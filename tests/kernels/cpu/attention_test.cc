@@ -26,9 +26,10 @@ Problem RandomProblem(uint32_t seed) {
   problem.shape.kv_heads = draw(1, 3);
   problem.shape.k_dim = draw(1, 90);
   problem.shape.v_dim = draw(1, 90);
-  problem.shape.dtype = kCpuDTypes[random() % 3];
+  problem.shape.dtype = kKvDTypes[random() % 6];
   problem.group = groups[seed % 4];
   problem.window = random() % 2 ? 0 : draw(1, 100);
+  problem.soft_cap = random() % 3 ? 0 : 0.3f * static_cast<float>(draw(1, 10));
   problem.begin = int64_t{problem.shape.page_tokens} * draw(0, 3);
   problem.end = problem.begin + draw(1, 300);
   const int64_t pages =
@@ -144,6 +145,45 @@ TEST_P(AttentionTest, HugePositions) {
     problem.window = window;
     FillProblem(problem, 5);
     ExpectNear(problem, Attend(table(), problem, 2), DenseAttention(problem, Everything));
+  }
+}
+
+// A soft cap far below the scores, far above them, and of Gemma 2's size.
+TEST_P(AttentionTest, SoftCapBendsTheScores) {
+  for (const float soft_cap : {0.01f, 1.0f, 50.0f, 1e3f}) {
+    Problem problem;
+    problem.shape = {.page_tokens = 32, .kv_heads = 2, .k_dim = 24, .v_dim = 16};
+    problem.group = 2;
+    problem.soft_cap = soft_cap;
+    problem.end = 200;
+    problem.positions = Consecutive(150, 50);
+    FillProblem(problem, 7);
+    for (int64_t r = 0; r < problem.rows(); ++r) {
+      for (int64_t c = 0; c < problem.query.cols(); ++c) problem.query.row(r)[c] *= 30;
+    }
+    SCOPED_TRACE(problem.name);
+    const AttentionResult expected = DenseAttention(problem, Everything);
+    ExpectNear(problem, Attend(table(), problem, 2), expected);
+    ExpectNear(problem, Attend(Reference(), problem, 2), expected);
+  }
+}
+
+// The head dimensions of real models, and one that divides nothing, in every storage type.
+TEST_P(AttentionTest, HeadDimensionsOfModels) {
+  uint32_t seed = 350;
+  for (const int dim : {64, 80, 96, 128, 192, 256, 97}) {
+    for (const DType dtype : kKvDTypes) {
+      Problem problem;
+      problem.shape = {
+          .page_tokens = 64, .kv_heads = 1, .k_dim = dim, .v_dim = dim, .dtype = dtype};
+      problem.group = 4;
+      problem.end = 150;
+      problem.positions = Consecutive(120, 30);
+      FillProblem(problem, seed++);
+      SCOPED_TRACE(problem.name);
+      ExpectNear(problem, Attend(table(), problem, 2), Attend(Reference(), problem, 2));
+      if (HasFatalFailure()) return;
+    }
   }
 }
 

@@ -104,6 +104,20 @@ inline bool SameBits(const float* a, const float* b, int64_t count) {
 }
 
 inline constexpr DType kCpuDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+inline constexpr DType kKvDTypes[] = {DType::kF32,    DType::kBF16,   DType::kF16,
+                                      DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
+
+// A head's key or value as pages of `dtype` store it, in place.
+inline void RoundToStorage(DType dtype, float* row, int64_t dim) {
+  std::vector<std::byte> narrow(dim * sizeof(float));
+  if (dtype == DType::kI8) {
+    int8_t* const q = reinterpret_cast<int8_t*>(narrow.data());
+    DequantizeInt8(q, QuantizeInt8(row, q, dim), row, dim);
+    return;
+  }
+  ConvertFromFloat(dtype, row, narrow.data(), dim);
+  ConvertToFloat(dtype, narrow.data(), row, dim);
+}
 
 // `source` packed by `table`.
 inline PackedMatrix Pack(const OpTable& table, const TestMatrix& source, DType dtype) {

@@ -22,11 +22,12 @@ const KvPageShape kShapes[] = {
 
 TEST_P(KvTest, PageBytesHoldKAndVAndAreAligned) {
   for (KvPageShape shape : kShapes) {
-    for (const DType dtype : kCpuDTypes) {
+    for (const DType dtype : kKvDTypes) {
       shape.dtype = dtype;
       const size_t bytes = table().kv_page_bytes(shape);
+      const size_t scales = dtype == DType::kI8 ? 2 * sizeof(BFloat16) : 0;
       const size_t needed = size_t(shape.page_tokens) * shape.kv_heads *
-                            (shape.k_dim + shape.v_dim) * DTypeSize(dtype);
+                            ((shape.k_dim + shape.v_dim) * DTypeSize(dtype) + scales);
       EXPECT_GE(bytes, needed);
       EXPECT_EQ(bytes % 64, 0u);
       if (shape.v_dim % 16 == 0) {
@@ -41,7 +42,7 @@ TEST_P(KvTest, PageBytesHoldKAndVAndAreAligned) {
 TEST_P(KvTest, AppendThenReadGivesTheRoundedRows) {
   uint32_t seed = 31;
   for (KvPageShape shape : kShapes) {
-    for (const DType dtype : kCpuDTypes) {
+    for (const DType dtype : kKvDTypes) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << DTypeName(dtype) << " k_dim "
                                         << shape.k_dim << " v_dim " << shape.v_dim);
       std::mt19937 random(seed++);
@@ -77,10 +78,9 @@ TEST_P(KvTest, AppendThenReadGivesTheRoundedRows) {
       std::vector<int32_t> row_of(tokens);
       for (int64_t r = 0; r < tokens; ++r) row_of[place[r]] = r;
       const auto rounded = [&](const float* row, int64_t count) {
-        std::vector<std::byte> narrow(count * DTypeSize(dtype));
-        std::vector<float> wide(count);
-        ConvertFromFloat(dtype, row, narrow.data(), count);
-        ConvertToFloat(dtype, narrow.data(), wide.data(), count);
+        std::vector<float> wide(row, row + count);
+        const int64_t dim = count / shape.kv_heads;
+        for (int h = 0; h < shape.kv_heads; ++h) RoundToStorage(dtype, wide.data() + h * dim, dim);
         return wide;
       };
       for (int page = 0; page < pages; ++page) {
@@ -120,7 +120,7 @@ TEST_P(KvTest, StorageRoundsLikeTheConversions) {
   values.push_back(std::nanf(""));
   const int dim = 64;
   values.resize((values.size() + dim - 1) / dim * dim, 1.0f);
-  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2}) {
     SCOPED_TRACE(DTypeName(dtype));
     const KvPageShape shape{16, 1, dim, dim, dtype};
     std::vector<std::byte> page(table().kv_page_bytes(shape));
@@ -135,8 +135,8 @@ TEST_P(KvTest, StorageRoundsLikeTheConversions) {
           table().kv_read(*MakeStream(1), {shape, page.data(), 6, k.view(), v.view()}).ok());
       for (int d = 0; d < dim; ++d) {
         const float value = values[begin + d];
-        const float expected =
-            dtype == DType::kBF16 ? ToFloat(ToBFloat16(value)) : ToFloat(ToFloat16(value));
+        float expected = value;
+        RoundToStorage(dtype, &expected, 1);
         if (std::isnan(expected)) {
           ASSERT_TRUE(std::isnan(k.row(5)[d]) && std::isnan(v.row(5)[d]));
         } else {

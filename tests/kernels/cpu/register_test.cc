@@ -36,7 +36,7 @@ TEST(RegisterCpuKernels, TablesAreComplete) {
 
 TEST(RegisterCpuKernels, SelectServesEveryDTypeAndNamesTheReference) {
   for (const DType weights : testing::kCpuDTypes) {
-    for (const DType kv : testing::kCpuDTypes) {
+    for (const DType kv : testing::kKvDTypes) {
       KernelRequirements required;
       required.weights_dtype = weights;
       required.kv_dtype = kv;
@@ -49,12 +49,11 @@ TEST(RegisterCpuKernels, SelectServesEveryDTypeAndNamesTheReference) {
   }
 }
 
-TEST(RegisterCpuKernels, UnsupportedStorageIsRefused) {
+TEST(RegisterCpuKernels, UnsupportedDimensionIsRefused) {
   KernelRequirements required;
-  required.kv_dtype = DType::kI8;
-  required.k_dim = required.v_dim = 64;
+  required.k_dim = required.v_dim = 1025;
   EXPECT_THAT(std::string(testing::CpuRegistry().Select(required).status().message()),
-              ::testing::HasSubstr("cpu/reference misses keys and values in int8"));
+              ::testing::HasSubstr("cpu/reference misses head_dim 1025"));
 }
 
 }  // namespace
