@@ -84,6 +84,7 @@ class RingAttention::LayerRun {
     ConstMatrixView query;
     size_t first_view = 0;  // in views_
     size_t view_count = 0;
+    const PageLists* lists = nullptr;
     AttentionState state;
   };
 
@@ -191,7 +192,7 @@ class RingAttention::LayerRun {
       if (item.own_rows() == 0 || !Visits(i, item.index, item.index, s)) continue;
       const size_t first = views_.size();
       AddOwnViews(layer_.shards[i].held_by[item.index]);
-      AddOwnWork(i, first);
+      AddOwnWork(i, item.index, first);
     }
     return absl::OkStatus();
   }
@@ -228,7 +229,7 @@ class RingAttention::LayerRun {
         for (const ShardPage& page : layer_.shards[i].held_by[other]) {
           views_.push_back({parts[next++].data, page.first_position, page.tokens});
         }
-        AddOwnWork(i, first);
+        AddOwnWork(i, other, first);
       } else if (item.mode == RingMode::kPassQ && Visits(i, other, item.index, s)) {
         const int64_t rows = static_cast<int64_t>(item.positions[other].size());
         const ConstMatrixView query{Floats(parts[next++]), rows, QueryColumns(), QueryColumns()};
@@ -239,6 +240,7 @@ class RingAttention::LayerRun {
         }
         AddOwnViews(layer_.shards[i].seen_by[other]);
         work_.push_back({i, other, query, first, views_.size() - first,
+                         &layer_.shards[i].seen_lists[other],
                          Rows(layer_.served, ServedOffset(item, other), rows)});
       }
     }
@@ -282,10 +284,16 @@ class RingAttention::LayerRun {
     }
   }
 
-  // Own rows against views_[first..]; Attend decides where the state goes.
-  void AddOwnWork(size_t i, size_t first) {
+  // Own rows against views_[first..], which `holder` holds; Attend decides where the state goes.
+  void AddOwnWork(size_t i, int holder, size_t first) {
     const RingItem& item = layer_.items[i];
-    work_.push_back({i, item.index, OwnRows(layer_.query, item), first, views_.size() - first, {}});
+    work_.push_back({i,
+                     item.index,
+                     OwnRows(layer_.query, item),
+                     first,
+                     views_.size() - first,
+                     &layer_.shards[i].held_lists[holder],
+                     {}});
   }
 
   // Own rows go into the result the first time, else into the scratch to be merged.
@@ -309,6 +317,7 @@ class RingAttention::LayerRun {
       item.query = work.query;
       item.positions = layer_.items[work.item].positions[work.runner];
       item.pages = std::span(views_).subspan(work.first_view, work.view_count);
+      item.blocks = work.lists->view();
       item.state = work.state;
       items.push_back(item);
     }

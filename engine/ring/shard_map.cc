@@ -4,14 +4,36 @@
 
 namespace annulus {
 
+namespace {
+
+// Whether some row's block chose the block, for some head.
+std::vector<bool> ChosenBlocks(const BlockPattern& pattern, std::span<const int32_t> positions) {
+  std::vector<bool> chosen(positions.back() / pattern.block_tokens + 1, false);
+  int32_t last = -1;
+  for (const int32_t position : positions) {
+    const int32_t block = position / pattern.block_tokens;
+    if (block == last) continue;
+    last = block;
+    for (int group = 0; group < pattern.shape.head_groups; ++group) {
+      for (const int32_t key : pattern.keys(group, block)) chosen[key] = true;
+    }
+  }
+  return chosen;
+}
+
+}  // namespace
+
 std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t rank,
                                     std::span<const int32_t> positions, int32_t end, int32_t window,
-                                    int32_t page_tokens) {
+                                    int32_t page_tokens, const BlockPattern* pattern) {
   std::vector<ShardPage> visible;
   if (positions.empty()) return visible;
+  const std::vector<bool> chosen =
+      pattern == nullptr ? std::vector<bool>() : ChosenBlocks(*pattern, positions);
   for (const PageEntry& entry : entries) {
     const int32_t first = entry.first_position;
     if (entry.rank != rank || first >= end || first > positions.back()) continue;
+    if (pattern != nullptr && !chosen[first / pattern->block_tokens]) continue;
     const int32_t tokens = std::min(page_tokens, end - first);
     if (window > 0) {
       // Rows in [first, first + tokens + window - 1) see some token of the page.
@@ -23,16 +45,59 @@ std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t 
   return visible;
 }
 
+PageLists MakePageLists(const BlockPattern& pattern, std::span<const int32_t> positions,
+                        std::span<const ShardPage> pages) {
+  PageLists lists;
+  lists.full = false;
+  lists.head_groups = pattern.shape.head_groups;
+  std::vector<int32_t> blocks;  // of the rows, each once
+  for (size_t row = 0; row < positions.size(); ++row) {
+    const int32_t block = positions[row] / pattern.block_tokens;
+    if (!blocks.empty() && blocks.back() == block) continue;
+    blocks.push_back(block);
+    lists.query_block_rows.push_back(static_cast<int32_t>(row));
+  }
+  lists.query_block_rows.push_back(static_cast<int32_t>(positions.size()));
+  // Pages of key block b: [first_page[b], first_page[b + 1]).
+  std::vector<int32_t> first_page(blocks.empty() ? 1 : blocks.back() + 2, 0);
+  for (const ShardPage& page : pages) {
+    const size_t block = page.first_position / pattern.block_tokens;
+    if (block + 1 < first_page.size()) ++first_page[block + 1];
+  }
+  for (size_t b = 1; b < first_page.size(); ++b) first_page[b] += first_page[b - 1];
+  lists.offsets.push_back(0);
+  for (int group = 0; group < pattern.shape.head_groups; ++group) {
+    for (const int32_t block : blocks) {
+      for (const int32_t key : pattern.keys(group, block)) {
+        for (int32_t page = first_page[key]; page < first_page[key + 1]; ++page) {
+          lists.pages.push_back(page);
+        }
+      }
+      lists.offsets.push_back(static_cast<int32_t>(lists.pages.size()));
+    }
+  }
+  return lists;
+}
+
 ItemShards BuildItemShards(const RingItem& item, std::span<const PageEntry> entries, int32_t window,
                            int32_t page_tokens) {
+  const BlockPattern* const pattern = window > 0 ? nullptr : item.pattern.get();
+  const int degree = item.degree();
   ItemShards shards;
-  shards.held_by.resize(item.degree());
-  shards.seen_by.resize(item.degree());
-  for (int i = 0; i < item.degree(); ++i) {
-    shards.held_by[i] = VisiblePages(entries, item.ring[i], item.positions[item.index], item.end,
-                                     window, page_tokens);
-    shards.seen_by[i] = VisiblePages(entries, item.ring[item.index], item.positions[i], item.end,
-                                     window, page_tokens);
+  shards.held_by.resize(degree);
+  shards.seen_by.resize(degree);
+  shards.held_lists.resize(degree);
+  shards.seen_lists.resize(degree);
+  for (int i = 0; i < degree; ++i) {
+    const std::span<const int32_t> own = item.positions[item.index];
+    const std::span<const int32_t> theirs = item.positions[i];
+    shards.held_by[i] =
+        VisiblePages(entries, item.ring[i], own, item.end, window, page_tokens, pattern);
+    shards.seen_by[i] = VisiblePages(entries, item.ring[item.index], theirs, item.end, window,
+                                     page_tokens, pattern);
+    if (pattern == nullptr) continue;
+    shards.held_lists[i] = MakePageLists(*pattern, own, shards.held_by[i]);
+    shards.seen_lists[i] = MakePageLists(*pattern, theirs, shards.seen_by[i]);
   }
   return shards;
 }

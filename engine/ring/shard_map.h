@@ -2,10 +2,13 @@
 #define ANNULUS_ENGINE_RING_SHARD_MAP_H_
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "engine/sparse/block_pattern.h"
 #include "engine/state/step_plan.h"
+#include "kernels/ops/attention.h"
 
 namespace annulus {
 
@@ -26,6 +29,8 @@ struct RingItem {
   int sampled_anchor = 0;                       // for a sampled item: index holding its page
   int64_t first_row = 0;                        // of this rank's rows among all rows of the step
   int64_t state_offset = 0;                     // reserved by RingAttention: see there
+  // Key blocks of the blocks of [begin, end); null: rows attend everything that the mask allows.
+  std::shared_ptr<const BlockPattern> pattern;
 
   int degree() const { return static_cast<int>(ring.size()); }
   int64_t own_rows() const { return static_cast<int64_t>(positions[index].size()); }
@@ -46,17 +51,38 @@ struct ShardPage {
 
 // The pages of `entries` that lie on `rank`, begin before `end`, and are seen by at least one of
 // the rows at `positions` (ascending): page start <= row, and row - window < page end when window >
-// 0. Both ends of an exchange call this on the same table, so they agree without a word.
+// 0, and with a pattern also the page's block is chosen by the row's block for some head. Both ends
+// of an exchange call this on the same table, so they agree without a word, and a block that nobody
+// chose does not travel.
 std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t rank,
                                     std::span<const int32_t> positions, int32_t end, int32_t window,
-                                    int32_t page_tokens);
+                                    int32_t page_tokens, const BlockPattern* pattern = nullptr);
+
+// BlockLists that own their arrays.
+struct PageLists {
+  bool full = true;
+  int head_groups = 1;
+  std::vector<int32_t> query_block_rows;
+  std::vector<int32_t> offsets;
+  std::vector<int32_t> pages;
+
+  BlockLists view() const { return {full, head_groups, query_block_rows, offsets, pages}; }
+};
+
+// The pattern in a kernel's terms: which of `pages` (ascending) the rows at `positions` (ascending)
+// attend.
+PageLists MakePageLists(const BlockPattern& pattern, std::span<const int32_t> positions,
+                        std::span<const ShardPage> pages);
 
 // What one item exchanges in the layers of one cache group.
 struct ItemShards {
   std::vector<std::vector<ShardPage>> held_by;  // [ring index j] pages of j that own rows see
   std::vector<std::vector<ShardPage>> seen_by;  // [ring index i] own pages that rows of i see
+  std::vector<PageLists> held_lists;            // [ring index j] own rows in held_by[j]
+  std::vector<PageLists> seen_lists;            // [ring index i] rows of i in seen_by[i]
 };
 
+// A window of the model is exact: it leaves the item's pattern out.
 ItemShards BuildItemShards(const RingItem& item, std::span<const PageEntry> entries, int32_t window,
                            int32_t page_tokens);
 
