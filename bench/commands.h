@@ -1,0 +1,26 @@
+#ifndef ANNULUS_BENCH_COMMANDS_H_
+#define ANNULUS_BENCH_COMMANDS_H_
+
+// The commands of annulus-bench. Each adds its subcommand and flags to the application, with
+// `action` set to what it does once the command line has been read.
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <ostream>
+
+#include "absl/status/status.h"
+
+namespace annulus {
+
+struct BenchContext {
+  std::ostream& out;
+  std::ostream& err;
+  bool json = false;
+  std::function<absl::Status()> action{};
+};
+
+void AddPeakCommand(CLI::App& app, BenchContext& context);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_COMMANDS_H_

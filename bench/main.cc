@@ -1,0 +1,9 @@
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "bench/cli.h"
+
+int main(int argc, char** argv) {
+  return annulus::RunBench(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
+}

@@ -1,0 +1,14 @@
+#ifndef ANNULUS_BENCH_PEAK_AMX_ACCESS_H_
+#define ANNULUS_BENCH_PEAK_AMX_ACCESS_H_
+
+namespace annulus::peak {
+
+// Linux gives a process the tile registers only when it asks (arch_prctl, ARCH_REQ_XCOMP_PERM).
+enum class AmxAccess { kAbsent, kRefused, kGranted };
+
+// Asks for the tile registers where the processor has them. For all threads of the process.
+AmxAccess RequestAmx();
+
+}  // namespace annulus::peak
+
+#endif  // ANNULUS_BENCH_PEAK_AMX_ACCESS_H_

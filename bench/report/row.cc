@@ -1,0 +1,115 @@
+#include "bench/report/row.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/format/json.h"
+#include "client/format/table.h"
+#include "client/format/units.h"
+
+namespace annulus {
+namespace {
+
+// 963e9 -> "963 G", 4.5e10 -> "45 G", 812.3 -> "812".
+std::string FormatLarge(double value) {
+  constexpr struct {
+    double unit;
+    const char* suffix;
+  } kUnits[] = {{1e12, " T"}, {1e9, " G"}, {1e6, " M"}};
+  for (const auto& [unit, suffix] : kUnits) {
+    if (value >= unit) return absl::StrCat(FormatRate(value / unit), suffix);
+  }
+  return FormatRate(value);
+}
+
+std::string FormatNumber(double value, Row::Unit unit) {
+  if (!std::isfinite(value)) return "-";
+  switch (unit) {
+    case Row::Unit::kPlain:
+      return absl::StrFormat("%.4g", value);
+    case Row::Unit::kCount:
+      return FormatCount(static_cast<int64_t>(value));
+    case Row::Unit::kSeconds:
+      return FormatDuration(value);
+    case Row::Unit::kPerSecond:
+      return FormatLarge(value);
+    case Row::Unit::kShare:
+      return absl::StrFormat("%.3f", value);
+    case Row::Unit::kBytes:
+      return FormatBytes(static_cast<int64_t>(value));
+  }
+  return "";
+}
+
+}  // namespace
+
+void Row::Add(absl::string_view name, std::string json, std::string text, bool number) {
+  fields_.push_back({std::string(name), std::move(json), std::move(text), number, table_});
+}
+
+Row& Row::Text(absl::string_view name, absl::string_view value) {
+  Add(name, JsonWriter().String(value).text(), std::string(value), false);
+  return *this;
+}
+
+Row& Row::Int(absl::string_view name, int64_t value, Unit unit) {
+  const std::string text =
+      unit == Unit::kCount ? FormatCount(value) : FormatNumber(static_cast<double>(value), unit);
+  Add(name, JsonWriter().Int(value).text(), text, true);
+  return *this;
+}
+
+Row& Row::Number(absl::string_view name, double value, Unit unit) {
+  Add(name, JsonWriter().Double(value).text(), FormatNumber(value, unit), true);
+  return *this;
+}
+
+std::string Row::Json() const {
+  std::string text = "{";
+  for (const Field& field : fields_) {
+    absl::StrAppend(&text, text.size() > 1 ? "," : "", JsonWriter().String(field.name).text(), ":",
+                    field.json);
+  }
+  return text + "}";
+}
+
+void RowWriter::Write(const Row& row) {
+  if (json_) {
+    out_ << row.Json() << "\n" << std::flush;
+    return;
+  }
+  const auto same_column = [](const Row::Field& a, const Row::Field& b) {
+    return a.name == b.name && a.table == b.table;
+  };
+  if (!rows_.empty() &&
+      !std::equal(row.fields_.begin(), row.fields_.end(), rows_.back().fields_.begin(),
+                  rows_.back().fields_.end(), same_column)) {
+    Finish();
+    out_ << "\n";
+  }
+  rows_.push_back(row);
+}
+
+void RowWriter::Finish() {
+  if (rows_.empty()) return;
+  std::vector<Table::Column> columns;
+  for (const Row::Field& field : rows_.front().fields_) {
+    if (!field.table) continue;
+    columns.push_back({field.name, field.number ? Table::Align::kRight : Table::Align::kLeft});
+  }
+  Table table(std::move(columns));
+  for (const Row& row : rows_) {
+    std::vector<std::string> cells;
+    for (const Row::Field& field : row.fields_) {
+      if (field.table) cells.push_back(field.text);
+    }
+    table.AddRow(std::move(cells));
+  }
+  rows_.clear();
+  out_ << table.Render() << std::flush;
+}
+
+}  // namespace annulus
