@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/sparse/policy.h"
 #include "kernels/base/dtype.h"
 
 namespace annulus {
@@ -45,7 +46,8 @@ struct EngineOptions {
   int max_running = 64;        // most requests that hold pages at once
   int max_waiting = 256;       // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;
-  std::string kernels;  // force one OpTable by name; empty: the best
+  AttentionPolicy attention;  // of requests that name none
+  std::string kernels;        // force one OpTable by name; empty: the best
   // Longest silence of all ranks while one waits for another; work that goes on is no silence.
   std::chrono::milliseconds exchange_timeout{600'000};
   std::chrono::milliseconds slow_reader_timeout{30'000};  // longest a full sink may stall a request
@@ -77,6 +79,8 @@ struct RequestSpec {
   // for reuse, as they are up to the prompt's end.
   std::vector<int32_t> shared_prefixes;
   SamplingParams sampling;
+  // Absent: EngineOptions::attention. Layers whose own window the model states stay exact.
+  std::optional<AttentionPolicy> attention;
   SteadyTime deadline = SteadyTime::max();
 };
 
@@ -95,9 +99,10 @@ struct Timings {
   double total = 0;
 };
 
-// What attention did for a request. Density: share of causal (row, key) pairs computed.
+// What attention did for a request, over all its prompt and answer rows that were computed.
+// Density: share of causal (row, key) pairs attended in layers without a window of their own.
 struct AttentionReport {
-  std::string policy = "dense";
+  std::string policy = "dense";  // in effect, with every parameter: see ParsePolicy
   double density = 1;
   int ring_degree = 1;
   int64_t steps_pass_kv = 0;  // prefill and decode steps run in each mode

@@ -165,8 +165,12 @@ void Coordinator::AdmitWaiting() {
 // is.
 bool Coordinator::TryAdmit(Request& request) {
   const std::vector<int32_t>& prompt = request.spec().prompt;
-  std::optional<PrefixIndex::Hit> hit =
-      prefixes_.Find(options_.identity, std::span(prompt).first(prompt.size() - 1));
+  std::shared_ptr<const AttentionPolicy> attention;
+  const AttentionPolicy& policy = request.spec().attention.value_or(options_.attention);
+  if (policy.kind != PolicyKind::kDense) {
+    attention = std::make_shared<const AttentionPolicy>(policy);
+  }
+  std::optional<PrefixIndex::Hit> hit = FindPrefix(request, attention.get());
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
   std::set<int32_t> holders;
   if (hit.has_value()) {
@@ -200,6 +204,7 @@ bool Coordinator::TryAdmit(Request& request) {
   setup->end_of_text_ids = end_of_text_ids_;
   setup->vocabulary = vocabulary_;
   sequence->setup = std::move(setup);
+  sequence->attention = std::move(attention);
   Request::Pages pages(ranks_.size());
   TakePages(*choice, std::move(hit), request.id(), *sequence, pages);
   request.Admit(sequence.get(), std::move(pages));
@@ -208,6 +213,25 @@ bool Coordinator::TryAdmit(Request& request) {
   metrics_.prefix_cache_hits.Add(demand.cached);
   state_.running.push_back(std::move(sequence));
   return true;
+}
+
+// Keys and values depend on the attention of the layers below, so each policy has its own.
+std::string Coordinator::Identity(const AttentionPolicy* policy) const {
+  return policy == nullptr ? options_.identity
+                           : absl::StrCat(options_.identity, "/", PolicyText(*policy));
+}
+
+// The longest known beginning of the prompt without its last token. Dense pages serve every
+// policy; pages computed under a policy serve that one alone.
+std::optional<PrefixIndex::Hit> Coordinator::FindPrefix(const Request& request,
+                                                        const AttentionPolicy* policy) {
+  const std::vector<int32_t>& prompt = request.spec().prompt;
+  const auto known = std::span(prompt).first(prompt.size() - 1);
+  std::optional<PrefixIndex::Hit> hit = prefixes_.Find(Identity(nullptr), known);
+  if (policy == nullptr) return hit;
+  std::optional<PrefixIndex::Hit> own = prefixes_.Find(Identity(policy), known);
+  const bool longer = own.has_value() && (!hit.has_value() || own->tokens >= hit->tokens);
+  return longer ? std::move(own) : std::move(hit);
 }
 
 // A ring with enough free pages; cached prefixes are given back, oldest first, where that makes
@@ -267,7 +291,8 @@ void Coordinator::KeepPrefixes() {
         if (options_.limits.group_windows[group] > 0) sequence->groups[group].shared.insert(first);
         return request.SharePage(group, first);
       };
-      prefixes_.Insert(options_.identity, std::span(request.spec().prompt).first(*length), share);
+      prefixes_.Insert(Identity(sequence->attention.get()),
+                       std::span(request.spec().prompt).first(*length), share);
     }
   }
 }
@@ -294,19 +319,30 @@ bool Coordinator::RunStep() {
 }
 
 void Coordinator::UseResults(const StepPlan& plan, const std::vector<RankResult>& results) {
+  PairCount step_pairs;
   for (const PlanItem& item : plan.items) {
     Request& request = *requests_.at(item.sequence);
     const Sequence& sequence = *request.sequence();
-    request.CountStep(item.mode);
+    const PairCount pairs = CountAttended(item, sequence);
+    request.CountStep(item.mode, pairs);
+    step_pairs += pairs;
     const int32_t prompt_rows =
         std::min(item.end, sequence.prompt_length) - std::min(item.begin, sequence.prompt_length);
     if (prompt_rows == 0) continue;
     metrics_.prompt_tokens.Add(prompt_rows);
     request.ReportProgress();
   }
+  metrics_.attention_density.Set(step_pairs.density());
   for (const RankResult& result : results) {
     for (const SampledToken& token : result.tokens) UseToken(token);
   }
+}
+
+PairCount Coordinator::CountAttended(const PlanItem& item, const Sequence& sequence) {
+  if (sequence.attention == nullptr) return DensePairs(item.begin, item.end);
+  const AttentionPolicy& policy = *sequence.attention;
+  const PatternShape shape = ShapeFor(policy, item.begin, item.end, options_.kv_heads);
+  return CountPairs(*ranks_.patterns().Get(policy, shape), item.begin, item.end);
 }
 
 void Coordinator::UseToken(const SampledToken& token) {
@@ -339,7 +375,6 @@ void Coordinator::RecordRing(const StepPlan& plan, const std::vector<RankResult>
     metrics.pass_kv_bytes.Add(static_cast<double>(ring.bytes_pass_kv));
     metrics.pass_q_bytes.Add(static_cast<double>(ring.bytes_pass_q));
   }
-  metrics_.attention_density.Set(1);  // every policy so far is dense
   for (const PlanItem& item : plan.items) {
     if (requests_.at(item.sequence)->sequence()->ring.size() < 2) continue;
     (item.mode == RingMode::kPassKv ? metrics_.mode_pass_kv : metrics_.mode_pass_q).Increment();

@@ -24,7 +24,9 @@ struct CoordinatorOptions {
   ModePolicy modes;
   int max_running = 64;
   int max_waiting = 256;
-  std::string identity;  // of keys and values: what must be equal for pages to be reused
+  std::string identity;       // of keys and values: what must be equal for pages to be reused
+  AttentionPolicy attention;  // of requests that name none
+  int kv_heads = 1;
   std::chrono::milliseconds slow_reader_timeout{30'000};
 };
 
@@ -69,6 +71,8 @@ class Coordinator {
   void UpdatePaused();
   void AdmitWaiting();
   bool TryAdmit(Request& request);
+  std::string Identity(const AttentionPolicy* policy) const;
+  std::optional<PrefixIndex::Hit> FindPrefix(const Request& request, const AttentionPolicy* policy);
   std::optional<RingChoice> MakeRoom(const PageDemand& demand,
                                      const std::vector<int32_t>& included);
   void TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit, RequestId owner,
@@ -76,6 +80,7 @@ class Coordinator {
   void KeepPrefixes();
   bool RunStep();
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
+  PairCount CountAttended(const PlanItem& item, const Sequence& sequence);
   void UseToken(const SampledToken& token);
   void RecordRing(const StepPlan& plan, const std::vector<RankResult>& results);
   void Finish(RequestId id, FinishReason reason, absl::Status status);

@@ -36,7 +36,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("page-tokens is ", page, "; allowed are 16, 32, 64, 128 and 256"));
   }
-  return absl::OkStatus();
+  return CheckPolicy(options.attention, page);
 }
 
 PlanLimits MakeLimits(const EngineOptions& options, const RankModel& model) {
@@ -104,6 +104,8 @@ class EngineImpl final : public Engine {
     coordinator.identity =
         absl::StrCat(options.model, "/", DTypeName(model.weights.dtype), "/",
                      DTypeName(options.kv_dtype), "/", model.ops->name, "/", options.page_tokens);
+    coordinator.attention = options.attention;
+    coordinator.kv_heads = model.config.kv_heads;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
     engine->coordinator_ = std::make_unique<Coordinator>(
         coordinator, *engine->ranks_, *engine->metrics_, engine->model_.info.end_of_text_ids,
@@ -134,6 +136,10 @@ class EngineImpl final : public Engine {
                                      " is not below the vocabulary of ", info.vocabulary));
     }
     ANNULUS_RETURN_IF_ERROR(CheckPrefixes(spec));
+    if (spec.attention.has_value()) {
+      const absl::Status status = CheckPolicy(*spec.attention, limits_.page_tokens);
+      if (!status.ok()) return FieldError(status.code(), "attention", status.message());
+    }
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));
     return CheckMemory(spec);
   }

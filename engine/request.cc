@@ -29,6 +29,7 @@ void Request::Admit(Sequence* sequence, Pages pages) {
   admitted_at_ = Elapsed();
   timings_.queue = admitted_at_;
   attention_.ring_degree = static_cast<int>(sequence->ring.size());
+  if (sequence->attention != nullptr) attention_.policy = PolicyText(*sequence->attention);
 }
 
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens) {
@@ -92,7 +93,9 @@ void Request::ReportProgress() {
   sink_->OnProgress(progress);
 }
 
-void Request::CountStep(RingMode mode) {
+void Request::CountStep(RingMode mode, const PairCount& pairs) {
+  pairs_ += pairs;
+  attention_.density = pairs_.density();
   if (attention_.ring_degree < 2) return;
   ++(mode == RingMode::kPassKv ? attention_.steps_pass_kv : attention_.steps_pass_q);
 }

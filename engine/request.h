@@ -11,6 +11,7 @@
 #include "engine/memory/prefix_index.h"
 #include "engine/sampling/stop_matcher.h"
 #include "engine/scheduler/placement.h"
+#include "engine/sparse/block_pattern.h"
 #include "engine/state/sequence.h"
 #include "engine/text/incremental_detokenizer.h"
 
@@ -63,7 +64,8 @@ class Request {
   };
   TokenOutcome AddToken(const SampledToken& token);
 
-  void CountStep(RingMode mode);
+  // A step ran some of the request's rows.
+  void CountStep(RingMode mode, const PairCount& pairs);
 
   // Tells the sink that the request is over. The last call before destruction.
   void Finish(FinishReason reason, absl::Status status);
@@ -93,6 +95,7 @@ class Request {
   std::optional<SteadyTime> stalled_since_;
   Timings timings_;
   AttentionReport attention_;
+  PairCount pairs_;
 };
 
 }  // namespace annulus

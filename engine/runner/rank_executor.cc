@@ -42,6 +42,7 @@ void RankExecutor::ApplyUpdates(const StepPlan& plan) {
     RankSequence& sequence = sequences_[update.sequence];
     sequence.ring = update.ring;
     sequence.home = update.home;
+    sequence.attention = update.attention;
     sequence.groups.resize(update.tables.size());
     for (size_t g = 0; g < update.tables.size(); ++g) {
       const TableDelta& delta = update.tables[g];

@@ -12,6 +12,7 @@
 #include "engine/ring/ring_attention.h"
 #include "engine/runner/rank_model.h"
 #include "engine/sampling/sampler.h"
+#include "engine/sparse/pattern_cache.h"
 #include "engine/state/step_plan.h"
 
 namespace annulus {
@@ -23,6 +24,7 @@ struct RankSequence {
   int32_t home = 0;
   std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
   std::unique_ptr<Sampler> sampler;
+  std::shared_ptr<const AttentionPolicy> attention;  // null: dense
 };
 
 // The parts that a rank works with; all outlive it.
@@ -34,6 +36,7 @@ struct RankParts {
   RingChannel* channel = nullptr;
   KvPool* pool = nullptr;
   StepArena* arena = nullptr;
+  PatternCache* patterns = nullptr;                    // of all ranks together
   Heartbeat* heartbeat = nullptr;                      // of all ranks together
   std::chrono::milliseconds exchange_timeout{30'000};  // longest silence of all ranks
 };

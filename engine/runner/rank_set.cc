@@ -49,6 +49,7 @@ absl::Status RankSet::AddRank(const RankModel& model, Backend& backend) {
   parts.channel = &ring_.channel(index);
   parts.pool = rank->kv.get();
   parts.arena = rank->arena.get();
+  parts.patterns = &patterns_;
   parts.heartbeat = &heartbeat_;
   parts.exchange_timeout = options_.exchange_timeout;
   rank->thread = std::make_unique<RankThread>(parts);

@@ -39,11 +39,16 @@ class RankSet {
   KvPool& pool(int rank) { return *ranks_[rank]->kv; }
   const KvPool& pool(int rank) const { return *ranks_[rank]->kv; }
   BufferPoolStats Stats(int rank) const { return ranks_[rank]->memory->Stats(); }
+  // Block lists of attention policies, shared by all ranks. Thread-safe.
+  PatternCache& patterns() { return patterns_; }
   bool healthy() const { return lost_.ok(); }
   // When any rank last finished a layer or a ring step. Any thread may ask.
   SteadyTime last_progress() const { return heartbeat_.last(); }
 
  private:
+  // Most bytes of block lists that are kept for others.
+  static constexpr size_t kPatternBytes = size_t{64} << 20;
+
   struct Rank {
     std::unique_ptr<BufferPool> memory;
     std::unique_ptr<KvPool> kv;
@@ -58,6 +63,7 @@ class RankSet {
 
   const RankSetOptions options_;
   Heartbeat heartbeat_;
+  PatternCache patterns_{kPatternBytes};
   InProcessRing ring_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   absl::Status lost_;  // not OK once a rank did not come back

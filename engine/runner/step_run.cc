@@ -91,6 +91,11 @@ void StepRun::ListRingItems() {
       item.sampled_anchor =
           static_cast<int>(index_of(EntryOf(sequence.groups[0], plan.begin).rank));
     }
+    if (sequence.attention != nullptr) {
+      item.pattern = rank_.parts_.patterns->Get(
+          *sequence.attention,
+          ShapeFor(*sequence.attention, item.begin, item.end, model().config.kv_heads));
+    }
     ring_items_.push_back(std::move(item));
     ring_plan_.push_back(&plan);
     if (NeedsLastLayer(plan)) active_items_ = ring_items_.size();

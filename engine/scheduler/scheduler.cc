@@ -136,6 +136,7 @@ class Planner {
     update.sequence = sequence.id;
     update.ring = sequence.ring;
     update.home = sequence.home;
+    update.attention = sequence.attention;
     if (samples && !sequence.setup_sent) update.setup = sequence.setup;
     std::vector<size_t> taken(sequence.ring.size(), 0);
     const int degree = static_cast<int>(sequence.ring.size());

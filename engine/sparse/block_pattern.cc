@@ -140,23 +140,35 @@ BlockPattern BuildBlockPattern(const AttentionPolicy& policy, const PatternShape
   return pattern;
 }
 
-double PatternDensity(const BlockPattern& pattern, int64_t tokens) {
+PatternShape ShapeFor(const AttentionPolicy& policy, int32_t begin, int32_t end, int kv_heads) {
+  const bool by_head =
+      policy.kind == PolicyKind::kDilatedBlocks || policy.kind == PolicyKind::kRandom;
+  const int32_t first = begin / policy.block;
+  return {by_head ? kv_heads : 1, first, (end - 1) / policy.block + 1 - first};
+}
+
+PairCount DensePairs(int64_t begin, int64_t end) {
+  const auto pairs = static_cast<double>(CausalPairs(begin, end));
+  return {pairs, pairs};
+}
+
+PairCount CountPairs(const BlockPattern& pattern, int64_t begin, int64_t end) {
   const int64_t size = pattern.block_tokens;
-  double kept = 0;
-  double all = 0;
-  for (int32_t i = pattern.shape.first_block; i < pattern.shape.first_block + pattern.shape.blocks;
-       ++i) {
-    const int64_t begin = i * size;
-    const int64_t end = std::min(begin + size, tokens);
-    if (end <= begin) break;
-    const auto diagonal = static_cast<double>(CausalPairs(0, end - begin));
+  PairCount pairs;
+  for (int64_t row = begin; row < end;) {
+    const int64_t block = row / size;
+    const int64_t next = std::min(end, (block + 1) * size);
+    const auto diagonal = static_cast<double>(CausalPairs(row - block * size, next - block * size));
     for (int group = 0; group < pattern.shape.head_groups; ++group) {
-      const auto older = static_cast<double>(pattern.keys(group, i).size() - 1);
-      kept += diagonal + older * static_cast<double>(size * (end - begin));
-      all += static_cast<double>(CausalPairs(begin, end));
+      const auto older =
+          static_cast<double>(pattern.keys(group, static_cast<int32_t>(block)).size() - 1);
+      pairs.chosen += diagonal + older * static_cast<double>(size * (next - row));
     }
+    pairs.causal += static_cast<double>(CausalPairs(row, next));
+    row = next;
   }
-  return all == 0 ? 1 : kept / all;
+  pairs.chosen /= pattern.shape.head_groups;
+  return pairs;
 }
 
 }  // namespace annulus

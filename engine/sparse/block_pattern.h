@@ -44,9 +44,29 @@ struct BlockPattern {
 // whole.
 BlockPattern BuildBlockPattern(const AttentionPolicy& policy, const PatternShape& shape);
 
-// Share of the causal (row, key) pairs of the pattern's rows that lie in chosen blocks: 0..1. The
-// sequence ends at `tokens`, which may lie inside the last block.
-double PatternDensity(const BlockPattern& pattern, int64_t tokens);
+// The shape that covers rows [begin, end), begin < end, of a model with `kv_heads`: one head group
+// where all heads choose alike.
+PatternShape ShapeFor(const AttentionPolicy& policy, int32_t begin, int32_t end, int kv_heads);
+
+// (row, key) pairs, summed over rows and averaged over heads: those in chosen blocks, and all that
+// are causal. Density is their ratio.
+struct PairCount {
+  double chosen = 0;
+  double causal = 0;
+
+  PairCount& operator+=(const PairCount& more) {
+    chosen += more.chosen;
+    causal += more.causal;
+    return *this;
+  }
+  double density() const { return causal == 0 ? 1 : chosen / causal; }
+};
+
+// All pairs of rows [begin, end).
+PairCount DensePairs(int64_t begin, int64_t end);
+
+// Of rows [begin, end), which the pattern covers.
+PairCount CountPairs(const BlockPattern& pattern, int64_t begin, int64_t end);
 
 }  // namespace annulus
 

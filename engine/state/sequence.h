@@ -31,6 +31,7 @@ struct Sequence {
   std::vector<GroupTable> groups;
   std::vector<std::vector<int32_t>> spare;  // [ring index] page ids
   std::shared_ptr<const SamplingSetup> setup;
+  std::shared_ptr<const AttentionPolicy> attention;  // null: dense
   bool setup_sent = false;
   bool announced = false;  // the ranks know its tables; false when it began with cached pages
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/api.h"
+#include "engine/sparse/policy.h"
 
 namespace annulus {
 
@@ -47,7 +48,8 @@ struct SequenceUpdate {
   std::vector<int32_t> ring;       // every rank that holds a page of the sequence, ring order
   int32_t home = 0;                // member of ring
   std::vector<TableDelta> tables;  // one per cache group
-  std::shared_ptr<const SamplingSetup> setup;  // before the first sampled item, else null
+  std::shared_ptr<const SamplingSetup> setup;        // before the first sampled item, else null
+  std::shared_ptr<const AttentionPolicy> attention;  // null: dense
 };
 
 // Rows [begin, end) of one sequence. A prefill item's rows run where their pages are written and

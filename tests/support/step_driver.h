@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,7 @@ struct DriverOptions {
   int prefill_rows = 64;    // of one rank in a step
   int tokens_per_rank = 1;  // 1: every sequence over all ranks
   bool all_logits = false;  // return the logits of every row but the last of a prompt
+  std::optional<AttentionPolicy> attention;  // absent: dense
 };
 
 struct DriverResult {
@@ -116,6 +118,9 @@ class StepDriver {
     setup->params.seed = 1;
     setup->vocabulary = model_.config.vocabulary;
     sequence->setup = std::move(setup);
+    if (options_.attention.has_value()) {
+      sequence->attention = std::make_shared<const AttentionPolicy>(*options_.attention);
+    }
     state.running.push_back(std::move(sequence));
   }
 

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/model/model_config.h"
@@ -18,9 +20,15 @@ namespace annulus::testing {
 
 class PlainForward {
  public:
-  // Both must outlive this.
-  PlainForward(const ModelConfig& config, const TensorSource& source)
-      : config_(config), source_(source), frequencies_(InverseFrequencies(config.rope)) {}
+  // Whether the row attends the key, asked of layers without a window.
+  using Mask = std::function<bool(int64_t kv_head, int64_t row, int64_t key)>;
+
+  // Both must outlive this. No mask: rows attend all keys up to their own.
+  PlainForward(const ModelConfig& config, const TensorSource& source, Mask mask = nullptr)
+      : config_(config),
+        source_(source),
+        mask_(std::move(mask)),
+        frequencies_(InverseFrequencies(config.rope)) {}
 
   // Logits at every position, [ids.size(), vocabulary].
   std::vector<float> Logits(const std::vector<int32_t>& ids) const {
@@ -121,7 +129,8 @@ class PlainForward {
         for (int64_t d = 0; d < dim; ++d) {
           sum += double{q[item * dim + d]} * k[(j * kv_heads + kv_head) * dim + d];
         }
-        scores.push_back(sum / std::sqrt(static_cast<double>(dim)));
+        const bool hidden_key = window == 0 && mask_ && !mask_(kv_head, row, j);
+        scores.push_back(hidden_key ? -INFINITY : sum / std::sqrt(static_cast<double>(dim)));
       }
       const double largest = *std::max_element(scores.begin(), scores.end());
       double total = 0;
@@ -149,6 +158,7 @@ class PlainForward {
 
   const ModelConfig& config_;
   const TensorSource& source_;
+  const Mask mask_;
   const std::vector<float> frequencies_;
 };
 

@@ -139,22 +139,29 @@ TEST(BlockPatternTest, HierarchicalThinsOutWithDistance) {
   EXPECT_EQ(Keys(open, 0, 1 << 14).front(), 0);
 }
 
-TEST(BlockPatternTest, DensityCountsPairs) {
-  EXPECT_DOUBLE_EQ(PatternDensity(BuildBlockPattern(Parse("dense"), PatternShape{2, 0, 9}), 550),
-                   1);
-  const BlockPattern pattern =
-      BuildBlockPattern(Parse("window:block=16,sinks=16,window=20"), PatternShape{1, 0, 7});
-  const int64_t tokens = 103;
-  double kept = 0;
-  double all = 0;
-  for (int64_t row = 0; row < tokens; ++row) {
-    const auto keys = pattern.keys(0, static_cast<int32_t>(row / 16));
-    for (int64_t key = 0; key <= row; ++key) {
-      ++all;
-      kept += std::ranges::binary_search(keys, static_cast<int32_t>(key / 16)) ? 1 : 0;
+TEST(BlockPatternTest, PairsAreCounted) {
+  const BlockPattern all = BuildBlockPattern(Parse("dense"), PatternShape{2, 0, 9});
+  EXPECT_DOUBLE_EQ(CountPairs(all, 0, 550).density(), 1);
+  const AttentionPolicy policy = Parse("dilated_blocks:block=16,rates=1/2/5");
+  for (const auto& [begin, end] : {std::pair{0, 103}, {37, 38}, {16, 48}, {33, 103}, {0, 1}}) {
+    const PatternShape shape = ShapeFor(policy, begin, end, 3);
+    EXPECT_EQ(shape.head_groups, 3);
+    const BlockPattern pattern = BuildBlockPattern(policy, shape);
+    double chosen = 0;
+    double causal = 0;
+    for (int64_t row = begin; row < end; ++row) {
+      for (int64_t key = 0; key <= row; ++key) {
+        ++causal;
+        for (int group = 0; group < 3; ++group) {
+          const auto keys = pattern.keys(group, static_cast<int32_t>(row / 16));
+          chosen += std::ranges::binary_search(keys, static_cast<int32_t>(key / 16)) ? 1.0 / 3 : 0;
+        }
+      }
     }
+    const PairCount pairs = CountPairs(pattern, begin, end);
+    EXPECT_NEAR(pairs.chosen, chosen, 1e-6) << begin;
+    EXPECT_DOUBLE_EQ(pairs.causal, causal) << begin;
   }
-  EXPECT_DOUBLE_EQ(PatternDensity(pattern, tokens), kept / all);
 }
 
 TEST(BlockPatternTest, AMillionTokensTakeMemoryByChosenBlocks) {

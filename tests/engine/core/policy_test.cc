@@ -1,0 +1,114 @@
+// Attention policies of requests behind engine/api.h, with the builtin recall model.
+
+#include <memory>
+#include <string>
+
+#include "bench/demo/document.h"
+#include "engine/api.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+#include "tests/support/collecting_sink.h"
+
+namespace annulus {
+namespace {
+
+using testing::CollectingSink;
+using ::testing::HasSubstr;
+
+class PolicyTest : public ::testing::Test {
+ protected:
+  PolicyTest() : backend_(CreateCpuBackend().value()) {
+    RegisterCpuKernels(registry_);
+    options_.ranks = 2;
+    options_.threads = 2;
+    options_.kv_memory_bytes = 256 << 20;
+    options_.chunk_tokens = 512;
+    options_.tokens_per_rank = 256;
+    DemoOptions demo;
+    demo.bytes = 12'000;
+    demo.seed = 4;
+    document_ = MakeDemoDocument(demo).value();
+  }
+
+  void Start() {
+    auto engine = CreateEngine(options_, *backend_, registry_);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  struct Answer {
+    std::string text;
+    Completion done;
+  };
+  Answer Ask(const DemoFact& fact, const std::string& policy) {
+    RequestSpec spec;
+    spec.prompt = engine_->Tokenize(document_.text + fact.cue, true).value();
+    spec.shared_prefixes = {static_cast<int32_t>(document_.text.size())};
+    spec.sampling.temperature = 0;
+    spec.sampling.max_tokens = 64;
+    spec.sampling.stop = {"\n"};
+    if (!policy.empty()) spec.attention = ParsePolicy(policy).value();
+    auto sink = std::make_shared<CollectingSink>();
+    const auto id = engine_->Submit(std::move(spec), sink);
+    EXPECT_TRUE(id.ok()) << id.status();
+    return {sink->Wait().has_value() ? sink->text() : "", *sink->Wait()};
+  }
+
+  std::unique_ptr<Backend> backend_;
+  KernelRegistry registry_;
+  EngineOptions options_;
+  DemoDocument document_;
+  std::unique_ptr<Engine> engine_;  // last: it uses the others
+};
+
+TEST_F(PolicyTest, TheReportNamesThePolicyAndItsDensity) {
+  Start();
+  const Answer dense = Ask(document_.facts[0], "");
+  EXPECT_EQ(dense.text, document_.facts[0].answer);
+  EXPECT_EQ(dense.done.attention.policy, "dense");
+  EXPECT_EQ(dense.done.attention.density, 1);
+  // A fact far behind the window is out of sight, and the report says how little was seen.
+  const Answer window = Ask(document_.facts[0], "window:sinks=64,window=512");
+  EXPECT_NE(window.text, document_.facts[0].answer);
+  EXPECT_EQ(window.done.attention.policy, "window:block=64,sinks=64,window=512");
+  EXPECT_LT(window.done.attention.density, 0.11);
+  EXPECT_GT(window.done.attention.density, 0.01);
+}
+
+TEST_F(PolicyTest, KeysAndValuesOfAPolicyServeThatPolicyAlone) {
+  Start();
+  const std::string window = "window:sinks=64,window=512";
+  EXPECT_EQ(Ask(document_.facts[1], window).done.usage.cached_tokens, 0);
+  EXPECT_GT(Ask(document_.facts[1], window).done.usage.cached_tokens, 11'000);
+  EXPECT_EQ(Ask(document_.facts[1], "window:sinks=64,window=576").done.usage.cached_tokens, 0);
+  EXPECT_EQ(Ask(document_.facts[1], "").done.usage.cached_tokens, 0);
+  // Dense pages are exact, so everybody may use them.
+  EXPECT_GT(Ask(document_.facts[1], "strided").done.usage.cached_tokens, 11'000);
+}
+
+TEST_F(PolicyTest, TheEngineHasADefault) {
+  options_.attention = ParsePolicy("hierarchical:near=4").value();
+  Start();
+  EXPECT_EQ(Ask(document_.facts[1], "").done.attention.policy,
+            "hierarchical:block=64,near=4,fan=4,levels=0");
+  EXPECT_EQ(Ask(document_.facts[1], "dense").done.attention.policy, "dense");
+}
+
+TEST_F(PolicyTest, ValuesOutOfRangeAreNamed) {
+  Start();
+  RequestSpec spec;
+  spec.prompt = {1, 2, 3};
+  spec.attention = ParsePolicy("window:block=32").value();
+  const absl::Status status = engine_->Validate(spec);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.GetPayload(kFieldPayload), absl::Cord("attention"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("a multiple of the page"));
+  options_.attention.kind = PolicyKind::kWindow;
+  options_.attention.window = 0;
+  EXPECT_FALSE(CreateEngine(options_, *backend_, registry_).ok());
+}
+
+}  // namespace
+}  // namespace annulus
