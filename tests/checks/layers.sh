@@ -16,17 +16,17 @@ kernels/           : kernels/base/ kernels/ops/
 kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h
 kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h
 
-engine/api.h       : kernels/base/
+engine/sparse/     : KERNELS
+engine/api.h       : engine/sparse/policy.h kernels/base/
 engine/base/       : engine/api.h KERNELS
 engine/text/       : engine/api.h engine/base/ KERNELS
 engine/model/      : engine/api.h engine/base/ engine/text/ KERNELS
 engine/memory/     : engine/api.h engine/base/ KERNELS
 engine/metrics/    : engine/api.h engine/base/ KERNELS
-engine/state/      : engine/api.h engine/base/ KERNELS
+engine/state/      : engine/api.h engine/base/ engine/sparse/ KERNELS
 engine/sampling/   : engine/api.h engine/base/ engine/text/ KERNELS
-engine/sparse/     : engine/api.h engine/base/ engine/state/ KERNELS
 engine/scheduler/  : engine/api.h engine/base/ engine/state/ engine/sparse/ KERNELS
-engine/ring/       : engine/api.h engine/base/ engine/state/ engine/memory/ KERNELS
+engine/ring/       : engine/api.h engine/base/ engine/state/ engine/memory/ engine/sparse/ KERNELS
 engine/runner/     : engine/api.h engine/base/ engine/state/ engine/memory/ engine/model/ engine/metrics/ engine/ring/ engine/sampling/ engine/sparse/ KERNELS
 engine/*           : engine/ KERNELS
 
