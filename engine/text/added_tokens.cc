@@ -18,7 +18,7 @@ size_t WhitespaceBefore(absl::string_view text, size_t least, size_t end) {
     const char32_t last = LastCodePoint(before);
     if (!IsWhitespace(last)) break;
     --end;
-    while ((static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+    while (IsUtf8Continuation(text[end])) --end;
   }
   return end;
 }
@@ -33,14 +33,9 @@ size_t WhitespaceBehind(absl::string_view text, size_t begin) {
   return begin;
 }
 
-bool TouchesWord(absl::string_view text, size_t begin, size_t end) {
-  if (begin > 0 && IsWordCharacter(LastCodePoint(text.substr(0, begin)))) return true;
-  return end < text.size() && IsWordCharacter(NextCodePoint(text, &end));
-}
-
 }  // namespace
 
-absl::StatusOr<AddedTokens> AddedTokens::Parse(const JsonNode& node, const Normalizer* normalizer,
+absl::StatusOr<AddedTokens> AddedTokens::Parse(const JsonNode& node, const TextFilters& normalizer,
                                                Vocabulary* vocabulary) {
   AddedTokens result;
   if (!node.is_null()) {
@@ -53,7 +48,7 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const JsonNode& node, const Norma
   return result;
 }
 
-absl::Status AddedTokens::ParseToken(const JsonNode& node, const Normalizer* normalizer,
+absl::Status AddedTokens::ParseToken(const JsonNode& node, const TextFilters& normalizer,
                                      Vocabulary* vocabulary) {
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode id_node, node.Require("id"));
   ANNULUS_ASSIGN_OR_RETURN(const int64_t id, id_node.Integer(0, Vocabulary::kMaxSize - 1));
@@ -75,41 +70,114 @@ absl::Status AddedTokens::ParseToken(const JsonNode& node, const Normalizer* nor
     return node.Error(absl::StrCat("the id ", id, " is listed twice"));
   }
   std::string literal(content);
-  if (is_normalized && normalizer != nullptr) {
-    ANNULUS_RETURN_IF_ERROR(normalizer->Apply(MaxNormalizedBytes(content.size()), &literal));
-    if (literal.empty()) return content_node.Error("the normalizer makes it empty");
+  if (is_normalized && !normalizer.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::string> normal,
+                             RunFilters(normalizer, content));
+    if (normal.empty()) return content_node.Error("the normalizer makes it empty");
+    literal = normal.front();
     if (literal != content) normalized_forms_.emplace(token.id, literal);
   }
   Finder& finder = is_normalized ? normalized_ : raw_;
   const absl::Status added = finder.literals.Add(literal);
   if (!added.ok()) return content_node.Error(added.message());
   finder.tokens.push_back(token);
+  finder.longest = std::max(finder.longest, literal.size());
+  finder.any_lstrip |= token.lstrip;
   return absl::OkStatus();
 }
 
-absl::Status AddedTokens::Finder::Split(absl::string_view text, Sink sink) const {
-  if (text.empty()) return absl::OkStatus();
-  if (literals.empty()) return sink(text, -1);
-  size_t done = 0;
-  for (const LiteralSet::Match& match : literals.Find(text)) {
-    const Token& token = tokens[static_cast<size_t>(match.index)];
-    if (match.begin < done) continue;  // inside the white space that the token before took
-    if (token.single_word && TouchesWord(text, match.begin, match.end)) continue;
-    const size_t begin = token.lstrip ? WhitespaceBefore(text, done, match.begin) : match.begin;
-    const size_t end = token.rstrip ? WhitespaceBehind(text, match.end) : match.end;
-    if (begin > done) ANNULUS_RETURN_IF_ERROR(sink(text.substr(done, begin - done), -1));
-    ANNULUS_RETURN_IF_ERROR(sink(text.substr(begin, end - begin), token.id));
-    done = end;
+// Offsets are in the text held. What it starts with up to `done_` has been passed on or was taken
+// by a token.
+class AddedTokens::Stage : public TextStage {
+ public:
+  Stage(const Finder* finder, EncodeState* state, TextStage* next)
+      : finder_(*finder), state_(state), next_(next) {}
+
+  absl::Status Push(absl::string_view text, bool end) override {
+    ANNULUS_ASSIGN_OR_RETURN(const bool enough, held_.Add(text, end));
+    if (!enough) return absl::OkStatus();
+    const absl::string_view view = held_.view();
+    if (stripping_) StripBehind(view, done_);
+    // The longest token at a place in front of `decided`, and the character behind that, are known.
+    size_t decided = view.size();
+    if (!end) {
+      decided -= std::min(decided, finder_.longest);
+      while (decided > 0 && IsUtf8Continuation(view[decided])) --decided;
+    }
+    for (const LiteralSet::Match& match : finder_.literals.Find(view, picked_)) {
+      if (match.begin >= decided) break;
+      picked_ = match.end;
+      ANNULUS_RETURN_IF_ERROR(TakeToken(view, match));
+    }
+    if (end) {
+      ANNULUS_RETURN_IF_ERROR(next_->Push(view.substr(done_), true));
+      held_.Drop(view.size());
+      done_ = picked_ = before_ = 0;
+      stripping_ = false;
+      return absl::OkStatus();
+    }
+    if (finder_.any_lstrip && decided > done_) decided = WhitespaceBefore(view, done_, decided);
+    if (decided > done_) {
+      ANNULUS_RETURN_IF_ERROR(next_->Push(view.substr(done_, decided - done_), false));
+      done_ = decided;
+    }
+    Forget(decided);
+    return absl::OkStatus();
   }
-  return done < text.size() ? sink(text.substr(done), -1) : absl::OkStatus();
+
+ private:
+  absl::Status TakeToken(absl::string_view view, const LiteralSet::Match& match) {
+    const Token& token = finder_.tokens[static_cast<size_t>(match.index)];
+    // Inside the white space that the token before took.
+    if (match.begin < done_) return absl::OkStatus();
+    if (token.single_word && TouchesWord(view, match)) return absl::OkStatus();
+    const size_t begin = token.lstrip ? WhitespaceBefore(view, done_, match.begin) : match.begin;
+    ANNULUS_RETURN_IF_ERROR(next_->Push(view.substr(done_, begin - done_), true));
+    state_->ids->push_back(token.id);
+    state_->at_text_start = false;
+    done_ = match.end;
+    if (token.rstrip) StripBehind(view, match.end);
+    return absl::OkStatus();
+  }
+
+  void StripBehind(absl::string_view view, size_t begin) {
+    done_ = WhitespaceBehind(view, begin);
+    stripping_ = done_ == view.size();
+  }
+
+  bool TouchesWord(absl::string_view view, const LiteralSet::Match& match) const {
+    const char32_t before = match.begin > 0 ? LastCodePoint(view.substr(0, match.begin)) : before_;
+    if (before != 0 && IsWordCharacter(before)) return true;
+    size_t end = match.end;
+    return end < view.size() && IsWordCharacter(NextCodePoint(view, &end));
+  }
+
+  // Drops the first `count` bytes.
+  void Forget(size_t count) {
+    if (count > 0) before_ = LastCodePoint(held_.view().substr(0, count));
+    held_.Drop(count);
+    done_ -= count;
+    picked_ -= std::min(picked_, count);
+  }
+
+  const Finder& finder_;
+  EncodeState* state_;
+  TextStage* next_;
+  HeldText held_;
+  size_t done_ = 0;
+  size_t picked_ = 0;       // where the last match ends, be it taken or not
+  char32_t before_ = 0;     // the last character that was dropped; 0 at the start of a stretch
+  bool stripping_ = false;  // white space at `done_` belongs to the token in front of it
+};
+
+std::unique_ptr<TextStage> AddedTokens::NewRawStage(EncodeState* state, TextStage* next) const {
+  return raw_.literals.empty() ? nullptr : std::make_unique<Stage>(&raw_, state, next);
 }
 
-absl::Status AddedTokens::SplitRaw(absl::string_view text, Sink sink) const {
-  return raw_.Split(text, sink);
-}
-
-absl::Status AddedTokens::SplitNormalized(absl::string_view text, Sink sink) const {
-  return normalized_.Split(text, sink);
+std::unique_ptr<TextStage> AddedTokens::NewNormalizedStage(EncodeState* state,
+                                                           TextStage* next) const {
+  return normalized_.literals.empty() ? nullptr
+                                      : std::make_unique<Stage>(&normalized_, state, next);
 }
 
 bool AddedTokens::IsSpecial(int32_t id) const {

@@ -2,17 +2,16 @@
 #define ANNULUS_ENGINE_TEXT_ADDED_TOKENS_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "engine/text/json_node.h"
 #include "engine/text/literal_set.h"
-#include "engine/text/normalizer.h"
+#include "engine/text/text_stage.h"
 #include "engine/text/vocabulary.h"
 
 namespace annulus {
@@ -28,18 +27,17 @@ namespace annulus {
 //   special         decoding can leave it out.
 class AddedTokens {
  public:
-  // A stretch of text with `id` -1, or an added token.
-  using Sink = absl::FunctionRef<absl::Status(absl::string_view text, int32_t id)>;
-
   // Reads the member `added_tokens` of a tokenizer.json and adds them to `vocabulary`, which holds
   // the model's own. A token of the model may be listed again under its own id; any other clash of
-  // content or id is INVALID_ARGUMENT. `normalizer` may be null.
-  static absl::StatusOr<AddedTokens> Parse(const JsonNode& node, const Normalizer* normalizer,
+  // content or id is INVALID_ARGUMENT.
+  static absl::StatusOr<AddedTokens> Parse(const JsonNode& node, const TextFilters& normalizer,
                                            Vocabulary* vocabulary);
 
-  // Cuts `text` into stretches and tokens, in order, and stops at an error. No stretch is empty.
-  absl::Status SplitRaw(absl::string_view text, Sink sink) const;
-  absl::Status SplitNormalized(absl::string_view text, Sink sink) const;
+  // Stages that append the ids of the tokens and give the stretches between them to `next`; null
+  // where there are no tokens of the kind. They point into this object. They hold back the length
+  // of the longest token and, where a token strips on its left, white space.
+  std::unique_ptr<TextStage> NewRawStage(EncodeState* state, TextStage* next) const;
+  std::unique_ptr<TextStage> NewNormalizedStage(EncodeState* state, TextStage* next) const;
 
   bool IsSpecial(int32_t id) const;
 
@@ -58,11 +56,12 @@ class AddedTokens {
   struct Finder {
     LiteralSet literals;
     std::vector<Token> tokens;  // in the order of `literals`
-
-    absl::Status Split(absl::string_view text, Sink sink) const;
+    size_t longest = 0;         // of the literals, in bytes
+    bool any_lstrip = false;
   };
+  class Stage;
 
-  absl::Status ParseToken(const JsonNode& node, const Normalizer* normalizer,
+  absl::Status ParseToken(const JsonNode& node, const TextFilters& normalizer,
                           Vocabulary* vocabulary);
 
   Finder raw_;

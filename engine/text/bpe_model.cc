@@ -1,5 +1,6 @@
 #include "engine/text/bpe_model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,64 +40,95 @@ absl::StatusOr<size_t> MergeSeparator(const JsonNode& node, absl::string_view me
 
 }  // namespace
 
-// Collects symbols into runs that merges cannot bridge and merges each run when it is complete.
-class BpeModel::RunBuilder {
+// Collects the symbols of a piece into runs that merges cannot bridge, and merges each run when it
+// is complete.
+class BpeModel::Stage : public TextStage {
  public:
-  RunBuilder(const BpeModel& model, Workspace* workspace, std::vector<int32_t>* ids)
-      : model_(model), workspace_(workspace), ids_(ids) {
-    workspace_->run.clear();
-  }
+  Stage(const BpeModel* model, EncodeState* state) : model_(*model), state_(state) {}
 
-  void Push(const Symbol& symbol) {
-    if (!workspace_->run.empty() && !model_.joins_.Contains(last_, symbol.first)) Finish();
-    workspace_->run.push_back(symbol.id);
-    last_ = symbol.last;
-  }
-
-  void Finish() {
-    std::vector<int32_t>& run = workspace_->run;
-    if (run.size() == 1) {
-      ids_->push_back(run.front());
+  absl::Status Push(absl::string_view text, bool end) override {
+    if (started_) {
+      ANNULUS_RETURN_IF_ERROR(AddUnits(text));
+    } else if (end && held_.empty()) {
+      ANNULUS_RETURN_IF_ERROR(EncodeStart(text, true));
     } else {
-      model_.merges_.Apply(run, &workspace_->merge, ids_);
+      held_.append(text.data(), text.size());
+      if (!end && held_.size() <= model_.longest_whole_) return absl::OkStatus();
+      ANNULUS_RETURN_IF_ERROR(EncodeStart(held_, end));
+      held_.clear();
     }
-    run.clear();
+    if (!end) return absl::OkStatus();
+    FinishRun();
+    started_ = false;
+    after_unknown_ = false;
+    return absl::OkStatus();
   }
 
  private:
+  absl::Status EncodeStart(absl::string_view text, bool whole) {
+    if (whole) {
+      if (const auto token = model_.whole_.find(text); token != model_.whole_.end()) {
+        state_->ids->push_back(token->second);
+        return absl::OkStatus();
+      }
+    }
+    started_ = true;
+    return AddUnits(text);
+  }
+
+  absl::Status AddUnits(absl::string_view text) {
+    for (size_t position = 0; position < text.size();) {
+      const size_t begin = position;
+      const char32_t unit = model_.NextUnit(text, &position);
+      const int32_t id = model_.FindUnit(unit);
+      if (id != kNoToken) {
+        AddSymbol({id, unit, unit});
+        after_unknown_ = false;
+      } else {
+        AddUnknown(text.substr(begin, position - begin));
+      }
+      if (run_.size() > kMaxUncutBytes) return UncutTextError();
+    }
+    return absl::OkStatus();
+  }
+
+  void AddUnknown(absl::string_view bytes) {
+    if (model_.byte_fallback_ && model_.AllBytesHaveTokens(bytes)) {
+      for (const char byte : bytes) AddSymbol(model_.byte_tokens_[static_cast<uint8_t>(byte)]);
+      after_unknown_ = false;
+    } else if (model_.unknown_.id != kNoToken) {
+      if (!(after_unknown_ && model_.fuse_unk_)) AddSymbol(model_.unknown_);
+      after_unknown_ = true;
+    }
+  }
+
+  void AddSymbol(const Symbol& symbol) {
+    if (!run_.empty() && !model_.joins_.Contains(last_, symbol.first)) FinishRun();
+    run_.push_back(symbol.id);
+    last_ = symbol.last;
+  }
+
+  void FinishRun() {
+    if (run_.size() == 1) {
+      state_->ids->push_back(run_.front());
+    } else {
+      model_.merges_.Apply(run_, &workspace_, state_->ids);
+    }
+    run_.clear();
+  }
+
   const BpeModel& model_;
-  Workspace* workspace_;
-  std::vector<int32_t>* ids_;
+  EncodeState* state_;
+  std::string held_;      // the start of a piece that may be one token as a whole
+  bool started_ = false;  // the piece is not
+  bool after_unknown_ = false;
+  std::vector<int32_t> run_;
   char32_t last_ = 0;  // last unit of the run
+  MergeTable::Workspace workspace_;
 };
 
-void BpeModel::Encode(absl::string_view piece, Workspace* workspace,
-                      std::vector<int32_t>* ids) const {
-  if (const auto whole = whole_.find(piece); whole != whole_.end()) {
-    ids->push_back(whole->second);
-    return;
-  }
-  RunBuilder run(*this, workspace, ids);
-  bool after_unknown = false;
-  for (size_t position = 0; position < piece.size();) {
-    const size_t begin = position;
-    const char32_t unit = NextUnit(piece, &position);
-    const int32_t id = FindUnit(unit);
-    if (id != kNoToken) {
-      run.Push({id, unit, unit});
-      after_unknown = false;
-      continue;
-    }
-    const absl::string_view bytes = piece.substr(begin, position - begin);
-    if (byte_fallback_ && AllBytesHaveTokens(bytes)) {
-      for (const char byte : bytes) run.Push(byte_tokens_[static_cast<uint8_t>(byte)]);
-      after_unknown = false;
-    } else if (unknown_.id != kNoToken) {
-      if (!(after_unknown && fuse_unk_)) run.Push(unknown_);
-      after_unknown = true;
-    }
-  }
-  run.Finish();
+std::unique_ptr<TextStage> BpeModel::NewStage(EncodeState* state) const {
+  return std::make_unique<Stage>(this, state);
 }
 
 char32_t BpeModel::NextUnit(absl::string_view piece, size_t* position) const {
@@ -130,7 +162,7 @@ absl::StatusOr<BpeModel> BpeModel::Parse(const JsonNode& node, bool byte_level,
   ANNULUS_RETURN_IF_ERROR(model.CheckByteTokens(node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode merges, node.Require("merges"));
   ANNULUS_RETURN_IF_ERROR(model.ParseMerges(merges, *vocabulary));
-  model.FindWholeTokens(*vocabulary);
+  ANNULUS_RETURN_IF_ERROR(model.FindWholeTokens(*vocabulary));
   return model;
 }
 
@@ -252,18 +284,23 @@ absl::Status BpeModel::AddMerge(const JsonNode& node, uint32_t rank, absl::strin
   return absl::OkStatus();
 }
 
-void BpeModel::FindWholeTokens(const Vocabulary& vocabulary) {
-  if (!byte_level_ && !ignore_merges_) return;
-  Workspace workspace;
+absl::Status BpeModel::FindWholeTokens(const Vocabulary& vocabulary) {
+  if (!byte_level_ && !ignore_merges_) return absl::OkStatus();
+  EncodeState state;
   std::vector<int32_t> ids;
+  state.ids = &ids;
+  Stage stage(this, &state);
   for (int32_t id = 0; id < vocabulary.size(); ++id) {
     const std::optional<absl::string_view> token = vocabulary.Token(id);
     const std::optional<std::string> text = token.has_value() ? PieceText(*token) : std::nullopt;
     if (!text.has_value()) continue;
     ids.clear();
-    if (!ignore_merges_) Encode(*text, &workspace, &ids);
-    if (ignore_merges_ || (ids.size() == 1 && ids.front() == id)) whole_.emplace(*text, id);
+    if (!ignore_merges_) ANNULUS_RETURN_IF_ERROR(stage.Push(*text, true));
+    if (!ignore_merges_ && !(ids.size() == 1 && ids.front() == id)) continue;
+    whole_.emplace(*text, id);
+    longest_whole_ = std::max(longest_whole_, text->size());
   }
+  return absl::OkStatus();
 }
 
 }  // namespace annulus

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/text/json_node.h"
 #include "engine/text/merge_table.h"
+#include "engine/text/text_stage.h"
 #include "engine/text/vocabulary.h"
 
 namespace annulus {
@@ -27,14 +29,11 @@ class BpeModel {
   static absl::StatusOr<BpeModel> Parse(const JsonNode& node, bool byte_level,
                                         Vocabulary* vocabulary);
 
-  // Buffers that calls to Encode share; one per thread.
-  struct Workspace {
-    std::vector<int32_t> run;
-    MergeTable::Workspace merge;
-  };
-
-  // Appends the ids of `piece`, valid UTF-8 of less than 4 GiB, to `ids`. O(n log n).
-  void Encode(absl::string_view piece, Workspace* workspace, std::vector<int32_t>* ids) const;
+  // The last stage of a text: appends the ids of its stretches, the pieces, each encoded by itself.
+  // O(n log n). Held back is what is shorter than the longest token that stands for a whole piece,
+  // and the last run: what merges could bridge, at most kMaxUncutBytes units. The model must
+  // outlive it.
+  std::unique_ptr<TextStage> NewStage(EncodeState* state) const;
 
   bool byte_level() const { return byte_level_; }
 
@@ -48,7 +47,7 @@ class BpeModel {
     char32_t first = 0;
     char32_t last = 0;
   };
-  class RunBuilder;
+  class Stage;
 
   BpeModel() { small_units_.fill(kNoToken); }
 
@@ -57,7 +56,7 @@ class BpeModel {
   absl::Status ParseMerges(const JsonNode& node, const Vocabulary& vocabulary);
   absl::Status AddMerge(const JsonNode& node, uint32_t rank, absl::string_view left,
                         absl::string_view right, const Vocabulary& vocabulary);
-  void FindWholeTokens(const Vocabulary& vocabulary);
+  absl::Status FindWholeTokens(const Vocabulary& vocabulary);
   absl::Status CheckByteTokens(const JsonNode& node) const;
 
   std::optional<std::string> PieceText(absl::string_view token) const;
@@ -79,6 +78,7 @@ class BpeModel {
   // Pieces that are encoded as one token. With `ignore_merges` all tokens; else, where pieces are
   // words, those that merging gives for their own text: most words then need no merging.
   absl::flat_hash_map<std::string, int32_t> whole_;
+  size_t longest_whole_ = 0;  // in bytes
   MergeTable merges_;
   JoinTable joins_;
 };

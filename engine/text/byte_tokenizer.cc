@@ -1,18 +1,20 @@
-#include "absl/strings/str_cat.h"
 #include "engine/text/tokenizer.h"
-#include "engine/text/utf8.h"
 
 namespace annulus {
 namespace {
 
+class ByteStream : public StreamingEncoder {
+ protected:
+  absl::Status Push(absl::string_view text, bool, std::vector<int32_t>* ids) override {
+    for (const char byte : text) ids->push_back(static_cast<uint8_t>(byte));
+    return absl::OkStatus();
+  }
+};
+
 class ByteTokenizer : public Tokenizer {
  public:
-  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool) const override {
-    if (const auto bad = FirstInvalidUtf8(text); bad.has_value()) return InvalidUtf8Error(*bad);
-    std::vector<int32_t> ids;
-    ids.reserve(text.size());
-    for (const char byte : text) ids.push_back(static_cast<uint8_t>(byte));
-    return ids;
+  std::unique_ptr<StreamingEncoder> NewStream(bool) const override {
+    return std::make_unique<ByteStream>();
   }
 
   void DecodeNext(int32_t id, DecodeState*, std::string* bytes) const override {

@@ -95,10 +95,11 @@ absl::StatusOr<std::string> Decoder::DecodeToken(absl::string_view token) const 
   std::string text(token);
   for (const Replacement& replacement : replacements_) {
     std::string replaced;
-    const size_t max_bytes = MaxNormalizedBytes(token.size());
-    ANNULUS_RETURN_IF_ERROR(replacement.pattern.ForEachRange(
-        text, [&](size_t begin, size_t end, bool is_match) -> absl::Status {
-          replaced.append(is_match ? replacement.content : text.substr(begin, end - begin));
+    const uint64_t max_bytes = MaxNormalizedBytes(token.size());
+    ANNULUS_RETURN_IF_ERROR(replacement.pattern.NewScanner()->Push(
+        text, true, [&](absl::string_view range, bool is_match) -> absl::Status {
+          const absl::string_view part = is_match ? replacement.content : range;
+          replaced.append(part.data(), part.size());
           if (replaced.size() <= max_bytes) return absl::OkStatus();
           return absl::InvalidArgumentError("the decoder makes the token too long");
         }));

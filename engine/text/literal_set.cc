@@ -63,17 +63,17 @@ void LiteralSet::Build() {
   }
 }
 
-std::vector<LiteralSet::Match> LiteralSet::Find(absl::string_view text) const {
+std::vector<LiteralSet::Match> LiteralSet::Find(absl::string_view text, size_t from) const {
   std::vector<Match> found;  // the longest at each place, from the last place to the first
   State state = kRoot;
-  for (size_t i = text.size(); i-- > 0;) {
+  for (size_t i = text.size(); i-- > from;) {
     state = Next(state, static_cast<uint8_t>(text[i]));
     const Node& node = nodes_[state];
     if (node.longest != kNone) found.push_back({i, i + node.length, node.longest});
   }
   std::reverse(found.begin(), found.end());
   size_t kept = 0;
-  size_t end = 0;
+  size_t end = from;
   for (const Match& match : found) {
     if (match.begin < end) continue;
     end = match.end;

@@ -36,7 +36,8 @@ class LiteralSet {
   void Build();
 
   bool empty() const { return count_ == 0; }
-  std::vector<Match> Find(absl::string_view text) const;
+  // Matches that start at `from` or behind.
+  std::vector<Match> Find(absl::string_view text, size_t from = 0) const;
 
  private:
   using State = uint32_t;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/json_node.h"
+#include "engine/text/normalizer.h"
 #include "engine/text/pipeline_tokenizer.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/base/status_macros.h"
@@ -21,8 +22,7 @@ absl::Status CheckVersion(const JsonNode& root) {
 absl::StatusOr<PipelineStages> ParseStages(const JsonNode& root) {
   ANNULUS_RETURN_IF_ERROR(CheckVersion(root));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode normalizer_node, root.Find("normalizer"));
-  ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<Normalizer> normalizer,
-                           ParseNormalizer(normalizer_node));
+  ANNULUS_ASSIGN_OR_RETURN(TextFilters normalizer, ParseNormalizer(normalizer_node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode pre_node, root.Find("pre_tokenizer"));
   ANNULUS_ASSIGN_OR_RETURN(PreTokenizers pre_tokenizers, ParsePreTokenizer(pre_node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode model_node, root.Require("model"));
@@ -31,7 +31,7 @@ absl::StatusOr<PipelineStages> ParseStages(const JsonNode& root) {
                            BpeModel::Parse(model_node, pre_tokenizers.byte_level, &vocabulary));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode added_node, root.Find("added_tokens"));
   ANNULUS_ASSIGN_OR_RETURN(AddedTokens added_tokens,
-                           AddedTokens::Parse(added_node, normalizer.get(), &vocabulary));
+                           AddedTokens::Parse(added_node, normalizer, &vocabulary));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode post_node, root.Find("post_processor"));
   ANNULUS_ASSIGN_OR_RETURN(PostProcessor post_processor, ParsePostProcessor(post_node, vocabulary));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode decoder_node, root.Find("decoder"));

@@ -1,35 +1,22 @@
 #ifndef ANNULUS_ENGINE_TEXT_NORMALIZER_H_
 #define ANNULUS_ENGINE_TEXT_NORMALIZER_H_
 
-#include <algorithm>
-#include <cstddef>
-#include <memory>
-#include <string>
+#include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/text/json_node.h"
+#include "engine/text/text_stage.h"
 
 namespace annulus {
 
-// The first stage of encoding: rewrites a stretch of text between added tokens. Immutable and
-// thread-safe.
-class Normalizer {
- public:
-  virtual ~Normalizer() = default;
-
-  // `text` is valid UTF-8 before and after. INVALID_ARGUMENT when it would grow beyond `max_bytes`.
-  virtual absl::Status Apply(size_t max_bytes, std::string* text) const = 0;
-};
-
-// The most that a normalizer may make of `bytes` bytes of text.
-constexpr size_t MaxNormalizedBytes(size_t bytes) {
-  return std::min(64 * bytes + 4096, size_t{3} << 30);
-}
+// The most that normalizers may make of `bytes` bytes of text, in any of their stages.
+constexpr uint64_t MaxNormalizedBytes(uint64_t bytes) { return 64 * bytes + 4096; }
 
 // Reads the member `normalizer` of a tokenizer.json: NFC, Prepend, Replace or a Sequence of them.
-// Null gives a null pointer: the text stays as it is.
-absl::StatusOr<std::unique_ptr<Normalizer>> ParseNormalizer(const JsonNode& node);
+// Null gives no filters: the text stays as it is. Normalizers rewrite the stretches between added
+// tokens; each makes one stretch of one. Text that grows beyond MaxNormalizedBytes is
+// INVALID_ARGUMENT.
+absl::StatusOr<TextFilters> ParseNormalizer(const JsonNode& node);
 
 }  // namespace annulus
 

@@ -1,14 +1,53 @@
 #include "engine/text/pattern.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/text/text_stage.h"
+#include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
 
 constexpr size_t kMaxLiteralBytes = 1024;  // keeps a plain search close to linear
+
+class LiteralScanner : public RangeScanner {
+ public:
+  explicit LiteralScanner(const std::string* literal) : literal_(*literal) {}
+
+  absl::Status Push(absl::string_view text, bool end, Sink sink) override {
+    ANNULUS_ASSIGN_OR_RETURN(const bool enough, held_.Add(text, end));
+    if (!enough) return absl::OkStatus();
+    const absl::string_view view = held_.view();
+    size_t done = 0;
+    const auto gap = [&](size_t until) {
+      return until > done ? sink(view.substr(done, until - done), false) : absl::OkStatus();
+    };
+    for (size_t at = view.find(literal_); at != absl::string_view::npos;
+         at = view.find(literal_, done)) {
+      ANNULUS_RETURN_IF_ERROR(gap(at));
+      ANNULUS_RETURN_IF_ERROR(sink(view.substr(at, literal_.size()), true));
+      done = at + literal_.size();
+    }
+    size_t decided = view.size();
+    if (!end) {
+      decided -= std::min(view.size() - done, literal_.size() - 1);
+      while (decided > done && decided < view.size() && IsUtf8Continuation(view[decided])) {
+        --decided;
+      }
+    }
+    ANNULUS_RETURN_IF_ERROR(gap(decided));
+    held_.Drop(decided);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::string_view literal_;
+  HeldText held_;
+};
 
 }  // namespace
 
@@ -35,26 +74,9 @@ absl::StatusOr<Pattern> Pattern::FromRegex(absl::string_view regex) {
   return Pattern(std::move(compiled));
 }
 
-absl::Status Pattern::ForEachMatch(absl::string_view text,
-                                   absl::FunctionRef<absl::Status(size_t, size_t)> each) const {
-  if (const Regex* regex = std::get_if<Regex>(&what_)) return regex->ForEachMatch(text, each);
-  const std::string& literal = std::get<std::string>(what_);
-  for (size_t at = text.find(literal); at != absl::string_view::npos;
-       at = text.find(literal, at + literal.size())) {
-    ANNULUS_RETURN_IF_ERROR(each(at, at + literal.size()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Pattern::ForEachRange(
-    absl::string_view text, absl::FunctionRef<absl::Status(size_t, size_t, bool)> each) const {
-  size_t done = 0;
-  ANNULUS_RETURN_IF_ERROR(ForEachMatch(text, [&](size_t begin, size_t end) {
-    if (begin > done) ANNULUS_RETURN_IF_ERROR(each(done, begin, false));
-    done = end;
-    return each(begin, end, true);
-  }));
-  return done < text.size() ? each(done, text.size(), false) : absl::OkStatus();
+std::unique_ptr<RangeScanner> Pattern::NewScanner() const {
+  if (const Regex* regex = std::get_if<Regex>(&what_)) return std::make_unique<RegexScanner>(regex);
+  return std::make_unique<LiteralScanner>(&std::get<std::string>(what_));
 }
 
 }  // namespace annulus

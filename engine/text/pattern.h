@@ -1,15 +1,14 @@
 #ifndef ANNULUS_ENGINE_TEXT_PATTERN_H_
 #define ANNULUS_ENGINE_TEXT_PATTERN_H_
 
-#include <cstddef>
+#include <memory>
 #include <string>
 #include <variant>
 
-#include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/text/json_node.h"
+#include "engine/text/range_scanner.h"
 #include "engine/text/regex.h"
 
 namespace annulus {
@@ -20,16 +19,11 @@ class Pattern {
   static absl::StatusOr<Pattern> Parse(const JsonNode& node);
   static absl::StatusOr<Pattern> FromRegex(absl::string_view regex);
 
-  // Calls `each(begin, end, is_match)` for ranges that cover `text` in order, none empty; stops at
-  // an error. `text` must be valid UTF-8.
-  absl::Status ForEachRange(absl::string_view text,
-                            absl::FunctionRef<absl::Status(size_t, size_t, bool)> each) const;
+  // Finds the matches in texts. The pattern must outlive the scanner.
+  std::unique_ptr<RangeScanner> NewScanner() const;
 
  private:
   explicit Pattern(std::variant<std::string, Regex> what) : what_(std::move(what)) {}
-
-  absl::Status ForEachMatch(absl::string_view text,
-                            absl::FunctionRef<absl::Status(size_t, size_t)> each) const;
 
   std::variant<std::string, Regex> what_;
 };

@@ -3,12 +3,10 @@
 
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "engine/text/json_node.h"
 #include "engine/text/pattern.h"
-#include "engine/text/pre_tokenizer.h"
+#include "engine/text/text_stage.h"
 
 namespace annulus {
 
@@ -23,14 +21,14 @@ enum class SplitBehavior {
 
 // The pre-tokenizer `Split`: cuts at the matches of a pattern. With `invert` the ranges between
 // matches count as the matches.
-class PatternSplitter : public PreTokenizer {
+class PatternSplitter : public TextFilter {
  public:
   PatternSplitter(Pattern pattern, SplitBehavior behavior, bool invert);
 
   // {"type": "Split", "pattern": ..., "behavior": ..., "invert": ...}
-  static absl::StatusOr<std::unique_ptr<PreTokenizer>> Parse(const JsonNode& node);
+  static absl::StatusOr<std::unique_ptr<TextFilter>> Parse(const JsonNode& node);
 
-  absl::Status Split(absl::string_view text, Sink sink) const override;
+  std::unique_ptr<TextStage> NewStage(EncodeState* state, TextStage* next) const override;
 
  private:
   Pattern pattern_;

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -32,56 +30,51 @@ absl::Status PipelineTokenizer::DecodeVocabulary() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int32_t>> PipelineTokenizer::Encode(absl::string_view text,
-                                                               bool add_special) const {
-  if (const auto bad = FirstInvalidUtf8(text); bad.has_value()) return InvalidUtf8Error(*bad);
-  if (text.size() > kMaxTextBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes));
+class PipelineTokenizer::Stream : public StreamingEncoder {
+ public:
+  Stream(const PipelineStages& stages, bool add_special)
+      : post_processor_(stages.post_processor), add_special_(add_special) {
+    TextStage* next = Own(stages.model.NewStage(&state_));
+    next = ChainStages(stages.pre_tokenizers.filters, &state_, next, &stages_);
+    if (auto found = stages.added_tokens.NewNormalizedStage(&state_, next)) {
+      next = Own(std::move(found));
+    }
+    next = ChainStages(stages.normalizer, &state_, next, &stages_);
+    if (auto found = stages.added_tokens.NewRawStage(&state_, next)) next = Own(std::move(found));
+    first_ = next;
   }
-  std::vector<int32_t> ids;
-  BpeModel::Workspace workspace;
-  if (add_special) ids = stages_.post_processor.prefix;
-  ANNULUS_RETURN_IF_ERROR(stages_.added_tokens.SplitRaw(
-      text, [&](absl::string_view stretch, int32_t id) -> absl::Status {
-        if (id < 0) return EncodeStretch(stretch, &workspace, &ids);
-        ids.push_back(id);
-        return absl::OkStatus();
-      }));
-  if (add_special) {
-    const std::vector<int32_t>& suffix = stages_.post_processor.suffix;
-    ids.insert(ids.end(), suffix.begin(), suffix.end());
-  }
-  return ids;
-}
 
-absl::Status PipelineTokenizer::EncodeStretch(absl::string_view text,
-                                              BpeModel::Workspace* workspace,
-                                              std::vector<int32_t>* ids) const {
-  std::string normalized;
-  if (stages_.normalizer != nullptr) {
-    normalized.assign(text.data(), text.size());
-    ANNULUS_RETURN_IF_ERROR(
-        stages_.normalizer->Apply(MaxNormalizedBytes(text.size()), &normalized));
-    text = normalized;
-  }
-  return stages_.added_tokens.SplitNormalized(
-      text, [&](absl::string_view stretch, int32_t id) -> absl::Status {
-        if (id < 0) return EncodeNormalized(stretch, workspace, ids);
-        ids->push_back(id);
-        return absl::OkStatus();
-      });
-}
-
-absl::Status PipelineTokenizer::EncodeNormalized(absl::string_view text,
-                                                 BpeModel::Workspace* workspace,
-                                                 std::vector<int32_t>* ids) const {
-  const auto encode = [&](absl::string_view piece) {
-    stages_.model.Encode(piece, workspace, ids);
+ protected:
+  absl::Status Push(absl::string_view text, bool end, std::vector<int32_t>* ids) override {
+    state_.ids = ids;
+    if (add_special_ && !started_) AppendTo(post_processor_.prefix, ids);
+    started_ = true;
+    state_.text_bytes += text.size();
+    ANNULUS_RETURN_IF_ERROR(first_->Push(text, end));
+    if (end && add_special_) AppendTo(post_processor_.suffix, ids);
     return absl::OkStatus();
-  };
-  const PreTokenizer* splitter = stages_.pre_tokenizers.splitter.get();
-  return splitter == nullptr ? encode(text) : splitter->Split(text, encode);
+  }
+
+ private:
+  static void AppendTo(const std::vector<int32_t>& from, std::vector<int32_t>* ids) {
+    ids->insert(ids->end(), from.begin(), from.end());
+  }
+
+  TextStage* Own(std::unique_ptr<TextStage> stage) {
+    stages_.push_back(std::move(stage));
+    return stages_.back().get();
+  }
+
+  const PostProcessor& post_processor_;
+  bool add_special_;
+  bool started_ = false;
+  EncodeState state_;
+  std::vector<std::unique_ptr<TextStage>> stages_;
+  TextStage* first_ = nullptr;
+};
+
+std::unique_ptr<StreamingEncoder> PipelineTokenizer::NewStream(bool add_special) const {
+  return std::make_unique<Stream>(stages_, add_special);
 }
 
 void PipelineTokenizer::DecodeNext(int32_t id, DecodeState* state, std::string* bytes) const {

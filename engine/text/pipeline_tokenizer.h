@@ -2,15 +2,16 @@
 #define ANNULUS_ENGINE_TEXT_PIPELINE_TOKENIZER_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/text/added_tokens.h"
 #include "engine/text/bpe_model.h"
 #include "engine/text/decoder.h"
-#include "engine/text/normalizer.h"
 #include "engine/text/post_processor.h"
 #include "engine/text/pre_tokenizer.h"
+#include "engine/text/text_stage.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/vocabulary.h"
 
@@ -18,8 +19,8 @@ namespace annulus {
 
 // The stages of a tokenizer.json.
 struct PipelineStages {
-  Vocabulary vocabulary;                   // tokens of the model and added tokens
-  std::unique_ptr<Normalizer> normalizer;  // may be null
+  Vocabulary vocabulary;  // tokens of the model and added tokens
+  TextFilters normalizer;
   AddedTokens added_tokens;
   PreTokenizers pre_tokenizers;
   BpeModel model;
@@ -30,15 +31,13 @@ struct PipelineStages {
 
 // Runs text through the stages:
 //   raw added tokens | normalizer | normalized added tokens | pre-tokenizer | model,
-// then the post-processor around the whole. Every stage hands stretches of text to the next one, so
-// no stage holds more than one stretch.
+// then the post-processor around the whole.
 class PipelineTokenizer : public Tokenizer {
  public:
   // INVALID_ARGUMENT when a token cannot be decoded.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Create(PipelineStages stages);
 
-  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
-                                              bool add_special) const override;
+  std::unique_ptr<StreamingEncoder> NewStream(bool add_special) const override;
   void DecodeNext(int32_t id, DecodeState* state, std::string* bytes) const override;
   int32_t vocabulary_size() const override { return stages_.vocabulary.size(); }
   bool HasToken(int32_t id) const override { return stages_.vocabulary.Token(id).has_value(); }
@@ -47,13 +46,11 @@ class PipelineTokenizer : public Tokenizer {
   const char* kind() const override;
 
  private:
+  class Stream;
+
   explicit PipelineTokenizer(PipelineStages stages) : stages_(std::move(stages)) {}
 
   absl::Status DecodeVocabulary();
-  absl::Status EncodeStretch(absl::string_view text, BpeModel::Workspace* workspace,
-                             std::vector<int32_t>* ids) const;
-  absl::Status EncodeNormalized(absl::string_view text, BpeModel::Workspace* workspace,
-                                std::vector<int32_t>* ids) const;
 
   PipelineStages stages_;
   std::string token_bytes_;            // of all tokens, in the order of their ids

@@ -2,7 +2,6 @@
 
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/text/pattern_splitter.h"
 #include "kernels/base/status_macros.h"
@@ -14,36 +13,32 @@ namespace {
 constexpr char kGpt2Pattern[] =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-class PrefixSpace : public PreTokenizer {
+class PrefixSpace : public TextFilter {
  public:
-  absl::Status Split(absl::string_view text, Sink sink) const override {
-    if (text.front() == ' ') return sink(text);
-    std::string prefixed(1, ' ');
-    prefixed.append(text.data(), text.size());
-    return sink(prefixed);
-  }
-};
-
-class Sequence : public PreTokenizer {
- public:
-  explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> stages)
-      : stages_(std::move(stages)) {}
-
-  absl::Status Split(absl::string_view text, Sink sink) const override {
-    return Run(0, text, sink);
+  std::unique_ptr<TextStage> NewStage(EncodeState*, TextStage* next) const override {
+    return std::make_unique<Stage>(next);
   }
 
  private:
-  absl::Status Run(size_t stage, absl::string_view text, Sink sink) const {
-    if (stage == stages_.size()) return sink(text);
-    return stages_[stage]->Split(
-        text, [&](absl::string_view piece) { return Run(stage + 1, piece, sink); });
-  }
+  class Stage : public TextStage {
+   public:
+    explicit Stage(TextStage* next) : next_(next) {}
 
-  std::vector<std::unique_ptr<PreTokenizer>> stages_;
+    absl::Status Push(absl::string_view text, bool end) override {
+      if (at_start_ && !text.empty() && text.front() != ' ') {
+        ANNULUS_RETURN_IF_ERROR(next_->Push(" ", false));
+      }
+      at_start_ = end || (at_start_ && text.empty());
+      return next_->Push(text, end);
+    }
+
+   private:
+    TextStage* next_;
+    bool at_start_ = true;
+  };
 };
 
-constexpr size_t kMaxStages = 32;  // Run nests as deep
+constexpr size_t kMaxStages = 32;  // calls nest as deep
 
 class Parser {
  public:
@@ -53,7 +48,7 @@ class Parser {
     if (byte_level_) return node.Error("nothing may follow ByteLevel in a Sequence");
     if (stages_.size() >= kMaxStages) return node.Error("too many pre-tokenizers");
     if (type == "Split") {
-      ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<PreTokenizer> split, PatternSplitter::Parse(node));
+      ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<TextFilter> split, PatternSplitter::Parse(node));
       stages_.push_back(std::move(split));
       return absl::OkStatus();
     }
@@ -68,8 +63,7 @@ class Parser {
   PreTokenizers Take() {
     PreTokenizers result;
     result.byte_level = byte_level_;
-    if (stages_.size() == 1) result.splitter = std::move(stages_.front());
-    if (stages_.size() > 1) result.splitter = std::make_unique<Sequence>(std::move(stages_));
+    result.filters = std::move(stages_);
     return result;
   }
 
@@ -87,7 +81,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  std::vector<std::unique_ptr<PreTokenizer>> stages_;
+  TextFilters stages_;
   bool byte_level_ = false;
 };
 

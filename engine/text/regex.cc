@@ -44,37 +44,51 @@ std::string ErrorText(int code) {
 
 absl::string_view Shown(absl::string_view pattern) { return TruncateUtf8(pattern, 200); }
 
-// What one pass over a text needs beside the compiled pattern.
-class Matcher {
+}  // namespace
+
+// What passes over texts need beside the compiled pattern.
+class RegexScanner::Matcher {
  public:
-  Matcher(const pcre2_code* code, absl::string_view text)
+  explicit Matcher(const pcre2_code* code)
       : code_(code),
-        text_(text),
         context_(pcre2_match_context_create(nullptr)),
-        data_(pcre2_match_data_create(1, nullptr)),
-        deadline_(std::chrono::steady_clock::now() + kBaseTime +
-                  kTimePerByte * static_cast<int64_t>(text.size())) {
+        data_(pcre2_match_data_create(1, nullptr)) {
     ANNULUS_CHECK(context_ != nullptr && data_ != nullptr) << "out of memory";
-    const uint64_t steps = kBaseSteps + kStepsPerByte * text.size();
-    pcre2_set_match_limit(context_.get(),
-                          static_cast<uint32_t>(std::min<uint64_t>(steps, UINT32_MAX)));
     pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
   }
 
-  // Searches from `start`. PCRE2_ERROR_NOMATCH, another negative error, or a positive number.
+  // Sets the text of the searches that follow; `more` may come behind it, and then a search does
+  // not find what that could change. `fresh` of its bytes count for the limit on time.
+  void Start(absl::string_view text, size_t fresh, bool more) {
+    text_ = text;
+    options_ = PCRE2_NO_UTF_CHECK | (more ? PCRE2_PARTIAL_HARD : 0u);
+    budget_ += kTimePerByte * static_cast<int64_t>(fresh);
+    started_ = std::chrono::steady_clock::now();
+    const uint64_t steps = std::min<uint64_t>(kBaseSteps + kStepsPerByte * text.size(), UINT32_MAX);
+    if (steps == steps_) return;
+    steps_ = steps;
+    pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(steps));
+  }
+
+  // Searches from `start`. PCRE2_ERROR_NOMATCH, PCRE2_ERROR_PARTIAL (then `begin` tells from where
+  // on more text counts), another negative error, or a positive number.
   int Search(size_t start) {
-    const int result = Match(start, PCRE2_NO_UTF_CHECK);
+    const int result = Match(start, options_);
     // Machine code keeps its backtracking points in 32 KiB of stack, the interpreter on the heap.
-    return result == PCRE2_ERROR_JIT_STACKLIMIT ? Match(start, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT)
-                                                : result;
+    return result == PCRE2_ERROR_JIT_STACKLIMIT ? Match(start, options_ | PCRE2_NO_JIT) : result;
   }
 
   size_t begin() const { return pcre2_get_ovector_pointer(data_.get())[0]; }
   size_t end() const { return pcre2_get_ovector_pointer(data_.get())[1]; }
 
+  // Asked now and then between Start and Stop.
   bool OutOfTime() {
-    if (++matches_ % kMatchesPerClock != 0) return false;
-    return std::chrono::steady_clock::now() > deadline_;
+    return ++matches_ % kMatchesPerClock == 0 &&
+           std::chrono::steady_clock::now() - started_ > budget_;
+  }
+  bool Stop() {
+    budget_ -= std::chrono::steady_clock::now() - started_;
+    return budget_.count() >= 0;
   }
 
  private:
@@ -84,14 +98,15 @@ class Matcher {
   }
 
   const pcre2_code* code_;
-  absl::string_view text_;
   MatchContext context_;
   MatchData data_;
-  std::chrono::steady_clock::time_point deadline_;
+  absl::string_view text_;
+  uint32_t options_ = 0;
+  uint64_t steps_ = 0;
+  std::chrono::nanoseconds budget_ = kBaseTime;
+  std::chrono::steady_clock::time_point started_;
   int64_t matches_ = 0;
 };
-
-}  // namespace
 
 void Regex::FreeCode::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
 
@@ -129,26 +144,70 @@ absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
         "the pattern \"", Shown(pattern), "\" can match the empty string; use one that cannot"));
   }
   // Where compilation to machine code is not available the interpreter gives the same matches.
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-  return Regex(std::move(code), pattern);
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+  uint32_t lookbehind = 0;
+  pcre2_pattern_info(code.get(), PCRE2_INFO_MAXLOOKBEHIND, &lookbehind);
+  Regex regex(std::move(code), pattern);
+  // The library tells the longest look-behind, but they can stand inside each other. One character
+  // is kept in any case, so that a start of text is never seen in its middle.
+  const auto count = static_cast<size_t>(std::count(pattern.begin(), pattern.end(), '<'));
+  regex.context_characters_ = std::max<size_t>(1, lookbehind * (1 + count));
+  return regex;
 }
 
-absl::Status Regex::ForEachMatch(absl::string_view text,
-                                 absl::FunctionRef<absl::Status(size_t, size_t)> each) const {
-  Matcher matcher(code_.get(), text);
-  size_t start = 0;
-  while (start < text.size()) {
-    const int result = matcher.Search(start);
-    if (result == PCRE2_ERROR_NOMATCH) return absl::OkStatus();
-    if (result < 0 || matcher.OutOfTime()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the pattern \"", Shown(pattern_), "\" of the tokenizer takes too long on this text, ",
-          text.size(), " bytes, at byte ", start, ": ",
-          result < 0 ? ErrorText(result) : "time limit exceeded"));
-    }
-    ANNULUS_RETURN_IF_ERROR(each(matcher.begin(), matcher.end()));
-    start = matcher.end();
+RegexScanner::RegexScanner(const Regex* regex)
+    : regex_(regex), matcher_(std::make_unique<Matcher>(regex->code_.get())) {}
+RegexScanner::~RegexScanner() = default;
+
+absl::Status RegexScanner::Failed(int result, size_t size) const {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the pattern \"", Shown(regex_->pattern_),
+                   "\" of the tokenizer takes too long on this text, near a stretch of ", size,
+                   " bytes: ", result < 0 ? ErrorText(result) : "time limit exceeded"));
+}
+
+absl::Status RegexScanner::Push(absl::string_view text, bool end, Sink sink) {
+  ANNULUS_ASSIGN_OR_RETURN(const bool enough, held_.Add(text, end));
+  if (!enough) return absl::OkStatus();
+  const absl::string_view view = held_.view();
+  size_t start = start_;
+  matcher_->Start(view, text.size(), !end);
+  ANNULUS_RETURN_IF_ERROR(Scan(view, end, &start, sink));
+  if (!matcher_->Stop()) return Failed(0, view.size());
+  if (end) {
+    start_ = 0;
+    held_.Drop(view.size());
+    return absl::OkStatus();
   }
+  size_t context = start;
+  for (size_t i = 0; i < regex_->context_characters_ && context > 0; ++i) {
+    --context;
+    while (context > 0 && IsUtf8Continuation(view[context])) --context;
+  }
+  held_.Drop(context);
+  start_ = start - context;
+  return absl::OkStatus();
+}
+
+absl::Status RegexScanner::Scan(absl::string_view text, bool end, size_t* start, Sink sink) {
+  size_t done = *start;
+  const auto gap = [&](size_t until) {
+    return until > done ? sink(text.substr(done, until - done), false) : absl::OkStatus();
+  };
+  while (done < text.size()) {
+    const int result = matcher_->Search(done);
+    if (result == PCRE2_ERROR_NOMATCH || (result == PCRE2_ERROR_PARTIAL && !end)) {
+      *start = result == PCRE2_ERROR_NOMATCH ? text.size() : matcher_->begin();
+      return gap(*start);
+    }
+    if (result < 0 || matcher_->OutOfTime()) return Failed(result, text.size());
+    const size_t match_end = matcher_->end();
+    const size_t match_begin = matcher_->begin();
+    ANNULUS_RETURN_IF_ERROR(gap(match_begin));
+    ANNULUS_RETURN_IF_ERROR(sink(text.substr(match_begin, match_end - match_begin), true));
+    done = match_end;
+  }
+  *start = done;
   return absl::OkStatus();
 }
 

@@ -5,10 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/text/range_scanner.h"
+#include "engine/text/text_stage.h"
 
 struct pcre2_real_code_8;
 
@@ -18,7 +19,7 @@ namespace annulus {
 //
 // No pattern can hang or crash its caller: each match is limited in backtracking steps (in
 // proportion to the text) and in memory, and the matches of one text together in time. A limit
-// reached is INVALID_ARGUMENT with the pattern.
+// reached is INVALID_ARGUMENT with the pattern. A RegexScanner matches.
 class Regex {
  public:
   // `pattern` is in the dialect that ToPcreDialect describes. INVALID_ARGUMENT for a pattern that
@@ -29,12 +30,8 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // Calls `each(begin, end)` for the matches in `text`, leftmost first, none overlapping; stops at
-  // an error. `text` must be valid UTF-8.
-  absl::Status ForEachMatch(absl::string_view text,
-                            absl::FunctionRef<absl::Status(size_t, size_t)> each) const;
-
  private:
+  friend class RegexScanner;
   struct FreeCode {
     void operator()(pcre2_real_code_8* code) const;
   };
@@ -43,9 +40,31 @@ class Regex {
 
   std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
   std::string pattern_;
+  size_t context_characters_ = 0;  // before a place that decide what matches there
 };
 
-inline constexpr size_t kMaxPatternBytes = 16 << 10;
+// Finds the matches of a pattern in texts that come in parts: leftmost first, none overlapping, the
+// same however a text is cut. Text is held back while more of it could change a match. Not
+// thread-safe.
+class RegexScanner : public RangeScanner {
+ public:
+  explicit RegexScanner(const Regex* regex);  // which must outlive it
+  ~RegexScanner() override;
+
+  absl::Status Push(absl::string_view text, bool end, Sink sink) override;
+
+ private:
+  class Matcher;
+
+  absl::Status Scan(absl::string_view text, bool end, size_t* start, Sink sink);
+  absl::Status Failed(int result, size_t size) const;
+
+  const Regex* regex_;
+  std::unique_ptr<Matcher> matcher_;
+  HeldText held_;     // starts with text that is only context
+  size_t start_ = 0;  // where the context ends
+};
+constexpr size_t kMaxPatternBytes = 16 << 10;
 
 }  // namespace annulus
 

@@ -1,8 +1,20 @@
 #include "engine/text/tokenizer.h"
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view text,
+                                                       bool add_special) const {
+  if (text.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes));
+  }
+  std::vector<int32_t> ids;
+  ANNULUS_RETURN_IF_ERROR(NewStream(add_special)->Finish(text, &ids));
+  return ids;
+}
 
 absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int32_t> ids,
                                               bool skip_special) const {

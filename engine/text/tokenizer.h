@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/text/decoder.h"
+#include "engine/text/streaming_encoder.h"
 
 namespace annulus {
 
@@ -26,8 +27,11 @@ class Tokenizer {
   // byte) of at most kMaxTextBytes. The contents of special tokens are recognised in the text.
   // `add_special` adds what the model expects around a text, for example a beginning-of-text id.
   // Time is O(n log n) in the bytes of the text; stack use does not depend on it.
-  virtual absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text,
-                                                      bool add_special) const = 0;
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool add_special) const;
+
+  // Starts to encode a text that comes in parts, to the same ids; its length has no limit. The
+  // tokenizer must outlive the stream.
+  virtual std::unique_ptr<StreamingEncoder> NewStream(bool add_special) const = 0;
 
   // The bytes that `ids` stand for; they need not be UTF-8 when a model wrote the ids.
   // INVALID_ARGUMENT for an id without a token, with the id, its place and the range.

@@ -171,4 +171,14 @@ void NormalizeNfc(std::string* text) {
   *text = std::move(result);
 }
 
+size_t LastNfcBoundary(absl::string_view text) {
+  for (size_t end = text.size(); end > 0;) {
+    --end;
+    while (IsUtf8Continuation(text[end])) --end;
+    size_t position = end;
+    if (StartsSegment(NextCodePoint(text, &position))) return end;
+  }
+  return 0;
+}
+
 }  // namespace annulus

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_TEXT_UNICODE_H_
 #define ANNULUS_ENGINE_TEXT_UNICODE_H_
 
+#include <cstddef>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -19,6 +20,10 @@ bool IsWordCharacter(char32_t code_point);
 // Puts `text`, valid UTF-8, into Normalization Form C (Unicode Standard Annex 15). Takes
 // O(n log n) time however long a run of combining marks is.
 void NormalizeNfc(std::string* text);
+
+// The last offset at which `text`, valid UTF-8, can be cut so that its parts normalize as the whole
+// does, whatever comes behind; 0 if there is none.
+size_t LastNfcBoundary(absl::string_view text);
 
 }  // namespace annulus
 

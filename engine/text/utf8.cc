@@ -1,5 +1,6 @@
 #include "engine/text/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -73,7 +74,17 @@ std::optional<size_t> FirstInvalidUtf8(absl::string_view text) {
   return std::nullopt;
 }
 
-absl::Status InvalidUtf8Error(size_t offset) {
+size_t IncompleteUtf8Suffix(absl::string_view text) {
+  for (size_t length = 1; length <= std::min<size_t>(3, text.size()); ++length) {
+    const absl::string_view suffix = text.substr(text.size() - length);
+    if (IsUtf8Continuation(suffix.front())) continue;
+    const Sequence sequence = Classify(suffix);
+    return sequence.kind == SequenceKind::kIncomplete ? length : 0;
+  }
+  return 0;
+}
+
+absl::Status InvalidUtf8Error(uint64_t offset) {
   return absl::InvalidArgumentError(
       absl::StrCat("the text is not valid UTF-8: bad byte at offset ", offset));
 }
@@ -100,13 +111,13 @@ char32_t NextCodePoint(absl::string_view text, size_t* position) {
 
 char32_t LastCodePoint(absl::string_view text) {
   size_t position = text.size() - 1;
-  while ((static_cast<uint8_t>(text[position]) & 0xC0) == 0x80) --position;
+  while (IsUtf8Continuation(text[position])) --position;
   return NextCodePoint(text, &position);
 }
 
 absl::string_view TruncateUtf8(absl::string_view text, size_t max_bytes) {
   if (text.size() <= max_bytes) return text;
-  while (max_bytes > 0 && (static_cast<uint8_t>(text[max_bytes]) & 0xC0) == 0x80) --max_bytes;
+  while (max_bytes > 0 && IsUtf8Continuation(text[max_bytes])) --max_bytes;
   return text.substr(0, max_bytes);
 }
 

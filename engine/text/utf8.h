@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_TEXT_UTF8_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -18,8 +19,14 @@ inline constexpr char kReplacementCharacter[] = "\xEF\xBF\xBD";  // U+FFFD
 // Offset of the first byte that is not part of a well-formed sequence; nothing for valid text.
 std::optional<size_t> FirstInvalidUtf8(absl::string_view text);
 
+// Whether `byte` continues a character rather than starting one.
+constexpr bool IsUtf8Continuation(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
+
+// Length of what stands at the end of `text` and can become a character with more bytes: 0..3.
+size_t IncompleteUtf8Suffix(absl::string_view text);
+
 // The error for text with a bad byte at `offset`.
-absl::Status InvalidUtf8Error(size_t offset);
+absl::Status InvalidUtf8Error(uint64_t offset);
 
 // The character at `text[*position]`; moves *position behind it. `text` must be valid UTF-8 and
 // *position the start of a character.

@@ -30,9 +30,10 @@ class Model {
   }
 
   std::vector<std::string> Tokens(absl::string_view piece) const {
-    BpeModel::Workspace workspace;
     std::vector<int32_t> ids;
-    model_->Encode(piece, &workspace, &ids);
+    EncodeState state;
+    state.ids = &ids;
+    EXPECT_TRUE(model_->NewStage(&state)->Push(piece, true).ok());
     std::vector<std::string> tokens;
     for (const int32_t id : ids) tokens.emplace_back(*vocabulary_.Token(id));
     return tokens;

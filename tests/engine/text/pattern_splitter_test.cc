@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/json_node.h"
+#include "engine/text/pre_tokenizer.h"
 
 namespace annulus {
 namespace {
@@ -19,14 +20,10 @@ std::vector<std::string> Pieces(absl::string_view json, absl::string_view text) 
   EXPECT_TRUE(document.ok()) << document.status();
   const auto parsed = ParsePreTokenizer(document->root());
   EXPECT_TRUE(parsed.ok()) << parsed.status();
-  std::vector<std::string> pieces;
-  if (!parsed.ok()) return pieces;
-  const absl::Status status = parsed->splitter->Split(text, [&](absl::string_view piece) {
-    pieces.emplace_back(piece);
-    return absl::OkStatus();
-  });
-  EXPECT_TRUE(status.ok()) << status;
-  return pieces;
+  if (!parsed.ok()) return {};
+  const auto pieces = RunFilters(parsed->filters, text);
+  EXPECT_TRUE(pieces.ok()) << pieces.status();
+  return pieces.value_or(std::vector<std::string>());
 }
 
 std::vector<std::string> Split(absl::string_view behavior, absl::string_view text,

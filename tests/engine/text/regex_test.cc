@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "engine/text/pcre_dialect.h"
+#include "engine/text/utf8.h"
 
 namespace annulus {
 namespace {
@@ -20,10 +22,11 @@ std::vector<std::string> Matches(absl::string_view pattern, absl::string_view te
   EXPECT_TRUE(regex.ok()) << regex.status();
   std::vector<std::string> matches;
   if (!regex.ok()) return matches;
-  const absl::Status status = regex->ForEachMatch(text, [&](size_t begin, size_t end) {
-    matches.emplace_back(text.substr(begin, end - begin));
-    return absl::OkStatus();
-  });
+  const absl::Status status =
+      RegexScanner(&*regex).Push(text, true, [&](absl::string_view range, bool is_match) {
+        if (is_match) matches.emplace_back(range);
+        return absl::OkStatus();
+      });
   EXPECT_TRUE(status.ok()) << status;
   return matches;
 }
@@ -78,8 +81,8 @@ TEST(Regex, AnExplodingPatternIsAnErrorAndNoHang) {
   for (const char* pattern : {"(a+)+[bc]", "(a|aa)+[bc]", "(a|a)*[bc]", "(?:a*)*[bc]"}) {
     const auto regex = Regex::Compile(pattern);
     ASSERT_TRUE(regex.ok()) << regex.status();
-    const absl::Status status =
-        regex->ForEachMatch(text, [](size_t, size_t) { return absl::OkStatus(); });
+    const absl::Status status = RegexScanner(&*regex).Push(
+        text, true, [](absl::string_view, bool) { return absl::OkStatus(); });
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
     EXPECT_THAT(std::string(status.message()), HasSubstr(pattern));
   }
@@ -93,15 +96,55 @@ TEST(Regex, DeepBacktrackingMovesToTheHeap) {
   EXPECT_THAT(Matches("(?:a(?:b|c))+", text), ElementsAre(text));
 }
 
+// Ranges of one text with "|" behind each match and a bar-less gap between.
+std::string Marked(const Regex& regex, const std::string& text, std::mt19937* random) {
+  RegexScanner scanner(&regex);
+  std::string marked;
+  for (size_t at = 0; at <= text.size();) {
+    size_t size = random == nullptr ? text.size() : (*random)() % 4;
+    while (at + size < text.size() && IsUtf8Continuation(text[at + size])) ++size;
+    const bool end = at + size >= text.size();
+    const absl::Status status = scanner.Push(absl::string_view(text).substr(at, size), end,
+                                             [&](absl::string_view range, bool is_match) {
+                                               if (is_match) marked += "<";
+                                               marked.append(range.data(), range.size());
+                                               if (is_match) marked += ">";
+                                               return absl::OkStatus();
+                                             });
+    EXPECT_TRUE(status.ok()) << status;
+    if (end) break;
+    at += size;
+  }
+  return marked;
+}
+
+TEST(Regex, MatchesDoNotDependOnWhereTheTextIsCut) {
+  std::mt19937 random(11);
+  for (const char* pattern :
+       {R"(\s+(?!\S)|\s+)", R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|\s*[\r\n]+)", "^a", "a$",
+        "(?<=b)a+", "(?<=(?<=ab)c)a", R"(\Aa)", R"(a\z)", R"(a\Z)", "(?<!a)b", "ab(?=c)",
+        "aab|aa|b", "(?>a+)b", "(?:ab)+c"}) {
+    const auto regex = Regex::Compile(pattern);
+    ASSERT_TRUE(regex.ok()) << regex.status();
+    for (int round = 0; round < 200; ++round) {
+      std::string text;
+      for (size_t i = random() % 30; i > 0; --i) text += "aaabbc \n\r1\t"[random() % 12];
+      if (round % 4 == 0) text += "\u00e9\u3000\u4e2d";
+      ASSERT_EQ(Marked(*regex, text, &random), Marked(*regex, text, nullptr))
+          << pattern << ", round " << round;
+    }
+  }
+}
+
 TEST(Regex, StopsAtTheCallersError) {
   const auto regex = Regex::Compile("a");
   ASSERT_TRUE(regex.ok());
   int calls = 0;
-  EXPECT_EQ(regex->ForEachMatch("aaa",
-                                [&](size_t, size_t) {
-                                  ++calls;
-                                  return absl::AbortedError("enough");
-                                }),
+  EXPECT_EQ(RegexScanner(&*regex).Push("aaa", true,
+                                       [&](absl::string_view, bool) {
+                                         ++calls;
+                                         return absl::AbortedError("enough");
+                                       }),
             absl::AbortedError("enough"));
   EXPECT_EQ(calls, 1);
 }
