@@ -36,9 +36,11 @@ struct CpuWorld {
 struct DriverOptions {
   int ranks = 1;
   RingMode mode = RingMode::kPassKv;
-  int prefill_rows = 64;    // of one rank in a step
-  int tokens_per_rank = 1;  // 1: every sequence over all ranks
-  bool all_logits = false;  // return the logits of every row but the last of a prompt
+  int prefill_rows = 64;                  // of one rank in a step
+  int tokens_per_rank = 1;                // 1: every sequence over all ranks
+  bool all_logits = false;                // return the logits of every row but the last of a prompt
+  std::vector<int32_t> logits_positions;  // or of these rows of every prompt; ascending
+  size_t kv_bytes = 0;                    // all ranks together; 0: 48 MiB for each
   std::optional<AttentionPolicy> attention;  // absent: dense
 };
 
@@ -62,7 +64,8 @@ class StepDriver {
     set.ranks = options.ranks;
     set.threads = options.ranks;
     set.rows_per_rank = limits_.rows_per_rank();
-    set.kv_memory_bytes = static_cast<size_t>(options.ranks) * (48 << 20);
+    set.kv_memory_bytes =
+        options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);
     ranks_ = RankSet::Create(model, *world.backend, set).value();
   }
 
@@ -75,7 +78,7 @@ class StepDriver {
     policy.mode = options_.mode;
     while (!state.running.empty()) {
       auto plan = std::make_shared<StepPlan>(PlanStep(state, limits_, policy));
-      if (options_.all_logits) WantAllLogits(*plan);
+      WantLogits(*plan);
       const auto step = ranks_->Run(plan);
       ANNULUS_CHECK(step.ok()) << step.status().ToString();
       CommitStep(*plan, limits_, state);
@@ -124,11 +127,17 @@ class StepDriver {
     state.running.push_back(std::move(sequence));
   }
 
-  static void WantAllLogits(StepPlan& plan) {
+  void WantLogits(StepPlan& plan) const {
     for (PlanItem& item : plan.items) {
       if (item.sampled) continue;
-      for (int32_t p = item.begin; p < item.end; ++p) item.logits_positions.push_back(p);
+      for (int32_t p = item.begin; p < item.end; ++p) {
+        if (options_.all_logits || std::binary_search(options_.logits_positions.begin(),
+                                                      options_.logits_positions.end(), p)) {
+          item.logits_positions.push_back(p);
+        }
+      }
     }
+    std::stable_partition(plan.items.begin(), plan.items.end(), NeedsLastLayer);
   }
 
   static void Use(const RankResult& rank, int max_tokens, EngineState& state,

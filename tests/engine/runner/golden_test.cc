@@ -34,11 +34,12 @@ Checkpoint Open(const std::string& name) {
   return checkpoint;
 }
 
-RankModel Load(CpuWorld& world, const Checkpoint& checkpoint, const OpTable& ops, int page_tokens) {
+RankModel Load(CpuWorld& world, const Checkpoint& checkpoint, const OpTable& ops, int page_tokens,
+               DType kv_dtype = DType::kF32) {
   ModelWeights weights =
       LoadWeights(checkpoint.config, *checkpoint.tensors, *world.backend, ops, std::nullopt)
           .value();
-  return MakeRankModel(checkpoint.config, std::move(weights), ops, page_tokens, DType::kF32);
+  return MakeRankModel(checkpoint.config, std::move(weights), ops, page_tokens, kv_dtype);
 }
 
 // Largest difference over the largest magnitude.
@@ -107,32 +108,42 @@ TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
 
 INSTANTIATE_TEST_SUITE_P(Llama, Golden, ::testing::ValuesIn(testing::GoldenNames()));
 
-// For fixed kernels and placement a row's logits have the same bits alone or batched, in any chunks
-// and in both modes.
+// Some chunk sizes, both modes, alone and between others: every logit has the bits of `base`.
+void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
+                    const std::vector<int32_t>& prompt) {
+  const std::vector<int32_t> other(prompt.begin() + 7, prompt.end());
+  DriverOptions options;
+  options.ranks = ranks;
+  options.all_logits = true;
+  options.prefill_rows = 1000;
+  const auto base = StepDriver(world, model, options).Run({prompt}, 3)[0];
+  for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    for (const int rows : {17, 40, 1000}) {
+      options.mode = mode;
+      options.prefill_rows = rows;
+      StepDriver driver(world, model, options);
+      EXPECT_TRUE(driver.Run({prompt}, 3)[0].logits == base.logits) << "rows " << rows;
+      EXPECT_TRUE(driver.Run({other, prompt, other}, 3)[1].logits == base.logits)
+          << "rows " << rows << ", batched";
+    }
+  }
+}
+
+// For fixed kernels, dtypes and placement a row's logits have the same bits alone or batched, in
+// any chunks and in both modes.
 TEST(Invariance, BitsDoNotDependOnBatchChunkOrMode) {
   CpuWorld world;
   for (const std::string name : {"llama_gqa_bf16", "llama_windows"}) {
     const Checkpoint checkpoint = Open(name);
-    const std::vector<int32_t>& prompt = checkpoint.golden.prompt;
-    const std::vector<int32_t> other(prompt.begin() + 7, prompt.end());
     for (const OpTable* ops : world.registry.Available("cpu")) {
-      const RankModel model = Load(world, checkpoint, *ops, 16);
-      for (const int ranks : {1, 3}) {
-        DriverOptions options;
-        options.ranks = ranks;
-        options.all_logits = true;
-        options.prefill_rows = 1000;
-        const auto base = StepDriver(world, model, options).Run({prompt}, 3)[0];
-        for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
-          for (const int rows : {17, 40, 1000}) {
-            options.mode = mode;
-            options.prefill_rows = rows;
-            StepDriver driver(world, model, options);
-            EXPECT_TRUE(driver.Run({prompt}, 3)[0].logits == base.logits)
-                << ops->name << ", ranks " << ranks << ", rows " << rows;
-            EXPECT_TRUE(driver.Run({other, prompt, other}, 3)[1].logits == base.logits)
-                << ops->name << ", ranks " << ranks << ", rows " << rows << ", batched";
-          }
+      for (const DType kv_dtype :
+           {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI8}) {
+        const RankModel model = Load(world, checkpoint, *ops, 16, kv_dtype);
+        for (const int ranks : {1, 3}) {
+          if (ranks == 1 && kv_dtype != DType::kF32) continue;  // kernel tests try one rank
+          SCOPED_TRACE(::testing::Message() << name << ", " << ops->name << ", "
+                                            << DTypeName(kv_dtype) << ", ranks " << ranks);
+          ExpectSameBits(world, model, ranks, checkpoint.golden.prompt);
         }
       }
     }

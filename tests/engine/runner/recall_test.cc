@@ -1,0 +1,134 @@
+// The three-layer recall model on ranks: its middle layer attends fully in every row of a prompt,
+// so the logits of rows inside the document say whether ring prefill is right there.
+//   ANNULUS_RECALL_TOKENS=65536   a longer document than the suite takes (minutes)
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <unordered_map>
+
+#include "bench/demo/document.h"
+#include "engine/model/recall_model.h"
+#include "gtest/gtest.h"
+#include "tests/support/step_driver.h"
+
+namespace annulus {
+namespace {
+
+using testing::CpuWorld;
+using testing::DriverOptions;
+using testing::DriverResult;
+using testing::StepDriver;
+
+constexpr int64_t kSuiteTokens = 2500;
+
+// Rows that are read: 500 of a long document.
+size_t RowCount(int64_t tokens) { return static_cast<size_t>(std::min<int64_t>(500, tokens / 12)); }
+
+// Row `position` must predict `next`: every earlier place with the same kRecallContext bytes was
+// followed by it.
+struct Prediction {
+  int32_t position = 0;
+  unsigned char next = 0;
+};
+
+// `count` predictable rows spread over the text, or all where there are fewer.
+std::vector<Prediction> PredictableRows(const std::string& text, size_t count) {
+  struct Followers {
+    unsigned char first = 0;
+    bool agree = true;
+  };
+  std::unordered_map<std::string, Followers> seen;
+  std::vector<Prediction> all;
+  for (size_t end = kRecallContext; end + 1 < text.size(); ++end) {
+    const std::string context = text.substr(end - kRecallContext, kRecallContext);
+    const auto next = static_cast<unsigned char>(text[end]);
+    const auto [known, fresh] = seen.try_emplace(context, Followers{next, true});
+    if (fresh) continue;
+    // The row of the context's last byte cannot see what follows here, only what followed before.
+    if (known->second.agree) {
+      all.push_back({static_cast<int32_t>(end) - 1, known->second.first});
+    }
+    known->second.agree = known->second.agree && known->second.first == next;
+  }
+  if (all.size() <= count) return all;
+  std::vector<Prediction> spread;
+  for (size_t i = 0; i < count; ++i) spread.push_back(all[i * all.size() / count]);
+  return spread;
+}
+
+int64_t Tokens() {
+  const char* value = std::getenv("ANNULUS_RECALL_TOKENS");
+  return value != nullptr ? std::stoll(value) : kSuiteTokens;
+}
+
+RankModel LoadRecall(CpuWorld& world, int page_tokens, DType kv_dtype) {
+  const ModelConfig config = RecallConfig(3);
+  const OpTable& ops = *world.registry.Available("cpu")[0];
+  ModelWeights weights =
+      LoadWeights(config, *MakeRecallTensors(3), *world.backend, ops, std::nullopt).value();
+  return MakeRankModel(config, std::move(weights), ops, page_tokens, kv_dtype);
+}
+
+void ExpectPredicted(const DriverResult& result, const std::vector<Prediction>& expected) {
+  ASSERT_EQ(result.logits.size(), expected.size());
+  for (const Prediction& p : expected) {
+    const std::vector<float>& logits = result.logits.at(p.position);
+    const auto top = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    ASSERT_EQ(top, p.next) << "row " << p.position;
+  }
+}
+
+// Largest difference over the largest magnitude.
+double Difference(const DriverResult& a, const DriverResult& b) {
+  double worst = 0;
+  double scale = 0;
+  for (const auto& [position, logits] : a.logits) {
+    const std::vector<float>& other = b.logits.at(position);
+    for (size_t v = 0; v < logits.size(); ++v) {
+      worst = std::max<double>(worst, std::abs(logits[v] - other[v]));
+      scale = std::max<double>(scale, std::abs(logits[v]));
+    }
+  }
+  return worst / scale;
+}
+
+TEST(Recall3, RowsInsideADocumentAreRightOnEveryRing) {
+  CpuWorld world;
+  const int64_t tokens = Tokens();
+  const std::string text = MakeDemoDocument({.bytes = tokens, .seed = 3}).value().text;
+  const std::vector<int32_t> prompt(text.begin(), text.end());
+  const std::vector<Prediction> expected = PredictableRows(text, RowCount(tokens));
+  ASSERT_EQ(expected.size(), RowCount(tokens));
+  EXPECT_LT(expected.front().position, tokens / 4);
+  EXPECT_GT(expected.back().position, tokens - tokens / 10);
+  const RankModel model = LoadRecall(world, 64, DType::kF32);
+  DriverResult first;
+  for (const int ranks : {1, 3, 4}) {
+    for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+      if (ranks == 1 && mode == RingMode::kPassQ) continue;  // nothing travels in either mode
+      SCOPED_TRACE(::testing::Message()
+                   << ranks << " ranks, " << (mode == RingMode::kPassKv ? "pass-KV" : "pass-Q"));
+      DriverOptions options;
+      options.ranks = ranks;
+      options.mode = mode;
+      options.prefill_rows = 2048 / ranks;
+      options.kv_bytes = static_cast<size_t>(tokens + 8192 * ranks) * 3 * 1024;
+      for (const Prediction& p : expected) options.logits_positions.push_back(p.position);
+      const auto start = std::chrono::steady_clock::now();
+      const DriverResult result = StepDriver(world, model, options).Run({prompt}, 1)[0];
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      std::cout << tokens << " tokens, " << ranks << " ranks: " << seconds.count() << " s"
+                << std::endl;
+      ASSERT_NO_FATAL_FAILURE(ExpectPredicted(result, expected));
+      if (first.logits.empty()) first = result;
+      // Scores reach 720, so float32 weights are off by up to 720 eps; each merge adds as much.
+      EXPECT_LE(Difference(first, result), (ranks + 1) * 720 * 0x1p-23);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus
