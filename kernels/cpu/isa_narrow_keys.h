@@ -38,7 +38,7 @@ void WidenKeys(const NarrowKeys& keys) {
       for (int s = 0; s < kPanel; ++s) scales[s] = WidenScale(keys.k_scales[slot + s]);
     }
     WidenArray<V>(static_cast<const T*>(keys.k) + int64_t{slot} * keys.k_dim, scales,
-                  keys.wide_k + int64_t{slot - keys.begin} * keys.k_dim,
+                  static_cast<float*>(keys.wide_k) + int64_t{slot - keys.begin} * keys.k_dim,
                   int64_t{kPanel} * keys.k_dim);
   }
   for (int slot = keys.begin; slot < keys.end; ++slot) {
@@ -46,7 +46,8 @@ void WidenKeys(const NarrowKeys& keys) {
       for (int s = 0; s < kPanel; ++s) scales[s] = WidenScale(keys.v_scales[slot]);
     }
     WidenArray<V>(static_cast<const T*>(keys.v) + int64_t{slot} * keys.v_stride, scales,
-                  keys.wide_v + int64_t{slot - keys.begin} * keys.v_stride, keys.v_stride);
+                  static_cast<float*>(keys.wide_v) + int64_t{slot - keys.begin} * keys.v_stride,
+                  keys.v_stride);
   }
 }
 

@@ -18,6 +18,7 @@ constexpr SimdKernels kKernels = {
     .attention_keys = {AttendKeys<V, float>, AttendKeys<V, Bf16>, AttendKeys<V, F16>},
     .widen_keys = {WidenKeys<V, E4M3>, WidenKeys<V, E5M2>, WidenKeys<V, int8_t>},
     .attention_finish = FinishSpan<V>,
+    .paired = nullptr,
     .merge_row = MergeRow<V>,
     .rms_norm_row = RmsNormRow<V>,
     .silu_mul_row = SiluMulRow<V>,

@@ -15,7 +15,7 @@ template <const cpu::SimdKernels& (*kIsa)()>
 OpTable SimdOps(const char* name) {
   OpTable ops;
   ops.name = name;
-  ops.kv_page_bytes = cpu::KvPageBytes;
+  ops.kv_page_bytes = [](const KvPageShape& shape) { return cpu::KvPageBytes(kIsa(), shape); };
   ops.pack_matrix = cpu::PackMatrix;
   ops.linear = [](Stream& s, const LinearParams& p) {
     return cpu::Linear(kIsa(), AsCpuStream(s), p);
@@ -79,6 +79,8 @@ void RegisterX86Kernels(KernelRegistry& registry) {
   features.push_back({"AVX512DQ", __builtin_cpu_supports("avx512dq") != 0});
   features.push_back({"AVX512VL", __builtin_cpu_supports("avx512vl") != 0});
   registry.Register(SimdEntry(SimdOps<cpu::Avx512Kernels>("cpu/avx512"), 20, features));
+  features.push_back({"AVX512_BF16", __builtin_cpu_supports("avx512bf16") != 0});
+  registry.Register(SimdEntry(SimdOps<cpu::Avx512Bf16Kernels>("cpu/avx512-bf16"), 30, features));
 }
 
 }  // namespace annulus

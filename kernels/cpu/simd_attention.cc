@@ -6,14 +6,18 @@
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/checks.h"
+#include "kernels/cpu/page_layout.h"
 #include "kernels/cpu/simd_ops.h"
 
 namespace annulus::cpu {
 namespace {
 
 // Rows (positions x query heads of a group) that share each K/V tile. Enough that reading pages
-// costs little beside computing; o and the page's tiles stay in the second-level cache.
+// costs little beside computing; o and the page's tiles stay in the second-level cache. The paired
+// kernels compute faster, so theirs are larger; more positions would only make the work uneven.
 constexpr int kBlockRows = 96;
+constexpr int kPairedBlockRows = 384;
+constexpr int kPairedBlockPositions = 128;
 constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 // Span states that are computed side by side when there are fewer units than threads need.
 constexpr int64_t kWaveSpans = 64;
@@ -61,10 +65,17 @@ class AttentionRun {
   AttentionRun(const SimdKernels& isa, const AttentionParams& params)
       : isa_(isa),
         params_(params),
-        layout_(params.shape),
-        narrow_(static_cast<int>(params.shape.dtype) >= kStorageTypes),
+        layout_(isa, params.shape),
+        narrow_(IsNarrow(params.shape.dtype)),
+        begin_(layout_.paired() ? isa.paired->begin : isa.attention_begin),
+        keys_(layout_.paired()
+                  ? isa.paired->keys
+                  : isa.attention_keys[StorageIndex(narrow_ ? DType::kF32 : params.shape.dtype)]),
+        finish_(layout_.paired() ? isa.paired->finish : isa.attention_finish),
         group_(params.heads / params.shape.kv_heads),
-        block_positions_(std::max(1, kBlockRows / group_)) {
+        block_positions_(std::max(
+            1, layout_.paired() ? std::min(kPairedBlockRows / group_, kPairedBlockPositions)
+                                : kBlockRows / group_)) {
     for (const AttentionItem& item : params.items) AddItem(item);
     // Causal blocks grow with their position: the longest are started first.
     std::reverse(units_.begin(), units_.end());
@@ -132,10 +143,11 @@ class AttentionRun {
     unit->end_span = (unit->end_key - 1) / kAttentionSpan + 1;
   }
 
-  // Floats of one span state: o, sums, maximum and lse of a block's rows.
+  // Floats of one span state: o, sums, maximum and lse of a block's rows, and paired queries.
   int64_t StateFloats() const {
     const int64_t rows = int64_t{block_positions_} * group_;
-    return RoundUp(rows * (layout_.v_stride() + kPanel + 2), kPanel);
+    const int64_t query = layout_.paired() ? layout_.k_dim() / 2 : 0;
+    return RoundUp(rows * (layout_.v_stride() + kPanel + 2 + query), kPanel);
   }
 
   AttentionBlock Block(const Unit& unit, float* state) const {
@@ -148,6 +160,7 @@ class AttentionRun {
     block.position_count = unit.positions;
     block.group = group_;
     block.k_dim = params_.shape.k_dim;
+    block.k_pairs = static_cast<int>(layout_.k_dim() / 2);
     block.v_stride = static_cast<int>(layout_.v_stride());
     block.scale = params_.scale;
     block.soft_cap = params_.soft_cap;
@@ -156,48 +169,54 @@ class AttentionRun {
     block.sums = block.o + rows * layout_.v_stride();
     block.maximum = block.sums + rows * kPanel;
     block.lse = block.maximum + rows;
+    block.query_pairs = reinterpret_cast<uint32_t*>(block.lse + rows);
     return block;
   }
 
-  // Floats that one thread widens a chunk of an 8-bit page into; 0 for the other types.
+  // Floats' worth of memory that one thread widens a chunk of an 8-bit page into.
   int64_t WideFloats() const {
     if (!narrow_) return 0;
-    return kKeyChunk * RoundUp(params_.shape.k_dim + layout_.v_stride(), kPanel);
+    return kKeyChunk * RoundUp(layout_.k_dim() + layout_.v_stride(), kPanel);
   }
 
-  // Slots [keys.begin, keys.end) of an 8-bit page, chunk by chunk as float32 in `wide`.
+  // Slots [keys.begin, keys.end) of an 8-bit page, widened chunk by chunk in `wide`.
   void AttendNarrow(const AttentionBlock& block, const AttentionKeys& keys, const KvPageView& page,
                     int kv_head, float* wide) const {
-    const auto widen =
-        isa_.widen_keys[static_cast<int>(params_.shape.dtype) - static_cast<int>(DType::kF8E4M3)];
+    const int index = NarrowIndex(params_.shape.dtype);
+    const auto widen = layout_.paired() ? isa_.paired->widen[index] : isa_.widen_keys[index];
+    const size_t element_bytes = layout_.paired() ? sizeof(Bf16) : sizeof(float);
+    NarrowKeys narrow;
+    narrow.k = keys.k;
+    narrow.v = keys.v;
+    narrow.k_scales = reinterpret_cast<const Bf16*>(page.data + layout_.k_scales(kv_head));
+    narrow.v_scales = reinterpret_cast<const Bf16*>(page.data + layout_.v_scales(kv_head));
+    narrow.k_dim = static_cast<int>(layout_.k_dim());
+    narrow.v_stride = block.v_stride;
+    narrow.wide_k = wide;
+    narrow.wide_v =
+        reinterpret_cast<std::byte*>(wide) + kKeyChunk * layout_.k_dim() * element_bytes;
+    const bool scaled = layout_.paired() && params_.shape.dtype == DType::kI8;
     for (int chunk = keys.begin / kKeyChunk * kKeyChunk; chunk < keys.end; chunk += kKeyChunk) {
       const int end = std::min(keys.end, chunk + kKeyChunk);
-      NarrowKeys narrow;
-      narrow.k = keys.k;
-      narrow.v = keys.v;
-      narrow.k_scales = reinterpret_cast<const Bf16*>(page.data + layout_.key_scale(kv_head, 0));
-      narrow.v_scales = reinterpret_cast<const Bf16*>(page.data + layout_.value_scale(kv_head, 0));
       narrow.begin = chunk;
       narrow.end = static_cast<int>(RoundUp(end, kPanel));
-      narrow.k_dim = block.k_dim;
-      narrow.v_stride = block.v_stride;
-      narrow.wide_k = wide;
-      narrow.wide_v = wide + kKeyChunk * block.k_dim;
       widen(narrow);
       AttentionKeys widened;
       widened.k = narrow.wide_k;
       widened.v = narrow.wide_v;
+      widened.k_scales = scaled ? narrow.k_scales + chunk : nullptr;
       widened.first_position = keys.first_position + chunk;
+      widened.slots = narrow.end - chunk;
       widened.begin = std::max(0, keys.begin - chunk);
       widened.end = end - chunk;
-      isa_.attention_keys[StorageIndex(DType::kF32)](block, widened);
+      keys_(block, widened);
     }
   }
 
   // Leaves the state of the unit's rows over one span in block.o and block.lse. `wide`: WideFloats
   // of the calling thread.
   void AttendSpan(const Unit& unit, int64_t span, const AttentionBlock& block, float* wide) const {
-    isa_.attention_begin(block);
+    begin_(block);
     const int64_t first_key = std::max(unit.first_key, span * kAttentionSpan);
     const int64_t end_key = std::min(unit.end_key, (span + 1) * kAttentionSpan);
     for (int64_t i = unit.pages.Find(0, first_key); i < unit.pages.count; ++i) {
@@ -206,16 +225,18 @@ class AttentionRun {
       AttentionKeys keys;
       keys.k = page.data + layout_.k_head(unit.kv_head);
       keys.v = page.data + layout_.v_head(unit.kv_head);
+      keys.k_scales = nullptr;
       keys.first_position = page.first_position;
+      keys.slots = params_.shape.page_tokens;
       keys.begin = static_cast<int>(std::max<int64_t>(0, first_key - page.first_position));
       keys.end = static_cast<int>(std::min<int64_t>(page.tokens, end_key - page.first_position));
       if (narrow_) {
         AttendNarrow(block, keys, page, unit.kv_head, wide);
       } else {
-        isa_.attention_keys[StorageIndex(params_.shape.dtype)](block, keys);
+        keys_(block, keys);
       }
     }
-    isa_.attention_finish(block);
+    finish_(block);
   }
 
   // Calls visit(o, lse, row of the block) for every row of the unit's result.
@@ -310,6 +331,9 @@ class AttentionRun {
   const AttentionParams& params_;
   const PageLayout layout_;
   const bool narrow_;  // 8-bit pages
+  void (*const begin_)(const AttentionBlock&);
+  void (*const keys_)(const AttentionBlock&, const AttentionKeys&);
+  void (*const finish_)(const AttentionBlock&);
   const int group_;
   const int block_positions_;
   std::vector<Unit> units_;

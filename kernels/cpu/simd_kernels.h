@@ -64,27 +64,31 @@ struct AttentionBlock {
   int group;
   int k_dim;
   int v_stride;  // v_dim rounded up to kPanel
+  int k_pairs;   // k_dim / 2, rounded up
   float scale;
   float soft_cap;  // 0: none
   int64_t window;  // 0: none
 
-  float* o;        // [rows][v_stride], sums of weight * value
-  float* sums;     // [rows][kPanel], sums of weights by slot % 16
-  float* maximum;  // [rows]
-  float* lse;      // [rows], written by finish
+  float* o;               // [rows][v_stride], sums of weight * value
+  float* sums;            // [rows][kPanel], sums of weights by slot % 16
+  float* maximum;         // [rows]
+  float* lse;             // [rows], written by finish
+  uint32_t* query_pairs;  // [rows][k_pairs], the queries as bf16; paired kernels only
 };
 
-// Slots [begin, end) of one page, of one kv head.
+// Slots [begin, end) of one page, of one kv head. `k` and `v` are as PageLayout says.
 struct AttentionKeys {
-  const void* k;           // [page_tokens / 16][k_dim][16]
-  const void* v;           // [page_tokens][v_stride]
+  const void* k;
+  const void* v;
+  const Bf16* k_scales;    // [slots] of paired int8 keys, which are bf16 without it; else null
   int64_t first_position;  // of slot 0
+  int slots;               // that k and v hold; a multiple of kPanel
   int begin;
   int end;
 };
 
-// Slots [begin, end) of a page of an 8-bit type, of one kv head, as float32 in the order that
-// AttentionKeys expects: slot `begin` becomes slot 0.
+// Slots [begin, end) of a page of an 8-bit type, of one kv head, to be widened in the same order:
+// slot `begin` becomes slot 0. To float32, or where the page is paired to bf16.
 struct NarrowKeys {
   const void* k;         // of the head, as in AttentionKeys
   const void* v;         // of the head
@@ -92,10 +96,18 @@ struct NarrowKeys {
   const Bf16* v_scales;
   int begin;  // multiples of kPanel
   int end;
-  int k_dim;
+  int k_dim;  // of storage: even where the page is paired
   int v_stride;
-  float* wide_k;  // [(end - begin) / 16][k_dim][16]
-  float* wide_v;  // [end - begin][v_stride]
+  void* wide_k;  // [(end - begin) * k_dim]
+  void* wide_v;  // [(end - begin) * v_stride]
+};
+
+// Attention over paired pages: see isa_attention_bf16.h.
+struct PairedAttention {
+  void (*begin)(const AttentionBlock&);
+  void (*keys)(const AttentionBlock&, const AttentionKeys&);  // bf16
+  void (*finish)(const AttentionBlock&);
+  void (*widen[kNarrowTypes])(const NarrowKeys&);
 };
 
 struct SimdKernels {
@@ -105,6 +117,8 @@ struct SimdKernels {
   void (*attention_keys[kStorageTypes])(const AttentionBlock&, const AttentionKeys&);
   void (*widen_keys[kNarrowTypes])(const NarrowKeys&);
   void (*attention_finish)(const AttentionBlock&);  // o becomes the weighted mean; writes lse
+  // Where not null, bf16 and 8-bit pages are paired.
+  const PairedAttention* paired;
   // (o, lse) = (o, lse) (+) (from_o, from_lse) of one row.
   void (*merge_row)(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim);
 
@@ -124,6 +138,7 @@ struct SimdKernels {
 // Only to be called where the processor has the instructions.
 const SimdKernels& Avx2Kernels();
 const SimdKernels& Avx512Kernels();
+const SimdKernels& Avx512Bf16Kernels();
 
 }  // namespace annulus::cpu
 

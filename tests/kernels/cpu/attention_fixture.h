@@ -44,8 +44,11 @@ struct Problem {
   }
 };
 
+// Whether pages of `dtype` hold no more precision than bf16: a table may then multiply in bf16.
+inline bool MayRoundOperands(DType dtype) { return dtype != DType::kF32 && dtype != DType::kF16; }
+
 // Fills a problem whose numbers are set: random keys, values (rounded to the storage type, so that
-// all sides see the same) and queries.
+// all sides see the same) and queries (rounded to bf16 where a table may do so).
 inline void FillProblem(Problem& problem, uint32_t seed) {
   std::mt19937 random(seed);
   const KvPageShape& shape = problem.shape;
@@ -54,6 +57,11 @@ inline void FillProblem(Problem& problem, uint32_t seed) {
   problem.v = TestMatrix(tokens, int64_t{shape.kv_heads} * shape.v_dim);
   problem.query = TestMatrix(problem.rows(), int64_t{problem.heads()} * shape.k_dim, 3);
   problem.query.FillNormal(random);
+  if (MayRoundOperands(shape.dtype)) {
+    for (int64_t r = 0; r < problem.rows(); ++r) {
+      RoundToStorage(DType::kBF16, problem.query.row(r), problem.query.cols());
+    }
+  }
   for (TestMatrix* matrix : {&problem.k, &problem.v}) {
     matrix->FillNormal(random);
     const int64_t dim = matrix->cols() / shape.kv_heads;
@@ -123,6 +131,7 @@ struct AttentionResult {
 
   int heads;
   int v_dim;
+  bool rounded_operands = false;  // the table multiplied in bf16
   std::vector<float> o;
   std::vector<float> lse;
 };
@@ -154,6 +163,8 @@ inline AttentionResult Attend(const OpTable& table, const Problem& problem, int 
                               const BlockLists& blocks = {}) {
   const PagedSequence pages(table, problem);
   AttentionResult result(problem);
+  result.rounded_operands =
+      table.name == "cpu/avx512-bf16" && MayRoundOperands(problem.shape.dtype);
   AttentionItem item = MakeItem(problem, pages, 0, problem.rows(), result);
   item.blocks = blocks;
   EXPECT_TRUE(table.attention(*MakeStream(threads), MakeParams(problem, {&item, 1})).ok());
@@ -205,7 +216,8 @@ inline AttentionResult DenseAttention(
 }
 
 // Scores round like a dot product of their depth and norms; a weight exp(s - m) is off by twice a
-// score's error (its own and the maximum's) and by exp's 1e-6; the sums over the keys round with
+// score's error (its own and the maximum's) and by exp's 1e-6 (or what bf16 weights lose; then
+// dequantised values are rounded too); the sums over the keys round with
 // their count; a soft cap rounds at its own size; spans merge at the size of the lse. Both sides
 // may err.
 inline void ExpectNear(const Problem& problem, const AttentionResult& actual,
@@ -218,6 +230,10 @@ inline void ExpectNear(const Problem& problem, const AttentionResult& actual,
       value_size = std::max(value_size, std::abs(double{problem.v.row(j)[c]}));
     }
   }
+  // Weights in bf16, by a polynomial good to 1.1e-4.
+  const double weight =
+      actual.rounded_operands || expected.rounded_operands ? 0x1p-9 + 1.1e-4 : 1e-6;
+  const double value = actual.rounded_operands && problem.shape.dtype == DType::kI8 ? 0x1p-9 : 0;
   const double depth = Rounding(problem.k.rows());
   const double spans = 1 + static_cast<double>(problem.end) / kAttentionSpan;
   for (int64_t r = 0; r < problem.rows(); ++r) {
@@ -231,11 +247,11 @@ inline void ExpectNear(const Problem& problem, const AttentionResult& actual,
         ASSERT_EQ(actual.lse[index], lse) << "row " << r << " head " << h;
       } else {
         ASSERT_NEAR(actual.lse[index], lse,
-                    score + 2e-6 + 2 * depth + 8 * kUnit * spans * (1 + std::abs(lse)))
+                    score + 2 * weight + 2 * depth + 8 * kUnit * spans * (1 + std::abs(lse)))
             << "row " << r << " head " << h;
       }
       const double merge = 8 * kUnit * spans * (1 + (std::isinf(lse) ? 0 : std::abs(lse)));
-      const double bound = (2 * score + 2e-6 + 2 * depth + merge) * value_size;
+      const double bound = (2 * score + 2 * weight + value + 2 * depth + merge) * value_size;
       for (int d = 0; d < problem.shape.v_dim; ++d) {
         const int64_t at = index * problem.shape.v_dim + d;
         if (std::isinf(lse)) {

@@ -137,7 +137,7 @@ class EveryTable : public ::testing::TestWithParam<const OpTable*> {
 };
 
 inline std::string TableName(const ::testing::TestParamInfo<const OpTable*>& info) {
-  return absl::StrReplaceAll(info.param->name, {{"/", "_"}});
+  return absl::StrReplaceAll(info.param->name, {{"/", "_"}, {"-", "_"}});
 }
 
 #define ANNULUS_FOR_EVERY_CPU_TABLE(suite)                                                 \

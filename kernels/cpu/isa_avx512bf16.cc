@@ -1,0 +1,28 @@
+// The kernels for AVX512F, BW, DQ, VL and BF16: those of isa_avx512.cc, and attention over paired
+// bf16 pages. Compiled with those instructions: see simd_kernels.h.
+#include "kernels/cpu/isa_attention_bf16.h"
+#include "kernels/cpu/isa_paired_keys.h"
+#include "kernels/cpu/isa_table.h"
+#include "kernels/cpu/isa_vec_avx512.h"
+
+namespace annulus::cpu {
+namespace {
+
+constexpr PairedAttention kPaired = {
+    .begin = BeginPairedSpan,
+    .keys = AttendPairedKeys,
+    .finish = FinishPairedSpan,
+    .widen = {WidenPairs<E4M3>, WidenPairs<E5M2>, WidenPairs<int8_t>},
+};
+
+constexpr SimdKernels WithPaired(SimdKernels kernels) {
+  kernels.paired = &kPaired;
+  return kernels;
+}
+constexpr SimdKernels kBf16Kernels = WithPaired(kKernels<VecAvx512>);
+
+}  // namespace
+
+const SimdKernels& Avx512Bf16Kernels() { return kBf16Kernels; }
+
+}  // namespace annulus::cpu

@@ -1,0 +1,59 @@
+#ifndef ANNULUS_KERNELS_CPU_PAGE_LAYOUT_H_
+#define ANNULUS_KERNELS_CPU_PAGE_LAYOUT_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/simd_kernels.h"
+#include "kernels/ops/attention.h"
+
+namespace annulus::cpu {
+
+// Byte offsets inside one layer's part of a page of the SIMD tables. A page is plain or paired, by
+// its storage type and by what the table's kernels read.
+//   K, for every kv head: plain [page_tokens / 16][k_dim][16], a vector holds 16 keys; paired
+//      [page_tokens / 16][k_pairs][16][2], two neighbouring elements of 16 keys, for dot products
+//      of pairs. An odd k_dim is padded with 0.
+//   V, for every kv head: plain [page_tokens][v_stride]; paired [page_tokens / 2][v_stride][2], one
+//      element of two neighbouring slots. Columns from v_dim on are 0.
+//   int8 only: the bf16 scales of K [kv_heads][page_tokens], and those of V.
+class PageLayout {
+ public:
+  PageLayout(const SimdKernels& isa, const KvPageShape& shape);
+
+  bool paired() const { return pair_shift_ == 1; }
+  int64_t k_dim() const { return k_dim_; }        // elements, padding included
+  int64_t v_stride() const { return v_stride_; }  // elements
+  size_t bytes() const { return bytes_; }
+
+  int64_t k_head(int head) const { return head * k_head_bytes_; }
+  int64_t v_head(int head) const { return values_ + head * v_head_bytes_; }
+  // The bf16 scales of a head's keys and values; int8 only.
+  int64_t k_scales(int head) const { return scales_ + head * scale_head_bytes_; }
+  int64_t v_scales(int head) const { return k_scales(kv_heads_ + head); }
+
+  // Element `d` of a slot's key or value, in elements from the head's part.
+  int64_t key_element(int slot, int64_t d) const {
+    return slot / kPanel * k_dim_ * kPanel + ((d >> pair_shift_) * kPanel << pair_shift_) +
+           (slot % kPanel << pair_shift_) + (d & pair_shift_);
+  }
+  int64_t value_element(int slot, int64_t d) const {
+    return (((slot >> pair_shift_) * v_stride_ + d) << pair_shift_) + (slot & pair_shift_);
+  }
+
+ private:
+  int pair_shift_;  // 1 where paired, else 0
+  int kv_heads_;
+  int64_t k_dim_;
+  int64_t v_stride_;
+  int64_t k_head_bytes_;
+  int64_t v_head_bytes_;
+  int64_t scale_head_bytes_;
+  int64_t values_;
+  int64_t scales_;
+  size_t bytes_;
+};
+
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_PAGE_LAYOUT_H_
