@@ -63,8 +63,9 @@ inline ExactRow AttendExactly(const RingShape& s, int32_t position, int head, co
 //   delta = (k_dim + 2) eps score + 2 operand score;
 // - a weight is then off by the factor delta + exp, where exp is the relative error of the kernel's
 //   exponential and of its argument, 2 eps score;
-// - numerator and denominator sum `keys` terms each, off by keys eps; weights may be rounded to
-//   `operand` before they meet the values;
+// - weights, and values that pages hold in 8 bits, may be rounded to `operand` before they meet;
+//   where they are, exp is below `operand` too;
+// - numerator and denominator sum `keys` terms each, off by keys eps;
 // - each merge forms two weights from two lse, each at most |score| + log(keys) large.
 struct AttentionTolerance {
   double o = 0;
@@ -74,8 +75,8 @@ inline AttentionTolerance Tolerance(const RingShape& s, const ExactRow& row, dou
                                     int merges) {
   const double eps = std::numeric_limits<float>::epsilon() / 2;
   const double exponential = 4e-6 + 2 * eps * row.score;
-  const double weight =
-      (s.k_dim + 2) * eps * row.score + 2 * operand * row.score + exponential + row.keys * eps;
+  const double weight = (s.k_dim + 2) * eps * row.score + 2 * operand * (row.score + 1) +
+                        exponential + row.keys * eps;
   const double lse = row.score + std::log(static_cast<double>(row.keys));
   const double merge = merges * eps * (2 * lse + 4);
   return {row.value * (2 * weight + operand + 2 * merge + eps), weight + merge + 2 * eps * lse};
