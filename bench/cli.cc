@@ -17,6 +17,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   app.require_subcommand(1);
   BenchContext context{out, err};
   AddPeakCommand(app, context);
+  AddModelCommand(app, context);
   for (CLI::App* command : app.get_subcommands({})) {
     command->add_flag("--json", context.json, "Print one JSON object per row");
   }

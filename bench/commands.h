@@ -20,6 +20,7 @@ struct BenchContext {
 };
 
 void AddPeakCommand(CLI::App& app, BenchContext& context);
+void AddModelCommand(CLI::App& app, BenchContext& context);
 
 }  // namespace annulus
 

@@ -33,10 +33,12 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 enum class RingMode : uint8_t { kAuto, kPassKv, kPassQ };
 
 struct EngineOptions {
-  std::string model = "builtin:recall";  // directory, "builtin:recall" or "builtin:recall3"
-  int ranks = 1;                         // 1..64
-  int threads = 0;                       // all ranks together; 0: the processor's
-  size_t kv_memory_bytes = 0;            // all ranks together; 0: a quarter of the memory
+  // A directory; "builtin:recall" or "builtin:recall3"; "random:CONFIG.json" for seeded random
+  // weights of the shape that a Hugging Face config.json describes, to measure speed.
+  std::string model = "builtin:recall";
+  int ranks = 1;               // 1..64
+  int threads = 0;             // all ranks together; 0: the processor's
+  size_t kv_memory_bytes = 0;  // all ranks together; 0: a quarter of the memory
   DType kv_dtype = DType::kF32;
   std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
   int max_context = 0;                 // tokens; 0: the model's own

@@ -1,10 +1,12 @@
 #include "engine/loaded_model.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/model/random_tensors.h"
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
 #include "engine/text/json_node.h"
@@ -14,6 +16,7 @@ namespace annulus {
 namespace {
 
 constexpr char kBuiltinPrefix[] = "builtin:";
+constexpr char kRandomPrefix[] = "random:";
 
 struct ModelFiles {
   ModelConfig config;
@@ -42,6 +45,30 @@ absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
   return files;
 }
 
+// The shape of a config.json with random weights, to measure speed without a download. It has no
+// trained length, so any context will do.
+absl::StatusOr<ModelFiles> OpenRandom(const std::string& path) {
+  constexpr uint64_t kSeed = 1;
+  constexpr int64_t kMostContext = int64_t{1} << 24;
+  const auto text = ReadTextFile(path);
+  if (!text.ok()) return text.status();
+  ModelFiles files;
+  ANNULUS_ASSIGN_OR_RETURN(files.config, ParseModelConfig(*text, path));
+  files.tokenizer = MakeByteTokenizer();
+  if (files.config.vocabulary < files.tokenizer->vocabulary_size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": vocab_size is ", files.config.vocabulary, "; a model with random weights needs ",
+        files.tokenizer->vocabulary_size(), " ids or more, for bytes and the end of a text"));
+  }
+  files.config.max_context = std::max(files.config.max_context, kMostContext);
+  files.tensors = MakeRandomTensors(files.config, kSeed);
+  files.architecture = files.config.architecture;
+  files.description =
+      absl::StrCat("the shape of a ", files.config.model_type,
+                   " checkpoint with random weights, to measure speed: its answers mean nothing");
+  return files;
+}
+
 // A template of its own file, or the key of tokenizer_config.json where older checkpoints keep it.
 bool HasChatTemplate(const std::filesystem::path& directory) {
   std::error_code error;
@@ -63,6 +90,14 @@ absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
   files.description = absl::StrCat("a ", files.config.model_type, " checkpoint");
   files.has_chat_template = HasChatTemplate(directory);
   return files;
+}
+
+absl::StatusOr<ModelFiles> OpenFiles(const std::string& model) {
+  if (absl::StartsWith(model, kBuiltinPrefix)) return OpenBuiltin(model);
+  if (absl::StartsWith(model, kRandomPrefix)) {
+    return OpenRandom(model.substr(sizeof(kRandomPrefix) - 1));
+  }
+  return OpenDirectory(model);
 }
 
 absl::StatusOr<int64_t> ContextLimit(const EngineOptions& options, const ModelConfig& config) {
@@ -102,9 +137,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
 
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& backend,
                                       const KernelRegistry& kernels) {
-  ANNULUS_ASSIGN_OR_RETURN(ModelFiles files, absl::StartsWith(options.model, kBuiltinPrefix)
-                                                 ? OpenBuiltin(options.model)
-                                                 : OpenDirectory(options.model));
+  ANNULUS_ASSIGN_OR_RETURN(ModelFiles files, OpenFiles(options.model));
   ANNULUS_ASSIGN_OR_RETURN(const int64_t max_context, ContextLimit(options, files.config));
   ANNULUS_ASSIGN_OR_RETURN(const DType stored, StoredWeightsDType(files.config, *files.tensors));
   KernelRequirements required;

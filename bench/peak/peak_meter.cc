@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/peak/amx_access.h"
+#include "bench/report/statistics.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -43,11 +44,6 @@ const KindNames& NamesOf(PeakKind kind) { return kKinds[static_cast<size_t>(kind
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
 }
 
 // Runs `body(thread)` on every thread `slices` times, all starting each slice together. Seconds of

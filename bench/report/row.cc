@@ -76,17 +76,20 @@ std::string Row::Json() const {
   return text + "}";
 }
 
+std::vector<std::string> Row::Columns() const {
+  std::vector<std::string> names;
+  for (const Field& field : fields_) {
+    if (field.table) names.push_back(field.name);
+  }
+  return names;
+}
+
 void RowWriter::Write(const Row& row) {
   if (json_) {
     out_ << row.Json() << "\n" << std::flush;
     return;
   }
-  const auto same_column = [](const Row::Field& a, const Row::Field& b) {
-    return a.name == b.name && a.table == b.table;
-  };
-  if (!rows_.empty() &&
-      !std::equal(row.fields_.begin(), row.fields_.end(), rows_.back().fields_.begin(),
-                  rows_.back().fields_.end(), same_column)) {
+  if (!rows_.empty() && row.Columns() != rows_.back().Columns()) {
     Finish();
     out_ << "\n";
   }

@@ -29,6 +29,8 @@ class Row {
   }
 
   std::string Json() const;
+  // Names of the values that a table shows.
+  std::vector<std::string> Columns() const;
 
  private:
   friend class RowWriter;

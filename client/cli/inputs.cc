@@ -39,7 +39,7 @@ int ProvideNamed(Session& session, const std::string& name) {
 }  // namespace
 
 int CheckText(Session& session, absl::string_view what, absl::string_view text) {
-  const std::optional<size_t> invalid = FirstInvalidUtf8(text);
+  const std::optional<size_t> invalid = FindInvalidUtf8(text);
   if (!invalid.has_value()) return 0;
   return session.Misuse(
       absl::StrCat(what, " is not UTF-8 (byte ", *invalid, "); convert it first"));

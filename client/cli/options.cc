@@ -30,7 +30,7 @@ std::string ReadTokenFile(const std::string& path) {
 std::string UnescapeStop(const std::string& text) {
   absl::StatusOr<std::string> stop = Unescape(text);
   if (!stop.ok()) throw CLI::ValidationError("--stop", std::string(stop.status().message()));
-  if (FirstInvalidUtf8(*stop).has_value()) {
+  if (FindInvalidUtf8(*stop).has_value()) {
     throw CLI::ValidationError("--stop", "is not valid UTF-8");
   }
   return *std::move(stop);

@@ -60,7 +60,7 @@ absl::StatusOr<std::string> Unescape(absl::string_view text) {
   return result;
 }
 
-std::optional<size_t> FirstInvalidUtf8(absl::string_view text) {
+std::optional<size_t> FindInvalidUtf8(absl::string_view text) {
   size_t at = 0;
   while (at < text.size()) {
     const size_t length = CharacterLength(text.substr(at));

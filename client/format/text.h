@@ -16,7 +16,7 @@ absl::StatusOr<std::string> Unescape(absl::string_view text);
 
 // Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no overlong forms, no
 // surrogates, at most U+10FFFF); nothing if the text is well formed.
-std::optional<size_t> FirstInvalidUtf8(absl::string_view text);
+std::optional<size_t> FindInvalidUtf8(absl::string_view text);
 
 // Replaces control characters other than newline and tab by U+FFFD, so that text from elsewhere
 // cannot steer the terminal. `text` is UTF-8 in whole characters.

@@ -215,6 +215,17 @@ absl::Status Loader::LoadVector(const VectorSlot& slot) {
 
 }  // namespace
 
+std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
+  ModelWeights targets;
+  const Slots slots = SlotsOf(config, targets);
+  std::vector<RequiredTensor> tensors;
+  for (const MatrixSlot& slot : slots.matrices) {
+    tensors.push_back({slot.name, {slot.rows, slot.cols}});
+  }
+  for (const VectorSlot& slot : slots.vectors) tensors.push_back({slot.name, {slot.size}});
+  return tensors;
+}
+
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source) {
   ModelWeights targets;
   return CheckTensors(SlotsOf(config, targets), source);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,15 @@ struct ModelWeights {
 
   const PackedMatrix& head() const { return separate_head ? *separate_head : embedding; }
 };
+
+// One tensor that LoadWeights reads.
+struct RequiredTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+// All tensors of the decoder that `config` describes, under the names that LoadWeights gives them.
+std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config);
 
 // The dtype that holds every matrix of the checkpoint exactly: the one they share, or kF32 where
 // they differ. Kernels are chosen by it before weights are packed. Errors as for LoadWeights.

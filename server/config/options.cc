@@ -116,7 +116,9 @@ absl::Status SetWeightsDtype(absl::string_view text, ServerConfig& config) {
 std::vector<Option> ModelOptions() {
   return {
       {"model", "DIR|builtin:recall", "builtin:recall",
-       "Hugging Face model directory, or a built-in demonstration model.", SetModel},
+       "Hugging Face model directory, a built-in demonstration model, or random:CONFIG.json: random "
+       "weights of that shape, to measure speed.",
+       SetModel},
       {"served-model-name", "NAME", "",
        "What clients call the model; empty: the last part of --model.", SetServedName},
       {"device", "cpu|cuda|auto", "auto", "What computes.",

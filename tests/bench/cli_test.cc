@@ -1,8 +1,12 @@
 #include "bench/cli.h"
 
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <sstream>
+#include <tuple>
 
+#include "engine/model/model_config.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
@@ -57,6 +61,99 @@ TEST(BenchCli, PeakPrintsOneRowForEachKindAndNumberOfThreads) {
   }
   for (const char* kind : {"f32", "exp", "memory_read"}) EXPECT_TRUE(kinds.contains(kind)) << kind;
   EXPECT_EQ(output.Rows().size(), 2 * kinds.size());
+}
+
+// A small shape that no checkpoint has, as a file.
+class BenchModel : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream(config_) << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+      "hidden_act": "silu", "hidden_size": 48, "intermediate_size": 112, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 300,
+      "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+      "tie_word_embeddings": true, "bos_token_id": 1, "eos_token_id": 2,
+      "torch_dtype": "bfloat16"})";
+  }
+  void TearDown() override { std::filesystem::remove(config_); }
+
+  const std::string config_ = ::testing::TempDir() + "/bench_model_config.json";
+};
+
+TEST_F(BenchModel, PrintsAPrefillRowForEachPromptAndADecodeRowForEachDepth) {
+  const Output output =
+      Bench({"model", "--random",    config_,  "--prompt-tokens", "65,200", "--depth",
+             "0,130", "--generate",  "3",      "--repeat",        "2",      "--ranks",
+             "2",     "--threads",   "2",      "--weights-dtype", "f32",    "--kv-dtype",
+             "f16",   "--ring-mode", "pass-q", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const std::vector<nlohmann::json> rows = output.Rows();
+  ASSERT_EQ(rows.size(), 4u) << output.out;
+  const std::vector<std::tuple<std::string, int, int>> expected = {
+      {"prefill", 65, 0}, {"prefill", 200, 0}, {"decode", 3, 0}, {"decode", 3, 130}};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const nlohmann::json& row = rows[i];
+    EXPECT_EQ(std::tuple(row.at("phase").get<std::string>(), row.at("tokens").get<int>(),
+                         row.at("depth").get<int>()),
+              expected[i]);
+    EXPECT_EQ(row.at("ranks"), 2);
+    EXPECT_EQ(row.at("threads"), 2);
+    const double seconds = row.at("seconds").get<double>();
+    EXPECT_GT(seconds, 0);
+    EXPECT_NEAR(row.at("tokens_per_second").get<double>() * seconds, row.at("tokens").get<double>(),
+                1e-6);
+    EXPECT_GT(row.at("flops").get<double>(), 0);
+    EXPECT_GT(row.at("peak_fraction").get<double>(), 0);
+    EXPECT_GT(row.at("rss_bytes").get<int64_t>(), 0);
+    EXPECT_EQ(row.at("policy"), "dense");
+    EXPECT_EQ(row.at("density"), 1);
+    EXPECT_EQ(row.at("weights_dtype"), "f32");
+    EXPECT_EQ(row.at("kv_dtype"), "f16");
+    EXPECT_EQ(row.at("ring_mode"), "pass-q");
+  }
+  EXPECT_EQ(rows[0].at("peak"), "f32");
+  EXPECT_EQ(rows[3].at("peak"), "memory_read");
+}
+
+TEST_F(BenchModel, ReportsTheDensityOfAPolicy) {
+  const Output output = Bench({"model", "--random", config_, "--prompt-tokens", "640", "--repeat",
+                               "1", "--attention", "window:sinks=64,window=128", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  ASSERT_EQ(output.Rows().size(), 1u);
+  const nlohmann::json row = output.Rows()[0];
+  EXPECT_EQ(row.at("policy").get<std::string>().rfind("window:", 0), 0u);
+  EXPECT_GT(row.at("density").get<double>(), 0.3);
+  EXPECT_LT(row.at("density").get<double>(), 0.8);
+}
+
+TEST_F(BenchModel, RefusesWhatItCannotRun) {
+  for (const std::vector<std::string>& misuse : std::vector<std::vector<std::string>>{
+           {"model"},
+           {"model", "--random", config_, "--model", "somewhere"},
+           {"model", "--random", config_, "--prompt-tokens", "0"},
+           {"model", "--random", config_, "--kv-dtype", "f17"},
+           {"model", "--random", config_, "--ring-mode", "pass-v"},
+           {"model", "--random", config_, "--attention", "windows"},
+           {"model", "--random", config_, "--peak", "fp64"}}) {
+    const Output output = Bench(misuse);
+    EXPECT_EQ(output.code, 2) << misuse.back();
+    EXPECT_TRUE(output.out.empty());
+    EXPECT_FALSE(output.err.empty());
+  }
+  EXPECT_EQ(Bench({"model", "--random", "/nonexistent.json"}).code, 1);
+}
+
+// The shapes that the tables measure must stay readable.
+TEST(BenchConfigs, AreSupportedShapes) {
+  const std::filesystem::path folder = std::filesystem::path(ANNULUS_SOURCE_DIR) / "bench/configs";
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream file(entry.path());
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const auto config = ParseModelConfig(text, entry.path().string());
+    EXPECT_TRUE(config.ok() || absl::IsUnimplemented(config.status())) << config.status();
+    ++files;
+  }
+  EXPECT_GE(files, 3);
 }
 
 }  // namespace

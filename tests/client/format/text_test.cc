@@ -19,22 +19,22 @@ TEST(Unescape, RefusesOthers) {
 
 TEST(Utf8, AcceptsWellFormedText) {
   for (const char* text : {"", "ascii", "é", "漢字", "🙂", "\xF4\x8F\xBF\xBF", "\xED\x9F\xBF"}) {
-    EXPECT_EQ(FirstInvalidUtf8(text), std::nullopt) << text;
+    EXPECT_EQ(FindInvalidUtf8(text), std::nullopt) << text;
   }
-  EXPECT_EQ(FirstInvalidUtf8(absl::string_view("a\0b", 3)), std::nullopt);
+  EXPECT_EQ(FindInvalidUtf8(absl::string_view("a\0b", 3)), std::nullopt);
 }
 
 TEST(Utf8, FindsTheFirstBadByte) {
-  EXPECT_EQ(FirstInvalidUtf8("ab\xFF"), 2u);
-  EXPECT_EQ(FirstInvalidUtf8("é\x80"), 2u);             // stray continuation
-  EXPECT_EQ(FirstInvalidUtf8("\xC0\x80"), 0u);          // overlong
-  EXPECT_EQ(FirstInvalidUtf8("\xE0\x80\x80"), 0u);      // overlong
-  EXPECT_EQ(FirstInvalidUtf8("\xF0\x8F\xBF\xBF"), 0u);  // overlong
-  EXPECT_EQ(FirstInvalidUtf8("\xED\xA0\x80"), 0u);      // surrogate
-  EXPECT_EQ(FirstInvalidUtf8("\xF4\x90\x80\x80"), 0u);  // above U+10FFFF
-  EXPECT_EQ(FirstInvalidUtf8("x\xE6\xBC"), 1u);         // cut off
-  EXPECT_EQ(FirstInvalidUtf8("\xE6"
-                             "a\x80"),
+  EXPECT_EQ(FindInvalidUtf8("ab\xFF"), 2u);
+  EXPECT_EQ(FindInvalidUtf8("é\x80"), 2u);             // stray continuation
+  EXPECT_EQ(FindInvalidUtf8("\xC0\x80"), 0u);          // overlong
+  EXPECT_EQ(FindInvalidUtf8("\xE0\x80\x80"), 0u);      // overlong
+  EXPECT_EQ(FindInvalidUtf8("\xF0\x8F\xBF\xBF"), 0u);  // overlong
+  EXPECT_EQ(FindInvalidUtf8("\xED\xA0\x80"), 0u);      // surrogate
+  EXPECT_EQ(FindInvalidUtf8("\xF4\x90\x80\x80"), 0u);  // above U+10FFFF
+  EXPECT_EQ(FindInvalidUtf8("x\xE6\xBC"), 1u);         // cut off
+  EXPECT_EQ(FindInvalidUtf8("\xE6"
+                            "a\x80"),
             0u);
 }
 

@@ -1,0 +1,88 @@
+#include "bench/flags.h"
+
+#include <map>
+
+#include "bench/report/ring_mode.h"
+#include "kernels/cpu/host_limits.h"
+
+namespace annulus {
+namespace {
+
+std::string Text(absl::string_view text) { return std::string(text); }
+
+}  // namespace
+
+void AddDType(CLI::App& command, const char* flag, std::function<void(DType)> set,
+              const char* help) {
+  command
+      .add_option_function<std::string>(
+          flag,
+          [flag, set = std::move(set)](const std::string& name) {
+            const auto dtype = ParseDType(name);
+            if (!dtype.ok()) throw CLI::ValidationError(flag, Text(dtype.status().message()));
+            set(*dtype);
+          },
+          help)
+      ->type_name("DTYPE");
+}
+
+void AddRingMode(CLI::App& command, RingMode& mode) {
+  const std::map<std::string, RingMode> modes(kRingModes.begin(), kRingModes.end());
+  command.add_option("--ring-mode", mode, "auto, pass-kv or pass-q (default: auto)")
+      ->type_name("MODE")
+      ->transform(CLI::CheckedTransformer(modes).description(""));
+}
+
+void AddPeakChoice(CLI::App& command, std::optional<PeakKind>& peak) {
+  command
+      .add_option_function<std::string>(
+          "--peak",
+          [&peak](const std::string& name) {
+            const auto kind = ParsePeak(name);
+            if (!kind.ok()) throw CLI::ValidationError("--peak", Text(kind.status().message()));
+            peak = *kind;
+          },
+          "Ceiling that fractions refer to (default: the fastest for the dtype)")
+      ->type_name("NAME");
+}
+
+void AddParallelism(CLI::App& command, int& ranks, int& threads) {
+  command.add_option("--ranks", ranks, "Ranks in this process")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command
+      .add_option("--threads", threads,
+                  "Threads of all ranks together (default: what the process may use)")
+      ->check(CLI::Range(1, 256));
+}
+
+int ThreadsOrAll(int threads) { return threads > 0 ? threads : ReadHostLimits().threads; }
+
+void AddPolicy(CLI::App& command, const char* flag, AttentionPolicy& policy) {
+  command
+      .add_option_function<std::string>(
+          flag,
+          [flag, &policy](const std::string& text) {
+            const auto parsed = ParsePolicy(text);
+            if (!parsed.ok()) throw CLI::ValidationError(flag, Text(parsed.status().message()));
+            policy = *parsed;
+          },
+          "Attention policy, NAME or NAME:PARAMETER=VALUE,... (default: dense)")
+      ->type_name("POLICY");
+}
+
+void AddRepeat(CLI::App& command, int& repeat) {
+  command.add_option("--repeat", repeat, "Runs of each row; figures are medians")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+}
+
+void AddCounts(CLI::App& command, const char* flag, std::vector<int32_t>& values, int32_t low,
+               int32_t high, const char* help) {
+  command.add_option(flag, values, help)
+      ->delimiter(',')
+      ->type_name("N,...")
+      ->check(CLI::Range(low, high).description(""));
+}
+
+}  // namespace annulus

@@ -1,0 +1,39 @@
+#ifndef ANNULUS_BENCH_FLAGS_H_
+#define ANNULUS_BENCH_FLAGS_H_
+
+// Flags that several commands share.
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/peak/peak_meter.h"
+#include "engine/api.h"
+#include "engine/sparse/policy.h"
+#include "kernels/base/dtype.h"
+
+namespace annulus {
+
+void AddDType(CLI::App& command, const char* flag, std::function<void(DType)> set,
+              const char* help);
+void AddRingMode(CLI::App& command, RingMode& mode);
+// --peak NAME; absent: chosen by what is measured.
+void AddPeakChoice(CLI::App& command, std::optional<PeakKind>& peak);
+// --ranks and --threads (0 becomes what the process may use).
+void AddParallelism(CLI::App& command, int& ranks, int& threads);
+int ThreadsOrAll(int threads);
+// An attention policy with its parameters, as ParsePolicy reads it.
+void AddPolicy(CLI::App& command, const char* flag, AttentionPolicy& policy);
+// --repeat, odd or even; medians are of the nearest rank.
+void AddRepeat(CLI::App& command, int& repeat);
+// A list of whole numbers with commas, each within [low, high].
+void AddCounts(CLI::App& command, const char* flag, std::vector<int32_t>& values, int32_t low,
+               int32_t high, const char* help);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_FLAGS_H_

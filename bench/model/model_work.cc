@@ -1,0 +1,102 @@
+#include "bench/model/model_work.h"
+
+#include <algorithm>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+
+namespace annulus {
+namespace {
+
+// Weights of one layer: those that give keys and values, and the others.
+struct LayerSize {
+  double key_value;
+  double rest;
+};
+
+LayerSize SizeOf(const ModelConfig& config) {
+  const double hidden = config.hidden_size;
+  const double query = double{1} * config.heads * config.head_dim;
+  const double key = double{1} * config.kv_heads * config.head_dim;
+  return {2 * hidden * key, 2 * hidden * query + 3 * hidden * config.intermediate_size};
+}
+
+double HeadSize(const ModelConfig& config) {
+  return double{1} * config.hidden_size * config.vocabulary;
+}
+
+// Keys that the row at `position` sees.
+double KeysSeen(const LayerConfig& layer, int64_t position, double density) {
+  const double causal = static_cast<double>(position + 1);
+  return layer.window > 0 ? std::min<double>(causal, layer.window) : causal * density;
+}
+
+// Sum of KeysSeen over positions [0, rows).
+double PairsSeen(const LayerConfig& layer, int64_t rows, double density) {
+  const double n = static_cast<double>(rows);
+  if (layer.window == 0) return n * (n + 1) / 2 * density;
+  const double w = std::min<double>(layer.window, n);
+  return w * (w + 1) / 2 + (n - w) * w;
+}
+
+// Scores and weighted values: a multiply-add each per channel.
+double FlopsPerPair(const ModelConfig& config) { return 4.0 * config.heads * config.head_dim; }
+
+// int4_g32: half a byte and its share of a bf16 scale. One scale per row is not worth counting.
+double BytesPerWeight(DType dtype) {
+  absl::string_view name = DTypeName(dtype);
+  int group = 0;
+  if (absl::ConsumePrefix(&name, "int4_g") && absl::SimpleAtoi(name, &group)) {
+    return 0.5 + 2.0 / group;
+  }
+  return static_cast<double>(DTypeSize(dtype));
+}
+
+double KvBytesPerTokenAndLayer(const ModelConfig& config, DType kv) {
+  const double scale = kv == DType::kI8 ? 2 : 0;  // bf16, per token and head
+  return 2.0 * config.kv_heads * (config.head_dim * static_cast<double>(DTypeSize(kv)) + scale);
+}
+
+}  // namespace
+
+double PrefillFlops(const ModelConfig& config, int64_t tokens, double density) {
+  const LayerSize size = SizeOf(config);
+  const double n = static_cast<double>(tokens);
+  double flops = 2 * HeadSize(config);
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerConfig& layer = config.layers[i];
+    const bool last = i + 1 == config.layers.size();
+    flops += 2 * size.key_value * n + 2 * size.rest * (last ? 1 : n);
+    flops += FlopsPerPair(config) *
+             (last ? KeysSeen(layer, tokens - 1, density) : PairsSeen(layer, tokens, density));
+  }
+  return flops;
+}
+
+double DecodeFlops(const ModelConfig& config, int64_t depth, double density) {
+  const LayerSize size = SizeOf(config);
+  double flops = 2 * HeadSize(config);
+  for (const LayerConfig& layer : config.layers) {
+    flops +=
+        2 * (size.key_value + size.rest) + FlopsPerPair(config) * KeysSeen(layer, depth, density);
+  }
+  return flops;
+}
+
+double DecodeBytes(const ModelConfig& config, int64_t depth, DType weights, DType kv,
+                   double density) {
+  const LayerSize size = SizeOf(config);
+  double numbers = HeadSize(config);
+  double bytes = 0;
+  for (const LayerConfig& layer : config.layers) {
+    numbers += size.key_value + size.rest;
+    bytes += KvBytesPerTokenAndLayer(config, kv) * KeysSeen(layer, depth, density);
+  }
+  return bytes + numbers * BytesPerWeight(weights);
+}
+
+double KvBytesPerToken(const ModelConfig& config, DType kv) {
+  return KvBytesPerTokenAndLayer(config, kv) * static_cast<double>(config.layers.size());
+}
+
+}  // namespace annulus

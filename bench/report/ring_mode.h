@@ -1,0 +1,23 @@
+#ifndef ANNULUS_BENCH_REPORT_RING_MODE_H_
+#define ANNULUS_BENCH_REPORT_RING_MODE_H_
+
+#include <array>
+#include <utility>
+
+#include "engine/api.h"
+
+namespace annulus {
+
+// How flags and rows name the modes of the ring.
+inline constexpr std::array<std::pair<const char*, RingMode>, 3> kRingModes = {
+    {{"auto", RingMode::kAuto}, {"pass-kv", RingMode::kPassKv}, {"pass-q", RingMode::kPassQ}}};
+
+constexpr const char* RingModeName(RingMode mode) {
+  return kRingModes[static_cast<size_t>(mode)].first;
+}
+static_assert(kRingModes[static_cast<size_t>(RingMode::kPassKv)].second == RingMode::kPassKv);
+static_assert(kRingModes[static_cast<size_t>(RingMode::kPassQ)].second == RingMode::kPassQ);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_REPORT_RING_MODE_H_
