@@ -1,0 +1,67 @@
+#ifndef ANNULUS_BENCH_KERNELS_ATTENTION_CASE_H_
+#define ANNULUS_BENCH_KERNELS_ATTENTION_CASE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/registry.h"
+
+namespace annulus {
+
+// One layer's attention of one sequence: seeded normal queries, keys and values.
+struct AttentionShape {
+  KvPageShape page;
+  int group = 1;       // query heads of a kv head
+  int32_t tokens = 0;  // in the pages
+  // Blocks of `block_rows` consecutive positions, spread evenly so that their mean causal length is
+  // that of the whole sequence; or one block at its end.
+  int32_t block_rows = 256;
+  int blocks = 4;
+  double density = 1;  // below 1: random block lists, 64 rows by one page, with this share of the
+                       // causal blocks, the first and the diagonal always among them
+};
+
+// The op over that shape, ready to be run again and again.
+class AttentionCase {
+ public:
+  static absl::StatusOr<AttentionCase> Make(const OpTable& ops, Backend& backend,
+                                            const AttentionShape& shape);
+
+  absl::Status Run(Stream& stream);
+
+  double flops() const { return flops_; }        // of attended pairs
+  double kv_bytes() const { return kv_bytes_; }  // of the pages, each counted once
+  double density() const { return density_; }    // of the lists
+
+ private:
+  AttentionCase() = default;
+  void AddItem(const AttentionShape& shape, int32_t first, uint32_t seed);
+  void AddLists(const AttentionShape& shape, uint32_t seed);
+
+  struct Item {
+    std::vector<int32_t> positions;
+    std::vector<float> query;
+    std::vector<float> o;
+    std::vector<float> lse;
+    std::vector<int32_t> block_rows;
+    std::vector<int32_t> offsets;
+    std::vector<int32_t> pages;
+  };
+
+  const OpTable* ops_ = nullptr;
+  KvPageShape page_;
+  int group_ = 1;
+  std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, nullptr};
+  std::vector<KvPageView> views_;
+  std::vector<Item> items_;
+  double flops_ = 0;
+  double kv_bytes_ = 0;
+  double density_ = 1;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_KERNELS_ATTENTION_CASE_H_

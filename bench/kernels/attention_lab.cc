@@ -1,0 +1,142 @@
+// attention-lab: times the attention kernels of every table on one machine, each beside its bound.
+// See bench/README.md.
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "bench/kernels/attention_case.h"
+#include "bench/kernels/cpu_clock.h"
+#include "bench/report/row.h"
+#include "bench/report/statistics.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+
+namespace annulus {
+namespace {
+
+struct Options {
+  std::string mode = "prefill";
+  std::vector<std::string> tables = {"cpu/avx512-bf16"};
+  std::vector<std::string> dtypes = {"bf16"};
+  std::vector<int> head_dims = {64, 128};
+  std::vector<int> tokens = {8192, 32768};
+  std::vector<double> densities = {1.0};
+  int group = 7;
+  int kv_heads = 1;
+  int page = 64;
+  int rows = 0;
+  int threads = 1;
+  int rounds = 5;
+  bool json = false;
+};
+
+Bound BoundOf(const Options& options, const OpTable& ops, DType dtype) {
+  if (options.mode == "decode") return Bound::kMemoryRead;
+  const bool wide = dtype == DType::kF32 || dtype == DType::kF16;
+  if (wide || ops.name.find("bf16") == std::string::npos) return Bound::kF32;
+  return ops.name.find("amx") == std::string::npos ? Bound::kBF16 : Bound::kAmxBF16;
+}
+
+absl::Status Measure(const Options& options, const OpTable& ops, Backend& backend,
+                     const AttentionShape& shape, RowWriter& writer) {
+  ANNULUS_ASSIGN_OR_RETURN(AttentionCase run, AttentionCase::Make(ops, backend, shape));
+  ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
+                           backend.CreateStream(options.threads));
+  const Bound bound = BoundOf(options, ops, shape.page.dtype);
+  const double work = bound == Bound::kMemoryRead ? run.kv_bytes() : run.flops();
+  ANNULUS_RETURN_IF_ERROR(run.Run(*stream));
+  std::vector<double> rates;
+  std::vector<double> fractions;
+  std::vector<double> seconds;
+  for (int round = 0; round < options.rounds; ++round) {
+    ANNULUS_ASSIGN_OR_RETURN(const double before, MeasureBound(bound, options.threads));
+    // Long enough for the clock: at least 50 ms.
+    const double start = ProcessCpuSeconds();
+    int runs = 0;
+    double spent = 0;
+    do {
+      ANNULUS_RETURN_IF_ERROR(run.Run(*stream));
+      spent = ProcessCpuSeconds() - start;
+      ++runs;
+    } while (spent < 0.05 * options.threads);
+    ANNULUS_ASSIGN_OR_RETURN(const double after, MeasureBound(bound, options.threads));
+    seconds.push_back(spent / runs);
+    rates.push_back(work * runs / spent);
+    fractions.push_back(rates.back() / ((before + after) / 2));
+  }
+  Row row;
+  row.Text("table", ops.name).Text("kv", DTypeName(shape.page.dtype));
+  row.Int("head_dim", shape.page.k_dim).Int("kv_heads", shape.page.kv_heads);
+  row.Int("group", shape.group).Int("tokens", shape.tokens, Row::Unit::kPlain);
+  row.Int("rows", int64_t{shape.block_rows} * shape.blocks).Int("threads", options.threads);
+  row.Number("density", run.density()).Number("cpu_seconds", Median(seconds), Row::Unit::kSeconds);
+  row.Number("rate", Median(rates), Row::Unit::kPerSecond);
+  row.Number("fraction", Median(fractions), Row::Unit::kShare);
+  writer.Write(row);
+  return absl::OkStatus();
+}
+
+absl::Status Run(const Options& options) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
+  KernelRegistry registry;
+  RegisterCpuKernels(registry);
+  RowWriter writer(std::cout, options.json);
+  for (const std::string& table : options.tables) {
+    for (const int dim : options.head_dims) {
+      for (const std::string& dtype : options.dtypes) {
+        KernelRequirements required;
+        required.implementation = table;
+        required.k_dim = required.v_dim = dim;
+        ANNULUS_ASSIGN_OR_RETURN(required.kv_dtype, ParseDType(dtype));
+        ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, registry.Select(required));
+        for (const int tokens : options.tokens) {
+          for (const double density : options.densities) {
+            AttentionShape shape;
+            shape.page = {options.page, options.kv_heads, dim, dim, required.kv_dtype};
+            shape.group = options.group;
+            shape.tokens = tokens;
+            shape.density = density;
+            const bool decode = options.mode == "decode";
+            shape.blocks = decode ? 1 : 4;
+            shape.block_rows = options.rows > 0 ? options.rows : decode ? 1 : 256;
+            ANNULUS_RETURN_IF_ERROR(Measure(options, *ops, *backend, shape, writer));
+          }
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app{"Times attention kernels beside their bounds, by CPU time"};
+  app.add_option("mode", options.mode,
+                 "prefill (bound: arithmetic) or decode (bound: memory reads)")
+      ->check(CLI::IsMember({"prefill", "decode"}));
+  app.add_option("--tables", options.tables)->delimiter(',');
+  app.add_option("--kv-dtypes", options.dtypes)->delimiter(',');
+  app.add_option("--head-dims", options.head_dims)->delimiter(',');
+  app.add_option("--tokens", options.tokens)->delimiter(',');
+  app.add_option("--densities", options.densities, "Random block lists of 64 x page")
+      ->delimiter(',');
+  app.add_option("--group", options.group);
+  app.add_option("--kv-heads", options.kv_heads);
+  app.add_option("--page", options.page);
+  app.add_option("--rows", options.rows, "Rows of a block (default: 256, decode 1)");
+  app.add_option("--threads", options.threads);
+  app.add_option("--rounds", options.rounds);
+  app.add_flag("--json", options.json);
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = Run(options);
+  if (!status.ok()) std::cerr << "attention-lab: " << status << "\n";
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main(int argc, char** argv) { return annulus::Main(argc, argv); }
