@@ -1,0 +1,76 @@
+#include "engine/text/template/chat_template.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/text/template/ast.h"
+#include "engine/text/template/evaluator.h"
+#include "engine/text/template/failure.h"
+#include "engine/text/template/json_value.h"
+#include "engine/text/template/lexer.h"
+#include "engine/text/template/parser.h"
+#include "engine/text/utf8.h"
+
+namespace annulus {
+
+RenderLimits RenderLimits::ForInput(size_t bytes) {
+  RenderLimits limits;
+  limits.output_bytes += 4 * bytes;
+  limits.value_bytes += 32 * bytes;
+  limits.steps += static_cast<int64_t>(8 * bytes);
+  return limits;
+}
+
+ChatTemplate::ChatTemplate(std::unique_ptr<const jinja::Ast> ast, absl::string_view file_name)
+    : ast_(std::move(ast)), file_name_(file_name) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source,
+                                                 absl::string_view file_name) {
+  const auto error = [&](int line, absl::string_view message) {
+    return absl::InvalidArgumentError(absl::StrCat(file_name, ":", line, ": ", message));
+  };
+  if (source.size() > kMaxTemplateBytes) {
+    return error(1, absl::StrCat("the template has ", source.size(), " bytes; at most ",
+                                 kMaxTemplateBytes, " are allowed"));
+  }
+  if (const auto bad = FirstInvalidUtf8(source); bad.has_value()) {
+    return error(1, absl::StrCat("byte ", *bad, " is not UTF-8"));
+  }
+  try {
+    auto ast = std::make_unique<jinja::Ast>();
+    jinja::Parser(jinja::Tokenize(source), *ast).Parse();
+    return ChatTemplate(std::move(ast), file_name);
+  } catch (const jinja::Failure& failure) {
+    return error(failure.line, failure.message);
+  }
+}
+
+absl::StatusOr<std::string> ChatTemplate::Render(absl::string_view variables, const std::tm& now,
+                                                 const RenderLimits& limits) const {
+  const auto error = [&](int line, absl::string_view message) {
+    return absl::InvalidArgumentError(absl::StrCat(file_name_, ":", line, ": ", message));
+  };
+  jinja::Runtime runtime(limits, now);
+  jinja::Value values;
+  try {
+    values = jinja::ParseJson(runtime, variables);
+  } catch (const jinja::Failure& failure) {
+    return absl::InvalidArgumentError(absl::StrCat("the template's variables: ", failure.message));
+  }
+  if (!values.is(jinja::Kind::kDict)) {
+    return absl::InvalidArgumentError("the template's variables are no JSON object");
+  }
+  jinja::Evaluator evaluator(runtime, values);
+  try {
+    return evaluator.Render(*ast_);
+  } catch (const jinja::Failure& failure) {
+    return error(failure.line > 0 ? failure.line : evaluator.line(), failure.message);
+  }
+}
+
+}  // namespace annulus

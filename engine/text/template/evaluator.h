@@ -1,0 +1,100 @@
+#ifndef ANNULUS_ENGINE_TEXT_TEMPLATE_EVALUATOR_H_
+#define ANNULUS_ENGINE_TEXT_TEMPLATE_EVALUATOR_H_
+
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "engine/text/template/ast.h"
+#include "engine/text/template/loop_state.h"
+#include "engine/text/template/runtime.h"
+#include "engine/text/template/value.h"
+
+namespace annulus::jinja {
+
+// The variables of the template, of one turn of a loop, of one call of a macro. An assignment goes
+// to the innermost scope; a name means the nearest variable outwards. Branches have no scope.
+struct Scope {
+  Scope* outer = nullptr;
+  std::vector<std::pair<absl::string_view, Value>> variables;
+
+  void Set(absl::string_view name, const Value& value);
+};
+
+// Renders one template once.
+class Evaluator {
+ public:
+  // `variables` is a dict. All must outlive the evaluator.
+  Evaluator(Runtime& runtime, const Value& variables);
+
+  // The text of the template. Throws Failure; line() then tells where.
+  std::string Render(const Ast& ast);
+  int line() const { return line_; }
+
+ private:
+  enum class Flow : uint8_t { kNext, kBreak, kContinue };
+  using Body = std::vector<const Statement*>;
+
+  // What is computed inside what, bounded by RenderLimits::depth.
+  class Level {
+   public:
+    explicit Level(Evaluator& evaluator);
+    ~Level() { --evaluator_.depth_; }
+
+   private:
+    Evaluator& evaluator_;
+  };
+
+  // expressions (evaluate.cc)
+  Value Evaluate(const Expression& expression);
+  Value EvaluateName(const Expression& expression);
+  Value EvaluateList(const Expression& expression, ListKind kind);
+  Value EvaluateDict(const Expression& expression);
+  Value EvaluateSlice(const Expression& expression);
+  Value EvaluateConcat(const Expression& expression);
+  Value EvaluateCompare(const Expression& expression);
+  Value EvaluateConditional(const Expression& expression);
+  Value EvaluateBinary(const Expression& expression);
+  Value EvaluateCall(const Expression& expression);
+  // A filter or a test; `self` is what it is applied to.
+  Value Apply(const Expression& expression, const Value& self);
+  Arguments EvaluateArguments(const CallArguments& call, absl::string_view callee);
+  void AddRest(const CallArguments& call, Arguments& arguments);
+  Value Call(const Value& callee, Arguments& arguments);
+  Value CallMacro(const FunctionData& function, Arguments& arguments);
+
+  // statements (execute.cc)
+  Flow Execute(const Body& body);
+  Flow ExecuteStatement(const Statement& statement);
+  void Print(const Statement& statement);
+  Flow ExecuteFor(const Statement& statement);
+  Flow ExecuteLoop(const Statement& statement, LoopState& loop, const Value& variable);
+  Flow ExecuteIf(const Statement& statement);
+  void ExecuteSetBlock(const Statement& statement);
+  Flow ExecuteWith(const Statement& statement);
+  void DefineMacro(const Statement& statement);
+  void ExecuteCallBlock(const Statement& statement);
+  void ExecuteFilterBlock(const Statement& statement);
+  void Assign(const Target& target, const Value& value);
+  // The text that `body` gives in a new scope inside of `outer`, which the caller fills.
+  std::string Capture(const Body& body, Scope& scope);
+  // A filter of a block, applied to the block's text; filters may follow each other.
+  Value ApplyBlockFilter(const Expression& filter, const Value& text);
+  Flow ExecuteIn(Scope& scope, const Body& body);
+  Scope& NewScope(Scope* outer);
+  void Write(absl::string_view text);
+
+  Runtime& runtime_;
+  std::deque<Scope> scopes_;
+  std::deque<LoopState> loops_;
+  Scope* scope_ = nullptr;
+  std::string* output_ = nullptr;
+  int depth_ = 0;
+  int line_ = 1;
+};
+
+}  // namespace annulus::jinja
+
+#endif  // ANNULUS_ENGINE_TEXT_TEMPLATE_EVALUATOR_H_

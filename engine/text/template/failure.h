@@ -1,0 +1,31 @@
+#ifndef ANNULUS_ENGINE_TEXT_TEMPLATE_FAILURE_H_
+#define ANNULUS_ENGINE_TEXT_TEMPLATE_FAILURE_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus::jinja {
+
+// What every part of this folder throws and ChatTemplate alone catches: in a language where each
+// sub-expression can fail, a Status in every return would be most of the code. No other exception
+// is thrown on purpose, and none leaves the folder.
+struct Failure {
+  std::string message;  // without file and line
+  int line = 0;         // 0: the line that is being evaluated
+};
+
+template <typename... Parts>
+[[noreturn]] void Fail(const Parts&... parts) {
+  throw Failure{absl::StrCat(parts...), 0};
+}
+
+template <typename... Parts>
+[[noreturn]] void FailAt(int line, const Parts&... parts) {
+  throw Failure{absl::StrCat(parts...), line};
+}
+
+}  // namespace annulus::jinja
+
+#endif  // ANNULUS_ENGINE_TEXT_TEMPLATE_FAILURE_H_

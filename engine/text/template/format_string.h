@@ -1,0 +1,21 @@
+#ifndef ANNULUS_ENGINE_TEXT_TEMPLATE_FORMAT_STRING_H_
+#define ANNULUS_ENGINE_TEXT_TEMPLATE_FORMAT_STRING_H_
+
+#include <string>
+
+#include "engine/text/template/runtime.h"
+#include "engine/text/template/value.h"
+
+namespace annulus::jinja {
+
+// Python's `format % values`: values are a tuple, a dict for %(name)s, or one value. Conversions s,
+// r, d, i, x, o, e, f, g, c and % with flags, width and precision of at most 1000.
+Value PercentFormat(Runtime& runtime, const std::string& format, const Value& values);
+
+// str.format(): {}, {0}, {name}, with .attribute and [element] behind, !s and !r, and a format
+// [[fill]align][sign][0][width][,][.precision][type] with a width of at most 1000.
+Value BraceFormat(Runtime& runtime, const std::string& format, Arguments& arguments);
+
+}  // namespace annulus::jinja
+
+#endif  // ANNULUS_ENGINE_TEXT_TEMPLATE_FORMAT_STRING_H_

@@ -1,0 +1,38 @@
+#ifndef ANNULUS_ENGINE_TEXT_TEMPLATE_FORMAT_VALUE_H_
+#define ANNULUS_ENGINE_TEXT_TEMPLATE_FORMAT_VALUE_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "engine/text/template/runtime.h"
+#include "engine/text/template/value.h"
+
+namespace annulus::jinja {
+
+// Python's str(): a string is itself, undefined is nothing. Fails for what Python would show by its
+// address: functions, iterators, the loop, and namespaces.
+std::string Str(const Value& value);
+
+// Python's repr(): strings in quotes.
+std::string Repr(const Value& value);
+
+// The shortest text that reads back as the same float: "0.1", "1e+16", "inf".
+std::string FloatText(double value);
+
+// As json.dumps takes them.
+struct JsonStyle {
+  bool ensure_ascii = false;
+  std::optional<std::string> indent;  // of one level; absent: all on one line
+  std::string item_separator = ", ";
+  std::string key_separator = ": ";
+  bool sort_keys = false;
+  size_t max_bytes = 0;  // indented text that passes this fails
+};
+
+// json.dumps(value). Fails for what JSON cannot hold.
+std::string ToJson(const Value& value, const JsonStyle& style);
+
+}  // namespace annulus::jinja
+
+#endif  // ANNULUS_ENGINE_TEXT_TEMPLATE_FORMAT_VALUE_H_

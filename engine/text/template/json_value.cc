@@ -1,0 +1,100 @@
+#include "engine/text/template/json_value.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/text/template/failure.h"
+
+namespace annulus::jinja {
+namespace {
+
+// Builds values from the events of the parser, which itself needs no stack for nested values.
+class Builder : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit Builder(Runtime& runtime) : runtime_(runtime) {}
+
+  Value result() const { return result_; }
+
+  bool null() override { return Add(Value::None()); }
+  bool boolean(bool value) override { return Add(Value::Bool(value)); }
+  bool number_integer(number_integer_t value) override { return Add(Value::Int(value)); }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (value > static_cast<uint64_t>(INT64_MAX)) Fail("JSON: an integer does not fit 64 bits");
+    return Add(Value::Int(static_cast<int64_t>(value)));
+  }
+  bool number_float(number_float_t value, const string_t& text) override {
+    if (text.find_first_of(".eE") == std::string::npos) {
+      Fail("JSON: an integer does not fit 64 bits");
+    }
+    return Add(Value::Float(value));
+  }
+  bool string(string_t& value) override { return Add(runtime_.String(std::move(value))); }
+  bool binary(binary_t&) override { Fail("JSON: binary data"); }
+
+  bool start_object(std::size_t) override { return Open(/*is_dict=*/true); }
+  bool key(string_t& value) override {
+    open_.back().key = runtime_.String(std::move(value));
+    return true;
+  }
+  bool end_object() override {
+    Level level = Close();
+    return Add(runtime_.Dict(std::move(level.dict)));
+  }
+  bool start_array(std::size_t) override { return Open(/*is_dict=*/false); }
+  bool end_array() override {
+    Level level = Close();
+    return Add(runtime_.List(std::move(level.items)));
+  }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
+    Fail("not JSON at byte ", position);
+  }
+
+ private:
+  struct Level {
+    bool is_dict = false;
+    Value key;
+    DictData dict;
+    std::vector<Value> items;
+  };
+
+  bool Open(bool is_dict) {
+    if (open_.size() >= kMaxValueDepth) Fail("JSON is nested more than ", kMaxValueDepth, " deep");
+    open_.emplace_back().is_dict = is_dict;
+    return true;
+  }
+
+  Level Close() {
+    Level level = std::move(open_.back());
+    open_.pop_back();
+    return level;
+  }
+
+  bool Add(const Value& value) {
+    if (open_.empty()) {
+      result_ = value;
+    } else if (open_.back().is_dict) {
+      open_.back().dict.Set(open_.back().key, value);
+    } else {
+      open_.back().items.push_back(value);
+    }
+    return true;
+  }
+
+  Runtime& runtime_;
+  std::vector<Level> open_;
+  Value result_;
+};
+
+}  // namespace
+
+Value ParseJson(Runtime& runtime, absl::string_view json) {
+  Builder builder(runtime);
+  nlohmann::json::sax_parse(json.begin(), json.end(), &builder);
+  return builder.result();
+}
+
+}  // namespace annulus::jinja

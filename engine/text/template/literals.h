@@ -1,0 +1,30 @@
+#ifndef ANNULUS_ENGINE_TEXT_TEMPLATE_LITERALS_H_
+#define ANNULUS_ENGINE_TEXT_TEMPLATE_LITERALS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace annulus::jinja {
+
+struct NumberLiteral {
+  size_t length = 0;  // bytes of the text that it takes
+  bool is_float = false;
+  bool too_large = false;  // an integer beyond 64 bits
+  int64_t integer = 0;
+  double number = 0;
+};
+
+// The number that `text` begins with, if it does: digits with underscores between them; 0x, 0o and
+// 0b; with `may_be_float` also a fraction or an exponent. Without a sign.
+std::optional<NumberLiteral> ReadNumber(absl::string_view text, bool may_be_float);
+
+// Replaces Python's escapes. Returns what is wrong, or nothing. An escape that is none stays.
+absl::string_view Unescape(absl::string_view text, std::string* out);
+
+}  // namespace annulus::jinja
+
+#endif  // ANNULUS_ENGINE_TEXT_TEMPLATE_LITERALS_H_

@@ -1,0 +1,110 @@
+#ifndef ANNULUS_ENGINE_TEXT_TEMPLATE_PARSER_H_
+#define ANNULUS_ENGINE_TEXT_TEMPLATE_PARSER_H_
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "engine/text/template/ast.h"
+#include "engine/text/template/lexer.h"
+
+namespace annulus::jinja {
+
+// Tags, and expressions, may lie this deep inside each other. Bounds the stack that parsing and,
+// together with RenderLimits::depth, evaluating takes.
+inline constexpr int kMaxNesting = 60;
+
+// Recursive descent, with the grammar and the precedences of jinja2. Fails with the line.
+class Parser {
+ public:
+  Parser(std::vector<Token> tokens, Ast& ast) : tokens_(std::move(tokens)), ast_(ast) {}
+
+  // The whole template, into the Ast.
+  void Parse();
+
+ private:
+  using Body = std::vector<const Statement*>;
+
+  // tokens
+  const Token& current() const { return tokens_[position_]; }
+  const Token& next() const;
+  bool AtOperator(absl::string_view text) const;
+  bool AtName(absl::string_view text) const;
+  bool SkipOperator(absl::string_view text);
+  bool SkipName(absl::string_view text);
+  void ExpectOperator(absl::string_view text);
+  std::string ExpectName();
+  [[noreturn]] void Unexpected(absl::string_view expected) const;
+
+  // statements (parse_statements.cc)
+  // Up to the first tag that begins with one of `ends`, which it leaves as the current token.
+  Body ParseBody(const std::vector<absl::string_view>& ends);
+  // The same between a tag's end and its end tag, which it passes over.
+  Body ParseTagBody(absl::string_view end);
+  void EndBlock();
+  const Statement* ParseTag();
+  const Statement* ParseFor();
+  const Statement* ParseIf();
+  const Statement* ParseSet();
+  const Statement* ParseWith();
+  const Statement* ParseMacro();
+  const Statement* ParseCallBlock();
+  const Statement* ParseFilterBlock();
+  const Statement* ParseGeneration();
+  const Statement* ParseLoopControl(StatementType type);
+  void ParseParameters(Statement& statement);
+  Target ParseTarget(bool with_attribute);
+  Target ParseTargetPart(bool with_attribute);
+  Statement& NewStatement(StatementType type, int line);
+
+  // expressions (parse_expressions.cc)
+  using Node = const Expression*;
+  Node ParseTuple(bool conditional, bool in_parentheses = false);
+  bool AtTupleEnd() const;
+  Node ParseExpression(bool conditional = true);
+  Node ParseConditional();
+  Node ParseOr();
+  Node ParseAnd();
+  Node ParseNot();
+  Node ParseCompare();
+  // Binary operators from `level` up: 0 + and -, 1 ~, 2 * / // %, 3 **.
+  Node ParseArithmetic(int level);
+  Node ParseUnary(bool with_filters = true);
+  Node ParsePrimary();
+  Node ParseConstant(const Value& value);
+  Node ParseList();
+  Node ParseDict();
+  Node ParsePostfix(Node node);
+  Node ParseFilters(Node node);
+  Node ParseSubscript(Node node);
+  Node ParseCall(Node node);
+  // A filter behind `|`; `node` is null in blocks, where the body takes its place.
+  Node ParseFilter(Node node);
+  Node ParseTest(Node node);
+  CallArguments ParseArguments();
+  Expression& NewExpression(ExpressionType type, int line);
+  // Sets the height; fails where it is too much.
+  Node Finish(Expression& expression);
+
+  // Counts what is open while it lives.
+  class Nesting {
+   public:
+    explicit Nesting(Parser& parser);
+    ~Nesting() { --parser_.nesting_; }
+
+   private:
+    Parser& parser_;
+  };
+
+  const std::vector<Token> tokens_;
+  Ast& ast_;
+  size_t position_ = 0;
+  int nesting_ = 0;
+  int loops_ = 0;  // loops open in the innermost macro or block of its own
+};
+
+}  // namespace annulus::jinja
+
+#endif  // ANNULUS_ENGINE_TEXT_TEMPLATE_PARSER_H_

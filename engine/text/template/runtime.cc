@@ -1,0 +1,159 @@
+#include "engine/text/template/runtime.h"
+
+#include <algorithm>
+
+#include "engine/text/template/characters.h"
+#include "engine/text/template/failure.h"
+
+namespace annulus::jinja {
+namespace {
+
+constexpr int64_t kStepsBetweenChecks = 1024;
+
+template <typename Container>
+void CheckShape(const Container& container, const RenderLimits& limits) {
+  if (container.depth > kMaxValueDepth) {
+    Fail("lists and dicts lie more than ", kMaxValueDepth, " deep inside each other");
+  }
+  if (container.weight > limits.value_bytes) {
+    Fail("a value written out takes more than ", limits.value_bytes, " bytes");
+  }
+}
+
+}  // namespace
+
+const Value* Arguments::Take(absl::string_view name) {
+  return next_ < positional.size() ? &positional[next_++] : TakeKeyword(name);
+}
+
+const Value* Arguments::TakeKeyword(absl::string_view name) {
+  for (const auto& [keyword, value] : keywords) {
+    if (keyword != name) continue;
+    ++keywords_taken_;
+    return &value;
+  }
+  return nullptr;
+}
+
+const Value& Arguments::Require(absl::string_view name) {
+  const Value* const value = Take(name);
+  if (value == nullptr) Fail(callee, " needs the argument '", name, "'");
+  return *value;
+}
+
+void Arguments::Finish() const {
+  if (next_ < positional.size()) {
+    Fail(callee, " takes at most ", next_, " arguments, ", positional.size(), " are given");
+  }
+  if (keywords_taken_ < keywords.size()) {
+    Fail(callee, " got an argument that it does not take or that is given twice, among '",
+         keywords.front().first, "'");
+  }
+}
+
+Runtime::Runtime(const RenderLimits& limits, const std::tm& now)
+    : limits_(limits), now_(now), deadline_(std::chrono::steady_clock::now() + limits.time) {}
+
+void Runtime::CheckSteps() {
+  if (steps_ > limits_.steps) Fail("the template takes more than ", limits_.steps, " steps");
+  if (std::chrono::steady_clock::now() >= deadline_) {
+    Fail("the template takes longer than ", limits_.time.count(), " ms");
+  }
+  next_check_ = std::min(steps_ + kStepsBetweenChecks, limits_.steps + 1);
+}
+
+void Runtime::Charge(size_t bytes) {
+  if (bytes > limits_.value_bytes - bytes_) {
+    Fail("the template's values take more than ", limits_.value_bytes, " bytes");
+  }
+  bytes_ += bytes;
+}
+
+Value Runtime::String(std::string text) {
+  Charge(sizeof(std::string) + text.size());
+  Step(text.size());
+  return Value::String(&strings_.emplace_back(std::move(text)));
+}
+
+Value Runtime::List(std::vector<Value> items, ListKind kind) {
+  Charge(sizeof(ListData) + items.size() * sizeof(Value));
+  Step(items.size());
+  ListData data;
+  data.kind = kind;
+  for (const Value& item : items) {
+    data.depth = std::max(data.depth, 1 + DepthOf(item));
+    data.weight += WeightOf(item);
+  }
+  CheckShape(data, limits_);
+  data.items = std::move(items);
+  return Value::List(&lists_.emplace_back(std::move(data)));
+}
+
+Value Runtime::Dict(DictData data) {
+  // An entry of the index is about two pointers and a half.
+  Charge(sizeof(DictData) + data.items.size() * (2 * sizeof(Value) + 40));
+  Step(data.items.size());
+  CheckShape(data, limits_);
+  return Value::Dict(&dicts_.emplace_back(std::move(data)));
+}
+
+Value Runtime::Namespace() {
+  Charge(sizeof(NamespaceData));
+  return Value::Namespace(&namespaces_.emplace_back());
+}
+
+Value Runtime::Function(const FunctionData& data) {
+  Charge(sizeof(FunctionData));
+  return Value::Function(&functions_.emplace_back(data));
+}
+
+Value Runtime::Undefined(std::string reason) {
+  Charge(sizeof(std::string) + reason.size());
+  return Value::Undefined(&strings_.emplace_back(std::move(reason)));
+}
+
+std::vector<Value> Runtime::Items(const Value& value) {
+  std::vector<Value> items;
+  switch (value.kind()) {
+    case Kind::kUndefined:
+      return items;
+    case Kind::kList: {
+      ListData& list = value.list();
+      Step(list.items.size());
+      const size_t begin = std::min(list.taken, list.items.size());
+      if (list.kind == ListKind::kIterator) list.taken = list.items.size();
+      items.assign(list.items.begin() + static_cast<std::ptrdiff_t>(begin), list.items.end());
+      return items;
+    }
+    case Kind::kDict:
+      Step(value.dict().items.size());
+      for (const auto& [key, member] : value.dict().items) items.push_back(key);
+      return items;
+    case Kind::kString:
+      for (size_t position = 0; position < value.text().size();) {
+        items.push_back(String(std::string(NextCharacter(value.text(), &position))));
+      }
+      return items;
+    default:
+      Fail("'", TypeName(value), "' object is not iterable");
+  }
+}
+
+const std::vector<Value>& Runtime::Elements(const Value& value) {
+  if (value.is(Kind::kList) && value.list().kind != ListKind::kIterator) return value.list().items;
+  return List(Items(value)).list().items;
+}
+
+const std::string& RequireText(const Value& value, absl::string_view what) {
+  if (value.is(Kind::kUndefined)) Fail(value.reason());
+  if (!value.is(Kind::kString)) Fail(what, " must be a string, not '", TypeName(value), "'");
+  return value.text();
+}
+
+int64_t RequireInt(const Value& value, absl::string_view what) {
+  if (value.is(Kind::kUndefined)) Fail(value.reason());
+  if (!value.is_integral()) Fail(what, " must be an integer, not '", TypeName(value), "'");
+  return value.integer();
+}
+
+}  // namespace annulus::jinja
