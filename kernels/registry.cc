@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -41,6 +42,15 @@ std::string Missing(const KernelEntry& entry, const KernelRequirements& required
 }
 
 }  // namespace
+
+absl::StatusOr<PackedMatrix> PackMatrix(const OpTable& ops, Backend& backend,
+                                        const HostTensorView& source, DType dtype,
+                                        QuantizationError* error) {
+  ANNULUS_ASSIGN_OR_RETURN(PackedMatrix packed,
+                           ops.create_matrix(backend, source.rows, source.cols, dtype));
+  ANNULUS_RETURN_IF_ERROR(ops.pack_rows(packed, 0, source, error));
+  return packed;
+}
 
 void KernelRegistry::Register(KernelEntry entry) { entries_.push_back(std::move(entry)); }
 

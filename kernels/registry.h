@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/base/quantize.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/linear.h"
@@ -20,14 +21,23 @@ namespace annulus {
 // pointers in Params are addresses of that device and spans are host arrays unless stated.
 // Thread-safe: ops keep no state beyond the stream.
 struct OpTable {
-  std::string name;  // "cpu/reference", "cpu/avx2", "cpu/avx512"
+  std::string name;  // "cpu/reference", "cpu/avx2", ..
 
   // Bytes of one layer's part of a page, a multiple of 64.
   size_t (*kv_page_bytes)(const KvPageShape&) = nullptr;
 
-  // Packs a checkpoint's [out, in] matrix (kF32, kBF16 or kF16) as `dtype` (the same three).
-  absl::StatusOr<PackedMatrix> (*pack_matrix)(Backend&, const HostTensorView&,
-                                              DType dtype) = nullptr;
+  // Memory for an [out, in] matrix of `dtype`, to be filled by pack_rows. INVALID_ARGUMENT for an
+  // impossible shape or a dtype that the table lacks.
+  absl::StatusOr<PackedMatrix> (*create_matrix)(Backend&, int64_t out, int64_t in,
+                                                DType dtype) = nullptr;
+
+  // Packs rows [first_row, first_row + source.rows) of a checkpoint's matrix, converting from
+  // source.dtype; first_row is a multiple of kPackRows, and source.rows too unless the matrix ends
+  // there. A row quantised here has the bytes that QuantizeRow gives; `error` (null: not wanted)
+  // gains what that loses. Threads may fill different rows of one matrix. INVALID_ARGUMENT where
+  // the target is quantised and a weight is infinite or NaN.
+  absl::Status (*pack_rows)(PackedMatrix&, int64_t first_row, const HostTensorView& source,
+                            QuantizationError* error) = nullptr;
 
   absl::Status (*linear)(Stream&, const LinearParams&) = nullptr;
   absl::Status (*embed)(Stream&, const EmbedParams&) = nullptr;
@@ -40,6 +50,11 @@ struct OpTable {
   absl::Status (*attention)(Stream&, const AttentionParams&) = nullptr;
   absl::Status (*merge_state)(Stream&, const MergeStateParams&) = nullptr;
 };
+
+// create_matrix, then pack_rows over all of `source`.
+absl::StatusOr<PackedMatrix> PackMatrix(const OpTable& ops, Backend& backend,
+                                        const HostTensorView& source, DType dtype,
+                                        QuantizationError* error = nullptr);
 
 // What a model needs of its kernels.
 struct KernelRequirements {

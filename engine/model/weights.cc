@@ -195,7 +195,7 @@ absl::Status Loader::LoadMatrix(const MatrixSlot& slot) {
   ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source_.Describe(slot.name));
   ANNULUS_RETURN_IF_ERROR(source_.Read(slot.name, std::span(scratch_.get(), info.bytes())));
   const HostTensorView view{scratch_.get(), info.dtype, slot.rows, slot.cols};
-  ANNULUS_ASSIGN_OR_RETURN(*slot.target, ops_.pack_matrix(backend_, view, dtype_));
+  ANNULUS_ASSIGN_OR_RETURN(*slot.target, PackMatrix(ops_, backend_, view, dtype_));
   bytes_ += slot.target->storage.size();
   parameters_ += info.elements();
   return absl::OkStatus();

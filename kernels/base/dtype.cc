@@ -20,6 +20,7 @@ struct Description {
 constexpr Description kDescriptions[] = {
     {DType::kF32, 4, "f32"},         {DType::kBF16, 2, "bf16"},       {DType::kF16, 2, "f16"},
     {DType::kF8E4M3, 1, "fp8_e4m3"}, {DType::kF8E5M2, 1, "fp8_e5m2"}, {DType::kI8, 1, "int8"},
+    {DType::kI4G32, 0, "int4_g32"},  {DType::kI4G64, 0, "int4_g64"},
 };
 
 const Description& Describe(DType dtype) {
@@ -61,7 +62,11 @@ void NarrowArray(const float* source, void* destination, size_t count) {
 
 }  // namespace
 
-size_t DTypeSize(DType dtype) { return Describe(dtype).size; }
+size_t DTypeSize(DType dtype) {
+  const size_t size = Describe(dtype).size;
+  ANNULUS_CHECK(size > 0) << DTypeName(dtype) << " has no whole bytes per element";
+  return size;
+}
 
 absl::string_view DTypeName(DType dtype) { return Describe(dtype).name; }
 
@@ -177,7 +182,9 @@ void ConvertToFloat(DType dtype, const void* source, float* destination, size_t 
     case DType::kF8E5M2:
       return WidenArray<Float8E5M2>(source, destination, count);
     case DType::kI8:
-      ANNULUS_CHECK(false) << "ConvertToFloat of int8 without its scale";
+    case DType::kI4G32:
+    case DType::kI4G64:
+      ANNULUS_CHECK(false) << "ConvertToFloat of " << DTypeName(dtype) << " without its scale";
   }
 }
 
@@ -195,7 +202,9 @@ void ConvertFromFloat(DType dtype, const float* source, void* destination, size_
     case DType::kF8E5M2:
       return NarrowArray<Float8E5M2, ToFloat8E5M2>(source, destination, count);
     case DType::kI8:
-      ANNULUS_CHECK(false) << "ConvertFromFloat to int8 without a scale";
+    case DType::kI4G32:
+    case DType::kI4G64:
+      ANNULUS_CHECK(false) << "ConvertFromFloat to " << DTypeName(dtype) << " without a scale";
   }
 }
 

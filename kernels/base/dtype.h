@@ -9,12 +9,15 @@
 
 namespace annulus {
 
-enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3, kF8E5M2, kI8 };
+// kI4G32 and kI4G64 are weights of 4 bits in groups of 32 or 64 that share a scale
+// (kernels/base/quantize.h).
+enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3, kF8E5M2, kI8, kI4G32, kI4G64 };
 
-// Bytes of one element.
+// Bytes of one element; kI4G32 and kI4G64 have none.
 size_t DTypeSize(DType dtype);
 
-// "f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2", "int8": the names of flags, YAML keys and reports.
+// "f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2", "int8", "int4_g32", "int4_g64": the names of
+// flags, YAML keys and reports.
 absl::string_view DTypeName(DType dtype);
 
 // Inverse of DTypeName; an unknown name is INVALID_ARGUMENT and lists the known ones.
@@ -48,10 +51,11 @@ Float16 ToFloat16(float value);
 Float8E4M3 ToFloat8E4M3(float value);
 Float8E5M2 ToFloat8E5M2(float value);
 
-// Converts `count` elements of `dtype` (any but kI8, whose scale lies elsewhere) to float32.
+// Converts `count` elements of `dtype` (any but kI8, kI4G32 and kI4G64, whose scales lie elsewhere)
+// to float32.
 void ConvertToFloat(DType dtype, const void* source, float* destination, size_t count);
 
-// Converts `count` float32 values to `dtype` (any but kI8).
+// Converts `count` float32 values to `dtype` (any but kI8, kI4G32 and kI4G64).
 void ConvertFromFloat(DType dtype, const float* source, void* destination, size_t count);
 
 // Symmetric int8 with one scale: a value is q * scale, exact in float32, and |q| <= 127. The scale

@@ -33,12 +33,13 @@ using MatrixView = BasicMatrixView<float>;
 using ConstMatrixView = BasicMatrixView<const float>;
 
 // A row-major tensor as a checkpoint stores it: [rows, cols] of `dtype`, dense. A vector has
-// rows=1.
+// rows=1. A quantised one (kernels/base/quantize.h) has codes, and scales of as many rows.
 struct HostTensorView {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
+  const void* scales = nullptr;
 };
 
 }  // namespace annulus

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
+#include "kernels/base/quantize.h"
 
 namespace annulus {
 namespace {
@@ -13,10 +14,6 @@ void CheckView(const ConstMatrixView& view, int64_t rows, int64_t cols, const ch
       << what << " is [" << view.rows << ", " << view.cols << "], not [" << rows << ", " << cols
       << "]";
   ANNULUS_CHECK(view.stride >= cols) << what << " has stride " << view.stride << " for " << cols;
-}
-
-bool IsCpuDType(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
 void CheckBlockLists(const BlockLists& blocks, int64_t rows, int kv_heads) {
@@ -121,20 +118,28 @@ void CheckMergeState(const MergeStateParams& params) {
                 params.into.v_dim == params.from.v_dim);
 }
 
-absl::StatusOr<size_t> MatrixBytes(int64_t rows, int64_t cols, DType dtype) {
-  if (!IsCpuDType(dtype)) {
-    return absl::InvalidArgumentError(absl::StrCat("a weight matrix cannot be ", DTypeName(dtype),
-                                                   " on the CPU; f32, bf16 and f16 can"));
-  }
-  size_t elements = 0;
-  size_t bytes = 0;
-  if (rows < 1 || cols < 1 || __builtin_mul_overflow(rows, cols, &elements) ||
-      __builtin_mul_overflow(elements, DTypeSize(dtype), &bytes)) {
+absl::Status CheckMatrixShape(int64_t rows, int64_t cols) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  constexpr int64_t kPadding = 64;  // to which a table may round up either dimension
+  int64_t elements = 0;
+  if (rows < 1 || cols < 1 || rows > kMost || cols > kMost ||
+      __builtin_mul_overflow(rows + kPadding, cols + kPadding, &elements) || elements > kMost) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a weight matrix of [", rows, ", ", cols,
         "] is impossible: both dimensions must be at least 1 and the bytes must fit in memory"));
   }
-  return bytes;
+  return absl::OkStatus();
+}
+
+void CheckPackRows(const PackedMatrix& matrix, int64_t first_row, const HostTensorView& source) {
+  const int64_t end = first_row + source.rows;
+  ANNULUS_CHECK(source.cols == matrix.in_features && first_row >= 0 && source.rows >= 1 &&
+                end <= matrix.out_features)
+      << "rows " << first_row << " to " << end << " of " << source.cols << " columns for ["
+      << matrix.out_features << ", " << matrix.in_features << "]";
+  ANNULUS_CHECK(first_row % kPackRows == 0 && (end % kPackRows == 0 || end == matrix.out_features))
+      << "rows " << first_row << " to " << end << " are not packed together";
+  ANNULUS_CHECK(!IsQuantized(source.dtype) || source.scales != nullptr);
 }
 
 }  // namespace annulus

@@ -25,9 +25,12 @@ void CheckKvRead(const KvReadParams& params);
 void CheckAttention(const AttentionParams& params);
 void CheckMergeState(const MergeStateParams& params);
 
-// Bytes of a [rows, cols] matrix of `dtype`, or INVALID_ARGUMENT where a dimension is below 1, the
-// dtype is none of kF32, kBF16, kF16, or the product does not fit: a checkpoint can cause these.
-absl::StatusOr<size_t> MatrixBytes(int64_t rows, int64_t cols, DType dtype);
+// OK where a [rows, cols] matrix of any dtype has at least one element and its bytes, rounded up as
+// any table does it, can be counted; else INVALID_ARGUMENT: a checkpoint can cause it.
+absl::Status CheckMatrixShape(int64_t rows, int64_t cols);
+
+// What pack_rows requires: rows inside of the matrix, at multiples of kPackRows.
+void CheckPackRows(const PackedMatrix& matrix, int64_t first_row, const HostTensorView& source);
 
 }  // namespace annulus
 

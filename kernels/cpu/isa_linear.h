@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa_product.h"
+#include "kernels/cpu/isa_widen.h"
 #include "kernels/cpu/simd_kernels.h"
 
 namespace annulus::cpu {
@@ -34,28 +35,57 @@ void StoreLinearRow(const LinearTask& task, const float* sums, int row) {
   }
 }
 
+// Rows of a task by inputs [k, k + depth) and the panels at `b`, into `sums`.
+template <class V, class T>
+void MultiplyRowTiles(const LinearTask& task, int64_t k, int64_t depth, const T* b,
+                      int64_t panel_stride, float* sums) {
+  const int panels = (task.columns + kPanel - 1) / kPanel;
+  Product<T> product;
+  product.b = b;
+  product.panel_stride = panel_stride;
+  product.k_stride = kPanel;
+  product.depth = depth;
+  product.sums_stride = kLinearColumns;
+  product.fresh = k == 0;
+  for (int row = 0; row < task.rows; row += kTileRows) {
+    const int rows = task.rows - row < kTileRows ? task.rows - row : kTileRows;
+    for (int r = 0; r < rows; ++r) {
+      product.a[r] = task.input + (row + r) * task.input_stride + k;
+    }
+    product.sums = sums + row * kLinearColumns;
+    Multiply<V, T>(product, rows, panels);
+  }
+}
+
+// Weights of float, Bf16 or F16, widened in registers.
 template <class V, class T>
 void Linear(const LinearTask& task) {
   alignas(64) float sums[kLinearRows * kLinearColumns];
-  const int panels = (task.columns + kPanel - 1) / kPanel;
   // One tile of rows uses each weight once: blocks would only break the stream of reads.
   const int64_t block = task.rows <= kTileRows ? task.depth : kDepthBlock;
   for (int64_t k = 0; k < task.depth; k += block) {
-    Product<T> product;
-    product.b = static_cast<const T*>(task.panels) + k * kPanel;
-    product.panel_stride = task.depth * kPanel;
-    product.k_stride = kPanel;
-    product.depth = task.depth - k < block ? task.depth - k : block;
-    product.sums_stride = kLinearColumns;
-    product.fresh = k == 0;
-    for (int row = 0; row < task.rows; row += kTileRows) {
-      const int rows = task.rows - row < kTileRows ? task.rows - row : kTileRows;
-      for (int r = 0; r < rows; ++r) {
-        product.a[r] = task.input + (row + r) * task.input_stride + k;
-      }
-      product.sums = sums + row * kLinearColumns;
-      Multiply<V, T>(product, rows, panels);
+    const int64_t depth = task.depth - k < block ? task.depth - k : block;
+    MultiplyRowTiles<V, T>(task, k, depth, static_cast<const T*>(task.panels) + k * kPanel,
+                           task.depth * kPanel, sums);
+  }
+  for (int row = 0; row < task.rows; ++row) {
+    StoreLinearRow<V>(task, sums + row * kLinearColumns, row);
+  }
+}
+
+// Quantised weights, code * scale, widened block by block into a buffer that stays in the
+// first-level cache.
+template <class V, class Code>
+void LinearWidened(const LinearTask& task) {
+  constexpr int kPanels = kLinearColumns / kPanel;
+  alignas(64) float sums[kLinearRows * kLinearColumns];
+  alignas(64) float widened[kPanels][kWidenDepth * kPanel];
+  for (int64_t k = 0; k < task.depth; k += kWidenDepth) {
+    const int64_t depth = task.depth - k < kWidenDepth ? task.depth - k : kWidenDepth;
+    for (int panel = 0; panel * kPanel < task.columns; ++panel) {
+      WidenPanel(Code{}, task, panel, k, depth, widened[panel]);
     }
+    MultiplyRowTiles<V, float>(task, k, depth, widened[0], kWidenDepth * kPanel, sums);
   }
   for (int row = 0; row < task.rows; ++row) {
     StoreLinearRow<V>(task, sums + row * kLinearColumns, row);

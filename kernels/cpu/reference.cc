@@ -6,7 +6,8 @@ OpTable Ops() {
   OpTable ops;
   ops.name = "cpu/reference";
   ops.kv_page_bytes = KvPageBytes;
-  ops.pack_matrix = PackMatrix;
+  ops.create_matrix = CreateMatrix;
+  ops.pack_rows = PackRows;
   ops.linear = Linear;
   ops.embed = Embed;
   ops.rms_norm = RmsNorm;

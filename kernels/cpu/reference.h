@@ -8,15 +8,17 @@
 // The scalar reference, "cpu/reference": every op in float32 in the plainest way. It is the law
 // that all other kernels are tested against, so it has no blocking, no vectors and no shared code
 // with them; only rows are spread over the stream's threads. The contracts are in kernels/ops/.
-// Packed weights: row-major [out, in]. Page: K [kv_heads][page_tokens][k_dim], then V the same way,
-// then (int8) the bf16 scales of K [kv_heads][page_tokens], then those of V.
+// Packed weights: row-major [out, in] as QuantizeRow gives it, then all scales. Page: K
+// [kv_heads][page_tokens][k_dim], then V the same way, then (int8) the bf16 scales of K
+// [kv_heads][page_tokens], then those of V.
 
 namespace annulus::reference {
 
 OpTable Ops();
 
-absl::StatusOr<PackedMatrix> PackMatrix(Backend& backend, const HostTensorView& source,
-                                        DType dtype);
+absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype);
+absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
+                      QuantizationError* error);
 absl::Status Linear(Stream& stream, const LinearParams& params);
 absl::Status Embed(Stream& stream, const EmbedParams& params);
 absl::Status RmsNorm(Stream& stream, const RmsNormParams& params);

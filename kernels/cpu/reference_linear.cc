@@ -1,43 +1,65 @@
 // Reference weights, products and embeddings.
-#include <cstring>
+#include <span>
 #include <vector>
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/reference.h"
+#include "kernels/cpu/stored_row.h"
 
 namespace annulus::reference {
 namespace {
 
-const std::byte* Row(const PackedMatrix& matrix, int64_t row) {
-  return matrix.storage.data() + row * matrix.in_features * DTypeSize(matrix.dtype);
+int64_t RowBytes(const PackedMatrix& matrix) {
+  return StoredRowBytes(matrix.dtype, matrix.in_features);
+}
+
+int64_t ScaleBytes(const PackedMatrix& matrix) {
+  return IsQuantized(matrix.dtype) ? QuantizedScaleBytes(matrix.dtype, matrix.in_features) : 0;
+}
+
+// Scales follow all rows, from a multiple of their alignment.
+int64_t ScalesBegin(const PackedMatrix& matrix) {
+  return (matrix.out_features * RowBytes(matrix) + 63) / 64 * 64;
+}
+
+// Row `row` in float32.
+void Widen(const PackedMatrix& matrix, int64_t row, std::span<float> output) {
+  const std::byte* const values = matrix.storage.data() + row * RowBytes(matrix);
+  if (IsQuantized(matrix.dtype)) {
+    DequantizeRow(matrix.dtype, values,
+                  matrix.storage.data() + ScalesBegin(matrix) + row * ScaleBytes(matrix), output);
+  } else {
+    ConvertToFloat(matrix.dtype, values, output.data(), output.size());
+  }
 }
 
 }  // namespace
 
-absl::StatusOr<PackedMatrix> PackMatrix(Backend& backend, const HostTensorView& source,
-                                        DType dtype) {
-  ANNULUS_RETURN_IF_ERROR(MatrixBytes(source.rows, source.cols, source.dtype).status());
-  ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, MatrixBytes(source.rows, source.cols, dtype));
+absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype) {
+  ANNULUS_RETURN_IF_ERROR(CheckMatrixShape(out, in));
   PackedMatrix packed;
-  packed.out_features = source.rows;
-  packed.in_features = source.cols;
+  packed.out_features = out;
+  packed.in_features = in;
   packed.dtype = dtype;
-  ANNULUS_ASSIGN_OR_RETURN(packed.storage, backend.Allocate(bytes));
-  if (dtype == source.dtype) {
-    std::memcpy(packed.storage.data(), source.data, bytes);
-    return packed;
-  }
-  std::vector<float> row(source.cols);
-  const size_t source_row_bytes = source.cols * DTypeSize(source.dtype);
-  const size_t packed_row_bytes = source.cols * DTypeSize(dtype);
-  for (int64_t r = 0; r < source.rows; ++r) {
-    ConvertToFloat(source.dtype, static_cast<const std::byte*>(source.data) + r * source_row_bytes,
-                   row.data(), row.size());
-    ConvertFromFloat(dtype, row.data(), packed.storage.data() + r * packed_row_bytes, row.size());
-  }
+  ANNULUS_ASSIGN_OR_RETURN(packed.storage,
+                           backend.Allocate(ScalesBegin(packed) + out * ScaleBytes(packed)));
   return packed;
+}
+
+absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
+                      QuantizationError* error) {
+  CheckPackRows(matrix, first_row, source);
+  RowConverter converter(source, matrix.dtype);
+  std::byte* const values = matrix.storage.data();
+  std::byte* const scales = matrix.storage.data() + ScalesBegin(matrix);
+  for (int64_t r = 0; r < source.rows; ++r) {
+    const int64_t row = first_row + r;
+    ANNULUS_RETURN_IF_ERROR(converter.Convert(r, values + row * RowBytes(matrix),
+                                              scales + row * ScaleBytes(matrix), error));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Linear(Stream& stream, const LinearParams& params) {
@@ -45,7 +67,7 @@ absl::Status Linear(Stream& stream, const LinearParams& params) {
   const PackedMatrix& weight = *params.weight;
   AsCpuStream(stream).ParallelFor(weight.out_features, [&](int64_t o, int) {
     std::vector<float> w(weight.in_features);
-    ConvertToFloat(weight.dtype, Row(weight, o), w.data(), w.size());
+    Widen(weight, o, w);
     for (int64_t r = 0; r < params.input.rows; ++r) {
       const float* x = params.input.row(r);
       float sum = 0;
@@ -62,7 +84,7 @@ absl::Status Embed(Stream&, const EmbedParams& params) {
   CheckEmbed(params);
   const PackedMatrix& table = *params.table;
   for (size_t r = 0; r < params.ids.size(); ++r) {
-    ConvertToFloat(table.dtype, Row(table, params.ids[r]), params.output.row(r), table.in_features);
+    Widen(table, params.ids[r], {params.output.row(r), static_cast<size_t>(table.in_features)});
   }
   return absl::OkStatus();
 }

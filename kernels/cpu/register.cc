@@ -13,7 +13,8 @@ KernelEntry CpuEntry(OpTable ops, int priority) {
   entry.ops = std::move(ops);
   entry.backend = "cpu";
   entry.priority = priority;
-  entry.weights_dtypes = {DType::kF32, DType::kBF16, DType::kF16};
+  entry.weights_dtypes = {DType::kF32,    DType::kBF16, DType::kF16,   DType::kF8E4M3,
+                          DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64};
   entry.kv_dtypes = {DType::kF32,    DType::kBF16,   DType::kF16,
                      DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
   entry.max_head_dim = kCpuMaxHeadDim;

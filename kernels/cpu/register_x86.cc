@@ -3,9 +3,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "kernels/cpu/dot_linear.h"
 #include "kernels/cpu/register_entries.h"
 #include "kernels/cpu/simd_ops.h"
+#include "kernels/cpu/x86_features.h"
 
 namespace annulus {
 namespace {
@@ -16,11 +17,19 @@ OpTable SimdOps(const char* name) {
   OpTable ops;
   ops.name = name;
   ops.kv_page_bytes = [](const KvPageShape& shape) { return cpu::KvPageBytes(kIsa(), shape); };
-  ops.pack_matrix = cpu::PackMatrix;
+  ops.create_matrix = [](Backend& backend, int64_t out, int64_t in, DType dtype) {
+    return cpu::CreateMatrix(backend, out, in, dtype, cpu::Bf16Order::kSingle);
+  };
+  ops.pack_rows = [](PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
+                     QuantizationError* error) {
+    return cpu::PackRows(matrix, first_row, source, error, cpu::Bf16Order::kSingle);
+  };
   ops.linear = [](Stream& s, const LinearParams& p) {
     return cpu::Linear(kIsa(), AsCpuStream(s), p);
   };
-  ops.embed = [](Stream& s, const EmbedParams& p) { return cpu::Embed(kIsa(), AsCpuStream(s), p); };
+  ops.embed = [](Stream& s, const EmbedParams& p) {
+    return cpu::Embed(AsCpuStream(s), p, cpu::Bf16Order::kSingle);
+  };
   ops.rms_norm = [](Stream& s, const RmsNormParams& p) {
     return cpu::RmsNorm(kIsa(), AsCpuStream(s), p);
   };
@@ -46,21 +55,32 @@ OpTable SimdOps(const char* name) {
   return ops;
 }
 
-struct Feature {
-  const char* name;
-  bool present;
-};
+// The table of AVX-512 with linear layers by dot products of bf16.
+template <const cpu::DotKernels& (*kDot)()>
+OpTable DotOps(const char* name) {
+  OpTable ops = SimdOps<cpu::Avx512Bf16Kernels>(name);
+  ops.create_matrix = [](Backend& backend, int64_t out, int64_t in, DType dtype) {
+    return cpu::CreateMatrix(backend, out, in, dtype, cpu::Bf16Order::kPairs);
+  };
+  ops.pack_rows = [](PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
+                     QuantizationError* error) {
+    return cpu::PackRows(matrix, first_row, source, error, cpu::Bf16Order::kPairs);
+  };
+  ops.linear = [](Stream& s, const LinearParams& p) {
+    return cpu::DotLinear(kDot(), cpu::Avx512Bf16Kernels(), AsCpuStream(s), p);
+  };
+  ops.embed = [](Stream& s, const EmbedParams& p) {
+    return cpu::Embed(AsCpuStream(s), p, cpu::Bf16Order::kPairs);
+  };
+  return ops;
+}
 
-KernelEntry SimdEntry(OpTable ops, int priority, const std::vector<Feature>& features) {
+KernelEntry X86Entry(OpTable ops, int priority, const std::vector<X86Feature>& features) {
   KernelEntry entry = CpuEntry(std::move(ops), priority);
-  std::vector<std::string> missing;
-  for (const Feature& feature : features) {
-    if (!feature.present) missing.push_back(feature.name);
-  }
+  const std::string missing = MissingFeatures(features);
   entry.available = missing.empty();
   if (!entry.available) {
-    entry.unavailable_reason =
-        absl::StrCat("the processor instructions ", absl::StrJoin(missing, ", "));
+    entry.unavailable_reason = absl::StrCat("the processor instructions ", missing);
   }
   return entry;
 }
@@ -68,19 +88,11 @@ KernelEntry SimdEntry(OpTable ops, int priority, const std::vector<Feature>& fea
 }  // namespace
 
 void RegisterX86Kernels(KernelRegistry& registry) {
-  // __builtin_cpu_supports also asks whether the operating system saves the wide registers.
-  __builtin_cpu_init();
-  std::vector<Feature> features = {{"AVX2", __builtin_cpu_supports("avx2") != 0},
-                                   {"FMA", __builtin_cpu_supports("fma") != 0},
-                                   {"F16C", __builtin_cpu_supports("f16c") != 0}};
-  registry.Register(SimdEntry(SimdOps<cpu::Avx2Kernels>("cpu/avx2"), 10, features));
-  features.push_back({"AVX512F", __builtin_cpu_supports("avx512f") != 0});
-  features.push_back({"AVX512BW", __builtin_cpu_supports("avx512bw") != 0});
-  features.push_back({"AVX512DQ", __builtin_cpu_supports("avx512dq") != 0});
-  features.push_back({"AVX512VL", __builtin_cpu_supports("avx512vl") != 0});
-  registry.Register(SimdEntry(SimdOps<cpu::Avx512Kernels>("cpu/avx512"), 20, features));
-  features.push_back({"AVX512_BF16", __builtin_cpu_supports("avx512bf16") != 0});
-  registry.Register(SimdEntry(SimdOps<cpu::Avx512Bf16Kernels>("cpu/avx512-bf16"), 30, features));
+  registry.Register(X86Entry(SimdOps<cpu::Avx2Kernels>("cpu/avx2"), 10, Avx2Features()));
+  registry.Register(X86Entry(SimdOps<cpu::Avx512Kernels>("cpu/avx512"), 20, Avx512Features()));
+  registry.Register(
+      X86Entry(DotOps<cpu::Avx512Bf16DotKernels>("cpu/avx512-bf16"), 30, Avx512Bf16Features()));
+  registry.Register(X86Entry(DotOps<cpu::AmxDotKernels>("cpu/amx"), 40, AmxFeatures()));
 }
 
 }  // namespace annulus

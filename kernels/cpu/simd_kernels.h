@@ -40,15 +40,22 @@ struct E5M2 {
 };
 inline constexpr int kNarrowTypes = 3;  // E4M3, E5M2, int8_t
 
-// output[r, c] = sum_k input[r, k] * panels[c / 16][k][c % 16] (+ bias[c]) (+ output[r, c]).
+// Types of weights: one entry each, in the order of DType. The last two have 4 bits.
+inline constexpr int kWeightTypes = 8;
+
+// output[r, c] = sum_k input[r, k] * weight(c, k) (+ bias[c]) (+ output[r, c]); weights as
+// weight_layout.h describes them.
 struct LinearTask {
   const float* input;
   int64_t input_stride;
   int rows;            // 1..kLinearRows
-  const void* panels;  // [ceil(columns / 16)][depth][16]
-  int64_t depth;       // in_features
-  int columns;         // 1..kLinearColumns
-  const float* bias;   // [columns] or null
+  const void* panels;  // of columns / 16, rounded up
+  int64_t panel_bytes;
+  int64_t scales;     // bytes from a panel's start to its scales
+  int64_t group;      // inputs of one scale; 0: all
+  int64_t depth;      // in_features
+  int columns;        // 1..kLinearColumns
+  const float* bias;  // [columns] or null
   float* output;
   int64_t output_stride;
   bool accumulate;
@@ -111,7 +118,7 @@ struct PairedAttention {
 };
 
 struct SimdKernels {
-  void (*linear[kStorageTypes])(const LinearTask&);
+  void (*linear[kWeightTypes])(const LinearTask&);
 
   void (*attention_begin)(const AttentionBlock&);  // empties the running softmax
   void (*attention_keys[kStorageTypes])(const AttentionBlock&, const AttentionKeys&);

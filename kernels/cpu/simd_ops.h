@@ -5,18 +5,16 @@
 #include "absl/status/statusor.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/simd_kernels.h"
+#include "kernels/cpu/weight_layout.h"
 #include "kernels/registry.h"
 
-// The ops of the SIMD tables: contracts as in kernels/ops/, inner loops from `isa`. Packed weights
-// have one layout for every instruction set; that of pages is page_layout.h.
-// Packed weights: panels of 16 output columns, [ceil(out / 16)][in][16], columns beyond `out` zero.
+// The ops of the SIMD tables: contracts as in kernels/ops/, inner loops from `isa`. Pages lie in
+// memory as page_layout.h says, packed weights as weight_layout.h does.
 
 namespace annulus::cpu {
 
-absl::StatusOr<PackedMatrix> PackMatrix(Backend& backend, const HostTensorView& source,
-                                        DType dtype);
 absl::Status Linear(const SimdKernels& isa, CpuStream& stream, const LinearParams& params);
-absl::Status Embed(const SimdKernels& isa, CpuStream& stream, const EmbedParams& params);
+absl::Status Embed(CpuStream& stream, const EmbedParams& params, Bf16Order order);
 
 absl::Status RmsNorm(const SimdKernels& isa, CpuStream& stream, const RmsNormParams& params);
 absl::Status SiluMul(const SimdKernels& isa, CpuStream& stream, const SiluMulParams& params);

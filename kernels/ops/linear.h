@@ -15,14 +15,23 @@ namespace annulus {
 struct PackedMatrix {
   int64_t out_features = 0;
   int64_t in_features = 0;
-  DType dtype = DType::kF32;  // of the stored elements: kF32, kBF16 or kF16
+  DType dtype = DType::kF32;  // of the stored elements; any DType, see kernels/base/quantize.h
   DeviceBuffer storage;
 };
 
-// output[r, o] = sum_i input[r, i] * weight[o, i] (+ bias[o]) (+ output[r, o] when accumulate).
-// Products and sums are float32. The order of summation over i depends on neither the number of
-// rows nor the number of threads, so a row's result is bit-identical in any batch. FLOPs: 2 * rows
-// * in * out. Bytes: the packed weight once per call, input and output once.
+// Rows that are packed together: pack_rows takes whole multiples, except at the end of a matrix.
+inline constexpr int64_t kPackRows = 16;
+
+// output[r, o] = sum_i input[r, i] * weight[o, i] (+ bias[o]) (+ output[r, o] when accumulate),
+// where weight is code * scale if it is quantised. Products and sums are float32, and the order of
+// summation over i depends on neither the number of rows nor the number of threads, so a row's
+// result is bit-identical in any batch. FLOPs: 2 * rows * in * out. Bytes: the packed weight once
+// per call, input and output once.
+//
+// Tables that multiply with dot products of bf16 pairs (cpu/avx512-bf16, cpu/amx) first round the
+// input to bf16, to nearest even, for every weight dtype but kF32 and kF16: input[r, i] then has a
+// relative error of at most 2^-9. They treat subnormal numbers as 0. Codes are exact in bf16, and a
+// scale multiplies the float32 sum of its codes' products.
 struct LinearParams {
   ConstMatrixView input;                 // [rows, in_features]
   const PackedMatrix* weight = nullptr;  // [out_features, in_features]
@@ -31,7 +40,8 @@ struct LinearParams {
   bool accumulate = false;               // adds to output: the residual stream
 };
 
-// output[r, :] = embedding row ids[r], exactly (a gather). 0 <= ids[r] < out_features.
+// output[r, :] = embedding row ids[r], exactly (a gather; code * scale where quantised). 0 <=
+// ids[r] < out_features.
 struct EmbedParams {
   const PackedMatrix* table = nullptr;  // [vocabulary, hidden]
   std::span<const int32_t> ids;         // [rows]

@@ -13,7 +13,7 @@
 
 namespace annulus::testing {
 
-// Host memory of a stated size, and a pack_matrix that keeps rows as they are: enough to load
+// Host memory of a stated size, and a pack_rows that keeps rows as they are: enough to load
 // weights without any kernel.
 class PackingBackend final : public Backend {
  public:
@@ -39,7 +39,8 @@ class PackingBackend final : public Backend {
   static OpTable Ops() {
     OpTable ops;
     ops.name = "packing";
-    ops.pack_matrix = &Pack;
+    ops.create_matrix = &Create;
+    ops.pack_rows = &Pack;
     return ops;
   }
 
@@ -51,17 +52,24 @@ class PackingBackend final : public Backend {
     absl::Status Synchronize() override { return absl::OkStatus(); }
   };
 
-  static absl::StatusOr<PackedMatrix> Pack(Backend& backend, const HostTensorView& view,
-                                           DType dtype) {
-    PackedMatrix matrix{view.rows, view.cols, dtype, {}};
-    const auto count = static_cast<size_t>(view.rows * view.cols);
-    auto storage = backend.Allocate(count * DTypeSize(dtype));
+  static absl::StatusOr<PackedMatrix> Create(Backend& backend, int64_t out, int64_t in,
+                                             DType dtype) {
+    PackedMatrix matrix{out, in, dtype, {}};
+    auto storage = backend.Allocate(static_cast<size_t>(out * in) * DTypeSize(dtype));
     if (!storage.ok()) return storage.status();
     matrix.storage = *std::move(storage);
+    return matrix;
+  }
+
+  static absl::Status Pack(PackedMatrix& matrix, int64_t first_row, const HostTensorView& view,
+                           QuantizationError*) {
+    const auto count = static_cast<size_t>(view.rows * view.cols);
     std::vector<float> values(count);
     ConvertToFloat(view.dtype, view.data, values.data(), count);
-    ConvertFromFloat(dtype, values.data(), matrix.storage.data(), count);
-    return matrix;
+    ConvertFromFloat(matrix.dtype, values.data(),
+                     matrix.storage.data() + first_row * view.cols * DTypeSize(matrix.dtype),
+                     count);
+    return absl::OkStatus();
   }
 
   BackendCapabilities capabilities_;

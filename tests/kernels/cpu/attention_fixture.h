@@ -163,8 +163,8 @@ inline AttentionResult Attend(const OpTable& table, const Problem& problem, int 
                               const BlockLists& blocks = {}) {
   const PagedSequence pages(table, problem);
   AttentionResult result(problem);
-  result.rounded_operands =
-      table.name == "cpu/avx512-bf16" && MayRoundOperands(problem.shape.dtype);
+  result.rounded_operands = (table.name == "cpu/avx512-bf16" || table.name == "cpu/amx") &&
+                            MayRoundOperands(problem.shape.dtype);
   AttentionItem item = MakeItem(problem, pages, 0, problem.rows(), result);
   item.blocks = blocks;
   EXPECT_TRUE(table.attention(*MakeStream(threads), MakeParams(problem, {&item, 1})).ok());

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
+#include "kernels/base/quantize.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "kernels/registry.h"
@@ -104,6 +105,26 @@ inline bool SameBits(const float* a, const float* b, int64_t count) {
 }
 
 inline constexpr DType kCpuDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+// Of weights.
+inline constexpr DType kWeightDTypes[] = {DType::kF32,    DType::kBF16,   DType::kF16,
+                                          DType::kF8E4M3, DType::kF8E5M2, DType::kI8,
+                                          DType::kI4G32,  DType::kI4G64};
+
+// What a row of weights becomes when it is stored as `dtype`.
+inline std::vector<float> Stored(DType dtype, const float* row, int64_t count) {
+  std::vector<float> values(count);
+  std::vector<std::byte> codes(4 * count);
+  if (IsQuantized(dtype)) {
+    alignas(4) std::byte scales[4096];
+    EXPECT_TRUE(
+        QuantizeRow(dtype, {row, static_cast<size_t>(count)}, codes.data(), scales, nullptr).ok());
+    DequantizeRow(dtype, codes.data(), scales, values);
+  } else {
+    ConvertFromFloat(dtype, row, codes.data(), count);
+    ConvertToFloat(dtype, codes.data(), values.data(), count);
+  }
+  return values;
+}
 inline constexpr DType kKvDTypes[] = {DType::kF32,    DType::kBF16,   DType::kF16,
                                       DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
 
@@ -125,8 +146,8 @@ inline PackedMatrix Pack(const OpTable& table, const TestMatrix& source, DType d
   for (int64_t r = 0; r < source.rows(); ++r) {
     std::copy_n(source.row(r), source.cols(), dense.data() + r * source.cols());
   }
-  return table
-      .pack_matrix(CpuBackend(), {dense.data(), DType::kF32, source.rows(), source.cols()}, dtype)
+  return PackMatrix(table, CpuBackend(), {dense.data(), DType::kF32, source.rows(), source.cols()},
+                    dtype)
       .value();
 }
 

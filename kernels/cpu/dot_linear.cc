@@ -1,0 +1,99 @@
+#include "kernels/cpu/dot_linear.h"
+
+#include <algorithm>
+
+#include "kernels/base/quantize.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/simd_ops.h"
+
+namespace annulus::cpu {
+namespace {
+
+// Packed input of the rows that are multiplied together; more rows take several turns.
+constexpr int64_t kPackedBytes = int64_t{4} << 20;
+constexpr int64_t kLine = 64;
+
+class Product {
+ public:
+  Product(const DotKernels& dot, const LinearParams& params)
+      : dot_(dot),
+        params_(params),
+        weight_(*params.weight),
+        layout_(LayoutOf(weight_.dtype, weight_.in_features, Bf16Order::kPairs)),
+        // An odd number of cache lines: neighbouring rows then lie in different cache sets.
+        stride_((CeilDiv(layout_.depth * 2, kLine) | 1) * kLine),
+        most_rows_(std::max<int64_t>(1, kPackedBytes / stride_ / dot.task_rows) * dot.task_rows) {}
+
+  absl::Status Run(CpuStream& stream) const {
+    const int64_t rows = params_.input.rows;
+    if (rows == 0) return absl::OkStatus();
+    const int64_t workspaces = stream.threads() * RoundUp(dot_.workspace_bytes, kLine);
+    const int64_t packed_rows = RoundUp(std::min(rows, most_rows_), dot_.row_multiple);
+    ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch,
+                             stream.Scratch(workspaces + packed_rows * stride_));
+    std::byte* const packed = scratch + workspaces;
+    for (int64_t row = 0; row < rows; row += most_rows_) {
+      const int64_t count = std::min(most_rows_, rows - row);
+      stream.ParallelRows(count, weight_.in_features, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) {
+          dot_.pack_row(params_.input.row(row + r), weight_.in_features, layout_.depth,
+                        packed + r * stride_);
+        }
+      });
+      Multiply(stream, row, count, packed, scratch);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Rows [first, first + rows), which lie packed at `packed`.
+  void Multiply(CpuStream& stream, int64_t first, int64_t rows, const std::byte* packed,
+                std::byte* workspaces) const {
+    const auto kernel = dot_.linear[static_cast<int>(weight_.dtype)];
+    const int64_t row_blocks = CeilDiv(rows, dot_.task_rows);
+    const int64_t column_blocks = CeilDiv(weight_.out_features, kDotColumns);
+    // Row blocks of the same columns are neighbours, so that their weights are still in a cache.
+    stream.ParallelFor(row_blocks * column_blocks, [&](int64_t index, int thread) {
+      const int64_t row = index % row_blocks * dot_.task_rows;
+      const int64_t column = index / row_blocks * kDotColumns;
+      DotTask task;
+      task.input = packed + row * stride_;
+      task.input_stride = stride_;
+      task.rows = static_cast<int>(std::min<int64_t>(dot_.task_rows, rows - row));
+      task.panels = weight_.storage.data() + column / kPanel * layout_.panel_bytes;
+      task.panel_bytes = layout_.panel_bytes;
+      task.scales = layout_.scales;
+      task.group = QuantizedGroup(weight_.dtype);
+      task.depth = layout_.depth;
+      task.columns =
+          static_cast<int>(std::min<int64_t>(kDotColumns, weight_.out_features - column));
+      task.bias = params_.bias == nullptr ? nullptr : params_.bias + column;
+      task.output = params_.output.row(first + row) + column;
+      task.output_stride = params_.output.stride;
+      task.accumulate = params_.accumulate;
+      task.workspace = workspaces + thread * RoundUp(dot_.workspace_bytes, kLine);
+      kernel(task);
+    });
+  }
+
+  const DotKernels& dot_;
+  const LinearParams& params_;
+  const PackedMatrix& weight_;
+  const WeightLayout layout_;
+  const int64_t stride_;
+  const int64_t most_rows_;
+};
+
+}  // namespace
+
+absl::Status DotLinear(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
+                       const LinearParams& params) {
+  CheckLinear(params);
+  if (dot.linear[static_cast<int>(params.weight->dtype)] == nullptr) {
+    return Linear(isa, stream, params);
+  }
+  return Product(dot, params).Run(stream);
+}
+
+}  // namespace annulus::cpu

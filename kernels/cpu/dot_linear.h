@@ -1,0 +1,18 @@
+#ifndef ANNULUS_KERNELS_CPU_DOT_LINEAR_H_
+#define ANNULUS_KERNELS_CPU_DOT_LINEAR_H_
+
+#include "absl/status/status.h"
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/dot_kernels.h"
+#include "kernels/ops/linear.h"
+
+namespace annulus::cpu {
+
+// OpTable::linear by dot products of bf16; weights that these kernels lack (f32, f16) are
+// multiplied by `isa`.
+absl::Status DotLinear(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
+                       const LinearParams& params);
+
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_DOT_LINEAR_H_

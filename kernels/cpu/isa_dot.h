@@ -1,0 +1,92 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_DOT_H_
+#define ANNULUS_KERNELS_CPU_ISA_DOT_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/cpu/dot_kernels.h"
+#include "kernels/cpu/isa_dot_codes.h"
+
+// What the kernels of AVX512_BF16 and AMX share: packed input rows, widened weights, and the way
+// from sums to outputs.
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+// Inputs of weights that are widened together: 64 columns of them are 32 KiB of bf16.
+inline constexpr int64_t kDotDepth = 256;
+inline constexpr int kDotPanels = kDotColumns / kPanel;
+// Bytes of 16 columns of two inputs in bf16.
+inline constexpr int64_t kPairBytes = 64;
+
+inline __mmask16 FirstLanes(int64_t count) {
+  return static_cast<__mmask16>(count >= 16 ? 0xffff : (1u << count) - 1);
+}
+
+inline void PackDotRow(const float* input, int64_t count, int64_t depth, void* packed) {
+  char* const to = static_cast<char*>(packed);
+  int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m512bh pair =
+        _mm512_cvtne2ps_pbh(_mm512_loadu_ps(input + i + 16), _mm512_loadu_ps(input + i));
+    _mm512_store_si512(to + i * 2, (__m512i)pair);
+  }
+  for (; i < depth; i += 32) {
+    const __m512 low = _mm512_maskz_loadu_ps(FirstLanes(count > i ? count - i : 0), input + i);
+    const __m512 high =
+        _mm512_maskz_loadu_ps(FirstLanes(count > i + 16 ? count - i - 16 : 0), input + i + 16);
+    _mm512_store_si512(to + i * 2, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+  }
+}
+
+inline const char* DotPanel(const DotTask& task, int panel) {
+  return static_cast<const char*>(task.panels) + panel * task.panel_bytes;
+}
+
+// Float32 scales of a panel's columns.
+inline __m512 RowScales(const DotTask& task, int panel) {
+  return _mm512_loadu_ps(DotPanel(task, panel) + task.scales);
+}
+// Those of group `group`, from bf16.
+inline __m512 GroupScales(const DotTask& task, int panel, int64_t group) {
+  const __m256i bits = _mm256_loadu_si256(
+      reinterpret_cast<const __m256i*>(DotPanel(task, panel) + task.scales + group * kPanel * 2));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+// Inputs [k, k + depth) of a panel as pairs of bf16: [depth / 2][16].
+template <class Codes>
+void WidenDotPanel(const Codes& codes, const DotTask& task, int panel, int64_t k, int64_t depth,
+                   char* to) {
+  constexpr int64_t kInputs = 2 * Codes::kPairs;
+  const char* from = DotPanel(task, panel) + k / kInputs * 64;
+  for (int64_t i = 0; i < depth; i += kInputs, from += 64) {
+    __m512i pairs[Codes::kPairs];
+    codes.Widen(from, pairs);
+#pragma GCC unroll 4
+    for (int j = 0; j < Codes::kPairs; ++j, to += kPairBytes) _mm512_store_si512(to, pairs[j]);
+  }
+}
+
+// Sums of one row, [kDotColumns], to the output. kScaled: codes with a scale per column.
+template <bool kScaled>
+void StoreDotRow(const DotTask& task, const float* sums, int row) {
+  float* const output = task.output + row * task.output_stride;
+  for (int panel = 0; panel * kPanel < task.columns; ++panel) {
+    const int column = panel * kPanel;
+    const __mmask16 lanes = FirstLanes(task.columns - column);
+    __m512 sum = _mm512_loadu_ps(sums + column);
+    if constexpr (kScaled) sum = _mm512_mul_ps(sum, RowScales(task, panel));
+    if (task.bias != nullptr) {
+      sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, task.bias + column));
+    }
+    if (task.accumulate) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, output + column));
+    _mm512_mask_storeu_ps(output + column, lanes, sum);
+  }
+}
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_DOT_H_

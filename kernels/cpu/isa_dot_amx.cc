@@ -1,0 +1,213 @@
+// Linear layers with AMX_BF16 tiles: TDPBF16PS multiplies 16 rows by 32 inputs of 16 columns.
+// Compiled with AMX_TILE, AMX_BF16 and the instructions of isa_dot.h: see simd_kernels.h.
+//
+// An output is one chain of tile products in the order of the inputs (with int4, one per group and
+// a chain of the groups' scaled sums). A tile treats its rows alike and independently, so an
+// output's bits depend on neither the number of rows nor their place.
+#include "kernels/cpu/isa_dot.h"
+
+namespace annulus::cpu {
+namespace {
+
+constexpr int kTileRows16 = 16;
+constexpr int kTaskRows = 256;
+constexpr int64_t kTileDepth = 32;  // inputs of one tile
+constexpr int64_t kTileBytes = 1024;
+
+struct Workspace {
+  float sums[kTaskRows][kDotColumns];
+  float groups[4][kTileRows16][kPanel];
+  char widened[kDotPanels][kDotDepth / 2 * kPairBytes];
+};
+
+// Tiles 0 to 3 are sums, [row tile][panel]; 4 and 5 inputs; 6 and 7 weights.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+constexpr int64_t kSumsStride = kDotColumns * sizeof(float);
+
+// Inputs [k, k + depth) of a task's rows; `weights` are those inputs of the first panel.
+struct Pass {
+  const DotTask& task;
+  int64_t k;
+  int64_t depth;
+  const char* weights;
+  int64_t panel_stride;
+  Workspace& work;
+
+  const char* input(int row) const {
+    return static_cast<const char*>(task.input) + row * task.input_stride + k * 2;
+  }
+  const char* panel(int p) const { return weights + p * panel_stride; }
+};
+
+// 16 or 32 rows by one or two panels.
+template <int kRowTiles, int kPanels>
+void MultiplyTiles(const Pass& pass, int row, int panel) {
+  float* const sums = pass.work.sums[row] + panel * kPanel;
+  constexpr int64_t kNextRows = kTileRows16 * kDotColumns;
+  if (pass.k == 0) {
+    _tile_zero(0);
+    if constexpr (kPanels == 2) _tile_zero(1);
+    if constexpr (kRowTiles == 2) _tile_zero(2);
+    if constexpr (kRowTiles == 2 && kPanels == 2) _tile_zero(3);
+  } else {
+    _tile_loadd(0, sums, kSumsStride);
+    if constexpr (kPanels == 2) _tile_loadd(1, sums + kPanel, kSumsStride);
+    if constexpr (kRowTiles == 2) _tile_loadd(2, sums + kNextRows, kSumsStride);
+    if constexpr (kRowTiles == 2 && kPanels == 2) {
+      _tile_loadd(3, sums + kNextRows + kPanel, kSumsStride);
+    }
+  }
+  const int64_t stride = pass.task.input_stride;
+  const char* input = pass.input(row);
+  const char* next_input = kRowTiles == 2 ? pass.input(row + kTileRows16) : input;
+  const char* weights = pass.panel(panel);
+  const char* next_weights = kPanels == 2 ? pass.panel(panel + 1) : weights;
+  for (int64_t k = 0; k < pass.depth; k += kTileDepth) {
+    if constexpr (kRowTiles == 1) {  // weights that come from memory
+      for (int64_t i = 0; i < kTileBytes; i += 64) {
+        _mm_prefetch(weights + i + 4 * kTileBytes, _MM_HINT_T0);
+        if constexpr (kPanels == 2) _mm_prefetch(next_weights + i + 4 * kTileBytes, _MM_HINT_T0);
+      }
+    }
+    _tile_loadd(6, weights, kPairBytes);
+    _tile_loadd(4, input, stride);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kPanels == 2) {
+      _tile_loadd(7, next_weights, kPairBytes);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (kRowTiles == 2) {
+      _tile_loadd(5, next_input, stride);
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    if constexpr (kRowTiles == 2 && kPanels == 2) _tile_dpbf16ps(3, 5, 7);
+    weights += kTileBytes;
+    next_weights += kTileBytes;
+    input += kTileDepth * 2;
+    next_input += kTileDepth * 2;
+  }
+  _tile_stored(0, sums, kSumsStride);
+  if constexpr (kPanels == 2) _tile_stored(1, sums + kPanel, kSumsStride);
+  if constexpr (kRowTiles == 2) _tile_stored(2, sums + kNextRows, kSumsStride);
+  if constexpr (kRowTiles == 2 && kPanels == 2) {
+    _tile_stored(3, sums + kNextRows + kPanel, kSumsStride);
+  }
+}
+
+// totals += sums of one group times its scales, for the rows of one tile.
+void AddGroup(const Pass& pass, const float (&sums)[kTileRows16][kPanel], int row, int panel,
+              int64_t group) {
+  const __m512 scale = GroupScales(pass.task, panel, group);
+  const int rows = pass.task.rows - row < kTileRows16 ? pass.task.rows - row : kTileRows16;
+  float* total = pass.work.sums[row] + panel * kPanel;
+  for (int r = 0; r < rows; ++r, total += kDotColumns) {
+    const __m512 old = group == 0 ? _mm512_setzero_ps() : _mm512_load_ps(total);
+    _mm512_store_ps(total, _mm512_fmadd_ps(_mm512_load_ps(sums[r]), scale, old));
+  }
+}
+
+// 16 rows by one or two panels, group by group: two groups at a time, so that one can be multiplied
+// while the other is added.
+template <int kPanels>
+void MultiplyGroups(const Pass& pass, int row, int panel) {
+  const int64_t tiles = pass.task.group / kTileDepth;
+  const int64_t stride = pass.task.input_stride;
+  auto& sums = pass.work.groups;
+  int64_t group = pass.k / pass.task.group;
+  for (int64_t k = 0; k < pass.depth; k += pass.task.group, ++group) {
+    _tile_zero(0);
+    if constexpr (kPanels == 2) _tile_zero(1);
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t from = k + t * kTileDepth;
+      _tile_loadd(4, pass.input(row) + from * 2, stride);
+      _tile_loadd(6, pass.panel(panel) + from / 2 * kPairBytes, kPairBytes);
+      _tile_dpbf16ps(0, 4, 6);
+      if constexpr (kPanels == 2) {
+        _tile_loadd(7, pass.panel(panel + 1) + from / 2 * kPairBytes, kPairBytes);
+        _tile_dpbf16ps(1, 4, 7);
+      }
+    }
+    const int64_t slot = group % 2 * 2;
+    _tile_stored(0, sums[slot], kPairBytes);
+    if constexpr (kPanels == 2) _tile_stored(1, sums[slot + 1], kPairBytes);
+    AddGroup(pass, sums[slot], row, panel, group);
+    if constexpr (kPanels == 2) AddGroup(pass, sums[slot + 1], row, panel + 1, group);
+  }
+}
+
+template <bool kGrouped>
+void RunPanels(const Pass& pass, int panel, int panels) {
+  const int rows = pass.task.rows;
+  for (int row = 0; row < rows;) {
+    if constexpr (kGrouped) {
+      panels == 2 ? MultiplyGroups<2>(pass, row, panel) : MultiplyGroups<1>(pass, row, panel);
+      row += kTileRows16;
+    } else if (rows - row > kTileRows16) {
+      panels == 2 ? MultiplyTiles<2, 2>(pass, row, panel) : MultiplyTiles<2, 1>(pass, row, panel);
+      row += 2 * kTileRows16;
+    } else {
+      panels == 2 ? MultiplyTiles<1, 2>(pass, row, panel) : MultiplyTiles<1, 1>(pass, row, panel);
+      row += kTileRows16;
+    }
+  }
+}
+
+// Two panels of weights stay in the first-level cache while the rows pass by.
+template <bool kGrouped>
+void RunPass(const Pass& pass) {
+  const int panels = (pass.task.columns + kPanel - 1) / kPanel;
+  for (int panel = 0; panel < panels; panel += 2) {
+    RunPanels<kGrouped>(pass, panel, panels - panel > 1 ? 2 : 1);
+  }
+}
+
+template <class Codes, bool kScaled, bool kGrouped>
+void Linear(const DotTask& task) {
+  Workspace& work = *static_cast<Workspace*>(task.workspace);
+  constexpr bool kStored = Codes::kPairs == 1;  // as pairs already
+  const TileConfig config;
+  _tile_loadconfig(&config);
+  // One tile of rows uses each weight once: blocks would only break the stream of reads.
+  const int64_t stored_block = task.rows <= kTileRows16 ? task.depth : 2 * kDotDepth;
+  const int64_t block = kStored ? stored_block : kDotDepth;
+  for (int64_t k = 0; k < task.depth; k += block) {
+    const int64_t depth = task.depth - k < block ? task.depth - k : block;
+    if constexpr (kStored) {
+      const char* const panels = static_cast<const char*>(task.panels) + k / 2 * kPairBytes;
+      RunPass<kGrouped>({task, k, depth, panels, task.panel_bytes, work});
+    } else {
+      const Codes codes;
+      for (int panel = 0; panel * kPanel < task.columns; ++panel) {
+        WidenDotPanel(codes, task, panel, k, depth, work.widened[panel]);
+      }
+      RunPass<kGrouped>({task, k, depth, work.widened[0], sizeof(work.widened[0]), work});
+    }
+  }
+  _tile_release();
+  for (int row = 0; row < task.rows; ++row) StoreDotRow<kScaled>(task, work.sums[row], row);
+}
+
+constexpr DotKernels kKernels = {
+    .task_rows = kTaskRows,
+    .row_multiple = kTileRows16,
+    .workspace_bytes = sizeof(Workspace),
+    .pack_row = PackDotRow,
+    .linear = {nullptr, Linear<PairCodes, false, false>, nullptr,
+               Linear<ByteCodes<E4M3>, true, false>, Linear<ByteCodes<E5M2>, true, false>,
+               Linear<ByteCodes<int8_t>, true, false>, Linear<HalfByteCodes, false, true>,
+               Linear<HalfByteCodes, false, true>},
+};
+
+}  // namespace
+
+const DotKernels& AmxDotKernels() { return kKernels; }
+
+}  // namespace annulus::cpu

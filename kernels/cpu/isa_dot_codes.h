@@ -1,0 +1,121 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_DOT_CODES_H_
+#define ANNULUS_KERNELS_CPU_ISA_DOT_CODES_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/cpu/simd_kernels.h"
+
+// Stored weights to pairs of bf16, which every code is exactly. 64 bytes of a panel hold 16 columns
+// of 2, 4 or 8 inputs and give kPairs vectors of 16 pairs. Needs AVX512BW and AVX512_VBMI.
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+#define ANNULUS_DOT_INLINE inline __attribute__((always_inline))
+
+// Codes that are bf16 already.
+struct PairCodes {
+  static constexpr int kPairs = 1;
+  ANNULUS_DOT_INLINE void Widen(const char* from, __m512i* pairs) const {
+    pairs[0] = _mm512_loadu_si512(from);
+  }
+};
+
+// The two bytes of the bf16 of a code's 7 bits below the sign.
+struct ByteTable {
+  alignas(64) uint8_t low[128];
+  alignas(64) uint8_t high[128];
+};
+
+constexpr float Magnitude(int8_t, int code) { return static_cast<float>(code); }
+constexpr float FloatMagnitude(int exponent, int mantissa, int mantissa_bits, int bias) {
+  float value = static_cast<float>(exponent == 0 ? mantissa : mantissa + (1 << mantissa_bits));
+  int power = (exponent == 0 ? 1 : exponent) - bias - mantissa_bits;
+  for (; power > 0; --power) value *= 2;
+  for (; power < 0; ++power) value /= 2;
+  return value;
+}
+constexpr float Magnitude(E4M3, int code) { return FloatMagnitude(code >> 3, code & 7, 3, 7); }
+constexpr float Magnitude(E5M2, int code) { return FloatMagnitude(code >> 2, code & 3, 2, 15); }
+
+template <class Code>
+constexpr ByteTable MakeByteTable() {
+  ByteTable table = {};
+  for (int code = 0; code < 128; ++code) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, Magnitude(Code{}, code));
+    table.low[code] = static_cast<uint8_t>(bits >> 16);
+    table.high[code] = static_cast<uint8_t>(bits >> 24);
+  }
+  return table;
+}
+template <class Code>
+constexpr ByteTable kByteTable = MakeByteTable<Code>();
+
+// Codes of 8 bits: both bytes of each are looked up. The even bytes of a word are its first pair,
+// the odd ones its second.
+template <class Code>
+struct ByteCodes {
+  static constexpr int kPairs = 2;
+  ANNULUS_DOT_INLINE ByteCodes() {
+    for (int i = 0; i < 2; ++i) {
+      low[i] = _mm512_load_si512(kByteTable<Code>.low + i * 64);
+      high[i] = _mm512_load_si512(kByteTable<Code>.high + i * 64);
+    }
+  }
+  ANNULUS_DOT_INLINE void Widen(const char* from, __m512i* pairs) const {
+    const __m512i codes = _mm512_loadu_si512(from);
+    __m512i index = codes;  // the lowest 7 bits of each byte count
+    if constexpr (kTwosComplement) index = _mm512_abs_epi8(codes);
+    const __m512i lows = _mm512_permutex2var_epi8(low[0], index, low[1]);
+    // a | (b & c)
+    const __m512i highs =
+        _mm512_ternarylogic_epi32(_mm512_permutex2var_epi8(high[0], index, high[1]), codes,
+                                  _mm512_set1_epi8(static_cast<char>(0x80)), 0xf8);
+    // a ? b : c
+    const __m512i low_byte = _mm512_set1_epi16(0xff);
+    pairs[0] = _mm512_ternarylogic_epi32(low_byte, lows, _mm512_slli_epi16(highs, 8), 0xca);
+    pairs[1] = _mm512_ternarylogic_epi32(low_byte, _mm512_srli_epi16(lows, 8), highs, 0xca);
+  }
+
+ private:
+  static constexpr bool kTwosComplement = Magnitude(Code{}, 2) == 2.0f;
+  __m512i low[2];
+  __m512i high[2];
+};
+
+struct HalfByteTable {
+  alignas(64) uint16_t bits[32];
+};
+constexpr HalfByteTable MakeHalfByteTable() {
+  HalfByteTable table = {};
+  for (int i = 0; i < 32; ++i) {
+    const float value = static_cast<float>(i % 16 - 8);
+    table.bits[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, value) >> 16);
+  }
+  return table;
+}
+constexpr HalfByteTable kHalfByteTable = MakeHalfByteTable();
+
+// Codes of 4 bits: the fourth part of each half word is looked up. A look-up takes 5 bits, of which
+// the highest is the next code's; so the table is there twice.
+struct HalfByteCodes {
+  static constexpr int kPairs = 4;
+  ANNULUS_DOT_INLINE HalfByteCodes() : table(_mm512_load_si512(kHalfByteTable.bits)) {}
+  ANNULUS_DOT_INLINE void Widen(const char* from, __m512i* pairs) const {
+    const __m512i codes = _mm512_loadu_si512(from);
+    pairs[0] = _mm512_permutexvar_epi16(codes, table);
+    pairs[1] = _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 4), table);
+    pairs[2] = _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table);
+    pairs[3] = _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 12), table);
+  }
+
+ private:
+  __m512i table;
+};
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_DOT_CODES_H_

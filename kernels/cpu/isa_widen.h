@@ -1,0 +1,77 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_WIDEN_H_
+#define ANNULUS_KERNELS_CPU_ISA_WIDEN_H_
+
+#include <cstdint>
+
+#include "kernels/cpu/simd_kernels.h"
+
+// Quantised weights of a panel to float32, code * scale: [k][16] for the product of floats. Plain
+// loops over the 16 columns, which the compiler turns into vectors of the unit's instruction set.
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+// Inputs that are widened together: 64 columns of them are 32 KiB. A multiple of every group.
+inline constexpr int64_t kWidenDepth = 128;
+
+// Tag of the types with 4 bits.
+struct Int4 {};
+
+// The value of a code in the highest byte of `word`. A float's exponent is moved to where float32
+// has it; the factor makes up for the difference of the biases, for subnormal numbers too.
+inline float CodeValue(int8_t, uint32_t word) {
+  return static_cast<float>(static_cast<int32_t>(word) >> 24);
+}
+inline float CodeValue(E4M3, uint32_t word) {
+  const uint32_t bits = (word & 0x80000000u) | ((word & 0x7f000000u) >> 4);
+  return __builtin_bit_cast(float, bits) * 0x1p120f;
+}
+inline float CodeValue(E5M2, uint32_t word) {
+  const uint32_t bits = (word & 0x80000000u) | ((word & 0x7f000000u) >> 3);
+  return __builtin_bit_cast(float, bits) * 0x1p112f;
+}
+
+inline const char* Panel(const LinearTask& task, int panel) {
+  return static_cast<const char*>(task.panels) + panel * task.panel_bytes;
+}
+
+// Inputs [k, k + depth) of one panel; k is a multiple of kWidenDepth. Up to 7 more are widened.
+template <class Code>
+void WidenPanel(Code, const LinearTask& task, int panel, int64_t k, int64_t depth, float* output) {
+  const float* const scales = reinterpret_cast<const float*>(Panel(task, panel) + task.scales);
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(Panel(task, panel)) + k / 4 * kPanel;
+  constexpr int kShift[4] = {24, 8, 16, 0};  // inputs lie in the order 0, 2, 1, 3
+  for (int64_t i = 0; i < depth; i += 4, words += kPanel) {
+    for (int j = 0; j < 4; ++j) {
+      for (int c = 0; c < kPanel; ++c) {
+        output[(i + j) * kPanel + c] = CodeValue(Code{}, words[c] << kShift[j]) * scales[c];
+      }
+    }
+  }
+}
+
+inline void WidenPanel(Int4, const LinearTask& task, int panel, int64_t k, int64_t depth,
+                       float* output) {
+  const uint16_t* const scales =
+      reinterpret_cast<const uint16_t*>(Panel(task, panel) + task.scales);
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(Panel(task, panel)) + k / 8 * kPanel;
+  for (int64_t i = 0; i < depth; i += 8, words += kPanel) {
+    float scale[kPanel];
+    for (int c = 0; c < kPanel; ++c) {
+      const uint32_t bits = scales[(k + i) / task.group * kPanel + c];
+      scale[c] = __builtin_bit_cast(float, bits << 16);
+    }
+    for (int j = 0; j < 8; ++j) {
+      for (int c = 0; c < kPanel; ++c) {
+        const uint32_t code = words[c] >> (j % 2 * 16 + j / 2 * 4) & 15;
+        output[(i + j) * kPanel + c] =
+            (static_cast<float>(static_cast<int32_t>(code)) - 8) * scale[c];
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_WIDEN_H_

@@ -1,0 +1,253 @@
+#include "kernels/cpu/weight_layout.h"
+
+#include <emmintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/checks.h"
+#include "kernels/cpu/simd_ops.h"
+#include "kernels/cpu/stored_row.h"
+
+namespace annulus::cpu {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+int64_t WordInputs(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 1;
+    case DType::kBF16:
+    case DType::kF16:
+      return 2;
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kI8:
+      return 4;
+    case DType::kI4G32:
+    case DType::kI4G64:
+      return 8;
+  }
+  ANNULUS_CHECK(false) << static_cast<int>(dtype);
+  return 0;
+}
+
+bool IsPairs(DType dtype, Bf16Order order) {
+  return dtype == DType::kBF16 && order == Bf16Order::kPairs;
+}
+
+// Order of the inputs inside of four words, from that of a row.
+struct Same {
+  static __m128i Apply(__m128i words) { return words; }
+};
+struct Bytes {  // 0 1 2 3 -> 0 2 1 3
+  static __m128i Apply(__m128i words) {
+    const __m128i outer = _mm_and_si128(words, _mm_set1_epi32(static_cast<int>(0xff0000ffu)));
+    const __m128i second = _mm_slli_epi32(_mm_and_si128(words, _mm_set1_epi32(0xff00)), 8);
+    const __m128i third = _mm_and_si128(_mm_srli_epi32(words, 8), _mm_set1_epi32(0xff00));
+    return _mm_or_si128(outer, _mm_or_si128(second, third));
+  }
+};
+struct HalfBytes {  // the even ones to the low half, the odd ones to the high half
+  static __m128i Gather(__m128i words) {
+    words = _mm_and_si128(words, _mm_set1_epi32(0x0f0f0f0f));
+    words = _mm_and_si128(_mm_or_si128(words, _mm_srli_epi32(words, 4)), _mm_set1_epi32(0xff00ff));
+    return _mm_and_si128(_mm_or_si128(words, _mm_srli_epi32(words, 8)), _mm_set1_epi32(0xffff));
+  }
+  static __m128i Apply(__m128i words) {
+    return _mm_or_si128(Gather(words), _mm_slli_epi32(Gather(_mm_srli_epi32(words, 4)), 16));
+  }
+};
+
+// Words [0, words) of 16 rows, words a multiple of 4, into panel order: to[word][row].
+template <class Order>
+void InterleaveWords(const std::byte* const (&rows)[kPanel], int64_t words, std::byte* to) {
+  for (int64_t word = 0; word < words; word += 4) {
+    for (int r = 0; r < kPanel; r += 4) {
+      const auto load = [&](int i) {
+        return Order::Apply(
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r + i] + word * 4)));
+      };
+      const auto store = [&](int64_t i, __m128i x) {
+        _mm_store_si128(reinterpret_cast<__m128i*>(to + ((word + i) * kPanel + r) * 4), x);
+      };
+      const __m128i a = load(0), b = load(1), c = load(2), d = load(3);
+      const __m128i ab_low = _mm_unpacklo_epi32(a, b), cd_low = _mm_unpacklo_epi32(c, d);
+      const __m128i ab_high = _mm_unpackhi_epi32(a, b), cd_high = _mm_unpackhi_epi32(c, d);
+      store(0, _mm_unpacklo_epi64(ab_low, cd_low));
+      store(1, _mm_unpackhi_epi64(ab_low, cd_low));
+      store(2, _mm_unpacklo_epi64(ab_high, cd_high));
+      store(3, _mm_unpackhi_epi64(ab_high, cd_high));
+    }
+  }
+}
+
+// to[i][row] for elements of 16 or 32 bits.
+template <class Element>
+void InterleaveElements(const std::byte* const (&rows)[kPanel], int64_t count, std::byte* to) {
+  Element* const destination = reinterpret_cast<Element*>(to);
+  for (int64_t i = 0; i < count; ++i) {
+    for (int r = 0; r < kPanel; ++r) {
+      std::memcpy(destination + i * kPanel + r, rows[r] + i * sizeof(Element), sizeof(Element));
+    }
+  }
+}
+
+// One panel's rows as they are stored, padded with zero weights to the layout's depth and to 16.
+class StagedPanel {
+ public:
+  StagedPanel(const HostTensorView& source, DType dtype, int64_t depth)
+      : source_(source),
+        dtype_(dtype),
+        converter_(source, dtype),
+        row_bytes_(RoundUp(depth * 4 / WordInputs(dtype), 16)),
+        scale_bytes_(IsQuantized(dtype) ? QuantizedScaleBytes(dtype, source.cols) : 0),
+        values_(kPanel * row_bytes_),
+        scales_(kPanel * scale_bytes_) {}
+
+  // Rows [first, first + count) of the source; the others of the panel are zero.
+  absl::Status Stage(int64_t first, int64_t count, QuantizationError* error) {
+    const bool four_bits = QuantizedGroup(dtype_) > 0;
+    std::fill(values_.begin(), values_.end(), four_bits ? std::byte{0x88} : std::byte{0});
+    std::fill(scales_.begin(), scales_.end(), std::byte{0});
+    for (int64_t r = 0; r < count; ++r) {
+      std::byte* const values = values_.data() + r * row_bytes_;
+      ANNULUS_RETURN_IF_ERROR(converter_.Convert(first + r, values, scales(r), error));
+      if (four_bits && source_.cols % 2 != 0) {  // whatever a file has in the unused half byte
+        std::byte& last = values[source_.cols / 2];
+        last = (last & std::byte{0x0f}) | std::byte{0x80};
+      }
+    }
+    for (int r = 0; r < kPanel; ++r) rows_[r] = values_.data() + r * row_bytes_;
+    return absl::OkStatus();
+  }
+
+  const std::byte* const (&rows() const)[kPanel] { return rows_; }
+  std::byte* scales(int64_t row) { return scales_.data() + row * scale_bytes_; }
+
+ private:
+  const HostTensorView& source_;
+  const DType dtype_;
+  RowConverter converter_;
+  const int64_t row_bytes_;
+  const int64_t scale_bytes_;
+  std::vector<std::byte> values_;
+  std::vector<std::byte> scales_;
+  const std::byte* rows_[kPanel];
+};
+
+void StoreRowScales(StagedPanel& staged, const WeightLayout& layout, DType dtype,
+                    std::byte* scales) {
+  for (int r = 0; r < kPanel; ++r) std::memcpy(scales + r * 4, staged.scales(r), 4);
+  if (dtype != DType::kI8) return;
+  for (int r = 0; r < kPanel; ++r) {
+    int32_t sum = 0;
+    for (int64_t i = 0; i < layout.depth; ++i) sum += static_cast<int8_t>(staged.rows()[r][i]);
+    std::memcpy(scales + (kPanel + r) * 4, &sum, 4);
+  }
+}
+
+void StoreGroupScales(StagedPanel& staged, DType dtype, int64_t cols, std::byte* scales) {
+  const int64_t groups = CeilDiv(cols, QuantizedGroup(dtype));
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int r = 0; r < kPanel; ++r) {
+      std::memcpy(scales + (g * kPanel + r) * 2, staged.scales(r) + g * 2, 2);
+    }
+  }
+}
+
+void StorePanel(StagedPanel& staged, const WeightLayout& layout, DType dtype, int64_t cols,
+                Bf16Order order, std::byte* to) {
+  const int64_t words = layout.depth / WordInputs(dtype);
+  switch (dtype) {
+    case DType::kF32:
+      return InterleaveElements<uint32_t>(staged.rows(), cols, to);
+    case DType::kF16:
+      return InterleaveElements<uint16_t>(staged.rows(), cols, to);
+    case DType::kBF16:
+      if (IsPairs(dtype, order)) return InterleaveWords<Same>(staged.rows(), words, to);
+      return InterleaveElements<uint16_t>(staged.rows(), cols, to);
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+    case DType::kI8:
+      InterleaveWords<Bytes>(staged.rows(), words, to);
+      return StoreRowScales(staged, layout, dtype, to + layout.scales);
+    case DType::kI4G32:
+    case DType::kI4G64:
+      InterleaveWords<HalfBytes>(staged.rows(), words, to);
+      return StoreGroupScales(staged, dtype, cols, to + layout.scales);
+  }
+}
+
+// Whether a panel's rows can be interleaved where the source has them.
+bool CanInterleaveInPlace(const HostTensorView& source, DType dtype, Bf16Order order) {
+  return source.dtype == dtype && IsPairs(dtype, order) && source.cols % kDepthStep == 0;
+}
+
+}  // namespace
+
+WeightLayout LayoutOf(DType dtype, int64_t in_features, Bf16Order order) {
+  WeightLayout layout;
+  const int64_t group = QuantizedGroup(dtype);
+  if (!IsQuantized(dtype) && !IsPairs(dtype, order)) {
+    layout.depth = in_features;
+    layout.scales = layout.panel_bytes =
+        in_features * kPanel * static_cast<int64_t>(DTypeSize(dtype));
+    return layout;
+  }
+  layout.depth = RoundUp(in_features, std::max(group, kDepthStep));
+  layout.scales = layout.depth / WordInputs(dtype) * kPanel * 4;
+  int64_t scale_bytes = 0;
+  if (group > 0) {
+    scale_bytes = layout.depth / group * kPanel * 2;
+  } else if (IsQuantized(dtype)) {
+    scale_bytes = kPanel * (dtype == DType::kI8 ? 8 : 4);
+  }
+  layout.panel_bytes = RoundUp(layout.scales + scale_bytes, kAlignment);
+  return layout;
+}
+
+absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype,
+                                          Bf16Order order) {
+  ANNULUS_RETURN_IF_ERROR(CheckMatrixShape(out, in));
+  PackedMatrix packed;
+  packed.out_features = out;
+  packed.in_features = in;
+  packed.dtype = dtype;
+  const int64_t bytes = CeilDiv(out, kPanel) * LayoutOf(dtype, in, order).panel_bytes;
+  ANNULUS_ASSIGN_OR_RETURN(packed.storage, backend.Allocate(bytes));
+  return packed;
+}
+
+absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
+                      QuantizationError* error, Bf16Order order) {
+  CheckPackRows(matrix, first_row, source);
+  static_assert(kPackRows == kPanel);
+  const WeightLayout layout = LayoutOf(matrix.dtype, matrix.in_features, order);
+  std::byte* to = matrix.storage.data() + first_row / kPanel * layout.panel_bytes;
+  int64_t row = 0;
+  if (CanInterleaveInPlace(source, matrix.dtype, order)) {
+    const int64_t row_bytes = source.cols * 2;
+    for (; row + kPanel <= source.rows; row += kPanel, to += layout.panel_bytes) {
+      const std::byte* rows[kPanel];
+      for (int r = 0; r < kPanel; ++r) {
+        rows[r] = static_cast<const std::byte*>(source.data) + (row + r) * row_bytes;
+      }
+      InterleaveWords<Same>(rows, layout.depth / 2, to);
+    }
+  }
+  if (row == source.rows) return absl::OkStatus();
+  StagedPanel staged(source, matrix.dtype, layout.depth);
+  for (; row < source.rows; row += kPanel, to += layout.panel_bytes) {
+    const int64_t count = std::min<int64_t>(kPanel, source.rows - row);
+    ANNULUS_RETURN_IF_ERROR(staged.Stage(row, count, error));
+    StorePanel(staged, layout, matrix.dtype, source.cols, order, to);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus::cpu
