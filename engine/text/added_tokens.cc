@@ -13,24 +13,7 @@ namespace {
 
 // Start of the white space that ends at `end` and does not reach before `least`.
 size_t WhitespaceBefore(absl::string_view text, size_t least, size_t end) {
-  while (end > least) {
-    const absl::string_view before = text.substr(least, end - least);
-    const char32_t last = LastCodePoint(before);
-    if (!IsWhitespace(last)) break;
-    --end;
-    while (IsUtf8Continuation(text[end])) --end;
-  }
-  return end;
-}
-
-// End of the white space that starts at `begin`.
-size_t WhitespaceBehind(absl::string_view text, size_t begin) {
-  while (begin < text.size()) {
-    size_t next = begin;
-    if (!IsWhitespace(NextCodePoint(text, &next))) break;
-    begin = next;
-  }
-  return begin;
+  return end - WhitespaceSuffix(text.substr(least, end - least));
 }
 
 }  // namespace
@@ -141,7 +124,7 @@ class AddedTokens::Stage : public TextStage {
   }
 
   void StripBehind(absl::string_view view, size_t begin) {
-    done_ = WhitespaceBehind(view, begin);
+    done_ = begin + WhitespacePrefix(view.substr(begin));
     stripping_ = done_ == view.size();
   }
 

@@ -149,20 +149,17 @@ bool BpeModel::AllBytesHaveTokens(absl::string_view bytes) const {
   return true;
 }
 
-absl::StatusOr<BpeModel> BpeModel::Parse(const JsonNode& node, bool byte_level,
-                                         Vocabulary* vocabulary) {
-  ANNULUS_ASSIGN_OR_RETURN(const JsonNode type_node, node.Find("type"));
-  ANNULUS_ASSIGN_OR_RETURN(const std::string type, node.StringMember("type", "BPE"));
-  if (type != "BPE") return type_node.Unsupported("model", type, {"BPE"});
-  BpeModel model;
-  model.byte_level_ = byte_level;
-  ANNULUS_RETURN_IF_ERROR(model.ParseOptions(node));
+absl::StatusOr<std::unique_ptr<Model>> BpeModel::Parse(const JsonNode& node, bool byte_level,
+                                                       Vocabulary* vocabulary) {
+  std::unique_ptr<BpeModel> model(new BpeModel());
+  model->byte_level_ = byte_level;
+  ANNULUS_RETURN_IF_ERROR(model->ParseOptions(node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode tokens, node.Require("vocab"));
-  ANNULUS_RETURN_IF_ERROR(model.ParseVocabulary(tokens, vocabulary));
-  ANNULUS_RETURN_IF_ERROR(model.CheckByteTokens(node));
+  ANNULUS_RETURN_IF_ERROR(model->ParseVocabulary(tokens, vocabulary));
+  ANNULUS_RETURN_IF_ERROR(model->CheckByteTokens(node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode merges, node.Require("merges"));
-  ANNULUS_RETURN_IF_ERROR(model.ParseMerges(merges, *vocabulary));
-  ANNULUS_RETURN_IF_ERROR(model.FindWholeTokens(*vocabulary));
+  ANNULUS_RETURN_IF_ERROR(model->ParseMerges(merges, *vocabulary));
+  ANNULUS_RETURN_IF_ERROR(model->FindWholeTokens(*vocabulary));
   return model;
 }
 

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/text/json_node.h"
 #include "engine/text/merge_table.h"
-#include "engine/text/text_stage.h"
+#include "engine/text/model.h"
 #include "engine/text/vocabulary.h"
 
 namespace annulus {
@@ -23,19 +23,16 @@ namespace annulus {
 // in GPT-2, Llama 3, Qwen) or the characters (as in Llama 2). A unit without a token becomes, in
 // this order: the tokens <0xNN> of its bytes (`byte_fallback`), the unknown token (one for a run of
 // them with `fuse_unk`), or nothing. Immutable and thread-safe.
-class BpeModel {
+class BpeModel : public Model {
  public:
   // Reads the member `model` of a tokenizer.json and puts its tokens into `vocabulary`.
-  static absl::StatusOr<BpeModel> Parse(const JsonNode& node, bool byte_level,
-                                        Vocabulary* vocabulary);
+  static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, bool byte_level,
+                                                      Vocabulary* vocabulary);
 
-  // The last stage of a text: appends the ids of its stretches, the pieces, each encoded by itself.
-  // O(n log n). Held back is what is shorter than the longest token that stands for a whole piece,
-  // and the last run: what merges could bridge, at most kMaxUncutBytes units. The model must
-  // outlive it.
-  std::unique_ptr<TextStage> NewStage(EncodeState* state) const;
-
-  bool byte_level() const { return byte_level_; }
+  // O(n log n). Held back is what is no longer than the longest token that stands for a whole
+  // piece, and the last run: what merges could bridge, at most kMaxUncutBytes units.
+  std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
+  const char* kind() const override { return byte_level_ ? "byte-level BPE" : "BPE"; }
 
  private:
   static constexpr int32_t kNoToken = -1;

@@ -1,10 +1,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/text/bpe_model.h"
 #include "engine/text/json_node.h"
 #include "engine/text/normalizer.h"
 #include "engine/text/pipeline_tokenizer.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/unigram_model.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -19,6 +21,24 @@ absl::Status CheckVersion(const JsonNode& root) {
   return version == "1.0" ? absl::OkStatus() : node.Unsupported("version", version, {"1.0"});
 }
 
+// Files of before the member `type` are known by what the kinds alone have.
+absl::StatusOr<std::string> ModelType(const JsonNode& node) {
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode merges, node.Find("merges"));
+  return node.StringMember("type", merges.is_null() ? "" : "BPE");
+}
+
+absl::StatusOr<std::unique_ptr<Model>> ParseModel(const JsonNode& node, bool byte_level,
+                                                  Vocabulary* vocabulary) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::string type, ModelType(node));
+  if (type == "BPE") return BpeModel::Parse(node, byte_level, vocabulary);
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode type_node, node.Find("type"));
+  if (type != "Unigram") return type_node.Unsupported("model", type, {"BPE", "Unigram"});
+  if (byte_level) {
+    return type_node.Unsupported("a model behind the pre-tokenizer ByteLevel", type, {"BPE"});
+  }
+  return UnigramModel::Parse(node, vocabulary);
+}
+
 absl::StatusOr<PipelineStages> ParseStages(const JsonNode& root) {
   ANNULUS_RETURN_IF_ERROR(CheckVersion(root));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode normalizer_node, root.Find("normalizer"));
@@ -27,8 +47,8 @@ absl::StatusOr<PipelineStages> ParseStages(const JsonNode& root) {
   ANNULUS_ASSIGN_OR_RETURN(PreTokenizers pre_tokenizers, ParsePreTokenizer(pre_node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode model_node, root.Require("model"));
   Vocabulary vocabulary;
-  ANNULUS_ASSIGN_OR_RETURN(BpeModel model,
-                           BpeModel::Parse(model_node, pre_tokenizers.byte_level, &vocabulary));
+  ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                           ParseModel(model_node, pre_tokenizers.byte_level, &vocabulary));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode added_node, root.Find("added_tokens"));
   ANNULUS_ASSIGN_OR_RETURN(AddedTokens added_tokens,
                            AddedTokens::Parse(added_node, normalizer, &vocabulary));

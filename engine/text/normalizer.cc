@@ -1,11 +1,14 @@
 #include "engine/text/normalizer.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "engine/text/character_filters.h"
+#include "engine/text/normalizer_output.h"
 #include "engine/text/pattern.h"
+#include "engine/text/precompiled.h"
 #include "engine/text/unicode.h"
 #include "kernels/base/status_macros.h"
 
@@ -13,53 +16,6 @@ namespace annulus {
 namespace {
 
 constexpr size_t kMaxStages = 64;  // calls nest as deep
-
-// Hands on what a normalizer made, within the limit.
-class Output {
- public:
-  Output(const EncodeState* state, TextStage* next) : state_(state), next_(next) {}
-
-  absl::Status Push(absl::string_view text, bool end) {
-    bytes_ += text.size();
-    const uint64_t most = MaxNormalizedBytes(state_->text_bytes);
-    if (bytes_ <= most) return next_->Push(text, end);
-    return absl::InvalidArgumentError(absl::StrCat("the normalizer of the tokenizer makes ", most,
-                                                   " bytes of ", state_->text_bytes, " and more"));
-  }
-
- private:
-  const EncodeState* state_;
-  TextStage* next_;
-  uint64_t bytes_ = 0;
-};
-
-class Nfc : public TextFilter {
- public:
-  std::unique_ptr<TextStage> NewStage(EncodeState* state, TextStage* next) const override {
-    return std::make_unique<Stage>(state, next);
-  }
-
- private:
-  class Stage : public TextStage {
-   public:
-    Stage(const EncodeState* state, TextStage* next) : output_(state, next) {}
-
-    absl::Status Push(absl::string_view text, bool end) override {
-      ANNULUS_ASSIGN_OR_RETURN(const bool enough, held_.Add(text, end));
-      if (!enough) return absl::OkStatus();
-      const size_t decided = end ? held_.view().size() : LastNfcBoundary(held_.view());
-      normal_.assign(held_.view().data(), decided);
-      NormalizeNfc(&normal_);
-      held_.Drop(decided);
-      return output_.Push(normal_, end);
-    }
-
-   private:
-    HeldText held_;
-    std::string normal_;
-    Output output_;
-  };
-};
 
 class Prepend : public TextFilter {
  public:
@@ -83,7 +39,7 @@ class Prepend : public TextFilter {
 
    private:
     absl::string_view prefix_;
-    Output output_;
+    NormalizerOutput output_;
     bool at_start_ = true;
   };
 
@@ -126,7 +82,7 @@ class Replace : public TextFilter {
     std::unique_ptr<RangeScanner> scanner_;
     absl::string_view content_;
     std::string result_;
-    Output output_;
+    NormalizerOutput output_;
   };
 
   Pattern pattern_;
@@ -147,6 +103,14 @@ absl::StatusOr<std::unique_ptr<TextFilter>> ParseReplace(const JsonNode& node) {
   return std::make_unique<Replace>(std::move(pattern), std::string(text));
 }
 
+std::optional<NormalForm> NamedForm(absl::string_view type) {
+  if (type == "NFC") return NormalForm::kNfc;
+  if (type == "NFD") return NormalForm::kNfd;
+  if (type == "NFKC") return NormalForm::kNfkc;
+  if (type == "NFKD") return NormalForm::kNfkd;
+  return std::nullopt;
+}
+
 absl::Status AppendNormalizer(const JsonNode& node, TextFilters* filters) {
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode type_node, node.Require("type"));
   ANNULUS_ASSIGN_OR_RETURN(const absl::string_view type, type_node.String());
@@ -157,14 +121,24 @@ absl::Status AppendNormalizer(const JsonNode& node, TextFilters* filters) {
   }
   if (filters->size() >= kMaxStages) return node.Error("too many normalizers");
   std::unique_ptr<TextFilter> filter;
-  if (type == "NFC") {
-    filter = std::make_unique<Nfc>();
+  if (const std::optional<NormalForm> form = NamedForm(type); form.has_value()) {
+    filter = MakeUnicodeNormalizer(*form);
+  } else if (type == "Lowercase") {
+    filter = MakeLowercase();
+  } else if (type == "Strip") {
+    ANNULUS_ASSIGN_OR_RETURN(const bool left, node.BoolMember("strip_left", false));
+    ANNULUS_ASSIGN_OR_RETURN(const bool right, node.BoolMember("strip_right", false));
+    filter = MakeStrip(left, right);
+  } else if (type == "Precompiled") {
+    ANNULUS_ASSIGN_OR_RETURN(filter, ParsePrecompiled(node));
   } else if (type == "Prepend") {
     ANNULUS_ASSIGN_OR_RETURN(filter, ParsePrepend(node));
   } else if (type == "Replace") {
     ANNULUS_ASSIGN_OR_RETURN(filter, ParseReplace(node));
   } else {
-    return type_node.Unsupported("normalizer", type, {"NFC", "Prepend", "Replace", "Sequence"});
+    return type_node.Unsupported("normalizer", type,
+                                 {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Strip", "Precompiled",
+                                  "Prepend", "Replace", "Sequence"});
   }
   filters->push_back(std::move(filter));
   return absl::OkStatus();

@@ -12,10 +12,10 @@ namespace annulus {
 // The most that normalizers may make of `bytes` bytes of text, in any of their stages.
 constexpr uint64_t MaxNormalizedBytes(uint64_t bytes) { return 64 * bytes + 4096; }
 
-// Reads the member `normalizer` of a tokenizer.json: NFC, Prepend, Replace or a Sequence of them.
-// Null gives no filters: the text stays as it is. Normalizers rewrite the stretches between added
-// tokens; each makes one stretch of one. Text that grows beyond MaxNormalizedBytes is
-// INVALID_ARGUMENT.
+// Reads the member `normalizer` of a tokenizer.json: one of those that normalizer.cc lists or a
+// Sequence of them. Null gives no filters: the text stays as it is. Normalizers rewrite the
+// stretches between added tokens; each makes one stretch of one. Text that grows beyond
+// MaxNormalizedBytes is INVALID_ARGUMENT.
 absl::StatusOr<TextFilters> ParseNormalizer(const JsonNode& node);
 
 }  // namespace annulus

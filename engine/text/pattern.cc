@@ -74,6 +74,8 @@ absl::StatusOr<Pattern> Pattern::FromRegex(absl::string_view regex) {
   return Pattern(std::move(compiled));
 }
 
+Pattern Pattern::FromLiteral(absl::string_view literal) { return Pattern(std::string(literal)); }
+
 std::unique_ptr<RangeScanner> Pattern::NewScanner() const {
   if (const Regex* regex = std::get_if<Regex>(&what_)) return std::make_unique<RegexScanner>(regex);
   return std::make_unique<LiteralScanner>(&std::get<std::string>(what_));

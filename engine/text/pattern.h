@@ -18,6 +18,7 @@ class Pattern {
  public:
   static absl::StatusOr<Pattern> Parse(const JsonNode& node);
   static absl::StatusOr<Pattern> FromRegex(absl::string_view regex);
+  static Pattern FromLiteral(absl::string_view literal);  // not empty
 
   // Finds the matches in texts. The pattern must outlive the scanner.
   std::unique_ptr<RangeScanner> NewScanner() const;

@@ -89,7 +89,9 @@ class SplitStage : public TextStage {
   bool is_match_ = false;
 };
 
-absl::StatusOr<SplitBehavior> ParseBehavior(const JsonNode& node) {
+}  // namespace
+
+absl::StatusOr<SplitBehavior> ParseSplitBehavior(const JsonNode& node) {
   ANNULUS_ASSIGN_OR_RETURN(const absl::string_view name, node.String());
   if (name == "Removed") return SplitBehavior::kRemoved;
   if (name == "Isolated") return SplitBehavior::kIsolated;
@@ -101,8 +103,6 @@ absl::StatusOr<SplitBehavior> ParseBehavior(const JsonNode& node) {
       {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"});
 }
 
-}  // namespace
-
 PatternSplitter::PatternSplitter(Pattern pattern, SplitBehavior behavior, bool invert)
     : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
 
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<TextFilter>> PatternSplitter::Parse(const JsonNod
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode pattern_node, node.Require("pattern"));
   ANNULUS_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Parse(pattern_node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode behavior_node, node.Require("behavior"));
-  ANNULUS_ASSIGN_OR_RETURN(const SplitBehavior behavior, ParseBehavior(behavior_node));
+  ANNULUS_ASSIGN_OR_RETURN(const SplitBehavior behavior, ParseSplitBehavior(behavior_node));
   ANNULUS_ASSIGN_OR_RETURN(const bool invert, node.BoolMember("invert", false));
   return std::make_unique<PatternSplitter>(std::move(pattern), behavior, invert);
 }

@@ -19,6 +19,8 @@ enum class SplitBehavior {
   kContiguous,          // a, -, b, --, c
 };
 
+absl::StatusOr<SplitBehavior> ParseSplitBehavior(const JsonNode& node);
+
 // The pre-tokenizer `Split`: cuts at the matches of a pattern. With `invert` the ranges between
 // matches count as the matches.
 class PatternSplitter : public TextFilter {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -13,28 +14,33 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> PipelineTokenizer::Create(PipelineSta
 }
 
 absl::Status PipelineTokenizer::DecodeVocabulary() {
-  const auto& normalized_forms = stages_.added_tokens.normalized_forms();
   token_offsets_.push_back(0);
   for (int32_t id = 0; id < vocabulary_size(); ++id) {
-    const std::optional<absl::string_view> token = stages_.vocabulary.Token(id);
-    if (token.has_value()) {
-      const auto normalized = normalized_forms.find(id);
-      ANNULUS_ASSIGN_OR_RETURN(
-          const std::string bytes,
-          stages_.decoder.DecodeToken(normalized == normalized_forms.end() ? *token
-                                                                           : normalized->second));
-      token_bytes_.append(bytes);
+    if (HasToken(id)) {
+      for (const bool is_first : {true, false}) {
+        ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, DecodeToken(id, is_first));
+        if (!is_first) token_bytes_.append(bytes);
+      }
     }
     token_offsets_.push_back(token_bytes_.size());
   }
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> PipelineTokenizer::DecodeToken(int32_t id, bool is_first) const {
+  const auto& normalized_forms = stages_.added_tokens.normalized_forms();
+  const auto normalized = normalized_forms.find(id);
+  return stages_.decoder.DecodeToken(normalized == normalized_forms.end()
+                                         ? stages_.vocabulary.Token(id).value()
+                                         : absl::string_view(normalized->second),
+                                     is_first);
+}
+
 class PipelineTokenizer::Stream : public StreamingEncoder {
  public:
   Stream(const PipelineStages& stages, bool add_special)
       : post_processor_(stages.post_processor), add_special_(add_special) {
-    TextStage* next = Own(stages.model.NewStage(&state_));
+    TextStage* next = Own(stages.model->NewStage(&state_));
     next = ChainStages(stages.pre_tokenizers.filters, &state_, next, &stages_);
     if (auto found = stages.added_tokens.NewNormalizedStage(&state_, next)) {
       next = Own(std::move(found));
@@ -78,14 +84,16 @@ std::unique_ptr<StreamingEncoder> PipelineTokenizer::NewStream(bool add_special)
 }
 
 void PipelineTokenizer::DecodeNext(int32_t id, DecodeState* state, std::string* bytes) const {
-  if (id < 0 || id >= vocabulary_size()) return;
+  if (!HasToken(id)) return;
+  if (state->before_tokens && stages_.decoder.first_token_differs()) {
+    const auto first = DecodeToken(id, true);
+    ANNULUS_CHECK(first.ok()) << first.status();  // loading has tried
+    stages_.decoder.Append(*first, state, bytes);
+    return;
+  }
   const size_t begin = token_offsets_[static_cast<size_t>(id)];
   const size_t end = token_offsets_[static_cast<size_t>(id) + 1];
   stages_.decoder.Append(absl::string_view(token_bytes_).substr(begin, end - begin), state, bytes);
-}
-
-const char* PipelineTokenizer::kind() const {
-  return stages_.model.byte_level() ? "byte-level BPE" : "BPE";
 }
 
 }  // namespace annulus

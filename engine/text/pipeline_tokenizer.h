@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/text/added_tokens.h"
-#include "engine/text/bpe_model.h"
 #include "engine/text/decoder.h"
+#include "engine/text/model.h"
 #include "engine/text/post_processor.h"
 #include "engine/text/pre_tokenizer.h"
 #include "engine/text/text_stage.h"
@@ -23,7 +23,7 @@ struct PipelineStages {
   TextFilters normalizer;
   AddedTokens added_tokens;
   PreTokenizers pre_tokenizers;
-  BpeModel model;
+  std::unique_ptr<Model> model;
   PostProcessor post_processor;
   Decoder decoder;
   std::optional<int32_t> bos;
@@ -43,7 +43,7 @@ class PipelineTokenizer : public Tokenizer {
   bool HasToken(int32_t id) const override { return stages_.vocabulary.Token(id).has_value(); }
   bool IsSpecial(int32_t id) const override { return stages_.added_tokens.IsSpecial(id); }
   std::optional<int32_t> bos() const override { return stages_.bos; }
-  const char* kind() const override;
+  const char* kind() const override { return stages_.model->kind(); }
 
  private:
   class Stream;
@@ -51,6 +51,7 @@ class PipelineTokenizer : public Tokenizer {
   explicit PipelineTokenizer(PipelineStages stages) : stages_(std::move(stages)) {}
 
   absl::Status DecodeVocabulary();
+  absl::StatusOr<std::string> DecodeToken(int32_t id, bool is_first) const;
 
   PipelineStages stages_;
   std::string token_bytes_;            // of all tokens, in the order of their ids

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/text/metaspace.h"
 #include "engine/text/pattern_splitter.h"
 #include "kernels/base/status_macros.h"
 
@@ -40,6 +41,12 @@ class PrefixSpace : public TextFilter {
 
 constexpr size_t kMaxStages = 32;  // calls nest as deep
 
+// The other kinds of split, as patterns.
+constexpr char kDigit[] = R"(\p{N})";
+constexpr char kWhitespace[] = R"(\s)";
+constexpr char kPunctuation[] = R"([!-/:-@\[-`{-~\p{P}])";
+constexpr char kWordOrOther[] = R"(\w+|[^\w\s]+)";
+
 class Parser {
  public:
   absl::Status Parse(const JsonNode& node) {
@@ -47,38 +54,58 @@ class Parser {
     ANNULUS_ASSIGN_OR_RETURN(const absl::string_view type, type_node.String());
     if (byte_level_) return node.Error("nothing may follow ByteLevel in a Sequence");
     if (stages_.size() >= kMaxStages) return node.Error("too many pre-tokenizers");
-    if (type == "Split") {
-      ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<TextFilter> split, PatternSplitter::Parse(node));
-      stages_.push_back(std::move(split));
+    if (type == "Split") return ParseSplit(node);
+    if (type == "ByteLevel") return ParseByteLevel(node);
+    if (type == "Metaspace") {
+      ANNULUS_ASSIGN_OR_RETURN(MetaspaceOptions options, ParseMetaspace(node));
+      stages_.push_back(MakeMetaspace(std::move(options)));
       return absl::OkStatus();
     }
-    if (type == "ByteLevel") return ParseByteLevel(node);
+    if (type == "Digits") {
+      ANNULUS_ASSIGN_OR_RETURN(const bool individual, node.BoolMember("individual_digits", false));
+      return AddSplit(kDigit, individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
+                      false);
+    }
+    if (type == "Punctuation") {
+      ANNULUS_ASSIGN_OR_RETURN(const JsonNode behavior_node, node.Find("behavior"));
+      SplitBehavior behavior = SplitBehavior::kIsolated;
+      if (!behavior_node.is_null()) {
+        ANNULUS_ASSIGN_OR_RETURN(behavior, ParseSplitBehavior(behavior_node));
+      }
+      return AddSplit(kPunctuation, behavior, false);
+    }
+    if (type == "Whitespace") return AddSplit(kWordOrOther, SplitBehavior::kRemoved, true);
+    if (type == "WhitespaceSplit") return AddSplit(kWhitespace, SplitBehavior::kRemoved, false);
     if (type == "Sequence") {
       ANNULUS_ASSIGN_OR_RETURN(const JsonNode members, node.Require("pretokenizers"));
       return members.ForEachElement([this](const JsonNode& member) { return Parse(member); });
     }
-    return type_node.Unsupported("pre-tokenizer", type, {"Split", "ByteLevel", "Sequence"});
+    return type_node.Unsupported("pre-tokenizer", type,
+                                 {"Split", "ByteLevel", "Metaspace", "Digits", "Punctuation",
+                                  "Whitespace", "WhitespaceSplit", "Sequence"});
   }
 
-  PreTokenizers Take() {
-    PreTokenizers result;
-    result.byte_level = byte_level_;
-    result.filters = std::move(stages_);
-    return result;
-  }
+  PreTokenizers Take() { return {std::move(stages_), byte_level_}; }
 
  private:
+  absl::Status AddSplit(absl::string_view regex, SplitBehavior behavior, bool invert) {
+    ANNULUS_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromRegex(regex));
+    stages_.push_back(std::make_unique<PatternSplitter>(std::move(pattern), behavior, invert));
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseSplit(const JsonNode& node) {
+    ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<TextFilter> split, PatternSplitter::Parse(node));
+    stages_.push_back(std::move(split));
+    return absl::OkStatus();
+  }
+
   absl::Status ParseByteLevel(const JsonNode& node) {
     byte_level_ = true;
     ANNULUS_ASSIGN_OR_RETURN(const bool prefix, node.BoolMember("add_prefix_space", true));
     ANNULUS_ASSIGN_OR_RETURN(const bool use_regex, node.BoolMember("use_regex", true));
     if (prefix) stages_.push_back(std::make_unique<PrefixSpace>());
-    if (use_regex) {
-      ANNULUS_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromRegex(kGpt2Pattern));
-      stages_.push_back(
-          std::make_unique<PatternSplitter>(std::move(pattern), SplitBehavior::kIsolated, false));
-    }
-    return absl::OkStatus();
+    return use_regex ? AddSplit(kGpt2Pattern, SplitBehavior::kIsolated, false) : absl::OkStatus();
   }
 
   TextFilters stages_;

@@ -15,8 +15,8 @@ struct PreTokenizers {
   bool byte_level = false;
 };
 
-// Reads the member `pre_tokenizer` of a tokenizer.json: Split, ByteLevel (which must be the last)
-// or a Sequence of them; or null.
+// Reads the member `pre_tokenizer` of a tokenizer.json: one of those that pre_tokenizer.cc lists,
+// or a Sequence of them, in which ByteLevel must be the last; or null.
 absl::StatusOr<PreTokenizers> ParsePreTokenizer(const JsonNode& node);
 
 }  // namespace annulus

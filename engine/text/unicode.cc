@@ -24,57 +24,86 @@ bool IsConjoiningJamo(char32_t c) {
          (c >= 0xD7B0 && c <= 0xD7FF);
 }
 
+bool Composes(NormalForm form) { return form == NormalForm::kNfc || form == NormalForm::kNfkc; }
+bool IsCompatible(NormalForm form) {
+  return form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+}
+
+utf8proc_option_t Options(NormalForm form) {
+  return static_cast<utf8proc_option_t>(UTF8PROC_STABLE |
+                                        (Composes(form) ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+                                        (IsCompatible(form) ? UTF8PROC_COMPAT : 0));
+}
+
+constexpr size_t kLongestDecomposition = 18;  // U+FDFA
+
+struct Decomposition {
+  utf8proc_int32_t parts[kLongestDecomposition];
+  utf8proc_ssize_t count;
+};
+
+Decomposition Decompose(NormalForm form, char32_t c) {
+  Decomposition result;
+  int unused = 0;
+  result.count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), result.parts,
+                                         kLongestDecomposition, Options(form), &unused);
+  ANNULUS_CHECK(result.count >= 1 &&
+                result.count <= static_cast<utf8proc_ssize_t>(kLongestDecomposition))
+      << utf8proc_errmsg(result.count);
+  return result;
+}
+
+bool Decomposes(const utf8proc_property_t* property) {
+  return property->decomp_seqindex != UINT16_MAX;
+}
+
 // Whether the text before `c` cannot change what `c` and its followers normalize to. U+11A7 is the
 // one jamo of which this must be said: it is the base of an index range, no trailing consonant, and
 // utf8proc 2.8 would drop it after a syllable.
-bool StartsSegment(char32_t c) {
+bool StartsSegment(NormalForm form, char32_t c) {
   if (c < kFirstMark || c == 0x11A7) return true;
-  if (IsConjoiningJamo(c)) return false;
   const utf8proc_property_t* property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
-  return property->combining_class == 0 &&
+  if (IsCompatible(form) && Decomposes(property)) {
+    c = static_cast<char32_t>(Decompose(form, c).parts[0]);
+    property = utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
+  }
+  return !IsConjoiningJamo(c) && property->combining_class == 0 &&
          !IsMark(static_cast<utf8proc_category_t>(property->category));
 }
 
 // Whether `c` alone is its own normal form.
-bool IsStableAlone(char32_t c) {
-  return c < kFirstMark ||
-         utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->decomp_seqindex == UINT16_MAX;
+bool IsStableAlone(NormalForm form, char32_t c) {
+  if (c < (form == NormalForm::kNfc ? kFirstMark : 0x80)) return true;
+  const bool is_syllable = c >= 0xAC00 && c <= 0xD7A3;  // decomposed by a rule
+  return !Decomposes(utf8proc_get_property(static_cast<utf8proc_int32_t>(c))) &&
+         (Composes(form) || !is_syllable);
 }
 
-class NfcSegment {
+class SegmentNormalizer {
  public:
+  explicit SegmentNormalizer(NormalForm form) : form_(form) {}
+
   // Normalizes `segment`, which nothing around it can change; the result is valid until the next
   // call.
-  absl::string_view Normalize(absl::string_view segment) {
-    Decompose(segment);
-    SortMarks();
-    const utf8proc_ssize_t composed = utf8proc_normalize_utf32(
-        code_points_.data(), static_cast<utf8proc_ssize_t>(code_points_.size()), kOptions);
-    ANNULUS_CHECK(composed >= 0) << utf8proc_errmsg(composed);
-    text_.clear();
-    for (utf8proc_ssize_t i = 0; i < composed; ++i) {
-      AppendUtf8(static_cast<char32_t>(code_points_[static_cast<size_t>(i)]), &text_);
+  absl::string_view Run(absl::string_view segment) {
+    code_points_.clear();
+    for (size_t position = 0; position < segment.size();) {
+      const Decomposition next = Decompose(form_, NextCodePoint(segment, &position));
+      code_points_.insert(code_points_.end(), next.parts, next.parts + next.count);
     }
+    SortMarks();
+    if (Composes(form_)) {
+      const utf8proc_ssize_t composed = utf8proc_normalize_utf32(
+          code_points_.data(), static_cast<utf8proc_ssize_t>(code_points_.size()), Options(form_));
+      ANNULUS_CHECK(composed >= 0) << utf8proc_errmsg(composed);
+      code_points_.resize(static_cast<size_t>(composed));
+    }
+    text_.clear();
+    for (const utf8proc_int32_t c : code_points_) AppendUtf8(static_cast<char32_t>(c), &text_);
     return text_;
   }
 
  private:
-  static constexpr auto kOptions =
-      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-
-  void Decompose(absl::string_view segment) {
-    code_points_.clear();
-    for (size_t position = 0; position < segment.size();) {
-      const char32_t c = NextCodePoint(segment, &position);
-      utf8proc_int32_t parts[8];  // the longest canonical decomposition has 4
-      int unused = 0;
-      const utf8proc_ssize_t count =
-          utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts, 8, kOptions, &unused);
-      ANNULUS_CHECK(count >= 1 && count <= 8) << utf8proc_errmsg(count);
-      code_points_.insert(code_points_.end(), parts, parts + count);
-    }
-  }
-
   // Canonical ordering. The library's own takes quadratic time in the length of a run of marks.
   void SortMarks() {
     const auto combining_class = [](utf8proc_int32_t c) {
@@ -92,17 +121,18 @@ class NfcSegment {
     }
   }
 
+  NormalForm form_;
   std::vector<utf8proc_int32_t> code_points_;
   std::string text_;
 };
 
 // Offset behind the segment that starts at `begin`; *single is its only character, or 0.
-size_t SegmentEnd(absl::string_view text, size_t begin, char32_t* single) {
+size_t SegmentEnd(NormalForm form, absl::string_view text, size_t begin, char32_t* single) {
   size_t end = begin;
   *single = NextCodePoint(text, &end);
   while (end < text.size()) {
     size_t next = end;
-    if (StartsSegment(NextCodePoint(text, &next))) break;
+    if (StartsSegment(form, NextCodePoint(text, &next))) break;
     end = next;
     *single = 0;
   }
@@ -115,6 +145,25 @@ bool IsWhitespace(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
          c == 0x3000;
+}
+
+size_t WhitespacePrefix(absl::string_view text) {
+  size_t length = 0;
+  while (length < text.size()) {
+    size_t next = length;
+    if (!IsWhitespace(NextCodePoint(text, &next))) break;
+    length = next;
+  }
+  return length;
+}
+
+size_t WhitespaceSuffix(absl::string_view text) {
+  size_t begin = text.size();
+  while (begin > 0 && IsWhitespace(LastCodePoint(text.substr(0, begin)))) {
+    do --begin;
+    while (IsUtf8Continuation(text[begin]));
+  }
+  return text.size() - begin;
 }
 
 bool IsWordCharacter(char32_t c) {
@@ -142,22 +191,31 @@ bool IsWordCharacter(char32_t c) {
   }
 }
 
-void NormalizeNfc(std::string* text) {
-  constexpr uint8_t kFirstMarkLead = 0xCC;  // first byte of U+0300
-  const auto suspect = std::find_if(text->begin(), text->end(), [](char byte) {
-    return static_cast<uint8_t>(byte) >= kFirstMarkLead;
+void AppendLowercase(char32_t c, std::string* out) {
+  if (c == 0x130) {
+    out->append("i\u0307");  // the one character with two in lower case
+  } else {
+    AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
+  }
+}
+
+void Normalize(NormalForm form, std::string* text) {
+  // First byte of the first character that can change: U+0300 or U+0080.
+  const uint8_t first_lead = form == NormalForm::kNfc ? 0xCC : 0xC2;
+  const auto suspect = std::find_if(text->begin(), text->end(), [&](char byte) {
+    return static_cast<uint8_t>(byte) >= first_lead;
   });
   if (suspect == text->end()) return;
 
   std::string result;
   size_t kept = 0;  // text before it is in `result`
-  NfcSegment normalizer;
+  SegmentNormalizer normalizer(form);
   for (size_t begin = 0; begin < text->size();) {
     char32_t single = 0;
-    const size_t end = SegmentEnd(*text, begin, &single);
-    if (single == 0 || !IsStableAlone(single)) {
+    const size_t end = SegmentEnd(form, *text, begin, &single);
+    if (single == 0 || !IsStableAlone(form, single)) {
       const auto segment = absl::string_view(*text).substr(begin, end - begin);
-      const absl::string_view normal = normalizer.Normalize(segment);
+      const absl::string_view normal = normalizer.Run(segment);
       if (normal != segment) {
         result.append(*text, kept, begin - kept);
         result.append(normal.data(), normal.size());
@@ -171,12 +229,12 @@ void NormalizeNfc(std::string* text) {
   *text = std::move(result);
 }
 
-size_t LastNfcBoundary(absl::string_view text) {
+size_t LastNormalBoundary(NormalForm form, absl::string_view text) {
   for (size_t end = text.size(); end > 0;) {
     --end;
     while (IsUtf8Continuation(text[end])) --end;
     size_t position = end;
-    if (StartsSegment(NextCodePoint(text, &position))) return end;
+    if (StartsSegment(form, NextCodePoint(text, &position))) return end;
   }
   return 0;
 }

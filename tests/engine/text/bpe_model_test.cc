@@ -19,14 +19,14 @@ namespace {
 using nlohmann::json;
 using ::testing::ElementsAre;
 
-class Model {
+class Loaded {
  public:
-  explicit Model(const json& value, bool byte_level = false) {
+  explicit Loaded(const json& value, bool byte_level = false) {
     auto document = JsonDocument::Parse(value.dump(), "f.json");
     EXPECT_TRUE(document.ok()) << document.status();
     auto model = BpeModel::Parse(document->root(), byte_level, &vocabulary_);
     EXPECT_TRUE(model.ok()) << model.status();
-    if (model.ok()) model_.emplace(*std::move(model));
+    if (model.ok()) model_ = *std::move(model);
   }
 
   std::vector<std::string> Tokens(absl::string_view piece) const {
@@ -41,7 +41,7 @@ class Model {
 
  private:
   Vocabulary vocabulary_;
-  std::optional<BpeModel> model_;
+  std::unique_ptr<Model> model_;
 };
 
 // The definition: join the leftmost pair of the lowest rank until there is none.
@@ -97,7 +97,7 @@ TEST(BpeModel, MergesAsTheDefinitionSays) {
   const std::vector<std::string> alphabet = {"a", "b", "c", "é", "中"};
   for (int round = 0; round < 300; ++round) {
     const json value = RandomModel(&random);
-    const Model model(value);
+    const Loaded model(value);
     for (int i = 0; i < 10; ++i) {
       std::string piece;
       for (size_t n = random() % 40; n > 0; --n) piece += alphabet[random() % alphabet.size()];
@@ -114,13 +114,13 @@ json UnknownModel() {
 
 TEST(BpeModel, UnknownCharacters) {
   json value = UnknownModel();
-  EXPECT_THAT(Model(value).Tokens("aéxxb"), ElementsAre("a", "<unk>", "<unk>", "<unk>", "b"));
+  EXPECT_THAT(Loaded(value).Tokens("aéxxb"), ElementsAre("a", "<unk>", "<unk>", "<unk>", "b"));
   value["fuse_unk"] = true;
-  EXPECT_THAT(Model(value).Tokens("aéxxbx"), ElementsAre("a", "<unk>", "b", "<unk>"));
+  EXPECT_THAT(Loaded(value).Tokens("aéxxbx"), ElementsAre("a", "<unk>", "b", "<unk>"));
   value["byte_fallback"] = true;
-  EXPECT_THAT(Model(value).Tokens("xéx"), ElementsAre("<unk>", "<0xC3>", "<0xA9>", "<unk>"));
+  EXPECT_THAT(Loaded(value).Tokens("xéx"), ElementsAre("<unk>", "<0xC3>", "<0xA9>", "<unk>"));
   value["unk_token"] = nullptr;
-  EXPECT_THAT(Model(value).Tokens("xéxa"), ElementsAre("<0xC3>", "<0xA9>", "a"));
+  EXPECT_THAT(Loaded(value).Tokens("xéxa"), ElementsAre("<0xC3>", "<0xA9>", "a"));
 }
 
 TEST(BpeModel, MergesCanReachIntoByteAndUnknownTokens) {
@@ -128,25 +128,25 @@ TEST(BpeModel, MergesCanReachIntoByteAndUnknownTokens) {
   value["byte_fallback"] = true;
   value["vocab"].update({{"<0xC3><0xA9>", 5}, {"a<unk>", 6}});
   value["merges"] = json::array({"<0xC3> <0xA9>", "a <unk>"});
-  EXPECT_THAT(Model(value).Tokens("bébax"), ElementsAre("b", "<0xC3><0xA9>", "b", "a<unk>"));
+  EXPECT_THAT(Loaded(value).Tokens("bébax"), ElementsAre("b", "<0xC3><0xA9>", "b", "a<unk>"));
 }
 
 TEST(BpeModel, IgnoreMergesTakesWholeTokens) {
   json value = {{"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}, {"aba", 3}}},
                 {"merges", json::array({"a b"})}};
-  EXPECT_THAT(Model(value).Tokens("aba"), ElementsAre("ab", "a"));
-  EXPECT_THAT(Model(value, true).Tokens("aba"), ElementsAre("ab", "a"));
+  EXPECT_THAT(Loaded(value).Tokens("aba"), ElementsAre("ab", "a"));
+  EXPECT_THAT(Loaded(value, true).Tokens("aba"), ElementsAre("ab", "a"));
   value["ignore_merges"] = true;
-  EXPECT_THAT(Model(value).Tokens("aba"), ElementsAre("aba"));
-  EXPECT_THAT(Model(value).Tokens("abab"), ElementsAre("ab", "ab"));
+  EXPECT_THAT(Loaded(value).Tokens("aba"), ElementsAre("aba"));
+  EXPECT_THAT(Loaded(value).Tokens("abab"), ElementsAre("ab", "ab"));
 }
 
 // Old files write a merge as one string, also when its tokens contain spaces.
 TEST(BpeModel, MergesWithSpacesInTokens) {
   json value = {{"vocab", {{" ", 0}, {"  ", 1}, {"a", 2}, {"a ", 3}}}, {"merges", {"   ", "a  "}}};
-  EXPECT_THAT(Model(value).Tokens("a  "), ElementsAre("a", "  "));
+  EXPECT_THAT(Loaded(value).Tokens("a  "), ElementsAre("a", "  "));
   value["merges"] = {"a  ", "   "};
-  EXPECT_THAT(Model(value).Tokens("a   "), ElementsAre("a ", "  "));
+  EXPECT_THAT(Loaded(value).Tokens("a   "), ElementsAre("a ", "  "));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ std::string Decode(absl::string_view json, const std::vector<std::string>& token
   std::string text;
   DecodeState state;
   for (const std::string& token : tokens) {
-    decoder->Append(decoder->DecodeToken(token).value(), &state, &text);
+    decoder->Append(decoder->DecodeToken(token, state.before_tokens).value(), &state, &text);
   }
   return text;
 }
@@ -53,13 +53,30 @@ TEST(Decoder, ByteLevelMapsCharactersToBytes) {
   EXPECT_EQ(Decode(R"({"type": "ByteLevel"})", {"a b", "｜"}), "a b｜");
 }
 
+TEST(Decoder, MetaspaceDropsTheSpacesOfTheFirstToken) {
+  constexpr char kAlways[] = R"({"type": "Metaspace", "replacement": "▁"})";
+  EXPECT_EQ(Decode(kAlways, {"▁Hello", "▁you", "a▁b"}), "Hello youa b");
+  EXPECT_EQ(Decode(kAlways, {"▁a▁b", "▁▁c"}), "ab  c");
+  EXPECT_EQ(Decode(R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"})",
+                   {"_Hello", "_you"}),
+            " Hello you");
+}
+
+TEST(Decoder, StripInFrontOfFuseIsOfEveryToken) {
+  EXPECT_EQ(Decode(R"({"type": "Sequence", "decoders": [
+                {"type": "Strip", "content": "·", "start": 1, "stop": 2}, {"type": "Fuse"}]})",
+                   {"··a···", "·", "b·"}),
+            "·a·b");
+}
+
 TEST(Decoder, RefusesOtherOrders) {
   for (const char* json :
        {R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "ByteFallback"}]})",
         R"({"type": "Sequence", "decoders": [{"type": "ByteLevel"}, {"type": "ByteFallback"}]})",
         R"({"type": "Sequence", "decoders": [{"type": "ByteFallback"},
             {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}]})",
-        R"({"type": "Strip", "content": " ", "start": 1, "stop": 0})",
+        R"({"type": "Sequence", "decoders": [{"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 0, "stop": 1}]})",
         R"({"type": "WordPiece"})"}) {
     EXPECT_EQ(Parse(json).status().code(), absl::StatusCode::kUnimplemented) << json;
   }

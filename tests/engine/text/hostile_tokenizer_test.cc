@@ -193,13 +193,13 @@ const std::vector<BadFile>& BadAddedTokens() {
 const std::vector<BadFile>& BadStages() {
   static const auto& cases = *new std::vector<BadFile>{
       {"UnknownModel",
-       [](json* j) { (*j)["model"]["type"] = "Unigram"; },
+       [](json* j) { (*j)["model"]["type"] = "WordPiece"; },
        kUnsupported,
-       {"model.type", "Unigram", "supported: BPE"}},
+       {"model.type", "WordPiece", "supported: BPE, Unigram"}},
       {"UnknownNormalizer",
        [](json* j) { (*j)["normalizer"]["normalizers"][1]["type"] = "Odd"; },
        kUnsupported,
-       {"normalizer.normalizers[1].type", "Odd", "NFC, Prepend, Replace"}},
+       {"normalizer.normalizers[1].type", "Odd", "Precompiled, Prepend, Replace"}},
       {"UnknownPreTokenizer",
        [](json* j) {
          (*j)["pre_tokenizer"] = {{"type", "Odd"}};

@@ -160,7 +160,7 @@ TEST(Tokenizer, RandomTextComesBack) {
       EXPECT_EQ(*byte_fallback->Decode(Encode(*byte_fallback, text), false), text);
     }
     std::string normal = text;
-    NormalizeNfc(&normal);
+    Normalize(NormalForm::kNfc, &normal);
     EXPECT_EQ(*byte_level->Decode(Encode(*byte_level, text), false), normal);
   }
 }

@@ -14,7 +14,7 @@ namespace annulus {
 namespace {
 
 std::string Nfc(std::string text) {
-  NormalizeNfc(&text);
+  Normalize(NormalForm::kNfc, &text);
   return text;
 }
 

@@ -1,0 +1,30 @@
+#ifndef ANNULUS_ENGINE_TEXT_METASPACE_H_
+#define ANNULUS_ENGINE_TEXT_METASPACE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/text/json_node.h"
+#include "engine/text/text_stage.h"
+
+namespace annulus {
+
+// How `Metaspace`, as pre-tokenizer and as decoder, writes spaces.
+struct MetaspaceOptions {
+  enum class Prepend { kAlways, kFirst, kNever };
+
+  std::string replacement = "\u2581";  // one character, for a space
+  Prepend prepend = Prepend::kAlways;  // to stretches, or to the one that starts the text
+  bool split = true;                   // each replacement starts a piece
+};
+
+absl::StatusOr<MetaspaceOptions> ParseMetaspace(const JsonNode& node);
+
+// The pre-tokenizer: replaces spaces, puts a replacement in front of a stretch that does not start
+// with one, and cuts. Holds back the last piece, or at most 4 KiB of it.
+std::unique_ptr<TextFilter> MakeMetaspace(MetaspaceOptions options);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TEXT_METASPACE_H_

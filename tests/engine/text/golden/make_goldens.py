@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Makes the tokenizer goldens of this folder with the Python package `tokenizers`.
+
+  make_goldens.py corpus          corpus.json: the strings
+  make_goldens.py small DATA      small/*.json: small tokenizers trained on DATA/texts
+  make_goldens.py expected DATA   expected/*.txt: what the package makes of the strings, with the
+                                  small tokenizers and with those of DATA/tokenizers
+
+See README.md. Needs Python 3.11 (whose Unicode is 14.0), tokenizers 0.23, sentencepiece, protobuf.
+"""
+
+import json
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import unicodedata
+
+HERE = pathlib.Path(__file__).parent
+REAL = ["gpt2", "llama2", "llama3", "mistral-v3", "qwen3"]
+
+WORDS = ("the of and to in is was he she it's don't WE'RE I'll they've can't ain't 'S 'll Natasha "
+         "Prince café naïve Ångström straße İstanbul ΣΊΣΥΦΟΣ Привет мир नमस्ते สวัสดี 中文 日本語 "
+         "한국어 العربية עברית x1y2 3.14 1,234,567 0xFF ½ ² Ⅷ ٣٤ fooBar snake_case kebab-case "
+         "http://a.b/c?d=e#f user@host.org $100 50% a+b=c {json: [1, 2]} <b>bold</b> // */ \\n "
+         "ﬁ ﬀ Ａｂｃ ① ㎏ ㍿ ｶﾞ ｱ ㅏ ₂ … ‘a’ “b” – — ··· ▁ ▁▁a").split()
+EMOJI = ["😀", "👍🏽", "👨‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "🇩🇪🇫🇷", "1️⃣", "#️⃣", "🏴󠁧󠁢󠁥󠁮󠁧󠁿", "❤️‍🔥",
+         "👩🏿‍🚀", "☺️", "☺", "🧑‍🤝‍🧑", "🇩", "🏽", "\u200d", "\ufe0f"]
+SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n", "\r", "\u00a0", "\u3000", "\u2028",
+          "\u200b", "\u0085", "\u1680", "\u180e", "\ufeff"]
+SPECIAL = ["<|endoftext|>", "<|begin_of_text|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>", "<unk>",
+           "[INST]", "[/INST]", "<|eot_id|>", "<think>", "<|", "|>", "<s", "<0x0A>", "<0xFF>", "<new>",
+           "<left>", "<right>", "<word>"]
+RUNS = ["a", " ", "中", "\u0301", "1", "!", "\n", "ab", "\u1100\u1161", "😀", "é", "_", "-", "=", "\u0e33",
+        "e\u0301\u0323", " a", "\r\n", "z", "ǆ", "\u200d", "中文", "▁"]
+
+
+def knows(char):
+    """Whether the package's tables have the character as Unicode 14 has it: some are older."""
+    from tokenizers import normalizers, pre_tokenizers
+    around = "a\u0345" + char + "\u0334"  # classes 240 and 1: shows the class of a mark
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        if getattr(normalizers, form)().normalize_str(around) != unicodedata.normalize(form, around):
+            return False
+    pieces = pre_tokenizers.Punctuation().pre_tokenize_str("a" + char)
+    is_punctuation = unicodedata.category(char)[0] == "P" or char in "$+<=>^`|~"
+    return (len(pieces) == 2) == is_punctuation
+
+
+def by_category():
+    """The characters of each general category, without surrogates and unassigned ones."""
+    result, unknown = {}, 0
+    for code_point in range(0x110000):
+        char = chr(code_point)
+        category = unicodedata.category(char)
+        if category in ("Cs", "Cn"):
+            continue
+        if 0x3400 <= code_point < 0x9FFF or 0x20000 <= code_point or knows(char):
+            result.setdefault(category, []).append(char)
+        else:
+            unknown += 1
+    print(unknown, "characters left out")
+    return result
+
+
+def corpus():
+    rng = random.Random(20240607)
+    categories = by_category()
+    pick = lambda: rng.choice(categories[rng.choice(sorted(categories))])
+    strings = ["", " ", "a", "\n", "\u0000", "\u007f", "\ufffe", "\U0010ffff", "\ue000"]
+    for category in sorted(categories):  # alone, beside themselves, in words, behind spaces
+        for _ in range(12):
+            c, d = rng.choice(categories[category]), rng.choice(categories[category])
+            strings += [c, c + d, f"a{c}b {d}", f" {c}{c}1{d}\n"]
+    for _ in range(200):
+        strings.append("".join(pick() for _ in range(rng.randint(1, 24))))
+    for _ in range(450):
+        strings.append("".join(rng.choice(WORDS) + rng.choice([" "] * 8 + SPACES)
+                               for _ in range(rng.randint(1, 10))))
+    for _ in range(150):
+        strings.append("".join(rng.choice(EMOJI + SPACES + ["a", "!"])
+                               for _ in range(rng.randint(1, 8))))
+    for _ in range(200):
+        parts = SPECIAL + SPACES + WORDS
+        strings.append("".join(rng.choice(parts) for _ in range(rng.randint(1, 7))))
+    for run in RUNS:
+        for _ in range(8):
+            strings.append(rng.choice(["", "x", " "]) + run * rng.randint(2, 260) +
+                           rng.choice(["", "y", "  "]))
+    for _ in range(80):  # what a reader makes of broken bytes
+        raw = bytes(rng.choice([rng.randrange(256), 0x61, 0xC3, 0xE4, 0x20]) for _ in range(12))
+        strings.append(raw.decode("utf-8", "replace"))
+    for _ in range(120):
+        strings.append("".join(chr(rng.randrange(0x20, 0x7F)) for _ in range(rng.randint(3, 40))))
+    with open(HERE / "corpus.json", "w", encoding="utf-8") as file:
+        lines = [json.dumps(s, ensure_ascii=False) for s in strings]
+        file.write("[\n" + ",\n".join(lines) + "\n]\n")
+    print(len(strings), "strings")
+
+
+def training_lines(data):
+    rng = random.Random(5)
+    text = (data / "texts" / "war_and_peace.txt").read_text(encoding="utf-8")[20_000:420_000]
+    lines = [line for line in text.split("\n") if line.strip()]
+    for _ in range(3000):
+        lines.append(" ".join(rng.choice(WORDS) for _ in range(8)))
+    return lines
+
+
+def charsmap():
+    """A small character map, compiled by sentencepiece's trainer."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2 as model_pb2
+    rules = {"ﬁ": "fi", "ﬀ": "ff", "Ａ": "A", "ｂ": "b", "\u3000": " ", "\t": " ", "\n": " ", "\r": " ",
+             "\u00a0": " ", "\u200b": "", "①": "1", "㎏": "kg", "㍿": "株式会社", "ｶ": "カ", "ｶﾞ": "ガ",
+             "e\u0301": "é", "\ufeff": "", "…": "...", "²": "2", "½": "1⁄2"}
+    with tempfile.TemporaryDirectory() as folder:
+        tsv = os.path.join(folder, "rules.tsv")
+        with open(tsv, "w", encoding="utf-8") as file:
+            for source, target in rules.items():
+                code_points = lambda s: " ".join(f"{ord(c):X}" for c in s)
+                file.write(f"{code_points(source)}\t{code_points(target)}\n")
+        text = os.path.join(folder, "text")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("the quick brown fox\n" * 50)
+        sentencepiece.SentencePieceTrainer.train(
+            input=text, model_prefix=os.path.join(folder, "m"), vocab_size=30,
+            normalization_rule_tsv=tsv, hard_vocab_limit=False, minloglevel=2)
+        proto = model_pb2.ModelProto()
+        proto.ParseFromString(open(os.path.join(folder, "m.model"), "rb").read())
+        return proto.normalizer_spec.precompiled_charsmap
+
+
+def small(data):
+    from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers,
+                            pre_tokenizers, processors, trainers)
+    lines = training_lines(data)
+    folder = HERE / "small"
+    folder.mkdir(exist_ok=True)
+    llama3 = Regex(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+                   r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    bytes_tokens = [f"<0x{b:02X}>" for b in range(256)]
+
+    def save(name, tokenizer, edit=None):
+        value = json.loads(tokenizer.to_str())
+        if edit:
+            edit(value)
+        with open(folder / f"{name}.json", "w", encoding="utf-8") as file:
+            json.dump(value, file, ensure_ascii=False, separators=(",", ":"))
+            file.write("\n")
+
+    def add_flagged(tokenizer):
+        tokenizer.add_tokens([AddedToken("<left>", lstrip=True), AddedToken("<right>", rstrip=True),
+                              AddedToken("<word>", single_word=True, normalized=False),
+                              AddedToken("<new>", normalized=False), AddedToken("naïve")])
+
+    # In the manner of GPT-2 and RoBERTa, with every flag of added tokens.
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    t.decoder = decoders.ByteLevel()
+    t.post_processor = processors.ByteLevel(trim_offsets=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    t.train_from_iterator(lines, trainers.BpeTrainer(
+        vocab_size=600, initial_alphabet=alphabet, special_tokens=["<|endoftext|>"],
+        show_progress=False))
+    add_flagged(t)
+    save("byte_level", t)
+
+    # In the manner of Qwen and DeepSeek: NFC, several splits.
+    t = Tokenizer(models.BPE(ignore_merges=True))
+    t.normalizer = normalizers.NFC()
+    t.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+        pre_tokenizers.Split(Regex("[一-龥ぁ-ゟ]+"), "isolated"),
+        pre_tokenizers.Split(llama3, "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    t.decoder = decoders.ByteLevel()
+    t.train_from_iterator(lines, trainers.BpeTrainer(
+        vocab_size=560, initial_alphabet=alphabet, special_tokens=["<|im_start|>", "<|im_end|>"],
+        show_progress=False))
+    t.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(single="<|im_start|> $A <|im_end|>", special_tokens=[
+            ("<|im_start|>", t.token_to_id("<|im_start|>")),
+            ("<|im_end|>", t.token_to_id("<|im_end|>"))])])
+    save("split_sequence", t)
+
+    # In the manner of Llama 2 as newer files write it: Metaspace in front of the first word only.
+    t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(),
+                                   decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    t.train_from_iterator([w for line in lines[:2500] for w in line.split()], trainers.BpeTrainer(
+        vocab_size=700, special_tokens=["<unk>", "<s>", "</s>"] + bytes_tokens, limit_alphabet=90,
+        show_progress=False))
+    t.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", t.token_to_id("<s>"))])
+    def undo_bytes(value):  # byte tokens are the model's, not added ones
+        value["added_tokens"] = value["added_tokens"][:3]
+    save("metaspace_first", t, undo_bytes)
+
+    # In the manner of Gemma: spaces replaced, split at spaces that are no longer there.
+    t.normalizer = normalizers.Replace(" ", "▁")
+    t.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    t.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(),
+                                   decoders.Fuse()])
+    save("replaced_spaces", t, undo_bytes)
+
+    # Words, digits and punctuation of normalized text, with an unknown token.
+    t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    t.normalizer = normalizers.Sequence([normalizers.NFKD(), normalizers.Lowercase(),
+                                         normalizers.Strip(), normalizers.Replace(Regex("l+"), "l")])
+    t.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=False),
+        pre_tokenizers.Punctuation("contiguous")])
+    t.decoder = decoders.Fuse()
+    t.train_from_iterator(lines, trainers.BpeTrainer(
+        vocab_size=500, special_tokens=["<unk>"], limit_alphabet=120, show_progress=False))
+    add_flagged(t)
+    save("whitespace_words", t)
+
+    # In the manner of XLM-RoBERTa and T5: sentencepiece's character map, words, Unigram.
+    t = Tokenizer(models.Unigram())
+    t.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.WhitespaceSplit(),
+        pre_tokenizers.Metaspace(prepend_scheme="always")])
+    t.decoder = decoders.Metaspace(prepend_scheme="always")
+    t.train_from_iterator(lines, trainers.UnigramTrainer(
+        vocab_size=700, special_tokens=["<s>", "<unk>", "</s>"], unk_token="<unk>",
+        show_progress=False))
+    t.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap()),
+                                         normalizers.Replace(Regex(" {2,}"), " ")])
+    t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[
+        ("<s>", t.token_to_id("<s>")), ("</s>", t.token_to_id("</s>"))])
+    save("unigram_words", t)
+
+    # Unigram with byte fallback over the whole text.
+    value = json.loads(t.to_str())
+    value["normalizer"] = {"type": "Sequence", "normalizers": [
+        {"type": "NFKC"}, {"type": "Strip", "strip_left": False, "strip_right": True}]}
+    metaspace = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": False}
+    value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+        {"type": "Digits", "individual_digits": True}, {"type": "Punctuation",
+                                                        "behavior": "MergedWithPrevious"}, metaspace]}
+    value["decoder"] = {"type": "Sequence", "decoders": [metaspace, {"type": "ByteFallback"},
+                                                         {"type": "Fuse"}]}
+    model = value["model"]
+    model["vocab"] += [[token, -20.0] for token in bytes_tokens]
+    model["byte_fallback"] = True
+    save("unigram_bytes", Tokenizer.from_str(json.dumps(value)))
+
+
+def fnv(data, value=0x811C9DC5):
+    for byte in data:
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return value
+
+
+def load(path):
+    from tokenizers import Tokenizer
+    value = json.loads(path.read_text(encoding="utf-8"))
+    merges = value["model"].get("merges")
+    if merges and isinstance(merges[0], str):  # the package takes tokens with spaces as pairs only
+        vocab = value["model"]["vocab"]
+        def pair(merge):
+            parts = merge.split(" ")
+            for i in range(1, len(parts)):
+                left, right = " ".join(parts[:i]), " ".join(parts[i:])
+                if left in vocab and right in vocab and left + right in vocab:
+                    return [left, right]
+            raise ValueError(merge)
+        value["model"]["merges"] = [pair(m) for m in merges]
+    return Tokenizer.from_str(json.dumps(value))
+
+
+def expected(data):
+    strings = json.loads((HERE / "corpus.json").read_text(encoding="utf-8"))
+    paths = {path.stem: path for path in sorted((HERE / "small").glob("*.json"))}
+    for name in REAL:
+        paths[name] = data / "tokenizers" / name / "tokenizer.json"
+    paths["stories260K"] = data / "models" / "stories260K" / "tokenizer.json"
+    folder = HERE / "expected"
+    folder.mkdir(exist_ok=True)
+    for name, path in paths.items():
+        tokenizer = load(path)
+        hashes = []
+        for string in strings:
+            ids = tokenizer.encode(string).ids
+            text = tokenizer.decode(ids, skip_special_tokens=False)
+            raw = b"".join(i.to_bytes(4, "little") for i in ids)
+            hashes.append("%08x" % fnv(text.encode("utf-8"), fnv(raw)))
+        with open(folder / f"{name}.txt", "w") as file:
+            for i in range(0, len(hashes), 10):
+                file.write(" ".join(hashes[i:i + 10]) + "\n")
+        print(name, len(hashes))
+
+
+def main():
+    what, *rest = sys.argv[1:]
+    data = pathlib.Path(rest[0]) if rest else None
+    {"corpus": lambda: corpus(), "small": lambda: small(data),
+     "expected": lambda: expected(data)}[what]()
+
+
+if __name__ == "__main__":
+    main()
