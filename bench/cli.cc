@@ -12,12 +12,14 @@ constexpr int kExitMisuse = 2;
 
 }  // namespace
 
-int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err) {
+int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err,
+             size_t read_bytes) {
   CLI::App app("Measures Annulus against the limits of the machine it runs on.", "annulus-bench");
   app.require_subcommand(1);
-  BenchContext context{out, err};
+  BenchContext context{out, err, read_bytes};
   AddPeakCommand(app, context);
   AddModelCommand(app, context);
+  AddAttentionCommand(app, context);
   for (CLI::App* command : app.get_subcommands({})) {
     command->add_flag("--json", context.json, "Print one JSON object per row");
   }

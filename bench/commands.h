@@ -5,6 +5,7 @@
 // `action` set to what it does once the command line has been read.
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <functional>
 #include <ostream>
 
@@ -15,11 +16,13 @@ namespace annulus {
 struct BenchContext {
   std::ostream& out;
   std::ostream& err;
+  size_t read_bytes;  // see PeakMeter
   bool json = false;
   std::function<absl::Status()> action{};
 };
 
 void AddPeakCommand(CLI::App& app, BenchContext& context);
+void AddAttentionCommand(CLI::App& app, BenchContext& context);
 void AddModelCommand(CLI::App& app, BenchContext& context);
 
 }  // namespace annulus

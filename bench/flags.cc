@@ -10,6 +10,12 @@ namespace {
 
 std::string Text(absl::string_view text) { return std::string(text); }
 
+AttentionPolicy PolicyOrThrow(const char* flag, const std::string& text) {
+  const auto policy = ParsePolicy(text);
+  if (!policy.ok()) throw CLI::ValidationError(flag, Text(policy.status().message()));
+  return *policy;
+}
+
 }  // namespace
 
 void AddDType(CLI::App& command, const char* flag, std::function<void(DType)> set,
@@ -58,16 +64,26 @@ void AddParallelism(CLI::App& command, int& ranks, int& threads) {
 
 int ThreadsOrAll(int threads) { return threads > 0 ? threads : ReadHostLimits().threads; }
 
-void AddPolicy(CLI::App& command, const char* flag, AttentionPolicy& policy) {
+void AddPolicy(CLI::App& command, AttentionPolicy& policy) {
   command
       .add_option_function<std::string>(
-          flag,
-          [flag, &policy](const std::string& text) {
-            const auto parsed = ParsePolicy(text);
-            if (!parsed.ok()) throw CLI::ValidationError(flag, Text(parsed.status().message()));
-            policy = *parsed;
-          },
+          "--attention",
+          [&policy](const std::string& text) { policy = PolicyOrThrow("--attention", text); },
           "Attention policy, NAME or NAME:PARAMETER=VALUE,... (default: dense)")
+      ->type_name("POLICY");
+}
+
+void AddPolicies(CLI::App& command, std::vector<AttentionPolicy>& policies) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--policy",
+          [&policies](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) {
+              policies.push_back(PolicyOrThrow("--policy", text));
+            }
+          },
+          "Policies to time beside dense, NAME or NAME:PARAMETER=VALUE,...; several with blanks "
+          "between")
       ->type_name("POLICY");
 }
 

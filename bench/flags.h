@@ -26,8 +26,9 @@ void AddPeakChoice(CLI::App& command, std::optional<PeakKind>& peak);
 // --ranks and --threads (0 becomes what the process may use).
 void AddParallelism(CLI::App& command, int& ranks, int& threads);
 int ThreadsOrAll(int threads);
-// An attention policy with its parameters, as ParsePolicy reads it.
-void AddPolicy(CLI::App& command, const char* flag, AttentionPolicy& policy);
+// --attention and --policy: policies with their parameters, as ParsePolicy reads them.
+void AddPolicy(CLI::App& command, AttentionPolicy& policy);
+void AddPolicies(CLI::App& command, std::vector<AttentionPolicy>& policies);
 // --repeat, odd or even; medians are of the nearest rank.
 void AddRepeat(CLI::App& command, int& repeat);
 // A list of whole numbers with commas, each within [low, high].

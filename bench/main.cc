@@ -3,7 +3,9 @@
 #include <vector>
 
 #include "bench/cli.h"
+#include "bench/peak/peak_meter.h"
 
 int main(int argc, char** argv) {
-  return annulus::RunBench(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
+  return annulus::RunBench(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr,
+                           annulus::PeakBufferBytes());
 }

@@ -21,7 +21,7 @@ absl::Status RunModel(ModelBenchOptions options, BenchContext& context) {
     options.prompt_tokens = {512, 2048};
     options.depths = {0};
   }
-  const PeakMeter meter;
+  const PeakMeter meter(context.read_bytes);
   BenchProgress progress(context.err);
   RowWriter writer(context.out, context.json);
   return RunModelBench(options, meter, progress, [&](const Row& row) { writer.Write(row); });
@@ -57,7 +57,7 @@ void AddModelCommand(CLI::App& app, BenchContext& context) {
   command->add_option("--chunk-tokens", options->chunk_tokens, "Prompt tokens of a step")
       ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str();
-  AddPolicy(*command, "--attention", options->attention);
+  AddPolicy(*command, options->attention);
   command->add_option("--kernels", options->kernels, "Kernel table by name (default: the best)")
       ->type_name("NAME");
   AddRepeat(*command, options->repeat);

@@ -20,7 +20,7 @@ absl::Status RunPeak(const PeakOptions& options, BenchContext& context) {
   const int threads = options.threads > 0 ? options.threads : host.threads;
   PeakEffort effort;
   effort.rounds = options.rounds;
-  const PeakMeter meter;
+  const PeakMeter meter(context.read_bytes);
   if (!meter.refused().empty()) context.err << "annulus-bench: " << meter.refused() << "\n";
   RowWriter writer(context.out, context.json);
   for (const PeakKind kind : meter.Available()) {

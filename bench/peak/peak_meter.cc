@@ -144,8 +144,9 @@ absl::StatusOr<double> BestOfMedians(int threads, const PeakEffort& effort, doub
   return best;
 }
 
-absl::StatusOr<double> MeasureRead(peak::ReadLoop read, int threads, const PeakEffort& effort) {
-  ANNULUS_ASSIGN_OR_RETURN(const ReadBuffer buffer, ReadBuffer::Create(PeakBufferBytes()));
+absl::StatusOr<double> MeasureRead(peak::ReadLoop read, size_t buffer_bytes, int threads,
+                                   const PeakEffort& effort) {
+  ANNULUS_ASSIGN_OR_RETURN(const ReadBuffer buffer, ReadBuffer::Create(buffer_bytes));
   constexpr int64_t kStep = 1024;  // whole iterations of every loop
   const int64_t share = buffer.count() / threads / kStep * kStep;
   const double bytes = static_cast<double>(share) * threads * sizeof(float);
@@ -177,7 +178,7 @@ size_t PeakBufferBytes() {
   return std::clamp(memory / 8 / kStep * kStep, kStep, kMost);
 }
 
-PeakMeter::PeakMeter() : vectors_(peak::BaselineLoops()) {
+PeakMeter::PeakMeter(size_t read_bytes) : read_bytes_(read_bytes), vectors_(peak::BaselineLoops()) {
 #if defined(ANNULUS_PEAK_X86)
   // __builtin_cpu_supports also asks whether the system saves the wide registers.
   __builtin_cpu_init();
@@ -236,7 +237,7 @@ std::vector<PeakKind> PeakMeter::Available() const {
 
 std::string PeakMeter::Instructions(PeakKind kind) const {
   if (kind == PeakKind::kMemoryRead) {
-    return absl::StrCat("one pass over ", PeakBufferBytes() >> 20, " MiB");
+    return absl::StrCat("one pass over ", read_bytes_ >> 20, " MiB");
   }
   const auto loop = LoopOf(kind);
   ANNULUS_CHECK(loop.has_value()) << PeakName(kind) << " is not available here";
@@ -246,7 +247,8 @@ std::string PeakMeter::Instructions(PeakKind kind) const {
 absl::StatusOr<double> PeakMeter::Measure(PeakKind kind, int threads,
                                           const PeakEffort& effort) const {
   ANNULUS_CHECK(threads >= 1 && threads <= 256) << threads;
-  if (kind == PeakKind::kMemoryRead) return MeasureRead(vectors_.read, threads, effort);
+  if (kind == PeakKind::kMemoryRead)
+    return MeasureRead(vectors_.read, read_bytes_, threads, effort);
   const auto loop = LoopOf(kind);
   ANNULUS_CHECK(loop.has_value()) << PeakName(kind) << " is not available here";
   const int64_t iterations = Calibrate(*loop, effort.slice_seconds);

@@ -43,11 +43,15 @@ struct PeakEffort {
 // For a measurement before and after each run: about 0.05 s, 0.3 s for memory.
 inline constexpr PeakEffort kQuickPeak{.rounds = 2, .slices = 5, .slice_seconds = 0.004};
 
+// Bytes of the buffer of kMemoryRead: 1 GiB, on small machines an eighth of the memory.
+size_t PeakBufferBytes();
+
 // Measures the rates that hand-written loops reach with the best instructions that the processor
 // has; what it lacks is absent, never zero. Thread-safe; measurements run on threads of their own.
 class PeakMeter {
  public:
-  PeakMeter();
+  // `read_bytes`: the buffer of kMemoryRead, at least 1 MiB.
+  explicit PeakMeter(size_t read_bytes = PeakBufferBytes());
 
   // What can be measured here, in the order of PeakKind.
   std::vector<PeakKind> Available() const;
@@ -64,13 +68,11 @@ class PeakMeter {
  private:
   std::optional<peak::OperationLoop> LoopOf(PeakKind kind) const;
 
+  const size_t read_bytes_;
   peak::VectorLoops vectors_;
   std::optional<peak::OperationLoop> bf16_, int8_, amx_bf16_, amx_int8_;
   std::string refused_;
 };
-
-// Bytes of the buffer of kMemoryRead: 1 GiB, on small machines an eighth of the memory.
-size_t PeakBufferBytes();
 
 }  // namespace annulus
 

@@ -116,8 +116,8 @@ absl::Status SetWeightsDtype(absl::string_view text, ServerConfig& config) {
 std::vector<Option> ModelOptions() {
   return {
       {"model", "DIR|builtin:recall", "builtin:recall",
-       "Hugging Face model directory, a built-in demonstration model, or random:CONFIG.json: random "
-       "weights of that shape, to measure speed.",
+       "Hugging Face model directory, a built-in demonstration model, or random:CONFIG.json "
+       "(random weights of that shape, to measure speed).",
        SetModel},
       {"served-model-name", "NAME", "",
        "What clients call the model; empty: the last part of --model.", SetServedName},

@@ -13,6 +13,9 @@
 namespace annulus {
 namespace {
 
+// Enough to read in a moment; the figures do not matter here.
+constexpr size_t kReadBytes = size_t{8} << 20;
+
 struct Output {
   int code = 0;
   std::string out;
@@ -32,7 +35,7 @@ struct Output {
 Output Bench(const std::vector<std::string>& arguments) {
   std::ostringstream out;
   std::ostringstream err;
-  const int code = RunBench(arguments, out, err);
+  const int code = RunBench(arguments, out, err, kReadBytes);
   return {code, out.str(), err.str()};
 }
 
@@ -140,6 +143,48 @@ TEST_F(BenchModel, RefusesWhatItCannotRun) {
     EXPECT_FALSE(output.err.empty());
   }
   EXPECT_EQ(Bench({"model", "--random", "/nonexistent.json"}).code, 1);
+}
+
+TEST(BenchAttention, PrintsDenseAndEachPolicyForEachLength) {
+  const Output output =
+      Bench({"attention", "--seq",      "200,500",   "--heads",    "4",        "--kv-heads",
+             "2",         "--head-dim", "16",        "--kv-dtype", "f32",      "--policy",
+             "window",    "random",     "--density", "0.5",        "--decode", "--ranks",
+             "2",         "--threads",  "2",         "--repeat",   "2",        "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const std::vector<nlohmann::json> rows = output.Rows();
+  ASSERT_EQ(rows.size(), 8u) << output.out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const nlohmann::json& row = rows[i];
+    EXPECT_EQ(row.at("tokens"), i < 4 ? 200 : 500);
+    EXPECT_EQ(row.at("phase"), i % 4 == 3 ? "decode" : "prefill");
+    EXPECT_EQ(row.at("ranks"), 2);
+    EXPECT_GT(row.at("seconds").get<double>(), 0);
+    EXPECT_GT(row.at("flops").get<double>(), 0);
+    EXPECT_GT(row.at("peak_fraction").get<double>(), 0);
+    EXPECT_GT(row.at("memory_bytes").get<int64_t>(), 0);
+  }
+  // 4 heads * 4 operations * 16 channels for each of 200 * 201 / 2 pairs.
+  EXPECT_EQ(rows[0].at("flops"), 4.0 * 4 * 16 * 200 * 201 / 2);
+  EXPECT_EQ(rows[0].at("policy"), "dense");
+  EXPECT_EQ(rows[0].at("ratio_to_dense"), 1);
+  EXPECT_EQ(rows[5].at("policy").get<std::string>().rfind("window:", 0), 0u);
+  EXPECT_GE(rows[5].at("density").get<double>(), 0.5);
+  EXPECT_LT(rows[5].at("density").get<double>(), 0.8);
+}
+
+TEST(BenchAttention, RefusesWhatItCannotRun) {
+  for (const std::vector<std::string>& misuse : std::vector<std::vector<std::string>>{
+           {"attention", "--heads", "6", "--kv-heads", "4"},
+           {"attention", "--seq", "0"},
+           {"attention", "--policy", "randon"},
+           {"attention", "--policy", "strided", "--density", "0.1"},
+           {"attention", "--density", "1.5"}}) {
+    const Output output = Bench(misuse);
+    EXPECT_EQ(output.code, 2) << output.err;
+    EXPECT_TRUE(output.out.empty());
+    EXPECT_FALSE(output.err.empty());
+  }
 }
 
 // The shapes that the tables measure must stay readable.

@@ -29,7 +29,7 @@ TEST(PeakMeter, EveryMachineHasFloatsExponentialsAndMemory) {
 
 // The slowest machine that builds this does more than 10 million of anything in a second.
 TEST(PeakMeter, EveryAvailableRateIsMeasuredOnOneThreadAndMore) {
-  const PeakMeter meter;
+  const PeakMeter meter(size_t{8} << 20);
   for (const PeakKind kind : meter.Available()) {
     for (const int threads : {1, 3}) {
       const auto rate = meter.Measure(kind, threads, kLittle);

@@ -1,0 +1,66 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/attention/attention_bench.h"
+#include "bench/commands.h"
+#include "bench/flags.h"
+#include "bench/report/progress.h"
+#include "bench/report/row.h"
+
+namespace annulus {
+namespace {
+
+constexpr int32_t kMostTokens = 1 << 24;
+
+absl::Status RunAttention(AttentionBenchOptions options, BenchContext& context) {
+  options.shape.threads = ThreadsOrAll(options.shape.threads);
+  // The engine chooses by a cost model; a bench without a link to cross lets pages travel.
+  if (options.ring_mode == RingMode::kAuto) options.ring_mode = RingMode::kPassKv;
+  const PeakMeter meter(context.read_bytes);
+  BenchProgress progress(context.err);
+  RowWriter writer(context.out, context.json);
+  return RunAttentionBench(options, meter, progress, [&](const Row& row) { writer.Write(row); });
+}
+
+}  // namespace
+
+void AddAttentionCommand(CLI::App& app, BenchContext& context) {
+  auto options = std::make_shared<AttentionBenchOptions>();
+  options->sequences = {1024, 4096, 16384};
+  options->shape.threads = 0;
+  options->ring_mode = RingMode::kAuto;
+  AttentionShape& shape = options->shape;
+  CLI::App* command = app.add_subcommand(
+      "attention",
+      "Time attention alone, each policy beside a causal dense run of the same kernel");
+  const auto count = [&](const char* flag, auto& value, int low, int high, const char* help) {
+    command->add_option(flag, value, help)->check(CLI::Range(low, high))->capture_default_str();
+  };
+  AddCounts(*command, "--seq", options->sequences, 1, kMostTokens,
+            "Lengths of the sequence (default: 1024,4096,16384)");
+  count("--heads", shape.heads, 1, 1024, "Query heads");
+  count("--kv-heads", shape.kv_heads, 1, 1024, "Key and value heads");
+  count("--head-dim", shape.head_dim, 2, 512, "Channels of a head");
+  AddDType(
+      *command, "--kv-dtype", [options](DType dtype) { options->shape.kv_dtype = dtype; },
+      "Keys and values (default: bf16)");
+  AddPolicies(*command, options->policies);
+  command
+      ->add_option("--density", options->density,
+                   "Sets the window, or the random blocks, so that policies have this density")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_flag("--decode", options->decode, "Also time one query over the whole sequence");
+  AddParallelism(*command, shape.ranks, shape.threads);
+  AddRingMode(*command, options->ring_mode);
+  count("--chunk-tokens", shape.chunk_tokens, 16, 1 << 20, "Rows that attend at once");
+  command->add_option("--kernels", options->kernels, "Kernel table by name (default: the best)")
+      ->type_name("NAME");
+  AddRepeat(*command, options->repeat);
+  AddPeakChoice(*command, options->peak);
+  command->callback([options, &context] {
+    context.action = [=, &context] { return RunAttention(*options, context); };
+  });
+}
+
+}  // namespace annulus

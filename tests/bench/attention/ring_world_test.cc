@@ -1,0 +1,70 @@
+#include "bench/attention/ring_world.h"
+
+#include "gtest/gtest.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+
+namespace annulus {
+namespace {
+
+class BenchRingWorld : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    RegisterCpuKernels(kernels_);
+    backend_ = CreateCpuBackend().value();
+    shape_.tokens = 300;
+    shape_.heads = 4;
+    shape_.kv_heads = 2;
+    shape_.head_dim = 16;
+    shape_.ranks = GetParam();
+    shape_.threads = GetParam();
+    shape_.chunk_tokens = 100;
+    world_ = RingWorld::Create(shape_, 2, *backend_, *kernels_.Available("cpu").front()).value();
+  }
+
+  // Runs the plan and returns the rows that were attended.
+  int32_t Rows(const RingWorld::Plan& plan) {
+    int32_t rows = 0;
+    const auto seconds = world_->Run(plan, [&](int32_t count) { rows += count; });
+    EXPECT_TRUE(seconds.ok()) << seconds.status();
+    EXPECT_GT(*seconds, 0);
+    return rows;
+  }
+
+  KernelRegistry kernels_;
+  std::unique_ptr<Backend> backend_;
+  AttentionShape shape_;
+  std::unique_ptr<RingWorld> world_;
+};
+
+TEST_P(BenchRingWorld, AttendsEveryRowOnceInBothModes) {
+  for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    const RingWorld::Plan plan = world_->PlanPrefill(AttentionPolicy(), mode);
+    EXPECT_EQ(plan.pairs, 300 * 301 / 2);
+    EXPECT_EQ(plan.density, 1);
+    EXPECT_EQ(Rows(plan), 300);
+    EXPECT_EQ(Rows(plan), 300);
+  }
+}
+
+TEST_P(BenchRingWorld, CountsThePairsOfAPolicy) {
+  const AttentionPolicy window = *ParsePolicy("window:sinks=64,window=64");
+  const RingWorld::Plan plan = world_->PlanPrefill(window, RingMode::kPassKv);
+  // Blocks of 64 rows (the last of 44) see the diagonal, the block before it and the first one.
+  const double diagonal = 4 * 64 * 65 / 2 + 44 * 45 / 2;
+  const double others = 64 * 64 + 2 * (2 * 64 * 64) + 2 * 44 * 64;
+  EXPECT_EQ(plan.pairs, diagonal + others);
+  EXPECT_DOUBLE_EQ(plan.density, plan.pairs / (300 * 301 / 2));
+  EXPECT_EQ(Rows(plan), 300);
+}
+
+TEST_P(BenchRingWorld, ADecodeStepVisitsEveryCopy) {
+  const RingWorld::Plan plan = world_->PlanDecode();
+  EXPECT_EQ(plan.pairs, 2 * 300);
+  EXPECT_EQ(Rows(plan), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, BenchRingWorld, ::testing::Values(1, 3));
+
+}  // namespace
+}  // namespace annulus
