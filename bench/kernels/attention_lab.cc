@@ -36,8 +36,9 @@ struct Options {
 Bound BoundOf(const Options& options, const OpTable& ops, DType dtype) {
   if (options.mode == "decode") return Bound::kMemoryRead;
   const bool wide = dtype == DType::kF32 || dtype == DType::kF16;
-  if (wide || ops.name.find("bf16") == std::string::npos) return Bound::kF32;
-  return ops.name.find("amx") == std::string::npos ? Bound::kBF16 : Bound::kAmxBF16;
+  if (!wide && ops.name == "cpu/avx512-bf16") return Bound::kBF16;
+  if (!wide && ops.name == "cpu/amx") return Bound::kAmxBF16;
+  return Bound::kF32;
 }
 
 absl::Status Measure(const Options& options, const OpTable& ops, Backend& backend,

@@ -9,6 +9,8 @@ namespace annulus::cpu {
 namespace {
 
 constexpr PairedAttention kPaired = {
+    .k_multiple = 2,
+    .row_multiple = 1,
     .begin = BeginPairedSpan,
     .keys = AttendPairedKeys,
     .finish = FinishPairedSpan,

@@ -13,7 +13,8 @@ namespace annulus::cpu {
 // its storage type and by what the table's kernels read.
 //   K, for every kv head: plain [page_tokens / 16][k_dim][16], a vector holds 16 keys; paired
 //      [page_tokens / 16][k_pairs][16][2], two neighbouring elements of 16 keys, for dot products
-//      of pairs. An odd k_dim is padded with 0.
+//      of pairs. Keys are padded with 0 to a multiple of
+//      PairedAttention::k_multiple.
 //   V, for every kv head: plain [page_tokens][v_stride]; paired [page_tokens / 2][v_stride][2], one
 //      element of two neighbouring slots. Columns from v_dim on are 0.
 //   int8 only: the bf16 scales of K [kv_heads][page_tokens], and those of V.

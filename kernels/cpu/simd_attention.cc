@@ -143,15 +143,19 @@ class AttentionRun {
     unit->end_span = (unit->end_key - 1) / kAttentionSpan + 1;
   }
 
+  int64_t StateRows(int positions) const {
+    return RoundUp(int64_t{positions} * group_, layout_.paired() ? isa_.paired->row_multiple : 1);
+  }
+
   // Floats of one span state: o, sums, maximum and lse of a block's rows, and paired queries.
   int64_t StateFloats() const {
-    const int64_t rows = int64_t{block_positions_} * group_;
-    const int64_t query = layout_.paired() ? layout_.k_dim() / 2 : 0;
+    const int64_t rows = StateRows(block_positions_);
+    const int64_t query = layout_.paired() ? layout_.k_dim() / 2 + 1 : 0;
     return RoundUp(rows * (layout_.v_stride() + kPanel + 2 + query), kPanel);
   }
 
   AttentionBlock Block(const Unit& unit, float* state) const {
-    const int64_t rows = int64_t{unit.positions} * group_;
+    const int64_t rows = StateRows(unit.positions);
     AttentionBlock block;
     block.query =
         unit.item->query.row(unit.row) + int64_t{unit.kv_head} * group_ * params_.shape.k_dim;
@@ -160,7 +164,7 @@ class AttentionRun {
     block.position_count = unit.positions;
     block.group = group_;
     block.k_dim = params_.shape.k_dim;
-    block.k_pairs = static_cast<int>(layout_.k_dim() / 2);
+    block.k_pairs = layout_.paired() ? static_cast<int>(layout_.k_dim() / 2) : 0;
     block.v_stride = static_cast<int>(layout_.v_stride());
     block.scale = params_.scale;
     block.soft_cap = params_.soft_cap;
@@ -170,6 +174,7 @@ class AttentionRun {
     block.maximum = block.sums + rows * kPanel;
     block.lse = block.maximum + rows;
     block.query_pairs = reinterpret_cast<uint32_t*>(block.lse + rows);
+    block.row_positions = reinterpret_cast<int32_t*>(block.query_pairs + rows * block.k_pairs);
     return block;
   }
 

@@ -71,7 +71,7 @@ struct AttentionBlock {
   int group;
   int k_dim;
   int v_stride;  // v_dim rounded up to kPanel
-  int k_pairs;   // k_dim / 2, rounded up
+  int k_pairs;   // of a key with its padding
   float scale;
   float soft_cap;  // 0: none
   int64_t window;  // 0: none
@@ -80,7 +80,9 @@ struct AttentionBlock {
   float* sums;            // [rows][kPanel], sums of weights by slot % 16
   float* maximum;         // [rows]
   float* lse;             // [rows], written by finish
-  uint32_t* query_pairs;  // [rows][k_pairs], the queries as bf16; paired kernels only
+  // Paired kernels only, written by begin:
+  uint32_t* query_pairs;   // [rows][k_pairs], the queries as bf16
+  int32_t* row_positions;  // [rows]
 };
 
 // Slots [begin, end) of one page, of one kv head. `k` and `v` are as PageLayout says.
@@ -109,8 +111,11 @@ struct NarrowKeys {
   void* wide_v;  // [(end - begin) * v_stride]
 };
 
-// Attention over paired pages: see isa_attention_bf16.h.
+// Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. From begin to
+// finish a thread calls nothing else of these.
 struct PairedAttention {
+  int k_multiple;    // pages pad k_dim with 0 to a multiple of this
+  int row_multiple;  // a block's o and query_pairs have room for rows up to a multiple of this
   void (*begin)(const AttentionBlock&);
   void (*keys)(const AttentionBlock&, const AttentionKeys&);  // bf16
   void (*finish)(const AttentionBlock&);
@@ -146,6 +151,8 @@ struct SimdKernels {
 const SimdKernels& Avx2Kernels();
 const SimdKernels& Avx512Kernels();
 const SimdKernels& Avx512Bf16Kernels();
+// Only where the process was granted the tile registers too (x86_features.h).
+const PairedAttention& AmxAttentionKernels();
 
 }  // namespace annulus::cpu
 

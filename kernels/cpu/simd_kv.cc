@@ -53,7 +53,8 @@ void WidenRow(const SimdKernels& isa, DType dtype, const std::byte* from,
   DequantizeInt8(reinterpret_cast<const int8_t*>(from), scale, row, dim);
 }
 
-constexpr size_t kHeadBytes = RoundUp(kCpuMaxHeadDim, kPanel) * sizeof(float);
+// Padding of keys and values included.
+constexpr size_t kHeadBytes = RoundUp(kCpuMaxHeadDim, 64) * sizeof(float);
 
 void AppendRow(const SimdKernels& isa, const PageLayout& layout, const KvAppendParams& params,
                int64_t row) {
@@ -99,7 +100,7 @@ int NarrowIndex(DType dtype) {
 PageLayout::PageLayout(const SimdKernels& isa, const KvPageShape& shape)
     : pair_shift_(isa.paired != nullptr && (shape.dtype == DType::kBF16 || IsNarrow(shape.dtype))),
       kv_heads_(shape.kv_heads),
-      k_dim_(RoundUp(shape.k_dim, 1 << pair_shift_)),
+      k_dim_(paired() ? RoundUp(shape.k_dim, isa.paired->k_multiple) : shape.k_dim),
       v_stride_(RoundUp(shape.v_dim, kPanel)) {
   const int64_t element_bytes = DTypeSize(shape.dtype);
   k_head_bytes_ = shape.page_tokens * k_dim_ * element_bytes;

@@ -84,19 +84,38 @@ TEST_P(AttentionInvarianceTest, DenseAndWindowed) {
 
 // Few rows over several spans: one thread takes them in turn, several side by side.
 TEST_P(AttentionInvarianceTest, AcrossSpans) {
-  Problem problem;
-  problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 16, .v_dim = 16};
-  problem.group = 2;
-  problem.end = 2 * kAttentionSpan + 100;
-  problem.positions = {8191, 8192, 16000, 16390, 16483};
-  FillProblem(problem, 520);
-  ExpectSameBitsHoweverItIsCut(table(), problem);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    Problem problem;
+    problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 16, .v_dim = 16, .dtype = dtype};
+    problem.group = 2;
+    problem.end = 2 * kAttentionSpan + 100;
+    problem.positions = {8191, 8192, 16000, 16390, 16483};
+    FillProblem(problem, 520);
+    ExpectSameBitsHoweverItIsCut(table(), problem);
+  }
+}
+
+// Scores so far apart that rows raise their maximum in chunks of their own.
+TEST_P(AttentionInvarianceTest, MovingMaximum) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    Problem problem;
+    problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 24, .v_dim = 48, .dtype = dtype};
+    problem.group = 5;
+    problem.end = 400;
+    problem.positions = Consecutive(250, 150);
+    FillProblem(problem, 525);
+    for (int64_t r = 0; r < problem.rows(); ++r) {
+      for (int64_t c = 0; c < problem.query.cols(); ++c) problem.query.row(r)[c] *= 40;
+    }
+    ExpectSameBitsHoweverItIsCut(table(), problem);
+  }
 }
 
 // The same pages as a list for one block, and for blocks cut anywhere, are dense attention.
 TEST_P(AttentionInvarianceTest, FullListsAreDense) {
   Problem problem;
-  problem.shape = {.page_tokens = 32, .kv_heads = 2, .k_dim = 24, .v_dim = 24};
+  problem.shape = {
+      .page_tokens = 32, .kv_heads = 2, .k_dim = 24, .v_dim = 24, .dtype = DType::kBF16};
   problem.group = 3;
   problem.end = 250;
   problem.positions = Consecutive(100, 150);
@@ -118,7 +137,8 @@ TEST_P(AttentionInvarianceTest, FullListsAreDense) {
 // Pages beyond a row's sight, and pages that its window has left behind, do not change its bits.
 TEST_P(AttentionInvarianceTest, FarPagesDoNotMatter) {
   Problem problem;
-  problem.shape = {.page_tokens = 16, .kv_heads = 1, .k_dim = 40, .v_dim = 8};
+  problem.shape = {
+      .page_tokens = 16, .kv_heads = 1, .k_dim = 40, .v_dim = 8, .dtype = DType::kBF16};
   problem.group = 8;
   problem.window = 8;
   problem.end = 400;

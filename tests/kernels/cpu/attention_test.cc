@@ -12,6 +12,9 @@ using AttentionTest = EveryTable;
 
 bool Everything(int64_t, int, int64_t) { return true; }
 
+// One storage type for each way that tables attend: as float32, in pairs, widened and in pairs.
+constexpr DType kWays[] = {DType::kF32, DType::kBF16, DType::kF8E5M2, DType::kI8};
+
 // A problem with sizes drawn at random: odd dimensions, every group ratio, windows, gaps, partial
 // pages, rows that are not neighbours.
 Problem RandomProblem(uint32_t seed) {
@@ -85,30 +88,70 @@ TEST_P(AttentionTest, NoRowsAndNoItemsAreNoWork) {
 
 // A single visible key: the value itself, and its score.
 TEST_P(AttentionTest, OneKeyIsCopied) {
-  Problem problem;
-  problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 24, .v_dim = 40};
-  problem.end = 200;
-  problem.window = 1;
-  problem.positions = Consecutive(0, 200);
-  FillProblem(problem, 3);
-  const AttentionResult result = Attend(table(), problem, 2);
-  for (int64_t r = 0; r < 200; ++r) {
-    ASSERT_TRUE(SameBits(result.o.data() + r * 40, problem.v.row(r), 40)) << r;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
+    Problem problem;
+    problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 24, .v_dim = 40, .dtype = dtype};
+    problem.end = 200;
+    problem.window = 1;
+    problem.positions = Consecutive(0, 200);
+    FillProblem(problem, 3);
+    SCOPED_TRACE(problem.name);
+    const AttentionResult result = Attend(table(), problem, 2);
+    for (int64_t r = 0; r < 200; ++r) {
+      for (int d = 0; d < 40; ++d) {
+        ASSERT_EQ(result.o[r * 40 + d], problem.v.row(r)[d]) << r << " " << d;
+      }
+    }
   }
 }
 
 // Scores far apart: the maximum moves by thousands, in both directions, without overflow.
 TEST_P(AttentionTest, LargeScores) {
-  Problem problem;
-  problem.shape = {.page_tokens = 32, .kv_heads = 1, .k_dim = 16, .v_dim = 16};
-  problem.group = 2;
-  problem.end = 300;
-  problem.positions = Consecutive(280, 20);
-  FillProblem(problem, 4);
-  for (int64_t r = 0; r < problem.rows(); ++r) {
-    for (int64_t c = 0; c < problem.query.cols(); ++c) problem.query.row(r)[c] *= 1000;
+  for (const DType dtype : kWays) {
+    for (const float size : {3.0f, 1024.0f}) {
+      Problem problem;
+      problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 16, .v_dim = 16, .dtype = dtype};
+      problem.group = 2;
+      problem.end = 300;
+      problem.positions = Consecutive(270, 30);
+      FillProblem(problem, 4);
+      for (int64_t r = 0; r < problem.rows(); ++r) {
+        for (int64_t c = 0; c < problem.query.cols(); ++c) problem.query.row(r)[c] *= size;
+        if (MayRoundOperands(dtype)) {
+          RoundToStorage(DType::kBF16, problem.query.row(r), problem.query.cols());
+        }
+      }
+      SCOPED_TRACE(problem.name);
+      ExpectNear(problem, Attend(table(), problem, 2), DenseAttention(problem, Everything));
+      if (HasFatalFailure()) return;
+    }
   }
-  ExpectNear(problem, Attend(table(), problem, 2), DenseAttention(problem, Everything));
+}
+
+// Scores that grow from chunk to chunk, by less and by more than any slack of the maximum, and
+// fall.
+TEST_P(AttentionTest, MovingMaximum) {
+  for (const DType dtype : kWays) {
+    for (const float step : {0.5f, 8.0f, 40.0f, -40.0f}) {
+      Problem problem;
+      problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 16, .v_dim = 32, .dtype = dtype};
+      problem.group = 3;
+      problem.end = 500;
+      problem.positions = Consecutive(440, 60);
+      FillProblem(problem, 8);
+      for (int64_t r = 0; r < problem.rows(); ++r) {
+        for (int h = 0; h < problem.heads(); ++h) problem.query.row(r)[h * 16] = 4;
+      }
+      // With the scale of 1/4 the score grows by `step` per 64 keys.
+      for (int64_t j = 0; j < problem.end; ++j) {
+        problem.k.row(j)[0] = step * static_cast<float>(j / 64);
+        RoundToStorage(dtype, problem.k.row(j), problem.k.cols());
+      }
+      SCOPED_TRACE(::testing::Message() << problem.name << " step " << step);
+      ExpectNear(problem, Attend(table(), problem, 2), DenseAttention(problem, Everything));
+      if (HasFatalFailure()) return;
+    }
+  }
 }
 
 // Positions on both sides of span boundaries, page sizes that do not divide a span, few rows (spans
@@ -118,7 +161,11 @@ TEST_P(AttentionTest, SpansAreMergedInto1Softmax) {
   for (const int page_tokens : {48, 64}) {
     for (const int32_t window : {0, 9000}) {
       Problem problem;
-      problem.shape = {.page_tokens = page_tokens, .kv_heads = 1, .k_dim = 20, .v_dim = 12};
+      problem.shape = {.page_tokens = page_tokens,
+                       .kv_heads = 1,
+                       .k_dim = 20,
+                       .v_dim = 12,
+                       .dtype = kWays[seed % 3]};
       problem.group = 2;
       problem.window = window;
       problem.end = 2 * kAttentionSpan + 130;
@@ -141,10 +188,13 @@ TEST_P(AttentionTest, HugePositions) {
   problem.begin = 2147483648 - 128;
   problem.end = 2147483647;
   problem.positions = Consecutive(2147483647 - 100, 100);
-  for (const int32_t window : {0, 7, 2147483647}) {
-    problem.window = window;
-    FillProblem(problem, 5);
-    ExpectNear(problem, Attend(table(), problem, 2), DenseAttention(problem, Everything));
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    problem.shape.dtype = dtype;
+    for (const int32_t window : {0, 7, 2147483647}) {
+      problem.window = window;
+      FillProblem(problem, 5);
+      ExpectNear(problem, Attend(table(), problem, 2), DenseAttention(problem, Everything));
+    }
   }
 }
 
@@ -247,27 +297,32 @@ TEST_P(AttentionTest, BlockListsEqualTheSameMaskAppliedDensely) {
 
 // What lies in slots that a row may not see, even NaN and infinity, does not reach it.
 TEST_P(AttentionTest, UnseenKeysDoNotLeak) {
-  for (const int32_t window : {0, 10}) {
-    Problem problem;
-    problem.shape = {.page_tokens = 64, .kv_heads = 2, .k_dim = 33, .v_dim = 17};
-    problem.group = 3;
-    problem.window = window;
-    problem.end = 150;
-    problem.positions = Consecutive(0, 150);
-    FillProblem(problem, 6);
-    const AttentionResult clean = Attend(table(), problem, 1);
-    Problem poisoned = problem;
-    const int64_t bad = 100;
-    std::fill_n(poisoned.k.row(bad), poisoned.k.cols(), std::nanf(""));
-    std::fill_n(poisoned.v.row(bad), poisoned.v.cols(), std::numeric_limits<float>::infinity());
-    const AttentionResult dirty = Attend(table(), poisoned, 1);
-    const int64_t per_row = problem.heads() * problem.shape.v_dim;
-    for (int64_t r = 0; r < problem.rows(); ++r) {
-      if (problem.Masked(r, bad)) {
-        ASSERT_TRUE(SameBits(clean.o.data() + r * per_row, dirty.o.data() + r * per_row, per_row))
-            << "row " << r;
-      } else {
-        ASSERT_TRUE(std::isnan(dirty.o[r * per_row])) << "row " << r;
+  for (const DType dtype : kWays) {
+    for (const int32_t window : {0, 10, 70}) {
+      Problem problem;
+      problem.shape = {.page_tokens = 64, .kv_heads = 2, .k_dim = 33, .v_dim = 50, .dtype = dtype};
+      problem.group = 3;
+      problem.window = window;
+      problem.end = 190;
+      problem.positions = Consecutive(0, 190);
+      FillProblem(problem, 6);
+      SCOPED_TRACE(problem.name);
+      const AttentionResult clean = Attend(table(), problem, 1);
+      for (const int64_t bad : {int64_t{100}, int64_t{127}}) {
+        Problem poisoned = problem;
+        std::fill_n(poisoned.k.row(bad), poisoned.k.cols(), std::nanf(""));
+        std::fill_n(poisoned.v.row(bad), poisoned.v.cols(), std::numeric_limits<float>::infinity());
+        const AttentionResult dirty = Attend(table(), poisoned, 1);
+        const int64_t per_row = problem.heads() * problem.shape.v_dim;
+        for (int64_t r = 0; r < problem.rows(); ++r) {
+          if (problem.Masked(r, bad)) {
+            ASSERT_TRUE(
+                SameBits(clean.o.data() + r * per_row, dirty.o.data() + r * per_row, per_row))
+                << "row " << r << " bad " << bad;
+          } else {
+            ASSERT_TRUE(std::isnan(dirty.o[r * per_row])) << "row " << r << " bad " << bad;
+          }
+        }
       }
     }
   }

@@ -1,0 +1,23 @@
+// Attention over paired bf16 pages for AMX_TILE and AMX_BF16, beside AVX512F, BW, DQ, VL and BF16.
+// Compiled with those instructions: see simd_kernels.h.
+#include "kernels/cpu/isa_attention_amx.h"
+
+#include "kernels/cpu/isa_paired_keys.h"
+
+namespace annulus::cpu {
+namespace {
+
+constexpr PairedAttention kPaired = {
+    .k_multiple = 2 * kAmxDepth,
+    .row_multiple = kAmxRows,
+    .begin = BeginAmxSpan,
+    .keys = AttendAmxKeys,
+    .finish = FinishAmxSpan,
+    .widen = {WidenPairs<E4M3>, WidenPairs<E5M2>, WidenPairs<int8_t>},
+};
+
+}  // namespace
+
+const PairedAttention& AmxAttentionKernels() { return kPaired; }
+
+}  // namespace annulus::cpu

@@ -1,0 +1,314 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_ATTENTION_AMX_H_
+#define ANNULUS_KERNELS_CPU_ISA_ATTENTION_AMX_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/cpu/isa_paired_softmax.h"
+#include "kernels/cpu/simd_kernels.h"
+
+// Attention over paired bf16 pages with AMX tiles. TDPBF16PS multiplies 16 rows by 32 elements of
+// depth by 16 columns; a page's pairs are its operand as they lie. Up to 32 rows meet a chunk of 64
+// keys at a time: scores through memory, softmax on vectors, weights through memory, values.
+//
+// A row of a tile is computed from that row alone, in an order that its depth fixes. Every row that
+// a tile holds takes part in all 64 keys, with weight 0 where it does not see one: adding 0 changes
+// nothing. Values that could make 0 times them anything else (infinity, NaN) are found in chunks
+// that some row sees in part, and such rows are then computed alone, over values of which the
+// unseen are 0.
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+#define ANNULUS_ISA_INLINE inline __attribute__((always_inline))
+
+inline constexpr int kAmxRows = 16;   // of a tile
+inline constexpr int kAmxDepth = 16;  // pairs of a tile
+inline constexpr int kAmxBlockRows = 2 * kAmxRows;
+inline constexpr int64_t kAmxRowBytes = 64;
+
+// Tiles 0 to 3 are sums, [half of the rows][panel]; 4 and 5 rows; 6 and 7 columns.
+struct alignas(64) AmxConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(AmxConfig) == 64);
+// In memory as a whole: the intrinsic tells the compiler of the first bytes only.
+inline constexpr AmxConfig kAmxConfig;
+
+// The intrinsics do not say which memory they read: what was stored before is finished here.
+ANNULUS_ISA_INLINE void StoresBeforeTiles() { asm volatile("" ::: "memory"); }
+
+struct alignas(64) AmxScratch {
+  float scores[kAmxBlockRows][kKeyChunk];
+  uint32_t weights[kAmxBlockRows][kTilePairs];
+  uint32_t values[kTilePairs][2 * kPanel];  // two panels of a chunk's values, the unseen 0
+  float sums[kAmxRows][kPanel];
+};
+
+// sums (tiles 0 to 3) += rows * columns over 16 pairs. `a`: rows of the first half, the second 16
+// rows further; `b`: the first panel's 16 pairs, the second panel `next_panel` bytes further.
+template <int kHalves, int kPanels>
+ANNULUS_ISA_INLINE void MultiplyTiles(const uint32_t* a, int64_t a_stride, const uint32_t* b,
+                                      int64_t b_stride, int64_t next_panel) {
+  const char* const rows = reinterpret_cast<const char*>(a);
+  const char* const columns = reinterpret_cast<const char*>(b);
+  _tile_loadd(6, columns, b_stride);
+  _tile_loadd(4, rows, a_stride);
+  _tile_dpbf16ps(0, 4, 6);
+  if constexpr (kHalves == 2) {
+    _tile_loadd(5, rows + kAmxRows * a_stride, a_stride);
+    _tile_dpbf16ps(2, 5, 6);
+  }
+  if constexpr (kPanels == 2) {
+    _tile_loadd(7, columns + next_panel, b_stride);
+    _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kHalves == 2) _tile_dpbf16ps(3, 5, 7);
+  }
+}
+
+template <int kHalves, int kPanels>
+ANNULUS_ISA_INLINE void ZeroSums() {
+  _tile_zero(0);
+  if constexpr (kPanels == 2) _tile_zero(1);
+  if constexpr (kHalves == 2) _tile_zero(2);
+  if constexpr (kHalves == 2 && kPanels == 2) _tile_zero(3);
+}
+
+template <int kHalves, int kPanels>
+ANNULUS_ISA_INLINE void LoadSums(const float* sums, int64_t stride) {
+  const float* const second = sums + kAmxRows * stride;
+  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
+  _tile_loadd(0, sums, bytes);
+  if constexpr (kPanels == 2) _tile_loadd(1, sums + kPanel, bytes);
+  if constexpr (kHalves == 2) _tile_loadd(2, second, bytes);
+  if constexpr (kHalves == 2 && kPanels == 2) _tile_loadd(3, second + kPanel, bytes);
+}
+
+template <int kHalves, int kPanels>
+ANNULUS_ISA_INLINE void StoreSums(float* sums, int64_t stride) {
+  float* const second = sums + kAmxRows * stride;
+  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
+  _tile_stored(0, sums, bytes);
+  if constexpr (kPanels == 2) _tile_stored(1, sums + kPanel, bytes);
+  if constexpr (kHalves == 2) _tile_stored(2, second, bytes);
+  if constexpr (kHalves == 2 && kPanels == 2) _tile_stored(3, second + kPanel, bytes);
+}
+
+// scores[r][16 p ..] = query row r . keys of panels p and (kPanels 2) p + 1.
+template <int kHalves, int kPanels>
+ANNULUS_ISA_INLINE void ScorePanels(const AttentionBlock& block, int row, const PairedChunk& chunk,
+                                    int panel, AmxScratch& scratch) {
+  const int64_t pairs = block.k_pairs;
+  const int64_t panel_bytes = pairs * kAmxRowBytes;
+  const uint32_t* const query = block.query_pairs + row * pairs;
+  const uint32_t* const keys = chunk.k + panel * pairs * kPanel;
+  ZeroSums<kHalves, kPanels>();
+  for (int64_t i = 0; i < pairs; i += kAmxDepth) {
+    MultiplyTiles<kHalves, kPanels>(query + i, pairs * 4, keys + i * kPanel, kAmxRowBytes,
+                                    panel_bytes);
+  }
+  StoreSums<kHalves, kPanels>(&scratch.scores[0][panel * kPanel], kKeyChunk);
+}
+
+template <int kHalves>
+ANNULUS_ISA_INLINE void ScoreChunk(const AttentionBlock& block, int row, const PairedChunk& chunk,
+                                   AmxScratch& scratch) {
+  int panel = 0;
+  for (; panel + 2 <= chunk.panels; panel += 2) {
+    ScorePanels<kHalves, 2>(block, row, chunk, panel, scratch);
+  }
+  if (panel < chunk.panels) ScorePanels<kHalves, 1>(block, row, chunk, panel, scratch);
+}
+
+// sums += weights * values of 64 slots, for kPanels * 16 columns.
+template <int kHalves, int kPanels>
+ANNULUS_ISA_INLINE void AddPanels(const AmxScratch& scratch, const uint32_t* values,
+                                  int64_t value_stride, float* sums, int64_t sums_stride) {
+  LoadSums<kHalves, kPanels>(sums, sums_stride);
+  for (int j = 0; j < kTilePairs; j += kAmxDepth) {
+    MultiplyTiles<kHalves, kPanels>(&scratch.weights[0][j], sizeof(scratch.weights[0]),
+                                    values + j * value_stride, value_stride * 4, kAmxRowBytes);
+  }
+  StoreSums<kHalves, kPanels>(sums, sums_stride);
+}
+
+template <int kHalves>
+ANNULUS_ISA_INLINE void AddWholeValues(const AttentionBlock& block, int row,
+                                       const PairedChunk& chunk, const AmxScratch& scratch) {
+  const int64_t stride = block.v_stride;
+  float* const o = block.o + row * stride;
+  int64_t c = 0;
+  for (; c + 2 * kPanel <= stride; c += 2 * kPanel) {
+    AddPanels<kHalves, 2>(scratch, chunk.v + c, stride, o + c, stride);
+  }
+  if (c < stride) AddPanels<kHalves, 1>(scratch, chunk.v + c, stride, o + c, stride);
+}
+
+// Copies `vectors` panels of a chunk's values from column c on, those outside of `slots` as 0.
+// Whether all that was copied is finite.
+inline bool CopyValues(const AttentionBlock& block, const PairedChunk& chunk, int64_t c,
+                       int vectors, Slots slots, AmxScratch& scratch) {
+  const __m512i exponent = _mm512_set1_epi16(0x7f80);
+  __mmask32 special = 0;
+  for (int j = 0; j < kTilePairs; ++j) {
+    const bool low = slots.begin <= 2 * j && 2 * j < slots.end;
+    const bool high = slots.begin <= 2 * j + 1 && 2 * j + 1 < slots.end;
+    const uint32_t keep = (low ? 0xffffu : 0) | (high ? 0xffff0000u : 0);
+    for (int p = 0; p < vectors; ++p) {
+      __m512i values = _mm512_setzero_si512();
+      if (keep != 0) {
+        values = _mm512_and_si512(
+            _mm512_set1_epi32(static_cast<int>(keep)),
+            _mm512_loadu_si512(chunk.v + j * int64_t{block.v_stride} + c + p * kPanel));
+      }
+      special |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(values, exponent), exponent);
+      _mm512_store_si512(&scratch.values[j][p * kPanel], values);
+    }
+  }
+  return special == 0;
+}
+
+// One row's values of one panel by a tile that holds nothing else.
+inline void AddRowAlone(const AttentionBlock& block, int row, int r, const PairedChunk& chunk,
+                        int64_t c, Slots slots, AmxScratch& scratch) {
+  CopyValues(block, chunk, c, 1, slots, scratch);
+  float* const o = block.o + int64_t{row + r} * block.v_stride + c;
+  AmxScratch alone;
+  __builtin_memset(alone.weights, 0, sizeof(alone.weights));
+  __builtin_memset(alone.sums, 0, sizeof(alone.sums));
+  __builtin_memcpy(alone.weights[0], scratch.weights[r], sizeof(alone.weights[0]));
+  __builtin_memcpy(alone.sums[0], o, sizeof(alone.sums[0]));
+  StoresBeforeTiles();
+  AddPanels<1, 1>(alone, scratch.values[0], 2 * kPanel, alone.sums[0], kPanel);
+  __builtin_memcpy(o, alone.sums[0], sizeof(alone.sums[0]));
+}
+
+template <int kHalves>
+inline void AddPartValues(const AttentionBlock& block, int row, int rows, const PairedChunk& chunk,
+                          const Slots* slots, AmxScratch& scratch) {
+  Slots any = {kKeyChunk, 0};
+  for (int r = 0; r < rows; ++r) {
+    if (slots[r].begin >= slots[r].end) continue;
+    any.begin = static_cast<int>(Smaller(any.begin, slots[r].begin));
+    any.end = static_cast<int>(Larger(any.end, slots[r].end));
+  }
+  const int64_t stride = block.v_stride;
+  float* const o = block.o + row * stride;
+  for (int64_t c = 0; c < stride;) {
+    const int panels = c + 2 * kPanel <= stride ? 2 : 1;
+    if (CopyValues(block, chunk, c, panels, any, scratch)) {
+      StoresBeforeTiles();
+      if (panels == 2) {
+        AddPanels<kHalves, 2>(scratch, scratch.values[0], 2 * kPanel, o + c, stride);
+      } else {
+        AddPanels<kHalves, 1>(scratch, scratch.values[0], 2 * kPanel, o + c, stride);
+      }
+    } else {
+      for (int r = 0; r < rows; ++r) {
+        for (int p = 0; p < panels; ++p) {
+          AddRowAlone(block, row, r, chunk, c + p * kPanel, slots[r], scratch);
+        }
+      }
+    }
+    c += panels * kPanel;
+  }
+}
+
+// A row that sees all 64 keys.
+template <bool kCap>
+ANNULUS_ISA_INLINE void WeighWholeRow(const AttentionBlock& block, int row,
+                                      const PairedChunk& chunk, const float* scores,
+                                      uint32_t* pairs) {
+  const __m512 offset = _mm512_set1_ps(-block.maximum[row]);
+  __m512 t[kTilePanels];
+#pragma GCC unroll 8
+  for (int p = 0; p < kTilePanels; ++p) {
+    const float* const factors = chunk.factors + p * kPanel;
+    const __m512 score = Capped<kCap>(_mm512_load_ps(scores + p * kPanel), factors, block.soft_cap);
+    const __m512 factor = kCap ? _mm512_set1_ps(1.44269504f) : _mm512_load_ps(factors);
+    t[p] = _mm512_fmadd_ps(score, factor, offset);
+  }
+  // Where a score is NaN, the other one.
+  __m512 excess = _mm512_max_ps(t[0], _mm512_set1_ps(-kInfinity));
+#pragma GCC unroll 8
+  for (int p = 1; p < kTilePanels; ++p) excess = _mm512_max_ps(t[p], excess);
+  if (__builtin_expect(_mm512_cmp_ps_mask(excess, _mm512_set1_ps(kSlack), _CMP_GT_OQ) != 0, 0)) {
+    return WeighPairedRow<kCap>(block, row, chunk, scores, {0, kKeyChunk}, pairs);
+  }
+#pragma GCC unroll 8
+  for (int p = 0; p < kTilePanels; ++p) t[p] = Exp2Weight(t[p]);
+  KeepWeights(t, pairs, block.sums + int64_t{row} * kPanel);
+}
+
+template <int kHalves, bool kCap>
+__attribute__((noinline)) void AttendAmxRows(const AttentionBlock& block, int row, int rows,
+                                             const PairedChunk& chunk, AmxScratch& scratch) {
+  const Sight sight = FindSight(block, row, rows, chunk);
+  if (sight.none) return;
+  ScoreChunk<kHalves>(block, row, chunk, scratch);
+  if (sight.whole) {
+    for (int r = 0; r < rows; ++r) {
+      WeighWholeRow<kCap>(block, row + r, chunk, scratch.scores[r], scratch.weights[r]);
+    }
+    StoresBeforeTiles();
+    AddWholeValues<kHalves>(block, row, chunk, scratch);
+    return;
+  }
+  Slots slots[kAmxBlockRows];
+  for (int r = 0; r < rows; ++r) {
+    slots[r] = FindSlots(block, block.row_positions[row + r], chunk);
+    if (slots[r].begin < slots[r].end) {
+      WeighPairedRow<kCap>(block, row + r, chunk, scratch.scores[r], slots[r], scratch.weights[r]);
+    } else {
+      __builtin_memset(scratch.weights[r], 0, sizeof(scratch.weights[r]));
+    }
+  }
+  AddPartValues<kHalves>(block, row, rows, chunk, slots, scratch);
+}
+
+template <bool kCap>
+void AttendAmxChunk(const AttentionBlock& block, const PairedChunk& chunk, AmxScratch& scratch) {
+  const int rows = block.position_count * block.group;
+  for (int row = 0; row < rows; row += kAmxBlockRows) {
+    const int count = static_cast<int>(Smaller(kAmxBlockRows, rows - row));
+    if (count > kAmxRows) {
+      AttendAmxRows<2, kCap>(block, row, count, chunk, scratch);
+    } else {
+      AttendAmxRows<1, kCap>(block, row, count, chunk, scratch);
+    }
+  }
+}
+
+void AttendAmxKeys(const AttentionBlock& block, const AttentionKeys& keys) {
+  AmxScratch scratch;
+  ForEachChunk(block, keys, [&](const PairedChunk& chunk) {
+    if (block.soft_cap > 0) {
+      AttendAmxChunk<true>(block, chunk, scratch);
+    } else {
+      AttendAmxChunk<false>(block, chunk, scratch);
+    }
+  });
+}
+
+// A tile's configuration belongs to the thread: set here, released by FinishAmxSpan.
+void BeginAmxSpan(const AttentionBlock& block) {
+  BeginPairedSpan(block);
+  _tile_loadconfig(&kAmxConfig);
+}
+
+void FinishAmxSpan(const AttentionBlock& block) {
+  _tile_release();
+  FinishPairedSpan(block);
+}
+
+#undef ANNULUS_ISA_INLINE
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_ATTENTION_AMX_H_

@@ -1,0 +1,239 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_PAIRED_SOFTMAX_H_
+#define ANNULUS_KERNELS_CPU_ISA_PAIRED_SOFTMAX_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/cpu/isa_attention.h"
+#include "kernels/cpu/isa_narrow_keys.h"
+#include "kernels/cpu/isa_vec_avx512.h"
+#include "kernels/cpu/simd_kernels.h"
+
+// The softmax of the kernels over paired bf16 pages: queries and softmax weights are rounded to
+// bf16, sums are float32. Online over chunks of 64 keys with a lazy maximum: weights are
+// 2^(score - m), where m is a whole number that is raised only when a score passes it by kSlack. So
+// a rescale multiplies by a power of two, and is rare. Whether m is raised depends on the row's own
+// scores: a row's bits do not depend on its neighbours.
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+#define ANNULUS_ISA_INLINE inline __attribute__((always_inline))
+
+inline constexpr int kTilePanels = kKeyChunk / kPanel;
+inline constexpr int kTilePairs = kKeyChunk / 2;
+// Weights reach 2^16 before the maximum follows: far from the ends of float32 and of bf16.
+inline constexpr float kSlack = 16;
+// The maximum of a row that has seen no score above -infinity: finite, so that the weight of a
+// score of -infinity is 0 and not NaN, and any other score passes it.
+inline constexpr float kNoMaximum = -0x1p100f;
+
+ANNULUS_ISA_INLINE __m512 Dot(__m512 sum, __m512i a, __m512i b) {
+  return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+}
+ANNULUS_ISA_INLINE __m512i LoadPairs(const uint32_t* p) { return _mm512_loadu_si512(p); }
+ANNULUS_ISA_INLINE __m512i RoundPairs(__m512 low, __m512 high) {
+  return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+}
+
+// The first `count` lanes: all from 16 on, none below 1.
+ANNULUS_ISA_INLINE __mmask16 FirstLanes(int count) {
+  return static_cast<__mmask16>(count >= kPanel ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
+}
+
+// Scores before the maximum, in powers of two: score * factor, through the soft cap if any.
+template <bool kCap>
+ANNULUS_ISA_INLINE __m512 Capped(__m512 score, const float* factors, float soft_cap) {
+  if (!kCap) return score;
+  return CapScore<VecAvx512>(_mm512_mul_ps(score, _mm512_load_ps(factors)), soft_cap);
+}
+
+// 2^t for t <= kSlack; exactly 0 from -127 down. Magic rounding splits t into n + f with
+// |f| <= 1/2; the polynomial's relative error is 1.1e-4, below the rounding to bf16 (2e-3), and
+// it is exactly 1 at f = 0. NaN stays NaN (its low 16 bits, if it came from bf16, are 0).
+ANNULUS_ISA_INLINE __m512 Exp2Weight(__m512 t) {
+  const __m512 magic = _mm512_set1_ps(0x1.8p23f);
+  t = _mm512_max_ps(_mm512_set1_ps(-127.0f), t);
+  const __m512 n = _mm512_add_ps(t, magic);
+  const __m512 f = _mm512_sub_ps(t, _mm512_sub_ps(n, magic));
+  __m512 p = _mm512_set1_ps(5.500892922e-2f);
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(2.422109544e-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(6.932829022e-1f));
+  p = _mm512_fmadd_ps(p, f, _mm512_set1_ps(1.0f));
+  return _mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(n), 23)));
+}
+
+// Rounds a row's weights, keeps them, and adds them to the row's sums.
+ANNULUS_ISA_INLINE void KeepWeights(const __m512 (&p)[kTilePanels], uint32_t* pairs, float* sums) {
+  const __m512i ones = _mm512_set1_epi32(0x3f803f80);
+  const __m512i low = RoundPairs(p[0], p[1]);
+  const __m512i high = RoundPairs(p[2], p[3]);
+  _mm512_store_si512(pairs, low);
+  _mm512_store_si512(pairs + kPanel, high);
+  _mm512_storeu_ps(sums, Dot(Dot(_mm512_loadu_ps(sums), low, ones), high, ones));
+}
+
+// A chunk of up to 64 keys of one head as the tiles use it.
+struct PairedChunk {
+  const uint32_t* k;  // [panels][k_pairs][16]
+  const uint32_t* v;  // [slots / 2][v_stride]
+  int panels;         // in the page
+  int64_t first;      // position of slot 0
+  int begin;          // slots that may be attended
+  int end;
+  alignas(64) float factors[kKeyChunk];  // score * factor is in powers of two (with a soft cap: e)
+};
+
+// Raises a row's maximum to `maximum`, above the one it has.
+inline void RaiseMaximum(const AttentionBlock& block, int row, float maximum) {
+  const float old = block.maximum[row];
+  block.maximum[row] = maximum;
+  // 2^(old - maximum), by its exponent's bits; what is smaller is 0.
+  const float shift = old - maximum;
+  const uint32_t bits =
+      shift > -127 ? static_cast<uint32_t>(127 + static_cast<int>(shift)) << 23 : 0;
+  const __m512 shrink = _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(bits)));
+  float* const o = block.o + int64_t{row} * block.v_stride;
+  float* const sums = block.sums + int64_t{row} * kPanel;
+  for (int c = 0; c < block.v_stride; c += kPanel) {
+    _mm512_storeu_ps(o + c, _mm512_mul_ps(_mm512_loadu_ps(o + c), shrink));
+  }
+  _mm512_storeu_ps(sums, _mm512_mul_ps(_mm512_loadu_ps(sums), shrink));
+}
+
+// Slots [begin, end) of a chunk; none where begin >= end.
+struct Slots {
+  int begin;
+  int end;
+};
+
+// A row's dot products as weights of `slots` (at least one); the other weights are 0.
+template <bool kCap>
+inline void WeighPairedRow(const AttentionBlock& block, int row, const PairedChunk& chunk,
+                           const float* scores, Slots slots, uint32_t* pairs) {
+  const uint64_t visible = (~uint64_t{0} >> (kKeyChunk - (slots.end - slots.begin))) << slots.begin;
+  const __m512 none = _mm512_set1_ps(-kInfinity);
+  __m512 score[kTilePanels];
+  __m512 factor[kTilePanels];
+  __m512 largest = none;
+  __m512 excess = none;
+  const __m512 old = _mm512_set1_ps(-block.maximum[row]);
+  for (int p = 0; p < kTilePanels; ++p) {
+    const __mmask16 mask = static_cast<__mmask16>(visible >> (p * kPanel));
+    const float* const factors = chunk.factors + p * kPanel;
+    score[p] = Capped<kCap>(_mm512_load_ps(scores + p * kPanel), factors, block.soft_cap);
+    factor[p] = kCap ? _mm512_set1_ps(1.44269504f) : _mm512_load_ps(factors);
+    const __m512 scaled = _mm512_mul_ps(score[p], factor[p]);
+    largest = _mm512_mask_max_ps(largest, mask, scaled, largest);
+    const __m512 t = _mm512_fmadd_ps(score[p], factor[p], old);
+    excess = _mm512_mask_max_ps(excess, mask, t, excess);
+  }
+  if (_mm512_reduce_max_ps(excess) > kSlack) {
+    const float maximum = _mm512_reduce_max_ps(largest);
+    if (maximum > block.maximum[row]) RaiseMaximum(block, row, __builtin_ceilf(maximum));
+  }
+  __m512 weights[kTilePanels];
+  const __m512 offset = _mm512_set1_ps(-block.maximum[row]);
+  for (int p = 0; p < kTilePanels; ++p) {
+    const __mmask16 mask = static_cast<__mmask16>(visible >> (p * kPanel));
+    weights[p] =
+        _mm512_maskz_mov_ps(mask, Exp2Weight(_mm512_fmadd_ps(score[p], factor[p], offset)));
+  }
+  KeepWeights(weights, pairs, block.sums + int64_t{row} * kPanel);
+}
+
+// Calls attend(chunk) for the chunks of 64 keys in `keys`.
+template <class Attend>
+ANNULUS_ISA_INLINE void ForEachChunk(const AttentionBlock& block, const AttentionKeys& keys,
+                                     const Attend& attend) {
+  PairedChunk chunk;
+  const float factor = block.soft_cap > 0 ? block.scale : block.scale * 1.44269504f;
+  for (int i = 0; i < kKeyChunk; ++i) chunk.factors[i] = factor;
+  for (int slot = keys.begin / kKeyChunk * kKeyChunk; slot < keys.end; slot += kKeyChunk) {
+    chunk.k = static_cast<const uint32_t*>(keys.k) + int64_t{slot} * block.k_pairs;
+    chunk.v = static_cast<const uint32_t*>(keys.v) + int64_t{slot / 2} * block.v_stride;
+    chunk.panels = static_cast<int>(Smaller(kTilePanels, (keys.slots - slot) / kPanel));
+    chunk.first = keys.first_position + slot;
+    chunk.begin = static_cast<int>(Larger(keys.begin - slot, 0));
+    chunk.end = static_cast<int>(Smaller(keys.end - slot, kKeyChunk));
+    if (keys.k_scales != nullptr) {
+      for (int i = 0; i < chunk.end; ++i) {
+        chunk.factors[i] = factor * WidenScale(keys.k_scales[slot + i]);
+      }
+    }
+    attend(chunk);
+  }
+}
+
+// What rows [row, row + rows) of the block see of a chunk. Positions ascend.
+struct Sight {
+  bool none;
+  bool whole;  // every row sees all 64 keys
+};
+ANNULUS_ISA_INLINE Sight FindSight(const AttentionBlock& block, int row, int rows,
+                                   const PairedChunk& chunk) {
+  const int64_t first = block.row_positions[row];
+  const int64_t last = block.row_positions[row + rows - 1];
+  const int64_t oldest = block.window > 0 ? chunk.first + block.window : INT64_MAX;
+  Sight sight;
+  sight.none = last < chunk.first + chunk.begin;
+  sight.whole =
+      chunk.end - chunk.begin == kKeyChunk && first >= chunk.first + kKeyChunk - 1 && last < oldest;
+  return sight;
+}
+
+// What the row at `position` sees of a chunk.
+ANNULUS_ISA_INLINE Slots FindSlots(const AttentionBlock& block, int64_t position,
+                                   const PairedChunk& chunk) {
+  const int64_t oldest = block.window > 0 ? position - block.window + 1 : 0;
+  Slots slots;
+  slots.begin = static_cast<int>(Smaller(chunk.end, Larger(chunk.begin, oldest - chunk.first)));
+  slots.end = static_cast<int>(Larger(slots.begin, Smaller(chunk.end, position + 1 - chunk.first)));
+  return slots;
+}
+
+// Empties the running softmax and rounds the block's queries to bf16.
+inline void BeginPairedSpan(const AttentionBlock& block) {
+  BeginSpan<VecAvx512>(block);
+  int row = 0;
+  for (int p = 0; p < block.position_count; ++p) {
+    for (int g = 0; g < block.group; ++g, ++row) {
+      block.maximum[row] = kNoMaximum;
+      block.row_positions[row] = block.positions[p];
+      const float* const query = block.query + p * block.query_stride + int64_t{g} * block.k_dim;
+      uint16_t* const to = reinterpret_cast<uint16_t*>(block.query_pairs + row * block.k_pairs);
+      const int padded = 2 * block.k_pairs;
+      for (int d = 0; d < padded; d += kPanel) {
+        const __m512 wide = _mm512_maskz_loadu_ps(FirstLanes(block.k_dim - d), query + d);
+        _mm256_mask_storeu_epi16(to + d, FirstLanes(padded - d), (__m256i)_mm512_cvtneps_pbh(wide));
+      }
+    }
+  }
+}
+
+// The sum is of the rounded weights, and the quotient is rounded once: one key alone is copied
+// exactly.
+inline void FinishPairedSpan(const AttentionBlock& block) {
+  const int rows = block.position_count * block.group;
+  for (int row = 0; row < rows; ++row) {
+    const float sum = _mm512_reduce_add_ps(_mm512_loadu_ps(block.sums + row * kPanel));
+    if (sum == 0) {
+      block.lse[row] = -kInfinity;
+      continue;
+    }
+    float* const o = block.o + int64_t{row} * block.v_stride;
+    for (int c = 0; c < block.v_stride; c += kPanel) {
+      _mm512_storeu_ps(o + c, _mm512_div_ps(_mm512_loadu_ps(o + c), _mm512_set1_ps(sum)));
+    }
+    block.lse[row] = block.maximum[row] * 0.693147181f + __builtin_logf(sum);
+  }
+}
+
+#undef ANNULUS_ISA_INLINE
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_PAIRED_SOFTMAX_H_
