@@ -75,6 +75,8 @@ void CheckPageShape(const KvPageShape& shape) {
   for (const int dim : {shape.k_dim, shape.v_dim}) {
     ANNULUS_CHECK(dim > 0 && dim <= kCpuMaxHeadDim) << "head_dim " << dim;
   }
+  ANNULUS_CHECK(shape.dtype != DType::kI4G32 && shape.dtype != DType::kI4G64)
+      << "kv dtype " << DTypeName(shape.dtype);
 }
 
 void CheckKvAppend(const KvAppendParams& params) {

@@ -55,10 +55,20 @@ OpTable SimdOps(const char* name) {
   return ops;
 }
 
-// The table of AVX-512 with linear layers by dot products of bf16.
-template <const cpu::DotKernels& (*kDot)()>
+// AVX-512 with attention by tiles.
+const cpu::SimdKernels& AmxKernels() {
+  static const cpu::SimdKernels kernels = [] {
+    cpu::SimdKernels result = cpu::Avx512Bf16Kernels();
+    result.paired = &cpu::AmxAttentionKernels();
+    return result;
+  }();
+  return kernels;
+}
+
+// The table of `kIsa` with linear layers by dot products of bf16.
+template <const cpu::DotKernels& (*kDot)(), const cpu::SimdKernels& (*kIsa)()>
 OpTable DotOps(const char* name) {
-  OpTable ops = SimdOps<cpu::Avx512Bf16Kernels>(name);
+  OpTable ops = SimdOps<kIsa>(name);
   ops.create_matrix = [](Backend& backend, int64_t out, int64_t in, DType dtype) {
     return cpu::CreateMatrix(backend, out, in, dtype, cpu::Bf16Order::kPairs);
   };
@@ -67,7 +77,7 @@ OpTable DotOps(const char* name) {
     return cpu::PackRows(matrix, first_row, source, error, cpu::Bf16Order::kPairs);
   };
   ops.linear = [](Stream& s, const LinearParams& p) {
-    return cpu::DotLinear(kDot(), cpu::Avx512Bf16Kernels(), AsCpuStream(s), p);
+    return cpu::DotLinear(kDot(), kIsa(), AsCpuStream(s), p);
   };
   ops.embed = [](Stream& s, const EmbedParams& p) {
     return cpu::Embed(AsCpuStream(s), p, cpu::Bf16Order::kPairs);
@@ -91,8 +101,9 @@ void RegisterX86Kernels(KernelRegistry& registry) {
   registry.Register(X86Entry(SimdOps<cpu::Avx2Kernels>("cpu/avx2"), 10, Avx2Features()));
   registry.Register(X86Entry(SimdOps<cpu::Avx512Kernels>("cpu/avx512"), 20, Avx512Features()));
   registry.Register(
-      X86Entry(DotOps<cpu::Avx512Bf16DotKernels>("cpu/avx512-bf16"), 30, Avx512Bf16Features()));
-  registry.Register(X86Entry(DotOps<cpu::AmxDotKernels>("cpu/amx"), 40, AmxFeatures()));
+      X86Entry(DotOps<cpu::Avx512Bf16DotKernels, cpu::Avx512Bf16Kernels>("cpu/avx512-bf16"), 30,
+               Avx512Bf16Features()));
+  registry.Register(X86Entry(DotOps<cpu::AmxDotKernels, AmxKernels>("cpu/amx"), 40, AmxFeatures()));
 }
 
 }  // namespace annulus

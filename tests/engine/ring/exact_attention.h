@@ -122,8 +122,10 @@ inline double StorageTolerance(DType dtype, double value, double largest) {
       return std::max(std::abs(value) * 0x1p-3, 0x1p-17);
     case DType::kI8:
       return largest / 127 * 0.5 * (1 + 0x1p-8) + largest * 0x1p-8;
+    default:
+      ADD_FAILURE() << "no page holds " << DTypeName(dtype);
+      return 0;
   }
-  return 0;
 }
 
 }  // namespace annulus::testing
