@@ -76,10 +76,10 @@ struct AttentionBlock {
   float soft_cap;  // 0: none
   int64_t window;  // 0: none
 
-  float* o;               // [rows][v_stride], sums of weight * value
-  float* sums;            // [rows][kPanel], sums of weights by slot % 16
-  float* maximum;         // [rows]
-  float* lse;             // [rows], written by finish
+  float* o;        // [rows][v_stride], sums of weight * value
+  float* sums;     // [rows][kPanel], sums of weights by slot % 16
+  float* maximum;  // [rows]
+  float* lse;      // [rows], written by finish
   // Paired kernels only, written by begin:
   uint32_t* query_pairs;   // [rows][k_pairs], the queries as bf16
   int32_t* row_positions;  // [rows]
