@@ -48,6 +48,9 @@ struct EngineOptions {
   int max_running = 64;        // most requests that hold pages at once
   int max_waiting = 256;       // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;
+  // File of measured exchange rates: read where it exists, else written after measuring at start.
+  // Empty: measured at every start.
+  std::string profile;
   AttentionPolicy attention;  // of requests that name none
   std::string kernels;        // force one OpTable by name; empty: the best
   // Longest silence of all ranks while one waits for another; work that goes on is no silence.
@@ -173,6 +176,15 @@ struct ModelInfo {
   std::vector<int32_t> end_of_text_ids;
 };
 
+// What the choice between pass-KV and pass-Q rests on: rates of one rank while all ranks of its
+// ring do the same.
+struct ExchangeRates {
+  double flops = 50e9;                 // of attention, per second
+  double link_bytes_per_second = 5e9;  // 0: messages are handed over where they lie, none is copied
+  double message_seconds = 20e-6;      // from a send until the receiver goes on
+  double part_seconds = 0;             // more for each further part (a page) of a message
+};
+
 struct RankLoad {
   int rank = 0;
   bool up = true;
@@ -189,6 +201,8 @@ struct EngineLoad {
   double seconds_since_step = 0;  // since the engine last got anything done, idle turns included
   bool healthy = true;            // work goes on or none is due, and every rank is up
   std::vector<RankLoad> ranks;
+  ExchangeRates exchange;
+  std::string exchange_source;  // where the rates come from, for people
 };
 
 // Metrics as plain data; the server turns them into whatever it exposes.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <random>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/field_error.h"
 #include "engine/coordinator.h"
+#include "engine/exchange_profile.h"
 #include "engine/loaded_model.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/runner/rank_set.h"
@@ -51,14 +53,50 @@ PlanLimits MakeLimits(const EngineOptions& options, const RankModel& model) {
   return limits;
 }
 
-ModePolicy MakeModes(const EngineOptions& options, const RankModel& model) {
+ModePolicy MakeModes(const EngineOptions& options, const RankModel& model,
+                     const ExchangeRates& rates) {
   ModePolicy policy;
   policy.mode = options.ring_mode;
+  policy.rates = rates;
   policy.geometry.heads = model.config.heads;
   policy.geometry.kv_heads = model.config.kv_heads;
   policy.geometry.head_dim = model.config.head_dim;
+  policy.geometry.page_tokens = options.page_tokens;
   policy.geometry.kv_bytes_per_element = static_cast<double>(DTypeSize(options.kv_dtype));
   return policy;
+}
+
+struct KnownRates {
+  ExchangeRates rates;
+  std::string source;
+};
+
+// Rates from the profile, or measured now and then saved there.
+absl::StatusOr<KnownRates> FindRates(const EngineOptions& options, const RankModel& model,
+                                     int threads, Backend& backend) {
+  if (options.ranks == 1) return KnownRates{{}, "not needed: one rank exchanges nothing"};
+  if (options.ring_mode != RingMode::kAuto) return KnownRates{{}, "not needed: the mode is fixed"};
+  const ExchangeSetup setup{backend.capabilities().description,
+                            model.ops->name,
+                            options.ranks,
+                            threads,
+                            model.config.heads,
+                            model.page_shape};
+  if (!options.profile.empty()) {
+    const absl::StatusOr<ExchangeRates> saved = LoadExchangeProfile(options.profile, setup);
+    if (saved.ok()) return KnownRates{*saved, absl::StrCat("read from ", options.profile)};
+    if (!absl::IsNotFound(saved.status())) return saved.status();
+  }
+  const SteadyTime start = std::chrono::steady_clock::now();
+  ANNULUS_ASSIGN_OR_RETURN(const ExchangeRates rates, MeasureExchange(setup, *model.ops, backend));
+  const double seconds = SecondsBetween(start, std::chrono::steady_clock::now());
+  std::string source =
+      absl::StrCat("measured at start in ", static_cast<int64_t>(std::ceil(seconds * 1000)), " ms");
+  if (!options.profile.empty()) {
+    ANNULUS_RETURN_IF_ERROR(SaveExchangeProfile(options.profile, setup, rates));
+    absl::StrAppend(&source, ", saved in ", options.profile);
+  }
+  return KnownRates{rates, std::move(source)};
 }
 
 // Each allocation is checked by the backend on its own, but pages are only touched as they fill:
@@ -93,12 +131,13 @@ class EngineImpl final : public Engine {
     ranks.rows_per_rank = engine->limits_.rows_per_rank();
     ranks.exchange_timeout = options.exchange_timeout;
     engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
+    ANNULUS_ASSIGN_OR_RETURN(engine->exchange_, FindRates(options, model, ranks.threads, backend));
     ANNULUS_RETURN_IF_ERROR(CheckTotalMemory(model, ranks, backend.capabilities().memory_bytes));
     ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
     engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
     CoordinatorOptions coordinator;
     coordinator.limits = engine->limits_;
-    coordinator.modes = MakeModes(options, model);
+    coordinator.modes = MakeModes(options, model, engine->exchange_.rates);
     coordinator.max_running = options.max_running;
     coordinator.max_waiting = options.max_waiting;
     coordinator.identity =
@@ -173,6 +212,8 @@ class EngineImpl final : public Engine {
       total += now.pages_total[rank];
       load.ranks.push_back(LookAtRank(rank, now));
     }
+    load.exchange = exchange_.rates;
+    load.exchange_source = exchange_.source;
     load.kv_usage = total > 0 ? static_cast<double>(held) / static_cast<double>(total) : 0;
     return load;
   }
@@ -282,6 +323,7 @@ class EngineImpl final : public Engine {
   std::string device_;
   double stuck_seconds_ = 0;
   PlanLimits limits_;
+  KnownRates exchange_;
   std::unique_ptr<RankSet> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;
   std::unique_ptr<Coordinator> coordinator_;  // last: ends first

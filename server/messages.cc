@@ -102,6 +102,12 @@ v1::GetLoadResponse ToMessage(const EngineLoad& load) {
   message.set_seconds_since_step(load.seconds_since_step);
   message.set_healthy(load.healthy);
   for (const RankLoad& rank : load.ranks) *message.add_ranks() = ToMessage(rank);
+  v1::ExchangeRates& exchange = *message.mutable_exchange();
+  exchange.set_attention_flops(load.exchange.flops);
+  exchange.set_link_bytes_per_second(load.exchange.link_bytes_per_second);
+  exchange.set_message_seconds(load.exchange.message_seconds);
+  exchange.set_part_seconds(load.exchange.part_seconds);
+  exchange.set_source(load.exchange_source);
   return message;
 }
 

@@ -1,6 +1,7 @@
 #include <set>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -125,7 +126,30 @@ void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
     json.Key("kv_bytes_total").Int(rank.kv_bytes_total());
     json.EndObject();
   }
-  json.EndArray().EndObject();
+  json.EndArray();
+  const v1::ExchangeRates& exchange = load.exchange();
+  json.Key("exchange").BeginObject();
+  json.Key("attention_flops").Double(exchange.attention_flops());
+  json.Key("link_bytes_per_second").Double(exchange.link_bytes_per_second());
+  json.Key("message_seconds").Double(exchange.message_seconds());
+  json.Key("part_seconds").Double(exchange.part_seconds());
+  json.Key("source").String(exchange.source());
+  json.EndObject().EndObject();
+}
+
+// What the server chooses ring modes by; rates that are not needed are not shown.
+std::string DescribeExchange(const v1::ExchangeRates& exchange) {
+  if (absl::StartsWith(exchange.source(), "not needed")) {
+    return absl::StrCat("ring      rates ", exchange.source(), "\n");
+  }
+  return absl::StrFormat(
+      "ring      attention %.1f GFLOP/s a rank, message %.3g us, further part %.3g ns, %s; %s\n",
+      exchange.attention_flops() / 1e9, exchange.message_seconds() * 1e6,
+      exchange.part_seconds() * 1e9,
+      exchange.link_bytes_per_second() > 0
+          ? absl::StrFormat("link %.3g GB/s", exchange.link_bytes_per_second() / 1e9)
+          : "nothing copied",
+      exchange.source());
 }
 
 std::string RankTable(const v1::GetLoadResponse& load) {
@@ -183,7 +207,8 @@ int RunStatus(Session& session) {
       load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",                //
       "health    ", load.healthy() ? "good" : "BAD", ", last step ",
       FormatDuration(load.seconds_since_step()), " ago\n",  //
-      "KV        ", absl::StrFormat("%.1f%%", load.kv_usage() * 100), " of all pages in use\n\n"));
+      "KV        ", absl::StrFormat("%.1f%%", load.kv_usage() * 100), " of all pages in use\n",
+      DescribeExchange(load.exchange()), "\n"));
   session.Print(RankTable(load));
   return session.Finish();
 }

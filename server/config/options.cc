@@ -191,6 +191,11 @@ std::vector<Option> SchedulingOptions() {
                                      {"pass-q", RingMode::kPassQ}},
                                     c.engine.ring_mode);
        }},
+      {"profile", "FILE", "",
+       "Measured rates for --ring-mode auto: read if FILE exists, else measured at start and "
+       "written "
+       "there; empty: measured at every start.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.profile); }},
       {"exchange-timeout", "TIME", "30s", "Longest wait of a rank for another.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(10), hours(1), c.engine.exchange_timeout);

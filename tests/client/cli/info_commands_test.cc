@@ -37,7 +37,9 @@ class InfoCommands : public ::testing::Test {
                 memory_bytes { key: "weights" value: 2048 } memory_bytes { key: "kv" value: 4096 }
                 memory_bytes { key: "step_buffer" value: 16 } }
         ranks { rank: 1 up: false device: "cpu" kv_bytes_total: 4096
-                memory_bytes { key: "kv" value: 4096 } })"));
+                memory_bytes { key: "kv" value: 4096 } }
+        exchange { attention_flops: 38.25e9 message_seconds: 5.9e-6 part_seconds: 5.5e-9
+                   source: "measured at start in 31 ms" })"));
   }
 
   CliResult Run(std::vector<std::string> arguments) {
@@ -80,10 +82,22 @@ TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
           "requests  1 running (at most 64), 3 waiting (at most 256)\n"
           "health    good, last step 20 ms ago\n"
           "KV        37.5% of all pages in use\n"
+          "ring      attention 38.2 GFLOP/s a rank, message 5.9 us, further part 5.5 ns, "
+          "nothing copied; measured at start in 31 ms\n"
           "\n"
           "RANK  DEVICE  STATE           KV IN USE       KV  STEP BUFFER  WEIGHTS  ALL MEMORY\n"
           "   0  cpu     up     1.0 KiB of 4.0 KiB  4.0 KiB         16 B  2.0 KiB     6.0 KiB\n"
           "   1  cpu     DOWN       0 B of 4.0 KiB  4.0 KiB          0 B      0 B     4.0 KiB\n"));
+}
+
+TEST_F(InfoCommands, StatusShowsALinkAndHidesRatesThatAreNotNeeded) {
+  server_.SetLoad(FromText<v1::GetLoadResponse>(
+      R"(exchange { link_bytes_per_second: 12.5e9 source: "read from a.json" })"));
+  EXPECT_THAT(Run({"status"}).out, ::testing::HasSubstr("link 12.5 GB/s; read from a.json\n"));
+  server_.SetLoad(FromText<v1::GetLoadResponse>(
+      R"(exchange { attention_flops: 1 source: "not needed: one rank exchanges nothing" })"));
+  EXPECT_THAT(Run({"status"}).out,
+              ::testing::HasSubstr("ring      rates not needed: one rank exchanges nothing\n"));
 }
 
 TEST_F(InfoCommands, StatusPrintsJson) {
@@ -96,7 +110,10 @@ TEST_F(InfoCommands, StatusPrintsJson) {
       R"("healthy":true,"ranks":[{"rank":0,"up":true,"device":"cpu",)"
       R"("memory_bytes":{"kv":4096,"step_buffer":16,"weights":2048},"kv_bytes_used":1024,)"
       R"("kv_bytes_total":4096},{"rank":1,"up":false,"device":"cpu",)"
-      R"("memory_bytes":{"kv":4096,"step_buffer":0,"weights":0},"kv_bytes_used":0,"kv_bytes_total":4096}]}})"
+      R"("memory_bytes":{"kv":4096,"step_buffer":0,"weights":0},"kv_bytes_used":0,"kv_bytes_total":4096}],)"
+      R"("exchange":{"attention_flops":38250000000,"link_bytes_per_second":0,)"
+      R"("message_seconds":5.9e-06,"part_seconds":5.5e-09,)"
+      R"("source":"measured at start in 31 ms"}}})"
       "\n");
 }
 

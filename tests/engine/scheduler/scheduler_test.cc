@@ -117,24 +117,6 @@ TEST(ChooseRing, DegreeGrowsWithLengthAndWithNeed) {
   EXPECT_FALSE(ChooseRing({64 * 401}, roomy, {}, limits).has_value());
 }
 
-TEST(CostModel, FollowsThePaperAtItsEnds) {
-  AttentionGeometry geometry;
-  geometry.heads = 128;
-  geometry.kv_heads = 8;
-  geometry.head_dim = 128;
-  geometry.kv_bytes_per_element = 2;
-  geometry.query_bytes_per_element = 2;
-  ExchangeRates rates;
-  rates.flops = 400e12;
-  rates.link_bytes_per_second = 25e9;
-  rates.message_seconds = 0;
-  // Long full prefill: keys and values hide behind the attention.
-  EXPECT_EQ(ChooseRingMode(128'000, 0, 4, geometry, rates), RingMode::kPassKv);
-  // 1 % of misses (arXiv 2411.01783, table 4): queries are the smaller message.
-  EXPECT_EQ(ChooseRingMode(1'280, 126'720, 4, geometry, rates), RingMode::kPassQ);
-  EXPECT_EQ(ExposedSeconds(RingMode::kPassKv, 10, 10, 1, geometry, rates), 0);
-}
-
 TEST(PlanStep, LastPromptRowIsSampledAtHomeInTheSameStep) {
   World world(Limits(2, 16, 64, {0}));
   world.Add(1, 20, 4, {0, 1});

@@ -70,7 +70,7 @@ std::string OtherValue(const Option& option) {
   if (name == "ring-mode") return "pass-q";
   if (name == "log-level") return "debug";
   if (name == "listen" || name == "metrics") return "127.0.0.1:1234";
-  if (name.find("tls") == 0 || name == "auth-token-file") return "file.pem";
+  if (name.find("tls") == 0 || name == "auth-token-file" || name == "profile") return "file.pem";
   if (name.find("time") != std::string::npos) return "7s";
   if (name == "kv-memory" || name.find("-size") != std::string::npos ||
       name == "max-documents-memory" || name == "max-prompts-memory") {
@@ -87,12 +87,13 @@ std::string Describe(const ServerConfig& c) {
       << static_cast<int>(e.kv_dtype) << '|' << (e.weights_dtype ? "set" : "auto") << '|'
       << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
       << '|' << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
-      << e.kernels << '|' << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count()
-      << '|' << static_cast<int>(c.device) << '|' << c.served_model_name << '|' << c.listen << '|'
-      << c.metrics << '|' << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file
-      << '|' << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
-      << c.max_document_bytes << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
-      << c.max_documents << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
+      << e.kernels << '|' << e.profile << '|' << e.exchange_timeout.count() << '|'
+      << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|'
+      << c.served_model_name << '|' << c.listen << '|' << c.metrics << '|' << c.tls_certificate
+      << '|' << c.tls_key << '|' << c.auth_token_file << '|' << c.grace_time.count() << '|'
+      << c.upload_timeout.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
+      << '|' << c.max_prompts_memory << '|' << c.max_documents << '|' << c.max_message_bytes << '|'
+      << static_cast<int>(c.log_level);
   return out.str();
 }
 

@@ -1,0 +1,123 @@
+#include "engine/exchange_profile.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/json_fields.h"
+#include "engine/model/regular_file.h"
+#include "engine/model/strict_json.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kFormat[] = "annulus exchange profile 1";
+constexpr uint64_t kMostBytes = 64 << 10;
+
+nlohmann::json ToJson(const ExchangeSetup& setup) {
+  return {{"device", setup.device},
+          {"kernels", setup.kernels},
+          {"ranks", setup.ranks},
+          {"threads", setup.threads},
+          {"heads", setup.heads},
+          {"kv_heads", setup.shape.kv_heads},
+          {"k_dim", setup.shape.k_dim},
+          {"v_dim", setup.shape.v_dim},
+          {"page_tokens", setup.shape.page_tokens},
+          {"kv_dtype", std::string(DTypeName(setup.shape.dtype))}};
+}
+
+// A member that is an object with exactly these keys.
+absl::StatusOr<const nlohmann::json*> Section(const std::string& path, const nlohmann::json& all,
+                                              const char* name,
+                                              std::initializer_list<const char*> keys) {
+  const auto section = all.find(name);
+  if (section == all.end() || !section->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": ", name, " is missing or no object; delete the file to measure anew"));
+  }
+  for (const char* key : keys) {
+    if (section->contains(key)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", name, ".", key, " is missing; delete the file to measure anew"));
+  }
+  if (section->size() != keys.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", name, " has an unknown key; it has ",
+                                                   section->size(), " keys, known are ",
+                                                   keys.size()));
+  }
+  return &*section;
+}
+
+absl::Status CheckSetup(const std::string& path, const nlohmann::json& saved,
+                        const ExchangeSetup& setup) {
+  const nlohmann::json own = ToJson(setup);
+  for (const auto& [key, value] : own.items()) {
+    if (saved.at(key) == value) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " was measured with ", key, " ", QuoteForMessage(saved.at(key).dump()),
+                     ", this server has ", value.dump(), "; delete it or name another file"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ExchangeRates> LoadExchangeProfile(const std::string& path,
+                                                  const ExchangeSetup& setup) {
+  const std::filesystem::path file(path);
+  const std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
+  ANNULUS_ASSIGN_OR_RETURN(const std::string text,
+                           ReadSmallFile(directory, file.filename().string(), kMostBytes));
+  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json all, ParseStrictJson(text, path));
+  if (!all.is_object() || all.value("format", nlohmann::json()) != kFormat || all.size() != 3) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is not an object of format \"", kFormat, "\", setup and rates"));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json* saved,
+                           Section(path, all, "setup",
+                                   {"device", "kernels", "ranks", "threads", "heads", "kv_heads",
+                                    "k_dim", "v_dim", "page_tokens", "kv_dtype"}));
+  ANNULUS_RETURN_IF_ERROR(CheckSetup(path, *saved, setup));
+  ANNULUS_ASSIGN_OR_RETURN(
+      const nlohmann::json* values,
+      Section(path, all, "rates",
+              {"flops", "link_bytes_per_second", "message_seconds", "part_seconds"}));
+  const JsonFields fields(path, "rates", *values);
+  ExchangeRates rates;
+  ANNULUS_ASSIGN_OR_RETURN(rates.flops, fields.Number("flops", 1e3, 1e18));
+  ANNULUS_ASSIGN_OR_RETURN(rates.link_bytes_per_second,
+                           fields.Number("link_bytes_per_second", 0, 1e15));
+  ANNULUS_ASSIGN_OR_RETURN(rates.message_seconds, fields.Number("message_seconds", 0, 10));
+  ANNULUS_ASSIGN_OR_RETURN(rates.part_seconds, fields.Number("part_seconds", 0, 1));
+  return rates;
+}
+
+absl::Status SaveExchangeProfile(const std::string& path, const ExchangeSetup& setup,
+                                 const ExchangeRates& rates) {
+  const nlohmann::json all = {{"format", kFormat},
+                              {"setup", ToJson(setup)},
+                              {"rates",
+                               {{"flops", rates.flops},
+                                {"link_bytes_per_second", rates.link_bytes_per_second},
+                                {"message_seconds", rates.message_seconds},
+                                {"part_seconds", rates.part_seconds}}}};
+  const std::string beside = absl::StrCat(path, ".", getpid());
+  std::ofstream file(beside, std::ios::binary);
+  file << all.dump(2) << "\n";
+  file.close();
+  std::error_code error;
+  if (file) std::filesystem::rename(beside, path, error);
+  if (file && !error) return absl::OkStatus();
+  std::error_code ignored;
+  std::filesystem::remove(beside, ignored);
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot write the profile ", path, "; name a file in a writable folder"));
+}
+
+}  // namespace annulus

@@ -1,0 +1,31 @@
+#ifndef ANNULUS_ENGINE_MEASURE_EXCHANGE_H_
+#define ANNULUS_ENGINE_MEASURE_EXCHANGE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/api.h"
+#include "kernels/backend.h"
+#include "kernels/registry.h"
+
+namespace annulus {
+
+// What exchange rates depend on.
+struct ExchangeSetup {
+  std::string device;   // description of the backend
+  std::string kernels;  // name of the OpTable
+  int ranks = 1;
+  int threads = 1;  // all ranks together
+  int heads = 1;
+  KvPageShape shape;
+};
+
+// Measures the rates of a ring of this process with one short run on scratch pages: attention with
+// all ranks at work, and messages of one and of many parts sent round the ring. Takes well under a
+// second and at most about 64 MB, which it gives back. `setup.ranks` >= 2.
+absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
+                                              Backend& backend);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MEASURE_EXCHANGE_H_

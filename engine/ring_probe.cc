@@ -1,0 +1,202 @@
+#include "engine/ring_probe.h"
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <thread>
+#include <utility>
+
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Small values of both signs (a linear congruential generator): attention then weighs keys about
+// equally.
+std::vector<float> SmallValues(int64_t count) {
+  std::vector<float> values(count);
+  uint32_t bits = 1;
+  for (float& value : values) {
+    bits = bits * 1664525u + 1013904223u;
+    value = static_cast<float>(static_cast<int32_t>(bits)) * 0x1p-31f;
+  }
+  return values;
+}
+
+float* Floats(DeviceBuffer& buffer) { return reinterpret_cast<float*>(buffer.data()); }
+
+}  // namespace
+
+RingProbe::RingProbe(const RingProbeOptions& options, const OpTable& ops, Backend& backend)
+    : options_(options),
+      ops_(ops),
+      backend_(backend),
+      page_bytes_(ops.kv_page_bytes(options.shape)),
+      ring_(options.ranks) {}
+
+absl::StatusOr<std::unique_ptr<RingProbe>> RingProbe::Create(const RingProbeOptions& options,
+                                                             const OpTable& ops, Backend& backend) {
+  std::unique_ptr<RingProbe> probe(new RingProbe(options, ops, backend));
+  const int32_t page_tokens = options.shape.page_tokens;
+  for (int32_t first = 0; first < options.tokens; first += page_tokens) {
+    const int32_t unit = first / page_tokens;
+    probe->table_.push_back({unit % options.ranks, unit / options.ranks, first});
+  }
+  probe->ranks_.resize(options.ranks);
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    ANNULUS_RETURN_IF_ERROR(probe->AddRank(rank));
+  }
+  return probe;
+}
+
+absl::Status RingProbe::AddRank(int index) {
+  Rank& rank = ranks_[index];
+  const KvPageShape& shape = options_.shape;
+  const int64_t pages = CeilDivide(options_.tokens, shape.page_tokens);
+  rank.page_count = static_cast<int32_t>(CeilDivide(pages, options_.ranks));
+  // One rank may own all rows of a short chunk.
+  const int64_t rows = std::max<int64_t>(options_.rows, shape.page_tokens);
+  const int64_t operands = rows * options_.heads * std::max(shape.k_dim, shape.v_dim);
+  const int64_t state = rows * options_.heads * (shape.v_dim + 1);
+  ANNULUS_ASSIGN_OR_RETURN(rank.stream,
+                           backend_.CreateStream(std::max(1, options_.threads / options_.ranks)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.pages, backend_.Allocate(rank.page_count * page_bytes_));
+  ANNULUS_ASSIGN_OR_RETURN(rank.operands, backend_.Allocate(operands * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.state, backend_.Allocate(state * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.scratch, backend_.Allocate(state * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.served, backend_.Allocate(state * sizeof(float)));
+  const std::vector<float> values = SmallValues(operands);
+  ANNULUS_RETURN_IF_ERROR(backend_.Copy(*rank.stream, rank.operands.data(), values.data(),
+                                        values.size() * sizeof(float)));
+  return FillPages(rank);
+}
+
+absl::Status RingProbe::FillPages(Rank& rank) {
+  const KvPageShape& shape = options_.shape;
+  const int64_t k_columns = int64_t{shape.kv_heads} * shape.k_dim;
+  const int64_t v_columns = int64_t{shape.kv_heads} * shape.v_dim;
+  std::vector<int32_t> slots(shape.page_tokens);
+  for (int32_t slot = 0; slot < shape.page_tokens; ++slot) slots[slot] = slot;
+  for (int32_t page = 0; page < rank.page_count; ++page) {
+    const std::vector<std::byte*> pages(shape.page_tokens, rank.pages.data() + page * page_bytes_);
+    KvAppendParams params;
+    params.shape = shape;
+    params.k = {Floats(rank.operands), shape.page_tokens, k_columns, k_columns};
+    params.v = {Floats(rank.operands), shape.page_tokens, v_columns, v_columns};
+    params.pages = pages;
+    params.slots = slots;
+    ANNULUS_RETURN_IF_ERROR(ops_.kv_append(*rank.stream, params));
+  }
+  return rank.stream->Synchronize();
+}
+
+AttentionState RingProbe::State(DeviceBuffer& buffer, int64_t rows) const {
+  float* const o = Floats(buffer);
+  const int64_t rows_held = std::max<int64_t>(options_.rows, options_.shape.page_tokens);
+  const int64_t capacity = rows_held * options_.heads * options_.shape.v_dim;
+  return {o, o + capacity, rows, options_.heads, options_.shape.v_dim};
+}
+
+RingItem RingProbe::Item(int rank, RingMode mode, int32_t rows, int32_t cached) const {
+  RingItem item;
+  for (int32_t r = 0; r < options_.ranks; ++r) item.ring.push_back(r);
+  item.index = rank;
+  item.mode = mode;
+  item.begin = cached;
+  item.end = cached + rows;
+  item.positions.resize(options_.ranks);
+  for (int32_t row = item.begin; row < item.end; ++row) {
+    item.positions[row / options_.shape.page_tokens % options_.ranks].push_back(row);
+  }
+  return item;
+}
+
+absl::Status RingProbe::RunLayer(int index, std::span<const RingItem> items,
+                                 std::span<const ItemShards> shards, int64_t served) {
+  Rank& rank = ranks_[index];
+  const KvPageShape& shape = options_.shape;
+  const int64_t own = items[0].own_rows();
+  RingAttentionConfig config;
+  config.shape = shape;
+  config.layer_page_bytes = page_bytes_;
+  config.heads = options_.heads;
+  config.scale = 1.0f / std::sqrt(static_cast<float>(shape.k_dim));
+  config.heartbeat = &heartbeat_;
+  RingLayer layer;
+  layer.tag = tag_ << 16;
+  layer.items = items;
+  layer.shards = shards;
+  const int64_t columns = int64_t{options_.heads} * shape.k_dim;
+  layer.query = {Floats(rank.operands), own, columns, columns};
+  layer.page_data = [&](int32_t page) { return rank.pages.data() + page * page_bytes_; };
+  layer.state = State(rank.state, own);
+  layer.scratch = State(rank.scratch, own);
+  layer.served = State(rank.served, served);
+  return RingAttention(ring_.channel(index), backend_, ops_, *rank.stream, config).Run(layer);
+}
+
+absl::Status RingProbe::SendAround(int index, int parts, int rounds) {
+  RingChannel& channel = ring_.channel(index);
+  const int next = (index + 1) % options_.ranks;
+  const int previous = (index + options_.ranks - 1) % options_.ranks;
+  const std::vector<size_t> bytes(parts, 1);
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<RingPart> message(parts, RingPart{ranks_[index].pages.data(), 1});
+    ANNULUS_RETURN_IF_ERROR(channel.Send(next, round, std::move(message)));
+    const SteadyTime deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    ANNULUS_RETURN_IF_ERROR(channel.Receive(previous, round, bytes, deadline).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> RingProbe::Together(const std::function<absl::Status(int rank)>& work) {
+  std::vector<absl::Status> statuses(options_.ranks);
+  std::vector<double> seconds(options_.ranks, 0);
+  std::barrier<> start(options_.ranks);
+  std::barrier<> end(options_.ranks);  // peers may read a rank's states until all are done
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      start.arrive_and_wait();
+      const SteadyTime began = std::chrono::steady_clock::now();
+      statuses[rank] = work(rank);
+      if (!statuses[rank].ok()) ring_.channel(rank).Abort(statuses[rank]);
+      end.arrive_and_wait();
+      seconds[rank] =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ring_.Reset();
+  for (const absl::Status& status : statuses) ANNULUS_RETURN_IF_ERROR(status);
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
+absl::StatusOr<double> RingProbe::Layer(RingMode mode, int32_t rows, int32_t cached) {
+  ANNULUS_CHECK(rows <= options_.rows && cached + rows <= options_.tokens)
+      << "rows " << rows << " after " << cached;
+  ++tag_;
+  std::vector<std::vector<RingItem>> items;
+  std::vector<std::vector<ItemShards>> shards;
+  std::vector<int64_t> served;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    items.push_back({Item(rank, mode, rows, cached)});
+    shards.push_back({BuildItemShards(items[rank][0], table_, 0, options_.shape.page_tokens)});
+    served.push_back(RingAttention::ServedRows(items[rank]));
+  }
+  return Together(
+      [&](int rank) { return RunLayer(rank, items[rank], shards[rank], served[rank]); });
+}
+
+absl::StatusOr<double> RingProbe::Message(int parts, int rounds) {
+  ANNULUS_CHECK(options_.ranks > 1) << "a ring of one sends nothing";
+  ANNULUS_ASSIGN_OR_RETURN(const double seconds,
+                           Together([&](int rank) { return SendAround(rank, parts, rounds); }));
+  return seconds / rounds;
+}
+
+}  // namespace annulus

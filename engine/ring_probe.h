@@ -1,0 +1,77 @@
+#ifndef ANNULUS_ENGINE_RING_PROBE_H_
+#define ANNULUS_ENGINE_RING_PROBE_H_
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/ring/in_process_channel.h"
+#include "engine/ring/ring_attention.h"
+#include "kernels/registry.h"
+
+namespace annulus {
+
+struct RingProbeOptions {
+  int ranks = 1;
+  int threads = 1;  // all ranks together; each has at least one
+  KvPageShape shape;
+  int heads = 1;
+  int32_t tokens = 1;  // positions that its pages hold
+  int32_t rows = 1;    // most rows of a layer, all ranks together
+};
+
+// A ring of this process with scratch pages and nothing else around it: what is timed here is
+// attention and exchange alone, run as a step would run them. Memory comes from the backend and
+// goes back with the probe. Not thread-safe.
+class RingProbe {
+ public:
+  // RESOURCE_EXHAUSTED when the memory cannot be had. `ops` and `backend` outlive the probe.
+  static absl::StatusOr<std::unique_ptr<RingProbe>> Create(const RingProbeOptions& options,
+                                                           const OpTable& ops, Backend& backend);
+  RingProbe(const RingProbe&) = delete;
+  RingProbe& operator=(const RingProbe&) = delete;
+
+  // Seconds of one layer in which rows [cached, cached + rows) of a striped sequence attend all
+  // before them, each on the rank that holds its page: from the common start to the last rank's
+  // end. cached + rows <= tokens, rows <= options.rows.
+  absl::StatusOr<double> Layer(RingMode mode, int32_t rows, int32_t cached);
+
+  // Seconds for one message of `parts` parts when every rank sends one to the next and waits for
+  // that of the one before, `rounds` times. Needs two ranks.
+  absl::StatusOr<double> Message(int parts, int rounds);
+
+ private:
+  struct Rank {
+    std::unique_ptr<Stream> stream;
+    DeviceBuffer pages;
+    DeviceBuffer operands;                // queries of a layer; first the keys and values of pages
+    DeviceBuffer state, scratch, served;  // o, then lse
+    int32_t page_count = 0;
+  };
+
+  RingProbe(const RingProbeOptions& options, const OpTable& ops, Backend& backend);
+  absl::Status AddRank(int rank);
+  absl::Status FillPages(Rank& rank);
+  AttentionState State(DeviceBuffer& buffer, int64_t rows) const;
+  RingItem Item(int rank, RingMode mode, int32_t rows, int32_t cached) const;
+  absl::Status RunLayer(int rank, std::span<const RingItem> items,
+                        std::span<const ItemShards> shards, int64_t served);
+  absl::Status SendAround(int rank, int parts, int rounds);
+  absl::StatusOr<double> Together(const std::function<absl::Status(int rank)>& work);
+
+  const RingProbeOptions options_;
+  const OpTable& ops_;
+  Backend& backend_;
+  const size_t page_bytes_;
+  InProcessRing ring_;
+  Heartbeat heartbeat_;
+  std::vector<Rank> ranks_;
+  std::vector<PageEntry> table_;
+  uint64_t tag_ = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RING_PROBE_H_

@@ -1,0 +1,163 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "engine/exchange_profile.h"
+#include "engine/measure_exchange.h"
+#include "engine/ring_probe.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+#include "tests/support/temp_directory.h"
+
+namespace annulus {
+namespace {
+
+ExchangeSetup SmallSetup() { return {"a processor", "cpu/some", 3, 2, 4, {16, 2, 32, 32}}; }
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(MeasureExchange, TakesLittleTimeWithEveryTable) {
+  const auto backend = CreateCpuBackend().value();
+  KernelRegistry registry;
+  RegisterCpuKernels(registry);
+  for (const OpTable* ops : registry.Available("cpu")) {
+    SCOPED_TRACE(ops->name);
+    const auto start = std::chrono::steady_clock::now();
+    const auto rates = MeasureExchange(SmallSetup(), *ops, *backend);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    ASSERT_TRUE(rates.ok()) << rates.status();
+    EXPECT_GT(rates->flops, 1e6);
+    EXPECT_EQ(rates->link_bytes_per_second, 0);
+    EXPECT_GT(rates->message_seconds, 0);
+    EXPECT_GE(rates->part_seconds, 0);
+    EXPECT_LT(rates->part_seconds, rates->message_seconds);
+    // A free core needs 0.03 s; a sanitizer on a busy machine much more.
+    EXPECT_LT(seconds.count(), 20);
+  }
+}
+
+TEST(RingProbe, RunsBothModesOfAnyShape) {
+  const auto backend = CreateCpuBackend().value();
+  KernelRegistry registry;
+  RegisterCpuKernels(registry);
+  RingProbeOptions options;
+  options.ranks = 3;
+  options.threads = 3;
+  options.shape = {16, 2, 32, 32};
+  options.heads = 4;
+  options.tokens = 500;
+  options.rows = 100;
+  const auto probe = RingProbe::Create(options, *registry.Available("cpu")[0], *backend);
+  ASSERT_TRUE(probe.ok()) << probe.status();
+  for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    for (const auto& [rows, cached] : {std::pair{1, 0}, {16, 0}, {100, 0}, {7, 333}, {100, 400}}) {
+      const auto seconds = (*probe)->Layer(mode, rows, cached);
+      ASSERT_TRUE(seconds.ok()) << seconds.status();
+      EXPECT_GT(*seconds, 0);
+    }
+  }
+}
+
+class ExchangeProfile : public ::testing::Test {
+ protected:
+  ExchangeProfile() : path_((directory_.path() / "profile.json").string()) {}
+
+  void Write(const std::string& text) { std::ofstream(path_, std::ios::binary) << text; }
+  absl::Status Load() { return LoadExchangeProfile(path_, SmallSetup()).status(); }
+
+  testing::TempDirectory directory_;
+  std::string path_;
+};
+
+TEST_F(ExchangeProfile, ComesBackAsItWasSaved) {
+  const ExchangeRates rates{12.5e9, 0, 5.9e-6, 5.5e-9};
+  EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(SaveExchangeProfile(path_, SmallSetup(), rates).ok());
+  const auto loaded = LoadExchangeProfile(path_, SmallSetup());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->flops, rates.flops);
+  EXPECT_EQ(loaded->link_bytes_per_second, rates.link_bytes_per_second);
+  EXPECT_EQ(loaded->message_seconds, rates.message_seconds);
+  EXPECT_EQ(loaded->part_seconds, rates.part_seconds);
+  // Nothing else is left in the folder.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.path()), {}), 1);
+}
+
+TEST_F(ExchangeProfile, OfAnotherSetupIsRefused) {
+  ASSERT_TRUE(SaveExchangeProfile(path_, SmallSetup(), {}).ok());
+  ExchangeSetup other = SmallSetup();
+  other.ranks = 4;
+  const absl::Status status = LoadExchangeProfile(path_, other).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(std::string(status.message()),
+            absl::StrCat(path_,
+                         " was measured with ranks 3, this server has 4; delete it or name "
+                         "another file"));
+  other = SmallSetup();
+  other.kernels = "cpu/other";
+  EXPECT_FALSE(LoadExchangeProfile(path_, other).ok());
+  other = SmallSetup();
+  other.shape.dtype = DType::kI8;
+  EXPECT_FALSE(LoadExchangeProfile(path_, other).ok());
+}
+
+TEST_F(ExchangeProfile, HostileFilesAreErrors) {
+  ASSERT_TRUE(SaveExchangeProfile(path_, SmallSetup(), {12.5e9, 0, 5.9e-6, 5.5e-9}).ok());
+  const std::string good = ReadAll(path_);
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    const std::string text = absl::StrReplaceAll(good, {{from, to}});
+    EXPECT_NE(text, good) << from;
+    return text;
+  };
+  for (const std::string& text : {std::string(),
+                                  std::string("{}"),
+                                  std::string("[]"),
+                                  std::string("null"),
+                                  good + good,
+                                  std::string(70'000, ' ') + good,
+                                  std::string(1000, '['),
+                                  replaced("profile 1", "profile 2"),
+                                  replaced("\"setup\"", "\"set\""),
+                                  replaced("\"rates\"", "\"setup\""),
+                                  replaced("\"flops\"", "\"flop\""),
+                                  replaced("\"ranks\": 3", "\"ranks\": {\"ranks\": 3}"),
+                                  replaced("\"part_seconds\"", "\"more\": 1, \"part_seconds\""),
+                                  replaced("12500000000.0", "0"),
+                                  replaced("12500000000.0", "-1"),
+                                  replaced("12500000000.0", "1e400"),
+                                  replaced("12500000000.0", "\"1\""),
+                                  replaced("12500000000.0", "null"),
+                                  replaced("12500000000.0", "NaN"),
+                                  replaced("5.9e-06", "11"),
+                                  replaced("5.9e-06", "-1e-9")}) {
+    Write(text);
+    EXPECT_FALSE(Load().ok()) << text.substr(0, 300);
+  }
+  for (size_t length = 0; length + 1 < good.size(); ++length) {
+    Write(good.substr(0, length));
+    EXPECT_FALSE(Load().ok()) << "cut to " << length;
+  }
+  Write(good);
+  EXPECT_TRUE(Load().ok());
+  std::filesystem::rename(path_, path_ + ".real");
+  std::filesystem::create_symlink(path_ + ".real", path_);
+  EXPECT_FALSE(Load().ok());
+  EXPECT_FALSE(LoadExchangeProfile(directory_.path().string() + "/", SmallSetup()).ok());
+}
+
+TEST_F(ExchangeProfile, AFolderThatCannotBeWrittenIsAnError) {
+  const std::string path = (directory_.path() / "absent" / "profile.json").string();
+  const absl::Status status = SaveExchangeProfile(path, SmallSetup(), {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find(path), absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace annulus
