@@ -111,7 +111,7 @@ TEST_F(InfoCommands, StatusPrintsJson) {
       R"("memory_bytes":{"kv":4096,"step_buffer":16,"weights":2048},"kv_bytes_used":1024,)"
       R"("kv_bytes_total":4096},{"rank":1,"up":false,"device":"cpu",)"
       R"("memory_bytes":{"kv":4096,"step_buffer":0,"weights":0},"kv_bytes_used":0,"kv_bytes_total":4096}],)"
-      R"("exchange":{"attention_flops":38250000000,"link_bytes_per_second":0,)"
+      R"("exchange":{"attention_flops":3.825e+10,"link_bytes_per_second":0,)"
       R"("message_seconds":5.9e-06,"part_seconds":5.5e-09,)"
       R"("source":"measured at start in 31 ms"}}})"
       "\n");
