@@ -20,6 +20,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   AddPeakCommand(app, context);
   AddModelCommand(app, context);
   AddAttentionCommand(app, context);
+  AddServeCommand(app, context);
   for (CLI::App* command : app.get_subcommands({})) {
     command->add_flag("--json", context.json, "Print one JSON object per row");
   }

@@ -22,10 +22,14 @@ int ColumnsOf() {
 
 }  // namespace
 
+ProgressDisplay MakeDisplay(std::ostream& err) {
+  return ProgressDisplay(
+      err, IsTerminal(err) ? ProgressDisplay::Mode::kBar : ProgressDisplay::Mode::kLines,
+      ColumnsOf());
+}
+
 BenchProgress::BenchProgress(std::ostream& err)
-    : display_(err, IsTerminal(err) ? ProgressDisplay::Mode::kBar : ProgressDisplay::Mode::kLines,
-               ColumnsOf()),
-      start_(std::chrono::steady_clock::now()) {}
+    : display_(MakeDisplay(err)), start_(std::chrono::steady_clock::now()) {}
 
 void BenchProgress::Plan(const Work& work) {
   total_.tokens += work.tokens;

@@ -9,9 +9,11 @@
 
 namespace annulus {
 
-// Progress of a whole command on standard error: a bar on a terminal, else a line now and then. The
-// time left follows from operations, since a token costs more the deeper it stands. Not
-// thread-safe.
+// A display that suits `err`: a bar on a terminal, else a line now and then.
+ProgressDisplay MakeDisplay(std::ostream& err);
+
+// Progress of a whole command on standard error. The time left follows from operations, since a
+// token costs more the deeper it stands. Not thread-safe.
 class BenchProgress {
  public:
   // What a part of the command amounts to.

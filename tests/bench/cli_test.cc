@@ -187,6 +187,14 @@ TEST(BenchAttention, RefusesWhatItCannotRun) {
   }
 }
 
+TEST(BenchServe, SaysThatNobodyListens) {
+  const Output output = Bench({"serve", "--server", "127.0.0.1:1", "--rate", "1"});
+  EXPECT_EQ(output.code, 1);
+  EXPECT_TRUE(output.out.empty());
+  EXPECT_NE(output.err.find("127.0.0.1:1"), std::string::npos) << output.err;
+  EXPECT_EQ(Bench({"serve", "--rate", "0"}).code, 2);
+}
+
 // The shapes that the tables measure must stay readable.
 TEST(BenchConfigs, AreSupportedShapes) {
   const std::filesystem::path folder = std::filesystem::path(ANNULUS_SOURCE_DIR) / "bench/configs";

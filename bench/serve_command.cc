@@ -1,0 +1,92 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "bench/commands.h"
+#include "bench/report/progress.h"
+#include "bench/report/row.h"
+#include "bench/serve/load.h"
+#include "bench/serve/load_report.h"
+#include "client/cancellation.h"
+#include "client/connection.h"
+#include "client/failure.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+struct ServeOptions {
+  ConnectionOptions connection;
+  LoadOptions load;
+};
+
+// The number of ids of the model to load.
+absl::StatusOr<int32_t> Vocabulary(Connection& connection, const std::string& model) {
+  Call call(connection);
+  v1::ListModelsResponse models;
+  const grpc::Status status = connection.models().ListModels(call.context(), {}, &models);
+  if (!status.ok()) {
+    return absl::UnavailableError(DescribeFailure(status, connection.server()));
+  }
+  for (const v1::Model& known : models.models()) {
+    if (model.empty() || known.name() == model) return known.vocabulary();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("the server has no model '", model, "'"));
+}
+
+absl::Status RunServe(ServeOptions options, BenchContext& context) {
+  Cancellation cancellation;
+  ANNULUS_ASSIGN_OR_RETURN(const auto connection,
+                           Connection::Open(options.connection, cancellation));
+  ANNULUS_ASSIGN_OR_RETURN(options.load.vocabulary, Vocabulary(*connection, options.load.model));
+  ProgressDisplay display = MakeDisplay(context.err);
+  ANNULUS_ASSIGN_OR_RETURN(const LoadResult result,
+                           RunLoad(*connection, options.load, [&](int64_t sent, int64_t ended) {
+                             display.Note(absl::StrCat(sent, " requests sent, ", ended, " ended"));
+                           }));
+  display.Clear();
+  if (result.outcomes.empty()) {
+    return absl::InvalidArgumentError(
+        "no request arrived in --duration; raise --duration or --rate");
+  }
+  RowWriter writer(context.out, context.json);
+  for (const Row& row : LoadRows(options.load, result)) writer.Write(row);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddServeCommand(CLI::App& app, BenchContext& context) {
+  auto options = std::make_shared<ServeOptions>();
+  LoadOptions& load = options->load;
+  CLI::App* command = app.add_subcommand(
+      "serve", "Load a running daemon: requests arrive at random, whatever became of others");
+  command->add_option("--server", options->connection.server, "Address of annulusd")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  command->add_option("--token", options->connection.token, "Bearer token")->type_name("TOKEN");
+  command
+      ->add_option("--tls-ca", options->connection.tls_ca_file,
+                   "Encrypt and trust these certificate authorities (PEM)")
+      ->type_name("FILE");
+  command->add_option("--served-model", load.model, "Name of the model (default: the first)")
+      ->type_name("NAME");
+  command->add_option("--rate", load.rate, "Requests per second, on average")
+      ->check(CLI::Range(0.001, 10000.0))
+      ->capture_default_str();
+  command->add_option("--duration", load.duration, "Seconds in which requests arrive")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->capture_default_str();
+  command->add_option("--prompt-tokens", load.prompt_tokens, "Tokens of each prompt")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--max-tokens", load.max_tokens, "Tokens of each answer")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--seed", load.seed, "Of arrivals and prompts")->capture_default_str();
+  command->callback([options, &context] {
+    context.action = [=, &context] { return RunServe(*options, context); };
+  });
+}
+
+}  // namespace annulus

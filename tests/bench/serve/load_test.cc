@@ -1,0 +1,135 @@
+#include "bench/serve/load.h"
+
+#include <cmath>
+
+#include "bench/serve/load_report.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/client/fake_server.h"
+
+namespace annulus {
+namespace {
+
+v1::StreamGenerateResponse DeltaOf(std::vector<int32_t> ids) {
+  v1::StreamGenerateResponse event;
+  for (const int32_t id : ids) event.mutable_delta()->add_token_ids(id);
+  return event;
+}
+
+v1::StreamGenerateResponse End() {
+  v1::StreamGenerateResponse event;
+  event.mutable_completion()->set_finish_reason(v1::FINISH_REASON_LENGTH);
+  return event;
+}
+
+LoadOptions Quick() {
+  LoadOptions options;
+  options.rate = 200;
+  options.duration = 0.1;
+  options.prompt_tokens = 5;
+  options.max_tokens = 3;
+  options.vocabulary = 40;
+  return options;
+}
+
+LoadResult Load(const testing::FakeServer& server, const LoadOptions& options) {
+  Cancellation cancellation;
+  ConnectionOptions connection;
+  connection.server = server.address();
+  const auto open = Connection::Open(connection, cancellation);
+  EXPECT_TRUE(open.ok()) << open.status();
+  auto result = RunLoad(**open, options, [](int64_t, int64_t) {});
+  EXPECT_TRUE(result.ok()) << result.status();
+  return *std::move(result);
+}
+
+TEST(ArrivalTimes, AreAPoissonProcess) {
+  const std::vector<double> times = ArrivalTimes(50, 400, 3);
+  EXPECT_EQ(times, ArrivalTimes(50, 400, 3));
+  EXPECT_NE(times, ArrivalTimes(50, 400, 4));
+  EXPECT_TRUE(std::is_sorted(times.begin(), times.end()));
+  EXPECT_LT(times.back(), 400);
+  // 20,000 expected, with a deviation of their root.
+  EXPECT_NEAR(static_cast<double>(times.size()), 20'000, 5 * std::sqrt(20'000));
+  // Gaps are exponential: a share of 1/e is longer than their mean.
+  int longer = 0;
+  for (size_t i = 1; i < times.size(); ++i) longer += times[i] - times[i - 1] > 1.0 / 50;
+  EXPECT_NEAR(longer / static_cast<double>(times.size()), std::exp(-1), 0.02);
+}
+
+TEST(RunLoad, SendsEveryRequestWithItsOwnPrompt) {
+  testing::FakeServer server;
+  server.SetReply({{DeltaOf({1}), DeltaOf({}), DeltaOf({2, 3}), End()}});
+  const LoadOptions options = Quick();
+  const LoadResult result = Load(server, options);
+  const size_t count = ArrivalTimes(options.rate, options.duration, options.seed).size();
+  ASSERT_GT(count, 5u);
+  ASSERT_EQ(result.outcomes.size(), count);
+  for (const RequestOutcome& outcome : result.outcomes) {
+    EXPECT_EQ(outcome.code, grpc::StatusCode::OK) << outcome.message;
+    EXPECT_EQ(outcome.tokens, 3);
+    EXPECT_EQ(outcome.gaps.size(), 1u);
+    EXPECT_GT(outcome.first_token, 0);
+    EXPECT_GE(outcome.end, outcome.first_token);
+    EXPECT_LE(outcome.end, result.seconds);
+  }
+  std::set<std::vector<int32_t>> prompts;
+  for (const v1::GenerationSpec& spec : server.specs()) {
+    const auto& ids = spec.token_ids().ids();
+    prompts.emplace(ids.begin(), ids.end());
+    EXPECT_EQ(ids.size(), 5);
+    EXPECT_THAT(ids, ::testing::Each(::testing::AllOf(::testing::Ge(0), ::testing::Lt(40))));
+    EXPECT_EQ(spec.sampling().max_tokens(), 3);
+  }
+  EXPECT_EQ(prompts.size(), count);
+}
+
+TEST(RunLoad, CountsFailuresByTheirCode) {
+  testing::FakeServer server;
+  server.SetFailure({grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full"});
+  const LoadResult result = Load(server, Quick());
+  const std::vector<Row> rows = LoadRows(Quick(), result);
+  ASSERT_EQ(rows.size(), 5u);
+  const auto total = nlohmann::json::parse(rows[0].Json());
+  EXPECT_EQ(total.at("succeeded"), 0);
+  EXPECT_EQ(total.at("failed"), total.at("requests"));
+  EXPECT_TRUE(nlohmann::json::parse(rows[1].Json()).at("p50").is_null());
+  const auto failure = nlohmann::json::parse(rows[4].Json());
+  EXPECT_EQ(failure.at("code"), "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(failure.at("requests"), total.at("requests"));
+  EXPECT_EQ(failure.at("message"), "the queue is full");
+}
+
+TEST(LoadRows, GivePercentilesOfWhatSucceeded) {
+  LoadResult result;
+  result.seconds = 10;
+  for (int i = 1; i <= 100; ++i) {
+    RequestOutcome outcome;
+    outcome.code = grpc::StatusCode::OK;
+    outcome.first_token = i;
+    outcome.end = 2 * i;
+    outcome.gaps = {0.5, 1.5};
+    outcome.tokens = 3;
+    result.outcomes.push_back(outcome);
+  }
+  const std::vector<Row> rows = LoadRows(Quick(), result);
+  ASSERT_EQ(rows.size(), 4u);
+  const auto total = nlohmann::json::parse(rows[0].Json());
+  EXPECT_EQ(total.at("requests_per_second"), 10);
+  EXPECT_EQ(total.at("tokens_per_second"), 30);
+  EXPECT_EQ(total.at("prompt_tokens_per_second"), 50);
+  const auto first = nlohmann::json::parse(rows[1].Json());
+  EXPECT_EQ(first.at("latency"), "time_to_first_token");
+  EXPECT_EQ(first.at("p50"), 50);
+  EXPECT_EQ(first.at("p90"), 90);
+  EXPECT_EQ(first.at("p99"), 99);
+  EXPECT_EQ(first.at("max"), 100);
+  const auto gaps = nlohmann::json::parse(rows[2].Json());
+  EXPECT_EQ(gaps.at("count"), 200);
+  EXPECT_EQ(gaps.at("p50"), 0.5);
+  EXPECT_EQ(gaps.at("p90"), 1.5);
+}
+
+}  // namespace
+}  // namespace annulus
