@@ -19,7 +19,7 @@ absl::Status RunAttention(AttentionBenchOptions options, BenchContext& context) 
   if (options.ring_mode == RingMode::kAuto) options.ring_mode = RingMode::kPassKv;
   const PeakMeter meter(context.read_bytes);
   BenchProgress progress(context.err);
-  RowWriter writer(context.out, context.json);
+  RowWriter writer(context.rows);
   return RunAttentionBench(options, meter, progress, [&](const Row& row) { writer.Write(row); });
 }
 

@@ -1,6 +1,7 @@
 #include "bench/cli.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include "bench/commands.h"
 
@@ -10,19 +11,41 @@ namespace {
 constexpr int kExitFailure = 1;
 constexpr int kExitMisuse = 2;
 
+void AddOutputFlags(CLI::App& command, RowOutput& output, std::ofstream& json_copy) {
+  const auto add = [&](const char* flag, RowOutput::Format format, const char* help) {
+    return command.add_flag_callback(
+        flag, [&output, format] { output.format = format; }, help);
+  };
+  add("--json", RowOutput::Format::kJson, "Print one JSON object per row")
+      ->excludes(add("--markdown", RowOutput::Format::kMarkdown, "Print tables in Markdown"));
+  command
+      .add_option_function<std::string>(
+          "--json-file",
+          [&output, &json_copy](const std::string& path) {
+            json_copy.open(path, std::ios::app);
+            if (!json_copy) {
+              throw CLI::ValidationError("--json-file", "cannot be written: " + path);
+            }
+            output.json_copy = &json_copy;
+          },
+          "Also append rows to a file, as --json prints them")
+      ->type_name("FILE");
+}
+
 }  // namespace
 
 int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err,
              size_t read_bytes) {
   CLI::App app("Measures Annulus against the limits of the machine it runs on.", "annulus-bench");
   app.require_subcommand(1);
-  BenchContext context{out, err, read_bytes};
+  std::ofstream json_copy;
+  BenchContext context{.rows = {.out = out}, .err = err, .read_bytes = read_bytes};
   AddPeakCommand(app, context);
   AddModelCommand(app, context);
   AddAttentionCommand(app, context);
   AddServeCommand(app, context);
   for (CLI::App* command : app.get_subcommands({})) {
-    command->add_flag("--json", context.json, "Print one JSON object per row");
+    AddOutputFlags(*command, context.rows, json_copy);
   }
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

@@ -10,14 +10,14 @@
 #include <ostream>
 
 #include "absl/status/status.h"
+#include "bench/report/row.h"
 
 namespace annulus {
 
 struct BenchContext {
-  std::ostream& out;
+  RowOutput rows;
   std::ostream& err;
-  size_t read_bytes;  // see PeakMeter
-  bool json = false;
+  size_t read_bytes = 0;  // see PeakMeter
   std::function<absl::Status()> action{};
 };
 

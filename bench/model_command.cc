@@ -23,7 +23,7 @@ absl::Status RunModel(ModelBenchOptions options, BenchContext& context) {
   }
   const PeakMeter meter(context.read_bytes);
   BenchProgress progress(context.err);
-  RowWriter writer(context.out, context.json);
+  RowWriter writer(context.rows);
   return RunModelBench(options, meter, progress, [&](const Row& row) { writer.Write(row); });
 }
 

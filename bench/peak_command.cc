@@ -22,7 +22,7 @@ absl::Status RunPeak(const PeakOptions& options, BenchContext& context) {
   effort.rounds = options.rounds;
   const PeakMeter meter(context.read_bytes);
   if (!meter.refused().empty()) context.err << "annulus-bench: " << meter.refused() << "\n";
-  RowWriter writer(context.out, context.json);
+  RowWriter writer(context.rows);
   for (const PeakKind kind : meter.Available()) {
     for (const int count : std::set<int>{1, threads}) {
       ANNULUS_ASSIGN_OR_RETURN(const double rate, meter.Measure(kind, count, effort));

@@ -49,7 +49,7 @@ absl::Status RunServe(ServeOptions options, BenchContext& context) {
     return absl::InvalidArgumentError(
         "no request arrived in --duration; raise --duration or --rate");
   }
-  RowWriter writer(context.out, context.json);
+  RowWriter writer(context.rows);
   for (const Row& row : LoadRows(options.load, result)) writer.Write(row);
   return absl::OkStatus();
 }

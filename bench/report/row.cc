@@ -85,19 +85,25 @@ std::vector<std::string> Row::Columns() const {
 }
 
 void RowWriter::Write(const Row& row) {
-  if (json_) {
-    out_ << row.Json() << "\n" << std::flush;
+  if (output_.json_copy != nullptr) *output_.json_copy << row.Json() << "\n" << std::flush;
+  if (output_.format == RowOutput::Format::kJson) {
+    output_.out << row.Json() << "\n" << std::flush;
     return;
   }
-  if (!rows_.empty() && row.Columns() != rows_.back().Columns()) {
-    Finish();
-    out_ << "\n";
-  }
+  if (!rows_.empty() && row.Columns() != rows_.back().Columns()) Finish();
   rows_.push_back(row);
 }
 
 void RowWriter::Finish() {
   if (rows_.empty()) return;
+  if (wrote_) output_.out << "\n";
+  wrote_ = true;
+  output_.out << (output_.format == RowOutput::Format::kMarkdown ? MarkdownText() : TableText())
+              << std::flush;
+  rows_.clear();
+}
+
+std::string RowWriter::TableText() const {
   std::vector<Table::Column> columns;
   for (const Row::Field& field : rows_.front().fields_) {
     if (!field.table) continue;
@@ -111,8 +117,26 @@ void RowWriter::Finish() {
     }
     table.AddRow(std::move(cells));
   }
-  rows_.clear();
-  out_ << table.Render() << std::flush;
+  return table.Render();
+}
+
+std::string RowWriter::MarkdownText() const {
+  std::string head = "|";
+  std::string rule = "|";
+  for (const Row::Field& field : rows_.front().fields_) {
+    if (!field.table) continue;
+    absl::StrAppend(&head, " ", field.name, " |");
+    absl::StrAppend(&rule, field.number ? "--:|" : "---|");
+  }
+  std::string text = absl::StrCat(head, "\n", rule, "\n");
+  for (const Row& row : rows_) {
+    absl::StrAppend(&text, "|");
+    for (const Row::Field& field : row.fields_) {
+      if (field.table) absl::StrAppend(&text, " ", field.text, " |");
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
 }
 
 }  // namespace annulus

@@ -47,11 +47,18 @@ class Row {
   bool table_ = true;
 };
 
-// Writes rows as they come with --json, else one table at the end. A table ends where the columns
-// change.
+// Where rows go, and how.
+struct RowOutput {
+  enum class Format { kTable, kMarkdown, kJson };
+  std::ostream& out;
+  Format format = Format::kTable;
+  std::ostream* json_copy = nullptr;  // also gets every row as JSON
+};
+
+// Writes rows of JSON as they come; tables when they end, which is where the columns change.
 class RowWriter {
  public:
-  RowWriter(std::ostream& out, bool json) : out_(out), json_(json) {}
+  explicit RowWriter(const RowOutput& output) : output_(output) {}
   ~RowWriter() { Finish(); }
   RowWriter(const RowWriter&) = delete;
   RowWriter& operator=(const RowWriter&) = delete;
@@ -61,9 +68,12 @@ class RowWriter {
   void Finish();
 
  private:
-  std::ostream& out_;
-  const bool json_;
+  std::string TableText() const;
+  std::string MarkdownText() const;
+
+  const RowOutput output_;
   std::vector<Row> rows_;  // of one set of columns
+  bool wrote_ = false;     // a table
 };
 
 }  // namespace annulus

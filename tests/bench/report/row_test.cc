@@ -22,15 +22,16 @@ TEST(Row, IsOneJsonObjectInTheOrderOfItsFields) {
 
 TEST(RowWriter, WritesOneLineOfJsonPerRowAtOnce) {
   std::ostringstream out;
-  RowWriter writer(out, true);
+  RowWriter writer({.out = out, .format = RowOutput::Format::kJson});
   writer.Write(Sample(1, 2));
   EXPECT_EQ(out.str(), Sample(1, 2).Json() + "\n");
 }
 
 TEST(RowWriter, WritesATableAndANewOneWhereTheColumnsChange) {
   std::ostringstream out;
+  std::ostringstream copy;
   {
-    RowWriter writer(out, false);
+    RowWriter writer({.out = out, .json_copy = &copy});
     writer.Write(Sample(65536, 963e9));
     writer.Write(Sample(1, 12.5));
     writer.Write(Row().Int("tokens", 3));
@@ -42,6 +43,19 @@ TEST(RowWriter, WritesATableAndANewOneWhereTheColumnsChange) {
             "\n"
             "tokens\n"
             "     3\n");
+  EXPECT_EQ(copy.str(),
+            Sample(65536, 963e9).Json() + "\n" + Sample(1, 12.5).Json() + "\n{\"tokens\":3}\n");
+}
+
+TEST(RowWriter, WritesMarkdown) {
+  std::ostringstream out;
+  RowWriter writer({.out = out, .format = RowOutput::Format::kMarkdown});
+  writer.Write(Sample(2048, 1.5));
+  writer.Finish();
+  EXPECT_EQ(out.str(),
+            "| phase | tokens | rate |\n"
+            "|---|--:|--:|\n"
+            "| a\"b | 2,048 | 1.50 |\n");
 }
 
 }  // namespace
