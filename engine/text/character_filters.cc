@@ -1,7 +1,9 @@
 #include "engine/text/character_filters.h"
 
 #include <string>
+#include <utility>
 
+#include "absl/strings/strip.h"
 #include "engine/text/normalizer_output.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
@@ -116,12 +118,130 @@ class Strip : public TextFilter {
   bool right_;
 };
 
+class CollapseSpacesStage : public TextStage {
+ public:
+  explicit CollapseSpacesStage(TextStage* next) : next_(next) {}
+
+  absl::Status Push(absl::string_view text, bool end) override {
+    result_.clear();
+    for (const char c : text) {
+      if (c == ' ') {
+        after_space_ = true;
+        continue;
+      }
+      if (after_space_ && !at_start_) result_.push_back(' ');
+      result_.push_back(c);
+      after_space_ = at_start_ = false;
+    }
+    if (end) {
+      after_space_ = false;
+      at_start_ = true;
+    }
+    return next_->Push(result_, end);
+  }
+
+ private:
+  TextStage* next_;
+  std::string result_;
+  bool at_start_ = true;  // nothing but spaces so far
+  bool after_space_ = false;
+};
+
+class CollapseSpaces : public TextFilter {
+ public:
+  std::unique_ptr<TextStage> NewStage(EncodeState*, TextStage* next) const override {
+    return std::make_unique<CollapseSpacesStage>(next);
+  }
+};
+
+class TrimEndStage : public TextStage {
+ public:
+  TrimEndStage(absl::string_view character, TextStage* next) : character_(character), next_(next) {}
+
+  absl::Status Push(absl::string_view text, bool end) override {
+    absl::string_view kept = text;
+    while (absl::ConsumeSuffix(&kept, character_)) continue;
+    if (!kept.empty()) {
+      ANNULUS_RETURN_IF_ERROR(next_->Push(held_, false));
+      ANNULUS_RETURN_IF_ERROR(next_->Push(kept, false));
+      held_.clear();
+    }
+    held_.append(text.data() + kept.size(), text.size() - kept.size());
+    if (held_.size() > kMaxUncutBytes) return UncutTextError();
+    if (!end) return absl::OkStatus();
+    held_.clear();
+    return next_->Push("", true);
+  }
+
+ private:
+  absl::string_view character_;
+  TextStage* next_;
+  std::string held_;  // what may be the end
+};
+
+class TrimEnd : public TextFilter {
+ public:
+  explicit TrimEnd(std::string character) : character_(std::move(character)) {}
+
+  std::unique_ptr<TextStage> NewStage(EncodeState*, TextStage* next) const override {
+    return std::make_unique<TrimEndStage>(character_, next);
+  }
+
+ private:
+  std::string character_;
+};
+
+class PrependStage : public TextStage {
+ public:
+  PrependStage(absl::string_view prefix, bool at_start, const EncodeState* state, TextStage* next)
+      : prefix_(prefix), at_start_(at_start), state_(*state), output_(state, next) {}
+
+  absl::Status Push(absl::string_view text, bool end) override {
+    if (in_front_ && !text.empty()) {
+      if (!at_start_ || (is_first_ && state_.at_text_start)) {
+        ANNULUS_RETURN_IF_ERROR(output_.Push(prefix_, false));
+      }
+      in_front_ = is_first_ = false;
+    }
+    in_front_ |= end;
+    return output_.Push(text, end);
+  }
+
+ private:
+  absl::string_view prefix_;
+  bool at_start_;
+  const EncodeState& state_;
+  NormalizerOutput output_;
+  bool in_front_ = true;  // of a stretch
+  bool is_first_ = true;  // of all stretches
+};
+
+class Prepend : public TextFilter {
+ public:
+  Prepend(std::string prefix, bool at_start) : prefix_(std::move(prefix)), at_start_(at_start) {}
+
+  std::unique_ptr<TextStage> NewStage(EncodeState* state, TextStage* next) const override {
+    return std::make_unique<PrependStage>(prefix_, at_start_, state, next);
+  }
+
+ private:
+  std::string prefix_;
+  bool at_start_;
+};
+
 }  // namespace
 
 std::unique_ptr<TextFilter> MakeUnicodeNormalizer(NormalForm form) {
   return std::make_unique<UnicodeNormalizer>(form);
 }
 std::unique_ptr<TextFilter> MakeLowercase() { return std::make_unique<Lowercase>(); }
+std::unique_ptr<TextFilter> MakeCollapseSpaces() { return std::make_unique<CollapseSpaces>(); }
+std::unique_ptr<TextFilter> MakeTrimEnd(std::string character) {
+  return std::make_unique<TrimEnd>(std::move(character));
+}
+std::unique_ptr<TextFilter> MakePrepend(std::string prefix, bool at_start) {
+  return std::make_unique<Prepend>(std::move(prefix), at_start);
+}
 std::unique_ptr<TextFilter> MakeStrip(bool left, bool right) {
   return std::make_unique<Strip>(left, right);
 }

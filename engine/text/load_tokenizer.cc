@@ -5,6 +5,7 @@
 #include "engine/text/json_node.h"
 #include "engine/text/normalizer.h"
 #include "engine/text/pipeline_tokenizer.h"
+#include "engine/text/sentencepiece_stages.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/unigram_model.h"
 #include "kernels/base/status_macros.h"
@@ -13,6 +14,7 @@ namespace annulus {
 namespace {
 
 constexpr char kTokenizerFile[] = "tokenizer.json";
+constexpr char kSentencePieceFile[] = "tokenizer.model";
 constexpr char kConfigFile[] = "tokenizer_config.json";
 
 absl::Status CheckVersion(const JsonNode& root) {
@@ -75,21 +77,24 @@ absl::StatusOr<std::optional<int32_t>> NamedToken(const JsonNode& config, absl::
   ANNULUS_ASSIGN_OR_RETURN(const absl::string_view token, node.String());
   const std::optional<int32_t> id = vocabulary.Find(token);
   if (!id.has_value()) {
-    return node.Error(absl::StrCat("the token \"", token, "\" is not in ", kTokenizerFile));
+    return node.Error(absl::StrCat("the token \"", token, "\" is not in the vocabulary"));
   }
   return id;
 }
 
-// `add_bos_token` and `add_eos_token` count only where tokenizer.json has no template.
-absl::Status ApplyConfig(const JsonNode& config, PipelineStages* stages) {
+// `add_bos_token` and `add_eos_token` count only where the tokenizer has no template; `add_bos`
+// holds where the file does not say.
+absl::Status ApplyConfig(const JsonNode& config, bool add_bos, PipelineStages* stages) {
   ANNULUS_ASSIGN_OR_RETURN(const std::optional<int32_t> bos,
                            NamedToken(config, "bos_token", stages->vocabulary));
   if (bos.has_value()) stages->bos = bos;
   if (stages->post_processor.has_template) return absl::OkStatus();
-  ANNULUS_ASSIGN_OR_RETURN(const bool add_bos, config.BoolMember("add_bos_token", false));
+  ANNULUS_ASSIGN_OR_RETURN(add_bos, config.BoolMember("add_bos_token", add_bos));
   ANNULUS_ASSIGN_OR_RETURN(const bool add_eos, config.BoolMember("add_eos_token", false));
-  if (add_bos && !bos.has_value()) return config.Error("add_bos_token without a bos_token");
-  if (add_bos) stages->post_processor.prefix.push_back(*bos);
+  if (add_bos && !stages->bos.has_value()) {
+    return config.Error("add_bos_token without a bos_token");
+  }
+  if (add_bos) stages->post_processor.prefix.push_back(*stages->bos);
   if (!add_eos) return absl::OkStatus();
   ANNULUS_ASSIGN_OR_RETURN(const std::optional<int32_t> eos,
                            NamedToken(config, "eos_token", stages->vocabulary));
@@ -112,28 +117,43 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(absl::string_view j
   return PipelineTokenizer::Create(std::move(stages));
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerModel(absl::string_view bytes,
+                                                              absl::string_view file_name,
+                                                              absl::string_view config,
+                                                              absl::string_view config_name) {
+  ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(config, config_name));
+  ANNULUS_ASSIGN_OR_RETURN(const bool legacy, document.root().BoolMember("legacy", true));
+  ANNULUS_ASSIGN_OR_RETURN(PipelineStages stages,
+                           ParseSentencePieceStages(bytes, file_name, legacy));
+  ANNULUS_RETURN_IF_ERROR(ApplyConfig(document.root(), stages.bos.has_value(), &stages));
+  return PipelineTokenizer::Create(std::move(stages));
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     const std::filesystem::path& model_directory) {
+  const std::filesystem::path config_file = model_directory / kConfigFile;
+  absl::StatusOr<std::string> config = ReadTextFile(config_file);
+  if (absl::IsNotFound(config.status())) config = "{}";
+  if (!config.ok()) return config.status();
+
   const std::filesystem::path file = model_directory / kTokenizerFile;
   const absl::StatusOr<std::string> json = ReadTextFile(file);
   if (absl::IsNotFound(json.status())) {
-    return absl::NotFoundError(
-        absl::StrCat(json.status().message(),
-                     "; a model directory needs a tokenizer.json (other tokenizer files, such as "
-                     "tokenizer.model, are not read)"));
+    const std::filesystem::path model_file = model_directory / kSentencePieceFile;
+    const absl::StatusOr<std::string> bytes = ReadTextFile(model_file);
+    if (absl::IsNotFound(bytes.status())) {
+      return absl::NotFoundError(absl::StrCat(json.status().message(),
+                                              "; a model directory needs a tokenizer.json, or a ",
+                                              "tokenizer.model of sentencepiece"));
+    }
+    if (!bytes.ok()) return bytes.status();
+    return LoadTokenizerModel(*bytes, model_file.string(), *config, config_file.string());
   }
   if (!json.ok()) return json.status();
   ANNULUS_ASSIGN_OR_RETURN(PipelineStages stages, ParseTokenizerJson(*json, file.string()));
-
-  const std::filesystem::path config_file = model_directory / kConfigFile;
-  const absl::StatusOr<std::string> config = ReadTextFile(config_file);
-  if (config.ok()) {
-    ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document,
-                             JsonDocument::Parse(*config, config_file.string()));
-    ANNULUS_RETURN_IF_ERROR(ApplyConfig(document.root(), &stages));
-  } else if (!absl::IsNotFound(config.status())) {
-    return config.status();
-  }
+  ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document,
+                           JsonDocument::Parse(*config, config_file.string()));
+  ANNULUS_RETURN_IF_ERROR(ApplyConfig(document.root(), /*add_bos=*/false, &stages));
   return PipelineTokenizer::Create(std::move(stages));
 }
 

@@ -17,35 +17,6 @@ namespace {
 
 constexpr size_t kMaxStages = 64;  // calls nest as deep
 
-class Prepend : public TextFilter {
- public:
-  explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
-
-  std::unique_ptr<TextStage> NewStage(EncodeState* state, TextStage* next) const override {
-    return std::make_unique<Stage>(prefix_, state, next);
-  }
-
- private:
-  class Stage : public TextStage {
-   public:
-    Stage(absl::string_view prefix, const EncodeState* state, TextStage* next)
-        : prefix_(prefix), output_(state, next) {}
-
-    absl::Status Push(absl::string_view text, bool end) override {
-      if (at_start_ && !text.empty()) ANNULUS_RETURN_IF_ERROR(output_.Push(prefix_, false));
-      at_start_ = end || (at_start_ && text.empty());
-      return output_.Push(text, end);
-    }
-
-   private:
-    absl::string_view prefix_;
-    NormalizerOutput output_;
-    bool at_start_ = true;
-  };
-
-  std::string prefix_;
-};
-
 class Replace : public TextFilter {
  public:
   Replace(Pattern pattern, std::string content)
@@ -92,7 +63,7 @@ class Replace : public TextFilter {
 absl::StatusOr<std::unique_ptr<TextFilter>> ParsePrepend(const JsonNode& node) {
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode prefix, node.Require("prepend"));
   ANNULUS_ASSIGN_OR_RETURN(const absl::string_view text, prefix.String());
-  return std::make_unique<Prepend>(std::string(text));
+  return MakePrepend(std::string(text), /*at_start=*/false);
 }
 
 absl::StatusOr<std::unique_ptr<TextFilter>> ParseReplace(const JsonNode& node) {
@@ -100,7 +71,7 @@ absl::StatusOr<std::unique_ptr<TextFilter>> ParseReplace(const JsonNode& node) {
   ANNULUS_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Parse(pattern_node));
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode content, node.Require("content"));
   ANNULUS_ASSIGN_OR_RETURN(const absl::string_view text, content.String());
-  return std::make_unique<Replace>(std::move(pattern), std::string(text));
+  return MakeReplace(std::move(pattern), std::string(text));
 }
 
 std::optional<NormalForm> NamedForm(absl::string_view type) {
@@ -145,6 +116,10 @@ absl::Status AppendNormalizer(const JsonNode& node, TextFilters* filters) {
 }
 
 }  // namespace
+
+std::unique_ptr<TextFilter> MakeReplace(Pattern pattern, std::string content) {
+  return std::make_unique<Replace>(std::move(pattern), std::move(content));
+}
 
 absl::StatusOr<TextFilters> ParseNormalizer(const JsonNode& node) {
   TextFilters filters;

@@ -54,10 +54,11 @@ class Tokenizer {
   virtual const char* kind() const = 0;
 };
 
-// Reads tokenizer.json of a Hugging Face model directory and, when it is there,
-// tokenizer_config.json for the beginning and end ids to add where tokenizer.json does not say.
+// Reads tokenizer.json of a Hugging Face model directory, or where there is none tokenizer.model,
+// and, when it is there, tokenizer_config.json for the beginning and end ids to add where
+// tokenizer.json does not say.
 //
-// NOT_FOUND without tokenizer.json; INVALID_ARGUMENT for a file that is malformed or contradicts
+// NOT_FOUND without either file; INVALID_ARGUMENT for a file that is malformed or contradicts
 // itself; UNIMPLEMENTED for a kind that is not supported. Messages name the file, the key, the
 // value and what is allowed.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
@@ -66,6 +67,13 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
 // The same from the text of a tokenizer.json alone. `file_name` is used in messages only.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(absl::string_view json,
                                                              absl::string_view file_name);
+
+// The same from the bytes of a tokenizer.model and the text of a tokenizer_config.json ("{}" for
+// none); see ParseSentencePieceStages for what is supported.
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerModel(absl::string_view bytes,
+                                                              absl::string_view file_name,
+                                                              absl::string_view config,
+                                                              absl::string_view config_name);
 
 // One id per byte, 0..255, and 256 for the end of the text (special, written "<|endoftext|>"; never
 // recognised in text). Adds no special tokens.

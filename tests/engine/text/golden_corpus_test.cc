@@ -6,6 +6,7 @@
 #include <random>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -153,6 +154,33 @@ TEST(RealTokenizers, GiveTheIdsAndTheTextOfThePackage) {
     const auto tokenizer = LoadFile(*file);
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     ExpectTheSameIdsAndText(**tokenizer, c.name);
+  }
+}
+
+// The ids of sentencepiece; the same ids give the same text as with the tokenizer.json beside it.
+TEST(RealTokenizers, TokenizerModelGivesTheIdsOfSentencepiece) {
+  for (const auto& [name, folder] : {std::pair("stories260K", "models/stories260K"),
+                                     std::pair("mistral-v3", "tokenizers/mistral-v3")}) {
+    const auto file = testing::TestData(absl::StrCat(folder, "/tokenizer.model"));
+    if (!file.has_value()) GTEST_SKIP() << "no test data";
+    const auto bytes = ReadTextFile(*file);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    const auto tokenizer = LoadTokenizerModel(*bytes, "tokenizer.model", "{}", "");
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const auto beside = LoadFile(*testing::TestData(absl::StrCat(folder, "/tokenizer.json")));
+    ASSERT_TRUE(beside.ok()) << beside.status();
+    const std::vector<uint32_t> expected = Expected(absl::StrCat(name, ".model"));
+    ASSERT_EQ(expected.size(), Corpus().size());
+    int wrong = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const auto ids = (*tokenizer)->Encode(Corpus()[i], true);
+      ASSERT_TRUE(ids.ok()) << ids.status();
+      EXPECT_EQ((*tokenizer)->Decode(*ids, true), (*beside)->Decode(*ids, true));
+      if (Hash(*ids, "") == expected[i] || ++wrong > 5) continue;
+      ADD_FAILURE() << name << ", string " << i << " " << nlohmann::json(Corpus()[i]) << ": ids "
+                    << absl::StrJoin(*ids, ", ");
+    }
+    EXPECT_EQ(wrong, 0) << "of " << expected.size();
   }
 }
 

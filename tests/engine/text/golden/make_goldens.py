@@ -274,14 +274,21 @@ def load(path):
     return Tokenizer.from_str(json.dumps(value))
 
 
+def write_hashes(name, hashes):
+    folder = HERE / "expected"
+    folder.mkdir(exist_ok=True)
+    with open(folder / f"{name}.txt", "w") as file:
+        for i in range(0, len(hashes), 10):
+            file.write(" ".join(hashes[i:i + 10]) + "\n")
+    print(name, len(hashes))
+
+
 def expected(data):
     strings = json.loads((HERE / "corpus.json").read_text(encoding="utf-8"))
     paths = {path.stem: path for path in sorted((HERE / "small").glob("*.json"))}
     for name in REAL:
         paths[name] = data / "tokenizers" / name / "tokenizer.json"
     paths["stories260K"] = data / "models" / "stories260K" / "tokenizer.json"
-    folder = HERE / "expected"
-    folder.mkdir(exist_ok=True)
     for name, path in paths.items():
         tokenizer = load(path)
         hashes = []
@@ -290,17 +297,35 @@ def expected(data):
             text = tokenizer.decode(ids, skip_special_tokens=False)
             raw = b"".join(i.to_bytes(4, "little") for i in ids)
             hashes.append("%08x" % fnv(text.encode("utf-8"), fnv(raw)))
-        with open(folder / f"{name}.txt", "w") as file:
-            for i in range(0, len(hashes), 10):
-                file.write(" ".join(hashes[i:i + 10]) + "\n")
-        print(name, len(hashes))
+        write_hashes(name, hashes)
+
+
+def expected_model(data):
+    """The ids that Transformers' slow (legacy) Llama tokenizer gives: control pieces are cut out of
+    the text, each stretch between is encoded by the sentencepiece library, <s> stands in front."""
+    import re
+    import sentencepiece
+    strings = json.loads((HERE / "corpus.json").read_text(encoding="utf-8"))
+    for name, path in (("stories260K", "models/stories260K"), ("mistral-v3", "tokenizers/mistral-v3")):
+        sp = sentencepiece.SentencePieceProcessor(model_file=str(data / path / "tokenizer.model"))
+        special = [sp.id_to_piece(i) for i in range(sp.get_piece_size())
+                   if sp.is_control(i) or sp.is_unknown(i)]
+        special.sort(key=len, reverse=True)
+        cut = re.compile("(" + "|".join(re.escape(s) for s in special) + ")")
+        hashes = []
+        for string in strings:
+            ids = [sp.bos_id()]
+            for part in cut.split(string):
+                ids += [sp.piece_to_id(part)] if part in special else sp.encode(part)
+            hashes.append("%08x" % fnv(b"".join(i.to_bytes(4, "little") for i in ids)))
+        write_hashes(f"{name}.model", hashes)
 
 
 def main():
     what, *rest = sys.argv[1:]
     data = pathlib.Path(rest[0]) if rest else None
     {"corpus": lambda: corpus(), "small": lambda: small(data),
-     "expected": lambda: expected(data)}[what]()
+     "expected": lambda: (expected(data), expected_model(data))}[what]()
 
 
 if __name__ == "__main__":

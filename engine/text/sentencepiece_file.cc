@@ -1,0 +1,182 @@
+#include "engine/text/sentencepiece_file.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "engine/text/utf8.h"
+#include "engine/text/vocabulary.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+absl::Status Malformed(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("not a sentencepiece model: ", what));
+}
+
+// One field of a message in protobuf's wire format (protobuf.dev, "Encoding").
+struct Field {
+  uint64_t number = 0;
+  uint64_t value = 0;       // of a varint or a fixed field
+  absl::string_view bytes;  // of a field with a length
+};
+
+class MessageReader {
+ public:
+  explicit MessageReader(absl::string_view bytes) : rest_(bytes) {}
+
+  bool AtEnd() const { return rest_.empty(); }
+
+  absl::StatusOr<Field> Next() {
+    Field field;
+    ANNULUS_ASSIGN_OR_RETURN(const uint64_t tag, Varint());
+    field.number = tag >> 3;
+    switch (tag & 7) {
+      case 0: {
+        ANNULUS_ASSIGN_OR_RETURN(field.value, Varint());
+        return field;
+      }
+      case 1: {
+        ANNULUS_ASSIGN_OR_RETURN(field.value, Fixed(8));
+        return field;
+      }
+      case 2: {
+        ANNULUS_ASSIGN_OR_RETURN(const uint64_t length, Varint());
+        if (length > rest_.size()) return Malformed("a field ends behind the file");
+        field.bytes = rest_.substr(0, length);
+        rest_.remove_prefix(length);
+        return field;
+      }
+      case 5: {
+        ANNULUS_ASSIGN_OR_RETURN(field.value, Fixed(4));
+        return field;
+      }
+      default:
+        return Malformed(absl::StrCat("a field has the wire type ", tag & 7));
+    }
+  }
+
+ private:
+  absl::StatusOr<uint64_t> Varint() {
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      if (rest_.empty()) return Malformed("the file ends inside a number");
+      const auto byte = static_cast<uint8_t>(rest_.front());
+      rest_.remove_prefix(1);
+      value |= uint64_t{byte & 0x7Fu} << shift;
+      if (byte < 0x80) return value;
+    }
+    return Malformed("a number has more than 10 bytes");
+  }
+
+  absl::StatusOr<uint64_t> Fixed(size_t size) {
+    if (rest_.size() < size) return Malformed("the file ends inside a number");
+    uint64_t value = 0;
+    for (size_t i = 0; i < size; ++i) {
+      value |= uint64_t{static_cast<uint8_t>(rest_[i])} << (8 * i);
+    }
+    rest_.remove_prefix(size);
+    return value;
+  }
+
+  absl::string_view rest_;
+};
+
+absl::Status ForEachField(absl::string_view message,
+                          absl::FunctionRef<absl::Status(const Field&)> each) {
+  for (MessageReader reader(message); !reader.AtEnd();) {
+    ANNULUS_ASSIGN_OR_RETURN(const Field field, reader.Next());
+    ANNULUS_RETURN_IF_ERROR(each(field));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadPiece(absl::string_view message, SentencePieceFile* file) {
+  if (file->pieces.size() >= static_cast<size_t>(Vocabulary::kMaxSize)) {
+    return Malformed(absl::StrCat("more than ", Vocabulary::kMaxSize, " pieces"));
+  }
+  SentencePieceFile::Piece piece;
+  ANNULUS_RETURN_IF_ERROR(ForEachField(message, [&](const Field& field) -> absl::Status {
+    if (field.number == 1) piece.text = std::string(field.bytes);
+    if (field.number == 2) {
+      const auto bits = static_cast<uint32_t>(field.value);
+      std::memcpy(&piece.score, &bits, sizeof(bits));
+    }
+    if (field.number == 3) {
+      if (field.value < 1 || field.value > 6) {
+        return Malformed(absl::StrCat("a piece has the type ", field.value));
+      }
+      piece.type = static_cast<SentencePieceFile::Type>(field.value);
+    }
+    return absl::OkStatus();
+  }));
+  const size_t id = file->pieces.size();
+  if (FirstInvalidUtf8(piece.text).has_value()) {
+    return Malformed(absl::StrCat("piece ", id, " is not UTF-8"));
+  }
+  if (!std::isfinite(piece.score)) {
+    return Malformed(absl::StrCat("the score of piece ", id, " is not finite"));
+  }
+  file->pieces.push_back(std::move(piece));
+  return absl::OkStatus();
+}
+
+absl::Status ReadTrainer(absl::string_view message, SentencePieceFile* file) {
+  return ForEachField(message, [&](const Field& field) -> absl::Status {
+    switch (field.number) {
+      case 3:
+        if (field.value < 1 || field.value > 4) {
+          return Malformed(absl::StrCat("model_type is ", field.value));
+        }
+        file->kind = static_cast<SentencePieceFile::Kind>(field.value);
+        break;
+      case 24:
+        file->whitespace_as_suffix = field.value != 0;
+        break;
+      case 35:
+        file->byte_fallback = field.value != 0;
+        break;
+      case 40:
+        file->unk_id = static_cast<int32_t>(field.value);
+        break;
+      case 41:
+        file->bos_id = static_cast<int32_t>(field.value);
+        break;
+      case 42:
+        file->eos_id = static_cast<int32_t>(field.value);
+        break;
+      default:
+        break;
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status ReadNormalizer(absl::string_view message, SentencePieceFile* file) {
+  return ForEachField(message, [&](const Field& field) {
+    if (field.number == 2) file->has_character_map = !field.bytes.empty();
+    if (field.number == 3) file->add_dummy_prefix = field.value != 0;
+    if (field.number == 4) file->remove_extra_whitespaces = field.value != 0;
+    if (field.number == 5) file->escape_whitespaces = field.value != 0;
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes) {
+  SentencePieceFile file;
+  ANNULUS_RETURN_IF_ERROR(ForEachField(bytes, [&](const Field& field) {
+    if (field.number == 1) return ReadPiece(field.bytes, &file);
+    if (field.number == 2) return ReadTrainer(field.bytes, &file);
+    if (field.number == 3) return ReadNormalizer(field.bytes, &file);
+    return absl::OkStatus();
+  }));
+  if (file.pieces.empty()) return Malformed("it has no pieces");
+  return file;
+}
+
+}  // namespace annulus

@@ -1,0 +1,47 @@
+#ifndef ANNULUS_ENGINE_TEXT_SENTENCEPIECE_FILE_H_
+#define ANNULUS_ENGINE_TEXT_SENTENCEPIECE_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// What a tokenizer.model of the sentencepiece library holds, as far as encoding needs it: the
+// fields of its protocol buffer sentencepiece_model.proto, with their defaults.
+//
+// The bytes are read here, not by Debian's libsentencepiece: that library exports a copy of
+// protobuf 3.14, which cannot live in one process with the libprotobuf 3.21 that the server needs
+// (whichever is found first, the other's calls end in it, and the process aborts).
+struct SentencePieceFile {
+  enum class Type { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+  enum class Kind { kUnigram = 1, kBpe, kWord, kChar };
+
+  struct Piece {
+    std::string text;
+    float score = 0;
+    Type type = Type::kNormal;
+  };
+
+  std::vector<Piece> pieces;  // by id
+  Kind kind = Kind::kUnigram;
+  bool byte_fallback = false;
+  bool whitespace_as_suffix = false;
+  int32_t unk_id = 0;
+  int32_t bos_id = 1;  // -1: none
+  int32_t eos_id = 2;
+  bool has_character_map = false;
+  bool add_dummy_prefix = true;
+  bool remove_extra_whitespaces = true;
+  bool escape_whitespaces = true;
+};
+
+// INVALID_ARGUMENT, without the name of the file, for bytes that are no such file.
+absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TEXT_SENTENCEPIECE_FILE_H_
