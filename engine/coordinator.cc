@@ -205,6 +205,7 @@ bool Coordinator::TryAdmit(Request& request) {
   setup->vocabulary = vocabulary_;
   sequence->setup = std::move(setup);
   sequence->attention = std::move(attention);
+  sequence->rope_length = RopeLengthOf(request);
   Request::Pages pages(ranks_.size());
   TakePages(*choice, std::move(hit), request.id(), *sequence, pages);
   request.Admit(sequence.get(), std::move(pages));
@@ -215,10 +216,17 @@ bool Coordinator::TryAdmit(Request& request) {
   return true;
 }
 
-// Keys and values depend on the attention of the layers below, so each policy has its own.
-std::string Coordinator::Identity(const AttentionPolicy* policy) const {
-  return policy == nullptr ? options_.identity
-                           : absl::StrCat(options_.identity, "/", PolicyText(*policy));
+// Keys and values depend on the attention of the layers below, so each policy has its own; and keys
+// on the rotary frequencies.
+std::string Coordinator::Identity(const AttentionPolicy* policy, int64_t rope_length) const {
+  std::string identity = options_.identity;
+  if (policy != nullptr) absl::StrAppend(&identity, "/", PolicyText(*policy));
+  if (rope_length != 0) absl::StrAppend(&identity, "/rope", rope_length);
+  return identity;
+}
+
+int64_t Coordinator::RopeLengthOf(const Request& request) const {
+  return RopeLength(options_.ropes, Demand(request.spec(), options_.limits.page_tokens).tokens);
 }
 
 // The longest known beginning of the prompt without its last token. Dense pages serve every
@@ -227,9 +235,10 @@ std::optional<PrefixIndex::Hit> Coordinator::FindPrefix(const Request& request,
                                                         const AttentionPolicy* policy) {
   const std::vector<int32_t>& prompt = request.spec().prompt;
   const auto known = std::span(prompt).first(prompt.size() - 1);
-  std::optional<PrefixIndex::Hit> hit = prefixes_.Find(Identity(nullptr), known);
+  const int64_t rope = RopeLengthOf(request);
+  std::optional<PrefixIndex::Hit> hit = prefixes_.Find(Identity(nullptr, rope), known);
   if (policy == nullptr) return hit;
-  std::optional<PrefixIndex::Hit> own = prefixes_.Find(Identity(policy), known);
+  std::optional<PrefixIndex::Hit> own = prefixes_.Find(Identity(policy, rope), known);
   const bool longer = own.has_value() && (!hit.has_value() || own->tokens >= hit->tokens);
   return longer ? std::move(own) : std::move(hit);
 }
@@ -291,7 +300,7 @@ void Coordinator::KeepPrefixes() {
         if (options_.limits.group_windows[group] > 0) sequence->groups[group].shared.insert(first);
         return request.SharePage(group, first);
       };
-      prefixes_.Insert(Identity(sequence->attention.get()),
+      prefixes_.Insert(Identity(sequence->attention.get(), sequence->rope_length),
                        std::span(request.spec().prompt).first(*length), share);
     }
   }

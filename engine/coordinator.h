@@ -27,6 +27,7 @@ struct CoordinatorOptions {
   std::string identity;       // of keys and values: what must be equal for pages to be reused
   AttentionPolicy attention;  // of requests that name none
   int kv_heads = 1;
+  std::vector<RopeConfig> ropes;  // of the model
   std::chrono::milliseconds slow_reader_timeout{30'000};
 };
 
@@ -71,7 +72,8 @@ class Coordinator {
   void UpdatePaused();
   void AdmitWaiting();
   bool TryAdmit(Request& request);
-  std::string Identity(const AttentionPolicy* policy) const;
+  std::string Identity(const AttentionPolicy* policy, int64_t rope_length) const;
+  int64_t RopeLengthOf(const Request& request) const;
   std::optional<PrefixIndex::Hit> FindPrefix(const Request& request, const AttentionPolicy* policy);
   std::optional<RingChoice> MakeRoom(const PageDemand& demand,
                                      const std::vector<int32_t>& included);

@@ -145,6 +145,7 @@ class EngineImpl final : public Engine {
                      DTypeName(options.kv_dtype), "/", model.ops->name, "/", options.page_tokens);
     coordinator.attention = options.attention;
     coordinator.kv_heads = model.config.kv_heads;
+    coordinator.ropes = model.config.ropes;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
     engine->coordinator_ = std::make_unique<Coordinator>(
         coordinator, *engine->ranks_, *engine->metrics_, engine->model_.info.end_of_text_ids,

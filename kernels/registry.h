@@ -12,6 +12,7 @@
 #include "kernels/base/quantize.h"
 #include "kernels/ops/attention.h"
 #include "kernels/ops/elementwise.h"
+#include "kernels/ops/experts.h"
 #include "kernels/ops/linear.h"
 
 namespace annulus {
@@ -42,13 +43,19 @@ struct OpTable {
   absl::Status (*linear)(Stream&, const LinearParams&) = nullptr;
   absl::Status (*embed)(Stream&, const EmbedParams&) = nullptr;
   absl::Status (*rms_norm)(Stream&, const RmsNormParams&) = nullptr;
-  absl::Status (*silu_mul)(Stream&, const SiluMulParams&) = nullptr;
+  absl::Status (*gated_mul)(Stream&, const GatedMulParams&) = nullptr;
+  absl::Status (*scale)(Stream&, const ScaleParams&) = nullptr;
+  absl::Status (*soft_cap)(Stream&, const SoftCapParams&) = nullptr;
   absl::Status (*rope_table)(Stream&, const RopeTableParams&) = nullptr;
   absl::Status (*rope)(Stream&, const RopeParams&) = nullptr;
   absl::Status (*kv_append)(Stream&, const KvAppendParams&) = nullptr;
   absl::Status (*kv_read)(Stream&, const KvReadParams&) = nullptr;
   absl::Status (*attention)(Stream&, const AttentionParams&) = nullptr;
   absl::Status (*merge_state)(Stream&, const MergeStateParams&) = nullptr;
+  absl::Status (*merge_sink)(Stream&, const MergeSinkParams&) = nullptr;
+  absl::Status (*route)(Stream&, const RouteParams&) = nullptr;
+  absl::Status (*gather_rows)(Stream&, const GatherRowsParams&) = nullptr;
+  absl::Status (*scatter_add)(Stream&, const ScatterAddParams&) = nullptr;
 };
 
 // create_matrix, then pack_rows over all of `source`.

@@ -42,6 +42,25 @@ absl::StatusOr<double> JsonFields::Number(const char* key, double least, double 
   return number;
 }
 
+absl::StatusOr<std::vector<double>> JsonFields::Numbers(const char* key, size_t count, bool or_more,
+                                                        double least, double most) const {
+  const nlohmann::json* value = Find(key);
+  const std::string allowed = absl::StrCat("a list of ", or_more ? "at least " : "", count,
+                                           " numbers from ", least, " to ", most);
+  if (value == nullptr || !value->is_array() || value->size() < count ||
+      (value->size() > count && !or_more)) {
+    return Invalid(key, allowed);
+  }
+  std::vector<double> numbers;
+  for (const nlohmann::json& item : *value) {
+    if (!item.is_number()) return Invalid(key, allowed);
+    const double number = item.get<double>();
+    if (!(number >= least && number <= most)) return Invalid(key, allowed);
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 absl::StatusOr<bool> JsonFields::Boolean(const char* key, bool fallback) const {
   const nlohmann::json* value = Find(key);
   if (value == nullptr) return fallback;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +35,10 @@ class JsonFields {
   // A number in [least, most], never NaN; absent: as for Integer.
   absl::StatusOr<double> Number(const char* key, double least, double most,
                                 std::optional<double> fallback = std::nullopt) const;
+
+  // A list of `count` numbers, or of at least so many, each in [least, most]; never absent.
+  absl::StatusOr<std::vector<double>> Numbers(const char* key, size_t count, bool or_more,
+                                              double least, double most) const;
 
   absl::StatusOr<bool> Boolean(const char* key, bool fallback) const;
   absl::StatusOr<std::string> String(const char* key, absl::string_view fallback) const;

@@ -1,14 +1,16 @@
 #include "engine/model/model_config.h"
 
-#include <array>
+#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "engine/model/families.h"
 #include "engine/model/json_fields.h"
+#include "engine/model/layer_fields.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/regular_file.h"
+#include "engine/model/rope_fields.h"
 #include "engine/model/strict_json.h"
 #include "kernels/base/status_macros.h"
 
@@ -22,56 +24,56 @@ constexpr int64_t kMostLayers = 1024;
 constexpr int64_t kMostHeads = 1024;
 constexpr int64_t kMostHeadDim = 512;
 constexpr int64_t kMostContext = std::numeric_limits<int32_t>::max();
-constexpr double kMostFactor = 1e6;
 constexpr uint64_t kMostConfigBytes = 4 << 20;
 constexpr double kSmallestNormal = std::numeric_limits<float>::min();
 
-// How a family says which layers attend a sliding window.
-enum class WindowRule : uint8_t {
-  kByLayerTypes,  // `layer_types` names them; without it every layer is full
-  kUniform,       // `sliding_window` holds for all layers
-};
-
-// What one architecture's config.json means where it differs from another's.
-struct Family {
-  absl::string_view architecture;
-  absl::string_view model_type;
-  bool biases;  // reads attention_bias and mlp_bias
-  WindowRule windows;
-  int64_t default_window;  // of an absent sliding_window; 0: none
-  int64_t default_context;
-};
-
-constexpr std::array<Family, 2> kFamilies = {{
-    {"LlamaForCausalLM", "llama", true, WindowRule::kByLayerTypes, 0, 2048},
-    {"MistralForCausalLM", "mistral", false, WindowRule::kUniform, 4096, 131072},
-}};
-
-absl::StatusOr<const Family*> FindFamily(const JsonFields& fields) {
-  const std::string supported = absl::StrJoin(SupportedArchitectures(), ", ");
-  const nlohmann::json* names = fields.Find("architectures");
-  if (names == nullptr || !names->is_array() || names->size() != 1 || !names->at(0).is_string()) {
-    return fields.Invalid("architectures", absl::StrCat("a list with one of ", supported));
+// The gated activation by the name that Transformers has for it.
+absl::Status ParseActivation(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  const char* key =
+      family.gemma && fields.Has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  const bool absent = family.gemma && key == std::string("hidden_act");
+  ANNULUS_ASSIGN_OR_RETURN(std::string name,
+                           fields.String(key, family.gemma ? "gelu_pytorch_tanh" : "silu"));
+  // A Gemma file with `hidden_act` alone means the tanh form whatever it says, as in Transformers.
+  if (absent) name = "gelu_pytorch_tanh";
+  if (name == "silu" || name == "swish") {
+    config.activation = Activation::kSilu;
+  } else if (name == "gelu_pytorch_tanh") {
+    config.activation = Activation::kGeluTanh;
+  } else {
+    return fields.Unsupported(key, "\"silu\" or \"gelu_pytorch_tanh\"");
   }
-  for (const Family& family : kFamilies) {
-    const auto& name = names->at(0).get_ref<const std::string&>();
-    if (family.architecture == name) return &family;
-  }
-  return fields.Unsupported("architectures", absl::StrCat("a list with one of ", supported));
+  return absl::OkStatus();
 }
 
-absl::Status RefuseWhatIsNotServed(const JsonFields& fields) {
-  ANNULUS_ASSIGN_OR_RETURN(const std::string activation, fields.String("hidden_act", "silu"));
-  if (activation != "silu" && activation != "swish") {
-    return fields.Unsupported("hidden_act", "\"silu\"");
+constexpr absl::string_view kCodings =
+    "quant_method \"fp8\", \"fbgemm_fp8\", \"compressed-tensors\" with float8 weights, or "
+    "\"mxfp4\"; GPTQ, AWQ, bitsandbytes and other quantized checkpoints are not supported; "
+    "needed: ";
+
+// Which stored forms the weights may have; the tensors themselves say which they have.
+absl::Status ParseQuantization(const JsonFields& fields, absl::string_view file_name,
+                               const Family& family, ModelConfig& config) {
+  const nlohmann::json* value = fields.Find("quantization_config");
+  if (value == nullptr) return absl::OkStatus();
+  const std::string allowed = absl::StrCat(kCodings, kSupportedWeights);
+  if (!value->is_object()) return fields.Invalid("quantization_config", allowed);
+  const JsonFields coding(std::string(file_name), "quantization_config", *value);
+  ANNULUS_ASSIGN_OR_RETURN(const std::string method, coding.String("quant_method", ""));
+  if (method == "mxfp4" && family.experts == ExpertsRule::kGptOss) return absl::OkStatus();
+  if (method == "compressed-tensors") {
+    ANNULUS_ASSIGN_OR_RETURN(const std::string format, coding.String("format", "float-quantized"));
+    if (format != "float-quantized" && format != "naive-quantized") {
+      return coding.Unsupported("format", "\"float-quantized\" (float8 weights)");
+    }
+    return absl::OkStatus();
   }
-  if (fields.Has("quantization_config")) {
-    return fields.Unsupported(
-        "quantization_config",
-        absl::StrCat("nothing here (GPTQ, AWQ and other quantized checkpoints are not supported); "
-                     "needed: ",
-                     kSupportedWeights));
-  }
+  if (method != "fp8" && method != "fbgemm_fp8") return coding.Unsupported("quant_method", allowed);
+  if (!coding.Has("weight_block_size")) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<double> block,
+                           coding.Numbers("weight_block_size", 2, false, 1, 1 << 20));
+  config.fp8_block_rows = static_cast<int32_t>(block[0]);
+  config.fp8_block_cols = static_cast<int32_t>(block[1]);
   return absl::OkStatus();
 }
 
@@ -83,30 +85,38 @@ absl::Status ParseSizes(const JsonFields& fields, const Family& family, ModelCon
   ANNULUS_ASSIGN_OR_RETURN(const int64_t layers,
                            fields.Integer("num_hidden_layers", 1, kMostLayers));
   config.layers.resize(static_cast<size_t>(layers));
-  ANNULUS_ASSIGN_OR_RETURN(
-      config.max_context,
-      fields.Integer("max_position_embeddings", 1, kMostContext, family.default_context));
+  ANNULUS_ASSIGN_OR_RETURN(config.max_context, fields.Integer("max_position_embeddings", 1,
+                                                              kMostContext, family.context));
   ANNULUS_ASSIGN_OR_RETURN(const double epsilon,
-                           fields.Number("rms_norm_eps", kSmallestNormal, 1, 1e-6));
+                           fields.Number("rms_norm_eps", kSmallestNormal, 1, family.epsilon));
   config.rms_norm_eps = static_cast<float>(epsilon);
   return absl::OkStatus();
 }
 
-absl::Status ParseHeads(const JsonFields& fields, ModelConfig& config) {
+// An explicit null means as many as heads; an absent key may mean the family's number.
+int64_t KvHeadsWhenAbsent(const JsonFields& fields, const Family& family,
+                          const ModelConfig& config) {
+  return fields.Contains("num_key_value_heads") || family.kv_heads == 0 ? config.heads
+                                                                        : family.kv_heads;
+}
+
+absl::Status ParseHeads(const JsonFields& fields, const Family& family, ModelConfig& config) {
   ANNULUS_ASSIGN_OR_RETURN(config.heads, fields.Integer("num_attention_heads", 1, kMostHeads));
   ANNULUS_ASSIGN_OR_RETURN(config.kv_heads,
-                           fields.Integer("num_key_value_heads", 1, config.heads, config.heads));
+                           fields.Integer("num_key_value_heads", 1, config.heads,
+                                          KvHeadsWhenAbsent(fields, family, config)));
   if (config.heads % config.kv_heads != 0) {
     return fields.Invalid("num_key_value_heads",
                           absl::StrCat("a divisor of num_attention_heads, ", config.heads));
   }
-  if (!fields.Has("head_dim") && config.hidden_size % config.heads != 0) {
+  const bool derived = !fields.Has("head_dim") && family.head_dim == 0;
+  if (derived && config.hidden_size % config.heads != 0) {
     return fields.Invalid("num_attention_heads",
                           absl::StrCat("a divisor of hidden_size, ", config.hidden_size,
                                        ", where head_dim is not given"));
   }
-  const int64_t quotient = config.hidden_size / config.heads;
-  ANNULUS_ASSIGN_OR_RETURN(config.head_dim, fields.Integer("head_dim", 2, kMostHeadDim, quotient));
+  const int64_t absent = derived ? config.hidden_size / config.heads : family.head_dim;
+  ANNULUS_ASSIGN_OR_RETURN(config.head_dim, fields.Integer("head_dim", 2, kMostHeadDim, absent));
   if (config.head_dim % 2 == 0 && config.head_dim <= kMostHeadDim) return absl::OkStatus();
   const std::string allowed = absl::StrCat("an even number from 2 to ", kMostHeadDim);
   if (fields.Has("head_dim")) return fields.Invalid("head_dim", allowed);
@@ -115,104 +125,43 @@ absl::Status ParseHeads(const JsonFields& fields, ModelConfig& config) {
                                      config.head_dim, ", ", allowed));
 }
 
-// The object that holds the rope settings: `rope_scaling` in files of Transformers 4,
-// `rope_parameters` from 5 on.
-absl::StatusOr<const char*> RopeKey(const JsonFields& fields) {
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const nlohmann::json* value = fields.Find(key);
-    if (value == nullptr) continue;
-    if (!value->is_object()) return fields.Invalid(key, "an object or null");
-    if (!value->empty()) return key;
-  }
-  return nullptr;
-}
-
-absl::Status ParseLlama3(const JsonFields& fields, const JsonFields& rope, ModelConfig& config) {
-  ANNULUS_ASSIGN_OR_RETURN(config.rope.low_frequency_factor,
-                           rope.Number("low_freq_factor", 1e-3, kMostFactor));
-  ANNULUS_ASSIGN_OR_RETURN(config.rope.high_frequency_factor,
-                           rope.Number("high_freq_factor", 1e-3, kMostFactor));
-  if (config.rope.high_frequency_factor <= config.rope.low_frequency_factor) {
-    return rope.Invalid("high_freq_factor", absl::StrCat("more than low_freq_factor, ",
-                                                         config.rope.low_frequency_factor));
-  }
-  const char* key = "original_max_position_embeddings";
-  const JsonFields& where = fields.Has(key) ? fields : rope;
-  ANNULUS_ASSIGN_OR_RETURN(config.rope.original_context,
-                           where.Integer(key, 1, kMostContext, config.max_context));
-  return absl::OkStatus();
-}
-
-absl::Status ParseRopeKind(const JsonFields& fields, const JsonFields& rope, ModelConfig& config) {
-  const char* key = rope.Has("rope_type") ? "rope_type" : "type";
-  ANNULUS_ASSIGN_OR_RETURN(const std::string kind, rope.String(key, "default"));
-  if (kind == "default") return absl::OkStatus();
-  if (kind != "linear" && kind != "llama3") {
-    return rope.Unsupported(key, "\"default\", \"linear\" or \"llama3\"");
-  }
-  config.rope.kind = kind == "linear" ? RopeKind::kLinear : RopeKind::kLlama3;
-  ANNULUS_ASSIGN_OR_RETURN(config.rope.factor, rope.Number("factor", 1, kMostFactor));
-  return kind == "llama3" ? ParseLlama3(fields, rope, config) : absl::OkStatus();
-}
-
-absl::Status ParseRope(const JsonFields& fields, absl::string_view file_name, ModelConfig& config) {
-  ANNULUS_ASSIGN_OR_RETURN(const char* key, RopeKey(fields));
-  const nlohmann::json none = nlohmann::json::object();
-  const JsonFields rope(std::string(file_name), key == nullptr ? "" : key,
-                        key == nullptr ? none : *fields.Find(key));
-  for (const char* per_layer : {"full_attention", "sliding_attention"}) {
-    if (rope.Has(per_layer)) return rope.Unsupported(per_layer, "one rope setting for all layers");
-  }
-  // The bound keeps theta a float32, in which the frequencies are formed.
-  const JsonFields& theta = rope.Has("rope_theta") ? rope : fields;
-  ANNULUS_ASSIGN_OR_RETURN(config.rope.theta, theta.Number("rope_theta", 1, 1e38, 10000));
-  for (const JsonFields* place : {&fields, &rope}) {
-    ANNULUS_ASSIGN_OR_RETURN(const double partial, place->Number("partial_rotary_factor", 0, 1, 1));
-    if (partial != 1) return place->Unsupported("partial_rotary_factor", "1");
-  }
-  config.rope.pairs = config.head_dim / 2;
-  return ParseRopeKind(fields, rope, config);
-}
-
-absl::StatusOr<int32_t> ParseWindow(const JsonFields& fields, const nlohmann::json& layer_type,
-                                    int64_t sliding_window) {
-  if (layer_type == "full_attention") return 0;
-  if (layer_type != "sliding_attention") {
-    return fields.Unsupported("layer_types", "\"full_attention\" and \"sliding_attention\"");
-  }
-  if (sliding_window == 0) {
-    return fields.Invalid("sliding_window",
-                          absl::StrCat("a whole number from 1 to ", kMostContext,
-                                       ", because layer_types has sliding_attention"));
-  }
-  return static_cast<int32_t>(sliding_window);
-}
-
-absl::Status ParseWindows(const JsonFields& fields, const Family& family, ModelConfig& config) {
-  // An explicit null means no window also where the key's absence means a default one.
-  const int64_t absent = fields.Contains("sliding_window") ? 0 : family.default_window;
-  ANNULUS_ASSIGN_OR_RETURN(const int64_t sliding_window,
-                           fields.Integer("sliding_window", 1, kMostContext, absent));
-  const nlohmann::json* types = fields.Find("layer_types");
-  if (family.windows == WindowRule::kUniform) {
-    if (types != nullptr) {
-      return fields.Unsupported("layer_types",
-                                absl::StrCat("nothing here: ", family.architecture,
-                                             " has one sliding_window for all layers"));
-    }
-    for (LayerConfig& layer : config.layers) layer.window = static_cast<int32_t>(sliding_window);
+absl::Status ParseBiases(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  if (family.biases == BiasRule::kNone) return absl::OkStatus();
+  if (family.biases == BiasRule::kQueryKeyValue) {
+    config.attention_bias = true;
     return absl::OkStatus();
   }
-  if (types == nullptr) return absl::OkStatus();
-  if (!types->is_array() || types->size() != config.layers.size()) {
-    return fields.Invalid("layer_types", absl::StrCat("a list of num_hidden_layers, ",
-                                                      config.layers.size(), ", names"));
-  }
-  for (size_t i = 0; i < config.layers.size(); ++i) {
-    ANNULUS_ASSIGN_OR_RETURN(config.layers[i].window,
-                             ParseWindow(fields, types->at(i), sliding_window));
+  ANNULUS_ASSIGN_OR_RETURN(config.attention_bias,
+                           fields.Boolean("attention_bias", family.attention_bias));
+  config.output_bias = config.attention_bias;
+  if (family.biases == BiasRule::kAttentionMlp) {
+    ANNULUS_ASSIGN_OR_RETURN(config.mlp_bias, fields.Boolean("mlp_bias", false));
   }
   return absl::OkStatus();
+}
+
+// A soft cap, or 0 where the key holds null.
+absl::StatusOr<float> SoftCap(const JsonFields& fields, const char* key, double absent) {
+  if (fields.Contains(key) && !fields.Has(key)) return 0.0f;
+  if (!fields.Has(key)) return static_cast<float>(absent);
+  ANNULUS_ASSIGN_OR_RETURN(const double cap, fields.Number(key, 1e-3, 1e6));
+  return static_cast<float>(cap);
+}
+
+absl::Status ParseGemma(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  if (!family.gemma) return absl::OkStatus();
+  config.scaled_embeddings = true;
+  config.unit_offset_norms = true;
+  ANNULUS_ASSIGN_OR_RETURN(const double scalar,
+                           fields.Number("query_pre_attn_scalar", 1e-3, 1e6, 256));
+  config.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
+  ANNULUS_ASSIGN_OR_RETURN(config.attention_soft_cap,
+                           SoftCap(fields, "attn_logit_softcapping", family.score_cap));
+  ANNULUS_ASSIGN_OR_RETURN(config.logits_soft_cap,
+                           SoftCap(fields, "final_logit_softcapping", family.logits_cap));
+  ANNULUS_ASSIGN_OR_RETURN(const bool both_ways,
+                           fields.Boolean("use_bidirectional_attention", false));
+  return both_ways ? fields.Unsupported("use_bidirectional_attention", "false") : absl::OkStatus();
 }
 
 // One id or a list of them; absent: none.
@@ -257,30 +206,35 @@ absl::StatusOr<nlohmann::json> ParseObject(absl::string_view json, absl::string_
 
 }  // namespace
 
-std::vector<std::string> SupportedArchitectures() {
-  std::vector<std::string> names;
-  for (const Family& family : kFamilies) names.emplace_back(family.architecture);
-  return names;
+float AttentionScale(const ModelConfig& config) {
+  if (config.attention_scale != 0) return config.attention_scale;
+  return 1.0f / std::sqrt(static_cast<float>(config.head_dim));
 }
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::string_view file_name) {
   ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json object, ParseObject(json, file_name));
   const JsonFields fields(std::string(file_name), "", object);
   ANNULUS_ASSIGN_OR_RETURN(const Family* family, FindFamily(fields));
-  ANNULUS_RETURN_IF_ERROR(RefuseWhatIsNotServed(fields));
   ModelConfig config;
   config.architecture = std::string(family->architecture);
   config.model_type = std::string(family->model_type);
+  config.qk_norm = family->qk_norm;
+  config.pre_norms = family->pre_norms;
+  config.post_norms = family->post_norms;
+  config.sinks = family->sinks;
+  config.tensors = family->tensors;
+  ANNULUS_RETURN_IF_ERROR(ParseActivation(fields, *family, config));
+  ANNULUS_RETURN_IF_ERROR(ParseQuantization(fields, file_name, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseSizes(fields, *family, config));
-  ANNULUS_RETURN_IF_ERROR(ParseHeads(fields, config));
-  ANNULUS_RETURN_IF_ERROR(ParseRope(fields, file_name, config));
+  ANNULUS_RETURN_IF_ERROR(ParseHeads(fields, *family, config));
+  ANNULUS_RETURN_IF_ERROR(ParseNoRopeLayers(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseWindows(fields, *family, config));
-  if (family->biases) {
-    ANNULUS_ASSIGN_OR_RETURN(config.attention_bias, fields.Boolean("attention_bias", false));
-    ANNULUS_ASSIGN_OR_RETURN(config.mlp_bias, fields.Boolean("mlp_bias", false));
-  }
+  ANNULUS_RETURN_IF_ERROR(ParseRopes(fields, std::string(file_name), *family, config));
+  ANNULUS_RETURN_IF_ERROR(ParseExperts(fields, *family, config));
+  ANNULUS_RETURN_IF_ERROR(ParseBiases(fields, *family, config));
+  ANNULUS_RETURN_IF_ERROR(ParseGemma(fields, *family, config));
   ANNULUS_ASSIGN_OR_RETURN(config.tie_word_embeddings,
-                           fields.Boolean("tie_word_embeddings", false));
+                           fields.Boolean("tie_word_embeddings", family->tied));
   ANNULUS_RETURN_IF_ERROR(ParseTokens(fields, config));
   ANNULUS_RETURN_IF_ERROR(ParseStoredDType(fields, config));
   return config;

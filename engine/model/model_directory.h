@@ -8,10 +8,10 @@
 
 namespace annulus {
 
-// "safetensors files in F32, BF16 or F16": ends every refusal of another format.
+// Ends every refusal of another format.
 inline constexpr absl::string_view kSupportedWeights =
-    "a Hugging Face directory with config.json and weights in safetensors files as F32, BF16 or "
-    "F16";
+    "a Hugging Face directory with config.json and weights in safetensors files as F32, BF16, F16, "
+    "or F8_E4M3 or F8_E5M2 with scales";
 
 // OK where `path` is a directory. Else INVALID_ARGUMENT; a GGUF or other single file is told that
 // only directories are served.

@@ -134,7 +134,7 @@ float LagWeight(double unit) { return static_cast<float>(std::round(kLagScale * 
 
 AttentionMatrices LagHeads() {
   AttentionMatrices lag_heads;
-  const std::vector<float> frequencies = InverseFrequencies(RecallConfig(2).rope);
+  const std::vector<float> frequencies = InverseFrequencies(RecallConfig(2).ropes[0]);
   for (int i = 0; i < kLagPairs; ++i) {
     lag_heads.key.at(i, kConstant) = kLagScale;
     for (int lag = 1; lag <= kRecallContext; ++lag) {
@@ -240,7 +240,9 @@ ModelConfig RecallConfig(int layers) {
   config.heads = kHeads;
   config.kv_heads = 1;
   config.head_dim = kHeadDim;
-  config.rope = {.theta = kTheta, .pairs = kPairs};
+  config.ropes.resize(1);
+  config.ropes[0].theta = kTheta;
+  config.ropes[0].pairs = kPairs;
   config.max_context = int64_t{1} << 24;
   config.eos_ids = {kRecallEndOfText};
   config.stored_dtype = DType::kF32;

@@ -1,10 +1,18 @@
 #include "engine/model/rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
 namespace annulus {
 namespace {
+
+// base ^ (pair / pairs), each operation rounded to float32.
+float Power(double base, int32_t pair, int32_t pairs) {
+  const float exponent = static_cast<float>(2 * pair) / static_cast<float>(2 * pairs);
+  return static_cast<float>(
+      std::pow(static_cast<double>(static_cast<float>(base)), static_cast<double>(exponent)));
+}
 
 // Each operation rounds to float32, in the order of the published formula.
 float Llama3Frequency(const RopeConfig& rope, float frequency) {
@@ -21,15 +29,75 @@ float Llama3Frequency(const RopeConfig& rope, float frequency) {
   return (1.0f - smooth) * frequency / factor + smooth * frequency;
 }
 
+// The pair (a fraction of one) that turns `turns` times within original_context.
+double YarnPair(const RopeConfig& rope, double turns) {
+  return 2.0 * rope.pairs *
+         std::log(static_cast<double>(rope.original_context) / (turns * 2 * std::numbers::pi)) /
+         (2 * std::log(rope.theta));
+}
+
+std::vector<float> YarnFrequencies(const RopeConfig& rope) {
+  double low = YarnPair(rope, rope.fast_turns);
+  double high = YarnPair(rope, rope.slow_turns);
+  if (rope.whole_borders) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, 2.0 * rope.pairs - 1);
+  if (low == high) high += 0.001;
+  std::vector<float> frequencies;
+  for (int32_t pair = 0; pair < rope.pairs; ++pair) {
+    const float power = Power(rope.theta, pair, rope.pairs);
+    const float ramp =
+        (static_cast<float>(pair) - static_cast<float>(low)) / static_cast<float>(high - low);
+    const float kept = 1.0f - std::clamp(ramp, 0.0f, 1.0f);
+    frequencies.push_back(1.0f / (static_cast<float>(rope.factor) * power) * (1.0f - kept) +
+                          1.0f / power * kept);
+  }
+  return frequencies;
+}
+
+// Theta that spreads the slowest pair over `total_length` as it was over original_context.
+double DynamicTheta(const RopeConfig& rope, int64_t total_length) {
+  if (!IsLong(rope, total_length)) return rope.theta;
+  const double stretch =
+      rope.factor * static_cast<double>(total_length) / static_cast<double>(rope.original_context) -
+      (rope.factor - 1);
+  const double rotated = 2.0 * rope.pairs;
+  return rope.theta * std::pow(stretch, rotated / (rotated - 2));
+}
+
 }  // namespace
 
-std::vector<float> InverseFrequencies(const RopeConfig& rope) {
-  const auto theta = static_cast<double>(static_cast<float>(rope.theta));
-  const auto rotated = static_cast<float>(2 * rope.pairs);
+bool DependsOnLength(const RopeConfig& rope) {
+  return rope.kind == RopeKind::kDynamic || rope.kind == RopeKind::kLongrope;
+}
+
+bool IsLong(const RopeConfig& rope, int64_t total_length) {
+  return DependsOnLength(rope) && total_length > rope.original_context;
+}
+
+int64_t RopeLength(std::span<const RopeConfig> ropes, int64_t total_length) {
+  int64_t length = 0;
+  for (const RopeConfig& rope : ropes) {
+    if (!IsLong(rope, total_length)) continue;
+    if (rope.kind == RopeKind::kDynamic) return total_length;
+    length = std::max(length, rope.original_context + 1);
+  }
+  return length;
+}
+
+std::vector<float> InverseFrequencies(const RopeConfig& rope, int64_t total_length) {
+  if (rope.kind == RopeKind::kYarn) return YarnFrequencies(rope);
+  const double theta =
+      rope.kind == RopeKind::kDynamic ? DynamicTheta(rope, total_length) : rope.theta;
+  const std::vector<float>& divisors =
+      IsLong(rope, total_length) ? rope.long_divisors : rope.short_divisors;
   std::vector<float> frequencies(static_cast<size_t>(rope.pairs));
   for (int32_t pair = 0; pair < rope.pairs; ++pair) {
-    const float exponent = static_cast<float>(2 * pair) / rotated;
-    float frequency = 1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+    const float power = Power(theta, pair, rope.pairs);
+    float frequency = 1.0f / (rope.kind == RopeKind::kLongrope ? divisors[pair] * power : power);
     if (rope.kind == RopeKind::kLinear) frequency /= static_cast<float>(rope.factor);
     if (rope.kind == RopeKind::kLlama3) frequency = Llama3Frequency(rope, frequency);
     frequencies[static_cast<size_t>(pair)] = frequency;

@@ -170,7 +170,7 @@ absl::StatusOr<TensorInfo> SafetensorsCheckpoint::Describe(absl::string_view nam
   if (!entry->tensor->type->dtype) {
     return absl::FailedPreconditionError(
         absl::StrCat(entry->shard->file.path(), ": tensor \"", QuoteForMessage(name), "\" is ",
-                     entry->tensor->type->name, "; supported: F32, BF16, F16"));
+                     entry->tensor->type->name, "; supported: F32, BF16, F16, F8_E4M3, F8_E5M2"));
   }
   return TensorInfo{*entry->tensor->type->dtype, entry->tensor->shape};
 }
@@ -181,6 +181,16 @@ absl::Status SafetensorsCheckpoint::Read(absl::string_view name,
   ANNULUS_CHECK(destination.size() == info.bytes()) << "tensor " << name;
   const Entry& entry = *Find(name);
   return entry.shard->file.ReadAt(entry.shard->data_offset + entry.tensor->begin, destination);
+}
+
+absl::Status SafetensorsCheckpoint::ReadRange(absl::string_view name, size_t offset,
+                                              std::span<std::byte> destination) const {
+  const Entry* entry = Find(name);
+  ANNULUS_CHECK(entry != nullptr) << "tensor " << name;
+  const uint64_t bytes = entry->tensor->end - entry->tensor->begin;
+  ANNULUS_CHECK(offset <= bytes && destination.size() <= bytes - offset) << "tensor " << name;
+  return entry->shard->file.ReadAt(entry->shard->data_offset + entry->tensor->begin + offset,
+                                   destination);
 }
 
 }  // namespace annulus

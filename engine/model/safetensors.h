@@ -31,6 +31,8 @@ class SafetensorsCheckpoint final : public TensorSource {
   bool Has(absl::string_view name) const override { return Find(name) != nullptr; }
   absl::StatusOr<TensorInfo> Describe(absl::string_view name) const override;
   absl::Status Read(absl::string_view name, std::span<std::byte> destination) const override;
+  absl::Status ReadRange(absl::string_view name, size_t offset,
+                         std::span<std::byte> destination) const override;
 
  private:
   struct Shard {

@@ -19,7 +19,7 @@ namespace {
 constexpr std::array<StoredType, 20> kStoredTypes = {{
     {"F32", 32, DType::kF32},       {"BF16", 16, DType::kBF16},     {"F16", 16, DType::kF16},
     {"F8_E4M3", 8, DType::kF8E4M3}, {"F8_E5M2", 8, DType::kF8E5M2}, {"I8", 8, DType::kI8},
-    {"BOOL", 8, std::nullopt},      {"U8", 8, std::nullopt},        {"F8_E8M0", 8, std::nullopt},
+    {"BOOL", 8, std::nullopt},      {"U8", 8, DType::kI8},          {"F8_E8M0", 8, std::nullopt},
     {"I16", 16, std::nullopt},      {"U16", 16, std::nullopt},      {"I32", 32, std::nullopt},
     {"U32", 32, std::nullopt},      {"I64", 64, std::nullopt},      {"U64", 64, std::nullopt},
     {"F64", 64, std::nullopt},      {"C64", 64, std::nullopt},      {"F4", 4, std::nullopt},

@@ -17,7 +17,7 @@ namespace annulus {
 struct StoredType {
   absl::string_view name;      // as the header spells it: "BF16"
   int bits = 0;                // of one element
-  std::optional<DType> dtype;  // absent: not one of ours
+  std::optional<DType> dtype;  // absent: not one of ours; U8 is read as bytes, like I8
 };
 
 struct StoredTensor {

@@ -1,7 +1,10 @@
 #include "engine/model/tensor_source.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -14,6 +17,19 @@ int64_t TensorInfo::elements() const {
 
 std::string ShapeToString(std::span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape.begin(), shape.end(), ", "), "]");
+}
+
+absl::Status TensorSource::ReadRange(absl::string_view name, size_t offset,
+                                     std::span<std::byte> destination) const {
+  ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, Describe(name));
+  if (offset == 0 && destination.size() == info.bytes()) return Read(name, destination);
+  std::vector<std::byte> whole(info.bytes());
+  ANNULUS_CHECK(offset <= whole.size() && destination.size() <= whole.size() - offset)
+      << "tensor " << name;
+  ANNULUS_RETURN_IF_ERROR(Read(name, whole));
+  std::copy_n(whole.begin() + static_cast<int64_t>(offset), destination.size(),
+              destination.begin());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<float>> ReadAsFloat(const TensorSource& source, absl::string_view name) {

@@ -47,6 +47,11 @@ class TensorSource {
   // which holds exactly Describe(name)->bytes() bytes. DATA_LOSS: the file behind it was truncated
   // or replaced since it was opened. On error the destination's content is undefined.
   virtual absl::Status Read(absl::string_view name, std::span<std::byte> destination) const = 0;
+
+  // Bytes [offset, offset + destination.size()) of what Read writes; they must lie inside it. This
+  // one reads the whole tensor first: a source with large tensors does better.
+  virtual absl::Status ReadRange(absl::string_view name, size_t offset,
+                                 std::span<std::byte> destination) const;
 };
 
 // The tensor's elements widened to float32 (exact for kF32, kBF16 and kF16; other element types are

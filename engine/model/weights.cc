@@ -1,14 +1,15 @@
 #include "engine/model/weights.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
-#include <new>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/model/model_directory.h"
+#include "engine/model/weight_slots.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -16,80 +17,33 @@ namespace {
 
 constexpr size_t kMostNamesListed = 5;
 
-// One tensor of the checkpoint and where it goes.
-struct MatrixSlot {
-  std::string name;
-  int64_t rows;
-  int64_t cols;
-  PackedMatrix* target;
-};
-struct VectorSlot {
-  std::string name;
-  int64_t size;
-  DeviceVector* target;
-};
-struct Slots {
-  std::vector<MatrixSlot> matrices;
-  std::vector<VectorSlot> vectors;
-};
-
-void AddLinear(const std::string& name, int64_t out, int64_t in, bool bias, LinearWeights& target,
-               Slots& slots) {
-  slots.matrices.push_back({name + ".weight", out, in, &target.weight});
-  if (bias) slots.vectors.push_back({name + ".bias", out, &target.bias});
+// A name that shows what kind of quantized checkpoint this is, or nothing.
+absl::string_view QuantizedKind(absl::string_view name) {
+  if (absl::EndsWith(name, ".qweight")) return "GPTQ, AWQ";
+  if (absl::StrContains(name, ".weight.quant_state") || absl::EndsWith(name, ".absmax")) {
+    return "bitsandbytes";
+  }
+  if (absl::EndsWith(name, ".weight_packed")) return "packed integers";
+  return "";
 }
 
-// Every tensor that `config` needs; sizes weights.layers and points into `weights`.
-Slots SlotsOf(const ModelConfig& config, ModelWeights& weights) {
-  const int64_t hidden = config.hidden_size;
-  const int64_t query_size = int64_t{config.heads} * config.head_dim;
-  const int64_t key_size = int64_t{config.kv_heads} * config.head_dim;
-  const bool attention_bias = config.attention_bias;
-  Slots slots;
-  slots.matrices.push_back(
-      {"model.embed_tokens.weight", config.vocabulary, hidden, &weights.embedding});
-  weights.layers.resize(config.layers.size());
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    LayerWeights& layer = weights.layers[i];
-    const std::string prefix = absl::StrCat("model.layers.", i, ".");
-    const std::string attention = prefix + "self_attn.";
-    const std::string mlp = prefix + "mlp.";
-    slots.vectors.push_back({prefix + "input_layernorm.weight", hidden, &layer.attention_norm});
-    AddLinear(attention + "q_proj", query_size, hidden, attention_bias, layer.query, slots);
-    AddLinear(attention + "k_proj", key_size, hidden, attention_bias, layer.key, slots);
-    AddLinear(attention + "v_proj", key_size, hidden, attention_bias, layer.value, slots);
-    AddLinear(attention + "o_proj", hidden, query_size, attention_bias, layer.output, slots);
-    slots.vectors.push_back({prefix + "post_attention_layernorm.weight", hidden, &layer.mlp_norm});
-    AddLinear(mlp + "gate_proj", config.intermediate_size, hidden, config.mlp_bias, layer.gate,
-              slots);
-    AddLinear(mlp + "up_proj", config.intermediate_size, hidden, config.mlp_bias, layer.up, slots);
-    AddLinear(mlp + "down_proj", hidden, config.intermediate_size, config.mlp_bias, layer.down,
-              slots);
-  }
-  slots.vectors.push_back({"model.norm.weight", hidden, &weights.final_norm});
-  if (!config.tie_word_embeddings) {
-    slots.matrices.push_back(
-        {"lm_head.weight", config.vocabulary, hidden, &weights.separate_head.emplace()});
-  }
-  return slots;
-}
-
-absl::Status CheckPresence(const Slots& slots, const TensorSource& source) {
+absl::Status CheckPresence(const WeightSlots& slots, const TensorSource& source,
+                           const MatrixReader& reader) {
   std::vector<std::string> missing;
   for (const MatrixSlot& slot : slots.matrices) {
-    if (!source.Has(slot.name)) missing.push_back(slot.name);
+    if (!reader.Has(slot.stored)) missing.push_back(slot.stored.name);
   }
   for (const VectorSlot& slot : slots.vectors) {
-    if (!source.Has(slot.name)) missing.push_back(slot.name);
+    if (!source.Has(slot.stored.name)) missing.push_back(slot.stored.name);
   }
+  // Several slots may read one tensor.
+  missing.erase(std::unique(missing.begin(), missing.end()), missing.end());
   if (missing.empty()) return absl::OkStatus();
   for (const std::string& name : source.Names()) {
-    if (!absl::EndsWith(name, ".qweight")) continue;
+    if (QuantizedKind(name).empty()) continue;
     return absl::UnimplementedError(
-        absl::StrCat("tensor ", name,
-                     " shows a quantized checkpoint (GPTQ, AWQ), which is not "
-                     "supported; needed: ",
-                     kSupportedWeights));
+        absl::StrCat("tensor ", name, " shows a quantized checkpoint (", QuantizedKind(name),
+                     "), which is not supported; needed: ", kSupportedWeights));
   }
   const size_t count = missing.size();
   missing.resize(std::min(count, kMostNamesListed));
@@ -99,66 +53,67 @@ absl::Status CheckPresence(const Slots& slots, const TensorSource& source) {
       count > missing.size() ? ", .." : ""));
 }
 
-// Checks one tensor and gives its element type.
-absl::StatusOr<DType> CheckTensor(const TensorSource& source, const std::string& name,
-                                  const std::vector<int64_t>& expected) {
-  ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source.Describe(name));
-  if (info.shape != expected) {
+// Checks one vector.
+absl::Status CheckVector(const TensorSource& source, const StoredVector& vector) {
+  ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source.Describe(vector.name));
+  if (info.shape != vector.shape) {
     return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", name, " has the shape ", ShapeToString(info.shape),
-                     "; config.json asks for ", ShapeToString(expected)));
+        absl::StrCat("tensor ", vector.name, " has the shape ", ShapeToString(info.shape),
+                     "; config.json asks for ", ShapeToString(vector.shape)));
   }
-  if (info.dtype != DType::kF32 && info.dtype != DType::kBF16 && info.dtype != DType::kF16) {
-    return absl::UnimplementedError(absl::StrCat(
-        "tensor ", name, " is stored as ", DTypeName(info.dtype), "; supported: f32, bf16, f16"));
+  if (info.dtype == DType::kF32 || info.dtype == DType::kBF16 || info.dtype == DType::kF16) {
+    return absl::OkStatus();
   }
-  return info.dtype;
+  return absl::UnimplementedError(absl::StrCat("tensor ", vector.name, " is stored as ",
+                                               DTypeName(info.dtype),
+                                               "; supported: f32, bf16, f16"));
 }
 
-// Checks all tensors and gives the dtype that holds every matrix exactly.
-absl::StatusOr<DType> CheckTensors(const Slots& slots, const TensorSource& source) {
-  ANNULUS_RETURN_IF_ERROR(CheckPresence(slots, source));
+// Checks all tensors and gives the dtype that holds every matrix.
+absl::StatusOr<DType> CheckTensors(const WeightSlots& slots, const TensorSource& source,
+                                   const MatrixReader& reader) {
+  ANNULUS_RETURN_IF_ERROR(CheckPresence(slots, source, reader));
   std::optional<DType> common;
   for (const MatrixSlot& slot : slots.matrices) {
-    ANNULUS_ASSIGN_OR_RETURN(const DType dtype,
-                             CheckTensor(source, slot.name, {slot.rows, slot.cols}));
+    ANNULUS_ASSIGN_OR_RETURN(const DType dtype, reader.Check(slot.stored));
     common = !common || *common == dtype ? dtype : DType::kF32;
   }
   for (const VectorSlot& slot : slots.vectors) {
-    ANNULUS_RETURN_IF_ERROR(CheckTensor(source, slot.name, {slot.size}).status());
+    ANNULUS_RETURN_IF_ERROR(CheckVector(source, slot.stored));
   }
   return *common;
+}
+
+MatrixReader MakeReader(const ModelConfig& config, const TensorSource& source) {
+  return MatrixReader(source, config.fp8_block_rows, config.fp8_block_cols);
 }
 
 // Reads, packs and uploads tensors one by one.
 class Loader {
  public:
-  Loader(const TensorSource& source, Backend& backend, const OpTable& ops, DType dtype)
-      : source_(source), backend_(backend), ops_(ops), dtype_(dtype) {}
+  Loader(MatrixReader& reader, Backend& backend, const OpTable& ops, DType dtype)
+      : reader_(reader), backend_(backend), ops_(ops), dtype_(dtype) {}
 
-  absl::Status Load(const Slots& slots);
+  absl::Status Load(const WeightSlots& slots);
   size_t bytes() const { return bytes_; }
   int64_t parameters() const { return parameters_; }
 
  private:
-  absl::Status CheckMemory(const Slots& slots) const;
-  absl::Status AllocateScratch(const Slots& slots);
+  absl::Status CheckMemory(const WeightSlots& slots) const;
   absl::Status LoadMatrix(const MatrixSlot& slot);
   absl::Status LoadVector(const VectorSlot& slot);
 
-  const TensorSource& source_;
+  MatrixReader& reader_;
   Backend& backend_;
   const OpTable& ops_;
   const DType dtype_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<std::byte[]> scratch_;  // the largest stored matrix
   size_t bytes_ = 0;
   int64_t parameters_ = 0;
 };
 
-absl::Status Loader::Load(const Slots& slots) {
+absl::Status Loader::Load(const WeightSlots& slots) {
   ANNULUS_RETURN_IF_ERROR(CheckMemory(slots));
-  ANNULUS_RETURN_IF_ERROR(AllocateScratch(slots));
   ANNULUS_ASSIGN_OR_RETURN(stream_, backend_.CreateStream(1));
   for (const MatrixSlot& slot : slots.matrices) ANNULUS_RETURN_IF_ERROR(LoadMatrix(slot));
   for (const VectorSlot& slot : slots.vectors) ANNULUS_RETURN_IF_ERROR(LoadVector(slot));
@@ -166,10 +121,10 @@ absl::Status Loader::Load(const Slots& slots) {
 }
 
 // A checkpoint may be a sparse file of any length, so its size is compared before it is read.
-absl::Status Loader::CheckMemory(const Slots& slots) const {
+absl::Status Loader::CheckMemory(const WeightSlots& slots) const {
   double needed = 0;
   for (const MatrixSlot& slot : slots.matrices) {
-    needed += static_cast<double>(slot.rows) * static_cast<double>(slot.cols) *
+    needed += static_cast<double>(slot.stored.rows) * static_cast<double>(slot.stored.cols) *
               static_cast<double>(DTypeSize(dtype_));
   }
   const size_t available = backend_.capabilities().memory_bytes;
@@ -179,37 +134,26 @@ absl::Status Loader::CheckMemory(const Slots& slots) const {
                    DTypeName(dtype_), ", the device has ", available));
 }
 
-absl::Status Loader::AllocateScratch(const Slots& slots) {
-  size_t largest = 0;
-  for (const MatrixSlot& slot : slots.matrices) {
-    ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source_.Describe(slot.name));
-    largest = std::max(largest, info.bytes());
-  }
-  scratch_.reset(new (std::nothrow) std::byte[largest]);
-  if (scratch_ != nullptr) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no memory for ", largest, " bytes to read the largest matrix into"));
-}
-
 absl::Status Loader::LoadMatrix(const MatrixSlot& slot) {
-  ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source_.Describe(slot.name));
-  ANNULUS_RETURN_IF_ERROR(source_.Read(slot.name, std::span(scratch_.get(), info.bytes())));
-  const HostTensorView view{scratch_.get(), info.dtype, slot.rows, slot.cols};
+  ANNULUS_ASSIGN_OR_RETURN(const HostTensorView view, reader_.Read(slot.stored));
   ANNULUS_ASSIGN_OR_RETURN(*slot.target, PackMatrix(ops_, backend_, view, dtype_));
   bytes_ += slot.target->storage.size();
-  parameters_ += info.elements();
+  parameters_ += slot.stored.rows * slot.stored.cols;
   return absl::OkStatus();
 }
 
 absl::Status Loader::LoadVector(const VectorSlot& slot) {
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> values, ReadAsFloat(source_, slot.name));
+  ANNULUS_ASSIGN_OR_RETURN(std::vector<float> values, reader_.Read(slot.stored));
+  if (slot.unit_offset) {
+    for (float& value : values) value += 1.0f;
+  }
   const size_t bytes = values.size() * sizeof(float);
   ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer storage, backend_.Allocate(bytes));
   ANNULUS_RETURN_IF_ERROR(backend_.Copy(*stream_, storage.data(), values.data(), bytes));
   ANNULUS_RETURN_IF_ERROR(stream_->Synchronize());
-  *slot.target = DeviceVector(std::move(storage), slot.size);
+  *slot.target = DeviceVector(std::move(storage), slot.stored.size);
   bytes_ += bytes;
-  parameters_ += slot.size;
+  parameters_ += slot.stored.size;
   return absl::OkStatus();
 }
 
@@ -217,33 +161,36 @@ absl::Status Loader::LoadVector(const VectorSlot& slot) {
 
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
   ModelWeights targets;
-  const Slots slots = SlotsOf(config, targets);
+  const WeightSlots slots = SlotsOf(config, targets);
+  std::map<std::string, std::vector<int64_t>> shapes;  // several slots may read one tensor
+  for (const MatrixSlot& slot : slots.matrices) shapes[slot.stored.name] = slot.stored.shape;
+  for (const VectorSlot& slot : slots.vectors) shapes[slot.stored.name] = slot.stored.shape;
   std::vector<RequiredTensor> tensors;
-  for (const MatrixSlot& slot : slots.matrices) {
-    tensors.push_back({slot.name, {slot.rows, slot.cols}});
-  }
-  for (const VectorSlot& slot : slots.vectors) tensors.push_back({slot.name, {slot.size}});
+  for (auto& [name, shape] : shapes) tensors.push_back({name, std::move(shape)});
   return tensors;
 }
 
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source) {
   ModelWeights targets;
-  return CheckTensors(SlotsOf(config, targets), source);
+  return CheckTensors(SlotsOf(config, targets), source, MakeReader(config, source));
 }
 
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
                                          Backend& backend, const OpTable& ops,
                                          std::optional<DType> dtype) {
   ModelWeights weights;
-  const Slots slots = SlotsOf(config, weights);
-  ANNULUS_ASSIGN_OR_RETURN(const DType stored, CheckTensors(slots, source));
+  const WeightSlots slots = SlotsOf(config, weights);
+  MatrixReader reader = MakeReader(config, source);
+  ANNULUS_ASSIGN_OR_RETURN(const DType stored, CheckTensors(slots, source, reader));
+  ANNULUS_ASSIGN_OR_RETURN(weights.stored_embedding_dtype,
+                           reader.Check(slots.matrices.front().stored));
   weights.dtype = dtype.value_or(stored);
   if (weights.dtype != DType::kF32 && weights.dtype != DType::kBF16 &&
       weights.dtype != DType::kF16) {
     return absl::UnimplementedError(absl::StrCat(
         "weights cannot be packed as ", DTypeName(weights.dtype), "; supported: f32, bf16, f16"));
   }
-  Loader loader(source, backend, ops, weights.dtype);
+  Loader loader(reader, backend, ops, weights.dtype);
   ANNULUS_RETURN_IF_ERROR(loader.Load(slots));
   weights.bytes = loader.bytes();
   weights.parameters = loader.parameters();

@@ -41,16 +41,30 @@ struct LinearWeights {
   DeviceVector bias;    // [out] or empty
 };
 
+// A gated block: down(activation(gate(x), up(x))).
+struct GatedWeights {
+  LinearWeights gate;  // [intermediate, hidden]
+  LinearWeights up;    // [intermediate, hidden]
+  LinearWeights down;  // [hidden, intermediate]
+};
+
+// Empty where the configuration has no such thing. Norms hold what is multiplied: 1 + w where the
+// family's checkpoints hold w.
 struct LayerWeights {
-  DeviceVector attention_norm;  // [hidden]
-  LinearWeights query;          // [heads * head_dim, hidden]
-  LinearWeights key;            // [kv_heads * head_dim, hidden]
-  LinearWeights value;          // [kv_heads * head_dim, hidden]
-  LinearWeights output;         // [hidden, heads * head_dim]
-  DeviceVector mlp_norm;        // [hidden]
-  LinearWeights gate;           // [intermediate, hidden]
-  LinearWeights up;             // [intermediate, hidden]
-  LinearWeights down;           // [hidden, intermediate]
+  DeviceVector attention_norm;       // [hidden]
+  LinearWeights query;               // [heads * head_dim, hidden]
+  LinearWeights key;                 // [kv_heads * head_dim, hidden]
+  LinearWeights value;               // [kv_heads * head_dim, hidden]
+  DeviceVector query_norm;           // [head_dim] or [heads * head_dim]
+  DeviceVector key_norm;             // [head_dim] or [kv_heads * head_dim]
+  DeviceVector sinks;                // [heads]
+  LinearWeights output;              // [hidden, heads * head_dim]
+  DeviceVector attention_post_norm;  // [hidden]
+  DeviceVector mlp_norm;             // [hidden]
+  GatedWeights mlp;                  // of a layer without experts
+  LinearWeights router;              // [experts, hidden]
+  std::vector<GatedWeights> experts;
+  DeviceVector mlp_post_norm;  // [hidden]
 };
 
 // A model's weights, packed for one OpTable. Immutable: all ranks of a process share one.
@@ -59,9 +73,10 @@ struct ModelWeights {
   std::optional<PackedMatrix> separate_head;  // [vocabulary, hidden]; absent when tied
   DeviceVector final_norm;                    // [hidden]
   std::vector<LayerWeights> layers;
-  int64_t parameters = 0;     // numbers in the model, a tied head counted once
-  size_t bytes = 0;           // backend memory held
-  DType dtype = DType::kF32;  // of all matrices
+  int64_t parameters = 0;                      // numbers in the model, a tied head counted once
+  size_t bytes = 0;                            // backend memory held
+  DType dtype = DType::kF32;                   // of all matrices
+  DType stored_embedding_dtype = DType::kF32;  // of the checkpoint
 
   const PackedMatrix& head() const { return separate_head ? *separate_head : embedding; }
 };
@@ -75,17 +90,19 @@ struct RequiredTensor {
 // All tensors of the decoder that `config` describes, under the names that LoadWeights gives them.
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config);
 
-// The dtype that holds every matrix of the checkpoint exactly: the one they share, or kF32 where
-// they differ. Kernels are chosen by it before weights are packed. Errors as for LoadWeights.
+// The dtype that holds every matrix of the checkpoint: the one they share, or kF32 where they
+// differ. Exact but for float8, which counts as bf16 (8 bits of mantissa for the product of 3 and a
+// scale). Kernels are chosen by it before weights are packed. Errors as for LoadWeights.
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source);
 
-// Packs all tensors of the decoder that `config` describes, under the names of a Hugging Face Llama
-// checkpoint ("model.layers.0.self_attn.q_proj.weight"); other tensors are left alone. `dtype`
-// absent: StoredWeightsDType. Every presence, shape and element type is checked before the first
-// byte is read. Needs at most one matrix of memory beyond the result.
+// Packs all tensors of the decoder that `config` describes, under the names of its family's Hugging
+// Face checkpoints ("model.layers.0.self_attn.q_proj.weight"); other tensors are left alone.
+// `dtype` absent: StoredWeightsDType. Every presence, shape and element type is checked before the
+// first byte is read. Matrices are read one by one (MatrixReader), experts too.
 // INVALID_ARGUMENT: tensors missing (the first few and how many), or a shape that `config` does not
-// give (tensor, found, expected). UNIMPLEMENTED: a matrix neither f32, bf16 nor f16. DATA_LOSS: a
-// file changed while it was read. RESOURCE_EXHAUSTED: the backend's memory is too small.
+// give (tensor, found, expected). UNIMPLEMENTED: a matrix in a form that is not supported.
+// DATA_LOSS: a file changed while it was read. RESOURCE_EXHAUSTED: the backend's memory is too
+// small.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
                                          Backend& backend, const OpTable& ops,
                                          std::optional<DType> dtype);

@@ -325,6 +325,7 @@ class RingAttention::LayerRun {
     params.shape = ring_.config_.shape;
     params.heads = ring_.config_.heads;
     params.scale = ring_.config_.scale;
+    params.soft_cap = ring_.config_.soft_cap;
     params.window = layer_.window;
     params.items = items;
     ANNULUS_RETURN_IF_ERROR(ring_.ops_.attention(ring_.stream_, params));

@@ -1,7 +1,6 @@
 #include "engine/runner/rank_executor.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/runner/step_run.h"
 #include "kernels/base/check.h"
@@ -14,7 +13,8 @@ RingAttentionConfig RingConfig(const RankParts& parts) {
   config.shape = parts.model->page_shape;
   config.layer_page_bytes = parts.model->ops->kv_page_bytes(config.shape);
   config.heads = parts.model->config.heads;
-  config.scale = 1.0f / std::sqrt(static_cast<float>(parts.model->config.head_dim));
+  config.scale = AttentionScale(parts.model->config);
+  config.soft_cap = parts.model->config.attention_soft_cap;
   config.timeout = parts.exchange_timeout;
   config.heartbeat = parts.heartbeat;
   return config;
@@ -43,6 +43,13 @@ void RankExecutor::ApplyUpdates(const StepPlan& plan) {
     sequence.ring = update.ring;
     sequence.home = update.home;
     sequence.attention = update.attention;
+    if (sequence.rope_length != update.rope_length) {
+      sequence.rope_length = update.rope_length;
+      sequence.inverse_frequencies.clear();
+      for (const RopeConfig& rope : parts_.model->config.ropes) {
+        sequence.inverse_frequencies.push_back(InverseFrequencies(rope, update.rope_length));
+      }
+    }
     sequence.groups.resize(update.tables.size());
     for (size_t g = 0; g < update.tables.size(); ++g) {
       const TableDelta& delta = update.tables[g];

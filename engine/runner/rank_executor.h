@@ -25,6 +25,8 @@ struct RankSequence {
   std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
   std::unique_ptr<Sampler> sampler;
   std::shared_ptr<const AttentionPolicy> attention;  // null: dense
+  int64_t rope_length = 0;
+  std::vector<std::vector<float>> inverse_frequencies;  // [rope setting]; empty: the model's
 };
 
 // The parts that a rank works with; all outlive it.

@@ -1,5 +1,6 @@
 #include "engine/runner/rank_model.h"
 
+#include <cmath>
 #include <utility>
 
 namespace annulus {
@@ -21,7 +22,16 @@ RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable&
       model.index_in_group[model.groups[g].layers[i]] = static_cast<int>(i);
     }
   }
-  model.inverse_frequencies = InverseFrequencies(model.config.rope);
+  for (const RopeConfig& rope : model.config.ropes) {
+    model.inverse_frequencies.push_back(InverseFrequencies(rope));
+  }
+  if (model.config.scaled_embeddings) {
+    const auto root = static_cast<float>(std::sqrt(static_cast<double>(model.config.hidden_size)));
+    // As the family was trained: the factor has the dtype of the embeddings.
+    uint32_t rounded = 0;
+    ConvertFromFloat(model.weights.stored_embedding_dtype, &root, &rounded, 1);
+    ConvertToFloat(model.weights.stored_embedding_dtype, &rounded, &model.embedding_scale, 1);
+  }
   return model;
 }
 

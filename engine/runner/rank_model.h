@@ -17,9 +17,12 @@ struct RankModel {
   const OpTable* ops = nullptr;
   KvPageShape page_shape;  // of one layer
   std::vector<CacheGroup> groups;
-  std::vector<int> group_of_layer;         // [layer] index into groups
-  std::vector<int> index_in_group;         // [layer] place of the layer inside a page
-  std::vector<float> inverse_frequencies;  // [rope pairs]
+  std::vector<int> group_of_layer;  // [layer] index into groups
+  std::vector<int> index_in_group;  // [layer] place of the layer inside a page
+  // [rope setting][pairs], of sequences whose RopeLength is 0.
+  std::vector<std::vector<float>> inverse_frequencies;
+
+  float embedding_scale = 1;
 
   int layers() const { return static_cast<int>(config.layers.size()); }
   int query_columns() const { return config.heads * config.head_dim; }

@@ -1,11 +1,15 @@
 #ifndef ANNULUS_ENGINE_RUNNER_STEP_RUN_H_
 #define ANNULUS_ENGINE_RUNNER_STEP_RUN_H_
 
+#include <span>
 #include <vector>
 
 #include "engine/runner/rank_executor.h"
 
 namespace annulus {
+
+// Rows of logits computed at once: bounds the buffer where the vocabulary is large.
+inline constexpr int64_t kLogitsRows = 8;
 
 // One plan on one rank, from its token ids to its logits. Made for one step and thrown away.
 class StepRun {
@@ -27,13 +31,27 @@ class StepRun {
     std::vector<int32_t> append_page;  // [own row] page id, -1 where the page is another rank's
     std::vector<int32_t> append_slot;  // [own row] token inside that page
   };
+  struct RopeAngles {
+    MatrixView cosine, sine;  // [rows, pairs]
+  };
   struct Buffers {
     MatrixView residual;  // [rows, hidden]
     MatrixView normed;    // [rows, hidden]
     MatrixView query, key, value;
-    MatrixView gate, up;  // [rows, intermediate]
-    MatrixView cosine, sine;
+    MatrixView gate, up;             // [rows, columns of the widest gated block]
+    std::vector<RopeAngles> angles;  // [rope setting]
     AttentionState state, scratch, served;
+  };
+  // Of one layer's mixture of experts; a choice is a row and one of its experts.
+  struct ExpertBuffers {
+    MatrixView input;                 // [rows, hidden]: the rows of one expert
+    MatrixView output;                // [rows, hidden]
+    MatrixView logits;                // [rows, experts]
+    std::span<int32_t> chosen;        // [choices] expert
+    std::span<float> weights;         // [choices]
+    std::span<int32_t> sorted_rows;   // [choices], by expert
+    std::span<float> sorted_weights;  // [choices]
+    std::span<int32_t> ends;          // [experts + 1] first sorted place of each
   };
 
   const RankModel& model() const { return *rank_.parts_.model; }
@@ -46,14 +64,23 @@ class StepRun {
   absl::StatusOr<MatrixView> TakeMatrix(int64_t rows, int64_t cols);
   absl::StatusOr<AttentionState> TakeState(int64_t rows);
   absl::Status TakeBuffers(int64_t served_rows);
+  absl::Status TakeExpertBuffers(int64_t rows);
   absl::Status Embed();
+  absl::Status FillAngles(size_t rope);
   absl::Status Layer(int layer);
+  absl::Status Prepare(int layer, const DeviceVector& norm, MatrixView values, int heads);
+  absl::StatusOr<ConstMatrixView> BlockInput(const DeviceVector& norm, int64_t rows);
+  absl::Status AddToResidual(const LinearWeights& weights, ConstMatrixView input,
+                             const DeviceVector& post_norm);
   absl::Status Append(int layer);
   absl::Status Attend(int layer, int64_t rows);
-  absl::Status Mlp(int layer, int64_t rows);
+  absl::StatusOr<ConstMatrixView> Gated(const GatedWeights& weights, ConstMatrixView input);
+  void SortByExpert(int64_t rows);
+  absl::Status Experts(int layer, ConstMatrixView input);
   absl::Status Linear(const LinearWeights& weights, ConstMatrixView input, MatrixView output,
                       bool accumulate = false);
-  absl::Status Norm(const DeviceVector& weight, ConstMatrixView input, MatrixView output);
+  absl::Status Norm(const DeviceVector& weight, ConstMatrixView input, MatrixView output,
+                    bool accumulate = false);
   absl::Status Head(RankResult& result);
   absl::Status UseLogits(const PlanItem& item, int32_t position, std::span<const float> logits,
                          std::span<Candidate> workspace, RankResult& result);
@@ -70,6 +97,7 @@ class StepRun {
   std::vector<RingItem> ring_items_;
   std::vector<GroupStep> groups_;
   Buffers buffers_;
+  ExpertBuffers experts_;
 };
 
 }  // namespace annulus

@@ -50,6 +50,7 @@ struct SequenceUpdate {
   std::vector<TableDelta> tables;  // one per cache group
   std::shared_ptr<const SamplingSetup> setup;        // before the first sampled item, else null
   std::shared_ptr<const AttentionPolicy> attention;  // null: dense
+  int64_t rope_length = 0;                           // which rotary frequencies: RopeLength
 };
 
 // Rows [begin, end) of one sequence. A prefill item's rows run where their pages are written and

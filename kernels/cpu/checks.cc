@@ -46,12 +46,16 @@ void CheckEmbed(const EmbedParams& params) {
 void CheckRmsNorm(const RmsNormParams& params) {
   CheckView(params.input, params.output.rows, params.output.cols, "rms_norm input");
   ANNULUS_CHECK(params.weight != nullptr);
+  ANNULUS_CHECK(!params.accumulate || params.input.data != params.output.data);
 }
 
-void CheckSiluMul(const SiluMulParams& params) {
-  CheckView(params.gate, params.output.rows, params.output.cols, "silu_mul gate");
-  CheckView(params.up, params.output.rows, params.output.cols, "silu_mul up");
+void CheckGatedMul(const GatedMulParams& params) {
+  CheckView(params.gate, params.output.rows, params.output.cols, "gated_mul gate");
+  CheckView(params.up, params.output.rows, params.output.cols, "gated_mul up");
+  ANNULUS_CHECK(params.activation != Activation::kClampedSwiglu || params.limit > 0);
 }
+
+void CheckSoftCap(const SoftCapParams& params) { ANNULUS_CHECK(params.cap > 0); }
 
 void CheckRopeTable(const RopeTableParams& params) {
   const int64_t rows = params.positions.size();
@@ -118,6 +122,33 @@ void CheckAttention(const AttentionParams& params) {
 void CheckMergeState(const MergeStateParams& params) {
   ANNULUS_CHECK(params.into.rows == params.from.rows && params.into.heads == params.from.heads &&
                 params.into.v_dim == params.from.v_dim);
+}
+
+void CheckMergeSink(const MergeSinkParams& params) {
+  ANNULUS_CHECK(params.sink != nullptr);
+  ANNULUS_CHECK(params.state.v_dim <= kCpuMaxHeadDim);
+}
+
+void CheckRoute(const RouteParams& params) {
+  ANNULUS_CHECK(params.chosen >= 1 && params.chosen <= params.logits.cols)
+      << params.chosen << " of " << params.logits.cols << " experts";
+  const size_t choices = static_cast<size_t>(params.logits.rows) * params.chosen;
+  ANNULUS_CHECK(params.experts.size() == choices && params.weights.size() == choices);
+}
+
+void CheckGatherRows(const GatherRowsParams& params) {
+  CheckView(params.output, params.rows.size(), params.input.cols, "gather_rows output");
+  for (const int32_t row : params.rows) {
+    ANNULUS_CHECK(row >= 0 && row < params.input.rows) << "row " << row;
+  }
+}
+
+void CheckScatterAdd(const ScatterAddParams& params) {
+  CheckView(params.input, params.rows.size(), params.output.cols, "scatter_add input");
+  ANNULUS_CHECK(params.weights.size() == params.rows.size());
+  for (const int32_t row : params.rows) {
+    ANNULUS_CHECK(row >= 0 && row < params.output.rows) << "row " << row;
+  }
 }
 
 absl::Status CheckMatrixShape(int64_t rows, int64_t cols) {

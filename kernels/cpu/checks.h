@@ -3,6 +3,7 @@
 
 #include "kernels/ops/attention.h"
 #include "kernels/ops/elementwise.h"
+#include "kernels/ops/experts.h"
 #include "kernels/ops/linear.h"
 
 // What every implementation of an op requires of its Params, beyond what their types say. The
@@ -16,7 +17,8 @@ inline constexpr int kCpuMaxHeadDim = 1024;
 void CheckLinear(const LinearParams& params);
 void CheckEmbed(const EmbedParams& params);
 void CheckRmsNorm(const RmsNormParams& params);
-void CheckSiluMul(const SiluMulParams& params);
+void CheckGatedMul(const GatedMulParams& params);
+void CheckSoftCap(const SoftCapParams& params);
 void CheckRopeTable(const RopeTableParams& params);
 void CheckRope(const RopeParams& params);
 void CheckPageShape(const KvPageShape& shape);
@@ -24,6 +26,10 @@ void CheckKvAppend(const KvAppendParams& params);
 void CheckKvRead(const KvReadParams& params);
 void CheckAttention(const AttentionParams& params);
 void CheckMergeState(const MergeStateParams& params);
+void CheckMergeSink(const MergeSinkParams& params);
+void CheckRoute(const RouteParams& params);
+void CheckGatherRows(const GatherRowsParams& params);
+void CheckScatterAdd(const ScatterAddParams& params);
 
 // OK where a [rows, cols] matrix of any dtype has at least one element and its bytes, rounded up as
 // any table does it, can be counted; else INVALID_ARGUMENT: a checkpoint can cause it.

@@ -26,8 +26,8 @@ inline void ForEachVector(int64_t count, const Step& step) {
 }
 
 template <class V>
-void RmsNormRow(const float* input, const float* weight, float epsilon, float* output,
-                int64_t cols) {
+void RmsNormRow(const float* input, const float* weight, float epsilon, float* output, int64_t cols,
+                bool accumulate) {
   typename V::Float squares = V::Zero();
   ForEachVector<V>(cols, [&](auto load, auto) {
     const typename V::Float x = load(input);
@@ -36,17 +36,69 @@ void RmsNormRow(const float* input, const float* weight, float epsilon, float* o
   const float mean = V::Sum(squares) / static_cast<float>(cols);
   const typename V::Float inverse = V::Set(1 / __builtin_sqrtf(mean + epsilon));
   ForEachVector<V>(cols, [&](auto load, auto store) {
-    store(output, V::Mul(V::Mul(load(input), inverse), load(weight)));
+    const typename V::Float value = V::Mul(V::Mul(load(input), inverse), load(weight));
+    store(output, accumulate ? V::Add(load(output), value) : value);
+  });
+}
+
+// x / (1 + exp(-y))
+template <class V>
+inline typename V::Float TimesSigmoid(typename V::Float x, typename V::Float y) {
+  return V::Div(x, V::Add(V::Set(1.0f), Exp<V>(V::Sub(V::Zero(), y))));
+}
+
+template <class V>
+void SiluMulRow(const float* gate, const float* up, float* output, int64_t cols, float, float) {
+  ForEachVector<V>(cols, [&](auto load, auto store) {
+    const typename V::Float x = load(gate);
+    store(output, V::Mul(TimesSigmoid<V>(x, x), load(up)));
   });
 }
 
 template <class V>
-void SiluMulRow(const float* gate, const float* up, float* output, int64_t cols) {
-  const typename V::Float one = V::Set(1.0f);
+void GeluTanhMulRow(const float* gate, const float* up, float* output, int64_t cols, float, float) {
+  // (1 + tanh(t)) / 2 = 1 / (1 + exp(-2 t)).
+  const typename V::Float linear = V::Set(1.5957691216f);
+  const typename V::Float cubic = V::Set(1.5957691216f * 0.044715f);
   ForEachVector<V>(cols, [&](auto load, auto store) {
     const typename V::Float x = load(gate);
-    const typename V::Float divisor = V::Add(one, Exp<V>(V::Sub(V::Zero(), x)));
-    store(output, V::Mul(V::Div(x, divisor), load(up)));
+    const typename V::Float twice = V::Mul(x, V::MulAdd(V::Mul(x, x), cubic, linear));
+    store(output, V::Mul(TimesSigmoid<V>(x, twice), load(up)));
+  });
+}
+
+template <class V>
+void ClampedSwigluRow(const float* gate, const float* up, float* output, int64_t cols, float alpha,
+                      float limit) {
+  const typename V::Float most = V::Set(limit);
+  const typename V::Float least = V::Set(-limit);
+  const typename V::Float one = V::Set(1.0f);
+  ForEachVector<V>(cols, [&](auto load, auto store) {
+    // The bound comes first: where a lane is NaN, both instruction sets return the second operand.
+    const typename V::Float x = V::Min(most, load(gate));
+    const typename V::Float value = V::Min(most, V::Max(least, load(up)));
+    store(output, V::Mul(TimesSigmoid<V>(x, V::Mul(V::Set(alpha), x)), V::Add(value, one)));
+  });
+}
+
+template <class V>
+void SoftCapRow(float* values, float cap, int64_t count) {
+  const typename V::Float factor = V::Set(cap);
+  ForEachVector<V>(count, [&](auto load, auto store) {
+    store(values, V::Mul(factor, Tanh<V>(V::Div(load(values), factor))));
+  });
+}
+
+template <class V>
+void ScaleRow(float* values, float factor, int64_t count) {
+  ForEachVector<V>(
+      count, [&](auto load, auto store) { store(values, V::Mul(load(values), V::Set(factor))); });
+}
+
+template <class V>
+void AddScaledRow(const float* input, float factor, float* output, int64_t count) {
+  ForEachVector<V>(count, [&](auto load, auto store) {
+    store(output, V::MulAdd(load(input), V::Set(factor), load(output)));
   });
 }
 

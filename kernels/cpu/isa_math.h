@@ -50,6 +50,27 @@ inline typename V::Float Exp(typename V::Float x) {
   return V::Mul(V::Mul(p, V::TimesPowerOfTwo(one, half)), V::TimesPowerOfTwo(one, V::Sub(n, half)));
 }
 
+// tanh(x), within 2e-7 relative. Near 0 an odd polynomial, else 1 - 2 / (exp(2 |x|) + 1) (Cephes,
+// tanhf). NaN stays NaN.
+template <class V>
+inline typename V::Float Tanh(typename V::Float x) {
+  const typename V::Float negated = V::Sub(V::Zero(), x);
+  const typename V::Float size = V::Max(negated, x);
+  const typename V::Float square = V::Mul(x, x);
+  typename V::Float p = V::Set(-5.70498872745e-3f);
+  p = V::MulAdd(p, square, V::Set(2.06390887954e-2f));
+  p = V::MulAdd(p, square, V::Set(-5.37397155531e-2f));
+  p = V::MulAdd(p, square, V::Set(1.33314422036e-1f));
+  p = V::MulAdd(p, square, V::Set(-3.33332819422e-1f));
+  const typename V::Float near = V::MulAdd(V::Mul(p, square), x, x);
+  const typename V::Float one = V::Set(1.0f);
+  const typename V::Float doubled = Exp<V>(V::Add(size, size));
+  const typename V::Float far = V::Sub(one, V::Div(V::Set(2.0f), V::Add(doubled, one)));
+  const typename V::Float signed_far =
+      V::Select(V::Less(x, V::Zero()), V::Sub(V::Zero(), far), far);
+  return V::Select(V::Less(size, V::Set(0.625f)), near, signed_far);
+}
+
 // cos(x) and sin(x) for |x| < 2^31 in float64. x = n * pi/2 + r with |r| <= pi/4; pi/2 in two parts
 // and fused products leave an error of r near 1e-16. Taylor series up to r^12 and r^11 (the first
 // terms left out are below 1e-11).

@@ -11,13 +11,19 @@ OpTable Ops() {
   ops.linear = Linear;
   ops.embed = Embed;
   ops.rms_norm = RmsNorm;
-  ops.silu_mul = SiluMul;
+  ops.gated_mul = GatedMul;
+  ops.scale = Scale;
+  ops.soft_cap = SoftCap;
   ops.rope_table = RopeTable;
   ops.rope = Rope;
   ops.kv_append = KvAppend;
   ops.kv_read = KvRead;
   ops.attention = Attention;
   ops.merge_state = MergeState;
+  ops.merge_sink = MergeSink;
+  ops.route = Route;
+  ops.gather_rows = GatherRows;
+  ops.scatter_add = ScatterAdd;
   return ops;
 }
 

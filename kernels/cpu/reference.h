@@ -22,7 +22,9 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
 absl::Status Linear(Stream& stream, const LinearParams& params);
 absl::Status Embed(Stream& stream, const EmbedParams& params);
 absl::Status RmsNorm(Stream& stream, const RmsNormParams& params);
-absl::Status SiluMul(Stream& stream, const SiluMulParams& params);
+absl::Status GatedMul(Stream& stream, const GatedMulParams& params);
+absl::Status Scale(Stream& stream, const ScaleParams& params);
+absl::Status SoftCap(Stream& stream, const SoftCapParams& params);
 absl::Status RopeTable(Stream& stream, const RopeTableParams& params);
 absl::Status Rope(Stream& stream, const RopeParams& params);
 size_t KvPageBytes(const KvPageShape& shape);
@@ -30,6 +32,10 @@ absl::Status KvAppend(Stream& stream, const KvAppendParams& params);
 absl::Status KvRead(Stream& stream, const KvReadParams& params);
 absl::Status Attention(Stream& stream, const AttentionParams& params);
 absl::Status MergeState(Stream& stream, const MergeStateParams& params);
+absl::Status MergeSink(Stream& stream, const MergeSinkParams& params);
+absl::Status Route(Stream& stream, const RouteParams& params);
+absl::Status GatherRows(Stream& stream, const GatherRowsParams& params);
+absl::Status ScatterAdd(Stream& stream, const ScatterAddParams& params);
 
 }  // namespace annulus::reference
 

@@ -216,4 +216,15 @@ absl::Status MergeState(Stream&, const MergeStateParams& params) {
   return absl::OkStatus();
 }
 
+absl::Status MergeSink(Stream&, const MergeSinkParams& params) {
+  CheckMergeSink(params);
+  const AttentionState& state = params.state;
+  const std::vector<float> nothing(state.v_dim);
+  for (int64_t i = 0; i < state.rows * state.heads; ++i) {
+    MergeRow({state.o + i * state.v_dim, state.lse + i}, nothing.data(),
+             params.sink[i % state.heads], state.v_dim);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace annulus::reference

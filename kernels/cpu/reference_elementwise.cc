@@ -1,4 +1,5 @@
 // Reference normalisation, activation and rotary embedding.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/checks.h"
@@ -15,17 +16,58 @@ absl::Status RmsNorm(Stream&, const RmsNormParams& params) {
     float sum = 0;
     for (int64_t i = 0; i < cols; ++i) sum += x[i] * x[i];
     const float root = std::sqrt(sum / static_cast<float>(cols) + params.epsilon);
-    for (int64_t i = 0; i < cols; ++i) params.output.row(r)[i] = x[i] / root * params.weight[i];
+    float* const output = params.output.row(r);
+    for (int64_t i = 0; i < cols; ++i) {
+      const float value = x[i] / root * params.weight[i];
+      output[i] = params.accumulate ? output[i] + value : value;
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status SiluMul(Stream&, const SiluMulParams& params) {
-  CheckSiluMul(params);
+namespace {
+
+float Gated(const GatedMulParams& params, float gate, float up) {
+  switch (params.activation) {
+    case Activation::kSilu:
+      return gate / (1 + std::exp(-gate)) * up;
+    case Activation::kGeluTanh: {
+      const float t = 0.7978845608f * (gate + 0.044715f * gate * gate * gate);
+      return gate / (1 + std::exp(-2 * t)) * up;
+    }
+    case Activation::kClampedSwiglu:
+      break;
+  }
+  gate = std::min(gate, params.limit);
+  up = std::clamp(up, -params.limit, params.limit);
+  return gate / (1 + std::exp(-params.alpha * gate)) * (up + 1);
+}
+
+}  // namespace
+
+absl::Status GatedMul(Stream&, const GatedMulParams& params) {
+  CheckGatedMul(params);
   for (int64_t r = 0; r < params.output.rows; ++r) {
     for (int64_t i = 0; i < params.output.cols; ++i) {
-      const float x = params.gate.row(r)[i];
-      params.output.row(r)[i] = x / (1 + std::exp(-x)) * params.up.row(r)[i];
+      params.output.row(r)[i] = Gated(params, params.gate.row(r)[i], params.up.row(r)[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Scale(Stream&, const ScaleParams& params) {
+  for (int64_t r = 0; r < params.values.rows; ++r) {
+    for (int64_t i = 0; i < params.values.cols; ++i) params.values.row(r)[i] *= params.factor;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SoftCap(Stream&, const SoftCapParams& params) {
+  CheckSoftCap(params);
+  for (int64_t r = 0; r < params.values.rows; ++r) {
+    for (int64_t i = 0; i < params.values.cols; ++i) {
+      float& value = params.values.row(r)[i];
+      value = params.cap * std::tanh(value / params.cap);
     }
   }
   return absl::OkStatus();

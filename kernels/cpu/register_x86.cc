@@ -33,8 +33,12 @@ OpTable SimdOps(const char* name) {
   ops.rms_norm = [](Stream& s, const RmsNormParams& p) {
     return cpu::RmsNorm(kIsa(), AsCpuStream(s), p);
   };
-  ops.silu_mul = [](Stream& s, const SiluMulParams& p) {
-    return cpu::SiluMul(kIsa(), AsCpuStream(s), p);
+  ops.gated_mul = [](Stream& s, const GatedMulParams& p) {
+    return cpu::GatedMul(kIsa(), AsCpuStream(s), p);
+  };
+  ops.scale = [](Stream& s, const ScaleParams& p) { return cpu::Scale(kIsa(), AsCpuStream(s), p); };
+  ops.soft_cap = [](Stream& s, const SoftCapParams& p) {
+    return cpu::SoftCap(kIsa(), AsCpuStream(s), p);
   };
   ops.rope_table = [](Stream& s, const RopeTableParams& p) {
     return cpu::RopeTable(kIsa(), AsCpuStream(s), p);
@@ -51,6 +55,16 @@ OpTable SimdOps(const char* name) {
   };
   ops.merge_state = [](Stream& s, const MergeStateParams& p) {
     return cpu::MergeState(kIsa(), AsCpuStream(s), p);
+  };
+  ops.merge_sink = [](Stream& s, const MergeSinkParams& p) {
+    return cpu::MergeSink(kIsa(), AsCpuStream(s), p);
+  };
+  ops.route = [](Stream& s, const RouteParams& p) { return cpu::Route(AsCpuStream(s), p); };
+  ops.gather_rows = [](Stream& s, const GatherRowsParams& p) {
+    return cpu::GatherRows(AsCpuStream(s), p);
+  };
+  ops.scatter_add = [](Stream& s, const ScatterAddParams& p) {
+    return cpu::ScatterAdd(kIsa(), AsCpuStream(s), p);
   };
   return ops;
 }

@@ -364,4 +364,17 @@ absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeSt
   return absl::OkStatus();
 }
 
+absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params) {
+  CheckMergeSink(params);
+  static constexpr float kNothing[kCpuMaxHeadDim] = {};
+  const AttentionState& state = params.state;
+  stream.ParallelRows(state.rows * state.heads, 2 * state.v_dim, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      isa.merge_row(state.o + i * state.v_dim, state.lse + i, kNothing,
+                    params.sink[i % state.heads], state.v_dim);
+    }
+  });
+  return absl::OkStatus();
+}
+
 }  // namespace annulus::cpu

@@ -10,19 +10,39 @@ absl::Status RmsNorm(const SimdKernels& isa, CpuStream& stream, const RmsNormPar
   stream.ParallelRows(params.output.rows, 2 * cols, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       isa.rms_norm_row(params.input.row(r), params.weight, params.epsilon, params.output.row(r),
-                       cols);
+                       cols, params.accumulate);
     }
   });
   return absl::OkStatus();
 }
 
-absl::Status SiluMul(const SimdKernels& isa, CpuStream& stream, const SiluMulParams& params) {
-  CheckSiluMul(params);
+absl::Status GatedMul(const SimdKernels& isa, CpuStream& stream, const GatedMulParams& params) {
+  static_assert(kGatedRows == kActivations);
+  CheckGatedMul(params);
   const int64_t cols = params.output.cols;
+  const auto row = isa.gated_mul_row[static_cast<int>(params.activation)];
   stream.ParallelRows(params.output.rows, 4 * cols, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      isa.silu_mul_row(params.gate.row(r), params.up.row(r), params.output.row(r), cols);
+      row(params.gate.row(r), params.up.row(r), params.output.row(r), cols, params.alpha,
+          params.limit);
     }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Scale(const SimdKernels& isa, CpuStream& stream, const ScaleParams& params) {
+  const int64_t cols = params.values.cols;
+  stream.ParallelRows(params.values.rows, cols, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) isa.scale_row(params.values.row(r), params.factor, cols);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status SoftCap(const SimdKernels& isa, CpuStream& stream, const SoftCapParams& params) {
+  CheckSoftCap(params);
+  const int64_t cols = params.values.cols;
+  stream.ParallelRows(params.values.rows, 4 * cols, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) isa.soft_cap_row(params.values.row(r), params.cap, cols);
   });
   return absl::OkStatus();
 }

@@ -39,6 +39,7 @@ struct E5M2 {
   uint8_t bits;
 };
 inline constexpr int kNarrowTypes = 3;  // E4M3, E5M2, int8_t
+inline constexpr int kGatedRows = 3;     // kinds of gated activations, as in elementwise.h
 
 // Types of weights: one entry each, in the order of DType. The last two have 4 bits.
 inline constexpr int kWeightTypes = 8;
@@ -135,8 +136,13 @@ struct SimdKernels {
   void (*merge_row)(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim);
 
   void (*rms_norm_row)(const float* input, const float* weight, float epsilon, float* output,
-                       int64_t cols);
-  void (*silu_mul_row)(const float* gate, const float* up, float* output, int64_t cols);
+                       int64_t cols, bool accumulate);
+  // [Activation]
+  void (*gated_mul_row[kGatedRows])(const float* gate, const float* up, float* output, int64_t cols,
+                                    float alpha, float limit);
+  void (*soft_cap_row)(float* values, float cap, int64_t count);
+  void (*scale_row)(float* values, float factor, int64_t count);
+  void (*add_scaled_row)(const float* input, float factor, float* output, int64_t count);
   void (*rope_table_row)(int32_t position, const float* inverse_frequencies, float scale,
                          float* cosine, float* sine, int64_t pairs);
   // Rotates one head in place.

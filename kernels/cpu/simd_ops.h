@@ -17,7 +17,9 @@ absl::Status Linear(const SimdKernels& isa, CpuStream& stream, const LinearParam
 absl::Status Embed(CpuStream& stream, const EmbedParams& params, Bf16Order order);
 
 absl::Status RmsNorm(const SimdKernels& isa, CpuStream& stream, const RmsNormParams& params);
-absl::Status SiluMul(const SimdKernels& isa, CpuStream& stream, const SiluMulParams& params);
+absl::Status GatedMul(const SimdKernels& isa, CpuStream& stream, const GatedMulParams& params);
+absl::Status Scale(const SimdKernels& isa, CpuStream& stream, const ScaleParams& params);
+absl::Status SoftCap(const SimdKernels& isa, CpuStream& stream, const SoftCapParams& params);
 absl::Status RopeTable(const SimdKernels& isa, CpuStream& stream, const RopeTableParams& params);
 absl::Status Rope(const SimdKernels& isa, CpuStream& stream, const RopeParams& params);
 
@@ -27,6 +29,11 @@ absl::Status KvRead(const SimdKernels& isa, CpuStream& stream, const KvReadParam
 
 absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const AttentionParams& params);
 absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeStateParams& params);
+absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params);
+
+absl::Status Route(CpuStream& stream, const RouteParams& params);
+absl::Status GatherRows(CpuStream& stream, const GatherRowsParams& params);
+absl::Status ScatterAdd(const SimdKernels& isa, CpuStream& stream, const ScatterAddParams& params);
 
 // Whether pages of `dtype` hold one byte for each element.
 inline bool IsNarrow(DType dtype) { return static_cast<int>(dtype) >= kStorageTypes; }

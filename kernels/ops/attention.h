@@ -111,6 +111,14 @@ struct MergeStateParams {
   AttentionState from;
 };
 
+// state = state (+) {o = 0, lse = sink[head]} for every row: a learned sink, a key that is always
+// seen and has no value (Xiao et al. 2024). To be called once per state, by the rank that has all
+// of it.
+struct MergeSinkParams {
+  AttentionState state;
+  const float* sink = nullptr;  // [heads]
+};
+
 }  // namespace annulus
 
 #endif  // ANNULUS_KERNELS_OPS_ATTENTION_H_

@@ -8,22 +8,46 @@
 
 namespace annulus {
 
-// output[r, i] = input[r, i] * weight[i] / sqrt(mean_i(input[r, i]^2) + epsilon)
-// (Zhang and Sennrich 2019). Input and output may be the same memory. A row's sum is taken in an
-// order that depends on cols alone.
+// output[r, i] = input[r, i] * weight[i] / sqrt(mean_i(input[r, i]^2) + epsilon) (+ output[r, i]
+// when accumulate: a norm between a block and the residual stream) (Zhang and Sennrich 2019). Input
+// and output may be the same memory unless accumulate. A row's sum is taken in an order that
+// depends on cols alone.
 struct RmsNormParams {
   ConstMatrixView input;          // [rows, cols]
   const float* weight = nullptr;  // [cols]
   float epsilon = 0;
   MatrixView output;  // [rows, cols]
+  bool accumulate = false;
 };
 
-// output[r, i] = silu(gate[r, i]) * up[r, i], silu(x) = x / (1 + exp(-x)). Output may be gate or
-// up.
-struct SiluMulParams {
+// The activation of a gated block (Shazeer 2020), of a gate g and a value u.
+enum class Activation : uint8_t {
+  kSilu,           // g / (1 + exp(-g)) * u
+  kGeluTanh,       // g / (1 + exp(-2 t)) * u, t = sqrt(2 / pi) * (g + 0.044715 g^3): the tanh form
+  kClampedSwiglu,  // g' / (1 + exp(-alpha g')) * (u' + 1), g' = min(g, limit), |u'| <= limit
+};
+inline constexpr int kActivations = 3;
+
+// output[r, i] = activation(gate[r, i], up[r, i]). Output may be gate or up.
+struct GatedMulParams {
   ConstMatrixView gate;  // [rows, cols]
   ConstMatrixView up;    // [rows, cols]
   MatrixView output;     // [rows, cols]
+  Activation activation = Activation::kSilu;
+  float alpha = 0;  // kClampedSwiglu
+  float limit = 0;  // kClampedSwiglu, > 0
+};
+
+// values[r, i] *= factor.
+struct ScaleParams {
+  MatrixView values;
+  float factor = 1;
+};
+
+// values[r, i] = cap * tanh(values[r, i] / cap), cap > 0.
+struct SoftCapParams {
+  MatrixView values;
+  float cap = 0;
 };
 
 // Rotary angles of a step, shared by all heads and layers of one rope setting (Su et al. 2021).

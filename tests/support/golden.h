@@ -18,21 +18,32 @@ struct Golden {
   int32_t vocabulary = 0;
 };
 
-// The model directories under tests/golden: for TEST_P and loops.
-inline std::vector<std::string> GoldenNames() {
+// Model directories under tests/golden, for TEST_P and loops: those that a plain Llama graph
+// describes, and all.
+inline std::vector<std::string> PlainGoldenNames() {
   return {"llama_mha", "llama_gqa_bf16", "llama_rope3_sharded", "llama_windows", "mistral_window"};
 }
+inline std::vector<std::string> GoldenNames() {
+  std::vector<std::string> names = PlainGoldenNames();
+  for (const char* name :
+       {"qwen2", "qwen3", "phi3", "phi3_longrope", "llama_dynamic", "yarn", "gemma2", "gemma3",
+        "smollm3", "olmo2", "mixtral", "qwen3_moe", "gpt_oss", "gpt_oss_bf16", "llama_fp8"}) {
+    names.emplace_back(name);
+  }
+  return names;
+}
 
-// Reads `directory`/expected.json and logits.f32. The files are ours: a malformed one throws.
-inline Golden LoadGolden(const std::filesystem::path& directory) {
-  std::ifstream text(directory / "expected.json");
+// Reads `directory`/expected.json and logits.f32, or a second pair with `suffix` in its names. The
+// files are ours: a malformed one throws.
+inline Golden LoadGolden(const std::filesystem::path& directory, const std::string& suffix = "") {
+  std::ifstream text(directory / ("expected" + suffix + ".json"));
   const nlohmann::json expected = nlohmann::json::parse(text);
   Golden golden;
   golden.prompt = expected.at("prompt_ids").get<std::vector<int32_t>>();
   golden.greedy = expected.at("greedy_ids").get<std::vector<int32_t>>();
   golden.vocabulary = expected.at("vocabulary").get<int32_t>();
   golden.logits.resize(golden.prompt.size() * static_cast<size_t>(golden.vocabulary));
-  std::ifstream numbers(directory / "logits.f32", std::ios::binary);
+  std::ifstream numbers(directory / ("logits" + suffix + ".f32"), std::ios::binary);
   numbers.exceptions(std::ios::failbit | std::ios::badbit);
   numbers.read(reinterpret_cast<char*>(golden.logits.data()),
                static_cast<std::streamsize>(golden.logits.size() * sizeof(float)));

@@ -41,6 +41,7 @@ struct DriverOptions {
   bool all_logits = false;                // return the logits of every row but the last of a prompt
   std::vector<int32_t> logits_positions;  // or of these rows of every prompt; ascending
   size_t kv_bytes = 0;                    // all ranks together; 0: 48 MiB for each
+  int reserved_tokens = 0;  // of a sequence beyond its prompt, where Run asks for less
   std::optional<AttentionPolicy> attention;  // absent: dense
 };
 
@@ -98,10 +99,13 @@ class StepDriver {
     for (int rank = 0; rank < options_.ranks; ++rank) {
       free_pages.push_back(ranks_->pool(rank).allocator().free_count());
     }
+    const int reserved = std::max(max_tokens, options_.reserved_tokens);
     const auto choice =
         ChooseRing({static_cast<int64_t>(prompt.size()) + max_tokens}, free_pages, {}, limits_);
     ANNULUS_CHECK(choice.has_value()) << "the test's pool is too small";
     auto sequence = std::make_unique<Sequence>();
+    sequence->rope_length =
+        RopeLength(model_.config.ropes, static_cast<int64_t>(prompt.size()) + reserved);
     sequence->id = id;
     sequence->tokens = prompt;
     sequence->prompt_length = static_cast<int32_t>(prompt.size());

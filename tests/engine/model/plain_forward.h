@@ -1,9 +1,10 @@
 #ifndef ANNULUS_TESTS_ENGINE_MODEL_PLAIN_FORWARD_H_
 #define ANNULUS_TESTS_ENGINE_MODEL_PLAIN_FORWARD_H_
 
-// A decoder in the plainest loops, straight from a ModelConfig and a TensorSource: no kernels, no
-// pages, no cache. It agrees with the goldens of Transformers, and so is an oracle for whatever
-// reads the same tensors. Sums are taken in float64. Slow: for tiny models.
+// A decoder of Llama's kind (other families have no second implementation here) in the plainest
+// loops, straight from a ModelConfig and a TensorSource: no kernels, no pages, no cache. It agrees
+// with the goldens of Transformers, and so is an oracle for whatever reads the same tensors. Sums
+// are taken in float64. Slow: for tiny models.
 
 #include <algorithm>
 #include <cmath>
@@ -28,7 +29,7 @@ class PlainForward {
       : config_(config),
         source_(source),
         mask_(std::move(mask)),
-        frequencies_(InverseFrequencies(config.rope)) {}
+        frequencies_(InverseFrequencies(config.ropes[0])) {}
 
   // Logits at every position, [ids.size(), vocabulary].
   std::vector<float> Logits(const std::vector<int32_t>& ids) const {

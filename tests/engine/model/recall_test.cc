@@ -111,7 +111,7 @@ std::vector<double> Project(const TensorSource& source, const std::string& name,
 
 // The logit of a query `distance` tokens after a key, both before rope.
 double Logit(const std::vector<double>& query, const std::vector<double>& key, double distance) {
-  const std::vector<float> frequencies = InverseFrequencies(RecallConfig(2).rope);
+  const std::vector<float> frequencies = InverseFrequencies(RecallConfig(2).ropes[0]);
   const size_t pairs = frequencies.size();
   double sum = 0;
   for (size_t i = 0; i < pairs; ++i) {

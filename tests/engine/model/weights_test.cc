@@ -105,7 +105,7 @@ TEST(WeightsTest, LoadsEveryMatrixAndVector) {
   EXPECT_EQ(layer.query.weight.out_features, 16);
   EXPECT_EQ(layer.query.weight.in_features, 8);
   EXPECT_EQ(layer.output.weight.in_features, 16);
-  EXPECT_EQ(layer.down.weight.in_features, 12);
+  EXPECT_EQ(layer.mlp.down.weight.in_features, 12);
   EXPECT_EQ(layer.attention_norm.size(), 8);
   EXPECT_TRUE(layer.query.bias.empty());
   EXPECT_EQ(layer.query.bias.data(), nullptr);
@@ -138,21 +138,21 @@ TEST(WeightsTest, GoldenValuesArriveUnchanged) {
   const LayerWeights& layer = weights->layers[3];
   const std::string prefix = "model.layers.3.";
   EXPECT_EQ(Unpack(layer.key.weight), *ReadAsFloat(*source, prefix + "self_attn.k_proj.weight"));
-  EXPECT_EQ(Unpack(layer.gate.weight), *ReadAsFloat(*source, prefix + "mlp.gate_proj.weight"));
+  EXPECT_EQ(Unpack(layer.mlp.gate.weight), *ReadAsFloat(*source, prefix + "mlp.gate_proj.weight"));
   EXPECT_EQ(Unpack(weights->head()), *ReadAsFloat(*source, "model.embed_tokens.weight"));
   const auto bias = ReadAsFloat(*source, prefix + "self_attn.v_proj.bias").value();
   EXPECT_EQ(std::vector<float>(layer.value.bias.data(),
                                layer.value.bias.data() + layer.value.bias.size()),
             bias);
   EXPECT_EQ(layer.output.bias.size(), config.hidden_size);
-  EXPECT_TRUE(layer.gate.bias.empty());
+  EXPECT_TRUE(layer.mlp.gate.bias.empty());
 }
 
 TEST(WeightsTest, PacksAsStoredOrAsAsked) {
   for (const DType stored : {DType::kF32, DType::kBF16, DType::kF16}) {
     const ZeroSource source = SmallSource(stored);
     EXPECT_EQ(StoredWeightsDType(SmallConfig(), source).value(), stored);
-    EXPECT_EQ(Load(SmallConfig(), source)->layers[0].up.weight.dtype, stored);
+    EXPECT_EQ(Load(SmallConfig(), source)->layers[0].mlp.up.weight.dtype, stored);
     for (const DType asked : {DType::kF32, DType::kBF16, DType::kF16}) {
       const auto weights = Load(SmallConfig(), source, asked);
       EXPECT_EQ(weights->dtype, asked);
@@ -201,9 +201,13 @@ TEST(WeightsTest, NamesShapesFoundAndExpected) {
 
 TEST(WeightsTest, RefusesElementTypesThatNoMatrixHas) {
   ZeroSource source = SmallSource();
-  source.tensors["model.layers.1.mlp.up_proj.weight"].dtype = DType::kF8E4M3;
+  source.tensors["model.layers.1.mlp.up_proj.weight"].dtype = DType::kI8;
   ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kUnimplemented,
-              "model.layers.1.mlp.up_proj.weight is stored as fp8_e4m3; supported: f32, bf16, f16");
+              "model.layers.1.mlp.up_proj.weight is stored as int8; supported: f32, bf16, f16");
+  source.tensors["model.layers.1.mlp.up_proj.weight"].dtype = DType::kF8E4M3;
+  ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kInvalidArgument,
+              "model.layers.1.mlp.up_proj.weight is fp8_e4m3 without its scale; allowed: a float "
+              "tensor model.layers.1.mlp.up_proj.weight_scale or");
   ExpectError(Load(SmallConfig(), SmallSource(), DType::kI8).status(),
               absl::StatusCode::kUnimplemented, "weights cannot be packed as int8");
 }

@@ -44,18 +44,45 @@ RankModel Load(CpuWorld& world, const Checkpoint& checkpoint, const OpTable& ops
   return MakeRankModel(checkpoint.config, std::move(weights), ops, page_tokens, kv_dtype);
 }
 
-// Largest difference over the largest magnitude.
-double RelativeError(const DriverResult& result, const testing::Golden& golden, int vocabulary) {
+struct Errors {
+  double largest = 0;  // largest difference over the largest magnitude
+  double norm = 0;     // root mean square of the differences over that of the logits
+};
+
+Errors Compare(const DriverResult& result, const testing::Golden& golden, int vocabulary) {
   double worst = 0;
   double scale = 0;
+  double differences = 0;
+  double squares = 0;
   for (const auto& [position, logits] : result.logits) {
     for (int v = 0; v < vocabulary; ++v) {
       const double expected = golden.logits[static_cast<size_t>(position) * vocabulary + v];
-      worst = std::max(worst, std::abs(logits[v] - expected));
+      const double difference = std::abs(logits[v] - expected);
+      worst = std::max(worst, difference);
       scale = std::max(scale, std::abs(expected));
+      differences += difference * difference;
+      squares += expected * expected;
     }
   }
-  return worst / scale;
+  return {worst / scale, std::sqrt(differences / squares)};
+}
+
+DriverOptions Options(int ranks, RingMode mode, const testing::Golden& golden) {
+  DriverOptions options;
+  options.ranks = ranks;
+  options.mode = mode;
+  options.reserved_tokens = static_cast<int>(golden.greedy.size());
+  return options;
+}
+
+// Errors of the logits of every row but the last of the prompt.
+Errors LogitsErrors(CpuWorld& world, const RankModel& model, const testing::Golden& golden,
+                    DriverOptions options) {
+  options.prefill_rows = model.page_shape.page_tokens;
+  options.all_logits = true;
+  const auto results = StepDriver(world, model, options).Run({golden.prompt}, 1);
+  EXPECT_EQ(results[0].logits.size(), golden.prompt.size() - 1);
+  return Compare(results[0], golden, model.config.vocabulary);
 }
 
 class Golden : public ::testing::TestWithParam<std::string> {};
@@ -63,25 +90,37 @@ class Golden : public ::testing::TestWithParam<std::string> {};
 TEST_P(Golden, LogitsOfEveryRowMatchTransformers) {
   CpuWorld world;
   const Checkpoint checkpoint = Open(GetParam());
-  const int vocabulary = checkpoint.config.vocabulary;
   for (const OpTable* ops : world.registry.Available("cpu")) {
     for (const int page : {16, 64}) {
       const RankModel model = Load(world, checkpoint, *ops, page);
-      for (const int ranks : {1, 2, 3, 4}) {
+      for (const int ranks : {1, 3}) {
         for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
-          DriverOptions options;
-          options.ranks = ranks;
-          options.mode = mode;
-          options.prefill_rows = page;
-          options.all_logits = true;
-          const auto results = StepDriver(world, model, options).Run({checkpoint.golden.prompt}, 1);
-          ASSERT_EQ(results[0].logits.size(), checkpoint.golden.prompt.size() - 1);
-          EXPECT_LE(RelativeError(results[0], checkpoint.golden, vocabulary), 1e-4)
+          EXPECT_LE(
+              LogitsErrors(world, model, checkpoint.golden, Options(ranks, mode, checkpoint.golden))
+                  .largest,
+              1e-4)
               << ops->name << ", " << ranks << " ranks, page " << page << ", mode "
               << static_cast<int>(mode);
         }
       }
     }
+  }
+}
+
+// Weights rounded to bf16, and in some tables the inputs of linear layers too: relative errors of
+// up to 2^-9 in every product, about 7 a layer. The reference rounds the weights alone.
+TEST_P(Golden, LogitsWithBf16WeightsAreNear) {
+  CpuWorld world;
+  const Checkpoint checkpoint = Open(GetParam());
+  const double layers = std::max(1.0, static_cast<double>(checkpoint.config.layers.size()) / 4);
+  for (const OpTable* ops : world.registry.Available("cpu")) {
+    const RankModel model = Load(world, checkpoint, *ops, 64, DType::kF32, DType::kBF16);
+    const double bound = ops->name == "cpu/reference" ? 2e-2 : 5e-2;
+    EXPECT_LE(LogitsErrors(world, model, checkpoint.golden,
+                           Options(1, RingMode::kPassKv, checkpoint.golden))
+                  .norm,
+              bound * layers)
+        << ops->name;
   }
 }
 
@@ -92,14 +131,11 @@ TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
   const int count = static_cast<int>(checkpoint.golden.greedy.size());
   for (const OpTable* ops : world.registry.Available("cpu")) {
     const RankModel model = Load(world, checkpoint, *ops, 16);
-    for (const int ranks : {1, 3, 4}) {
-      DriverOptions options;
-      options.ranks = ranks;
+    for (const int ranks : {1, 3}) {
+      DriverOptions options = Options(ranks, RingMode::kPassKv, checkpoint.golden);
       options.tokens_per_rank = 40;  // rings of different degree share steps
       StepDriver driver(world, model, options);
       const std::vector<int32_t> half(prompt.begin(), prompt.begin() + prompt.size() / 2);
-      const auto alone = driver.Run({prompt}, count);
-      EXPECT_EQ(alone[0].tokens, checkpoint.golden.greedy) << ops->name << ", ranks " << ranks;
       const auto batched = driver.Run({half, prompt, {prompt[0]}, prompt}, count);
       EXPECT_EQ(batched[1].tokens, checkpoint.golden.greedy) << ops->name << ", ranks " << ranks;
       EXPECT_EQ(batched[3].tokens, checkpoint.golden.greedy) << ops->name << ", ranks " << ranks;
@@ -108,23 +144,8 @@ TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
   }
 }
 
-// Weights rounded to bf16, and in some tables the inputs of linear layers too: relative errors of
-// up to 2^-9 in every product, about 7 a layer. 2^-9 * sqrt(2 * 7 * 4) is 1.5% of a typical logit;
-// the toy models' norms amplify it, and the worst of all rows is several times the typical one.
-TEST_P(Golden, Bf16WeightsStayClose) {
-  CpuWorld world;
-  const Checkpoint checkpoint = Open(GetParam());
-  DriverOptions options;
-  options.all_logits = true;
-  for (const OpTable* ops : world.registry.Available("cpu")) {
-    const RankModel model = Load(world, checkpoint, *ops, 16, DType::kF32, DType::kBF16);
-    const auto results = StepDriver(world, model, options).Run({checkpoint.golden.prompt}, 1);
-    EXPECT_LE(RelativeError(results[0], checkpoint.golden, checkpoint.config.vocabulary), 0.12)
-        << ops->name;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Llama, Golden, ::testing::ValuesIn(testing::GoldenNames()));
+INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(testing::GoldenNames()),
+                         [](const auto& info) { return info.param; });
 
 // Some chunk sizes, both modes, alone and between others: every logit has the bits of `base`.
 void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
@@ -151,11 +172,13 @@ void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
 // any chunks and in both modes.
 TEST(Invariance, BitsDoNotDependOnBatchChunkOrMode) {
   CpuWorld world;
-  for (const std::string name : {"llama_gqa_bf16", "llama_windows"}) {
+  for (const std::string name : {"llama_gqa_bf16", "llama_windows", "qwen3_moe"}) {
     const Checkpoint checkpoint = Open(name);
     for (const OpTable* ops : world.registry.Available("cpu")) {
       for (const DType kv_dtype :
            {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI8}) {
+        // What experts add does not depend on how keys and values are stored.
+        if (name == "qwen3_moe" && kv_dtype != DType::kF32) continue;
         const RankModel model = Load(world, checkpoint, *ops, 16, kv_dtype, DType::kBF16);
         for (const int ranks : {1, 3}) {
           if (ranks == 1 && kv_dtype != DType::kF32) continue;  // kernel tests try one rank

@@ -26,7 +26,7 @@ std::vector<RopeConfig> Settings() {
   llama3.kind = RopeKind::kLlama3;
   llama3.theta = 500'000;
   llama3.factor = 32;
-  return {plain, linear, llama3, RecallConfig(2).rope};
+  return {plain, linear, llama3, RecallConfig(2).ropes[0]};
 }
 
 TEST(RopePositions, AreWithinAMillionthRadianOfFloat64) {

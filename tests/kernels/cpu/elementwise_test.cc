@@ -62,9 +62,9 @@ TEST_P(ElementwiseTest, SiluMulMatchesTheReference) {
     up.FillNormal(random);
     TestMatrix expected(9, cols);
     ASSERT_TRUE(
-        Reference().silu_mul(*MakeStream(1), {gate.view(), up.view(), expected.view()}).ok());
+        Reference().gated_mul(*MakeStream(1), {gate.view(), up.view(), expected.view()}).ok());
     // Over its own input, as the contract allows.
-    ASSERT_TRUE(table().silu_mul(*MakeStream(2), {gate.view(), up.view(), gate.view()}).ok());
+    ASSERT_TRUE(table().gated_mul(*MakeStream(2), {gate.view(), up.view(), gate.view()}).ok());
     EXPECT_TRUE(gate.PaddingUntouched());
     for (int64_t r = 0; r < 9; ++r) {
       for (int64_t c = 0; c < cols; ++c) {
@@ -87,8 +87,8 @@ TEST_P(ElementwiseTest, SiluIsAccurateEverywhere) {
   const ConstMatrixView gate{values.data(), 1, count, count};
   ASSERT_TRUE(
       table()
-          .silu_mul(*MakeStream(1),
-                    {gate, {ones.data(), 1, count, count}, {output.data(), 1, count, count}})
+          .gated_mul(*MakeStream(1),
+                     {gate, {ones.data(), 1, count, count}, {output.data(), 1, count, count}})
           .ok());
   for (int64_t i = 0; i < count; ++i) {
     const double x = values[i];
@@ -105,7 +105,7 @@ TEST_P(ElementwiseTest, SiluKeepsNanAndInfinity) {
   const float up[] = {1, 1, 1};
   float output[3];
   ASSERT_TRUE(
-      table().silu_mul(*MakeStream(1), {{gate, 1, 3, 3}, {up, 1, 3, 3}, {output, 1, 3, 3}}).ok());
+      table().gated_mul(*MakeStream(1), {{gate, 1, 3, 3}, {up, 1, 3, 3}, {output, 1, 3, 3}}).ok());
   EXPECT_EQ(output[0], infinity);
   EXPECT_TRUE(std::isnan(output[1]));
   EXPECT_EQ(output[2], 0);

@@ -1,0 +1,181 @@
+#include "engine/model/weight_slots.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+namespace {
+
+// Lists the slots of one model.
+class SlotLister {
+ public:
+  SlotLister(const ModelConfig& config, ModelWeights& weights)
+      : config_(config), weights_(weights), hidden_(config.hidden_size) {}
+
+  WeightSlots List();
+
+ private:
+  void AddMatrix(StoredMatrix stored, PackedMatrix& target) {
+    slots_.matrices.push_back({std::move(stored), &target});
+  }
+  void AddVector(StoredVector stored, DeviceVector& target) {
+    slots_.vectors.push_back({std::move(stored), &target});
+  }
+  void AddNorm(const std::string& name, int64_t size, DeviceVector& target) {
+    slots_.vectors.push_back(
+        {{name + ".weight", {size}, size}, &target, config_.unit_offset_norms});
+  }
+  void AddLinear(const std::string& name, int64_t out, int64_t in, bool bias,
+                 LinearWeights& target) {
+    AddPart(name, out, out, 0, in, bias, target);
+  }
+  // Rows [first, first + out) of a matrix that has `all` of them.
+  void AddPart(const std::string& name, int64_t all, int64_t out, int64_t first, int64_t in,
+               bool bias, LinearWeights& target) {
+    AddMatrix({name + ".weight", {all, in}, out, in, 0, first}, target.weight);
+    if (bias) AddVector({name + ".bias", {all}, out, 0, first}, target.bias);
+  }
+  void AddAttention(const std::string& prefix, LayerWeights& layer);
+  void AddMlp(const std::string& prefix, LayerWeights& layer);
+  void AddExperts(const std::string& prefix, LayerWeights& layer);
+  void AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
+
+  const ModelConfig& config_;
+  ModelWeights& weights_;
+  const int64_t hidden_;
+  WeightSlots slots_;
+};
+
+void SlotLister::AddAttention(const std::string& prefix, LayerWeights& layer) {
+  const int64_t query = int64_t{config_.heads} * config_.head_dim;
+  const int64_t key = int64_t{config_.kv_heads} * config_.head_dim;
+  const bool bias = config_.attention_bias;
+  if (config_.tensors.fused) {
+    const std::string fused = prefix + "qkv_proj";
+    const int64_t all = query + 2 * key;
+    AddPart(fused, all, query, 0, hidden_, bias, layer.query);
+    AddPart(fused, all, key, query, hidden_, bias, layer.key);
+    AddPart(fused, all, key, query + key, hidden_, bias, layer.value);
+  } else {
+    AddLinear(prefix + "q_proj", query, hidden_, bias, layer.query);
+    AddLinear(prefix + "k_proj", key, hidden_, bias, layer.key);
+    AddLinear(prefix + "v_proj", key, hidden_, bias, layer.value);
+  }
+  AddLinear(prefix + "o_proj", hidden_, query, config_.output_bias, layer.output);
+  if (config_.qk_norm != QkNorm::kNone) {
+    const bool whole = config_.qk_norm == QkNorm::kWhole;
+    AddNorm(prefix + "q_norm", whole ? query : config_.head_dim, layer.query_norm);
+    AddNorm(prefix + "k_norm", whole ? key : config_.head_dim, layer.key_norm);
+  }
+  if (config_.sinks) AddVector({prefix + "sinks", {config_.heads}, config_.heads}, layer.sinks);
+}
+
+void SlotLister::AddMlp(const std::string& prefix, LayerWeights& layer) {
+  const int64_t size = config_.intermediate_size;
+  const bool bias = config_.mlp_bias;
+  if (config_.tensors.fused) {
+    AddPart(prefix + "gate_up_proj", 2 * size, size, 0, hidden_, bias, layer.mlp.gate);
+    AddPart(prefix + "gate_up_proj", 2 * size, size, size, hidden_, bias, layer.mlp.up);
+  } else {
+    AddLinear(prefix + "gate_proj", size, hidden_, bias, layer.mlp.gate);
+    AddLinear(prefix + "up_proj", size, hidden_, bias, layer.mlp.up);
+  }
+  AddLinear(prefix + "down_proj", hidden_, size, bias, layer.mlp.down);
+}
+
+// One of the experts that share a tensor [experts, in, out].
+void SlotLister::AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target) {
+  const int64_t count = config_.experts.count;
+  const int64_t size = config_.experts.intermediate_size;
+  const std::string gate_up = prefix + "gate_up_proj";
+  const std::string down = prefix + "down_proj";
+  for (const int64_t part : {0, 1}) {
+    LinearWeights& linear = part == 0 ? target.gate : target.up;
+    AddMatrix({gate_up, {count, hidden_, 2 * size}, size, hidden_, expert, part, 2, true},
+              linear.weight);
+    if (config_.experts.biases) {
+      AddVector({gate_up + "_bias", {count, 2 * size}, size, expert, part, 2}, linear.bias);
+    }
+  }
+  AddMatrix({down, {count, size, hidden_}, hidden_, size, expert, 0, 1, true}, target.down.weight);
+  if (config_.experts.biases) {
+    AddVector({down + "_bias", {count, hidden_}, hidden_, expert}, target.down.bias);
+  }
+}
+
+void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
+  struct Names {
+    const char* block;
+    const char* router;
+    const char* gate;
+    const char* up;
+    const char* down;
+  };
+  static constexpr Names kSeparateNames = {"mlp.", "gate", "gate_proj", "up_proj", "down_proj"};
+  static constexpr Names kMixtralNames = {"block_sparse_moe.", "gate", "w1", "w3", "w2"};
+  static constexpr Names kStackedNames = {"mlp.", "router", "", "", ""};
+  const ExpertTensors kind = config_.tensors.experts;
+  const Names& names = kind == ExpertTensors::kStacked   ? kStackedNames
+                       : kind == ExpertTensors::kMixtral ? kMixtralNames
+                                                         : kSeparateNames;
+  const std::string block = prefix + names.block;
+  const int64_t size = config_.experts.intermediate_size;
+  const bool bias = config_.experts.biases;
+  AddLinear(block + names.router, config_.experts.count, hidden_, bias, layer.router);
+  layer.experts.resize(static_cast<size_t>(config_.experts.count));
+  for (size_t e = 0; e < layer.experts.size(); ++e) {
+    GatedWeights& expert = layer.experts[e];
+    if (kind == ExpertTensors::kStacked) {
+      AddStackedExpert(block + "experts.", static_cast<int64_t>(e), expert);
+      continue;
+    }
+    const std::string name = absl::StrCat(block, "experts.", e, ".");
+    AddLinear(name + names.gate, size, hidden_, bias, expert.gate);
+    AddLinear(name + names.up, size, hidden_, bias, expert.up);
+    AddLinear(name + names.down, hidden_, size, bias, expert.down);
+  }
+}
+
+WeightSlots SlotLister::List() {
+  AddMatrix(
+      {"model.embed_tokens.weight", {config_.vocabulary, hidden_}, config_.vocabulary, hidden_},
+      weights_.embedding);
+  weights_.layers.resize(config_.layers.size());
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    LayerWeights& layer = weights_.layers[i];
+    const std::string prefix = absl::StrCat("model.layers.", i, ".");
+    // Checkpoints call the norm before the gated block "post_attention" where nothing else is.
+    const char* mlp_norm =
+        config_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+    if (config_.pre_norms) {
+      AddNorm(prefix + "input_layernorm", hidden_, layer.attention_norm);
+      AddNorm(prefix + mlp_norm, hidden_, layer.mlp_norm);
+    }
+    if (config_.post_norms) {
+      AddNorm(prefix + "post_attention_layernorm", hidden_, layer.attention_post_norm);
+      AddNorm(prefix + "post_feedforward_layernorm", hidden_, layer.mlp_post_norm);
+    }
+    AddAttention(prefix + "self_attn.", layer);
+    if (config_.layers[i].experts) {
+      AddExperts(prefix, layer);
+    } else {
+      AddMlp(prefix + "mlp.", layer);
+    }
+  }
+  AddNorm("model.norm", hidden_, weights_.final_norm);
+  if (!config_.tie_word_embeddings) {
+    AddMatrix({"lm_head.weight", {config_.vocabulary, hidden_}, config_.vocabulary, hidden_},
+              weights_.separate_head.emplace());
+  }
+  return std::move(slots_);
+}
+
+}  // namespace
+
+WeightSlots SlotsOf(const ModelConfig& config, ModelWeights& weights) {
+  return SlotLister(config, weights).List();
+}
+
+}  // namespace annulus

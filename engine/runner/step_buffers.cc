@@ -1,0 +1,101 @@
+// What a step takes of the arena. StepArenaBytes plans for exactly what TakeBuffers and Head take.
+#include <algorithm>
+
+#include "engine/runner/step_run.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// Columns of the gate and up buffers: those of the widest gated block.
+int64_t GatedColumns(const ModelConfig& config) {
+  int64_t columns = 0;
+  for (const LayerConfig& layer : config.layers) {
+    const int32_t size =
+        layer.experts ? config.experts.intermediate_size : config.intermediate_size;
+    columns = std::max<int64_t>(columns, size);
+  }
+  return columns;
+}
+
+size_t ExpertsBytes(const ModelConfig& config, int64_t rows) {
+  if (config.experts.count == 0) return 0;
+  const auto choices = static_cast<size_t>(rows * config.experts.chosen);
+  return 2 * StepArena::BytesFor<float>(static_cast<size_t>(rows * config.hidden_size)) +
+         StepArena::BytesFor<float>(static_cast<size_t>(rows * config.experts.count)) +
+         2 * StepArena::BytesFor<float>(choices) + 2 * StepArena::BytesFor<int32_t>(choices) +
+         StepArena::BytesFor<int32_t>(static_cast<size_t>(config.experts.count) + 1);
+}
+
+}  // namespace
+
+size_t StepArenaBytes(const RankModel& model, int rows, int ranks) {
+  const ModelConfig& config = model.config;
+  const auto floats = [](int64_t count) {
+    return StepArena::BytesFor<float>(static_cast<size_t>(count));
+  };
+  const auto state = [&](int64_t n) {
+    return floats(n * model.query_columns()) + floats(n * config.heads);
+  };
+  const int64_t r = rows;
+  size_t angles = 0;
+  for (const RopeConfig& rope : config.ropes) angles += 2 * floats(r * rope.pairs);
+  return 2 * floats(r * config.hidden_size) + floats(r * model.query_columns()) +
+         2 * floats(r * model.kv_columns()) + 2 * floats(r * GatedColumns(config)) + angles +
+         ExpertsBytes(config, r) + 2 * state(r) + state(r * (ranks - 1)) +
+         floats(kLogitsRows * config.vocabulary) + floats(kLogitsRows * config.hidden_size) +
+         StepArena::BytesFor<Candidate>(static_cast<size_t>(config.vocabulary));
+}
+
+absl::StatusOr<MatrixView> StepRun::TakeMatrix(int64_t rows, int64_t cols) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::span<float> data,
+                           rank_.parts_.arena->Take<float>(static_cast<size_t>(rows * cols)));
+  return MatrixView{data.data(), rows, cols, cols};
+}
+
+absl::StatusOr<AttentionState> StepRun::TakeState(int64_t rows) {
+  ANNULUS_ASSIGN_OR_RETURN(const MatrixView o, TakeMatrix(rows, model().query_columns()));
+  ANNULUS_ASSIGN_OR_RETURN(const MatrixView lse, TakeMatrix(rows, model().config.heads));
+  return AttentionState{o.data, lse.data, rows, model().config.heads, model().config.head_dim};
+}
+
+absl::Status StepRun::TakeBuffers(int64_t served_rows) {
+  const ModelConfig& config = model().config;
+  const int64_t rows = static_cast<int64_t>(row_position_.size());
+  const int64_t gated = GatedColumns(config);
+  Buffers& b = buffers_;
+  ANNULUS_ASSIGN_OR_RETURN(b.residual, TakeMatrix(rows, config.hidden_size));
+  ANNULUS_ASSIGN_OR_RETURN(b.normed, TakeMatrix(rows, config.hidden_size));
+  ANNULUS_ASSIGN_OR_RETURN(b.query, TakeMatrix(rows, model().query_columns()));
+  ANNULUS_ASSIGN_OR_RETURN(b.key, TakeMatrix(rows, model().kv_columns()));
+  ANNULUS_ASSIGN_OR_RETURN(b.value, TakeMatrix(rows, model().kv_columns()));
+  ANNULUS_ASSIGN_OR_RETURN(b.gate, TakeMatrix(rows, gated));
+  ANNULUS_ASSIGN_OR_RETURN(b.up, TakeMatrix(rows, gated));
+  b.angles.resize(config.ropes.size());
+  for (size_t i = 0; i < config.ropes.size(); ++i) {
+    ANNULUS_ASSIGN_OR_RETURN(b.angles[i].cosine, TakeMatrix(rows, config.ropes[i].pairs));
+    ANNULUS_ASSIGN_OR_RETURN(b.angles[i].sine, TakeMatrix(rows, config.ropes[i].pairs));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(b.state, TakeState(rows));
+  ANNULUS_ASSIGN_OR_RETURN(b.scratch, TakeState(rows));
+  ANNULUS_ASSIGN_OR_RETURN(b.served, TakeState(served_rows));
+  return config.experts.count == 0 ? absl::OkStatus() : TakeExpertBuffers(rows);
+}
+
+absl::Status StepRun::TakeExpertBuffers(int64_t rows) {
+  const ExpertsConfig& experts = model().config.experts;
+  const auto choices = static_cast<size_t>(rows * experts.chosen);
+  StepArena& arena = *rank_.parts_.arena;
+  ExpertBuffers& b = experts_;
+  ANNULUS_ASSIGN_OR_RETURN(b.input, TakeMatrix(rows, model().config.hidden_size));
+  ANNULUS_ASSIGN_OR_RETURN(b.output, TakeMatrix(rows, model().config.hidden_size));
+  ANNULUS_ASSIGN_OR_RETURN(b.logits, TakeMatrix(rows, experts.count));
+  ANNULUS_ASSIGN_OR_RETURN(b.weights, arena.Take<float>(choices));
+  ANNULUS_ASSIGN_OR_RETURN(b.sorted_weights, arena.Take<float>(choices));
+  ANNULUS_ASSIGN_OR_RETURN(b.chosen, arena.Take<int32_t>(choices));
+  ANNULUS_ASSIGN_OR_RETURN(b.sorted_rows, arena.Take<int32_t>(choices));
+  ANNULUS_ASSIGN_OR_RETURN(b.ends, arena.Take<int32_t>(static_cast<size_t>(experts.count) + 1));
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

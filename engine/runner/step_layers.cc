@@ -1,0 +1,179 @@
+// The layer graph: one for all families (see ModelConfig).
+#include "engine/runner/step_run.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+
+absl::Status StepRun::Linear(const LinearWeights& weights, ConstMatrixView input, MatrixView output,
+                             bool accumulate) {
+  if (input.rows == 0) return absl::OkStatus();
+  return ops().linear(stream(), {input, &weights.weight, weights.bias.data(), output, accumulate});
+}
+
+absl::Status StepRun::Norm(const DeviceVector& weight, ConstMatrixView input, MatrixView output,
+                           bool accumulate) {
+  if (input.rows == 0) return absl::OkStatus();
+  return ops().rms_norm(stream(),
+                        {input, weight.data(), model().config.rms_norm_eps, output, accumulate});
+}
+
+absl::Status StepRun::Embed() {
+  if (row_token_.empty()) return absl::OkStatus();
+  ANNULUS_RETURN_IF_ERROR(
+      ops().embed(stream(), {&model().weights.embedding, row_token_, buffers_.residual}));
+  if (model().embedding_scale != 1) {
+    ANNULUS_RETURN_IF_ERROR(ops().scale(stream(), {buffers_.residual, model().embedding_scale}));
+  }
+  for (size_t rope = 0; rope < buffers_.angles.size(); ++rope) {
+    ANNULUS_RETURN_IF_ERROR(FillAngles(rope));
+  }
+  return absl::OkStatus();
+}
+
+// Runs of items with the same frequencies share a call; mostly that is all of them.
+absl::Status StepRun::FillAngles(size_t rope) {
+  const auto all = static_cast<int64_t>(row_position_.size());
+  const auto frequencies = [&](size_t item) -> const std::vector<float>& {
+    const auto& own = rank_.sequences_.at(plan_.items[item].sequence).inverse_frequencies;
+    return own.empty() ? model().inverse_frequencies[rope] : own[rope];
+  };
+  for (size_t item = 0; item < plan_.items.size();) {
+    const std::vector<float>& shared = frequencies(item);
+    const int64_t first = item_first_[item];
+    do {
+      ++item;
+    } while (item < plan_.items.size() && &frequencies(item) == &shared);
+    const int64_t count = (item < plan_.items.size() ? item_first_[item] : all) - first;
+    if (count == 0) continue;
+    const RopeAngles& angles = buffers_.angles[rope];
+    ANNULUS_RETURN_IF_ERROR(ops().rope_table(
+        stream(),
+        {std::span(row_position_).subspan(first, count), shared, model().config.ropes[rope].scale,
+         angles.cosine.row_range(first, count), angles.sine.row_range(first, count)}));
+  }
+  return absl::OkStatus();
+}
+
+// Norm and rotation of queries or keys, in place.
+absl::Status StepRun::Prepare(int layer, const DeviceVector& norm, MatrixView values, int heads) {
+  const ModelConfig& config = model().config;
+  if (values.rows == 0) return absl::OkStatus();
+  if (config.qk_norm == QkNorm::kWhole) {
+    ANNULUS_RETURN_IF_ERROR(Norm(norm, values, values));
+  } else if (config.qk_norm == QkNorm::kPerHead) {
+    const MatrixView each{values.data, values.rows * heads, config.head_dim, config.head_dim};
+    ANNULUS_RETURN_IF_ERROR(Norm(norm, each, each));
+  }
+  const int32_t rope = config.layers[layer].rope;
+  if (rope == kNoRope) return absl::OkStatus();
+  const RopeAngles& angles = buffers_.angles[rope];
+  return ops().rope(stream(),
+                    {values, heads, config.head_dim, angles.cosine.row_range(0, values.rows),
+                     angles.sine.row_range(0, values.rows)});
+}
+
+// The first `rows` rows of what a block reads: normed where the family norms before the block.
+absl::StatusOr<ConstMatrixView> StepRun::BlockInput(const DeviceVector& norm, int64_t rows) {
+  const MatrixView residual = buffers_.residual.row_range(0, rows);
+  if (!model().config.pre_norms) return ConstMatrixView(residual);
+  const MatrixView normed = buffers_.normed.row_range(0, rows);
+  ANNULUS_RETURN_IF_ERROR(Norm(norm, residual, normed));
+  return ConstMatrixView(normed);
+}
+
+// residual += block's last projection of `input`, normed first where the family does so. The block
+// has read its input by now, so `normed` is free.
+absl::Status StepRun::AddToResidual(const LinearWeights& weights, ConstMatrixView input,
+                                    const DeviceVector& post_norm) {
+  const MatrixView residual = buffers_.residual.row_range(0, input.rows);
+  if (!model().config.post_norms) return Linear(weights, input, residual, true);
+  const MatrixView added = buffers_.normed.row_range(0, input.rows);
+  ANNULUS_RETURN_IF_ERROR(Linear(weights, input, added));
+  return Norm(post_norm, added, residual, true);
+}
+
+// In the last layer only rows whose logits are wanted need queries and what follows; all rows need
+// keys and values, which later steps attend.
+absl::Status StepRun::Layer(int layer) {
+  const LayerWeights& weights = model().weights.layers[layer];
+  const ModelConfig& config = model().config;
+  const int64_t all = static_cast<int64_t>(row_position_.size());
+  const int64_t rows = layer + 1 == model().layers() ? active_rows_ : all;
+  Buffers& b = buffers_;
+  rank_.parts_.heartbeat->Beat();
+  ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView input, BlockInput(weights.attention_norm, all));
+  const MatrixView query = b.query.row_range(0, rows);
+  ANNULUS_RETURN_IF_ERROR(Linear(weights.key, input, b.key));
+  ANNULUS_RETURN_IF_ERROR(Linear(weights.value, input, b.value));
+  ANNULUS_RETURN_IF_ERROR(Linear(weights.query, input.row_range(0, rows), query));
+  ANNULUS_RETURN_IF_ERROR(Prepare(layer, weights.key_norm, b.key, config.kv_heads));
+  ANNULUS_RETURN_IF_ERROR(Prepare(layer, weights.query_norm, query, config.heads));
+  ANNULUS_RETURN_IF_ERROR(Append(layer));
+  ANNULUS_RETURN_IF_ERROR(Attend(layer, rows));
+  if (rows == 0) return absl::OkStatus();
+  const ConstMatrixView attended{b.state.o, rows, model().query_columns(), model().query_columns()};
+  ANNULUS_RETURN_IF_ERROR(AddToResidual(weights.output, attended, weights.attention_post_norm));
+  ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView block, BlockInput(weights.mlp_norm, rows));
+  if (config.layers[layer].experts) return Experts(layer, block);
+  ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView gated, Gated(weights.mlp, block));
+  return AddToResidual(weights.mlp.down, gated, weights.mlp_post_norm);
+}
+
+// activation(gate(input), up(input)), in the gate buffer.
+absl::StatusOr<ConstMatrixView> StepRun::Gated(const GatedWeights& weights, ConstMatrixView input) {
+  const int64_t columns = weights.gate.weight.out_features;
+  const MatrixView gate{buffers_.gate.data, input.rows, columns, columns};
+  const MatrixView up{buffers_.up.data, input.rows, columns, columns};
+  ANNULUS_RETURN_IF_ERROR(Linear(weights.gate, input, gate));
+  ANNULUS_RETURN_IF_ERROR(Linear(weights.up, input, up));
+  const ModelConfig& config = model().config;
+  ANNULUS_RETURN_IF_ERROR(ops().gated_mul(
+      stream(),
+      {gate, up, gate, config.activation, config.activation_alpha, config.activation_limit}));
+  return ConstMatrixView(gate);
+}
+
+absl::Status StepRun::Append(int layer) {
+  const GroupStep& group = groups_[model().group_of_layer[layer]];
+  std::vector<std::byte*> pages;
+  for (const AppendRun& run : group.appends) {
+    pages.clear();
+    for (int64_t row = run.first; row < run.first + run.count; ++row) {
+      pages.push_back(
+          rank_.parts_.pool->LayerPage(group.append_page[row], model().index_in_group[layer]));
+    }
+    ANNULUS_RETURN_IF_ERROR(
+        ops().kv_append(stream(), {model().page_shape, buffers_.key.row_range(run.first, run.count),
+                                   buffers_.value.row_range(run.first, run.count), pages,
+                                   std::span(group.append_slot).subspan(run.first, run.count)}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepRun::Attend(int layer, int64_t rows) {
+  const int group = model().group_of_layer[layer];
+  const size_t items = layer + 1 == model().layers() ? active_items_ : ring_items_.size();
+  RingLayer ring;
+  ring.tag = (plan_.step * static_cast<uint64_t>(model().layers()) + layer) << 16;
+  ring.window = model().groups[group].window;
+  ring.items = std::span(ring_items_).first(items);
+  ring.shards = std::span(groups_[group].shards).first(items);
+  ring.query = buffers_.query.row_range(0, rows);
+  ring.key = buffers_.key;
+  ring.value = buffers_.value;
+  ring.page_data = [this, layer](int32_t page) {
+    return rank_.parts_.pool->LayerPage(page, model().index_in_group[layer]);
+  };
+  ring.state = buffers_.state;
+  ring.scratch = buffers_.scratch;
+  ring.served = buffers_.served;
+  ANNULUS_RETURN_IF_ERROR(rank_.ring_.Run(ring));
+  const DeviceVector& sinks = model().weights.layers[layer].sinks;
+  if (sinks.empty() || rows == 0) return absl::OkStatus();
+  AttentionState own = buffers_.state;
+  own.rows = rows;
+  return ops().merge_sink(stream(), {own, sinks.data()});
+}
+
+}  // namespace annulus

@@ -1,0 +1,174 @@
+"""What every golden shares: seeded weights, the greedy path, and the files that are written."""
+
+import json
+import pathlib
+import shutil
+
+import torch
+
+VERSIONS = "torch 2.15.0, transformers 5.23.0"
+HERE = pathlib.Path(__file__).resolve().parent
+PROMPT_TOKENS = 150
+GREEDY_TOKENS = 64
+SMALLEST_GAP = 0.02  # between the two best logits, at every greedy step
+SMALLEST_ROUTER_GAP = 2e-4  # between the last expert chosen and the first one left out
+
+
+def sizes(vocabulary, hidden, intermediate, layers, heads, kv_heads, head_dim=None, **rest):
+    given = dict(vocab_size=vocabulary, hidden_size=hidden, intermediate_size=intermediate,
+                 num_hidden_layers=layers, num_attention_heads=heads,
+                 num_key_value_heads=kv_heads, max_position_embeddings=2048,
+                 attn_implementation="eager", experts_implementation="eager")
+    if head_dim is not None:
+        given["head_dim"] = head_dim
+    return {**given, **rest}
+
+
+def rope(theta, **rest):
+    return {"rope_parameters": {"rope_theta": theta, "rope_type": "default", **rest}}
+
+
+def spread(name, shape, model_type):
+    """Mean and deviation of one parameter: sharp attention, spread logits and clear choices of
+    experts, unlike the near-uniform default."""
+    gemma = model_type.startswith("gemma")
+    around_one = 0.0 if gemma else 1.0  # Gemma's norms multiply by 1 + w
+    if gemma and name == "model.norm.weight":
+        return 3.0, 0.2  # its embeddings are small, because they are scaled up and are the head, too
+    if name.endswith(("q_norm.weight", "k_norm.weight")):
+        return around_one + 0.5, 0.3
+    if name.endswith("norm.weight"):
+        return around_one, 0.2
+    if name.endswith("bias"):
+        return 0.0, 0.3
+    if name.endswith("sinks"):
+        return 1.0, 1.0
+    if "embed_tokens" in name:
+        return 0.0, 0.15 if gemma else 0.5
+    inputs = shape[1] if model_type == "gpt_oss" and ".experts." in name else shape[-1]
+    sharp = any(part in name for part in ("q_proj", "k_proj", "qkv_proj", "router", "mlp.gate."))
+    return 0.0, (2 if sharp else 1) / inputs ** 0.5
+
+
+def randomize(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        mean, deviation = spread(name, parameter.shape, model.config.model_type)
+        parameter.data.copy_(mean + deviation * noise)
+
+
+@torch.no_grad()
+def logits_of(model, ids):
+    """Every position at once, without a cache: the plainest way."""
+    return model(torch.tensor([ids]), use_cache=False).logits[0]
+
+
+def greedy(model, prompt):
+    ids, smallest_gap = list(prompt), float("inf")
+    for _ in range(GREEDY_TOKENS):
+        best = torch.topk(logits_of(model, ids)[-1], 2)
+        smallest_gap = min(smallest_gap, float(best.values[0] - best.values[1]))
+        if smallest_gap < SMALLEST_GAP:
+            break
+        ids.append(int(best.indices[0]))
+    return ids[len(prompt):], smallest_gap
+
+
+def router_gap(model, ids):
+    """How near any choice of experts was to another."""
+    gaps = [float("inf")]
+
+    def look(module, _, output):
+        best = torch.topk(output[0], module.top_k + 1, dim=-1).values
+        gaps.append(float((best[:, -2] - best[:, -1]).min()))
+
+    hooks = [module.register_forward_hook(look) for module in model.modules()
+             if type(module).__name__.endswith("TopKRouter")]
+    logits_of(model, ids)
+    for hook in hooks:
+        hook.remove()
+    return min(gaps)
+
+
+def largest_error(model, prompt, logits):
+    """Of the float32 logits against float64, relative to the largest logit."""
+    exact = logits_of(model.double(), prompt)
+    model.float()
+    return float((exact - logits).abs().max() / exact.abs().max())
+
+
+def rounded(model, dtype):
+    """The weights as `dtype` stores them, still in float32 arithmetic."""
+    for parameter in model.parameters():
+        parameter.data.copy_(parameter.data.to(dtype).float())
+
+
+def candidate(make, prepare, vocabulary, prompt_tokens):
+    """The first seed whose greedy path has no near-ties."""
+    for seed in range(1, 2000):
+        model = make().float().eval()
+        randomize(model, seed)
+        prepare(model)
+        generator = torch.Generator().manual_seed(seed)
+        prompt = torch.randint(3, vocabulary, (prompt_tokens,), generator=generator).tolist()
+        if router_gap(model, prompt) < SMALLEST_ROUTER_GAP:
+            continue
+        ids, gap = greedy(model, prompt)
+        if gap < SMALLEST_GAP or len(set(ids)) <= 8:
+            continue
+        if router_gap(model, prompt + ids) >= SMALLEST_ROUTER_GAP:
+            return seed, model, prompt, ids, gap
+    raise RuntimeError("no seed gives a clear greedy path")
+
+
+def older_style(config):
+    """The same settings as Transformers 4 writes them."""
+    parameters = config.pop("rope_parameters")
+    config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = None if parameters["rope_type"] == "default" else parameters
+    config["torch_dtype"] = config.pop("dtype")
+    config.pop("transformers_version")
+    return config
+
+
+def write_expected(folder, suffix, seed, vocabulary, prompt, ids, gap, logits, error):
+    (folder / f"logits{suffix}.f32").write_bytes(logits.numpy().astype("<f4").tobytes())
+    expected = {
+        "made_with": VERSIONS,
+        "seed": seed,
+        "vocabulary": vocabulary,
+        "prompt_ids": prompt,
+        "greedy_ids": ids,
+        "smallest_greedy_gap": round(gap, 5),
+        "largest_logit": round(float(logits.abs().max()), 5),
+        "float32_error": float(f"{error:.2g}"),
+    }
+    (folder / f"expected{suffix}.json").write_text(json.dumps(expected) + "\n")
+
+
+def write(name, make, dtype, vocabulary, shard_size="1GB", change_config=None,
+          change_model=None, prepare=None, store=None):
+    """Makes one folder. `prepare` rounds the random weights to what the files will hold; `store`
+    writes other files than save_pretrained does."""
+    prepare = prepare or (lambda model: rounded(model, dtype))
+    seed, model, prompt, ids, gap = candidate(make, prepare, vocabulary, PROMPT_TOKENS)
+    logits = logits_of(model, prompt)
+    error = largest_error(model, prompt, logits)
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    if change_model is not None:
+        model = change_model(model)
+    model.to(dtype).save_pretrained(folder, max_shard_size=shard_size)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    if store is not None:
+        store(model, folder)
+    if change_config is not None:
+        path = folder / "config.json"
+        config = change_config(json.loads(path.read_text()))
+        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    for file in folder.glob("*.safetensors"):
+        file.chmod(0o644)
+    write_expected(folder, "", seed, vocabulary, prompt, ids, gap, logits, error)
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{name}: seed {seed}, gap {gap:.3f}, float32 error {error:.1e}, {size} bytes", flush=True)
