@@ -115,7 +115,9 @@ TEST_P(Golden, LogitsWithBf16WeightsAreNear) {
   const double layers = std::max(1.0, static_cast<double>(checkpoint.config.layers.size()) / 4);
   for (const OpTable* ops : world.registry.Available("cpu")) {
     const RankModel model = Load(world, checkpoint, *ops, 64, DType::kF32, DType::kBF16);
-    const double bound = ops->name == "cpu/reference" ? 2e-2 : 5e-2;
+    // Rounded inputs may turn a close choice of experts.
+    const double rounded = checkpoint.config.experts.count > 0 ? 0.1 : 5e-2;
+    const double bound = ops->name == "cpu/reference" ? 2e-2 : rounded;
     EXPECT_LE(LogitsErrors(world, model, checkpoint.golden,
                            Options(1, RingMode::kPassKv, checkpoint.golden))
                   .norm,
