@@ -18,7 +18,7 @@ struct RingAttentionConfig {
   size_t layer_page_bytes = 0;
   int heads = 0;
   float scale = 1;
-  float soft_cap = 0;  // of scores; 0: none
+  float soft_cap = 0;                         // of scores; 0: none
   std::chrono::milliseconds timeout{30'000};  // longest silence of all ranks in a Receive
   Heartbeat* heartbeat = nullptr;             // of all ranks; beaten after each attention call
 };
