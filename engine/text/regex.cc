@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <utility>
@@ -21,9 +22,9 @@ namespace {
 constexpr uint64_t kBaseSteps = 1'000'000;
 constexpr uint64_t kStepsPerByte = 16;
 constexpr uint32_t kHeapLimitKib = 64 << 10;          // backtracking points of the interpreter
-constexpr auto kBaseTime = std::chrono::seconds(10);  // of all the matches in one text
+constexpr auto kBaseTime = std::chrono::seconds(10);  // of all the searches in one text
 constexpr auto kTimePerByte = std::chrono::microseconds(1);  // honest patterns: about 0.02
-constexpr int kMatchesPerClock = 64;
+constexpr size_t kBatch = 64;  // matches between two looks at the clock
 
 template <auto Free>
 struct Deleter {
@@ -63,35 +64,45 @@ class RegexScanner::Matcher {
     text_ = text;
     options_ = PCRE2_NO_UTF_CHECK | (more ? PCRE2_PARTIAL_HARD : 0u);
     budget_ += kTimePerByte * static_cast<int64_t>(fresh);
-    started_ = std::chrono::steady_clock::now();
     const uint64_t steps = std::min<uint64_t>(kBaseSteps + kStepsPerByte * text.size(), UINT32_MAX);
     if (steps == steps_) return;
     steps_ = steps;
     pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(steps));
   }
 
-  // Searches from `start`. PCRE2_ERROR_NOMATCH, PCRE2_ERROR_PARTIAL (then `begin` tells from where
-  // on more text counts), another negative error, or a positive number.
+  // Searches for matches one behind the other, from `start` on, and puts them into `matches`, at
+  // most kBatch of them. Gives the number of them, and in `result` what the last search gave. Only
+  // the searches count for the limit on time, not what is done with the matches.
+  size_t SearchBatch(size_t start, int* result) {
+    const auto begin = std::chrono::steady_clock::now();
+    size_t count = 0;
+    *result = 1;
+    while (count < kBatch && start < text_.size()) {
+      *result = Search(start);
+      if (*result < 0) break;
+      const size_t* match = pcre2_get_ovector_pointer(data_.get());
+      matches[count++] = {match[0], match[1]};
+      start = match[1];
+    }
+    budget_ -= std::chrono::steady_clock::now() - begin;
+    return count;
+  }
+
+  // Where the partial match of the last search begins.
+  size_t partial_begin() const { return pcre2_get_ovector_pointer(data_.get())[0]; }
+
+  bool OutOfTime() const { return budget_.count() < 0; }
+
+  std::array<std::pair<size_t, size_t>, kBatch> matches;
+
+ private:
+  // PCRE2_ERROR_NOMATCH, PCRE2_ERROR_PARTIAL, another negative error, or a positive number.
   int Search(size_t start) {
     const int result = Match(start, options_);
     // Machine code keeps its backtracking points in 32 KiB of stack, the interpreter on the heap.
     return result == PCRE2_ERROR_JIT_STACKLIMIT ? Match(start, options_ | PCRE2_NO_JIT) : result;
   }
 
-  size_t begin() const { return pcre2_get_ovector_pointer(data_.get())[0]; }
-  size_t end() const { return pcre2_get_ovector_pointer(data_.get())[1]; }
-
-  // Asked now and then between Start and Stop.
-  bool OutOfTime() {
-    return ++matches_ % kMatchesPerClock == 0 &&
-           std::chrono::steady_clock::now() - started_ > budget_;
-  }
-  bool Stop() {
-    budget_ -= std::chrono::steady_clock::now() - started_;
-    return budget_.count() >= 0;
-  }
-
- private:
   int Match(size_t start, uint32_t options) {
     return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), start,
                        options, data_.get(), context_.get());
@@ -104,8 +115,6 @@ class RegexScanner::Matcher {
   uint32_t options_ = 0;
   uint64_t steps_ = 0;
   std::chrono::nanoseconds budget_ = kBaseTime;
-  std::chrono::steady_clock::time_point started_;
-  int64_t matches_ = 0;
 };
 
 void Regex::FreeCode::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
@@ -173,7 +182,6 @@ absl::Status RegexScanner::Push(absl::string_view text, bool end, Sink sink) {
   size_t start = start_;
   matcher_->Start(view, text.size(), !end);
   ANNULUS_RETURN_IF_ERROR(Scan(view, end, &start, sink));
-  if (!matcher_->Stop()) return Failed(0, view.size());
   if (end) {
     start_ = 0;
     held_.Drop(view.size());
@@ -195,17 +203,20 @@ absl::Status RegexScanner::Scan(absl::string_view text, bool end, size_t* start,
     return until > done ? sink(text.substr(done, until - done), false) : absl::OkStatus();
   };
   while (done < text.size()) {
-    const int result = matcher_->Search(done);
+    int result = 0;
+    const size_t count = matcher_->SearchBatch(done, &result);
+    if (matcher_->OutOfTime()) return Failed(0, text.size());
+    for (size_t i = 0; i < count; ++i) {
+      const auto [match_begin, match_end] = matcher_->matches[i];
+      ANNULUS_RETURN_IF_ERROR(gap(match_begin));
+      ANNULUS_RETURN_IF_ERROR(sink(text.substr(match_begin, match_end - match_begin), true));
+      done = match_end;
+    }
     if (result == PCRE2_ERROR_NOMATCH || (result == PCRE2_ERROR_PARTIAL && !end)) {
-      *start = result == PCRE2_ERROR_NOMATCH ? text.size() : matcher_->begin();
+      *start = result == PCRE2_ERROR_NOMATCH ? text.size() : matcher_->partial_begin();
       return gap(*start);
     }
-    if (result < 0 || matcher_->OutOfTime()) return Failed(result, text.size());
-    const size_t match_end = matcher_->end();
-    const size_t match_begin = matcher_->begin();
-    ANNULUS_RETURN_IF_ERROR(gap(match_begin));
-    ANNULUS_RETURN_IF_ERROR(sink(text.substr(match_begin, match_end - match_begin), true));
-    done = match_end;
+    if (result < 0) return Failed(result, text.size());
   }
   *start = done;
   return absl::OkStatus();

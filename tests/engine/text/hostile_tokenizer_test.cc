@@ -3,9 +3,11 @@
 
 #include <chrono>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/small_tokenizers.h"
 
@@ -254,6 +256,84 @@ const std::vector<BadFile>& BadStages() {
   return cases;
 }
 
+json Unigram(const json& vocabulary) {
+  return {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", vocabulary}};
+}
+
+const std::vector<BadFile>& BadUnigrams() {
+  static const json good = json::array({{"<unk>", 0.0}, {"<s>", 0.0}, {"</s>", 0.0}, {"a", -1.5}});
+  static const auto with = [](size_t row, size_t column, const json& value) {
+    return [=](json* j) {
+      json vocabulary = good;
+      vocabulary[row][column] = value;
+      (*j)["model"] = Unigram(vocabulary);
+    };
+  };
+  static const auto& cases = *new std::vector<BadFile>{
+      {"DuplicateToken", with(3, 0, "<s>"), kInvalid, {"model.vocab[3]", "two ids"}},
+      {"EmptyToken", with(3, 0, ""), kInvalid, {"model.vocab[3]", "empty"}},
+      {"LargeToken", with(3, 0, std::string(2000, 'a')), kInvalid, {"at most 1024", "2000"}},
+      {"TokenOfWrongType", with(3, 0, 5), kInvalid, {"model.vocab[3][0]", "a string"}},
+      {"ScoreOfWrongType", with(3, 1, "1"), kInvalid, {"model.vocab[3][1]", "a number"}},
+      {"NoTokens", [](json* j) { (*j)["model"] = Unigram(json::array()); }, kInvalid, {"empty"}},
+      {"UnknownIdOutOfRange",
+       [](json* j) {
+         (*j)["model"] = Unigram(good);
+         (*j)["model"]["unk_id"] = 4;
+       },
+       kInvalid,
+       {"model.unk_id", "4"}},
+      {"BehindByteLevel",
+       [](json* j) {
+         (*j)["model"] = Unigram(good);
+         (*j)["pre_tokenizer"] = {{"type", "ByteLevel"}};
+       },
+       kUnsupported,
+       {"model.type", "Unigram", "ByteLevel"}},
+  };
+  return cases;
+}
+
+const std::vector<BadFile>& BadFilters() {
+  static const auto normalizer = [](const json& value) {
+    return [=](json* j) { (*j)["normalizer"] = value; };
+  };
+  static const auto pre_tokenizer = [](const json& value) {
+    return [=](json* j) { (*j)["pre_tokenizer"] = value; };
+  };
+  static const auto map = [](const char* base64) {
+    return normalizer({{"type", "Precompiled"}, {"precompiled_charsmap", base64}});
+  };
+  static const auto& cases = *new std::vector<BadFile>{
+      {"MapMissing", normalizer({{"type", "Precompiled"}}), kInvalid, {"precompiled_charsmap"}},
+      {"MapNotBase64", map("?"), kInvalid, {"precompiled_charsmap", "base 64"}},
+      {"MapEmpty", map(""), kInvalid, {"no character map"}},
+      {"MapTrieTooLong", map("/////w=="), kInvalid, {"no character map"}},
+      {"MapTrieOfOddSize", map("AwAAAAAAAAA="), kInvalid, {"no character map"}},
+      {"MapReplacementsNotUtf8", map("BAAAAAAAAAD/"), kInvalid, {"no character map"}},
+      {"StripFlag", normalizer({{"type", "Strip"}, {"strip_left", 1}}), kInvalid, {"strip_left"}},
+      {"MetaspaceMissing", pre_tokenizer({{"type", "Metaspace"}}), kInvalid, {"replacement"}},
+      {"MetaspaceTwoCharacters",
+       pre_tokenizer({{"type", "Metaspace"}, {"replacement", "ab"}}),
+       kInvalid,
+       {"pre_tokenizer.replacement", "one character"}},
+      {"MetaspaceScheme",
+       pre_tokenizer(
+           {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "sometimes"}}),
+       kUnsupported,
+       {"pre_tokenizer.prepend_scheme", "sometimes", "always, first, never"}},
+      {"PunctuationBehaviour",
+       pre_tokenizer({{"type", "Punctuation"}, {"behavior", "Odd"}}),
+       kUnsupported,
+       {"pre_tokenizer.behavior", "Odd"}},
+      {"DigitsFlag",
+       pre_tokenizer({{"type", "Digits"}, {"individual_digits", "no"}}),
+       kInvalid,
+       {"individual_digits"}},
+  };
+  return cases;
+}
+
 void ExpectRefused(const BadFile& bad) {
   json value = testing::ByteFallbackTokenizer();
   bad.spoil(&value);
@@ -273,6 +353,42 @@ TEST(HostileTokenizer, BadAddedTokens) {
 }
 TEST(HostileTokenizer, BadStages) {
   for (const BadFile& bad : BadStages()) ExpectRefused(bad);
+}
+
+TEST(HostileTokenizer, BadUnigrams) {
+  for (const BadFile& bad : BadUnigrams()) ExpectRefused(bad);
+}
+TEST(HostileTokenizer, BadFilters) {
+  for (const BadFile& bad : BadFilters()) ExpectRefused(bad);
+}
+
+// Any bytes that pass for a character map: every step of a look-up stays inside it.
+TEST(HostileTokenizer, RandomCharacterMaps) {
+  std::mt19937 random(51);
+  for (int round = 0; round < 200; ++round) {
+    std::string bytes(4 + 4 * 64, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    bytes[0] = bytes[1] = bytes[2] = bytes[3] = 0;
+    bytes[1] = 1;  // 256 bytes of trie
+    bytes.append("x\0yz\0", 5);
+    json value = testing::ByteFallbackTokenizer();
+    value["normalizer"] = {{"type", "Precompiled"},
+                           {"precompiled_charsmap", absl::Base64Escape(bytes)}};
+    const auto tokenizer = testing::Load(value);
+    EXPECT_TRUE(tokenizer->Encode(testing::RandomText(200, &random), false).ok());
+  }
+}
+
+TEST(HostileTokenizer, AUnigramWithoutUnknownTokenFailsTheText) {
+  json value = testing::ByteFallbackTokenizer();
+  value["model"] =
+      Unigram(json::array({{"<unk>", 0.0}, {"<s>", 0.0}, {"</s>", 0.0}, {"▁", -1.0}, {"a", -2.0}}));
+  value["model"].erase("unk_id");
+  const auto tokenizer = testing::Load(value);
+  EXPECT_TRUE(tokenizer->Encode("aa a", false).ok());
+  const absl::Status status = tokenizer->Encode("ab", false).status();
+  EXPECT_EQ(status.code(), kInvalid);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no token for \"b\""));
 }
 
 TEST(HostileTokenizer, TruncatedAnywhere) {

@@ -3,11 +3,16 @@
 
 #include <algorithm>
 #include <ctime>
+#include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/small_tokenizers.h"
+#include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
@@ -50,10 +55,22 @@ const std::string kUnits[] = {
     "!",
 };
 
+// Every kind: the made ones and those of golden/small.
+std::vector<std::unique_ptr<Tokenizer>> Tokenizers() {
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  tokenizers.push_back(testing::Load(testing::ByteLevelTokenizer()));
+  tokenizers.push_back(testing::Load(testing::ByteFallbackTokenizer()));
+  for (const char* name : {"split_sequence", "whitespace_words", "unigram_words", "unigram_bytes",
+                           "replaced_spaces", "metaspace_first"}) {
+    std::ifstream file(testing::TestFile(absl::StrCat("engine/text/golden/small/", name, ".json")));
+    tokenizers.push_back(testing::Load(nlohmann::json::parse(file)));
+  }
+  return tokenizers;
+}
+
 TEST(LinearTime, TwiceTheTextTakesAboutTwiceTheTime) {
-  constexpr size_t kBytes = 200'000;
-  for (const auto& json : {testing::ByteLevelTokenizer(), testing::ByteFallbackTokenizer()}) {
-    const auto tokenizer = testing::Load(json);
+  constexpr size_t kBytes = 100'000;
+  for (const auto& tokenizer : Tokenizers()) {
     for (const std::string& unit : kUnits) {
       const double once = Seconds(*tokenizer, Repeat(unit, kBytes));
       const double twice = Seconds(*tokenizer, Repeat(unit, 2 * kBytes));
@@ -78,10 +95,9 @@ void RunWithStack(size_t bytes, const std::function<void()>& work) {
 }
 
 TEST(LinearTime, StackUseDoesNotDependOnTheText) {
-  for (const auto& json : {testing::ByteLevelTokenizer(), testing::ByteFallbackTokenizer()}) {
-    const auto tokenizer = testing::Load(json);
+  for (const auto& tokenizer : Tokenizers()) {
     for (const std::string& unit : kUnits) {
-      const std::string text = Repeat(unit, 1'000'000);
+      const std::string text = Repeat(unit, 300'000);
       RunWithStack(256 << 10, [&] { EXPECT_TRUE(tokenizer->Encode(text, true).ok()); });
     }
   }
