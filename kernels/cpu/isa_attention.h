@@ -236,8 +236,9 @@ void MergeRow(float* o, float* lse, const float* from_o, float from_lse, int64_t
   const bool copy = *lse == -kInfinity;
   if (!copy) {
     const float maximum = *lse > from_lse ? *lse : from_lse;
-    into_weight = __builtin_expf(*lse - maximum);
-    from_weight = __builtin_expf(from_lse - maximum);
+    // The larger one's is exp(0); where they are equal, both. NaN stays NaN.
+    into_weight = *lse == maximum ? 1 : __builtin_expf(*lse - maximum);
+    from_weight = from_lse == maximum ? 1 : __builtin_expf(from_lse - maximum);
     const float sum = into_weight + from_weight;
     into_weight /= sum;
     from_weight /= sum;

@@ -43,9 +43,14 @@ inline constexpr AmxConfig kAmxConfig;
 // The intrinsics do not say which memory they read: what was stored before is finished here.
 ANNULUS_ISA_INLINE void StoresBeforeTiles() { asm volatile("" ::: "memory"); }
 
-struct alignas(64) AmxScratch {
+// A tile's numbers on their way from scores to weights.
+struct alignas(64) AmxTile {
   float scores[kAmxBlockRows][kKeyChunk];
   uint32_t weights[kAmxBlockRows][kTilePairs];
+};
+
+struct alignas(64) AmxScratch {
+  AmxTile tile;
   uint32_t values[kTilePairs][2 * kPanel];  // two panels of a chunk's values, the unseen 0
   float sums[kAmxRows][kPanel];
 };
@@ -54,9 +59,16 @@ struct alignas(64) AmxScratch {
 // rows further; `b`: the first panel's 16 pairs, the second panel `next_panel` bytes further.
 template <int kHalves, int kPanels>
 ANNULUS_ISA_INLINE void MultiplyTiles(const uint32_t* a, int64_t a_stride, const uint32_t* b,
-                                      int64_t b_stride, int64_t next_panel) {
+                                      int64_t b_stride, int64_t next_panel, int64_t next) {
   const char* const rows = reinterpret_cast<const char*>(a);
   const char* const columns = reinterpret_cast<const char*>(b);
+  // Few rows wait for memory.
+  if (kHalves == 1 && next != 0) {
+    for (int i = 0; i < kAmxDepth; ++i) {
+      Fetch(columns + i * b_stride, next);
+      if (kPanels == 2) Fetch(columns + next_panel + i * b_stride, next);
+    }
+  }
   _tile_loadd(6, columns, b_stride);
   _tile_loadd(4, rows, a_stride);
   _tile_dpbf16ps(0, 4, 6);
@@ -102,7 +114,7 @@ ANNULUS_ISA_INLINE void StoreSums(float* sums, int64_t stride) {
 // scores[r][16 p ..] = query row r . keys of panels p and (kPanels 2) p + 1.
 template <int kHalves, int kPanels>
 ANNULUS_ISA_INLINE void ScorePanels(const AttentionBlock& block, int row, const PairedChunk& chunk,
-                                    int panel, AmxScratch& scratch) {
+                                    int panel, AmxTile& tile) {
   const int64_t pairs = block.k_pairs;
   const int64_t panel_bytes = pairs * kAmxRowBytes;
   const uint32_t* const query = block.query_pairs + row * pairs;
@@ -110,43 +122,45 @@ ANNULUS_ISA_INLINE void ScorePanels(const AttentionBlock& block, int row, const 
   ZeroSums<kHalves, kPanels>();
   for (int64_t i = 0; i < pairs; i += kAmxDepth) {
     MultiplyTiles<kHalves, kPanels>(query + i, pairs * 4, keys + i * kPanel, kAmxRowBytes,
-                                    panel_bytes);
+                                    panel_bytes, chunk.next);
   }
-  StoreSums<kHalves, kPanels>(&scratch.scores[0][panel * kPanel], kKeyChunk);
+  StoreSums<kHalves, kPanels>(&tile.scores[0][panel * kPanel], kKeyChunk);
 }
 
 template <int kHalves>
 ANNULUS_ISA_INLINE void ScoreChunk(const AttentionBlock& block, int row, const PairedChunk& chunk,
-                                   AmxScratch& scratch) {
+                                   AmxTile& tile) {
   int panel = 0;
   for (; panel + 2 <= chunk.panels; panel += 2) {
-    ScorePanels<kHalves, 2>(block, row, chunk, panel, scratch);
+    ScorePanels<kHalves, 2>(block, row, chunk, panel, tile);
   }
-  if (panel < chunk.panels) ScorePanels<kHalves, 1>(block, row, chunk, panel, scratch);
+  if (panel < chunk.panels) ScorePanels<kHalves, 1>(block, row, chunk, panel, tile);
 }
 
 // sums += weights * values of 64 slots, for kPanels * 16 columns.
 template <int kHalves, int kPanels>
-ANNULUS_ISA_INLINE void AddPanels(const AmxScratch& scratch, const uint32_t* values,
-                                  int64_t value_stride, float* sums, int64_t sums_stride) {
+ANNULUS_ISA_INLINE void AddPanels(const AmxTile& tile, const uint32_t* values, int64_t value_stride,
+                                  float* sums, int64_t sums_stride, int64_t next) {
   LoadSums<kHalves, kPanels>(sums, sums_stride);
   for (int j = 0; j < kTilePairs; j += kAmxDepth) {
-    MultiplyTiles<kHalves, kPanels>(&scratch.weights[0][j], sizeof(scratch.weights[0]),
-                                    values + j * value_stride, value_stride * 4, kAmxRowBytes);
+    MultiplyTiles<kHalves, kPanels>(&tile.weights[0][j], sizeof(tile.weights[0]),
+                                    values + j * value_stride, value_stride * 4, kAmxRowBytes,
+                                    next);
   }
   StoreSums<kHalves, kPanels>(sums, sums_stride);
 }
 
+// The two panels (or the last one) of a tile's values from column c on.
 template <int kHalves>
-ANNULUS_ISA_INLINE void AddWholeValues(const AttentionBlock& block, int row,
-                                       const PairedChunk& chunk, const AmxScratch& scratch) {
+ANNULUS_ISA_INLINE void AddWholePanels(const AttentionBlock& block, int row,
+                                       const PairedChunk& chunk, int64_t c, const AmxTile& tile) {
   const int64_t stride = block.v_stride;
-  float* const o = block.o + row * stride;
-  int64_t c = 0;
-  for (; c + 2 * kPanel <= stride; c += 2 * kPanel) {
-    AddPanels<kHalves, 2>(scratch, chunk.v + c, stride, o + c, stride);
+  float* const o = block.o + row * stride + c;
+  if (c + 2 * kPanel <= stride) {
+    AddPanels<kHalves, 2>(tile, chunk.v + c, stride, o, stride, chunk.next);
+  } else {
+    AddPanels<kHalves, 1>(tile, chunk.v + c, stride, o, stride, chunk.next);
   }
-  if (c < stride) AddPanels<kHalves, 1>(scratch, chunk.v + c, stride, o + c, stride);
 }
 
 // Copies `vectors` panels of a chunk's values from column c on, those outside of `slots` as 0.
@@ -178,14 +192,14 @@ inline void AddRowAlone(const AttentionBlock& block, int row, int r, const Paire
                         int64_t c, Slots slots, AmxScratch& scratch) {
   CopyValues(block, chunk, c, 1, slots, scratch);
   float* const o = block.o + int64_t{row + r} * block.v_stride + c;
-  AmxScratch alone;
+  AmxTile alone;
   __builtin_memset(alone.weights, 0, sizeof(alone.weights));
-  __builtin_memset(alone.sums, 0, sizeof(alone.sums));
-  __builtin_memcpy(alone.weights[0], scratch.weights[r], sizeof(alone.weights[0]));
-  __builtin_memcpy(alone.sums[0], o, sizeof(alone.sums[0]));
+  __builtin_memcpy(alone.weights[0], scratch.tile.weights[r], sizeof(alone.weights[0]));
+  __builtin_memset(scratch.sums, 0, sizeof(scratch.sums));
+  __builtin_memcpy(scratch.sums[0], o, sizeof(scratch.sums[0]));
   StoresBeforeTiles();
-  AddPanels<1, 1>(alone, scratch.values[0], 2 * kPanel, alone.sums[0], kPanel);
-  __builtin_memcpy(o, alone.sums[0], sizeof(alone.sums[0]));
+  AddPanels<1, 1>(alone, scratch.values[0], 2 * kPanel, scratch.sums[0], kPanel, 0);
+  __builtin_memcpy(o, scratch.sums[0], sizeof(scratch.sums[0]));
 }
 
 template <int kHalves>
@@ -204,9 +218,9 @@ inline void AddPartValues(const AttentionBlock& block, int row, int rows, const 
     if (CopyValues(block, chunk, c, panels, any, scratch)) {
       StoresBeforeTiles();
       if (panels == 2) {
-        AddPanels<kHalves, 2>(scratch, scratch.values[0], 2 * kPanel, o + c, stride);
+        AddPanels<kHalves, 2>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride, 0);
       } else {
-        AddPanels<kHalves, 1>(scratch, scratch.values[0], 2 * kPanel, o + c, stride);
+        AddPanels<kHalves, 1>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride, 0);
       }
     } else {
       for (int r = 0; r < rows; ++r) {
@@ -245,52 +259,129 @@ ANNULUS_ISA_INLINE void WeighWholeRow(const AttentionBlock& block, int row,
   KeepWeights(t, pairs, block.sums + int64_t{row} * kPanel);
 }
 
+// Rows that see the chunk in part, or too few to be worth the pipeline below.
 template <int kHalves, bool kCap>
 __attribute__((noinline)) void AttendAmxRows(const AttentionBlock& block, int row, int rows,
-                                             const PairedChunk& chunk, AmxScratch& scratch) {
-  const Sight sight = FindSight(block, row, rows, chunk);
-  if (sight.none) return;
-  ScoreChunk<kHalves>(block, row, chunk, scratch);
-  if (sight.whole) {
+                                             const PairedChunk& chunk, bool whole,
+                                             AmxScratch& scratch) {
+  AmxTile& tile = scratch.tile;
+  ScoreChunk<kHalves>(block, row, chunk, tile);
+  if (whole) {
     for (int r = 0; r < rows; ++r) {
-      WeighWholeRow<kCap>(block, row + r, chunk, scratch.scores[r], scratch.weights[r]);
+      WeighWholeRow<kCap>(block, row + r, chunk, tile.scores[r], tile.weights[r]);
     }
     StoresBeforeTiles();
-    AddWholeValues<kHalves>(block, row, chunk, scratch);
+    for (int64_t c = 0; c < block.v_stride; c += 2 * kPanel) {
+      AddWholePanels<kHalves>(block, row, chunk, c, tile);
+    }
     return;
   }
   Slots slots[kAmxBlockRows];
   for (int r = 0; r < rows; ++r) {
     slots[r] = FindSlots(block, block.row_positions[row + r], chunk);
     if (slots[r].begin < slots[r].end) {
-      WeighPairedRow<kCap>(block, row + r, chunk, scratch.scores[r], slots[r], scratch.weights[r]);
+      WeighPairedRow<kCap>(block, row + r, chunk, tile.scores[r], slots[r], tile.weights[r]);
     } else {
-      __builtin_memset(scratch.weights[r], 0, sizeof(scratch.weights[r]));
+      __builtin_memset(tile.weights[r], 0, sizeof(tile.weights[r]));
     }
   }
   AddPartValues<kHalves>(block, row, rows, chunk, slots, scratch);
 }
 
+// Tiles whose rows all see the chunk, one after the other: while vectors weigh the scores of one
+// tile, the tile unit adds the values of the one before and computes the scores of the next. Their
+// instructions are mixed so that both are in flight; and what one wrote has left the store buffer
+// when the other reads it.
 template <bool kCap>
-void AttendAmxChunk(const AttentionBlock& block, const PairedChunk& chunk, AmxScratch& scratch) {
-  const int rows = block.position_count * block.group;
-  for (int row = 0; row < rows; row += kAmxBlockRows) {
-    const int count = static_cast<int>(Smaller(kAmxBlockRows, rows - row));
-    if (count > kAmxRows) {
-      AttendAmxRows<2, kCap>(block, row, count, chunk, scratch);
+class AmxPipeline {
+ public:
+  AmxPipeline(const AttentionBlock& block, const PairedChunk& chunk, AmxTile (&tiles)[2])
+      : block_(block), chunk_(chunk), tiles_(tiles) {}
+
+  void Push(int row, int rows) {
+    if (scored_.rows == 0) {
+      ScoreChunk<2>(block_, row, chunk_, tiles_[current_]);
     } else {
-      AttendAmxRows<1, kCap>(block, row, count, chunk, scratch);
+      Step(row);
+    }
+    scored_ = {row, rows};
+  }
+
+  void Finish() {
+    if (scored_.rows == 0) return;
+    Step(-1);
+    StoresBeforeTiles();
+    for (int64_t c = 0; c < block_.v_stride; c += 2 * kPanel) {
+      AddWholePanels<2>(block_, weighed_.row, chunk_, c, tiles_[1 - current_]);
     }
   }
+
+ private:
+  struct Rows {
+    int row = 0;
+    int rows = 0;
+  };
+
+  // Weighs the scored tile; adds the weighed one; scores that at `next`, if any. Every tile has two
+  // pairs of panels of scores, and `pairs` of values.
+  __attribute__((noinline)) void Step(int next) {
+    AmxTile& tile = tiles_[current_];
+    AmxTile& other = tiles_[1 - current_];
+    const int pairs = (block_.v_stride + 2 * kPanel - 1) / (2 * kPanel);
+    const int adds = weighed_.rows > 0 ? pairs : 0;
+    const int parts = adds + (next >= 0 ? 2 : 0);
+    int part = 0;
+    for (int r = 0; r < scored_.rows; ++r) {
+      WeighWholeRow<kCap>(block_, scored_.row + r, chunk_, tile.scores[r], tile.weights[r]);
+      for (; part * scored_.rows < (r + 1) * parts; ++part) {
+        StoresBeforeTiles();
+        if (part < adds) {
+          AddWholePanels<2>(block_, weighed_.row, chunk_, int64_t{part} * 2 * kPanel, other);
+        } else {
+          ScorePanels<2, 2>(block_, next, chunk_, 2 * (part - adds), other);
+        }
+      }
+    }
+    weighed_ = scored_;
+    current_ = 1 - current_;
+  }
+
+  const AttentionBlock& block_;
+  const PairedChunk& chunk_;
+  AmxTile (&tiles_)[2];
+  int current_ = 0;  // the tile that holds scores
+  Rows scored_;
+  Rows weighed_;
+};
+
+template <bool kCap>
+void AttendAmxChunk(const AttentionBlock& block, const PairedChunk& chunk, AmxTile (&tiles)[2],
+                    AmxScratch& scratch) {
+  const int rows = block.position_count * block.group;
+  AmxPipeline<kCap> pipeline(block, chunk, tiles);
+  for (int row = 0; row < rows; row += kAmxBlockRows) {
+    const int count = static_cast<int>(Smaller(kAmxBlockRows, rows - row));
+    const Sight sight = FindSight(block, row, count, chunk);
+    if (sight.none) continue;
+    if (count <= kAmxRows) {
+      AttendAmxRows<1, kCap>(block, row, count, chunk, sight.whole, scratch);
+    } else if (sight.whole) {
+      pipeline.Push(row, count);
+    } else {
+      AttendAmxRows<2, kCap>(block, row, count, chunk, false, scratch);
+    }
+  }
+  pipeline.Finish();
 }
 
 void AttendAmxKeys(const AttentionBlock& block, const AttentionKeys& keys) {
+  AmxTile tiles[2];
   AmxScratch scratch;
   ForEachChunk(block, keys, [&](const PairedChunk& chunk) {
     if (block.soft_cap > 0) {
-      AttendAmxChunk<true>(block, chunk, scratch);
+      AttendAmxChunk<true>(block, chunk, tiles, scratch);
     } else {
-      AttendAmxChunk<false>(block, chunk, scratch);
+      AttendAmxChunk<false>(block, chunk, tiles, scratch);
     }
   });
 }

@@ -25,10 +25,13 @@ struct alignas(64) TileWeights {
   uint32_t pairs[kTileRows][kTilePairs];
 };
 
+// Tiles of so few rows fetch what comes next while they compute.
+inline constexpr int kFetchRows = 4;
+
 // s[r][p] = query row r . keys of panel p, one chain over the pairs of the head dimension.
 template <int kRows, int kPanels>
 ANNULUS_ISA_INLINE void DotTile(const uint32_t* query, const uint32_t* k, int64_t pairs,
-                                __m512 (&s)[kRows][kPanels]) {
+                                int64_t next, __m512 (&s)[kRows][kPanels]) {
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -37,7 +40,10 @@ ANNULUS_ISA_INLINE void DotTile(const uint32_t* query, const uint32_t* k, int64_
   for (int64_t i = 0; i < pairs; ++i) {
     __m512i keys[kPanels];
 #pragma GCC unroll 8
-    for (int p = 0; p < kPanels; ++p) keys[p] = LoadPairs(k + (p * pairs + i) * kPanel);
+    for (int p = 0; p < kPanels; ++p) {
+      keys[p] = LoadPairs(k + (p * pairs + i) * kPanel);
+      if (kRows <= kFetchRows) Fetch(k + (p * pairs + i) * kPanel, next);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const __m512i q = _mm512_set1_epi32(static_cast<int>(query[r * pairs + i]));
@@ -50,7 +56,7 @@ ANNULUS_ISA_INLINE void DotTile(const uint32_t* query, const uint32_t* k, int64_
 // o[r][c] += sum over pairs [begin, end) of weights * values, for kVectors * 16 columns.
 template <int kRows, int kVectors>
 ANNULUS_ISA_INLINE void ValueTile(float* o, int64_t stride, const uint32_t (*weights)[kTilePairs],
-                                  const uint32_t* v, int begin, int end) {
+                                  const uint32_t* v, int64_t next, int begin, int end) {
   __m512 sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -60,7 +66,10 @@ ANNULUS_ISA_INLINE void ValueTile(float* o, int64_t stride, const uint32_t (*wei
   for (int j = begin; j < end; ++j) {
     __m512i values[kVectors];
 #pragma GCC unroll 8
-    for (int c = 0; c < kVectors; ++c) values[c] = LoadPairs(v + j * stride + c * kPanel);
+    for (int c = 0; c < kVectors; ++c) {
+      values[c] = LoadPairs(v + j * stride + c * kPanel);
+      if (kRows <= kFetchRows) Fetch(v + j * stride + c * kPanel, next);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r][j]));
@@ -78,18 +87,18 @@ ANNULUS_ISA_INLINE void ValueTile(float* o, int64_t stride, const uint32_t (*wei
 // All columns: four vectors at a time, and what is left in parts that keep many chains in flight.
 template <int kRows>
 ANNULUS_ISA_INLINE void ValueTiles(float* o, int64_t stride, const uint32_t (*weights)[kTilePairs],
-                                   const uint32_t* v, int begin, int end) {
+                                   const uint32_t* v, int64_t next, int begin, int end) {
   int64_t c = 0;
   for (; stride - c >= 6 * kPanel || stride - c == 4 * kPanel; c += 4 * kPanel) {
-    ValueTile<kRows, 4>(o + c, stride, weights, v + c, begin, end);
+    ValueTile<kRows, 4>(o + c, stride, weights, v + c, next, begin, end);
   }
   for (; stride - c >= 3 * kPanel; c += 3 * kPanel) {
-    ValueTile<kRows, 3>(o + c, stride, weights, v + c, begin, end);
+    ValueTile<kRows, 3>(o + c, stride, weights, v + c, next, begin, end);
   }
   if (stride - c == 2 * kPanel) {
-    ValueTile<kRows, 2>(o + c, stride, weights, v + c, begin, end);
+    ValueTile<kRows, 2>(o + c, stride, weights, v + c, next, begin, end);
   } else if (stride - c == kPanel) {
-    ValueTile<kRows, 1>(o + c, stride, weights, v + c, begin, end);
+    ValueTile<kRows, 1>(o + c, stride, weights, v + c, next, begin, end);
   }
 }
 
@@ -114,14 +123,15 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
   for (int panel = 0; panel < kTilePanels;) {
     if (chunk.panels == kTilePanels) {
       __m512 s[kRows][kTilePanels];
-      DotTile<kRows, kTilePanels>(query, chunk.k, pairs, s);
+      DotTile<kRows, kTilePanels>(query, chunk.k, pairs, chunk.next, s);
       for (int r = 0; r < kRows; ++r) {
         for (int p = 0; p < kTilePanels; ++p) _mm512_store_ps(scores[r] + p * kPanel, s[r][p]);
       }
       break;
     }
     __m512 s[kRows][1] = {};
-    if (panel < chunk.panels) DotTile<kRows, 1>(query, chunk.k + panel * pairs * kPanel, pairs, s);
+    if (panel < chunk.panels)
+      DotTile<kRows, 1>(query, chunk.k + panel * pairs * kPanel, pairs, chunk.next, s);
     for (int r = 0; r < kRows; ++r) _mm512_store_ps(scores[r] + panel * kPanel, s[r][0]);
     ++panel;
   }
@@ -152,7 +162,7 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
       AddPair(row_o, stride, weights.pairs[r][begin / 2], chunk.v + begin / 2 * stride,
               0xffff0000u);
     }
-    ValueTiles<1>(row_o, stride, row_weights, chunk.v, (begin + 1) / 2, end / 2);
+    ValueTiles<1>(row_o, stride, row_weights, chunk.v, chunk.next, (begin + 1) / 2, end / 2);
     if (end % 2 != 0) {
       AddPair(row_o, stride, weights.pairs[r][end / 2], chunk.v + end / 2 * stride, 0xffffu);
     }
@@ -161,7 +171,7 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
     add_row(r, slots[r].begin, shared ? 2 * shared_begin : slots[r].end);
   }
   if (!shared) return;
-  ValueTiles<kRows>(o, stride, weights.pairs, chunk.v, shared_begin, shared_end);
+  ValueTiles<kRows>(o, stride, weights.pairs, chunk.v, chunk.next, shared_begin, shared_end);
   for (int r = 0; r < kRows; ++r) add_row(r, 2 * shared_end, slots[r].end);
 }
 
@@ -171,7 +181,7 @@ __attribute__((noinline)) void AttendWhole(const AttentionBlock& block, int row,
                                            const PairedChunk& chunk) {
   const int64_t pairs = block.k_pairs;
   __m512 s[kRows][kTilePanels];
-  DotTile<kRows, kTilePanels>(block.query_pairs + row * pairs, chunk.k, pairs, s);
+  DotTile<kRows, kTilePanels>(block.query_pairs + row * pairs, chunk.k, pairs, chunk.next, s);
   __m512 excess = _mm512_set1_ps(-kInfinity);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -196,7 +206,7 @@ __attribute__((noinline)) void AttendWhole(const AttentionBlock& block, int row,
     KeepWeights(s[r], weights.pairs[r], block.sums + int64_t{row + r} * kPanel);
   }
   ValueTiles<kRows>(block.o + int64_t{row} * block.v_stride, block.v_stride, weights.pairs, chunk.v,
-                    0, kTilePairs);
+                    chunk.next, 0, kTilePairs);
 }
 
 template <int kRows, bool kCap>

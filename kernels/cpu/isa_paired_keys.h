@@ -34,6 +34,8 @@ void WidenPairs(const NarrowKeys& keys) {
   const T* const k = static_cast<const T*>(keys.k) + int64_t{keys.begin} * keys.k_dim;
   uint16_t* const wide_k = static_cast<uint16_t*>(keys.wide_k);
   for (int64_t i = 0; i < k_count; i += 2 * kPanel) {
+    _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(k + i) + keys.next),
+                 _MM_HINT_T0);
     _mm512_storeu_si512(wide_k + i, WidenToPairs(k + i));
   }
   const T* v = static_cast<const T*>(keys.v) + int64_t{keys.begin} * keys.v_stride;
@@ -52,6 +54,10 @@ void WidenPairs(const NarrowKeys& keys) {
       for (int c = 0; c < 2 * keys.v_stride; c += 2 * kPanel) {
         _mm512_storeu_si512(wide_v + c, WidenToPairs(v + c));
       }
+    }
+    for (int c = 0; c < 2 * keys.v_stride; c += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(v + c) + keys.next),
+                   _MM_HINT_T0);
     }
     v += 2 * keys.v_stride;
     wide_v += 2 * keys.v_stride;

@@ -37,6 +37,11 @@ ANNULUS_ISA_INLINE __m512i RoundPairs(__m512 low, __m512 high) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
+// Asks for the line `next` bytes after `line`: the address alone, so it may be any.
+ANNULUS_ISA_INLINE void Fetch(const void* line, int64_t next) {
+  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(line) + next), _MM_HINT_T0);
+}
+
 // The first `count` lanes: all from 16 on, none below 1.
 ANNULUS_ISA_INLINE __mmask16 FirstLanes(int count) {
   return static_cast<__mmask16>(count >= kPanel ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
@@ -79,6 +84,7 @@ ANNULUS_ISA_INLINE void KeepWeights(const __m512 (&p)[kTilePanels], uint32_t* pa
 struct PairedChunk {
   const uint32_t* k;  // [panels][k_pairs][16]
   const uint32_t* v;  // [slots / 2][v_stride]
+  int64_t next;       // AttentionKeys::next
   int panels;         // in the page
   int64_t first;      // position of slot 0
   int begin;          // slots that may be attended
@@ -151,6 +157,7 @@ ANNULUS_ISA_INLINE void ForEachChunk(const AttentionBlock& block, const Attentio
   PairedChunk chunk;
   const float factor = block.soft_cap > 0 ? block.scale : block.scale * 1.44269504f;
   for (int i = 0; i < kKeyChunk; ++i) chunk.factors[i] = factor;
+  chunk.next = keys.next;
   for (int slot = keys.begin / kKeyChunk * kKeyChunk; slot < keys.end; slot += kKeyChunk) {
     chunk.k = static_cast<const uint32_t*>(keys.k) + int64_t{slot} * block.k_pairs;
     chunk.v = static_cast<const uint32_t*>(keys.v) + int64_t{slot / 2} * block.v_stride;
@@ -197,10 +204,12 @@ ANNULUS_ISA_INLINE Slots FindSlots(const AttentionBlock& block, int64_t position
 // Empties the running softmax and rounds the block's queries to bf16.
 inline void BeginPairedSpan(const AttentionBlock& block) {
   BeginSpan<VecAvx512>(block);
+  const int rows = block.position_count * block.group;
+  for (int r = 0; r < rows; ++r) block.maximum[r] = kNoMaximum;
+  if (block.queries_ready) return;
   int row = 0;
   for (int p = 0; p < block.position_count; ++p) {
     for (int g = 0; g < block.group; ++g, ++row) {
-      block.maximum[row] = kNoMaximum;
       block.row_positions[row] = block.positions[p];
       const float* const query = block.query + p * block.query_stride + int64_t{g} * block.k_dim;
       uint16_t* const to = reinterpret_cast<uint16_t*>(block.query_pairs + row * block.k_pairs);

@@ -18,6 +18,8 @@ namespace {
 constexpr int kBlockRows = 96;
 constexpr int kPairedBlockRows = 384;
 constexpr int kPairedBlockPositions = 128;
+// Blocks of so few rows wait for memory: the next page is fetched while one is attended.
+constexpr int kPrefetchRows = 32;
 constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 // Span states that are computed side by side when there are fewer units than threads need.
 constexpr int64_t kWaveSpans = 64;
@@ -173,6 +175,7 @@ class AttentionRun {
     block.sums = block.o + rows * layout_.v_stride();
     block.maximum = block.sums + rows * kPanel;
     block.lse = block.maximum + rows;
+    block.queries_ready = false;
     block.query_pairs = reinterpret_cast<uint32_t*>(block.lse + rows);
     block.row_positions = reinterpret_cast<int32_t*>(block.query_pairs + rows * block.k_pairs);
     return block;
@@ -205,12 +208,14 @@ class AttentionRun {
       const int end = std::min(keys.end, chunk + kKeyChunk);
       narrow.begin = chunk;
       narrow.end = static_cast<int>(RoundUp(end, kPanel));
+      narrow.next = keys.next;
       widen(narrow);
       AttentionKeys widened;
       widened.k = narrow.wide_k;
       widened.v = narrow.wide_v;
       widened.k_scales = scaled ? narrow.k_scales + chunk : nullptr;
       widened.first_position = keys.first_position + chunk;
+      widened.next = 0;
       widened.slots = narrow.end - chunk;
       widened.begin = std::max(0, keys.begin - chunk);
       widened.end = end - chunk;
@@ -232,6 +237,12 @@ class AttentionRun {
       keys.v = page.data + layout_.v_head(unit.kv_head);
       keys.k_scales = nullptr;
       keys.first_position = page.first_position;
+      // Pages need not be parts of one array: only the distance between addresses is of use.
+      keys.next = 0;
+      if (unit.positions * group_ <= kPrefetchRows && i + 1 < unit.pages.count) {
+        keys.next = reinterpret_cast<intptr_t>(unit.pages[i + 1].data) -
+                    reinterpret_cast<intptr_t>(page.data);
+      }
       keys.slots = params_.shape.page_tokens;
       keys.begin = static_cast<int>(std::max<int64_t>(0, first_key - page.first_position));
       keys.end = static_cast<int>(std::min<int64_t>(page.tokens, end_key - page.first_position));
@@ -282,11 +293,12 @@ class AttentionRun {
     float* const states = reinterpret_cast<float*>(scratch);
     stream.ParallelFor(units_.size(), [&](int64_t index, int thread) {
       const Unit& unit = units_[index];
-      const AttentionBlock block = Block(unit, states + thread * thread_floats);
+      AttentionBlock block = Block(unit, states + thread * thread_floats);
       BeginResult(unit);
       for (int64_t span = unit.first_span; span < unit.end_span; ++span) {
         AttendSpan(unit, span, block, states + thread * thread_floats + floats);
         MergeSpan(unit, block);
+        block.queries_ready = true;
       }
       EndResult(unit);
     });

@@ -81,7 +81,8 @@ struct AttentionBlock {
   float* sums;     // [rows][kPanel], sums of weights by slot % 16
   float* maximum;  // [rows]
   float* lse;      // [rows], written by finish
-  // Paired kernels only, written by begin:
+  // Paired kernels only, written by begin unless `queries_ready` (from an earlier span):
+  bool queries_ready;
   uint32_t* query_pairs;   // [rows][k_pairs], the queries as bf16
   int32_t* row_positions;  // [rows]
 };
@@ -92,6 +93,7 @@ struct AttentionKeys {
   const void* v;
   const Bf16* k_scales;    // [slots] of paired int8 keys, which are bf16 without it; else null
   int64_t first_position;  // of slot 0
+  int64_t next;            // bytes from these keys to those to fetch meanwhile; 0: none
   int slots;               // that k and v hold; a multiple of kPanel
   int begin;
   int end;
@@ -106,7 +108,8 @@ struct NarrowKeys {
   const Bf16* v_scales;
   int begin;  // multiples of kPanel
   int end;
-  int k_dim;  // of storage: even where the page is paired
+  int64_t next;  // as in AttentionKeys
+  int k_dim;     // of storage: even where the page is paired
   int v_stride;
   void* wide_k;  // [(end - begin) * k_dim]
   void* wide_v;  // [(end - begin) * v_stride]
