@@ -39,7 +39,7 @@ struct E5M2 {
   uint8_t bits;
 };
 inline constexpr int kNarrowTypes = 3;  // E4M3, E5M2, int8_t
-inline constexpr int kGatedRows = 3;     // kinds of gated activations, as in elementwise.h
+inline constexpr int kGatedRows = 3;    // kinds of gated activations, as in elementwise.h
 
 // Types of weights: one entry each, in the order of DType. The last two have 4 bits.
 inline constexpr int kWeightTypes = 8;
