@@ -100,16 +100,6 @@ absl::StatusOr<ModelFiles> OpenFiles(const std::string& model) {
   return OpenDirectory(model);
 }
 
-absl::StatusOr<int64_t> ContextLimit(const EngineOptions& options, const ModelConfig& config) {
-  if (options.max_context == 0) return config.max_context;
-  if (options.max_context > config.max_context) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "max-context ", options.max_context, " is above the model's trained length of ",
-        config.max_context, " tokens; give at most that"));
-  }
-  return options.max_context;
-}
-
 ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_context) {
   ModelInfo info;
   info.architecture = files.architecture;
@@ -138,7 +128,8 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& backend,
                                       const KernelRegistry& kernels) {
   ANNULUS_ASSIGN_OR_RETURN(ModelFiles files, OpenFiles(options.model));
-  ANNULUS_ASSIGN_OR_RETURN(const int64_t max_context, ContextLimit(options, files.config));
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t max_context,
+                           ContextLimit(files.config, options.max_context));
   ANNULUS_ASSIGN_OR_RETURN(const DType stored, StoredWeightsDType(files.config, *files.tensors));
   KernelRequirements required;
   required.backend = backend.capabilities().name;

@@ -1,5 +1,6 @@
 #include "engine/model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -205,6 +206,19 @@ absl::StatusOr<nlohmann::json> ParseObject(absl::string_view json, absl::string_
 }
 
 }  // namespace
+
+absl::StatusOr<int64_t> ContextLimit(const ModelConfig& config, int64_t asked) {
+  if (asked == 0) return config.max_context;
+  const int64_t reach = std::max(config.max_context, config.rope_context);
+  if (asked <= reach) return asked;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "max-context ", asked, " is above the model's trained length of ", config.max_context,
+      " tokens; ",
+      reach > config.max_context
+          ? absl::StrCat("the rope setting of config.json is made for ", reach,
+                         "; give at most that")
+          : "give at most that, or a rope_scaling in config.json that is made for more"));
+}
 
 float AttentionScale(const ModelConfig& config) {
   if (config.attention_scale != 0) return config.attention_scale;

@@ -119,6 +119,11 @@ absl::Status ApplyGenerationConfig(absl::string_view json, absl::string_view fil
 // Both files of a model directory; generation_config.json may be absent.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& directory);
 
+// The most tokens of a sequence where `asked` are wanted (0: the trained length). Beyond the
+// trained length only as far as an explicit rope setting of config.json is made for; else
+// INVALID_ARGUMENT with both lengths. Nothing is stretched silently.
+absl::StatusOr<int64_t> ContextLimit(const ModelConfig& config, int64_t asked);
+
 // The factor of attention scores that `config` means.
 float AttentionScale(const ModelConfig& config);
 

@@ -33,15 +33,18 @@ uint64_t KeyOf(uint64_t seed, absl::string_view name) {
   return key;
 }
 
-// Uniform values in [-range, range]: 16 random bits each.
-void Draw(uint64_t key, float range, DType dtype, std::byte* destination, int64_t count) {
-  constexpr int64_t kBlock = 1024;
+constexpr int64_t kBlock = 1024;
+
+// Uniform values in [-range, range], 16 random bits each: elements [start, start + count), `start`
+// a multiple of kBlock.
+void Draw(uint64_t key, float range, DType dtype, std::byte* destination, int64_t start,
+          int64_t count) {
   std::array<uint64_t, kBlock / 4> bits;
   std::array<float, kBlock> values;
   const float step = range / 32767.5f;
   for (int64_t first = 0; first < count; first += kBlock) {
     for (int64_t i = 0; i < kBlock / 4; ++i) {
-      bits[i] = Mix(key + kGolden * static_cast<uint64_t>(first / 4 + i));
+      bits[i] = Mix(key + kGolden * static_cast<uint64_t>((start + first) / 4 + i));
     }
     for (int64_t i = 0; i < kBlock / 4; ++i) {
       for (int part = 0; part < 4; ++part) {
@@ -86,11 +89,9 @@ class RandomTensors final : public TensorSource {
     ANNULUS_CHECK(destination.size() == info->bytes()) << name;
     const uint64_t key = KeyOf(seed_, name);
     if (info->shape.size() > 1) {
-      const double columns = static_cast<double>(info->elements() / info->shape[0]);
-      const auto range = static_cast<float>(std::sqrt(3 / columns));
-      Draw(key, range, dtype_, destination.data(), info->elements());
+      Draw(key, Range(*info), dtype_, destination.data(), 0, info->elements());
     } else if (absl::EndsWith(name, ".bias")) {
-      Draw(key, kBiasRange, dtype_, destination.data(), info->elements());
+      Draw(key, kBiasRange, dtype_, destination.data(), 0, info->elements());
     } else {
       const std::vector<float> ones(static_cast<size_t>(info->elements()), 1.0f);
       ConvertFromFloat(dtype_, ones.data(), destination.data(), ones.size());
@@ -98,7 +99,29 @@ class RandomTensors final : public TensorSource {
     return absl::OkStatus();
   }
 
+  // Experts lie many to a tensor: only what is asked for is drawn.
+  absl::Status ReadRange(absl::string_view name, size_t offset,
+                         std::span<std::byte> destination) const override {
+    const auto info = Describe(name);
+    if (!info.ok()) return info.status();
+    if (info->shape.size() < 2) return TensorSource::ReadRange(name, offset, destination);
+    const auto width = static_cast<int64_t>(DTypeSize(dtype_));
+    const int64_t begin = static_cast<int64_t>(offset) / width;
+    const int64_t start = begin / kBlock * kBlock;
+    const int64_t end = begin + static_cast<int64_t>(destination.size()) / width;
+    std::vector<std::byte> drawn(static_cast<size_t>((end - start) * width));
+    Draw(KeyOf(seed_, name), Range(*info), dtype_, drawn.data(), start, end - start);
+    std::copy(drawn.end() - static_cast<int64_t>(destination.size()), drawn.end(),
+              destination.begin());
+    return absl::OkStatus();
+  }
+
  private:
+  // Keeps the size of what a matrix is applied to: [out, in], or [experts, in, out].
+  static float Range(const TensorInfo& info) {
+    return static_cast<float>(std::sqrt(3 / static_cast<double>(info.shape[1])));
+  }
+
   const uint64_t seed_;
   const DType dtype_;
   std::map<std::string, std::vector<int64_t>> shapes_;

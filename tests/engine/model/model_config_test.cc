@@ -144,6 +144,81 @@ TEST(ModelConfigTest, MistralHasOneWindowForAllLayers) {
   EXPECT_EQ(Good(keys).model_type, "mistral");
 }
 
+// A config of another family: the small Llama's sizes under its name.
+Keys FamilyKeys(const std::string& architecture, const Keys& more = {}) {
+  Keys keys = {{"architectures", absl::StrCat("[\"", architecture, "\"]")}};
+  for (const auto& [key, value] : more) keys[key] = value;
+  return keys;
+}
+
+TEST(ModelConfigTest, EveryFamilyIsReadWithItsDefaults) {
+  for (const std::string& name : SupportedArchitectures()) {
+    const ModelConfig config = Good(FamilyKeys(name));
+    EXPECT_EQ(config.architecture, name);
+    EXPECT_FALSE(config.ropes.empty());
+    EXPECT_GE(config.rope_context, config.max_context);
+    for (const LayerConfig& layer : config.layers) {
+      EXPECT_LT(layer.rope, static_cast<int32_t>(config.ropes.size()));
+    }
+  }
+  EXPECT_EQ(SupportedArchitectures().size(), 12u);
+}
+
+TEST(ModelConfigTest, BothStylesOfGemma3MeanTheSame) {
+  const Keys older = {{"sliding_window", "32"},
+                      {"sliding_window_pattern", "3"},
+                      {"rope_theta", "1000000.0"},
+                      {"rope_local_base_freq", "20000.0"},
+                      {"rope_scaling", "{\"rope_type\":\"linear\",\"factor\":8.0}"}};
+  const Keys newer = {
+      {"sliding_window", "32"},
+      {"layer_types", "[\"sliding_attention\",\"sliding_attention\",\"full_attention\"]"},
+      {"rope_parameters",
+       "{\"full_attention\":{\"rope_type\":\"linear\",\"factor\":8.0,\"rope_theta\":1000000.0},"
+       "\"sliding_attention\":{\"rope_type\":\"default\",\"rope_theta\":20000.0}}"}};
+  for (const Keys& keys : {older, newer}) {
+    const ModelConfig config = Good(FamilyKeys("Gemma3ForCausalLM", keys));
+    ASSERT_EQ(config.ropes.size(), 2u);
+    EXPECT_EQ(config.ropes[0].kind, RopeKind::kLinear);
+    EXPECT_EQ(config.ropes[0].theta, 1e6);
+    EXPECT_EQ(config.ropes[1].kind, RopeKind::kDefault);
+    EXPECT_EQ(config.ropes[1].theta, 20000);
+    EXPECT_EQ(config.layers[0].window, 32);
+    EXPECT_EQ(config.layers[1].rope, 1);
+    EXPECT_EQ(config.layers[2].window, 0);
+    EXPECT_EQ(config.layers[2].rope, 0);
+    EXPECT_EQ(config.attention_soft_cap, 0);
+  }
+}
+
+TEST(ModelConfigTest, SoftCapsAreNullOrTheFamilysOwn) {
+  EXPECT_EQ(Good(FamilyKeys("Gemma2ForCausalLM")).attention_soft_cap, 50);
+  EXPECT_EQ(Good(FamilyKeys("Gemma2ForCausalLM")).logits_soft_cap, 30);
+  const Keys none = {{"attn_logit_softcapping", "null"}, {"final_logit_softcapping", "5"}};
+  EXPECT_EQ(Good(FamilyKeys("Gemma2ForCausalLM", none)).attention_soft_cap, 0);
+  EXPECT_EQ(Good(FamilyKeys("Gemma2ForCausalLM", none)).logits_soft_cap, 5);
+}
+
+// Nothing is stretched silently: beyond the trained length only with a rope setting made for it.
+TEST(ModelConfigTest, ContextBeyondTheTrainedLengthNeedsARopeSetting) {
+  const ModelConfig plain = Good();
+  EXPECT_EQ(*ContextLimit(plain, 0), 2048);
+  EXPECT_EQ(*ContextLimit(plain, 100), 100);
+  const absl::Status refused = ContextLimit(plain, 2049).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("trained length of 2048 tokens"));
+  const Keys yarn = {{"rope_scaling",
+                      "{\"type\":\"yarn\",\"factor\":4.0,"
+                      "\"original_max_position_embeddings\":2048}"}};
+  EXPECT_EQ(*ContextLimit(Good(yarn), 0), 2048);
+  EXPECT_EQ(*ContextLimit(Good(yarn), 8192), 8192);
+  const absl::Status beyond = ContextLimit(Good(yarn), 8193).status();
+  EXPECT_THAT(std::string(beyond.message()), HasSubstr("is made for 8192; give at most that"));
+  const Keys dynamic = {{"rope_scaling", "{\"type\":\"dynamic\",\"factor\":2.0}"}};
+  EXPECT_EQ(*ContextLimit(Good(dynamic), 4096), 4096);
+  EXPECT_FALSE(ContextLimit(Good(dynamic), 4097).ok());
+}
+
 struct BadConfig {
   const char* what;
   Keys changes;
@@ -246,6 +321,54 @@ std::vector<BadConfig> BadConfigs() {
        {{"quantization_config", "{\"quant_method\":\"gptq\"}"}},
        "quantization_config.quant_method is \"gptq\"; allowed: quant_method \"fp8\"",
        kUnimplemented},
+      {"QuantizedBitsandbytes",
+       {{"quantization_config", "{\"quant_method\":\"bitsandbytes\"}"}},
+       "quantization_config.quant_method is \"bitsandbytes\"",
+       kUnimplemented},
+      {"QuantizedPackedIntegers",
+       {{"quantization_config",
+         "{\"quant_method\":\"compressed-tensors\",\"format\":\"pack-quantized\"}"}},
+       "quantization_config.format is \"pack-quantized\"",
+       kUnimplemented},
+      {"Mxfp4OfAnotherFamily",
+       {{"quantization_config", "{\"quant_method\":\"mxfp4\"}"}},
+       "quantization_config.quant_method is \"mxfp4\"",
+       kUnimplemented},
+      {"Fp8BlockZero",
+       {{"quantization_config", "{\"quant_method\":\"fp8\",\"weight_block_size\":[0,128]}"}},
+       "weight_block_size is [0,128]; allowed: a list of 2 numbers from 1"},
+      {"LongropeShortList",
+       FamilyKeys("Phi3ForCausalLM",
+                  {{"rope_scaling",
+                    "{\"type\":\"longrope\",\"short_factor\":[1,1,1,1],\"long_factor\":[2,2]}"}}),
+       "rope_scaling.long_factor is [2,2]; allowed: a list of 4 numbers"},
+      {"LongropeWithoutFactors",
+       FamilyKeys("Phi3ForCausalLM", {{"rope_scaling", "{\"type\":\"su\"}"}}),
+       "rope_scaling.short_factor is missing"},
+      {"YarnTruncateNumber",
+       {{"rope_scaling", "{\"type\":\"yarn\",\"factor\":4,\"truncate\":1}"}},
+       "rope_scaling.truncate is 1; allowed: true or false"},
+      {"YarnAttentionFactorZero",
+       {{"rope_scaling", "{\"type\":\"yarn\",\"factor\":4,\"attention_factor\":0}"}},
+       "rope_scaling.attention_factor is 0"},
+      {"DynamicWithoutFactor",
+       {{"rope_scaling", "{\"type\":\"dynamic\"}"}},
+       "rope_scaling.factor is missing"},
+      {"PartialRotaryOdd", FamilyKeys("Phi3ForCausalLM", {{"partial_rotary_factor", "0.4"}}),
+       "partial_rotary_factor is 0.4; allowed: a number whose product with the head_dim of 8"},
+      {"MoreExpertsChosenThanThereAre",
+       FamilyKeys("MixtralForCausalLM", {{"num_local_experts", "4"}, {"num_experts_per_tok", "5"}}),
+       "num_experts_per_tok is 5; allowed: at most the number of experts, 4"},
+      {"NoExperts", FamilyKeys("Qwen3MoeForCausalLM", {{"num_experts", "0"}}),
+       "num_experts is 0; allowed: a whole number from 1 to 1024"},
+      {"SoftCapNegative", FamilyKeys("Gemma2ForCausalLM", {{"attn_logit_softcapping", "-50"}}),
+       "attn_logit_softcapping is -50"},
+      {"ScalarZero", FamilyKeys("Gemma3ForCausalLM", {{"query_pre_attn_scalar", "0"}}),
+       "query_pre_attn_scalar is 0"},
+      {"Bidirectional", FamilyKeys("Gemma3ForCausalLM", {{"use_bidirectional_attention", "true"}}),
+       "use_bidirectional_attention is true; allowed: false", kUnimplemented},
+      {"NoRopeLayersShort", FamilyKeys("SmolLM3ForCausalLM", {{"no_rope_layers", "[1,0]"}}),
+       "no_rope_layers is [1,0]; allowed: a list of at least 3 numbers from 0 to 1"},
       {"EosBeyondVocabulary",
        {{"eos_token_id", "512"}},
        "eos_token_id is 512; allowed: token ids from 0 to 511 (vocab_size is 512)"},

@@ -1,5 +1,6 @@
 #include "engine/model/random_tensors.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -53,6 +54,18 @@ TEST(RandomTensors, DependOnSeedAndNameAlone) {
   EXPECT_EQ(Bytes(*first, gate), Bytes(*first, gate));
   EXPECT_NE(Bytes(*first, gate), Bytes(*other, gate));
   EXPECT_NE(Bytes(*first, gate), Bytes(*first, "model.layers.1.mlp.gate_proj.weight"));
+}
+
+TEST(RandomTensors, ARangeIsPartOfTheWhole) {
+  const auto source = MakeRandomTensors(SmallConfig(), 1);
+  const std::string head = "lm_head.weight";
+  const auto whole = Bytes(*source, head);
+  const size_t width = whole.size() / (301 * 48);
+  for (const size_t first : {0, 4, 1021, 2048, 14000}) {
+    std::vector<std::byte> part(width * 77);
+    ASSERT_TRUE(source->ReadRange(head, first * width, part).ok());
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first * width)) << first;
+  }
 }
 
 TEST(RandomTensors, KeepTheSizeOfActivations) {

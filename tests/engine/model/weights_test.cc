@@ -40,12 +40,22 @@ class ZeroSource final : public TensorSource {
   absl::Status Read(absl::string_view name, std::span<std::byte> destination) const override {
     ++reads;
     if (name == unreadable) return absl::DataLossError("truncated");
-    std::memset(destination.data(), 0, destination.size());
+    const TensorInfo& info = tensors.at(std::string(name));
+    const bool float8 = info.dtype == DType::kF8E4M3;
+    std::memset(destination.data(), float8 ? std::to_integer<int>(float8_byte) : 0,
+                destination.size());
+    if (name != count_up) return absl::OkStatus();
+    for (size_t i = 0; i < destination.size() / sizeof(float); ++i) {
+      const float number = static_cast<float>(i + 1);
+      std::memcpy(destination.data() + i * sizeof(float), &number, sizeof(float));
+    }
     return absl::OkStatus();
   }
 
   std::map<std::string, TensorInfo> tensors;
   std::string unreadable;
+  std::byte float8_byte{0};  // of every float8 tensor
+  std::string count_up;      // a float32 tensor of 1, 2, 3, ..
   mutable int reads = 0;
 };
 
@@ -243,6 +253,46 @@ TEST(WeightsTest, PassesOnFailuresOfMemoryAndFiles) {
   ZeroSource source = SmallSource();
   source.unreadable = "model.layers.1.mlp.down_proj.weight";
   ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kDataLoss, "truncated");
+}
+
+// Float8 of one value with scales of every kind; the packed matrix shows which scale met which
+// element.
+TEST(WeightsTest, MultipliesFloat8ByItsScales) {
+  const std::string name = "model.layers.0.mlp.down_proj.weight";  // [8, 12]
+  struct Case {
+    std::vector<int64_t> shape;
+    const char* suffix;
+  };
+  for (const Case& c : {Case{{}, "_scale"}, Case{{1}, "_scale_inv"}, Case{{8}, "_scale"},
+                        Case{{8, 1}, "_scale"}, Case{{2, 3}, "_scale_inv"}}) {
+    ZeroSource source = SmallSource();
+    source.tensors[name].dtype = DType::kF8E4M3;
+    source.tensors[name + c.suffix] = {DType::kF32, c.shape};
+    source.float8_byte = std::byte{0x40};  // 2.0 in e4m3
+    source.count_up = name + c.suffix;     // scales 1, 2, 3, ..
+    ModelConfig config = SmallConfig();
+    config.fp8_block_rows = 5;
+    config.fp8_block_cols = 4;
+    const auto weights = Load(config, source, DType::kF32);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    const std::vector<float> values = Unpack(weights->layers[0].mlp.down.weight);
+    for (int64_t row = 0; row < 8; ++row) {
+      for (int64_t col = 0; col < 12; ++col) {
+        const bool single = c.shape.empty() || c.shape[0] == 1;
+        const int64_t scale = single ? 1 : c.shape[0] == 8 ? row + 1 : row / 5 * 3 + col / 4 + 1;
+        EXPECT_EQ(values[row * 12 + col], 2.0f * scale) << row << " " << col;
+      }
+    }
+  }
+}
+
+TEST(WeightsTest, RefusesFloat8ScalesOfAnotherShape) {
+  ZeroSource source = SmallSource();
+  source.tensors["model.layers.0.mlp.down_proj.weight"].dtype = DType::kF8E4M3;
+  source.tensors["model.layers.0.mlp.down_proj.weight_scale"] = {DType::kF32, {3, 2}};
+  ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kInvalidArgument,
+              "down_proj.weight_scale has the shape [3, 2]; allowed: [1], [8, 1], or [1, 1] for "
+              "blocks of 128 x 128");
 }
 
 }  // namespace

@@ -149,6 +149,65 @@ TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
 INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(testing::GoldenNames()),
                          [](const auto& info) { return info.param; });
 
+// A sequence that stays within original_max_position_embeddings takes the short divisors.
+TEST(Longrope, AShortSequenceHasTheShortFrequencies) {
+  CpuWorld world;
+  Checkpoint checkpoint = Open("phi3_longrope");
+  checkpoint.golden =
+      testing::LoadGolden(testing::TestFile("golden/phi3_longrope").string(), "_short");
+  const RankModel model = Load(world, checkpoint, *world.registry.Available("cpu").front(), 16);
+  const DriverOptions options = Options(3, RingMode::kPassQ, checkpoint.golden);
+  EXPECT_LE(LogitsErrors(world, model, checkpoint.golden, options).largest, 1e-4);
+  const int count = static_cast<int>(checkpoint.golden.greedy.size());
+  EXPECT_EQ(StepDriver(world, model, options).Run({checkpoint.golden.prompt}, count)[0].tokens,
+            checkpoint.golden.greedy);
+}
+
+// The goldens are only worth something if each difference of a family moves their logits.
+TEST(Power, EveryDifferenceOfAFamilyShows) {
+  CpuWorld world;
+  const OpTable& ops = *world.registry.Available("cpu").front();
+  const auto error = [&](const std::string& name, const auto& change) {
+    Checkpoint checkpoint = Open(name);
+    RankModel model = Load(world, checkpoint, ops, 64);
+    change(model);
+    // What follows from the configuration is made anew, except weights, which stay.
+    ModelConfig config = model.config;
+    const float scale = model.embedding_scale;
+    RankModel changed =
+        MakeRankModel(std::move(config), std::move(model.weights), ops, 64, DType::kF32);
+    changed.embedding_scale = scale;
+    return LogitsErrors(world, changed, checkpoint.golden,
+                        Options(1, RingMode::kPassKv, checkpoint.golden))
+        .largest;
+  };
+  constexpr double kVisible = 1e-3;
+  EXPECT_GT(error("gemma2", [](RankModel& m) { m.config.attention_soft_cap = 0; }), kVisible);
+  EXPECT_GT(error("gemma2", [](RankModel& m) { m.config.logits_soft_cap = 0; }), kVisible);
+  EXPECT_GT(error("gemma2", [](RankModel& m) { m.config.attention_scale = 0.25f; }), kVisible);
+  EXPECT_GT(error("gemma2", [](RankModel& m) { m.config.layers[0].window = 0; }), kVisible);
+  EXPECT_GT(error("gemma2", [](RankModel& m) { m.config.activation = Activation::kSilu; }),
+            kVisible);
+  EXPECT_GT(error("gemma3", [](RankModel& m) { m.embedding_scale *= 1.002f; }), 2e-4);
+  EXPECT_GT(error("gemma3", [](RankModel& m) { m.config.layers[2].rope = 1; }), kVisible);
+  EXPECT_GT(error("gemma3", [](RankModel& m) { m.config.ropes[0].factor = 4.5; }), kVisible);
+  EXPECT_GT(error("gemma3", [](RankModel& m) { m.config.qk_norm = QkNorm::kNone; }), kVisible);
+  EXPECT_GT(error("olmo2", [](RankModel& m) { m.config.qk_norm = QkNorm::kNone; }), kVisible);
+  EXPECT_GT(error("smollm3", [](RankModel& m) { m.config.layers[1].rope = 0; }), kVisible);
+  EXPECT_GT(error("qwen3_moe", [](RankModel& m) { m.config.experts.weights_of_chosen = true; }),
+            kVisible);
+  EXPECT_GT(error("mixtral", [](RankModel& m) { m.config.experts.chosen = 1; }), kVisible);
+  EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_limit = 7; }), kVisible);
+  EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_alpha = 1.6f; }), kVisible);
+  EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.ropes[0].scale = 1; }), kVisible);
+  EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.ropes[0].whole_borders = true; }),
+            kVisible);
+  EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.weights.layers[1].sinks = {}; }), kVisible);
+  EXPECT_GT(error("yarn", [](RankModel& m) { m.config.ropes[0].factor = 4.2; }), kVisible);
+  EXPECT_GT(error("phi3_longrope", [](RankModel& m) { m.config.ropes[0].scale = 1; }), kVisible);
+  EXPECT_GT(error("llama_dynamic", [](RankModel& m) { m.config.ropes[0].factor = 2.2; }), kVisible);
+}
+
 // Some chunk sizes, both modes, alone and between others: every logit has the bits of `base`.
 void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
                     const std::vector<int32_t>& prompt) {

@@ -111,6 +111,81 @@ TEST_P(ElementwiseTest, SiluKeepsNanAndInfinity) {
   EXPECT_EQ(output[2], 0);
 }
 
+TEST_P(ElementwiseTest, OtherActivationsMatchTheirFormulas) {
+  std::mt19937 random(25);
+  TestMatrix gate(9, 1000, 3);
+  TestMatrix up(9, 1000);
+  TestMatrix output(9, 1000, 1);
+  gate.FillNormal(random, 6);
+  up.FillNormal(random, 3);
+  for (const Activation activation : {Activation::kGeluTanh, Activation::kClampedSwiglu}) {
+    const GatedMulParams params{gate.view(), up.view(), output.view(), activation, 1.702f, 7.0f};
+    ASSERT_TRUE(table().gated_mul(*MakeStream(2), params).ok());
+    for (int64_t r = 0; r < 9; ++r) {
+      for (int64_t c = 0; c < 1000; ++c) {
+        double g = gate.row(r)[c];
+        double u = up.row(r)[c];
+        double expected = 0;
+        double size = std::abs(g * u);
+        if (activation == Activation::kGeluTanh) {
+          expected =
+              0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
+        } else {
+          g = std::min(g, 7.0);
+          u = std::clamp(u, -7.0, 7.0);
+          expected = g / (1 + std::exp(-1.702f * g)) * (u + 1);
+          size = std::abs(g) * (std::abs(u) + 1);
+        }
+        ASSERT_NEAR(output.row(r)[c], expected, 1e-6 * size) << g << " " << u;
+      }
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, SoftCapIsTheScaledTanhEverywhere) {
+  std::vector<float> values = {0.0f, 1e-30f, -1e-6f, 1e30f, -1e30f};
+  for (float x = -200; x <= 200; x += 0.037f) values.push_back(x);
+  for (const float cap : {0.5f, 30.0f, 50.0f}) {
+    std::vector<float> capped = values;
+    const int64_t count = capped.size();
+    ASSERT_TRUE(table().soft_cap(*MakeStream(2), {{capped.data(), 1, count, count}, cap}).ok());
+    for (int64_t i = 0; i < count; ++i) {
+      const double expected = cap * std::tanh(double{values[i]} / cap);
+      ASSERT_NEAR(capped[i], expected, 1e-6 * std::abs(expected)) << values[i] << " cap " << cap;
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, NormAddsToItsOutputAndScaleMultiplies) {
+  std::mt19937 random(26);
+  for (const int64_t cols : kColumns) {
+    TestMatrix input(7, cols, 1);
+    TestMatrix weight(1, cols);
+    TestMatrix output(7, cols, 2);
+    input.FillNormal(random);
+    weight.FillNormal(random);
+    output.FillNormal(random);
+    const TestMatrix before = output;
+    TestMatrix alone(7, cols);
+    const RmsNormParams plain{input.view(), weight.row(0), 1e-5f, alone.view()};
+    ASSERT_TRUE(table().rms_norm(*MakeStream(1), plain).ok());
+    RmsNormParams added = plain;
+    added.output = output.view();
+    added.accumulate = true;
+    ASSERT_TRUE(table().rms_norm(*MakeStream(2), added).ok());
+    EXPECT_TRUE(output.PaddingUntouched());
+    for (int64_t r = 0; r < 7; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        ASSERT_EQ(output.row(r)[c], before.row(r)[c] + alone.row(r)[c]);
+      }
+    }
+    ASSERT_TRUE(table().scale(*MakeStream(2), {alone.view(), 2.5f}).ok());
+    ASSERT_TRUE(
+        table().rms_norm(*MakeStream(1), {input.view(), weight.row(0), 1e-5f, input.view()}).ok());
+    for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(alone.row(6)[c], input.row(6)[c] * 2.5f);
+  }
+}
+
 // Angles up to 10M radians, where a float32 product would err by 0.3 radians.
 TEST_P(ElementwiseTest, RopeTableIsTheFloat64AngleAtAnyPosition) {
   std::vector<int32_t> positions = {0, 1, 2, 3, 63, 64, 1000, 9999999, 10000000, 2147483647};
