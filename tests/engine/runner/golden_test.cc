@@ -242,7 +242,9 @@ TEST(Invariance, BitsDoNotDependOnBatchChunkOrMode) {
         if (name == "qwen3_moe" && kv_dtype != DType::kF32) continue;
         const RankModel model = Load(world, checkpoint, *ops, 16, kv_dtype, DType::kBF16);
         for (const int ranks : {1, 3}) {
-          if (ranks == 1 && kv_dtype != DType::kF32) continue;  // kernel tests try one rank
+          // Kernel tests try one rank; the model with windows has full layers too.
+          const bool narrow = kv_dtype != DType::kF32;
+          if (narrow && (ranks == 1 || name != "llama_windows")) continue;
           SCOPED_TRACE(::testing::Message() << name << ", " << ops->name << ", "
                                             << DTypeName(kv_dtype) << ", ranks " << ranks);
           ExpectSameBits(world, model, ranks, checkpoint.golden.prompt);
