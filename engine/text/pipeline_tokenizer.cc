@@ -17,9 +17,10 @@ absl::Status PipelineTokenizer::DecodeVocabulary() {
   token_offsets_.push_back(0);
   for (int32_t id = 0; id < vocabulary_size(); ++id) {
     if (HasToken(id)) {
-      for (const bool is_first : {true, false}) {
-        ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, DecodeToken(id, is_first));
-        if (!is_first) token_bytes_.append(bytes);
+      ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, DecodeToken(id, false));
+      token_bytes_.append(bytes);
+      if (stages_.decoder.first_token_differs()) {
+        ANNULUS_RETURN_IF_ERROR(DecodeToken(id, true).status());
       }
     }
     token_offsets_.push_back(token_bytes_.size());
