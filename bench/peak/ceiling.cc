@@ -8,6 +8,9 @@
 namespace annulus {
 namespace {
 
+// More rounds than around a run: the choice is made once.
+constexpr PeakEffort kChoosing{.rounds = 6, .slices = 5, .slice_seconds = 0.004};
+
 std::vector<PeakKind> KindsFor(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -49,7 +52,7 @@ absl::StatusOr<Ceiling> Ceiling::Choose(const PeakMeter& meter, DType dtype, int
   double vector = 0;
   for (const PeakKind kind : KindsFor(dtype)) {
     if (!meter.Has(kind)) continue;
-    ANNULUS_ASSIGN_OR_RETURN(const double rate, meter.Measure(kind, threads, kQuickPeak));
+    ANNULUS_ASSIGN_OR_RETURN(const double rate, meter.Measure(kind, threads, kChoosing));
     if (rate > best) {
       best = rate;
       ceiling.best_ = kind;

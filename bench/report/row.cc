@@ -25,6 +25,9 @@ std::string FormatLarge(double value) {
   return FormatRate(value);
 }
 
+// Below this, whole milliseconds say too little.
+constexpr double kShortSeconds = 0.1;
+
 std::string FormatNumber(double value, Row::Unit unit) {
   if (!std::isfinite(value)) return "-";
   switch (unit) {
@@ -33,7 +36,8 @@ std::string FormatNumber(double value, Row::Unit unit) {
     case Row::Unit::kCount:
       return FormatCount(static_cast<int64_t>(value));
     case Row::Unit::kSeconds:
-      return FormatDuration(value);
+      return value < kShortSeconds ? absl::StrFormat("%.3g ms", value * 1e3)
+                                   : FormatDuration(value);
     case Row::Unit::kPerSecond:
       return FormatLarge(value);
     case Row::Unit::kShare:
