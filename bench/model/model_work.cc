@@ -8,17 +8,22 @@
 namespace annulus {
 namespace {
 
-// Weights of one layer: those that give keys and values, and the others.
+// Weights that a row meets in one layer: those that give keys and values, and the others. Of a
+// mixture of experts a row meets those that it chose, and the router.
 struct LayerSize {
   double key_value;
   double rest;
 };
 
-LayerSize SizeOf(const ModelConfig& config) {
+LayerSize SizeOf(const ModelConfig& config, const LayerConfig& layer) {
   const double hidden = config.hidden_size;
   const double query = double{1} * config.heads * config.head_dim;
   const double key = double{1} * config.kv_heads * config.head_dim;
-  return {2 * hidden * key, 2 * hidden * query + 3 * hidden * config.intermediate_size};
+  const ExpertsConfig& experts = config.experts;
+  const double mlp =
+      layer.experts ? hidden * (3.0 * experts.intermediate_size * experts.chosen + experts.count)
+                    : 3 * hidden * config.intermediate_size;
+  return {2 * hidden * key, 2 * hidden * query + mlp};
 }
 
 double HeadSize(const ModelConfig& config) {
@@ -60,12 +65,12 @@ double KvBytesPerTokenAndLayer(const ModelConfig& config, DType kv) {
 }  // namespace
 
 double PrefillFlops(const ModelConfig& config, int64_t tokens, double density) {
-  const LayerSize size = SizeOf(config);
   const double n = static_cast<double>(tokens);
   double flops = 2 * HeadSize(config);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
     const bool last = i + 1 == config.layers.size();
+    const LayerSize size = SizeOf(config, layer);
     flops += 2 * size.key_value * n + 2 * size.rest * (last ? 1 : n);
     flops += FlopsPerPair(config) *
              (last ? KeysSeen(layer, tokens - 1, density) : PairsSeen(layer, tokens, density));
@@ -74,9 +79,9 @@ double PrefillFlops(const ModelConfig& config, int64_t tokens, double density) {
 }
 
 double DecodeFlops(const ModelConfig& config, int64_t depth, double density) {
-  const LayerSize size = SizeOf(config);
   double flops = 2 * HeadSize(config);
   for (const LayerConfig& layer : config.layers) {
+    const LayerSize size = SizeOf(config, layer);
     flops +=
         2 * (size.key_value + size.rest) + FlopsPerPair(config) * KeysSeen(layer, depth, density);
   }
@@ -85,10 +90,10 @@ double DecodeFlops(const ModelConfig& config, int64_t depth, double density) {
 
 double DecodeBytes(const ModelConfig& config, int64_t depth, DType weights, DType kv,
                    double density) {
-  const LayerSize size = SizeOf(config);
   double numbers = HeadSize(config);
   double bytes = 0;
   for (const LayerConfig& layer : config.layers) {
+    const LayerSize size = SizeOf(config, layer);
     numbers += size.key_value + size.rest;
     bytes += KvBytesPerTokenAndLayer(config, kv) * KeysSeen(layer, depth, density);
   }

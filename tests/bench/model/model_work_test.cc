@@ -52,6 +52,17 @@ TEST(ModelWork, ADecodedRowIsAPromptOfOneAtItsDepth) {
   EXPECT_EQ(DecodeFlops(config, 7), 2 * 2 * 768 + 64 * (8 + 3) + 2 * 8 * 32);
 }
 
+TEST(ModelWork, ARowMeetsTheExpertsThatItChose) {
+  ModelConfig config = Config({{}, {}});
+  config.experts.count = 10;
+  config.experts.chosen = 2;
+  config.experts.intermediate_size = 5;
+  config.layers[1].experts = true;
+  // Instead of 384 weights: the router's 8 * 10, and 3 * 8 * 5 of each chosen expert.
+  const double fewer = 384 - (80 + 2 * 120);
+  EXPECT_EQ(DecodeFlops(Config({{}, {}}), 3) - DecodeFlops(config, 3), 2 * fewer);
+}
+
 TEST(ModelWork, ADecodedRowReadsAllWeightsOnceAndTheKeysThatItSees) {
   const ModelConfig config = Config({{}, {.window = 3}});
   const double weights = 2 * 768 + 8 * 32;
