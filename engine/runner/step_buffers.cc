@@ -18,6 +18,11 @@ int64_t GatedColumns(const ModelConfig& config) {
   return columns;
 }
 
+// Rows of the gate and up buffers: an expert may be chosen by every row.
+int64_t GatedRows(const ModelConfig& config, int64_t rows) {
+  return config.experts.count > 0 ? rows : std::min(rows, kMlpRows);
+}
+
 size_t ExpertsBytes(const ModelConfig& config, int64_t rows) {
   if (config.experts.count == 0) return 0;
   const auto choices = static_cast<size_t>(rows * config.experts.chosen);
@@ -41,7 +46,8 @@ size_t StepArenaBytes(const RankModel& model, int rows, int ranks) {
   size_t angles = 0;
   for (const RopeConfig& rope : config.ropes) angles += 2 * floats(r * rope.pairs);
   return 2 * floats(r * config.hidden_size) + floats(r * model.query_columns()) +
-         2 * floats(r * model.kv_columns()) + 2 * floats(r * GatedColumns(config)) + angles +
+         2 * floats(r * model.kv_columns()) +
+         2 * floats(GatedRows(config, r) * GatedColumns(config)) + angles +
          ExpertsBytes(config, r) + 2 * state(r) + state(r * (ranks - 1)) +
          floats(kLogitsRows * config.vocabulary) + floats(kLogitsRows * config.hidden_size) +
          StepArena::BytesFor<Candidate>(static_cast<size_t>(config.vocabulary));
@@ -63,14 +69,15 @@ absl::Status StepRun::TakeBuffers(int64_t served_rows) {
   const ModelConfig& config = model().config;
   const int64_t rows = static_cast<int64_t>(row_position_.size());
   const int64_t gated = GatedColumns(config);
+  const int64_t gated_rows = GatedRows(config, rows);
   Buffers& b = buffers_;
   ANNULUS_ASSIGN_OR_RETURN(b.residual, TakeMatrix(rows, config.hidden_size));
   ANNULUS_ASSIGN_OR_RETURN(b.normed, TakeMatrix(rows, config.hidden_size));
   ANNULUS_ASSIGN_OR_RETURN(b.query, TakeMatrix(rows, model().query_columns()));
   ANNULUS_ASSIGN_OR_RETURN(b.key, TakeMatrix(rows, model().kv_columns()));
   ANNULUS_ASSIGN_OR_RETURN(b.value, TakeMatrix(rows, model().kv_columns()));
-  ANNULUS_ASSIGN_OR_RETURN(b.gate, TakeMatrix(rows, gated));
-  ANNULUS_ASSIGN_OR_RETURN(b.up, TakeMatrix(rows, gated));
+  ANNULUS_ASSIGN_OR_RETURN(b.gate, TakeMatrix(gated_rows, gated));
+  ANNULUS_ASSIGN_OR_RETURN(b.up, TakeMatrix(gated_rows, gated));
   b.angles.resize(config.ropes.size());
   for (size_t i = 0; i < config.ropes.size(); ++i) {
     ANNULUS_ASSIGN_OR_RETURN(b.angles[i].cosine, TakeMatrix(rows, config.ropes[i].pairs));

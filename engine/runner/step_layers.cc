@@ -1,4 +1,6 @@
 // The layer graph: one for all families (see ModelConfig).
+#include <algorithm>
+
 #include "engine/runner/step_run.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -73,22 +75,23 @@ absl::Status StepRun::Prepare(int layer, const DeviceVector& norm, MatrixView va
                      angles.sine.row_range(0, values.rows)});
 }
 
-// The first `rows` rows of what a block reads: normed where the family norms before the block.
-absl::StatusOr<ConstMatrixView> StepRun::BlockInput(const DeviceVector& norm, int64_t rows) {
-  const MatrixView residual = buffers_.residual.row_range(0, rows);
+// Rows [first, first + rows) of what a block reads: normed where the family norms before the block.
+absl::StatusOr<ConstMatrixView> StepRun::BlockInput(const DeviceVector& norm, int64_t first,
+                                                    int64_t rows) {
+  const MatrixView residual = buffers_.residual.row_range(first, rows);
   if (!model().config.pre_norms) return ConstMatrixView(residual);
-  const MatrixView normed = buffers_.normed.row_range(0, rows);
+  const MatrixView normed = buffers_.normed.row_range(first, rows);
   ANNULUS_RETURN_IF_ERROR(Norm(norm, residual, normed));
   return ConstMatrixView(normed);
 }
 
-// residual += block's last projection of `input`, normed first where the family does so. The block
-// has read its input by now, so `normed` is free.
+// Rows from `first` on: residual += block's last projection of `input`, normed first where the
+// family does so. The block has read its input by now, so those rows of `normed` are free.
 absl::Status StepRun::AddToResidual(const LinearWeights& weights, ConstMatrixView input,
-                                    const DeviceVector& post_norm) {
-  const MatrixView residual = buffers_.residual.row_range(0, input.rows);
+                                    int64_t first, const DeviceVector& post_norm) {
+  const MatrixView residual = buffers_.residual.row_range(first, input.rows);
   if (!model().config.post_norms) return Linear(weights, input, residual, true);
-  const MatrixView added = buffers_.normed.row_range(0, input.rows);
+  const MatrixView added = buffers_.normed.row_range(first, input.rows);
   ANNULUS_RETURN_IF_ERROR(Linear(weights, input, added));
   return Norm(post_norm, added, residual, true);
 }
@@ -102,7 +105,7 @@ absl::Status StepRun::Layer(int layer) {
   const int64_t rows = layer + 1 == model().layers() ? active_rows_ : all;
   Buffers& b = buffers_;
   rank_.parts_.heartbeat->Beat();
-  ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView input, BlockInput(weights.attention_norm, all));
+  ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView input, BlockInput(weights.attention_norm, 0, all));
   const MatrixView query = b.query.row_range(0, rows);
   ANNULUS_RETURN_IF_ERROR(Linear(weights.key, input, b.key));
   ANNULUS_RETURN_IF_ERROR(Linear(weights.value, input, b.value));
@@ -113,11 +116,21 @@ absl::Status StepRun::Layer(int layer) {
   ANNULUS_RETURN_IF_ERROR(Attend(layer, rows));
   if (rows == 0) return absl::OkStatus();
   const ConstMatrixView attended{b.state.o, rows, model().query_columns(), model().query_columns()};
-  ANNULUS_RETURN_IF_ERROR(AddToResidual(weights.output, attended, weights.attention_post_norm));
-  ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView block, BlockInput(weights.mlp_norm, rows));
-  if (config.layers[layer].experts) return Experts(layer, block);
+  ANNULUS_RETURN_IF_ERROR(AddToResidual(weights.output, attended, 0, weights.attention_post_norm));
+  if (config.layers[layer].experts) {
+    ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView block, BlockInput(weights.mlp_norm, 0, rows));
+    return Experts(layer, block);
+  }
+  for (int64_t first = 0; first < rows; first += kMlpRows) {
+    ANNULUS_RETURN_IF_ERROR(Mlp(weights, first, std::min(kMlpRows, rows - first)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepRun::Mlp(const LayerWeights& weights, int64_t first, int64_t rows) {
+  ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView block, BlockInput(weights.mlp_norm, first, rows));
   ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView gated, Gated(weights.mlp, block));
-  return AddToResidual(weights.mlp.down, gated, weights.mlp_post_norm);
+  return AddToResidual(weights.mlp.down, gated, first, weights.mlp_post_norm);
 }
 
 // activation(gate(input), up(input)), in the gate buffer.

@@ -11,6 +11,10 @@ namespace annulus {
 // Rows of logits computed at once: bounds the buffer where the vocabulary is large.
 inline constexpr int64_t kLogitsRows = 8;
 
+// Rows that pass through an MLP together. Its intermediate values are several times as wide as the
+// rest: those of a whole chunk would travel to memory and back between its products.
+inline constexpr int64_t kMlpRows = 512;
+
 // One plan on one rank, from its token ids to its logits. Made for one step and thrown away.
 class StepRun {
  public:
@@ -38,7 +42,7 @@ class StepRun {
     MatrixView residual;  // [rows, hidden]
     MatrixView normed;    // [rows, hidden]
     MatrixView query, key, value;
-    MatrixView gate, up;             // [rows, columns of the widest gated block]
+    MatrixView gate, up;             // [gated rows, columns of the widest gated block]
     std::vector<RopeAngles> angles;  // [rope setting]
     AttentionState state, scratch, served;
   };
@@ -69,9 +73,10 @@ class StepRun {
   absl::Status FillAngles(size_t rope);
   absl::Status Layer(int layer);
   absl::Status Prepare(int layer, const DeviceVector& norm, MatrixView values, int heads);
-  absl::StatusOr<ConstMatrixView> BlockInput(const DeviceVector& norm, int64_t rows);
-  absl::Status AddToResidual(const LinearWeights& weights, ConstMatrixView input,
+  absl::StatusOr<ConstMatrixView> BlockInput(const DeviceVector& norm, int64_t first, int64_t rows);
+  absl::Status AddToResidual(const LinearWeights& weights, ConstMatrixView input, int64_t first,
                              const DeviceVector& post_norm);
+  absl::Status Mlp(const LayerWeights& weights, int64_t first, int64_t rows);
   absl::Status Append(int layer);
   absl::Status Attend(int layer, int64_t rows);
   absl::StatusOr<ConstMatrixView> Gated(const GatedWeights& weights, ConstMatrixView input);
