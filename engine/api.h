@@ -89,6 +89,35 @@ struct RequestSpec {
   SteadyTime deadline = SteadyTime::max();
 };
 
+// One message of a conversation, as the model's chat template gets it. What is absent has no member
+// there. All texts are UTF-8.
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant", "tool" or what else the template knows
+  std::optional<std::string> content;
+  std::optional<std::string> name;
+  std::optional<std::string> reasoning;     // "reasoning_content" and "thinking" in templates
+  std::optional<std::string> tool_calls;    // JSON: an array of calls
+  std::optional<std::string> tool_call_id;  // which call a message of the role "tool" answers
+};
+
+struct ChatRequest {
+  std::vector<ChatMessage> messages;            // at least 1
+  std::optional<std::string> tools;             // JSON: an array of definitions
+  bool add_generation_prompt = true;            // ends with the beginning of an answer
+  std::optional<std::string> template_options;  // JSON: an object of more variables
+  // Documents will stand in front of the first user message's content.
+  bool with_documents = false;
+};
+
+struct RenderedChat {
+  std::string text;                // without documents
+  std::vector<int32_t> token_ids;  // the text's; the template writes the special tokens itself
+  // Where in token_ids the documents' ids go, if ChatRequest::with_documents: what stands before
+  // and behind them is tokenized separately, so all ids before their end are the same for every
+  // question about the same documents.
+  size_t documents_at = 0;
+};
+
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
@@ -174,6 +203,7 @@ struct ModelInfo {
   std::string kernels;             // OpTable in use
   bool has_chat_template = false;
   std::vector<int32_t> end_of_text_ids;
+  SamplingParams default_sampling;  // for what a request leaves out: the model's own, where it says
 };
 
 // What the choice between pass-KV and pass-Q rests on: rates of one rank while all ranks of its
@@ -246,6 +276,11 @@ class Engine {
                                                         bool add_special) const = 0;
   virtual absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
                                                  bool skip_special) const = 0;
+
+  // The model's chat template applied to a conversation. INVALID_ARGUMENT names the field
+  // ("messages.tools", or "messages" where the template refuses) in the payload kFieldPayload;
+  // UNIMPLEMENTED if the model has no template.
+  virtual absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const = 0;
 
   virtual const ModelInfo& model() const = 0;
   virtual EngineLoad Load() const = 0;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <ctime>
 #include <random>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "engine/api.h"
 #include "engine/base/clock.h"
 #include "engine/base/field_error.h"
+#include "engine/chat.h"
 #include "engine/coordinator.h"
 #include "engine/exchange_profile.h"
 #include "engine/loaded_model.h"
@@ -194,6 +196,16 @@ class EngineImpl final : public Engine {
   absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
                                          bool skip_special) const override {
     return model_.tokenizer->Decode(ids, skip_special);
+  }
+
+  absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const override {
+    if (model_.templates.empty()) {
+      return absl::UnimplementedError("the model has no chat template; send text");
+    }
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    return RenderChat(model_.templates, *model_.tokenizer, request, utc);
   }
 
   const ModelInfo& model() const override { return model_.info; }

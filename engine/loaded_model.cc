@@ -1,7 +1,6 @@
 #include "engine/loaded_model.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -9,6 +8,7 @@
 #include "engine/model/random_tensors.h"
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
+#include "engine/sampling_defaults.h"
 #include "engine/text/json_node.h"
 #include "kernels/base/status_macros.h"
 
@@ -24,7 +24,8 @@ struct ModelFiles {
   std::unique_ptr<Tokenizer> tokenizer;
   std::string architecture;
   std::string description;
-  bool has_chat_template = false;
+  TemplateDirectory templates;
+  SamplingParams sampling;
 };
 
 absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
@@ -69,18 +70,6 @@ absl::StatusOr<ModelFiles> OpenRandom(const std::string& path) {
   return files;
 }
 
-// A template of its own file, or the key of tokenizer_config.json where older checkpoints keep it.
-bool HasChatTemplate(const std::filesystem::path& directory) {
-  std::error_code error;
-  if (std::filesystem::exists(directory / "chat_template.jinja", error)) return true;
-  const auto text = ReadTextFile(directory / "tokenizer_config.json");
-  if (!text.ok()) return false;
-  const auto document = JsonDocument::Parse(*text, "tokenizer_config.json");
-  if (!document.ok()) return false;
-  const auto value = document->root().Find("chat_template");
-  return value.ok() && !value->is_null();
-}
-
 absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
   ModelFiles files;
   ANNULUS_ASSIGN_OR_RETURN(files.config, LoadModelConfig(directory));
@@ -88,7 +77,8 @@ absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
   ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, LoadTokenizer(directory));
   files.architecture = files.config.architecture;
   files.description = absl::StrCat("a ", files.config.model_type, " checkpoint");
-  files.has_chat_template = HasChatTemplate(directory);
+  ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Load(directory));
+  ANNULUS_ASSIGN_OR_RETURN(files.sampling, LoadSamplingDefaults(directory));
   return files;
 }
 
@@ -118,8 +108,9 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
                                model.page_shape.page_tokens;
   }
   info.kernels = model.ops->name;
-  info.has_chat_template = files.has_chat_template;
+  info.has_chat_template = !files.templates.empty();
   info.end_of_text_ids = model.config.eos_ids;
+  info.default_sampling = files.sampling;
   return info;
 }
 
@@ -151,6 +142,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
       MakeRankModel(files.config, std::move(weights), *ops, options.page_tokens, options.kv_dtype);
   loaded.info = Describe(files, loaded.ranks, max_context);
   loaded.tokenizer = std::move(files.tokenizer);
+  loaded.templates = std::move(files.templates);
   return loaded;
 }
 

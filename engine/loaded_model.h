@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "engine/api.h"
 #include "engine/runner/rank_model.h"
+#include "engine/text/template/template_directory.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/registry.h"
 
@@ -15,6 +16,7 @@ namespace annulus {
 struct LoadedModel {
   RankModel ranks;
   std::unique_ptr<Tokenizer> tokenizer;
+  TemplateDirectory templates;
   ModelInfo info;
 };
 

@@ -1,6 +1,9 @@
 #include "server/inference_service.h"
 
+#include <utility>
+
 #include "kernels/base/status_macros.h"
+#include "server/chat_messages.h"
 #include "server/errors.h"
 #include "server/generate_reactor.h"
 #include "server/stream_generate_reactor.h"
@@ -22,6 +25,19 @@ absl::Status HandleTokenize(ServiceContext& context, const v1::TokenizeRequest& 
   const auto ids = engine->Tokenize(request.text(), add_special);
   if (!ids.ok()) return AsField("text", ids.status());
   response.mutable_token_ids()->Add(ids->begin(), ids->end());
+  return absl::OkStatus();
+}
+
+absl::Status HandleApplyChatTemplate(ServiceContext& context,
+                                     const v1::ApplyChatTemplateRequest& request,
+                                     v1::ApplyChatTemplateResponse& response) {
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
+  ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
+  ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat,
+                           ApplyChatTemplate(*engine, request.messages(), "messages",
+                                             /*with_documents=*/false));
+  response.set_text(std::move(chat.text));
+  response.mutable_token_ids()->Add(chat.token_ids.begin(), chat.token_ids.end());
   return absl::OkStatus();
 }
 
@@ -54,6 +70,13 @@ grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
   return AnswerInPool(context_, {call, request, response, "Tokenize"}, HandleTokenize);
+}
+
+grpc::ServerUnaryReactor* InferenceService::ApplyChatTemplate(grpc::CallbackServerContext* call,
+                                                              const grpc::ByteBuffer* request,
+                                                              grpc::ByteBuffer* response) {
+  return AnswerInPool(context_, {call, request, response, "ApplyChatTemplate"},
+                      HandleApplyChatTemplate);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* call,

@@ -9,8 +9,9 @@ namespace annulus {
 using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate<
     v1::InferenceService::WithRawCallbackMethod_StreamGenerate<
         v1::InferenceService::WithRawCallbackMethod_Tokenize<
-            v1::InferenceService::WithRawCallbackMethod_Detokenize<
-                v1::InferenceService::Service>>>>;
+            v1::InferenceService::WithRawCallbackMethod_ApplyChatTemplate<
+                v1::InferenceService::WithRawCallbackMethod_Detokenize<
+                    v1::InferenceService::Service>>>>>;
 
 class InferenceService final : public RawInferenceService {
  public:
@@ -24,6 +25,9 @@ class InferenceService final : public RawInferenceService {
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* call,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* ApplyChatTemplate(grpc::CallbackServerContext* call,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* call,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;

@@ -6,6 +6,25 @@
 
 namespace annulus {
 
+ChatRequest FromMessage(const v1::Messages& messages) {
+  ChatRequest request;
+  for (const v1::Message& message : messages.messages()) {
+    ChatMessage& chat = request.messages.emplace_back();
+    chat.role = message.role();
+    if (message.has_content()) chat.content = message.content();
+    if (message.has_name()) chat.name = message.name();
+    if (message.has_reasoning()) chat.reasoning = message.reasoning();
+    if (message.has_tool_calls()) chat.tool_calls = message.tool_calls();
+    if (message.has_tool_call_id()) chat.tool_call_id = message.tool_call_id();
+  }
+  if (messages.has_tools()) request.tools = messages.tools();
+  if (messages.has_template_options()) request.template_options = messages.template_options();
+  if (messages.has_add_generation_prompt()) {
+    request.add_generation_prompt = messages.add_generation_prompt();
+  }
+  return request;
+}
+
 v1::PromptProgress ToMessage(const PromptProgress& progress) {
   v1::PromptProgress message;
   message.set_total(progress.total);
@@ -62,6 +81,16 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   return message;
 }
 
+v1::SamplingParams DefaultsMessage(const SamplingParams& params) {
+  v1::SamplingParams message;
+  message.set_temperature(params.temperature);
+  message.set_top_p(params.top_p);
+  message.set_top_k(params.top_k);
+  message.set_min_p(params.min_p);
+  message.set_repetition_penalty(params.repetition_penalty);
+  return message;
+}
+
 v1::Model ToMessage(const ModelInfo& info, const std::string& name) {
   v1::Model message;
   message.set_name(name);
@@ -78,6 +107,7 @@ v1::Model ToMessage(const ModelInfo& info, const std::string& name) {
   message.set_kernels(info.kernels);
   message.set_has_chat_template(info.has_chat_template);
   message.mutable_end_of_text_ids()->Add(info.end_of_text_ids.begin(), info.end_of_text_ids.end());
+  *message.mutable_default_sampling() = DefaultsMessage(info.default_sampling);
   return message;
 }
 

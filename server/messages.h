@@ -1,7 +1,7 @@
 #ifndef ANNULUS_SERVER_MESSAGES_H_
 #define ANNULUS_SERVER_MESSAGES_H_
 
-// Engine data to protocol messages, field by field.
+// Engine data to protocol messages and back, field by field.
 
 #include <string>
 
@@ -14,11 +14,16 @@
 
 namespace annulus {
 
+// Protocol messages to engine data.
+ChatRequest FromMessage(const v1::Messages& messages);
+
 v1::PromptProgress ToMessage(const PromptProgress& progress);
 v1::TokenLogprob ToMessage(const TokenLogprob& logprob);
 v1::Delta ToMessage(Delta delta);
 // For completions with an OK status.
 v1::Completion ToMessage(const Completion& completion, const std::string& request_id);
+// The fields that a model's publisher may recommend.
+v1::SamplingParams DefaultsMessage(const SamplingParams& params);
 v1::Model ToMessage(const ModelInfo& info, const std::string& name);
 v1::RankLoad ToMessage(const RankLoad& rank);
 v1::GetLoadResponse ToMessage(const EngineLoad& load);

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/chat_messages.h"
 #include "server/errors.h"
 
 namespace annulus {
@@ -43,30 +44,13 @@ absl::StatusOr<std::vector<DocumentPtr>> FindDocuments(const v1::GenerationSpec&
   return documents;
 }
 
-absl::StatusOr<std::string> JoinMessages(const v1::Messages& messages, const ModelInfo& model) {
-  if (model.has_chat_template) {
-    return ReasonError(absl::StatusCode::kUnimplemented, v1::ERROR_REASON_UNSUPPORTED,
-                       "this server does not yet apply a model's own chat template; send text in "
-                       "the model's form instead of messages");
-  }
-  if (messages.messages_size() == 0) {
-    return FieldError("spec.messages", "at least one message is needed");
-  }
-  std::string text;
-  for (const v1::Message& message : messages.messages()) {
-    if (!text.empty()) text.push_back('\n');
-    text.append(message.content());
-  }
-  return text;
-}
-
 // The input as text; nothing where it is token ids.
-absl::StatusOr<std::string> InputText(const v1::GenerationSpec& spec, const ModelInfo& model) {
+absl::StatusOr<std::string> InputText(const v1::GenerationSpec& spec) {
   switch (spec.input_case()) {
     case v1::GenerationSpec::kText:
       return spec.text();
     case v1::GenerationSpec::kMessages:
-      return JoinMessages(spec.messages(), model);
+      return JoinContents(spec.messages(), "spec.messages");
     case v1::GenerationSpec::kTokenIds:
       return std::string();
     default:
@@ -82,7 +66,7 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
     }
     return std::vector<int32_t>(spec.token_ids().ids().begin(), spec.token_ids().ids().end());
   }
-  ANNULUS_ASSIGN_OR_RETURN(const std::string text, InputText(spec, engine.model()));
+  ANNULUS_ASSIGN_OR_RETURN(const std::string text, InputText(spec));
   if (text.empty() && spec.documents().empty()) {
     return FieldError(InputField(spec), "the prompt is empty: send text, or name documents");
   }
@@ -93,19 +77,44 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
   return ids;
 }
 
+// The ids of the input, special ones included, and where among them documents go.
+struct Input {
+  std::vector<int32_t> ids;
+  size_t documents_at = 0;
+};
+
+absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& engine,
+                                bool with_documents) {
+  Input input;
+  if (spec.has_messages() && engine.model().has_chat_template) {
+    ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat, ApplyChatTemplate(engine, spec.messages(),
+                                                                  "spec.messages", with_documents));
+    input.ids = std::move(chat.token_ids);
+    input.documents_at = chat.documents_at;
+    return input;
+  }
+  if (!with_documents) {
+    ANNULUS_ASSIGN_OR_RETURN(input.ids, TokenizeInput(spec, engine, /*add_special=*/true));
+    return input;
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> behind,
+                           TokenizeInput(spec, engine, /*add_special=*/false));
+  ANNULUS_ASSIGN_OR_RETURN(input.ids, engine.Tokenize("", /*add_special=*/true));
+  input.documents_at = input.ids.size();
+  input.ids.insert(input.ids.end(), behind.begin(), behind.end());
+  return input;
+}
+
 // Fills the prompt and where its documents end: other prompts are likely to begin the same way.
 absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
                          const DocumentStore& store, RequestSpec& request) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents, FindDocuments(spec, store));
+  ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, !documents.empty()));
   if (documents.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(request.prompt, TokenizeInput(spec, engine, /*add_special=*/true));
+    request.prompt = std::move(input.ids);
     return absl::OkStatus();
   }
-
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> input,
-                           TokenizeInput(spec, engine, /*add_special=*/false));
-  ANNULUS_ASSIGN_OR_RETURN(std::vector<int32_t> prompt, engine.Tokenize("", /*add_special=*/true));
-  size_t total = prompt.size() + input.size();
+  size_t total = input.ids.size();
   for (const DocumentPtr& document : documents) total += document->tokens.size();
   const int64_t context = engine.model().max_context;
   if (static_cast<int64_t>(total) >= context) {
@@ -114,18 +123,21 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
                      context, "; name fewer documents"),
         static_cast<int64_t>(total) + 1, context);
   }
+  const auto place = input.ids.begin() + static_cast<std::ptrdiff_t>(input.documents_at);
+  std::vector<int32_t>& prompt = request.prompt;
   prompt.reserve(total);
+  prompt.assign(input.ids.begin(), place);
   for (const DocumentPtr& document : documents) {
     prompt.insert(prompt.end(), document->tokens.begin(), document->tokens.end());
     request.shared_prefixes.push_back(static_cast<int32_t>(prompt.size()));
   }
-  prompt.insert(prompt.end(), input.begin(), input.end());
-  request.prompt = std::move(prompt);
+  prompt.insert(prompt.end(), place, input.ids.end());
   return absl::OkStatus();
 }
 
-SamplingParams ReadSampling(const v1::SamplingParams& message) {
-  SamplingParams params;
+// The fields that are there; for the rest the model's defaults.
+SamplingParams ReadSampling(const v1::SamplingParams& message, const SamplingParams& defaults) {
+  SamplingParams params = defaults;
   if (message.has_max_tokens()) params.max_tokens = message.max_tokens();
   if (message.has_min_tokens()) params.min_tokens = message.min_tokens();
   if (message.has_temperature()) params.temperature = message.temperature();
@@ -159,7 +171,7 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
                                          const DocumentStore& documents) {
   RequestSpec request;
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, request));
-  request.sampling = ReadSampling(spec.sampling());
+  request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
   if (!spec.sampling().has_max_tokens()) {
     // Near the end of the context the default is what is left of it.
     const int64_t left = engine.model().max_context - static_cast<int64_t>(request.prompt.size());

@@ -16,6 +16,7 @@ struct GenerateOptions {
   bool timings = false;
   std::optional<std::string> prompt;
   std::vector<std::string> documents;  // for ask, the question comes last
+  bool chat = false;                   // the prompt is a message, if the model has a chat template
 };
 
 int CountStandardInput(const GenerateOptions& options) {
@@ -24,14 +25,39 @@ int CountStandardInput(const GenerateOptions& options) {
   return count;
 }
 
-// Puts the text after the documents into the spec.
-int ProvidePrompt(Session& session, absl::string_view what, const GenerateOptions& options,
-                  v1::GenerationSpec& spec) {
-  std::string* text = spec.mutable_text();
+// The text after the documents.
+int ReadPrompt(Session& session, absl::string_view what, const GenerateOptions& options,
+               std::string* text) {
   const bool piped = !options.prompt.has_value() && !session.console().in_is_terminal;
   if (piped || options.prompt == kStandardInput) return ReadText(session, what, text);
   *text = options.prompt.value_or("");
   return CheckText(session, what, *text);
+}
+
+// Puts the prompt into the spec: as a user's message for a model with a chat template where that is
+// wanted, else as text.
+int ProvidePrompt(Session& session, absl::string_view what, const GenerateOptions& options,
+                  v1::GenerationSpec& spec) {
+  std::string text;
+  const int exit_code = ReadPrompt(session, what, options, &text);
+  if (exit_code != 0) return exit_code;
+  if (options.chat) {
+    v1::GetModelRequest request;
+    request.set_name(spec.model());
+    v1::GetModelResponse response;
+    Call call(session.connection());
+    const grpc::Status status =
+        session.connection().models().GetModel(call.context(), request, &response);
+    if (!status.ok()) return session.CallFailed(status);
+    if (response.model().has_chat_template()) {
+      v1::Message* const message = spec.mutable_messages()->add_messages();
+      message->set_role("user");
+      message->set_content(text);
+      return 0;
+    }
+  }
+  spec.set_text(text);
+  return 0;
 }
 
 int Generate(Session& session, absl::string_view what, const GenerateOptions& options) {
@@ -64,6 +90,7 @@ int RunComplete(Session& session, const GenerateOptions& options) {
 
 int RunAsk(Session& session, const GenerateOptions& options) {
   GenerateOptions ask = options;
+  ask.chat = true;
   ask.prompt = ask.documents.back();
   ask.documents.pop_back();
   return Generate(session, "QUESTION", ask);

@@ -22,6 +22,16 @@ std::string StateName(v1::ServerState state) {
   return absl::AsciiStrToLower(absl::StripPrefix(name, "SERVER_STATE_"));
 }
 
+void WriteSampling(const v1::SamplingParams& sampling, JsonWriter& json) {
+  json.Key("default_sampling").BeginObject();
+  json.Key("temperature").Float(sampling.temperature());
+  json.Key("top_p").Float(sampling.top_p());
+  json.Key("top_k").Int(sampling.top_k());
+  json.Key("min_p").Float(sampling.min_p());
+  json.Key("repetition_penalty").Float(sampling.repetition_penalty());
+  json.EndObject();
+}
+
 void WriteModel(const v1::Model& model, JsonWriter& json) {
   json.BeginObject();
   json.Key("name").String(model.name());
@@ -39,7 +49,25 @@ void WriteModel(const v1::Model& model, JsonWriter& json) {
   json.Key("has_chat_template").Bool(model.has_chat_template());
   json.Key("end_of_text_ids").BeginArray();
   for (const int32_t id : model.end_of_text_ids()) json.Int(id);
-  json.EndArray().EndObject();
+  json.EndArray();
+  if (model.has_default_sampling()) WriteSampling(model.default_sampling(), json);
+  json.EndObject();
+}
+
+// A line with the defaults that change something; nothing from a server that tells none.
+std::string DescribeSampling(const v1::Model& model) {
+  if (!model.has_default_sampling()) return "";
+  const v1::SamplingParams& sampling = model.default_sampling();
+  std::string text = sampling.temperature() == 0
+                         ? "  sampling      greedy"
+                         : absl::StrCat("  sampling      temperature ", sampling.temperature());
+  if (sampling.top_p() != 1) absl::StrAppend(&text, ", top_p ", sampling.top_p());
+  if (sampling.top_k() != 0) absl::StrAppend(&text, ", top_k ", sampling.top_k());
+  if (sampling.min_p() != 0) absl::StrAppend(&text, ", min_p ", sampling.min_p());
+  if (sampling.repetition_penalty() != 1) {
+    absl::StrAppend(&text, ", repetition_penalty ", sampling.repetition_penalty());
+  }
+  return absl::StrCat(text, ", unless asked otherwise\n");
 }
 
 std::string DescribeModel(const v1::Model& model) {
@@ -52,6 +80,7 @@ std::string DescribeModel(const v1::Model& model) {
       "  dtypes        weights ", model.weights_dtype(), ", keys and values ", model.kv_dtype(),
       " (", FormatBytes(model.kv_bytes_per_token()), " for each token)\n",  //
       "  kernels       ", model.kernels(), "\n",                            //
+      DescribeSampling(model),                                              //
       "  chat          ", model.has_chat_template() ? "yes" : "no template: plain text only", "\n");
 }
 

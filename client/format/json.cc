@@ -67,7 +67,12 @@ JsonWriter& JsonWriter::Int(int64_t value) { return Scalar(absl::StrCat(value));
 JsonWriter& JsonWriter::Bool(bool value) { return Scalar(value ? "true" : "false"); }
 JsonWriter& JsonWriter::Null() { return Scalar("null"); }
 
-JsonWriter& JsonWriter::Double(double value) {
+JsonWriter& JsonWriter::Double(double value) { return Shortest(value); }
+
+JsonWriter& JsonWriter::Float(float value) { return Shortest(value); }
+
+template <typename Number>
+JsonWriter& JsonWriter::Shortest(Number value) {
   if (!std::isfinite(value)) return Null();
   std::array<char, 32> digits;
   const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;

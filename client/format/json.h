@@ -22,6 +22,8 @@ class JsonWriter {
   JsonWriter& String(absl::string_view value);
   JsonWriter& Int(int64_t value);
   JsonWriter& Double(double value);
+  // The shortest text that reads back as the same float: 0.6, not 0.6000000238418579.
+  JsonWriter& Float(float value);
   JsonWriter& Bool(bool value);
   JsonWriter& Null();
 
@@ -31,6 +33,8 @@ class JsonWriter {
   JsonWriter& Open(char bracket);
   JsonWriter& Close(char bracket);
   JsonWriter& Scalar(absl::string_view value);
+  template <typename Number>
+  JsonWriter& Shortest(Number value);
   void Separate();
 
   std::string text_;

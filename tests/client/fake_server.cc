@@ -176,6 +176,16 @@ class FakeServer::Models final : public v1::ModelService::Service {
     return Status::OK;
   }
 
+  // The first model, whatever the name; one without properties where none was set.
+  Status GetModel(ServerContext* context, const v1::GetModelRequest*,
+                  v1::GetModelResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    response->mutable_model();
+    if (!server_.models_.empty()) *response->mutable_model() = server_.models_.front();
+    return Status::OK;
+  }
+
  private:
   FakeServer& server_;
 };

@@ -252,6 +252,23 @@ absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids,
   return text;
 }
 
+absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request) const {
+  if (request.tools == "bad") return Field("messages.tools", "must be a JSON array");
+  RenderedChat chat;
+  for (const ChatMessage& message : request.messages) {
+    if (message.role == "bad") return Field("messages", "the template refuses these messages");
+    chat.text += message.role + ":";
+    if (request.with_documents && message.role == "user" && chat.documents_at == 0) {
+      chat.documents_at = chat.text.size();
+    }
+    chat.text += message.content.value_or("(none)") + "|";
+  }
+  if (request.tools.has_value()) chat.text += "tools";
+  if (request.add_generation_prompt) chat.text += ">";
+  for (const char c : chat.text) chat.token_ids.push_back(static_cast<unsigned char>(c));
+  return chat;
+}
+
 EngineLoad FakeEngine::Load() const {
   EngineLoad load;
   load.running = active();

@@ -42,6 +42,7 @@ class FakeEngine final : public Engine {
   // Before the first request.
   void set_scripter(Scripter scripter) { scripter_ = std::move(scripter); }
   void set_chat_template(bool present) { model_.has_chat_template = present; }
+  void set_default_sampling(const SamplingParams& params) { model_.default_sampling = params; }
   void set_max_context(int64_t tokens) { model_.max_context = tokens; }
   void set_slow_reader_timeout(std::chrono::milliseconds limit) { slow_reader_timeout_ = limit; }
   // At any time.
@@ -62,6 +63,9 @@ class FakeEngine final : public Engine {
                                                 bool add_special) const override;
   absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
                                          bool skip_special) const override;
+  // Writes "role:content|" for each message and "tools" where there are any; refuses the role
+  // "bad".
+  absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const override;
   const ModelInfo& model() const override { return model_; }
   EngineLoad Load() const override;
   std::vector<MetricFamily> Metrics() const override;

@@ -171,16 +171,6 @@ TEST_F(GenerateTest, DocumentsComeFirstInTheirOrder) {
   EXPECT_EQ(LastPrompt().size(), 5u);
 }
 
-TEST_F(GenerateTest, AChatTemplateIsNotYetApplied) {
-  server_.engine().set_chat_template(true);
-  v1::GenerateRequest request;
-  request.mutable_spec()->mutable_messages()->add_messages()->set_content("a");
-  const grpc::Status status = Generate(request);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(Details(status).reason, "UNSUPPORTED");
-  EXPECT_THAT(status.error_message(), HasSubstr("send text"));
-}
-
 TEST_F(GenerateTest, UnknownModelsAndDocumentsAreNotFound) {
   auto request = TextRequest("x");
   request.mutable_spec()->set_model("other");

@@ -61,6 +61,28 @@ TEST_F(GenerateCommands, CompletePrintsTheAnswer) {
   EXPECT_EQ(server_.specs().at(0).text(), "Tell me");
 }
 
+TEST_F(GenerateCommands, AskSendsAMessageToAModelWithAChatTemplate) {
+  const std::string file = Write("a.txt", "abc");
+  v1::Model model;
+  model.set_name("instruct");
+  model.set_has_chat_template(true);
+  server_.SetModels({model});
+  ASSERT_EQ(Run({"ask", file, "Who?"}).exit_code, 0);
+  const v1::GenerationSpec asked = server_.specs().back();
+  ASSERT_EQ(asked.messages().messages_size(), 1) << asked.DebugString();
+  EXPECT_EQ(asked.messages().messages(0).role(), "user");
+  EXPECT_EQ(asked.messages().messages(0).content(), "Who?");
+  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
+
+  ASSERT_EQ(Run({"complete", "Once"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().text(), "Once");
+
+  model.set_has_chat_template(false);
+  server_.SetModels({model});
+  ASSERT_EQ(Run({"ask", file, "Who?"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().back().text(), "Who?");
+}
+
 TEST_F(GenerateCommands, CompletePrintsJson) {
   const CliResult result = Run({"complete", "Tell me", "--json"});
   EXPECT_EQ(result.exit_code, 0);

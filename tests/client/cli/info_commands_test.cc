@@ -72,6 +72,22 @@ TEST_F(InfoCommands, ModelsPrintsJson) {
             "\n");
 }
 
+TEST_F(InfoCommands, ModelsShowsTheDefaultsOfSampling) {
+  server_.SetModels({FromText<v1::Model>(R"(
+      name: "a" has_chat_template: true default_sampling {
+        temperature: 0.6 top_p: 0.9 top_k: 20 min_p: 0 repetition_penalty: 1.05 })")});
+  EXPECT_THAT(Run({"models"}).out,
+              ::testing::HasSubstr("  sampling      temperature 0.6, top_p 0.9, top_k 20, "
+                                   "repetition_penalty 1.05, unless asked otherwise\n"));
+  EXPECT_THAT(Run({"models", "--json"}).out,
+              ::testing::HasSubstr(
+                  R"("default_sampling":{"temperature":0.6,"top_p":0.9,"top_k":20,"min_p":0,)"
+                  R"("repetition_penalty":1.05}})"));
+  server_.SetModels({FromText<v1::Model>(R"(
+      name: "b" default_sampling { temperature: 0 top_p: 1 repetition_penalty: 1 })")});
+  EXPECT_THAT(Run({"models"}).out, ::testing::HasSubstr("  sampling      greedy, unless asked"));
+}
+
 TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
   EXPECT_EQ(
       Run({"status"}).out,

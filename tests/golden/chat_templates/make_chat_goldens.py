@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Makes the goldens of chat templates with Transformers and jinja2.
 
-    python make_chat_goldens.py [TEMPLATES]
+    python make_chat_goldens.py [TEMPLATES [MODEL]]
 
 TEMPLATES is a folder of chat templates as models publish them (*.jinja); they are not part of this
-repository. Needs the packages transformers and jinja2. Written next to this file:
+repository. MODEL is the folder of stories260K, a small Llama. Needs the packages transformers and jinja2. Written next to this file:
 
 conversations.json  the generated conversations: for each a name and the variables that Transformers
                     gives to a template (messages, tools, documents, special tokens, options).
@@ -14,6 +14,8 @@ published.json      for each published template and conversation the first 16 he
                     not compared.
 constructs.json     small templates of our own (constructs.py) with their variables and the whole text,
                     or null where rendering raises.
+served.json         a template of our own in the folder of MODEL: conversations with the text and the token
+                    ids of Transformers' apply_chat_template.
 
 strftime_now() tells 2025-01-15 09:05:07 throughout.
 """
@@ -24,6 +26,7 @@ import json
 import pathlib
 import sys
 
+import transformers
 from transformers.utils import chat_template_utils
 
 import constructs
@@ -234,6 +237,43 @@ def write(name, value):
     (HERE / name).write_text(lines + "\n", encoding="utf-8")
 
 
+SERVED_TEMPLATE = """{{- bos_token }}
+{%- if tools %}
+    {{- 'Tools: ' + tools | tojson + '\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role not in ['system', 'user', 'assistant', 'tool'] %}
+        {{- raise_exception('Unknown role ' + message.role) }}
+    {%- endif %}
+    {{- '[' + message.role + '] ' + message.content | default('', true) | trim }}
+    {%- if message.reasoning_content is defined %}{{ ' (' + message.reasoning_content + ')' }}{% endif %}
+    {%- for call in message.tool_calls or [] %}{{ ' ' + call.function.name }}{% endfor %}
+    {{- eos_token if message.role == 'assistant' else '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '[assistant]' + (' quickly' if hurry else '') }}
+{%- endif %}"""
+
+
+def write_served(model):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    lily = message("user", " Who is Lily? ")
+    cases = []
+    for messages, options in [
+            ([lily], {}),
+            ([message("system", "Tell é 🎉 a story."), lily, message("assistant", "A girl."), lily], {}),
+            ([lily, message("assistant", tool_calls=[call("find", {"who": "Lily"})],
+                            reasoning_content="Hm"), message("tool", "found")], {"tools": [BARE]}),
+            ([lily], {"hurry": True}),
+            ([lily, message("assistant", "Yes")], {"add_generation_prompt": False})]:
+        arguments = {"chat_template": SERVED_TEMPLATE, "add_generation_prompt": True, **options}
+        cases.append({
+            "messages": messages, "options": options,
+            "text": tokenizer.apply_chat_template(messages, tokenize=False, **arguments),
+            "token_ids": tokenizer.apply_chat_template(messages, return_dict=False, **arguments)})
+    write("served.json", {"template": SERVED_TEMPLATE, "cases": cases})
+
+
 def main():
     all_cases = list(cases())
     (HERE / "conversations.json").write_text(
@@ -258,6 +298,8 @@ def main():
         rendered = sum(text is not None for text in texts)
         print(f"{path.name}: {rendered} of {len(texts)} conversations render")
     write("published.json", published)
+    if len(sys.argv) > 2:
+        write_served(sys.argv[2])
 
 
 if __name__ == "__main__":

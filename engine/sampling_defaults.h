@@ -1,0 +1,26 @@
+#ifndef ANNULUS_ENGINE_SAMPLING_DEFAULTS_H_
+#define ANNULUS_ENGINE_SAMPLING_DEFAULTS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/api.h"
+
+namespace annulus {
+
+// The sampling that a model's publisher recommends: temperature, top_p, top_k, min_p and
+// repetition_penalty of a generation_config.json, and temperature 0 where do_sample is false. What
+// the file does not say keeps the defaults of SamplingParams. Its lengths (max_new_tokens,
+// max_length) are not used: here a request holds memory for what it may generate.
+//
+// INVALID_ARGUMENT with file, key, value and what is allowed.
+absl::StatusOr<SamplingParams> ParseSamplingDefaults(absl::string_view json,
+                                                     absl::string_view file_name);
+
+// The same for a model directory; the file may be absent.
+absl::StatusOr<SamplingParams> LoadSamplingDefaults(const std::string& directory);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_SAMPLING_DEFAULTS_H_

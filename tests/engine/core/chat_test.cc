@@ -1,0 +1,190 @@
+// From messages to token ids, without a model.
+#include "engine/chat.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kTemplate[] =
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}"
+    "{% if tools %}{{ tools | tojson }}{% endif %}{{ x }}{% if add_generation_prompt %}<a>{% endif "
+    "%}";
+
+class ChatTest : public ::testing::Test {
+ protected:
+  static ChatMessage Message(const std::string& role, const std::string& content) {
+    ChatMessage message;
+    message.role = role;
+    message.content = content;
+    return message;
+  }
+
+  void Load(const std::string& source) {
+    directory_.Write("chat_template.jinja", source);
+    directory_.Write("tokenizer_config.json", R"({"bos_token": "<s>"})");
+    auto templates = TemplateDirectory::Load(directory_.path());
+    ASSERT_TRUE(templates.ok()) << templates.status();
+    templates_ = *std::move(templates);
+  }
+
+  absl::StatusOr<RenderedChat> Render(const ChatRequest& request) const {
+    return RenderChat(templates_, *tokenizer_, request, std::tm{});
+  }
+
+  // The message of the refusal, which begins with the field.
+  std::string Refusal(const ChatRequest& request) const {
+    const auto chat = Render(request);
+    if (chat.ok()) return absl::StrCat("no refusal but ", chat->text);
+    EXPECT_EQ(chat.status().code(), absl::StatusCode::kInvalidArgument);
+    const std::string message(chat.status().message());
+    const auto field = chat.status().GetPayload(kFieldPayload);
+    EXPECT_TRUE(field.has_value()) << message;
+    EXPECT_EQ(message.substr(0, message.find(": ")), std::string(field.value_or(absl::Cord())));
+    return message;
+  }
+
+  testing::TempDirectory directory_;
+  TemplateDirectory templates_;
+  const std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
+};
+
+TEST_F(ChatTest, DocumentsHaveTheirPlaceBeforeTheFirstUserMessage) {
+  Load(kTemplate);
+  ChatRequest request;
+  request.messages = {Message("system", " S "), Message("user", "\n U"), Message("user", "V")};
+  auto chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->text, "<s><system>S<user>U<user>V<a>");
+
+  request.with_documents = true;
+  chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->text, "<s><system>S<user>\n U<user>V<a>");
+  EXPECT_EQ(std::string(chat->token_ids.begin(), chat->token_ids.end()), chat->text);
+  EXPECT_EQ(chat->documents_at, std::string("<s><system>S<user>").size());
+
+  // A message that holds what marks the place does not mislead.
+  request.messages[1].content =
+      "\xEE\x80\x80"
+      "documents 0"
+      "\xEE\x80\x81";
+  chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->documents_at, std::string("<s><system>S<user>").size());
+  EXPECT_THAT(chat->text, HasSubstr(*request.messages[1].content));
+}
+
+TEST_F(ChatTest, NoPlaceForDocumentsIsRefused) {
+  ChatRequest request;
+  request.with_documents = true;
+  request.messages = {Message("system", "S")};
+  Load(kTemplate);
+  EXPECT_THAT(Refusal(request),
+              HasSubstr("messages.messages: documents go into the first message"));
+  request.messages = {Message("user", "U")};
+  for (const char* source : {"{{ messages[0].content | upper }}", "fixed",
+                             "{{ messages[0].content }}{{ messages[0].content }}"}) {
+    Load(source);
+    EXPECT_THAT(Refusal(request), HasSubstr("does not write the first user message exactly once"));
+  }
+}
+
+TEST_F(ChatTest, BadFieldsAreNamed) {
+  Load(kTemplate);
+  ChatRequest request;
+  EXPECT_THAT(Refusal(request), HasSubstr("messages.messages: at least one"));
+  request.messages = {Message("user", "U")};
+  for (const char* json : {"", "{}", "[", "nonsense", "[] []", "[1], \"messages\": []"}) {
+    request.tools = json;
+    EXPECT_EQ(Refusal(request), "messages.tools: must be a JSON array") << json;
+  }
+  request.tools.reset();
+  for (const char* json : {"[]", "{\"a\": 1}, \"b\": {}", "{\"a\":}"}) {
+    request.template_options = json;
+    EXPECT_EQ(Refusal(request), "messages.template_options: must be a JSON object") << json;
+  }
+  request.template_options.reset();
+  request.messages[0].tool_calls = "1";
+  EXPECT_EQ(Refusal(request), "messages.messages[0].tool_calls: must be a JSON array");
+  request.messages[0].tool_calls.reset();
+  request.messages[0].reasoning = "\xff";
+  EXPECT_THAT(Refusal(request), HasSubstr("messages.messages[0].reasoning"));
+  Load("{{ raise_exception('Only bots!') }}");
+  request.messages = {Message("user", "U")};
+  EXPECT_THAT(Refusal(request), HasSubstr("messages: chat_template.jinja:1: the template refuses"));
+}
+
+TEST_F(ChatTest, OptionsAreVariablesButNotMessages) {
+  Load(kTemplate);
+  ChatRequest request;
+  request.messages = {Message("user", "U")};
+  request.template_options =
+      R"( {"x": "X", "bos_token": "B", "messages": [], "add_generation_prompt": false} )";
+  request.tools = " [{\"b\": 1, \"a\": 2}]\n";
+  const auto chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->text, "B<user>U[{\"b\": 1, \"a\": 2}]X<a>");
+}
+
+TEST_F(ChatTest, AbsentPartsOfMessagesHaveNoMembers) {
+  Load("{{ messages | tojson }}");
+  ChatRequest request;
+  request.messages.resize(2);
+  request.messages[0].role = "assistant";
+  request.messages[0].reasoning = "R";
+  request.messages[0].tool_calls = "[{}]";
+  request.messages[1].role = "tool";
+  request.messages[1].content = "";
+  request.messages[1].name = "N";
+  request.messages[1].tool_call_id = "1";
+  EXPECT_EQ(Render(request)->text,
+            R"([{"role": "assistant", "thinking": "R", "reasoning_content": "R", )"
+            R"("tool_calls": [{}]}, )"
+            R"({"role": "tool", "content": "", "name": "N", "tool_call_id": "1"}])");
+}
+
+TEST_F(ChatTest, TextAndIdsAreThoseOfTransformers) {
+  const auto model = testing::TestData("models/stories260K");
+  if (!model.has_value()) GTEST_SKIP() << "no stories260K";
+  std::ifstream file(testing::TestFile("golden/chat_templates/served.json"));
+  const auto golden = nlohmann::ordered_json::parse(file);
+  std::filesystem::copy(*model / "tokenizer.json", directory_.path());
+  std::filesystem::copy(*model / "tokenizer_config.json", directory_.path());
+  directory_.Write("chat_template.jinja", golden.at("template").get<std::string>());
+  const auto templates = TemplateDirectory::Load(directory_.path());
+  const auto tokenizer = LoadTokenizer(directory_.path());
+  ASSERT_TRUE(templates.ok() && tokenizer.ok()) << templates.status() << tokenizer.status();
+  for (const auto& one : golden.at("cases")) {
+    ChatRequest request;
+    for (const auto& message : one.at("messages")) {
+      ChatMessage& chat = request.messages.emplace_back();
+      chat.role = message.at("role");
+      if (message.contains("content")) chat.content = message.at("content");
+      if (message.contains("reasoning_content")) chat.reasoning = message.at("reasoning_content");
+      if (message.contains("tool_calls")) chat.tool_calls = message.at("tool_calls").dump();
+    }
+    const auto& options = one.at("options");
+    if (options.contains("tools")) request.tools = options.at("tools").dump();
+    if (options.contains("hurry")) request.template_options = options.dump();
+    request.add_generation_prompt = options.value("add_generation_prompt", true);
+    const auto chat = RenderChat(*templates, **tokenizer, request, std::tm{});
+    ASSERT_TRUE(chat.ok()) << chat.status();
+    EXPECT_EQ(chat->text, one.at("text").get<std::string>());
+    EXPECT_EQ(chat->token_ids, one.at("token_ids").get<std::vector<int32_t>>());
+  }
+}
+
+}  // namespace
+}  // namespace annulus
