@@ -105,6 +105,36 @@ TEST_P(AttentionTest, OneKeyIsCopied) {
   }
 }
 
+// Every pattern of the 8-bit formats, in both halves of a pair, comes through widening unchanged.
+TEST_P(AttentionTest, EveryNarrowValueIsCopied) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2}) {
+    Problem problem;
+    problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 8, .v_dim = 256, .dtype = dtype};
+    problem.end = 2;
+    problem.window = 1;
+    problem.positions = Consecutive(0, 2);
+    FillProblem(problem, 9);
+    std::vector<uint8_t> patterns(256);
+    for (int i = 0; i < 256; ++i) patterns[i] = static_cast<uint8_t>(i);
+    for (int64_t r = 0; r < 2; ++r) {
+      ConvertToFloat(dtype, patterns.data(), problem.v.row(r), 256);
+      // What is not finite is not written by kv_append: it saturates.
+      for (int i = 0; i < 256; ++i) {
+        if (std::isinf(problem.v.row(r)[i])) problem.v.row(r)[i] = 1;
+      }
+    }
+    const AttentionResult result = Attend(table(), problem, 1);
+    for (int i = 0; i < 512; ++i) {
+      const float expected = problem.v.row(i / 256)[i % 256];
+      if (std::isnan(expected)) {
+        ASSERT_TRUE(std::isnan(result.o[i])) << DTypeName(dtype) << " pattern " << i % 256;
+      } else {
+        ASSERT_EQ(result.o[i], expected) << DTypeName(dtype) << " pattern " << i % 256;
+      }
+    }
+  }
+}
+
 // Scores far apart: the maximum moves by thousands, in both directions, without overflow.
 TEST_P(AttentionTest, LargeScores) {
   for (const DType dtype : kWays) {
