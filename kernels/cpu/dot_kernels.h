@@ -10,9 +10,6 @@
 
 namespace annulus::cpu {
 
-// Output columns of one task.
-inline constexpr int kDotColumns = 64;
-
 // output[r, c] = sum_k input[r, k] * weight(c, k) (+ bias[c]) (+ output[r, c]), weights in panels
 // with bf16 in pairs (weight_layout.h).
 struct DotTask {
@@ -25,7 +22,7 @@ struct DotTask {
   int64_t scales;     // bytes from a panel's start to its scales
   int64_t group;      // inputs of one scale; 0: all
   int64_t depth;      // a multiple of 32 and of `group`
-  int columns;        // 1..kDotColumns
+  int columns;        // 1..DotKernels::task_columns
   const float* bias;  // [columns] or null
   float* output;
   int64_t output_stride;
@@ -35,6 +32,7 @@ struct DotTask {
 
 struct DotKernels {
   int task_rows;
+  int task_columns;  // 64 times a power of two
   int row_multiple;
   int64_t workspace_bytes;
 

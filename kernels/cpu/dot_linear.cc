@@ -47,16 +47,29 @@ class Product {
   }
 
  private:
+  // Columns of a task: wide, but not so wide that the threads would get unequal shares.
+  int64_t TaskColumns(int64_t row_blocks, int64_t threads) const {
+    constexpr int64_t kFewestColumns = 64;
+    constexpr int64_t kTasksPerThread = 6;
+    int64_t columns = dot_.task_columns;
+    while (columns > kFewestColumns &&
+           row_blocks * CeilDiv(weight_.out_features, columns) < kTasksPerThread * threads) {
+      columns /= 2;
+    }
+    return columns;
+  }
+
   // Rows [first, first + rows), which lie packed at `packed`.
   void Multiply(CpuStream& stream, int64_t first, int64_t rows, const std::byte* packed,
                 std::byte* workspaces) const {
     const auto kernel = dot_.linear[static_cast<int>(weight_.dtype)];
     const int64_t row_blocks = CeilDiv(rows, dot_.task_rows);
-    const int64_t column_blocks = CeilDiv(weight_.out_features, kDotColumns);
+    const int64_t columns = TaskColumns(row_blocks, stream.threads());
+    const int64_t column_blocks = CeilDiv(weight_.out_features, columns);
     // Row blocks of the same columns are neighbours, so that their weights are still in a cache.
     stream.ParallelFor(row_blocks * column_blocks, [&](int64_t index, int thread) {
       const int64_t row = index % row_blocks * dot_.task_rows;
-      const int64_t column = index / row_blocks * kDotColumns;
+      const int64_t column = index / row_blocks * columns;
       DotTask task;
       task.input = packed + row * stride_;
       task.input_stride = stride_;
@@ -66,8 +79,7 @@ class Product {
       task.scales = layout_.scales;
       task.group = QuantizedGroup(weight_.dtype);
       task.depth = layout_.depth;
-      task.columns =
-          static_cast<int>(std::min<int64_t>(kDotColumns, weight_.out_features - column));
+      task.columns = static_cast<int>(std::min(columns, weight_.out_features - column));
       task.bias = params_.bias == nullptr ? nullptr : params_.bias + column;
       task.output = params_.output.row(first + row) + column;
       task.output_stride = params_.output.stride;

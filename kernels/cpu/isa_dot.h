@@ -16,7 +16,6 @@ namespace {  // internal linkage on purpose: see simd_kernels.h
 
 // Inputs of weights that are widened together: 64 columns of them are 32 KiB of bf16.
 inline constexpr int64_t kDotDepth = 256;
-inline constexpr int kDotPanels = kDotColumns / kPanel;
 // Bytes of 16 columns of two inputs in bf16.
 inline constexpr int64_t kPairBytes = 64;
 
@@ -64,12 +63,15 @@ void WidenDotPanel(const Codes& codes, const DotTask& task, int panel, int64_t k
   for (int64_t i = 0; i < depth; i += kInputs, from += 64) {
     __m512i pairs[Codes::kPairs];
     codes.Widen(from, pairs);
+    // What the next call for this panel reads: other panels come in between.
+    _mm_prefetch(from + kDotDepth / kInputs * 64, _MM_HINT_T0);
 #pragma GCC unroll 4
     for (int j = 0; j < Codes::kPairs; ++j, to += kPairBytes) _mm512_store_si512(to, pairs[j]);
   }
 }
 
-// Sums of one row, [kDotColumns], to the output. kScaled: codes with a scale per column.
+// Sums of one row, one for each column and padding, to the output. kScaled: codes with a scale per
+// column.
 template <bool kScaled>
 void StoreDotRow(const DotTask& task, const float* sums, int row) {
   float* const output = task.output + row * task.output_stride;

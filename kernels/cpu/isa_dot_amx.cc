@@ -3,21 +3,36 @@
 //
 // An output is one chain of tile products in the order of the inputs (with int4, one per group and
 // a chain of the groups' scaled sums). A tile treats its rows alike and independently, so an
-// output's bits depend on neither the number of rows nor their place.
-#include "kernels/cpu/isa_dot.h"
+// output's bits depend on neither the number of rows nor their place. Few rows of quantised weights
+// are multiplied by vectors, which take the very steps of a tile (isa_dot_few_rows.h).
+#include "kernels/cpu/isa_dot_few_rows.h"
 
 namespace annulus::cpu {
 namespace {
 
 constexpr int kTileRows16 = 16;
+// The inputs of a task in one pass, 256 KiB, are read once from beyond the second-level cache and
+// then pass by for every two panels.
 constexpr int kTaskRows = 256;
+constexpr int kTaskColumns = 256;
+constexpr int kTaskPanels = kTaskColumns / kPanel;
 constexpr int64_t kTileDepth = 32;  // inputs of one tile
 constexpr int64_t kTileBytes = 1024;
 
 struct Workspace {
-  float sums[kTaskRows][kDotColumns];
+  float sums[kTaskRows][kTaskColumns];
   float groups[4][kTileRows16][kPanel];
-  char widened[kDotPanels][kDotDepth / 2 * kPairBytes];
+  char widened[kTaskPanels][kDotDepth / 2 * kPairBytes];
+};
+
+// Tiles flush subnormal numbers to 0; so do the vectors beside them while one of these lives.
+class FlushSubnormals {
+ public:
+  FlushSubnormals() : old_(_mm_getcsr()) { _mm_setcsr(old_ | 0x8040); }
+  ~FlushSubnormals() { _mm_setcsr(old_); }
+
+ private:
+  const unsigned old_;
 };
 
 // Tiles 0 to 3 are sums, [row tile][panel]; 4 and 5 inputs; 6 and 7 weights.
@@ -30,7 +45,7 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-constexpr int64_t kSumsStride = kDotColumns * sizeof(float);
+constexpr int64_t kSumsStride = kTaskColumns * sizeof(float);
 
 // Inputs [k, k + depth) of a task's rows; `weights` are those inputs of the first panel.
 struct Pass {
@@ -51,7 +66,7 @@ struct Pass {
 template <int kRowTiles, int kPanels>
 void MultiplyTiles(const Pass& pass, int row, int panel) {
   float* const sums = pass.work.sums[row] + panel * kPanel;
-  constexpr int64_t kNextRows = kTileRows16 * kDotColumns;
+  constexpr int64_t kNextRows = kTileRows16 * kTaskColumns;
   if (pass.k == 0) {
     _tile_zero(0);
     if constexpr (kPanels == 2) _tile_zero(1);
@@ -108,7 +123,7 @@ void AddGroup(const Pass& pass, const float (&sums)[kTileRows16][kPanel], int ro
   const __m512 scale = GroupScales(pass.task, panel, group);
   const int rows = pass.task.rows - row < kTileRows16 ? pass.task.rows - row : kTileRows16;
   float* total = pass.work.sums[row] + panel * kPanel;
-  for (int r = 0; r < rows; ++r, total += kDotColumns) {
+  for (int r = 0; r < rows; ++r, total += kTaskColumns) {
     const __m512 old = group == 0 ? _mm512_setzero_ps() : _mm512_load_ps(total);
     _mm512_store_ps(total, _mm512_fmadd_ps(_mm512_load_ps(sums[r]), scale, old));
   }
@@ -169,9 +184,8 @@ void RunPass(const Pass& pass) {
   }
 }
 
-template <class Codes, bool kScaled, bool kGrouped>
-void Linear(const DotTask& task) {
-  Workspace& work = *static_cast<Workspace*>(task.workspace);
+template <class Codes, bool kGrouped>
+void RunTiles(const DotTask& task, Workspace& work) {
   constexpr bool kStored = Codes::kPairs == 1;  // as pairs already
   const TileConfig config;
   _tile_loadconfig(&config);
@@ -192,11 +206,23 @@ void Linear(const DotTask& task) {
     }
   }
   _tile_release();
+}
+
+template <class Codes, bool kScaled, bool kGrouped>
+void Linear(const DotTask& task) {
+  Workspace& work = *static_cast<Workspace*>(task.workspace);
+  const FlushSubnormals flush;
+  if (Codes::kPairs > 1 && task.rows <= kFewRows) {
+    MultiplyFewRows<Codes, kGrouped>(task, work.sums[0], kTaskColumns);
+  } else {
+    RunTiles<Codes, kGrouped>(task, work);
+  }
   for (int row = 0; row < task.rows; ++row) StoreDotRow<kScaled>(task, work.sums[row], row);
 }
 
 constexpr DotKernels kKernels = {
     .task_rows = kTaskRows,
+    .task_columns = kTaskColumns,
     .row_multiple = kTileRows16,
     .workspace_bytes = sizeof(Workspace),
     .pack_row = PackDotRow,

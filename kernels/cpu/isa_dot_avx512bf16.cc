@@ -9,10 +9,12 @@ namespace annulus::cpu {
 namespace {
 
 constexpr int kTaskRows = 96;
+constexpr int kTaskColumns = 64;
+constexpr int kTaskPanels = kTaskColumns / kPanel;
 
 struct Workspace {
-  float sums[kTaskRows][kDotColumns];
-  char widened[kDotPanels][kDotDepth / 2 * kPairBytes];
+  float sums[kTaskRows][kTaskColumns];
+  char widened[kTaskPanels][kDotDepth / 2 * kPairBytes];
 };
 
 // One register tile's operands: rows of packed input and panels of weights, from the same input on.
@@ -21,7 +23,7 @@ struct Tile {
   int64_t input_stride;
   const char* weights;
   int64_t panel_stride;
-  float* sums;  // row r, panel p at sums + r * kDotColumns + p * kPanel
+  float* sums;  // row r, panel p at sums + r * kTaskColumns + p * kPanel
 };
 
 ANNULUS_DOT_INLINE __m512 Dot(__m512 sum, const char* input, __m512i weights) {
@@ -68,7 +70,7 @@ void MultiplyTile(const Codes& codes, const Tile& tile, int64_t depth, bool fres
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p) {
       sum[r][p] =
-          fresh ? _mm512_setzero_ps() : _mm512_load_ps(tile.sums + r * kDotColumns + p * kPanel);
+          fresh ? _mm512_setzero_ps() : _mm512_load_ps(tile.sums + r * kTaskColumns + p * kPanel);
     }
   }
   Accumulate(codes, tile, 0, depth, sum);
@@ -76,7 +78,7 @@ void MultiplyTile(const Codes& codes, const Tile& tile, int64_t depth, bool fres
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p) {
-      _mm512_store_ps(tile.sums + r * kDotColumns + p * kPanel, sum[r][p]);
+      _mm512_store_ps(tile.sums + r * kTaskColumns + p * kPanel, sum[r][p]);
     }
   }
 }
@@ -99,7 +101,7 @@ void MultiplyGroups(const Codes& codes, const Tile& tile, const DotTask& task, i
       const __m512 scale = GroupScales(task, panel + p, group);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        float* const total = tile.sums + r * kDotColumns + p * kPanel;
+        float* const total = tile.sums + r * kTaskColumns + p * kPanel;
         const __m512 old = group == 0 ? _mm512_setzero_ps() : _mm512_load_ps(total);
         _mm512_store_ps(total, _mm512_fmadd_ps(sum[r][p], scale, old));
       }
@@ -209,6 +211,7 @@ void Linear(const DotTask& task) {
 
 constexpr DotKernels kKernels = {
     .task_rows = kTaskRows,
+    .task_columns = kTaskColumns,
     .row_multiple = 1,
     .workspace_bytes = sizeof(Workspace),
     .pack_row = PackDotRow,
