@@ -2,6 +2,7 @@
 // bench/README.md.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <iostream>
 #include <random>
 #include <string>
@@ -43,14 +44,15 @@ class LinearCase {
     for (float& x : result.input_) x = normal(random);
     for (size_t i = 0; i < values.size(); ++i) values[i] = normal(random) * 0.02f;
     result.output_.resize(rows * out);
-    size_t bytes = 0;
-    do {
-      ANNULUS_ASSIGN_OR_RETURN(
-          PackedMatrix weight,
-          PackMatrix(ops, backend, {values.data(), DType::kF32, out, in}, dtype));
-      bytes += weight.storage.size();
-      result.weights_.push_back(std::move(weight));
-    } while (rows <= 8 && bytes < kColdBytes);
+    ANNULUS_ASSIGN_OR_RETURN(
+        PackedMatrix first, PackMatrix(ops, backend, {values.data(), DType::kF32, out, in}, dtype));
+    const size_t bytes = first.storage.size();
+    result.weights_.push_back(std::move(first));
+    for (size_t held = bytes; rows <= 8 && held < kColdBytes; held += bytes) {
+      ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer copy, backend.Allocate(bytes));
+      std::memcpy(copy.data(), result.weights_[0].storage.data(), bytes);
+      result.weights_.push_back({out, in, dtype, std::move(copy)});
+    }
     result.rows_ = rows;
     return result;
   }
