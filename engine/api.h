@@ -198,6 +198,7 @@ struct ModelInfo {
   int32_t vocabulary = 0;
   int64_t max_context = 0;  // tokens, prompt and answer together
   DType weights_dtype = DType::kF32;
+  double weights_error = 0;  // |w - w'| / |w| over what was quantised while loading; else 0
   DType kv_dtype = DType::kF32;
   int64_t kv_bytes_per_token = 0;  // of the full-attention groups, all ranks together
   std::string kernels;             // OpTable in use

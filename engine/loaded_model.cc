@@ -100,6 +100,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   info.vocabulary = model.config.vocabulary;
   info.max_context = max_context;
   info.weights_dtype = model.weights.dtype;
+  info.weights_error = model.weights.error.relative();
   info.kv_dtype = model.page_shape.dtype;
   for (const CacheGroup& group : model.groups) {
     if (group.kind != CacheGroup::Kind::kFull) continue;

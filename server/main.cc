@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/api.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status_macros.h"
@@ -63,14 +64,15 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(DeviceChoice choice) {
 }
 
 std::string Describe(const ModelInfo& model) {
-  return absl::StrCat("architecture:     ", model.architecture, "\n",              //
-                      "description:      ", model.description, "\n",               //
-                      "parameters:       ", model.parameters, "\n",                //
-                      "layers:           ", model.layers, "\n",                    //
-                      "hidden size:      ", model.hidden_size, "\n",               //
-                      "vocabulary:       ", model.vocabulary, "\n",                //
-                      "context:          ", model.max_context, " tokens\n",        //
-                      "weights:          ", DTypeName(model.weights_dtype), "\n",  //
+  return absl::StrCat("architecture:     ", model.architecture, "\n",        //
+                      "description:      ", model.description, "\n",         //
+                      "parameters:       ", model.parameters, "\n",          //
+                      "layers:           ", model.layers, "\n",              //
+                      "hidden size:      ", model.hidden_size, "\n",         //
+                      "vocabulary:       ", model.vocabulary, "\n",          //
+                      "context:          ", model.max_context, " tokens\n",  //
+                      "weights:          ", DTypeName(model.weights_dtype), ", relative error ",
+                      absl::StrFormat("%.5f", model.weights_error), "\n",  //
                       "keys and values:  ", DTypeName(model.kv_dtype), ", ",
                       model.kv_bytes_per_token, " bytes per token\n",  //
                       "kernels:          ", model.kernels, "\n",       //
@@ -96,7 +98,9 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
                      {"ranks", config.engine.ranks},
                      {"kv_memory", FormatBytes(static_cast<uint64_t>(kv_memory))},
                      {"context", engine.model().max_context},
-                     {"kernels", engine.model().kernels}});
+                     {"kernels", engine.model().kernels},
+                     {"weights", std::string(DTypeName(engine.model().weights_dtype))},
+                     {"weights_error", absl::StrFormat("%.5f", engine.model().weights_error)}});
   log.Info("ready", {{"listen", config.listen},
                      {"port", server.port()},
                      {"metrics", config.metrics.empty() ? "off" : config.metrics},

@@ -1,15 +1,21 @@
 #include "engine/model/weights.h"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/weight_slots.h"
+#include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -84,76 +90,112 @@ absl::StatusOr<DType> CheckTensors(const WeightSlots& slots, const TensorSource&
   return *common;
 }
 
+// What a matrix is packed as where the model's weights are to be `weights`. The embedding and the
+// head, where an error reaches every logit, stay int8 in models of int4 and fp8.
+DType PackedDType(const MatrixSlot& slot, const ModelWeights& targets, DType weights) {
+  const bool vocabulary =
+      slot.target == &targets.embedding ||
+      (targets.separate_head.has_value() && slot.target == &*targets.separate_head);
+  return vocabulary && IsQuantized(weights) ? DType::kI8 : weights;
+}
+
 MatrixReader MakeReader(const ModelConfig& config, const TensorSource& source) {
   return MatrixReader(source, config.fp8_block_rows, config.fp8_block_cols);
 }
 
-// Reads, packs and uploads tensors one by one.
-class Loader {
- public:
-  Loader(MatrixReader& reader, Backend& backend, const OpTable& ops, DType dtype)
-      : reader_(reader), backend_(backend), ops_(ops), dtype_(dtype) {}
-
-  absl::Status Load(const WeightSlots& slots);
-  size_t bytes() const { return bytes_; }
-  int64_t parameters() const { return parameters_; }
-
- private:
-  absl::Status CheckMemory(const WeightSlots& slots) const;
-  absl::Status LoadMatrix(const MatrixSlot& slot);
-  absl::Status LoadVector(const VectorSlot& slot);
-
-  MatrixReader& reader_;
-  Backend& backend_;
-  const OpTable& ops_;
-  const DType dtype_;
-  std::unique_ptr<Stream> stream_;
-  size_t bytes_ = 0;
-  int64_t parameters_ = 0;
+struct MatrixToPack {
+  const MatrixSlot* slot;
+  DType dtype;
 };
 
-absl::Status Loader::Load(const WeightSlots& slots) {
-  ANNULUS_RETURN_IF_ERROR(CheckMemory(slots));
-  ANNULUS_ASSIGN_OR_RETURN(stream_, backend_.CreateStream(1));
-  for (const MatrixSlot& slot : slots.matrices) ANNULUS_RETURN_IF_ERROR(LoadMatrix(slot));
-  for (const VectorSlot& slot : slots.vectors) ANNULUS_RETURN_IF_ERROR(LoadVector(slot));
-  return absl::OkStatus();
-}
-
 // A checkpoint may be a sparse file of any length, so its size is compared before it is read.
-absl::Status Loader::CheckMemory(const WeightSlots& slots) const {
+absl::Status CheckMemory(const std::vector<MatrixToPack>& matrices, const Backend& backend) {
   double needed = 0;
-  for (const MatrixSlot& slot : slots.matrices) {
-    needed += static_cast<double>(slot.stored.rows) * static_cast<double>(slot.stored.cols) *
-              static_cast<double>(DTypeSize(dtype_));
+  for (const MatrixToPack& matrix : matrices) {
+    const StoredMatrix& stored = matrix.slot->stored;
+    double row_bytes = static_cast<double>(StoredRowBytes(matrix.dtype, stored.cols));
+    if (IsQuantized(matrix.dtype)) {
+      row_bytes += static_cast<double>(QuantizedScaleBytes(matrix.dtype, stored.cols));
+    }
+    needed += static_cast<double>(stored.rows) * row_bytes;
   }
-  const size_t available = backend_.capabilities().memory_bytes;
+  const size_t available = backend.capabilities().memory_bytes;
   if (needed <= static_cast<double>(available)) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("the weights need ", static_cast<uint64_t>(needed), " bytes as ",
-                   DTypeName(dtype_), ", the device has ", available));
+                   DTypeName(matrices.back().dtype), ", the device has ", available));
 }
 
-absl::Status Loader::LoadMatrix(const MatrixSlot& slot) {
-  ANNULUS_ASSIGN_OR_RETURN(const HostTensorView view, reader_.Read(slot.stored));
-  ANNULUS_ASSIGN_OR_RETURN(*slot.target, PackMatrix(ops_, backend_, view, dtype_));
-  bytes_ += slot.target->storage.size();
-  parameters_ += slot.stored.rows * slot.stored.cols;
-  return absl::OkStatus();
-}
+// Matrices that threads take one after the other until all are packed or one fails.
+class Packing {
+ public:
+  Packing(std::vector<MatrixToPack> matrices, Backend& backend, const OpTable& ops)
+      : matrices_(std::move(matrices)), backend_(backend), ops_(ops) {}
 
-absl::Status Loader::LoadVector(const VectorSlot& slot) {
-  ANNULUS_ASSIGN_OR_RETURN(std::vector<float> values, reader_.Read(slot.stored));
+  absl::Status Run(const ModelConfig& config, const TensorSource& source) {
+    std::vector<std::thread> workers;
+    try {
+      for (int i = 1; i < backend_.capabilities().threads; ++i) {
+        workers.emplace_back([&] { Work(MakeReader(config, source)); });
+      }
+    } catch (const std::exception&) {
+      // Fewer threads take longer, and that is all.
+    }
+    Work(MakeReader(config, source));
+    for (std::thread& worker : workers) worker.join();
+    return status_;
+  }
+
+  const QuantizationError& error() const { return error_; }
+
+ private:
+  void Work(MatrixReader reader) {
+    QuantizationError error;
+    absl::Status status;
+    while (status.ok() && !failed_.load(std::memory_order_relaxed)) {
+      const size_t next = next_.fetch_add(1, std::memory_order_relaxed);
+      if (next >= matrices_.size()) break;
+      status = Pack(matrices_[next], reader, error);
+    }
+    if (!status.ok()) failed_.store(true, std::memory_order_relaxed);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    error_.Add(error);
+    status_.Update(status);
+  }
+
+  absl::Status Pack(const MatrixToPack& matrix, MatrixReader& reader, QuantizationError& error) {
+    const StoredMatrix& stored = matrix.slot->stored;
+    ANNULUS_ASSIGN_OR_RETURN(const HostTensorView view, reader.Read(stored));
+    absl::StatusOr<PackedMatrix> packed = PackMatrix(ops_, backend_, view, matrix.dtype, &error);
+    if (!packed.ok()) {
+      return absl::Status(packed.status().code(),
+                          absl::StrCat("tensor ", stored.name, ": ", packed.status().message()));
+    }
+    *matrix.slot->target = *std::move(packed);
+    return absl::OkStatus();
+  }
+
+  const std::vector<MatrixToPack> matrices_;
+  Backend& backend_;
+  const OpTable& ops_;
+  std::atomic<size_t> next_{0};
+  std::atomic<bool> failed_{false};
+  std::mutex mutex_;
+  QuantizationError error_;  // guarded by mutex_ until the workers are joined, as status_
+  absl::Status status_;
+};
+
+absl::Status LoadVector(const VectorSlot& slot, const MatrixReader& reader, Backend& backend,
+                        Stream& stream) {
+  ANNULUS_ASSIGN_OR_RETURN(std::vector<float> values, reader.Read(slot.stored));
   if (slot.unit_offset) {
     for (float& value : values) value += 1.0f;
   }
   const size_t bytes = values.size() * sizeof(float);
-  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer storage, backend_.Allocate(bytes));
-  ANNULUS_RETURN_IF_ERROR(backend_.Copy(*stream_, storage.data(), values.data(), bytes));
-  ANNULUS_RETURN_IF_ERROR(stream_->Synchronize());
+  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer storage, backend.Allocate(bytes));
+  ANNULUS_RETURN_IF_ERROR(backend.Copy(stream, storage.data(), values.data(), bytes));
+  ANNULUS_RETURN_IF_ERROR(stream.Synchronize());
   *slot.target = DeviceVector(std::move(storage), slot.stored.size);
-  bytes_ += bytes;
-  parameters_ += slot.stored.size;
   return absl::OkStatus();
 }
 
@@ -180,20 +222,29 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
                                          std::optional<DType> dtype) {
   ModelWeights weights;
   const WeightSlots slots = SlotsOf(config, weights);
-  MatrixReader reader = MakeReader(config, source);
+  const MatrixReader reader = MakeReader(config, source);
   ANNULUS_ASSIGN_OR_RETURN(const DType stored, CheckTensors(slots, source, reader));
   ANNULUS_ASSIGN_OR_RETURN(weights.stored_embedding_dtype,
                            reader.Check(slots.matrices.front().stored));
   weights.dtype = dtype.value_or(stored);
-  if (weights.dtype != DType::kF32 && weights.dtype != DType::kBF16 &&
-      weights.dtype != DType::kF16) {
-    return absl::UnimplementedError(absl::StrCat(
-        "weights cannot be packed as ", DTypeName(weights.dtype), "; supported: f32, bf16, f16"));
+  std::vector<MatrixToPack> matrices;
+  for (const MatrixSlot& slot : slots.matrices) {
+    matrices.push_back({&slot, PackedDType(slot, weights, weights.dtype)});
   }
-  Loader loader(reader, backend, ops, weights.dtype);
-  ANNULUS_RETURN_IF_ERROR(loader.Load(slots));
-  weights.bytes = loader.bytes();
-  weights.parameters = loader.parameters();
+  ANNULUS_RETURN_IF_ERROR(CheckMemory(matrices, backend));
+  Packing packing(std::move(matrices), backend, ops);
+  ANNULUS_RETURN_IF_ERROR(packing.Run(config, source));
+  weights.error = packing.error();
+  ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, backend.CreateStream(1));
+  for (const VectorSlot& slot : slots.vectors) {
+    ANNULUS_RETURN_IF_ERROR(LoadVector(slot, reader, backend, *stream));
+    weights.parameters += slot.stored.size;
+    weights.bytes += static_cast<size_t>(slot.stored.size) * sizeof(float);
+  }
+  for (const MatrixSlot& slot : slots.matrices) {
+    weights.parameters += slot.stored.rows * slot.stored.cols;
+    weights.bytes += slot.target->storage.size();
+  }
   return weights;
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/base/device_buffer.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/quantize.h"
 #include "kernels/ops/linear.h"
 #include "kernels/registry.h"
 
@@ -75,7 +76,8 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   int64_t parameters = 0;                      // numbers in the model, a tied head counted once
   size_t bytes = 0;                            // backend memory held
-  DType dtype = DType::kF32;                   // of all matrices
+  DType dtype = DType::kF32;                   // of all matrices; see LoadWeights
+  QuantizationError error;                     // of what was quantised while loading
   DType stored_embedding_dtype = DType::kF32;  // of the checkpoint
 
   const PackedMatrix& head() const { return separate_head ? *separate_head : embedding; }
@@ -98,7 +100,9 @@ absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const Tensor
 // Packs all tensors of the decoder that `config` describes, under the names of its family's Hugging
 // Face checkpoints ("model.layers.0.self_attn.q_proj.weight"); other tensors are left alone.
 // `dtype` absent: StoredWeightsDType. Every presence, shape and element type is checked before the
-// first byte is read. Matrices are read one by one (MatrixReader), experts too.
+// first byte is read. Where `dtype` is quantised, norms and biases stay f32, and the embedding and
+// the head, where an error reaches every logit, are int8. As many threads as the backend's device
+// gives the process take one matrix after the other, experts too, and hold one each (MatrixReader).
 // INVALID_ARGUMENT: tensors missing (the first few and how many), or a shape that `config` does not
 // give (tensor, found, expected). UNIMPLEMENTED: a matrix in a form that is not supported.
 // DATA_LOSS: a file changed while it was read. RESOURCE_EXHAUSTED: the backend's memory is too

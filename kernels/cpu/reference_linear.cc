@@ -2,11 +2,11 @@
 #include <span>
 #include <vector>
 
+#include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/reference.h"
-#include "kernels/cpu/stored_row.h"
 
 namespace annulus::reference {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "kernels/base/check.h"
+#include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/checks.h"
 #include "kernels/cpu/simd_ops.h"
-#include "kernels/cpu/stored_row.h"
 
 namespace annulus::cpu {
 namespace {
@@ -163,6 +163,8 @@ void StoreGroupScales(StagedPanel& staged, DType dtype, int64_t cols, std::byte*
 void StorePanel(StagedPanel& staged, const WeightLayout& layout, DType dtype, int64_t cols,
                 Bf16Order order, std::byte* to) {
   const int64_t words = layout.depth / WordInputs(dtype);
+  // Equal weights have equal bytes, those between panels too.
+  std::memset(to + layout.scales, 0, layout.panel_bytes - layout.scales);
   switch (dtype) {
     case DType::kF32:
       return InterleaveElements<uint32_t>(staged.rows(), cols, to);

@@ -137,10 +137,23 @@ std::vector<Option> ModelOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetIntegerOrAuto(text, 4096, c.engine.threads);
        }},
-      {"kernels", "NAME", "",
-       "Force one implementation, for example cpu/reference; empty: the best one.",
-       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.kernels); }},
-      {"weights-dtype", "DTYPE|auto", "auto", "How weights are held; auto: as they are stored.",
+      {"cpu-isa", "LEVEL|auto", "auto",
+       "Force the CPU kernels of one level: reference, avx2, avx512, avx512-bf16 or amx; auto: the "
+       "best that the machine has.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<std::string>(text,
+                                       {{"auto", ""},
+                                        {"reference", "cpu/reference"},
+                                        {"avx2", "cpu/avx2"},
+                                        {"avx512", "cpu/avx512"},
+                                        {"avx512-bf16", "cpu/avx512-bf16"},
+                                        {"amx", "cpu/amx"}},
+                                       c.engine.kernels);
+       }},
+      {"weights-dtype", "DTYPE|auto", "auto",
+       "How weights are held: f32, bf16, f16, int8, int4_g32, int4_g64, fp8_e4m3 or fp8_e5m2; "
+       "auto: "
+       "as they are stored.",
        SetWeightsDtype},
       {"kv-dtype", "DTYPE", "f32", "How keys and values are held.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {

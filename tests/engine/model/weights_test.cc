@@ -218,8 +218,6 @@ TEST(WeightsTest, RefusesElementTypesThatNoMatrixHas) {
   ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kInvalidArgument,
               "model.layers.1.mlp.up_proj.weight is fp8_e4m3 without its scale; allowed: a float "
               "tensor model.layers.1.mlp.up_proj.weight_scale or");
-  ExpectError(Load(SmallConfig(), SmallSource(), DType::kI8).status(),
-              absl::StatusCode::kUnimplemented, "weights cannot be packed as int8");
 }
 
 TEST(WeightsTest, RecognisesQuantizedCheckpoints) {

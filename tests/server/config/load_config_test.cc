@@ -63,7 +63,8 @@ TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
 // A text other than the default for every option, so that all three sources can be told apart.
 std::string OtherValue(const Option& option) {
   const std::string name = option.name;
-  if (name == "model" || name == "served-model-name" || name == "kernels") return "abc";
+  if (name == "model" || name == "served-model-name") return "abc";
+  if (name == "cpu-isa") return "avx2";
   if (name == "device") return "cpu";
   if (name == "weights-dtype" || name == "kv-dtype") return "bf16";
   if (name == "page-tokens") return "128";

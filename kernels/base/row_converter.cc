@@ -1,4 +1,4 @@
-#include "kernels/cpu/stored_row.h"
+#include "kernels/base/row_converter.h"
 
 #include <cstring>
 

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_KERNELS_CPU_STORED_ROW_H_
-#define ANNULUS_KERNELS_CPU_STORED_ROW_H_
+#ifndef ANNULUS_KERNELS_BASE_ROW_CONVERTER_H_
+#define ANNULUS_KERNELS_BASE_ROW_CONVERTER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -32,4 +32,4 @@ class RowConverter {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_KERNELS_CPU_STORED_ROW_H_
+#endif  // ANNULUS_KERNELS_BASE_ROW_CONVERTER_H_
