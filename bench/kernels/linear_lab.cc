@@ -125,7 +125,8 @@ absl::Status Run(const Options& options) {
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCpuBackend());
   KernelRegistry registry;
   RegisterCpuKernels(registry);
-  RowWriter writer(std::cout, options.json);
+  RowWriter writer({.out = std::cout,
+                    .format = options.json ? RowOutput::Format::kJson : RowOutput::Format::kTable});
   for (const std::string& table : options.tables) {
     for (const std::string& name : options.dtypes) {
       KernelRequirements required;
