@@ -225,6 +225,18 @@ struct RankLoad {
   int64_t kv_bytes_total = 0;
 };
 
+// The most memory that the engine has needed at once since it started, in bytes of the process,
+// as admission foresees it: what is resident once every planned byte has been touched.
+struct MemoryForecast {
+  int64_t weights = 0;
+  int64_t kv = 0;        // pages taken: once written they stay resident
+  int64_t step = 0;      // step arenas of all ranks
+  int64_t ring = 0;      // slots that travel; none where ranks share their memory
+  int64_t requests = 0;  // ids and page tables of requests and of cached prefixes
+
+  int64_t total() const { return weights + kv + step + ring + requests; }
+};
+
 struct EngineLoad {
   int running = 0;
   int waiting = 0;
@@ -234,6 +246,7 @@ struct EngineLoad {
   std::vector<RankLoad> ranks;
   ExchangeRates exchange;
   std::string exchange_source;  // where the rates come from, for people
+  MemoryForecast memory;
 };
 
 // Metrics as plain data; the server turns them into whatever it exposes.

@@ -33,7 +33,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, Engi
       vocabulary_(vocabulary),
       commands_(options.max_waiting + 1),
       prefixes_(options.limits.page_tokens, options.limits.group_windows, ranks.size()) {
-  Publish(false);
+  Publish(false, nullptr);
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -80,7 +80,7 @@ void Coordinator::Loop() {
     UpdatePaused();
     AdmitWaiting();
     const bool worked = RunStep();
-    Publish(worked);
+    Publish(worked, nullptr);
     if (worked) continue;
     auto request = commands_.Pop(NextWake());
     if (request.has_value()) Enqueue(*std::move(request));
@@ -309,7 +309,7 @@ void Coordinator::KeepPrefixes() {
 bool Coordinator::RunStep() {
   auto plan = std::make_shared<const StepPlan>(PlanStep(state_, options_.limits, options_.modes));
   if (plan->items.empty() && plan->ended.empty()) return false;
-  Publish(true);
+  Publish(true, plan.get());
   absl::StatusOr<std::vector<RankResult>> results = ranks_.Run(plan);
   if (!results.ok()) {
     absl::Status status = absl::UnavailableError("computing the answer failed; try again");
@@ -437,31 +437,37 @@ void Coordinator::FinishAll(FinishReason reason, const absl::Status& status, boo
   for (const RequestId id : ids) Finish(id, reason, status);
 }
 
-void Coordinator::Publish(bool busy) {
-  Snapshot next;
-  next.running = static_cast<int>(state_.running.size());
-  next.waiting = static_cast<int>(waiting_.size());
-  next.healthy = ranks_.healthy();
-  next.last_turn = Now();
-  next.busy = busy;
-  int64_t held = 0;
+int64_t Coordinator::RequestBytes() const {
+  int64_t bytes = prefixes_.bytes();
+  for (const RequestId id : waiting_) bytes += WaitingBytes(requests_.at(id)->prompt_tokens());
+  for (const auto& sequence : state_.running) {
+    bytes += RunningBytes(*sequence, options_.limits.page_tokens);
+  }
+  return bytes;
+}
+
+void Coordinator::Publish(bool busy, const StepPlan* next) {
+  Snapshot now;
+  now.running = static_cast<int>(state_.running.size());
+  now.waiting = static_cast<int>(waiting_.size());
+  now.healthy = ranks_.healthy();
+  now.last_turn = Now();
+  now.busy = busy;
+  now.pages = CountPages(state_, next, options_.limits, prefixes_, ranks_);
+  int64_t used = 0;
   int64_t total = 0;
   for (int rank = 0; rank < ranks_.size(); ++rank) {
-    const PageAllocator& allocator = ranks_.pool(rank).allocator();
-    const int64_t cached = prefixes_.pages(rank);
-    // A page that both a request and the cache own counts as cached.
-    const int64_t used = allocator.held_count() - cached;
-    next.pages_cached.push_back(cached);
-    next.pages_used.push_back(used);
-    next.pages_total.push_back(allocator.page_count());
-    held += used;
-    total += allocator.page_count();
+    now.pages_most.push_back(ranks_.pool(rank).allocator().high_water());
+    used += now.pages[rank].used();
+    total += now.pages[rank].total();
   }
-  metrics_.requests_running.Set(next.running);
-  metrics_.requests_waiting.Set(next.waiting);
-  metrics_.kv_cache_usage.Set(total > 0 ? static_cast<double>(held) / total : 0);
+  request_bytes_most_ = std::max(request_bytes_most_, RequestBytes());
+  now.request_bytes_most = request_bytes_most_;
+  metrics_.requests_running.Set(now.running);
+  metrics_.requests_waiting.Set(now.waiting);
+  metrics_.kv_cache_usage.Set(total > 0 ? static_cast<double>(used) / total : 0);
   std::lock_guard lock(snapshot_mutex_);
-  snapshot_ = std::move(next);
+  snapshot_ = std::move(now);
 }
 
 }  // namespace annulus

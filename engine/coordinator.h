@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/bounded_queue.h"
+#include "engine/memory_account.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/request.h"
 #include "engine/runner/rank_set.h"
@@ -56,10 +57,10 @@ class Coordinator {
     int waiting = 0;
     bool healthy = true;
     SteadyTime last_turn{};
-    bool busy = false;                  // a step runs or is due
-    std::vector<int64_t> pages_used;    // [rank] by requests that run
-    std::vector<int64_t> pages_cached;  // [rank] kept for reuse, given back when needed
-    std::vector<int64_t> pages_total;
+    bool busy = false;                // a step runs or is due
+    std::vector<PageAccount> pages;   // [rank]
+    std::vector<int64_t> pages_most;  // [rank] ever held at once
+    int64_t request_bytes_most = 0;   // of the heap, for requests and cached prefixes
   };
   Snapshot Look() const;
 
@@ -88,7 +89,9 @@ class Coordinator {
   void Finish(RequestId id, FinishReason reason, absl::Status status);
   void RecordFinished(const Request& request, FinishReason reason);
   void FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too);
-  void Publish(bool busy);
+  // `next`: the plan that runs now, or null.
+  void Publish(bool busy, const StepPlan* next);
+  int64_t RequestBytes() const;
 
   const CoordinatorOptions options_;
   RankSet& ranks_;
@@ -111,6 +114,7 @@ class Coordinator {
   std::deque<RequestId> waiting_;
   bool admission_blocked_ = false;
   PrefixIndex prefixes_;
+  int64_t request_bytes_most_ = 0;
   std::vector<std::unique_ptr<Request>> lost_;  // pages that a lost rank may still touch
 
   mutable std::mutex snapshot_mutex_;

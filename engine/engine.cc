@@ -218,32 +218,49 @@ class EngineImpl final : public Engine {
     const SteadyTime last = std::max(now.last_turn, ranks_->last_progress());
     load.seconds_since_step = SecondsBetween(last, std::chrono::steady_clock::now());
     load.healthy = now.healthy && (!now.busy || load.seconds_since_step < stuck_seconds_);
-    int64_t held = 0;
+    load.memory.weights = static_cast<int64_t>(model_.ranks.weights.bytes);
+    load.memory.requests = now.request_bytes_most;
+    int64_t used = 0;
     int64_t total = 0;
     for (int rank = 0; rank < ranks_->size(); ++rank) {
-      held += now.pages_used[rank];
-      total += now.pages_total[rank];
-      load.ranks.push_back(LookAtRank(rank, now));
+      used += now.pages[rank].used();
+      total += now.pages[rank].total();
+      const BufferPoolStats stats = ranks_->Stats(rank);
+      load.memory.kv += now.pages_most[rank] * PageBytes(rank);
+      load.memory.step += HeldBytes(stats, Lifetime::kStep);
+      load.memory.ring += HeldBytes(stats, Lifetime::kRingSlots);
+      load.ranks.push_back(LookAtRank(rank, now, stats));
     }
     load.exchange = exchange_.rates;
     load.exchange_source = exchange_.source;
-    load.kv_usage = total > 0 ? static_cast<double>(held) / static_cast<double>(total) : 0;
+    load.kv_usage = total > 0 ? static_cast<double>(used) / static_cast<double>(total) : 0;
     return load;
   }
 
   std::vector<MetricFamily> Metrics() const override {
     const EngineLoad load = Load();
+    const Coordinator::Snapshot now = coordinator_->Look();
     for (const RankLoad& rank : load.ranks) {
       const std::string name = absl::StrCat(rank.rank);
       for (const auto& [kind, bytes] : rank.memory_bytes) {
         metrics_->rank_memory_bytes.With({name, kind}).Set(static_cast<double>(bytes));
       }
       metrics_->ranks[rank.rank].up.Set(rank.up ? 1 : 0);
-      const BufferPoolStats stats = ranks_->Stats(rank.rank);
-      const std::string pool = absl::StrCat("rank", rank.rank);
-      metrics_->pool_bytes.With({pool, "held"}).Set(static_cast<double>(stats.held));
-      metrics_->pool_bytes.With({pool, "free"}).Set(static_cast<double>(stats.free));
-      metrics_->pool_fragmentation_ratio.With({pool}).Set(stats.fragmentation_ratio());
+      const BufferPoolStats pool = ranks_->Stats(rank.rank);
+      metrics_->pools[rank.rank].Show({.held = pool.held,
+                                       .free = pool.free,
+                                       .limit = pool.limit,
+                                       .high_water = pool.high_water_held,
+                                       .fragmentation_ratio = pool.fragmentation_ratio(),
+                                       .trims = pool.trims,
+                                       .trimmed_bytes = pool.trimmed_bytes,
+                                       .refusals = pool.refusals});
+      const PageAccount& pages = now.pages[rank.rank];
+      metrics_->pages[rank.rank].Show({.held = pages.used(),
+                                       .cached = pages.cached,
+                                       .free = pages.free,
+                                       .most = now.pages_most[rank.rank]},
+                                      PageBytes(rank.rank));
     }
     return metrics_->Collect();
   }
@@ -309,24 +326,31 @@ class EngineImpl final : public Engine {
                                    "or give the server more KV memory"));
   }
 
-  RankLoad LookAtRank(int rank, const Coordinator::Snapshot& now) const {
-    const BufferPoolStats stats = ranks_->Stats(rank);
-    const auto held = [&](Lifetime lifetime) {
-      return static_cast<int64_t>(stats.held_by_lifetime[static_cast<size_t>(lifetime)]);
-    };
-    const int64_t page_bytes = static_cast<int64_t>(ranks_->pool(rank).geometry().page_bytes());
+  static int64_t HeldBytes(const BufferPoolStats& stats, Lifetime lifetime) {
+    return static_cast<int64_t>(stats.held_by_lifetime[static_cast<size_t>(lifetime)]);
+  }
+
+  int64_t PageBytes(int rank) const {
+    return static_cast<int64_t>(ranks_->pool(rank).geometry().page_bytes());
+  }
+
+  RankLoad LookAtRank(int rank, const Coordinator::Snapshot& now,
+                      const BufferPoolStats& stats) const {
+    const PageAccount& pages = now.pages[rank];
+    const int64_t page_bytes = PageBytes(rank);
     RankLoad load;
     load.rank = rank;
     load.up = now.healthy;
     load.device = device_;
-    load.kv_bytes_used = now.pages_used[rank] * page_bytes;
-    load.kv_bytes_total = now.pages_total[rank] * page_bytes;
+    load.kv_bytes_used = pages.used() * page_bytes;
+    load.kv_bytes_total = pages.total() * page_bytes;
     // The kinds add up to what the rank holds.
-    const int64_t cached = now.pages_cached[rank] * page_bytes;
-    load.memory_bytes["kv_used"] = load.kv_bytes_used;
-    load.memory_bytes["kv_cached"] = cached;
-    load.memory_bytes["kv_free"] = held(Lifetime::kPages) - load.kv_bytes_used - cached;
-    load.memory_bytes["step"] = held(Lifetime::kStep);
+    load.memory_bytes["kv_full"] = pages.full * page_bytes;
+    load.memory_bytes["kv_window"] = pages.window * page_bytes;
+    load.memory_bytes["kv_reserved"] = pages.reserved * page_bytes;
+    load.memory_bytes["kv_cached"] = pages.cached * page_bytes;
+    load.memory_bytes["kv_free"] = pages.free * page_bytes;
+    load.memory_bytes["step"] = HeldBytes(stats, Lifetime::kStep);
     // One copy serves all ranks of the process; it is counted once, at the first.
     load.memory_bytes["weights"] = rank == 0 ? static_cast<int64_t>(model_.ranks.weights.bytes) : 0;
     return load;

@@ -1,5 +1,7 @@
 #include "engine/memory/page_allocator.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 
@@ -77,6 +79,7 @@ PageRef PageAllocator::Take(PageOwner owner) {
   if (hooks_.on_allocate) hooks_.on_allocate(page(id));
   record.owners = 1;
   record.owner = owner;
+  high_water_ = std::max(high_water_, held_count());
   return PageRef(this, id);
 }
 

@@ -78,6 +78,9 @@ class PageAllocator {
   int32_t page_count() const { return static_cast<int32_t>(records_.size()); }
   int32_t free_count() const { return static_cast<int32_t>(free_.size()); }
   int32_t held_count() const { return page_count() - free_count(); }
+  // Most pages ever held at once. Freed pages are taken again before others, so no more than these
+  // have ever been written.
+  int32_t high_water() const { return high_water_; }
 
   int64_t owners(int32_t id) const;  // 0: free
   Page page(int32_t id) const;
@@ -98,6 +101,7 @@ class PageAllocator {
   const Hooks hooks_;
   std::vector<Record> records_;
   std::vector<int32_t> free_;  // a stack; room for every page, so releasing never allocates
+  int32_t high_water_ = 0;
 };
 
 }  // namespace annulus

@@ -131,6 +131,16 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
   Touch(path);
 }
 
+int64_t PrefixIndex::bytes() const {
+  // Nodes of a hash map and of a list, with the heap's own headers.
+  constexpr int64_t kEntryBytes = 64 + 32;
+  constexpr int64_t kReferenceBytes = 40 + sizeof(OwnedPage);
+  int64_t references = 0;
+  for (const auto& of_rank : references_) references += static_cast<int64_t>(of_rank.size());
+  const int64_t node = static_cast<int64_t>(sizeof(Node) + page_tokens_ * sizeof(int32_t));
+  return static_cast<int64_t>(nodes_.size()) * (node + kEntryBytes) + references * kReferenceBytes;
+}
+
 void PrefixIndex::Count(const OwnedPage& page) { ++references_[page.rank][page.page.id()]; }
 
 void PrefixIndex::Uncount(const OwnedPage& page) {

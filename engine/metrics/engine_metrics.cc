@@ -43,10 +43,87 @@ std::vector<RankMetrics> MakeRanks(int ranks, MetricSet& set) {
   return result;
 }
 
+// The families of all pools, and the metrics of one of them.
+class PoolFamilies {
+ public:
+  explicit PoolFamilies(MetricSet& set)
+      : bytes_(set.AddGauges("pool_bytes",
+                             "Bytes of a memory pool by state: held, cached (kept for reuse and "
+                             "given back when needed) or free.",
+                             {"pool", "state"})),
+        limit_(set.AddGauges("pool_limit_bytes", "Hard bound of a memory pool.", {"pool"})),
+        high_water_(set.AddGauges("pool_high_water_bytes",
+                                  "Most bytes of a memory pool ever held at once.", {"pool"})),
+        fragmentation_(set.AddGauges(
+            "pool_fragmentation_ratio",
+            "1 - largest free block / free bytes of a memory pool, 0 to 1.", {"pool"})),
+        trims_(set.AddCounters("pool_trims_total",
+                               "Times that a memory pool gave chunks back to the device.",
+                               {"pool"})),
+        trimmed_(set.AddCounters("pool_trimmed_bytes_total",
+                                 "Bytes that a memory pool gave back to the device.", {"pool"})),
+        refusals_(set.AddCounters("pool_refusals_total",
+                                  "Requests that a memory pool refused at its bound.", {"pool"})) {}
+
+  PoolMetrics Pool(const std::string& name) {
+    return {.held = bytes_.With({name, "held"}),
+            .free = bytes_.With({name, "free"}),
+            .limit = limit_.With({name}),
+            .high_water = high_water_.With({name}),
+            .fragmentation_ratio = fragmentation_.With({name}),
+            .trims = trims_.With({name}),
+            .trimmed_bytes = trimmed_.With({name}),
+            .refusals = refusals_.With({name})};
+  }
+
+  PagePoolMetrics Pages(const std::string& name) {
+    return {.held = bytes_.With({name, "held"}),
+            .cached = bytes_.With({name, "cached"}),
+            .free = bytes_.With({name, "free"}),
+            .limit = limit_.With({name}),
+            .high_water = high_water_.With({name})};
+  }
+
+ private:
+  Family<Gauge>& bytes_;
+  Family<Gauge>& limit_;
+  Family<Gauge>& high_water_;
+  Family<Gauge>& fragmentation_;
+  Family<Counter>& trims_;
+  Family<Counter>& trimmed_;
+  Family<Counter>& refusals_;
+};
+
+double Value(size_t bytes) { return static_cast<double>(bytes); }
+
 }  // namespace
+
+void PoolMetrics::Show(const Figures& figures) {
+  held.Set(Value(figures.held));
+  free.Set(Value(figures.free));
+  limit.Set(Value(figures.limit));
+  high_water.Set(Value(figures.high_water));
+  fragmentation_ratio.Set(figures.fragmentation_ratio);
+  trims.Raise(static_cast<double>(figures.trims));
+  trimmed_bytes.Raise(Value(figures.trimmed_bytes));
+  refusals.Raise(static_cast<double>(figures.refusals));
+}
+
+void PagePoolMetrics::Show(const Pages& pages, int64_t page_bytes) {
+  held.Set(static_cast<double>(pages.held * page_bytes));
+  cached.Set(static_cast<double>(pages.cached * page_bytes));
+  free.Set(static_cast<double>(pages.free * page_bytes));
+  limit.Set(static_cast<double>((pages.held + pages.cached + pages.free) * page_bytes));
+  high_water.Set(static_cast<double>(pages.most * page_bytes));
+}
 
 EngineMetrics::EngineMetrics(int rank_count, const ModelInfo& model)
     : ranks(MakeRanks(rank_count, set_)) {
+  PoolFamilies families(set_);
+  for (int rank = 0; rank < rank_count; ++rank) {
+    pools.push_back(families.Pool(absl::StrCat("rank", rank)));
+    pages.push_back(families.Pages(absl::StrCat("rank", rank, "-pages")));
+  }
   // A counter that stands at 0 from the start lets a rate see its first event.
   for (const char* reason : {"stop", "length"}) request_success_.With({reason});
   for (auto reason : {AdmissionRejection::kQueueFull, AdmissionRejection::kContext,

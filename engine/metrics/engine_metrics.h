@@ -27,6 +27,47 @@ struct RankMetrics {
   Counter& pass_q_bytes;
 };
 
+// The figures of one memory pool, in bytes.
+struct PoolMetrics {
+  Gauge& held;
+  Gauge& free;
+  Gauge& limit;
+  Gauge& high_water;
+  Gauge& fragmentation_ratio;
+  Counter& trims;
+  Counter& trimmed_bytes;
+  Counter& refusals;
+
+  struct Figures {
+    size_t held = 0;
+    size_t free = 0;
+    size_t limit = 0;
+    size_t high_water = 0;  // most ever held at once
+    double fragmentation_ratio = 0;
+    int64_t trims = 0;  // these three since the start
+    size_t trimmed_bytes = 0;
+    int64_t refusals = 0;
+  };
+  void Show(const Figures& figures);
+};
+
+// The pages for keys and values of one rank, in bytes: a pool of its own, cut from the rank's.
+struct PagePoolMetrics {
+  Gauge& held;  // by running requests
+  Gauge& cached;
+  Gauge& free;
+  Gauge& limit;
+  Gauge& high_water;
+
+  struct Pages {
+    int64_t held = 0;
+    int64_t cached = 0;
+    int64_t free = 0;
+    int64_t most = 0;  // ever held or cached at once
+  };
+  void Show(const Pages& pages, int64_t page_bytes);
+};
+
 // Every metric that the engine itself knows, each with its name and meaning. The engine counts
 // requests that ended well; errors by code belong to the server, which sees every status that a
 // client gets. Any thread may update any member.
@@ -91,14 +132,9 @@ class EngineMetrics {
       "attention_density_ratio",
       "Attended over causal pairs of query and key, over all steps since the start, 0 to 1.");
 
-  // Set from BufferPool::Stats() before Collect.
+  // Set before Collect.
   Family<Gauge>& rank_memory_bytes = set_.AddGauges(
       "rank_memory_bytes", "Bytes that a rank holds, by what they are for.", {"rank", "kind"});
-  Family<Gauge>& pool_bytes = set_.AddGauges(
-      "pool_bytes", "Bytes of a memory pool by state: free or held.", {"pool", "state"});
-  Family<Gauge>& pool_fragmentation_ratio =
-      set_.AddGauges("pool_fragmentation_ratio",
-                     "1 - largest free block / free bytes of a memory pool, 0 to 1.", {"pool"});
 
  private:
   Family<Counter>& ring_mode_ = set_.AddCounters(
@@ -113,6 +149,8 @@ class EngineMetrics {
   Counter& mode_pass_kv = ring_mode_.With({"pass_kv"});
   Counter& mode_pass_q = ring_mode_.With({"pass_q"});
   std::vector<RankMetrics> ranks;
+  std::vector<PoolMetrics> pools;      // [rank] "rank0", ..
+  std::vector<PagePoolMetrics> pages;  // [rank] "rank0-pages", ..
 };
 
 }  // namespace annulus

@@ -13,6 +13,12 @@ void Counter::Add(double amount) {
   value_.fetch_add(amount, std::memory_order_relaxed);
 }
 
+void Counter::Raise(double total) {
+  double value = value_.load(std::memory_order_relaxed);
+  while (value < total && !value_.compare_exchange_weak(value, total, std::memory_order_relaxed)) {
+  }
+}
+
 Histogram::Histogram(std::vector<double> bounds)
     : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {
   ANNULUS_CHECK(!bounds_.empty() && std::isfinite(bounds_.front()) && std::isfinite(bounds_.back()))

@@ -30,6 +30,8 @@ class Counter {
   // amount >= 0; anything else, NaN included, is our own bug.
   void Add(double amount);
   void Increment() { Add(1); }
+  // For something counted elsewhere: grows to `total`, and stays where that is less.
+  void Raise(double total);
   double value() const { return value_.load(std::memory_order_relaxed); }
   void Collect(MetricSample& sample) const { sample.value = value(); }
 

@@ -49,21 +49,23 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
     EXPECT_FALSE(family.help.empty()) << family.name;
     names.insert(family.name);
   }
-  EXPECT_THAT(
-      names,
-      ::testing::UnorderedElementsAre(
-          "annulus_time_to_first_token_seconds", "annulus_inter_token_latency_seconds",
-          "annulus_e2e_request_latency_seconds", "annulus_request_queue_time_seconds",
-          "annulus_request_prefill_time_seconds", "annulus_request_decode_time_seconds",
-          "annulus_request_prompt_tokens", "annulus_request_generation_tokens",
-          "annulus_prompt_tokens_total", "annulus_generation_tokens_total",
-          "annulus_request_success_total", "annulus_admission_rejections_total",
-          "annulus_num_requests_running", "annulus_num_requests_waiting",
-          "annulus_kv_cache_usage_perc", "annulus_prefix_cache_queries_total",
-          "annulus_prefix_cache_hits_total", "annulus_num_preemptions_total",
-          "annulus_rank_memory_bytes", "annulus_pool_bytes", "annulus_pool_fragmentation_ratio",
-          "annulus_ring_seconds_total", "annulus_ring_bytes_total", "annulus_ring_mode_total",
-          "annulus_attention_density_ratio", "annulus_rank_up", "annulus_model_info"));
+  EXPECT_THAT(names,
+              ::testing::UnorderedElementsAre(
+                  "annulus_time_to_first_token_seconds", "annulus_inter_token_latency_seconds",
+                  "annulus_e2e_request_latency_seconds", "annulus_request_queue_time_seconds",
+                  "annulus_request_prefill_time_seconds", "annulus_request_decode_time_seconds",
+                  "annulus_request_prompt_tokens", "annulus_request_generation_tokens",
+                  "annulus_prompt_tokens_total", "annulus_generation_tokens_total",
+                  "annulus_request_success_total", "annulus_admission_rejections_total",
+                  "annulus_num_requests_running", "annulus_num_requests_waiting",
+                  "annulus_kv_cache_usage_perc", "annulus_prefix_cache_queries_total",
+                  "annulus_prefix_cache_hits_total", "annulus_num_preemptions_total",
+                  "annulus_rank_memory_bytes", "annulus_pool_bytes", "annulus_pool_limit_bytes",
+                  "annulus_pool_high_water_bytes", "annulus_pool_fragmentation_ratio",
+                  "annulus_pool_trims_total", "annulus_pool_trimmed_bytes_total",
+                  "annulus_pool_refusals_total", "annulus_ring_seconds_total",
+                  "annulus_ring_bytes_total", "annulus_ring_mode_total",
+                  "annulus_attention_density_ratio", "annulus_rank_up", "annulus_model_info"));
 }
 
 TEST(EngineMetrics, CountsOnlyGoodEndsAsSuccess) {
@@ -112,10 +114,36 @@ TEST(EngineMetrics, ObservesThroughItsMembers) {
   EngineMetrics metrics(1, Model());
   metrics.time_to_first_token.Observe(3.2);
   metrics.request_prompt_tokens.Observe(1'000'000);
-  metrics.pool_bytes.With({"rank0", "free"}).Set(7);
   EXPECT_EQ(Find(metrics, "annulus_time_to_first_token_seconds").samples[0].sum, 3.2);
   EXPECT_EQ(Find(metrics, "annulus_request_prompt_tokens").samples[0].count, 1u);
-  EXPECT_THAT(Values(metrics, "annulus_pool_bytes"), ElementsAre(Pair("rank0/free", 7)));
+}
+
+TEST(EngineMetrics, ShowsPools) {
+  EngineMetrics metrics(1, Model());
+  const PoolMetrics::Figures figures = {.held = 40,
+                                        .free = 20,
+                                        .limit = 100,
+                                        .high_water = 55,
+                                        .fragmentation_ratio = 0.25,
+                                        .trims = 2,
+                                        .trimmed_bytes = 30,
+                                        .refusals = 3};
+  metrics.pools[0].Show(figures);
+  metrics.pools[0].Show(figures);  // counters show totals: a second look adds nothing
+  metrics.pages[0].Show({.held = 1, .cached = 2, .free = 5, .most = 4}, 10);
+  EXPECT_THAT(
+      Values(metrics, "annulus_pool_bytes"),
+      ElementsAre(Pair("rank0-pages/cached", 20), Pair("rank0-pages/free", 50),
+                  Pair("rank0-pages/held", 10), Pair("rank0/free", 20), Pair("rank0/held", 40)));
+  EXPECT_THAT(Values(metrics, "annulus_pool_limit_bytes"),
+              ElementsAre(Pair("rank0", 100), Pair("rank0-pages", 80)));
+  EXPECT_THAT(Values(metrics, "annulus_pool_high_water_bytes"),
+              ElementsAre(Pair("rank0", 55), Pair("rank0-pages", 40)));
+  EXPECT_THAT(Values(metrics, "annulus_pool_fragmentation_ratio"),
+              ElementsAre(Pair("rank0", 0.25)));
+  EXPECT_THAT(Values(metrics, "annulus_pool_trims_total"), ElementsAre(Pair("rank0", 2)));
+  EXPECT_THAT(Values(metrics, "annulus_pool_trimmed_bytes_total"), ElementsAre(Pair("rank0", 30)));
+  EXPECT_THAT(Values(metrics, "annulus_pool_refusals_total"), ElementsAre(Pair("rank0", 3)));
 }
 
 }  // namespace
