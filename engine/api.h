@@ -189,6 +189,20 @@ class TokenSink {
   virtual bool HasRoom() const = 0;
 };
 
+// A text whose bytes come in parts, turned into the same ids as the whole. One thread at a time.
+class TextStream {
+ public:
+  virtual ~TextStream() = default;
+
+  // Takes the next bytes, which may end inside a character, and appends the ids that no later byte
+  // can change. INVALID_ARGUMENT: not UTF-8, with the offset in the text, or a stretch of tens of
+  // megabytes that offers no cut. After an error the stream is over.
+  virtual absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) = 0;
+
+  // The text is at its end: appends the ids still to come. The last call.
+  virtual absl::Status Finish(std::vector<int32_t>& ids) = 0;
+};
+
 struct ModelInfo {
   std::string architecture;  // "LlamaForCausalLM", "builtin:recall"
   std::string description;   // one sentence for people; for the recall model says what it is
@@ -290,6 +304,9 @@ class Engine {
                                                         bool add_special) const = 0;
   virtual absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
                                                  bool skip_special) const = 0;
+
+  // A new text, without what `add_special` would add. Must end before the engine.
+  virtual std::unique_ptr<TextStream> NewTextStream() const = 0;
 
   // The model's chat template applied to a conversation. INVALID_ARGUMENT names the field
   // ("messages.tools", or "messages" where the template refuses) in the payload kFieldPayload;

@@ -16,6 +16,8 @@
 #include "engine/metrics/engine_metrics.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
+#include "engine/text/streaming_encoder.h"
+#include "engine/text/tokenizer.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -114,6 +116,20 @@ absl::Status CheckTotalMemory(const RankModel& model, const RankSetOptions& rank
       "; lower kv-memory, chunk-tokens or ranks"));
 }
 
+class EncoderStream final : public TextStream {
+ public:
+  explicit EncoderStream(std::unique_ptr<StreamingEncoder> encoder)
+      : encoder_(std::move(encoder)) {}
+
+  absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) override {
+    return encoder_->Append(bytes, &ids);
+  }
+  absl::Status Finish(std::vector<int32_t>& ids) override { return encoder_->Finish(&ids); }
+
+ private:
+  const std::unique_ptr<StreamingEncoder> encoder_;
+};
+
 class EngineImpl final : public Engine {
  public:
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
@@ -196,6 +212,10 @@ class EngineImpl final : public Engine {
   absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
                                          bool skip_special) const override {
     return model_.tokenizer->Decode(ids, skip_special);
+  }
+
+  std::unique_ptr<TextStream> NewTextStream() const override {
+    return std::make_unique<EncoderStream>(model_.tokenizer->NewStream(/*add_special=*/false));
   }
 
   absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const override {

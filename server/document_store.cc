@@ -47,11 +47,6 @@ absl::Status StoreFullError(size_t needed, const MemoryBudget& budget) {
       {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});
 }
 
-size_t DocumentStore::LongestDocument() const {
-  const size_t memory = limits_.max_memory - std::min(limits_.max_memory, kMemoryPerDocument);
-  return std::min(limits_.max_document_bytes, memory / kMemoryPerByte);
-}
-
 int DocumentStore::count() const {
   std::lock_guard lock(mutex_);
   return static_cast<int>(documents_.size());
@@ -67,19 +62,14 @@ absl::Status DocumentStore::CheckCountLocked() const {
 }
 
 absl::Status DocumentStore::CheckRoom(size_t size_bytes) const {
-  const size_t longest = LongestDocument();
-  if (size_bytes > longest) {
+  if (size_bytes > limits_.max_document_bytes) {
     return ReasonError(
         absl::StatusCode::kOutOfRange, v1::ERROR_REASON_DOCUMENT_TOO_LARGE,
         absl::StrCat("the document has ", size_bytes, " bytes and this server takes at most ",
-                     longest,
-                     "; split it, or start the server with more --max-document-size "
-                     "and --max-documents-memory"),
-        {{"needed", absl::StrCat(size_bytes)}, {"available", absl::StrCat(longest)}});
-  }
-  const size_t needed = size_bytes * kMemoryPerByte + kMemoryPerDocument;
-  if (needed > budget_->available()) {
-    return StoreFullError(needed, *budget_);
+                     limits_.max_document_bytes,
+                     "; split it, or start the server with more --max-document-size"),
+        {{"needed", absl::StrCat(size_bytes)},
+         {"available", absl::StrCat(limits_.max_document_bytes)}});
   }
   std::lock_guard lock(mutex_);
   return CheckCountLocked();

@@ -41,23 +41,20 @@ absl::Status CheckDocumentName(absl::string_view field, absl::string_view name);
 // Documents by name. Thread-safe.
 class DocumentStore {
  public:
-  // A byte of text costs at most this many bytes of memory: itself, and a token id while the text
-  // is still there. Token ids are what stays.
-  static constexpr size_t kMemoryPerByte = 1 + sizeof(int32_t);
+  // Beside its token ids, which are all that is kept of a text.
   static constexpr size_t kMemoryPerDocument = 1024;
 
   explicit DocumentStore(const DocumentLimits& limits)
       : limits_(limits), budget_(std::make_shared<MemoryBudget>(limits.max_memory)) {}
 
   const DocumentLimits& limits() const { return limits_; }
-  // The longest text that both limits allow in an empty store.
-  size_t LongestDocument() const;
   MemoryLease NewLease() const { return MemoryLease(budget_); }
   size_t memory_used() const { return budget_->used(); }
   int count() const;
 
-  // Whether an upload of `size_bytes` under this name could succeed now. OUT_OF_RANGE: never;
-  // RESOURCE_EXHAUSTED: not now; both with needed and available numbers.
+  // Whether a text of `size_bytes` may be uploaded now. OUT_OF_RANGE: it is too long, with needed
+  // and available numbers; RESOURCE_EXHAUSTED: there are too many documents. What its tokens take
+  // is known only as they come.
   absl::Status CheckRoom(size_t size_bytes) const;
 
   // Stores a document. The same name with the same sha256 gives the one that is there already;

@@ -1,5 +1,6 @@
 #include "server/upload.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -61,45 +62,80 @@ absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
 
 absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
   if (!has_header_) return Incomplete("the first message must be the header");
-  if (chunk.offset() < 0 || static_cast<size_t>(chunk.offset()) != text_.size()) {
-    return ReasonError(absl::StatusCode::kInvalidArgument, v1::ERROR_REASON_DOCUMENT_OUT_OF_ORDER,
-                       absl::StrCat("a chunk has offset ", chunk.offset(), " where ", text_.size(),
-                                    " bytes have arrived: chunks were lost, doubled or reordered"),
-                       {{"expected_offset", absl::StrCat(text_.size())},
-                        {"offset", absl::StrCat(chunk.offset())}});
+  if (chunk.offset() < 0 || static_cast<size_t>(chunk.offset()) != received_) {
+    return ReasonError(
+        absl::StatusCode::kInvalidArgument, v1::ERROR_REASON_DOCUMENT_OUT_OF_ORDER,
+        absl::StrCat("a chunk has offset ", chunk.offset(), " where ", received_,
+                     " bytes have arrived: chunks were lost, doubled or reordered"),
+        {{"expected_offset", absl::StrCat(received_)}, {"offset", absl::StrCat(chunk.offset())}});
   }
   if (chunk.data().empty()) return FieldError("chunk.data", "a chunk must have at least 1 byte");
-  const size_t size = text_.size() + chunk.data().size();
+  const size_t size = received_ + chunk.data().size();
   if (total_bytes_ && size > *total_bytes_) {
     return FieldError("chunk.data",
                       absl::StrCat("more bytes arrived (", size, ") than the header announced (",
                                    *total_bytes_, ")"));
   }
-  ANNULUS_RETURN_IF_ERROR(Reserve(size));
-  text_.append(chunk.data());
+  if (size > store_.limits().max_document_bytes) return store_.CheckRoom(size);
+  received_ = size;
   hash_.Update(chunk.data());
-  return absl::OkStatus();
+  return Tokenize(chunk.data());
 }
 
-absl::Status Upload::Reserve(size_t text_bytes) {
-  if (text_bytes > store_.LongestDocument()) return store_.CheckRoom(text_bytes);
-  const size_t needed =
-      text_bytes * DocumentStore::kMemoryPerByte + DocumentStore::kMemoryPerDocument;
+absl::Status Upload::Tokenize(absl::string_view bytes) {
+  // A byte becomes at most one id, but where a normal form is longer than the text.
+  ANNULUS_RETURN_IF_ERROR(MakeRoom(bytes.size()));
+  const absl::Status status = stream_->Append(bytes, tokens_);
+  if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
+  ANNULUS_RETURN_IF_ERROR(status);
+  ANNULUS_RETURN_IF_ERROR(TakeMemory(tokens_.capacity() * sizeof(int32_t)));
+  return CheckContext();
+}
+
+absl::Status Upload::CheckContext() const {
+  const int64_t context = engine_.model().max_context;
+  if (static_cast<int64_t>(tokens_.size()) < context) return absl::OkStatus();
+  const std::string bytes = total_bytes_ && received_ < *total_bytes_
+                                ? absl::StrCat("the first ", received_, " of ", *total_bytes_)
+                                : absl::StrCat(received_);
+  return ReasonError(
+      absl::StatusCode::kOutOfRange, v1::ERROR_REASON_CONTEXT_TOO_LONG,
+      absl::StrCat(bytes, " bytes of the document are ", tokens_.size(),
+                   " tokens and the model's context holds ", context,
+                   ", a question and its answer included; split the document"),
+      {{"needed", absl::StrCat(tokens_.size() + 1)}, {"available", absl::StrCat(context)}});
+}
+
+absl::Status Upload::MakeRoom(size_t more_ids) {
+  const size_t needed = tokens_.size() + more_ids;
+  size_t ids = tokens_.capacity();
+  if (needed > ids) {
+    // The old ids are still there while the new room is filled.
+    const size_t grown = std::max(needed, ids + ids / 2);
+    ANNULUS_RETURN_IF_ERROR(TakeMemory((ids + grown) * sizeof(int32_t) + more_ids));
+    tokens_.reserve(grown);
+    ids = grown;
+  }
+  return TakeMemory(ids * sizeof(int32_t) + more_ids);
+}
+
+absl::Status Upload::TakeMemory(size_t bytes) {
+  const size_t needed = bytes + DocumentStore::kMemoryPerDocument;
   if (!lease_.TryResize(needed)) return StoreFullError(needed, lease_.budget());
   return absl::OkStatus();
 }
 
 absl::Status Upload::CheckComplete() const {
   if (!has_header_) return Incomplete("the upload ended without a header");
-  if (total_bytes_ && text_.size() < *total_bytes_) {
-    return Incomplete(absl::StrCat("the upload ended after ", text_.size(), " of ", *total_bytes_,
+  if (total_bytes_ && received_ < *total_bytes_) {
+    return Incomplete(absl::StrCat("the upload ended after ", received_, " of ", *total_bytes_,
                                    " bytes; nothing was stored"));
   }
-  if (text_.empty()) return Incomplete("the upload has no chunk: a document cannot be empty");
+  if (received_ == 0) return Incomplete("the upload has no chunk: a document cannot be empty");
   return absl::OkStatus();
 }
 
-absl::StatusOr<Upload::Result> Upload::Finish(const Engine& engine) {
+absl::StatusOr<Upload::Result> Upload::Finish() {
   ANNULUS_RETURN_IF_ERROR(CheckComplete());
   const std::string sha256 = hash_.FinishHex();
   if (expected_sha256_ && sha256 != *expected_sha256_) {
@@ -108,27 +144,19 @@ absl::StatusOr<Upload::Result> Upload::Finish(const Engine& engine) {
         absl::StrCat("the bytes that arrived have SHA-256 ", sha256, " and the header announced ",
                      *expected_sha256_, "; nothing was stored"));
   }
-  auto tokens = engine.Tokenize(text_, /*add_special=*/false);
-  if (!tokens.ok()) {
-    if (!absl::IsInvalidArgument(tokens.status())) return tokens.status();
-    return FieldError("chunk.data", tokens.status().message());
+  const absl::Status status = stream_->Finish(tokens_);
+  if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
+  ANNULUS_RETURN_IF_ERROR(status);
+  ANNULUS_RETURN_IF_ERROR(CheckContext());
+  stream_.reset();
+  if (tokens_.capacity() > tokens_.size()) {
+    ANNULUS_RETURN_IF_ERROR(TakeMemory((tokens_.capacity() + tokens_.size()) * sizeof(int32_t)));
+    tokens_.shrink_to_fit();
   }
-  const int64_t context = engine.model().max_context;
-  if (static_cast<int64_t>(tokens->size()) >= context) {
-    return ReasonError(
-        absl::StatusCode::kOutOfRange, v1::ERROR_REASON_CONTEXT_TOO_LONG,
-        absl::StrCat("the document has ", tokens->size(), " tokens and the model's context holds ",
-                     context, ", a question and its answer included; split the document"),
-        {{"needed", absl::StrCat(tokens->size() + 1)}, {"available", absl::StrCat(context)}});
-  }
-  const size_t size_bytes = text_.size();
-  std::string().swap(text_);
-  tokens->shrink_to_fit();
-  const size_t kept = tokens->size() * sizeof(int32_t) + DocumentStore::kMemoryPerDocument;
-  if (!lease_.TryResize(kept)) return StoreFullError(kept, lease_.budget());
+  ANNULUS_RETURN_IF_ERROR(TakeMemory(tokens_.size() * sizeof(int32_t)));
   auto document = std::make_shared<StoredDocument>(
-      StoredDocument{name_, size_bytes, sha256, *std::move(tokens),
-                     std::chrono::steady_clock::now(), std::move(lease_)});
+      StoredDocument{name_, received_, sha256, std::move(tokens_), std::chrono::steady_clock::now(),
+                     std::move(lease_)});
   const StoredDocument* const ours = document.get();
   ANNULUS_ASSIGN_OR_RETURN(DocumentPtr stored, store_.Add(std::move(document)));
   const bool created = stored.get() == ours;

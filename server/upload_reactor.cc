@@ -36,16 +36,18 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
       registry_(registry),
       call_(call),
       response_(response),
-      upload_(context.documents),
       last_message_(Now()) {
   registry_.Add(*this);
-  absl::Status status = context_.authenticator.Check(call);
-  if (status.ok()) status = context_.lifecycle.engine_for_changes().status();
-  if (status.ok()) {
-    StartRead(&message_);
-  } else {
-    End(status);
-  }
+  const absl::Status status = Start();
+  if (!status.ok()) End(status);
+}
+
+absl::Status UploadReactor::Start() {
+  ANNULUS_RETURN_IF_ERROR(context_.authenticator.Check(call_));
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
+  upload_.emplace(context_.documents, *engine);
+  StartRead(&message_);
+  return absl::OkStatus();
 }
 
 void UploadReactor::OnReadDone(bool ok) {
@@ -70,14 +72,13 @@ void UploadReactor::InPool(std::function<absl::Status()> job) {
 absl::Status UploadReactor::AcceptMessage() {
   v1::UploadDocumentRequest part;
   ANNULUS_RETURN_IF_ERROR(DecodeMessage(message_, context_.config.max_message_bytes, part));
-  ANNULUS_RETURN_IF_ERROR(upload_.Accept(part));
+  ANNULUS_RETURN_IF_ERROR(upload_->Accept(part));
   StartRead(&message_);
   return absl::OkStatus();
 }
 
 absl::Status UploadReactor::Complete() {
-  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
-  ANNULUS_ASSIGN_OR_RETURN(result_, upload_.Finish(*engine));
+  ANNULUS_ASSIGN_OR_RETURN(result_, upload_->Finish());
   v1::UploadDocumentResponse response;
   *response.mutable_document() = ToMessage(*result_.document);
   EncodeMessage(response, response_);

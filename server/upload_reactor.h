@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <unordered_set>
 
 #include "server/service_context.h"
@@ -44,6 +45,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void CutOffIfSilentSince(SteadyTime limit);
 
  private:
+  absl::Status Start();
   void InPool(std::function<absl::Status()> job);
   absl::Status AcceptMessage();
   absl::Status Complete();
@@ -54,7 +56,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::CallbackServerContext& call_;
   grpc::ByteBuffer& response_;
   grpc::ByteBuffer message_;
-  Upload upload_;
+  std::optional<Upload> upload_;  // absent when the call was refused at once
   Upload::Result result_;
   std::atomic<SteadyTime::rep> last_message_;
   std::atomic<bool> cut_off_{false};

@@ -240,7 +240,7 @@ std::vector<Option> ServiceOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, 64 << 10, kGiB, c.max_message_bytes);
        }},
-      {"max-document-size", "SIZE", "128MiB", "Largest uploaded document.",
+      {"max-document-size", "SIZE", "1GiB", "Largest uploaded document, as UTF-8.",
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, 1, 64 * kGiB, c.max_document_bytes);
        }},

@@ -6,6 +6,8 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "engine/text/streaming_encoder.h"
+#include "engine/text/tokenizer.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -250,6 +252,21 @@ absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids,
     if (id == kBeginOfText && !skip_special) text += "<s>";
   }
   return text;
+}
+
+std::unique_ptr<TextStream> FakeEngine::NewTextStream() const {
+  class Stream final : public TextStream {
+   public:
+    absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) override {
+      return encoder_->Append(bytes, &ids);
+    }
+    absl::Status Finish(std::vector<int32_t>& ids) override { return encoder_->Finish(&ids); }
+
+   private:
+    const std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
+    const std::unique_ptr<StreamingEncoder> encoder_ = tokenizer_->NewStream(false);
+  };
+  return std::make_unique<Stream>();
 }
 
 absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request) const {

@@ -65,6 +65,7 @@ class FakeEngine final : public Engine {
                                          bool skip_special) const override;
   // Writes "role:content|" for each message and "tools" where there are any; refuses the role
   // "bad".
+  std::unique_ptr<TextStream> NewTextStream() const override;
   absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const override;
   const ModelInfo& model() const override { return model_; }
   EngineLoad Load() const override;

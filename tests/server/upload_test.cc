@@ -36,10 +36,11 @@ std::string Reason(const absl::Status& status) { return Details(ToGrpcStatus(sta
 class UploadTest : public ::testing::Test {
  protected:
   absl::StatusOr<Upload::Result> Store(const std::string& name, const std::string& text) {
-    Upload upload(store_);
+    Upload upload(store_, engine_);
     ExpectOk(upload.Accept(Header(name)));
-    ExpectOk(upload.Accept(Chunk(0, text)));
-    return upload.Finish(engine_);
+    const absl::Status status = upload.Accept(Chunk(0, text));
+    if (!status.ok()) return status;
+    return upload.Finish();
   }
   static void ExpectOk(const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; }
 
@@ -48,14 +49,14 @@ class UploadTest : public ::testing::Test {
 };
 
 TEST_F(UploadTest, StoresTokensHashAndSize) {
-  Upload upload(store_);
+  Upload upload(store_, engine_);
   auto header = Header("a.txt");
   header.mutable_header()->set_total_bytes(3);
   header.mutable_header()->set_sha256(kAbcSha256);
   ExpectOk(upload.Accept(header));
   ExpectOk(upload.Accept(Chunk(0, "a")));
   ExpectOk(upload.Accept(Chunk(1, "bc")));
-  const auto result = upload.Finish(engine_);
+  const auto result = upload.Finish();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->created);
   const DocumentPtr document = store_.Get("a.txt").value();
@@ -79,7 +80,7 @@ TEST_F(UploadTest, TheSameTextAgainChangesNothing) {
 TEST_F(UploadTest, ChunksMustFollowEachOther) {
   for (const int64_t offset :
        {int64_t{0}, int64_t{2}, int64_t{4}, int64_t{-1}, INT64_MAX, INT64_MIN}) {
-    Upload upload(store_);
+    Upload upload(store_, engine_);
     ExpectOk(upload.Accept(Header("a")));
     ExpectOk(upload.Accept(Chunk(0, "abc")));
     const absl::Status status = upload.Accept(Chunk(offset, "def"));
@@ -90,23 +91,24 @@ TEST_F(UploadTest, ChunksMustFollowEachOther) {
 }
 
 TEST_F(UploadTest, HeadersAreChecked) {
-  Upload no_header(store_);
+  Upload no_header(store_, engine_);
   EXPECT_EQ(Reason(no_header.Accept(Chunk(0, "abc"))), "DOCUMENT_INCOMPLETE");
-  Upload nothing(store_);
+  Upload nothing(store_, engine_);
   EXPECT_EQ(Reason(nothing.Accept({})), "INVALID_FIELD");
-  EXPECT_EQ(Reason(Upload(store_).Finish(engine_).status()), "DOCUMENT_INCOMPLETE");
+  EXPECT_EQ(Reason(Upload(store_, engine_).Finish().status()), "DOCUMENT_INCOMPLETE");
 
-  Upload two_headers(store_);
+  Upload two_headers(store_, engine_);
   ExpectOk(two_headers.Accept(Header("a")));
   EXPECT_EQ(Reason(two_headers.Accept(Header("a"))), "INVALID_FIELD");
 
   auto bad_hash = Header("a");
   bad_hash.mutable_header()->set_sha256(std::string(64, 'G'));
-  EXPECT_EQ(Details(ToGrpcStatus(Upload(store_).Accept(bad_hash))).field, "header.sha256");
+  EXPECT_EQ(Details(ToGrpcStatus(Upload(store_, engine_).Accept(bad_hash))).field, "header.sha256");
   auto bad_total = Header("a");
   for (const int64_t total : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
     bad_total.mutable_header()->set_total_bytes(total);
-    EXPECT_EQ(Details(ToGrpcStatus(Upload(store_).Accept(bad_total))).field, "header.total_bytes");
+    EXPECT_EQ(Details(ToGrpcStatus(Upload(store_, engine_).Accept(bad_total))).field,
+              "header.total_bytes");
   }
 }
 
@@ -119,7 +121,7 @@ TEST_F(UploadTest, NamesAreChecked) {
        {std::string(), std::string("."), std::string(".."), std::string("../a"), std::string("a/b"),
         std::string("a..b"), std::string("-a"), std::string("a b"), std::string("\xc3\xa4"),
         std::string("a\0b", 3), std::string(129, 'x')}) {
-    Upload upload(store_);
+    Upload upload(store_, engine_);
     const absl::Status status = upload.Accept(Header(bad));
     EXPECT_EQ(Details(ToGrpcStatus(status)).field, "header.name") << bad;
   }
@@ -128,54 +130,54 @@ TEST_F(UploadTest, NamesAreChecked) {
 TEST_F(UploadTest, LengthAndHashAreCheckedAtTheEnd) {
   auto header = Header("a");
   header.mutable_header()->set_total_bytes(3);
-  Upload few(store_);
+  Upload few(store_, engine_);
   ExpectOk(few.Accept(header));
   ExpectOk(few.Accept(Chunk(0, "ab")));
-  EXPECT_EQ(Reason(few.Finish(engine_).status()), "DOCUMENT_INCOMPLETE");
-  Upload many(store_);
+  EXPECT_EQ(Reason(few.Finish().status()), "DOCUMENT_INCOMPLETE");
+  Upload many(store_, engine_);
   ExpectOk(many.Accept(header));
   EXPECT_EQ(Details(ToGrpcStatus(many.Accept(Chunk(0, "abcd")))).field, "chunk.data");
 
-  Upload wrong(store_);
+  Upload wrong(store_, engine_);
   header.mutable_header()->set_sha256(kAbcSha256);
   ExpectOk(wrong.Accept(header));
   ExpectOk(wrong.Accept(Chunk(0, "abd")));
-  EXPECT_EQ(Reason(wrong.Finish(engine_).status()), "DOCUMENT_HASH_MISMATCH");
+  EXPECT_EQ(Reason(wrong.Finish().status()), "DOCUMENT_HASH_MISMATCH");
   EXPECT_EQ(store_.count(), 0);
 }
 
 TEST_F(UploadTest, EmptyAndBadTextIsRefused) {
-  Upload empty(store_);
+  Upload empty(store_, engine_);
   ExpectOk(empty.Accept(Header("a")));
   EXPECT_EQ(Details(ToGrpcStatus(empty.Accept(Chunk(0, "")))).field, "chunk.data");
-  Upload no_chunk(store_);
+  Upload no_chunk(store_, engine_);
   ExpectOk(no_chunk.Accept(Header("a")));
-  EXPECT_EQ(Reason(no_chunk.Finish(engine_).status()), "DOCUMENT_INCOMPLETE");
+  EXPECT_EQ(Reason(no_chunk.Finish().status()), "DOCUMENT_INCOMPLETE");
   const auto bad = Store("a", "abc\xff");
   EXPECT_EQ(Details(ToGrpcStatus(bad.status())).field, "chunk.data");
-  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("byte 3"));
+  EXPECT_THAT(std::string(bad.status().message()), HasSubstr("bad byte at offset 3"));
 }
 
 TEST_F(UploadTest, ACharacterMayBeSplitBetweenChunks) {
-  Upload upload(store_);
+  Upload upload(store_, engine_);
   ExpectOk(upload.Accept(Header("a")));
   ExpectOk(upload.Accept(Chunk(0, "\xc3")));
   ExpectOk(upload.Accept(Chunk(1, "\xa4")));
-  EXPECT_TRUE(upload.Finish(engine_).ok());
+  EXPECT_TRUE(upload.Finish().ok());
 }
 
 TEST_F(UploadTest, TooLongIsRefusedEarlyWithTheNumbers) {
   auto header = Header("a");
   for (const int64_t total : {int64_t{3001}, INT64_MAX}) {
     header.mutable_header()->set_total_bytes(total);
-    const absl::Status status = Upload(store_).Accept(header);
+    const absl::Status status = Upload(store_, engine_).Accept(header);
     EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
     const ErrorDetails details = Details(ToGrpcStatus(status));
     EXPECT_EQ(details.reason, "DOCUMENT_TOO_LARGE");
     EXPECT_EQ(details.metadata.at("needed"), std::to_string(total));
     EXPECT_EQ(details.metadata.at("available"), "3000");
   }
-  Upload unannounced(store_);
+  Upload unannounced(store_, engine_);
   ExpectOk(unannounced.Accept(Header("a")));
   ExpectOk(unannounced.Accept(Chunk(0, std::string(2000, 'x'))));
   EXPECT_EQ(Reason(unannounced.Accept(Chunk(2000, std::string(2000, 'x')))), "DOCUMENT_TOO_LARGE");
@@ -189,12 +191,31 @@ TEST_F(UploadTest, LongerThanTheContextIsRefusedInTokens) {
   EXPECT_TRUE(Store("a", std::string(99, 'x')).ok());
 }
 
+TEST_F(UploadTest, TheContextIsCheckedWhileTheTextArrives) {
+  engine_.set_max_context(100);
+  auto header = Header("a");
+  header.mutable_header()->set_total_bytes(2500);
+  Upload upload(store_, engine_);
+  ExpectOk(upload.Accept(header));
+  ExpectOk(upload.Accept(Chunk(0, std::string(60, 'x'))));
+  const absl::Status status = upload.Accept(Chunk(60, std::string(60, 'x')));
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(
+      std::string(status.message()),
+      HasSubstr("the first 120 of 2500 bytes of the document are 120 tokens and the model's "
+                "context holds 100"));
+  const ErrorDetails details = Details(ToGrpcStatus(status));
+  EXPECT_EQ(details.reason, "CONTEXT_TOO_LONG");
+  EXPECT_EQ(details.metadata.at("needed"), "121");
+  EXPECT_EQ(details.metadata.at("available"), "100");
+}
+
 TEST_F(UploadTest, TheStoreIsBoundedByMemory) {
   // 4 bytes a token and 1,024 a document stay: 20,000 hold one of 3,000 tokens and not a second
   // one, which needs 5 bytes a token while it arrives.
   ASSERT_TRUE(Store("a", std::string(3000, 'x')).ok());
   EXPECT_EQ(store_.memory_used(), 3000u * 4 + 1024);
-  Upload second(store_);
+  Upload second(store_, engine_);
   ExpectOk(second.Accept(Header("b")));
   const absl::Status full = second.Accept(Chunk(0, std::string(3000, 'y')));
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
@@ -202,25 +223,21 @@ TEST_F(UploadTest, TheStoreIsBoundedByMemory) {
   EXPECT_EQ(details.reason, "DOCUMENT_STORE_FULL");
   EXPECT_EQ(details.metadata.at("needed"), "16024");
   EXPECT_EQ(details.metadata.at("available"), std::to_string(20'000 - 13'024));
-
-  auto header = Header("b");
-  header.mutable_header()->set_total_bytes(3000);
-  EXPECT_EQ(Reason(Upload(store_).Accept(header)), "DOCUMENT_STORE_FULL");
 }
 
 TEST_F(UploadTest, TheStoreIsBoundedByCount) {
   for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(Store(name, name).ok());
-  EXPECT_EQ(Reason(Upload(store_).Accept(Header("d"))), "DOCUMENT_STORE_FULL");
+  EXPECT_EQ(Reason(Upload(store_, engine_).Accept(Header("d"))), "DOCUMENT_STORE_FULL");
   EXPECT_TRUE(store_.Delete("b").ok());
   EXPECT_TRUE(Store("d", "d").ok());
 }
 
 TEST_F(UploadTest, MemoryComesBack) {
   {
-    Upload abandoned(store_);
+    Upload abandoned(store_, engine_);
     ExpectOk(abandoned.Accept(Header("a")));
     ExpectOk(abandoned.Accept(Chunk(0, std::string(1000, 'x'))));
-    EXPECT_EQ(store_.memory_used(), 6024u);
+    EXPECT_EQ(store_.memory_used(), 1000u * 4 + 1024);
   }
   EXPECT_EQ(store_.memory_used(), 0u);
   ASSERT_TRUE(Store("a", "abc").ok());
