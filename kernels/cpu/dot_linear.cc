@@ -4,8 +4,8 @@
 
 #include "kernels/base/quantize.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/simd_ops.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::cpu {
 namespace {

@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/reference.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::reference {
 namespace {
@@ -97,8 +97,8 @@ void MergeSpan(const KvPageShape& shape, int kv_head, const std::vector<ScoredKe
   // All scores -inf: then every weight is 0 and the span is empty, where -inf - -inf would be NaN.
   if (maximum == -kInfinity) maximum = 0;
   float sum = 0;
-  float o[kCpuMaxHeadDim] = {};
-  float value[kCpuMaxHeadDim];
+  float o[kMaxHeadDim] = {};
+  float value[kMaxHeadDim];
   for (const ScoredKey& key : keys) {
     const float weight = std::exp(key.score - maximum);
     sum += weight;
@@ -147,7 +147,7 @@ void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t
         keys.clear();
         span = j / kAttentionSpan;
       }
-      float key[kCpuMaxHeadDim];
+      float key[kMaxHeadDim];
       ReadKey(shape, page.data, kv_head, slot, key);
       float dot = 0;
       for (int d = 0; d < shape.k_dim; ++d) dot += query[d] * key[d];

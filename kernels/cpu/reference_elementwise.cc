@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/reference.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::reference {
 

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/reference.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::reference {
 

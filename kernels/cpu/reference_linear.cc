@@ -4,9 +4,9 @@
 
 #include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/reference.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::reference {
 namespace {

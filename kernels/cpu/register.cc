@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/reference.h"
 #include "kernels/cpu/register_entries.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus {
 
@@ -17,7 +17,7 @@ KernelEntry CpuEntry(OpTable ops, int priority) {
                           DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64};
   entry.kv_dtypes = {DType::kF32,    DType::kBF16,   DType::kF16,
                      DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
-  entry.max_head_dim = kCpuMaxHeadDim;
+  entry.max_head_dim = kMaxHeadDim;
   return entry;
 }
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/page_layout.h"
 #include "kernels/cpu/simd_ops.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::cpu {
 namespace {
@@ -378,7 +378,7 @@ absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeSt
 
 absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params) {
   CheckMergeSink(params);
-  static constexpr float kNothing[kCpuMaxHeadDim] = {};
+  static constexpr float kNothing[kMaxHeadDim] = {};
   const AttentionState& state = params.state;
   stream.ParallelRows(state.rows * state.heads, 2 * state.v_dim, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

@@ -1,6 +1,6 @@
 // Normalisation, activation and rotary embedding of the SIMD path.
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/simd_ops.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::cpu {
 

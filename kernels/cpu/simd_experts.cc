@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/simd_ops.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::cpu {
 namespace {

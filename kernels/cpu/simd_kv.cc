@@ -1,9 +1,9 @@
 // Pages of the SIMD path: layout, writing and reading.
 #include <cstring>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/page_layout.h"
 #include "kernels/cpu/simd_ops.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::cpu {
 namespace {
@@ -54,7 +54,7 @@ void WidenRow(const SimdKernels& isa, DType dtype, const std::byte* from,
 }
 
 // Padding of keys and values included.
-constexpr size_t kHeadBytes = RoundUp(kCpuMaxHeadDim, 64) * sizeof(float);
+constexpr size_t kHeadBytes = RoundUp(kMaxHeadDim, 64) * sizeof(float);
 
 void AppendRow(const SimdKernels& isa, const PageLayout& layout, const KvAppendParams& params,
                int64_t row) {

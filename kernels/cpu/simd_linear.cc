@@ -1,8 +1,8 @@
 // Products and embeddings of the SIMD path.
 #include <algorithm>
 
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/simd_ops.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::cpu {
 

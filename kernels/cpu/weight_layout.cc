@@ -9,8 +9,8 @@
 #include "kernels/base/check.h"
 #include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/checks.h"
 #include "kernels/cpu/simd_ops.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::cpu {
 namespace {

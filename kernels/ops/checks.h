@@ -1,5 +1,5 @@
-#ifndef ANNULUS_KERNELS_CPU_CHECKS_H_
-#define ANNULUS_KERNELS_CPU_CHECKS_H_
+#ifndef ANNULUS_KERNELS_OPS_CHECKS_H_
+#define ANNULUS_KERNELS_OPS_CHECKS_H_
 
 #include "kernels/ops/attention.h"
 #include "kernels/ops/elementwise.h"
@@ -11,8 +11,8 @@
 
 namespace annulus {
 
-// The largest head_dim (k or v) of the CPU kernels: the size of their conversion buffers.
-inline constexpr int kCpuMaxHeadDim = 1024;
+// The largest head_dim (k or v) that any table serves: the size of their conversion buffers.
+inline constexpr int kMaxHeadDim = 1024;
 
 void CheckLinear(const LinearParams& params);
 void CheckEmbed(const EmbedParams& params);
@@ -40,4 +40,4 @@ void CheckPackRows(const PackedMatrix& matrix, int64_t first_row, const HostTens
 
 }  // namespace annulus
 
-#endif  // ANNULUS_KERNELS_CPU_CHECKS_H_
+#endif  // ANNULUS_KERNELS_OPS_CHECKS_H_

@@ -1,4 +1,4 @@
-#include "kernels/cpu/checks.h"
+#include "kernels/ops/checks.h"
 
 #include <algorithm>
 
@@ -77,7 +77,7 @@ void CheckPageShape(const KvPageShape& shape) {
       << "page_tokens " << shape.page_tokens;
   ANNULUS_CHECK(shape.kv_heads > 0) << "kv_heads " << shape.kv_heads;
   for (const int dim : {shape.k_dim, shape.v_dim}) {
-    ANNULUS_CHECK(dim > 0 && dim <= kCpuMaxHeadDim) << "head_dim " << dim;
+    ANNULUS_CHECK(dim > 0 && dim <= kMaxHeadDim) << "head_dim " << dim;
   }
   ANNULUS_CHECK(shape.dtype != DType::kI4G32 && shape.dtype != DType::kI4G64)
       << "kv dtype " << DTypeName(shape.dtype);
@@ -126,7 +126,7 @@ void CheckMergeState(const MergeStateParams& params) {
 
 void CheckMergeSink(const MergeSinkParams& params) {
   ANNULUS_CHECK(params.sink != nullptr);
-  ANNULUS_CHECK(params.state.v_dim <= kCpuMaxHeadDim);
+  ANNULUS_CHECK(params.state.v_dim <= kMaxHeadDim);
 }
 
 void CheckRoute(const RouteParams& params) {
