@@ -86,6 +86,7 @@ struct RequestSpec {
   SamplingParams sampling;
   // Absent: EngineOptions::attention. Layers whose own window the model states stay exact.
   std::optional<AttentionPolicy> attention;
+  bool attention_details = false;  // fill AttentionReport::details
   SteadyTime deadline = SteadyTime::max();
 };
 
@@ -133,14 +134,55 @@ struct Timings {
   double total = 0;
 };
 
-// What attention did for a request, over all its prompt and answer rows that were computed.
-// Density: share of causal (row, key) pairs attended in layers without a window of their own.
+// One layer and kv head of a request, over the rows that AttentionReport speaks of.
+struct AttentionDetail {
+  int32_t layer = 0;
+  int32_t kv_head = 0;
+  double density = 1;
+  std::optional<double> estimated_coverage;  // mean over query blocks; where something estimates
+  std::optional<double> sampled_coverage;    // mean over sampled rows and the head's query heads
+  // Chosen over causal pairs, 0..255, in each cell of a map of the prompt: [kSide rows of queries]
+  // [kSide columns of keys], cell edges at multiples of prompt / kSide. Cells without a causal pair
+  // hold 0.
+  static constexpr int kSide = 64;
+  std::vector<uint8_t> map;
+};
+
+// What attention did for a request, over all its prompt and answer rows that were computed, in
+// layers without a window of their own.
+//
+// Coverage of a row: the share of its softmax mass, under the model's own mask, that lies inside
+// its chosen blocks. Wherever a policy leaves blocks out, it is sampled before attending, for each
+// layer and step: at least 16 seeded uniform rows with a causal length of 16 blocks or more (all
+// there are, where they are fewer), exact sums over their keys. Under a contract (AttentionPolicy::
+// coverage) tau is raised until the layer's mean over these rows and the heads is enough, or the
+// layer attends everything in this step. Steps without such rows, and answers under an adaptive
+// policy, attend everything.
 struct AttentionReport {
   std::string policy = "dense";  // in effect, with every parameter: see ParsePolicy
-  double density = 1;
+  double density = 1;            // share of causal (row, key) pairs attended
   int ring_degree = 1;
   int64_t steps_pass_kv = 0;  // prefill and decode steps run in each mode
   int64_t steps_pass_q = 0;
+  // What the policy's estimator believed to keep, mean over rows; absent where nothing estimates.
+  std::optional<double> estimated_coverage;
+  // Present once a row was sampled.
+  struct Sampled {
+    double coverage = 1;          // mean over rows, heads, layers
+    double minimum = 1;           // the smallest mean of a layer in a step
+    double first_percentile = 1;  // over heads of all layers, each its mean over rows
+    int64_t rows = 0;             // (row, layer) pairs that were sampled
+  };
+  std::optional<Sampled> sampled;
+  int64_t layer_steps = 0;    // (layer, step) pairs under the policy
+  int64_t layers_raised = 0;  // of these: tau was raised for the contract
+  int64_t layers_dense = 0;   // of these: went dense for the contract
+  bool contract_met = true;   // by every sampled (layer, step); also true without a contract
+  // The smallest mean coverage with which reused keys and values were computed; absent: exactly.
+  std::optional<double> inherited_coverage;
+  double estimate_seconds = 0;           // estimating, sampling and choosing, all ranks together
+  double attend_seconds = 0;             // attending, all ranks together
+  std::vector<AttentionDetail> details;  // by layer, then kv head; if RequestSpec asked for them
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };

@@ -29,6 +29,16 @@ absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low, int6
       absl::StrCat(name, " is ", value, "; allowed are ", low, " to ", high));
 }
 
+absl::Status CheckAttention(const AttentionPolicy& policy, int page_tokens) {
+  ANNULUS_RETURN_IF_ERROR(CheckPolicy(policy, page_tokens));
+  if (policy.kind == PolicyKind::kAdaptive || policy.kind == PolicyKind::kTopPages ||
+      policy.coverage > 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("attention policy ", PolicyText(policy), " cannot be run yet"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptions(const EngineOptions& options) {
   ANNULUS_RETURN_IF_ERROR(CheckRange("ranks", options.ranks, 1, 64));
   ANNULUS_RETURN_IF_ERROR(CheckRange("threads", options.threads, 0, 4096));
@@ -42,7 +52,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("page-tokens is ", page, "; allowed are 16, 32, 64, 128 and 256"));
   }
-  return CheckPolicy(options.attention, page);
+  return CheckAttention(options.attention, page);
 }
 
 PlanLimits MakeLimits(const EngineOptions& options, const RankModel& model) {
@@ -195,7 +205,7 @@ class EngineImpl final : public Engine {
     }
     ANNULUS_RETURN_IF_ERROR(CheckPrefixes(spec));
     if (spec.attention.has_value()) {
-      const absl::Status status = CheckPolicy(*spec.attention, limits_.page_tokens);
+      const absl::Status status = CheckAttention(*spec.attention, limits_.page_tokens);
       if (!status.ok()) return FieldError(status.code(), "attention", status.message());
     }
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));

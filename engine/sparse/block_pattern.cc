@@ -112,6 +112,9 @@ void AppendKeys(const AttentionPolicy& policy, int head_group, int32_t i,
       return AppendRandom(policy, head_group, i, blocks);
     case PolicyKind::kHierarchical:
       return AppendHierarchical(policy, i, blocks);
+    case PolicyKind::kAdaptive:
+    case PolicyKind::kTopPages:
+      ANNULUS_CHECK(false) << PolicyName(policy.kind) << " chooses from content";
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 
 #include "absl/strings/numbers.h"
@@ -21,9 +22,9 @@ constexpr size_t kMostRates = 64;
 
 using Kind = PolicyKind;
 
-constexpr std::array<Kind, 7> kKinds = {
-    Kind::kDense,       Kind::kWindow, Kind::kDilatedBlocks, Kind::kStrided,
-    Kind::kGlobalLocal, Kind::kRandom, Kind::kHierarchical};
+constexpr std::array<Kind, 9> kKinds = {
+    Kind::kDense,  Kind::kWindow,       Kind::kDilatedBlocks, Kind::kStrided, Kind::kGlobalLocal,
+    Kind::kRandom, Kind::kHierarchical, Kind::kAdaptive,      Kind::kTopPages};
 
 constexpr unsigned Bit(Kind kind) { return 1u << static_cast<unsigned>(kind); }
 
@@ -51,10 +52,29 @@ constexpr Parameter kParameters[] = {
     {"near", Bit(Kind::kHierarchical), &AttentionPolicy::near, 1, kMostBlocks},
     {"fan", Bit(Kind::kHierarchical), &AttentionPolicy::fan, 2, 64},
     {"levels", Bit(Kind::kHierarchical), &AttentionPolicy::levels, 0, 16},
+    {"stride", Bit(Kind::kAdaptive), &AttentionPolicy::score_stride, 8, 16},
+    {"pages", Bit(Kind::kTopPages), &AttentionPolicy::pages, 1, kMostBlocks},
+};
+
+// A share of the attention, in (0, 1].
+struct ShareParameter {
+  const char* name;
+  unsigned kinds;
+  double AttentionPolicy::*field;
+  bool optional;  // 0: not asked for, and not printed
+};
+
+constexpr ShareParameter kShares[] = {
+    {"tau", Bit(Kind::kAdaptive), &AttentionPolicy::tau, false},
+    {"coverage", kSparse & ~Bit(Kind::kTopPages), &AttentionPolicy::coverage, true},
 };
 
 constexpr char kRatesName[] = "rates";
 bool UsesRates(Kind kind) { return kind == Kind::kDilatedBlocks; }
+
+constexpr char kEstimatorName[] = "estimator";
+constexpr std::array<Estimator, 2> kEstimators = {Estimator::kAntidiagonal, Estimator::kPooled};
+bool UsesEstimator(Kind kind) { return kind == Kind::kAdaptive; }
 
 std::vector<std::string> PolicyNames() {
   std::vector<std::string> names;
@@ -68,6 +88,10 @@ std::vector<std::string> ParameterNames(Kind kind) {
     if (parameter.kinds & Bit(kind)) names.emplace_back(parameter.name);
   }
   if (UsesRates(kind)) names.emplace_back(kRatesName);
+  if (UsesEstimator(kind)) names.emplace_back(kEstimatorName);
+  for (const ShareParameter& share : kShares) {
+    if (share.kinds & Bit(kind)) names.emplace_back(share.name);
+  }
   return names;
 }
 
@@ -101,12 +125,52 @@ absl::Status ReadRates(absl::string_view text, AttentionPolicy& policy) {
   return absl::OkStatus();
 }
 
+absl::Status ReadEstimator(absl::string_view text, AttentionPolicy& policy) {
+  std::vector<std::string> known;
+  for (const Estimator estimator : kEstimators) {
+    known.emplace_back(EstimatorName(estimator));
+    if (text != EstimatorName(estimator)) continue;
+    policy.estimator = estimator;
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "attention policy ", PolicyName(policy.kind), ": unknown estimator '", text.substr(0, 32),
+      "'; did you mean ", NearestName(text, known), "? Known: ", absl::StrJoin(known, ", ")));
+}
+
+bool IsShare(double value) { return value > 0 && value <= 1; }
+
+absl::Status ShareOutOfRange(Kind kind, absl::string_view name, absl::string_view value) {
+  return absl::InvalidArgumentError(absl::StrCat("attention policy ", PolicyName(kind), ": ", name,
+                                                 " ", value,
+                                                 " is not allowed: above 0, at most 1"));
+}
+
+absl::Status ReadShare(Kind kind, absl::string_view name, absl::string_view text, double& value) {
+  if (!absl::SimpleAtod(text, &value) || !IsShare(value)) {
+    return ShareOutOfRange(kind, name, absl::StrCat("'", text.substr(0, 32), "'"));
+  }
+  return absl::OkStatus();
+}
+
+// The shortest text that reads back as the same number.
+std::string ShareText(double value) {
+  char text[32];
+  const auto result = std::to_chars(text, text + sizeof(text), value);
+  return std::string(text, result.ptr);
+}
+
 absl::Status ReadParameter(absl::string_view text, AttentionPolicy& policy) {
   const size_t equals = text.find('=');
   const absl::string_view name = text.substr(0, equals);
   const absl::string_view value =
       equals == absl::string_view::npos ? absl::string_view() : text.substr(equals + 1);
   if (UsesRates(policy.kind) && name == kRatesName) return ReadRates(value, policy);
+  if (UsesEstimator(policy.kind) && name == kEstimatorName) return ReadEstimator(value, policy);
+  for (const ShareParameter& share : kShares) {
+    if (name != share.name || !(share.kinds & Bit(policy.kind))) continue;
+    return ReadShare(policy.kind, name, value, policy.*share.field);
+  }
   for (const Parameter& parameter : kParameters) {
     if (name != parameter.name || !(parameter.kinds & Bit(policy.kind))) continue;
     return ReadNumber(policy.kind, name, value, parameter.low, parameter.high,
@@ -140,9 +204,17 @@ absl::string_view PolicyName(PolicyKind kind) {
       return "random";
     case Kind::kHierarchical:
       return "hierarchical";
+    case Kind::kAdaptive:
+      return "adaptive";
+    case Kind::kTopPages:
+      return "top_pages";
   }
   ANNULUS_CHECK(false) << "unknown policy " << static_cast<int>(kind);
   return "";
+}
+
+absl::string_view EstimatorName(Estimator estimator) {
+  return estimator == Estimator::kAntidiagonal ? "antidiagonal" : "pooled";
 }
 
 absl::StatusOr<AttentionPolicy> ParsePolicy(absl::string_view text) {
@@ -180,6 +252,12 @@ std::string PolicyText(const AttentionPolicy& policy) {
     }
   }
   if (UsesRates(policy.kind)) add(kRatesName, absl::StrJoin(policy.rates, "/"));
+  if (UsesEstimator(policy.kind)) add(kEstimatorName, EstimatorName(policy.estimator));
+  for (const ShareParameter& share : kShares) {
+    const double value = policy.*share.field;
+    if (!(share.kinds & Bit(policy.kind)) || (share.optional && value == 0)) continue;
+    add(share.name, ShareText(value));
+  }
   return text;
 }
 
@@ -202,6 +280,15 @@ absl::Status CheckPolicy(const AttentionPolicy& policy, int page_tokens) {
                        " rates are allowed, each 1 to ", kMostBlocks));
     }
   }
+  for (const ShareParameter& share : kShares) {
+    const double value = policy.*share.field;
+    if (!(share.kinds & Bit(policy.kind)) || (share.optional && value == 0)) continue;
+    if (!IsShare(value)) return ShareOutOfRange(policy.kind, share.name, absl::StrCat(value));
+  }
+  if (policy.kind == Kind::kAdaptive && policy.score_stride != 8 && policy.score_stride != 16) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "attention policy adaptive: stride ", policy.score_stride, " is not allowed: 8 or 16"));
+  }
   if (policy.kind != Kind::kDense && policy.block % page_tokens != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "attention policy ", PolicyName(policy.kind), ": block ", policy.block,
@@ -223,6 +310,12 @@ std::string DescribePolicies() {
     if (UsesRates(kind)) {
       parts.push_back(absl::StrCat(kRatesName, "=", absl::StrJoin(defaults.rates, "/"),
                                    " (each 1 to ", kMostBlocks, ")"));
+    }
+    if (UsesEstimator(kind)) parts.push_back("estimator=antidiagonal (or pooled)");
+    for (const ShareParameter& share : kShares) {
+      if (!(share.kinds & Bit(kind))) continue;
+      const std::string value = share.optional ? "none" : ShareText(defaults.*share.field);
+      parts.push_back(absl::StrCat(share.name, "=", value, " (above 0, at most 1)"));
     }
     absl::StrAppend(&text, PolicyName(kind), parts.empty() ? "" : ": ", absl::StrJoin(parts, ", "),
                     "\n");

@@ -22,6 +22,16 @@ enum class PolicyKind : uint8_t {
   kGlobalLocal,    // the first blocks and a window (Longformer, 2004.05150)
   kRandom,         // the same and seeded random blocks between (BigBird, 2007.14062)
   kHierarchical,   // near: all; beyond: one block of 4, then of 16, .. of ever wider bands
+  // From content. Where a policy says nothing of prompts or of answers, those rows attend all.
+  kAdaptive,  // prompts: as few blocks as an estimate says hold `tau` of the attention
+  kTopPages,  // answers: the blocks with the highest bound of a score (Quest, 2406.10774)
+};
+
+// How kAdaptive estimates the attention that a block gets.
+enum class Estimator : uint8_t {
+  kAntidiagonal,  // sums along antidiagonals of stride x stride tiles (XAttention, 2503.16428)
+  kPooled,        // means of queries and keys; vertical and slash lines where those are wrong
+                  // (FlexPrefill, 2502.20766; MInference, 2407.02490)
 };
 
 // A policy with its parameters. Parameters that the kind does not use have no effect and keep their
@@ -40,16 +50,27 @@ struct AttentionPolicy {
   int32_t fan = 4;        // a band's groups are this much wider than those of the band before
   int32_t levels = 0;     // bands beyond the near one, the last reaches the beginning; 0: any
   std::vector<int32_t> rates = {1, 2, 4};  // of dilated_blocks, blocks
+  Estimator estimator = Estimator::kAntidiagonal;
+  int32_t score_stride = 16;  // tokens, 8 or 16, of the antidiagonal estimator; named "stride"
+  double tau = 0.95;          // (0, 1]: the share of estimated attention to be kept
+  int32_t pages = 64;         // blocks that an answer's row attends besides its own
+  // (0, 1]: the coverage contract, kept before attending: see AttentionReport. 0: none. Not for
+  // dense and top_pages. An adaptive policy then starts from tau = coverage and raises it.
+  double coverage = 0;
 
   bool operator==(const AttentionPolicy&) const = default;
 };
 
-// "dense", "window", "dilated_blocks", "strided", "global_local", "random", "hierarchical".
+// "dense", "window", "dilated_blocks", "strided", "global_local", "random", "hierarchical",
+// "adaptive", "top_pages".
 absl::string_view PolicyName(PolicyKind kind);
+// "antidiagonal", "pooled".
+absl::string_view EstimatorName(Estimator estimator);
 
 // Reads "name" or "name:parameter=value,parameter=value"; a list is written with "/":
-// "dilated_blocks:rates=1/2/4". INVALID_ARGUMENT: unknown policy or parameter (with the nearest
-// known one), a parameter of another policy, or a value out of range (with the range).
+// "dilated_blocks:rates=1/2/4", "adaptive:estimator=pooled,coverage=0.95". INVALID_ARGUMENT:
+// unknown policy or parameter (with the nearest known one), a parameter of another policy, or a
+// value out of range (with the range).
 absl::StatusOr<AttentionPolicy> ParsePolicy(absl::string_view text);
 
 // The policy in effect, every parameter of its kind named; ParsePolicy reads it back. Part of the

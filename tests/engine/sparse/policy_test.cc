@@ -3,13 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace annulus {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kAll[][16] = {"dense",        "window", "dilated_blocks", "strided",
-                             "global_local", "random", "hierarchical"};
+constexpr char kAll[][16] = {"dense",  "window",       "dilated_blocks", "strided",  "global_local",
+                             "random", "hierarchical", "adaptive",       "top_pages"};
 
 std::string Error(const std::string& text) {
   const auto policy = ParsePolicy(text);
@@ -39,6 +41,13 @@ TEST(PolicyTest, TextReadsBack) {
   EXPECT_EQ(policy.window, 1000);
   EXPECT_EQ(policy.sinks, 0);
   EXPECT_EQ(PolicyText(policy), "window:block=64,sinks=0,window=1000");
+  EXPECT_EQ(PolicyText(ParsePolicy("adaptive:coverage=0.9").value()),
+            "adaptive:block=64,stride=16,estimator=antidiagonal,tau=0.95,coverage=0.9");
+  for (const char* text : {"adaptive:tau=0.1234567890123456", "window:coverage=1",
+                           "adaptive:estimator=pooled,tau=1e-9"}) {
+    const AttentionPolicy share = ParsePolicy(text).value();
+    EXPECT_EQ(ParsePolicy(PolicyText(share)).value(), share) << PolicyText(share);
+  }
   EXPECT_EQ(ParsePolicy("dilated_blocks:rates=1/3/9").value().rates,
             (std::vector<int32_t>{1, 3, 9}));
 }
@@ -56,6 +65,15 @@ TEST(PolicyTest, ErrorsTeach) {
   EXPECT_THAT(Error("strided:stride=0"), HasSubstr("1 to 1048576"));
   EXPECT_THAT(Error("dilated_blocks:rates=1//2"), HasSubstr("rates ''"));
   EXPECT_THAT(Error("dilated_blocks:rates="), HasSubstr("rates ''"));
+  EXPECT_THAT(Error("adaptive:estimator=pool"), HasSubstr("did you mean pooled?"));
+  EXPECT_THAT(Error("top_pages:pages=0"), HasSubstr("1 to 1048576"));
+  EXPECT_THAT(Error("top_pages:coverage=0.9"), HasSubstr("has no parameter 'coverage'"));
+  for (const char* share : {"0", "-0.5", "1.0001", "nan", "inf", "", "1x"}) {
+    for (const char* name : {"tau", "coverage"}) {
+      EXPECT_THAT(Error(std::string("adaptive:") + name + "=" + share),
+                  HasSubstr("is not allowed: above 0, at most 1"));
+    }
+  }
   std::string many = "dilated_blocks:rates=1";
   for (int i = 0; i < 100; ++i) many += "/1";
   EXPECT_THAT(Error(many), HasSubstr("at most 64 rates"));
@@ -70,6 +88,15 @@ TEST(PolicyTest, ChecksValuesThatWereSetByHand) {
   EXPECT_FALSE(CheckPolicy(policy, 64).ok());
   policy.rates = {0};
   EXPECT_FALSE(CheckPolicy(policy, 64).ok());
+  policy = ParsePolicy("adaptive").value();
+  policy.score_stride = 12;
+  EXPECT_THAT(std::string(CheckPolicy(policy, 64).message()), HasSubstr("8 or 16"));
+  policy.score_stride = 8;
+  EXPECT_TRUE(CheckPolicy(policy, 64).ok());
+  for (const double share : {-0.1, 1.5, std::nan("")}) {
+    policy.coverage = share;
+    EXPECT_FALSE(CheckPolicy(policy, 64).ok()) << share;
+  }
   policy = ParsePolicy("strided:block=96").value();
   EXPECT_TRUE(CheckPolicy(policy, 32).ok());
   EXPECT_THAT(std::string(CheckPolicy(policy, 64).message()),
