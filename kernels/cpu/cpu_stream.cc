@@ -24,7 +24,7 @@ void Pause() {
 
 }  // namespace
 
-void CpuStream::Free::operator()(std::byte* block) const { std::free(block); }
+void CpuStream::Workspace::Free::operator()(std::byte* block) const { std::free(block); }
 
 absl::StatusOr<std::unique_ptr<CpuStream>> CpuStream::Create(int threads) {
   if (threads < 1) {
@@ -112,21 +112,21 @@ void CpuStream::ParallelRows(int64_t rows, int64_t row_cost,
               [&](int64_t task, int) { body(task * range, std::min(rows, (task + 1) * range)); });
 }
 
-absl::StatusOr<std::byte*> CpuStream::Scratch(size_t bytes) {
-  if (bytes > scratch_bytes_) {
+absl::StatusOr<std::byte*> CpuStream::Workspace::AtLeast(size_t bytes) {
+  if (bytes > bytes_) {
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    scratch_.reset();
-    scratch_bytes_ = 0;
+    block_.reset();
+    bytes_ = 0;
     if (rounded >= bytes) {
-      scratch_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
+      block_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded)));
     }
-    if (scratch_ == nullptr) {
+    if (block_ == nullptr) {
       return absl::ResourceExhaustedError(
           absl::StrCat("cannot allocate ", bytes, " bytes of workspace for a kernel"));
     }
-    scratch_bytes_ = rounded;
+    bytes_ = rounded;
   }
-  return scratch_.get();
+  return block_.get();
 }
 
 }  // namespace annulus

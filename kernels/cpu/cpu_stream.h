@@ -43,12 +43,24 @@ class CpuStream final : public Stream {
 
   // Workspace of at least `bytes`, aligned to 64 bytes, kept and reused until the stream ends; its
   // contents are lost at the next call. RESOURCE_EXHAUSTED where there is no memory.
-  absl::StatusOr<std::byte*> Scratch(size_t bytes);
+  absl::StatusOr<std::byte*> Scratch(size_t bytes) { return op_scratch_.AtLeast(bytes); }
+
+  // The same for an op that is made of other ops, which use Scratch themselves.
+  absl::StatusOr<std::byte*> OuterScratch(size_t bytes) { return outer_scratch_.AtLeast(bytes); }
 
  private:
   using Body = absl::FunctionRef<void(int64_t task, int thread)>;
-  struct Free {
-    void operator()(std::byte* block) const;
+
+  class Workspace {
+   public:
+    absl::StatusOr<std::byte*> AtLeast(size_t bytes);
+
+   private:
+    struct Free {
+      void operator()(std::byte* block) const;
+    };
+    std::unique_ptr<std::byte, Free> block_;
+    size_t bytes_ = 0;
   };
 
   CpuStream() = default;
@@ -69,8 +81,8 @@ class CpuStream final : public Stream {
 
   std::atomic<int64_t> next_task_{0};
   std::vector<std::thread> workers_;
-  std::unique_ptr<std::byte, Free> scratch_;
-  size_t scratch_bytes_ = 0;
+  Workspace op_scratch_;
+  Workspace outer_scratch_;
 };
 
 // The stream that every op of this backend is called with.

@@ -55,6 +55,18 @@ class PageLayout {
   size_t bytes_;
 };
 
+// One slot of one kv head: where a page of `layout` keeps its key and value.
+struct HeadSlot {
+  const PageLayout& layout;
+  int kv_head;
+  int slot;
+};
+
+// Copies a slot's key and value, bit for bit, between pages of two layouts that have the same
+// storage type and dimensions.
+void CopySlot(DType dtype, const HeadSlot& from, const std::byte* from_page, const HeadSlot& to,
+              std::byte* to_page);
+
 }  // namespace annulus::cpu
 
 #endif  // ANNULUS_KERNELS_CPU_PAGE_LAYOUT_H_

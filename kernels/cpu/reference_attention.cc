@@ -126,6 +126,14 @@ std::vector<KvPageView> ListedPages(const AttentionParams& params, const Attenti
   return pages;
 }
 
+// How often a row counts a key that its mask allows.
+int Multiplicity(std::span<const DilatedBranch> branches, int head, int64_t row, int64_t key) {
+  if (branches.empty()) return 1;
+  return static_cast<int>(
+      std::count_if(branches.begin(), branches.end(),
+                    [&](const DilatedBranch& branch) { return branch.Keeps(head, row, key); }));
+}
+
 void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t row, int head) {
   const KvPageShape& shape = params.shape;
   const int kv_head = head / (params.heads / shape.kv_heads);
@@ -142,6 +150,8 @@ void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t
     for (int64_t slot = 0; slot < page.tokens; ++slot) {
       const int64_t j = page.first_position + slot;
       if (j > position || (params.window > 0 && j <= position - params.window)) continue;
+      const int times = Multiplicity(item.branches, head, position, j);
+      if (times == 0) continue;
       if (j / kAttentionSpan != span) {
         MergeSpan(shape, kv_head, keys, state);
         keys.clear();
@@ -153,7 +163,7 @@ void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t
       for (int d = 0; d < shape.k_dim; ++d) dot += query[d] * key[d];
       float score = dot * params.scale;
       if (params.soft_cap > 0) score = params.soft_cap * std::tanh(score / params.soft_cap);
-      keys.push_back({score, page.data, slot});
+      keys.push_back({score + std::log(static_cast<float>(times)), page.data, slot});
     }
   }
   MergeSpan(shape, kv_head, keys, state);

@@ -78,7 +78,9 @@ class AttentionRun {
         block_positions_(std::max(
             1, layout_.paired() ? std::min(kPairedBlockRows / group_, kPairedBlockPositions)
                                 : kBlockRows / group_)) {
-    for (const AttentionItem& item : params.items) AddItem(item);
+    for (const AttentionItem& item : params.items) {
+      if (item.branches.empty()) AddItem(item);
+    }
     // Causal blocks grow with their position: the longest are started first.
     std::reverse(units_.begin(), units_.end());
   }
@@ -360,6 +362,10 @@ class AttentionRun {
 
 absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const AttentionParams& params) {
   CheckAttention(params);
+  for (const AttentionItem& item : params.items) {
+    if (item.branches.empty()) continue;
+    ANNULUS_RETURN_IF_ERROR(DilatedAttention(isa, stream, params, item));
+  }
   return AttentionRun(isa, params).Run(stream);
 }
 

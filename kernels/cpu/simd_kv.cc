@@ -111,6 +111,34 @@ PageLayout::PageLayout(const SimdKernels& isa, const KvPageShape& shape)
   bytes_ = RoundUp(scales_ + 2 * kv_heads_ * scale_head_bytes_, 64);
 }
 
+void CopySlot(DType dtype, const HeadSlot& from, const std::byte* from_page, const HeadSlot& to,
+              std::byte* to_page) {
+  WithElement(dtype, [&](auto element) {
+    using Element = decltype(element);
+    const std::byte* k = from_page + from.layout.k_head(from.kv_head);
+    std::byte* to_k = to_page + to.layout.k_head(to.kv_head);
+    for (int64_t d = 0; d < from.layout.k_dim(); ++d) {
+      reinterpret_cast<Element*>(to_k)[to.layout.key_element(to.slot, d)] =
+          reinterpret_cast<const Element*>(k)[from.layout.key_element(from.slot, d)];
+    }
+    const std::byte* v = from_page + from.layout.v_head(from.kv_head);
+    std::byte* to_v = to_page + to.layout.v_head(to.kv_head);
+    for (int64_t d = 0; d < from.layout.v_stride(); ++d) {
+      reinterpret_cast<Element*>(to_v)[to.layout.value_element(to.slot, d)] =
+          reinterpret_cast<const Element*>(v)[from.layout.value_element(from.slot, d)];
+    }
+  });
+  if (dtype != DType::kI8) return;
+  const auto copy_scale = [](const std::byte* scales, int slot, std::byte* to_scales, int to_slot) {
+    std::memcpy(to_scales + to_slot * sizeof(BFloat16), scales + slot * sizeof(BFloat16),
+                sizeof(BFloat16));
+  };
+  copy_scale(from_page + from.layout.k_scales(from.kv_head), from.slot,
+             to_page + to.layout.k_scales(to.kv_head), to.slot);
+  copy_scale(from_page + from.layout.v_scales(from.kv_head), from.slot,
+             to_page + to.layout.v_scales(to.kv_head), to.slot);
+}
+
 size_t KvPageBytes(const SimdKernels& isa, const KvPageShape& shape) {
   CheckPageShape(shape);
   return PageLayout(isa, shape).bytes();

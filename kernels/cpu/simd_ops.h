@@ -28,6 +28,9 @@ absl::Status KvAppend(const SimdKernels& isa, CpuStream& stream, const KvAppendP
 absl::Status KvRead(const SimdKernels& isa, CpuStream& stream, const KvReadParams& params);
 
 absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const AttentionParams& params);
+// `item`, one of params.items, has branches; the others of params are left alone.
+absl::Status DilatedAttention(const SimdKernels& isa, CpuStream& stream,
+                              const AttentionParams& params, const AttentionItem& item);
 absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeStateParams& params);
 absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params);
 

@@ -71,14 +71,30 @@ struct AttentionState {
   int v_dim = 0;
 };
 
+// One branch of dilated attention (LongNet, Ding et al. 2023, arXiv 2307.02486, section 3):
+// positions are cut into segments of `segment` tokens, and query head h keeps those with p mod rate
+// = h mod rate, as rows and as keys. `segment` is a multiple of `rate` and of page_tokens.
+struct DilatedBranch {
+  int32_t segment = 0;
+  int32_t rate = 1;
+
+  // Whether query head `head` of the row at `row` keeps the key at `key`, the causal mask aside.
+  bool Keeps(int head, int64_t row, int64_t key) const {
+    return row / segment == key / segment && row % rate == head % rate && key % rate == head % rate;
+  }
+};
+
 // The rows of one sequence against some of its pages. Key j is attended by the row at position i
-// where j <= i, and i - window < j when window > 0.
+// where j <= i, and i - window < j when window > 0. Where there are branches, a key counts once for
+// each branch that keeps it, which mixes the branches by their softmax denominators; then `blocks`
+// is full and window is 0. A row that no branch keeps has the empty state.
 struct AttentionItem {
   ConstMatrixView query;               // [rows, heads * k_dim], already rotated
   std::span<const int32_t> positions;  // [rows], ascending
   std::span<const KvPageView> pages;   // ascending first_position; gaps are allowed
   BlockLists blocks;
-  AttentionState state;  // overwritten
+  std::span<const DilatedBranch> branches;  // none: every key counts once
+  AttentionState state;                     // overwritten
 };
 
 // Attention of queries over paged keys and values with grouped heads: query head h reads kv head

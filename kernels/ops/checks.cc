@@ -116,6 +116,12 @@ void CheckAttention(const AttentionParams& params) {
                   item.state.v_dim == params.shape.v_dim);
     ANNULUS_CHECK(std::is_sorted(item.positions.begin(), item.positions.end()));
     CheckBlockLists(item.blocks, rows, params.shape.kv_heads);
+    for (const DilatedBranch& branch : item.branches) {
+      ANNULUS_CHECK(branch.rate >= 1 && branch.segment > 0 && branch.segment % branch.rate == 0 &&
+                    branch.segment % params.shape.page_tokens == 0)
+          << "segments of " << branch.segment << " with rate " << branch.rate;
+      ANNULUS_CHECK(item.blocks.full && params.window == 0) << "branches have no other mask";
+    }
   }
 }
 

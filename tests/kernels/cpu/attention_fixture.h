@@ -160,21 +160,24 @@ inline AttentionParams MakeParams(const Problem& problem, std::span<const Attent
 
 // All rows in one item.
 inline AttentionResult Attend(const OpTable& table, const Problem& problem, int threads,
-                              const BlockLists& blocks = {}) {
+                              const BlockLists& blocks = {},
+                              std::span<const DilatedBranch> branches = {}) {
   const PagedSequence pages(table, problem);
   AttentionResult result(problem);
   result.rounded_operands = (table.name == "cpu/avx512-bf16" || table.name == "cpu/amx") &&
                             MayRoundOperands(problem.shape.dtype);
   AttentionItem item = MakeItem(problem, pages, 0, problem.rows(), result);
   item.blocks = blocks;
+  item.branches = branches;
   EXPECT_TRUE(table.attention(*MakeStream(threads), MakeParams(problem, {&item, 1})).ok());
   return result;
 }
 
-// Softmax attention in float64 over a dense mask; `listed(row, kv_head, position)` narrows it.
+// Softmax attention in float64 over a dense mask; `times(row, head, position)` says how often a key
+// that the mask allows counts.
 inline AttentionResult DenseAttention(
     const Problem& problem,
-    const std::function<bool(int64_t row, int kv_head, int64_t position)>& listed) {
+    const std::function<int(int64_t row, int head, int64_t position)>& times) {
   AttentionResult result(problem);
   const KvPageShape& shape = problem.shape;
   for (int64_t r = 0; r < problem.rows(); ++r) {
@@ -183,15 +186,19 @@ inline AttentionResult DenseAttention(
       std::vector<double> scores;
       std::vector<int64_t> keys;
       for (int64_t j = problem.begin; j < problem.end; ++j) {
-        if (problem.Masked(r, j) || !problem.Present(j) || !listed(r, kv_head, j)) continue;
+        if (problem.Masked(r, j) || !problem.Present(j)) continue;
+        const int count = times(r, h, j);
+        if (count == 0) continue;
         double dot = 0;
         for (int d = 0; d < shape.k_dim; ++d) {
           dot += double{problem.query.row(r)[h * shape.k_dim + d]} *
                  problem.k.row(j - problem.begin)[kv_head * shape.k_dim + d];
         }
         const double score = dot * problem.scale();
-        scores.push_back(
-            problem.soft_cap > 0 ? problem.soft_cap * std::tanh(score / problem.soft_cap) : score);
+        scores.push_back(std::log(count) +
+                         (problem.soft_cap > 0
+                              ? problem.soft_cap * std::tanh(score / problem.soft_cap)
+                              : score));
         keys.push_back(j);
       }
       std::vector<double> o(shape.v_dim, 0.0);

@@ -10,7 +10,7 @@ namespace {
 
 using AttentionTest = EveryTable;
 
-bool Everything(int64_t, int, int64_t) { return true; }
+int Everything(int64_t, int, int64_t) { return 1; }
 
 // One storage type for each way that tables attend: as float32, in pairs, widened and in pairs.
 constexpr DType kWays[] = {DType::kF32, DType::kBF16, DType::kF8E5M2, DType::kI8};
@@ -318,8 +318,8 @@ TEST_P(AttentionTest, BlockListsEqualTheSameMaskAppliedDensely) {
     const RandomLists lists(problem, head_groups, random);
     SCOPED_TRACE(::testing::Message() << problem.name << " head groups " << head_groups);
     ExpectNear(problem, Attend(table(), problem, 2, lists.lists),
-               DenseAttention(problem, [&](int64_t row, int kv_head, int64_t j) {
-                 return lists.Listed(problem, row, kv_head, j);
+               DenseAttention(problem, [&](int64_t row, int head, int64_t j) {
+                 return lists.Listed(problem, row, head / problem.group, j);
                }));
     if (HasFatalFailure()) return;
   }
