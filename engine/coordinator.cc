@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
 #include "engine/base/field_error.h"
+#include "engine/sparse/dilated.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -168,7 +169,8 @@ bool Coordinator::TryAdmit(Request& request) {
   std::shared_ptr<const AttentionPolicy> attention;
   const AttentionPolicy& policy = request.spec().attention.value_or(options_.attention);
   if (policy.kind != PolicyKind::kDense) {
-    attention = std::make_shared<const AttentionPolicy>(policy);
+    attention = std::make_shared<const AttentionPolicy>(
+        ResolvePolicy(policy, std::ssize(prompt) + request.spec().max_tokens));
   }
   std::optional<PrefixIndex::Hit> hit = FindPrefix(request, attention.get());
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
@@ -350,6 +352,9 @@ void Coordinator::UseResults(const StepPlan& plan, const std::vector<RankResult>
 PairCount Coordinator::CountAttended(const PlanItem& item, const Sequence& sequence) {
   if (sequence.attention == nullptr) return DensePairs(item.begin, item.end);
   const AttentionPolicy& policy = *sequence.attention;
+  if (policy.kind == PolicyKind::kDilated) {
+    return CountDilatedPairs(DilatedBranches(policy), options_.heads, item.begin, item.end);
+  }
   const PatternShape shape = ShapeFor(policy, item.begin, item.end, options_.kv_heads);
   return CountPairs(*ranks_.patterns().Get(policy, shape), item.begin, item.end);
 }

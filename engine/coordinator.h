@@ -27,6 +27,7 @@ struct CoordinatorOptions {
   int max_waiting = 256;
   std::string identity;       // of keys and values: what must be equal for pages to be reused
   AttentionPolicy attention;  // of requests that name none
+  int heads = 1;
   int kv_heads = 1;
   std::vector<RopeConfig> ropes;  // of the model
   std::chrono::milliseconds slow_reader_timeout{30'000};

@@ -172,6 +172,7 @@ class EngineImpl final : public Engine {
         absl::StrCat(options.model, "/", DTypeName(model.weights.dtype), "/",
                      DTypeName(options.kv_dtype), "/", model.ops->name, "/", options.page_tokens);
     coordinator.attention = options.attention;
+    coordinator.heads = model.config.heads;
     coordinator.kv_heads = model.config.kv_heads;
     coordinator.ropes = model.config.ropes;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;

@@ -318,6 +318,7 @@ class RingAttention::LayerRun {
       item.positions = layer_.items[work.item].positions[work.runner];
       item.pages = std::span(views_).subspan(work.first_view, work.view_count);
       item.blocks = work.lists->view();
+      if (layer_.window == 0) item.branches = layer_.items[work.item].branches;
       item.state = work.state;
       items.push_back(item);
     }

@@ -95,7 +95,7 @@ ItemShards BuildItemShards(const RingItem& item, std::span<const PageEntry> entr
         VisiblePages(entries, item.ring[i], own, item.end, window, page_tokens, pattern);
     shards.seen_by[i] = VisiblePages(entries, item.ring[item.index], theirs, item.end, window,
                                      page_tokens, pattern);
-    if (pattern == nullptr) continue;
+    if (pattern == nullptr || !item.branches.empty()) continue;
     shards.held_lists[i] = MakePageLists(*pattern, own, shards.held_by[i]);
     shards.seen_lists[i] = MakePageLists(*pattern, theirs, shards.seen_by[i]);
   }

@@ -31,6 +31,8 @@ struct RingItem {
   int64_t state_offset = 0;                     // reserved by RingAttention: see there
   // Key blocks of the blocks of [begin, end); null: rows attend everything that the mask allows.
   std::shared_ptr<const BlockPattern> pattern;
+  // Where there are any, rows attend by them; the pattern only says what they need.
+  std::vector<DilatedBranch> branches;
 
   int degree() const { return static_cast<int>(ring.size()); }
   int64_t own_rows() const { return static_cast<int64_t>(positions[index].size()); }
@@ -82,7 +84,7 @@ struct ItemShards {
   std::vector<PageLists> seen_lists;            // [ring index i] rows of i in seen_by[i]
 };
 
-// A window of the model is exact: it leaves the item's pattern out.
+// A window of the model is exact: it leaves the item's pattern and branches out.
 ItemShards BuildItemShards(const RingItem& item, std::span<const PageEntry> entries, int32_t window,
                            int32_t page_tokens);
 

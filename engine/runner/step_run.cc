@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/sparse/dilated.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -75,6 +76,7 @@ void StepRun::ListRingItems() {
       item.pattern = rank_.parts_.patterns->Get(
           *sequence.attention,
           ShapeFor(*sequence.attention, item.begin, item.end, model().config.kv_heads));
+      item.branches = DilatedBranches(*sequence.attention);
     }
     ring_items_.push_back(std::move(item));
     ring_plan_.push_back(&plan);

@@ -20,6 +20,12 @@ int32_t WindowStart(const AttentionPolicy& policy, int32_t i) {
   return oldest <= 0 ? 0 : static_cast<int32_t>(oldest / policy.block);
 }
 
+// The first block of the longest segment that holds query block i.
+int32_t LongestSegmentStart(const AttentionPolicy& policy, int32_t i) {
+  const int32_t segment = *std::max_element(policy.segments.begin(), policy.segments.end());
+  return i - i % (segment / policy.block);
+}
+
 // The first `leading` blocks, then [start, i].
 void AppendLeadingAndRecent(int32_t leading, int32_t start, int32_t i,
                             std::vector<int32_t>& blocks) {
@@ -102,6 +108,8 @@ void AppendKeys(const AttentionPolicy& policy, int head_group, int32_t i,
     case PolicyKind::kWindow:
       return AppendLeadingAndRecent(CeilDiv(policy.sinks, policy.block), WindowStart(policy, i), i,
                                     blocks);
+    case PolicyKind::kDilated:
+      return AppendRange(LongestSegmentStart(policy, i), i + 1, blocks);
     case PolicyKind::kDilatedBlocks:
       return AppendEvery(policy.rates[head_group % policy.rates.size()], i, blocks);
     case PolicyKind::kStrided:

@@ -22,9 +22,9 @@ constexpr size_t kMostRates = 64;
 
 using Kind = PolicyKind;
 
-constexpr std::array<Kind, 9> kKinds = {
-    Kind::kDense,  Kind::kWindow,       Kind::kDilatedBlocks, Kind::kStrided, Kind::kGlobalLocal,
-    Kind::kRandom, Kind::kHierarchical, Kind::kAdaptive,      Kind::kTopPages};
+constexpr std::array<Kind, 10> kKinds = {
+    Kind::kDense,       Kind::kWindow, Kind::kDilated,      Kind::kDilatedBlocks, Kind::kStrided,
+    Kind::kGlobalLocal, Kind::kRandom, Kind::kHierarchical, Kind::kAdaptive,      Kind::kTopPages};
 
 constexpr unsigned Bit(Kind kind) { return 1u << static_cast<unsigned>(kind); }
 
@@ -66,11 +66,20 @@ struct ShareParameter {
 
 constexpr ShareParameter kShares[] = {
     {"tau", Bit(Kind::kAdaptive), &AttentionPolicy::tau, false},
-    {"coverage", kSparse & ~Bit(Kind::kTopPages), &AttentionPolicy::coverage, true},
+    {"coverage", kSparse & ~Bit(Kind::kTopPages) & ~Bit(Kind::kDilated), &AttentionPolicy::coverage,
+     true},
 };
 
 constexpr char kRatesName[] = "rates";
-bool UsesRates(Kind kind) { return kind == Kind::kDilatedBlocks; }
+bool UsesRates(Kind kind) { return kind == Kind::kDilatedBlocks || kind == Kind::kDilated; }
+
+constexpr char kSegmentsName[] = "segments";
+constexpr absl::string_view kAuto = "auto";
+constexpr int32_t kFirstAutoSegment = 2048;
+bool UsesSegments(Kind kind) { return kind == Kind::kDilated; }
+bool IsAuto(const AttentionPolicy& policy) {
+  return UsesSegments(policy.kind) && policy.segments.empty();
+}
 
 constexpr char kEstimatorName[] = "estimator";
 constexpr std::array<Estimator, 2> kEstimators = {Estimator::kAntidiagonal, Estimator::kPooled};
@@ -87,6 +96,7 @@ std::vector<std::string> ParameterNames(Kind kind) {
   for (const Parameter& parameter : kParameters) {
     if (parameter.kinds & Bit(kind)) names.emplace_back(parameter.name);
   }
+  if (UsesSegments(kind)) names.emplace_back(kSegmentsName);
   if (UsesRates(kind)) names.emplace_back(kRatesName);
   if (UsesEstimator(kind)) names.emplace_back(kEstimatorName);
   for (const ShareParameter& share : kShares) {
@@ -110,18 +120,27 @@ absl::Status ReadNumber(Kind kind, absl::string_view name, absl::string_view tex
   return absl::OkStatus();
 }
 
-absl::Status ReadRates(absl::string_view text, AttentionPolicy& policy) {
-  policy.rates.clear();
-  for (const absl::string_view rate : absl::StrSplit(text, '/')) {
-    if (policy.rates.size() == kMostRates) {
-      return absl::InvalidArgumentError(absl::StrCat("attention policy ", PolicyName(policy.kind),
-                                                     ": at most ", kMostRates,
-                                                     " rates are allowed"));
+absl::Status ReadList(Kind kind, absl::string_view name, absl::string_view text, int32_t high,
+                      std::vector<int32_t>& list) {
+  list.clear();
+  for (const absl::string_view part : absl::StrSplit(text, '/')) {
+    if (list.size() == kMostRates) {
+      return absl::InvalidArgumentError(absl::StrCat("attention policy ", PolicyName(kind),
+                                                     ": at most ", kMostRates, " ", name,
+                                                     " are allowed"));
     }
     int32_t value = 0;
-    ANNULUS_RETURN_IF_ERROR(ReadNumber(policy.kind, kRatesName, rate, 1, kMostBlocks, value));
-    policy.rates.push_back(value);
+    ANNULUS_RETURN_IF_ERROR(ReadNumber(kind, name, part, 1, high, value));
+    list.push_back(value);
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSegments(absl::string_view text, AttentionPolicy& policy) {
+  if (text != kAuto) {
+    return ReadList(policy.kind, kSegmentsName, text, kMostTokens, policy.segments);
+  }
+  policy.segments.clear();
   return absl::OkStatus();
 }
 
@@ -165,7 +184,10 @@ absl::Status ReadParameter(absl::string_view text, AttentionPolicy& policy) {
   const absl::string_view name = text.substr(0, equals);
   const absl::string_view value =
       equals == absl::string_view::npos ? absl::string_view() : text.substr(equals + 1);
-  if (UsesRates(policy.kind) && name == kRatesName) return ReadRates(value, policy);
+  if (UsesSegments(policy.kind) && name == kSegmentsName) return ReadSegments(value, policy);
+  if (UsesRates(policy.kind) && name == kRatesName) {
+    return ReadList(policy.kind, name, value, kMostBlocks, policy.rates);
+  }
   if (UsesEstimator(policy.kind) && name == kEstimatorName) return ReadEstimator(value, policy);
   for (const ShareParameter& share : kShares) {
     if (name != share.name || !(share.kinds & Bit(policy.kind))) continue;
@@ -186,6 +208,43 @@ absl::Status ReadParameter(absl::string_view text, AttentionPolicy& policy) {
       "'; did you mean ", NearestName(name, known), "? It has: ", absl::StrJoin(known, ", ")));
 }
 
+absl::Status CheckRates(const AttentionPolicy& policy) {
+  const bool good = !policy.rates.empty() && policy.rates.size() <= kMostRates &&
+                    std::all_of(policy.rates.begin(), policy.rates.end(),
+                                [](int32_t rate) { return rate >= 1 && rate <= kMostBlocks; });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("attention policy ", PolicyName(policy.kind),
+                                                 ": 1 to ", kMostRates,
+                                                 " rates are allowed, each 1 to ", kMostBlocks));
+}
+
+absl::Status CheckSegments(const AttentionPolicy& policy) {
+  const auto refuse = [](const auto&... why) {
+    return absl::InvalidArgumentError(absl::StrCat("attention policy dilated: ", why...));
+  };
+  if (IsAuto(policy)) {
+    if (policy.rates == AttentionPolicy().rates) return absl::OkStatus();
+    return refuse("rates go with given segments; those of segments=auto are 1, 2, 4, ..");
+  }
+  if (policy.segments.size() != policy.rates.size()) {
+    return refuse(policy.segments.size(), " segments and ", policy.rates.size(),
+                  " rates are given; each segment has one rate");
+  }
+  for (size_t i = 0; i < policy.segments.size(); ++i) {
+    const int32_t segment = policy.segments[i];
+    if (segment < 1 || segment > kMostTokens || segment % policy.rates[i] != 0 ||
+        segment % policy.block != 0) {
+      return refuse("segment ", segment, " is not allowed: a multiple of its rate (",
+                    policy.rates[i], ") and of the block (", policy.block, "), at most ",
+                    kMostTokens);
+    }
+  }
+  if (std::find(policy.rates.begin(), policy.rates.end(), 1) == policy.rates.end()) {
+    return refuse("one rate must be 1, so that every row attends at least itself");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::string_view PolicyName(PolicyKind kind) {
@@ -194,6 +253,8 @@ absl::string_view PolicyName(PolicyKind kind) {
       return "dense";
     case Kind::kWindow:
       return "window";
+    case Kind::kDilated:
+      return "dilated";
     case Kind::kDilatedBlocks:
       return "dilated_blocks";
     case Kind::kStrided:
@@ -251,7 +312,13 @@ std::string PolicyText(const AttentionPolicy& policy) {
       add(parameter.name, absl::StrCat(policy.*parameter.field));
     }
   }
-  if (UsesRates(policy.kind)) add(kRatesName, absl::StrJoin(policy.rates, "/"));
+  if (IsAuto(policy)) add(kSegmentsName, kAuto);
+  if (UsesSegments(policy.kind) && !IsAuto(policy)) {
+    add(kSegmentsName, absl::StrJoin(policy.segments, "/"));
+  }
+  if (UsesRates(policy.kind) && !IsAuto(policy)) {
+    add(kRatesName, absl::StrJoin(policy.rates, "/"));
+  }
   if (UsesEstimator(policy.kind)) add(kEstimatorName, EstimatorName(policy.estimator));
   for (const ShareParameter& share : kShares) {
     const double value = policy.*share.field;
@@ -270,16 +337,8 @@ absl::Status CheckPolicy(const AttentionPolicy& policy, int page_tokens) {
                         parameter.high);
     }
   }
-  if (UsesRates(policy.kind)) {
-    const bool good = !policy.rates.empty() && policy.rates.size() <= kMostRates &&
-                      std::all_of(policy.rates.begin(), policy.rates.end(),
-                                  [](int32_t rate) { return rate >= 1 && rate <= kMostBlocks; });
-    if (!good) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("attention policy ", PolicyName(policy.kind), ": 1 to ", kMostRates,
-                       " rates are allowed, each 1 to ", kMostBlocks));
-    }
-  }
+  if (UsesRates(policy.kind)) ANNULUS_RETURN_IF_ERROR(CheckRates(policy));
+  if (UsesSegments(policy.kind)) ANNULUS_RETURN_IF_ERROR(CheckSegments(policy));
   for (const ShareParameter& share : kShares) {
     const double value = policy.*share.field;
     if (!(share.kinds & Bit(policy.kind)) || (share.optional && value == 0)) continue;
@@ -297,6 +356,19 @@ absl::Status CheckPolicy(const AttentionPolicy& policy, int page_tokens) {
   return absl::OkStatus();
 }
 
+AttentionPolicy ResolvePolicy(const AttentionPolicy& policy, int64_t tokens) {
+  AttentionPolicy resolved = policy;
+  if (!IsAuto(policy)) return resolved;
+  resolved.rates.clear();
+  int32_t rate = 1;
+  do {
+    resolved.segments.push_back(kFirstAutoSegment * rate);
+    resolved.rates.push_back(rate);
+    rate *= 2;
+  } while (resolved.segments.back() < tokens && resolved.segments.back() < kMostTokens);
+  return resolved;
+}
+
 std::string DescribePolicies() {
   const AttentionPolicy defaults;
   std::string text;
@@ -306,6 +378,10 @@ std::string DescribePolicies() {
       if (!(parameter.kinds & Bit(kind))) continue;
       parts.push_back(absl::StrCat(parameter.name, "=", defaults.*parameter.field, " (",
                                    parameter.low, " to ", parameter.high, ")"));
+    }
+    if (UsesSegments(kind)) {
+      parts.push_back(absl::StrCat(kSegmentsName, "=", absl::StrJoin(defaults.segments, "/"),
+                                   " (multiples of rate and block, or auto)"));
     }
     if (UsesRates(kind)) {
       parts.push_back(absl::StrCat(kRatesName, "=", absl::StrJoin(defaults.rates, "/"),

@@ -17,6 +17,7 @@ namespace annulus {
 enum class PolicyKind : uint8_t {
   kDense,          // all
   kWindow,         // sinks and a sliding window (StreamingLLM, arXiv 2309.17453)
+  kDilated,        // tokens, not blocks: see engine/sparse/dilated.h (LongNet, 2307.02486)
   kDilatedBlocks,  // i, i - r, i - 2r, ..: one rate r for each head group in turn
   kStrided,        // the last blocks and every s-th before them (Sparse Transformer, 1904.10509)
   kGlobalLocal,    // the first blocks and a window (Longformer, 2004.05150)
@@ -49,28 +50,31 @@ struct AttentionPolicy {
   int32_t near = 16;      // blocks before the diagonal that are all kept; groups of each band
   int32_t fan = 4;        // a band's groups are this much wider than those of the band before
   int32_t levels = 0;     // bands beyond the near one, the last reaches the beginning; 0: any
-  std::vector<int32_t> rates = {1, 2, 4};  // of dilated_blocks, blocks
+  std::vector<int32_t> rates = {1, 2, 4};  // of dilated_blocks, blocks; of dilated, tokens
+  // Of dilated, one for each rate: tokens, a multiple of its rate and of `block`. None: "auto", see
+  // ResolvePolicy.
+  std::vector<int32_t> segments = {2048, 4096, 8192};
   Estimator estimator = Estimator::kAntidiagonal;
   int32_t score_stride = 16;  // tokens, 8 or 16, of the antidiagonal estimator; named "stride"
   double tau = 0.95;          // (0, 1]: the share of estimated attention to be kept
   int32_t pages = 64;         // blocks that an answer's row attends besides its own
   // (0, 1]: the coverage contract, kept before attending: see AttentionReport. 0: none. Not for
-  // dense and top_pages. An adaptive policy then starts from tau = coverage and raises it.
+  // dense, dilated and top_pages. An adaptive policy then starts from tau = coverage and raises it.
   double coverage = 0;
 
   bool operator==(const AttentionPolicy&) const = default;
 };
 
-// "dense", "window", "dilated_blocks", "strided", "global_local", "random", "hierarchical",
-// "adaptive", "top_pages".
+// "dense", "window", "dilated", "dilated_blocks", "strided", "global_local", "random",
+// "hierarchical", "adaptive", "top_pages".
 absl::string_view PolicyName(PolicyKind kind);
 // "antidiagonal", "pooled".
 absl::string_view EstimatorName(Estimator estimator);
 
 // Reads "name" or "name:parameter=value,parameter=value"; a list is written with "/":
-// "dilated_blocks:rates=1/2/4", "adaptive:estimator=pooled,coverage=0.95". INVALID_ARGUMENT:
-// unknown policy or parameter (with the nearest known one), a parameter of another policy, or a
-// value out of range (with the range).
+// "dilated:segments=2048/8192,rates=1/4", "dilated:segments=auto",
+// "adaptive:estimator=pooled,coverage=0.95". INVALID_ARGUMENT: unknown policy or parameter (with
+// the nearest known one), a parameter of another policy, or a value out of range (with the range).
 absl::StatusOr<AttentionPolicy> ParsePolicy(absl::string_view text);
 
 // The policy in effect, every parameter of its kind named; ParsePolicy reads it back. Part of the
@@ -80,6 +84,11 @@ std::string PolicyText(const AttentionPolicy& policy);
 // INVALID_ARGUMENT unless every parameter of the kind is in its range and `block` is a multiple of
 // `page_tokens`.
 absl::Status CheckPolicy(const AttentionPolicy& policy, int page_tokens);
+
+// The policy for a sequence that grows to at most `tokens`. dilated:segments=auto becomes segments
+// of 2048, 4096, .. with rates 1, 2, .. until one holds the whole sequence; all else stays as it
+// is.
+AttentionPolicy ResolvePolicy(const AttentionPolicy& policy, int64_t tokens);
 
 // One line for each policy with its parameters, defaults and ranges, for help texts.
 std::string DescribePolicies();

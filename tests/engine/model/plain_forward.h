@@ -21,8 +21,8 @@ namespace annulus::testing {
 
 class PlainForward {
  public:
-  // Whether the row attends the key, asked of layers without a window.
-  using Mask = std::function<bool(int64_t kv_head, int64_t row, int64_t key)>;
+  // How often the row counts the key, asked of layers without a window.
+  using Mask = std::function<int(int64_t head, int64_t row, int64_t key)>;
 
   // Both must outlive this. No mask: rows attend all keys up to their own.
   PlainForward(const ModelConfig& config, const TensorSource& source, Mask mask = nullptr)
@@ -130,8 +130,8 @@ class PlainForward {
         for (int64_t d = 0; d < dim; ++d) {
           sum += double{q[item * dim + d]} * k[(j * kv_heads + kv_head) * dim + d];
         }
-        const bool hidden_key = window == 0 && mask_ && !mask_(kv_head, row, j);
-        scores.push_back(hidden_key ? -INFINITY : sum / std::sqrt(static_cast<double>(dim)));
+        const int times = window == 0 && mask_ ? mask_(item % heads, row, j) : 1;
+        scores.push_back(sum / std::sqrt(static_cast<double>(dim)) + std::log(times));
       }
       const double largest = *std::max_element(scores.begin(), scores.end());
       double total = 0;

@@ -6,6 +6,7 @@
 
 #include "engine/model/safetensors.h"
 #include "engine/sparse/block_pattern.h"
+#include "engine/sparse/dilated.h"
 #include "gtest/gtest.h"
 #include "tests/engine/model/plain_forward.h"
 #include "tests/support/golden.h"
@@ -50,10 +51,19 @@ std::vector<float> Masked(const Checkpoint& checkpoint, const AttentionPolicy& p
   const int32_t length = static_cast<int32_t>(ids.size());
   const BlockPattern pattern =
       BuildBlockPattern(policy, ShapeFor(policy, 0, length, checkpoint.config.kv_heads));
-  const auto mask = [&](int64_t kv_head, int64_t row, int64_t key) {
-    const int group = pattern.shape.head_groups == 1 ? 0 : static_cast<int>(kv_head);
+  const std::vector<DilatedBranch> branches = DilatedBranches(policy);
+  const int per_kv_head = checkpoint.config.heads / checkpoint.config.kv_heads;
+  const auto mask = [&](int64_t head, int64_t row, int64_t key) {
+    if (!branches.empty()) {
+      return static_cast<int>(
+          std::count_if(branches.begin(), branches.end(), [&](const DilatedBranch& branch) {
+            return branch.Keeps(static_cast<int>(head), row, key);
+          }));
+    }
+    const int group = pattern.shape.head_groups == 1 ? 0 : static_cast<int>(head) / per_kv_head;
     const auto keys = pattern.keys(group, static_cast<int32_t>(row / policy.block));
-    return std::binary_search(keys.begin(), keys.end(), static_cast<int32_t>(key / policy.block));
+    const auto block = static_cast<int32_t>(key / policy.block);
+    return std::binary_search(keys.begin(), keys.end(), block) ? 1 : 0;
   };
   return testing::PlainForward(checkpoint.config, *checkpoint.tensors, mask).Logits(ids);
 }
@@ -73,9 +83,13 @@ double RelativeError(const std::map<int32_t, std::vector<float>>& logits,
 }
 
 constexpr char kPolicies[][64] = {
-    "window:sinks=16,window=40,block=16", "dilated_blocks:rates=1/2/3,block=16",
-    "strided:stride=3,local=1,block=32",  "global_local:global=1,window=33,block=16",
-    "random:window=20,random=2,block=16", "hierarchical:near=1,block=16",
+    "window:sinks=16,window=40,block=16",
+    "dilated_blocks:rates=1/2/3,block=16",
+    "strided:stride=3,local=1,block=32",
+    "global_local:global=1,window=33,block=16",
+    "random:window=20,random=2,block=16",
+    "hierarchical:near=1,block=16",
+    "dilated:segments=32/96/48,rates=1/4/3,block=16",
 };
 
 TEST(Sparse, EveryRowEqualsTheSameMaskAppliedDensely) {
@@ -113,7 +127,9 @@ TEST(Sparse, EveryRowEqualsTheSameMaskAppliedDensely) {
   }
 }
 
-TEST(Sparse, BitsDoNotDependOnBatchChunkOrMode) {
+class SparseBits : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(SparseBits, DoNotDependOnBatchChunkOrMode) {
   CpuWorld world;
   const Checkpoint checkpoint("llama_gqa_bf16");
   const std::vector<int32_t> prompt = Prompt(150, checkpoint.config.vocabulary, 6);
@@ -123,7 +139,7 @@ TEST(Sparse, BitsDoNotDependOnBatchChunkOrMode) {
     options.ranks = 3;
     options.all_logits = true;
     options.prefill_rows = 1000;
-    options.attention = ParsePolicy("random:window=20,random=2,block=16").value();
+    options.attention = ParsePolicy(GetParam()).value();
     const auto base = StepDriver(world, model, options).Run({prompt}, 20)[0];
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
       for (const int rows : {16, 40}) {
@@ -138,6 +154,10 @@ TEST(Sparse, BitsDoNotDependOnBatchChunkOrMode) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Policies, SparseBits,
+                         ::testing::Values("random:window=20,random=2,block=16",
+                                           "dilated:segments=32/96,rates=1/3,block=16"));
 
 }  // namespace
 }  // namespace annulus

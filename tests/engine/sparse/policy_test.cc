@@ -10,8 +10,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr char kAll[][16] = {"dense",  "window",       "dilated_blocks", "strided",  "global_local",
-                             "random", "hierarchical", "adaptive",       "top_pages"};
+constexpr char kAll[][16] = {"dense",    "window",       "dilated", "dilated_blocks",
+                             "strided",  "global_local", "random",  "hierarchical",
+                             "adaptive", "top_pages"};
 
 std::string Error(const std::string& text) {
   const auto policy = ParsePolicy(text);
@@ -50,6 +51,39 @@ TEST(PolicyTest, TextReadsBack) {
   }
   EXPECT_EQ(ParsePolicy("dilated_blocks:rates=1/3/9").value().rates,
             (std::vector<int32_t>{1, 3, 9}));
+  EXPECT_EQ(PolicyText(ParsePolicy("dilated:segments=auto").value()),
+            "dilated:block=64,segments=auto");
+}
+
+TEST(PolicyTest, AutoSegmentsDoubleUntilOneHoldsTheSequence) {
+  const AttentionPolicy policy = ParsePolicy("dilated:segments=auto").value();
+  EXPECT_TRUE(CheckPolicy(policy, 64).ok());
+  const auto text = [&](int64_t tokens) { return PolicyText(ResolvePolicy(policy, tokens)); };
+  EXPECT_EQ(text(1), "dilated:block=64,segments=2048,rates=1");
+  EXPECT_EQ(text(2048), "dilated:block=64,segments=2048,rates=1");
+  EXPECT_EQ(text(2049), "dilated:block=64,segments=2048/4096,rates=1/2");
+  EXPECT_EQ(text(9000), "dilated:block=64,segments=2048/4096/8192/16384,rates=1/2/4/8");
+  const AttentionPolicy longest = ResolvePolicy(policy, INT32_MAX);
+  EXPECT_EQ(longest.segments.back(), 1 << 30);
+  EXPECT_TRUE(CheckPolicy(longest, 64).ok());
+  const AttentionPolicy given = ParsePolicy("dilated").value();
+  EXPECT_EQ(ResolvePolicy(given, 100), given);
+}
+
+TEST(PolicyTest, SegmentsFitTheirRatesAndBlocks) {
+  const auto error = [](const char* text) {
+    return std::string(CheckPolicy(ParsePolicy(text).value(), 64).message());
+  };
+  EXPECT_EQ(error("dilated"), "");
+  EXPECT_EQ(error("dilated:segments=192/320,rates=3/1"), "");
+  EXPECT_THAT(error("dilated:segments=2048/4096"), HasSubstr("2 segments and 3 rates are given"));
+  EXPECT_THAT(error("dilated:segments=2048/4096,rates=1/3"),
+              HasSubstr("segment 4096 is not allowed: a multiple of its rate (3)"));
+  EXPECT_THAT(error("dilated:segments=100,rates=1"), HasSubstr("of the block (64)"));
+  EXPECT_THAT(error("dilated:segments=2048,rates=2"), HasSubstr("one rate must be 1"));
+  EXPECT_THAT(error("dilated:segments=auto,rates=1/3"), HasSubstr("rates go with given segments"));
+  EXPECT_THAT(Error("dilated:segments=0"), HasSubstr("'0' is not allowed: 1 to"));
+  EXPECT_THAT(Error("dilated:coverage=0.9"), HasSubstr("has no parameter 'coverage'"));
 }
 
 TEST(PolicyTest, ErrorsTeach) {

@@ -1,0 +1,35 @@
+#include "engine/sparse/dilated.h"
+
+#include "kernels/base/check.h"
+
+namespace annulus {
+
+std::vector<DilatedBranch> DilatedBranches(const AttentionPolicy& policy) {
+  std::vector<DilatedBranch> branches;
+  if (policy.kind != PolicyKind::kDilated) return branches;
+  ANNULUS_CHECK(!policy.segments.empty()) << "segments=auto was not resolved";
+  for (size_t i = 0; i < policy.segments.size(); ++i) {
+    branches.push_back({policy.segments[i], policy.rates[i]});
+  }
+  return branches;
+}
+
+PairCount CountDilatedPairs(const std::vector<DilatedBranch>& branches, int heads, int64_t begin,
+                            int64_t end) {
+  PairCount pairs = DensePairs(begin, end);
+  pairs.chosen = 0;
+  for (const DilatedBranch& branch : branches) {
+    for (int64_t row = begin; row < end; ++row) {
+      // Heads h < heads with h mod rate = row mod rate, and keys of the segment up to the row.
+      const int64_t residue = row % branch.rate;
+      const int64_t keeping = (heads - residue + branch.rate - 1) / branch.rate;
+      if (residue >= heads) continue;
+      const int64_t keys = row % branch.segment / branch.rate + 1;
+      pairs.chosen += static_cast<double>(keeping * keys);
+    }
+  }
+  pairs.chosen /= heads;
+  return pairs;
+}
+
+}  // namespace annulus

@@ -1,0 +1,27 @@
+#ifndef ANNULUS_ENGINE_SPARSE_DILATED_H_
+#define ANNULUS_ENGINE_SPARSE_DILATED_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/sparse/block_pattern.h"
+#include "engine/sparse/policy.h"
+#include "kernels/ops/attention.h"
+
+namespace annulus {
+
+// The policy kDilated chooses tokens, not blocks: the branches of kernels/ops/attention.h, mixed by
+// their softmax denominators. Its block lists, which say what a row needs of others, hold every
+// block from the beginning of the longest segment on.
+
+// Empty for any other policy. A policy with segments=auto must be resolved before.
+std::vector<DilatedBranch> DilatedBranches(const AttentionPolicy& policy);
+
+// Pairs of rows [begin, end), averaged over `heads`. A key that two branches keep is two pairs: it
+// is attended twice.
+PairCount CountDilatedPairs(const std::vector<DilatedBranch>& branches, int heads, int64_t begin,
+                            int64_t end);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_SPARSE_DILATED_H_
