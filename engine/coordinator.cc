@@ -170,7 +170,7 @@ bool Coordinator::TryAdmit(Request& request) {
   const AttentionPolicy& policy = request.spec().attention.value_or(options_.attention);
   if (policy.kind != PolicyKind::kDense) {
     attention = std::make_shared<const AttentionPolicy>(
-        ResolvePolicy(policy, std::ssize(prompt) + request.spec().max_tokens));
+        ResolvePolicy(policy, std::ssize(prompt) + request.spec().sampling.max_tokens));
   }
   std::optional<PrefixIndex::Hit> hit = FindPrefix(request, attention.get());
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
