@@ -243,6 +243,10 @@ class TextStream {
 
   // The text is at its end: appends the ids still to come. The last call.
   virtual absl::Status Finish(std::vector<int32_t>& ids) = 0;
+
+  // Bytes of memory that what is held back may take until its ids are out. Little for text with
+  // words; a stretch without any takes dozens of times its length.
+  virtual size_t memory_bytes() const = 0;
 };
 
 struct ModelInfo {

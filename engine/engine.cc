@@ -11,13 +11,12 @@
 #include "engine/base/field_error.h"
 #include "engine/chat.h"
 #include "engine/coordinator.h"
+#include "engine/encoder_stream.h"
 #include "engine/exchange_profile.h"
 #include "engine/loaded_model.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
-#include "engine/text/streaming_encoder.h"
-#include "engine/text/tokenizer.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -126,20 +125,6 @@ absl::Status CheckTotalMemory(const RankModel& model, const RankSetOptions& rank
       "; lower kv-memory, chunk-tokens or ranks"));
 }
 
-class EncoderStream final : public TextStream {
- public:
-  explicit EncoderStream(std::unique_ptr<StreamingEncoder> encoder)
-      : encoder_(std::move(encoder)) {}
-
-  absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) override {
-    return encoder_->Append(bytes, &ids);
-  }
-  absl::Status Finish(std::vector<int32_t>& ids) override { return encoder_->Finish(&ids); }
-
- private:
-  const std::unique_ptr<StreamingEncoder> encoder_;
-};
-
 class EngineImpl final : public Engine {
  public:
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options,
@@ -226,7 +211,7 @@ class EngineImpl final : public Engine {
   }
 
   std::unique_ptr<TextStream> NewTextStream() const override {
-    return std::make_unique<EncoderStream>(model_.tokenizer->NewStream(/*add_special=*/false));
+    return NewEncoderStream(*model_.tokenizer);
   }
 
   absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const override {

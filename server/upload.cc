@@ -88,7 +88,8 @@ absl::Status Upload::Tokenize(absl::string_view bytes) {
   const absl::Status status = stream_->Append(bytes, tokens_);
   if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
   ANNULUS_RETURN_IF_ERROR(status);
-  ANNULUS_RETURN_IF_ERROR(TakeMemory(tokens_.capacity() * sizeof(int32_t)));
+  ANNULUS_RETURN_IF_ERROR(
+      TakeMemory(tokens_.capacity() * sizeof(int32_t) + stream_->memory_bytes()));
   return CheckContext();
 }
 
@@ -108,15 +109,16 @@ absl::Status Upload::CheckContext() const {
 
 absl::Status Upload::MakeRoom(size_t more_ids) {
   const size_t needed = tokens_.size() + more_ids;
+  const size_t others = more_ids + stream_->memory_bytes();  // the bytes themselves, and the text
   size_t ids = tokens_.capacity();
   if (needed > ids) {
     // The old ids are still there while the new room is filled.
     const size_t grown = std::max(needed, ids + ids / 2);
-    ANNULUS_RETURN_IF_ERROR(TakeMemory((ids + grown) * sizeof(int32_t) + more_ids));
+    ANNULUS_RETURN_IF_ERROR(TakeMemory((ids + grown) * sizeof(int32_t) + others));
     tokens_.reserve(grown);
     ids = grown;
   }
-  return TakeMemory(ids * sizeof(int32_t) + more_ids);
+  return TakeMemory(ids * sizeof(int32_t) + others);
 }
 
 absl::Status Upload::TakeMemory(size_t bytes) {

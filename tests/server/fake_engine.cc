@@ -257,16 +257,19 @@ absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids,
 std::unique_ptr<TextStream> FakeEngine::NewTextStream() const {
   class Stream final : public TextStream {
    public:
+    explicit Stream(size_t memory_bytes) : memory_bytes_(memory_bytes) {}
     absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) override {
       return encoder_->Append(bytes, &ids);
     }
     absl::Status Finish(std::vector<int32_t>& ids) override { return encoder_->Finish(&ids); }
+    size_t memory_bytes() const override { return memory_bytes_; }
 
    private:
+    const size_t memory_bytes_;
     const std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
     const std::unique_ptr<StreamingEncoder> encoder_ = tokenizer_->NewStream(false);
   };
-  return std::make_unique<Stream>();
+  return std::make_unique<Stream>(text_memory_bytes_);
 }
 
 absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request) const {

@@ -44,6 +44,8 @@ class FakeEngine final : public Engine {
   void set_chat_template(bool present) { model_.has_chat_template = present; }
   void set_default_sampling(const SamplingParams& params) { model_.default_sampling = params; }
   void set_max_context(int64_t tokens) { model_.max_context = tokens; }
+  // What a new text stream says that it holds back.
+  void set_text_memory_bytes(size_t bytes) { text_memory_bytes_ = bytes; }
   void set_slow_reader_timeout(std::chrono::milliseconds limit) { slow_reader_timeout_ = limit; }
   // At any time.
   void set_healthy(bool healthy) { healthy_ = healthy; }
@@ -89,6 +91,7 @@ class FakeEngine final : public Engine {
   absl::Status Play(Request& request, Usage& usage);
 
   ModelInfo model_;
+  size_t text_memory_bytes_ = 0;
   Scripter scripter_;
   std::chrono::milliseconds slow_reader_timeout_{30'000};
   std::atomic<bool> healthy_{true};

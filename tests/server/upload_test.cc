@@ -225,6 +225,16 @@ TEST_F(UploadTest, TheStoreIsBoundedByMemory) {
   EXPECT_EQ(details.metadata.at("available"), std::to_string(20'000 - 13'024));
 }
 
+TEST_F(UploadTest, WhatTheTokenizerHoldsBackCounts) {
+  engine_.set_text_memory_bytes(18'000);
+  Upload upload(store_, engine_);
+  ExpectOk(upload.Accept(Header("a")));
+  ExpectOk(upload.Accept(Chunk(0, std::string(100, 'x'))));
+  EXPECT_EQ(store_.memory_used(), 100u * 4 + 18'000 + 1024);
+  const absl::Status full = upload.Accept(Chunk(100, std::string(300, 'x')));
+  EXPECT_EQ(Reason(full), "DOCUMENT_STORE_FULL");
+}
+
 TEST_F(UploadTest, TheStoreIsBoundedByCount) {
   for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(Store(name, name).ok());
   EXPECT_EQ(Reason(Upload(store_, engine_).Accept(Header("d"))), "DOCUMENT_STORE_FULL");

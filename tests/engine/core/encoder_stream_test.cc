@@ -1,0 +1,41 @@
+#include "engine/encoder_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/engine/text/small_tokenizers.h"
+
+namespace annulus {
+namespace {
+
+TEST(EncoderStreamTest, GivesTheIdsOfTheWholeAndTellsWhatItHolds) {
+  const auto tokenizer = testing::Load(testing::ByteLevelTokenizer());
+  const auto stream = NewEncoderStream(*tokenizer);
+  EXPECT_EQ(stream->memory_bytes(), 0u);
+  std::string text;
+  std::vector<int32_t> ids;
+  const auto append = [&](const std::string& more) {
+    text += more;
+    const absl::Status status = stream->Append(more, ids);
+    EXPECT_TRUE(status.ok()) << status;
+  };
+  // A word of a million bytes can only be encoded when it ends.
+  for (int i = 0; i < 10; ++i) append(std::string(100'000, 'x'));
+  EXPECT_TRUE(ids.empty());
+  EXPECT_GE(stream->memory_bytes(), 1'000'000u * sizeof(int32_t));
+  // It is looked at again with as much new text.
+  std::string words;
+  for (int i = 0; i < 300'000; ++i) words += " word";
+  append(words);
+  EXPECT_GE(ids.size(), 1'000'000u);
+  EXPECT_LT(stream->memory_bytes(), 4u << 20);
+  const absl::Status status = stream->Finish(ids);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(stream->memory_bytes(), 0u);
+  EXPECT_EQ(ids, tokenizer->Encode(text, /*add_special=*/false).value());
+}
+
+}  // namespace
+}  // namespace annulus
