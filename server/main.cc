@@ -89,6 +89,18 @@ absl::Status Check(ServerConfig config) {
   return absl::OkStatus();
 }
 
+absl::Status Convert(const ServerConfig& config) {
+  if (!config.engine.weights_dtype.has_value() || config.convert_out.empty()) {
+    return absl::InvalidArgumentError(
+        "--convert needs --model DIR, --weights-dtype DTYPE (not auto) and --out DIR");
+  }
+  ANNULUS_ASSIGN_OR_RETURN(
+      const std::string report,
+      ConvertModelDirectory(config.engine.model, *config.engine.weights_dtype, config.convert_out));
+  std::printf("%swritten:          %s\n", report.c_str(), config.convert_out.c_str());
+  return absl::OkStatus();
+}
+
 void LogReady(const Logger& log, const ServerConfig& config, const Engine& engine,
               const Server& server) {
   int64_t kv_memory = 0;
@@ -164,6 +176,9 @@ int Main(const std::vector<std::string>& arguments) {
       break;
     case Action::kCheck:
       status = Check(config);
+      break;
+    case Action::kConvert:
+      status = Convert(config);
       break;
     case Action::kServe:
       gpr_set_log_function(config.log_level == LogLevel::kDebug ? LogFromGrpc : DropFromGrpc);

@@ -8,7 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
+#include "kernels/base/quantize.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/ops/linear.h"
 
 namespace annulus {
 namespace {
@@ -37,22 +39,35 @@ std::vector<int64_t> ScalesShape(const StoredMatrix& matrix) {
   return {matrix.shape[0], matrix.shape[2], matrix.cols / kFp4Block};
 }
 
-// Copies rows that lie `row_step` elements apart, whose elements lie `step` apart.
-template <class T>
-void Gather(const std::byte* from, int64_t row_step, int64_t step, int64_t rows, int64_t cols,
-            std::byte* to) {
-  const T* const source = reinterpret_cast<const T*>(from);
-  T* const target = reinterpret_cast<T*>(to);
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < cols; ++c) target[r * cols + c] = source[r * row_step + c * step];
-  }
+bool IsPlain(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
-// Elements of one slice: those of all dimensions, less the first of three.
-int64_t SliceElements(const std::vector<int64_t>& shape, size_t dimensions) {
-  int64_t elements = 1;
-  for (size_t i = shape.size() > dimensions ? 1 : 0; i < shape.size(); ++i) elements *= shape[i];
-  return elements;
+// Elements of the matrix that are read and handled together: their bytes, and those of what becomes
+// of them, stay in a second-level cache.
+constexpr int64_t kBlockElements = int64_t{256} << 10;
+
+// Rows of the slice that holds the matrix.
+int64_t SliceRows(const StoredMatrix& matrix) {
+  return matrix.transposed ? matrix.shape[2] : matrix.shape[0];
+}
+
+// The shape of codes or scales whose rows have the dimensions `row`.
+std::vector<int64_t> RowsShape(const StoredMatrix& matrix, std::vector<int64_t> row) {
+  row.insert(row.begin(), SliceRows(matrix));
+  if (matrix.shape.size() == 3) row.insert(row.begin(), matrix.shape[0]);
+  return row;
+}
+
+// rows[r][c] = columns[c * stride + r * step].
+template <class T>
+void Transpose(const std::byte* columns, int64_t stride, int64_t step, int64_t rows, int64_t cols,
+               std::byte* to) {
+  const T* const source = reinterpret_cast<const T*>(columns);
+  T* const target = reinterpret_cast<T*>(to);
+  for (int64_t c = 0; c < cols; ++c) {
+    for (int64_t r = 0; r < rows; ++r) target[r * cols + c] = source[c * stride + r * step];
+  }
 }
 
 }  // namespace
@@ -70,6 +85,13 @@ absl::StatusOr<std::byte*> MatrixReader::Buffer::Get(size_t bytes) {
   return data_.get();
 }
 
+std::string ScaleTensorName(absl::string_view matrix) { return absl::StrCat(matrix, "_scale"); }
+
+DType MatrixDType(DType weights, absl::string_view name) {
+  const bool vocabulary = name == "model.embed_tokens.weight" || name == "lm_head.weight";
+  return vocabulary && IsQuantized(weights) ? DType::kI8 : weights;
+}
+
 bool MatrixReader::IsMxfp4(const StoredMatrix& matrix) const {
   return matrix.transposed && !source_.Has(matrix.name) && source_.Has(matrix.name + "_blocks") &&
          source_.Has(matrix.name + "_scales");
@@ -79,148 +101,215 @@ bool MatrixReader::Has(const StoredMatrix& matrix) const {
   return source_.Has(matrix.name) || IsMxfp4(matrix);
 }
 
-std::string MatrixReader::ScaleName(const std::string& name) const {
+std::string MatrixReader::FindScales(const std::string& name) const {
   const std::string inverse = name + "_scale_inv";
-  return source_.Has(inverse) ? inverse : name + "_scale";
+  return source_.Has(inverse) ? inverse : ScaleTensorName(name);
 }
 
 absl::StatusOr<DType> MatrixReader::Check(const StoredMatrix& matrix) const {
-  if (IsMxfp4(matrix)) {
-    if (matrix.cols % kFp4Block != 0) {
-      return absl::UnimplementedError(
-          absl::StrCat("tensor ", matrix.name, " has rows of ", matrix.cols,
-                       " values; MXFP4 needs multiples of ", kFp4Block));
-    }
-    ANNULUS_RETURN_IF_ERROR(ExpectShape(source_, matrix.name + "_blocks", BlocksShape(matrix)));
-    ANNULUS_RETURN_IF_ERROR(ExpectShape(source_, matrix.name + "_scales", ScalesShape(matrix)));
-    for (const char* part : {"_blocks", "_scales"}) {
-      ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source_.Describe(matrix.name + part));
-      if (info.dtype == DType::kI8) continue;
-      return absl::UnimplementedError(absl::StrCat("tensor ", matrix.name, part, " is stored as ",
-                                                   DTypeName(info.dtype), "; supported: U8"));
-    }
-    return DType::kBF16;
-  }
-  ANNULUS_RETURN_IF_ERROR(ExpectShape(source_, matrix.name, matrix.shape));
+  if (IsMxfp4(matrix)) return CheckMxfp4(matrix);
   ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source_.Describe(matrix.name));
-  if (info.dtype == DType::kF32 || info.dtype == DType::kBF16 || info.dtype == DType::kF16) {
-    return info.dtype;
+  if (!IsPlain(info.dtype)) return CheckCodes(matrix, info);
+  ANNULUS_RETURN_IF_ERROR(ExpectShape(source_, matrix.name, matrix.shape));
+  return info.dtype;
+}
+
+absl::StatusOr<DType> MatrixReader::CheckMxfp4(const StoredMatrix& matrix) const {
+  if (matrix.cols % kFp4Block != 0) {
+    return absl::UnimplementedError(absl::StrCat("tensor ", matrix.name, " has rows of ",
+                                                 matrix.cols, " values; MXFP4 needs multiples of ",
+                                                 kFp4Block));
   }
-  if (!IsFloat8(info.dtype) || matrix.shape.size() != 2 || matrix.transposed) {
-    return absl::UnimplementedError(absl::StrCat(
-        "tensor ", matrix.name, " is stored as ", DTypeName(info.dtype),
-        "; supported: f32, bf16, f16, and fp8_e4m3 or fp8_e5m2 for matrices with scales"));
+  ANNULUS_RETURN_IF_ERROR(ExpectShape(source_, matrix.name + "_blocks", BlocksShape(matrix)));
+  ANNULUS_RETURN_IF_ERROR(ExpectShape(source_, matrix.name + "_scales", ScalesShape(matrix)));
+  for (const char* part : {"_blocks", "_scales"}) {
+    ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source_.Describe(matrix.name + part));
+    if (info.dtype == DType::kI8) continue;
+    return absl::UnimplementedError(absl::StrCat("tensor ", matrix.name, part, " is stored as ",
+                                                 DTypeName(info.dtype), "; supported: U8"));
   }
-  const std::string name = ScaleName(matrix.name);
+  return DType::kBF16;
+}
+
+absl::StatusOr<DType> MatrixReader::CheckCodes(const StoredMatrix& matrix,
+                                               const TensorInfo& codes) const {
+  const std::string name = FindScales(matrix.name);
   if (!source_.Has(name)) {
+    if (!IsFloat8(codes.dtype)) {
+      return absl::UnimplementedError(absl::StrCat(
+          "tensor ", matrix.name, " is stored as ", DTypeName(codes.dtype),
+          "; supported: f32, bf16, f16, and float8, int8 or int4 for matrices with scales"));
+    }
     return absl::InvalidArgumentError(
-        absl::StrCat("tensor ", matrix.name, " is ", DTypeName(info.dtype),
+        absl::StrCat("tensor ", matrix.name, " is ", DTypeName(codes.dtype),
                      " without its scale; allowed: a float tensor ", matrix.name, "_scale or ",
                      matrix.name, "_scale_inv"));
   }
   ANNULUS_ASSIGN_OR_RETURN(const TensorInfo scale, source_.Describe(name));
-  const int64_t stored_rows = matrix.shape[0];
-  const std::vector<int64_t> blocks = {(stored_rows + block_rows_ - 1) / block_rows_,
+  if (!IsPlain(scale.dtype)) {
+    return absl::UnimplementedError(absl::StrCat(
+        "tensor ", name, " is stored as ", DTypeName(scale.dtype), "; supported: f32, bf16, f16"));
+  }
+  if (codes.dtype == DType::kI8 && scale.dtype == DType::kBF16 &&
+      codes.shape == RowsShape(matrix, {(matrix.cols + 1) / 2})) {
+    for (const DType dtype : {DType::kI4G32, DType::kI4G64}) {
+      const int64_t group = QuantizedGroup(dtype);
+      if (scale.shape == RowsShape(matrix, {(matrix.cols + group - 1) / group})) return dtype;
+    }
+  }
+  ANNULUS_RETURN_IF_ERROR(ExpectShape(source_, matrix.name, RowsShape(matrix, {matrix.cols})));
+  const bool per_row =
+      scale.shape == RowsShape(matrix, {}) || scale.shape == RowsShape(matrix, {1});
+  if (scale.elements() == 1 || per_row) return codes.dtype;
+  const int64_t rows = SliceRows(matrix);
+  const std::vector<int64_t> blocks = {(rows + block_rows_ - 1) / block_rows_,
                                        (matrix.cols + block_cols_ - 1) / block_cols_};
-  const bool per_row = scale.shape == std::vector<int64_t>{stored_rows} ||
-                       scale.shape == std::vector<int64_t>{stored_rows, 1};
-  if (scale.elements() == 1 || per_row || scale.shape == blocks) return DType::kBF16;
+  if (IsFloat8(codes.dtype) && !matrix.transposed && scale.shape == blocks) return DType::kBF16;
   return absl::InvalidArgumentError(
       absl::StrCat("tensor ", name, " has the shape ", ShapeToString(scale.shape),
-                   "; allowed: [1], [", stored_rows, ", 1], or ", ShapeToString(blocks),
-                   " for blocks of ", block_rows_, " x ", block_cols_));
+                   "; allowed: [1], ", ShapeToString(RowsShape(matrix, {1})), ", or ",
+                   ShapeToString(blocks), " for blocks of ", block_rows_, " x ", block_cols_));
 }
 
-absl::StatusOr<HostTensorView> MatrixReader::Read(const StoredMatrix& matrix) {
-  if (IsMxfp4(matrix)) return ReadMxfp4(matrix);
+int64_t MatrixReader::BlockRows(const StoredMatrix& matrix) const {
+  if (matrix.transposed && !IsMxfp4(matrix)) {
+    const auto info = source_.Describe(matrix.name);
+    if (info.ok() && IsPlain(info->dtype)) return matrix.rows;
+  }
+  return std::max<int64_t>(1, kBlockElements / matrix.cols / kPackRows) * kPackRows;
+}
+
+absl::StatusOr<HostTensorView> MatrixReader::Read(const StoredMatrix& matrix, int64_t first,
+                                                  int64_t count) {
+  ANNULUS_CHECK(first >= 0 && count > 0 && first + count <= matrix.rows) << matrix.name;
+  const Rows rows = {matrix, first, count};
+  if (IsMxfp4(matrix)) return ReadMxfp4(rows);
   ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source_.Describe(matrix.name));
-  ANNULUS_ASSIGN_OR_RETURN(const HostTensorView view, ReadPlain(matrix, info));
-  return IsFloat8(info.dtype) ? Scale(matrix, view) : view;
+  if (!IsPlain(info.dtype)) {
+    ANNULUS_ASSIGN_OR_RETURN(const DType dtype, CheckCodes(matrix, info));
+    return dtype == DType::kBF16 ? ReadBlockScaled(rows, info) : ReadCodes(rows, dtype);
+  }
+  if (matrix.transposed) return ReadTransposed(rows, info.dtype);
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::byte* const values,
+      ReadRows(matrix.name, rows, static_cast<size_t>(matrix.cols) * DTypeSize(info.dtype),
+               stored_));
+  return HostTensorView{values, info.dtype, count, matrix.cols};
 }
 
-absl::StatusOr<HostTensorView> MatrixReader::ReadPlain(const StoredMatrix& matrix,
-                                                       const TensorInfo& info) {
-  const size_t width = DTypeSize(info.dtype);
-  const int64_t slice = SliceElements(matrix.shape, 2);
-  // Rows that follow each other are read alone, others with what lies between them.
-  const bool dense = !matrix.transposed && matrix.step == 1;
-  const int64_t begin = matrix.slice * slice + (dense ? matrix.first * matrix.cols : 0);
-  const int64_t count = dense ? matrix.rows * matrix.cols : slice;
-  const size_t bytes = static_cast<size_t>(count) * width;
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const stored, stored_.Get(bytes));
+// Rows of `row_bytes` each; those that do not follow each other are read with what lies between.
+absl::StatusOr<std::byte*> MatrixReader::ReadRows(const std::string& name, const Rows& rows,
+                                                  size_t row_bytes, Buffer& buffer) {
+  const StoredMatrix& matrix = rows.matrix;
+  const int64_t begin = matrix.slice * SliceRows(matrix) + matrix.first + rows.first * matrix.step;
+  const size_t bytes = static_cast<size_t>((rows.count - 1) * matrix.step + 1) * row_bytes;
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const data, buffer.Get(bytes));
   ANNULUS_RETURN_IF_ERROR(
-      source_.ReadRange(matrix.name, static_cast<size_t>(begin) * width, std::span(stored, bytes)));
-  if (dense) return HostTensorView{stored, info.dtype, matrix.rows, matrix.cols};
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const gathered,
-                           gathered_.Get(static_cast<size_t>(matrix.rows * matrix.cols) * width));
-  const int64_t others = matrix.shape.back();
-  const int64_t row_step = matrix.transposed ? matrix.step : matrix.step * matrix.cols;
-  const int64_t step = matrix.transposed ? others : 1;
-  const std::byte* from =
-      stored + static_cast<size_t>(matrix.first * (matrix.transposed ? 1 : matrix.cols)) * width;
-  ANNULUS_CHECK(width == 4 || width == 2) << "elements of " << width << " bytes";
-  (width == 4 ? Gather<uint32_t> : Gather<uint16_t>)(from, row_step, step, matrix.rows, matrix.cols,
-                                                     gathered);
-  return HostTensorView{gathered, info.dtype, matrix.rows, matrix.cols};
+      source_.ReadRange(name, static_cast<size_t>(begin) * row_bytes, std::span(data, bytes)));
+  for (int64_t r = 1; matrix.step > 1 && r < rows.count; ++r) {
+    std::memmove(data + static_cast<size_t>(r) * row_bytes,
+                 data + static_cast<size_t>(r * matrix.step) * row_bytes, row_bytes);
+  }
+  return data;
 }
 
-absl::StatusOr<HostTensorView> MatrixReader::Scale(const StoredMatrix& matrix,
-                                                   const HostTensorView& codes) {
-  const std::string name = ScaleName(matrix.name);
+absl::StatusOr<HostTensorView> MatrixReader::ReadTransposed(const Rows& rows, DType dtype) {
+  const StoredMatrix& matrix = rows.matrix;
+  const size_t width = DTypeSize(dtype);
+  const int64_t columns = matrix.shape[2];
+  const size_t bytes = static_cast<size_t>(matrix.cols * columns) * width;
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const stored, stored_.Get(bytes));
+  ANNULUS_RETURN_IF_ERROR(source_.ReadRange(matrix.name, static_cast<size_t>(matrix.slice) * bytes,
+                                            std::span(stored, bytes)));
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const made,
+                           made_.Get(static_cast<size_t>(rows.count * matrix.cols) * width));
+  const int64_t first = matrix.first + rows.first * matrix.step;
+  (width == 4 ? Transpose<uint32_t>
+              : Transpose<uint16_t>)(stored + static_cast<size_t>(first) * width, columns,
+                                     matrix.step, rows.count, matrix.cols, made);
+  return HostTensorView{made, dtype, rows.count, matrix.cols};
+}
+
+absl::StatusOr<HostTensorView> MatrixReader::ReadCodes(const Rows& rows, DType dtype) {
+  const StoredMatrix& matrix = rows.matrix;
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::byte* const codes,
+      ReadRows(matrix.name, rows, QuantizedRowBytes(dtype, matrix.cols), stored_));
+  HostTensorView view{codes, dtype, rows.count, matrix.cols};
+  const std::string name = FindScales(matrix.name);
+  if (QuantizedGroup(dtype) > 0) {
+    ANNULUS_ASSIGN_OR_RETURN(
+        view.scales, ReadRows(name, rows, QuantizedScaleBytes(dtype, matrix.cols), scales_));
+    return view;
+  }
   ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source_.Describe(name));
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> scales, ReadAsFloat(source_, name));
-  const auto elements = static_cast<size_t>(matrix.rows * matrix.cols);
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const memory, widened_.Get(elements * sizeof(float)));
-  float* const values = reinterpret_cast<float*>(memory);
-  ConvertToFloat(codes.dtype, codes.data, values, elements);
-  const bool single = scales.size() == 1;
-  const bool per_row = !single && static_cast<int64_t>(scales.size()) == matrix.shape[0];
-  const int64_t across = info.shape.size() == 2 && !per_row ? info.shape[1] : 1;
-  for (int64_t r = 0; r < matrix.rows; ++r) {
-    const int64_t row = matrix.first + r * matrix.step;
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const made,
+                           made_.Get(static_cast<size_t>(rows.count) * sizeof(float)));
+  float* const scales = reinterpret_cast<float*>(made);
+  view.scales = scales;
+  if (info.elements() == 1) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> single, ReadAsFloat(source_, name));
+    std::fill_n(scales, rows.count, single[0]);
+    return view;
+  }
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const stored,
+                           ReadRows(name, rows, DTypeSize(info.dtype), scales_));
+  ConvertToFloat(info.dtype, stored, scales, static_cast<size_t>(rows.count));
+  return view;
+}
+
+absl::StatusOr<HostTensorView> MatrixReader::ReadBlockScaled(const Rows& rows,
+                                                             const TensorInfo& info) {
+  const StoredMatrix& matrix = rows.matrix;
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const codes,
+                           ReadRows(matrix.name, rows, static_cast<size_t>(matrix.cols), stored_));
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> scales,
+                           ReadAsFloat(source_, FindScales(matrix.name)));
+  const auto elements = static_cast<size_t>(rows.count * matrix.cols);
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const made, made_.Get(elements * sizeof(float)));
+  float* const values = reinterpret_cast<float*>(made);
+  ConvertToFloat(info.dtype, codes, values, elements);
+  const int64_t across = (matrix.cols + block_cols_ - 1) / block_cols_;
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const int64_t row = matrix.first + (rows.first + r) * matrix.step;
+    const float* const of_row = scales.data() + row / block_rows_ * across;
     for (int64_t c = 0; c < matrix.cols; ++c) {
-      const int64_t at = single ? 0 : per_row ? row : row / block_rows_ * across + c / block_cols_;
-      values[r * matrix.cols + c] *= scales[at];
+      values[r * matrix.cols + c] *= of_row[c / block_cols_];
     }
   }
-  return HostTensorView{memory, DType::kF32, matrix.rows, matrix.cols};
+  return HostTensorView{made, DType::kF32, rows.count, matrix.cols};
 }
 
-absl::StatusOr<HostTensorView> MatrixReader::ReadMxfp4(const StoredMatrix& matrix) {
+absl::StatusOr<HostTensorView> MatrixReader::ReadMxfp4(const Rows& rows) {
   static constexpr float kValues[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                         -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-  const int64_t all_rows = matrix.shape[2];
+  const StoredMatrix& matrix = rows.matrix;
   const int64_t blocks = matrix.cols / kFp4Block;
-  const auto count = static_cast<size_t>(all_rows * blocks);
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const codes, stored_.Get(count * kFp4Bytes));
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const exponents, gathered_.Get(count));
-  const auto slice = static_cast<size_t>(matrix.slice);
-  ANNULUS_RETURN_IF_ERROR(source_.ReadRange(matrix.name + "_blocks", slice * count * kFp4Bytes,
-                                            std::span(codes, count * kFp4Bytes)));
-  ANNULUS_RETURN_IF_ERROR(
-      source_.ReadRange(matrix.name + "_scales", slice * count, std::span(exponents, count)));
   ANNULUS_ASSIGN_OR_RETURN(
-      std::byte* const memory,
-      widened_.Get(static_cast<size_t>(matrix.rows * matrix.cols) * sizeof(float)));
-  float* value = reinterpret_cast<float*>(memory);
-  for (int64_t r = 0; r < matrix.rows; ++r) {
-    for (int64_t b = 0; b < blocks; ++b) {
-      const int64_t block = (matrix.first + r * matrix.step) * blocks + b;
-      const float scale = std::ldexp(1.0f, std::to_integer<int>(exponents[block]) - 127);
-      for (int64_t i = 0; i < kFp4Bytes; ++i) {
-        const auto pair = std::to_integer<unsigned>(codes[block * kFp4Bytes + i]);
-        *value++ = kValues[pair & 15] * scale;
-        *value++ = kValues[pair >> 4] * scale;
-      }
+      std::byte* const codes,
+      ReadRows(matrix.name + "_blocks", rows, static_cast<size_t>(blocks * kFp4Bytes), stored_));
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::byte* const exponents,
+      ReadRows(matrix.name + "_scales", rows, static_cast<size_t>(blocks), scales_));
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::byte* const made,
+      made_.Get(static_cast<size_t>(rows.count * matrix.cols) * sizeof(float)));
+  float* value = reinterpret_cast<float*>(made);
+  for (int64_t block = 0; block < rows.count * blocks; ++block) {
+    const float scale = std::ldexp(1.0f, std::to_integer<int>(exponents[block]) - 127);
+    for (int64_t i = 0; i < kFp4Bytes; ++i) {
+      const auto pair = std::to_integer<unsigned>(codes[block * kFp4Bytes + i]);
+      *value++ = kValues[pair & 15] * scale;
+      *value++ = kValues[pair >> 4] * scale;
     }
   }
-  return HostTensorView{memory, DType::kF32, matrix.rows, matrix.cols};
+  return HostTensorView{made, DType::kF32, rows.count, matrix.cols};
 }
 
 absl::StatusOr<std::vector<float>> MatrixReader::Read(const StoredVector& vector) const {
   ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source_.Describe(vector.name));
   const size_t width = DTypeSize(info.dtype);
-  const auto slice = static_cast<size_t>(SliceElements(vector.shape, 1));
+  const auto slice = static_cast<size_t>(vector.shape.back());
   std::vector<std::byte> bytes(slice * width);
   ANNULUS_RETURN_IF_ERROR(
       source_.ReadRange(vector.name, static_cast<size_t>(vector.slice) * bytes.size(), bytes));

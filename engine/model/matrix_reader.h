@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "engine/model/tensor_source.h"
 #include "kernels/base/tensor_view.h"
 
@@ -38,11 +39,25 @@ struct StoredVector {
   int64_t step = 1;
 };
 
-// Reads matrices one by one from however the checkpoint stores them: f32, bf16 and f16 as they are;
-// float8 times the float32 scales of NAME_scale_inv or NAME_scale (one for the tensor, one per row,
-// or one per block of rows and columns); MXFP4 from NAME_blocks and NAME_scales, whose values
-// e2m1 * 2^k are exact in bf16 (OCP Microscaling Formats 1.0). Memory: the stored part of one
-// matrix and the matrix itself, kept for the next. Not thread-safe.
+// Where a matrix is held by codes with scales per row or group, this tensor has the scales.
+std::string ScaleTensorName(absl::string_view matrix);
+
+// What a matrix is packed or converted to where the model's weights are to be `weights`. The
+// embedding and the head, where an error reaches every logit, are int8 in models of int4 and fp8.
+DType MatrixDType(DType weights, absl::string_view name);
+
+// Reads rows of matrices from however the checkpoint stores them:
+//   f32, bf16, f16   as they are
+//   float8, int8     times the scales of NAME_scale_inv or NAME_scale: one for the tensor or one
+//                    per row; float8 also one per block of rows and columns
+//   int4             I8 [rows, cols / 2, rounded up], two codes in a byte, times the bf16 scales of
+//                    NAME_scale [rows, cols / 32 or 64, rounded up]; see kernels/base/quantize.h.
+//                    With 32 columns or fewer both are one group, which counts as one of 32
+//   MXFP4            NAME_blocks and NAME_scales, whose values e2m1 * 2^k are exact in bf16 (OCP
+//                    Microscaling Formats 1.0)
+// Codes and scales of a tensor of three dimensions are [slices, rows, ..] whatever order the plain
+// form has. Memory: the stored part of the rows asked for and the rows themselves, kept for the
+// next; where a plain slice is transposed, all of it. Not thread-safe.
 class MatrixReader {
  public:
   // `source` must outlive the reader. Blocks of float8 scales have the given size where a scale
@@ -54,13 +69,18 @@ class MatrixReader {
   bool Has(const StoredMatrix& matrix) const;
 
   // Checks shapes and element types of all that Read will touch. Gives the dtype that holds the
-  // elements exactly, or kBF16 for float8 (whose scaled values need float32 to be exact).
-  // INVALID_ARGUMENT: a shape that is not the expected one. UNIMPLEMENTED: an element type that is
-  // none of these.
+  // matrix exactly, or kBF16 for MXFP4 and for float8 with scales per block (whose scaled values
+  // need float32 to be exact). INVALID_ARGUMENT: a shape that is not the expected one.
+  // UNIMPLEMENTED: an element type that is none of these.
   absl::StatusOr<DType> Check(const StoredMatrix& matrix) const;
 
-  // The matrix, dense; valid until the next call. After Check. RESOURCE_EXHAUSTED without memory.
-  absl::StatusOr<HostTensorView> Read(const StoredMatrix& matrix);
+  // Rows to read and handle together: so many that they and what becomes of them stay in a core's
+  // own cache, a multiple of kPackRows; all where single rows cannot be read. After Check.
+  int64_t BlockRows(const StoredMatrix& matrix) const;
+
+  // Rows [first, first + count), dense, or as codes with scales; valid until the next call. After
+  // Check. RESOURCE_EXHAUSTED without memory.
+  absl::StatusOr<HostTensorView> Read(const StoredMatrix& matrix, int64_t first, int64_t count);
 
   // A vector widened to float32. After the shape was checked.
   absl::StatusOr<std::vector<float>> Read(const StoredVector& vector) const;
@@ -75,19 +95,30 @@ class MatrixReader {
     std::unique_ptr<std::byte[]> data_;
     size_t size_ = 0;
   };
+  // Some rows of a matrix.
+  struct Rows {
+    const StoredMatrix& matrix;
+    int64_t first;
+    int64_t count;
+  };
 
   bool IsMxfp4(const StoredMatrix& matrix) const;
-  std::string ScaleName(const std::string& name) const;
-  absl::StatusOr<HostTensorView> ReadPlain(const StoredMatrix& matrix, const TensorInfo& info);
-  absl::StatusOr<HostTensorView> ReadMxfp4(const StoredMatrix& matrix);
-  absl::StatusOr<HostTensorView> Scale(const StoredMatrix& matrix, const HostTensorView& codes);
+  std::string FindScales(const std::string& name) const;
+  absl::StatusOr<DType> CheckMxfp4(const StoredMatrix& matrix) const;
+  absl::StatusOr<DType> CheckCodes(const StoredMatrix& matrix, const TensorInfo& codes) const;
+  absl::StatusOr<std::byte*> ReadRows(const std::string& name, const Rows& rows, size_t row_bytes,
+                                      Buffer& buffer);
+  absl::StatusOr<HostTensorView> ReadTransposed(const Rows& rows, DType dtype);
+  absl::StatusOr<HostTensorView> ReadMxfp4(const Rows& rows);
+  absl::StatusOr<HostTensorView> ReadCodes(const Rows& rows, DType dtype);
+  absl::StatusOr<HostTensorView> ReadBlockScaled(const Rows& rows, const TensorInfo& info);
 
   const TensorSource& source_;
   const int64_t block_rows_;
   const int64_t block_cols_;
   Buffer stored_;
-  Buffer gathered_;
-  Buffer widened_;
+  Buffer scales_;
+  Buffer made_;
 };
 
 }  // namespace annulus

@@ -1,21 +1,17 @@
 #include "engine/model/weights.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/model/matrix_loader.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/weight_slots.h"
-#include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -79,111 +75,32 @@ absl::Status CheckVector(const TensorSource& source, const StoredVector& vector)
 absl::StatusOr<DType> CheckTensors(const WeightSlots& slots, const TensorSource& source,
                                    const MatrixReader& reader) {
   ANNULUS_RETURN_IF_ERROR(CheckPresence(slots, source, reader));
-  std::optional<DType> common;
+  std::vector<DType> stored;
   for (const MatrixSlot& slot : slots.matrices) {
     ANNULUS_ASSIGN_OR_RETURN(const DType dtype, reader.Check(slot.stored));
-    common = !common || *common == dtype ? dtype : DType::kF32;
+    stored.push_back(dtype);
   }
   for (const VectorSlot& slot : slots.vectors) {
     ANNULUS_RETURN_IF_ERROR(CheckVector(source, slot.stored));
   }
+  // The first matrix is the embedding, the second one a layer's.
+  const DType of_layers = stored[stored.size() > 1 ? 1 : 0];
+  bool as_converted = true;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    as_converted &= stored[i] == MatrixDType(of_layers, slots.matrices[i].stored.name);
+  }
+  if (as_converted) return of_layers;
+  std::optional<DType> common;
+  for (const DType dtype : stored) {
+    const DType plain = IsQuantized(dtype) ? DType::kBF16 : dtype;
+    common = !common || *common == plain ? plain : DType::kF32;
+  }
   return *common;
-}
-
-// What a matrix is packed as where the model's weights are to be `weights`. The embedding and the
-// head, where an error reaches every logit, stay int8 in models of int4 and fp8.
-DType PackedDType(const MatrixSlot& slot, const ModelWeights& targets, DType weights) {
-  const bool vocabulary =
-      slot.target == &targets.embedding ||
-      (targets.separate_head.has_value() && slot.target == &*targets.separate_head);
-  return vocabulary && IsQuantized(weights) ? DType::kI8 : weights;
 }
 
 MatrixReader MakeReader(const ModelConfig& config, const TensorSource& source) {
   return MatrixReader(source, config.fp8_block_rows, config.fp8_block_cols);
 }
-
-struct MatrixToPack {
-  const MatrixSlot* slot;
-  DType dtype;
-};
-
-// A checkpoint may be a sparse file of any length, so its size is compared before it is read.
-absl::Status CheckMemory(const std::vector<MatrixToPack>& matrices, const Backend& backend) {
-  double needed = 0;
-  for (const MatrixToPack& matrix : matrices) {
-    const StoredMatrix& stored = matrix.slot->stored;
-    double row_bytes = static_cast<double>(StoredRowBytes(matrix.dtype, stored.cols));
-    if (IsQuantized(matrix.dtype)) {
-      row_bytes += static_cast<double>(QuantizedScaleBytes(matrix.dtype, stored.cols));
-    }
-    needed += static_cast<double>(stored.rows) * row_bytes;
-  }
-  const size_t available = backend.capabilities().memory_bytes;
-  if (needed <= static_cast<double>(available)) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("the weights need ", static_cast<uint64_t>(needed), " bytes as ",
-                   DTypeName(matrices.back().dtype), ", the device has ", available));
-}
-
-// Matrices that threads take one after the other until all are packed or one fails.
-class Packing {
- public:
-  Packing(std::vector<MatrixToPack> matrices, Backend& backend, const OpTable& ops)
-      : matrices_(std::move(matrices)), backend_(backend), ops_(ops) {}
-
-  absl::Status Run(const ModelConfig& config, const TensorSource& source) {
-    std::vector<std::thread> workers;
-    try {
-      for (int i = 1; i < backend_.capabilities().threads; ++i) {
-        workers.emplace_back([&] { Work(MakeReader(config, source)); });
-      }
-    } catch (const std::exception&) {
-      // Fewer threads take longer, and that is all.
-    }
-    Work(MakeReader(config, source));
-    for (std::thread& worker : workers) worker.join();
-    return status_;
-  }
-
-  const QuantizationError& error() const { return error_; }
-
- private:
-  void Work(MatrixReader reader) {
-    QuantizationError error;
-    absl::Status status;
-    while (status.ok() && !failed_.load(std::memory_order_relaxed)) {
-      const size_t next = next_.fetch_add(1, std::memory_order_relaxed);
-      if (next >= matrices_.size()) break;
-      status = Pack(matrices_[next], reader, error);
-    }
-    if (!status.ok()) failed_.store(true, std::memory_order_relaxed);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    error_.Add(error);
-    status_.Update(status);
-  }
-
-  absl::Status Pack(const MatrixToPack& matrix, MatrixReader& reader, QuantizationError& error) {
-    const StoredMatrix& stored = matrix.slot->stored;
-    ANNULUS_ASSIGN_OR_RETURN(const HostTensorView view, reader.Read(stored));
-    absl::StatusOr<PackedMatrix> packed = PackMatrix(ops_, backend_, view, matrix.dtype, &error);
-    if (!packed.ok()) {
-      return absl::Status(packed.status().code(),
-                          absl::StrCat("tensor ", stored.name, ": ", packed.status().message()));
-    }
-    *matrix.slot->target = *std::move(packed);
-    return absl::OkStatus();
-  }
-
-  const std::vector<MatrixToPack> matrices_;
-  Backend& backend_;
-  const OpTable& ops_;
-  std::atomic<size_t> next_{0};
-  std::atomic<bool> failed_{false};
-  std::mutex mutex_;
-  QuantizationError error_;  // guarded by mutex_ until the workers are joined, as status_
-  absl::Status status_;
-};
 
 absl::Status LoadVector(const VectorSlot& slot, const MatrixReader& reader, Backend& backend,
                         Stream& stream) {
@@ -224,17 +141,17 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
   const WeightSlots slots = SlotsOf(config, weights);
   const MatrixReader reader = MakeReader(config, source);
   ANNULUS_ASSIGN_OR_RETURN(const DType stored, CheckTensors(slots, source, reader));
-  ANNULUS_ASSIGN_OR_RETURN(weights.stored_embedding_dtype,
-                           reader.Check(slots.matrices.front().stored));
+  // A converted checkpoint has other files than it was trained in, but the same config.json.
+  ANNULUS_ASSIGN_OR_RETURN(const DType embedding, reader.Check(slots.matrices.front().stored));
+  weights.stored_embedding_dtype =
+      config.stored_dtype.value_or(IsQuantized(embedding) ? DType::kBF16 : embedding);
   weights.dtype = dtype.value_or(stored);
-  std::vector<MatrixToPack> matrices;
+  std::vector<MatrixToLoad> matrices;
   for (const MatrixSlot& slot : slots.matrices) {
-    matrices.push_back({&slot, PackedDType(slot, weights, weights.dtype)});
+    matrices.push_back({&slot.stored, MatrixDType(weights.dtype, slot.stored.name), slot.target});
   }
-  ANNULUS_RETURN_IF_ERROR(CheckMemory(matrices, backend));
-  Packing packing(std::move(matrices), backend, ops);
-  ANNULUS_RETURN_IF_ERROR(packing.Run(config, source));
-  weights.error = packing.error();
+  ANNULUS_RETURN_IF_ERROR(LoadMatrices(
+      matrices, [&] { return MakeReader(config, source); }, backend, ops, weights.error));
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, backend.CreateStream(1));
   for (const VectorSlot& slot : slots.vectors) {
     ANNULUS_RETURN_IF_ERROR(LoadVector(slot, reader, backend, *stream));

@@ -78,7 +78,7 @@ struct ModelWeights {
   size_t bytes = 0;                            // backend memory held
   DType dtype = DType::kF32;                   // of all matrices; see LoadWeights
   QuantizationError error;                     // of what was quantised while loading
-  DType stored_embedding_dtype = DType::kF32;  // of the checkpoint
+  DType stored_embedding_dtype = DType::kF32;  // of the checkpoint, before any conversion
 
   const PackedMatrix& head() const { return separate_head ? *separate_head : embedding; }
 };
@@ -92,17 +92,17 @@ struct RequiredTensor {
 // All tensors of the decoder that `config` describes, under the names that LoadWeights gives them.
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config);
 
-// The dtype that holds every matrix of the checkpoint: the one they share, or kF32 where they
-// differ. Exact but for float8, which counts as bf16 (8 bits of mantissa for the product of 3 and a
-// scale). Kernels are chosen by it before weights are packed. Errors as for LoadWeights.
+// The dtype of the layers' matrices where all are as a conversion to it leaves them (MatrixDType).
+// Else the dtype that holds every matrix: the one they share, or kF32 where they differ; codes with
+// scales then count as bf16, which is not exact. Kernels are chosen by it before weights are
+// packed. Errors as for LoadWeights.
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source);
 
 // Packs all tensors of the decoder that `config` describes, under the names of its family's Hugging
 // Face checkpoints ("model.layers.0.self_attn.q_proj.weight"); other tensors are left alone.
 // `dtype` absent: StoredWeightsDType. Every presence, shape and element type is checked before the
 // first byte is read. Where `dtype` is quantised, norms and biases stay f32, and the embedding and
-// the head, where an error reaches every logit, are int8. As many threads as the backend's device
-// gives the process take one matrix after the other, experts too, and hold one each (MatrixReader).
+// the head are int8 (MatrixDType). Memory beyond the result: see LoadMatrices.
 // INVALID_ARGUMENT: tensors missing (the first few and how many), or a shape that `config` does not
 // give (tensor, found, expected). UNIMPLEMENTED: a matrix in a form that is not supported.
 // DATA_LOSS: a file changed while it was read. RESOURCE_EXHAUSTED: the backend's memory is too

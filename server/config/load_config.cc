@@ -63,6 +63,8 @@ bool ParseAction(absl::string_view argument, Action& action) {
     action = Action::kVersion;
   } else if (argument == "--check") {
     action = Action::kCheck;
+  } else if (argument == "--convert") {
+    action = Action::kConvert;
   } else {
     return false;
   }
@@ -75,7 +77,7 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (ParseAction(argument, flags.action)) {
-      if (flags.action != Action::kCheck) return flags;
+      if (flags.action == Action::kHelp || flags.action == Action::kVersion) return flags;
       continue;
     }
     if (!absl::StartsWith(argument, "--")) {
@@ -86,8 +88,9 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     const std::string name = argument.substr(0, equals);
     const Option* option = FindOption(name, FlagName);
     if (option == nullptr && name != "--config") {
-      return UnknownName("flag", name,
-                         AllNames(FlagName, {"--config", "--check", "--help", "--version"}));
+      return UnknownName(
+          "flag", name,
+          AllNames(FlagName, {"--config", "--check", "--convert", "--help", "--version"}));
     }
     std::string value;
     if (equals != std::string::npos) {

@@ -11,11 +11,11 @@
 
 namespace annulus {
 
-enum class Action : uint8_t { kServe, kCheck, kHelp, kVersion };
+enum class Action : uint8_t { kServe, kCheck, kConvert, kHelp, kVersion };
 
 struct CommandLine {
   Action action = Action::kServe;
-  ServerConfig config;  // for kServe and kCheck
+  ServerConfig config;  // for kServe, kCheck and kConvert
 };
 
 // Names and values of variables, as the process was given them.

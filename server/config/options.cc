@@ -155,6 +155,8 @@ std::vector<Option> ModelOptions() {
        "auto: "
        "as they are stored.",
        SetWeightsDtype},
+      {"out", "DIR", "", "The new model directory that --convert writes.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.convert_out); }},
       {"kv-dtype", "DTYPE", "f32", "How keys and values are held.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {
          ANNULUS_ASSIGN_OR_RETURN(c.engine.kv_dtype, ParseDType(text));
@@ -302,6 +304,8 @@ std::string HelpText() {
   std::string text =
       "Usage: annulusd [OPTION]...           serve a model\n"
       "       annulusd --check [OPTION]...   load the model, print what it is, and leave\n"
+      "       annulusd --convert --model DIR --weights-dtype DTYPE --out DIR\n"
+      "                                      write the model with such weights, and leave\n"
       "\n"
       "Every option can also be a key of a YAML file (--config FILE or ANNULUS_CONFIG; dashes\n"
       "become underscores: kv_memory: 4GiB) or a variable (ANNULUS_KV_MEMORY=4GiB). A flag beats\n"

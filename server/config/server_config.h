@@ -18,6 +18,7 @@ enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
 struct ServerConfig {
   EngineOptions engine;
   DeviceChoice device = DeviceChoice::kAuto;
+  std::string convert_out;        // the directory that --convert writes
   std::string served_model_name;  // what clients call the model; never empty after LoadConfig
 
   std::string listen;           // HOST:PORT of gRPC

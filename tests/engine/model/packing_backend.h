@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/base/row_converter.h"
 #include "kernels/registry.h"
 
 namespace annulus::testing {
@@ -63,12 +64,13 @@ class PackingBackend final : public Backend {
 
   static absl::Status Pack(PackedMatrix& matrix, int64_t first_row, const HostTensorView& view,
                            QuantizationError*) {
-    const auto count = static_cast<size_t>(view.rows * view.cols);
-    std::vector<float> values(count);
-    ConvertToFloat(view.dtype, view.data, values.data(), count);
-    ConvertFromFloat(matrix.dtype, values.data(),
-                     matrix.storage.data() + first_row * view.cols * DTypeSize(matrix.dtype),
-                     count);
+    RowConverter converter(view, matrix.dtype);
+    const size_t row_bytes = static_cast<size_t>(view.cols) * DTypeSize(matrix.dtype);
+    for (int64_t r = 0; r < view.rows; ++r) {
+      std::byte* const to = matrix.storage.data() + static_cast<size_t>(first_row + r) * row_bytes;
+      const absl::Status status = converter.Convert(r, to, nullptr, nullptr);
+      if (!status.ok()) return status;
+    }
     return absl::OkStatus();
   }
 

@@ -63,7 +63,7 @@ TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
 // A text other than the default for every option, so that all three sources can be told apart.
 std::string OtherValue(const Option& option) {
   const std::string name = option.name;
-  if (name == "model" || name == "served-model-name") return "abc";
+  if (name == "model" || name == "served-model-name" || name == "out") return "abc";
   if (name == "cpu-isa") return "avx2";
   if (name == "device") return "cpu";
   if (name == "weights-dtype" || name == "kv-dtype") return "bf16";
@@ -88,8 +88,8 @@ std::string Describe(const ServerConfig& c) {
       << static_cast<int>(e.kv_dtype) << '|' << (e.weights_dtype ? "set" : "auto") << '|'
       << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
       << '|' << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
-      << e.kernels << '|' << e.profile << '|' << e.exchange_timeout.count() << '|'
-      << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|'
+      << e.kernels << '|' << c.convert_out << '|' << e.profile << '|' << e.exchange_timeout.count()
+      << '|' << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|'
       << c.served_model_name << '|' << c.listen << '|' << c.metrics << '|' << c.tls_certificate
       << '|' << c.tls_key << '|' << c.auth_token_file << '|' << c.grace_time.count() << '|'
       << c.upload_timeout.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
@@ -223,6 +223,7 @@ TEST_F(LoadConfigTest, ChecksWhatBelongsTogether) {
 
 TEST_F(LoadConfigTest, ActionsAreRecognised) {
   EXPECT_EQ(LoadConfig({"--check", "--model", "m"}, {})->action, Action::kCheck);
+  EXPECT_EQ(LoadConfig({"--convert", "--out", "d"}, {})->action, Action::kConvert);
   EXPECT_EQ(LoadConfig({"--help"}, {{"ANNULUS_NONSENSE", "1"}})->action, Action::kHelp);
   EXPECT_EQ(LoadConfig({"--version", "--nonsense"}, {})->action, Action::kVersion);
 }

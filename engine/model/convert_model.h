@@ -1,0 +1,38 @@
+#ifndef ANNULUS_ENGINE_MODEL_CONVERT_MODEL_H_
+#define ANNULUS_ENGINE_MODEL_CONVERT_MODEL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/dtype.h"
+
+namespace annulus {
+
+struct ConvertedMatrix {
+  std::string name;          // of the tensor
+  DType from = DType::kF32;  // as MatrixReader::Check counts it
+  DType to = DType::kF32;
+  double relative_error = 0;  // |w - w'| / |w|; 0 where nothing was quantised
+};
+
+struct Conversion {
+  std::vector<ConvertedMatrix> matrices;
+  double relative_error = 0;  // over all weights that were quantised
+  uint64_t bytes = 0;         // of the new weights
+};
+
+// Writes a model directory whose matrices are `dtype` (the vocabulary's as MatrixDType says), in
+// one model.safetensors in the forms of MatrixReader, with config.json, the tokenizer's files and
+// the chat templates copied, and annulus_conversion.json saying what was done. It loads to the same
+// bits as converting while loading. The directory appears complete or not at all, and nothing is
+// ever replaced (new_directory.h). Memory: a few MiB beside one tensor's scales, and one slice of
+// stacked experts that lie transposed. UNIMPLEMENTED: stacked experts to a dtype without scales.
+// Other errors as for LoadWeights and NewDirectory.
+absl::StatusOr<Conversion> ConvertModel(const std::string& directory, DType dtype,
+                                        const std::string& destination);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MODEL_CONVERT_MODEL_H_
