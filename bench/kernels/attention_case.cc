@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <random>
+#include <span>
 
 #include "kernels/base/status_macros.h"
 
@@ -40,17 +42,32 @@ absl::StatusOr<AttentionCase> AttentionCase::Make(const OpTable& ops, Backend& b
   result.ops_ = &ops;
   result.page_ = shape.page;
   result.group_ = shape.group;
+  ANNULUS_RETURN_IF_ERROR(result.FillPages(shape, backend));
+  for (int b = 0; b < shape.blocks; ++b) {
+    const double middle = (b + 0.5) / shape.blocks * shape.tokens;
+    const int32_t last = shape.tokens - shape.block_rows;
+    const int32_t first =
+        shape.blocks == 1
+            ? last
+            : std::clamp(static_cast<int32_t>(middle) - shape.block_rows / 2, 0, last);
+    result.AddItem(shape, first / shape.page.page_tokens * shape.page.page_tokens, b + 2);
+  }
+  return result;
+}
+
+absl::Status AttentionCase::FillPages(const AttentionShape& shape, Backend& backend) {
   const int32_t page_tokens = shape.page.page_tokens;
   const int32_t pages = (shape.tokens + page_tokens - 1) / page_tokens;
-  const size_t page_bytes = ops.kv_page_bytes(shape.page);
-  result.memory_ = {
-      static_cast<std::byte*>(std::aligned_alloc(
-          size_t{2} << 20, (pages * page_bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20))),
-      std::free};
-  if (result.memory_ == nullptr) {
+  const size_t page_bytes = ops_->kv_page_bytes(shape.page);
+  const size_t bytes = pages * page_bytes;
+  kv_bytes_ = static_cast<double>(bytes);
+  copies_ = std::max<int64_t>(1, (shape.memory_bytes + bytes - 1) / bytes);
+  memory_ = {static_cast<std::byte*>(std::aligned_alloc(
+                 size_t{2} << 20, (copies_ * bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20))),
+             std::free};
+  if (memory_ == nullptr) {
     return absl::ResourceExhaustedError("no memory for the keys and values of this case");
   }
-  result.kv_bytes_ = static_cast<double>(pages * page_bytes);
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, backend.CreateStream(1));
   Normals normals(1);
   const int64_t k_cols = int64_t{shape.page.kv_heads} * shape.page.k_dim;
@@ -61,27 +78,24 @@ absl::StatusOr<AttentionCase> AttentionCase::Make(const OpTable& ops, Backend& b
     normals.Fill(k.data(), k.size());
     normals.Fill(v.data(), v.size());
     const int32_t count = std::min(page_tokens, shape.tokens - p * page_tokens);
-    std::byte* const page = result.memory_.get() + p * page_bytes;
-    const std::vector<std::byte*> at(count, page);
+    const std::vector<std::byte*> at(count, memory_.get() + p * page_bytes);
     std::vector<int32_t> slots(count);
     for (int32_t s = 0; s < count; ++s) slots[s] = s;
-    ANNULUS_RETURN_IF_ERROR(ops.kv_append(*stream, {shape.page,
-                                                    {k.data(), count, k_cols, k_cols},
-                                                    {v.data(), count, v_cols, v_cols},
-                                                    at,
-                                                    slots}));
-    result.views_.push_back({page, p * page_tokens, count});
+    ANNULUS_RETURN_IF_ERROR(ops_->kv_append(*stream, {shape.page,
+                                                      {k.data(), count, k_cols, k_cols},
+                                                      {v.data(), count, v_cols, v_cols},
+                                                      at,
+                                                      slots}));
   }
-  for (int b = 0; b < shape.blocks; ++b) {
-    const double middle = (b + 0.5) / shape.blocks * shape.tokens;
-    const int32_t last = shape.tokens - shape.block_rows;
-    const int32_t first =
-        shape.blocks == 1
-            ? last
-            : std::clamp(static_cast<int32_t>(middle) - shape.block_rows / 2, 0, last);
-    result.AddItem(shape, first / page_tokens * page_tokens, b + 2);
+  for (int64_t copy = 0; copy < copies_; ++copy) {
+    std::byte* const first = memory_.get() + copy * bytes;
+    if (copy > 0) std::memcpy(first, memory_.get(), bytes);
+    for (int32_t p = 0; p < pages; ++p) {
+      views_.push_back({first + p * page_bytes, p * page_tokens,
+                        std::min(page_tokens, shape.tokens - p * page_tokens)});
+    }
   }
-  return result;
+  return absl::OkStatus();
 }
 
 void AttentionCase::AddItem(const AttentionShape& shape, int32_t first, uint32_t seed) {
@@ -133,6 +147,9 @@ void AttentionCase::AddLists(const AttentionShape& shape, uint32_t seed) {
 
 absl::Status AttentionCase::Run(Stream& stream) {
   const int heads = page_.kv_heads * group_;
+  const size_t count = views_.size() / copies_;
+  const auto pages = std::span(views_).subspan(copy_ * count, count);
+  copy_ = (copy_ + 1) % copies_;
   std::vector<AttentionItem> items;
   for (Item& own : items_) {
     AttentionItem item;
@@ -140,7 +157,7 @@ absl::Status AttentionCase::Run(Stream& stream) {
     const int64_t cols = int64_t{heads} * page_.k_dim;
     item.query = {own.query.data(), rows, cols, cols};
     item.positions = own.positions;
-    item.pages = views_;
+    item.pages = pages;
     item.state = {own.o.data(), own.lse.data(), rows, heads, page_.v_dim};
     if (!own.offsets.empty()) {
       item.blocks = {false, 1, own.block_rows, own.offsets, own.pages};

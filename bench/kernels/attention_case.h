@@ -20,6 +20,9 @@ struct AttentionShape {
   // that of the whole sequence; or one block at its end.
   int32_t block_rows = 256;
   int blocks = 4;
+  // Copies of the pages, in memory of at least so many bytes, that runs attend in turn: as the
+  // layers of a model are, so that no cache holds what the next run reads.
+  int64_t memory_bytes = 0;
   double density = 1;  // below 1: random block lists, 64 rows by one page, with this share of the
                        // causal blocks, the first and the diagonal always among them
 };
@@ -30,6 +33,7 @@ class AttentionCase {
   static absl::StatusOr<AttentionCase> Make(const OpTable& ops, Backend& backend,
                                             const AttentionShape& shape);
 
+  // Over the next copy of the pages.
   absl::Status Run(Stream& stream);
 
   double flops() const { return flops_; }        // of attended pairs
@@ -38,6 +42,7 @@ class AttentionCase {
 
  private:
   AttentionCase() = default;
+  absl::Status FillPages(const AttentionShape& shape, Backend& backend);
   void AddItem(const AttentionShape& shape, int32_t first, uint32_t seed);
   void AddLists(const AttentionShape& shape, uint32_t seed);
 
@@ -55,7 +60,9 @@ class AttentionCase {
   KvPageShape page_;
   int group_ = 1;
   std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, nullptr};
-  std::vector<KvPageView> views_;
+  int64_t copies_ = 1;
+  int64_t copy_ = 0;               // that the next run attends
+  std::vector<KvPageView> views_;  // of all copies, one after the other
   std::vector<Item> items_;
   double flops_ = 0;
   double kv_bytes_ = 0;

@@ -29,16 +29,32 @@ struct Options {
   int page = 64;
   int rows = 0;
   int threads = 1;
+  int64_t memory_mib = 256;  // as much as the bound reads
   int rounds = 5;
   bool json = false;
 };
 
-Bound BoundOf(const Options& options, const OpTable& ops, DType dtype) {
-  if (options.mode == "decode") return Bound::kMemoryRead;
+// The products that the table computes scores and values with.
+Bound ProductsOf(const OpTable& ops, DType dtype) {
   const bool wide = dtype == DType::kF32 || dtype == DType::kF16;
   if (!wide && ops.name == "cpu/avx512-bf16") return Bound::kBF16;
   if (!wide && ops.name == "cpu/amx") return Bound::kAmxBF16;
   return Bound::kF32;
+}
+
+// Per second and thread.
+struct Bounds {
+  double products = 0;
+  double read = 0;
+};
+
+absl::StatusOr<Bounds> MeasureBounds(bool decode, Bound products, int threads) {
+  Bounds bounds;
+  ANNULUS_ASSIGN_OR_RETURN(bounds.products, MeasureBound(products, threads));
+  if (decode) {
+    ANNULUS_ASSIGN_OR_RETURN(bounds.read, MeasureBound(Bound::kMemoryRead, threads));
+  }
+  return bounds;
 }
 
 absl::Status Measure(const Options& options, const OpTable& ops, Backend& backend,
@@ -46,14 +62,16 @@ absl::Status Measure(const Options& options, const OpTable& ops, Backend& backen
   ANNULUS_ASSIGN_OR_RETURN(AttentionCase run, AttentionCase::Make(ops, backend, shape));
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
                            backend.CreateStream(options.threads));
-  const Bound bound = BoundOf(options, ops, shape.page.dtype);
-  const double work = bound == Bound::kMemoryRead ? run.kv_bytes() : run.flops();
+  const bool decode = options.mode == "decode";
+  const Bound products = ProductsOf(ops, shape.page.dtype);
   ANNULUS_RETURN_IF_ERROR(run.Run(*stream));
   std::vector<double> rates;
   std::vector<double> fractions;
+  std::vector<double> product_fractions;
   std::vector<double> seconds;
+  const double work = decode ? run.kv_bytes() : run.flops();
   for (int round = 0; round < options.rounds; ++round) {
-    ANNULUS_ASSIGN_OR_RETURN(const double before, MeasureBound(bound, options.threads));
+    ANNULUS_ASSIGN_OR_RETURN(const Bounds before, MeasureBounds(decode, products, options.threads));
     // Long enough for the clock: at least 50 ms.
     const double start = ProcessCpuSeconds();
     int runs = 0;
@@ -63,10 +81,13 @@ absl::Status Measure(const Options& options, const OpTable& ops, Backend& backen
       spent = ProcessCpuSeconds() - start;
       ++runs;
     } while (spent < 0.05 * options.threads);
-    ANNULUS_ASSIGN_OR_RETURN(const double after, MeasureBound(bound, options.threads));
+    ANNULUS_ASSIGN_OR_RETURN(const Bounds after, MeasureBounds(decode, products, options.threads));
     seconds.push_back(spent / runs);
     rates.push_back(work * runs / spent);
-    fractions.push_back(rates.back() / ((before + after) / 2));
+    product_fractions.push_back(run.flops() * runs / spent /
+                                ((before.products + after.products) / 2));
+    fractions.push_back(decode ? rates.back() / ((before.read + after.read) / 2)
+                               : product_fractions.back());
   }
   Row row;
   row.Text("table", ops.name).Text("kv", DTypeName(shape.page.dtype));
@@ -76,6 +97,7 @@ absl::Status Measure(const Options& options, const OpTable& ops, Backend& backen
   row.Number("density", run.density()).Number("cpu_seconds", Median(seconds), Row::Unit::kSeconds);
   row.Number("rate", Median(rates), Row::Unit::kPerSecond);
   row.Number("fraction", Median(fractions), Row::Unit::kShare);
+  if (decode) row.Number("of_products", Median(product_fractions), Row::Unit::kShare);
   writer.Write(row);
   return absl::OkStatus();
 }
@@ -103,6 +125,7 @@ absl::Status Run(const Options& options) {
             shape.density = density;
             const bool decode = options.mode == "decode";
             shape.blocks = decode ? 1 : 4;
+            if (decode) shape.memory_bytes = options.memory_mib << 20;
             shape.block_rows = options.rows > 0 ? options.rows : decode ? 1 : 256;
             ANNULUS_RETURN_IF_ERROR(Measure(options, *ops, *backend, shape, writer));
           }
@@ -129,6 +152,8 @@ int Main(int argc, char** argv) {
   app.add_option("--kv-heads", options.kv_heads);
   app.add_option("--page", options.page);
   app.add_option("--rows", options.rows, "Rows of a block (default: 256, decode 1)");
+  app.add_option("--memory-mib", options.memory_mib,
+                 "Decode visits so many MiB of pages in turn; 0: the same pages, from a cache");
   app.add_option("--threads", options.threads);
   app.add_option("--rounds", options.rounds);
   app.add_flag("--json", options.json);

@@ -21,8 +21,8 @@ namespace {  // internal linkage on purpose: see simd_kernels.h
 // The keys that the rows of one tile see, as slots [begin, end) of the current chunk.
 struct TileKeys {
   int rows;
-  int begin[kTileRows];
-  int end[kTileRows];
+  int begin[kMostTileRows];
+  int end[kMostTileRows];
   int any_begin;  // the smallest range that holds what any row sees
   int any_end;
   int all_begin;  // what all rows see; empty where all_begin >= all_end
@@ -115,7 +115,7 @@ void WeighRow(const AttentionBlock& block, int row, float* scores, int begin, in
 // o += weights * values for `rows` rows over slots [begin, end) of the chunk.
 template <class V, class T>
 void AddValues(const AttentionBlock& block, int row, int rows, const float* weights,
-               const T* values, int begin, int end) {
+               const T* values, int begin, int end, const Fetching& fetching) {
   if (begin >= end) return;
   Product<T> product;
   for (int r = 0; r < rows; ++r) product.a[r] = weights + r * kKeyChunk + begin;
@@ -126,6 +126,7 @@ void AddValues(const AttentionBlock& block, int row, int rows, const float* weig
   product.sums = block.o + int64_t{row} * block.v_stride;
   product.sums_stride = block.v_stride;
   product.fresh = false;
+  product.fetching = fetching;
   Multiply<V, T>(product, rows, block.v_stride / kPanel);
 }
 
@@ -133,23 +134,24 @@ void AddValues(const AttentionBlock& block, int row, int rows, const float* weig
 // own keys stays ascending, and it reads no other key's value.
 template <class V, class T>
 void AddTileValues(const AttentionBlock& block, int row, const TileKeys& keys, const float* weights,
-                   const T* values) {
+                   const T* values, const Fetching& fetching) {
   const bool shared = keys.all_begin < keys.all_end;
   for (int r = 0; r < keys.rows; ++r) {
     AddValues<V, T>(block, row + r, 1, weights + r * kKeyChunk, values, keys.begin[r],
-                    shared ? keys.all_begin : keys.end[r]);
+                    shared ? keys.all_begin : keys.end[r], fetching);
   }
   if (!shared) return;
-  AddValues<V, T>(block, row, keys.rows, weights, values, keys.all_begin, keys.all_end);
+  AddValues<V, T>(block, row, keys.rows, weights, values, keys.all_begin, keys.all_end, fetching);
   for (int r = 0; r < keys.rows; ++r) {
-    AddValues<V, T>(block, row + r, 1, weights + r * kKeyChunk, values, keys.all_end, keys.end[r]);
+    AddValues<V, T>(block, row + r, 1, weights + r * kKeyChunk, values, keys.all_end, keys.end[r],
+                    fetching);
   }
 }
 
 template <class V, class T>
-void AttendTile(const AttentionBlock& block, int row, const TileKeys& keys, const T* k,
-                const T* v) {
-  alignas(64) float scores[kTileRows * kKeyChunk];
+void AttendTile(const AttentionBlock& block, int row, const TileKeys& keys, const T* k, const T* v,
+                const Fetching& fetching) {
+  alignas(64) float scores[kMostTileRows * kKeyChunk];
   const int first_panel = keys.any_begin / kPanel;
   const int panels = (keys.any_end + kPanel - 1) / kPanel - first_panel;
   Product<T> product;
@@ -165,29 +167,37 @@ void AttendTile(const AttentionBlock& block, int row, const TileKeys& keys, cons
   product.sums = scores + first_panel * kPanel;
   product.sums_stride = kKeyChunk;
   product.fresh = true;
+  product.fetching = fetching;
   Multiply<V, T>(product, keys.rows, panels);
   for (int r = 0; r < keys.rows; ++r) {
     if (keys.begin[r] < keys.end[r]) {
       WeighRow<V>(block, row + r, scores + r * kKeyChunk, keys.begin[r], keys.end[r]);
     }
   }
-  AddTileValues<V, T>(block, row, keys, scores, v);
+  AddTileValues<V, T>(block, row, keys, scores, v, fetching);
 }
 
 template <class V, class T>
 void AttendKeys(const AttentionBlock& block, const AttentionKeys& keys) {
   const int rows = block.position_count * block.group;
-  for (int chunk = keys.begin / kKeyChunk * kKeyChunk; chunk < keys.end; chunk += kKeyChunk) {
-    const int begin = static_cast<int>(Larger(keys.begin - chunk, 0));
-    const int end = static_cast<int>(Smaller(keys.end - chunk, kKeyChunk));
-    const T* k = static_cast<const T*>(keys.k) + int64_t{chunk} * block.k_dim;
-    const T* v = static_cast<const T*>(keys.v) + int64_t{chunk} * block.v_stride;
-    for (int row = 0; row < rows; row += kTileRows) {
-      const int tile_rows = static_cast<int>(Smaller(kTileRows, rows - row));
-      const TileKeys tile =
-          FindTileKeys(block, row, tile_rows, keys.first_position + chunk, begin, end);
-      if (tile.any_begin < tile.any_end) AttendTile<V, T>(block, row, tile, k, v);
+  int asked = 0;
+  if (keys.ahead != nullptr) {
+    // Spread over the products.
+    const int lines = keys.ahead->lines[0] + keys.ahead->lines[1];
+    const int asks = ProductAsks<V>(rows, block.k_dim, kKeyChunk / kPanel) +
+                     ProductAsks<V>(rows, keys.end - keys.begin, block.v_stride / kPanel);
+    asked = (lines + asks - 1) / asks;
+  }
+  const Fetching fetching = {keys.ahead, asked};
+  for (int row = 0; row < rows;) {
+    const int tile_rows = TileHeight<V>(rows - row);
+    const TileKeys tile =
+        FindTileKeys(block, row, tile_rows, keys.first_position, keys.begin, keys.end);
+    if (tile.any_begin < tile.any_end) {
+      AttendTile<V, T>(block, row, tile, static_cast<const T*>(keys.k),
+                       static_cast<const T*>(keys.v), fetching);
     }
+    row += tile_rows;
   }
 }
 

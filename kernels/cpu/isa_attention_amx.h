@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/isa_amx_tiles.h"
 #include "kernels/cpu/isa_paired_softmax.h"
 #include "kernels/cpu/simd_kernels.h"
 
@@ -23,25 +24,19 @@ namespace {  // internal linkage on purpose: see simd_kernels.h
 
 #define ANNULUS_ISA_INLINE inline __attribute__((always_inline))
 
-inline constexpr int kAmxRows = 16;   // of a tile
-inline constexpr int kAmxDepth = 16;  // pairs of a tile
-inline constexpr int kAmxBlockRows = 2 * kAmxRows;
-inline constexpr int64_t kAmxRowBytes = 64;
-
-// Tiles 0 to 3 are sums, [half of the rows][panel]; 4 and 5 rows; 6 and 7 columns.
-struct alignas(64) AmxConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-static_assert(sizeof(AmxConfig) == 64);
-// In memory as a whole: the intrinsic tells the compiler of the first bytes only.
-inline constexpr AmxConfig kAmxConfig;
-
-// The intrinsics do not say which memory they read: what was stored before is finished here.
-ANNULUS_ISA_INLINE void StoresBeforeTiles() { asm volatile("" ::: "memory"); }
+// A quarter during the softmax, which takes about that share of the time.
+ANNULUS_ISA_INLINE Ahead ShareLines(const AttentionBlock& block, const PairedChunk& chunk,
+                                    int rows) {
+  if (chunk.ahead == nullptr) return {};
+  const int lines = chunk.ahead->lines[0] + chunk.ahead->lines[1];
+  const int tiles = kTilePanels * (block.k_pairs + kAmxDepth - 1) / kAmxDepth +
+                    block.v_stride / kPanel * (kTilePairs / kAmxDepth);
+  Ahead ahead;
+  ahead.lines = chunk.ahead;
+  ahead.row = lines / 4 / rows;
+  ahead.tile = (lines - ahead.row * rows + tiles - 1) / tiles;
+  return ahead;
+}
 
 // A tile's numbers on their way from scores to weights.
 struct alignas(64) AmxTile {
@@ -55,66 +50,10 @@ struct alignas(64) AmxScratch {
   float sums[kAmxRows][kPanel];
 };
 
-// sums (tiles 0 to 3) += rows * columns over 16 pairs. `a`: rows of the first half, the second 16
-// rows further; `b`: the first panel's 16 pairs, the second panel `next_panel` bytes further.
-template <int kHalves, int kPanels>
-ANNULUS_ISA_INLINE void MultiplyTiles(const uint32_t* a, int64_t a_stride, const uint32_t* b,
-                                      int64_t b_stride, int64_t next_panel, int64_t next) {
-  const char* const rows = reinterpret_cast<const char*>(a);
-  const char* const columns = reinterpret_cast<const char*>(b);
-  // Few rows wait for memory.
-  if (kHalves == 1 && next != 0) {
-    for (int i = 0; i < kAmxDepth; ++i) {
-      Fetch(columns + i * b_stride, next);
-      if (kPanels == 2) Fetch(columns + next_panel + i * b_stride, next);
-    }
-  }
-  _tile_loadd(6, columns, b_stride);
-  _tile_loadd(4, rows, a_stride);
-  _tile_dpbf16ps(0, 4, 6);
-  if constexpr (kHalves == 2) {
-    _tile_loadd(5, rows + kAmxRows * a_stride, a_stride);
-    _tile_dpbf16ps(2, 5, 6);
-  }
-  if constexpr (kPanels == 2) {
-    _tile_loadd(7, columns + next_panel, b_stride);
-    _tile_dpbf16ps(1, 4, 7);
-    if constexpr (kHalves == 2) _tile_dpbf16ps(3, 5, 7);
-  }
-}
-
-template <int kHalves, int kPanels>
-ANNULUS_ISA_INLINE void ZeroSums() {
-  _tile_zero(0);
-  if constexpr (kPanels == 2) _tile_zero(1);
-  if constexpr (kHalves == 2) _tile_zero(2);
-  if constexpr (kHalves == 2 && kPanels == 2) _tile_zero(3);
-}
-
-template <int kHalves, int kPanels>
-ANNULUS_ISA_INLINE void LoadSums(const float* sums, int64_t stride) {
-  const float* const second = sums + kAmxRows * stride;
-  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
-  _tile_loadd(0, sums, bytes);
-  if constexpr (kPanels == 2) _tile_loadd(1, sums + kPanel, bytes);
-  if constexpr (kHalves == 2) _tile_loadd(2, second, bytes);
-  if constexpr (kHalves == 2 && kPanels == 2) _tile_loadd(3, second + kPanel, bytes);
-}
-
-template <int kHalves, int kPanels>
-ANNULUS_ISA_INLINE void StoreSums(float* sums, int64_t stride) {
-  float* const second = sums + kAmxRows * stride;
-  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
-  _tile_stored(0, sums, bytes);
-  if constexpr (kPanels == 2) _tile_stored(1, sums + kPanel, bytes);
-  if constexpr (kHalves == 2) _tile_stored(2, second, bytes);
-  if constexpr (kHalves == 2 && kPanels == 2) _tile_stored(3, second + kPanel, bytes);
-}
-
-// scores[r][16 p ..] = query row r . keys of panels p and (kPanels 2) p + 1.
+// scores[r][16 p ..] = query row r . keys of kPanels panels from p on.
 template <int kHalves, int kPanels>
 ANNULUS_ISA_INLINE void ScorePanels(const AttentionBlock& block, int row, const PairedChunk& chunk,
-                                    int panel, AmxTile& tile) {
+                                    int panel, AmxTile& tile, const Ahead& ahead) {
   const int64_t pairs = block.k_pairs;
   const int64_t panel_bytes = pairs * kAmxRowBytes;
   const uint32_t* const query = block.query_pairs + row * pairs;
@@ -122,44 +61,64 @@ ANNULUS_ISA_INLINE void ScorePanels(const AttentionBlock& block, int row, const 
   ZeroSums<kHalves, kPanels>();
   for (int64_t i = 0; i < pairs; i += kAmxDepth) {
     MultiplyTiles<kHalves, kPanels>(query + i, pairs * 4, keys + i * kPanel, kAmxRowBytes,
-                                    panel_bytes, chunk.next);
+                                    panel_bytes, ahead);
   }
   StoreSums<kHalves, kPanels>(&tile.scores[0][panel * kPanel], kKeyChunk);
 }
 
 template <int kHalves>
 ANNULUS_ISA_INLINE void ScoreChunk(const AttentionBlock& block, int row, const PairedChunk& chunk,
-                                   AmxTile& tile) {
+                                   AmxTile& tile, const Ahead& ahead) {
+  constexpr int kPanels = kPanelsAtOnce<kHalves>;
   int panel = 0;
-  for (; panel + 2 <= chunk.panels; panel += 2) {
-    ScorePanels<kHalves, 2>(block, row, chunk, panel, tile);
+  for (; panel + kPanels <= chunk.panels; panel += kPanels) {
+    ScorePanels<kHalves, kPanels>(block, row, chunk, panel, tile, ahead);
   }
-  if (panel < chunk.panels) ScorePanels<kHalves, 1>(block, row, chunk, panel, tile);
+  for (; panel < chunk.panels; ++panel) {
+    ScorePanels<kHalves, 1>(block, row, chunk, panel, tile, ahead);
+  }
 }
 
 // sums += weights * values of 64 slots, for kPanels * 16 columns.
 template <int kHalves, int kPanels>
 ANNULUS_ISA_INLINE void AddPanels(const AmxTile& tile, const uint32_t* values, int64_t value_stride,
-                                  float* sums, int64_t sums_stride, int64_t next) {
+                                  float* sums, int64_t sums_stride, const Ahead& ahead) {
   LoadSums<kHalves, kPanels>(sums, sums_stride);
   for (int j = 0; j < kTilePairs; j += kAmxDepth) {
     MultiplyTiles<kHalves, kPanels>(&tile.weights[0][j], sizeof(tile.weights[0]),
                                     values + j * value_stride, value_stride * 4, kAmxRowBytes,
-                                    next);
+                                    ahead);
   }
   StoreSums<kHalves, kPanels>(sums, sums_stride);
 }
 
-// The two panels (or the last one) of a tile's values from column c on.
+// The panels of a tile's values from column c on: kPanelsAtOnce, or two or one where no more are
+// left. Returns how many.
 template <int kHalves>
-ANNULUS_ISA_INLINE void AddWholePanels(const AttentionBlock& block, int row,
-                                       const PairedChunk& chunk, int64_t c, const AmxTile& tile) {
+ANNULUS_ISA_INLINE int AddWholePanels(const AttentionBlock& block, int row,
+                                      const PairedChunk& chunk, int64_t c, const AmxTile& tile,
+                                      const Ahead& ahead) {
+  constexpr int kPanels = kPanelsAtOnce<kHalves>;
   const int64_t stride = block.v_stride;
   float* const o = block.o + row * stride + c;
-  if (c + 2 * kPanel <= stride) {
-    AddPanels<kHalves, 2>(tile, chunk.v + c, stride, o, stride, chunk.next);
-  } else {
-    AddPanels<kHalves, 1>(tile, chunk.v + c, stride, o, stride, chunk.next);
+  const int64_t left = (stride - c) / kPanel;
+  if (left >= kPanels) {
+    AddPanels<kHalves, kPanels>(tile, chunk.v + c, stride, o, stride, ahead);
+    return kPanels;
+  }
+  if (kPanels > 2 && left >= 2) {
+    AddPanels<kHalves, 2>(tile, chunk.v + c, stride, o, stride, ahead);
+    return 2;
+  }
+  AddPanels<kHalves, 1>(tile, chunk.v + c, stride, o, stride, ahead);
+  return 1;
+}
+
+template <int kHalves>
+ANNULUS_ISA_INLINE void AddWhole(const AttentionBlock& block, int row, const PairedChunk& chunk,
+                                 const AmxTile& tile, const Ahead& ahead) {
+  for (int64_t c = 0; c < block.v_stride;) {
+    c += kPanel * AddWholePanels<kHalves>(block, row, chunk, c, tile, ahead);
   }
 }
 
@@ -198,7 +157,7 @@ inline void AddRowAlone(const AttentionBlock& block, int row, int r, const Paire
   __builtin_memset(scratch.sums, 0, sizeof(scratch.sums));
   __builtin_memcpy(scratch.sums[0], o, sizeof(scratch.sums[0]));
   StoresBeforeTiles();
-  AddPanels<1, 1>(alone, scratch.values[0], 2 * kPanel, scratch.sums[0], kPanel, 0);
+  AddPanels<1, 1>(alone, scratch.values[0], 2 * kPanel, scratch.sums[0], kPanel, {});
   __builtin_memcpy(o, scratch.sums[0], sizeof(scratch.sums[0]));
 }
 
@@ -218,9 +177,9 @@ inline void AddPartValues(const AttentionBlock& block, int row, int rows, const 
     if (CopyValues(block, chunk, c, panels, any, scratch)) {
       StoresBeforeTiles();
       if (panels == 2) {
-        AddPanels<kHalves, 2>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride, 0);
+        AddPanels<kHalves, 2>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride, {});
       } else {
-        AddPanels<kHalves, 1>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride, 0);
+        AddPanels<kHalves, 1>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride, {});
       }
     } else {
       for (int r = 0; r < rows; ++r) {
@@ -256,7 +215,7 @@ ANNULUS_ISA_INLINE void WeighWholeRow(const AttentionBlock& block, int row,
   }
 #pragma GCC unroll 8
   for (int p = 0; p < kTilePanels; ++p) t[p] = Exp2Weight(t[p]);
-  KeepWeights(t, pairs, block.sums + int64_t{row} * kPanel);
+  KeepWeights(chunk, t, ~uint64_t{0}, pairs, block.sums + int64_t{row} * kPanel);
 }
 
 // Rows that see the chunk in part, or too few to be worth the pipeline below.
@@ -265,15 +224,15 @@ __attribute__((noinline)) void AttendAmxRows(const AttentionBlock& block, int ro
                                              const PairedChunk& chunk, bool whole,
                                              AmxScratch& scratch) {
   AmxTile& tile = scratch.tile;
-  ScoreChunk<kHalves>(block, row, chunk, tile);
+  const Ahead ahead = kHalves == 1 ? ShareLines(block, chunk, rows) : Ahead{};
+  ScoreChunk<kHalves>(block, row, chunk, tile, ahead);
   if (whole) {
     for (int r = 0; r < rows; ++r) {
       WeighWholeRow<kCap>(block, row + r, chunk, tile.scores[r], tile.weights[r]);
+      Ask(ahead.lines, ahead.row);
     }
     StoresBeforeTiles();
-    for (int64_t c = 0; c < block.v_stride; c += 2 * kPanel) {
-      AddWholePanels<kHalves>(block, row, chunk, c, tile);
-    }
+    AddWhole<kHalves>(block, row, chunk, tile, ahead);
     return;
   }
   Slots slots[kAmxBlockRows];
@@ -300,7 +259,7 @@ class AmxPipeline {
 
   void Push(int row, int rows) {
     if (scored_.rows == 0) {
-      ScoreChunk<2>(block_, row, chunk_, tiles_[current_]);
+      ScoreChunk<2>(block_, row, chunk_, tiles_[current_], {});
     } else {
       Step(row);
     }
@@ -311,9 +270,7 @@ class AmxPipeline {
     if (scored_.rows == 0) return;
     Step(-1);
     StoresBeforeTiles();
-    for (int64_t c = 0; c < block_.v_stride; c += 2 * kPanel) {
-      AddWholePanels<2>(block_, weighed_.row, chunk_, c, tiles_[1 - current_]);
-    }
+    AddWhole<2>(block_, weighed_.row, chunk_, tiles_[1 - current_], {});
   }
 
  private:
@@ -336,9 +293,9 @@ class AmxPipeline {
       for (; part * scored_.rows < (r + 1) * parts; ++part) {
         StoresBeforeTiles();
         if (part < adds) {
-          AddWholePanels<2>(block_, weighed_.row, chunk_, int64_t{part} * 2 * kPanel, other);
+          AddWholePanels<2>(block_, weighed_.row, chunk_, int64_t{part} * 2 * kPanel, other, {});
         } else {
-          ScorePanels<2, 2>(block_, next, chunk_, 2 * (part - adds), other);
+          ScorePanels<2, 2>(block_, next, chunk_, 2 * (part - adds), other, {});
         }
       }
     }
@@ -377,19 +334,20 @@ void AttendAmxChunk(const AttentionBlock& block, const PairedChunk& chunk, AmxTi
 void AttendAmxKeys(const AttentionBlock& block, const AttentionKeys& keys) {
   AmxTile tiles[2];
   AmxScratch scratch;
-  ForEachChunk(block, keys, [&](const PairedChunk& chunk) {
-    if (block.soft_cap > 0) {
-      AttendAmxChunk<true>(block, chunk, tiles, scratch);
-    } else {
-      AttendAmxChunk<false>(block, chunk, tiles, scratch);
-    }
-  });
+  PairedChunk chunk;
+  MakeChunk(block, keys, &chunk);
+  if (block.soft_cap > 0) {
+    AttendAmxChunk<true>(block, chunk, tiles, scratch);
+  } else {
+    AttendAmxChunk<false>(block, chunk, tiles, scratch);
+  }
 }
 
 // A tile's configuration belongs to the thread: set here, released by FinishAmxSpan.
 void BeginAmxSpan(const AttentionBlock& block) {
   BeginPairedSpan(block);
-  _tile_loadconfig(&kAmxConfig);
+  const int rows = block.position_count * block.group;
+  _tile_loadconfig(rows < kAmxRows ? &kFewRowsConfigs.config[rows] : &kAmxConfig);
 }
 
 void FinishAmxSpan(const AttentionBlock& block) {

@@ -25,13 +25,10 @@ struct alignas(64) TileWeights {
   uint32_t pairs[kTileRows][kTilePairs];
 };
 
-// Tiles of so few rows fetch what comes next while they compute.
-inline constexpr int kFetchRows = 4;
-
 // s[r][p] = query row r . keys of panel p, one chain over the pairs of the head dimension.
 template <int kRows, int kPanels>
-ANNULUS_ISA_INLINE void DotTile(const uint32_t* query, const uint32_t* k, int64_t pairs,
-                                int64_t next, __m512 (&s)[kRows][kPanels]) {
+ANNULUS_ISA_INLINE void DotTile(const PairedChunk& chunk, const uint32_t* query, const uint32_t* k,
+                                int64_t pairs, __m512 (&s)[kRows][kPanels]) {
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -42,8 +39,8 @@ ANNULUS_ISA_INLINE void DotTile(const uint32_t* query, const uint32_t* k, int64_
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p) {
       keys[p] = LoadPairs(k + (p * pairs + i) * kPanel);
-      if (kRows <= kFetchRows) Fetch(k + (p * pairs + i) * kPanel, next);
     }
+    Ask(chunk.ahead, chunk.asked);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const __m512i q = _mm512_set1_epi32(static_cast<int>(query[r * pairs + i]));
@@ -55,8 +52,10 @@ ANNULUS_ISA_INLINE void DotTile(const uint32_t* query, const uint32_t* k, int64_
 
 // o[r][c] += sum over pairs [begin, end) of weights * values, for kVectors * 16 columns.
 template <int kRows, int kVectors>
-ANNULUS_ISA_INLINE void ValueTile(float* o, int64_t stride, const uint32_t (*weights)[kTilePairs],
-                                  const uint32_t* v, int64_t next, int begin, int end) {
+ANNULUS_ISA_INLINE void ValueTile(const PairedChunk& chunk, float* o, int64_t stride,
+                                  const uint32_t (*weights)[kTilePairs], int64_t column, int begin,
+                                  int end) {
+  const uint32_t* const v = chunk.v + column;
   __m512 sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -68,8 +67,8 @@ ANNULUS_ISA_INLINE void ValueTile(float* o, int64_t stride, const uint32_t (*wei
 #pragma GCC unroll 8
     for (int c = 0; c < kVectors; ++c) {
       values[c] = LoadPairs(v + j * stride + c * kPanel);
-      if (kRows <= kFetchRows) Fetch(v + j * stride + c * kPanel, next);
     }
+    Ask(chunk.ahead, chunk.asked);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r][j]));
@@ -86,19 +85,19 @@ ANNULUS_ISA_INLINE void ValueTile(float* o, int64_t stride, const uint32_t (*wei
 
 // All columns: four vectors at a time, and what is left in parts that keep many chains in flight.
 template <int kRows>
-ANNULUS_ISA_INLINE void ValueTiles(float* o, int64_t stride, const uint32_t (*weights)[kTilePairs],
-                                   const uint32_t* v, int64_t next, int begin, int end) {
+ANNULUS_ISA_INLINE void ValueTiles(const PairedChunk& chunk, float* o, int64_t stride,
+                                   const uint32_t (*weights)[kTilePairs], int begin, int end) {
   int64_t c = 0;
   for (; stride - c >= 6 * kPanel || stride - c == 4 * kPanel; c += 4 * kPanel) {
-    ValueTile<kRows, 4>(o + c, stride, weights, v + c, next, begin, end);
+    ValueTile<kRows, 4>(chunk, o + c, stride, weights, c, begin, end);
   }
   for (; stride - c >= 3 * kPanel; c += 3 * kPanel) {
-    ValueTile<kRows, 3>(o + c, stride, weights, v + c, next, begin, end);
+    ValueTile<kRows, 3>(chunk, o + c, stride, weights, c, begin, end);
   }
   if (stride - c == 2 * kPanel) {
-    ValueTile<kRows, 2>(o + c, stride, weights, v + c, next, begin, end);
+    ValueTile<kRows, 2>(chunk, o + c, stride, weights, c, begin, end);
   } else if (stride - c == kPanel) {
-    ValueTile<kRows, 1>(o + c, stride, weights, v + c, next, begin, end);
+    ValueTile<kRows, 1>(chunk, o + c, stride, weights, c, begin, end);
   }
 }
 
@@ -123,7 +122,7 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
   for (int panel = 0; panel < kTilePanels;) {
     if (chunk.panels == kTilePanels) {
       __m512 s[kRows][kTilePanels];
-      DotTile<kRows, kTilePanels>(query, chunk.k, pairs, chunk.next, s);
+      DotTile<kRows, kTilePanels>(chunk, query, chunk.k, pairs, s);
       for (int r = 0; r < kRows; ++r) {
         for (int p = 0; p < kTilePanels; ++p) _mm512_store_ps(scores[r] + p * kPanel, s[r][p]);
       }
@@ -131,7 +130,7 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
     }
     __m512 s[kRows][1] = {};
     if (panel < chunk.panels)
-      DotTile<kRows, 1>(query, chunk.k + panel * pairs * kPanel, pairs, chunk.next, s);
+      DotTile<kRows, 1>(chunk, query, chunk.k + panel * pairs * kPanel, pairs, s);
     for (int r = 0; r < kRows; ++r) _mm512_store_ps(scores[r] + panel * kPanel, s[r][0]);
     ++panel;
   }
@@ -162,7 +161,7 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
       AddPair(row_o, stride, weights.pairs[r][begin / 2], chunk.v + begin / 2 * stride,
               0xffff0000u);
     }
-    ValueTiles<1>(row_o, stride, row_weights, chunk.v, chunk.next, (begin + 1) / 2, end / 2);
+    ValueTiles<1>(chunk, row_o, stride, row_weights, (begin + 1) / 2, end / 2);
     if (end % 2 != 0) {
       AddPair(row_o, stride, weights.pairs[r][end / 2], chunk.v + end / 2 * stride, 0xffffu);
     }
@@ -171,7 +170,7 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
     add_row(r, slots[r].begin, shared ? 2 * shared_begin : slots[r].end);
   }
   if (!shared) return;
-  ValueTiles<kRows>(o, stride, weights.pairs, chunk.v, chunk.next, shared_begin, shared_end);
+  ValueTiles<kRows>(chunk, o, stride, weights.pairs, shared_begin, shared_end);
   for (int r = 0; r < kRows; ++r) add_row(r, 2 * shared_end, slots[r].end);
 }
 
@@ -181,7 +180,7 @@ __attribute__((noinline)) void AttendWhole(const AttentionBlock& block, int row,
                                            const PairedChunk& chunk) {
   const int64_t pairs = block.k_pairs;
   __m512 s[kRows][kTilePanels];
-  DotTile<kRows, kTilePanels>(block.query_pairs + row * pairs, chunk.k, pairs, chunk.next, s);
+  DotTile<kRows, kTilePanels>(chunk, block.query_pairs + row * pairs, chunk.k, pairs, s);
   __m512 excess = _mm512_set1_ps(-kInfinity);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -203,10 +202,11 @@ __attribute__((noinline)) void AttendWhole(const AttentionBlock& block, int row,
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int p = 0; p < kTilePanels; ++p) s[r][p] = Exp2Weight(s[r][p]);
-    KeepWeights(s[r], weights.pairs[r], block.sums + int64_t{row + r} * kPanel);
+    KeepWeights(chunk, s[r], ~uint64_t{0}, weights.pairs[r],
+                block.sums + int64_t{row + r} * kPanel);
   }
-  ValueTiles<kRows>(block.o + int64_t{row} * block.v_stride, block.v_stride, weights.pairs, chunk.v,
-                    chunk.next, 0, kTilePairs);
+  ValueTiles<kRows>(chunk, block.o + int64_t{row} * block.v_stride, block.v_stride, weights.pairs,
+                    0, kTilePairs);
 }
 
 template <int kRows, bool kCap>
@@ -251,13 +251,21 @@ void AttendChunk(const AttentionBlock& block, const PairedChunk& chunk) {
 }
 
 void AttendPairedKeys(const AttentionBlock& block, const AttentionKeys& keys) {
-  ForEachChunk(block, keys, [&](const PairedChunk& chunk) {
-    if (block.soft_cap > 0) {
-      AttendChunk<true>(block, chunk);
-    } else {
-      AttendChunk<false>(block, chunk);
-    }
-  });
+  PairedChunk chunk;
+  MakeChunk(block, keys, &chunk);
+  if (chunk.ahead != nullptr) {
+    // Spread over the steps of all tiles of rows.
+    const int tiles = (block.position_count * block.group + kTileRows - 1) / kTileRows;
+    const int vectors = kTilePanels * kPanel;
+    const int steps = block.k_pairs + (block.v_stride + vectors - 1) / vectors * kTilePairs;
+    const int lines = chunk.ahead->lines[0] + chunk.ahead->lines[1];
+    chunk.asked = (lines + tiles * steps - 1) / (tiles * steps);
+  }
+  if (block.soft_cap > 0) {
+    AttendChunk<true>(block, chunk);
+  } else {
+    AttendChunk<false>(block, chunk);
+  }
 }
 
 #undef ANNULUS_ISA_INLINE

@@ -37,8 +37,13 @@ constexpr float FloatMagnitude(int exponent, int mantissa, int mantissa_bits, in
   for (; power < 0; ++power) value /= 2;
   return value;
 }
-constexpr float Magnitude(E4M3, int code) { return FloatMagnitude(code >> 3, code & 7, 3, 7); }
-constexpr float Magnitude(E5M2, int code) { return FloatMagnitude(code >> 2, code & 3, 2, 15); }
+constexpr float Magnitude(E4M3, int code) {
+  return code == 0x7f ? __builtin_nanf("") : FloatMagnitude(code >> 3, code & 7, 3, 7);
+}
+constexpr float Magnitude(E5M2, int code) {
+  if (code == 0x7c) return __builtin_inff();
+  return code > 0x7c ? __builtin_nanf("") : FloatMagnitude(code >> 2, code & 3, 2, 15);
+}
 
 template <class Code>
 constexpr ByteTable MakeByteTable() {

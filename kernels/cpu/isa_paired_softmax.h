@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa_attention.h"
+#include "kernels/cpu/isa_fetch.h"
 #include "kernels/cpu/isa_narrow_keys.h"
 #include "kernels/cpu/isa_vec_avx512.h"
 #include "kernels/cpu/simd_kernels.h"
@@ -37,11 +38,6 @@ ANNULUS_ISA_INLINE __m512i RoundPairs(__m512 low, __m512 high) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-// Asks for the line `next` bytes after `line`: the address alone, so it may be any.
-ANNULUS_ISA_INLINE void Fetch(const void* line, int64_t next) {
-  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(line) + next), _MM_HINT_T0);
-}
-
 // The first `count` lanes: all from 16 on, none below 1.
 ANNULUS_ISA_INLINE __mmask16 FirstLanes(int count) {
   return static_cast<__mmask16>(count >= kPanel ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
@@ -70,27 +66,43 @@ ANNULUS_ISA_INLINE __m512 Exp2Weight(__m512 t) {
       _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_castps_si512(n), 23)));
 }
 
-// Rounds a row's weights, keeps them, and adds them to the row's sums.
-ANNULUS_ISA_INLINE void KeepWeights(const __m512 (&p)[kTilePanels], uint32_t* pairs, float* sums) {
-  const __m512i ones = _mm512_set1_epi32(0x3f803f80);
-  const __m512i low = RoundPairs(p[0], p[1]);
-  const __m512i high = RoundPairs(p[2], p[3]);
-  _mm512_store_si512(pairs, low);
-  _mm512_store_si512(pairs + kPanel, high);
-  _mm512_storeu_ps(sums, Dot(Dot(_mm512_loadu_ps(sums), low, ones), high, ones));
-}
-
 // A chunk of up to 64 keys of one head as the tiles use it.
 struct PairedChunk {
   const uint32_t* k;  // [panels][k_pairs][16]
   const uint32_t* v;  // [slots / 2][v_stride]
-  int64_t next;       // AttentionKeys::next
+  FetchAhead* ahead;  // AttentionKeys::ahead
+  int asked = 0;      // lines of it beside one step of a product
   int panels;         // in the page
   int64_t first;      // position of slot 0
   int begin;          // slots that may be attended
   int end;
+  bool scaled;  // weights are multiplied by the scales of the values, which are codes
   alignas(64) float factors[kKeyChunk];  // score * factor is in powers of two (with a soft cap: e)
+  alignas(64) float value_scales[kKeyChunk];  // where scaled
 };
+
+// Rounds a row's weights of the slots in `visible`, adds them to the row's sums, and keeps what the
+// values are to be multiplied with. The other weights are 0, but their scales may be anything.
+ANNULUS_ISA_INLINE void KeepWeights(const PairedChunk& chunk, const __m512 (&p)[kTilePanels],
+                                    uint64_t visible, uint32_t* pairs, float* sums) {
+  const __m512i ones = _mm512_set1_epi32(0x3f803f80);
+  __m512i low = RoundPairs(p[0], p[1]);
+  __m512i high = RoundPairs(p[2], p[3]);
+  _mm512_storeu_ps(sums, Dot(Dot(_mm512_loadu_ps(sums), low, ones), high, ones));
+  if (chunk.scaled) {
+    __m512 scaled[kTilePanels];
+#pragma GCC unroll 8
+    for (int i = 0; i < kTilePanels; ++i) {
+      const __mmask16 mask = static_cast<__mmask16>(visible >> (i * kPanel));
+      const __m512 scales = _mm512_load_ps(chunk.value_scales + i * kPanel);
+      scaled[i] = _mm512_maskz_mul_ps(mask, p[i], scales);
+    }
+    low = RoundPairs(scaled[0], scaled[1]);
+    high = RoundPairs(scaled[2], scaled[3]);
+  }
+  _mm512_store_si512(pairs, low);
+  _mm512_store_si512(pairs + kPanel, high);
+}
 
 // Raises a row's maximum to `maximum`, above the one it has.
 inline void RaiseMaximum(const AttentionBlock& block, int row, float maximum) {
@@ -147,30 +159,33 @@ inline void WeighPairedRow(const AttentionBlock& block, int row, const PairedChu
     weights[p] =
         _mm512_maskz_mov_ps(mask, Exp2Weight(_mm512_fmadd_ps(score[p], factor[p], offset)));
   }
-  KeepWeights(weights, pairs, block.sums + int64_t{row} * kPanel);
+  KeepWeights(chunk, weights, visible, pairs, block.sums + int64_t{row} * kPanel);
 }
 
-// Calls attend(chunk) for the chunks of 64 keys in `keys`.
-template <class Attend>
-ANNULUS_ISA_INLINE void ForEachChunk(const AttentionBlock& block, const AttentionKeys& keys,
-                                     const Attend& attend) {
-  PairedChunk chunk;
+// 16 bf16 scales times `factor`, of which the first `count` exist.
+ANNULUS_ISA_INLINE __m512 WidenScales(const Bf16* scales, int count, float factor) {
+  const __m256i bits = _mm256_maskz_loadu_epi16(FirstLanes(count), scales);
+  const __m512 wide = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+  return _mm512_mul_ps(wide, _mm512_set1_ps(factor));
+}
+
+inline void MakeChunk(const AttentionBlock& block, const AttentionKeys& keys, PairedChunk* chunk) {
+  chunk->k = static_cast<const uint32_t*>(keys.k);
+  chunk->v = static_cast<const uint32_t*>(keys.v);
+  chunk->ahead = keys.ahead;
+  chunk->panels = keys.slots / kPanel;
+  chunk->first = keys.first_position;
+  chunk->begin = keys.begin;
+  chunk->end = keys.end;
+  chunk->scaled = keys.k_scales != nullptr;
   const float factor = block.soft_cap > 0 ? block.scale : block.scale * 1.44269504f;
-  for (int i = 0; i < kKeyChunk; ++i) chunk.factors[i] = factor;
-  chunk.next = keys.next;
-  for (int slot = keys.begin / kKeyChunk * kKeyChunk; slot < keys.end; slot += kKeyChunk) {
-    chunk.k = static_cast<const uint32_t*>(keys.k) + int64_t{slot} * block.k_pairs;
-    chunk.v = static_cast<const uint32_t*>(keys.v) + int64_t{slot / 2} * block.v_stride;
-    chunk.panels = static_cast<int>(Smaller(kTilePanels, (keys.slots - slot) / kPanel));
-    chunk.first = keys.first_position + slot;
-    chunk.begin = static_cast<int>(Larger(keys.begin - slot, 0));
-    chunk.end = static_cast<int>(Smaller(keys.end - slot, kKeyChunk));
-    if (keys.k_scales != nullptr) {
-      for (int i = 0; i < chunk.end; ++i) {
-        chunk.factors[i] = factor * WidenScale(keys.k_scales[slot + i]);
-      }
+  for (int i = 0; i < kKeyChunk; i += kPanel) {
+    __m512 factors = _mm512_set1_ps(factor);
+    if (chunk->scaled) {
+      factors = WidenScales(keys.k_scales + i, keys.end - i, factor);
+      _mm512_store_ps(chunk->value_scales + i, WidenScales(keys.v_scales + i, keys.end - i, 1));
     }
-    attend(chunk);
+    _mm512_store_ps(chunk->factors + i, factors);
   }
 }
 

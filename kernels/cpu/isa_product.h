@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/isa_fetch.h"
 #include "kernels/cpu/simd_kernels.h"
 
 // The one matrix product of the SIMD path: linear layers, query times keys, and weights times
@@ -13,11 +14,22 @@
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
+// Lines asked for beside every kFetchSteps steps of depth; see isa_fetch.h.
+inline constexpr int kFetchSteps = 4;
+struct Fetching {
+  FetchAhead* ahead = nullptr;
+  int lines = 0;
+};
+
+// Rows of the tallest tile: a whole block of few rows (decode) that would else be two tiles, each
+// of which loads and widens all of b.
+inline constexpr int kMostTileRows = 8;
+
 // sums[r][p * 16 + c] (+)= sum_k a[r][k] * b(p, k)[c], where b(p, k) = b + p * panel_stride +
 // k * k_stride is 16 elements of T.
 template <class T>
 struct Product {
-  const float* a[kTileRows];
+  const float* a[kMostTileRows];
   const T* b;
   int64_t panel_stride;
   int64_t k_stride;
@@ -25,6 +37,7 @@ struct Product {
   float* sums;  // row r at sums + r * sums_stride
   int64_t sums_stride;
   bool fresh;  // start from 0 instead of from what `sums` holds
+  Fetching fetching;
 };
 
 template <class V, class T, int kRows, int kPanels>
@@ -44,17 +57,25 @@ void MultiplyTile(const Product<T>& x, int panel) {
   const float* a[kRows];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) a[r] = x.a[r];
-  for (int64_t k = 0; k < x.depth; ++k, b += x.k_stride) {
-    typename V::Float column[kVectors];
+  const int64_t panel_stride = x.panel_stride;
+  const int64_t k_stride = x.k_stride;
+  const int64_t depth = x.depth;
+  const int64_t part = x.fetching.ahead != nullptr ? kFetchSteps : depth;
+  for (int64_t k = 0; k < depth;) {
+    Ask(x.fetching.ahead, x.fetching.lines);
+    const int64_t part_end = k + part < depth ? k + part : depth;
+    for (; k < part_end; ++k, b += k_stride) {
+      typename V::Float column[kVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      column[v] = V::Load(b + v / kPerPanel * x.panel_stride + v % kPerPanel * V::kLanes);
-    }
+      for (int v = 0; v < kVectors; ++v) {
+        column[v] = V::Load(b + v / kPerPanel * panel_stride + v % kPerPanel * V::kLanes);
+      }
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const typename V::Float row = V::Set(a[r][k]);
+      for (int r = 0; r < kRows; ++r) {
+        const typename V::Float row = V::Set(a[r][k]);
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[r][v] = V::MulAdd(row, column[v], sum[r][v]);
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = V::MulAdd(row, column[v], sum[r][v]);
+      }
     }
   }
 #pragma GCC unroll 8
@@ -76,7 +97,27 @@ void MultiplyRows(const Product<T>& x, int panels) {
   for (; panel < panels; ++panel) MultiplyTile<V, T, kRows, 1>(x, panel);
 }
 
-// `rows` of 1..kTileRows by any number of panels.
+// Height of the next tile where `left` rows are left: two tiles of like height are faster than a
+// full one and a flat one.
+template <class V>
+int TileHeight(int left) {
+  if (left <= V::kTallTileRows) return left;
+  return left >= 2 * kTileRows ? kTileRows : (left + 1) / 2;
+}
+
+// How often tiles of all rows over `panels` panels ask for lines.
+template <class V>
+int ProductAsks(int rows, int depth, int panels) {
+  int tiles = 0;
+  for (int row = 0; row < rows; ++tiles) {
+    const int height = TileHeight<V>(rows - row);
+    tiles += panels / V::TilePanels(height) + panels % V::TilePanels(height) - 1;
+    row += height;
+  }
+  return tiles * ((depth + kFetchSteps - 1) / kFetchSteps);
+}
+
+// `rows` of 1..V::kTallTileRows by any number of panels.
 template <class V, class T>
 void Multiply(const Product<T>& x, int rows, int panels) {
   switch (rows) {
@@ -90,8 +131,12 @@ void Multiply(const Product<T>& x, int rows, int panels) {
       return MultiplyRows<V, T, 4>(x, panels);
     case 5:
       return MultiplyRows<V, T, 5>(x, panels);
-    default:
-      return MultiplyRows<V, T, kTileRows>(x, panels);
+    case 6:
+      return MultiplyRows<V, T, 6>(x, panels);
+  }
+  if constexpr (V::kTallTileRows == kMostTileRows) {
+    if (rows == 7) return MultiplyRows<V, T, 7>(x, panels);
+    return MultiplyRows<V, T, 8>(x, panels);
   }
 }
 

@@ -20,6 +20,7 @@ struct VecAvx2 {
   using Double = __m256d;
   using DoubleMask = __m256d;
 
+  static constexpr int kTallTileRows = kTileRows;
   // Panels (two vectors each) of a register tile of `rows` rows: at most 12 accumulators of the 16
   // registers, and enough independent chains to hide the latency of one.
   static constexpr int TilePanels(int rows) { return rows == 1 ? 4 : rows <= 3 ? 2 : 1; }

@@ -21,8 +21,9 @@ struct VecAvx512 {
   using Double = __m512d;
   using DoubleMask = __mmask8;
 
-  // 6 x 4 accumulators of the 32 registers.
-  static constexpr int TilePanels(int) { return 4; }
+  // 6 x 4 or 8 x 2 accumulators of the 32 registers.
+  static constexpr int kTallTileRows = 8;
+  static constexpr int TilePanels(int rows) { return rows > kTileRows ? 2 : 4; }
 
   ANNULUS_ISA_INLINE Float Zero() { return _mm512_setzero_ps(); }
   ANNULUS_ISA_INLINE Float Set(float x) { return _mm512_set1_ps(x); }

@@ -17,12 +17,15 @@ namespace annulus::cpu {
 //      PairedAttention::k_multiple.
 //   V, for every kv head: plain [page_tokens][v_stride]; paired [page_tokens / 2][v_stride][2], one
 //      element of two neighbouring slots. Columns from v_dim on are 0.
+//   Paired 8-bit types hold two pairs together, first and second elements in turn: K is
+//      [page_tokens / 16][k_pairs / 2][16][4] and V [page_tokens / 4][v_stride][4], each four in
+//      the order 0, 2, 1, 3. So 64 bytes become two vectors of 16 pairs (isa_dot_codes.h).
 //   int8 only: the bf16 scales of K [kv_heads][page_tokens], and those of V.
 class PageLayout {
  public:
   PageLayout(const SimdKernels& isa, const KvPageShape& shape);
 
-  bool paired() const { return pair_shift_ == 1; }
+  bool paired() const { return together_ > 1; }
   int64_t k_dim() const { return k_dim_; }        // elements, padding included
   int64_t v_stride() const { return v_stride_; }  // elements
   size_t bytes() const { return bytes_; }
@@ -35,15 +38,21 @@ class PageLayout {
 
   // Element `d` of a slot's key or value, in elements from the head's part.
   int64_t key_element(int slot, int64_t d) const {
-    return slot / kPanel * k_dim_ * kPanel + ((d >> pair_shift_) * kPanel << pair_shift_) +
-           (slot % kPanel << pair_shift_) + (d & pair_shift_);
+    return slot / kPanel * k_dim_ * kPanel + d / together_ * kPanel * together_ +
+           slot % kPanel * together_ + Place(d);
   }
   int64_t value_element(int slot, int64_t d) const {
-    return (((slot >> pair_shift_) * v_stride_ + d) << pair_shift_) + (slot & pair_shift_);
+    return (slot / together_ * v_stride_ + d) * together_ + Place(slot);
   }
 
  private:
-  int pair_shift_;  // 1 where paired, else 0
+  // Where the i-th lies among those that are held together.
+  int64_t Place(int64_t i) const {
+    const int64_t place = i % together_;
+    return together_ < 4 ? place : (place & 1) << 1 | place >> 1;
+  }
+
+  int together_;  // elements of a key, slots of values: 1, or where paired 2, or of 8 bits 4
   int kv_heads_;
   int64_t k_dim_;
   int64_t v_stride_;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/cpu/attention_unit.h"
 #include "kernels/cpu/page_layout.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/ops/checks.h"
@@ -18,49 +19,12 @@ namespace {
 constexpr int kBlockRows = 96;
 constexpr int kPairedBlockRows = 384;
 constexpr int kPairedBlockPositions = 128;
-// Blocks of so few rows wait for memory: the next page is fetched while one is attended.
-constexpr int kPrefetchRows = 32;
+// Blocks of so few rows wait for memory: the next chunk is fetched while one is attended.
+constexpr int kFetchRows = 32;
 constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 // Span states that are computed side by side when there are fewer units than threads need.
 constexpr int64_t kWaveSpans = 64;
 constexpr size_t kWaveBytes = size_t{8} << 20;
-
-// The pages that one query block may attend, before the mask: all of an item's, or a list.
-struct PageList {
-  std::span<const KvPageView> pages;
-  const int32_t* indices = nullptr;  // null: all of `pages`
-  int64_t count = 0;
-
-  const KvPageView& operator[](int64_t i) const { return pages[indices ? indices[i] : i]; }
-
-  // The first page in [begin, count) with a key at `position` or later.
-  int64_t Find(int64_t begin, int64_t position) const {
-    int64_t end = count;
-    while (begin < end) {
-      const int64_t middle = begin + (end - begin) / 2;
-      const KvPageView& page = (*this)[middle];
-      if (int64_t{page.first_position} + page.tokens > position) {
-        end = middle;
-      } else {
-        begin = middle + 1;
-      }
-    }
-    return begin;
-  }
-};
-
-// One query block of one kv head, and the keys its rows can see.
-struct Unit {
-  const AttentionItem* item;
-  int kv_head;
-  int64_t row;    // first of `positions` rows
-  int positions;  // rows of the item, each with all query heads of the group
-  PageList pages;
-  int64_t first_key;  // positions
-  int64_t end_key;
-  int64_t first_span;
-  int64_t end_span;
-};
 
 class AttentionRun {
  public:
@@ -69,6 +33,7 @@ class AttentionRun {
         params_(params),
         layout_(isa, params.shape),
         narrow_(IsNarrow(params.shape.dtype)),
+        element_bytes_(DTypeSize(params.shape.dtype)),
         begin_(layout_.paired() ? isa.paired->begin : isa.attention_begin),
         keys_(layout_.paired()
                   ? isa.paired->keys
@@ -189,40 +154,78 @@ class AttentionRun {
     return kKeyChunk * RoundUp(layout_.k_dim() + layout_.v_stride(), kPanel);
   }
 
-  // Slots [keys.begin, keys.end) of an 8-bit page, widened chunk by chunk in `wide`.
-  void AttendNarrow(const AttentionBlock& block, const AttentionKeys& keys, const KvPageView& page,
-                    int kv_head, float* wide) const {
+  // The part of one page that a unit attends.
+  struct PagePart {
+    const KvPageView* page;
+    int begin;  // slots
+    int end;
+  };
+
+  // One chunk's keys and values of one kv head as they are stored.
+  AttentionKeys ChunkKeys(const PagePart& part, int kv_head, int chunk) const {
+    const std::byte* const data = part.page->data;
+    AttentionKeys keys;
+    keys.k = data + layout_.k_head(kv_head) + chunk * layout_.k_dim() * element_bytes_;
+    keys.v = data + layout_.v_head(kv_head) + chunk * layout_.v_stride() * element_bytes_;
+    keys.k_scales = keys.v_scales = nullptr;
+    keys.first_position = int64_t{part.page->first_position} + chunk;
+    keys.ahead = nullptr;
+    keys.slots = std::min(kKeyChunk, params_.shape.page_tokens - chunk);
+    keys.begin = std::max(0, part.begin - chunk);
+    keys.end = std::min(keys.slots, part.end - chunk);
+    return keys;
+  }
+
+  // What lies at `keys`, to be asked for while the chunk before is attended. The scales of int8 are
+  // few: they are asked for at once.
+  FetchAhead AheadOf(const AttentionKeys& keys, const PagePart& part, int kv_head,
+                     int chunk) const {
+    const auto lines = [&](int64_t columns) {
+      return static_cast<int>((keys.slots * columns * element_bytes_ + kLineBytes - 1) /
+                              kLineBytes);
+    };
+    if (params_.shape.dtype == DType::kI8) {
+      const int64_t offset = chunk * int64_t{sizeof(Bf16)};
+      for (int64_t byte = 0; byte < kKeyChunk * int64_t{sizeof(Bf16)}; byte += kLineBytes) {
+        __builtin_prefetch(part.page->data + layout_.k_scales(kv_head) + offset + byte);
+        __builtin_prefetch(part.page->data + layout_.v_scales(kv_head) + offset + byte);
+      }
+    }
+    return {{static_cast<const char*>(keys.k), static_cast<const char*>(keys.v)},
+            {lines(layout_.k_dim()), lines(layout_.v_stride())}};
+  }
+
+  // A chunk of an 8-bit page: widened in `wide`, then attended.
+  void AttendNarrow(const AttentionBlock& block, const AttentionKeys& keys, const PagePart& part,
+                    int kv_head, int chunk, float* wide) const {
     const int index = NarrowIndex(params_.shape.dtype);
     const auto widen = layout_.paired() ? isa_.paired->widen[index] : isa_.widen_keys[index];
-    const size_t element_bytes = layout_.paired() ? sizeof(Bf16) : sizeof(float);
+    const size_t wide_bytes = layout_.paired() ? sizeof(Bf16) : sizeof(float);
+    const auto scales = [&](int64_t offset) {
+      return reinterpret_cast<const Bf16*>(part.page->data + offset) + chunk;
+    };
     NarrowKeys narrow;
     narrow.k = keys.k;
     narrow.v = keys.v;
-    narrow.k_scales = reinterpret_cast<const Bf16*>(page.data + layout_.k_scales(kv_head));
-    narrow.v_scales = reinterpret_cast<const Bf16*>(page.data + layout_.v_scales(kv_head));
+    narrow.k_scales = scales(layout_.k_scales(kv_head));
+    narrow.v_scales = scales(layout_.v_scales(kv_head));
+    narrow.begin = 0;
+    narrow.end = static_cast<int>(RoundUp(keys.end, kPanel));
+    narrow.ahead = keys.ahead;
     narrow.k_dim = static_cast<int>(layout_.k_dim());
     narrow.v_stride = block.v_stride;
     narrow.wide_k = wide;
-    narrow.wide_v =
-        reinterpret_cast<std::byte*>(wide) + kKeyChunk * layout_.k_dim() * element_bytes;
-    const bool scaled = layout_.paired() && params_.shape.dtype == DType::kI8;
-    for (int chunk = keys.begin / kKeyChunk * kKeyChunk; chunk < keys.end; chunk += kKeyChunk) {
-      const int end = std::min(keys.end, chunk + kKeyChunk);
-      narrow.begin = chunk;
-      narrow.end = static_cast<int>(RoundUp(end, kPanel));
-      narrow.next = keys.next;
-      widen(narrow);
-      AttentionKeys widened;
-      widened.k = narrow.wide_k;
-      widened.v = narrow.wide_v;
-      widened.k_scales = scaled ? narrow.k_scales + chunk : nullptr;
-      widened.first_position = keys.first_position + chunk;
-      widened.next = 0;
-      widened.slots = narrow.end - chunk;
-      widened.begin = std::max(0, keys.begin - chunk);
-      widened.end = end - chunk;
-      keys_(block, widened);
+    narrow.wide_v = reinterpret_cast<std::byte*>(wide) + kKeyChunk * layout_.k_dim() * wide_bytes;
+    widen(narrow);
+    AttentionKeys widened = keys;
+    widened.k = narrow.wide_k;
+    widened.v = narrow.wide_v;
+    if (layout_.paired() && params_.shape.dtype == DType::kI8) {
+      widened.k_scales = narrow.k_scales;
+      widened.v_scales = narrow.v_scales;
     }
+    widened.slots = narrow.end;
+    keys_(block, widened);
   }
 
   // Leaves the state of the unit's rows over one span in block.o and block.lse. `wide`: WideFloats
@@ -231,27 +234,42 @@ class AttentionRun {
     begin_(block);
     const int64_t first_key = std::max(unit.first_key, span * kAttentionSpan);
     const int64_t end_key = std::min(unit.end_key, (span + 1) * kAttentionSpan);
-    for (int64_t i = unit.pages.Find(0, first_key); i < unit.pages.count; ++i) {
+    const auto part_of = [&](int64_t i) {
       const KvPageView& page = unit.pages[i];
-      if (page.first_position >= end_key) break;
-      AttentionKeys keys;
-      keys.k = page.data + layout_.k_head(unit.kv_head);
-      keys.v = page.data + layout_.v_head(unit.kv_head);
-      keys.k_scales = nullptr;
-      keys.first_position = page.first_position;
-      // Pages need not be parts of one array: only the distance between addresses is of use.
-      keys.next = 0;
-      if (unit.positions * group_ <= kPrefetchRows && i + 1 < unit.pages.count) {
-        keys.next = reinterpret_cast<intptr_t>(unit.pages[i + 1].data) -
-                    reinterpret_cast<intptr_t>(page.data);
-      }
-      keys.slots = params_.shape.page_tokens;
-      keys.begin = static_cast<int>(std::max<int64_t>(0, first_key - page.first_position));
-      keys.end = static_cast<int>(std::min<int64_t>(page.tokens, end_key - page.first_position));
-      if (narrow_) {
-        AttendNarrow(block, keys, page, unit.kv_head, wide);
-      } else {
-        keys_(block, keys);
+      PagePart part;
+      part.page = &page;
+      part.begin = static_cast<int>(std::max<int64_t>(0, first_key - page.first_position));
+      part.end = static_cast<int>(std::min<int64_t>(page.tokens, end_key - page.first_position));
+      return part;
+    };
+    const auto first_chunk = [](const PagePart& part) {
+      return part.begin / kKeyChunk * kKeyChunk;
+    };
+    const bool fetch = unit.positions * group_ <= kFetchRows;
+    for (int64_t i = unit.pages.Find(0, first_key);
+         i < unit.pages.count && unit.pages[i].first_position < end_key; ++i) {
+      const PagePart part = part_of(i);
+      for (int chunk = first_chunk(part); chunk < part.end; chunk += kKeyChunk) {
+        AttentionKeys keys = ChunkKeys(part, unit.kv_head, chunk);
+        FetchAhead ahead;
+        if (fetch) {
+          PagePart next = part;
+          int next_chunk = chunk + kKeyChunk;
+          if (next_chunk >= part.end && i + 1 < unit.pages.count) {
+            next = part_of(i + 1);
+            next_chunk = first_chunk(next);
+          }
+          if (next_chunk < next.end) {
+            ahead =
+                AheadOf(ChunkKeys(next, unit.kv_head, next_chunk), next, unit.kv_head, next_chunk);
+            keys.ahead = &ahead;
+          }
+        }
+        if (narrow_) {
+          AttendNarrow(block, keys, part, unit.kv_head, chunk, wide);
+        } else {
+          keys_(block, keys);
+        }
       }
     }
     finish_(block);
@@ -350,6 +368,7 @@ class AttentionRun {
   const AttentionParams& params_;
   const PageLayout layout_;
   const bool narrow_;  // 8-bit pages
+  const int64_t element_bytes_;
   void (*const begin_)(const AttentionBlock&);
   void (*const keys_)(const AttentionBlock&, const AttentionKeys&);
   void (*const finish_)(const AttentionBlock&);

@@ -87,14 +87,25 @@ struct AttentionBlock {
   int32_t* row_positions;  // [rows]
 };
 
-// Slots [begin, end) of one page, of one kv head. `k` and `v` are as PageLayout says.
+// Memory that will be read next: lines[i] lines of kLineBytes from first[i] on. Few rows wait for
+// memory, so their kernels ask for a few lines at a time while they compute (isa_fetch.h): all
+// at once would fill the buffers of the processor and leave it idle afterwards.
+inline constexpr int64_t kLineBytes = 64;
+struct FetchAhead {
+  const char* first[2];
+  int lines[2];
+};
+
+// Slots [begin, end) of up to kKeyChunk slots of a page, of one kv head. `k` and `v` are as
+// PageLayout says.
 struct AttentionKeys {
   const void* k;
   const void* v;
   const Bf16* k_scales;    // [slots] of paired int8 keys, which are bf16 without it; else null
+  const Bf16* v_scales;    // likewise
   int64_t first_position;  // of slot 0
-  int64_t next;            // bytes from these keys to those to fetch meanwhile; 0: none
-  int slots;               // that k and v hold; a multiple of kPanel
+  FetchAhead* ahead;       // what to ask for meanwhile; null: nothing
+  int slots;               // that k and v hold; a multiple of kPanel, at most kKeyChunk
   int begin;
   int end;
 };
@@ -108,8 +119,8 @@ struct NarrowKeys {
   const Bf16* v_scales;
   int begin;  // multiples of kPanel
   int end;
-  int64_t next;  // as in AttentionKeys
-  int k_dim;     // of storage: even where the page is paired
+  FetchAhead* ahead;  // as in AttentionKeys
+  int k_dim;          // of storage: even where the page is paired
   int v_stride;
   void* wide_k;  // [(end - begin) * k_dim]
   void* wide_v;  // [(end - begin) * v_stride]

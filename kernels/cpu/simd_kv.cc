@@ -1,4 +1,5 @@
 // Pages of the SIMD path: layout, writing and reading.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/cpu/page_layout.h"
@@ -82,6 +83,12 @@ void AppendRow(const SimdKernels& isa, const PageLayout& layout, const KvAppendP
   }
 }
 
+int Together(const SimdKernels& isa, DType dtype) {
+  if (isa.paired == nullptr) return 1;
+  if (IsNarrow(dtype)) return 4;
+  return dtype == DType::kBF16 ? 2 : 1;
+}
+
 }  // namespace
 
 int StorageIndex(DType dtype) {
@@ -98,9 +105,10 @@ int NarrowIndex(DType dtype) {
 }
 
 PageLayout::PageLayout(const SimdKernels& isa, const KvPageShape& shape)
-    : pair_shift_(isa.paired != nullptr && (shape.dtype == DType::kBF16 || IsNarrow(shape.dtype))),
+    : together_(Together(isa, shape.dtype)),
       kv_heads_(shape.kv_heads),
-      k_dim_(paired() ? RoundUp(shape.k_dim, isa.paired->k_multiple) : shape.k_dim),
+      k_dim_(paired() ? RoundUp(shape.k_dim, std::max(isa.paired->k_multiple, together_))
+                      : shape.k_dim),
       v_stride_(RoundUp(shape.v_dim, kPanel)) {
   const int64_t element_bytes = DTypeSize(shape.dtype);
   k_head_bytes_ = shape.page_tokens * k_dim_ * element_bytes;

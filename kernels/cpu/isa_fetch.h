@@ -1,0 +1,28 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_FETCH_H_
+#define ANNULUS_KERNELS_CPU_ISA_FETCH_H_
+
+#include "kernels/cpu/simd_kernels.h"
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+// Asks for the next `count` lines, as far as there are any of the same array. `ahead` may be null.
+inline __attribute__((always_inline)) void Ask(FetchAhead* ahead, int count) {
+  if (ahead == nullptr) return;
+  const char* line = ahead->first[0];
+  int left = ahead->lines[0];
+  if (left == 0) {
+    line = ahead->first[1];
+    left = ahead->lines[1];
+    ahead->lines[1] = 0;
+  }
+  const int asked = count < left ? count : left;
+  for (int i = 0; i < asked; ++i) __builtin_prefetch(line + i * kLineBytes);
+  ahead->first[0] = line + asked * kLineBytes;
+  ahead->lines[0] = left - asked;
+}
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_FETCH_H_
