@@ -24,6 +24,10 @@ namespace annulus {
 struct OpTable {
   std::string name;  // "cpu/reference", "cpu/avx2", ..
 
+  // Whether attention gives a row the same bits whatever rows are beside it and however they were
+  // cut into items, as kernels/ops/attention.h says. Linear layers always do.
+  bool row_invariant = true;
+
   // Bytes of one layer's part of a page, a multiple of 64.
   size_t (*kv_page_bytes)(const KvPageShape&) = nullptr;
 

@@ -16,7 +16,7 @@ struct BasicMatrixView {
   int64_t cols = 0;
   int64_t stride = 0;  // elements between the starts of neighbouring rows
 
-  T* row(int64_t r) const { return data + r * stride; }
+  constexpr T* row(int64_t r) const { return data + r * stride; }
 
   // Columns [begin, begin + count) of the same rows.
   BasicMatrixView columns(int64_t begin, int64_t count) const {

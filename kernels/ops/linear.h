@@ -28,7 +28,7 @@ inline constexpr int64_t kPackRows = 16;
 // result is bit-identical in any batch. FLOPs: 2 * rows * in * out. Bytes: the packed weight once
 // per call, input and output once.
 //
-// Tables that multiply with dot products of bf16 pairs (cpu/avx512-bf16, cpu/amx) first round the
+// Tables that multiply pairs of bf16 (cpu/avx512-bf16, cpu/amx, cuda/sm80) first round the
 // input to bf16, to nearest even, for every weight dtype but kF32 and kF16: input[r, i] then has a
 // relative error of at most 2^-9. They treat subnormal numbers as 0. Codes are exact in bf16, and a
 // scale multiplies the float32 sum of its codes' products.

@@ -47,8 +47,17 @@ struct Problem {
 // Whether pages of `dtype` hold no more precision than bf16: a table may then multiply in bf16.
 inline bool MayRoundOperands(DType dtype) { return dtype != DType::kF32 && dtype != DType::kF16; }
 
+// Whether a table has pages of `dtype`.
+inline bool Serves(const OpTable& table, DType dtype) {
+  return table.name != "cuda/sm80" || dtype != DType::kF32;
+}
+// The storage type that a table's pages lose least with.
+inline DType FinestStorage(const OpTable& table) {
+  return Serves(table, DType::kF32) ? DType::kF32 : DType::kF16;
+}
+
 // Fills a problem whose numbers are set: random keys, values (rounded to the storage type, so that
-// all sides see the same) and queries (rounded to bf16 where a table may do so).
+// all sides see the same) and queries (rounded to bf16 or f16 where a table may do so).
 inline void FillProblem(Problem& problem, uint32_t seed) {
   std::mt19937 random(seed);
   const KvPageShape& shape = problem.shape;
@@ -57,9 +66,10 @@ inline void FillProblem(Problem& problem, uint32_t seed) {
   problem.v = TestMatrix(tokens, int64_t{shape.kv_heads} * shape.v_dim);
   problem.query = TestMatrix(problem.rows(), int64_t{problem.heads()} * shape.k_dim, 3);
   problem.query.FillNormal(random);
-  if (MayRoundOperands(shape.dtype)) {
+  if (shape.dtype != DType::kF32) {
+    const DType operand = shape.dtype == DType::kF16 ? DType::kF16 : DType::kBF16;
     for (int64_t r = 0; r < problem.rows(); ++r) {
-      RoundToStorage(DType::kBF16, problem.query.row(r), problem.query.cols());
+      RoundToStorage(operand, problem.query.row(r), problem.query.cols());
     }
   }
   for (TestMatrix* matrix : {&problem.k, &problem.v}) {
@@ -96,7 +106,7 @@ class PagedSequence {
       slots.push_back(j % shape.page_tokens);
     }
     const KvAppendParams params{shape, problem.k.view(), problem.v.view(), pages, slots};
-    EXPECT_TRUE(table.kv_append(*MakeStream(1), params).ok());
+    EXPECT_TRUE(table.kv_append(*MakeStream(table, 1), params).ok());
     for (int64_t p = 0; p < count; ++p) {
       if (!problem.page_present[p]) continue;
       const int64_t first = problem.begin + p * shape.page_tokens;
@@ -132,6 +142,7 @@ struct AttentionResult {
   int heads;
   int v_dim;
   bool rounded_operands = false;  // the table multiplied in bf16
+  double weight_error = 1e-6;     // relative, of the weights exp(score)
   std::vector<float> o;
   std::vector<float> lse;
 };
@@ -164,12 +175,16 @@ inline AttentionResult Attend(const OpTable& table, const Problem& problem, int 
                               std::span<const DilatedBranch> branches = {}) {
   const PagedSequence pages(table, problem);
   AttentionResult result(problem);
-  result.rounded_operands = (table.name == "cpu/avx512-bf16" || table.name == "cpu/amx") &&
-                            MayRoundOperands(problem.shape.dtype);
+  result.rounded_operands = MultipliesBf16(table) && MayRoundOperands(problem.shape.dtype);
+  if (result.rounded_operands) {
+    result.weight_error = 0x1p-9 + 1.1e-4;  // in bf16, by a polynomial good to 1.1e-4
+  } else if (!Serves(table, DType::kF32)) {
+    result.weight_error = 0x1p-11;  // f16 pages: in f16
+  }
   AttentionItem item = MakeItem(problem, pages, 0, problem.rows(), result);
   item.blocks = blocks;
   item.branches = branches;
-  EXPECT_TRUE(table.attention(*MakeStream(threads), MakeParams(problem, {&item, 1})).ok());
+  EXPECT_TRUE(table.attention(*MakeStream(table, threads), MakeParams(problem, {&item, 1})).ok());
   return result;
 }
 
@@ -237,9 +252,7 @@ inline void ExpectNear(const Problem& problem, const AttentionResult& actual,
       value_size = std::max(value_size, std::abs(double{problem.v.row(j)[c]}));
     }
   }
-  // Weights in bf16, by a polynomial good to 1.1e-4.
-  const double weight =
-      actual.rounded_operands || expected.rounded_operands ? 0x1p-9 + 1.1e-4 : 1e-6;
+  const double weight = std::max(actual.weight_error, expected.weight_error);
   const double value = actual.rounded_operands && problem.shape.dtype == DType::kI8 ? 0x1p-9 : 0;
   const double depth = Rounding(problem.k.rows());
   const double spans = 1 + static_cast<double>(problem.end) / kAttentionSpan;

@@ -24,7 +24,7 @@ AttentionResult AttendInPieces(const OpTable& table, const Problem& problem, int
     begin += size;
   }
   EXPECT_EQ(begin, problem.rows());
-  const auto stream = MakeStream(threads);
+  const auto stream = MakeStream(table, threads);
   if (one_call) {
     EXPECT_TRUE(table.attention(*stream, MakeParams(problem, items)).ok());
     return result;
@@ -151,7 +151,7 @@ TEST_P(AttentionInvarianceTest, FarPagesDoNotMatter) {
   EXPECT_TRUE(all == Attend(table(), problem, 2));
 }
 
-ANNULUS_FOR_EVERY_CPU_TABLE(AttentionInvarianceTest);
+ANNULUS_FOR_EVERY_TABLE(AttentionInvarianceTest);
 
 }  // namespace
 }  // namespace annulus::testing

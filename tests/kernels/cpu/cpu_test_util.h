@@ -50,8 +50,26 @@ inline Backend& CpuBackend() {
   return *backend;
 }
 
+// What the tests of this program run over: the tables of the CPU (cpu_tables.cc), or those of an
+// emulated GPU (tests/kernels/cuda/emulated_tables.cc). Memory of either is the host's.
+std::vector<const OpTable*> TestedTables();
+// The backend of a tested table, or of the reference.
+Backend& BackendOf(const OpTable& table);
+
+// A stream of the CPU.
 inline std::unique_ptr<Stream> MakeStream(int threads) {
   return CpuBackend().CreateStream(threads).value();
+}
+inline std::unique_ptr<Stream> MakeStream(const OpTable& table, int threads) {
+  return BackendOf(table).CreateStream(threads).value();
+}
+
+// Whether a table's threads are fibers of one: then a part of the long cases has to do.
+inline bool IsEmulated(const OpTable& table) { return table.name == "cuda/sm80"; }
+
+// Whether a table's products of narrow types take bf16 operands, as kernels/ops/ allows.
+inline bool MultipliesBf16(const OpTable& table) {
+  return table.name == "cpu/avx512-bf16" || table.name == "cpu/amx" || table.name == "cuda/sm80";
 }
 
 // A dense float32 matrix, with `padding` unused elements (NaN) between its rows.
@@ -146,12 +164,12 @@ inline PackedMatrix Pack(const OpTable& table, const TestMatrix& source, DType d
   for (int64_t r = 0; r < source.rows(); ++r) {
     std::copy_n(source.row(r), source.cols(), dense.data() + r * source.cols());
   }
-  return PackMatrix(table, CpuBackend(), {dense.data(), DType::kF32, source.rows(), source.cols()},
-                    dtype)
+  return PackMatrix(table, BackendOf(table),
+                    {dense.data(), DType::kF32, source.rows(), source.cols()}, dtype)
       .value();
 }
 
-// Tests over every table that this machine can run, the reference included.
+// Tests over every table that this program tests, the reference included.
 class EveryTable : public ::testing::TestWithParam<const OpTable*> {
  protected:
   const OpTable& table() const { return *GetParam(); }
@@ -161,10 +179,9 @@ inline std::string TableName(const ::testing::TestParamInfo<const OpTable*>& inf
   return absl::StrReplaceAll(info.param->name, {{"/", "_"}, {"-", "_"}});
 }
 
-#define ANNULUS_FOR_EVERY_CPU_TABLE(suite)                                                 \
-  INSTANTIATE_TEST_SUITE_P(                                                                \
-      Cpu, suite, ::testing::ValuesIn(::annulus::testing::CpuRegistry().Available("cpu")), \
-      ::annulus::testing::TableName)
+#define ANNULUS_FOR_EVERY_TABLE(suite)                                                            \
+  INSTANTIATE_TEST_SUITE_P(Table, suite, ::testing::ValuesIn(::annulus::testing::TestedTables()), \
+                           ::annulus::testing::TableName)
 
 }  // namespace annulus::testing
 

@@ -29,10 +29,10 @@ TEST_P(ElementwiseTest, RmsNormMatchesTheReference) {
           Reference()
               .rms_norm(*MakeStream(1), {input.view(), weight.row(0), epsilon, expected.view()})
               .ok());
-      ASSERT_TRUE(
-          table()
-              .rms_norm(*MakeStream(2), {input.view(), weight.row(0), epsilon, actual.view()})
-              .ok());
+      ASSERT_TRUE(table()
+                      .rms_norm(*MakeStream(table(), 2),
+                                {input.view(), weight.row(0), epsilon, actual.view()})
+                      .ok());
       EXPECT_TRUE(actual.PaddingUntouched());
       for (int64_t r = 0; r < 23; ++r) {
         for (int64_t c = 0; c < cols; ++c) {
@@ -45,7 +45,8 @@ TEST_P(ElementwiseTest, RmsNormMatchesTheReference) {
       // In place, a row at a time: the same bits.
       for (int64_t r = 0; r < 23; ++r) {
         const MatrixView row = input.view().row_range(r, 1);
-        ASSERT_TRUE(table().rms_norm(*MakeStream(1), {row, weight.row(0), epsilon, row}).ok());
+        ASSERT_TRUE(
+            table().rms_norm(*MakeStream(table(), 1), {row, weight.row(0), epsilon, row}).ok());
         ASSERT_TRUE(SameBits(input.row(r), actual.row(r), cols));
       }
     }
@@ -64,7 +65,8 @@ TEST_P(ElementwiseTest, SiluMulMatchesTheReference) {
     ASSERT_TRUE(
         Reference().gated_mul(*MakeStream(1), {gate.view(), up.view(), expected.view()}).ok());
     // Over its own input, as the contract allows.
-    ASSERT_TRUE(table().gated_mul(*MakeStream(2), {gate.view(), up.view(), gate.view()}).ok());
+    ASSERT_TRUE(
+        table().gated_mul(*MakeStream(table(), 2), {gate.view(), up.view(), gate.view()}).ok());
     EXPECT_TRUE(gate.PaddingUntouched());
     for (int64_t r = 0; r < 9; ++r) {
       for (int64_t c = 0; c < cols; ++c) {
@@ -87,7 +89,7 @@ TEST_P(ElementwiseTest, SiluIsAccurateEverywhere) {
   const ConstMatrixView gate{values.data(), 1, count, count};
   ASSERT_TRUE(
       table()
-          .gated_mul(*MakeStream(1),
+          .gated_mul(*MakeStream(table(), 1),
                      {gate, {ones.data(), 1, count, count}, {output.data(), 1, count, count}})
           .ok());
   for (int64_t i = 0; i < count; ++i) {
@@ -105,7 +107,9 @@ TEST_P(ElementwiseTest, SiluKeepsNanAndInfinity) {
   const float up[] = {1, 1, 1};
   float output[3];
   ASSERT_TRUE(
-      table().gated_mul(*MakeStream(1), {{gate, 1, 3, 3}, {up, 1, 3, 3}, {output, 1, 3, 3}}).ok());
+      table()
+          .gated_mul(*MakeStream(table(), 1), {{gate, 1, 3, 3}, {up, 1, 3, 3}, {output, 1, 3, 3}})
+          .ok());
   EXPECT_EQ(output[0], infinity);
   EXPECT_TRUE(std::isnan(output[1]));
   EXPECT_EQ(output[2], 0);
@@ -120,7 +124,7 @@ TEST_P(ElementwiseTest, OtherActivationsMatchTheirFormulas) {
   up.FillNormal(random, 3);
   for (const Activation activation : {Activation::kGeluTanh, Activation::kClampedSwiglu}) {
     const GatedMulParams params{gate.view(), up.view(), output.view(), activation, 1.702f, 7.0f};
-    ASSERT_TRUE(table().gated_mul(*MakeStream(2), params).ok());
+    ASSERT_TRUE(table().gated_mul(*MakeStream(table(), 2), params).ok());
     for (int64_t r = 0; r < 9; ++r) {
       for (int64_t c = 0; c < 1000; ++c) {
         double g = gate.row(r)[c];
@@ -148,7 +152,8 @@ TEST_P(ElementwiseTest, SoftCapIsTheScaledTanhEverywhere) {
   for (const float cap : {0.5f, 30.0f, 50.0f}) {
     std::vector<float> capped = values;
     const int64_t count = capped.size();
-    ASSERT_TRUE(table().soft_cap(*MakeStream(2), {{capped.data(), 1, count, count}, cap}).ok());
+    ASSERT_TRUE(
+        table().soft_cap(*MakeStream(table(), 2), {{capped.data(), 1, count, count}, cap}).ok());
     for (int64_t i = 0; i < count; ++i) {
       const double expected = cap * std::tanh(double{values[i]} / cap);
       ASSERT_NEAR(capped[i], expected, 1e-6 * std::abs(expected)) << values[i] << " cap " << cap;
@@ -168,20 +173,22 @@ TEST_P(ElementwiseTest, NormAddsToItsOutputAndScaleMultiplies) {
     const TestMatrix before = output;
     TestMatrix alone(7, cols);
     const RmsNormParams plain{input.view(), weight.row(0), 1e-5f, alone.view()};
-    ASSERT_TRUE(table().rms_norm(*MakeStream(1), plain).ok());
+    ASSERT_TRUE(table().rms_norm(*MakeStream(table(), 1), plain).ok());
     RmsNormParams added = plain;
     added.output = output.view();
     added.accumulate = true;
-    ASSERT_TRUE(table().rms_norm(*MakeStream(2), added).ok());
+    ASSERT_TRUE(table().rms_norm(*MakeStream(table(), 2), added).ok());
     EXPECT_TRUE(output.PaddingUntouched());
     for (int64_t r = 0; r < 7; ++r) {
       for (int64_t c = 0; c < cols; ++c) {
         ASSERT_EQ(output.row(r)[c], before.row(r)[c] + alone.row(r)[c]);
       }
     }
-    ASSERT_TRUE(table().scale(*MakeStream(2), {alone.view(), 2.5f}).ok());
+    ASSERT_TRUE(table().scale(*MakeStream(table(), 2), {alone.view(), 2.5f}).ok());
     ASSERT_TRUE(
-        table().rms_norm(*MakeStream(1), {input.view(), weight.row(0), 1e-5f, input.view()}).ok());
+        table()
+            .rms_norm(*MakeStream(table(), 1), {input.view(), weight.row(0), 1e-5f, input.view()})
+            .ok());
     for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(alone.row(6)[c], input.row(6)[c] * 2.5f);
   }
 }
@@ -202,7 +209,7 @@ TEST_P(ElementwiseTest, RopeTableIsTheFloat64AngleAtAnyPosition) {
       TestMatrix cosine(rows, pairs, 1);
       TestMatrix sine(rows, pairs, 2);
       ASSERT_TRUE(table()
-                      .rope_table(*MakeStream(2),
+                      .rope_table(*MakeStream(table(), 2),
                                   {positions, frequencies, scale, cosine.view(), sine.view()})
                       .ok());
       EXPECT_TRUE(cosine.PaddingUntouched() && sine.PaddingUntouched());
@@ -242,7 +249,7 @@ TEST_P(ElementwiseTest, RopeMatchesTheReference) {
     TestMatrix expected = values;
     const auto run = [&](const OpTable& table, TestMatrix& x, int threads) {
       const RopeParams params{x.view(), shape.heads, shape.head_dim, cosine.view(), sine.view()};
-      ASSERT_TRUE(table.rope(*MakeStream(threads), params).ok());
+      ASSERT_TRUE(table.rope(*MakeStream(table, threads), params).ok());
     };
     run(Reference(), expected, 1);
     run(table(), values, 2);
@@ -266,7 +273,7 @@ TEST_P(ElementwiseTest, RopeMatchesTheReference) {
   }
 }
 
-ANNULUS_FOR_EVERY_CPU_TABLE(ElementwiseTest);
+ANNULUS_FOR_EVERY_TABLE(ElementwiseTest);
 
 }  // namespace
 }  // namespace annulus::testing

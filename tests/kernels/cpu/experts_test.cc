@@ -26,7 +26,9 @@ TEST_P(ExpertsTest, RouteChoosesTheLargestWithTheirSoftmax) {
         std::vector<int32_t> picks(37 * chosen);
         std::vector<float> weights(37 * chosen);
         ASSERT_TRUE(
-            table().route(*MakeStream(2), {logits.view(), chosen, of_chosen, picks, weights}).ok());
+            table()
+                .route(*MakeStream(table(), 2), {logits.view(), chosen, of_chosen, picks, weights})
+                .ok());
         for (int64_t r = 0; r < 37; ++r) {
           const float* row = logits.row(r);
           std::vector<int32_t> order(experts);
@@ -57,10 +59,13 @@ TEST_P(ExpertsTest, GathersRowsAndAddsThemBack) {
     const std::vector<int32_t> rows = {3, 0, 19, 7};
     const std::vector<float> weights = {0.5f, -2, 0, 1.25f};
     TestMatrix gathered(4, cols, 2);
-    ASSERT_TRUE(table().gather_rows(*MakeStream(2), {input.view(), rows, gathered.view()}).ok());
+    ASSERT_TRUE(
+        table().gather_rows(*MakeStream(table(), 2), {input.view(), rows, gathered.view()}).ok());
     for (int i = 0; i < 4; ++i) EXPECT_TRUE(SameBits(gathered.row(i), input.row(rows[i]), cols));
     ASSERT_TRUE(
-        table().scatter_add(*MakeStream(2), {gathered.view(), rows, weights, target.view()}).ok());
+        table()
+            .scatter_add(*MakeStream(table(), 2), {gathered.view(), rows, weights, target.view()})
+            .ok());
     EXPECT_TRUE(gathered.PaddingUntouched() && target.PaddingUntouched());
     for (int64_t r = 0; r < 20; ++r) {
       const auto found = std::find(rows.begin(), rows.end(), r);
@@ -89,7 +94,7 @@ TEST_P(ExpertsTest, SinkIsAStateWithoutValue) {
   const TestMatrix lse_before = lse;
   const float sink[heads] = {0.5f, -3, 40};
   const AttentionState state{o.row(0), lse.row(0), 5, heads, dim};
-  ASSERT_TRUE(table().merge_sink(*MakeStream(2), {state, sink}).ok());
+  ASSERT_TRUE(table().merge_sink(*MakeStream(table(), 2), {state, sink}).ok());
   for (int64_t r = 0; r < 5; ++r) {
     for (int h = 0; h < heads; ++h) {
       const double old = lse_before.row(r)[h];
@@ -103,7 +108,7 @@ TEST_P(ExpertsTest, SinkIsAStateWithoutValue) {
   }
 }
 
-ANNULUS_FOR_EVERY_CPU_TABLE(ExpertsTest);
+ANNULUS_FOR_EVERY_TABLE(ExpertsTest);
 
 }  // namespace
 }  // namespace annulus::testing

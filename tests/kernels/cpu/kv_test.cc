@@ -64,7 +64,7 @@ TEST_P(KvTest, AppendThenReadGivesTheRoundedRows) {
         row_pages.push_back(memory.data() + at / shape.page_tokens * page_bytes);
         slots.push_back(at % shape.page_tokens);
       }
-      const auto stream = MakeStream(2);
+      const auto stream = MakeStream(table(), 2);
       const int64_t split = tokens / 3;
       for (const auto& [begin, count] : {std::pair{int64_t{0}, split}, {split, tokens - split}}) {
         const KvAppendParams params{shape, std::as_const(k).view().row_range(begin, count),
@@ -128,11 +128,12 @@ TEST_P(KvTest, StorageRoundsLikeTheConversions) {
       std::byte* pages[] = {page.data()};
       const int32_t slots[] = {5};
       const ConstMatrixView row{values.data() + begin, 1, dim, dim};
-      ASSERT_TRUE(table().kv_append(*MakeStream(1), {shape, row, row, pages, slots}).ok());
+      ASSERT_TRUE(table().kv_append(*MakeStream(table(), 1), {shape, row, row, pages, slots}).ok());
       TestMatrix k(6, dim);
       TestMatrix v(6, dim);
-      ASSERT_TRUE(
-          table().kv_read(*MakeStream(1), {shape, page.data(), 6, k.view(), v.view()}).ok());
+      ASSERT_TRUE(table()
+                      .kv_read(*MakeStream(table(), 1), {shape, page.data(), 6, k.view(), v.view()})
+                      .ok());
       for (int d = 0; d < dim; ++d) {
         const float value = values[begin + d];
         float expected = value;
@@ -148,7 +149,7 @@ TEST_P(KvTest, StorageRoundsLikeTheConversions) {
   }
 }
 
-ANNULUS_FOR_EVERY_CPU_TABLE(KvTest);
+ANNULUS_FOR_EVERY_TABLE(KvTest);
 
 }  // namespace
 }  // namespace annulus::testing

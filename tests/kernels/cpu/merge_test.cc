@@ -37,7 +37,7 @@ struct State {
 };
 
 State Merge(const OpTable& table, State into, State from) {
-  EXPECT_TRUE(table.merge_state(*MakeStream(2), {into.view(), from.view()}).ok());
+  EXPECT_TRUE(table.merge_state(*MakeStream(table, 2), {into.view(), from.view()}).ok());
   return into;
 }
 
@@ -155,7 +155,7 @@ TEST_P(MergeTest, ManyEqualStatesAverage) {
   ExpectNear(sum, expected, merges);
 }
 
-ANNULUS_FOR_EVERY_CPU_TABLE(MergeTest);
+ANNULUS_FOR_EVERY_TABLE(MergeTest);
 
 }  // namespace
 }  // namespace annulus::testing

@@ -1,0 +1,125 @@
+#ifndef ANNULUS_KERNELS_CUDA_COMMON_DEVICE_H_
+#define ANNULUS_KERNELS_CUDA_COMMON_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+// The CUDA execution model in words of our own, so that every kernel compiles twice: by nvcc, and
+// as host C++ over the declarations below, whose meaning is in tests/support/cuda/. Kernels of the
+// portable path use nothing of CUDA but what this folder wraps.
+//
+// A block has blockDim.x threads, a multiple of 32. Collectives (Shuffle*, and those of matrix.h)
+// must be reached by all 32 lanes of a warp; SyncThreads by all threads of the block.
+
+#if defined(__CUDACC__)
+
+#include <cuda_runtime.h>
+
+#define ANNULUS_DEVICE __device__ __forceinline__
+// A kernel of at most `threads` threads per block, of which `blocks` fit on a multiprocessor.
+#define ANNULUS_KERNEL(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
+#define ANNULUS_ARGUMENT const __grid_constant__
+
+namespace annulus::cuda {
+
+ANNULUS_DEVICE int ThreadIndex() { return static_cast<int>(threadIdx.x); }
+ANNULUS_DEVICE int BlockThreads() { return static_cast<int>(blockDim.x); }
+ANNULUS_DEVICE int64_t BlockX() { return blockIdx.x; }
+ANNULUS_DEVICE int64_t BlockY() { return blockIdx.y; }
+ANNULUS_DEVICE int64_t GridX() { return gridDim.x; }
+
+// The block's shared memory, of the size given at the launch; aligned to 128 bytes.
+ANNULUS_DEVICE std::byte* SharedMemory() {
+  extern __shared__ __align__(128) unsigned char annulus_shared[];
+  return reinterpret_cast<std::byte*>(annulus_shared);
+}
+
+ANNULUS_DEVICE void SyncThreads() { __syncthreads(); }
+// Like SyncThreads; whether `predicate` holds in any thread.
+ANNULUS_DEVICE bool SyncThreadsOr(bool predicate) { return __syncthreads_or(predicate) != 0; }
+ANNULUS_DEVICE void SyncWarp() { __syncwarp(); }
+ANNULUS_DEVICE float ShuffleXor(float value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+ANNULUS_DEVICE uint32_t ShuffleXor(uint32_t value, int mask) {
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}
+// The value of lane `lane`.
+ANNULUS_DEVICE float ShuffleFrom(float value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+
+// 2^x: within 2 units in the last place; subnormal results are 0.
+ANNULUS_DEVICE float Exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+ANNULUS_DEVICE uint32_t BitsOf(float value) { return __float_as_uint(value); }
+ANNULUS_DEVICE float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
+
+}  // namespace annulus::cuda
+
+#else
+
+#define ANNULUS_DEVICE inline
+#define ANNULUS_KERNEL(threads, blocks) inline void
+#define ANNULUS_ARGUMENT const
+
+namespace annulus::cuda {
+
+int ThreadIndex();
+int BlockThreads();
+int64_t BlockX();
+int64_t BlockY();
+int64_t GridX();
+std::byte* SharedMemory();
+void SyncThreads();
+bool SyncThreadsOr(bool predicate);
+void SyncWarp();
+float ShuffleXor(float value, int mask);
+uint32_t ShuffleXor(uint32_t value, int mask);
+float ShuffleFrom(float value, int lane);
+float Exp2(float x);
+inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
+inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+}  // namespace annulus::cuda
+
+#endif
+
+namespace annulus::cuda {
+
+inline constexpr int kWarp = 32;
+
+// 16 bytes that move in one access; the address must be a multiple of 16.
+struct alignas(16) Bytes16 {
+  uint32_t words[4];
+};
+
+ANNULUS_DEVICE int Lane() { return ThreadIndex() % kWarp; }
+ANNULUS_DEVICE int WarpIndex() { return ThreadIndex() / kWarp; }
+
+template <class T>
+ANNULUS_DEVICE T Smaller(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+ANNULUS_DEVICE T Larger(T a, T b) {
+  return a < b ? b : a;
+}
+
+// Over the lanes of a warp, in an order that is the same for all of them.
+ANNULUS_DEVICE float WarpSum(float value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += ShuffleXor(value, mask);
+  return value;
+}
+ANNULUS_DEVICE uint32_t WarpMax(uint32_t value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value = Larger(value, ShuffleXor(value, mask));
+  return value;
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_COMMON_DEVICE_H_

@@ -1,0 +1,44 @@
+#ifndef ANNULUS_KERNELS_CUDA_COMMON_WIDEN_H_
+#define ANNULUS_KERNELS_CUDA_COMMON_WIDEN_H_
+
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/cuda/common/matrix.h"
+
+namespace annulus::cuda {
+
+// Which two of a word's four codes become a pair; the value is the selector of SelectBytes that
+// puts each code into the upper half of 16 bits.
+enum class CodePair : uint32_t {
+  k01 = 0x1404,
+  k23 = 0x3424,
+  k02 = 0x2404,
+  k13 = 0x3414,
+};
+
+// Two int8 codes as bf16, exactly. A float32 of 2^23 + u has u in its last bits.
+ANNULUS_DEVICE uint32_t WidenInt8(uint32_t spread) {
+  const uint32_t biased = spread ^ 0x80008000u;
+  const float low = FloatOf(0x4b000000u | (biased >> 8 & 0xffu)) - 8388736.0f;
+  const float high = FloatOf(0x4b000000u | biased >> 24) - 8388736.0f;
+  return Pack(BFloat16{}, low, high);
+}
+
+// Two codes of an 8-bit storage type as bf16, exactly: the first in the low half. fp8: the bits
+// move to their place and a power of 2 mends the exponent's bias, subnormals included; codes beyond
+// the largest finite number give NaN (pages hold no infinity).
+ANNULUS_DEVICE uint32_t WidenCodes(DType dtype, uint32_t codes, CodePair pair) {
+  const uint32_t spread = SelectBytes(codes, static_cast<uint32_t>(pair));
+  if (dtype == DType::kI8) return WidenInt8(spread);
+  const bool e4m3 = dtype == DType::kF8E4M3;
+  const uint32_t magnitude = spread & 0x7f007f00u;
+  const uint32_t moved = (spread & 0x80008000u) | magnitude >> (e4m3 ? 4 : 3);
+  const uint32_t power = e4m3 ? 0x7b807b80u : 0x77807780u;  // 2^120, 2^112
+  const uint32_t beyond = (magnitude + (e4m3 ? 0x01000100u : 0x04000400u)) & 0x80008000u;
+  return MultiplyPairs(moved, power) | (beyond >> 15) * 0x7fc0u;
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_COMMON_WIDEN_H_

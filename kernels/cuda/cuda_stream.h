@@ -1,0 +1,75 @@
+#ifndef ANNULUS_KERNELS_CUDA_CUDA_STREAM_H_
+#define ANNULUS_KERNELS_CUDA_CUDA_STREAM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/runtime.h"
+
+namespace annulus::cuda {
+
+// A queue of one device. Ops enqueue and return; host arrays of their Params are free then, because
+// they travel through a pinned area that the stream owns. Used by one thread at a time.
+class CudaStream final : public Stream {
+ public:
+  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(const DeviceInfo& device);
+  ~CudaStream() override;
+
+  absl::Status Synchronize() override { return WaitFor(handle_); }
+
+  StreamHandle handle() const { return handle_; }
+  const DeviceInfo& device() const { return device_; }
+
+  // Makes room for arrays of together `bytes`, 64 more for each; before the first Upload of an op.
+  // Waits for the stream where the area is full.
+  absl::Status BeginUpload(size_t bytes);
+  // Puts an array into the area; its device address, valid for kernels enqueued before the next
+  // BeginUpload, once SendUpload has been called.
+  template <class T>
+  const T* Upload(std::span<const T> values) {
+    return reinterpret_cast<const T*>(UploadBytes(values.data(), values.size_bytes()));
+  }
+  // Enqueues the copy of everything since BeginUpload.
+  absl::Status SendUpload();
+  // BeginUpload, Upload, SendUpload of one array.
+  template <class T>
+  absl::StatusOr<const T*> UploadOne(std::span<const T> values) {
+    if (absl::Status status = BeginUpload(values.size_bytes() + kUploadAlignment); !status.ok()) {
+      return status;
+    }
+    const T* const address = Upload(values);
+    if (absl::Status status = SendUpload(); !status.ok()) return status;
+    return address;
+  }
+  static constexpr size_t kUploadAlignment = 64;
+
+  // Device workspace of at least `bytes`, kept and reused; its contents are those of earlier ops.
+  absl::StatusOr<std::byte*> Scratch(size_t bytes);
+
+ private:
+  explicit CudaStream(const DeviceInfo& device) : device_(device) {}
+  const std::byte* UploadBytes(const void* source, size_t bytes);
+  absl::Status Grow(size_t bytes);
+
+  const DeviceInfo device_;
+  StreamHandle handle_ = nullptr;
+  std::byte* pinned_ = nullptr;  // [upload_bytes_], and as much on the device
+  std::byte* uploaded_ = nullptr;
+  size_t upload_bytes_ = 0;
+  size_t used_ = 0;
+  size_t sent_ = 0;
+  std::byte* scratch_ = nullptr;
+  size_t scratch_bytes_ = 0;
+};
+
+// The stream that every op of this backend is called with.
+inline CudaStream& AsCudaStream(Stream& stream) { return static_cast<CudaStream&>(stream); }
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_CUDA_STREAM_H_

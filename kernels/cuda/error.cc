@@ -1,0 +1,48 @@
+#include "kernels/cuda/error.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus::cuda {
+
+absl::Status StatusOf(int code, absl::string_view what) {
+  const auto message = [&](absl::string_view meaning) {
+    return absl::StrCat(what, ": ", meaning, " (CUDA error ", code, ")");
+  };
+  switch (code) {
+    case kSuccess:
+      return absl::OkStatus();
+    case kMemoryAllocation:
+      return absl::ResourceExhaustedError(
+          message("the device has not that much memory left; ask for less, or end what else uses "
+                  "the device"));
+    case kInsufficientDriver:
+    case kSystemDriverMismatch:
+      return absl::FailedPreconditionError(
+          message("the NVIDIA driver is missing or older than this binary needs; install a driver "
+                  "for CUDA 13.0 (580 or newer)"));
+    case kNoDevice:
+    case kInvalidDevice:
+      return absl::FailedPreconditionError(
+          message("the driver shows this process no such GPU; check nvidia-smi and "
+                  "CUDA_VISIBLE_DEVICES"));
+    case kDevicesUnavailable:
+      return absl::FailedPreconditionError(
+          message("the GPU is busy or may be used by one process only; end the other process"));
+    case kNoKernelImage:
+      return absl::FailedPreconditionError(
+          message("this binary has no code for the GPU's architecture; build it with "
+                  "CMAKE_CUDA_ARCHITECTURES of this GPU"));
+    case kEccUncorrectable:
+      return absl::UnavailableError(
+          message("the GPU's memory has failed; reset or replace the GPU, then start again"));
+    case kIllegalAddress:
+    case kLaunchTimeout:
+      return absl::UnavailableError(
+          message("a kernel was ended by the device, which this process can no longer use; start "
+                  "it again, and report this"));
+    default:
+      return absl::InternalError(message("the device refused"));
+  }
+}
+
+}  // namespace annulus::cuda

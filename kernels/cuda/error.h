@@ -1,0 +1,31 @@
+#ifndef ANNULUS_KERNELS_CUDA_ERROR_H_
+#define ANNULUS_KERNELS_CUDA_ERROR_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus::cuda {
+
+// The numbers of cudaError_t that are told apart; they are fixed by CUDA's binary interface.
+enum ErrorCode : int {
+  kSuccess = 0,
+  kMemoryAllocation = 2,
+  kInsufficientDriver = 35,
+  kDevicesUnavailable = 46,
+  kNoDevice = 100,
+  kInvalidDevice = 101,
+  kNoKernelImage = 209,
+  kEccUncorrectable = 214,
+  kIllegalAddress = 700,
+  kLaunchTimeout = 702,
+  kSystemDriverMismatch = 803,
+};
+
+// What `code` means for `what` ("copying 12 bytes", ..), with what to do about it: OK;
+// RESOURCE_EXHAUSTED for memory; FAILED_PRECONDITION for the machine (driver, devices,
+// architecture); UNAVAILABLE where the device is lost, and the process with it; else INTERNAL.
+absl::Status StatusOf(int code, absl::string_view what);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_ERROR_H_

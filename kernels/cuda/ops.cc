@@ -1,0 +1,185 @@
+// Ops whose kernels touch every element once, pages and states. Linear layers and attention have
+// files of their own.
+#include "kernels/cuda/ops.h"
+
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/sm80/elementwise.h"
+#include "kernels/cuda/sm80/pages.h"
+#include "kernels/ops/checks.h"
+
+namespace annulus::cuda {
+namespace {
+
+StreamHandle HandleOf(Stream& stream) { return AsCudaStream(stream).handle(); }
+
+int PaddedDim(int dim) { return (dim + 15) / 16 * 16; }
+
+absl::Status MoveRows(Stream& stream, ConstMatrixView input, std::span<const int32_t> rows,
+                      std::span<const float> weights, MatrixView output) {
+  if (rows.empty()) return absl::OkStatus();
+  CudaStream& own = AsCudaStream(stream);
+  ANNULUS_RETURN_IF_ERROR(
+      own.BeginUpload(rows.size_bytes() + weights.size_bytes() + 2 * CudaStream::kUploadAlignment));
+  MoveRowsArguments arguments{};
+  arguments.input = input;
+  arguments.rows = own.Upload(rows);
+  arguments.weights = weights.empty() ? nullptr : own.Upload(weights);
+  arguments.count = static_cast<int64_t>(rows.size());
+  arguments.output = output;
+  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
+  return StatusOf(LaunchMoveRows(own.handle(), arguments), "moving rows");
+}
+
+}  // namespace
+
+PageLayout LayoutOf(const KvPageShape& shape) {
+  CheckPageShape(shape);
+  PageLayout layout{};
+  layout.page_tokens = shape.page_tokens;
+  layout.kv_heads = shape.kv_heads;
+  layout.k_dim = shape.k_dim;
+  layout.v_dim = shape.v_dim;
+  layout.k_stride = PaddedDim(shape.k_dim);
+  layout.v_stride = PaddedDim(shape.v_dim);
+  layout.element = static_cast<int>(DTypeSize(shape.dtype));
+  layout.dtype = shape.dtype;
+  return layout;
+}
+
+size_t KvPageBytes(const KvPageShape& shape) {
+  const PageLayout layout = LayoutOf(shape);
+  const int64_t bytes = shape.dtype == DType::kI8 ? layout.ValueScale(shape.kv_heads, 0)
+                                                  : layout.Value(shape.kv_heads, 0);
+  return static_cast<size_t>((bytes + 63) / 64 * 64);
+}
+
+absl::Status RmsNorm(Stream& stream, const RmsNormParams& params) {
+  CheckRmsNorm(params);
+  return StatusOf(LaunchRmsNorm(HandleOf(stream), {params.input, params.weight, params.epsilon,
+                                                   params.output, params.accumulate}),
+                  "rms_norm");
+}
+
+absl::Status GatedMul(Stream& stream, const GatedMulParams& params) {
+  CheckGatedMul(params);
+  return StatusOf(LaunchGatedMul(HandleOf(stream), params), "gated_mul");
+}
+
+absl::Status Scale(Stream& stream, const ScaleParams& params) {
+  return StatusOf(LaunchScale(HandleOf(stream), params), "scale");
+}
+
+absl::Status SoftCap(Stream& stream, const SoftCapParams& params) {
+  CheckSoftCap(params);
+  return StatusOf(LaunchSoftCap(HandleOf(stream), params), "soft_cap");
+}
+
+absl::Status RopeTable(Stream& stream, const RopeTableParams& params) {
+  CheckRopeTable(params);
+  CudaStream& own = AsCudaStream(stream);
+  ANNULUS_RETURN_IF_ERROR(own.BeginUpload(params.positions.size_bytes() +
+                                          params.inverse_frequencies.size_bytes() +
+                                          2 * CudaStream::kUploadAlignment));
+  const RopeTableArguments arguments{own.Upload(params.positions),
+                                     own.Upload(params.inverse_frequencies), params.scale,
+                                     params.cosine, params.sine};
+  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
+  return StatusOf(LaunchRopeTable(own.handle(), arguments), "rope_table");
+}
+
+absl::Status Rope(Stream& stream, const RopeParams& params) {
+  CheckRope(params);
+  return StatusOf(LaunchRope(HandleOf(stream), params), "rope");
+}
+
+absl::Status KvAppend(Stream& stream, const KvAppendParams& params) {
+  CheckKvAppend(params);
+  CudaStream& own = AsCudaStream(stream);
+  ANNULUS_RETURN_IF_ERROR(own.BeginUpload(params.pages.size_bytes() + params.slots.size_bytes() +
+                                          2 * CudaStream::kUploadAlignment));
+  const KvAppendArguments arguments{LayoutOf(params.shape), params.k, params.v,
+                                    own.Upload(params.pages), own.Upload(params.slots)};
+  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
+  return StatusOf(LaunchKvAppend(own.handle(), arguments), "kv_append");
+}
+
+absl::Status KvRead(Stream& stream, const KvReadParams& params) {
+  CheckKvRead(params);
+  return StatusOf(
+      LaunchKvRead(HandleOf(stream), {LayoutOf(params.shape), params.page, params.k, params.v}),
+      "kv_read");
+}
+
+absl::Status MergeState(Stream& stream, const MergeStateParams& params) {
+  CheckMergeState(params);
+  return StatusOf(
+      LaunchMerge(HandleOf(stream), {params.into, params.from.o, params.from.lse, nullptr}),
+      "merge_state");
+}
+
+absl::Status MergeSink(Stream& stream, const MergeSinkParams& params) {
+  CheckMergeSink(params);
+  return StatusOf(LaunchMerge(HandleOf(stream), {params.state, nullptr, nullptr, params.sink}),
+                  "merge_sink");
+}
+
+// The choices are host arrays: this op waits for the device.
+absl::Status Route(Stream& stream, const RouteParams& params) {
+  CheckRoute(params);
+  if (params.experts.empty()) return absl::OkStatus();
+  CudaStream& own = AsCudaStream(stream);
+  const size_t choices = params.experts.size();
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
+                           own.Scratch(choices * (sizeof(int32_t) + sizeof(float))));
+  auto* const experts = reinterpret_cast<int32_t*>(scratch);
+  auto* const weights = reinterpret_cast<float*>(experts + choices);
+  ANNULUS_RETURN_IF_ERROR(StatusOf(
+      LaunchRoute(own.handle(),
+                  {params.logits, params.chosen, params.softmax_of_chosen, experts, weights}),
+      "route"));
+  ANNULUS_RETURN_IF_ERROR(
+      CopyAsync(own.handle(), params.experts.data(), experts, params.experts.size_bytes()));
+  ANNULUS_RETURN_IF_ERROR(
+      CopyAsync(own.handle(), params.weights.data(), weights, params.weights.size_bytes()));
+  return own.Synchronize();
+}
+
+absl::Status GatherRows(Stream& stream, const GatherRowsParams& params) {
+  CheckGatherRows(params);
+  return MoveRows(stream, params.input, params.rows, {}, params.output);
+}
+
+absl::Status ScatterAdd(Stream& stream, const ScatterAddParams& params) {
+  CheckScatterAdd(params);
+  return MoveRows(stream, params.input, params.rows, params.weights, params.output);
+}
+
+OpTable Ops() {
+  OpTable ops;
+  ops.name = "cuda/sm80";
+  ops.row_invariant = false;  // the shape of a block depends on the rows of an item
+  ops.kv_page_bytes = KvPageBytes;
+  ops.create_matrix = CreateMatrix;
+  ops.pack_rows = PackRows;
+  ops.linear = Linear;
+  ops.embed = Embed;
+  ops.rms_norm = RmsNorm;
+  ops.gated_mul = GatedMul;
+  ops.scale = Scale;
+  ops.soft_cap = SoftCap;
+  ops.rope_table = RopeTable;
+  ops.rope = Rope;
+  ops.kv_append = KvAppend;
+  ops.kv_read = KvRead;
+  ops.attention = Attention;
+  ops.merge_state = MergeState;
+  ops.merge_sink = MergeSink;
+  ops.route = Route;
+  ops.gather_rows = GatherRows;
+  ops.scatter_add = ScatterAdd;
+  return ops;
+}
+
+}  // namespace annulus::cuda

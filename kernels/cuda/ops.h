@@ -1,0 +1,44 @@
+#ifndef ANNULUS_KERNELS_CUDA_OPS_H_
+#define ANNULUS_KERNELS_CUDA_OPS_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/common/page_layout.h"
+#include "kernels/registry.h"
+
+// The host side of every op, for the table "cuda/sm80": checks, copies the host arrays of Params to
+// the device, and launches. Contracts: kernels/ops/.
+
+namespace annulus::cuda {
+
+// The largest k_dim and v_dim that attention serves; pages may have any.
+inline constexpr int kMaxAttentionDim = 256;
+
+OpTable Ops();
+
+PageLayout LayoutOf(const KvPageShape& shape);
+
+absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype);
+absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
+                      QuantizationError* error);
+absl::Status Linear(Stream& stream, const LinearParams& params);
+absl::Status Embed(Stream& stream, const EmbedParams& params);
+absl::Status RmsNorm(Stream& stream, const RmsNormParams& params);
+absl::Status GatedMul(Stream& stream, const GatedMulParams& params);
+absl::Status Scale(Stream& stream, const ScaleParams& params);
+absl::Status SoftCap(Stream& stream, const SoftCapParams& params);
+absl::Status RopeTable(Stream& stream, const RopeTableParams& params);
+absl::Status Rope(Stream& stream, const RopeParams& params);
+size_t KvPageBytes(const KvPageShape& shape);
+absl::Status KvAppend(Stream& stream, const KvAppendParams& params);
+absl::Status KvRead(Stream& stream, const KvReadParams& params);
+absl::Status Attention(Stream& stream, const AttentionParams& params);
+absl::Status MergeState(Stream& stream, const MergeStateParams& params);
+absl::Status MergeSink(Stream& stream, const MergeSinkParams& params);
+absl::Status Route(Stream& stream, const RouteParams& params);
+absl::Status GatherRows(Stream& stream, const GatherRowsParams& params);
+absl::Status ScatterAdd(Stream& stream, const ScatterAddParams& params);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_OPS_H_

@@ -1,0 +1,52 @@
+#ifndef ANNULUS_KERNELS_CUDA_RUNTIME_H_
+#define ANNULUS_KERNELS_CUDA_RUNTIME_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda/common/stream_handle.h"
+
+// What the backend needs of CUDA besides launching kernels. There are two implementations, and a
+// binary links one: runtime_cuda.cc over the CUDA runtime, and the emulated one of
+// tests/support/cuda/. All functions are thread-safe; errors are those of error.h.
+
+namespace annulus::cuda {
+
+struct DeviceInfo {
+  int ordinal = 0;
+  std::string name;
+  int major = 0;  // compute capability
+  int minor = 0;
+  size_t memory_bytes = 0;
+  int multiprocessors = 0;
+  size_t shared_bytes = 0;  // that one block may ask for
+};
+
+// The devices that CUDA shows this process. Where there is none, or no driver that this binary
+// could use, FAILED_PRECONDITION says why and what to do.
+absl::StatusOr<std::vector<DeviceInfo>> FindDevices();
+
+// Device memory, aligned to at least 256 bytes; bytes > 0. RESOURCE_EXHAUSTED where it is refused.
+absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes);
+void FreeDevice(int ordinal, std::byte* memory);
+// Host memory that the device can copy from and to while the host goes on.
+absl::StatusOr<std::byte*> AllocatePinned(size_t bytes);
+void FreePinned(std::byte* memory);
+
+absl::StatusOr<StreamHandle> OpenStream(int ordinal);
+void CloseStream(StreamHandle stream);
+// Copies between any two of host and device memory, in the stream's order. Pinned memory must stay
+// as it is until the copy is done; other host memory is free when the call returns.
+absl::Status CopyAsync(StreamHandle stream, void* destination, const void* source, size_t bytes);
+absl::Status WaitFor(StreamHandle stream);
+// Copies now, on no stream: `destination` or `source` is memory of a device.
+absl::Status CopyNow(void* destination, const void* source, size_t bytes);
+// Makes `ordinal` the device of the calling thread, which launches kernels.
+absl::Status UseDevice(int ordinal);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_RUNTIME_H_

@@ -1,0 +1,97 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM80_ATTENTION_H_
+#define ANNULUS_KERNELS_CUDA_SM80_ATTENTION_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/common/page_layout.h"
+#include "kernels/cuda/common/stream_handle.h"
+#include "kernels/ops/attention.h"
+
+// Launches of attention over pages. All pointers are device addresses; each returns 0 or the number
+// of CUDA's error.
+
+namespace annulus::cuda {
+
+// The rows of one item and kv head are numbered position-major: row = position index * group +
+// query head of the group. A unit is what one block computes: some of these rows over some of the
+// item's pages.
+struct AttentionUnit {
+  int32_t item;
+  int32_t kv_head;
+  int32_t row_begin;
+  int32_t row_count;   // at most the rows of the kernel's tile
+  int32_t page_begin;  // into the item's pages, or into its lists where it has any
+  int32_t page_end;
+  int32_t partial;  // first row of the workspace that takes the state; < 0: the item's state does
+};
+
+struct AttentionItemView {
+  const float* query;
+  int64_t query_stride;
+  const int32_t* positions;
+  const KvPageView* pages;
+  const int32_t* lists;  // indices of pages; null: page_begin is the index
+  const DilatedBranch* branches;
+  int branch_count;
+  float* o;
+  float* lse;
+};
+
+struct AttentionArguments {
+  PageLayout layout;
+  const AttentionUnit* units;  // [grid]
+  const AttentionItemView* items;
+  int heads;
+  int group;  // query heads per kv head
+  float scale;
+  float soft_cap;
+  int32_t window;
+  float* partial_o;  // [partial rows, v_dim]
+  float* partial_lse;
+};
+
+// The two shapes of a block: many rows that share every tile of keys, or at most 16 rows with the
+// keys of a tile shared out among the warps.
+enum class AttentionShape : uint8_t { kPrefill, kDecode };
+
+// The rows of a unit.
+constexpr int AttentionRows(AttentionShape shape, int dim) {
+  return shape == AttentionShape::kDecode ? 16 : dim > 128 ? 64 : 128;
+}
+
+// `dim`: the larger of k_dim and v_dim, at most 256. One function per class of storage: bf16; f16;
+// and 8 bits, which are multiplied as bf16.
+int LaunchAttentionBf16(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
+                        const AttentionArguments& arguments);
+int LaunchAttentionF16(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
+                       const AttentionArguments& arguments);
+int LaunchAttentionNarrow(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
+                          const AttentionArguments& arguments);
+
+// A unit whose pages were shared out: part p has its rows at partial_begin + p * row_count.
+struct AttentionMerge {
+  int32_t item;
+  int32_t kv_head;
+  int32_t row_begin;
+  int32_t row_count;
+  int32_t partial_begin;
+  int32_t parts;
+};
+
+// Merges parts in ascending order into the items' states, one block per merge and row.
+struct AttentionMergeArguments {
+  const AttentionMerge* merges;
+  const AttentionItemView* items;
+  int heads;
+  int group;
+  int v_dim;
+  const float* partial_o;
+  const float* partial_lse;
+};
+int LaunchAttentionMerge(StreamHandle stream, int64_t merges, int largest_rows,
+                         const AttentionMergeArguments& arguments);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM80_ATTENTION_H_

@@ -1,0 +1,11 @@
+// Attention over pages of bf16 keys and values.
+#include "kernels/cuda/sm80/attention_kernel.h"
+
+namespace annulus::cuda {
+
+int LaunchAttentionBf16(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
+                        const AttentionArguments& arguments) {
+  return LaunchAttentionOf<BFloat16, false>(stream, shape, dim, units, arguments);
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,216 @@
+// Norm, activations, rotary embedding, rows moved and routed. Bound by memory: every element is
+// read and written once. Compiled without contraction of products and sums, so that a kernel gives
+// the bits that its formula gives.
+#include <cmath>
+
+#include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/sm80/elementwise.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int64_t kChunk = 4 * kThreads;  // elements of a row that one block takes
+
+// The part of a [rows, cols] matrix that the calling thread works on: columns begin, begin +
+// kThreads, .. below end of one row.
+struct RowPart {
+  int64_t row;
+  int64_t begin;
+  int64_t end;
+};
+
+Grid GridOfRows(int64_t rows, int64_t cols) {
+  return {.x = rows * ((cols + kChunk - 1) / kChunk), .threads = kThreads};
+}
+
+ANNULUS_DEVICE RowPart PartOfRow(int64_t cols) {
+  const int64_t chunks = (cols + kChunk - 1) / kChunk;
+  const int64_t first = BlockX() % chunks * kChunk;
+  return {BlockX() / chunks, first + ThreadIndex(), Smaller(cols, first + kChunk)};
+}
+
+// One block per row: the order of the sum depends on cols alone.
+ANNULUS_KERNEL(kThreads, 4) RmsNormKernel(ANNULUS_ARGUMENT RmsNormArguments a) {
+  float* const sums = reinterpret_cast<float*>(SharedMemory());
+  const float* const x = a.input.row(BlockX());
+  const int64_t cols = a.output.cols;
+  float sum = 0;
+  for (int64_t i = ThreadIndex(); i < cols; i += kThreads) sum += x[i] * x[i];
+  sum = WarpSum(sum);
+  if (Lane() == 0) sums[WarpIndex()] = sum;
+  SyncThreads();
+  float total = 0;
+  for (int i = 0; i < kWarps; ++i) total += sums[i];
+  const float root = sqrtf(total / static_cast<float>(cols) + a.epsilon);
+  float* const output = a.output.row(BlockX());
+  for (int64_t i = ThreadIndex(); i < cols; i += kThreads) {
+    const float value = x[i] / root * a.weight[i];
+    output[i] = a.accumulate ? output[i] + value : value;
+  }
+}
+
+ANNULUS_DEVICE float Gated(const GatedMulParams& a, float gate, float up) {
+  switch (a.activation) {
+    case Activation::kSilu:
+      return gate / (1 + expf(-gate)) * up;
+    case Activation::kGeluTanh: {
+      const float t = 0.7978845608f * (gate + 0.044715f * gate * gate * gate);
+      return gate / (1 + expf(-2 * t)) * up;
+    }
+    default:
+      gate = Smaller(gate, a.limit);
+      up = Larger(Smaller(up, a.limit), -a.limit);
+      return gate / (1 + expf(-a.alpha * gate)) * (up + 1);
+  }
+}
+
+ANNULUS_KERNEL(kThreads, 4) GatedMulKernel(ANNULUS_ARGUMENT GatedMulParams a) {
+  const RowPart part = PartOfRow(a.output.cols);
+  for (int64_t i = part.begin; i < part.end; i += kThreads) {
+    a.output.row(part.row)[i] = Gated(a, a.gate.row(part.row)[i], a.up.row(part.row)[i]);
+  }
+}
+
+ANNULUS_KERNEL(kThreads, 4) ScaleKernel(ANNULUS_ARGUMENT ScaleParams a) {
+  const RowPart part = PartOfRow(a.values.cols);
+  for (int64_t i = part.begin; i < part.end; i += kThreads) a.values.row(part.row)[i] *= a.factor;
+}
+
+ANNULUS_KERNEL(kThreads, 4) SoftCapKernel(ANNULUS_ARGUMENT SoftCapParams a) {
+  const RowPart part = PartOfRow(a.values.cols);
+  for (int64_t i = part.begin; i < part.end; i += kThreads) {
+    float* const value = a.values.row(part.row) + i;
+    *value = a.cap * tanhf(*value / a.cap);
+  }
+}
+
+ANNULUS_KERNEL(kThreads, 4) RopeTableKernel(ANNULUS_ARGUMENT RopeTableArguments a) {
+  const RowPart part = PartOfRow(a.cosine.cols);
+  for (int64_t i = part.begin; i < part.end; i += kThreads) {
+    const double angle = static_cast<double>(a.inverse_frequencies[i]) * a.positions[part.row];
+    a.cosine.row(part.row)[i] = static_cast<float>(cos(angle) * a.scale);
+    a.sine.row(part.row)[i] = static_cast<float>(sin(angle) * a.scale);
+  }
+}
+
+// A thread rotates pairs: `heads * pairs` of them in a row.
+ANNULUS_KERNEL(kThreads, 4) RopeKernel(ANNULUS_ARGUMENT RopeParams a) {
+  const int64_t pairs = a.cosine.cols;
+  const RowPart part = PartOfRow(a.heads * pairs);
+  for (int64_t i = part.begin; i < part.end; i += kThreads) {
+    const int64_t pair = i % pairs;
+    float* const x = a.values.row(part.row) + i / pairs * a.head_dim + pair;
+    const float cosine = a.cosine.row(part.row)[pair];
+    const float sine = a.sine.row(part.row)[pair];
+    const float first = x[0];
+    const float second = x[pairs];
+    x[0] = first * cosine - second * sine;
+    x[pairs] = second * cosine + first * sine;
+  }
+}
+
+ANNULUS_KERNEL(kThreads, 4) MoveRowsKernel(ANNULUS_ARGUMENT MoveRowsArguments a) {
+  const RowPart part = PartOfRow(a.input.cols);
+  const int64_t other = a.rows[part.row];
+  for (int64_t i = part.begin; i < part.end; i += kThreads) {
+    if (a.weights == nullptr) {
+      a.output.row(part.row)[i] = a.input.row(other)[i];
+    } else {
+      a.output.row(other)[i] += a.weights[part.row] * a.input.row(part.row)[i];
+    }
+  }
+}
+
+// A logit and its expert; `expert` < 0: none.
+struct Candidate {
+  float logit;
+  int expert;
+};
+
+// Whether `a` is chosen before `b`.
+ANNULUS_DEVICE bool Before(const Candidate& a, const Candidate& b) {
+  if (a.expert < 0 || b.expert < 0) return b.expert < 0 && a.expert >= 0;
+  return a.logit > b.logit || (a.logit == b.logit && a.expert < b.expert);
+}
+
+// The first of a row's experts that comes after `last` (none: the first of all).
+ANNULUS_DEVICE Candidate NextExpert(const float* logits, int experts, const Candidate& last) {
+  Candidate best{0, -1};
+  for (int e = Lane(); e < experts; e += kWarp) {
+    const Candidate candidate{logits[e], e};
+    if ((last.expert < 0 || Before(last, candidate)) && Before(candidate, best)) best = candidate;
+  }
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    const float logit = ShuffleXor(best.logit, mask);
+    const int expert = static_cast<int>(ShuffleXor(static_cast<uint32_t>(best.expert), mask));
+    const Candidate other{logit, expert};
+    if (Before(other, best)) best = other;
+  }
+  return best;
+}
+
+// One warp per row, one round per choice.
+ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteArguments a) {
+  const float* const logits = a.logits.row(BlockX());
+  const int experts = static_cast<int>(a.logits.cols);
+  int32_t* const chosen = a.experts + BlockX() * a.chosen;
+  float* const weights = a.weights + BlockX() * a.chosen;
+  Candidate last{0, -1};
+  float largest = 0;
+  float sum = 0;
+  for (int i = 0; i < a.chosen; ++i) {
+    last = NextExpert(logits, experts, last);
+    if (i == 0) largest = last.logit;
+    sum += expf(last.logit - largest);
+    if (Lane() == 0) chosen[i] = last.expert;
+  }
+  if (!a.softmax_of_chosen) {
+    sum = 0;
+    for (int e = Lane(); e < experts; e += kWarp) sum += expf(logits[e] - largest);
+    sum = WarpSum(sum);
+  }
+  SyncWarp();  // what lane 0 wrote
+  for (int i = Lane(); i < a.chosen; i += kWarp) {
+    weights[i] = expf(logits[chosen[i]] - largest) / sum;
+  }
+}
+
+}  // namespace
+
+int LaunchRmsNorm(StreamHandle stream, const RmsNormArguments& arguments) {
+  const Grid grid{
+      .x = arguments.output.rows, .threads = kThreads, .shared_bytes = kWarps * sizeof(float)};
+  return Launch<RmsNormKernel>(stream, grid, arguments);
+}
+int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments) {
+  return Launch<GatedMulKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
+                                arguments);
+}
+int LaunchScale(StreamHandle stream, const ScaleParams& arguments) {
+  return Launch<ScaleKernel>(stream, GridOfRows(arguments.values.rows, arguments.values.cols),
+                             arguments);
+}
+int LaunchSoftCap(StreamHandle stream, const SoftCapParams& arguments) {
+  return Launch<SoftCapKernel>(stream, GridOfRows(arguments.values.rows, arguments.values.cols),
+                               arguments);
+}
+int LaunchRopeTable(StreamHandle stream, const RopeTableArguments& arguments) {
+  return Launch<RopeTableKernel>(stream, GridOfRows(arguments.cosine.rows, arguments.cosine.cols),
+                                 arguments);
+}
+int LaunchRope(StreamHandle stream, const RopeParams& arguments) {
+  return Launch<RopeKernel>(
+      stream, GridOfRows(arguments.cosine.rows, arguments.heads * arguments.cosine.cols),
+      arguments);
+}
+int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments) {
+  return Launch<MoveRowsKernel>(stream, GridOfRows(arguments.count, arguments.input.cols),
+                                arguments);
+}
+int LaunchRoute(StreamHandle stream, const RouteArguments& arguments) {
+  return Launch<RouteKernel>(stream, {.x = arguments.logits.rows, .threads = kWarp}, arguments);
+}
+
+}  // namespace annulus::cuda

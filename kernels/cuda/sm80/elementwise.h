@@ -1,0 +1,62 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM80_ELEMENTWISE_H_
+#define ANNULUS_KERNELS_CUDA_SM80_ELEMENTWISE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/tensor_view.h"
+#include "kernels/cuda/common/stream_handle.h"
+#include "kernels/ops/elementwise.h"
+
+// Launches of the kernels that touch every element once. All pointers are device addresses; what
+// each computes is said by the op of the same name in kernels/ops/. Each returns 0 or the number of
+// CUDA's error.
+
+namespace annulus::cuda {
+
+struct RmsNormArguments {
+  ConstMatrixView input;
+  const float* weight;
+  float epsilon;
+  MatrixView output;
+  bool accumulate;
+};
+int LaunchRmsNorm(StreamHandle stream, const RmsNormArguments& arguments);
+
+int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments);
+int LaunchScale(StreamHandle stream, const ScaleParams& arguments);
+int LaunchSoftCap(StreamHandle stream, const SoftCapParams& arguments);
+
+struct RopeTableArguments {
+  const int32_t* positions;
+  const float* inverse_frequencies;
+  float scale;
+  MatrixView cosine;
+  MatrixView sine;
+};
+int LaunchRopeTable(StreamHandle stream, const RopeTableArguments& arguments);
+int LaunchRope(StreamHandle stream, const RopeParams& arguments);
+
+// output[i, :] = input[rows[i], :], or with `weights`: output[rows[i], :] += weights[i] * input[i].
+struct MoveRowsArguments {
+  ConstMatrixView input;
+  const int32_t* rows;
+  const float* weights;  // null: gather
+  int64_t count;
+  MatrixView output;
+};
+int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments);
+
+struct RouteArguments {
+  ConstMatrixView logits;
+  int chosen;
+  bool softmax_of_chosen;
+  int32_t* experts;
+  float* weights;
+};
+int LaunchRoute(StreamHandle stream, const RouteArguments& arguments);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM80_ELEMENTWISE_H_

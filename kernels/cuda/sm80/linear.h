@@ -1,0 +1,53 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM80_LINEAR_H_
+#define ANNULUS_KERNELS_CUDA_SM80_LINEAR_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/dtype.h"
+#include "kernels/base/tensor_view.h"
+#include "kernels/cuda/common/stream_handle.h"
+
+// Launches of the products with packed weights. All pointers are device addresses; each returns 0
+// or the number of CUDA's error.
+
+namespace annulus::cuda {
+
+// The depth to which rows of weights are padded, and that one step of a product takes.
+inline constexpr int64_t kDepthStep = 32;
+
+// Weights as cuda::CreateMatrix lays them out: row o at values + o * row_bytes, a multiple of 16
+// bytes, padded to a multiple of kDepthStep elements with bytes of 0; its scales, if any, at scales
+// + o * scale_bytes: one float32, or for the 4-bit types one bf16 per group.
+struct WeightView {
+  DType dtype;
+  const std::byte* values;
+  int64_t row_bytes;
+  const std::byte* scales;  // null: none
+  int64_t scale_bytes;
+  int64_t out_features;
+  int64_t in_features;
+};
+
+struct LinearArguments {
+  ConstMatrixView input;
+  WeightView weight;
+  const float* bias;  // null: none
+  MatrixView output;
+  bool accumulate;
+};
+// Inputs are rounded to bf16, weights are exact in it: every dtype but kF32 and kF16.
+int LaunchLinearTensor(StreamHandle stream, const LinearArguments& arguments);
+// In float32 throughout: kF32 and kF16.
+int LaunchLinearFloat(StreamHandle stream, const LinearArguments& arguments);
+
+struct EmbedArguments {
+  WeightView table;
+  const int32_t* ids;  // [output.rows]
+  MatrixView output;
+};
+int LaunchEmbed(StreamHandle stream, const EmbedArguments& arguments);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM80_LINEAR_H_

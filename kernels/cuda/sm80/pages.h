@@ -1,0 +1,45 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM80_PAGES_H_
+#define ANNULUS_KERNELS_CUDA_SM80_PAGES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/base/tensor_view.h"
+#include "kernels/cuda/common/page_layout.h"
+#include "kernels/cuda/common/stream_handle.h"
+#include "kernels/ops/attention.h"
+
+// Launches of the kernels that write and read pages, and that merge attention states. All pointers
+// are device addresses; each returns 0 or the number of CUDA's error.
+
+namespace annulus::cuda {
+
+struct KvAppendArguments {
+  PageLayout layout;
+  ConstMatrixView k;
+  ConstMatrixView v;
+  std::byte* const* pages;  // [k.rows]
+  const int32_t* slots;     // [k.rows]
+};
+int LaunchKvAppend(StreamHandle stream, const KvAppendArguments& arguments);
+
+struct KvReadArguments {
+  PageLayout layout;
+  const std::byte* page;
+  MatrixView k;
+  MatrixView v;
+};
+int LaunchKvRead(StreamHandle stream, const KvReadArguments& arguments);
+
+// into = into (+) from; without `from`, into = into (+) {0, sink[head]}.
+struct MergeArguments {
+  AttentionState into;
+  const float* from_o;  // null: merge sinks
+  const float* from_lse;
+  const float* sink;
+};
+int LaunchMerge(StreamHandle stream, const MergeArguments& arguments);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM80_PAGES_H_

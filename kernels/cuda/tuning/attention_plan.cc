@@ -1,0 +1,157 @@
+#include "kernels/cuda/tuning/attention_plan.h"
+
+#include <algorithm>
+#include <span>
+
+namespace annulus::cuda {
+namespace {
+
+constexpr int kBlocksPerMultiprocessor = 2;
+
+// The pages that a list of a query block names: [begin, end) of the item's pages, or of its lists.
+struct PageRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+class Planner {
+ public:
+  Planner(const AttentionParams& params, int multiprocessors)
+      : params_(params),
+        group_(params.heads / params.shape.kv_heads),
+        dim_(std::max(params.shape.k_dim, params.shape.v_dim)),
+        target_(kBlocksPerMultiprocessor * multiprocessors) {}
+
+  AttentionPlan Plan() {
+    for (size_t i = 0; i < params_.items.size(); ++i) AddItem(static_cast<int32_t>(i));
+    for (std::vector<AttentionUnit>* units : {&plan_.prefill, &plan_.decode}) {
+      const auto pages = [](const AttentionUnit& unit) { return unit.page_end - unit.page_begin; };
+      std::stable_sort(
+          units->begin(), units->end(),
+          [&](const AttentionUnit& a, const AttentionUnit& b) { return pages(a) > pages(b); });
+    }
+    ShareOut();
+    return std::move(plan_);
+  }
+
+ private:
+  void AddItem(int32_t index) {
+    const AttentionItem& item = params_.items[index];
+    const auto rows = static_cast<int64_t>(item.positions.size());
+    if (item.blocks.full) {
+      const PageRange all{0, static_cast<int32_t>(item.pages.size())};
+      for (int head = 0; head < params_.shape.kv_heads; ++head) {
+        AddRows(index, head, 0, rows, all);
+      }
+      return;
+    }
+    const auto blocks = static_cast<int64_t>(item.blocks.query_block_rows.size()) - 1;
+    const int heads_per_group = params_.shape.kv_heads / item.blocks.head_groups;
+    for (int head = 0; head < params_.shape.kv_heads; ++head) {
+      for (int64_t b = 0; b < blocks; ++b) {
+        const int64_t list = head / heads_per_group * blocks + b;
+        AddRows(index, head, item.blocks.query_block_rows[b], item.blocks.query_block_rows[b + 1],
+                {item.blocks.offsets[list], item.blocks.offsets[list + 1]});
+      }
+    }
+  }
+
+  // Positions [begin, end) of one item and kv head, which share a list of pages.
+  void AddRows(int32_t index, int head, int64_t begin, int64_t end, PageRange pages) {
+    const int64_t last = end * group_;
+    const AttentionShape shape =
+        last - begin * group_ <= AttentionRows(AttentionShape::kDecode, dim_)
+            ? AttentionShape::kDecode
+            : AttentionShape::kPrefill;
+    const int64_t tile = AttentionRows(shape, dim_);
+    for (int64_t row = begin * group_; row < last; row += tile) {
+      const int64_t count = std::min(tile, last - row);
+      const PageRange seen =
+          Seen(params_.items[index], pages, row / group_, (row + count - 1) / group_);
+      AttentionUnit unit{};
+      unit.item = index;
+      unit.kv_head = head;
+      unit.row_begin = static_cast<int32_t>(row);
+      unit.row_count = static_cast<int32_t>(count);
+      unit.page_begin = seen.begin;
+      unit.page_end = seen.end;
+      unit.partial = -1;
+      (shape == AttentionShape::kDecode ? plan_.decode : plan_.prefill).push_back(unit);
+    }
+  }
+
+  // The part of `pages`, in ascending order of position, that rows [first, last] may see.
+  PageRange Seen(const AttentionItem& item, PageRange pages, int64_t first, int64_t last) const {
+    const int64_t lowest = item.positions[first];
+    const int64_t highest = item.positions[last];
+    const auto page = [&](int32_t i) -> const KvPageView& {
+      return item.pages[item.blocks.full ? i : item.blocks.pages[i]];
+    };
+    while (pages.begin < pages.end && params_.window > 0) {
+      const KvPageView& view = page(pages.begin);
+      if (int64_t{view.first_position} + view.tokens - 1 > lowest - params_.window) break;
+      ++pages.begin;
+    }
+    int32_t low = pages.begin;
+    int32_t high = pages.end;
+    while (low < high) {
+      const int32_t middle = low + (high - low) / 2;
+      if (page(middle).first_position <= highest) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return {pages.begin, low};
+  }
+
+  // Splits units of one shape where all units together leave multiprocessors idle.
+  void ShareOut() {
+    const auto units = static_cast<int64_t>(plan_.prefill.size() + plan_.decode.size());
+    if (units == 0 || units >= target_) return;
+    const int64_t parts = (target_ + units - 1) / units;
+    Split(parts, plan_.prefill);
+    Split(parts, plan_.decode);
+  }
+
+  void Split(int64_t most_parts, std::vector<AttentionUnit>& units) {
+    const int64_t smallest =
+        std::max(1, (kPartTokens + params_.shape.page_tokens - 1) / params_.shape.page_tokens);
+    std::vector<AttentionUnit> split;
+    for (const AttentionUnit& unit : units) {
+      const int64_t pages = unit.page_end - unit.page_begin;
+      const int64_t parts = std::min(most_parts, pages / smallest);
+      if (parts < 2) {
+        split.push_back(unit);
+        continue;
+      }
+      plan_.merges.push_back({unit.item, unit.kv_head, unit.row_begin, unit.row_count,
+                              static_cast<int32_t>(plan_.partial_rows),
+                              static_cast<int32_t>(parts)});
+      plan_.largest_merge = std::max(plan_.largest_merge, unit.row_count);
+      for (int64_t p = 0; p < parts; ++p) {
+        AttentionUnit part = unit;
+        part.page_begin = unit.page_begin + static_cast<int32_t>(pages * p / parts);
+        part.page_end = unit.page_begin + static_cast<int32_t>(pages * (p + 1) / parts);
+        part.partial = static_cast<int32_t>(plan_.partial_rows);
+        plan_.partial_rows += unit.row_count;
+        split.push_back(part);
+      }
+    }
+    units = std::move(split);
+  }
+
+  const AttentionParams& params_;
+  const int group_;
+  const int dim_;
+  const int64_t target_;
+  AttentionPlan plan_;
+};
+
+}  // namespace
+
+AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors) {
+  return Planner(params, multiprocessors).Plan();
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,32 @@
+#ifndef ANNULUS_KERNELS_CUDA_TUNING_ATTENTION_PLAN_H_
+#define ANNULUS_KERNELS_CUDA_TUNING_ATTENTION_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/sm80/attention.h"
+#include "kernels/ops/attention.h"
+
+namespace annulus::cuda {
+
+// What the blocks of one attention op compute, per shape of block: units in the order in which they
+// start, the longest first.
+struct AttentionPlan {
+  std::vector<AttentionUnit> prefill;
+  std::vector<AttentionUnit> decode;
+  std::vector<AttentionMerge> merges;
+  int64_t partial_rows = 0;  // of the workspace
+  int largest_merge = 0;     // rows
+};
+
+// Cuts the rows of every item and kv head into units, leaves out pages that no row of a unit sees,
+// and, where the units are fewer than twice the multiprocessors, shares the pages of each out among
+// parts of at least kPartTokens tokens, whose states are merged afterwards (flash decoding, Dao et
+// al. 2023). Every row belongs to exactly one unit or merge, those without pages too. Pure: depends
+// on nothing but its arguments.
+inline constexpr int kPartTokens = 256;
+AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_TUNING_ATTENTION_PLAN_H_

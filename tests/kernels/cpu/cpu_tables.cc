@@ -1,0 +1,10 @@
+// The tested tables are those of the CPU.
+#include "tests/kernels/cpu/cpu_test_util.h"
+
+namespace annulus::testing {
+
+std::vector<const OpTable*> TestedTables() { return CpuRegistry().Available("cpu"); }
+
+Backend& BackendOf(const OpTable&) { return CpuBackend(); }
+
+}  // namespace annulus::testing

@@ -1,0 +1,26 @@
+// The tested tables are those of an emulated GPU.
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/kernels/cpu/cpu_test_util.h"
+
+namespace annulus::testing {
+namespace {
+
+const KernelRegistry& CudaRegistry() {
+  static const KernelRegistry* const registry = [] {
+    auto* filled = new KernelRegistry();
+    RegisterCudaKernels(*filled);
+    return filled;
+  }();
+  return *registry;
+}
+
+}  // namespace
+
+std::vector<const OpTable*> TestedTables() { return CudaRegistry().Available("cuda"); }
+
+Backend& BackendOf(const OpTable& table) {
+  static Backend* const emulated = CreateCudaBackend(0).value().release();
+  return table.name == "cpu/reference" ? CpuBackend() : *emulated;
+}
+
+}  // namespace annulus::testing

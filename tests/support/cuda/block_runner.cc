@@ -1,0 +1,202 @@
+#include "tests/support/cuda/block_runner.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/base/check.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace annulus::cuda {
+namespace {
+
+constexpr size_t kGuardBytes = 4096;
+constexpr auto kGuard = std::byte{0xa5};
+constexpr auto kUnset = std::byte{0xff};  // NaN in every format
+constexpr size_t kAlignment = 128;
+
+thread_local BlockRunner* current_runner = nullptr;
+
+}  // namespace
+
+BlockRunner& BlockRunner::Current() {
+  ANNULUS_CHECK(current_runner != nullptr) << "outside of a kernel";
+  return *current_runner;
+}
+
+BlockRunner::BlockRunner(const Grid& grid, absl::FunctionRef<void()> kernel)
+    : grid_(grid), kernel_(kernel), threads_(grid.threads), warps_(grid.threads / kWarp) {
+  ANNULUS_CHECK(grid.threads > 0 && grid.threads % kWarp == 0 && grid.threads <= 1024)
+      << grid.threads << " threads per block";
+  ANNULUS_CHECK(grid.x < (int64_t{1} << 31) && grid.y < 65536) << grid.x << " by " << grid.y;
+  ANNULUS_CHECK(current_runner == nullptr) << "a launch inside of a kernel";
+  current_runner = this;
+  guard_begin_ = (grid.shared_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  shared_ = static_cast<std::byte*>(std::aligned_alloc(kAlignment, guard_begin_ + kGuardBytes));
+  ANNULUS_CHECK(shared_ != nullptr);
+  for (int i = 0; i < grid.threads; ++i) {
+    threads_[i].fiber = std::make_unique<Fiber>([this, i] { Body(i); });
+  }
+}
+
+BlockRunner::~BlockRunner() {
+  stop_ = true;
+  for (Thread& thread : threads_) thread.fiber->Enter();
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(shared_, guard_begin_ + kGuardBytes);
+#endif
+  std::free(shared_);
+  current_runner = nullptr;
+}
+
+// A fiber lives for all blocks of the grid.
+void BlockRunner::Body(int thread) {
+  for (;;) {
+    if (stop_) return;
+    kernel_();
+    ANNULUS_CHECK(threads_[thread].copies.empty())
+        << "thread " << thread << " ended without waiting for its asynchronous copies";
+    threads_[thread].groups.clear();
+    threads_[thread].state = State::kEnded;
+    threads_[thread].fiber->Leave();
+  }
+}
+
+void BlockRunner::RunAll() {
+  for (block_y_ = 0; block_y_ < grid_.y; ++block_y_) {
+    for (block_x_ = 0; block_x_ < grid_.x; ++block_x_) RunBlock();
+  }
+}
+
+void BlockRunner::RunBlock() {
+  std::memset(shared_, static_cast<int>(kUnset), grid_.shared_bytes);
+  std::byte* const guard = shared_ + grid_.shared_bytes;
+  const size_t guard_bytes = guard_begin_ + kGuardBytes - grid_.shared_bytes;
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_poison_memory_region(guard, guard_bytes);
+#else
+  std::memset(guard, static_cast<int>(kGuard), guard_bytes);
+#endif
+  for (Thread& thread : threads_) thread.state = State::kReady;
+  const int warps = static_cast<int>(warps_.size());
+  bool all_ended = false;
+  while (!all_ended) {
+    bool moved = false;
+    for (int i = 0; i < warps; ++i) {
+      moved |= RunWarp((block_x_ + block_y_) % 2 == 0 ? i : warps - 1 - i);
+    }
+    all_ended = true;
+    for (const Thread& thread : threads_) all_ended &= thread.state == State::kEnded;
+    if (!moved && !all_ended) FailWaiting();
+  }
+#if !defined(__SANITIZE_ADDRESS__)
+  for (size_t i = 0; i < guard_bytes; ++i) {
+    ANNULUS_CHECK(guard[i] == kGuard)
+        << "a write " << i << " bytes beyond the " << grid_.shared_bytes << " of shared memory";
+  }
+#endif
+}
+
+// Until no lane can go on; whether any did.
+bool BlockRunner::RunWarp(int warp) {
+  bool any = false;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int thread = warp * kWarp; thread < (warp + 1) * kWarp; ++thread) {
+      if (threads_[thread].state != State::kReady) continue;
+      running_ = thread;
+      threads_[thread].fiber->Enter();
+      moved = any = true;
+    }
+  }
+  return any;
+}
+
+void BlockRunner::FailWaiting() const {
+  for (size_t i = 0; i < threads_.size(); ++i) {
+    const Warp& warp = warps_[i / kWarp];
+    ANNULUS_CHECK(threads_[i].state != State::kAtWarp)
+        << "thread " << i << " waits at " << warp.operation << " for lanes that do not come";
+    ANNULUS_CHECK(threads_[i].state != State::kAtBlock)
+        << "thread " << i << " waits at " << barrier_ << " for threads that do not come";
+  }
+  std::abort();
+}
+
+void BlockRunner::WarpCollective(const char* operation, void* operands,
+                                 void (*compute)(void* const* lanes)) {
+  const int self = running_;
+  Warp& warp = warps_[self / kWarp];
+  ANNULUS_CHECK(warp.arrived == 0 || std::strcmp(warp.operation, operation) == 0)
+      << "lanes of a warp are at " << warp.operation << " and at " << operation;
+  warp.operation = operation;
+  warp.operands[self % kWarp] = operands;
+  if (++warp.arrived < kWarp) {
+    threads_[self].state = State::kAtWarp;
+    threads_[self].fiber->Leave();
+    return;
+  }
+  compute(warp.operands);
+  warp.arrived = 0;
+  const int first = self / kWarp * kWarp;
+  for (int i = first; i < first + kWarp; ++i) threads_[i].state = State::kReady;
+}
+
+bool BlockRunner::BlockBarrier(const char* operation, bool predicate) {
+  const int self = running_;
+  ANNULUS_CHECK(at_barrier_ == 0 || std::strcmp(barrier_, operation) == 0)
+      << "threads of a block are at " << barrier_ << " and at " << operation;
+  barrier_ = operation;
+  any_ |= predicate;
+  if (++at_barrier_ < grid_.threads) {
+    threads_[self].state = State::kAtBlock;
+    threads_[self].fiber->Leave();
+    return any_result_;
+  }
+  at_barrier_ = 0;
+  any_result_ = any_;
+  any_ = false;
+  for (Thread& thread : threads_) thread.state = State::kReady;
+  return any_result_;
+}
+
+void BlockRunner::QueueCopy(void* to, const void* from) {
+  threads_[running_].copies.push_back({to, from});
+}
+
+void BlockRunner::CommitCopies() {
+  Thread& thread = threads_[running_];
+  thread.groups.push_back(thread.copies.size());
+}
+
+void BlockRunner::WaitForCopies(int pending_groups) {
+  Thread& thread = threads_[running_];
+  const int done = static_cast<int>(thread.groups.size()) - pending_groups;
+  if (done <= 0) return;
+  const size_t end = thread.groups[done - 1];
+  for (size_t i = 0; i < end; ++i) {
+    const Copy& copy = thread.copies[i];
+    if (copy.from != nullptr) {
+      std::memcpy(copy.to, copy.from, sizeof(Bytes16));
+    } else {
+      std::memset(copy.to, 0, sizeof(Bytes16));
+    }
+  }
+  thread.copies.erase(thread.copies.begin(), thread.copies.begin() + end);
+  thread.groups.erase(thread.groups.begin(), thread.groups.begin() + done);
+  for (size_t& group : thread.groups) group -= end;
+}
+
+void BlockRunner::CheckShared(const void* at, size_t bytes, size_t alignment,
+                              const char* operation) const {
+  const auto* begin = static_cast<const std::byte*>(at);
+  ANNULUS_CHECK(begin >= shared_ && begin + bytes <= shared_ + grid_.shared_bytes)
+      << operation << " at " << begin - shared_ << " of " << grid_.shared_bytes
+      << " bytes of shared memory";
+  ANNULUS_CHECK(reinterpret_cast<uintptr_t>(at) % alignment == 0)
+      << operation << " at " << begin - shared_ << ", not a multiple of " << alignment;
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,94 @@
+#ifndef ANNULUS_TESTS_SUPPORT_CUDA_BLOCK_RUNNER_H_
+#define ANNULUS_TESTS_SUPPORT_CUDA_BLOCK_RUNNER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "kernels/cuda/common/launch.h"
+#include "tests/support/cuda/fiber.h"
+
+namespace annulus::cuda {
+
+// Runs the blocks of a grid, one after the other; the threads of a block are fibers of the calling
+// thread, which change only where they wait for each other. What real hardware would let pass by
+// luck ends the process with a message: a collective that not all lanes reach, a barrier that not
+// all threads reach, asynchronous copies that nobody waited for, and accesses by the wrappers of
+// common/matrix.h beyond the shared memory. Plain accesses beyond it are found by guard bytes at
+// the end of the block, and by the address sanitizer at once. Shared memory starts as NaN;
+// asynchronous copies happen as late as they may; every second block runs its warps backwards.
+class BlockRunner {
+ public:
+  BlockRunner(const Grid& grid, absl::FunctionRef<void()> kernel);
+  ~BlockRunner();
+  BlockRunner(const BlockRunner&) = delete;
+
+  void RunAll();
+
+  // The runner of the calling fiber. Only inside of a kernel.
+  static BlockRunner& Current();
+
+  const Grid& grid() const { return grid_; }
+  int64_t block_x() const { return block_x_; }
+  int64_t block_y() const { return block_y_; }
+  int thread() const { return running_; }
+  std::byte* shared() const { return shared_; }
+
+  // Waits until all lanes of the calling warp are here with the same `operation`, then runs
+  // `compute(operands of the 32 lanes)` once.
+  void WarpCollective(const char* operation, void* operands, void (*compute)(void* const* lanes));
+  // Waits for all threads of the block; whether `predicate` was true for any of them.
+  bool BlockBarrier(const char* operation, bool predicate);
+
+  void QueueCopy(void* to, const void* from);  // from = null: zeros
+  void CommitCopies();
+  void WaitForCopies(int pending_groups);
+
+  // Ends the process unless [at, at + bytes) is shared memory of this block, at a multiple of
+  // `alignment`.
+  void CheckShared(const void* at, size_t bytes, size_t alignment, const char* operation) const;
+
+ private:
+  enum class State : uint8_t { kReady, kAtWarp, kAtBlock, kEnded };
+  struct Copy {
+    void* to;
+    const void* from;
+  };
+  struct Thread {
+    std::unique_ptr<Fiber> fiber;
+    State state = State::kReady;
+    std::vector<Copy> copies;
+    std::vector<size_t> groups;  // ends of the committed groups in `copies`
+  };
+  struct Warp {
+    int arrived = 0;
+    const char* operation = nullptr;
+    void* operands[kWarp];
+  };
+
+  void RunBlock();
+  bool RunWarp(int warp);
+  void Body(int thread);
+  [[noreturn]] void FailWaiting() const;
+
+  const Grid grid_;
+  const absl::FunctionRef<void()> kernel_;
+  std::vector<Thread> threads_;
+  std::vector<Warp> warps_;
+  std::byte* shared_ = nullptr;
+  size_t guard_begin_ = 0;
+  int64_t block_x_ = 0;
+  int64_t block_y_ = 0;
+  int running_ = 0;
+  bool stop_ = false;
+  int at_barrier_ = 0;
+  const char* barrier_ = nullptr;
+  bool any_ = false;
+  bool any_result_ = false;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_TESTS_SUPPORT_CUDA_BLOCK_RUNNER_H_

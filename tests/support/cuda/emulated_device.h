@@ -1,0 +1,28 @@
+#ifndef ANNULUS_TESTS_SUPPORT_CUDA_EMULATED_DEVICE_H_
+#define ANNULUS_TESTS_SUPPORT_CUDA_EMULATED_DEVICE_H_
+
+#include <atomic>
+#include <cstddef>
+
+#include "kernels/cuda/runtime.h"
+
+namespace annulus::cuda {
+
+// The device behind runtime.h where this library is linked instead of CUDA: host memory, streams
+// that finish at once, and faults on demand. One per process. Thread-safe.
+struct EmulatedDevice {
+  std::atomic<int> find_error{0};  // numbers of cudaError_t; 0: none
+  std::atomic<int> allocate_error{0};
+  std::atomic<int> copy_error{0};
+  std::atomic<int> wait_error{0};
+  std::atomic<int> major{9};
+  std::atomic<int> multiprocessors{4};  // few: small tests then leave units whole, and split them
+  std::atomic<size_t> allocated{0};     // bytes of device memory in use
+
+  static EmulatedDevice& Get();
+  static constexpr size_t kMemoryBytes = size_t{1} << 30;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_TESTS_SUPPORT_CUDA_EMULATED_DEVICE_H_
