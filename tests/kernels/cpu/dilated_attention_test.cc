@@ -95,9 +95,9 @@ TEST_P(DilatedAttentionTest, LongSegments) {
   }
 }
 
-// A row's bits do not depend on the rows beside it nor on the number of threads.
+// A row's bits do not depend on the rows beside it nor on the number of threads, where the table
+// says so.
 TEST_P(DilatedAttentionTest, RowsAloneHaveTheSameBits) {
-  if (!table().row_invariant) GTEST_SKIP() << "the table does not promise it";
   for (uint32_t seed = 550; seed < 556; ++seed) {
     const Dilated dilated = RandomDilated(table(), seed);
     SCOPED_TRACE(dilated.problem.name);
@@ -110,7 +110,13 @@ TEST_P(DilatedAttentionTest, RowsAloneHaveTheSameBits) {
       ASSERT_TRUE(
           table().attention(*MakeStream(table(), 1), MakeParams(dilated.problem, {&item, 1})).ok());
     }
-    EXPECT_TRUE(whole == alone);
+    if (table().row_invariant) {
+      EXPECT_TRUE(whole == alone);
+    } else {
+      alone.weight_error = whole.weight_error;
+      alone.rounded_operands = whole.rounded_operands;
+      ExpectNear(dilated.problem, alone, whole);
+    }
   }
 }
 
