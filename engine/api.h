@@ -258,6 +258,7 @@ struct ModelInfo {
   int32_t vocabulary = 0;
   int64_t max_context = 0;  // tokens, prompt and answer together
   DType weights_dtype = DType::kF32;
+  size_t weights_bytes = 0;  // that the packed weights hold, once for all ranks
   double weights_error = 0;  // |w - w'| / |w| over what was quantised while loading; else 0
   DType kv_dtype = DType::kF32;
   int64_t kv_bytes_per_token = 0;  // of the full-attention groups, all ranks together

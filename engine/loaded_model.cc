@@ -100,6 +100,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   info.vocabulary = model.config.vocabulary;
   info.max_context = max_context;
   info.weights_dtype = model.weights.dtype;
+  info.weights_bytes = model.weights.bytes;
   info.weights_error = model.weights.error.relative();
   info.kv_dtype = model.page_shape.dtype;
   for (const CacheGroup& group : model.groups) {
@@ -115,6 +116,24 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   return info;
 }
 
+// Tensors are named in messages; this says whose they are.
+absl::Status Naming(const std::string& model, const absl::Status& status) {
+  return {status.code(), absl::StrCat(model, ": ", status.message())};
+}
+
+// Special tokens alone may lie beyond the embedding, as the image token of Gemma 3's text-only
+// checkpoints does: a prompt with one is refused.
+absl::Status CheckVocabulary(const std::string& model, const Tokenizer& tokenizer,
+                             int32_t vocabulary) {
+  for (int32_t id = vocabulary; id < tokenizer.vocabulary_size(); ++id) {
+    if (!tokenizer.HasToken(id) || tokenizer.IsSpecial(id)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        model, ": the tokenizer has the id ", id, ", but config.json says vocab_size ", vocabulary,
+        "; allowed: ids below it, and special tokens; both files must come from the same model"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& backend,
@@ -122,25 +141,24 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   ANNULUS_ASSIGN_OR_RETURN(ModelFiles files, OpenFiles(options.model));
   ANNULUS_ASSIGN_OR_RETURN(const int64_t max_context,
                            ContextLimit(files.config, options.max_context));
-  ANNULUS_ASSIGN_OR_RETURN(const DType stored, StoredWeightsDType(files.config, *files.tensors));
+  ANNULUS_RETURN_IF_ERROR(
+      CheckVocabulary(options.model, *files.tokenizer, files.config.vocabulary));
+  const absl::StatusOr<DType> stored = StoredWeightsDType(files.config, *files.tensors);
+  if (!stored.ok()) return Naming(options.model, stored.status());
   KernelRequirements required;
   required.backend = backend.capabilities().name;
   required.implementation = options.kernels;
-  required.weights_dtype = options.weights_dtype.value_or(stored);
+  required.weights_dtype = options.weights_dtype.value_or(*stored);
   required.kv_dtype = options.kv_dtype;
   required.k_dim = files.config.head_dim;
   required.v_dim = files.config.head_dim;
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, kernels.Select(required));
-  ANNULUS_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(files.config, *files.tensors, backend,
-                                                             *ops, required.weights_dtype));
-  if (files.tokenizer->vocabulary_size() > files.config.vocabulary) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the tokenizer has ", files.tokenizer->vocabulary_size(), " ids, but config.json says ",
-        "vocab_size ", files.config.vocabulary, "; both files must come from the same model"));
-  }
+  absl::StatusOr<ModelWeights> weights =
+      LoadWeights(files.config, *files.tensors, backend, *ops, required.weights_dtype);
+  if (!weights.ok()) return Naming(options.model, weights.status());
   LoadedModel loaded;
   loaded.ranks =
-      MakeRankModel(files.config, std::move(weights), *ops, options.page_tokens, options.kv_dtype);
+      MakeRankModel(files.config, *std::move(weights), *ops, options.page_tokens, options.kv_dtype);
   loaded.info = Describe(files, loaded.ranks, max_context);
   loaded.tokenizer = std::move(files.tokenizer);
   loaded.templates = std::move(files.templates);

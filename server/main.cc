@@ -71,7 +71,8 @@ std::string Describe(const ModelInfo& model) {
                       "hidden size:      ", model.hidden_size, "\n",         //
                       "vocabulary:       ", model.vocabulary, "\n",          //
                       "context:          ", model.max_context, " tokens\n",  //
-                      "weights:          ", DTypeName(model.weights_dtype), ", relative error ",
+                      "weights:          ", DTypeName(model.weights_dtype), ", ",
+                      FormatBytes(model.weights_bytes), ", relative error ",
                       absl::StrFormat("%.5f", model.weights_error), "\n",  //
                       "keys and values:  ", DTypeName(model.kv_dtype), ", ",
                       model.kv_bytes_per_token, " bytes per token\n",  //

@@ -130,7 +130,7 @@ class Converter {
 absl::Status Converter::Plan() {
   ANNULUS_RETURN_IF_ERROR(StoredWeightsDType(config_, source_).status());
   ModelWeights targets;
-  const WeightSlots slots = SlotsOf(config_, targets);
+  const WeightSlots slots = SlotsOf(config_, NamesIn(source_), targets);
   std::set<std::string> seen;  // several slots may read one tensor
   for (const MatrixSlot& slot : slots.matrices) {
     if (!seen.insert(slot.stored.name).second) continue;

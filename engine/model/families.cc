@@ -60,6 +60,8 @@ constexpr std::array<Family, 12> kFamilies = {{
      .logits_cap = 30},
     {.architecture = "Gemma3ForCausalLM",
      .model_type = "gemma3_text",
+     .vocabulary = 262208,
+     .heads = 8,
      .context = 131072,
      .kv_heads = 4,
      .head_dim = 256,
@@ -127,6 +129,23 @@ constexpr std::array<Family, 12> kFamilies = {{
      .sinks = true},
 }};
 
+// Models that see and read, of which the text half is served.
+struct LargerModel {
+  absl::string_view architecture;
+  absl::string_view text_half;
+};
+constexpr std::array<LargerModel, 2> kLargerModels = {{
+    {"Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"},
+    {"Mistral3ForConditionalGeneration", "MistralForCausalLM"},
+}};
+
+const Family* Named(absl::string_view architecture) {
+  for (const Family& family : kFamilies) {
+    if (family.architecture == architecture) return &family;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::span<const Family> Families() { return kFamilies; }
@@ -134,10 +153,11 @@ std::span<const Family> Families() { return kFamilies; }
 std::vector<std::string> SupportedArchitectures() {
   std::vector<std::string> names;
   for (const Family& family : kFamilies) names.emplace_back(family.architecture);
+  for (const LargerModel& larger : kLargerModels) names.emplace_back(larger.architecture);
   return names;
 }
 
-absl::StatusOr<const Family*> FindFamily(const JsonFields& fields) {
+absl::StatusOr<FoundFamily> FindFamily(const JsonFields& fields) {
   const std::vector<std::string> supported = SupportedArchitectures();
   const std::string allowed = absl::StrCat("a list with one of ", absl::StrJoin(supported, ", "));
   const nlohmann::json* names = fields.Find("architectures");
@@ -145,8 +165,10 @@ absl::StatusOr<const Family*> FindFamily(const JsonFields& fields) {
     return fields.Invalid("architectures", allowed);
   }
   const auto& name = names->at(0).get_ref<const std::string&>();
-  for (const Family& family : kFamilies) {
-    if (family.architecture == name) return &family;
+  if (const Family* family = Named(name)) return FoundFamily{family->architecture, family, false};
+  for (const LargerModel& larger : kLargerModels) {
+    if (larger.architecture != name) continue;
+    return FoundFamily{larger.architecture, Named(larger.text_half), true};
   }
   const std::string nearest = NearestName(name, supported);
   return fields.Unsupported(

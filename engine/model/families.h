@@ -48,6 +48,8 @@ struct Family {
   absl::string_view model_type;
 
   // Defaults of Transformers for keys that are absent.
+  int64_t vocabulary = 0;  // 0: the key must be there
+  int64_t heads = 0;       // 0: the key must be there
   int64_t context = 2048;
   int64_t original_context = 0;  // 0: none of its own
   int32_t kv_heads = 0;          // 0: as many as heads
@@ -78,9 +80,16 @@ struct Family {
 // All families, for messages and loops.
 std::span<const Family> Families();
 
-// The family that `architectures` names. UNIMPLEMENTED for another one: the nearest and all
-// supported ones are listed. INVALID_ARGUMENT where the key is not a list with one name.
-absl::StatusOr<const Family*> FindFamily(const JsonFields& fields);
+// What `architectures` names.
+struct FoundFamily {
+  absl::string_view architecture;  // as it is named
+  const Family* family;
+  bool inside = false;  // its fields are those of `text_config`: the text half of a larger model
+};
+
+// UNIMPLEMENTED for an unknown name: the nearest and all supported ones are listed.
+// INVALID_ARGUMENT where the key is not a list with one name.
+absl::StatusOr<FoundFamily> FindFamily(const JsonFields& fields);
 
 }  // namespace annulus
 

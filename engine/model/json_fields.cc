@@ -16,6 +16,10 @@ const nlohmann::json* JsonFields::Find(const char* key) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
+JsonFields JsonFields::Inside(absl::string_view key, const nlohmann::json& object) const {
+  return {file_name_, absl::StrCat(prefix_, prefix_.empty() ? "" : ".", key), object};
+}
+
 absl::StatusOr<int64_t> JsonFields::Integer(const char* key, int64_t least, int64_t most,
                                             std::optional<int64_t> fallback) const {
   const nlohmann::json* value = Find(key);

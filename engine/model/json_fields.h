@@ -25,6 +25,8 @@ class JsonFields {
   // The value, or null where the key is absent.
   const nlohmann::json* Find(const char* key) const;
   bool Has(const char* key) const { return Find(key) != nullptr; }
+  // The fields of `object`, which is the value of `key` or stands for it where it is absent.
+  JsonFields Inside(absl::string_view key, const nlohmann::json& object) const;
   // Also true where the key holds null.
   bool Contains(const char* key) const { return object_.contains(key); }
 

@@ -6,6 +6,7 @@
 #include <new>
 #include <span>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/quantize.h"
@@ -88,7 +89,9 @@ absl::StatusOr<std::byte*> MatrixReader::Buffer::Get(size_t bytes) {
 std::string ScaleTensorName(absl::string_view matrix) { return absl::StrCat(matrix, "_scale"); }
 
 DType MatrixDType(DType weights, absl::string_view name) {
-  const bool vocabulary = name == "model.embed_tokens.weight" || name == "lm_head.weight";
+  // Also under the names that the text half of a larger model has.
+  const bool vocabulary =
+      absl::EndsWith(name, "embed_tokens.weight") || absl::EndsWith(name, "lm_head.weight");
   return vocabulary && IsQuantized(weights) ? DType::kI8 : weights;
 }
 

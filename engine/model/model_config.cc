@@ -53,13 +53,13 @@ constexpr absl::string_view kCodings =
     "needed: ";
 
 // Which stored forms the weights may have; the tensors themselves say which they have.
-absl::Status ParseQuantization(const JsonFields& fields, absl::string_view file_name,
-                               const Family& family, ModelConfig& config) {
+absl::Status ParseQuantization(const JsonFields& fields, const Family& family,
+                               ModelConfig& config) {
   const nlohmann::json* value = fields.Find("quantization_config");
   if (value == nullptr) return absl::OkStatus();
   const std::string allowed = absl::StrCat(kCodings, kSupportedWeights);
   if (!value->is_object()) return fields.Invalid("quantization_config", allowed);
-  const JsonFields coding(std::string(file_name), "quantization_config", *value);
+  const JsonFields coding = fields.Inside("quantization_config", *value);
   ANNULUS_ASSIGN_OR_RETURN(const std::string method, coding.String("quant_method", ""));
   if (method == "mxfp4" && family.experts == ExpertsRule::kGptOss) return absl::OkStatus();
   if (method == "compressed-tensors") {
@@ -78,8 +78,14 @@ absl::Status ParseQuantization(const JsonFields& fields, absl::string_view file_
   return absl::OkStatus();
 }
 
+// The fallback of a key that the family has a default for, which is not 0.
+std::optional<int64_t> Default(int64_t value) {
+  return value == 0 ? std::nullopt : std::optional<int64_t>(value);
+}
+
 absl::Status ParseSizes(const JsonFields& fields, const Family& family, ModelConfig& config) {
-  ANNULUS_ASSIGN_OR_RETURN(config.vocabulary, fields.Integer("vocab_size", 1, kMostVocabulary));
+  ANNULUS_ASSIGN_OR_RETURN(config.vocabulary, fields.Integer("vocab_size", 1, kMostVocabulary,
+                                                             Default(family.vocabulary)));
   ANNULUS_ASSIGN_OR_RETURN(config.hidden_size, fields.Integer("hidden_size", 1, kMostHidden));
   ANNULUS_ASSIGN_OR_RETURN(config.intermediate_size,
                            fields.Integer("intermediate_size", 1, kMostIntermediate));
@@ -102,7 +108,8 @@ int64_t KvHeadsWhenAbsent(const JsonFields& fields, const Family& family,
 }
 
 absl::Status ParseHeads(const JsonFields& fields, const Family& family, ModelConfig& config) {
-  ANNULUS_ASSIGN_OR_RETURN(config.heads, fields.Integer("num_attention_heads", 1, kMostHeads));
+  ANNULUS_ASSIGN_OR_RETURN(
+      config.heads, fields.Integer("num_attention_heads", 1, kMostHeads, Default(family.heads)));
   ANNULUS_ASSIGN_OR_RETURN(config.kv_heads,
                            fields.Integer("num_key_value_heads", 1, config.heads,
                                           KvHeadsWhenAbsent(fields, family, config)));
@@ -182,21 +189,42 @@ absl::StatusOr<std::vector<int32_t>> ParseIds(const JsonFields& fields, const ch
   return ids;
 }
 
-absl::Status ParseTokens(const JsonFields& fields, ModelConfig& config) {
-  ANNULUS_ASSIGN_OR_RETURN(config.eos_ids, ParseIds(fields, "eos_token_id", config.vocabulary));
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> bos,
-                           ParseIds(fields, "bos_token_id", config.vocabulary));
+// Where the key is: `first`, or else `second`. What is not about the decoder alone may be in the
+// text half's fields or in those of the whole model.
+const JsonFields& Place(const char* key, const JsonFields& first, const JsonFields& second) {
+  return first.Has(key) ? first : second;
+}
+
+absl::Status ParseTokens(const JsonFields& fields, const JsonFields& whole, ModelConfig& config) {
+  const auto read = [&](const char* key) {
+    return ParseIds(Place(key, whole, fields), key, config.vocabulary);
+  };
+  ANNULUS_ASSIGN_OR_RETURN(config.eos_ids, read("eos_token_id"));
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> bos, read("bos_token_id"));
   if (!bos.empty()) config.bos_id = bos.front();
   return absl::OkStatus();
 }
 
-absl::Status ParseStoredDType(const JsonFields& fields, ModelConfig& config) {
-  const char* key = fields.Has("dtype") ? "dtype" : "torch_dtype";
+absl::Status ParseStoredDType(const JsonFields& fields, const char* key, ModelConfig& config) {
   ANNULUS_ASSIGN_OR_RETURN(const std::string name, fields.String(key, ""));
   if (name == "float32") config.stored_dtype = DType::kF32;
   if (name == "bfloat16") config.stored_dtype = DType::kBF16;
   if (name == "float16") config.stored_dtype = DType::kF16;
   return absl::OkStatus();
+}
+
+// The object that describes the decoder.
+absl::StatusOr<JsonFields> FieldsOf(const JsonFields& whole, const FoundFamily& found) {
+  if (!found.inside) return whole;
+  const nlohmann::json* text = whole.Find("text_config");
+  if (text == nullptr || !text->is_object()) {
+    return whole.Invalid("text_config", "an object that describes the text half");
+  }
+  const JsonFields fields = whole.Inside("text_config", *text);
+  const std::string wanted(found.family->model_type);
+  ANNULUS_ASSIGN_OR_RETURN(const std::string type, fields.String("model_type", wanted));
+  if (type != wanted) return fields.Unsupported("model_type", absl::StrCat("\"", wanted, "\""));
+  return fields;
 }
 
 absl::StatusOr<nlohmann::json> ParseObject(absl::string_view json, absl::string_view file_name) {
@@ -227,10 +255,12 @@ float AttentionScale(const ModelConfig& config) {
 
 absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::string_view file_name) {
   ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json object, ParseObject(json, file_name));
-  const JsonFields fields(std::string(file_name), "", object);
-  ANNULUS_ASSIGN_OR_RETURN(const Family* family, FindFamily(fields));
+  const JsonFields whole(std::string(file_name), "", object);
+  ANNULUS_ASSIGN_OR_RETURN(const FoundFamily found, FindFamily(whole));
+  const Family* family = found.family;
+  ANNULUS_ASSIGN_OR_RETURN(const JsonFields fields, FieldsOf(whole, found));
   ModelConfig config;
-  config.architecture = std::string(family->architecture);
+  config.architecture = std::string(found.architecture);
   config.model_type = std::string(family->model_type);
   config.qk_norm = family->qk_norm;
   config.pre_norms = family->pre_norms;
@@ -238,19 +268,22 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   config.sinks = family->sinks;
   config.tensors = family->tensors;
   ANNULUS_RETURN_IF_ERROR(ParseActivation(fields, *family, config));
-  ANNULUS_RETURN_IF_ERROR(ParseQuantization(fields, file_name, *family, config));
+  ANNULUS_RETURN_IF_ERROR(
+      ParseQuantization(Place("quantization_config", fields, whole), *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseSizes(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseHeads(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseNoRopeLayers(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseWindows(fields, *family, config));
-  ANNULUS_RETURN_IF_ERROR(ParseRopes(fields, std::string(file_name), *family, config));
+  ANNULUS_RETURN_IF_ERROR(ParseRopes(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseExperts(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseBiases(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseGemma(fields, *family, config));
+  const char* tied = "tie_word_embeddings";
   ANNULUS_ASSIGN_OR_RETURN(config.tie_word_embeddings,
-                           fields.Boolean("tie_word_embeddings", family->tied));
-  ANNULUS_RETURN_IF_ERROR(ParseTokens(fields, config));
-  ANNULUS_RETURN_IF_ERROR(ParseStoredDType(fields, config));
+                           Place(tied, fields, whole).Boolean(tied, family->tied));
+  ANNULUS_RETURN_IF_ERROR(ParseTokens(fields, whole, config));
+  const char* dtype = fields.Has("dtype") || whole.Has("dtype") ? "dtype" : "torch_dtype";
+  ANNULUS_RETURN_IF_ERROR(ParseStoredDType(Place(dtype, fields, whole), dtype, config));
   return config;
 }
 

@@ -61,7 +61,7 @@ struct TensorLayout {
 // where pre, post and the norms of query and key may be absent. Values from ParseModelConfig lie in
 // the ranges below, so products of two of them fit int64_t.
 struct ModelConfig {
-  std::string architecture;         // "LlamaForCausalLM"
+  std::string architecture;         // "LlamaForCausalLM", as config.json names it
   std::string model_type;           // "llama"
   int32_t vocabulary = 0;           // 1..2^24
   int32_t hidden_size = 0;          // 1..65536

@@ -220,15 +220,14 @@ constexpr const char* kSliding = "sliding_attention";
 
 // Gemma 3: ropes[0] serves the full layers, ropes[1] the sliding ones. Older files have
 // `rope_theta` and `rope_scaling` for the former and `rope_local_base_freq` for the latter.
-absl::Status ParsePerLayer(const JsonFields& fields, const std::string& file_name,
-                           const JsonFields& rope, const std::string& key, const Family& family,
+absl::Status ParsePerLayer(const JsonFields& fields, const JsonFields& rope, const Family& family,
                            ModelConfig& config) {
   const nlohmann::json none = nlohmann::json::object();
   const auto inner = [&](const char* kind,
                          const nlohmann::json& absent) -> absl::StatusOr<JsonFields> {
     const nlohmann::json* value = rope.Find(kind);
     if (value != nullptr && !value->is_object()) return rope.Invalid(kind, "an object or null");
-    return JsonFields(file_name, absl::StrCat(key, ".", kind), value == nullptr ? absent : *value);
+    return rope.Inside(kind, value == nullptr ? absent : *value);
   };
   const bool listed = rope.Has(kFull) || rope.Has(kSliding);
   ANNULUS_ASSIGN_OR_RETURN(const JsonFields listed_full, inner(kFull, none));
@@ -252,16 +251,15 @@ absl::Status ParsePerLayer(const JsonFields& fields, const std::string& file_nam
 
 }  // namespace
 
-absl::Status ParseRopes(const JsonFields& fields, const std::string& file_name,
-                        const Family& family, ModelConfig& config) {
+absl::Status ParseRopes(const JsonFields& fields, const Family& family, ModelConfig& config) {
   ANNULUS_ASSIGN_OR_RETURN(const char* found, RopeKey(fields));
-  const std::string key = found == nullptr ? "" : found;
   const nlohmann::json absent = family.rope_default == nullptr
                                     ? nlohmann::json::object()
                                     : nlohmann::json::parse(family.rope_default);
-  const JsonFields rope(file_name, key, found == nullptr ? absent : *fields.Find(found));
+  const JsonFields rope = found == nullptr ? fields.Inside("rope_parameters", absent)
+                                           : fields.Inside(found, *fields.Find(found));
   if (family.rope == RopeRule::kPerLayer) {
-    return ParsePerLayer(fields, file_name, rope, key, family, config);
+    return ParsePerLayer(fields, rope, family, config);
   }
   for (const char* per_layer : {kFull, kSliding}) {
     if (rope.Has(per_layer)) return rope.Unsupported(per_layer, "one rope setting for all layers");

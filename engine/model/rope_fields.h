@@ -1,8 +1,6 @@
 #ifndef ANNULUS_ENGINE_MODEL_ROPE_FIELDS_H_
 #define ANNULUS_ENGINE_MODEL_ROPE_FIELDS_H_
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "engine/model/families.h"
 
@@ -11,8 +9,7 @@ namespace annulus {
 // Reads the rope settings of a config.json into config.ropes, config.rope_context and each layer's
 // `rope`: `rope_theta` with `rope_scaling` (files of Transformers 4) or `rope_parameters` (from 5
 // on). Needs head_dim, max_context and the layers' windows. Errors as for ParseModelConfig.
-absl::Status ParseRopes(const JsonFields& fields, const std::string& file_name,
-                        const Family& family, ModelConfig& config);
+absl::Status ParseRopes(const JsonFields& fields, const Family& family, ModelConfig& config);
 
 }  // namespace annulus
 

@@ -11,8 +11,8 @@ namespace {
 // Lists the slots of one model.
 class SlotLister {
  public:
-  SlotLister(const ModelConfig& config, ModelWeights& weights)
-      : config_(config), weights_(weights), hidden_(config.hidden_size) {}
+  SlotLister(const ModelConfig& config, const TensorNames& names, ModelWeights& weights)
+      : config_(config), names_(names), weights_(weights), hidden_(config.hidden_size) {}
 
   WeightSlots List();
 
@@ -43,6 +43,7 @@ class SlotLister {
   void AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
 
   const ModelConfig& config_;
+  const TensorNames& names_;
   ModelWeights& weights_;
   const int64_t hidden_;
   WeightSlots slots_;
@@ -139,13 +140,14 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
 }
 
 WeightSlots SlotLister::List() {
-  AddMatrix(
-      {"model.embed_tokens.weight", {config_.vocabulary, hidden_}, config_.vocabulary, hidden_},
-      weights_.embedding);
+  const auto vocabulary = [&](const std::string& name) -> StoredMatrix {
+    return {name + ".weight", {config_.vocabulary, hidden_}, config_.vocabulary, hidden_};
+  };
+  AddMatrix(vocabulary(names_.model + "embed_tokens"), weights_.embedding);
   weights_.layers.resize(config_.layers.size());
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     LayerWeights& layer = weights_.layers[i];
-    const std::string prefix = absl::StrCat("model.layers.", i, ".");
+    const std::string prefix = absl::StrCat(names_.model, "layers.", i, ".");
     // Checkpoints call the norm before the gated block "post_attention" where nothing else is.
     const char* mlp_norm =
         config_.post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
@@ -164,18 +166,27 @@ WeightSlots SlotLister::List() {
       AddMlp(prefix + "mlp.", layer);
     }
   }
-  AddNorm("model.norm", hidden_, weights_.final_norm);
+  AddNorm(names_.model + "norm", hidden_, weights_.final_norm);
   if (!config_.tie_word_embeddings) {
-    AddMatrix({"lm_head.weight", {config_.vocabulary, hidden_}, config_.vocabulary, hidden_},
-              weights_.separate_head.emplace());
+    AddMatrix(vocabulary(names_.head), weights_.separate_head.emplace());
   }
   return std::move(slots_);
 }
 
 }  // namespace
 
-WeightSlots SlotsOf(const ModelConfig& config, ModelWeights& weights) {
-  return SlotLister(config, weights).List();
+TensorNames NamesIn(const TensorSource& source) {
+  const TensorNames usual;
+  for (const TensorNames& names :
+       {usual, TensorNames{"language_model.model.", "language_model.lm_head"},
+        TensorNames{"model.language_model.", "lm_head"}}) {
+    if (source.Has(names.model + "embed_tokens.weight")) return names;
+  }
+  return usual;
+}
+
+WeightSlots SlotsOf(const ModelConfig& config, const TensorNames& names, ModelWeights& weights) {
+  return SlotLister(config, names, weights).List();
 }
 
 }  // namespace annulus

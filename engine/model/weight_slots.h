@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_MODEL_WEIGHT_SLOTS_H_
 #define ANNULUS_ENGINE_MODEL_WEIGHT_SLOTS_H_
 
+#include <string>
 #include <vector>
 
 #include "engine/model/matrix_reader.h"
@@ -23,9 +24,19 @@ struct WeightSlots {
   std::vector<VectorSlot> vectors;
 };
 
+// What the names of a decoder's tensors begin with.
+struct TensorNames {
+  std::string model = "model.";
+  std::string head = "lm_head";
+};
+
+// Those of the decoder in a checkpoint: where it has none of its own, they may be those of the text
+// half of a larger model ("language_model.model.", "model.language_model.").
+TensorNames NamesIn(const TensorSource& source);
+
 // Every tensor that `config` needs, under the names of its family, the embedding first; sizes
 // weights.layers and points into `weights`.
-WeightSlots SlotsOf(const ModelConfig& config, ModelWeights& weights);
+WeightSlots SlotsOf(const ModelConfig& config, const TensorNames& names, ModelWeights& weights);
 
 }  // namespace annulus
 

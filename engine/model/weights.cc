@@ -120,7 +120,7 @@ absl::Status LoadVector(const VectorSlot& slot, const MatrixReader& reader, Back
 
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
   ModelWeights targets;
-  const WeightSlots slots = SlotsOf(config, targets);
+  const WeightSlots slots = SlotsOf(config, TensorNames(), targets);
   std::map<std::string, std::vector<int64_t>> shapes;  // several slots may read one tensor
   for (const MatrixSlot& slot : slots.matrices) shapes[slot.stored.name] = slot.stored.shape;
   for (const VectorSlot& slot : slots.vectors) shapes[slot.stored.name] = slot.stored.shape;
@@ -131,14 +131,15 @@ std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
 
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source) {
   ModelWeights targets;
-  return CheckTensors(SlotsOf(config, targets), source, MakeReader(config, source));
+  return CheckTensors(SlotsOf(config, NamesIn(source), targets), source,
+                      MakeReader(config, source));
 }
 
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
                                          Backend& backend, const OpTable& ops,
                                          std::optional<DType> dtype) {
   ModelWeights weights;
-  const WeightSlots slots = SlotsOf(config, weights);
+  const WeightSlots slots = SlotsOf(config, NamesIn(source), weights);
   const MatrixReader reader = MakeReader(config, source);
   ANNULUS_ASSIGN_OR_RETURN(const DType stored, CheckTensors(slots, source, reader));
   // A converted checkpoint has other files than it was trained in, but the same config.json.

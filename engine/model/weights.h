@@ -99,7 +99,8 @@ std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config);
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source);
 
 // Packs all tensors of the decoder that `config` describes, under the names of its family's Hugging
-// Face checkpoints ("model.layers.0.self_attn.q_proj.weight"); other tensors are left alone.
+// Face checkpoints ("model.layers.0.self_attn.q_proj.weight", or those of the text half of a larger
+// model: "language_model.model.layers.0.."); other tensors are left alone.
 // `dtype` absent: StoredWeightsDType. Every presence, shape and element type is checked before the
 // first byte is read. Where `dtype` is quantised, norms and biases stay f32, and the embedding and
 // the head are int8 (MatrixDType). Memory beyond the result: see LoadMatrices.

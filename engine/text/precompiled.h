@@ -4,19 +4,22 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "engine/text/character_map.h"
 #include "engine/text/json_node.h"
 #include "engine/text/text_stage.h"
 
 namespace annulus {
 
-// The normalizer `Precompiled`: the character map of a sentencepiece model, in base 64. The map is
-// a 32-bit size, a double array trie of that many bytes (Aoe 1989, as in darts-clone), and the
-// replacements, each ended by a zero byte; all little endian.
+// The normalizer `Precompiled`: the character map of a sentencepiece model, in base 64.
 //
 // As the `tokenizers` package has it: a grapheme cluster of less than 6 bytes of which the map has
 // a prefix becomes the replacement of the shortest one; else each of its characters is looked up.
 // Cluster boundaries are those of Unicode 15. At most 5 bytes are held back.
 absl::StatusOr<std::unique_ptr<TextFilter>> ParsePrecompiled(const JsonNode& node);
+
+// The same map as sentencepiece itself uses it: at each place the longest match is replaced. At
+// most CharacterMap::kMostKeyBytes are held back.
+std::unique_ptr<TextFilter> MakeLongestMatch(CharacterMap map);
 
 }  // namespace annulus
 

@@ -157,7 +157,7 @@ absl::Status ReadTrainer(absl::string_view message, SentencePieceFile* file) {
 
 absl::Status ReadNormalizer(absl::string_view message, SentencePieceFile* file) {
   return ForEachField(message, [&](const Field& field) {
-    if (field.number == 2) file->has_character_map = !field.bytes.empty();
+    if (field.number == 2) file->character_map = std::string(field.bytes);
     if (field.number == 3) file->add_dummy_prefix = field.value != 0;
     if (field.number == 4) file->remove_extra_whitespaces = field.value != 0;
     if (field.number == 5) file->escape_whitespaces = field.value != 0;

@@ -15,7 +15,9 @@ namespace annulus {
 //
 // The bytes are read here, not by Debian's libsentencepiece: that library exports a copy of
 // protobuf 3.14, which cannot live in one process with the libprotobuf 3.21 that the server needs
-// (whichever is found first, the other's calls end in it, and the process aborts).
+// (whichever is found first, the other's calls end in it, and the process aborts). It comes as a
+// shared library only, so its symbols cannot be hidden by linking; and it takes a text whole, where
+// documents are encoded in parts.
 struct SentencePieceFile {
   enum class Type { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
   enum class Kind { kUnigram = 1, kBpe, kWord, kChar };
@@ -33,7 +35,7 @@ struct SentencePieceFile {
   int32_t unk_id = 0;
   int32_t bos_id = 1;  // -1: none
   int32_t eos_id = 2;
-  bool has_character_map = false;
+  std::string character_map;  // empty: none (CharacterMap)
   bool add_dummy_prefix = true;
   bool remove_extra_whitespaces = true;
   bool escape_whitespaces = true;

@@ -1,6 +1,7 @@
 #include "engine/text/sentencepiece_stages.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,7 +10,9 @@
 #include "engine/text/character_filters.h"
 #include "engine/text/json_node.h"
 #include "engine/text/normalizer.h"
+#include "engine/text/precompiled.h"
 #include "engine/text/sentencepiece_file.h"
+#include "engine/text/unigram_model.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -25,11 +28,18 @@ absl::Status CheckSupported(const SentencePieceFile& file) {
     return absl::UnimplementedError(
         absl::StrCat(what, " is not supported; convert the tokenizer to tokenizer.json"));
   };
-  if (file.kind != SentencePieceFile::Kind::kBpe) return refuse("a model_type other than BPE");
-  if (file.has_character_map) return refuse("a normalization rule other than identity");
+  const bool bpe = file.kind == SentencePieceFile::Kind::kBpe;
+  if (!bpe && file.kind != SentencePieceFile::Kind::kUnigram) {
+    return refuse("a model_type other than BPE and UNIGRAM");
+  }
   if (file.whitespace_as_suffix) return refuse("treat_whitespace_as_suffix");
   for (const SentencePieceFile::Piece& piece : file.pieces) {
-    if (piece.type == Type::kUnused) return refuse("a piece of the type UNUSED");
+    if (bpe && piece.type == Type::kUnused) return refuse("a piece of the type UNUSED in BPE");
+    if (piece.type != Type::kUserDefined) continue;
+    if (!bpe) return refuse("a piece of the type USER_DEFINED in UNIGRAM");
+    if (!file.character_map.empty()) {
+      return refuse("a piece of the type USER_DEFINED beside a normalization rule");
+    }
   }
   return absl::OkStatus();
 }
@@ -67,7 +77,16 @@ absl::StatusOr<PipelineStages> MakeStages(const SentencePieceFile& file, bool le
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     ANNULUS_RETURN_IF_ERROR(stages.vocabulary.Add(file.pieces[id].text, static_cast<int64_t>(id)));
   }
-  ANNULUS_ASSIGN_OR_RETURN(stages.model, BpeModel::FromPieces(file, stages.vocabulary));
+  const bool bpe = file.kind == SentencePieceFile::Kind::kBpe;
+  ANNULUS_ASSIGN_OR_RETURN(stages.model, bpe ? BpeModel::FromPieces(file, stages.vocabulary)
+                                             : UnigramModel::FromPieces(file, stages.vocabulary));
+  if (!file.character_map.empty()) {
+    std::optional<CharacterMap> map = CharacterMap::Parse(file.character_map);
+    if (!map.has_value()) {
+      return absl::InvalidArgumentError("precompiled_charsmap is no character map");
+    }
+    stages.normalizer.push_back(MakeLongestMatch(*std::move(map)));
+  }
   if (file.remove_extra_whitespaces) stages.normalizer.push_back(MakeCollapseSpaces());
   if (file.add_dummy_prefix) stages.normalizer.push_back(MakePrepend(" ", /*at_start=*/!legacy));
   if (file.escape_whitespaces) {

@@ -76,11 +76,17 @@ class UnigramModel::Stage : public TextStage {
     return absl::OkStatus();
   }
 
+  // A sum as it is kept.
+  double Rounded(double score) const {
+    return model_.single_precision_ ? static_cast<float>(score) : score;
+  }
+
   void Offer(size_t end, double score, int32_t id) {
     if (best_.size() <= end) best_.resize(end + 1);
     reach_ = std::max(reach_, end);
     Best& best = best_[end];
-    if (!best.reached || score > best.score) best = {score, next_, id, true};
+    const double sum = Rounded(score);
+    if (!best.reached || sum > best.score) best = {sum, next_, id, true};
   }
 
   // Gives the tokens up to `next_`, which becomes the base.
@@ -157,10 +163,7 @@ absl::StatusOr<std::unique_ptr<Model>> UnigramModel::Parse(const JsonNode& node,
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode tokens, node.Require("vocab"));
   ANNULUS_RETURN_IF_ERROR(model->ParseTokens(tokens, vocabulary));
   ANNULUS_ASSIGN_OR_RETURN(model->byte_fallback_, node.BoolMember("byte_fallback", false));
-  for (size_t byte = 0; byte < 256; ++byte) {
-    model->byte_tokens_[byte] =
-        vocabulary->Find(absl::StrFormat("<0x%02X>", byte)).value_or(kNoToken);
-  }
+  model->FindByteTokens(*vocabulary);
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode unknown, node.Find("unk_id"));
   if (!unknown.is_null()) {
     ANNULUS_ASSIGN_OR_RETURN(const int64_t id,
@@ -168,6 +171,42 @@ absl::StatusOr<std::unique_ptr<Model>> UnigramModel::Parse(const JsonNode& node,
     model->unknown_ = static_cast<int32_t>(id);
   }
   return model;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> UnigramModel::FromPieces(const SentencePieceFile& file,
+                                                                const Vocabulary& vocabulary) {
+  auto model = std::make_unique<UnigramModel>();
+  model->single_precision_ = true;
+  model->byte_fallback_ = file.byte_fallback;
+  model->FindByteTokens(vocabulary);
+  if (!vocabulary.Token(file.unk_id).has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("unk_id ", file.unk_id, " has no piece"));
+  }
+  model->unknown_ = file.unk_id;
+  std::vector<std::pair<std::string, int32_t>> strings;
+  std::optional<float> lowest;
+  for (size_t id = 0; id < file.pieces.size(); ++id) {
+    const SentencePieceFile::Piece& piece = file.pieces[id];
+    model->scores_.push_back(piece.score);
+    if (piece.type != SentencePieceFile::Type::kNormal) continue;
+    if (piece.text.size() > kMaxTokenBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("piece ", id, " has ", piece.text.size(),
+                                                     " bytes; at most ", kMaxTokenBytes));
+    }
+    lowest = std::min(lowest.value_or(piece.score), piece.score);
+    model->longest_ = std::max(model->longest_, piece.text.size());
+    strings.emplace_back(piece.text, static_cast<int32_t>(id));
+  }
+  if (!lowest.has_value()) return absl::InvalidArgumentError("there is no normal piece");
+  model->unknown_score_ = *lowest - static_cast<float>(kUnknownPenalty);
+  model->trie_ = ByteTrie(std::move(strings));
+  return model;
+}
+
+void UnigramModel::FindByteTokens(const Vocabulary& vocabulary) {
+  for (size_t byte = 0; byte < 256; ++byte) {
+    byte_tokens_[byte] = vocabulary.Find(absl::StrFormat("<0x%02X>", byte)).value_or(kNoToken);
+  }
 }
 
 absl::Status UnigramModel::ParseTokens(const JsonNode& node, Vocabulary* vocabulary) {

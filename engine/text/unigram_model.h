@@ -12,6 +12,7 @@
 #include "engine/text/byte_trie.h"
 #include "engine/text/json_node.h"
 #include "engine/text/model.h"
+#include "engine/text/sentencepiece_file.h"
 #include "engine/text/vocabulary.h"
 
 namespace annulus {
@@ -21,7 +22,8 @@ namespace annulus {
 // character that is no token counts as an unknown one with a score 10 below the lowest. A run of
 // unknown characters becomes, in this order: the token of just that text, the tokens <0xNN> of its
 // bytes (`byte_fallback`), one unknown token. Sums are formed in double precision from the start of
-// the piece, as the `tokenizers` package forms them, so that ties fall alike.
+// the piece, as the `tokenizers` package forms them, so that ties fall alike; those of a
+// sentencepiece file in single precision, as that library forms them.
 //
 // Encoding takes time in proportion to the text and the longest token, at most kMaxTokenBytes. Held
 // back are the longest token, the text since the last place that no token bridges, and a run of
@@ -33,6 +35,13 @@ class UnigramModel : public Model {
   // Reads the member `model` of a tokenizer.json and puts its tokens into `vocabulary`.
   static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, Vocabulary* vocabulary);
 
+  // The normal pieces of a sentencepiece file, whose ids `vocabulary` has; byte pieces for unknown
+  // characters if the file says so. Divides as the sentencepiece library does, which keeps sums in
+  // single precision. INVALID_ARGUMENT: no unknown piece, no normal one, or one of more than
+  // kMaxTokenBytes.
+  static absl::StatusOr<std::unique_ptr<Model>> FromPieces(const SentencePieceFile& file,
+                                                           const Vocabulary& vocabulary);
+
   std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
   const char* kind() const override { return "Unigram"; }
 
@@ -41,10 +50,12 @@ class UnigramModel : public Model {
   class Stage;
 
   absl::Status ParseTokens(const JsonNode& node, Vocabulary* vocabulary);
+  void FindByteTokens(const Vocabulary& vocabulary);
   void AppendUnknown(absl::string_view run, std::vector<int32_t>* ids) const;
 
   ByteTrie trie_;
-  std::vector<double> scores_;  // by id
+  std::vector<double> scores_;     // by id
+  bool single_precision_ = false;  // of sums
   double unknown_score_ = 0;
   int32_t unknown_ = kNoToken;
   size_t longest_ = 1;  // token, in bytes

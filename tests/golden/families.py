@@ -3,7 +3,8 @@ moves the logits visibly."""
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3Config, Gemma3ForCausalLM,
+                          Gemma3ForConditionalGeneration, Gemma3TextConfig,
                           GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM,
                           MixtralConfig, MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM,
                           Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
@@ -95,6 +96,38 @@ def gemma3(name):
         **sizes(101, 40, 40, 6, 2, 1, 16), rope_parameters=parameters, sliding_window=17,
         sliding_window_pattern=3, query_pre_attn_scalar=24, **NO_TOKENS)),
         torch.bfloat16, 101, prepare=prepare)
+
+
+def gemma3_vision(name):
+    """A model that also sees, as publishers write it: the decoder's keys are in text_config, its
+    tensors begin with language_model."""
+    def make():
+        parameters = {"full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
+                      "sliding_attention": dict(rope_type="default", rope_theta=10000.0)}
+        text = Gemma3TextConfig(
+            **sizes(101, 40, 40, 6, 8, 4, 8, max_position_embeddings=131072),
+            rope_parameters=parameters, sliding_window=17, query_pre_attn_scalar=12)
+        vision = dict(hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+                      num_attention_heads=1, image_size=14, patch_size=7)
+        return Gemma3ForConditionalGeneration(Gemma3Config(
+            text_config=text.to_dict(), vision_config=vision, mm_tokens_per_image=1,
+            attn_implementation="eager"))
+
+    def prepare(model):
+        rounded(model, torch.bfloat16)
+        scale = model.model.language_model.embed_tokens.embed_scale
+        scale.copy_(scale.to(torch.bfloat16).float())
+
+    def sparse(config):
+        text = {key: value for key, value in config["text_config"].items() if key in (
+            "head_dim", "hidden_size", "intermediate_size", "model_type", "num_hidden_layers",
+            "query_pre_attn_scalar", "sliding_window", "vocab_size")}
+        text["rope_scaling"] = {"factor": 8.0, "rope_type": "linear"}
+        return {"architectures": config["architectures"], "eos_token_id": [1, 100],
+                "model_type": config["model_type"], "text_config": text,
+                "torch_dtype": "bfloat16", "vision_config": config["vision_config"]}
+
+    write(name, make, torch.bfloat16, 101, prepare=prepare, change_config=sparse)
 
 
 def smollm3(name):
@@ -237,5 +270,5 @@ def llama_fp8(name):
 
 
 RECIPES = {made.__name__: made for made in
-           (qwen2, qwen3, phi3, phi3_longrope, llama_dynamic, yarn, gemma2, gemma3, smollm3, olmo2,
+           (qwen2, qwen3, phi3, phi3_longrope, llama_dynamic, yarn, gemma2, gemma3, gemma3_vision, smollm3, olmo2,
             mixtral, qwen3_moe, gpt_oss, gpt_oss_bf16, llama_fp8)}

@@ -52,9 +52,11 @@ def spread(name, shape, model_type):
 
 def randomize(model, seed):
     generator = torch.Generator().manual_seed(seed)
+    model_type = getattr(model.config, "text_config", model.config).model_type
     for name, parameter in model.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        mean, deviation = spread(name, parameter.shape, model.config.model_type)
+        name = name.replace("model.language_model.", "model.")  # of a larger model's text half
+        mean, deviation = spread(name, parameter.shape, model_type)
         parameter.data.copy_(mean + deviation * noise)
 
 

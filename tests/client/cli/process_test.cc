@@ -4,15 +4,25 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
 #include "tests/client/cli/child_process.h"
 #include "tests/client/fake_server.h"
+#include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
 
+using ::testing::AllOf;
 using testing::ChildProcess;
 using testing::FakeServer;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 FakeServer::Reply EndlessReply() {
   return {.events = {testing::DeltaEvent("Once upon", {10, 11})}, .wait_for_cancel = true};
@@ -49,6 +59,32 @@ TEST(Process, InterruptWhileReadingInputEndsAtOnce) {
   annulus.Signal(SIGINT);
   EXPECT_EQ(annulus.Wait(), 130);
   EXPECT_TRUE(server.tokenize_requests().empty());
+}
+
+// As tests/engine/text/golden/small/byte_level.json has it, which has no token for the text's
+// start.
+TEST(Process, TokenizesWithoutAServer) {
+  testing::TempDirectory directory;
+  std::filesystem::copy(testing::TestFile("engine/text/golden/small/byte_level.json"),
+                        directory.path() / "tokenizer.json");
+  const auto run = [&](std::vector<std::string> arguments, const std::string& text) {
+    arguments.insert(arguments.begin(), {ANNULUS_CLI, "tokenize", "--tokenizer"});
+    ChildProcess annulus(arguments);
+    annulus.Write(text);
+    const int exit_code = annulus.Wait();
+    return std::to_string(exit_code) + "|" + annulus.out() + "|" + annulus.err();
+  };
+  const std::string plain = run({directory.path().string(), "--no-special"}, "the cat\n");
+  EXPECT_THAT(plain, MatchesRegex("0\\|[0-9]+( [0-9]+)+\n\\|"));
+  std::string json = "0|{\"token_ids\":[" + plain.substr(2, plain.find('\n') - 2) + "]}\n|";
+  std::replace(json.begin(), json.end(), ' ', ',');
+  EXPECT_EQ(run({directory.path().string(), "--no-special", "--json"}, "the cat\n"), json);
+  EXPECT_EQ(run({directory.path().string(), "--no-special"}, ""), "0|\n|");
+  EXPECT_THAT(run({directory.path().string()}, "a\xFF"),
+              AllOf(StartsWith("2|"), HasSubstr("UTF-8")));
+  EXPECT_THAT(run({(directory.path() / "none").string()}, ""),
+              AllOf(StartsWith("2||annulus: "), HasSubstr("needs a tokenizer.json")));
+  EXPECT_THAT(run({directory.path().string(), "--model", "m"}, ""), StartsWith("2||"));
 }
 
 TEST(Process, AReaderThatLeavesEndsTheProgram) {

@@ -8,6 +8,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "engine/model/families.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus {
@@ -152,7 +154,8 @@ Keys FamilyKeys(const std::string& architecture, const Keys& more = {}) {
 }
 
 TEST(ModelConfigTest, EveryFamilyIsReadWithItsDefaults) {
-  for (const std::string& name : SupportedArchitectures()) {
+  for (const Family& family : Families()) {
+    const std::string name(family.architecture);
     const ModelConfig config = Good(FamilyKeys(name));
     EXPECT_EQ(config.architecture, name);
     EXPECT_FALSE(config.ropes.empty());
@@ -161,7 +164,53 @@ TEST(ModelConfigTest, EveryFamilyIsReadWithItsDefaults) {
       EXPECT_LT(layer.rope, static_cast<int32_t>(config.ropes.size()));
     }
   }
-  EXPECT_EQ(SupportedArchitectures().size(), 12u);
+  EXPECT_EQ(Families().size(), 12u);
+}
+
+// As publishers write it: what the family's defaults say is left out.
+constexpr char kGemma3[] = R"({
+  "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3",
+  "eos_token_id": [1, 106], "torch_dtype": "bfloat16",
+  "text_config": {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+                  "num_hidden_layers": 34, "sliding_window": 1024,
+                  "rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
+  "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27, "vocab_size": 7}})";
+
+TEST(ModelConfigTest, ReadsTheTextHalfOfALargerModel) {
+  const auto config = ParseModelConfig(kGemma3, "config.json");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->architecture, "Gemma3ForConditionalGeneration");
+  EXPECT_EQ(config->model_type, "gemma3_text");
+  EXPECT_EQ(config->vocabulary, 262208);
+  EXPECT_EQ(config->hidden_size, 2560);
+  EXPECT_EQ(config->heads, 8);
+  EXPECT_EQ(config->kv_heads, 4);
+  EXPECT_EQ(config->head_dim, 256);
+  EXPECT_EQ(config->layers.size(), 34u);
+  EXPECT_EQ(config->layers[4].window, 1024);
+  EXPECT_EQ(config->layers[5].window, 0);
+  EXPECT_EQ(config->ropes.at(0).factor, 8);
+  EXPECT_EQ(config->ropes.at(0).theta, 1e6);
+  EXPECT_EQ(config->ropes.at(1).theta, 1e4);
+  EXPECT_TRUE(config->tie_word_embeddings);
+  EXPECT_EQ(config->eos_ids, (std::vector<int32_t>{1, 106}));
+  EXPECT_EQ(config->stored_dtype, DType::kBF16);
+}
+
+// Messages say where the key is.
+TEST(ModelConfigTest, RefusesABadTextHalf) {
+  const auto refused = [](absl::string_view from, absl::string_view to) {
+    const std::string json = absl::StrReplaceAll(kGemma3, {{from, to}});
+    return std::string(ParseModelConfig(json, "config.json").status().message());
+  };
+  EXPECT_THAT(refused("text_config", "text"), HasSubstr("config.json: text_config is missing"));
+  EXPECT_THAT(refused("gemma3_text", "gemma4_text"),
+              HasSubstr("text_config.model_type is \"gemma4_text\"; allowed: \"gemma3_text\""));
+  EXPECT_THAT(refused("\"hidden_size\": 2560", "\"hidden_size\": 0"),
+              HasSubstr("text_config.hidden_size is 0"));
+  EXPECT_THAT(refused("\"factor\": 8.0", "\"factor\": 0"),
+              HasSubstr("text_config.rope_scaling.factor is 0"));
+  EXPECT_THAT(refused("106", "262208"), HasSubstr("config.json: eos_token_id is [1,262208]"));
 }
 
 TEST(ModelConfigTest, BothStylesOfGemma3MeanTheSame) {
@@ -239,7 +288,8 @@ std::vector<BadConfig> BadConfigs() {
        "architectures is [\"Qwen2MoeForCausalLM\"]; allowed: a list with one of LlamaForCausalLM, "
        "MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Phi3ForCausalLM, "
        "Gemma2ForCausalLM, Gemma3ForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, "
-       "MixtralForCausalLM, Qwen3MoeForCausalLM, GptOssForCausalLM (the nearest is "
+       "MixtralForCausalLM, Qwen3MoeForCausalLM, GptOssForCausalLM, "
+       "Gemma3ForConditionalGeneration, Mistral3ForConditionalGeneration (the nearest is "
        "Qwen3MoeForCausalLM)",
        kUnimplemented},
       {"HeadsZero", {{"num_attention_heads", "0"}}, "num_attention_heads is 0; allowed: a whole"},

@@ -3,8 +3,12 @@
 
 #include "tests/support/golden.h"
 
+#include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "engine/model/safetensors.h"
 #include "gtest/gtest.h"
@@ -107,22 +111,64 @@ TEST_P(Golden, LogitsOfEveryRowMatchTransformers) {
   }
 }
 
-// Weights rounded to bf16, and in some tables the inputs of linear layers too: relative errors of
-// up to 2^-9 in every product, about 7 a layer. The reference rounds the weights alone.
+// Weights are rounded to bf16, and in some tables the inputs of linear layers too: relative errors
+// of up to 2^-9 in every product. The error of all logits together is |difference| / |logits|, over
+// every row and id. Random checkpoints with sharp attention magnify roundings; two kinds exceed the
+// bound that all others keep.
+double Bf16Bound(const Checkpoint& checkpoint, const std::string& name, const OpTable& ops) {
+  const bool rounds_inputs = ops.name == "cpu/avx512-bf16" || ops.name == "cpu/amx";
+  // A rounded input may turn a close choice of experts, and the row is then another one.
+  if (checkpoint.config.experts.count > 0 && rounds_inputs) return 0.1;
+  // Twice as many layers as the others, and weights stored as f16, which bf16 rounds.
+  if (name == "llama_windows") return 4e-2;
+  return 2e-2;
+}
+
 TEST_P(Golden, LogitsWithBf16WeightsAreNear) {
   CpuWorld world;
   const Checkpoint checkpoint = Open(GetParam());
-  const double layers = std::max(1.0, static_cast<double>(checkpoint.config.layers.size()) / 4);
   for (const OpTable* ops : world.registry.Available("cpu")) {
     const RankModel model = Load(world, checkpoint, *ops, 64, DType::kF32, DType::kBF16);
-    // Rounded inputs may turn a close choice of experts.
-    const double rounded = checkpoint.config.experts.count > 0 ? 0.1 : 5e-2;
-    const double bound = ops->name == "cpu/reference" ? 2e-2 : rounded;
     EXPECT_LE(LogitsErrors(world, model, checkpoint.golden,
                            Options(1, RingMode::kPassKv, checkpoint.golden))
                   .norm,
-              bound * layers)
+              Bf16Bound(checkpoint, GetParam(), *ops))
         << ops->name;
+  }
+}
+
+// Trained weights magnify less: even the largest difference of any logit is within the bound,
+// relative to the largest logit.
+TEST(TrainedModel, LogitsWithBf16WeightsAreNear) {
+  const auto directory = testing::TestData("models/stories260K");
+  if (!directory) GTEST_SKIP() << "the optional test data is absent";
+  CpuWorld world;
+  Checkpoint checkpoint;
+  checkpoint.config = LoadModelConfig(directory->string()).value();
+  checkpoint.tensors = SafetensorsCheckpoint::Open(directory->string()).value();
+  std::ifstream file(*directory / "expected_greedy.json");
+  const nlohmann::json story = nlohmann::json::parse(file).at(0);
+  std::vector<int32_t> ids = story.at("prompt_ids").get<std::vector<int32_t>>();
+  const auto greedy = story.at("greedy_ids").get<std::vector<int32_t>>();
+  ids.insert(ids.end(), greedy.begin(), greedy.end());
+  testing::Golden& golden = checkpoint.golden;
+  golden.prompt = ids;
+  const auto vocabulary = static_cast<size_t>(checkpoint.config.vocabulary);
+  golden.logits.resize(ids.size() * vocabulary);
+  DriverOptions options = Options(1, RingMode::kPassKv, golden);
+  options.prefill_rows = 64;
+  options.all_logits = true;
+  const RankModel exact = Load(world, checkpoint, *world.registry.Available("cpu").front(), 64);
+  for (const auto& [position, row] : StepDriver(world, exact, options).Run({ids}, 1)[0].logits) {
+    std::copy(row.begin(), row.end(),
+              golden.logits.begin() + static_cast<int64_t>(position * vocabulary));
+  }
+  for (const OpTable* ops : world.registry.Available("cpu")) {
+    const RankModel model = Load(world, checkpoint, *ops, 64, DType::kF32, DType::kBF16);
+    const Errors errors = LogitsErrors(world, model, golden, options);
+    EXPECT_LE(errors.largest, 2e-2) << ops->name;
+    EXPECT_LE(errors.norm, 2e-2) << ops->name;
+    EXPECT_GT(errors.norm, 1e-5) << ops->name << " rounds nothing";
   }
 }
 

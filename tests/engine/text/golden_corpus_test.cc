@@ -88,6 +88,21 @@ void ExpectTheSameIdsAndText(const Tokenizer& tokenizer, const std::string& name
   EXPECT_EQ(wrong, 0) << "of " << expected.size();
 }
 
+void ExpectTheSameIdsInParts(const Tokenizer& tokenizer) {
+  std::mt19937 random(31);
+  for (const std::string& text : Corpus()) {
+    const auto stream = tokenizer.NewStream(true);
+    std::vector<int32_t> ids;
+    for (absl::string_view rest = text; !rest.empty();) {
+      const absl::string_view part = rest.substr(0, 1 + random() % 9);
+      ASSERT_TRUE(stream->Append(part, &ids).ok());
+      rest.remove_prefix(part.size());
+    }
+    ASSERT_TRUE(stream->Finish(&ids).ok());
+    ASSERT_EQ(ids, *tokenizer.Encode(text, true)) << nlohmann::json(text);
+  }
+}
+
 class SmallTokenizer : public ::testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<Tokenizer> Load() {
@@ -107,18 +122,7 @@ TEST_P(SmallTokenizer, GivesTheIdsAndTheTextOfThePackage) {
 TEST_P(SmallTokenizer, IdsDoNotDependOnTheParts) {
   const auto tokenizer = Load();
   ASSERT_NE(tokenizer, nullptr);
-  std::mt19937 random(31);
-  for (const std::string& text : Corpus()) {
-    const auto stream = tokenizer->NewStream(true);
-    std::vector<int32_t> ids;
-    for (absl::string_view rest = text; !rest.empty();) {
-      const absl::string_view part = rest.substr(0, 1 + random() % 9);
-      ASSERT_TRUE(stream->Append(part, &ids).ok());
-      rest.remove_prefix(part.size());
-    }
-    ASSERT_TRUE(stream->Finish(&ids).ok());
-    ASSERT_EQ(ids, *tokenizer->Encode(text, true)) << nlohmann::json(text);
-  }
+  ExpectTheSameIdsInParts(*tokenizer);
 }
 
 TEST_P(SmallTokenizer, InvalidBytesAreNamed) {
@@ -157,30 +161,67 @@ TEST(RealTokenizers, GiveTheIdsAndTheTextOfThePackage) {
   }
 }
 
-// The ids of sentencepiece; the same ids give the same text as with the tokenizer.json beside it.
+std::unique_ptr<Tokenizer> LoadModel(const std::filesystem::path& path) {
+  const auto bytes = ReadTextFile(path);
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  auto tokenizer = LoadTokenizerModel(bytes.value_or(""), path.string(), "{}", "");
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
+}
+
+void ExpectTheIdsOfSentencepiece(const Tokenizer& tokenizer, const std::string& name) {
+  const std::vector<uint32_t> expected = Expected(absl::StrCat(name, ".model"));
+  ASSERT_EQ(expected.size(), Corpus().size());
+  int wrong = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const auto ids = tokenizer.Encode(Corpus()[i], true);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    if (Hash(*ids, "") == expected[i] || ++wrong > 5) continue;
+    ADD_FAILURE() << name << ", string " << i << " " << nlohmann::json(Corpus()[i]) << ": ids "
+                  << absl::StrJoin(*ids, ", ");
+  }
+  EXPECT_EQ(wrong, 0) << "of " << expected.size();
+}
+
+class SmallModel : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<Tokenizer> Load() {
+    return LoadModel(testing::TestFile(kFolder / "small" / absl::StrCat(GetParam(), ".model")));
+  }
+};
+
+TEST_P(SmallModel, GivesTheIdsOfSentencepiece) {
+  const auto tokenizer = Load();
+  ASSERT_NE(tokenizer, nullptr);
+  ExpectTheIdsOfSentencepiece(*tokenizer, GetParam());
+}
+
+TEST_P(SmallModel, IdsDoNotDependOnTheParts) {
+  const auto tokenizer = Load();
+  ASSERT_NE(tokenizer, nullptr);
+  ExpectTheSameIdsInParts(*tokenizer);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, SmallModel,
+                         ::testing::Values("bpe_map", "unigram_loose", "unigram_map",
+                                           "unigram_plain"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// The same ids give the same text as with the tokenizer.json beside it.
 TEST(RealTokenizers, TokenizerModelGivesTheIdsOfSentencepiece) {
   for (const auto& [name, folder] : {std::pair("stories260K", "models/stories260K"),
                                      std::pair("mistral-v3", "tokenizers/mistral-v3")}) {
     const auto file = testing::TestData(absl::StrCat(folder, "/tokenizer.model"));
     if (!file.has_value()) GTEST_SKIP() << "no test data";
-    const auto bytes = ReadTextFile(*file);
-    ASSERT_TRUE(bytes.ok()) << bytes.status();
-    const auto tokenizer = LoadTokenizerModel(*bytes, "tokenizer.model", "{}", "");
-    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const auto tokenizer = LoadModel(*file);
+    ASSERT_NE(tokenizer, nullptr);
+    ExpectTheIdsOfSentencepiece(*tokenizer, name);
     const auto beside = LoadFile(*testing::TestData(absl::StrCat(folder, "/tokenizer.json")));
     ASSERT_TRUE(beside.ok()) << beside.status();
-    const std::vector<uint32_t> expected = Expected(absl::StrCat(name, ".model"));
-    ASSERT_EQ(expected.size(), Corpus().size());
-    int wrong = 0;
-    for (size_t i = 0; i < expected.size(); ++i) {
-      const auto ids = (*tokenizer)->Encode(Corpus()[i], true);
-      ASSERT_TRUE(ids.ok()) << ids.status();
-      EXPECT_EQ((*tokenizer)->Decode(*ids, true), (*beside)->Decode(*ids, true));
-      if (Hash(*ids, "") == expected[i] || ++wrong > 5) continue;
-      ADD_FAILURE() << name << ", string " << i << " " << nlohmann::json(Corpus()[i]) << ": ids "
-                    << absl::StrJoin(*ids, ", ");
+    for (const std::string& text : Corpus()) {
+      const std::vector<int32_t> ids = tokenizer->Encode(text, true).value();
+      EXPECT_EQ(tokenizer->Decode(ids, true), (*beside)->Decode(ids, true));
     }
-    EXPECT_EQ(wrong, 0) << "of " << expected.size();
   }
 }
 

@@ -75,6 +75,8 @@ std::vector<std::unique_ptr<Tokenizer>> Tokenizers() {
     std::ifstream file(testing::TestFile(absl::StrCat("engine/text/golden/small/", name, ".json")));
     tokenizers.push_back(testing::Load(nlohmann::json::parse(file)));
   }
+  const auto bytes = ReadTextFile(testing::TestFile("engine/text/golden/small/unigram_map.model"));
+  tokenizers.push_back(LoadTokenizerModel(bytes.value(), "unigram_map.model", "{}", "").value());
   return tokenizers;
 }
 

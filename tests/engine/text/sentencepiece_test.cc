@@ -133,9 +133,11 @@ TEST(Sentencepiece, UserDefinedPiecesAreNeverCut) {
 TEST(Sentencepiece, RefusesWhatItDoesNotSupport) {
   const std::string pieces = Pieces({{"▁", -1}, {"a", -2}});
   const std::pair<std::string, const char*> cases[] = {
-      {pieces + kNormalizer, "model_type"},
+      {pieces + Bytes(2, Number(3, 3)) + kNormalizer, "model_type"},
       {pieces + Bytes(2, Number(3, 4)) + kNormalizer, "model_type"},
-      {pieces + kBpe + Bytes(3, Bytes(2, "map")), "identity"},
+      {pieces + Piece("b", 0, Type::kUserDefined) + kNormalizer, "USER_DEFINED in UNIGRAM"},
+      {pieces + Piece("b", 0, Type::kUserDefined) + kBpe + Bytes(3, Bytes(2, "map")),
+       "USER_DEFINED beside a normalization rule"},
       {pieces + Bytes(2, Number(3, 2) + Number(24, 1)) + kNormalizer, "whitespace_as_suffix"},
       {pieces + Piece("b", 0, Type::kUnused) + kBpe + kNormalizer, "UNUSED"},
       {pieces + Piece("ab", 0, Type::kNormal) + kBpe + kNormalizer, "no piece"},
@@ -146,6 +148,20 @@ TEST(Sentencepiece, RefusesWhatItDoesNotSupport) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(says));
     EXPECT_THAT(std::string(status.message()), HasSubstr("tokenizer.model: "));
   }
+}
+
+// The likeliest division, where "ab" alone would be less likely than "a" and "b".
+TEST(Sentencepiece, UnigramDividesByScores) {
+  const std::string file =
+      Pieces({{"▁", -1}, {"a", -2}, {"b", -3}, {"ab", -6}, {"ba", -4}, {"▁a", -4}}) + kNormalizer;
+  EXPECT_THAT(Encode(file, "abb"), ElementsAre(1, kFirst, kFirst + 1, kFirst + 2, kFirst + 2));
+  EXPECT_THAT(Encode(file, "ba"), ElementsAre(1, kFirst, kFirst + 4));
+  EXPECT_THAT(Encode(file, "bé漢b"), ElementsAre(1, kFirst, kFirst + 2, 0, kFirst + 2));
+  // Pieces that are not used count as unknown.
+  EXPECT_THAT(Encode(file + Piece("c", 0, Type::kUnused), "ca"),
+              ElementsAre(1, kFirst, 0, kFirst + 1));
+  EXPECT_THAT(Encode(file + Bytes(2, Number(35, 1)), "é"),
+              ElementsAre(1, kFirst, 3 + 0xC3, 3 + 0xA9));
 }
 
 TEST(Sentencepiece, RefusesMalformedFiles) {

@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import sys
 import tempfile
 import unicodedata
@@ -108,19 +109,25 @@ def training_lines(data):
     return lines
 
 
+RULES = {"ﬁ": "fi", "ﬀ": "ff", "Ａ": "A", "ｂ": "b", "\u3000": " ", "\t": " ", "\n": " ", "\r": " ",
+         "\u00a0": " ", "\u200b": "", "①": "1", "㎏": "kg", "㍿": "株式会社", "ｶ": "カ", "ｶﾞ": "ガ",
+         "e\u0301": "é", "\ufeff": "", "…": "...", "²": "2", "½": "1⁄2"}
+
+
+def write_rules(path, rules):
+    code_points = lambda s: " ".join(f"{ord(c):X}" for c in s)
+    with open(path, "w", encoding="utf-8") as file:
+        for source, target in rules.items():
+            file.write(f"{code_points(source)}\t{code_points(target)}\n")
+
+
 def charsmap():
     """A small character map, compiled by sentencepiece's trainer."""
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2 as model_pb2
-    rules = {"ﬁ": "fi", "ﬀ": "ff", "Ａ": "A", "ｂ": "b", "\u3000": " ", "\t": " ", "\n": " ", "\r": " ",
-             "\u00a0": " ", "\u200b": "", "①": "1", "㎏": "kg", "㍿": "株式会社", "ｶ": "カ", "ｶﾞ": "ガ",
-             "e\u0301": "é", "\ufeff": "", "…": "...", "²": "2", "½": "1⁄2"}
     with tempfile.TemporaryDirectory() as folder:
         tsv = os.path.join(folder, "rules.tsv")
-        with open(tsv, "w", encoding="utf-8") as file:
-            for source, target in rules.items():
-                code_points = lambda s: " ".join(f"{ord(c):X}" for c in s)
-                file.write(f"{code_points(source)}\t{code_points(target)}\n")
+        write_rules(tsv, RULES)
         text = os.path.join(folder, "text")
         with open(text, "w", encoding="utf-8") as file:
             file.write("the quick brown fox\n" * 50)
@@ -300,14 +307,44 @@ def expected(data):
         write_hashes(name, hashes)
 
 
+def small_models(data):
+    """Files of sentencepiece, trained on the same lines: both kinds of model, a character map, with
+    and without byte fallback, dummy prefix and extra white space."""
+    import sentencepiece
+    # Replacements that begin with a space and longer sources, too.
+    rules = {**RULES, "¨": " \u0308", "a\u0301\u0302": "x", "a\u0301": "á", "ﷺ": "a b  c", "ａ": "a"}
+    kinds = {"unigram_map": dict(model_type="unigram", vocab_size=600),
+             "unigram_plain": dict(model_type="unigram", vocab_size=800, byte_fallback=True,
+                                   normalization_rule_name="identity",
+                                   remove_extra_whitespaces=False),
+             "unigram_loose": dict(model_type="unigram", vocab_size=500, add_dummy_prefix=False,
+                                   remove_extra_whitespaces=False),
+             "bpe_map": dict(model_type="bpe", vocab_size=700, byte_fallback=True)}
+    with tempfile.TemporaryDirectory() as folder:
+        tsv, text = os.path.join(folder, "rules.tsv"), os.path.join(folder, "text")
+        write_rules(tsv, rules)
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("\n".join(training_lines(data)))
+        for name, options in kinds.items():
+            if "normalization_rule_name" not in options:
+                options["normalization_rule_tsv"] = tsv
+            sentencepiece.SentencePieceTrainer.train(
+                input=text, model_prefix=os.path.join(folder, name), character_coverage=0.98,
+                num_threads=1, minloglevel=2, **options)
+            shutil.copy(os.path.join(folder, f"{name}.model"), HERE / "small")
+
+
 def expected_model(data):
     """The ids that Transformers' slow (legacy) Llama tokenizer gives: control pieces are cut out of
     the text, each stretch between is encoded by the sentencepiece library, <s> stands in front."""
     import re
     import sentencepiece
     strings = json.loads((HERE / "corpus.json").read_text(encoding="utf-8"))
-    for name, path in (("stories260K", "models/stories260K"), ("mistral-v3", "tokenizers/mistral-v3")):
-        sp = sentencepiece.SentencePieceProcessor(model_file=str(data / path / "tokenizer.model"))
+    paths = {path.stem: path for path in sorted((HERE / "small").glob("*.model"))}
+    paths["stories260K"] = data / "models" / "stories260K" / "tokenizer.model"
+    paths["mistral-v3"] = data / "tokenizers" / "mistral-v3" / "tokenizer.model"
+    for name, path in paths.items():
+        sp = sentencepiece.SentencePieceProcessor(model_file=str(path))
         special = [sp.id_to_piece(i) for i in range(sp.get_piece_size())
                    if sp.is_control(i) or sp.is_unknown(i)]
         special.sort(key=len, reverse=True)
@@ -324,7 +361,7 @@ def expected_model(data):
 def main():
     what, *rest = sys.argv[1:]
     data = pathlib.Path(rest[0]) if rest else None
-    {"corpus": lambda: corpus(), "small": lambda: small(data),
+    {"corpus": lambda: corpus(), "small": lambda: (small(data), small_models(data)),
      "expected": lambda: (expected(data), expected_model(data))}[what]()
 
 

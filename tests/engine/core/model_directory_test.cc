@@ -1,0 +1,203 @@
+// Whole model directories, each with one thing wrong: what `annulusd --check` says of them. The
+// parsers' own tests try more of each kind; here every file of a directory is one among others.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "engine/chat.h"
+#include "engine/loaded_model.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+#include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kTokenizer[] = R"({
+  "added_tokens": [
+    {"id": 0, "content": "<unk>", "special": true}, {"id": 1, "content": "<s>", "special": true},
+    {"id": 2, "content": "</s>", "special": true}],
+  "normalizer": {"type": "NFC"},
+  "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\w+|\\W+"}, "behavior": "Isolated"},
+  "post_processor": null,
+  "decoder": {"type": "Fuse"},
+  "model": {"type": "BPE", "unk_token": "<unk>", "merges": ["a b"],
+            "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "b": 4, "ab": 5}}})";
+constexpr char kTemplate[] = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}";
+
+std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class ModelDirectory : public ::testing::Test {
+ protected:
+  ModelDirectory() {
+    const auto golden = testing::TestFile("golden/llama_mha");
+    directory_.Write("config.json", ReadFile(golden / "config.json"));
+    directory_.Write("model.safetensors", ReadFile(golden / "model.safetensors"));
+    directory_.Write("tokenizer.json", kTokenizer);
+    directory_.Write("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
+    directory_.Write("chat_template.jinja", kTemplate);
+    directory_.Write("generation_config.json", R"({"eos_token_id": [2, 3], "temperature": 0.5})");
+    RegisterCpuKernels(kernels_);
+  }
+
+  absl::StatusOr<LoadedModel> Load(int max_context = 0) {
+    EngineOptions options;
+    options.model = directory_.path().string();
+    options.max_context = max_context;
+    return LoadModel(options, *backend_, kernels_);
+  }
+
+  // What loading says where `file` has `to` for `from`.
+  std::string Refusal(const std::string& file, const std::string& from, const std::string& to) {
+    const std::string before = ReadFile(directory_.path() / file);
+    EXPECT_TRUE(absl::StrContains(before, from)) << file << " has no " << from;
+    directory_.Write(file, absl::StrReplaceAll(before, {{from, to}}));
+    const auto loaded = Load();
+    directory_.Write(file, before);
+    EXPECT_FALSE(loaded.ok()) << file << " with " << to;
+    return std::string(loaded.status().message());
+  }
+
+  testing::TempDirectory directory_;
+  std::unique_ptr<Backend> backend_ = CreateCpuBackend().value();
+  KernelRegistry kernels_;
+};
+
+TEST_F(ModelDirectory, LoadsAsItIs) {
+  const auto loaded = Load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->info.end_of_text_ids, (std::vector<int32_t>{2, 3}));
+  EXPECT_TRUE(loaded->info.has_chat_template);
+  EXPECT_GE(loaded->info.weights_bytes, 4 * static_cast<size_t>(loaded->info.parameters));
+}
+
+struct Fault {
+  const char* file;
+  const char* from;
+  const char* to;
+  std::vector<const char*> says;  // besides the file's name
+};
+
+TEST_F(ModelDirectory, EveryFaultIsNamedByFileKeyValueAndWhatIsAllowed) {
+  const Fault faults[] = {
+      {"config.json",
+       "\"num_attention_heads\": 3",
+       "\"num_attention_heads\": 4",
+       {"num_key_value_heads is 3", "a divisor of num_attention_heads, 4"}},
+      {"config.json",
+       "\"num_hidden_layers\": 2",
+       "\"num_hidden_layers\": 0",
+       {"num_hidden_layers is 0", "from 1 to 1024"}},
+      {"config.json", "10000.0", "NaN", {"rope_parameters.rope_theta", "not valid JSON"}},
+      {"config.json",
+       "\"rope_type\": \"default\"",
+       "\"rope_type\": \"spiral\"",
+       {"rope_parameters.rope_type is \"spiral\"", "\"longrope\""}},
+      {"config.json",
+       "LlamaForCausalLM",
+       "Qwen2MoeForCausalLM",
+       {"architectures is [\"Qwen2MoeForCausalLM\"]", "the nearest is Qwen3MoeForCausalLM"}},
+      {"generation_config.json",
+       "[2, 3]",
+       "[2, 131]",
+       {"eos_token_id is [2,131]", "token ids from 0 to 130"}},
+      {"generation_config.json", "0.5", "-1", {"temperature is -1", "allowed"}},
+      {"tokenizer.json", "\"a b\"", "\"a c\"", {"model.merges[0]", "\"c\""}},
+      {"tokenizer.json", "\"ab\": 5", "\"ab\": 4", {"model.vocab", "two tokens have the id 4"}},
+      {"tokenizer.json",
+       "\"id\": 1, \"content\": \"<s>\"",
+       "\"id\": 2, \"content\": \"<s>\"",
+       {"added_tokens[1]", "two ids, 1 and 2"}},
+      {"tokenizer.json", "\"BPE\"", "\"WordPiece\"", {"model.type", "WordPiece", "Unigram"}},
+      {"tokenizer.json", "NFC", "NFX", {"normalizer.type", "NFX", "NFKC"}},
+      {"tokenizer.json", "\\\\w+|", "(\\\\w+|", {"pre_tokenizer.pattern.Regex"}},
+      {"tokenizer_config.json", "{\"bos", "{bos", {"JSON"}},
+      {"chat_template.jinja", "{% endfor %}", "", {":1:", "endfor"}},
+  };
+  for (const Fault& fault : faults) {
+    const std::string refusal = Refusal(fault.file, fault.from, fault.to);
+    EXPECT_THAT(refusal, HasSubstr((directory_.path() / fault.file).string()));
+    for (const char* part : fault.says) EXPECT_THAT(refusal, HasSubstr(part));
+  }
+}
+
+// What fits no tensor names the directory, the tensor, and both shapes or what is missing.
+TEST_F(ModelDirectory, TensorsThatConfigJsonDoesNotDescribe) {
+  const std::string name = directory_.path().string() + ": ";
+  const std::string longer = Refusal("config.json", "\"vocab_size\": 131", "\"vocab_size\": 132");
+  EXPECT_THAT(longer, HasSubstr(name + "tensor model.embed_tokens.weight has the shape [131, 48]"));
+  EXPECT_THAT(longer, HasSubstr("[132, 48]"));
+  const std::string deeper =
+      Refusal("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
+  EXPECT_THAT(deeper, HasSubstr(name + "the checkpoint lacks 9 of the 30 tensors"));
+  EXPECT_THAT(deeper, HasSubstr("model.layers.2."));
+}
+
+// A special token without a row of the embedding is no reason to refuse the model; a usual one is.
+TEST_F(ModelDirectory, TokensBeyondTheEmbedding) {
+  EXPECT_THAT(
+      Refusal("tokenizer.json", "\"ab\": 5", "\"ab\": 131"),
+      HasSubstr("the tokenizer has the id 131, but config.json says vocab_size 131; allowed:"));
+  directory_.Write(
+      "tokenizer.json",
+      absl::StrReplaceAll(kTokenizer, {{"\"added_tokens\": [",
+                                        "\"added_tokens\": [{\"id\": 131, \"content\": "
+                                        "\"<image>\", \"special\": true},"}}));
+  const auto loaded = Load();
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+}
+
+TEST_F(ModelDirectory, ContextBeyondTheTrainedLength) {
+  EXPECT_THAT(std::string(Load(2049).status().message()),
+              HasSubstr("max-context 2049 is above the model's trained length of 2048 tokens"));
+  EXPECT_EQ(Load(2000)->info.max_context, 2000);
+}
+
+TEST_F(ModelDirectory, OtherFormatsAreNamed) {
+  std::filesystem::remove(directory_.path() / "model.safetensors");
+  directory_.Write("model.gguf", "GGUF");
+  const std::string refusal(Load().status().message());
+  EXPECT_THAT(refusal, HasSubstr("model.gguf is a GGUF file, which is not supported; needed: "));
+  EXPECT_THAT(refusal, HasSubstr("F8_E4M3"));
+}
+
+// What only a text can show fails that text, and the model goes on.
+TEST_F(ModelDirectory, AnExplodingPatternAndAnEndlessTemplateFailTheRequest) {
+  directory_.Write("tokenizer.json",
+                   absl::StrReplaceAll(kTokenizer, {{"\\\\w+|\\\\W+", "(a+)+$|b"}}));
+  directory_.Write("chat_template.jinja",
+                   "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}"
+                   "{{ messages }}");
+  const auto loaded = Load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const auto ids = loaded->tokenizer->Encode(std::string(5000, 'a') + "!", false);
+  EXPECT_EQ(ids.status().code(), absl::StatusCode::kInvalidArgument) << ids.status();
+  EXPECT_THAT(std::string(ids.status().message()), HasSubstr("(a+)+$|b"));
+  EXPECT_TRUE(loaded->tokenizer->Encode("ab", false).ok());
+  ChatRequest request;
+  request.messages.resize(1);
+  request.messages[0].role = "user";
+  const auto chat = RenderChat(loaded->templates, *loaded->tokenizer, request, std::tm{});
+  EXPECT_EQ(chat.status().code(), absl::StatusCode::kInvalidArgument) << chat.status();
+  EXPECT_THAT(std::string(chat.status().message()), HasSubstr("chat_template.jinja:1: "));
+}
+
+}  // namespace
+}  // namespace annulus
