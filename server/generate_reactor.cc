@@ -25,11 +25,14 @@ absl::StatusOr<v1::GenerationSpec> Decode(const grpc::ByteBuffer& bytes, size_t 
 
 GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerContext& call,
                                  const grpc::ByteBuffer& request, grpc::ByteBuffer& response)
-    : max_bytes_(context.config.max_message_bytes),
+    : call_(call),
+      unread_(context.unread),
+      max_bytes_(context.config.max_message_bytes),
       response_bytes_(response),
       generation_(GenerationCall::Create(context, "Generate", *this)) {
-  generation_->Start(
-      call, [bytes = request, max_bytes = max_bytes_] { return Decode(bytes, max_bytes); });
+  generation_->Start(call, request.Length(), [bytes = request, max_bytes = max_bytes_] {
+    return Decode(bytes, max_bytes);
+  });
 }
 
 void GenerateReactor::OnReady() {
@@ -60,10 +63,12 @@ void GenerateReactor::End(Completion completion) {
     *response_.mutable_completion() = ToMessage(completion, generation_->request_id());
     EncodeMessage(response_, response_bytes_);
   }
+  unread_.Begin(call_);
   Finish(generation_->Conclude(completion));
 }
 
 void GenerateReactor::OnDone() {
+  unread_.End(call_);
   generation_->Close();
   delete this;
 }

@@ -26,6 +26,8 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
   void Gather(Delta delta);
   void End(Completion completion);
 
+  grpc::CallbackServerContext& call_;
+  UnreadAnswers& unread_;
   const size_t max_bytes_;
   grpc::ByteBuffer& response_bytes_;
   v1::GenerateResponse response_;  // touched by the delivery thread only

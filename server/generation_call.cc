@@ -21,12 +21,17 @@ std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context,
   return std::shared_ptr<GenerationCall>(new GenerationCall(context, name, reader));
 }
 
-void GenerationCall::Start(const grpc::CallbackServerContext& call, Decoder decoder) {
+void GenerationCall::Start(const grpc::CallbackServerContext& call, size_t request_bytes,
+                           Decoder decoder) {
   deadline_ = SteadyDeadline(call);
+  request_bytes_ = request_bytes;
   const absl::Status allowed = context_.authenticator.Check(call);
   if (!allowed.ok()) return End(allowed);
   const absl::StatusOr<Engine*> engine = context_.lifecycle.Enter(*this);
   if (!engine.ok()) return End(engine.status());
+  if (!prompt_lease_.TryResize(request_bytes)) {
+    return End(PromptMemoryError(request_bytes, *context_.prompts));
+  }
   const bool accepted =
       context_.pool.TryRun([self = shared_from_this(), engine = *engine,
                             decoder = std::move(decoder)] { self->Prepare(*engine, decoder); });
@@ -52,7 +57,7 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder) {
   }
   ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents));
   request.deadline = deadline_;
-  const size_t prompt_bytes = request.prompt.size() * sizeof(request.prompt[0]);
+  const size_t prompt_bytes = request_bytes_ + request.prompt.size() * sizeof(request.prompt[0]);
   if (!prompt_lease_.TryResize(prompt_bytes)) {
     return PromptMemoryError(prompt_bytes, *context_.prompts);
   }

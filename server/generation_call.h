@@ -30,8 +30,9 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   static std::shared_ptr<GenerationCall> Create(ServiceContext& context, absl::string_view name,
                                                 SinkReader& reader);
 
-  // Begins the work. Events may come from now on, also before this returns.
-  void Start(const grpc::CallbackServerContext& call, Decoder decoder);
+  // Begins the work. Events may come from now on, also before this returns. `request_bytes` is what
+  // the request takes, which gRPC keeps until the call ends.
+  void Start(const grpc::CallbackServerContext& call, size_t request_bytes, Decoder decoder);
 
   std::optional<SinkEvent> NextEvent() { return sink_->Pop(); }
 
@@ -61,7 +62,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   const std::string name_;
   const std::shared_ptr<BoundedSink> sink_;
   SteadyTime deadline_;       // set by Start, then only read
-  MemoryLease prompt_lease_;  // used by the job only
+  size_t request_bytes_ = 0;  // as the deadline
+  MemoryLease prompt_lease_;  // used by Start, then by the job only
 
   mutable std::mutex mutex_;
   std::string request_id_;

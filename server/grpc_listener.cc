@@ -6,9 +6,16 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -23,11 +30,12 @@ namespace {
 constexpr int kReceiveFactor = 2;
 constexpr int kMaxStreamsPerConnection = 1024;
 constexpr int kMaxMetadataBytes = 16 << 10;
-constexpr int kKeepaliveMs = 30'000;         // a silent peer is pinged this often ..
-constexpr int kKeepaliveTimeoutMs = 10'000;  // .. and is gone without an answer by then
-constexpr int kMinPingIntervalMs = 5'000;    // a peer that pings more often is disconnected
+// A peer's first words, and its answer to a ping, are waited for as long as the silence that leads
+// to a ping, but not longer than this.
+constexpr int kLongestWaitMs = 10'000;
+constexpr int kMaxIdleMs = 300'000;        // a connection without a call; clients come back
+constexpr int kMinPingIntervalMs = 5'000;  // a peer that pings more often is disconnected
 constexpr int kMaxPingStrikes = 2;
-constexpr int kHandshakeTimeoutMs = 10'000;
 constexpr int kMaxSyncThreads = 16;  // reflection only; everything else uses callbacks
 
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path) {
@@ -42,11 +50,33 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
   return content;
 }
 
+// gRPC would tell a pair that does not fit to its log only, and refuse every client.
+absl::Status CheckPair(const grpc::SslServerCredentialsOptions::PemKeyCertPair& pair) {
+  using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+  const auto open = [](const std::string& pem) {
+    return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
+  };
+  const auto no_password = [](char*, int, int, void*) { return 0; };
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
+      PEM_read_bio_X509(open(pair.cert_chain).get(), nullptr, no_password, nullptr), &X509_free);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_bio_PrivateKey(open(pair.private_key).get(), nullptr, no_password, nullptr),
+      &EVP_PKEY_free);
+  const bool fits = certificate != nullptr && key != nullptr &&
+                    X509_check_private_key(certificate.get(), key.get()) == 1;
+  ERR_clear_error();
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "tls-certificate and tls-key do not fit each other, or one cannot be read; give the key of "
+      "the first certificate in the file, without a password");
+}
+
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const ServerConfig& config) {
   if (config.tls_certificate.empty()) return grpc::InsecureServerCredentials();
   grpc::SslServerCredentialsOptions::PemKeyCertPair pair;
   ANNULUS_ASSIGN_OR_RETURN(pair.cert_chain, ReadPem("tls-certificate", config.tls_certificate));
   ANNULUS_ASSIGN_OR_RETURN(pair.private_key, ReadPem("tls-key", config.tls_key));
+  ANNULUS_RETURN_IF_ERROR(CheckPair(pair));
   grpc::SslServerCredentialsOptions options;
   options.pem_key_cert_pairs.push_back(std::move(pair));
   return grpc::SslServerCredentials(options);
@@ -61,16 +91,17 @@ void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreamsPerConnection);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  const int silence_ms = static_cast<int>(config.keepalive_time.count());
+  const int wait_ms = std::min(silence_ms, kLongestWaitMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, silence_ms);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, wait_ms);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, kMaxPingStrikes);
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-  // Two servers must not share a port unnoticed.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, wait_ms);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
   grpc::ResourceQuota quota("annulus");
   quota.SetMaxThreads(kMaxSyncThreads);
   builder.SetResourceQuota(quota);
@@ -88,17 +119,33 @@ absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
   grpc::ServerBuilder builder;
   Harden(config, builder);
   GrpcListener listener;
-  builder.AddListeningPort(config.listen, credentials, &listener.port);
+  auto acceptor = ConnectionAcceptor::Listen(config.listen);
+  if (!acceptor.ok()) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", acceptor.status().message(),
+                                               "; choose another address with --listen"));
+  }
+  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> door =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
   for (grpc::Service* service : services) builder.RegisterService(service);
   listener.server = builder.BuildAndStart();
-  if (listener.server == nullptr || listener.port == 0) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot listen on ", config.listen,
-        ": the port is in use, not this machine's address, or the TLS files do not fit each other; "
-        "choose another address with --listen"));
+  if (listener.server == nullptr) {
+    return absl::UnavailableError("gRPC does not start; --log-level debug shows its reason");
   }
   listener.server->GetHealthCheckService()->SetServingStatus(false);
+  listener.acceptor = *std::move(acceptor);
+  listener.acceptor->Start(config.max_connections, [door](int connection) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.fd = connection;
+    door->HandleNewConnection(&parameters);
+  });
   return listener;
+}
+
+void GrpcListener::Shutdown(std::chrono::milliseconds grace) {
+  acceptor.reset();
+  // gRPC's interface wants wall-clock time; only a difference matters.
+  server->Shutdown(std::chrono::system_clock::now() + grace);
 }
 
 }  // namespace annulus

@@ -3,17 +3,22 @@
 
 #include <grpcpp/server.h>
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/config/server_config.h"
+#include "server/connection_acceptor.h"
 
 namespace annulus {
 
 struct GrpcListener {
   std::unique_ptr<grpc::Server> server;
-  int port = 0;
+  std::unique_ptr<ConnectionAcceptor> acceptor;  // stands last: it hands connections to the server
+
+  // Takes no more connections, gives calls under way `grace`, then cancels them.
+  void Shutdown(std::chrono::milliseconds grace);
 };
 
 // Starts a gRPC server with these services, health (NOT_SERVING at first) and reflection, hardened

@@ -25,6 +25,7 @@
 #include "server/config/load_config.h"
 #include "server/config/options.h"
 #include "server/config/value_parsers.h"
+#include "server/connection_acceptor.h"
 #include "server/log.h"
 #include "server/server.h"
 #include "server/signal_thread.h"
@@ -140,7 +141,14 @@ class DrainTarget {
   Server* server_ = nullptr;
 };
 
-absl::Status Serve(const ServerConfig& config, const Logger& log) {
+absl::Status Serve(ServerConfig config, const Logger& log) {
+  const int connections = MakeRoomForConnections(config.max_connections);
+  if (connections < config.max_connections) {
+    log.Warning("few_descriptors", {{"max_connections", connections},
+                                    {"asked_for", config.max_connections},
+                                    {"remedy", "raise the limit of open files (ulimit -n)"}});
+    config.max_connections = connections;
+  }
   DrainTarget target;
   const SignalThread signals([&](int signal) {
     log.Info("signal", {{"number", signal}});

@@ -14,6 +14,7 @@
 #include "server/admin_service.h"
 #include "server/document_service.h"
 #include "server/grpc_listener.h"
+#include "server/heap_trimmer.h"
 #include "server/inference_service.h"
 #include "server/metrics_endpoint.h"
 #include "server/model_service.h"
@@ -48,7 +49,7 @@ class ServerImpl final : public Server {
 
   ~ServerImpl() override {
     housekeeping_.reset();
-    if (grpc_.server != nullptr) grpc_.server->Shutdown(DeadlineIn(milliseconds(0)));
+    if (grpc_.server != nullptr) grpc_.Shutdown(milliseconds(0));
     grpc_.server.reset();  // waits for the last callbacks
     pool_.Stop();          // its jobs use what is destroyed next
   }
@@ -66,14 +67,10 @@ class ServerImpl final : public Server {
 
   void WaitUntilDrained() override;
 
-  int port() const override { return grpc_.port; }
+  int port() const override { return port_; }
   int metrics_port() const override { return metrics_endpoint_ ? metrics_endpoint_->port() : 0; }
 
  private:
-  static std::chrono::system_clock::time_point DeadlineIn(milliseconds time) {
-    return std::chrono::system_clock::now() + time;  // gRPC's interface; only a difference matters
-  }
-
   std::vector<MetricFamily> CollectMetrics() const;
   void Housekeep();
   void SetHealth(bool serving);
@@ -86,15 +83,20 @@ class ServerImpl final : public Server {
   ServerMetrics metrics_;
   DeliveryThread delivery_;
   WorkPool pool_;
+  UnreadAnswers unread_;
   ServiceContext context_{
-      config_,    log_,       authenticator_,
-      lifecycle_, documents_, metrics_,
-      pool_,      delivery_,  std::make_shared<MemoryBudget>(config_.max_prompts_memory)};
+      config_,        log_,
+      authenticator_, lifecycle_,
+      documents_,     metrics_,
+      pool_,          delivery_,
+      unread_,        std::make_shared<MemoryBudget>(config_.max_prompts_memory)};
   InferenceService inference_{context_};
   DocumentService document_service_{context_};
   ModelService models_{context_};
   AdminService admin_{context_};
   GrpcListener grpc_;
+  int port_ = 0;
+  HeapTrimmer trimmer_;  // of the housekeeping thread
   std::unique_ptr<MetricsEndpoint> metrics_endpoint_;
   std::unique_ptr<PeriodicThread> housekeeping_;
 };
@@ -107,8 +109,12 @@ absl::Status ServerImpl::Listen() {
   }
   ANNULUS_ASSIGN_OR_RETURN(
       grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}));
+  port_ = grpc_.acceptor->port();
   SetHealth(false);  // so that health knows every service's name from the start
-  housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] { Housekeep(); });
+  housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] {
+    Housekeep();
+    trimmer_.Tick(steady_clock::now());
+  });
   return absl::OkStatus();
 }
 
@@ -126,7 +132,11 @@ void ServerImpl::Housekeep() {
   const auto engine = lifecycle_.engine();
   const bool healthy = engine.ok() && (*engine)->Load().healthy;
   SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
-  document_service_.CutOffSilentSince(steady_clock::now() - config_.upload_timeout);
+  const SteadyTime now = steady_clock::now();
+  document_service_.CutOffSilentSince(now - config_.upload_timeout);
+  // The engine ends a request whose reader is behind, and says so; the reader has as long again to
+  // hear it.
+  unread_.CutOffSince(now - 2 * config_.engine.slow_reader_timeout);
 }
 
 void ServerImpl::SetHealth(bool serving) {
@@ -149,7 +159,7 @@ void ServerImpl::WaitUntilDrained() {
     lifecycle_.WaitIdle(kAbortGrace);
   }
   housekeeping_.reset();
-  grpc_.server->Shutdown(DeadlineIn(kShutdownGrace));
+  grpc_.Shutdown(kShutdownGrace);
   log_.Info("drained");
 }
 

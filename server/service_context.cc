@@ -52,19 +52,17 @@ absl::Status BusyError() {
 absl::Status PromptMemoryError(size_t needed, const MemoryBudget& budget) {
   if (needed > budget.limit()) {
     return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MEMORY_TOO_SMALL,
-                       absl::StrCat("the prompt needs ", needed,
-                                    " bytes and this server keeps at "
-                                    "most ",
-                                    budget.limit(),
-                                    " of prompts; shorten it, or start "
-                                    "the server with more --max-prompts-memory"));
+                       absl::StrCat("the request and its tokens need ", needed,
+                                    " bytes and this server keeps at most ", budget.limit(),
+                                    " of requests; shorten it, or start the server with more "
+                                    "--max-prompts-memory"));
   }
-  return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                               absl::StrCat("the prompt needs ", needed, " bytes and ",
-                                            budget.available(), " of ", budget.limit(),
-                                            " for prompts are free; try again when "
-                                            "other requests have ended")),
-                   kRetryBusyMs);
+  return WithRetry(
+      ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                  absl::StrCat("the request and its tokens need ", needed, " bytes and ",
+                               budget.available(), " of ", budget.limit(),
+                               " for requests are free; try again when others have ended")),
+      kRetryBusyMs);
 }
 
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call) {

@@ -18,6 +18,7 @@
 #include "server/log.h"
 #include "server/memory_budget.h"
 #include "server/server_metrics.h"
+#include "server/unread_answers.h"
 #include "server/work_pool.h"
 
 namespace annulus {
@@ -32,7 +33,9 @@ struct ServiceContext {
   ServerMetrics& metrics;
   WorkPool& pool;
   DeliveryThread& delivery;
-  const std::shared_ptr<MemoryBudget> prompts;  // token ids of the calls under way
+  UnreadAnswers& unread;
+  // Requests as they came, their token ids, and unary answers, of the calls under way.
+  const std::shared_ptr<MemoryBudget> prompts;
   const SteadyTime started = std::chrono::steady_clock::now();
   std::atomic<uint64_t> next_request{1};
 
@@ -50,7 +53,8 @@ struct ServiceContext {
 // Too many jobs wait in the pool.
 absl::Status BusyError();
 
-// A prompt of `needed` bytes finds no room among those of other calls, or never could.
+// A request of `needed` bytes, its tokens included, finds no room beside other calls, or never
+// could.
 absl::Status PromptMemoryError(size_t needed, const MemoryBudget& budget);
 
 // When the call must have ended, on the steady clock. A deadline that has passed gives a past time.

@@ -23,13 +23,17 @@ absl::StatusOr<v1::GenerationSpec> Decode(const grpc::ByteBuffer& bytes, size_t 
 StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
                                              grpc::CallbackServerContext& call,
                                              const grpc::ByteBuffer& request)
-    : generation_(GenerationCall::Create(context, "StreamGenerate", *this)) {
-  generation_->Start(call, [bytes = request, max_bytes = context.config.max_message_bytes] {
-    return Decode(bytes, max_bytes);
-  });
+    : call_(call),
+      unread_(context.unread),
+      generation_(GenerationCall::Create(context, "StreamGenerate", *this)) {
+  generation_->Start(call, request.Length(),
+                     [bytes = request, max_bytes = context.config.max_message_bytes] {
+                       return Decode(bytes, max_bytes);
+                     });
 }
 
 void StreamGenerateReactor::OnWriteDone(bool ok) {
+  unread_.End(call_);
   {
     std::lock_guard lock(mutex_);
     writing_ = false;
@@ -49,6 +53,7 @@ void StreamGenerateReactor::OnCancel() {
 }
 
 void StreamGenerateReactor::OnDone() {
+  unread_.End(call_);
   generation_->Close();
   delete this;
 }
@@ -78,11 +83,13 @@ void StreamGenerateReactor::WriteLocked(SinkEvent event) {
   message_.Clear();
   EncodeMessage(response, message_);
   writing_ = true;
+  unread_.Begin(call_);
   StartWrite(&message_);
 }
 
 void StreamGenerateReactor::EndLocked(const Completion& completion) {
   finished_ = true;
+  unread_.Begin(call_);
   const grpc::Status status = generation_->Conclude(completion);
   if (!completion.status.ok()) {
     Finish(status);

@@ -30,6 +30,8 @@ class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBu
   void WriteLocked(SinkEvent event);
   void EndLocked(const Completion& completion);
 
+  grpc::CallbackServerContext& call_;
+  UnreadAnswers& unread_;
   const std::shared_ptr<GenerationCall> generation_;
 
   std::mutex mutex_;

@@ -17,7 +17,7 @@ template <typename Request, typename Response>
 using UnaryHandler = absl::Status (*)(ServiceContext& context, const Request& request,
                                       Response& response);
 
-// One raw unary call from bytes to bytes. Its parts live until Finish.
+// One raw unary call from bytes to bytes. Its parts live until OnDone.
 struct RawUnaryCall {
   grpc::CallbackServerContext* call;
   const grpc::ByteBuffer* request;
@@ -25,31 +25,68 @@ struct RawUnaryCall {
   absl::string_view name;  // for the log; a literal
 };
 
-// Decodes, handles, encodes and finishes.
-template <typename Request, typename Response>
-void RunUnary(ServiceContext& context, const RawUnaryCall& raw, grpc::ServerUnaryReactor* reactor,
-              UnaryHandler<Request, Response> handler) {
-  auto answer = [&]() -> absl::Status {
+// Accounts for the bytes of one unary call until its answer was sent, and sees to it that a client
+// that does not read is cut off. Deletes itself.
+class UnaryReactor final : public grpc::ServerUnaryReactor {
+ public:
+  UnaryReactor(ServiceContext& context, const RawUnaryCall& raw)
+      : context_(context), raw_(raw), lease_(context.prompts) {}
+
+  // The token is right and there is room for the request.
+  absl::Status Admit() {
+    ANNULUS_RETURN_IF_ERROR(context_.authenticator.Check(*raw_.call));
+    return Reserve(raw_.request->Length());
+  }
+
+  // Decodes, handles, encodes and finishes.
+  template <typename Request, typename Response>
+  void Run(UnaryHandler<Request, Response> handler) {
+    End(Answer(handler));
+  }
+
+  void End(const absl::Status& status) {
+    context_.unread.Begin(*raw_.call);
+    Finish(context_.Conclude(raw_.name, status));
+  }
+
+  void OnDone() override {
+    context_.unread.End(*raw_.call);
+    delete this;
+  }
+
+ private:
+  absl::Status Reserve(size_t bytes) {
+    if (lease_.TryResize(bytes)) return absl::OkStatus();
+    return PromptMemoryError(bytes, *context_.prompts);
+  }
+
+  template <typename Request, typename Response>
+  absl::Status Answer(UnaryHandler<Request, Response> handler) {
     Request request;
     Response response;
-    ANNULUS_RETURN_IF_ERROR(DecodeMessage(*raw.request, context.config.max_message_bytes, request));
-    ANNULUS_RETURN_IF_ERROR(handler(context, request, response));
-    EncodeMessage(response, *raw.response);
+    ANNULUS_RETURN_IF_ERROR(
+        DecodeMessage(*raw_.request, context_.config.max_message_bytes, request));
+    ANNULUS_RETURN_IF_ERROR(handler(context_, request, response));
+    ANNULUS_RETURN_IF_ERROR(Reserve(raw_.request->Length() + response.ByteSizeLong()));
+    EncodeMessage(response, *raw_.response);
     return absl::OkStatus();
-  };
-  reactor->Finish(context.Conclude(raw.name, answer()));
-}
+  }
+
+  ServiceContext& context_;
+  const RawUnaryCall raw_;
+  MemoryLease lease_;
+};
 
 // For handlers that return at once: runs on gRPC's thread.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerNow(ServiceContext& context, const RawUnaryCall& raw,
                                     UnaryHandler<Request, Response> handler) {
-  grpc::ServerUnaryReactor* const reactor = raw.call->DefaultReactor();
-  const absl::Status allowed = context.authenticator.Check(*raw.call);
-  if (allowed.ok()) {
-    RunUnary(context, raw, reactor, handler);
+  auto* const reactor = new UnaryReactor(context, raw);
+  const absl::Status admitted = reactor->Admit();
+  if (admitted.ok()) {
+    reactor->Run(handler);
   } else {
-    reactor->Finish(context.Conclude(raw.name, allowed));
+    reactor->End(admitted);
   }
   return reactor;
 }
@@ -58,15 +95,13 @@ grpc::ServerUnaryReactor* AnswerNow(ServiceContext& context, const RawUnaryCall&
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerInPool(ServiceContext& context, const RawUnaryCall& raw,
                                        UnaryHandler<Request, Response> handler) {
-  grpc::ServerUnaryReactor* const reactor = raw.call->DefaultReactor();
-  absl::Status status = context.authenticator.Check(*raw.call);
-  if (status.ok()) {
-    const bool accepted = context.pool.TryRun(
-        [&context, raw, reactor, handler] { RunUnary(context, raw, reactor, handler); });
-    if (accepted) return reactor;
-    status = BusyError();
+  auto* const reactor = new UnaryReactor(context, raw);
+  const absl::Status admitted = reactor->Admit();
+  if (!admitted.ok()) {
+    reactor->End(admitted);
+  } else if (!context.pool.TryRun([reactor, handler] { reactor->Run(handler); })) {
+    reactor->End(BusyError());
   }
-  reactor->Finish(context.Conclude(raw.name, status));
   return reactor;
 }
 

@@ -230,6 +230,15 @@ std::vector<Option> ServiceOptions() {
          ANNULUS_ASSIGN_OR_RETURN(c.listen, ParseHostPort(text));
          return absl::OkStatus();
        }},
+      {"max-connections", "N", "1024", "Most gRPC connections at once; more are closed at once.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetInteger(text, 1, 1'000'000, c.max_connections);
+       }},
+      {"keepalive-time", "TIME", "15s",
+       "A gRPC connection silent for so long must give a sign of life, and soon, or is closed.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetDuration(text, milliseconds(100), hours(2), c.keepalive_time);
+       }},
       {"metrics", "HOST:PORT|off", "127.0.0.1:9464", "Address of the Prometheus endpoint.",
        SetMetrics},
       {"tls-certificate", "FILE", "", "PEM chain of the server; with --tls-key turns TLS on.",
@@ -255,7 +264,7 @@ std::vector<Option> ServiceOptions() {
          return SetSize(text, 0, 64 * kTiB, c.max_documents_memory);
        }},
       {"max-prompts-memory", "SIZE", "1GiB",
-       "Memory for the prompts of all calls under way, 4 bytes a token.",
+       "Memory for the requests of all calls under way: as sent, and 4 bytes a token.",
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, kMiB, 64 * kTiB, c.max_prompts_memory);
        }},

@@ -21,7 +21,10 @@ struct ServerConfig {
   std::string convert_out;        // the directory that --convert writes
   std::string served_model_name;  // what clients call the model; never empty after LoadConfig
 
-  std::string listen;           // HOST:PORT of gRPC
+  std::string listen;       // HOST:PORT of gRPC
+  int max_connections = 0;  // of gRPC, at once
+  // How long a connection of gRPC may be silent before it must give a sign of life.
+  std::chrono::milliseconds keepalive_time{};
   std::string metrics;          // HOST:PORT of the Prometheus endpoint; empty: none
   std::string tls_certificate;  // PEM files; both or neither
   std::string tls_key;

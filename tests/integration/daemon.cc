@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -107,12 +108,17 @@ bool Program::ReadSome(milliseconds limit) {
   return true;
 }
 
-size_t Program::PeakMemory() const {
+size_t Program::StatusNumber(const std::string& name) const {
   std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.rfind("VmHWM:", 0) == 0) return std::stoull(line.substr(6)) * 1024;
+    if (line.rfind(name, 0) == 0) return std::stoull(line.substr(name.size()));
   }
   return 0;
+}
+
+size_t Program::Descriptors() const {
+  const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid_) + "/fd");
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
 }
 
 Daemon::Daemon(std::vector<std::string> flags) : Program(DaemonArguments(std::move(flags))) {}

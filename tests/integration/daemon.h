@@ -26,10 +26,14 @@ class Program {
   bool WaitForOutput(const std::string& text, std::chrono::milliseconds limit);
   const std::string& output() const { return output_; }
 
-  // Peak of resident memory so far, in bytes.
-  size_t PeakMemory() const;
+  // Of resident memory, in bytes: the peak so far, and now.
+  size_t PeakMemory() const { return StatusNumber("VmHWM:") * 1024; }
+  size_t ResidentMemory() const { return StatusNumber("VmRSS:") * 1024; }
+  size_t Threads() const { return StatusNumber("Threads:"); }
+  size_t Descriptors() const;  // open ones
 
  private:
+  size_t StatusNumber(const std::string& name) const;
   bool ReadSome(std::chrono::milliseconds limit);
 
   pid_t pid_ = -1;

@@ -217,6 +217,10 @@ TEST_F(GenerateTest, BadFieldsAreNamed) {
 }
 
 TEST_F(GenerateTest, BeyondTheContextTellsTheNumbers) {
+  // With the beginning-of-text id and one token of the answer, this fills the context.
+  auto longest = TextRequest(std::string(4096 - 2, 'x'));
+  longest.mutable_spec()->mutable_sampling()->set_max_tokens(1);
+  EXPECT_TRUE(Generate(longest).ok());
   const grpc::Status status = Generate(TextRequest(std::string(4096, 'x')));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
   ErrorDetails details = Details(status);

@@ -6,8 +6,6 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <limits>
@@ -18,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/server/raw_call.h"
 #include "tests/server/test_server.h"
+#include "tests/server/witness.h"
 
 namespace annulus {
 namespace {
@@ -37,59 +36,7 @@ size_t ResidentBytes() {
   return resident * 4096;
 }
 
-// Runs an endless stream of short deltas during a test, and checks at its end that the stream never
-// stood still.
-class HostileTest : public ::testing::Test {
- protected:
-  HostileTest() {
-    server_.engine().set_scripter([](const RequestSpec& spec) {
-      FakeScript script;
-      script.deltas = {"x"};
-      script.endless = spec.prompt.back() == '~';
-      script.interval = milliseconds(script.endless ? 2 : 0);
-      return script;
-    });
-    server_.Serve();
-    stub_ = server_.inference();
-    witness_ = std::thread([this] { Witness(); });
-    EXPECT_TRUE(Eventually([&] { return events_ > 0; }));
-  }
-
-  ~HostileTest() override {
-    const int seen = events_;
-    EXPECT_TRUE(Eventually([&] { return events_ > seen + 5; })) << "the witness's stream stopped";
-    witness_context_.TryCancel();
-    witness_.join();
-    EXPECT_LT(longest_gap_.count(), 1000) << "the witness's stream stood still";
-    EXPECT_TRUE(server_.engine().WaitUntilIdle(milliseconds(5000)));
-  }
-
-  void Witness() {
-    const auto stub = v1::InferenceService::NewStub(server_.NewChannel());
-    const auto reader = stub->StreamGenerate(&witness_context_, TextStreamRequest("~"));
-    v1::StreamGenerateResponse response;
-    auto last = steady_clock::now();
-    while (reader->Read(&response)) {
-      const auto now = steady_clock::now();
-      longest_gap_ = std::max(longest_gap_, std::chrono::duration_cast<milliseconds>(now - last));
-      last = now;
-      ++events_;
-    }
-  }
-
-  grpc::Status Generate(const v1::GenerateRequest& request) {
-    grpc::ClientContext context;
-    v1::GenerateResponse response;
-    return stub_->Generate(&context, request, &response);
-  }
-
-  TestServer server_{{"--max-message-size", "1MiB"}};
-  std::unique_ptr<v1::InferenceService::Stub> stub_;
-  grpc::ClientContext witness_context_;
-  std::thread witness_;
-  std::atomic<int> events_{0};
-  milliseconds longest_gap_{0};
-};
+class HostileTest : public WitnessedTest {};
 
 TEST_F(HostileTest, UndecodableBytesAreInvalid) {
   std::string deep;  // groups within groups
@@ -162,6 +109,9 @@ TEST_F(HostileTest, NumbersAtTheirEnds) {
   EXPECT_EQ(code([&](auto& s) { s.set_top_k(INT32_MIN); }), kInvalid);
   for (const int32_t id : {-1, FakeEngine::kVocabulary, INT32_MIN, INT32_MAX}) {
     EXPECT_EQ(code([&](auto& s) { (*s.mutable_logit_bias())[id] = 1; }), kInvalid);
+    v1::GenerateRequest request;
+    request.mutable_spec()->mutable_token_ids()->add_ids(id);
+    EXPECT_EQ(Generate(request).error_code(), kInvalid);
   }
   EXPECT_EQ(code([&](auto& s) {
               for (int i = 0; i < 100'000; ++i) s.add_stop("ab");

@@ -14,23 +14,9 @@
 namespace annulus {
 namespace {
 
-// Every sample of the text form: "name{labels}" -> value.
-std::map<std::string, double> Parse(const std::string& text) {
-  std::map<std::string, double> samples;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    const size_t space = line.rfind(' ');
-    EXPECT_NE(space, std::string::npos) << line;
-    EXPECT_TRUE(samples.emplace(line.substr(0, space), std::stod(line.substr(space + 1))).second)
-        << "twice: " << line;
-  }
-  return samples;
-}
-
 class MetricsTest : public ::testing::Test {
  protected:
-  std::map<std::string, double> Samples() { return Parse(Scrape(server_.metrics_address())); }
+  std::map<std::string, double> Samples() { return ScrapeSamples(server_.metrics_address()); }
 
   TestServer server_{{"--metrics", "127.0.0.1:0"}};
 };

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -123,9 +124,6 @@ bool Eventually(const std::function<bool()>& condition, std::chrono::millisecond
   return true;
 }
 
-namespace {
-
-// A connected socket, or -1.
 int Connect(const std::string& address) {
   const size_t colon = address.rfind(':');
   sockaddr_in target{};
@@ -139,8 +137,6 @@ int Connect(const std::string& address) {
   close(descriptor);
   return -1;
 }
-
-}  // namespace
 
 bool SendBytes(const std::string& address, const std::string& bytes) {
   const int descriptor = Connect(address);
@@ -164,6 +160,19 @@ std::string HttpGet(const std::string& address, const std::string& path) {
   close(descriptor);
   const size_t body = reply.find("\r\n\r\n");
   return body == std::string::npos ? "" : reply.substr(body + 4);
+}
+
+std::map<std::string, double> ScrapeSamples(const std::string& address) {
+  std::map<std::string, double> samples;
+  std::istringstream lines(Scrape(address));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const size_t space = line.rfind(' ');
+    EXPECT_NE(space, std::string::npos) << line;
+    EXPECT_TRUE(samples.emplace(line.substr(0, space), std::stod(line.substr(space + 1))).second)
+        << "twice: " << line;
+  }
+  return samples;
 }
 
 }  // namespace annulus

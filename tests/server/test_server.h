@@ -91,12 +91,17 @@ ErrorDetails Details(const grpc::Status& status);
 bool Eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds limit = std::chrono::seconds(10));
 
+// A socket connected to "127.0.0.1:PORT", or -1. The caller closes it.
+int Connect(const std::string& address);
+
 // Connects to "127.0.0.1:PORT", sends the bytes and leaves. False where it cannot connect.
 bool SendBytes(const std::string& address, const std::string& bytes);
 
 // Body of the answer to an HTTP GET, empty on any failure.
 std::string HttpGet(const std::string& address, const std::string& path);
 inline std::string Scrape(const std::string& address) { return HttpGet(address, "/metrics"); }
+// Every sample of the text form: "name{labels}" -> value.
+std::map<std::string, double> ScrapeSamples(const std::string& address);
 
 }  // namespace annulus
 

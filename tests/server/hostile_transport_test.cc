@@ -1,0 +1,209 @@
+// What hostile clients do below the calls: connections and frames. The server lives on, a stream
+// beside it is not disturbed, and nothing stays behind.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/http2_peer.h"
+#include "tests/server/test_server.h"
+#include "tests/server/witness.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::system_clock;
+
+constexpr char kGenerate[] = "/annulus.v1.InferenceService/Generate";
+constexpr char kStreamGenerate[] = "/annulus.v1.InferenceService/StreamGenerate";
+constexpr char kListModels[] = "/annulus.v1.ModelService/ListModels";
+constexpr int kMaxConnections = 64;
+
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator entries("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+class HostileTransportTest : public WitnessedTest {
+ protected:
+  explicit HostileTransportTest(std::vector<std::string> flags = {})
+      : WitnessedTest([&] {
+          flags.insert(flags.end(), {"--max-message-size", "1MiB", "--max-connections",
+                                     absl::StrCat(kMaxConnections)});
+          return flags;
+        }()) {}
+
+  // Whether a client that comes now is answered before long.
+  bool NewcomerIsServed() {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    context.set_deadline(system_clock::now() + seconds(20));
+    v1::GenerateResponse response;
+    const auto stub = v1::InferenceService::NewStub(server_.NewChannel());
+    const grpc::Status status = stub->Generate(&context, TextRequest("x"), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return status.ok();
+  }
+
+  static std::string StreamMessage(const std::string& text) {
+    return TextStreamRequest(text).SerializeAsString();
+  }
+};
+
+TEST_F(HostileTransportTest, StreamResetsByTheTenThousand) {
+  const std::string bad = "\xff";
+  const std::string endless = StreamMessage("~");
+  for (int connection = 0; connection < 10; ++connection) {
+    std::string frames;
+    for (uint32_t i = 0; i < 1000; ++i) {
+      const uint32_t stream = 2 * i + 1;
+      absl::StrAppend(&frames, CallFrames(stream, kStreamGenerate, i % 20 == 0 ? endless : bad),
+                      Frame(FrameType::kReset, 0, stream, absl::string_view("\0\0\0\x8", 4)));
+    }
+    Http2Peer peer(server_.address());
+    EXPECT_TRUE(peer.Send(frames));
+  }
+  EXPECT_TRUE(NewcomerIsServed());
+  EXPECT_TRUE(Eventually([&] { return server_.engine().active() == 1; }, seconds(30)));
+}
+
+TEST_F(HostileTransportTest, ConnectionResetsByTheTenThousand) {
+  const size_t before = OpenDescriptors();
+  for (int i = 0; i < 10'000; ++i) Http2Peer(server_.address()).Reset();
+  EXPECT_TRUE(NewcomerIsServed());
+  // The library may keep a descriptor or two for later.
+  EXPECT_TRUE(Eventually([&] { return OpenDescriptors() <= before + 4; }, seconds(30)))
+      << before << " descriptors before, now " << OpenDescriptors();
+}
+
+TEST_F(HostileTransportTest, ConnectionsBeyondTheLimitAreClosed) {
+  EXPECT_TRUE(Generate(TextRequest("x")).ok());
+  std::vector<std::unique_ptr<Http2Peer>> peers;
+  for (int i = 0; i < 2 * kMaxConnections; ++i) {
+    peers.push_back(std::make_unique<Http2Peer>(server_.address()));
+  }
+  EXPECT_TRUE(peers.back()->WaitForClose(seconds(10)));
+  EXPECT_FALSE(peers.front()->WaitForClose(milliseconds(1)));
+  EXPECT_TRUE(Generate(TextRequest("x")).ok());  // whoever is connected stays so
+  peers.clear();
+  EXPECT_TRUE(NewcomerIsServed());
+}
+
+TEST_F(HostileTransportTest, FloodsOfFramesDisturbNobody) {
+  const std::string half = Frame(FrameType::kHeaders, 0, 1, CallHeaders(kGenerate));
+  const std::string open = Frame(FrameType::kHeaders, kEndHeaders, 1, CallHeaders(kGenerate));
+  const std::string field = HeaderField("x-more", std::string(1000, 'y'));
+  const std::vector<std::pair<std::string, std::string>> floods = {
+      {"", Frame(FrameType::kSettings, 0, 0, "")},
+      {"", Frame(FrameType::kPing, 0, 0, "12345678")},
+      {"", Frame(FrameType::kPriority, 0, 1, absl::string_view("\0\0\0\0\x10", 5))},
+      {"", Frame(FrameType::kWindowUpdate, 0, 0, absl::string_view("\0\0\0\1", 4))},
+      {"", Frame(static_cast<FrameType>(0xfa), 0, 0, "unknown")},
+      {open, Frame(FrameType::kData, 0, 1, "")},
+      {half, Frame(FrameType::kContinuation, 0, 1, field)},
+      {half, Frame(FrameType::kContinuation, 0, 1, "")},
+  };
+  for (size_t i = 0; i < floods.size(); ++i) {
+    SCOPED_TRACE(i);
+    Http2Peer peer(server_.address());
+    peer.Send(floods[i].first);
+    std::string frames;
+    for (int k = 0; k < 1000; ++k) frames += floods[i].second;
+    // The server may well hang up.
+    for (int k = 0; k < 10 && peer.Send(frames); ++k) {
+    }
+    EXPECT_TRUE(Generate(TextRequest("x")).ok());
+  }
+}
+
+TEST_F(HostileTransportTest, SlowWritersHoldUpNobody) {
+  std::vector<std::unique_ptr<Http2Peer>> peers;
+  for (int i = 0; i < 5; ++i) {
+    auto& peer = peers.emplace_back(std::make_unique<Http2Peer>(server_.address()));
+    for (uint32_t stream = 1; stream < 400; stream += 2) {
+      EXPECT_TRUE(
+          peer->Send(Frame(FrameType::kHeaders, kEndHeaders, stream, CallHeaders(kGenerate))));
+    }
+  }
+  // One call comes byte by byte, and is answered when it is complete.
+  const std::string message = GrpcMessage(TextRequest("slow").SerializeAsString());
+  for (size_t i = 0; i < message.size(); ++i) {
+    const uint8_t flags = i + 1 == message.size() ? kEndStream : 0;
+    EXPECT_TRUE(peers[0]->Send(Frame(FrameType::kData, flags, 1, message.substr(i, 1))));
+    EXPECT_TRUE(Generate(TextRequest("x")).ok());
+  }
+  EXPECT_TRUE(peers[0]->WaitForFrame(FrameType::kData, 1, seconds(10)));
+  for (auto& peer : peers) peer->Reset();
+  EXPECT_TRUE(NewcomerIsServed());
+}
+
+TEST_F(HostileTransportTest, LengthsAndFlagsThatLieAreRefused) {
+  const std::string message = TextRequest("x").SerializeAsString();
+  const uint32_t size = static_cast<uint32_t>(message.size());
+  const std::vector<std::string> lies = {
+      GrpcMessage(message, 0, 0xffff'ffff), GrpcMessage(message, 0, size + 100),
+      GrpcMessage(message, 0, size - 1),    GrpcMessage(message, 1, size),
+      GrpcMessage(message, 0xee, size),     std::string("\0\0", 2)};
+  for (const char* method : {kGenerate, kStreamGenerate}) {
+    for (size_t i = 0; i < lies.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat(method, " ", i));
+      Http2Peer peer(server_.address());
+      EXPECT_TRUE(
+          peer.Send(absl::StrCat(Frame(FrameType::kHeaders, kEndHeaders, 1, CallHeaders(method)),
+                                 Frame(FrameType::kData, kEndStream, 1, lies[i]))));
+      EXPECT_TRUE(peer.WaitForFrame(FrameType::kHeaders, 1, seconds(10)));  // the status
+    }
+  }
+  EXPECT_TRUE(Generate(TextRequest("x")).ok());
+  EXPECT_TRUE(Eventually([&] { return server_.engine().active() == 1; }));
+}
+
+class SlowReaderTransportTest : public HostileTransportTest {
+ protected:
+  SlowReaderTransportTest() : HostileTransportTest({"--slow-reader-timeout", "1s"}) {}
+};
+
+// The answer is ready and the client's window is shut: nothing but the time limit ends such a call.
+TEST_F(SlowReaderTransportTest, AnswersThatNobodyReadsAreTornDown) {
+  const std::vector<std::pair<std::string, std::string>> calls = {
+      {kGenerate, TextRequest("x").SerializeAsString()},
+      {kStreamGenerate, StreamMessage("x")},
+      {kListModels, ""}};
+  std::vector<std::unique_ptr<Http2Peer>> peers;
+  for (const auto& [method, message] : calls) {
+    peers.push_back(std::make_unique<Http2Peer>(server_.address(), /*window=*/0));
+    EXPECT_TRUE(peers.back()->Send(CallFrames(1, method, message)));
+  }
+  for (auto& peer : peers) EXPECT_TRUE(peer->WaitForFrame(FrameType::kReset, 1, seconds(20)));
+}
+
+class SilentPeerTest : public HostileTransportTest {
+ protected:
+  SilentPeerTest() : HostileTransportTest({"--keepalive-time", "2s"}) {}
+};
+
+TEST_F(SilentPeerTest, ConnectionsWithoutASignOfLifeAreDropped) {
+  std::vector<std::unique_ptr<Http2Peer>> mute;
+  for (int i = 0; i < 10; ++i) {
+    mute.push_back(std::make_unique<Http2Peer>(server_.address(), std::nullopt));
+  }
+  // Peers that began a stream and answer no ping, as after a pulled cable.
+  std::vector<std::unique_ptr<Http2Peer>> peers;
+  for (int i = 0; i < 10; ++i) {
+    peers.push_back(std::make_unique<Http2Peer>(server_.address()));
+    EXPECT_TRUE(peers.back()->Send(CallFrames(1, kStreamGenerate, StreamMessage("~"))));
+  }
+  EXPECT_TRUE(Eventually([&] { return server_.engine().active() == 11; }));
+  EXPECT_TRUE(Eventually([&] { return server_.engine().active() == 1; }, seconds(20)));
+  for (auto& peer : mute) EXPECT_TRUE(peer->WaitForClose(seconds(20)));
+}
+
+}  // namespace
+}  // namespace annulus
