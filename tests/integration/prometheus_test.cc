@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/integration/daemon.h"
 #include "tests/server/test_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -22,11 +23,7 @@ class PrometheusTest : public ::testing::Test {
     if (std::system("prometheus --version > /dev/null 2>&1") != 0) {
       GTEST_SKIP() << "prometheus (Debian package prometheus) is not here";
     }
-    folder_ = testing::TempDir() + "/annulus_prometheus";
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   // Starts Prometheus on a free port: it cannot choose one itself, so ports are tried.
   void StartPrometheus(const std::string& target) {
@@ -47,7 +44,8 @@ class PrometheusTest : public ::testing::Test {
     return HttpGet(address_, "/api/v1/query?query=" + expression);
   }
 
-  std::string folder_;
+  const testing::TempDirectory directory_;
+  const std::string folder_ = directory_.path();
   std::string address_;
   std::unique_ptr<Program> prometheus_;
 };

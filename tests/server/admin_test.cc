@@ -11,6 +11,7 @@
 
 #include "tests/server/service_probes.h"
 #include "tests/server/test_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -239,9 +240,9 @@ TEST(DrainTest, GraceIsChecked) {
 class AuthenticationTest : public ::testing::Test {
  protected:
   static std::vector<std::string> Flags() {
-    const std::string path = testing::TempDir() + "/annulus_token";
-    std::ofstream(path) << "s3cret\nsecond line\n";
-    return {"--auth-token-file", path};
+    static const testing::TempDirectory directory;
+    directory.Write("token", "s3cret\nsecond line\n");
+    return {"--auth-token-file", directory.path() / "token"};
   }
   static grpc::Status List(TestServer& server, const std::string& authorization) {
     grpc::ClientContext context;

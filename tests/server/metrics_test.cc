@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tests/server/test_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -72,7 +73,8 @@ TEST_F(MetricsTest, PromtoolAgrees) {
     GTEST_SKIP() << "promtool (Debian package prometheus) is not here";
   }
   server_.Serve();
-  const std::string path = testing::TempDir() + "/annulus_metrics.txt";
+  const testing::TempDirectory directory;
+  const std::string path = directory.path() / "metrics.txt";
   // The HTTP library's own families are not ours to name.
   std::istringstream lines(Scrape(server_.metrics_address()));
   std::ofstream out(path);

@@ -7,11 +7,11 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "tests/server/test_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -61,9 +61,9 @@ Identity MakeIdentity() {
 }
 
 std::string WriteTemporary(const std::string& name, const std::string& content) {
-  const std::string path = testing::TempDir() + "/annulus_" + name;
-  std::ofstream(path, std::ios::binary) << content;
-  return path;
+  static const testing::TempDirectory directory;
+  directory.Write(name, content);
+  return directory.path() / name;
 }
 
 TEST(TlsTest, ServesClientsThatTrustTheCertificate) {

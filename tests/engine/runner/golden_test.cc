@@ -159,7 +159,8 @@ TEST(TrainedModel, LogitsWithBf16WeightsAreNear) {
   options.prefill_rows = 64;
   options.all_logits = true;
   const RankModel exact = Load(world, checkpoint, *world.registry.Available("cpu").front(), 64);
-  for (const auto& [position, row] : StepDriver(world, exact, options).Run({ids}, 1)[0].logits) {
+  const auto expected = StepDriver(world, exact, options).Run({ids}, 1);
+  for (const auto& [position, row] : expected[0].logits) {
     std::copy(row.begin(), row.end(),
               golden.logits.begin() + static_cast<int64_t>(position * vocabulary));
   }

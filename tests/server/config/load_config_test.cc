@@ -10,6 +10,7 @@
 #include <string>
 
 #include "server/config/options.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -20,11 +21,8 @@ using ::testing::HasSubstr;
 class LoadConfigTest : public ::testing::Test {
  protected:
   std::string WriteFile(const std::string& content) {
-    const std::string path = testing::TempDir() + "/annulus_" +
-                             testing::UnitTest::GetInstance()->current_test_info()->name() +
-                             ".yaml";
-    std::ofstream(path, std::ios::binary) << content;
-    return path;
+    directory_.Write("config.yaml", content);
+    return directory_.path() / "config.yaml";
   }
 
   static ServerConfig Load(const std::vector<std::string>& arguments,
@@ -40,6 +38,9 @@ class LoadConfigTest : public ::testing::Test {
     EXPECT_FALSE(loaded.ok());
     return std::string(loaded.status().message());
   }
+
+ private:
+  const testing::TempDirectory directory_;
 };
 
 TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
@@ -191,7 +192,7 @@ TEST_F(LoadConfigTest, MalformedFilesAreRefusedWithTheLine) {
   }
   EXPECT_THAT(Error({"--config", WriteFile(std::string((1 << 20) + 1, '#'))}), HasSubstr("1 MiB"));
   EXPECT_THAT(Error({"--config", "/nonexistent/annulus.yaml"}), HasSubstr("cannot open"));
-  EXPECT_THAT(Error({"--config", testing::TempDir()}), HasSubstr("cannot read"));
+  EXPECT_THAT(Error({"--config", ::testing::TempDir()}), HasSubstr("cannot read"));
   EXPECT_EQ(Load({"--config", WriteFile("")}).engine.ranks, 1);
 }
 
