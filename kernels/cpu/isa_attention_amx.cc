@@ -10,10 +10,12 @@ namespace {
 constexpr PairedAttention kPaired = {
     .k_multiple = 2 * kAmxDepth,
     .row_multiple = kAmxRows,
+    .staged_rows = kAmxRows,
     .begin = BeginAmxSpan,
     .keys = AttendAmxKeys,
     .finish = FinishAmxSpan,
-    .widen = {WidenPairs<E4M3>, WidenPairs<E5M2>, WidenPairs<int8_t>},
+    .widen_keys = {WidenPairedKeys<E4M3>, WidenPairedKeys<E5M2>, WidenPairedKeys<int8_t>},
+    .widen_values = {WidenPairedValues<E4M3>, WidenPairedValues<E5M2>, WidenPairedValues<int8_t>},
 };
 
 }  // namespace

@@ -226,6 +226,7 @@ __attribute__((noinline)) void AttendAmxRows(const AttentionBlock& block, int ro
   AmxTile& tile = scratch.tile;
   const Ahead ahead = kHalves == 1 ? ShareLines(block, chunk, rows) : Ahead{};
   ScoreChunk<kHalves>(block, row, chunk, tile, ahead);
+  if (kHalves == 1 && chunk.narrow != nullptr) chunk.widen_values(*chunk.narrow);
   if (whole) {
     for (int r = 0; r < rows; ++r) {
       WeighWholeRow<kCap>(block, row + r, chunk, tile.scores[r], tile.weights[r]);

@@ -11,10 +11,12 @@ namespace {
 constexpr PairedAttention kPaired = {
     .k_multiple = 2,
     .row_multiple = 1,
+    .staged_rows = 0,
     .begin = BeginPairedSpan,
     .keys = AttendPairedKeys,
     .finish = FinishPairedSpan,
-    .widen = {WidenPairs<E4M3>, WidenPairs<E5M2>, WidenPairs<int8_t>},
+    .widen_keys = {WidenPairedKeys<E4M3>, WidenPairedKeys<E5M2>, WidenPairedKeys<int8_t>},
+    .widen_values = {WidenPairedValues<E4M3>, WidenPairedValues<E5M2>, WidenPairedValues<int8_t>},
 };
 
 constexpr SimdKernels WithPaired(SimdKernels kernels) {

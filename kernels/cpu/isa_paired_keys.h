@@ -36,13 +36,16 @@ inline __attribute__((always_inline)) void WidenCodes(const Codes& codes, const 
 }
 
 template <class T>
-void WidenPairs(const NarrowKeys& keys) {
-  const ByteCodes<T> codes;
-  const int64_t slots = keys.end - keys.begin;
-  WidenCodes(codes, static_cast<const char*>(keys.k) + int64_t{keys.begin} * keys.k_dim,
-             slots * keys.k_dim, kPanel, keys.wide_k, keys.ahead);
-  WidenCodes(codes, static_cast<const char*>(keys.v) + int64_t{keys.begin} * keys.v_stride,
-             slots * keys.v_stride, keys.v_stride, keys.wide_v, keys.ahead);
+void WidenPairedKeys(const NarrowKeys& keys) {
+  WidenCodes(ByteCodes<T>(), static_cast<const char*>(keys.k) + int64_t{keys.begin} * keys.k_dim,
+             int64_t{keys.end - keys.begin} * keys.k_dim, kPanel, keys.wide_k, keys.ahead);
+}
+
+template <class T>
+void WidenPairedValues(const NarrowKeys& keys) {
+  WidenCodes(ByteCodes<T>(), static_cast<const char*>(keys.v) + int64_t{keys.begin} * keys.v_stride,
+             int64_t{keys.end - keys.begin} * keys.v_stride, keys.v_stride, keys.wide_v,
+             keys.ahead);
 }
 
 }  // namespace

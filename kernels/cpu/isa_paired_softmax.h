@@ -70,11 +70,13 @@ ANNULUS_ISA_INLINE __m512 Exp2Weight(__m512 t) {
 struct PairedChunk {
   const uint32_t* k;  // [panels][k_pairs][16]
   const uint32_t* v;  // [slots / 2][v_stride]
-  FetchAhead* ahead;  // AttentionKeys::ahead
-  int asked = 0;      // lines of it beside one step of a product
-  int panels;         // in the page
-  int64_t first;      // position of slot 0
-  int begin;          // slots that may be attended
+  FetchAhead* ahead;  // these as in AttentionKeys
+  const NarrowKeys* narrow;
+  void (*widen_values)(const NarrowKeys&);
+  int asked = 0;  // lines of it beside one step of a product
+  int panels;     // in the page
+  int64_t first;  // position of slot 0
+  int begin;      // slots that may be attended
   int end;
   bool scaled;  // weights are multiplied by the scales of the values, which are codes
   alignas(64) float factors[kKeyChunk];  // score * factor is in powers of two (with a soft cap: e)
@@ -173,6 +175,8 @@ inline void MakeChunk(const AttentionBlock& block, const AttentionKeys& keys, Pa
   chunk->k = static_cast<const uint32_t*>(keys.k);
   chunk->v = static_cast<const uint32_t*>(keys.v);
   chunk->ahead = keys.ahead;
+  chunk->narrow = keys.narrow;
+  chunk->widen_values = keys.widen_values;
   chunk->panels = keys.slots / kPanel;
   chunk->first = keys.first_position;
   chunk->begin = keys.begin;

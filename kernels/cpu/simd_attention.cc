@@ -1,4 +1,4 @@
-// Attention and merge of the SIMD path: splits the work into units (item, kv head, query block) and
+// Attention of the SIMD path: splits the work into units (item, kv head, query block) and
 // spans, finds their pages, and lets the inner kernels attend them.
 #include <algorithm>
 #include <limits>
@@ -170,6 +170,8 @@ class AttentionRun {
     keys.k_scales = keys.v_scales = nullptr;
     keys.first_position = int64_t{part.page->first_position} + chunk;
     keys.ahead = nullptr;
+    keys.narrow = nullptr;
+    keys.widen_values = nullptr;
     keys.slots = std::min(kKeyChunk, params_.shape.page_tokens - chunk);
     keys.begin = std::max(0, part.begin - chunk);
     keys.end = std::min(keys.slots, part.end - chunk);
@@ -198,9 +200,6 @@ class AttentionRun {
   // A chunk of an 8-bit page: widened in `wide`, then attended.
   void AttendNarrow(const AttentionBlock& block, const AttentionKeys& keys, const PagePart& part,
                     int kv_head, int chunk, float* wide) const {
-    const int index = NarrowIndex(params_.shape.dtype);
-    const auto widen = layout_.paired() ? isa_.paired->widen[index] : isa_.widen_keys[index];
-    const size_t wide_bytes = layout_.paired() ? sizeof(Bf16) : sizeof(float);
     const auto scales = [&](int64_t offset) {
       return reinterpret_cast<const Bf16*>(part.page->data + offset) + chunk;
     };
@@ -215,16 +214,30 @@ class AttentionRun {
     narrow.k_dim = static_cast<int>(layout_.k_dim());
     narrow.v_stride = block.v_stride;
     narrow.wide_k = wide;
+    const size_t wide_bytes = layout_.paired() ? sizeof(Bf16) : sizeof(float);
     narrow.wide_v = reinterpret_cast<std::byte*>(wide) + kKeyChunk * layout_.k_dim() * wide_bytes;
-    widen(narrow);
     AttentionKeys widened = keys;
+    widened.slots = narrow.end;
+    const int index = NarrowIndex(params_.shape.dtype);
+    if (layout_.paired()) {
+      const PairedAttention& paired = *isa_.paired;
+      if (params_.shape.dtype == DType::kI8) {
+        widened.k_scales = narrow.k_scales;
+        widened.v_scales = narrow.v_scales;
+      }
+      paired.widen_keys[index](narrow);
+      if (block.position_count * block.group <= paired.staged_rows) {
+        narrow.wide_v = wide;
+        widened.narrow = &narrow;
+        widened.widen_values = paired.widen_values[index];
+      } else {
+        paired.widen_values[index](narrow);
+      }
+    } else {
+      isa_.widen_keys[index](narrow);
+    }
     widened.k = narrow.wide_k;
     widened.v = narrow.wide_v;
-    if (layout_.paired() && params_.shape.dtype == DType::kI8) {
-      widened.k_scales = narrow.k_scales;
-      widened.v_scales = narrow.v_scales;
-    }
-    widened.slots = narrow.end;
     keys_(block, widened);
   }
 
@@ -386,32 +399,6 @@ absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const Attentio
     ANNULUS_RETURN_IF_ERROR(DilatedAttention(isa, stream, params, item));
   }
   return AttentionRun(isa, params).Run(stream);
-}
-
-absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeStateParams& params) {
-  CheckMergeState(params);
-  const int64_t v_dim = params.into.v_dim;
-  stream.ParallelRows(params.into.rows * params.into.heads, 2 * v_dim,
-                      [&](int64_t begin, int64_t end) {
-                        for (int64_t i = begin; i < end; ++i) {
-                          isa.merge_row(params.into.o + i * v_dim, params.into.lse + i,
-                                        params.from.o + i * v_dim, params.from.lse[i], v_dim);
-                        }
-                      });
-  return absl::OkStatus();
-}
-
-absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params) {
-  CheckMergeSink(params);
-  static constexpr float kNothing[kMaxHeadDim] = {};
-  const AttentionState& state = params.state;
-  stream.ParallelRows(state.rows * state.heads, 2 * state.v_dim, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      isa.merge_row(state.o + i * state.v_dim, state.lse + i, kNothing,
-                    params.sink[i % state.heads], state.v_dim);
-    }
-  });
-  return absl::OkStatus();
 }
 
 }  // namespace annulus::cpu

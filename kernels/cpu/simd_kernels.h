@@ -96,6 +96,8 @@ struct FetchAhead {
   int lines[2];
 };
 
+struct NarrowKeys;
+
 // Slots [begin, end) of up to kKeyChunk slots of a page, of one kv head. `k` and `v` are as
 // PageLayout says.
 struct AttentionKeys {
@@ -105,7 +107,11 @@ struct AttentionKeys {
   const Bf16* v_scales;    // likewise
   int64_t first_position;  // of slot 0
   FetchAhead* ahead;       // what to ask for meanwhile; null: nothing
-  int slots;               // that k and v hold; a multiple of kPanel, at most kKeyChunk
+  // Where not null, `v` is where `k` is: once the keys are used, widen_values(*narrow) puts the
+  // values there (PairedAttention::staged_rows).
+  const NarrowKeys* narrow;
+  void (*widen_values)(const NarrowKeys&);
+  int slots;  // that k and v hold; a multiple of kPanel, at most kKeyChunk
   int begin;
   int end;
 };
@@ -131,10 +137,14 @@ struct NarrowKeys {
 struct PairedAttention {
   int k_multiple;    // pages pad k_dim with 0 to a multiple of this
   int row_multiple;  // a block's o and query_pairs have room for rows up to a multiple of this
+  // Blocks of so many rows or fewer widen the values of 8-bit pages after they have used the keys:
+  // less is in flight and in the first-level cache.
+  int staged_rows;
   void (*begin)(const AttentionBlock&);
   void (*keys)(const AttentionBlock&, const AttentionKeys&);  // bf16
   void (*finish)(const AttentionBlock&);
-  void (*widen[kNarrowTypes])(const NarrowKeys&);
+  void (*widen_keys[kNarrowTypes])(const NarrowKeys&);
+  void (*widen_values[kNarrowTypes])(const NarrowKeys&);
 };
 
 struct SimdKernels {
