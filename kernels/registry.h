@@ -11,6 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/base/quantize.h"
 #include "kernels/ops/attention.h"
+#include "kernels/ops/block_scores.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/experts.h"
 #include "kernels/ops/linear.h"
@@ -55,6 +56,10 @@ struct OpTable {
   absl::Status (*kv_append)(Stream&, const KvAppendParams&) = nullptr;
   absl::Status (*kv_read)(Stream&, const KvReadParams&) = nullptr;
   absl::Status (*attention)(Stream&, const AttentionParams&) = nullptr;
+  // Null where the implementation lacks them: attention is then chosen without looking at content.
+  absl::Status (*block_scores)(Stream&, const BlockScoresParams&) = nullptr;
+  absl::Status (*key_summary)(Stream&, const KeySummaryParams&) = nullptr;
+  absl::Status (*summary_scores)(Stream&, const SummaryScoresParams&) = nullptr;
   absl::Status (*merge_state)(Stream&, const MergeStateParams&) = nullptr;
   absl::Status (*merge_sink)(Stream&, const MergeSinkParams&) = nullptr;
   absl::Status (*route)(Stream&, const RouteParams&) = nullptr;

@@ -33,7 +33,11 @@ const float* Floats(const RingPart& part) { return reinterpret_cast<const float*
 
 RingAttention::RingAttention(RingChannel& channel, Backend& backend, const OpTable& ops,
                              Stream& stream, const RingAttentionConfig& config)
-    : channel_(channel), backend_(backend), ops_(ops), stream_(stream), config_(config) {}
+    : link_(channel, config.timeout, config.heartbeat),
+      backend_(backend),
+      ops_(ops),
+      stream_(stream),
+      config_(config) {}
 
 int64_t RingAttention::ServedRows(std::span<RingItem> items) {
   int64_t rows = 0;
@@ -47,7 +51,9 @@ int64_t RingAttention::ServedRows(std::span<RingItem> items) {
   return rows;
 }
 
-RingCounters RingAttention::TakeCounters() { return std::exchange(counters_, RingCounters()); }
+RingCounters RingAttention::TakeCounters() {
+  return std::exchange(link_.counters(), RingCounters());
+}
 
 // The state of one Run: which parts go where in which ring step.
 class RingAttention::LayerRun {
@@ -121,39 +127,26 @@ class RingAttention::LayerRun {
   int ValueColumns() const { return ring_.config_.shape.kv_heads * ring_.config_.shape.v_dim; }
 
   absl::Status Send(int peer, int s, Kind kind, std::vector<RingPart> parts) {
-    if (parts.empty()) return absl::OkStatus();
-    const SteadyTime start = std::chrono::steady_clock::now();
-    const absl::Status status = ring_.channel_.Send(peer, Tag(s, kind), std::move(parts));
-    ring_.counters_.send_seconds += SecondsSince(start);
-    return status;
+    return ring_.link_.Send(peer, Tag(s, kind), std::move(parts));
   }
 
   absl::StatusOr<std::vector<RingPart>> Receive(int peer, int s, Kind kind,
                                                 const std::vector<size_t>& bytes) {
-    const SteadyTime start = std::chrono::steady_clock::now();
-    auto parts = ring_.channel_.Receive(peer, Tag(s, kind), bytes, start + ring_.config_.timeout);
-    // A peer may have much to compute: only silence of all ranks ends the wait.
-    while (absl::IsDeadlineExceeded(parts.status())) {
-      const SteadyTime quiet = ring_.config_.heartbeat->last() + ring_.config_.timeout;
-      if (quiet <= std::chrono::steady_clock::now()) break;
-      parts = ring_.channel_.Receive(peer, Tag(s, kind), bytes, quiet);
-    }
-    ring_.counters_.wait_seconds += SecondsSince(start);
-    return parts;
+    return ring_.link_.Receive(peer, Tag(s, kind), bytes);
   }
 
   void AddRows(const ConstMatrixView& rows, std::vector<RingPart>& parts) {
     const size_t bytes = static_cast<size_t>(rows.rows) * RowBytes(static_cast<int>(rows.cols));
     ANNULUS_CHECK(rows.stride == rows.cols) << "rows of a message are dense";
     parts.push_back({Bytes(rows.data), bytes});
-    ring_.counters_.bytes_pass_q += static_cast<int64_t>(bytes);
+    ring_.link_.counters().bytes_pass_q += static_cast<int64_t>(bytes);
   }
 
   // Sends what peers need for ring step s: pages that their rows visit here, own queries that visit
   // them.
   absl::Status PostForward(int s) {
-    for (int peer = 0; peer < ring_.channel_.size(); ++peer) {
-      if (peer == ring_.channel_.rank()) continue;
+    for (int peer = 0; peer < ring_.link_.size(); ++peer) {
+      if (peer == ring_.link_.rank()) continue;
       std::vector<RingPart> parts;
       for (size_t i = 0; i < layer_.items.size(); ++i) {
         const RingItem& item = layer_.items[i];
@@ -162,7 +155,8 @@ class RingAttention::LayerRun {
         if (item.mode == RingMode::kPassKv && Visits(i, other, item.index, s)) {
           for (const ShardPage& page : layer_.shards[i].seen_by[other]) {
             parts.push_back({layer_.page_data(page.page), ring_.config_.layer_page_bytes});
-            ring_.counters_.bytes_pass_kv += static_cast<int64_t>(ring_.config_.layer_page_bytes);
+            ring_.link_.counters().bytes_pass_kv +=
+                static_cast<int64_t>(ring_.config_.layer_page_bytes);
           }
         } else if (item.mode == RingMode::kPassQ && Visits(i, item.index, other, s)) {
           AddRows(OwnRows(layer_.query, item), parts);
@@ -179,8 +173,8 @@ class RingAttention::LayerRun {
 
   // Takes what peers sent for ring step s and lists the attention work that it makes possible.
   absl::Status ReceiveForward(int s) {
-    for (int peer = 0; peer < ring_.channel_.size(); ++peer) {
-      if (peer == ring_.channel_.rank()) continue;
+    for (int peer = 0; peer < ring_.link_.size(); ++peer) {
+      if (peer == ring_.link_.rank()) continue;
       const std::vector<size_t> bytes = ExpectedForward(peer, s);
       if (bytes.empty()) continue;
       ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts,
@@ -332,8 +326,8 @@ class RingAttention::LayerRun {
     ANNULUS_RETURN_IF_ERROR(ring_.ops_.attention(ring_.stream_, params));
     // A peer reads served states next, on another stream or thread.
     const absl::Status status = ring_.stream_.Synchronize();
-    ring_.config_.heartbeat->Beat();
-    ring_.counters_.compute_seconds += SecondsSince(start);
+    ring_.link_.Beat();
+    ring_.link_.counters().compute_seconds += SecondsSince(start);
     return status;
   }
 
@@ -355,19 +349,19 @@ class RingAttention::LayerRun {
     params.into = Rows(layer_.state, item.first_row, item.own_rows());
     params.from = from;
     const absl::Status status = ring_.ops_.merge_state(ring_.stream_, params);
-    ring_.counters_.compute_seconds += SecondsSince(start);
+    ring_.link_.counters().compute_seconds += SecondsSince(start);
     return status;
   }
 
   absl::Status PostStates(int s) {
-    for (int peer = 0; peer < ring_.channel_.size(); ++peer) {
+    for (int peer = 0; peer < ring_.link_.size(); ++peer) {
       std::vector<RingPart> parts;
       for (const Work& work : work_) {
         const RingItem& item = layer_.items[work.item];
         if (work.runner == item.index || item.ring[work.runner] != peer) continue;
         parts.push_back({Bytes(work.state.o), OutputBytes(work.state)});
         parts.push_back({Bytes(work.state.lse), LseBytes(work.state)});
-        ring_.counters_.bytes_pass_q +=
+        ring_.link_.counters().bytes_pass_q +=
             static_cast<int64_t>(OutputBytes(work.state) + LseBytes(work.state));
       }
       ANNULUS_RETURN_IF_ERROR(Send(peer, s, kState, std::move(parts)));
@@ -376,8 +370,8 @@ class RingAttention::LayerRun {
   }
 
   absl::Status ReceiveStates(int s) {
-    for (int peer = 0; peer < ring_.channel_.size(); ++peer) {
-      if (peer == ring_.channel_.rank()) continue;
+    for (int peer = 0; peer < ring_.link_.size(); ++peer) {
+      if (peer == ring_.link_.rank()) continue;
       std::vector<size_t> waiting;
       std::vector<size_t> bytes;
       for (size_t i = 0; i < layer_.items.size(); ++i) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/base/heartbeat.h"
-#include "engine/ring/channel.h"
+#include "engine/ring/ring_link.h"
 #include "engine/ring/shard_map.h"
 #include "kernels/registry.h"
 
@@ -59,18 +59,21 @@ class RingAttention {
 
   absl::Status Run(const RingLayer& layer);
 
+  // For what must be settled between ranks before a layer runs; its messages use tags with bit 15
+  // set.
+  RingLink& link() { return link_; }
+
   // Since the last call.
   RingCounters TakeCounters();
 
  private:
   class LayerRun;
 
-  RingChannel& channel_;
+  RingLink link_;
   Backend& backend_;
   const OpTable& ops_;
   Stream& stream_;
   const RingAttentionConfig config_;
-  RingCounters counters_;
 };
 
 }  // namespace annulus

@@ -45,6 +45,17 @@ std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t 
   return visible;
 }
 
+std::vector<ShardPage> ChosenPages(const BlockPattern& pattern, std::span<const int32_t> positions,
+                                   std::span<const ShardPage> pages) {
+  std::vector<ShardPage> visible;
+  if (positions.empty()) return visible;
+  const std::vector<bool> chosen = ChosenBlocks(pattern, positions);
+  for (const ShardPage& page : pages) {
+    if (chosen[page.first_position / pattern.block_tokens]) visible.push_back(page);
+  }
+  return visible;
+}
+
 PageLists MakePageLists(const BlockPattern& pattern, std::span<const int32_t> positions,
                         std::span<const ShardPage> pages) {
   PageLists lists;

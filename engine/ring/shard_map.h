@@ -60,6 +60,10 @@ std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t 
                                     std::span<const int32_t> positions, int32_t end, int32_t window,
                                     int32_t page_tokens, const BlockPattern* pattern = nullptr);
 
+// Those of `pages` whose block some row's block chose, for some head.
+std::vector<ShardPage> ChosenPages(const BlockPattern& pattern, std::span<const int32_t> positions,
+                                   std::span<const ShardPage> pages);
+
 // BlockLists that own their arrays.
 struct PageLists {
   bool full = true;

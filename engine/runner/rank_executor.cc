@@ -24,11 +24,14 @@ RingAttentionConfig RingConfig(const RankParts& parts) {
 
 RankExecutor::RankExecutor(const RankParts& parts)
     : parts_(parts),
-      ring_(*parts.channel, *parts.backend, *parts.model->ops, *parts.stream, RingConfig(parts)) {}
+      config_(RingConfig(parts)),
+      ring_(*parts.channel, *parts.backend, *parts.model->ops, *parts.stream, config_),
+      chooser_(ring_.link(), *parts.model->ops, *parts.stream, config_, messages_) {}
 
 RankResult RankExecutor::Execute(const StepPlan& plan) {
   RankResult result;
   ApplyUpdates(plan);
+  messages_ = ChoiceMessages();
   parts_.arena->Reset();
   result.status = StepRun(*this, plan).Run(result);
   if (!result.status.ok()) parts_.channel->Abort(result.status);
@@ -43,6 +46,9 @@ void RankExecutor::ApplyUpdates(const StepPlan& plan) {
     sequence.ring = update.ring;
     sequence.home = update.home;
     sequence.attention = update.attention;
+    if (sequence.attention != nullptr && NeedsSummaries(*sequence.attention)) {
+      sequence.summaries.resize(static_cast<size_t>(parts_.model->layers()));
+    }
     if (sequence.rope_length != update.rope_length) {
       sequence.rope_length = update.rope_length;
       sequence.inverse_frequencies.clear();

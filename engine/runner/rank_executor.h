@@ -10,6 +10,7 @@
 #include "engine/memory/step_arena.h"
 #include "engine/ring/channel.h"
 #include "engine/ring/ring_attention.h"
+#include "engine/runner/block_chooser.h"
 #include "engine/runner/rank_model.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sparse/pattern_cache.h"
@@ -25,6 +26,7 @@ struct RankSequence {
   std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
   std::unique_ptr<Sampler> sampler;
   std::shared_ptr<const AttentionPolicy> attention;  // null: dense
+  std::vector<PageSummaries> summaries;              // [layer], if the policy needs them
   int64_t rope_length = 0;
   std::vector<std::vector<float>> inverse_frequencies;  // [rope setting]; empty: the model's
 };
@@ -66,7 +68,10 @@ class RankExecutor {
   void ApplyUpdates(const StepPlan& plan);
 
   const RankParts parts_;
+  const RingAttentionConfig config_;
   RingAttention ring_;
+  ChoiceMessages messages_;
+  BlockChooser chooser_;
   std::unordered_map<SequenceId, RankSequence> sequences_;
 };
 

@@ -171,7 +171,6 @@ absl::Status StepRun::Attend(int layer, int64_t rows) {
   ring.tag = (plan_.step * static_cast<uint64_t>(model().layers()) + layer) << 16;
   ring.window = model().groups[group].window;
   ring.items = std::span(ring_items_).first(items);
-  ring.shards = std::span(groups_[group].shards).first(items);
   ring.query = buffers_.query.row_range(0, rows);
   ring.key = buffers_.key;
   ring.value = buffers_.value;
@@ -181,6 +180,8 @@ absl::Status StepRun::Attend(int layer, int64_t rows) {
   ring.state = buffers_.state;
   ring.scratch = buffers_.scratch;
   ring.served = buffers_.served;
+  ANNULUS_RETURN_IF_ERROR(Choose(layer, rows, ring));
+  ring.shards = std::span(groups_[group].shards).first(items);
   ANNULUS_RETURN_IF_ERROR(rank_.ring_.Run(ring));
   const DeviceVector& sinks = model().weights.layers[layer].sinks;
   if (sinks.empty() || rows == 0) return absl::OkStatus();

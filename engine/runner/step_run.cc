@@ -29,6 +29,7 @@ absl::Status StepRun::Run(RankResult& result) {
   ANNULUS_RETURN_IF_ERROR(TakeBuffers(RingAttention::ServedRows(ring_items_)));
   ANNULUS_RETURN_IF_ERROR(Embed());
   for (int layer = 0; layer < model().layers(); ++layer) ANNULUS_RETURN_IF_ERROR(Layer(layer));
+  result.attention = std::move(attention_);
   return Head(result);
 }
 
@@ -72,7 +73,8 @@ void StepRun::ListRingItems() {
       item.sampled_anchor =
           static_cast<int>(index_of(EntryOf(sequence.groups[0], plan.begin).rank));
     }
-    if (sequence.attention != nullptr) {
+    if (sequence.attention != nullptr &&
+        UsesPattern(*sequence.attention, item.sampled, item.begin, item.end)) {
       item.pattern = rank_.parts_.patterns->Get(
           *sequence.attention,
           ShapeFor(*sequence.attention, item.begin, item.end, model().config.kv_heads));
@@ -92,6 +94,7 @@ StepRun::GroupStep StepRun::BuildGroup(int group) const {
     step.shards.push_back(BuildItemShards(ring_items_[i], sequence.groups[group], window,
                                           model().page_shape.page_tokens));
   }
+  ListChoosing(group, step);
   step.append_page.assign(row_position_.size(), -1);
   step.append_slot.assign(row_position_.size(), 0);
   for (size_t i = 0; i < ring_items_.size(); ++i) {

@@ -30,7 +30,8 @@ class StepRun {
   };
   // What the layers of one cache group share in this step.
   struct GroupStep {
-    std::vector<ItemShards> shards;  // [ring item]
+    std::vector<ItemShards> shards;  // [ring item]; of choosing items those of the last layer run
+    std::vector<ChoosingItem> choosing;
     std::vector<AppendRun> appends;
     std::vector<int32_t> append_page;  // [own row] page id, -1 where the page is another rank's
     std::vector<int32_t> append_slot;  // [own row] token inside that page
@@ -79,6 +80,9 @@ class StepRun {
   absl::Status Mlp(const LayerWeights& weights, int64_t first, int64_t rows);
   absl::Status Append(int layer);
   absl::Status Attend(int layer, int64_t rows);
+  void ListChoosing(int group, GroupStep& step) const;
+  absl::Status Choose(int layer, int64_t rows, RingLayer& ring);
+  void CountPairs(int layer, size_t items);
   absl::StatusOr<ConstMatrixView> Gated(const GatedWeights& weights, ConstMatrixView input);
   void SortByExpert(int64_t rows);
   absl::Status Experts(int layer, ConstMatrixView input);
@@ -103,6 +107,7 @@ class StepRun {
   std::vector<GroupStep> groups_;
   Buffers buffers_;
   ExpertBuffers experts_;
+  std::vector<LayerAttention> attention_;
 };
 
 }  // namespace annulus

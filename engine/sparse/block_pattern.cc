@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/sparse/draw.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -43,32 +44,6 @@ void AppendStrided(const AttentionPolicy& policy, int32_t i, std::vector<int32_t
   AppendRange(recent, i + 1, blocks);
 }
 
-// SplitMix64 (Steele et al. 2014): one well-mixed number for each counter.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-// Draws `count` of [begin, end) without repetition (Floyd's method), ascending.
-std::vector<int32_t> Draw(int32_t begin, int32_t end, int32_t count, uint64_t seed) {
-  std::vector<int32_t> drawn;
-  const int32_t size = std::max(0, end - begin);
-  count = std::min(count, size);
-  for (int32_t top = size - count; top < size; ++top) {
-    const auto pick = static_cast<int32_t>(Mix(seed + static_cast<uint64_t>(top)) %
-                                           (static_cast<uint64_t>(top) + 1));
-    const auto place = std::lower_bound(drawn.begin(), drawn.end(), begin + pick);
-    if (place == drawn.end() || *place != begin + pick) {
-      drawn.insert(place, begin + pick);
-    } else {
-      drawn.push_back(begin + top);  // larger than all drawn so far
-    }
-  }
-  return drawn;
-}
-
 void AppendRandom(const AttentionPolicy& policy, int head_group, int32_t i,
                   std::vector<int32_t>& blocks) {
   const int32_t start = WindowStart(policy, i);
@@ -81,10 +56,11 @@ void AppendRandom(const AttentionPolicy& policy, int head_group, int32_t i,
   AppendRange(start, i + 1, blocks);
 }
 
-// Walks from the diagonal to the beginning. Groups lie on multiples of their width, so a block has
-// the same group for all query blocks whose band holds it; a group that the border of a band cuts
-// gives the first block of what is left.
-void AppendHierarchical(const AttentionPolicy& policy, int32_t i, std::vector<int32_t>& blocks) {
+}  // namespace
+
+void AppendHierarchical(const AttentionPolicy& policy, int32_t i,
+                        absl::FunctionRef<int32_t(int32_t begin, int32_t end)> pick,
+                        std::vector<int32_t>& blocks) {
   const size_t first = blocks.size();
   int32_t end = i + 1;  // blocks from here on are settled
   for (int32_t kept = 0; kept <= policy.near && end > 0; ++kept) blocks.push_back(--end);
@@ -93,12 +69,15 @@ void AppendHierarchical(const AttentionPolicy& policy, int32_t i, std::vector<in
     width *= policy.fan;
     const bool last = level == policy.levels || width >= end;
     for (int32_t group = 0; end > 0 && (last || group < policy.near); ++group) {
-      end = static_cast<int32_t>((end - 1) / width * width);
-      blocks.push_back(end);
+      const auto begin = static_cast<int32_t>((end - 1) / width * width);
+      blocks.push_back(pick(begin, end));
+      end = begin;
     }
   }
   std::reverse(blocks.begin() + static_cast<std::ptrdiff_t>(first), blocks.end());
 }
+
+namespace {
 
 void AppendKeys(const AttentionPolicy& policy, int head_group, int32_t i,
                 std::vector<int32_t>& blocks) {
@@ -119,7 +98,8 @@ void AppendKeys(const AttentionPolicy& policy, int head_group, int32_t i,
     case PolicyKind::kRandom:
       return AppendRandom(policy, head_group, i, blocks);
     case PolicyKind::kHierarchical:
-      return AppendHierarchical(policy, i, blocks);
+      return AppendHierarchical(
+          policy, i, [](int32_t begin, int32_t) { return begin; }, blocks);
     case PolicyKind::kAdaptive:
     case PolicyKind::kTopPages:
       ANNULUS_CHECK(false) << PolicyName(policy.kind) << " chooses from content";
@@ -151,6 +131,16 @@ BlockPattern BuildBlockPattern(const AttentionPolicy& policy, const PatternShape
   return pattern;
 }
 
+bool ChoosesByContent(const AttentionPolicy& policy) {
+  return policy.kind == PolicyKind::kHierarchical || policy.kind == PolicyKind::kAdaptive ||
+         policy.kind == PolicyKind::kTopPages;
+}
+
+bool NeedsSummaries(const AttentionPolicy& policy) {
+  return ChoosesByContent(policy) &&
+         (policy.kind != PolicyKind::kAdaptive || policy.estimator == Estimator::kPooled);
+}
+
 PatternShape ShapeFor(const AttentionPolicy& policy, int32_t begin, int32_t end, int kv_heads) {
   const bool by_head =
       policy.kind == PolicyKind::kDilatedBlocks || policy.kind == PolicyKind::kRandom;
@@ -161,6 +151,21 @@ PatternShape ShapeFor(const AttentionPolicy& policy, int32_t begin, int32_t end,
 PairCount DensePairs(int64_t begin, int64_t end) {
   const auto pairs = static_cast<double>(CausalPairs(begin, end));
   return {pairs, pairs};
+}
+
+PairCount CountPairs(const BlockPattern& pattern, std::span<const int32_t> rows) {
+  PairCount pairs;
+  for (const int32_t row : rows) {
+    const int32_t block = row / pattern.block_tokens;
+    int64_t older = 0;
+    for (int group = 0; group < pattern.shape.head_groups; ++group) {
+      older += static_cast<int64_t>(pattern.keys(group, block).size()) - 1;
+    }
+    pairs.chosen += row % pattern.block_tokens + 1 +
+                    static_cast<double>(older * pattern.block_tokens) / pattern.shape.head_groups;
+    pairs.causal += row + 1.0;
+  }
+  return pairs;
 }
 
 PairCount CountPairs(const BlockPattern& pattern, int64_t begin, int64_t end) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "engine/sparse/policy.h"
 
 namespace annulus {
@@ -44,6 +45,21 @@ struct BlockPattern {
 // whole.
 BlockPattern BuildBlockPattern(const AttentionPolicy& policy, const PatternShape& shape);
 
+// The list of query block i under kHierarchical, appended to `blocks`: all that are near, and from
+// every farther group, [begin, end), the one that pick gives. Walks from the diagonal to the
+// beginning. Groups lie on multiples of their width, so a block has the same group for all query
+// blocks whose band holds it, except where the border of a band cuts a group.
+void AppendHierarchical(const AttentionPolicy& policy, int32_t i,
+                        absl::FunctionRef<int32_t(int32_t begin, int32_t end)> pick,
+                        std::vector<int32_t>& blocks);
+
+// Whether the lists of the policy depend on queries and keys. BuildBlockPattern then serves
+// kHierarchical alone and picks the first of each group.
+bool ChoosesByContent(const AttentionPolicy& policy);
+
+// Whether they depend on summaries of pages.
+bool NeedsSummaries(const AttentionPolicy& policy);
+
 // The shape that covers rows [begin, end), begin < end, of a model with `kv_heads`: one head group
 // where all heads choose alike.
 PatternShape ShapeFor(const AttentionPolicy& policy, int32_t begin, int32_t end, int kv_heads);
@@ -65,6 +81,8 @@ struct PairCount {
 // All pairs of rows [begin, end).
 PairCount DensePairs(int64_t begin, int64_t end);
 
+// Of some rows (positions), which the pattern covers.
+PairCount CountPairs(const BlockPattern& pattern, std::span<const int32_t> rows);
 // Of rows [begin, end), which the pattern covers.
 PairCount CountPairs(const BlockPattern& pattern, int64_t begin, int64_t end);
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/api.h"
+#include "engine/sparse/block_pattern.h"
 #include "engine/sparse/policy.h"
 
 namespace annulus {
@@ -104,6 +105,23 @@ struct RingCounters {
   double send_seconds = 0;
   int64_t bytes_pass_kv = 0;
   int64_t bytes_pass_q = 0;
+  int64_t bytes_estimate = 0;  // queries, scores and lists that settle which blocks are attended
+};
+
+// How one rank's rows of one prefill or sampled item attended in one layer without a window, under
+// a policy.
+struct LayerAttention {
+  SequenceId sequence = 0;
+  int32_t layer = 0;
+  int32_t begin = 0;     // first position of the item
+  PairCount pairs;       // of the rank's rows
+  double estimated = 0;  // sums over its query blocks and kv heads
+  int64_t estimates = 0;
+  std::vector<double> covered;  // [heads] sums over its sampled rows; empty where none is sampled
+  int32_t probes = 0;           // sampled rows
+  bool raised = false;          // the contract took more than the policy's own blocks
+  bool dense = false;           // .. all of them
+  double estimate_seconds = 0;
 };
 
 // What one rank brings back from one step.
@@ -112,6 +130,7 @@ struct RankResult {
   std::vector<SampledToken> tokens;  // of the sequences whose home this rank is
   std::vector<LogitsRow> logits;
   RingCounters ring;
+  std::vector<LayerAttention> attention;  // of sequences with a policy
 };
 
 }  // namespace annulus

@@ -3,6 +3,7 @@
 #include "kernels/cpu/isa_attention_amx.h"
 
 #include "kernels/cpu/isa_paired_keys.h"
+#include "kernels/cpu/isa_paired_lane_dots.h"
 
 namespace annulus::cpu {
 namespace {
@@ -16,6 +17,8 @@ constexpr PairedAttention kPaired = {
     .finish = FinishAmxSpan,
     .widen_keys = {WidenPairedKeys<E4M3>, WidenPairedKeys<E5M2>, WidenPairedKeys<int8_t>},
     .widen_values = {WidenPairedValues<E4M3>, WidenPairedValues<E5M2>, WidenPairedValues<int8_t>},
+    .lane_dots = {PairedLaneProducts<Bf16>, PairedLaneProducts<E4M3>, PairedLaneProducts<E5M2>,
+                  PairedLaneProducts<int8_t>},
 };
 
 }  // namespace

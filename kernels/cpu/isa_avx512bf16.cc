@@ -2,6 +2,7 @@
 // bf16 pages. Compiled with those instructions: see simd_kernels.h.
 #include "kernels/cpu/isa_attention_bf16.h"
 #include "kernels/cpu/isa_paired_keys.h"
+#include "kernels/cpu/isa_paired_lane_dots.h"
 #include "kernels/cpu/isa_table.h"
 #include "kernels/cpu/isa_vec_avx512.h"
 
@@ -17,6 +18,8 @@ constexpr PairedAttention kPaired = {
     .finish = FinishPairedSpan,
     .widen_keys = {WidenPairedKeys<E4M3>, WidenPairedKeys<E5M2>, WidenPairedKeys<int8_t>},
     .widen_values = {WidenPairedValues<E4M3>, WidenPairedValues<E5M2>, WidenPairedValues<int8_t>},
+    .lane_dots = {PairedLaneProducts<Bf16>, PairedLaneProducts<E4M3>, PairedLaneProducts<E5M2>,
+                  PairedLaneProducts<int8_t>},
 };
 
 constexpr SimdKernels WithPaired(SimdKernels kernels) {

@@ -3,6 +3,7 @@
 
 #include "kernels/cpu/isa_attention.h"
 #include "kernels/cpu/isa_elementwise.h"
+#include "kernels/cpu/isa_lane_dots.h"
 #include "kernels/cpu/isa_linear.h"
 #include "kernels/cpu/isa_narrow_keys.h"
 #include "kernels/cpu/simd_kernels.h"
@@ -19,6 +20,8 @@ constexpr SimdKernels kKernels = {
     .attention_begin = BeginSpan<V>,
     .attention_keys = {AttendKeys<V, float>, AttendKeys<V, Bf16>, AttendKeys<V, F16>},
     .widen_keys = {WidenKeys<V, E4M3>, WidenKeys<V, E5M2>, WidenKeys<V, int8_t>},
+    .lane_dots = {LaneProducts<V, float>, LaneProducts<V, Bf16>, LaneProducts<V, F16>,
+                  LaneProducts<V, E4M3>, LaneProducts<V, E5M2>, LaneProducts<V, int8_t>},
     .attention_finish = FinishSpan<V>,
     .paired = nullptr,
     .merge_row = MergeRow<V>,

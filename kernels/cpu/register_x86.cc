@@ -53,6 +53,15 @@ OpTable SimdOps(const char* name) {
   ops.attention = [](Stream& s, const AttentionParams& p) {
     return cpu::Attention(kIsa(), AsCpuStream(s), p);
   };
+  ops.block_scores = [](Stream& s, const BlockScoresParams& p) {
+    return cpu::BlockScores(kIsa(), AsCpuStream(s), p);
+  };
+  ops.key_summary = [](Stream& s, const KeySummaryParams& p) {
+    return cpu::KeySummary(kIsa(), AsCpuStream(s), p);
+  };
+  ops.summary_scores = [](Stream& s, const SummaryScoresParams& p) {
+    return cpu::SummaryScores(AsCpuStream(s), p);
+  };
   ops.merge_state = [](Stream& s, const MergeStateParams& p) {
     return cpu::MergeState(kIsa(), AsCpuStream(s), p);
   };

@@ -132,6 +132,19 @@ struct NarrowKeys {
   void* wide_v;  // [(end - begin) * v_stride]
 };
 
+// sums[row][panel][lane] = sum over d of query[row][d][lane] * key d of the panel's slot `lane`,
+// for the 16 slots of each panel of one kv head, in the page's own order of bytes: the 16 lanes of
+// a row are 16 queries. Scales of int8 are left out.
+struct LaneDots {
+  // [rows][depth][16] float32; paired: [rows][depth][16] pairs of bf16, as keys lie.
+  const void* query;
+  const void* keys;  // [panels][depth][16] in storage; paired: pairs of them
+  int rows;
+  int panels;
+  int64_t depth;  // k_dim of the page; paired: half of it
+  float* sums;
+};
+
 // Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. From begin to
 // finish a thread calls nothing else of these.
 struct PairedAttention {
@@ -145,6 +158,7 @@ struct PairedAttention {
   void (*finish)(const AttentionBlock&);
   void (*widen_keys[kNarrowTypes])(const NarrowKeys&);
   void (*widen_values[kNarrowTypes])(const NarrowKeys&);
+  void (*lane_dots[1 + kNarrowTypes])(const LaneDots&);  // bf16, then the narrow types
 };
 
 struct SimdKernels {
@@ -153,6 +167,7 @@ struct SimdKernels {
   void (*attention_begin)(const AttentionBlock&);  // empties the running softmax
   void (*attention_keys[kStorageTypes])(const AttentionBlock&, const AttentionKeys&);
   void (*widen_keys[kNarrowTypes])(const NarrowKeys&);
+  void (*lane_dots[kStorageTypes + kNarrowTypes])(const LaneDots&);
   void (*attention_finish)(const AttentionBlock&);  // o becomes the weighted mean; writes lse
   // Where not null, bf16 and 8-bit pages are paired.
   const PairedAttention* paired;

@@ -31,6 +31,10 @@ absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const Attentio
 // `item`, one of params.items, has branches; the others of params are left alone.
 absl::Status DilatedAttention(const SimdKernels& isa, CpuStream& stream,
                               const AttentionParams& params, const AttentionItem& item);
+absl::Status BlockScores(const SimdKernels& isa, CpuStream& stream,
+                         const BlockScoresParams& params);
+absl::Status KeySummary(const SimdKernels& isa, CpuStream& stream, const KeySummaryParams& params);
+absl::Status SummaryScores(CpuStream& stream, const SummaryScoresParams& params);
 absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeStateParams& params);
 absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params);
 

@@ -125,6 +125,53 @@ void CheckAttention(const AttentionParams& params) {
   }
 }
 
+void CheckBlockScores(const BlockScoresParams& params) {
+  CheckPageShape(params.shape);
+  ANNULUS_CHECK(params.heads > 0 && params.heads % params.shape.kv_heads == 0)
+      << params.heads << " heads over " << params.shape.kv_heads << " kv heads";
+  ANNULUS_CHECK(params.stride == 1 || params.stride == 8 || params.stride == 16)
+      << "stride " << params.stride;
+  ANNULUS_CHECK(params.block_tokens > 0 && params.block_tokens % params.shape.page_tokens == 0)
+      << "block of " << params.block_tokens;
+  ANNULUS_CHECK(params.soft_cap >= 0) << "soft_cap " << params.soft_cap;
+  for (const BlockScoresItem& item : params.items) {
+    CheckView(item.query, item.positions.size(), int64_t{params.heads} * params.shape.k_dim,
+              "block_scores query");
+    ANNULUS_CHECK(std::is_sorted(item.positions.begin(), item.positions.end()));
+  }
+}
+
+void CheckKeySummary(const KeySummaryParams& params) {
+  CheckPageShape(params.shape);
+  for (const KvPageView& page : params.pages) {
+    ANNULUS_CHECK(page.tokens >= 1 && page.tokens <= params.shape.page_tokens) << page.tokens;
+  }
+}
+
+void CheckSummaryScores(const SummaryScoresParams& params) {
+  ANNULUS_CHECK(params.kv_heads > 0 && params.heads % params.kv_heads == 0)
+      << params.heads << " heads over " << params.kv_heads << " kv heads";
+  CheckView(params.query, params.query.rows, int64_t{params.heads} * params.k_dim,
+            "summary_scores query");
+}
+
+int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride) {
+  int64_t groups = 0;
+  for (size_t r = 0; r < positions.size(); ++r) {
+    if (r == 0 || positions[r] / stride != positions[r - 1] / stride || stride == 1) ++groups;
+  }
+  return groups;
+}
+
+int64_t CountBlocks(std::span<const KvPageView> pages, int32_t block_tokens) {
+  int64_t blocks = 0;
+  for (size_t p = 0; p < pages.size(); ++p) {
+    const int32_t block = pages[p].first_position / block_tokens;
+    if (p == 0 || block != pages[p - 1].first_position / block_tokens) ++blocks;
+  }
+  return blocks;
+}
+
 void CheckMergeState(const MergeStateParams& params) {
   ANNULUS_CHECK(params.into.rows == params.from.rows && params.into.heads == params.from.heads &&
                 params.into.v_dim == params.from.v_dim);

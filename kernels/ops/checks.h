@@ -2,6 +2,7 @@
 #define ANNULUS_KERNELS_OPS_CHECKS_H_
 
 #include "kernels/ops/attention.h"
+#include "kernels/ops/block_scores.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/experts.h"
 #include "kernels/ops/linear.h"
@@ -25,6 +26,9 @@ void CheckPageShape(const KvPageShape& shape);
 void CheckKvAppend(const KvAppendParams& params);
 void CheckKvRead(const KvReadParams& params);
 void CheckAttention(const AttentionParams& params);
+void CheckBlockScores(const BlockScoresParams& params);
+void CheckKeySummary(const KeySummaryParams& params);
+void CheckSummaryScores(const SummaryScoresParams& params);
 void CheckMergeState(const MergeStateParams& params);
 void CheckMergeSink(const MergeSinkParams& params);
 void CheckRoute(const RouteParams& params);

@@ -88,7 +88,6 @@ constexpr char kPolicies[][64] = {
     "strided:stride=3,local=1,block=32",
     "global_local:global=1,window=33,block=16",
     "random:window=20,random=2,block=16",
-    "hierarchical:near=1,block=16",
     "dilated:segments=32/96/48,rates=1/4/3,block=16",
 };
 

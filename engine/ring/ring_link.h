@@ -1,0 +1,53 @@
+#ifndef ANNULUS_ENGINE_RING_RING_LINK_H_
+#define ANNULUS_ENGINE_RING_RING_LINK_H_
+
+#include <chrono>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "engine/base/heartbeat.h"
+#include "engine/ring/channel.h"
+#include "engine/state/step_plan.h"
+
+namespace annulus {
+
+// A rank's channel with the ring's rule of waiting: a peer may have much to compute, so only
+// silence of all ranks for `timeout` ends a wait. Used by the rank's thread alone.
+class RingLink {
+ public:
+  RingLink(RingChannel& channel, std::chrono::milliseconds timeout, Heartbeat* heartbeat)
+      : channel_(channel), timeout_(timeout), heartbeat_(heartbeat) {}
+
+  int rank() const { return channel_.rank(); }
+  int size() const { return channel_.size(); }
+  void Beat() { heartbeat_->Beat(); }
+
+  // No parts: nothing is sent, and the other side expects nothing.
+  absl::Status Send(int peer, uint64_t tag, std::vector<RingPart> parts);
+  absl::StatusOr<std::vector<RingPart>> Receive(int peer, uint64_t tag,
+                                                std::span<const size_t> part_bytes);
+
+  // One message to every peer and one from every peer; both sides know which are empty.
+  struct Round {
+    uint64_t tag = 0;
+    absl::FunctionRef<void(int peer, std::vector<RingPart>& parts)> give;
+    absl::FunctionRef<void(int peer, std::vector<size_t>& part_bytes)> expect;
+    absl::FunctionRef<absl::Status(int peer, std::span<const RingPart> parts)> take;
+  };
+  // Returns the bytes that were sent.
+  absl::StatusOr<int64_t> Exchange(const Round& round);
+
+  // Seconds of Send and Receive are added to these.
+  RingCounters& counters() { return counters_; }
+
+ private:
+  RingChannel& channel_;
+  const std::chrono::milliseconds timeout_;
+  Heartbeat* const heartbeat_;
+  RingCounters counters_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RING_RING_LINK_H_

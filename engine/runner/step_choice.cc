@@ -1,0 +1,68 @@
+// Attention policies in a step: which items settle their lists layer by layer, and what is
+// reported of all.
+#include "engine/runner/step_run.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+
+// A window of the model is exact: policies leave such groups alone.
+void StepRun::ListChoosing(int group, GroupStep& step) const {
+  if (model().groups[group].window > 0) return;
+  for (size_t i = 0; i < ring_items_.size(); ++i) {
+    const RingItem& item = ring_items_[i];
+    RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
+    if (sequence.attention == nullptr) continue;
+    if (HowToChoose(*sequence.attention, item.sampled, item.begin, item.end) == ChoiceKind::kNone) {
+      continue;
+    }
+    ChoosingItem choosing;
+    choosing.item = i;
+    choosing.sequence = ring_plan_[i]->sequence;
+    choosing.policy = sequence.attention;
+    RingItem all = item;
+    all.pattern = nullptr;
+    choosing.candidates =
+        BuildItemShards(all, sequence.groups[group], 0, model().page_shape.page_tokens);
+    choosing.summaries = &sequence.summaries;
+    step.choosing.push_back(std::move(choosing));
+  }
+}
+
+absl::Status StepRun::Choose(int layer, int64_t rows, RingLayer& ring) {
+  GroupStep& group = groups_[model().group_of_layer[layer]];
+  if (ring.window > 0) return absl::OkStatus();
+  CountPairs(layer, ring.items.size());
+  ChoiceLayer choice;
+  choice.tag = ring.tag;
+  choice.layer = layer;
+  choice.items = ring.items;
+  choice.shards = std::span(group.shards).first(ring.items.size());
+  choice.query = ring.query.row_range(0, rows);
+  choice.page_data = ring.page_data;
+  const DeviceVector& sinks = model().weights.layers[layer].sinks;
+  choice.sinks = {sinks.data(), static_cast<size_t>(sinks.size())};
+  return rank_.chooser_.Run(choice, group.choosing, attention_);
+}
+
+// Of items under a policy whose lists, if any, are known before the layer.
+void StepRun::CountPairs(int layer, size_t items) {
+  for (size_t i = 0; i < items; ++i) {
+    const RingItem& item = ring_items_[i];
+    const AttentionPolicy* policy = rank_.sequences_.at(ring_plan_[i]->sequence).attention.get();
+    if (policy == nullptr || item.own_rows() == 0) continue;
+    if (HowToChoose(*policy, item.sampled, item.begin, item.end) != ChoiceKind::kNone) continue;
+    LayerAttention report;
+    report.sequence = ring_plan_[i]->sequence;
+    report.layer = layer;
+    report.begin = item.begin;
+    const std::span<const int32_t> rows = item.positions[item.index];
+    if (item.pattern != nullptr) {
+      report.pairs = annulus::CountPairs(*item.pattern, rows);
+    } else {
+      for (const int32_t row : rows) report.pairs += DensePairs(row, row + 1);
+    }
+    attention_.push_back(std::move(report));
+  }
+}
+
+}  // namespace annulus

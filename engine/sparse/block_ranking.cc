@@ -1,0 +1,181 @@
+#include "engine/sparse/block_ranking.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "engine/sparse/draw.h"
+#include "kernels/base/check.h"
+
+namespace annulus {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// log(exp(a) + exp(b)).
+float LogAdd(float a, float b) {
+  const float most = std::max(a, b);
+  if (most == -kInfinity) return most;
+  return most + std::log1p(std::exp(std::min(a, b) - most));
+}
+
+// log of the sum of exp of all.
+double LogSum(std::span<const float> scores) {
+  float most = -kInfinity;
+  for (const float score : scores) most = std::max(most, score);
+  if (most == -kInfinity) return most;
+  double sum = 0;
+  for (const float score : scores) sum += std::exp(score - most);
+  return most + std::log(sum);
+}
+
+}  // namespace
+
+BlockScores::BlockScores(int64_t groups, int heads, int32_t blocks)
+    : groups_(groups),
+      heads_(heads),
+      blocks_(static_cast<size_t>(blocks)),
+      scores_(static_cast<size_t>(groups) * heads * blocks_, -kInfinity) {}
+
+void BlockScores::Merge(std::span<const float> scores, std::span<const int32_t> blocks,
+                        bool largest) {
+  ANNULUS_CHECK(scores.size() == static_cast<size_t>(groups_) * heads_ * blocks.size());
+  const float* from = scores.data();
+  for (size_t list = 0; list < static_cast<size_t>(groups_) * heads_; ++list) {
+    float* const to = scores_.data() + list * blocks_;
+    for (const int32_t block : blocks) {
+      const float score = *from++;
+      if (static_cast<size_t>(block) >= blocks_ || score == -kInfinity) continue;
+      to[block] = largest                   ? std::max(to[block], score)
+                  : to[block] == -kInfinity ? score
+                                            : LogAdd(to[block], score);
+    }
+  }
+}
+
+BlockRanking::BlockRanking(const BlockScores& scores, int kv_heads,
+                           std::span<const int32_t> group_block)
+    : kv_heads_(kv_heads) {
+  const int group = scores.heads() / kv_heads;
+  size_t size = 0;
+  for (const int32_t block : group_block) {
+    if (!query_blocks_.empty() && query_blocks_.back() == block) continue;
+    query_blocks_.push_back(block);
+    offsets_.push_back(size);
+    size += static_cast<size_t>(kv_heads) * (block + 1);
+  }
+  order_.resize(size);
+  kept_.resize(size);
+  size_t begin = 0;
+  for (size_t q = 0; q < query_blocks_.size(); ++q) {
+    const size_t blocks = static_cast<size_t>(query_blocks_[q]) + 1;
+    size_t end = begin;
+    while (end < group_block.size() && group_block[end] == query_blocks_[q]) ++end;
+    for (int kv_head = 0; kv_head < kv_heads; ++kv_head) {
+      std::vector<double> mass(blocks, 0.0);
+      for (size_t row = begin; row < end; ++row) {
+        for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+          const std::span<const float> log_mass =
+              scores.row(static_cast<int64_t>(row), head).first(blocks);
+          const double total = LogSum(log_mass);
+          if (total == -kInfinity) continue;
+          const auto all = static_cast<float>(total);
+          const double weight = 1.0 / static_cast<double>((end - begin) * group);
+          for (size_t b = 0; b < blocks; ++b) mass[b] += weight * std::exp(log_mass[b] - all);
+        }
+      }
+      Rank(q, kv_head, mass);
+    }
+    begin = end;
+  }
+}
+
+void BlockRanking::Rank(size_t q, int kv_head, std::span<const double> mass) {
+  const size_t offset = Offset(q, kv_head);
+  const std::span<int32_t> order = std::span(order_).subspan(offset, mass.size());
+  std::iota(order.begin(), order.end(), 0);
+  // The diagonal, the first block, then the rest by mass.
+  std::swap(order.front(), order.back());
+  const auto rest = order.begin() + (order.size() > 1 ? 1 : 0);
+  std::sort(rest, order.end(), [&](int32_t a, int32_t b) {
+    if ((a == 0) != (b == 0)) return a == 0;
+    return mass[a] != mass[b] ? mass[a] > mass[b] : a < b;
+  });
+  double sum = 0;
+  for (size_t n = 0; n < order.size(); ++n) kept_[offset + n] = sum += mass[order[n]];
+}
+
+size_t BlockRanking::Find(int32_t query_block) const {
+  const auto found = std::lower_bound(query_blocks_.begin(), query_blocks_.end(), query_block);
+  ANNULUS_CHECK(found != query_blocks_.end() && *found == query_block);
+  return static_cast<size_t>(found - query_blocks_.begin());
+}
+
+int32_t BlockRanking::Count(size_t q, int kv_head, double tau) const {
+  const int32_t all = query_blocks_[q] + 1;
+  if (tau >= 1) return all;
+  const auto kept = std::span(kept_).subspan(Offset(q, kv_head), all);
+  const auto reached = std::lower_bound(kept.begin(), kept.end(), tau * kept.back());
+  const auto count = static_cast<int32_t>(reached - kept.begin()) + 1;
+  return std::clamp(count, std::min(all, 2), all);
+}
+
+double BlockRanking::Mass(size_t q, int kv_head, int32_t count) const {
+  return kept_[Offset(q, kv_head) + count - 1];
+}
+
+BlockPattern PatternOf(const BlockRanking& ranking, int32_t block_tokens, double tau) {
+  return MakePattern(ranking.query_blocks(), ranking.kv_heads(), block_tokens,
+                     [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
+                       const auto chosen =
+                           ranking.order(q, kv_head).first(ranking.Count(q, kv_head, tau));
+                       blocks.assign(chosen.begin(), chosen.end());
+                       std::sort(blocks.begin(), blocks.end());
+                     });
+}
+
+BlockPattern MakePattern(
+    std::span<const int32_t> query_blocks, int kv_heads, int32_t block_tokens,
+    absl::FunctionRef<void(size_t q, int kv_head, std::vector<int32_t>& blocks)> choose) {
+  BlockPattern pattern;
+  pattern.block_tokens = block_tokens;
+  pattern.offsets.push_back(0);
+  pattern.shape.head_groups = kv_heads;
+  if (query_blocks.empty()) return pattern;
+  pattern.shape.first_block = query_blocks.front();
+  pattern.shape.blocks = query_blocks.back() - query_blocks.front() + 1;
+  std::vector<int32_t> blocks;
+  for (int kv_head = 0; kv_head < kv_heads; ++kv_head) {
+    size_t q = 0;
+    for (int32_t i = query_blocks.front(); i <= query_blocks.back(); ++i) {
+      if (query_blocks[q] == i) {
+        blocks.clear();
+        choose(q++, kv_head, blocks);
+        pattern.chosen.insert(pattern.chosen.end(), blocks.begin(), blocks.end());
+      }
+      pattern.offsets.push_back(static_cast<int64_t>(pattern.chosen.size()));
+    }
+  }
+  return pattern;
+}
+
+std::vector<int32_t> ProbeRows(int32_t begin, int32_t end, int32_t block_tokens, uint64_t seed) {
+  const int64_t shortest = int64_t{kProbeBlocks} * block_tokens;  // a row's causal length: row + 1
+  const int64_t first = std::max<int64_t>(begin, shortest - 1);
+  if (first >= end) return {};
+  return Draw(static_cast<int32_t>(first), end, kProbeRows, seed);
+}
+
+double Coverage(std::span<const float> exact, std::span<const int32_t> chosen, float sink) {
+  float most = sink;
+  for (const float score : exact) most = std::max(most, score);
+  if (most == -kInfinity) return 1;
+  double total = std::exp(sink - most);
+  double kept = total;
+  for (const float score : exact) total += std::exp(score - most);
+  for (const int32_t block : chosen) kept += std::exp(exact[block] - most);
+  return std::min(1.0, kept / total);
+}
+
+}  // namespace annulus

@@ -1,0 +1,37 @@
+#ifndef ANNULUS_ENGINE_SPARSE_PAGE_SUMMARIES_H_
+#define ANNULUS_ENGINE_SPARSE_PAGE_SUMMARIES_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/registry.h"
+
+namespace annulus {
+
+// Summaries of one layer's keys, page by page, of one sequence on one rank. A page is summarised
+// once, when it is complete: what is written never changes. Not thread-safe.
+class PageSummaries {
+ public:
+  enum class Kind : uint8_t { kBounds, kMean };
+
+  // Summarises the complete pages among `pages`: all pages of the sequence on this rank, ascending,
+  // of which earlier calls saw the first ones.
+  absl::Status Extend(const OpTable& ops, Stream& stream, const KvPageShape& shape, Kind kind,
+                      std::span<const KvPageView> pages);
+
+  int64_t pages() const { return pages_; }
+  // [pages, kv_heads * k_dim]; equal where the kind is kMean.
+  const float* least() const { return low_.data(); }
+  const float* greatest() const { return high_.empty() ? low_.data() : high_.data(); }
+
+ private:
+  int64_t pages_ = 0;
+  std::vector<float> low_;
+  std::vector<float> high_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_SPARSE_PAGE_SUMMARIES_H_

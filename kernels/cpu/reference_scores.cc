@@ -1,0 +1,156 @@
+// Reference scores of blocks and summaries of pages.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/reference.h"
+#include "kernels/ops/checks.h"
+
+namespace annulus::reference {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// The keys of one page as float32.
+absl::StatusOr<std::vector<float>> ReadKeys(Stream& stream, const KvPageShape& shape,
+                                            const KvPageView& page) {
+  const int64_t k_cols = int64_t{shape.kv_heads} * shape.k_dim;
+  const int64_t v_cols = int64_t{shape.kv_heads} * shape.v_dim;
+  std::vector<float> keys(page.tokens * k_cols);
+  std::vector<float> values(page.tokens * v_cols);
+  ANNULUS_RETURN_IF_ERROR(KvRead(stream, {shape,
+                                          page.data,
+                                          page.tokens,
+                                          {keys.data(), page.tokens, k_cols, k_cols},
+                                          {values.data(), page.tokens, v_cols, v_cols}}));
+  return keys;
+}
+
+struct RowGroup {
+  int64_t first_row;
+  int64_t rows;
+  int64_t tile;
+};
+
+std::vector<RowGroup> RowGroups(std::span<const int32_t> positions, int32_t stride) {
+  std::vector<RowGroup> groups;
+  for (size_t r = 0; r < positions.size(); ++r) {
+    const int64_t tile = positions[r] / stride;
+    if (stride > 1 && !groups.empty() && groups.back().tile == tile) {
+      ++groups.back().rows;
+    } else {
+      groups.push_back({static_cast<int64_t>(r), 1, tile});
+    }
+  }
+  return groups;
+}
+
+// All of a row group's scores of one tile of keys, or the mean of its antidiagonal; -infinity where
+// no pair is there. `tile` counts from the page's beginning.
+float TileScore(const BlockScoresParams& params, const BlockScoresItem& item, const RowGroup& group,
+                int head, const KvPageView& page, const std::vector<float>& keys, int64_t tile) {
+  const int64_t d = params.shape.k_dim;
+  const int kv_head = head / (params.heads / params.shape.kv_heads);
+  float sum = 0;
+  int pairs = 0;
+  for (int64_t r = group.first_row; r < group.first_row + group.rows; ++r) {
+    const int64_t t = tile * params.stride + params.stride - 1 - item.positions[r] % params.stride;
+    if (t >= page.tokens) continue;
+    const float* const query = item.query.row(r) + head * d;
+    const float* const key = keys.data() + (t * params.shape.kv_heads + kv_head) * d;
+    for (int64_t i = 0; i < d; ++i) sum += query[i] * key[i];
+    ++pairs;
+  }
+  if (pairs == 0) return -kInfinity;
+  const float score = params.scale * sum / static_cast<float>(pairs);
+  return params.soft_cap > 0 ? params.soft_cap * std::tanh(score / params.soft_cap) : score;
+}
+
+// log(exp(a) + exp(b)).
+float LogAdd(float a, float b) {
+  const float m = std::max(a, b);
+  return m == -kInfinity ? m : m + std::log(std::exp(a - m) + std::exp(b - m));
+}
+
+absl::Status ScoreItem(Stream& stream, const BlockScoresParams& params,
+                       const BlockScoresItem& item) {
+  const std::vector<RowGroup> groups = RowGroups(item.positions, params.stride);
+  const int64_t blocks = CountBlocks(item.pages, params.block_tokens);
+  std::fill_n(item.scores, static_cast<int64_t>(groups.size()) * params.heads * blocks, -kInfinity);
+  int64_t block = -1;
+  for (size_t p = 0; p < item.pages.size(); ++p) {
+    const KvPageView& page = item.pages[p];
+    block = CountBlocks(item.pages.first(p + 1), params.block_tokens) - 1;
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> keys, ReadKeys(stream, params.shape, page));
+    for (size_t g = 0; g < groups.size(); ++g) {
+      for (int head = 0; head < params.heads; ++head) {
+        float& score =
+            item.scores[(static_cast<int64_t>(g) * params.heads + head) * blocks + block];
+        for (int64_t tile = 0; tile * params.stride < page.tokens; ++tile) {
+          if (page.first_position / params.stride + tile > groups[g].tile) break;
+          score = LogAdd(score, TileScore(params, item, groups[g], head, page, keys, tile));
+        }
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status BlockScores(Stream& stream, const BlockScoresParams& params) {
+  CheckBlockScores(params);
+  for (const BlockScoresItem& item : params.items) {
+    ANNULUS_RETURN_IF_ERROR(ScoreItem(stream, params, item));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {
+  CheckKeySummary(params);
+  const int64_t columns = int64_t{params.shape.kv_heads} * params.shape.k_dim;
+  for (size_t p = 0; p < params.pages.size(); ++p) {
+    const KvPageView& page = params.pages[p];
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> keys, ReadKeys(stream, params.shape, page));
+    for (int64_t c = 0; c < columns; ++c) {
+      float least = kInfinity;
+      float greatest = -kInfinity;
+      float sum = 0;
+      for (int64_t t = 0; t < page.tokens; ++t) {
+        const float key = keys[t * columns + c];
+        least = std::min(least, key);
+        greatest = std::max(greatest, key);
+        sum += key;
+      }
+      const int64_t at = static_cast<int64_t>(p) * columns + c;
+      if (params.least != nullptr) params.least[at] = least;
+      if (params.greatest != nullptr) params.greatest[at] = greatest;
+      if (params.mean != nullptr) params.mean[at] = sum / static_cast<float>(page.tokens);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SummaryScores(Stream&, const SummaryScoresParams& params) {
+  CheckSummaryScores(params);
+  const int group = params.heads / params.kv_heads;
+  for (int64_t row = 0; row < params.query.rows; ++row) {
+    for (int head = 0; head < params.heads; ++head) {
+      const float* const query = params.query.row(row) + int64_t{head} * params.k_dim;
+      for (int64_t page = 0; page < params.pages; ++page) {
+        const int64_t at = (page * params.kv_heads + head / group) * params.k_dim;
+        float sum = 0;
+        for (int d = 0; d < params.k_dim; ++d) {
+          sum += std::max(query[d] * params.least[at + d], query[d] * params.greatest[at + d]);
+        }
+        params.scores[(row * params.heads + head) * params.pages + page] = sum;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus::reference

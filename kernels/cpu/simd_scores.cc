@@ -1,0 +1,380 @@
+// Scores of blocks and summaries of pages of the SIMD path. Keys are read in the order in which
+// pages hold them: a panel of 16 keys meets 16 queries lane by lane, which are one query for each
+// lane (stride 1) or the reversed queries of a tile (stride 8 and 16).
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/page_layout.h"
+#include "kernels/cpu/simd_ops.h"
+#include "kernels/ops/checks.h"
+
+namespace annulus::cpu {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// Vectors of queries (row groups by heads of a group) that share a pass over the keys.
+constexpr int kVectors = 32;
+constexpr int kPanels = kKeyChunk / kPanel;  // of one call
+
+// exp(x) for x <= 0, good to 3e-7; 0 below -87. Plain operations, so that loops become vectors.
+inline float Exp(float x) {
+  const float t = std::max(x, -88.0f) * 1.44269504f;
+  const float shifted = t + 0x1.8p23f;
+  const float f = t - (shifted - 0x1.8p23f);
+  float p = 1.33335581e-3f;
+  p = p * f + 9.61812910e-3f;
+  p = p * f + 5.55041087e-2f;
+  p = p * f + 2.40226507e-1f;
+  p = p * f + 6.93147181e-1f;
+  p = p * f + 1.0f;
+  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
+  return x < -87.0f ? 0.0f : std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
+}
+
+struct RowGroup {
+  int64_t first_row;
+  int rows;
+  int64_t tile;
+  uint32_t lanes;  // bit t: the query that meets slot t of a tile is there
+};
+
+// Row groups [begin, end) of one item and kv head.
+struct Task {
+  const BlockScoresItem* item;
+  const std::vector<RowGroup>* groups;
+  int kv_head;
+  int64_t begin;
+  int64_t end;
+  int64_t blocks;
+};
+
+// log of a growing sum of exponentials.
+struct LogSum {
+  float maximum = -kInfinity;
+  float sum = 0;
+
+  void Add(const float* scores, int count) {
+    float most = maximum;
+    for (int i = 0; i < count; ++i) most = std::max(most, scores[i]);
+    if (most == -kInfinity) return;
+    if (most > maximum) {
+      sum *= maximum == -kInfinity ? 0 : Exp(maximum - most);
+      maximum = most;
+    }
+    float weights[kKeyChunk];
+    for (int i = 0; i < count; ++i) weights[i] = Exp(scores[i] - most);
+    for (int i = 0; i < count; ++i) sum += weights[i];
+  }
+  float log() const { return sum > 0 ? maximum + std::log(sum) : -kInfinity; }
+};
+
+// The scales of `count` int8 keys of a head from `slot` on.
+void ReadScales(const PageLayout& layout, const KvPageView& page, int head, int slot, int count,
+                float* scales) {
+  const int64_t at = layout.k_scales(head) + slot * int64_t{sizeof(BFloat16)};
+  ConvertToFloat(DType::kBF16, page.data + at, scales, count);
+}
+
+class ScoresRun {
+ public:
+  ScoresRun(const SimdKernels& isa, const BlockScoresParams& params)
+      : isa_(isa),
+        params_(params),
+        layout_(isa, params.shape),
+        group_(params.heads / params.shape.kv_heads),
+        groups_(params.items.size()) {
+    for (size_t i = 0; i < params.items.size(); ++i) AddItem(i);
+    std::reverse(tasks_.begin(), tasks_.end());  // the longest first
+  }
+
+  absl::Status Run(CpuStream& stream) {
+    const int64_t vectors = std::max(kVectors, group_);
+    const int64_t query = RoundUp(vectors * VectorFloats(), kPanel);
+    const int64_t sums = vectors * kPanels * kPanel;
+    ANNULUS_ASSIGN_OR_RETURN(
+        std::byte * scratch,
+        stream.Scratch(stream.threads() * (query + sums) * static_cast<int64_t>(sizeof(float))));
+    float* const floats = reinterpret_cast<float*>(scratch);
+    stream.ParallelFor(tasks_.size(), [&](int64_t index, int thread) {
+      float* const own = floats + thread * (query + sums);
+      Score(tasks_[index], own, own + query);
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  // Elements of a vector of 16 queries: as many as the panel's keys have.
+  int64_t Depth() const { return layout_.paired() ? layout_.k_dim() / 2 : layout_.k_dim(); }
+  int64_t VectorFloats() const { return Depth() * kPanel; }
+
+  void AddItem(size_t index) {
+    const BlockScoresItem& item = params_.items[index];
+    std::vector<RowGroup>& groups = groups_[index];
+    const int stride = params_.stride;
+    for (size_t r = 0; r < item.positions.size(); ++r) {
+      const int64_t tile = item.positions[r] / stride;
+      const bool next = stride > 1 && !groups.empty() && groups.back().tile == tile;
+      if (!next) groups.push_back({static_cast<int64_t>(r), 0, tile, 0});
+      ++groups.back().rows;
+      groups.back().lanes |= 1u << (stride - 1 - item.positions[r] % stride);
+    }
+    const int64_t count = static_cast<int64_t>(groups.size());
+    const int64_t blocks = CountBlocks(item.pages, params_.block_tokens);
+    const int64_t step = std::max(1, kVectors / group_);
+    for (int64_t begin = 0; begin < count; begin += step) {
+      for (int h = 0; h < params_.shape.kv_heads; ++h) {
+        tasks_.push_back({&item, &groups, h, begin, std::min(count, begin + step), blocks});
+      }
+    }
+  }
+
+  // Element d of the query that meets slot `lane`, for all heads of the group.
+  void PackQueries(const Task& task, float* packed) const {
+    const int64_t k_dim = params_.shape.k_dim;
+    const int copies = params_.stride == 1 ? kPanel : kPanel / params_.stride;
+    const int stride = params_.stride;
+    std::memset(packed, 0, (task.end - task.begin) * group_ * VectorFloats() * sizeof(float));
+    std::vector<uint16_t> narrow(RoundUp(k_dim, 2));
+    for (int64_t g = task.begin; g < task.end; ++g) {
+      const RowGroup& rows = (*task.groups)[g];
+      for (int64_t r = rows.first_row; r < rows.first_row + rows.rows; ++r) {
+        const int first_lane = stride - 1 - task.item->positions[r] % stride;
+        for (int head = 0; head < group_; ++head) {
+          const float* const query =
+              task.item->query.row(r) + (int64_t{task.kv_head} * group_ + head) * k_dim;
+          float* const vector = packed + ((g - task.begin) * group_ + head) * VectorFloats();
+          if (layout_.paired()) ConvertFromFloat(DType::kBF16, query, narrow.data(), k_dim);
+          for (int copy = 0; copy < copies; ++copy) {
+            const int lane = first_lane + copy * stride;
+            if (!layout_.paired()) {
+              for (int64_t d = 0; d < k_dim; ++d) vector[d * kPanel + lane] = query[d];
+              continue;
+            }
+            for (int64_t d = 0; d < k_dim; d += 2) {
+              const uint32_t high = d + 1 < k_dim ? narrow[d + 1] : 0;
+              const uint32_t pair = high << 16 | narrow[d];
+              std::memcpy(vector + d / 2 * kPanel + lane, &pair, sizeof(pair));
+            }
+          }
+        }
+      }
+    }
+  }
+
+  void Score(const Task& task, float* packed, float* sums) const {
+    PackQueries(task, packed);
+    const int rows = static_cast<int>(task.end - task.begin) * group_;
+    const BlockScoresItem& item = *task.item;
+    for (int row = 0; row < rows; ++row) std::fill_n(Scores(task, row), task.blocks, -kInfinity);
+    std::vector<LogSum> running(rows);
+    const int64_t last_tile = (*task.groups)[task.end - 1].tile;
+    int64_t block = 0;
+    for (size_t p = 0; p < item.pages.size(); ++p) {
+      const KvPageView& page = item.pages[p];
+      if (page.first_position / params_.stride > last_tile) break;
+      for (int slot = 0; slot < page.tokens; slot += kKeyChunk) {
+        const int end = std::min(page.tokens, slot + kKeyChunk);
+        Multiply(task, page, slot, end, rows, packed, sums);
+        for (int row = 0; row < rows; ++row) {
+          Take(task, page, slot, end, row, sums, running[row]);
+        }
+      }
+      const bool ends =
+          p + 1 == item.pages.size() || item.pages[p + 1].first_position / params_.block_tokens !=
+                                            page.first_position / params_.block_tokens;
+      if (!ends) continue;
+      for (int row = 0; row < rows; ++row) {
+        Scores(task, row)[block] = running[row].log();
+        running[row] = LogSum();
+      }
+      ++block;
+    }
+    // The pages may end inside a block that others continue; the loop may too.
+    if (block < task.blocks) {
+      for (int row = 0; row < rows; ++row) {
+        if (running[row].sum > 0) Scores(task, row)[block] = running[row].log();
+      }
+    }
+  }
+
+  float* Scores(const Task& task, int row) const {
+    const int64_t group = task.begin + row / group_;
+    const int64_t head = int64_t{task.kv_head} * group_ + row % group_;
+    return task.item->scores + (group * params_.heads + head) * task.blocks;
+  }
+
+  void Multiply(const Task& task, const KvPageView& page, int slot, int end, int rows,
+                const float* packed, float* sums) const {
+    const DType dtype = params_.shape.dtype;
+    LaneDots dots;
+    dots.query = packed;
+    dots.keys = page.data + layout_.k_head(task.kv_head) +
+                slot * layout_.k_dim() * static_cast<int64_t>(DTypeSize(dtype));
+    dots.rows = rows;
+    dots.panels = static_cast<int>(CeilDiv(end - slot, kPanel));
+    dots.depth = Depth();
+    dots.sums = sums;
+    const int index = static_cast<int>(dtype);
+    if (layout_.paired()) {
+      isa_.paired->lane_dots[dtype == DType::kBF16 ? 0 : 1 + NarrowIndex(dtype)](dots);
+    } else {
+      isa_.lane_dots[index](dots);
+    }
+  }
+
+  // Adds the scores of slots [slot, end) of a page to a row's sum over the block.
+  void Take(const Task& task, const KvPageView& page, int slot, int end, int row, float* sums,
+            LogSum& running) const {
+    const RowGroup& group = (*task.groups)[task.begin + row / group_];
+    const int stride = params_.stride;
+    const int panels = static_cast<int>(CeilDiv(end - slot, kPanel));
+    float* const lanes = sums + int64_t{row} * panels * kPanel;
+    if (params_.shape.dtype == DType::kI8) {
+      float scales[kKeyChunk];
+      ReadScales(layout_, page, task.kv_head, slot, end - slot, scales);
+      for (int s = 0; s < end - slot; ++s) lanes[s] *= scales[s];
+    }
+    float scores[kKeyChunk];
+    int count = 0;
+    for (int s = slot; s < end; s += stride) {
+      if ((page.first_position + s) / stride > group.tile) break;
+      const int present = std::min(stride, end - s);
+      const uint32_t pairs = group.lanes & ((1u << present) - 1);
+      if (pairs == 0) continue;
+      float sum = 0;
+      for (int t = 0; t < present; ++t) sum += lanes[s - slot + t];
+      scores[count++] = params_.scale * sum / static_cast<float>(std::popcount(pairs));
+    }
+    if (params_.soft_cap > 0) {
+      for (int i = 0; i < count; ++i) {
+        scores[i] = params_.soft_cap * std::tanh(scores[i] / params_.soft_cap);
+      }
+    }
+    running.Add(scores, count);
+  }
+
+  const SimdKernels& isa_;
+  const BlockScoresParams& params_;
+  const PageLayout layout_;
+  const int group_;
+  std::vector<std::vector<RowGroup>> groups_;  // [item]
+  std::vector<Task> tasks_;
+};
+
+// Keys of slots [panel * 16, panel * 16 + 16) of one head, [k_dim][16].
+void ReadPanel(const SimdKernels& isa, const PageLayout& layout, const KvPageShape& shape,
+               const KvPageView& page, int head, int panel, float* storage, float* keys) {
+  const int64_t k_dim = layout.k_dim();
+  const std::byte* const from =
+      page.data + layout.k_head(head) +
+      panel * kPanel * k_dim * static_cast<int64_t>(DTypeSize(shape.dtype));
+  float* const to = layout.paired() ? storage : keys;
+  if (shape.dtype == DType::kI8) {
+    const auto* const codes = reinterpret_cast<const int8_t*>(from);
+    for (int64_t i = 0; i < k_dim * kPanel; ++i) to[i] = codes[i];
+  } else if (IsNarrow(shape.dtype)) {
+    ConvertToFloat(shape.dtype, from, to, k_dim * kPanel);
+  } else {
+    isa.widen[StorageIndex(shape.dtype)](from, to, k_dim * kPanel);
+  }
+  if (layout.paired()) {
+    for (int64_t d = 0; d < shape.k_dim; ++d) {
+      for (int s = 0; s < kPanel; ++s) {
+        keys[d * kPanel + s] = storage[(d / 2 * kPanel + s) * 2 + d % 2];
+      }
+    }
+  }
+  if (shape.dtype != DType::kI8) return;
+  float scales[kPanel];
+  ReadScales(layout, page, head, panel * kPanel, kPanel, scales);
+  for (int64_t d = 0; d < shape.k_dim; ++d) {
+    for (int s = 0; s < kPanel; ++s) keys[d * kPanel + s] *= scales[s];
+  }
+}
+
+}  // namespace
+
+absl::Status BlockScores(const SimdKernels& isa, CpuStream& stream,
+                         const BlockScoresParams& params) {
+  CheckBlockScores(params);
+  return ScoresRun(isa, params).Run(stream);
+}
+
+absl::Status KeySummary(const SimdKernels& isa, CpuStream& stream, const KeySummaryParams& params) {
+  CheckKeySummary(params);
+  const KvPageShape& shape = params.shape;
+  const PageLayout layout(isa, shape);
+  const int64_t heads = shape.kv_heads;
+  const int64_t panel_floats = layout.k_dim() * kPanel;
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::byte * scratch,
+      stream.Scratch(stream.threads() * 2 * panel_floats * static_cast<int64_t>(sizeof(float))));
+  float* const floats = reinterpret_cast<float*>(scratch);
+  stream.ParallelFor(params.pages.size() * heads, [&](int64_t task, int thread) {
+    const KvPageView& page = params.pages[task / heads];
+    float* const storage = floats + thread * 2 * panel_floats;
+    float* const keys = storage + panel_floats;
+    std::vector<float> least(shape.k_dim, kInfinity);
+    std::vector<float> greatest(shape.k_dim, -kInfinity);
+    std::vector<float> sum(shape.k_dim, 0.0f);
+    for (int panel = 0; panel * kPanel < page.tokens; ++panel) {
+      ReadPanel(isa, layout, shape, page, static_cast<int>(task % heads), panel, storage, keys);
+      const int slots = std::min(kPanel, page.tokens - panel * kPanel);
+      for (int d = 0; d < shape.k_dim; ++d) {
+        for (int s = 0; s < slots; ++s) {
+          const float key = keys[d * kPanel + s];
+          least[d] = std::min(least[d], key);
+          greatest[d] = std::max(greatest[d], key);
+          sum[d] += key;
+        }
+      }
+    }
+    for (int d = 0; d < shape.k_dim; ++d) {
+      const int64_t at = task * shape.k_dim + d;
+      if (params.least != nullptr) params.least[at] = least[d];
+      if (params.greatest != nullptr) params.greatest[at] = greatest[d];
+      if (params.mean != nullptr) params.mean[at] = sum[d] / static_cast<float>(page.tokens);
+    }
+  });
+  return absl::OkStatus();
+}
+
+absl::Status SummaryScores(CpuStream& stream, const SummaryScoresParams& params) {
+  CheckSummaryScores(params);
+  const int group = params.heads / params.kv_heads;
+  const int64_t cost = 2 * int64_t{params.kv_heads} * params.k_dim;
+  for (int64_t row = 0; row < params.query.rows; ++row) {
+    stream.ParallelRows(params.pages, cost, [&](int64_t begin, int64_t end) {
+      for (int64_t page = begin; page < end; ++page) {
+        for (int head = 0; head < params.heads; ++head) {
+          const float* const query = params.query.row(row) + int64_t{head} * params.k_dim;
+          const int64_t at = (page * params.kv_heads + head / group) * params.k_dim;
+          std::array<float, 8> sums = {};  // side by side: vectors of the baseline machine
+          int d = 0;
+          for (; d + 8 <= params.k_dim; d += 8) {
+            for (int i = 0; i < 8; ++i) {
+              sums[i] += std::max(query[d + i] * params.least[at + d + i],
+                                  query[d + i] * params.greatest[at + d + i]);
+            }
+          }
+          for (int i = 0; d < params.k_dim; ++d, ++i) {
+            sums[i] +=
+                std::max(query[d] * params.least[at + d], query[d] * params.greatest[at + d]);
+          }
+          float sum = 0;
+          for (const float part : sums) sum += part;
+          params.scores[(row * params.heads + head) * params.pages + page] = sum;
+        }
+      }
+    });
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus::cpu

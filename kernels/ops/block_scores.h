@@ -1,0 +1,78 @@
+#ifndef ANNULUS_KERNELS_OPS_BLOCK_SCORES_H_
+#define ANNULUS_KERNELS_OPS_BLOCK_SCORES_H_
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/base/tensor_view.h"
+#include "kernels/ops/attention.h"
+
+namespace annulus {
+
+// What attention would give to whole blocks of keys: estimated, or exactly.
+
+// The rows of one sequence against some of its pages, scored by block.
+struct BlockScoresItem {
+  ConstMatrixView query;               // [rows, heads * k_dim], already rotated
+  std::span<const int32_t> positions;  // [rows], ascending
+  std::span<const KvPageView> pages;   // ascending first_position; gaps are allowed
+  float* scores = nullptr;             // [row groups][heads][blocks]
+};
+
+// Positions are cut into tiles of `stride`. A row group is the rows of one tile: the rows of an
+// item in runs of equal position / stride. A block is `block_tokens` positions; an item's blocks
+// are those that its pages lie in, ascending.
+//
+// stride 1: a row group is one row, and its score of a block is the exact log of the sum of
+// exp(score) over the block's keys that the row sees (j <= position), by the rules of Attention
+// without a window.
+//
+// stride 8 or 16 (XAttention, arXiv 2503.16428, section 2.1): a tile of queries meets a tile of
+// keys along the antidiagonal: the mean of scale * (query r . key t) over the pairs with
+// r + t = stride - 1 that are there (rows given, keys inside the pages' tokens), then the soft cap.
+// The score of a block is the log of the sum of exp(mean) over its tiles up to the group's own.
+//
+// Nothing seen: -infinity. Keys may be rounded as Attention may round them, scores are good to
+// 1e-5 beside that. FLOPs: 2 * heads * k_dim / stride for each (row, key) pair of the tiles
+// visited. Bytes: each page's keys once for each kv head and 32 row groups of its query heads.
+struct BlockScoresParams {
+  KvPageShape shape;
+  int heads = 0;  // multiple of shape.kv_heads
+  float scale = 1;
+  float soft_cap = 0;
+  int32_t block_tokens = 64;  // multiple of shape.page_tokens
+  int32_t stride = 1;         // 1, 8 or 16
+  std::span<const BlockScoresItem> items;
+};
+
+// Sizes of an item's scores.
+int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride);
+int64_t CountBlocks(std::span<const KvPageView> pages, int32_t block_tokens);
+
+// The least, the greatest and the mean key of each page, element by element over its first `tokens`
+// slots: [pages, kv_heads * k_dim] each; null: not wanted. tokens >= 1.
+struct KeySummaryParams {
+  KvPageShape shape;
+  std::span<const KvPageView> pages;
+  float* least = nullptr;
+  float* greatest = nullptr;
+  float* mean = nullptr;
+};
+
+// scores[row][head][page] = sum over d of max(query_d * least_d, query_d * greatest_d), of the
+// head's kv head: no key of the page scores higher (Quest, arXiv 2406.10774, section 3.2). With the
+// mean for both it is the score of the mean. Not scaled.
+struct SummaryScoresParams {
+  int kv_heads = 0;
+  int heads = 0;  // multiple of kv_heads
+  int k_dim = 0;
+  int64_t pages = 0;
+  ConstMatrixView query;            // [rows, heads * k_dim]
+  const float* least = nullptr;     // [pages, kv_heads * k_dim]
+  const float* greatest = nullptr;  // [pages, kv_heads * k_dim]
+  float* scores = nullptr;          // [rows, heads, pages]
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_KERNELS_OPS_BLOCK_SCORES_H_

@@ -1,0 +1,220 @@
+#include "kernels/ops/block_scores.h"
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/kernels/cpu/attention_fixture.h"
+
+namespace annulus::testing {
+namespace {
+
+using BlockScoresTest = EveryTable;
+
+struct Case {
+  Problem problem;
+  int32_t block_tokens = 64;
+  int32_t stride = 1;
+};
+
+// Rows with holes, pages with gaps, odd dimensions, a last page that is not full.
+Case RandomCase(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto draw = [&](int low, int high) {
+    return low + static_cast<int>(random() % (high - low + 1));
+  };
+  Case c;
+  Problem& problem = c.problem;
+  const int page_tokens[] = {16, 32, 48, 64, 128};
+  const int groups[] = {1, 2, 3, 33};
+  const int32_t strides[] = {1, 8, 16};
+  problem.shape.page_tokens = page_tokens[random() % 5];
+  problem.shape.kv_heads = draw(1, 3);
+  problem.shape.k_dim = draw(1, 90);
+  problem.shape.v_dim = draw(1, 20);
+  problem.shape.dtype = kKvDTypes[random() % 6];
+  problem.group = groups[random() % 4];
+  problem.soft_cap = random() % 3 ? 0 : 2;
+  problem.begin = int64_t{problem.shape.page_tokens} * draw(0, 3);
+  problem.end = problem.begin + draw(1, 300);
+  const int64_t pages =
+      (problem.end - problem.begin + problem.shape.page_tokens - 1) / problem.shape.page_tokens;
+  for (int64_t p = 0; p < pages; ++p) problem.page_present.push_back(random() % 4 != 0);
+  // Whole tiles, then single rows.
+  const int64_t rows = draw(1, 60);
+  const int64_t first = draw(0, static_cast<int>(problem.end));
+  for (int64_t i = first; i < first + rows; ++i) {
+    if (i < first + rows / 2 || random() % 3 == 0) {
+      problem.positions.push_back(static_cast<int32_t>(i));
+    }
+  }
+  c.block_tokens = problem.shape.page_tokens * draw(1, 3);
+  c.stride = strides[seed % 3];
+  FillProblem(problem, seed);
+  problem.name += absl::StrCat(" block ", c.block_tokens, " stride ", c.stride);
+  return c;
+}
+
+std::vector<float> Score(const OpTable& table, const Case& c, int threads) {
+  const PagedSequence pages(table, c.problem);
+  BlockScoresItem item;
+  item.query = c.problem.query.view();
+  item.positions = c.problem.positions;
+  item.pages = pages.views();
+  std::vector<float> scores(CountRowGroups(item.positions, c.stride) * c.problem.heads() *
+                                CountBlocks(item.pages, c.block_tokens) +
+                            1);
+  scores.back() = 12345;
+  item.scores = scores.data();
+  BlockScoresParams params;
+  params.shape = c.problem.shape;
+  params.heads = c.problem.heads();
+  params.scale = c.problem.scale();
+  params.soft_cap = c.problem.soft_cap;
+  params.block_tokens = c.block_tokens;
+  params.stride = c.stride;
+  params.items = {&item, 1};
+  EXPECT_TRUE(table.block_scores(*MakeStream(threads), params).ok());
+  EXPECT_EQ(scores.back(), 12345);
+  return scores;
+}
+
+// What a score's dot product may be off by, on both sides, and what the exponentials lose.
+double Bound(const Problem& problem) {
+  double query = 0;
+  double key = 0;
+  for (int64_t r = 0; r < problem.rows(); ++r) query = std::max(query, problem.query.RowNorm(r));
+  for (int64_t j = 0; j < problem.k.rows(); ++j) key = std::max(key, problem.k.RowNorm(j));
+  return 2 * Rounding(16.0 * problem.shape.k_dim) * problem.scale() * query * key + 2e-5;
+}
+
+TEST_P(BlockScoresTest, MatchesTheReferenceOverRandomShapes) {
+  for (uint32_t seed = 300; seed < 327; ++seed) {
+    const Case c = RandomCase(seed);
+    SCOPED_TRACE(c.problem.name);
+    const std::vector<float> actual = Score(table(), c, 2);
+    const std::vector<float> expected = Score(Reference(), c, 1);
+    ASSERT_EQ(actual.size(), expected.size());
+    const double bound = Bound(c.problem);
+    for (size_t i = 0; i < actual.size(); ++i) {
+      if (std::isinf(expected[i])) {
+        ASSERT_EQ(actual[i], expected[i]) << i;
+      } else {
+        ASSERT_NEAR(actual[i], expected[i], bound) << i;
+      }
+    }
+    ASSERT_EQ(actual, Score(table(), c, 1)) << "depends on the threads";
+  }
+}
+
+// With one query a row group, scores of all blocks together are attention's own lse.
+TEST(BlockScoresReferenceTest, OfSingleRowsAreThePartsOfAttention) {
+  for (uint32_t seed = 300; seed < 312; seed += 3) {
+    const Case c = RandomCase(seed);
+    ASSERT_EQ(c.stride, 1);
+    SCOPED_TRACE(c.problem.name);
+    const std::vector<float> scores = Score(Reference(), c, 1);
+    const AttentionResult attended = Attend(Reference(), c.problem, 1);
+    const int64_t lists = c.problem.rows() * c.problem.heads();
+    const int64_t blocks = static_cast<int64_t>(scores.size() - 1) / lists;
+    for (int64_t list = 0; list < lists; ++list) {
+      double sum = 0;
+      for (int64_t b = 0; b < blocks; ++b) sum += std::exp(double{scores[list * blocks + b]});
+      const float lse = attended.lse[list];
+      if (sum == 0) {
+        ASSERT_EQ(lse, -std::numeric_limits<float>::infinity());
+      } else {
+        ASSERT_NEAR(std::log(sum), lse, Bound(c.problem) + 1e-5);
+      }
+    }
+  }
+}
+
+// A slash that the antidiagonals cross, as those do whose distance is odd: blocks on it score
+// highest.
+TEST_P(BlockScoresTest, AntidiagonalsMeetSlashes) {
+  Case c;
+  c.stride = 16;
+  Problem& problem = c.problem;
+  problem.shape = {
+      .page_tokens = 64, .kv_heads = 1, .k_dim = 512, .v_dim = 8, .dtype = DType::kBF16};
+  problem.end = 1024;
+  problem.positions = Consecutive(960, 64);
+  FillProblem(problem, 7);
+  // Rows look like the keys 321 positions before them.
+  for (int64_t r = 0; r < 64; ++r) {
+    for (int d = 0; d < 512; ++d) problem.query.row(r)[d] = 8 * problem.k.row(639 + r)[d];
+  }
+  const std::vector<float> scores = Score(table(), c, 1);
+  for (int64_t group = 0; group < 4; ++group) {
+    const float* const row = scores.data() + group * 16;
+    const auto best = std::max_element(row, row + 16) - row;
+    EXPECT_TRUE(best == 10 || (group == 0 && best == 9)) << group << " " << best;
+  }
+}
+
+TEST_P(BlockScoresTest, SummariesHoldEveryKey) {
+  for (uint32_t seed = 300; seed < 309; ++seed) {
+    const Problem problem = RandomCase(seed).problem;
+    SCOPED_TRACE(problem.name);
+    const PagedSequence pages(table(), problem);
+    const int64_t columns = problem.k.cols();
+    const size_t count = pages.views().size() * columns;
+    std::vector<float> least(count), greatest(count), mean(count);
+    ASSERT_TRUE(table()
+                    .key_summary(*MakeStream(2), {problem.shape, pages.views(), least.data(),
+                                                  greatest.data(), mean.data()})
+                    .ok());
+    for (size_t p = 0; p < pages.views().size(); ++p) {
+      const KvPageView& page = pages.views()[p];
+      for (int64_t c = 0; c < columns; ++c) {
+        float low = INFINITY, high = -INFINITY;
+        double sum = 0;
+        for (int64_t t = 0; t < page.tokens; ++t) {
+          const float key = problem.k.row(page.first_position + t - problem.begin)[c];
+          low = std::min(low, key);
+          high = std::max(high, key);
+          sum += key;
+        }
+        ASSERT_EQ(least[p * columns + c], low);
+        ASSERT_EQ(greatest[p * columns + c], high);
+        ASSERT_NEAR(mean[p * columns + c], sum / page.tokens,
+                    Rounding(page.tokens) * std::max(std::abs(low), std::abs(high)));
+      }
+    }
+    if (problem.rows() == 0) continue;
+    // The bound is the sum of the larger products, and no key scores higher.
+    const int64_t k_dim = problem.shape.k_dim;
+    std::vector<float> scores(problem.rows() * problem.heads() * pages.views().size());
+    SummaryScoresParams params;
+    params.kv_heads = problem.shape.kv_heads;
+    params.heads = problem.heads();
+    params.k_dim = problem.shape.k_dim;
+    params.pages = static_cast<int64_t>(pages.views().size());
+    params.query = problem.query.view();
+    params.least = least.data();
+    params.greatest = greatest.data();
+    params.scores = scores.data();
+    ASSERT_TRUE(table().summary_scores(*MakeStream(2), params).ok());
+    for (int64_t i = 0; i < static_cast<int64_t>(scores.size()); ++i) {
+      const int64_t page = i % params.pages;
+      const int64_t head = i / params.pages % params.heads;
+      const float* const query = problem.query.row(i / params.pages / params.heads) + head * k_dim;
+      const int64_t at = page * columns + head / problem.group * k_dim;
+      double sum = 0, size = 0;
+      for (int64_t d = 0; d < k_dim; ++d) {
+        const double product =
+            std::max(double{query[d]} * least[at + d], double{query[d]} * greatest[at + d]);
+        sum += product;
+        size += std::abs(product);
+      }
+      ASSERT_NEAR(scores[i], sum, Rounding(static_cast<double>(k_dim)) * size + 1e-30) << i;
+    }
+  }
+}
+
+ANNULUS_FOR_EVERY_CPU_TABLE(BlockScoresTest);
+
+}  // namespace
+}  // namespace annulus::testing
