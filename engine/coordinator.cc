@@ -210,7 +210,13 @@ bool Coordinator::TryAdmit(Request& request) {
   sequence->rope_length = RopeLengthOf(request);
   Request::Pages pages(ranks_.size());
   TakePages(*choice, std::move(hit), request.id(), *sequence, pages);
+  sequence->report_lists = request.spec().attention_details;
   request.Admit(sequence.get(), std::move(pages));
+  if (sequence->report_lists && sequence->attention != nullptr) {
+    request.attention_account().KeepDetails(
+        AttentionDetails(options_.kv_heads, request.prompt_tokens(), sequence->attention->block));
+  }
+  InheritCoverage(request);
   metrics_.request_queue_time.Observe(request.timings().queue);
   metrics_.prefix_cache_queries.Add(static_cast<double>(prompt.size()));
   metrics_.prefix_cache_hits.Add(demand.cached);
@@ -297,15 +303,33 @@ void Coordinator::TakePages(const RingChoice& choice, std::optional<PrefixIndex:
 void Coordinator::KeepPrefixes() {
   for (const auto& sequence : state_.running) {
     Request& request = *requests_.at(sequence->id);
+    const std::optional<double> coverage = request.attention_account().lowest();
     while (const auto length = request.TakeCheckpoint(options_.limits.page_tokens)) {
       const auto share = [&](int group, int32_t first) {
         if (options_.limits.group_windows[group] > 0) sequence->groups[group].shared.insert(first);
-        return request.SharePage(group, first);
+        OwnedPage page = request.SharePage(group, first);
+        page_coverage_.erase({page.rank, page.page.id()});
+        if (coverage.has_value()) page_coverage_[{page.rank, page.page.id()}] = *coverage;
+        return page;
       };
       prefixes_.Insert(Identity(sequence->attention.get(), sequence->rope_length),
                        std::span(request.spec().prompt).first(*length), share);
     }
   }
+}
+
+// A request that reuses pages computed under its policy has their coverage too.
+void Coordinator::InheritCoverage(Request& request) {
+  const Sequence& sequence = *request.sequence();
+  if (sequence.attention == nullptr) return;
+  std::optional<double> lowest;
+  for (const GroupTable& group : sequence.groups) {
+    for (const PageEntry& entry : group.entries) {
+      const auto found = page_coverage_.find({entry.rank, entry.page});
+      if (found != page_coverage_.end()) lowest = std::min(lowest.value_or(1), found->second);
+    }
+  }
+  if (lowest.has_value()) request.attention_account().Inherit(*lowest);
 }
 
 bool Coordinator::RunStep() {
@@ -322,6 +346,7 @@ bool Coordinator::RunStep() {
     return ranks_.healthy();
   }
   CommitStep(*plan, options_.limits, state_);
+  CountAttention(*plan, *results);
   KeepPrefixes();
   DropBehindWindows(options_.limits, state_);
   RecordRing(*plan, *results);
@@ -330,33 +355,63 @@ bool Coordinator::RunStep() {
 }
 
 void Coordinator::UseResults(const StepPlan& plan, const std::vector<RankResult>& results) {
-  PairCount step_pairs;
   for (const PlanItem& item : plan.items) {
     Request& request = *requests_.at(item.sequence);
     const Sequence& sequence = *request.sequence();
-    const PairCount pairs = CountAttended(item, sequence);
-    request.CountStep(item.mode, pairs);
-    step_pairs += pairs;
     const int32_t prompt_rows =
         std::min(item.end, sequence.prompt_length) - std::min(item.begin, sequence.prompt_length);
     if (prompt_rows == 0) continue;
     metrics_.prompt_tokens.Add(prompt_rows);
     request.ReportProgress();
   }
-  metrics_.attention_density.Set(step_pairs.density());
   for (const RankResult& result : results) {
     for (const SampledToken& token : result.tokens) UseToken(token);
   }
 }
 
-PairCount Coordinator::CountAttended(const PlanItem& item, const Sequence& sequence) {
-  if (sequence.attention == nullptr) return DensePairs(item.begin, item.end);
-  const AttentionPolicy& policy = *sequence.attention;
-  if (policy.kind == PolicyKind::kDilated) {
-    return CountDilatedPairs(DilatedBranches(policy), options_.heads, item.begin, item.end);
+void Coordinator::CountAttention(const StepPlan& plan, const std::vector<RankResult>& results) {
+  std::map<std::pair<SequenceId, int32_t>, std::vector<const LayerAttention*>> reported;
+  double seconds = 0;
+  for (const RankResult& rank : results) {
+    seconds += rank.ring.compute_seconds;
+    for (const LayerAttention& part : rank.attention) {
+      reported[{part.sequence, part.begin}].push_back(&part);
+    }
   }
-  const PatternShape shape = ShapeFor(policy, item.begin, item.end, options_.kv_heads);
-  return CountPairs(*ranks_.patterns().Get(policy, shape), item.begin, item.end);
+  PairCount step_pairs;
+  std::vector<PairCount> pairs;
+  AttentionAccount::ItemOutcome all;
+  for (const PlanItem& item : plan.items) {
+    Request& request = *requests_.at(item.sequence);
+    const auto outcome = request.attention_account().Add(reported[{item.sequence, item.begin}]);
+    pairs.push_back(outcome.pairs.has_value() ? *outcome.pairs
+                                              : CountAttended(item, *request.sequence()));
+    step_pairs += pairs.back();
+    all.covered += outcome.covered;
+    all.samples += outcome.samples;
+    metrics_.attention_layers_raised.Add(static_cast<double>(outcome.raised));
+    metrics_.attention_layers_dense.Add(static_cast<double>(outcome.dense));
+    metrics_.attention_layers_kept.Add(
+        static_cast<double>(outcome.layers - outcome.raised - outcome.dense));
+  }
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const double share = step_pairs.chosen > 0 ? pairs[i].chosen / step_pairs.chosen : 0;
+    requests_.at(plan.items[i].sequence)->CountStep(plan.items[i].mode, pairs[i], share * seconds);
+  }
+  metrics_.attention_density.Set(step_pairs.density());
+  if (all.samples > 0) metrics_.attention_coverage.Set(all.covered / all.samples);
+}
+
+// Of items that the ranks do not report of.
+PairCount Coordinator::CountAttended(const PlanItem& item, const Sequence& sequence) {
+  if (sequence.attention != nullptr && sequence.attention->kind == PolicyKind::kDilated) {
+    return CountDilatedPairs(DilatedBranches(*sequence.attention), options_.heads, item.begin,
+                             item.end);
+  }
+  if (sequence.attention == nullptr) return DensePairs(item.begin, item.end);
+  if (ChoosesByContent(*sequence.attention)) return {};  // its rows attended nothing
+  const PatternShape shape = ShapeFor(*sequence.attention, item.begin, item.end, options_.kv_heads);
+  return CountPairs(*ranks_.patterns().Get(*sequence.attention, shape), item.begin, item.end);
 }
 
 void Coordinator::UseToken(const SampledToken& token) {
@@ -388,6 +443,7 @@ void Coordinator::RecordRing(const StepPlan& plan, const std::vector<RankResult>
     metrics.send_seconds.Add(ring.send_seconds);
     metrics.pass_kv_bytes.Add(static_cast<double>(ring.bytes_pass_kv));
     metrics.pass_q_bytes.Add(static_cast<double>(ring.bytes_pass_q));
+    metrics.estimate_bytes.Add(static_cast<double>(ring.bytes_estimate));
   }
   for (const PlanItem& item : plan.items) {
     if (requests_.at(item.sequence)->sequence()->ring.size() < 2) continue;

@@ -85,6 +85,8 @@ class Coordinator {
   bool RunStep();
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
   PairCount CountAttended(const PlanItem& item, const Sequence& sequence);
+  void CountAttention(const StepPlan& plan, const std::vector<RankResult>& results);
+  void InheritCoverage(Request& request);
   void UseToken(const SampledToken& token);
   void RecordRing(const StepPlan& plan, const std::vector<RankResult>& results);
   void Finish(RequestId id, FinishReason reason, absl::Status status);
@@ -115,6 +117,9 @@ class Coordinator {
   std::deque<RequestId> waiting_;
   bool admission_blocked_ = false;
   PrefixIndex prefixes_;
+  // The coverage with which pages were computed that are kept under a policy: by rank and page,
+  // written whenever one is kept.
+  std::map<std::pair<int32_t, int32_t>, double> page_coverage_;
   int64_t request_bytes_most_ = 0;
   std::vector<std::unique_ptr<Request>> lost_;  // pages that a lost rank may still touch
 

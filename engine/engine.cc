@@ -28,14 +28,17 @@ absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low, int6
       absl::StrCat(name, " is ", value, "; allowed are ", low, " to ", high));
 }
 
-absl::Status CheckAttention(const AttentionPolicy& policy, int page_tokens) {
+// What the kernels must be able to do beyond CheckPolicy.
+absl::Status CheckAttention(const AttentionPolicy& policy, int page_tokens, const OpTable& ops) {
   ANNULUS_RETURN_IF_ERROR(CheckPolicy(policy, page_tokens));
-  if (policy.kind == PolicyKind::kAdaptive || policy.kind == PolicyKind::kTopPages ||
-      policy.coverage > 0) {
-    return absl::UnimplementedError(
-        absl::StrCat("attention policy ", PolicyText(policy), " cannot be run yet"));
-  }
-  return absl::OkStatus();
+  const bool scores = ChoosesByContent(policy) || policy.coverage > 0;
+  const bool able =
+      ops.block_scores != nullptr && ops.key_summary != nullptr && ops.summary_scores != nullptr;
+  if (!scores || able) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      "attention policy ", PolicyName(policy.kind), policy.coverage > 0 ? " with a coverage" : "",
+      " needs scores of blocks, which the kernels ", ops.name,
+      " do not compute; use a policy that does not look at content, or other kernels"));
 }
 
 absl::Status CheckOptions(const EngineOptions& options) {
@@ -51,7 +54,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("page-tokens is ", page, "; allowed are 16, 32, 64, 128 and 256"));
   }
-  return CheckAttention(options.attention, page);
+  return CheckPolicy(options.attention, page);
 }
 
 PlanLimits MakeLimits(const EngineOptions& options, const RankModel& model) {
@@ -134,6 +137,7 @@ class EngineImpl final : public Engine {
     std::unique_ptr<EngineImpl> engine(new EngineImpl);
     ANNULUS_ASSIGN_OR_RETURN(engine->model_, LoadModel(options, backend, kernels));
     const RankModel& model = engine->model_.ranks;
+    ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, options.page_tokens, *model.ops));
     engine->device_ = backend.capabilities().description;
     engine->limits_ = MakeLimits(options, model);
     RankSetOptions ranks;
@@ -191,7 +195,8 @@ class EngineImpl final : public Engine {
     }
     ANNULUS_RETURN_IF_ERROR(CheckPrefixes(spec));
     if (spec.attention.has_value()) {
-      const absl::Status status = CheckAttention(*spec.attention, limits_.page_tokens);
+      const absl::Status status =
+          CheckAttention(*spec.attention, limits_.page_tokens, *model_.ranks.ops);
       if (!status.ok()) return FieldError(status.code(), "attention", status.message());
     }
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));

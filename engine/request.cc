@@ -30,6 +30,7 @@ void Request::Admit(Sequence* sequence, Pages pages) {
   timings_.queue = admitted_at_;
   attention_.ring_degree = static_cast<int>(sequence->ring.size());
   if (sequence->attention != nullptr) attention_.policy = PolicyText(*sequence->attention);
+  account_.emplace(sequence->attention != nullptr ? sequence->attention->coverage : 0);
 }
 
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens) {
@@ -93,8 +94,9 @@ void Request::ReportProgress() {
   sink_->OnProgress(progress);
 }
 
-void Request::CountStep(RingMode mode, const PairCount& pairs) {
+void Request::CountStep(RingMode mode, const PairCount& pairs, double attend_seconds) {
   pairs_ += pairs;
+  attention_.attend_seconds += attend_seconds;
   attention_.density = pairs_.density();
   if (attention_.ring_degree < 2) return;
   ++(mode == RingMode::kPassKv ? attention_.steps_pass_kv : attention_.steps_pass_q);
@@ -161,6 +163,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.matched_stop = matched_stop_;
   completion.usage = {prompt_tokens_, completion_tokens_, cached_tokens_};
   completion.timings = timings_;
+  if (account_.has_value()) account_->Fill(attention_);
   completion.attention = attention_;
   sink_->OnDone(std::move(completion));
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/api.h"
+#include "engine/attention_account.h"
 #include "engine/memory/prefix_index.h"
 #include "engine/sampling/stop_matcher.h"
 #include "engine/scheduler/placement.h"
@@ -64,8 +65,9 @@ class Request {
   };
   TokenOutcome AddToken(const SampledToken& token);
 
-  // A step ran some of the request's rows.
-  void CountStep(RingMode mode, const PairCount& pairs);
+  // A step ran some of the request's rows. `attend_seconds`: of all ranks, for these rows.
+  void CountStep(RingMode mode, const PairCount& pairs, double attend_seconds);
+  AttentionAccount& attention_account() { return *account_; }
 
   // Tells the sink that the request is over. The last call before destruction.
   void Finish(FinishReason reason, absl::Status status);
@@ -95,6 +97,7 @@ class Request {
   std::optional<SteadyTime> stalled_since_;
   Timings timings_;
   AttentionReport attention_;
+  std::optional<AttentionAccount> account_;  // once admitted
   PairCount pairs_;
 };
 

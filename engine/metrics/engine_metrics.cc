@@ -28,8 +28,10 @@ std::vector<RankMetrics> MakeRanks(int ranks, MetricSet& set) {
       "Seconds that a rank attended (compute), waited for a peer with nothing to attend "
       "(exposed_wait) and handed data over (send).",
       {"rank", "phase"});
-  Family<Counter>& bytes = set.AddCounters(
-      "ring_bytes_total", "Bytes that a rank handed to its peers, by ring mode.", {"rank", "mode"});
+  Family<Counter>& bytes = set.AddCounters("ring_bytes_total",
+                                           "Bytes that a rank handed to its peers, by ring mode; "
+                                           "estimate: to settle which blocks are attended.",
+                                           {"rank", "mode"});
   std::vector<RankMetrics> result;
   for (int i = 0; i < ranks; ++i) {
     const std::string rank = absl::StrCat(i);
@@ -38,7 +40,8 @@ std::vector<RankMetrics> MakeRanks(int ranks, MetricSet& set) {
                       .exposed_wait_seconds = seconds.With({rank, "exposed_wait"}),
                       .send_seconds = seconds.With({rank, "send"}),
                       .pass_kv_bytes = bytes.With({rank, "pass_kv"}),
-                      .pass_q_bytes = bytes.With({rank, "pass_q"})});
+                      .pass_q_bytes = bytes.With({rank, "pass_q"}),
+                      .estimate_bytes = bytes.With({rank, "estimate"})});
   }
   return result;
 }

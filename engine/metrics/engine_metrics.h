@@ -25,6 +25,7 @@ struct RankMetrics {
   Counter& send_seconds;
   Counter& pass_kv_bytes;
   Counter& pass_q_bytes;
+  Counter& estimate_bytes;
 };
 
 // The figures of one memory pool, in bytes.
@@ -131,6 +132,10 @@ class EngineMetrics {
   Gauge& attention_density = set_.AddGauge(
       "attention_density_ratio",
       "Attended over causal pairs of query and key, over all steps since the start, 0 to 1.");
+  Gauge& attention_coverage = set_.AddGauge(
+      "attention_coverage_ratio",
+      "Share of the attention inside the chosen blocks, mean over the rows sampled in "
+      "the last step that sampled any, 0 to 1.");
 
   // Set before Collect.
   Family<Gauge>& rank_memory_bytes = set_.AddGauges(
@@ -141,6 +146,11 @@ class EngineMetrics {
       "ring_mode_total", "Item groups that a step ran in each ring mode.", {"mode"});
   Family<Counter>& request_success_ = set_.AddCounters(
       "request_success_total", "Requests that ended well, by why they ended.", {"finished_reason"});
+  Family<Counter>& attention_layers_ = set_.AddCounters(
+      "attention_layers_total",
+      "Layers run under an attention policy, by what its coverage contract did: kept the policy's "
+      "blocks, raised their number, or made the layer dense.",
+      {"outcome"});
   Family<Counter>& admission_rejections_ =
       set_.AddCounters("admission_rejections_total",
                        "Requests refused before they held anything, by reason.", {"reason"});
@@ -148,6 +158,9 @@ class EngineMetrics {
  public:
   Counter& mode_pass_kv = ring_mode_.With({"pass_kv"});
   Counter& mode_pass_q = ring_mode_.With({"pass_q"});
+  Counter& attention_layers_kept = attention_layers_.With({"kept"});
+  Counter& attention_layers_raised = attention_layers_.With({"raised"});
+  Counter& attention_layers_dense = attention_layers_.With({"dense"});
   std::vector<RankMetrics> ranks;
   std::vector<PoolMetrics> pools;      // [rank] "rank0", ..
   std::vector<PagePoolMetrics> pages;  // [rank] "rank0-pages", ..

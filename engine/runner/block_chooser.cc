@@ -58,6 +58,7 @@ ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begi
   const bool probes = !sampled && HasProbes(end, policy.block) && begin < end;
   switch (policy.kind) {
     case PolicyKind::kDense:
+    case PolicyKind::kDilated:  // its lists only say what it may need
       return ChoiceKind::kNone;
     case PolicyKind::kAdaptive:
       return probes ? ChoiceKind::kRanking : ChoiceKind::kNone;
@@ -699,6 +700,10 @@ class BlockChooser::LayerChoice {
     report.pairs = CountPairs(item.pattern, item.positions(item.index()));
     report.raised = item.rung > 0 && item.ladder[item.rung] < 1;
     report.dense = item.rung > 0 && item.ladder[item.rung] >= 1;
+    if (item.choosing->report_lists) {
+      report.rows = item.positions(item.index());
+      report.lists = std::make_shared<const BlockPattern>(item.pattern);
+    }
     const Query* const probes = item.Find(Ask::kExact);
     if (probes != nullptr) {
       report.covered.assign(static_cast<size_t>(heads()), 0.0);

@@ -28,6 +28,7 @@ struct ChoosingItem {
   size_t item = 0;  // index among the step's ring items
   SequenceId sequence = 0;
   std::shared_ptr<const AttentionPolicy> policy;
+  bool report_lists = false;
   // Everything that its rows may attend; for the items' cache group without a window.
   ItemShards candidates;
   // [layer] of the sequence's own pages here; null where no summary is needed.

@@ -46,6 +46,7 @@ void RankExecutor::ApplyUpdates(const StepPlan& plan) {
     sequence.ring = update.ring;
     sequence.home = update.home;
     sequence.attention = update.attention;
+    sequence.report_lists = update.report_lists;
     if (sequence.attention != nullptr && NeedsSummaries(*sequence.attention)) {
       sequence.summaries.resize(static_cast<size_t>(parts_.model->layers()));
     }

@@ -27,6 +27,7 @@ struct RankSequence {
   std::unique_ptr<Sampler> sampler;
   std::shared_ptr<const AttentionPolicy> attention;  // null: dense
   std::vector<PageSummaries> summaries;              // [layer], if the policy needs them
+  bool report_lists = false;
   int64_t rope_length = 0;
   std::vector<std::vector<float>> inverse_frequencies;  // [rope setting]; empty: the model's
 };

@@ -5,6 +5,13 @@
 
 namespace annulus {
 
+bool StepRun::Chooses(const AttentionPolicy& policy, const RingItem& item) const {
+  const ChoiceKind kind = HowToChoose(policy, item.sampled, item.begin, item.end);
+  // Lists that need no scores do without a sample where the kernels cannot take one.
+  if (kind == ChoiceKind::kLists && policy.coverage == 0) return ops().block_scores != nullptr;
+  return kind != ChoiceKind::kNone;
+}
+
 // A window of the model is exact: policies leave such groups alone.
 void StepRun::ListChoosing(int group, GroupStep& step) const {
   if (model().groups[group].window > 0) return;
@@ -12,13 +19,12 @@ void StepRun::ListChoosing(int group, GroupStep& step) const {
     const RingItem& item = ring_items_[i];
     RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
     if (sequence.attention == nullptr) continue;
-    if (HowToChoose(*sequence.attention, item.sampled, item.begin, item.end) == ChoiceKind::kNone) {
-      continue;
-    }
+    if (!Chooses(*sequence.attention, item)) continue;
     ChoosingItem choosing;
     choosing.item = i;
     choosing.sequence = ring_plan_[i]->sequence;
     choosing.policy = sequence.attention;
+    choosing.report_lists = sequence.report_lists;
     RingItem all = item;
     all.pattern = nullptr;
     choosing.candidates =
@@ -48,9 +54,11 @@ absl::Status StepRun::Choose(int layer, int64_t rows, RingLayer& ring) {
 void StepRun::CountPairs(int layer, size_t items) {
   for (size_t i = 0; i < items; ++i) {
     const RingItem& item = ring_items_[i];
-    const AttentionPolicy* policy = rank_.sequences_.at(ring_plan_[i]->sequence).attention.get();
+    const RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
+    const AttentionPolicy* const policy = sequence.attention.get();
     if (policy == nullptr || item.own_rows() == 0) continue;
-    if (HowToChoose(*policy, item.sampled, item.begin, item.end) != ChoiceKind::kNone) continue;
+    if (policy->kind == PolicyKind::kDilated) continue;  // counted by tokens
+    if (Chooses(*policy, item)) continue;
     LayerAttention report;
     report.sequence = ring_plan_[i]->sequence;
     report.layer = layer;
@@ -60,6 +68,10 @@ void StepRun::CountPairs(int layer, size_t items) {
       report.pairs = annulus::CountPairs(*item.pattern, rows);
     } else {
       for (const int32_t row : rows) report.pairs += DensePairs(row, row + 1);
+    }
+    if (sequence.report_lists) {
+      report.rows.assign(rows.begin(), rows.end());
+      report.lists = item.pattern;
     }
     attention_.push_back(std::move(report));
   }

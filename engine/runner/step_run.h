@@ -81,6 +81,7 @@ class StepRun {
   absl::Status Append(int layer);
   absl::Status Attend(int layer, int64_t rows);
   void ListChoosing(int group, GroupStep& step) const;
+  bool Chooses(const AttentionPolicy& policy, const RingItem& item) const;
   absl::Status Choose(int layer, int64_t rows, RingLayer& ring);
   void CountPairs(int layer, size_t items);
   absl::StatusOr<ConstMatrixView> Gated(const GatedWeights& weights, ConstMatrixView input);

@@ -51,7 +51,8 @@ struct SequenceUpdate {
   std::vector<TableDelta> tables;  // one per cache group
   std::shared_ptr<const SamplingSetup> setup;        // before the first sampled item, else null
   std::shared_ptr<const AttentionPolicy> attention;  // null: dense
-  int64_t rope_length = 0;                           // which rotary frequencies: RopeLength
+  bool report_lists = false;  // LayerAttention is to say which blocks were chosen
+  int64_t rope_length = 0;    // which rotary frequencies: RopeLength
 };
 
 // Rows [begin, end) of one sequence. A prefill item's rows run where their pages are written and
@@ -122,6 +123,9 @@ struct LayerAttention {
   bool raised = false;          // the contract took more than the policy's own blocks
   bool dense = false;           // .. all of them
   double estimate_seconds = 0;
+  // If SequenceUpdate::report_lists: the rank's rows, and their lists; null: they attend all.
+  std::vector<int32_t> rows;
+  std::shared_ptr<const BlockPattern> lists;
 };
 
 // What one rank brings back from one step.

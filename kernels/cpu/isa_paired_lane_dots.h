@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/isa_paired_keys.h"
+#include "kernels/cpu/isa_dot_codes.h"
 #include "kernels/cpu/isa_paired_softmax.h"
 #include "kernels/cpu/simd_kernels.h"
 
@@ -14,17 +14,25 @@
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// The next 16 pairs of keys as bf16.
-inline __attribute__((always_inline)) __m512i LanePairs(const Bf16* p) {
-  return LoadPairs(reinterpret_cast<const uint32_t*>(p));
+#define ANNULUS_ISA_INLINE inline __attribute__((always_inline))
+
+// Vectors of 16 pairs that are read together: 64 codes of 8 bits make two.
+template <class T>
+inline constexpr int kLaneSteps = 2;
+template <>
+inline constexpr int kLaneSteps<Bf16> = 1;
+
+ANNULUS_ISA_INLINE void LanePairs(const Bf16* p, __m512i (&pairs)[1]) {
+  pairs[0] = LoadPairs(reinterpret_cast<const uint32_t*>(p));
 }
 template <class T>
-inline __attribute__((always_inline)) __m512i LanePairs(const T* p) {
-  return WidenToPairs(p);
+ANNULUS_ISA_INLINE void LanePairs(const T* p, __m512i (&pairs)[2]) {
+  ByteCodes<T>().Widen(reinterpret_cast<const char*>(p), pairs);
 }
 
 template <class T, int kRows, int kPanels>
 void PairedLaneTile(const LaneDots& x, int row, int panel) {
+  constexpr int kSteps = kLaneSteps<T>;
   const int64_t panel_pairs = x.depth * kPanel;
   const T* const keys = static_cast<const T*>(x.keys) + panel * panel_pairs * 2;
   const uint32_t* const query = static_cast<const uint32_t*>(x.query) + row * panel_pairs;
@@ -34,15 +42,18 @@ void PairedLaneTile(const LaneDots& x, int row, int panel) {
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p) sum[r][p] = _mm512_setzero_ps();
   }
-  for (int64_t i = 0; i < panel_pairs; i += kPanel) {
-    __m512i key[kPanels];
+  for (int64_t i = 0; i < panel_pairs; i += kSteps * kPanel) {
+    __m512i key[kPanels][kSteps];
 #pragma GCC unroll 8
-    for (int p = 0; p < kPanels; ++p) key[p] = LanePairs(keys + (p * panel_pairs + i) * 2);
+    for (int p = 0; p < kPanels; ++p) LanePairs(keys + (p * panel_pairs + i) * 2, key[p]);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const __m512i q = LoadPairs(query + r * panel_pairs + i);
 #pragma GCC unroll 8
-      for (int p = 0; p < kPanels; ++p) sum[r][p] = Dot(sum[r][p], q, key[p]);
+      for (int step = 0; step < kSteps; ++step) {
+        const __m512i q = LoadPairs(query + r * panel_pairs + i + step * kPanel);
+#pragma GCC unroll 8
+        for (int p = 0; p < kPanels; ++p) sum[r][p] = Dot(sum[r][p], q, key[p][step]);
+      }
     }
   }
 #pragma GCC unroll 8
@@ -67,6 +78,8 @@ void PairedLaneProducts(const LaneDots& x) {
   for (; row + 4 <= x.rows; row += 4) PairedLanePanels<T, 4>(x, row);
   for (; row < x.rows; ++row) PairedLanePanels<T, 1>(x, row);
 }
+
+#undef ANNULUS_ISA_INLINE
 
 }  // namespace
 }  // namespace annulus::cpu

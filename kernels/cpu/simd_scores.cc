@@ -274,21 +274,17 @@ void ReadPanel(const SimdKernels& isa, const PageLayout& layout, const KvPageSha
   const std::byte* const from =
       page.data + layout.k_head(head) +
       panel * kPanel * k_dim * static_cast<int64_t>(DTypeSize(shape.dtype));
-  float* const to = layout.paired() ? storage : keys;
+  const int64_t count = k_dim * kPanel;
   if (shape.dtype == DType::kI8) {
     const auto* const codes = reinterpret_cast<const int8_t*>(from);
-    for (int64_t i = 0; i < k_dim * kPanel; ++i) to[i] = codes[i];
+    for (int64_t i = 0; i < count; ++i) storage[i] = codes[i];
   } else if (IsNarrow(shape.dtype)) {
-    ConvertToFloat(shape.dtype, from, to, k_dim * kPanel);
+    ConvertToFloat(shape.dtype, from, storage, count);
   } else {
-    isa.widen[StorageIndex(shape.dtype)](from, to, k_dim * kPanel);
+    isa.widen[StorageIndex(shape.dtype)](from, storage, count);
   }
-  if (layout.paired()) {
-    for (int64_t d = 0; d < shape.k_dim; ++d) {
-      for (int s = 0; s < kPanel; ++s) {
-        keys[d * kPanel + s] = storage[(d / 2 * kPanel + s) * 2 + d % 2];
-      }
-    }
+  for (int64_t d = 0; d < shape.k_dim; ++d) {
+    for (int s = 0; s < kPanel; ++s) keys[d * kPanel + s] = storage[layout.key_element(s, d)];
   }
   if (shape.dtype != DType::kI8) return;
   float scales[kPanel];

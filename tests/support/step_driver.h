@@ -43,11 +43,15 @@ struct DriverOptions {
   size_t kv_bytes = 0;                    // all ranks together; 0: 48 MiB for each
   int reserved_tokens = 0;  // of a sequence beyond its prompt, where Run asks for less
   std::optional<AttentionPolicy> attention;  // absent: dense
+  bool report_lists = false;                 // fill DriverResult::lists
 };
 
 struct DriverResult {
   std::vector<int32_t> tokens;                   // sampled
   std::map<int32_t, std::vector<float>> logits;  // position -> [vocabulary]
+  std::vector<LayerAttention> attention;         // of every step and rank, under a policy
+  // (layer, row) -> what its rank chose; rows that attended all are left out.
+  std::map<std::pair<int32_t, int32_t>, std::shared_ptr<const BlockPattern>> lists;
 };
 
 // Runs several prompts together over a RankSet, greedily, without the engine's loop around it.
@@ -84,13 +88,21 @@ class StepDriver {
       ANNULUS_CHECK(step.ok()) << step.status().ToString();
       CommitStep(*plan, limits_, state);
       DropBehindWindows(limits_, state);
-      for (const RankResult& rank : *step) Use(rank, max_tokens, state, results);
+      for (const RankResult& rank : *step) {
+        Use(rank, max_tokens, state, results);
+        ring_.bytes_pass_kv += rank.ring.bytes_pass_kv;
+        ring_.bytes_pass_q += rank.ring.bytes_pass_q;
+        ring_.bytes_estimate += rank.ring.bytes_estimate;
+      }
     }
     // The ranks forget the last sequences, so that a driver can run again.
     auto last = std::make_shared<StepPlan>(PlanStep(state, limits_, policy));
     ANNULUS_CHECK(ranks_->Run(last).ok());
     return results;
   }
+
+  // Bytes of all runs so far.
+  const RingCounters& ring() const { return ring_; }
 
  private:
   void Admit(EngineState& state, size_t id, const std::vector<int32_t>& prompt, int max_tokens,
@@ -128,6 +140,7 @@ class StepDriver {
     if (options_.attention.has_value()) {
       sequence->attention = std::make_shared<const AttentionPolicy>(*options_.attention);
     }
+    sequence->report_lists = options_.report_lists;
     state.running.push_back(std::move(sequence));
   }
 
@@ -149,6 +162,13 @@ class StepDriver {
     for (const LogitsRow& row : rank.logits) {
       results[row.sequence].logits[row.position] = row.logits;
     }
+    for (const LayerAttention& part : rank.attention) {
+      DriverResult& result = results[part.sequence];
+      result.attention.push_back(part);
+      for (const int32_t row : part.rows) {
+        if (part.lists != nullptr) result.lists[{part.layer, row}] = part.lists;
+      }
+    }
     for (const SampledToken& token : rank.tokens) {
       ANNULUS_CHECK(token.status.ok()) << token.status.ToString();
       DriverResult& result = results[token.sequence];
@@ -167,6 +187,7 @@ class StepDriver {
   const DriverOptions options_;
   PlanLimits limits_;
   std::unique_ptr<RankSet> ranks_;
+  RingCounters ring_;
 };
 
 }  // namespace annulus::testing

@@ -26,8 +26,12 @@ class PolicyTest : public ::testing::Test {
     options_.kv_memory_bytes = 256 << 20;
     options_.chunk_tokens = 512;
     options_.tokens_per_rank = 256;
+    WriteDocument(12'000);
+  }
+
+  void WriteDocument(int64_t bytes) {
     DemoOptions demo;
-    demo.bytes = 12'000;
+    demo.bytes = bytes;
     demo.seed = 4;
     document_ = MakeDemoDocument(demo).value();
   }
@@ -49,6 +53,7 @@ class PolicyTest : public ::testing::Test {
     spec.sampling.temperature = 0;
     spec.sampling.max_tokens = 64;
     spec.sampling.stop = {"\n"};
+    spec.attention_details = details_;
     if (!policy.empty()) spec.attention = ParsePolicy(policy).value();
     auto sink = std::make_shared<CollectingSink>();
     const auto id = engine_->Submit(std::move(spec), sink);
@@ -60,6 +65,7 @@ class PolicyTest : public ::testing::Test {
   KernelRegistry registry_;
   EngineOptions options_;
   DemoDocument document_;
+  bool details_ = false;
   std::unique_ptr<Engine> engine_;  // last: it uses the others
 };
 
@@ -94,6 +100,71 @@ TEST_F(PolicyTest, TheEngineHasADefault) {
   EXPECT_EQ(Ask(document_.facts[1], "").done.attention.policy,
             "hierarchical:block=64,near=4,fan=4,levels=0");
   EXPECT_EQ(Ask(document_.facts[1], "dense").done.attention.policy, "dense");
+}
+
+TEST_F(PolicyTest, TopPagesFindFacts) {
+  Start();
+  for (const DemoFact& fact : document_.facts) {
+    const Answer answer = Ask(fact, "top_pages:pages=32");
+    EXPECT_EQ(answer.text, fact.answer) << fact.depth;
+    EXPECT_LT(answer.done.attention.density, 1);
+    EXPECT_TRUE(answer.done.attention.contract_met);
+  }
+}
+
+TEST_F(PolicyTest, TheReportSaysWhatAContractDid) {
+  options_.model = "builtin:recall3";
+  WriteDocument(2'500);
+  Start();
+  const Answer answer = Ask(document_.facts[0], "adaptive:coverage=0.9");
+  const AttentionReport& report = answer.done.attention;
+  ASSERT_TRUE(answer.done.status.ok()) << answer.done.status;
+  EXPECT_EQ(answer.text, document_.facts[0].answer);
+  ASSERT_TRUE(report.sampled.has_value());
+  EXPECT_GE(report.sampled->minimum, 0.9 - 1e-9);
+  EXPECT_GE(report.sampled->coverage, report.sampled->minimum);
+  EXPECT_GE(report.sampled->rows, 16);
+  EXPECT_TRUE(report.contract_met);
+  ASSERT_TRUE(report.estimated_coverage.has_value());
+  EXPECT_GE(*report.estimated_coverage, 0.9 - 1e-6);
+  EXPECT_FALSE(report.inherited_coverage.has_value());
+  EXPECT_GT(report.estimate_seconds, 0);
+  EXPECT_GT(report.attend_seconds, 0);
+  EXPECT_TRUE(report.details.empty());
+  // A window without a contract covers little, and says so; its pages carry that on.
+  const std::string window = "window:sinks=64,window=256";
+  const Answer blind = Ask(document_.facts[0], window);
+  ASSERT_TRUE(blind.done.attention.sampled.has_value());
+  EXPECT_LT(blind.done.attention.sampled->minimum, 0.5);
+  EXPECT_FALSE(blind.done.attention.estimated_coverage.has_value());
+  const Answer again = Ask(document_.facts[0], window);
+  EXPECT_GT(again.done.usage.cached_tokens, 2'000);
+  ASSERT_TRUE(again.done.attention.inherited_coverage.has_value());
+  EXPECT_EQ(*again.done.attention.inherited_coverage, blind.done.attention.sampled->minimum);
+  // With a contract the window goes dense.
+  const Answer kept = Ask(document_.facts[0], window + ",coverage=0.9");
+  EXPECT_EQ(kept.done.usage.cached_tokens, 0);
+  EXPECT_EQ(kept.text, document_.facts[0].answer);
+  EXPECT_GT(kept.done.attention.layers_dense, 0);
+  EXPECT_TRUE(kept.done.attention.contract_met);
+}
+
+TEST_F(PolicyTest, DetailsAreGivenWhenAskedFor) {
+  options_.model = "builtin:recall3";
+  WriteDocument(2'500);
+  Start();
+  details_ = true;
+  const Answer answer = Ask(document_.facts[0], "window:sinks=64,window=192");
+  ASSERT_FALSE(answer.done.attention.details.empty());
+  for (const AttentionDetail& detail : answer.done.attention.details) {
+    EXPECT_LT(detail.density, 0.5);
+    ASSERT_EQ(detail.map.size(), size_t{64} * 64);
+    // Dense at the diagonal and the sinks, nothing between, nothing above.
+    EXPECT_EQ(detail.map[63 * 64 + 63], 255);
+    EXPECT_GT(detail.map[63 * 64], 0);
+    EXPECT_EQ(detail.map[63 * 64 + 30], 0);
+    EXPECT_EQ(detail.map[30 * 64 + 40], 0);
+  }
 }
 
 TEST_F(PolicyTest, ValuesOutOfRangeAreNamed) {

@@ -22,7 +22,7 @@ namespace annulus::testing {
 class PlainForward {
  public:
   // How often the row counts the key, asked of layers without a window.
-  using Mask = std::function<int(int64_t head, int64_t row, int64_t key)>;
+  using Mask = std::function<int(int64_t layer, int64_t head, int64_t row, int64_t key)>;
 
   // Both must outlive this. No mask: rows attend all keys up to their own.
   PlainForward(const ModelConfig& config, const TensorSource& source, Mask mask = nullptr)
@@ -42,6 +42,7 @@ class PlainForward {
     }
     for (size_t layer = 0; layer < config_.layers.size(); ++layer) {
       const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+      layer_ = static_cast<int64_t>(layer);
       Add(x, Attention(prefix + "self_attn.", Norm(x, prefix + "input_layernorm.weight"),
                        config_.layers[layer].window));
       Add(x, Mlp(prefix + "mlp.", Norm(x, prefix + "post_attention_layernorm.weight")));
@@ -130,7 +131,7 @@ class PlainForward {
         for (int64_t d = 0; d < dim; ++d) {
           sum += double{q[item * dim + d]} * k[(j * kv_heads + kv_head) * dim + d];
         }
-        const int times = window == 0 && mask_ ? mask_(item % heads, row, j) : 1;
+        const int times = window == 0 && mask_ ? mask_(layer_, item % heads, row, j) : 1;
         scores.push_back(sum / std::sqrt(static_cast<double>(dim)) + std::log(times));
       }
       const double largest = *std::max_element(scores.begin(), scores.end());
@@ -160,6 +161,7 @@ class PlainForward {
   const ModelConfig& config_;
   const TensorSource& source_;
   const Mask mask_;
+  mutable int64_t layer_ = 0;  // that is computed now
   const std::vector<float> frequencies_;
 };
 

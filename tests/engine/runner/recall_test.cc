@@ -134,6 +134,62 @@ void CheckRings(int64_t tokens, DType kv_dtype,
   }
 }
 
+// Of the rows that can be predicted, the share that is.
+double FoundShare(const DriverResult& result, const std::vector<Prediction>& expected) {
+  int found = 0;
+  for (const Prediction& p : expected) {
+    const std::vector<float>& logits = result.logits.at(p.position);
+    found += std::max_element(logits.begin(), logits.end()) - logits.begin() == p.next;
+  }
+  return static_cast<double>(found) / static_cast<double>(expected.size());
+}
+
+// Facts inside the document under policies, on rings of those degrees in both modes.
+void CheckPolicies(int64_t tokens, DType kv_dtype, int page_tokens, const std::vector<int>& rings,
+                   const std::vector<std::string>& finding, const std::string& blind) {
+  CpuWorld world;
+  const std::string text = MakeDemoDocument({.bytes = tokens, .seed = 3}).value().text;
+  const std::vector<int32_t> prompt(text.begin(), text.end());
+  const std::vector<Prediction> expected = PredictableRows(text, RowCount(tokens));
+  const RankModel model = LoadRecall(world, page_tokens, kv_dtype);
+  const auto run = [&](const std::string& policy, int ranks, RingMode mode) {
+    DriverOptions options;
+    options.ranks = ranks;
+    options.mode = mode;
+    options.prefill_rows = 2048 / ranks;
+    options.kv_bytes = static_cast<size_t>(tokens + 8192 * ranks) * 3 * 1024;
+    options.attention = ParsePolicy(policy).value();
+    for (const Prediction& p : expected) options.logits_positions.push_back(p.position);
+    const DriverResult result = StepDriver(world, model, options).Run({prompt}, 1)[0];
+    PairCount pairs;
+    for (const LayerAttention& part : result.attention) pairs += part.pairs;
+    const double share = FoundShare(result, expected);
+    std::cout << tokens << " tokens, " << ranks << " ranks, mode " << static_cast<int>(mode) << ", "
+              << policy << ": density " << pairs.density() << ", found " << share << std::endl;
+    return share;
+  };
+  for (const int ranks : rings) {
+    for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+      if (ranks == 1 && mode == RingMode::kPassQ) continue;  // nothing travels in either mode
+      for (const std::string& policy : finding) EXPECT_EQ(run(policy, ranks, mode), 1) << policy;
+    }
+  }
+  // The control: what lies behind the window is lost.
+  EXPECT_LT(run(blind, 3, RingMode::kPassKv), 0.5);
+}
+
+TEST(Recall3, PoliciesThatLookAtContentFindRowsInsideADocument) {
+  CheckPolicies(1200, DType::kF32, 16, {1, 3},
+                {"adaptive:block=16,coverage=0.95", "top_pages:block=16,pages=16"},
+                "window:block=16,sinks=16,window=64");
+}
+
+TEST(Recall3, PoliciesThatLookAtContentFindRowsInsideALongDocument) {
+  if (LongTokens() == kSuiteTokens) GTEST_SKIP() << "set ANNULUS_RECALL_TOKENS";
+  CheckPolicies(LongTokens(), DType::kBF16, 64, {1, 3, 4},
+                {"adaptive:coverage=0.95", "top_pages:pages=16"}, "window:sinks=64,window=2048");
+}
+
 TEST(Recall3, RowsInsideADocumentAreRightOnEveryRing) {
   // Scores reach 720, so float32 weights are off by up to 720 eps; each merge adds as much.
   CheckRings(kSuiteTokens, DType::kF32, [](int degree) { return (degree + 1) * 720 * 0x1p-23; });

@@ -53,7 +53,7 @@ std::vector<float> Masked(const Checkpoint& checkpoint, const AttentionPolicy& p
       BuildBlockPattern(policy, ShapeFor(policy, 0, length, checkpoint.config.kv_heads));
   const std::vector<DilatedBranch> branches = DilatedBranches(policy);
   const int per_kv_head = checkpoint.config.heads / checkpoint.config.kv_heads;
-  const auto mask = [&](int64_t head, int64_t row, int64_t key) {
+  const auto mask = [&](int64_t, int64_t head, int64_t row, int64_t key) {
     if (!branches.empty()) {
       return static_cast<int>(
           std::count_if(branches.begin(), branches.end(), [&](const DilatedBranch& branch) {
@@ -83,12 +83,9 @@ double RelativeError(const std::map<int32_t, std::vector<float>>& logits,
 }
 
 constexpr char kPolicies[][64] = {
-    "window:sinks=16,window=40,block=16",
-    "dilated_blocks:rates=1/2/3,block=16",
-    "strided:stride=3,local=1,block=32",
-    "global_local:global=1,window=33,block=16",
-    "random:window=20,random=2,block=16",
-    "dilated:segments=32/96/48,rates=1/4/3,block=16",
+    "window:sinks=16,window=40,block=16", "dilated_blocks:rates=1/2/3,block=16",
+    "strided:stride=3,local=1,block=32",  "global_local:global=1,window=33,block=16",
+    "random:window=20,random=2,block=16", "dilated:segments=32/96/48,rates=1/4/3,block=16",
 };
 
 TEST(Sparse, EveryRowEqualsTheSameMaskAppliedDensely) {

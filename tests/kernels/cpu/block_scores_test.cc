@@ -75,7 +75,7 @@ std::vector<float> Score(const OpTable& table, const Case& c, int threads) {
   params.block_tokens = c.block_tokens;
   params.stride = c.stride;
   params.items = {&item, 1};
-  EXPECT_TRUE(table.block_scores(*MakeStream(threads), params).ok());
+  EXPECT_TRUE(table.block_scores(*MakeStream(table, threads), params).ok());
   EXPECT_EQ(scores.back(), 12345);
   return scores;
 }
@@ -163,7 +163,7 @@ TEST_P(BlockScoresTest, SummariesHoldEveryKey) {
     const size_t count = pages.views().size() * columns;
     std::vector<float> least(count), greatest(count), mean(count);
     ASSERT_TRUE(table()
-                    .key_summary(*MakeStream(2), {problem.shape, pages.views(), least.data(),
+                    .key_summary(*MakeStream(table(), 2), {problem.shape, pages.views(), least.data(),
                                                   greatest.data(), mean.data()})
                     .ok());
     for (size_t p = 0; p < pages.views().size(); ++p) {
@@ -196,7 +196,7 @@ TEST_P(BlockScoresTest, SummariesHoldEveryKey) {
     params.least = least.data();
     params.greatest = greatest.data();
     params.scores = scores.data();
-    ASSERT_TRUE(table().summary_scores(*MakeStream(2), params).ok());
+    ASSERT_TRUE(table().summary_scores(*MakeStream(table(), 2), params).ok());
     for (int64_t i = 0; i < static_cast<int64_t>(scores.size()); ++i) {
       const int64_t page = i % params.pages;
       const int64_t head = i / params.pages % params.heads;
@@ -214,7 +214,7 @@ TEST_P(BlockScoresTest, SummariesHoldEveryKey) {
   }
 }
 
-ANNULUS_FOR_EVERY_CPU_TABLE(BlockScoresTest);
+ANNULUS_FOR_EVERY_TABLE(BlockScoresTest);
 
 }  // namespace
 }  // namespace annulus::testing

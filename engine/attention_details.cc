@@ -1,0 +1,95 @@
+#include "engine/attention_details.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace annulus {
+
+constexpr size_t kCells = size_t{AttentionDetail::kSide} * AttentionDetail::kSide;
+
+size_t AttentionDetails::Cell(int32_t query_block, int32_t key_block) const {
+  const auto side = [&](int32_t block) {
+    const int64_t cell = int64_t{block} * block_tokens_ * AttentionDetail::kSide / prompt_tokens_;
+    return static_cast<size_t>(std::min<int64_t>(cell, AttentionDetail::kSide - 1));
+  };
+  return side(query_block) * AttentionDetail::kSide + side(key_block);
+}
+
+void AttentionDetails::Add(const LayerAttention& part) {
+  Layer& layer = layers_[part.layer];
+  if (layer.heads.empty()) {
+    layer.heads.resize(static_cast<size_t>(kv_heads_));
+    layer.cells.resize(kCells);
+    for (Head& head : layer.heads) head.cells.resize(kCells);
+  }
+  layer.estimated += part.estimated;
+  layer.estimates += static_cast<double>(part.estimates);
+  for (size_t head = 0; head < part.covered.size() && part.probes > 0; ++head) {
+    Head& own = layer.heads[head * layer.heads.size() / part.covered.size()];
+    own.covered += part.covered[head];
+    own.samples += part.probes;
+  }
+  for (size_t begin = 0; begin < part.rows.size();) {
+    const int32_t block = part.rows[begin] / block_tokens_;
+    size_t end = begin;
+    while (end < part.rows.size() && part.rows[end] / block_tokens_ == block) ++end;
+    AddRows(block, std::span(part.rows).subspan(begin, end - begin), part.lists.get(), layer);
+    begin = end;
+  }
+}
+
+void AttentionDetails::AddRows(int32_t query_block, std::span<const int32_t> rows,
+                               const BlockPattern* lists, Layer& layer) const {
+  const auto count = static_cast<double>(rows.size());
+  const bool drawn = int64_t{query_block} * block_tokens_ < prompt_tokens_;
+  double diagonal = 0;
+  double causal = 0;
+  for (const int32_t row : rows) {
+    diagonal += row % block_tokens_ + 1;
+    causal += row + 1.0;
+  }
+  for (int32_t key = 0; drawn && key <= query_block; ++key) {
+    layer.cells[Cell(query_block, key)] += static_cast<float>(count);
+  }
+  for (int kv_head = 0; kv_head < kv_heads_; ++kv_head) {
+    Head& head = layer.heads[kv_head];
+    head.pairs.causal += causal;
+    if (lists == nullptr) {
+      head.pairs.chosen += causal;
+      for (int32_t key = 0; drawn && key <= query_block; ++key) {
+        head.cells[Cell(query_block, key)] += static_cast<float>(count);
+      }
+      continue;
+    }
+    const auto keys = lists->keys(lists->shape.head_groups == 1 ? 0 : kv_head, query_block);
+    head.pairs.chosen += diagonal + count * static_cast<double>(keys.size() - 1) * block_tokens_;
+    for (const int32_t key : keys) {
+      if (drawn) head.cells[Cell(query_block, key)] += static_cast<float>(count);
+    }
+  }
+}
+
+std::vector<AttentionDetail> AttentionDetails::Make() const {
+  std::vector<AttentionDetail> details;
+  for (const auto& [index, layer] : layers_) {
+    for (int kv_head = 0; kv_head < kv_heads_; ++kv_head) {
+      const Head& head = layer.heads[kv_head];
+      AttentionDetail detail;
+      detail.layer = index;
+      detail.kv_head = kv_head;
+      detail.density = head.pairs.density();
+      if (layer.estimates > 0) detail.estimated_coverage = layer.estimated / layer.estimates;
+      if (head.samples > 0) detail.sampled_coverage = head.covered / head.samples;
+      detail.map.resize(kCells);
+      for (size_t cell = 0; cell < kCells; ++cell) {
+        if (layer.cells[cell] == 0) continue;
+        const float share = head.cells[cell] / layer.cells[cell];
+        detail.map[cell] = static_cast<uint8_t>(std::lround(255 * share));
+      }
+      details.push_back(std::move(detail));
+    }
+  }
+  return details;
+}
+
+}  // namespace annulus

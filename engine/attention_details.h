@@ -1,0 +1,49 @@
+#ifndef ANNULUS_ENGINE_ATTENTION_DETAILS_H_
+#define ANNULUS_ENGINE_ATTENTION_DETAILS_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "engine/api.h"
+#include "engine/state/step_plan.h"
+
+namespace annulus {
+
+// What was chosen by each layer and kv head of one request, from the lists that ranks report.
+class AttentionDetails {
+ public:
+  AttentionDetails(int kv_heads, int64_t prompt_tokens, int32_t block_tokens)
+      : kv_heads_(kv_heads), prompt_tokens_(prompt_tokens), block_tokens_(block_tokens) {}
+
+  void Add(const LayerAttention& part);
+
+  std::vector<AttentionDetail> Make() const;
+
+ private:
+  struct Head {
+    PairCount pairs;
+    double covered = 0;
+    double samples = 0;
+    std::vector<float> cells;  // chosen (row, block) pairs in each cell of the map
+  };
+  struct Layer {
+    std::vector<Head> heads;
+    double estimated = 0;
+    double estimates = 0;
+    std::vector<float> cells;  // all causal (row, block) pairs
+  };
+
+  size_t Cell(int32_t query_block, int32_t key_block) const;
+  void AddRows(int32_t query_block, std::span<const int32_t> rows, const BlockPattern* lists,
+               Layer& layer) const;
+
+  const int kv_heads_;
+  const int64_t prompt_tokens_;
+  const int32_t block_tokens_;
+  std::map<int32_t, Layer> layers_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_ATTENTION_DETAILS_H_

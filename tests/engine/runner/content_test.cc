@@ -1,0 +1,252 @@
+// Attention policies that look at content, and the coverage contract, on whole models: every row's
+// logits against a plain forward pass under the lists that the ranks report.
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "engine/model/safetensors.h"
+#include "engine/sparse/block_ranking.h"
+#include "gtest/gtest.h"
+#include "tests/engine/model/plain_forward.h"
+#include "tests/support/golden.h"
+#include "tests/support/step_driver.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using testing::CpuWorld;
+using testing::DriverOptions;
+using testing::DriverResult;
+using testing::StepDriver;
+
+constexpr int kPage = 16;
+
+struct Checkpoint {
+  explicit Checkpoint(const std::string& name) {
+    const std::string directory = testing::TestFile("golden/" + name).string();
+    config = LoadModelConfig(directory).value();
+    tensors = SafetensorsCheckpoint::Open(directory).value();
+  }
+  RankModel Load(CpuWorld& world, const OpTable& ops, DType kv_dtype) const {
+    return MakeRankModel(config,
+                         LoadWeights(config, *tensors, *world.backend, ops, DType::kF32).value(),
+                         ops, kPage, kv_dtype);
+  }
+
+  ModelConfig config;
+  std::unique_ptr<TensorSource> tensors;
+};
+
+std::vector<int32_t> Prompt(int length, int vocabulary, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> ids(length);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random() % vocabulary);
+  return ids;
+}
+
+// Logits of every position of prompt and answer under the reported lists, as a dense mask.
+std::vector<float> Masked(const Checkpoint& checkpoint, const DriverResult& result,
+                          const std::vector<int32_t>& ids) {
+  const int per_kv_head = checkpoint.config.heads / checkpoint.config.kv_heads;
+  const auto mask = [&](int64_t layer, int64_t head, int64_t row, int64_t key) {
+    const auto found = result.lists.find({static_cast<int32_t>(layer), static_cast<int32_t>(row)});
+    if (found == result.lists.end()) return 1;
+    const BlockPattern& lists = *found->second;
+    const int group = lists.shape.head_groups == 1 ? 0 : static_cast<int>(head) / per_kv_head;
+    const auto keys = lists.keys(group, static_cast<int32_t>(row) / lists.block_tokens);
+    const auto block = static_cast<int32_t>(key / lists.block_tokens);
+    return std::binary_search(keys.begin(), keys.end(), block) ? 1 : 0;
+  };
+  return testing::PlainForward(checkpoint.config, *checkpoint.tensors, mask).Logits(ids);
+}
+
+double RelativeError(const std::map<int32_t, std::vector<float>>& logits,
+                     const std::vector<float>& expected, int vocabulary) {
+  double worst = 0;
+  double scale = 0;
+  for (const auto& [position, row] : logits) {
+    for (int v = 0; v < vocabulary; ++v) {
+      const double value = expected[static_cast<size_t>(position) * vocabulary + v];
+      worst = std::max(worst, std::abs(row[v] - value));
+      scale = std::max(scale, std::abs(value));
+    }
+  }
+  return worst / scale;
+}
+
+PairCount Pairs(const DriverResult& result) {
+  PairCount pairs;
+  for (const LayerAttention& part : result.attention) pairs += part.pairs;
+  return pairs;
+}
+
+constexpr char kPolicies[][64] = {
+    "adaptive:block=16,tau=0.5",
+    "adaptive:block=16,tau=0.6,stride=8",
+    "adaptive:block=16,estimator=pooled,tau=0.4",
+    "adaptive:block=16,coverage=0.6",
+    "hierarchical:near=2,block=32",
+    "hierarchical:near=2,block=16,coverage=0.9",
+    "top_pages:pages=3,block=16",
+    "window:window=40,block=16,coverage=0.5",
+};
+
+TEST(Content, EveryRowEqualsTheReportedListsAppliedDensely) {
+  CpuWorld world;
+  constexpr int kAnswer = 4;
+  const uint32_t seed = 20;
+  std::mt19937 random(seed);
+  for (const std::string name : {"llama_gqa_bf16", "llama_windows"}) {
+    const Checkpoint checkpoint(name);
+    const int vocabulary = checkpoint.config.vocabulary;
+    for (const char* text : kPolicies) {
+      const AttentionPolicy policy = ParsePolicy(text).value();
+      const std::vector<int32_t> prompt = Prompt(419, vocabulary, random());
+      const std::vector<const OpTable*> tables = world.registry.Available("cpu");
+      // A sample of the settings: each policy meets some degrees, modes, chunks and tables.
+      for (int draw = 0; draw < 2; ++draw) {
+        const OpTable& ops = *tables[random() % (tables.size() - 1)];
+        const RankModel model = checkpoint.Load(world, ops, DType::kF32);
+        DriverOptions options;
+        options.ranks = 1 + static_cast<int>(random() % 8);
+        options.mode = random() % 2 ? RingMode::kPassKv : RingMode::kPassQ;
+        options.prefill_rows = kPage * (1 + static_cast<int>(random() % 8));
+        options.all_logits = true;
+        options.report_lists = true;
+        options.attention = policy;
+        SCOPED_TRACE(::testing::Message()
+                     << name << ", " << text << ", " << ops.name << ", " << options.ranks
+                     << " ranks, mode " << static_cast<int>(options.mode) << ", chunks of "
+                     << options.prefill_rows << " rows a rank, seed " << seed << ", draw " << draw);
+        const DriverResult result = StepDriver(world, model, options).Run({prompt}, kAnswer)[0];
+        std::vector<int32_t> ids = prompt;
+        ids.insert(ids.end(), result.tokens.begin(), result.tokens.end() - 1);
+        const std::vector<float> expected = Masked(checkpoint, result, ids);
+        ASSERT_EQ(result.logits.size(), prompt.size() - 1);
+        EXPECT_LE(RelativeError(result.logits, expected, vocabulary), 1e-4);
+        // The answer's rows follow their lists too.
+        for (size_t n = 0; n < result.tokens.size(); ++n) {
+          const float* const row = expected.data() + (prompt.size() - 1 + n) * vocabulary;
+          const float best = *std::max_element(row, row + vocabulary);
+          EXPECT_NEAR(row[result.tokens[n]], best, 1e-3 * std::abs(best)) << n;
+        }
+        EXPECT_FALSE(result.lists.empty());
+        // A contract may make everything dense.
+        if (policy.coverage == 0) {
+          EXPECT_LT(Pairs(result).density(), 1);
+        }
+      }
+    }
+  }
+}
+
+// Storage types of keys and values: against one rank of the same dtype, by the same kernels, whose
+// lists are the same but for ties.
+TEST(Content, RingsOfEveryKvDtypeAgree) {
+  CpuWorld world;
+  const Checkpoint checkpoint("llama_gqa_bf16");
+  const int vocabulary = checkpoint.config.vocabulary;
+  const std::vector<int32_t> prompt = Prompt(500, vocabulary, 31);
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
+    const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], dtype);
+    for (const char* text : {"adaptive:block=16,coverage=0.7", "top_pages:pages=4,block=16"}) {
+      DriverOptions options;
+      options.prefill_rows = 64;
+      options.report_lists = true;
+      options.attention = ParsePolicy(text).value();
+      options.ranks = 1;
+      const DriverResult one = StepDriver(world, model, options).Run({prompt}, 3)[0];
+      for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+        options.ranks = 3;
+        options.mode = mode;
+        const DriverResult three = StepDriver(world, model, options).Run({prompt}, 3)[0];
+        SCOPED_TRACE(::testing::Message() << text << ", " << std::string(DTypeName(dtype)));
+        EXPECT_EQ(one.tokens, three.tokens);
+        EXPECT_NEAR(Pairs(one).density(), Pairs(three).density(), 0.1);
+      }
+    }
+  }
+}
+
+struct Contract {
+  double coverage = 0;  // the smallest of a layer in a chunk
+  int raised = 0;
+  int dense = 0;
+};
+
+Contract Judge(const DriverResult& result) {
+  std::map<std::pair<int32_t, int32_t>, std::pair<double, double>> layers;
+  Contract contract;
+  contract.coverage = 1;
+  for (const LayerAttention& part : result.attention) {
+    auto& [sum, count] = layers[{part.layer, part.begin}];
+    for (const double covered : part.covered) sum += covered;
+    count += part.probes * static_cast<double>(part.covered.size());
+    contract.raised += part.raised;
+    contract.dense += part.dense;
+  }
+  for (const auto& [layer, mean] : layers) {
+    if (mean.second > 0) contract.coverage = std::min(contract.coverage, mean.first / mean.second);
+  }
+  return contract;
+}
+
+TEST(Content, TheContractIsKeptBeforeAttending) {
+  CpuWorld world;
+  const Checkpoint checkpoint("llama_gqa_bf16");
+  const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], DType::kF32);
+  const std::vector<int32_t> prompt = Prompt(700, checkpoint.config.vocabulary, 8);
+  const auto run = [&](const std::string& text, int ranks) {
+    DriverOptions options;
+    options.ranks = ranks;
+    options.prefill_rows = 64;
+    options.attention = ParsePolicy(text).value();
+    options.all_logits = true;
+    return StepDriver(world, model, options).Run({prompt}, 1)[0];
+  };
+  for (const int ranks : {1, 3}) {
+    for (const char* policy : {"adaptive:block=16,", "adaptive:block=16,estimator=pooled,",
+                               "hierarchical:near=1,block=16,", "window:window=16,block=16,"}) {
+      for (const char* coverage : {"0.3", "0.8", "0.97", "1"}) {
+        const std::string text = std::string(policy) + "coverage=" + coverage;
+        const Contract contract = Judge(run(text, ranks));
+        EXPECT_GE(contract.coverage, std::stod(coverage) - 1e-9) << text << ", " << ranks;
+        if (std::string(coverage) == "1") {
+          EXPECT_EQ(contract.coverage, 1) << text;
+        }
+      }
+    }
+    // The control: without a contract little is covered, and a contract had to do something.
+    EXPECT_LT(Judge(run("window:window=16,block=16", ranks)).coverage, 0.5);
+    EXPECT_GT(Judge(run("window:window=16,block=16,coverage=0.8", ranks)).dense, 0);
+  }
+}
+
+// Fewer pages travel where blocks are left out, and what settles them is little beside that.
+TEST(Content, BlocksThatNobodyChoseDoNotTravel) {
+  CpuWorld world;
+  const Checkpoint checkpoint("llama_gqa_bf16");
+  const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], DType::kF32);
+  const std::vector<int32_t> prompt = Prompt(900, checkpoint.config.vocabulary, 9);
+  const auto bytes = [&](const std::string& text) {
+    DriverOptions options;
+    options.ranks = 4;
+    options.prefill_rows = 32;
+    if (!text.empty()) options.attention = ParsePolicy(text).value();
+    StepDriver driver(world, model, options);
+    driver.Run({prompt}, 1);
+    return driver.ring();
+  };
+  const RingCounters dense = bytes("");
+  EXPECT_EQ(dense.bytes_estimate, 0);
+  const RingCounters sparse = bytes("hierarchical:near=1,fan=8,block=16");
+  EXPECT_LT(sparse.bytes_pass_kv, dense.bytes_pass_kv * 3 / 4);
+  EXPECT_GT(sparse.bytes_estimate, 0);
+  const RingCounters full = bytes("adaptive:block=16,coverage=1");
+  EXPECT_EQ(full.bytes_pass_kv, dense.bytes_pass_kv);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,116 @@
+#include "engine/sparse/block_ranking.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <set>
+
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+std::vector<float> RandomScores(std::mt19937& random, size_t count) {
+  std::normal_distribution<float> normal(0, 3);
+  std::vector<float> scores(count);
+  for (float& score : scores) score = normal(random);
+  return scores;
+}
+
+TEST(BlockScoresTest, HoldersOfOneBlockAddUp) {
+  BlockScores scores(1, 2, 4);
+  scores.Merge(std::vector<float>{1, 2, 3, 4}, std::vector<int32_t>{0, 2}, false);
+  scores.Merge(std::vector<float>{1, 5, kNothing, 6}, std::vector<int32_t>{0, 3}, false);
+  EXPECT_NEAR(scores.row(0, 0)[0], 1 + std::log(2), 1e-6);
+  EXPECT_EQ(scores.row(0, 0)[1], kNothing);
+  EXPECT_EQ(scores.row(0, 0)[2], 2);
+  EXPECT_EQ(scores.row(0, 0)[3], 5);
+  EXPECT_EQ(scores.row(0, 1)[0], 3);
+  scores.Merge(std::vector<float>{7, -7}, std::vector<int32_t>{0}, true);
+  EXPECT_EQ(scores.row(0, 0)[0], 7);
+  EXPECT_EQ(scores.row(0, 1)[0], 3);
+}
+
+TEST(BlockRankingTest, ListsHoldTheDiagonalTheFirstAndTheShare) {
+  for (uint32_t seed = 1; seed < 30; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const int kv_heads = 1 + static_cast<int>(random() % 3);
+    const int group = 1 + static_cast<int>(random() % 3);
+    const std::vector<int32_t> group_block = {4, 4, 4, 9, 9, 17};
+    BlockScores scores(6, kv_heads * group, 18);
+    std::vector<int32_t> all(18);
+    for (int32_t b = 0; b < 18; ++b) all[b] = b;
+    scores.Merge(RandomScores(random, 6 * static_cast<size_t>(kv_heads * group) * 18), all, false);
+    const BlockRanking ranking(scores, kv_heads, group_block);
+    for (const double tau : {0.01, 0.3, 0.9, 0.999, 1.0}) {
+      const BlockPattern pattern = PatternOf(ranking, 64, tau);
+      for (const int32_t block : {4, 9, 17}) {
+        for (int kv_head = 0; kv_head < kv_heads; ++kv_head) {
+          const auto keys = pattern.keys(kv_head, block);
+          ASSERT_GE(keys.size(), 2u);
+          EXPECT_TRUE(std::is_sorted(keys.begin(), keys.end()));
+          EXPECT_EQ(keys.front(), 0);
+          EXPECT_EQ(keys.back(), block);
+          if (tau == 1) {
+            EXPECT_EQ(keys.size(), static_cast<size_t>(block) + 1);
+          }
+          // Recomputed from the scores: at least the share, and no block to spare.
+          double kept = 0, least = 1;
+          for (const int32_t key : keys) {
+            double mass = 0;
+            int rows = 0;
+            for (int64_t row = 0; row < 6; ++row) {
+              if (group_block[row] != block) continue;
+              ++rows;
+              for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+                double total = 0;
+                for (int32_t b = 0; b <= block; ++b) total += std::exp(scores.row(row, h)[b]);
+                mass += std::exp(scores.row(row, h)[key]) / total;
+              }
+            }
+            mass /= rows * group;
+            kept += mass;
+            if (key != 0 && key != block) least = std::min(least, mass);
+          }
+          EXPECT_GE(kept, tau - 1e-5);
+          if (keys.size() > 2) {
+            EXPECT_LT(kept - least, tau + 1e-5);
+          }
+        }
+      }
+      EXPECT_TRUE(pattern.keys(0, 5).empty());
+    }
+  }
+}
+
+TEST(BlockRankingTest, ProbesAreSeededUniformRowsThatSeeEnough) {
+  EXPECT_TRUE(ProbeRows(0, 16 * 64 - 1, 64, 1).empty());
+  EXPECT_EQ(ProbeRows(0, 16 * 64 + 1, 64, 1), (std::vector<int32_t>{1023, 1024}));
+  std::set<int32_t> met;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    const std::vector<int32_t> rows = ProbeRows(4096, 4196, 64, seed);
+    ASSERT_EQ(rows.size(), static_cast<size_t>(kProbeRows));
+    ASSERT_TRUE(std::is_sorted(rows.begin(), rows.end()));
+    ASSERT_EQ(std::set<int32_t>(rows.begin(), rows.end()).size(), rows.size());
+    ASSERT_GE(rows.front(), 4096);
+    ASSERT_LT(rows.back(), 4196);
+    met.insert(rows.begin(), rows.end());
+    ASSERT_EQ(rows, ProbeRows(4096, 4196, 64, seed));
+  }
+  EXPECT_EQ(met.size(), 100u);
+}
+
+TEST(BlockRankingTest, CoverageCountsSinksAsAttended) {
+  const std::vector<float> exact = {0, std::log(2.0f), kNothing, 0};
+  EXPECT_NEAR(Coverage(exact, std::vector<int32_t>{1}, kNothing), 0.5, 1e-6);
+  EXPECT_NEAR(Coverage(exact, std::vector<int32_t>{0, 2, 3}, kNothing), 0.5, 1e-6);
+  EXPECT_NEAR(Coverage(exact, std::vector<int32_t>{1}, std::log(4.0f)), 0.75, 1e-6);
+  EXPECT_EQ(Coverage(std::vector<float>{kNothing}, std::vector<int32_t>{}, kNothing), 1);
+}
+
+}  // namespace
+}  // namespace annulus
