@@ -197,7 +197,7 @@ class EngineImpl final : public Engine {
     if (spec.attention.has_value()) {
       const absl::Status status =
           CheckAttention(*spec.attention, limits_.page_tokens, *model_.ranks.ops);
-      if (!status.ok()) return FieldError(status.code(), "attention", status.message());
+      if (!status.ok()) return FieldError(status.code(), "attention.policy", status.message());
     }
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));
     return CheckMemory(spec);

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kMostDocuments = 64;
 constexpr size_t kLongestRequestId = 128;
+constexpr size_t kLongestPolicy = 1024;
 
 absl::string_view InputField(const v1::GenerationSpec& spec) {
   switch (spec.input_case()) {
@@ -156,6 +157,19 @@ SamplingParams ReadSampling(const v1::SamplingParams& message, const SamplingPar
   return params;
 }
 
+absl::Status ReadAttention(const v1::AttentionSpec& message, RequestSpec& request) {
+  if (!message.has_policy()) return absl::OkStatus();
+  constexpr char kField[] = "spec.attention.policy";
+  if (message.policy().size() > kLongestPolicy) {
+    return FieldError(kField, absl::StrCat("an attention policy of ", message.policy().size(),
+                                           " bytes is not allowed: at most ", kLongestPolicy));
+  }
+  auto policy = ParsePolicy(message.policy());
+  if (!policy.ok()) return FieldError(kField, policy.status().message());
+  request.attention = *std::move(policy);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckRequestId(absl::string_view request_id) {
@@ -170,6 +184,7 @@ absl::Status CheckRequestId(absl::string_view request_id) {
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
                                          const DocumentStore& documents) {
   RequestSpec request;
+  ANNULUS_RETURN_IF_ERROR(ReadAttention(spec.attention(), request));  // before much work is done
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, request));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
   if (!spec.sampling().has_max_tokens()) {

@@ -9,6 +9,7 @@ namespace annulus {
 // Groups that options are listed under, in this order; a command's own options come first.
 inline constexpr char kOutputGroup[] = "Output";
 inline constexpr char kSamplingGroup[] = "Sampling (what is not given is left to the server)";
+inline constexpr char kAttentionGroup[] = "Attention";
 inline constexpr char kServerGroup[] = "Server";
 
 // Lays out --help: usage, purpose, arguments, groups of options, commands, examples. Descriptions

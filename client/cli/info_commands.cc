@@ -111,6 +111,7 @@ void WriteServer(const v1::GetServerInfoResponse& info, JsonWriter& json) {
   for (const std::string& model : info.models()) json.String(model);
   json.EndArray();
   json.Key("ranks").Int(info.ranks());
+  json.Key("attention").String(info.attention());
   json.Key("limits").BeginObject();
   json.Key("max_message_bytes").Int(info.limits().max_message_bytes());
   json.Key("max_document_bytes").Int(info.limits().max_document_bytes());
@@ -232,6 +233,7 @@ int RunStatus(Session& session) {
       "server    annulusd ", info.version(), " at ", session.connection().server(), ", ",
       StateName(info.state()), ", up ", FormatDuration(info.uptime()), "\n",                   //
       "models    ", absl::StrJoin(info.models(), ", "), "\n",                                  //
+      "attention ", info.attention(), " for requests that name no policy\n",                   //
       "requests  ", load.running(), " running (at most ", info.limits().max_running(), "), ",  //
       load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",                //
       "health    ", load.healthy() ? "good" : "BAD", ", last step ",

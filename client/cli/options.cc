@@ -140,6 +140,15 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
       "Name of this request in the server's log", kServerGroup)
       ->expected(1)
       ->type_name("ID");
+  strings(
+      "--attention",
+      [&spec](const std::string& text) { spec.mutable_attention()->set_policy(text); },
+      "Which keys are attended: NAME or NAME:parameter=value,.. (dense, window, strided and "
+      "others; "
+      "annulusd --help lists them). Default: the server's",
+      kAttentionGroup)
+      ->expected(1)
+      ->type_name("POLICY");
   AddField(command, sampling, "--max-tokens", &P::set_max_tokens, "Most tokens to generate");
   AddField(command, sampling, "--min-tokens", &P::set_min_tokens, "Fewest tokens to generate");
   AddField(command, sampling, "--temperature", &P::set_temperature,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status_macros.h"
 #include "server/config/value_parsers.h"
@@ -197,6 +198,13 @@ std::vector<Option> SchedulingOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 1 << 20, c.engine.max_waiting);
        }},
+      {"attention", "POLICY", "dense",
+       "Attention of requests that name none: NAME or NAME:parameter=value,..; the policies are "
+       "listed below.",
+       [](absl::string_view text, ServerConfig& c) -> absl::Status {
+         ANNULUS_ASSIGN_OR_RETURN(c.engine.attention, ParsePolicy(text));
+         return absl::OkStatus();
+       }},
       {"ring-mode", "auto|pass-kv|pass-q", "auto",
        "What circulates: keys and values, or queries; auto: whichever is faster.",
        [](absl::string_view text, ServerConfig& c) {
@@ -328,7 +336,11 @@ std::string HelpText() {
     }
     absl::StrAppend(&text, "\n");
   }
-  absl::StrAppend(&text, "  --help, --version\n      Print this text, or the version.\n");
+  absl::StrAppend(&text, "  --help, --version\n      Print this text, or the version.\n",
+                  "\nAttention policies, their parameters, defaults and ranges:\n");
+  for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&text, "  ", line, "\n");
+  }
   return text;
 }
 

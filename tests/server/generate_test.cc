@@ -216,6 +216,54 @@ TEST_F(GenerateTest, BadFieldsAreNamed) {
             "spec.sampling.top_p");
 }
 
+TEST_F(GenerateTest, ThePolicyArrivesAndThatInEffectIsReported) {
+  server_.engine().set_scripter([](const RequestSpec& spec) {
+    FakeScript script;
+    if (spec.attention.has_value())
+      script.completion.attention.policy = PolicyText(*spec.attention);
+    script.completion.attention.density = 0.25;
+    return script;
+  });
+  auto request = TextRequest("x");
+  ASSERT_TRUE(Generate(request).ok());
+  EXPECT_FALSE(server_.engine().submitted().back().attention.has_value());
+  request.mutable_spec()->mutable_attention();
+  ASSERT_TRUE(Generate(request).ok());
+  EXPECT_FALSE(server_.engine().submitted().back().attention.has_value());
+  request.mutable_spec()->mutable_attention()->set_policy("window:window=128");
+  ASSERT_TRUE(Generate(request).ok());
+  EXPECT_EQ(server_.engine().submitted().back().attention->window, 128);
+  EXPECT_EQ(response_.completion().attention().policy(), "window:block=64,sinks=64,window=128");
+  EXPECT_EQ(response_.completion().attention().density(), 0.25);
+}
+
+TEST_F(GenerateTest, BadPoliciesAreToldWhatIsAllowedAndNothingStarts) {
+  const auto refused = [&](const std::string& policy) {
+    auto request = TextRequest("x");
+    request.mutable_spec()->mutable_attention()->set_policy(policy);
+    const grpc::Status status = Generate(request);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << policy;
+    EXPECT_EQ(Details(status).field, "spec.attention.policy");
+    EXPECT_EQ(Details(status).reason, "INVALID_FIELD");
+    return status.error_message();
+  };
+  EXPECT_THAT(refused("widow"), HasSubstr("did you mean window?"));
+  EXPECT_THAT(refused(""), HasSubstr("Known: dense, window, "));
+  EXPECT_THAT(refused("dense:block=64"), HasSubstr("has no parameters"));
+  EXPECT_THAT(refused("window:windows=64"), HasSubstr("did you mean window?"));
+  EXPECT_THAT(refused("window:window=0"), HasSubstr("'0' is not allowed: 1 to "));
+  EXPECT_THAT(refused("window:window=-64"), HasSubstr("'-64' is not allowed: 1 to "));
+  EXPECT_THAT(refused("window:sinks=-1"), HasSubstr("'-1' is not allowed: 0 to "));
+  EXPECT_THAT(refused("window:window=99999999999999"), HasSubstr("is not allowed: 1 to "));
+  EXPECT_THAT(refused("window:window=1e3"), HasSubstr("is not allowed: 1 to "));
+  EXPECT_THAT(refused("strided:stride=0"), HasSubstr("'0' is not allowed: 1 to "));
+  EXPECT_THAT(refused("dilated_blocks:rates=1/0"), HasSubstr("'0' is not allowed: 1 to "));
+  EXPECT_THAT(refused("hierarchical:fan=1"), HasSubstr("'1' is not allowed: 2 to "));
+  EXPECT_THAT(refused("window:block=8"), HasSubstr("'8' is not allowed: 16 to "));
+  EXPECT_THAT(refused(std::string(1025, 'x')), HasSubstr("at most 1024"));
+  EXPECT_THAT(server_.engine().submitted(), ::testing::IsEmpty());
+}
+
 TEST_F(GenerateTest, BeyondTheContextTellsTheNumbers) {
   // With the beginning-of-text id and one token of the answer, this fills the context.
   auto longest = TextRequest(std::string(4096 - 2, 'x'));

@@ -135,11 +135,13 @@ TEST_F(GenerateCommands, FlagsBecomeFields) {
                                 "--logit-bias",
                                 "42:-1.5",
                                 "--logit-bias",
-                                "7:100"});
+                                "7:100",
+                                "--attention",
+                                "window:window=512,sinks=0"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   v1::GenerationSpec expected;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      R"(model: "m" request_id: "r1" text: "x"
+      R"(model: "m" request_id: "r1" text: "x" attention { policy: "window:window=512,sinks=0" }
          sampling {
            max_tokens: 64 min_tokens: 2 temperature: 0 top_p: 0.5 top_k: 3 min_p: 0.25
            frequency_penalty: -1.5 presence_penalty: -0.5 repetition_penalty: 1.25
@@ -156,6 +158,7 @@ TEST_F(GenerateCommands, AbsentFlagsLeaveFieldsAbsent) {
   ASSERT_EQ(Run({"complete", "x"}).exit_code, 0);
   EXPECT_EQ(server_.specs().at(0).sampling().ByteSizeLong(), 0u);
   EXPECT_FALSE(server_.specs().at(0).has_request_id());
+  EXPECT_FALSE(server_.specs().at(0).has_attention());
 }
 
 TEST_F(GenerateCommands, PromptComesFromStandardInput) {

@@ -29,6 +29,7 @@ class InfoCommands : public ::testing::Test {
         end_of_text_ids: [1, 2])")});
     server_.SetInfo(FromText<v1::GetServerInfoResponse>(R"(
         version: "0.1.0" state: SERVER_STATE_SERVING uptime: 183 models: "tiny" ranks: 2
+        attention: "strided:block=64,stride=8,local=4"
         limits { max_message_bytes: 1 max_document_bytes: 2 max_stored_bytes: 3 max_documents: 4
                  max_running: 64 max_waiting: 256 })"));
     server_.SetLoad(FromText<v1::GetLoadResponse>(R"(
@@ -95,6 +96,7 @@ TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
           "server    annulusd 0.1.0 at ", server_.address(),
           ", serving, up 3 min 3 s\n"
           "models    tiny\n"
+          "attention strided:block=64,stride=8,local=4 for requests that name no policy\n"
           "requests  1 running (at most 64), 3 waiting (at most 256)\n"
           "health    good, last step 20 ms ago\n"
           "KV        37.5% of all pages in use\n"
@@ -120,7 +122,7 @@ TEST_F(InfoCommands, StatusPrintsJson) {
   EXPECT_EQ(
       Run({"status", "--json"}).out,
       R"({"server":{"version":"0.1.0","state":"serving","uptime":183,"models":["tiny"],)"
-      R"("ranks":2,"limits":{"max_message_bytes":1,"max_document_bytes":2,)"
+      R"("ranks":2,"attention":"strided:block=64,stride=8,local=4","limits":{"max_message_bytes":1,"max_document_bytes":2,)"
       R"("max_stored_bytes":3,"max_documents":4,"max_running":64,"max_waiting":256}},)"
       R"("load":{"running":1,"waiting":3,"kv_usage":0.375,"seconds_since_step":0.02,)"
       R"("healthy":true,"ranks":[{"rank":0,"up":true,"device":"cpu",)"

@@ -174,7 +174,7 @@ TEST_F(PolicyTest, ValuesOutOfRangeAreNamed) {
   spec.attention = ParsePolicy("window:block=32").value();
   const absl::Status status = engine_->Validate(spec);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.GetPayload(kFieldPayload), absl::Cord("attention"));
+  EXPECT_EQ(status.GetPayload(kFieldPayload), absl::Cord("attention.policy"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("a multiple of the page"));
   options_.attention.kind = PolicyKind::kWindow;
   options_.attention.window = 0;

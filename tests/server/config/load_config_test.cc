@@ -57,6 +57,7 @@ TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_FALSE(config.engine.weights_dtype.has_value());
   EXPECT_EQ(config.engine.page_tokens, 64);
   EXPECT_EQ(config.engine.ring_mode, RingMode::kAuto);
+  EXPECT_EQ(PolicyText(config.engine.attention), "dense");
   EXPECT_EQ(config.max_message_bytes, size_t{16} << 20);
   EXPECT_EQ(config.grace_time, std::chrono::seconds(30));
 }
@@ -66,6 +67,7 @@ std::string OtherValue(const Option& option) {
   const std::string name = option.name;
   if (name == "model" || name == "served-model-name" || name == "out") return "abc";
   if (name == "cpu-isa") return "avx2";
+  if (name == "attention") return "window:window=77";
   if (name == "device") return "cpu";
   if (name == "weights-dtype" || name == "kv-dtype") return "bf16";
   if (name == "page-tokens") return "128";
@@ -165,6 +167,18 @@ TEST_F(LoadConfigTest, BadValuesNameTheirSource) {
   EXPECT_THAT(Error({"serve"}), HasSubstr("unexpected argument"));
 }
 
+TEST_F(LoadConfigTest, BadPoliciesAreToldWhatIsAllowed) {
+  EXPECT_THAT(Error({"--attention", "windw"}),
+              AllOf(HasSubstr("--attention"), HasSubstr("did you mean window?")));
+  EXPECT_THAT(Error({"--attention", "window:widow=3"}), HasSubstr("did you mean window?"));
+  EXPECT_THAT(Error({"--attention", "window:window=0"}), HasSubstr("'0' is not allowed: 1 to "));
+  EXPECT_THAT(Error({}, {{"ANNULUS_ATTENTION", "window:window=-1"}}),
+              AllOf(HasSubstr("ANNULUS_ATTENTION"), HasSubstr("'-1' is not allowed: 1 to ")));
+  const std::string file = WriteFile("attention: strided:stride=0\n");
+  EXPECT_THAT(Error({"--config", file}),
+              AllOf(HasSubstr(":1: attention"), HasSubstr("'0' is not allowed: 1 to ")));
+}
+
 TEST_F(LoadConfigTest, ABadVariableIsAnErrorEvenWhereAFlagWins) {
   EXPECT_THAT(Error({"--ranks", "2"}, {{"ANNULUS_RANKS", "x"}}), HasSubstr("ANNULUS_RANKS"));
 }
@@ -228,6 +242,10 @@ TEST_F(LoadConfigTest, ActionsAreRecognised) {
   EXPECT_EQ(LoadConfig({"--convert", "--out", "d"}, {})->action, Action::kConvert);
   EXPECT_EQ(LoadConfig({"--help"}, {{"ANNULUS_NONSENSE", "1"}})->action, Action::kHelp);
   EXPECT_EQ(LoadConfig({"--version", "--nonsense"}, {})->action, Action::kVersion);
+}
+
+TEST_F(LoadConfigTest, HelpListsThePolicies) {
+  EXPECT_THAT(HelpText(), HasSubstr("\n  strided: block=64 (16 to 4096), stride=8 (1 to "));
 }
 
 TEST_F(LoadConfigTest, HelpListsEveryOptionOnce) {

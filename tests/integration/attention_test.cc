@@ -1,0 +1,111 @@
+// Attention policies from the outside: annulusd as a process, with the real engine and the builtin
+// recall model.
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "annulus/v1/admin.grpc.pb.h"
+#include "annulus/v1/inference.grpc.pb.h"
+#include "bench/demo/document.h"
+#include "tests/integration/daemon.h"
+#include "tests/server/test_server.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+// Value of a metric without labels, as /metrics prints it; -1 where it is not there.
+double Metric(const std::string& page, const std::string& name) {
+  const size_t at = page.find(absl::StrCat("\n", name, " "));
+  return at == std::string::npos ? -1 : std::strtod(page.c_str() + at + name.size() + 2, nullptr);
+}
+
+class DaemonAttentionTest : public ::testing::Test {
+ protected:
+  void Start(std::vector<std::string> flags = {}) {
+    flags.insert(flags.begin(), {"--ranks", "2", "--kv-memory", "64MiB"});
+    daemon_ = std::make_unique<Daemon>(flags);
+    ASSERT_TRUE(daemon_->WaitUntilReady()) << daemon_->output();
+    const auto channel =
+        grpc::CreateChannel(daemon_->address(), grpc::InsecureChannelCredentials());
+    inference_ = v1::InferenceService::NewStub(channel);
+    admin_ = v1::AdminService::NewStub(channel);
+  }
+
+  grpc::Status Generate(const std::string& prompt, const std::string& policy) {
+    v1::GenerateRequest request;
+    request.mutable_spec()->set_text(prompt);
+    request.mutable_spec()->mutable_sampling()->set_temperature(0);
+    request.mutable_spec()->mutable_sampling()->set_max_tokens(40);
+    request.mutable_spec()->mutable_sampling()->add_stop("\n");
+    if (!policy.empty()) request.mutable_spec()->mutable_attention()->set_policy(policy);
+    grpc::ClientContext context;
+    response_.Clear();
+    return inference_->Generate(&context, request, &response_);
+  }
+  const v1::AttentionReport& report() const { return response_.completion().attention(); }
+
+  std::unique_ptr<Daemon> daemon_;
+  std::unique_ptr<v1::InferenceService::Stub> inference_;
+  std::unique_ptr<v1::AdminService::Stub> admin_;
+  v1::GenerateResponse response_;
+};
+
+TEST_F(DaemonAttentionTest, ThePolicyOfTheDaemonHoldsUntilARequestNamesAnother) {
+  constexpr char kWindow[] = "window:block=64,sinks=0,window=512";
+  Start({"--attention", "window:window=512,sinks=0"});
+  EXPECT_THAT(daemon_->output(), HasSubstr(absl::StrCat("attention=", kWindow)));
+  grpc::ClientContext context;
+  v1::GetServerInfoResponse info;
+  ASSERT_TRUE(admin_->GetServerInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.attention(), kWindow);
+
+  const DemoDocument document = MakeDemoDocument({.bytes = 12'000}).value();
+  const DemoFact& fact = document.facts.front();  // far behind the window
+  ASSERT_TRUE(Generate(document.text + fact.cue, "").ok());
+  EXPECT_EQ(report().policy(), kWindow);
+  EXPECT_GT(report().density(), 0.01);
+  EXPECT_LT(report().density(), 0.11);
+  EXPECT_NE(response_.text(), fact.answer);
+  const double density =
+      Metric(Scrape(daemon_->metrics_address()), "annulus_attention_density_ratio");
+  EXPECT_GT(density, 0);
+  EXPECT_LT(density, 0.11);
+
+  ASSERT_TRUE(Generate(document.text + fact.cue, "dense").ok());
+  EXPECT_EQ(report().policy(), "dense");
+  EXPECT_EQ(report().density(), 1);
+  EXPECT_EQ(response_.text(), fact.answer);
+}
+
+TEST_F(DaemonAttentionTest, ABlockThatIsNoMultipleOfThePageIsRefused) {
+  Start();
+  const grpc::Status status = Generate("abc", "window:block=96");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Details(status).field, "spec.attention.policy");
+  EXPECT_THAT(status.error_message(), HasSubstr("a multiple of the page, which has 64 tokens"));
+  EXPECT_TRUE(Generate("abc", "window:block=128").ok());
+}
+
+TEST(DaemonAttentionExitTest, ADaemonWithABadPolicyDoesNotStart) {
+  const auto expect = [](const std::string& policy, int code, const std::string& text) {
+    Daemon daemon({"--attention", policy});
+    EXPECT_EQ(daemon.WaitForExit(seconds(30)), code) << daemon.output();
+    EXPECT_THAT(daemon.output(), HasSubstr(text));
+  };
+  expect("widow", 2, "did you mean window?");
+  expect("window:window=0", 2, "'0' is not allowed: 1 to ");
+  expect("window:block=96", 1, "a multiple of the page, which has 64 tokens");
+}
+
+}  // namespace
+}  // namespace annulus
