@@ -47,9 +47,19 @@ void AddAttentionCommand(CLI::App& app, BenchContext& context) {
       "Keys and values (default: bf16)");
   AddPolicies(*command, options->policies);
   command
-      ->add_option("--density", options->density,
-                   "Sets the window, or the random blocks, so that policies have this density")
+      ->add_option(
+          "--density", options->density,
+          "Sets the window, the stride, the rates, or the blocks that are near or random, so "
+          "that policies have this density")
       ->check(CLI::Range(0.0, 1.0));
+  command
+      ->add_option("--most-chunks", options->most_chunks,
+                   "Run so many chunks, evenly spread, and infer the time of all (default: all)")
+      ->check(CLI::Range(1, 1 << 20));
+  command->add_flag(
+      "--quality", options->quality,
+      "Also the coverage and error of the patterns over heads of known structure, and "
+      "the least density that would do");
   command->add_flag("--decode", options->decode, "Also time one query over the whole sequence");
   AddParallelism(*command, shape.ranks, shape.threads);
   AddRingMode(*command, options->ring_mode);

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/sparse/block_map.h"
 #include "engine/sparse/policy.h"
 #include "kernels/base/dtype.h"
 
@@ -359,6 +360,10 @@ class Engine {
   // ("messages.tools", or "messages" where the template refuses) in the payload kFieldPayload;
   // UNIMPLEMENTED if the model has no template.
   virtual absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const = 0;
+
+  // Draws what a policy attends in a sequence of some length: see DrawBlockMap. `heads` 0: as many
+  // as the model has for keys and values.
+  virtual absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec) const = 0;
 
   virtual const ModelInfo& model() const = 0;
   virtual EngineLoad Load() const = 0;

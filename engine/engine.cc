@@ -229,6 +229,12 @@ class EngineImpl final : public Engine {
     return RenderChat(model_.templates, *model_.tokenizer, request, utc);
   }
 
+  absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec) const override {
+    ANNULUS_RETURN_IF_ERROR(CheckPolicy(spec.policy, limits_.page_tokens));
+    if (spec.heads == 0) spec.heads = model_.ranks.config.kv_heads;
+    return DrawBlockMap(spec);
+  }
+
   const ModelInfo& model() const override { return model_.info; }
 
   EngineLoad Load() const override {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
+#include "server/attention_messages.h"
 #include "server/chat_messages.h"
 #include "server/errors.h"
 #include "server/generate_reactor.h"
@@ -53,6 +54,19 @@ absl::Status HandleDetokenize(ServiceContext& context, const v1::DetokenizeReque
   return absl::OkStatus();
 }
 
+absl::Status HandleMapAttention(ServiceContext& context, const v1::MapAttentionRequest& request,
+                                v1::MapAttentionResponse& response) {
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
+  ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
+  ANNULUS_ASSIGN_OR_RETURN(const BlockMapSpec spec,
+                           ReadMapRequest(request, context.config.engine.attention));
+  const auto map = engine->MapAttention(spec);
+  if (absl::IsOutOfRange(map.status())) return FieldError("tokens", map.status().message());
+  if (!map.ok()) return AsField("policy", map.status());
+  response = ToMessage(*map, spec.policy);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext* call,
@@ -77,6 +91,12 @@ grpc::ServerUnaryReactor* InferenceService::ApplyChatTemplate(grpc::CallbackServ
                                                               grpc::ByteBuffer* response) {
   return AnswerInPool(context_, {call, request, response, "ApplyChatTemplate"},
                       HandleApplyChatTemplate);
+}
+
+grpc::ServerUnaryReactor* InferenceService::MapAttention(grpc::CallbackServerContext* call,
+                                                         const grpc::ByteBuffer* request,
+                                                         grpc::ByteBuffer* response) {
+  return AnswerInPool(context_, {call, request, response, "MapAttention"}, HandleMapAttention);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* call,

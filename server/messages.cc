@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/dtype.h"
+#include "server/attention_messages.h"
 
 namespace annulus {
 
@@ -71,12 +72,7 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   timings->set_time_to_first_token(completion.timings.time_to_first_token);
   timings->set_decode(completion.timings.decode);
   timings->set_total(completion.timings.total);
-  v1::AttentionReport* attention = message.mutable_attention();
-  attention->set_policy(completion.attention.policy);
-  attention->set_density(completion.attention.density);
-  attention->set_ring_degree(completion.attention.ring_degree);
-  attention->set_steps_pass_kv(completion.attention.steps_pass_kv);
-  attention->set_steps_pass_q(completion.attention.steps_pass_q);
+  *message.mutable_attention() = ToMessage(completion.attention);
   message.set_request_id(request_id);
   return message;
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/attention_messages.h"
 #include "server/chat_messages.h"
 #include "server/errors.h"
 
@@ -16,7 +17,6 @@ namespace {
 
 constexpr int kMostDocuments = 64;
 constexpr size_t kLongestRequestId = 128;
-constexpr size_t kLongestPolicy = 1024;
 
 absl::string_view InputField(const v1::GenerationSpec& spec) {
   switch (spec.input_case()) {
@@ -157,19 +157,6 @@ SamplingParams ReadSampling(const v1::SamplingParams& message, const SamplingPar
   return params;
 }
 
-absl::Status ReadAttention(const v1::AttentionSpec& message, RequestSpec& request) {
-  if (!message.has_policy()) return absl::OkStatus();
-  constexpr char kField[] = "spec.attention.policy";
-  if (message.policy().size() > kLongestPolicy) {
-    return FieldError(kField, absl::StrCat("an attention policy of ", message.policy().size(),
-                                           " bytes is not allowed: at most ", kLongestPolicy));
-  }
-  auto policy = ParsePolicy(message.policy());
-  if (!policy.ok()) return FieldError(kField, policy.status().message());
-  request.attention = *std::move(policy);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status CheckRequestId(absl::string_view request_id) {
@@ -184,7 +171,9 @@ absl::Status CheckRequestId(absl::string_view request_id) {
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
                                          const DocumentStore& documents) {
   RequestSpec request;
-  ANNULUS_RETURN_IF_ERROR(ReadAttention(spec.attention(), request));  // before much work is done
+  // Before much work is done.
+  ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
+  request.attention_details = spec.attention().details();
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, request));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
   if (!spec.sampling().has_max_tokens()) {

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/attention/density.h"
+#include "bench/attention/pattern_quality.h"
+#include "bench/attention/structured_head.h"
 #include "bench/peak/ceiling.h"
 #include "bench/report/ring_mode.h"
 #include "bench/report/statistics.h"
@@ -25,7 +27,7 @@ constexpr PeakEffort kQuickRead{.rounds = 1, .slices = 5};
 struct Contender {
   AttentionPolicy policy;
   RingWorld::Plan plan;
-  double plan_seconds = 0;
+  std::optional<PatternQuality> quality;
   std::vector<double> seconds, ratios, shares, vector_shares;
 };
 
@@ -35,8 +37,19 @@ absl::Status CheckShape(const AttentionBenchOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--heads ", shape.heads, " is not a multiple of --kv-heads ", shape.kv_heads));
   }
+  if (options.quality &&
+      (shape.head_dim % 8 != 0 || shape.head_dim < StructuredHead::kLeastHeadDim)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--quality needs a --head-dim that is a multiple "
+                     "of 8, at least ",
+                     StructuredHead::kLeastHeadDim));
+  }
   for (const AttentionPolicy& policy : options.policies) {
     ANNULUS_RETURN_IF_ERROR(CheckPolicy(policy, shape.page_tokens));
+    if (policy.kind == PolicyKind::kAdaptive || policy.kind == PolicyKind::kTopPages) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--policy ", PolicyName(policy.kind), " chooses from content, which this bench has not"));
+    }
   }
   return absl::OkStatus();
 }
@@ -58,6 +71,7 @@ class AttentionBench {
  private:
   absl::Status Sequence(int32_t tokens, const std::function<void(const Row&)>& report);
   absl::Status Prefill(RingWorld& world, std::vector<Contender>& contenders);
+  static void Judge(const AttentionShape& shape, std::vector<Contender>& contenders);
   absl::StatusOr<Row> Decode(const AttentionShape& shape, RingWorld& world);
   absl::StatusOr<std::vector<Contender>> Contenders(const AttentionShape& shape,
                                                     const RingWorld& world) const;
@@ -96,10 +110,7 @@ absl::StatusOr<std::vector<Contender>> AttentionBench::Contenders(const Attentio
   for (const AttentionPolicy& policy : policies) {
     Contender contender;
     contender.policy = policy;
-    const auto start = std::chrono::steady_clock::now();
-    contender.plan = world.PlanPrefill(policy, options_.ring_mode);
-    contender.plan_seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    contender.plan = world.PlanPrefill(policy, options_.ring_mode, options_.most_chunks);
     contenders.push_back(std::move(contender));
   }
   return contenders;
@@ -113,7 +124,8 @@ absl::Status AttentionBench::Prefill(RingWorld& world, std::vector<Contender>& c
   ANNULUS_ASSIGN_OR_RETURN(CeilingRates before, ceiling_->Measure());
   for (int i = 0; i < options_.repeat; ++i) {
     for (Contender& contender : contenders) {
-      ANNULUS_ASSIGN_OR_RETURN(const double seconds, Time(world, contender.plan));
+      ANNULUS_ASSIGN_OR_RETURN(const double run, Time(world, contender.plan));
+      const double seconds = run / contender.plan.share;
       contender.seconds.push_back(seconds);
       contender.ratios.push_back(seconds / contenders.front().seconds.back());
     }
@@ -127,6 +139,17 @@ absl::Status AttentionBench::Prefill(RingWorld& world, std::vector<Contender>& c
     }
   }
   return absl::OkStatus();
+}
+
+void AttentionBench::Judge(const AttentionShape& shape, std::vector<Contender>& contenders) {
+  QualityOptions quality;
+  quality.tokens = shape.tokens;
+  quality.heads = shape.kv_heads;
+  quality.head_dim = shape.head_dim;
+  std::vector<AttentionPolicy> policies;
+  for (const Contender& contender : contenders) policies.push_back(contender.policy);
+  const std::vector<PatternQuality> judged = MeasureQuality(policies, quality, [](int) {});
+  for (size_t i = 0; i < contenders.size(); ++i) contenders[i].quality = judged[i];
 }
 
 Row AttentionBench::Describe(const AttentionShape& shape, const char* phase,
@@ -150,12 +173,21 @@ Row AttentionBench::PrefillRow(const AttentionShape& shape, const Contender& con
   row.Number("peak_fraction", Median(contender.shares), Row::Unit::kShare);
   row.Number("vector_peak_fraction", Median(contender.vector_shares), Row::Unit::kShare);
   row.Number("ratio_to_dense", Median(contender.ratios), Row::Unit::kShare);
-  row.Int("memory_bytes", static_cast<int64_t>(memory), Row::Unit::kBytes).OnlyJson();
-  row.Number("flops", contender.plan.pairs * FlopsPerPair());
+  row.Int("memory_bytes", static_cast<int64_t>(memory + contender.plan.list_bytes),
+          Row::Unit::kBytes);
+  row.Number("list_share", contender.plan.list_seconds / seconds, Row::Unit::kShare);
+  if (contender.quality.has_value()) {
+    row.Number("relative_error", contender.quality->relative_error, Row::Unit::kShare);
+    row.Number("coverage", contender.quality->coverage, Row::Unit::kShare);
+    row.Number("oracle_density", contender.quality->oracle_density, Row::Unit::kShare);
+  }
+  row.OnlyJson().Number("flops", contender.plan.pairs * FlopsPerPair());
   row.Text("vector_peak", PeakName(ceiling_->vector())).Text("kernels", ops_->name);
   row.Text("ring_mode", RingModeName(options_.ring_mode));
   row.Int("chunk_tokens", shape.chunk_tokens).Int("repeat", options_.repeat);
-  row.Number("list_seconds", contender.plan_seconds);
+  row.Number("list_seconds", contender.plan.list_seconds);
+  row.Int("list_bytes", static_cast<int64_t>(contender.plan.list_bytes));
+  row.Number("measured_share", contender.plan.share);
   return row;
 }
 
@@ -196,6 +228,7 @@ absl::Status AttentionBench::Sequence(int32_t tokens,
     ANNULUS_ASSIGN_OR_RETURN(const auto world, RingWorld::Create(shape, 1, *backend_, *ops_));
     ANNULUS_ASSIGN_OR_RETURN(std::vector<Contender> contenders, Contenders(shape, *world));
     ANNULUS_RETURN_IF_ERROR(Prefill(*world, contenders));
+    if (options_.quality) Judge(shape, contenders);
     progress_.Clear();
     for (const Contender& contender : contenders) {
       report(PrefillRow(shape, contender, world->bytes()));
@@ -227,8 +260,11 @@ absl::Status AttentionBench::Run(const std::function<void(const Row&)>& report) 
       Ceiling::Choose(meter_, shape.kv_dtype == DType::kI8 ? DType::kBF16 : shape.kv_dtype,
                       shape.threads, options_.peak));
   for (const int32_t tokens : options_.sequences) {
+    const int32_t run = options_.most_chunks == 0
+                            ? tokens
+                            : std::min(tokens, options_.most_chunks * shape.chunk_tokens);
     const double rows =
-        double{1} * tokens * options_.repeat * (1 + static_cast<double>(options_.policies.size()));
+        double{1} * run * options_.repeat * (1 + static_cast<double>(options_.policies.size()));
     progress_.Plan({static_cast<int64_t>(rows), rows * shape.heads});
   }
   for (const int32_t tokens : options_.sequences) {

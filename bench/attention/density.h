@@ -8,12 +8,13 @@
 
 namespace annulus {
 
-// Share of the causal pairs of a sequence of `tokens` that the policy attends.
+// Share of the causal pairs of a sequence of `tokens` that the policy attends; beyond 1024 blocks,
+// of the rows of that many, evenly spread.
 double PolicyDensity(const AttentionPolicy& policy, int64_t tokens, int kv_heads);
 
-// The policy with its extent (the window, or the number of random blocks) set so that its density
-// comes closest to `density` without going below it, if it can. INVALID_ARGUMENT for a kind that
-// has no such extent; the message lists those that have.
+// The policy with its extent (the window, the stride, the rates, the blocks that are near or
+// random) set so that its density comes closest to `density` without going below it, if it can.
+// INVALID_ARGUMENT for a kind that has no such extent; the message lists those that have.
 absl::StatusOr<AttentionPolicy> WithDensity(AttentionPolicy policy, double density, int64_t tokens,
                                             int kv_heads);
 

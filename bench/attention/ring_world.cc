@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/sparse/block_pattern.h"
+#include "engine/sparse/dilated.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -127,8 +128,7 @@ absl::Status RingWorld::FillPages(Rank& rank) {
   return rank.stream->Synchronize();
 }
 
-void RingWorld::PlanItems(int32_t begin, int32_t end, RingMode mode,
-                          const std::shared_ptr<const BlockPattern>& pattern, int copy,
+void RingWorld::PlanItems(int32_t begin, int32_t end, RingMode mode, const Choice& choice, int copy,
                           Plan& plan) const {
   RingItem item;
   for (int rank = 0; rank < shape_.ranks; ++rank) item.ring.push_back(rank);
@@ -136,7 +136,8 @@ void RingWorld::PlanItems(int32_t begin, int32_t end, RingMode mode,
   item.begin = begin;
   item.end = end;
   item.positions.resize(static_cast<size_t>(shape_.ranks));
-  item.pattern = pattern;
+  item.pattern = choice.pattern;
+  item.branches = choice.branches;
   for (int32_t row = begin; row < end; ++row) {
     item.positions[table_[row / shape_.page_tokens].rank].push_back(row);
   }
@@ -150,25 +151,44 @@ void RingWorld::PlanItems(int32_t begin, int32_t end, RingMode mode,
   plan.chunks.push_back(std::move(chunk));
 }
 
-RingWorld::Plan RingWorld::PlanPrefill(const AttentionPolicy& policy, RingMode mode) const {
+RingWorld::Plan RingWorld::PlanPrefill(const AttentionPolicy& asked, RingMode mode,
+                                       int most_chunks) const {
+  const AttentionPolicy policy = ResolvePolicy(asked, shape_.tokens);
+  const std::vector<DilatedBranch> branches = DilatedBranches(policy);
   Plan plan;
   double causal = 0;
+  double planned = 0;
   const int32_t unit = shape_.page_tokens * shape_.ranks;
   const int32_t chunk = std::max(unit, shape_.chunk_tokens / unit * unit);
-  for (int32_t begin = 0; begin < shape_.tokens; begin += chunk) {
+  const int64_t chunks = (shape_.tokens + chunk - 1) / chunk;
+  int64_t planned_chunks = 0;
+  const int64_t wanted = most_chunks == 0 ? chunks : std::min<int64_t>(most_chunks, chunks);
+  for (int64_t c = 0; c < chunks; ++c) {
+    const auto begin = static_cast<int32_t>(c * chunk);
     const int32_t end = std::min(shape_.tokens, begin + chunk);
     PairCount pairs = DensePairs(begin, end);
     std::shared_ptr<const BlockPattern> pattern;
     if (policy.kind != PolicyKind::kDense) {
+      const auto start = std::chrono::steady_clock::now();
       pattern = std::make_shared<const BlockPattern>(
           BuildBlockPattern(policy, ShapeFor(policy, begin, end, shape_.kv_heads)));
-      pairs = CountPairs(*pattern, begin, end);
+      plan.list_seconds +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      plan.list_bytes += pattern->bytes();
+      pairs = policy.kind == PolicyKind::kDilated
+                  ? CountDilatedPairs(branches, shape_.heads, begin, end)
+                  : CountPairs(*pattern, begin, end);
     }
     plan.pairs += pairs.chosen;
     causal += pairs.causal;
-    PlanItems(begin, end, mode, pattern, 0, plan);
+    // The middle of each of `wanted` equal parts.
+    if (c != (2 * planned_chunks + 1) * chunks / (2 * wanted)) continue;
+    ++planned_chunks;
+    planned += pairs.chosen;
+    PlanItems(begin, end, mode, {pattern, branches}, 0, plan);
   }
   plan.density = plan.pairs / causal;
+  plan.share = planned / plan.pairs;
   return plan;
 }
 
@@ -176,7 +196,7 @@ RingWorld::Plan RingWorld::PlanDecode() const {
   Plan plan;
   for (int copy = 0; copy < copies_; ++copy) {
     // Where the row's page lies is where it runs; as in the engine its query travels.
-    PlanItems(shape_.tokens - 1, shape_.tokens, RingMode::kPassQ, nullptr, copy, plan);
+    PlanItems(shape_.tokens - 1, shape_.tokens, RingMode::kPassQ, {}, copy, plan);
     plan.pairs += shape_.tokens;
   }
   return plan;

@@ -46,12 +46,16 @@ class RingWorld {
       int copy = 0;
     };
     std::vector<Chunk> chunks;
-    double pairs = 0;    // (row, key) pairs attended, per head
-    double density = 1;  // of the causal pairs
+    double pairs = 0;         // (row, key) pairs of the whole sequence that are attended, per head
+    double density = 1;       // of the causal pairs
+    double share = 1;         // of `pairs` that the chunks attend
+    double list_seconds = 0;  // of building the block lists of the whole sequence
+    size_t list_bytes = 0;    // of those lists
   };
 
-  // Every row of the sequence in chunks, under a policy; `mode` is kPassKv or kPassQ.
-  Plan PlanPrefill(const AttentionPolicy& policy, RingMode mode) const;
+  // The rows of the sequence in chunks, under a policy; `mode` is kPassKv or kPassQ. `most_chunks`
+  // of them, evenly spread; 0: all.
+  Plan PlanPrefill(const AttentionPolicy& policy, RingMode mode, int most_chunks) const;
   // The last row, densely, once for each copy.
   Plan PlanDecode() const;
 
@@ -75,8 +79,13 @@ class RingWorld {
   RingWorld(const AttentionShape& shape, int copies, Backend& backend, const OpTable& ops);
   absl::Status AddRank(int index);
   absl::Status FillPages(Rank& rank);
-  void PlanItems(int32_t begin, int32_t end, RingMode mode,
-                 const std::shared_ptr<const BlockPattern>& pattern, int copy, Plan& plan) const;
+  // What a policy chose for some rows; nothing: all.
+  struct Choice {
+    std::shared_ptr<const BlockPattern> pattern;
+    std::vector<DilatedBranch> branches;
+  };
+  void PlanItems(int32_t begin, int32_t end, RingMode mode, const Choice& choice, int copy,
+                 Plan& plan) const;
   absl::Status RunChunk(int index, const Plan::Chunk& chunk, uint64_t tag);
 
   int64_t query_columns() const { return int64_t{1} * shape_.heads * shape_.head_dim; }

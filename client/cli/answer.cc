@@ -60,6 +60,29 @@ void WriteAttention(const v1::AttentionReport& attention, JsonWriter& json) {
   json.Key("ring_degree").Int(attention.ring_degree());
   json.Key("steps_pass_kv").Int(attention.steps_pass_kv());
   json.Key("steps_pass_q").Int(attention.steps_pass_q());
+  if (attention.has_estimated_coverage()) {
+    json.Key("estimated_coverage").Double(attention.estimated_coverage());
+  }
+  if (attention.has_sampled_coverage()) {
+    const v1::SampledCoverage& sampled = attention.sampled_coverage();
+    json.Key("sampled_coverage").BeginObject();
+    json.Key("mean").Double(sampled.mean());
+    json.Key("minimum").Double(sampled.minimum());
+    json.Key("first_percentile").Double(sampled.first_percentile());
+    json.Key("rows").Int(sampled.rows());
+    json.EndObject();
+  }
+  if (attention.has_inherited_coverage()) {
+    json.Key("inherited_coverage").Double(attention.inherited_coverage());
+  }
+  if (attention.layer_steps() > 0) {
+    json.Key("layer_steps").Int(attention.layer_steps());
+    json.Key("layers_raised").Int(attention.layers_raised());
+    json.Key("layers_dense").Int(attention.layers_dense());
+    json.Key("contract_met").Bool(attention.contract_met());
+    json.Key("estimate_seconds").Double(attention.estimate_seconds());
+    json.Key("attend_seconds").Double(attention.attend_seconds());
+  }
   json.EndObject();
 }
 
@@ -142,6 +165,29 @@ class LiveAnswer : public GenerationObserver {
   std::optional<bool> ends_in_newline_;     // absent: nothing printed
 };
 
+// What is known of coverage: nothing where all was attended.
+std::string CoverageText(const v1::AttentionReport& attention) {
+  if (attention.layer_steps() == 0) return "";
+  std::string text;
+  if (attention.has_sampled_coverage()) {
+    const v1::SampledCoverage& sampled = attention.sampled_coverage();
+    absl::StrAppendFormat(&text, "coverage   %.3g of %s sampled rows, lowest %.3g of a layer",
+                          sampled.mean(), FormatCount(sampled.rows()), sampled.minimum());
+  } else {
+    text = "coverage   no row was sampled";
+  }
+  if (attention.has_estimated_coverage()) {
+    absl::StrAppendFormat(&text, ", estimated %.3g", attention.estimated_coverage());
+  }
+  if (attention.has_inherited_coverage()) {
+    absl::StrAppendFormat(&text, ", inherited %.3g", attention.inherited_coverage());
+  }
+  return absl::StrCat(text, "; of ", FormatCount(attention.layer_steps()), " layers and steps ",
+                      FormatCount(attention.layers_raised()), " raised, ",
+                      FormatCount(attention.layers_dense()), " dense; contract ",
+                      attention.contract_met() ? "met" : "NOT MET", "\n");
+}
+
 }  // namespace
 
 std::string AnswerJson(const Generation& generation, bool interrupted) {
@@ -189,7 +235,7 @@ std::string TimingsText(const v1::Completion& completion) {
       ", total ", FormatDuration(timings.total()), "\n",                                        //
       "attention  ", attention.policy(), ", density ", absl::StrFormat("%.3g", attention.density()),
       ", ring of ", attention.ring_degree(), ", steps ", FormatCount(attention.steps_pass_kv()),
-      " pass-KV and ", FormatCount(attention.steps_pass_q()), " pass-Q\n");
+      " pass-KV and ", FormatCount(attention.steps_pass_q()), " pass-Q\n", CoverageText(attention));
 }
 
 int Answer(Session& session, const v1::GenerationSpec& spec, bool timings) {

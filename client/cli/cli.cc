@@ -52,6 +52,7 @@ int RunCli(const std::vector<std::string>& arguments, Console& console,
   AddCommonOptions(app, common);
   AddGenerateCommands(app, common, action, arguments.size());
   AddDocumentCommands(app, common, action);
+  AddAttentionCommands(app, common, action);
   AddInfoCommands(app, common, action);
   AddTokenizeCommand(app, common, action);
   try {

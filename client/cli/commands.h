@@ -17,6 +17,8 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
 void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action);
 // models, status
 void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action);
+// attention show, explain
+void AddAttentionCommands(CLI::App& app, CommonOptions& common, Action& action);
 // tokenize
 void AddTokenizeCommand(CLI::App& app, CommonOptions& common, Action& action);
 

@@ -34,28 +34,13 @@ int ReadPrompt(Session& session, absl::string_view what, const GenerateOptions& 
   return CheckText(session, what, *text);
 }
 
-// Puts the prompt into the spec: as a user's message for a model with a chat template where that is
-// wanted, else as text.
+// Puts the prompt into the spec.
 int ProvidePrompt(Session& session, absl::string_view what, const GenerateOptions& options,
                   v1::GenerationSpec& spec) {
   std::string text;
   const int exit_code = ReadPrompt(session, what, options, &text);
   if (exit_code != 0) return exit_code;
-  if (options.chat) {
-    v1::GetModelRequest request;
-    request.set_name(spec.model());
-    v1::GetModelResponse response;
-    Call call(session.connection());
-    const grpc::Status status =
-        session.connection().models().GetModel(call.context(), request, &response);
-    if (!status.ok()) return session.CallFailed(status);
-    if (response.model().has_chat_template()) {
-      v1::Message* const message = spec.mutable_messages()->add_messages();
-      message->set_role("user");
-      message->set_content(text);
-      return 0;
-    }
-  }
+  if (options.chat) return PlacePrompt(session, text, spec);
   spec.set_text(text);
   return 0;
 }

@@ -50,6 +50,24 @@ int ReadText(Session& session, absl::string_view what, std::string* text) {
   return CheckText(session, what, *text);
 }
 
+int PlacePrompt(Session& session, const std::string& text, v1::GenerationSpec& spec) {
+  v1::GetModelRequest request;
+  request.set_name(spec.model());
+  v1::GetModelResponse response;
+  Call call(session.connection());
+  const grpc::Status status =
+      session.connection().models().GetModel(call.context(), request, &response);
+  if (!status.ok()) return session.CallFailed(status);
+  if (!response.model().has_chat_template()) {
+    spec.set_text(text);
+    return 0;
+  }
+  v1::Message* const message = spec.mutable_messages()->add_messages();
+  message->set_role("user");
+  message->set_content(text);
+  return 0;
+}
+
 int Upload(Session& session, const std::string& name, DocumentContent& content,
            v1::Document* document) {
   const auto start = std::chrono::steady_clock::now();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "annulus/v1/inference.pb.h"
 #include "client/cli/session.h"
 #include "client/documents.h"
 
@@ -20,6 +21,10 @@ int ReadText(Session& session, absl::string_view what, std::string* text);
 
 // Misuse if `text` is not UTF-8.
 int CheckText(Session& session, absl::string_view what, absl::string_view text);
+
+// Puts the prompt into the spec: as a user's message for a model with a chat template, else as
+// text.
+int PlacePrompt(Session& session, const std::string& text, v1::GenerationSpec& spec);
 
 // Uploads with progress.
 int Upload(Session& session, const std::string& name, DocumentContent& content,

@@ -58,6 +58,23 @@ CLI::Option* AddField(CLI::App& command, v1::SamplingParams* sampling, const cha
       ->group(kSamplingGroup);
 }
 
+void AddAttentionOptions(CLI::App& command, v1::GenerationSpec& spec) {
+  command
+      .add_option_function<std::string>(
+          "--attention",
+          [&spec](const std::string& text) { spec.mutable_attention()->set_policy(text); },
+          "Which keys are attended: NAME or NAME:parameter=value,.. (dense, window, strided, "
+          "adaptive and others; annulusd --help lists them). Default: the server's")
+      ->type_name("POLICY")
+      ->group(kAttentionGroup);
+  command
+      .add_option_function<double>(
+          "--coverage", [&spec](double share) { spec.mutable_attention()->set_coverage(share); },
+          "Keep at least this share of the attention, (0, 1]; without --attention: adaptive")
+      ->type_name("SHARE")
+      ->group(kAttentionGroup);
+}
+
 }  // namespace
 
 void AddCommonOptions(CLI::App& command, CommonOptions& options) {
@@ -140,15 +157,7 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
       "Name of this request in the server's log", kServerGroup)
       ->expected(1)
       ->type_name("ID");
-  strings(
-      "--attention",
-      [&spec](const std::string& text) { spec.mutable_attention()->set_policy(text); },
-      "Which keys are attended: NAME or NAME:parameter=value,.. (dense, window, strided and "
-      "others; "
-      "annulusd --help lists them). Default: the server's",
-      kAttentionGroup)
-      ->expected(1)
-      ->type_name("POLICY");
+  AddAttentionOptions(command, spec);
   AddField(command, sampling, "--max-tokens", &P::set_max_tokens, "Most tokens to generate");
   AddField(command, sampling, "--min-tokens", &P::set_min_tokens, "Fewest tokens to generate");
   AddField(command, sampling, "--temperature", &P::set_temperature,

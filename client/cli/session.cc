@@ -67,6 +67,11 @@ int Session::CallFailed(const grpc::Status& status) {
   return ExitCode(status);
 }
 
+int Session::CannotWrite(absl::string_view what) {
+  Complain(absl::StrCat("cannot write ", what));
+  return kExitCannotWrite;
+}
+
 int Session::Finish() {
   progress_.Clear();
   if (console_.out.flush()) return 0;

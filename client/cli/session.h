@@ -63,6 +63,7 @@ class Session {
   // Say what went wrong and return the exit code for it.
   int Misuse(absl::string_view message);
   int CallFailed(const grpc::Status& status);
+  int CannotWrite(absl::string_view what);
 
   // The exit code after all was printed: 0, or 1 if standard output could not be written.
   int Finish();

@@ -173,13 +173,52 @@ TEST(BenchAttention, PrintsDenseAndEachPolicyForEachLength) {
   EXPECT_LT(rows[5].at("density").get<double>(), 0.8);
 }
 
+TEST(BenchAttention, TellsWhatPatternsLose) {
+  const Output output = Bench({"attention",
+                               "--seq",
+                               "3000",
+                               "--heads",
+                               "3",
+                               "--kv-heads",
+                               "3",
+                               "--head-dim",
+                               "16",
+                               "--kv-dtype",
+                               "f32",
+                               "--policy",
+                               "window:window=128",
+                               "strided",
+                               "--chunk-tokens",
+                               "512",
+                               "--most-chunks",
+                               "2",
+                               "--quality",
+                               "--repeat",
+                               "1",
+                               "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const std::vector<nlohmann::json> rows = output.Rows();
+  ASSERT_EQ(rows.size(), 3u) << output.out;
+  for (const nlohmann::json& row : rows) {
+    const bool dense = row.at("policy") == "dense";
+    EXPECT_LT(row.at("measured_share").get<double>(), 0.7);
+    EXPECT_EQ(row.at("relative_error").get<double>() < 1e-6, dense) << row;
+    EXPECT_EQ(row.at("coverage").get<double>() > 1 - 1e-6, dense) << row;
+    EXPECT_LT(row.at("oracle_density").get<double>(), 0.5);
+    EXPECT_EQ(row.at("list_bytes") == 0, dense);
+    EXPECT_LT(row.at("list_share").get<double>(), 0.5);
+  }
+}
+
 TEST(BenchAttention, RefusesWhatItCannotRun) {
-  for (const std::vector<std::string>& misuse : std::vector<std::vector<std::string>>{
-           {"attention", "--heads", "6", "--kv-heads", "4"},
-           {"attention", "--seq", "0"},
-           {"attention", "--policy", "randon"},
-           {"attention", "--policy", "strided", "--density", "0.1"},
-           {"attention", "--density", "1.5"}}) {
+  for (const std::vector<std::string>& misuse :
+       std::vector<std::vector<std::string>>{{"attention", "--heads", "6", "--kv-heads", "4"},
+                                             {"attention", "--seq", "0"},
+                                             {"attention", "--policy", "randon"},
+                                             {"attention", "--policy", "adaptive"},
+                                             {"attention", "--quality", "--head-dim", "20"},
+                                             {"attention", "--most-chunks", "0"},
+                                             {"attention", "--density", "1.5"}}) {
     const Output output = Bench(misuse);
     EXPECT_EQ(output.code, 2) << output.err;
     EXPECT_TRUE(output.out.empty());

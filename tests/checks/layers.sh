@@ -17,7 +17,7 @@ kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/regist
 kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h
 
 engine/sparse/     : KERNELS
-engine/api.h       : engine/sparse/policy.h kernels/base/
+engine/api.h       : engine/sparse/policy.h engine/sparse/block_map.h kernels/base/
 engine/base/       : engine/api.h KERNELS
 engine/text/       : engine/api.h engine/base/ KERNELS
 engine/model/      : engine/api.h engine/base/ engine/text/ KERNELS

@@ -84,6 +84,15 @@ class FakeServer::Inference final : public v1::InferenceService::Service {
     return Status::OK;
   }
 
+  Status MapAttention(ServerContext* context, const v1::MapAttentionRequest* request,
+                      v1::MapAttentionResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    server_.map_requests_.push_back(*request);
+    *response = server_.attention_map_;
+    return Status::OK;
+  }
+
  private:
   void Note(bool& fact) {
     const std::lock_guard lock(server_.mutex_);
@@ -280,6 +289,16 @@ std::vector<v1::GenerationSpec> FakeServer::specs() const {
   const std::lock_guard lock(mutex_);
   return specs_;
 }
+void FakeServer::SetAttentionMap(v1::MapAttentionResponse map) {
+  const std::lock_guard lock(mutex_);
+  attention_map_ = std::move(map);
+}
+
+std::vector<v1::MapAttentionRequest> FakeServer::map_requests() const {
+  const std::lock_guard lock(mutex_);
+  return map_requests_;
+}
+
 std::vector<v1::TokenizeRequest> FakeServer::tokenize_requests() const {
   const std::lock_guard lock(mutex_);
   return tokenize_requests_;

@@ -48,9 +48,11 @@ class FakeServer {
   void SetModels(std::vector<v1::Model> models);
   void SetInfo(v1::GetServerInfoResponse info);
   void SetLoad(v1::GetLoadResponse load);
+  void SetAttentionMap(v1::MapAttentionResponse map);
 
   std::vector<v1::GenerationSpec> specs() const;
   std::vector<v1::TokenizeRequest> tokenize_requests() const;
+  std::vector<v1::MapAttentionRequest> map_requests() const;
   // Messages of all uploads, in order, chunks without their data.
   std::vector<v1::UploadDocumentRequest> uploads() const;
   std::map<std::string, std::string> documents() const;
@@ -82,6 +84,8 @@ class FakeServer {
   v1::GetLoadResponse load_;
   std::vector<v1::GenerationSpec> specs_;
   std::vector<v1::TokenizeRequest> tokenize_requests_;
+  v1::MapAttentionResponse attention_map_;
+  std::vector<v1::MapAttentionRequest> map_requests_;
   std::vector<v1::UploadDocumentRequest> uploads_;
   std::string authorization_;
   bool events_sent_ = false;

@@ -120,6 +120,11 @@ absl::Status FakeEngine::Validate(const RequestSpec& spec) const {
   return absl::OkStatus();
 }
 
+absl::StatusOr<BlockMap> FakeEngine::MapAttention(BlockMapSpec spec) const {
+  if (spec.heads == 0) spec.heads = 2;
+  return DrawBlockMap(spec);
+}
+
 std::vector<std::unique_ptr<FakeEngine::Request>> FakeEngine::TakeEnded() {
   std::lock_guard lock(mutex_);
   std::vector<std::unique_ptr<Request>> ended;

@@ -69,6 +69,8 @@ class FakeEngine final : public Engine {
   // "bad".
   std::unique_ptr<TextStream> NewTextStream() const override;
   absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const override;
+  // As if the model had two heads of keys and values.
+  absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec) const override;
   const ModelInfo& model() const override { return model_; }
   EngineLoad Load() const override;
   std::vector<MetricFamily> Metrics() const override;

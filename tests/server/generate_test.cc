@@ -2,8 +2,10 @@
 // errors that requests of their own making get.
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -235,6 +237,123 @@ TEST_F(GenerateTest, ThePolicyArrivesAndThatInEffectIsReported) {
   EXPECT_EQ(server_.engine().submitted().back().attention->window, 128);
   EXPECT_EQ(response_.completion().attention().policy(), "window:block=64,sinks=64,window=128");
   EXPECT_EQ(response_.completion().attention().density(), 0.25);
+}
+
+TEST_F(GenerateTest, TheContractArrivesAndWhatCameOfItIsReported) {
+  server_.engine().set_scripter([](const RequestSpec& spec) {
+    FakeScript script;
+    AttentionReport& report = script.completion.attention;
+    report.estimated_coverage = 0.9;
+    report.sampled = {0.8, 0.7, 0.6, 50};
+    report.layer_steps = 9;
+    report.layers_raised = 2;
+    report.layers_dense = 1;
+    report.contract_met = false;
+    report.inherited_coverage = 0.5;
+    report.estimate_seconds = 0.25;
+    report.attend_seconds = 4;
+    if (spec.attention_details) report.details = {{3, 1, 0.5, {}, 0.75, {0, 128, 255}}};
+    return script;
+  });
+  auto request = TextRequest("x");
+  v1::AttentionSpec& attention = *request.mutable_spec()->mutable_attention();
+  attention.set_coverage(0.9);
+  ASSERT_TRUE(Generate(request).ok());
+  AttentionPolicy policy = *server_.engine().submitted().back().attention;
+  EXPECT_EQ(PolicyName(policy.kind), "adaptive");
+  EXPECT_EQ(policy.coverage, 0.9);
+  EXPECT_EQ(response_.completion().attention().details_size(), 0);
+  attention.set_policy("strided:coverage=0.5");
+  attention.set_coverage(1);
+  attention.set_details(true);
+  ASSERT_TRUE(Generate(request).ok());
+  policy = *server_.engine().submitted().back().attention;
+  EXPECT_EQ(PolicyText(policy), "strided:block=64,stride=8,local=4,coverage=1");
+  v1::AttentionReport expected;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(policy: "dense" density: 1 ring_degree: 1 estimated_coverage: 0.9
+         sampled_coverage { mean: 0.8 minimum: 0.7 first_percentile: 0.6 rows: 50 }
+         layer_steps: 9 layers_raised: 2 layers_dense: 1 inherited_coverage: 0.5
+         estimate_seconds: 0.25 attend_seconds: 4
+         details { layer: 3 kv_head: 1 density: 0.5 sampled_coverage: 0.75
+                   map: "\000\200\377" })",
+      &expected));
+  EXPECT_EQ(response_.completion().attention().DebugString(), expected.DebugString());
+}
+
+TEST_F(GenerateTest, ContractsOutOfRangeAreRefusedAndNothingStarts) {
+  const auto refused = [&](double coverage, const std::string& policy) {
+    auto request = TextRequest("x");
+    request.mutable_spec()->mutable_attention()->set_coverage(coverage);
+    if (!policy.empty()) request.mutable_spec()->mutable_attention()->set_policy(policy);
+    const grpc::Status status = Generate(request);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << coverage;
+    EXPECT_EQ(Details(status).field, "spec.attention.coverage");
+    return status.error_message();
+  };
+  for (const double coverage : {0.0, -0.5, 1.001, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THAT(refused(coverage, ""), HasSubstr("is not allowed: above 0, at most 1"));
+  }
+  EXPECT_THAT(refused(0.9, "dense"), HasSubstr("dense keeps no contract"));
+  EXPECT_THAT(refused(0.9, "dilated"), HasSubstr("dilated keeps no contract"));
+  EXPECT_THAT(refused(0.9, "top_pages"), HasSubstr("top_pages keeps no contract"));
+  EXPECT_THAT(server_.engine().submitted(), ::testing::IsEmpty());
+}
+
+TEST_F(GenerateTest, AttentionIsMapped) {
+  const auto map = [&](const v1::MapAttentionRequest& request, v1::MapAttentionResponse& response) {
+    grpc::ClientContext context;
+    return stub_->MapAttention(&context, request, &response);
+  };
+  v1::MapAttentionRequest request;
+  v1::MapAttentionResponse response;
+  request.set_policy("dilated_blocks:rates=1/2");
+  request.set_tokens(4 * 64);
+  ASSERT_TRUE(map(request, response).ok());
+  EXPECT_EQ(response.policy(), "dilated_blocks:block=64,rates=1/2");
+  EXPECT_EQ(response.block_tokens(), 64);
+  EXPECT_EQ(response.blocks(), 4);
+  EXPECT_EQ(response.side(), 4);
+  ASSERT_EQ(response.heads_size(), 2);
+  EXPECT_EQ(response.heads(0).density(), 1);
+  EXPECT_EQ(response.heads(1).first_head(), 1);
+  EXPECT_EQ(response.heads(1).head_count(), 1);
+  EXPECT_EQ(response.heads(1).map(), std::string("\xff\0\0\0"
+                                                 "\0\xff\0\0"
+                                                 "\xff\0\xff\0"
+                                                 "\0\xff\0\xff",
+                                                 16));
+  request.clear_policy();
+  request.set_heads(3);
+  request.set_cells(2);
+  ASSERT_TRUE(map(request, response).ok());
+  EXPECT_EQ(response.policy(), "dense");
+  EXPECT_EQ(response.side(), 2);
+  EXPECT_EQ(response.heads(0).head_count(), 3);
+
+  const auto refused = [&](v1::MapAttentionRequest bad, const std::string& field) {
+    const grpc::Status status = map(bad, response);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(Details(status).field, field);
+    return status.error_message();
+  };
+  request.set_policy("strieded");
+  EXPECT_THAT(refused(request, "policy"), HasSubstr("did you mean strided?"));
+  request.set_policy("adaptive");
+  EXPECT_THAT(refused(request, "policy"), HasSubstr("chooses from content"));
+  request.set_policy("window");
+  request.set_heads(0);
+  EXPECT_THAT(refused(request, "heads"), HasSubstr("1 to 1024"));
+  request.set_heads(1025);
+  EXPECT_THAT(refused(request, "heads"), HasSubstr("1 to 1024"));
+  request.set_heads(1);
+  request.set_cells(0);
+  EXPECT_THAT(refused(request, "cells"), HasSubstr("1 to 1024"));
+  request.set_cells(64);
+  request.set_tokens(0);
+  EXPECT_THAT(refused(request, "tokens"), HasSubstr("1 to 1073741824"));
+  request.set_tokens(1 << 30);
+  EXPECT_THAT(refused(request, "tokens"), HasSubstr("at most 2965760 are allowed"));
 }
 
 TEST_F(GenerateTest, BadPoliciesAreToldWhatIsAllowedAndNothingStarts) {

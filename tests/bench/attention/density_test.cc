@@ -1,5 +1,6 @@
 #include "bench/attention/density.h"
 
+#include "engine/sparse/block_pattern.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -22,6 +23,31 @@ TEST(WithDensity, ComesAsCloseAsOneBlockFromAbove) {
   }
 }
 
+TEST(WithDensity, FindsStridesAndRatesThatJustDo) {
+  for (const char* name : {"strided:local=1", "dilated_blocks", "hierarchical"}) {
+    for (const double density : {0.1, 0.2, 0.5}) {
+      const auto tuned = WithDensity(*ParsePolicy(name), density, 40'000, 3);
+      ASSERT_TRUE(tuned.ok()) << tuned.status();
+      EXPECT_GE(PolicyDensity(*tuned, 40'000, 3), density) << PolicyText(*tuned);
+      AttentionPolicy sparser = *tuned;
+      ++sparser.stride;
+      --sparser.near;
+      for (int i = 0; i < 3; ++i) sparser.rates[i] += i + 1;
+      if (sparser.near == 0) continue;  // no sparser one is allowed
+      EXPECT_LT(PolicyDensity(sparser, 40'000, 3), density) << PolicyText(sparser);
+    }
+  }
+}
+
+TEST(PolicyDensity, LooksAtSomeRowsOfALongSequence) {
+  for (const char* name : {"window:block=16,window=3000", "random:block=16", "strided:block=16"}) {
+    const AttentionPolicy policy = *ParsePolicy(name);
+    const PairCount all =
+        CountPairs(BuildBlockPattern(policy, ShapeFor(policy, 0, 50'000, 2)), 0, 50'000);
+    EXPECT_NEAR(PolicyDensity(policy, 50'000, 2) / all.density(), 1, 0.02) << name;
+  }
+}
+
 TEST(WithDensity, TakesWhatIsNearestWhereItCannotBeReached) {
   // The diagonal and the first block alone are more than a thousandth of ten blocks.
   const auto least = WithDensity(*ParsePolicy("window"), 0.001, 640, 1);
@@ -31,7 +57,7 @@ TEST(WithDensity, TakesWhatIsNearestWhereItCannotBeReached) {
 }
 
 TEST(WithDensity, RefusesPoliciesWithoutAnExtent) {
-  const auto refused = WithDensity(*ParsePolicy("strided"), 0.1, 1000, 1);
+  const auto refused = WithDensity(*ParsePolicy("adaptive"), 0.1, 1000, 1);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(refused.status().message().find("window"), absl::string_view::npos);
 }

@@ -39,7 +39,7 @@ class BenchRingWorld : public ::testing::TestWithParam<int> {
 
 TEST_P(BenchRingWorld, AttendsEveryRowOnceInBothModes) {
   for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
-    const RingWorld::Plan plan = world_->PlanPrefill(AttentionPolicy(), mode);
+    const RingWorld::Plan plan = world_->PlanPrefill(AttentionPolicy(), mode, 0);
     EXPECT_EQ(plan.pairs, 300 * 301 / 2);
     EXPECT_EQ(plan.density, 1);
     EXPECT_EQ(Rows(plan), 300);
@@ -49,13 +49,30 @@ TEST_P(BenchRingWorld, AttendsEveryRowOnceInBothModes) {
 
 TEST_P(BenchRingWorld, CountsThePairsOfAPolicy) {
   const AttentionPolicy window = *ParsePolicy("window:sinks=64,window=64");
-  const RingWorld::Plan plan = world_->PlanPrefill(window, RingMode::kPassKv);
+  const RingWorld::Plan plan = world_->PlanPrefill(window, RingMode::kPassKv, 0);
   // Blocks of 64 rows (the last of 44) see the diagonal, the block before it and the first one.
   const double diagonal = 4 * 64 * 65 / 2 + 44 * 45 / 2;
   const double others = 64 * 64 + 2 * (2 * 64 * 64) + 2 * 44 * 64;
   EXPECT_EQ(plan.pairs, diagonal + others);
   EXPECT_DOUBLE_EQ(plan.density, plan.pairs / (300 * 301 / 2));
   EXPECT_EQ(Rows(plan), 300);
+}
+
+TEST_P(BenchRingWorld, RunsSomeChunksForAll) {
+  const AttentionPolicy window = *ParsePolicy("window:sinks=64,window=64");
+  const RingWorld::Plan all = world_->PlanPrefill(window, RingMode::kPassKv, 0);
+  const int chunks = static_cast<int>(all.chunks.size());
+  EXPECT_EQ(all.share, 1);
+  EXPECT_GT(all.list_bytes, 0u);
+  for (int most = 1; most <= chunks + 1; ++most) {
+    const RingWorld::Plan some = world_->PlanPrefill(window, RingMode::kPassKv, most);
+    ASSERT_EQ(static_cast<int>(some.chunks.size()), std::min(most, chunks));
+    EXPECT_EQ(some.pairs, all.pairs);
+    EXPECT_EQ(some.density, all.density);
+    EXPECT_EQ(some.list_bytes, all.list_bytes);
+    EXPECT_EQ(some.share == 1, most >= chunks);
+    EXPECT_LT(Rows(some), most < chunks ? 300 : 301);
+  }
 }
 
 TEST_P(BenchRingWorld, ADecodeStepVisitsEveryCopy) {

@@ -1,5 +1,6 @@
 #include "client/cli/answer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/client/fake_server.h"
@@ -57,6 +58,47 @@ TEST(TimingsText, ReadsWell) {
       "time       first token 1.50 s, queue 500 ms, prefill 1.00 s (6.00 tok/s), decode 2.00 s "
       "(2.00 tok/s), total 3.50 s\n"
       "attention  dense, density 1, ring of 4, steps 3 pass-KV and 5 pass-Q\n");
+}
+
+v1::Completion SparseCompletion() {
+  v1::Completion completion = testing::CompletionEvent(v1::FINISH_REASON_STOP, 5).completion();
+  v1::AttentionReport& attention = *completion.mutable_attention();
+  attention.set_policy("adaptive");
+  attention.set_density(0.123456);
+  attention.set_estimated_coverage(0.97);
+  attention.mutable_sampled_coverage()->set_mean(0.96);
+  attention.mutable_sampled_coverage()->set_minimum(0.95);
+  attention.mutable_sampled_coverage()->set_first_percentile(0.9);
+  attention.mutable_sampled_coverage()->set_rows(1600);
+  attention.set_layer_steps(24);
+  attention.set_layers_raised(2);
+  attention.set_layers_dense(1);
+  attention.set_inherited_coverage(0.5);
+  return completion;
+}
+
+TEST(TimingsText, TellsOfCoverage) {
+  v1::Completion completion = SparseCompletion();
+  EXPECT_THAT(TimingsText(completion),
+              ::testing::EndsWith(
+                  "attention  adaptive, density 0.123, ring of 4, steps 3 pass-KV and 5 pass-Q\n"
+                  "coverage   0.96 of 1,600 sampled rows, lowest 0.95 of a layer, estimated 0.97, "
+                  "inherited 0.5; of 24 layers and steps 2 raised, 1 dense; contract NOT MET\n"));
+  completion.mutable_attention()->clear_sampled_coverage();
+  completion.mutable_attention()->set_contract_met(true);
+  EXPECT_THAT(TimingsText(completion), ::testing::HasSubstr("no row was sampled"));
+  EXPECT_THAT(TimingsText(completion), ::testing::EndsWith("contract met\n"));
+}
+
+TEST(AnswerJson, TellsOfCoverage) {
+  Generation generation;
+  generation.completion = SparseCompletion();
+  EXPECT_THAT(AnswerJson(generation, false),
+              ::testing::HasSubstr(
+                  R"("estimated_coverage":0.97,"sampled_coverage":{"mean":0.96,"minimum":0.95,)"
+                  R"("first_percentile":0.9,"rows":1600},"inherited_coverage":0.5,)"
+                  R"("layer_steps":24,"layers_raised":2,"layers_dense":1,"contract_met":false,)"
+                  R"("estimate_seconds":0,"attend_seconds":0})"));
 }
 
 TEST(TimingsText, BearsEmptyMessages) {

@@ -25,11 +25,20 @@ using testing::RunCliInProcess;
 using ::testing::StartsWith;
 
 TEST(Cli, EveryCommandHasHelpWithExamples) {
-  const std::vector<std::vector<std::string>> commands = {
-      {},           {"complete"},           {"ask"},
-      {"models"},   {"documents"},          {"documents", "put"},
-      {"status"},   {"documents", "list"},  {"documents", "show"},
-      {"tokenize"}, {"documents", "delete"}};
+  const std::vector<std::vector<std::string>> commands = {{},
+                                                          {"complete"},
+                                                          {"ask"},
+                                                          {"models"},
+                                                          {"documents"},
+                                                          {"documents", "put"},
+                                                          {"status"},
+                                                          {"documents", "list"},
+                                                          {"documents", "show"},
+                                                          {"tokenize"},
+                                                          {"documents", "delete"},
+                                                          {"attention"},
+                                                          {"attention", "show"},
+                                                          {"attention", "explain"}};
   for (std::vector<std::string> command : commands) {
     command.push_back("--help");
     const CliResult result = RunCliInProcess(command);

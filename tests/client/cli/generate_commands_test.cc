@@ -137,11 +137,14 @@ TEST_F(GenerateCommands, FlagsBecomeFields) {
                                 "--logit-bias",
                                 "7:100",
                                 "--attention",
-                                "window:window=512,sinks=0"});
+                                "window:window=512,sinks=0",
+                                "--coverage",
+                                "0.75"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   v1::GenerationSpec expected;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      R"(model: "m" request_id: "r1" text: "x" attention { policy: "window:window=512,sinks=0" }
+      R"(model: "m" request_id: "r1" text: "x" 
+         attention { policy: "window:window=512,sinks=0" coverage: 0.75 }
          sampling {
            max_tokens: 64 min_tokens: 2 temperature: 0 top_p: 0.5 top_k: 3 min_p: 0.25
            frequency_penalty: -1.5 presence_penalty: -0.5 repetition_penalty: 1.25

@@ -1,0 +1,17 @@
+#ifndef ANNULUS_CLIENT_CLI_OUTPUTS_H_
+#define ANNULUS_CLIENT_CLI_OUTPUTS_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "client/cli/session.h"
+
+namespace annulus {
+
+// Writes to the file at `path`, or to standard output where it is empty or "-". Returns the exit
+// code, after it said what is wrong: 0, or 1 if it could not be written.
+int WriteOutput(Session& session, const std::string& path, absl::string_view bytes);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_OUTPUTS_H_

@@ -1,0 +1,34 @@
+#ifndef ANNULUS_CLIENT_DRAW_EXPLAIN_PAGE_H_
+#define ANNULUS_CLIENT_DRAW_EXPLAIN_PAGE_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "annulus/v1/inference.pb.h"
+
+namespace annulus {
+
+// A request that has run, and perhaps the same one with dense attention.
+struct ExplainedRun {
+  struct Answer {
+    std::string text;
+    v1::Completion completion;
+  };
+  std::string prompt;  // without the documents
+  Answer answer;       // with AttentionReport.details
+  std::optional<Answer> dense;
+};
+
+// Seconds of attention that the policy saved, estimating counted in: attending takes as long as
+// there are pairs to attend, so dense attention would have taken attend_seconds / density. Absent
+// where nothing was timed.
+std::optional<double> SavedSeconds(const v1::AttentionReport& report);
+
+// One HTML document that needs nothing else: figures, density and coverage of every layer and head,
+// and the blocks that each chose.
+absl::StatusOr<std::string> ExplainPage(const ExplainedRun& run);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_DRAW_EXPLAIN_PAGE_H_

@@ -1,0 +1,55 @@
+#include "client/draw/pixel_canvas.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "client/draw/glyphs.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kDot = 2;       // pixels of a dot of small texts
+constexpr int kTitleDot = 3;  // and of titles
+
+}  // namespace
+
+PixelCanvas::PixelCanvas(int width, int height) : image_(width * kScale, height * kScale) {}
+
+void PixelCanvas::Fill(int x, int y, int width, int height, Color color) {
+  const int right = std::min(x + width, image_.width);
+  const int bottom = std::min(y + height, image_.height);
+  for (int row = std::max(y, 0); row < bottom; ++row) {
+    for (int column = std::max(x, 0); column < right; ++column) image_.at(column, row) = color;
+  }
+}
+
+void PixelCanvas::Rectangle(int x, int y, int width, int height, Color color) {
+  Fill(x * kScale, y * kScale, width * kScale, height * kScale, color);
+}
+
+// Glyphs advance by one dot more than they are wide.
+void PixelCanvas::Write(int x, int y, absl::string_view text, Color color, int dot) {
+  for (const char c : text) {
+    const Glyph& glyph = GlyphOf(absl::ascii_tolower(static_cast<unsigned char>(c)));
+    for (int row = 0; row < Glyph::kHeight; ++row) {
+      for (int column = 0; column < Glyph::kWidth; ++column) {
+        if (!glyph.dot(column, row)) continue;
+        Fill(x + column * dot, y + (row - Glyph::kHeight) * dot, dot, dot, color);
+      }
+    }
+    x += (Glyph::kWidth + 1) * dot;
+  }
+}
+
+void PixelCanvas::Text(int x, int y, absl::string_view text, Color color, Anchor anchor) {
+  const int width = static_cast<int>(text.size()) * kAdvance;
+  if (anchor == Anchor::kMiddle) x -= width / 2;
+  if (anchor == Anchor::kEnd) x -= width;
+  Write(x * kScale, y * kScale, text, color, kDot);
+}
+
+void PixelCanvas::Title(int x, int y, absl::string_view text, Color color) {
+  Write(x * kScale, y * kScale, text, color, kTitleDot);
+}
+
+}  // namespace annulus

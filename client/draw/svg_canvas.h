@@ -1,0 +1,35 @@
+#ifndef ANNULUS_CLIENT_DRAW_SVG_CANVAS_H_
+#define ANNULUS_CLIENT_DRAW_SVG_CANVAS_H_
+
+#include <string>
+
+#include "client/draw/canvas.h"
+
+namespace annulus {
+
+// Draws an SVG document. Texts are escaped.
+class SvgCanvas final : public Canvas {
+ public:
+  SvgCanvas(int width, int height);
+
+  void Rectangle(int x, int y, int width, int height, Color color) override;
+  void Text(int x, int y, absl::string_view text, Color color, Anchor anchor) override;
+  void Title(int x, int y, absl::string_view text, Color color) override;
+
+  // The whole document.
+  std::string Document() const;
+
+ private:
+  std::string text_;
+};
+
+// "&", "<", ">" and quotes as character references, for XML and HTML; what both cannot hold, such
+// as most control characters, becomes a blank.
+std::string EscapeMarkup(absl::string_view text);
+
+// "#0b3c7d".
+std::string ColorText(Color color);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_DRAW_SVG_CANVAS_H_

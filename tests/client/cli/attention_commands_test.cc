@@ -1,0 +1,155 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "tests/client/cli/run_cli.h"
+#include "tests/client/fake_server.h"
+
+namespace annulus {
+namespace {
+
+using ::testing::AllOf;
+using testing::CliInput;
+using testing::CliResult;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class AttentionCommands : public ::testing::Test {
+ protected:
+  AttentionCommands() {
+    std::filesystem::create_directories(folder_);
+    v1::MapAttentionResponse map;
+    map.set_policy("strided:block=64,stride=2,local=0");
+    map.set_block_tokens(64);
+    map.set_blocks(4);
+    map.set_side(4);
+    for (int head = 0; head < 2; ++head) {
+      v1::AttentionHeadMap& drawn = *map.add_heads();
+      drawn.set_first_head(head * 4);
+      drawn.set_head_count(4);
+      drawn.set_density(head == 0 ? 0.5 : 0.25);
+      drawn.set_map(
+          std::string("\xff\0\0\0"
+                      "\0\xff\0\0"
+                      "\xff\0\xff\0"
+                      "\0\xff\0\xff",
+                      16));
+    }
+    server_.SetAttentionMap(map);
+    server_.SetReply(testing::StoryReply());
+  }
+  ~AttentionCommands() override { std::filesystem::remove_all(folder_); }
+
+  CliResult Run(std::vector<std::string> arguments, const CliInput& input = {}) {
+    arguments.insert(arguments.begin(), "attention");
+    arguments.insert(arguments.end(), {"--server", server_.address()});
+    return testing::RunCliInProcess(arguments, input);
+  }
+  std::string Path(const std::string& name) const { return folder_ / name; }
+  static std::string Read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  FakeServer server_;
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_attention_", getpid());
+};
+
+TEST_F(AttentionCommands, ShowDrawsOnTheTerminal) {
+  const CliResult result = Run({"show", "--policy", "strided:stride=2,local=0", "--seq", "250"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out,
+            "strided:block=64,stride=2,local=0\n"
+            "250 tokens in 4 blocks of 64, density 0.375\n\n"
+            "head  head\n"
+            "▀▄    ▀▄  \n"
+            "▀▄▀▄  ▀▄▀▄\n");
+  const v1::MapAttentionRequest request = server_.map_requests().back();
+  EXPECT_EQ(request.policy(), "strided:stride=2,local=0");
+  EXPECT_EQ(request.tokens(), 250);
+  EXPECT_EQ(request.cells(), 64);
+  EXPECT_FALSE(request.has_heads());
+}
+
+TEST_F(AttentionCommands, ShowWritesPicturesByTheNameOfTheFile) {
+  ASSERT_EQ(Run({"show", "--seq", "250", "-o", Path("a.svg")}).exit_code, 0);
+  EXPECT_THAT(Read(Path("a.svg")), AllOf(StartsWith("<svg "), HasSubstr("heads 4 to 7, density")));
+  EXPECT_FALSE(server_.map_requests().back().has_policy());
+  EXPECT_EQ(server_.map_requests().back().cells(), 128);
+  const CliResult result = Run({"show", "--seq", "250", "--heads", "3", "--policy", "random",
+                                "--block", "128", "--cells", "9", "-o", Path("a.png")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(Read(Path("a.png")), StartsWith("\x89PNG\r\n"));
+  EXPECT_EQ(server_.map_requests().back().policy(), "random:block=128");
+  EXPECT_EQ(server_.map_requests().back().heads(), 3);
+  EXPECT_EQ(server_.map_requests().back().cells(), 9);
+  ASSERT_EQ(Run({"show", "--seq", "9", "--policy", "random:seed=2", "--block", "32"}).exit_code, 0);
+  EXPECT_EQ(server_.map_requests().back().policy(), "random:seed=2,block=32");
+  EXPECT_THAT(Run({"show", "--seq", "250", "--format", "png"}).out, StartsWith("\x89PNG\r\n"));
+  EXPECT_THAT(Run({"show", "--seq", "250", "--format", "svg"}).out, StartsWith("<svg "));
+}
+
+TEST_F(AttentionCommands, ShowPrintsJson) {
+  EXPECT_THAT(Run({"show", "--seq", "250", "--json"}).out,
+              StartsWith(R"({"policy":"strided:block=64,stride=2,local=0","tokens":250,)"
+                         R"("block_tokens":64,"blocks":4,"side":4,"heads":[{"first_head":0,)"
+                         R"("head_count":4,"density":0.5,"map":"/wAAAAD/AAD/AP8AAP8A/w=="},)"));
+}
+
+TEST_F(AttentionCommands, MisuseIsToldAndFailuresAreExplained) {
+  EXPECT_EQ(Run({"show"}).exit_code, 2);
+  EXPECT_EQ(Run({"show", "--seq", "many"}).exit_code, 2);
+  EXPECT_EQ(Run({"show", "--seq", "5", "--format", "gif"}).exit_code, 2);
+  EXPECT_EQ(Run({"show", "--seq", "5", "--block", "64"}).exit_code, 2);
+  EXPECT_EQ(Run({"show", "--seq", "5", "--format", "png"}, {.out_is_terminal = true}).exit_code, 2);
+  EXPECT_EQ(Run({"explain", "--prompt", "x", "--json"}).exit_code, 2);
+  EXPECT_EQ(Run({"explain"}).exit_code, 2);
+  const CliResult result = Run({"show", "--seq", "5", "-o", "/nonexistent/a.svg"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("cannot write /nonexistent/a.svg: No such file"));
+  v1::MapAttentionResponse broken;
+  broken.set_side(4);
+  broken.add_heads()->set_map("abc");
+  server_.SetAttentionMap(broken);
+  EXPECT_EQ(Run({"show", "--seq", "5"}).exit_code, 64 + 13);
+  server_.SetFailure(testing::MakeFailure(grpc::StatusCode::INVALID_ARGUMENT, "did you mean?"));
+  EXPECT_EQ(Run({"show", "--seq", "5"}).exit_code, 64 + 3);
+  EXPECT_EQ(Run({"explain", "--prompt", "x"}).exit_code, 64 + 3);
+}
+
+TEST_F(AttentionCommands, ExplainWritesAPageAndPrintsTheAnswer) {
+  std::ofstream(Path("doc.txt")) << "abc";
+  CliResult result = Run({"explain", "--document", Path("doc.txt"), "--prompt", "Tell <me>",
+                          "--coverage", "0.9", "-o", Path("page.html")});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "Once upon a time\n");
+  EXPECT_THAT(result.err, HasSubstr("attention  dense, density 1"));
+  EXPECT_THAT(Read(Path("page.html")),
+              AllOf(StartsWith("<!doctype html>"), HasSubstr("Tell &lt;me&gt;"),
+                    HasSubstr("Once upon a time")));
+  v1::GenerationSpec spec = server_.specs().back();
+  EXPECT_EQ(spec.documents_size(), 1);
+  EXPECT_TRUE(spec.attention().details());
+  EXPECT_EQ(spec.attention().coverage(), 0.9);
+
+  result = Run({"explain", "--prompt", "x", "--attention", "window", "--compare"});
+  EXPECT_THAT(result.out, HasSubstr("Dense attention gives the same answer."));
+  ASSERT_EQ(server_.specs().size(), 3u);
+  EXPECT_EQ(server_.specs()[1].attention().policy(), "window");
+  EXPECT_EQ(server_.specs()[2].attention().policy(), "dense");
+  EXPECT_FALSE(server_.specs()[2].attention().details());
+
+  result = Run({"explain", "--prompt", "x", "--json", "-o", Path("page.html")});
+  EXPECT_THAT(result.out, StartsWith(R"({"text":"Once upon a time")"));
+}
+
+}  // namespace
+}  // namespace annulus
