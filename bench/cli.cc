@@ -47,6 +47,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   for (CLI::App* command : app.get_subcommands({})) {
     AddOutputFlags(*command, context.rows, json_copy);
   }
+  AddChartCommand(app, context);  // prints no rows
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {

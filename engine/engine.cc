@@ -289,6 +289,10 @@ class EngineImpl final : public Engine {
                                        .most = now.pages_most[rank.rank]},
                                       PageBytes(rank.rank));
     }
+    const PatternCache::Counters patterns = ranks_->patterns().counters();
+    metrics_->pattern_cache_hits.Raise(static_cast<double>(patterns.hits));
+    metrics_->pattern_cache_misses.Raise(static_cast<double>(patterns.misses));
+    metrics_->pattern_cache_bytes.Set(static_cast<double>(patterns.bytes));
     return metrics_->Collect();
   }
 

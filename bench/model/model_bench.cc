@@ -95,6 +95,7 @@ class ModelBench {
                                       const std::function<double(int64_t)>& operations_of);
   absl::StatusOr<Row> Prefill(int32_t tokens);
   absl::StatusOr<Row> Decode(int32_t depth);
+  std::optional<double> PatternHits() const;
   Row Describe(const char* phase, int64_t tokens, int64_t depth, const Runs& runs, double flops);
 
   double PrefillWork(int32_t tokens) const { return PrefillFlops(config_, std::max(1, tokens)); }
@@ -246,6 +247,19 @@ absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
   return row;
 }
 
+// Share of the block lists asked for since the start that were there already; none were asked for
+// without a policy.
+std::optional<double> ModelBench::PatternHits() const {
+  double hits = 0;
+  double misses = 0;
+  for (const MetricFamily& family : engine_->Metrics()) {
+    if (family.name == "annulus_pattern_cache_hits_total") hits = family.samples.front().value;
+    if (family.name == "annulus_pattern_cache_misses_total") misses = family.samples.front().value;
+  }
+  if (hits + misses == 0) return std::nullopt;
+  return hits / (hits + misses);
+}
+
 Row ModelBench::Describe(const char* phase, int64_t tokens, int64_t depth, const Runs& runs,
                          double flops) {
   const ModelInfo& model = engine_->model();
@@ -262,7 +276,11 @@ Row ModelBench::Describe(const char* phase, int64_t tokens, int64_t depth, const
   }
   row.Int("rss_bytes", memory_.peak(), Row::Unit::kBytes);
   row.Text("policy", runs.attention.policy);
-  row.Number("density", runs.attention.density, Row::Unit::kShare).OnlyJson();
+  row.Number("density", runs.attention.density, Row::Unit::kShare);
+  if (const std::optional<double> hits = PatternHits()) {
+    row.Number("pattern_hits", *hits, Row::Unit::kShare);
+  }
+  row.OnlyJson();
   row.Number("flops", flops);
   row.Text("model", options_.random_config.empty() ? options_.directory : options_.random_config);
   row.Text("weights_dtype", DTypeName(model.weights_dtype));

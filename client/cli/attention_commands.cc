@@ -108,7 +108,7 @@ int RunShow(Session& session, const ShowOptions& options) {
     return session.Misuse("a PNG on the terminal cannot be read; name a file with -o FILE");
   }
   if (!request.has_cells()) {
-    request.set_cells(format == kTerminal ? std::min(64, session.console().columns)
+    request.set_cells(format == kTerminal ? std::clamp(session.console().columns, 1, 64)
                                           : kPictureCells);
   }
   v1::MapAttentionResponse response;

@@ -6,10 +6,11 @@
 
 namespace annulus {
 
-// A character in 5 x 7 dots.
+// A character in 5 x 7 dots above its base line and 2 below.
 struct Glyph {
   static constexpr int kWidth = 5;
-  static constexpr int kHeight = 7;
+  static constexpr int kHeight = 9;
+  static constexpr int kBase = 7;  // rows above the base line
 
   char character = 0;
   std::array<uint8_t, kHeight> rows{};  // from the top; the leftmost dot is 16

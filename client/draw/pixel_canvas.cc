@@ -34,7 +34,7 @@ void PixelCanvas::Write(int x, int y, absl::string_view text, Color color, int d
     for (int row = 0; row < Glyph::kHeight; ++row) {
       for (int column = 0; column < Glyph::kWidth; ++column) {
         if (!glyph.dot(column, row)) continue;
-        Fill(x + column * dot, y + (row - Glyph::kHeight) * dot, dot, dot, color);
+        Fill(x + column * dot, y + (row - Glyph::kBase) * dot, dot, dot, color);
       }
     }
     x += (Glyph::kWidth + 1) * dot;

@@ -137,7 +137,13 @@ class EngineMetrics {
       "Share of the attention inside the chosen blocks, mean over the rows sampled in "
       "the last step that sampled any, 0 to 1.");
 
-  // Set before Collect.
+  // Raised and set before Collect.
+  Counter& pattern_cache_hits = set_.AddCounter(
+      "pattern_cache_hits_total", "Block lists of sparse attention that were there already.");
+  Counter& pattern_cache_misses = set_.AddCounter(
+      "pattern_cache_misses_total", "Block lists of sparse attention that had to be built.");
+  Gauge& pattern_cache_bytes = set_.AddGauge(
+      "pattern_cache_bytes", "Bytes of the block lists that are kept for reuse.");
   Family<Gauge>& rank_memory_bytes = set_.AddGauges(
       "rank_memory_bytes", "Bytes that a rank holds, by what they are for.", {"rank", "kind"});
 

@@ -65,11 +65,11 @@ TEST(DrawText, ShowsTwoRowsInOneLine) {
             "strided:block=64\n256 tokens, density 0.7\n\n"
             "head  head\n"
             "█▄    ▀▄  \n"
-            "▒▀█▄  ··▀▄\n");
+            "▄▀█▄  ··▀▄\n");
   // Too narrow for two heads in a row, and for any: one below the other.
   EXPECT_EQ(DrawText(Example(), 9),
             "strided:block=64\n256 tokens, density 0.7\n\n"
-            "head 0\n█▄  \n▒▀█▄\n\n"
+            "head 0\n█▄  \n▄▀█▄\n\n"
             "head 1\n▀▄  \n··▀▄\n");
   EXPECT_EQ(DrawText(Example(), 0), DrawText(Example(), 9));
 }
@@ -78,7 +78,14 @@ TEST(DrawText, TakesAnOddNumberOfRows) {
   AttentionPicture picture;
   picture.tokens = picture.side = 3;
   picture.squares = {{"h", Cells("#..#x.###")}};
-  EXPECT_EQ(DrawText(picture, 80), "\n\n\nh\n█▒ \n▀▀▀\n");
+  EXPECT_EQ(DrawText(picture, 80), "\n\n\nh\n█▄ \n▀▀▀\n");
+}
+
+TEST(DrawText, ShadesWhatIsAttendedInPart) {
+  AttentionPicture picture;
+  picture.tokens = picture.side = 2;
+  picture.squares = {{"h", Cells("x.x#")}};
+  EXPECT_EQ(DrawText(picture, 80), "\n\n\nh\n▒▄\n");
 }
 
 TEST(DrawSvg, JoinsNeighboursAndEscapesTexts) {

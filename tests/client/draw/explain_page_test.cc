@@ -54,7 +54,7 @@ TEST(ExplainPage, TellsEverythingAndNeedsNothing) {
   EXPECT_THAT(page, Not(HasSubstr("<script")));
   // The one address is the name of SVG.
   EXPECT_EQ(Count(page, "://"), Count(page, "xmlns=\"http://www.w3.org/2000/svg\""));
-  EXPECT_THAT(page, Not(HasSubstr("dense attention gives")));
+  EXPECT_THAT(page, Not(HasSubstr("Dense attention gives")));
 }
 
 TEST(ExplainPage, TimeSavedIsWhatDenseAttentionWouldHaveTaken) {

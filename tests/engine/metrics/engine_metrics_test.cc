@@ -65,7 +65,9 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
                   "annulus_pool_trims_total", "annulus_pool_trimmed_bytes_total",
                   "annulus_pool_refusals_total", "annulus_ring_seconds_total",
                   "annulus_ring_bytes_total", "annulus_ring_mode_total",
-                  "annulus_attention_density_ratio", "annulus_rank_up", "annulus_model_info"));
+                  "annulus_attention_density_ratio", "annulus_pattern_cache_hits_total",
+                  "annulus_pattern_cache_misses_total", "annulus_pattern_cache_bytes",
+                  "annulus_rank_up", "annulus_model_info"));
 }
 
 TEST(EngineMetrics, CountsOnlyGoodEndsAsSuccess) {
