@@ -142,8 +142,8 @@ class EngineMetrics {
       "pattern_cache_hits_total", "Block lists of sparse attention that were there already.");
   Counter& pattern_cache_misses = set_.AddCounter(
       "pattern_cache_misses_total", "Block lists of sparse attention that had to be built.");
-  Gauge& pattern_cache_bytes = set_.AddGauge(
-      "pattern_cache_bytes", "Bytes of the block lists that are kept for reuse.");
+  Gauge& pattern_cache_bytes =
+      set_.AddGauge("pattern_cache_bytes", "Bytes of the block lists that are kept for reuse.");
   Family<Gauge>& rank_memory_bytes = set_.AddGauges(
       "rank_memory_bytes", "Bytes that a rank holds, by what they are for.", {"rank", "kind"});
 
