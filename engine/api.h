@@ -282,7 +282,8 @@ struct RankLoad {
   int rank = 0;
   bool up = true;
   std::string device;
-  std::map<std::string, int64_t> memory_bytes;  // kind ("weights", "kv_used", ..) -> bytes held
+  int node = -1;  // memory node that its memory and threads are kept on; -1: anywhere
+  std::map<std::string, int64_t> memory_bytes;  // kind ("weights", "kv_full", ..) -> bytes held
   int64_t kv_bytes_used = 0;
   int64_t kv_bytes_total = 0;
 };
@@ -290,13 +291,21 @@ struct RankLoad {
 // The most memory that the engine has needed at once since it started, in bytes of the process,
 // as admission foresees it: what is resident once every planned byte has been touched.
 struct MemoryForecast {
+  int64_t program = 0;  // resident when the model was loaded, beside its weights: code, tokenizer
   int64_t weights = 0;
-  int64_t kv = 0;        // pages taken: once written they stay resident
-  int64_t step = 0;      // step arenas of all ranks
-  int64_t ring = 0;      // slots that travel; none where ranks share their memory
-  int64_t requests = 0;  // ids and page tables of requests and of cached prefixes
+  int64_t kv = 0;         // pages taken: once written they stay resident
+  int64_t step = 0;       // step arenas of all ranks
+  int64_t ring = 0;       // slots that travel; none where ranks share their memory
+  int64_t workspace = 0;  // of kernels, as large as it has become
+  int64_t requests = 0;   // ids and page tables of requests and of cached prefixes
 
-  int64_t total() const { return weights + kv + step + ring + requests; }
+  int64_t total() const { return program + weights + kv + step + ring + workspace + requests; }
+};
+
+// What the system says of the process, in bytes; 0 where it does not say.
+struct ProcessMemory {
+  int64_t resident = 0;
+  int64_t resident_most = 0;  // since the process started
 };
 
 struct EngineLoad {
@@ -309,6 +318,7 @@ struct EngineLoad {
   ExchangeRates exchange;
   std::string exchange_source;  // where the rates come from, for people
   MemoryForecast memory;
+  ProcessMemory process;
 };
 
 // Metrics as plain data; the server turns them into whatever it exposes.

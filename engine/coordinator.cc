@@ -194,7 +194,6 @@ bool Coordinator::TryAdmit(Request& request) {
   for (const auto& other : state_.running) ++homes[other->home];
   auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id();
-  sequence->tokens = prompt;
   sequence->prompt_length = static_cast<int32_t>(prompt.size());
   sequence->computed = demand.cached;
   sequence->ring = choice->ring;
@@ -206,6 +205,9 @@ bool Coordinator::TryAdmit(Request& request) {
   setup->end_of_text_ids = end_of_text_ids_;
   setup->vocabulary = vocabulary_;
   sequence->setup = std::move(setup);
+  // Room for the whole answer now: a vector that grows moves, and holds its ids twice meanwhile.
+  sequence->tokens.reserve(static_cast<size_t>(PlannedTokens(*sequence)));
+  sequence->tokens.assign(prompt.begin(), prompt.end());
   sequence->attention = std::move(attention);
   sequence->rope_length = RopeLengthOf(request);
   Request::Pages pages(ranks_.size());

@@ -9,6 +9,7 @@
 #include "engine/api.h"
 #include "engine/base/clock.h"
 #include "engine/base/field_error.h"
+#include "engine/base/process_memory.h"
 #include "engine/chat.h"
 #include "engine/coordinator.h"
 #include "engine/encoder_stream.h"
@@ -117,15 +118,22 @@ absl::StatusOr<KnownRates> FindRates(const EngineOptions& options, const RankMod
 
 // Each allocation is checked by the backend on its own, but pages are only touched as they fill:
 // what cannot all be there at once must be refused now.
-absl::Status CheckTotalMemory(const RankModel& model, const RankSetOptions& ranks,
+absl::Status CheckTotalMemory(const RankModel& model, const RankSetOptions& ranks, size_t program,
                               size_t available) {
   const size_t step = StepArenaBytes(model, ranks.rows_per_rank, ranks.ranks) * ranks.ranks;
-  const size_t needed = model.weights.bytes + ranks.kv_memory_bytes + step;
+  const size_t needed = program + model.weights.bytes + ranks.kv_memory_bytes + step;
   if (needed <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "weights (", model.weights.bytes, " bytes), keys and values (", ranks.kv_memory_bytes,
-      ") and step memory (", step, ") need ", needed, " bytes; the device has ", available,
-      "; lower kv-memory, chunk-tokens or ranks"));
+      "the program (", program, " bytes), weights (", model.weights.bytes, "), keys and values (",
+      ranks.kv_memory_bytes, ") and step memory (", step, ") need ", needed,
+      " bytes; the device has ", available, "; lower kv-memory, chunk-tokens or ranks"));
+}
+
+// What the process holds in the host's memory beside the weights, now that they are loaded.
+size_t ProgramBytes(const RankModel& model, const Backend& backend) {
+  const int64_t weights =
+      backend.capabilities().host_accessible ? static_cast<int64_t>(model.weights.bytes) : 0;
+  return static_cast<size_t>(std::max<int64_t>(0, ReadProcessMemory().resident - weights));
 }
 
 class EngineImpl final : public Engine {
@@ -149,7 +157,9 @@ class EngineImpl final : public Engine {
     ranks.exchange_timeout = options.exchange_timeout;
     engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
     ANNULUS_ASSIGN_OR_RETURN(engine->exchange_, FindRates(options, model, ranks.threads, backend));
-    ANNULUS_RETURN_IF_ERROR(CheckTotalMemory(model, ranks, backend.capabilities().memory_bytes));
+    engine->program_bytes_ = ProgramBytes(model, backend);
+    ANNULUS_RETURN_IF_ERROR(CheckTotalMemory(model, ranks, engine->program_bytes_,
+                                             backend.capabilities().memory_bytes));
     ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
     engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
     CoordinatorOptions coordinator;
@@ -245,6 +255,8 @@ class EngineImpl final : public Engine {
     const SteadyTime last = std::max(now.last_turn, ranks_->last_progress());
     load.seconds_since_step = SecondsBetween(last, std::chrono::steady_clock::now());
     load.healthy = now.healthy && (!now.busy || load.seconds_since_step < stuck_seconds_);
+    load.process = ReadProcessMemory();
+    load.memory.program = static_cast<int64_t>(program_bytes_);
     load.memory.weights = static_cast<int64_t>(model_.ranks.weights.bytes);
     load.memory.requests = now.request_bytes_most;
     int64_t used = 0;
@@ -256,6 +268,7 @@ class EngineImpl final : public Engine {
       load.memory.kv += now.pages_most[rank] * PageBytes(rank);
       load.memory.step += HeldBytes(stats, Lifetime::kStep);
       load.memory.ring += HeldBytes(stats, Lifetime::kRingSlots);
+      load.memory.workspace += static_cast<int64_t>(ranks_->workspace_bytes(rank));
       load.ranks.push_back(LookAtRank(rank, now, stats));
     }
     load.exchange = exchange_.rates;
@@ -373,6 +386,7 @@ class EngineImpl final : public Engine {
     load.rank = rank;
     load.up = now.healthy;
     load.device = device_;
+    load.node = ranks_->node(rank);
     load.kv_bytes_used = pages.used() * page_bytes;
     load.kv_bytes_total = pages.total() * page_bytes;
     // The kinds add up to what the rank holds.
@@ -390,6 +404,7 @@ class EngineImpl final : public Engine {
   LoadedModel model_;
   std::string device_;
   double stuck_seconds_ = 0;
+  size_t program_bytes_ = 0;
   PlanLimits limits_;
   KnownRates exchange_;
   std::unique_ptr<RankSet> ranks_;

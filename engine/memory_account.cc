@@ -1,10 +1,27 @@
 #include "engine/memory_account.h"
 
+#include <algorithm>
+
 namespace annulus {
 namespace {
 
 // One page in Request::Pages: a hash node with its id and reference, its bucket, the heap's header.
 constexpr int64_t kBytesPerHeldPage = 64;
+
+// A token in Sampler's counts: a node of a hash table and its bucket.
+constexpr int64_t kBytesPerSeenToken = 40;
+
+// What penalties remember: see Sampler.
+int64_t SamplingBytes(const Sequence& sequence) {
+  const SamplingSetup& setup = *sequence.setup;
+  const SamplingParams& params = setup.params;
+  int64_t seen = static_cast<int64_t>(setup.prompt.size());
+  if (seen > 0 || params.frequency_penalty != 0 || params.presence_penalty != 0) {
+    seen += params.max_tokens;
+  }
+  return WaitingBytes(static_cast<int64_t>(setup.prompt.size())) +
+         std::min<int64_t>(seen, setup.vocabulary) * kBytesPerSeenToken;
+}
 
 // Moves pages from those reserved to those written: what a step about to run will do.
 void AddNext(const StepPlan& next, const EngineState& state, const PlanLimits& limits,
@@ -59,11 +76,15 @@ int64_t WaitingBytes(int64_t prompt_tokens) {
   return prompt_tokens * static_cast<int64_t>(sizeof(int32_t));
 }
 
+int64_t PlannedTokens(const Sequence& sequence) {
+  return int64_t{sequence.prompt_length} + sequence.setup->params.max_tokens;
+}
+
 int64_t RunningBytes(const Sequence& sequence, int32_t page_tokens) {
-  const int64_t tokens = static_cast<int64_t>(sequence.tokens.size());
+  const int64_t tokens = PlannedTokens(sequence);
   const int64_t pages = (tokens / page_tokens + 1) * static_cast<int64_t>(sequence.groups.size());
   const int64_t tables = static_cast<int64_t>(sequence.ring.size()) + 1;
-  return WaitingBytes(sequence.prompt_length) + WaitingBytes(tokens) +
+  return WaitingBytes(sequence.prompt_length) + WaitingBytes(tokens) + SamplingBytes(sequence) +
          pages * (kBytesPerHeldPage + tables * static_cast<int64_t>(sizeof(PageEntry)));
 }
 

@@ -32,10 +32,14 @@ std::vector<PageAccount> CountPages(const EngineState& state, const StepPlan* ne
                                     const RankSet& ranks);
 
 // Bytes of the heap that a request takes beside its pages, to within a few percent for long ones:
-// its ids, once as they were submitted and once as they grow while it runs, and its page tables
-// here and on each rank of its ring.
+// its ids, once as they were submitted and once with room for the whole answer while it runs, what
+// sampling remembers of them, and its page tables here and on each rank of its ring. Foreseen at
+// admission: it does not change while the request runs.
 int64_t WaitingBytes(int64_t prompt_tokens);
 int64_t RunningBytes(const Sequence& sequence, int32_t page_tokens);
+
+// Ids of the prompt and of the longest answer.
+int64_t PlannedTokens(const Sequence& sequence);
 
 }  // namespace annulus
 

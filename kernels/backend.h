@@ -16,6 +16,7 @@ struct BackendCapabilities {
   std::string description;  // the processor as its vendor names it
   size_t memory_bytes = 0;  // all memory of the device
   int threads = 1;          // hardware threads this process may use
+  int nodes = 1;            // memory nodes to place ranks on: see Backend::OnNode
   bool host_accessible = true;
 };
 
@@ -26,6 +27,13 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual absl::Status Synchronize() = 0;
+
+  // Keeps the calling thread, which is the one that will use the stream, where the stream's own
+  // threads are.
+  virtual void BindCaller() {}
+
+  // Workspace in bytes that ops have taken so far and that the stream keeps. Any thread may ask.
+  virtual size_t workspace_bytes() const { return 0; }
 };
 
 // One kind of device. Thread-safe. Memory errors are RESOURCE_EXHAUSTED with the bytes asked for.
@@ -39,6 +47,11 @@ class Backend {
 
   // `threads` >= 1: how many threads the stream's ops may use, the calling one included.
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int threads) = 0;
+
+  // The same device as one of its memory nodes sees it, 0 <= node < capabilities().nodes: memory is
+  // taken there where the system can, and streams' threads stay there. Lives as long as this
+  // backend.
+  virtual Backend& OnNode(int /*node*/) { return *this; }
 
   // Copies between any two of host and device memory, in the stream's order.
   virtual absl::Status Copy(Stream& stream, void* destination, const void* source,

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
+#include "server/memory_report.h"
 #include "server/messages.h"
 #include "server/unary_call.h"
 #include "server/version.h"
@@ -54,7 +55,15 @@ absl::Status HandleGetLoad(ServiceContext& context, const v1::GetLoadRequest&,
                            v1::GetLoadResponse& response) {
   const auto engine = context.lifecycle.engine();
   // Nothing runs while loading: zeros say so, and operators are answered in every state.
-  if (engine.ok()) response = ToMessage((*engine)->Load());
+  if (!engine.ok()) return absl::OkStatus();
+  const EngineLoad load = (*engine)->Load();
+  response = ToMessage(load);
+  v1::ProcessMemory& memory = *response.mutable_memory();
+  for (const auto& [part, bytes] : ForeseenMemory(load.memory, context.documents)) {
+    (*memory.mutable_foreseen_bytes())[part] = bytes;
+  }
+  memory.set_resident_bytes(load.process.resident);
+  memory.set_resident_most_bytes(load.process.resident_most);
   return absl::OkStatus();
 }
 

@@ -50,6 +50,7 @@ class DocumentStore {
   const DocumentLimits& limits() const { return limits_; }
   MemoryLease NewLease() const { return MemoryLease(budget_); }
   size_t memory_used() const { return budget_->used(); }
+  size_t memory_most() const { return budget_->most(); }
   int count() const;
 
   // Whether a text of `size_bytes` may be uploaded now. OUT_OF_RANGE: it is too long, with needed

@@ -52,14 +52,28 @@ struct Devices {
   KernelRegistry kernels;
 };
 
-absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(DeviceChoice choice) {
-  if (choice == DeviceChoice::kCuda) {
+HugePages ToHugePages(HugePagesChoice choice) {
+  switch (choice) {
+    case HugePagesChoice::kOff:
+      break;
+    case HugePagesChoice::kTransparent:
+      return HugePages::kTransparent;
+    case HugePagesChoice::kExplicit:
+      return HugePages::kExplicit;
+  }
+  return HugePages::kOff;
+}
+
+absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config) {
+  if (config.device == DeviceChoice::kCuda) {
     return absl::FailedPreconditionError(
         "device: cuda was asked for and this build has no CUDA; use cpu or auto, or build on a "
         "machine that has the CUDA toolkit");
   }
   auto devices = std::make_unique<Devices>();
-  ANNULUS_ASSIGN_OR_RETURN(devices->backend, CreateCpuBackend());
+  ANNULUS_ASSIGN_OR_RETURN(
+      devices->backend,
+      CreateCpuBackend({.huge_pages = ToHugePages(config.huge_pages), .use_nodes = config.numa}));
   RegisterCpuKernels(devices->kernels);
   return devices;
 }
@@ -83,7 +97,7 @@ std::string Describe(const ModelInfo& model) {
 
 absl::Status Check(ServerConfig config) {
   if (config.engine.kv_memory_bytes == 0) config.engine.kv_memory_bytes = kCheckKvMemory;
-  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config.device));
+  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config));
   ANNULUS_ASSIGN_OR_RETURN(const auto engine,
                            CreateEngine(config.engine, *devices->backend, devices->kernels));
   std::printf("model:            %s\n%sok\n", config.engine.model.c_str(),
@@ -103,10 +117,24 @@ absl::Status Convert(const ServerConfig& config) {
   return absl::OkStatus();
 }
 
+// Where ranks are kept.
+std::string DescribePlacement(const ServerConfig& config, int nodes,
+                              const std::vector<RankLoad>& ranks) {
+  if (!config.numa) return "anywhere: numa is off";
+  if (nodes < 2) return "anywhere: there is one memory node";
+  if (ranks.front().node < 0) {
+    return absl::StrCat("anywhere: there are ", nodes, " memory nodes and fewer ranks");
+  }
+  std::string text = "ranks on memory nodes";
+  for (const RankLoad& rank : ranks) absl::StrAppend(&text, " ", rank.node);
+  return text;
+}
+
 void LogReady(const Logger& log, const ServerConfig& config, const Engine& engine,
-              const Server& server) {
+              const Server& server, int nodes) {
   int64_t kv_memory = 0;
-  for (const RankLoad& rank : engine.Load().ranks) kv_memory += rank.kv_bytes_total;
+  const std::vector<RankLoad> ranks = engine.Load().ranks;
+  for (const RankLoad& rank : ranks) kv_memory += rank.kv_bytes_total;
   log.Info("model", {{"name", config.served_model_name},
                      {"architecture", engine.model().architecture},
                      {"ranks", config.engine.ranks},
@@ -116,6 +144,7 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
                      {"attention", PolicyText(config.engine.attention)},
                      {"weights", std::string(DTypeName(engine.model().weights_dtype))},
                      {"weights_error", absl::StrFormat("%.5f", engine.model().weights_error)}});
+  log.Info("placement", {{"of", DescribePlacement(config, nodes, ranks)}});
   log.Info("ready", {{"listen", config.listen},
                      {"port", server.port()},
                      {"metrics", config.metrics.empty() ? "off" : config.metrics},
@@ -155,7 +184,7 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
     log.Info("signal", {{"number", signal}});
     if (!target.Drain()) _exit(0);
   });
-  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config.device));
+  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config));
   std::unique_ptr<Engine> engine;  // outlives the server
   ANNULUS_ASSIGN_OR_RETURN(const auto server, Server::Start(config, log));
   log.Info("loading", {{"model", config.engine.model}, {"port", server->port()}});
@@ -163,7 +192,7 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
                            CreateEngine(config.engine, *devices->backend, devices->kernels));
   server->StartServing(*engine);
   target.Set(server.get());
-  LogReady(log, config, *engine, *server);
+  LogReady(log, config, *engine, *server, devices->backend->capabilities().nodes);
   server->WaitUntilDrained();
   target.Set(nullptr);
   return absl::OkStatus();

@@ -7,6 +7,10 @@ bool MemoryBudget::TryTake(size_t bytes) {
   do {
     if (bytes > limit_ || used > limit_ - bytes) return false;
   } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  size_t most = most_.load(std::memory_order_relaxed);
+  while (most < used + bytes &&
+         !most_.compare_exchange_weak(most, used + bytes, std::memory_order_relaxed)) {
+  }
   return true;
 }
 

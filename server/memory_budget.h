@@ -16,11 +16,14 @@ class MemoryBudget {
   void GiveBack(size_t bytes);
   size_t limit() const { return limit_; }
   size_t used() const { return used_.load(std::memory_order_relaxed); }
+  // Most ever in use at once.
+  size_t most() const { return most_.load(std::memory_order_relaxed); }
   size_t available() const { return limit_ - used(); }  // used() never exceeds the limit
 
  private:
   const size_t limit_;
   std::atomic<size_t> used_{0};
+  std::atomic<size_t> most_{0};
 };
 
 // A share of a budget, given back at the end of its life. Not thread-safe.

@@ -117,6 +117,7 @@ v1::RankLoad ToMessage(const RankLoad& rank) {
   }
   message.set_kv_bytes_used(rank.kv_bytes_used);
   message.set_kv_bytes_total(rank.kv_bytes_total);
+  if (rank.node >= 0) message.set_node(rank.node);
   return message;
 }
 

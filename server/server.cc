@@ -16,6 +16,7 @@
 #include "server/grpc_listener.h"
 #include "server/heap_trimmer.h"
 #include "server/inference_service.h"
+#include "server/memory_report.h"
 #include "server/metrics_endpoint.h"
 #include "server/model_service.h"
 #include "server/periodic_thread.h"
@@ -122,8 +123,10 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   std::vector<MetricFamily> families = metrics_.Collect(lifecycle_, documents_);
   const auto engine = lifecycle_.engine();
   if (engine.ok()) {
-    std::vector<MetricFamily> more = (*engine)->Metrics();
-    std::move(more.begin(), more.end(), std::back_inserter(families));
+    for (std::vector<MetricFamily>& more :
+         std::array{MemoryMetrics((*engine)->Load(), documents_), (*engine)->Metrics()}) {
+      std::move(more.begin(), more.end(), std::back_inserter(families));
+    }
   }
   return families;
 }

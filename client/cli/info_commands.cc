@@ -1,3 +1,4 @@
+#include <map>
 #include <set>
 
 #include "absl/strings/ascii.h"
@@ -136,6 +137,36 @@ int64_t BytesOf(const v1::RankLoad& rank, const std::string& kind) {
   return found == rank.memory_bytes().end() ? 0 : found->second;
 }
 
+// Parts by name, so that equal loads print equally.
+std::map<std::string, int64_t> Foreseen(const v1::ProcessMemory& memory) {
+  return {memory.foreseen_bytes().begin(), memory.foreseen_bytes().end()};
+}
+
+void WriteMemory(const v1::ProcessMemory& memory, JsonWriter& json) {
+  json.Key("memory").BeginObject();
+  json.Key("foreseen_bytes").BeginObject();
+  for (const auto& [part, bytes] : Foreseen(memory)) json.Key(part).Int(bytes);
+  json.EndObject();
+  json.Key("resident_bytes").Int(memory.resident_bytes());
+  json.Key("resident_most_bytes").Int(memory.resident_most_bytes());
+  json.EndObject();
+}
+
+// What the process holds beside what was foreseen; parts that are nothing are left out.
+std::string DescribeMemory(const v1::GetLoadResponse& load) {
+  if (!load.has_memory()) return "";
+  const v1::ProcessMemory& memory = load.memory();
+  int64_t sum = 0;
+  std::vector<std::string> parts;
+  for (const auto& [part, bytes] : Foreseen(memory)) {
+    sum += bytes;
+    if (bytes > 0) parts.push_back(absl::StrCat(part, " ", FormatBytes(bytes)));
+  }
+  return absl::StrCat("memory    ", FormatBytes(memory.resident_bytes()), " resident, ",
+                      FormatBytes(memory.resident_most_bytes()), " at most; foreseen ",
+                      FormatBytes(sum), ": ", absl::StrJoin(parts, ", "), "\n");
+}
+
 void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
   json.BeginObject();
   json.Key("running").Int(load.running());
@@ -148,6 +179,7 @@ void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
     json.BeginObject();
     json.Key("rank").Int(rank.rank());
     json.Key("up").Bool(rank.up());
+    if (rank.has_node()) json.Key("node").Int(rank.node());
     json.Key("device").String(rank.device());
     json.Key("memory_bytes").BeginObject();
     for (const std::string& kind : MemoryKinds(load)) json.Key(kind).Int(BytesOf(rank, kind));
@@ -158,6 +190,7 @@ void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
   }
   json.EndArray();
   const v1::ExchangeRates& exchange = load.exchange();
+  WriteMemory(load.memory(), json);
   json.Key("exchange").BeginObject();
   json.Key("attention_flops").Double(exchange.attention_flops());
   json.Key("link_bytes_per_second").Double(exchange.link_bytes_per_second());
@@ -182,6 +215,11 @@ std::string DescribeExchange(const v1::ExchangeRates& exchange) {
       exchange.source());
 }
 
+std::string DescribeDevice(const v1::RankLoad& rank) {
+  if (!rank.has_node()) return rank.device();
+  return absl::StrCat(rank.device(), ", node ", rank.node());
+}
+
 std::string RankTable(const v1::GetLoadResponse& load) {
   using Align = Table::Align;
   const std::set<std::string> kinds = MemoryKinds(load);
@@ -194,7 +232,7 @@ std::string RankTable(const v1::GetLoadResponse& load) {
   columns.push_back({"ALL MEMORY", Align::kRight});
   Table table(columns);
   for (const v1::RankLoad& rank : load.ranks()) {
-    std::vector<std::string> cells = {absl::StrCat(rank.rank()), rank.device(),
+    std::vector<std::string> cells = {absl::StrCat(rank.rank()), DescribeDevice(rank),
                                       rank.up() ? "up" : "DOWN",
                                       absl::StrCat(FormatBytes(rank.kv_bytes_used()), " of ",
                                                    FormatBytes(rank.kv_bytes_total()))};
@@ -239,7 +277,7 @@ int RunStatus(Session& session) {
       "health    ", load.healthy() ? "good" : "BAD", ", last step ",
       FormatDuration(load.seconds_since_step()), " ago\n",  //
       "KV        ", absl::StrFormat("%.1f%%", load.kv_usage() * 100), " of all pages in use\n",
-      DescribeExchange(load.exchange()), "\n"));
+      DescribeMemory(load), DescribeExchange(load.exchange()), "\n"));
   session.Print(RankTable(load));
   return session.Finish();
 }

@@ -22,13 +22,18 @@ RankSet::~RankSet() {
   for (const auto& rank : ranks_) rank->thread.reset();
 }
 
-absl::Status RankSet::AddRank(const RankModel& model, Backend& backend) {
+absl::Status RankSet::AddRank(const RankModel& model, Backend& device) {
   const int index = size();
   auto rank = std::make_unique<Rank>();
+  const int nodes = device.capabilities().nodes;
+  if (nodes > 1 && options_.ranks >= nodes) rank->node = index * nodes / options_.ranks;
+  Backend& backend = rank->node < 0 ? device : device.OnNode(rank->node);
   const size_t kv_bytes = options_.kv_memory_bytes / options_.ranks;
   const size_t arena_bytes = StepArenaBytes(model, options_.rows_per_rank, options_.ranks);
   BufferPool::Options pool;
   pool.limit_bytes = AlignUp(kv_bytes) + AlignUp(arena_bytes);
+  // Two large buffers that live as long as the rank: in chunks of their own size they always fit.
+  pool.chunk_bytes = kMemoryAlignment;
   pool.name = absl::StrCat("rank", index);
   rank->memory = std::make_unique<BufferPool>(backend, std::move(pool));
 

@@ -19,7 +19,11 @@ struct RankSetOptions {
 };
 
 // All ranks of this process: their threads, memory and channels. Used by the coordinator's thread
-// alone, except Stats, which any thread may call.
+// alone, except where it says that any thread may ask.
+//
+// On a device with several memory nodes each rank keeps its memory and threads on one, and
+// neighbours in the ring share it as far as possible. With fewer ranks than nodes a rank uses the
+// whole device.
 class RankSet {
  public:
   // RESOURCE_EXHAUSTED with the numbers when the memory cannot be had. `model` and `backend` must
@@ -38,7 +42,12 @@ class RankSet {
 
   KvPool& pool(int rank) { return *ranks_[rank]->kv; }
   const KvPool& pool(int rank) const { return *ranks_[rank]->kv; }
+  // Any thread may ask.
   BufferPoolStats Stats(int rank) const { return ranks_[rank]->memory->Stats(); }
+  // Workspace that the rank's kernels have taken. Any thread may ask.
+  size_t workspace_bytes(int rank) const { return ranks_[rank]->stream->workspace_bytes(); }
+  // The memory node that the rank is kept on; -1: anywhere.
+  int node(int rank) const { return ranks_[rank]->node; }
   // Block lists of attention policies, shared by all ranks. Thread-safe.
   PatternCache& patterns() { return patterns_; }
   bool healthy() const { return lost_.ok(); }
@@ -50,6 +59,7 @@ class RankSet {
   static constexpr size_t kPatternBytes = size_t{64} << 20;
 
   struct Rank {
+    int node = -1;
     std::unique_ptr<BufferPool> memory;
     std::unique_ptr<KvPool> kv;
     std::unique_ptr<StepArena> arena;
@@ -58,7 +68,7 @@ class RankSet {
   };
 
   RankSet(int ranks, const RankSetOptions& options) : options_(options), ring_(ranks) {}
-  absl::Status AddRank(const RankModel& model, Backend& backend);
+  absl::Status AddRank(const RankModel& model, Backend& device);
   std::optional<RankResult> WaitFor(int rank);
 
   const RankSetOptions options_;

@@ -6,7 +6,11 @@
 
 namespace annulus {
 
-RankThread::RankThread(const RankParts& parts) : executor_(parts), thread_([this] { Loop(); }) {}
+RankThread::RankThread(const RankParts& parts)
+    : executor_(parts), thread_([this, stream = parts.stream] {
+        stream->BindCaller();
+        Loop();
+      }) {}
 
 RankThread::~RankThread() {
   {

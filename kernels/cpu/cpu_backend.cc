@@ -1,15 +1,17 @@
 #include "kernels/cpu/cpu_backend.h"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/host_limits.h"
+#include "kernels/cpu/memory_nodes.h"
 
 namespace annulus {
 namespace {
@@ -22,9 +24,30 @@ absl::Status OutOfMemory(size_t bytes, const std::string& why) {
   return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes: ", why));
 }
 
+// How large blocks are mapped.
+struct Mapping {
+  HugePages huge_pages = HugePages::kOff;
+  HugePageSupport support;
+  NodeWish wish;
+};
+
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(BackendCapabilities capabilities) : capabilities_(std::move(capabilities)) {}
+  // Threads stay on `processors`; anywhere where there are none.
+  CpuBackend(BackendCapabilities capabilities, Mapping mapping, Processors processors)
+      : capabilities_(std::move(capabilities)),
+        mapping_(std::move(mapping)),
+        processors_(std::move(processors)) {}
+
+  // Adds the views of OnNode, one of each.
+  void AddNodes(const std::vector<MemoryNode>& nodes) {
+    for (const MemoryNode& node : nodes) {
+      Mapping mapping = mapping_;
+      mapping.wish = {NodeWish::Kind::kPreferred, {node.number}};
+      nodes_.push_back(
+          std::make_unique<CpuBackend>(capabilities_, std::move(mapping), node.processors));
+    }
+  }
 
   const BackendCapabilities& capabilities() const override { return capabilities_; }
 
@@ -35,10 +58,7 @@ class CpuBackend final : public Backend {
                                              capabilities_.memory_bytes, " bytes"));
     }
     if (bytes >= kMappedBytes) {
-      void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (data == MAP_FAILED) return OutOfMemory(bytes, "the system refused the mapping");
-      return DeviceBuffer(static_cast<std::byte*>(data), bytes,
-                          [bytes](std::byte* block) { munmap(block, bytes); });
+      return MapHostMemory(bytes, mapping_.huge_pages, mapping_.support, mapping_.wish);
     }
     const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     void* data = std::aligned_alloc(kAlignment, rounded);
@@ -48,7 +68,13 @@ class CpuBackend final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int threads) override {
-    return CpuStream::Create(threads);
+    return CpuStream::Create(threads, processors_);
+  }
+
+  Backend& OnNode(int node) override {
+    ANNULUS_CHECK(node >= 0 && node < capabilities_.nodes)
+        << "node " << node << " of " << capabilities_.nodes;
+    return nodes_.empty() ? *this : *nodes_[node];
   }
 
   absl::Status Copy(Stream&, void* destination, const void* source, size_t bytes) override {
@@ -58,22 +84,40 @@ class CpuBackend final : public Backend {
 
  private:
   const BackendCapabilities capabilities_;
+  const Mapping mapping_;
+  const Processors processors_;
+  std::vector<std::unique_ptr<CpuBackend>> nodes_;  // none where there is only one
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend() {
-  HostLimits limits = ReadHostLimits();
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
+  HostLimits limits = ReadHostLimits(options.root);
   if (limits.memory_bytes == 0) {
     return absl::InternalError("the system does not say how much memory it has");
   }
+  Mapping mapping;
+  mapping.huge_pages = options.huge_pages;
+  mapping.support = ReadHugePageSupport(options.root);
+  ANNULUS_RETURN_IF_ERROR(CheckHugePages(options.huge_pages, mapping.support));
+  std::vector<MemoryNode> nodes;
+  if (options.use_nodes) nodes = ReadMemoryNodes(options.root);
   BackendCapabilities capabilities;
   capabilities.name = "cpu";
   capabilities.description = std::move(limits.processor);
   capabilities.memory_bytes = limits.memory_bytes;
   capabilities.threads = limits.threads;
   capabilities.host_accessible = true;
-  return std::make_unique<CpuBackend>(std::move(capabilities));
+  if (nodes.size() < 2) {
+    return std::make_unique<CpuBackend>(std::move(capabilities), std::move(mapping), Processors());
+  }
+  capabilities.nodes = static_cast<int>(nodes.size());
+  mapping.wish.kind = NodeWish::Kind::kInterleaved;
+  for (const MemoryNode& node : nodes) mapping.wish.nodes.push_back(node.number);
+  auto backend =
+      std::make_unique<CpuBackend>(std::move(capabilities), std::move(mapping), Processors());
+  backend->AddNodes(nodes);
+  return backend;
 }
 
 }  // namespace annulus

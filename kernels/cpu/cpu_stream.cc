@@ -26,12 +26,12 @@ void Pause() {
 
 void CpuStream::Workspace::Free::operator()(std::byte* block) const { std::free(block); }
 
-absl::StatusOr<std::unique_ptr<CpuStream>> CpuStream::Create(int threads) {
+absl::StatusOr<std::unique_ptr<CpuStream>> CpuStream::Create(int threads, Processors processors) {
   if (threads < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("a stream needs at least 1 thread, not ", threads));
   }
-  std::unique_ptr<CpuStream> stream(new CpuStream());
+  std::unique_ptr<CpuStream> stream(new CpuStream(std::move(processors)));
   try {
     stream->workers_.reserve(threads - 1);
     for (int thread = 1; thread < threads; ++thread) {
@@ -64,6 +64,7 @@ void CpuStream::RunTasks(const Body& body, int64_t tasks, int thread) {
 }
 
 void CpuStream::Work(int thread) {
+  BindThread(processors_);
   uint64_t seen = 0;
   for (;;) {
     for (int i = 0; i < kSpins && job_.load(std::memory_order_acquire) == seen; ++i) Pause();

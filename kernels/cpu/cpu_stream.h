@@ -8,12 +8,14 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/processors.h"
 
 namespace annulus {
 
@@ -23,10 +25,13 @@ namespace annulus {
 class CpuStream final : public Stream {
  public:
   // `threads` >= 1, else INVALID_ARGUMENT. RESOURCE_EXHAUSTED where the system refuses a thread.
-  static absl::StatusOr<std::unique_ptr<CpuStream>> Create(int threads);
+  // Workers stay on `processors`; on any where there are none.
+  static absl::StatusOr<std::unique_ptr<CpuStream>> Create(int threads, Processors processors = {});
   ~CpuStream() override;
 
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  void BindCaller() override { BindThread(processors_); }
+  size_t workspace_bytes() const override { return op_scratch_.bytes() + outer_scratch_.bytes(); }
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
@@ -54,19 +59,21 @@ class CpuStream final : public Stream {
   class Workspace {
    public:
     absl::StatusOr<std::byte*> AtLeast(size_t bytes);
+    size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
    private:
     struct Free {
       void operator()(std::byte* block) const;
     };
     std::unique_ptr<std::byte, Free> block_;
-    size_t bytes_ = 0;
+    std::atomic<size_t> bytes_{0};  // written by the thread that uses the stream
   };
 
-  CpuStream() = default;
+  explicit CpuStream(Processors processors) : processors_(std::move(processors)) {}
   void Work(int thread);
   void RunTasks(const Body& body, int64_t tasks, int thread);
 
+  const Processors processors_;
   std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable done_;

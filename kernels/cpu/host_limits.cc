@@ -1,6 +1,5 @@
 #include "kernels/cpu/host_limits.h"
 
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -15,20 +14,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/cpu/processors.h"
 
 namespace annulus {
 namespace {
 
-// The CPUs in this process' affinity mask. The mask's size is the kernel's, so it is grown until it
-// fits.
 int AffinityThreads() {
-  for (int cpus = 1024; cpus <= (1 << 20); cpus *= 4) {
-    const size_t bytes = CPU_ALLOC_SIZE(cpus);
-    std::vector<cpu_set_t> mask((bytes + sizeof(cpu_set_t) - 1) / sizeof(cpu_set_t));
-    if (sched_getaffinity(0, mask.size() * sizeof(cpu_set_t), mask.data()) == 0) {
-      return std::max(1, CPU_COUNT_S(mask.size() * sizeof(cpu_set_t), mask.data()));
-    }
-  }
+  const Processors usable = UsableProcessors();
+  if (!usable.empty()) return static_cast<int>(usable.size());
   return std::max<int>(1, sysconf(_SC_NPROCESSORS_ONLN));
 }
 

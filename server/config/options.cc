@@ -130,6 +130,22 @@ std::vector<Option> ModelOptions() {
                                          {"cuda", DeviceChoice::kCuda}},
                                         c.device);
        }},
+      {"numa", "auto|off", "auto",
+       "Keep every rank's memory and threads on one memory node (NUMA): auto: where there are "
+       "several and as many ranks.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<bool>(text, {{"auto", true}, {"off", false}}, c.numa);
+       }},
+      {"huge-pages", "off|transparent|explicit", "off",
+       "Huge pages for keys, values, weights and activations: off: as the system does by itself; "
+       "transparent: asked for; explicit: from the reserved pool (sysctl vm.nr_hugepages).",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<HugePagesChoice>(text,
+                                           {{"off", HugePagesChoice::kOff},
+                                            {"transparent", HugePagesChoice::kTransparent},
+                                            {"explicit", HugePagesChoice::kExplicit}},
+                                           c.huge_pages);
+       }},
       {"ranks", "N", "1", "Ranks of the ring that keys and values are spread over.",
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 64, c.engine.ranks);

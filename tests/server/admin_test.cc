@@ -96,6 +96,11 @@ TEST(AdminServiceTest, TellsStateLimitsAndLoad) {
   EXPECT_EQ(load.waiting(), 3);
   EXPECT_FALSE(load.healthy());
   EXPECT_EQ(load.ranks(0).memory_bytes().at("kv"), 1024);
+  EXPECT_FALSE(load.ranks(0).has_node());
+  EXPECT_EQ(load.memory().foreseen_bytes().at("kv"), 512);
+  EXPECT_EQ(load.memory().foreseen_bytes().at("documents"), 0);
+  EXPECT_EQ(load.memory().resident_bytes(), 3000);
+  EXPECT_EQ(load.memory().resident_most_bytes(), 4000);
 }
 
 TEST(LoadingTest, CallsAreUnavailableWithARetry) {

@@ -306,6 +306,9 @@ EngineLoad FakeEngine::Load() const {
   rank.kv_bytes_used = 256;
   rank.kv_bytes_total = 1024;
   load.ranks.push_back(rank);
+  load.memory.weights = 2048;
+  load.memory.kv = 512;
+  load.process = {.resident = 3000, .resident_most = 4000};
   return load;
 }
 

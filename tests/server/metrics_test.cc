@@ -41,6 +41,11 @@ TEST_F(MetricsTest, ShowsTheServersAndTheEngines) {
   EXPECT_EQ(samples.at("annulus_document_uploads_total{outcome=\"failed\"}"), 1);
   EXPECT_EQ(samples.at("annulus_documents"), 1);
   EXPECT_GT(samples.at("annulus_document_memory_bytes"), 0);
+  EXPECT_EQ(samples.at("annulus_memory_foreseen_bytes{part=\"weights\"}"), 2048);
+  EXPECT_GE(samples.at("annulus_memory_foreseen_bytes{part=\"documents\"}"),
+            samples.at("annulus_document_memory_bytes"));
+  EXPECT_EQ(samples.at("annulus_process_resident_bytes"), 3000);
+  EXPECT_EQ(samples.at("annulus_process_resident_most_bytes"), 4000);
   EXPECT_EQ(samples.at("annulus_num_requests_running"), 0);
   EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_bucket{le=\"0.1\"}"), 1);
   EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_bucket{le=\"+Inf\"}"), 4);

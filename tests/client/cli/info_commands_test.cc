@@ -118,6 +118,25 @@ TEST_F(InfoCommands, StatusShowsALinkAndHidesRatesThatAreNotNeeded) {
               ::testing::HasSubstr("ring      rates not needed: one rank exchanges nothing\n"));
 }
 
+TEST_F(InfoCommands, StatusShowsTheProcessMemoryAndNodes) {
+  server_.SetLoad(FromText<v1::GetLoadResponse>(R"(
+      memory { foreseen_bytes { key: "weights" value: 2048 } foreseen_bytes { key: "kv" value: 4096 }
+               foreseen_bytes { key: "ring" value: 0 }
+               resident_bytes: 5120 resident_most_bytes: 7168 }
+      ranks { rank: 0 device: "cpu" up: true node: 0 } ranks { rank: 1 device: "cpu" up: true })"));
+  const std::string text = Run({"status"}).out;
+  EXPECT_THAT(text, ::testing::HasSubstr("memory    5.0 KiB resident, 7.0 KiB at most; foreseen "
+                                         "6.0 KiB: kv 4.0 KiB, weights 2.0 KiB\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("   0  cpu, node 0  up "));
+  EXPECT_THAT(text, ::testing::HasSubstr("   1  cpu          up "));
+  const std::string json = Run({"status", "--json"}).out;
+  EXPECT_THAT(json, ::testing::HasSubstr(
+                        R"("memory":{"foreseen_bytes":{"kv":4096,"ring":0,"weights":2048},)"
+                        R"("resident_bytes":5120,"resident_most_bytes":7168},)"));
+  EXPECT_THAT(json, ::testing::HasSubstr(R"({"rank":0,"up":true,"node":0,"device":"cpu",)"));
+  EXPECT_THAT(json, ::testing::HasSubstr(R"({"rank":1,"up":true,"device":"cpu",)"));
+}
+
 TEST_F(InfoCommands, StatusPrintsJson) {
   EXPECT_EQ(
       Run({"status", "--json"}).out,
@@ -129,6 +148,7 @@ TEST_F(InfoCommands, StatusPrintsJson) {
       R"("memory_bytes":{"kv":4096,"step_buffer":16,"weights":2048},"kv_bytes_used":1024,)"
       R"("kv_bytes_total":4096},{"rank":1,"up":false,"device":"cpu",)"
       R"("memory_bytes":{"kv":4096,"step_buffer":0,"weights":0},"kv_bytes_used":0,"kv_bytes_total":4096}],)"
+      R"("memory":{"foreseen_bytes":{},"resident_bytes":0,"resident_most_bytes":0},)"
       R"("exchange":{"attention_flops":3.825e+10,"link_bytes_per_second":0,)"
       R"("message_seconds":5.9e-06,"part_seconds":5.5e-09,)"
       R"("source":"measured at start in 31 ms"}}})"

@@ -13,12 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "bench/demo/document.h"
 #include "engine/api.h"
 #include "engine/model/recall_model.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/machine_files.h"
 
 namespace annulus {
 namespace {
@@ -223,6 +225,43 @@ TEST_F(MemoryTest, TheForecastIsLinearInThePrompt) {
   EXPECT_LE(busy.requests - idle.requests, all * 32);
   EXPECT_EQ(Metric(*engine, "annulus_pool_high_water_bytes", "rank0"), held)
       << "a step took memory that was not planned";
+}
+
+// Neighbours in the ring share a memory node; with fewer ranks than nodes a rank is left alone. The
+// nodes are imagined: both have the processors of this process.
+TEST_F(MemoryTest, RanksAreSharedOutOverMemoryNodes) {
+  const testing::MachineFiles machine;
+  machine.Write("sys/devices/system/node/online", "0-1\n");
+  for (const char* node : {"node0", "node1"}) {
+    machine.Write(absl::StrCat("sys/devices/system/node/", node, "/cpulist"), "0-4095\n");
+  }
+  backend_ = CreateCpuBackend({.root = machine.root()}).value();
+  ASSERT_EQ(backend_->capabilities().nodes, 2);
+  for (const auto& [ranks, nodes] : std::vector<std::pair<int, std::vector<int>>>{
+           {1, {-1}}, {2, {0, 1}}, {3, {0, 0, 1}}, {4, {0, 0, 1, 1}}}) {
+    auto engine = Make(ranks, size_t{4} << 20);
+    std::vector<int> placed;
+    for (const RankLoad& rank : engine->Load().ranks) placed.push_back(rank.node);
+    EXPECT_EQ(placed, nodes);
+    auto sink = std::make_shared<CollectingSink>();
+    ASSERT_TRUE(engine->Submit(Spec(std::vector<int32_t>(700, 'x'), 3), sink).ok());
+    EXPECT_TRUE(sink->Wait()->status.ok());
+  }
+}
+
+// The smallest memory that can hold a request's pages: nothing else is taken from it.
+TEST_F(MemoryTest, AFewPagesAreEnoughForAShortRequest) {
+  for (const int ranks : {1, 3}) {
+    SCOPED_TRACE(::testing::Message() << ranks << " ranks");
+    // One layer of 64 tokens in float32 is a page. The prompt and answer need two of the full
+    // group and, of the window group, those of one window and one chunk: two as well.
+    const size_t page = 1024 * kPageTokens;
+    auto engine = Make(ranks, 4 * page * ranks);
+    EXPECT_EQ(engine->Load().ranks[0].kv_bytes_total, static_cast<int64_t>(4 * page));
+    auto sink = std::make_shared<CollectingSink>();
+    ASSERT_TRUE(engine->Submit(Spec(std::vector<int32_t>(100, 'x'), 5), sink).ok());
+    ASSERT_TRUE(sink->Wait()->status.ok());
+  }
 }
 
 // Two documents fit; a third takes the pages of the one that was not asked for longest.

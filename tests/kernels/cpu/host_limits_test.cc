@@ -1,34 +1,19 @@
 #include "kernels/cpu/host_limits.h"
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "gtest/gtest.h"
+#include "tests/support/machine_files.h"
 
 namespace annulus {
 namespace {
 
-// A folder with the /proc and /sys files of an imagined machine.
 class HostLimitsTest : public ::testing::Test {
  protected:
-  HostLimitsTest()
-      : root_(std::filesystem::temp_directory_path() /
-              ("annulus_host_limits_" + std::to_string(getpid()))) {
-    std::filesystem::create_directories(root_);
-  }
-  ~HostLimitsTest() override { std::filesystem::remove_all(root_); }
+  void Write(const std::string& path, const std::string& text) { machine_.Write(path, text); }
+  HostLimits Read() const { return ReadHostLimits(machine_.root()); }
 
-  void Write(const std::string& path, const std::string& text) {
-    const std::filesystem::path file = root_ / path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
-  }
-  HostLimits Read() const { return ReadHostLimits(root_.string()); }
-
-  const std::filesystem::path root_;
+  const testing::MachineFiles machine_;
   const HostLimits bare_ = Read();  // this machine's own limits
 };
 
