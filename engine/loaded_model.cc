@@ -101,6 +101,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   info.max_context = max_context;
   info.weights_dtype = model.weights.dtype;
   info.weights_bytes = model.weights.bytes;
+  info.int8_activations = model.activations == Activations::kInt8;
   info.weights_error = model.weights.error.relative();
   info.kv_dtype = model.page_shape.dtype;
   for (const CacheGroup& group : model.groups) {
@@ -134,6 +135,20 @@ absl::Status CheckVocabulary(const std::string& model, const Tokenizer& tokenize
   return absl::OkStatus();
 }
 
+absl::Status CheckInt8Activations(DType weights, const ModelConfig& config) {
+  if (weights != DType::kI8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("int8 activations need weights in int8; these are ", DTypeName(weights),
+                     ". Ask for --weights-dtype int8, or for float activations"));
+  }
+  const int64_t widest = std::max({int64_t{config.hidden_size}, int64_t{config.intermediate_size},
+                                   int64_t{config.experts.intermediate_size},
+                                   int64_t{config.heads} * config.head_dim});
+  if (widest <= kMostInt8Inputs) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("int8 activations: a layer has ", widest,
+                                                 " inputs; allowed: at most ", kMostInt8Inputs));
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& backend,
@@ -149,6 +164,10 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   required.backend = backend.capabilities().name;
   required.implementation = options.kernels;
   required.weights_dtype = options.weights_dtype.value_or(*stored);
+  if (options.int8_activations) {
+    ANNULUS_RETURN_IF_ERROR(CheckInt8Activations(required.weights_dtype, files.config));
+    required.activations = Activations::kInt8;
+  }
   required.kv_dtype = options.kv_dtype;
   required.k_dim = files.config.head_dim;
   required.v_dim = files.config.head_dim;
@@ -159,6 +178,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   LoadedModel loaded;
   loaded.ranks =
       MakeRankModel(files.config, *std::move(weights), *ops, options.page_tokens, options.kv_dtype);
+  loaded.ranks.activations = required.activations;
   loaded.info = Describe(files, loaded.ranks, max_context);
   loaded.tokenizer = std::move(files.tokenizer);
   loaded.templates = std::move(files.templates);

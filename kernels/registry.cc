@@ -27,6 +27,9 @@ std::string Missing(const KernelEntry& entry, const KernelRequirements& required
     missing.push_back(absl::StrCat("weights in ", DTypeName(required.weights_dtype),
                                    " (supported: ", Names(entry.weights_dtypes), ")"));
   }
+  if (required.activations == Activations::kInt8 && !entry.int8_activations) {
+    missing.push_back("activations in int8");
+  }
   if (!Contains(entry.kv_dtypes, required.kv_dtype)) {
     missing.push_back(absl::StrCat("keys and values in ", DTypeName(required.kv_dtype),
                                    " (supported: ", Names(entry.kv_dtypes), ")"));
@@ -72,7 +75,8 @@ absl::StatusOr<const OpTable*> KernelRegistry::Select(const KernelRequirements& 
       "no kernels fit: required are backend ", required.backend,
       required.implementation.empty() ? ""
                                       : absl::StrCat(", implementation ", required.implementation),
-      ", weights ", DTypeName(required.weights_dtype), ", keys and values ",
+      ", weights ", DTypeName(required.weights_dtype),
+      required.activations == Activations::kInt8 ? ", activations int8" : "", ", keys and values ",
       DTypeName(required.kv_dtype), ", head_dim ", required.k_dim, "/", required.v_dim,
       reasons.empty() ? "; no implementation of that name is in this binary" : reasons));
 }

@@ -77,6 +77,7 @@ struct KernelRequirements {
   std::string backend = "cpu";
   std::string implementation;  // empty: the fastest that fits; else an OpTable name
   DType weights_dtype = DType::kF32;
+  Activations activations = Activations::kFloat;
   DType kv_dtype = DType::kF32;
   int k_dim = 0;
   int v_dim = 0;
@@ -90,6 +91,7 @@ struct KernelEntry {
   bool available = true;
   std::string unavailable_reason;  // when not available: what this machine lacks
   std::vector<DType> weights_dtypes;
+  bool int8_activations = false;
   std::vector<DType> kv_dtypes;
   int max_head_dim = 0;
   int head_dim_multiple = 1;

@@ -88,7 +88,8 @@ std::string Describe(const ModelInfo& model) {
                       "context:          ", model.max_context, " tokens\n",  //
                       "weights:          ", DTypeName(model.weights_dtype), ", ",
                       FormatBytes(model.weights_bytes), ", relative error ",
-                      absl::StrFormat("%.5f", model.weights_error), "\n",  //
+                      absl::StrFormat("%.5f", model.weights_error), "\n",                     //
+                      "activations:      ", model.int8_activations ? "int8" : "float", "\n",  //
                       "keys and values:  ", DTypeName(model.kv_dtype), ", ",
                       model.kv_bytes_per_token, " bytes per token\n",  //
                       "kernels:          ", model.kernels, "\n",       //

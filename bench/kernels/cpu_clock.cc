@@ -30,9 +30,11 @@ double TimeThreads(int threads, const Body& body) {
 
 absl::StatusOr<peak::OperationLoop> LoopOf(Bound bound) {
 #if defined(__x86_64__)
-  if (bound == Bound::kAmxBF16 && peak::RequestAmx() == peak::AmxAccess::kGranted) {
-    return peak::AmxBf16Loop();
+  const bool tiles = bound == Bound::kAmxBF16 || bound == Bound::kAmxI8;
+  if (tiles && peak::RequestAmx() == peak::AmxAccess::kGranted) {
+    return bound == Bound::kAmxI8 ? peak::AmxInt8Loop() : peak::AmxBf16Loop();
   }
+  if (bound == Bound::kI8 && __builtin_cpu_supports("avx512vnni")) return peak::Avx512VnniLoop();
   if (bound == Bound::kBF16 && __builtin_cpu_supports("avx512bf16")) return peak::Avx512Bf16Loop();
   if (bound == Bound::kF32 && __builtin_cpu_supports("avx512f")) {
     return peak::Avx512Loops().multiply_add;

@@ -11,7 +11,7 @@ namespace annulus {
 double ProcessCpuSeconds();
 
 // What an op is compared with.
-enum class Bound { kF32, kBF16, kAmxBF16, kMemoryRead };
+enum class Bound { kF32, kBF16, kI8, kAmxBF16, kAmxI8, kMemoryRead };
 
 // Operations (or bytes) per second and thread, by ProcessCpuSeconds: the loops of bench/peak on
 // `threads` threads at a time, for about 30 ms each. FAILED_PRECONDITION where the processor lacks

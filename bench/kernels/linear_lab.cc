@@ -25,6 +25,7 @@ struct Options {
   std::vector<int64_t> rows = {1, 512};
   std::vector<int64_t> in = {896, 4864};
   std::vector<int64_t> out = {896, 4864};
+  bool int8_activations = false;
   int threads = 1;
   int rounds = 5;
   bool json = false;
@@ -57,12 +58,13 @@ class LinearCase {
     return result;
   }
 
-  absl::Status Run(const OpTable& ops, Stream& stream) {
+  absl::Status Run(const OpTable& ops, Stream& stream, bool int8_activations) {
     const PackedMatrix& weight = weights_[next_++ % weights_.size()];
     LinearParams params;
     params.input = {input_.data(), rows_, weight.in_features, weight.in_features};
     params.weight = &weight;
     params.output = {output_.data(), rows_, weight.out_features, weight.out_features};
+    if (int8_activations) params.activations = Activations::kInt8;
     return ops.linear(stream, params);
   }
 
@@ -81,8 +83,9 @@ class LinearCase {
 };
 
 // Few rows are bound by reading the weights.
-Bound BoundOf(const OpTable& ops, DType dtype, int64_t rows) {
+Bound BoundOf(const OpTable& ops, DType dtype, bool int8_activations, int64_t rows) {
   if (rows <= 8) return Bound::kMemoryRead;
+  if (int8_activations) return ops.name == "cpu/amx" ? Bound::kAmxI8 : Bound::kI8;
   if (dtype == DType::kF32 || dtype == DType::kF16) return Bound::kF32;
   if (ops.name == "cpu/amx") return Bound::kAmxBF16;
   return ops.name == "cpu/avx512-bf16" ? Bound::kBF16 : Bound::kF32;
@@ -93,9 +96,9 @@ absl::Status Measure(const Options& options, const OpTable& ops, Backend& backen
   ANNULUS_ASSIGN_OR_RETURN(LinearCase run, LinearCase::Make(ops, backend, dtype, rows, in, out));
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
                            backend.CreateStream(options.threads));
-  const Bound bound = BoundOf(ops, dtype, rows);
+  const Bound bound = BoundOf(ops, dtype, options.int8_activations, rows);
   const double work = bound == Bound::kMemoryRead ? run.bytes() : run.flops();
-  ANNULUS_RETURN_IF_ERROR(run.Run(ops, *stream));
+  ANNULUS_RETURN_IF_ERROR(run.Run(ops, *stream, options.int8_activations));
   std::vector<double> rates;
   std::vector<double> fractions;
   for (int round = 0; round < options.rounds; ++round) {
@@ -104,7 +107,9 @@ absl::Status Measure(const Options& options, const OpTable& ops, Backend& backen
     int runs = 0;
     double spent = 0;
     do {
-      for (int i = 0; i < 4; ++i, ++runs) ANNULUS_RETURN_IF_ERROR(run.Run(ops, *stream));
+      for (int i = 0; i < 4; ++i, ++runs) {
+        ANNULUS_RETURN_IF_ERROR(run.Run(ops, *stream, options.int8_activations));
+      }
       spent = ProcessCpuSeconds() - start;
     } while (spent < 0.05 * options.threads);
     ANNULUS_ASSIGN_OR_RETURN(const double after, MeasureBound(bound, options.threads));
@@ -132,6 +137,7 @@ absl::Status Run(const Options& options) {
       KernelRequirements required;
       required.implementation = table;
       required.k_dim = required.v_dim = 64;
+      if (options.int8_activations) required.activations = Activations::kInt8;
       ANNULUS_ASSIGN_OR_RETURN(required.weights_dtype, ParseDType(name));
       ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, registry.Select(required));
       for (const int64_t rows : options.rows) {
@@ -152,6 +158,7 @@ int Main(int argc, char** argv) {
   CLI::App app{"Times linear layers beside their bounds, by CPU time"};
   app.add_option("--tables", options.tables)->delimiter(',');
   app.add_option("--weights-dtypes", options.dtypes)->delimiter(',');
+  app.add_flag("--int8-activations", options.int8_activations, "With weights in int8");
   app.add_option("--rows", options.rows, "Up to 8: bound by memory reads")->delimiter(',');
   app.add_option("--in", options.in)->delimiter(',');
   app.add_option("--out", options.out)->delimiter(',');

@@ -23,6 +23,8 @@ struct RankModel {
   std::vector<std::vector<float>> inverse_frequencies;
 
   float embedding_scale = 1;
+  // Of the layers' matrices that are kI8, the choice of experts left out.
+  Activations activations = Activations::kFloat;
 
   int layers() const { return static_cast<int>(config.layers.size()); }
   int query_columns() const { return config.heads * config.head_dim; }

@@ -35,7 +35,9 @@ absl::Status StepRun::Experts(int layer, ConstMatrixView input) {
   const auto choices = static_cast<size_t>(input.rows * config.chosen);
   ExpertBuffers& b = experts_;
   const MatrixView logits = b.logits.row_range(0, input.rows);
-  ANNULUS_RETURN_IF_ERROR(Linear(weights.router, input, logits));
+  const LinearWeights& router = weights.router;
+  ANNULUS_RETURN_IF_ERROR(
+      ops().linear(stream(), {input, &router.weight, router.bias.data(), logits}));
   ANNULUS_RETURN_IF_ERROR(
       ops().route(stream(), {logits, config.chosen, config.weights_of_chosen,
                              b.chosen.first(choices), b.weights.first(choices)}));

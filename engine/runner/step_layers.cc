@@ -10,7 +10,8 @@ namespace annulus {
 absl::Status StepRun::Linear(const LinearWeights& weights, ConstMatrixView input, MatrixView output,
                              bool accumulate) {
   if (input.rows == 0) return absl::OkStatus();
-  return ops().linear(stream(), {input, &weights.weight, weights.bias.data(), output, accumulate});
+  return ops().linear(stream(), {input, &weights.weight, weights.bias.data(), output, accumulate,
+                                 model().activations});
 }
 
 absl::Status StepRun::Norm(const DeviceVector& weight, ConstMatrixView input, MatrixView output,

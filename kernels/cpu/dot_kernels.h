@@ -39,6 +39,11 @@ struct DotKernels {
   // Rounds one row of `count` numbers to bf16 and fills with zeros up to `depth`.
   void (*pack_row)(const float* input, int64_t count, int64_t depth, void* packed);
 
+  // Activations::kInt8. A packed row has `depth` codes + 128, those of neighbouring inputs 0 2 1 3
+  // like the codes of weights, and then its float32 scale.
+  void (*quantize_row)(const float* input, int64_t count, int64_t depth, void* packed);
+  void (*linear_int8)(const DotTask&);
+
   // By DType; null where the weights are not multiplied this way (f32, f16).
   void (*linear[kWeightTypes])(const DotTask&);
 };

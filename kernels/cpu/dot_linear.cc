@@ -21,8 +21,9 @@ class Product {
         params_(params),
         weight_(*params.weight),
         layout_(LayoutOf(weight_.dtype, weight_.in_features, Bf16Order::kPairs)),
+        int8_(params.activations == Activations::kInt8),
         // An odd number of cache lines: neighbouring rows then lie in different cache sets.
-        stride_((CeilDiv(layout_.depth * 2, kLine) | 1) * kLine),
+        stride_((CeilDiv(int8_ ? layout_.depth + 4 : layout_.depth * 2, kLine) | 1) * kLine),
         most_rows_(std::max<int64_t>(1, kPackedBytes / stride_ / dot.task_rows) * dot.task_rows) {}
 
   absl::Status Run(CpuStream& stream) const {
@@ -33,12 +34,13 @@ class Product {
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch,
                              stream.Scratch(workspaces + packed_rows * stride_));
     std::byte* const packed = scratch + workspaces;
+    const auto pack_row = int8_ ? dot_.quantize_row : dot_.pack_row;
     for (int64_t row = 0; row < rows; row += most_rows_) {
       const int64_t count = std::min(most_rows_, rows - row);
       stream.ParallelRows(count, weight_.in_features, [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
-          dot_.pack_row(params_.input.row(row + r), weight_.in_features, layout_.depth,
-                        packed + r * stride_);
+          pack_row(params_.input.row(row + r), weight_.in_features, layout_.depth,
+                   packed + r * stride_);
         }
       });
       Multiply(stream, row, count, packed, scratch);
@@ -62,7 +64,7 @@ class Product {
   // Rows [first, first + rows), which lie packed at `packed`.
   void Multiply(CpuStream& stream, int64_t first, int64_t rows, const std::byte* packed,
                 std::byte* workspaces) const {
-    const auto kernel = dot_.linear[static_cast<int>(weight_.dtype)];
+    const auto kernel = int8_ ? dot_.linear_int8 : dot_.linear[static_cast<int>(weight_.dtype)];
     const int64_t row_blocks = CeilDiv(rows, dot_.task_rows);
     const int64_t columns = TaskColumns(row_blocks, stream.threads());
     const int64_t column_blocks = CeilDiv(weight_.out_features, columns);
@@ -93,6 +95,7 @@ class Product {
   const LinearParams& params_;
   const PackedMatrix& weight_;
   const WeightLayout layout_;
+  const bool int8_;
   const int64_t stride_;
   const int64_t most_rows_;
 };

@@ -70,21 +70,26 @@ void WidenDotPanel(const Codes& codes, const DotTask& task, int panel, int64_t k
   }
 }
 
+// One panel's values of one row, to the output.
+inline void StoreDotPanel(const DotTask& task, int row, int panel, __m512 sum) {
+  const int column = panel * kPanel;
+  float* const output = task.output + row * task.output_stride + column;
+  const __mmask16 lanes = FirstLanes(task.columns - column);
+  if (task.bias != nullptr) {
+    sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, task.bias + column));
+  }
+  if (task.accumulate) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, output));
+  _mm512_mask_storeu_ps(output, lanes, sum);
+}
+
 // Sums of one row, one for each column and padding, to the output. kScaled: codes with a scale per
 // column.
 template <bool kScaled>
 void StoreDotRow(const DotTask& task, const float* sums, int row) {
-  float* const output = task.output + row * task.output_stride;
   for (int panel = 0; panel * kPanel < task.columns; ++panel) {
-    const int column = panel * kPanel;
-    const __mmask16 lanes = FirstLanes(task.columns - column);
-    __m512 sum = _mm512_loadu_ps(sums + column);
+    __m512 sum = _mm512_loadu_ps(sums + panel * kPanel);
     if constexpr (kScaled) sum = _mm512_mul_ps(sum, RowScales(task, panel));
-    if (task.bias != nullptr) {
-      sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, task.bias + column));
-    }
-    if (task.accumulate) sum = _mm512_add_ps(sum, _mm512_maskz_loadu_ps(lanes, output + column));
-    _mm512_mask_storeu_ps(output + column, lanes, sum);
+    StoreDotPanel(task, row, panel, sum);
   }
 }
 

@@ -6,6 +6,7 @@
 // output's bits depend on neither the number of rows nor their place. Few rows of quantised weights
 // are multiplied by vectors, which take the very steps of a tile (isa_dot_few_rows.h).
 #include "kernels/cpu/isa_dot_few_rows.h"
+#include "kernels/cpu/isa_dot_int8.h"
 
 namespace annulus::cpu {
 namespace {
@@ -20,7 +21,10 @@ constexpr int64_t kTileDepth = 32;  // inputs of one tile
 constexpr int64_t kTileBytes = 1024;
 
 struct Workspace {
-  float sums[kTaskRows][kTaskColumns];
+  union {
+    float sums[kTaskRows][kTaskColumns];
+    int32_t int8_sums[kTaskRows][kTaskColumns];
+  };
   float groups[4][kTileRows16][kPanel];
   char widened[kTaskPanels][kDotDepth / 2 * kPairBytes];
 };
@@ -220,12 +224,92 @@ void Linear(const DotTask& task) {
   for (int row = 0; row < task.rows; ++row) StoreDotRow<kScaled>(task, work.sums[row], row);
 }
 
+// 16 or 32 rows by one or two panels of int8 over inputs [k, k + depth), multiples of 64.
+template <int kRowTiles, int kPanels>
+void MultiplyInt8Tiles(const DotTask& task, int row, int panel, int64_t k, int64_t depth,
+                       int32_t (*sums)[kTaskColumns]) {
+  int32_t* const from = sums[row] + panel * kPanel;
+  constexpr int64_t kNextRows = kTileRows16 * kTaskColumns;
+  if (k == 0) {
+    _tile_zero(0);
+    if constexpr (kPanels == 2) _tile_zero(1);
+    if constexpr (kRowTiles == 2) _tile_zero(2);
+    if constexpr (kRowTiles == 2 && kPanels == 2) _tile_zero(3);
+  } else {
+    _tile_loadd(0, from, kSumsStride);
+    if constexpr (kPanels == 2) _tile_loadd(1, from + kPanel, kSumsStride);
+    if constexpr (kRowTiles == 2) _tile_loadd(2, from + kNextRows, kSumsStride);
+    if constexpr (kRowTiles == 2 && kPanels == 2) {
+      _tile_loadd(3, from + kNextRows + kPanel, kSumsStride);
+    }
+  }
+  const char* input = static_cast<const char*>(task.input) + row * task.input_stride + k;
+  const char* weights = DotPanel(task, panel) + k * kPanel;
+  for (int64_t i = 0; i < depth; i += 64, input += 64, weights += kTileBytes) {
+    _tile_loadd(6, weights, 64);
+    _tile_loadd(4, input, task.input_stride);
+    _tile_dpbusd(0, 4, 6);
+    if constexpr (kPanels == 2) {
+      _tile_loadd(7, weights + task.panel_bytes, 64);
+      _tile_dpbusd(1, 4, 7);
+    }
+    if constexpr (kRowTiles == 2) {
+      _tile_loadd(5, input + kTileRows16 * task.input_stride, task.input_stride);
+      _tile_dpbusd(2, 5, 6);
+    }
+    if constexpr (kRowTiles == 2 && kPanels == 2) _tile_dpbusd(3, 5, 7);
+  }
+  _tile_stored(0, from, kSumsStride);
+  if constexpr (kPanels == 2) _tile_stored(1, from + kPanel, kSumsStride);
+  if constexpr (kRowTiles == 2) _tile_stored(2, from + kNextRows, kSumsStride);
+  if constexpr (kRowTiles == 2 && kPanels == 2) {
+    _tile_stored(3, from + kNextRows + kPanel, kSumsStride);
+  }
+}
+
+void RunInt8Tiles(const DotTask& task, int32_t (*sums)[kTaskColumns]) {
+  const TileConfig config;
+  _tile_loadconfig(&config);
+  const int panels = (task.columns + kPanel - 1) / kPanel;
+  constexpr int64_t kBlock = 4 * kDotDepth;  // bytes of inputs as in RunTiles
+  for (int64_t k = 0; k < task.depth; k += kBlock) {
+    const int64_t depth = task.depth - k < kBlock ? task.depth - k : kBlock;
+    for (int panel = 0; panel < panels; panel += 2) {
+      const bool two = panels - panel > 1;
+      for (int row = 0; row < task.rows;) {
+        if (task.rows - row > kTileRows16) {
+          (two ? MultiplyInt8Tiles<2, 2> : MultiplyInt8Tiles<2, 1>)(task, row, panel, k, depth,
+                                                                    sums);
+          row += 2 * kTileRows16;
+        } else {
+          (two ? MultiplyInt8Tiles<1, 2> : MultiplyInt8Tiles<1, 1>)(task, row, panel, k, depth,
+                                                                    sums);
+          row += kTileRows16;
+        }
+      }
+    }
+  }
+  _tile_release();
+}
+
+void LinearInt8(const DotTask& task) {
+  Workspace& work = *static_cast<Workspace*>(task.workspace);
+  if (task.rows <= kFewRows) {
+    MultiplyInt8Rows(task, work.int8_sums[0], kTaskColumns);
+  } else {
+    RunInt8Tiles(task, work.int8_sums);
+  }
+  StoreInt8Rows(task, work.int8_sums[0], kTaskColumns);
+}
+
 constexpr DotKernels kKernels = {
     .task_rows = kTaskRows,
     .task_columns = kTaskColumns,
     .row_multiple = kTileRows16,
     .workspace_bytes = sizeof(Workspace),
     .pack_row = PackDotRow,
+    .quantize_row = QuantizeDotRow,
+    .linear_int8 = LinearInt8,
     .linear = {nullptr, Linear<PairCodes, false, false>, nullptr,
                Linear<ByteCodes<E4M3>, true, false>, Linear<ByteCodes<E5M2>, true, false>,
                Linear<ByteCodes<int8_t>, true, false>, Linear<HalfByteCodes, false, true>,

@@ -4,6 +4,7 @@
 // and a chain of the groups' scaled sums), whatever tile computes it. So its bits depend on neither
 // the number of rows nor their place.
 #include "kernels/cpu/isa_dot.h"
+#include "kernels/cpu/isa_dot_int8.h"
 
 namespace annulus::cpu {
 namespace {
@@ -13,7 +14,10 @@ constexpr int kTaskColumns = 64;
 constexpr int kTaskPanels = kTaskColumns / kPanel;
 
 struct Workspace {
-  float sums[kTaskRows][kTaskColumns];
+  union {
+    float sums[kTaskRows][kTaskColumns];
+    int32_t int8_sums[kTaskRows][kTaskColumns];
+  };
   char widened[kTaskPanels][kDotDepth / 2 * kPairBytes];
 };
 
@@ -209,12 +213,20 @@ void Linear(const DotTask& task) {
   for (int row = 0; row < task.rows; ++row) StoreDotRow<kScaled>(task, work.sums[row], row);
 }
 
+void LinearInt8(const DotTask& task) {
+  int32_t* const sums = static_cast<Workspace*>(task.workspace)->int8_sums[0];
+  MultiplyInt8Rows(task, sums, kTaskColumns);
+  StoreInt8Rows(task, sums, kTaskColumns);
+}
+
 constexpr DotKernels kKernels = {
     .task_rows = kTaskRows,
     .task_columns = kTaskColumns,
     .row_multiple = 1,
     .workspace_bytes = sizeof(Workspace),
     .pack_row = PackDotRow,
+    .quantize_row = QuantizeDotRow,
+    .linear_int8 = LinearInt8,
     .linear = {nullptr, Linear<PairCodes, false, false>, nullptr,
                Linear<ByteCodes<E4M3>, true, false>, Linear<ByteCodes<E5M2>, true, false>,
                Linear<ByteCodes<int8_t>, true, false>, Linear<HalfByteCodes, false, true>,

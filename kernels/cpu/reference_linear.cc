@@ -1,4 +1,8 @@
 // Reference weights, products and embeddings.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -35,6 +39,54 @@ void Widen(const PackedMatrix& matrix, int64_t row, std::span<float> output) {
   }
 }
 
+// One row of inputs as Activations::kInt8 has it.
+struct Int8Row {
+  std::vector<int> codes;
+  float scale = 0;
+};
+
+Int8Row QuantizeInputs(const float* x, int64_t count) {
+  Int8Row row;
+  row.codes.resize(count);
+  float largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(x[i])) row.scale = std::numeric_limits<float>::quiet_NaN();
+    largest = std::max(largest, std::abs(x[i]));
+  }
+  if (std::isnan(row.scale) || largest < 0x1p-100f) return row;
+  row.scale = largest / 127;
+  const float factor = 127 / largest;
+  for (int64_t i = 0; i < count; ++i) {
+    row.codes[i] = static_cast<int>(std::nearbyint(x[i] * factor));
+  }
+  return row;
+}
+
+absl::Status LinearInt8(Stream& stream, const LinearParams& params) {
+  const PackedMatrix& weight = *params.weight;
+  std::vector<Int8Row> rows;
+  for (int64_t r = 0; r < params.input.rows; ++r) {
+    rows.push_back(QuantizeInputs(params.input.row(r), weight.in_features));
+  }
+  AsCpuStream(stream).ParallelFor(weight.out_features, [&](int64_t o, int) {
+    const std::byte* const codes = weight.storage.data() + o * RowBytes(weight);
+    float scale;
+    std::memcpy(&scale, weight.storage.data() + ScalesBegin(weight) + o * ScaleBytes(weight),
+                sizeof(scale));
+    for (int64_t r = 0; r < params.input.rows; ++r) {
+      int32_t sum = 0;
+      for (int64_t i = 0; i < weight.in_features; ++i) {
+        sum += rows[r].codes[i] * static_cast<int8_t>(codes[i]);
+      }
+      float value = static_cast<float>(sum) * rows[r].scale * scale;
+      if (params.bias != nullptr) value += params.bias[o];
+      float& output = params.output.row(r)[o];
+      output = params.accumulate ? output + value : value;
+    }
+  });
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype) {
@@ -64,6 +116,7 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
 
 absl::Status Linear(Stream& stream, const LinearParams& params) {
   CheckLinear(params);
+  if (params.activations == Activations::kInt8) return LinearInt8(stream, params);
   const PackedMatrix& weight = *params.weight;
   AsCpuStream(stream).ParallelFor(weight.out_features, [&](int64_t o, int) {
     std::vector<float> w(weight.in_features);

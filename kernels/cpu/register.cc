@@ -22,7 +22,9 @@ KernelEntry CpuEntry(OpTable ops, int priority) {
 }
 
 void RegisterCpuKernels(KernelRegistry& registry) {
-  registry.Register(CpuEntry(reference::Ops(), 0));
+  KernelEntry reference = CpuEntry(reference::Ops(), 0);
+  reference.int8_activations = true;
+  registry.Register(std::move(reference));
 #if defined(ANNULUS_CPU_X86)
   RegisterX86Kernels(registry);
 #endif

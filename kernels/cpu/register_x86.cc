@@ -123,10 +123,13 @@ KernelEntry X86Entry(OpTable ops, int priority, const std::vector<X86Feature>& f
 void RegisterX86Kernels(KernelRegistry& registry) {
   registry.Register(X86Entry(SimdOps<cpu::Avx2Kernels>("cpu/avx2"), 10, Avx2Features()));
   registry.Register(X86Entry(SimdOps<cpu::Avx512Kernels>("cpu/avx512"), 20, Avx512Features()));
-  registry.Register(
+  KernelEntry dot =
       X86Entry(DotOps<cpu::Avx512Bf16DotKernels, cpu::Avx512Bf16Kernels>("cpu/avx512-bf16"), 30,
-               Avx512Bf16Features()));
-  registry.Register(X86Entry(DotOps<cpu::AmxDotKernels, AmxKernels>("cpu/amx"), 40, AmxFeatures()));
+               Avx512Bf16Features());
+  KernelEntry amx = X86Entry(DotOps<cpu::AmxDotKernels, AmxKernels>("cpu/amx"), 40, AmxFeatures());
+  dot.int8_activations = amx.int8_activations = true;
+  registry.Register(std::move(dot));
+  registry.Register(std::move(amx));
 }
 
 }  // namespace annulus

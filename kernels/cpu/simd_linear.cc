@@ -1,6 +1,7 @@
 // Products and embeddings of the SIMD path.
 #include <algorithm>
 
+#include "kernels/base/check.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/ops/checks.h"
 
@@ -8,6 +9,7 @@ namespace annulus::cpu {
 
 absl::Status Linear(const SimdKernels& isa, CpuStream& stream, const LinearParams& params) {
   CheckLinear(params);
+  ANNULUS_CHECK(params.activations == Activations::kFloat);
   const PackedMatrix& weight = *params.weight;
   const auto kernel = isa.linear[static_cast<int>(weight.dtype)];
   const WeightLayout layout = LayoutOf(weight.dtype, weight.in_features, Bf16Order::kSingle);

@@ -201,7 +201,8 @@ WeightLayout LayoutOf(DType dtype, int64_t in_features, Bf16Order order) {
         in_features * kPanel * static_cast<int64_t>(DTypeSize(dtype));
     return layout;
   }
-  layout.depth = RoundUp(in_features, std::max(group, kDepthStep));
+  const int64_t step = dtype == DType::kI8 ? kInt8DepthStep : kDepthStep;
+  layout.depth = RoundUp(in_features, std::max(group, step));
   layout.scales = layout.depth / WordInputs(dtype) * kPanel * 4;
   int64_t scale_bytes = 0;
   if (group > 0) {

@@ -22,12 +22,13 @@
 //                     the low half, from the lowest, and the odd ones those of the high half, all
 //                     as code + 8; then the scales, [in / group][16] bf16
 // The orders are those in which two shifts and masks give pairs of neighbouring inputs (int8, fp8)
-// and one shift does (int4). Words are padded with zeros to a whole number of kDepthStep inputs, or
-// of groups.
+// and one shift does (int4). Words are padded with zeros to a whole number of kDepthStep (int8:
+// kInt8DepthStep) inputs, or of groups.
 
 namespace annulus::cpu {
 
 inline constexpr int64_t kDepthStep = 32;
+inline constexpr int64_t kInt8DepthStep = 64;  // of int8: a tile of them
 
 // Whether bf16 is packed in pairs.
 enum class Bf16Order { kSingle, kPairs };

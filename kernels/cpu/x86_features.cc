@@ -12,6 +12,7 @@ namespace {
 // Bits of CPUID leaf 7, register EDX (Intel SDM, volume 2A, CPUID).
 constexpr unsigned kAmxBf16 = 1u << 22;
 constexpr unsigned kAmxTile = 1u << 24;
+constexpr unsigned kAmxInt8 = 1u << 25;
 
 unsigned Leaf7Edx() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -55,10 +56,12 @@ std::vector<X86Feature> Avx512Bf16Features() {
 std::vector<X86Feature> AmxFeatures() {
   std::vector<X86Feature> features = Avx512Bf16Features();
   const unsigned edx = Leaf7Edx();
-  const bool tiles = (edx & kAmxTile) != 0 && (edx & kAmxBf16) != 0;
+  constexpr unsigned kAll = kAmxTile | kAmxBf16 | kAmxInt8;
   features.push_back({"AMX_TILE", (edx & kAmxTile) != 0});
   features.push_back({"AMX_BF16", (edx & kAmxBf16) != 0});
-  if (tiles) features.push_back({"the system's leave to use AMX", RequestTileRegisters()});
+  features.push_back({"AMX_INT8", (edx & kAmxInt8) != 0});
+  if ((edx & kAll) == kAll)
+    features.push_back({"the system's leave to use AMX", RequestTileRegisters()});
   return features;
 }
 

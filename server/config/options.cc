@@ -172,6 +172,13 @@ std::vector<Option> ModelOptions() {
        "auto: "
        "as they are stored.",
        SetWeightsDtype},
+      {"activations", "float|int8", "float",
+       "How layers take their inputs; int8: one scale per token, for weights in int8, faster where "
+       "the processor has integer dot products (AVX-512 VNNI, AMX) and less exact.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<bool>(text, {{"float", false}, {"int8", true}},
+                                c.engine.int8_activations);
+       }},
       {"out", "DIR", "", "The new model directory that --convert writes.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.convert_out); }},
       {"kv-dtype", "DTYPE", "f32", "How keys and values are held.",

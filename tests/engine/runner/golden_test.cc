@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -171,6 +172,29 @@ TEST(TrainedModel, LogitsWithBf16WeightsAreNear) {
     EXPECT_LE(errors.norm, 2e-2) << ops->name;
     EXPECT_GT(errors.norm, 1e-5) << ops->name << " rounds nothing";
   }
+}
+
+// Int8 activations beside float ones, both with weights in int8: a code is off by up to half a step
+// of largest / 127, about 1% of a product of such widths, 7 products a layer.
+TEST_P(Golden, LogitsWithInt8ActivationsAreNear) {
+  CpuWorld world;
+  const Checkpoint checkpoint = Open(GetParam());
+  const OpTable& ops = *world.registry.Available("cpu").back();
+  ASSERT_EQ(ops.name, "cpu/reference");  // the others have its bits
+  RankModel model = Load(world, checkpoint, ops, 64, DType::kF32, DType::kI8);
+  const DriverOptions options = Options(1, RingMode::kPassKv, checkpoint.golden);
+  const Errors with_float = LogitsErrors(world, model, checkpoint.golden, options);
+  model.activations = Activations::kInt8;
+  const Errors with_int8 = LogitsErrors(world, model, checkpoint.golden, options);
+  RecordProperty("relative_error_float", std::to_string(with_float.norm));
+  RecordProperty("relative_error_int8", std::to_string(with_int8.norm));
+  std::cout << GetParam() << ": relative logit error with int8 weights " << with_float.norm
+            << ", with int8 activations too " << with_int8.norm << "\n";
+  EXPECT_NE(with_float.norm, with_int8.norm);
+  const double layers = static_cast<double>(checkpoint.config.layers.size());
+  // Rounded inputs may turn a close choice of experts.
+  const double bound = checkpoint.config.experts.count > 0 ? 0.3 : 0.03;
+  EXPECT_LE(with_int8.norm, with_float.norm + bound * std::sqrt(layers));
 }
 
 TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {

@@ -68,6 +68,7 @@ std::string OtherValue(const Option& option) {
   if (name == "model" || name == "served-model-name" || name == "out") return "abc";
   if (name == "cpu-isa") return "avx2";
   if (name == "attention") return "window:window=77";
+  if (name == "activations") return "int8";
   if (name == "device") return "cpu";
   if (name == "weights-dtype" || name == "kv-dtype") return "bf16";
   if (name == "page-tokens") return "128";
@@ -93,15 +94,15 @@ std::string Describe(const ServerConfig& c) {
       << static_cast<int>(e.kv_dtype) << '|' << (e.weights_dtype ? "set" : "auto") << '|'
       << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
       << '|' << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
-      << PolicyText(e.attention) << '|' << e.kernels << '|' << c.convert_out << '|' << e.profile
-      << '|' << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count() << '|'
-      << static_cast<int>(c.device) << '|' << c.numa << '|' << static_cast<int>(c.huge_pages) << '|'
-      << c.served_model_name << '|' << c.listen << '|' << c.max_connections << '|'
-      << c.keepalive_time.count() << '|' << c.metrics << '|' << c.tls_certificate << '|'
-      << c.tls_key << '|' << c.auth_token_file << '|' << c.grace_time.count() << '|'
-      << c.upload_timeout.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
-      << '|' << c.max_prompts_memory << '|' << c.max_documents << '|' << c.max_message_bytes << '|'
-      << static_cast<int>(c.log_level);
+      << PolicyText(e.attention) << '|' << e.kernels << '|' << e.int8_activations << '|'
+      << c.convert_out << '|' << e.profile << '|' << e.exchange_timeout.count() << '|'
+      << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa << '|'
+      << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen << '|'
+      << c.max_connections << '|' << c.keepalive_time.count() << '|' << c.metrics << '|'
+      << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file << '|'
+      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
+      << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|' << c.max_documents
+      << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
   return out.str();
 }
 
