@@ -22,8 +22,9 @@ class Product {
         weight_(*params.weight),
         layout_(LayoutOf(weight_.dtype, weight_.in_features, Bf16Order::kPairs)),
         int8_(params.activations == Activations::kInt8),
+        group_(QuantizedGroup(weight_.dtype)),
         // An odd number of cache lines: neighbouring rows then lie in different cache sets.
-        stride_((CeilDiv(int8_ ? layout_.depth + 4 : layout_.depth * 2, kLine) | 1) * kLine),
+        stride_((CeilDiv(RowBytes(), kLine) | 1) * kLine),
         most_rows_(std::max<int64_t>(1, kPackedBytes / stride_ / dot.task_rows) * dot.task_rows) {}
 
   absl::Status Run(CpuStream& stream) const {
@@ -34,13 +35,11 @@ class Product {
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch,
                              stream.Scratch(workspaces + packed_rows * stride_));
     std::byte* const packed = scratch + workspaces;
-    const auto pack_row = int8_ ? dot_.quantize_row : dot_.pack_row;
     for (int64_t row = 0; row < rows; row += most_rows_) {
       const int64_t count = std::min(most_rows_, rows - row);
       stream.ParallelRows(count, weight_.in_features, [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r) {
-          pack_row(params_.input.row(row + r), weight_.in_features, layout_.depth,
-                   packed + r * stride_);
+          PackRow(params_.input.row(row + r), packed + r * stride_);
         }
       });
       Multiply(stream, row, count, packed, scratch);
@@ -49,6 +48,22 @@ class Product {
   }
 
  private:
+  bool Fixed() const { return group_ > 0 && dot_.pack_fixed_row != nullptr; }
+
+  int64_t RowBytes() const {
+    if (int8_) return layout_.depth + 4;
+    return layout_.depth * 2 + (Fixed() ? layout_.depth / group_ * 8 : 0);
+  }
+
+  void PackRow(const float* input, std::byte* packed) const {
+    if (Fixed()) {
+      dot_.pack_fixed_row(input, weight_.in_features, layout_.depth, group_, packed);
+    } else {
+      (int8_ ? dot_.quantize_row : dot_.pack_row)(input, weight_.in_features, layout_.depth,
+                                                  packed);
+    }
+  }
+
   // Columns of a task: wide, but not so wide that the threads would get unequal shares.
   int64_t TaskColumns(int64_t row_blocks, int64_t threads) const {
     constexpr int64_t kFewestColumns = 64;
@@ -79,7 +94,7 @@ class Product {
       task.panels = weight_.storage.data() + column / kPanel * layout_.panel_bytes;
       task.panel_bytes = layout_.panel_bytes;
       task.scales = layout_.scales;
-      task.group = QuantizedGroup(weight_.dtype);
+      task.group = group_;
       task.depth = layout_.depth;
       task.columns = static_cast<int>(std::min(columns, weight_.out_features - column));
       task.bias = params_.bias == nullptr ? nullptr : params_.bias + column;
@@ -96,6 +111,7 @@ class Product {
   const PackedMatrix& weight_;
   const WeightLayout layout_;
   const bool int8_;
+  const int64_t group_;
   const int64_t stride_;
   const int64_t most_rows_;
 };

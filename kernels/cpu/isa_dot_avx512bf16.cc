@@ -1,9 +1,10 @@
 // Linear layers with VDPBF16PS. Compiled with AVX512_BF16 and AVX512_VBMI: see simd_kernels.h.
 //
-// An output is one chain of dot products in the order of the inputs (with int4, one chain per group
-// and a chain of the groups' scaled sums), whatever tile computes it. So its bits depend on neither
-// the number of rows nor their place.
+// An output is one chain of dot products in the order of the inputs, whatever tile computes it. So
+// its bits depend on neither the number of rows nor their place. Weights of 4 bits and inputs of
+// int8 are multiplied as integers.
 #include "kernels/cpu/isa_dot.h"
+#include "kernels/cpu/isa_dot_int4.h"
 #include "kernels/cpu/isa_dot_int8.h"
 
 namespace annulus::cpu {
@@ -87,32 +88,6 @@ void MultiplyTile(const Codes& codes, const Tile& tile, int64_t depth, bool fres
   }
 }
 
-// As above for groups [first, first + depth / group) of the panels from `panel` on.
-template <class Codes, int kRows, int kPanels>
-void MultiplyGroups(const Codes& codes, const Tile& tile, const DotTask& task, int panel,
-                    int64_t first, int64_t depth) {
-  for (int64_t k = 0; k < depth; k += task.group) {
-    __m512 sum[kRows][kPanels];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-      for (int p = 0; p < kPanels; ++p) sum[r][p] = _mm512_setzero_ps();
-    }
-    Accumulate(codes, tile, k, task.group, sum);
-    const int64_t group = first + k / task.group;
-#pragma GCC unroll 8
-    for (int p = 0; p < kPanels; ++p) {
-      const __m512 scale = GroupScales(task, panel + p, group);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        float* const total = tile.sums + r * kTaskColumns + p * kPanel;
-        const __m512 old = group == 0 ? _mm512_setzero_ps() : _mm512_load_ps(total);
-        _mm512_store_ps(total, _mm512_fmadd_ps(sum[r][p], scale, old));
-      }
-    }
-  }
-}
-
 // Rows of a task by inputs [k, k + depth). `weights` are those inputs of the first panel.
 struct Pass {
   const DotTask& task;
@@ -123,7 +98,7 @@ struct Pass {
   Workspace& work;
 };
 
-template <class Codes, int kRows, int kPanels, bool kGrouped>
+template <class Codes, int kRows, int kPanels>
 void RunTile(const Codes& codes, const Pass& pass, int row, int panel) {
   const DotTask& task = pass.task;
   Tile tile;
@@ -132,81 +107,75 @@ void RunTile(const Codes& codes, const Pass& pass, int row, int panel) {
   tile.weights = pass.weights + panel * pass.panel_stride;
   tile.panel_stride = pass.panel_stride;
   tile.sums = pass.work.sums[row] + panel * kPanel;
-  if constexpr (kGrouped) {
-    MultiplyGroups<Codes, kRows, kPanels>(codes, tile, task, panel, pass.k / task.group,
-                                          pass.depth);
-  } else {
-    MultiplyTile<Codes, kRows, kPanels>(codes, tile, pass.depth, pass.k == 0);
-  }
+  MultiplyTile<Codes, kRows, kPanels>(codes, tile, pass.depth, pass.k == 0);
 }
 
 // kRows rows by all panels, kPanels at a time.
-template <class Codes, int kRows, int kPanels, bool kGrouped>
+template <class Codes, int kRows, int kPanels>
 void RunPanels(const Codes& codes, const Pass& pass, int row) {
   const int panels = (pass.task.columns + kPanel - 1) / kPanel;
   int panel = 0;
   for (; panel + kPanels <= panels; panel += kPanels) {
-    RunTile<Codes, kRows, kPanels, kGrouped>(codes, pass, row, panel);
+    RunTile<Codes, kRows, kPanels>(codes, pass, row, panel);
   }
-  for (; panel < panels; ++panel) RunTile<Codes, kRows, 1, kGrouped>(codes, pass, row, panel);
+  for (; panel < panels; ++panel) RunTile<Codes, kRows, 1>(codes, pass, row, panel);
 }
 
 // All rows, six at a time: 6 x 4 sums of the 32 registers.
-template <bool kGrouped>
 void RunRows(const Pass& pass) {
   const PairCodes codes;
   const int rows = pass.task.rows;
   int row = 0;
-  for (; row + 6 <= rows; row += 6) RunPanels<PairCodes, 6, 4, kGrouped>(codes, pass, row);
+  for (; row + 6 <= rows; row += 6) RunPanels<PairCodes, 6, 4>(codes, pass, row);
   switch (rows - row) {
     case 5:
-      return RunPanels<PairCodes, 5, 4, kGrouped>(codes, pass, row);
+      return RunPanels<PairCodes, 5, 4>(codes, pass, row);
     case 4:
-      return RunPanels<PairCodes, 4, 4, kGrouped>(codes, pass, row);
+      return RunPanels<PairCodes, 4, 4>(codes, pass, row);
     case 3:
-      return RunPanels<PairCodes, 3, 4, kGrouped>(codes, pass, row);
+      return RunPanels<PairCodes, 3, 4>(codes, pass, row);
     case 2:
-      return RunPanels<PairCodes, 2, 4, kGrouped>(codes, pass, row);
+      return RunPanels<PairCodes, 2, 4>(codes, pass, row);
     case 1:
-      return RunPanels<PairCodes, 1, 4, kGrouped>(codes, pass, row);
+      return RunPanels<PairCodes, 1, 4>(codes, pass, row);
     default:
       return;
   }
 }
 
 // Few rows: weights are widened in registers, once per tile.
-template <class Codes, bool kGrouped>
+template <class Codes>
 void RunFewRows(const Pass& pass) {
   const Codes codes;
   switch (pass.task.rows) {
     case 1:
-      return RunPanels<Codes, 1, 4, kGrouped>(codes, pass, 0);
+      return RunPanels<Codes, 1, 4>(codes, pass, 0);
     case 2:
-      return RunPanels<Codes, 2, 4, kGrouped>(codes, pass, 0);
+      return RunPanels<Codes, 2, 4>(codes, pass, 0);
     default:
-      return RunPanels<Codes, 3, 2, kGrouped>(codes, pass, 0);
+      return RunPanels<Codes, 3, 2>(codes, pass, 0);
   }
 }
 constexpr int kFewRows = 3;
 
-template <class Codes, bool kScaled, bool kGrouped>
+template <class Codes, bool kScaled>
 void Linear(const DotTask& task) {
   Workspace& work = *static_cast<Workspace*>(task.workspace);
   constexpr bool kStored = Codes::kPairs == 1;  // as pairs already
   const char* const panels = static_cast<const char*>(task.panels);
   if (task.rows <= kFewRows) {
-    RunFewRows<Codes, kGrouped>({task, 0, task.depth, panels, task.panel_bytes, work});
+    RunFewRows<Codes>({task, 0, task.depth, panels, task.panel_bytes, work});
   } else {
     for (int64_t k = 0; k < task.depth; k += kDotDepth) {
       const int64_t depth = task.depth - k < kDotDepth ? task.depth - k : kDotDepth;
       if constexpr (kStored) {
-        RunRows<kGrouped>({task, k, depth, panels + k / 2 * kPairBytes, task.panel_bytes, work});
+        RunRows({task, k, depth, panels + k / 2 * kPairBytes, task.panel_bytes, work});
       } else {
         const Codes codes;
         for (int panel = 0; panel * kPanel < task.columns; ++panel) {
           WidenDotPanel(codes, task, panel, k, depth, work.widened[panel]);
         }
-        RunRows<kGrouped>({task, k, depth, work.widened[0], sizeof(work.widened[0]), work});
+        RunRows({task, k, depth, work.widened[0], sizeof(work.widened[0]), work});
       }
     }
   }
@@ -227,10 +196,10 @@ constexpr DotKernels kKernels = {
     .pack_row = PackDotRow,
     .quantize_row = QuantizeDotRow,
     .linear_int8 = LinearInt8,
-    .linear = {nullptr, Linear<PairCodes, false, false>, nullptr,
-               Linear<ByteCodes<E4M3>, true, false>, Linear<ByteCodes<E5M2>, true, false>,
-               Linear<ByteCodes<int8_t>, true, false>, Linear<HalfByteCodes, false, true>,
-               Linear<HalfByteCodes, false, true>},
+    .pack_fixed_row = PackFixedRow,
+    .linear = {nullptr, Linear<PairCodes, false>, nullptr, Linear<ByteCodes<E4M3>, true>,
+               Linear<ByteCodes<E5M2>, true>, Linear<ByteCodes<int8_t>, true>, LinearInt4,
+               LinearInt4},
 };
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -119,6 +121,19 @@ size_t Program::StatusNumber(const std::string& name) const {
 size_t Program::Descriptors() const {
   const std::filesystem::directory_iterator entries("/proc/" + std::to_string(pid_) + "/fd");
   return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+double Program::ProcessorSeconds() const {
+  std::ifstream stat("/proc/" + std::to_string(pid_) + "/stat");
+  const std::string line{std::istreambuf_iterator<char>(stat), {}};
+  // Fields 14 and 15, in ticks; the second one is the name in brackets (proc(5)).
+  std::istringstream fields(line.substr(line.rfind(')') + 2));
+  std::string skipped;
+  for (int field = 3; field < 14; ++field) fields >> skipped;
+  double user = 0;
+  double system = 0;
+  fields >> user >> system;
+  return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 Daemon::Daemon(std::vector<std::string> flags) : Program(DaemonArguments(std::move(flags))) {}

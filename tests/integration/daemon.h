@@ -31,6 +31,8 @@ class Program {
   size_t ResidentMemory() const { return StatusNumber("VmRSS:") * 1024; }
   size_t Threads() const { return StatusNumber("Threads:"); }
   size_t Descriptors() const;  // open ones
+  // What all of its threads have computed so far.
+  double ProcessorSeconds() const;
 
  private:
   size_t StatusNumber(const std::string& name) const;

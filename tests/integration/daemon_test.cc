@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "annulus/v1/admin.grpc.pb.h"
@@ -106,6 +107,18 @@ TEST_F(DaemonTest, AnswersFromADocumentAndStopsOnSigterm) {
   EXPECT_THAT(daemon_->output(), HasSubstr(" drained"));
   EXPECT_EQ(daemon_->output().find(document.facts[0].cue), std::string::npos)
       << "a prompt is in the log";
+}
+
+// Ranks, their workers and all other threads sleep when there is nothing to do.
+TEST_F(DaemonTest, IdleRanksUseNoProcessor) {
+  Start({"--threads", "6"});
+  const DemoDocument document = MakeDemoDocument({.bytes = 20'000}).value();
+  ASSERT_TRUE(Upload("records", document.text).ok());
+  ASSERT_TRUE(ReadStream(*inference_, Ask("records", document.facts[0].cue, 5)).status.ok());
+  const double before = daemon_->ProcessorSeconds();
+  EXPECT_GT(before, 0);
+  std::this_thread::sleep_for(seconds(2));
+  EXPECT_LE(daemon_->ProcessorSeconds() - before, 0.1);
 }
 
 TEST_F(DaemonTest, AdmittedWorkFinishesAfterSigterm) {
