@@ -280,7 +280,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   ANNULUS_RETURN_IF_ERROR(ParseGemma(fields, *family, config));
   const char* tied = "tie_word_embeddings";
   ANNULUS_ASSIGN_OR_RETURN(config.tie_word_embeddings,
-                           Place(tied, fields, whole).Boolean(tied, family->tied));
+                           Place(tied, whole, fields).Boolean(tied, family->tied));
   ANNULUS_RETURN_IF_ERROR(ParseTokens(fields, whole, config));
   const char* dtype = fields.Has("dtype") || whole.Has("dtype") ? "dtype" : "torch_dtype";
   ANNULUS_RETURN_IF_ERROR(ParseStoredDType(Place(dtype, fields, whole), dtype, config));

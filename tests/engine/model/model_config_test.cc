@@ -197,6 +197,16 @@ TEST(ModelConfigTest, ReadsTheTextHalfOfALargerModel) {
   EXPECT_EQ(config->stored_dtype, DType::kBF16);
 }
 
+// Of both places that may say it, Transformers heeds the whole model's.
+TEST(ModelConfigTest, TheWholeModelSaysWhetherTheHeadIsTied) {
+  const std::string json = absl::StrReplaceAll(
+      kGemma3, {{"\"model_type\": \"gemma3\",", "\"tie_word_embeddings\": false,"},
+                {"\"model_type\": \"gemma3_text\"", "\"tie_word_embeddings\": true"}});
+  const auto config = ParseModelConfig(json, "config.json");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->tie_word_embeddings);
+}
+
 // Messages say where the key is.
 TEST(ModelConfigTest, RefusesABadTextHalf) {
   const auto refused = [](absl::string_view from, absl::string_view to) {
