@@ -117,13 +117,16 @@ TEST_F(ConnectionAcceptorTest, ConnectionsThatWereResetAreNotHandedOver) {
 
 TEST_F(ConnectionAcceptorTest, GoesOnAfterAllDescriptorsWereInUse) {
   Listen("127.0.0.1:0");
-  for (int i = 0; i < 5; ++i) Client();
+  Start(8);
+  for (int i = 0; i < 5; ++i) clients_.push_back(socket(AF_INET, SOCK_STREAM, 0));
   const int last = dup(0);
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   const rlimit none{static_cast<rlim_t>(last), limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  Start(8);
+  for (const int client : clients_) {
+    EXPECT_TRUE(Connect(absl::StrCat("127.0.0.1:", acceptor_->port()), client));
+  }
   std::this_thread::sleep_for(milliseconds(100));
   EXPECT_EQ(taken(), 0u);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);

@@ -124,16 +124,18 @@ bool Eventually(const std::function<bool()>& condition, std::chrono::millisecond
   return true;
 }
 
-int Connect(const std::string& address) {
+bool Connect(const std::string& address, int descriptor) {
   const size_t colon = address.rfind(':');
   sockaddr_in target{};
   target.sin_family = AF_INET;
   target.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(colon + 1))));
   inet_pton(AF_INET, address.substr(0, colon).c_str(), &target.sin_addr);
+  return connect(descriptor, reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0;
+}
+
+int Connect(const std::string& address) {
   const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-  if (connect(descriptor, reinterpret_cast<sockaddr*>(&target), sizeof(target)) == 0) {
-    return descriptor;
-  }
+  if (Connect(address, descriptor)) return descriptor;
   close(descriptor);
   return -1;
 }

@@ -94,6 +94,9 @@ bool Eventually(const std::function<bool()>& condition,
 // A socket connected to "127.0.0.1:PORT", or -1. The caller closes it.
 int Connect(const std::string& address);
 
+// The same with a socket that was made before.
+bool Connect(const std::string& address, int descriptor);
+
 // Connects to "127.0.0.1:PORT", sends the bytes and leaves. False where it cannot connect.
 bool SendBytes(const std::string& address, const std::string& bytes);
 
