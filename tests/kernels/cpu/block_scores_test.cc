@@ -162,10 +162,11 @@ TEST_P(BlockScoresTest, SummariesHoldEveryKey) {
     const int64_t columns = problem.k.cols();
     const size_t count = pages.views().size() * columns;
     std::vector<float> least(count), greatest(count), mean(count);
-    ASSERT_TRUE(table()
-                    .key_summary(*MakeStream(table(), 2), {problem.shape, pages.views(), least.data(),
-                                                  greatest.data(), mean.data()})
-                    .ok());
+    ASSERT_TRUE(
+        table()
+            .key_summary(*MakeStream(table(), 2),
+                         {problem.shape, pages.views(), least.data(), greatest.data(), mean.data()})
+            .ok());
     for (size_t p = 0; p < pages.views().size(); ++p) {
       const KvPageView& page = pages.views()[p];
       for (int64_t c = 0; c < columns; ++c) {
