@@ -400,7 +400,7 @@ void Coordinator::CountAttention(const StepPlan& plan, const std::vector<RankRes
     const double share = step_pairs.chosen > 0 ? pairs[i].chosen / step_pairs.chosen : 0;
     requests_.at(plan.items[i].sequence)->CountStep(plan.items[i].mode, pairs[i], share * seconds);
   }
-  metrics_.attention_density.Set(step_pairs.density());
+  if (step_pairs.causal > 0) metrics_.attention_density.Set(step_pairs.density());
   if (all.samples > 0) metrics_.attention_coverage.Set(all.covered / all.samples);
 }
 

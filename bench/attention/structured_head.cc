@@ -20,8 +20,8 @@ constexpr float kTopicScore = 9.5f;
 constexpr float kNoise = 0.35f;  // of every channel, standard deviation
 
 constexpr double kFastest = 0.1;     // radians per token; the band is about 2 pi / 0.1 wide
-constexpr double kManyLines = 0.14;  // of the blocks have a line
-constexpr double kFewLines = 0.12;
+constexpr double kManyLines = 0.18;  // of the blocks have a line
+constexpr double kFewLines = 0.16;
 
 // Uniform with variance 1: quick to draw.
 class Noise {

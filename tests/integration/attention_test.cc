@@ -65,7 +65,7 @@ class DaemonAttentionTest : public ::testing::Test {
 TEST_F(DaemonAttentionTest, ThePolicyOfTheDaemonHoldsUntilARequestNamesAnother) {
   constexpr char kWindow[] = "window:block=64,sinks=0,window=512";
   Start({"--attention", "window:window=512,sinks=0"});
-  EXPECT_THAT(daemon_->output(), HasSubstr(absl::StrCat("attention=", kWindow)));
+  EXPECT_THAT(daemon_->output(), HasSubstr(absl::StrCat("attention=\"", kWindow, "\"")));
   grpc::ClientContext context;
   v1::GetServerInfoResponse info;
   ASSERT_TRUE(admin_->GetServerInfo(&context, {}, &info).ok());

@@ -66,6 +66,7 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_pool_trims_total", "annulus_pool_trimmed_bytes_total",
           "annulus_pool_refusals_total", "annulus_ring_seconds_total", "annulus_ring_bytes_total",
           "annulus_ring_mode_total", "annulus_attention_density_ratio",
+          "annulus_attention_coverage_ratio", "annulus_attention_layers_total",
           "annulus_pattern_cache_hits_total", "annulus_pattern_cache_misses_total",
           "annulus_pattern_cache_bytes", "annulus_rank_up", "annulus_model_info"));
 }
@@ -100,8 +101,8 @@ TEST(EngineMetrics, EveryRankHasItsSeries) {
               ElementsAre(Pair("0/compute", 0), Pair("0/exposed_wait", 0), Pair("0/send", 0),
                           Pair("1/compute", 1.5), Pair("1/exposed_wait", 0), Pair("1/send", 0)));
   EXPECT_THAT(Values(metrics, "annulus_ring_bytes_total"),
-              ElementsAre(Pair("0/pass_kv", 0), Pair("0/pass_q", 0), Pair("1/pass_kv", 0),
-                          Pair("1/pass_q", 100)));
+              ElementsAre(Pair("0/estimate", 0), Pair("0/pass_kv", 0), Pair("0/pass_q", 0),
+                          Pair("1/estimate", 0), Pair("1/pass_kv", 0), Pair("1/pass_q", 100)));
   EXPECT_THAT(Values(metrics, "annulus_ring_mode_total"),
               ElementsAre(Pair("pass_kv", 1), Pair("pass_q", 0)));
 }
