@@ -2,33 +2,16 @@
 # Measures everything and writes the tables: bash bench/run.sh [--long] [FOLDER]
 #   --long   also the long prompts and depths: 16,384 to 131,072 tokens
 # Needs build/annulus-bench, and a machine that does nothing else. FOLDER (default bench/results)
-# gets tables.md, with every command and its table, and rows.jsonl, with every figure.
+# gets tables.md, with every command and its table, and tables.jsonl, with every figure.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$root"
+source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
 long=
 if [[ ${1-} == --long ]]; then
   long=yes
   shift
 fi
-if (($# > 1)) || [[ ${1-} == -* ]]; then
-  sed -n '2,5s/^# //p' "$0"
-  exit 2
-fi
-folder=${1:-bench/results}
-program=build/annulus-bench
-if [[ ! -x $program ]]; then
-  echo "bench/run.sh: $program is not there; build it: bash deploy/build.sh build annulus-bench" >&2
-  exit 1
-fi
-mkdir -p "$folder"
-tables=$folder/tables.md
-rows=$folder/rows.jsonl
-failed=0
-script='bash bench/run.sh'
-source bench/tables.sh
-: >"$rows"
+begin tables "$@"
 
 model() {
   local title=$1 config=$2
@@ -77,5 +60,4 @@ for density in 0.5 0.1 0.05; do
     --head-dim 64 --policy window random --density "$density"
 done
 
-echo "written: $tables, $rows" >&2
-((failed == 0))
+finish

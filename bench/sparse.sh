@@ -5,25 +5,8 @@
 # them, and sparse.jsonl, with every figure.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$root"
-if (($# > 1)) || [[ ${1-} == -* ]]; then
-  sed -n '2,5s/^# //p' "$0"
-  exit 2
-fi
-folder=${1:-bench/results}
-program=build/annulus-bench
-if [[ ! -x $program ]]; then
-  echo "bench/sparse.sh: $program is not there; build it: bash deploy/build.sh build annulus-bench" >&2
-  exit 1
-fi
-mkdir -p "$folder"
-tables=$folder/sparse.md
-rows=$folder/sparse.jsonl
-script='bash bench/sparse.sh'
-failed=0
-: >"$rows"
-source bench/tables.sh
+source "$(dirname "${BASH_SOURCE[0]}")/tables.sh"
+begin sparse "$@"
 
 shape=(--heads 8 --kv-heads 8 --head-dim 64 --kv-dtype bf16)
 lists=(window strided global_local random hierarchical dilated_blocks)
@@ -61,5 +44,4 @@ table 'Reuse of block lists (pattern_hits) in steady serving, 4 ranks' model \
   --random bench/configs/qwen2.5-0.5b.json --prompt-tokens 2048 --depth 2048 --generate 64 \
   --ranks 4 --attention strided --repeat 3
 
-echo "written: $tables, $folder/sparse.svg, $rows" >&2
-((failed == 0))
+finish

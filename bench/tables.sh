@@ -1,5 +1,26 @@
-# Sourced by the scripts that write tables. They set: program, tables (Markdown file), rows (JSON
-# lines), script (how they are called) and failed=0.
+# Sourced by the scripts that write tables.
+
+program=build/annulus-bench
+failed=0
+
+# begin NAME [FOLDER]: the files to write, NAME.md ($tables) and $rows, JSON lines, are made anew.
+begin() {
+  script="bash bench/$(basename "$0")"
+  if (($# > 2)) || [[ ${2-} == -* ]]; then
+    awk 'NR > 1 && !/^#/ {exit} NR > 1' "$0" | sed 's/^# \{0,1\}//'
+    exit 2
+  fi
+  cd "$(dirname "${BASH_SOURCE[0]}")/.."
+  if [[ ! -x $program ]]; then
+    echo "$script: $program is not there; build it: bash deploy/build.sh build annulus-bench" >&2
+    exit 1
+  fi
+  folder=${2:-bench/results}
+  mkdir -p "$folder"
+  tables=$folder/$1.md
+  rows=$folder/$1.jsonl
+  : >"$rows"
+}
 
 # describe TITLE: what the figures were measured on.
 describe() {
@@ -29,3 +50,9 @@ table() {
   fi
 }
 
+
+# finish: says where the tables are; the exit code tells whether a command failed.
+finish() {
+  echo "written: $tables, $rows" >&2
+  ((failed == 0))
+}
