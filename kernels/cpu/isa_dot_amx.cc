@@ -5,6 +5,7 @@
 // a chain of the groups' scaled sums). A tile treats its rows alike and independently, so an
 // output's bits depend on neither the number of rows nor their place. Few rows of quantised weights
 // are multiplied by vectors, which take the very steps of a tile (isa_dot_few_rows.h).
+#include "kernels/cpu/flush_subnormals.h"
 #include "kernels/cpu/isa_dot_few_rows.h"
 #include "kernels/cpu/isa_dot_int8.h"
 
@@ -27,16 +28,6 @@ struct Workspace {
   };
   float groups[4][kTileRows16][kPanel];
   char widened[kTaskPanels][kDotDepth / 2 * kPairBytes];
-};
-
-// Tiles flush subnormal numbers to 0; so do the vectors beside them while one of these lives.
-class FlushSubnormals {
- public:
-  FlushSubnormals() : old_(_mm_getcsr()) { _mm_setcsr(old_ | 0x8040); }
-  ~FlushSubnormals() { _mm_setcsr(old_); }
-
- private:
-  const unsigned old_;
 };
 
 // Tiles 0 to 3 are sums, [row tile][panel]; 4 and 5 inputs; 6 and 7 weights.
@@ -215,7 +206,7 @@ void RunTiles(const DotTask& task, Workspace& work) {
 template <class Codes, bool kScaled, bool kGrouped>
 void Linear(const DotTask& task) {
   Workspace& work = *static_cast<Workspace*>(task.workspace);
-  const FlushSubnormals flush;
+  const FlushSubnormals flush;  // beside the tiles, which do it too
   if (Codes::kPairs > 1 && task.rows <= kFewRows) {
     MultiplyFewRows<Codes, kGrouped>(task, work.sums[0], kTaskColumns);
   } else {

@@ -6,6 +6,7 @@
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/attention_unit.h"
+#include "kernels/cpu/flush_subnormals.h"
 #include "kernels/cpu/page_layout.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/ops/checks.h"
@@ -244,6 +245,8 @@ class AttentionRun {
   // Leaves the state of the unit's rows over one span in block.o and block.lse. `wide`: WideFloats
   // of the calling thread.
   void AttendSpan(const Unit& unit, int64_t span, const AttentionBlock& block, float* wide) const {
+    // Weights of keys that matter little, times small values, are subnormal.
+    const FlushSubnormals flush;
     begin_(block);
     const int64_t first_key = std::max(unit.first_key, span * kAttentionSpan);
     const int64_t end_key = std::min(unit.end_key, (span + 1) * kAttentionSpan);
