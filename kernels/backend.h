@@ -45,6 +45,11 @@ class Backend {
   // Uninitialised memory aligned to at least 64 bytes. bytes = 0 gives an empty buffer.
   virtual absl::StatusOr<DeviceBuffer> Allocate(size_t bytes) = 0;
 
+  // Memory of the host that ops of this device read and write too, over the link where the device
+  // has its own; aligned and uninitialised as above. Copies between it and the device need no
+  // detour. Without an override: the heap, for a device whose memory is the host's.
+  virtual absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes);
+
   // `threads` >= 1: how many threads the stream's ops may use, the calling one included.
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int threads) = 0;
 

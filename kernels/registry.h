@@ -26,7 +26,7 @@ struct OpTable {
   std::string name;  // "cpu/reference", "cpu/avx2", ..
 
   // Whether attention gives a row the same bits whatever rows are beside it and however they were
-  // cut into items, as kernels/ops/attention.h says. Linear layers always do.
+  // cut into items, as kernels/ops/attention.h says; and so for linear layers of many rows.
   bool row_invariant = true;
 
   // Bytes of one layer's part of a page, a multiple of 64.

@@ -61,6 +61,9 @@ absl::Status Run(CudaStream& stream, DType dtype, AttentionShape shape, int64_t 
   const int dim = std::max(arguments.layout.k_dim, arguments.layout.v_dim);
   int code = 0;
   switch (dtype) {
+    case DType::kF32:
+      code = LaunchAttentionFloat(stream.handle(), units, arguments);
+      break;
     case DType::kBF16:
       code = LaunchAttentionBf16(stream.handle(), shape, dim, units, arguments);
       break;
@@ -78,9 +81,8 @@ absl::Status Run(CudaStream& stream, DType dtype, AttentionShape shape, int64_t 
 absl::Status Attention(Stream& stream, const AttentionParams& params) {
   CheckAttention(params);
   const KvPageShape& shape = params.shape;
-  ANNULUS_CHECK(shape.k_dim <= kMaxAttentionDim && shape.v_dim <= kMaxAttentionDim &&
-                shape.dtype != DType::kF32)
-      << "head_dim " << shape.k_dim << "/" << shape.v_dim << " " << DTypeName(shape.dtype);
+  ANNULUS_CHECK(shape.k_dim <= kMaxAttentionDim && shape.v_dim <= kMaxAttentionDim)
+      << "head_dim " << shape.k_dim << "/" << shape.v_dim;
   CudaStream& own = AsCudaStream(stream);
   const AttentionPlan plan = PlanAttention(params, own.device().multiprocessors);
   if (plan.prefill.empty() && plan.decode.empty()) return absl::OkStatus();

@@ -7,6 +7,8 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/pinned_pool.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/runtime.h"
 
 namespace annulus {
@@ -17,8 +19,10 @@ constexpr int kOldestMajor = 8;
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(DeviceInfo device, BackendCapabilities capabilities)
-      : device_(std::move(device)), capabilities_(std::move(capabilities)) {}
+  CudaBackend(DeviceInfo device, BackendCapabilities capabilities, bool with_library)
+      : device_(std::move(device)),
+        capabilities_(std::move(capabilities)),
+        with_library_(with_library) {}
 
   const BackendCapabilities& capabilities() const override { return capabilities_; }
 
@@ -34,12 +38,18 @@ class CudaBackend final : public Backend {
     });
   }
 
+  absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes) override {
+    if (bytes == 0) return DeviceBuffer();
+    ANNULUS_RETURN_IF_ERROR(UseDevice(device_.ordinal));
+    return pinned_->Allocate(bytes);
+  }
+
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int threads) override {
     if (threads < 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("a stream needs at least 1 thread, not ", threads));
     }
-    return CudaStream::Create(device_);
+    return CudaStream::Create(device_, with_library_);
   }
 
   absl::Status Copy(Stream& stream, void* destination, const void* source, size_t bytes) override {
@@ -50,6 +60,8 @@ class CudaBackend final : public Backend {
  private:
   const DeviceInfo device_;
   const BackendCapabilities capabilities_;
+  const bool with_library_;
+  const std::shared_ptr<PinnedPool> pinned_ = std::make_shared<PinnedPool>();
 };
 
 }  // namespace
@@ -69,10 +81,15 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal) {
     capabilities.name = "cuda";
     capabilities.description =
         absl::StrCat(device.name, ", compute capability ", device.major, ".", device.minor);
+    ANNULUS_RETURN_IF_ERROR(cuda::UseDevice(ordinal));
+    const absl::Status library = cuda::OpenProducts().status();
+    if (!library.ok()) {
+      absl::StrAppend(&capabilities.description, ", products by own kernels: ", library.message());
+    }
     capabilities.memory_bytes = device.memory_bytes;
     capabilities.threads = 1;
     capabilities.host_accessible = false;
-    return std::make_unique<cuda::CudaBackend>(device, std::move(capabilities));
+    return std::make_unique<cuda::CudaBackend>(device, std::move(capabilities), library.ok());
   }
   return absl::FailedPreconditionError(absl::StrCat("there is no GPU ", ordinal, ": CUDA shows ",
                                                     devices.size(), ", numbered from 0"));
@@ -85,7 +102,8 @@ void RegisterCudaKernels(KernelRegistry& registry) {
   entry.priority = 0;
   entry.weights_dtypes = {DType::kF32,    DType::kBF16, DType::kF16,   DType::kF8E4M3,
                           DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64};
-  entry.kv_dtypes = {DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
+  entry.kv_dtypes = {DType::kF32,    DType::kBF16,   DType::kF16,
+                     DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
   entry.max_head_dim = cuda::kMaxAttentionDim;
   registry.Register(std::move(entry));
 }

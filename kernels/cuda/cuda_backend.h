@@ -11,12 +11,14 @@ namespace annulus {
 
 // The GPU with the given ordinal. FAILED_PRECONDITION, with what to do, where this binary was built
 // without CUDA, the driver is missing or too old, there is no GPU of that ordinal, or it is older
-// than compute capability 8.0. Memory is the device's and not readable by the host; Copy and all
-// ops are enqueued. The streams' `threads` has no meaning here.
+// than compute capability 8.0. Memory is the device's and not readable by the host, and that of
+// AllocateHost is pinned; Copy and all ops are enqueued. The streams' `threads` has no meaning
+// here. Where cuBLASLt cannot be loaded, own kernels multiply, more slowly, and the description
+// says why.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal);
 
 // Adds what this binary has for the backend "cuda": nothing where it was built without CUDA, else
-// "cuda/sm80". All weight dtypes; keys and values in all but float32; head_dim up to 256.
+// "cuda/sm80". All weight dtypes; keys and values in all with whole bytes; head_dim up to 256.
 void RegisterCudaKernels(KernelRegistry& registry);
 
 }  // namespace annulus

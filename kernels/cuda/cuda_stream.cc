@@ -15,9 +15,13 @@ size_t Rounded(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * u
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(const DeviceInfo& device) {
+absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(const DeviceInfo& device,
+                                                               bool with_library) {
   std::unique_ptr<CudaStream> stream(new CudaStream(device));
   ANNULUS_ASSIGN_OR_RETURN(stream->handle_, OpenStream(device.ordinal));
+  if (with_library) {
+    ANNULUS_ASSIGN_OR_RETURN(stream->products_, OpenProducts());
+  }
   ANNULUS_RETURN_IF_ERROR(stream->Grow(kFirstUploadBytes));
   return stream;
 }
@@ -39,6 +43,7 @@ absl::Status CudaStream::Grow(size_t bytes) {
   ANNULUS_ASSIGN_OR_RETURN(pinned_, AllocatePinned(bytes));
   ANNULUS_ASSIGN_OR_RETURN(uploaded_, AllocateDevice(device_.ordinal, bytes));
   upload_bytes_ = bytes;
+  workspace_bytes_ = upload_bytes_ + scratch_bytes_;
   return absl::OkStatus();
 }
 
@@ -75,6 +80,7 @@ absl::StatusOr<std::byte*> CudaStream::Scratch(size_t bytes) {
     scratch_bytes_ = 0;
     ANNULUS_ASSIGN_OR_RETURN(scratch_, AllocateDevice(device_.ordinal, bytes));
     scratch_bytes_ = bytes;
+    workspace_bytes_ = upload_bytes_ + scratch_bytes_;
   }
   return scratch_;
 }

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_KERNELS_CUDA_CUDA_STREAM_H_
 #define ANNULUS_KERNELS_CUDA_CUDA_STREAM_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/runtime.h"
 
 namespace annulus::cuda {
@@ -17,13 +19,17 @@ namespace annulus::cuda {
 // they travel through a pinned area that the stream owns. Used by one thread at a time.
 class CudaStream final : public Stream {
  public:
-  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(const DeviceInfo& device);
+  // `with_library`: products of many rows are left to a library.
+  static absl::StatusOr<std::unique_ptr<CudaStream>> Create(const DeviceInfo& device,
+                                                            bool with_library);
   ~CudaStream() override;
 
   absl::Status Synchronize() override { return WaitFor(handle_); }
+  size_t workspace_bytes() const override { return workspace_bytes_; }
 
   StreamHandle handle() const { return handle_; }
   const DeviceInfo& device() const { return device_; }
+  Products* products() const { return products_.get(); }  // null: without a library
 
   // Makes room for arrays of together `bytes`, 64 more for each; before the first Upload of an op.
   // Waits for the stream where the area is full.
@@ -58,6 +64,7 @@ class CudaStream final : public Stream {
 
   const DeviceInfo device_;
   StreamHandle handle_ = nullptr;
+  std::unique_ptr<Products> products_;
   std::byte* pinned_ = nullptr;  // [upload_bytes_], and as much on the device
   std::byte* uploaded_ = nullptr;
   size_t upload_bytes_ = 0;
@@ -65,10 +72,16 @@ class CudaStream final : public Stream {
   size_t sent_ = 0;
   std::byte* scratch_ = nullptr;
   size_t scratch_bytes_ = 0;
+  std::atomic<size_t> workspace_bytes_{0};  // of the device, both together
 };
 
-// The stream that every op of this backend is called with.
-inline CudaStream& AsCudaStream(Stream& stream) { return static_cast<CudaStream&>(stream); }
+// The stream that every op of this backend is called with; its device becomes that of the calling
+// thread, which launches there.
+inline CudaStream& AsCudaStream(Stream& stream) {
+  auto& own = static_cast<CudaStream&>(stream);
+  UseDevice(own.device().ordinal).IgnoreError();  // the launch reports the same error
+  return own;
+}
 
 }  // namespace annulus::cuda
 

@@ -10,6 +10,8 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/sm80/elementwise.h"
 #include "kernels/ops/checks.h"
 
 namespace annulus::cuda {
@@ -38,6 +40,30 @@ WeightView ViewOf(const PackedMatrix& matrix) {
   view.out_features = matrix.out_features;
   view.in_features = matrix.in_features;
   return view;
+}
+
+// bf16 weights and many rows: inputs are rounded into the stream's scratch, the library multiplies.
+absl::Status LinearByLibrary(CudaStream& stream, Products& products, const LinearParams& params) {
+  const PackedMatrix& weight = *params.weight;
+  const int64_t depth = RowBytes(DType::kBF16, weight.in_features) / 2;
+  const auto input_bytes = static_cast<size_t>(params.input.rows * depth * 2 + 255) / 256 * 256;
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
+                           stream.Scratch(input_bytes + Products::kWorkspaceBytes));
+  auto* const rounded = reinterpret_cast<uint16_t*>(scratch);
+  ANNULUS_RETURN_IF_ERROR(StatusOf(LaunchRoundRows(stream.handle(), {params.input, depth, rounded}),
+                                   "rounding inputs"));
+  Product product;
+  product.rows = params.input.rows;
+  product.out = weight.out_features;
+  product.in = weight.in_features;
+  product.input = rounded;
+  product.weight = weight.storage.data();
+  product.depth = depth;
+  product.bias = params.bias;
+  product.output = params.output.data;
+  product.stride = params.output.stride;
+  product.accumulate = params.accumulate;
+  return products.Multiply(stream.handle(), product, scratch + input_bytes);
 }
 
 }  // namespace
@@ -84,8 +110,12 @@ absl::Status Linear(Stream& stream, const LinearParams& params) {
   CheckLinear(params);
   const LinearArguments arguments{params.input, ViewOf(*params.weight), params.bias, params.output,
                                   params.accumulate};
-  const StreamHandle handle = AsCudaStream(stream).handle();
+  CudaStream& own = AsCudaStream(stream);
+  const StreamHandle handle = own.handle();
   const DType dtype = params.weight->dtype;
+  if (dtype == DType::kBF16 && params.input.rows >= kLibraryRows && own.products() != nullptr) {
+    return LinearByLibrary(own, *own.products(), params);
+  }
   if (dtype == DType::kF32 || dtype == DType::kF16) {
     return StatusOf(LaunchLinearFloat(handle, arguments), "linear");
   }

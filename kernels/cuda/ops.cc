@@ -174,6 +174,9 @@ OpTable Ops() {
   ops.kv_append = KvAppend;
   ops.kv_read = KvRead;
   ops.attention = Attention;
+  ops.block_scores = BlockScores;
+  ops.key_summary = KeySummary;
+  ops.summary_scores = SummaryScores;
   ops.merge_state = MergeState;
   ops.merge_sink = MergeSink;
   ops.route = Route;

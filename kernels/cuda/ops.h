@@ -14,6 +14,9 @@ namespace annulus::cuda {
 // The largest k_dim and v_dim that attention serves; pages may have any.
 inline constexpr int kMaxAttentionDim = 256;
 
+// Rows from which on products with bf16 weights are left to a library, where there is one.
+inline constexpr int64_t kLibraryRows = 128;
+
 OpTable Ops();
 
 PageLayout LayoutOf(const KvPageShape& shape);
@@ -33,6 +36,9 @@ size_t KvPageBytes(const KvPageShape& shape);
 absl::Status KvAppend(Stream& stream, const KvAppendParams& params);
 absl::Status KvRead(Stream& stream, const KvReadParams& params);
 absl::Status Attention(Stream& stream, const AttentionParams& params);
+absl::Status BlockScores(Stream& stream, const BlockScoresParams& params);
+absl::Status KeySummary(Stream& stream, const KeySummaryParams& params);
+absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params);
 absl::Status MergeState(Stream& stream, const MergeStateParams& params);
 absl::Status MergeSink(Stream& stream, const MergeSinkParams& params);
 absl::Status Route(Stream& stream, const RouteParams& params);

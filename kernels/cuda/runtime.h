@@ -32,7 +32,8 @@ absl::StatusOr<std::vector<DeviceInfo>> FindDevices();
 // Device memory, aligned to at least 256 bytes; bytes > 0. RESOURCE_EXHAUSTED where it is refused.
 absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes);
 void FreeDevice(int ordinal, std::byte* memory);
-// Host memory that the device can copy from and to while the host goes on.
+// Host memory that the device can copy from and to while the host goes on, and that kernels of any
+// device reach at the same address.
 absl::StatusOr<std::byte*> AllocatePinned(size_t bytes);
 void FreePinned(std::byte* memory);
 

@@ -36,8 +36,8 @@ inline constexpr int64_t kMostInt8Inputs = int64_t{1} << 17;
 // output[r, o] = sum_i input[r, i] * weight[o, i] (+ bias[o]) (+ output[r, o] when accumulate),
 // where weight is code * scale if it is quantised. Products and sums are float32, and the order of
 // summation over i depends on neither the number of rows nor the number of threads, so a row's
-// result is bit-identical in any batch. FLOPs: 2 * rows * in * out. Bytes: the packed weight once
-// per call, input and output once.
+// result is bit-identical in any batch; a table that is not row_invariant may leave the order of
+// many rows to a library. FLOPs: 2 * rows * in * out. Bytes: weight, input and output once a call.
 //
 // Tables that multiply pairs of bf16 (cpu/avx512-bf16, cpu/amx, cuda/sm80) first round the
 // input to bf16, to nearest even, for every weight dtype but kF32 and kF16: input[r, i] then has a

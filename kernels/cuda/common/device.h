@@ -56,6 +56,19 @@ ANNULUS_DEVICE float Exp2(float x) {
   return result;
 }
 
+// log2(x): within 2^-22, or relatively as much where x is not between 0.5 and 2.
+ANNULUS_DEVICE float Log2(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+// 1 / x: within 1 unit in the last place; 0 for infinity.
+ANNULUS_DEVICE float Reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
 ANNULUS_DEVICE uint32_t BitsOf(float value) { return __float_as_uint(value); }
 ANNULUS_DEVICE float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
 
@@ -82,6 +95,8 @@ float ShuffleXor(float value, int mask);
 uint32_t ShuffleXor(uint32_t value, int mask);
 float ShuffleFrom(float value, int lane);
 float Exp2(float x);
+float Log2(float x);
+float Reciprocal(float x);
 inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
 inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
@@ -109,6 +124,9 @@ template <class T>
 ANNULUS_DEVICE T Larger(T a, T b) {
   return a < b ? b : a;
 }
+
+// The hyperbolic tangent within 2^-22.
+ANNULUS_DEVICE float Tanh(float x) { return 1 - 2 * Reciprocal(1 + Exp2(2.8853900817779268f * x)); }
 
 // Over the lanes of a warp, in an order that is the same for all of them.
 ANNULUS_DEVICE float WarpSum(float value) {

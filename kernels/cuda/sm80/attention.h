@@ -68,6 +68,8 @@ int LaunchAttentionF16(StreamHandle stream, AttentionShape shape, int dim, int64
                        const AttentionArguments& arguments);
 int LaunchAttentionNarrow(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                           const AttentionArguments& arguments);
+// float32 in all of float32; units of the decode shape, up to 256 dimensions.
+int LaunchAttentionFloat(StreamHandle stream, int64_t units, const AttentionArguments& arguments);
 
 // A unit whose pages were shared out: part p has its rows at partial_begin + p * row_count.
 struct AttentionMerge {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/sm80/elementwise.h"
 
 namespace annulus::cuda {
@@ -177,6 +178,18 @@ ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteArguments a) {
   }
 }
 
+constexpr int kRoundThreads = 256;
+
+ANNULUS_KERNEL(kRoundThreads, 8) RoundRowsKernel(ANNULUS_ARGUMENT RoundRowsArguments a) {
+  const float* const input = a.input.row(BlockX());
+  auto* const output = reinterpret_cast<uint32_t*>(a.output + BlockX() * a.depth);
+  for (int64_t pair = ThreadIndex(); pair < a.depth / 2; pair += kRoundThreads) {
+    const float low = 2 * pair < a.input.cols ? input[2 * pair] : 0;
+    const float high = 2 * pair + 1 < a.input.cols ? input[2 * pair + 1] : 0;
+    output[pair] = Pack(BFloat16{}, low, high);
+  }
+}
+
 }  // namespace
 
 int LaunchRmsNorm(StreamHandle stream, const RmsNormArguments& arguments) {
@@ -208,6 +221,10 @@ int LaunchRope(StreamHandle stream, const RopeParams& arguments) {
 int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments) {
   return Launch<MoveRowsKernel>(stream, GridOfRows(arguments.count, arguments.input.cols),
                                 arguments);
+}
+int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments) {
+  return Launch<RoundRowsKernel>(stream, {.x = arguments.input.rows, .threads = kRoundThreads},
+                                 arguments);
 }
 int LaunchRoute(StreamHandle stream, const RouteArguments& arguments) {
   return Launch<RouteKernel>(stream, {.x = arguments.logits.rows, .threads = kWarp}, arguments);

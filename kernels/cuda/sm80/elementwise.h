@@ -48,6 +48,14 @@ struct MoveRowsArguments {
 };
 int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments);
 
+// Rows rounded to bf16, nearest even, with zeros up to `depth` elements.
+struct RoundRowsArguments {
+  ConstMatrixView input;
+  int64_t depth;     // even, at least input.cols
+  uint16_t* output;  // [input.rows][depth]
+};
+int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments);
+
 struct RouteArguments {
   ConstMatrixView logits;
   int chosen;

@@ -59,10 +59,11 @@ class Planner {
   // Positions [begin, end) of one item and kv head, which share a list of pages.
   void AddRows(int32_t index, int head, int64_t begin, int64_t end, PageRange pages) {
     const int64_t last = end * group_;
-    const AttentionShape shape =
-        last - begin * group_ <= AttentionRows(AttentionShape::kDecode, dim_)
-            ? AttentionShape::kDecode
-            : AttentionShape::kPrefill;
+    const bool few = last - begin * group_ <= AttentionRows(AttentionShape::kDecode, dim_);
+    // float32 has one kernel, whose rows are those of the decode shape.
+    const AttentionShape shape = few || params_.shape.dtype == DType::kF32
+                                     ? AttentionShape::kDecode
+                                     : AttentionShape::kPrefill;
     const int64_t tile = AttentionRows(shape, dim_);
     for (int64_t row = begin * group_; row < last; row += tile) {
       const int64_t count = std::min(tile, last - row);

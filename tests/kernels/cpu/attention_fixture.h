@@ -47,15 +47,6 @@ struct Problem {
 // Whether pages of `dtype` hold no more precision than bf16: a table may then multiply in bf16.
 inline bool MayRoundOperands(DType dtype) { return dtype != DType::kF32 && dtype != DType::kF16; }
 
-// Whether a table has pages of `dtype`.
-inline bool Serves(const OpTable& table, DType dtype) {
-  return table.name != "cuda/sm80" || dtype != DType::kF32;
-}
-// The storage type that a table's pages lose least with.
-inline DType FinestStorage(const OpTable& table) {
-  return Serves(table, DType::kF32) ? DType::kF32 : DType::kF16;
-}
-
 // Fills a problem whose numbers are set: random keys, values (rounded to the storage type, so that
 // all sides see the same) and queries (rounded to bf16 or f16 where a table may do so).
 inline void FillProblem(Problem& problem, uint32_t seed) {
@@ -178,8 +169,8 @@ inline AttentionResult Attend(const OpTable& table, const Problem& problem, int 
   result.rounded_operands = MultipliesBf16(table) && MayRoundOperands(problem.shape.dtype);
   if (result.rounded_operands) {
     result.weight_error = 0x1p-9 + 1.1e-4;  // in bf16, by a polynomial good to 1.1e-4
-  } else if (!Serves(table, DType::kF32)) {
-    result.weight_error = 0x1p-11;  // f16 pages: in f16
+  } else if (table.name == "cuda/sm80" && problem.shape.dtype == DType::kF16) {
+    result.weight_error = 0x1p-11;  // in f16
   }
   AttentionItem item = MakeItem(problem, pages, 0, problem.rows(), result);
   item.blocks = blocks;

@@ -17,7 +17,7 @@ constexpr DType kWays[] = {DType::kF32, DType::kBF16, DType::kF8E5M2, DType::kI8
 
 // A problem with sizes drawn at random: odd dimensions, every group ratio, windows, gaps, partial
 // pages, rows that are not neighbours.
-Problem RandomProblem(const OpTable& table, uint32_t seed) {
+Problem RandomProblem(uint32_t seed) {
   std::mt19937 random(seed);
   const auto draw = [&](int low, int high) {
     return low + static_cast<int>(random() % (high - low + 1));
@@ -30,7 +30,6 @@ Problem RandomProblem(const OpTable& table, uint32_t seed) {
   problem.shape.k_dim = draw(1, 90);
   problem.shape.v_dim = draw(1, 90);
   problem.shape.dtype = kKvDTypes[random() % 6];
-  if (!Serves(table, problem.shape.dtype)) problem.shape.dtype = FinestStorage(table);
   problem.group = groups[seed % 4];
   problem.window = random() % 2 ? 0 : draw(1, 100);
   problem.soft_cap = random() % 3 ? 0 : 0.3f * static_cast<float>(draw(1, 10));
@@ -50,7 +49,7 @@ Problem RandomProblem(const OpTable& table, uint32_t seed) {
 
 TEST_P(AttentionTest, MatchesTheReferenceOverRandomShapes) {
   for (uint32_t seed = 100; seed < (IsEmulated(table()) ? 130 : 150); ++seed) {
-    const Problem problem = RandomProblem(table(), seed);
+    const Problem problem = RandomProblem(seed);
     SCOPED_TRACE(problem.name);
     ExpectNear(problem, Attend(table(), problem, 2), Attend(Reference(), problem, 2));
     if (HasFatalFailure()) return;
@@ -60,7 +59,7 @@ TEST_P(AttentionTest, MatchesTheReferenceOverRandomShapes) {
 // The reference itself against float64.
 TEST(AttentionReferenceTest, MatchesFloat64) {
   for (uint32_t seed = 200; seed < 220; ++seed) {
-    const Problem problem = RandomProblem(Reference(), seed);
+    const Problem problem = RandomProblem(seed);
     SCOPED_TRACE(problem.name);
     ExpectNear(problem, Attend(Reference(), problem, 1), DenseAttention(problem, Everything));
     if (::testing::Test::HasFatalFailure()) return;
@@ -69,8 +68,7 @@ TEST(AttentionReferenceTest, MatchesFloat64) {
 
 TEST_P(AttentionTest, NoPagesGiveTheEmptyState) {
   Problem problem;
-  problem.shape = {
-      .page_tokens = 16, .kv_heads = 2, .k_dim = 8, .v_dim = 5, .dtype = FinestStorage(table())};
+  problem.shape = {.page_tokens = 16, .kv_heads = 2, .k_dim = 8, .v_dim = 5, .dtype = DType::kF32};
   problem.group = 2;
   problem.positions = Consecutive(100, 7);
   FillProblem(problem, 1);
@@ -81,8 +79,7 @@ TEST_P(AttentionTest, NoPagesGiveTheEmptyState) {
 
 TEST_P(AttentionTest, NoRowsAndNoItemsAreNoWork) {
   Problem problem;
-  problem.shape = {
-      .page_tokens = 16, .kv_heads = 1, .k_dim = 8, .v_dim = 8, .dtype = FinestStorage(table())};
+  problem.shape = {.page_tokens = 16, .kv_heads = 1, .k_dim = 8, .v_dim = 8, .dtype = DType::kF32};
   problem.end = 20;
   FillProblem(problem, 2);
   EXPECT_TRUE(Attend(table(), problem, 2).o.empty());
@@ -92,7 +89,6 @@ TEST_P(AttentionTest, NoRowsAndNoItemsAreNoWork) {
 // A single visible key: the value itself, and its score.
 TEST_P(AttentionTest, OneKeyIsCopied) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF8E4M3}) {
-    if (!Serves(table(), dtype)) continue;
     Problem problem;
     problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 24, .v_dim = 40, .dtype = dtype};
     problem.end = 200;
@@ -112,7 +108,6 @@ TEST_P(AttentionTest, OneKeyIsCopied) {
 // Every pattern of the 8-bit formats, in both halves of a pair, comes through widening unchanged.
 TEST_P(AttentionTest, EveryNarrowValueIsCopied) {
   for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2}) {
-    if (!Serves(table(), dtype)) continue;
     Problem problem;
     problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 8, .v_dim = 256, .dtype = dtype};
     problem.end = 2;
@@ -143,7 +138,6 @@ TEST_P(AttentionTest, EveryNarrowValueIsCopied) {
 // Scores far apart: the maximum moves by thousands, in both directions, without overflow.
 TEST_P(AttentionTest, LargeScores) {
   for (const DType dtype : kWays) {
-    if (!Serves(table(), dtype)) continue;
     for (const float size : {3.0f, 1024.0f}) {
       Problem problem;
       problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 16, .v_dim = 16, .dtype = dtype};
@@ -168,7 +162,6 @@ TEST_P(AttentionTest, LargeScores) {
 // fall.
 TEST_P(AttentionTest, MovingMaximum) {
   for (const DType dtype : kWays) {
-    if (!Serves(table(), dtype)) continue;
     for (const float step : {0.5f, 8.0f, 40.0f, -40.0f}) {
       Problem problem;
       problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 16, .v_dim = 32, .dtype = dtype};
@@ -199,12 +192,11 @@ TEST_P(AttentionTest, SpansAreMergedInto1Softmax) {
     for (const int32_t window : {0, 9000}) {
       if (IsEmulated(table()) && (page_tokens == 48 || window == 0)) continue;
       Problem problem;
-      problem.shape = {
-          .page_tokens = page_tokens,
-          .kv_heads = 1,
-          .k_dim = 20,
-          .v_dim = 12,
-          .dtype = Serves(table(), kWays[seed % 3]) ? kWays[seed % 3] : FinestStorage(table())};
+      problem.shape = {.page_tokens = page_tokens,
+                       .kv_heads = 1,
+                       .k_dim = 20,
+                       .v_dim = 12,
+                       .dtype = kWays[seed % 3]};
       problem.group = 2;
       problem.window = window;
       problem.end = 2 * kAttentionSpan + 130;
@@ -228,7 +220,6 @@ TEST_P(AttentionTest, HugePositions) {
   problem.end = 2147483647;
   problem.positions = Consecutive(2147483647 - 100, 100);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    if (!Serves(table(), dtype)) continue;
     problem.shape.dtype = dtype;
     for (const int32_t window : {0, 7, 2147483647}) {
       problem.window = window;
@@ -242,11 +233,8 @@ TEST_P(AttentionTest, HugePositions) {
 TEST_P(AttentionTest, SoftCapBendsTheScores) {
   for (const float soft_cap : {0.01f, 1.0f, 50.0f, 1e3f}) {
     Problem problem;
-    problem.shape = {.page_tokens = 32,
-                     .kv_heads = 2,
-                     .k_dim = 24,
-                     .v_dim = 16,
-                     .dtype = FinestStorage(table())};
+    problem.shape = {
+        .page_tokens = 32, .kv_heads = 2, .k_dim = 24, .v_dim = 16, .dtype = DType::kF32};
     problem.group = 2;
     problem.soft_cap = soft_cap;
     problem.end = 200;
@@ -270,7 +258,6 @@ TEST_P(AttentionTest, HeadDimensionsOfModels) {
   uint32_t seed = 350;
   for (const int dim : {64, 80, 96, 128, 192, 256, 97}) {
     for (const DType dtype : kKvDTypes) {
-      if (!Serves(table(), dtype)) continue;
       Problem problem;
       problem.shape = {
           .page_tokens = 64, .kv_heads = 1, .k_dim = dim, .v_dim = dim, .dtype = dtype};
@@ -330,7 +317,7 @@ struct RandomLists {
 
 TEST_P(AttentionTest, BlockListsEqualTheSameMaskAppliedDensely) {
   for (uint32_t seed = 400; seed < 430; ++seed) {
-    const Problem problem = RandomProblem(table(), seed);
+    const Problem problem = RandomProblem(seed);
     std::mt19937 random(seed);
     const int head_groups = seed % 2 ? problem.shape.kv_heads : 1;
     const RandomLists lists(problem, head_groups, random);
@@ -346,7 +333,6 @@ TEST_P(AttentionTest, BlockListsEqualTheSameMaskAppliedDensely) {
 // What lies in slots that a row may not see, even NaN and infinity, does not reach it.
 TEST_P(AttentionTest, UnseenKeysDoNotLeak) {
   for (const DType dtype : kWays) {
-    if (!Serves(table(), dtype)) continue;
     for (const int32_t window : {0, 10, 70}) {
       Problem problem;
       problem.shape = {.page_tokens = 64, .kv_heads = 2, .k_dim = 33, .v_dim = 50, .dtype = dtype};

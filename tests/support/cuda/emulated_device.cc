@@ -49,14 +49,22 @@ absl::StatusOr<std::byte*> AllocateDevice(int, size_t bytes) {
                         : device.allocate_error.load();
   ANNULUS_RETURN_IF_ERROR(StatusOf(error, absl::StrCat("allocating ", bytes, " bytes")));
   device.allocated += bytes;
-  return AllocateCounted(bytes);
+  if (!device.guarded) return AllocateCounted(bytes);
+  std::byte* const memory = device.memory.Allocate(bytes);
+  ANNULUS_CHECK(memory != nullptr) << "no gap of " << bytes << " bytes";
+  return memory;
 }
 
 void FreeDevice(int, std::byte* memory) {
   if (memory == nullptr) return;
+  EmulatedDevice& device = EmulatedDevice::Get();
+  if (device.memory.Holds(memory)) {
+    device.allocated -= device.memory.Free(memory);
+    return;
+  }
   size_t bytes = 0;
   std::memcpy(&bytes, memory - kAlignment, sizeof(bytes));
-  EmulatedDevice::Get().allocated -= bytes;
+  device.allocated -= bytes;
   std::free(memory - kAlignment);
 }
 
@@ -78,7 +86,10 @@ absl::Status WaitFor(StreamHandle) {
 }
 
 absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
-  std::memmove(destination, source, bytes);
+  {
+    const GuardedMemory::Access access(EmulatedDevice::Get().memory);
+    std::memmove(destination, source, bytes);
+  }
   return StatusOf(EmulatedDevice::Get().copy_error, absl::StrCat("copying ", bytes, " bytes"));
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "kernels/cuda/runtime.h"
+#include "tests/support/cuda/guarded_memory.h"
 
 namespace annulus::cuda {
 
@@ -19,8 +20,14 @@ struct EmulatedDevice {
   std::atomic<int> multiprocessors{4};  // few: small tests then leave units whole, and split them
   std::atomic<size_t> allocated{0};     // bytes of device memory in use
 
+  std::atomic<bool> products{false};  // whether there is a library: see kernels/cuda/products.h
+  // Device memory allocated from now on is out of the host's reach (guarded_memory.h), as a GPU's
+  // is. Otherwise tests may look at it. Pinned memory is always within reach.
+  std::atomic<bool> guarded{false};
+
   static EmulatedDevice& Get();
   static constexpr size_t kMemoryBytes = size_t{1} << 30;
+  GuardedMemory memory{kMemoryBytes};
 };
 
 }  // namespace annulus::cuda

@@ -1,4 +1,5 @@
-// The tested tables are those of an emulated GPU.
+// The tested tables are those of the first GPU: an emulated one, or where the CUDA runtime is
+// linked (gpu_main.cc) a real one.
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/kernels/cpu/cpu_test_util.h"
 
@@ -19,8 +20,8 @@ const KernelRegistry& CudaRegistry() {
 std::vector<const OpTable*> TestedTables() { return CudaRegistry().Available("cuda"); }
 
 Backend& BackendOf(const OpTable& table) {
-  static Backend* const emulated = CreateCudaBackend(0).value().release();
-  return table.name == "cpu/reference" ? CpuBackend() : *emulated;
+  static Backend* const gpu = CreateCudaBackend(0).value().release();
+  return table.name == "cpu/reference" ? CpuBackend() : *gpu;
 }
 
 }  // namespace annulus::testing

@@ -1,0 +1,42 @@
+#ifndef ANNULUS_KERNELS_CUDA_DYNAMIC_LIBRARY_H_
+#define ANNULUS_KERNELS_CUDA_DYNAMIC_LIBRARY_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus::cuda {
+
+// A shared library that is opened at run time, so that the program starts without it. Stays open:
+// such libraries leave threads and handlers behind that closing would cut off. Immutable.
+class DynamicLibrary {
+ public:
+  // FAILED_PRECONDITION where `file` cannot be loaded: says which, why, and `remedy`, what to do.
+  static absl::StatusOr<DynamicLibrary> Open(const std::string& file, absl::string_view remedy);
+
+  // Sets `function` to the library's function of that name. FAILED_PRECONDITION names what an older
+  // library lacks.
+  template <class Function>
+  absl::Status Find(const char* name, Function*& function) const {
+    absl::StatusOr<void*> address = FindAddress(name);
+    if (!address.ok()) return address.status();
+    function = reinterpret_cast<Function*>(*address);
+    return absl::OkStatus();
+  }
+
+ private:
+  DynamicLibrary(void* handle, std::string file, std::string remedy)
+      : handle_(handle), file_(std::move(file)), remedy_(std::move(remedy)) {}
+  absl::StatusOr<void*> FindAddress(const char* name) const;
+
+  void* handle_;
+  std::string file_;
+  std::string remedy_;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_DYNAMIC_LIBRARY_H_

@@ -1,0 +1,60 @@
+#include "kernels/cuda/pinned_pool.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/runtime.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr size_t kSmallest = 4096;
+
+}  // namespace
+
+PinnedPool::~PinnedPool() {
+  for (const auto& [bytes, blocks] : kept_) {
+    for (std::byte* const block : blocks) FreePinned(block);
+  }
+}
+
+absl::StatusOr<DeviceBuffer> PinnedPool::Allocate(size_t bytes) {
+  // A size whose power of two would overflow is refused by the system as it is.
+  const size_t rounded = bytes > SIZE_MAX / 2 ? bytes : std::bit_ceil(std::max(bytes, kSmallest));
+  std::byte* block = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    std::vector<std::byte*>& blocks = kept_[rounded];
+    if (!blocks.empty()) {
+      block = blocks.back();
+      blocks.pop_back();
+      kept_bytes_ -= rounded;
+    }
+  }
+  if (block == nullptr) {
+    ANNULUS_ASSIGN_OR_RETURN(block, AllocatePinned(rounded));
+  }
+  return DeviceBuffer(block, bytes, [pool = shared_from_this(), rounded](std::byte* data) {
+    pool->TakeBack(data, rounded);
+  });
+}
+
+void PinnedPool::TakeBack(std::byte* block, size_t bytes) {
+  {
+    std::lock_guard lock(mutex_);
+    if (kept_bytes_ + bytes <= kMostKept) {
+      kept_[bytes].push_back(block);
+      kept_bytes_ += bytes;
+      return;
+    }
+  }
+  FreePinned(block);
+}
+
+size_t PinnedPool::kept_bytes() const {
+  std::lock_guard lock(mutex_);
+  return kept_bytes_;
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,42 @@
+#ifndef ANNULUS_KERNELS_CUDA_PINNED_POOL_H_
+#define ANNULUS_KERNELS_CUDA_PINNED_POOL_H_
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/device_buffer.h"
+
+namespace annulus::cuda {
+
+// Pinned memory of the host in blocks of powers of two. Pinning takes the driver as long as a
+// kernel, so blocks that come back are kept for the next, up to kMostKept bytes. Thread-safe. Lives
+// until its last block has come back.
+class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
+ public:
+  static constexpr size_t kMostKept = size_t{256} << 20;
+
+  PinnedPool() = default;
+  ~PinnedPool();
+  PinnedPool(const PinnedPool&) = delete;
+
+  // bytes > 0. Errors of AllocatePinned.
+  absl::StatusOr<DeviceBuffer> Allocate(size_t bytes);
+
+  size_t kept_bytes() const;
+
+ private:
+  void TakeBack(std::byte* block, size_t bytes);
+
+  mutable std::mutex mutex_;
+  std::map<size_t, std::vector<std::byte*>> kept_ ABSL_GUARDED_BY(mutex_);  // by size
+  size_t kept_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_PINNED_POOL_H_

@@ -1,0 +1,117 @@
+// runtime.h over the CUDA runtime, which is linked statically and itself opens the driver.
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/runtime.h"
+
+namespace annulus::cuda {
+namespace {
+
+static_assert(int{kMemoryAllocation} == cudaErrorMemoryAllocation);
+static_assert(int{kInsufficientDriver} == cudaErrorInsufficientDriver);
+static_assert(int{kDevicesUnavailable} == cudaErrorDevicesUnavailable);
+static_assert(int{kNoDevice} == cudaErrorNoDevice);
+static_assert(int{kInvalidDevice} == cudaErrorInvalidDevice);
+static_assert(int{kNoKernelImage} == cudaErrorNoKernelImageForDevice);
+static_assert(int{kEccUncorrectable} == cudaErrorECCUncorrectable);
+static_assert(int{kIllegalAddress} == cudaErrorIllegalAddress);
+static_assert(int{kLaunchTimeout} == cudaErrorLaunchTimeout);
+static_assert(int{kSystemDriverMismatch} == cudaErrorSystemDriverMismatch);
+
+// The runtime says "insufficient" of a driver that is not there; this says which file is missing.
+absl::Status CheckDriver() {
+  constexpr char kDriver[] = "libcuda.so.1";
+  void* const driver = dlopen(kDriver, RTLD_LAZY);
+  if (driver == nullptr) {
+    const char* const why = dlerror();
+    return absl::FailedPreconditionError(
+        absl::StrCat("there is no NVIDIA driver: ", why == nullptr ? kDriver : why,
+                     "; install a driver for CUDA 13.0 (580 or newer), or use --device cpu"));
+  }
+  dlclose(driver);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
+  ANNULUS_RETURN_IF_ERROR(CheckDriver());
+  int count = 0;
+  ANNULUS_RETURN_IF_ERROR(StatusOf(cudaGetDeviceCount(&count), "finding GPUs"));
+  std::vector<DeviceInfo> devices;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    cudaDeviceProp properties;
+    ANNULUS_RETURN_IF_ERROR(StatusOf(cudaGetDeviceProperties(&properties, ordinal),
+                                     absl::StrCat("asking GPU ", ordinal, " for its properties")));
+    devices.push_back({ordinal, properties.name, properties.major, properties.minor,
+                       properties.totalGlobalMem, properties.multiProcessorCount,
+                       properties.sharedMemPerBlockOptin});
+  }
+  return devices;
+}
+
+absl::Status UseDevice(int ordinal) {
+  return StatusOf(cudaSetDevice(ordinal), absl::StrCat("using GPU ", ordinal));
+}
+
+absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, bytes);
+  // A refusal must not be reported by the next launch.
+  if (error != cudaSuccess) cudaGetLastError();
+  ANNULUS_RETURN_IF_ERROR(StatusOf(error, absl::StrCat("allocating ", bytes, " bytes")));
+  return static_cast<std::byte*>(memory);
+}
+
+void FreeDevice(int ordinal, std::byte* memory) {
+  if (memory == nullptr || cudaSetDevice(ordinal) != cudaSuccess) return;
+  cudaFree(memory);
+}
+
+absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
+  if (error != cudaSuccess) cudaGetLastError();
+  ANNULUS_RETURN_IF_ERROR(
+      StatusOf(error, absl::StrCat("pinning ", bytes, " bytes of host memory")));
+  return static_cast<std::byte*>(memory);
+}
+
+void FreePinned(std::byte* memory) {
+  if (memory != nullptr) cudaFreeHost(memory);
+}
+
+absl::StatusOr<StreamHandle> OpenStream(int ordinal) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  cudaStream_t stream = nullptr;
+  ANNULUS_RETURN_IF_ERROR(
+      StatusOf(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "opening a stream"));
+  return static_cast<StreamHandle>(stream);
+}
+
+void CloseStream(StreamHandle stream) {
+  if (stream != nullptr) cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+}
+
+absl::Status CopyAsync(StreamHandle stream, void* destination, const void* source, size_t bytes) {
+  return StatusOf(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault,
+                                  static_cast<cudaStream_t>(stream)),
+                  absl::StrCat("copying ", bytes, " bytes"));
+}
+
+absl::Status WaitFor(StreamHandle stream) {
+  return StatusOf(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting for the GPU");
+}
+
+absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
+  return StatusOf(cudaMemcpy(destination, source, bytes, cudaMemcpyDefault),
+                  absl::StrCat("copying ", bytes, " bytes"));
+}
+
+}  // namespace annulus::cuda

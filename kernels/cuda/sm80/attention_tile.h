@@ -1,0 +1,391 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM80_ATTENTION_TILE_H_
+#define ANNULUS_KERNELS_CUDA_SM80_ATTENTION_TILE_H_
+
+// One tile of keys and values for the rows of a block: scores, weights, output. See
+// attention_kernel.h.
+#include "kernels/cuda/common/matrix.h"
+#include "kernels/cuda/common/widen.h"
+#include "kernels/cuda/sm80/attention.h"
+#include "kernels/cuda/sm80/attention_rows.h"
+
+namespace annulus::cuda {
+
+// T: type of the operands of a product. kNarrow: pages hold 8-bit codes. Warps: kRowWarps by
+// kKeyWarps; a warp has kRowTiles times 16 rows and kKeys / kKeyWarps keys of a tile.
+template <class T, bool kIsNarrow, int kHeadDim, int kWarpRowTiles, int kWarpsOfRows,
+          int kWarpsOfKeys, int kTileKeys>
+struct AttentionConfig {
+  using Operand = T;
+  static constexpr bool kNarrow = kIsNarrow;
+  static constexpr int kDim = kHeadDim;
+  static constexpr int kRowTiles = kWarpRowTiles;
+  static constexpr int kRowWarps = kWarpsOfRows;
+  static constexpr int kKeyWarps = kWarpsOfKeys;
+  static constexpr int kKeys = kTileKeys;
+  static constexpr int kThreads = kWarp * kRowWarps * kKeyWarps;
+  static constexpr int kRows = 16 * kRowTiles * kRowWarps;
+  static constexpr int kWarpKeys = kKeys / kKeyWarps;
+  static constexpr int kElement = kNarrow ? 1 : 2;
+  static constexpr int kStages = 2;
+  static_assert(kDim % 32 == 0 && kWarpKeys % 16 == 0);
+};
+
+// Rows end with 16 unused bytes, so that the rows of an 8x8 matrix lie in different banks.
+template <class C>
+struct AttentionShared {
+  alignas(16) uint16_t query[C::kRows][C::kDim + 8];
+  alignas(16) std::byte keys[C::kStages][C::kKeys][C::kDim * C::kElement + 16];
+  alignas(16) std::byte values[C::kStages][C::kKeys][C::kDim * C::kElement + 16];
+  alignas(16) uint16_t key_scales[C::kStages][C::kKeys];    // int8
+  alignas(16) uint16_t value_scales[C::kStages][C::kKeys];  // int8
+  uint8_t bad[C::kKeys];     // whether a slot's value is infinite or NaN
+  float bad_value[C::kDim];  // one such value
+};
+
+// What the warps of a block with kKeyWarps > 1 leave for each other; over the tiles.
+template <class C>
+struct AttentionExchange {
+  float o[C::kKeyWarps][C::kRows][C::kDim];
+  float maximum[C::kKeyWarps][C::kRows];
+  float sum[C::kKeyWarps][C::kRows];
+};
+
+// A lane's part of 16 * kRowTiles rows: row tile i, half h is row 16 * i + 8 * h + lane / 4.
+template <class C>
+struct RowSums {
+  float o[C::kRowTiles][C::kDim / 8][4] = {};
+  float maximum[C::kRowTiles][2];  // of the scores, in units of log 2
+  float sum[C::kRowTiles][2] = {};
+  int32_t position[C::kRowTiles][2];  // -1: no row
+};
+
+// Where element `d` of a head stands in a row of queries, so that codes of 4 neighbouring elements
+// are a lane's depth {2t, 2t+1, 2t+8, 2t+9}.
+ANNULUS_DEVICE int PermutedDepth(int d) {
+  const int t = d % 16 / 4;
+  const int e = d % 4;
+  return d / 16 * 16 + 2 * t + (e & 1) + (e & 2) * 4;
+}
+
+// Column of the output that element e (0 or 1) of tile n is.
+template <class C>
+ANNULUS_DEVICE int OutputColumn(int n, int e) {
+  const int t = Lane() % 4;
+  return C::kNarrow ? n / 2 * 16 + 4 * t + 2 * e + n % 2 : 8 * n + 2 * t + e;
+}
+
+// scores = query times key, of this warp's rows and keys.
+template <class C>
+ANNULUS_DEVICE void Scores(const PageLayout& layout, const AttentionShared<C>& shared, int stage,
+                           int first_row, int first_key,
+                           float (&scores)[C::kRowTiles][C::kWarpKeys / 8][4]) {
+  const int lane = Lane();
+#pragma unroll
+  for (int k = 0; k < C::kDim; k += 16) {
+    if (k >= layout.k_stride) break;
+    uint32_t a[C::kRowTiles][4];
+#pragma unroll
+    for (int i = 0; i < C::kRowTiles; ++i) {
+      LoadMatrices(a[i], &shared.query[first_row + 16 * i + lane % 16][k + lane / 16 * 8]);
+    }
+#pragma unroll
+    for (int j = 0; j < C::kWarpKeys / 8; j += 2) {
+      uint32_t b[4];
+      const int key = first_key + 8 * j;
+      if constexpr (C::kNarrow) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          const uint32_t codes = *reinterpret_cast<const uint32_t*>(
+              &shared.keys[stage][key + 8 * n + lane / 4][k + lane % 4 * 4]);
+          b[2 * n] = WidenCodes(layout.dtype, codes, CodePair::k01);
+          b[2 * n + 1] = WidenCodes(layout.dtype, codes, CodePair::k23);
+        }
+      } else {
+        LoadMatrices(b, &shared.keys[stage][key + lane / 16 * 8 + lane % 8]
+                                    [(k + lane / 8 % 2 * 8) * C::kElement]);
+      }
+#pragma unroll
+      for (int i = 0; i < C::kRowTiles; ++i) {
+        MultiplyAdd(typename C::Operand{}, scores[i][j], a[i], b[0], b[1]);
+        MultiplyAdd(typename C::Operand{}, scores[i][j + 1], a[i], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// The factor of slot `slot`'s scores or weights. Scales of slots that hold no key may be anything.
+template <class C>
+ANNULUS_DEVICE float ScaleOf(const PageLayout& layout, const KeyTile& tile, const uint16_t* scales,
+                             int slot) {
+  if (slot >= tile.count) return 0;
+  return C::kNarrow && layout.dtype == DType::kI8 ? WidenBFloat16(scales[slot]) : 1;
+}
+
+// The query head of a lane's row in row tile i, half h.
+ANNULUS_DEVICE int HeadOf(const AttentionArguments& a, const AttentionUnit& unit, int first_row,
+                          int i, int h) {
+  const int row = unit.row_begin + first_row + 16 * i + 8 * h + Lane() / 4;
+  return unit.kv_head * a.group + row % a.group;
+}
+
+// How often each of a lane's rows counts each of its keys: a byte per key, in the order of scores.
+template <class C>
+struct SeenKeys {
+  static constexpr int kKeys = C::kWarpKeys / 4;  // of one lane
+  uint32_t words[C::kRowTiles][2][kKeys / 4];
+
+  ANNULUS_DEVICE int Times(int i, int h, int j, int e) const {
+    const int key = 2 * j + e;
+    return static_cast<int>(words[i][h][key / 4] >> key % 4 * 8 & 0xffu);
+  }
+};
+
+// A loop that is not unrolled: few tiles are masked, and divisions are long.
+template <class C>
+ANNULUS_DEVICE void FindSeen(const AttentionArguments& a, const AttentionUnit& unit,
+                             const AttentionItemView& item, const KeyTile& tile, int first_row,
+                             int first_key, const RowSums<C>& rows, SeenKeys<C>& seen) {
+#pragma unroll
+  for (int i = 0; i < C::kRowTiles; ++i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      uint32_t(&words)[SeenKeys<C>::kKeys / 4] = seen.words[i][h];
+#pragma unroll
+      for (uint32_t& word : words) word = 0;
+      const int head = HeadOf(a, unit, first_row, i, h);
+#pragma unroll 1
+      for (int key = 0; key < SeenKeys<C>::kKeys; ++key) {
+        const int slot = first_key + key / 2 * 8 + Lane() % 4 * 2 + key % 2;
+        const int times = TimesSeen(a, item, tile, rows.position[i][h], head, slot);
+        const uint32_t byte = static_cast<uint32_t>(times) << key % 4 * 8;
+#pragma unroll
+        for (int w = 0; w < SeenKeys<C>::kKeys / 4; ++w) words[w] |= w == key / 4 ? byte : 0;
+      }
+    }
+  }
+}
+
+// Scores become weights 2^(score - maximum), in place; sums and output are rescaled.
+template <class C>
+ANNULUS_DEVICE void Softmax(const AttentionArguments& a, const AttentionUnit& unit,
+                            const AttentionItemView& item, const AttentionShared<C>& shared,
+                            int stage, const KeyTile& tile, bool masked, int first_row,
+                            int first_key, float (&scores)[C::kRowTiles][C::kWarpKeys / 8][4],
+                            RowSums<C>& rows) {
+  constexpr float kLog2E = 1.4426950408889634f;
+  const float infinity = FloatOf(0x7f800000u);
+  const float factor = a.soft_cap > 0 ? a.scale / a.soft_cap : a.scale * kLog2E;
+  SeenKeys<C> seen;
+  if (masked) FindSeen<C>(a, unit, item, tile, first_row, first_key, rows, seen);
+#pragma unroll
+  for (int j = 0; j < C::kWarpKeys / 8; ++j) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int slot = first_key + 8 * j + Lane() % 4 * 2 + e;
+      const float column = factor * ScaleOf<C>(a.layout, tile, shared.key_scales[stage], slot);
+#pragma unroll
+      for (int i = 0; i < C::kRowTiles; ++i) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          float& score = scores[i][j][2 * h + e];
+          score *= column;
+          if (a.soft_cap > 0) score = a.soft_cap * kLog2E * Tanh(score);
+          if (!masked) continue;
+          const int times = seen.Times(i, h, j, e);
+          if (times == 0) score = -infinity;
+          if (times > 1) score += Log2(static_cast<float>(times));
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < C::kRowTiles; ++i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float maximum = rows.maximum[i][h];
+#pragma unroll
+      for (int j = 0; j < C::kWarpKeys / 8; ++j) {
+        maximum = fmaxf(maximum, fmaxf(scores[i][j][2 * h], scores[i][j][2 * h + 1]));
+      }
+      maximum = fmaxf(maximum, ShuffleXor(maximum, 1));
+      maximum = fmaxf(maximum, ShuffleXor(maximum, 2));
+      // No score yet, or none but -infinity: all weights are 0.
+      const float base = maximum == -infinity ? 0 : maximum;
+      const float rescale = Exp2(rows.maximum[i][h] - base);
+      rows.maximum[i][h] = maximum;
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j < C::kWarpKeys / 8; ++j) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& score = scores[i][j][2 * h + e];
+          score = Exp2(score - base);
+          sum += score;
+        }
+      }
+      rows.sum[i][h] = rows.sum[i][h] * rescale + sum;
+#pragma unroll
+      for (int n = 0; n < C::kDim / 8; ++n) {
+        rows.o[i][n][2 * h] *= rescale;
+        rows.o[i][n][2 * h + 1] *= rescale;
+      }
+    }
+  }
+}
+
+// Marks the slots of a tile whose values are not all finite and makes them 0, for the whole block;
+// whether there is one.
+template <class C>
+ANNULUS_DEVICE bool ClearBadValues(const PageLayout& layout, AttentionShared<C>& shared,
+                                   int stage) {
+  constexpr int kWords = C::kDim * C::kElement / 4;
+  const uint32_t low = layout.dtype == DType::kBF16     ? 0x7f80u
+                       : layout.dtype == DType::kF16    ? 0x7c00u
+                       : layout.dtype == DType::kF8E4M3 ? 0x7fu
+                                                        : 0x7cu;
+  bool any = false;
+  for (int slot = ThreadIndex(); slot < C::kKeys; slot += C::kThreads) {
+    auto* const words = reinterpret_cast<uint32_t*>(shared.values[stage][slot]);
+    bool bad = false;
+    if (layout.dtype == DType::kI8) {
+      uint16_t& scale = shared.value_scales[stage][slot];
+      bad = (scale & 0x7f80u) == 0x7f80u;
+      if (bad) scale = 0;
+    } else {
+      for (int i = 0; i < kWords; ++i) {
+        for (int shift = 0; shift < 32; shift += 8 * C::kElement) {
+          const uint32_t bits = words[i] >> shift & (C::kNarrow ? 0x7fu : 0x7fffu);
+          bad |= bits >= low;
+        }
+      }
+      for (int i = 0; bad && i < kWords; ++i) words[i] = 0;
+    }
+    shared.bad[slot] = bad;
+    any |= bad;
+  }
+  return SyncThreadsOr(any);
+}
+
+// What the cleared values add to the rows that see them, one by one: in a product, 0 times infinity
+// would reach rows that do not. A rare case, so small rather than fast. For the whole block.
+template <class C>
+ANNULUS_DEVICE void AddBadValues(const AttentionArguments& a, const AttentionUnit& unit,
+                                 const AttentionItemView& item, AttentionShared<C>& shared,
+                                 const KeyTile& tile, int first_row, int first_key,
+                                 const float (&weights)[C::kRowTiles][C::kWarpKeys / 8][4],
+                                 RowSums<C>& rows) {
+#pragma unroll 1
+  for (int slot = 0; slot < C::kKeys; ++slot) {
+    if (shared.bad[slot] == 0) continue;
+    SyncThreads();  // the value before has been added
+    for (int d = ThreadIndex(); d < a.layout.v_dim; d += C::kThreads) {
+      shared.bad_value[d] = ValueAt(a.layout, tile, unit.kv_head, slot, d);
+    }
+    SyncThreads();
+    const int key = slot - first_key;
+    if (key < 0 || key >= C::kWarpKeys) continue;
+#pragma unroll
+    for (int i = 0; i < C::kRowTiles; ++i) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float own = 0;  // by selection: registers have no run-time index
+#pragma unroll
+        for (int j = 0; j < C::kWarpKeys / 8; ++j) {
+          if (j == key / 8) own = key % 2 == 0 ? weights[i][j][2 * h] : weights[i][j][2 * h + 1];
+        }
+        const float weight = ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
+        const int times =
+            TimesSeen(a, item, tile, rows.position[i][h], HeadOf(a, unit, first_row, i, h), slot);
+        if (times == 0) continue;
+#pragma unroll
+        for (int n = 0; n < C::kDim / 8; ++n) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const int d = OutputColumn<C>(n, e);
+            if (d < a.layout.v_dim) rows.o[i][n][2 * h + e] += weight * shared.bad_value[d];
+          }
+        }
+      }
+    }
+  }
+}
+
+// output += weights times values, of this warp's rows and keys.
+template <class C>
+ANNULUS_DEVICE void AddValues(const PageLayout& layout, const KeyTile& tile,
+                              const AttentionShared<C>& shared, int stage, int first_key,
+                              const float (&weights)[C::kRowTiles][C::kWarpKeys / 8][4],
+                              RowSums<C>& rows) {
+  using T = typename C::Operand;
+  const int lane = Lane();
+#pragma unroll
+  for (int j = 0; j < C::kWarpKeys / 8; j += 2) {
+    const int key = first_key + 8 * j;
+    float scale[2][2];
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        scale[n][e] =
+            ScaleOf<C>(layout, tile, shared.value_scales[stage], key + 8 * n + lane % 4 * 2 + e);
+      }
+    }
+    uint32_t a[C::kRowTiles][4];
+#pragma unroll
+    for (int i = 0; i < C::kRowTiles; ++i) {
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const float(&w)[4] = weights[i][j + n];
+        a[i][2 * n] = Pack(T{}, w[0] * scale[n][0], w[1] * scale[n][1]);
+        a[i][2 * n + 1] = Pack(T{}, w[2] * scale[n][0], w[3] * scale[n][1]);
+      }
+    }
+    const int row = key + lane % 16;
+#pragma unroll
+    for (int d = 0; d < C::kDim; d += C::kNarrow ? 32 : 16) {
+      if (d >= layout.v_stride) break;
+      uint32_t b[4];
+      LoadTransposed(b, &shared.values[stage][row][d * C::kElement + lane / 16 * 16]);
+#pragma unroll
+      for (int i = 0; i < C::kRowTiles; ++i) {
+        if constexpr (C::kNarrow) {
+#pragma unroll
+          for (int g = 0; g < 2; ++g) {
+            MultiplyAdd(T{}, rows.o[i][d / 8 + 2 * g], a[i],
+                        WidenCodes(layout.dtype, b[2 * g], CodePair::k02),
+                        WidenCodes(layout.dtype, b[2 * g + 1], CodePair::k02));
+            MultiplyAdd(T{}, rows.o[i][d / 8 + 2 * g + 1], a[i],
+                        WidenCodes(layout.dtype, b[2 * g], CodePair::k13),
+                        WidenCodes(layout.dtype, b[2 * g + 1], CodePair::k13));
+          }
+        } else {
+          MultiplyAdd(T{}, rows.o[i][d / 8], a[i], b[0], b[1]);
+          MultiplyAdd(T{}, rows.o[i][d / 8 + 1], a[i], b[2], b[3]);
+        }
+      }
+    }
+  }
+}
+
+template <class C>
+ANNULUS_DEVICE void AttendTile(const AttentionArguments& a, const AttentionUnit& unit,
+                               const AttentionItemView& item, const KeyTile& tile, int64_t lowest,
+                               int64_t highest, int first_row, int first_key, int stage,
+                               AttentionShared<C>& shared, RowSums<C>& rows) {
+  const int64_t last = int64_t{tile.first} + tile.count - 1;
+  const bool left_behind = a.window > 0 && last <= lowest - a.window;
+  if (tile.count <= 0 || tile.first > highest || left_behind) return;
+  const bool hidden =
+      last > lowest || (a.window > 0 && tile.first <= highest - a.window) || item.branch_count > 0;
+  const bool bad = hidden && ClearBadValues<C>(a.layout, shared, stage);
+  float scores[C::kRowTiles][C::kWarpKeys / 8][4] = {};
+  Scores<C>(a.layout, shared, stage, first_row, first_key, scores);
+  Softmax<C>(a, unit, item, shared, stage, tile, hidden || tile.count < C::kKeys, first_row,
+             first_key, scores, rows);
+  if (bad) AddBadValues<C>(a, unit, item, shared, tile, first_row, first_key, scores, rows);
+  AddValues<C>(a.layout, tile, shared, stage, first_key, scores, rows);
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM80_ATTENTION_TILE_H_

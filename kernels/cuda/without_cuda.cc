@@ -1,0 +1,14 @@
+// cuda_backend.h in a binary that was built without CUDA.
+#include "absl/status/status.h"
+#include "kernels/cuda/cuda_backend.h"
+
+namespace annulus {
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int) {
+  return absl::FailedPreconditionError(
+      "this build has no CUDA; build on a machine that has the CUDA toolkit, or use --device cpu");
+}
+
+void RegisterCudaKernels(KernelRegistry&) {}
+
+}  // namespace annulus

@@ -1,0 +1,40 @@
+#include "kernels/cuda/pinned_pool.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace annulus::cuda {
+namespace {
+
+TEST(PinnedPoolTest, BlocksComeBackForTheNext) {
+  const auto pool = std::make_shared<PinnedPool>();
+  DeviceBuffer first = pool->Allocate(5000).value();
+  EXPECT_EQ(first.size(), 5000u);
+  std::byte* const address = first.data();
+  first.Reset();
+  EXPECT_EQ(pool->kept_bytes(), 8192u);
+  const DeviceBuffer again = pool->Allocate(8192).value();
+  EXPECT_EQ(again.data(), address);
+  EXPECT_EQ(pool->kept_bytes(), 0u);
+  const DeviceBuffer other = pool->Allocate(1).value();
+  EXPECT_NE(other.data(), address);
+}
+
+TEST(PinnedPoolTest, KeepsNoMoreThanItsBoundAndOutlivesItsOwner) {
+  auto pool = std::make_shared<PinnedPool>();
+  std::vector<DeviceBuffer> buffers;
+  for (int i = 0; i < 3; ++i) {
+    buffers.push_back(pool->Allocate(PinnedPool::kMostKept / 2).value());
+  }
+  buffers[0].Reset();
+  buffers[1].Reset();
+  buffers[2].Reset();
+  EXPECT_EQ(pool->kept_bytes(), PinnedPool::kMostKept);
+  DeviceBuffer last = pool->Allocate(100).value();
+  pool.reset();
+  last.data()[99] = std::byte{1};  // the block is still there
+}
+
+}  // namespace
+}  // namespace annulus::cuda

@@ -1,0 +1,64 @@
+#include "tests/support/cuda/guarded_memory.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "kernels/base/check.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr size_t kAlignment = 256;
+
+size_t Rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+}  // namespace
+
+GuardedMemory::GuardedMemory(size_t capacity) : capacity_(capacity) {
+  void* const memory =
+      mmap(nullptr, capacity, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ANNULUS_CHECK(memory != MAP_FAILED) << "mapping " << capacity << " bytes";
+  base_ = static_cast<std::byte*>(memory);
+}
+
+GuardedMemory::~GuardedMemory() { munmap(base_, capacity_); }
+
+std::byte* GuardedMemory::Allocate(size_t bytes) {
+  size_t offset = 0;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [begin, held] : blocks_) {
+      if (begin - offset >= Rounded(bytes)) break;
+      offset = begin + Rounded(held);
+    }
+    if (capacity_ - offset < Rounded(bytes)) return nullptr;
+    blocks_[offset] = bytes;
+  }
+  const Access access(*this);
+  std::memset(base_ + offset, 0xff, bytes);  // NaN in every format
+  return base_ + offset;
+}
+
+size_t GuardedMemory::Free(std::byte* block) {
+  std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(static_cast<size_t>(block - base_));
+  ANNULUS_CHECK(found != blocks_.end()) << "not the start of a block";
+  const size_t bytes = found->second;
+  blocks_.erase(found);
+  return bytes;
+}
+
+void GuardedMemory::Enter() {
+  std::lock_guard lock(mutex_);
+  if (users_++ > 0) return;
+  ANNULUS_CHECK(mprotect(base_, capacity_, PROT_READ | PROT_WRITE) == 0);
+}
+
+void GuardedMemory::Leave() {
+  std::lock_guard lock(mutex_);
+  if (--users_ > 0) return;
+  ANNULUS_CHECK(mprotect(base_, capacity_, PROT_NONE) == 0);
+}
+
+}  // namespace annulus::cuda
