@@ -119,8 +119,12 @@ absl::StatusOr<KnownRates> FindRates(const EngineOptions& options, const RankMod
 // Each allocation is checked by the backend on its own, but pages are only touched as they fill:
 // what cannot all be there at once must be refused now.
 absl::Status CheckTotalMemory(const RankModel& model, const RankSetOptions& ranks, size_t program,
-                              size_t available) {
-  const size_t step = StepArenaBytes(model, ranks.rows_per_rank, ranks.ranks) * ranks.ranks;
+                              const BackendCapabilities& device) {
+  const size_t available = device.memory_bytes;
+  if (!device.host_accessible) program = 0;
+  const size_t step =
+      CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device.host_accessible).device *
+      ranks.ranks;
   const size_t needed = program + model.weights.bytes + ranks.kv_memory_bytes + step;
   if (needed <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -158,8 +162,8 @@ class EngineImpl final : public Engine {
     engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
     ANNULUS_ASSIGN_OR_RETURN(engine->exchange_, FindRates(options, model, ranks.threads, backend));
     engine->program_bytes_ = ProgramBytes(model, backend);
-    ANNULUS_RETURN_IF_ERROR(CheckTotalMemory(model, ranks, engine->program_bytes_,
-                                             backend.capabilities().memory_bytes));
+    ANNULUS_RETURN_IF_ERROR(
+        CheckTotalMemory(model, ranks, engine->program_bytes_, backend.capabilities()));
     ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
     engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
     CoordinatorOptions coordinator;

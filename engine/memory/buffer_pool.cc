@@ -75,7 +75,7 @@ absl::StatusOr<PoolBuffer> BufferPool::Allocate(size_t bytes, Lifetime lifetime)
   buffer.block_ = *block;
   buffer.data_ = (*block)->chunk->memory.data() + (*block)->offset;
   buffer.bytes_ = bytes;
-  buffer.host_accessible_ = backend_.capabilities().host_accessible;
+  buffer.host_accessible_ = options_.host_memory || backend_.capabilities().host_accessible;
   return buffer;
 }
 
@@ -95,10 +95,13 @@ std::optional<BufferPool::BlockIterator> BufferPool::AddChunk(size_t bytes, Life
   if (bytes > room) return std::nullopt;
   const size_t preferred = std::min(std::max(options_.chunk_bytes, bytes), room);
   size_t size = preferred;
-  absl::StatusOr<DeviceBuffer> memory = backend_.Allocate(size);
+  const auto allocate = [this](size_t wanted) {
+    return options_.host_memory ? backend_.AllocateHost(wanted) : backend_.Allocate(wanted);
+  };
+  absl::StatusOr<DeviceBuffer> memory = allocate(size);
   if (!memory.ok() && preferred > bytes) {
     size = bytes;
-    memory = backend_.Allocate(size);
+    memory = allocate(size);
   }
   if (!memory.ok()) return std::nullopt;
 

@@ -92,6 +92,7 @@ class BufferPool {
   struct Options {
     size_t limit_bytes = 0;        // hard bound on bytes taken from the backend
     size_t chunk_bytes = 2 << 20;  // smallest allocation asked of the backend, room permitting
+    bool host_memory = false;      // take Backend::AllocateHost's instead of the device's
     std::string name;              // in messages and metrics, for example "rank0"
   };
 

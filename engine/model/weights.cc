@@ -159,6 +159,12 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
     weights.parameters += slot.stored.size;
     weights.bytes += static_cast<size_t>(slot.stored.size) * sizeof(float);
   }
+  for (LayerWeights& layer : weights.layers) {
+    layer.host_sinks.resize(static_cast<size_t>(layer.sinks.size()));
+    ANNULUS_RETURN_IF_ERROR(backend.Copy(*stream, layer.host_sinks.data(), layer.sinks.data(),
+                                         layer.host_sinks.size() * sizeof(float)));
+  }
+  ANNULUS_RETURN_IF_ERROR(stream->Synchronize());
   for (const MatrixSlot& slot : slots.matrices) {
     weights.parameters += slot.stored.rows * slot.stored.cols;
     weights.bytes += slot.target->storage.size();

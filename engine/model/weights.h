@@ -59,6 +59,7 @@ struct LayerWeights {
   DeviceVector query_norm;           // [head_dim] or [heads * head_dim]
   DeviceVector key_norm;             // [head_dim] or [kv_heads * head_dim]
   DeviceVector sinks;                // [heads]
+  std::vector<float> host_sinks;     // the same where the host reads them
   LinearWeights output;              // [hidden, heads * head_dim]
   DeviceVector attention_post_norm;  // [hidden]
   DeviceVector mlp_norm;             // [hidden]

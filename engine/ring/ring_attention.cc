@@ -33,7 +33,7 @@ const float* Floats(const RingPart& part) { return reinterpret_cast<const float*
 
 RingAttention::RingAttention(RingChannel& channel, Backend& backend, const OpTable& ops,
                              Stream& stream, const RingAttentionConfig& config)
-    : link_(channel, config.timeout, config.heartbeat),
+    : link_(channel, stream, config.timeout, config.heartbeat),
       backend_(backend),
       ops_(ops),
       stream_(stream),
@@ -324,7 +324,6 @@ class RingAttention::LayerRun {
     params.window = layer_.window;
     params.items = items;
     ANNULUS_RETURN_IF_ERROR(ring_.ops_.attention(ring_.stream_, params));
-    // A peer reads served states next, on another stream or thread.
     const absl::Status status = ring_.stream_.Synchronize();
     ring_.link_.Beat();
     ring_.link_.counters().compute_seconds += SecondsSince(start);

@@ -9,6 +9,7 @@ namespace annulus {
 
 absl::Status RingLink::Send(int peer, uint64_t tag, std::vector<RingPart> parts) {
   if (parts.empty()) return absl::OkStatus();
+  ANNULUS_RETURN_IF_ERROR(stream_.Synchronize());
   const SteadyTime start = std::chrono::steady_clock::now();
   const absl::Status status = channel_.Send(peer, tag, std::move(parts));
   counters_.send_seconds += SecondsBetween(start, std::chrono::steady_clock::now());

@@ -9,6 +9,7 @@
 #include "engine/base/heartbeat.h"
 #include "engine/ring/channel.h"
 #include "engine/state/step_plan.h"
+#include "kernels/backend.h"
 
 namespace annulus {
 
@@ -16,14 +17,18 @@ namespace annulus {
 // silence of all ranks for `timeout` ends a wait. Used by the rank's thread alone.
 class RingLink {
  public:
-  RingLink(RingChannel& channel, std::chrono::milliseconds timeout, Heartbeat* heartbeat)
-      : channel_(channel), timeout_(timeout), heartbeat_(heartbeat) {}
+  // `stream`: of the ops that write what is sent and read what is received.
+  RingLink(RingChannel& channel, Stream& stream, std::chrono::milliseconds timeout,
+           Heartbeat* heartbeat)
+      : channel_(channel), stream_(stream), timeout_(timeout), heartbeat_(heartbeat) {}
 
   int rank() const { return channel_.rank(); }
   int size() const { return channel_.size(); }
   void Beat() { heartbeat_->Beat(); }
 
-  // No parts: nothing is sent, and the other side expects nothing.
+  // No parts: nothing is sent, and the other side expects nothing. Else waits for the stream: the
+  // peer reads the parts on another one, and takes the message as a sign that what it sent before
+  // has been read.
   absl::Status Send(int peer, uint64_t tag, std::vector<RingPart> parts);
   absl::StatusOr<std::vector<RingPart>> Receive(int peer, uint64_t tag,
                                                 std::span<const size_t> part_bytes);
@@ -43,6 +48,7 @@ class RingLink {
 
  private:
   RingChannel& channel_;
+  Stream& stream_;
   const std::chrono::milliseconds timeout_;
   Heartbeat* const heartbeat_;
   RingCounters counters_;

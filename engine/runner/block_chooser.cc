@@ -89,6 +89,10 @@ class BlockChooser::LayerChoice {
   absl::Status Run(std::vector<LayerAttention>& report) {
     if (items_.empty()) return absl::OkStatus();
     const SteadyTime start = std::chrono::steady_clock::now();
+    for (Item& item : items_) {
+      for (Query& query : item.queries) ANNULUS_RETURN_IF_ERROR(TakeOwnQueries(item, query));
+    }
+    ANNULUS_RETURN_IF_ERROR(chooser_.stream_.Synchronize());
     ANNULUS_RETURN_IF_ERROR(SendQueries());
     ANNULUS_RETURN_IF_ERROR(ReturnScores());
     for (Item& item : items_) Rank(item);
@@ -150,7 +154,12 @@ class BlockChooser::LayerChoice {
   int kv_heads() const { return chooser_.config_.shape.kv_heads; }
   int64_t columns() const { return int64_t{heads()} * chooser_.config_.shape.k_dim; }
 
-  std::span<float> Keep(size_t count) { return chooser_.messages_.layer.emplace_back(count); }
+  absl::StatusOr<std::span<float>> Keep(size_t count) {
+    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer buffer,
+                             chooser_.backend_.AllocateHost(count * sizeof(float)));
+    chooser_.messages_.layer.push_back(std::move(buffer));
+    return std::span<float>(chooser_.messages_.layer.back().as<float>(), count);
+  }
 
   void AddItem(const ChoosingItem& choosing) {
     Item item;
@@ -218,35 +227,68 @@ class BlockChooser::LayerChoice {
       }
       query.groups.push_back(groups);
     }
-    if (!query.positions[ring.index].empty()) query.own = OwnQueries(item, query);
     item.queries.push_back(std::move(query));
   }
 
   // The rows that are scored: all own ones, some of them, or the mean of each query block.
-  ConstMatrixView OwnQueries(const Item& item, const Query& query) {
+  absl::Status TakeOwnQueries(const Item& item, Query& query) {
     const RingItem& ring = *item.ring;
-    const std::vector<int32_t>& rows = ring.positions[ring.index];
-    const ConstMatrixView own = layer_.query.row_range(ring.first_row, ring.own_rows());
-    if (query.kind == Ask::kAntidiagonal) return own;
     const std::vector<int32_t>& wanted = query.positions[ring.index];
-    const std::span<float> data = Keep(wanted.size() * static_cast<size_t>(columns()));
+    if (wanted.empty()) return absl::OkStatus();
+    const ConstMatrixView own = layer_.query.row_range(ring.first_row, ring.own_rows());
+    query.own = own;
+    if (query.kind == Ask::kAntidiagonal) return absl::OkStatus();
+    const auto count = static_cast<int64_t>(wanted.size());
+    ANNULUS_ASSIGN_OR_RETURN(const std::span<float> data,
+                             Keep(wanted.size() * static_cast<size_t>(columns())));
+    query.own = {data.data(), count, columns(), columns()};
+    if (query.kind == Ask::kExact) {
+      return TakeRows(own, ring.positions[ring.index], wanted,
+                      {data.data(), count, columns(), columns()});
+    }
+    return TakeMeans(item, own, wanted, data);
+  }
+
+  // The rows at the positions `wanted`, which are among `positions`.
+  absl::Status TakeRows(const ConstMatrixView& own, std::span<const int32_t> positions,
+                        std::span<const int32_t> wanted, const MatrixView& to) {
+    std::vector<int32_t> rows;
+    for (const int32_t position : wanted) {
+      const auto at = std::lower_bound(positions.begin(), positions.end(), position);
+      rows.push_back(static_cast<int32_t>(at - positions.begin()));
+    }
+    return chooser_.ops_.gather_rows(chooser_.stream_, {own, rows, to});
+  }
+
+  // The mean of the rows of each query block in `wanted`, added up on the host.
+  absl::Status TakeMeans(const Item& item, const ConstMatrixView& own,
+                         std::span<const int32_t> wanted, std::span<float> data) {
+    ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView seen, OnHost(own));
+    const std::vector<int32_t>& rows = item.positions(item.index());
     size_t row = 0;
     for (size_t n = 0; n < wanted.size(); ++n) {
       float* const to = data.data() + n * static_cast<size_t>(columns());
-      if (query.kind == Ask::kExact) {
-        while (rows[row] != wanted[n]) ++row;
-        std::copy_n(own.row(static_cast<int64_t>(row)), columns(), to);
-        continue;
-      }
       std::fill_n(to, columns(), 0.0f);
       const size_t first = row;
       for (; row < rows.size() && rows[row] / item.policy().block == wanted[n]; ++row) {
-        const float* const from = own.row(static_cast<int64_t>(row));
+        const float* const from = seen.row(static_cast<int64_t>(row));
         for (int64_t c = 0; c < columns(); ++c) to[c] += from[c];
       }
       for (int64_t c = 0; c < columns(); ++c) to[c] /= static_cast<float>(row - first);
     }
-    return {data.data(), static_cast<int64_t>(wanted.size()), columns(), columns()};
+    return absl::OkStatus();
+  }
+
+  // Dense rows where the host can read them: in place, or in a copy.
+  absl::StatusOr<ConstMatrixView> OnHost(const ConstMatrixView& rows) {
+    if (chooser_.backend_.capabilities().host_accessible) return rows;
+    ANNULUS_CHECK(rows.stride == rows.cols) << "rows to copy are dense";
+    ANNULUS_ASSIGN_OR_RETURN(const std::span<float> copy,
+                             Keep(static_cast<size_t>(rows.rows * rows.cols)));
+    ANNULUS_RETURN_IF_ERROR(
+        chooser_.backend_.Copy(chooser_.stream_, copy.data(), rows.data, copy.size_bytes()));
+    ANNULUS_RETURN_IF_ERROR(chooser_.stream_.Synchronize());
+    return ConstMatrixView{copy.data(), rows.rows, rows.cols, rows.cols};
   }
 
   // Visits the queries that the rows of ring index `runner` of an item put to this rank's pages,
@@ -318,7 +360,7 @@ class BlockChooser::LayerChoice {
   absl::Status Score(Item& item, Query& query, int runner, const float* rows) {
     const auto count = static_cast<int64_t>(query.positions[runner].size());
     const ConstMatrixView view{rows, count, columns(), columns()};
-    const std::span<float> scores = Keep(OwedFloats(item, query, runner));
+    ANNULUS_ASSIGN_OR_RETURN(const std::span<float> scores, Keep(OwedFloats(item, query, runner)));
     query.owed[runner] = scores;
     std::vector<KvPageView> pages;
     for (const ShardPage& page : item.choosing->candidates.seen_by[runner]) {
@@ -362,12 +404,13 @@ class BlockChooser::LayerChoice {
       KvPageView& last = written.back();
       last.tokens = std::min(last.tokens, item.ring->begin - last.first_position);
     }
-    ANNULUS_RETURN_IF_ERROR(
-        summaries.Extend(chooser_.ops_, chooser_.stream_, config.shape, kind, written));
+    ANNULUS_RETURN_IF_ERROR(summaries.Extend(chooser_.backend_, chooser_.ops_, chooser_.stream_,
+                                             config.shape, kind, written));
     std::fill(scores.begin(), scores.end(), kNothing);
     const int64_t known = std::min<int64_t>(summaries.pages(), static_cast<int64_t>(pages.size()));
     if (known == 0) return absl::OkStatus();
-    std::vector<float> dense(static_cast<size_t>(rows.rows * heads() * known));
+    ANNULUS_ASSIGN_OR_RETURN(const std::span<float> dense,
+                             Keep(static_cast<size_t>(rows.rows * heads() * known)));
     SummaryScoresParams params;
     params.kv_heads = config.shape.kv_heads;
     params.heads = config.heads;

@@ -18,7 +18,7 @@ namespace annulus {
 // chooser empties `layer` once all peers have answered, and the rank empties `step` when the next
 // step begins, which is after every rank has ended this one.
 struct ChoiceMessages {
-  std::deque<std::vector<float>> layer;
+  std::deque<DeviceBuffer> layer;  // of the host, and read by ops: Backend::AllocateHost
   std::deque<std::vector<std::byte>> step;
 };
 
@@ -52,11 +52,11 @@ bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int
 struct ChoiceLayer {
   uint64_t tag = 0;  // as RingLayer::tag
   int layer = 0;
-  std::span<const RingItem> items;                    // those that attend in this layer
-  std::span<ItemShards> shards;                       // [item]: what is chosen is written here
-  ConstMatrixView query;                              // [own rows, heads * k_dim], dense
+  std::span<const RingItem> items;  // those that attend in this layer
+  std::span<ItemShards> shards;     // [item]: what is chosen is written here
+  ConstMatrixView query;            // [own rows, heads * k_dim], dense; a device's
   std::function<std::byte*(int32_t page)> page_data;  // this layer's part of an own page
-  std::span<const float> sinks;                       // [heads] of the layer; empty: none
+  std::span<const float> sinks;                       // [heads], the host's; empty: none
 };
 
 // Settles the block lists of a layer on all ranks of each item's ring: queries travel to the ranks
@@ -69,9 +69,14 @@ struct ChoiceLayer {
 // enough for the mean over rows and heads; the last step of the ladder is all blocks.
 class BlockChooser {
  public:
-  BlockChooser(RingLink& link, const OpTable& ops, Stream& stream,
+  BlockChooser(RingLink& link, Backend& backend, const OpTable& ops, Stream& stream,
                const RingAttentionConfig& config, ChoiceMessages& messages)
-      : link_(link), ops_(ops), stream_(stream), config_(config), messages_(messages) {}
+      : link_(link),
+        backend_(backend),
+        ops_(ops),
+        stream_(stream),
+        config_(config),
+        messages_(messages) {}
 
   // `choosing`: ascending item; those beyond layer.items are left out. Appends what was chosen for
   // own rows to `report`.
@@ -82,6 +87,7 @@ class BlockChooser {
   class LayerChoice;
 
   RingLink& link_;
+  Backend& backend_;
   const OpTable& ops_;
   Stream& stream_;
   const RingAttentionConfig& config_;

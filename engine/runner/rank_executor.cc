@@ -26,13 +26,15 @@ RankExecutor::RankExecutor(const RankParts& parts)
     : parts_(parts),
       config_(RingConfig(parts)),
       ring_(*parts.channel, *parts.backend, *parts.model->ops, *parts.stream, config_),
-      chooser_(ring_.link(), *parts.model->ops, *parts.stream, config_, messages_) {}
+      chooser_(ring_.link(), *parts.backend, *parts.model->ops, *parts.stream, config_, messages_) {
+}
 
 RankResult RankExecutor::Execute(const StepPlan& plan) {
   RankResult result;
   ApplyUpdates(plan);
   messages_ = ChoiceMessages();
   parts_.arena->Reset();
+  if (parts_.host_arena != parts_.arena) parts_.host_arena->Reset();
   result.status = StepRun(*this, plan).Run(result);
   if (!result.status.ok()) parts_.channel->Abort(result.status);
   result.ring = ring_.TakeCounters();

@@ -40,15 +40,22 @@ struct RankParts {
   Stream* stream = nullptr;
   RingChannel* channel = nullptr;
   KvPool* pool = nullptr;
-  StepArena* arena = nullptr;
+  StepArena* arena = nullptr;  // of the device
+  StepArena* host_arena =
+      nullptr;  // that the host and ops reach; the same where that is one memory
   PatternCache* patterns = nullptr;                    // of all ranks together
   Heartbeat* heartbeat = nullptr;                      // of all ranks together
   std::chrono::milliseconds exchange_timeout{30'000};  // longest silence of all ranks
 };
 
-// Bytes of the step arena for plans that give this rank at most `rows` rows and its peers as many
-// each, in a ring of at most `ranks`.
-size_t StepArenaBytes(const RankModel& model, int rows, int ranks);
+// Bytes of the step arenas for plans that give this rank at most `rows` rows and its peers as many
+// each, in a ring of at most `ranks`. `host` is 0 where the host reads the device's memory: then
+// `device` has room for both.
+struct StepBytes {
+  size_t device = 0;
+  size_t host = 0;
+};
+StepBytes CountStepBytes(const RankModel& model, int rows, int ranks, bool host_accessible);
 
 // Executes steps on one rank: embed, layers (norm, projections, rope, page write, ring attention,
 // output, MLP), logits, sample. Not thread-safe: all calls on the rank's thread.

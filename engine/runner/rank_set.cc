@@ -29,9 +29,10 @@ absl::Status RankSet::AddRank(const RankModel& model, Backend& device) {
   if (nodes > 1 && options_.ranks >= nodes) rank->node = index * nodes / options_.ranks;
   Backend& backend = rank->node < 0 ? device : device.OnNode(rank->node);
   const size_t kv_bytes = options_.kv_memory_bytes / options_.ranks;
-  const size_t arena_bytes = StepArenaBytes(model, options_.rows_per_rank, options_.ranks);
+  const StepBytes step = CountStepBytes(model, options_.rows_per_rank, options_.ranks,
+                                        backend.capabilities().host_accessible);
   BufferPool::Options pool;
-  pool.limit_bytes = AlignUp(kv_bytes) + AlignUp(arena_bytes);
+  pool.limit_bytes = AlignUp(kv_bytes) + AlignUp(step.device);
   // Two large buffers that live as long as the rank: in chunks of their own size they always fit.
   pool.chunk_bytes = kMemoryAlignment;
   pool.name = absl::StrCat("rank", index);
@@ -42,8 +43,9 @@ absl::Status RankSet::AddRank(const RankModel& model, Backend& device) {
   geometry.layers_per_page = static_cast<int>(model.groups[0].layers.size());
   geometry.layer_page_bytes = model.ops->kv_page_bytes(model.page_shape);
   ANNULUS_ASSIGN_OR_RETURN(rank->kv, KvPool::Create(*rank->memory, geometry, kv_bytes));
-  ANNULUS_ASSIGN_OR_RETURN(PoolBuffer arena, rank->memory->Allocate(arena_bytes, Lifetime::kStep));
+  ANNULUS_ASSIGN_OR_RETURN(PoolBuffer arena, rank->memory->Allocate(step.device, Lifetime::kStep));
   rank->arena = std::make_unique<StepArena>(std::move(arena));
+  if (step.host > 0) ANNULUS_RETURN_IF_ERROR(TakeHostArena(backend, step.host, *rank));
   ANNULUS_ASSIGN_OR_RETURN(rank->stream,
                            backend.CreateStream(std::max(1, options_.threads / options_.ranks)));
   RankParts parts;
@@ -54,11 +56,24 @@ absl::Status RankSet::AddRank(const RankModel& model, Backend& device) {
   parts.channel = &ring_.channel(index);
   parts.pool = rank->kv.get();
   parts.arena = rank->arena.get();
+  parts.host_arena = rank->host_arena != nullptr ? rank->host_arena.get() : parts.arena;
   parts.patterns = &patterns_;
   parts.heartbeat = &heartbeat_;
   parts.exchange_timeout = options_.exchange_timeout;
   rank->thread = std::make_unique<RankThread>(parts);
   ranks_.push_back(std::move(rank));
+  return absl::OkStatus();
+}
+
+absl::Status RankSet::TakeHostArena(Backend& backend, size_t bytes, Rank& rank) {
+  BufferPool::Options pool;
+  pool.limit_bytes = AlignUp(bytes);
+  pool.chunk_bytes = kMemoryAlignment;
+  pool.host_memory = true;
+  pool.name = absl::StrCat(rank.memory->name(), "-host");
+  rank.host_memory = std::make_unique<BufferPool>(backend, std::move(pool));
+  ANNULUS_ASSIGN_OR_RETURN(PoolBuffer arena, rank.host_memory->Allocate(bytes, Lifetime::kStep));
+  rank.host_arena = std::make_unique<StepArena>(std::move(arena));
   return absl::OkStatus();
 }
 

@@ -61,14 +61,17 @@ class RankSet {
   struct Rank {
     int node = -1;
     std::unique_ptr<BufferPool> memory;
+    std::unique_ptr<BufferPool> host_memory;  // null where the host reads `memory`
     std::unique_ptr<KvPool> kv;
     std::unique_ptr<StepArena> arena;
+    std::unique_ptr<StepArena> host_arena;  // null with host_memory
     std::unique_ptr<Stream> stream;
     std::unique_ptr<RankThread> thread;
   };
 
   RankSet(int ranks, const RankSetOptions& options) : options_(options), ring_(ranks) {}
   absl::Status AddRank(const RankModel& model, Backend& device);
+  static absl::Status TakeHostArena(Backend& backend, size_t bytes, Rank& rank);
   std::optional<RankResult> WaitFor(int rank);
 
   const RankSetOptions options_;

@@ -1,4 +1,4 @@
-// What a step takes of the arena. StepArenaBytes plans for exactly what TakeBuffers and Head take.
+// What a step takes of the arenas. CountStepBytes plans for exactly what TakeBuffers and Head take.
 #include <algorithm>
 
 #include "engine/runner/step_run.h"
@@ -25,16 +25,20 @@ int64_t GatedRows(const ModelConfig& config, int64_t rows) {
 
 size_t ExpertsBytes(const ModelConfig& config, int64_t rows) {
   if (config.experts.count == 0) return 0;
-  const auto choices = static_cast<size_t>(rows * config.experts.chosen);
   return 2 * StepArena::BytesFor<float>(static_cast<size_t>(rows * config.hidden_size)) +
-         StepArena::BytesFor<float>(static_cast<size_t>(rows * config.experts.count)) +
-         2 * StepArena::BytesFor<float>(choices) + 2 * StepArena::BytesFor<int32_t>(choices) +
+         StepArena::BytesFor<float>(static_cast<size_t>(rows * config.experts.count));
+}
+
+size_t ChoicesBytes(const ModelConfig& config, int64_t rows) {
+  if (config.experts.count == 0) return 0;
+  const auto choices = static_cast<size_t>(rows * config.experts.chosen);
+  return 2 * StepArena::BytesFor<float>(choices) + 2 * StepArena::BytesFor<int32_t>(choices) +
          StepArena::BytesFor<int32_t>(static_cast<size_t>(config.experts.count) + 1);
 }
 
 }  // namespace
 
-size_t StepArenaBytes(const RankModel& model, int rows, int ranks) {
+StepBytes CountStepBytes(const RankModel& model, int rows, int ranks, bool host_accessible) {
   const ModelConfig& config = model.config;
   const auto floats = [](int64_t count) {
     return StepArena::BytesFor<float>(static_cast<size_t>(count));
@@ -45,12 +49,18 @@ size_t StepArenaBytes(const RankModel& model, int rows, int ranks) {
   const int64_t r = rows;
   size_t angles = 0;
   for (const RopeConfig& rope : config.ropes) angles += 2 * floats(r * rope.pairs);
-  return 2 * floats(r * config.hidden_size) + floats(r * model.query_columns()) +
-         2 * floats(r * model.kv_columns()) +
-         2 * floats(GatedRows(config, r) * GatedColumns(config)) + angles +
-         ExpertsBytes(config, r) + 2 * state(r) + state(r * (ranks - 1)) +
-         floats(kLogitsRows * config.vocabulary) + floats(kLogitsRows * config.hidden_size) +
-         StepArena::BytesFor<Candidate>(static_cast<size_t>(config.vocabulary));
+  const size_t logits = floats(kLogitsRows * config.vocabulary);
+  StepBytes bytes;
+  bytes.device = 2 * floats(r * config.hidden_size) + floats(r * model.query_columns()) +
+                 2 * floats(r * model.kv_columns()) +
+                 2 * floats(GatedRows(config, r) * GatedColumns(config)) + angles +
+                 ExpertsBytes(config, r) + 2 * state(r) + state(r * (ranks - 1)) + logits +
+                 floats(kLogitsRows * config.hidden_size);
+  bytes.host = ChoicesBytes(config, r) +
+               StepArena::BytesFor<Candidate>(static_cast<size_t>(config.vocabulary));
+  if (host_accessible) return {bytes.device + bytes.host, 0};
+  bytes.host += logits;
+  return bytes;
 }
 
 absl::StatusOr<MatrixView> StepRun::TakeMatrix(int64_t rows, int64_t cols) {
@@ -92,7 +102,7 @@ absl::Status StepRun::TakeBuffers(int64_t served_rows) {
 absl::Status StepRun::TakeExpertBuffers(int64_t rows) {
   const ExpertsConfig& experts = model().config.experts;
   const auto choices = static_cast<size_t>(rows * experts.chosen);
-  StepArena& arena = *rank_.parts_.arena;
+  StepArena& arena = *rank_.parts_.host_arena;
   ExpertBuffers& b = experts_;
   ANNULUS_ASSIGN_OR_RETURN(b.input, TakeMatrix(rows, model().config.hidden_size));
   ANNULUS_ASSIGN_OR_RETURN(b.output, TakeMatrix(rows, model().config.hidden_size));

@@ -45,8 +45,7 @@ absl::Status StepRun::Choose(int layer, int64_t rows, RingLayer& ring) {
   choice.shards = std::span(group.shards).first(ring.items.size());
   choice.query = ring.query.row_range(0, rows);
   choice.page_data = ring.page_data;
-  const DeviceVector& sinks = model().weights.layers[layer].sinks;
-  choice.sinks = {sinks.data(), static_cast<size_t>(sinks.size())};
+  choice.sinks = model().weights.layers[layer].host_sinks;
   return rank_.chooser_.Run(choice, group.choosing, attention_);
 }
 

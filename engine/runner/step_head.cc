@@ -29,7 +29,8 @@ absl::Status StepRun::Head(RankResult& result) {
   ANNULUS_ASSIGN_OR_RETURN(MatrixView normed, TakeMatrix(kLogitsRows, hidden));
   ANNULUS_ASSIGN_OR_RETURN(MatrixView logits, TakeMatrix(kLogitsRows, vocabulary));
   ANNULUS_ASSIGN_OR_RETURN(const std::span<Candidate> workspace,
-                           rank_.parts_.arena->Take<Candidate>(vocabulary));
+                           rank_.parts_.host_arena->Take<Candidate>(vocabulary));
+  ANNULUS_ASSIGN_OR_RETURN(const std::span<float> seen, TakeSeen(logits));
   for (size_t first = 0; first < wanted.size(); first += kLogitsRows) {
     const size_t count = std::min<size_t>(kLogitsRows, wanted.size() - first);
     for (size_t n = 0; n < count; ++n) {
@@ -44,15 +45,26 @@ absl::Status StepRun::Head(RankResult& result) {
       ANNULUS_RETURN_IF_ERROR(
           ops().soft_cap(stream(), {logits.row_range(0, count), model().config.logits_soft_cap}));
     }
+    if (seen.data() != logits.data) {
+      ANNULUS_RETURN_IF_ERROR(rank_.parts_.backend->Copy(stream(), seen.data(), logits.data,
+                                                         count * vocabulary * sizeof(float)));
+    }
     ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
     for (size_t n = 0; n < count; ++n) {
       const Wanted& w = wanted[first + n];
       ANNULUS_RETURN_IF_ERROR(UseLogits(*w.item, row_position_[w.row],
-                                        {logits.row(n), static_cast<size_t>(vocabulary)}, workspace,
+                                        seen.subspan(n * vocabulary, vocabulary), workspace,
                                         result));
     }
   }
   return absl::OkStatus();
+}
+
+// Where the host reads logits: in place, or in a copy.
+absl::StatusOr<std::span<float>> StepRun::TakeSeen(const MatrixView& logits) {
+  const auto count = static_cast<size_t>(logits.rows * logits.cols);
+  if (rank_.parts_.host_arena == rank_.parts_.arena) return std::span<float>(logits.data, count);
+  return rank_.parts_.host_arena->Take<float>(count);
 }
 
 absl::Status StepRun::UseLogits(const PlanItem& item, int32_t position,

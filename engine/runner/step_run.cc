@@ -30,7 +30,9 @@ absl::Status StepRun::Run(RankResult& result) {
   ANNULUS_RETURN_IF_ERROR(Embed());
   for (int layer = 0; layer < model().layers(); ++layer) ANNULUS_RETURN_IF_ERROR(Layer(layer));
   result.attention = std::move(attention_);
-  return Head(result);
+  ANNULUS_RETURN_IF_ERROR(Head(result));
+  // Pages and arenas may be given to others once the step has ended.
+  return stream().Synchronize();
 }
 
 void StepRun::ListRows() {

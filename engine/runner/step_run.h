@@ -51,7 +51,7 @@ class StepRun {
   struct ExpertBuffers {
     MatrixView input;                 // [rows, hidden]: the rows of one expert
     MatrixView output;                // [rows, hidden]
-    MatrixView logits;                // [rows, experts]
+    MatrixView logits;                // [rows, experts]; what follows is the host's
     std::span<int32_t> chosen;        // [choices] expert
     std::span<float> weights;         // [choices]
     std::span<int32_t> sorted_rows;   // [choices], by expert
@@ -92,6 +92,7 @@ class StepRun {
   absl::Status Norm(const DeviceVector& weight, ConstMatrixView input, MatrixView output,
                     bool accumulate = false);
   absl::Status Head(RankResult& result);
+  absl::StatusOr<std::span<float>> TakeSeen(const MatrixView& logits);
   absl::Status UseLogits(const PlanItem& item, int32_t position, std::span<const float> logits,
                          std::span<Candidate> workspace, RankResult& result);
 

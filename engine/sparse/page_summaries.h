@@ -1,11 +1,12 @@
 #ifndef ANNULUS_ENGINE_SPARSE_PAGE_SUMMARIES_H_
 #define ANNULUS_ENGINE_SPARSE_PAGE_SUMMARIES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/base/device_buffer.h"
 #include "kernels/registry.h"
 
 namespace annulus {
@@ -18,18 +19,18 @@ class PageSummaries {
 
   // Summarises the complete pages among `pages`: all pages of the sequence on this rank, ascending,
   // of which earlier calls saw the first ones.
-  absl::Status Extend(const OpTable& ops, Stream& stream, const KvPageShape& shape, Kind kind,
-                      std::span<const KvPageView> pages);
+  absl::Status Extend(Backend& backend, const OpTable& ops, Stream& stream,
+                      const KvPageShape& shape, Kind kind, std::span<const KvPageView> pages);
 
   int64_t pages() const { return pages_; }
-  // [pages, kv_heads * k_dim]; equal where the kind is kMean.
-  const float* least() const { return low_.data(); }
-  const float* greatest() const { return high_.empty() ? low_.data() : high_.data(); }
+  // [pages, kv_heads * k_dim], in memory of the host that ops read; equal where the kind is kMean.
+  const float* least() const { return low_.as<float>(); }
+  const float* greatest() const { return high_.size() == 0 ? least() : high_.as<float>(); }
 
  private:
   int64_t pages_ = 0;
-  std::vector<float> low_;
-  std::vector<float> high_;
+  DeviceBuffer low_;
+  DeviceBuffer high_;
 };
 
 }  // namespace annulus

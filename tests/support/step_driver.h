@@ -58,6 +58,9 @@ struct DriverResult {
 class StepDriver {
  public:
   StepDriver(CpuWorld& world, const RankModel& model, const DriverOptions& options)
+      : StepDriver(*world.backend, model, options) {}
+
+  StepDriver(Backend& backend, const RankModel& model, const DriverOptions& options)
       : model_(model), options_(options) {
     limits_.ranks = options.ranks;
     limits_.page_tokens = model.page_shape.page_tokens;
@@ -71,7 +74,7 @@ class StepDriver {
     set.rows_per_rank = limits_.rows_per_rank();
     set.kv_memory_bytes =
         options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);
-    ranks_ = RankSet::Create(model, *world.backend, set).value();
+    ranks_ = RankSet::Create(model, backend, set).value();
   }
 
   std::vector<DriverResult> Run(const std::vector<std::vector<int32_t>>& prompts, int max_tokens) {

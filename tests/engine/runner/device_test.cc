@@ -1,0 +1,209 @@
+// The engine on a device whose memory the host cannot touch: an emulated GPU, which ends the
+// process at any touch outside of kernels and copies.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/api.h"
+#include "engine/model/model_directory.h"
+#include "engine/model/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/error.h"
+#include "tests/support/collecting_sink.h"
+#include "tests/support/cuda/emulated_device.h"
+#include "tests/support/golden.h"
+#include "tests/support/step_driver.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using cuda::EmulatedDevice;
+using testing::CpuWorld;
+using testing::DriverOptions;
+using testing::DriverResult;
+using ::testing::HasSubstr;
+using testing::StepDriver;
+
+class DeviceTest : public ::testing::Test {
+ protected:
+  DeviceTest() {
+    EmulatedDevice::Get().guarded = true;
+    backend_ = CreateCudaBackend(0).value();
+    RegisterCudaKernels(registry_);
+  }
+  ~DeviceTest() override {
+    EmulatedDevice::Get().guarded = false;
+    EmulatedDevice::Get().allocate_error = 0;
+    EmulatedDevice::Get().wait_error = 0;
+  }
+
+  const OpTable& ops() const { return *registry_.Available("cuda").front(); }
+
+  RankModel Load(const std::string& name, DType dtype, Backend& backend, const OpTable& ops) const {
+    const std::string directory = testing::TestFile("golden/" + name).string();
+    const ModelConfig config = LoadModelConfig(directory).value();
+    const auto tensors = SafetensorsCheckpoint::Open(directory).value();
+    return MakeRankModel(config, LoadWeights(config, *tensors, backend, ops, dtype).value(), ops,
+                         16, dtype);
+  }
+  RankModel Load(const std::string& name, DType dtype = DType::kF32) const {
+    return Load(name, dtype, *backend_, ops());
+  }
+
+  std::unique_ptr<Backend> backend_;
+  KernelRegistry registry_;
+};
+
+// Largest difference of any logit over the largest magnitude.
+double Difference(const DriverResult& result, const testing::Golden& golden) {
+  double worst = 0;
+  double scale = 0;
+  for (const auto& [position, logits] : result.logits) {
+    for (int v = 0; v < golden.vocabulary; ++v) {
+      const double expected = golden.logits[static_cast<size_t>(position) * golden.vocabulary + v];
+      worst = std::max(worst, std::abs(logits[v] - expected));
+      scale = std::max(scale, std::abs(expected));
+    }
+  }
+  return worst / scale;
+}
+
+DriverOptions AllLogits(int ranks, RingMode mode) {
+  DriverOptions options;
+  options.ranks = ranks;
+  options.mode = mode;
+  options.prefill_rows = 32;
+  options.all_logits = true;
+  options.kv_bytes = size_t{8} << 20;
+  return options;
+}
+
+// Families with biases, norms of queries and keys, soft caps, windows, sinks, experts.
+TEST_F(DeviceTest, LogitsMatchTransformers) {
+  for (const std::string name :
+       {"llama_gqa_bf16", "qwen2", "qwen3", "gemma2", "olmo2", "mixtral", "gpt_oss_bf16"}) {
+    const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
+    const RankModel model = Load(name);
+    for (const int ranks : {1, 3}) {
+      const RingMode mode = name.size() % 2 == 0 ? RingMode::kPassQ : RingMode::kPassKv;
+      DriverOptions options = AllLogits(ranks, mode);
+      options.reserved_tokens = static_cast<int>(golden.greedy.size());
+      const auto results = StepDriver(*backend_, model, options).Run({golden.prompt}, 2);
+      ASSERT_EQ(results[0].logits.size(), golden.prompt.size() - 1) << name;
+      EXPECT_LE(Difference(results[0], golden), 1e-4) << name << ", " << ranks << " ranks";
+      EXPECT_EQ(results[0].tokens[0], golden.greedy[0]) << name << ", " << ranks << " ranks";
+    }
+  }
+}
+
+// Rounded to bf16, products and attention run on (emulated) tensor cores: the bound is that of
+// tests/engine/runner/golden_test.cc for tables that round inputs.
+TEST_F(DeviceTest, LogitsInBf16AreNear) {
+  const std::string name = "llama_gqa_bf16";
+  const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
+  const RankModel model = Load(name, DType::kBF16);
+  for (const int ranks : {1, 2}) {
+    const auto results =
+        StepDriver(*backend_, model, AllLogits(ranks, RingMode::kPassKv)).Run({golden.prompt}, 1);
+    EXPECT_LE(Difference(results[0], golden), 0.05) << ranks << " ranks";
+  }
+}
+
+// Policies that look at content choose the same as on the CPU, over the same numbers.
+TEST_F(DeviceTest, PoliciesChooseAsOnTheCpu) {
+  CpuWorld world;
+  const OpTable* const reference = world.Find("cpu/reference");
+  const RankModel model = Load("llama_gqa_bf16");
+  const RankModel expected_model = Load("llama_gqa_bf16", DType::kF32, *world.backend, *reference);
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 300; ++i) prompt.push_back(i * i * 7 % 101);
+  for (const std::string text :
+       {"adaptive:block=16,tau=0.6,stride=8", "adaptive:block=16,estimator=pooled,tau=0.4",
+        "top_pages:pages=3,block=16", "window:sinks=16,window=48,block=16,coverage=0.9",
+        "dilated:segments=32/96,rates=1/3,block=16"}) {
+    const auto policy = ParsePolicy(text);
+    ASSERT_TRUE(policy.ok()) << text << ": " << policy.status();
+    for (const int ranks : {1, 2}) {
+      DriverOptions options = AllLogits(ranks, RingMode::kPassKv);
+      options.attention = *policy;
+      const auto actual = StepDriver(*backend_, model, options).Run({prompt}, 3)[0];
+      const auto expected = StepDriver(world, expected_model, options).Run({prompt}, 3)[0];
+      EXPECT_EQ(actual.tokens, expected.tokens) << text;
+      ASSERT_EQ(actual.logits.size(), expected.logits.size()) << text;
+      double worst = 0;
+      double scale = 0;
+      for (const auto& [position, row] : expected.logits) {
+        for (size_t v = 0; v < row.size(); ++v) {
+          worst = std::max<double>(worst, std::abs(actual.logits.at(position)[v] - row[v]));
+          scale = std::max<double>(scale, std::abs(row[v]));
+        }
+      }
+      EXPECT_LE(worst, 1e-4 * scale) << text << ", " << ranks << " ranks";
+    }
+  }
+}
+
+TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
+  EngineOptions options;
+  options.ranks = 2;
+  options.kv_memory_bytes = size_t{64} << 20;
+  options.chunk_tokens = 128;
+  options.tokens_per_rank = 64;
+  options.ring_mode = RingMode::kPassKv;
+  const auto engine = CreateEngine(options, *backend_, registry_);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->model().kernels, "cuda/sm80");
+  RequestSpec spec;
+  spec.prompt = (*engine)
+                    ->Tokenize(
+                        "The heron's gate opens at 0417. Nobody in the valley knows why. "
+                        "The heron's gate opens at ",
+                        true)
+                    .value();
+  spec.sampling.temperature = 0;
+  spec.sampling.max_tokens = 4;
+  auto sink = std::make_shared<testing::CollectingSink>();
+  ASSERT_TRUE((*engine)->Submit(std::move(spec), sink).ok());
+  ASSERT_TRUE(sink->Wait().has_value());
+  EXPECT_EQ(sink->text(), "0417");
+}
+
+TEST_F(DeviceTest, RefusedMemoryIsAStatus) {
+  const RankModel model = Load("llama_gqa_bf16");
+  EmulatedDevice::Get().allocate_error = cuda::kMemoryAllocation;
+  RankSetOptions options;
+  options.kv_memory_bytes = size_t{8} << 20;
+  const auto refused = RankSet::Create(model, *backend_, options);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+}
+
+TEST_F(DeviceTest, ALostDeviceIsAStatusOfEveryStep) {
+  const RankModel model = Load("llama_gqa_bf16");
+  RankSetOptions options;
+  options.ranks = 2;
+  options.kv_memory_bytes = size_t{8} << 20;
+  const auto ranks = RankSet::Create(model, *backend_, options).value();
+  EmulatedDevice::Get().wait_error = cuda::kIllegalAddress;
+  for (int step = 0; step < 2; ++step) {
+    const auto results = ranks->Run(std::make_shared<StepPlan>());
+    EXPECT_EQ(results.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(results.status().message()), HasSubstr("start it again"));
+  }
+}
+
+using DeviceDeathTest = DeviceTest;
+
+TEST_F(DeviceDeathTest, TheHostCannotTouchTheDevicesMemory) {
+  const DeviceBuffer buffer = backend_->Allocate(64).value();
+  EXPECT_DEATH(const_cast<DeviceBuffer&>(buffer).data()[0] = std::byte{1}, "");
+  DeviceBuffer pinned = backend_->AllocateHost(64).value();
+  pinned.data()[0] = std::byte{1};
+}
+
+}  // namespace
+}  // namespace annulus
