@@ -1,5 +1,8 @@
 #include "server/lifecycle.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 #include "server/errors.h"
 
 namespace annulus {
@@ -29,6 +32,17 @@ void Lifecycle::StartServing(Engine& engine) {
   if (phase_ == Phase::kLoading) phase_ = Phase::kServing;
 }
 
+void Lifecycle::CannotServe(absl::Status why) {
+  std::lock_guard lock(mutex_);
+  why_none_ = std::move(why);
+}
+
+absl::Status Lifecycle::NoEngine() const {
+  if (why_none_.ok()) return LoadingError();
+  return ReasonError(absl::StatusCode::kUnavailable, v1::ERROR_REASON_LOADING,
+                     absl::StrCat("the server cannot serve: ", why_none_.message()));
+}
+
 Phase Lifecycle::phase() const {
   std::lock_guard lock(mutex_);
   return phase_;
@@ -36,21 +50,21 @@ Phase Lifecycle::phase() const {
 
 absl::StatusOr<Engine*> Lifecycle::engine() const {
   std::lock_guard lock(mutex_);
-  if (engine_ == nullptr) return LoadingError();
+  if (engine_ == nullptr) return NoEngine();
   return engine_;
 }
 
 absl::StatusOr<Engine*> Lifecycle::engine_for_changes() const {
   std::lock_guard lock(mutex_);
   if (phase_ == Phase::kDraining) return DrainingError();
-  if (engine_ == nullptr) return LoadingError();
+  if (engine_ == nullptr) return NoEngine();
   return engine_;
 }
 
 absl::StatusOr<Engine*> Lifecycle::Enter(Abortable& work) {
   std::lock_guard lock(mutex_);
   if (phase_ == Phase::kDraining) return DrainingError();
-  if (engine_ == nullptr) return LoadingError();
+  if (engine_ == nullptr) return NoEngine();
   active_.insert(&work);
   return engine_;
 }

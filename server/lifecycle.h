@@ -31,6 +31,9 @@ class Lifecycle {
   // loading -> serving, unless a drain has begun. `engine` must outlive every call.
   void StartServing(Engine& engine);
 
+  // There will be no engine: calls that need one are UNAVAILABLE and say `why`. Still loading.
+  void CannotServe(absl::Status why);
+
   Phase phase() const;
 
   // For calls that only read: the engine, or UNAVAILABLE while loading.
@@ -58,9 +61,13 @@ class Lifecycle {
   void AbortAll(const absl::Status& status);
 
  private:
+  // Why there is no engine. mutex_ is held.
+  absl::Status NoEngine() const;
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Phase phase_ = Phase::kLoading;
+  absl::Status why_none_;  // OK: the engine is still being made
   Engine* engine_ = nullptr;
   std::optional<std::chrono::milliseconds> grace_;
   std::unordered_set<Abortable*> active_;

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +22,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/registry.h"
 #include "server/config/load_config.h"
 #include "server/config/options.h"
@@ -46,10 +48,11 @@ void LogFromGrpc(gpr_log_func_args* line) {
 
 void DropFromGrpc(gpr_log_func_args*) {}
 
-// What computes: the devices that this build has.
+// What computes.
 struct Devices {
   std::unique_ptr<Backend> backend;
   KernelRegistry kernels;
+  std::string gpu;  // what was found, or why there is none to use
 };
 
 HugePages ToHugePages(HugePagesChoice choice) {
@@ -64,18 +67,47 @@ HugePages ToHugePages(HugePagesChoice choice) {
   return HugePages::kOff;
 }
 
-absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config) {
-  if (config.device == DeviceChoice::kCuda) {
-    return absl::FailedPreconditionError(
-        "device: cuda was asked for and this build has no CUDA; use cpu or auto, or build on a "
-        "machine that has the CUDA toolkit");
-  }
+absl::StatusOr<std::unique_ptr<Devices>> OpenCpu(const ServerConfig& config) {
   auto devices = std::make_unique<Devices>();
   ANNULUS_ASSIGN_OR_RETURN(
       devices->backend,
       CreateCpuBackend({.huge_pages = ToHugePages(config.huge_pages), .use_nodes = config.numa}));
   RegisterCpuKernels(devices->kernels);
   return devices;
+}
+
+absl::StatusOr<std::unique_ptr<Devices>> OpenGpu() {
+  auto devices = std::make_unique<Devices>();
+  ANNULUS_ASSIGN_OR_RETURN(devices->backend, CreateCudaBackend(0));
+  RegisterCudaKernels(devices->kernels);
+  devices->gpu = devices->backend->capabilities().description;
+  return devices;
+}
+
+absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config) {
+  if (config.device == DeviceChoice::kCpu) return OpenCpu(config);
+  absl::StatusOr<std::unique_ptr<Devices>> gpu = OpenGpu();
+  if (gpu.ok()) return gpu;
+  if (config.device == DeviceChoice::kCuda) {
+    return absl::Status(gpu.status().code(),
+                        absl::StrCat("device: cuda was asked for, and ", gpu.status().message()));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(auto devices, OpenCpu(config));
+  devices->gpu = std::string(gpu.status().message());
+  return devices;
+}
+
+// The engine on `devices`; where any device will do and the GPU will not, on the processor.
+absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config,
+                                                   std::unique_ptr<Devices>& devices) {
+  auto engine = CreateEngine(config.engine, *devices->backend, devices->kernels);
+  const bool stay =
+      config.device != DeviceChoice::kAuto || devices->backend->capabilities().host_accessible;
+  if (engine.ok() || stay) return engine;
+  std::string gpu = absl::StrCat(devices->gpu, " is not used: ", engine.status().message());
+  ANNULUS_ASSIGN_OR_RETURN(devices, OpenCpu(config));
+  devices->gpu = std::move(gpu);
+  return CreateEngine(config.engine, *devices->backend, devices->kernels);
 }
 
 std::string Describe(const ModelInfo& model) {
@@ -98,11 +130,13 @@ std::string Describe(const ModelInfo& model) {
 
 absl::Status Check(ServerConfig config) {
   if (config.engine.kv_memory_bytes == 0) config.engine.kv_memory_bytes = kCheckKvMemory;
-  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config));
-  ANNULUS_ASSIGN_OR_RETURN(const auto engine,
-                           CreateEngine(config.engine, *devices->backend, devices->kernels));
-  std::printf("model:            %s\n%sok\n", config.engine.model.c_str(),
-              Describe(engine->model()).c_str());
+  ANNULUS_ASSIGN_OR_RETURN(auto devices, OpenDevices(config));
+  ANNULUS_ASSIGN_OR_RETURN(const auto engine, OpenEngine(config, devices));
+  std::printf("model:            %s\n%sdevice:           %s\n", config.engine.model.c_str(),
+              Describe(engine->model()).c_str(),
+              devices->backend->capabilities().description.c_str());
+  if (!devices->gpu.empty()) std::printf("gpu:              %s\n", devices->gpu.c_str());
+  std::printf("ok\n");
   return absl::OkStatus();
 }
 
@@ -185,12 +219,26 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
     log.Info("signal", {{"number", signal}});
     if (!target.Drain()) _exit(0);
   });
-  ANNULUS_ASSIGN_OR_RETURN(const auto devices, OpenDevices(config));
-  std::unique_ptr<Engine> engine;  // outlives the server
+  std::unique_ptr<Devices> devices;  // outlives the engine, which outlives the server
+  std::unique_ptr<Engine> engine;
   ANNULUS_ASSIGN_OR_RETURN(const auto server, Server::Start(config, log));
+  absl::StatusOr<std::unique_ptr<Devices>> opened = OpenDevices(config);
+  if (!opened.ok()) {
+    // Another start would find the same device: stay, say why, and be seen by monitoring.
+    log.Error("no_device", {{"reason", std::string(opened.status().message())},
+                            {"port", server->port()},
+                            {"metrics_port", server->metrics_port()}});
+    server->CannotServe(opened.status());
+    target.Set(server.get());
+    server->WaitUntilDrained();
+    target.Set(nullptr);
+    return absl::OkStatus();
+  }
+  devices = std::move(opened).value();
   log.Info("loading", {{"model", config.engine.model}, {"port", server->port()}});
-  ANNULUS_ASSIGN_OR_RETURN(engine,
-                           CreateEngine(config.engine, *devices->backend, devices->kernels));
+  ANNULUS_ASSIGN_OR_RETURN(engine, OpenEngine(config, devices));
+  log.Info("device", {{"computes", devices->backend->capabilities().description},
+                      {"gpu", devices->gpu.empty() ? "not looked for" : devices->gpu}});
   server->StartServing(*engine);
   target.Set(server.get());
   LogReady(log, config, *engine, *server, devices->backend->capabilities().nodes);

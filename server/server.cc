@@ -62,6 +62,8 @@ class ServerImpl final : public Server {
     Housekeep();
   }
 
+  void CannotServe(absl::Status why) override { lifecycle_.CannotServe(std::move(why)); }
+
   bool loading() const override { return lifecycle_.phase() == Phase::kLoading; }
 
   void RequestDrain(std::optional<milliseconds> grace) override { lifecycle_.RequestDrain(grace); }

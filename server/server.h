@@ -29,6 +29,9 @@ class Server {
   virtual void StartServing(Engine& engine) = 0;
   virtual bool loading() const = 0;
 
+  // Instead of StartServing: health stays NOT_SERVING, calls are UNAVAILABLE and say `why`.
+  virtual void CannotServe(absl::Status why) = 0;
+
   // New work is refused from now on; admitted work goes on for `grace` (absent: the configured
   // time). Only the first call counts.
   virtual void RequestDrain(std::optional<std::chrono::milliseconds> grace) = 0;

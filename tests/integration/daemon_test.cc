@@ -208,6 +208,22 @@ TEST_F(DaemonTest, CompressedBombsTakeNoMemory) {
   EXPECT_LT(daemon_->PeakMemory(), before + (size_t{64} << 20));
 }
 
+// Where the device that was asked for cannot be had, the daemon stays, answers health and says why.
+TEST(DaemonDeviceTest, WithoutItsDeviceTheDaemonStaysAndSaysWhy) {
+  Daemon daemon({"--device", "cuda"});
+  ASSERT_TRUE(daemon.WaitForOutput("metrics_port=", seconds(30))) << daemon.output();
+  EXPECT_THAT(daemon.output(), HasSubstr("no_device"));
+  const auto channel = grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials());
+  const auto models = v1::ModelService::NewStub(channel);
+  grpc::ClientContext context;
+  v1::ListModelsResponse response;
+  const grpc::Status status = models->ListModels(&context, {}, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("device: cuda was asked for"));
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.WaitForExit(seconds(30)), 0) << daemon.output();
+}
+
 TEST(DaemonExitTest, MistakesAreToldInOneLine) {
   const auto expect = [](std::vector<std::string> flags, int code, const std::string& text) {
     Daemon daemon(std::move(flags));
@@ -215,7 +231,7 @@ TEST(DaemonExitTest, MistakesAreToldInOneLine) {
     EXPECT_THAT(daemon.output(), HasSubstr(text));
   };
   expect({"--rnaks", "4"}, 2, "--ranks");
-  expect({"--device", "cuda"}, 1, "CUDA");
+  expect({"--check", "--device", "cuda"}, 1, "device: cuda was asked for");
   expect({"--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check", "--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check"}, 0, "builtin:recall");
