@@ -1,0 +1,41 @@
+#ifndef ANNULUS_BENCH_GPU_OP_TIMES_H_
+#define ANNULUS_BENCH_GPU_OP_TIMES_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "bench/report/row.h"
+#include "kernels/registry.h"
+
+namespace annulus {
+
+// Times of single ops on a device that is not the host, each beside what bounds it.
+
+struct OpTimesOptions {
+  std::vector<int32_t> sequences = {16384, 32768, 65536, 131072};  // of prefill
+  int32_t sparse_tokens = 65536;                                   // of block-sparse prefill
+  int32_t decode_tokens = 131072;
+  int heads = 32;
+  int kv_heads = 8;
+  int head_dim = 128;
+  std::vector<double> densities = {0.5, 0.1, 0.05};
+  std::vector<int64_t> linear_rows = {1, 16, 2048};
+  int64_t hidden = 4096;
+  int64_t intermediate = 14336;
+  size_t copied_bytes = size_t{4} << 30;
+  double enough_seconds = 0.3;  // of one measurement, after one run that does not count
+};
+
+// Runs, in this order: a copy inside the device; causal prefill attention in bf16 of whole
+// sequences; the same over block lists; decode attention over pages of bf16, fp8 and int8; linear
+// layers in bf16, int8 and int4. Every row has the median seconds of one run and the rate that
+// matters: FLOP/s of attended pairs, or bytes/s of what must be read. Block-sparse rows also have
+// their time's ratio to dense. Memory: the largest case's, freed after it.
+absl::Status MeasureOps(Backend& backend, const OpTable& ops, const OpTimesOptions& options,
+                        const std::function<void(const Row&)>& report);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_GPU_OP_TIMES_H_

@@ -1,0 +1,53 @@
+#include "bench/gpu/op_times.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/support/cuda/emulated_device.h"
+
+namespace annulus {
+namespace {
+
+// On an emulated GPU, whose memory the host cannot touch: the figures mean nothing, but every op is
+// set up and run as on a real one.
+TEST(OpTimesTest, EveryOpIsTimed) {
+  cuda::EmulatedDevice::Get().guarded = true;
+  const auto backend = CreateCudaBackend(0).value();
+  KernelRegistry registry;
+  RegisterCudaKernels(registry);
+  OpTimesOptions options;
+  options.sequences = {70, 128};
+  options.sparse_tokens = 256;
+  options.decode_tokens = 200;
+  options.heads = 4;
+  options.kv_heads = 2;
+  options.head_dim = 32;
+  options.densities = {0.5};
+  options.linear_rows = {1, 3};
+  options.hidden = 64;
+  options.intermediate = 32;
+  options.copied_bytes = 4096;
+  options.enough_seconds = 0;
+  std::map<std::string, int> rows;
+  const absl::Status status =
+      MeasureOps(*backend, *registry.Available("cuda").front(), options, [&](const Row& row) {
+        const nlohmann::json json = nlohmann::json::parse(row.Json());
+        ++rows[json.at("op").get<std::string>()];
+        EXPECT_GT(json.at("seconds").get<double>(), 0);
+        if (json.at("op") == "prefill_blocks") {
+          EXPECT_GT(json.at("density").get<double>(), 0.3);
+          EXPECT_LT(json.at("density").get<double>(), 1);
+        }
+      });
+  EXPECT_TRUE(status.ok()) << status;
+  const std::map<std::string, int> expected = {
+      {"copy", 1}, {"decode", 3}, {"linear", 6}, {"prefill", 2}, {"prefill_blocks", 1}};
+  EXPECT_EQ(rows, expected);
+}
+
+}  // namespace
+}  // namespace annulus
