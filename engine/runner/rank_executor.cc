@@ -26,8 +26,8 @@ RankExecutor::RankExecutor(const RankParts& parts)
     : parts_(parts),
       config_(RingConfig(parts)),
       ring_(*parts.channel, *parts.backend, *parts.model->ops, *parts.stream, config_),
-      chooser_(ring_.link(), *parts.backend, *parts.model->ops, *parts.stream, config_, messages_) {
-}
+      chooser_(
+          {ring_.link(), *parts.backend, *parts.model->ops, *parts.stream, config_, messages_}) {}
 
 RankResult RankExecutor::Execute(const StepPlan& plan) {
   RankResult result;

@@ -1,0 +1,156 @@
+#include "engine/runner/choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/sparse/draw.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+using Ask = ChoiceQuery::Ask;
+
+// Steps of the ladder before all blocks: what is left out is halved each time.
+constexpr int kRaises = 5;
+
+bool HasProbes(int32_t end, int32_t block) { return end >= kProbeBlocks * block; }
+
+// The blocks of pages, each once, ascending.
+std::vector<int32_t> BlocksOfPages(std::span<const ShardPage> pages, int32_t block_tokens) {
+  std::vector<int32_t> blocks;
+  for (const ShardPage& page : pages) {
+    const int32_t block = page.first_position / block_tokens;
+    if (blocks.empty() || blocks.back() != block) blocks.push_back(block);
+  }
+  return blocks;
+}
+
+void AddQuery(const ChoiceLayer& layer, Ask kind, Choice& item) {
+  const RingItem& ring = *item.ring;
+  const AttentionPolicy& policy = item.policy();
+  ChoiceQuery query;
+  query.kind = kind;
+  query.owed.resize(static_cast<size_t>(ring.degree()));
+  std::vector<int32_t> probes;
+  if (kind == Ask::kExact) {
+    const uint64_t seed = Mix(static_cast<uint64_t>(ring.begin)) + layer.layer;
+    probes = ProbeRows(ring.begin, ring.end, policy.block, seed);
+  }
+  for (int i = 0; i < ring.degree(); ++i) {
+    const std::vector<int32_t>& rows = ring.positions[i];
+    std::vector<int32_t>& positions = query.positions.emplace_back();
+    int64_t groups = 0;
+    if (kind == Ask::kExact) {
+      std::set_intersection(probes.begin(), probes.end(), rows.begin(), rows.end(),
+                            std::back_inserter(positions));
+      groups = static_cast<int64_t>(positions.size());
+    } else if (kind == Ask::kAntidiagonal) {
+      positions = rows;
+      groups = CountRowGroups(rows, policy.score_stride);
+    } else {
+      positions = BlocksOf(rows, policy.block);
+      groups = static_cast<int64_t>(positions.size());
+    }
+    query.groups.push_back(groups);
+  }
+  item.queries.push_back(std::move(query));
+}
+
+// The shares of estimated attention that are tried.
+std::vector<double> Ladder(const AttentionPolicy& policy, ChoiceKind kind) {
+  std::vector<double> ladder;
+  if (kind == ChoiceKind::kRanking) {
+    ladder.push_back(policy.coverage > 0 ? policy.coverage : policy.tau);
+    for (int raise = 1; policy.coverage > 0 && raise <= kRaises; ++raise) {
+      ladder.push_back(1 - (1 - ladder.back()) / 2);
+    }
+  } else {
+    ladder.push_back(0);  // the policy's own lists
+  }
+  if (policy.coverage > 0) ladder.push_back(1);
+  return ladder;
+}
+
+}  // namespace
+
+ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end) {
+  const bool probes = !sampled && HasProbes(end, policy.block) && begin < end;
+  switch (policy.kind) {
+    case PolicyKind::kDense:
+    case PolicyKind::kDilated:  // its lists only say what it may need
+      return ChoiceKind::kNone;
+    case PolicyKind::kAdaptive:
+      return probes ? ChoiceKind::kRanking : ChoiceKind::kNone;
+    case PolicyKind::kTopPages:
+      return sampled ? ChoiceKind::kTop : ChoiceKind::kNone;
+    case PolicyKind::kHierarchical:
+      return policy.coverage > 0 && !probes ? ChoiceKind::kNone : ChoiceKind::kGroups;
+    default:
+      return probes ? ChoiceKind::kLists : ChoiceKind::kNone;
+  }
+}
+
+bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end) {
+  if (policy.kind == PolicyKind::kDense || ChoosesByContent(policy)) return false;
+  return policy.coverage == 0 || HowToChoose(policy, sampled, begin, end) == ChoiceKind::kLists;
+}
+
+absl::StatusOr<std::span<float>> ChoiceContext::Keep(size_t count) const {
+  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer buffer, backend.AllocateHost(count * sizeof(float)));
+  messages.layer.push_back(std::move(buffer));
+  return std::span<float>(messages.layer.back().as<float>(), count);
+}
+
+const ChoiceQuery* Choice::Find(ChoiceQuery::Ask wanted) const {
+  for (const ChoiceQuery& query : queries) {
+    if (query.kind == wanted) return &query;
+  }
+  return nullptr;
+}
+
+Choice MakeChoice(const ChoiceLayer& layer, const ChoosingItem& choosing) {
+  Choice item;
+  item.choosing = &choosing;
+  item.ring = &layer.items[choosing.item];
+  const RingItem& ring = *item.ring;
+  const AttentionPolicy& policy = item.policy();
+  item.kind = HowToChoose(policy, ring.sampled, ring.begin, ring.end);
+  item.query_blocks = BlocksOf(item.positions(item.index()), policy.block);
+  for (int i = 0; i < ring.degree(); ++i) {
+    item.held.push_back(BlocksOfPages(choosing.candidates.held_by[i], policy.block));
+    item.seen.push_back(BlocksOfPages(choosing.candidates.seen_by[i], policy.block));
+    std::vector<int32_t>& pages = item.held_page_blocks.emplace_back();
+    for (const ShardPage& page : choosing.candidates.held_by[i]) {
+      pages.push_back(page.first_position / policy.block);
+    }
+  }
+  item.ladder = Ladder(policy, item.kind);
+  if (item.kind == ChoiceKind::kRanking) {
+    AddQuery(layer,
+             policy.estimator == Estimator::kAntidiagonal ? Ask::kAntidiagonal : Ask::kSummary,
+             item);
+  } else if (item.kind == ChoiceKind::kGroups || item.kind == ChoiceKind::kTop) {
+    AddQuery(layer, Ask::kSummary, item);
+  }
+  if (!ring.sampled && HasProbes(ring.end, policy.block)) {
+    AddQuery(layer, Ask::kExact, item);
+  }
+  return item;
+}
+
+std::vector<int32_t> BlocksOf(std::span<const int32_t> positions, int32_t block_tokens) {
+  std::vector<int32_t> blocks;
+  for (const int32_t position : positions) {
+    const int32_t block = position / block_tokens;
+    if (blocks.empty() || blocks.back() != block) blocks.push_back(block);
+  }
+  return blocks;
+}
+
+int IndexOf(const RingItem& item, int rank) {
+  const auto found = std::find(item.ring.begin(), item.ring.end(), rank);
+  return found == item.ring.end() ? -1 : static_cast<int>(found - item.ring.begin());
+}
+
+}  // namespace annulus

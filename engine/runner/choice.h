@@ -1,0 +1,139 @@
+#ifndef ANNULUS_ENGINE_RUNNER_CHOICE_H_
+#define ANNULUS_ENGINE_RUNNER_CHOICE_H_
+
+// What the steps of choosing blocks share: see BlockChooser.
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/ring/ring_attention.h"
+#include "engine/sparse/block_ranking.h"
+#include "engine/sparse/page_summaries.h"
+
+namespace annulus {
+
+// What the memory of messages needs that outlives a layer. A peer may still read what was sent: the
+// chooser empties `layer` once all peers have answered, and the rank empties `step` when the next
+// step begins, which is after every rank has ended this one.
+struct ChoiceMessages {
+  std::deque<DeviceBuffer> layer;  // of the host, and read by ops: Backend::AllocateHost
+  std::deque<std::vector<std::byte>> step;
+};
+
+// How the rows of an item choose.
+enum class ChoiceKind : uint8_t {
+  kNone,     // the item attends all, or its lists are known before the step
+  kLists,    // a content-free policy's lists, coverage sampled
+  kRanking,  // estimated by antidiagonals or from means of keys
+  kGroups,   // hierarchical
+  kTop,      // top_pages
+};
+// `begin`, `end`: the item's rows.
+ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);
+// Whether the item's rows follow the policy's content-free lists.
+bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);
+
+// One item of a step whose block lists are settled layer by layer, before attending: because its
+// policy looks at content, or because its coverage is sampled.
+struct ChoosingItem {
+  size_t item = 0;  // index among the step's ring items
+  SequenceId sequence = 0;
+  std::shared_ptr<const AttentionPolicy> policy;
+  bool report_lists = false;
+  // Everything that its rows may attend; for the items' cache group without a window.
+  ItemShards candidates;
+  // [layer] of the sequence's own pages here; null where no summary is needed.
+  std::vector<PageSummaries>* summaries = nullptr;
+};
+
+// One layer of one step, as its choice sees it.
+struct ChoiceLayer {
+  uint64_t tag = 0;  // as RingLayer::tag
+  int layer = 0;
+  std::span<const RingItem> items;  // those that attend in this layer
+  std::span<ItemShards> shards;     // [item]: what is chosen is written here
+  ConstMatrixView query;            // [own rows, heads * k_dim], dense; a device's
+  std::function<std::byte*(int32_t page)> page_data;  // this layer's part of an own page
+  std::span<const float> sinks;                       // [heads], the host's; empty: none
+};
+
+// What stays the same over the life of a rank.
+struct ChoiceContext {
+  RingLink& link;
+  Backend& backend;
+  const OpTable& ops;
+  Stream& stream;
+  const RingAttentionConfig& config;
+  ChoiceMessages& messages;
+
+  int heads() const { return config.heads; }
+  int kv_heads() const { return config.shape.kv_heads; }
+  int group() const { return heads() / kv_heads(); }
+  int64_t columns() const { return int64_t{heads()} * config.shape.k_dim; }
+  // Memory for the layer's messages, which host and ops reach.
+  absl::StatusOr<std::span<float>> Keep(size_t count) const;
+};
+
+// One kind of scores that the rows of an item want.
+struct ChoiceQuery {
+  enum class Ask : uint8_t { kExact, kAntidiagonal, kSummary };
+
+  Ask kind = Ask::kExact;
+  std::vector<std::vector<int32_t>> positions;  // [ring index] of the rows that are scored
+  std::vector<int64_t> groups;                  // [ring index] rows of scores
+  ConstMatrixView own;                          // [own positions, heads * k_dim]
+  std::optional<BlockScores> scores;            // of own rows, once they are back
+  std::vector<std::span<const float>> owed;     // [ring index] computed here for others
+};
+
+// An item while its lists are settled.
+struct Choice {
+  const ChoosingItem* choosing = nullptr;
+  const RingItem* ring = nullptr;
+  ChoiceKind kind = ChoiceKind::kNone;
+  std::vector<int32_t> query_blocks;       // of own rows
+  std::vector<std::vector<int32_t>> held;  // [ring index] candidate blocks of own rows there
+  std::vector<std::vector<int32_t>> seen;  // [ring index] own blocks for rows of that index
+  std::vector<std::vector<int32_t>> held_page_blocks;  // [ring index] block of each page
+  std::vector<ChoiceQuery> queries;
+  std::optional<BlockRanking> ranking;
+  std::vector<double> ladder;  // [rung] tau; the last is 1: all blocks
+  size_t rung = 0;
+  std::vector<double> covered;  // [rung] sums over own probes and heads, then the number of them
+  BlockPattern pattern;         // of own rows, once chosen
+
+  const AttentionPolicy& policy() const { return *choosing->policy; }
+  int index() const { return ring->index; }
+  int64_t own_rows() const { return ring->own_rows(); }
+  const std::vector<int32_t>& positions(int i) const { return ring->positions[i]; }
+  // Null: nobody asked.
+  const ChoiceQuery* Find(ChoiceQuery::Ask kind) const;
+};
+
+// What `choosing` asks of whom in the layer.
+Choice MakeChoice(const ChoiceLayer& layer, const ChoosingItem& choosing);
+
+// The blocks of rows, each once, ascending.
+std::vector<int32_t> BlocksOf(std::span<const int32_t> positions, int32_t block_tokens);
+
+// The ring index of a rank; -1: not in the item's ring.
+int IndexOf(const RingItem& item, int rank);
+
+// One round of messages of a layer; `number` tells it from the layer's others.
+template <class Give, class Expect, class Take>
+absl::Status ChoiceRound(const ChoiceContext& context, const ChoiceLayer& layer, uint64_t number,
+                         const Give& give, const Expect& expect, const Take& take) {
+  const absl::StatusOr<int64_t> sent =
+      context.link.Exchange({layer.tag | 0x8000 | number, give, expect, take});
+  if (!sent.ok()) return sent.status();
+  context.link.counters().bytes_estimate += *sent;
+  return absl::OkStatus();
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RUNNER_CHOICE_H_

@@ -1,0 +1,35 @@
+#ifndef ANNULUS_ENGINE_RUNNER_LIST_EXCHANGE_H_
+#define ANNULUS_ENGINE_RUNNER_LIST_EXCHANGE_H_
+
+#include <span>
+#include <vector>
+
+#include "engine/runner/choice.h"
+
+namespace annulus {
+
+// Lists of the chosen blocks go to the ranks that hold them, one bit for each candidate, who then
+// send nothing else: second half of choosing.
+class ListExchange {
+ public:
+  ListExchange(const ChoiceContext& context, const ChoiceLayer& layer,
+               std::span<const Choice> choices)
+      : context_(context), layer_(layer), choices_(choices) {}
+
+  // Writes ChoiceLayer::shards of all choices, whose patterns are settled.
+  absl::Status Run();
+
+ private:
+  std::vector<std::byte> Encode(const Choice& item, const std::vector<int32_t>& blocks) const;
+  BlockPattern Decode(const Choice& item, int runner, const std::byte* bits) const;
+  void PlaceOwnLists(const Choice& item) const;
+  void UseLists(const Choice& item, int runner, const BlockPattern& pattern) const;
+
+  const ChoiceContext& context_;
+  const ChoiceLayer& layer_;
+  const std::span<const Choice> choices_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RUNNER_LIST_EXCHANGE_H_

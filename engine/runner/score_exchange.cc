@@ -1,0 +1,219 @@
+#include "engine/runner/score_exchange.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/runner/own_queries.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+using Ask = ChoiceQuery::Ask;
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+RingPart PartOf(std::span<const float> data) {
+  return {reinterpret_cast<const std::byte*>(data.data()), data.size_bytes()};
+}
+
+std::span<const float> FloatsOf(const RingPart& part) {
+  return {reinterpret_cast<const float*>(part.data), part.bytes / sizeof(float)};
+}
+
+bool Asks(const Choice& item, const ChoiceQuery& query, int holder) {
+  return !query.positions[item.index()].empty() && !item.held[holder].empty();
+}
+bool Owes(const Choice& item, const ChoiceQuery& query, int runner) {
+  return !query.positions[runner].empty() && !item.seen[runner].empty();
+}
+
+// Columns of scores that `holder` returns for own rows, or this rank for those of `runner`.
+size_t Places(const ChoiceQuery& query, const std::vector<ShardPage>& pages,
+              const std::vector<int32_t>& blocks) {
+  return query.kind == Ask::kSummary ? pages.size() : blocks.size();
+}
+}  // namespace
+
+absl::Status ScoreExchange::Run() {
+  for (Choice& item : choices_) {
+    for (ChoiceQuery& query : item.queries) {
+      ANNULUS_RETURN_IF_ERROR(TakeOwnQueries(context_, layer_, item, query));
+    }
+  }
+  ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
+  ANNULUS_RETURN_IF_ERROR(SendQueries());
+  return ReturnScores();
+}
+
+// Visits the queries that the rows of ring index `runner` of an item put to this rank's pages,
+// or, with runner the item's own, those put to `holder`.
+template <class Visit>
+void ScoreExchange::ForEach(int peer, const Visit& visit) {
+  for (Choice& item : choices_) {
+    const int other = IndexOf(*item.ring, peer);
+    if (other < 0) continue;
+    for (ChoiceQuery& query : item.queries) visit(item, query, other);
+  }
+}
+
+size_t ScoreExchange::AskedFloats(const Choice& item, const ChoiceQuery& query, int holder) const {
+  return static_cast<size_t>(query.groups[item.index()]) * context_.heads() *
+         Places(query, item.choosing->candidates.held_by[holder], item.held[holder]);
+}
+size_t ScoreExchange::OwedFloats(const Choice& item, const ChoiceQuery& query, int runner) const {
+  return static_cast<size_t>(query.groups[runner]) * context_.heads() *
+         Places(query, item.choosing->candidates.seen_by[runner], item.seen[runner]);
+}
+
+absl::Status ScoreExchange::SendQueries() {
+  const auto give = [&](int peer, std::vector<RingPart>& parts) {
+    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+      if (!Asks(item, query, other)) return;
+      ANNULUS_CHECK(query.own.stride == query.own.cols) << "rows of a message are dense";
+      parts.push_back(
+          PartOf({query.own.data, static_cast<size_t>(query.own.rows * context_.columns())}));
+    });
+  };
+  const auto expect = [&](int peer, std::vector<size_t>& bytes) {
+    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+      if (!Owes(item, query, other)) return;
+      bytes.push_back(query.positions[other].size() * static_cast<size_t>(context_.columns()) *
+                      sizeof(float));
+    });
+  };
+  const auto take = [&](int peer, std::span<const RingPart> parts) {
+    absl::Status status;
+    size_t next = 0;
+    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+      if (!Owes(item, query, other) || !status.ok()) return;
+      status = Score(item, query, other, FloatsOf(parts[next++]).data());
+    });
+    return status;
+  };
+  ANNULUS_RETURN_IF_ERROR(ChoiceRound(context_, layer_, 1, give, expect, take));
+  absl::Status status;
+  ForEach(context_.link.rank(), [&](Choice& item, ChoiceQuery& query, int own) {
+    if (!Asks(item, query, own) || !status.ok()) return;
+    status = Score(item, query, own, query.own.data);
+  });
+  return status;
+}
+
+// Scores the rows of ring index `runner` against own pages.
+absl::Status ScoreExchange::Score(Choice& item, ChoiceQuery& query, int runner, const float* rows) {
+  const auto count = static_cast<int64_t>(query.positions[runner].size());
+  const ConstMatrixView view{rows, count, context_.columns(), context_.columns()};
+  ANNULUS_ASSIGN_OR_RETURN(const std::span<float> scores,
+                           context_.Keep(OwedFloats(item, query, runner)));
+  query.owed[runner] = scores;
+  std::vector<KvPageView> pages;
+  for (const ShardPage& page : item.choosing->candidates.seen_by[runner]) {
+    pages.push_back({layer_.page_data(page.page), page.first_position, page.tokens});
+  }
+  const RingAttentionConfig& config = context_.config;
+  absl::Status status;
+  if (query.kind == Ask::kSummary) {
+    status = ScoreSummaries(item, view, pages, scores);
+  } else {
+    BlockScoresItem scored;
+    scored.query = view;
+    scored.positions = query.positions[runner];
+    scored.pages = pages;
+    scored.scores = scores.data();
+    BlockScoresParams params;
+    params.shape = config.shape;
+    params.heads = config.heads;
+    params.scale = config.scale;
+    params.soft_cap = config.soft_cap;
+    params.block_tokens = item.policy().block;
+    params.stride = query.kind == Ask::kExact ? 1 : item.policy().score_stride;
+    params.items = {&scored, 1};
+    status = context_.ops.block_scores(context_.stream, params);
+  }
+  if (status.ok()) status = context_.stream.Synchronize();
+  context_.link.Beat();
+  return status;
+}
+
+// One score for each row, head and page; pages that are not complete have none.
+absl::Status ScoreExchange::ScoreSummaries(Choice& item, const ConstMatrixView& rows,
+                                           std::span<const KvPageView> pages,
+                                           std::span<float> scores) {
+  const RingAttentionConfig& config = context_.config;
+  PageSummaries& summaries = (*item.choosing->summaries)[static_cast<size_t>(layer_.layer)];
+  const auto kind =
+      item.kind == ChoiceKind::kTop ? PageSummaries::Kind::kBounds : PageSummaries::Kind::kMean;
+  // A sampled row's own key may still be on its way: its page is not complete for a summary.
+  std::vector<KvPageView> written(pages.begin(), pages.end());
+  if (item.ring->sampled && !written.empty()) {
+    KvPageView& last = written.back();
+    last.tokens = std::min(last.tokens, item.ring->begin - last.first_position);
+  }
+  ANNULUS_RETURN_IF_ERROR(summaries.Extend(context_.backend, context_.ops, context_.stream,
+                                           config.shape, kind, written));
+  std::fill(scores.begin(), scores.end(), kNothing);
+  const int64_t known = std::min<int64_t>(summaries.pages(), static_cast<int64_t>(pages.size()));
+  if (known == 0) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(
+      const std::span<float> dense,
+      context_.Keep(static_cast<size_t>(rows.rows * context_.heads() * known)));
+  SummaryScoresParams params;
+  params.kv_heads = config.shape.kv_heads;
+  params.heads = config.heads;
+  params.k_dim = config.shape.k_dim;
+  params.pages = known;
+  params.query = rows;
+  params.least = summaries.least();
+  params.greatest = summaries.greatest();
+  params.scores = dense.data();
+  ANNULUS_RETURN_IF_ERROR(context_.ops.summary_scores(context_.stream, params));
+  ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
+  for (size_t list = 0; list < static_cast<size_t>(rows.rows * context_.heads()); ++list) {
+    for (size_t page = 0; page < static_cast<size_t>(known); ++page) {
+      scores[list * pages.size() + page] =
+          config.scale * dense[list * static_cast<size_t>(known) + page];
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ScoreExchange::ReturnScores() {
+  const auto give = [&](int peer, std::vector<RingPart>& parts) {
+    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+      if (Owes(item, query, other)) parts.push_back(PartOf(query.owed[other]));
+    });
+  };
+  const auto expect = [&](int peer, std::vector<size_t>& bytes) {
+    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+      if (Asks(item, query, other)) {
+        bytes.push_back(AskedFloats(item, query, other) * sizeof(float));
+      }
+    });
+  };
+  const auto take = [&](int peer, std::span<const RingPart> parts) {
+    size_t next = 0;
+    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+      if (Asks(item, query, other)) Merge(item, query, other, FloatsOf(parts[next++]));
+    });
+    return absl::OkStatus();
+  };
+  ANNULUS_RETURN_IF_ERROR(ChoiceRound(context_, layer_, 2, give, expect, take));
+  ForEach(context_.link.rank(), [&](Choice& item, ChoiceQuery& query, int own) {
+    if (Asks(item, query, own)) Merge(item, query, own, query.owed[own]);
+  });
+  return absl::OkStatus();
+}
+
+void ScoreExchange::Merge(Choice& item, ChoiceQuery& query, int holder,
+                          std::span<const float> scores) const {
+  if (!query.scores.has_value()) {
+    query.scores.emplace(query.groups[item.index()], context_.heads(),
+                         item.query_blocks.back() + 1);
+  }
+  const bool summary = query.kind == Ask::kSummary;
+  query.scores->Merge(scores, summary ? item.held_page_blocks[holder] : item.held[holder], summary);
+}
+
+}  // namespace annulus

@@ -1,0 +1,40 @@
+#ifndef ANNULUS_ENGINE_RUNNER_SCORE_EXCHANGE_H_
+#define ANNULUS_ENGINE_RUNNER_SCORE_EXCHANGE_H_
+
+#include <span>
+
+#include "engine/runner/choice.h"
+
+namespace annulus {
+
+// Queries travel to the ranks that hold the keys, and scores of blocks come back: first half of
+// choosing (XAttention, arXiv 2503.16428, sends all rows; the other estimators one pooled row for
+// each query block).
+class ScoreExchange {
+ public:
+  ScoreExchange(const ChoiceContext& context, const ChoiceLayer& layer, std::span<Choice> choices)
+      : context_(context), layer_(layer), choices_(choices) {}
+
+  // Fills ChoiceQuery::scores of all that own rows asked.
+  absl::Status Run();
+
+ private:
+  template <class Visit>
+  void ForEach(int peer, const Visit& visit);
+  absl::Status SendQueries();
+  absl::Status ReturnScores();
+  absl::Status Score(Choice& item, ChoiceQuery& query, int runner, const float* rows);
+  absl::Status ScoreSummaries(Choice& item, const ConstMatrixView& rows,
+                              std::span<const KvPageView> pages, std::span<float> scores);
+  void Merge(Choice& item, ChoiceQuery& query, int holder, std::span<const float> scores) const;
+  size_t AskedFloats(const Choice& item, const ChoiceQuery& query, int holder) const;
+  size_t OwedFloats(const Choice& item, const ChoiceQuery& query, int runner) const;
+
+  const ChoiceContext& context_;
+  const ChoiceLayer& layer_;
+  const std::span<Choice> choices_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RUNNER_SCORE_EXCHANGE_H_
