@@ -1,5 +1,6 @@
 // Attention policies of requests behind engine/api.h, with the builtin recall model.
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -92,6 +93,61 @@ TEST_F(PolicyTest, KeysAndValuesOfAPolicyServeThatPolicyAlone) {
   EXPECT_EQ(Ask(document_.facts[1], "").done.usage.cached_tokens, 0);
   // Dense pages are exact, so everybody may use them.
   EXPECT_GT(Ask(document_.facts[1], "strided").done.usage.cached_tokens, 11'000);
+}
+
+// Policies that choose from content too; what a chunk behind reused pages chooses keeps the
+// contract, and pages left out of a contract are nobody else's.
+TEST_F(PolicyTest, KeysAndValuesOfChoicesFromContentServeThatPolicyAlone) {
+  options_.model = "builtin:recall3";
+  WriteDocument(2'500);
+  Start();
+  const DemoFact& fact = document_.facts[1];
+  std::string before;
+  for (const std::string policy :
+       {"adaptive:coverage=0.9", "adaptive:tau=0.9", "hierarchical:coverage=0.9",
+        "hierarchical:near=4", "top_pages:pages=8", "strided:coverage=0.9"}) {
+    EXPECT_EQ(Ask(fact, policy).done.usage.cached_tokens, 0) << policy << " after " << before;
+    const Answer again = Ask(fact, policy);
+    EXPECT_GT(again.done.usage.cached_tokens, 2'400) << policy;
+    EXPECT_TRUE(again.done.attention.contract_met) << policy;
+    if (policy.find("coverage") != std::string::npos) {
+      EXPECT_EQ(again.text, fact.answer) << policy;
+    }
+    before = policy;
+  }
+}
+
+// Bytes by mode, as ring_bytes_total shows them.
+double RingBytes(const Engine& engine, const std::string& mode) {
+  double sum = 0;
+  for (const MetricFamily& family : engine.Metrics()) {
+    if (family.name != "annulus_ring_bytes_total") continue;
+    for (const MetricSample& sample : family.samples) {
+      for (const auto& [label, value] : sample.labels) sum += value == mode ? sample.value : 0;
+    }
+  }
+  return sum;
+}
+
+TEST_F(PolicyTest, BlocksThatNobodyChoseAreMissingInTheBytesOfTheRing) {
+  options_.model = "builtin:recall3";
+  options_.ranks = 4;
+  options_.ring_mode = RingMode::kPassKv;
+  WriteDocument(4'000);
+  Start();
+  // Dense comes last: its pages would serve the others.
+  std::map<std::string, double> bytes;
+  double before = 0;
+  for (const std::string policy : {"window:sinks=64,window=512", "hierarchical:near=4", "dense"}) {
+    Ask(document_.facts[1], policy);
+    bytes[policy] = RingBytes(*engine_, "pass_kv") - before;
+    before += bytes[policy];
+  }
+  EXPECT_GT(bytes["dense"], 0);
+  EXPECT_LT(bytes["window:sinks=64,window=512"], bytes["dense"] / 2);
+  EXPECT_LT(bytes["hierarchical:near=4"], bytes["dense"] * 3 / 4);
+  EXPECT_GT(RingBytes(*engine_, "estimate"), 0);
+  EXPECT_LT(RingBytes(*engine_, "estimate"), bytes["dense"] / 10);
 }
 
 TEST_F(PolicyTest, TheEngineHasADefault) {

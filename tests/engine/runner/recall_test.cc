@@ -35,24 +35,28 @@ struct Prediction {
   unsigned char next = 0;
 };
 
-// `count` predictable rows spread over the text, or all where there are fewer.
-std::vector<Prediction> PredictableRows(const std::string& text, size_t count) {
+// `count` predictable rows spread over the text, or all where there are fewer; those alone whose
+// latest such place is more than `distance` bytes back.
+std::vector<Prediction> PredictableRows(const std::string& text, size_t count,
+                                        size_t distance = 0) {
   struct Followers {
     unsigned char first = 0;
     bool agree = true;
+    size_t latest = 0;
   };
   std::unordered_map<std::string, Followers> seen;
   std::vector<Prediction> all;
   for (size_t end = kRecallContext; end + 1 < text.size(); ++end) {
     const std::string context = text.substr(end - kRecallContext, kRecallContext);
     const auto next = static_cast<unsigned char>(text[end]);
-    const auto [known, fresh] = seen.try_emplace(context, Followers{next, true});
+    const auto [known, fresh] = seen.try_emplace(context, Followers{next, true, end});
     if (fresh) continue;
     // The row of the context's last byte cannot see what follows here, only what followed before.
-    if (known->second.agree) {
+    if (known->second.agree && end - known->second.latest > distance) {
       all.push_back({static_cast<int32_t>(end) - 1, known->second.first});
     }
     known->second.agree = known->second.agree && known->second.first == next;
+    known->second.latest = end;
   }
   if (all.size() <= count) return all;
   std::vector<Prediction> spread;
@@ -134,7 +138,34 @@ void CheckRings(int64_t tokens, DType kv_dtype,
   }
 }
 
-// Of the rows that can be predicted, the share that is.
+// A document, and behind it all its facts once more: rows inside the document, and those that must
+// copy a fact from its depth, are read in one pass.
+struct Recital {
+  // What rows of the document must copy lies more than `distance` tokens back.
+  Recital(int64_t tokens, size_t distance) {
+    DemoOptions demo{.bytes = tokens, .seed = 3, .depths = {0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99}};
+    // A short document has no room for as many.
+    if (tokens < 10'000) demo.depths = {0.01, 0.5, 0.99};
+    const DemoDocument document = MakeDemoDocument(demo).value();
+    std::string text = document.text;
+    inside = PredictableRows(text, RowCount(tokens), distance);
+    for (const DemoFact& fact : document.facts) {
+      text += fact.cue;
+      for (const char next : fact.answer) {
+        facts.push_back({static_cast<int32_t>(text.size()) - 1, static_cast<unsigned char>(next)});
+        text.push_back(next);
+      }
+      text.push_back('\n');
+    }
+    prompt.assign(text.begin(), text.end());
+  }
+
+  std::vector<int32_t> prompt;
+  std::vector<Prediction> inside;  // rows of the document
+  std::vector<Prediction> facts;   // every byte of every fact
+};
+
+// The share of rows that predict what they should.
 double FoundShare(const DriverResult& result, const std::vector<Prediction>& expected) {
   int found = 0;
   for (const Prediction& p : expected) {
@@ -144,14 +175,16 @@ double FoundShare(const DriverResult& result, const std::vector<Prediction>& exp
   return static_cast<double>(found) / static_cast<double>(expected.size());
 }
 
-// Facts inside the document under policies, on rings of those degrees in both modes.
-void CheckPolicies(int64_t tokens, DType kv_dtype, int page_tokens, const std::vector<int>& rings,
-                   const std::vector<std::string>& finding, const std::string& blind) {
+// Rows and facts under policies of prompts, on rings of those degrees in both modes.
+void CheckPolicies(int64_t tokens, DType kv_dtype, int page_tokens, size_t distance,
+                   const std::vector<int>& rings, const std::vector<std::string>& finding,
+                   const std::string& blind) {
   CpuWorld world;
-  const std::string text = MakeDemoDocument({.bytes = tokens, .seed = 3}).value().text;
-  const std::vector<int32_t> prompt(text.begin(), text.end());
-  const std::vector<Prediction> expected = PredictableRows(text, RowCount(tokens));
+  const Recital recital(tokens, distance);
   const RankModel model = LoadRecall(world, page_tokens, kv_dtype);
+  struct Found {
+    double inside, facts;
+  };
   const auto run = [&](const std::string& policy, int ranks, RingMode mode) {
     DriverOptions options;
     options.ranks = ranks;
@@ -159,35 +192,46 @@ void CheckPolicies(int64_t tokens, DType kv_dtype, int page_tokens, const std::v
     options.prefill_rows = 2048 / ranks;
     options.kv_bytes = static_cast<size_t>(tokens + 8192 * ranks) * 3 * 1024;
     options.attention = ParsePolicy(policy).value();
-    for (const Prediction& p : expected) options.logits_positions.push_back(p.position);
-    const DriverResult result = StepDriver(world, model, options).Run({prompt}, 1)[0];
+    for (const Prediction& p : recital.inside) options.logits_positions.push_back(p.position);
+    for (const Prediction& p : recital.facts) options.logits_positions.push_back(p.position);
+    const DriverResult result = StepDriver(world, model, options).Run({recital.prompt}, 1)[0];
     PairCount pairs;
     for (const LayerAttention& part : result.attention) pairs += part.pairs;
-    const double share = FoundShare(result, expected);
-    std::cout << tokens << " tokens, " << ranks << " ranks, mode " << static_cast<int>(mode) << ", "
-              << policy << ": density " << pairs.density() << ", found " << share << std::endl;
-    return share;
+    const Found found{FoundShare(result, recital.inside), FoundShare(result, recital.facts)};
+    std::cout << tokens << " tokens, " << ranks << " ranks, "
+              << (mode == RingMode::kPassKv ? "pass-KV" : "pass-Q") << ", " << policy
+              << ": density " << pairs.density() << ", found " << found.inside << " of "
+              << recital.inside.size() << " rows inside, " << found.facts << " of "
+              << recital.facts.size() << " rows of facts" << std::endl;
+    return found;
   };
   for (const int ranks : rings) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
       if (ranks == 1 && mode == RingMode::kPassQ) continue;  // nothing travels in either mode
-      for (const std::string& policy : finding) EXPECT_EQ(run(policy, ranks, mode), 1) << policy;
+      for (const std::string& policy : finding) {
+        const Found found = run(policy, ranks, mode);
+        EXPECT_EQ(found.inside, 1) << policy;
+        EXPECT_EQ(found.facts, 1) << policy;
+      }
+      // The control: what lies behind the window is lost.
+      const Found lost = run(blind, ranks, mode);
+      EXPECT_LT(lost.inside, 0.2);
+      EXPECT_LT(lost.facts, 0.2);
     }
   }
-  // The control: what lies behind the window is lost.
-  EXPECT_LT(run(blind, 3, RingMode::kPassKv), 0.5);
 }
 
-TEST(Recall3, PoliciesThatLookAtContentFindRowsInsideADocument) {
-  CheckPolicies(1200, DType::kF32, 16, {1, 3},
-                {"adaptive:block=16,coverage=0.95", "top_pages:block=16,pages=16"},
+TEST(Recall3, RowsAndFactsAreFoundUnderPoliciesOfPrompts) {
+  CheckPolicies(1200, DType::kF32, 16, 128, {1, 3, 4},
+                {"adaptive:block=16,coverage=0.95", "hierarchical:block=16,coverage=0.95"},
                 "window:block=16,sinks=16,window=64");
 }
 
-TEST(Recall3, PoliciesThatLookAtContentFindRowsInsideALongDocument) {
+TEST(Recall3, RowsAndFactsAreFoundInALongDocumentUnderPoliciesOfPrompts) {
   if (LongTokens() == kSuiteTokens) GTEST_SKIP() << "set ANNULUS_RECALL_TOKENS";
-  CheckPolicies(LongTokens(), DType::kBF16, 64, {1, 3, 4},
-                {"adaptive:coverage=0.95", "top_pages:pages=16"}, "window:sinks=64,window=2048");
+  CheckPolicies(LongTokens(), DType::kBF16, 64, 4096, {1, 3, 4},
+                {"adaptive:coverage=0.95", "hierarchical:coverage=0.95"},
+                "window:sinks=64,window=2048");
 }
 
 TEST(Recall3, RowsInsideADocumentAreRightOnEveryRing) {
