@@ -18,7 +18,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralF
 
 import families
 import frequencies
-from recipe import VERSIONS, older_style, rope, sizes, write
+from recipe import VERSIONS, older_style, rope, rounded, sizes, write
 
 LAYER_TYPES = (["sliding_attention"] * 2 + ["full_attention"]) * 2
 WINDOWS_SIZES = (101, 40, 40, 6, 4, 2, 16)
@@ -70,8 +70,14 @@ def llama_rope3_sharded(name):
 
 
 def llama_windows(name):
+    """Six layers magnify roundings, so attention is less sharp than elsewhere."""
+    def prepare(model):
+        for key, parameter in model.named_parameters():
+            if key.endswith(("q_proj.weight", "k_proj.weight")):
+                parameter.data.mul_(0.7)
+        rounded(model, torch.float16)
     write(name, windows_model, torch.float16, 101, change_config=with_windows,
-          change_model=windows_as_llama)
+          change_model=windows_as_llama, prepare=prepare)
 
 
 def mistral_window(name):
