@@ -20,6 +20,7 @@
 #include "bench/demo/document.h"
 #include "tests/integration/daemon.h"
 #include "tests/server/test_server.h"
+#include "tests/support/sanitized.h"
 
 namespace annulus {
 namespace {
@@ -33,14 +34,6 @@ int64_t Tokens() {
   const char* const wanted = std::getenv("ANNULUS_MEMORY_TOKENS");
   return wanted == nullptr ? 120'000 : std::atoll(wanted);
 }
-
-// Sanitizers keep memory of their own beside the program's.
-constexpr bool kSanitized =
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    true;
-#else
-    false;
-#endif
 
 class ServedMemoryTest : public ::testing::TestWithParam<int> {
  protected:

@@ -113,7 +113,7 @@ void StressClient::RunOut() {
 
 // The daemon of the run gives readers half a second.
 void StressClient::ReadSlowly() {
-  v1::StreamGenerateRequest request = LongRequest(600);
+  v1::StreamGenerateRequest request = LongRequest(world_.long_answer);
   request.mutable_spec()->mutable_sampling()->set_logprobs(20);
   grpc::ClientContext context;
   const auto deadline = SetDeadline(context, world_.limit);

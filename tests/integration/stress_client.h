@@ -26,6 +26,7 @@ struct StressWorld {
   DemoDocument document;
   std::vector<std::string> followers;
   std::chrono::seconds limit{60};  // of calls that are meant to succeed
+  int long_answer = 600;           // tokens of an answer that is read slowly
 };
 
 // One client: draws calls at random and judges how each ended. A call is lost when it has no status

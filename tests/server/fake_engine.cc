@@ -113,9 +113,9 @@ absl::Status FakeEngine::Validate(const RequestSpec& spec) const {
     }
   }
   const int64_t needed = static_cast<int64_t>(spec.prompt.size()) + sampling.max_tokens;
-  if (needed > model_.max_context) {
-    return absl::OutOfRangeError(
-        absl::StrCat(needed, " tokens where ", model_.max_context, " fit"));
+  const int64_t max_context = model().max_context;
+  if (needed > max_context) {
+    return absl::OutOfRangeError(absl::StrCat(needed, " tokens where ", max_context, " fit"));
   }
   return absl::OkStatus();
 }
@@ -140,7 +140,7 @@ std::vector<std::unique_ptr<FakeEngine::Request>> FakeEngine::TakeEnded() {
 absl::StatusOr<RequestId> FakeEngine::Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) {
   ANNULUS_RETURN_IF_ERROR(Validate(spec));
   auto request = std::make_unique<Request>();
-  request->script = scripter_(spec);
+  request->script = Get(scripter_)(spec);
   request->spec = std::move(spec);
   request->sink = std::move(sink);
   const std::vector<std::unique_ptr<Request>> ended = TakeEnded();
@@ -175,7 +175,7 @@ absl::Status FakeEngine::Pause(Request& request) {
 }
 
 absl::Status FakeEngine::WaitForRoom(Request& request) {
-  const auto limit = Clock::now() + slow_reader_timeout_;
+  const auto limit = Clock::now() + Get(slow_reader_timeout_);
   while (!request.sink->HasRoom()) {
     if (Clock::now() >= limit) {
       return absl::ResourceExhaustedError("the answer was read too slowly");
@@ -274,7 +274,7 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream() const {
     const std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
     const std::unique_ptr<StreamingEncoder> encoder_ = tokenizer_->NewStream(false);
   };
-  return std::make_unique<Stream>(text_memory_bytes_);
+  return std::make_unique<Stream>(Get(text_memory_bytes_));
 }
 
 absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request) const {

@@ -40,13 +40,15 @@ class FakeEngine final : public Engine {
   ~FakeEngine() override;
 
   // Before the first request.
-  void set_scripter(Scripter scripter) { scripter_ = std::move(scripter); }
-  void set_chat_template(bool present) { model_.has_chat_template = present; }
-  void set_default_sampling(const SamplingParams& params) { model_.default_sampling = params; }
-  void set_max_context(int64_t tokens) { model_.max_context = tokens; }
+  void set_scripter(Scripter scripter) { Set(scripter_, std::move(scripter)); }
+  void set_chat_template(bool present) { Set(model_.has_chat_template, present); }
+  void set_default_sampling(const SamplingParams& params) { Set(model_.default_sampling, params); }
+  void set_max_context(int64_t tokens) { Set(model_.max_context, tokens); }
   // What a new text stream says that it holds back.
-  void set_text_memory_bytes(size_t bytes) { text_memory_bytes_ = bytes; }
-  void set_slow_reader_timeout(std::chrono::milliseconds limit) { slow_reader_timeout_ = limit; }
+  void set_text_memory_bytes(size_t bytes) { Set(text_memory_bytes_, bytes); }
+  void set_slow_reader_timeout(std::chrono::milliseconds limit) {
+    Set(slow_reader_timeout_, limit);
+  }
   // At any time.
   void set_healthy(bool healthy) { healthy_ = healthy; }
   void set_submit_error(absl::Status status);
@@ -71,7 +73,10 @@ class FakeEngine final : public Engine {
   absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const override;
   // As if the model had two heads of keys and values.
   absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec) const override;
-  const ModelInfo& model() const override { return model_; }
+  const ModelInfo& model() const override {
+    std::lock_guard lock(mutex_);
+    return model_;
+  }
   EngineLoad Load() const override;
   std::vector<MetricFamily> Metrics() const override;
 
@@ -84,6 +89,19 @@ class FakeEngine final : public Engine {
     bool done = false;
     std::thread thread;
   };
+
+  // A test sets before it calls, but nothing that the thread sanitizer counts orders the call's
+  // handler after that, so both sides take the lock.
+  template <typename Value>
+  void Set(Value& member, Value value) {
+    std::lock_guard lock(mutex_);
+    member = std::move(value);
+  }
+  template <typename Value>
+  Value Get(const Value& member) const {
+    std::lock_guard lock(mutex_);
+    return member;
+  }
 
   std::vector<std::unique_ptr<Request>> TakeEnded();
   void Run(Request& request);

@@ -1,0 +1,132 @@
+// What grpc_order.cc says must be enough for a sound server and too little to hide a race. Each
+// program is run as a child: the thread sanitizer has it exit with 66 where it has seen a race.
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "annulus/v1/model.grpc.pb.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kClients = 4;
+constexpr int kCalls = 100;  // of each
+
+// Where a call counts itself.
+enum class Place { kHandler, kOtherThread, kOnDone };
+
+class Counter {
+ public:
+  explicit Counter(bool locked) : locked_(locked) {}
+
+  void Add() {
+    std::unique_lock lock(mutex_, std::defer_lock);
+    if (locked_) lock.lock();
+    ++count_;
+  }
+  int count() const { return count_; }
+
+ private:
+  const bool locked_;
+  std::mutex mutex_;
+  int count_ = 0;
+};
+
+class CountingReactor final : public grpc::ServerUnaryReactor {
+ public:
+  CountingReactor(Counter& counter, Place place) : counter_(counter), place_(place) {
+    if (place_ == Place::kHandler) counter_.Add();
+    finisher_ = std::thread([this] {
+      if (place_ == Place::kOtherThread) counter_.Add();
+      touched_ = true;  // read by OnDone, which comes after Finish
+      Finish(grpc::Status::OK);
+    });
+  }
+
+  void OnDone() override {
+    finisher_.join();
+    if (place_ == Place::kOnDone && touched_) counter_.Add();
+    delete this;
+  }
+
+ private:
+  Counter& counter_;
+  const Place place_;
+  bool touched_ = false;
+  std::thread finisher_;
+};
+
+class CountingService final
+    : public v1::ModelService::WithRawCallbackMethod_ListModels<v1::ModelService::Service> {
+ public:
+  CountingService(Counter& counter, Place place) : counter_(counter), place_(place) {}
+
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* /*call*/,
+                                       const grpc::ByteBuffer* /*request*/,
+                                       grpc::ByteBuffer* response) override {
+    const grpc::Slice empty;
+    *response = grpc::ByteBuffer(&empty, 1);
+    return new CountingReactor(counter_, place_);
+  }
+
+ private:
+  Counter& counter_;
+  const Place place_;
+};
+
+void Call(int port) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const auto stub = v1::ModelService::NewStub(grpc::CreateCustomChannel(
+      absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials(), arguments));
+  for (int i = 0; i < kCalls; ++i) {
+    grpc::ClientContext context;
+    v1::ListModelsResponse response;
+    if (!stub->ListModels(&context, {}, &response).ok()) std::_Exit(1);
+  }
+}
+
+// Serves many calls side by side and ends the program, with 2 where some were not counted.
+[[noreturn]] void Serve(bool locked, Place place) {
+  Counter counter(locked);
+  {
+    CountingService service(counter, place);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service);
+    const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+    std::vector<std::thread> clients;
+    for (int i = 0; i < kClients; ++i) clients.emplace_back(Call, port);
+    for (std::thread& client : clients) client.join();
+  }
+  std::exit(locked && counter.count() != kClients * kCalls ? 2 : 0);
+}
+
+class GrpcOrderTest : public ::testing::TestWithParam<Place> {
+ protected:
+  GrpcOrderTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_P(GrpcOrderTest, CallsThatTakeALockAreClean) {
+  EXPECT_EXIT(Serve(true, GetParam()), ::testing::ExitedWithCode(0), "^$");
+}
+
+TEST_P(GrpcOrderTest, ARaceBetweenCallsIsSeen) {
+  EXPECT_EXIT(Serve(false, GetParam()), ::testing::ExitedWithCode(66),
+              "SUMMARY.*data race .*in .*Add");
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, GrpcOrderTest,
+                         ::testing::Values(Place::kHandler, Place::kOtherThread, Place::kOnDone));
+
+}  // namespace
+}  // namespace annulus
