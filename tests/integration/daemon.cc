@@ -144,7 +144,8 @@ bool Daemon::WaitUntilReady() {
 }
 
 std::string Daemon::Address(const std::string& key) const {
-  const size_t ready = output().find(" ready ");
+  size_t ready = output().find(" ready ");
+  if (ready == std::string::npos) ready = output().find(" no_device ");
   const size_t at = ready == std::string::npos ? ready : output().find(key, ready);
   if (at == std::string::npos) return "";
   return "127.0.0.1:" + std::to_string(std::stoi(output().substr(at + key.size())));
