@@ -9,8 +9,8 @@ namespace annulus {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Under the thread sanitizer ten thousand requests at once take all processors for seconds.
-constexpr milliseconds kLongestGap{kThreadSanitized ? 30'000 : 1000};
+// Under sanitizers ten thousand requests at once take all processors for seconds.
+constexpr milliseconds kLongestGap{kThreadSanitized ? 30'000 : kSanitized ? 5'000 : 1'000};
 
 WitnessedTest::WitnessedTest(const std::vector<std::string>& flags) : server_(flags) {
   server_.engine().set_scripter([](const RequestSpec& spec) {

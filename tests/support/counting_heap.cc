@@ -35,11 +35,17 @@ int64_t TakeHeapBytesMost() { return most.exchange(held); }
 
 }  // namespace annulus::testing
 
-// The forms for arrays, without exceptions and with sizes end up here by default.
+// The forms for arrays end up here by default; under the address sanitizer they and their deletes
+// are its own.
 void* operator new(size_t bytes) { return annulus::testing::Count(std::malloc(bytes)); }
 void* operator new(size_t bytes, std::align_val_t alignment) {
   const auto unit = static_cast<size_t>(alignment);
   return annulus::testing::Count(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
+}
+// The address sanitizer has this form of its own as well, which a plain delete would not match.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  void* const block = std::malloc(bytes);
+  return block == nullptr ? nullptr : annulus::testing::Count(block);
 }
 void operator delete(void* block) noexcept { annulus::testing::Release(block); }
 void operator delete(void* block, size_t) noexcept { annulus::testing::Release(block); }
