@@ -2,11 +2,13 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "engine/text/byte_trie.h"
 #include "engine/text/character_map.h"
 #include "engine/text/normalizer_output.h"
 #include "engine/text/utf8.h"
@@ -103,11 +105,17 @@ class Precompiled : public TextFilter {
   CharacterMap map_;
 };
 
-// Replaces the longest match at each place.
+// What MakeLongestMatch replaces and keeps.
+struct LongestMatchRules {
+  CharacterMap map;
+  ByteTrie kept;
+  size_t longest_kept = 0;  // bytes
+};
+
 class LongestMatchStage : public TextStage {
  public:
-  LongestMatchStage(const CharacterMap* map, const EncodeState* state, TextStage* next)
-      : map_(*map), output_(state, next) {}
+  LongestMatchStage(const LongestMatchRules* rules, const EncodeState* state, TextStage* next)
+      : rules_(*rules), output_(state, next) {}
 
   absl::Status Push(absl::string_view text, bool end) override {
     held_.append(text.data(), text.size());
@@ -119,7 +127,15 @@ class LongestMatchStage : public TextStage {
         result.clear();
       }
       const absl::string_view rest = absl::string_view(held_).substr(position);
-      const CharacterMap::Match match = map_.FindLongest(rest);
+      if (rest.size() < rules_.longest_kept && !end) break;
+      size_t kept = 0;
+      rules_.kept.ForEachPrefix(rest, [&](size_t length, int32_t) { kept = length; });
+      const CharacterMap::Match match = rules_.map.FindLongest(rest);
+      if (kept > 0) {
+        result.append(rest.data(), kept);
+        position += kept;
+        continue;
+      }
       if (match.may_go_on && !end) break;
       if (match.length > 0) {
         result.append(match.replacement.data(), match.replacement.size());
@@ -135,27 +151,36 @@ class LongestMatchStage : public TextStage {
   }
 
  private:
-  const CharacterMap& map_;
+  const LongestMatchRules& rules_;
   NormalizerOutput output_;
   std::string held_;  // what more text could make a longer match of
 };
 
 class LongestMatch : public TextFilter {
  public:
-  explicit LongestMatch(CharacterMap map) : map_(std::move(map)) {}
+  explicit LongestMatch(LongestMatchRules rules) : rules_(std::move(rules)) {}
 
   std::unique_ptr<TextStage> NewStage(EncodeState* state, TextStage* next) const override {
-    return std::make_unique<LongestMatchStage>(&map_, state, next);
+    return std::make_unique<LongestMatchStage>(&rules_, state, next);
   }
 
  private:
-  CharacterMap map_;
+  LongestMatchRules rules_;
 };
 
 }  // namespace
 
-std::unique_ptr<TextFilter> MakeLongestMatch(CharacterMap map) {
-  return std::make_unique<LongestMatch>(std::move(map));
+std::unique_ptr<TextFilter> MakeLongestMatch(CharacterMap map,
+                                             const std::vector<std::string>& kept) {
+  LongestMatchRules rules;
+  rules.map = std::move(map);
+  std::vector<std::pair<std::string, int32_t>> texts;
+  for (const std::string& text : kept) {
+    rules.longest_kept = std::max(rules.longest_kept, text.size());
+    texts.emplace_back(text, 0);
+  }
+  rules.kept = ByteTrie(std::move(texts));
+  return std::make_unique<LongestMatch>(std::move(rules));
 }
 
 absl::StatusOr<std::unique_ptr<TextFilter>> ParsePrecompiled(const JsonNode& node) {

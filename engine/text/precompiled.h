@@ -2,6 +2,8 @@
 #define ANNULUS_ENGINE_TEXT_PRECOMPILED_H_
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/text/character_map.h"
@@ -17,9 +19,11 @@ namespace annulus {
 // Cluster boundaries are those of Unicode 15. At most 5 bytes are held back.
 absl::StatusOr<std::unique_ptr<TextFilter>> ParsePrecompiled(const JsonNode& node);
 
-// The same map as sentencepiece itself uses it: at each place the longest match is replaced. At
-// most CharacterMap::kMostKeyBytes are held back.
-std::unique_ptr<TextFilter> MakeLongestMatch(CharacterMap map);
+// The same map as sentencepiece itself uses it: at each place the longest match is replaced, but
+// the longest of the texts in `kept` that stands there is kept as it is. Held back is as much as
+// the longest of these, and at most CharacterMap::kMostKeyBytes.
+std::unique_ptr<TextFilter> MakeLongestMatch(CharacterMap map,
+                                             const std::vector<std::string>& kept);
 
 }  // namespace annulus
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/bpe_model.h"
@@ -35,11 +36,6 @@ absl::Status CheckSupported(const SentencePieceFile& file) {
   if (file.whitespace_as_suffix) return refuse("treat_whitespace_as_suffix");
   for (const SentencePieceFile::Piece& piece : file.pieces) {
     if (bpe && piece.type == Type::kUnused) return refuse("a piece of the type UNUSED in BPE");
-    if (piece.type != Type::kUserDefined) continue;
-    if (!bpe) return refuse("a piece of the type USER_DEFINED in UNIGRAM");
-    if (!file.character_map.empty()) {
-      return refuse("a piece of the type USER_DEFINED beside a normalization rule");
-    }
   }
   return absl::OkStatus();
 }
@@ -49,11 +45,13 @@ absl::StatusOr<AddedTokens> MakeAddedTokens(const SentencePieceFile& file, Vocab
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     const SentencePieceFile::Piece& piece = file.pieces[id];
     const bool special = piece.type == Type::kControl || piece.type == Type::kUnknown;
-    if (!special && piece.type != Type::kUserDefined) continue;
+    const bool cut = piece.type == Type::kUserDefined && file.kind == SentencePieceFile::Kind::kBpe;
+    if (!special && !cut) continue;
     tokens.push_back(
         {{"id", id}, {"content", piece.text}, {"special", special}, {"normalized", !special}});
   }
-  // User-defined pieces are looked for as they stand in the normalized text.
+  // User-defined pieces are looked for as they stand in the normalized text. In Unigram they are
+  // pieces with a score that wins.
   ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(tokens.dump(), ""));
   return AddedTokens::Parse(document.root(), TextFilters(), vocabulary);
 }
@@ -85,7 +83,11 @@ absl::StatusOr<PipelineStages> MakeStages(const SentencePieceFile& file, bool le
     if (!map.has_value()) {
       return absl::InvalidArgumentError("precompiled_charsmap is no character map");
     }
-    stages.normalizer.push_back(MakeLongestMatch(*std::move(map)));
+    std::vector<std::string> kept;
+    for (const SentencePieceFile::Piece& piece : file.pieces) {
+      if (piece.type == Type::kUserDefined) kept.push_back(piece.text);
+    }
+    stages.normalizer.push_back(MakeLongestMatch(*std::move(map), kept));
   }
   if (file.remove_extra_whitespaces) stages.normalizer.push_back(MakeCollapseSpaces());
   if (file.add_dummy_prefix) stages.normalizer.push_back(MakePrepend(" ", /*at_start=*/!legacy));

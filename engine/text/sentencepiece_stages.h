@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// The stages of a tokenizer.model, BPE without a character map (Llama 2, Mistral). They give the
-// ids of the sentencepiece library, and, as Transformers' slow Llama tokenizer does:
+// The stages of a tokenizer.model, BPE or Unigram. They give the ids of the sentencepiece library,
+// and, as Transformers' slow Llama tokenizer does:
 //   - control and unknown pieces are recognised in the text, and special;
 //   - each stretch of text between them gets a dummy prefix (when the file says so) if `legacy`,
 //   else

@@ -14,6 +14,7 @@ namespace annulus {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
+constexpr double kLargestSum = 100'000;  // of a sentencepiece file
 
 size_t CharacterLength(absl::string_view text, size_t position) {
   const size_t begin = position;
@@ -57,6 +58,7 @@ class UnigramModel::Stage : public TextStage {
   // Adds the tokens that start at `next_`.
   absl::Status Advance() {
     if (next_ > 0 && reach_ == next_) Commit();
+    Rebase();
     const absl::string_view text = absl::string_view(text_).substr(base_ + next_);
     const size_t length = CharacterLength(text, 0);
     const double score = best_[next_].score;
@@ -87,6 +89,15 @@ class UnigramModel::Stage : public TextStage {
     Best& best = best_[end];
     const double sum = Rounded(score);
     if (!best.reached || sum > best.score) best = {sum, next_, id, true};
+  }
+
+  // The library keeps its sums small: beyond a limit they count from `next_` on.
+  void Rebase() {
+    const double offset = best_[next_].score;
+    if (!model_.single_precision_ || std::abs(offset) <= kLargestSum) return;
+    for (size_t end = next_; end < best_.size(); ++end) {
+      best_[end].score = Rounded(best_[end].score - offset);
+    }
   }
 
   // Gives the tokens up to `next_`, which becomes the base.
@@ -187,13 +198,16 @@ absl::StatusOr<std::unique_ptr<Model>> UnigramModel::FromPieces(const SentencePi
   std::optional<float> lowest;
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     const SentencePieceFile::Piece& piece = file.pieces[id];
-    model->scores_.push_back(piece.score);
-    if (piece.type != SentencePieceFile::Type::kNormal) continue;
+    const bool user_defined = piece.type == SentencePieceFile::Type::kUserDefined;
+    // More than the scores of normal pieces, which are logarithms of probabilities.
+    const double bonus = 0.1 * (static_cast<double>(piece.text.size()) - 1);
+    model->scores_.push_back(user_defined ? static_cast<float>(bonus) : piece.score);
+    if (piece.type != SentencePieceFile::Type::kNormal && !user_defined) continue;
     if (piece.text.size() > kMaxTokenBytes) {
       return absl::InvalidArgumentError(absl::StrCat("piece ", id, " has ", piece.text.size(),
                                                      " bytes; at most ", kMaxTokenBytes));
     }
-    lowest = std::min(lowest.value_or(piece.score), piece.score);
+    if (!user_defined) lowest = std::min(lowest.value_or(piece.score), piece.score);
     model->longest_ = std::max(model->longest_, piece.text.size());
     strings.emplace_back(piece.text, static_cast<int32_t>(id));
   }

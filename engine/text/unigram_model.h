@@ -23,7 +23,8 @@ namespace annulus {
 // unknown characters becomes, in this order: the token of just that text, the tokens <0xNN> of its
 // bytes (`byte_fallback`), one unknown token. Sums are formed in double precision from the start of
 // the piece, as the `tokenizers` package forms them, so that ties fall alike; those of a
-// sentencepiece file in single precision, as that library forms them.
+// sentencepiece file in single precision and from a new start every 100,000, as that library
+// (0.2.3) forms them.
 //
 // Encoding takes time in proportion to the text and the longest token, at most kMaxTokenBytes. Held
 // back are the longest token, the text since the last place that no token bridges, and a run of
@@ -35,10 +36,9 @@ class UnigramModel : public Model {
   // Reads the member `model` of a tokenizer.json and puts its tokens into `vocabulary`.
   static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, Vocabulary* vocabulary);
 
-  // The normal pieces of a sentencepiece file, whose ids `vocabulary` has; byte pieces for unknown
-  // characters if the file says so. Divides as the sentencepiece library does, which keeps sums in
-  // single precision. INVALID_ARGUMENT: no unknown piece, no normal one, or one of more than
-  // kMaxTokenBytes.
+  // The normal and user-defined pieces of a sentencepiece file, whose ids `vocabulary` has; byte
+  // pieces for unknown characters if the file says so. Divides as the sentencepiece library does.
+  // INVALID_ARGUMENT: no unknown piece, no normal one, or one of more than kMaxTokenBytes.
   static absl::StatusOr<std::unique_ptr<Model>> FromPieces(const SentencePieceFile& file,
                                                            const Vocabulary& vocabulary);
 

@@ -169,16 +169,18 @@ std::unique_ptr<Tokenizer> LoadModel(const std::filesystem::path& path) {
   return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
-void ExpectTheIdsOfSentencepiece(const Tokenizer& tokenizer, const std::string& name) {
+// The text is that of the ids without special ones.
+void ExpectTheIdsAndTextOfSentencepiece(const Tokenizer& tokenizer, const std::string& name) {
   const std::vector<uint32_t> expected = Expected(absl::StrCat(name, ".model"));
   ASSERT_EQ(expected.size(), Corpus().size());
   int wrong = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
     const auto ids = tokenizer.Encode(Corpus()[i], true);
     ASSERT_TRUE(ids.ok()) << ids.status();
-    if (Hash(*ids, "") == expected[i] || ++wrong > 5) continue;
+    const std::string text = tokenizer.Decode(*ids, /*skip_special=*/true).value();
+    if (Hash(*ids, text) == expected[i] || ++wrong > 5) continue;
     ADD_FAILURE() << name << ", string " << i << " " << nlohmann::json(Corpus()[i]) << ": ids "
-                  << absl::StrJoin(*ids, ", ");
+                  << absl::StrJoin(*ids, ", ") << ", back " << nlohmann::json(text);
   }
   EXPECT_EQ(wrong, 0) << "of " << expected.size();
 }
@@ -190,10 +192,10 @@ class SmallModel : public ::testing::TestWithParam<const char*> {
   }
 };
 
-TEST_P(SmallModel, GivesTheIdsOfSentencepiece) {
+TEST_P(SmallModel, GivesTheIdsAndTheTextOfSentencepiece) {
   const auto tokenizer = Load();
   ASSERT_NE(tokenizer, nullptr);
-  ExpectTheIdsOfSentencepiece(*tokenizer, GetParam());
+  ExpectTheIdsAndTextOfSentencepiece(*tokenizer, GetParam());
 }
 
 TEST_P(SmallModel, IdsDoNotDependOnTheParts) {
@@ -203,19 +205,19 @@ TEST_P(SmallModel, IdsDoNotDependOnTheParts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, SmallModel,
-                         ::testing::Values("bpe_map", "unigram_loose", "unigram_map",
-                                           "unigram_plain"),
+                         ::testing::Values("bpe_identity", "bpe_map", "bpe_user", "unigram_loose",
+                                           "unigram_map", "unigram_plain", "unigram_user"),
                          [](const auto& info) { return std::string(info.param); });
 
 // The same ids give the same text as with the tokenizer.json beside it.
-TEST(RealTokenizers, TokenizerModelGivesTheIdsOfSentencepiece) {
+TEST(RealTokenizers, TokenizerModelGivesTheIdsAndTheTextOfSentencepiece) {
   for (const auto& [name, folder] : {std::pair("stories260K", "models/stories260K"),
                                      std::pair("mistral-v3", "tokenizers/mistral-v3")}) {
     const auto file = testing::TestData(absl::StrCat(folder, "/tokenizer.model"));
     if (!file.has_value()) GTEST_SKIP() << "no test data";
     const auto tokenizer = LoadModel(*file);
     ASSERT_NE(tokenizer, nullptr);
-    ExpectTheIdsOfSentencepiece(*tokenizer, name);
+    ExpectTheIdsAndTextOfSentencepiece(*tokenizer, name);
     const auto beside = LoadFile(*testing::TestData(absl::StrCat(folder, "/tokenizer.json")));
     ASSERT_TRUE(beside.ok()) << beside.status();
     for (const std::string& text : Corpus()) {

@@ -128,6 +128,18 @@ TEST(Sentencepiece, RemovesExtraWhitespace) {
 TEST(Sentencepiece, UserDefinedPiecesAreNeverCut) {
   const std::string file = kFile + Piece("ba", 0, Type::kUserDefined);
   EXPECT_THAT(Encode(file, "abab"), ElementsAre(1, kFirst + 4, kFirst + 6, kFirst + 2));
+  // In Unigram their score is above that of any normal pieces.
+  const std::string unigram = Pieces({{"▁", -1}, {"a", -2}, {"ab", -0.1f}}) +
+                              Piece("ba", 0, Type::kUserDefined) + kNormalizer;
+  EXPECT_THAT(Encode(unigram, "aba"), ElementsAre(1, kFirst, kFirst + 1, kFirst + 3));
+}
+
+// In single precision -180,018 and -180,017.999 are one number, had the sums not begun anew.
+TEST(Sentencepiece, ALongUnigramTextKeepsItsPrecision) {
+  const std::string file =
+      Pieces({{"▁", -1}, {"a", -9}, {"b", -8.999f}, {"ab", -18}, {"c", -90'000}}) + kNormalizer;
+  EXPECT_THAT(Encode(file, "ccab"),
+              ElementsAre(1, kFirst, kFirst + 4, kFirst + 4, kFirst + 1, kFirst + 2));
 }
 
 TEST(Sentencepiece, RefusesWhatItDoesNotSupport) {
@@ -135,9 +147,6 @@ TEST(Sentencepiece, RefusesWhatItDoesNotSupport) {
   const std::pair<std::string, const char*> cases[] = {
       {pieces + Bytes(2, Number(3, 3)) + kNormalizer, "model_type"},
       {pieces + Bytes(2, Number(3, 4)) + kNormalizer, "model_type"},
-      {pieces + Piece("b", 0, Type::kUserDefined) + kNormalizer, "USER_DEFINED in UNIGRAM"},
-      {pieces + Piece("b", 0, Type::kUserDefined) + kBpe + Bytes(3, Bytes(2, "map")),
-       "USER_DEFINED beside a normalization rule"},
       {pieces + Bytes(2, Number(3, 2) + Number(24, 1)) + kNormalizer, "whitespace_as_suffix"},
       {pieces + Piece("b", 0, Type::kUnused) + kBpe + kNormalizer, "UNUSED"},
       {pieces + Piece("ab", 0, Type::kNormal) + kBpe + kNormalizer, "no piece"},

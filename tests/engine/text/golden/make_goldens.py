@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import random
-import shutil
 import sys
 import tempfile
 import unicodedata
@@ -108,6 +107,10 @@ def training_lines(data):
         lines.append(" ".join(rng.choice(WORDS) for _ in range(8)))
     return lines
 
+
+# What a sentencepiece file shall never cut: among them what its character map would replace.
+USER_DEFINED = ["<start_of_turn>", "<|im_start|>", "[INST]", "[/INST]", "<think>", "\n", "\n\n", "▁▁", "▁▁▁",
+                "ﬁ", "①", "é", "e\u0301", "中文", "Natasha", "in", "ing", "👨‍👩‍👧‍👦", "0xF", "aaaa"]
 
 RULES = {"ﬁ": "fi", "ﬀ": "ff", "Ａ": "A", "ｂ": "b", "\u3000": " ", "\t": " ", "\n": " ", "\r": " ",
          "\u00a0": " ", "\u200b": "", "①": "1", "㎏": "kg", "㍿": "株式会社", "ｶ": "カ", "ｶﾞ": "ガ",
@@ -311,6 +314,7 @@ def small_models(data):
     """Files of sentencepiece, trained on the same lines: both kinds of model, a character map, with
     and without byte fallback, dummy prefix and extra white space."""
     import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2 as model_pb2
     # Replacements that begin with a space and longer sources, too.
     rules = {**RULES, "¨": " \u0308", "a\u0301\u0302": "x", "a\u0301": "á", "ﷺ": "a b  c", "ａ": "a"}
     kinds = {"unigram_map": dict(model_type="unigram", vocab_size=600),
@@ -319,7 +323,15 @@ def small_models(data):
                                    remove_extra_whitespaces=False),
              "unigram_loose": dict(model_type="unigram", vocab_size=500, add_dummy_prefix=False,
                                    remove_extra_whitespaces=False),
-             "bpe_map": dict(model_type="bpe", vocab_size=700, byte_fallback=True)}
+             "unigram_user": dict(model_type="unigram", vocab_size=700, byte_fallback=True,
+                                  user_defined_symbols=USER_DEFINED),
+             "bpe_map": dict(model_type="bpe", vocab_size=700, byte_fallback=True),
+             "bpe_user": dict(model_type="bpe", vocab_size=600, user_defined_symbols=USER_DEFINED),
+             # In the manner of Gemma.
+             "bpe_identity": dict(model_type="bpe", vocab_size=800, byte_fallback=True,
+                                  normalization_rule_name="identity", add_dummy_prefix=False,
+                                  remove_extra_whitespaces=False,
+                                  user_defined_symbols=USER_DEFINED)}
     with tempfile.TemporaryDirectory() as folder:
         tsv, text = os.path.join(folder, "rules.tsv"), os.path.join(folder, "text")
         write_rules(tsv, rules)
@@ -331,12 +343,18 @@ def small_models(data):
             sentencepiece.SentencePieceTrainer.train(
                 input=text, model_prefix=os.path.join(folder, name), character_coverage=0.98,
                 num_threads=1, minloglevel=2, **options)
-            shutil.copy(os.path.join(folder, f"{name}.model"), HERE / "small")
+            proto = model_pb2.ModelProto()
+            proto.ParseFromString(pathlib.Path(folder, f"{name}.model").read_bytes())
+            for place in ("input", "model_prefix"):  # names of the temporary folder
+                proto.trainer_spec.ClearField(place)
+            proto.normalizer_spec.ClearField("normalization_rule_tsv")
+            (HERE / "small" / f"{name}.model").write_bytes(proto.SerializeToString())
 
 
 def expected_model(data):
     """The ids that Transformers' slow (legacy) Llama tokenizer gives: control pieces are cut out of
-    the text, each stretch between is encoded by the sentencepiece library, <s> stands in front."""
+    the text, each stretch between is encoded by the sentencepiece library, <s> stands in front. The
+    text is what the library makes of these ids without the unknown one."""
     import re
     import sentencepiece
     strings = json.loads((HERE / "corpus.json").read_text(encoding="utf-8"))
@@ -354,7 +372,9 @@ def expected_model(data):
             ids = [sp.bos_id()]
             for part in cut.split(string):
                 ids += [sp.piece_to_id(part)] if part in special else sp.encode(part)
-            hashes.append("%08x" % fnv(b"".join(i.to_bytes(4, "little") for i in ids)))
+            text = sp.decode([i for i in ids if not sp.is_unknown(i)])
+            raw = b"".join(i.to_bytes(4, "little") for i in ids)
+            hashes.append("%08x" % fnv(text.encode("utf-8"), fnv(raw)))
         write_hashes(f"{name}.model", hashes)
 
 
