@@ -8,9 +8,9 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "engine/model/json_fields.h"
+#include "engine/base/json_fields.h"
+#include "engine/base/json_parser.h"
 #include "engine/model/regular_file.h"
-#include "engine/model/strict_json.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -74,7 +74,7 @@ absl::StatusOr<ExchangeRates> LoadExchangeProfile(const std::string& path,
   const std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
   ANNULUS_ASSIGN_OR_RETURN(const std::string text,
                            ReadSmallFile(directory, file.filename().string(), kMostBytes));
-  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json all, ParseStrictJson(text, path));
+  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json all, ParseJsonTree(text, path));
   if (!all.is_object() || all.value("format", nlohmann::json()) != kFormat || all.size() != 3) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is not an object of format \"", kFormat, "\", setup and rates"));

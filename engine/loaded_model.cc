@@ -9,7 +9,7 @@
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
 #include "engine/sampling_defaults.h"
-#include "engine/text/json_node.h"
+#include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

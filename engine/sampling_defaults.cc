@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "engine/model/json_fields.h"
+#include "engine/base/json_fields.h"
+#include "engine/base/json_parser.h"
 #include "engine/model/regular_file.h"
-#include "engine/model/strict_json.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -30,7 +30,7 @@ absl::Status ReadNumber(const JsonFields& fields, const char* key, double least,
 
 absl::StatusOr<SamplingParams> ParseSamplingDefaults(absl::string_view json,
                                                      absl::string_view file_name) {
-  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json object, ParseStrictJson(json, file_name));
+  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json object, ParseJsonTree(json, file_name));
   if (!object.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(file_name, ": not a JSON object"));
   }

@@ -14,7 +14,7 @@
 #include "bench/report/ring_mode.h"
 #include "bench/report/statistics.h"
 #include "engine/model/model_config.h"
-#include "engine/text/json_node.h"
+#include "engine/text/text_file.h"
 #include "kernels/backend.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/model/json_fields.h"
+#include "engine/base/json_fields.h"
 #include "engine/model/model_config.h"
 
 namespace annulus {

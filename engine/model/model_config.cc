@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/json_fields.h"
+#include "engine/base/json_parser.h"
 #include "engine/model/families.h"
-#include "engine/model/json_fields.h"
 #include "engine/model/layer_fields.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/regular_file.h"
 #include "engine/model/rope_fields.h"
-#include "engine/model/strict_json.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -228,7 +228,7 @@ absl::StatusOr<JsonFields> FieldsOf(const JsonFields& whole, const FoundFamily& 
 }
 
 absl::StatusOr<nlohmann::json> ParseObject(absl::string_view json, absl::string_view file_name) {
-  ANNULUS_ASSIGN_OR_RETURN(nlohmann::json object, ParseStrictJson(json, file_name));
+  ANNULUS_ASSIGN_OR_RETURN(nlohmann::json object, ParseJsonTree(json, file_name));
   if (object.is_object()) return object;
   return absl::InvalidArgumentError(absl::StrCat(file_name, ": not a JSON object"));
 }

@@ -8,8 +8,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/json_parser.h"
 #include "engine/model/model_directory.h"
-#include "engine/model/strict_json.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -28,7 +28,7 @@ constexpr size_t kMostShards = 1024;
 using WeightMap = std::map<std::string, std::string>;
 
 absl::StatusOr<WeightMap> ParseIndex(absl::string_view json, absl::string_view file_name) {
-  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json index, ParseStrictJson(json, file_name));
+  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json index, ParseJsonTree(json, file_name));
   if (!index.is_object() || !index.contains("weight_map") || !index.at("weight_map").is_object()) {
     return absl::InvalidArgumentError(
         absl::StrCat(file_name,

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/model/strict_json.h"
+#include "engine/base/json_parser.h"
 #include "engine/model/tensor_source.h"
 #include "kernels/base/status_macros.h"
 

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/text/json_node.h"
+#include "engine/base/json_node.h"
 #include "engine/text/literal_set.h"
 #include "engine/text/text_stage.h"
 #include "engine/text/vocabulary.h"

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/text/json_node.h"
+#include "engine/base/json_node.h"
 #include "engine/text/merge_table.h"
 #include "engine/text/model.h"
 #include "engine/text/sentencepiece_file.h"

@@ -1,11 +1,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/json_node.h"
 #include "engine/text/bpe_model.h"
-#include "engine/text/json_node.h"
 #include "engine/text/normalizer.h"
 #include "engine/text/pipeline_tokenizer.h"
 #include "engine/text/sentencepiece_stages.h"
+#include "engine/text/text_file.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/unigram_model.h"
 #include "kernels/base/status_macros.h"

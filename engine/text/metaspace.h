@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/text/json_node.h"
+#include "engine/base/json_node.h"
 #include "engine/text/text_stage.h"
 
 namespace annulus {

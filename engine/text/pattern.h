@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/text/json_node.h"
+#include "engine/base/json_node.h"
 #include "engine/text/range_scanner.h"
 #include "engine/text/regex.h"
 

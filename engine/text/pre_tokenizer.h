@@ -2,7 +2,7 @@
 #define ANNULUS_ENGINE_TEXT_PRE_TOKENIZER_H_
 
 #include "absl/status/statusor.h"
-#include "engine/text/json_node.h"
+#include "engine/base/json_node.h"
 #include "engine/text/text_stage.h"
 
 namespace annulus {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/json_node.h"
 #include "engine/text/character_map.h"
-#include "engine/text/json_node.h"
 #include "engine/text/text_stage.h"
 
 namespace annulus {

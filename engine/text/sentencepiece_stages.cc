@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/json_node.h"
 #include "engine/text/bpe_model.h"
 #include "engine/text/character_filters.h"
-#include "engine/text/json_node.h"
 #include "engine/text/normalizer.h"
 #include "engine/text/precompiled.h"
 #include "engine/text/sentencepiece_file.h"

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/json_node.h"
 #include "engine/text/byte_trie.h"
-#include "engine/text/json_node.h"
 #include "engine/text/model.h"
 #include "engine/text/sentencepiece_file.h"
 #include "engine/text/vocabulary.h"

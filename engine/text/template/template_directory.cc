@@ -6,7 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/text/json_node.h"
+#include "engine/base/json_node.h"
+#include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

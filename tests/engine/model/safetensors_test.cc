@@ -213,7 +213,7 @@ TEST_F(SafetensorsTest, RefusesMalformedIndexes) {
   expect("{\"weight_map\":{\"w\":1}}", "the shard 1; allowed: the name of a .safetensors file");
   expect("{\"weight_map\":{\"w\":\"w.bin\"}}", "allowed: the name of a .safetensors file");
   expect("{\"weight_map\":{\"w\":\"a.safetensors\",\"\\u0077\":\"b.safetensors\"}}", "given twice");
-  expect("{\"weight_map\":" + std::string(100'000, '['), "nested more than 32 levels");
+  expect("{\"weight_map\":" + std::string(100'000, '['), "nested more than 64 levels");
 }
 
 TEST_F(SafetensorsTest, RefusesSymbolicLinks) {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/json_node.h"
+#include "engine/base/json_node.h"
 #include "engine/text/utf8.h"
 
 namespace annulus {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/text/json_node.h"
+#include "engine/base/json_node.h"
 
 namespace annulus {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/text/json_node.h"
+#include "engine/text/text_file.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/utf8.h"
 #include "tests/support/test_data.h"

@@ -44,23 +44,23 @@ const std::vector<BadFile>& BadVocabularies() {
       {"NegativeId",
        [](json* j) { Vocabulary(j)["a"] = -1; },
        kInvalid,
-       {"model.vocab[\"a\"]", "-1 is outside 0..4194303"}},
+       {"model.vocab[\"a\"]", "is -1; allowed: a whole number from 0 to 4194303"}},
       {"HugeId",
        [](json* j) { Vocabulary(j)["a"] = 2147483647; },
        kInvalid,
-       {"model.vocab[\"a\"]", "2147483647 is outside"}},
+       {"model.vocab[\"a\"]", "is 2147483647; allowed"}},
       {"IdBeyond64Bits",
        [](json* j) { Vocabulary(j)["a"] = UINT64_MAX; },
        kInvalid,
-       {"model.vocab[\"a\"]", "18446744073709551615 is outside"}},
+       {"model.vocab[\"a\"]", "is 18446744073709551615; allowed"}},
       {"FractionalId",
        [](json* j) { Vocabulary(j)["a"] = 1.5; },
        kInvalid,
-       {"model.vocab[\"a\"]", "expected an integer"}},
+       {"model.vocab[\"a\"]", "is 1.5; allowed: a whole number"}},
       {"TextId",
        [](json* j) { Vocabulary(j)["a"] = "5"; },
        kInvalid,
-       {"model.vocab[\"a\"]", "expected an integer, got string"}},
+       {"model.vocab[\"a\"]", "is \"5\"; allowed: a whole number"}},
       {"EmptyToken",
        [](json* j) { Vocabulary(j)[""] = 400; },
        kInvalid,
@@ -72,11 +72,11 @@ const std::vector<BadFile>& BadVocabularies() {
       {"NoVocabulary",
        [](json* j) { (*j)["model"].erase("vocab"); },
        kInvalid,
-       {"model.vocab: missing"}},
+       {"model.vocab is missing"}},
       {"NoMerges",
        [](json* j) { (*j)["model"].erase("merges"); },
        kInvalid,
-       {"model.merges: missing"}},
+       {"model.merges is missing"}},
       {"MergeOfAbsentToken",
        [](json* j) { Merges(j).push_back("a zz"); },
        kInvalid,
@@ -105,7 +105,7 @@ const std::vector<BadFile>& BadVocabularies() {
          Merges(j).push_back({1, 2});
        },
        kInvalid,
-       {"model.merges[10][0]", "expected a string"}},
+       {"model.merges[10][0]", "is 1; allowed: a string"}},
       {"Dropout",
        [](json* j) { (*j)["model"]["dropout"] = 0.1; },
        kUnsupported,
@@ -146,11 +146,11 @@ const std::vector<BadFile>& BadAddedTokens() {
          Added(j, 1)["id"] = 1 << 22;
        },
        kInvalid,
-       {"added_tokens[1].id", "4194304 is outside"}},
+       {"added_tokens[1].id", "is 4194304; allowed"}},
       {"AddedIdMissing",
        [](json* j) { Added(j, 1).erase("id"); },
        kInvalid,
-       {"added_tokens[1].id: missing"}},
+       {"added_tokens[1].id is missing"}},
       {"AddedFlagOfWrongType",
        [](json* j) { Added(j, 1)["lstrip"] = "yes"; },
        kInvalid,
@@ -175,7 +175,7 @@ const std::vector<BadFile>& BadAddedTokens() {
       {"TemplateOfAbsentToken",
        [](json* j) { (*j)["post_processor"]["special_tokens"].erase("<s>"); },
        kInvalid,
-       {"post_processor.special_tokens.<s>: missing"}},
+       {"post_processor.special_tokens.<s> is missing"}},
       {"TemplateOfAbsentId",
        [](json* j) { (*j)["post_processor"]["special_tokens"]["<s>"]["ids"][0] = 4000; },
        kInvalid,
@@ -228,7 +228,7 @@ const std::vector<BadFile>& BadStages() {
        kUnsupported,
        {"pre_tokenizer.behavior", "Odd", "Isolated"}},
       {"NoDecoder", [](json* j) { (*j)["decoder"] = nullptr; }, kInvalid, {"decoder"}},
-      {"NoModel", [](json* j) { j->erase("model"); }, kInvalid, {"model: missing"}},
+      {"NoModel", [](json* j) { j->erase("model"); }, kInvalid, {"model is missing"}},
       {"BrokenPattern",
        [](json* j) {
          (*j)["pre_tokenizer"] = {
@@ -438,7 +438,7 @@ TEST(HostileTokenizer, DeepNesting) {
   for (int depth = 0; depth < 40; ++depth) {
     value["normalizer"] = {{"type", "Sequence"}, {"normalizers", {value["normalizer"]}}};
   }
-  EXPECT_THAT(std::string(LoadStatus(value).message()), HasSubstr("nested deeper than 64"));
+  EXPECT_THAT(std::string(LoadStatus(value).message()), HasSubstr("nested more than 64 levels"));
 }
 
 TEST(HostileTokenizer, AnExplodingPatternFailsTheText) {

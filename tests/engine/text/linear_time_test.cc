@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/text/text_file.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/small_tokenizers.h"
 #include "tests/support/test_data.h"

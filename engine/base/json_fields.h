@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_MODEL_JSON_FIELDS_H_
-#define ANNULUS_ENGINE_MODEL_JSON_FIELDS_H_
+#ifndef ANNULUS_ENGINE_BASE_JSON_FIELDS_H_
+#define ANNULUS_ENGINE_BASE_JSON_FIELDS_H_
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -60,4 +60,4 @@ class JsonFields {
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_MODEL_JSON_FIELDS_H_
+#endif  // ANNULUS_ENGINE_BASE_JSON_FIELDS_H_

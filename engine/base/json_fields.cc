@@ -1,15 +1,11 @@
-#include "engine/model/json_fields.h"
+#include "engine/base/json_fields.h"
 
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/json_parser.h"
 
 namespace annulus {
-namespace {
-
-constexpr size_t kLongestValue = 80;
-
-}  // namespace
 
 const nlohmann::json* JsonFields::Find(const char* key) const {
   const auto found = object_.find(key);
@@ -88,11 +84,8 @@ absl::Status JsonFields::Unsupported(const char* key, absl::string_view supporte
 }
 
 std::string JsonFields::Describe(const char* key, absl::string_view allowed) const {
-  const nlohmann::json* value = Find(key);
-  std::string given = value == nullptr ? "missing" : value->dump(-1, ' ', true);
-  if (given.size() > kLongestValue) given.replace(kLongestValue, std::string::npos, "...");
-  return absl::StrCat(file_name_, ": ", prefix_, prefix_.empty() ? "" : ".", key, " is ", given,
-                      "; allowed: ", allowed);
+  return DescribeJson(file_name_, absl::StrCat(prefix_, prefix_.empty() ? "" : ".", key), Find(key),
+                      allowed);
 }
 
 }  // namespace annulus

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_MODEL_STRICT_JSON_H_
-#define ANNULUS_ENGINE_MODEL_STRICT_JSON_H_
+#ifndef ANNULUS_ENGINE_BASE_JSON_PARSER_H_
+#define ANNULUS_ENGINE_BASE_JSON_PARSER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,14 @@ namespace annulus {
 
 // Quotes text from a file for a message: escaped, and cut to a readable length.
 std::string QuoteForMessage(absl::string_view text);
+
+// Any value in the same way, as JSON in ASCII. Looks at no more of it than it shows.
+std::string QuoteJson(const nlohmann::json& value);
+
+// "FILE: PLACE is VALUE; allowed: ALLOWED", where no `value` means "missing". `place` is the path
+// of the value inside the file.
+std::string DescribeJson(absl::string_view file_name, absl::string_view place,
+                         const nlohmann::json* value, absl::string_view allowed);
 
 // Base of handlers that receive a JSON text's events. Each method returns false to stop the parse,
 // which Fail does with a reason; `Where` says which value is being read, for messages.
@@ -42,9 +50,13 @@ class JsonHandler : public nlohmann::json_sax<nlohmann::json> {
 // messages begin with `file_name`. Needs no stack in proportion to the text's nesting.
 absl::Status ParseJson(absl::string_view text, absl::string_view file_name, JsonHandler& handler);
 
-// The text as a tree, at most 32 levels deep, without duplicate keys (compared after unescaping).
-absl::StatusOr<nlohmann::json> ParseStrictJson(absl::string_view text, absl::string_view file_name);
+inline constexpr size_t kMaxJsonDepth = 64;
+inline constexpr size_t kMaxJsonValues = size_t{8} << 20;
+
+// The text as a tree of at most kMaxJsonDepth levels and kMaxJsonValues values, without duplicate
+// keys (compared after unescaping). Stops at the first breach of a limit.
+absl::StatusOr<nlohmann::json> ParseJsonTree(absl::string_view text, absl::string_view file_name);
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_MODEL_STRICT_JSON_H_
+#endif  // ANNULUS_ENGINE_BASE_JSON_PARSER_H_

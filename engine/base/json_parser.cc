@@ -1,4 +1,4 @@
-#include "engine/model/strict_json.h"
+#include "engine/base/json_parser.h"
 
 #include <utility>
 #include <vector>
@@ -12,11 +12,10 @@ namespace annulus {
 namespace {
 
 constexpr size_t kLongestQuote = 80;
-constexpr size_t kDeepestNesting = 32;
 constexpr int kNumberOverflow = 406;  // the parser's exception id
 
-// Builds the tree. `open_` holds the containers from the root to the one being filled; elements of
-// a container do not move while a deeper one is open.
+// Builds the tree. The containers from the root to the one being filled are open; elements of a
+// container do not move while a deeper one is open.
 class TreeBuilder final : public JsonHandler {
  public:
   nlohmann::json Take() { return std::move(root_); }
@@ -33,61 +32,113 @@ class TreeBuilder final : public JsonHandler {
   bool end_array() override { return Ascend(); }
 
   bool key(std::string& name) override {
-    keys_.back() = name;
-    if (open_.back()->contains(name)) return Fail("is given twice");
-    return true;
+    Open& object = open_.back();
+    const auto [member, inserted] = object.container->emplace(name, nullptr);
+    object.key = &member.key();
+    object.member = &*member;
+    return inserted || Fail("is given twice");
   }
 
  protected:
   std::string Where() const override {
     std::string path;
-    for (const std::string& key : keys_) {
-      if (!key.empty()) absl::StrAppend(&path, path.empty() ? "" : ".", QuoteForMessage(key));
+    for (const Open& open : open_) {
+      if (open.key == nullptr) continue;
+      absl::StrAppend(&path, path.empty() ? "" : ".", QuoteForMessage(*open.key));
     }
     return path;
   }
 
  private:
+  struct Open {
+    nlohmann::json* container;
+    const std::string* key = nullptr;  // of an object: the one now being read, and its place
+    nlohmann::json* member = nullptr;
+  };
+
+  // Null: too many values.
   nlohmann::json* Place(nlohmann::json value) {
+    if (++values_ > kMaxJsonValues) {
+      Fail(absl::StrCat("comes after ", kMaxJsonValues, " values; allowed: at most so many"));
+      return nullptr;
+    }
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
     }
-    nlohmann::json& parent = *open_.back();
-    if (parent.is_array()) return &parent.emplace_back(std::move(value));
-    return &(parent[keys_.back()] = std::move(value));
+    const Open& open = open_.back();
+    if (open.member == nullptr) return &open.container->emplace_back(std::move(value));
+    *open.member = std::move(value);
+    return open.member;
   }
 
-  bool Add(nlohmann::json value) {
-    Place(std::move(value));
-    return true;
-  }
+  bool Add(nlohmann::json value) { return Place(std::move(value)) != nullptr; }
 
   bool Descend(nlohmann::json container) {
-    if (open_.size() == kDeepestNesting) {
-      return Fail(absl::StrCat("is nested more than ", kDeepestNesting, " levels deep"));
+    if (open_.size() == kMaxJsonDepth) {
+      return Fail(absl::StrCat("is nested more than ", kMaxJsonDepth, " levels deep"));
     }
-    open_.push_back(Place(std::move(container)));
-    keys_.emplace_back();
+    nlohmann::json* const place = Place(std::move(container));
+    if (place == nullptr) return false;
+    open_.push_back({place});
     return true;
   }
 
   bool Ascend() {
     open_.pop_back();
-    keys_.pop_back();
     return true;
   }
 
   nlohmann::json root_;
-  std::vector<nlohmann::json*> open_;
-  std::vector<std::string> keys_;  // of each open container, the key now being read
+  std::vector<Open> open_;
+  size_t values_ = 0;
 };
+
+// Appends the text of `value` until there is more than a message shows.
+void AppendCut(const nlohmann::json& value, std::string* text) {
+  if (value.is_string()) {
+    // A cut character is shown as its replacement.
+    absl::StrAppend(text,
+                    nlohmann::json(value.get_ref<const std::string&>().substr(0, kLongestQuote))
+                        .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  if (!value.is_structured()) {
+    absl::StrAppend(text, value.dump());
+    return;
+  }
+  text->push_back(value.is_object() ? '{' : '[');
+  const size_t begin = text->size();
+  for (const auto& [key, element] : value.items()) {
+    if (text->size() > kLongestQuote) return;
+    if (text->size() > begin) text->push_back(',');
+    if (value.is_object()) {
+      AppendCut(key, text);
+      text->push_back(':');
+    }
+    AppendCut(element, text);
+  }
+  text->push_back(value.is_object() ? '}' : ']');
+}
 
 }  // namespace
 
 std::string QuoteForMessage(absl::string_view text) {
   const std::string cut = absl::Utf8SafeCHexEscape(text.substr(0, kLongestQuote));
   return text.size() <= kLongestQuote ? cut : absl::StrCat(cut, "...");
+}
+
+std::string QuoteJson(const nlohmann::json& value) {
+  std::string text;
+  AppendCut(value, &text);
+  if (text.size() > kLongestQuote) text.replace(kLongestQuote, std::string::npos, "...");
+  return text;
+}
+
+std::string DescribeJson(absl::string_view file_name, absl::string_view place,
+                         const nlohmann::json* value, absl::string_view allowed) {
+  return absl::StrCat(file_name, ": ", place, place.empty() ? "" : " ", "is ",
+                      value == nullptr ? "missing" : QuoteJson(*value), "; allowed: ", allowed);
 }
 
 bool JsonHandler::Fail(absl::string_view reason) {
@@ -123,8 +174,7 @@ absl::Status ParseJson(absl::string_view text, absl::string_view file_name, Json
                       absl::StrCat(file_name, ": ", handler.status().message()));
 }
 
-absl::StatusOr<nlohmann::json> ParseStrictJson(absl::string_view text,
-                                               absl::string_view file_name) {
+absl::StatusOr<nlohmann::json> ParseJsonTree(absl::string_view text, absl::string_view file_name) {
   TreeBuilder builder;
   ANNULUS_RETURN_IF_ERROR(ParseJson(text, file_name, builder));
   return builder.Take();

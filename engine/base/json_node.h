@@ -1,9 +1,8 @@
-#ifndef ANNULUS_ENGINE_TEXT_JSON_NODE_H_
-#define ANNULUS_ENGINE_TEXT_JSON_NODE_H_
+#ifndef ANNULUS_ENGINE_BASE_JSON_NODE_H_
+#define ANNULUS_ENGINE_BASE_JSON_NODE_H_
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -17,7 +16,8 @@
 namespace annulus {
 
 // A value of a JSON file together with the place where it stands, so that every complaint names
-// the file and the key. Reads are typed: a value of another type is INVALID_ARGUMENT.
+// the file, the key, the value and what is allowed. Reads are typed: a value of another type is
+// INVALID_ARGUMENT.
 //
 // A node points into the document that made it, which must outlive it. Copying is cheap.
 class JsonNode {
@@ -53,15 +53,14 @@ class JsonNode {
                            std::initializer_list<absl::string_view> supported) const;
 
  private:
-  absl::Status WrongType(absl::string_view expected) const;
+  absl::Status NotAllowed(absl::string_view allowed) const;
 
   const nlohmann::json* value_;  // null pointer: absent
   const std::string* file_;
   std::string path_;
 };
 
-// A parsed JSON file. Refused: nesting beyond kMaxJsonDepth, more than kMaxJsonValues values, a key
-// given twice in one object, and whatever is not JSON or not UTF-8.
+// A JSON file as ParseJsonTree reads it.
 class JsonDocument {
  public:
   // `file_name` is used in messages only.
@@ -80,14 +79,6 @@ class JsonDocument {
   std::unique_ptr<const std::string> file_;
 };
 
-inline constexpr size_t kMaxJsonDepth = 64;
-inline constexpr size_t kMaxJsonValues = size_t{8} << 20;
-inline constexpr size_t kMaxTextFileBytes = size_t{256} << 20;
-
-// The whole of a regular file of at most kMaxTextFileBytes. NOT_FOUND when it is absent,
-// INVALID_ARGUMENT when it is no regular file or too large.
-absl::StatusOr<std::string> ReadTextFile(const std::filesystem::path& path);
-
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_TEXT_JSON_NODE_H_
+#endif  // ANNULUS_ENGINE_BASE_JSON_NODE_H_

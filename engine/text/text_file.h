@@ -1,0 +1,20 @@
+#ifndef ANNULUS_ENGINE_TEXT_TEXT_FILE_H_
+#define ANNULUS_ENGINE_TEXT_TEXT_FILE_H_
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace annulus {
+
+inline constexpr size_t kMaxTextFileBytes = size_t{256} << 20;
+
+// The whole of a regular file of at most kMaxTextFileBytes. NOT_FOUND when it is absent,
+// INVALID_ARGUMENT when it is no regular file or too large.
+absl::StatusOr<std::string> ReadTextFile(const std::filesystem::path& path);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TEXT_TEXT_FILE_H_
