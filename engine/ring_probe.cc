@@ -136,7 +136,9 @@ absl::Status RingProbe::RunLayer(int index, std::span<const RingItem> items,
   layer.state = State(rank.state, own);
   layer.scratch = State(rank.scratch, own);
   layer.served = State(rank.served, served);
-  return RingAttention(ring_.channel(index), backend_, ops_, *rank.stream, config).Run(layer);
+  RingAttention attention(ring_.channel(index), backend_, ops_, *rank.stream, config);
+  ANNULUS_RETURN_IF_ERROR(attention.Run(layer));
+  return rank.stream->Synchronize();
 }
 
 absl::Status RingProbe::SendAround(int index, int parts, int rounds) {

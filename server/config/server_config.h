@@ -20,7 +20,7 @@ enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
 // nowhere else: LoadConfig parses them first.
 struct ServerConfig {
   EngineOptions engine;
-  DeviceChoice device = DeviceChoice::kAuto;
+  DeviceChoice device = DeviceChoice::kCpu;
   bool numa = true;  // keep each rank on one memory node, where there are several
   HugePagesChoice huge_pages = HugePagesChoice::kOff;
   std::string convert_out;        // the directory that --convert writes

@@ -51,6 +51,7 @@ class Daemon : public Program {
 
   // After it has printed that it is ready. Empty if it never does.
   bool WaitUntilReady();
+  // Known once it is ready, or has said that its device is not there.
   std::string address() const { return Address(" port="); }
   std::string metrics_address() const { return Address(" metrics_port="); }
 

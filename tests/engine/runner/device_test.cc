@@ -121,30 +121,28 @@ TEST_F(DeviceTest, PoliciesChooseAsOnTheCpu) {
   const RankModel model = Load("llama_gqa_bf16");
   const RankModel expected_model = Load("llama_gqa_bf16", DType::kF32, *world.backend, *reference);
   std::vector<int32_t> prompt;
-  for (int32_t i = 0; i < 300; ++i) prompt.push_back(i * i * 7 % 101);
+  for (int32_t i = 0; i < 270; ++i) prompt.push_back(i * i * 7 % 101);
   for (const std::string text :
        {"adaptive:block=16,tau=0.6,stride=8", "adaptive:block=16,estimator=pooled,tau=0.4",
         "top_pages:pages=3,block=16", "window:sinks=16,window=48,block=16,coverage=0.9",
         "dilated:segments=32/96,rates=1/3,block=16"}) {
     const auto policy = ParsePolicy(text);
     ASSERT_TRUE(policy.ok()) << text << ": " << policy.status();
-    for (const int ranks : {1, 2}) {
-      DriverOptions options = AllLogits(ranks, RingMode::kPassKv);
-      options.attention = *policy;
-      const auto actual = StepDriver(*backend_, model, options).Run({prompt}, 3)[0];
-      const auto expected = StepDriver(world, expected_model, options).Run({prompt}, 3)[0];
-      EXPECT_EQ(actual.tokens, expected.tokens) << text;
-      ASSERT_EQ(actual.logits.size(), expected.logits.size()) << text;
-      double worst = 0;
-      double scale = 0;
-      for (const auto& [position, row] : expected.logits) {
-        for (size_t v = 0; v < row.size(); ++v) {
-          worst = std::max<double>(worst, std::abs(actual.logits.at(position)[v] - row[v]));
-          scale = std::max<double>(scale, std::abs(row[v]));
-        }
+    DriverOptions options = AllLogits(2, RingMode::kPassKv);
+    options.attention = *policy;
+    const auto actual = StepDriver(*backend_, model, options).Run({prompt}, 2)[0];
+    const auto expected = StepDriver(world, expected_model, options).Run({prompt}, 2)[0];
+    EXPECT_EQ(actual.tokens, expected.tokens) << text;
+    ASSERT_EQ(actual.logits.size(), expected.logits.size()) << text;
+    double worst = 0;
+    double scale = 0;
+    for (const auto& [position, row] : expected.logits) {
+      for (size_t v = 0; v < row.size(); ++v) {
+        worst = std::max<double>(worst, std::abs(actual.logits.at(position)[v] - row[v]));
+        scale = std::max<double>(scale, std::abs(row[v]));
       }
-      EXPECT_LE(worst, 1e-4 * scale) << text << ", " << ranks << " ranks";
     }
+    EXPECT_LE(worst, 1e-4 * scale) << text;
   }
 }
 

@@ -49,7 +49,7 @@ TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(config.served_model_name, "recall");
   EXPECT_EQ(config.listen, "127.0.0.1:50051");
   EXPECT_EQ(config.metrics, "127.0.0.1:9464");
-  EXPECT_EQ(config.device, DeviceChoice::kAuto);
+  EXPECT_EQ(config.device, DeviceChoice::kCpu);
   EXPECT_EQ(config.engine.ranks, 1);
   EXPECT_EQ(config.engine.threads, 0);
   EXPECT_EQ(config.engine.kv_memory_bytes, 0u);
@@ -69,7 +69,7 @@ std::string OtherValue(const Option& option) {
   if (name == "cpu-isa") return "avx2";
   if (name == "attention") return "window:window=77";
   if (name == "activations") return "int8";
-  if (name == "device") return "cpu";
+  if (name == "device") return "auto";
   if (name == "weights-dtype" || name == "kv-dtype") return "bf16";
   if (name == "page-tokens") return "128";
   if (name == "ring-mode") return "pass-q";
