@@ -6,13 +6,9 @@
 #include <cstdlib>
 #include <random>
 
-#include "engine/model/safetensors.h"
 #include "engine/sparse/block_ranking.h"
 #include "gtest/gtest.h"
-#include "tests/engine/model/plain_forward.h"
-#include "tests/support/golden.h"
-#include "tests/support/step_driver.h"
-#include "tests/support/test_data.h"
+#include "tests/engine/runner/masked_checkpoint.h"
 
 namespace annulus {
 namespace {
@@ -20,61 +16,21 @@ namespace {
 using testing::CpuWorld;
 using testing::DriverOptions;
 using testing::DriverResult;
+using testing::Lists;
+using testing::MaskedCheckpoint;
+using testing::RandomPrompt;
+using testing::RelativeError;
 using testing::StepDriver;
 
-constexpr int kPage = 16;
-
-struct Checkpoint {
-  explicit Checkpoint(const std::string& name) {
-    const std::string directory = testing::TestFile("golden/" + name).string();
-    config = LoadModelConfig(directory).value();
-    tensors = SafetensorsCheckpoint::Open(directory).value();
-  }
-  RankModel Load(CpuWorld& world, const OpTable& ops, DType kv_dtype) const {
-    return MakeRankModel(config,
-                         LoadWeights(config, *tensors, *world.backend, ops, DType::kF32).value(),
-                         ops, kPage, kv_dtype);
-  }
-
-  ModelConfig config;
-  std::unique_ptr<TensorSource> tensors;
-};
-
-std::vector<int32_t> Prompt(int length, int vocabulary, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::vector<int32_t> ids(length);
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % vocabulary);
-  return ids;
-}
-
 // Logits of every position of prompt and answer under the reported lists, as a dense mask.
-std::vector<float> Masked(const Checkpoint& checkpoint, const DriverResult& result,
+std::vector<float> Masked(const MaskedCheckpoint& checkpoint, const DriverResult& result,
                           const std::vector<int32_t>& ids) {
-  const int per_kv_head = checkpoint.config.heads / checkpoint.config.kv_heads;
   const auto mask = [&](int64_t layer, int64_t head, int64_t row, int64_t key) {
     const auto found = result.lists.find({static_cast<int32_t>(layer), static_cast<int32_t>(row)});
     if (found == result.lists.end()) return 1;
-    const BlockPattern& lists = *found->second;
-    const int group = lists.shape.head_groups == 1 ? 0 : static_cast<int>(head) / per_kv_head;
-    const auto keys = lists.keys(group, static_cast<int32_t>(row) / lists.block_tokens);
-    const auto block = static_cast<int32_t>(key / lists.block_tokens);
-    return std::binary_search(keys.begin(), keys.end(), block) ? 1 : 0;
+    return Lists(*found->second, checkpoint.per_kv_head(), head, row, key) ? 1 : 0;
   };
-  return testing::PlainForward(checkpoint.config, *checkpoint.tensors, mask).Logits(ids);
-}
-
-double RelativeError(const std::map<int32_t, std::vector<float>>& logits,
-                     const std::vector<float>& expected, int vocabulary) {
-  double worst = 0;
-  double scale = 0;
-  for (const auto& [position, row] : logits) {
-    for (int v = 0; v < vocabulary; ++v) {
-      const double value = expected[static_cast<size_t>(position) * vocabulary + v];
-      worst = std::max(worst, std::abs(row[v] - value));
-      scale = std::max(scale, std::abs(value));
-    }
-  }
-  return worst / scale;
+  return checkpoint.Logits(ids, mask);
 }
 
 PairCount Pairs(const DriverResult& result) {
@@ -97,28 +53,28 @@ constexpr char kPolicies[][64] = {
 // One setting of a whole model under a policy, against the reported lists applied densely; keys and
 // values round as `kv_dtype`, which the reference does not.
 struct Setting {
-  const Checkpoint* checkpoint = nullptr;
+  const MaskedCheckpoint* checkpoint = nullptr;
   std::string name;
   std::string policy;
   const OpTable* ops = nullptr;
   DType kv_dtype = DType::kF32;
   int ranks = 1;
   RingMode mode = RingMode::kPassKv;
-  int prefill_rows = kPage;
+  int prefill_rows = MaskedCheckpoint::kPage;
   int prompt_tokens = 419;
   uint32_t seed = 0;
 };
 
 void CheckSetting(CpuWorld& world, const Setting& setting, double tolerance) {
   constexpr int kAnswer = 4;
-  const Checkpoint& checkpoint = *setting.checkpoint;
+  const MaskedCheckpoint& checkpoint = *setting.checkpoint;
   const int vocabulary = checkpoint.config.vocabulary;
   SCOPED_TRACE(::testing::Message()
                << setting.name << ", " << setting.policy << ", " << setting.ops->name << ", "
                << std::string(DTypeName(setting.kv_dtype)) << ", " << setting.ranks
                << " ranks, mode " << static_cast<int>(setting.mode) << ", chunks of "
                << setting.prefill_rows << " rows a rank, seed " << setting.seed);
-  const std::vector<int32_t> prompt = Prompt(setting.prompt_tokens, vocabulary, setting.seed);
+  const std::vector<int32_t> prompt = RandomPrompt(setting.prompt_tokens, vocabulary, setting.seed);
   const RankModel model = checkpoint.Load(world, *setting.ops, setting.kv_dtype);
   DriverOptions options;
   options.ranks = setting.ranks;
@@ -157,7 +113,7 @@ TEST(Content, EveryRowEqualsTheReportedListsAppliedDensely) {
   // One, two and four query heads for each key head; full layers between windows.
   const std::vector<std::string> names = {"llama_mha", "llama_gqa_bf16", "llama_rope3_sharded",
                                           "llama_windows"};
-  std::vector<Checkpoint> checkpoints;
+  std::vector<MaskedCheckpoint> checkpoints;
   for (const std::string& name : names) checkpoints.emplace_back(name);
   std::mt19937 random(20);
   size_t turn = 0;
@@ -173,7 +129,7 @@ TEST(Content, EveryRowEqualsTheReportedListsAppliedDensely) {
         setting.ops = tables[random() % (tables.size() - 1)];
         setting.ranks = ranks;
         setting.mode = mode;
-        setting.prefill_rows = kPage * (1 + static_cast<int>(random() % 8));
+        setting.prefill_rows = MaskedCheckpoint::kPage * (1 + static_cast<int>(random() % 8));
         setting.seed = random();
         CheckSetting(world, setting, 1e-4);
       }
@@ -186,7 +142,7 @@ TEST(Content, EveryRowEqualsTheReportedListsAppliedDensely) {
 // Those of 8 bits with a fraction of 3 or 2 are too coarse for that: see RingsOfEveryKvDtypeAgree.
 TEST(Content, EveryKvDtypeFollowsItsLists) {
   CpuWorld world;
-  const Checkpoint checkpoint("llama_gqa_bf16");
+  const MaskedCheckpoint checkpoint("llama_gqa_bf16");
   const std::vector<std::pair<DType, double>> dtypes = {
       {DType::kBF16, 0x1p-9}, {DType::kF16, 0x1p-12}, {DType::kI8, 0x1p-8}};
   uint32_t seed = 40;
@@ -213,9 +169,9 @@ TEST(Content, EveryKvDtypeFollowsItsLists) {
 // lists are the same but for ties.
 TEST(Content, RingsOfEveryKvDtypeAgree) {
   CpuWorld world;
-  const Checkpoint checkpoint("llama_gqa_bf16");
+  const MaskedCheckpoint checkpoint("llama_gqa_bf16");
   const int vocabulary = checkpoint.config.vocabulary;
-  const std::vector<int32_t> prompt = Prompt(500, vocabulary, 31);
+  const std::vector<int32_t> prompt = RandomPrompt(500, vocabulary, 31);
   for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
     const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], dtype);
     for (const char* text : {"adaptive:block=16,coverage=0.7", "top_pages:pages=4,block=16"}) {
@@ -262,9 +218,9 @@ Contract Judge(const DriverResult& result) {
 
 TEST(Content, TheContractIsKeptBeforeAttending) {
   CpuWorld world;
-  const Checkpoint checkpoint("llama_gqa_bf16");
+  const MaskedCheckpoint checkpoint("llama_gqa_bf16");
   const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], DType::kF32);
-  const std::vector<int32_t> prompt = Prompt(700, checkpoint.config.vocabulary, 8);
+  const std::vector<int32_t> prompt = RandomPrompt(700, checkpoint.config.vocabulary, 8);
   const auto run = [&](const std::string& text, int ranks) {
     DriverOptions options;
     options.ranks = ranks;
@@ -294,9 +250,9 @@ TEST(Content, TheContractIsKeptBeforeAttending) {
 // Fewer pages travel where blocks are left out, and what settles them is little beside that.
 TEST(Content, BlocksThatNobodyChoseDoNotTravel) {
   CpuWorld world;
-  const Checkpoint checkpoint("llama_gqa_bf16");
+  const MaskedCheckpoint checkpoint("llama_gqa_bf16");
   const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], DType::kF32);
-  const std::vector<int32_t> prompt = Prompt(900, checkpoint.config.vocabulary, 9);
+  const std::vector<int32_t> prompt = RandomPrompt(900, checkpoint.config.vocabulary, 9);
   const auto bytes = [&](const std::string& text) {
     DriverOptions options;
     options.ranks = 4;
