@@ -160,6 +160,7 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
     weights.bytes += static_cast<size_t>(slot.stored.size) * sizeof(float);
   }
   for (LayerWeights& layer : weights.layers) {
+    if (layer.sinks.size() == 0) continue;
     layer.host_sinks.resize(static_cast<size_t>(layer.sinks.size()));
     ANNULUS_RETURN_IF_ERROR(backend.Copy(*stream, layer.host_sinks.data(), layer.sinks.data(),
                                          layer.host_sinks.size() * sizeof(float)));
