@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +34,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, Engi
       end_of_text_ids_(std::move(end_of_text_ids)),
       vocabulary_(vocabulary),
       commands_(options.max_waiting + 1),
-      prefixes_(options.limits.page_tokens, options.limits.group_windows, ranks.size()) {
+      prefixes_(options.identity, options.limits, options.ropes, ranks.size()) {
   Publish(false, nullptr);
   thread_ = std::thread([this] { Loop(); });
 }
@@ -172,7 +173,7 @@ bool Coordinator::TryAdmit(Request& request) {
     attention = std::make_shared<const AttentionPolicy>(
         ResolvePolicy(policy, std::ssize(prompt) + request.spec().sampling.max_tokens));
   }
-  std::optional<PrefixIndex::Hit> hit = FindPrefix(request, attention.get());
+  std::optional<PrefixIndex::Hit> hit = prefixes_.Find(request.spec(), attention.get());
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
   std::set<int32_t> holders;
   if (hit.has_value()) {
@@ -209,7 +210,7 @@ bool Coordinator::TryAdmit(Request& request) {
   sequence->tokens.reserve(static_cast<size_t>(PlannedTokens(*sequence)));
   sequence->tokens.assign(prompt.begin(), prompt.end());
   sequence->attention = std::move(attention);
-  sequence->rope_length = RopeLengthOf(request);
+  sequence->rope_length = prefixes_.RopeLengthOf(request.spec());
   Request::Pages pages(ranks_.size());
   TakePages(*choice, std::move(hit), request.id(), *sequence, pages);
   sequence->report_lists = request.spec().attention_details;
@@ -218,39 +219,12 @@ bool Coordinator::TryAdmit(Request& request) {
     request.attention_account().KeepDetails(
         AttentionDetails(options_.kv_heads, request.prompt_tokens(), sequence->attention->block));
   }
-  InheritCoverage(request);
+  prefixes_.InheritCoverage(request);
   metrics_.request_queue_time.Observe(request.timings().queue);
   metrics_.prefix_cache_queries.Add(static_cast<double>(prompt.size()));
   metrics_.prefix_cache_hits.Add(demand.cached);
   state_.running.push_back(std::move(sequence));
   return true;
-}
-
-// Keys and values depend on the attention of the layers below, so each policy has its own; and keys
-// on the rotary frequencies.
-std::string Coordinator::Identity(const AttentionPolicy* policy, int64_t rope_length) const {
-  std::string identity = options_.identity;
-  if (policy != nullptr) absl::StrAppend(&identity, "/", PolicyText(*policy));
-  if (rope_length != 0) absl::StrAppend(&identity, "/rope", rope_length);
-  return identity;
-}
-
-int64_t Coordinator::RopeLengthOf(const Request& request) const {
-  return RopeLength(options_.ropes, Demand(request.spec(), options_.limits.page_tokens).tokens);
-}
-
-// The longest known beginning of the prompt without its last token. Dense pages serve every
-// policy; pages computed under a policy serve that one alone.
-std::optional<PrefixIndex::Hit> Coordinator::FindPrefix(const Request& request,
-                                                        const AttentionPolicy* policy) {
-  const std::vector<int32_t>& prompt = request.spec().prompt;
-  const auto known = std::span(prompt).first(prompt.size() - 1);
-  const int64_t rope = RopeLengthOf(request);
-  std::optional<PrefixIndex::Hit> hit = prefixes_.Find(Identity(nullptr, rope), known);
-  if (policy == nullptr) return hit;
-  std::optional<PrefixIndex::Hit> own = prefixes_.Find(Identity(policy, rope), known);
-  const bool longer = own.has_value() && (!hit.has_value() || own->tokens >= hit->tokens);
-  return longer ? std::move(own) : std::move(hit);
 }
 
 // A ring with enough free pages; cached prefixes are given back, oldest first, where that makes
@@ -261,7 +235,7 @@ std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
     std::vector<int32_t> pages;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       pages.push_back(ranks_.pool(rank).allocator().free_count() +
-                      (cached_too ? prefixes_.pages(rank) : 0));
+                      (cached_too ? prefixes_.index().pages(rank) : 0));
     }
     return pages;
   };
@@ -273,7 +247,7 @@ std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
   if (found()) return choice;
   // Pages that running requests share do not come free, so this may still fail.
   if (!ChooseRing(demand, free_pages(true), included, options_.limits)) return std::nullopt;
-  prefixes_.Evict(found);
+  prefixes_.index().Evict(found);
   return choice;
 }
 
@@ -301,39 +275,6 @@ void Coordinator::TakePages(const RingChoice& choice, std::optional<PrefixIndex:
   }
 }
 
-// After a step: beginnings of prompts that are now complete become known to later requests.
-void Coordinator::KeepPrefixes() {
-  for (const auto& sequence : state_.running) {
-    Request& request = *requests_.at(sequence->id);
-    const std::optional<double> coverage = request.attention_account().lowest();
-    while (const auto length = request.TakeCheckpoint(options_.limits.page_tokens)) {
-      const auto share = [&](int group, int32_t first) {
-        if (options_.limits.group_windows[group] > 0) sequence->groups[group].shared.insert(first);
-        OwnedPage page = request.SharePage(group, first);
-        page_coverage_.erase({page.rank, page.page.id()});
-        if (coverage.has_value()) page_coverage_[{page.rank, page.page.id()}] = *coverage;
-        return page;
-      };
-      prefixes_.Insert(Identity(sequence->attention.get(), sequence->rope_length),
-                       std::span(request.spec().prompt).first(*length), share);
-    }
-  }
-}
-
-// A request that reuses pages computed under its policy has their coverage too.
-void Coordinator::InheritCoverage(Request& request) {
-  const Sequence& sequence = *request.sequence();
-  if (sequence.attention == nullptr) return;
-  std::optional<double> lowest;
-  for (const GroupTable& group : sequence.groups) {
-    for (const PageEntry& entry : group.entries) {
-      const auto found = page_coverage_.find({entry.rank, entry.page});
-      if (found != page_coverage_.end()) lowest = std::min(lowest.value_or(1), found->second);
-    }
-  }
-  if (lowest.has_value()) request.attention_account().Inherit(*lowest);
-}
-
 bool Coordinator::RunStep() {
   auto plan = std::make_shared<const StepPlan>(PlanStep(state_, options_.limits, options_.modes));
   if (plan->items.empty() && plan->ended.empty()) return false;
@@ -344,12 +285,14 @@ bool Coordinator::RunStep() {
     status.SetPayload(kCausePayload, absl::Cord(results.status().ToString()));
     FinishAll(FinishReason::kError, status, !ranks_.healthy());
     state_.ended.clear();
-    prefixes_.Clear();
+    prefixes_.index().Clear();
     return ranks_.healthy();
   }
   CommitStep(*plan, options_.limits, state_);
   CountAttention(*plan, *results);
-  KeepPrefixes();
+  for (const auto& sequence : state_.running) {
+    prefixes_.Keep(*sequence, *requests_.at(sequence->id));
+  }
   DropBehindWindows(options_.limits, state_);
   RecordRing(*plan, *results);
   UseResults(*plan, *results);
@@ -501,7 +444,7 @@ void Coordinator::FinishAll(FinishReason reason, const absl::Status& status, boo
 }
 
 int64_t Coordinator::RequestBytes() const {
-  int64_t bytes = prefixes_.bytes();
+  int64_t bytes = prefixes_.index().bytes();
   for (const RequestId id : waiting_) bytes += WaitingBytes(requests_.at(id)->prompt_tokens());
   for (const auto& sequence : state_.running) {
     bytes += RunningBytes(*sequence, options_.limits.page_tokens);
@@ -516,7 +459,7 @@ void Coordinator::Publish(bool busy, const StepPlan* next) {
   now.healthy = ranks_.healthy();
   now.last_turn = Now();
   now.busy = busy;
-  now.pages = CountPages(state_, next, options_.limits, prefixes_, ranks_);
+  now.pages = CountPages(state_, next, options_.limits, prefixes_.index(), ranks_);
   int64_t used = 0;
   int64_t total = 0;
   for (int rank = 0; rank < ranks_.size(); ++rank) {

@@ -14,6 +14,7 @@
 #include "engine/base/bounded_queue.h"
 #include "engine/memory_account.h"
 #include "engine/metrics/engine_metrics.h"
+#include "engine/prefix_reuse.h"
 #include "engine/request.h"
 #include "engine/runner/rank_set.h"
 #include "engine/scheduler/scheduler.h"
@@ -74,19 +75,14 @@ class Coordinator {
   void UpdatePaused();
   void AdmitWaiting();
   bool TryAdmit(Request& request);
-  std::string Identity(const AttentionPolicy* policy, int64_t rope_length) const;
-  int64_t RopeLengthOf(const Request& request) const;
-  std::optional<PrefixIndex::Hit> FindPrefix(const Request& request, const AttentionPolicy* policy);
   std::optional<RingChoice> MakeRoom(const PageDemand& demand,
                                      const std::vector<int32_t>& included);
   void TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit, RequestId owner,
                  Sequence& sequence, Request::Pages& pages);
-  void KeepPrefixes();
   bool RunStep();
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
   PairCount CountAttended(const PlanItem& item, const Sequence& sequence);
   void CountAttention(const StepPlan& plan, const std::vector<RankResult>& results);
-  void InheritCoverage(Request& request);
   void UseToken(const SampledToken& token);
   void RecordRing(const StepPlan& plan, const std::vector<RankResult>& results);
   void Finish(RequestId id, FinishReason reason, absl::Status status);
@@ -116,10 +112,7 @@ class Coordinator {
   std::map<RequestId, std::unique_ptr<Request>> requests_;
   std::deque<RequestId> waiting_;
   bool admission_blocked_ = false;
-  PrefixIndex prefixes_;
-  // The coverage with which pages were computed that are kept under a policy: by rank and page,
-  // written whenever one is kept.
-  std::map<std::pair<int32_t, int32_t>, double> page_coverage_;
+  PrefixReuse prefixes_;
   int64_t request_bytes_most_ = 0;
   std::vector<std::unique_ptr<Request>> lost_;  // pages that a lost rank may still touch
 

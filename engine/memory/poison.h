@@ -6,13 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace annulus {
+#include "kernels/base/sanitizers.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kAddressSanitizer = true;
-#else
-inline constexpr bool kAddressSanitizer = false;
-#endif
+namespace annulus {
 
 // Whether freed pages are poisoned unless the caller says otherwise.
 #if defined(NDEBUG)

@@ -18,9 +18,9 @@
 #include "annulus/v1/inference.grpc.pb.h"
 #include "annulus/v1/model.grpc.pb.h"
 #include "bench/demo/document.h"
+#include "kernels/base/sanitizers.h"
 #include "tests/integration/daemon.h"
 #include "tests/server/test_server.h"
-#include "tests/support/sanitized.h"
 
 namespace annulus {
 namespace {

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/sanitizers.h"
 #include "tests/integration/daemon.h"
 #include "tests/integration/stress_client.h"
 #include "tests/server/test_server.h"
-#include "tests/support/sanitized.h"
 
 namespace annulus {
 namespace {
@@ -29,8 +29,8 @@ constexpr int kClients = 6;
 constexpr int kRanks = 3;
 // The thread sanitizer's build looks for races, which a few requests of every kind show, not for
 // what stays behind.
-constexpr int kRequests = kThreadSanitized ? 48 : 200;
-constexpr int kWarmUp = kThreadSanitized ? 0 : 60;  // so that what is set up once is there
+constexpr int kRequests = kThreadSanitizer ? 48 : 200;
+constexpr int kWarmUp = kThreadSanitizer ? 0 : 60;  // so that what is set up once is there
 constexpr size_t kHeapSlack = size_t{24} << 20;
 
 int64_t Variable(const char* name, int64_t fallback) {
@@ -60,7 +60,7 @@ class StressTest : public ::testing::Test {
     world_.name = "records";
     world_.document = MakeDemoDocument({.bytes = 20'000}).value();
     world_.limit = seconds(kSanitized ? 240 : 60);
-    world_.long_answer = kThreadSanitized ? 60 : 600;
+    world_.long_answer = kThreadSanitizer ? 60 : 600;
     Put(world_.name, world_.document.text);
     for (int i = 0; i < 3; ++i) {
       world_.followers.push_back(absl::StrCat("follower-", i));
@@ -157,7 +157,7 @@ TEST_F(StressTest, NothingIsLostAndNothingStays) {
   const Footprint before = Measure();
   Run(requests, seed);
   ExpectNothingHeld();
-  if (kThreadSanitized) return;
+  if (kThreadSanitizer) return;
   // gRPC ends threads and closes sockets a little later; freed memory goes back within seconds.
   EXPECT_TRUE(Eventually(
       [&] {

@@ -11,10 +11,10 @@
 #include "bench/demo/document.h"
 #include "engine/api.h"
 #include "gtest/gtest.h"
+#include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
-#include "tests/support/sanitized.h"
 
 namespace annulus {
 namespace {
@@ -103,12 +103,12 @@ void CheckFacts(const std::string& model, int64_t tokens) {
 }
 
 TEST(Facts, TopPagesFindThemAtEveryDepth) {
-  if (kThreadSanitized) GTEST_SKIP() << "about answers; other cases run the same threads";
+  if (kThreadSanitizer) GTEST_SKIP() << "about answers; other cases run the same threads";
   CheckFacts("builtin:recall3", Tokens() == kSuiteTokens ? 2500 : Tokens());
 }
 
 TEST(Facts, TopPagesFindThemAtEveryDepthThroughTwoLayers) {
-  if (kThreadSanitized) GTEST_SKIP() << "about answers; other cases run the same threads";
+  if (kThreadSanitizer) GTEST_SKIP() << "about answers; other cases run the same threads";
   CheckFacts("builtin:recall", Tokens());
 }
 

@@ -11,12 +11,12 @@
 #include "engine/model/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/sanitizers.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/error.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/golden.h"
-#include "tests/support/sanitized.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 

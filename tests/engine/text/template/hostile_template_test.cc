@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/text/template/chat_template.h"
+#include "kernels/base/sanitizers.h"
 #include "tests/engine/text/template/fixed_clock.h"
 
 namespace annulus {
@@ -40,11 +41,7 @@ void ExpectRefused(const std::string& source, const std::string& words,
 }
 
 // The address sanitizer's frames are several times as large as the program's.
-#ifdef __SANITIZE_ADDRESS__
-constexpr size_t kSmallStack = size_t{2} << 20;
-#else
-constexpr size_t kSmallStack = size_t{256} << 10;
-#endif
+constexpr size_t kSmallStack = kAddressSanitizer ? size_t{2} << 20 : size_t{256} << 10;
 
 // Runs `work` on a thread with little stack.
 void OnSmallStack(std::function<void()> work) {

@@ -1,0 +1,56 @@
+#ifndef ANNULUS_ENGINE_PREFIX_REUSE_H_
+#define ANNULUS_ENGINE_PREFIX_REUSE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/model/rope.h"
+#include "engine/request.h"
+#include "engine/scheduler/scheduler.h"
+
+namespace annulus {
+
+// What prompts leave for later ones: which pages may serve whom, and with what coverage they were
+// computed. Used by the coordinator's thread alone.
+class PrefixReuse {
+ public:
+  // `identity`: of keys and values, what must be equal for pages to be reused; `ropes`: of the
+  // model.
+  PrefixReuse(std::string identity, const PlanLimits& limits, std::vector<RopeConfig> ropes,
+              int ranks);
+
+  // The context for which the rotary frequencies of a request are made; 0: any.
+  int64_t RopeLengthOf(const RequestSpec& spec) const;
+
+  // The longest known beginning of the prompt without its last token. Dense pages serve every
+  // policy; pages computed under a policy serve that one alone. `policy`: null for dense.
+  std::optional<PrefixIndex::Hit> Find(const RequestSpec& spec, const AttentionPolicy* policy);
+
+  // After a step: beginnings of the prompt that are now complete become known.
+  void Keep(Sequence& sequence, Request& request);
+
+  // A request that reuses pages computed under its policy has their coverage too.
+  void InheritCoverage(Request& request) const;
+
+  PrefixIndex& index() { return index_; }
+  const PrefixIndex& index() const { return index_; }
+
+ private:
+  std::string Identity(const AttentionPolicy* policy, int64_t rope_length) const;
+
+  const std::string identity_;
+  const PlanLimits limits_;
+  const std::vector<RopeConfig> ropes_;
+  PrefixIndex index_;
+  // The coverage of pages that are kept under a policy: by rank and page, written whenever one is
+  // kept.
+  std::map<std::pair<int32_t, int32_t>, double> page_coverage_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_PREFIX_REUSE_H_
