@@ -36,7 +36,7 @@ class RingChannel {
   virtual absl::Status Send(int peer, uint64_t tag, std::vector<RingPart> parts) = 0;
 
   // The next message of `peer`, `part_bytes` long part by part. The parts stay valid as long as the
-  // sender's do, and at least until the next Receive where the transport copies.
+  // sender's do; a transport that copies keeps them until a tag differs above its low 16 bits.
   virtual absl::StatusOr<std::vector<RingPart>> Receive(int peer, uint64_t tag,
                                                         std::span<const size_t> part_bytes,
                                                         SteadyTime deadline) = 0;

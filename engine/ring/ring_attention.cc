@@ -59,18 +59,22 @@ RingCounters RingAttention::TakeCounters() {
 class RingAttention::LayerRun {
  public:
   LayerRun(RingAttention& ring, const RingLayer& layer)
-      : ring_(ring), layer_(layer), started_(layer.items.size(), false) {}
+      : ring_(ring),
+        layer_(layer),
+        started_(layer.items.size(), false),
+        queries_(ring.link_.size()) {}
 
   absl::Status Run() {
     int steps = 0;
     for (const RingItem& item : layer_.items) steps = std::max(steps, item.degree());
     if (steps == 0) return absl::OkStatus();
-    // Between two ranks the order is: forward 0, then for each step forward s + 1 and states s.
-    // Both sides keep to it, so a transport may match messages by order alone.
-    ANNULUS_RETURN_IF_ERROR(PostForward(0));
+    // Between two ranks the order is: queries, pages 0, then for each step pages s + 1 and states
+    // s. Both sides keep to it, so a transport may match messages by order alone.
+    ANNULUS_RETURN_IF_ERROR(PostQueries());
+    ANNULUS_RETURN_IF_ERROR(PostPages(0));
     ANNULUS_RETURN_IF_ERROR(ReceiveForward(0));
     for (int s = 0; s < steps; ++s) {
-      if (s + 1 < steps) ANNULUS_RETURN_IF_ERROR(PostForward(s + 1));
+      if (s + 1 < steps) ANNULUS_RETURN_IF_ERROR(PostPages(s + 1));
       ANNULUS_RETURN_IF_ERROR(Attend());
       ANNULUS_RETURN_IF_ERROR(PostStates(s));
       ANNULUS_RETURN_IF_ERROR(MergeOwn());
@@ -94,17 +98,29 @@ class RingAttention::LayerRun {
     AttentionState state;
   };
 
-  enum Kind : uint64_t { kForward = 0, kState = 1 };
+  // What one peer asks this rank to attend, of all items.
+  struct Queries {
+    bool received = false;
+    std::vector<RingPart> parts;
+    std::vector<size_t> first;  // [item] in parts
+  };
+
+  enum Kind : uint64_t { kPages = 0, kState = 1, kQuery = 2 };
   uint64_t Tag(int s, Kind kind) const {
-    return layer_.tag | (static_cast<uint64_t>(s) << 1) | kind;
+    return layer_.tag | (static_cast<uint64_t>(s) << 2) | kind;
   }
 
-  // True when rows that `runner` runs visit `holder` at ring step s and see something there.
+  // True when rows that `runner` runs see something that `holder` holds; one of them is this rank.
+  bool Sees(size_t i, int runner, int holder) const {
+    const ItemShards& shards = layer_.shards[i];
+    return runner == layer_.items[i].index ? !shards.held_by[holder].empty()
+                                           : !shards.seen_by[runner].empty();
+  }
+
+  // The same, and ring step s is when they visit it.
   bool Visits(size_t i, int runner, int holder, int s) const {
     const RingItem& item = layer_.items[i];
-    if (s >= item.degree() || item.visits(runner, s) != holder) return false;
-    const ItemShards& shards = layer_.shards[i];
-    return runner == item.index ? !shards.held_by[holder].empty() : !shards.seen_by[runner].empty();
+    return s < item.degree() && item.visits(runner, s) == holder && Sees(i, runner, holder);
   }
 
   static int IndexOf(const RingItem& item, int rank) {
@@ -142,31 +158,66 @@ class RingAttention::LayerRun {
     ring_.link_.counters().bytes_pass_q += static_cast<int64_t>(bytes);
   }
 
-  // Sends what peers need for ring step s: pages that their rows visit here, own queries that visit
-  // them.
-  absl::Status PostForward(int s) {
+  // Sends own queries to all who hold what they see. A peer attends them at the ring step of their
+  // visit; where it has nothing before that it starts at once, so the holders of a few rows' keys
+  // work side by side.
+  absl::Status PostQueries() {
     for (int peer = 0; peer < ring_.link_.size(); ++peer) {
       if (peer == ring_.link_.rank()) continue;
       std::vector<RingPart> parts;
       for (size_t i = 0; i < layer_.items.size(); ++i) {
         const RingItem& item = layer_.items[i];
         const int other = IndexOf(item, peer);
-        if (other < 0) continue;
-        if (item.mode == RingMode::kPassKv && Visits(i, other, item.index, s)) {
-          for (const ShardPage& page : layer_.shards[i].seen_by[other]) {
-            parts.push_back({layer_.page_data(page.page), ring_.config_.layer_page_bytes});
-            ring_.link_.counters().bytes_pass_kv +=
-                static_cast<int64_t>(ring_.config_.layer_page_bytes);
-          }
-        } else if (item.mode == RingMode::kPassQ && Visits(i, item.index, other, s)) {
-          AddRows(OwnRows(layer_.query, item), parts);
-          if (CarriesRow(item, other)) {
-            AddRows(OwnRows(layer_.key, item), parts);
-            AddRows(OwnRows(layer_.value, item), parts);
-          }
+        if (item.mode != RingMode::kPassQ || other < 0 || !Sees(i, item.index, other)) continue;
+        AddRows(OwnRows(layer_.query, item), parts);
+        if (!CarriesRow(item, other)) continue;
+        AddRows(OwnRows(layer_.key, item), parts);
+        AddRows(OwnRows(layer_.value, item), parts);
+      }
+      ANNULUS_RETURN_IF_ERROR(Send(peer, 0, kQuery, std::move(parts)));
+    }
+    return absl::OkStatus();
+  }
+
+  // Takes the queries of `peer`, which it sends before all else: called ahead of any Receive.
+  absl::Status TakeQueries(int peer) {
+    Queries& queries = queries_[peer];
+    if (std::exchange(queries.received, true)) return absl::OkStatus();
+    std::vector<size_t> bytes;
+    for (size_t i = 0; i < layer_.items.size(); ++i) {
+      const RingItem& item = layer_.items[i];
+      const int other = IndexOf(item, peer);
+      queries.first.push_back(bytes.size());
+      if (item.mode != RingMode::kPassQ || other < 0 || !Sees(i, other, item.index)) continue;
+      const size_t rows = item.positions[other].size();
+      bytes.push_back(rows * RowBytes(QueryColumns()));
+      if (!CarriesRow(item, item.index)) continue;
+      bytes.push_back(rows * RowBytes(KeyColumns()));
+      bytes.push_back(rows * RowBytes(ValueColumns()));
+    }
+    if (bytes.empty()) return absl::OkStatus();
+    ANNULUS_ASSIGN_OR_RETURN(queries.parts, Receive(peer, 0, kQuery, bytes));
+    return absl::OkStatus();
+  }
+
+  // Sends the pages that peers' rows visit here at ring step s.
+  absl::Status PostPages(int s) {
+    for (int peer = 0; peer < ring_.link_.size(); ++peer) {
+      if (peer == ring_.link_.rank()) continue;
+      std::vector<RingPart> parts;
+      for (size_t i = 0; i < layer_.items.size(); ++i) {
+        const RingItem& item = layer_.items[i];
+        const int other = IndexOf(item, peer);
+        if (item.mode != RingMode::kPassKv || other < 0 || !Visits(i, other, item.index, s)) {
+          continue;
+        }
+        for (const ShardPage& page : layer_.shards[i].seen_by[other]) {
+          parts.push_back({layer_.page_data(page.page), ring_.config_.layer_page_bytes});
+          ring_.link_.counters().bytes_pass_kv +=
+              static_cast<int64_t>(ring_.config_.layer_page_bytes);
         }
       }
-      ANNULUS_RETURN_IF_ERROR(Send(peer, s, kForward, std::move(parts)));
+      ANNULUS_RETURN_IF_ERROR(Send(peer, s, kPages, std::move(parts)));
     }
     return absl::OkStatus();
   }
@@ -175,11 +226,7 @@ class RingAttention::LayerRun {
   absl::Status ReceiveForward(int s) {
     for (int peer = 0; peer < ring_.link_.size(); ++peer) {
       if (peer == ring_.link_.rank()) continue;
-      const std::vector<size_t> bytes = ExpectedForward(peer, s);
-      if (bytes.empty()) continue;
-      ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts,
-                               Receive(peer, s, kForward, bytes));
-      ANNULUS_RETURN_IF_ERROR(UseForward(peer, s, parts));
+      ANNULUS_RETURN_IF_ERROR(UseForward(peer, s));
     }
     for (size_t i = 0; i < layer_.items.size(); ++i) {
       const RingItem& item = layer_.items[i];
@@ -191,28 +238,23 @@ class RingAttention::LayerRun {
     return absl::OkStatus();
   }
 
-  std::vector<size_t> ExpectedForward(int peer, int s) const {
+  // The pages of `peer` that own rows visit at ring step s.
+  absl::StatusOr<std::vector<RingPart>> ReceivePages(int peer, int s) {
     std::vector<size_t> bytes;
     for (size_t i = 0; i < layer_.items.size(); ++i) {
       const RingItem& item = layer_.items[i];
       const int other = IndexOf(item, peer);
-      if (other < 0) continue;
-      if (item.mode == RingMode::kPassKv && Visits(i, item.index, other, s)) {
-        bytes.insert(bytes.end(), layer_.shards[i].held_by[other].size(),
-                     ring_.config_.layer_page_bytes);
-      } else if (item.mode == RingMode::kPassQ && Visits(i, other, item.index, s)) {
-        const size_t rows = item.positions[other].size();
-        bytes.push_back(rows * RowBytes(QueryColumns()));
-        if (CarriesRow(item, item.index)) {
-          bytes.push_back(rows * RowBytes(KeyColumns()));
-          bytes.push_back(rows * RowBytes(ValueColumns()));
-        }
-      }
+      if (item.mode != RingMode::kPassKv || other < 0 || !Visits(i, item.index, other, s)) continue;
+      bytes.insert(bytes.end(), layer_.shards[i].held_by[other].size(),
+                   ring_.config_.layer_page_bytes);
     }
-    return bytes;
+    if (bytes.empty()) return std::vector<RingPart>();
+    ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
+    return Receive(peer, s, kPages, bytes);
   }
 
-  absl::Status UseForward(int peer, int s, const std::vector<RingPart>& parts) {
+  absl::Status UseForward(int peer, int s) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> pages, ReceivePages(peer, s));
     size_t next = 0;
     for (size_t i = 0; i < layer_.items.size(); ++i) {
       const RingItem& item = layer_.items[i];
@@ -221,16 +263,16 @@ class RingAttention::LayerRun {
       const size_t first = views_.size();
       if (item.mode == RingMode::kPassKv && Visits(i, item.index, other, s)) {
         for (const ShardPage& page : layer_.shards[i].held_by[other]) {
-          views_.push_back({parts[next++].data, page.first_position, page.tokens});
+          views_.push_back({pages[next++].data, page.first_position, page.tokens});
         }
         AddOwnWork(i, other, first);
       } else if (item.mode == RingMode::kPassQ && Visits(i, other, item.index, s)) {
+        ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
+        const RingPart* const parts = &queries_[peer].parts[queries_[peer].first[i]];
         const int64_t rows = static_cast<int64_t>(item.positions[other].size());
-        const ConstMatrixView query{Floats(parts[next++]), rows, QueryColumns(), QueryColumns()};
+        const ConstMatrixView query{Floats(parts[0]), rows, QueryColumns(), QueryColumns()};
         if (CarriesRow(item, item.index)) {
-          const RingPart& key = parts[next++];
-          const RingPart& value = parts[next++];
-          ANNULUS_RETURN_IF_ERROR(AppendRow(i, key, value));
+          ANNULUS_RETURN_IF_ERROR(AppendRow(i, parts[1], parts[2]));
         }
         AddOwnViews(layer_.shards[i].seen_by[other]);
         work_.push_back({i, other, query, first, views_.size() - first,
@@ -384,6 +426,7 @@ class RingAttention::LayerRun {
         bytes.push_back(LseBytes(own));
       }
       if (waiting.empty()) continue;
+      ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
       ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts, Receive(peer, s, kState, bytes));
       for (size_t n = 0; n < waiting.size(); ++n) {
         ANNULUS_RETURN_IF_ERROR(Absorb(waiting[n], parts[2 * n], parts[2 * n + 1]));
@@ -410,7 +453,8 @@ class RingAttention::LayerRun {
 
   RingAttention& ring_;
   const RingLayer& layer_;
-  std::vector<bool> started_;  // [item] the result holds at least one partial state
+  std::vector<bool> started_;     // [item] the result holds at least one partial state
+  std::vector<Queries> queries_;  // [rank]
   std::vector<Work> work_;
   std::vector<KvPageView> views_;
 };

@@ -40,10 +40,10 @@ struct RingLayer {
 
 // Exact attention of a step's rows over keys and values that are spread over ranks. Own rows of
 // every item must already be in their pages, except a sampled row whose page is another rank's: its
-// key and value travel with the query. Per ring step there is one exchange per pair of ranks that
-// carries all items in plan order: pages (pass-KV) or queries (pass-Q) go out one step ahead,
-// states of served queries come back. Ranks that hold nothing a row can see are left out by both
-// sides.
+// key and value travel with the query. Messages carry all items in plan order. Queries (pass-Q) go
+// out at once to all who hold what they see; pages (pass-KV) go out one ring step ahead; states of
+// served queries come back with each step. Ranks that hold nothing a row can see are left out by
+// both sides.
 //
 // `served` states stay untouched until the same peer's next query for the same item has come in,
 // which it sends only after it has merged the state; queries stay until their states are back.
