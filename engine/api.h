@@ -273,10 +273,17 @@ struct ModelInfo {
   SamplingParams default_sampling;  // for what a request leaves out: the model's own, where it says
 };
 
-// What the choice between pass-KV and pass-Q rests on: rates of one rank while all ranks of its
-// ring do the same.
+// How fast one rank attends, in FLOP/s, when a call has so many rows.
+struct AttentionRate {
+  int rows = 1;
+  double flops = 50e9;        // while all ranks of its ring do the same
+  double alone_flops = 50e9;  // while the others wait; higher where ranks share processors
+};
+
+// What the choice between pass-KV and pass-Q rests on.
 struct ExchangeRates {
-  double flops = 50e9;                 // of attention, per second
+  // By ascending rows, at least one.
+  std::vector<AttentionRate> attention = std::vector<AttentionRate>(1);
   double link_bytes_per_second = 5e9;  // 0: messages are handed over where they lie, none is copied
   double message_seconds = 20e-6;      // from a send until the receiver goes on
   double part_seconds = 0;             // more for each further part (a page) of a message

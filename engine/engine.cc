@@ -91,8 +91,11 @@ struct KnownRates {
 // Rates from the profile, or measured now and then saved there.
 absl::StatusOr<KnownRates> FindRates(const EngineOptions& options, const RankModel& model,
                                      int threads, Backend& backend) {
-  if (options.ranks == 1) return KnownRates{{}, "not needed: one rank exchanges nothing"};
-  if (options.ring_mode != RingMode::kAuto) return KnownRates{{}, "not needed: the mode is fixed"};
+  const ExchangeRates unused;
+  if (options.ranks == 1) return KnownRates{unused, "not needed: one rank exchanges nothing"};
+  if (options.ring_mode != RingMode::kAuto) {
+    return KnownRates{unused, "not needed: the mode is fixed"};
+  }
   const ExchangeSetup setup{backend.capabilities().description,
                             model.ops->name,
                             options.ranks,

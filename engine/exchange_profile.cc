@@ -16,8 +16,10 @@
 namespace annulus {
 namespace {
 
-constexpr char kFormat[] = "annulus exchange profile 1";
+constexpr char kFormat[] = "annulus exchange profile 2";
 constexpr uint64_t kMostBytes = 64 << 10;
+constexpr size_t kMostRates = 16;
+constexpr int64_t kMostRows = 1 << 20;
 
 nlohmann::json ToJson(const ExchangeSetup& setup) {
   return {{"device", setup.device},
@@ -30,6 +32,37 @@ nlohmann::json ToJson(const ExchangeSetup& setup) {
           {"v_dim", setup.shape.v_dim},
           {"page_tokens", setup.shape.page_tokens},
           {"kv_dtype", std::string(DTypeName(setup.shape.dtype))}};
+}
+
+nlohmann::json ToJson(const std::vector<AttentionRate>& rates) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const AttentionRate& rate : rates) {
+    list.push_back({{"rows", rate.rows}, {"flops", rate.flops}, {"alone_flops", rate.alone_flops}});
+  }
+  return list;
+}
+
+absl::StatusOr<std::vector<AttentionRate>> ReadAttention(const std::string& path,
+                                                         const JsonFields& fields,
+                                                         const nlohmann::json& list) {
+  constexpr char kAllowed[] =
+      "1 to 16 objects of rows, flops and alone_flops, by ascending rows; delete the file to "
+      "measure anew";
+  if (!list.is_array() || list.empty() || list.size() > kMostRates) {
+    return fields.Invalid("attention", kAllowed);
+  }
+  std::vector<AttentionRate> rates;
+  for (const nlohmann::json& entry : list) {
+    if (!entry.is_object() || entry.size() != 3) return fields.Invalid("attention", kAllowed);
+    const JsonFields values(path, "rates.attention", entry);
+    const int least = rates.empty() ? 1 : rates.back().rows + 1;
+    AttentionRate& rate = rates.emplace_back();
+    ANNULUS_ASSIGN_OR_RETURN(const int64_t rows, values.Integer("rows", least, kMostRows));
+    rate.rows = static_cast<int>(rows);
+    ANNULUS_ASSIGN_OR_RETURN(rate.flops, values.Number("flops", 1e3, 1e18));
+    ANNULUS_ASSIGN_OR_RETURN(rate.alone_flops, values.Number("alone_flops", 1e3, 1e18));
+  }
+  return rates;
 }
 
 // A member that is an object with exactly these keys.
@@ -77,7 +110,8 @@ absl::StatusOr<ExchangeRates> LoadExchangeProfile(const std::string& path,
   ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json all, ParseJsonTree(text, path));
   if (!all.is_object() || all.value("format", nlohmann::json()) != kFormat || all.size() != 3) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, " is not an object of format \"", kFormat, "\", setup and rates"));
+        absl::StrCat(path, " is not an object of format \"", kFormat,
+                     "\", setup and rates; a profile of another version must be deleted"));
   }
   ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json* saved,
                            Section(path, all, "setup",
@@ -87,10 +121,10 @@ absl::StatusOr<ExchangeRates> LoadExchangeProfile(const std::string& path,
   ANNULUS_ASSIGN_OR_RETURN(
       const nlohmann::json* values,
       Section(path, all, "rates",
-              {"flops", "link_bytes_per_second", "message_seconds", "part_seconds"}));
+              {"attention", "link_bytes_per_second", "message_seconds", "part_seconds"}));
   const JsonFields fields(path, "rates", *values);
   ExchangeRates rates;
-  ANNULUS_ASSIGN_OR_RETURN(rates.flops, fields.Number("flops", 1e3, 1e18));
+  ANNULUS_ASSIGN_OR_RETURN(rates.attention, ReadAttention(path, fields, values->at("attention")));
   ANNULUS_ASSIGN_OR_RETURN(rates.link_bytes_per_second,
                            fields.Number("link_bytes_per_second", 0, 1e15));
   ANNULUS_ASSIGN_OR_RETURN(rates.message_seconds, fields.Number("message_seconds", 0, 10));
@@ -103,7 +137,7 @@ absl::Status SaveExchangeProfile(const std::string& path, const ExchangeSetup& s
   const nlohmann::json all = {{"format", kFormat},
                               {"setup", ToJson(setup)},
                               {"rates",
-                               {{"flops", rates.flops},
+                               {{"attention", ToJson(rates.attention)},
                                 {"link_bytes_per_second", rates.link_bytes_per_second},
                                 {"message_seconds", rates.message_seconds},
                                 {"part_seconds", rates.part_seconds}}}};

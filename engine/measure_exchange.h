@@ -20,9 +20,10 @@ struct ExchangeSetup {
   KvPageShape shape;
 };
 
-// Measures the rates of a ring of this process with one short run on scratch pages: attention with
-// all ranks at work, and messages of one and of many parts sent round the ring. Takes well under a
-// second and at most about 64 MB, which it gives back. `setup.ranks` >= 2.
+// Measures the rates of a ring of this process with short runs on scratch pages: messages of one
+// and of many parts sent round the ring; attention of 1, 4, 16, .. rows up to a page by one rank
+// alone and by all. Takes well under half a second and at most about 64 MB, which it gives back.
+// `setup.ranks` >= 2.
 absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
                                               Backend& backend);
 

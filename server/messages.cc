@@ -130,7 +130,13 @@ v1::GetLoadResponse ToMessage(const EngineLoad& load) {
   message.set_healthy(load.healthy);
   for (const RankLoad& rank : load.ranks) *message.add_ranks() = ToMessage(rank);
   v1::ExchangeRates& exchange = *message.mutable_exchange();
-  exchange.set_attention_flops(load.exchange.flops);
+  exchange.set_attention_flops(load.exchange.attention.back().flops);
+  for (const AttentionRate& rate : load.exchange.attention) {
+    v1::AttentionRate& added = *exchange.add_attention();
+    added.set_rows(rate.rows);
+    added.set_flops(rate.flops);
+    added.set_alone_flops(rate.alone_flops);
+  }
   exchange.set_link_bytes_per_second(load.exchange.link_bytes_per_second);
   exchange.set_message_seconds(load.exchange.message_seconds);
   exchange.set_part_seconds(load.exchange.part_seconds);

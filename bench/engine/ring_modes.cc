@@ -3,12 +3,14 @@
 // would have chosen and how much slower that is than the better mode.
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_format.h"
+#include "engine/base/clock.h"
 #include "engine/measure_exchange.h"
 #include "engine/ring_probe.h"
 #include "engine/scheduler/cost_model.h"
@@ -71,12 +73,18 @@ absl::Status Run(const Arguments& a) {
   required.kv_dtype = setup.shape.dtype;
   required.k_dim = required.v_dim = a.head_dim;
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, registry.Select(required));
+  const SteadyTime start = std::chrono::steady_clock::now();
   ANNULUS_ASSIGN_OR_RETURN(const ExchangeRates rates, MeasureExchange(setup, *ops, *backend));
+  const double seconds = SecondsBetween(start, std::chrono::steady_clock::now());
   std::cout << absl::StreamFormat(
-      "%s, %d ranks, %d threads, heads %d/%d of %d, %s: attention %.1f GFLOP/s a rank, message "
-      "%.2f us, part %.2f ns\n",
-      ops->name, a.ranks, a.threads, a.heads, a.kv_heads, a.head_dim, a.kv_dtype, rates.flops / 1e9,
-      rates.message_seconds * 1e6, rates.part_seconds * 1e9);
+      "%s, %d ranks, %d threads, heads %d/%d of %d, %s: message %.2f us, part %.2f ns; measured in "
+      "%.0f ms\n",
+      ops->name, a.ranks, a.threads, a.heads, a.kv_heads, a.head_dim, a.kv_dtype,
+      rates.message_seconds * 1e6, rates.part_seconds * 1e9, seconds * 1e3);
+  for (const AttentionRate& rate : rates.attention) {
+    std::cout << absl::StreamFormat("attention of %3d rows: %6.1f GFLOP/s a rank, %6.1f alone\n",
+                                    rate.rows, rate.flops / 1e9, rate.alone_flops / 1e9);
+  }
   AttentionGeometry geometry;
   geometry.heads = a.heads;
   geometry.kv_heads = a.kv_heads;
@@ -92,7 +100,8 @@ absl::Status Run(const Arguments& a) {
   for (const int32_t rows : a.rows) {
     for (const int32_t cached : a.cached) {
       ANNULUS_ASSIGN_OR_RETURN(const Cell cell, TimeCell(*probe, rows, cached, a.seconds));
-      const RingMode mode = ChooseRingMode(rows, cached, a.ranks, geometry, rates);
+      const RingMode mode =
+          ChooseRingMode(StripedWork(rows, cached, a.ranks, a.page_tokens), geometry, rates);
       const bool kv = mode == RingMode::kPassKv;
       const double over = (kv ? cell.pass_kv : cell.pass_q) / std::min(cell.pass_kv, cell.pass_q);
       worst = std::max(worst, over);

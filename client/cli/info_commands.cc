@@ -193,11 +193,33 @@ void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
   WriteMemory(load.memory(), json);
   json.Key("exchange").BeginObject();
   json.Key("attention_flops").Double(exchange.attention_flops());
+  json.Key("attention").BeginArray();
+  for (const v1::AttentionRate& rate : exchange.attention()) {
+    json.BeginObject();
+    json.Key("rows").Int(rate.rows());
+    json.Key("flops").Double(rate.flops());
+    json.Key("alone_flops").Double(rate.alone_flops());
+    json.EndObject();
+  }
+  json.EndArray();
   json.Key("link_bytes_per_second").Double(exchange.link_bytes_per_second());
   json.Key("message_seconds").Double(exchange.message_seconds());
   json.Key("part_seconds").Double(exchange.part_seconds());
   json.Key("source").String(exchange.source());
   json.EndObject().EndObject();
+}
+
+// "1, 16 and 64 rows 3.1, 20 and 34 GFLOP/s a rank, alone 5.2, 38 and 66"
+std::string DescribeAttention(const v1::ExchangeRates& exchange) {
+  std::vector<std::string> rows, flops, alone;
+  for (const v1::AttentionRate& rate : exchange.attention()) {
+    rows.push_back(absl::StrCat(rate.rows()));
+    flops.push_back(absl::StrFormat("%.3g", rate.flops() / 1e9));
+    alone.push_back(absl::StrFormat("%.3g", rate.alone_flops() / 1e9));
+  }
+  return absl::StrFormat("attention of %s rows at %s GFLOP/s a rank, alone %s",
+                         absl::StrJoin(rows, ", "), absl::StrJoin(flops, ", "),
+                         absl::StrJoin(alone, ", "));
 }
 
 // What the server chooses ring modes by; rates that are not needed are not shown.
@@ -206,9 +228,8 @@ std::string DescribeExchange(const v1::ExchangeRates& exchange) {
     return absl::StrCat("ring      rates ", exchange.source(), "\n");
   }
   return absl::StrFormat(
-      "ring      attention %.1f GFLOP/s a rank, message %.3g us, further part %.3g ns, %s; %s\n",
-      exchange.attention_flops() / 1e9, exchange.message_seconds() * 1e6,
-      exchange.part_seconds() * 1e9,
+      "ring      %s, message %.3g us, further part %.3g ns, %s; %s\n", DescribeAttention(exchange),
+      exchange.message_seconds() * 1e6, exchange.part_seconds() * 1e9,
       exchange.link_bytes_per_second() > 0
           ? absl::StrFormat("link %.3g GB/s", exchange.link_bytes_per_second() / 1e9)
           : "nothing copied",

@@ -1,6 +1,7 @@
 #include "engine/scheduler/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace annulus {
 namespace {
@@ -11,19 +12,61 @@ double Exposed(double bytes, double hidden, const ExchangeRates& rates) {
   return std::max(0.0, bytes / rates.link_bytes_per_second - hidden);
 }
 
+// Of the positions below `end`, those in pages of ring index `index`.
+int64_t PositionsHeld(int64_t end, int index, int degree, int page_tokens) {
+  const int64_t stripe = int64_t{degree} * page_tokens;
+  const int64_t rest = end % stripe - int64_t{index} * page_tokens;
+  return end / stripe * page_tokens + std::clamp<int64_t>(rest, 0, page_tokens);
+}
+
 }  // namespace
 
-double ExchangeSeconds(RingMode mode, int64_t rows, int64_t cached, int degree,
-                       const AttentionGeometry& geometry, const ExchangeRates& rates) {
-  if (degree <= 1) return 0;
-  const double t = static_cast<double>(rows);
-  const double p = static_cast<double>(cached);
+RingWork StripedWork(int64_t rows, int64_t cached, int degree, int page_tokens) {
+  int64_t most_rows = 0;
+  int64_t most_keys = 0;
+  for (int i = 0; i < degree; ++i) {
+    const int64_t keys = PositionsHeld(cached + rows, i, degree, page_tokens);
+    most_keys = std::max(most_keys, keys);
+    most_rows = std::max(most_rows, keys - PositionsHeld(cached, i, degree, page_tokens));
+  }
+  return {rows, cached, degree, static_cast<double>(most_rows) / static_cast<double>(rows),
+          static_cast<double>(most_keys) / static_cast<double>(cached + rows)};
+}
+
+AttentionRate RateOf(double rows, const ExchangeRates& rates) {
+  const auto above = std::find_if(
+      rates.attention.begin(), rates.attention.end(),
+      [&](const AttentionRate& rate) { return static_cast<double>(rate.rows) > rows; });
+  if (above == rates.attention.begin()) return *above;
+  const AttentionRate& low = *std::prev(above);
+  if (above == rates.attention.end()) return low;
+  const double part = std::log(rows / low.rows) / std::log(double(above->rows) / low.rows);
+  AttentionRate rate = low;
+  rate.flops += part * (above->flops - low.flops);
+  rate.alone_flops += part * (above->alone_flops - low.alone_flops);
+  return rate;
+}
+
+double AttentionSeconds(RingMode mode, const RingWork& work, const AttentionGeometry& geometry,
+                        const ExchangeRates& rates) {
+  const double t = static_cast<double>(work.rows);
+  const double p = static_cast<double>(work.cached);
+  const double flops = 4.0 * geometry.heads * geometry.head_dim * (t * p + t * t / 2);
+  const AttentionRate rate = RateOf(t * work.row_share, rates);
+  const double share = mode == RingMode::kPassKv ? work.row_share : work.key_share;
+  return std::max(flops * share / rate.alone_flops, flops / work.degree / rate.flops);
+}
+
+double ExchangeSeconds(RingMode mode, const RingWork& work, const AttentionGeometry& geometry,
+                       const ExchangeRates& rates) {
+  if (work.degree <= 1) return 0;
+  const double t = static_cast<double>(work.rows);
+  const double p = static_cast<double>(work.cached);
   const double d = geometry.head_dim;
-  const double share = static_cast<double>(degree - 1) / degree;
-  // Each rank computes 1 / degree of the causal pairs; share of it overlaps with the exchange.
-  const double attention =
-      4 * geometry.heads * d * (t * p + t * t / 2) / degree / rates.flops * share;
-  const double messages = (degree - 1) * rates.message_seconds;
+  const double share = static_cast<double>(work.degree - 1) / work.degree;
+  // The part of attention that overlaps with the exchange.
+  const double attention = AttentionSeconds(mode, work, geometry, rates) * share;
+  const double messages = (work.degree - 1) * rates.message_seconds;
   if (mode == RingMode::kPassKv) {
     const double bytes = 2 * (t + p) * geometry.kv_heads * d * geometry.kv_bytes_per_element;
     const double pages = (t + p) / geometry.page_tokens;
@@ -35,11 +78,14 @@ double ExchangeSeconds(RingMode mode, int64_t rows, int64_t cached, int degree,
          2 * messages;
 }
 
-RingMode ChooseRingMode(int64_t rows, int64_t cached, int degree, const AttentionGeometry& geometry,
+RingMode ChooseRingMode(const RingWork& work, const AttentionGeometry& geometry,
                         const ExchangeRates& rates) {
-  const double pass_kv = ExchangeSeconds(RingMode::kPassKv, rows, cached, degree, geometry, rates);
-  const double pass_q = ExchangeSeconds(RingMode::kPassQ, rows, cached, degree, geometry, rates);
-  return pass_kv <= pass_q ? RingMode::kPassKv : RingMode::kPassQ;
+  const auto seconds = [&](RingMode mode) {
+    return AttentionSeconds(mode, work, geometry, rates) +
+           ExchangeSeconds(mode, work, geometry, rates);
+  };
+  return seconds(RingMode::kPassKv) <= seconds(RingMode::kPassQ) ? RingMode::kPassKv
+                                                                 : RingMode::kPassQ;
 }
 
 }  // namespace annulus

@@ -109,11 +109,12 @@ class Planner {
     item.tokens.assign(sequence.tokens.begin() + item.begin, sequence.tokens.begin() + end);
     item.runs = Runs(sequence, item.begin, end);
     for (const RowRun& run : item.runs) prefill_rows_[run.rank] += run.count;
-    item.mode =
-        policy_.mode != RingMode::kAuto
-            ? policy_.mode
-            : ChooseRingMode(end - item.begin, item.begin, static_cast<int>(sequence.ring.size()),
-                             policy_.geometry, policy_.rates);
+    item.mode = policy_.mode != RingMode::kAuto
+                    ? policy_.mode
+                    : ChooseRingMode(
+                          StripedWork(end - item.begin, item.begin,
+                                      static_cast<int>(sequence.ring.size()), limits_.page_tokens),
+                          policy_.geometry, policy_.rates);
     plan_.items.push_back(std::move(item));
   }
 

@@ -18,6 +18,15 @@ namespace {
 
 ExchangeSetup SmallSetup() { return {"a processor", "cpu/some", 3, 2, 4, {16, 2, 32, 32}}; }
 
+ExchangeRates SomeRates() {
+  ExchangeRates rates;
+  rates.attention = {{1, 3.5e9, 7e9}, {64, 12.5e9, 25e9}};
+  rates.link_bytes_per_second = 0;
+  rates.message_seconds = 5.9e-6;
+  rates.part_seconds = 5.5e-9;
+  return rates;
+}
+
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -33,7 +42,13 @@ TEST(MeasureExchange, TakesLittleTimeWithEveryTable) {
     const auto rates = MeasureExchange(SmallSetup(), *ops, *backend);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     ASSERT_TRUE(rates.ok()) << rates.status();
-    EXPECT_GT(rates->flops, 1e6);
+    std::vector<int> rows;
+    for (const AttentionRate& rate : rates->attention) {
+      rows.push_back(rate.rows);
+      EXPECT_GT(rate.flops, 1e5);
+      EXPECT_GT(rate.alone_flops, 1e5);
+    }
+    EXPECT_EQ(rows, std::vector<int>({1, 4, 16}));  // up to a page
     EXPECT_EQ(rates->link_bytes_per_second, 0);
     EXPECT_GT(rates->message_seconds, 0);
     EXPECT_GE(rates->part_seconds, 0);
@@ -77,12 +92,17 @@ class ExchangeProfile : public ::testing::Test {
 };
 
 TEST_F(ExchangeProfile, ComesBackAsItWasSaved) {
-  const ExchangeRates rates{12.5e9, 0, 5.9e-6, 5.5e-9};
+  const ExchangeRates rates = SomeRates();
   EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
   ASSERT_TRUE(SaveExchangeProfile(path_, SmallSetup(), rates).ok());
   const auto loaded = LoadExchangeProfile(path_, SmallSetup());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->flops, rates.flops);
+  ASSERT_EQ(loaded->attention.size(), 2);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(loaded->attention[i].rows, rates.attention[i].rows);
+    EXPECT_EQ(loaded->attention[i].flops, rates.attention[i].flops);
+    EXPECT_EQ(loaded->attention[i].alone_flops, rates.attention[i].alone_flops);
+  }
   EXPECT_EQ(loaded->link_bytes_per_second, rates.link_bytes_per_second);
   EXPECT_EQ(loaded->message_seconds, rates.message_seconds);
   EXPECT_EQ(loaded->part_seconds, rates.part_seconds);
@@ -91,7 +111,7 @@ TEST_F(ExchangeProfile, ComesBackAsItWasSaved) {
 }
 
 TEST_F(ExchangeProfile, OfAnotherSetupIsRefused) {
-  ASSERT_TRUE(SaveExchangeProfile(path_, SmallSetup(), {}).ok());
+  ASSERT_TRUE(SaveExchangeProfile(path_, SmallSetup(), SomeRates()).ok());
   ExchangeSetup other = SmallSetup();
   other.ranks = 4;
   const absl::Status status = LoadExchangeProfile(path_, other).status();
@@ -109,7 +129,7 @@ TEST_F(ExchangeProfile, OfAnotherSetupIsRefused) {
 }
 
 TEST_F(ExchangeProfile, HostileFilesAreErrors) {
-  ASSERT_TRUE(SaveExchangeProfile(path_, SmallSetup(), {12.5e9, 0, 5.9e-6, 5.5e-9}).ok());
+  ASSERT_TRUE(SaveExchangeProfile(path_, SmallSetup(), SomeRates()).ok());
   const std::string good = ReadAll(path_);
   const auto replaced = [&](const std::string& from, const std::string& to) {
     const std::string text = absl::StrReplaceAll(good, {{from, to}});
@@ -123,10 +143,18 @@ TEST_F(ExchangeProfile, HostileFilesAreErrors) {
                                   good + good,
                                   std::string(70'000, ' ') + good,
                                   std::string(1000, '['),
-                                  replaced("profile 1", "profile 2"),
+                                  replaced("profile 2", "profile 1"),
                                   replaced("\"setup\"", "\"set\""),
                                   replaced("\"rates\"", "\"setup\""),
                                   replaced("\"flops\"", "\"flop\""),
+                                  replaced("\"attention\": [", "\"attention\": [null,"),
+                                  replaced("\"attention\": [", "\"attention\": [], \"a\": ["),
+                                  replaced("\"attention\": [", "\"attention\": {\"a\": ["),
+                                  replaced("\"rows\": 64", "\"rows\": 1"),
+                                  replaced("\"rows\": 64", "\"rows\": 64.5"),
+                                  replaced("\"rows\": 64", "\"rows\": 64, \"more\": 1"),
+                                  replaced("\"rows\": 64", "\"rows\": 100000000"),
+                                  replaced("\"rows\": 1,", "\"rows\": 0,"),
                                   replaced("\"ranks\": 3", "\"ranks\": {\"ranks\": 3}"),
                                   replaced("\"part_seconds\"", "\"more\": 1, \"part_seconds\""),
                                   replaced("12500000000.0", "0"),
@@ -154,7 +182,7 @@ TEST_F(ExchangeProfile, HostileFilesAreErrors) {
 
 TEST_F(ExchangeProfile, AFolderThatCannotBeWrittenIsAnError) {
   const std::string path = (directory_.path() / "absent" / "profile.json").string();
-  const absl::Status status = SaveExchangeProfile(path, SmallSetup(), {});
+  const absl::Status status = SaveExchangeProfile(path, SmallSetup(), SomeRates());
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find(path), absl::string_view::npos);
 }

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <vector>
 
 namespace annulus {
 namespace {
@@ -22,15 +24,24 @@ AttentionGeometry PaperGeometry() {
 
 ExchangeRates PaperRates() {
   ExchangeRates rates;
-  rates.flops = 8 * 400e12;
+  rates.attention = {{1, 8 * 400e12, 8 * 400e12}};
   rates.link_bytes_per_second = 8 * 26e9;
   rates.message_seconds = 0;
   return rates;
 }
 
+// The same on every rank, as the paper counts.
+RingWork EvenWork(double rows, double cached, int degree) {
+  return {static_cast<int64_t>(rows), static_cast<int64_t>(cached), degree, 1.0 / degree,
+          1.0 / degree};
+}
+
 TEST(CostModel, OneRankExchangesNothing) {
-  EXPECT_EQ(ExchangeSeconds(RingMode::kPassKv, 10, 10, 1, PaperGeometry(), PaperRates()), 0);
-  EXPECT_EQ(ExchangeSeconds(RingMode::kPassQ, 10, 10, 1, PaperGeometry(), PaperRates()), 0);
+  const RingWork work = StripedWork(10, 10, 1, 64);
+  EXPECT_EQ(work.row_share, 1);
+  EXPECT_EQ(work.key_share, 1);
+  EXPECT_EQ(ExchangeSeconds(RingMode::kPassKv, work, PaperGeometry(), PaperRates()), 0);
+  EXPECT_EQ(ExchangeSeconds(RingMode::kPassQ, work, PaperGeometry(), PaperRates()), 0);
 }
 
 // Algorithm 1: pass-KV where T / (T + P) >= 2 G / H, or T >= N C G e / (2 H BW).
@@ -47,15 +58,16 @@ TEST(CostModel, ThePapersThresholdsComeOut) {
     g.kv_heads = 1 << random() % 4;
     g.heads = g.kv_heads << random() % 6;
     ExchangeRates rates = PaperRates();
-    rates.flops = log_uniform(1e12, 1e16);
+    const double flops = log_uniform(1e12, 1e16);
+    rates.attention = {{1, flops, flops}};
     rates.link_bytes_per_second = log_uniform(1e9, 1e12);
     const int degree = 2 + static_cast<int>(random() % 15);
     const double t = std::floor(log_uniform(1, 1e6));
     const double p = std::floor(log_uniform(1, 1e7));
-    const auto choose =
-        ChooseRingMode(static_cast<int64_t>(t), static_cast<int64_t>(p), degree, g, rates);
+    const RingWork work = EvenWork(t, p, degree);
+    const auto choose = ChooseRingMode(work, g, rates);
     const double ratio = 2.0 * g.kv_heads / g.heads;
-    const double hidden = degree * rates.flops * g.kv_heads * g.kv_bytes_per_element /
+    const double hidden = degree * flops * g.kv_heads * g.kv_bytes_per_element /
                           (2 * g.heads * rates.link_bytes_per_second);
     SCOPED_TRACE(testing::Message() << "T " << t << " P " << p << " ranks " << degree << " heads "
                                     << g.heads << "/" << g.kv_heads << " case " << n);
@@ -67,20 +79,17 @@ TEST(CostModel, ThePapersThresholdsComeOut) {
     } else if (t * pairs >= hidden) {
       ++enough_work;
       ASSERT_EQ(choose, RingMode::kPassKv);
-      ASSERT_EQ(ExchangeSeconds(RingMode::kPassKv, static_cast<int64_t>(t), static_cast<int64_t>(p),
-                                degree, g, rates),
-                0);
+      ASSERT_EQ(ExchangeSeconds(RingMode::kPassKv, work, g, rates), 0);
     } else {
       // Below both, keys and values stay exposed: by exactly what attention does not cover.
       ++neither;
       const double share = (degree - 1.0) / degree;
       const double bytes = 4 * (t + p) * g.kv_heads * g.head_dim * share;
       const double attention =
-          4.0 * g.heads * g.head_dim * t * (t + p) * pairs / degree / rates.flops * share;
+          4.0 * g.heads * g.head_dim * t * (t + p) * pairs / degree / flops * share;
       const double exposed = bytes / rates.link_bytes_per_second - attention;
-      ASSERT_NEAR(ExchangeSeconds(RingMode::kPassKv, static_cast<int64_t>(t),
-                                  static_cast<int64_t>(p), degree, g, rates),
-                  exposed, 1e-9 * bytes / rates.link_bytes_per_second);
+      ASSERT_NEAR(ExchangeSeconds(RingMode::kPassKv, work, g, rates), exposed,
+                  1e-9 * bytes / rates.link_bytes_per_second);
     }
   }
   EXPECT_GT(std::min({many_new, enough_work, neither}), 500);
@@ -90,14 +99,14 @@ TEST(CostModel, ThePapersThresholdsComeOut) {
 // pass-KV at 10%.
 TEST(CostModel, ChangesModeBetweenOneAndTenPercentOfMisses) {
   const auto choose = [](int64_t rows) {
-    return ChooseRingMode(rows, 128'000 - rows, 4, PaperGeometry(), PaperRates());
+    return ChooseRingMode(EvenWork(rows, 128'000 - rows, 4), PaperGeometry(), PaperRates());
   };
   EXPECT_EQ(choose(1'280), RingMode::kPassQ);
   EXPECT_EQ(choose(12'800), RingMode::kPassKv);
   EXPECT_EQ(choose(128'000), RingMode::kPassKv);
 }
 
-// In one address space only messages and their parts cost anything.
+// In one address space only messages and their parts cost anything in the exchange.
 TEST(CostModel, WhereNothingIsCopiedOnlyLongListsOfPagesCount) {
   AttentionGeometry geometry = PaperGeometry();
   geometry.page_tokens = 64;
@@ -106,14 +115,104 @@ TEST(CostModel, WhereNothingIsCopiedOnlyLongListsOfPagesCount) {
   rates.message_seconds = 6e-6;
   rates.part_seconds = 6e-9;
   const auto seconds = [&](RingMode mode, int64_t rows, int64_t cached) {
-    return ExchangeSeconds(mode, rows, cached, 4, geometry, rates);
+    return ExchangeSeconds(mode, EvenWork(rows, cached, 4), geometry, rates);
   };
   EXPECT_DOUBLE_EQ(seconds(RingMode::kPassQ, 64, 1'000'000), 6 * 6e-6);
   EXPECT_DOUBLE_EQ(seconds(RingMode::kPassQ, 2048, 0), 6 * 6e-6);
   EXPECT_DOUBLE_EQ(seconds(RingMode::kPassKv, 0, 64 * 4'000), 3 * 6e-6 + 3'000 * 6e-9);
   // k m / part = 4000 pages: shorter sequences pass keys and values, longer ones queries.
-  EXPECT_EQ(ChooseRingMode(64, 200'000, 4, geometry, rates), RingMode::kPassKv);
-  EXPECT_EQ(ChooseRingMode(64, 300'000, 4, geometry, rates), RingMode::kPassQ);
+  EXPECT_EQ(ChooseRingMode(EvenWork(256, 200'000, 4), geometry, rates), RingMode::kPassKv);
+  EXPECT_EQ(ChooseRingMode(EvenWork(256, 300'000, 4), geometry, rates), RingMode::kPassQ);
+}
+
+// Against counting position by position.
+TEST(CostModel, SharesAreThoseOfTheFullestRank) {
+  std::mt19937 random(3);
+  for (int n = 0; n < 2000; ++n) {
+    const int degree = 1 + static_cast<int>(random() % 8);
+    const int page = 1 << random() % 6;
+    const int rows = 1 + static_cast<int>(random() % 300);
+    const int cached = static_cast<int>(random() % 700);
+    std::vector<int> rows_of(degree, 0);
+    std::vector<int> keys_of(degree, 0);
+    for (int position = 0; position < cached + rows; ++position) {
+      ++keys_of[position / page % degree];
+      if (position >= cached) ++rows_of[position / page % degree];
+    }
+    const RingWork work = StripedWork(rows, cached, degree, page);
+    SCOPED_TRACE(testing::Message()
+                 << rows << " after " << cached << " over " << degree << " ranks, page " << page);
+    ASSERT_DOUBLE_EQ(work.row_share * rows, *std::max_element(rows_of.begin(), rows_of.end()));
+    ASSERT_DOUBLE_EQ(work.key_share * (cached + rows),
+                     *std::max_element(keys_of.begin(), keys_of.end()));
+  }
+}
+
+TEST(CostModel, RatesLieBetweenThoseMeasured) {
+  ExchangeRates rates;
+  rates.attention = {{2, 10e9, 20e9}, {8, 30e9, 60e9}, {64, 36e9, 72e9}};
+  EXPECT_DOUBLE_EQ(RateOf(1, rates).flops, 10e9);
+  EXPECT_DOUBLE_EQ(RateOf(2, rates).flops, 10e9);
+  EXPECT_DOUBLE_EQ(RateOf(4, rates).flops, 20e9);
+  EXPECT_DOUBLE_EQ(RateOf(4, rates).alone_flops, 40e9);
+  EXPECT_DOUBLE_EQ(RateOf(8, rates).flops, 30e9);
+  EXPECT_DOUBLE_EQ(RateOf(16, rates).flops, 32e9);
+  EXPECT_DOUBLE_EQ(RateOf(64, rates).alone_flops, 72e9);
+  EXPECT_DOUBLE_EQ(RateOf(1e6, rates).alone_flops, 72e9);
+}
+
+// Four ranks on two cores: alone, one of them is twice as fast.
+ExchangeRates TwoCores() {
+  ExchangeRates rates;
+  rates.attention = {{1, 2e9, 4e9}, {64, 20e9, 40e9}};
+  rates.link_bytes_per_second = 0;
+  rates.message_seconds = 5e-6;
+  rates.part_seconds = 5e-9;
+  return rates;
+}
+
+AttentionGeometry SmallGeometry() {
+  AttentionGeometry geometry;
+  geometry.heads = 8;
+  geometry.kv_heads = 2;
+  return geometry;
+}
+
+// The rows of one page make one rank attend all in pass-KV, and all of them in pass-Q.
+TEST(CostModel, FewRowsAreSharedByTheHoldersOfTheirKeys) {
+  const AttentionGeometry geometry = SmallGeometry();
+  const auto seconds = [&](RingMode mode, int64_t rows, int64_t cached) {
+    return AttentionSeconds(mode, StripedWork(rows, cached, 4, 64), geometry, TwoCores());
+  };
+  const double flops = 4.0 * 8 * 64 * (64 * 16384 + 64 * 32);
+  EXPECT_DOUBLE_EQ(seconds(RingMode::kPassKv, 64, 16384), flops / 40e9);
+  EXPECT_DOUBLE_EQ(seconds(RingMode::kPassQ, 64, 16384), flops / 4 / 20e9);
+  // A row on each rank, or two ranks of four: the two cores are at work in both modes.
+  for (const int64_t rows : {128, 256, 4096}) {
+    EXPECT_DOUBLE_EQ(seconds(RingMode::kPassKv, rows, 16384),
+                     seconds(RingMode::kPassQ, rows, 16384));
+  }
+  // One page: its holder attends it in both.
+  EXPECT_DOUBLE_EQ(seconds(RingMode::kPassKv, 64, 0), seconds(RingMode::kPassQ, 64, 0));
+}
+
+TEST(CostModel, QueriesPassWhereSharedAttentionPaysForTheirMessages) {
+  const auto choose = [](int64_t rows, int64_t cached) {
+    return ChooseRingMode(StripedWork(rows, cached, 4, 64), SmallGeometry(), TwoCores());
+  };
+  // 3 further messages take 15 us; half of one row's attention 0.256 us for each key.
+  EXPECT_EQ(choose(1, 0), RingMode::kPassKv);
+  EXPECT_EQ(choose(1, 32), RingMode::kPassKv);
+  EXPECT_EQ(choose(1, 256), RingMode::kPassQ);
+  EXPECT_EQ(choose(16, 1024), RingMode::kPassQ);
+  EXPECT_EQ(choose(64, 65'536), RingMode::kPassQ);
+  EXPECT_EQ(choose(64, 0), RingMode::kPassKv);
+  EXPECT_EQ(choose(256, 1024), RingMode::kPassKv);
+  EXPECT_EQ(choose(4096, 65'536), RingMode::kPassKv);
+  // Where a rank alone is no faster, every processor counts: 5 pages of 64 rows put two on one.
+  ExchangeRates own = TwoCores();
+  for (AttentionRate& rate : own.attention) rate.alone_flops = rate.flops;
+  EXPECT_EQ(ChooseRingMode(StripedWork(320, 16384, 4, 64), SmallGeometry(), own), RingMode::kPassQ);
 }
 
 }  // namespace
