@@ -284,6 +284,7 @@ struct AttentionRate {
 struct ExchangeRates {
   // By ascending rows, at least one.
   std::vector<AttentionRate> attention = std::vector<AttentionRate>(1);
+  double call_keys = 0;  // each call on one rank's keys takes as long as so many keys more
   double link_bytes_per_second = 5e9;  // 0: messages are handed over where they lie, none is copied
   double message_seconds = 20e-6;      // from a send until the receiver goes on
   double part_seconds = 0;             // more for each further part (a page) of a message

@@ -118,13 +118,14 @@ absl::StatusOr<ExchangeRates> LoadExchangeProfile(const std::string& path,
                                    {"device", "kernels", "ranks", "threads", "heads", "kv_heads",
                                     "k_dim", "v_dim", "page_tokens", "kv_dtype"}));
   ANNULUS_RETURN_IF_ERROR(CheckSetup(path, *saved, setup));
-  ANNULUS_ASSIGN_OR_RETURN(
-      const nlohmann::json* values,
-      Section(path, all, "rates",
-              {"attention", "link_bytes_per_second", "message_seconds", "part_seconds"}));
+  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json* values,
+                           Section(path, all, "rates",
+                                   {"attention", "call_keys", "link_bytes_per_second",
+                                    "message_seconds", "part_seconds"}));
   const JsonFields fields(path, "rates", *values);
   ExchangeRates rates;
   ANNULUS_ASSIGN_OR_RETURN(rates.attention, ReadAttention(path, fields, values->at("attention")));
+  ANNULUS_ASSIGN_OR_RETURN(rates.call_keys, fields.Number("call_keys", 0, 1e9));
   ANNULUS_ASSIGN_OR_RETURN(rates.link_bytes_per_second,
                            fields.Number("link_bytes_per_second", 0, 1e15));
   ANNULUS_ASSIGN_OR_RETURN(rates.message_seconds, fields.Number("message_seconds", 0, 10));
@@ -138,6 +139,7 @@ absl::Status SaveExchangeProfile(const std::string& path, const ExchangeSetup& s
                               {"setup", ToJson(setup)},
                               {"rates",
                                {{"attention", ToJson(rates.attention)},
+                                {"call_keys", rates.call_keys},
                                 {"link_bytes_per_second", rates.link_bytes_per_second},
                                 {"message_seconds", rates.message_seconds},
                                 {"part_seconds", rates.part_seconds}}}};

@@ -137,6 +137,7 @@ v1::GetLoadResponse ToMessage(const EngineLoad& load) {
     added.set_flops(rate.flops);
     added.set_alone_flops(rate.alone_flops);
   }
+  exchange.set_call_keys(load.exchange.call_keys);
   exchange.set_link_bytes_per_second(load.exchange.link_bytes_per_second);
   exchange.set_message_seconds(load.exchange.message_seconds);
   exchange.set_part_seconds(load.exchange.part_seconds);

@@ -77,9 +77,11 @@ absl::Status Run(const Arguments& a) {
   ANNULUS_ASSIGN_OR_RETURN(const ExchangeRates rates, MeasureExchange(setup, *ops, *backend));
   const double seconds = SecondsBetween(start, std::chrono::steady_clock::now());
   std::cout << absl::StreamFormat(
-      "%s, %d ranks, %d threads, heads %d/%d of %d, %s: message %.2f us, part %.2f ns; measured in "
+      "%s, %d ranks, %d threads, heads %d/%d of %d, %s: a call as %.0f keys, message %.2f us, part "
+      "%.2f ns; "
+      "measured in "
       "%.0f ms\n",
-      ops->name, a.ranks, a.threads, a.heads, a.kv_heads, a.head_dim, a.kv_dtype,
+      ops->name, a.ranks, a.threads, a.heads, a.kv_heads, a.head_dim, a.kv_dtype, rates.call_keys,
       rates.message_seconds * 1e6, rates.part_seconds * 1e9, seconds * 1e3);
   for (const AttentionRate& rate : rates.attention) {
     std::cout << absl::StreamFormat("attention of %3d rows: %6.1f GFLOP/s a rank, %6.1f alone\n",

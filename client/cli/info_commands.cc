@@ -202,6 +202,7 @@ void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
     json.EndObject();
   }
   json.EndArray();
+  json.Key("call_keys").Double(exchange.call_keys());
   json.Key("link_bytes_per_second").Double(exchange.link_bytes_per_second());
   json.Key("message_seconds").Double(exchange.message_seconds());
   json.Key("part_seconds").Double(exchange.part_seconds());
@@ -209,7 +210,7 @@ void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
   json.EndObject().EndObject();
 }
 
-// "1, 16 and 64 rows 3.1, 20 and 34 GFLOP/s a rank, alone 5.2, 38 and 66"
+// "attention of 1, 64 rows at 3.1, 34 GFLOP/s a rank, alone 5.2, 66, a call as 80 keys"
 std::string DescribeAttention(const v1::ExchangeRates& exchange) {
   std::vector<std::string> rows, flops, alone;
   for (const v1::AttentionRate& rate : exchange.attention()) {
@@ -217,9 +218,9 @@ std::string DescribeAttention(const v1::ExchangeRates& exchange) {
     flops.push_back(absl::StrFormat("%.3g", rate.flops() / 1e9));
     alone.push_back(absl::StrFormat("%.3g", rate.alone_flops() / 1e9));
   }
-  return absl::StrFormat("attention of %s rows at %s GFLOP/s a rank, alone %s",
+  return absl::StrFormat("attention of %s rows at %s GFLOP/s a rank, alone %s, a call as %.0f keys",
                          absl::StrJoin(rows, ", "), absl::StrJoin(flops, ", "),
-                         absl::StrJoin(alone, ", "));
+                         absl::StrJoin(alone, ", "), exchange.call_keys());
 }
 
 // What the server chooses ring modes by; rates that are not needed are not shown.

@@ -51,7 +51,9 @@ double AttentionSeconds(RingMode mode, const RingWork& work, const AttentionGeom
                         const ExchangeRates& rates) {
   const double t = static_cast<double>(work.rows);
   const double p = static_cast<double>(work.cached);
-  const double flops = 4.0 * geometry.heads * geometry.head_dim * (t * p + t * t / 2);
+  const double pages = std::ceil((t + p) / geometry.page_tokens);
+  const double calls = std::min<double>(work.degree, pages) * rates.call_keys;
+  const double flops = 4.0 * geometry.heads * geometry.head_dim * t * (p + t / 2 + calls);
   const AttentionRate rate = RateOf(t * work.row_share, rates);
   const double share = mode == RingMode::kPassKv ? work.row_share : work.key_share;
   return std::max(flops * share / rate.alone_flops, flops / work.degree / rate.flops);

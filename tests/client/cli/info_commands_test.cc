@@ -40,7 +40,7 @@ class InfoCommands : public ::testing::Test {
         ranks { rank: 1 up: false device: "cpu" kv_bytes_total: 4096
                 memory_bytes { key: "kv" value: 4096 } }
         exchange { attention_flops: 38.25e9 attention { rows: 1 flops: 3.125e9 alone_flops: 6e9 }
-                   attention { rows: 64 flops: 38.25e9 alone_flops: 7.65e10 } message_seconds: 5.9e-6 part_seconds: 5.5e-9
+                   attention { rows: 64 flops: 38.25e9 alone_flops: 7.65e10 } call_keys: 80 message_seconds: 5.9e-6 part_seconds: 5.5e-9
                    source: "measured at start in 31 ms" })"));
   }
 
@@ -101,7 +101,8 @@ TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
           "requests  1 running (at most 64), 3 waiting (at most 256)\n"
           "health    good, last step 20 ms ago\n"
           "KV        37.5% of all pages in use\n"
-          "ring      attention of 1, 64 rows at 3.12, 38.2 GFLOP/s a rank, alone 6, 76.5, message "
+          "ring      attention of 1, 64 rows at 3.12, 38.2 GFLOP/s a rank, alone 6, 76.5, a call "
+          "as 80 keys, message "
           "5.9 us, further part 5.5 ns, "
           "nothing copied; measured at start in 31 ms\n"
           "\n"
@@ -153,7 +154,7 @@ TEST_F(InfoCommands, StatusPrintsJson) {
       R"("memory":{"foreseen_bytes":{},"resident_bytes":0,"resident_most_bytes":0},)"
       R"("exchange":{"attention_flops":3.825e+10,"attention":[)"
       R"({"rows":1,"flops":3.125e+09,"alone_flops":6e+09},)"
-      R"({"rows":64,"flops":3.825e+10,"alone_flops":7.65e+10}],"link_bytes_per_second":0,)"
+      R"({"rows":64,"flops":3.825e+10,"alone_flops":7.65e+10}],"call_keys":80,"link_bytes_per_second":0,)"
       R"("message_seconds":5.9e-06,"part_seconds":5.5e-09,)"
       R"("source":"measured at start in 31 ms"}}})"
       "\n");

@@ -21,6 +21,7 @@ ExchangeSetup SmallSetup() { return {"a processor", "cpu/some", 3, 2, 4, {16, 2,
 ExchangeRates SomeRates() {
   ExchangeRates rates;
   rates.attention = {{1, 3.5e9, 7e9}, {64, 12.5e9, 25e9}};
+  rates.call_keys = 75.5;
   rates.link_bytes_per_second = 0;
   rates.message_seconds = 5.9e-6;
   rates.part_seconds = 5.5e-9;
@@ -46,9 +47,11 @@ TEST(MeasureExchange, TakesLittleTimeWithEveryTable) {
     for (const AttentionRate& rate : rates->attention) {
       rows.push_back(rate.rows);
       EXPECT_GT(rate.flops, 1e5);
-      EXPECT_GT(rate.alone_flops, 1e5);
+      EXPECT_GE(rate.alone_flops, rate.flops);
+      EXPECT_GE(rate.flops * SmallSetup().ranks, rate.alone_flops);
     }
     EXPECT_EQ(rows, std::vector<int>({1, 4, 16}));  // up to a page
+    EXPECT_GE(rates->call_keys, 0);
     EXPECT_EQ(rates->link_bytes_per_second, 0);
     EXPECT_GT(rates->message_seconds, 0);
     EXPECT_GE(rates->part_seconds, 0);
@@ -103,6 +106,7 @@ TEST_F(ExchangeProfile, ComesBackAsItWasSaved) {
     EXPECT_EQ(loaded->attention[i].flops, rates.attention[i].flops);
     EXPECT_EQ(loaded->attention[i].alone_flops, rates.attention[i].alone_flops);
   }
+  EXPECT_EQ(loaded->call_keys, rates.call_keys);
   EXPECT_EQ(loaded->link_bytes_per_second, rates.link_bytes_per_second);
   EXPECT_EQ(loaded->message_seconds, rates.message_seconds);
   EXPECT_EQ(loaded->part_seconds, rates.part_seconds);
@@ -154,9 +158,10 @@ TEST_F(ExchangeProfile, HostileFilesAreErrors) {
                                   replaced("\"rows\": 64", "\"rows\": 64.5"),
                                   replaced("\"rows\": 64", "\"rows\": 64, \"more\": 1"),
                                   replaced("\"rows\": 64", "\"rows\": 100000000"),
-                                  replaced("\"rows\": 1,", "\"rows\": 0,"),
+                                  replaced("\"rows\": 1\n", "\"rows\": 0\n"),
                                   replaced("\"ranks\": 3", "\"ranks\": {\"ranks\": 3}"),
                                   replaced("\"part_seconds\"", "\"more\": 1, \"part_seconds\""),
+                                  replaced("75.5", "-75.5"),
                                   replaced("12500000000.0", "0"),
                                   replaced("12500000000.0", "-1"),
                                   replaced("12500000000.0", "1e400"),

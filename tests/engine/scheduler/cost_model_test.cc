@@ -192,6 +192,14 @@ TEST(CostModel, FewRowsAreSharedByTheHoldersOfTheirKeys) {
     EXPECT_DOUBLE_EQ(seconds(RingMode::kPassKv, rows, 16384),
                      seconds(RingMode::kPassQ, rows, 16384));
   }
+  // Each of the four calls costs as many keys more.
+  ExchangeRates rates = TwoCores();
+  rates.call_keys = 100;
+  EXPECT_DOUBLE_EQ(
+      AttentionSeconds(RingMode::kPassKv, StripedWork(64, 16384, 4, 64), geometry, rates),
+      flops / 40e9 + 4.0 * 8 * 64 * 64 * 400 / 40e9);
+  EXPECT_DOUBLE_EQ(AttentionSeconds(RingMode::kPassKv, StripedWork(64, 64, 4, 64), geometry, rates),
+                   4.0 * 8 * 64 * 64 * (96 + 200) / 40e9);
   // One page: its holder attends it in both.
   EXPECT_DOUBLE_EQ(seconds(RingMode::kPassKv, 64, 0), seconds(RingMode::kPassQ, 64, 0));
 }
