@@ -13,11 +13,11 @@ namespace {
 constexpr int64_t kMostPageBytes = 32 << 20;
 constexpr int32_t kMostTokens = 16384;
 // Of one layer: long beside a message, and beside a thread that starts late.
-constexpr double kEnoughSeconds = 4e-3;
+constexpr double kEnoughSeconds = 1.5e-3;
 constexpr int kRounds = 50;
 constexpr int kManyParts = 1000;
 constexpr size_t kLeastRepeats = 5;
-constexpr size_t kMostRepeats = 41;
+constexpr size_t kMostRepeats = 21;
 
 // The lower quartile of some runs, as whatever else the machine does only adds; the quickest would
 // be the luckiest wake-up of a thread. Short ones are run more often.
@@ -116,7 +116,7 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   rates.attention.clear();
   std::vector<double> call_keys;
   LayerTimes one_row;
-  for (int32_t rows = 1; rows <= options.rows; rows *= 4) {
+  for (int32_t rows = 1; rows <= options.rows; rows *= 8) {
     ANNULUS_ASSIGN_OR_RETURN(const LayerTimes times, TimeLayers(*probe, options, rows));
     const AttentionRate& rate =
         rates.attention.emplace_back(FitRate(times, options, rows, pair_flops));

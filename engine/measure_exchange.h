@@ -21,8 +21,8 @@ struct ExchangeSetup {
 };
 
 // Measures the rates of a ring of this process with short runs on scratch pages: messages of one
-// and of many parts sent round the ring; attention of 1, 4, 16, .. rows up to a page by one rank
-// alone and by all. Takes less than half a second and at most about 64 MB, which it gives back.
+// and of many parts sent round the ring; attention of 1, 8, 64, .. rows up to a page by one rank
+// alone and by all. Takes about a tenth of a second and at most about 64 MB, which it gives back.
 // `setup.ranks` >= 2.
 absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
                                               Backend& backend);

@@ -48,9 +48,9 @@ TEST(MeasureExchange, TakesLittleTimeWithEveryTable) {
       rows.push_back(rate.rows);
       EXPECT_GT(rate.flops, 1e5);
       EXPECT_GE(rate.alone_flops, rate.flops);
-      EXPECT_GE(rate.flops * SmallSetup().ranks, rate.alone_flops);
+      EXPECT_GE(rate.flops * SmallSetup().ranks * 1.001, rate.alone_flops);
     }
-    EXPECT_EQ(rows, std::vector<int>({1, 4, 16}));  // up to a page
+    EXPECT_EQ(rows, std::vector<int>({1, 8}));  // up to a page
     EXPECT_GE(rates->call_keys, 0);
     EXPECT_EQ(rates->link_bytes_per_second, 0);
     EXPECT_GT(rates->message_seconds, 0);
