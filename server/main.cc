@@ -69,9 +69,10 @@ HugePages ToHugePages(HugePagesChoice choice) {
 
 absl::StatusOr<std::unique_ptr<Devices>> OpenCpu(const ServerConfig& config) {
   auto devices = std::make_unique<Devices>();
-  ANNULUS_ASSIGN_OR_RETURN(
-      devices->backend,
-      CreateCpuBackend({.huge_pages = ToHugePages(config.huge_pages), .use_nodes = config.numa}));
+  ANNULUS_ASSIGN_OR_RETURN(devices->backend,
+                           CreateCpuBackend({.huge_pages = ToHugePages(config.huge_pages),
+                                             .use_nodes = config.numa,
+                                             .shared_threads = config.engine.threads}));
   RegisterCpuKernels(devices->kernels);
   return devices;
 }

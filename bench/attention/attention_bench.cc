@@ -245,7 +245,7 @@ absl::Status AttentionBench::Sequence(int32_t tokens,
 
 absl::Status AttentionBench::Run(const std::function<void(const Row&)>& report) {
   ANNULUS_RETURN_IF_ERROR(CheckShape(options_));
-  ANNULUS_ASSIGN_OR_RETURN(backend_, CreateCpuBackend());
+  ANNULUS_ASSIGN_OR_RETURN(backend_, CreateCpuBackend({.shared_threads = options_.shape.threads}));
   RegisterCpuKernels(kernels_);
   const AttentionShape& shape = options_.shape;
   KernelRequirements required;

@@ -59,7 +59,7 @@ absl::StatusOr<Cell> TimeCell(RingProbe& probe, int32_t rows, int32_t cached, do
 }
 
 absl::Status Run(const Arguments& a) {
-  ANNULUS_ASSIGN_OR_RETURN(const auto backend, CreateCpuBackend());
+  ANNULUS_ASSIGN_OR_RETURN(const auto backend, CreateCpuBackend({.shared_threads = a.threads}));
   KernelRegistry registry;
   RegisterCpuKernels(registry);
   ExchangeSetup setup;

@@ -119,7 +119,7 @@ class ModelBench {
 
 absl::Status ModelBench::Start() {
   ANNULUS_ASSIGN_OR_RETURN(config_, ReadConfig(options_));
-  ANNULUS_ASSIGN_OR_RETURN(backend_, CreateCpuBackend());
+  ANNULUS_ASSIGN_OR_RETURN(backend_, CreateCpuBackend({.shared_threads = options_.threads}));
   RegisterCpuKernels(kernels_);
   memory_.Resume();
   const auto start = std::chrono::steady_clock::now();

@@ -34,18 +34,26 @@ struct Mapping {
 class CpuBackend final : public Backend {
  public:
   // Threads stay on `processors`; anywhere where there are none.
-  CpuBackend(BackendCapabilities capabilities, Mapping mapping, Processors processors)
+  CpuBackend(BackendCapabilities capabilities, Mapping mapping, Processors processors,
+             int shared_threads)
       : capabilities_(std::move(capabilities)),
         mapping_(std::move(mapping)),
-        processors_(std::move(processors)) {}
+        processors_(std::move(processors)),
+        shared_threads_(shared_threads) {
+    if (shared_threads > 1) group_ = std::make_shared<ThreadGroup>(shared_threads);
+  }
 
-  // Adds the views of OnNode, one of each.
+  // Adds the views of OnNode, one of each, with as many shared threads as its processors' part.
   void AddNodes(const std::vector<MemoryNode>& nodes) {
+    size_t processors = 0;
+    for (const MemoryNode& node : nodes) processors += node.processors.size();
     for (const MemoryNode& node : nodes) {
+      const auto shared = static_cast<int>(
+          (shared_threads_ * node.processors.size() + processors - 1) / processors);
       Mapping mapping = mapping_;
       mapping.wish = {NodeWish::Kind::kPreferred, {node.number}};
       nodes_.push_back(
-          std::make_unique<CpuBackend>(capabilities_, std::move(mapping), node.processors));
+          std::make_unique<CpuBackend>(capabilities_, std::move(mapping), node.processors, shared));
     }
   }
 
@@ -68,7 +76,7 @@ class CpuBackend final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int threads) override {
-    return CpuStream::Create(threads, processors_);
+    return CpuStream::Create(threads, processors_, group_);
   }
 
   Backend& OnNode(int node) override {
@@ -86,6 +94,8 @@ class CpuBackend final : public Backend {
   const BackendCapabilities capabilities_;
   const Mapping mapping_;
   const Processors processors_;
+  const int shared_threads_;
+  std::shared_ptr<ThreadGroup> group_;              // null where none are shared
   std::vector<std::unique_ptr<CpuBackend>> nodes_;  // none where there is only one
 };
 
@@ -96,6 +106,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOption
   if (limits.memory_bytes == 0) {
     return absl::InternalError("the system does not say how much memory it has");
   }
+  const int shared = options.shared_threads > 0 ? options.shared_threads : limits.threads;
   Mapping mapping;
   mapping.huge_pages = options.huge_pages;
   mapping.support = ReadHugePageSupport(options.root);
@@ -109,13 +120,14 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOption
   capabilities.threads = limits.threads;
   capabilities.host_accessible = true;
   if (nodes.size() < 2) {
-    return std::make_unique<CpuBackend>(std::move(capabilities), std::move(mapping), Processors());
+    return std::make_unique<CpuBackend>(std::move(capabilities), std::move(mapping), Processors(),
+                                        shared);
   }
   capabilities.nodes = static_cast<int>(nodes.size());
   mapping.wish.kind = NodeWish::Kind::kInterleaved;
   for (const MemoryNode& node : nodes) mapping.wish.nodes.push_back(node.number);
-  auto backend =
-      std::make_unique<CpuBackend>(std::move(capabilities), std::move(mapping), Processors());
+  auto backend = std::make_unique<CpuBackend>(std::move(capabilities), std::move(mapping),
+                                              Processors(), shared);
   backend->AddNodes(nodes);
   return backend;
 }

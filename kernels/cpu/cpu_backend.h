@@ -13,7 +13,10 @@ namespace annulus {
 struct CpuBackendOptions {
   HugePages huge_pages = HugePages::kOff;  // for blocks of at least one of them
   bool use_nodes = true;                   // false: one node, memory and threads anywhere
-  std::string root = {};                   // before /sys and /proc paths, for tests
+  // Of all streams together: an op may have more than its stream's own threads while other streams
+  // leave theirs idle. 0: as many as the process may use. 1: none are lent.
+  int shared_threads = 1;
+  std::string root = {};  // before /sys and /proc paths, for tests
 };
 
 // Host memory and threads. Allocations are aligned to 64 bytes; large ones are mapped, so that

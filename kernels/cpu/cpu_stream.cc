@@ -26,21 +26,23 @@ void Pause() {
 
 void CpuStream::Workspace::Free::operator()(std::byte* block) const { std::free(block); }
 
-absl::StatusOr<std::unique_ptr<CpuStream>> CpuStream::Create(int threads, Processors processors) {
+absl::StatusOr<std::unique_ptr<CpuStream>> CpuStream::Create(int threads, Processors processors,
+                                                             std::shared_ptr<ThreadGroup> group) {
   if (threads < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("a stream needs at least 1 thread, not ", threads));
   }
-  std::unique_ptr<CpuStream> stream(new CpuStream(std::move(processors)));
+  const int most = group == nullptr ? threads : std::max(threads, group->limit);
+  std::unique_ptr<CpuStream> stream(
+      new CpuStream(threads, std::move(processors), std::move(group)));
   try {
-    stream->workers_.reserve(threads - 1);
-    for (int thread = 1; thread < threads; ++thread) {
+    stream->workers_.reserve(most - 1);
+    for (int thread = 1; thread < most; ++thread) {
       stream->workers_.emplace_back([raw = stream.get(), thread] { raw->Work(thread); });
     }
   } catch (const std::exception& error) {
-    return absl::ResourceExhaustedError(absl::StrCat("cannot start ", threads - 1,
-                                                     " worker threads: ", error.what(),
-                                                     "; ask for fewer threads"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "cannot start ", most - 1, " worker threads: ", error.what(), "; ask for fewer threads"));
   }
   return stream;
 }
@@ -72,7 +74,8 @@ void CpuStream::Work(int thread) {
     work_.wait(lock, [&] { return job_.load(std::memory_order_relaxed) != seen; });
     if (stop_) return;
     seen = job_.load(std::memory_order_relaxed);
-    if (body_ == nullptr) continue;
+    if (body_ == nullptr || places_ == 0) continue;
+    --places_;
     const Body& body = *body_;
     const int64_t tasks = tasks_;
     active_.fetch_add(1, std::memory_order_relaxed);
@@ -83,19 +86,42 @@ void CpuStream::Work(int thread) {
   }
 }
 
+// The workers that an op may have, which then count as busy. Two ops that begin at once may both
+// take the last: then threads share processors for the length of an op.
+int CpuStream::TakeHelpers(int64_t tasks) {
+  const auto workers =
+      static_cast<int>(std::clamp<int64_t>(tasks - 1, 0, static_cast<int64_t>(workers_.size())));
+  if (group_ == nullptr) return workers;
+  const int idle = group_->limit - group_->busy.load(std::memory_order_relaxed) - 1;
+  const int helpers = std::min(workers, std::max(idle, own_threads_ - 1));
+  group_->busy.fetch_add(1 + helpers, std::memory_order_relaxed);
+  return helpers;
+}
+
 void CpuStream::ParallelFor(int64_t tasks, Body body) {
-  if (workers_.empty() || tasks <= 1) {
+  const int helpers = TakeHelpers(tasks);
+  if (helpers == 0) {
     for (int64_t task = 0; task < tasks; ++task) body(task, 0);
-    return;
+  } else {
+    RunJob(tasks, body, helpers);
   }
+  if (group_ != nullptr) group_->busy.fetch_sub(1 + helpers, std::memory_order_relaxed);
+}
+
+void CpuStream::RunJob(int64_t tasks, const Body& body, int helpers) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     body_ = &body;
     tasks_ = tasks;
+    places_ = helpers;
     next_task_.store(0, std::memory_order_relaxed);
     job_.fetch_add(1, std::memory_order_release);
   }
-  work_.notify_all();
+  if (helpers == static_cast<int>(workers_.size())) {
+    work_.notify_all();
+  } else {
+    for (int i = 0; i < helpers; ++i) work_.notify_one();
+  }
   RunTasks(body, tasks, 0);
   {
     std::lock_guard<std::mutex> lock(mutex_);

@@ -19,20 +19,31 @@
 
 namespace annulus {
 
+// Streams that lend each other idle threads. While `busy` threads of all of them compute, an op may
+// take as many more as are left of `limit`.
+struct ThreadGroup {
+  explicit ThreadGroup(int threads) : limit(threads) {}
+  const int limit;
+  std::atomic<int> busy{0};
+};
+
 // A stream of the CPU backend: an op has finished when it returns, so Synchronize has nothing to
-// wait for. It owns threads - 1 workers, which spin for some microseconds after a job and then
-// sleep. Used by one thread at a time; that thread takes part in the work.
+// wait for. It owns the workers that its ops can have at most, which spin for some microseconds
+// after a job and then sleep. Used by one thread at a time; that thread takes part in the work.
 class CpuStream final : public Stream {
  public:
   // `threads` >= 1, else INVALID_ARGUMENT. RESOURCE_EXHAUSTED where the system refuses a thread.
-  // Workers stay on `processors`; on any where there are none.
-  static absl::StatusOr<std::unique_ptr<CpuStream>> Create(int threads, Processors processors = {});
+  // Workers stay on `processors`; on any where there are none. With a group an op may have more
+  // than `threads` while other streams of the group leave theirs idle.
+  static absl::StatusOr<std::unique_ptr<CpuStream>> Create(
+      int threads, Processors processors = {}, std::shared_ptr<ThreadGroup> group = nullptr);
   ~CpuStream() override;
 
   absl::Status Synchronize() override { return absl::OkStatus(); }
   void BindCaller() override { BindThread(processors_); }
   size_t workspace_bytes() const override { return op_scratch_.bytes() + outer_scratch_.bytes(); }
 
+  // Most that an op can have, the caller included.
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(task, thread) once for every task in [0, tasks), in any order and on any thread;
@@ -69,11 +80,16 @@ class CpuStream final : public Stream {
     std::atomic<size_t> bytes_{0};  // written by the thread that uses the stream
   };
 
-  explicit CpuStream(Processors processors) : processors_(std::move(processors)) {}
+  CpuStream(int threads, Processors processors, std::shared_ptr<ThreadGroup> group)
+      : own_threads_(threads), processors_(std::move(processors)), group_(std::move(group)) {}
   void Work(int thread);
+  int TakeHelpers(int64_t tasks);
+  void RunJob(int64_t tasks, const Body& body, int helpers);
   void RunTasks(const Body& body, int64_t tasks, int thread);
 
+  const int own_threads_;
   const Processors processors_;
+  const std::shared_ptr<ThreadGroup> group_;  // may be null
   std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable done_;
@@ -81,6 +97,7 @@ class CpuStream final : public Stream {
   // join.
   const Body* body_ = nullptr;
   int64_t tasks_ = 0;
+  int places_ = 0;  // for further workers in the current job
   bool stop_ = false;
   // Written under mutex_; read without it only to spin.
   std::atomic<uint64_t> job_{0};

@@ -17,7 +17,7 @@ inline __attribute__((always_inline)) void Ask(FetchAhead* ahead, int count) {
     ahead->lines[1] = 0;
   }
   const int asked = count < left ? count : left;
-  for (int i = 0; i < asked; ++i) __builtin_prefetch(line + i * kLineBytes);
+  for (int i = 0; i < asked; ++i) __builtin_prefetch(line + i * kLineBytes, 0, 2);
   ahead->first[0] = line + asked * kLineBytes;
   ahead->lines[0] = left - asked;
 }

@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/cpu/cpu_stream.h"
 
 namespace annulus {
 namespace {
@@ -95,6 +96,17 @@ TEST(CpuBackend, CopiesAlsoOverlappingAndEmptyRanges) {
   EXPECT_EQ(values[99], 98);
   EXPECT_TRUE(backend->Copy(*stream, nullptr, nullptr, 0).ok());
   EXPECT_TRUE(stream->Synchronize().ok());
+}
+
+TEST(CpuBackend, StreamsLendThreadsWhereAsked) {
+  const auto threads = [](int shared, int own) {
+    const auto backend = CreateCpuBackend({.use_nodes = false, .shared_threads = shared}).value();
+    return AsCpuStream(*backend->CreateStream(own).value()).threads();
+  };
+  EXPECT_EQ(threads(1, 1), 1);
+  EXPECT_EQ(threads(3, 1), 3);
+  EXPECT_EQ(threads(3, 4), 4);
+  EXPECT_EQ(threads(0, 1), MakeBackend()->capabilities().threads);
 }
 
 TEST(CpuBackend, StreamsNeedAThread) {

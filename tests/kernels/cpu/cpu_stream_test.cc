@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -105,6 +106,93 @@ TEST(CpuStream, ManySmallJobs) {
     stream->ParallelFor(4, [&](int64_t task, int) { results[task] = job + task; });
     for (int64_t task = 0; task < 4; ++task) ASSERT_EQ(results[task], job + task);
   }
+}
+
+// Runs `tasks` that wait for each other, so that as many threads must come. Whether they did.
+bool Meet(CpuStream& stream, int tasks) {
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  stream.ParallelFor(tasks, [&](int64_t, int thread) {
+    EXPECT_LT(thread, stream.threads());
+    for (int i = 0; i < 5000; ++i) {
+      {
+        std::lock_guard<std::mutex> lock(mutex);
+        threads.insert(std::this_thread::get_id());
+        if (static_cast<int>(threads.size()) == tasks) return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  return static_cast<int>(threads.size()) == tasks;
+}
+
+std::unique_ptr<CpuStream> MakeIn(const std::shared_ptr<ThreadGroup>& group, int threads) {
+  return CpuStream::Create(threads, {}, group).value();
+}
+
+TEST(CpuStream, TakesThreadsThatItsGroupLeavesIdle) {
+  const auto group = std::make_shared<ThreadGroup>(3);
+  const auto first = MakeIn(group, 1);
+  const auto second = MakeIn(group, 1);
+  EXPECT_EQ(first->threads(), 3);
+  EXPECT_TRUE(Meet(*first, 3));
+  EXPECT_TRUE(Meet(*second, 3));
+  EXPECT_TRUE(Meet(*first, 3));
+  EXPECT_EQ(group->busy.load(), 0);
+}
+
+TEST(CpuStream, KeepsItsOwnThreadsWhateverTheGroupDoes) {
+  const auto group = std::make_shared<ThreadGroup>(2);
+  const auto first = MakeIn(group, 2);
+  const auto second = MakeIn(group, 2);
+  std::atomic<bool> began{false};
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    first->ParallelFor(2, [&](int64_t, int) {
+      began = true;
+      while (!done) std::this_thread::yield();
+    });
+  });
+  while (!began) std::this_thread::yield();
+  EXPECT_TRUE(Meet(*second, 2));
+  done = true;
+  other.join();
+}
+
+TEST(CpuStream, TakesNoneOfABusyGroup) {
+  const auto group = std::make_shared<ThreadGroup>(2);
+  const auto first = MakeIn(group, 1);
+  const auto second = MakeIn(group, 1);
+  // The first's caller and one more are all that the group has.
+  first->ParallelFor(1, [&](int64_t, int) {
+    std::set<std::thread::id> threads;
+    second->ParallelFor(100, [&](int64_t, int thread) {
+      EXPECT_EQ(thread, 0);
+      threads.insert(std::this_thread::get_id());
+    });
+    EXPECT_EQ(threads.size(), 1u);
+  });
+  EXPECT_TRUE(Meet(*second, 2));
+}
+
+// Streams of one group at work together: helpers come and go with every job.
+TEST(CpuStream, ManySmallJobsOfAGroup) {
+  const auto group = std::make_shared<ThreadGroup>(3);
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0};
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      const auto stream = MakeIn(group, 1 + caller % 2);
+      for (int job = 0; job < 1000; ++job) {
+        int64_t results[5] = {};
+        stream->ParallelFor(5, [&](int64_t task, int) { results[task] = job + task; });
+        for (int64_t task = 0; task < 5; ++task) wrong += results[task] != job + task;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(group->busy.load(), 0);
 }
 
 TEST(CpuStream, IdleWorkersSleep) {
