@@ -35,10 +35,11 @@ RingWork StripedWork(int64_t rows, int64_t cached, int degree, int page_tokens);
 // rows, beyond all the nearest.
 AttentionRate RateOf(double rows, const ExchangeRates& rates);
 
-// Seconds of one layer until the last rank has attended: one call for each rank with keys. Both modes attend the same pairs in calls
-// of the same rows; they differ in who does it. The fullest rank cannot be quicker than it is
-// alone, and all together not quicker than when all are at work. Few rows lie in one page, so in
-// pass-KV one rank attends everything, while in pass-Q every holder takes its part.
+// Seconds of one layer until the last rank has attended: one call for each rank with keys. Both
+// modes attend the same pairs in calls of the same rows; they differ in who does it. The fullest
+// rank cannot be quicker than it is alone, and all together not quicker than when all are at work.
+// Few rows lie in one page, so in pass-KV one rank attends everything, while in pass-Q every holder
+// takes its part.
 double AttentionSeconds(RingMode mode, const RingWork& work, const AttentionGeometry& geometry,
                         const ExchangeRates& rates);
 
