@@ -1,7 +1,6 @@
 #include "engine/text/bpe_model.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +13,6 @@ namespace annulus {
 namespace {
 
 constexpr size_t kMaxSpacesInMerge = 16;
-constexpr size_t kMaxPieceBytes = 1024;  // of a sentencepiece model
 
 // Where the text of a merge, "left right", has its separating space. Tokens may contain spaces
 // themselves: then the one place counts that makes three tokens of the vocabulary.
@@ -284,67 +282,6 @@ absl::Status BpeModel::AddMerge(const JsonNode& node, uint32_t rank, absl::strin
   const Symbol right_symbol = MakeSymbol(right, *vocabulary.Find(right));
   merges_.Add(left_symbol.id, right_symbol.id, rank, *vocabulary.Find(joined));
   joins_.Add(left_symbol.last, right_symbol.first);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::unique_ptr<Model>> BpeModel::FromPieces(const SentencePieceFile& file,
-                                                            const Vocabulary& vocabulary) {
-  std::unique_ptr<BpeModel> model(new BpeModel());
-  model->byte_fallback_ = file.byte_fallback;
-  model->fuse_unk_ = true;
-  for (size_t id = 0; id < file.pieces.size(); ++id) {
-    const SentencePieceFile::Piece& piece = file.pieces[id];
-    if (piece.type != SentencePieceFile::Type::kNormal) continue;
-    if (piece.text.size() > kMaxPieceBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("piece ", id, " has ", piece.text.size(),
-                                                     " bytes; at most ", kMaxPieceBytes));
-    }
-    model->AddUnit(piece.text, static_cast<int32_t>(id));
-  }
-  const std::optional<absl::string_view> unknown = vocabulary.Token(file.unk_id);
-  if (!unknown.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("unk_id ", file.unk_id, " has no piece"));
-  }
-  model->unknown_ = model->MakeSymbol(*unknown, file.unk_id);
-  model->FindByteTokens(vocabulary);
-  ANNULUS_RETURN_IF_ERROR(model->AddPieceMerges(file, vocabulary));
-  return model;
-}
-
-absl::Status BpeModel::AddPieceMerges(const SentencePieceFile& file, const Vocabulary& vocabulary) {
-  std::vector<float> scores;
-  for (const SentencePieceFile::Piece& piece : file.pieces) scores.push_back(piece.score);
-  std::sort(scores.begin(), scores.end(), std::greater<>());
-  const auto normal = [&](absl::string_view text) -> std::optional<int32_t> {
-    const std::optional<int32_t> id = vocabulary.Find(text);
-    if (!id.has_value()) return id;
-    const auto type = file.pieces[static_cast<size_t>(*id)].type;
-    return type == SentencePieceFile::Type::kNormal ? id : std::nullopt;
-  };
-  for (size_t id = 0; id < file.pieces.size(); ++id) {
-    const SentencePieceFile::Piece& piece = file.pieces[id];
-    if (piece.type != SentencePieceFile::Type::kNormal) continue;
-    const absl::string_view text = piece.text;
-    const auto rank = static_cast<uint32_t>(
-        std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>()) -
-        scores.begin());
-    for (size_t begin = 0, end = 0; end < text.size(); begin = end) {
-      NextCodePoint(text, &end);
-      if (!normal(text.substr(begin, end - begin)).has_value()) {
-        return absl::UnimplementedError(
-            absl::StrCat("piece ", id, " has the character \"", text.substr(begin, end - begin),
-                         "\", which is no piece: this is not supported; convert the tokenizer to "
-                         "tokenizer.json"));
-      }
-      if (end == text.size()) break;
-      const std::optional<int32_t> left = normal(text.substr(0, end));
-      const std::optional<int32_t> right = normal(text.substr(end));
-      if (!left.has_value() || !right.has_value()) continue;
-      merges_.Add(*left, *right, rank, static_cast<int32_t>(id));
-      size_t position = end;
-      joins_.Add(LastCodePoint(text.substr(0, end)), NextCodePoint(text, &position));
-    }
-  }
   return absl::OkStatus();
 }
 

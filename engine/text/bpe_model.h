@@ -15,7 +15,6 @@
 #include "engine/base/json_node.h"
 #include "engine/text/merge_table.h"
 #include "engine/text/model.h"
-#include "engine/text/sentencepiece_file.h"
 #include "engine/text/vocabulary.h"
 
 namespace annulus {
@@ -29,12 +28,6 @@ class BpeModel : public Model {
   // Reads the member `model` of a tokenizer.json and puts its tokens into `vocabulary`.
   static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, bool byte_level,
                                                       Vocabulary* vocabulary);
-
-  // Of the pieces of a sentencepiece model, which `vocabulary` holds under their ids: two symbols
-  // merge where their text is a piece, the one of the highest score first, the leftmost among
-  // equals.
-  static absl::StatusOr<std::unique_ptr<Model>> FromPieces(const SentencePieceFile& file,
-                                                           const Vocabulary& vocabulary);
 
   // O(n log n). Held back is what is no longer than the longest token that stands for a whole
   // piece, and the last run: what merges could bridge, at most kMaxUncutBytes units.
@@ -61,7 +54,6 @@ class BpeModel : public Model {
   absl::Status AddMerge(const JsonNode& node, uint32_t rank, absl::string_view left,
                         absl::string_view right, const Vocabulary& vocabulary);
   void FindByteTokens(const Vocabulary& vocabulary);
-  absl::Status AddPieceMerges(const SentencePieceFile& file, const Vocabulary& vocabulary);
   absl::Status FindWholeTokens(const Vocabulary& vocabulary);
   absl::Status CheckByteTokens(const JsonNode& node) const;
 

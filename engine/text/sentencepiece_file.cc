@@ -165,6 +165,29 @@ absl::Status ReadNormalizer(absl::string_view message, SentencePieceFile* file) 
   });
 }
 
+void AppendVarint(uint64_t value, std::string* bytes) {
+  for (; value >= 0x80; value >>= 7) bytes->push_back(static_cast<char>(value | 0x80));
+  bytes->push_back(static_cast<char>(value));
+}
+
+void AppendNumber(uint64_t field, uint64_t value, std::string* bytes) {
+  AppendVarint(field << 3, bytes);
+  AppendVarint(value, bytes);
+}
+
+void AppendBytes(uint64_t field, absl::string_view value, std::string* bytes) {
+  AppendVarint(field << 3 | 2, bytes);
+  AppendVarint(value.size(), bytes);
+  bytes->append(value.data(), value.size());
+}
+
+void AppendFloat(uint64_t field, float value, std::string* bytes) {
+  AppendVarint(field << 3 | 5, bytes);
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  for (int shift = 0; shift < 32; shift += 8) bytes->push_back(static_cast<char>(bits >> shift));
+}
+
 }  // namespace
 
 absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes) {
@@ -177,6 +200,25 @@ absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes
   }));
   if (file.pieces.empty()) return Malformed("it has no pieces");
   return file;
+}
+
+std::string SerializeForEncoding(const SentencePieceFile& file) {
+  std::string bytes;
+  for (const SentencePieceFile::Piece& piece : file.pieces) {
+    std::string message;
+    AppendBytes(1, piece.text, &message);
+    AppendFloat(2, piece.score, &message);
+    AppendNumber(3, static_cast<uint64_t>(piece.type), &message);
+    AppendBytes(1, message, &bytes);
+  }
+  std::string trainer;
+  AppendNumber(3, static_cast<uint64_t>(file.kind), &trainer);
+  AppendNumber(35, file.byte_fallback, &trainer);
+  AppendBytes(2, trainer, &bytes);
+  std::string normalizer;  // without a character map, a prefix and any change of white space
+  for (const uint64_t field : {3, 4, 5}) AppendNumber(field, 0, &normalizer);
+  AppendBytes(3, normalizer, &bytes);
+  return bytes;
 }
 
 }  // namespace annulus

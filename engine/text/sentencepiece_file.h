@@ -13,11 +13,8 @@ namespace annulus {
 // What a tokenizer.model of the sentencepiece library holds, as far as encoding needs it: the
 // fields of its protocol buffer sentencepiece_model.proto, with their defaults.
 //
-// The bytes are read here, not by Debian's libsentencepiece: that library exports a copy of
-// protobuf 3.14, which cannot live in one process with the libprotobuf 3.21 that the server needs
-// (whichever is found first, the other's calls end in it, and the process aborts). It comes as a
-// shared library only, so its symbols cannot be hidden by linking; and it takes a text whole, where
-// documents are encoded in parts.
+// The bytes are read here and not by the library, which a spoilt file can make end the process: it
+// gets what SerializeForEncoding makes of the fields once they are checked.
 struct SentencePieceFile {
   enum class Type { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
   enum class Kind { kUnigram = 1, kBpe, kWord, kChar };
@@ -43,6 +40,9 @@ struct SentencePieceFile {
 
 // INVALID_ARGUMENT, without the name of the file, for bytes that are no such file.
 absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes);
+
+// A file with the pieces and the kind of `file`, whose normalizer leaves texts as they are.
+std::string SerializeForEncoding(const SentencePieceFile& file);
 
 }  // namespace annulus
 

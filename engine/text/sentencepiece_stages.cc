@@ -8,12 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/json_node.h"
-#include "engine/text/bpe_model.h"
 #include "engine/text/character_filters.h"
 #include "engine/text/normalizer.h"
 #include "engine/text/precompiled.h"
 #include "engine/text/sentencepiece_file.h"
-#include "engine/text/unigram_model.h"
+#include "engine/text/sentencepiece_library.h"
+#include "engine/text/sentencepiece_model.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -29,14 +29,11 @@ absl::Status CheckSupported(const SentencePieceFile& file) {
     return absl::UnimplementedError(
         absl::StrCat(what, " is not supported; convert the tokenizer to tokenizer.json"));
   };
-  const bool bpe = file.kind == SentencePieceFile::Kind::kBpe;
-  if (!bpe && file.kind != SentencePieceFile::Kind::kUnigram) {
+  if (file.kind != SentencePieceFile::Kind::kBpe &&
+      file.kind != SentencePieceFile::Kind::kUnigram) {
     return refuse("a model_type other than BPE and UNIGRAM");
   }
   if (file.whitespace_as_suffix) return refuse("treat_whitespace_as_suffix");
-  for (const SentencePieceFile::Piece& piece : file.pieces) {
-    if (bpe && piece.type == Type::kUnused) return refuse("a piece of the type UNUSED in BPE");
-  }
   return absl::OkStatus();
 }
 
@@ -44,14 +41,10 @@ absl::StatusOr<AddedTokens> MakeAddedTokens(const SentencePieceFile& file, Vocab
   json tokens = json::array();
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     const SentencePieceFile::Piece& piece = file.pieces[id];
-    const bool special = piece.type == Type::kControl || piece.type == Type::kUnknown;
-    const bool cut = piece.type == Type::kUserDefined && file.kind == SentencePieceFile::Kind::kBpe;
-    if (!special && !cut) continue;
+    if (piece.type != Type::kControl && piece.type != Type::kUnknown) continue;
     tokens.push_back(
-        {{"id", id}, {"content", piece.text}, {"special", special}, {"normalized", !special}});
+        {{"id", id}, {"content", piece.text}, {"special", true}, {"normalized", false}});
   }
-  // User-defined pieces are looked for as they stand in the normalized text. In Unigram they are
-  // pieces with a score that wins.
   ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(tokens.dump(), ""));
   return AddedTokens::Parse(document.root(), TextFilters(), vocabulary);
 }
@@ -75,9 +68,11 @@ absl::StatusOr<PipelineStages> MakeStages(const SentencePieceFile& file, bool le
   for (size_t id = 0; id < file.pieces.size(); ++id) {
     ANNULUS_RETURN_IF_ERROR(stages.vocabulary.Add(file.pieces[id].text, static_cast<int64_t>(id)));
   }
-  const bool bpe = file.kind == SentencePieceFile::Kind::kBpe;
-  ANNULUS_ASSIGN_OR_RETURN(stages.model, bpe ? BpeModel::FromPieces(file, stages.vocabulary)
-                                             : UnigramModel::FromPieces(file, stages.vocabulary));
+  if (!stages.vocabulary.Token(file.unk_id).has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("unk_id ", file.unk_id, " has no piece"));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const SentencePieceLibrary* const library, SentencePieceLibrary::Get());
+  ANNULUS_ASSIGN_OR_RETURN(stages.model, SentencePieceModel::Create(file, *library));
   if (!file.character_map.empty()) {
     std::optional<CharacterMap> map = CharacterMap::Parse(file.character_map);
     if (!map.has_value()) {

@@ -14,7 +14,6 @@ namespace annulus {
 namespace {
 
 constexpr double kUnknownPenalty = 10.0;
-constexpr double kLargestSum = 100'000;  // of a sentencepiece file
 
 size_t CharacterLength(absl::string_view text, size_t position) {
   const size_t begin = position;
@@ -58,7 +57,6 @@ class UnigramModel::Stage : public TextStage {
   // Adds the tokens that start at `next_`.
   absl::Status Advance() {
     if (next_ > 0 && reach_ == next_) Commit();
-    Rebase();
     const absl::string_view text = absl::string_view(text_).substr(base_ + next_);
     const size_t length = CharacterLength(text, 0);
     const double score = best_[next_].score;
@@ -78,26 +76,11 @@ class UnigramModel::Stage : public TextStage {
     return absl::OkStatus();
   }
 
-  // A sum as it is kept.
-  double Rounded(double score) const {
-    return model_.single_precision_ ? static_cast<float>(score) : score;
-  }
-
   void Offer(size_t end, double score, int32_t id) {
     if (best_.size() <= end) best_.resize(end + 1);
     reach_ = std::max(reach_, end);
     Best& best = best_[end];
-    const double sum = Rounded(score);
-    if (!best.reached || sum > best.score) best = {sum, next_, id, true};
-  }
-
-  // The library keeps its sums small: beyond a limit they count from `next_` on.
-  void Rebase() {
-    const double offset = best_[next_].score;
-    if (!model_.single_precision_ || std::abs(offset) <= kLargestSum) return;
-    for (size_t end = next_; end < best_.size(); ++end) {
-      best_[end].score = Rounded(best_[end].score - offset);
-    }
+    if (!best.reached || score > best.score) best = {score, next_, id, true};
   }
 
   // Gives the tokens up to `next_`, which becomes the base.
@@ -181,39 +164,6 @@ absl::StatusOr<std::unique_ptr<Model>> UnigramModel::Parse(const JsonNode& node,
                              unknown.Integer(0, std::max(0, vocabulary->size() - 1)));
     model->unknown_ = static_cast<int32_t>(id);
   }
-  return model;
-}
-
-absl::StatusOr<std::unique_ptr<Model>> UnigramModel::FromPieces(const SentencePieceFile& file,
-                                                                const Vocabulary& vocabulary) {
-  auto model = std::make_unique<UnigramModel>();
-  model->single_precision_ = true;
-  model->byte_fallback_ = file.byte_fallback;
-  model->FindByteTokens(vocabulary);
-  if (!vocabulary.Token(file.unk_id).has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat("unk_id ", file.unk_id, " has no piece"));
-  }
-  model->unknown_ = file.unk_id;
-  std::vector<std::pair<std::string, int32_t>> strings;
-  std::optional<float> lowest;
-  for (size_t id = 0; id < file.pieces.size(); ++id) {
-    const SentencePieceFile::Piece& piece = file.pieces[id];
-    const bool user_defined = piece.type == SentencePieceFile::Type::kUserDefined;
-    // More than the scores of normal pieces, which are logarithms of probabilities.
-    const double bonus = 0.1 * (static_cast<double>(piece.text.size()) - 1);
-    model->scores_.push_back(user_defined ? static_cast<float>(bonus) : piece.score);
-    if (piece.type != SentencePieceFile::Type::kNormal && !user_defined) continue;
-    if (piece.text.size() > kMaxTokenBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("piece ", id, " has ", piece.text.size(),
-                                                     " bytes; at most ", kMaxTokenBytes));
-    }
-    if (!user_defined) lowest = std::min(lowest.value_or(piece.score), piece.score);
-    model->longest_ = std::max(model->longest_, piece.text.size());
-    strings.emplace_back(piece.text, static_cast<int32_t>(id));
-  }
-  if (!lowest.has_value()) return absl::InvalidArgumentError("there is no normal piece");
-  model->unknown_score_ = *lowest - static_cast<float>(kUnknownPenalty);
-  model->trie_ = ByteTrie(std::move(strings));
   return model;
 }
 

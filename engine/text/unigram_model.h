@@ -12,7 +12,6 @@
 #include "engine/base/json_node.h"
 #include "engine/text/byte_trie.h"
 #include "engine/text/model.h"
-#include "engine/text/sentencepiece_file.h"
 #include "engine/text/vocabulary.h"
 
 namespace annulus {
@@ -22,9 +21,7 @@ namespace annulus {
 // character that is no token counts as an unknown one with a score 10 below the lowest. A run of
 // unknown characters becomes, in this order: the token of just that text, the tokens <0xNN> of its
 // bytes (`byte_fallback`), one unknown token. Sums are formed in double precision from the start of
-// the piece, as the `tokenizers` package forms them, so that ties fall alike; those of a
-// sentencepiece file in single precision and from a new start every 100,000, as that library
-// (0.2.3) forms them.
+// the piece, as the `tokenizers` package forms them, so that ties fall alike.
 //
 // Encoding takes time in proportion to the text and the longest token, at most kMaxTokenBytes. Held
 // back are the longest token, the text since the last place that no token bridges, and a run of
@@ -35,12 +32,6 @@ class UnigramModel : public Model {
 
   // Reads the member `model` of a tokenizer.json and puts its tokens into `vocabulary`.
   static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, Vocabulary* vocabulary);
-
-  // The normal and user-defined pieces of a sentencepiece file, whose ids `vocabulary` has; byte
-  // pieces for unknown characters if the file says so. Divides as the sentencepiece library does.
-  // INVALID_ARGUMENT: no unknown piece, no normal one, or one of more than kMaxTokenBytes.
-  static absl::StatusOr<std::unique_ptr<Model>> FromPieces(const SentencePieceFile& file,
-                                                           const Vocabulary& vocabulary);
 
   std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
   const char* kind() const override { return "Unigram"; }
@@ -54,8 +45,7 @@ class UnigramModel : public Model {
   void AppendUnknown(absl::string_view run, std::vector<int32_t>* ids) const;
 
   ByteTrie trie_;
-  std::vector<double> scores_;     // by id
-  bool single_precision_ = false;  // of sums
+  std::vector<double> scores_;  // by id
   double unknown_score_ = 0;
   int32_t unknown_ = kNoToken;
   size_t longest_ = 1;  // token, in bytes
