@@ -223,8 +223,10 @@ std::string DescribeAttention(const v1::ExchangeRates& exchange) {
                          absl::StrJoin(alone, ", "), exchange.call_keys());
 }
 
-// What the server chooses ring modes by; rates that are not needed are not shown.
+// What the server chooses ring modes by, once that is known; rates that are not needed are not
+// shown.
 std::string DescribeExchange(const v1::ExchangeRates& exchange) {
+  if (exchange.source().empty()) return "";  // the model is being loaded
   if (absl::StartsWith(exchange.source(), "not needed")) {
     return absl::StrCat("ring      rates ", exchange.source(), "\n");
   }

@@ -119,6 +119,9 @@ TEST_F(InfoCommands, StatusShowsALinkAndHidesRatesThatAreNotNeeded) {
       R"(exchange { attention_flops: 1 source: "not needed: one rank exchanges nothing" })"));
   EXPECT_THAT(Run({"status"}).out,
               ::testing::HasSubstr("ring      rates not needed: one rank exchanges nothing\n"));
+  // While a model is being loaded nothing is known.
+  server_.SetLoad(v1::GetLoadResponse());
+  EXPECT_THAT(Run({"status"}).out, ::testing::Not(::testing::HasSubstr("ring ")));
 }
 
 TEST_F(InfoCommands, StatusShowsTheProcessMemoryAndNodes) {
