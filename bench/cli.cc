@@ -44,6 +44,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   AddModelCommand(app, context);
   AddAttentionCommand(app, context);
   AddServeCommand(app, context);
+  AddGatesCommand(app, context);
   for (CLI::App* command : app.get_subcommands({})) {
     AddOutputFlags(*command, context.rows, json_copy);
   }

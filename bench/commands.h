@@ -24,6 +24,7 @@ struct BenchContext {
 void AddPeakCommand(CLI::App& app, BenchContext& context);
 void AddAttentionCommand(CLI::App& app, BenchContext& context);
 void AddModelCommand(CLI::App& app, BenchContext& context);
+void AddGatesCommand(CLI::App& app, BenchContext& context);
 void AddChartCommand(CLI::App& app, BenchContext& context);
 void AddServeCommand(CLI::App& app, BenchContext& context);
 

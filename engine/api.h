@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/sparse/assignment.h"
 #include "engine/sparse/block_map.h"
-#include "engine/sparse/policy.h"
 #include "kernels/base/dtype.h"
 
 namespace annulus {
@@ -55,8 +55,11 @@ struct EngineOptions {
   // File of measured exchange rates: read where it exists, else written after measuring at start.
   // Empty: measured at every start.
   std::string profile;
-  AttentionPolicy attention;  // of requests that name none
-  std::string kernels;        // force one OpTable by name; empty: the best
+  AttentionAssignment attention;  // of requests that name none
+  // A safetensors file with the gates of the policy `learned`: see engine/sparse/gates.h. Empty:
+  // that policy is not to be had.
+  std::string attention_gates;
+  std::string kernels;  // force one OpTable by name; empty: the best
   // Longest silence of all ranks while one waits for another; work that goes on is no silence.
   std::chrono::milliseconds exchange_timeout{600'000};
   std::chrono::milliseconds slow_reader_timeout{30'000};  // longest a full sink may stall a request
@@ -89,7 +92,7 @@ struct RequestSpec {
   std::vector<int32_t> shared_prefixes;
   SamplingParams sampling;
   // Absent: EngineOptions::attention. Layers whose own window the model states stay exact.
-  std::optional<AttentionPolicy> attention;
+  std::optional<AttentionAssignment> attention;
   bool attention_details = false;  // fill AttentionReport::details
   SteadyTime deadline = SteadyTime::max();
 };
@@ -163,7 +166,8 @@ struct AttentionDetail {
 // layer attends everything in this step. Steps without such rows, and answers under an adaptive
 // policy, attend everything.
 struct AttentionReport {
-  std::string policy = "dense";  // in effect, with every parameter: see ParsePolicy
+  std::string policy = "dense";  // in effect, with every parameter: see ParseAssignment
+  std::string choice;            // where `auto` was asked for: what it took and why
   double density = 1;            // share of causal (row, key) pairs attended
   int ring_degree = 1;
   int64_t steps_pass_kv = 0;  // prefill and decode steps run in each mode

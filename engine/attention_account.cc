@@ -20,6 +20,7 @@ AttentionAccount::ItemOutcome AttentionAccount::Add(std::span<const LayerAttenti
   for (const auto& [layer, ranks] : layers) {
     if (!outcome.pairs.has_value()) outcome.pairs.emplace();
     Mean covered;
+    double contract = 0;
     bool raised = false;
     bool dense = false;
     for (const LayerAttention* rank : ranks) {
@@ -28,6 +29,7 @@ AttentionAccount::ItemOutcome AttentionAccount::Add(std::span<const LayerAttenti
       estimated_.sum += rank->estimated;
       estimated_.count += static_cast<double>(rank->estimates);
       rows_ += rank->probes;
+      contract = std::max(contract, rank->contract);
       raised = raised || rank->raised;
       dense = dense || rank->dense;
       estimate_seconds_ += rank->estimate_seconds;
@@ -46,7 +48,7 @@ AttentionAccount::ItemOutcome AttentionAccount::Add(std::span<const LayerAttenti
     outcome.covered += covered.sum;
     outcome.samples += covered.count;
     minimum_ = std::min(minimum_.value_or(1), covered.value());
-    met_ = met_ && covered.value() >= contract_ - kSlack;
+    met_ = met_ && covered.value() >= contract - kSlack;
   }
   sampled_.sum += outcome.covered;
   sampled_.count += outcome.samples;

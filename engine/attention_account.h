@@ -18,8 +18,6 @@ namespace annulus {
 // coordinator's thread alone.
 class AttentionAccount {
  public:
-  // `coverage`: the contract, 0 for none.
-  explicit AttentionAccount(double coverage) : contract_(coverage) {}
   // From now on details are kept too; before the first step.
   void KeepDetails(AttentionDetails details) { details_.emplace(std::move(details)); }
 
@@ -49,7 +47,6 @@ class AttentionAccount {
     double value() const { return count == 0 ? 1 : sum / count; }
   };
 
-  double contract_;
   std::optional<AttentionDetails> details_;
   Mean estimated_;
   Mean sampled_;

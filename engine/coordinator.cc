@@ -20,6 +20,15 @@ constexpr std::chrono::milliseconds kPausedTurn{5};
 
 SteadyTime Now() { return std::chrono::steady_clock::now(); }
 
+// Of all policies but dense.
+int32_t BlockOf(const AttentionAssignment& attention) {
+  if (attention.policy.kind != PolicyKind::kDense) return attention.policy.block;
+  for (const AttentionRule& rule : attention.rules) {
+    if (rule.policy.kind != PolicyKind::kDense) return rule.policy.block;
+  }
+  return attention.policy.block;
+}
+
 absl::Status DeadlineStatus() {
   return absl::DeadlineExceededError("the deadline passed before the answer was complete");
 }
@@ -29,6 +38,7 @@ absl::Status DeadlineStatus() {
 Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, EngineMetrics& metrics,
                          std::vector<int32_t> end_of_text_ids, int32_t vocabulary)
     : options_(options),
+      automatic_(options.automatic),
       ranks_(ranks),
       metrics_(metrics),
       end_of_text_ids_(std::move(end_of_text_ids)),
@@ -167,12 +177,7 @@ void Coordinator::AdmitWaiting() {
 // is.
 bool Coordinator::TryAdmit(Request& request) {
   const std::vector<int32_t>& prompt = request.spec().prompt;
-  std::shared_ptr<const AttentionPolicy> attention;
-  const AttentionPolicy& policy = request.spec().attention.value_or(options_.attention);
-  if (policy.kind != PolicyKind::kDense) {
-    attention = std::make_shared<const AttentionPolicy>(
-        ResolvePolicy(policy, std::ssize(prompt) + request.spec().sampling.max_tokens));
-  }
+  std::shared_ptr<const AttentionAssignment> attention = TakePolicy(request);
   std::optional<PrefixIndex::Hit> hit = prefixes_.Find(request.spec(), attention.get());
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
   std::set<int32_t> holders;
@@ -216,8 +221,8 @@ bool Coordinator::TryAdmit(Request& request) {
   sequence->report_lists = request.spec().attention_details;
   request.Admit(sequence.get(), std::move(pages));
   if (sequence->report_lists && sequence->attention != nullptr) {
-    request.attention_account().KeepDetails(
-        AttentionDetails(options_.kv_heads, request.prompt_tokens(), sequence->attention->block));
+    request.attention_account().KeepDetails(AttentionDetails(
+        options_.kv_heads, request.prompt_tokens(), BlockOf(*sequence->attention)));
   }
   prefixes_.InheritCoverage(request);
   metrics_.request_queue_time.Observe(request.timings().queue);
@@ -225,6 +230,21 @@ bool Coordinator::TryAdmit(Request& request) {
   metrics_.prefix_cache_hits.Add(demand.cached);
   state_.running.push_back(std::move(sequence));
   return true;
+}
+
+// The policies in effect for a request; null: dense.
+std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& request) const {
+  const RequestSpec& spec = request.spec();
+  AttentionAssignment taken = spec.attention.value_or(options_.attention);
+  const int64_t prompt = std::ssize(spec.prompt);
+  if (taken.policy.kind == PolicyKind::kAuto) {
+    AutoPolicy::Choice choice = automatic_.Choose(taken.policy, prompt, 0);
+    request.SetAttentionChoice(std::move(choice.reason));
+    taken = AttentionAssignment(std::move(choice.policy));
+  }
+  if (taken.dense()) return nullptr;
+  return std::make_shared<const AttentionAssignment>(
+      ResolveAssignment(taken, prompt + spec.sampling.max_tokens));
 }
 
 // A ring with enough free pages; cached prefixes are given back, oldest first, where that makes
@@ -349,14 +369,15 @@ void Coordinator::CountAttention(const StepPlan& plan, const std::vector<RankRes
 
 // Of items that the ranks do not report of.
 PairCount Coordinator::CountAttended(const PlanItem& item, const Sequence& sequence) {
-  if (sequence.attention != nullptr && sequence.attention->kind == PolicyKind::kDilated) {
-    return CountDilatedPairs(DilatedBranches(*sequence.attention), options_.heads, item.begin,
-                             item.end);
-  }
   if (sequence.attention == nullptr) return DensePairs(item.begin, item.end);
-  if (ChoosesByContent(*sequence.attention)) return {};  // its rows attended nothing
-  const PatternShape shape = ShapeFor(*sequence.attention, item.begin, item.end, options_.kv_heads);
-  return CountPairs(*ranks_.patterns().Get(*sequence.attention, shape), item.begin, item.end);
+  if (!sequence.attention->rules.empty()) return {};  // its rows attended nothing
+  const AttentionPolicy& policy = sequence.attention->policy;
+  if (policy.kind == PolicyKind::kDilated) {
+    return CountDilatedPairs(DilatedBranches(policy), options_.heads, item.begin, item.end);
+  }
+  if (ChoosesByContent(policy)) return {};  // its rows attended nothing
+  const PatternShape shape = ShapeFor(policy, item.begin, item.end, options_.kv_heads);
+  return CountPairs(*ranks_.patterns().Get(policy, shape), item.begin, item.end);
 }
 
 void Coordinator::UseToken(const SampledToken& token) {
@@ -411,6 +432,7 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   if (ran) {
     const auto running = std::find_if(state_.running.begin(), state_.running.end(),
                                       [id](const auto& sequence) { return sequence->id == id; });
+    if (reason == FinishReason::kStop || reason == FinishReason::kLength) LearnCosts(*request);
     request->Finish(reason, std::move(status));
     RecordFinished(*request, reason);
     // A rank that did not come back may still touch the pages.
@@ -433,6 +455,14 @@ void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
   if (request.completion_tokens() > 0) {
     metrics_.request_decode_time.Observe(request.timings().decode);
   }
+}
+
+// What `auto` will expect of later requests.
+void Coordinator::LearnCosts(Request& request) {
+  const AttentionAssignment* const attention = request.sequence()->attention.get();
+  if (attention != nullptr && !attention->rules.empty()) return;
+  automatic_.Learn(attention != nullptr ? attention->policy : AttentionPolicy(),
+                   request.prompt_tokens(), request.cached_tokens(), request.attention_report());
 }
 
 void Coordinator::FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too) {

@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "engine/auto_policy.h"
 #include "engine/base/bounded_queue.h"
 #include "engine/memory_account.h"
 #include "engine/metrics/engine_metrics.h"
@@ -26,8 +27,9 @@ struct CoordinatorOptions {
   ModePolicy modes;
   int max_running = 64;
   int max_waiting = 256;
-  std::string identity;       // of keys and values: what must be equal for pages to be reused
-  AttentionPolicy attention;  // of requests that name none
+  std::string identity;           // of keys and values: what must be equal for pages to be reused
+  AttentionAssignment attention;  // of requests that name none
+  AutoSetting automatic;
   int heads = 1;
   int kv_heads = 1;
   std::vector<RopeConfig> ropes;  // of the model
@@ -75,6 +77,7 @@ class Coordinator {
   void UpdatePaused();
   void AdmitWaiting();
   bool TryAdmit(Request& request);
+  std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request) const;
   std::optional<RingChoice> MakeRoom(const PageDemand& demand,
                                      const std::vector<int32_t>& included);
   void TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit, RequestId owner,
@@ -87,12 +90,14 @@ class Coordinator {
   void RecordRing(const StepPlan& plan, const std::vector<RankResult>& results);
   void Finish(RequestId id, FinishReason reason, absl::Status status);
   void RecordFinished(const Request& request, FinishReason reason);
+  void LearnCosts(Request& request);
   void FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too);
   // `next`: the plan that runs now, or null.
   void Publish(bool busy, const StepPlan* next);
   int64_t RequestBytes() const;
 
   const CoordinatorOptions options_;
+  AutoPolicy automatic_;
   RankSet& ranks_;
   EngineMetrics& metrics_;
   const std::vector<int32_t> end_of_text_ids_;

@@ -29,9 +29,15 @@ absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low, int6
       absl::StrCat(name, " is ", value, "; allowed are ", low, " to ", high));
 }
 
-// What the kernels must be able to do beyond CheckPolicy.
-absl::Status CheckAttention(const AttentionPolicy& policy, int page_tokens, const OpTable& ops) {
-  ANNULUS_RETURN_IF_ERROR(CheckPolicy(policy, page_tokens));
+// What one policy needs beyond CheckPolicy.
+absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
+  if (policy.kind == PolicyKind::kAuto) return absl::OkStatus();  // takes what is there
+  if (policy.kind == PolicyKind::kLearned && model.gates == nullptr) {
+    return absl::FailedPreconditionError(
+        "attention policy learned needs gates, and the server was started without; start it with "
+        "--attention-gates FILE, or use adaptive");
+  }
+  const OpTable& ops = *model.ops;
   const bool scores = ChoosesByContent(policy) || policy.coverage > 0;
   const bool able =
       ops.block_scores != nullptr && ops.key_summary != nullptr && ops.summary_scores != nullptr;
@@ -40,6 +46,33 @@ absl::Status CheckAttention(const AttentionPolicy& policy, int page_tokens, cons
       "attention policy ", PolicyName(policy.kind), policy.coverage > 0 ? " with a coverage" : "",
       " needs scores of blocks, which the kernels ", ops.name,
       " do not compute; use a policy that does not look at content, or other kernels"));
+}
+
+absl::Status CheckAttention(const AttentionAssignment& attention, const RankModel& model) {
+  const AssignmentLimits limits{model.page_shape.page_tokens, model.layers(),
+                                model.config.kv_heads};
+  ANNULUS_RETURN_IF_ERROR(CheckAssignment(attention, limits));
+  ANNULUS_RETURN_IF_ERROR(CheckMeans(attention.policy, model));
+  for (const AttentionRule& rule : attention.rules) {
+    ANNULUS_RETURN_IF_ERROR(CheckMeans(rule.policy, model));
+  }
+  return absl::OkStatus();
+}
+
+// Attention rates are measured where ranks exchange anything; else this is their guess.
+AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
+  AutoSetting setting;
+  setting.scores = CheckMeans(AttentionPolicy{.kind = PolicyKind::kAdaptive}, model).ok();
+  setting.gates = model.gates != nullptr;
+  setting.flops = flops;
+  setting.layers = 0;
+  for (const CacheGroup& group : model.groups) {
+    if (group.window == 0) setting.layers += static_cast<int>(group.layers.size());
+  }
+  setting.heads = model.config.heads;
+  setting.head_dim = model.config.head_dim;
+  setting.page_tokens = model.page_shape.page_tokens;
+  return setting;
 }
 
 absl::Status CheckOptions(const EngineOptions& options) {
@@ -55,7 +88,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("page-tokens is ", page, "; allowed are 16, 32, 64, 128 and 256"));
   }
-  return CheckPolicy(options.attention, page);
+  return CheckPolicy(options.attention.policy, page);
 }
 
 PlanLimits MakeLimits(const EngineOptions& options, const RankModel& model) {
@@ -152,7 +185,7 @@ class EngineImpl final : public Engine {
     std::unique_ptr<EngineImpl> engine(new EngineImpl);
     ANNULUS_ASSIGN_OR_RETURN(engine->model_, LoadModel(options, backend, kernels));
     const RankModel& model = engine->model_.ranks;
-    ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, options.page_tokens, *model.ops));
+    ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, model));
     engine->device_ = backend.capabilities().description;
     engine->limits_ = MakeLimits(options, model);
     RankSetOptions ranks;
@@ -178,6 +211,10 @@ class EngineImpl final : public Engine {
         absl::StrCat(options.model, "/", DTypeName(model.weights.dtype), "/",
                      DTypeName(options.kv_dtype), "/", model.ops->name, "/", options.page_tokens);
     coordinator.attention = options.attention;
+    coordinator.automatic = MakeAutoSetting(model, engine->exchange_.rates.flops);
+    if (model.gates != nullptr) {
+      absl::StrAppend(&coordinator.identity, "/gates", model.gates->fingerprint);
+    }
     coordinator.heads = model.config.heads;
     coordinator.kv_heads = model.config.kv_heads;
     coordinator.ropes = model.config.ropes;
@@ -212,8 +249,7 @@ class EngineImpl final : public Engine {
     }
     ANNULUS_RETURN_IF_ERROR(CheckPrefixes(spec));
     if (spec.attention.has_value()) {
-      const absl::Status status =
-          CheckAttention(*spec.attention, limits_.page_tokens, *model_.ranks.ops);
+      const absl::Status status = CheckAttention(*spec.attention, model_.ranks);
       if (!status.ok()) return FieldError(status.code(), "attention.policy", status.message());
     }
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));

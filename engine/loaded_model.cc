@@ -9,6 +9,7 @@
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
 #include "engine/sampling_defaults.h"
+#include "engine/sparse/gates.h"
 #include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
 
@@ -149,6 +150,19 @@ absl::Status CheckInt8Activations(DType weights, const ModelConfig& config) {
                                                  " inputs; allowed: at most ", kMostInt8Inputs));
 }
 
+absl::StatusOr<std::shared_ptr<const AttentionGates>> LoadGates(const std::string& path,
+                                                                const RankModel& model) {
+  ANNULUS_ASSIGN_OR_RETURN(const auto file, SafetensorsCheckpoint::OpenFile(path));
+  GateShape shape;
+  for (const LayerConfig& layer : model.config.layers) shape.layers.push_back(layer.window == 0);
+  shape.heads = model.config.heads;
+  shape.kv_heads = model.config.kv_heads;
+  shape.k_dim = model.config.head_dim;
+  absl::StatusOr<AttentionGates> gates = ReadGates(*file, shape);
+  if (!gates.ok()) return Naming(path, gates.status());
+  return std::make_shared<const AttentionGates>(*std::move(gates));
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& backend,
@@ -179,6 +193,9 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   loaded.ranks =
       MakeRankModel(files.config, *std::move(weights), *ops, options.page_tokens, options.kv_dtype);
   loaded.ranks.activations = required.activations;
+  if (!options.attention_gates.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(loaded.ranks.gates, LoadGates(options.attention_gates, loaded.ranks));
+  }
   loaded.info = Describe(files, loaded.ranks, max_context);
   loaded.tokenizer = std::move(files.tokenizer);
   loaded.templates = std::move(files.templates);

@@ -16,9 +16,9 @@ PrefixReuse::PrefixReuse(std::string identity, const PlanLimits& limits,
 
 // Keys and values depend on the attention of the layers below, so each policy has its own; and keys
 // on the rotary frequencies.
-std::string PrefixReuse::Identity(const AttentionPolicy* policy, int64_t rope_length) const {
+std::string PrefixReuse::Identity(const AttentionAssignment* policy, int64_t rope_length) const {
   std::string identity = identity_;
-  if (policy != nullptr) absl::StrAppend(&identity, "/", PolicyText(*policy));
+  if (policy != nullptr) absl::StrAppend(&identity, "/", AssignmentText(*policy));
   if (rope_length != 0) absl::StrAppend(&identity, "/rope", rope_length);
   return identity;
 }
@@ -28,7 +28,7 @@ int64_t PrefixReuse::RopeLengthOf(const RequestSpec& spec) const {
 }
 
 std::optional<PrefixIndex::Hit> PrefixReuse::Find(const RequestSpec& spec,
-                                                  const AttentionPolicy* policy) {
+                                                  const AttentionAssignment* policy) {
   const auto known = std::span(spec.prompt).first(spec.prompt.size() - 1);
   const int64_t rope = RopeLengthOf(spec);
   std::optional<PrefixIndex::Hit> hit = index_.Find(Identity(nullptr, rope), known);

@@ -28,7 +28,7 @@ class PrefixReuse {
 
   // The longest known beginning of the prompt without its last token. Dense pages serve every
   // policy; pages computed under a policy serve that one alone. `policy`: null for dense.
-  std::optional<PrefixIndex::Hit> Find(const RequestSpec& spec, const AttentionPolicy* policy);
+  std::optional<PrefixIndex::Hit> Find(const RequestSpec& spec, const AttentionAssignment* policy);
 
   // After a step: beginnings of the prompt that are now complete become known.
   void Keep(Sequence& sequence, Request& request);
@@ -40,7 +40,7 @@ class PrefixReuse {
   const PrefixIndex& index() const { return index_; }
 
  private:
-  std::string Identity(const AttentionPolicy* policy, int64_t rope_length) const;
+  std::string Identity(const AttentionAssignment* policy, int64_t rope_length) const;
 
   const std::string identity_;
   const PlanLimits limits_;

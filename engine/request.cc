@@ -29,8 +29,8 @@ void Request::Admit(Sequence* sequence, Pages pages) {
   admitted_at_ = Elapsed();
   timings_.queue = admitted_at_;
   attention_.ring_degree = static_cast<int>(sequence->ring.size());
-  if (sequence->attention != nullptr) attention_.policy = PolicyText(*sequence->attention);
-  account_.emplace(sequence->attention != nullptr ? sequence->attention->coverage : 0);
+  if (sequence->attention != nullptr) attention_.policy = AssignmentText(*sequence->attention);
+  account_.emplace();
 }
 
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens) {
@@ -102,6 +102,11 @@ void Request::CountStep(RingMode mode, const PairCount& pairs, double attend_sec
   ++(mode == RingMode::kPassKv ? attention_.steps_pass_kv : attention_.steps_pass_q);
 }
 
+const AttentionReport& Request::attention_report() {
+  if (account_.has_value()) account_->Fill(attention_);
+  return attention_;
+}
+
 Request::TokenOutcome Request::AddToken(const SampledToken& token) {
   TokenOutcome outcome;
   const double now = Elapsed();
@@ -163,8 +168,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.matched_stop = matched_stop_;
   completion.usage = {prompt_tokens_, completion_tokens_, cached_tokens_};
   completion.timings = timings_;
-  if (account_.has_value()) account_->Fill(attention_);
-  completion.attention = attention_;
+  completion.attention = attention_report();
   sink_->OnDone(std::move(completion));
 }
 

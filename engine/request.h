@@ -68,6 +68,10 @@ class Request {
   // A step ran some of the request's rows. `attend_seconds`: of all ranks, for these rows.
   void CountStep(RingMode mode, const PairCount& pairs, double attend_seconds);
   AttentionAccount& attention_account() { return *account_; }
+  void SetAttentionChoice(std::string reason) { attention_.choice = std::move(reason); }
+  int64_t cached_tokens() const { return cached_tokens_; }
+  // What attention did so far.
+  const AttentionReport& attention_report();
 
   // Tells the sink that the request is over. The last call before destruction.
   void Finish(FinishReason reason, absl::Status status);

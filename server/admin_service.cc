@@ -39,7 +39,7 @@ absl::Status HandleGetServerInfo(ServiceContext& context, const v1::GetServerInf
       std::chrono::duration<double>(std::chrono::steady_clock::now() - context.started).count());
   if (context.lifecycle.engine().ok()) response.add_models(config.served_model_name);
   response.set_ranks(config.engine.ranks);
-  response.set_attention(PolicyText(config.engine.attention));
+  response.set_attention(AssignmentText(config.engine.attention));
   v1::ServerLimits* limits = response.mutable_limits();
   limits->set_max_message_bytes(static_cast<int64_t>(config.max_message_bytes));
   limits->set_max_document_bytes(

@@ -12,14 +12,39 @@ namespace {
 constexpr size_t kLongestPolicy = 1024;
 constexpr int kDefaultCells = 64;
 
+absl::Status CheckLength(const std::string& text, absl::string_view field) {
+  if (text.size() <= kLongestPolicy) return absl::OkStatus();
+  return FieldError(field, absl::StrCat("an attention policy of ", text.size(),
+                                        " bytes is not allowed: at most ", kLongestPolicy));
+}
+
 absl::StatusOr<AttentionPolicy> ReadPolicy(const std::string& text, absl::string_view field) {
-  if (text.size() > kLongestPolicy) {
-    return FieldError(field, absl::StrCat("an attention policy of ", text.size(),
-                                          " bytes is not allowed: at most ", kLongestPolicy));
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckLength(text, field));
   auto policy = ParsePolicy(text);
   if (!policy.ok()) return FieldError(field, policy.status().message());
   return policy;
+}
+
+absl::StatusOr<AttentionAssignment> ReadAssignment(const std::string& text,
+                                                   absl::string_view field) {
+  ANNULUS_RETURN_IF_ERROR(CheckLength(text, field));
+  auto assignment = ParseAssignment(text);
+  if (!assignment.ok()) return FieldError(field, assignment.status().message());
+  return assignment;
+}
+
+// Dense parts cover all, whatever is asked.
+absl::Status SetCoverage(double coverage, bool alone, absl::string_view field,
+                         AttentionPolicy& policy) {
+  if (!alone && policy.kind == PolicyKind::kDense) return absl::OkStatus();
+  if (policy.kind == PolicyKind::kDense || policy.kind == PolicyKind::kDilated ||
+      policy.kind == PolicyKind::kTopPages) {
+    return FieldError(field, absl::StrCat("attention policy ", PolicyName(policy.kind),
+                                          " keeps no contract: leave coverage out, or take "
+                                          "adaptive or another policy for prompts"));
+  }
+  policy.coverage = coverage;
+  return absl::OkStatus();
 }
 
 absl::Status CheckRange(absl::string_view field, int64_t value, int64_t most) {
@@ -40,11 +65,12 @@ v1::AttentionDetail ToMessage(const AttentionDetail& detail) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<AttentionPolicy>> ReadAttention(const v1::AttentionSpec& message,
-                                                             absl::string_view place) {
-  std::optional<AttentionPolicy> policy;
+absl::StatusOr<std::optional<AttentionAssignment>> ReadAttention(const v1::AttentionSpec& message,
+                                                                 absl::string_view place) {
+  std::optional<AttentionAssignment> policy;
   if (message.has_policy()) {
-    ANNULUS_ASSIGN_OR_RETURN(policy, ReadPolicy(message.policy(), absl::StrCat(place, ".policy")));
+    ANNULUS_ASSIGN_OR_RETURN(policy,
+                             ReadAssignment(message.policy(), absl::StrCat(place, ".policy")));
   }
   if (!message.has_coverage()) return policy;
   const std::string field = absl::StrCat(place, ".coverage");
@@ -53,14 +79,12 @@ absl::StatusOr<std::optional<AttentionPolicy>> ReadAttention(const v1::Attention
     return FieldError(field,
                       absl::StrCat("coverage ", coverage, " is not allowed: above 0, at most 1"));
   }
-  if (!policy.has_value()) policy.emplace().kind = PolicyKind::kAdaptive;
-  if (policy->kind == PolicyKind::kDense || policy->kind == PolicyKind::kDilated ||
-      policy->kind == PolicyKind::kTopPages) {
-    return FieldError(field, absl::StrCat("attention policy ", PolicyName(policy->kind),
-                                          " keeps no contract: leave coverage out, or take "
-                                          "adaptive or another policy for prompts"));
+  if (!policy.has_value()) policy.emplace().policy.kind = PolicyKind::kAdaptive;
+  const bool alone = policy->rules.empty();
+  ANNULUS_RETURN_IF_ERROR(SetCoverage(coverage, alone, field, policy->policy));
+  for (AttentionRule& rule : policy->rules) {
+    ANNULUS_RETURN_IF_ERROR(SetCoverage(coverage, alone, field, rule.policy));
   }
-  policy->coverage = coverage;
   return policy;
 }
 
@@ -89,6 +113,7 @@ absl::StatusOr<BlockMapSpec> ReadMapRequest(const v1::MapAttentionRequest& reque
 v1::AttentionReport ToMessage(const AttentionReport& report) {
   v1::AttentionReport message;
   message.set_policy(report.policy);
+  message.set_choice(report.choice);
   message.set_density(report.density);
   message.set_ring_degree(report.ring_degree);
   message.set_steps_pass_kv(report.steps_pass_kv);

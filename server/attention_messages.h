@@ -9,11 +9,11 @@
 
 namespace annulus {
 
-// The policy that a request names, its contract included; nothing where it leaves the choice to the
+// The policies that a request names, with its contract; nothing where it leaves the choice to the
 // engine. `place` is where the message stands in the request: "spec.attention". INVALID_ARGUMENT
 // with the field: no such policy, a value out of range, a contract that the policy cannot keep.
-absl::StatusOr<std::optional<AttentionPolicy>> ReadAttention(const v1::AttentionSpec& message,
-                                                             absl::string_view place);
+absl::StatusOr<std::optional<AttentionAssignment>> ReadAttention(const v1::AttentionSpec& message,
+                                                                 absl::string_view place);
 
 // What to draw, by a policy of the request or else `default_policy`. INVALID_ARGUMENT with the
 // field.

@@ -177,7 +177,7 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
                      {"kv_memory", FormatBytes(static_cast<uint64_t>(kv_memory))},
                      {"context", engine.model().max_context},
                      {"kernels", engine.model().kernels},
-                     {"attention", PolicyText(config.engine.attention)},
+                     {"attention", AssignmentText(config.engine.attention)},
                      {"weights", std::string(DTypeName(engine.model().weights_dtype))},
                      {"weights_error", absl::StrFormat("%.5f", engine.model().weights_error)}});
   log.Info("placement", {{"of", DescribePlacement(config, nodes, ranks)}});

@@ -56,6 +56,7 @@ void WriteTimings(const v1::Timings& timings, JsonWriter& json) {
 void WriteAttention(const v1::AttentionReport& attention, JsonWriter& json) {
   json.BeginObject();
   json.Key("policy").String(attention.policy());
+  if (!attention.choice().empty()) json.Key("choice").String(attention.choice());
   json.Key("density").Double(attention.density());
   json.Key("ring_degree").Int(attention.ring_degree());
   json.Key("steps_pass_kv").Int(attention.steps_pass_kv());
@@ -235,7 +236,9 @@ std::string TimingsText(const v1::Completion& completion) {
       ", total ", FormatDuration(timings.total()), "\n",                                        //
       "attention  ", attention.policy(), ", density ", absl::StrFormat("%.3g", attention.density()),
       ", ring of ", attention.ring_degree(), ", steps ", FormatCount(attention.steps_pass_kv()),
-      " pass-KV and ", FormatCount(attention.steps_pass_q()), " pass-Q\n", CoverageText(attention));
+      " pass-KV and ", FormatCount(attention.steps_pass_q()), " pass-Q\n",
+      attention.choice().empty() ? "" : absl::StrCat("           ", attention.choice(), "\n"),
+      CoverageText(attention));
 }
 
 int Answer(Session& session, const v1::GenerationSpec& spec, bool timings) {

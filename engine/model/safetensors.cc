@@ -78,6 +78,18 @@ absl::StatusOr<std::unique_ptr<SafetensorsCheckpoint>> SafetensorsCheckpoint::Op
   return checkpoint;
 }
 
+absl::StatusOr<std::unique_ptr<SafetensorsCheckpoint>> SafetensorsCheckpoint::OpenFile(
+    const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  std::unique_ptr<SafetensorsCheckpoint> checkpoint(new SafetensorsCheckpoint());
+  ANNULUS_ASSIGN_OR_RETURN(
+      auto shard, OpenShard(directory, slash == std::string::npos ? path : path.substr(slash + 1)));
+  checkpoint->shards_.push_back(std::move(shard));
+  ANNULUS_RETURN_IF_ERROR(checkpoint->MergeNames());
+  return checkpoint;
+}
+
 absl::StatusOr<std::unique_ptr<SafetensorsCheckpoint::Shard>> SafetensorsCheckpoint::OpenShard(
     const std::string& directory, const std::string& name) {
   ANNULUS_ASSIGN_OR_RETURN(RegularFile file, RegularFile::Open(directory, name));

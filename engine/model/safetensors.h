@@ -26,6 +26,8 @@ class SafetensorsCheckpoint final : public TensorSource {
   // missing. FAILED_PRECONDITION: a symbolic link, pipe or unreadable file. UNIMPLEMENTED: only
   // weights of another format are there (GGUF, PyTorch pickle, ..). DATA_LOSS: changed while read.
   static absl::StatusOr<std::unique_ptr<SafetensorsCheckpoint>> Open(const std::string& directory);
+  // The tensors of one file alone. Errors as above.
+  static absl::StatusOr<std::unique_ptr<SafetensorsCheckpoint>> OpenFile(const std::string& path);
 
   std::vector<std::string> Names() const override;
   bool Has(absl::string_view name) const override { return Find(name) != nullptr; }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "engine/base/clock.h"
@@ -26,7 +28,7 @@ class BlockChooser::LayerChoice {
               std::span<const ChoosingItem> choosing)
       : context_(context), layer_(layer) {
     for (const ChoosingItem& item : choosing) {
-      if (item.item < layer.items.size()) choices_.push_back(MakeChoice(layer, item));
+      if (item.item < layer.items.size()) choices_.push_back(MakeChoice(context, layer, item));
     }
   }
 
@@ -52,68 +54,76 @@ class BlockChooser::LayerChoice {
  private:
   void Rank(Choice& item) {
     if (item.own_rows() == 0) return;
-    if (item.kind == ChoiceKind::kRanking) {
-      const bool antidiagonal = item.policy().estimator == Estimator::kAntidiagonal;
-      const ChoiceQuery* query = item.Find(antidiagonal ? Ask::kAntidiagonal : Ask::kSummary);
-      ANNULUS_CHECK(query != nullptr && query->scores.has_value()) << "rows that nobody scored";
-      std::vector<int32_t> group_block;
-      const int32_t stride = antidiagonal ? item.policy().score_stride : 1;
-      int32_t last = -1;
-      for (const int32_t position : query->positions[item.index()]) {
-        if (position / stride == last) continue;
-        last = position / stride;
-        group_block.push_back(antidiagonal ? position / item.policy().block : position);
+    for (PartChoice& part : item.parts) {
+      if (part.kind == ChoiceKind::kRanking) {
+        RankPart(item, part);
+      } else if (part.ladder.front() < 1) {
+        part.pattern = OwnLists(item, part);
       }
-      item.ranking.emplace(*query->scores, context_.kv_heads(), group_block);
-    } else {
-      item.pattern = OwnLists(item);
-    }
-    item.covered.assign(item.ladder.size() + 1, 0.0);
-    for (size_t rung = 0; rung < item.ladder.size(); ++rung) {
-      item.covered[rung] = ProbeCoverage(item, rung, nullptr);
-    }
-    const ChoiceQuery* const probes = item.Find(Ask::kExact);
-    if (probes != nullptr) {
-      item.covered.back() =
-          static_cast<double>(probes->positions[item.index()].size()) * context_.heads();
+      part.covered.assign(part.ladder.size() + 1, 0.0);
+      for (size_t rung = 0; rung < part.ladder.size(); ++rung) {
+        part.covered[rung] = ProbeCoverage(item, part, rung, nullptr);
+      }
+      if (!item.probes.has_value()) continue;
+      const auto rows = static_cast<double>(item.probes->positions[item.index()].size());
+      const auto own = std::count(part.part->heads.begin(), part.part->heads.end(), true);
+      part.covered.back() = rows * static_cast<double>(own * context_.group());
     }
   }
 
+  void RankPart(const Choice& item, PartChoice& part) const {
+    const ChoiceQuery& query = *part.estimate;
+    ANNULUS_CHECK(query.scores.has_value()) << "rows that nobody scored";
+    const bool antidiagonal = query.kind == Ask::kAntidiagonal;
+    std::vector<int32_t> group_block;
+    int32_t last = -1;
+    for (const int32_t position : query.positions[item.index()]) {
+      if (position / query.stride == last) continue;
+      last = position / query.stride;
+      group_block.push_back(antidiagonal ? position / item.block() : position);
+    }
+    part.ranking.emplace(*query.scores, context_.kv_heads(), group_block);
+  }
+
   // What the policy itself chooses, where no tau is involved.
-  BlockPattern OwnLists(const Choice& item) const {
-    const AttentionPolicy& policy = item.policy();
-    if (item.kind == ChoiceKind::kLists) {
-      const BlockPattern& lists = *item.ring->pattern;
-      return MakePattern(item.query_blocks, context_.kv_heads(), policy.block,
+  BlockPattern OwnLists(const Choice& item, const PartChoice& part) const {
+    if (part.part->pattern != nullptr) {
+      const BlockPattern& lists = *part.part->pattern;
+      return MakePattern(item.query_blocks, context_.kv_heads(), item.block(),
                          [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
                            const auto keys = lists.keys(lists.shape.head_groups == 1 ? 0 : kv_head,
                                                         item.query_blocks[q]);
                            blocks.assign(keys.begin(), keys.end());
                          });
     }
-    const ChoiceQuery* const query = item.Find(Ask::kSummary);
+    const AttentionPolicy& policy = part.policy();
     return MakePattern(
-        item.query_blocks, context_.kv_heads(), policy.block,
+        item.query_blocks, context_.kv_heads(), item.block(),
         [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
           const int32_t diagonal = item.query_blocks[q];
-          std::vector<float> best(static_cast<size_t>(diagonal) + 1, kNothing);
-          const int group = context_.heads() / context_.kv_heads();
-          for (int head = kv_head * group; query->scores && head < (kv_head + 1) * group; ++head) {
-            const auto row = query->scores->row(static_cast<int64_t>(q), head);
-            for (size_t b = 0; b < best.size(); ++b) best[b] = std::max(best[b], row[b]);
-          }
-          if (item.kind == ChoiceKind::kTop) {
-            PickTop(best, policy.pages, blocks);
-          } else {
-            AppendHierarchical(
-                policy, diagonal,
-                [&](int32_t begin, int32_t end) {
-                  return static_cast<int32_t>(
-                      std::max_element(best.begin() + begin, best.begin() + end) - best.begin());
-                },
-                blocks);
-          }
+          const std::vector<float> best = BestScores(part, q, kv_head, diagonal);
+          if (part.kind == ChoiceKind::kTop) return PickTop(best, policy.pages, blocks);
+          AppendHierarchical(
+              policy, diagonal,
+              [&](int32_t begin, int32_t end) {
+                return static_cast<int32_t>(
+                    std::max_element(best.begin() + begin, best.begin() + end) - best.begin());
+              },
+              blocks);
         });
+  }
+
+  // The highest score of each block up to the diagonal among the query heads of a kv head.
+  std::vector<float> BestScores(const PartChoice& part, size_t q, int kv_head,
+                                int32_t diagonal) const {
+    std::vector<float> best(static_cast<size_t>(diagonal) + 1, kNothing);
+    const std::optional<BlockScores>& scores = part.estimate->scores;
+    const int group = context_.group();
+    for (int head = kv_head * group; scores && head < (kv_head + 1) * group; ++head) {
+      const auto row = scores->row(static_cast<int64_t>(q), head);
+      for (size_t b = 0; b < best.size(); ++b) best[b] = std::max(best[b], row[b]);
+    }
+    return best;
   }
 
   // The diagonal and the `count` blocks with the highest scores.
@@ -131,20 +141,22 @@ class BlockChooser::LayerChoice {
     blocks.push_back(diagonal);
   }
 
-  // Sum of the coverage of own probes over their heads under a rung; `by_head` gains its parts.
-  double ProbeCoverage(const Choice& item, size_t rung, std::vector<double>* by_head) const {
-    const ChoiceQuery* const probes = item.Find(Ask::kExact);
-    if (probes == nullptr || !probes->scores.has_value()) return 0;
+  // Sum of the coverage of own probes over the part's heads under a rung; `by_head` gains its
+  // parts.
+  double ProbeCoverage(const Choice& item, const PartChoice& part, size_t rung,
+                       std::vector<double>* by_head) const {
+    if (!item.probes.has_value() || !item.probes->scores.has_value()) return 0;
     double sum = 0;
-    const std::vector<int32_t>& positions = probes->positions[item.index()];
+    const std::vector<int32_t>& positions = item.probes->positions[item.index()];
     for (size_t n = 0; n < positions.size(); ++n) {
-      const int32_t block = positions[n] / item.policy().block;
+      const int32_t block = positions[n] / item.block();
       for (int head = 0; head < context_.heads(); ++head) {
-        const int kv_head = head / (context_.heads() / context_.kv_heads());
+        const int kv_head = head / context_.group();
+        if (!part.part->heads[kv_head]) continue;
         double coverage = 1;
-        if (item.ladder[rung] < 1) {
-          const std::span<const int32_t> chosen = ChosenAt(item, rung, block, kv_head);
-          const auto exact = probes->scores->row(static_cast<int64_t>(n), head);
+        if (part.ladder[rung] < 1) {
+          const std::span<const int32_t> chosen = ChosenAt(part, rung, block, kv_head);
+          const auto exact = item.probes->scores->row(static_cast<int64_t>(n), head);
           const float sink = layer_.sinks.empty() ? kNothing : layer_.sinks[head];
           coverage = Coverage(exact.first(static_cast<size_t>(block) + 1), chosen, sink);
         }
@@ -155,106 +167,117 @@ class BlockChooser::LayerChoice {
     return sum;
   }
 
-  std::span<const int32_t> ChosenAt(const Choice& item, size_t rung, int32_t block,
-                                    int kv_head) const {
-    if (!item.ranking.has_value()) return item.pattern.keys(kv_head, block);
-    const size_t q = item.ranking->Find(block);
-    return item.ranking->order(q, kv_head)
-        .first(static_cast<size_t>(item.ranking->Count(q, kv_head, item.ladder[rung])));
+  static std::span<const int32_t> ChosenAt(const PartChoice& part, size_t rung, int32_t block,
+                                           int kv_head) {
+    if (!part.ranking.has_value()) return part.pattern.keys(kv_head, block);
+    const size_t q = part.ranking->Find(block);
+    return part.ranking->order(q, kv_head).first(static_cast<size_t>(part.Count(q, kv_head, rung)));
+  }
+
+  // Visits the parts under a contract whose sums this rank and `peer` tell each other.
+  template <class Visit>
+  void ForEachShared(int peer, const Visit& visit) {
+    for (Choice& item : choices_) {
+      const int other = IndexOf(*item.ring, peer);
+      if (other < 0 || item.own_rows() == 0 || item.positions(other).empty()) continue;
+      for (PartChoice& part : item.parts) {
+        if (part.bound()) visit(part);
+      }
+    }
   }
 
   // All ranks with rows add up what each rung would cover and take the first that is enough.
   absl::Status AgreeOnContract() {
-    const auto bound = [](const Choice& item) { return item.policy().coverage > 0; };
-    std::vector<std::vector<double>> totals;
-    for (const Choice& item : choices_) totals.push_back(item.covered);
+    std::map<const PartChoice*, std::vector<double>> totals;
+    for (const Choice& item : choices_) {
+      for (const PartChoice& part : item.parts) totals[&part] = part.covered;
+    }
     const auto give = [&](int peer, std::vector<RingPart>& parts) {
-      for (const Choice& item : choices_) {
-        const int other = IndexOf(*item.ring, peer);
-        if (!bound(item) || other < 0 || item.own_rows() == 0 || item.positions(other).empty()) {
-          continue;
-        }
+      ForEachShared(peer, [&](const PartChoice& part) {
         std::vector<std::byte>& sums =
-            context_.messages.step.emplace_back(item.covered.size() * sizeof(double));
-        std::memcpy(sums.data(), item.covered.data(), sums.size());
+            context_.messages.step.emplace_back(part.covered.size() * sizeof(double));
+        std::memcpy(sums.data(), part.covered.data(), sums.size());
         parts.push_back({sums.data(), sums.size()});
-      }
+      });
     };
     const auto expect = [&](int peer, std::vector<size_t>& bytes) {
-      for (const Choice& item : choices_) {
-        const int other = IndexOf(*item.ring, peer);
-        if (!bound(item) || other < 0 || item.own_rows() == 0 || item.positions(other).empty()) {
-          continue;
-        }
-        bytes.push_back((item.ladder.size() + 1) * sizeof(double));
-      }
+      ForEachShared(peer, [&](const PartChoice& part) {
+        bytes.push_back((part.ladder.size() + 1) * sizeof(double));
+      });
     };
     const auto take = [&](int peer, std::span<const RingPart> parts) {
       size_t next = 0;
-      for (size_t n = 0; n < choices_.size(); ++n) {
-        const Choice& item = choices_[n];
-        const int other = IndexOf(*item.ring, peer);
-        if (!bound(item) || other < 0 || item.own_rows() == 0 || item.positions(other).empty()) {
-          continue;
-        }
-        std::vector<double> sums(totals[n].size());
+      ForEachShared(peer, [&](const PartChoice& part) {
+        std::vector<double>& total = totals[&part];
+        std::vector<double> sums(total.size());
         std::memcpy(sums.data(), parts[next++].data, sums.size() * sizeof(double));
-        for (size_t s = 0; s < sums.size(); ++s) totals[n][s] += sums[s];
-      }
+        for (size_t s = 0; s < sums.size(); ++s) total[s] += sums[s];
+      });
       return absl::OkStatus();
     };
     ANNULUS_RETURN_IF_ERROR(ChoiceRound(context_, layer_, 3, give, expect, take));
-    for (size_t n = 0; n < choices_.size(); ++n) {
-      Choice& item = choices_[n];
-      if (!bound(item) || item.own_rows() == 0) continue;
-      const double wanted = item.policy().coverage * totals[n].back();
-      while (item.rung + 1 < item.ladder.size() && totals[n][item.rung] < wanted) ++item.rung;
+    for (Choice& item : choices_) {
+      for (PartChoice& part : item.parts) {
+        if (!part.bound() || item.own_rows() == 0) continue;
+        const std::vector<double>& total = totals[&part];
+        const double wanted = part.policy().coverage * total.back();
+        while (part.rung + 1 < part.ladder.size() && total[part.rung] < wanted) ++part.rung;
+      }
     }
     return absl::OkStatus();
   }
 
   void Choose(Choice& item) {
     if (item.own_rows() == 0) return;
-    const int32_t block = item.policy().block;
-    if (item.ladder[item.rung] >= 1) {
-      item.pattern = MakePattern(item.query_blocks, context_.kv_heads(), block,
-                                 [&](size_t q, int, std::vector<int32_t>& blocks) {
-                                   for (int32_t b = 0; b <= item.query_blocks[q]; ++b) {
+    item.pattern = MakePattern(item.query_blocks, context_.kv_heads(), item.block(),
+                               [&](size_t q, int kv_head, std::vector<int32_t>& blocks) {
+                                 const PartChoice& part = item.part_of(kv_head);
+                                 if (part.all()) {
+                                   for (int32_t b = 0; b <= item.query_blocks[q]; ++b)
                                      blocks.push_back(b);
-                                   }
-                                 });
-    } else if (item.ranking.has_value()) {
-      item.pattern = PatternOf(*item.ranking, block, item.ladder[item.rung]);
-    }
+                                   return;
+                                 }
+                                 const auto chosen =
+                                     ChosenAt(part, part.rung, item.query_blocks[q], kv_head);
+                                 blocks.assign(chosen.begin(), chosen.end());
+                                 std::sort(blocks.begin(), blocks.end());
+                               });
   }
 
-  LayerAttention Report(const Choice& item) {
+  LayerAttention Report(const Choice& item) const {
     LayerAttention report;
     report.sequence = item.choosing->sequence;
     report.layer = layer_.layer;
     report.begin = item.ring->begin;
     report.pairs = CountPairs(item.pattern, item.positions(item.index()));
-    report.raised = item.rung > 0 && item.ladder[item.rung] < 1;
-    report.dense = item.rung > 0 && item.ladder[item.rung] >= 1;
     if (item.choosing->report_lists) {
       report.rows = item.positions(item.index());
       report.lists = std::make_shared<const BlockPattern>(item.pattern);
     }
-    const ChoiceQuery* const probes = item.Find(Ask::kExact);
-    if (probes != nullptr) {
+    if (item.probes.has_value()) {
       report.covered.assign(static_cast<size_t>(context_.heads()), 0.0);
-      report.probes = static_cast<int32_t>(probes->positions[item.index()].size());
-      ProbeCoverage(item, item.rung, &report.covered);
+      report.probes = static_cast<int32_t>(item.probes->positions[item.index()].size());
     }
-    if (!item.ranking.has_value()) return report;
+    for (const PartChoice& part : item.parts) ReportPart(item, part, report);
+    return report;
+  }
+
+  void ReportPart(const Choice& item, const PartChoice& part, LayerAttention& report) const {
+    const std::vector<bool>& heads = part.part->heads;
+    const auto own = std::count(heads.begin(), heads.end(), true);
+    report.contract += part.policy().coverage * static_cast<double>(own) / context_.kv_heads();
+    report.raised = report.raised || (part.rung > 0 && !part.all());
+    report.dense = report.dense || (part.rung > 0 && part.all());
+    if (item.probes.has_value()) ProbeCoverage(item, part, part.rung, &report.covered);
+    if (!part.ranking.has_value()) return;
     for (size_t q = 0; q < item.query_blocks.size(); ++q) {
       for (int kv_head = 0; kv_head < context_.kv_heads(); ++kv_head) {
-        const int32_t count = item.ranking->Count(q, kv_head, item.ladder[item.rung]);
-        report.estimated += item.ranking->Mass(q, kv_head, count);
+        if (!heads[kv_head]) continue;
+        const int32_t count = part.Count(q, kv_head, part.rung);
+        report.estimated += part.ranking->Mass(q, kv_head, count);
         report.estimates += 1;
       }
     }
-    return report;
   }
 
   const ChoiceContext& context_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/sparse/draw.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -26,16 +27,16 @@ std::vector<int32_t> BlocksOfPages(std::span<const ShardPage> pages, int32_t blo
   return blocks;
 }
 
-void AddQuery(const ChoiceLayer& layer, Ask kind, Choice& item) {
+ChoiceQuery MakeQuery(const ChoiceLayer& layer, const Choice& item, Ask kind, int32_t stride) {
   const RingItem& ring = *item.ring;
-  const AttentionPolicy& policy = item.policy();
   ChoiceQuery query;
   query.kind = kind;
+  query.stride = stride;
   query.owed.resize(static_cast<size_t>(ring.degree()));
   std::vector<int32_t> probes;
   if (kind == Ask::kExact) {
     const uint64_t seed = Mix(static_cast<uint64_t>(ring.begin)) + layer.layer;
-    probes = ProbeRows(ring.begin, ring.end, policy.block, seed);
+    probes = ProbeRows(ring.begin, ring.end, item.block(), seed);
   }
   for (int i = 0; i < ring.degree(); ++i) {
     const std::vector<int32_t>& rows = ring.positions[i];
@@ -47,18 +48,37 @@ void AddQuery(const ChoiceLayer& layer, Ask kind, Choice& item) {
       groups = static_cast<int64_t>(positions.size());
     } else if (kind == Ask::kAntidiagonal) {
       positions = rows;
-      groups = CountRowGroups(rows, policy.score_stride);
+      groups = CountRowGroups(rows, stride);
     } else {
-      positions = BlocksOf(rows, policy.block);
+      positions = BlocksOf(rows, item.block());
       groups = static_cast<int64_t>(positions.size());
     }
     query.groups.push_back(groups);
   }
-  item.queries.push_back(std::move(query));
+  return query;
+}
+
+// What a part's estimate is made from; nothing: its policy needs none.
+std::optional<Ask> EstimateOf(const AttentionPolicy& policy, ChoiceKind kind) {
+  switch (kind) {
+    case ChoiceKind::kRanking:
+      if (policy.kind == PolicyKind::kLearned) return Ask::kGates;
+      return policy.estimator == Estimator::kAntidiagonal ? Ask::kAntidiagonal : Ask::kMeans;
+    case ChoiceKind::kGroups:
+      return Ask::kMeans;
+    case ChoiceKind::kTop:
+      return Ask::kBounds;
+    case ChoiceKind::kNone:
+    case ChoiceKind::kLists:
+      return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 // The shares of estimated attention that are tried.
-std::vector<double> Ladder(const AttentionPolicy& policy, ChoiceKind kind) {
+std::vector<double> Ladder(const ChoosingPart& part, ChoiceKind kind) {
+  const AttentionPolicy& policy = *part.policy;
+  if (kind == ChoiceKind::kNone && part.pattern == nullptr) return {1};
   std::vector<double> ladder;
   if (kind == ChoiceKind::kRanking) {
     ladder.push_back(policy.coverage > 0 ? policy.coverage : policy.tau);
@@ -81,6 +101,7 @@ ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begi
     case PolicyKind::kDilated:  // its lists only say what it may need
       return ChoiceKind::kNone;
     case PolicyKind::kAdaptive:
+    case PolicyKind::kLearned:
       return probes ? ChoiceKind::kRanking : ChoiceKind::kNone;
     case PolicyKind::kTopPages:
       return sampled ? ChoiceKind::kTop : ChoiceKind::kNone;
@@ -102,39 +123,49 @@ absl::StatusOr<std::span<float>> ChoiceContext::Keep(size_t count) const {
   return std::span<float>(messages.layer.back().as<float>(), count);
 }
 
-const ChoiceQuery* Choice::Find(ChoiceQuery::Ask wanted) const {
-  for (const ChoiceQuery& query : queries) {
-    if (query.kind == wanted) return &query;
+int32_t PartChoice::Count(size_t q, int kv_head, size_t at_rung) const {
+  const int32_t all = ranking->query_blocks()[q] + 1;
+  if (policy().kind == PolicyKind::kLearned && policy().top > 0 && at_rung == 0) {
+    return std::min(all, policy().top + 2);
   }
-  return nullptr;
+  return ranking->Count(q, kv_head, ladder[at_rung]);
 }
 
-Choice MakeChoice(const ChoiceLayer& layer, const ChoosingItem& choosing) {
+const PartChoice& Choice::part_of(int kv_head) const {
+  const auto found = std::find_if(parts.begin(), parts.end(), [&](const PartChoice& part) {
+    return part.part->heads[kv_head];
+  });
+  ANNULUS_CHECK(found != parts.end()) << "kv head " << kv_head << " has no policy";
+  return *found;
+}
+
+Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
+                  const ChoosingItem& choosing) {
   Choice item;
   item.choosing = &choosing;
   item.ring = &layer.items[choosing.item];
   const RingItem& ring = *item.ring;
-  const AttentionPolicy& policy = item.policy();
-  item.kind = HowToChoose(policy, ring.sampled, ring.begin, ring.end);
-  item.query_blocks = BlocksOf(item.positions(item.index()), policy.block);
+  item.query_blocks = BlocksOf(item.positions(item.index()), item.block());
   for (int i = 0; i < ring.degree(); ++i) {
-    item.held.push_back(BlocksOfPages(choosing.candidates.held_by[i], policy.block));
-    item.seen.push_back(BlocksOfPages(choosing.candidates.seen_by[i], policy.block));
+    item.held.push_back(BlocksOfPages(choosing.candidates.held_by[i], item.block()));
+    item.seen.push_back(BlocksOfPages(choosing.candidates.seen_by[i], item.block()));
     std::vector<int32_t>& pages = item.held_page_blocks.emplace_back();
     for (const ShardPage& page : choosing.candidates.held_by[i]) {
-      pages.push_back(page.first_position / policy.block);
+      pages.push_back(page.first_position / item.block());
     }
   }
-  item.ladder = Ladder(policy, item.kind);
-  if (item.kind == ChoiceKind::kRanking) {
-    AddQuery(layer,
-             policy.estimator == Estimator::kAntidiagonal ? Ask::kAntidiagonal : Ask::kSummary,
-             item);
-  } else if (item.kind == ChoiceKind::kGroups || item.kind == ChoiceKind::kTop) {
-    AddQuery(layer, Ask::kSummary, item);
+  for (const ChoosingPart& part : choosing.parts) {
+    PartChoice& choice = item.parts.emplace_back();
+    choice.part = &part;
+    choice.kind = HowToChoose(*part.policy, ring.sampled, ring.begin, ring.end);
+    choice.ladder = Ladder(part, choice.kind);
+    const std::optional<Ask> ask = EstimateOf(*part.policy, choice.kind);
+    if (!ask.has_value()) continue;
+    const int32_t stride = ask == Ask::kAntidiagonal ? part.policy->score_stride : 1;
+    choice.estimate.emplace(MakeQuery(layer, item, *ask, stride));
   }
-  if (!ring.sampled && HasProbes(ring.end, policy.block)) {
-    AddQuery(layer, Ask::kExact, item);
+  if (!ring.sampled && HasProbes(ring.end, item.block()) && context.ops.block_scores != nullptr) {
+    item.probes.emplace(MakeQuery(layer, item, Ask::kExact, 1));
   }
   return item;
 }

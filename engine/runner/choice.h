@@ -12,6 +12,7 @@
 
 #include "engine/ring/ring_attention.h"
 #include "engine/sparse/block_ranking.h"
+#include "engine/sparse/gates.h"
 #include "engine/sparse/page_summaries.h"
 
 namespace annulus {
@@ -28,7 +29,7 @@ struct ChoiceMessages {
 enum class ChoiceKind : uint8_t {
   kNone,     // the item attends all, or its lists are known before the step
   kLists,    // a content-free policy's lists, coverage sampled
-  kRanking,  // estimated by antidiagonals or from means of keys
+  kRanking,  // estimated by antidiagonals, from means of keys, or by gates
   kGroups,   // hierarchical
   kTop,      // top_pages
 };
@@ -37,17 +38,33 @@ ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begi
 // Whether the item's rows follow the policy's content-free lists.
 bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);
 
-// One item of a step whose block lists are settled layer by layer, before attending: because its
-// policy looks at content, or because its coverage is sampled.
+// What a rank knows of the pages of a sequence in one layer; each is filled where a policy asks.
+struct LayerSummaries {
+  PageSummaries bounds;
+  PageSummaries means;
+  GateKeys gates;
+};
+
+// Some heads of a layer, which follow one policy.
+struct ChoosingPart {
+  std::shared_ptr<const AttentionPolicy> policy;
+  // Lists of a policy that does not look at content, if its rows follow them.
+  std::shared_ptr<const BlockPattern> pattern;
+  std::vector<bool> heads;  // [kv_heads]
+};
+
+// One item of a step whose block lists are settled layer by layer, before attending: because a
+// policy looks at content, because its coverage is sampled, or because heads follow several.
 struct ChoosingItem {
   size_t item = 0;  // index among the step's ring items
   SequenceId sequence = 0;
-  std::shared_ptr<const AttentionPolicy> policy;
+  std::vector<ChoosingPart> parts;  // at least one, with blocks of one size; each head is in one
   bool report_lists = false;
   // Everything that its rows may attend; for the items' cache group without a window.
   ItemShards candidates;
-  // [layer] of the sequence's own pages here; null where no summary is needed.
-  std::vector<PageSummaries>* summaries = nullptr;
+  std::vector<LayerSummaries>* summaries = nullptr;  // [layer] of the sequence's own pages here
+
+  int32_t block() const { return parts.front().policy->block; }
 };
 
 // One layer of one step, as its choice sees it.
@@ -69,6 +86,7 @@ struct ChoiceContext {
   Stream& stream;
   const RingAttentionConfig& config;
   ChoiceMessages& messages;
+  const AttentionGates* gates = nullptr;  // of the model; null: none
 
   int heads() const { return config.heads; }
   int kv_heads() const { return config.shape.kv_heads; }
@@ -80,9 +98,11 @@ struct ChoiceContext {
 
 // One kind of scores that the rows of an item want.
 struct ChoiceQuery {
-  enum class Ask : uint8_t { kExact, kAntidiagonal, kSummary };
+  // Exact scores; sums along antidiagonals of `stride`; the bound or the mean of each page; gates.
+  enum class Ask : uint8_t { kExact, kAntidiagonal, kBounds, kMeans, kGates };
 
   Ask kind = Ask::kExact;
+  int32_t stride = 1;
   std::vector<std::vector<int32_t>> positions;  // [ring index] of the rows that are scored
   std::vector<int64_t> groups;                  // [ring index] rows of scores
   ConstMatrixView own;                          // [own positions, heads * k_dim]
@@ -90,32 +110,46 @@ struct ChoiceQuery {
   std::vector<std::span<const float>> owed;     // [ring index] computed here for others
 };
 
+// A part of an item while its lists are settled.
+struct PartChoice {
+  const ChoosingPart* part = nullptr;
+  ChoiceKind kind = ChoiceKind::kNone;
+  std::optional<ChoiceQuery> estimate;
+  std::optional<BlockRanking> ranking;
+  std::vector<double> ladder;  // [rung] tau; 0: the policy's own lists; the last may be 1: all
+  size_t rung = 0;
+  std::vector<double> covered;  // [rung] sums over own probes and its heads, then their number
+  BlockPattern pattern;         // of own rows, once chosen, for all heads; only its own count
+
+  const AttentionPolicy& policy() const { return *part->policy; }
+  bool bound() const { return policy().coverage > 0; }
+  bool all() const { return ladder[rung] >= 1; }
+  // How many blocks of the ranking's order a rung takes.
+  int32_t Count(size_t q, int kv_head, size_t at_rung) const;
+};
+
 // An item while its lists are settled.
 struct Choice {
   const ChoosingItem* choosing = nullptr;
   const RingItem* ring = nullptr;
-  ChoiceKind kind = ChoiceKind::kNone;
   std::vector<int32_t> query_blocks;       // of own rows
   std::vector<std::vector<int32_t>> held;  // [ring index] candidate blocks of own rows there
   std::vector<std::vector<int32_t>> seen;  // [ring index] own blocks for rows of that index
   std::vector<std::vector<int32_t>> held_page_blocks;  // [ring index] block of each page
-  std::vector<ChoiceQuery> queries;
-  std::optional<BlockRanking> ranking;
-  std::vector<double> ladder;  // [rung] tau; the last is 1: all blocks
-  size_t rung = 0;
-  std::vector<double> covered;  // [rung] sums over own probes and heads, then the number of them
-  BlockPattern pattern;         // of own rows, once chosen
+  std::optional<ChoiceQuery> probes;                   // exact scores of sampled rows
+  std::vector<PartChoice> parts;
+  BlockPattern pattern;  // of own rows, once all parts have chosen
 
-  const AttentionPolicy& policy() const { return *choosing->policy; }
+  int32_t block() const { return choosing->block(); }
   int index() const { return ring->index; }
   int64_t own_rows() const { return ring->own_rows(); }
   const std::vector<int32_t>& positions(int i) const { return ring->positions[i]; }
-  // Null: nobody asked.
-  const ChoiceQuery* Find(ChoiceQuery::Ask kind) const;
+  const PartChoice& part_of(int kv_head) const;
 };
 
 // What `choosing` asks of whom in the layer.
-Choice MakeChoice(const ChoiceLayer& layer, const ChoosingItem& choosing);
+Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
+                  const ChoosingItem& choosing);
 
 // The blocks of rows, each once, ascending.
 std::vector<int32_t> BlocksOf(std::span<const int32_t> positions, int32_t block_tokens);

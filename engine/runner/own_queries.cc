@@ -45,7 +45,7 @@ absl::Status TakeMeans(const ChoiceContext& context, const Choice& item, const C
     float* const to = data.data() + n * static_cast<size_t>(columns);
     std::fill_n(to, columns, 0.0f);
     const size_t first = row;
-    for (; row < rows.size() && rows[row] / item.policy().block == wanted[n]; ++row) {
+    for (; row < rows.size() && rows[row] / item.block() == wanted[n]; ++row) {
       const float* const from = seen.row(static_cast<int64_t>(row));
       for (int64_t c = 0; c < columns; ++c) to[c] += from[c];
     }

@@ -1,6 +1,8 @@
 #include "engine/runner/rank_executor.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "engine/runner/step_run.h"
 #include "kernels/base/check.h"
@@ -26,8 +28,8 @@ RankExecutor::RankExecutor(const RankParts& parts)
     : parts_(parts),
       config_(RingConfig(parts)),
       ring_(*parts.channel, *parts.backend, *parts.model->ops, *parts.stream, config_),
-      chooser_(
-          {ring_.link(), *parts.backend, *parts.model->ops, *parts.stream, config_, messages_}) {}
+      chooser_({ring_.link(), *parts.backend, *parts.model->ops, *parts.stream, config_, messages_,
+                parts.model->gates.get()}) {}
 
 RankResult RankExecutor::Execute(const StepPlan& plan) {
   RankResult result;
@@ -41,17 +43,38 @@ RankResult RankExecutor::Execute(const StepPlan& plan) {
   return result;
 }
 
+// Equal parts share a policy, and with it what is cached by its identity.
+void RankExecutor::SetAttention(std::shared_ptr<const AttentionAssignment> assignment,
+                                RankSequence& sequence) const {
+  if (assignment == sequence.assignment) return;
+  sequence.assignment = assignment;
+  sequence.attention.clear();
+  sequence.ruled = assignment != nullptr && !assignment->rules.empty();
+  if (assignment == nullptr) return;
+  std::vector<std::shared_ptr<const AttentionPolicy>> policies;
+  for (int layer = 0; layer < parts_.model->layers(); ++layer) {
+    std::vector<SequencePart>& parts = sequence.attention.emplace_back();
+    for (LayerPart& part : PartsOf(*assignment, layer, parts_.model->config.kv_heads)) {
+      auto known = std::find_if(policies.begin(), policies.end(),
+                                [&](const auto& policy) { return *policy == part.policy; });
+      if (known == policies.end()) {
+        policies.push_back(std::make_shared<const AttentionPolicy>(std::move(part.policy)));
+        known = std::prev(policies.end());
+      }
+      parts.push_back({*known, std::move(part.heads)});
+    }
+  }
+  sequence.summaries.resize(sequence.attention.size());
+}
+
 void RankExecutor::ApplyUpdates(const StepPlan& plan) {
   for (const SequenceId id : plan.ended) sequences_.erase(id);
   for (const SequenceUpdate& update : plan.updates) {
     RankSequence& sequence = sequences_[update.sequence];
     sequence.ring = update.ring;
     sequence.home = update.home;
-    sequence.attention = update.attention;
+    SetAttention(update.attention, sequence);
     sequence.report_lists = update.report_lists;
-    if (sequence.attention != nullptr && NeedsSummaries(*sequence.attention)) {
-      sequence.summaries.resize(static_cast<size_t>(parts_.model->layers()));
-    }
     if (sequence.rope_length != update.rope_length) {
       sequence.rope_length = update.rope_length;
       sequence.inverse_frequencies.clear();

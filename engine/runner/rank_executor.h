@@ -10,6 +10,7 @@
 #include "engine/memory/step_arena.h"
 #include "engine/ring/channel.h"
 #include "engine/ring/ring_attention.h"
+#include "engine/runner/attention_observer.h"
 #include "engine/runner/block_chooser.h"
 #include "engine/runner/rank_model.h"
 #include "engine/sampling/sampler.h"
@@ -18,6 +19,12 @@
 
 namespace annulus {
 
+// The heads of one layer that follow one policy.
+struct SequencePart {
+  std::shared_ptr<const AttentionPolicy> policy;
+  std::vector<bool> heads;  // [kv_heads]
+};
+
 // What a rank remembers of a sequence between steps: a mirror of its page tables, grown by the
 // plans' deltas, and its sampler where this rank is the home.
 struct RankSequence {
@@ -25,8 +32,10 @@ struct RankSequence {
   int32_t home = 0;
   std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
   std::unique_ptr<Sampler> sampler;
-  std::shared_ptr<const AttentionPolicy> attention;  // null: dense
-  std::vector<PageSummaries> summaries;              // [layer], if the policy needs them
+  std::shared_ptr<const AttentionAssignment> assignment;  // that `attention` was made from
+  std::vector<std::vector<SequencePart>> attention;       // [layer]; none: dense
+  bool ruled = false;                                     // layers differ
+  std::vector<LayerSummaries> summaries;                  // [layer], under a policy
   bool report_lists = false;
   int64_t rope_length = 0;
   std::vector<std::vector<float>> inverse_frequencies;  // [rope setting]; empty: the model's
@@ -45,6 +54,7 @@ struct RankParts {
       nullptr;  // that the host and ops reach; the same where that is one memory
   PatternCache* patterns = nullptr;                    // of all ranks together
   Heartbeat* heartbeat = nullptr;                      // of all ranks together
+  AttentionObserver* observer = nullptr;               // null: nobody looks on
   std::chrono::milliseconds exchange_timeout{30'000};  // longest silence of all ranks
 };
 
@@ -74,6 +84,8 @@ class RankExecutor {
   friend class StepRun;
 
   void ApplyUpdates(const StepPlan& plan);
+  void SetAttention(std::shared_ptr<const AttentionAssignment> assignment,
+                    RankSequence& sequence) const;
 
   const RankParts parts_;
   const RingAttentionConfig config_;

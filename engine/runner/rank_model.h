@@ -1,11 +1,13 @@
 #ifndef ANNULUS_ENGINE_RUNNER_RANK_MODEL_H_
 #define ANNULUS_ENGINE_RUNNER_RANK_MODEL_H_
 
+#include <memory>
 #include <vector>
 
 #include "engine/model/cache_groups.h"
 #include "engine/model/model_config.h"
 #include "engine/model/weights.h"
+#include "engine/sparse/gates.h"
 #include "kernels/registry.h"
 
 namespace annulus {
@@ -21,6 +23,8 @@ struct RankModel {
   std::vector<int> index_in_group;  // [layer] place of the layer inside a page
   // [rope setting][pairs], of sequences whose RopeLength is 0.
   std::vector<std::vector<float>> inverse_frequencies;
+
+  std::shared_ptr<const AttentionGates> gates;  // of the policy learned; null: none
 
   float embedding_scale = 1;
   // Of the layers' matrices that are kI8, the choice of experts left out.

@@ -60,6 +60,7 @@ absl::Status RankSet::AddRank(const RankModel& model, Backend& device) {
   parts.patterns = &patterns_;
   parts.heartbeat = &heartbeat_;
   parts.exchange_timeout = options_.exchange_timeout;
+  parts.observer = options_.observer;
   rank->thread = std::make_unique<RankThread>(parts);
   ranks_.push_back(std::move(rank));
   return absl::OkStatus();

@@ -16,6 +16,7 @@ struct RankSetOptions {
   size_t kv_memory_bytes = 0;                           // all ranks together
   int rows_per_rank = 2048;                             // most rows of a plan on one rank
   std::chrono::milliseconds exchange_timeout{600'000};  // longest silence of all ranks in a step
+  AttentionObserver* observer = nullptr;                // of a lone rank; null: nobody looks on
 };
 
 // All ranks of this process: their threads, memory and channels. Used by the coordinator's thread

@@ -29,17 +29,27 @@ bool Owes(const Choice& item, const ChoiceQuery& query, int runner) {
   return !query.positions[runner].empty() && !item.seen[runner].empty();
 }
 
+// Whether pages are scored, and not blocks.
+bool ScoresPages(const ChoiceQuery& query) {
+  return query.kind != Ask::kExact && query.kind != Ask::kAntidiagonal;
+}
+
 // Columns of scores that `holder` returns for own rows, or this rank for those of `runner`.
 size_t Places(const ChoiceQuery& query, const std::vector<ShardPage>& pages,
               const std::vector<int32_t>& blocks) {
-  return query.kind == Ask::kSummary ? pages.size() : blocks.size();
+  return ScoresPages(query) ? pages.size() : blocks.size();
 }
+
 }  // namespace
 
 absl::Status ScoreExchange::Run() {
   for (Choice& item : choices_) {
-    for (ChoiceQuery& query : item.queries) {
-      ANNULUS_RETURN_IF_ERROR(TakeOwnQueries(context_, layer_, item, query));
+    if (item.probes.has_value()) {
+      ANNULUS_RETURN_IF_ERROR(TakeOwnQueries(context_, layer_, item, *item.probes));
+    }
+    for (PartChoice& part : item.parts) {
+      if (!part.estimate.has_value()) continue;
+      ANNULUS_RETURN_IF_ERROR(TakeOwnQueries(context_, layer_, item, *part.estimate));
     }
   }
   ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
@@ -54,7 +64,10 @@ void ScoreExchange::ForEach(int peer, const Visit& visit) {
   for (Choice& item : choices_) {
     const int other = IndexOf(*item.ring, peer);
     if (other < 0) continue;
-    for (ChoiceQuery& query : item.queries) visit(item, query, other);
+    if (item.probes.has_value()) visit(item, *item.probes, other);
+    for (PartChoice& part : item.parts) {
+      if (part.estimate.has_value()) visit(item, *part.estimate, other);
+    }
   }
 }
 
@@ -114,8 +127,8 @@ absl::Status ScoreExchange::Score(Choice& item, ChoiceQuery& query, int runner, 
   }
   const RingAttentionConfig& config = context_.config;
   absl::Status status;
-  if (query.kind == Ask::kSummary) {
-    status = ScoreSummaries(item, view, pages, scores);
+  if (ScoresPages(query)) {
+    status = ScorePages(item, query, view, pages, scores);
   } else {
     BlockScoresItem scored;
     scored.query = view;
@@ -127,8 +140,8 @@ absl::Status ScoreExchange::Score(Choice& item, ChoiceQuery& query, int runner, 
     params.heads = config.heads;
     params.scale = config.scale;
     params.soft_cap = config.soft_cap;
-    params.block_tokens = item.policy().block;
-    params.stride = query.kind == Ask::kExact ? 1 : item.policy().score_stride;
+    params.block_tokens = item.block();
+    params.stride = query.stride;
     params.items = {&scored, 1};
     status = context_.ops.block_scores(context_.stream, params);
   }
@@ -138,45 +151,67 @@ absl::Status ScoreExchange::Score(Choice& item, ChoiceQuery& query, int runner, 
 }
 
 // One score for each row, head and page; pages that are not complete have none.
-absl::Status ScoreExchange::ScoreSummaries(Choice& item, const ConstMatrixView& rows,
-                                           std::span<const KvPageView> pages,
-                                           std::span<float> scores) {
-  const RingAttentionConfig& config = context_.config;
-  PageSummaries& summaries = (*item.choosing->summaries)[static_cast<size_t>(layer_.layer)];
-  const auto kind =
-      item.kind == ChoiceKind::kTop ? PageSummaries::Kind::kBounds : PageSummaries::Kind::kMean;
+absl::Status ScoreExchange::ScorePages(const Choice& item, const ChoiceQuery& query,
+                                       const ConstMatrixView& rows,
+                                       std::span<const KvPageView> pages, std::span<float> scores) {
+  const KvPageShape& shape = context_.config.shape;
+  const auto layer = static_cast<size_t>(layer_.layer);
+  LayerSummaries& summaries = (*item.choosing->summaries)[layer];
   // A sampled row's own key may still be on its way: its page is not complete for a summary.
   std::vector<KvPageView> written(pages.begin(), pages.end());
   if (item.ring->sampled && !written.empty()) {
     KvPageView& last = written.back();
     last.tokens = std::min(last.tokens, item.ring->begin - last.first_position);
   }
-  ANNULUS_RETURN_IF_ERROR(summaries.Extend(context_.backend, context_.ops, context_.stream,
-                                           config.shape, kind, written));
   std::fill(scores.begin(), scores.end(), kNothing);
-  const int64_t known = std::min<int64_t>(summaries.pages(), static_cast<int64_t>(pages.size()));
-  if (known == 0) return absl::OkStatus();
-  ANNULUS_ASSIGN_OR_RETURN(
-      const std::span<float> dense,
-      context_.Keep(static_cast<size_t>(rows.rows * context_.heads() * known)));
-  SummaryScoresParams params;
-  params.kv_heads = config.shape.kv_heads;
-  params.heads = config.heads;
-  params.k_dim = config.shape.k_dim;
-  params.pages = known;
-  params.query = rows;
-  params.least = summaries.least();
-  params.greatest = summaries.greatest();
-  params.scores = dense.data();
-  ANNULUS_RETURN_IF_ERROR(context_.ops.summary_scores(context_.stream, params));
-  ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
+  std::span<float> dense;
+  int64_t known = 0;
+  float scale = 1;
+  const auto make_room = [&](int64_t summarised) {
+    known = std::min<int64_t>(summarised, static_cast<int64_t>(pages.size()));
+    ANNULUS_ASSIGN_OR_RETURN(
+        dense, context_.Keep(static_cast<size_t>(rows.rows * context_.heads() * known)));
+    return absl::OkStatus();
+  };
+  if (query.kind == Ask::kGates) {
+    const GateLayer& gates = context_.gates->layers[layer];
+    ANNULUS_RETURN_IF_ERROR(summaries.gates.Extend(context_.backend, context_.ops, context_.stream,
+                                                   shape, gates, written));
+    ANNULUS_RETURN_IF_ERROR(make_room(summaries.gates.pages()));
+    summaries.gates.Score(gates, rows, context_.heads(), context_.kv_heads(), known, dense.data());
+  } else {
+    const bool bounds = query.kind == Ask::kBounds;
+    PageSummaries& kept = bounds ? summaries.bounds : summaries.means;
+    ANNULUS_RETURN_IF_ERROR(
+        kept.Extend(context_.backend, context_.ops, context_.stream, shape,
+                    bounds ? PageSummaries::Kind::kBounds : PageSummaries::Kind::kMean, written));
+    ANNULUS_RETURN_IF_ERROR(make_room(kept.pages()));
+    scale = context_.config.scale;
+    ANNULUS_RETURN_IF_ERROR(ScoreSummaries(kept, rows, known, dense.data()));
+  }
   for (size_t list = 0; list < static_cast<size_t>(rows.rows * context_.heads()); ++list) {
     for (size_t page = 0; page < static_cast<size_t>(known); ++page) {
-      scores[list * pages.size() + page] =
-          config.scale * dense[list * static_cast<size_t>(known) + page];
+      scores[list * pages.size() + page] = scale * dense[list * static_cast<size_t>(known) + page];
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ScoreExchange::ScoreSummaries(const PageSummaries& summaries,
+                                           const ConstMatrixView& rows, int64_t pages,
+                                           float* scores) {
+  if (pages == 0) return absl::OkStatus();
+  SummaryScoresParams params;
+  params.kv_heads = context_.kv_heads();
+  params.heads = context_.heads();
+  params.k_dim = context_.config.shape.k_dim;
+  params.pages = pages;
+  params.query = rows;
+  params.least = summaries.least();
+  params.greatest = summaries.greatest();
+  params.scores = scores;
+  ANNULUS_RETURN_IF_ERROR(context_.ops.summary_scores(context_.stream, params));
+  return context_.stream.Synchronize();
 }
 
 absl::Status ScoreExchange::ReturnScores() {
@@ -212,8 +247,8 @@ void ScoreExchange::Merge(Choice& item, ChoiceQuery& query, int holder,
     query.scores.emplace(query.groups[item.index()], context_.heads(),
                          item.query_blocks.back() + 1);
   }
-  const bool summary = query.kind == Ask::kSummary;
-  query.scores->Merge(scores, summary ? item.held_page_blocks[holder] : item.held[holder], summary);
+  const bool pages = ScoresPages(query);
+  query.scores->Merge(scores, pages ? item.held_page_blocks[holder] : item.held[holder], pages);
 }
 
 }  // namespace annulus

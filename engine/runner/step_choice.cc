@@ -1,37 +1,91 @@
 // Attention policies in a step: which items settle their lists layer by layer, and what is
 // reported of all.
+#include <algorithm>
+
 #include "engine/runner/step_run.h"
+#include "engine/sparse/dilated.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
+namespace {
 
-bool StepRun::Chooses(const AttentionPolicy& policy, const RingItem& item) const {
+std::span<const SequencePart> PartsIn(const RankSequence& sequence, int layer) {
+  if (sequence.attention.empty()) return {};
+  return sequence.attention[layer];
+}
+
+}  // namespace
+
+bool StepRun::Chooses(std::span<const SequencePart> parts, const RingItem& item) const {
+  if (parts.size() != 1) return parts.size() > 1;
+  const AttentionPolicy& policy = *parts.front().policy;
   const ChoiceKind kind = HowToChoose(policy, item.sampled, item.begin, item.end);
   // Lists that need no scores do without a sample where the kernels cannot take one.
   if (kind == ChoiceKind::kLists && policy.coverage == 0) return ops().block_scores != nullptr;
   return kind != ChoiceKind::kNone;
 }
 
+// The lists that a ring item's rows follow in a layer, if one policy knows them ahead.
+void StepRun::SetLists(size_t index, int layer) {
+  RingItem& item = ring_items_[index];
+  item.pattern = nullptr;
+  item.branches.clear();
+  const std::span<const SequencePart> parts = PartsIn(sequence(index), layer);
+  if (parts.size() != 1) return;
+  const AttentionPolicy& policy = *parts.front().policy;
+  if (!UsesPattern(policy, item.sampled, item.begin, item.end)) return;
+  item.pattern = rank_.parts_.patterns->Get(
+      policy, ShapeFor(policy, item.begin, item.end, model().config.kv_heads));
+  item.branches = DilatedBranches(policy);
+}
+
 // A window of the model is exact: policies leave such groups alone.
-void StepRun::ListChoosing(int group, GroupStep& step) const {
+void StepRun::ListChoosing(int layer, GroupStep& step) const {
+  const int group = model().group_of_layer[layer];
   if (model().groups[group].window > 0) return;
   for (size_t i = 0; i < ring_items_.size(); ++i) {
     const RingItem& item = ring_items_[i];
     RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
-    if (sequence.attention == nullptr) continue;
-    if (!Chooses(*sequence.attention, item)) continue;
+    const std::span<const SequencePart> parts = PartsIn(sequence, layer);
+    if (!Chooses(parts, item)) continue;
     ChoosingItem choosing;
     choosing.item = i;
     choosing.sequence = ring_plan_[i]->sequence;
-    choosing.policy = sequence.attention;
+    for (const SequencePart& part : parts) {
+      ChoosingPart& chosen = choosing.parts.emplace_back();
+      chosen.policy = part.policy;
+      chosen.heads = part.heads;
+      if (!UsesPattern(*part.policy, item.sampled, item.begin, item.end)) continue;
+      chosen.pattern = rank_.parts_.patterns->Get(
+          *part.policy, ShapeFor(*part.policy, item.begin, item.end, model().config.kv_heads));
+    }
     choosing.report_lists = sequence.report_lists;
     RingItem all = item;
     all.pattern = nullptr;
+    all.branches.clear();
     choosing.candidates =
         BuildItemShards(all, sequence.groups[group], 0, model().page_shape.page_tokens);
     choosing.summaries = &sequence.summaries;
     step.choosing.push_back(std::move(choosing));
   }
+}
+
+// Sequences whose layers differ have other lists in each.
+void StepRun::TakeUpLayer(int layer) {
+  const int group = model().group_of_layer[layer];
+  if (model().groups[group].window > 0) return;
+  GroupStep& step = groups_[group];
+  bool ruled = false;
+  for (size_t i = 0; i < ring_items_.size(); ++i) {
+    if (!sequence(i).ruled) continue;
+    ruled = true;
+    SetLists(i, layer);
+    step.shards[i] = BuildItemShards(ring_items_[i], sequence(i).groups[group], 0,
+                                     model().page_shape.page_tokens);
+  }
+  if (!ruled) return;
+  step.choosing.clear();
+  ListChoosing(layer, step);
 }
 
 absl::Status StepRun::Choose(int layer, int64_t rows, RingLayer& ring) {
@@ -53,27 +107,49 @@ absl::Status StepRun::Choose(int layer, int64_t rows, RingLayer& ring) {
 void StepRun::CountPairs(int layer, size_t items) {
   for (size_t i = 0; i < items; ++i) {
     const RingItem& item = ring_items_[i];
-    const RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
-    const AttentionPolicy* const policy = sequence.attention.get();
-    if (policy == nullptr || item.own_rows() == 0) continue;
-    if (policy->kind == PolicyKind::kDilated) continue;  // counted by tokens
-    if (Chooses(*policy, item)) continue;
+    const std::span<const SequencePart> parts = PartsIn(sequence(i), layer);
+    if (parts.empty() || item.own_rows() == 0 || Chooses(parts, item)) continue;
+    const bool dilated = !item.branches.empty();
+    if (dilated && !sequence(i).ruled) continue;  // counted once for all layers
     LayerAttention report;
     report.sequence = ring_plan_[i]->sequence;
     report.layer = layer;
     report.begin = item.begin;
     const std::span<const int32_t> rows = item.positions[item.index];
-    if (item.pattern != nullptr) {
+    if (dilated) {
+      for (const int32_t row : rows) {
+        report.pairs += CountDilatedPairs(item.branches, model().config.heads, row, row + 1);
+      }
+    } else if (item.pattern != nullptr) {
       report.pairs = annulus::CountPairs(*item.pattern, rows);
     } else {
       for (const int32_t row : rows) report.pairs += DensePairs(row, row + 1);
     }
-    if (sequence.report_lists) {
+    if (sequence(i).report_lists) {
       report.rows.assign(rows.begin(), rows.end());
-      report.lists = item.pattern;
+      if (!dilated) report.lists = item.pattern;
     }
     attention_.push_back(std::move(report));
   }
+}
+
+absl::Status StepRun::LookOn(int layer, const RingLayer& ring) {
+  if (ring.window > 0) return absl::OkStatus();
+  for (size_t i = 0; i < ring.items.size(); ++i) {
+    const RingItem& item = ring.items[i];
+    if (item.sampled || item.own_rows() == 0) continue;
+    std::vector<KvPageView> pages;
+    for (const PageEntry& entry : sequence(i).groups[model().group_of_layer[layer]]) {
+      const int32_t tokens =
+          std::min(model().page_shape.page_tokens, item.end - entry.first_position);
+      if (tokens <= 0) break;
+      pages.push_back({ring.page_data(entry.page), entry.first_position, tokens});
+    }
+    ANNULUS_RETURN_IF_ERROR(rank_.parts_.observer->Observe(
+        {layer, rank_.config_, ops(), stream(), item.positions[item.index],
+         ring.query.row_range(item.first_row, item.own_rows()), pages}));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace annulus

@@ -168,6 +168,7 @@ absl::Status StepRun::Append(int layer) {
 absl::Status StepRun::Attend(int layer, int64_t rows) {
   const int group = model().group_of_layer[layer];
   const size_t items = layer + 1 == model().layers() ? active_items_ : ring_items_.size();
+  TakeUpLayer(layer);
   RingLayer ring;
   ring.tag = (plan_.step * static_cast<uint64_t>(model().layers()) + layer) << 16;
   ring.window = model().groups[group].window;
@@ -181,6 +182,7 @@ absl::Status StepRun::Attend(int layer, int64_t rows) {
   ring.state = buffers_.state;
   ring.scratch = buffers_.scratch;
   ring.served = buffers_.served;
+  if (rank_.parts_.observer != nullptr) ANNULUS_RETURN_IF_ERROR(LookOn(layer, ring));
   ANNULUS_RETURN_IF_ERROR(Choose(layer, rows, ring));
   ring.shards = std::span(groups_[group].shards).first(items);
   ANNULUS_RETURN_IF_ERROR(rank_.ring_.Run(ring));

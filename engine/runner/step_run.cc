@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/sparse/dilated.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -75,15 +74,9 @@ void StepRun::ListRingItems() {
       item.sampled_anchor =
           static_cast<int>(index_of(EntryOf(sequence.groups[0], plan.begin).rank));
     }
-    if (sequence.attention != nullptr &&
-        UsesPattern(*sequence.attention, item.sampled, item.begin, item.end)) {
-      item.pattern = rank_.parts_.patterns->Get(
-          *sequence.attention,
-          ShapeFor(*sequence.attention, item.begin, item.end, model().config.kv_heads));
-      item.branches = DilatedBranches(*sequence.attention);
-    }
     ring_items_.push_back(std::move(item));
     ring_plan_.push_back(&plan);
+    SetLists(ring_items_.size() - 1, 0);
     if (NeedsLastLayer(plan)) active_items_ = ring_items_.size();
   }
 }
@@ -96,7 +89,7 @@ StepRun::GroupStep StepRun::BuildGroup(int group) const {
     step.shards.push_back(BuildItemShards(ring_items_[i], sequence.groups[group], window,
                                           model().page_shape.page_tokens));
   }
-  ListChoosing(group, step);
+  ListChoosing(model().groups[group].layers.front(), step);
   step.append_page.assign(row_position_.size(), -1);
   step.append_slot.assign(row_position_.size(), 0);
   for (size_t i = 0; i < ring_items_.size(); ++i) {

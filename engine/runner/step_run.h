@@ -60,6 +60,9 @@ class StepRun {
   };
 
   const RankModel& model() const { return *rank_.parts_.model; }
+  const RankSequence& sequence(size_t item) const {
+    return rank_.sequences_.at(ring_plan_[item]->sequence);
+  }
   const OpTable& ops() const { return *rank_.parts_.model->ops; }
   Stream& stream() const { return *rank_.parts_.stream; }
 
@@ -80,8 +83,11 @@ class StepRun {
   absl::Status Mlp(const LayerWeights& weights, int64_t first, int64_t rows);
   absl::Status Append(int layer);
   absl::Status Attend(int layer, int64_t rows);
-  void ListChoosing(int group, GroupStep& step) const;
-  bool Chooses(const AttentionPolicy& policy, const RingItem& item) const;
+  void SetLists(size_t index, int layer);
+  void ListChoosing(int layer, GroupStep& step) const;
+  void TakeUpLayer(int layer);
+  bool Chooses(std::span<const SequencePart> parts, const RingItem& item) const;
+  absl::Status LookOn(int layer, const RingLayer& ring);
   absl::Status Choose(int layer, int64_t rows, RingLayer& ring);
   void CountPairs(int layer, size_t items);
   absl::StatusOr<ConstMatrixView> Gated(const GatedWeights& weights, ConstMatrixView input);

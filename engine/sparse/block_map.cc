@@ -22,7 +22,8 @@ absl::Status CheckNumber(const char* name, int64_t value, int64_t low, int64_t h
 }
 
 bool LooksAtContent(PolicyKind kind) {
-  return kind == PolicyKind::kAdaptive || kind == PolicyKind::kTopPages;
+  return kind == PolicyKind::kAdaptive || kind == PolicyKind::kTopPages ||
+         kind == PolicyKind::kLearned || kind == PolicyKind::kAuto;
 }
 
 absl::Status Check(const BlockMapSpec& spec) {

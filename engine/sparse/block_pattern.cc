@@ -102,6 +102,8 @@ void AppendKeys(const AttentionPolicy& policy, int head_group, int32_t i,
           policy, i, [](int32_t begin, int32_t) { return begin; }, blocks);
     case PolicyKind::kAdaptive:
     case PolicyKind::kTopPages:
+    case PolicyKind::kLearned:
+    case PolicyKind::kAuto:
       ANNULUS_CHECK(false) << PolicyName(policy.kind) << " chooses from content";
   }
 }
@@ -133,12 +135,8 @@ BlockPattern BuildBlockPattern(const AttentionPolicy& policy, const PatternShape
 
 bool ChoosesByContent(const AttentionPolicy& policy) {
   return policy.kind == PolicyKind::kHierarchical || policy.kind == PolicyKind::kAdaptive ||
-         policy.kind == PolicyKind::kTopPages;
-}
-
-bool NeedsSummaries(const AttentionPolicy& policy) {
-  return ChoosesByContent(policy) &&
-         (policy.kind != PolicyKind::kAdaptive || policy.estimator == Estimator::kPooled);
+         policy.kind == PolicyKind::kTopPages || policy.kind == PolicyKind::kLearned ||
+         policy.kind == PolicyKind::kAuto;
 }
 
 PatternShape ShapeFor(const AttentionPolicy& policy, int32_t begin, int32_t end, int kv_heads) {

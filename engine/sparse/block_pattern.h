@@ -57,9 +57,6 @@ void AppendHierarchical(const AttentionPolicy& policy, int32_t i,
 // kHierarchical alone and picks the first of each group.
 bool ChoosesByContent(const AttentionPolicy& policy);
 
-// Whether they depend on summaries of pages.
-bool NeedsSummaries(const AttentionPolicy& policy);
-
 // The shape that covers rows [begin, end), begin < end, of a model with `kv_heads`: one head group
 // where all heads choose alike.
 PatternShape ShapeFor(const AttentionPolicy& policy, int32_t begin, int32_t end, int kv_heads);

@@ -22,9 +22,10 @@ constexpr size_t kMostRates = 64;
 
 using Kind = PolicyKind;
 
-constexpr std::array<Kind, 10> kKinds = {
-    Kind::kDense,       Kind::kWindow, Kind::kDilated,      Kind::kDilatedBlocks, Kind::kStrided,
-    Kind::kGlobalLocal, Kind::kRandom, Kind::kHierarchical, Kind::kAdaptive,      Kind::kTopPages};
+constexpr std::array<Kind, 12> kKinds = {
+    Kind::kDense,    Kind::kWindow,      Kind::kDilated, Kind::kDilatedBlocks,
+    Kind::kStrided,  Kind::kGlobalLocal, Kind::kRandom,  Kind::kHierarchical,
+    Kind::kAdaptive, Kind::kTopPages,    Kind::kLearned, Kind::kAuto};
 
 constexpr unsigned Bit(Kind kind) { return 1u << static_cast<unsigned>(kind); }
 
@@ -54,6 +55,7 @@ constexpr Parameter kParameters[] = {
     {"levels", Bit(Kind::kHierarchical), &AttentionPolicy::levels, 0, 16},
     {"stride", Bit(Kind::kAdaptive), &AttentionPolicy::score_stride, 8, 16},
     {"pages", Bit(Kind::kTopPages), &AttentionPolicy::pages, 1, kMostBlocks},
+    {"top", Bit(Kind::kLearned), &AttentionPolicy::top, 0, kMostBlocks},
 };
 
 // A share of the attention, in (0, 1].
@@ -65,7 +67,7 @@ struct ShareParameter {
 };
 
 constexpr ShareParameter kShares[] = {
-    {"tau", Bit(Kind::kAdaptive), &AttentionPolicy::tau, false},
+    {"tau", Bit(Kind::kAdaptive) | Bit(Kind::kLearned), &AttentionPolicy::tau, false},
     {"coverage", kSparse & ~Bit(Kind::kTopPages) & ~Bit(Kind::kDilated), &AttentionPolicy::coverage,
      true},
 };
@@ -269,6 +271,10 @@ absl::string_view PolicyName(PolicyKind kind) {
       return "adaptive";
     case Kind::kTopPages:
       return "top_pages";
+    case Kind::kLearned:
+      return "learned";
+    case Kind::kAuto:
+      return "auto";
   }
   ANNULUS_CHECK(false) << "unknown policy " << static_cast<int>(kind);
   return "";

@@ -26,6 +26,12 @@ enum class PolicyKind : uint8_t {
   // From content. Where a policy says nothing of prompts or of answers, those rows attend all.
   kAdaptive,  // prompts: as few blocks as an estimate says hold `tau` of the attention
   kTopPages,  // answers: the blocks with the highest bound of a score (Quest, 2406.10774)
+  kLearned,   // prompts: like kAdaptive, estimated by gates that were fitted to the model; see
+              // engine/sparse/gates.h (SeerAttention, 2410.13276)
+  // The engine takes one of the others for each request, by its length, what the kernels can do,
+  // what attending and estimating were measured to cost, and the contract: see
+  // engine/auto_policy.h.
+  kAuto,
 };
 
 // How kAdaptive estimates the attention that a block gets.
@@ -57,16 +63,20 @@ struct AttentionPolicy {
   Estimator estimator = Estimator::kAntidiagonal;
   int32_t score_stride = 16;  // tokens, 8 or 16, of the antidiagonal estimator; named "stride"
   double tau = 0.95;          // (0, 1]: the share of estimated attention to be kept
+  int32_t top = 0;            // of learned: blocks kept besides the first and its own; 0: by tau
   int32_t pages = 64;         // blocks that an answer's row attends besides its own
   // (0, 1]: the coverage contract, kept before attending: see AttentionReport. 0: none. Not for
-  // dense, dilated and top_pages. An adaptive policy then starts from tau = coverage and raises it.
+  // dense, dilated and top_pages. An adaptive or learned policy then starts from tau = coverage and
+  // raises it. Of kAuto 0 stands for kAutoCoverage.
   double coverage = 0;
 
   bool operator==(const AttentionPolicy&) const = default;
 };
 
+inline constexpr double kAutoCoverage = 0.95;
+
 // "dense", "window", "dilated", "dilated_blocks", "strided", "global_local", "random",
-// "hierarchical", "adaptive", "top_pages".
+// "hierarchical", "adaptive", "top_pages", "learned", "auto".
 absl::string_view PolicyName(PolicyKind kind);
 // "antidiagonal", "pooled".
 absl::string_view EstimatorName(Estimator estimator);

@@ -31,9 +31,9 @@ struct Sequence {
   std::vector<GroupTable> groups;
   std::vector<std::vector<int32_t>> spare;  // [ring index] page ids
   std::shared_ptr<const SamplingSetup> setup;
-  std::shared_ptr<const AttentionPolicy> attention;  // null: dense
-  bool report_lists = false;                         // see SequenceUpdate
-  int64_t rope_length = 0;                           // which rotary frequencies: RopeLength
+  std::shared_ptr<const AttentionAssignment> attention;  // null: dense
+  bool report_lists = false;                             // see SequenceUpdate
+  int64_t rope_length = 0;                               // which rotary frequencies: RopeLength
   bool setup_sent = false;
   bool announced = false;  // the ranks know its tables; false when it began with cached pages
 

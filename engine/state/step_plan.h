@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/api.h"
+#include "engine/sparse/assignment.h"
 #include "engine/sparse/block_pattern.h"
-#include "engine/sparse/policy.h"
 
 namespace annulus {
 
@@ -49,8 +49,8 @@ struct SequenceUpdate {
   std::vector<int32_t> ring;       // every rank that holds a page of the sequence, ring order
   int32_t home = 0;                // member of ring
   std::vector<TableDelta> tables;  // one per cache group
-  std::shared_ptr<const SamplingSetup> setup;        // before the first sampled item, else null
-  std::shared_ptr<const AttentionPolicy> attention;  // null: dense
+  std::shared_ptr<const SamplingSetup> setup;            // before the first sampled item, else null
+  std::shared_ptr<const AttentionAssignment> attention;  // resolved; null: dense
   bool report_lists = false;  // LayerAttention is to say which blocks were chosen
   int64_t rope_length = 0;    // which rotary frequencies: RopeLength
 };
@@ -120,6 +120,7 @@ struct LayerAttention {
   int64_t estimates = 0;
   std::vector<double> covered;  // [heads] sums over its sampled rows; empty where none is sampled
   int32_t probes = 0;           // sampled rows
+  double contract = 0;          // coverage that was promised, mean over heads; 0: none
   bool raised = false;          // the contract took more than the policy's own blocks
   bool dense = false;           // .. all of them
   double estimate_seconds = 0;

@@ -224,10 +224,16 @@ std::vector<Option> SchedulingOptions() {
        }},
       {"attention", "POLICY", "dense",
        "Attention of requests that name none: NAME or NAME:parameter=value,..; the policies are "
-       "listed below.",
+       "listed below. Others for some layers and heads of keys and values follow: "
+       "'adaptive; layers=0-1: dense; layers=4,heads=0-3: window:window=4096'.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {
-         ANNULUS_ASSIGN_OR_RETURN(c.engine.attention, ParsePolicy(text));
+         ANNULUS_ASSIGN_OR_RETURN(c.engine.attention, ParseAssignment(text));
          return absl::OkStatus();
+       }},
+      {"attention-gates", "FILE", "",
+       "Safetensors file with the gates of the policy learned, as annulus-bench gates writes it.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetText(text, c.engine.attention_gates);
        }},
       {"ring-mode", "auto|pass-kv|pass-q", "auto",
        "What circulates: keys and values, or queries; auto: whichever is faster.",

@@ -16,8 +16,8 @@ kernels/           : kernels/base/ kernels/ops/
 kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h
 kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h
 
-engine/sparse/     : KERNELS
-engine/api.h       : engine/sparse/policy.h engine/sparse/block_map.h kernels/base/
+engine/sparse/     : engine/model/tensor_source.h KERNELS
+engine/api.h       : engine/sparse/assignment.h engine/sparse/policy.h engine/sparse/block_map.h kernels/base/
 engine/base/       : engine/api.h KERNELS
 engine/text/       : engine/api.h engine/base/ KERNELS
 engine/model/      : engine/api.h engine/base/ engine/text/ KERNELS

@@ -222,7 +222,7 @@ TEST_F(GenerateTest, ThePolicyArrivesAndThatInEffectIsReported) {
   server_.engine().set_scripter([](const RequestSpec& spec) {
     FakeScript script;
     if (spec.attention.has_value())
-      script.completion.attention.policy = PolicyText(*spec.attention);
+      script.completion.attention.policy = PolicyText(spec.attention->policy);
     script.completion.attention.density = 0.25;
     return script;
   });
@@ -234,7 +234,7 @@ TEST_F(GenerateTest, ThePolicyArrivesAndThatInEffectIsReported) {
   EXPECT_FALSE(server_.engine().submitted().back().attention.has_value());
   request.mutable_spec()->mutable_attention()->set_policy("window:window=128");
   ASSERT_TRUE(Generate(request).ok());
-  EXPECT_EQ(server_.engine().submitted().back().attention->window, 128);
+  EXPECT_EQ(server_.engine().submitted().back().attention->policy.window, 128);
   EXPECT_EQ(response_.completion().attention().policy(), "window:block=64,sinks=64,window=128");
   EXPECT_EQ(response_.completion().attention().density(), 0.25);
 }
@@ -259,7 +259,7 @@ TEST_F(GenerateTest, TheContractArrivesAndWhatCameOfItIsReported) {
   v1::AttentionSpec& attention = *request.mutable_spec()->mutable_attention();
   attention.set_coverage(0.9);
   ASSERT_TRUE(Generate(request).ok());
-  AttentionPolicy policy = *server_.engine().submitted().back().attention;
+  AttentionPolicy policy = server_.engine().submitted().back().attention->policy;
   EXPECT_EQ(PolicyName(policy.kind), "adaptive");
   EXPECT_EQ(policy.coverage, 0.9);
   EXPECT_EQ(response_.completion().attention().details_size(), 0);
@@ -267,7 +267,7 @@ TEST_F(GenerateTest, TheContractArrivesAndWhatCameOfItIsReported) {
   attention.set_coverage(1);
   attention.set_details(true);
   ASSERT_TRUE(Generate(request).ok());
-  policy = *server_.engine().submitted().back().attention;
+  policy = server_.engine().submitted().back().attention->policy;
   EXPECT_EQ(PolicyText(policy), "strided:block=64,stride=8,local=4,coverage=1");
   v1::AttentionReport expected;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(

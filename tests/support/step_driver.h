@@ -42,8 +42,8 @@ struct DriverOptions {
   std::vector<int32_t> logits_positions;  // or of these rows of every prompt; ascending
   size_t kv_bytes = 0;                    // all ranks together; 0: 48 MiB for each
   int reserved_tokens = 0;  // of a sequence beyond its prompt, where Run asks for less
-  std::optional<AttentionPolicy> attention;  // absent: dense
-  bool report_lists = false;                 // fill DriverResult::lists
+  std::optional<AttentionAssignment> attention;  // absent: dense
+  bool report_lists = false;                     // fill DriverResult::lists
 };
 
 struct DriverResult {
@@ -141,7 +141,7 @@ class StepDriver {
     setup->vocabulary = model_.config.vocabulary;
     sequence->setup = std::move(setup);
     if (options_.attention.has_value()) {
-      sequence->attention = std::make_shared<const AttentionPolicy>(*options_.attention);
+      sequence->attention = std::make_shared<const AttentionAssignment>(*options_.attention);
     }
     sequence->report_lists = options_.report_lists;
     state.running.push_back(std::move(sequence));

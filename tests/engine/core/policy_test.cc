@@ -55,7 +55,7 @@ class PolicyTest : public ::testing::Test {
     spec.sampling.max_tokens = 64;
     spec.sampling.stop = {"\n"};
     spec.attention_details = details_;
-    if (!policy.empty()) spec.attention = ParsePolicy(policy).value();
+    if (!policy.empty()) spec.attention = ParseAssignment(policy).value();
     auto sink = std::make_shared<CollectingSink>();
     const auto id = engine_->Submit(std::move(spec), sink);
     EXPECT_TRUE(id.ok()) << id.status();
@@ -232,8 +232,8 @@ TEST_F(PolicyTest, ValuesOutOfRangeAreNamed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.GetPayload(kFieldPayload), absl::Cord("attention.policy"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("a multiple of the page"));
-  options_.attention.kind = PolicyKind::kWindow;
-  options_.attention.window = 0;
+  options_.attention.policy.kind = PolicyKind::kWindow;
+  options_.attention.policy.window = 0;
   EXPECT_FALSE(CreateEngine(options_, *backend_, registry_).ok());
 }
 

@@ -39,7 +39,7 @@ PairCount Pairs(const DriverResult& result) {
   return pairs;
 }
 
-constexpr char kPolicies[][64] = {
+constexpr const char* kPolicies[] = {
     "adaptive:block=16,tau=0.5",
     "adaptive:block=16,tau=0.6,stride=8",
     "adaptive:block=16,estimator=pooled,tau=0.4",
@@ -48,6 +48,9 @@ constexpr char kPolicies[][64] = {
     "hierarchical:near=2,block=16,coverage=0.9",
     "top_pages:pages=3,block=16",
     "window:window=40,block=16,coverage=0.5",
+    "window:window=40,block=16; layers=0: dense; layers=1: adaptive:block=16,tau=0.5",
+    "adaptive:block=16,tau=0.5; heads=0: window:window=40,block=16; layers=2: "
+    "top_pages:block=16,pages=3",
 };
 
 // One setting of a whole model under a policy, against the reported lists applied densely; keys and
@@ -82,7 +85,7 @@ void CheckSetting(CpuWorld& world, const Setting& setting, double tolerance) {
   options.prefill_rows = setting.prefill_rows;
   options.all_logits = true;
   options.report_lists = true;
-  options.attention = ParsePolicy(setting.policy).value();
+  options.attention = ParseAssignment(setting.policy).value();
   const DriverResult result = StepDriver(world, model, options).Run({prompt}, kAnswer)[0];
   std::vector<int32_t> ids = prompt;
   ids.insert(ids.end(), result.tokens.begin(), result.tokens.end() - 1);
@@ -97,7 +100,7 @@ void CheckSetting(CpuWorld& world, const Setting& setting, double tolerance) {
   }
   EXPECT_FALSE(result.lists.empty());
   // A contract may make everything dense.
-  if (options.attention->coverage == 0) {
+  if (options.attention->policy.coverage == 0) {
     EXPECT_LT(Pairs(result).density(), 1);
   }
 }

@@ -1,0 +1,43 @@
+#ifndef ANNULUS_BENCH_GATES_GATE_COLLECTOR_H_
+#define ANNULUS_BENCH_GATES_GATE_COLLECTOR_H_
+
+#include <vector>
+
+#include "engine/runner/attention_observer.h"
+#include "engine/sparse/gate_fitting.h"
+
+namespace annulus {
+
+// Watches a model read one document after another, and keeps what gates are fitted to: the mean
+// query of some query blocks, how much attention each page got from some of a block's rows
+// (exactly), and what summaries tell of the pages' keys. Blocks are pages.
+class GateCollector : public AttentionObserver {
+ public:
+  struct Options {
+    int layers = 0;
+    int query_blocks = 64;  // about so many of each document
+    int rows = 8;           // of each query block, evenly spread
+  };
+  explicit GateCollector(const Options& options) : options_(options), layers_(options.layers) {}
+
+  // The next document has `tokens`.
+  void Begin(int64_t tokens);
+  absl::Status Observe(const Look& look) override;
+
+  // [kv_head][document]; none for layers with a window.
+  const std::vector<std::vector<GateExamples>>& layer(int layer) const { return layers_[layer]; }
+
+ private:
+  absl::Status AddFeatures(const Look& look, std::vector<std::vector<GateExamples>>& heads) const;
+  absl::Status AddBlock(const Look& look, int32_t block, int64_t first_row,
+                        std::vector<std::vector<GateExamples>>& heads) const;
+
+  const Options options_;
+  size_t documents_ = 0;  // begun
+  int64_t tokens_ = 0;    // of the document
+  std::vector<std::vector<std::vector<GateExamples>>> layers_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_GATES_GATE_COLLECTOR_H_

@@ -1,0 +1,114 @@
+#include "engine/auto_policy.h"
+
+#include <bit>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/sparse/block_pattern.h"
+#include "engine/sparse/block_ranking.h"
+
+namespace annulus {
+namespace {
+
+// What a new measurement weighs beside all before it.
+constexpr double kNews = 0.3;
+// Fewer rows say little about speed.
+constexpr int64_t kLeastRows = 512;
+
+int Octave(int64_t prompt) { return std::bit_width(static_cast<uint64_t>(prompt)); }
+
+void Blend(double news, double& known) { known += kNews * (news - known); }
+
+// Whether two policies choose by the same estimator.
+bool Alike(const AttentionPolicy& a, const AttentionPolicy& b) {
+  return a.kind == b.kind && (a.kind != PolicyKind::kAdaptive || a.estimator == b.estimator);
+}
+
+}  // namespace
+
+AutoPolicy::AutoPolicy(const AutoSetting& setting) : setting_(setting) {
+  pair_seconds_ = 4.0 * setting.layers * setting.heads * setting.head_dim / setting.flops;
+  if (!setting.scores) return;
+  const auto add = [&](PolicyKind kind, Estimator estimator, double share, double density) {
+    Candidate& candidate = candidates_.emplace_back();
+    candidate.policy.kind = kind;
+    candidate.policy.estimator = estimator;
+    candidate.estimate_seconds = share * pair_seconds_;
+    candidate.density = density;
+  };
+  // First guesses. Sums along antidiagonals of 16 cost half of 1/16 and more for the exponentials;
+  // means and gates are of pages and query blocks; exact sampling is a sixteenth of a percent.
+  add(PolicyKind::kAdaptive, Estimator::kAntidiagonal, 0.06, 0.2);
+  add(PolicyKind::kAdaptive, Estimator::kPooled, 0.01, 0.4);
+  if (setting.gates) add(PolicyKind::kLearned, Estimator::kAntidiagonal, 0.01, 0.2);
+}
+
+double AutoPolicy::Expected(const Candidate& candidate, int64_t prompt, double pairs) const {
+  // The nearest length that is known says most.
+  double density = candidate.density;
+  int nearest = 64;
+  for (const auto& [octave, known] : candidate.densities) {
+    const int away = std::abs(octave - Octave(prompt));
+    if (away >= nearest) continue;
+    nearest = away;
+    density = known;
+  }
+  return pairs * (density * pair_seconds_ + candidate.estimate_seconds);
+}
+
+AutoPolicy::Choice AutoPolicy::Choose(const AttentionPolicy& asked, int64_t prompt,
+                                      int64_t cached) const {
+  const double coverage = asked.coverage > 0 ? asked.coverage : kAutoCoverage;
+  const int64_t shortest = int64_t{2} * kProbeBlocks * asked.block;
+  Choice choice;
+  if (coverage >= 1) {
+    choice.reason = "auto: a coverage of 1 is dense";
+    return choice;
+  }
+  if (candidates_.empty()) {
+    choice.reason = "auto: dense, as the kernels do not score blocks";
+    return choice;
+  }
+  if (prompt < shortest) {
+    choice.reason = absl::StrCat("auto: dense, as ", prompt, " tokens are fewer than ", shortest);
+    return choice;
+  }
+  const double pairs = DensePairs(cached, prompt).causal;
+  const double dense = pairs * pair_seconds_;
+  double best = dense;
+  std::string expected = absl::StrFormat("dense %.3g s", dense);
+  for (const Candidate& candidate : candidates_) {
+    const double seconds = Expected(candidate, prompt, pairs);
+    absl::StrAppendFormat(&expected, ", %s %.3g s",
+                          candidate.policy.kind == PolicyKind::kAdaptive
+                              ? std::string(EstimatorName(candidate.policy.estimator))
+                              : std::string(PolicyName(candidate.policy.kind)),
+                          seconds);
+    if (seconds >= best) continue;
+    best = seconds;
+    choice.policy = candidate.policy;
+    choice.policy.block = asked.block;
+    choice.policy.coverage = coverage;
+  }
+  choice.reason = absl::StrCat("auto: ", PolicyName(choice.policy.kind), "; expected were ",
+                               expected, " for ", prompt - cached, " of ", prompt, " tokens");
+  return choice;
+}
+
+void AutoPolicy::Learn(const AttentionPolicy& policy, int64_t prompt, int64_t cached,
+                       const AttentionReport& report) {
+  if (prompt - cached < kLeastRows || report.density <= 0) return;
+  const double pairs = DensePairs(cached, prompt).causal;
+  if (report.attend_seconds > 0) {
+    Blend(report.attend_seconds / (pairs * report.density), pair_seconds_);
+  }
+  for (Candidate& candidate : candidates_) {
+    if (!Alike(candidate.policy, policy) || policy.coverage == 0) continue;
+    Blend(report.estimate_seconds / pairs, candidate.estimate_seconds);
+    const auto [known, fresh] = candidate.densities.try_emplace(Octave(prompt), report.density);
+    if (!fresh) Blend(report.density, known->second);
+  }
+}
+
+}  // namespace annulus
