@@ -1,9 +1,10 @@
 #include "engine/sparse/block_ranking.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "engine/sparse/draw.h"
 #include "kernels/base/check.h"
@@ -20,14 +21,38 @@ float LogAdd(float a, float b) {
   return most + std::log1p(std::exp(std::min(a, b) - most));
 }
 
-// log of the sum of exp of all.
-double LogSum(std::span<const float> scores) {
-  float most = -kInfinity;
-  for (const float score : scores) most = std::max(most, score);
-  if (most == -kInfinity) return most;
-  double sum = 0;
-  for (const float score : scores) sum += std::exp(score - most);
-  return most + std::log(sum);
+// exp(x) for x <= 0, good to 3e-7; 0 below -87. Plain operations, so that loops become vectors.
+inline float ExpOfNegative(float x) {
+  const float t = std::max(x, -88.0f) * 1.44269504f;
+  const float shifted = t + 0x1.8p23f;
+  const float f = t - (shifted - 0x1.8p23f);
+  float p = 1.33335581e-3f;
+  p = p * f + 9.61812910e-3f;
+  p = p * f + 5.55041087e-2f;
+  p = p * f + 2.40226507e-1f;
+  p = p * f + 6.93147181e-1f;
+  p = p * f + 1.0f;
+  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
+  return x < -87.0f ? 0.0f : std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
+}
+
+// Adds the softmax of log masses, times `weight`. `weights` is workspace of the same size.
+void AddShares(std::span<const float> log_mass, float weight, std::span<float> weights,
+               std::span<float> mass) {
+  std::array<float, 8> best;  // side by side: vectors
+  best.fill(-kInfinity);
+  size_t b = 0;
+  for (; b + 8 <= log_mass.size(); b += 8) {
+    for (size_t i = 0; i < 8; ++i) best[i] = std::max(best[i], log_mass[b + i]);
+  }
+  float most = *std::max_element(best.begin(), best.end());
+  for (; b < log_mass.size(); ++b) most = std::max(most, log_mass[b]);
+  if (most == -kInfinity) return;
+  for (b = 0; b < log_mass.size(); ++b) weights[b] = ExpOfNegative(log_mass[b] - most);
+  double total = 0;
+  for (b = 0; b < log_mass.size(); ++b) total += weights[b];
+  const auto share = static_cast<float>(weight / total);
+  for (b = 0; b < log_mass.size(); ++b) mass[b] += share * weights[b];
 }
 
 }  // namespace
@@ -68,21 +93,17 @@ BlockRanking::BlockRanking(const BlockScores& scores, int kv_heads,
   order_.resize(size);
   kept_.resize(size);
   size_t begin = 0;
+  std::vector<float> mass, weights(query_blocks_.empty() ? 0 : query_blocks_.back() + 1);
   for (size_t q = 0; q < query_blocks_.size(); ++q) {
     const size_t blocks = static_cast<size_t>(query_blocks_[q]) + 1;
     size_t end = begin;
     while (end < group_block.size() && group_block[end] == query_blocks_[q]) ++end;
     for (int kv_head = 0; kv_head < kv_heads; ++kv_head) {
-      std::vector<double> mass(blocks, 0.0);
+      mass.assign(blocks, 0.0f);
       for (size_t row = begin; row < end; ++row) {
         for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-          const std::span<const float> log_mass =
-              scores.row(static_cast<int64_t>(row), head).first(blocks);
-          const double total = LogSum(log_mass);
-          if (total == -kInfinity) continue;
-          const auto all = static_cast<float>(total);
-          const double weight = 1.0 / static_cast<double>((end - begin) * group);
-          for (size_t b = 0; b < blocks; ++b) mass[b] += weight * std::exp(log_mass[b] - all);
+          AddShares(scores.row(static_cast<int64_t>(row), head).first(blocks),
+                    1.0f / static_cast<float>((end - begin) * group), weights, mass);
         }
       }
       Rank(q, kv_head, mass);
@@ -91,17 +112,22 @@ BlockRanking::BlockRanking(const BlockScores& scores, int kv_heads,
   }
 }
 
-void BlockRanking::Rank(size_t q, int kv_head, std::span<const double> mass) {
+void BlockRanking::Rank(size_t q, int kv_head, std::span<const float> mass) {
   const size_t offset = Offset(q, kv_head);
   const std::span<int32_t> order = std::span(order_).subspan(offset, mass.size());
-  std::iota(order.begin(), order.end(), 0);
-  // The diagonal, the first block, then the rest by mass.
-  std::swap(order.front(), order.back());
-  const auto rest = order.begin() + (order.size() > 1 ? 1 : 0);
-  std::sort(rest, order.end(), [&](int32_t a, int32_t b) {
-    if ((a == 0) != (b == 0)) return a == 0;
-    return mass[a] != mass[b] ? mass[a] > mass[b] : a < b;
-  });
+  const auto diagonal = static_cast<uint32_t>(mass.size()) - 1;
+  // The diagonal, the first block, then the rest by mass: as numbers that sort that way, as the
+  // bits of floats that are not negative do.
+  std::vector<uint64_t> keys;
+  keys.reserve(mass.size());
+  for (uint32_t b = 1; b < diagonal; ++b) {
+    keys.push_back(uint64_t{~std::bit_cast<uint32_t>(mass[b])} << 32 | b);
+  }
+  std::sort(keys.begin(), keys.end());
+  auto next = order.begin();
+  *next++ = static_cast<int32_t>(diagonal);
+  if (diagonal > 0) *next++ = 0;
+  for (const uint64_t key : keys) *next++ = static_cast<int32_t>(key & 0xffffffffu);
   double sum = 0;
   for (size_t n = 0; n < order.size(); ++n) kept_[offset + n] = sum += mass[order[n]];
 }

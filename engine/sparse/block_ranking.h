@@ -62,7 +62,7 @@ class BlockRanking {
   size_t Offset(size_t q, int kv_head) const {
     return offsets_[q] + static_cast<size_t>(kv_head) * (query_blocks_[q] + 1);
   }
-  void Rank(size_t q, int kv_head, std::span<const double> mass);
+  void Rank(size_t q, int kv_head, std::span<const float> mass);
 
   const int kv_heads_;
   std::vector<int32_t> query_blocks_;

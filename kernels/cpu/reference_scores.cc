@@ -57,7 +57,7 @@ float TileScore(const BlockScoresParams& params, const BlockScoresItem& item, co
   float sum = 0;
   int pairs = 0;
   for (int64_t r = group.first_row; r < group.first_row + group.rows; ++r) {
-    const int64_t t = tile * params.stride + params.stride - 1 - item.positions[r] % params.stride;
+    const int64_t t = tile * params.stride + MeetingSlot(item.positions[r], params.stride);
     if (t >= page.tokens) continue;
     const float* const query = item.query.row(r) + head * d;
     const float* const key = keys.data() + (t * params.shape.kv_heads + kv_head) * d;

@@ -54,7 +54,7 @@ OpTable SimdOps(const char* name) {
     return cpu::Attention(kIsa(), AsCpuStream(s), p);
   };
   ops.block_scores = [](Stream& s, const BlockScoresParams& p) {
-    return cpu::BlockScores(kIsa(), AsCpuStream(s), p);
+    return cpu::BlockScores(kIsa(), nullptr, AsCpuStream(s), p);
   };
   ops.key_summary = [](Stream& s, const KeySummaryParams& p) {
     return cpu::KeySummary(kIsa(), AsCpuStream(s), p);
@@ -104,6 +104,9 @@ OpTable DotOps(const char* name) {
   };
   ops.embed = [](Stream& s, const EmbedParams& p) {
     return cpu::Embed(AsCpuStream(s), p, cpu::Bf16Order::kPairs);
+  };
+  ops.block_scores = [](Stream& s, const BlockScoresParams& p) {
+    return cpu::BlockScores(kIsa(), &kDot(), AsCpuStream(s), p);
   };
   return ops;
 }

@@ -4,6 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/dot_kernels.h"
 #include "kernels/cpu/simd_kernels.h"
 #include "kernels/cpu/weight_layout.h"
 #include "kernels/registry.h"
@@ -31,7 +32,8 @@ absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const Attentio
 // `item`, one of params.items, has branches; the others of params are left alone.
 absl::Status DilatedAttention(const SimdKernels& isa, CpuStream& stream,
                               const AttentionParams& params, const AttentionItem& item);
-absl::Status BlockScores(const SimdKernels& isa, CpuStream& stream,
+// `dot`: null where the table has none.
+absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStream& stream,
                          const BlockScoresParams& params);
 absl::Status KeySummary(const SimdKernels& isa, CpuStream& stream, const KeySummaryParams& params);
 absl::Status SummaryScores(CpuStream& stream, const SummaryScoresParams& params);

@@ -1,9 +1,10 @@
 // Scores of blocks and summaries of pages of the SIMD path. Keys are read in the order in which
 // pages hold them: a panel of 16 keys meets 16 queries lane by lane, which are one query for each
 // lane (stride 1) or the reversed queries of a tile (stride 8 and 16).
+#include "kernels/cpu/simd_scores.h"
+
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -21,28 +22,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Vectors of queries (row groups by heads of a group) that share a pass over the keys.
 constexpr int kVectors = 32;
 constexpr int kPanels = kKeyChunk / kPanel;  // of one call
-
-// exp(x) for x <= 0, good to 3e-7; 0 below -87. Plain operations, so that loops become vectors.
-inline float Exp(float x) {
-  const float t = std::max(x, -88.0f) * 1.44269504f;
-  const float shifted = t + 0x1.8p23f;
-  const float f = t - (shifted - 0x1.8p23f);
-  float p = 1.33335581e-3f;
-  p = p * f + 9.61812910e-3f;
-  p = p * f + 5.55041087e-2f;
-  p = p * f + 2.40226507e-1f;
-  p = p * f + 6.93147181e-1f;
-  p = p * f + 1.0f;
-  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
-  return x < -87.0f ? 0.0f : std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
-}
-
-struct RowGroup {
-  int64_t first_row;
-  int rows;
-  int64_t tile;
-  uint32_t lanes;  // bit t: the query that meets slot t of a tile is there
-};
 
 // Row groups [begin, end) of one item and kv head.
 struct Task {
@@ -64,11 +43,11 @@ struct LogSum {
     for (int i = 0; i < count; ++i) most = std::max(most, scores[i]);
     if (most == -kInfinity) return;
     if (most > maximum) {
-      sum *= maximum == -kInfinity ? 0 : Exp(maximum - most);
+      sum *= maximum == -kInfinity ? 0 : ExpOfNegative(maximum - most);
       maximum = most;
     }
     float weights[kKeyChunk];
-    for (int i = 0; i < count; ++i) weights[i] = Exp(scores[i] - most);
+    for (int i = 0; i < count; ++i) weights[i] = ExpOfNegative(scores[i] - most);
     for (int i = 0; i < count; ++i) sum += weights[i];
   }
   float log() const { return sum > 0 ? maximum + std::log(sum) : -kInfinity; }
@@ -116,14 +95,7 @@ class ScoresRun {
   void AddItem(size_t index) {
     const BlockScoresItem& item = params_.items[index];
     std::vector<RowGroup>& groups = groups_[index];
-    const int stride = params_.stride;
-    for (size_t r = 0; r < item.positions.size(); ++r) {
-      const int64_t tile = item.positions[r] / stride;
-      const bool next = stride > 1 && !groups.empty() && groups.back().tile == tile;
-      if (!next) groups.push_back({static_cast<int64_t>(r), 0, tile, 0});
-      ++groups.back().rows;
-      groups.back().lanes |= 1u << (stride - 1 - item.positions[r] % stride);
-    }
+    groups = RowGroupsOf(item.positions, params_.stride);
     const int64_t count = static_cast<int64_t>(groups.size());
     const int64_t blocks = CountBlocks(item.pages, params_.block_tokens);
     const int64_t step = std::max(1, kVectors / group_);
@@ -144,7 +116,7 @@ class ScoresRun {
     for (int64_t g = task.begin; g < task.end; ++g) {
       const RowGroup& rows = (*task.groups)[g];
       for (int64_t r = rows.first_row; r < rows.first_row + rows.rows; ++r) {
-        const int first_lane = stride - 1 - task.item->positions[r] % stride;
+        const int first_lane = MeetingSlot(task.item->positions[r], stride);
         for (int head = 0; head < group_; ++head) {
           const float* const query =
               task.item->query.row(r) + (int64_t{task.kv_head} * group_ + head) * k_dim;
@@ -242,7 +214,12 @@ class ScoresRun {
     }
     float scores[kKeyChunk];
     int count = 0;
-    for (int s = slot; s < end; s += stride) {
+    if (stride == 1) {  // every key has its own
+      const int64_t seen = group.tile + 1 - page.first_position - slot;
+      count = static_cast<int>(std::clamp<int64_t>(seen, 0, end - slot));
+      for (int i = 0; i < count; ++i) scores[i] = params_.scale * lanes[i];
+    }
+    for (int s = slot; stride > 1 && s < end; s += stride) {
       if ((page.first_position + s) / stride > group.tile) break;
       const int present = std::min(stride, end - s);
       const uint32_t pairs = group.lanes & ((1u << present) - 1);
@@ -296,9 +273,25 @@ void ReadPanel(const SimdKernels& isa, const PageLayout& layout, const KvPageSha
 
 }  // namespace
 
-absl::Status BlockScores(const SimdKernels& isa, CpuStream& stream,
+std::vector<RowGroup> RowGroupsOf(std::span<const int32_t> positions, int32_t stride) {
+  std::vector<RowGroup> groups;
+  for (size_t r = 0; r < positions.size(); ++r) {
+    const int64_t tile = positions[r] / stride;
+    const bool next = stride > 1 && !groups.empty() && groups.back().tile == tile;
+    if (!next) groups.push_back({static_cast<int64_t>(r), 0, tile, 0});
+    ++groups.back().rows;
+    groups.back().lanes |= 1u << MeetingSlot(positions[r], stride);
+  }
+  return groups;
+}
+
+absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStream& stream,
                          const BlockScoresParams& params) {
   CheckBlockScores(params);
+  const bool products = dot != nullptr && isa.paired != nullptr && params.stride > 1;
+  if (products && params.shape.dtype == DType::kBF16) {
+    return BlockScoresByProducts(*dot, isa, stream, params);
+  }
   return ScoresRun(isa, params).Run(stream);
 }
 

@@ -28,13 +28,14 @@ struct BlockScoresItem {
 // without a window.
 //
 // stride 8 or 16 (XAttention, arXiv 2503.16428, section 2.1): a tile of queries meets a tile of
-// keys along the antidiagonal: the mean of scale * (query r . key t) over the pairs with
-// r + t = stride - 1 that are there (rows given, keys inside the pages' tokens), then the soft cap.
-// The score of a block is the log of the sum of exp(mean) over its tiles up to the group's own.
+// keys along an antidiagonal: the mean of scale * (query r . key t) over the pairs that meet
+// (MeetingSlot) and are there (rows given, keys inside the pages' tokens), then the soft cap. The
+// score of a block is the log of the sum of exp(mean) over its tiles up to the group's own.
 //
 // Nothing seen: -infinity. Keys may be rounded as Attention may round them, scores are good to
-// 1e-5 beside that. FLOPs: 2 * heads * k_dim / stride for each (row, key) pair of the tiles
-// visited. Bytes: each page's keys once for each kv head and 32 row groups of its query heads.
+// 1e-5 beside that; with stride 8 and 16 queries too. FLOPs: 2 * heads * k_dim / stride for each
+// (row, key) pair of the tiles visited. Bytes: each page's keys once for each kv head and 32 row
+// groups of its query heads.
 struct BlockScoresParams {
   KvPageShape shape;
   int heads = 0;  // multiple of shape.kv_heads
@@ -44,6 +45,14 @@ struct BlockScoresParams {
   int32_t stride = 1;         // 1, 8 or 16
   std::span<const BlockScoresItem> items;
 };
+
+// The slot of every tile of keys that the row at `position` meets. In the paper r + t = stride - 1,
+// and all pairs have odd distances; here tiles of queries in turn have those and the even ones, so
+// that no distance is overlooked by all.
+inline int32_t MeetingSlot(int32_t position, int32_t stride) {
+  const int32_t even = position / stride % 2;
+  return (2 * stride - 1 - even - position % stride) % stride;
+}
 
 // Sizes of an item's scores.
 int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride);

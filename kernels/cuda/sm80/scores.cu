@@ -46,7 +46,9 @@ ANNULUS_DEVICE bool TileScore(const BlockScoresArguments& a, const ScoresItemVie
   float sum = 0;
   int pairs = 0;
   for (int r = rows.first; r < rows.first + rows.count; ++r) {
-    const int t = sub + a.stride - 1 - item.positions[r] % a.stride;
+    // MeetingSlot of kernels/ops/block_scores.h.
+    const int even = item.positions[r] / a.stride % 2;
+    const int t = sub + (2 * a.stride - 1 - even - item.positions[r] % a.stride) % a.stride;
     if (slot + t >= tokens) continue;
     const float* const query = item.query + r * item.query_stride + int64_t{head} * dim;
     const float* const key = keys + t * (dim + 1);

@@ -1,0 +1,50 @@
+#ifndef ANNULUS_KERNELS_CPU_SIMD_SCORES_H_
+#define ANNULUS_KERNELS_CPU_SIMD_SCORES_H_
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/cpu/cpu_stream.h"
+#include "kernels/cpu/dot_kernels.h"
+#include "kernels/cpu/simd_kernels.h"
+#include "kernels/ops/block_scores.h"
+
+// What the two ways to score blocks share.
+
+namespace annulus::cpu {
+
+// exp(x) for x <= 0, good to 3e-7; 0 below -87. Plain operations, so that loops become vectors.
+inline float ExpOfNegative(float x) {
+  const float t = std::max(x, -88.0f) * 1.44269504f;
+  const float shifted = t + 0x1.8p23f;
+  const float f = t - (shifted - 0x1.8p23f);
+  float p = 1.33335581e-3f;
+  p = p * f + 9.61812910e-3f;
+  p = p * f + 5.55041087e-2f;
+  p = p * f + 2.40226507e-1f;
+  p = p * f + 6.93147181e-1f;
+  p = p * f + 1.0f;
+  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
+  return x < -87.0f ? 0.0f : std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
+}
+
+struct RowGroup {
+  int64_t first_row;
+  int rows;
+  int64_t tile;
+  uint32_t lanes;  // bit t: the query that meets slot t of a tile is there
+};
+std::vector<RowGroup> RowGroupsOf(std::span<const int32_t> positions, int32_t stride);
+
+// BlockScores with stride 8 or 16 over paired bf16 pages, as products of matrices: 16 keys lie in a
+// page as one row of 16 * k_dim numbers, and the queries that meet them are packed in that order.
+absl::Status BlockScoresByProducts(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
+                                   const BlockScoresParams& params);
+
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_SIMD_SCORES_H_
