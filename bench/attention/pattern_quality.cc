@@ -49,8 +49,9 @@ constexpr auto kOnce = [](int64_t) { return 1; };
 // Sums of one policy over all sampled rows.
 class Tally {
  public:
-  Tally(const AttentionPolicy& policy, const QualityOptions& options)
-      : policy_(ResolvePolicy(policy, options.tokens)),
+  Tally(const JudgedPolicy& judged, const QualityOptions& options)
+      : policy_(ResolvePolicy(judged.policy, options.tokens)),
+        chosen_(judged.chosen),
         branches_(DilatedBranches(policy_)),
         options_(options) {}
 
@@ -58,11 +59,16 @@ class Tally {
   void Add(const StructuredHead& head, int head_index, std::span<const std::vector<float>> weights,
            std::span<const std::vector<double>> dense) {
     const auto block = static_cast<int32_t>((weights.front().size() - 1) / policy_.block);
-    PatternShape shape =
-        ShapeFor(policy_, block * policy_.block, block * policy_.block + 1, options_.heads);
-    const BlockPattern pattern = BuildBlockPattern(policy_, shape);
-    const std::span<const int32_t> keys =
-        pattern.keys(shape.head_groups == 1 ? 0 : head_index, block);
+    BlockPattern pattern;
+    std::span<const int32_t> keys;
+    if (chosen_ != nullptr) {
+      keys = chosen_(head_index, block);
+    } else {
+      PatternShape shape =
+          ShapeFor(policy_, block * policy_.block, block * policy_.block + 1, options_.heads);
+      pattern = BuildBlockPattern(policy_, shape);
+      keys = pattern.keys(shape.head_groups == 1 ? 0 : head_index, block);
+    }
     std::vector<double> mass(static_cast<size_t>(block) + 1);
     for (size_t row = 0; row < weights.size(); ++row) {
       AddRow(head, head_index, weights[row], dense[row], keys);
@@ -122,6 +128,7 @@ class Tally {
   }
 
   const AttentionPolicy policy_;
+  const std::function<std::span<const int32_t>(int, int32_t)> chosen_;
   const std::vector<DilatedBranch> branches_;
   const QualityOptions& options_;
   double covered_ = 0, rows_ = 0, error_ = 0, norm_ = 0;
@@ -130,6 +137,7 @@ class Tally {
 
 // Rows of a block, evenly spread over those that it has.
 std::vector<int64_t> RowsOf(int64_t block, int32_t block_tokens, const QualityOptions& options) {
+  if (options.last_row_only) return {options.tokens - 1};
   const int64_t begin = block * block_tokens;
   const int64_t end = std::min<int64_t>(begin + block_tokens, options.tokens);
   const int64_t count = std::min<int64_t>(options.rows, end - begin);
@@ -141,33 +149,37 @@ std::vector<int64_t> RowsOf(int64_t block, int32_t block_tokens, const QualityOp
 
 }  // namespace
 
-std::vector<PatternQuality> MeasureQuality(std::span<const AttentionPolicy> policies,
+std::vector<PatternQuality> MeasureQuality(std::span<const JudgedPolicy> policies,
                                            const QualityOptions& options,
                                            const std::function<void(int head)>& done) {
   std::vector<Tally> tallies;
   int32_t largest = 1;
-  for (const AttentionPolicy& policy : policies) {
-    tallies.emplace_back(policy, options);
-    largest = std::max(largest, policy.block);
+  for (const JudgedPolicy& judged : policies) {
+    tallies.emplace_back(judged, options);
+    largest = std::max(largest, judged.policy.block);
   }
+  std::vector<int64_t> looked_at = options.looked_at;
   const int64_t blocks = (options.tokens + largest - 1) / largest;
-  const int64_t looked_at = std::min<int64_t>(options.query_blocks, blocks);
+  const int64_t count = looked_at.empty() ? std::min<int64_t>(options.query_blocks, blocks) : 0;
+  for (int64_t i = 0; i < count; ++i) {
+    looked_at.push_back((2 * i + 1) * blocks / (2 * count) * largest);
+  }
   for (int h = 0; h < options.heads; ++h) {
     const StructuredHead head =
         MakeStructuredHead(options.tokens, options.head_dim, h, options.seed);
-    for (int64_t i = 0; i < looked_at; ++i) {
-      const int64_t first = (2 * i + 1) * blocks / (2 * looked_at) * largest;
+    for (const int64_t first : looked_at) {
       std::vector<std::vector<float>> weights;
       std::vector<std::vector<double>> dense;
       for (size_t p = 0; p < policies.size(); ++p) {
         // Policies with blocks of one size look at the same rows.
-        if (p > 0 && policies[p].block == policies[p - 1].block) {
+        if (p > 0 && policies[p].policy.block == policies[p - 1].policy.block) {
           tallies[p].Add(head, h, weights, dense);
           continue;
         }
+        const int32_t block = policies[p].policy.block;
         weights.clear();
         dense.clear();
-        for (const int64_t row : RowsOf(first / policies[p].block, policies[p].block, options)) {
+        for (const int64_t row : RowsOf(first / block, block, options)) {
           weights.push_back(RowWeights(head, row));
           dense.emplace_back(static_cast<size_t>(options.head_dim));
           AddValues(head, weights.back(), 0, row + 1, kOnce, dense.back());

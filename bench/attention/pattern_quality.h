@@ -26,12 +26,21 @@ struct QualityOptions {
   int query_blocks = 8;  // looked at, evenly spread
   int rows = 8;          // of each, evenly spread
   double oracle_coverage = 0.95;
+  // Where not empty, a position in each query block that is looked at instead.
+  std::vector<int64_t> looked_at = {};
+  bool last_row_only = false;  // of the sequence
 };
 
-// One result for each policy, which must not look at content; block sizes may differ. Plain float
-// arithmetic on sampled rows: what it says is true of the pattern, whatever kernel runs it. `done`
-// hears of each head. Works in time heads * query_blocks * rows * tokens * head_dim.
-std::vector<PatternQuality> MeasureQuality(std::span<const AttentionPolicy> policies,
+// A policy, and what it chose: keys(head, query block). Null: the policy does not look at content.
+struct JudgedPolicy {
+  AttentionPolicy policy;
+  std::function<std::span<const int32_t>(int head, int32_t block)> chosen;
+};
+
+// One result for each policy; block sizes may differ. Plain float arithmetic on sampled rows: what
+// it says is true of the blocks, whatever kernel runs them. `done` hears of each head. Works in
+// time heads * query_blocks * rows * tokens * head_dim.
+std::vector<PatternQuality> MeasureQuality(std::span<const JudgedPolicy> policies,
                                            const QualityOptions& options,
                                            const std::function<void(int head)>& done);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "engine/base/heartbeat.h"
 #include "engine/ring/in_process_channel.h"
 #include "engine/ring/ring_attention.h"
+#include "engine/runner/attention_observer.h"
+#include "engine/runner/block_chooser.h"
 #include "engine/sparse/policy.h"
 #include "kernels/registry.h"
 
@@ -27,9 +30,9 @@ struct AttentionShape {
   int32_t chunk_tokens = 2048;  // rows that attend at once, all ranks together
 };
 
-// One sequence of random keys and values over a ring of ranks in this process, and what is needed
-// to attend it: attention as the engine runs it in one layer, with nothing else around. Pages are
-// striped over the ranks.
+// One sequence of keys and values over a ring of ranks in this process, and what is needed to
+// attend it: attention as the engine runs it in one layer, with nothing else around. Pages are
+// striped over the ranks. Keys, values and queries are random until UseStructuredHeads.
 class RingWorld {
  public:
   // `copies`: how many layers of pages there are, all alike; a decode step visits one after the
@@ -43,12 +46,18 @@ class RingWorld {
     struct Chunk {
       std::vector<RingItem> items;     // [rank]
       std::vector<ItemShards> shards;  // [rank]
+      // [rank]; empty: the lists are known. Else they are settled when the chunk runs.
+      std::vector<ChoosingItem> choosing;
       int copy = 0;
     };
     std::vector<Chunk> chunks;
-    double pairs = 0;         // (row, key) pairs of the whole sequence that are attended, per head
+    PairCount known;  // of the chunks whose lists are known
+    // Whether a run begins without summaries of pages; else those of the last run are there.
+    bool summarises = true;
+    double causal = 0;        // (row, key) pairs of the whole sequence
+    double pairs = 0;         // those that are attended, per head; unknown where chunks choose
     double density = 1;       // of the causal pairs
-    double share = 1;         // of `pairs` that the chunks attend
+    double share = 1;         // of the time for the whole sequence that the chunks take
     double list_seconds = 0;  // of building the block lists of the whole sequence
     size_t list_bytes = 0;    // of those lists
   };
@@ -56,12 +65,23 @@ class RingWorld {
   // The rows of the sequence in chunks, under a policy; `mode` is kPassKv or kPassQ. `most_chunks`
   // of them, evenly spread; 0: all.
   Plan PlanPrefill(const AttentionPolicy& policy, RingMode mode, int most_chunks) const;
-  // The last row, densely, once for each copy.
-  Plan PlanDecode() const;
+  // The last row, densely or under a policy for answers, once for each copy.
+  Plan PlanDecode(const AttentionPolicy& policy) const;
+
+  // The sequence becomes that of structured heads, one for each kv head, whose queries are those of
+  // all heads of its group. Only the rows of the plan's chunks have queries from then on.
+  absl::Status UseStructuredHeads(const Plan& plan, uint32_t seed);
+  // Shows the plan's chunks to an observer; with one rank.
+  absl::Status LookAt(const Plan& plan, AttentionObserver& observer);
+  // What `learned` chooses by; must outlive the world.
+  void UseGates(const AttentionGates& gates) { gates_ = &gates; }
 
   // Runs the plan on all ranks; `done` hears of each chunk's rows, on one of the ranks' threads.
   // Seconds from the start to the end of the last rank.
   absl::StatusOr<double> Run(const Plan& plan, const std::function<void(int32_t rows)>& done);
+
+  // What the chunks of the last run chose, each rank for its own rows.
+  std::vector<LayerAttention> Reports() const;
 
   // Pages, queries and states of all ranks.
   size_t bytes() const { return bytes_; }
@@ -74,18 +94,26 @@ class RingWorld {
     std::vector<float> query, key_value;  // [rows of a chunk, columns]
     std::vector<float> o, lse, scratch_o, scratch_lse, served_o, served_lse;
     std::unique_ptr<RingAttention> attention;
+    std::map<int32_t, std::vector<float>> queries;  // of structured heads, by a chunk's begin
+    ChoiceMessages messages;                        // of the chunk that runs
+    std::vector<LayerSummaries> summaries;          // [copy]
+    std::vector<LayerAttention> reports;
   };
 
   RingWorld(const AttentionShape& shape, int copies, Backend& backend, const OpTable& ops);
   absl::Status AddRank(int index);
   absl::Status FillPages(Rank& rank);
   // What a policy chose for some rows; nothing: all.
-  struct Choice {
+  struct Lists {
     std::shared_ptr<const BlockPattern> pattern;
     std::vector<DilatedBranch> branches;
   };
-  void PlanItems(int32_t begin, int32_t end, RingMode mode, const Choice& choice, int copy,
+  void PlanItems(int32_t begin, int32_t end, RingMode mode, const Lists& lists, int copy,
                  Plan& plan) const;
+  void PlanChoice(const AttentionPolicy& policy, Plan::Chunk& chunk) const;
+  absl::Status Append(Rank& rank, std::span<const int32_t> pages, const std::vector<float>& key,
+                      const std::vector<float>& value);
+  absl::Status CopyPages(Rank& rank, int64_t distinct);
   absl::Status RunChunk(int index, const Plan::Chunk& chunk, uint64_t tag);
 
   int64_t query_columns() const { return int64_t{1} * shape_.heads * shape_.head_dim; }
@@ -100,6 +128,8 @@ class RingWorld {
   const size_t page_bytes_;
   InProcessRing ring_;
   Heartbeat heartbeat_;
+  RingAttentionConfig config_;
+  const AttentionGates* gates_ = nullptr;
   std::vector<PageEntry> table_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   uint64_t next_tag_ = 1;

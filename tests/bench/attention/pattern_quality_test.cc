@@ -9,8 +9,8 @@ namespace annulus {
 namespace {
 
 std::vector<PatternQuality> Measure(std::vector<const char*> names, QualityOptions options) {
-  std::vector<AttentionPolicy> policies;
-  for (const char* name : names) policies.push_back(ParsePolicy(name).value());
+  std::vector<JudgedPolicy> policies;
+  for (const char* name : names) policies.push_back({ParsePolicy(name).value(), nullptr});
   return MeasureQuality(policies, options, [](int) {});
 }
 

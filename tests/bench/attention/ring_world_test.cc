@@ -76,9 +76,42 @@ TEST_P(BenchRingWorld, RunsSomeChunksForAll) {
 }
 
 TEST_P(BenchRingWorld, ADecodeStepVisitsEveryCopy) {
-  const RingWorld::Plan plan = world_->PlanDecode();
+  const RingWorld::Plan plan = world_->PlanDecode(AttentionPolicy());
   EXPECT_EQ(plan.pairs, 2 * 300);
   EXPECT_EQ(Rows(plan), 2);
+}
+
+// Policies that choose from content do so in every chunk that is long enough, for all rows.
+TEST_P(BenchRingWorld, ChunksChooseFromStructuredHeads) {
+  shape_.tokens = 2000;
+  shape_.chunk_tokens = 512;
+  world_ = RingWorld::Create(shape_, 1, *backend_, *kernels_.Available("cpu").front()).value();
+  for (const char* text : {"adaptive", "adaptive:coverage=0.9", "hierarchical:near=2"}) {
+    const AttentionPolicy policy = *ParsePolicy(text);
+    const RingWorld::Plan plan = world_->PlanPrefill(policy, RingMode::kPassKv, 0);
+    ASSERT_TRUE(world_->UseStructuredHeads(plan, 1).ok());
+    EXPECT_EQ(Rows(plan), 2000);
+    PairCount pairs = plan.known;
+    for (const LayerAttention& report : world_->Reports()) pairs += report.pairs;
+    EXPECT_EQ(pairs.causal, 2000.0 * 2001 / 2) << text;
+    EXPECT_LT(pairs.density(), 1) << text;
+    EXPECT_GT(pairs.density(), 0.02) << text;
+  }
+}
+
+TEST_P(BenchRingWorld, ADecodeStepChoosesPagesOfEveryCopy) {
+  shape_.tokens = 2000;
+  world_ = RingWorld::Create(shape_, 2, *backend_, *kernels_.Available("cpu").front()).value();
+  const RingWorld::Plan plan = world_->PlanDecode(*ParsePolicy("top_pages:pages=3"));
+  ASSERT_TRUE(world_->UseStructuredHeads(plan, 1).ok());
+  for (int run = 0; run < 2; ++run) {
+    EXPECT_EQ(Rows(plan), 2);
+    PairCount pairs;
+    for (const LayerAttention& report : world_->Reports()) pairs += report.pairs;
+    EXPECT_EQ(pairs.causal, 2 * 2000);
+    // Three pages, and the row's own: 16 of its 64 slots.
+    EXPECT_EQ(pairs.chosen, 2 * (3 * 64 + 16));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, BenchRingWorld, ::testing::Values(1, 3));
