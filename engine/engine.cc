@@ -211,7 +211,7 @@ class EngineImpl final : public Engine {
         absl::StrCat(options.model, "/", DTypeName(model.weights.dtype), "/",
                      DTypeName(options.kv_dtype), "/", model.ops->name, "/", options.page_tokens);
     coordinator.attention = options.attention;
-    coordinator.automatic = MakeAutoSetting(model, engine->exchange_.rates.flops);
+    coordinator.automatic = MakeAutoSetting(model, engine->exchange_.rates.attention.back().flops);
     if (model.gates != nullptr) {
       absl::StrAppend(&coordinator.identity, "/gates", model.gates->fingerprint);
     }
