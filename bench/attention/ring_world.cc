@@ -282,7 +282,10 @@ RingWorld::Plan RingWorld::PlanDecode(const AttentionPolicy& policy) const {
     PlanItems(shape_.tokens - 1, shape_.tokens, RingMode::kPassQ, {}, copy, plan);
     plan.pairs += shape_.tokens;
     if (!chooses) continue;
-    for (RingItem& item : plan.chunks.back().items) item.sampled = true;
+    for (RingItem& item : plan.chunks.back().items) {
+      item.sampled = true;
+      item.sampled_anchor = table_.back().rank;
+    }
     PlanChoice(policy, plan.chunks.back());
   }
   plan.causal = plan.pairs;

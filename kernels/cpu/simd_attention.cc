@@ -56,7 +56,7 @@ class AttentionRun {
     for (const Unit& unit : units_) spans += unit.end_span - unit.first_span;
     const int64_t units = units_.size();
     const bool few = stream.threads() > 1 && units < 4 * stream.threads() && spans > units;
-    return few ? RunSpans(stream) : RunUnits(stream);
+    return few ? RunSpans(stream, spans) : RunUnits(stream);
   }
 
  private:
@@ -343,10 +343,10 @@ class AttentionRun {
 
   // Spans side by side (decode: few rows, long past), in waves that bound the workspace. The
   // states are merged in the same order as above, with the same bits.
-  absl::Status RunSpans(CpuStream& stream) const {
+  absl::Status RunSpans(CpuStream& stream, int64_t spans) const {
     const int64_t floats = StateFloats();
-    const int64_t wave =
-        std::clamp<int64_t>(kWaveBytes / (floats * sizeof(float)), stream.threads(), kWaveSpans);
+    const int64_t wave = std::min(spans, std::clamp<int64_t>(kWaveBytes / (floats * sizeof(float)),
+                                                             stream.threads(), kWaveSpans));
     const int64_t wide_floats = WideFloats();
     const int64_t all_floats = wave * floats + stream.threads() * wide_floats;
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch, stream.Scratch(all_floats * sizeof(float)));

@@ -233,7 +233,7 @@ TEST(BenchAttention, RefusesWhatItCannotRun) {
        std::vector<std::vector<std::string>>{{"attention", "--heads", "6", "--kv-heads", "4"},
                                              {"attention", "--seq", "0"},
                                              {"attention", "--policy", "randon"},
-                                             {"attention", "--policy", "adaptive"},
+                                             {"attention", "--policy", "auto"},
                                              {"attention", "--quality", "--head-dim", "20"},
                                              {"attention", "--most-chunks", "0"},
                                              {"attention", "--density", "1.5"}}) {

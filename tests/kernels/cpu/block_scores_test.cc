@@ -131,26 +131,30 @@ TEST(BlockScoresReferenceTest, OfSingleRowsAreThePartsOfAttention) {
   }
 }
 
-// A slash that the antidiagonals cross, as those do whose distance is odd: blocks on it score
-// highest.
+// Blocks on a slash score highest for the tiles of queries whose antidiagonals cross it: those of
+// every second tile cross odd distances, the others even ones.
 TEST_P(BlockScoresTest, AntidiagonalsMeetSlashes) {
-  Case c;
-  c.stride = 16;
-  Problem& problem = c.problem;
-  problem.shape = {
-      .page_tokens = 64, .kv_heads = 1, .k_dim = 512, .v_dim = 8, .dtype = DType::kBF16};
-  problem.end = 1024;
-  problem.positions = Consecutive(960, 64);
-  FillProblem(problem, 7);
-  // Rows look like the keys 321 positions before them.
-  for (int64_t r = 0; r < 64; ++r) {
-    for (int d = 0; d < 512; ++d) problem.query.row(r)[d] = 8 * problem.k.row(639 + r)[d];
-  }
-  const std::vector<float> scores = Score(table(), c, 1);
-  for (int64_t group = 0; group < 4; ++group) {
-    const float* const row = scores.data() + group * 16;
-    const auto best = std::max_element(row, row + 16) - row;
-    EXPECT_TRUE(best == 10 || (group == 0 && best == 9)) << group << " " << best;
+  for (const int64_t distance : {321, 322}) {
+    Case c;
+    c.stride = 16;
+    Problem& problem = c.problem;
+    problem.shape = {
+        .page_tokens = 64, .kv_heads = 1, .k_dim = 512, .v_dim = 8, .dtype = DType::kBF16};
+    problem.end = 1024;
+    problem.positions = Consecutive(960, 64);
+    FillProblem(problem, 7);
+    for (int64_t r = 0; r < 64; ++r) {
+      for (int d = 0; d < 512; ++d) {
+        problem.query.row(r)[d] = 8 * problem.k.row(960 + r - distance)[d];
+      }
+    }
+    const std::vector<float> scores = Score(table(), c, 1);
+    for (int64_t group = distance % 2 == 1 ? 0 : 1; group < 4; group += 2) {
+      const float* const row = scores.data() + group * 16;
+      const auto best = std::max_element(row, row + 16) - row;
+      EXPECT_TRUE(best == 10 || (group == 0 && best == 9))
+          << distance << " " << group << " " << best;
+    }
   }
 }
 
