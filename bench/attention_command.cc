@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-constexpr int32_t kMostTokens = 1 << 24;
+constexpr int32_t kMostAttendedTokens = 1 << 24;
 
 absl::Status RunAttention(AttentionBenchOptions options, BenchContext& context) {
   options.shape.threads = ThreadsOrAll(options.shape.threads);
@@ -37,7 +37,7 @@ void AddAttentionCommand(CLI::App& app, BenchContext& context) {
   const auto count = [&](const char* flag, auto& value, int low, int high, const char* help) {
     command->add_option(flag, value, help)->check(CLI::Range(low, high))->capture_default_str();
   };
-  AddCounts(*command, "--seq", options->sequences, 1, kMostTokens,
+  AddCounts(*command, "--seq", options->sequences, 1, kMostAttendedTokens,
             "Lengths of the sequence (default: 1024,4096,16384)");
   count("--heads", shape.heads, 1, 1024, "Query heads");
   count("--kv-heads", shape.kv_heads, 1, 1024, "Key and value heads");

@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-constexpr int32_t kMostTokens = 1 << 24;
+constexpr int32_t kMostPromptTokens = 1 << 24;
 
 absl::Status RunModel(ModelBenchOptions options, BenchContext& context) {
   options.threads = ThreadsOrAll(options.threads);
@@ -39,9 +39,9 @@ void AddModelCommand(CLI::App& app, BenchContext& context) {
       ->add_option("--random", options->random_config,
                    "Hugging Face config.json: seeded random weights of that shape")
       ->type_name("CONFIG.json");
-  AddCounts(*command, "--prompt-tokens", options->prompt_tokens, 1, kMostTokens,
+  AddCounts(*command, "--prompt-tokens", options->prompt_tokens, 1, kMostPromptTokens,
             "Prompt lengths, a prefill row for each (default, without --depth: 512,2048)");
-  AddCounts(*command, "--depth", options->depths, 0, kMostTokens,
+  AddCounts(*command, "--depth", options->depths, 0, kMostPromptTokens,
             "Context lengths, a decode row for each (default, without --prompt-tokens: 0)");
   command->add_option("--generate", options->generate, "Tokens of a decode row")
       ->check(CLI::Range(1, 1 << 20))

@@ -17,7 +17,7 @@ namespace annulus {
 namespace {
 
 constexpr char kFormat[] = "annulus exchange profile 2";
-constexpr uint64_t kMostBytes = 64 << 10;
+constexpr uint64_t kMostProfileBytes = 64 << 10;
 constexpr size_t kMostRates = 16;
 constexpr int64_t kMostRows = 1 << 20;
 
@@ -106,7 +106,7 @@ absl::StatusOr<ExchangeRates> LoadExchangeProfile(const std::string& path,
   const std::filesystem::path file(path);
   const std::string directory = file.has_parent_path() ? file.parent_path().string() : ".";
   ANNULUS_ASSIGN_OR_RETURN(const std::string text,
-                           ReadSmallFile(directory, file.filename().string(), kMostBytes));
+                           ReadSmallFile(directory, file.filename().string(), kMostProfileBytes));
   ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json all, ParseJsonTree(text, path));
   if (!all.is_object() || all.value("format", nlohmann::json()) != kFormat || all.size() != 3) {
     return absl::InvalidArgumentError(

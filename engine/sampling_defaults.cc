@@ -13,7 +13,7 @@ namespace annulus {
 namespace {
 
 constexpr char kFile[] = "generation_config.json";
-constexpr size_t kMostBytes = size_t{1} << 20;
+constexpr size_t kMostFileBytes = size_t{1} << 20;
 // The least float above 0, for ranges that leave 0 out.
 constexpr double kAboveZero = std::numeric_limits<float>::denorm_min();
 
@@ -50,7 +50,7 @@ absl::StatusOr<SamplingParams> ParseSamplingDefaults(absl::string_view json,
 }
 
 absl::StatusOr<SamplingParams> LoadSamplingDefaults(const std::string& directory) {
-  const absl::StatusOr<std::string> json = ReadSmallFile(directory, kFile, kMostBytes);
+  const absl::StatusOr<std::string> json = ReadSmallFile(directory, kFile, kMostFileBytes);
   if (absl::IsNotFound(json.status())) return SamplingParams();
   ANNULUS_RETURN_IF_ERROR(json.status());
   return ParseSamplingDefaults(*json, absl::StrCat(directory, "/", kFile));

@@ -12,14 +12,14 @@ namespace {
 constexpr size_t kLongestPolicy = 1024;
 constexpr int kDefaultCells = 64;
 
-absl::Status CheckLength(const std::string& text, absl::string_view field) {
+absl::Status CheckPolicyLength(const std::string& text, absl::string_view field) {
   if (text.size() <= kLongestPolicy) return absl::OkStatus();
   return FieldError(field, absl::StrCat("an attention policy of ", text.size(),
                                         " bytes is not allowed: at most ", kLongestPolicy));
 }
 
 absl::StatusOr<AttentionPolicy> ReadPolicy(const std::string& text, absl::string_view field) {
-  ANNULUS_RETURN_IF_ERROR(CheckLength(text, field));
+  ANNULUS_RETURN_IF_ERROR(CheckPolicyLength(text, field));
   auto policy = ParsePolicy(text);
   if (!policy.ok()) return FieldError(field, policy.status().message());
   return policy;
@@ -27,7 +27,7 @@ absl::StatusOr<AttentionPolicy> ReadPolicy(const std::string& text, absl::string
 
 absl::StatusOr<AttentionAssignment> ReadAssignment(const std::string& text,
                                                    absl::string_view field) {
-  ANNULUS_RETURN_IF_ERROR(CheckLength(text, field));
+  ANNULUS_RETURN_IF_ERROR(CheckPolicyLength(text, field));
   auto assignment = ParseAssignment(text);
   if (!assignment.ok()) return FieldError(field, assignment.status().message());
   return assignment;

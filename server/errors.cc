@@ -24,7 +24,7 @@ constexpr char kMetadataPrefix[] = "annulus/metadata/";  // then the key
 constexpr char kReasonNamePrefix[] = "ERROR_REASON_";
 constexpr char kDomain[] = "annulus";
 constexpr size_t kLongestMessage = 1024;
-constexpr size_t kLongestName = 64;
+constexpr size_t kLongestShownName = 64;
 
 std::string Printable(absl::string_view text, size_t longest) {
   std::string clean(text.substr(0, longest));
@@ -91,7 +91,7 @@ void AddDetails(const absl::Status& status, google::rpc::Status& wire) {
   if (const auto field = Payload(status, kFieldPayload)) {
     google::rpc::BadRequest bad_request;
     auto* violation = bad_request.add_field_violations();
-    violation->set_field(Printable(*field, kLongestName));
+    violation->set_field(Printable(*field, kLongestShownName));
     violation->set_description(wire.message());
     wire.add_details()->PackFrom(bad_request);
   }
@@ -107,7 +107,7 @@ void AddDetails(const absl::Status& status, google::rpc::Status& wire) {
     const size_t split = resource->find('\n');
     google::rpc::ResourceInfo info;
     info.set_resource_type(resource->substr(0, split));
-    info.set_resource_name(Printable(resource->substr(split + 1), kLongestName));
+    info.set_resource_name(Printable(resource->substr(split + 1), kLongestShownName));
     info.set_description(wire.message());
     wire.add_details()->PackFrom(info);
   }
@@ -176,7 +176,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 }
 
 std::string QuoteName(absl::string_view name) {
-  return absl::StrCat("\"", Printable(name, kLongestName), "\"");
+  return absl::StrCat("\"", Printable(name, kLongestShownName), "\"");
 }
 
 }  // namespace annulus

@@ -15,12 +15,6 @@ namespace {
 // Room for everything in a response but text, ids and logprobs.
 constexpr size_t kCompletionBytes = 4096;
 
-absl::StatusOr<v1::GenerationSpec> Decode(const grpc::ByteBuffer& bytes, size_t max_bytes) {
-  v1::GenerateRequest request;
-  ANNULUS_RETURN_IF_ERROR(DecodeMessage(bytes, max_bytes, request));
-  return std::move(*request.mutable_spec());
-}
-
 }  // namespace
 
 GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerContext& call,
@@ -31,7 +25,7 @@ GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerCo
       response_bytes_(response),
       generation_(GenerationCall::Create(context, "Generate", *this)) {
   generation_->Start(call, request.Length(), [bytes = request, max_bytes = max_bytes_] {
-    return Decode(bytes, max_bytes);
+    return DecodeSpec<v1::GenerateRequest>(bytes, max_bytes);
   });
 }
 

@@ -6,16 +6,27 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "annulus/v1/inference.pb.h"
 #include "engine/api.h"
+#include "kernels/base/status_macros.h"
 #include "server/bounded_sink.h"
 #include "server/lifecycle.h"
 #include "server/service_context.h"
+#include "server/wire.h"
 
 namespace annulus {
+
+// The generation that a request of either service asks for.
+template <typename Request>
+absl::StatusOr<v1::GenerationSpec> DecodeSpec(const grpc::ByteBuffer& bytes, size_t max_bytes) {
+  Request request;
+  ANNULUS_RETURN_IF_ERROR(DecodeMessage(bytes, max_bytes, request));
+  return std::move(*request.mutable_spec());
+}
 
 // One generation, from the request's bytes to its terminal event, for Generate and StreamGenerate
 // alike. Whatever goes wrong arrives as a Completion with an error, so that the reader has one path

@@ -10,16 +10,6 @@
 #include "server/wire.h"
 
 namespace annulus {
-namespace {
-
-absl::StatusOr<v1::GenerationSpec> Decode(const grpc::ByteBuffer& bytes, size_t max_bytes) {
-  v1::StreamGenerateRequest request;
-  ANNULUS_RETURN_IF_ERROR(DecodeMessage(bytes, max_bytes, request));
-  return std::move(*request.mutable_spec());
-}
-
-}  // namespace
-
 StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
                                              grpc::CallbackServerContext& call,
                                              const grpc::ByteBuffer& request)
@@ -28,7 +18,7 @@ StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
       generation_(GenerationCall::Create(context, "StreamGenerate", *this)) {
   generation_->Start(call, request.Length(),
                      [bytes = request, max_bytes = context.config.max_message_bytes] {
-                       return Decode(bytes, max_bytes);
+                       return DecodeSpec<v1::StreamGenerateRequest>(bytes, max_bytes);
                      });
 }
 

@@ -108,7 +108,7 @@ main() {
   phase 'checks of the sources' check_sources
   phase 'Release' run_suite "$build" all -DCMAKE_BUILD_TYPE=Release
   if [[ -n $sanitizers ]]; then
-    phase 'address and undefined-behaviour sanitizers' run_suite "$build/asan" all \
+    phase 'address and undefined-behaviour sanitizers' run_suite "$build/asan" all_tests \
       -DCMAKE_BUILD_TYPE=Release -DANNULUS_SANITIZE=address,undefined
     phase 'thread sanitizer' run_suite "$build/tsan" threaded_tests \
       -DCMAKE_BUILD_TYPE=Release -DANNULUS_SANITIZE=thread

@@ -1,21 +1,18 @@
 #include "engine/model/layer_fields.h"
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/config_limits.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
 
-constexpr int64_t kMostContext = std::numeric_limits<int32_t>::max();
-constexpr int64_t kMostIntermediate = 1 << 20;
 constexpr int64_t kMostExperts = 1024;
 constexpr int64_t kMostChosen = 64;
-constexpr int64_t kMostLayers = 1024;
 
 // `sliding_window`, or 0 where there is none.
 absl::StatusOr<int64_t> SlidingWindow(const JsonFields& fields, const Family& family) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/json_parser.h"
+#include "engine/model/config_limits.h"
 #include "engine/model/families.h"
 #include "engine/model/layer_fields.h"
 #include "engine/model/model_directory.h"
@@ -20,11 +21,8 @@ namespace {
 
 constexpr int64_t kMostVocabulary = 1 << 24;
 constexpr int64_t kMostHidden = 1 << 16;
-constexpr int64_t kMostIntermediate = 1 << 20;
-constexpr int64_t kMostLayers = 1024;
 constexpr int64_t kMostHeads = 1024;
 constexpr int64_t kMostHeadDim = 512;
-constexpr int64_t kMostContext = std::numeric_limits<int32_t>::max();
 constexpr uint64_t kMostConfigBytes = 4 << 20;
 constexpr double kSmallestNormal = std::numeric_limits<float>::min();
 

@@ -3,18 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/model/config_limits.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
 
-constexpr int64_t kMostContext = std::numeric_limits<int32_t>::max();
 constexpr double kMostFactor = 1e6;
 constexpr double kLeastFactor = 1e-3;
 

@@ -12,7 +12,7 @@ namespace {
 
 using Ask = ChoiceQuery::Ask;
 
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr float kNoScore = -std::numeric_limits<float>::infinity();
 
 RingPart PartOf(std::span<const float> data) {
   return {reinterpret_cast<const std::byte*>(data.data()), data.size_bytes()};
@@ -163,7 +163,7 @@ absl::Status ScoreExchange::ScorePages(const Choice& item, const ChoiceQuery& qu
     KvPageView& last = written.back();
     last.tokens = std::min(last.tokens, item.ring->begin - last.first_position);
   }
-  std::fill(scores.begin(), scores.end(), kNothing);
+  std::fill(scores.begin(), scores.end(), kNoScore);
   std::span<float> dense;
   int64_t known = 0;
   float scale = 1;

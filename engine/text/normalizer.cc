@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kMaxStages = 64;  // calls nest as deep
+constexpr size_t kMostNormalizers = 64;  // calls nest as deep
 
 class Replace : public TextFilter {
  public:
@@ -90,7 +90,7 @@ absl::Status AppendNormalizer(const JsonNode& node, TextFilters* filters) {
     return members.ForEachElement(
         [&](const JsonNode& member) { return AppendNormalizer(member, filters); });
   }
-  if (filters->size() >= kMaxStages) return node.Error("too many normalizers");
+  if (filters->size() >= kMostNormalizers) return node.Error("too many normalizers");
   std::unique_ptr<TextFilter> filter;
   if (const std::optional<NormalForm> form = NamedForm(type); form.has_value()) {
     filter = MakeUnicodeNormalizer(*form);

@@ -39,7 +39,7 @@ class PrefixSpace : public TextFilter {
   };
 };
 
-constexpr size_t kMaxStages = 32;  // calls nest as deep
+constexpr size_t kMostPreTokenizers = 32;  // calls nest as deep
 
 // The other kinds of split, as patterns.
 constexpr char kDigit[] = R"(\p{N})";
@@ -53,7 +53,7 @@ class Parser {
     ANNULUS_ASSIGN_OR_RETURN(const JsonNode type_node, node.Require("type"));
     ANNULUS_ASSIGN_OR_RETURN(const absl::string_view type, type_node.String());
     if (byte_level_) return node.Error("nothing may follow ByteLevel in a Sequence");
-    if (stages_.size() >= kMaxStages) return node.Error("too many pre-tokenizers");
+    if (stages_.size() >= kMostPreTokenizers) return node.Error("too many pre-tokenizers");
     if (type == "Split") return ParseSplit(node);
     if (type == "ByteLevel") return ParseByteLevel(node);
     if (type == "Metaspace") {

@@ -6,7 +6,7 @@
 namespace annulus {
 namespace {
 
-std::string Shown(absl::string_view token) {
+std::string Quoted(absl::string_view token) {
   return token.size() <= 80
              ? absl::StrCat("\"", token, "\"")
              : absl::StrCat("\"", TruncateUtf8(token, 80), "\"... of ", token.size(), " bytes");
@@ -19,18 +19,18 @@ absl::Status Vocabulary::Add(absl::string_view token, int64_t id) {
     return absl::InvalidArgumentError(absl::StrCat("the token with id ", id, " is empty"));
   }
   if (id < 0 || id >= kMaxSize) {
-    return absl::InvalidArgumentError(absl::StrCat("the token ", Shown(token), " has the id ", id,
+    return absl::InvalidArgumentError(absl::StrCat("the token ", Quoted(token), " has the id ", id,
                                                    ", outside 0..", kMaxSize - 1));
   }
   if (const std::optional<int32_t> known = Find(token); known.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the token ", Shown(token), " has two ids, ", *known, " and ", id));
+        absl::StrCat("the token ", Quoted(token), " has two ids, ", *known, " and ", id));
   }
   const auto index = static_cast<size_t>(id);
   if (index >= by_id_.size()) by_id_.resize(index + 1, nullptr);
   if (by_id_[index] != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("two tokens have the id ", id, ": ",
-                                                   Shown(*by_id_[index]), " and ", Shown(token)));
+                                                   Quoted(*by_id_[index]), " and ", Quoted(token)));
   }
   tokens_.emplace_back(token);
   by_id_[index] = &tokens_.back();

@@ -25,14 +25,6 @@ const std::vector<std::string> kServices = {"annulus.v1.InferenceService",
                                             "annulus.v1.DocumentService", "annulus.v1.ModelService",
                                             "annulus.v1.AdminService"};
 
-FakeScript Endless() {
-  FakeScript script;
-  script.deltas = {"x"};
-  script.endless = true;
-  script.interval = milliseconds(1);
-  return script;
-}
-
 FakeScript Short(milliseconds interval) {
   FakeScript script;
   script.deltas.assign(20, "x");
@@ -189,7 +181,7 @@ TEST(DrainTest, AdmittedWorkFinishesNewWorkIsRefused) {
 
 TEST(DrainTest, WorkIsCutOffWhenTheGraceTimeEnds) {
   TestServer server({"--grace-time", "100ms"});
-  server.engine().set_scripter([](const RequestSpec&) { return Endless(); });
+  server.engine().set_scripter([](const RequestSpec&) { return Endless(milliseconds(1)); });
   server.Serve();
   const auto stub = server.inference();
   grpc::ClientContext context;

@@ -51,7 +51,7 @@ TEST_F(DocumentServiceTest, UploadGetListDelete) {
   EXPECT_EQ(uploaded.document().token_count(), 2500);
   EXPECT_EQ(uploaded.document().sha256().size(), 64u);
   ASSERT_TRUE(server_.Upload("a.txt", "x").ok());
-  EXPECT_THAT(Names(), testing::ElementsAre("a.txt", "b.txt"));
+  EXPECT_THAT(Names(), ::testing::ElementsAre("a.txt", "b.txt"));
 
   grpc::ClientContext context;
   v1::GetDocumentRequest request;

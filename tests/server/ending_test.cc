@@ -20,14 +20,6 @@ using std::chrono::system_clock;
 
 constexpr milliseconds kSoon{1000};  // generous: the machine may be busy; typically under 5 ms
 
-FakeScript Endless(milliseconds interval, const std::string& text = "x") {
-  FakeScript script;
-  script.deltas = {text};
-  script.endless = true;
-  script.interval = interval;
-  return script;
-}
-
 class EndingTest : public ::testing::Test {
  protected:
   EndingTest() : stub_(server_.inference()) {

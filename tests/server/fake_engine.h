@@ -26,6 +26,15 @@ struct FakeScript {
   Completion completion;                  // how it ends, if nothing else ends it
 };
 
+// The same delta for ever.
+inline FakeScript Endless(std::chrono::milliseconds interval, const std::string& text = "x") {
+  FakeScript script;
+  script.deltas = {text};
+  script.endless = true;
+  script.interval = interval;
+  return script;
+}
+
 // An Engine whose tokens are bytes (ids 0 to 255, 256 is beginning-of-text) and whose requests
 // follow a script, each on its own thread. Keeps the contract of engine/api.h: sinks are asked for
 // room, deadlines and cancels end requests, OnDone comes once.

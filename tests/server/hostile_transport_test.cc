@@ -21,8 +21,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::system_clock;
 
-constexpr char kGenerate[] = "/annulus.v1.InferenceService/Generate";
-constexpr char kStreamGenerate[] = "/annulus.v1.InferenceService/StreamGenerate";
+constexpr char kGeneratePath[] = "/annulus.v1.InferenceService/Generate";
+constexpr char kStreamGeneratePath[] = "/annulus.v1.InferenceService/StreamGenerate";
 constexpr char kListModels[] = "/annulus.v1.ModelService/ListModels";
 constexpr int kMaxConnections = 64;
 
@@ -64,7 +64,7 @@ TEST_F(HostileTransportTest, StreamResetsByTheTenThousand) {
     std::string frames;
     for (uint32_t i = 0; i < 1000; ++i) {
       const uint32_t stream = 2 * i + 1;
-      absl::StrAppend(&frames, CallFrames(stream, kStreamGenerate, i % 20 == 0 ? endless : bad),
+      absl::StrAppend(&frames, CallFrames(stream, kStreamGeneratePath, i % 20 == 0 ? endless : bad),
                       Frame(FrameType::kReset, 0, stream, absl::string_view("\0\0\0\x8", 4)));
     }
     Http2Peer peer(server_.address());
@@ -97,8 +97,8 @@ TEST_F(HostileTransportTest, ConnectionsBeyondTheLimitAreClosed) {
 }
 
 TEST_F(HostileTransportTest, FloodsOfFramesDisturbNobody) {
-  const std::string half = Frame(FrameType::kHeaders, 0, 1, CallHeaders(kGenerate));
-  const std::string open = Frame(FrameType::kHeaders, kEndHeaders, 1, CallHeaders(kGenerate));
+  const std::string half = Frame(FrameType::kHeaders, 0, 1, CallHeaders(kGeneratePath));
+  const std::string open = Frame(FrameType::kHeaders, kEndHeaders, 1, CallHeaders(kGeneratePath));
   const std::string field = HeaderField("x-more", std::string(1000, 'y'));
   const std::vector<std::pair<std::string, std::string>> floods = {
       {"", Frame(FrameType::kSettings, 0, 0, "")},
@@ -129,7 +129,7 @@ TEST_F(HostileTransportTest, SlowWritersHoldUpNobody) {
     auto& peer = peers.emplace_back(std::make_unique<Http2Peer>(server_.address()));
     for (uint32_t stream = 1; stream < 400; stream += 2) {
       EXPECT_TRUE(
-          peer->Send(Frame(FrameType::kHeaders, kEndHeaders, stream, CallHeaders(kGenerate))));
+          peer->Send(Frame(FrameType::kHeaders, kEndHeaders, stream, CallHeaders(kGeneratePath))));
     }
   }
   // One call comes byte by byte, and is answered when it is complete.
@@ -151,7 +151,7 @@ TEST_F(HostileTransportTest, LengthsAndFlagsThatLieAreRefused) {
       GrpcMessage(message, 0, 0xffff'ffff), GrpcMessage(message, 0, size + 100),
       GrpcMessage(message, 0, size - 1),    GrpcMessage(message, 1, size),
       GrpcMessage(message, 0xee, size),     std::string("\0\0", 2)};
-  for (const char* method : {kGenerate, kStreamGenerate}) {
+  for (const char* method : {kGeneratePath, kStreamGeneratePath}) {
     for (size_t i = 0; i < lies.size(); ++i) {
       SCOPED_TRACE(absl::StrCat(method, " ", i));
       Http2Peer peer(server_.address());
@@ -173,8 +173,8 @@ class SlowReaderTransportTest : public HostileTransportTest {
 // The answer is ready and the client's window is shut: nothing but the time limit ends such a call.
 TEST_F(SlowReaderTransportTest, AnswersThatNobodyReadsAreTornDown) {
   const std::vector<std::pair<std::string, std::string>> calls = {
-      {kGenerate, TextRequest("x").SerializeAsString()},
-      {kStreamGenerate, StreamMessage("x")},
+      {kGeneratePath, TextRequest("x").SerializeAsString()},
+      {kStreamGeneratePath, StreamMessage("x")},
       {kListModels, ""}};
   std::vector<std::unique_ptr<Http2Peer>> peers;
   for (const auto& [method, message] : calls) {
@@ -198,7 +198,7 @@ TEST_F(SilentPeerTest, ConnectionsWithoutASignOfLifeAreDropped) {
   std::vector<std::unique_ptr<Http2Peer>> peers;
   for (int i = 0; i < 10; ++i) {
     peers.push_back(std::make_unique<Http2Peer>(server_.address()));
-    EXPECT_TRUE(peers.back()->Send(CallFrames(1, kStreamGenerate, StreamMessage("~"))));
+    EXPECT_TRUE(peers.back()->Send(CallFrames(1, kStreamGeneratePath, StreamMessage("~"))));
   }
   EXPECT_TRUE(Eventually([&] { return server_.engine().active() == 11; }));
   EXPECT_TRUE(Eventually([&] { return server_.engine().active() == 1; }, seconds(20)));

@@ -35,6 +35,11 @@ const Value* Arguments::TakeKeyword(absl::string_view name) {
   return nullptr;
 }
 
+bool Arguments::TakeBool(absl::string_view name, bool fallback) {
+  const Value* const value = Take(name);
+  return value == nullptr ? fallback : Truth(*value);
+}
+
 const Value& Arguments::Require(absl::string_view name) {
   const Value* const value = Take(name);
   if (value == nullptr) Fail(callee, " needs the argument '", name, "'");

@@ -30,6 +30,8 @@ class Arguments {
   const Value* Take(absl::string_view name);
   // The keyword `name` alone.
   const Value* TakeKeyword(absl::string_view name);
+  // The truth of Take, or `fallback` where it was not given.
+  bool TakeBool(absl::string_view name, bool fallback);
   // The same as Take; fails where it was not given.
   const Value& Require(absl::string_view name);
   // Fails if something is left that no parameter took.

@@ -18,11 +18,6 @@
 namespace annulus::jinja {
 namespace {
 
-bool OptionalBool(Arguments& arguments, absl::string_view name, bool fallback) {
-  const Value* const value = arguments.Take(name);
-  return value == nullptr ? fallback : Truth(*value);
-}
-
 bool IsGiven(const Value* value) { return value != nullptr && !value->is(Kind::kNone); }
 
 Value Tuple(Runtime& runtime, Value first, Value second) {
@@ -125,7 +120,7 @@ Value ListFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   return runtime.List(runtime.Items(self));
 }
 
-Value Join(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value JoinFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value* const separator_given = arguments.Take("d");
   const AttributePath path(runtime, arguments.Take("attribute"));
   arguments.Finish();
@@ -144,7 +139,7 @@ Value Join(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value Default(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value* const fallback = arguments.Take("default_value");
-  const bool also_false = OptionalBool(arguments, "boolean", false);
+  const bool also_false = arguments.TakeBool("boolean", false);
   arguments.Finish();
   if (!self.is(Kind::kUndefined) && !(also_false && !Truth(self))) return self;
   return fallback == nullptr ? runtime.String("") : *fallback;
@@ -168,9 +163,9 @@ Value ItemsFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
 }
 
 Value DictSort(Runtime& runtime, const Value& self, Arguments& arguments) {
-  const bool case_sensitive = OptionalBool(arguments, "case_sensitive", false);
+  const bool case_sensitive = arguments.TakeBool("case_sensitive", false);
   const Value* const by_given = arguments.Take("by");
-  const bool reverse = OptionalBool(arguments, "reverse", false);
+  const bool reverse = arguments.TakeBool("reverse", false);
   arguments.Finish();
   const std::string by = by_given == nullptr ? "key" : RequireText(*by_given, "by");
   if (by != "key" && by != "value") Fail("You can only sort by either \"key\" or \"value\"");
@@ -185,8 +180,8 @@ Value DictSort(Runtime& runtime, const Value& self, Arguments& arguments) {
 }
 
 Value Sort(Runtime& runtime, const Value& self, Arguments& arguments) {
-  const bool reverse = OptionalBool(arguments, "reverse", false);
-  const bool case_sensitive = OptionalBool(arguments, "case_sensitive", false);
+  const bool reverse = arguments.TakeBool("reverse", false);
+  const bool case_sensitive = arguments.TakeBool("case_sensitive", false);
   const Value* const attribute = arguments.Take("attribute");
   arguments.Finish();
   std::vector<SortKey> keys;
@@ -209,7 +204,7 @@ Value Sort(Runtime& runtime, const Value& self, Arguments& arguments) {
 }
 
 Value Unique(Runtime& runtime, const Value& self, Arguments& arguments) {
-  const bool case_sensitive = OptionalBool(arguments, "case_sensitive", false);
+  const bool case_sensitive = arguments.TakeBool("case_sensitive", false);
   const SortKey key(runtime, arguments.Take("attribute"), case_sensitive);
   arguments.Finish();
   DictData seen;
@@ -226,7 +221,7 @@ Value Unique(Runtime& runtime, const Value& self, Arguments& arguments) {
 }
 
 Value Extreme(Runtime& runtime, const Value& self, Arguments& arguments, bool largest) {
-  const bool case_sensitive = OptionalBool(arguments, "case_sensitive", false);
+  const bool case_sensitive = arguments.TakeBool("case_sensitive", false);
   const SortKey key(runtime, arguments.Take("attribute"), case_sensitive);
   arguments.Finish();
   const std::vector<Value> items = runtime.Items(self);
@@ -300,7 +295,7 @@ Value Batch(Runtime& runtime, const Value& self, Arguments& arguments) {
 Value GroupBy(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value* const attribute = &arguments.Require("attribute");
   const Value* const fallback = arguments.Take("default");
-  const bool case_sensitive = OptionalBool(arguments, "case_sensitive", false);
+  const bool case_sensitive = arguments.TakeBool("case_sensitive", false);
   arguments.Finish();
   const AttributePath path(runtime, attribute);
   const auto value_of = [&](const Value& item) {
@@ -424,7 +419,7 @@ Value Select(Runtime& runtime, const Value& self, Arguments& arguments) {
   return Choose(runtime, self, arguments, by_attribute, wanted);
 }
 
-constexpr NamedBuiltin kFilters[] = {
+constexpr NamedBuiltin kSequenceFilters[] = {
     {"attr", AttributeFilter},
     {"batch", Batch},
     {"count", LengthFilter},
@@ -434,7 +429,7 @@ constexpr NamedBuiltin kFilters[] = {
     {"first", First},
     {"groupby", GroupBy},
     {"items", ItemsFilter},
-    {"join", Join},
+    {"join", JoinFilter},
     {"last", Last},
     {"length", LengthFilter},
     {"list", ListFilter},
@@ -454,8 +449,8 @@ constexpr NamedBuiltin kFilters[] = {
 
 }  // namespace
 
-Builtin FindSequenceFilter(absl::string_view name) { return FindBuiltin(kFilters, name); }
+Builtin FindSequenceFilter(absl::string_view name) { return FindBuiltin(kSequenceFilters, name); }
 
-std::string SequenceFilterNames() { return BuiltinNames(kFilters); }
+std::string SequenceFilterNames() { return BuiltinNames(kSequenceFilters); }
 
 }  // namespace annulus::jinja

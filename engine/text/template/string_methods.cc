@@ -51,7 +51,7 @@ Value StripRightMethod(Runtime& runtime, const Value& self, Arguments& arguments
 }
 
 template <std::string (*map)(absl::string_view)>
-Value Mapped(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value AsMethod(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
   return runtime.String(map(self.text()));
 }
@@ -346,7 +346,7 @@ struct NamedMethod {
 };
 
 constexpr NamedMethod kMethods[] = {
-    {"capitalize", Mapped<Capitalize>},
+    {"capitalize", AsMethod<Capitalize>},
     {"center", Justify<Side::kBoth>},
     {"count", Count},
     {"endswith", EndsWith},
@@ -363,7 +363,7 @@ constexpr NamedMethod kMethods[] = {
     {"isupper", AllOfCase<IsUpper, IsLower>},
     {"join", JoinMethod},
     {"ljust", Justify<Side::kLeft>},
-    {"lower", Mapped<Lower>},
+    {"lower", AsMethod<Lower>},
     {"lstrip", StripLeftMethod},
     {"partition", PartitionMethod<false>},
     {"removeprefix", RemovePrefix},
@@ -379,9 +379,9 @@ constexpr NamedMethod kMethods[] = {
     {"splitlines", SplitLines},
     {"startswith", StartsWith},
     {"strip", Strip},
-    {"swapcase", Mapped<SwapCase>},
-    {"title", Mapped<Title>},
-    {"upper", Mapped<Upper>},
+    {"swapcase", AsMethod<SwapCase>},
+    {"title", AsMethod<Title>},
+    {"upper", AsMethod<Upper>},
     {"zfill", ZeroFill},
     // Python has these too.
     {"casefold", Unsupported},

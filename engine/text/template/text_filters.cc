@@ -25,13 +25,8 @@ namespace {
 
 constexpr int64_t kLongestIndent = 64;
 
-bool OptionalBool(Arguments& arguments, absl::string_view name, bool fallback) {
-  const Value* const value = arguments.Take(name);
-  return value == nullptr ? fallback : Truth(*value);
-}
-
 template <std::string (*map)(absl::string_view)>
-Value Mapped(Runtime& runtime, const Value& self, Arguments& arguments) {
+Value AsFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
   return runtime.String(map(Str(self)));
 }
@@ -79,8 +74,8 @@ Value ReplaceFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value Indent(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value* const width = arguments.Take("width");
-  const bool first = OptionalBool(arguments, "first", false);
-  const bool blank = OptionalBool(arguments, "blank", false);
+  const bool first = arguments.TakeBool("first", false);
+  const bool blank = arguments.TakeBool("blank", false);
   arguments.Finish();
   std::string indention(4, ' ');
   if (width != nullptr && width->is(Kind::kString)) {
@@ -132,7 +127,7 @@ Value WordCount(Runtime&, const Value& self, Arguments& arguments) {
 
 Value Truncate(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value* const length_given = arguments.Take("length");
-  const bool kill_words = OptionalBool(arguments, "killwords", false);
+  const bool kill_words = arguments.TakeBool("killwords", false);
   const Value* const end_given = arguments.Take("end");
   const Value* const leeway_given = arguments.Take("leeway");
   arguments.Finish();
@@ -286,10 +281,10 @@ Value Round(Runtime&, const Value& self, Arguments& arguments) {
 Value ToJsonFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   JsonStyle style;
   style.max_bytes = runtime.limits().value_bytes;
-  style.ensure_ascii = OptionalBool(arguments, "ensure_ascii", false);
+  style.ensure_ascii = arguments.TakeBool("ensure_ascii", false);
   const Value* const indent = arguments.Take("indent");
   const Value* const separators = arguments.Take("separators");
-  style.sort_keys = OptionalBool(arguments, "sort_keys", false);
+  style.sort_keys = arguments.TakeBool("sort_keys", false);
   arguments.Finish();
   if (indent != nullptr && !indent->is(Kind::kNone)) {
     style.item_separator = std::string(",");
@@ -316,33 +311,33 @@ Value ToJsonFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   return runtime.String(ToJson(self, style));
 }
 
-constexpr NamedBuiltin kFilters[] = {
+constexpr NamedBuiltin kTextFilters[] = {
     {"abs", Absolute},
-    {"capitalize", Mapped<Capitalize>},
+    {"capitalize", AsFilter<Capitalize>},
     {"e", Escape},
     {"escape", Escape},
     {"float", ToFloatFilter},
     {"format", FormatFilter},
     {"indent", Indent},
     {"int", ToInt},
-    {"lower", Mapped<Lower>},
+    {"lower", AsFilter<Lower>},
     {"replace", ReplaceFilter},
     {"round", Round},
     // Nothing is escaped, so there is nothing to mark as safe.
     {"safe", ToText},
     {"string", ToText},
-    {"title", Mapped<TitleWords>},
+    {"title", AsFilter<TitleWords>},
     {"tojson", ToJsonFilter},
     {"trim", Trim},
     {"truncate", Truncate},
-    {"upper", Mapped<Upper>},
+    {"upper", AsFilter<Upper>},
     {"wordcount", WordCount},
 };
 
 }  // namespace
 
-Builtin FindTextFilter(absl::string_view name) { return FindBuiltin(kFilters, name); }
+Builtin FindTextFilter(absl::string_view name) { return FindBuiltin(kTextFilters, name); }
 
-std::string TextFilterNames() { return BuiltinNames(kFilters); }
+std::string TextFilterNames() { return BuiltinNames(kTextFilters); }
 
 }  // namespace annulus::jinja

@@ -78,13 +78,13 @@ Value SameAs(Runtime&, const Value& self, Arguments& arguments) {
 }
 
 enum class Comparison : uint8_t { kEq, kNe, kLt, kLe, kGt, kGe, kIn };
-constexpr absl::string_view kOperators[] = {"==", "!=", "<", "<=", ">", ">=", "in"};
+constexpr absl::string_view kComparisons[] = {"==", "!=", "<", "<=", ">", ">=", "in"};
 
 template <Comparison comparison>
 Value Compared(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value other = arguments.Require("other");
   arguments.Finish();
-  return Value::Bool(Compare(runtime, kOperators[static_cast<size_t>(comparison)], self, other));
+  return Value::Bool(Compare(runtime, kComparisons[static_cast<size_t>(comparison)], self, other));
 }
 
 Value IsFilter(Runtime&, const Value& self, Arguments& arguments) {

@@ -13,7 +13,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ExplainedRun Example() {
+ExplainedRun ExamplePage() {
   ExplainedRun run;
   run.prompt = "Is <b> & 'c' here?";
   run.answer.text = "</pre><script>alert(1)</script>";
@@ -40,7 +40,7 @@ size_t Count(const std::string& text, const std::string& what) {
 }
 
 TEST(ExplainPage, TellsEverythingAndNeedsNothing) {
-  const std::string page = ExplainPage(Example()).value();
+  const std::string page = ExplainPage(ExamplePage()).value();
   EXPECT_THAT(page, AllOf(HasSubstr("adaptive:coverage=0.9"), HasSubstr("0.97"),
                           HasSubstr("mean over 4,096 rows"),
                           HasSubstr("first percentile of heads "
@@ -58,12 +58,12 @@ TEST(ExplainPage, TellsEverythingAndNeedsNothing) {
 }
 
 TEST(ExplainPage, TimeSavedIsWhatDenseAttentionWouldHaveTaken) {
-  const v1::Completion completion = Example().answer.completion;
+  const v1::Completion completion = ExamplePage().answer.completion;
   EXPECT_DOUBLE_EQ(SavedSeconds(completion.attention()).value(), 2 / 0.25 - 2 - 0.5);
   EXPECT_FALSE(SavedSeconds(v1::AttentionReport()).has_value());
-  EXPECT_THAT(ExplainPage(Example()).value(),
+  EXPECT_THAT(ExplainPage(ExamplePage()).value(),
               AllOf(HasSubstr("time saved"), HasSubstr("5.50 s"), HasSubstr("about 8.00 s")));
-  ExplainedRun run = Example();
+  ExplainedRun run = ExamplePage();
   run.answer.completion.mutable_attention()->set_estimate_seconds(9);
   EXPECT_THAT(ExplainPage(run).value(), AllOf(HasSubstr("time lost"), HasSubstr("3.00 s")));
   run.answer.completion.mutable_attention()->set_attend_seconds(0);
@@ -71,7 +71,7 @@ TEST(ExplainPage, TimeSavedIsWhatDenseAttentionWouldHaveTaken) {
 }
 
 TEST(ExplainPage, ComparesWithDenseAttention) {
-  ExplainedRun run = Example();
+  ExplainedRun run = ExamplePage();
   run.dense = run.answer;
   EXPECT_THAT(ExplainPage(run).value(), HasSubstr("Dense attention gives the same answer."));
   run.dense->text = "<i>other</i>";
@@ -81,7 +81,7 @@ TEST(ExplainPage, ComparesWithDenseAttention) {
 
 TEST(ExplainPage, BearsEmptyReportsAndRefusesBrokenMaps) {
   EXPECT_THAT(ExplainPage(ExplainedRun()).value(), HasSubstr("The server told nothing of them"));
-  ExplainedRun run = Example();
+  ExplainedRun run = ExamplePage();
   run.answer.completion.mutable_attention()->mutable_details(0)->set_map("abc");
   EXPECT_THAT(std::string(ExplainPage(run).status().message()), HasSubstr("3 cells"));
   run.answer.completion.mutable_attention()->mutable_details(0)->clear_map();
@@ -89,7 +89,7 @@ TEST(ExplainPage, BearsEmptyReportsAndRefusesBrokenMaps) {
 }
 
 TEST(ExplainPage, AStrangeServerDoesNoHarm) {
-  ExplainedRun run = Example();
+  ExplainedRun run = ExamplePage();
   v1::AttentionDetail& detail = *run.answer.completion.mutable_attention()->mutable_details(0);
   detail.set_density(7);
   EXPECT_TRUE(ExplainPage(run).ok());

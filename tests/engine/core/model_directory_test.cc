@@ -37,7 +37,8 @@ constexpr char kTokenizer[] = R"({
   "decoder": {"type": "Fuse"},
   "model": {"type": "BPE", "unk_token": "<unk>", "merges": ["a b"],
             "vocab": {"<unk>": 0, "<s>": 1, "</s>": 2, "a": 3, "b": 4, "ab": 5}}})";
-constexpr char kTemplate[] = "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}";
+constexpr char kModelTemplate[] =
+    "{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}";
 
 std::string ReadFile(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -52,7 +53,7 @@ class ModelDirectory : public ::testing::Test {
     directory_.Write("model.safetensors", ReadFile(golden / "model.safetensors"));
     directory_.Write("tokenizer.json", kTokenizer);
     directory_.Write("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>"})");
-    directory_.Write("chat_template.jinja", kTemplate);
+    directory_.Write("chat_template.jinja", kModelTemplate);
     directory_.Write("generation_config.json", R"({"eos_token_id": [2, 3], "temperature": 0.5})");
     RegisterCpuKernels(kernels_);
   }

@@ -17,8 +17,8 @@ using testing::Below;
 using testing::FakeBackend;
 using testing::PropertyRun;
 
-constexpr size_t kChunk = 1 << 14;
-constexpr size_t kLimit = 8 * kChunk + 192;
+constexpr size_t kPropertyChunk = 1 << 14;
+constexpr size_t kLimit = 8 * kPropertyChunk + 192;
 
 // A pool under random operations beside a plain model of what it must hold.
 class PoolUnderTest {
@@ -34,7 +34,7 @@ class PoolUnderTest {
     } else if (dice < 98) {
       pool_.Trim();
     } else if (dice == 98) {
-      backend_.RefuseAbove(Below(random_, 2 * kChunk));
+      backend_.RefuseAbove(Below(random_, 2 * kPropertyChunk));
     } else {
       backend_.RefuseNothing();
     }
@@ -110,7 +110,8 @@ class PoolUnderTest {
 
   std::mt19937_64 random_;
   FakeBackend backend_;
-  BufferPool pool_{backend_, {.limit_bytes = kLimit, .chunk_bytes = kChunk, .name = "property"}};
+  BufferPool pool_{backend_,
+                   {.limit_bytes = kLimit, .chunk_bytes = kPropertyChunk, .name = "property"}};
   std::vector<Held> buffers_;
   std::map<std::byte*, size_t> ranges_;
   std::array<size_t, kLifetimeCount> held_{};

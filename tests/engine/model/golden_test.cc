@@ -54,7 +54,7 @@ struct Loaded {
   std::unique_ptr<SafetensorsCheckpoint> source;
 };
 
-Loaded Load(const std::filesystem::path& directory) {
+Loaded LoadGolden(const std::filesystem::path& directory) {
   return {LoadModelConfig(directory.string()).value(),
           SafetensorsCheckpoint::Open(directory.string()).value()};
 }
@@ -64,7 +64,7 @@ class GoldenTest : public ::testing::TestWithParam<std::string> {};
 TEST_P(GoldenTest, PlainForwardAgreesWithTransformers) {
   const auto directory = testing::TestFile("golden/" + GetParam());
   const testing::Golden golden = testing::LoadGolden(directory);
-  const Loaded model = Load(directory);
+  const Loaded model = LoadGolden(directory);
   ASSERT_EQ(model.config.vocabulary, golden.vocabulary);
   const std::vector<float> logits = testing::PlainForward(model.config, *model.source)
                                         .Logits(TeacherForced(golden.prompt, golden.greedy));
@@ -77,7 +77,7 @@ TEST(GoldenPowerTest, SlightlyWrongModelsAreFarOff) {
   const auto error = [](const std::string& name, const auto& change) {
     const auto directory = testing::TestFile("golden/" + name);
     const testing::Golden golden = testing::LoadGolden(directory);
-    Loaded model = Load(directory);
+    Loaded model = LoadGolden(directory);
     change(model.config);
     return RelativeError(golden,
                          testing::PlainForward(model.config, *model.source).Logits(golden.prompt));
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenTest, ::testing::ValuesIn(testing::PlainGold
 TEST(TrainedModelTest, PlainForwardGivesTheExpectedGreedyIds) {
   const auto directory = testing::TestData("models/stories260K");
   if (!directory) GTEST_SKIP() << "the optional test data is absent";
-  const Loaded model = Load(*directory);
+  const Loaded model = LoadGolden(*directory);
   std::ifstream file(*directory / "expected_greedy.json");
   const nlohmann::json cases = nlohmann::json::parse(file);
   const nlohmann::json& first = cases.at(0);

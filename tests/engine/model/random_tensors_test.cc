@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-ModelConfig SmallConfig() {
+ModelConfig RandomConfig() {
   ModelConfig config;
   config.vocabulary = 301;
   config.hidden_size = 48;
@@ -23,16 +23,16 @@ ModelConfig SmallConfig() {
   return config;
 }
 
-std::vector<std::byte> Bytes(const TensorSource& source, const std::string& name) {
+std::vector<std::byte> BytesOf(const TensorSource& source, const std::string& name) {
   std::vector<std::byte> bytes(source.Describe(name)->bytes());
   EXPECT_TRUE(source.Read(name, bytes).ok());
   return bytes;
 }
 
 TEST(RandomTensors, HasEveryTensorThatTheDecoderNeeds) {
-  const auto source = MakeRandomTensors(SmallConfig(), 1);
+  const auto source = MakeRandomTensors(RandomConfig(), 1);
   std::set<std::string> names;
-  for (const RequiredTensor& tensor : RequiredTensors(SmallConfig())) {
+  for (const RequiredTensor& tensor : RequiredTensors(RandomConfig())) {
     names.insert(tensor.name);
     ASSERT_TRUE(source->Has(tensor.name)) << tensor.name;
     EXPECT_EQ(source->Describe(tensor.name)->shape, tensor.shape);
@@ -46,20 +46,20 @@ TEST(RandomTensors, HasEveryTensorThatTheDecoderNeeds) {
 }
 
 TEST(RandomTensors, DependOnSeedAndNameAlone) {
-  const auto first = MakeRandomTensors(SmallConfig(), 1);
-  const auto again = MakeRandomTensors(SmallConfig(), 1);
-  const auto other = MakeRandomTensors(SmallConfig(), 2);
+  const auto first = MakeRandomTensors(RandomConfig(), 1);
+  const auto again = MakeRandomTensors(RandomConfig(), 1);
+  const auto other = MakeRandomTensors(RandomConfig(), 2);
   const std::string gate = "model.layers.0.mlp.gate_proj.weight";
-  EXPECT_EQ(Bytes(*first, gate), Bytes(*again, gate));
-  EXPECT_EQ(Bytes(*first, gate), Bytes(*first, gate));
-  EXPECT_NE(Bytes(*first, gate), Bytes(*other, gate));
-  EXPECT_NE(Bytes(*first, gate), Bytes(*first, "model.layers.1.mlp.gate_proj.weight"));
+  EXPECT_EQ(BytesOf(*first, gate), BytesOf(*again, gate));
+  EXPECT_EQ(BytesOf(*first, gate), BytesOf(*first, gate));
+  EXPECT_NE(BytesOf(*first, gate), BytesOf(*other, gate));
+  EXPECT_NE(BytesOf(*first, gate), BytesOf(*first, "model.layers.1.mlp.gate_proj.weight"));
 }
 
 TEST(RandomTensors, ARangeIsPartOfTheWhole) {
-  const auto source = MakeRandomTensors(SmallConfig(), 1);
+  const auto source = MakeRandomTensors(RandomConfig(), 1);
   const std::string head = "lm_head.weight";
-  const auto whole = Bytes(*source, head);
+  const auto whole = BytesOf(*source, head);
   const size_t width = whole.size() / (301 * 48);
   for (const size_t first : {0, 4, 1021, 2048, 14000}) {
     std::vector<std::byte> part(width * 77);
@@ -69,7 +69,7 @@ TEST(RandomTensors, ARangeIsPartOfTheWhole) {
 }
 
 TEST(RandomTensors, KeepTheSizeOfActivations) {
-  ModelConfig config = SmallConfig();
+  ModelConfig config = RandomConfig();
   config.stored_dtype = DType::kF32;
   const auto source = MakeRandomTensors(config, 3);
   const auto head = ReadAsFloat(*source, "lm_head.weight");  // [301, 48]
@@ -92,7 +92,7 @@ TEST(RandomTensors, KeepTheSizeOfActivations) {
 }
 
 TEST(RandomTensors, HaveTheDtypeOfTheConfiguration) {
-  ModelConfig config = SmallConfig();
+  ModelConfig config = RandomConfig();
   EXPECT_EQ(MakeRandomTensors(config, 1)->Describe("model.norm.weight")->dtype, DType::kBF16);
   config.stored_dtype = DType::kF16;
   EXPECT_EQ(MakeRandomTensors(config, 1)->Describe("model.norm.weight")->dtype, DType::kF16);

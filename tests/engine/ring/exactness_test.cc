@@ -36,7 +36,7 @@ struct Heads {
 };
 
 // What lies around the first sequence.
-enum Layout {
+enum PageLayout {
   kFresh,         // alone, striped over all ranks
   kMixedDegrees,  // two more sequences with smaller rings, in the same steps
   kGrown,         // its ring grows from half of the ranks to all of them midway
@@ -63,7 +63,7 @@ struct ExactCase {
   RingShape shape;
   int chunk;
   int length;
-  Layout layout;
+  PageLayout layout;
   std::string table;
   std::string name;
 };

@@ -57,9 +57,9 @@ bool Attends(const PageLists& lists, int group, int32_t row, int32_t page) {
 // Own rows on every rank against the pages that every rank holds: lists and pages together must
 // give exactly the chosen pairs.
 void CheckLayout(const Layout& layout, const AttentionPolicy& policy, int head_groups) {
-  SCOPED_TRACE(testing::Message() << PolicyText(policy) << ", ring of " << layout.degree
-                                  << ", page " << layout.page_tokens << ", rows [" << layout.begin
-                                  << ", " << layout.end << ")");
+  SCOPED_TRACE(::testing::Message()
+               << PolicyText(policy) << ", ring of " << layout.degree << ", page "
+               << layout.page_tokens << ", rows [" << layout.begin << ", " << layout.end << ")");
   const std::vector<PageEntry> entries = Striped(layout);
   for (int index = 0; index < layout.degree; ++index) {
     const RingItem item = MakeItem(layout, index, policy, head_groups);
@@ -105,7 +105,7 @@ TEST(ShardMapTest, ListsGiveExactlyTheChosenPairs) {
                                   "strided:stride=3,local=1", "random:window=20,random=2",
                                   "hierarchical:near=2"};
   for (uint32_t seed = 1; seed <= 30; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const auto pick = [&](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);

@@ -23,8 +23,8 @@ using testing::RelativeError;
 using testing::StepDriver;
 
 // Logits of every position of prompt and answer under the reported lists, as a dense mask.
-std::vector<float> Masked(const MaskedCheckpoint& checkpoint, const DriverResult& result,
-                          const std::vector<int32_t>& ids) {
+std::vector<float> MaskedByLists(const MaskedCheckpoint& checkpoint, const DriverResult& result,
+                                 const std::vector<int32_t>& ids) {
   const auto mask = [&](int64_t layer, int64_t head, int64_t row, int64_t key) {
     const auto found = result.lists.find({static_cast<int32_t>(layer), static_cast<int32_t>(row)});
     if (found == result.lists.end()) return 1;
@@ -39,7 +39,7 @@ PairCount Pairs(const DriverResult& result) {
   return pairs;
 }
 
-constexpr const char* kPolicies[] = {
+constexpr const char* kContentPolicies[] = {
     "adaptive:block=16,tau=0.5",
     "adaptive:block=16,tau=0.6,stride=8",
     "adaptive:block=16,estimator=pooled,tau=0.4",
@@ -89,7 +89,7 @@ void CheckSetting(CpuWorld& world, const Setting& setting, double tolerance) {
   const DriverResult result = StepDriver(world, model, options).Run({prompt}, kAnswer)[0];
   std::vector<int32_t> ids = prompt;
   ids.insert(ids.end(), result.tokens.begin(), result.tokens.end() - 1);
-  const std::vector<float> expected = Masked(checkpoint, result, ids);
+  const std::vector<float> expected = MaskedByLists(checkpoint, result, ids);
   ASSERT_EQ(result.logits.size(), prompt.size() - 1);
   EXPECT_LE(RelativeError(result.logits, expected, vocabulary), tolerance);
   // The answer's rows follow their lists too.
@@ -122,12 +122,12 @@ TEST(Content, EveryRowEqualsTheReportedListsAppliedDensely) {
   size_t turn = 0;
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
-      for (size_t n = 0; n < (full ? std::size(kPolicies) : 2); ++n, ++turn) {
+      for (size_t n = 0; n < (full ? std::size(kContentPolicies) : 2); ++n, ++turn) {
         const size_t model = (turn + turn / names.size()) % names.size();
         Setting setting;
         setting.checkpoint = &checkpoints[model];
         setting.name = names[model];
-        setting.policy = kPolicies[turn % std::size(kPolicies)];
+        setting.policy = kContentPolicies[turn % std::size(kContentPolicies)];
         // Without the last, the scalar reference.
         setting.ops = tables[random() % (tables.size() - 1)];
         setting.ranks = ranks;

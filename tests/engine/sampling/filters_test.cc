@@ -10,14 +10,13 @@
 #include <vector>
 
 #include "tests/engine/sampling/chi_square.h"
+#include "tests/engine/sampling/special_values.h"
 
 namespace annulus {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAreArray;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::vector<Candidate> Candidates(const std::vector<float>& values) {
   std::vector<Candidate> candidates;

@@ -9,6 +9,8 @@
 #include <random>
 #include <vector>
 
+#include "tests/engine/sampling/special_values.h"
+
 namespace annulus {
 namespace {
 
@@ -16,9 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::FloatEq;
 using ::testing::Pair;
 using ::testing::SizeIs;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(ReadLogitTest, MapsNanAndInfinity) {
   EXPECT_EQ(ReadLogit(kNan), -kInfinity);

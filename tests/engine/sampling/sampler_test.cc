@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/engine/sampling/chi_square.h"
+#include "tests/engine/sampling/special_values.h"
 
 namespace annulus {
 namespace {
@@ -19,9 +20,6 @@ using ::testing::ElementsAre;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
 using ::testing::Pair;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 SamplingParams Greedy() {
   SamplingParams params;

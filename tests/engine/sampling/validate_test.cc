@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/engine/sampling/special_values.h"
 
 namespace annulus {
 namespace {
@@ -16,8 +17,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int32_t kVocabulary = 100;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 using Change = std::function<void(SamplingParams&)>;
 

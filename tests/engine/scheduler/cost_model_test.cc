@@ -69,8 +69,8 @@ TEST(CostModel, ThePapersThresholdsComeOut) {
     const double ratio = 2.0 * g.kv_heads / g.heads;
     const double hidden = degree * flops * g.kv_heads * g.kv_bytes_per_element /
                           (2 * g.heads * rates.link_bytes_per_second);
-    SCOPED_TRACE(testing::Message() << "T " << t << " P " << p << " ranks " << degree << " heads "
-                                    << g.heads << "/" << g.kv_heads << " case " << n);
+    SCOPED_TRACE(::testing::Message() << "T " << t << " P " << p << " ranks " << degree << " heads "
+                                      << g.heads << "/" << g.kv_heads << " case " << n);
     // The paper counts T (T + P) pairs in the second test, where causal attention has T P + T^2/2.
     const double pairs = (t * p + t * t / 2) / (t * (t + p));
     if (t / (t + p) >= ratio) {
@@ -140,7 +140,7 @@ TEST(CostModel, SharesAreThoseOfTheFullestRank) {
       if (position >= cached) ++rows_of[position / page % degree];
     }
     const RingWork work = StripedWork(rows, cached, degree, page);
-    SCOPED_TRACE(testing::Message()
+    SCOPED_TRACE(::testing::Message()
                  << rows << " after " << cached << " over " << degree << " ranks, page " << page);
     ASSERT_DOUBLE_EQ(work.row_share * rows, *std::max_element(rows_of.begin(), rows_of.end()));
     ASSERT_DOUBLE_EQ(work.key_share * (cached + rows),

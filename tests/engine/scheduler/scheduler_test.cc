@@ -257,7 +257,7 @@ class Mirror {
 
 TEST(PlanStep, RandomWorldsKeepEveryLaw) {
   for (uint32_t seed = 1; seed <= 60; ++seed) {
-    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
     const auto pick = [&](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);

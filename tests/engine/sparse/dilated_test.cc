@@ -5,11 +5,11 @@
 namespace annulus {
 namespace {
 
-AttentionPolicy Parse(const char* text) { return ParsePolicy(text).value(); }
+AttentionPolicy ParseDilated(const char* text) { return ParsePolicy(text).value(); }
 
 TEST(DilatedTest, OtherPoliciesHaveNoBranches) {
-  EXPECT_TRUE(DilatedBranches(Parse("dilated_blocks")).empty());
-  const std::vector<DilatedBranch> branches = DilatedBranches(Parse("dilated"));
+  EXPECT_TRUE(DilatedBranches(ParseDilated("dilated_blocks")).empty());
+  const std::vector<DilatedBranch> branches = DilatedBranches(ParseDilated("dilated"));
   ASSERT_EQ(branches.size(), 3u);
   EXPECT_EQ(branches[2].segment, 8192);
   EXPECT_EQ(branches[2].rate, 4);
@@ -17,7 +17,7 @@ TEST(DilatedTest, OtherPoliciesHaveNoBranches) {
 
 // A row finds every key of every branch in the blocks of its list.
 TEST(DilatedTest, ListsHoldTheLongestSegment) {
-  const AttentionPolicy policy = Parse("dilated:block=16,segments=32/96/48,rates=1/4/3");
+  const AttentionPolicy policy = ParseDilated("dilated:block=16,segments=32/96/48,rates=1/4/3");
   const BlockPattern pattern = BuildBlockPattern(policy, ShapeFor(policy, 100, 250, 2));
   EXPECT_EQ(pattern.shape.head_groups, 1);
   EXPECT_EQ(pattern.keys(0, 6).size(), 1u);   // [96, 112) begins a segment
@@ -27,7 +27,7 @@ TEST(DilatedTest, ListsHoldTheLongestSegment) {
 
 TEST(DilatedTest, PairsAreCountedWithMultiplicity) {
   const std::vector<DilatedBranch> branches =
-      DilatedBranches(Parse("dilated:block=16,segments=32/96/48/240,rates=1/4/3/5"));
+      DilatedBranches(ParseDilated("dilated:block=16,segments=32/96/48/240,rates=1/4/3/5"));
   for (const int heads : {1, 3, 4, 7}) {
     for (const auto& [begin, end] : {std::pair{0, 103}, {37, 38}, {16, 48}, {93, 260}}) {
       double chosen = 0;

@@ -17,7 +17,7 @@ absl::StatusOr<Decoder> Parse(absl::string_view json) {
   return Decoder::Parse(document->root());
 }
 
-std::string Decode(absl::string_view json, const std::vector<std::string>& tokens) {
+std::string DecodeWith(absl::string_view json, const std::vector<std::string>& tokens) {
   const auto decoder = Parse(json);
   EXPECT_TRUE(decoder.ok()) << decoder.status();
   std::string text;
@@ -33,39 +33,39 @@ constexpr char kLlama2[] = R"({"type": "Sequence", "decoders": [
     {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]})";
 
 TEST(Decoder, Llama2StripsOneSpaceAtTheStartOfTheText) {
-  EXPECT_EQ(Decode(kLlama2, {"▁Hello", "▁Hello"}), "Hello Hello");
-  EXPECT_EQ(Decode(kLlama2, {"▁▁", "a"}), " a");
-  EXPECT_EQ(Decode(kLlama2, {"▁", "▁", "a"}), " a");
-  EXPECT_EQ(Decode(kLlama2, {"a", "▁b"}), "a b");
-  EXPECT_EQ(Decode(kLlama2, {"<0x20>", "a"}), "a");
-  EXPECT_EQ(Decode(kLlama2, {}), "");
+  EXPECT_EQ(DecodeWith(kLlama2, {"▁Hello", "▁Hello"}), "Hello Hello");
+  EXPECT_EQ(DecodeWith(kLlama2, {"▁▁", "a"}), " a");
+  EXPECT_EQ(DecodeWith(kLlama2, {"▁", "▁", "a"}), " a");
+  EXPECT_EQ(DecodeWith(kLlama2, {"a", "▁b"}), "a b");
+  EXPECT_EQ(DecodeWith(kLlama2, {"<0x20>", "a"}), "a");
+  EXPECT_EQ(DecodeWith(kLlama2, {}), "");
 }
 
 TEST(Decoder, ByteFallbackJoinsBytes) {
-  EXPECT_EQ(Decode(kLlama2, {"a", "<0xE4>", "<0xB8>", "<0xad>"}), "a中");
-  EXPECT_EQ(Decode(kLlama2, {"a", "<0xZZ>", "<0x1>", "<0x123>"}), "a<0xZZ><0x1><0x123>");
+  EXPECT_EQ(DecodeWith(kLlama2, {"a", "<0xE4>", "<0xB8>", "<0xad>"}), "a中");
+  EXPECT_EQ(DecodeWith(kLlama2, {"a", "<0xZZ>", "<0x1>", "<0x123>"}), "a<0xZZ><0x1><0x123>");
 }
 
 TEST(Decoder, ByteLevelMapsCharactersToBytes) {
-  EXPECT_EQ(Decode(R"({"type": "ByteLevel"})", {"Ġthe", "ä¸", "Ń", "Ċ", "<|end|>"}),
+  EXPECT_EQ(DecodeWith(R"({"type": "ByteLevel"})", {"Ġthe", "ä¸", "Ń", "Ċ", "<|end|>"}),
             " the中\n<|end|>");
   // Outside the alphabet, as in added tokens: taken as it stands.
-  EXPECT_EQ(Decode(R"({"type": "ByteLevel"})", {"a b", "｜"}), "a b｜");
+  EXPECT_EQ(DecodeWith(R"({"type": "ByteLevel"})", {"a b", "｜"}), "a b｜");
 }
 
 TEST(Decoder, MetaspaceDropsTheSpacesOfTheFirstToken) {
   constexpr char kAlways[] = R"({"type": "Metaspace", "replacement": "▁"})";
-  EXPECT_EQ(Decode(kAlways, {"▁Hello", "▁you", "a▁b"}), "Hello youa b");
-  EXPECT_EQ(Decode(kAlways, {"▁a▁b", "▁▁c"}), "ab  c");
-  EXPECT_EQ(Decode(R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"})",
-                   {"_Hello", "_you"}),
+  EXPECT_EQ(DecodeWith(kAlways, {"▁Hello", "▁you", "a▁b"}), "Hello youa b");
+  EXPECT_EQ(DecodeWith(kAlways, {"▁a▁b", "▁▁c"}), "ab  c");
+  EXPECT_EQ(DecodeWith(R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "never"})",
+                       {"_Hello", "_you"}),
             " Hello you");
 }
 
 TEST(Decoder, StripInFrontOfFuseIsOfEveryToken) {
-  EXPECT_EQ(Decode(R"({"type": "Sequence", "decoders": [
+  EXPECT_EQ(DecodeWith(R"({"type": "Sequence", "decoders": [
                 {"type": "Strip", "content": "·", "start": 1, "stop": 2}, {"type": "Fuse"}]})",
-                   {"··a···", "·", "b·"}),
+                       {"··a···", "·", "b·"}),
             "·a·b");
 }
 

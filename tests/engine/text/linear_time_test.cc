@@ -26,7 +26,7 @@ std::string Repeat(const std::string& unit, size_t bytes) {
 }
 
 // In parts of `part` bytes.
-void Encode(const Tokenizer& tokenizer, absl::string_view text, size_t part) {
+void EncodeParts(const Tokenizer& tokenizer, absl::string_view text, size_t part) {
   const auto stream = tokenizer.NewStream(false);
   std::vector<int32_t> ids;
   for (size_t at = 0; at < text.size(); at += part) {
@@ -40,7 +40,7 @@ double Seconds(const Tokenizer& tokenizer, const std::string& text, size_t part)
   timespec before;
   timespec after;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-  Encode(tokenizer, text, part);
+  EncodeParts(tokenizer, text, part);
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
   return static_cast<double>(after.tv_sec - before.tv_sec) +
          1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);

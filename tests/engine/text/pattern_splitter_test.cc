@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<std::string> Pieces(absl::string_view json, absl::string_view text) {
+std::vector<std::string> SplitPieces(absl::string_view json, absl::string_view text) {
   const auto document = JsonDocument::Parse(json, "f.json");
   EXPECT_TRUE(document.ok()) << document.status();
   const auto parsed = ParsePreTokenizer(document->root());
@@ -28,9 +28,9 @@ std::vector<std::string> Pieces(absl::string_view json, absl::string_view text) 
 
 std::vector<std::string> Split(absl::string_view behavior, absl::string_view text,
                                bool invert = false) {
-  return Pieces(absl::StrCat(R"({"type": "Split", "pattern": {"String": "-"}, "behavior": ")",
-                             behavior, R"(", "invert": )", invert ? "true" : "false", "}"),
-                text);
+  return SplitPieces(absl::StrCat(R"({"type": "Split", "pattern": {"String": "-"}, "behavior": ")",
+                                  behavior, R"(", "invert": )", invert ? "true" : "false", "}"),
+                     text);
 }
 
 TEST(PatternSplitter, Behaviours) {
@@ -55,19 +55,20 @@ TEST(PatternSplitter, InvertExchangesMatchesAndTheRest) {
 }
 
 TEST(PreTokenizer, ByteLevelSplitsWordsAndPrefixesASpace) {
-  EXPECT_THAT(Pieces(R"({"type": "ByteLevel", "add_prefix_space": true})", "Hi there,  it's 42!"),
-              ElementsAre(" Hi", " there", ",", " ", " it", "'s", " 42", "!"));
-  EXPECT_THAT(Pieces(R"({"type": "ByteLevel", "add_prefix_space": true})", " Hi"),
+  EXPECT_THAT(
+      SplitPieces(R"({"type": "ByteLevel", "add_prefix_space": true})", "Hi there,  it's 42!"),
+      ElementsAre(" Hi", " there", ",", " ", " it", "'s", " 42", "!"));
+  EXPECT_THAT(SplitPieces(R"({"type": "ByteLevel", "add_prefix_space": true})", " Hi"),
               ElementsAre(" Hi"));
-  EXPECT_THAT(Pieces(R"({"type": "ByteLevel", "add_prefix_space": false})", "Hi"),
+  EXPECT_THAT(SplitPieces(R"({"type": "ByteLevel", "add_prefix_space": false})", "Hi"),
               ElementsAre("Hi"));
 }
 
 TEST(PreTokenizer, SequenceCutsThePiecesOfTheStageBefore) {
-  EXPECT_THAT(Pieces(R"({"type": "Sequence", "pretokenizers": [
+  EXPECT_THAT(SplitPieces(R"({"type": "Sequence", "pretokenizers": [
         {"type": "Split", "pattern": {"Regex": "\\d+"}, "behavior": "Isolated", "invert": false},
         {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithNext"}]})",
-                     "a b12 c"),
+                          "a b12 c"),
               ElementsAre("a", " b", "12", " c"));
 }
 

@@ -12,19 +12,19 @@ namespace {
 
 using BlockScoresTest = EveryTable;
 
-struct Case {
+struct ScoresCase {
   Problem problem;
   int32_t block_tokens = 64;
   int32_t stride = 1;
 };
 
 // Rows with holes, pages with gaps, odd dimensions, a last page that is not full.
-Case RandomCase(uint32_t seed) {
+ScoresCase RandomCase(uint32_t seed) {
   std::mt19937 random(seed);
   const auto draw = [&](int low, int high) {
     return low + static_cast<int>(random() % (high - low + 1));
   };
-  Case c;
+  ScoresCase c;
   Problem& problem = c.problem;
   const int page_tokens[] = {16, 32, 48, 64, 128};
   const int groups[] = {1, 2, 3, 33};
@@ -56,7 +56,7 @@ Case RandomCase(uint32_t seed) {
   return c;
 }
 
-std::vector<float> Score(const OpTable& table, const Case& c, int threads) {
+std::vector<float> Score(const OpTable& table, const ScoresCase& c, int threads) {
   const PagedSequence pages(table, c.problem);
   BlockScoresItem item;
   item.query = c.problem.query.view();
@@ -91,7 +91,7 @@ double Bound(const Problem& problem) {
 
 TEST_P(BlockScoresTest, MatchesTheReferenceOverRandomShapes) {
   for (uint32_t seed = 300; seed < 327; ++seed) {
-    const Case c = RandomCase(seed);
+    const ScoresCase c = RandomCase(seed);
     SCOPED_TRACE(c.problem.name);
     const std::vector<float> actual = Score(table(), c, 2);
     const std::vector<float> expected = Score(Reference(), c, 1);
@@ -111,7 +111,7 @@ TEST_P(BlockScoresTest, MatchesTheReferenceOverRandomShapes) {
 // With one query a row group, scores of all blocks together are attention's own lse.
 TEST(BlockScoresReferenceTest, OfSingleRowsAreThePartsOfAttention) {
   for (uint32_t seed = 300; seed < 312; seed += 3) {
-    const Case c = RandomCase(seed);
+    const ScoresCase c = RandomCase(seed);
     ASSERT_EQ(c.stride, 1);
     SCOPED_TRACE(c.problem.name);
     const std::vector<float> scores = Score(Reference(), c, 1);
@@ -135,7 +135,7 @@ TEST(BlockScoresReferenceTest, OfSingleRowsAreThePartsOfAttention) {
 // every second tile cross odd distances, the others even ones.
 TEST_P(BlockScoresTest, AntidiagonalsMeetSlashes) {
   for (const int64_t distance : {321, 322}) {
-    Case c;
+    ScoresCase c;
     c.stride = 16;
     Problem& problem = c.problem;
     problem.shape = {

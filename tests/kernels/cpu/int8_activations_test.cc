@@ -23,8 +23,8 @@ std::vector<const OpTable*> Tables() {
   return tables;
 }
 
-struct Case {
-  Case(int64_t rows, int64_t in, int64_t out, uint32_t seed)
+struct Int8Case {
+  Int8Case(int64_t rows, int64_t in, int64_t out, uint32_t seed)
       : random(seed), input(rows, in, 3), weight(out, in), bias(1, out), initial(rows, out, 5) {
     input.FillNormal(random);
     weight.FillNormal(random);
@@ -65,7 +65,7 @@ TEST(Int8ActivationsTest, EveryTableHasTheBitsOfTheReference) {
                                {5, 257, 15},   {7, 129, 129},  {17, 1100, 47}, {97, 64, 63},
                                {193, 40, 300}, {261, 1030, 35}};
   for (const auto& shape : shapes) {
-    const Case test(shape[0], shape[1], shape[2], seed++);
+    const Int8Case test(shape[0], shape[1], shape[2], seed++);
     const bool accumulate = seed % 2 == 0;
     const TestMatrix expected = test.Run(Reference(), 1, accumulate, shape[0]);
     for (const OpTable* table : Tables()) {
@@ -84,7 +84,7 @@ TEST(Int8ActivationsTest, EveryTableHasTheBitsOfTheReference) {
 // Codes differ from inputs by at most half a step, as good as independently; those of weights are
 // the same on both sides.
 TEST(Int8ActivationsTest, TheReferenceIsNearFloatActivations) {
-  const Case test(9, 777, 33, 7);
+  const Int8Case test(9, 777, 33, 7);
   const TestMatrix actual = test.Run(Reference(), 1, false, 9);
   const PackedMatrix packed = Pack(Reference(), test.weight, DType::kI8);
   TestMatrix expected = test.initial;
@@ -107,7 +107,7 @@ TEST(Int8ActivationsTest, TheReferenceIsNearFloatActivations) {
 }
 
 TEST(Int8ActivationsTest, RowsOfZerosTinyNumbersAndNaN) {
-  Case test(4, 70, 20, 11);
+  Int8Case test(4, 70, 20, 11);
   for (int64_t i = 0; i < 70; ++i) {
     test.input.row(0)[i] = 0;
     test.input.row(1)[i] = 0x1p-140f;
@@ -128,7 +128,7 @@ TEST(Int8ActivationsTest, RowsOfZerosTinyNumbersAndNaN) {
 
 // Codes of the largest size and as many as there may be: sums of int32 hold them.
 TEST(Int8ActivationsTest, TheWidestSumsFit) {
-  Case test(2, kMostInt8Inputs, 17, 13);
+  Int8Case test(2, kMostInt8Inputs, 17, 13);
   for (int64_t i = 0; i < kMostInt8Inputs; ++i) {
     test.input.row(0)[i] = 1;
     test.input.row(1)[i] = -1;

@@ -12,7 +12,7 @@ namespace {
 
 using KvTest = EveryTable;
 
-const KvPageShape kShapes[] = {
+const KvPageShape kPageShapes[] = {
     {.page_tokens = 16, .kv_heads = 1, .k_dim = 1, .v_dim = 1},
     {.page_tokens = 16, .kv_heads = 3, .k_dim = 17, .v_dim = 40},
     {.page_tokens = 48, .kv_heads = 2, .k_dim = 64, .v_dim = 33},
@@ -21,7 +21,7 @@ const KvPageShape kShapes[] = {
 };
 
 TEST_P(KvTest, PageBytesHoldKAndVAndAreAligned) {
-  for (KvPageShape shape : kShapes) {
+  for (KvPageShape shape : kPageShapes) {
     for (const DType dtype : kKvDTypes) {
       shape.dtype = dtype;
       const size_t bytes = table().kv_page_bytes(shape);
@@ -41,7 +41,7 @@ TEST_P(KvTest, PageBytesHoldKAndVAndAreAligned) {
 // else in memory changes.
 TEST_P(KvTest, AppendThenReadGivesTheRoundedRows) {
   uint32_t seed = 31;
-  for (KvPageShape shape : kShapes) {
+  for (KvPageShape shape : kPageShapes) {
     for (const DType dtype : kKvDTypes) {
       SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << DTypeName(dtype) << " k_dim "
                                         << shape.k_dim << " v_dim " << shape.v_dim);

@@ -19,16 +19,16 @@ struct Shape {
 
 // Sizes that divide nothing evenly, and the edges of the tiles (6 or 16 rows, 16 and 64 columns, 96
 // or 256 rows and 128, 256 or 512 depth per block).
-const Shape kShapes[] = {{1, 1, 1},     {1, 300, 77},   {2, 16, 16},    {3, 31, 65},
-                         {5, 257, 15},  {6, 64, 64},    {7, 129, 129},  {13, 512, 1},
-                         {96, 33, 100}, {97, 255, 63},  {101, 256, 17}, {193, 40, 128},
-                         {4, 777, 81},  {17, 1100, 47}, {261, 70, 35}};
+const Shape kLinearShapes[] = {{1, 1, 1},     {1, 300, 77},   {2, 16, 16},    {3, 31, 65},
+                               {5, 257, 15},  {6, 64, 64},    {7, 129, 129},  {13, 512, 1},
+                               {96, 33, 100}, {97, 255, 63},  {101, 256, 17}, {193, 40, 128},
+                               {4, 777, 81},  {17, 1100, 47}, {261, 70, 35}};
 
 enum class Mode { kPlain, kBias, kAccumulate, kBoth };
 
 // All of one product's operands.
-struct Case {
-  Case(const Shape& shape, uint32_t seed)
+struct LinearCase {
+  LinearCase(const Shape& shape, uint32_t seed)
       : random(seed),
         input(shape.rows, shape.in, 3),
         weight(shape.out, shape.in),
@@ -119,13 +119,13 @@ using LinearTest = EveryTable;
 
 TEST_P(LinearTest, MatchesTheReference) {
   uint32_t seed = 1;
-  for (const Shape& shape : kShapes) {
+  for (const Shape& shape : kLinearShapes) {
     for (const DType dtype : kWeightDTypes) {
       const Mode mode = static_cast<Mode>(seed % 4);
       SCOPED_TRACE(::testing::Message()
                    << "seed " << seed << " rows " << shape.rows << " in " << shape.in << " out "
                    << shape.out << " " << DTypeName(dtype) << " mode " << seed % 4);
-      Case test(shape, seed++);
+      LinearCase test(shape, seed++);
       // Every second case has inputs that are bf16 already: then nothing but sums may differ.
       const bool rounded = RoundsInputs(table(), dtype) && seed % 2 == 0;
       if (seed % 2 == 1) test.RoundInputs();
@@ -146,7 +146,7 @@ TEST_P(LinearTest, MatchesTheReference) {
 
 // The reference itself against float64.
 TEST(LinearReferenceTest, MatchesFloat64) {
-  const Case test({5, 333, 21}, 99);
+  const LinearCase test({5, 333, 21}, 99);
   const TestMatrix actual = test.Run(Reference(), DType::kF32, Mode::kBoth, 1);
   for (int64_t r = 0; r < 5; ++r) {
     for (int64_t o = 0; o < 21; ++o) {
@@ -165,7 +165,7 @@ TEST_P(LinearTest, ARowsBitsDependOnNeitherTheOtherRowsNorTheThreads) {
     const int64_t rows = 103;
     const int64_t in = IsEmulated(table()) ? 71 : 523;
     const int64_t out = IsEmulated(table()) ? 37 : 150;
-    const Case test({rows, in, out}, 5);
+    const LinearCase test({rows, in, out}, 5);
     const TestMatrix whole = test.Run(table(), dtype, Mode::kBoth, 1);
     for (const int threads : {2, 3, 7}) {
       const TestMatrix again = test.Run(table(), dtype, Mode::kBoth, threads);
@@ -194,7 +194,7 @@ TEST_P(LinearTest, ARowsBitsDependOnNeitherTheOtherRowsNorTheThreads) {
 }
 
 TEST_P(LinearTest, NoRowsAreNoWork) {
-  const Case test({1, 20, 30}, 3);
+  const LinearCase test({1, 20, 30}, 3);
   const PackedMatrix packed = Pack(table(), test.weight, DType::kF32);
   LinearParams params;
   params.input = test.input.view().row_range(0, 0);

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kGuardBytes = 4096;
 constexpr auto kGuard = std::byte{0xa5};
 constexpr auto kUnset = std::byte{0xff};  // NaN in every format
-constexpr size_t kAlignment = 128;
+constexpr size_t kFrameAlignment = 128;
 
 thread_local BlockRunner* current_runner = nullptr;
 
@@ -33,8 +33,9 @@ BlockRunner::BlockRunner(const Grid& grid, absl::FunctionRef<void()> kernel)
   ANNULUS_CHECK(grid.x < (int64_t{1} << 31) && grid.y < 65536) << grid.x << " by " << grid.y;
   ANNULUS_CHECK(current_runner == nullptr) << "a launch inside of a kernel";
   current_runner = this;
-  guard_begin_ = (grid.shared_bytes + kAlignment - 1) / kAlignment * kAlignment;
-  shared_ = static_cast<std::byte*>(std::aligned_alloc(kAlignment, guard_begin_ + kGuardBytes));
+  guard_begin_ = (grid.shared_bytes + kFrameAlignment - 1) / kFrameAlignment * kFrameAlignment;
+  shared_ =
+      static_cast<std::byte*>(std::aligned_alloc(kFrameAlignment, guard_begin_ + kGuardBytes));
   ANNULUS_CHECK(shared_ != nullptr);
   for (int i = 0; i < grid.threads; ++i) {
     threads_[i].fiber = std::make_unique<Fiber>([this, i] { Body(i); });

@@ -9,9 +9,11 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr size_t kAlignment = 256;
+constexpr size_t kGuardAlignment = 256;
 
-size_t Rounded(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t Rounded(size_t bytes) {
+  return (bytes + kGuardAlignment - 1) / kGuardAlignment * kGuardAlignment;
+}
 
 }  // namespace
 

@@ -17,8 +17,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-absl::StatusOr<std::string> Render(const std::string& source, const std::string& variables = "{}",
-                                   const RenderLimits& limits = RenderLimits()) {
+absl::StatusOr<std::string> RenderText(const std::string& source,
+                                       const std::string& variables = "{}",
+                                       const RenderLimits& limits = RenderLimits()) {
   const absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(source, "chat.jinja");
   if (!parsed.ok()) return parsed.status();
   return parsed->Render(variables, testing::FixedNow(), limits);
@@ -33,7 +34,7 @@ std::string Repeat(const std::string& text, int times) {
 void ExpectRefused(const std::string& source, const std::string& words,
                    const RenderLimits& limits = RenderLimits()) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto text = Render(source, "{}", limits);
+  const auto text = RenderText(source, "{}", limits);
   ASSERT_FALSE(text.ok()) << source.substr(0, 200);
   EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(text.status().message()), HasSubstr(words)) << source.substr(0, 200);
@@ -104,8 +105,8 @@ TEST(HostileTemplateTest, RecursionIsBounded) {
 TEST(HostileTemplateTest, LongChainsNeedNoDepth) {
   const std::string elifs =
       absl::StrCat("{% if 0 %}", Repeat("{% elif 0 %}", 5000), "{% else %}last{% endif %}");
-  EXPECT_EQ(*Render(elifs), "last");
-  EXPECT_EQ(Render(absl::StrCat("{{ 'a'", Repeat(" ~ 'a'", 5000), " }}"))->size(), 5001u);
+  EXPECT_EQ(*RenderText(elifs), "last");
+  EXPECT_EQ(RenderText(absl::StrCat("{{ 'a'", Repeat(" ~ 'a'", 5000), " }}"))->size(), 5001u);
 }
 
 TEST(HostileTemplateTest, DeepestAllowedNestingFitsASmallStack) {
@@ -115,23 +116,23 @@ TEST(HostileTemplateTest, DeepestAllowedNestingFitsASmallStack) {
       const std::string ends = Repeat("{% endif %}", depth);
       const std::string open = Repeat("(", depth);
       const std::string close = Repeat(")", depth);
-      Render(absl::StrCat(ifs, "x", ends)).IgnoreError();
-      Render(absl::StrCat("{{ ", open, "1", close, " }}")).IgnoreError();
-      Render(absl::StrCat(ifs, "{{ [", open, "1", close, "] }}", ends)).IgnoreError();
-      Render(absl::StrCat("{% macro m(x) %}", ifs, "{{ m(", open, "x", close, ") }}", ends,
-                          "{% endmacro %}{{ m(1) }}"))
+      RenderText(absl::StrCat(ifs, "x", ends)).IgnoreError();
+      RenderText(absl::StrCat("{{ ", open, "1", close, " }}")).IgnoreError();
+      RenderText(absl::StrCat(ifs, "{{ [", open, "1", close, "] }}", ends)).IgnoreError();
+      RenderText(absl::StrCat("{% macro m(x) %}", ifs, "{{ m(", open, "x", close, ") }}", ends,
+                              "{% endmacro %}{{ m(1) }}"))
           .IgnoreError();
     }
-    Render(
+    RenderText(
         "{% macro m(x) %}{% for y in [1] %}{{ m(*[x | default(1) ~ 'a' if x else {1: [x]}]) }}"
         "{% endfor %}{% endmacro %}{% set q %}{{ m(1) }}{% endset %}")
         .IgnoreError();
     const std::string nested = absl::StrCat(Repeat("[", 99), Repeat("]", 99));
-    const auto text = Render("{{ x | tojson }}{{ x }}{{ x == x[0] }}{{ x < x[0] }}",
-                             absl::StrCat("{\"x\": ", nested, "}"));
+    const auto text = RenderText("{{ x | tojson }}{{ x }}{{ x == x[0] }}{{ x < x[0] }}",
+                                 absl::StrCat("{\"x\": ", nested, "}"));
     ASSERT_TRUE(text.ok()) << text.status();
     EXPECT_THAT(*text, HasSubstr(nested));
-    Render(absl::StrCat("{{ [1] | map(", Repeat("'map', ", 500), "'list') | list }}"))
+    RenderText(absl::StrCat("{{ [1] | map(", Repeat("'map', ", 500), "'list') | list }}"))
         .IgnoreError();
   });
 }
@@ -196,8 +197,8 @@ TEST(HostileTemplateTest, IntegersBeyond64BitsFail) {
         "1e300 | int", "'%d' % 1e300"}) {
     ExpectRefused(absl::StrCat("{{ ", expression, " }}"), "64 bits");
   }
-  EXPECT_EQ(*Render("{{ (-9223372036854775807 - 1) % -1 }}"), "0");
-  EXPECT_FALSE(Render("{{ x }}", R"({"x": 18446744073709551616})").ok());
+  EXPECT_EQ(*RenderText("{{ (-9223372036854775807 - 1) % -1 }}"), "0");
+  EXPECT_FALSE(RenderText("{{ x }}", R"({"x": 18446744073709551616})").ok());
 }
 
 TEST(HostileTemplateTest, NothingLeadsOutOfTheValues) {
@@ -209,12 +210,12 @@ TEST(HostileTemplateTest, NothingLeadsOutOfTheValues) {
         "d.setdefault('x', 1)", "d.update(a=1)", "('{0.__class__.__mro__}').format(s)",
         "'{a.__init__.__globals__}'.format(a=range)", "config.items()", "request.environ",
         "dict.fromkeys('ab').pop('a')"}) {
-    const auto text = Render(absl::StrCat("{{ ", expression, " }}"), variables);
+    const auto text = RenderText(absl::StrCat("{{ ", expression, " }}"), variables);
     EXPECT_FALSE(text.ok()) << expression << " gives " << *text;
   }
   for (const char* tag : {"include 'etc/passwd'", "import 'os' as os", "from 'a' import b",
                           "extends 'base'", "block a", "do l.append(1)", "autoescape true"}) {
-    const auto text = Render(absl::StrCat("{% ", tag, " %}"), variables);
+    const auto text = RenderText(absl::StrCat("{% ", tag, " %}"), variables);
     ASSERT_FALSE(text.ok()) << tag;
     EXPECT_THAT(std::string(text.status().message()), HasSubstr("is not supported")) << tag;
   }
@@ -222,7 +223,7 @@ TEST(HostileTemplateTest, NothingLeadsOutOfTheValues) {
 
 TEST(HostileTemplateTest, ErrorsNameFileAndLine) {
   const auto starts = [](const std::string& source) {
-    return std::string(Render(source, R"({"m": [1]})").status().message());
+    return std::string(RenderText(source, R"({"m": [1]})").status().message());
   };
   EXPECT_EQ(starts("a\nb\n{{ nope.x }}"), "chat.jinja:3: 'nope' is undefined");
   EXPECT_EQ(starts("{%- if 1 -%}\n\n{{ raise_exception('Roles!') }}{% endif %}"),
@@ -239,11 +240,12 @@ TEST(HostileTemplateTest, ErrorsNameFileAndLine) {
 TEST(HostileTemplateTest, VariablesMustBeAnObject) {
   for (const char* json : {"", "[]", "1", "{", "{\"a\": }", "nonsense", "{} {}",
                            "{\"a\": \"\xff\"}", "{\"a\": \"\\ud800\"}"}) {
-    EXPECT_FALSE(Render("x", json).ok()) << json;
+    EXPECT_FALSE(RenderText("x", json).ok()) << json;
   }
   const std::string deep = absl::StrCat("{\"x\": ", Repeat("[", 100000));
-  EXPECT_THAT(std::string(Render("x", deep).status().message()), HasSubstr("nested more than 100"));
-  EXPECT_EQ(*Render("{{ a }}", R"({"a": 1, "a": 2})"), "2");
+  EXPECT_THAT(std::string(RenderText("x", deep).status().message()),
+              HasSubstr("nested more than 100"));
+  EXPECT_EQ(*RenderText("{{ a }}", R"({"a": 1, "a": 2})"), "2");
 }
 
 }  // namespace
