@@ -282,6 +282,9 @@ struct AttentionRate {
   int rows = 1;
   double flops = 50e9;        // while all ranks of its ring do the same
   double alone_flops = 50e9;  // while the others wait; higher where ranks share processors
+  // What pass-Q takes more than pass-KV besides where one rank has all rows, for each other rank;
+  // less than 0 where that one gains little from the processors that the others leave it.
+  double query_seconds = 0;
 };
 
 // What the choice between pass-KV and pass-Q rests on.

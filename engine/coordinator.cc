@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
 #include "engine/base/field_error.h"
-#include "engine/sparse/dilated.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -43,6 +42,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, Engi
       metrics_(metrics),
       end_of_text_ids_(std::move(end_of_text_ids)),
       vocabulary_(vocabulary),
+      account_(options.heads, options.kv_heads, ranks.patterns(), metrics),
       commands_(options.max_waiting + 1),
       prefixes_(options.identity, options.limits, options.ropes, ranks.size()) {
   Publish(false, nullptr);
@@ -309,12 +309,11 @@ bool Coordinator::RunStep() {
     return ranks_.healthy();
   }
   CommitStep(*plan, options_.limits, state_);
-  CountAttention(*plan, *results);
+  account_.Add(*plan, *results, requests_);
   for (const auto& sequence : state_.running) {
     prefixes_.Keep(*sequence, *requests_.at(sequence->id));
   }
   DropBehindWindows(options_.limits, state_);
-  RecordRing(*plan, *results);
   UseResults(*plan, *results);
   return true;
 }
@@ -334,52 +333,6 @@ void Coordinator::UseResults(const StepPlan& plan, const std::vector<RankResult>
   }
 }
 
-void Coordinator::CountAttention(const StepPlan& plan, const std::vector<RankResult>& results) {
-  std::map<std::pair<SequenceId, int32_t>, std::vector<const LayerAttention*>> reported;
-  double seconds = 0;
-  for (const RankResult& rank : results) {
-    seconds += rank.ring.compute_seconds;
-    for (const LayerAttention& part : rank.attention) {
-      reported[{part.sequence, part.begin}].push_back(&part);
-    }
-  }
-  PairCount step_pairs;
-  std::vector<PairCount> pairs;
-  AttentionAccount::ItemOutcome all;
-  for (const PlanItem& item : plan.items) {
-    Request& request = *requests_.at(item.sequence);
-    const auto outcome = request.attention_account().Add(reported[{item.sequence, item.begin}]);
-    pairs.push_back(outcome.pairs.has_value() ? *outcome.pairs
-                                              : CountAttended(item, *request.sequence()));
-    step_pairs += pairs.back();
-    all.covered += outcome.covered;
-    all.samples += outcome.samples;
-    metrics_.attention_layers_raised.Add(static_cast<double>(outcome.raised));
-    metrics_.attention_layers_dense.Add(static_cast<double>(outcome.dense));
-    metrics_.attention_layers_kept.Add(
-        static_cast<double>(outcome.layers - outcome.raised - outcome.dense));
-  }
-  for (size_t i = 0; i < plan.items.size(); ++i) {
-    const double share = step_pairs.chosen > 0 ? pairs[i].chosen / step_pairs.chosen : 0;
-    requests_.at(plan.items[i].sequence)->CountStep(plan.items[i].mode, pairs[i], share * seconds);
-  }
-  if (step_pairs.causal > 0) metrics_.attention_density.Set(step_pairs.density());
-  if (all.samples > 0) metrics_.attention_coverage.Set(all.covered / all.samples);
-}
-
-// Of items that the ranks do not report of.
-PairCount Coordinator::CountAttended(const PlanItem& item, const Sequence& sequence) {
-  if (sequence.attention == nullptr) return DensePairs(item.begin, item.end);
-  if (!sequence.attention->rules.empty()) return {};  // its rows attended nothing
-  const AttentionPolicy& policy = sequence.attention->policy;
-  if (policy.kind == PolicyKind::kDilated) {
-    return CountDilatedPairs(DilatedBranches(policy), options_.heads, item.begin, item.end);
-  }
-  if (ChoosesByContent(policy)) return {};  // its rows attended nothing
-  const PatternShape shape = ShapeFor(policy, item.begin, item.end, options_.kv_heads);
-  return CountPairs(*ranks_.patterns().Get(policy, shape), item.begin, item.end);
-}
-
 void Coordinator::UseToken(const SampledToken& token) {
   Request& request = *requests_.at(token.sequence);
   if (!token.status.ok()) {
@@ -397,23 +350,6 @@ void Coordinator::UseToken(const SampledToken& token) {
   }
   if (outcome.finished.has_value()) {
     Finish(token.sequence, *outcome.finished, absl::OkStatus());
-  }
-}
-
-void Coordinator::RecordRing(const StepPlan& plan, const std::vector<RankResult>& results) {
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    const RingCounters& ring = results[rank].ring;
-    RankMetrics& metrics = metrics_.ranks[rank];
-    metrics.compute_seconds.Add(ring.compute_seconds);
-    metrics.exposed_wait_seconds.Add(ring.wait_seconds);
-    metrics.send_seconds.Add(ring.send_seconds);
-    metrics.pass_kv_bytes.Add(static_cast<double>(ring.bytes_pass_kv));
-    metrics.pass_q_bytes.Add(static_cast<double>(ring.bytes_pass_q));
-    metrics.estimate_bytes.Add(static_cast<double>(ring.bytes_estimate));
-  }
-  for (const PlanItem& item : plan.items) {
-    if (requests_.at(item.sequence)->sequence()->ring.size() < 2) continue;
-    (item.mode == RingMode::kPassKv ? metrics_.mode_pass_kv : metrics_.mode_pass_q).Increment();
   }
 }
 

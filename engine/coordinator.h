@@ -19,6 +19,7 @@
 #include "engine/request.h"
 #include "engine/runner/rank_set.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/step_account.h"
 
 namespace annulus {
 
@@ -84,10 +85,7 @@ class Coordinator {
                  Sequence& sequence, Request::Pages& pages);
   bool RunStep();
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
-  PairCount CountAttended(const PlanItem& item, const Sequence& sequence);
-  void CountAttention(const StepPlan& plan, const std::vector<RankResult>& results);
   void UseToken(const SampledToken& token);
-  void RecordRing(const StepPlan& plan, const std::vector<RankResult>& results);
   void Finish(RequestId id, FinishReason reason, absl::Status status);
   void RecordFinished(const Request& request, FinishReason reason);
   void LearnCosts(Request& request);
@@ -102,6 +100,8 @@ class Coordinator {
   EngineMetrics& metrics_;
   const std::vector<int32_t> end_of_text_ids_;
   const int32_t vocabulary_;
+
+  StepAccount account_;
 
   BoundedQueue<std::unique_ptr<Request>> commands_;  // null: only a wake-up
   std::atomic<int> waiting_count_{0};                // submitted and not yet admitted

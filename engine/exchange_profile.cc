@@ -16,7 +16,7 @@
 namespace annulus {
 namespace {
 
-constexpr char kFormat[] = "annulus exchange profile 2";
+constexpr char kFormat[] = "annulus exchange profile 3";
 constexpr uint64_t kMostProfileBytes = 64 << 10;
 constexpr size_t kMostRates = 16;
 constexpr int64_t kMostRows = 1 << 20;
@@ -37,7 +37,10 @@ nlohmann::json ToJson(const ExchangeSetup& setup) {
 nlohmann::json ToJson(const std::vector<AttentionRate>& rates) {
   nlohmann::json list = nlohmann::json::array();
   for (const AttentionRate& rate : rates) {
-    list.push_back({{"rows", rate.rows}, {"flops", rate.flops}, {"alone_flops", rate.alone_flops}});
+    list.push_back({{"rows", rate.rows},
+                    {"flops", rate.flops},
+                    {"alone_flops", rate.alone_flops},
+                    {"query_seconds", rate.query_seconds}});
   }
   return list;
 }
@@ -46,14 +49,15 @@ absl::StatusOr<std::vector<AttentionRate>> ReadAttention(const std::string& path
                                                          const JsonFields& fields,
                                                          const nlohmann::json& list) {
   constexpr char kAllowed[] =
-      "1 to 16 objects of rows, flops and alone_flops, by ascending rows; delete the file to "
-      "measure anew";
+      "1 to 16 objects of rows, flops, alone_flops and query_seconds, by ascending rows; delete "
+      "the "
+      "file to measure anew";
   if (!list.is_array() || list.empty() || list.size() > kMostRates) {
     return fields.Invalid("attention", kAllowed);
   }
   std::vector<AttentionRate> rates;
   for (const nlohmann::json& entry : list) {
-    if (!entry.is_object() || entry.size() != 3) return fields.Invalid("attention", kAllowed);
+    if (!entry.is_object() || entry.size() != 4) return fields.Invalid("attention", kAllowed);
     const JsonFields values(path, "rates.attention", entry);
     const int least = rates.empty() ? 1 : rates.back().rows + 1;
     AttentionRate& rate = rates.emplace_back();
@@ -61,6 +65,7 @@ absl::StatusOr<std::vector<AttentionRate>> ReadAttention(const std::string& path
     rate.rows = static_cast<int>(rows);
     ANNULUS_ASSIGN_OR_RETURN(rate.flops, values.Number("flops", 1e3, 1e18));
     ANNULUS_ASSIGN_OR_RETURN(rate.alone_flops, values.Number("alone_flops", 1e3, 1e18));
+    ANNULUS_ASSIGN_OR_RETURN(rate.query_seconds, values.Number("query_seconds", -10, 10));
   }
   return rates;
 }

@@ -1,6 +1,7 @@
 #include "engine/measure_exchange.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "engine/ring_probe.h"
@@ -13,25 +14,33 @@ namespace {
 constexpr int64_t kMostPageBytes = 32 << 20;
 constexpr int32_t kMostTokens = 16384;
 // Of one layer: long beside a message, and beside a thread that starts late.
-constexpr double kEnoughSeconds = 1.5e-3;
+constexpr double kEnoughSeconds = 3e-3;
 constexpr int kRounds = 50;
 constexpr int kManyParts = 1000;
-constexpr size_t kLeastRepeats = 5;
-constexpr size_t kMostRepeats = 21;
+constexpr size_t kLeastRepeats = 7;
+constexpr size_t kMostRepeats = 41;
 
-// The lower quartile of some runs, as whatever else the machine does only adds; the quickest would
-// be the luckiest wake-up of a thread. Short ones are run more often.
-template <class Measure>
-absl::StatusOr<double> Typical(const Measure& measure) {
-  std::vector<double> seconds;
+using Measure = std::function<absl::StatusOr<double>()>;
+
+// Of each measure the lower quartile of some runs, as whatever else the machine does only adds; the
+// quickest would be the luckiest wake-up of a thread. They run in turns, so that a slow moment
+// meets all of them; short ones are run more often.
+absl::StatusOr<std::vector<double>> Typical(const std::vector<Measure>& measures) {
+  std::vector<std::vector<double>> seconds(measures.size());
   double spent = 0;
-  while (seconds.size() < kLeastRepeats ||
-         (seconds.size() < kMostRepeats && spent < kEnoughSeconds)) {
-    ANNULUS_ASSIGN_OR_RETURN(seconds.emplace_back(), measure());
-    spent += seconds.back();
+  while (seconds[0].size() < kLeastRepeats ||
+         (seconds[0].size() < kMostRepeats && spent < kEnoughSeconds * measures.size())) {
+    for (size_t i = 0; i < measures.size(); ++i) {
+      ANNULUS_ASSIGN_OR_RETURN(seconds[i].emplace_back(), measures[i]());
+      spent += seconds[i].back();
+    }
   }
-  std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 4, seconds.end());
-  return seconds[seconds.size() / 4];
+  std::vector<double> typical;
+  for (std::vector<double>& runs : seconds) {
+    std::nth_element(runs.begin(), runs.begin() + runs.size() / 4, runs.end());
+    typical.push_back(runs[runs.size() / 4]);
+  }
+  return typical;
 }
 
 // Typical seconds of a layer of some rows at three lengths of the past: none, a stripe (every rank
@@ -48,21 +57,22 @@ struct LayerTimes {
 absl::StatusOr<LayerTimes> TimeLayers(RingProbe& probe, const RingProbeOptions& options,
                                       int32_t rows) {
   const int32_t stripe = options.shape.page_tokens * options.ranks;
-  const auto typical = [&](RingMode mode, int32_t cached) {
-    return Typical([&] { return probe.Layer(mode, rows, cached); });
+  const auto layer = [&](RingMode mode, int32_t cached) -> Measure {
+    return [&probe, mode, rows, cached] { return probe.Layer(mode, rows, cached); };
   };
-  LayerTimes times;
-  ANNULUS_ASSIGN_OR_RETURN(times.first, typical(RingMode::kPassKv, 0));
-  ANNULUS_ASSIGN_OR_RETURN(times.kv_stripe, typical(RingMode::kPassKv, stripe));
-  ANNULUS_ASSIGN_OR_RETURN(times.q_stripe, typical(RingMode::kPassQ, stripe));
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<double> few,
+                           Typical({layer(RingMode::kPassKv, 0), layer(RingMode::kPassKv, stripe),
+                                    layer(RingMode::kPassQ, stripe)}));
+  int32_t most = stripe;
   for (int32_t next = 2 * stripe; next + rows <= options.tokens; next *= 2) {
-    times.many = next;
+    most = next;
     ANNULUS_ASSIGN_OR_RETURN(const double seconds, probe.Layer(RingMode::kPassKv, rows, next));
     if (seconds > kEnoughSeconds) break;
   }
-  ANNULUS_ASSIGN_OR_RETURN(times.kv_many, typical(RingMode::kPassKv, times.many));
-  ANNULUS_ASSIGN_OR_RETURN(times.q_many, typical(RingMode::kPassQ, times.many));
-  return times;
+  ANNULUS_ASSIGN_OR_RETURN(
+      const std::vector<double> many,
+      Typical({layer(RingMode::kPassKv, most), layer(RingMode::kPassQ, most)}));
+  return LayerTimes{most, few[0], few[1], many[0], few[2], many[1]};
 }
 
 // From what more keys take, so that what every layer takes does not count. One rank alone is no
@@ -100,11 +110,11 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   ANNULUS_ASSIGN_OR_RETURN(const auto probe, RingProbe::Create(options, ops, backend));
   ExchangeRates rates;
   rates.link_bytes_per_second = 0;
-  ANNULUS_ASSIGN_OR_RETURN(rates.message_seconds,
-                           Typical([&] { return probe->Message(1, kRounds); }));
-  ANNULUS_ASSIGN_OR_RETURN(const double many,
-                           Typical([&] { return probe->Message(kManyParts, kRounds); }));
-  rates.part_seconds = std::max(0.0, many - rates.message_seconds) / (kManyParts - 1);
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<double> messages,
+                           Typical({[&] { return probe->Message(1, kRounds); },
+                                    [&] { return probe->Message(kManyParts, kRounds); }}));
+  rates.message_seconds = messages[0];
+  rates.part_seconds = std::max(0.0, messages[1] - messages[0]) / (kManyParts - 1);
   AttentionGeometry geometry;
   geometry.heads = setup.heads;
   geometry.kv_heads = setup.shape.kv_heads;
@@ -115,25 +125,29 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   const double others = setup.ranks - 1;
   rates.attention.clear();
   std::vector<double> call_keys;
-  LayerTimes one_row;
-  for (int32_t rows = 1; rows <= options.rows; rows *= 8) {
+  std::vector<LayerTimes> layers;
+  for (int32_t rows = 1; rows <= options.rows; rows *= 4) {
     ANNULUS_ASSIGN_OR_RETURN(const LayerTimes times, TimeLayers(*probe, options, rows));
     const AttentionRate& rate =
         rates.attention.emplace_back(FitRate(times, options, rows, pair_flops));
-    if (rows == 1) one_row = times;
+    layers.push_back(times);
     // What a stripe takes beside its keys are the calls and messages of the other ranks.
     const double calls = times.kv_stripe - times.first - others * rates.message_seconds;
     call_keys.push_back((calls * rate.alone_flops / (pair_flops * rows) - stripe) / others);
   }
   std::sort(call_keys.begin(), call_keys.end());
   rates.call_keys = std::max(0.0, call_keys[call_keys.size() / 2]);
-  // Threads that share processors answer later than those of a ring that only sends.
-  const RingWork work = StripedWork(1, stripe, setup.ranks, setup.shape.page_tokens);
-  const double queries =
-      one_row.q_stripe - AttentionSeconds(RingMode::kPassQ, work, geometry, rates);
-  const double pages =
-      one_row.kv_stripe - AttentionSeconds(RingMode::kPassKv, work, geometry, rates);
-  rates.message_seconds = std::max(rates.message_seconds, (queries - pages) / others);
+  // What is left of the difference between the modes where every rank holds one page.
+  for (size_t i = 0; i < rates.attention.size(); ++i) {
+    AttentionRate& rate = rates.attention[i];
+    const RingWork work = StripedWork(rate.rows, stripe, setup.ranks, setup.shape.page_tokens);
+    const auto foreseen = [&](RingMode mode) {
+      return AttentionSeconds(mode, work, geometry, rates) +
+             ExchangeSeconds(mode, work, geometry, rates);
+    };
+    const double difference = foreseen(RingMode::kPassQ) - foreseen(RingMode::kPassKv);
+    rate.query_seconds = (layers[i].q_stripe - layers[i].kv_stripe - difference) / others;
+  }
   return rates;
 }
 

@@ -136,6 +136,7 @@ v1::GetLoadResponse ToMessage(const EngineLoad& load) {
     added.set_rows(rate.rows);
     added.set_flops(rate.flops);
     added.set_alone_flops(rate.alone_flops);
+    added.set_query_seconds(rate.query_seconds);
   }
   exchange.set_call_keys(load.exchange.call_keys);
   exchange.set_link_bytes_per_second(load.exchange.link_bytes_per_second);

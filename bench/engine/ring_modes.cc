@@ -84,8 +84,9 @@ absl::Status Run(const Arguments& a) {
       ops->name, a.ranks, a.threads, a.heads, a.kv_heads, a.head_dim, a.kv_dtype, rates.call_keys,
       rates.message_seconds * 1e6, rates.part_seconds * 1e9, seconds * 1e3);
   for (const AttentionRate& rate : rates.attention) {
-    std::cout << absl::StreamFormat("attention of %3d rows: %6.1f GFLOP/s a rank, %6.1f alone\n",
-                                    rate.rows, rate.flops / 1e9, rate.alone_flops / 1e9);
+    std::cout << absl::StreamFormat(
+        "attention of %3d rows: %6.1f GFLOP/s a rank, %6.1f alone, pass-Q %+.1f us\n", rate.rows,
+        rate.flops / 1e9, rate.alone_flops / 1e9, rate.query_seconds * 1e6);
   }
   AttentionGeometry geometry;
   geometry.heads = a.heads;

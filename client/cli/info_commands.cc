@@ -199,6 +199,7 @@ void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
     json.Key("rows").Int(rate.rows());
     json.Key("flops").Double(rate.flops());
     json.Key("alone_flops").Double(rate.alone_flops());
+    json.Key("query_seconds").Double(rate.query_seconds());
     json.EndObject();
   }
   json.EndArray();

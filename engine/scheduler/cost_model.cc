@@ -44,6 +44,7 @@ AttentionRate RateOf(double rows, const ExchangeRates& rates) {
   AttentionRate rate = low;
   rate.flops += part * (above->flops - low.flops);
   rate.alone_flops += part * (above->alone_flops - low.alone_flops);
+  rate.query_seconds += part * (above->query_seconds - low.query_seconds);
   return rate;
 }
 
@@ -68,16 +69,19 @@ double ExchangeSeconds(RingMode mode, const RingWork& work, const AttentionGeome
   const double share = static_cast<double>(work.degree - 1) / work.degree;
   // The part of attention that overlaps with the exchange.
   const double attention = AttentionSeconds(mode, work, geometry, rates) * share;
-  const double messages = (work.degree - 1) * rates.message_seconds;
+  const double others = work.degree - 1;
+  const double messages = others * rates.message_seconds;
   if (mode == RingMode::kPassKv) {
     const double bytes = 2 * (t + p) * geometry.kv_heads * d * geometry.kv_bytes_per_element;
     const double pages = (t + p) / geometry.page_tokens;
     return Exposed(bytes * share, attention, rates) + messages + pages * share * rates.part_seconds;
   }
+  // From 0, where all ranks have as many rows, to 1, where one has all, as when that was measured.
+  const double alone = (work.row_share * work.degree - 1) / others;
   const double query_bytes = t * geometry.heads * d * geometry.query_bytes_per_element;
   const double state_bytes = t * geometry.heads * (d + 1) * 4;
   return Exposed(query_bytes * share, attention, rates) + Exposed(state_bytes * share, 0, rates) +
-         2 * messages;
+         2 * messages + others * alone * RateOf(t * work.row_share, rates).query_seconds;
 }
 
 RingMode ChooseRingMode(const RingWork& work, const AttentionGeometry& geometry,

@@ -39,7 +39,7 @@ class InfoCommands : public ::testing::Test {
                 memory_bytes { key: "step_buffer" value: 16 } }
         ranks { rank: 1 up: false device: "cpu" kv_bytes_total: 4096
                 memory_bytes { key: "kv" value: 4096 } }
-        exchange { attention_flops: 38.25e9 attention { rows: 1 flops: 3.125e9 alone_flops: 6e9 }
+        exchange { attention_flops: 38.25e9 attention { rows: 1 flops: 3.125e9 alone_flops: 6e9 query_seconds: -2e-6 }
                    attention { rows: 64 flops: 38.25e9 alone_flops: 7.65e10 } call_keys: 80 message_seconds: 5.9e-6 part_seconds: 5.5e-9
                    source: "measured at start in 31 ms" })"));
   }
@@ -156,8 +156,8 @@ TEST_F(InfoCommands, StatusPrintsJson) {
       R"("memory_bytes":{"kv":4096,"step_buffer":0,"weights":0},"kv_bytes_used":0,"kv_bytes_total":4096}],)"
       R"("memory":{"foreseen_bytes":{},"resident_bytes":0,"resident_most_bytes":0},)"
       R"("exchange":{"attention_flops":3.825e+10,"attention":[)"
-      R"({"rows":1,"flops":3.125e+09,"alone_flops":6e+09},)"
-      R"({"rows":64,"flops":3.825e+10,"alone_flops":7.65e+10}],"call_keys":80,"link_bytes_per_second":0,)"
+      R"({"rows":1,"flops":3.125e+09,"alone_flops":6e+09,"query_seconds":-2e-06},)"
+      R"({"rows":64,"flops":3.825e+10,"alone_flops":7.65e+10,"query_seconds":0}],"call_keys":80,"link_bytes_per_second":0,)"
       R"("message_seconds":5.9e-06,"part_seconds":5.5e-09,)"
       R"("source":"measured at start in 31 ms"}}})"
       "\n");

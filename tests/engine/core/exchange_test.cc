@@ -20,7 +20,7 @@ ExchangeSetup SmallSetup() { return {"a processor", "cpu/some", 3, 2, 4, {16, 2,
 
 ExchangeRates SomeRates() {
   ExchangeRates rates;
-  rates.attention = {{1, 3.5e9, 7e9}, {64, 12.5e9, 25e9}};
+  rates.attention = {{1, 3.5e9, 7e9, -2e-6}, {64, 12.5e9, 25e9, 4e-6}};
   rates.call_keys = 75.5;
   rates.link_bytes_per_second = 0;
   rates.message_seconds = 5.9e-6;
@@ -50,7 +50,7 @@ TEST(MeasureExchange, TakesLittleTimeWithEveryTable) {
       EXPECT_GE(rate.alone_flops, rate.flops);
       EXPECT_GE(rate.flops * SmallSetup().ranks * 1.001, rate.alone_flops);
     }
-    EXPECT_EQ(rows, std::vector<int>({1, 8}));  // up to a page
+    EXPECT_EQ(rows, std::vector<int>({1, 4, 16}));  // up to a page
     EXPECT_GE(rates->call_keys, 0);
     EXPECT_EQ(rates->link_bytes_per_second, 0);
     EXPECT_GT(rates->message_seconds, 0);
@@ -105,6 +105,7 @@ TEST_F(ExchangeProfile, ComesBackAsItWasSaved) {
     EXPECT_EQ(loaded->attention[i].rows, rates.attention[i].rows);
     EXPECT_EQ(loaded->attention[i].flops, rates.attention[i].flops);
     EXPECT_EQ(loaded->attention[i].alone_flops, rates.attention[i].alone_flops);
+    EXPECT_EQ(loaded->attention[i].query_seconds, rates.attention[i].query_seconds);
   }
   EXPECT_EQ(loaded->call_keys, rates.call_keys);
   EXPECT_EQ(loaded->link_bytes_per_second, rates.link_bytes_per_second);
@@ -147,7 +148,7 @@ TEST_F(ExchangeProfile, HostileFilesAreErrors) {
                                   good + good,
                                   std::string(70'000, ' ') + good,
                                   std::string(1000, '['),
-                                  replaced("profile 2", "profile 1"),
+                                  replaced("profile 3", "profile 2"),
                                   replaced("\"setup\"", "\"set\""),
                                   replaced("\"rates\"", "\"setup\""),
                                   replaced("\"flops\"", "\"flop\""),

@@ -223,5 +223,21 @@ TEST(CostModel, QueriesPassWhereSharedAttentionPaysForTheirMessages) {
   EXPECT_EQ(ChooseRingMode(StripedWork(320, 16384, 4, 64), SmallGeometry(), own), RingMode::kPassQ);
 }
 
+// What pass-Q takes besides was measured for some rows; it moves the choice for rows between them.
+TEST(CostModel, WhatQueriesTakeBesidesCounts) {
+  ExchangeRates rates = TwoCores();
+  const RingWork work = StripedWork(8, 192, 4, 64);
+  const auto queries = [&] {
+    return ExchangeSeconds(RingMode::kPassQ, work, SmallGeometry(), rates);
+  };
+  const double before = queries();
+  EXPECT_EQ(ChooseRingMode(work, SmallGeometry(), rates), RingMode::kPassQ);
+  rates.attention[0].query_seconds = 40e-6;
+  EXPECT_NEAR(queries() - before, 3 * 20e-6, 1e-9);  // 8 is halfway from 1 to 64
+  EXPECT_EQ(ChooseRingMode(work, SmallGeometry(), rates), RingMode::kPassKv);
+  rates.attention[0].query_seconds = -40e-6;
+  EXPECT_EQ(ChooseRingMode(work, SmallGeometry(), rates), RingMode::kPassQ);
+}
+
 }  // namespace
 }  // namespace annulus

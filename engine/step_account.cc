@@ -1,0 +1,80 @@
+#include "engine/step_account.h"
+
+#include <utility>
+
+#include "engine/sparse/dilated.h"
+
+namespace annulus {
+
+void StepAccount::Add(const StepPlan& plan, const std::vector<RankResult>& results,
+                      const Requests& requests) {
+  CountAttention(plan, results, requests);
+  CountRing(plan, results, requests);
+}
+
+void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankResult>& results,
+                                 const Requests& requests) {
+  std::map<std::pair<SequenceId, int32_t>, std::vector<const LayerAttention*>> reported;
+  double seconds = 0;
+  for (const RankResult& rank : results) {
+    seconds += rank.ring.compute_seconds;
+    for (const LayerAttention& part : rank.attention) {
+      reported[{part.sequence, part.begin}].push_back(&part);
+    }
+  }
+  PairCount step_pairs;
+  std::vector<PairCount> pairs;
+  AttentionAccount::ItemOutcome all;
+  for (const PlanItem& item : plan.items) {
+    Request& request = *requests.at(item.sequence);
+    const auto outcome = request.attention_account().Add(reported[{item.sequence, item.begin}]);
+    pairs.push_back(outcome.pairs.has_value() ? *outcome.pairs
+                                              : CountAttended(item, *request.sequence()));
+    step_pairs += pairs.back();
+    all.covered += outcome.covered;
+    all.samples += outcome.samples;
+    metrics_.attention_layers_raised.Add(static_cast<double>(outcome.raised));
+    metrics_.attention_layers_dense.Add(static_cast<double>(outcome.dense));
+    metrics_.attention_layers_kept.Add(
+        static_cast<double>(outcome.layers - outcome.raised - outcome.dense));
+  }
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const double share = step_pairs.chosen > 0 ? pairs[i].chosen / step_pairs.chosen : 0;
+    requests.at(plan.items[i].sequence)->CountStep(plan.items[i].mode, pairs[i], share * seconds);
+  }
+  if (step_pairs.causal > 0) metrics_.attention_density.Set(step_pairs.density());
+  if (all.samples > 0) metrics_.attention_coverage.Set(all.covered / all.samples);
+}
+
+// Of items that the ranks do not report of.
+PairCount StepAccount::CountAttended(const PlanItem& item, const Sequence& sequence) {
+  if (sequence.attention == nullptr) return DensePairs(item.begin, item.end);
+  if (!sequence.attention->rules.empty()) return {};  // its rows attended nothing
+  const AttentionPolicy& policy = sequence.attention->policy;
+  if (policy.kind == PolicyKind::kDilated) {
+    return CountDilatedPairs(DilatedBranches(policy), heads_, item.begin, item.end);
+  }
+  if (ChoosesByContent(policy)) return {};  // its rows attended nothing
+  const PatternShape shape = ShapeFor(policy, item.begin, item.end, kv_heads_);
+  return CountPairs(*patterns_.Get(policy, shape), item.begin, item.end);
+}
+
+void StepAccount::CountRing(const StepPlan& plan, const std::vector<RankResult>& results,
+                            const Requests& requests) {
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    const RingCounters& ring = results[rank].ring;
+    RankMetrics& metrics = metrics_.ranks[rank];
+    metrics.compute_seconds.Add(ring.compute_seconds);
+    metrics.exposed_wait_seconds.Add(ring.wait_seconds);
+    metrics.send_seconds.Add(ring.send_seconds);
+    metrics.pass_kv_bytes.Add(static_cast<double>(ring.bytes_pass_kv));
+    metrics.pass_q_bytes.Add(static_cast<double>(ring.bytes_pass_q));
+    metrics.estimate_bytes.Add(static_cast<double>(ring.bytes_estimate));
+  }
+  for (const PlanItem& item : plan.items) {
+    if (requests.at(item.sequence)->sequence()->ring.size() < 2) continue;
+    (item.mode == RingMode::kPassKv ? metrics_.mode_pass_kv : metrics_.mode_pass_q).Increment();
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,43 @@
+#ifndef ANNULUS_ENGINE_STEP_ACCOUNT_H_
+#define ANNULUS_ENGINE_STEP_ACCOUNT_H_
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/metrics/engine_metrics.h"
+#include "engine/request.h"
+#include "engine/runner/rank_set.h"
+#include "engine/scheduler/scheduler.h"
+
+namespace annulus {
+
+// Books what each step attended and sent: with its requests, for their reports, and in the metrics.
+// Of one thread, the coordinator's.
+class StepAccount {
+ public:
+  using Requests = std::map<RequestId, std::unique_ptr<Request>>;
+
+  // `heads`, `kv_heads`: of the model. The references outlive this.
+  StepAccount(int heads, int kv_heads, PatternCache& patterns, EngineMetrics& metrics)
+      : heads_(heads), kv_heads_(kv_heads), patterns_(patterns), metrics_(metrics) {}
+
+  // A step that all ranks have run. `requests` holds those of all its items.
+  void Add(const StepPlan& plan, const std::vector<RankResult>& results, const Requests& requests);
+
+ private:
+  void CountAttention(const StepPlan& plan, const std::vector<RankResult>& results,
+                      const Requests& requests);
+  PairCount CountAttended(const PlanItem& item, const Sequence& sequence);
+  void CountRing(const StepPlan& plan, const std::vector<RankResult>& results,
+                 const Requests& requests);
+
+  const int heads_;
+  const int kv_heads_;
+  PatternCache& patterns_;
+  EngineMetrics& metrics_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_STEP_ACCOUNT_H_
