@@ -49,9 +49,8 @@ absl::StatusOr<std::vector<AttentionRate>> ReadAttention(const std::string& path
                                                          const JsonFields& fields,
                                                          const nlohmann::json& list) {
   constexpr char kAllowed[] =
-      "1 to 16 objects of rows, flops, alone_flops and query_seconds, by ascending rows; delete "
-      "the "
-      "file to measure anew";
+      "1 to 16 objects of rows, flops, alone_flops and query_seconds, by ascending rows; "
+      "delete the file to measure anew";
   if (!list.is_array() || list.empty() || list.size() > kMostRates) {
     return fields.Invalid("attention", kAllowed);
   }
