@@ -2,6 +2,7 @@
 // program is run as a child: the thread sanitizer has it exit with 66 where it has seen a race.
 
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
@@ -82,11 +83,10 @@ class CountingService final
   const Place place_;
 };
 
-void Call(int port) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  const auto stub = v1::ModelService::NewStub(grpc::CreateCustomChannel(
-      absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials(), arguments));
+using Channel = std::shared_ptr<grpc::Channel>;
+
+void CallCounting(const Channel& channel) {
+  const auto stub = v1::ModelService::NewStub(channel);
   for (int i = 0; i < kCalls; ++i) {
     grpc::ClientContext context;
     v1::ListModelsResponse response;
@@ -94,21 +94,54 @@ void Call(int port) {
   }
 }
 
-// Serves many calls side by side and ends the program, with 2 where some were not counted.
+void CallUnknown(const Channel& channel) {
+  grpc::GenericStub stub(channel);
+  for (int i = 0; i < kCalls; ++i) {
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const grpc::ByteBuffer request;
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    const auto call = stub.PrepareUnaryCall(&context, "/annulus.v1.None/None", request, &queue);
+    call->StartCall();
+    call->Finish(&response, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    if (!queue.Next(&tag, &ok) || status.error_code() != grpc::UNIMPLEMENTED) std::_Exit(1);
+  }
+}
+
+// Serves many calls side by side until every client has made its own.
+void ServeClients(grpc::Service& service, void (*call)(const Channel&)) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  std::vector<std::thread> clients;
+  for (int i = 0; i < kClients; ++i) {
+    clients.emplace_back(call,
+                         grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
+                                                   grpc::InsecureChannelCredentials(), arguments));
+  }
+  for (std::thread& client : clients) client.join();
+}
+
+// Ends the program after many calls, with 2 where some were not counted.
 [[noreturn]] void Serve(bool locked, Place place) {
   Counter counter(locked);
-  {
-    CountingService service(counter, place);
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&service);
-    const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-    std::vector<std::thread> clients;
-    for (int i = 0; i < kClients; ++i) clients.emplace_back(Call, port);
-    for (std::thread& client : clients) client.join();
-  }
+  CountingService service(counter, place);
+  ServeClients(service, CallCounting);
   std::exit(locked && counter.count() != kClients * kCalls ? 2 : 0);
+}
+
+[[noreturn]] void ServeNobody() {
+  Counter counter(true);
+  CountingService service(counter, Place::kHandler);
+  ServeClients(service, CallUnknown);
+  std::exit(counter.count());
 }
 
 class GrpcOrderTest : public ::testing::TestWithParam<Place> {
@@ -123,6 +156,10 @@ TEST_P(GrpcOrderTest, CallsThatTakeALockAreClean) {
 TEST_P(GrpcOrderTest, ARaceBetweenCallsIsSeen) {
   EXPECT_EXIT(Serve(false, GetParam()), ::testing::ExitedWithCode(66),
               "SUMMARY.*data race .*in .*Add");
+}
+
+TEST_F(GrpcOrderTest, MethodsThatNobodyServesAreClean) {
+  EXPECT_EXIT(ServeNobody(), ::testing::ExitedWithCode(0), "^$");
 }
 
 INSTANTIATE_TEST_SUITE_P(Places, GrpcOrderTest,
