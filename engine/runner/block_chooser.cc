@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "engine/base/clock.h"
@@ -60,14 +61,7 @@ class BlockChooser::LayerChoice {
       } else if (part.ladder.front() < 1) {
         part.pattern = OwnLists(item, part);
       }
-      part.covered.assign(part.ladder.size() + 1, 0.0);
-      for (size_t rung = 0; rung < part.ladder.size(); ++rung) {
-        part.covered[rung] = ProbeCoverage(item, part, rung, nullptr);
-      }
-      if (!item.probes.has_value()) continue;
-      const auto rows = static_cast<double>(item.probes->positions[item.index()].size());
-      const auto own = std::count(part.part->heads.begin(), part.part->heads.end(), true);
-      part.covered.back() = rows * static_cast<double>(own * context_.group());
+      Probe(item, part);
     }
   }
 
@@ -141,30 +135,48 @@ class BlockChooser::LayerChoice {
     blocks.push_back(diagonal);
   }
 
-  // Sum of the coverage of own probes over the part's heads under a rung; `by_head` gains its
-  // parts.
-  double ProbeCoverage(const Choice& item, const PartChoice& part, size_t rung,
-                       std::vector<double>* by_head) const {
-    if (!item.probes.has_value() || !item.probes->scores.has_value()) return 0;
-    double sum = 0;
+  // What own probes would cover under each rung.
+  void Probe(const Choice& item, PartChoice& part) const {
+    const auto heads = static_cast<size_t>(context_.heads());
+    part.covered.assign(part.ladder.size() * heads, 0.0);
+    if (!item.probes.has_value() || !item.probes->scores.has_value()) return;
     const std::vector<int32_t>& positions = item.probes->positions[item.index()];
     for (size_t n = 0; n < positions.size(); ++n) {
       const int32_t block = positions[n] / item.block();
-      for (int head = 0; head < context_.heads(); ++head) {
-        const int kv_head = head / context_.group();
+      for (size_t head = 0; head < heads; ++head) {
+        const int kv_head = static_cast<int>(head) / context_.group();
         if (!part.part->heads[kv_head]) continue;
-        double coverage = 1;
-        if (part.ladder[rung] < 1) {
-          const std::span<const int32_t> chosen = ChosenAt(part, rung, block, kv_head);
-          const auto exact = item.probes->scores->row(static_cast<int64_t>(n), head);
-          const float sink = layer_.sinks.empty() ? kNothing : layer_.sinks[head];
-          coverage = Coverage(exact.first(static_cast<size_t>(block) + 1), chosen, sink);
+        const auto exact = item.probes->scores->row(static_cast<int64_t>(n), head);
+        const float sink = layer_.sinks.empty() ? kNothing : layer_.sinks[head];
+        std::vector<int32_t> counts;
+        for (size_t rung = 0; rung < part.ladder.size() && part.ladder[rung] < 1; ++rung) {
+          counts.push_back(static_cast<int32_t>(ChosenAt(part, rung, block, kv_head).size()));
         }
-        sum += coverage;
-        if (by_head != nullptr) (*by_head)[head] += coverage;
+        std::vector<double> shares;
+        if (!counts.empty()) {
+          shares = Coverage(exact.first(static_cast<size_t>(block) + 1),
+                            ChosenAt(part, counts.size() - 1, block, kv_head), counts, sink);
+        }
+        shares.resize(part.ladder.size(), 1.0);  // all blocks
+        for (size_t rung = 0; rung < shares.size(); ++rung) {
+          part.covered[rung * heads + head] += shares[rung];
+        }
       }
     }
-    return sum;
+  }
+
+  // Over the part's heads and own probes: the coverage of each rung, then what all would be.
+  std::vector<double> ProbeSums(const Choice& item, const PartChoice& part) const {
+    const auto heads = static_cast<size_t>(context_.heads());
+    std::vector<double> sums;
+    for (size_t rung = 0; rung < part.ladder.size(); ++rung) {
+      const auto by_head = std::span(part.covered).subspan(rung * heads, heads);
+      sums.push_back(std::accumulate(by_head.begin(), by_head.end(), 0.0));
+    }
+    const auto rows = item.probes ? item.probes->positions[item.index()].size() : 0;
+    const auto own = std::count(part.part->heads.begin(), part.part->heads.end(), true);
+    sums.push_back(static_cast<double>(rows) * static_cast<double>(own * context_.group()));
+    return sums;
   }
 
   static std::span<const int32_t> ChosenAt(const PartChoice& part, size_t rung, int32_t block,
@@ -181,7 +193,7 @@ class BlockChooser::LayerChoice {
       const int other = IndexOf(*item.ring, peer);
       if (other < 0 || item.own_rows() == 0 || item.positions(other).empty()) continue;
       for (PartChoice& part : item.parts) {
-        if (part.bound()) visit(part);
+        if (part.bound()) visit(item, part);
       }
     }
   }
@@ -190,24 +202,26 @@ class BlockChooser::LayerChoice {
   absl::Status AgreeOnContract() {
     std::map<const PartChoice*, std::vector<double>> totals;
     for (const Choice& item : choices_) {
-      for (const PartChoice& part : item.parts) totals[&part] = part.covered;
+      if (item.own_rows() == 0) continue;
+      for (const PartChoice& part : item.parts) totals[&part] = ProbeSums(item, part);
     }
     const auto give = [&](int peer, std::vector<RingPart>& parts) {
-      ForEachShared(peer, [&](const PartChoice& part) {
+      ForEachShared(peer, [&](const Choice& item, const PartChoice& part) {
+        const std::vector<double> own = ProbeSums(item, part);
         std::vector<std::byte>& sums =
-            context_.messages.step.emplace_back(part.covered.size() * sizeof(double));
-        std::memcpy(sums.data(), part.covered.data(), sums.size());
+            context_.messages.step.emplace_back(own.size() * sizeof(double));
+        std::memcpy(sums.data(), own.data(), sums.size());
         parts.push_back({sums.data(), sums.size()});
       });
     };
     const auto expect = [&](int peer, std::vector<size_t>& bytes) {
-      ForEachShared(peer, [&](const PartChoice& part) {
+      ForEachShared(peer, [&](const Choice&, const PartChoice& part) {
         bytes.push_back((part.ladder.size() + 1) * sizeof(double));
       });
     };
     const auto take = [&](int peer, std::span<const RingPart> parts) {
       size_t next = 0;
-      ForEachShared(peer, [&](const PartChoice& part) {
+      ForEachShared(peer, [&](const Choice&, const PartChoice& part) {
         std::vector<double>& total = totals[&part];
         std::vector<double> sums(total.size());
         std::memcpy(sums.data(), parts[next++].data, sums.size() * sizeof(double));
@@ -268,7 +282,9 @@ class BlockChooser::LayerChoice {
     report.contract += part.policy().coverage * static_cast<double>(own) / context_.kv_heads();
     report.raised = report.raised || (part.rung > 0 && !part.all());
     report.dense = report.dense || (part.rung > 0 && part.all());
-    if (item.probes.has_value()) ProbeCoverage(item, part, part.rung, &report.covered);
+    for (size_t head = 0; head < report.covered.size(); ++head) {
+      report.covered[head] += part.covered[part.rung * report.covered.size() + head];
+    }
     if (!part.ranking.has_value()) return;
     for (size_t q = 0; q < item.query_blocks.size(); ++q) {
       for (int kv_head = 0; kv_head < context_.kv_heads(); ++kv_head) {

@@ -1,6 +1,7 @@
 #include "engine/runner/choice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/sparse/draw.h"
@@ -12,8 +13,10 @@ namespace {
 
 using Ask = ChoiceQuery::Ask;
 
-// Steps of the ladder before all blocks: what is left out is halved each time.
-constexpr int kRaises = 5;
+// Steps of the ladder before all blocks. Four of them halve what is left out: coarser steps take
+// more blocks than a contract needs.
+constexpr int kRaises = 20;
+const double kRaise = std::exp2(-0.25);
 
 bool HasProbes(int32_t end, int32_t block) { return end >= kProbeBlocks * block; }
 
@@ -83,7 +86,7 @@ std::vector<double> Ladder(const ChoosingPart& part, ChoiceKind kind) {
   if (kind == ChoiceKind::kRanking) {
     ladder.push_back(policy.coverage > 0 ? policy.coverage : policy.tau);
     for (int raise = 1; policy.coverage > 0 && raise <= kRaises; ++raise) {
-      ladder.push_back(1 - (1 - ladder.back()) / 2);
+      ladder.push_back(1 - (1 - ladder.back()) * kRaise);
     }
   } else {
     ladder.push_back(0);  // the policy's own lists

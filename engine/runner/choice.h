@@ -118,7 +118,7 @@ struct PartChoice {
   std::optional<BlockRanking> ranking;
   std::vector<double> ladder;  // [rung] tau; 0: the policy's own lists; the last may be 1: all
   size_t rung = 0;
-  std::vector<double> covered;  // [rung] sums over own probes and its heads, then their number
+  std::vector<double> covered;  // [rung][head] sums over own probes
   BlockPattern pattern;         // of own rows, once chosen, for all heads; only its own count
 
   const AttentionPolicy& policy() const { return *part->policy; }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "engine/sparse/draw.h"
 #include "kernels/base/check.h"
@@ -36,23 +37,28 @@ inline float ExpOfNegative(float x) {
   return x < -87.0f ? 0.0f : std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
 }
 
+float Largest(std::span<const float> values) {
+  std::array<float, 8> best;  // side by side: vectors
+  best.fill(-kInfinity);
+  size_t n = 0;
+  for (; n + 8 <= values.size(); n += 8) {
+    for (size_t i = 0; i < 8; ++i) best[i] = std::max(best[i], values[n + i]);
+  }
+  float most = *std::max_element(best.begin(), best.end());
+  for (; n < values.size(); ++n) most = std::max(most, values[n]);
+  return most;
+}
+
 // Adds the softmax of log masses, times `weight`. `weights` is workspace of the same size.
 void AddShares(std::span<const float> log_mass, float weight, std::span<float> weights,
                std::span<float> mass) {
-  std::array<float, 8> best;  // side by side: vectors
-  best.fill(-kInfinity);
-  size_t b = 0;
-  for (; b + 8 <= log_mass.size(); b += 8) {
-    for (size_t i = 0; i < 8; ++i) best[i] = std::max(best[i], log_mass[b + i]);
-  }
-  float most = *std::max_element(best.begin(), best.end());
-  for (; b < log_mass.size(); ++b) most = std::max(most, log_mass[b]);
+  const float most = Largest(log_mass);
   if (most == -kInfinity) return;
-  for (b = 0; b < log_mass.size(); ++b) weights[b] = ExpOfNegative(log_mass[b] - most);
+  for (size_t b = 0; b < log_mass.size(); ++b) weights[b] = ExpOfNegative(log_mass[b] - most);
   double total = 0;
-  for (b = 0; b < log_mass.size(); ++b) total += weights[b];
+  for (size_t b = 0; b < log_mass.size(); ++b) total += weights[b];
   const auto share = static_cast<float>(weight / total);
-  for (b = 0; b < log_mass.size(); ++b) mass[b] += share * weights[b];
+  for (size_t b = 0; b < log_mass.size(); ++b) mass[b] += share * weights[b];
 }
 
 }  // namespace
@@ -193,15 +199,21 @@ std::vector<int32_t> ProbeRows(int32_t begin, int32_t end, int32_t block_tokens,
   return Draw(static_cast<int32_t>(first), end, kProbeRows, seed);
 }
 
-double Coverage(std::span<const float> exact, std::span<const int32_t> chosen, float sink) {
-  float most = sink;
-  for (const float score : exact) most = std::max(most, score);
-  if (most == -kInfinity) return 1;
-  double total = std::exp(sink - most);
-  double kept = total;
-  for (const float score : exact) total += std::exp(score - most);
-  for (const int32_t block : chosen) kept += std::exp(exact[block] - most);
-  return std::min(1.0, kept / total);
+std::vector<double> Coverage(std::span<const float> exact, std::span<const int32_t> order,
+                             std::span<const int32_t> counts, float sink) {
+  const float most = std::max(sink, Largest(exact));
+  if (most == -kInfinity) return std::vector<double>(counts.size(), 1.0);
+  std::vector<float> weights(exact.size());
+  for (size_t b = 0; b < exact.size(); ++b) weights[b] = ExpOfNegative(exact[b] - most);
+  double kept = ExpOfNegative(sink - most);
+  const double total = std::accumulate(weights.begin(), weights.end(), kept);
+  std::vector<double> shares;
+  auto next = order.begin();
+  for (const int32_t count : counts) {
+    while (next != order.begin() + count) kept += weights[*next++];
+    shares.push_back(std::min(1.0, kept / total));
+  }
+  return shares;
 }
 
 }  // namespace annulus

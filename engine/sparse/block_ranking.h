@@ -86,10 +86,11 @@ inline constexpr int32_t kProbeRows = 16;
 inline constexpr int32_t kProbeBlocks = 16;
 std::vector<int32_t> ProbeRows(int32_t begin, int32_t end, int32_t block_tokens, uint64_t seed);
 
-// The share of a row's attention that lies in `chosen` blocks; `exact` is the row's log mass of
-// every block, `sink` the score of a learned sink, which always counts as attended (-infinity:
-// none).
-double Coverage(std::span<const float> exact, std::span<const int32_t> chosen, float sink);
+// The share of a row's attention that lies in the first counts[i] blocks of `order`, for each i;
+// `counts` ascends. `exact` is the row's log mass of every block, `sink` the score of a learned
+// sink, which always counts as attended (-infinity: none).
+std::vector<double> Coverage(std::span<const float> exact, std::span<const int32_t> order,
+                             std::span<const int32_t> counts, float sink);
 
 }  // namespace annulus
 

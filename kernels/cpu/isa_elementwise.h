@@ -95,6 +95,23 @@ void ScaleRow(float* values, float factor, int64_t count) {
       count, [&](auto load, auto store) { store(values, V::Mul(load(values), V::Set(factor))); });
 }
 
+// Bounds come second in Max, so that NaN does not spread: see ClampedSwigluRow.
+template <class V>
+void AddExpSums(const float* values, int64_t rows, int64_t stride, int64_t columns, float* largest,
+                float* total) {
+  ForEachVector<V>(columns, [&](auto load, auto store) {
+    const typename V::Float before = load(largest);
+    typename V::Float most = before;
+    for (int64_t r = 0; r < rows; ++r) most = V::Max(load(values + r * stride), most);
+    typename V::Float sum = V::Mul(load(total), ExpWeight<V>(V::Sub(before, most)));
+    for (int64_t r = 0; r < rows; ++r) {
+      sum = V::Add(sum, ExpWeight<V>(V::Sub(load(values + r * stride), most)));
+    }
+    store(largest, most);
+    store(total, sum);
+  });
+}
+
 template <class V>
 void AddScaledRow(const float* input, float factor, float* output, int64_t count) {
   ForEachVector<V>(count, [&](auto load, auto store) {

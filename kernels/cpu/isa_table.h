@@ -30,6 +30,7 @@ constexpr SimdKernels kKernels = {
     .soft_cap_row = SoftCapRow<V>,
     .scale_row = ScaleRow<V>,
     .add_scaled_row = AddScaledRow<V>,
+    .add_exp_sums = AddExpSums<V>,
     .rope_table_row = RopeTableRow<V>,
     .rope_head = RopeHead<V>,
     .narrow = {Narrow<V, float>, Narrow<V, Bf16>, Narrow<V, F16>},

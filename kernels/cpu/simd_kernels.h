@@ -182,6 +182,10 @@ struct SimdKernels {
   void (*soft_cap_row)(float* values, float cap, int64_t count);
   void (*scale_row)(float* values, float factor, int64_t count);
   void (*add_scaled_row)(const float* input, float factor, float* output, int64_t count);
+  // Takes `rows` more values of each column, those of row r at values + r * stride: `largest`
+  // becomes the largest so far, `total` the sum of exp(value - largest) so far.
+  void (*add_exp_sums)(const float* values, int64_t rows, int64_t stride, int64_t columns,
+                       float* largest, float* total);
   void (*rope_table_row)(int32_t position, const float* inverse_frequencies, float scale,
                          float* cosine, float* sine, int64_t pairs);
   // Rotates one head in place.

@@ -48,6 +48,7 @@ class ProductRun {
  public:
   ProductRun(const DotKernels& dot, const SimdKernels& isa, const BlockScoresParams& params)
       : dot_(dot),
+        isa_(isa),
         params_(params),
         layout_(isa, params.shape),
         group_(params.heads / params.shape.kv_heads),
@@ -225,7 +226,9 @@ class ProductRun {
       for (int64_t p = begin; p < end; ++p) {
         Scale(task, task.item->panels[p], first + (p - begin) * width_);
       }
-      AddUp(first, end - begin, columns, most.data(), total.data());
+      std::fill(most.begin(), most.end(), -std::numeric_limits<float>::max());
+      std::fill(total.begin(), total.end(), 0.0f);
+      isa_.add_exp_sums(first, end - begin, width_, columns, most.data(), total.data());
       for (int64_t column = 0; column < columns; column += copies_) {
         float& score = Score(task, column / copies_, block);
         // A block may be more than one task holds.
@@ -250,46 +253,45 @@ class ProductRun {
     return task.item->item->scores[(group * params_.heads + head) * task.item->blocks + block];
   }
 
+  // Whether a row group is complete and sees all keys of the panel.
+  bool Whole(const KeyPanel& panel, const RowGroup& rows) const {
+    return panel.slots == kPanel && rows.rows == params_.stride &&
+           rows.tile >= (panel.position + kPanel - 1) / params_.stride;
+  }
+
   // Sums become scores; -infinity where a column sees nothing of its tile.
   void Scale(const Task& task, const KeyPanel& panel, float* sums) const {
-    const int stride = params_.stride;
     const std::vector<RowGroup>& groups = task.item->groups;
-    const int64_t last_tile = (panel.position + kPanel - 1) / stride;
-    for (int64_t g = task.first_group; g < task.end_group; ++g) {
-      const RowGroup& rows = groups[g];
-      float* const of_group = sums + (g - task.first_group) * Wide();
-      const bool whole = panel.slots == kPanel && rows.rows == stride && rows.tile >= last_tile;
-      for (int copy = 0; copy < copies_; ++copy) {
-        const int slots = std::clamp(panel.slots - copy * stride, 0, stride);
-        const int pairs = whole ? stride : std::popcount(rows.lanes & ((1u << slots) - 1));
-        const bool seen = pairs > 0 && panel.position / stride + copy <= rows.tile;
-        const float scale = params_.scale / static_cast<float>(std::max(pairs, 1));
-        for (int h = 0; h < group_; ++h) {
-          float& sum = of_group[h * copies_ + copy];
-          sum = seen ? sum * scale : -kInfinity;
-          if (params_.soft_cap > 0 && seen) {
-            sum = params_.soft_cap * std::tanh(sum / params_.soft_cap);
-          }
+    for (int64_t g = task.first_group; g < task.end_group;) {
+      const int64_t begin = g;
+      float* const first = sums + (begin - task.first_group) * Wide();
+      while (g < task.end_group && Whole(panel, groups[g])) ++g;
+      const int64_t count = (g - begin) * Wide();
+      isa_.scale_row(first, params_.scale / static_cast<float>(params_.stride), count);
+      if (params_.soft_cap > 0) isa_.soft_cap_row(first, params_.soft_cap, count);
+      if (g < task.end_group) ScalePart(panel, groups[g++], first + count);
+    }
+  }
+
+  void ScalePart(const KeyPanel& panel, const RowGroup& rows, float* sums) const {
+    const int stride = params_.stride;
+    for (int copy = 0; copy < copies_; ++copy) {
+      const int slots = std::clamp(panel.slots - copy * stride, 0, stride);
+      const int pairs = std::popcount(rows.lanes & ((1u << slots) - 1));
+      const bool seen = pairs > 0 && panel.position / stride + copy <= rows.tile;
+      const float scale = params_.scale / static_cast<float>(std::max(pairs, 1));
+      for (int h = 0; h < group_; ++h) {
+        float& sum = sums[h * copies_ + copy];
+        sum = seen ? sum * scale : -kInfinity;
+        if (params_.soft_cap > 0 && seen) {
+          sum = params_.soft_cap * std::tanh(sum / params_.soft_cap);
         }
       }
     }
   }
 
-  // Over `rows` rows of sums: the largest, and the sum of exp(score - largest); 0: nothing there.
-  void AddUp(const float* sums, int64_t rows, int64_t columns, float* most, float* total) const {
-    std::fill_n(most, columns, -std::numeric_limits<float>::max());
-    std::fill_n(total, columns, 0.0f);
-    for (int64_t row = 0; row < rows; ++row) {
-      const float* const of_row = sums + row * width_;
-      for (int64_t c = 0; c < columns; ++c) most[c] = std::max(most[c], of_row[c]);
-    }
-    for (int64_t row = 0; row < rows; ++row) {
-      const float* const of_row = sums + row * width_;
-      for (int64_t c = 0; c < columns; ++c) total[c] += ExpOfNegative(of_row[c] - most[c]);
-    }
-  }
-
   const DotKernels& dot_;
+  const SimdKernels& isa_;
   const BlockScoresParams& params_;
   const PageLayout layout_;
   const int group_;

@@ -33,24 +33,22 @@ struct Task {
   int64_t blocks;
 };
 
-// log of a growing sum of exponentials.
+// Growing sums of exponentials, lane by lane: see SimdKernels::add_exp_sums.
 struct LogSum {
-  float maximum = -kInfinity;
-  float sum = 0;
-
-  void Add(const float* scores, int count) {
-    float most = maximum;
-    for (int i = 0; i < count; ++i) most = std::max(most, scores[i]);
-    if (most == -kInfinity) return;
-    if (most > maximum) {
-      sum *= maximum == -kInfinity ? 0 : ExpOfNegative(maximum - most);
-      maximum = most;
-    }
-    float weights[kKeyChunk];
-    for (int i = 0; i < count; ++i) weights[i] = ExpOfNegative(scores[i] - most);
-    for (int i = 0; i < count; ++i) sum += weights[i];
+  LogSum() {
+    largest.fill(-std::numeric_limits<float>::max());
+    total.fill(0);
   }
-  float log() const { return sum > 0 ? maximum + std::log(sum) : -kInfinity; }
+  // log of all lanes' sum.
+  float log() const {
+    const float most = *std::max_element(largest.begin(), largest.end());
+    float sum = 0;
+    for (int i = 0; i < kPanel; ++i) sum += total[i] * ExpOfNegative(largest[i] - most);
+    return sum > 0 ? most + std::log(sum) : -kInfinity;
+  }
+
+  std::array<float, kPanel> largest;
+  std::array<float, kPanel> total;
 };
 
 // The scales of `count` int8 keys of a head from `slot` on.
@@ -170,7 +168,7 @@ class ScoresRun {
     // The pages may end inside a block that others continue; the loop may too.
     if (block < task.blocks) {
       for (int row = 0; row < rows; ++row) {
-        if (running[row].sum > 0) Scores(task, row)[block] = running[row].log();
+        Scores(task, row)[block] = running[row].log();
       }
     }
   }
@@ -212,12 +210,10 @@ class ScoresRun {
       ReadScales(layout_, page, task.kv_head, slot, end - slot, scales);
       for (int s = 0; s < end - slot; ++s) lanes[s] *= scales[s];
     }
-    float scores[kKeyChunk];
     int count = 0;
     if (stride == 1) {  // every key has its own
       const int64_t seen = group.tile + 1 - page.first_position - slot;
       count = static_cast<int>(std::clamp<int64_t>(seen, 0, end - slot));
-      for (int i = 0; i < count; ++i) scores[i] = params_.scale * lanes[i];
     }
     for (int s = slot; stride > 1 && s < end; s += stride) {
       if ((page.first_position + s) / stride > group.tile) break;
@@ -226,14 +222,14 @@ class ScoresRun {
       if (pairs == 0) continue;
       float sum = 0;
       for (int t = 0; t < present; ++t) sum += lanes[s - slot + t];
-      scores[count++] = params_.scale * sum / static_cast<float>(std::popcount(pairs));
+      lanes[count++] = sum / static_cast<float>(std::popcount(pairs));
     }
-    if (params_.soft_cap > 0) {
-      for (int i = 0; i < count; ++i) {
-        scores[i] = params_.soft_cap * std::tanh(scores[i] / params_.soft_cap);
-      }
-    }
-    running.Add(scores, count);
+    isa_.scale_row(lanes, params_.scale, count);
+    if (params_.soft_cap > 0) isa_.soft_cap_row(lanes, params_.soft_cap, count);
+    const int64_t rows_of_lanes = CeilDiv(count, kPanel);
+    std::fill(lanes + count, lanes + rows_of_lanes * kPanel, -kInfinity);
+    isa_.add_exp_sums(lanes, rows_of_lanes, kPanel, kPanel, running.largest.data(),
+                      running.total.data());
   }
 
   const SimdKernels& isa_;

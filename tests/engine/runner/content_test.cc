@@ -169,7 +169,7 @@ TEST(Content, EveryKvDtypeFollowsItsLists) {
 }
 
 // Storage types of keys and values: against one rank of the same dtype, by the same kernels, whose
-// lists are the same but for ties.
+// lists are the same but for ties: a step has the same rows, as a contract is kept step by step.
 TEST(Content, RingsOfEveryKvDtypeAgree) {
   CpuWorld world;
   const MaskedCheckpoint checkpoint("llama_gqa_bf16");
@@ -179,13 +179,14 @@ TEST(Content, RingsOfEveryKvDtypeAgree) {
     const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], dtype);
     for (const char* text : {"adaptive:block=16,coverage=0.7", "top_pages:pages=4,block=16"}) {
       DriverOptions options;
-      options.prefill_rows = 64;
+      options.prefill_rows = 3 * 64;
       options.report_lists = true;
       options.attention = ParsePolicy(text).value();
       options.ranks = 1;
       const DriverResult one = StepDriver(world, model, options).Run({prompt}, 3)[0];
       for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
         options.ranks = 3;
+        options.prefill_rows = 64;
         options.mode = mode;
         const DriverResult three = StepDriver(world, model, options).Run({prompt}, 3)[0];
         SCOPED_TRACE(::testing::Message() << text << ", " << std::string(DTypeName(dtype)));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -105,11 +106,32 @@ TEST(BlockRankingTest, ProbesAreSeededUniformRowsThatSeeEnough) {
 }
 
 TEST(BlockRankingTest, CoverageCountsSinksAsAttended) {
+  using Blocks = std::vector<int32_t>;
   const std::vector<float> exact = {0, std::log(2.0f), kNothing, 0};
-  EXPECT_NEAR(Coverage(exact, std::vector<int32_t>{1}, kNothing), 0.5, 1e-6);
-  EXPECT_NEAR(Coverage(exact, std::vector<int32_t>{0, 2, 3}, kNothing), 0.5, 1e-6);
-  EXPECT_NEAR(Coverage(exact, std::vector<int32_t>{1}, std::log(4.0f)), 0.75, 1e-6);
-  EXPECT_EQ(Coverage(std::vector<float>{kNothing}, std::vector<int32_t>{}, kNothing), 1);
+  const auto share = [&](const Blocks& blocks, float sink) {
+    return Coverage(exact, blocks, Blocks{static_cast<int32_t>(blocks.size())}, sink).front();
+  };
+  EXPECT_NEAR(share({1}, kNothing), 0.5, 1e-6);
+  EXPECT_NEAR(share({0, 2, 3}, kNothing), 0.5, 1e-6);
+  EXPECT_NEAR(share({1}, std::log(4.0f)), 0.75, 1e-6);
+  EXPECT_EQ(Coverage(std::vector<float>{kNothing}, Blocks{}, Blocks{0}, kNothing).front(), 1);
+}
+
+TEST(BlockRankingTest, CoverageGrowsAlongTheOrder) {
+  std::mt19937 random(7);
+  const std::vector<float> exact = RandomScores(random, 37);
+  std::vector<int32_t> order(exact.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random);
+  const std::vector<int32_t> counts = {0, 1, 5, 5, 20, 37};
+  const std::vector<double> shares = Coverage(exact, order, counts, 1.5f);
+  double total = std::exp(1.5);
+  for (const float score : exact) total += std::exp(static_cast<double>(score));
+  for (size_t i = 0; i < counts.size(); ++i) {
+    double kept = std::exp(1.5);
+    for (int32_t n = 0; n < counts[i]; ++n) kept += std::exp(static_cast<double>(exact[order[n]]));
+    EXPECT_NEAR(shares[i], kept / total, 1e-6) << counts[i];
+  }
 }
 
 }  // namespace
