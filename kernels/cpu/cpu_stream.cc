@@ -132,6 +132,29 @@ void CpuStream::RunJob(int64_t tasks, const Body& body, int helpers) {
   done_.wait(lock, [&] { return active_.load(std::memory_order_relaxed) == 0; });
 }
 
+void CpuStream::ParallelRuns(int64_t tasks, Body body) {
+  struct alignas(64) Run {  // a cache line each
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  const int64_t count = std::min<int64_t>(threads(), tasks);
+  std::vector<Run> runs(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i) {
+    runs[i].next.store(tasks * i / count, std::memory_order_relaxed);
+    runs[i].end = tasks * (i + 1) / count;
+  }
+  ParallelFor(count, [&](int64_t own, int thread) {
+    for (int64_t i = 0; i < count; ++i) {
+      Run& run = runs[(own + i) % count];
+      for (;;) {
+        const int64_t task = run.next.fetch_add(1, std::memory_order_relaxed);
+        if (task >= run.end) break;
+        body(task, thread);
+      }
+    }
+  });
+}
+
 void CpuStream::ParallelRows(int64_t rows, int64_t row_cost,
                              absl::FunctionRef<void(int64_t begin, int64_t end)> body) {
   const int64_t range = std::max<int64_t>(1, kRangeCost / std::max<int64_t>(1, row_cost));

@@ -52,6 +52,10 @@ class CpuStream final : public Stream {
   // one task, everything runs on the caller. `body` must not throw and must not call the stream.
   void ParallelFor(int64_t tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
+  // As ParallelFor, but a thread takes neighbouring tasks one after the other, until others have
+  // fallen behind: what it asks memory for ahead of one task is what it needs next.
+  void ParallelRuns(int64_t tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
+
   // Calls body(begin, end) over ranges that cover [0, rows), each worth waking a thread for.
   // `row_cost`: about how many elements a row reads and writes.
   void ParallelRows(int64_t rows, int64_t row_cost,

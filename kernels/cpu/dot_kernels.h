@@ -30,6 +30,9 @@ struct DotTask {
   void* workspace;  // DotKernels::workspace_bytes, aligned to 64
 };
 
+// Inputs of one scale in fixed point, where weights have no groups of their own.
+inline constexpr int64_t kFixedGroup = 64;
+
 struct DotKernels {
   int task_rows;
   int task_columns;  // 64 times a power of two
@@ -44,10 +47,10 @@ struct DotKernels {
   void (*quantize_row)(const float* input, int64_t count, int64_t depth, void* packed);
   void (*linear_int8)(const DotTask&);
 
-  // Inputs of weights of 4 bits in fixed point, one scale per group; null where `pack_row` packs
-  // those too. A packed row has 2 * depth bytes, then 8 for each group (isa_dot_int4.h).
-  void (*pack_fixed_row)(const float* input, int64_t count, int64_t depth, int64_t group,
-                         void* packed);
+  // Inputs in fixed point, one scale per group, by the weights' DType; null where `pack_row` packs
+  // those too. A packed row has 2 * depth bytes, then 8 for each group (isa_dot_fixed.h).
+  void (*pack_fixed_row[kWeightTypes])(const float* input, int64_t count, int64_t depth,
+                                       int64_t group, void* packed);
 
   // By DType; null where the weights are not multiplied this way (f32, f16).
   void (*linear[kWeightTypes])(const DotTask&);

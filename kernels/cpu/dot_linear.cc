@@ -23,6 +23,7 @@ class Product {
         layout_(LayoutOf(weight_.dtype, weight_.in_features, Bf16Order::kPairs)),
         int8_(params.activations == Activations::kInt8),
         group_(QuantizedGroup(weight_.dtype)),
+        fixed_(dot.pack_fixed_row[static_cast<int>(weight_.dtype)]),
         // An odd number of cache lines: neighbouring rows then lie in different cache sets.
         stride_((CeilDiv(RowBytes(), kLine) | 1) * kLine),
         most_rows_(std::max<int64_t>(1, kPackedBytes / stride_ / dot.task_rows) * dot.task_rows) {}
@@ -48,16 +49,17 @@ class Product {
   }
 
  private:
-  bool Fixed() const { return group_ > 0 && dot_.pack_fixed_row != nullptr; }
+  // Inputs of one scale in fixed point.
+  int64_t FixedGroup() const { return group_ > 0 ? group_ : kFixedGroup; }
 
   int64_t RowBytes() const {
     if (int8_) return layout_.depth + 4;
-    return layout_.depth * 2 + (Fixed() ? layout_.depth / group_ * 8 : 0);
+    return layout_.depth * 2 + (fixed_ != nullptr ? layout_.depth / FixedGroup() * 8 : 0);
   }
 
   void PackRow(const float* input, std::byte* packed) const {
-    if (Fixed()) {
-      dot_.pack_fixed_row(input, weight_.in_features, layout_.depth, group_, packed);
+    if (fixed_ != nullptr && !int8_) {
+      fixed_(input, weight_.in_features, layout_.depth, FixedGroup(), packed);
     } else {
       (int8_ ? dot_.quantize_row : dot_.pack_row)(input, weight_.in_features, layout_.depth,
                                                   packed);
@@ -83,8 +85,9 @@ class Product {
     const int64_t row_blocks = CeilDiv(rows, dot_.task_rows);
     const int64_t columns = TaskColumns(row_blocks, stream.threads());
     const int64_t column_blocks = CeilDiv(weight_.out_features, columns);
-    // Row blocks of the same columns are neighbours, so that their weights are still in a cache.
-    stream.ParallelFor(row_blocks * column_blocks, [&](int64_t index, int thread) {
+    // Row blocks of the same columns are neighbours, so that their weights are still in a cache;
+    // few rows wait for weights, so kernels ask for those of the next columns.
+    stream.ParallelRuns(row_blocks * column_blocks, [&](int64_t index, int thread) {
       const int64_t row = index % row_blocks * dot_.task_rows;
       const int64_t column = index / row_blocks * columns;
       DotTask task;
@@ -112,6 +115,7 @@ class Product {
   const WeightLayout layout_;
   const bool int8_;
   const int64_t group_;
+  void (*const fixed_)(const float*, int64_t, int64_t, int64_t, void*);  // null: as bf16
   const int64_t stride_;
   const int64_t most_rows_;
 };

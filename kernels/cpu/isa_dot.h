@@ -43,6 +43,14 @@ inline const char* DotPanel(const DotTask& task, int panel) {
   return static_cast<const char*>(task.panels) + panel * task.panel_bytes;
 }
 
+// How far ahead of byte `at` of a panel a product of few rows asks for memory, where `panels`
+// panels are read side by side: what lies beyond the panel's end is the start of the one read after
+// it.
+ANNULUS_DOT_INLINE int64_t DotAhead(int64_t at, int64_t panel_bytes, int panels) {
+  constexpr int64_t kAhead = 2048;
+  return at + kAhead < panel_bytes ? kAhead : kAhead + (panels - 1) * panel_bytes;
+}
+
 // Float32 scales of a panel's columns.
 inline __m512 RowScales(const DotTask& task, int panel) {
   return _mm512_loadu_ps(DotPanel(task, panel) + task.scales);

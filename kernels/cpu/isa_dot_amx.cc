@@ -301,7 +301,7 @@ constexpr DotKernels kKernels = {
     .pack_row = PackDotRow,
     .quantize_row = QuantizeDotRow,
     .linear_int8 = LinearInt8,
-    .pack_fixed_row = nullptr,
+    .pack_fixed_row = {},
     .linear = {nullptr, Linear<PairCodes, false, false>, nullptr,
                Linear<ByteCodes<E4M3>, true, false>, Linear<ByteCodes<E5M2>, true, false>,
                Linear<ByteCodes<int8_t>, true, false>, Linear<HalfByteCodes, false, true>,

@@ -1,9 +1,10 @@
 // Linear layers with VDPBF16PS. Compiled with AVX512_BF16 and AVX512_VBMI: see simd_kernels.h.
 //
 // An output is one chain of dot products in the order of the inputs, whatever tile computes it. So
-// its bits depend on neither the number of rows nor their place. Weights of 4 bits and inputs of
-// int8 are multiplied as integers.
+// its bits depend on neither the number of rows nor their place. Weights of 4 and of 8 bits are
+// multiplied as integers, fp8 apart.
 #include "kernels/cpu/isa_dot.h"
+#include "kernels/cpu/isa_dot_fixed_int8.h"
 #include "kernels/cpu/isa_dot_int4.h"
 #include "kernels/cpu/isa_dot_int8.h"
 
@@ -45,12 +46,13 @@ ANNULUS_DOT_INLINE void Accumulate(const Codes& codes, const Tile& tile, int64_t
   const char* weights = tile.weights + k / kInputs * 64;
   const char* input = tile.input + k * 2;
   for (int64_t i = 0; i < depth; i += kInputs, weights += 64, input += kInputs * 2) {
+    const int64_t ahead = DotAhead((k + i) / kInputs * 64, tile.panel_stride, kPanels);
     __m512i pairs[kPanels][Codes::kPairs];
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p) {
       codes.Widen(weights + p * tile.panel_stride, pairs[p]);
       if constexpr (kRows < 4) {  // weights that come from memory
-        _mm_prefetch(weights + p * tile.panel_stride + 2048, _MM_HINT_T0);
+        _mm_prefetch(weights + p * tile.panel_stride + ahead, _MM_HINT_T0);
       }
     }
 #pragma GCC unroll 8
@@ -196,10 +198,11 @@ constexpr DotKernels kKernels = {
     .pack_row = PackDotRow,
     .quantize_row = QuantizeDotRow,
     .linear_int8 = LinearInt8,
-    .pack_fixed_row = PackFixedRow,
+    .pack_fixed_row = {nullptr, nullptr, nullptr, nullptr, nullptr, PackFixedRow<FixedInt8>,
+                       PackFixedRow<FixedInt4>, PackFixedRow<FixedInt4>},
     .linear = {nullptr, Linear<PairCodes, false>, nullptr, Linear<ByteCodes<E4M3>, true>,
-               Linear<ByteCodes<E5M2>, true>, Linear<ByteCodes<int8_t>, true>, LinearInt4,
-               LinearInt4},
+               Linear<ByteCodes<E5M2>, true>, LinearFixed<FixedInt8>, LinearFixed<FixedInt4>,
+               LinearFixed<FixedInt4>},
 };
 
 }  // namespace

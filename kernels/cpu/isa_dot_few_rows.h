@@ -35,11 +35,12 @@ ANNULUS_DOT_INLINE void AddTile(const Codes& codes, const DotTask& task, int pan
     for (int p = 0; p < kPanels; ++p) even[r][p] = odd[r][p] = _mm512_setzero_ps();
   }
   for (int64_t i = 0; i < kTileInputs; i += kInputs, weights += 64, input += kInputs * 2) {
+    const int64_t ahead = DotAhead((k + i) / kInputs * 64, task.panel_bytes, kPanels);
     __m512i pairs[kPanels][Codes::kPairs];
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       codes.Widen(weights + p * task.panel_bytes, pairs[p]);
-      _mm_prefetch(weights + p * task.panel_bytes + 2048, _MM_HINT_T0);
+      _mm_prefetch(weights + p * task.panel_bytes + ahead, _MM_HINT_T0);
     }
 #pragma GCC unroll 4
     for (int j = 0; j < Codes::kPairs; ++j) {

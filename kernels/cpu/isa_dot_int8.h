@@ -73,12 +73,13 @@ void MultiplyInt8Tile(const DotTask& task, int row, int panel, int64_t k, int64_
   const char* input = static_cast<const char*>(task.input) + row * task.input_stride + k;
   const char* weights = DotPanel(task, panel) + k * kPanel;
   for (int64_t i = 0; i < depth; i += 4, input += 4, weights += 64) {
+    const int64_t ahead = DotAhead((k + i) * kPanel, task.panel_bytes, kPanels);
     __m512i codes[kPanels];
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p) {
       codes[p] = _mm512_loadu_si512(weights + p * task.panel_bytes);
       if constexpr (kRows < 4) {  // weights that come from memory
-        _mm_prefetch(weights + p * task.panel_bytes + 2048, _MM_HINT_T0);
+        _mm_prefetch(weights + p * task.panel_bytes + ahead, _MM_HINT_T0);
       }
     }
 #pragma GCC unroll 8

@@ -43,9 +43,9 @@ inline constexpr int64_t kMostInt8Inputs = int64_t{1} << 17;
 // input to bf16, to nearest even, for every weight dtype but kF32 and kF16: input[r, i] then has a
 // relative error of at most 2^-9. They treat subnormal numbers as 0. Codes are exact in bf16, and a
 // scale multiplies the float32 sum of its codes' products. Instead, cpu/avx512-bf16 rounds the
-// inputs of kI4G32 and kI4G64 weights to multiples of 1 / 32512 of the largest of their group, and
-// sums a group exactly; a group whose largest is below 2^-100 counts as zeros, one with infinities
-// gives NaN.
+// inputs of kI8, kI4G32 and kI4G64 weights to multiples of 1 / 32512 of the largest of their group
+// (of 64 inputs by kI8), and sums a group exactly; a group whose largest is below 2^-100 counts as
+// zeros, one with infinities gives NaN.
 struct LinearParams {
   ConstMatrixView input;                 // [rows, in_features]
   const PackedMatrix* weight = nullptr;  // [out_features, in_features]

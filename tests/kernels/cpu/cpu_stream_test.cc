@@ -24,12 +24,15 @@ TEST(CpuStream, RunsEveryTaskExactlyOnce) {
     for (const int64_t tasks : {0, 1, 2, 3, 7, 64, 1000}) {
       SCOPED_TRACE(::testing::Message() << threads << " threads, " << tasks << " tasks");
       std::vector<int> runs(tasks, 0);
-      stream->ParallelFor(tasks, [&](int64_t task, int thread) {
+      const auto body = [&](int64_t task, int thread) {
         ASSERT_GE(thread, 0);
         ASSERT_LT(thread, threads);
         ++runs[task];
-      });
+      };
+      stream->ParallelFor(tasks, body);
       EXPECT_EQ(runs, std::vector<int>(tasks, 1));
+      stream->ParallelRuns(tasks, body);
+      EXPECT_EQ(runs, std::vector<int>(tasks, 2));
     }
   }
 }
@@ -44,6 +47,21 @@ TEST(CpuStream, OneThreadRunsInlineInOrder) {
     order.push_back(task);
   });
   EXPECT_EQ(order, (std::vector<int64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(CpuStream, AThreadKeepsToItsRunOfTasks) {
+  const auto stream = Make(2);
+  // Two tasks at a time: each waits for the other thread's, so neither takes over a run.
+  std::atomic<int> begun{0};
+  std::vector<int> threads(20, -1);
+  stream->ParallelRuns(20, [&](int64_t task, int thread) {
+    threads[task] = thread;
+    const int pair = begun.fetch_add(1) / 2;
+    while (begun.load() < 2 * (pair + 1)) std::this_thread::yield();
+  });
+  for (int task = 1; task < 10; ++task) EXPECT_EQ(threads[task], threads[0]) << task;
+  for (int task = 11; task < 20; ++task) EXPECT_EQ(threads[task], threads[10]) << task;
+  EXPECT_NE(threads[0], threads[10]);
 }
 
 TEST(CpuStream, AThreadIndexIsHeldByOneThreadAtATime) {

@@ -111,8 +111,10 @@ struct LinearCase {
 bool RoundsInputs(const OpTable& table, DType dtype) {
   return MultipliesBf16(table) && dtype != DType::kF32 && dtype != DType::kF16;
 }
-bool FixesInputs(const OpTable& table, DType dtype) {
-  return table.name == "cpu/avx512-bf16" && QuantizedGroup(dtype) > 0;
+// How many inputs share a scale in fixed point; 0: they are not in fixed point.
+int64_t FixedGroupOf(const OpTable& table, DType dtype) {
+  if (table.name != "cpu/avx512-bf16") return 0;
+  return dtype == DType::kI8 ? 64 : QuantizedGroup(dtype);
 }
 
 using LinearTest = EveryTable;
@@ -131,12 +133,11 @@ TEST_P(LinearTest, MatchesTheReference) {
       if (seed % 2 == 1) test.RoundInputs();
       const TestMatrix expected = test.Run(Reference(), dtype, mode, 1);
       const TestMatrix actual = test.Run(table(), dtype, mode, 2);
+      const int64_t fixed_group = FixedGroupOf(table(), dtype);
       for (int64_t r = 0; r < shape.rows; ++r) {
         for (int64_t o = 0; o < shape.out; ++o) {
           double tolerance = rounded ? test.Bf16Tolerance(r, o) : test.Tolerance(r, o);
-          if (FixesInputs(table(), dtype)) {
-            tolerance = test.FixedTolerance(r, o, QuantizedGroup(dtype));
-          }
+          if (fixed_group > 0) tolerance = test.FixedTolerance(r, o, fixed_group);
           ASSERT_NEAR(actual.row(r)[o], expected.row(r)[o], tolerance) << r << " " << o;
         }
       }

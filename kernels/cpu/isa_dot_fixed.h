@@ -1,0 +1,104 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_DOT_FIXED_H_
+#define ANNULUS_KERNELS_CPU_ISA_DOT_FIXED_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/cpu/isa_dot_int8.h"
+
+// Inputs in fixed point, which VPDPBUSD multiplies by codes of weights, 4 bytes at a time. An input
+// of a group is x = s * (256 * high + low) with s = largest |x| of the group / 32512, and both
+// parts bytes. A group's sum is an exact integer; the sums of the groups, times their scales, form
+// one chain. So an output's bits depend on neither the number of rows nor the tile.
+//
+// A packed row has for each group [group] high bytes, then [group] low ones, in the order in which
+// the weights' codes lie (weight_layout.h); then for each group its scale (float32) and what its
+// integers owe to codes that are stored as unsigned (int32).
+//
+// `Weights` of the templates below: a type of codes, with
+//   Split(words, high, low): stores the bytes of 32 integers and gives what they owe
+//   Tile<rows, panels>(task, row, panel): a register tile over all inputs, to the output
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+inline constexpr float kFixedLargest = 127 * 256;
+
+ANNULUS_DOT_INLINE __m512i FourBytes(const char* from) {
+  int32_t bytes;
+  __builtin_memcpy(&bytes, from, sizeof(bytes));
+  return _mm512_set1_epi32(bytes);
+}
+
+// 32 inputs from `input`, of which `count` are there, times `factor`, as integers.
+inline __m512i FixedWords(const float* input, int64_t count, __m512 factor) {
+  const auto integers = [&](int64_t from) {
+    const __mmask16 lanes = FirstLanes(count > from ? count - from : 0);
+    const __m512 x = _mm512_maskz_loadu_ps(lanes, input + from);
+    return _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(x, factor)));
+  };
+  return _mm512_inserti64x4(_mm512_castsi256_si512(integers(0)), integers(16), 1);
+}
+
+template <class Weights>
+void PackFixedRow(const float* input, int64_t count, int64_t depth, int64_t group, void* packed) {
+  char* const to = static_cast<char*>(packed);
+  char* const scales = to + depth * 2;
+  char* const owed = scales + depth / group * sizeof(float);
+  for (int64_t g = 0; g * group < depth; ++g) {
+    const int64_t begin = g * group;
+    const int64_t inside = count - begin < group ? count - begin : group;
+    const float largest = inside > 0 ? LargestMagnitude(input + begin, inside) : 0;
+    const bool empty = largest < 0x1p-100f;
+    const bool finite = largest < __builtin_inff();  // false for NaN too
+    const float scale = empty ? 0 : finite ? largest / kFixedLargest : __builtin_nanf("");
+    const __m512 factor = _mm512_set1_ps(empty || !finite ? 0 : kFixedLargest / largest);
+    int32_t sum = 0;
+    for (int64_t i = 0; i < group; i += 32) {
+      char* const high = to + begin * 2 + i;
+      sum += Weights::Split(FixedWords(input + begin + i, inside - i, factor), high, high + group);
+    }
+    __builtin_memcpy(scales + g * sizeof(scale), &scale, sizeof(scale));
+    __builtin_memcpy(owed + g * sizeof(sum), &sum, sizeof(sum));
+  }
+}
+
+// A group's scale and what it owes, of a packed row.
+struct FixedGroup {
+  __m512 scale;
+  __m512i owed;
+};
+ANNULUS_DOT_INLINE FixedGroup FixedGroupOf(const char* row, int64_t depth, int64_t groups,
+                                           int64_t group) {
+  const char* const scales = row + depth * 2 + group * 4;
+  return {_mm512_castsi512_ps(FourBytes(scales)), FourBytes(scales + groups * 4)};
+}
+
+// All rows of a task by kPanels panels, which stay in a cache meanwhile.
+template <class Weights, int kPanels>
+void MultiplyFixedRows(const DotTask& task, int panel) {
+  int row = 0;
+  for (; row + 4 <= task.rows; row += 4) Weights::template Tile<4, kPanels>(task, row, panel);
+  if (task.rows - row >= 2) {
+    Weights::template Tile<2, kPanels>(task, row, panel);
+    row += 2;
+  }
+  if (row < task.rows) Weights::template Tile<1, kPanels>(task, row, panel);
+}
+
+template <class Weights>
+void LinearFixed(const DotTask& task) {
+  const int panels = (task.columns + kPanel - 1) / kPanel;
+  int panel = 0;
+  if (task.rows == 1) {  // bound by reading: more panels at a time hide more of it
+    for (; panel + 4 <= panels; panel += 4) Weights::template Tile<1, 4>(task, 0, panel);
+  }
+  for (; panel + 2 <= panels; panel += 2) MultiplyFixedRows<Weights, 2>(task, panel);
+  if (panel < panels) MultiplyFixedRows<Weights, 1>(task, panel);
+}
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_DOT_FIXED_H_
