@@ -89,6 +89,7 @@ void AddPolicies(CLI::App& command, std::vector<AttentionPolicy>& policies) {
 
 void AddRepeat(CLI::App& command, int& repeat) {
   command.add_option("--repeat", repeat, "Runs of each row; figures are medians")
+      ->take_last()
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures everything and writes the tables: bash bench/run.sh [--long] [FOLDER]
-#   --long   also the long prompts and depths: 16,384 to 131,072 tokens
+# Measures everything and writes the tables: bash bench/run.sh [--long] [FOLDER] [-- OPTION...]
+#   --long     also the long prompts and depths: 16,384 to 131,072 tokens
+#   OPTION...  for every `model` and `attention`, for example --kernels cpu/avx512-bf16 --peak bf16
 # Needs build/annulus-bench, and a machine that does nothing else. FOLDER (default bench/results)
 # gets tables.md, with every command and its table, and tables.jsonl, with every figure.
 set -euo pipefail

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Measures attention policies and writes a report: bash bench/sparse.sh [FOLDER]
+# Measures attention policies and writes a report: bash bench/sparse.sh [FOLDER] [-- OPTION...]
+#   OPTION...  for every `model` and `attention`, for example --kernels cpu/avx512-bf16 --peak bf16
 # Needs build/annulus-bench, and a machine that does nothing else; under 10 minutes on 2 cores. FOLDER
 # (default bench/results) gets sparse.md, with every command and its table, sparse.svg, a chart of
 # them, and sparse.jsonl, with every figure.

@@ -3,22 +3,30 @@
 program=build/annulus-bench
 failed=0
 
-# begin NAME [FOLDER]: the files to write, NAME.md ($tables) and $rows, JSON lines, are made anew.
+# begin NAME [FOLDER] [-- OPTION...]: the files to write, NAME.md ($tables) and $rows, JSON lines,
+# are made anew. The options go to every `model` and `attention` of the tables.
 begin() {
-  script="bash bench/$(basename "$0")"
-  if (($# > 2)) || [[ ${2-} == -* ]]; then
+  local name=$1
+  shift
+  script="bash bench/$(basename "$0")${*:+ $*}"
+  folder=bench/results
+  if (($# > 0)) && [[ $1 != -* ]]; then
+    folder=$1
+    shift
+  fi
+  if (($# > 0)) && [[ $1 != -- ]]; then
     awk 'NR > 1 && !/^#/ {exit} NR > 1' "$0" | sed 's/^# \{0,1\}//'
     exit 2
   fi
+  options=("${@:2}")
   cd "$(dirname "${BASH_SOURCE[0]}")/.."
   if [[ ! -x $program ]]; then
     echo "$script: $program is not there; build it: bash deploy/build.sh build annulus-bench" >&2
     exit 1
   fi
-  folder=${2:-bench/results}
   mkdir -p "$folder"
-  tables=$folder/$1.md
-  rows=$folder/$1.jsonl
+  tables=$folder/$name.md
+  rows=$folder/$name.jsonl
   : >"$rows"
 }
 
@@ -40,6 +48,7 @@ describe() {
 table() {
   local title=$1 text
   shift
+  if [[ $1 == model || $1 == attention ]]; then set -- "$@" "${options[@]}"; fi
   echo "== $title" >&2
   printf '\n## %s\n\n```\n%s %s\n```\n\n' "$title" "$program" "$*" >>"$tables"
   if text=$("$program" "$@" --markdown --json-file "$rows"); then
@@ -49,7 +58,6 @@ table() {
     failed=$((failed + 1))
   fi
 }
-
 
 # finish: says where the tables are; the exit code tells whether a command failed.
 finish() {
