@@ -42,6 +42,8 @@ struct DriverOptions {
   std::vector<int32_t> logits_positions;  // or of these rows of every prompt; ascending
   size_t kv_bytes = 0;                    // all ranks together; 0: 48 MiB for each
   int reserved_tokens = 0;  // of a sequence beyond its prompt, where Run asks for less
+  // So many tokens of each prompt, in whole pages, are computed by a sequence before it and reused.
+  int reused_tokens = 0;
   std::optional<AttentionAssignment> attention;  // absent: dense
   bool report_lists = false;                     // fill DriverResult::lists
 };
@@ -80,12 +82,45 @@ class StepDriver {
   std::vector<DriverResult> Run(const std::vector<std::vector<int32_t>>& prompts, int max_tokens) {
     EngineState state;
     std::vector<PageRef> pages;
-    for (size_t i = 0; i < prompts.size(); ++i) Admit(state, i, prompts[i], max_tokens, pages);
-    std::vector<DriverResult> results(prompts.size());
-    ModePolicy policy;
-    policy.mode = options_.mode;
+    const size_t count = prompts.size();
+    std::vector<DriverResult> results(2 * count);
+    ended_.clear();
+    for (size_t i = 0; i < count && options_.reused_tokens > 0; ++i) {
+      const auto begin = prompts[i].begin();
+      Admit(state, count + i, {begin, begin + options_.reused_tokens}, 1, nullptr, pages);
+    }
+    RunAll(state, 1, results);
+    for (size_t i = 0; i < count; ++i) {
+      const auto earlier = ended_.find(count + i);
+      Admit(state, i, prompts[i], max_tokens,
+            earlier == ended_.end() ? nullptr : earlier->second.get(), pages);
+    }
+    RunAll(state, max_tokens, results);
+    // The ranks forget the last sequences, so that a driver can run again.
+    auto last = std::make_shared<StepPlan>(PlanStep(state, limits_, Modes()));
+    ANNULUS_CHECK(ranks_->Run(last).ok());
+    // What the earlier sequence did with the rows that were reused.
+    for (size_t i = 0; i < count; ++i) {
+      results[i].logits.merge(results[count + i].logits);
+      results[i].lists.merge(results[count + i].lists);
+    }
+    results.resize(count);
+    return results;
+  }
+
+  // Bytes of all runs so far.
+  const RingCounters& ring() const { return ring_; }
+
+ private:
+  ModePolicy Modes() const {
+    ModePolicy modes;
+    modes.mode = options_.mode;
+    return modes;
+  }
+
+  void RunAll(EngineState& state, int max_tokens, std::vector<DriverResult>& results) {
     while (!state.running.empty()) {
-      auto plan = std::make_shared<StepPlan>(PlanStep(state, limits_, policy));
+      auto plan = std::make_shared<StepPlan>(PlanStep(state, limits_, Modes()));
       WantLogits(*plan);
       const auto step = ranks_->Run(plan);
       ANNULUS_CHECK(step.ok()) << step.status().ToString();
@@ -98,25 +133,20 @@ class StepDriver {
         ring_.bytes_estimate += rank.ring.bytes_estimate;
       }
     }
-    // The ranks forget the last sequences, so that a driver can run again.
-    auto last = std::make_shared<StepPlan>(PlanStep(state, limits_, policy));
-    ANNULUS_CHECK(ranks_->Run(last).ok());
-    return results;
   }
 
-  // Bytes of all runs so far.
-  const RingCounters& ring() const { return ring_; }
-
- private:
+  // `earlier`: whose pages hold the prompt's first `reused_tokens`; null: nobody's.
   void Admit(EngineState& state, size_t id, const std::vector<int32_t>& prompt, int max_tokens,
-             std::vector<PageRef>& pages) {
+             const Sequence* earlier, std::vector<PageRef>& pages) {
     std::vector<int32_t> free_pages;
     for (int rank = 0; rank < options_.ranks; ++rank) {
       free_pages.push_back(ranks_->pool(rank).allocator().free_count());
     }
     const int reserved = std::max(max_tokens, options_.reserved_tokens);
+    const int32_t reused = earlier != nullptr ? options_.reused_tokens : 0;
     const auto choice =
-        ChooseRing({static_cast<int64_t>(prompt.size()) + max_tokens}, free_pages, {}, limits_);
+        ChooseRing({static_cast<int64_t>(prompt.size()) + max_tokens, reused}, free_pages,
+                   earlier != nullptr ? earlier->ring : std::vector<int32_t>(), limits_);
     ANNULUS_CHECK(choice.has_value()) << "the test's pool is too small";
     auto sequence = std::make_unique<Sequence>();
     sequence->rope_length =
@@ -127,6 +157,14 @@ class StepDriver {
     sequence->ring = choice->ring;
     sequence->home = choice->ring[id % choice->ring.size()];
     sequence->groups.resize(limits_.group_windows.size());
+    sequence->computed = reused;
+    for (size_t g = 0; earlier != nullptr && g < sequence->groups.size(); ++g) {
+      GroupTable& group = sequence->groups[g];
+      group.mapped_end = reused;
+      group.entries = earlier->groups[g].entries;
+      if (limits_.group_windows[g] == 0) continue;
+      for (const PageEntry& entry : group.entries) group.shared.insert(entry.first_position);
+    }
     for (size_t index = 0; index < choice->ring.size(); ++index) {
       std::vector<int32_t>& spare = sequence->spare.emplace_back();
       auto taken = ranks_->pool(choice->ring[index]).allocator().AllocateMany(choice->pages[index]);
@@ -160,8 +198,8 @@ class StepDriver {
     std::stable_partition(plan.items.begin(), plan.items.end(), NeedsLastLayer);
   }
 
-  static void Use(const RankResult& rank, int max_tokens, EngineState& state,
-                  std::vector<DriverResult>& results) {
+  void Use(const RankResult& rank, int max_tokens, EngineState& state,
+           std::vector<DriverResult>& results) {
     for (const LogitsRow& row : rank.logits) {
       results[row.sequence].logits[row.position] = row.logits;
     }
@@ -181,6 +219,7 @@ class StepDriver {
                        [&](const auto& other) { return other->id == token.sequence; });
       (*sequence)->tokens.push_back(token.token);
       if (static_cast<int>(result.tokens.size()) < max_tokens) continue;
+      ended_[token.sequence] = std::move(*sequence);
       state.running.erase(sequence);
       state.ended.push_back(token.sequence);
     }
@@ -190,6 +229,7 @@ class StepDriver {
   const DriverOptions options_;
   PlanLimits limits_;
   std::unique_ptr<RankSet> ranks_;
+  std::map<SequenceId, std::unique_ptr<Sequence>> ended_;  // of the last run
   RingCounters ring_;
 };
 

@@ -24,11 +24,17 @@ class PlainForward {
   // How often the row counts the key, asked of layers without a window.
   using Mask = std::function<int(int64_t layer, int64_t head, int64_t row, int64_t key)>;
 
-  // Both must outlive this. No mask: rows attend all keys up to their own.
-  PlainForward(const ModelConfig& config, const TensorSource& source, Mask mask = nullptr)
+  // Rounds a head's key or value, in place, as it is stored.
+  using Storage = std::function<void(float* row, int64_t dim)>;
+
+  // Both must outlive this. No mask: rows attend all keys up to their own. No storage: keys and
+  // values stay as they are.
+  PlainForward(const ModelConfig& config, const TensorSource& source, Mask mask = nullptr,
+               Storage storage = nullptr)
       : config_(config),
         source_(source),
         mask_(std::move(mask)),
+        storage_(std::move(storage)),
         frequencies_(InverseFrequencies(config.ropes[0])) {}
 
   // Logits at every position, [ids.size(), vocabulary].
@@ -117,9 +123,13 @@ class PlainForward {
     const int64_t heads = config_.heads, kv_heads = config_.kv_heads;
     std::vector<float> q = Linear(x, hidden, prefix + "q_proj", config_.attention_bias);
     std::vector<float> k = Linear(x, hidden, prefix + "k_proj", config_.attention_bias);
-    const std::vector<float> v = Linear(x, hidden, prefix + "v_proj", config_.attention_bias);
+    std::vector<float> v = Linear(x, hidden, prefix + "v_proj", config_.attention_bias);
     Rotate(q, config_.heads);
     Rotate(k, config_.kv_heads);
+    for (size_t at = 0; storage_ && at < k.size(); at += static_cast<size_t>(dim)) {
+      storage_(k.data() + at, dim);
+      storage_(v.data() + at, dim);
+    }
     std::vector<float> output(q.size());
     const int64_t rows = static_cast<int64_t>(q.size()) / (heads * dim);
     for (int64_t item = 0; item < rows * heads; ++item) {
@@ -161,6 +171,7 @@ class PlainForward {
   const ModelConfig& config_;
   const TensorSource& source_;
   const Mask mask_;
+  const Storage storage_;
   mutable int64_t layer_ = 0;  // that is computed now
   const std::vector<float> frequencies_;
 };

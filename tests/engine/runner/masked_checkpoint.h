@@ -12,11 +12,16 @@
 #include <string>
 #include <vector>
 
+#include "bench/gates/fit_gates.h"
 #include "engine/model/safetensors.h"
 #include "engine/sparse/block_pattern.h"
+#include "kernels/base/check.h"
+#include "kernels/ops/attention.h"
 #include "tests/engine/model/plain_forward.h"
 #include "tests/support/golden.h"
+#include "tests/support/round_to_storage.h"
 #include "tests/support/step_driver.h"
+#include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
 namespace annulus::testing {
@@ -29,21 +34,60 @@ struct MaskedCheckpoint {
     const std::string directory = TestFile("golden/" + name).string();
     config = LoadModelConfig(directory).value();
     tensors = SafetensorsCheckpoint::Open(directory).value();
+    gates = RandomGates();
   }
   RankModel Load(CpuWorld& world, const OpTable& ops, DType kv_dtype = DType::kF32) const {
-    return MakeRankModel(config,
-                         LoadWeights(config, *tensors, *world.backend, ops, DType::kF32).value(),
-                         ops, kPage, kv_dtype);
+    RankModel model = MakeRankModel(
+        config, LoadWeights(config, *tensors, *world.backend, ops, DType::kF32).value(), ops, kPage,
+        kv_dtype);
+    model.gates = gates;
+    return model;
   }
   int per_kv_head() const { return config.heads / config.kv_heads; }
-  // Logits of every position; mask(layer, head, row, key): how often the row attends the key.
+  // Logits of every position, with keys and values as `kv_dtype` stores them; mask(layer, head,
+  // row, key): how often the row attends the key.
   template <class Mask>
-  std::vector<float> Logits(const std::vector<int32_t>& ids, const Mask& mask) const {
-    return PlainForward(config, *tensors, mask).Logits(ids);
+  std::vector<float> Logits(const std::vector<int32_t>& ids, const Mask& mask,
+                            DType kv_dtype = DType::kF32) const {
+    const auto storage = [kv_dtype](float* row, int64_t dim) {
+      if (kv_dtype != DType::kF32) RoundToStorage(kv_dtype, row, dim);
+    };
+    return PlainForward(config, *tensors, mask, storage).Logits(ids);
+  }
+
+  // Seeded gates for `learned`, through a safetensors file.
+  std::shared_ptr<const AttentionGates> RandomGates() const {
+    constexpr int kWidth = 6;
+    GateShape shape;
+    for (const LayerConfig& layer : config.layers) shape.layers.push_back(layer.window == 0);
+    shape.heads = config.heads;
+    shape.kv_heads = config.kv_heads;
+    shape.k_dim = config.head_dim;
+    std::mt19937 random(7);
+    std::normal_distribution<float> normal;
+    const auto draw = [&](int64_t count) {
+      std::vector<float> values(static_cast<size_t>(count));
+      for (float& value : values) value = normal(random);
+      return values;
+    };
+    AttentionGates drawn;
+    drawn.layers.resize(shape.layers.size());
+    for (size_t layer = 0; layer < shape.layers.size(); ++layer) {
+      if (!shape.layers[layer]) continue;
+      drawn.layers[layer].width = kWidth;
+      drawn.layers[layer].query = draw(int64_t{kWidth} * shape.heads * shape.k_dim);
+      drawn.layers[layer].key = draw(int64_t{3} * kWidth * shape.kv_heads * shape.k_dim);
+    }
+    const TempDirectory directory;
+    const std::string path = (directory.path() / "gates.safetensors").string();
+    ANNULUS_CHECK(WriteGates(drawn, shape, path).ok());
+    return std::make_shared<const AttentionGates>(
+        ReadGates(*SafetensorsCheckpoint::OpenFile(path).value(), shape).value());
   }
 
   ModelConfig config;
   std::unique_ptr<TensorSource> tensors;
+  std::shared_ptr<const AttentionGates> gates;
 };
 
 inline std::vector<int32_t> RandomPrompt(int length, int vocabulary, uint32_t seed) {
@@ -60,6 +104,25 @@ inline bool Lists(const BlockPattern& lists, int per_kv_head, int64_t head, int6
   const auto keys = lists.keys(group, static_cast<int32_t>(row) / lists.block_tokens);
   return std::binary_search(keys.begin(), keys.end(),
                             static_cast<int32_t>(key / lists.block_tokens));
+}
+
+// What logits may be off by, relative to the largest, where the reference stores keys and values
+// alike. A number that lies between two of the type may still go to the other one: rarely, unless
+// the table multiplies 8-bit pages in bf16, which moves the next layer's keys by 2^-9.
+inline double ToleranceOf(const OpTable& ops, DType kv_dtype) {
+  if (kv_dtype == DType::kF32) return 1e-4;
+  const bool narrow = kv_dtype == DType::kF8E4M3 || kv_dtype == DType::kF8E5M2;
+  const bool bf16 = ops.name == "cpu/amx" || ops.name == "cpu/avx512-bf16";
+  if (!bf16 || kv_dtype == DType::kF16) return narrow ? 2e-2 : 1e-2;
+  return narrow ? 0.15 : 0x1p-4;
+}
+
+// How many branches of `dilated` keep a key for a row of a query head.
+inline int KeptBy(const std::vector<DilatedBranch>& branches, int64_t head, int64_t row,
+                  int64_t key) {
+  return static_cast<int>(std::count_if(
+      branches.begin(), branches.end(),
+      [&](const DilatedBranch& branch) { return branch.Keeps(static_cast<int>(head), row, key); }));
 }
 
 // The largest difference of some rows' logits, by the largest of the expected ones.

@@ -14,29 +14,26 @@ namespace {
 
 using testing::CpuWorld;
 using testing::DriverOptions;
+using testing::KeptBy;
 using testing::Lists;
 using testing::MaskedCheckpoint;
 using testing::RandomPrompt;
 using testing::RelativeError;
 using testing::StepDriver;
+using testing::ToleranceOf;
 
 // Logits of every position under the policy's lists, applied as a dense mask.
 std::vector<float> Masked(const MaskedCheckpoint& checkpoint, const AttentionPolicy& policy,
-                          const std::vector<int32_t>& ids) {
+                          const std::vector<int32_t>& ids, DType kv_dtype) {
   const int32_t length = static_cast<int32_t>(ids.size());
   const BlockPattern pattern =
       BuildBlockPattern(policy, ShapeFor(policy, 0, length, checkpoint.config.kv_heads));
   const std::vector<DilatedBranch> branches = DilatedBranches(policy);
   const auto mask = [&](int64_t, int64_t head, int64_t row, int64_t key) {
-    if (!branches.empty()) {
-      return static_cast<int>(
-          std::count_if(branches.begin(), branches.end(), [&](const DilatedBranch& branch) {
-            return branch.Keeps(static_cast<int>(head), row, key);
-          }));
-    }
+    if (!branches.empty()) return KeptBy(branches, head, row, key);
     return Lists(pattern, checkpoint.per_kv_head(), head, row, key) ? 1 : 0;
   };
-  return checkpoint.Logits(ids, mask);
+  return checkpoint.Logits(ids, mask, kv_dtype);
 }
 
 constexpr char kPolicies[][64] = {
@@ -45,9 +42,16 @@ constexpr char kPolicies[][64] = {
     "random:window=20,random=2,block=16", "dilated:segments=32/96/48,rates=1/4/3,block=16",
 };
 
+// Every degree of a ring in both modes for each policy and kind of model; kernel tables, types of
+// keys and values, chunks and reuse of the prompt's beginning in turn.
 TEST(Sparse, EveryRowEqualsTheSameMaskAppliedDensely) {
   CpuWorld world;
-  for (const std::string name : {"llama_gqa_bf16", "llama_windows"}) {
+  const std::vector<const OpTable*> tables = world.registry.Available("cpu");
+  constexpr DType kKvDTypes[] = {DType::kF32,    DType::kBF16, DType::kF8E5M2, DType::kF16,
+                                 DType::kF8E4M3, DType::kI8,   DType::kF32};
+  size_t turn = 0;
+  for (const std::string name :
+       {"llama_gqa_bf16", "llama_windows", "llama_mha", "llama_rope3_sharded"}) {
     const MaskedCheckpoint checkpoint(name);
     const int vocabulary = checkpoint.config.vocabulary;
     const std::vector<int32_t> prompt = RandomPrompt(203, vocabulary, 5);
@@ -55,24 +59,31 @@ TEST(Sparse, EveryRowEqualsTheSameMaskAppliedDensely) {
         testing::PlainForward(checkpoint.config, *checkpoint.tensors).Logits(prompt);
     for (const char* text : kPolicies) {
       const AttentionPolicy policy = ParsePolicy(text).value();
-      const std::vector<float> expected = Masked(checkpoint, policy, prompt);
-      for (const OpTable* ops : world.registry.Available("cpu")) {
-        const RankModel model = checkpoint.Load(world, *ops);
-        for (const int ranks : {1, 3, 4}) {
-          for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
-            DriverOptions options;
-            options.ranks = ranks;
-            options.mode = mode;
-            options.prefill_rows = 32;
-            options.all_logits = true;
-            options.attention = policy;
-            const auto result = StepDriver(world, model, options).Run({prompt}, 1)[0];
-            ASSERT_EQ(result.logits.size(), prompt.size() - 1);
-            EXPECT_LE(RelativeError(result.logits, expected, vocabulary), 1e-4)
-                << name << ", " << text << ", " << ops->name << ", " << ranks << " ranks, mode "
-                << static_cast<int>(mode);
-            // The control: the mask matters.
-            EXPECT_GT(RelativeError(result.logits, dense, vocabulary), 1e-3) << text;
+      const DType kv_dtype = kKvDTypes[turn % std::size(kKvDTypes)];
+      const std::vector<float> expected = Masked(checkpoint, policy, prompt, kv_dtype);
+      for (int ranks = 1; ranks <= 8; ++ranks, ++turn) {
+        const OpTable& ops = *tables[turn % tables.size()];
+        const RankModel model = checkpoint.Load(world, ops, kv_dtype);
+        for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+          DriverOptions options;
+          options.ranks = ranks;
+          options.mode = mode;
+          options.prefill_rows = 16 + 16 * static_cast<int>(turn % 3);
+          const bool reuses = (turn + turn / 8) % 2 == 1;
+          options.reused_tokens = reuses ? 80 : 0;
+          options.all_logits = true;
+          options.attention = policy;
+          const auto result = StepDriver(world, model, options).Run({prompt}, 1)[0];
+          SCOPED_TRACE(::testing::Message()
+                       << name << ", " << text << ", " << ops.name << ", "
+                       << std::string(DTypeName(kv_dtype)) << ", " << ranks << " ranks, mode "
+                       << static_cast<int>(mode) << ", " << options.prefill_rows << " rows a rank, "
+                       << options.reused_tokens << " tokens reused");
+          ASSERT_EQ(result.logits.size(), prompt.size() - 1 - (reuses ? 1 : 0));
+          EXPECT_LE(RelativeError(result.logits, expected, vocabulary), ToleranceOf(ops, kv_dtype));
+          // The control: the mask matters.
+          if (kv_dtype == DType::kF32) {
+            EXPECT_GT(RelativeError(result.logits, dense, vocabulary), 1e-3);
           }
         }
       }

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "kernels/registry.h"
+#include "tests/support/round_to_storage.h"
 
 namespace annulus::testing {
 
@@ -145,18 +146,6 @@ inline std::vector<float> Stored(DType dtype, const float* row, int64_t count) {
 }
 inline constexpr DType kKvDTypes[] = {DType::kF32,    DType::kBF16,   DType::kF16,
                                       DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
-
-// A head's key or value as pages of `dtype` store it, in place.
-inline void RoundToStorage(DType dtype, float* row, int64_t dim) {
-  std::vector<std::byte> narrow(dim * sizeof(float));
-  if (dtype == DType::kI8) {
-    int8_t* const q = reinterpret_cast<int8_t*>(narrow.data());
-    DequantizeInt8(q, QuantizeInt8(row, q, dim), row, dim);
-    return;
-  }
-  ConvertFromFloat(dtype, row, narrow.data(), dim);
-  ConvertToFloat(dtype, narrow.data(), row, dim);
-}
 
 // `source` packed by `table`.
 inline PackedMatrix Pack(const OpTable& table, const TestMatrix& source, DType dtype) {
