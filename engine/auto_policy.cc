@@ -58,7 +58,7 @@ double AutoPolicy::Expected(const Candidate& candidate, int64_t prompt, double p
 }
 
 AutoPolicy::Choice AutoPolicy::Choose(const AttentionPolicy& asked, int64_t prompt,
-                                      int64_t cached) const {
+                                      Cached cached) const {
   const double coverage = asked.coverage > 0 ? asked.coverage : kAutoCoverage;
   const int64_t shortest = int64_t{2} * kProbeBlocks * asked.block;
   Choice choice;
@@ -74,25 +74,27 @@ AutoPolicy::Choice AutoPolicy::Choose(const AttentionPolicy& asked, int64_t prom
     choice.reason = absl::StrCat("auto: dense, as ", prompt, " tokens are fewer than ", shortest);
     return choice;
   }
-  const double pairs = DensePairs(cached, prompt).causal;
-  const double dense = pairs * pair_seconds_;
-  double best = dense;
-  std::string expected = absl::StrFormat("dense %.3g s", dense);
+  int64_t reused = cached(choice.policy);
+  double best = DensePairs(reused, prompt).causal * pair_seconds_;
+  std::string expected = absl::StrFormat("dense %.3g s", best);
   for (const Candidate& candidate : candidates_) {
-    const double seconds = Expected(candidate, prompt, pairs);
+    AttentionPolicy policy = candidate.policy;
+    policy.block = asked.block;
+    policy.coverage = coverage;
+    const int64_t kept = cached(policy);
+    const double seconds = Expected(candidate, prompt, DensePairs(kept, prompt).causal);
     absl::StrAppendFormat(&expected, ", %s %.3g s",
-                          candidate.policy.kind == PolicyKind::kAdaptive
-                              ? std::string(EstimatorName(candidate.policy.estimator))
-                              : std::string(PolicyName(candidate.policy.kind)),
+                          policy.kind == PolicyKind::kAdaptive
+                              ? std::string(EstimatorName(policy.estimator))
+                              : std::string(PolicyName(policy.kind)),
                           seconds);
     if (seconds >= best) continue;
     best = seconds;
-    choice.policy = candidate.policy;
-    choice.policy.block = asked.block;
-    choice.policy.coverage = coverage;
+    reused = kept;
+    choice.policy = policy;
   }
   choice.reason = absl::StrCat("auto: ", PolicyName(choice.policy.kind), "; expected were ",
-                               expected, " for ", prompt - cached, " of ", prompt, " tokens");
+                               expected, " for ", prompt - reused, " of ", prompt, " tokens");
   return choice;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "engine/api.h"
 
 namespace annulus {
@@ -24,7 +25,8 @@ struct AutoSetting {
 // Takes a policy for each request that asks for "auto": the one expected to be done first, all
 // ranks' seconds added up, among those that keep the contract. What a policy costs is guessed at
 // first, and measured from then on: every request that ends tells what attending and estimating
-// took, and how dense its contract left it, for prompts of about its length. Used by the
+// took, and how dense its contract left it, for prompts of about its length. Rows whose keys and
+// values are kept from before, under the same policy or densely, cost nothing. Used by the
 // coordinator's thread alone.
 class AutoPolicy {
  public:
@@ -34,8 +36,10 @@ class AutoPolicy {
     AttentionPolicy policy;
     std::string reason;  // for people, with the seconds that were expected
   };
-  // For rows [cached, prompt) of a prompt; `asked` is of the kind kAuto.
-  Choice Choose(const AttentionPolicy& asked, int64_t prompt, int64_t cached) const;
+  // For a prompt of so many tokens; `asked` is of the kind kAuto. cached(policy): the length of its
+  // beginning that need not be computed under the policy.
+  using Cached = absl::FunctionRef<int64_t(const AttentionPolicy& policy)>;
+  Choice Choose(const AttentionPolicy& asked, int64_t prompt, Cached cached) const;
 
   // What came of a request under `policy` that computed rows [cached, prompt).
   void Learn(const AttentionPolicy& policy, int64_t prompt, int64_t cached,

@@ -233,12 +233,17 @@ bool Coordinator::TryAdmit(Request& request) {
 }
 
 // The policies in effect for a request; null: dense.
-std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& request) const {
+std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& request) {
   const RequestSpec& spec = request.spec();
   AttentionAssignment taken = spec.attention.value_or(options_.attention);
   const int64_t prompt = std::ssize(spec.prompt);
   if (taken.policy.kind == PolicyKind::kAuto) {
-    AutoPolicy::Choice choice = automatic_.Choose(taken.policy, prompt, 0);
+    const auto cached = [&](const AttentionPolicy& policy) -> int64_t {
+      const AttentionAssignment alone = policy;
+      const auto hit = prefixes_.Find(spec, alone.dense() ? nullptr : &alone);
+      return hit.has_value() ? hit->tokens : 0;
+    };
+    AutoPolicy::Choice choice = automatic_.Choose(taken.policy, prompt, cached);
     request.SetAttentionChoice(std::move(choice.reason));
     taken = AttentionAssignment(std::move(choice.policy));
   }

@@ -78,7 +78,7 @@ class Coordinator {
   void UpdatePaused();
   void AdmitWaiting();
   bool TryAdmit(Request& request);
-  std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request) const;
+  std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   std::optional<RingChoice> MakeRoom(const PageDemand& demand,
                                      const std::vector<int32_t>& included);
   void TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit, RequestId owner,
