@@ -159,12 +159,14 @@ struct AttentionDetail {
 // layers without a window of their own.
 //
 // Coverage of a row: the share of its softmax mass, under the model's own mask, that lies inside
-// its chosen blocks. Wherever a policy leaves blocks out, it is sampled before attending, for each
-// layer and step: at least 16 seeded uniform rows with a causal length of 16 blocks or more (all
-// there are, where they are fewer), exact sums over their keys. Under a contract (AttentionPolicy::
-// coverage) tau is raised until the layer's mean over these rows and the heads is enough, or the
-// layer attends everything in this step. Steps without such rows, and answers under an adaptive
-// policy, attend everything.
+// its chosen blocks; of dilated, on keys that one of its branches keeps. Wherever a policy leaves
+// anything out of a prompt, it is sampled before attending, for each layer and step: at least 16
+// seeded uniform rows with a causal length of 16 blocks or more (all there are, where they are
+// fewer), exact sums over their keys. Where rows of an answer choose blocks by content, so are the
+// first and each at a multiple of 64 positions, without its own key. Under a contract
+// (AttentionPolicy:: coverage) tau is raised until the layer's mean over these rows and the heads
+// is enough, or the layer attends everything in this step. Steps without such rows, and answers
+// under an adaptive policy, attend everything.
 struct AttentionReport {
   std::string policy = "dense";  // in effect, with every parameter: see ParseAssignment
   std::string choice;            // where `auto` was asked for: what it took and why

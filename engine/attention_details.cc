@@ -33,27 +33,39 @@ void AttentionDetails::Add(const LayerAttention& part) {
     const int32_t block = part.rows[begin] / block_tokens_;
     size_t end = begin;
     while (end < part.rows.size() && part.rows[end] / block_tokens_ == block) ++end;
-    AddRows(block, std::span(part.rows).subspan(begin, end - begin), part.lists.get(), layer);
+    const auto rows = std::span(part.rows).subspan(begin, end - begin);
+    AddCausal(block, rows, layer);
+    if (part.branches.empty()) {
+      AddRows(block, rows, part.lists.get(), layer);
+    } else {
+      AddDilated(block, rows, part.branches, layer);
+    }
     begin = end;
+  }
+}
+
+void AttentionDetails::AddCausal(int32_t query_block, std::span<const int32_t> rows,
+                                 Layer& layer) const {
+  double causal = 0;
+  for (const int32_t row : rows) causal += row + 1.0;
+  for (Head& head : layer.heads) head.pairs.causal += causal;
+  for (int32_t key = 0; Draws(query_block) && key <= query_block; ++key) {
+    layer.cells[Cell(query_block, key)] += static_cast<float>(rows.size());
   }
 }
 
 void AttentionDetails::AddRows(int32_t query_block, std::span<const int32_t> rows,
                                const BlockPattern* lists, Layer& layer) const {
   const auto count = static_cast<double>(rows.size());
-  const bool drawn = int64_t{query_block} * block_tokens_ < prompt_tokens_;
+  const bool drawn = Draws(query_block);
   double diagonal = 0;
   double causal = 0;
   for (const int32_t row : rows) {
     diagonal += row % block_tokens_ + 1;
     causal += row + 1.0;
   }
-  for (int32_t key = 0; drawn && key <= query_block; ++key) {
-    layer.cells[Cell(query_block, key)] += static_cast<float>(count);
-  }
   for (int kv_head = 0; kv_head < kv_heads_; ++kv_head) {
     Head& head = layer.heads[kv_head];
-    head.pairs.causal += causal;
     if (lists == nullptr) {
       head.pairs.chosen += causal;
       for (int32_t key = 0; drawn && key <= query_block; ++key) {
@@ -65,6 +77,32 @@ void AttentionDetails::AddRows(int32_t query_block, std::span<const int32_t> row
     head.pairs.chosen += diagonal + count * static_cast<double>(keys.size() - 1) * block_tokens_;
     for (const int32_t key : keys) {
       if (drawn) head.cells[Cell(query_block, key)] += static_cast<float>(count);
+    }
+  }
+}
+
+// A branch keeps one of `rate` keys for one of `rate` rows: blocks are drawn by the share of their
+// pairs, and no darker than full where branches meet. All pairs count, as CountDilatedPairs does.
+void AttentionDetails::AddDilated(int32_t query_block, std::span<const int32_t> rows,
+                                  std::span<const DilatedBranch> branches, Layer& layer) const {
+  const double part = static_cast<double>(kv_heads_) / heads_;
+  const auto all = static_cast<double>(rows.size());
+  for (int query_head = 0; query_head < heads_; ++query_head) {
+    Head& head = layer.heads[query_head * kv_heads_ / heads_];
+    std::vector<double> kept(static_cast<size_t>(query_block) + 1);  // [key block] rows' worth
+    for (const DilatedBranch& branch : branches) {
+      double keeping = 0;
+      for (const int32_t row : rows) {
+        if (row % branch.rate != query_head % branch.rate) continue;
+        head.pairs.chosen += part * (row % branch.segment / branch.rate + 1);
+        keeping += 1;
+      }
+      // Segments are whole blocks.
+      const int32_t first = rows.front() / branch.segment * (branch.segment / block_tokens_);
+      for (int32_t key = first; key <= query_block; ++key) kept[key] += keeping / branch.rate;
+    }
+    for (int32_t key = 0; Draws(query_block) && key <= query_block; ++key) {
+      head.cells[Cell(query_block, key)] += static_cast<float>(part * std::min(kept[key], all));
     }
   }
 }

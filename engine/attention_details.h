@@ -13,8 +13,12 @@ namespace annulus {
 // What was chosen by each layer and kv head of one request, from the lists that ranks report.
 class AttentionDetails {
  public:
-  AttentionDetails(int kv_heads, int64_t prompt_tokens, int32_t block_tokens)
-      : kv_heads_(kv_heads), prompt_tokens_(prompt_tokens), block_tokens_(block_tokens) {}
+  // `heads`: a multiple of `kv_heads`.
+  AttentionDetails(int heads, int kv_heads, int64_t prompt_tokens, int32_t block_tokens)
+      : heads_(heads),
+        kv_heads_(kv_heads),
+        prompt_tokens_(prompt_tokens),
+        block_tokens_(block_tokens) {}
 
   void Add(const LayerAttention& part);
 
@@ -37,7 +41,14 @@ class AttentionDetails {
   size_t Cell(int32_t query_block, int32_t key_block) const;
   void AddRows(int32_t query_block, std::span<const int32_t> rows, const BlockPattern* lists,
                Layer& layer) const;
+  void AddDilated(int32_t query_block, std::span<const int32_t> rows,
+                  std::span<const DilatedBranch> branches, Layer& layer) const;
+  void AddCausal(int32_t query_block, std::span<const int32_t> rows, Layer& layer) const;
+  bool Draws(int32_t query_block) const {
+    return int64_t{query_block} * block_tokens_ < prompt_tokens_;
+  }
 
+  const int heads_;
   const int kv_heads_;
   const int64_t prompt_tokens_;
   const int32_t block_tokens_;

@@ -222,7 +222,7 @@ bool Coordinator::TryAdmit(Request& request) {
   request.Admit(sequence.get(), std::move(pages));
   if (sequence->report_lists && sequence->attention != nullptr) {
     request.attention_account().KeepDetails(AttentionDetails(
-        options_.kv_heads, request.prompt_tokens(), BlockOf(*sequence->attention)));
+        options_.heads, options_.kv_heads, request.prompt_tokens(), BlockOf(*sequence->attention)));
   }
   prefixes_.InheritCoverage(request);
   metrics_.request_queue_time.Observe(request.timings().queue);

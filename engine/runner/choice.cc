@@ -167,7 +167,8 @@ Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
     const int32_t stride = ask == Ask::kAntidiagonal ? part.policy->score_stride : 1;
     choice.estimate.emplace(MakeQuery(layer, item, *ask, stride));
   }
-  if (!ring.sampled && HasProbes(ring.end, item.block()) && context.ops.block_scores != nullptr) {
+  if ((!ring.sampled || choosing.samples_answer) && HasProbes(ring.end, item.block()) &&
+      context.ops.block_scores != nullptr) {
     item.probes.emplace(MakeQuery(layer, item, Ask::kExact, 1));
   }
   return item;

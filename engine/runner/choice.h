@@ -63,6 +63,7 @@ struct ChoosingItem {
   // Everything that its rows may attend; for the items' cache group without a window.
   ItemShards candidates;
   std::vector<LayerSummaries>* summaries = nullptr;  // [layer] of the sequence's own pages here
+  bool samples_answer = false;  // whether the coverage of a row of an answer is sampled too
 
   int32_t block() const { return parts.front().policy->block; }
 };
@@ -98,11 +99,13 @@ struct ChoiceContext {
 
 // One kind of scores that the rows of an item want.
 struct ChoiceQuery {
-  // Exact scores; sums along antidiagonals of `stride`; the bound or the mean of each page; gates.
-  enum class Ask : uint8_t { kExact, kAntidiagonal, kBounds, kMeans, kGates };
+  // Exact scores, of all keys or of those that `branches` keep; sums along antidiagonals of
+  // `stride`; the bound or the mean of each page; gates.
+  enum class Ask : uint8_t { kExact, kKept, kAntidiagonal, kBounds, kMeans, kGates };
 
   Ask kind = Ask::kExact;
   int32_t stride = 1;
+  std::vector<DilatedBranch> branches;
   std::vector<std::vector<int32_t>> positions;  // [ring index] of the rows that are scored
   std::vector<int64_t> groups;                  // [ring index] rows of scores
   ConstMatrixView own;                          // [own positions, heads * k_dim]

@@ -69,7 +69,7 @@ absl::Status TakeOwnQueries(const ChoiceContext& context, const ChoiceLayer& lay
   ANNULUS_ASSIGN_OR_RETURN(const std::span<float> data,
                            context.Keep(wanted.size() * static_cast<size_t>(columns)));
   query.own = {data.data(), count, columns, columns};
-  if (query.kind == Ask::kExact) {
+  if (query.kind == Ask::kExact || query.kind == Ask::kKept) {
     return TakeRows(context, own, ring.positions[ring.index], wanted,
                     {data.data(), count, columns, columns});
   }

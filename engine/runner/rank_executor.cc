@@ -28,8 +28,10 @@ RankExecutor::RankExecutor(const RankParts& parts)
     : parts_(parts),
       config_(RingConfig(parts)),
       ring_(*parts.channel, *parts.backend, *parts.model->ops, *parts.stream, config_),
-      chooser_({ring_.link(), *parts.backend, *parts.model->ops, *parts.stream, config_, messages_,
-                parts.model->gates.get()}) {}
+      choice_{ring_.link(), *parts.backend, *parts.model->ops,       *parts.stream,
+              config_,      messages_,      parts.model->gates.get()},
+      chooser_(choice_),
+      sampler_(choice_) {}
 
 RankResult RankExecutor::Execute(const StepPlan& plan) {
   RankResult result;
@@ -75,6 +77,7 @@ void RankExecutor::ApplyUpdates(const StepPlan& plan) {
     sequence.home = update.home;
     SetAttention(update.attention, sequence);
     sequence.report_lists = update.report_lists;
+    sequence.begins_answer = update.setup != nullptr;
     if (sequence.rope_length != update.rope_length) {
       sequence.rope_length = update.rope_length;
       sequence.inverse_frequencies.clear();

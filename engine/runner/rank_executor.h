@@ -12,6 +12,7 @@
 #include "engine/ring/ring_attention.h"
 #include "engine/runner/attention_observer.h"
 #include "engine/runner/block_chooser.h"
+#include "engine/runner/dilated_sampler.h"
 #include "engine/runner/rank_model.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sparse/pattern_cache.h"
@@ -37,6 +38,7 @@ struct RankSequence {
   bool ruled = false;                                     // layers differ
   std::vector<LayerSummaries> summaries;                  // [layer], under a policy
   bool report_lists = false;
+  bool begins_answer = false;  // its first row to be sampled is in this step
   int64_t rope_length = 0;
   std::vector<std::vector<float>> inverse_frequencies;  // [rope setting]; empty: the model's
 };
@@ -91,7 +93,9 @@ class RankExecutor {
   const RingAttentionConfig config_;
   RingAttention ring_;
   ChoiceMessages messages_;
+  const ChoiceContext choice_;
   BlockChooser chooser_;
+  DilatedSampler sampler_;
   std::unordered_map<SequenceId, RankSequence> sequences_;
 };
 

@@ -31,7 +31,14 @@ bool Owes(const Choice& item, const ChoiceQuery& query, int runner) {
 
 // Whether pages are scored, and not blocks.
 bool ScoresPages(const ChoiceQuery& query) {
-  return query.kind != Ask::kExact && query.kind != Ask::kAntidiagonal;
+  return query.kind == Ask::kBounds || query.kind == Ask::kMeans || query.kind == Ask::kGates;
+}
+
+// A sampled row's own key may still be on its way: it is left out of its page.
+void LeaveOutOwnKey(const RingItem& item, std::vector<KvPageView>& pages) {
+  if (!item.sampled || pages.empty()) return;
+  KvPageView& last = pages.back();
+  last.tokens = std::min(last.tokens, item.begin - last.first_position);
 }
 
 // Columns of scores that `holder` returns for own rows, or this rank for those of `runner`.
@@ -55,6 +62,26 @@ absl::Status ScoreExchange::Run() {
   ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
   ANNULUS_RETURN_IF_ERROR(SendQueries());
   return ReturnScores();
+}
+
+absl::Status ScoreExchange::Acknowledge() {
+  static constexpr std::byte kRead[1] = {};
+  const auto give = [&](int peer, std::vector<RingPart>& parts) {
+    bool asked = false;
+    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+      asked = asked || Asks(item, query, other);
+    });
+    if (asked) parts.push_back({kRead, sizeof(kRead)});
+  };
+  const auto expect = [&](int peer, std::vector<size_t>& bytes) {
+    bool owed = false;
+    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+      owed = owed || Owes(item, query, other);
+    });
+    if (owed) bytes.push_back(sizeof(kRead));
+  };
+  const auto take = [](int, std::span<const RingPart>) { return absl::OkStatus(); };
+  return ChoiceRound(context_, layer_, 3, give, expect, take);
 }
 
 // Visits the queries that the rows of ring index `runner` of an item put to this rank's pages,
@@ -130,10 +157,12 @@ absl::Status ScoreExchange::Score(Choice& item, ChoiceQuery& query, int runner, 
   if (ScoresPages(query)) {
     status = ScorePages(item, query, view, pages, scores);
   } else {
+    LeaveOutOwnKey(*item.ring, pages);
     BlockScoresItem scored;
     scored.query = view;
     scored.positions = query.positions[runner];
     scored.pages = pages;
+    scored.branches = query.branches;
     scored.scores = scores.data();
     BlockScoresParams params;
     params.shape = config.shape;
@@ -157,12 +186,8 @@ absl::Status ScoreExchange::ScorePages(const Choice& item, const ChoiceQuery& qu
   const KvPageShape& shape = context_.config.shape;
   const auto layer = static_cast<size_t>(layer_.layer);
   LayerSummaries& summaries = (*item.choosing->summaries)[layer];
-  // A sampled row's own key may still be on its way: its page is not complete for a summary.
   std::vector<KvPageView> written(pages.begin(), pages.end());
-  if (item.ring->sampled && !written.empty()) {
-    KvPageView& last = written.back();
-    last.tokens = std::min(last.tokens, item.ring->begin - last.first_position);
-  }
+  LeaveOutOwnKey(*item.ring, written);
   std::fill(scores.begin(), scores.end(), kNoScore);
   std::span<float> dense;
   int64_t known = 0;

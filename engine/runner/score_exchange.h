@@ -18,6 +18,10 @@ class ScoreExchange {
   // Fills ChoiceQuery::scores of all that own rows asked.
   absl::Status Run();
 
+  // Where no lists follow: tells holders that their scores have been read, and hears it of own
+  // ones. ChoiceMessages::layer may then be emptied.
+  absl::Status Acknowledge();
+
  private:
   template <class Visit>
   void ForEach(int peer, const Visit& visit);

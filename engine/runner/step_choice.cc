@@ -9,6 +9,10 @@
 namespace annulus {
 namespace {
 
+// Of the rows of an answer that choose their blocks, the first and each at a multiple of so many
+// positions is sampled: that reads all its keys.
+constexpr int32_t kAnswerSampling = 64;
+
 std::span<const SequencePart> PartsIn(const RankSequence& sequence, int layer) {
   if (sequence.attention.empty()) return {};
   return sequence.attention[layer];
@@ -23,6 +27,12 @@ bool StepRun::Chooses(std::span<const SequencePart> parts, const RingItem& item)
   // Lists that need no scores do without a sample where the kernels cannot take one.
   if (kind == ChoiceKind::kLists && policy.coverage == 0) return ops().block_scores != nullptr;
   return kind != ChoiceKind::kNone;
+}
+
+// Whether an item under dilated is sampled; what it attends needs no choice.
+bool StepRun::Samples(std::span<const SequencePart> parts, const RingItem& item) const {
+  return parts.size() == 1 && parts.front().policy->kind == PolicyKind::kDilated && !item.sampled &&
+         ops().block_scores != nullptr;
 }
 
 // The lists that a ring item's rows follow in a layer, if one policy knows them ahead.
@@ -47,7 +57,8 @@ void StepRun::ListChoosing(int layer, GroupStep& step) const {
     const RingItem& item = ring_items_[i];
     RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
     const std::span<const SequencePart> parts = PartsIn(sequence, layer);
-    if (!Chooses(parts, item)) continue;
+    const bool dilated = Samples(parts, item);
+    if (!dilated && !Chooses(parts, item)) continue;
     ChoosingItem choosing;
     choosing.item = i;
     choosing.sequence = ring_plan_[i]->sequence;
@@ -60,13 +71,14 @@ void StepRun::ListChoosing(int layer, GroupStep& step) const {
           *part.policy, ShapeFor(*part.policy, item.begin, item.end, model().config.kv_heads));
     }
     choosing.report_lists = sequence.report_lists;
+    choosing.samples_answer = sequence.begins_answer || item.begin % kAnswerSampling == 0;
     RingItem all = item;
     all.pattern = nullptr;
     all.branches.clear();
     choosing.candidates =
         BuildItemShards(all, sequence.groups[group], 0, model().page_shape.page_tokens);
     choosing.summaries = &sequence.summaries;
-    step.choosing.push_back(std::move(choosing));
+    (dilated ? step.dilated : step.choosing).push_back(std::move(choosing));
   }
 }
 
@@ -85,6 +97,7 @@ void StepRun::TakeUpLayer(int layer) {
   }
   if (!ruled) return;
   step.choosing.clear();
+  step.dilated.clear();
   ListChoosing(layer, step);
 }
 
@@ -100,7 +113,8 @@ absl::Status StepRun::Choose(int layer, int64_t rows, RingLayer& ring) {
   choice.query = ring.query.row_range(0, rows);
   choice.page_data = ring.page_data;
   choice.sinks = model().weights.layers[layer].host_sinks;
-  return rank_.chooser_.Run(choice, group.choosing, attention_);
+  ANNULUS_RETURN_IF_ERROR(rank_.chooser_.Run(choice, group.choosing, attention_));
+  return rank_.sampler_.Run(choice, group.dilated, attention_);
 }
 
 // Of items under a policy whose lists, if any, are known before the layer.
@@ -110,7 +124,6 @@ void StepRun::CountPairs(int layer, size_t items) {
     const std::span<const SequencePart> parts = PartsIn(sequence(i), layer);
     if (parts.empty() || item.own_rows() == 0 || Chooses(parts, item)) continue;
     const bool dilated = !item.branches.empty();
-    if (dilated && !sequence(i).ruled) continue;  // counted once for all layers
     LayerAttention report;
     report.sequence = ring_plan_[i]->sequence;
     report.layer = layer;
@@ -128,6 +141,7 @@ void StepRun::CountPairs(int layer, size_t items) {
     if (sequence(i).report_lists) {
       report.rows.assign(rows.begin(), rows.end());
       if (!dilated) report.lists = item.pattern;
+      report.branches = item.branches;
     }
     attention_.push_back(std::move(report));
   }

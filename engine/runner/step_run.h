@@ -32,6 +32,7 @@ class StepRun {
   struct GroupStep {
     std::vector<ItemShards> shards;  // [ring item]; of choosing items those of the last layer run
     std::vector<ChoosingItem> choosing;
+    std::vector<ChoosingItem> dilated;  // whose coverage is sampled besides
     std::vector<AppendRun> appends;
     std::vector<int32_t> append_page;  // [own row] page id, -1 where the page is another rank's
     std::vector<int32_t> append_slot;  // [own row] token inside that page
@@ -87,6 +88,7 @@ class StepRun {
   void ListChoosing(int layer, GroupStep& step) const;
   void TakeUpLayer(int layer);
   bool Chooses(std::span<const SequencePart> parts, const RingItem& item) const;
+  bool Samples(std::span<const SequencePart> parts, const RingItem& item) const;
   absl::Status LookOn(int layer, const RingLayer& ring);
   absl::Status Choose(int layer, int64_t rows, RingLayer& ring);
   void CountPairs(int layer, size_t items);

@@ -9,6 +9,7 @@
 #include "engine/api.h"
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/block_pattern.h"
+#include "kernels/ops/attention.h"
 
 namespace annulus {
 
@@ -124,9 +125,11 @@ struct LayerAttention {
   bool raised = false;          // the contract took more than the policy's own blocks
   bool dense = false;           // .. all of them
   double estimate_seconds = 0;
-  // If SequenceUpdate::report_lists: the rank's rows, and their lists; null: they attend all.
+  // If SequenceUpdate::report_lists: the rank's rows, and their lists; null: they attend all, or
+  // what the branches keep.
   std::vector<int32_t> rows;
   std::shared_ptr<const BlockPattern> lists;
+  std::vector<DilatedBranch> branches;
 };
 
 // What one rank brings back from one step.

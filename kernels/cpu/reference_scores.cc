@@ -48,6 +48,14 @@ std::vector<RowGroup> RowGroups(std::span<const int32_t> positions, int32_t stri
   return groups;
 }
 
+// Whether a single row's head leaves out the key at `position`.
+bool LeavesOut(const BlockScoresItem& item, const RowGroup& group, int head, int64_t position) {
+  return !item.branches.empty() &&
+         std::none_of(item.branches.begin(), item.branches.end(), [&](const DilatedBranch& branch) {
+           return branch.Keeps(head, group.tile, position);
+         });
+}
+
 // All of a row group's scores of one tile of keys, or the mean of its antidiagonal; -infinity where
 // no pair is there. `tile` counts from the page's beginning.
 float TileScore(const BlockScoresParams& params, const BlockScoresItem& item, const RowGroup& group,
@@ -91,6 +99,7 @@ absl::Status ScoreItem(Stream& stream, const BlockScoresParams& params,
             item.scores[(static_cast<int64_t>(g) * params.heads + head) * blocks + block];
         for (int64_t tile = 0; tile * params.stride < page.tokens; ++tile) {
           if (page.first_position / params.stride + tile > groups[g].tile) break;
+          if (LeavesOut(item, groups[g], head, page.first_position + tile)) continue;
           score = LogAdd(score, TileScore(params, item, groups[g], head, page, keys, tile));
         }
       }

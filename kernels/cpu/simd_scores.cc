@@ -226,10 +226,30 @@ class ScoresRun {
     }
     isa_.scale_row(lanes, params_.scale, count);
     if (params_.soft_cap > 0) isa_.soft_cap_row(lanes, params_.soft_cap, count);
+    if (!task.item->branches.empty()) {
+      LeaveOut(task.item->branches, task.kv_head * group_ + row % group_, group.tile,
+               page.first_position + slot, count, lanes);
+    }
     const int64_t rows_of_lanes = CeilDiv(count, kPanel);
     std::fill(lanes + count, lanes + rows_of_lanes * kPanel, -kInfinity);
     isa_.add_exp_sums(lanes, rows_of_lanes, kPanel, kPanel, running.largest.data(),
                       running.total.data());
+  }
+
+  // Of keys [first, first + count), those that no branch keeps for the row at `position`.
+  static void LeaveOut(std::span<const DilatedBranch> branches, int head, int64_t position,
+                       int64_t first, int count, float* scores) {
+    bool kept[kKeyChunk] = {};
+    for (const DilatedBranch& branch : branches) {
+      const int64_t residue = head % branch.rate;
+      if (position % branch.rate != residue) continue;
+      const int64_t begin = std::max(first, position / branch.segment * branch.segment);
+      int64_t key = begin + (residue - begin % branch.rate + branch.rate) % branch.rate;
+      for (; key < first + count; key += branch.rate) kept[key - first] = true;
+    }
+    for (int i = 0; i < count; ++i) {
+      if (!kept[i]) scores[i] = -kInfinity;
+    }
   }
 
   const SimdKernels& isa_;

@@ -65,11 +65,11 @@ ScoresPlan Plan(const BlockScoresParams& params) {
 
 size_t UploadBytes(const BlockScoresParams& params, const ScoresPlan& plan) {
   size_t bytes = plan.units.size() * sizeof(ScoresUnit) +
-                 params.items.size() * (sizeof(ScoresItemView) + 3 * CudaStream::kUploadAlignment) +
+                 params.items.size() * (sizeof(ScoresItemView) + 4 * CudaStream::kUploadAlignment) +
                  2 * CudaStream::kUploadAlignment;
   for (size_t i = 0; i < params.items.size(); ++i) {
     bytes += params.items[i].positions.size_bytes() + params.items[i].pages.size_bytes() +
-             plan.groups[i].size() * sizeof(ScoredRows);
+             params.items[i].branches.size_bytes() + plan.groups[i].size() * sizeof(ScoredRows);
   }
   return bytes;
 }
@@ -87,7 +87,8 @@ absl::Status BlockScores(Stream& stream, const BlockScoresParams& params) {
     const BlockScoresItem& item = params.items[i];
     items.push_back(
         {item.query.data, item.query.stride, own.Upload(item.positions), own.Upload(item.pages),
-         own.Upload(std::span<const ScoredRows>(plan.groups[i])), item.scores, plan.blocks[i]});
+         own.Upload(std::span<const ScoredRows>(plan.groups[i])), own.Upload(item.branches),
+         static_cast<int>(item.branches.size()), item.scores, plan.blocks[i]});
   }
   BlockScoresArguments arguments{};
   arguments.layout = LayoutOf(params.shape);

@@ -16,7 +16,9 @@ struct BlockScoresItem {
   ConstMatrixView query;               // [rows, heads * k_dim], already rotated
   std::span<const int32_t> positions;  // [rows], ascending
   std::span<const KvPageView> pages;   // ascending first_position; gaps are allowed
-  float* scores = nullptr;             // [row groups][heads][blocks]
+  // With stride 1: keys that no branch keeps for a row and head are left out. None: all count.
+  std::span<const DilatedBranch> branches;
+  float* scores = nullptr;  // [row groups][heads][blocks]
 };
 
 // Positions are cut into tiles of `stride`. A row group is the rows of one tile: the rows of an

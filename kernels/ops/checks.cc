@@ -142,6 +142,7 @@ void CheckBlockScores(const BlockScoresParams& params) {
     CheckView(item.query, item.positions.size(), int64_t{params.heads} * params.shape.k_dim,
               "block_scores query");
     ANNULUS_CHECK(std::is_sorted(item.positions.begin(), item.positions.end()));
+    ANNULUS_CHECK(item.branches.empty() || params.stride == 1) << "branches of tiles";
   }
 }
 

@@ -61,6 +61,19 @@ ANNULUS_DEVICE bool TileScore(const BlockScoresArguments& a, const ScoresItemVie
   return true;
 }
 
+// Whether a row's head leaves out a key, where there are branches: no branch keeps it.
+ANNULUS_DEVICE bool LeavesOut(const ScoresItemView& item, int32_t position, int head, int32_t key) {
+  for (int b = 0; b < item.branch_count; ++b) {
+    const DilatedBranch branch = item.branches[b];
+    const int32_t residue = head % branch.rate;
+    if (position / branch.segment == key / branch.segment && position % branch.rate == residue &&
+        key % branch.rate == residue) {
+      return false;
+    }
+  }
+  return item.branch_count > 0;
+}
+
 // A warp has every fourth pair of a row group and a query head; what it has summed up so far lies
 // in shared memory after the keys.
 ANNULUS_KERNEL(kThreads, 2) BlockScoresKernel(ANNULUS_ARGUMENT BlockScoresArguments a) {
@@ -87,9 +100,10 @@ ANNULUS_KERNEL(kThreads, 2) BlockScoresKernel(ANNULUS_ARGUMENT BlockScoresArgume
         LogSum own = sums[i];
         for (int sub = 0; sub < kChunk; sub += a.stride) {
           if ((page.first_position + slot + sub) / a.stride > rows.tile) break;
+          const int head = kv_head * a.group + i % a.group;
+          if (LeavesOut(item, rows.tile, head, page.first_position + slot + sub)) continue;
           float score;
-          if (TileScore(a, item, rows, kv_head * a.group + i % a.group, keys, slot, sub,
-                        page.tokens, score)) {
+          if (TileScore(a, item, rows, head, keys, slot, sub, page.tokens, score)) {
             own.Add(score);
           }
         }

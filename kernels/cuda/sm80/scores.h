@@ -38,6 +38,8 @@ struct ScoresItemView {
   const int32_t* positions;
   const KvPageView* pages;
   const ScoredRows* groups;
+  const DilatedBranch* branches;
+  int branch_count;
   float* scores;  // [groups][heads][blocks]
   int64_t blocks;
 };

@@ -165,6 +165,8 @@ TEST_F(PolicyTest, TopPagesFindFacts) {
     EXPECT_EQ(answer.text, fact.answer) << fact.depth;
     EXPECT_LT(answer.done.attention.density, 1);
     EXPECT_TRUE(answer.done.attention.contract_met);
+    ASSERT_TRUE(answer.done.attention.sampled.has_value());
+    EXPECT_GT(answer.done.attention.sampled->coverage, 0.5);
   }
 }
 
@@ -221,6 +223,29 @@ TEST_F(PolicyTest, DetailsAreGivenWhenAskedFor) {
     EXPECT_EQ(detail.map[63 * 64 + 30], 0);
     EXPECT_EQ(detail.map[30 * 64 + 40], 0);
   }
+}
+
+// Details of dilated add up to the report's density, and its coverage is sampled as any other's.
+TEST_F(PolicyTest, DilatedTellsCoverageAndDetails) {
+  options_.model = "builtin:recall3";
+  WriteDocument(2'500);
+  Start();
+  details_ = true;
+  const Answer answer = Ask(document_.facts[0], "dilated:segments=128/512,rates=1/2");
+  const AttentionReport& report = answer.done.attention;
+  ASSERT_TRUE(report.sampled.has_value());
+  EXPECT_GT(report.sampled->coverage, 0);
+  EXPECT_LT(report.sampled->coverage, 0.9);
+  EXPECT_GT(report.layer_steps, 0);
+  ASSERT_FALSE(report.details.empty());
+  double density = 0;
+  for (const AttentionDetail& detail : report.details) {
+    density += detail.density / static_cast<double>(report.details.size());
+    ASSERT_EQ(detail.map.size(), size_t{64} * 64);
+    EXPECT_GT(detail.map[63 * 64 + 63], 0);
+    EXPECT_EQ(detail.map[63 * 64], 0);
+  }
+  EXPECT_NEAR(density, report.density, 0.01);
 }
 
 TEST_F(PolicyTest, ValuesOutOfRangeAreNamed) {

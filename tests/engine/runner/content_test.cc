@@ -281,6 +281,48 @@ TEST(Content, TheContractIsKeptBeforeAttending) {
   }
 }
 
+// Coverage of dilated is that of the union of its branches: keys that two keep count once. Rows of
+// an answer are sampled where they choose.
+TEST(Content, CoverageOfTokensAndOfAnswersIsSampled) {
+  CpuWorld world;
+  const MaskedCheckpoint checkpoint("llama_gqa_bf16");
+  const RankModel model = checkpoint.Load(world, *world.registry.Available("cpu")[0], DType::kF32);
+  const std::vector<int32_t> prompt = RandomPrompt(600, checkpoint.config.vocabulary, 12);
+  const auto coverage = [&](const std::string& text, int ranks, RingMode mode, int answer) {
+    DriverOptions options;
+    options.ranks = ranks;
+    options.mode = mode;
+    options.prefill_rows = 64;
+    options.attention = ParsePolicy(text).value();
+    const auto result = StepDriver(world, model, options).Run({prompt}, answer)[0];
+    double sum = 0;
+    double count = 0;
+    for (const LayerAttention& part : result.attention) {
+      for (const double covered : part.covered) sum += covered;
+      count += part.probes * static_cast<double>(part.covered.size());
+    }
+    return count == 0 ? -1 : sum / count;
+  };
+  for (const int ranks : {1, 3, 8}) {
+    for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+      SCOPED_TRACE(::testing::Message() << ranks << " ranks, mode " << static_cast<int>(mode));
+      EXPECT_NEAR(coverage("dilated:segments=1024,rates=1,block=16", ranks, mode, 1), 1, 1e-5);
+      const double once = coverage("dilated:segments=64,rates=1,block=16", ranks, mode, 1);
+      EXPECT_GT(once, 0);
+      EXPECT_LT(once, 0.7);
+      EXPECT_NEAR(coverage("dilated:segments=64/64,rates=1/1,block=16", ranks, mode, 1), once,
+                  1e-5);
+      const double more = coverage("dilated:segments=64/256,rates=1/2,block=16", ranks, mode, 1);
+      EXPECT_GT(more, 1.2 * once);
+      EXPECT_LT(more, 0.9);
+      EXPECT_NEAR(coverage("top_pages:pages=100,block=16", ranks, mode, 2), 1, 1e-5);
+      const double few = coverage("top_pages:pages=2,block=16", ranks, mode, 2);
+      EXPECT_GT(few, 0.01);
+      EXPECT_LT(few, 0.9);
+    }
+  }
+}
+
 // Fewer pages travel where blocks are left out, and what settles them is little beside that.
 TEST(Content, BlocksThatNobodyChoseDoNotTravel) {
   CpuWorld world;

@@ -16,6 +16,7 @@ struct ScoresCase {
   Problem problem;
   int32_t block_tokens = 64;
   int32_t stride = 1;
+  std::vector<DilatedBranch> branches;
 };
 
 // Rows with holes, pages with gaps, odd dimensions, a last page that is not full.
@@ -51,6 +52,10 @@ ScoresCase RandomCase(uint32_t seed) {
   }
   c.block_tokens = problem.shape.page_tokens * draw(1, 3);
   c.stride = strides[seed % 3];
+  for (int left = c.stride == 1 ? draw(0, 3) : 0; left > 0; --left) {
+    const int rate = draw(1, 5);
+    c.branches.push_back({problem.shape.page_tokens * rate * draw(1, 3), rate});
+  }
   FillProblem(problem, seed);
   problem.name += absl::StrCat(" block ", c.block_tokens, " stride ", c.stride);
   return c;
@@ -62,6 +67,7 @@ std::vector<float> Score(const OpTable& table, const ScoresCase& c, int threads)
   item.query = c.problem.query.view();
   item.positions = c.problem.positions;
   item.pages = pages.views();
+  item.branches = c.branches;
   std::vector<float> scores(CountRowGroups(item.positions, c.stride) * c.problem.heads() *
                                 CountBlocks(item.pages, c.block_tokens) +
                             1);
@@ -111,11 +117,13 @@ TEST_P(BlockScoresTest, MatchesTheReferenceOverRandomShapes) {
 // With one query a row group, scores of all blocks together are attention's own lse.
 TEST(BlockScoresReferenceTest, OfSingleRowsAreThePartsOfAttention) {
   for (uint32_t seed = 300; seed < 312; seed += 3) {
-    const ScoresCase c = RandomCase(seed);
+    ScoresCase c = RandomCase(seed);
     ASSERT_EQ(c.stride, 1);
     SCOPED_TRACE(c.problem.name);
+    // One branch keeps each key once, as attention does; several do not.
+    if (c.branches.size() > 1) c.branches.resize(1);
     const std::vector<float> scores = Score(Reference(), c, 1);
-    const AttentionResult attended = Attend(Reference(), c.problem, 1);
+    const AttentionResult attended = Attend(Reference(), c.problem, 1, {}, c.branches);
     const int64_t lists = c.problem.rows() * c.problem.heads();
     const int64_t blocks = static_cast<int64_t>(scores.size() - 1) / lists;
     for (int64_t list = 0; list < lists; ++list) {
