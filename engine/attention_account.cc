@@ -26,8 +26,8 @@ AttentionAccount::ItemOutcome AttentionAccount::Add(std::span<const LayerAttenti
     for (const LayerAttention* rank : ranks) {
       outcome.pairs->chosen += rank->pairs.chosen / static_cast<double>(layers.size());
       outcome.pairs->causal += rank->pairs.causal / static_cast<double>(layers.size());
-      estimated_.sum += rank->estimated;
-      estimated_.count += static_cast<double>(rank->estimates);
+      outcome.estimated += rank->estimated;
+      outcome.estimates += static_cast<double>(rank->estimates);
       rows_ += rank->probes;
       contract = std::max(contract, rank->contract);
       raised = raised || rank->raised;
@@ -50,6 +50,8 @@ AttentionAccount::ItemOutcome AttentionAccount::Add(std::span<const LayerAttenti
     minimum_ = std::min(minimum_.value_or(1), covered.value());
     met_ = met_ && covered.value() >= contract - kSlack;
   }
+  estimated_.sum += outcome.estimated;
+  estimated_.count += outcome.estimates;
   sampled_.sum += outcome.covered;
   sampled_.count += outcome.samples;
   layer_steps_ += outcome.layers;

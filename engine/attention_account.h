@@ -27,6 +27,8 @@ class AttentionAccount {
     std::optional<PairCount> pairs;  // absent: the ranks reported nothing
     double covered = 0;              // sum over sampled rows and heads
     double samples = 0;              // their number
+    double estimated = 0;            // sum of what was believed to be covered
+    double estimates = 0;            // its number
     int64_t layers = 0;
     int64_t raised = 0;
     int64_t dense = 0;

@@ -24,15 +24,16 @@ void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankRes
   }
   PairCount step_pairs;
   std::vector<PairCount> pairs;
-  AttentionAccount::ItemOutcome all;
   for (const PlanItem& item : plan.items) {
     Request& request = *requests.at(item.sequence);
     const auto outcome = request.attention_account().Add(reported[{item.sequence, item.begin}]);
     pairs.push_back(outcome.pairs.has_value() ? *outcome.pairs
                                               : CountAttended(item, *request.sequence()));
     step_pairs += pairs.back();
-    all.covered += outcome.covered;
-    all.samples += outcome.samples;
+    since_start_.covered += outcome.covered;
+    since_start_.samples += outcome.samples;
+    since_start_.estimated += outcome.estimated;
+    since_start_.estimates += outcome.estimates;
     metrics_.attention_layers_raised.Add(static_cast<double>(outcome.raised));
     metrics_.attention_layers_dense.Add(static_cast<double>(outcome.dense));
     metrics_.attention_layers_kept.Add(
@@ -42,8 +43,16 @@ void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankRes
     const double share = step_pairs.chosen > 0 ? pairs[i].chosen / step_pairs.chosen : 0;
     requests.at(plan.items[i].sequence)->CountStep(plan.items[i].mode, pairs[i], share * seconds);
   }
-  if (step_pairs.causal > 0) metrics_.attention_density.Set(step_pairs.density());
-  if (all.samples > 0) metrics_.attention_coverage.Set(all.covered / all.samples);
+  pairs_since_start_ += step_pairs;
+  if (pairs_since_start_.causal > 0) {
+    metrics_.attention_density.Set(pairs_since_start_.density());
+  }
+  if (since_start_.samples > 0) {
+    metrics_.attention_coverage.Set(since_start_.covered / since_start_.samples);
+  }
+  if (since_start_.estimates > 0) {
+    metrics_.attention_estimated_coverage.Set(since_start_.estimated / since_start_.estimates);
+  }
 }
 
 // Of items that the ranks do not report of.

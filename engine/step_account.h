@@ -36,6 +36,8 @@ class StepAccount {
   const int kv_heads_;
   PatternCache& patterns_;
   EngineMetrics& metrics_;
+  PairCount pairs_since_start_;
+  AttentionAccount::ItemOutcome since_start_;  // sums of coverage
 };
 
 }  // namespace annulus

@@ -134,8 +134,12 @@ class EngineMetrics {
       "Attended over causal pairs of query and key, over all steps since the start, 0 to 1.");
   Gauge& attention_coverage = set_.AddGauge(
       "attention_coverage_ratio",
-      "Share of the attention inside the chosen blocks, mean over the rows sampled in "
-      "the last step that sampled any, 0 to 1.");
+      "Share of the attention inside the chosen blocks, mean over all rows sampled since the "
+      "start, 0 to 1.");
+  Gauge& attention_estimated_coverage = set_.AddGauge(
+      "attention_estimated_coverage_ratio",
+      "Share of the attention that estimates gave to the chosen blocks, mean over all query blocks "
+      "estimated since the start, 0 to 1.");
 
   // Raised and set before Collect.
   Counter& pattern_cache_hits = set_.AddCounter(
