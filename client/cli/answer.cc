@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/draw/explain_page.h"
 #include "client/format/json.h"
 #include "client/format/units.h"
 
@@ -185,8 +186,11 @@ std::string CoverageText(const v1::AttentionReport& attention) {
   }
   return absl::StrCat(text, "; of ", FormatCount(attention.layer_steps()), " layers and steps ",
                       FormatCount(attention.layers_raised()), " raised, ",
-                      FormatCount(attention.layers_dense()), " dense; contract ",
-                      attention.contract_met() ? "met" : "NOT MET", "\n");
+                      FormatCount(attention.layers_dense()), " dense; ",
+                      !HasContract(attention)    ? "no contract"
+                      : attention.contract_met() ? "contract met"
+                                                 : "contract NOT MET",
+                      "\n");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/draw/attention_picture.h"
@@ -67,12 +68,18 @@ std::string CoverageCards(const v1::AttentionReport& report) {
                                  "of keys and values that were reused"));
   }
   if (report.layer_steps() > 0) {
+    const bool bound = HasContract(report);
     absl::StrAppend(&cards,
-                    Card("contract", report.contract_met() ? "met" : "not met",
+                    Card("contract",
+                         !bound                  ? "none"
+                         : report.contract_met() ? "met"
+                                                 : "not met",
                          absl::StrCat(FormatCount(report.layers_raised()), " raised and ",
                                       FormatCount(report.layers_dense()), " dense of ",
                                       FormatCount(report.layer_steps()), " layers and steps"),
-                         report.contract_met() ? "good" : "bad"));
+                         !bound                  ? ""
+                         : report.contract_met() ? "good"
+                                                 : "bad"));
   }
   return cards;
 }
@@ -218,6 +225,10 @@ std::string Times(const ExplainedRun& run) {
 }
 
 }  // namespace
+
+bool HasContract(const v1::AttentionReport& report) {
+  return absl::StrContains(report.policy(), "coverage=");
+}
 
 std::optional<double> SavedSeconds(const v1::AttentionReport& report) {
   if (!(report.attend_seconds() > 0) || !(report.density() > 0)) return std::nullopt;

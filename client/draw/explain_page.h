@@ -20,6 +20,9 @@ struct ExplainedRun {
   std::optional<Answer> dense;
 };
 
+// Whether a coverage was asked for: policies in effect name every parameter, that one only then.
+bool HasContract(const v1::AttentionReport& report);
+
 // Seconds of attention that the policy saved, estimating counted in: attending takes as long as
 // there are pairs to attend, so dense attention would have taken attend_seconds / density. Absent
 // where nothing was timed.

@@ -63,7 +63,7 @@ TEST(TimingsText, ReadsWell) {
 v1::Completion SparseCompletion() {
   v1::Completion completion = testing::CompletionEvent(v1::FINISH_REASON_STOP, 5).completion();
   v1::AttentionReport& attention = *completion.mutable_attention();
-  attention.set_policy("adaptive");
+  attention.set_policy("adaptive:coverage=0.95");
   attention.set_density(0.123456);
   attention.set_estimated_coverage(0.97);
   attention.mutable_sampled_coverage()->set_mean(0.96);
@@ -79,15 +79,19 @@ v1::Completion SparseCompletion() {
 
 TEST(TimingsText, TellsOfCoverage) {
   v1::Completion completion = SparseCompletion();
-  EXPECT_THAT(TimingsText(completion),
-              ::testing::EndsWith(
-                  "attention  adaptive, density 0.123, ring of 4, steps 3 pass-KV and 5 pass-Q\n"
-                  "coverage   0.96 of 1,600 sampled rows, lowest 0.95 of a layer, estimated 0.97, "
-                  "inherited 0.5; of 24 layers and steps 2 raised, 1 dense; contract NOT MET\n"));
+  EXPECT_THAT(
+      TimingsText(completion),
+      ::testing::EndsWith(
+          "attention  adaptive:coverage=0.95, density 0.123, ring of 4, steps 3 pass-KV and 5 "
+          "pass-Q\n"
+          "coverage   0.96 of 1,600 sampled rows, lowest 0.95 of a layer, estimated 0.97, "
+          "inherited 0.5; of 24 layers and steps 2 raised, 1 dense; contract NOT MET\n"));
   completion.mutable_attention()->clear_sampled_coverage();
   completion.mutable_attention()->set_contract_met(true);
   EXPECT_THAT(TimingsText(completion), ::testing::HasSubstr("no row was sampled"));
-  EXPECT_THAT(TimingsText(completion), ::testing::EndsWith("contract met\n"));
+  EXPECT_THAT(TimingsText(completion), ::testing::EndsWith("; contract met\n"));
+  completion.mutable_attention()->set_policy("adaptive:tau=0.95");
+  EXPECT_THAT(TimingsText(completion), ::testing::EndsWith("; no contract\n"));
 }
 
 TEST(AnswerJson, TellsOfCoverage) {

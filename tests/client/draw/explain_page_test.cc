@@ -57,6 +57,12 @@ TEST(ExplainPage, TellsEverythingAndNeedsNothing) {
   EXPECT_THAT(page, Not(HasSubstr("Dense attention gives")));
 }
 
+TEST(ExplainPage, WithoutACoverageThereIsNoContract) {
+  ExplainedRun run = ExamplePage();
+  run.answer.completion.mutable_attention()->set_policy("window:block=64,sinks=64,window=4096");
+  EXPECT_THAT(ExplainPage(run).value(), AllOf(HasSubstr(">none<"), Not(HasSubstr(">met<"))));
+}
+
 TEST(ExplainPage, TimeSavedIsWhatDenseAttentionWouldHaveTaken) {
   const v1::Completion completion = ExamplePage().answer.completion;
   EXPECT_DOUBLE_EQ(SavedSeconds(completion.attention()).value(), 2 / 0.25 - 2 - 0.5);
