@@ -33,7 +33,7 @@ absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low, int6
 absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
   if (policy.kind == PolicyKind::kAuto) return absl::OkStatus();  // takes what is there
   if (policy.kind == PolicyKind::kLearned && model.gates == nullptr) {
-    return absl::FailedPreconditionError(
+    return absl::InvalidArgumentError(
         "attention policy learned needs gates, and the server was started without; start it with "
         "--attention-gates FILE, or use adaptive");
   }
@@ -42,7 +42,7 @@ absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
   const bool able =
       ops.block_scores != nullptr && ops.key_summary != nullptr && ops.summary_scores != nullptr;
   if (!scores || able) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
+  return absl::InvalidArgumentError(absl::StrCat(
       "attention policy ", PolicyName(policy.kind), policy.coverage > 0 ? " with a coverage" : "",
       " needs scores of blocks, which the kernels ", ops.name,
       " do not compute; use a policy that does not look at content, or other kernels"));

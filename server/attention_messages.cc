@@ -18,13 +18,6 @@ absl::Status CheckPolicyLength(const std::string& text, absl::string_view field)
                                         " bytes is not allowed: at most ", kLongestPolicy));
 }
 
-absl::StatusOr<AttentionPolicy> ReadPolicy(const std::string& text, absl::string_view field) {
-  ANNULUS_RETURN_IF_ERROR(CheckPolicyLength(text, field));
-  auto policy = ParsePolicy(text);
-  if (!policy.ok()) return FieldError(field, policy.status().message());
-  return policy;
-}
-
 absl::StatusOr<AttentionAssignment> ReadAssignment(const std::string& text,
                                                    absl::string_view field) {
   ANNULUS_RETURN_IF_ERROR(CheckPolicyLength(text, field));
@@ -89,12 +82,18 @@ absl::StatusOr<std::optional<AttentionAssignment>> ReadAttention(const v1::Atten
 }
 
 absl::StatusOr<BlockMapSpec> ReadMapRequest(const v1::MapAttentionRequest& request,
-                                            const AttentionPolicy& default_policy) {
-  BlockMapSpec spec;
-  spec.policy = default_policy;
+                                            const AttentionAssignment& default_attention) {
+  AttentionAssignment attention = default_attention;
   if (request.has_policy()) {
-    ANNULUS_ASSIGN_OR_RETURN(spec.policy, ReadPolicy(request.policy(), "policy"));
+    ANNULUS_ASSIGN_OR_RETURN(attention, ReadAssignment(request.policy(), "policy"));
   }
+  if (!attention.rules.empty()) {
+    return FieldError("policy", absl::StrCat("one policy is drawn, without rules for layers and "
+                                             "heads; name one of those in '",
+                                             AssignmentText(attention).substr(0, 200), "'"));
+  }
+  BlockMapSpec spec;
+  spec.policy = attention.policy;
   ANNULUS_RETURN_IF_ERROR(CheckRange("tokens", request.tokens(), spec.kMostTokens));
   spec.tokens = request.tokens();
   spec.heads = 0;  // the model's

@@ -15,10 +15,10 @@ namespace annulus {
 absl::StatusOr<std::optional<AttentionAssignment>> ReadAttention(const v1::AttentionSpec& message,
                                                                  absl::string_view place);
 
-// What to draw, by a policy of the request or else `default_policy`. INVALID_ARGUMENT with the
-// field.
+// What to draw, by a policy of the request or else `default_attention`. INVALID_ARGUMENT with the
+// field; also where the policy has rules, as a map shows one layer's heads under one policy.
 absl::StatusOr<BlockMapSpec> ReadMapRequest(const v1::MapAttentionRequest& request,
-                                            const AttentionPolicy& default_policy);
+                                            const AttentionAssignment& default_attention);
 
 v1::AttentionReport ToMessage(const AttentionReport& report);
 v1::MapAttentionResponse ToMessage(const BlockMap& map, const AttentionPolicy& policy);

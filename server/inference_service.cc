@@ -59,7 +59,7 @@ absl::Status HandleMapAttention(ServiceContext& context, const v1::MapAttentionR
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
   ANNULUS_ASSIGN_OR_RETURN(const BlockMapSpec spec,
-                           ReadMapRequest(request, context.config.engine.attention.policy));
+                           ReadMapRequest(request, context.config.engine.attention));
   const auto map = engine->MapAttention(spec);
   if (absl::IsOutOfRange(map.status())) return FieldError("tokens", map.status().message());
   if (!map.ok()) return AsField("policy", map.status());

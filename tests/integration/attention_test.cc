@@ -130,6 +130,33 @@ TEST_F(DaemonAttentionTest, ABlockThatIsNoMultipleOfThePageIsRefused) {
   EXPECT_EQ(Details(status).field, "spec.attention.policy");
   EXPECT_THAT(status.error_message(), HasSubstr("a multiple of the page, which has 64 tokens"));
   EXPECT_TRUE(Generate("abc", "window:block=128").ok());
+  const grpc::Status gates = Generate("abc", "learned");
+  EXPECT_EQ(gates.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(Details(gates).field, "spec.attention.policy");
+  EXPECT_THAT(gates.error_message(), HasSubstr("--attention-gates FILE"));
+}
+
+// What a contract did stands in the reply and in the metrics.
+TEST_F(DaemonAttentionTest, ContractsAreReportedAndMeasured) {
+  Start({"--model", "builtin:recall3"});
+  const DemoDocument document = MakeDemoDocument({.bytes = 2'500}).value();
+  const DemoFact& fact = document.facts.front();
+  ASSERT_TRUE(Generate(document.text + fact.cue, "adaptive:coverage=0.9").ok());
+  EXPECT_EQ(response_.text(), fact.answer);
+  EXPECT_TRUE(report().contract_met());
+  EXPECT_GE(report().estimated_coverage(), 0.9);
+  EXPECT_GE(report().sampled_coverage().minimum(), 0.9);
+  EXPECT_GE(report().sampled_coverage().mean(), report().sampled_coverage().minimum());
+  EXPECT_GT(report().sampled_coverage().first_percentile(), 0);
+  EXPECT_GE(report().sampled_coverage().rows(), 16);
+  EXPECT_GT(report().layer_steps(), 0);
+  const std::string page = Scrape(daemon_->metrics_address());
+  EXPECT_NEAR(Metric(page, "annulus_attention_density_ratio"), report().density(), 1e-6);
+  EXPECT_NEAR(Metric(page, "annulus_attention_coverage_ratio"), report().sampled_coverage().mean(),
+              1e-6);
+  EXPECT_NEAR(Metric(page, "annulus_attention_estimated_coverage_ratio"),
+              report().estimated_coverage(), 1e-6);
+  EXPECT_THAT(page, HasSubstr("annulus_attention_layers_total{outcome=\"raised\"}"));
 }
 
 TEST(DaemonAttentionExitTest, ADaemonWithABadPolicyDoesNotStart) {

@@ -341,6 +341,8 @@ TEST_F(GenerateTest, AttentionIsMapped) {
   EXPECT_THAT(refused(request, "policy"), HasSubstr("did you mean strided?"));
   request.set_policy("adaptive");
   EXPECT_THAT(refused(request, "policy"), HasSubstr("chooses from content"));
+  request.set_policy("window; layers=0: dense");
+  EXPECT_THAT(refused(request, "policy"), HasSubstr("without rules for layers and heads"));
   request.set_policy("window");
   request.set_heads(0);
   EXPECT_THAT(refused(request, "heads"), HasSubstr("1 to 1024"));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "bench/demo/document.h"
 #include "engine/api.h"
 #include "gmock/gmock.h"
@@ -11,6 +12,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -257,9 +259,84 @@ TEST_F(PolicyTest, ValuesOutOfRangeAreNamed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.GetPayload(kFieldPayload), absl::Cord("attention.policy"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("a multiple of the page"));
+  // A policy that this server cannot follow is the caller's to change.
+  spec.attention = ParsePolicy("learned").value();
+  const absl::Status gates = engine_->Validate(spec);
+  EXPECT_EQ(gates.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(gates.GetPayload(kFieldPayload), absl::Cord("attention.policy"));
+  EXPECT_THAT(std::string(gates.message()), HasSubstr("--attention-gates FILE"));
   options_.attention.policy.kind = PolicyKind::kWindow;
   options_.attention.policy.window = 0;
   EXPECT_FALSE(CreateEngine(options_, *backend_, registry_).ok());
+}
+
+// A safetensors file of tensors [heads, width, columns] whose bytes are all alike.
+std::string GatesFile(const std::string& dtype, int size, const std::string& query_shape,
+                      const std::string& key_shape, int64_t query_count, int64_t key_count,
+                      char byte) {
+  std::string header = "{";
+  int64_t at = 0;
+  for (const char* layer : {"0", "1"}) {
+    for (const bool query : {true, false}) {
+      const int64_t end = at + (query ? query_count : key_count) * size;
+      absl::StrAppend(&header, at == 0 ? "" : ",", "\"layers.", layer, query ? ".query" : ".key",
+                      "\":{\"dtype\":\"", dtype, "\",\"shape\":", query ? query_shape : key_shape,
+                      ",\"data_offsets\":[", at, ",", end, "]}");
+      at = end;
+    }
+  }
+  header += "}";
+  std::string file(8, '\0');
+  for (int i = 0; i < 8; ++i) file[i] = static_cast<char>(header.size() >> 8 * i);
+  return file + header + std::string(static_cast<size_t>(at), byte);
+}
+
+// Nothing is started with gates that do not fit the model: 3 heads of 16 in two layers.
+TEST_F(PolicyTest, GatesThatDoNotFitAreRefusedWithWhatIsAllowed) {
+  const testing::TempDirectory directory;
+  directory.Write("config.json",
+                  R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+                      "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2,
+                      "num_attention_heads": 3, "num_key_value_heads": 3, "vocab_size": 300,
+                      "max_position_embeddings": 2048, "rms_norm_eps": 1e-5,
+                      "hidden_act": "silu", "rope_theta": 10000.0})");
+  options_.model = "random:" + (directory.path() / "config.json").string();
+  options_.attention = ParsePolicy("learned").value();
+  const auto error = [&](const std::string& content) {
+    directory.Write("gates.safetensors", content);
+    options_.attention_gates = (directory.path() / "gates.safetensors").string();
+    const absl::Status status = CreateEngine(options_, *backend_, registry_).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("gates.safetensors"));
+    return std::string(status.message());
+  };
+  const auto gates = [](const std::string& dtype, int size, char byte) {
+    return GatesFile(dtype, size, "[3,2,16]", "[3,2,48]", 96, 288, byte);
+  };
+  EXPECT_THAT(error("not tensors"), HasSubstr("header"));
+  EXPECT_THAT(error(GatesFile("F32", 4, "[4,2,16]", "[3,2,48]", 128, 288, 0)),
+              HasSubstr("layers.0.query is [4, 2, 16]; allowed: [3, width, 16]"));
+  EXPECT_THAT(error(GatesFile("F32", 4, "[3,2,16]", "[3,2,16]", 96, 96, 0)),
+              HasSubstr("layers.0.key is [3, 2, 16]; allowed: [3, width, 48]"));
+  EXPECT_THAT(error(GatesFile("F32", 4, "[3,2,16]", "[3,3,48]", 96, 432, 0)),
+              HasSubstr("must be equal"));
+  EXPECT_THAT(error(gates("I64", 8, 0)), HasSubstr("I64"));
+  EXPECT_THAT(error(gates("F32", 4, '\xff')), HasSubstr("holds NaN or infinity"));
+  const std::string whole = gates("F32", 4, 0);
+  EXPECT_THAT(error(whole.substr(0, whole.size() - 5)), HasSubstr("bytes"));
+  options_.attention_gates = (directory.path() / "none.safetensors").string();
+  EXPECT_THAT(std::string(CreateEngine(options_, *backend_, registry_).status().message()),
+              HasSubstr("none.safetensors"));
+  options_.attention_gates.clear();
+  EXPECT_THAT(std::string(CreateEngine(options_, *backend_, registry_).status().message()),
+              HasSubstr("--attention-gates FILE"));
+  // What fits is taken, in other types too.
+  for (const auto& [dtype, size] :
+       {std::pair("F32", 4), std::pair("BF16", 2), std::pair("F16", 2)}) {
+    directory.Write("gates.safetensors", gates(dtype, size, 0));
+    options_.attention_gates = (directory.path() / "gates.safetensors").string();
+    const auto engine = CreateEngine(options_, *backend_, registry_);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+  }
 }
 
 }  // namespace
