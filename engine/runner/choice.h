@@ -40,8 +40,8 @@ bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int
 
 // What a rank knows of the pages of a sequence in one layer; each is filled where a policy asks.
 struct LayerSummaries {
-  PageSummaries bounds;
-  PageSummaries means;
+  PageSummaries bounds{PageSummaries::Kind::kBounds};
+  PageSummaries means{PageSummaries::Kind::kMean};
   GateKeys gates;
 };
 

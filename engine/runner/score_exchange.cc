@@ -191,11 +191,12 @@ absl::Status ScoreExchange::ScorePages(const Choice& item, const ChoiceQuery& qu
   std::fill(scores.begin(), scores.end(), kNoScore);
   std::span<float> dense;
   int64_t known = 0;
+  size_t parts = 1;  // of a page
   float scale = 1;
   const auto make_room = [&](int64_t summarised) {
     known = std::min<int64_t>(summarised, static_cast<int64_t>(pages.size()));
     ANNULUS_ASSIGN_OR_RETURN(
-        dense, context_.Keep(static_cast<size_t>(rows.rows * context_.heads() * known)));
+        dense, context_.Keep(static_cast<size_t>(rows.rows * context_.heads() * known) * parts));
     return absl::OkStatus();
   };
   if (query.kind == Ask::kGates) {
@@ -205,32 +206,34 @@ absl::Status ScoreExchange::ScorePages(const Choice& item, const ChoiceQuery& qu
     ANNULUS_RETURN_IF_ERROR(make_room(summaries.gates.pages()));
     summaries.gates.Score(gates, rows, context_.heads(), context_.kv_heads(), known, dense.data());
   } else {
-    const bool bounds = query.kind == Ask::kBounds;
-    PageSummaries& kept = bounds ? summaries.bounds : summaries.means;
+    PageSummaries& kept = query.kind == Ask::kBounds ? summaries.bounds : summaries.means;
+    parts = static_cast<size_t>(kept.parts(shape));
     ANNULUS_RETURN_IF_ERROR(
-        kept.Extend(context_.backend, context_.ops, context_.stream, shape,
-                    bounds ? PageSummaries::Kind::kBounds : PageSummaries::Kind::kMean, written));
+        kept.Extend(context_.backend, context_.ops, context_.stream, shape, written));
     ANNULUS_RETURN_IF_ERROR(make_room(kept.pages()));
     scale = context_.config.scale;
-    ANNULUS_RETURN_IF_ERROR(ScoreSummaries(kept, rows, known, dense.data()));
+    ANNULUS_RETURN_IF_ERROR(
+        ScoreSummaries(kept, rows, known * static_cast<int64_t>(parts), dense.data()));
   }
+  const float* from = dense.data();
   for (size_t list = 0; list < static_cast<size_t>(rows.rows * context_.heads()); ++list) {
-    for (size_t page = 0; page < static_cast<size_t>(known); ++page) {
-      scores[list * pages.size() + page] = scale * dense[list * static_cast<size_t>(known) + page];
+    float* const to = scores.data() + list * pages.size();
+    for (size_t page = 0; page < static_cast<size_t>(known); ++page, from += parts) {
+      to[page] = scale * *std::max_element(from, from + parts);
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status ScoreExchange::ScoreSummaries(const PageSummaries& summaries,
-                                           const ConstMatrixView& rows, int64_t pages,
+                                           const ConstMatrixView& rows, int64_t count,
                                            float* scores) {
-  if (pages == 0) return absl::OkStatus();
+  if (count == 0) return absl::OkStatus();
   SummaryScoresParams params;
   params.kv_heads = context_.kv_heads();
   params.heads = context_.heads();
   params.k_dim = context_.config.shape.k_dim;
-  params.pages = pages;
+  params.pages = count;
   params.query = rows;
   params.least = summaries.least();
   params.greatest = summaries.greatest();

@@ -22,20 +22,20 @@ absl::Status Grow(Backend& backend, size_t used, size_t needed, DeviceBuffer& bu
 }  // namespace
 
 absl::Status PageSummaries::Extend(Backend& backend, const OpTable& ops, Stream& stream,
-                                   const KvPageShape& shape, Kind kind,
-                                   std::span<const KvPageView> pages) {
+                                   const KvPageShape& shape, std::span<const KvPageView> pages) {
   size_t complete = static_cast<size_t>(pages_);
   while (complete < pages.size() && pages[complete].tokens == shape.page_tokens) ++complete;
   const auto first = static_cast<size_t>(pages_);
   if (complete == first) return absl::OkStatus();
-  const size_t columns = static_cast<size_t>(shape.kv_heads) * shape.k_dim;
+  const size_t columns = static_cast<size_t>(shape.kv_heads) * shape.k_dim * parts(shape);
   KeySummaryParams params;
   params.shape = shape;
+  params.parts = parts(shape);
   params.pages = pages.subspan(first, complete - first);
   const size_t used = first * columns * sizeof(float);
   const size_t needed = complete * columns * sizeof(float);
   ANNULUS_RETURN_IF_ERROR(Grow(backend, used, needed, low_));
-  if (kind == Kind::kMean) {
+  if (kind_ == Kind::kMean) {
     params.mean = low_.as<float>() + first * columns;
   } else {
     ANNULUS_RETURN_IF_ERROR(Grow(backend, used, needed, high_));

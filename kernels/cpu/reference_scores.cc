@@ -121,23 +121,26 @@ absl::Status BlockScores(Stream& stream, const BlockScoresParams& params) {
 absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {
   CheckKeySummary(params);
   const int64_t columns = int64_t{params.shape.kv_heads} * params.shape.k_dim;
-  for (size_t p = 0; p < params.pages.size(); ++p) {
-    const KvPageView& page = params.pages[p];
+  int64_t at = 0;
+  for (const KvPageView& page : params.pages) {
     ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> keys, ReadKeys(stream, params.shape, page));
-    for (int64_t c = 0; c < columns; ++c) {
-      float least = kInfinity;
-      float greatest = -kInfinity;
-      float sum = 0;
-      for (int64_t t = 0; t < page.tokens; ++t) {
-        const float key = keys[t * columns + c];
-        least = std::min(least, key);
-        greatest = std::max(greatest, key);
-        sum += key;
+    for (int part = 0; part < params.parts; ++part) {
+      const int64_t begin = int64_t{part} * params.part_tokens();
+      const int64_t end = std::min<int64_t>(page.tokens, begin + params.part_tokens());
+      for (int64_t c = 0; c < columns; ++c, ++at) {
+        float least = kInfinity;
+        float greatest = -kInfinity;
+        float sum = 0;
+        for (int64_t t = begin; t < end; ++t) {
+          const float key = keys[t * columns + c];
+          least = std::min(least, key);
+          greatest = std::max(greatest, key);
+          sum += key;
+        }
+        if (params.least != nullptr) params.least[at] = least;
+        if (params.greatest != nullptr) params.greatest[at] = greatest;
+        if (params.mean != nullptr) params.mean[at] = sum / static_cast<float>(end - begin);
       }
-      const int64_t at = static_cast<int64_t>(p) * columns + c;
-      if (params.least != nullptr) params.least[at] = least;
-      if (params.greatest != nullptr) params.greatest[at] = greatest;
-      if (params.mean != nullptr) params.mean[at] = sum / static_cast<float>(page.tokens);
     }
   }
   return absl::OkStatus();

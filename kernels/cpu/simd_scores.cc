@@ -325,26 +325,31 @@ absl::Status KeySummary(const SimdKernels& isa, CpuStream& stream, const KeySumm
     const KvPageView& page = params.pages[task / heads];
     float* const storage = floats + thread * 2 * panel_floats;
     float* const keys = storage + panel_floats;
-    std::vector<float> least(shape.k_dim, kInfinity);
-    std::vector<float> greatest(shape.k_dim, -kInfinity);
-    std::vector<float> sum(shape.k_dim, 0.0f);
-    for (int panel = 0; panel * kPanel < page.tokens; ++panel) {
-      ReadPanel(isa, layout, shape, page, static_cast<int>(task % heads), panel, storage, keys);
-      const int slots = std::min(kPanel, page.tokens - panel * kPanel);
-      for (int d = 0; d < shape.k_dim; ++d) {
-        for (int s = 0; s < slots; ++s) {
-          const float key = keys[d * kPanel + s];
-          least[d] = std::min(least[d], key);
-          greatest[d] = std::max(greatest[d], key);
-          sum[d] += key;
+    const auto head = static_cast<int>(task % heads);
+    for (int part = 0; part < params.parts; ++part) {
+      const int begin = part * params.part_tokens();
+      const int end = std::min(page.tokens, begin + params.part_tokens());
+      std::vector<float> least(shape.k_dim, kInfinity);
+      std::vector<float> greatest(shape.k_dim, -kInfinity);
+      std::vector<float> sum(shape.k_dim, 0.0f);
+      for (int slot = begin; slot < end; slot += kPanel) {
+        ReadPanel(isa, layout, shape, page, head, slot / kPanel, storage, keys);
+        const int slots = std::min(kPanel, end - slot);
+        for (int d = 0; d < shape.k_dim; ++d) {
+          for (int s = 0; s < slots; ++s) {
+            const float key = keys[d * kPanel + s];
+            least[d] = std::min(least[d], key);
+            greatest[d] = std::max(greatest[d], key);
+            sum[d] += key;
+          }
         }
       }
-    }
-    for (int d = 0; d < shape.k_dim; ++d) {
-      const int64_t at = task * shape.k_dim + d;
-      if (params.least != nullptr) params.least[at] = least[d];
-      if (params.greatest != nullptr) params.greatest[at] = greatest[d];
-      if (params.mean != nullptr) params.mean[at] = sum[d] / static_cast<float>(page.tokens);
+      const int64_t at = ((task / heads * params.parts + part) * heads + head) * shape.k_dim;
+      for (int d = 0; d < shape.k_dim; ++d) {
+        if (params.least != nullptr) params.least[at + d] = least[d];
+        if (params.greatest != nullptr) params.greatest[at + d] = greatest[d];
+        if (params.mean != nullptr) params.mean[at + d] = sum[d] / static_cast<float>(end - begin);
+      }
     }
   });
   return absl::OkStatus();

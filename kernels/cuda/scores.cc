@@ -110,10 +110,10 @@ absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {
   if (params.pages.empty()) return absl::OkStatus();
   CudaStream& own = AsCudaStream(stream);
   ANNULUS_ASSIGN_OR_RETURN(const KvPageView* const pages, own.UploadOne(params.pages));
-  return StatusOf(
-      LaunchKeySummary(own.handle(), static_cast<int64_t>(params.pages.size()),
-                       {LayoutOf(params.shape), pages, params.least, params.greatest, params.mean}),
-      "key_summary");
+  return StatusOf(LaunchKeySummary(own.handle(), static_cast<int64_t>(params.pages.size()),
+                                   {LayoutOf(params.shape), pages, params.least, params.greatest,
+                                    params.mean, params.parts, params.part_tokens()}),
+                  "key_summary");
 }
 
 absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params) {

@@ -60,14 +60,18 @@ inline int32_t MeetingSlot(int32_t position, int32_t stride) {
 int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride);
 int64_t CountBlocks(std::span<const KvPageView> pages, int32_t block_tokens);
 
-// The least, the greatest and the mean key of each page, element by element over its first `tokens`
-// slots: [pages, kv_heads * k_dim] each; null: not wanted. tokens >= 1.
+// The least, the greatest and the mean key of each part of each page, element by element:
+// [pages, parts, kv_heads * k_dim] each; null: not wanted. A page has one part, its first `tokens`
+// slots, tokens >= 1; or, where all pages are complete, several.
 struct KeySummaryParams {
   KvPageShape shape;
   std::span<const KvPageView> pages;
   float* least = nullptr;
   float* greatest = nullptr;
   float* mean = nullptr;
+  int parts = 1;  // of page_tokens / parts slots, a multiple of 16
+
+  int part_tokens() const { return shape.page_tokens / parts; }
 };
 
 // scores[row][head][page] = sum over d of max(query_d * least_d, query_d * greatest_d), of the

@@ -148,8 +148,12 @@ void CheckBlockScores(const BlockScoresParams& params) {
 
 void CheckKeySummary(const KeySummaryParams& params) {
   CheckPageShape(params.shape);
+  const int page_tokens = params.shape.page_tokens;
+  ANNULUS_CHECK(params.parts > 0 && page_tokens % (16 * params.parts) == 0)
+      << params.parts << " parts of a page of " << page_tokens;
+  const int fewest = params.parts == 1 ? 1 : page_tokens;
   for (const KvPageView& page : params.pages) {
-    ANNULUS_CHECK(page.tokens >= 1 && page.tokens <= params.shape.page_tokens) << page.tokens;
+    ANNULUS_CHECK(page.tokens >= fewest && page.tokens <= page_tokens) << page.tokens;
   }
 }
 

@@ -125,14 +125,16 @@ ANNULUS_KERNEL(kThreads, 2) BlockScoresKernel(ANNULUS_ARGUMENT BlockScoresArgume
 
 // Block (page, kv head).
 ANNULUS_KERNEL(kThreads, 8) KeySummaryKernel(ANNULUS_ARGUMENT KeySummaryArguments a) {
-  const KvPageView page = a.pages[BlockX()];
+  const KvPageView page = a.pages[BlockX() / a.parts];
+  const int begin = static_cast<int>(BlockX() % a.parts) * a.part_tokens;
+  const int end = page.tokens - begin < a.part_tokens ? page.tokens : begin + a.part_tokens;
   const int head = static_cast<int>(BlockY());
   const float infinity = FloatOf(0x7f800000u);
   for (int d = ThreadIndex(); d < a.layout.k_dim; d += kThreads) {
     float least = infinity;
     float greatest = -infinity;
     float sum = 0;
-    for (int t = 0; t < page.tokens; ++t) {
+    for (int t = begin; t < end; ++t) {
       const float key = KeyAt(a.layout, page.data, head, t, d);
       least = Smaller(least, key);
       greatest = Larger(greatest, key);
@@ -141,7 +143,7 @@ ANNULUS_KERNEL(kThreads, 8) KeySummaryKernel(ANNULUS_ARGUMENT KeySummaryArgument
     const int64_t at = (BlockX() * a.layout.kv_heads + head) * a.layout.k_dim + d;
     if (a.least != nullptr) a.least[at] = least;
     if (a.greatest != nullptr) a.greatest[at] = greatest;
-    if (a.mean != nullptr) a.mean[at] = sum / static_cast<float>(page.tokens);
+    if (a.mean != nullptr) a.mean[at] = sum / static_cast<float>(end - begin);
   }
 }
 
@@ -171,7 +173,8 @@ int LaunchBlockScores(StreamHandle stream, int64_t units, const BlockScoresArgum
   return Launch<BlockScoresKernel>(stream, grid, arguments);
 }
 int LaunchKeySummary(StreamHandle stream, int64_t pages, const KeySummaryArguments& arguments) {
-  const Grid grid{.x = pages, .y = arguments.layout.kv_heads, .threads = kThreads};
+  const Grid grid{
+      .x = pages * arguments.parts, .y = arguments.layout.kv_heads, .threads = kThreads};
   return Launch<KeySummaryKernel>(stream, grid, arguments);
 }
 int LaunchSummaryScores(StreamHandle stream, const SummaryScoresArguments& arguments) {

@@ -62,6 +62,8 @@ struct KeySummaryArguments {
   float* least;  // null: not wanted
   float* greatest;
   float* mean;
+  int parts;  // of a page
+  int part_tokens;
 };
 int LaunchKeySummary(StreamHandle stream, int64_t pages, const KeySummaryArguments& arguments);
 

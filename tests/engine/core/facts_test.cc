@@ -7,9 +7,11 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "bench/demo/document.h"
 #include "engine/api.h"
+#include "engine/base/clock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -22,6 +24,21 @@ namespace {
 using testing::CollectingSink;
 
 constexpr int64_t kSuiteTokens = 9000;
+
+// The control: what answers may see under it. Blocks of 64 are seen as a whole.
+constexpr int64_t kBlock = 64;
+constexpr int64_t kSinks = 64;
+constexpr int64_t kWindow = 512;
+constexpr char kBlind[] = "window:sinks=64,window=512";
+
+// Whether no row of the answer sees a byte of it in a document of `tokens` under kBlind.
+bool OutOfSight(const DemoFact& fact, int64_t tokens) {
+  const auto cue = static_cast<int64_t>(fact.cue.size());
+  const int64_t begin = fact.offset + cue;
+  const int64_t end = begin + static_cast<int64_t>(fact.answer.size());
+  const int64_t first_row = tokens + cue - 1;
+  return begin >= kSinks && end + kBlock + kWindow <= first_row;
+}
 
 int64_t Tokens() {
   const char* value = std::getenv("ANNULUS_RECALL_TOKENS");
@@ -47,8 +64,10 @@ class Reader {
   }
 
   struct Found {
-    int facts = 0;
-    double density = 0;  // the mean answer's
+    std::vector<bool> facts;  // whole answers
+    double density = 0;       // the mean answer's
+
+    auto count() const { return std::count(facts.begin(), facts.end(), true); }
   };
   Found Ask(const std::string& policy) {
     Found found;
@@ -66,12 +85,13 @@ class Reader {
       const bool done = sink->Wait(7200).has_value();
       EXPECT_TRUE(done);
       if (!done) return found;
-      found.facts += sink->text() == fact.answer;
-      found.density += sink->Wait()->attention.density / static_cast<double>(facts());
+      found.facts.push_back(sink->text() == fact.answer);
+      found.density +=
+          sink->Wait()->attention.density / static_cast<double>(document_.facts.size());
     }
     return found;
   }
-  int facts() const { return static_cast<int>(document_.facts.size()); }
+  const DemoDocument& document() const { return document_; }
 
  private:
   std::unique_ptr<Backend> backend_;
@@ -80,37 +100,57 @@ class Reader {
   std::unique_ptr<Engine> engine_;  // last: it uses the others
 };
 
-// The bound of a page of 64 random codes is little higher where one of them is the right one, so a
-// quarter of the pages of a long document is attended.
-void CheckFacts(const std::string& model, int64_t tokens) {
-  const std::string finding =
-      "top_pages:pages=" + std::to_string(std::max<int64_t>(16, tokens / 64 / 4));
-  const std::string blind = "window:sinks=64,window=512";
+// As many as the policy takes by itself; fewer where that would be most of the document.
+int64_t SomePages(int64_t tokens) { return tokens > 20'000 ? AttentionPolicy().pages : 16; }
+
+// Answers attend `pages` blocks and their own; what a reply reports is at most `most_density`.
+void CheckFacts(const std::string& model, int64_t tokens, int64_t pages, double most_density) {
+  const std::string finding = "top_pages:pages=" + std::to_string(pages);
   for (const int ranks : {1, 3, 4}) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
       if (ranks == 1 && mode == RingMode::kPassQ) continue;  // nothing travels in either mode
       if (kSanitized && ranks != 3) continue;
+      SCOPED_TRACE(::testing::Message()
+                   << ranks << " ranks, " << (mode == RingMode::kPassKv ? "pass-KV" : "pass-Q"));
+      const SteadyTime start = std::chrono::steady_clock::now();
       Reader reader(model, tokens, ranks, mode);
       const Reader::Found found = reader.Ask(finding);
-      const Reader::Found lost = reader.Ask(blind);
+      const Reader::Found lost = reader.Ask(kBlind);
+      const std::vector<DemoFact>& facts = reader.document().facts;
       std::cout << model << ", " << tokens << " tokens, " << ranks << " ranks, "
                 << (mode == RingMode::kPassKv ? "pass-KV" : "pass-Q") << ": " << finding
-                << " density " << found.density << " finds " << found.facts << " of "
-                << reader.facts() << " facts, " << blind << " finds " << lost.facts << std::endl;
-      EXPECT_EQ(found.facts, reader.facts()) << ranks;
-      EXPECT_LT(lost.facts, reader.facts()) << ranks;  // the control
+                << " density " << found.density << " finds " << found.count() << " of "
+                << facts.size() << " facts, " << kBlind << " finds " << lost.count() << ", "
+                << SecondsBetween(start, std::chrono::steady_clock::now()) << " s" << std::endl;
+      ASSERT_EQ(found.facts.size(), facts.size());
+      ASSERT_EQ(lost.facts.size(), facts.size());
+      EXPECT_LE(found.density, most_density);
+      size_t out_of_sight = 0;
+      for (size_t i = 0; i < facts.size(); ++i) {
+        EXPECT_TRUE(found.facts[i]) << facts[i].depth;
+        if (!OutOfSight(facts[i], tokens)) continue;
+        ++out_of_sight;
+        EXPECT_FALSE(lost.facts[i]) << facts[i].depth;
+      }
+      // The last may lie within the window.
+      EXPECT_GE(out_of_sight, facts.size() - 1);
     }
   }
 }
 
 TEST(Facts, TopPagesFindThemAtEveryDepth) {
   if (kThreadSanitizer) GTEST_SKIP() << "about answers; other cases run the same threads";
-  CheckFacts("builtin:recall3", Tokens() == kSuiteTokens ? 2500 : Tokens());
+  // The rows of a prompt attend all in the middle layer, and count.
+  const int64_t tokens = Tokens() == kSuiteTokens ? 2500 : Tokens();
+  CheckFacts("builtin:recall3", tokens, SomePages(tokens), 1);
 }
 
 TEST(Facts, TopPagesFindThemAtEveryDepthThroughTwoLayers) {
   if (kThreadSanitizer) GTEST_SKIP() << "about answers; other cases run the same threads";
-  CheckFacts("builtin:recall", Tokens());
+  // No row of a prompt attends in the last layer.
+  const auto blocks = static_cast<double>(Tokens() / kBlock);
+  const int64_t pages = SomePages(Tokens());
+  CheckFacts("builtin:recall", Tokens(), pages, static_cast<double>(pages + 1) / blocks);
 }
 
 }  // namespace
