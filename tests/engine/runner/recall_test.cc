@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
@@ -100,9 +101,9 @@ double Difference(const DriverResult& a, const DriverResult& b) {
   return worst / scale;
 }
 
-// All rings over one document; `tolerance`: how far a ring of some degree may be from one rank,
-// relative to the largest logit.
-void CheckRings(int64_t tokens, DType kv_dtype,
+// All rings over one document, under a policy that leaves rows of prompts alone, or none;
+// `tolerance`: how far a ring of some degree may be from one rank, relative to the largest logit.
+void CheckRings(int64_t tokens, DType kv_dtype, const std::optional<AttentionAssignment>& attention,
                 const std::function<double(int degree)>& tolerance) {
   CpuWorld world;
   const std::string text = MakeDemoDocument({.bytes = tokens, .seed = 3}).value().text;
@@ -123,6 +124,7 @@ void CheckRings(int64_t tokens, DType kv_dtype,
       options.mode = mode;
       options.prefill_rows = 2048 / ranks;
       options.kv_bytes = static_cast<size_t>(tokens + 8192 * ranks) * 3 * 1024;
+      options.attention = attention;
       for (const Prediction& p : expected) options.logits_positions.push_back(p.position);
       const auto start = std::chrono::steady_clock::now();
       const DriverResult result = StepDriver(world, model, options).Run({prompt}, 1)[0];
@@ -151,8 +153,12 @@ struct Recital {
     inside = PredictableRows(text, RowCount(tokens), distance);
     for (const DemoFact& fact : document.facts) {
       text += fact.cue;
+      Fact& recited = facts.emplace_back();
+      recited.depth = fact.depth;
+      recited.begin = fact.offset + static_cast<int64_t>(fact.cue.size());
       for (const char next : fact.answer) {
-        facts.push_back({static_cast<int32_t>(text.size()) - 1, static_cast<unsigned char>(next)});
+        recited.rows.push_back(
+            {static_cast<int32_t>(text.size()) - 1, static_cast<unsigned char>(next)});
         text.push_back(next);
       }
       text.push_back('\n');
@@ -160,9 +166,14 @@ struct Recital {
     prompt.assign(text.begin(), text.end());
   }
 
+  struct Fact {
+    double depth = 0;
+    int64_t begin = 0;             // of the answer in the document
+    std::vector<Prediction> rows;  // its bytes, where they are to be copied
+  };
   std::vector<int32_t> prompt;
   std::vector<Prediction> inside;  // rows of the document
-  std::vector<Prediction> facts;   // every byte of every fact
+  std::vector<Fact> facts;
 };
 
 // The share of rows that predict what they should.
@@ -175,15 +186,40 @@ double FoundShare(const DriverResult& result, const std::vector<Prediction>& exp
   return static_cast<double>(found) / static_cast<double>(expected.size());
 }
 
+// The control: sinks and a window, in blocks that are seen as a whole.
+struct Blind {
+  int32_t block, sinks, window;
+
+  std::string policy() const {
+    return "window:block=" + std::to_string(block) + ",sinks=" + std::to_string(sinks) +
+           ",window=" + std::to_string(window);
+  }
+  // Whether no row that must copy the fact sees a byte of it.
+  bool Hides(const Recital::Fact& fact) const {
+    const auto end = fact.begin + static_cast<int64_t>(fact.rows.size());
+    return fact.begin >= sinks + block && end + block + window <= fact.rows.front().position;
+  }
+};
+
+// What a policy must find: all facts, and at least that share of the rows inside.
+struct Finding {
+  std::string policy;
+  double density = 1;  // at most
+  double inside = 1;
+};
+
 // Rows and facts under policies of prompts, on rings of those degrees in both modes.
 void CheckPolicies(int64_t tokens, DType kv_dtype, int page_tokens, size_t distance,
-                   const std::vector<int>& rings, const std::vector<std::string>& finding,
-                   const std::string& blind) {
+                   const std::vector<int>& rings, const std::vector<Finding>& finding,
+                   const Blind& blind) {
   CpuWorld world;
   const Recital recital(tokens, distance);
+  for (const Recital::Fact& fact : recital.facts) ASSERT_TRUE(blind.Hides(fact)) << fact.depth;
   const RankModel model = LoadRecall(world, page_tokens, kv_dtype);
   struct Found {
-    double inside, facts;
+    double inside = 0;
+    size_t facts = 0;  // every byte of them
+    double density = 0;
   };
   const auto run = [&](const std::string& policy, int ranks, RingMode mode) {
     DriverOptions options;
@@ -193,56 +229,73 @@ void CheckPolicies(int64_t tokens, DType kv_dtype, int page_tokens, size_t dista
     options.kv_bytes = static_cast<size_t>(tokens + 8192 * ranks) * 3 * 1024;
     options.attention = ParsePolicy(policy).value();
     for (const Prediction& p : recital.inside) options.logits_positions.push_back(p.position);
-    for (const Prediction& p : recital.facts) options.logits_positions.push_back(p.position);
+    for (const Recital::Fact& fact : recital.facts) {
+      for (const Prediction& p : fact.rows) options.logits_positions.push_back(p.position);
+    }
+    const auto start = std::chrono::steady_clock::now();
     const DriverResult result = StepDriver(world, model, options).Run({recital.prompt}, 1)[0];
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     PairCount pairs;
     for (const LayerAttention& part : result.attention) pairs += part.pairs;
-    const Found found{FoundShare(result, recital.inside), FoundShare(result, recital.facts)};
+    Found found{FoundShare(result, recital.inside), 0, pairs.density()};
+    for (const Recital::Fact& fact : recital.facts)
+      found.facts += FoundShare(result, fact.rows) == 1;
     std::cout << tokens << " tokens, " << ranks << " ranks, "
               << (mode == RingMode::kPassKv ? "pass-KV" : "pass-Q") << ", " << policy
-              << ": density " << pairs.density() << ", found " << found.inside << " of "
+              << ": density " << found.density << ", found " << found.inside << " of "
               << recital.inside.size() << " rows inside, " << found.facts << " of "
-              << recital.facts.size() << " rows of facts" << std::endl;
+              << recital.facts.size() << " facts, " << seconds.count() << " s" << std::endl;
     return found;
   };
   for (const int ranks : rings) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
       if (ranks == 1 && mode == RingMode::kPassQ) continue;  // nothing travels in either mode
-      for (const std::string& policy : finding) {
+      for (const auto& [policy, density, inside] : finding) {
         const Found found = run(policy, ranks, mode);
-        EXPECT_EQ(found.inside, 1) << policy;
-        EXPECT_EQ(found.facts, 1) << policy;
+        EXPECT_EQ(found.facts, recital.facts.size()) << policy;
+        EXPECT_GE(found.inside, inside) << policy;
+        EXPECT_LE(found.density, density) << policy;
       }
-      // The control: what lies behind the window is lost, but for bytes that are the likeliest
-      // anyway.
-      const Found lost = run(blind, ranks, mode);
+      // All facts are behind the window, and all that rows inside must copy: they are lost, but for
+      // bytes that are the likeliest anyway.
+      const Found lost = run(blind.policy(), ranks, mode);
+      EXPECT_EQ(lost.facts, 0u);
       EXPECT_LT(lost.inside, 0.5);
-      EXPECT_LT(lost.facts, 0.5);
     }
   }
 }
 
+// Every row of the middle layer hangs on one key, the hardest case for estimates: an antidiagonal
+// of stride 16 meets one pair out of 16, and a mean over a block drowns it. So no estimate covers
+// what the contract asks for, the layer goes dense, and all is found.
 TEST(Recall3, RowsAndFactsAreFoundUnderPoliciesOfPrompts) {
   CheckPolicies(1200, DType::kF32, 16, 128, {1, 3, 4},
-                {"adaptive:block=16,coverage=0.95", "hierarchical:block=16,coverage=0.95"},
-                "window:block=16,sinks=16,window=64");
+                {{"adaptive:block=16,coverage=0.95"}, {"hierarchical:block=16,coverage=0.95"}},
+                {16, 16, 64});
 }
 
+// Without a contract, stride 8 and nearly all of the estimated attention, all facts are found in
+// long runs of equal bytes, and most rows inside.
 TEST(Recall3, RowsAndFactsAreFoundInALongDocumentUnderPoliciesOfPrompts) {
   if (LongTokens() == kSuiteTokens) GTEST_SKIP() << "set ANNULUS_RECALL_TOKENS";
   CheckPolicies(LongTokens(), DType::kBF16, 64, 4096, {1, 3, 4},
-                {"adaptive:coverage=0.95", "hierarchical:coverage=0.95"},
-                "window:sinks=64,window=2048");
+                {{"adaptive:coverage=0.95"},
+                 {"adaptive:stride=8,tau=0.999999999999", 0.25, 0.8},
+                 {"hierarchical:coverage=0.95"}},
+                {64, 64, 512});
 }
 
 TEST(Recall3, RowsInsideADocumentAreRightOnEveryRing) {
   // Scores reach 720, so float32 weights are off by up to 720 eps; each merge adds as much.
-  CheckRings(kSuiteTokens, DType::kF32, [](int degree) { return (degree + 1) * 720 * 0x1p-23; });
+  CheckRings(kSuiteTokens, DType::kF32, std::nullopt,
+             [](int degree) { return (degree + 1) * 720 * 0x1p-23; });
 }
 
-TEST(Recall3, RowsInsideADocumentAreRightWithKeysAndValuesInBf16) {
+// top_pages chooses for answers; the facts that those find: tests/engine/core/facts_test.cc.
+TEST(Recall3, RowsInsideADocumentAreRightUnderTopPagesWithKeysAndValuesInBf16) {
   // Weights are rounded to bf16 beside the largest that the rank has met: half a unit each.
-  CheckRings(LongTokens(), DType::kBF16, [](int) { return 2 * 0x1p-8; });
+  CheckRings(LongTokens(), DType::kBF16, ParsePolicy("top_pages").value(),
+             [](int) { return 2 * 0x1p-8; });
 }
 
 }  // namespace
