@@ -6,6 +6,7 @@
 #include "kernels/cpu/isa_lane_dots.h"
 #include "kernels/cpu/isa_linear.h"
 #include "kernels/cpu/isa_narrow_keys.h"
+#include "kernels/cpu/isa_summaries.h"
 #include "kernels/cpu/simd_kernels.h"
 
 namespace annulus::cpu {
@@ -22,6 +23,7 @@ constexpr SimdKernels kKernels = {
     .widen_keys = {WidenKeys<V, E4M3>, WidenKeys<V, E5M2>, WidenKeys<V, int8_t>},
     .lane_dots = {LaneProducts<V, float>, LaneProducts<V, Bf16>, LaneProducts<V, F16>,
                   LaneProducts<V, E4M3>, LaneProducts<V, E5M2>, LaneProducts<V, int8_t>},
+    .bound_summaries = BoundSummaries<V>,
     .attention_finish = FinishSpan<V>,
     .paired = nullptr,
     .merge_row = MergeRow<V>,

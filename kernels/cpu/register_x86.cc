@@ -60,7 +60,7 @@ OpTable SimdOps(const char* name) {
     return cpu::KeySummary(kIsa(), AsCpuStream(s), p);
   };
   ops.summary_scores = [](Stream& s, const SummaryScoresParams& p) {
-    return cpu::SummaryScores(AsCpuStream(s), p);
+    return cpu::SummaryScores(kIsa(), AsCpuStream(s), p);
   };
   ops.merge_state = [](Stream& s, const MergeStateParams& p) {
     return cpu::MergeState(kIsa(), AsCpuStream(s), p);

@@ -145,6 +145,20 @@ struct LaneDots {
   float* sums;
 };
 
+// scores[head][summary] = sum over d of max(query_d * least_d, query_d * greatest_d), for the query
+// heads of one kv head.
+struct SummaryBounds {
+  const float* query;  // [heads][k_dim]
+  const float* least;  // of the first summary
+  const float* greatest;
+  int64_t stride;  // from one summary to the next
+  int64_t summaries;
+  int heads;
+  int k_dim;
+  float* scores;
+  int64_t score_stride;  // from one head to the next
+};
+
 // Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. From begin to
 // finish a thread calls nothing else of these.
 struct PairedAttention {
@@ -168,6 +182,7 @@ struct SimdKernels {
   void (*attention_keys[kStorageTypes])(const AttentionBlock&, const AttentionKeys&);
   void (*widen_keys[kNarrowTypes])(const NarrowKeys&);
   void (*lane_dots[kStorageTypes + kNarrowTypes])(const LaneDots&);
+  void (*bound_summaries)(const SummaryBounds&);
   void (*attention_finish)(const AttentionBlock&);  // o becomes the weighted mean; writes lse
   // Where not null, bf16 and 8-bit pages are paired.
   const PairedAttention* paired;

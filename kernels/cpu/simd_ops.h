@@ -36,7 +36,8 @@ absl::Status DilatedAttention(const SimdKernels& isa, CpuStream& stream,
 absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStream& stream,
                          const BlockScoresParams& params);
 absl::Status KeySummary(const SimdKernels& isa, CpuStream& stream, const KeySummaryParams& params);
-absl::Status SummaryScores(CpuStream& stream, const SummaryScoresParams& params);
+absl::Status SummaryScores(const SimdKernels& isa, CpuStream& stream,
+                           const SummaryScoresParams& params);
 absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeStateParams& params);
 absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params);
 

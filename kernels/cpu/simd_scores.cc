@@ -4,7 +4,6 @@
 #include "kernels/cpu/simd_scores.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -355,32 +354,27 @@ absl::Status KeySummary(const SimdKernels& isa, CpuStream& stream, const KeySumm
   return absl::OkStatus();
 }
 
-absl::Status SummaryScores(CpuStream& stream, const SummaryScoresParams& params) {
+absl::Status SummaryScores(const SimdKernels& isa, CpuStream& stream,
+                           const SummaryScoresParams& params) {
   CheckSummaryScores(params);
   const int group = params.heads / params.kv_heads;
-  const int64_t cost = 2 * int64_t{params.kv_heads} * params.k_dim;
+  const int64_t columns = int64_t{params.kv_heads} * params.k_dim;
   for (int64_t row = 0; row < params.query.rows; ++row) {
-    stream.ParallelRows(params.pages, cost, [&](int64_t begin, int64_t end) {
-      for (int64_t page = begin; page < end; ++page) {
-        for (int head = 0; head < params.heads; ++head) {
-          const float* const query = params.query.row(row) + int64_t{head} * params.k_dim;
-          const int64_t at = (page * params.kv_heads + head / group) * params.k_dim;
-          std::array<float, 8> sums = {};  // side by side: vectors of the baseline machine
-          int d = 0;
-          for (; d + 8 <= params.k_dim; d += 8) {
-            for (int i = 0; i < 8; ++i) {
-              sums[i] += std::max(query[d + i] * params.least[at + d + i],
-                                  query[d + i] * params.greatest[at + d + i]);
-            }
-          }
-          for (int i = 0; d < params.k_dim; ++d, ++i) {
-            sums[i] +=
-                std::max(query[d] * params.least[at + d], query[d] * params.greatest[at + d]);
-          }
-          float sum = 0;
-          for (const float part : sums) sum += part;
-          params.scores[(row * params.heads + head) * params.pages + page] = sum;
-        }
+    stream.ParallelRows(params.pages, 2 * columns, [&](int64_t begin, int64_t end) {
+      for (int kv_head = 0; kv_head < params.kv_heads; ++kv_head) {
+        const int64_t head = int64_t{kv_head} * group;
+        const int64_t at = begin * columns + int64_t{kv_head} * params.k_dim;
+        SummaryBounds bounds;
+        bounds.query = params.query.row(row) + head * params.k_dim;
+        bounds.least = params.least + at;
+        bounds.greatest = params.greatest + at;
+        bounds.stride = columns;
+        bounds.summaries = end - begin;
+        bounds.heads = group;
+        bounds.k_dim = params.k_dim;
+        bounds.scores = params.scores + (row * params.heads + head) * params.pages + begin;
+        bounds.score_stride = params.pages;
+        isa.bound_summaries(bounds);
       }
     });
   }
