@@ -59,6 +59,7 @@ class Reader {
     options.threads = 2;
     options.kv_memory_bytes = static_cast<size_t>(tokens + 8192 * ranks) * 3 * 1024;
     options.tokens_per_rank = 256;
+    options.kv_dtype = DType::kBF16;
     options.ring_mode = mode;
     engine_ = CreateEngine(options, *backend_, registry_).value();
   }
