@@ -1,7 +1,5 @@
 #include "kernels/cpu/weight_layout.h"
 
-#include <emmintrin.h>
-
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -40,27 +38,25 @@ bool IsPairs(DType dtype, Bf16Order order) {
   return dtype == DType::kBF16 && order == Bf16Order::kPairs;
 }
 
+// Four words, in the compiler's own vectors: this is compiled for any processor's baseline.
+using Words = uint32_t __attribute__((vector_size(16)));
+
 // Order of the inputs inside of four words, from that of a row.
 struct Same {
-  static __m128i Apply(__m128i words) { return words; }
+  static Words Apply(Words words) { return words; }
 };
 struct Bytes {  // 0 1 2 3 -> 0 2 1 3
-  static __m128i Apply(__m128i words) {
-    const __m128i outer = _mm_and_si128(words, _mm_set1_epi32(static_cast<int>(0xff0000ffu)));
-    const __m128i second = _mm_slli_epi32(_mm_and_si128(words, _mm_set1_epi32(0xff00)), 8);
-    const __m128i third = _mm_and_si128(_mm_srli_epi32(words, 8), _mm_set1_epi32(0xff00));
-    return _mm_or_si128(outer, _mm_or_si128(second, third));
+  static Words Apply(Words words) {
+    return (words & 0xff0000ffu) | ((words & 0xff00u) << 8) | ((words >> 8) & 0xff00u);
   }
 };
 struct HalfBytes {  // the even ones to the low half, the odd ones to the high half
-  static __m128i Gather(__m128i words) {
-    words = _mm_and_si128(words, _mm_set1_epi32(0x0f0f0f0f));
-    words = _mm_and_si128(_mm_or_si128(words, _mm_srli_epi32(words, 4)), _mm_set1_epi32(0xff00ff));
-    return _mm_and_si128(_mm_or_si128(words, _mm_srli_epi32(words, 8)), _mm_set1_epi32(0xffff));
+  static Words Gather(Words words) {
+    words &= 0x0f0f0f0fu;
+    words = (words | words >> 4) & 0xff00ffu;
+    return (words | words >> 8) & 0xffffu;
   }
-  static __m128i Apply(__m128i words) {
-    return _mm_or_si128(Gather(words), _mm_slli_epi32(Gather(_mm_srli_epi32(words, 4)), 16));
-  }
+  static Words Apply(Words words) { return Gather(words) | Gather(words >> 4) << 16; }
 };
 
 // Words [0, words) of 16 rows, words a multiple of 4, into panel order: to[word][row].
@@ -69,19 +65,22 @@ void InterleaveWords(const std::byte* const (&rows)[kPanel], int64_t words, std:
   for (int64_t word = 0; word < words; word += 4) {
     for (int r = 0; r < kPanel; r += 4) {
       const auto load = [&](int i) {
-        return Order::Apply(
-            _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r + i] + word * 4)));
+        Words x;
+        std::memcpy(&x, rows[r + i] + word * 4, sizeof(x));
+        return Order::Apply(x);
       };
-      const auto store = [&](int64_t i, __m128i x) {
-        _mm_store_si128(reinterpret_cast<__m128i*>(to + ((word + i) * kPanel + r) * 4), x);
+      const auto store = [&](int64_t i, Words x) {
+        std::memcpy(to + ((word + i) * kPanel + r) * 4, &x, sizeof(x));
       };
-      const __m128i a = load(0), b = load(1), c = load(2), d = load(3);
-      const __m128i ab_low = _mm_unpacklo_epi32(a, b), cd_low = _mm_unpacklo_epi32(c, d);
-      const __m128i ab_high = _mm_unpackhi_epi32(a, b), cd_high = _mm_unpackhi_epi32(c, d);
-      store(0, _mm_unpacklo_epi64(ab_low, cd_low));
-      store(1, _mm_unpackhi_epi64(ab_low, cd_low));
-      store(2, _mm_unpacklo_epi64(ab_high, cd_high));
-      store(3, _mm_unpackhi_epi64(ab_high, cd_high));
+      const Words a = load(0), b = load(1), c = load(2), d = load(3);
+      const Words ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+      const Words cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+      const Words ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+      const Words cd_high = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+      store(0, __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5));
+      store(1, __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7));
+      store(2, __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5));
+      store(3, __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7));
     }
   }
 }

@@ -10,9 +10,9 @@
 #include "kernels/base/quantize.h"
 #include "kernels/ops/linear.h"
 
-// Packed weights of the x86 tables: panels of 16 output columns (rows of the checkpoint's matrix),
-// one after the other; columns beyond out_features are zero. In a panel, the inputs of a column
-// that share 32 bits are a word:
+// Packed weights of the vector tables: panels of 16 output columns (rows of the checkpoint's
+// matrix), one after the other; columns beyond out_features are zero. In a panel, the inputs of a
+// column that share 32 bits are a word:
 //   f32               [in][16] words
 //   bf16, f16         [in][16] halves; in the tables with dot products, bf16 is
 //                     [in / 2][16] words of inputs 2d (low half) and 2d + 1
