@@ -27,6 +27,8 @@ void RegisterCpuKernels(KernelRegistry& registry) {
   registry.Register(std::move(reference));
 #if defined(ANNULUS_CPU_X86)
   RegisterX86Kernels(registry);
+#elif defined(ANNULUS_CPU_NEON)
+  RegisterNeonKernels(registry);
 #endif
 }
 

@@ -10,8 +10,11 @@ namespace annulus {
 // An available entry of the backend "cpu" with the ranges that all CPU kernels share.
 KernelEntry CpuEntry(OpTable ops, int priority);
 
-// "cpu/avx2", "cpu/avx512" and "cpu/avx512-bf16". Defined only where CMake builds for x86-64.
+// "cpu/avx2", "cpu/avx512", "cpu/avx512-bf16" and "cpu/amx". Defined only where CMake builds for
+// x86-64.
 void RegisterX86Kernels(KernelRegistry& registry);
+// "cpu/neon". Defined only where CMake builds for 64-bit ARM.
+void RegisterNeonKernels(KernelRegistry& registry);
 
 }  // namespace annulus
 

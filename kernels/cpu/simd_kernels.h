@@ -215,6 +215,7 @@ struct SimdKernels {
 const SimdKernels& Avx2Kernels();
 const SimdKernels& Avx512Kernels();
 const SimdKernels& Avx512Bf16Kernels();
+const SimdKernels& NeonKernels();
 // Only where the process was granted the tile registers too (x86_features.h).
 const PairedAttention& AmxAttentionKernels();
 

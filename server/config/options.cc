@@ -156,8 +156,8 @@ std::vector<Option> ModelOptions() {
          return SetIntegerOrAuto(text, 4096, c.engine.threads);
        }},
       {"cpu-isa", "LEVEL|auto", "auto",
-       "Force the CPU kernels of one level: reference, avx2, avx512, avx512-bf16 or amx; auto: the "
-       "best that the machine has.",
+       "Force the CPU kernels of one level: reference, avx2, avx512, avx512-bf16 or amx, on ARM "
+       "reference or neon; auto: the best that the machine has.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<std::string>(text,
                                        {{"auto", ""},
@@ -165,7 +165,8 @@ std::vector<Option> ModelOptions() {
                                         {"avx2", "cpu/avx2"},
                                         {"avx512", "cpu/avx512"},
                                         {"avx512-bf16", "cpu/avx512-bf16"},
-                                        {"amx", "cpu/amx"}},
+                                        {"amx", "cpu/amx"},
+                                        {"neon", "cpu/neon"}},
                                        c.engine.kernels);
        }},
       {"weights-dtype", "DTYPE|auto", "auto",
