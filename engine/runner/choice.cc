@@ -1,7 +1,6 @@
 #include "engine/runner/choice.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "engine/sparse/draw.h"
@@ -16,7 +15,7 @@ using Ask = ChoiceQuery::Ask;
 // Steps of the ladder before all blocks. Four of them halve what is left out: coarser steps take
 // more blocks than a contract needs.
 constexpr int kRaises = 20;
-const double kRaise = std::exp2(-0.25);
+constexpr double kRaise = 0.8408964152537145;  // 2^-0.25
 
 bool HasProbes(int32_t end, int32_t block) { return end >= kProbeBlocks * block; }
 

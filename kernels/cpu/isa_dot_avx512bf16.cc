@@ -1,11 +1,10 @@
 // Linear layers with VDPBF16PS. Compiled with AVX512_BF16 and AVX512_VBMI: see simd_kernels.h.
 //
 // An output is one chain of dot products in the order of the inputs, whatever tile computes it. So
-// its bits depend on neither the number of rows nor their place. Weights of 4 and of 8 bits are
-// multiplied as integers, fp8 apart.
+// its bits depend on neither the number of rows nor their place. Integer weights are multiplied as
+// integers.
 #include "kernels/cpu/isa_dot.h"
-#include "kernels/cpu/isa_dot_fixed_int8.h"
-#include "kernels/cpu/isa_dot_int4.h"
+#include "kernels/cpu/isa_dot_fixed_codes.h"
 #include "kernels/cpu/isa_dot_int8.h"
 
 namespace annulus::cpu {

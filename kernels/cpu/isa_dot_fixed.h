@@ -16,9 +16,14 @@
 // the weights' codes lie (weight_layout.h); then for each group its scale (float32) and what its
 // integers owe to codes that are stored as unsigned (int32).
 //
-// `Weights` of the templates below: a type of codes, with
+// `Weights` of the templates below is a kind of codes:
+//   kInputs: inputs of 64 bytes of a panel
+//   Group(task): inputs of one scale
 //   Split(words, high, low): stores the bytes of 32 integers and gives what they owe
-//   Tile<rows, panels>(task, row, panel): a register tile over all inputs, to the output
+//   Line(codes).Add(bytes, group, high, low): the products of one row's kInputs high bytes, and of
+//     the low ones `group` bytes later
+//   Factor(task, panel, g, scale): of the sums of group g, with the inputs' scale
+//   Result(task, panel, total)
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
@@ -75,16 +80,76 @@ ANNULUS_DOT_INLINE FixedGroup FixedGroupOf(const char* row, int64_t depth, int64
   return {_mm512_castsi512_ps(FourBytes(scales)), FourBytes(scales + groups * 4)};
 }
 
+// kRows rows by kPanels panels, over all inputs, to the output.
+template <class Weights, int kRows, int kPanels>
+void MultiplyFixedTile(const DotTask& task, int row, int panel) {
+  const int64_t group = Weights::Group(task);
+  const int64_t groups = task.depth / group;
+  const char* const input = static_cast<const char*>(task.input) + row * task.input_stride;
+  const char* const first = DotPanel(task, panel);
+  const char* weights = first;
+  __m512 total[kRows][kPanels];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) total[r][p] = _mm512_setzero_ps();
+  }
+  for (int64_t g = 0; g < groups; ++g) {
+    __m512i high[kRows][kPanels];
+    __m512i low[kRows][kPanels];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) high[r][p] = low[r][p] = _mm512_setzero_si512();
+    }
+    const char* bytes = input + g * group * 2;
+    for (int64_t i = 0; i < group; i += Weights::kInputs, bytes += Weights::kInputs) {
+      const int64_t ahead = DotAhead(weights - first, task.panel_bytes, kPanels);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        const typename Weights::Line line(_mm512_loadu_si512(weights + p * task.panel_bytes));
+        if constexpr (kRows < 4) {  // weights that come from memory
+          _mm_prefetch(weights + p * task.panel_bytes + ahead, _MM_HINT_T0);
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          line.Add(bytes + r * task.input_stride, group, high[r][p], low[r][p]);
+        }
+      }
+      weights += 64;
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const FixedGroup of_row = FixedGroupOf(input + r * task.input_stride, task.depth, groups, g);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) {
+        const __m512i sum = _mm512_sub_epi32(
+            _mm512_add_epi32(_mm512_slli_epi32(high[r][p], 8), low[r][p]), of_row.owed);
+        total[r][p] =
+            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
+                            Weights::Factor(task, panel + p, g, of_row.scale), total[r][p]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      StoreDotPanel(task, row + r, panel + p, Weights::Result(task, panel + p, total[r][p]));
+    }
+  }
+}
+
 // All rows of a task by kPanels panels, which stay in a cache meanwhile.
 template <class Weights, int kPanels>
 void MultiplyFixedRows(const DotTask& task, int panel) {
   int row = 0;
-  for (; row + 4 <= task.rows; row += 4) Weights::template Tile<4, kPanels>(task, row, panel);
+  for (; row + 4 <= task.rows; row += 4) MultiplyFixedTile<Weights, 4, kPanels>(task, row, panel);
   if (task.rows - row >= 2) {
-    Weights::template Tile<2, kPanels>(task, row, panel);
+    MultiplyFixedTile<Weights, 2, kPanels>(task, row, panel);
     row += 2;
   }
-  if (row < task.rows) Weights::template Tile<1, kPanels>(task, row, panel);
+  if (row < task.rows) MultiplyFixedTile<Weights, 1, kPanels>(task, row, panel);
 }
 
 template <class Weights>
@@ -92,7 +157,7 @@ void LinearFixed(const DotTask& task) {
   const int panels = (task.columns + kPanel - 1) / kPanel;
   int panel = 0;
   if (task.rows == 1) {  // bound by reading: more panels at a time hide more of it
-    for (; panel + 4 <= panels; panel += 4) Weights::template Tile<1, 4>(task, 0, panel);
+    for (; panel + 4 <= panels; panel += 4) MultiplyFixedTile<Weights, 1, 4>(task, 0, panel);
   }
   for (; panel + 2 <= panels; panel += 2) MultiplyFixedRows<Weights, 2>(task, panel);
   if (panel < panels) MultiplyFixedRows<Weights, 1>(task, panel);

@@ -1,0 +1,97 @@
+#ifndef ANNULUS_KERNELS_CPU_ISA_DOT_FIXED_CODES_H_
+#define ANNULUS_KERNELS_CPU_ISA_DOT_FIXED_CODES_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "kernels/cpu/isa_dot_fixed.h"
+
+// The kinds of codes that inputs in fixed point meet: see isa_dot_fixed.h.
+
+namespace annulus::cpu {
+namespace {  // internal linkage on purpose: see simd_kernels.h
+
+// Weights of 4 bits. Codes + 8 are the unsigned operand, and both bytes of an input are signed; so
+// 8 times the sum of the integers is owed. 8 inputs lie in the order 0 4 1 5 2 6 3 7.
+struct FixedInt4 {
+  static constexpr int kInputs = 8;
+  static int64_t Group(const DotTask& task) { return task.group; }
+
+  static int32_t Split(__m512i words, char* high, char* low) {
+    const __m512i high_bytes = _mm512_and_si512(_mm512_add_epi16(words, _mm512_set1_epi16(128)),
+                                                _mm512_set1_epi16(static_cast<int16_t>(0xff00)));
+    const __m512i split =
+        _mm512_or_si512(high_bytes, _mm512_and_si512(words, _mm512_set1_epi16(0x00ff)));
+    const __m512i order =
+        _mm512_broadcast_i32x4(_mm_set_epi8(14, 6, 12, 4, 10, 2, 8, 0, 15, 7, 13, 5, 11, 3, 9, 1));
+    const __m512i apart = _mm512_permutexvar_epi64(_mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0),
+                                                   _mm512_shuffle_epi8(split, order));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high), _mm512_castsi512_si256(apart));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(low), _mm512_extracti64x4_epi64(apart, 1));
+    return 8 * _mm512_reduce_add_epi32(_mm512_madd_epi16(words, _mm512_set1_epi16(1)));
+  }
+
+  struct Line {
+    ANNULUS_DOT_INLINE explicit Line(__m512i codes)
+        : first(_mm512_and_si512(codes, _mm512_set1_epi8(0x0f))),
+          second(_mm512_and_si512(_mm512_srli_epi32(codes, 4), _mm512_set1_epi8(0x0f))) {}
+    ANNULUS_DOT_INLINE void Add(const char* bytes, int64_t group, __m512i& high,
+                                __m512i& low) const {
+      high = _mm512_dpbusd_epi32(high, first, FourBytes(bytes));
+      low = _mm512_dpbusd_epi32(low, first, FourBytes(bytes + group));
+      high = _mm512_dpbusd_epi32(high, second, FourBytes(bytes + 4));
+      low = _mm512_dpbusd_epi32(low, second, FourBytes(bytes + group + 4));
+    }
+    __m512i first;
+    __m512i second;
+  };
+
+  static __m512 Factor(const DotTask& task, int panel, int64_t g, __m512 scale) {
+    return _mm512_mul_ps(GroupScales(task, panel, g), scale);
+  }
+  static __m512 Result(const DotTask&, int, __m512 total) { return total; }
+};
+
+// Weights of 8 bits with one scale per column. Low bytes of an input are unsigned and meet the
+// codes as they are; high bytes are signed and meet codes + 128; so 128 times the sum of the high
+// bytes is owed, 256 times. 4 inputs lie in the order 0 2 1 3.
+struct FixedInt8 {
+  static constexpr int kInputs = 4;
+  static int64_t Group(const DotTask&) { return kFixedGroup; }
+
+  static int32_t Split(__m512i words, char* high, char* low) {
+    const __m512i high_words = _mm512_srai_epi16(words, 8);
+    const __m256i order = _mm256_broadcastsi128_si256(
+        _mm_set_epi8(15, 13, 14, 12, 11, 9, 10, 8, 7, 5, 6, 4, 3, 1, 2, 0));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high),
+                        _mm256_shuffle_epi8(_mm512_cvtepi16_epi8(high_words), order));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(low),
+                        _mm256_shuffle_epi8(_mm512_cvtepi16_epi8(words), order));
+    return 256 * 128 * _mm512_reduce_add_epi32(_mm512_madd_epi16(high_words, _mm512_set1_epi16(1)));
+  }
+
+  struct Line {
+    ANNULUS_DOT_INLINE explicit Line(__m512i signed_codes)
+        : codes(signed_codes),
+          unsigned_codes(
+              _mm512_xor_si512(signed_codes, _mm512_set1_epi8(static_cast<char>(0x80)))) {}
+    ANNULUS_DOT_INLINE void Add(const char* bytes, int64_t group, __m512i& high,
+                                __m512i& low) const {
+      high = _mm512_dpbusd_epi32(high, unsigned_codes, FourBytes(bytes));
+      low = _mm512_dpbusd_epi32(low, FourBytes(bytes + group), codes);
+    }
+    __m512i codes;
+    __m512i unsigned_codes;
+  };
+
+  static __m512 Factor(const DotTask&, int, int64_t, __m512 scale) { return scale; }
+  static __m512 Result(const DotTask& task, int panel, __m512 total) {
+    return _mm512_mul_ps(total, RowScales(task, panel));
+  }
+};
+
+}  // namespace
+}  // namespace annulus::cpu
+
+#endif  // ANNULUS_KERNELS_CPU_ISA_DOT_FIXED_CODES_H_
