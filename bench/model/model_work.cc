@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "engine/model/matrix_reader.h"
 
 namespace annulus {
 namespace {
@@ -90,8 +91,8 @@ double DecodeFlops(const ModelConfig& config, int64_t depth, double density) {
 
 double DecodeBytes(const ModelConfig& config, int64_t depth, DType weights, DType kv,
                    double density) {
-  double numbers = HeadSize(config);
-  double bytes = 0;
+  double numbers = 0;
+  double bytes = HeadSize(config) * BytesPerWeight(MatrixDType(weights, "lm_head.weight"));
   for (const LayerConfig& layer : config.layers) {
     const LayerSize size = SizeOf(config, layer);
     numbers += size.key_value + size.rest;

@@ -21,8 +21,9 @@ double PrefillFlops(const ModelConfig& config, int64_t tokens, double density = 
 // One row that sees `depth` >= 0 keys before it and its own, to its logits.
 double DecodeFlops(const ModelConfig& config, int64_t depth, double density = 1);
 
-// The bytes that such a row must read: every weight of the layers and the head once as `weights`
-// with its scales, and the keys and values that it sees as `kv` with theirs.
+// The bytes that such a row must read: every weight of the layers once as `weights` with its
+// scales, the head as it is held then (MatrixDType), and the keys and values that it sees as `kv`
+// with theirs.
 double DecodeBytes(const ModelConfig& config, int64_t depth, DType weights, DType kv,
                    double density = 1);
 

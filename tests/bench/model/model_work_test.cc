@@ -70,6 +70,9 @@ TEST(ModelWork, ADecodedRowReadsAllWeightsOnceAndTheKeysThatItSees) {
   EXPECT_EQ(DecodeBytes(config, 7, DType::kBF16, DType::kF32), 2 * weights + 4 * 16 * (8 + 3));
   // int8: a byte each, and a scale of 2 bytes for the key and for the value of each head.
   EXPECT_EQ(DecodeBytes(config, 7, DType::kI8, DType::kI8), weights + (16 + 8) * (8 + 3));
+  // int4: half a byte and 1/16 of a scale, but the head is int8 (8 * 32 weights).
+  EXPECT_EQ(DecodeBytes(config, 7, DType::kI4G32, DType::kI8),
+            2 * 768 * 0.5625 + 8 * 32 + (16 + 8) * (8 + 3));
   EXPECT_EQ(KvBytesPerToken(config, DType::kF16), 2 * 2 * 16);
 }
 
