@@ -51,7 +51,7 @@ ANNULUS_DOT_INLINE void Accumulate(const Codes& codes, const Tile& tile, int64_t
     for (int p = 0; p < kPanels; ++p) {
       codes.Widen(weights + p * tile.panel_stride, pairs[p]);
       if constexpr (kRows < 4) {  // weights that come from memory
-        _mm_prefetch(weights + p * tile.panel_stride + ahead, _MM_HINT_T0);
+        FetchFar(weights + p * tile.panel_stride + ahead);
       }
     }
 #pragma GCC unroll 8

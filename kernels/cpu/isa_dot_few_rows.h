@@ -40,7 +40,7 @@ ANNULUS_DOT_INLINE void AddTile(const Codes& codes, const DotTask& task, int pan
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
       codes.Widen(weights + p * task.panel_bytes, pairs[p]);
-      _mm_prefetch(weights + p * task.panel_bytes + ahead, _MM_HINT_T0);
+      FetchFar(weights + p * task.panel_bytes + ahead);
     }
 #pragma GCC unroll 4
     for (int j = 0; j < Codes::kPairs; ++j) {

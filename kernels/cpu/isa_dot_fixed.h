@@ -22,7 +22,8 @@
 //   Split(words, high, low): stores the bytes of 32 integers and gives what they owe
 //   Line(codes).Add(bytes, group, high, low): the products of one row's kInputs high bytes, and of
 //     the low ones `group` bytes later
-//   Factor(task, panel, g, scale): of the sums of group g, with the inputs' scale
+//   kScaleBytes: of a panel for one group
+//   Factor(scales, scale): of a group's sums, from the panel's scales and the inputs'
 //   Result(task, panel, total)
 
 namespace annulus::cpu {
@@ -50,7 +51,7 @@ template <class Weights>
 void PackFixedRow(const float* input, int64_t count, int64_t depth, int64_t group, void* packed) {
   char* const to = static_cast<char*>(packed);
   char* const scales = to + depth * 2;
-  char* const owed = scales + depth / group * sizeof(float);
+  char* const debts = scales + depth / group * sizeof(float);
   for (int64_t g = 0; g * group < depth; ++g) {
     const int64_t begin = g * group;
     const int64_t inside = count - begin < group ? count - begin : group;
@@ -59,25 +60,25 @@ void PackFixedRow(const float* input, int64_t count, int64_t depth, int64_t grou
     const bool finite = largest < __builtin_inff();  // false for NaN too
     const float scale = empty ? 0 : finite ? largest / kFixedLargest : __builtin_nanf("");
     const __m512 factor = _mm512_set1_ps(empty || !finite ? 0 : kFixedLargest / largest);
-    int32_t sum = 0;
+    int32_t owed = 0;
     for (int64_t i = 0; i < group; i += 32) {
       char* const high = to + begin * 2 + i;
-      sum += Weights::Split(FixedWords(input + begin + i, inside - i, factor), high, high + group);
+      owed -= Weights::Split(FixedWords(input + begin + i, inside - i, factor), high, high + group);
     }
     __builtin_memcpy(scales + g * sizeof(scale), &scale, sizeof(scale));
-    __builtin_memcpy(owed + g * sizeof(sum), &sum, sizeof(sum));
+    __builtin_memcpy(debts + g * sizeof(owed), &owed, sizeof(owed));
   }
 }
 
-// A group's scale and what it owes, of a packed row.
-struct FixedGroup {
-  __m512 scale;
-  __m512i owed;
-};
-ANNULUS_DOT_INLINE FixedGroup FixedGroupOf(const char* row, int64_t depth, int64_t groups,
-                                           int64_t group) {
-  const char* const scales = row + depth * 2 + group * 4;
-  return {_mm512_castsi512_ps(FourBytes(scales)), FourBytes(scales + groups * 4)};
+// Asks for scales some groups ahead; `left` bytes from `scales` to the end of a panel's. They lie
+// apart from the codes, so asking for those does not bring them. None left: there are no scales.
+template <int kPanels>
+ANNULUS_DOT_INLINE void FetchScales(const char* scales, int64_t left, int64_t panel_bytes) {
+  constexpr int64_t kAhead = 256;
+  if (left == 0) return;
+  const int64_t ahead = kAhead < left ? kAhead : kAhead - left + kPanels * panel_bytes;
+#pragma GCC unroll 4
+  for (int p = 0; p < kPanels; ++p) FetchFar(scales + p * panel_bytes + ahead);
 }
 
 // kRows rows by kPanels panels, over all inputs, to the output.
@@ -85,9 +86,12 @@ template <class Weights, int kRows, int kPanels>
 void MultiplyFixedTile(const DotTask& task, int row, int panel) {
   const int64_t group = Weights::Group(task);
   const int64_t groups = task.depth / group;
-  const char* const input = static_cast<const char*>(task.input) + row * task.input_stride;
+  const int64_t stride = task.input_stride;
   const char* const first = DotPanel(task, panel);
   const char* weights = first;
+  const char* weight_scales = first + task.scales;
+  const char* bytes = static_cast<const char*>(task.input) + row * stride;
+  const char* input_scales = bytes + task.depth * 2;
   __m512 total[kRows][kPanels];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
@@ -99,37 +103,46 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel) {
     __m512i low[kRows][kPanels];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
+      // Sums begin with what they owe.
+      const __m512i owed = FourBytes(input_scales + r * stride + groups * 4);
 #pragma GCC unroll 4
-      for (int p = 0; p < kPanels; ++p) high[r][p] = low[r][p] = _mm512_setzero_si512();
+      for (int p = 0; p < kPanels; ++p) {
+        high[r][p] = _mm512_setzero_si512();
+        low[r][p] = owed;
+      }
     }
-    const char* bytes = input + g * group * 2;
     for (int64_t i = 0; i < group; i += Weights::kInputs, bytes += Weights::kInputs) {
       const int64_t ahead = DotAhead(weights - first, task.panel_bytes, kPanels);
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
         const typename Weights::Line line(_mm512_loadu_si512(weights + p * task.panel_bytes));
         if constexpr (kRows < 4) {  // weights that come from memory
-          _mm_prefetch(weights + p * task.panel_bytes + ahead, _MM_HINT_T0);
+          FetchFar(weights + p * task.panel_bytes + ahead);
         }
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
-          line.Add(bytes + r * task.input_stride, group, high[r][p], low[r][p]);
+          line.Add(bytes + r * stride, group, high[r][p], low[r][p]);
         }
       }
       weights += 64;
     }
+    bytes += group;
+    if constexpr (kRows < 4) {
+      FetchScales<kPanels>(weight_scales, (groups - g) * Weights::kScaleBytes, task.panel_bytes);
+    }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const FixedGroup of_row = FixedGroupOf(input + r * task.input_stride, task.depth, groups, g);
+      const __m512 scale = _mm512_castsi512_ps(FourBytes(input_scales + r * stride));
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
-        const __m512i sum = _mm512_sub_epi32(
-            _mm512_add_epi32(_mm512_slli_epi32(high[r][p], 8), low[r][p]), of_row.owed);
-        total[r][p] =
-            _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
-                            Weights::Factor(task, panel + p, g, of_row.scale), total[r][p]);
+        const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(high[r][p], 8), low[r][p]);
+        total[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
+                                      Weights::Factor(weight_scales + p * task.panel_bytes, scale),
+                                      total[r][p]);
       }
     }
+    input_scales += 4;
+    weight_scales += Weights::kScaleBytes;
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {

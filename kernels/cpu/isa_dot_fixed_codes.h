@@ -47,8 +47,9 @@ struct FixedInt4 {
     __m512i second;
   };
 
-  static __m512 Factor(const DotTask& task, int panel, int64_t g, __m512 scale) {
-    return _mm512_mul_ps(GroupScales(task, panel, g), scale);
+  static constexpr int64_t kScaleBytes = kPanel * 2;
+  static __m512 Factor(const char* scales, __m512 scale) {
+    return _mm512_mul_ps(WidenScales(scales), scale);
   }
   static __m512 Result(const DotTask&, int, __m512 total) { return total; }
 };
@@ -85,7 +86,8 @@ struct FixedInt8 {
     __m512i unsigned_codes;
   };
 
-  static __m512 Factor(const DotTask&, int, int64_t, __m512 scale) { return scale; }
+  static constexpr int64_t kScaleBytes = 0;
+  static __m512 Factor(const char*, __m512 scale) { return scale; }
   static __m512 Result(const DotTask& task, int panel, __m512 total) {
     return _mm512_mul_ps(total, RowScales(task, panel));
   }

@@ -79,7 +79,7 @@ void MultiplyInt8Tile(const DotTask& task, int row, int panel, int64_t k, int64_
     for (int p = 0; p < kPanels; ++p) {
       codes[p] = _mm512_loadu_si512(weights + p * task.panel_bytes);
       if constexpr (kRows < 4) {  // weights that come from memory
-        _mm_prefetch(weights + p * task.panel_bytes + ahead, _MM_HINT_T0);
+        FetchFar(weights + p * task.panel_bytes + ahead);
       }
     }
 #pragma GCC unroll 8
