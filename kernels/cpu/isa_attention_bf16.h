@@ -40,7 +40,7 @@ ANNULUS_ISA_INLINE void DotTile(const PairedChunk& chunk, const uint32_t* query,
     for (int p = 0; p < kPanels; ++p) {
       keys[p] = LoadPairs(k + (p * pairs + i) * kPanel);
     }
-    Ask(chunk.ahead, chunk.asked);
+    if constexpr (kRows < kTileRows) Ask(chunk.ahead, chunk.asked);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const __m512i q = _mm512_set1_epi32(static_cast<int>(query[r * pairs + i]));
@@ -68,7 +68,7 @@ ANNULUS_ISA_INLINE void ValueTile(const PairedChunk& chunk, float* o, int64_t st
     for (int c = 0; c < kVectors; ++c) {
       values[c] = LoadPairs(v + j * stride + c * kPanel);
     }
-    Ask(chunk.ahead, chunk.asked);
+    if constexpr (kRows < kTileRows) Ask(chunk.ahead, chunk.asked);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const __m512i weight = _mm512_set1_epi32(static_cast<int>(weights[r][j]));
@@ -174,10 +174,11 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
   for (int r = 0; r < kRows; ++r) add_row(r, 2 * shared_end, slots[r].end);
 }
 
-// A tile whose rows see all 64 keys.
+// The weights of a tile whose rows see all 64 keys. False, and nothing is changed, where a maximum
+// may have to be raised.
 template <int kRows, bool kCap>
-__attribute__((noinline)) void AttendWhole(const AttentionBlock& block, int row,
-                                           const PairedChunk& chunk) {
+__attribute__((noinline)) bool WeighWhole(const AttentionBlock& block, int row,
+                                          const PairedChunk& chunk, TileWeights& weights) {
   const int64_t pairs = block.k_pairs;
   __m512 s[kRows][kTilePanels];
   DotTile<kRows, kTilePanels>(chunk, block.query_pairs + row * pairs, chunk.k, pairs, s);
@@ -195,9 +196,8 @@ __attribute__((noinline)) void AttendWhole(const AttentionBlock& block, int row,
     }
   }
   if (__builtin_expect(_mm512_cmp_ps_mask(excess, _mm512_set1_ps(kSlack), _CMP_GT_OQ) != 0, 0)) {
-    return AttendPart<kRows, kCap>(block, row, chunk);
+    return false;
   }
-  TileWeights weights;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -205,61 +205,82 @@ __attribute__((noinline)) void AttendWhole(const AttentionBlock& block, int row,
     KeepWeights(chunk, s[r], ~uint64_t{0}, weights.pairs[r],
                 block.sums + int64_t{row + r} * kPanel);
   }
+  return true;
+}
+
+template <int kRows>
+__attribute__((noinline)) void AddWhole(const AttentionBlock& block, int row,
+                                        const PairedChunk& chunk, const TileWeights& weights) {
   ValueTiles<kRows>(chunk, block.o + int64_t{row} * block.v_stride, block.v_stride, weights.pairs,
                     0, kTilePairs);
 }
 
+// The parts of a tile of one height.
+struct TileParts {
+  bool (*weigh)(const AttentionBlock&, int row, const PairedChunk&, TileWeights&);
+  void (*add)(const AttentionBlock&, int row, const PairedChunk&, const TileWeights&);
+  void (*part)(const AttentionBlock&, int row, const PairedChunk&);
+};
 template <int kRows, bool kCap>
-ANNULUS_ISA_INLINE void AttendRows(const AttentionBlock& block, int row, const PairedChunk& chunk) {
-  const Sight sight = FindSight(block, row, kRows, chunk);
-  if (sight.none) return;
-  if (sight.whole) {
-    AttendWhole<kRows, kCap>(block, row, chunk);
-  } else {
-    AttendPart<kRows, kCap>(block, row, chunk);
-  }
-}
+inline constexpr TileParts kTileParts = {&WeighWhole<kRows, kCap>, &AddWhole<kRows>,
+                                         &AttendPart<kRows, kCap>};
+template <bool kCap>
+inline constexpr const TileParts* kTilePartsOf[kTileRows + 1] = {nullptr,
+                                                                 &kTileParts<1, kCap>,
+                                                                 &kTileParts<2, kCap>,
+                                                                 &kTileParts<3, kCap>,
+                                                                 &kTileParts<4, kCap>,
+                                                                 &kTileParts<5, kCap>,
+                                                                 &kTileParts<6, kCap>};
+static_assert(kTileRows == 6);
 
+// A tile's values are added after the next one's weights are found: the end of a softmax is a long
+// chain of operations, and the values that are due meanwhile do not wait for it.
 template <bool kCap>
 void AttendChunk(const AttentionBlock& block, const PairedChunk& chunk) {
   const int rows = block.position_count * block.group;
+  TileWeights weights[2];
+  int turn = 0;
+  int due_row = 0;
+  const TileParts* due = nullptr;
+  const auto add_due = [&](int which) {
+    if (due != nullptr) due->add(block, due_row, chunk, weights[which]);
+    due = nullptr;
+  };
   for (int row = 0; row < rows;) {
     const int left = rows - row;
-    // Two tiles of like height are faster than a full one and a flat one.
-    const int height = left >= 2 * kTileRows ? kTileRows : left > kTileRows ? (left + 1) / 2 : left;
-    switch (height) {
-      case 1:
-        AttendRows<1, kCap>(block, row, chunk);
-        break;
-      case 2:
-        AttendRows<2, kCap>(block, row, chunk);
-        break;
-      case 3:
-        AttendRows<3, kCap>(block, row, chunk);
-        break;
-      case 4:
-        AttendRows<4, kCap>(block, row, chunk);
-        break;
-      case 5:
-        AttendRows<5, kCap>(block, row, chunk);
-        break;
-      default:
-        AttendRows<kTileRows, kCap>(block, row, chunk);
+    // Two tiles of like height are faster than a full one and a flat one, and few rows, which wait
+    // for memory, are not in a full one.
+    const int height = left >= 2 * kTileRows ? kTileRows
+                       : left >= kTileRows   ? (left + 1) / 2
+                                             : left;
+    if (height == kTileRows) Ask(chunk.ahead, chunk.asked_of_tile);
+    const TileParts& parts = *kTilePartsOf<kCap>[height];
+    const Sight sight = FindSight(block, row, height, chunk);
+    if (sight.whole && parts.weigh(block, row, chunk, weights[turn])) {
+      add_due(1 - turn);
+      due = &parts;
+      due_row = row;
+      turn = 1 - turn;
+    } else if (!sight.none) {
+      parts.part(block, row, chunk);
     }
     row += height;
   }
+  add_due(1 - turn);
 }
 
 void AttendPairedKeys(const AttentionBlock& block, const AttentionKeys& keys) {
   PairedChunk chunk;
   MakeChunk(block, keys, &chunk);
   if (chunk.ahead != nullptr) {
-    // Spread over the steps of all tiles of rows.
+    // Spread over all tiles of rows, and in low tiles over their steps.
     const int tiles = (block.position_count * block.group + kTileRows - 1) / kTileRows;
     const int vectors = kTilePanels * kPanel;
     const int steps = block.k_pairs + (block.v_stride + vectors - 1) / vectors * kTilePairs;
     const int lines = chunk.ahead->lines[0] + chunk.ahead->lines[1];
     chunk.asked = (lines + tiles * steps - 1) / (tiles * steps);
+    chunk.asked_of_tile = (lines + tiles - 1) / tiles;
   }
   if (block.soft_cap > 0) {
     AttendChunk<true>(block, chunk);

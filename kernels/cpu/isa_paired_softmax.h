@@ -73,10 +73,11 @@ struct PairedChunk {
   FetchAhead* ahead;  // these as in AttentionKeys
   const NarrowKeys* narrow;
   void (*widen_values)(const NarrowKeys&);
-  int asked = 0;  // lines of it beside one step of a product
-  int panels;     // in the page
-  int64_t first;  // position of slot 0
-  int begin;      // slots that may be attended
+  int asked = 0;          // lines of it beside one step of a product of a low tile,
+  int asked_of_tile = 0;  // and beside a full one
+  int panels;             // in the page
+  int64_t first;          // position of slot 0
+  int begin;              // slots that may be attended
   int end;
   bool scaled;  // weights are multiplied by the scales of the values, which are codes
   alignas(64) float factors[kKeyChunk];  // score * factor is in powers of two (with a soft cap: e)
