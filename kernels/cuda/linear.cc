@@ -12,6 +12,7 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/sm80/elementwise.h"
+#include "kernels/cuda/tuning/linear_plan.h"
 #include "kernels/ops/checks.h"
 
 namespace annulus::cuda {
@@ -116,7 +117,14 @@ absl::Status Linear(Stream& stream, const LinearParams& params) {
   if (dtype == DType::kBF16 && params.input.rows >= kLibraryRows && own.products() != nullptr) {
     return LinearByLibrary(own, *own.products(), params);
   }
-  if (dtype == DType::kF32 || dtype == DType::kF16) {
+  const bool exact = dtype == DType::kF32 || dtype == DType::kF16;
+  if (params.input.rows <= kFewRows) {
+    const FewRowsArguments few{arguments,
+                               FewRowsTiles(arguments.weight.out_features, !exact, own.device())};
+    return StatusOf(exact ? LaunchFewRowsFloat(handle, few) : LaunchFewRowsTensor(handle, few),
+                    "linear of few rows");
+  }
+  if (exact) {
     return StatusOf(LaunchLinearFloat(handle, arguments), "linear");
   }
   return StatusOf(LaunchLinearTensor(handle, arguments), "linear");

@@ -89,6 +89,20 @@ ANNULUS_DEVICE uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(product) : "r"(a), "r"(b), "r"(0x80008000u));
   return product;
 }
+// Sums of two bf16 each, rounded to nearest even.
+ANNULUS_DEVICE uint32_t AddPairs(uint32_t a, uint32_t b) {
+  uint32_t sum;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(0x3f803f80u), "r"(b));
+  return sum;
+}
+// The f16 in the low half of `bits`, exactly.
+ANNULUS_DEVICE float WidenHalf(uint32_t bits) {
+  float value;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, low; }"
+      : "=f"(value)
+      : "r"(bits));
+  return value;
+}
 // Byte i of the result is byte n of `word`, where n is the i-th nibble of `selector`; 4: zero.
 ANNULUS_DEVICE uint32_t SelectBytes(uint32_t word, uint32_t selector) {
   return __byte_perm(word, 0, selector);
@@ -110,6 +124,8 @@ void MultiplyAdd(Float16, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, ui
 uint32_t Pack(BFloat16, float low, float high);
 uint32_t Pack(Float16, float low, float high);
 uint32_t MultiplyPairs(uint32_t a, uint32_t b);
+uint32_t AddPairs(uint32_t a, uint32_t b);
+float WidenHalf(uint32_t bits);
 uint32_t SelectBytes(uint32_t word, uint32_t selector);
 
 #endif

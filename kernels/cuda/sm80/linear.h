@@ -15,6 +15,8 @@ namespace annulus::cuda {
 
 // The depth to which rows of weights are padded, and that one step of a product takes.
 inline constexpr int64_t kDepthStep = 32;
+// The parts of the depth whose sums are added last: see linear_weights.h.
+inline constexpr int kDepthParts = 8;
 
 // Weights as cuda::CreateMatrix lays them out: row o at values + o * row_bytes, a multiple of 16
 // bytes, padded to a multiple of kDepthStep elements with bytes of 0; its scales, if any, at scales
@@ -40,6 +42,22 @@ struct LinearArguments {
 int LaunchLinearTensor(StreamHandle stream, const LinearArguments& arguments);
 // In float32 throughout: kF32 and kF16.
 int LaunchLinearFloat(StreamHandle stream, const LinearArguments& arguments);
+
+// The same products of at most kFewRows rows, bit for bit, by blocks that have 8 * tiles outputs
+// and stream their weights: each byte of them is read from memory once for all rows, 2 * rows FLOPs
+// per weight. Inputs are read once by every block. 1 <= tiles <= kMostTiles*.
+inline constexpr int64_t kFewRows = 16;
+inline constexpr int kMostTilesTensor = 4;
+inline constexpr int kMostTilesFloat = 2;
+struct FewRowsArguments {
+  LinearArguments linear;
+  int tiles;
+};
+int LaunchFewRowsTensor(StreamHandle stream, const FewRowsArguments& arguments);
+int LaunchFewRowsFloat(StreamHandle stream, const FewRowsArguments& arguments);
+// Shared memory of one block in bytes.
+size_t FewRowsTensorBytes(int tiles);
+size_t FewRowsFloatBytes(int tiles);
 
 struct EmbedArguments {
   WeightView table;

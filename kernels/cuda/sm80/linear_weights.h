@@ -1,0 +1,86 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM80_LINEAR_WEIGHTS_H_
+#define ANNULUS_KERNELS_CUDA_SM80_LINEAR_WEIGHTS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/common/convert.h"
+#include "kernels/cuda/common/widen.h"
+#include "kernels/cuda/sm80/linear.h"
+
+// What the kernels of products share: weights out of their codes, and the order of sums, which is
+// why a row has the same bits by each of them.
+//
+// The depth is cut into kDepthParts parts, the same for every number of rows. A part is summed in
+// steps of kDepthStep, and the parts' sums are added in their order. Inside of a step, lane t of
+// the 4 that share an output (or the thread in their place) has depth 8t .. 8t + 7:
+//   tensor cores  as 4 pairs, of which p is at depth 16 * (p / 2) + 2t + 8 * (p % 2) of the two
+//                 products of 16 that make a step; a group's scale multiplies the step's sum
+//   float32       one after the other into a sum of its own, of which there are 4 in a part:
+//                 (0 + 1) + (2 + 3)
+
+namespace annulus::cuda {
+
+// Elements of a row in each part: whole chunks of 64, which no group of 4-bit codes straddles.
+ANNULUS_DEVICE int64_t PartDepth(int64_t in_features) {
+  constexpr int64_t kUnit = 64;
+  return (in_features + kDepthParts * kUnit - 1) / (kDepthParts * kUnit) * kUnit;
+}
+
+ANNULUS_DEVICE bool IsFourBit(DType dtype) {
+  return dtype == DType::kI4G32 || dtype == DType::kI4G64;
+}
+
+// The scale of weight (o, i).
+ANNULUS_DEVICE float LoadScale(const WeightView& w, int64_t o, int64_t i) {
+  if (w.scales == nullptr) return 1;
+  const std::byte* const scales = w.scales + o * w.scale_bytes;
+  if (!IsFourBit(w.dtype)) return *reinterpret_cast<const float*>(scales);
+  const int64_t group = i / (w.dtype == DType::kI4G32 ? 32 : 64);
+  return WidenBFloat16(reinterpret_cast<const uint16_t*>(scales)[group]);
+}
+
+ANNULUS_DEVICE void StoreOutput(const LinearArguments& a, int64_t row, int64_t column, float sum) {
+  if (a.bias != nullptr) sum += a.bias[column];
+  float* const output = a.output.row(row) + column;
+  *output = a.accumulate ? *output + sum : sum;
+}
+
+// Which of 8 neighbouring elements are the halves of pair p. 4-bit codes leave their word in pairs
+// that lie 16 bits apart.
+ANNULUS_DEVICE int LowOfPair(bool four_bit, int p) { return four_bit ? p : 2 * p; }
+ANNULUS_DEVICE int HighOfPair(bool four_bit, int p) { return four_bit ? p + 4 : 2 * p + 1; }
+
+// Codes 0 and 4 of a word's eight as bf16, less 8 each. A bf16 of 128 + u has u in its last bits.
+ANNULUS_DEVICE uint32_t WidenNibbles(uint32_t word) {
+  return AddPairs((word & 0x000f000fu) | 0x43004300u, 0xc308c308u);
+}
+
+// 8 neighbouring weights of kBits each, as bf16 pairs; `codes` is a multiple of kBits bytes.
+template <int kBits>
+ANNULUS_DEVICE void WidenEight(DType dtype, const std::byte* codes, uint32_t (&pairs)[4]) {
+  if constexpr (kBits == 16) {
+    const Bytes16 loaded = *reinterpret_cast<const Bytes16*>(codes);
+#pragma unroll
+    for (int p = 0; p < 4; ++p) pairs[p] = loaded.words[p];
+  } else if constexpr (kBits == 8) {
+    struct alignas(8) Words {
+      uint32_t words[2];
+    };
+    const Words loaded = *reinterpret_cast<const Words*>(codes);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      pairs[2 * i] = WidenCodes(dtype, loaded.words[i], CodePair::k01);
+      pairs[2 * i + 1] = WidenCodes(dtype, loaded.words[i], CodePair::k23);
+    }
+  } else {
+    static_assert(kBits == 4);
+    const uint32_t word = *reinterpret_cast<const uint32_t*>(codes);
+#pragma unroll
+    for (int p = 0; p < 4; ++p) pairs[p] = WidenNibbles(word >> 4 * p);
+  }
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM80_LINEAR_WEIGHTS_H_

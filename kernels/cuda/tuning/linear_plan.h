@@ -1,0 +1,18 @@
+#ifndef ANNULUS_KERNELS_CUDA_TUNING_LINEAR_PLAN_H_
+#define ANNULUS_KERNELS_CUDA_TUNING_LINEAR_PLAN_H_
+
+#include <cstdint>
+
+#include "kernels/cuda/runtime.h"
+
+namespace annulus::cuda {
+
+// The tiles of 8 outputs that a block of a product of few rows has (sm80/linear.h), a power of two.
+// More tiles share one reading of the inputs; fewer give more blocks. The most, as long as every
+// multiprocessor has a block and the block has its shared memory. `tensor`: by tensor cores, else
+// in float32. Pure.
+int FewRowsTiles(int64_t out_features, bool tensor, const DeviceInfo& device);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_TUNING_LINEAR_PLAN_H_
