@@ -15,6 +15,7 @@
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/experts.h"
 #include "kernels/ops/linear.h"
+#include "kernels/ops/sampling.h"
 
 namespace annulus {
 
@@ -65,6 +66,8 @@ struct OpTable {
   absl::Status (*route)(Stream&, const RouteParams&) = nullptr;
   absl::Status (*gather_rows)(Stream&, const GatherRowsParams&) = nullptr;
   absl::Status (*scatter_add)(Stream&, const ScatterAddParams&) = nullptr;
+  // Null where the implementation lacks it: the host then chooses tokens.
+  absl::Status (*sample)(Stream&, const SampleParams&) = nullptr;
 };
 
 // create_matrix, then pack_rows over all of `source`.

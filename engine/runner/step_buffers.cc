@@ -56,7 +56,7 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks, bool host_
                  2 * floats(GatedRows(config, r) * GatedColumns(config)) + angles +
                  ExpertsBytes(config, r) + 2 * state(r) + state(r * (ranks - 1)) + logits +
                  floats(kLogitsRows * config.hidden_size);
-  bytes.host = ChoicesBytes(config, r) +
+  bytes.host = ChoicesBytes(config, r) + StepArena::BytesFor<int32_t>(kLogitsRows) +
                StepArena::BytesFor<Candidate>(static_cast<size_t>(config.vocabulary));
   if (host_accessible) return {bytes.device + bytes.host, 0};
   bytes.host += logits;

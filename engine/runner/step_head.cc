@@ -9,11 +9,21 @@
 namespace annulus {
 
 absl::Status StepRun::Head(RankResult& result) {
-  struct Wanted {
-    const PlanItem* item;
-    int64_t row;
-  };
-  std::vector<Wanted> wanted;
+  const std::vector<HeadRow> wanted = ListHeadRows();
+  ANNULUS_ASSIGN_OR_RETURN(const HeadBuffers buffers, TakeHeadBuffers());
+  for (size_t first = 0; first < wanted.size(); first += kLogitsRows) {
+    const size_t count = std::min<size_t>(kLogitsRows, wanted.size() - first);
+    const std::span<const HeadRow> rows = std::span(wanted).subspan(first, count);
+    ANNULUS_RETURN_IF_ERROR(HeadLogits(rows, buffers));
+    ANNULUS_RETURN_IF_ERROR(SampleOrCopy(rows, buffers));
+    ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
+    for (size_t n = 0; n < count; ++n) UseRow(rows[n], n, buffers, result);
+  }
+  return absl::OkStatus();
+}
+
+std::vector<StepRun::HeadRow> StepRun::ListHeadRows() const {
+  std::vector<HeadRow> wanted;
   for (size_t i = 0; i < plan_.items.size(); ++i) {
     const PlanItem& item = plan_.items[i];
     const int64_t end = i + 1 < plan_.items.size() ? item_first_[i + 1]
@@ -21,71 +31,103 @@ absl::Status StepRun::Head(RankResult& result) {
     for (int64_t row = item_first_[i]; row < end; ++row) {
       const bool listed = std::binary_search(item.logits_positions.begin(),
                                              item.logits_positions.end(), row_position_[row]);
-      if (item.sampled || listed) wanted.push_back({&item, row});
+      if (!item.sampled && !listed) continue;
+      wanted.push_back({&item, row, std::nullopt});
+      wanted.back().on_device = RowOnDevice(wanted.back());
     }
   }
-  const int64_t hidden = model().config.hidden_size;
+  return wanted;
+}
+
+// Tokens are chosen where the logits are. The host does it where it reads them in place, and where
+// a request asks for more than the op does: then it needs a copy of the row.
+std::optional<SampleRow> StepRun::RowOnDevice(const HeadRow& row) const {
+  const bool in_place = rank_.parts_.host_arena == rank_.parts_.arena;
+  if (in_place || ops().sample == nullptr || !row.item->sampled) return std::nullopt;
+  const RankSequence& sequence = rank_.sequences_.at(row.item->sequence);
+  ANNULUS_CHECK(sequence.sampler != nullptr) << "a sampled item before its setup";
+  return sequence.sampler->PlainRow(row_position_[row.row] + 1);
+}
+
+absl::StatusOr<StepRun::HeadBuffers> StepRun::TakeHeadBuffers() {
   const int64_t vocabulary = model().config.vocabulary;
-  ANNULUS_ASSIGN_OR_RETURN(MatrixView normed, TakeMatrix(kLogitsRows, hidden));
-  ANNULUS_ASSIGN_OR_RETURN(MatrixView logits, TakeMatrix(kLogitsRows, vocabulary));
-  ANNULUS_ASSIGN_OR_RETURN(const std::span<Candidate> workspace,
-                           rank_.parts_.host_arena->Take<Candidate>(vocabulary));
-  ANNULUS_ASSIGN_OR_RETURN(const std::span<float> seen, TakeSeen(logits));
-  for (size_t first = 0; first < wanted.size(); first += kLogitsRows) {
-    const size_t count = std::min<size_t>(kLogitsRows, wanted.size() - first);
-    for (size_t n = 0; n < count; ++n) {
-      ANNULUS_RETURN_IF_ERROR(Norm(model().weights.final_norm,
-                                   buffers_.residual.row_range(wanted[first + n].row, 1),
-                                   normed.row_range(n, 1)));
+  StepArena& host = *rank_.parts_.host_arena;
+  HeadBuffers buffers;
+  ANNULUS_ASSIGN_OR_RETURN(buffers.normed, TakeMatrix(kLogitsRows, model().config.hidden_size));
+  ANNULUS_ASSIGN_OR_RETURN(buffers.logits, TakeMatrix(kLogitsRows, vocabulary));
+  ANNULUS_ASSIGN_OR_RETURN(buffers.workspace, host.Take<Candidate>(vocabulary));
+  ANNULUS_ASSIGN_OR_RETURN(buffers.tokens, host.Take<int32_t>(kLogitsRows));
+  const auto count = static_cast<size_t>(kLogitsRows * vocabulary);
+  if (rank_.parts_.host_arena == rank_.parts_.arena) {
+    buffers.seen = std::span<float>(buffers.logits.data, count);
+  } else {
+    ANNULUS_ASSIGN_OR_RETURN(buffers.seen, host.Take<float>(count));
+  }
+  return buffers;
+}
+
+absl::Status StepRun::HeadLogits(std::span<const HeadRow> rows, const HeadBuffers& buffers) {
+  const auto count = static_cast<int64_t>(rows.size());
+  for (int64_t n = 0; n < count; ++n) {
+    ANNULUS_RETURN_IF_ERROR(Norm(model().weights.final_norm,
+                                 buffers_.residual.row_range(rows[n].row, 1),
+                                 buffers.normed.row_range(n, 1)));
+  }
+  const MatrixView logits = buffers.logits.row_range(0, count);
+  ANNULUS_RETURN_IF_ERROR(ops().linear(
+      stream(),
+      {buffers.normed.row_range(0, count), &model().weights.head(), nullptr, logits, false}));
+  if (model().config.logits_soft_cap <= 0) return absl::OkStatus();
+  return ops().soft_cap(stream(), {logits, model().config.logits_soft_cap});
+}
+
+// Runs of rows with the same way: the device chooses their tokens, or the host gets their logits.
+absl::Status StepRun::SampleOrCopy(std::span<const HeadRow> rows, const HeadBuffers& buffers) {
+  const size_t vocabulary = static_cast<size_t>(model().config.vocabulary);
+  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    std::vector<SampleRow> sampled;
+    while (end < rows.size() &&
+           rows[end].on_device.has_value() == rows[begin].on_device.has_value()) {
+      if (rows[end].on_device.has_value()) sampled.push_back(*rows[end].on_device);
+      ++end;
     }
-    ANNULUS_RETURN_IF_ERROR(
-        ops().linear(stream(), {normed.row_range(0, count), &model().weights.head(), nullptr,
-                                logits.row_range(0, count), false}));
-    if (model().config.logits_soft_cap > 0) {
+    const auto first = static_cast<int64_t>(begin);
+    if (!sampled.empty()) {
+      const MatrixView logits = buffers.logits.row_range(first, static_cast<int64_t>(end) - first);
       ANNULUS_RETURN_IF_ERROR(
-          ops().soft_cap(stream(), {logits.row_range(0, count), model().config.logits_soft_cap}));
-    }
-    if (seen.data() != logits.data) {
-      ANNULUS_RETURN_IF_ERROR(rank_.parts_.backend->Copy(stream(), seen.data(), logits.data,
-                                                         count * vocabulary * sizeof(float)));
-    }
-    ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
-    for (size_t n = 0; n < count; ++n) {
-      const Wanted& w = wanted[first + n];
-      ANNULUS_RETURN_IF_ERROR(UseLogits(*w.item, row_position_[w.row],
-                                        seen.subspan(n * vocabulary, vocabulary), workspace,
-                                        result));
+          ops().sample(stream(), {logits, sampled, buffers.tokens.data() + begin}));
+    } else if (buffers.seen.data() != buffers.logits.data) {
+      ANNULUS_RETURN_IF_ERROR(rank_.parts_.backend->Copy(
+          stream(), buffers.seen.data() + begin * vocabulary, buffers.logits.row(first),
+          (end - begin) * vocabulary * sizeof(float)));
     }
   }
   return absl::OkStatus();
 }
 
-// Where the host reads logits: in place, or in a copy.
-absl::StatusOr<std::span<float>> StepRun::TakeSeen(const MatrixView& logits) {
-  const auto count = static_cast<size_t>(logits.rows * logits.cols);
-  if (rank_.parts_.host_arena == rank_.parts_.arena) return std::span<float>(logits.data, count);
-  return rank_.parts_.host_arena->Take<float>(count);
-}
-
-absl::Status StepRun::UseLogits(const PlanItem& item, int32_t position,
-                                std::span<const float> logits, std::span<Candidate> workspace,
-                                RankResult& result) {
+void StepRun::UseRow(const HeadRow& row, size_t index, const HeadBuffers& buffers,
+                     RankResult& result) {
+  const PlanItem& item = *row.item;
+  const int32_t position = row_position_[row.row];
+  const auto vocabulary = static_cast<size_t>(model().config.vocabulary);
+  const std::span<const float> logits = buffers.seen.subspan(index * vocabulary, vocabulary);
   if (!item.sampled) {
     result.logits.push_back({item.sequence, position, {logits.begin(), logits.end()}});
-    return absl::OkStatus();
+    return;
   }
   RankSequence& sequence = rank_.sequences_.at(item.sequence);
   ANNULUS_CHECK(sequence.sampler != nullptr) << "a sampled item before its setup";
-  absl::StatusOr<SampleResult> sampled = sequence.sampler->Sample(logits, position + 1, workspace);
+  Sampler& sampler = *sequence.sampler;
+  absl::StatusOr<SampleResult> sampled =
+      row.on_device.has_value() ? Sampler::ResultOfRow(buffers.tokens[index], position + 1)
+                                : sampler.Sample(logits, position + 1, buffers.workspace);
   if (!sampled.ok()) {
     result.tokens.push_back({item.sequence, -1, false, std::nullopt, sampled.status()});
-    return absl::OkStatus();
+    return;
   }
-  sequence.sampler->Observe(sampled->token);
-  result.tokens.push_back({item.sequence, sampled->token,
-                           sequence.sampler->EndsText(sampled->token), std::move(sampled->logprob),
-                           absl::OkStatus()});
-  return absl::OkStatus();
+  sampler.Observe(sampled->token);
+  result.tokens.push_back({item.sequence, sampled->token, sampler.EndsText(sampled->token),
+                           std::move(sampled->logprob), absl::OkStatus()});
 }
 
 }  // namespace annulus

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_RUNNER_STEP_RUN_H_
 #define ANNULUS_ENGINE_RUNNER_STEP_RUN_H_
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,21 @@ class StepRun {
     std::span<int32_t> ends;          // [experts + 1] first sorted place of each
   };
 
+  // A row whose logits are wanted. `on_device`: the op `sample` chooses its token.
+  struct HeadRow {
+    const PlanItem* item = nullptr;
+    int64_t row = 0;
+    std::optional<SampleRow> on_device;
+  };
+  // Of kLogitsRows rows at once.
+  struct HeadBuffers {
+    MatrixView normed;
+    MatrixView logits;
+    std::span<float> seen;  // [rows][vocabulary] where the host reads logits: in place, or a copy
+    std::span<int32_t> tokens;  // [rows] of the host and the device
+    std::span<Candidate> workspace;
+  };
+
   const RankModel& model() const { return *rank_.parts_.model; }
   const RankSequence& sequence(size_t item) const {
     return rank_.sequences_.at(ring_plan_[item]->sequence);
@@ -100,9 +116,12 @@ class StepRun {
   absl::Status Norm(const DeviceVector& weight, ConstMatrixView input, MatrixView output,
                     bool accumulate = false);
   absl::Status Head(RankResult& result);
-  absl::StatusOr<std::span<float>> TakeSeen(const MatrixView& logits);
-  absl::Status UseLogits(const PlanItem& item, int32_t position, std::span<const float> logits,
-                         std::span<Candidate> workspace, RankResult& result);
+  std::vector<HeadRow> ListHeadRows() const;
+  absl::StatusOr<HeadBuffers> TakeHeadBuffers();
+  absl::Status HeadLogits(std::span<const HeadRow> rows, const HeadBuffers& buffers);
+  absl::Status SampleOrCopy(std::span<const HeadRow> rows, const HeadBuffers& buffers);
+  std::optional<SampleRow> RowOnDevice(const HeadRow& row) const;
+  void UseRow(const HeadRow& row, size_t index, const HeadBuffers& buffers, RankResult& result);
 
   RankExecutor& rank_;
   const StepPlan& plan_;

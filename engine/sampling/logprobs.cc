@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "engine/sampling/filters.h"
+#include "kernels/base/candidates.h"
 
 namespace annulus {
 namespace {
@@ -36,11 +36,6 @@ std::vector<Candidate> Greatest(std::span<const float> logits, size_t count) {
 }
 
 }  // namespace
-
-float ReadLogit(float logit) {
-  if (std::isnan(logit)) return -std::numeric_limits<float>::infinity();
-  return std::min(logit, std::numeric_limits<float>::max());
-}
 
 TokenLogprob LogprobOf(std::span<const float> logits, int32_t token, int32_t alternatives) {
   const double normaliser = LogSumExp(logits);

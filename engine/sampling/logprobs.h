@@ -8,9 +8,6 @@
 
 namespace annulus {
 
-// A logit as sampling reads it: NaN is -inf (never chosen), +inf the greatest finite value.
-float ReadLogit(float logit);
-
 // Natural log-probability of `token` under softmax(logits), the model's own distribution: before
 // bias, penalties and temperature. Beside it the `alternatives` most probable tokens, descending,
 // equal ones by ascending id; `token` may be among them. Tokens of probability 0 are left out.

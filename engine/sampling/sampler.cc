@@ -25,6 +25,12 @@ void SetLogit(Candidate& candidate, float value) {
   candidate.value = std::clamp(value, -kLimit, kLimit);
 }
 
+absl::Status NoUsableLogit(int64_t position) {
+  return absl::InternalError(
+      absl::StrCat("the model gave no usable logit for position ", position,
+                   ": all are NaN or -inf; the checkpoint or the kernels are at fault"));
+}
+
 }  // namespace
 
 Sampler::Sampler(const SamplingParams& params, int32_t vocabulary,
@@ -85,20 +91,35 @@ void Sampler::Adjust(std::span<Candidate> logits) const {
   }
 }
 
+SampleRow Sampler::RowFor(int64_t position) const {
+  SampleRow row{temperature_, top_k_, top_p_, min_p_, 0};
+  if (temperature_ > 0) row.uniform = UniformAt(seed_, static_cast<uint64_t>(position));
+  return row;
+}
+
+std::optional<SampleRow> Sampler::PlainRow(int64_t position) const {
+  const bool penalties =
+      repetition_penalty_ != 1 || frequency_penalty_ != 0 || presence_penalty_ != 0;
+  const bool excluding = !StopsAllowed() && !ending_ids_.empty();
+  if (penalties || excluding || !logit_bias_.empty() || logprobs_.has_value()) return std::nullopt;
+  return RowFor(position);
+}
+
+absl::StatusOr<SampleResult> Sampler::ResultOfRow(int32_t token, int64_t position) {
+  if (token < 0) return NoUsableLogit(position);
+  return SampleResult{token, std::nullopt};
+}
+
 absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits, int64_t position,
                                              std::span<Candidate> workspace) const {
   ANNULUS_CHECK(logits.size() == static_cast<size_t>(vocabulary_));
   ANNULUS_CHECK(workspace.size() >= logits.size());
   ANNULUS_CHECK(position >= 0);
-  std::span<Candidate> candidates = workspace.first(logits.size());
+  const std::span<Candidate> candidates = workspace.first(logits.size());
   for (int32_t token = 0; token < vocabulary_; ++token) {
     candidates[token] = {ReadLogit(logits[token]), token};
   }
-  if (Best(candidates).value == kExcluded) {
-    return absl::InternalError(
-        absl::StrCat("the model gave no usable logit for position ", position,
-                     ": all are NaN or -inf; the checkpoint or the kernels are at fault"));
-  }
+  if (Best(candidates).value == kExcluded) return NoUsableLogit(position);
   Adjust(candidates);
   const Candidate best = Best(candidates);
   if (best.value == kExcluded) {
@@ -109,15 +130,7 @@ absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits, int6
   }
 
   SampleResult result;
-  if (temperature_ == 0) {
-    result.token = best.token;
-  } else {
-    ToWeights(candidates, temperature_);
-    candidates = KeepTopK(candidates, top_k_);
-    candidates = KeepTopP(candidates, top_p_);
-    candidates = KeepMinP(candidates, min_p_);
-    result.token = Draw(candidates, UniformAt(seed_, static_cast<uint64_t>(position)));
-  }
+  result.token = temperature_ == 0 ? best.token : ChooseToken(candidates, RowFor(position));
   if (logprobs_.has_value()) result.logprob = LogprobOf(logits, result.token, *logprobs_);
   return result;
 }

@@ -10,7 +10,8 @@
 
 #include "absl/status/statusor.h"
 #include "engine/api.h"
-#include "engine/sampling/filters.h"
+#include "kernels/base/candidates.h"
+#include "kernels/ops/sampling.h"
 
 namespace annulus {
 
@@ -49,6 +50,12 @@ class Sampler {
   absl::StatusOr<SampleResult> Sample(std::span<const float> logits, int64_t position,
                                       std::span<Candidate> workspace) const;
 
+  // How the op `sample` would choose the token for `position`, where Sample would do nothing else:
+  // no bias, penalty or token that min_tokens excludes, and no log-probabilities asked for.
+  std::optional<SampleRow> PlainRow(int64_t position) const;
+  // What Sample returns where that op chose `token`; -1 is its word for no logit above -inf.
+  static absl::StatusOr<SampleResult> ResultOfRow(int32_t token, int64_t position);
+
   // Whether `token` ends the text: a stop id, or the model's end of text unless ignore_eos is set.
   // Such tokens are not chosen before min_tokens were observed.
   bool EndsText(int32_t token) const;
@@ -60,6 +67,7 @@ class Sampler {
 
  private:
   void Adjust(std::span<Candidate> logits) const;
+  SampleRow RowFor(int64_t position) const;
 
   const int32_t vocabulary_;
   const uint64_t seed_;

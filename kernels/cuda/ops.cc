@@ -182,6 +182,7 @@ OpTable Ops() {
   ops.route = Route;
   ops.gather_rows = GatherRows;
   ops.scatter_add = ScatterAdd;
+  ops.sample = Sample;
   return ops;
 }
 

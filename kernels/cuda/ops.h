@@ -44,6 +44,7 @@ absl::Status MergeSink(Stream& stream, const MergeSinkParams& params);
 absl::Status Route(Stream& stream, const RouteParams& params);
 absl::Status GatherRows(Stream& stream, const GatherRowsParams& params);
 absl::Status ScatterAdd(Stream& stream, const ScatterAddParams& params);
+absl::Status Sample(Stream& stream, const SampleParams& params);
 
 }  // namespace annulus::cuda
 

@@ -213,6 +213,15 @@ void CheckScatterAdd(const ScatterAddParams& params) {
   }
 }
 
+void CheckSample(const SampleParams& params) {
+  CheckView(params.logits, params.rows.size(), params.logits.cols, "sample logits");
+  ANNULUS_CHECK(params.logits.cols > 0 && params.tokens != nullptr);
+  for (const SampleRow& row : params.rows) {
+    ANNULUS_CHECK(row.temperature >= 0 && row.top_p > 0 && row.min_p >= 0 && row.min_p <= 1);
+    ANNULUS_CHECK(row.uniform >= 0 && row.uniform < 1) << row.uniform;
+  }
+}
+
 absl::Status CheckMatrixShape(int64_t rows, int64_t cols) {
   constexpr int64_t kMost = int64_t{1} << 60;
   constexpr int64_t kPadding = 64;  // to which a table may round up either dimension

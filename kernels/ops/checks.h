@@ -6,6 +6,7 @@
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/experts.h"
 #include "kernels/ops/linear.h"
+#include "kernels/ops/sampling.h"
 
 // What every implementation of an op requires of its Params, beyond what their types say. The
 // engine builds Params, so a violation is our own bug and ends the process.
@@ -34,6 +35,7 @@ void CheckMergeSink(const MergeSinkParams& params);
 void CheckRoute(const RouteParams& params);
 void CheckGatherRows(const GatherRowsParams& params);
 void CheckScatterAdd(const ScatterAddParams& params);
+void CheckSample(const SampleParams& params);
 
 // OK where a [rows, cols] matrix of any dtype has at least one element and its bytes, rounded up as
 // any table does it, can be counted; else INVALID_ARGUMENT: a checkpoint can cause it.

@@ -1,6 +1,7 @@
 // The engine on a device whose memory the host cannot touch: an emulated GPU, which ends the
 // process at any touch outside of kernels and copies.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "kernels/base/sanitizers.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/ops.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/golden.h"
@@ -177,6 +179,63 @@ TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
   ASSERT_TRUE((*engine)->Submit(std::move(spec), sink).ok());
   ASSERT_TRUE(sink->Wait().has_value());
   EXPECT_EQ(sink->text(), "0417");
+}
+
+std::atomic<size_t> rows_on_device{0};
+
+// Requests that ask for log-probabilities are sampled on the host, of the same logits: tokens must
+// not change by that. They run together, so that batches have rows of both kinds.
+TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHost) {
+  KernelEntry entry;
+  entry.ops = cuda::Ops();
+  entry.ops.sample = [](Stream& stream, const SampleParams& params) {
+    rows_on_device += params.rows.size();
+    return cuda::Sample(stream, params);
+  };
+  entry.backend = "cuda";
+  entry.weights_dtypes = {DType::kF32};
+  entry.kv_dtypes = {DType::kF32};
+  entry.max_head_dim = cuda::kMaxAttentionDim;
+  KernelRegistry counting;
+  counting.Register(std::move(entry));
+  EngineOptions options;
+  options.kv_memory_bytes = size_t{64} << 20;
+  const auto engine = CreateEngine(options, *backend_, counting).value();
+  // What follows is known to be one of several.
+  const std::vector<int32_t> prompt =
+      engine->Tokenize("abcdefgh1abcdefgh2abcdefgh3abcdefgh4abcdefgh", true).value();
+  constexpr int32_t kTokens = 6;
+  const auto submit = [&](float temperature, int32_t top_k, float top_p, bool on_host) {
+    RequestSpec spec;
+    spec.prompt = prompt;
+    spec.sampling.temperature = temperature;
+    spec.sampling.top_k = top_k;
+    spec.sampling.top_p = top_p;
+    spec.sampling.seed = 11;
+    spec.sampling.max_tokens = kTokens;
+    spec.sampling.ignore_eos = true;
+    if (on_host) spec.sampling.logprobs = 0;
+    auto sink = std::make_shared<testing::CollectingSink>();
+    EXPECT_TRUE(engine->Submit(std::move(spec), sink).ok());
+    return sink;
+  };
+  rows_on_device = 0;
+  std::vector<std::shared_ptr<testing::CollectingSink>> sinks;
+  for (const bool on_host : {false, true}) {
+    sinks.push_back(submit(0, 0, 1, on_host));
+    sinks.push_back(submit(2, 0, 1, on_host));
+    sinks.push_back(submit(2, 50, 1, on_host));
+    sinks.push_back(submit(2, 0, 0.9f, on_host));
+  }
+  for (const auto& sink : sinks) ASSERT_TRUE(sink->Wait().has_value());
+  const size_t half = sinks.size() / 2;
+  for (size_t i = 0; i < half; ++i) {
+    EXPECT_EQ(sinks[i]->ids().size(), static_cast<size_t>(kTokens));
+    EXPECT_EQ(sinks[i]->ids(), sinks[half + i]->ids()) << "request " << i;
+  }
+  EXPECT_NE(sinks[0]->ids(), sinks[1]->ids());
+  EXPECT_GE(rows_on_device, half * kTokens);  // and a few that a step ahead has drawn in vain
+  EXPECT_LE(rows_on_device, half * (kTokens + 2));
 }
 
 TEST_F(DeviceTest, RefusedMemoryIsAStatus) {

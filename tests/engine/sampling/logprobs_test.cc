@@ -19,13 +19,6 @@ using ::testing::FloatEq;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
-TEST(ReadLogitTest, MapsNanAndInfinity) {
-  EXPECT_EQ(ReadLogit(kNan), -kInfinity);
-  EXPECT_EQ(ReadLogit(-kInfinity), -kInfinity);
-  EXPECT_EQ(ReadLogit(kInfinity), std::numeric_limits<float>::max());
-  EXPECT_EQ(ReadLogit(-1.5f), -1.5f);
-}
-
 TEST(LogprobsTest, EqualsPlainLogSoftmax) {
   std::mt19937 random(1);
   for (int round = 0; round < 100; ++round) {

@@ -1,4 +1,4 @@
-#include "engine/sampling/filters.h"
+#include "kernels/base/candidates.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,6 +30,13 @@ std::vector<int32_t> Tokens(std::span<const Candidate> candidates) {
   std::vector<int32_t> tokens;
   for (const Candidate& candidate : candidates) tokens.push_back(candidate.token);
   return tokens;
+}
+
+TEST(ReadLogitTest, MapsNanAndInfinity) {
+  EXPECT_EQ(ReadLogit(kNan), -kInfinity);
+  EXPECT_EQ(ReadLogit(-kInfinity), -kInfinity);
+  EXPECT_EQ(ReadLogit(kInfinity), std::numeric_limits<float>::max());
+  EXPECT_EQ(ReadLogit(-1.5f), -1.5f);
 }
 
 // Random logits with many ties, some extreme spreads and some -inf.

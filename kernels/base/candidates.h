@@ -1,5 +1,5 @@
-#ifndef ANNULUS_ENGINE_SAMPLING_FILTERS_H_
-#define ANNULUS_ENGINE_SAMPLING_FILTERS_H_
+#ifndef ANNULUS_KERNELS_BASE_CANDIDATES_H_
+#define ANNULUS_KERNELS_BASE_CANDIDATES_H_
 
 // The steps of drawing one token, as pure functions over candidates. Every filter works in place
 // and returns the kept part of its argument; the order of candidates that it leaves is fixed by
@@ -15,6 +15,9 @@ struct Candidate {
   float value = 0;
   int32_t token = 0;
 };
+
+// A logit as sampling reads it: NaN is -inf (never chosen), +inf the greatest finite value.
+float ReadLogit(float logit);
 
 // The order of preference: greater value first, and of equal values the lower token id.
 inline bool Before(const Candidate& a, const Candidate& b) {
@@ -44,4 +47,4 @@ int32_t Draw(std::span<const Candidate> weights, double uniform);
 
 }  // namespace annulus
 
-#endif  // ANNULUS_ENGINE_SAMPLING_FILTERS_H_
+#endif  // ANNULUS_KERNELS_BASE_CANDIDATES_H_

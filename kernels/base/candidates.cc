@@ -1,7 +1,8 @@
-#include "engine/sampling/filters.h"
+#include "kernels/base/candidates.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/base/check.h"
 
@@ -15,6 +16,11 @@ double Total(std::span<const Candidate> weights) {
 }
 
 }  // namespace
+
+float ReadLogit(float logit) {
+  if (std::isnan(logit)) return -std::numeric_limits<float>::infinity();
+  return std::min(logit, std::numeric_limits<float>::max());
+}
 
 void ToWeights(std::span<Candidate> candidates, float temperature) {
   const double maximum = std::min_element(candidates.begin(), candidates.end(), Before)->value;
