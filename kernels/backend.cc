@@ -19,4 +19,19 @@ absl::StatusOr<DeviceBuffer> Backend::AllocateHost(size_t bytes) {
                       [](std::byte* block) { std::free(block); });
 }
 
+absl::StatusOr<std::unique_ptr<Event>> Backend::CreateEvent(bool /*timed*/) {
+  return std::make_unique<Event>();
+}
+
+absl::StatusOr<std::unique_ptr<DeviceLink>> Backend::OpenLink(Backend&, LinkKind) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the backend ", capabilities().name, " has one device, and no link to another"));
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> Backend::OpenGroup(
+    int, std::chrono::milliseconds) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the backend ", capabilities().name, " has no library to exchange by"));
+}
+
 }  // namespace annulus

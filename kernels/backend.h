@@ -1,13 +1,16 @@
 #ifndef ANNULUS_KERNELS_BACKEND_H_
 #define ANNULUS_KERNELS_BACKEND_H_
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/device_buffer.h"
+#include "kernels/device_link.h"
 
 namespace annulus {
 
@@ -17,6 +20,7 @@ struct BackendCapabilities {
   size_t memory_bytes = 0;  // all memory of the device
   int threads = 1;          // hardware threads this process may use
   int nodes = 1;            // memory nodes to place ranks on: see Backend::OnNode
+  int devices = 1;          // devices with a memory of their own: see Backend::OnDevice
   bool host_accessible = true;
 };
 
@@ -27,6 +31,13 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual absl::Status Synchronize() = 0;
+
+  // Sets the event, one of this stream's device, behind everything enqueued so far. Without an
+  // override: everything has been done.
+  virtual absl::Status Record(Event& /*event*/) { return absl::OkStatus(); }
+  // What is enqueued from now on begins once the event, as it was last recorded, has been reached.
+  // It may be another device's.
+  virtual absl::Status Await(const Event& /*event*/) { return absl::OkStatus(); }
 
   // Keeps the calling thread, which is the one that will use the stream, where the stream's own
   // threads are.
@@ -57,6 +68,28 @@ class Backend {
   // taken there where the system can, and streams' threads stay there. Lives as long as this
   // backend.
   virtual Backend& OnNode(int /*node*/) { return *this; }
+
+  // One of several devices of one kind, 0 <= device < capabilities().devices; everything else that
+  // is asked of this backend is asked of device 0. Lives as long as this backend. Memory of one is
+  // within reach of its own ops and streams only; that of AllocateHost is within reach of all.
+  virtual Backend& OnDevice(int /*device*/) { return *this; }
+
+  // An event of this device. `timed`: SecondsBetween may ask about it.
+  virtual absl::StatusOr<std::unique_ptr<Event>> CreateEvent(bool timed);
+  // Seconds from one timed event to another that was recorded later in the same stream; both have
+  // been reached.
+  virtual absl::StatusOr<double> SecondsBetween(const Event& /*from*/, const Event& /*to*/) {
+    return 0.0;
+  }
+
+  // A link that copies from memory of `from`, another device of the same kind, to this device's.
+  // FAILED_PRECONDITION, with what to do, where there can be none of that kind.
+  virtual absl::StatusOr<std::unique_ptr<DeviceLink>> OpenLink(Backend& from, LinkKind kind);
+  // The members of a group of `ranks`, rank r on device r. FAILED_PRECONDITION where a library is
+  // missing or there are fewer devices than ranks; DEADLINE_EXCEEDED where they do not find each
+  // other in time.
+  virtual absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenGroup(
+      int ranks, std::chrono::milliseconds timeout);
 
   // Copies between any two of host and device memory, in the stream's order.
   virtual absl::Status Copy(Stream& stream, void* destination, const void* source,

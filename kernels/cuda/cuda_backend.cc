@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/communicator.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/links.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pinned_pool.h"
 #include "kernels/cuda/products.h"
@@ -57,12 +59,76 @@ class CudaBackend final : public Backend {
     return CopyAsync(AsCudaStream(stream).handle(), destination, source, bytes);
   }
 
+  // Takes `others` as devices 1, 2, ..; `remark` is added to the description.
+  void AddDevices(std::vector<std::unique_ptr<CudaBackend>> others, absl::string_view remark) {
+    others_ = std::move(others);
+    capabilities_.devices = 1 + static_cast<int>(others_.size());
+    absl::StrAppend(&capabilities_.description, remark);
+  }
+
+  Backend& OnDevice(int device) override {
+    if (device == 0) return *this;
+    return *others_[static_cast<size_t>(device) - 1];
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> CreateEvent(bool timed) override {
+    return CudaEvent::Create(device_.ordinal, timed);
+  }
+
+  absl::StatusOr<double> SecondsBetween(const Event& from, const Event& to) override {
+    return cuda::SecondsBetween(HandleOf(from), HandleOf(to));
+  }
+
+  absl::StatusOr<std::unique_ptr<DeviceLink>> OpenLink(Backend& from, LinkKind kind) override {
+    return OpenDeviceLink(static_cast<CudaBackend&>(from).device_, device_, kind);
+  }
+
+  absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenGroup(
+      int ranks, std::chrono::milliseconds timeout) override {
+    if (ranks > capabilities_.devices) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "NCCL needs a GPU for each of ", ranks, " ranks, and ", capabilities_.devices,
+          " will do; lower --ranks, or use --ring-transport auto, peer or staged"));
+    }
+    std::vector<int> ordinals = {device_.ordinal};
+    for (int rank = 1; rank < ranks; ++rank) ordinals.push_back(others_[rank - 1]->device_.ordinal);
+    return OpenNcclGroup(ordinals, timeout);
+  }
+
  private:
   const DeviceInfo device_;
-  const BackendCapabilities capabilities_;
+  BackendCapabilities capabilities_;
   const bool with_library_;
   const std::shared_ptr<PinnedPool> pinned_ = std::make_shared<PinnedPool>();
+  std::vector<std::unique_ptr<CudaBackend>> others_;
 };
+
+absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device) {
+  if (device.major < kOldestMajor) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("GPU ", device.ordinal, ", ", device.name, ", has compute capability ",
+                     device.major, ".", device.minor, "; the kernels need at least ", kOldestMajor,
+                     ".0: use --device cpu or another GPU"));
+  }
+  BackendCapabilities capabilities;
+  capabilities.name = "cuda";
+  capabilities.description =
+      absl::StrCat(device.name, ", compute capability ", device.major, ".", device.minor);
+  ANNULUS_RETURN_IF_ERROR(UseDevice(device.ordinal));
+  const absl::Status library = OpenProducts().status();
+  if (!library.ok()) {
+    absl::StrAppend(&capabilities.description, ", products by own kernels: ", library.message());
+  }
+  capabilities.memory_bytes = device.memory_bytes;
+  capabilities.threads = 1;
+  capabilities.host_accessible = false;
+  return std::make_unique<CudaBackend>(device, std::move(capabilities), library.ok());
+}
+
+// Ranks share the work of a step evenly, and one choice of kernels: their devices are alike.
+bool Alike(const DeviceInfo& a, const DeviceInfo& b) {
+  return a.name == b.name && a.major == b.major && a.minor == b.minor;
+}
 
 }  // namespace
 }  // namespace cuda
@@ -70,29 +136,35 @@ class CudaBackend final : public Backend {
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<cuda::DeviceInfo> devices, cuda::FindDevices());
   for (const cuda::DeviceInfo& device : devices) {
-    if (device.ordinal != ordinal) continue;
-    if (device.major < cuda::kOldestMajor) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("GPU ", ordinal, ", ", device.name, ", has compute capability ",
-                       device.major, ".", device.minor, "; the kernels need at least ",
-                       cuda::kOldestMajor, ".0: use --device cpu or another GPU"));
-    }
-    BackendCapabilities capabilities;
-    capabilities.name = "cuda";
-    capabilities.description =
-        absl::StrCat(device.name, ", compute capability ", device.major, ".", device.minor);
-    ANNULUS_RETURN_IF_ERROR(cuda::UseDevice(ordinal));
-    const absl::Status library = cuda::OpenProducts().status();
-    if (!library.ok()) {
-      absl::StrAppend(&capabilities.description, ", products by own kernels: ", library.message());
-    }
-    capabilities.memory_bytes = device.memory_bytes;
-    capabilities.threads = 1;
-    capabilities.host_accessible = false;
-    return std::make_unique<cuda::CudaBackend>(device, std::move(capabilities), library.ok());
+    if (device.ordinal == ordinal) return cuda::OpenDevice(device);
   }
   return absl::FailedPreconditionError(absl::StrCat("there is no GPU ", ordinal, ": CUDA shows ",
                                                     devices.size(), ", numbered from 0"));
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<cuda::DeviceInfo> devices, cuda::FindDevices());
+  const cuda::DeviceInfo* first = nullptr;
+  for (const cuda::DeviceInfo& device : devices) {
+    if (first == nullptr && device.major >= cuda::kOldestMajor) first = &device;
+  }
+  // Where none will do, the first says why.
+  if (first == nullptr) return CreateCudaBackend(0);
+  ANNULUS_ASSIGN_OR_RETURN(auto backend, cuda::OpenDevice(*first));
+  std::vector<std::unique_ptr<cuda::CudaBackend>> others;
+  std::string others_left;
+  for (const cuda::DeviceInfo& device : devices) {
+    if (&device == first) continue;
+    if (static_cast<int>(others.size()) + 1 >= most) break;
+    if (!cuda::Alike(device, *first)) {
+      absl::StrAppend(&others_left, ", without GPU ", device.ordinal, " (", device.name,
+                      "), which is of another kind");
+      continue;
+    }
+    ANNULUS_ASSIGN_OR_RETURN(others.emplace_back(), cuda::OpenDevice(device));
+  }
+  backend->AddDevices(std::move(others), others_left);
+  return backend;
 }
 
 void RegisterCudaKernels(KernelRegistry& registry) {

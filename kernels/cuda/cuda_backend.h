@@ -17,6 +17,10 @@ namespace annulus {
 // says why.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal);
 
+// The first `most` GPUs that will do, at least one, as one backend: Backend::OnDevice gives each.
+// Those of another kind than the first, or older than 8.0, are passed over. Errors as above.
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most);
+
 // Adds what this binary has for the backend "cuda": nothing where it was built without CUDA, else
 // "cuda/sm80". All weight dtypes; keys and values in all with whole bytes; head_dim up to 256.
 void RegisterCudaKernels(KernelRegistry& registry);

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/cuda_event.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/runtime.h"
 
@@ -25,6 +26,8 @@ class CudaStream final : public Stream {
   ~CudaStream() override;
 
   absl::Status Synchronize() override { return WaitFor(handle_); }
+  absl::Status Record(Event& event) override { return RecordEvent(handle_, HandleOf(event)); }
+  absl::Status Await(const Event& event) override { return WaitForEvent(handle_, HandleOf(event)); }
   size_t workspace_bytes() const override { return workspace_bytes_; }
 
   StreamHandle handle() const { return handle_; }

@@ -45,8 +45,30 @@ absl::Status CopyAsync(StreamHandle stream, void* destination, const void* sourc
 absl::Status WaitFor(StreamHandle stream);
 // Copies now, on no stream: `destination` or `source` is memory of a device.
 absl::Status CopyNow(void* destination, const void* source, size_t bytes);
-// Makes `ordinal` the device of the calling thread, which launches kernels.
+// Makes `ordinal` the device of the calling thread, which launches kernels: those of a stream only
+// while its device is the thread's.
 absl::Status UseDevice(int ordinal);
+
+// Whether `from` can read and write memory of `to` over a link between the two.
+absl::StatusOr<bool> CanReach(int from, int to);
+// Lets `from` do so, for as long as the process lives. Any number of times.
+absl::Status EnableReach(int from, int to);
+// Copies from memory of the device `from_ordinal` to that of `to_ordinal`, in the order of a stream
+// of either.
+absl::Status CopyBetween(StreamHandle stream, int to_ordinal, void* to, int from_ordinal,
+                         const void* from, size_t bytes);
+
+// Events. `timed`: SecondsBetween may ask.
+absl::StatusOr<EventHandle> OpenEvent(int ordinal, bool timed);
+void CloseEvent(EventHandle event);
+// Sets the event behind everything enqueued in a stream of its device.
+absl::Status RecordEvent(StreamHandle stream, EventHandle event);
+// Later work of the stream, of any device, begins once the event as it was last recorded has been
+// reached.
+absl::Status WaitForEvent(StreamHandle stream, EventHandle event);
+absl::StatusOr<bool> EventReached(EventHandle event);
+// Of two timed events of one device that have been reached.
+absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to);
 
 }  // namespace annulus::cuda
 

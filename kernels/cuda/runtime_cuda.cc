@@ -114,4 +114,72 @@ absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
                   absl::StrCat("copying ", bytes, " bytes"));
 }
 
+absl::StatusOr<bool> CanReach(int from, int to) {
+  int can = 0;
+  ANNULUS_RETURN_IF_ERROR(StatusOf(cudaDeviceCanAccessPeer(&can, from, to),
+                                   absl::StrCat("asking whether GPU ", from, " reaches GPU ", to)));
+  return can != 0;
+}
+
+absl::Status EnableReach(int from, int to) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(from));
+  const cudaError_t error = cudaDeviceEnablePeerAccess(to, 0);
+  // Neither this nor a refusal must be reported by the next launch.
+  if (error != cudaSuccess) cudaGetLastError();
+  if (error == cudaErrorPeerAccessAlreadyEnabled) return absl::OkStatus();
+  return StatusOf(error, absl::StrCat("letting GPU ", from, " reach memory of GPU ", to));
+}
+
+absl::Status CopyBetween(StreamHandle stream, int to_ordinal, void* to, int from_ordinal,
+                         const void* from, size_t bytes) {
+  return StatusOf(
+      cudaMemcpyPeerAsync(to, to_ordinal, from, from_ordinal, bytes,
+                          static_cast<cudaStream_t>(stream)),
+      absl::StrCat("copying ", bytes, " bytes from GPU ", from_ordinal, " to GPU ", to_ordinal));
+}
+
+absl::StatusOr<EventHandle> OpenEvent(int ordinal, bool timed) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  cudaEvent_t event = nullptr;
+  ANNULUS_RETURN_IF_ERROR(
+      StatusOf(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+               "opening an event"));
+  return static_cast<EventHandle>(event);
+}
+
+void CloseEvent(EventHandle event) {
+  if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
+
+absl::Status RecordEvent(StreamHandle stream, EventHandle event) {
+  return StatusOf(
+      cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)),
+      "recording an event");
+}
+
+absl::Status WaitForEvent(StreamHandle stream, EventHandle event) {
+  return StatusOf(
+      cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0),
+      "letting a stream wait for an event");
+}
+
+absl::StatusOr<bool> EventReached(EventHandle event) {
+  const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
+  if (error == cudaSuccess) return true;
+  if (error == cudaErrorNotReady) {
+    cudaGetLastError();  // no launch must report it
+    return false;
+  }
+  return StatusOf(error, "asking for an event");
+}
+
+absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to) {
+  float milliseconds = 0;
+  ANNULUS_RETURN_IF_ERROR(
+      StatusOf(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(from),
+                                    static_cast<cudaEvent_t>(to)),
+               "asking for the time between events"));
+  return 1e-3 * milliseconds;
+}
+
 }  // namespace annulus::cuda

@@ -9,6 +9,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int) {
       "this build has no CUDA; build on a machine that has the CUDA toolkit, or use --device cpu");
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int) { return CreateCudaBackend(0); }
+
 void RegisterCudaKernels(KernelRegistry&) {}
 
 }  // namespace annulus

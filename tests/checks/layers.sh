@@ -13,8 +13,8 @@ table='
 kernels/base/      :
 kernels/ops/       : kernels/base/
 kernels/           : kernels/base/ kernels/ops/
-kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h
-kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h
+kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h
+kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h
 
 engine/sparse/     : engine/model/tensor_source.h KERNELS
 engine/api.h       : engine/sparse/assignment.h engine/sparse/policy.h engine/sparse/block_map.h kernels/base/
@@ -38,7 +38,7 @@ server/main.cc     : server/ annulus/ google/ engine/api.h KERNELS kernels/cpu/ 
 bench/             : bench/ annulus/ client/ engine/ kernels/
 tests/             : tests/ annulus/ google/ bench/ client/ engine/ kernels/ server/
 '
-table=${table//KERNELS/kernels/base/ kernels/ops/ kernels/backend.h kernels/registry.h}
+table=${table//KERNELS/kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h}
 
 cd "$root"
 folders=()

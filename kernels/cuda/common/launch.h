@@ -8,6 +8,8 @@
 #include "kernels/cuda/common/stream_handle.h"
 
 #if !defined(__CUDACC__)
+#include <functional>
+
 #include "absl/functional/function_ref.h"
 #endif
 
@@ -42,10 +44,12 @@ int Launch(StreamHandle stream, const Grid& grid, const Arguments& arguments) {
 
 // Runs `kernel` for every thread of the grid; 0.
 int RunGrid(const Grid& grid, absl::FunctionRef<void()> kernel);
+// Does so when the stream's turn has come.
+int EnqueueGrid(StreamHandle stream, const Grid& grid, std::function<void()> kernel);
 
 template <auto kKernel, class Arguments>
-int Launch(StreamHandle, const Grid& grid, const Arguments& arguments) {
-  return RunGrid(grid, [&arguments] { kKernel(arguments); });
+int Launch(StreamHandle stream, const Grid& grid, const Arguments& arguments) {
+  return EnqueueGrid(stream, grid, [arguments] { kKernel(arguments); });
 }
 
 #endif

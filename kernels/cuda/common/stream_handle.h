@@ -5,6 +5,8 @@ namespace annulus::cuda {
 
 // A cudaStream_t, whose type no header outside of common/ needs.
 using StreamHandle = void*;
+// A cudaEvent_t, likewise.
+using EventHandle = void*;
 
 }  // namespace annulus::cuda
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/check.h"
@@ -12,6 +13,7 @@
 #include "kernels/cuda/common/matrix.h"
 #include "tests/support/cuda/block_runner.h"
 #include "tests/support/cuda/emulated_device.h"
+#include "tests/support/cuda/emulated_streams.h"
 
 namespace annulus::cuda {
 namespace {
@@ -125,8 +127,20 @@ void Multiply(const char* operation, float (&c)[4], const uint32_t (&a)[4], uint
 
 int RunGrid(const Grid& grid, absl::FunctionRef<void()> kernel) {
   if (grid.x == 0 || grid.y == 0) return 0;
-  const GuardedMemory::Access access(EmulatedDevice::Get().memory);
   BlockRunner(grid, kernel).RunAll();
+  return 0;
+}
+
+int EnqueueGrid(StreamHandle stream, const Grid& grid, std::function<void()> kernel) {
+  const int ordinal = EmulatedStreams::Get().DeviceOf(stream);
+  ANNULUS_CHECK(CurrentDevice() == ordinal) << "a kernel for a stream of device " << ordinal
+                                            << " while the thread's is " << CurrentDevice();
+  EmulatedStreams::Get().Enqueue(stream, [ordinal, grid, kernel = std::move(kernel)] {
+    const GuardedMemory::Access access(
+        &EmulatedDevice::Get().memories[static_cast<size_t>(ordinal)]);
+    RunGrid(grid, kernel);
+    return true;
+  });
   return 0;
 }
 

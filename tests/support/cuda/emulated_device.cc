@@ -1,17 +1,27 @@
 #include "tests/support/cuda/emulated_device.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/error.h"
+#include "tests/support/cuda/emulated_streams.h"
 
 namespace annulus::cuda {
 namespace {
 
 constexpr size_t kAlignment = 256;
+constexpr std::chrono::microseconds kLook{50};
+
+thread_local int current_device = 0;
 
 // Blocks carry their size in front, so that freeing can count.
 std::byte* AllocateCounted(size_t bytes) {
@@ -23,6 +33,59 @@ std::byte* AllocateCounted(size_t bytes) {
   return block + kAlignment;
 }
 
+// Where pinned blocks and device memory that is not guarded begin and end: copies from and to other
+// host memory do not wait for the stream's turn.
+class KnownBlocks {
+ public:
+  static KnownBlocks& Get() {
+    static KnownBlocks blocks;
+    return blocks;
+  }
+  void Add(const std::byte* begin, size_t bytes) {
+    std::lock_guard lock(mutex_);
+    ends_[begin] = begin + bytes;
+  }
+  void Remove(const std::byte* begin) {
+    std::lock_guard lock(mutex_);
+    ends_.erase(begin);
+  }
+  bool Holds(const void* address) {
+    std::lock_guard lock(mutex_);
+    const auto* const at = static_cast<const std::byte*>(address);
+    auto after = ends_.upper_bound(at);
+    return after != ends_.begin() && at < std::prev(after)->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const std::byte*, const std::byte*> ends_;
+};
+
+bool StaysInPlace(const void* address) {
+  return EmulatedDevice::Get().Holder(address) != nullptr || KnownBlocks::Get().Holds(address);
+}
+
+std::byte* AllocateKnown(size_t bytes) {
+  std::byte* const block = AllocateCounted(bytes);
+  KnownBlocks::Get().Add(block, bytes);
+  return block;
+}
+
+// Which of two devices reach each other.
+std::mutex reach_mutex;
+std::set<std::pair<int, int>>& Reaches() {
+  static std::set<std::pair<int, int>> pairs;
+  return pairs;
+}
+
+// The memories that both ends of a copy lie in are open while it runs, others are not.
+void Move(void* to, const void* from, size_t bytes) {
+  EmulatedDevice& device = EmulatedDevice::Get();
+  const GuardedMemory::Access target(device.Holder(to));
+  const GuardedMemory::Access source(device.Holder(from));
+  std::memmove(to, from, bytes);
+}
+
 }  // namespace
 
 EmulatedDevice& EmulatedDevice::Get() {
@@ -30,69 +93,184 @@ EmulatedDevice& EmulatedDevice::Get() {
   return device;
 }
 
+GuardedMemory* EmulatedDevice::Holder(const void* address) {
+  for (GuardedMemory& memory : memories) {
+    if (memory.Holds(static_cast<const std::byte*>(address))) return &memory;
+  }
+  return nullptr;
+}
+
+int CurrentDevice() { return current_device; }
+
 absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
   const EmulatedDevice& device = EmulatedDevice::Get();
   ANNULUS_RETURN_IF_ERROR(StatusOf(device.find_error, "finding GPUs"));
-  DeviceInfo info;
-  info.name = "emulated";
-  info.major = device.major;
-  info.memory_bytes = EmulatedDevice::kMemoryBytes;
-  info.multiprocessors = device.multiprocessors;
-  info.shared_bytes = size_t{227} << 10;
-  return std::vector<DeviceInfo>{info};
+  std::vector<DeviceInfo> devices;
+  for (int ordinal = 0; ordinal < device.devices; ++ordinal) {
+    DeviceInfo info;
+    info.ordinal = ordinal;
+    info.name = ordinal == device.odd_device ? "odd" : "emulated";
+    info.major = device.major;
+    info.memory_bytes = EmulatedDevice::kMemoryBytes;
+    info.multiprocessors = device.multiprocessors;
+    info.shared_bytes = size_t{227} << 10;
+    devices.push_back(info);
+  }
+  return devices;
 }
 
-absl::StatusOr<std::byte*> AllocateDevice(int, size_t bytes) {
+absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
   EmulatedDevice& device = EmulatedDevice::Get();
   const int error = device.allocated + bytes > EmulatedDevice::kMemoryBytes
                         ? static_cast<int>(kMemoryAllocation)
                         : device.allocate_error.load();
   ANNULUS_RETURN_IF_ERROR(StatusOf(error, absl::StrCat("allocating ", bytes, " bytes")));
   device.allocated += bytes;
-  if (!device.guarded) return AllocateCounted(bytes);
-  std::byte* const memory = device.memory.Allocate(bytes);
+  if (!device.guarded) return AllocateKnown(bytes);
+  std::byte* const memory = device.memories[static_cast<size_t>(ordinal)].Allocate(bytes);
   ANNULUS_CHECK(memory != nullptr) << "no gap of " << bytes << " bytes";
   return memory;
 }
 
-void FreeDevice(int, std::byte* memory) {
+void FreeDevice(int ordinal, std::byte* memory) {
   if (memory == nullptr) return;
+  EmulatedStreams::Get().RunDevice(ordinal);
   EmulatedDevice& device = EmulatedDevice::Get();
-  if (device.memory.Holds(memory)) {
-    device.allocated -= device.memory.Free(memory);
+  if (GuardedMemory* const holder = device.Holder(memory); holder != nullptr) {
+    device.allocated -= holder->Free(memory);
     return;
   }
   size_t bytes = 0;
   std::memcpy(&bytes, memory - kAlignment, sizeof(bytes));
   device.allocated -= bytes;
+  FreePinned(memory);
+}
+
+absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) { return AllocateKnown(bytes); }
+
+void FreePinned(std::byte* memory) {
+  if (memory == nullptr) return;
+  KnownBlocks::Get().Remove(memory);
   std::free(memory - kAlignment);
 }
 
-absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) { return AllocateCounted(bytes); }
-
-void FreePinned(std::byte* memory) {
-  if (memory != nullptr) std::free(memory - kAlignment);
+absl::StatusOr<StreamHandle> OpenStream(int ordinal) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  return EmulatedStreams::Get().Open(ordinal);
 }
+void CloseStream(StreamHandle stream) { EmulatedStreams::Get().Close(stream); }
 
-absl::StatusOr<StreamHandle> OpenStream(int) { return static_cast<StreamHandle>(nullptr); }
-void CloseStream(StreamHandle) {}
-
-absl::Status CopyAsync(StreamHandle, void* destination, const void* source, size_t bytes) {
-  return CopyNow(destination, source, bytes);
-}
-
-absl::Status WaitFor(StreamHandle) {
-  return StatusOf(EmulatedDevice::Get().wait_error, "waiting for the GPU");
-}
-
-absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
-  {
-    const GuardedMemory::Access access(EmulatedDevice::Get().memory);
-    std::memmove(destination, source, bytes);
+absl::Status CopyAsync(StreamHandle stream, void* destination, const void* source, size_t bytes) {
+  const int own = EmulatedStreams::Get().DeviceOf(stream);
+  for (const void* const end : {static_cast<const void*>(destination), source}) {
+    GuardedMemory* const holder = EmulatedDevice::Get().Holder(end);
+    ANNULUS_CHECK(holder == nullptr ||
+                  holder == &EmulatedDevice::Get().memories[static_cast<size_t>(own)])
+        << "a copy of device " << own << " touches another one's memory";
   }
+  // As CUDA does it: other host memory is read before the call returns, and written before too.
+  if (!StaysInPlace(source)) {
+    auto kept = std::make_shared<std::vector<std::byte>>(bytes);
+    std::memcpy(kept->data(), source, bytes);
+    EmulatedStreams::Get().Enqueue(stream, [=] {
+      Move(destination, kept->data(), bytes);
+      return true;
+    });
+  } else {
+    EmulatedStreams::Get().Enqueue(stream, [=] {
+      Move(destination, source, bytes);
+      return true;
+    });
+  }
+  if (!StaysInPlace(destination)) ANNULUS_RETURN_IF_ERROR(WaitFor(stream));
   return StatusOf(EmulatedDevice::Get().copy_error, absl::StrCat("copying ", bytes, " bytes"));
 }
 
-absl::Status UseDevice(int) { return absl::OkStatus(); }
+absl::Status WaitFor(StreamHandle stream) {
+  EmulatedDevice& device = EmulatedDevice::Get();
+  while (!EmulatedStreams::Get().Run(stream)) std::this_thread::sleep_for(kLook);
+  const int hit = device.wait_error_of;
+  if (hit >= 0 && hit != EmulatedStreams::Get().DeviceOf(stream)) return absl::OkStatus();
+  return StatusOf(device.wait_error, "waiting for the GPU");
+}
+
+absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
+  Move(destination, source, bytes);
+  return StatusOf(EmulatedDevice::Get().copy_error, absl::StrCat("copying ", bytes, " bytes"));
+}
+
+absl::Status UseDevice(int ordinal) {
+  if (ordinal < 0 || ordinal >= EmulatedDevice::Get().devices) {
+    return StatusOf(kInvalidDevice, absl::StrCat("using GPU ", ordinal));
+  }
+  current_device = ordinal;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> CanReach(int from, int to) {
+  ANNULUS_CHECK(from != to) << "a device and itself";
+  return EmulatedDevice::Get().reach.load();
+}
+
+absl::Status EnableReach(int from, int to) {
+  if (!EmulatedDevice::Get().reach) {
+    return absl::InternalError(absl::StrCat("device ", from, " does not reach device ", to));
+  }
+  std::lock_guard lock(reach_mutex);
+  Reaches().emplace(from, to);
+  return absl::OkStatus();
+}
+
+absl::Status CopyBetween(StreamHandle stream, int to_ordinal, void* to, int from_ordinal,
+                         const void* from, size_t bytes) {
+  EmulatedDevice& device = EmulatedDevice::Get();
+  {
+    const int own = EmulatedStreams::Get().DeviceOf(stream);
+    const int other = own == to_ordinal ? from_ordinal : to_ordinal;
+    ANNULUS_CHECK(own == to_ordinal || own == from_ordinal) << "a stream of a third device";
+    std::lock_guard lock(reach_mutex);
+    ANNULUS_CHECK(Reaches().contains({own, other}))
+        << "device " << own << " was not let reach device " << other;
+  }
+  for (const auto& [address, ordinal] : {std::pair<const void*, int>{to, to_ordinal},
+                                         std::pair<const void*, int>{from, from_ordinal}}) {
+    GuardedMemory* const holder = device.Holder(address);
+    ANNULUS_CHECK(holder == nullptr || holder == &device.memories[static_cast<size_t>(ordinal)])
+        << "an address that is not of device " << ordinal;
+  }
+  EmulatedStreams::Get().Enqueue(stream, [=] {
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(EmulatedDevice::Get().between_microseconds));
+    Move(to, from, bytes);
+    return true;
+  });
+  return StatusOf(device.copy_error, absl::StrCat("copying ", bytes, " bytes"));
+}
+
+absl::StatusOr<EventHandle> OpenEvent(int ordinal, bool) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  return EmulatedStreams::Get().OpenEvent(ordinal);
+}
+void CloseEvent(EventHandle event) { EmulatedStreams::CloseEvent(event); }
+
+absl::Status RecordEvent(StreamHandle stream, EventHandle event) {
+  EmulatedStreams::Get().Record(stream, event);
+  return absl::OkStatus();
+}
+
+absl::Status WaitForEvent(StreamHandle stream, EventHandle event) {
+  EmulatedStreams::Get().Await(stream, event);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> EventReached(EventHandle event) {
+  return EmulatedStreams::Get().Reached(event);
+}
+
+absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to) {
+  return std::chrono::duration<double>(EmulatedStreams::TimeOf(to) - EmulatedStreams::TimeOf(from))
+      .count();
+}
 
 }  // namespace annulus::cuda

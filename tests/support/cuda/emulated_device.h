@@ -1,6 +1,7 @@
 #ifndef ANNULUS_TESTS_SUPPORT_CUDA_EMULATED_DEVICE_H_
 #define ANNULUS_TESTS_SUPPORT_CUDA_EMULATED_DEVICE_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 
@@ -9,26 +10,43 @@
 
 namespace annulus::cuda {
 
-// The device behind runtime.h where this library is linked instead of CUDA: host memory, streams
-// that finish at once, and faults on demand. One per process. Thread-safe.
+// The devices behind runtime.h where this library is linked instead of CUDA: host memory, streams
+// of emulated_streams.h, and faults on demand. One per process. Thread-safe.
 struct EmulatedDevice {
+  static constexpr int kMostDevices = 4;
+  static constexpr size_t kMemoryBytes = size_t{1} << 30;  // of each
+
   std::atomic<int> find_error{0};  // numbers of cudaError_t; 0: none
   std::atomic<int> allocate_error{0};
   std::atomic<int> copy_error{0};
   std::atomic<int> wait_error{0};
+  std::atomic<int> wait_error_of{-1};  // which device's streams it meets; -1: all
   std::atomic<int> major{9};
   std::atomic<int> multiprocessors{4};  // few: small tests then leave units whole, and split them
   std::atomic<size_t> allocated{0};     // bytes of device memory in use
 
+  std::atomic<int> devices{1};
+  std::atomic<int> odd_device{-1};           // one with another name; -1: none
+  std::atomic<bool> reach{true};             // whether devices reach each other's memory
+  std::atomic<int> between_microseconds{0};  // that a copy between devices takes
+
   std::atomic<bool> products{false};  // whether there is a library: see kernels/cuda/products.h
   // Device memory allocated from now on is out of the host's reach (guarded_memory.h), as a GPU's
-  // is. Otherwise tests may look at it. Pinned memory is always within reach.
+  // is, and out of reach of other devices' kernels. Otherwise tests may look at it. Pinned memory
+  // is always within reach.
   std::atomic<bool> guarded{false};
 
   static EmulatedDevice& Get();
-  static constexpr size_t kMemoryBytes = size_t{1} << 30;
-  GuardedMemory memory{kMemoryBytes};
+  // The guarded memory that holds the address; null: none.
+  GuardedMemory* Holder(const void* address);
+
+  std::array<GuardedMemory, kMostDevices> memories{
+      GuardedMemory{kMemoryBytes}, GuardedMemory{kMemoryBytes}, GuardedMemory{kMemoryBytes},
+      GuardedMemory{kMemoryBytes}};
 };
+
+// The device of the calling thread.
+int CurrentDevice();
 
 }  // namespace annulus::cuda
 

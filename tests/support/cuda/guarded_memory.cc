@@ -37,7 +37,7 @@ std::byte* GuardedMemory::Allocate(size_t bytes) {
     if (capacity_ - offset < Rounded(bytes)) return nullptr;
     blocks_[offset] = bytes;
   }
-  const Access access(*this);
+  const Access access(this);
   std::memset(base_ + offset, 0xff, bytes);  // NaN in every format
   return base_ + offset;
 }

@@ -26,15 +26,19 @@ class GuardedMemory {
     return address >= base_ && address < base_ + capacity_;
   }
 
-  // Lets every thread touch the memory while any Access lives.
+  // Lets every thread touch the memory, if there is any, while any Access lives.
   class Access {
    public:
-    explicit Access(GuardedMemory& memory) : memory_(memory) { memory_.Enter(); }
-    ~Access() { memory_.Leave(); }
+    explicit Access(GuardedMemory* memory) : memory_(memory) {
+      if (memory_ != nullptr) memory_->Enter();
+    }
+    ~Access() {
+      if (memory_ != nullptr) memory_->Leave();
+    }
     Access(const Access&) = delete;
 
    private:
-    GuardedMemory& memory_;
+    GuardedMemory* const memory_;
   };
 
  private:

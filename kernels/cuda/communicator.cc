@@ -1,0 +1,114 @@
+#include "kernels/cuda/communicator.h"
+
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/cuda_event.h"
+#include "kernels/cuda/nccl.h"
+#include "kernels/cuda/runtime.h"
+
+namespace annulus::cuda {
+namespace {
+
+// Between two looks at what is under way: short beside a message.
+constexpr std::chrono::microseconds kLook{20};
+
+absl::Status TooLate(int rank, absl::string_view what) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("rank ", rank, " waited too long for its peers ", what));
+}
+
+// Calls of NCCL about one communicator come one at a time: the mutex is held for each alone, never
+// while something is waited for, so that Abort comes in between.
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<Nccl> nccl, NcclHandle handle, int rank, int ordinal)
+      : nccl_(std::move(nccl)), rank_(rank), ordinal_(ordinal), handle_(handle) {}
+  ~NcclCommunicator() override {
+    Abort();  // nothing is under way at a good end; and a bad one must not wait for peers
+    if (stream_ == nullptr) return;
+    WaitFor(stream_).IgnoreError();
+    CloseStream(stream_);
+  }
+
+  absl::Status Start(Deadline deadline) {
+    ANNULUS_RETURN_IF_ERROR(Settle(deadline, "to open the group"));
+    ANNULUS_ASSIGN_OR_RETURN(stream_, OpenStream(ordinal_));
+    return absl::OkStatus();
+  }
+
+  absl::Status Exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
+                        const Event& after, Event& done, Deadline deadline) override {
+    ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal_));
+    ANNULUS_RETURN_IF_ERROR(WaitForEvent(stream_, HandleOf(after)));
+    {
+      std::lock_guard lock(mutex_);
+      if (handle_ == nullptr) return Aborted();
+      ANNULUS_RETURN_IF_ERROR(nccl_->Exchange(handle_, stream_, sends, receives));
+    }
+    ANNULUS_RETURN_IF_ERROR(Settle(deadline, "to take up an exchange"));
+    return RecordEvent(stream_, HandleOf(done));
+  }
+
+  absl::StatusOr<bool> Ended(const Event& done) override {
+    ANNULUS_RETURN_IF_ERROR(Settled().status());
+    return EventReached(HandleOf(done));
+  }
+
+  void Abort() override {
+    std::lock_guard lock(mutex_);
+    if (handle_ != nullptr) nccl_->Abort(std::exchange(handle_, nullptr));
+  }
+
+ private:
+  absl::Status Aborted() const {
+    return absl::AbortedError(absl::StrCat("the exchange of rank ", rank_, " was ended"));
+  }
+
+  absl::StatusOr<bool> Settled() {
+    std::lock_guard lock(mutex_);
+    if (handle_ == nullptr) return Aborted();
+    return nccl_->Settled(handle_);
+  }
+
+  absl::Status Settle(Deadline deadline, absl::string_view what) {
+    while (true) {
+      ANNULUS_ASSIGN_OR_RETURN(const bool settled, Settled());
+      if (settled) return absl::OkStatus();
+      if (std::chrono::steady_clock::now() >= deadline) return TooLate(rank_, what);
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+
+  const std::shared_ptr<Nccl> nccl_;
+  const int rank_;
+  const int ordinal_;
+  StreamHandle stream_ = nullptr;
+  std::mutex mutex_;
+  NcclHandle handle_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenNcclGroup(
+    std::span<const int> ordinals, std::chrono::milliseconds timeout) {
+  const Communicator::Deadline deadline = std::chrono::steady_clock::now() + timeout;
+  ANNULUS_ASSIGN_OR_RETURN(std::shared_ptr<Nccl> nccl, OpenNccl());
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<NcclHandle> handles, nccl->Begin(ordinals));
+  std::vector<std::unique_ptr<Communicator>> members;
+  std::vector<NcclCommunicator*> started;
+  for (size_t rank = 0; rank < handles.size(); ++rank) {
+    auto member = std::make_unique<NcclCommunicator>(nccl, handles[rank], static_cast<int>(rank),
+                                                     ordinals[rank]);
+    started.push_back(member.get());
+    members.push_back(std::move(member));
+  }
+  for (NcclCommunicator* const member : started) ANNULUS_RETURN_IF_ERROR(member->Start(deadline));
+  return members;
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,22 @@
+#ifndef ANNULUS_KERNELS_CUDA_COMMUNICATOR_H_
+#define ANNULUS_KERNELS_CUDA_COMMUNICATOR_H_
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/device_link.h"
+
+namespace annulus::cuda {
+
+// Members of a group by NCCL, rank r on ordinals[r], all different. FAILED_PRECONDITION where NCCL
+// cannot be loaded; DEADLINE_EXCEEDED where the ranks do not find each other within `timeout`;
+// UNAVAILABLE where NCCL reports a failure.
+absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenNcclGroup(
+    std::span<const int> ordinals, std::chrono::milliseconds timeout);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_COMMUNICATOR_H_

@@ -1,0 +1,159 @@
+#include "kernels/cuda/links.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/cuda_event.h"
+
+namespace annulus::cuda {
+namespace {
+
+// A stream of copies that ends with its owner, once it is idle.
+class CopyStream {
+ public:
+  CopyStream() = default;
+  CopyStream(const CopyStream&) = delete;
+  ~CopyStream() {
+    if (handle_ == nullptr) return;
+    WaitFor(handle_).IgnoreError();  // an error leaves nothing to wait for
+    CloseStream(handle_);
+  }
+  absl::Status Open(int ordinal) {
+    ANNULUS_ASSIGN_OR_RETURN(handle_, OpenStream(ordinal));
+    return absl::OkStatus();
+  }
+  StreamHandle handle() const { return handle_; }
+
+ private:
+  StreamHandle handle_ = nullptr;
+};
+
+absl::Status AwaitAll(StreamHandle stream, std::span<const Event* const> events) {
+  for (const Event* const event : events) {
+    ANNULUS_RETURN_IF_ERROR(WaitForEvent(stream, HandleOf(*event)));
+  }
+  return absl::OkStatus();
+}
+
+// From memory to memory; the receiving device pulls.
+class PeerLink final : public DeviceLink {
+ public:
+  PeerLink(int from, int to) : from_(from), to_(to) {}
+
+  absl::Status Start() {
+    ANNULUS_RETURN_IF_ERROR(EnableReach(to_, from_));
+    return stream_.Open(to_);
+  }
+
+  absl::Status Copy(std::span<const DeviceCopy> copies, std::span<const Event* const> after,
+                    Event& arrived) override {
+    ANNULUS_RETURN_IF_ERROR(AwaitAll(stream_.handle(), after));
+    for (const DeviceCopy& copy : copies) {
+      ANNULUS_RETURN_IF_ERROR(
+          CopyBetween(stream_.handle(), to_, copy.to, from_, copy.from, copy.bytes));
+    }
+    return RecordEvent(stream_.handle(), HandleOf(arrived));
+  }
+
+  absl::Status Drain() override { return WaitFor(stream_.handle()); }
+
+ private:
+  const int from_;
+  const int to_;
+  CopyStream stream_;
+};
+
+// Through two pieces of pinned memory in turn: a stream of the sending device fills them, one of
+// the receiving device empties them, and events keep each from running ahead of the other.
+class StagedLink final : public DeviceLink {
+ public:
+  StagedLink(int from, int to) : from_(from), to_(to) {}
+  ~StagedLink() override {
+    Drain().IgnoreError();  // the pieces must not go before the copies have ended
+    for (const Piece& piece : pieces_) FreePinned(piece.memory);
+  }
+
+  absl::Status Start() {
+    ANNULUS_RETURN_IF_ERROR(fill_.Open(from_));
+    ANNULUS_RETURN_IF_ERROR(empty_.Open(to_));
+    for (Piece& piece : pieces_) {
+      ANNULUS_ASSIGN_OR_RETURN(piece.memory, AllocatePinned(kStageBytes));
+      ANNULUS_ASSIGN_OR_RETURN(piece.filled, CudaEvent::Create(from_, false));
+      ANNULUS_ASSIGN_OR_RETURN(piece.emptied, CudaEvent::Create(to_, false));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Copy(std::span<const DeviceCopy> copies, std::span<const Event* const> after,
+                    Event& arrived) override {
+    ANNULUS_RETURN_IF_ERROR(AwaitAll(fill_.handle(), after));
+    ANNULUS_RETURN_IF_ERROR(AwaitAll(empty_.handle(), after));
+    for (const DeviceCopy& copy : copies) {
+      for (size_t begin = 0; begin < copy.bytes; begin += kStageBytes) {
+        const size_t bytes = std::min(kStageBytes, copy.bytes - begin);
+        ANNULUS_RETURN_IF_ERROR(Pass(copy.to + begin, copy.from + begin, bytes));
+      }
+    }
+    return RecordEvent(empty_.handle(), HandleOf(arrived));
+  }
+
+  absl::Status Drain() override {
+    if (fill_.handle() == nullptr || empty_.handle() == nullptr) return absl::OkStatus();
+    ANNULUS_RETURN_IF_ERROR(WaitFor(fill_.handle()));
+    return WaitFor(empty_.handle());
+  }
+
+ private:
+  struct Piece {
+    std::byte* memory = nullptr;
+    std::unique_ptr<CudaEvent> filled;
+    std::unique_ptr<CudaEvent> emptied;
+    bool used = false;
+  };
+
+  absl::Status Pass(std::byte* to, const std::byte* from, size_t bytes) {
+    Piece& piece = pieces_[next_];
+    next_ = (next_ + 1) % pieces_.size();
+    if (piece.used) {
+      ANNULUS_RETURN_IF_ERROR(WaitForEvent(fill_.handle(), piece.emptied->handle()));
+    }
+    piece.used = true;
+    ANNULUS_RETURN_IF_ERROR(CopyAsync(fill_.handle(), piece.memory, from, bytes));
+    ANNULUS_RETURN_IF_ERROR(RecordEvent(fill_.handle(), piece.filled->handle()));
+    ANNULUS_RETURN_IF_ERROR(WaitForEvent(empty_.handle(), piece.filled->handle()));
+    ANNULUS_RETURN_IF_ERROR(CopyAsync(empty_.handle(), to, piece.memory, bytes));
+    return RecordEvent(empty_.handle(), piece.emptied->handle());
+  }
+
+  const int from_;
+  const int to_;
+  CopyStream fill_;
+  CopyStream empty_;
+  std::array<Piece, 2> pieces_;
+  size_t next_ = 0;
+};
+
+template <class Link>
+absl::StatusOr<std::unique_ptr<DeviceLink>> Started(int from, int to) {
+  auto link = std::make_unique<Link>(from, to);
+  ANNULUS_RETURN_IF_ERROR(link->Start());
+  return link;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceLink>> OpenDeviceLink(const DeviceInfo& from,
+                                                           const DeviceInfo& to, LinkKind kind) {
+  if (kind == LinkKind::kStaged) return Started<StagedLink>(from.ordinal, to.ordinal);
+  ANNULUS_ASSIGN_OR_RETURN(const bool can, CanReach(to.ordinal, from.ordinal));
+  if (!can) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "GPU ", to.ordinal, " (", to.name, ") does not reach memory of GPU ", from.ordinal, " (",
+        from.name, "): check nvidia-smi topo -m, or let --ring-transport be auto, staged or nccl"));
+  }
+  return Started<PeerLink>(from.ordinal, to.ordinal);
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,119 @@
+#include "tests/support/cuda/emulated_streams.h"
+
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace annulus::cuda {
+
+EmulatedStreams& EmulatedStreams::Get() {
+  static EmulatedStreams streams;
+  return streams;
+}
+
+StreamHandle EmulatedStreams::Open(int ordinal) {
+  auto stream = std::make_shared<Stream>();
+  stream->ordinal = ordinal;
+  std::lock_guard lock(mutex_);
+  std::erase_if(all_, [](const auto& known) { return known.expired(); });
+  all_.push_back(stream);
+  return new std::shared_ptr<Stream>(std::move(stream));
+}
+
+// What is left of its work is dropped: it could never be done.
+void EmulatedStreams::Close(StreamHandle stream) {
+  if (stream == nullptr) return;
+  Run(stream);
+  delete &Of(stream);
+}
+
+int EmulatedStreams::DeviceOf(StreamHandle stream) const {
+  return stream == nullptr ? 0 : Of(stream)->ordinal;
+}
+
+void EmulatedStreams::Enqueue(StreamHandle handle, Work work) {
+  if (handle == nullptr) {
+    ANNULUS_CHECK(work()) << "work without a stream has to wait";
+    return;
+  }
+  if (!late_ && Of(handle)->work.empty() && work()) return;
+  std::lock_guard lock(mutex_);
+  Stream& stream = *Of(handle);
+  stream.work.push_back(std::move(work));
+  ++stream.enqueued;
+}
+
+bool EmulatedStreams::RunTo(Stream& stream, uint64_t mark) {
+  // Work of this stream waits for another one, which waits for what this stream does next.
+  if (stream.running) return stream.done >= mark;
+  stream.running = true;
+  while (stream.done < mark && stream.work.front()()) {
+    stream.work.pop_front();
+    ++stream.done;
+  }
+  stream.running = false;
+  return stream.done >= mark;
+}
+
+bool EmulatedStreams::Run(StreamHandle handle) {
+  std::lock_guard lock(mutex_);
+  if (handle == nullptr) return true;
+  Stream& stream = *Of(handle);
+  return RunTo(stream, stream.enqueued);
+}
+
+void EmulatedStreams::RunDevice(int ordinal) {
+  std::lock_guard lock(mutex_);
+  for (const auto& known : all_) {
+    const std::shared_ptr<Stream> stream = known.lock();
+    if (stream != nullptr && stream->ordinal == ordinal) RunTo(*stream, stream->enqueued);
+  }
+}
+
+EventHandle EmulatedStreams::OpenEvent(int ordinal) {
+  auto* const event = new EmulatedEvent;
+  event->ordinal = ordinal;
+  return event;
+}
+
+void EmulatedStreams::CloseEvent(EventHandle event) { delete static_cast<EmulatedEvent*>(event); }
+
+void EmulatedStreams::Record(StreamHandle handle, EventHandle event) {
+  std::lock_guard lock(mutex_);
+  auto& own = *static_cast<EmulatedEvent*>(event);
+  ANNULUS_CHECK(own.ordinal == Of(handle)->ordinal) << "an event of another device's stream";
+  own.time = std::make_shared<std::chrono::steady_clock::time_point>();
+  own.stream = Of(handle);
+  Stream& stream = *own.stream;
+  stream.work.push_back([time = own.time] {
+    *time = std::chrono::steady_clock::now();
+    return true;
+  });
+  own.mark = ++stream.enqueued;
+  if (!late_) RunTo(stream, own.mark);
+}
+
+void EmulatedStreams::Await(StreamHandle handle, EventHandle event) {
+  std::lock_guard lock(mutex_);
+  const auto& awaited = *static_cast<EmulatedEvent*>(event);
+  if (awaited.stream == nullptr) return;
+  Stream& stream = *Of(handle);
+  stream.work.push_back(
+      [from = awaited.stream, mark = awaited.mark] { return RunTo(*from, mark); });
+  ++stream.enqueued;
+  if (!late_) RunTo(stream, stream.enqueued);
+}
+
+bool EmulatedStreams::Reached(EventHandle event) {
+  std::lock_guard lock(mutex_);
+  const auto& own = *static_cast<EmulatedEvent*>(event);
+  return own.stream == nullptr || RunTo(*own.stream, own.mark);
+}
+
+std::chrono::steady_clock::time_point EmulatedStreams::TimeOf(EventHandle event) {
+  const auto& own = *static_cast<EmulatedEvent*>(event);
+  ANNULUS_CHECK(own.time != nullptr) << "an event that was not recorded";
+  return *own.time;
+}
+
+}  // namespace annulus::cuda

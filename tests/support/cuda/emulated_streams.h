@@ -1,0 +1,75 @@
+#ifndef ANNULUS_TESTS_SUPPORT_CUDA_EMULATED_STREAMS_H_
+#define ANNULUS_TESTS_SUPPORT_CUDA_EMULATED_STREAMS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "kernels/cuda/common/stream_handle.h"
+
+namespace annulus::cuda {
+
+// Queues of work as CUDA orders it. Eager streams do everything at once. Late ones do nothing until
+// somebody waits for them, and then only as much as was waited for: who forgets to wait reads
+// memory that nobody has written yet. One thread at a time runs anything that is late.
+class EmulatedStreams {
+ public:
+  // False: it cannot be done yet, and is tried again later.
+  using Work = std::function<bool()>;
+
+  static EmulatedStreams& Get();
+
+  // Whether streams are late. Only while none holds work.
+  void set_late(bool late) { late_ = late; }
+  bool late() const { return late_; }
+
+  StreamHandle Open(int ordinal);
+  void Close(StreamHandle stream);
+  int DeviceOf(StreamHandle stream) const;
+
+  void Enqueue(StreamHandle stream, Work work);
+  // Whether the stream is empty, once it has gone as far as it can.
+  bool Run(StreamHandle stream);
+  // Runs all streams of a device as far as they go, as freeing its memory does.
+  void RunDevice(int ordinal);
+
+  EventHandle OpenEvent(int ordinal);
+  static void CloseEvent(EventHandle event);
+  void Record(StreamHandle stream, EventHandle event);
+  void Await(StreamHandle stream, EventHandle event);
+  // Whether the event has been reached, once its stream has gone as far as it can.
+  bool Reached(EventHandle event);
+  static std::chrono::steady_clock::time_point TimeOf(EventHandle event);
+
+ private:
+  struct Stream {
+    int ordinal = 0;
+    std::deque<Work> work;
+    uint64_t done = 0;      // pieces of work
+    uint64_t enqueued = 0;  // of all, those done included
+    bool running = false;
+  };
+  struct EmulatedEvent {
+    int ordinal = 0;
+    std::shared_ptr<Stream> stream;  // null: never recorded
+    uint64_t mark = 0;
+    std::shared_ptr<std::chrono::steady_clock::time_point> time;
+  };
+
+  static bool RunTo(Stream& stream, uint64_t mark);
+  static std::shared_ptr<Stream>& Of(StreamHandle handle) {
+    return *static_cast<std::shared_ptr<Stream>*>(handle);
+  }
+
+  std::recursive_mutex mutex_;
+  std::vector<std::weak_ptr<Stream>> all_;
+  bool late_ = false;
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_TESTS_SUPPORT_CUDA_EMULATED_STREAMS_H_
