@@ -33,6 +33,11 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 // circulate and states return. Automatic lets the scheduler's cost model choose.
 enum class RingMode : uint8_t { kAuto, kPassKv, kPassQ };
 
+// How ranks on several devices exchange: copies from memory to memory, copies through pinned memory
+// of the host, or NCCL. Automatic takes the first of peer, nccl and staged that this machine has.
+// Ranks of one device hand addresses over, and only automatic fits them.
+enum class RingTransport : uint8_t { kAuto, kPeer, kStaged, kNccl };
+
 struct EngineOptions {
   // A directory; "builtin:recall" or "builtin:recall3"; "random:CONFIG.json" for seeded random
   // weights of the shape that a Hugging Face config.json describes, to measure speed.
@@ -52,6 +57,7 @@ struct EngineOptions {
   int max_running = 64;        // most requests that hold pages at once
   int max_waiting = 256;       // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;
+  RingTransport ring_transport = RingTransport::kAuto;
   // File of measured exchange rates: read where it exists, else written after measuring at start.
   // Empty: measured at every start.
   std::string profile;
@@ -338,6 +344,7 @@ struct EngineLoad {
   std::vector<RankLoad> ranks;
   ExchangeRates exchange;
   std::string exchange_source;  // where the rates come from, for people
+  std::string ring_transport;   // how messages between ranks travel, for people
   MemoryForecast memory;
   ProcessMemory process;
 };

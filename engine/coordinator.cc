@@ -308,7 +308,7 @@ bool Coordinator::RunStep() {
   if (!results.ok()) {
     absl::Status status = absl::UnavailableError("computing the answer failed; try again");
     status.SetPayload(kCausePayload, absl::Cord(results.status().ToString()));
-    FinishAll(FinishReason::kError, status, !ranks_.healthy());
+    FinishAll(FinishReason::kError, status, !ranks_.all_back());
     state_.ended.clear();
     prefixes_.index().Clear();
     return ranks_.healthy();
@@ -377,7 +377,7 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
     request->Finish(reason, std::move(status));
     RecordFinished(*request, reason);
     // A rank that did not come back may still touch the pages.
-    if (!ranks_.healthy()) lost_.push_back(std::move(request));
+    if (!ranks_.all_back()) lost_.push_back(std::move(request));
     state_.running.erase(running);
     state_.ended.push_back(id);
   } else {

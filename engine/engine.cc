@@ -129,12 +129,13 @@ absl::StatusOr<KnownRates> FindRates(const EngineOptions& options, const RankMod
   if (options.ring_mode != RingMode::kAuto) {
     return KnownRates{unused, "not needed: the mode is fixed"};
   }
-  const ExchangeSetup setup{backend.capabilities().description,
-                            model.ops->name,
-                            options.ranks,
-                            threads,
-                            model.config.heads,
-                            model.page_shape};
+  std::string device = backend.capabilities().description;
+  if (const int devices = DevicesOf(backend, options.ranks); devices > 1) {
+    absl::StrAppend(&device, ", ", devices, " devices, transport ",
+                    static_cast<int>(options.ring_transport));
+  }
+  const ExchangeSetup setup{std::move(device),  model.ops->name,  options.ranks,         threads,
+                            model.config.heads, model.page_shape, options.ring_transport};
   if (!options.profile.empty()) {
     const absl::StatusOr<ExchangeRates> saved = LoadExchangeProfile(options.profile, setup);
     if (saved.ok()) return KnownRates{*saved, absl::StrCat("read from ", options.profile)};
@@ -158,14 +159,19 @@ absl::Status CheckTotalMemory(const RankModel& model, const RankSetOptions& rank
                               const BackendCapabilities& device) {
   const size_t available = device.memory_bytes;
   if (!device.host_accessible) program = 0;
+  // Of the device with most ranks.
+  const int devices = std::min(ranks.ranks, device.devices);
+  const size_t own = static_cast<size_t>((ranks.ranks + devices - 1) / devices);
   const size_t step =
-      CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device.host_accessible).device *
-      ranks.ranks;
-  const size_t needed = program + model.weights.bytes + ranks.kv_memory_bytes + step;
+      CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device.host_accessible).device * own;
+  const size_t kv =
+      devices == 1 ? ranks.kv_memory_bytes : ranks.kv_memory_bytes / ranks.ranks * own;
+  const size_t slots = CountSlotBytes(model, ranks, devices) * own;
+  const size_t needed = program + model.weights.bytes + kv + step + slots;
   if (needed <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       "the program (", program, " bytes), weights (", model.weights.bytes, "), keys and values (",
-      ranks.kv_memory_bytes, ") and step memory (", step, ") need ", needed,
+      kv, "), step memory (", step, ") and slots of the ring (", slots, ") need ", needed,
       " bytes; the device has ", available, "; lower kv-memory, chunk-tokens or ranks"));
 }
 
@@ -186,13 +192,15 @@ class EngineImpl final : public Engine {
     ANNULUS_ASSIGN_OR_RETURN(engine->model_, LoadModel(options, backend, kernels));
     const RankModel& model = engine->model_.ranks;
     ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, model));
-    engine->device_ = backend.capabilities().description;
     engine->limits_ = MakeLimits(options, model);
     RankSetOptions ranks;
     ranks.ranks = options.ranks;
     ranks.threads = options.threads > 0 ? options.threads : backend.capabilities().threads;
-    ranks.kv_memory_bytes = options.kv_memory_bytes > 0 ? options.kv_memory_bytes
-                                                        : backend.capabilities().memory_bytes / 4;
+    ranks.kv_memory_bytes = options.kv_memory_bytes > 0
+                                ? options.kv_memory_bytes
+                                : backend.capabilities().memory_bytes / 4 *
+                                      static_cast<size_t>(DevicesOf(backend, options.ranks));
+    ranks.transport = options.ring_transport;
     ranks.rows_per_rank = engine->limits_.rows_per_rank();
     ranks.exchange_timeout = options.exchange_timeout;
     engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
@@ -205,6 +213,7 @@ class EngineImpl final : public Engine {
     CoordinatorOptions coordinator;
     coordinator.limits = engine->limits_;
     coordinator.modes = MakeModes(options, model, engine->exchange_.rates);
+    coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
     coordinator.max_running = options.max_running;
     coordinator.max_waiting = options.max_waiting;
     coordinator.identity =
@@ -300,7 +309,8 @@ class EngineImpl final : public Engine {
     load.healthy = now.healthy && (!now.busy || load.seconds_since_step < stuck_seconds_);
     load.process = ReadProcessMemory();
     load.memory.program = static_cast<int64_t>(program_bytes_);
-    load.memory.weights = static_cast<int64_t>(model_.ranks.weights.bytes);
+    load.memory.weights = static_cast<int64_t>(model_.ranks.weights.bytes *
+                                               (1 + model_.ranks.further_weights.size()));
     load.memory.requests = now.request_bytes_most;
     int64_t used = 0;
     int64_t total = 0;
@@ -316,6 +326,7 @@ class EngineImpl final : public Engine {
     }
     load.exchange = exchange_.rates;
     load.exchange_source = exchange_.source;
+    load.ring_transport = ranks_->transport();
     load.kv_usage = total > 0 ? static_cast<double>(used) / static_cast<double>(total) : 0;
     return load;
   }
@@ -428,7 +439,7 @@ class EngineImpl final : public Engine {
     RankLoad load;
     load.rank = rank;
     load.up = now.healthy;
-    load.device = device_;
+    load.device = ranks_->device(rank).capabilities().description;
     load.node = ranks_->node(rank);
     load.kv_bytes_used = pages.used() * page_bytes;
     load.kv_bytes_total = pages.total() * page_bytes;
@@ -439,13 +450,15 @@ class EngineImpl final : public Engine {
     load.memory_bytes["kv_cached"] = pages.cached * page_bytes;
     load.memory_bytes["kv_free"] = pages.free * page_bytes;
     load.memory_bytes["step"] = HeldBytes(stats, Lifetime::kStep);
-    // One copy serves all ranks of the process; it is counted once, at the first.
-    load.memory_bytes["weights"] = rank == 0 ? static_cast<int64_t>(model_.ranks.weights.bytes) : 0;
+    const int64_t slots = HeldBytes(stats, Lifetime::kRingSlots);
+    if (slots > 0) load.memory_bytes["ring"] = slots;
+    // One copy serves all ranks of a device; it is counted once, at the first of them.
+    const bool first = rank <= static_cast<int>(model_.ranks.further_weights.size());
+    load.memory_bytes["weights"] = first ? static_cast<int64_t>(model_.ranks.weights.bytes) : 0;
     return load;
   }
 
   LoadedModel model_;
-  std::string device_;
   double stuck_seconds_ = 0;
   size_t program_bytes_ = 0;
   PlanLimits limits_;

@@ -8,6 +8,7 @@
 #include "engine/model/random_tensors.h"
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
+#include "engine/runner/rank_set.h"
 #include "engine/sampling_defaults.h"
 #include "engine/sparse/gates.h"
 #include "engine/text/text_file.h"
@@ -193,6 +194,12 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   loaded.ranks =
       MakeRankModel(files.config, *std::move(weights), *ops, options.page_tokens, options.kv_dtype);
   loaded.ranks.activations = required.activations;
+  for (int device = 1; device < DevicesOf(backend, options.ranks); ++device) {
+    weights = LoadWeights(files.config, *files.tensors, backend.OnDevice(device), *ops,
+                          required.weights_dtype);
+    if (!weights.ok()) return Naming(options.model, weights.status());
+    loaded.ranks.further_weights.push_back(*std::move(weights));
+  }
   if (!options.attention_gates.empty()) {
     ANNULUS_ASSIGN_OR_RETURN(loaded.ranks.gates, LoadGates(options.attention_gates, loaded.ranks));
   }

@@ -21,7 +21,8 @@ struct LoadedModel {
 };
 
 // Loads what EngineOptions::model names with the best kernels that fit. INVALID_ARGUMENT names an
-// unknown builtin or what a file got wrong; FAILED_PRECONDITION says what no kernel supports.
+// unknown builtin or what a file got wrong; FAILED_PRECONDITION says what no kernel supports. Where
+// ranks are on several devices, weights are read once for each.
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& backend,
                                       const KernelRegistry& kernels);
 

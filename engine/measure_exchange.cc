@@ -104,6 +104,7 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   options.shape = setup.shape;
   options.heads = setup.heads;
   options.rows = setup.shape.page_tokens;
+  options.transport = setup.transport;
   const auto fitting =
       static_cast<int32_t>(std::min<int64_t>(kMostTokens, kMostPageBytes / token_bytes));
   options.tokens = std::max(options.rows * (2 * options.ranks + 1), fitting);
@@ -115,6 +116,14 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
                                     [&] { return probe->Message(kManyParts, kRounds); }}));
   rates.message_seconds = messages[0];
   rates.part_seconds = std::max(0.0, messages[1] - messages[0]) / (kManyParts - 1);
+  if (probe->copies()) {
+    const size_t bytes = probe->transfer_bytes();
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<double> large,
+                             Typical({[&] { return probe->Transfer(bytes, 1); }}));
+    // A large message takes no less than a small one, but for noise.
+    rates.link_bytes_per_second =
+        static_cast<double>(bytes) / std::max(large[0] - messages[0], large[0] / 4);
+  }
   AttentionGeometry geometry;
   geometry.heads = setup.heads;
   geometry.kv_heads = setup.shape.kv_heads;

@@ -35,12 +35,18 @@ RingProbe::RingProbe(const RingProbeOptions& options, const OpTable& ops, Backen
     : options_(options),
       ops_(ops),
       backend_(backend),
-      page_bytes_(ops.kv_page_bytes(options.shape)),
-      ring_(options.ranks) {}
+      page_bytes_(ops.kv_page_bytes(options.shape)) {}
+
+Backend& RingProbe::DeviceOf(int rank) const {
+  return backend_.OnDevice(rank % backend_.capabilities().devices);
+}
 
 absl::StatusOr<std::unique_ptr<RingProbe>> RingProbe::Create(const RingProbeOptions& options,
                                                              const OpTable& ops, Backend& backend) {
+  constexpr std::chrono::milliseconds kOpening{60'000};
   std::unique_ptr<RingProbe> probe(new RingProbe(options, ops, backend));
+  ANNULUS_ASSIGN_OR_RETURN(probe->ring_,
+                           OpenRing(options.transport, backend, options.ranks, kOpening));
   const int32_t page_tokens = options.shape.page_tokens;
   for (int32_t first = 0; first < options.tokens; first += page_tokens) {
     const int32_t unit = first / page_tokens;
@@ -62,17 +68,37 @@ absl::Status RingProbe::AddRank(int index) {
   const int64_t rows = std::max<int64_t>(options_.rows, shape.page_tokens);
   const int64_t operands = rows * options_.heads * std::max(shape.k_dim, shape.v_dim);
   const int64_t state = rows * options_.heads * (shape.v_dim + 1);
+  Backend& device = DeviceOf(index);
   ANNULUS_ASSIGN_OR_RETURN(rank.stream,
-                           backend_.CreateStream(std::max(1, options_.threads / options_.ranks)));
-  ANNULUS_ASSIGN_OR_RETURN(rank.pages, backend_.Allocate(rank.page_count * page_bytes_));
-  ANNULUS_ASSIGN_OR_RETURN(rank.operands, backend_.Allocate(operands * sizeof(float)));
-  ANNULUS_ASSIGN_OR_RETURN(rank.state, backend_.Allocate(state * sizeof(float)));
-  ANNULUS_ASSIGN_OR_RETURN(rank.scratch, backend_.Allocate(state * sizeof(float)));
-  ANNULUS_ASSIGN_OR_RETURN(rank.served, backend_.Allocate(state * sizeof(float)));
+                           device.CreateStream(std::max(1, options_.threads / options_.ranks)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.pages, device.Allocate(rank.page_count * page_bytes_));
+  ANNULUS_ASSIGN_OR_RETURN(rank.operands, device.Allocate(operands * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.state, device.Allocate(state * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.scratch, device.Allocate(state * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.served, device.Allocate(state * sizeof(float)));
+  if (copies()) ANNULUS_RETURN_IF_ERROR(TakeSlots(device, rank));
   const std::vector<float> values = SmallValues(operands);
-  ANNULUS_RETURN_IF_ERROR(backend_.Copy(*rank.stream, rank.operands.data(), values.data(),
-                                        values.size() * sizeof(float)));
+  ANNULUS_RETURN_IF_ERROR(device.Copy(*rank.stream, rank.operands.data(), values.data(),
+                                      values.size() * sizeof(float)));
   return FillPages(rank);
+}
+
+RingSlotPlan RingProbe::SlotPlan() const {
+  RingSlotPlan plan;
+  plan.ranks = options_.ranks;
+  plan.rows = std::max(options_.rows, options_.shape.page_tokens);
+  plan.pages = ranks_[0].page_count;
+  plan.heads = options_.heads;
+  plan.shape = options_.shape;
+  plan.layer_page_bytes = page_bytes_;
+  return plan;
+}
+
+absl::Status RingProbe::TakeSlots(Backend& device, Rank& rank) {
+  constexpr size_t kSmallParts = size_t{64} << 10;  // a thousand parts of a byte, each at its place
+  ANNULUS_ASSIGN_OR_RETURN(rank.slots, device.Allocate(RingSlots::BytesFor(SlotPlan())));
+  ANNULUS_ASSIGN_OR_RETURN(rank.arrivals, device.Allocate(std::max(kSmallParts, transfer_bytes())));
+  return absl::OkStatus();
 }
 
 absl::Status RingProbe::FillPages(Rank& rank) {
@@ -136,23 +162,29 @@ absl::Status RingProbe::RunLayer(int index, std::span<const RingItem> items,
   layer.state = State(rank.state, own);
   layer.scratch = State(rank.scratch, own);
   layer.served = State(rank.served, served);
-  RingAttention attention(ring_.channel(index), backend_, ops_, *rank.stream, config);
+  if (copies()) layer.slots = RingSlots::Cut(rank.slots.data(), SlotPlan());
+  RingAttention attention(ring_->channel(index), DeviceOf(index), ops_, *rank.stream, config);
   ANNULUS_RETURN_IF_ERROR(attention.Run(layer));
   return rank.stream->Synchronize();
 }
 
-absl::Status RingProbe::SendAround(int index, int parts, int rounds) {
-  RingChannel& channel = ring_.channel(index);
+absl::Status RingProbe::SendAround(int index, const std::vector<size_t>& parts, int rounds) {
+  Rank& rank = ranks_[index];
+  RingLink link(ring_->channel(index), *rank.stream, std::chrono::seconds(30), &heartbeat_);
   const int next = (index + 1) % options_.ranks;
   const int previous = (index + options_.ranks - 1) % options_.ranks;
-  const std::vector<size_t> bytes(parts, 1);
   for (int round = 0; round < rounds; ++round) {
-    std::vector<RingPart> message(parts, RingPart{ranks_[index].pages.data(), 1});
-    ANNULUS_RETURN_IF_ERROR(channel.Send(next, round, std::move(message)));
-    const SteadyTime deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    ANNULUS_RETURN_IF_ERROR(channel.Receive(previous, round, bytes, deadline).status());
+    RingMessage message{next, static_cast<uint64_t>(round), {}};
+    for (const size_t bytes : parts) message.parts.push_back({rank.pages.data(), bytes});
+    std::vector<RingMessage> sent;
+    sent.push_back(std::move(message));
+    ANNULUS_RETURN_IF_ERROR(
+        link.Post(std::move(sent), {{previous, static_cast<uint64_t>(round), parts,
+                                     copies() ? rank.arrivals.data() : nullptr}}));
+    ANNULUS_RETURN_IF_ERROR(link.Receive(previous, round, parts).status());
+    if (copies()) ANNULUS_RETURN_IF_ERROR(rank.stream->Synchronize());
   }
-  return absl::OkStatus();
+  return link.CountStreamWaits().status();
 }
 
 absl::StatusOr<double> RingProbe::Together(const std::function<absl::Status(int rank)>& work) {
@@ -166,15 +198,18 @@ absl::StatusOr<double> RingProbe::Together(const std::function<absl::Status(int 
       start.arrive_and_wait();
       const SteadyTime began = std::chrono::steady_clock::now();
       statuses[rank] = work(rank);
-      if (!statuses[rank].ok()) ring_.channel(rank).Abort(statuses[rank]);
+      if (!statuses[rank].ok()) ring_->channel(rank).Abort(statuses[rank]);
       end.arrive_and_wait();
       seconds[rank] =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     });
   }
   for (std::thread& thread : threads) thread.join();
-  ring_.Reset();
-  for (const absl::Status& status : statuses) ANNULUS_RETURN_IF_ERROR(status);
+  for (const absl::Status& status : statuses) {
+    if (status.ok()) continue;
+    ring_->Reset().IgnoreError();  // the ring is of no use then, and `status` says why
+    return status;
+  }
   return *std::max_element(seconds.begin(), seconds.end());
 }
 
@@ -196,8 +231,16 @@ absl::StatusOr<double> RingProbe::Layer(RingMode mode, int32_t rows, int32_t cac
 
 absl::StatusOr<double> RingProbe::Message(int parts, int rounds) {
   ANNULUS_CHECK(options_.ranks > 1) << "a ring of one sends nothing";
+  const std::vector<size_t> sizes(parts, 1);
   ANNULUS_ASSIGN_OR_RETURN(const double seconds,
-                           Together([&](int rank) { return SendAround(rank, parts, rounds); }));
+                           Together([&](int rank) { return SendAround(rank, sizes, rounds); }));
+  return seconds / rounds;
+}
+
+absl::StatusOr<double> RingProbe::Transfer(size_t bytes, int rounds) {
+  ANNULUS_CHECK(copies() && bytes <= transfer_bytes()) << bytes << " bytes";
+  ANNULUS_ASSIGN_OR_RETURN(const double seconds,
+                           Together([&](int rank) { return SendAround(rank, {bytes}, rounds); }));
   return seconds / rounds;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/ring/in_process_channel.h"
+#include "engine/ring/open_ring.h"
 #include "engine/ring/ring_attention.h"
 #include "kernels/registry.h"
 
@@ -20,6 +20,7 @@ struct RingProbeOptions {
   int heads = 1;
   int32_t tokens = 1;  // positions that its pages hold
   int32_t rows = 1;    // most rows of a layer, all ranks together
+  RingTransport transport = RingTransport::kAuto;
 };
 
 // A ring of this process with scratch pages and nothing else around it: what is timed here is
@@ -27,7 +28,8 @@ struct RingProbeOptions {
 // goes back with the probe. Not thread-safe.
 class RingProbe {
  public:
-  // RESOURCE_EXHAUSTED when the memory cannot be had. `ops` and `backend` outlive the probe.
+  // RESOURCE_EXHAUSTED when the memory cannot be had; errors of OpenRing. `ops` and `backend`
+  // outlive the probe. Ranks are dealt out to devices as RankSet does.
   static absl::StatusOr<std::unique_ptr<RingProbe>> Create(const RingProbeOptions& options,
                                                            const OpTable& ops, Backend& backend);
   RingProbe(const RingProbe&) = delete;
@@ -42,30 +44,40 @@ class RingProbe {
   // that of the one before, `rounds` times. Needs two ranks.
   absl::StatusOr<double> Message(int parts, int rounds);
 
+  // Whether messages are copied; then: seconds of one that is a single part of `bytes`, at most
+  // transfer_bytes().
+  bool copies() { return ring_->channel(0).copies(); }
+  absl::StatusOr<double> Transfer(size_t bytes, int rounds);
+  size_t transfer_bytes() const { return ranks_[0].pages.size(); }
+
  private:
   struct Rank {
     std::unique_ptr<Stream> stream;
     DeviceBuffer pages;
     DeviceBuffer operands;                // queries of a layer; first the keys and values of pages
     DeviceBuffer state, scratch, served;  // o, then lse
+    DeviceBuffer slots, arrivals;         // where what is copied arrives; of a layer, of a message
     int32_t page_count = 0;
   };
 
   RingProbe(const RingProbeOptions& options, const OpTable& ops, Backend& backend);
+  Backend& DeviceOf(int rank) const;
+  RingSlotPlan SlotPlan() const;
   absl::Status AddRank(int rank);
+  absl::Status TakeSlots(Backend& device, Rank& rank);
   absl::Status FillPages(Rank& rank);
   AttentionState State(DeviceBuffer& buffer, int64_t rows) const;
   RingItem Item(int rank, RingMode mode, int32_t rows, int32_t cached) const;
   absl::Status RunLayer(int rank, std::span<const RingItem> items,
                         std::span<const ItemShards> shards, int64_t served);
-  absl::Status SendAround(int rank, int parts, int rounds);
+  absl::Status SendAround(int rank, const std::vector<size_t>& parts, int rounds);
   absl::StatusOr<double> Together(const std::function<absl::Status(int rank)>& work);
 
   const RingProbeOptions options_;
   const OpTable& ops_;
   Backend& backend_;
   const size_t page_bytes_;
-  InProcessRing ring_;
+  std::unique_ptr<RingGroup> ring_;
   Heartbeat heartbeat_;
   std::vector<Rank> ranks_;
   std::vector<PageEntry> table_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "engine/memory/align.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -68,15 +70,20 @@ class RingAttention::LayerRun {
     int steps = 0;
     for (const RingItem& item : layer_.items) steps = std::max(steps, item.degree());
     if (steps == 0) return absl::OkStatus();
-    // Between two ranks the order is: queries, pages 0, then for each step pages s + 1 and states
-    // s. Both sides keep to it, so a transport may match messages by order alone.
-    ANNULUS_RETURN_IF_ERROR(PostQueries());
-    ANNULUS_RETURN_IF_ERROR(PostPages(0));
+    // The rounds are: queries and pages 0, then for each step pages s + 1 and states s. All ranks
+    // keep to this order, so a transport may match messages by it alone.
+    ANNULUS_RETURN_IF_ERROR(AddQueries());
+    ANNULUS_RETURN_IF_ERROR(AddPages(0));
+    ANNULUS_RETURN_IF_ERROR(PostRound());
     ANNULUS_RETURN_IF_ERROR(ReceiveForward(0));
     for (int s = 0; s < steps; ++s) {
-      if (s + 1 < steps) ANNULUS_RETURN_IF_ERROR(PostPages(s + 1));
+      if (s + 1 < steps) {
+        ANNULUS_RETURN_IF_ERROR(AddPages(s + 1));
+        ANNULUS_RETURN_IF_ERROR(PostRound());
+      }
       ANNULUS_RETURN_IF_ERROR(Attend());
-      ANNULUS_RETURN_IF_ERROR(PostStates(s));
+      ANNULUS_RETURN_IF_ERROR(AddStates(s));
+      ANNULUS_RETURN_IF_ERROR(PostRound());
       ANNULUS_RETURN_IF_ERROR(MergeOwn());
       work_.clear();
       views_.clear();
@@ -101,8 +108,9 @@ class RingAttention::LayerRun {
   // What one peer asks this rank to attend, of all items.
   struct Queries {
     bool received = false;
-    std::vector<RingPart> parts;
+    std::vector<size_t> bytes;  // [part]
     std::vector<size_t> first;  // [item] in parts
+    std::vector<RingPart> parts;
   };
 
   enum Kind : uint64_t { kPages = 0, kState = 1, kQuery = 2 };
@@ -142,8 +150,30 @@ class RingAttention::LayerRun {
   int KeyColumns() const { return ring_.config_.shape.kv_heads * ring_.config_.shape.k_dim; }
   int ValueColumns() const { return ring_.config_.shape.kv_heads * ring_.config_.shape.v_dim; }
 
-  absl::Status Send(int peer, int s, Kind kind, std::vector<RingPart> parts) {
-    return ring_.link_.Send(peer, Tag(s, kind), std::move(parts));
+  // Adds a message and an expectation of one peer to the round; what arrives takes its place from
+  // the front of `slot`.
+  absl::Status Add(int peer, int s, Kind kind, std::vector<RingPart> parts,
+                   std::vector<size_t> bytes, std::span<std::byte>& slot) {
+    std::byte* into = nullptr;
+    if (ring_.link_.copies() && !bytes.empty()) {
+      size_t needed = 0;
+      for (const size_t part : bytes) needed += AlignUp(part);
+      if (needed > slot.size()) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("rank ", ring_.link_.rank(), " has ", slot.size(),
+                         " bytes left for what its peers send, and ", needed, " come from rank ",
+                         peer, "; lower chunk-tokens, or use pass-Q"));
+      }
+      into = slot.data();
+      slot = slot.subspan(needed);
+    }
+    sent_.push_back({peer, Tag(s, kind), std::move(parts)});
+    expected_.push_back({peer, Tag(s, kind), std::move(bytes), into});
+    return absl::OkStatus();
+  }
+
+  absl::Status PostRound() {
+    return ring_.link_.Post(std::exchange(sent_, {}), std::exchange(expected_, {}));
   }
 
   absl::StatusOr<std::vector<RingPart>> Receive(int peer, int s, Kind kind,
@@ -158,10 +188,11 @@ class RingAttention::LayerRun {
     ring_.link_.counters().bytes_pass_q += static_cast<int64_t>(bytes);
   }
 
-  // Sends own queries to all who hold what they see. A peer attends them at the ring step of their
+  // Own queries, to all who hold what they see. A peer attends them at the ring step of their
   // visit; where it has nothing before that it starts at once, so the holders of a few rows' keys
   // work side by side.
-  absl::Status PostQueries() {
+  absl::Status AddQueries() {
+    std::span<std::byte> slot = layer_.slots.queries;
     for (int peer = 0; peer < ring_.link_.size(); ++peer) {
       if (peer == ring_.link_.rank()) continue;
       std::vector<RingPart> parts;
@@ -174,34 +205,39 @@ class RingAttention::LayerRun {
         AddRows(OwnRows(layer_.key, item), parts);
         AddRows(OwnRows(layer_.value, item), parts);
       }
-      ANNULUS_RETURN_IF_ERROR(Send(peer, 0, kQuery, std::move(parts)));
+      ListQueries(peer);
+      ANNULUS_RETURN_IF_ERROR(Add(peer, 0, kQuery, std::move(parts), queries_[peer].bytes, slot));
     }
     return absl::OkStatus();
+  }
+
+  // The parts of the queries of `peer`.
+  void ListQueries(int peer) {
+    Queries& queries = queries_[peer];
+    for (size_t i = 0; i < layer_.items.size(); ++i) {
+      const RingItem& item = layer_.items[i];
+      const int other = IndexOf(item, peer);
+      queries.first.push_back(queries.bytes.size());
+      if (item.mode != RingMode::kPassQ || other < 0 || !Sees(i, other, item.index)) continue;
+      const size_t rows = item.positions[other].size();
+      queries.bytes.push_back(rows * RowBytes(QueryColumns()));
+      if (!CarriesRow(item, item.index)) continue;
+      queries.bytes.push_back(rows * RowBytes(KeyColumns()));
+      queries.bytes.push_back(rows * RowBytes(ValueColumns()));
+    }
   }
 
   // Takes the queries of `peer`, which it sends before all else: called ahead of any Receive.
   absl::Status TakeQueries(int peer) {
     Queries& queries = queries_[peer];
-    if (std::exchange(queries.received, true)) return absl::OkStatus();
-    std::vector<size_t> bytes;
-    for (size_t i = 0; i < layer_.items.size(); ++i) {
-      const RingItem& item = layer_.items[i];
-      const int other = IndexOf(item, peer);
-      queries.first.push_back(bytes.size());
-      if (item.mode != RingMode::kPassQ || other < 0 || !Sees(i, other, item.index)) continue;
-      const size_t rows = item.positions[other].size();
-      bytes.push_back(rows * RowBytes(QueryColumns()));
-      if (!CarriesRow(item, item.index)) continue;
-      bytes.push_back(rows * RowBytes(KeyColumns()));
-      bytes.push_back(rows * RowBytes(ValueColumns()));
-    }
-    if (bytes.empty()) return absl::OkStatus();
-    ANNULUS_ASSIGN_OR_RETURN(queries.parts, Receive(peer, 0, kQuery, bytes));
+    if (std::exchange(queries.received, true) || queries.bytes.empty()) return absl::OkStatus();
+    ANNULUS_ASSIGN_OR_RETURN(queries.parts, Receive(peer, 0, kQuery, queries.bytes));
     return absl::OkStatus();
   }
 
-  // Sends the pages that peers' rows visit here at ring step s.
-  absl::Status PostPages(int s) {
+  // The pages that peers' rows visit here at ring step s.
+  absl::Status AddPages(int s) {
+    std::span<std::byte> slot = layer_.slots.pages[s % 2];
     for (int peer = 0; peer < ring_.link_.size(); ++peer) {
       if (peer == ring_.link_.rank()) continue;
       std::vector<RingPart> parts;
@@ -217,7 +253,7 @@ class RingAttention::LayerRun {
               static_cast<int64_t>(ring_.config_.layer_page_bytes);
         }
       }
-      ANNULUS_RETURN_IF_ERROR(Send(peer, s, kPages, std::move(parts)));
+      ANNULUS_RETURN_IF_ERROR(Add(peer, s, kPages, std::move(parts), PageBytes(peer, s), slot));
     }
     return absl::OkStatus();
   }
@@ -238,8 +274,8 @@ class RingAttention::LayerRun {
     return absl::OkStatus();
   }
 
-  // The pages of `peer` that own rows visit at ring step s.
-  absl::StatusOr<std::vector<RingPart>> ReceivePages(int peer, int s) {
+  // Of the pages of `peer` that own rows visit at ring step s.
+  std::vector<size_t> PageBytes(int peer, int s) const {
     std::vector<size_t> bytes;
     for (size_t i = 0; i < layer_.items.size(); ++i) {
       const RingItem& item = layer_.items[i];
@@ -248,6 +284,11 @@ class RingAttention::LayerRun {
       bytes.insert(bytes.end(), layer_.shards[i].held_by[other].size(),
                    ring_.config_.layer_page_bytes);
     }
+    return bytes;
+  }
+
+  absl::StatusOr<std::vector<RingPart>> ReceivePages(int peer, int s) {
+    const std::vector<size_t> bytes = PageBytes(peer, s);
     if (bytes.empty()) return std::vector<RingPart>();
     ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
     return Receive(peer, s, kPages, bytes);
@@ -366,10 +407,11 @@ class RingAttention::LayerRun {
     params.window = layer_.window;
     params.items = items;
     ANNULUS_RETURN_IF_ERROR(ring_.ops_.attention(ring_.stream_, params));
-    const absl::Status status = ring_.stream_.Synchronize();
+    ANNULUS_RETURN_IF_ERROR(ring_.stream_.Synchronize());
     ring_.link_.Beat();
-    ring_.link_.counters().compute_seconds += SecondsSince(start);
-    return status;
+    ANNULUS_ASSIGN_OR_RETURN(const double waited, ring_.link_.CountStreamWaits());
+    ring_.link_.counters().compute_seconds += std::max(0.0, SecondsSince(start) - waited);
+    return absl::OkStatus();
   }
 
   absl::Status MergeOwn() {
@@ -394,8 +436,10 @@ class RingAttention::LayerRun {
     return status;
   }
 
-  absl::Status PostStates(int s) {
+  absl::Status AddStates(int s) {
+    std::span<std::byte> slot = layer_.slots.states[s % 2];
     for (int peer = 0; peer < ring_.link_.size(); ++peer) {
+      if (peer == ring_.link_.rank()) continue;
       std::vector<RingPart> parts;
       for (const Work& work : work_) {
         const RingItem& item = layer_.items[work.item];
@@ -405,29 +449,43 @@ class RingAttention::LayerRun {
         ring_.link_.counters().bytes_pass_q +=
             static_cast<int64_t>(OutputBytes(work.state) + LseBytes(work.state));
       }
-      ANNULUS_RETURN_IF_ERROR(Send(peer, s, kState, std::move(parts)));
+      ANNULUS_RETURN_IF_ERROR(
+          Add(peer, s, kState, std::move(parts), StateBytes(ItemsAt(peer, s)), slot));
     }
     return absl::OkStatus();
+  }
+
+  // Items whose own rows `peer` has attended at ring step s.
+  std::vector<size_t> ItemsAt(int peer, int s) const {
+    std::vector<size_t> items;
+    for (size_t i = 0; i < layer_.items.size(); ++i) {
+      const RingItem& item = layer_.items[i];
+      const int other = IndexOf(item, peer);
+      if (item.mode != RingMode::kPassQ || other < 0) continue;
+      if (Visits(i, item.index, other, s)) items.push_back(i);
+    }
+    return items;
+  }
+
+  std::vector<size_t> StateBytes(const std::vector<size_t>& items) const {
+    std::vector<size_t> bytes;
+    for (const size_t i : items) {
+      const RingItem& item = layer_.items[i];
+      const AttentionState own = Rows(layer_.state, item.first_row, item.own_rows());
+      bytes.push_back(OutputBytes(own));
+      bytes.push_back(LseBytes(own));
+    }
+    return bytes;
   }
 
   absl::Status ReceiveStates(int s) {
     for (int peer = 0; peer < ring_.link_.size(); ++peer) {
       if (peer == ring_.link_.rank()) continue;
-      std::vector<size_t> waiting;
-      std::vector<size_t> bytes;
-      for (size_t i = 0; i < layer_.items.size(); ++i) {
-        const RingItem& item = layer_.items[i];
-        const int other = IndexOf(item, peer);
-        if (item.mode != RingMode::kPassQ || other < 0) continue;
-        if (!Visits(i, item.index, other, s)) continue;
-        const AttentionState own = Rows(layer_.state, item.first_row, item.own_rows());
-        waiting.push_back(i);
-        bytes.push_back(OutputBytes(own));
-        bytes.push_back(LseBytes(own));
-      }
+      const std::vector<size_t> waiting = ItemsAt(peer, s);
       if (waiting.empty()) continue;
       ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
-      ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts, Receive(peer, s, kState, bytes));
+      ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts,
+                               Receive(peer, s, kState, StateBytes(waiting)));
       for (size_t n = 0; n < waiting.size(); ++n) {
         ANNULUS_RETURN_IF_ERROR(Absorb(waiting[n], parts[2 * n], parts[2 * n + 1]));
       }
@@ -453,8 +511,10 @@ class RingAttention::LayerRun {
 
   RingAttention& ring_;
   const RingLayer& layer_;
-  std::vector<bool> started_;     // [item] the result holds at least one partial state
-  std::vector<Queries> queries_;  // [rank]
+  std::vector<bool> started_;      // [item] the result holds at least one partial state
+  std::vector<Queries> queries_;   // [rank]
+  std::vector<RingMessage> sent_;  // of the round that is being made, as expected_
+  std::vector<RingExpectation> expected_;
   std::vector<Work> work_;
   std::vector<KvPageView> views_;
 };

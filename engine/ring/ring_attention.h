@@ -1,12 +1,14 @@
 #ifndef ANNULUS_ENGINE_RING_RING_ATTENTION_H_
 #define ANNULUS_ENGINE_RING_RING_ATTENTION_H_
 
+#include <array>
 #include <functional>
 #include <span>
 #include <vector>
 
 #include "engine/base/heartbeat.h"
 #include "engine/ring/ring_link.h"
+#include "engine/ring/ring_slots.h"
 #include "engine/ring/shard_map.h"
 #include "kernels/registry.h"
 
@@ -36,14 +38,15 @@ struct RingLayer {
   AttentionState state;                               // [own rows]: the result
   AttentionState scratch;                             // [own rows]: one ring step's partial result
   AttentionState served;  // rows attended for other ranks: [ServedRows(items)]
+  RingSlots slots;        // where what arrives is copied to; nothing where the channel hands over
 };
 
 // Exact attention of a step's rows over keys and values that are spread over ranks. Own rows of
 // every item must already be in their pages, except a sampled row whose page is another rank's: its
 // key and value travel with the query. Messages carry all items in plan order. Queries (pass-Q) go
-// out at once to all who hold what they see; pages (pass-KV) go out one ring step ahead; states of
-// served queries come back with each step. Ranks that hold nothing a row can see are left out by
-// both sides.
+// out at once to all who hold what they see; pages (pass-KV) go out one ring step ahead, into the
+// slot that the step before does not read; states of served queries come back with each step. Ranks
+// that hold nothing a row can see are left out by both sides.
 //
 // `served` states stay untouched until the same peer's next query for the same item has come in,
 // which it sends only after it has merged the state; queries stay until their states are back.

@@ -1,29 +1,39 @@
 #include "engine/ring/ring_link.h"
 
 #include <utility>
+#include <vector>
 
 #include "engine/base/clock.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 
-absl::Status RingLink::Send(int peer, uint64_t tag, std::vector<RingPart> parts) {
-  if (parts.empty()) return absl::OkStatus();
-  ANNULUS_RETURN_IF_ERROR(stream_.Synchronize());
+absl::Status RingLink::Post(std::vector<RingMessage> sent, std::vector<RingExpectation> expected) {
+  std::erase_if(sent, [](const RingMessage& message) { return message.parts.empty(); });
+  std::erase_if(expected, [](const RingExpectation& wanted) { return wanted.part_bytes.empty(); });
+  if (sent.empty() && expected.empty()) return absl::OkStatus();
+  if (!copies() && !sent.empty()) ANNULUS_RETURN_IF_ERROR(stream_.Synchronize());
   const SteadyTime start = std::chrono::steady_clock::now();
-  const absl::Status status = channel_.Send(peer, tag, std::move(parts));
+  const absl::Status status =
+      channel_.Post(stream_, std::move(sent), std::move(expected), start + timeout_);
   counters_.send_seconds += SecondsBetween(start, std::chrono::steady_clock::now());
   return status;
+}
+
+absl::StatusOr<double> RingLink::CountStreamWaits() {
+  ANNULUS_ASSIGN_OR_RETURN(const double seconds, channel_.TakeStreamWaits());
+  counters_.wait_seconds += seconds;
+  return seconds;
 }
 
 absl::StatusOr<std::vector<RingPart>> RingLink::Receive(int peer, uint64_t tag,
                                                         std::span<const size_t> part_bytes) {
   const SteadyTime start = std::chrono::steady_clock::now();
-  auto parts = channel_.Receive(peer, tag, part_bytes, start + timeout_);
+  auto parts = channel_.Receive(stream_, peer, tag, part_bytes, start + timeout_);
   while (absl::IsDeadlineExceeded(parts.status())) {
     const SteadyTime quiet = heartbeat_->last() + timeout_;
     if (quiet <= std::chrono::steady_clock::now()) break;
-    parts = channel_.Receive(peer, tag, part_bytes, quiet);
+    parts = channel_.Receive(stream_, peer, tag, part_bytes, quiet);
   }
   counters_.wait_seconds += SecondsBetween(start, std::chrono::steady_clock::now());
   return parts;
@@ -31,20 +41,21 @@ absl::StatusOr<std::vector<RingPart>> RingLink::Receive(int peer, uint64_t tag,
 
 absl::StatusOr<int64_t> RingLink::Exchange(const Round& round) {
   int64_t sent = 0;
+  std::vector<RingMessage> messages;
+  std::vector<RingExpectation> expected;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    std::vector<RingPart> parts;
-    round.give(peer, parts);
-    for (const RingPart& part : parts) sent += static_cast<int64_t>(part.bytes);
-    ANNULUS_RETURN_IF_ERROR(Send(peer, round.tag, std::move(parts)));
+    RingMessage& message = messages.emplace_back(RingMessage{peer, round.tag, {}, true});
+    round.give(peer, message.parts);
+    for (const RingPart& part : message.parts) sent += static_cast<int64_t>(part.bytes);
+    round.expect(peer, expected.emplace_back(RingExpectation{peer, round.tag, {}}).part_bytes);
   }
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    std::vector<size_t> bytes;
-    round.expect(peer, bytes);
-    if (bytes.empty()) continue;
-    ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts, Receive(peer, round.tag, bytes));
-    ANNULUS_RETURN_IF_ERROR(round.take(peer, parts));
+  ANNULUS_RETURN_IF_ERROR(Post(std::move(messages), expected));
+  for (const RingExpectation& wanted : expected) {
+    if (wanted.part_bytes.empty()) continue;
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts,
+                             Receive(wanted.peer, wanted.tag, wanted.part_bytes));
+    ANNULUS_RETURN_IF_ERROR(round.take(wanted.peer, parts));
   }
   return sent;
 }

@@ -26,14 +26,22 @@ class RingLink {
   int size() const { return channel_.size(); }
   void Beat() { heartbeat_->Beat(); }
 
-  // No parts: nothing is sent, and the other side expects nothing. Else waits for the stream: the
-  // peer reads the parts on another one, and takes the message as a sign that what it sent before
-  // has been read.
-  absl::Status Send(int peer, uint64_t tag, std::vector<RingPart> parts);
+  // Whether messages arrive as copies: see RingChannel.
+  bool copies() const { return channel_.copies(); }
+
+  // One round; messages and expectations without parts are left out. Where nothing is copied it
+  // first waits for the stream: the peer reads the parts on another one, and takes the message as a
+  // sign that what it sent before has been read.
+  absl::Status Post(std::vector<RingMessage> sent, std::vector<RingExpectation> expected);
   absl::StatusOr<std::vector<RingPart>> Receive(int peer, uint64_t tag,
                                                 std::span<const size_t> part_bytes);
 
-  // One message to every peer and one from every peer; both sides know which are empty.
+  // Adds what the stream waited for copies to counters().wait_seconds and returns it. Only while
+  // the stream is idle.
+  absl::StatusOr<double> CountStreamWaits();
+
+  // One message to every peer and one from every peer, all in the host's memory where they would
+  // else be copied; both sides know which are empty.
   struct Round {
     uint64_t tag = 0;
     absl::FunctionRef<void(int peer, std::vector<RingPart>& parts)> give;
@@ -43,7 +51,7 @@ class RingLink {
   // Returns the bytes that were sent.
   absl::StatusOr<int64_t> Exchange(const Round& round);
 
-  // Seconds of Send and Receive are added to these.
+  // Seconds of Post and Receive are added to these.
   RingCounters& counters() { return counters_; }
 
  private:

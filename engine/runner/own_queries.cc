@@ -63,7 +63,13 @@ absl::Status TakeOwnQueries(const ChoiceContext& context, const ChoiceLayer& lay
   if (wanted.empty()) return absl::OkStatus();
   const ConstMatrixView own = layer.query.row_range(ring.first_row, ring.own_rows());
   query.own = own;
-  if (query.kind == Ask::kAntidiagonal) return absl::OkStatus();
+  if (query.kind == Ask::kAntidiagonal) {
+    // Messages of a choice lie where all ranks reach them; rows of this device do where nothing is
+    // copied.
+    if (!context.link.copies()) return absl::OkStatus();
+    ANNULUS_ASSIGN_OR_RETURN(query.own, OnHost(context, own));
+    return absl::OkStatus();
+  }
   const auto count = static_cast<int64_t>(wanted.size());
   const int64_t columns = context.columns();
   ANNULUS_ASSIGN_OR_RETURN(const std::span<float> data,

@@ -46,14 +46,16 @@ struct RankSequence {
 // The parts that a rank works with; all outlive it.
 struct RankParts {
   int rank = 0;
+  int device = 0;  // of the backend's, whose copy of the weights this rank reads
   const RankModel* model = nullptr;
-  Backend* backend = nullptr;
+  Backend* backend = nullptr;  // of that device
   Stream* stream = nullptr;
   RingChannel* channel = nullptr;
   KvPool* pool = nullptr;
   StepArena* arena = nullptr;  // of the device
   StepArena* host_arena =
-      nullptr;  // that the host and ops reach; the same where that is one memory
+      nullptr;      // that the host and ops reach; the same where that is one memory
+  RingSlots slots;  // where the channel copies to, if it does
   PatternCache* patterns = nullptr;                    // of all ranks together
   Heartbeat* heartbeat = nullptr;                      // of all ranks together
   AttentionObserver* observer = nullptr;               // null: nobody looks on

@@ -15,7 +15,8 @@ namespace annulus {
 // A loaded model as all ranks of a process share it. Immutable.
 struct RankModel {
   ModelConfig config;
-  ModelWeights weights;
+  ModelWeights weights;                       // on the backend's first device
+  std::vector<ModelWeights> further_weights;  // the same on devices 1, 2, ..
   const OpTable* ops = nullptr;
   KvPageShape page_shape;  // of one layer
   std::vector<CacheGroup> groups;
@@ -30,6 +31,9 @@ struct RankModel {
   // Of the layers' matrices that are kI8, the choice of experts left out.
   Activations activations = Activations::kFloat;
 
+  const ModelWeights& weights_on(int device) const {
+    return device == 0 ? weights : further_weights[static_cast<size_t>(device) - 1];
+  }
   int layers() const { return static_cast<int>(config.layers.size()); }
   int query_columns() const { return config.heads * config.head_dim; }
   int kv_columns() const { return config.kv_heads * config.head_dim; }

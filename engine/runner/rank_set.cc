@@ -8,13 +8,62 @@
 
 namespace annulus {
 
+namespace {
+
+// Both slots for pages together take at most so much of the memory for keys and values.
+constexpr size_t kSlotShare = 8;
+
+// Longest wait for ranks to find each other: beyond it something is wrong that time does not mend.
+constexpr std::chrono::milliseconds kOpening{60'000};
+
+KvGeometry GeometryOf(const RankModel& model) {
+  KvGeometry geometry;
+  geometry.shape = model.page_shape;
+  geometry.layers_per_page = static_cast<int>(model.groups[0].layers.size());
+  geometry.layer_page_bytes = model.ops->kv_page_bytes(model.page_shape);
+  return geometry;
+}
+
+RingSlotPlan SlotPlan(const RankModel& model, const RankSetOptions& options) {
+  const KvGeometry geometry = GeometryOf(model);
+  const size_t kv_bytes = options.kv_memory_bytes / options.ranks;
+  RingSlotPlan plan;
+  plan.ranks = options.ranks;
+  plan.rows = options.rows_per_rank;
+  plan.heads = model.config.heads;
+  plan.shape = geometry.shape;
+  plan.layer_page_bytes = geometry.layer_page_bytes;
+  // A peer has no more pages than these.
+  const size_t all = kv_bytes / geometry.page_bytes();
+  const size_t share = kv_bytes / kSlotShare / 2 / geometry.layer_stride();
+  plan.pages = static_cast<int64_t>(std::max<size_t>(1, std::min(all, share)));
+  return plan;
+}
+
+}  // namespace
+
+int DevicesOf(const Backend& backend, int ranks) {
+  return std::min(ranks, backend.capabilities().devices);
+}
+
+size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices) {
+  return devices == 1 ? 0 : RingSlots::BytesFor(SlotPlan(model, options));
+}
+
 absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options) {
-  std::unique_ptr<RankSet> set(new RankSet(options.ranks, options));
+  std::unique_ptr<RankSet> set(new RankSet(backend, options));
+  ANNULUS_ASSIGN_OR_RETURN(set->ring_, OpenRing(options.transport, backend, options.ranks,
+                                                std::min(options.exchange_timeout, kOpening)));
+  if (DevicesOf(backend, options.ranks) > 1) set->visiting_pages_ = SlotPlan(model, options).pages;
   for (int rank = 0; rank < options.ranks; ++rank) {
-    ANNULUS_RETURN_IF_ERROR(set->AddRank(model, backend));
+    ANNULUS_RETURN_IF_ERROR(set->AddRank(model));
   }
   return set;
+}
+
+Backend& RankSet::device(int rank) const {
+  return backend_.OnDevice(rank % backend_.capabilities().devices);
 }
 
 RankSet::~RankSet() {
@@ -22,27 +71,27 @@ RankSet::~RankSet() {
   for (const auto& rank : ranks_) rank->thread.reset();
 }
 
-absl::Status RankSet::AddRank(const RankModel& model, Backend& device) {
+absl::Status RankSet::AddRank(const RankModel& model) {
   const int index = size();
   auto rank = std::make_unique<Rank>();
-  const int nodes = device.capabilities().nodes;
+  const int devices = DevicesOf(backend_, options_.ranks);
+  Backend& own = device(index);
+  const int nodes = own.capabilities().nodes;
   if (nodes > 1 && options_.ranks >= nodes) rank->node = index * nodes / options_.ranks;
-  Backend& backend = rank->node < 0 ? device : device.OnNode(rank->node);
+  Backend& backend = rank->node < 0 ? own : own.OnNode(rank->node);
   const size_t kv_bytes = options_.kv_memory_bytes / options_.ranks;
   const StepBytes step = CountStepBytes(model, options_.rows_per_rank, options_.ranks,
                                         backend.capabilities().host_accessible);
   BufferPool::Options pool;
-  pool.limit_bytes = AlignUp(kv_bytes) + AlignUp(step.device);
-  // Two large buffers that live as long as the rank: in chunks of their own size they always fit.
+  const size_t slot_bytes = CountSlotBytes(model, options_, devices);
+  pool.limit_bytes = AlignUp(kv_bytes) + AlignUp(step.device) + AlignUp(slot_bytes);
+  // Some large buffers that live as long as the rank: in chunks of their own size they always fit.
   pool.chunk_bytes = kMemoryAlignment;
   pool.name = absl::StrCat("rank", index);
   rank->memory = std::make_unique<BufferPool>(backend, std::move(pool));
 
-  KvGeometry geometry;
-  geometry.shape = model.page_shape;
-  geometry.layers_per_page = static_cast<int>(model.groups[0].layers.size());
-  geometry.layer_page_bytes = model.ops->kv_page_bytes(model.page_shape);
-  ANNULUS_ASSIGN_OR_RETURN(rank->kv, KvPool::Create(*rank->memory, geometry, kv_bytes));
+  ANNULUS_ASSIGN_OR_RETURN(rank->kv, KvPool::Create(*rank->memory, GeometryOf(model), kv_bytes));
+  ANNULUS_ASSIGN_OR_RETURN(rank->slots, rank->memory->Allocate(slot_bytes, Lifetime::kRingSlots));
   ANNULUS_ASSIGN_OR_RETURN(PoolBuffer arena, rank->memory->Allocate(step.device, Lifetime::kStep));
   rank->arena = std::make_unique<StepArena>(std::move(arena));
   if (step.host > 0) ANNULUS_RETURN_IF_ERROR(TakeHostArena(backend, step.host, *rank));
@@ -50,10 +99,12 @@ absl::Status RankSet::AddRank(const RankModel& model, Backend& device) {
                            backend.CreateStream(std::max(1, options_.threads / options_.ranks)));
   RankParts parts;
   parts.rank = index;
+  parts.device = index % devices;
   parts.model = &model;
   parts.backend = &backend;
   parts.stream = rank->stream.get();
-  parts.channel = &ring_.channel(index);
+  parts.channel = &ring_->channel(index);
+  if (devices > 1) parts.slots = RingSlots::Cut(rank->slots.data(), SlotPlan(model, options_));
   parts.pool = rank->kv.get();
   parts.arena = rank->arena.get();
   parts.host_arena = rank->host_arena != nullptr ? rank->host_arena.get() : parts.arena;
@@ -87,6 +138,7 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepP
   for (int rank = 0; rank < size(); ++rank) {
     std::optional<RankResult> result = WaitFor(rank);
     if (!result.has_value()) {
+      all_back_ = false;
       lost_ = absl::UnavailableError(
           absl::StrCat("rank ", rank, " does not come back; the server must be restarted"));
       return lost_;
@@ -95,7 +147,8 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepP
     results.push_back(*std::move(result));
   }
   if (failure.ok()) return results;
-  ring_.Reset();
+  // A ring that cannot be used again ends the set: every later step would fail as this one did.
+  lost_ = ring_->Reset();
   for (const auto& rank : ranks_) rank->thread->Reset();
   return failure;
 }
@@ -108,7 +161,7 @@ std::optional<RankResult> RankSet::WaitFor(int rank) {
     if (heartbeat_.last() + options_.exchange_timeout <= std::chrono::steady_clock::now()) break;
   }
   // Ranks that wait for the silent one come back at once.
-  ring_.channel(rank).Abort(absl::DeadlineExceededError(
+  ring_->channel(rank).Abort(absl::DeadlineExceededError(
       absl::StrCat("all ranks were silent for ", options_.exchange_timeout.count(), " ms")));
   return ranks_[rank]->thread->Wait(std::chrono::steady_clock::now() + options_.exchange_timeout);
 }

@@ -1,11 +1,13 @@
 #ifndef ANNULUS_ENGINE_RUNNER_RANK_SET_H_
 #define ANNULUS_ENGINE_RUNNER_RANK_SET_H_
 
+#include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/memory/buffer_pool.h"
-#include "engine/ring/in_process_channel.h"
+#include "engine/ring/open_ring.h"
 #include "engine/runner/rank_thread.h"
 
 namespace annulus {
@@ -17,18 +19,27 @@ struct RankSetOptions {
   int rows_per_rank = 2048;                             // most rows of a plan on one rank
   std::chrono::milliseconds exchange_timeout{600'000};  // longest silence of all ranks in a step
   AttentionObserver* observer = nullptr;                // of a lone rank; null: nobody looks on
+  RingTransport transport = RingTransport::kAuto;       // between several devices
 };
+
+// Of a backend with several devices, those that so many ranks use: rank r is on device r modulo
+// their number.
+int DevicesOf(const Backend& backend, int ranks);
+
+// Bytes of a rank's slots for what peers copy to it; 0 where all ranks are on one device.
+size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices);
 
 // All ranks of this process: their threads, memory and channels. Used by the coordinator's thread
 // alone, except where it says that any thread may ask.
 //
 // On a device with several memory nodes each rank keeps its memory and threads on one, and
 // neighbours in the ring share it as far as possible. With fewer ranks than nodes a rank uses the
-// whole device.
+// whole device. Where the backend has several devices, ranks are dealt out to them in turn, and
+// RankModel has weights on each.
 class RankSet {
  public:
-  // RESOURCE_EXHAUSTED with the numbers when the memory cannot be had. `model` and `backend` must
-  // outlive the set.
+  // RESOURCE_EXHAUSTED with the numbers when the memory cannot be had; FAILED_PRECONDITION where
+  // the transport cannot be had. `model` and `backend` must outlive the set.
   static absl::StatusOr<std::unique_ptr<RankSet>> Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options);
   ~RankSet();
@@ -36,7 +47,8 @@ class RankSet {
   int size() const { return static_cast<int>(ranks_.size()); }
 
   // Runs a step on every rank and waits for all. The first failure of any rank aborts the others
-  // and is returned; the ranks then know no sequence, and every sequence's pages are lost. When
+  // and is returned; the ranks then know no sequence, and every sequence's pages are lost. Where
+  // the ring cannot be used again, every later call returns why. When
   // all ranks have been silent for exchange_timeout and one does not come back even after an abort,
   // this and every later call is UNAVAILABLE.
   absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan);
@@ -49,9 +61,18 @@ class RankSet {
   size_t workspace_bytes(int rank) const { return ranks_[rank]->stream->workspace_bytes(); }
   // The memory node that the rank is kept on; -1: anywhere.
   int node(int rank) const { return ranks_[rank]->node; }
+  // The backend of the rank's device.
+  Backend& device(int rank) const;
+  // How messages travel, for people.
+  std::string transport() const { return ring_->description(); }
+  // Pages of one layer that a plan may let a rank take in of its peers in one ring step: see
+  // ModePolicy.
+  int64_t visiting_pages() const { return visiting_pages_; }
   // Block lists of attention policies, shared by all ranks. Thread-safe.
   PatternCache& patterns() { return patterns_; }
   bool healthy() const { return lost_.ok(); }
+  // False once a rank did not come back: it may still use its pages.
+  bool all_back() const { return all_back_; }
   // When any rank last finished a layer or a ring step. Any thread may ask.
   SteadyTime last_progress() const { return heartbeat_.last(); }
 
@@ -64,23 +85,27 @@ class RankSet {
     std::unique_ptr<BufferPool> memory;
     std::unique_ptr<BufferPool> host_memory;  // null where the host reads `memory`
     std::unique_ptr<KvPool> kv;
+    PoolBuffer slots;  // nothing where all ranks are on one device
     std::unique_ptr<StepArena> arena;
     std::unique_ptr<StepArena> host_arena;  // null with host_memory
     std::unique_ptr<Stream> stream;
     std::unique_ptr<RankThread> thread;
   };
 
-  RankSet(int ranks, const RankSetOptions& options) : options_(options), ring_(ranks) {}
-  absl::Status AddRank(const RankModel& model, Backend& device);
+  RankSet(Backend& backend, const RankSetOptions& options) : backend_(backend), options_(options) {}
+  absl::Status AddRank(const RankModel& model);
   static absl::Status TakeHostArena(Backend& backend, size_t bytes, Rank& rank);
   std::optional<RankResult> WaitFor(int rank);
 
+  Backend& backend_;
   const RankSetOptions options_;
+  int64_t visiting_pages_ = std::numeric_limits<int64_t>::max();
   Heartbeat heartbeat_;
   PatternCache patterns_{kPatternBytes};
-  InProcessRing ring_;
+  std::unique_ptr<RingGroup> ring_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  absl::Status lost_;  // not OK once a rank did not come back
+  absl::Status lost_;  // not OK once a rank did not come back, or the ring cannot be reset
+  bool all_back_ = true;
 };
 
 }  // namespace annulus

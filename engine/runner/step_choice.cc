@@ -112,7 +112,7 @@ absl::Status StepRun::Choose(int layer, int64_t rows, RingLayer& ring) {
   choice.shards = std::span(group.shards).first(ring.items.size());
   choice.query = ring.query.row_range(0, rows);
   choice.page_data = ring.page_data;
-  choice.sinks = model().weights.layers[layer].host_sinks;
+  choice.sinks = own_weights().layers[layer].host_sinks;
   ANNULUS_RETURN_IF_ERROR(rank_.chooser_.Run(choice, group.choosing, attention_));
   return rank_.sampler_.Run(choice, group.dilated, attention_);
 }

@@ -30,7 +30,7 @@ void StepRun::SortByExpert(int64_t rows) {
 // A row meets its experts in ascending order, whatever the rows beside it chose, so its sum has the
 // same bits in any batch.
 absl::Status StepRun::Experts(int layer, ConstMatrixView input) {
-  const LayerWeights& weights = model().weights.layers[layer];
+  const LayerWeights& weights = own_weights().layers[layer];
   const ExpertsConfig& config = model().config.experts;
   const auto choices = static_cast<size_t>(input.rows * config.chosen);
   ExpertBuffers& b = experts_;

@@ -69,14 +69,13 @@ absl::StatusOr<StepRun::HeadBuffers> StepRun::TakeHeadBuffers() {
 absl::Status StepRun::HeadLogits(std::span<const HeadRow> rows, const HeadBuffers& buffers) {
   const auto count = static_cast<int64_t>(rows.size());
   for (int64_t n = 0; n < count; ++n) {
-    ANNULUS_RETURN_IF_ERROR(Norm(model().weights.final_norm,
+    ANNULUS_RETURN_IF_ERROR(Norm(own_weights().final_norm,
                                  buffers_.residual.row_range(rows[n].row, 1),
                                  buffers.normed.row_range(n, 1)));
   }
   const MatrixView logits = buffers.logits.row_range(0, count);
-  ANNULUS_RETURN_IF_ERROR(ops().linear(
-      stream(),
-      {buffers.normed.row_range(0, count), &model().weights.head(), nullptr, logits, false}));
+  ANNULUS_RETURN_IF_ERROR(ops().linear(stream(), {buffers.normed.row_range(0, count),
+                                                  &own_weights().head(), nullptr, logits, false}));
   if (model().config.logits_soft_cap <= 0) return absl::OkStatus();
   return ops().soft_cap(stream(), {logits, model().config.logits_soft_cap});
 }

@@ -24,7 +24,7 @@ absl::Status StepRun::Norm(const DeviceVector& weight, ConstMatrixView input, Ma
 absl::Status StepRun::Embed() {
   if (row_token_.empty()) return absl::OkStatus();
   ANNULUS_RETURN_IF_ERROR(
-      ops().embed(stream(), {&model().weights.embedding, row_token_, buffers_.residual}));
+      ops().embed(stream(), {&own_weights().embedding, row_token_, buffers_.residual}));
   if (model().embedding_scale != 1) {
     ANNULUS_RETURN_IF_ERROR(ops().scale(stream(), {buffers_.residual, model().embedding_scale}));
   }
@@ -100,7 +100,7 @@ absl::Status StepRun::AddToResidual(const LinearWeights& weights, ConstMatrixVie
 // In the last layer only rows whose logits are wanted need queries and what follows; all rows need
 // keys and values, which later steps attend.
 absl::Status StepRun::Layer(int layer) {
-  const LayerWeights& weights = model().weights.layers[layer];
+  const LayerWeights& weights = own_weights().layers[layer];
   const ModelConfig& config = model().config;
   const int64_t all = static_cast<int64_t>(row_position_.size());
   const int64_t rows = layer + 1 == model().layers() ? active_rows_ : all;
@@ -182,11 +182,12 @@ absl::Status StepRun::Attend(int layer, int64_t rows) {
   ring.state = buffers_.state;
   ring.scratch = buffers_.scratch;
   ring.served = buffers_.served;
+  ring.slots = rank_.parts_.slots;
   if (rank_.parts_.observer != nullptr) ANNULUS_RETURN_IF_ERROR(LookOn(layer, ring));
   ANNULUS_RETURN_IF_ERROR(Choose(layer, rows, ring));
   ring.shards = std::span(groups_[group].shards).first(items);
   ANNULUS_RETURN_IF_ERROR(rank_.ring_.Run(ring));
-  const DeviceVector& sinks = model().weights.layers[layer].sinks;
+  const DeviceVector& sinks = own_weights().layers[layer].sinks;
   if (sinks.empty() || rows == 0) return absl::OkStatus();
   AttentionState own = buffers_.state;
   own.rows = rows;

@@ -31,7 +31,8 @@ absl::Status StepRun::Run(RankResult& result) {
   result.attention = std::move(attention_);
   ANNULUS_RETURN_IF_ERROR(Head(result));
   // Pages and arenas may be given to others once the step has ended.
-  return stream().Synchronize();
+  ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
+  return rank_.ring_.link().CountStreamWaits().status();
 }
 
 void StepRun::ListRows() {

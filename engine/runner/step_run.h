@@ -77,6 +77,7 @@ class StepRun {
   };
 
   const RankModel& model() const { return *rank_.parts_.model; }
+  const ModelWeights& own_weights() const { return model().weights_on(rank_.parts_.device); }
   const RankSequence& sequence(size_t item) const {
     return rank_.sequences_.at(ring_plan_[item]->sequence);
   }

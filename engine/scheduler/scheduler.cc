@@ -1,7 +1,10 @@
 #include "engine/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/check.h"
 
@@ -115,7 +118,30 @@ class Planner {
                           StripedWork(end - item.begin, item.begin,
                                       static_cast<int>(sequence.ring.size()), limits_.page_tokens),
                           policy_.geometry, policy_.rates);
+    if (item.mode == RingMode::kPassKv && sequence.ring.size() > 1) {
+      const int64_t pages = MostPagesOfARank(sequence, plan_.updates.back());
+      if (pages > policy_.visiting_pages - visiting_pages_) {
+        item.mode = RingMode::kPassQ;
+      } else {
+        visiting_pages_ += pages;
+      }
+    }
     plan_.items.push_back(std::move(item));
+  }
+
+  // Of one cache group, with the pages that `update` adds: as many may visit a peer in a ring step.
+  static int64_t MostPagesOfARank(const Sequence& sequence, const SequenceUpdate& update) {
+    int64_t most = 0;
+    for (size_t g = 0; g < sequence.groups.size(); ++g) {
+      std::map<int32_t, int64_t> pages;  // by rank
+      const auto count = [&](const std::vector<PageEntry>& entries) {
+        for (const PageEntry& entry : entries) most = std::max(most, ++pages[entry.rank]);
+      };
+      count(update.tables[g].append);
+      // A sequence that is announced only now has all its entries in the update.
+      if (sequence.announced) count(sequence.groups[g].entries);
+    }
+    return most;
   }
 
   void AddSampled(const Sequence& sequence, int32_t position) {
@@ -164,6 +190,7 @@ class Planner {
   const ModePolicy& policy_;
   std::vector<int> prefill_rows_;  // [rank] given so far
   std::vector<int> sampled_rows_;
+  int64_t visiting_pages_ = 0;  // in a ring step, of the items so far
   StepPlan plan_;
 };
 

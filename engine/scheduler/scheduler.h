@@ -1,6 +1,9 @@
 #ifndef ANNULUS_ENGINE_SCHEDULER_SCHEDULER_H_
 #define ANNULUS_ENGINE_SCHEDULER_SCHEDULER_H_
 
+#include <cstdint>
+#include <limits>
+
 #include "engine/scheduler/cost_model.h"
 #include "engine/scheduler/placement.h"
 #include "engine/state/sequence.h"
@@ -13,6 +16,9 @@ struct ModePolicy {
   RingMode mode = RingMode::kAuto;
   AttentionGeometry geometry;
   ExchangeRates rates;
+  // Most pages of one layer that a rank can take in of its peers in one ring step. An item whose
+  // pages would not fit beside those of the items before it is pass-Q, whatever the mode.
+  int64_t visiting_pages = std::numeric_limits<int64_t>::max();
 };
 
 // The next step of all ranks: one sampled row for every sequence that decodes, and prompt chunks,

@@ -36,6 +36,7 @@ struct CpuWorld {
 struct DriverOptions {
   int ranks = 1;
   RingMode mode = RingMode::kPassKv;
+  RingTransport transport = RingTransport::kAuto;
   int prefill_rows = 64;                  // of one rank in a step
   int tokens_per_rank = 1;                // 1: every sequence over all ranks
   bool all_logits = false;                // return the logits of every row but the last of a prompt
@@ -74,6 +75,7 @@ class StepDriver {
     set.ranks = options.ranks;
     set.threads = options.ranks;
     set.rows_per_rank = limits_.rows_per_rank();
+    set.transport = options.transport;
     set.kv_memory_bytes =
         options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);
     ranks_ = RankSet::Create(model, backend, set).value();
@@ -108,13 +110,15 @@ class StepDriver {
     return results;
   }
 
-  // Bytes of all runs so far.
+  // Of all runs so far.
   const RingCounters& ring() const { return ring_; }
+  const RankSet& ranks() const { return *ranks_; }
 
  private:
   ModePolicy Modes() const {
     ModePolicy modes;
     modes.mode = options_.mode;
+    modes.visiting_pages = ranks_->visiting_pages();
     return modes;
   }
 
@@ -131,6 +135,8 @@ class StepDriver {
         ring_.bytes_pass_kv += rank.ring.bytes_pass_kv;
         ring_.bytes_pass_q += rank.ring.bytes_pass_q;
         ring_.bytes_estimate += rank.ring.bytes_estimate;
+        ring_.compute_seconds += rank.ring.compute_seconds;
+        ring_.wait_seconds += rank.ring.wait_seconds;
       }
     }
   }

@@ -2,9 +2,11 @@
 
 #include <random>
 
+#include "engine/ring/open_ring.h"
 #include "gtest/gtest.h"
 #include "tests/engine/ring/exact_attention.h"
 #include "tests/engine/ring/ring_world.h"
+#include "tests/engine/ring/separate_devices.h"
 
 namespace annulus {
 namespace {
@@ -15,6 +17,7 @@ using testing::RingRows;
 using testing::RingSequence;
 using testing::RingShape;
 using testing::RingWorld;
+using testing::SeparateDevices;
 
 // One fresh sequence of the test: rows [begin, end) attend all positions below end.
 struct Case {
@@ -40,12 +43,9 @@ RingSequence FreshSequence(const Case& c, RingWorld& world, std::mt19937& random
 }
 
 // All cases in one step of the reference kernels.
-void CheckCases(int ranks, const RingShape& shape, const std::vector<Case>& cases, uint32_t seed) {
-  SCOPED_TRACE(::testing::Message() << ranks << " ranks, page " << shape.page_tokens << ", window "
-                                    << shape.window << ", seed " << seed);
-  const Kernels kernels;
+void CheckCases(RingWorld& world, const RingShape& shape, const std::vector<Case>& cases,
+                uint32_t seed) {
   std::mt19937 random(seed);
-  RingWorld world(ranks, shape, kernels.reference(), *kernels.backend);
   std::vector<RingSequence> sequences;
   for (const Case& c : cases) sequences.push_back(FreshSequence(c, world, random));
   std::vector<RingRows> rows;
@@ -59,6 +59,26 @@ void CheckCases(int ranks, const RingShape& shape, const std::vector<Case>& case
     testing::ExpectExact(shape, sequences[i].query, sequences[i].key, sequences[i].value, rows[i],
                          outputs[i], 0, merges);
   }
+}
+
+// By addresses, and by each way to copy: between ranks of which some share a device, and between
+// ranks with a device each.
+void CheckCases(int ranks, const RingShape& shape, const std::vector<Case>& cases, uint32_t seed) {
+  SCOPED_TRACE(::testing::Message() << ranks << " ranks, page " << shape.page_tokens << ", window "
+                                    << shape.window << ", seed " << seed);
+  const Kernels kernels;
+  const auto check = [&](Backend& backend, RingTransport transport) {
+    SCOPED_TRACE(::testing::Message() << "transport " << static_cast<int>(transport));
+    RingWorld world(ranks, shape, kernels.reference(), backend,
+                    OpenRing(transport, backend, ranks, std::chrono::seconds(10)).value());
+    CheckCases(world, shape, cases, seed);
+  };
+  check(*kernels.backend, RingTransport::kAuto);
+  if (ranks == 1) return;
+  SeparateDevices two(*kernels.backend, 2);
+  check(two, RingTransport::kPeer);
+  SeparateDevices all(*kernels.backend, ranks);
+  check(all, RingTransport::kNccl);
 }
 
 TEST(RingAttention, EqualsReferenceAroundEveryBoundary) {

@@ -7,9 +7,11 @@
 #include <barrier>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/ring/in_process_channel.h"
@@ -68,12 +70,14 @@ inline std::vector<int32_t> AllRanks(int ranks) {
 // the runner would.
 class RingWorld {
  public:
-  RingWorld(int ranks, const RingShape& shape, const OpTable& ops, Backend& backend)
+  // Without a `ring`, messages are addresses.
+  RingWorld(int ranks, const RingShape& shape, const OpTable& ops, Backend& backend,
+            std::unique_ptr<RingGroup> ring = nullptr)
       : ranks_(ranks),
         shape_(shape),
         ops_(ops),
         backend_(backend),
-        ring_(ranks),
+        ring_(ring != nullptr ? std::move(ring) : std::make_unique<InProcessRing>(ranks)),
         page_shape_{shape.page_tokens, shape.kv_heads, shape.k_dim, shape.v_dim, shape.dtype},
         page_bytes_(ops.kv_page_bytes(page_shape_)),
         memory_(ranks) {}
@@ -254,6 +258,19 @@ class RingWorld {
     return config;
   }
 
+  RingSlotPlan PlanSlots(const std::vector<RingRows>& rows) const {
+    RingSlotPlan plan;
+    plan.ranks = ranks_;
+    for (const RingRows& r : rows) {
+      plan.rows += r.end - r.begin;
+      plan.pages += static_cast<int64_t>(r.sequence->table.size());
+    }
+    plan.heads = shape_.heads;
+    plan.shape = page_shape_;
+    plan.layer_page_bytes = page_bytes_;
+    return plan;
+  }
+
   void RunRank(int rank, const std::vector<RingRows>& rows, std::vector<RingOutput>& outputs,
                std::barrier<>& finished) {
     auto stream = backend_.CreateStream(1).value();
@@ -281,10 +298,16 @@ class RingWorld {
     layer.state = state.view(shape_);
     layer.scratch = scratch.view(shape_);
     layer.served = others.view(shape_);
-    RingAttention attention(ring_.channel(rank), backend_, ops_, *stream, Config());
+    DeviceBuffer slots;
+    if (ring_->channel(rank).copies()) {
+      const RingSlotPlan plan = PlanSlots(rows);
+      slots = backend_.Allocate(RingSlots::BytesFor(plan)).value();
+      layer.slots = RingSlots::Cut(slots.data(), plan);
+    }
+    RingAttention attention(ring_->channel(rank), backend_, ops_, *stream, Config());
     const absl::Status status = attention.Run(layer);
     EXPECT_TRUE(status.ok()) << status;
-    if (!status.ok()) ring_.channel(rank).Abort(status);
+    if (!status.ok()) ring_->channel(rank).Abort(status);
     for (size_t n = 0; n < step.items.size(); ++n) {
       int64_t row = step.items[n].first_row;
       for (const int32_t position : step.items[n].positions[step.items[n].index]) {
@@ -304,7 +327,7 @@ class RingWorld {
   const RingShape shape_;
   const OpTable& ops_;
   Backend& backend_;
-  InProcessRing ring_;
+  const std::unique_ptr<RingGroup> ring_;
   Heartbeat heartbeat_;
   const KvPageShape page_shape_;
   const size_t page_bytes_;

@@ -8,14 +8,11 @@
 #include <vector>
 
 #include "engine/api.h"
-#include "engine/model/model_directory.h"
-#include "engine/model/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/base/sanitizers.h"
-#include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/ops.h"
+#include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/golden.h"
@@ -26,71 +23,14 @@ namespace annulus {
 namespace {
 
 using cuda::EmulatedDevice;
+using testing::AllLogits;
 using testing::CpuWorld;
+using testing::DeviceTest;
+using testing::Difference;
 using testing::DriverOptions;
-using testing::DriverResult;
 using ::testing::HasSubstr;
+using testing::Some;
 using testing::StepDriver;
-
-class DeviceTest : public ::testing::Test {
- protected:
-  DeviceTest() {
-    EmulatedDevice::Get().guarded = true;
-    backend_ = CreateCudaBackend(0).value();
-    RegisterCudaKernels(registry_);
-  }
-  ~DeviceTest() override {
-    EmulatedDevice::Get().guarded = false;
-    EmulatedDevice::Get().allocate_error = 0;
-    EmulatedDevice::Get().wait_error = 0;
-  }
-
-  const OpTable& ops() const { return *registry_.Available("cuda").front(); }
-
-  RankModel Load(const std::string& name, DType dtype, Backend& backend, const OpTable& ops) const {
-    const std::string directory = testing::TestFile("golden/" + name).string();
-    const ModelConfig config = LoadModelConfig(directory).value();
-    const auto tensors = SafetensorsCheckpoint::Open(directory).value();
-    return MakeRankModel(config, LoadWeights(config, *tensors, backend, ops, dtype).value(), ops,
-                         16, dtype);
-  }
-  RankModel Load(const std::string& name, DType dtype = DType::kF32) const {
-    return Load(name, dtype, *backend_, ops());
-  }
-
-  std::unique_ptr<Backend> backend_;
-  KernelRegistry registry_;
-};
-
-// All, or under sanitizers, which make the emulation several times slower, the first.
-std::vector<std::string> Some(std::vector<std::string> names) {
-  if (kSanitized) names.resize(1);
-  return names;
-}
-
-// Largest difference of any logit over the largest magnitude.
-double Difference(const DriverResult& result, const testing::Golden& golden) {
-  double worst = 0;
-  double scale = 0;
-  for (const auto& [position, logits] : result.logits) {
-    for (int v = 0; v < golden.vocabulary; ++v) {
-      const double expected = golden.logits[static_cast<size_t>(position) * golden.vocabulary + v];
-      worst = std::max(worst, std::abs(logits[v] - expected));
-      scale = std::max(scale, std::abs(expected));
-    }
-  }
-  return worst / scale;
-}
-
-DriverOptions AllLogits(int ranks, RingMode mode) {
-  DriverOptions options;
-  options.ranks = ranks;
-  options.mode = mode;
-  options.prefill_rows = 32;
-  options.all_logits = true;
-  options.kv_bytes = size_t{8} << 20;
-  return options;
-}
 
 // Families with biases, norms of queries and keys, soft caps, windows, sinks, experts.
 TEST_F(DeviceTest, LogitsMatchTransformers) {

@@ -136,6 +136,41 @@ TEST(PlanStep, LastPromptRowIsSampledAtHomeInTheSameStep) {
   EXPECT_EQ(next.updates[0].setup, nullptr);
 }
 
+// Pages that a rank has no room for stay where they are, and queries travel, whatever the mode.
+TEST(PlanStep, PagesThatCannotVisitMakeAnItemPassQ) {
+  ModePolicy policy = Mode(RingMode::kPassKv);
+  policy.visiting_pages = 4;
+  World world(Limits(2, 16, 64, {0, 40}));
+  world.Add(1, 160, 4, {0, 1});
+  const StepPlan first = world.Step(policy);  // 128 rows: four pages on each rank
+  ASSERT_EQ(first.items.size(), 1u);
+  EXPECT_EQ(first.items[0].mode, RingMode::kPassKv);
+  world.Add(2, 16, 4, {0});  // alone on its rank: nothing visits
+  const StepPlan second = world.Step(policy);
+  int checked = 0;
+  for (const PlanItem& item : second.items) {
+    if (item.sampled) continue;
+    EXPECT_EQ(item.mode, item.sequence == 1 ? RingMode::kPassQ : RingMode::kPassKv);
+    ++checked;
+  }
+  EXPECT_EQ(checked, 2);
+}
+
+// The bound is of a step: what the items before have taken is gone.
+TEST(PlanStep, ItemsShareTheRoomForVisitingPages) {
+  ModePolicy policy = Mode(RingMode::kPassKv);
+  policy.visiting_pages = 3;
+  World world(Limits(2, 16, 64, {0}));
+  for (SequenceId id = 1; id <= 2; ++id) world.Add(id, 64, 4, {0, 1});  // two pages on each rank
+  int pass_kv = 0;
+  int pass_q = 0;
+  for (const PlanItem& item : world.Step(policy).items) {
+    if (!item.sampled) ++(item.mode == RingMode::kPassKv ? pass_kv : pass_q);
+  }
+  EXPECT_EQ(pass_kv, 1);
+  EXPECT_EQ(pass_q, 1);
+}
+
 TEST(PlanStep, PausedSequencesAreLeftOut) {
   World world(Limits(1, 16, 64, {0}));
   world.Add(1, 5, 4, {0}).paused = true;

@@ -1,0 +1,168 @@
+#include "engine/ring/group_channel.h"
+
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "engine/memory/align.h"
+#include "engine/ring/check_message.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+
+class GroupRing::End final : public RingChannel {
+ public:
+  End(GroupRing* ring, int rank)
+      : ring_(ring),
+        rank_(rank),
+        events_(std::make_shared<EventPool>(ring->backend_.OnDevice(rank), /*timed=*/false)),
+        awaited_(static_cast<size_t>(ring->mail_.ranks())) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return ring_->mail_.ranks(); }
+  bool copies() const override { return true; }
+
+  absl::Status Post(Stream& stream, std::vector<RingMessage> sent,
+                    std::vector<RingExpectation> expected, SteadyTime deadline) override {
+    std::vector<Communicator::Transfer> sends;
+    std::vector<Communicator::Transfer> receives;
+    for (RingMessage& message : sent) {
+      const int peer = message.peer;
+      for (const RingPart& part : message.parts) {
+        // Transfers have one type for both directions; what is sent is only read.
+        if (!message.host) sends.push_back({peer, const_cast<std::byte*>(part.data), part.bytes});
+      }
+      ANNULUS_RETURN_IF_ERROR(ring_->mail_.Put(rank_, peer, std::move(message)));
+    }
+    ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank_));
+    for (const RingExpectation& expectation : expected) {
+      std::byte* at = expectation.into;
+      for (size_t i = 0; at != nullptr && i < expectation.part_bytes.size(); ++i) {
+        receives.push_back({expectation.peer, at, expectation.part_bytes[i]});
+        at += AlignUp(expectation.part_bytes[i]);
+      }
+    }
+    if (sends.empty() && receives.empty()) return absl::OkStatus();
+    ANNULUS_ASSIGN_OR_RETURN(const std::shared_ptr<Event> so_far, events_->Take());
+    ANNULUS_ASSIGN_OR_RETURN(const std::shared_ptr<Event> done, events_->Take());
+    ANNULUS_RETURN_IF_ERROR(stream.Record(*so_far));
+    ANNULUS_RETURN_IF_ERROR(Reason(member().Exchange(sends, receives, *so_far, *done, deadline)));
+    for (RingExpectation& expectation : expected) {
+      if (expectation.into == nullptr) continue;
+      awaited_[expectation.peer].push_back({expectation.into, done});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<RingPart>> Receive(Stream& stream, int peer, uint64_t tag,
+                                                std::span<const size_t> part_bytes,
+                                                SteadyTime deadline) override {
+    ANNULUS_ASSIGN_OR_RETURN(const RingMessage* const header,
+                             ring_->mail_.Peek(rank_, peer, deadline));
+    ANNULUS_RETURN_IF_ERROR(CheckMessage(rank_, peer, {tag, part_bytes}, *header));
+    if (header->host) return ring_->mail_.Pop(rank_, peer).parts;
+    std::deque<Awaited>& awaited = awaited_[peer];
+    if (awaited.empty()) {
+      return absl::InternalError(absl::StrCat("rank ", rank_, " did not expect message ", tag,
+                                              " of rank ", peer, " in memory of its device"));
+    }
+    ANNULUS_RETURN_IF_ERROR(WaitForGroup(peer, *awaited.front().done, deadline));
+    ANNULUS_RETURN_IF_ERROR(stream.Await(*awaited.front().done));
+    RingMessage message = ring_->mail_.Pop(rank_, peer);
+    std::byte* at = awaited.front().into;
+    awaited.pop_front();
+    for (RingPart& part : message.parts) {
+      part.data = at;
+      at += AlignUp(part.bytes);
+    }
+    return std::move(message.parts);
+  }
+
+  absl::StatusOr<double> TakeStreamWaits() override { return 0.0; }
+
+  void Abort(const absl::Status& status) override {
+    ring_->mail_.Abort(status);
+    for (const auto& member : ring_->members_) member->Abort();
+  }
+
+  void Forget() {
+    for (auto& awaited : awaited_) awaited.clear();
+  }
+
+ private:
+  struct Awaited {
+    std::byte* into = nullptr;
+    std::shared_ptr<Event> done;
+  };
+
+  Communicator& member() { return *ring_->members_[rank_]; }
+
+  // A group that was ended by an abort says so; the abort's own reason says more.
+  absl::Status Reason(const absl::Status& status) const {
+    if (!absl::IsAborted(status)) return status;
+    const absl::Status reason = ring_->mail_.aborted(rank_);
+    return reason.ok() ? status : reason;
+  }
+
+  absl::Status WaitForGroup(int peer, const Event& done, SteadyTime deadline) {
+    // Short beside a message; long enough to leave the processor to others.
+    constexpr std::chrono::microseconds kPoll{20};
+    while (true) {
+      ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank_));
+      const absl::StatusOr<bool> ended = member().Ended(done);
+      if (!ended.ok()) {
+        const absl::Status reason = Reason(ended.status());
+        return absl::Status(reason.code(), absl::StrCat("rank ", rank_, ", waiting for rank ", peer,
+                                                        ": ", reason.message()));
+      }
+      if (*ended) return absl::OkStatus();
+      if (std::chrono::steady_clock::now() >= deadline) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("rank ", rank_, " waited too long for what rank ", peer, " sends"));
+      }
+      std::this_thread::sleep_for(kPoll);
+    }
+  }
+
+  GroupRing* ring_;
+  int rank_;
+  std::shared_ptr<EventPool> events_;
+  std::vector<std::deque<Awaited>> awaited_;  // [peer] in the order of its messages
+};
+
+GroupRing::GroupRing(Backend& backend, int ranks, std::chrono::milliseconds timeout)
+    : backend_(backend), timeout_(timeout), mail_(ranks) {
+  for (int rank = 0; rank < ranks; ++rank) ends_.push_back(std::make_unique<End>(this, rank));
+}
+
+// Members go first: what is on its way uses the events.
+GroupRing::~GroupRing() { members_.clear(); }
+
+absl::StatusOr<std::unique_ptr<GroupRing>> GroupRing::Create(Backend& backend, int ranks,
+                                                             std::chrono::milliseconds timeout) {
+  if (ranks > backend.capabilities().devices) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "NCCL needs a device for each of ", ranks, " ranks, and there are ",
+        backend.capabilities().devices, "; lower --ranks, or let --ring-transport be auto"));
+  }
+  std::unique_ptr<GroupRing> ring(new GroupRing(backend, ranks, timeout));
+  ANNULUS_RETURN_IF_ERROR(ring->Reset());
+  return ring;
+}
+
+RingChannel& GroupRing::channel(int rank) { return *ends_[rank]; }
+
+absl::Status GroupRing::Reset() {
+  for (const auto& end : ends_) end->Forget();
+  members_.clear();
+  auto members = backend_.OpenGroup(mail_.ranks(), timeout_);
+  mail_.Reset();
+  if (!members.ok()) {
+    mail_.Abort(members.status());
+    return members.status();
+  }
+  members_ = *std::move(members);
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

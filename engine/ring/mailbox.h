@@ -1,0 +1,106 @@
+#ifndef ANNULUS_ENGINE_RING_MAILBOX_H_
+#define ANNULUS_ENGINE_RING_MAILBOX_H_
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "engine/api.h"
+#include "kernels/base/check.h"
+
+namespace annulus {
+
+// What ranks that are threads of one process have sent each other and not yet taken, in order for
+// each pair. Thread-safe; each rank takes its own mail on one thread.
+template <class Letter>
+class Mailboxes {
+ public:
+  explicit Mailboxes(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      boxes_.push_back(std::make_unique<Box>());
+      boxes_.back()->from.resize(static_cast<size_t>(ranks));
+    }
+  }
+
+  int ranks() const { return static_cast<int>(boxes_.size()); }
+
+  absl::Status Put(int from, int to, Letter letter) {
+    Box& box = *boxes_[to];
+    {
+      std::lock_guard lock(box.mutex);
+      if (!box.aborted.ok()) return box.aborted;
+      box.from[from].push_back(std::move(letter));
+    }
+    box.arrived.notify_one();
+    return absl::OkStatus();
+  }
+
+  // The first letter of `from` to `to`, which stays there until Pop. DEADLINE_EXCEEDED names both.
+  absl::StatusOr<Letter*> Peek(int to, int from, SteadyTime deadline) {
+    Box& box = *boxes_[to];
+    std::unique_lock lock(box.mutex);
+    const bool ready = box.arrived.wait_until(
+        lock, deadline, [&] { return !box.aborted.ok() || !box.from[from].empty(); });
+    if (!ready) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("rank ", to, " waited too long for rank ", from));
+    }
+    if (!box.aborted.ok()) return box.aborted;
+    return &box.from[from].front();  // a deque: later letters leave it where it is
+  }
+
+  Letter Pop(int to, int from) {
+    Box& box = *boxes_[to];
+    std::lock_guard lock(box.mutex);
+    Letter letter = std::move(box.from[from].front());
+    box.from[from].pop_front();
+    return letter;
+  }
+
+  absl::Status aborted(int rank) const {
+    std::lock_guard lock(boxes_[rank]->mutex);
+    return boxes_[rank]->aborted;
+  }
+
+  // Every call of every rank returns the first such status until Reset.
+  void Abort(const absl::Status& status) {
+    ANNULUS_CHECK(!status.ok()) << "an abort needs its reason";
+    for (const auto& box : boxes_) {
+      {
+        std::lock_guard lock(box->mutex);
+        if (box->aborted.ok()) box->aborted = status;
+      }
+      box->arrived.notify_all();
+    }
+  }
+
+  void Reset() {
+    for (const auto& box : boxes_) {
+      std::lock_guard lock(box->mutex);
+      for (auto& letters : box->from) letters.clear();
+      box->aborted = absl::OkStatus();
+    }
+  }
+
+ private:
+  // std::condition_variable waits on the steady clock; absl::Mutex would turn the deadline into
+  // wall-clock time.
+  struct Box {
+    mutable std::mutex mutex;
+    std::condition_variable arrived;
+    std::vector<std::deque<Letter>> from;  // [sender]
+    absl::Status aborted;
+  };
+
+  std::vector<std::unique_ptr<Box>> boxes_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RING_MAILBOX_H_

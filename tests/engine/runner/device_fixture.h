@@ -1,0 +1,112 @@
+#ifndef ANNULUS_TESTS_ENGINE_RUNNER_DEVICE_FIXTURE_H_
+#define ANNULUS_TESTS_ENGINE_RUNNER_DEVICE_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/model/model_directory.h"
+#include "engine/model/safetensors.h"
+#include "kernels/base/sanitizers.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/support/cuda/emulated_device.h"
+#include "tests/support/cuda/emulated_streams.h"
+#include "tests/support/golden.h"
+#include "tests/support/step_driver.h"
+#include "tests/support/test_data.h"
+
+namespace annulus::testing {
+
+using cuda::EmulatedDevice;
+
+// Emulated GPUs: their memory cannot be touched but by their own kernels and by copies, and their
+// streams do nothing before somebody waits for it.
+class DeviceTest : public ::testing::Test {
+ protected:
+  explicit DeviceTest(int devices = 1) {
+    EmulatedDevice::Get().guarded = true;
+    cuda::EmulatedStreams::Get().set_late(true);
+    UseDevices(devices);
+    RegisterCudaKernels(registry_);
+  }
+  ~DeviceTest() override {
+    backend_.reset();
+    cuda::EmulatedStreams::Get().set_late(false);
+    EmulatedDevice& device = EmulatedDevice::Get();
+    device.guarded = false;
+    device.devices = 1;
+    device.odd_device = -1;
+    device.reach = true;
+    device.between_microseconds = 0;
+    device.allocate_error = 0;
+    device.wait_error = 0;
+    device.wait_error_of = -1;
+  }
+
+  // The first so many are one backend.
+  void UseDevices(int devices) {
+    EmulatedDevice::Get().devices = devices;
+    backend_ = CreateCudaBackends(devices).value();
+  }
+
+  const OpTable& ops() const { return *registry_.Available("cuda").front(); }
+
+  RankModel Load(const std::string& name, DType dtype, Backend& backend, const OpTable& ops) const {
+    const std::string directory = TestFile("golden/" + name).string();
+    const ModelConfig config = LoadModelConfig(directory).value();
+    const auto tensors = SafetensorsCheckpoint::Open(directory).value();
+    return MakeRankModel(config, LoadWeights(config, *tensors, backend, ops, dtype).value(), ops,
+                         16, dtype);
+  }
+  // On every device.
+  RankModel Load(const std::string& name, DType dtype = DType::kF32) const {
+    RankModel model = Load(name, dtype, *backend_, ops());
+    for (int device = 1; device < backend_->capabilities().devices; ++device) {
+      RankModel copy = Load(name, dtype, backend_->OnDevice(device), ops());
+      model.further_weights.push_back(std::move(copy.weights));
+    }
+    return model;
+  }
+
+  std::unique_ptr<Backend> backend_;
+  KernelRegistry registry_;
+};
+
+// All, or under sanitizers, which make the emulation several times slower, the first.
+inline std::vector<std::string> Some(std::vector<std::string> names) {
+  if (kSanitized) names.resize(1);
+  return names;
+}
+
+// Largest difference of any logit over the largest magnitude.
+inline double Difference(const DriverResult& result, const Golden& golden) {
+  double worst = 0;
+  double scale = 0;
+  for (const auto& [position, logits] : result.logits) {
+    for (int v = 0; v < golden.vocabulary; ++v) {
+      const double expected = golden.logits[static_cast<size_t>(position) * golden.vocabulary + v];
+      worst = std::max(worst, std::abs(logits[v] - expected));
+      scale = std::max(scale, std::abs(expected));
+    }
+  }
+  return worst / scale;
+}
+
+inline DriverOptions AllLogits(int ranks, RingMode mode) {
+  DriverOptions options;
+  options.ranks = ranks;
+  options.mode = mode;
+  options.prefill_rows = 32;
+  options.all_logits = true;
+  options.kv_bytes = size_t{8} << 20;
+  return options;
+}
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_ENGINE_RUNNER_DEVICE_FIXTURE_H_

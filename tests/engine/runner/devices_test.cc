@@ -1,0 +1,323 @@
+// Rings over several devices, by every way to exchange: emulated GPUs whose kernels cannot touch
+// each other's memory and whose streams run as late as they may, so that a wait which is missing
+// shows.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/api.h"
+#include "engine/ring_probe.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/error.h"
+#include "tests/engine/runner/device_fixture.h"
+#include "tests/support/collecting_sink.h"
+#include "tests/support/cuda/emulated_nccl.h"
+
+namespace annulus {
+namespace {
+
+using cuda::EmulatedDevice;
+using cuda::EmulatedNccl;
+using testing::AllLogits;
+using ::testing::AnyOf;
+using testing::CollectingSink;
+using testing::Difference;
+using testing::DriverOptions;
+using testing::DriverResult;
+using ::testing::HasSubstr;
+using testing::StepDriver;
+
+class DevicesTest : public testing::DeviceTest {
+ protected:
+  explicit DevicesTest(int devices = 2) : DeviceTest(devices) {}
+  ~DevicesTest() override {
+    EmulatedNccl& nccl = EmulatedNccl::Get();
+    nccl.library = nccl.opens = true;
+    nccl.silent_rank = nccl.failing_rank = -1;
+  }
+};
+
+constexpr RingTransport kAll[] = {RingTransport::kPeer, RingTransport::kStaged,
+                                  RingTransport::kNccl};
+
+std::string NameOf(RingTransport transport, RingMode mode) {
+  return absl::StrCat("transport ", static_cast<int>(transport), ", mode ", static_cast<int>(mode));
+}
+
+TEST_F(DevicesTest, LogitsMatchTransformersByEveryTransportInBothModes) {
+  const std::string name = "llama_gqa_bf16";
+  const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
+  for (const int devices : {2, 3}) {
+    UseDevices(devices);
+    const RankModel model = Load(name);
+    const auto alone =
+        StepDriver(*backend_, model, AllLogits(1, RingMode::kPassKv)).Run({golden.prompt}, 2)[0];
+    for (const RingTransport transport : kAll) {
+      for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+        SCOPED_TRACE(NameOf(transport, mode));
+        DriverOptions options = AllLogits(devices, mode);
+        options.transport = transport;
+        StepDriver driver(*backend_, model, options);
+        const auto results = driver.Run({golden.prompt}, 2);
+        ASSERT_EQ(results[0].logits.size(), golden.prompt.size() - 1);
+        EXPECT_LE(Difference(results[0], golden), 1e-4);
+        EXPECT_EQ(results[0].tokens, alone.tokens);
+        EXPECT_EQ(driver.ring().bytes_pass_kv > 0, mode == RingMode::kPassKv);
+        EXPECT_GT(driver.ring().bytes_pass_q, 0);  // of sampled rows in either mode
+      }
+    }
+  }
+}
+
+// Windows, sinks, soft caps and experts; more ranks than devices, so that some share one.
+TEST_F(DevicesTest, FamiliesMatchTransformersWithTwoRanksOnADevice) {
+  for (const std::string& name : testing::Some({"gpt_oss_bf16", "gemma2", "mixtral"})) {
+    const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
+    const RankModel model = Load(name);
+    for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+      DriverOptions options = AllLogits(3, mode);
+      options.reserved_tokens = static_cast<int>(golden.greedy.size());
+      const auto results = StepDriver(*backend_, model, options).Run({golden.prompt}, 2);
+      EXPECT_LE(Difference(results[0], golden), 1e-4) << name;
+      EXPECT_EQ(results[0].tokens[0], golden.greedy[0]) << name;
+    }
+  }
+}
+
+// What ranks tell each other to choose blocks goes through the host's memory.
+TEST_F(DevicesTest, PoliciesThatLookAtContentChooseAsOnOneDevice) {
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 270; ++i) prompt.push_back(i * i * 7 % 101);
+  for (const std::string& text :
+       testing::Some({"adaptive:block=16,tau=0.6,stride=8", "top_pages:pages=3,block=16",
+                      "window:sinks=16,window=48,block=16,coverage=0.9"})) {
+    std::vector<DriverResult> results;
+    for (const int devices : {1, 2}) {
+      UseDevices(devices);
+      const RankModel model = Load("llama_gqa_bf16");
+      DriverOptions options = AllLogits(2, RingMode::kPassKv);
+      options.attention = ParsePolicy(text).value();
+      results.push_back(StepDriver(*backend_, model, options).Run({prompt}, 2)[0]);
+    }
+    EXPECT_EQ(results[0].tokens, results[1].tokens) << text;
+    ASSERT_EQ(results[0].logits.size(), results[1].logits.size()) << text;
+    for (const auto& [position, row] : results[0].logits) {
+      const std::vector<float>& other = results[1].logits.at(position);
+      for (size_t v = 0; v < row.size(); ++v) ASSERT_EQ(row[v], other[v]) << text << position;
+    }
+  }
+}
+
+// A pool so small that the slots hold a page or two: what does not fit goes pass-Q.
+TEST_F(DevicesTest, PagesThatDoNotFitTheSlotsLetQueriesTravel) {
+  const std::string name = "llama_gqa_bf16";
+  const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
+  const RankModel model = Load(name);
+  DriverOptions options = AllLogits(2, RingMode::kPassKv);
+  options.kv_bytes = size_t{512} << 10;
+  StepDriver driver(*backend_, model, options);
+  const auto results = driver.Run({golden.prompt}, 1);
+  EXPECT_LE(Difference(results[0], golden), 1e-4);
+  EXPECT_LT(driver.ranks().visiting_pages(), driver.ranks().pool(0).page_count());
+}
+
+// The stream stands still while pages travel, and that is counted as waiting.
+TEST_F(DevicesTest, WaitsForCopiesAreCountedAsExposed) {
+  const std::string name = "llama_gqa_bf16";
+  const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
+  const RankModel model = Load(name);
+  double waited[2];
+  for (const bool slow : {false, true}) {
+    EmulatedDevice::Get().between_microseconds = slow ? 20'000 : 0;
+    StepDriver driver(*backend_, model, AllLogits(2, RingMode::kPassKv));
+    driver.Run({golden.prompt}, 1);
+    waited[slow] = driver.ring().wait_seconds;
+    EXPECT_GT(driver.ring().compute_seconds, 0);
+  }
+  EXPECT_GT(waited[1], waited[0] + 0.02);
+}
+
+class DevicesEngineTest : public DevicesTest {
+ protected:
+  DevicesEngineTest() {
+    options_.ranks = 2;
+    options_.kv_memory_bytes = size_t{64} << 20;
+    options_.chunk_tokens = 128;
+    options_.tokens_per_rank = 64;
+    options_.ring_mode = RingMode::kPassKv;
+    options_.exchange_timeout = std::chrono::seconds(kSanitized ? 20 : 3);
+  }
+
+  void Open() { engine_ = CreateEngine(options_, *backend_, registry_).value(); }
+
+  // The answer, or what ended it.
+  std::string Ask() {
+    RequestSpec spec;
+    spec.prompt = engine_
+                      ->Tokenize(
+                          "The heron's gate opens at 0417. Nobody in the valley knows why. "
+                          "The heron's gate opens at ",
+                          true)
+                      .value();
+    spec.sampling.temperature = 0;
+    spec.sampling.max_tokens = 4;
+    auto sink = std::make_shared<CollectingSink>();
+    const auto id = engine_->Submit(std::move(spec), sink);
+    if (!id.ok()) return std::string(id.status().message());
+    const auto done = sink->Wait();
+    if (!done.has_value()) return "no answer";
+    if (done->status.ok()) return sink->text();
+    return std::string(done->status.GetPayload(kCausePayload).value_or(absl::Cord("no cause")));
+  }
+
+  // Whether all pages come back, which is soon after an answer has ended.
+  bool PoolsGetEmpty() const {
+    for (int look = 0; look < 500; ++look) {
+      const EngineLoad load = engine_->Load();
+      const bool empty = std::all_of(load.ranks.begin(), load.ranks.end(),
+                                     [](const RankLoad& rank) { return rank.kv_bytes_used == 0; });
+      if (empty && load.running == 0) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+
+  EngineOptions options_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(DevicesEngineTest, AnswersByEveryTransport) {
+  for (const RingTransport transport : kAll) {
+    options_.ring_transport = transport;
+    Open();
+    EXPECT_EQ(Ask(), "0417") << static_cast<int>(transport);
+    const EngineLoad load = engine_->Load();
+    EXPECT_NE(load.ring_transport, "addresses");
+    EXPECT_GT(load.memory.ring, 0);
+    for (const RankLoad& rank : load.ranks) {
+      EXPECT_GT(rank.memory_bytes.at("weights"), 0) << rank.rank;
+      EXPECT_GT(rank.memory_bytes.at("ring"), 0) << rank.rank;
+    }
+    EXPECT_TRUE(PoolsGetEmpty());
+    engine_.reset();
+  }
+}
+
+// Rates of a ring are measured over the transport that is used.
+TEST_F(DevicesTest, TheProbeSendsByEveryTransport) {
+  RingProbeOptions options;
+  options.ranks = 2;
+  options.shape = {16, 1, 16, 16, DType::kF32};
+  options.tokens = 96;
+  options.rows = 32;
+  for (const RingTransport transport : kAll) {
+    options.transport = transport;
+    const auto probe = RingProbe::Create(options, ops(), *backend_);
+    ASSERT_TRUE(probe.ok()) << probe.status();
+    ASSERT_TRUE((*probe)->copies());
+    EXPECT_TRUE((*probe)->Message(1000, 1).ok());
+    EXPECT_GT((*probe)->Transfer((*probe)->transfer_bytes(), 2).value(), 0);
+    for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+      const auto seconds = (*probe)->Layer(mode, 32, 64);
+      EXPECT_TRUE(seconds.ok()) << seconds.status();
+    }
+  }
+}
+
+TEST_F(DevicesEngineTest, TransportsThatCannotBeAreRefused) {
+  EmulatedDevice::Get().reach = false;
+  options_.ring_transport = RingTransport::kPeer;
+  const auto peer = CreateEngine(options_, *backend_, registry_);
+  EXPECT_EQ(peer.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(peer.status().message()), HasSubstr("does not reach memory of GPU"));
+  EmulatedNccl::Get().library = false;
+  options_.ring_transport = RingTransport::kNccl;
+  const auto nccl = CreateEngine(options_, *backend_, registry_);
+  EXPECT_THAT(std::string(nccl.status().message()), HasSubstr("have no NCCL"));
+  options_.ring_transport = RingTransport::kAuto;
+  Open();
+  EXPECT_THAT(engine_->Load().ring_transport, HasSubstr("copies through pinned host memory"));
+  EXPECT_EQ(Ask(), "0417");
+}
+
+TEST_F(DevicesEngineTest, RanksThatNeverFindEachOtherAreADeadline) {
+  EmulatedNccl::Get().opens = false;
+  options_.ring_transport = RingTransport::kNccl;
+  options_.exchange_timeout = std::chrono::milliseconds(100);
+  const auto engine = CreateEngine(options_, *backend_, registry_);
+  EXPECT_EQ(engine.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// A step that fails ends its requests; the ring is opened again and serves the next.
+TEST_F(DevicesEngineTest, ServesAgainAfterAPeerWasSilent) {
+  options_.ring_transport = RingTransport::kNccl;
+  Open();
+  EXPECT_EQ(Ask(), "0417");
+  EmulatedNccl::Get().silent_rank = 1;
+  // Whoever watches first: a rank its peer, or the set all ranks.
+  EXPECT_THAT(Ask(), AnyOf(HasSubstr("waited too long"), HasSubstr("ranks were silent")));
+  EXPECT_TRUE(PoolsGetEmpty());
+  EmulatedNccl::Get().silent_rank = -1;
+  EXPECT_EQ(Ask(), "0417");
+  EXPECT_TRUE(engine_->Load().healthy);
+}
+
+TEST_F(DevicesEngineTest, ServesAgainAfterNcclReportedAPeerGone) {
+  options_.ring_transport = RingTransport::kNccl;
+  Open();
+  EmulatedNccl::Get().failing_rank = 0;
+  EXPECT_THAT(Ask(), HasSubstr("a peer is gone"));
+  EXPECT_TRUE(PoolsGetEmpty());
+  EmulatedNccl::Get().failing_rank = -1;
+}
+
+// With a device goes its rank, and with the rank the ring: the daemon stays up and says so.
+TEST_F(DevicesEngineTest, ALostDeviceEndsServingAndNotTheProcess) {
+  Open();
+  EXPECT_EQ(Ask(), "0417");
+  EmulatedDevice::Get().wait_error = cuda::kIllegalAddress;
+  EmulatedDevice::Get().wait_error_of = 1;
+  EXPECT_THAT(Ask(), HasSubstr("start it again"));
+  EXPECT_TRUE(PoolsGetEmpty());
+  EXPECT_FALSE(engine_->Load().healthy);
+  EmulatedDevice::Get().wait_error = 0;
+}
+
+TEST_F(DevicesEngineTest, RefusedMemoryIsAStatus) {
+  options_.kv_memory_bytes = size_t{3} << 30;
+  const auto engine = CreateEngine(options_, *backend_, registry_);
+  EXPECT_EQ(engine.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(engine.status().message()), HasSubstr("slots of the ring"));
+}
+
+TEST_F(DevicesTest, DevicesOfAnotherKindArePassedOver) {
+  EmulatedDevice::Get().devices = 3;
+  EmulatedDevice::Get().odd_device = 1;
+  const auto backend = CreateCudaBackends(3).value();
+  EXPECT_EQ(backend->capabilities().devices, 2);
+  EXPECT_THAT(backend->capabilities().description, HasSubstr("without GPU 1 (odd)"));
+  EXPECT_EQ(CreateCudaBackends(1).value()->capabilities().devices, 1);
+}
+
+using DevicesDeathTest = DevicesTest;
+
+TEST_F(DevicesDeathTest, KernelsCannotTouchAnotherDevicesMemory) {
+  DeviceBuffer own = backend_->Allocate(256).value();
+  DeviceBuffer other = backend_->OnDevice(1).Allocate(256).value();
+  const auto scale = [&](DeviceBuffer& buffer) {
+    const auto stream = backend_->CreateStream(1).value();
+    ASSERT_TRUE(ops().scale(*stream, {{buffer.as<float>(), 1, 64, 64}, 2.0f}).ok());
+    ASSERT_TRUE(stream->Synchronize().ok());
+  };
+  scale(own);
+  EXPECT_DEATH(scale(other), "");
+}
+
+}  // namespace
+}  // namespace annulus
