@@ -77,9 +77,9 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenCpu(const ServerConfig& config) {
   return devices;
 }
 
-absl::StatusOr<std::unique_ptr<Devices>> OpenGpu() {
+absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config) {
   auto devices = std::make_unique<Devices>();
-  ANNULUS_ASSIGN_OR_RETURN(devices->backend, CreateCudaBackend(0));
+  ANNULUS_ASSIGN_OR_RETURN(devices->backend, CreateCudaBackends(config.engine.ranks));
   RegisterCudaKernels(devices->kernels);
   devices->gpu = devices->backend->capabilities().description;
   return devices;
@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenGpu() {
 
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config) {
   if (config.device == DeviceChoice::kCpu) return OpenCpu(config);
-  absl::StatusOr<std::unique_ptr<Devices>> gpu = OpenGpu();
+  absl::StatusOr<std::unique_ptr<Devices>> gpu = OpenGpus(config);
   if (gpu.ok()) return gpu;
   if (config.device == DeviceChoice::kCuda) {
     return absl::Status(gpu.status().code(),
@@ -181,6 +181,7 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
                      {"weights", std::string(DTypeName(engine.model().weights_dtype))},
                      {"weights_error", absl::StrFormat("%.5f", engine.model().weights_error)}});
   log.Info("placement", {{"of", DescribePlacement(config, nodes, ranks)}});
+  log.Info("ring", {{"transport", engine.Load().ring_transport}});
   log.Info("ready", {{"listen", config.listen},
                      {"port", server.port()},
                      {"metrics", config.metrics.empty() ? "off" : config.metrics},
@@ -239,6 +240,7 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
   log.Info("loading", {{"model", config.engine.model}, {"port", server->port()}});
   ANNULUS_ASSIGN_OR_RETURN(engine, OpenEngine(config, devices));
   log.Info("device", {{"computes", devices->backend->capabilities().description},
+                      {"devices", devices->backend->capabilities().devices},
                       {"gpu", devices->gpu.empty() ? "not looked for" : devices->gpu}});
   server->StartServing(*engine);
   target.Set(server.get());

@@ -143,6 +143,7 @@ v1::GetLoadResponse ToMessage(const EngineLoad& load) {
   exchange.set_message_seconds(load.exchange.message_seconds);
   exchange.set_part_seconds(load.exchange.part_seconds);
   exchange.set_source(load.exchange_source);
+  message.set_ring_transport(load.ring_transport);
   return message;
 }
 

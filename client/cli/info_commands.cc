@@ -208,7 +208,9 @@ void WriteLoad(const v1::GetLoadResponse& load, JsonWriter& json) {
   json.Key("message_seconds").Double(exchange.message_seconds());
   json.Key("part_seconds").Double(exchange.part_seconds());
   json.Key("source").String(exchange.source());
-  json.EndObject().EndObject();
+  json.EndObject();
+  json.Key("ring_transport").String(load.ring_transport());
+  json.EndObject();
 }
 
 // "attention of 1, 64 rows at 3.1, 34 GFLOP/s a rank, alone 5.2, 66, a call as 80 keys"
@@ -238,6 +240,12 @@ std::string DescribeExchange(const v1::ExchangeRates& exchange) {
           ? absl::StrFormat("link %.3g GB/s", exchange.link_bytes_per_second() / 1e9)
           : "nothing copied",
       exchange.source());
+}
+
+// One rank sends nothing.
+std::string DescribeTransport(const v1::GetLoadResponse& load) {
+  if (load.ring_transport().empty() || load.ranks_size() < 2) return "";
+  return absl::StrCat("transport ", load.ring_transport(), "\n");
 }
 
 std::string DescribeDevice(const v1::RankLoad& rank) {
@@ -302,7 +310,7 @@ int RunStatus(Session& session) {
       "health    ", load.healthy() ? "good" : "BAD", ", last step ",
       FormatDuration(load.seconds_since_step()), " ago\n",  //
       "KV        ", absl::StrFormat("%.1f%%", load.kv_usage() * 100), " of all pages in use\n",
-      DescribeMemory(load), DescribeExchange(load.exchange()), "\n"));
+      DescribeMemory(load), DescribeExchange(load.exchange()), DescribeTransport(load), "\n"));
   session.Print(RankTable(load));
   return session.Finish();
 }

@@ -245,6 +245,18 @@ std::vector<Option> SchedulingOptions() {
                                      {"pass-q", RingMode::kPassQ}},
                                     c.engine.ring_mode);
        }},
+      {"ring-transport", "auto|peer|staged|nccl", "auto",
+       "How ranks on several GPUs exchange: copies from memory to memory, through the host's "
+       "memory, "
+       "or NCCL; auto: the first of peer, nccl, staged that there is.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<RingTransport>(text,
+                                         {{"auto", RingTransport::kAuto},
+                                          {"peer", RingTransport::kPeer},
+                                          {"staged", RingTransport::kStaged},
+                                          {"nccl", RingTransport::kNccl}},
+                                         c.engine.ring_transport);
+       }},
       {"profile", "FILE", "",
        "Measured rates for --ring-mode auto: read if FILE exists, else measured at start and "
        "written "

@@ -41,7 +41,8 @@ class InfoCommands : public ::testing::Test {
                 memory_bytes { key: "kv" value: 4096 } }
         exchange { attention_flops: 38.25e9 attention { rows: 1 flops: 3.125e9 alone_flops: 6e9 query_seconds: -2e-6 }
                    attention { rows: 64 flops: 38.25e9 alone_flops: 7.65e10 } call_keys: 80 message_seconds: 5.9e-6 part_seconds: 5.5e-9
-                   source: "measured at start in 31 ms" })"));
+                   source: "measured at start in 31 ms" }
+        ring_transport: "addresses")"));
   }
 
   CliResult Run(std::vector<std::string> arguments) {
@@ -105,6 +106,7 @@ TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
           "as 80 keys, message "
           "5.9 us, further part 5.5 ns, "
           "nothing copied; measured at start in 31 ms\n"
+          "transport addresses\n"
           "\n"
           "RANK  DEVICE  STATE           KV IN USE       KV  STEP BUFFER  WEIGHTS  ALL MEMORY\n"
           "   0  cpu     up     1.0 KiB of 4.0 KiB  4.0 KiB         16 B  2.0 KiB     6.0 KiB\n"
@@ -159,7 +161,7 @@ TEST_F(InfoCommands, StatusPrintsJson) {
       R"({"rows":1,"flops":3.125e+09,"alone_flops":6e+09,"query_seconds":-2e-06},)"
       R"({"rows":64,"flops":3.825e+10,"alone_flops":7.65e+10,"query_seconds":0}],"call_keys":80,"link_bytes_per_second":0,)"
       R"("message_seconds":5.9e-06,"part_seconds":5.5e-09,)"
-      R"("source":"measured at start in 31 ms"}}})"
+      R"("source":"measured at start in 31 ms"},"ring_transport":"addresses"}})"
       "\n");
 }
 

@@ -57,6 +57,7 @@ TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_FALSE(config.engine.weights_dtype.has_value());
   EXPECT_EQ(config.engine.page_tokens, 64);
   EXPECT_EQ(config.engine.ring_mode, RingMode::kAuto);
+  EXPECT_EQ(config.engine.ring_transport, RingTransport::kAuto);
   EXPECT_EQ(AssignmentText(config.engine.attention), "dense");
   EXPECT_EQ(config.max_message_bytes, size_t{16} << 20);
   EXPECT_EQ(config.grace_time, std::chrono::seconds(30));
@@ -73,6 +74,7 @@ std::string OtherValue(const Option& option) {
   if (name == "weights-dtype" || name == "kv-dtype") return "bf16";
   if (name == "page-tokens") return "128";
   if (name == "ring-mode") return "pass-q";
+  if (name == "ring-transport") return "staged";
   if (name == "log-level") return "debug";
   if (name == "numa") return "off";
   if (name == "huge-pages") return "transparent";
@@ -94,16 +96,16 @@ std::string Describe(const ServerConfig& c) {
       << static_cast<int>(e.kv_dtype) << '|' << (e.weights_dtype ? "set" : "auto") << '|'
       << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
       << '|' << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
-      << AssignmentText(e.attention) << '|' << e.attention_gates << '|' << e.kernels << '|'
-      << e.int8_activations << '|' << c.convert_out << '|' << e.profile << '|'
-      << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count() << '|'
-      << static_cast<int>(c.device) << '|' << c.numa << '|' << static_cast<int>(c.huge_pages) << '|'
-      << c.served_model_name << '|' << c.listen << '|' << c.max_connections << '|'
-      << c.keepalive_time.count() << '|' << c.metrics << '|' << c.tls_certificate << '|'
-      << c.tls_key << '|' << c.auth_token_file << '|' << c.grace_time.count() << '|'
-      << c.upload_timeout.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
-      << '|' << c.max_prompts_memory << '|' << c.max_documents << '|' << c.max_message_bytes << '|'
-      << static_cast<int>(c.log_level);
+      << static_cast<int>(e.ring_transport) << '|' << AssignmentText(e.attention) << '|'
+      << e.attention_gates << '|' << e.kernels << '|' << e.int8_activations << '|' << c.convert_out
+      << '|' << e.profile << '|' << e.exchange_timeout.count() << '|'
+      << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa << '|'
+      << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen << '|'
+      << c.max_connections << '|' << c.keepalive_time.count() << '|' << c.metrics << '|'
+      << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file << '|'
+      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
+      << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|' << c.max_documents
+      << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
   return out.str();
 }
 
