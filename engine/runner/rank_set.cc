@@ -13,6 +13,9 @@ namespace {
 // Both slots for pages together take at most so much of the memory for keys and values.
 constexpr size_t kSlotShare = 8;
 
+// What ranks get after the longest silence to say whom they waited for.
+constexpr std::chrono::milliseconds kGrace{500};
+
 // Longest wait for ranks to find each other: beyond it something is wrong that time does not mend.
 constexpr std::chrono::milliseconds kOpening{60'000};
 
@@ -160,6 +163,11 @@ std::optional<RankResult> RankSet::WaitFor(int rank) {
     if (result.has_value()) return result;
     if (heartbeat_.last() + options_.exchange_timeout <= std::chrono::steady_clock::now()) break;
   }
+  // A rank that waits for a peer gives up now too, and its status names the peer.
+  const auto grace = std::min(options_.exchange_timeout, kGrace);
+  std::optional<RankResult> late =
+      ranks_[rank]->thread->Wait(std::chrono::steady_clock::now() + grace);
+  if (late.has_value()) return late;
   // Ranks that wait for the silent one come back at once.
   ring_->channel(rank).Abort(absl::DeadlineExceededError(
       absl::StrCat("all ranks were silent for ", options_.exchange_timeout.count(), " ms")));
