@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/common/stream_handle.h"
+#include "kernels/cuda/common/tensor_map.h"
 
 // What the backend needs of CUDA besides launching kernels. There are two implementations, and a
 // binary links one: runtime_cuda.cc over the CUDA runtime, and the emulated one of
@@ -45,6 +46,9 @@ absl::Status CopyAsync(StreamHandle stream, void* destination, const void* sourc
 absl::Status WaitFor(StreamHandle stream);
 // Copies now, on no stream: `destination` or `source` is memory of a device.
 absl::Status CopyNow(void* destination, const void* source, size_t bytes);
+// What kernels of compute capability 9.0 need to copy boxes of `tensor`. FAILED_PRECONDITION where
+// the driver cannot make it, INVALID_ARGUMENT where the tensor is not as tensor_map.h says.
+absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor);
 // Makes `ordinal` the device of the calling thread, which launches kernels: those of a stream only
 // while its device is the thread's.
 absl::Status UseDevice(int ordinal);

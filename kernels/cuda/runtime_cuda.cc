@@ -1,7 +1,9 @@
 // runtime.h over the CUDA runtime, which is linked statically and itself opens the driver.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -37,6 +39,21 @@ absl::Status CheckDriver() {
   return absl::OkStatus();
 }
 
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap) &&
+              alignof(TensorMap) == alignof(CUtensorMap));
+using EncodeTiled = decltype(&cuTensorMapEncodeTiled);
+
+// By the runtime, which opened the driver: this binary is not linked with it.
+EncodeTiled FindEncodeTiled() {
+  constexpr unsigned kSince = 12000;
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                                             kSince, cudaEnableDefault, &found);
+  if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return nullptr;
+  return reinterpret_cast<EncodeTiled>(function);
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
@@ -57,6 +74,39 @@ absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
 
 absl::Status UseDevice(int ordinal) {
   return StatusOf(cudaSetDevice(ordinal), absl::StrCat("using GPU ", ordinal));
+}
+
+absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor) {
+  static const EncodeTiled encode = FindEncodeTiled();
+  if (encode == nullptr) {
+    return absl::FailedPreconditionError(
+        "the NVIDIA driver has no cuTensorMapEncodeTiled: install a driver for CUDA 13.0 (580 or "
+        "newer)");
+  }
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(tensor.columns),
+                              static_cast<cuuint64_t>(tensor.rows),
+                              static_cast<cuuint64_t>(tensor.pages)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(tensor.row_bytes),
+                                static_cast<cuuint64_t>(tensor.page_stride)};
+  const cuuint32_t box[] = {kPanelColumns, static_cast<cuuint32_t>(tensor.box_rows), 1};
+  const cuuint32_t steps[] = {1, 1, 1};
+  CUtensorMap made;
+  const CUresult result =
+      encode(&made,
+             tensor.dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+             3, const_cast<std::byte*>(tensor.base), sizes, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cuTensorMapEncodeTiled refuses, with error ", static_cast<int>(result), ", a tensor of ",
+        tensor.pages, " pages of ", tensor.rows, " by ", tensor.columns, ", ", tensor.page_stride,
+        " and ", tensor.row_bytes, " bytes apart"));
+  }
+  TensorMap map;
+  std::memcpy(&map, &made, sizeof(map));
+  return map;
 }
 
 absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes) {

@@ -28,9 +28,9 @@ ANNULUS_DEVICE int64_t BlockX() { return blockIdx.x; }
 ANNULUS_DEVICE int64_t BlockY() { return blockIdx.y; }
 ANNULUS_DEVICE int64_t GridX() { return gridDim.x; }
 
-// The block's shared memory, of the size given at the launch; aligned to 128 bytes.
+// The block's shared memory, of the size given at the launch; aligned to 1024 bytes.
 ANNULUS_DEVICE std::byte* SharedMemory() {
-  extern __shared__ __align__(128) unsigned char annulus_shared[];
+  extern __shared__ __align__(1024) unsigned char annulus_shared[];
   return reinterpret_cast<std::byte*>(annulus_shared);
 }
 
@@ -46,6 +46,9 @@ ANNULUS_DEVICE uint32_t ShuffleXor(uint32_t value, int mask) {
 }
 // The value of lane `lane`.
 ANNULUS_DEVICE float ShuffleFrom(float value, int lane) {
+  return __shfl_sync(0xffffffffu, value, lane);
+}
+ANNULUS_DEVICE uint32_t ShuffleFrom(uint32_t value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 
@@ -94,6 +97,7 @@ void SyncWarp();
 float ShuffleXor(float value, int mask);
 uint32_t ShuffleXor(uint32_t value, int mask);
 float ShuffleFrom(float value, int lane);
+uint32_t ShuffleFrom(uint32_t value, int lane);
 float Exp2(float x);
 float Log2(float x);
 float Reciprocal(float x);

@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kGuardBytes = 4096;
 constexpr auto kGuard = std::byte{0xa5};
 constexpr auto kUnset = std::byte{0xff};  // NaN in every format
-constexpr size_t kFrameAlignment = 128;
+constexpr size_t kFrameAlignment = 1024;
 
 thread_local BlockRunner* current_runner = nullptr;
 
@@ -90,8 +90,12 @@ void BlockRunner::RunBlock() {
     }
     all_ended = true;
     for (const Thread& thread : threads_) all_ended &= thread.state == State::kEnded;
-    if (!moved && !all_ended) FailWaiting();
+    if (!moved && !all_ended && !RunEngine()) FailWaiting();
   }
+  ANNULUS_CHECK(engine_.empty()) << "the block ended before " << engine_.size()
+                                 << " copies of the engine";
+  CheckProducts();
+  for (Some& some : some_) some = {};
 #if !defined(__SANITIZE_ADDRESS__)
   for (size_t i = 0; i < guard_bytes; ++i) {
     ANNULUS_CHECK(guard[i] == kGuard)
@@ -106,13 +110,41 @@ bool BlockRunner::RunWarp(int warp) {
   for (bool moved = true; moved;) {
     moved = false;
     for (int thread = warp * kWarp; thread < (warp + 1) * kWarp; ++thread) {
-      if (threads_[thread].state != State::kReady) continue;
+      Thread& own = threads_[thread];
+      if (own.state == State::kWaiting && (*own.done)()) own.state = State::kReady;
+      if (own.state != State::kReady) continue;
       running_ = thread;
-      threads_[thread].fiber->Enter();
+      own.fiber->Enter();
       moved = any = true;
     }
   }
   return any;
+}
+
+// One copy of the engine, the oldest or, in every second block, the youngest; whether there was
+// one.
+bool BlockRunner::RunEngine() {
+  if (engine_.empty()) return false;
+  if ((block_x_ + block_y_) % 2 == 0) {
+    engine_.front()();
+    engine_.pop_front();
+  } else {
+    engine_.back()();
+    engine_.pop_back();
+  }
+  return true;
+}
+
+void BlockRunner::CheckProducts() const {
+  constexpr size_t kWarpsOfGroup = 4;
+  for (size_t w = 0; w < warps_.size(); ++w) {
+    const AsyncProducts& own = warps_[w].products;
+    ANNULUS_CHECK(own.empty()) << "warp " << w << " ended without waiting for its products";
+    const AsyncProducts& first = warps_[w / kWarpsOfGroup * kWarpsOfGroup].products;
+    ANNULUS_CHECK(own.issued() == first.issued())
+        << "warp " << w << " took part in " << own.issued()
+        << " products, the first of its group in " << first.issued();
+  }
 }
 
 void BlockRunner::FailWaiting() const {
@@ -122,6 +154,8 @@ void BlockRunner::FailWaiting() const {
         << "thread " << i << " waits at " << warp.operation << " for lanes that do not come";
     ANNULUS_CHECK(threads_[i].state != State::kAtBlock)
         << "thread " << i << " waits at " << barrier_ << " for threads that do not come";
+    ANNULUS_CHECK(threads_[i].state != State::kWaiting)
+        << "thread " << i << " waits at " << threads_[i].waits_at << " for what does not come";
   }
   std::abort();
 }
@@ -161,6 +195,35 @@ bool BlockRunner::BlockBarrier(const char* operation, bool predicate) {
   any_ = false;
   for (Thread& thread : threads_) thread.state = State::kReady;
   return any_result_;
+}
+
+void BlockRunner::WaitUntil(const char* operation, absl::FunctionRef<bool()> done) {
+  if (done()) return;
+  Thread& own = threads_[running_];
+  own.waits_at = operation;
+  own.done = &done;
+  own.state = State::kWaiting;
+  own.fiber->Leave();
+}
+
+bool BlockRunner::SomeBarrier(int id, int threads, bool wait, bool predicate) {
+  ANNULUS_CHECK(id >= 1 && id < 16) << "barrier " << id;
+  ANNULUS_CHECK(threads > 0 && threads % kWarp == 0 && threads <= grid_.threads)
+      << "a barrier of " << threads << " threads";
+  Some& some = some_[id];
+  ANNULUS_CHECK(some.arrived == 0 || some.threads == threads)
+      << "barrier " << id << " of " << some.threads << " and of " << threads << " threads";
+  some.threads = threads;
+  some.any |= predicate;
+  const uint64_t meeting = some.meetings;
+  if (++some.arrived == threads) {
+    some.arrived = 0;
+    some.any_result = some.any;
+    some.any = false;
+    ++some.meetings;
+  }
+  if (wait) WaitUntil("a barrier of some threads", [&] { return some.meetings != meeting; });
+  return some.any_result;
 }
 
 void BlockRunner::QueueCopy(void* to, const void* from) {

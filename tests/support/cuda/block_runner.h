@@ -3,11 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "kernels/cuda/common/launch.h"
+#include "tests/support/cuda/async_work.h"
 #include "tests/support/cuda/fiber.h"
 
 namespace annulus::cuda {
@@ -15,10 +18,12 @@ namespace annulus::cuda {
 // Runs the blocks of a grid, one after the other; the threads of a block are fibers of the calling
 // thread, which change only where they wait for each other. What real hardware would let pass by
 // luck ends the process with a message: a collective that not all lanes reach, a barrier that not
-// all threads reach, asynchronous copies that nobody waited for, and accesses by the wrappers of
-// common/matrix.h beyond the shared memory. Plain accesses beyond it are found by guard bytes at
-// the end of the block, and by the address sanitizer at once. Shared memory starts as NaN;
-// asynchronous copies happen as late as they may; every second block runs its warps backwards.
+// all threads reach, asynchronous copies and products that nobody waited for, and accesses by the
+// wrappers of common/ beyond the shared memory. Plain accesses beyond it are found by guard bytes
+// at the end of the block, and by the address sanitizer at once. Shared memory starts as NaN.
+// Asynchronous copies and products happen as late as they may: those of a thread or warp when it
+// waits for them, those of the copy engine one by one when no thread can go on, in either order.
+// Every second block runs its warps backwards.
 class BlockRunner {
  public:
   BlockRunner(const Grid& grid, absl::FunctionRef<void()> kernel);
@@ -42,6 +47,16 @@ class BlockRunner {
   // Waits for all threads of the block; whether `predicate` was true for any of them.
   bool BlockBarrier(const char* operation, bool predicate);
 
+  // The same for `threads` threads that meet at barrier `id` (1 to 15), of which those with `wait`
+  // stay until all are there.
+  bool SomeBarrier(int id, int threads, bool wait, bool predicate);
+  // Leaves the calling thread until `done`.
+  void WaitUntil(const char* operation, absl::FunctionRef<bool()> done);
+  // Work of the copy engine.
+  void QueueEngine(std::function<void()> work) { engine_.push_back(std::move(work)); }
+  // Products of the calling warp.
+  AsyncProducts& products() { return warps_[running_ / kWarp].products; }
+
   void QueueCopy(void* to, const void* from);  // from = null: zeros
   void CommitCopies();
   void WaitForCopies(int pending_groups);
@@ -51,7 +66,7 @@ class BlockRunner {
   void CheckShared(const void* at, size_t bytes, size_t alignment, const char* operation) const;
 
  private:
-  enum class State : uint8_t { kReady, kAtWarp, kAtBlock, kEnded };
+  enum class State : uint8_t { kReady, kAtWarp, kAtBlock, kWaiting, kEnded };
   struct Copy {
     void* to;
     const void* from;
@@ -59,6 +74,8 @@ class BlockRunner {
   struct Thread {
     std::unique_ptr<Fiber> fiber;
     State state = State::kReady;
+    const char* waits_at = nullptr;
+    const absl::FunctionRef<bool()>* done = nullptr;  // while kWaiting
     std::vector<Copy> copies;
     std::vector<size_t> groups;  // ends of the committed groups in `copies`
   };
@@ -66,10 +83,20 @@ class BlockRunner {
     int arrived = 0;
     const char* operation = nullptr;
     void* operands[kWarp];
+    AsyncProducts products;
+  };
+  struct Some {
+    int threads = 0;
+    int arrived = 0;
+    uint64_t meetings = 0;
+    bool any = false;
+    bool any_result = false;
   };
 
   void RunBlock();
   bool RunWarp(int warp);
+  bool RunEngine();
+  void CheckProducts() const;
   void Body(int thread);
   [[noreturn]] void FailWaiting() const;
 
@@ -87,6 +114,8 @@ class BlockRunner {
   const char* barrier_ = nullptr;
   bool any_ = false;
   bool any_result_ = false;
+  std::vector<Some> some_{16};
+  std::deque<std::function<void()>> engine_;
 };
 
 }  // namespace annulus::cuda

@@ -14,6 +14,7 @@
 #include "tests/support/cuda/block_runner.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_streams.h"
+#include "tests/support/cuda/operand.h"
 
 namespace annulus::cuda {
 namespace {
@@ -69,22 +70,6 @@ struct Multiplied {
 };
 
 template <class T>
-float Widen(uint32_t bits) {
-  return ToFloat(T{static_cast<uint16_t>(bits)});
-}
-template <>
-float Widen<Float16>(uint32_t bits) {
-  static const std::vector<float> table = [] {
-    std::vector<float> values(1 << 16);
-    for (uint32_t i = 0; i < values.size(); ++i) {
-      values[i] = ToFloat(Float16{static_cast<uint16_t>(i)});
-    }
-    return values;
-  }();
-  return table[bits & 0xffffu];
-}
-
-template <class T>
 void MultiplyTiles(void* const* lanes) {
   float a[16][16];
   float b[16][8];
@@ -94,12 +79,12 @@ void MultiplyTiles(void* const* lanes) {
     const auto* lane = static_cast<const Multiplied*>(lanes[i]);
     for (int half = 0; half < 2; ++half) {
       const int shift = 16 * half;
-      a[g][2 * t + half] = Widen<T>(lane->a[0] >> shift);
-      a[g + 8][2 * t + half] = Widen<T>(lane->a[1] >> shift);
-      a[g][2 * t + 8 + half] = Widen<T>(lane->a[2] >> shift);
-      a[g + 8][2 * t + 8 + half] = Widen<T>(lane->a[3] >> shift);
-      b[2 * t + half][g] = Widen<T>(lane->b[0] >> shift);
-      b[2 * t + 8 + half][g] = Widen<T>(lane->b[1] >> shift);
+      a[g][2 * t + half] = WidenOperand<T>(lane->a[0] >> shift);
+      a[g + 8][2 * t + half] = WidenOperand<T>(lane->a[1] >> shift);
+      a[g][2 * t + 8 + half] = WidenOperand<T>(lane->a[2] >> shift);
+      a[g + 8][2 * t + 8 + half] = WidenOperand<T>(lane->a[3] >> shift);
+      b[2 * t + half][g] = WidenOperand<T>(lane->b[0] >> shift);
+      b[2 * t + 8 + half][g] = WidenOperand<T>(lane->b[1] >> shift);
     }
   }
   float c[16][8] = {};
@@ -160,6 +145,7 @@ uint32_t ShuffleXor(uint32_t value, int mask) {
   return Shuffle(value, (ThreadIndex() % kWarp) ^ mask);
 }
 float ShuffleFrom(float value, int lane) { return Shuffle(value, lane); }
+uint32_t ShuffleFrom(uint32_t value, int lane) { return Shuffle(value, lane); }
 
 float Exp2(float x) {
   const float result = std::exp2(x);
@@ -204,7 +190,7 @@ uint32_t Pack(Float16, float low, float high) {
 
 uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
   const auto product = [&](int shift) {
-    return Widen<BFloat16>(a >> shift) * Widen<BFloat16>(b >> shift);
+    return WidenOperand<BFloat16>(a >> shift) * WidenOperand<BFloat16>(b >> shift);
   };
   return Pack(BFloat16{}, product(0), product(16));
 }

@@ -111,6 +111,7 @@ absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
     info.ordinal = ordinal;
     info.name = ordinal == device.odd_device ? "odd" : "emulated";
     info.major = device.major;
+    info.minor = device.minor;
     info.memory_bytes = EmulatedDevice::kMemoryBytes;
     info.multiprocessors = device.multiprocessors;
     info.shared_bytes = size_t{227} << 10;
@@ -272,5 +273,25 @@ absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to) {
   return std::chrono::duration<double>(EmulatedStreams::TimeOf(to) - EmulatedStreams::TimeOf(from))
       .count();
 }
+
+// The copy engine's requirements; the map is the tensor itself.
+absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor) {
+  const int error = EmulatedDevice::Get().tensor_error;
+  ANNULUS_RETURN_IF_ERROR(StatusOf(error, "making a tensor map"));
+  const auto multiple_of_16 = [](auto value) { return value % 16 == 0; };
+  ANNULUS_CHECK(multiple_of_16(reinterpret_cast<uintptr_t>(tensor.base)));
+  ANNULUS_CHECK(tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16);
+  ANNULUS_CHECK(tensor.columns > 0 && tensor.rows > 0 && tensor.pages > 0);
+  ANNULUS_CHECK(tensor.pages <= int64_t{1} << 31) << tensor.pages << " pages";
+  for (const int64_t stride : {tensor.row_bytes, tensor.page_stride}) {
+    ANNULUS_CHECK(multiple_of_16(stride) && stride > 0 && stride < int64_t{1} << 40) << stride;
+  }
+  ANNULUS_CHECK(tensor.box_rows > 0 && tensor.box_rows <= 256 && tensor.box_rows % 8 == 0);
+  TensorMap map{};
+  static_assert(sizeof(tensor) <= sizeof(map));
+  std::memcpy(&map, &tensor, sizeof(tensor));
+  return map;
+}
+
 
 }  // namespace annulus::cuda

@@ -21,7 +21,9 @@ struct EmulatedDevice {
   std::atomic<int> copy_error{0};
   std::atomic<int> wait_error{0};
   std::atomic<int> wait_error_of{-1};  // which device's streams it meets; -1: all
+  std::atomic<int> tensor_error{0};
   std::atomic<int> major{9};
+  std::atomic<int> minor{0};
   std::atomic<int> multiprocessors{4};  // few: small tests then leave units whole, and split them
   std::atomic<size_t> allocated{0};     // bytes of device memory in use
 

@@ -1,0 +1,121 @@
+// The host meaning of kernels/cuda/common/hopper.h.
+#include "kernels/cuda/common/hopper.h"
+
+#include <cstring>
+
+#include "kernels/base/check.h"
+#include "tests/support/cuda/block_runner.h"
+
+namespace annulus::cuda {
+namespace {
+
+// What PhaseBarrier::state is here.
+struct PhaseState {
+  int32_t bytes;      // still to come in this phase; less than 0: more came than is expected so far
+  uint16_t arrivals;  // still to come in this phase
+  uint16_t expected : 15;
+  uint16_t parity : 1;  // of the current phase
+};
+static_assert(sizeof(PhaseState) == sizeof(PhaseBarrier));
+
+PhaseState LoadPhase(const PhaseBarrier& barrier) {
+  BlockRunner::Current().CheckShared(&barrier, sizeof(barrier), sizeof(barrier), "a phase barrier");
+  PhaseState state;
+  std::memcpy(&state, &barrier, sizeof(state));
+  ANNULUS_CHECK(state.arrivals <= state.expected && state.expected <= 1024)
+      << "a phase barrier that was not initialised";
+  return state;
+}
+
+void StorePhase(PhaseBarrier& barrier, PhaseState state) {
+  if (state.arrivals == 0 && state.bytes == 0) {
+    state.arrivals = state.expected;
+    state.parity ^= 1;
+  }
+  std::memcpy(&barrier, &state, sizeof(state));
+}
+
+// As a copy of the box at (page, row, column) of `tensor` leaves shared memory. Bits 4 to 6 of
+// every address are exchanged by bits 7 to 9.
+void WriteBox(std::byte* shared, uint32_t address, const PagesTensor& tensor, int column, int row,
+              int page) {
+  constexpr int kElement = 2;
+  for (int r = 0; r < tensor.box_rows; ++r) {
+    for (int c = 0; c < kPanelColumns; ++c) {
+      const uint32_t plain = address + static_cast<uint32_t>(r * kPanelRowBytes + c * kElement);
+      std::byte* const to = shared + (plain ^ (plain >> 7 & 7u) << 4);
+      const bool inside = column + c >= 0 && column + c < tensor.columns && row + r >= 0 &&
+                          row + r < tensor.rows && page >= 0 && page < tensor.pages;
+      if (inside) {
+        std::memcpy(to,
+                    tensor.base + page * tensor.page_stride + (row + r) * tensor.row_bytes +
+                        (column + c) * kElement,
+                    kElement);
+      } else {
+        std::memset(to, 0, kElement);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+uint32_t SharedAddress(const void* shared) {
+  const BlockRunner& runner = BlockRunner::Current();
+  runner.CheckShared(shared, 1, 1, "an address");
+  return static_cast<uint32_t>(static_cast<const std::byte*>(shared) - runner.shared());
+}
+
+void InitPhaseBarrier(PhaseBarrier& barrier, int arrivals) {
+  BlockRunner::Current().CheckShared(&barrier, sizeof(barrier), sizeof(barrier), "mbarrier.init");
+  ANNULUS_CHECK(arrivals > 0 && arrivals <= 1024) << arrivals << " arrivals";
+  const auto count = static_cast<uint16_t>(arrivals);
+  const PhaseState state{0, count, count, 0};
+  std::memcpy(&barrier, &state, sizeof(state));
+}
+
+void ArriveExpecting(PhaseBarrier& barrier, int bytes) {
+  PhaseState state = LoadPhase(barrier);
+  ANNULUS_CHECK(state.arrivals > 0) << "more arrivals at a phase barrier than it was made for";
+  ANNULUS_CHECK(bytes >= 0 && bytes < 1 << 20) << bytes << " bytes expected";
+  state.bytes += bytes;
+  --state.arrivals;
+  StorePhase(barrier, state);
+}
+
+void Arrive(PhaseBarrier& barrier) { ArriveExpecting(barrier, 0); }
+
+void WaitForPhase(PhaseBarrier& barrier, int parity) {
+  ANNULUS_CHECK(parity == 0 || parity == 1) << "parity " << parity;
+  BlockRunner::Current().WaitUntil("a phase barrier",
+                                   [&] { return LoadPhase(barrier).parity != parity; });
+}
+
+void CopyBox(void* shared, const TensorMap& map, PhaseBarrier& barrier, int column, int row,
+             int page) {
+  PagesTensor tensor;
+  std::memcpy(static_cast<void*>(&tensor), &map, sizeof(tensor));
+  BlockRunner& runner = BlockRunner::Current();
+  const int bytes = tensor.box_rows * kPanelRowBytes;
+  runner.CheckShared(shared, bytes, 8 * kPanelRowBytes, "the copy of a box");
+  LoadPhase(barrier);
+  const uint32_t address = SharedAddress(shared);
+  runner.QueueEngine([&runner, &barrier, tensor, address, bytes, column, row, page] {
+    WriteBox(runner.shared(), address, tensor, column, row, page);
+    PhaseState state = LoadPhase(barrier);
+    state.bytes -= bytes;
+    StorePhase(barrier, state);
+  });
+}
+
+void SyncSome(int barrier, int threads) {
+  BlockRunner::Current().SomeBarrier(barrier, threads, true, false);
+}
+void ArriveSome(int barrier, int threads) {
+  BlockRunner::Current().SomeBarrier(barrier, threads, false, false);
+}
+bool SyncSomeOr(int barrier, int threads, bool predicate) {
+  return BlockRunner::Current().SomeBarrier(barrier, threads, true, predicate);
+}
+
+}  // namespace annulus::cuda
