@@ -106,7 +106,8 @@ main() {
 
   phase 'set up' bash deploy/setup.sh build test
   phase 'checks of the sources' check_sources
-  # Kernels for GPUs are built for one architecture here: the sources are the same for all.
+  # Kernels for GPUs are built for one architecture here, as the sources are the same for all; those
+  # of kernels/cuda/sm90 for theirs.
   phase 'Release' run_suite "$build" all -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CUDA_ARCHITECTURES=80-real
   if [[ -n $sanitizers ]]; then

@@ -10,6 +10,8 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/sm90/attention.h"
+#include "kernels/cuda/tuning/attention_path.h"
 #include "kernels/cuda/tuning/attention_plan.h"
 #include "kernels/ops/checks.h"
 
@@ -76,9 +78,33 @@ absl::Status Run(CudaStream& stream, DType dtype, AttentionShape shape, int64_t 
   return StatusOf(code, "attention");
 }
 
-}  // namespace
+// Units of the prefill shape, by sm90/ where it serves them and `hopper` allows it.
+absl::Status RunPrefill(CudaStream& stream, bool hopper, const AttentionParams& params,
+                        int64_t units, const AttentionArguments& arguments) {
+  if (units == 0) return absl::OkStatus();
+  const DType dtype = params.shape.dtype;
+  const PageGrid grid = GridOfPages(params);
+  if (!hopper || !HopperServes(stream.device(), params, grid)) {
+    return Run(stream, dtype, AttentionShape::kPrefill, units, arguments);
+  }
+  const PageTensors tensors = TensorsOfPages(params, grid);
+  HopperAttentionArguments own{};
+  own.attention = arguments;
+  own.units = units;
+  own.first_page = grid.first;
+  own.page_shift = grid.shift;
+  own.box_slots = BoxSlots(params.shape.page_tokens);
+  ANNULUS_ASSIGN_OR_RETURN(own.keys, EncodeTensorMap(tensors.keys));
+  ANNULUS_ASSIGN_OR_RETURN(own.values, EncodeTensorMap(tensors.values));
+  const int64_t blocks = std::min<int64_t>(units, stream.device().multiprocessors);
+  const int dim = std::max(params.shape.k_dim, params.shape.v_dim);
+  const int code = dtype == DType::kBF16
+                       ? LaunchHopperAttentionBf16(stream.handle(), dim, blocks, own)
+                       : LaunchHopperAttentionF16(stream.handle(), dim, blocks, own);
+  return StatusOf(code, "attention");
+}
 
-absl::Status Attention(Stream& stream, const AttentionParams& params) {
+absl::Status Attend(Stream& stream, const AttentionParams& params, bool hopper) {
   CheckAttention(params);
   const KvPageShape& shape = params.shape;
   ANNULUS_CHECK(shape.k_dim <= kMaxAttentionDim && shape.v_dim <= kMaxAttentionDim)
@@ -103,8 +129,8 @@ absl::Status Attention(Stream& stream, const AttentionParams& params) {
   arguments.soft_cap = params.soft_cap;
   arguments.window = params.window;
   arguments.units = prefill;
-  ANNULUS_RETURN_IF_ERROR(Run(own, shape.dtype, AttentionShape::kPrefill,
-                              static_cast<int64_t>(plan.prefill.size()), arguments));
+  ANNULUS_RETURN_IF_ERROR(
+      RunPrefill(own, hopper, params, static_cast<int64_t>(plan.prefill.size()), arguments));
   arguments.units = decode;
   ANNULUS_RETURN_IF_ERROR(Run(own, shape.dtype, AttentionShape::kDecode,
                               static_cast<int64_t>(plan.decode.size()), arguments));
@@ -114,6 +140,16 @@ absl::Status Attention(Stream& stream, const AttentionParams& params) {
                                        {merges, arguments.items, params.heads, arguments.group,
                                         shape.v_dim, arguments.partial_o, arguments.partial_lse}),
                   "the merge of attention");
+}
+
+}  // namespace
+
+absl::Status Attention(Stream& stream, const AttentionParams& params) {
+  return Attend(stream, params, false);
+}
+
+absl::Status HopperAttention(Stream& stream, const AttentionParams& params) {
+  return Attend(stream, params, true);
 }
 
 }  // namespace annulus::cuda

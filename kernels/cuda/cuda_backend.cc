@@ -1,5 +1,6 @@
 #include "kernels/cuda/cuda_backend.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -177,6 +178,15 @@ void RegisterCudaKernels(KernelRegistry& registry) {
   entry.kv_dtypes = {DType::kF32,    DType::kBF16,   DType::kF16,
                      DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
   entry.max_head_dim = cuda::kMaxAttentionDim;
+  registry.Register(entry);
+  const absl::StatusOr<std::vector<cuda::DeviceInfo>> devices = cuda::FindDevices();
+  const auto is_hopper = [](const cuda::DeviceInfo& device) {
+    return device.major == 9 && device.minor == 0;
+  };
+  entry.ops = cuda::HopperOps();
+  entry.priority = 1;
+  entry.available = devices.ok() && std::any_of(devices->begin(), devices->end(), is_hopper);
+  entry.unavailable_reason = "a GPU of compute capability 9.0";
   registry.Register(std::move(entry));
 }
 

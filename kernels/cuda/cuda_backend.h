@@ -22,7 +22,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal);
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most);
 
 // Adds what this binary has for the backend "cuda": nothing where it was built without CUDA, else
-// "cuda/sm80". All weight dtypes; keys and values in all with whole bytes; head_dim up to 256.
+// "cuda/sm80" and, to be chosen first where a GPU has compute capability 9.0, "cuda/sm90". All
+// weight dtypes; keys and values in all with whole bytes; head_dim up to 256.
 void RegisterCudaKernels(KernelRegistry& registry);
 
 }  // namespace annulus

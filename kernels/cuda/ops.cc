@@ -186,4 +186,11 @@ OpTable Ops() {
   return ops;
 }
 
+OpTable HopperOps() {
+  OpTable ops = Ops();
+  ops.name = "cuda/sm90";
+  ops.attention = HopperAttention;
+  return ops;
+}
+
 }  // namespace annulus::cuda

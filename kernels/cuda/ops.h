@@ -6,8 +6,8 @@
 #include "kernels/cuda/common/page_layout.h"
 #include "kernels/registry.h"
 
-// The host side of every op, for the table "cuda/sm80": checks, copies the host arrays of Params to
-// the device, and launches. Contracts: kernels/ops/.
+// The host side of every op, for the tables "cuda/sm80" and "cuda/sm90": checks, copies the host
+// arrays of Params to the device, and launches. Contracts: kernels/ops/.
 
 namespace annulus::cuda {
 
@@ -17,7 +17,10 @@ inline constexpr int kMaxAttentionDim = 256;
 // Rows from which on products with bf16 weights are left to a library, where there is one.
 inline constexpr int64_t kLibraryRows = 128;
 
+// "cuda/sm80", and "cuda/sm90": the same but for HopperAttention. Both run on any device that this
+// backend serves.
 OpTable Ops();
+OpTable HopperOps();
 
 PageLayout LayoutOf(const KvPageShape& shape);
 
@@ -36,6 +39,8 @@ size_t KvPageBytes(const KvPageShape& shape);
 absl::Status KvAppend(Stream& stream, const KvAppendParams& params);
 absl::Status KvRead(Stream& stream, const KvReadParams& params);
 absl::Status Attention(Stream& stream, const AttentionParams& params);
+// With the kernels of sm90/ for what they serve: see tuning/attention_path.h.
+absl::Status HopperAttention(Stream& stream, const AttentionParams& params);
 absl::Status BlockScores(Stream& stream, const BlockScoresParams& params);
 absl::Status KeySummary(Stream& stream, const KeySummaryParams& params);
 absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params);

@@ -39,7 +39,7 @@ inline constexpr int64_t kMostInt8Inputs = int64_t{1} << 17;
 // result is bit-identical in any batch; a table that is not row_invariant may leave the order of
 // many rows to a library. FLOPs: 2 * rows * in * out. Bytes: weight, input and output once a call.
 //
-// Tables that multiply pairs of bf16 (cpu/avx512-bf16, cpu/amx, cuda/sm80) first round the
+// Tables that multiply pairs of bf16 (cpu/avx512-bf16, cpu/amx, those of GPUs) first round the
 // input to bf16, to nearest even, for every weight dtype but kF32 and kF16: input[r, i] then has a
 // relative error of at most 2^-9. They treat subnormal numbers as 0. Codes are exact in bf16, and a
 // scale multiplies the float32 sum of its codes' products. Instead, cpu/avx512-bf16 rounds the

@@ -105,7 +105,7 @@ TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
   options.ring_mode = RingMode::kPassKv;
   const auto engine = CreateEngine(options, *backend_, registry_);
   ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->model().kernels, "cuda/sm80");
+  EXPECT_EQ((*engine)->model().kernels, "cuda/sm90");
   RequestSpec spec;
   spec.prompt = (*engine)
                     ->Tokenize(

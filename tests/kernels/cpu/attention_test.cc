@@ -363,7 +363,7 @@ TEST_P(AttentionTest, UnseenKeysDoNotLeak) {
   }
 }
 
-ANNULUS_FOR_EVERY_TABLE(AttentionTest);
+ANNULUS_FOR_EVERY_ATTENTION(AttentionTest);
 
 }  // namespace
 }  // namespace annulus::testing

@@ -4,6 +4,7 @@
 namespace annulus::testing {
 
 std::vector<const OpTable*> TestedTables() { return CpuRegistry().Available("cpu"); }
+std::vector<const OpTable*> TestedAttention() { return TestedTables(); }
 
 Backend& BackendOf(const OpTable&) { return CpuBackend(); }
 

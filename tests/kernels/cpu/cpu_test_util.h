@@ -51,9 +51,11 @@ inline Backend& CpuBackend() {
   return *backend;
 }
 
-// What the tests of this program run over: the tables of the CPU (cpu_tables.cc), or those of an
-// emulated GPU (tests/kernels/cuda/emulated_tables.cc). Memory of either is the host's.
+// What the tests of this program run over: the tables of the CPU (cpu_tables.cc), or those of a
+// GPU, emulated or not (tests/kernels/cuda/cuda_tables.cc). Memory of either is the host's.
 std::vector<const OpTable*> TestedTables();
+// Those of them that attend differently.
+std::vector<const OpTable*> TestedAttention();
 // The backend of a tested table, or of the reference.
 Backend& BackendOf(const OpTable& table);
 
@@ -65,12 +67,14 @@ inline std::unique_ptr<Stream> MakeStream(const OpTable& table, int threads) {
   return BackendOf(table).CreateStream(threads).value();
 }
 
+inline bool IsOfGpu(const OpTable& table) { return table.name.rfind("cuda/", 0) == 0; }
+
 // Whether a table's threads are fibers of one: then a part of the long cases has to do.
-inline bool IsEmulated(const OpTable& table) { return table.name == "cuda/sm80"; }
+inline bool IsEmulated(const OpTable& table) { return IsOfGpu(table); }
 
 // Whether a table's products of narrow types take bf16 operands, as kernels/ops/ allows.
 inline bool MultipliesBf16(const OpTable& table) {
-  return table.name == "cpu/avx512-bf16" || table.name == "cpu/amx" || table.name == "cuda/sm80";
+  return table.name == "cpu/avx512-bf16" || table.name == "cpu/amx" || IsOfGpu(table);
 }
 
 // A dense float32 matrix, with `padding` unused elements (NaN) between its rows.
@@ -167,6 +171,11 @@ class EveryTable : public ::testing::TestWithParam<const OpTable*> {
 inline std::string TableName(const ::testing::TestParamInfo<const OpTable*>& info) {
   return absl::StrReplaceAll(info.param->name, {{"/", "_"}, {"-", "_"}});
 }
+
+#define ANNULUS_FOR_EVERY_ATTENTION(suite)                                             \
+  INSTANTIATE_TEST_SUITE_P(Table, suite,                                               \
+                           ::testing::ValuesIn(::annulus::testing::TestedAttention()), \
+                           ::annulus::testing::TableName)
 
 #define ANNULUS_FOR_EVERY_TABLE(suite)                                                            \
   INSTANTIATE_TEST_SUITE_P(Table, suite, ::testing::ValuesIn(::annulus::testing::TestedTables()), \

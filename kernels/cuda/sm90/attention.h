@@ -1,0 +1,36 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_H_
+#define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/sm80/attention.h"
+
+// Launches of prefill attention by the engines of compute capability 9.0: units of many rows over
+// pages of bf16 or f16, k_dim and v_dim up to 128, no dilated branches. All else is sm80/'s.
+
+namespace annulus::cuda {
+
+// Pages are read as tensors [pages][kv_heads * page_tokens][dim]: page p starts at first_page +
+// (p << page_shift), see tuning/attention_path.h.
+struct HopperAttentionArguments {
+  AttentionArguments attention;
+  int64_t units;  // of attention.units, those of the prefill shape
+  const std::byte* first_page;
+  int page_shift;
+  int box_slots;  // of a page that one copy moves: divides page_tokens and 128
+  TensorMap keys;
+  TensorMap values;
+};
+
+// `dim`: the larger of k_dim and v_dim, at most 128. `blocks`: of the grid, each of which computes
+// one unit after the other. 0 or the number of CUDA's error.
+int LaunchHopperAttentionBf16(StreamHandle stream, int dim, int64_t blocks,
+                              const HopperAttentionArguments& arguments);
+int LaunchHopperAttentionF16(StreamHandle stream, int dim, int64_t blocks,
+                             const HopperAttentionArguments& arguments);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM90_ATTENTION_H_

@@ -1,0 +1,11 @@
+// Prefill attention of compute capability 9.0 over pages of bf16 keys and values.
+#include "kernels/cuda/sm90/attention_kernel.h"
+
+namespace annulus::cuda {
+
+int LaunchHopperAttentionBf16(StreamHandle stream, int dim, int64_t blocks,
+                              const HopperAttentionArguments& arguments) {
+  return LaunchHopperAttentionOf<BFloat16>(stream, dim, blocks, arguments);
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,282 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_CONSUMER_H_
+#define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_CONSUMER_H_
+
+// The consumers of attention_kernel.h: a warpgroup has 64 rows of a unit, a thread two of them, and
+// of these the columns that wgmma.h gives it.
+#include <cmath>
+
+#include "kernels/cuda/common/matrix.h"
+#include "kernels/cuda/sm90/attention_shared.h"
+
+namespace annulus::cuda {
+
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+// A thread's part of its rows; half h is row 8 * h + lane / 4 of its warp's 16.
+template <class C>
+struct ConsumerRows {
+  float o[C::kDim / 2] = {};
+  float base[2];  // the largest score so far
+  float sum[2] = {};
+  int32_t position[2];  // -1: no row
+  int32_t low[2];       // keys up to this position are not seen
+};
+
+ANNULUS_DEVICE int ConsumerOf() { return ThreadIndex() / kWarpgroup - 1; }
+
+// The row of the unit that half h of this thread is.
+template <class C>
+ANNULUS_DEVICE int RowOf(int h) {
+  return ConsumerOf() * C::kConsumerRows + WarpIndex() % 4 * 16 + 8 * h + Lane() / 4;
+}
+
+template <class C>
+ANNULUS_DEVICE void StartRows(const AttentionArguments& a, const AttentionUnit& unit,
+                              const AttentionItemView& item, ConsumerRows<C>& rows) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = RowOf<C>(h);
+    const bool present = r < unit.row_count;
+    rows.base[h] = -FloatOf(0x7f800000u);
+    rows.position[h] = present ? item.positions[(unit.row_begin + r) / a.group] : -1;
+    rows.low[h] = a.window > 0 ? Larger(rows.position[h] - a.window, -1) : -1;
+  }
+}
+
+// This warpgroup's queries, rounded, into its panels. Loads in batches, so that they overlap.
+template <class C>
+ANNULUS_DEVICE void LoadQueryPanels(const AttentionArguments& a, const AttentionUnit& unit,
+                                    const AttentionItemView& item, HopperShared<C>& shared) {
+  constexpr int kBatch = 8;
+  constexpr int kPairs = C::kDim / 2;
+  const int thread = ThreadIndex() % kWarpgroup;
+  std::byte* const panels = shared.query[ConsumerOf()][0];
+#pragma unroll 1
+  for (int begin = 0; begin < C::kConsumerRows * kPairs; begin += kBatch * kWarpgroup) {
+    float pairs[kBatch][2] = {};
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int i = begin + b * kWarpgroup + thread;
+      const int r = ConsumerOf() * C::kConsumerRows + i / kPairs;
+      const int d = i % kPairs * 2;
+      if (r >= unit.row_count) continue;
+      const int row = unit.row_begin + r;
+      const int head = unit.kv_head * a.group + row % a.group;
+      const float* const query =
+          item.query + row / a.group * item.query_stride + int64_t{head} * a.layout.k_dim;
+      if (d < a.layout.k_dim) pairs[b][0] = query[d];
+      if (d + 1 < a.layout.k_dim) pairs[b][1] = query[d + 1];
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int i = begin + b * kWarpgroup + thread;
+      const int d = i % kPairs * 2;
+      const int panel = d / kPanelColumns * C::kConsumerRows * kPanelRowBytes;
+      const int at = PanelOffset(i / kPairs, d % kPanelColumns / 8) + d % 8 * 2;
+      *reinterpret_cast<uint32_t*>(panels + panel + at) =
+          Pack(typename C::Operand{}, pairs[b][0], pairs[b][1]);
+    }
+  }
+}
+
+// scores = query times key, asynchronously.
+template <class C>
+ANNULUS_DEVICE void StartScores(const HopperShared<C>& shared, int stage,
+                                float (&scores)[C::kScores]) {
+  SettleRegisters(scores);
+  WgmmaFence();
+#pragma unroll
+  for (int k = 0; k < C::kDim; k += 16) {
+    const int panel = k / kPanelColumns;
+    const int at = k % kPanelColumns * 2;
+    MultiplyShared(typename C::Operand{}, scores,
+                   PanelMatrix(shared.query[ConsumerOf()][panel] + at, kOnePanel),
+                   PanelMatrix(shared.keys[stage][panel] + at, kOnePanel), k > 0);
+  }
+  WgmmaCommit();
+}
+
+// o += weights times values, asynchronously.
+template <class C>
+ANNULUS_DEVICE void StartOutput(const HopperShared<C>& shared, int stage,
+                                const uint32_t (&weights)[C::kKeys / 16][4],
+                                float (&o)[C::kDim / 2]) {
+  SettleRegisters(o);
+  WgmmaFence();
+#pragma unroll
+  for (int k = 0; k < C::kKeys / 16; ++k) {
+    MultiplyRegisters(
+        typename C::Operand{}, o, weights[k],
+        PanelMatrix(shared.values[stage][0] + 16 * k * kPanelRowBytes, C::kKeys * kPanelRowBytes));
+  }
+  WgmmaCommit();
+}
+
+// Makes 0 of values that no key has and of those that are infinite or NaN, which are marked: in a
+// product, 0 times infinity would reach rows that do not see them. Returns whether one is marked.
+// For all consumers together, a pair of lanes for each key.
+template <class C>
+ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& shared, int stage,
+                                TileNotes<C>& notes) {
+  static_assert(C::kConsumerThreads == 2 * C::kKeys);
+  const int key = (ThreadIndex() - kWarpgroup) / 2;
+  const uint32_t infinite = layout.dtype == DType::kBF16 ? 0x7f80u : 0x7c00u;
+  uint32_t bad = 0;
+#pragma unroll 1
+  for (int i = Lane() % 2; i < C::kPanels * 8; i += 2) {
+    const auto& chunk =
+        *reinterpret_cast<const Bytes16*>(shared.values[stage][i / 8] + PanelOffset(key, i % 8));
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      const uint32_t word = chunk.words[w];
+      bad |=
+          static_cast<uint32_t>((word & 0x7fffu) >= infinite || (word >> 16 & 0x7fffu) >= infinite);
+    }
+  }
+  bad |= ShuffleXor(bad, 1);
+  const bool absent = notes.position[key] < 0;
+  notes.bad[key] = bad != 0 && !absent;
+#pragma unroll 1
+  for (int i = Lane() % 2; (bad != 0 || absent) && i < C::kPanels * 8; i += 2) {
+    *reinterpret_cast<Bytes16*>(shared.values[stage][i / 8] + PanelOffset(key, i % 8)) = {};
+  }
+  FenceSharedForEngines();
+  return SyncSomeOr(kValuesCleared, C::kConsumerThreads, bad != 0 && !absent);
+}
+
+template <class C>
+ANNULUS_DEVICE bool Sees(const ConsumerRows<C>& rows, int h, int32_t key) {
+  return key > rows.low[h] && key <= rows.position[h];
+}
+
+// What the marked values add to the rows that see them, after all others of their tile. A rare
+// case, so small rather than fast.
+template <class C>
+ANNULUS_DEVICE void AddMarkedValues(const PageLayout& layout, int box_slots,
+                                    const TileNotes<C>& notes, const float (&weights)[C::kScores],
+                                    ConsumerRows<C>& rows) {
+#pragma unroll 1
+  for (int key = 0; key < C::kKeys; ++key) {
+    if (notes.bad[key] == 0) continue;
+    const std::byte* const value =
+        notes.values[key / box_slots] + int64_t{key % box_slots} * layout.v_stride * layout.element;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      // Registers have no run-time index: one of the lane's 32 weights by a mask. Of a comparison
+      // of indices the compiler makes an index.
+      const uint32_t mask = 1u << (key / 8 * 2 + key % 2);
+      float own = 0;
+#pragma unroll
+      for (int i = 0; i < C::kScores / 2; ++i) {
+        if ((mask >> i & 1u) != 0) own = weights[i / 2 * 4 + 2 * h + i % 2];
+      }
+      const float weight = ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
+      if (!Sees(rows, h, notes.position[key])) continue;
+#pragma unroll
+      for (int n = 0; n < C::kDim / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int d = 8 * n + Lane() % 4 * 2 + e;
+          if (d < layout.v_dim) {
+            rows.o[4 * n + 2 * h + e] += weight * LoadElement(layout.dtype, value, d);
+          }
+        }
+      }
+    }
+  }
+}
+
+// The positive factor from scores, as Weigh has made them, to units of log 2.
+ANNULUS_DEVICE float FactorOf(const AttentionArguments& a) {
+  return a.soft_cap > 0 || a.scale <= 0 ? 1 : a.scale * kLog2E;
+}
+
+// Scores become weights 2^((score - base) * factor), in place: exactly 1 for the largest.
+// `rescale`: what the output so far and its sum must be multiplied with, of which the sum is done
+// here.
+template <class C>
+ANNULUS_DEVICE void Weigh(const AttentionArguments& a, const TileNotes<C>& notes,
+                          float (&scores)[C::kScores], ConsumerRows<C>& rows, float (&rescale)[2]) {
+  const float infinity = FloatOf(0x7f800000u);
+  const float factor = FactorOf(a);
+  if (a.soft_cap > 0) {
+    const float inside = a.scale / a.soft_cap;
+#pragma unroll
+    for (int i = 0; i < C::kScores; ++i) {
+      scores[i] = a.soft_cap * kLog2E * Tanh(scores[i] * inside);
+    }
+  } else if (a.scale <= 0) {  // the largest score must have the largest product
+#pragma unroll
+    for (int i = 0; i < C::kScores; ++i) scores[i] *= a.scale * kLog2E;
+  }
+  if (notes.hidden != 0) {
+#pragma unroll
+    for (int i = 0; i < C::kScores; ++i) {
+      const int32_t key = notes.position[i / 4 * 8 + Lane() % 4 * 2 + i % 2];
+      if (!Sees(rows, i % 4 / 2, key)) scores[i] = -infinity;
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float maximum = -infinity;
+#pragma unroll
+    for (int j = 0; j < C::kKeys / 8; ++j) {
+      maximum = fmaxf(maximum, fmaxf(scores[4 * j + 2 * h], scores[4 * j + 2 * h + 1]));
+    }
+    maximum = fmaxf(maximum, ShuffleXor(maximum, 1));
+    maximum = fmaxf(maximum, ShuffleXor(maximum, 2));
+    const float base = fmaxf(rows.base[h], maximum);
+    // No score yet, or none but -infinity: all weights are 0.
+    const float from = base == -infinity ? 0 : base;
+    rescale[h] = Exp2((rows.base[h] - from) * factor);
+    rows.base[h] = base;
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < C::kKeys / 8; ++j) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        float& score = scores[4 * j + 2 * h + e];
+        score = Exp2((score - from) * factor);
+        sum += score;
+      }
+    }
+    rows.sum[h] = rows.sum[h] * rescale[h] + sum;
+  }
+}
+
+template <class C>
+ANNULUS_DEVICE void PackWeights(const float (&weights)[C::kScores],
+                                uint32_t (&packed)[C::kKeys / 16][4]) {
+#pragma unroll
+  for (int i = 0; i < C::kScores / 2; ++i) {
+    packed[i / 4][i % 4] = Pack(typename C::Operand{}, weights[2 * i], weights[2 * i + 1]);
+  }
+}
+
+template <class C>
+ANNULUS_DEVICE void StoreConsumerRows(const AttentionArguments& a, const AttentionUnit& unit,
+                                      const AttentionItemView& item, const ConsumerRows<C>& rows) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float sum = rows.sum[h];
+    sum += ShuffleXor(sum, 1);
+    sum += ShuffleXor(sum, 2);
+    const int r = RowOf<C>(h);
+    if (r >= unit.row_count) continue;
+    const RowTarget target = TargetOf(a, unit, item, r);
+    const float reciprocal = sum == 0 ? 0 : 1 / sum;
+#pragma unroll
+    for (int n = 0; n < C::kDim / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int d = 8 * n + Lane() % 4 * 2 + e;
+        if (d < a.layout.v_dim) target.o[d] = rows.o[4 * n + 2 * h + e] * reciprocal;
+      }
+    }
+    if (Lane() % 4 == 0) *target.lse = NaturalLse(rows.base[h] * FactorOf(a), sum);
+  }
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM90_ATTENTION_CONSUMER_H_

@@ -1,0 +1,184 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_KERNEL_H_
+#define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_KERNEL_H_
+
+// Prefill attention over pages by the engines of compute capability 9.0. Source: FlashAttention-3
+// (Shah et al. 2024, arXiv 2407.08608): section 3.1, a producer that copies and consumers that
+// compute, two of them taking turns; section 3.2, scores of the next tile while the weights of this
+// one are made.
+//
+// Shapes and units are those of sm80/attention_kernel.h. A block has three warpgroups and computes
+// one AttentionUnit after the other. One warp of the first copies tiles of 128 slots, put together
+// from boxes of up to 128 slots of neighbouring pages of the unit's list; each of the others
+// attends 64 rows of the unit:
+//
+//   scores(t) = query keys(t)     starts while weights(t - 1) values(t - 1) runs
+//   weights(t) = softmax          while the other consumer's products run: its turn
+//
+// Scores, weights and sums are float32; queries and weights are rounded to the pages' type.
+#include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/sm90/attention_consumer.h"
+#include "kernels/cuda/sm90/attention_producer.h"
+
+namespace annulus::cuda {
+
+// One consumer's walk over the tiles of its block, which are numbered through all units.
+template <class C>
+struct Consumer {
+  const HopperAttentionArguments& h;
+  HopperShared<C>& shared;
+  uint32_t tile = 0;  // whose scores come next
+
+  ANNULUS_DEVICE static int Stage(uint32_t tile) { return static_cast<int>(tile % C::kStages); }
+  ANNULUS_DEVICE static int Parity(uint32_t tile) {
+    return static_cast<int>(tile / C::kStages % 2);
+  }
+
+  ANNULUS_DEVICE void TakeTurn() const { SyncSome(kTurn + ConsumerOf(), C::kConsumerThreads); }
+  ANNULUS_DEVICE void GiveTurn() const {
+    ArriveSome(kTurn + (ConsumerOf() + 1) % C::kConsumers, C::kConsumerThreads);
+  }
+  ANNULUS_DEVICE void WaitForKeys(uint32_t t) const {
+    WaitForPhase(shared.keys_full[Stage(t)], Parity(t));
+  }
+  ANNULUS_DEVICE void WaitForValues(uint32_t t) const {
+    WaitForPhase(shared.values_full[Stage(t)], Parity(t));
+  }
+  // By every warp for itself: its part of a product may end before its neighbours' parts.
+  ANNULUS_DEVICE void Release(PhaseBarrier& barrier) const {
+    if (Lane() == 0) Arrive(barrier);
+  }
+
+  // The weights of tile t; whether it has marked values.
+  ANNULUS_DEVICE bool Soften(uint32_t t, float (&scores)[C::kScores], ConsumerRows<C>& rows,
+                             float (&rescale)[2]) const {
+    TileNotes<C>& notes = shared.notes[t % C::kNotes];
+    bool marked = false;
+    if (notes.hidden != 0) {
+      WaitForValues(t);
+      marked = ClearValues<C>(h.attention.layout, shared, Stage(t), notes);
+    }
+    Weigh<C>(h.attention, notes, scores, rows, rescale);
+    return marked;
+  }
+
+  // After the products of the tile before: the output in units of tile t's base.
+  ANNULUS_DEVICE void Rescale(uint32_t t, bool marked, const float (&weights)[C::kScores],
+                              const float (&rescale)[2], ConsumerRows<C>& rows) const {
+#pragma unroll
+    for (int i = 0; i < C::kDim / 2; ++i) rows.o[i] *= rescale[i % 4 / 2];
+    if (marked) {
+      AddMarkedValues<C>(h.attention.layout, h.box_slots, shared.notes[t % C::kNotes], weights,
+                         rows);
+    }
+  }
+
+  ANNULUS_DEVICE void Attend(int tiles, ConsumerRows<C>& rows) {
+    float scores[C::kScores];
+    uint32_t weights[C::kKeys / 16][4];
+    float rescale[2];
+    WaitForKeys(tile);
+    TakeTurn();
+    StartScores<C>(shared, Stage(tile), scores);
+    GiveTurn();
+    WgmmaWait<0>();
+    SettleRegisters(scores);
+    Release(shared.keys_free[Stage(tile)]);
+    const bool marked = Soften(tile, scores, rows, rescale);
+    Rescale(tile, marked, scores, rescale, rows);
+    PackWeights<C>(scores, weights);
+#pragma unroll 1
+    for (const uint32_t last = tile + static_cast<uint32_t>(tiles) - 1; tile != last;) {
+      const uint32_t before = tile++;
+      WaitForKeys(tile);
+      TakeTurn();
+      StartScores<C>(shared, Stage(tile), scores);
+      WaitForValues(before);
+      StartOutput<C>(shared, Stage(before), weights, rows.o);
+      GiveTurn();
+      WgmmaWait<1>();
+      SettleRegisters(scores);
+      Release(shared.keys_free[Stage(tile)]);
+      const bool some_marked = Soften(tile, scores, rows, rescale);
+      WgmmaWait<0>();
+      SettleRegisters(rows.o);
+      Release(shared.values_free[Stage(before)]);
+      Rescale(tile, some_marked, scores, rescale, rows);
+      PackWeights<C>(scores, weights);
+    }
+    WaitForValues(tile);
+    StartOutput<C>(shared, Stage(tile), weights, rows.o);
+    WgmmaWait<0>();
+    SettleRegisters(rows.o);
+    Release(shared.values_free[Stage(tile)]);
+    ++tile;
+  }
+
+  ANNULUS_DEVICE void Run() {
+    const AttentionArguments& a = h.attention;
+    if (ConsumerOf() != 0) ArriveSome(kTurn, C::kConsumerThreads);  // the first turn is the first's
+    for (int64_t round = 0; round * GridX() < h.units; ++round) {
+      const int64_t index = UnitOfRound(round);
+      if (index >= h.units) continue;
+      const AttentionUnit unit = a.units[index];
+      const AttentionItemView item = a.items[unit.item];
+      const int boxes = C::kKeys / h.box_slots;
+      const BoxRange range = BoxesOf(h, unit, item);
+      const int tiles = (range.end - range.begin + boxes - 1) / boxes;
+      ConsumerRows<C> rows;
+      StartRows<C>(a, unit, item, rows);
+      // All warps have done with the queries before, then with writing these.
+      SyncSome(kQueryReady + ConsumerOf(), kWarpgroup);
+      LoadQueryPanels<C>(a, unit, item, shared);
+      FenceSharedForEngines();
+      SyncSome(kQueryReady + ConsumerOf(), kWarpgroup);
+      if (tiles > 0) Attend(tiles, rows);
+      StoreConsumerRows<C>(a, unit, item, rows);
+    }
+  }
+};
+
+template <class C>
+ANNULUS_KERNEL(C::kThreads, 1)
+HopperAttentionKernel(ANNULUS_ARGUMENT HopperAttentionArguments h) {
+  // 65536 registers for 3 warpgroups are 168 a thread at the start.
+  constexpr int kProducerRegisters = 56;
+  constexpr int kConsumerRegisters = 224;
+  auto& shared = *reinterpret_cast<HopperShared<C>*>(SharedMemory());
+  if (ThreadIndex() == 0) {
+    for (int s = 0; s < C::kStages; ++s) {
+      constexpr int kConsumerWarps = C::kConsumerThreads / kWarp;
+      InitPhaseBarrier(shared.keys_full[s], 1);
+      InitPhaseBarrier(shared.values_full[s], 1);
+      InitPhaseBarrier(shared.keys_free[s], kConsumerWarps);
+      InitPhaseBarrier(shared.values_free[s], kConsumerWarps);
+    }
+    FencePhaseBarriers();
+  }
+  SyncThreads();
+  if (ThreadIndex() < kWarpgroup) {
+    GiveRegisters<kProducerRegisters>();
+    if (WarpIndex() == 0) Produce<C>(h, shared);
+  } else {
+    TakeRegisters<kConsumerRegisters>();
+    Consumer<C>{h, shared}.Run();
+  }
+}
+
+template <class C>
+int LaunchHopperAttention(StreamHandle stream, int64_t blocks,
+                          const HopperAttentionArguments& arguments) {
+  const Grid grid{.x = blocks, .threads = C::kThreads, .shared_bytes = sizeof(HopperShared<C>)};
+  return Launch<HopperAttentionKernel<C>>(stream, grid, arguments);
+}
+
+// The reviewed list of instances: 2 head dimensions for each type.
+template <class T>
+int LaunchHopperAttentionOf(StreamHandle stream, int dim, int64_t blocks,
+                            const HopperAttentionArguments& arguments) {
+  if (dim <= 64) return LaunchHopperAttention<HopperConfig<T, 64>>(stream, blocks, arguments);
+  return LaunchHopperAttention<HopperConfig<T, 128>>(stream, blocks, arguments);
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM90_ATTENTION_KERNEL_H_

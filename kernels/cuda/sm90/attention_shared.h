@@ -1,0 +1,107 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_SHARED_H_
+#define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_SHARED_H_
+
+// What the producer and the consumers of attention_kernel.h share: sizes, shared memory, and which
+// tiles a unit has.
+#include "kernels/cuda/common/hopper.h"
+#include "kernels/cuda/common/wgmma.h"
+#include "kernels/cuda/sm80/attention_rows.h"
+#include "kernels/cuda/sm90/attention.h"
+
+namespace annulus::cuda {
+
+// T: type of pages and operands. A panel is 64 columns of a tile, which stand together in shared
+// memory as rows of 128 bytes: what one copy writes and one product reads.
+template <class T, int kHeadDim>
+struct HopperConfig {
+  using Operand = T;
+  static constexpr int kDim = kHeadDim;
+  static constexpr int kPanels = kDim / kPanelColumns;
+  static constexpr int kKeys = 128;  // of a tile
+  static constexpr int kConsumers = 2;
+  static constexpr int kConsumerRows = 64;
+  static constexpr int kConsumerThreads = kConsumers * kWarpgroup;
+  static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kStages = 2;
+  // Tiles whose notes are kept: the producer writes those of tile t + 3 once all consumers have
+  // released the keys of tile t + 1, after their last look at tile t's.
+  static constexpr int kNotes = 4;
+  static constexpr int kScores = kKeys / 2;  // of one thread
+  static_assert(kDim % kPanelColumns == 0 && kDim <= 128);
+  static_assert(AttentionRows(AttentionShape::kPrefill, kDim) == kConsumers * kConsumerRows);
+  static_assert(kNotes >= kStages + 1);
+};
+
+// What the producer says about a tile, which may be made of parts of several pages.
+template <class C>
+struct TileNotes {
+  alignas(16) int32_t position[C::kKeys];  // -1: no key, and what lies there may be anything
+  const std::byte* values[C::kKeys / 16];  // of each box: its first value in the page
+  int32_t hidden;                          // whether some row does not see some key
+  uint8_t bad[C::kKeys];                   // by consumers: whether a key's value is infinite or NaN
+};
+
+template <class C>
+struct HopperShared {
+  alignas(1024) std::byte query[C::kConsumers][C::kPanels][C::kConsumerRows * kPanelRowBytes];
+  alignas(1024) std::byte keys[C::kStages][C::kPanels][C::kKeys * kPanelRowBytes];
+  alignas(1024) std::byte values[C::kStages][C::kPanels][C::kKeys * kPanelRowBytes];
+  TileNotes<C> notes[C::kNotes];
+  PhaseBarrier keys_full[C::kStages];
+  PhaseBarrier keys_free[C::kStages];
+  PhaseBarrier values_full[C::kStages];
+  PhaseBarrier values_free[C::kStages];
+};
+
+// Barriers of some warps (SyncSome). The turn of a consumer is its number more than kTurn.
+inline constexpr int kTurn = 1;
+inline constexpr int kQueryReady = 3;  // and one more for each consumer
+inline constexpr int kValuesCleared = 5;
+
+// Boxes of a unit: box b is part b % per_page of its page b / per_page.
+struct BoxRange {
+  int begin;
+  int end;
+};
+
+ANNULUS_DEVICE int LowestPosition(const AttentionArguments& a, const AttentionUnit& unit,
+                                  const AttentionItemView& item) {
+  return item.positions[unit.row_begin / a.group];
+}
+ANNULUS_DEVICE int HighestPosition(const AttentionArguments& a, const AttentionUnit& unit,
+                                   const AttentionItemView& item) {
+  return item.positions[(unit.row_begin + unit.row_count - 1) / a.group];
+}
+
+// Without the boxes at both ends that no row sees: the plan left out whole pages.
+ANNULUS_DEVICE BoxRange BoxesOf(const HopperAttentionArguments& h, const AttentionUnit& unit,
+                                const AttentionItemView& item) {
+  const AttentionArguments& a = h.attention;
+  const int pages = unit.page_end - unit.page_begin;
+  if (pages == 0) return {0, 0};
+  const int per_page = a.layout.page_tokens / h.box_slots;
+  int begin = 0;
+  if (a.window > 0) {
+    const int64_t behind = int64_t{LowestPosition(a, unit, item)} - a.window + 1 -
+                           PageOf(item, unit.page_begin).first_position;
+    const int64_t slots = Smaller<int64_t>(behind, a.layout.page_tokens);
+    if (slots > 0) begin = static_cast<int>(slots) / h.box_slots;
+  }
+  const KvPageView& last = PageOf(item, unit.page_end - 1);
+  const int64_t seen = int64_t{HighestPosition(a, unit, item)} - last.first_position + 1;
+  const int64_t slots = Larger<int64_t>(Smaller<int64_t>(seen, last.tokens), 0);
+  const int end =
+      (pages - 1) * per_page + (static_cast<int>(slots) + h.box_slots - 1) / h.box_slots;
+  return {begin, Larger(begin, end)};
+}
+
+// Units come longest first. In every other round blocks take them in the opposite order, so that
+// no block has the longest of all rounds.
+ANNULUS_DEVICE int64_t UnitOfRound(int64_t round) {
+  const int64_t block = round % 2 == 0 ? BlockX() : GridX() - 1 - BlockX();
+  return round * GridX() + block;
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM90_ATTENTION_SHARED_H_

@@ -1,0 +1,74 @@
+#include "kernels/cuda/tuning/attention_path.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "kernels/cuda/ops.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr int kMostHopperDim = 128;
+constexpr int kLargestShift = 39;  // strides of a tensor are below 2^40
+constexpr int kSmallestShift = 4;  // and multiples of 16
+constexpr int64_t kMostPages = int64_t{1} << 31;
+constexpr int kMostBoxSlots = 128;
+
+}  // namespace
+
+PageGrid GridOfPages(const AttentionParams& params) {
+  uintptr_t lowest = UINTPTR_MAX;
+  uintptr_t highest = 0;
+  uintptr_t first = 0;
+  uintptr_t distances = uintptr_t{1}
+                        << kLargestShift;  // or-ed: its last bit set is their power of 2
+  for (const AttentionItem& item : params.items) {
+    for (const KvPageView& page : item.pages) {
+      const auto address = reinterpret_cast<uintptr_t>(page.data);
+      if (first == 0) first = address;
+      lowest = std::min(lowest, address);
+      highest = std::max(highest, address);
+      distances |= address - first;
+    }
+  }
+  PageGrid grid;
+  if (first == 0) return grid;
+  grid.first = reinterpret_cast<const std::byte*>(lowest);
+  grid.shift = std::countr_zero(distances);
+  grid.count = static_cast<int64_t>((highest - lowest) >> grid.shift) + 1;
+  return grid;
+}
+
+bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const PageGrid& grid) {
+  const KvPageShape& shape = params.shape;
+  const bool dilated =
+      std::any_of(params.items.begin(), params.items.end(),
+                  [](const AttentionItem& item) { return !item.branches.empty(); });
+  return device.major == 9 && device.minor == 0 &&
+         (shape.dtype == DType::kBF16 || shape.dtype == DType::kF16) &&
+         std::max(shape.k_dim, shape.v_dim) <= kMostHopperDim && !dilated && grid.count > 0 &&
+         grid.count <= kMostPages && grid.shift >= kSmallestShift &&
+         reinterpret_cast<uintptr_t>(grid.first) % (1 << kSmallestShift) == 0;
+}
+
+int BoxSlots(int page_tokens) { return std::min(kMostBoxSlots, page_tokens & -page_tokens); }
+
+PageTensors TensorsOfPages(const AttentionParams& params, const PageGrid& grid) {
+  const PageLayout layout = LayoutOf(params.shape);
+  PagesTensor keys;
+  keys.base = grid.first;
+  keys.dtype = params.shape.dtype;
+  keys.columns = layout.k_stride;
+  keys.rows = int64_t{layout.kv_heads} * layout.page_tokens;
+  keys.pages = grid.count;
+  keys.row_bytes = int64_t{layout.k_stride} * layout.element;
+  keys.page_stride = int64_t{1} << grid.shift;
+  keys.box_rows = BoxSlots(layout.page_tokens);
+  PagesTensor values = keys;
+  values.base = grid.first + layout.Value(0, 0);
+  values.columns = layout.v_stride;
+  values.row_bytes = int64_t{layout.v_stride} * layout.element;
+  return {keys, values};
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,41 @@
+#ifndef ANNULUS_KERNELS_CUDA_TUNING_ATTENTION_PATH_H_
+#define ANNULUS_KERNELS_CUDA_TUNING_ATTENTION_PATH_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/ops/attention.h"
+
+// Which kernels attend the many rows of prefill, and how those of sm90/ address pages. Pure.
+
+namespace annulus::cuda {
+
+// The pages of an op, which may lie anywhere, as pages of one tensor: page view p is number
+// (p.data - first) >> shift. 2^shift divides every distance between two pages, as far as 2^40.
+struct PageGrid {
+  const std::byte* first = nullptr;
+  int shift = 0;
+  int64_t count = 0;
+};
+PageGrid GridOfPages(const AttentionParams& params);
+
+// The one place that says what sm90/ serves: compute capability 9.0 (its instructions are of this
+// one alone), bf16 or f16, k_dim and v_dim up to 128, no dilated branches, and pages that a tensor
+// of at most 2^31 pages with strides of at least 16 bytes covers.
+bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const PageGrid& grid);
+
+// Slots of a page that one copy moves: the largest power of 2, up to 128, that divides page_tokens.
+int BoxSlots(int page_tokens);
+
+// The keys, or else the values, of all pages: rows of one kv head after the other.
+struct PageTensors {
+  PagesTensor keys;
+  PagesTensor values;
+};
+PageTensors TensorsOfPages(const AttentionParams& params, const PageGrid& grid);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_TUNING_ATTENTION_PATH_H_

@@ -1,0 +1,217 @@
+// Which kernels attend, how they address pages, and what only the tiles of sm90/ can get wrong.
+#include "kernels/cuda/tuning/attention_path.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/ops.h"
+#include "tests/kernels/cpu/attention_fixture.h"
+#include "tests/support/cuda/emulated_device.h"
+
+namespace annulus::cuda {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::byte* At(uintptr_t address) { return reinterpret_cast<const std::byte*>(address); }
+
+PageGrid GridOf(const std::vector<uintptr_t>& addresses) {
+  std::vector<KvPageView> pages;
+  for (const uintptr_t address : addresses) pages.push_back({At(address), 0, 16});
+  std::vector<AttentionItem> items(2);
+  items[1].pages = pages;
+  AttentionParams params;
+  params.items = items;
+  return GridOfPages(params);
+}
+
+TEST(PageGridTest, PagesOfSlabsAreNumbered) {
+  const PageGrid slab = GridOf({0x40300, 0x10300, 0x70300});
+  EXPECT_EQ(slab.first, At(0x10300));
+  EXPECT_EQ(slab.shift, 16);
+  EXPECT_EQ(slab.count, 7);
+  const PageGrid two_slabs =
+      GridOf({0x10000, 0x30000, uintptr_t{9} << 40, (uintptr_t{9} << 40) + 0x140});
+  EXPECT_EQ(two_slabs.first, At(0x10000));
+  EXPECT_EQ(two_slabs.shift, 6);
+  EXPECT_EQ(two_slabs.count, ((9ll << 40) + 0x140 - 0x10000) / 64 + 1);
+  const PageGrid one = GridOf({0x7010, 0x7010});
+  EXPECT_EQ(one.first, At(0x7010));
+  EXPECT_EQ(one.shift, 39);
+  EXPECT_EQ(one.count, 1);
+  EXPECT_EQ(GridOf({}).count, 0);
+}
+
+TEST(PageGridTest, BoxesDividePagesAndTiles) {
+  EXPECT_EQ(BoxSlots(16), 16);
+  EXPECT_EQ(BoxSlots(48), 16);
+  EXPECT_EQ(BoxSlots(64), 64);
+  EXPECT_EQ(BoxSlots(128), 128);
+  EXPECT_EQ(BoxSlots(1024), 128);
+}
+
+TEST(PageGridTest, TensorsFollowThePageLayout) {
+  std::vector<KvPageView> pages = {{At(0x20010), 0, 48}, {At(0x30010), 48, 48}};
+  AttentionItem item;
+  item.pages = pages;
+  AttentionParams params;
+  params.shape = {.page_tokens = 48, .kv_heads = 3, .k_dim = 70, .v_dim = 33, .dtype = DType::kF16};
+  params.items = {&item, 1};
+  const PageGrid grid = GridOfPages(params);
+  const auto [keys, values] = TensorsOfPages(params, grid);
+  EXPECT_EQ(keys.base, At(0x20010));
+  EXPECT_EQ(keys.dtype, DType::kF16);
+  EXPECT_EQ(keys.columns, 80);
+  EXPECT_EQ(keys.rows, 3 * 48);
+  EXPECT_EQ(keys.pages, 2);
+  EXPECT_EQ(keys.row_bytes, 160);
+  EXPECT_EQ(keys.page_stride, 0x10000);
+  EXPECT_EQ(keys.box_rows, 16);
+  EXPECT_EQ(values.base, At(0x20010 + 3 * 48 * 160));
+  EXPECT_EQ(values.columns, 48);
+  EXPECT_EQ(values.row_bytes, 96);
+  EXPECT_EQ(values.rows, 3 * 48);
+}
+
+TEST(AttentionPathTest, HopperServesWhatItsKernelsAreFor) {
+  std::vector<KvPageView> pages = {{At(0x20010), 0, 64}};
+  AttentionItem item;
+  item.pages = pages;
+  AttentionParams params;
+  params.items = {&item, 1};
+  const KvPageShape shape{
+      .page_tokens = 64, .kv_heads = 1, .k_dim = 128, .v_dim = 96, .dtype = DType::kBF16};
+  DeviceInfo hopper;
+  hopper.major = 9;
+  const auto serves = [&](const DeviceInfo& device, const KvPageShape& with) {
+    params.shape = with;
+    return HopperServes(device, params, GridOfPages(params));
+  };
+  EXPECT_TRUE(serves(hopper, shape));
+  for (const auto& [major, minor] : {std::pair(8, 0), {8, 9}, {9, 1}, {10, 0}, {12, 0}}) {
+    DeviceInfo other;
+    other.major = major;
+    other.minor = minor;
+    EXPECT_FALSE(serves(other, shape)) << major << "." << minor;
+  }
+  for (const DType dtype : testing::kKvDTypes) {
+    KvPageShape other = shape;
+    other.dtype = dtype;
+    EXPECT_EQ(serves(hopper, other), dtype == DType::kBF16 || dtype == DType::kF16);
+  }
+  for (const int dim : {1, 64, 128, 129, 256}) {
+    KvPageShape other = shape;
+    other.v_dim = dim;
+    EXPECT_EQ(serves(hopper, other), dim <= 128);
+    other.v_dim = shape.v_dim;
+    other.k_dim = dim;
+    EXPECT_EQ(serves(hopper, other), dim <= 128);
+  }
+  pages.push_back({At(0x20018), 64, 64});
+  item.pages = pages;
+  EXPECT_FALSE(serves(hopper, shape)) << "pages 8 bytes apart";
+  pages.back().data = At(0x20010 + (uintptr_t{1} << 37) + 64);
+  EXPECT_FALSE(serves(hopper, shape)) << "more than 2^31 numbers";
+  pages.back().data = At(0x20010 + (uintptr_t{1} << 37) - 64);
+  EXPECT_TRUE(serves(hopper, shape));
+  const DilatedBranch branch{64, 2};
+  item.branches = {&branch, 1};
+  EXPECT_FALSE(serves(hopper, shape)) << "dilated";
+}
+
+TEST(AttentionPathTest, TheTableOfSm90IsForItsGpu) {
+  const auto names = [] {
+    KernelRegistry registry;
+    RegisterCudaKernels(registry);
+    std::vector<std::string> names;
+    for (const OpTable* table : registry.Available("cuda")) names.push_back(table->name);
+    return names;
+  };
+  EXPECT_THAT(names(), ElementsAre("cuda/sm90", "cuda/sm80"));
+  EmulatedDevice::Get().major = 8;
+  EXPECT_THAT(names(), ElementsAre("cuda/sm80"));
+  EmulatedDevice::Get().major = 10;
+  EXPECT_THAT(names(), ElementsAre("cuda/sm80"));
+  EmulatedDevice::Get().major = 9;
+}
+
+// Few rows of many positions, in bf16.
+testing::Problem Wide(DType dtype, int page_tokens, int dim) {
+  testing::Problem problem;
+  problem.shape = {
+      .page_tokens = page_tokens, .kv_heads = 2, .k_dim = dim, .v_dim = dim, .dtype = dtype};
+  problem.group = 2;
+  problem.end = 700;
+  problem.positions = testing::Consecutive(560, 130);
+  return problem;
+}
+
+TEST(AttentionPathTest, ARefusedTensorMapIsAnError) {
+  testing::Problem problem = Wide(DType::kBF16, 64, 64);
+  testing::FillProblem(problem, 1);
+  const OpTable table = HopperOps();
+  const testing::PagedSequence pages(table, problem);
+  testing::AttentionResult result(problem);
+  const AttentionItem item = testing::MakeItem(problem, pages, 0, problem.rows(), result);
+  const AttentionParams params = testing::MakeParams(problem, {&item, 1});
+  EmulatedDevice::Get().tensor_error = 1;
+  const absl::Status status = table.attention(*testing::MakeStream(table, 1), params);
+  EmulatedDevice::Get().tensor_error = 0;
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("making a tensor map"));
+}
+
+// Tiles of several pages and pages of several tiles, blocks that compute several units, windows
+// that begin and end inside of a page, both types and both head dimensions.
+TEST(AttentionPathTest, ManyTilesOfEveryPageSize) {
+  uint32_t seed = 600;
+  for (const int page_tokens : {16, 64, 112, 128, 256}) {
+    for (const int dim : {64, 128}) {
+      testing::Problem problem = Wide(seed % 2 ? DType::kF16 : DType::kBF16, page_tokens, dim);
+      problem.window = seed % 3 == 0 ? 300 : 0;
+      testing::FillProblem(problem, seed++);
+      SCOPED_TRACE(problem.name);
+      testing::ExpectNear(problem, testing::Attend(HopperOps(), problem, 1),
+                          testing::Attend(testing::Reference(), problem, 1));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// One infinite element of one value: it reaches the rows that see it, in its own column alone.
+TEST(AttentionPathTest, InfiniteValuesReachTheirColumnOfRowsThatSeeThem) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const OpTable& table : {Ops(), HopperOps()}) {
+    testing::Problem problem = Wide(DType::kBF16, 64, 80);
+    testing::FillProblem(problem, 9);
+    constexpr int64_t kBad = 600;
+    constexpr int kColumn = 71;
+    problem.v.row(kBad)[kColumn] = 0;
+    const testing::AttentionResult clean = testing::Attend(table, problem, 1);
+    problem.v.row(kBad)[kColumn] = kInfinity;
+    const testing::AttentionResult dirty = testing::Attend(table, problem, 1);
+    const int dim = problem.shape.v_dim;
+    for (int64_t r = 0; r < problem.rows(); ++r) {
+      for (int h = 0; h < problem.heads(); ++h) {
+        const int64_t index = (r * problem.heads() + h) * dim;
+        const bool reached = h < problem.group && !problem.Masked(r, kBad);
+        for (int d = 0; d < dim; ++d) {
+          if (reached && d == kColumn) {
+            ASSERT_EQ(dirty.o[index + d], kInfinity) << table.name << " row " << r;
+          } else {
+            ASSERT_NEAR(dirty.o[index + d], clean.o[index + d], reached ? 1e-3 : 0)
+                << table.name << " row " << r << " column " << d;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus::cuda
