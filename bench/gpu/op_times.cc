@@ -71,9 +71,10 @@ class OpTimes {
 
   absl::Status Run() {
     ANNULUS_ASSIGN_OR_RETURN(stream_, backend_.CreateStream(1));
-    ANNULUS_RETURN_IF_ERROR(TimeCopy());
+    if (!options_.prefill_only) ANNULUS_RETURN_IF_ERROR(TimeCopy());
     for (const int32_t tokens : options_.sequences) ANNULUS_RETURN_IF_ERROR(TimePrefill(tokens));
     ANNULUS_RETURN_IF_ERROR(TimeSparse());
+    if (options_.prefill_only) return absl::OkStatus();
     for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
       ANNULUS_RETURN_IF_ERROR(TimeDecode(dtype));
     }
@@ -107,7 +108,11 @@ class OpTimes {
   void Report(const char* op, const std::string& dtype, int64_t tokens, double density,
               double seconds, double flops, double bytes, double ratio) {
     Row row;
-    row.Text("op", op).Text("dtype", dtype).Int("size", tokens).Number("density", density);
+    row.Text("kernels", ops_.name)
+        .Text("op", op)
+        .Text("dtype", dtype)
+        .Int("size", tokens)
+        .Number("density", density);
     row.Number("seconds", seconds, Row::Unit::kSeconds);
     row.Number("tflops", flops / seconds * 1e-12).Number("gb_per_second", bytes / seconds * 1e-9);
     row.Number("ratio_to_dense", ratio);

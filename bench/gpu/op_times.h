@@ -26,6 +26,7 @@ struct OpTimesOptions {
   int64_t intermediate = 14336;
   size_t copied_bytes = size_t{4} << 30;
   double enough_seconds = 0.3;  // of one measurement, after one run that does not count
+  bool prefill_only = false;    // nothing but prefill attention, of whole sequences and over lists
 };
 
 // Runs, in this order: a copy inside the device; causal prefill attention in bf16 of whole

@@ -14,11 +14,15 @@ namespace {
 
 // On an emulated GPU, whose memory the host cannot touch: the figures mean nothing, but every op is
 // set up and run as on a real one.
-TEST(OpTimesTest, EveryOpIsTimed) {
-  cuda::EmulatedDevice::Get().guarded = true;
-  const auto backend = CreateCudaBackend(0).value();
-  KernelRegistry registry;
-  RegisterCudaKernels(registry);
+class OpTimesTest : public ::testing::Test {
+ protected:
+  OpTimesTest() { cuda::EmulatedDevice::Get().guarded = true; }
+
+  // How many rows each op gives.
+  std::map<std::string, int> Measure(const OpTimesOptions& options);
+};
+
+OpTimesOptions SmallOptions() {
   OpTimesOptions options;
   options.sequences = {70, 128};
   options.sparse_tokens = 256;
@@ -32,11 +36,19 @@ TEST(OpTimesTest, EveryOpIsTimed) {
   options.intermediate = 32;
   options.copied_bytes = 4096;
   options.enough_seconds = 0;
+  return options;
+}
+
+std::map<std::string, int> OpTimesTest::Measure(const OpTimesOptions& options) {
+  const auto backend = CreateCudaBackend(0).value();
+  KernelRegistry registry;
+  RegisterCudaKernels(registry);
   std::map<std::string, int> rows;
   const absl::Status status =
       MeasureOps(*backend, *registry.Available("cuda").front(), options, [&](const Row& row) {
         const nlohmann::json json = nlohmann::json::parse(row.Json());
         ++rows[json.at("op").get<std::string>()];
+        EXPECT_EQ(json.at("kernels"), registry.Available("cuda").front()->name);
         EXPECT_GT(json.at("seconds").get<double>(), 0);
         if (json.at("op") == "prefill_blocks") {
           EXPECT_GT(json.at("density").get<double>(), 0.3);
@@ -44,9 +56,20 @@ TEST(OpTimesTest, EveryOpIsTimed) {
         }
       });
   EXPECT_TRUE(status.ok()) << status;
+  return rows;
+}
+
+TEST_F(OpTimesTest, EveryOpIsTimed) {
   const std::map<std::string, int> expected = {
       {"copy", 1}, {"decode", 3}, {"linear", 6}, {"prefill", 2}, {"prefill_blocks", 1}};
-  EXPECT_EQ(rows, expected);
+  EXPECT_EQ(Measure(SmallOptions()), expected);
+}
+
+TEST_F(OpTimesTest, PrefillIsTimedAlone) {
+  OpTimesOptions options = SmallOptions();
+  options.prefill_only = true;
+  const std::map<std::string, int> expected = {{"prefill", 2}, {"prefill_blocks", 1}};
+  EXPECT_EQ(Measure(options), expected);
 }
 
 }  // namespace

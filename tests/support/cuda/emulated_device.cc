@@ -293,5 +293,4 @@ absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor) {
   return map;
 }
 
-
 }  // namespace annulus::cuda
