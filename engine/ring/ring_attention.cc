@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "engine/memory/align.h"
+#include "engine/ring/ring_round.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -64,7 +63,8 @@ class RingAttention::LayerRun {
       : ring_(ring),
         layer_(layer),
         started_(layer.items.size(), false),
-        queries_(ring.link_.size()) {}
+        queries_(ring.link_.size()),
+        round_(ring.link_) {}
 
   absl::Status Run() {
     int steps = 0;
@@ -74,16 +74,16 @@ class RingAttention::LayerRun {
     // keep to this order, so a transport may match messages by it alone.
     ANNULUS_RETURN_IF_ERROR(AddQueries());
     ANNULUS_RETURN_IF_ERROR(AddPages(0));
-    ANNULUS_RETURN_IF_ERROR(PostRound());
+    ANNULUS_RETURN_IF_ERROR(round_.Post());
     ANNULUS_RETURN_IF_ERROR(ReceiveForward(0));
     for (int s = 0; s < steps; ++s) {
       if (s + 1 < steps) {
         ANNULUS_RETURN_IF_ERROR(AddPages(s + 1));
-        ANNULUS_RETURN_IF_ERROR(PostRound());
+        ANNULUS_RETURN_IF_ERROR(round_.Post());
       }
       ANNULUS_RETURN_IF_ERROR(Attend());
       ANNULUS_RETURN_IF_ERROR(AddStates(s));
-      ANNULUS_RETURN_IF_ERROR(PostRound());
+      ANNULUS_RETURN_IF_ERROR(round_.Post());
       ANNULUS_RETURN_IF_ERROR(MergeOwn());
       work_.clear();
       views_.clear();
@@ -131,16 +131,6 @@ class RingAttention::LayerRun {
     return s < item.degree() && item.visits(runner, s) == holder && Sees(i, runner, holder);
   }
 
-  static int IndexOf(const RingItem& item, int rank) {
-    const auto found = std::find(item.ring.begin(), item.ring.end(), rank);
-    return found == item.ring.end() ? -1 : static_cast<int>(found - item.ring.begin());
-  }
-
-  // The home's message to the holder of a sampled row's page carries the row's key and value.
-  bool CarriesRow(const RingItem& item, int holder) const {
-    return item.sampled && holder == item.sampled_anchor;
-  }
-
   ConstMatrixView OwnRows(const ConstMatrixView& all, const RingItem& item) const {
     return all.row_range(item.first_row, item.own_rows());
   }
@@ -149,32 +139,6 @@ class RingAttention::LayerRun {
   int QueryColumns() const { return ring_.config_.heads * ring_.config_.shape.k_dim; }
   int KeyColumns() const { return ring_.config_.shape.kv_heads * ring_.config_.shape.k_dim; }
   int ValueColumns() const { return ring_.config_.shape.kv_heads * ring_.config_.shape.v_dim; }
-
-  // Adds a message and an expectation of one peer to the round; what arrives takes its place from
-  // the front of `slot`.
-  absl::Status Add(int peer, int s, Kind kind, std::vector<RingPart> parts,
-                   std::vector<size_t> bytes, std::span<std::byte>& slot) {
-    std::byte* into = nullptr;
-    if (ring_.link_.copies() && !bytes.empty()) {
-      size_t needed = 0;
-      for (const size_t part : bytes) needed += AlignUp(part);
-      if (needed > slot.size()) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("rank ", ring_.link_.rank(), " has ", slot.size(),
-                         " bytes left for what its peers send, and ", needed, " come from rank ",
-                         peer, "; lower chunk-tokens, or use pass-Q"));
-      }
-      into = slot.data();
-      slot = slot.subspan(needed);
-    }
-    sent_.push_back({peer, Tag(s, kind), std::move(parts)});
-    expected_.push_back({peer, Tag(s, kind), std::move(bytes), into});
-    return absl::OkStatus();
-  }
-
-  absl::Status PostRound() {
-    return ring_.link_.Post(std::exchange(sent_, {}), std::exchange(expected_, {}));
-  }
 
   absl::StatusOr<std::vector<RingPart>> Receive(int peer, int s, Kind kind,
                                                 const std::vector<size_t>& bytes) {
@@ -198,15 +162,16 @@ class RingAttention::LayerRun {
       std::vector<RingPart> parts;
       for (size_t i = 0; i < layer_.items.size(); ++i) {
         const RingItem& item = layer_.items[i];
-        const int other = IndexOf(item, peer);
+        const int other = item.index_of(peer);
         if (item.mode != RingMode::kPassQ || other < 0 || !Sees(i, item.index, other)) continue;
         AddRows(OwnRows(layer_.query, item), parts);
-        if (!CarriesRow(item, other)) continue;
+        if (!item.carries_row(other)) continue;
         AddRows(OwnRows(layer_.key, item), parts);
         AddRows(OwnRows(layer_.value, item), parts);
       }
       ListQueries(peer);
-      ANNULUS_RETURN_IF_ERROR(Add(peer, 0, kQuery, std::move(parts), queries_[peer].bytes, slot));
+      ANNULUS_RETURN_IF_ERROR(
+          round_.Add(peer, Tag(0, kQuery), std::move(parts), queries_[peer].bytes, slot));
     }
     return absl::OkStatus();
   }
@@ -216,12 +181,12 @@ class RingAttention::LayerRun {
     Queries& queries = queries_[peer];
     for (size_t i = 0; i < layer_.items.size(); ++i) {
       const RingItem& item = layer_.items[i];
-      const int other = IndexOf(item, peer);
+      const int other = item.index_of(peer);
       queries.first.push_back(queries.bytes.size());
       if (item.mode != RingMode::kPassQ || other < 0 || !Sees(i, other, item.index)) continue;
       const size_t rows = item.positions[other].size();
       queries.bytes.push_back(rows * RowBytes(QueryColumns()));
-      if (!CarriesRow(item, item.index)) continue;
+      if (!item.carries_row(item.index)) continue;
       queries.bytes.push_back(rows * RowBytes(KeyColumns()));
       queries.bytes.push_back(rows * RowBytes(ValueColumns()));
     }
@@ -243,7 +208,7 @@ class RingAttention::LayerRun {
       std::vector<RingPart> parts;
       for (size_t i = 0; i < layer_.items.size(); ++i) {
         const RingItem& item = layer_.items[i];
-        const int other = IndexOf(item, peer);
+        const int other = item.index_of(peer);
         if (item.mode != RingMode::kPassKv || other < 0 || !Visits(i, other, item.index, s)) {
           continue;
         }
@@ -253,7 +218,8 @@ class RingAttention::LayerRun {
               static_cast<int64_t>(ring_.config_.layer_page_bytes);
         }
       }
-      ANNULUS_RETURN_IF_ERROR(Add(peer, s, kPages, std::move(parts), PageBytes(peer, s), slot));
+      ANNULUS_RETURN_IF_ERROR(
+          round_.Add(peer, Tag(s, kPages), std::move(parts), PageBytes(peer, s), slot));
     }
     return absl::OkStatus();
   }
@@ -279,7 +245,7 @@ class RingAttention::LayerRun {
     std::vector<size_t> bytes;
     for (size_t i = 0; i < layer_.items.size(); ++i) {
       const RingItem& item = layer_.items[i];
-      const int other = IndexOf(item, peer);
+      const int other = item.index_of(peer);
       if (item.mode != RingMode::kPassKv || other < 0 || !Visits(i, item.index, other, s)) continue;
       bytes.insert(bytes.end(), layer_.shards[i].held_by[other].size(),
                    ring_.config_.layer_page_bytes);
@@ -299,7 +265,7 @@ class RingAttention::LayerRun {
     size_t next = 0;
     for (size_t i = 0; i < layer_.items.size(); ++i) {
       const RingItem& item = layer_.items[i];
-      const int other = IndexOf(item, peer);
+      const int other = item.index_of(peer);
       if (other < 0) continue;
       const size_t first = views_.size();
       if (item.mode == RingMode::kPassKv && Visits(i, item.index, other, s)) {
@@ -312,13 +278,13 @@ class RingAttention::LayerRun {
         const RingPart* const parts = &queries_[peer].parts[queries_[peer].first[i]];
         const int64_t rows = static_cast<int64_t>(item.positions[other].size());
         const ConstMatrixView query{Floats(parts[0]), rows, QueryColumns(), QueryColumns()};
-        if (CarriesRow(item, item.index)) {
+        if (item.carries_row(item.index)) {
           ANNULUS_RETURN_IF_ERROR(AppendRow(i, parts[1], parts[2]));
         }
         AddOwnViews(layer_.shards[i].seen_by[other]);
         work_.push_back({i, other, query, first, views_.size() - first,
                          &layer_.shards[i].seen_lists[other],
-                         Rows(layer_.served, ServedOffset(item, other), rows)});
+                         Rows(layer_.served, item.served_offset(other), rows)});
       }
     }
     return absl::OkStatus();
@@ -327,7 +293,7 @@ class RingAttention::LayerRun {
   // Writes a sampled row that another rank computed into its page here.
   absl::Status AppendRow(size_t i, const RingPart& key, const RingPart& value) {
     const RingItem& item = layer_.items[i];
-    const ShardPage& page = layer_.shards[i].seen_by[HomeIndex(item)].back();
+    const ShardPage& page = layer_.shards[i].seen_by[item.home_index()].back();
     std::byte* data = layer_.page_data(page.page);
     const int32_t slot = item.begin - page.first_position;
     KvAppendParams params;
@@ -337,22 +303,6 @@ class RingAttention::LayerRun {
     params.pages = std::span<std::byte* const>(&data, 1);
     params.slots = std::span<const int32_t>(&slot, 1);
     return ring_.ops_.kv_append(ring_.stream_, params);
-  }
-
-  static int HomeIndex(const RingItem& item) {
-    for (int i = 0; i < item.degree(); ++i) {
-      if (!item.positions[i].empty()) return i;
-    }
-    return item.index;
-  }
-
-  // First row of `runner` in `served`: peers in ring order, this rank left out.
-  static int64_t ServedOffset(const RingItem& item, int runner) {
-    int64_t offset = item.state_offset;
-    for (int i = 0; i < runner; ++i) {
-      if (i != item.index) offset += static_cast<int64_t>(item.positions[i].size());
-    }
-    return offset;
   }
 
   void AddOwnViews(const std::vector<ShardPage>& pages) {
@@ -450,7 +400,7 @@ class RingAttention::LayerRun {
             static_cast<int64_t>(OutputBytes(work.state) + LseBytes(work.state));
       }
       ANNULUS_RETURN_IF_ERROR(
-          Add(peer, s, kState, std::move(parts), StateBytes(ItemsAt(peer, s)), slot));
+          round_.Add(peer, Tag(s, kState), std::move(parts), StateBytes(ItemsAt(peer, s)), slot));
     }
     return absl::OkStatus();
   }
@@ -460,7 +410,7 @@ class RingAttention::LayerRun {
     std::vector<size_t> items;
     for (size_t i = 0; i < layer_.items.size(); ++i) {
       const RingItem& item = layer_.items[i];
-      const int other = IndexOf(item, peer);
+      const int other = item.index_of(peer);
       if (item.mode != RingMode::kPassQ || other < 0) continue;
       if (Visits(i, item.index, other, s)) items.push_back(i);
     }
@@ -511,10 +461,9 @@ class RingAttention::LayerRun {
 
   RingAttention& ring_;
   const RingLayer& layer_;
-  std::vector<bool> started_;      // [item] the result holds at least one partial state
-  std::vector<Queries> queries_;   // [rank]
-  std::vector<RingMessage> sent_;  // of the round that is being made, as expected_
-  std::vector<RingExpectation> expected_;
+  std::vector<bool> started_;     // [item] the result holds at least one partial state
+  std::vector<Queries> queries_;  // [rank]
+  RingRound round_;               // the one that is being made
   std::vector<Work> work_;
   std::vector<KvPageView> views_;
 };

@@ -23,6 +23,26 @@ std::vector<bool> ChosenBlocks(const BlockPattern& pattern, std::span<const int3
 
 }  // namespace
 
+int RingItem::index_of(int rank) const {
+  const auto found = std::find(ring.begin(), ring.end(), rank);
+  return found == ring.end() ? -1 : static_cast<int>(found - ring.begin());
+}
+
+int RingItem::home_index() const {
+  for (int i = 0; i < degree(); ++i) {
+    if (!positions[i].empty()) return i;
+  }
+  return index;
+}
+
+int64_t RingItem::served_offset(int runner) const {
+  int64_t offset = state_offset;
+  for (int i = 0; i < runner; ++i) {
+    if (i != index) offset += static_cast<int64_t>(positions[i].size());
+  }
+  return offset;
+}
+
 std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t rank,
                                     std::span<const int32_t> positions, int32_t end, int32_t window,
                                     int32_t page_tokens, const BlockPattern* pattern) {

@@ -42,6 +42,14 @@ struct RingItem {
     const int k = degree();
     return ((anchor(runner) - s) % k + k) % k;
   }
+  // The ring index of a rank; -1: it is not of the ring.
+  int index_of(int rank) const;
+  // The index that runs the first of the rows; of a sampled item its home.
+  int home_index() const;
+  // The home's message to the holder of a sampled row's page carries the row's key and value.
+  bool carries_row(int holder) const { return sampled && holder == sampled_anchor; }
+  // First row of `runner` among those attended for others: peers in ring order, this rank left out.
+  int64_t served_offset(int runner) const;
 };
 
 // A page of some rank, with the tokens of it that an item may see.
