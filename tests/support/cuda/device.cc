@@ -197,11 +197,11 @@ uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
 
 uint32_t AddPairs(uint32_t a, uint32_t b) {
   const auto sum = [&](int shift) {
-    return Widen<BFloat16>(a >> shift) + Widen<BFloat16>(b >> shift);
+    return WidenOperand<BFloat16>(a >> shift) + WidenOperand<BFloat16>(b >> shift);
   };
   return Pack(BFloat16{}, sum(0), sum(16));
 }
-float WidenHalf(uint32_t bits) { return Widen<Float16>(bits); }
+float WidenHalf(uint32_t bits) { return WidenOperand<Float16>(bits); }
 
 uint32_t SelectBytes(uint32_t word, uint32_t selector) {
   uint32_t result = 0;
