@@ -37,7 +37,7 @@ struct Member {
 // The halves of all transfers in the order in which ranks asked for them.
 struct Ring {
   std::recursive_mutex mutex;
-  std::vector<std::shared_ptr<Member>> members;
+  std::vector<std::weak_ptr<Member>> members;  // their handles keep them, and they the ring
   std::map<std::pair<int, int>, std::vector<std::shared_ptr<Half>>> sent;      // by (from, to)
   std::map<std::pair<int, int>, std::vector<std::shared_ptr<Half>>> received;  // by (from, to)
 };
@@ -75,8 +75,10 @@ bool RunGroup(Member& member, const std::vector<Piece>& pieces) {
   if (member.aborted) return true;
   if (member.rank == EmulatedNccl::Get().silent_rank) return false;
   for (const Piece& piece : pieces) piece.half->begun = true;
-  for (const auto& peer : ring.members) {
-    if (peer.get() != &member && peer->stream != nullptr) EmulatedStreams::Get().Run(peer->stream);
+  for (const auto& kept : ring.members) {
+    const std::shared_ptr<Member> peer = kept.lock();
+    if (peer == nullptr || peer.get() == &member || peer->stream == nullptr) continue;
+    EmulatedStreams::Get().Run(peer->stream);
   }
   bool all = true;
   for (const Piece& piece : pieces) {
@@ -98,7 +100,7 @@ class EmulatedLibrary final : public Nccl {
       member->rank = static_cast<int>(rank);
       member->ordinal = ordinals[rank];
       for (const auto& other : ring->members) {
-        ANNULUS_CHECK(other->ordinal != member->ordinal) << "two ranks on one device";
+        ANNULUS_CHECK(other.lock()->ordinal != member->ordinal) << "two ranks on one device";
       }
       ring->members.push_back(member);
       handles.push_back(new std::shared_ptr<Member>(member));
