@@ -247,8 +247,7 @@ std::vector<Option> SchedulingOptions() {
        }},
       {"ring-transport", "auto|peer|staged|nccl", "auto",
        "How ranks on several GPUs exchange: copies from memory to memory, through the host's "
-       "memory, "
-       "or NCCL; auto: the first of peer, nccl, staged that there is.",
+       "memory, or NCCL; auto: the first of peer, nccl, staged that there is.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<RingTransport>(text,
                                          {{"auto", RingTransport::kAuto},

@@ -203,32 +203,28 @@ INSTANTIATE_TEST_SUITE_P(All, TransportTest,
                          ::testing::Values(RingTransport::kAuto, RingTransport::kPeer,
                                            RingTransport::kStaged, RingTransport::kNccl));
 
-TEST(GroupRing, AFailedPeerIsNamedWithTheReason) {
+// What rank 1 gets of a message of rank 0 within `patience`, where groups have faults.
+absl::Status ReceiveByGroup(SeparateDevices::Faults faults, std::chrono::milliseconds patience) {
   const auto processor = CreateCpuBackend().value();
-  SeparateDevices devices(*processor, 2, {.failing_rank = 1});
+  SeparateDevices devices(*processor, 2, faults);
   const auto ring = OpenRing(RingTransport::kNccl, devices, 2, 1s).value();
   const auto stream = processor->CreateStream(1).value();
   const Bytes bytes = Filled(1);
   Bytes into{};
-  ASSERT_TRUE(ring->channel(0).Post(*stream, {{1, 4, {PartOf(bytes)}}}, {}, Later(1s)).ok());
-  ASSERT_TRUE(ring->channel(1).Post(*stream, {}, {{0, 4, {64}, into.data()}}, Later(1s)).ok());
+  EXPECT_TRUE(ring->channel(0).Post(*stream, {{1, 4, {PartOf(bytes)}}}, {}, Later(1s)).ok());
+  EXPECT_TRUE(ring->channel(1).Post(*stream, {}, {{0, 4, {64}, into.data()}}, Later(1s)).ok());
   const size_t sizes[] = {64};
-  const absl::Status status = ring->channel(1).Receive(*stream, 0, 4, sizes, Later(1s)).status();
+  return ring->channel(1).Receive(*stream, 0, 4, sizes, Later(patience)).status();
+}
+
+TEST(GroupRing, AFailedPeerIsNamedWithTheReason) {
+  const absl::Status status = ReceiveByGroup({.failing_rank = 1}, 1s);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(status.message(), "rank 1, waiting for rank 0: a peer is gone");
 }
 
 TEST(GroupRing, APeerThatAnnouncesAndNeverSendsIsADeadline) {
-  const auto processor = CreateCpuBackend().value();
-  SeparateDevices devices(*processor, 2, {.silent_rank = 0});
-  const auto ring = OpenRing(RingTransport::kNccl, devices, 2, 1s).value();
-  const auto stream = processor->CreateStream(1).value();
-  const Bytes bytes = Filled(1);
-  Bytes into{};
-  ASSERT_TRUE(ring->channel(0).Post(*stream, {{1, 4, {PartOf(bytes)}}}, {}, Later(1s)).ok());
-  ASSERT_TRUE(ring->channel(1).Post(*stream, {}, {{0, 4, {64}, into.data()}}, Later(1s)).ok());
-  const size_t sizes[] = {64};
-  const absl::Status status = ring->channel(1).Receive(*stream, 0, 4, sizes, Later(30ms)).status();
+  const absl::Status status = ReceiveByGroup({.silent_rank = 0}, 30ms);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0"));
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/api.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/safetensors.h"
 #include "kernels/base/sanitizers.h"
@@ -95,6 +96,20 @@ inline double Difference(const DriverResult& result, const Golden& golden) {
     }
   }
   return worst / scale;
+}
+
+// Of the recall model: the answer is 0417.
+inline RequestSpec GateQuestion(const Engine& engine) {
+  RequestSpec spec;
+  spec.prompt = engine
+                    .Tokenize(
+                        "The heron's gate opens at 0417. Nobody in the valley knows why. "
+                        "The heron's gate opens at ",
+                        true)
+                    .value();
+  spec.sampling.temperature = 0;
+  spec.sampling.max_tokens = 4;
+  return spec;
 }
 
 inline DriverOptions AllLogits(int ranks, RingMode mode) {

@@ -106,15 +106,7 @@ TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
   const auto engine = CreateEngine(options, *backend_, registry_);
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ((*engine)->model().kernels, "cuda/sm90");
-  RequestSpec spec;
-  spec.prompt = (*engine)
-                    ->Tokenize(
-                        "The heron's gate opens at 0417. Nobody in the valley knows why. "
-                        "The heron's gate opens at ",
-                        true)
-                    .value();
-  spec.sampling.temperature = 0;
-  spec.sampling.max_tokens = 4;
+  RequestSpec spec = testing::GateQuestion(**engine);
   auto sink = std::make_shared<testing::CollectingSink>();
   ASSERT_TRUE((*engine)->Submit(std::move(spec), sink).ok());
   ASSERT_TRUE(sink->Wait().has_value());

@@ -158,15 +158,7 @@ class DevicesEngineTest : public DevicesTest {
 
   // The answer, or what ended it.
   std::string Ask() {
-    RequestSpec spec;
-    spec.prompt = engine_
-                      ->Tokenize(
-                          "The heron's gate opens at 0417. Nobody in the valley knows why. "
-                          "The heron's gate opens at ",
-                          true)
-                      .value();
-    spec.sampling.temperature = 0;
-    spec.sampling.max_tokens = 4;
+    RequestSpec spec = testing::GateQuestion(*engine_);
     auto sink = std::make_shared<CollectingSink>();
     const auto id = engine_->Submit(std::move(spec), sink);
     if (!id.ok()) return std::string(id.status().message());
