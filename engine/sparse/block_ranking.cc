@@ -49,6 +49,27 @@ float Largest(std::span<const float> values) {
   return most;
 }
 
+// A block and its mass as a number that sorts from the largest on.
+struct Ranked {
+  uint32_t key;
+  int32_t block;
+};
+
+// Sorts by key and keeps the order of equal ones: 10 bits at a time, as a long list of floats
+// meets branches of no pattern in a sort that compares. `other` is workspace.
+void SortByMass(std::vector<Ranked>& ranked, std::vector<Ranked>& other) {
+  constexpr int kBits = 10;
+  constexpr uint32_t kDigits = 1 << kBits;
+  other.resize(ranked.size());
+  for (int shift = 0; shift < 3 * kBits; shift += kBits) {
+    std::array<uint32_t, kDigits> next = {};
+    for (const Ranked& one : ranked) ++next[one.key >> shift & (kDigits - 1)];
+    std::exclusive_scan(next.begin(), next.end(), next.begin(), uint32_t{0});
+    for (const Ranked& one : ranked) other[next[one.key >> shift & (kDigits - 1)]++] = one;
+    ranked.swap(other);
+  }
+}
+
 // Adds the softmax of log masses, times `weight`. `weights` is workspace of the same size.
 void AddShares(std::span<const float> log_mass, float weight, std::span<float> weights,
                std::span<float> mass) {
@@ -122,18 +143,18 @@ void BlockRanking::Rank(size_t q, int kv_head, std::span<const float> mass) {
   const size_t offset = Offset(q, kv_head);
   const std::span<int32_t> order = std::span(order_).subspan(offset, mass.size());
   const auto diagonal = static_cast<uint32_t>(mass.size()) - 1;
-  // The diagonal, the first block, then the rest by mass: as numbers that sort that way, as the
-  // bits of floats that are not negative do.
-  std::vector<uint64_t> keys;
-  keys.reserve(mass.size());
+  // The diagonal, the first block, then the rest by mass. A mass is in [0, 2): its bits are those
+  // of a number below 2^30 that grows with it.
+  std::vector<Ranked> ranked, workspace;
+  ranked.reserve(mass.size());
   for (uint32_t b = 1; b < diagonal; ++b) {
-    keys.push_back(uint64_t{~std::bit_cast<uint32_t>(mass[b])} << 32 | b);
+    ranked.push_back({~std::bit_cast<uint32_t>(mass[b]), static_cast<int32_t>(b)});
   }
-  std::sort(keys.begin(), keys.end());
+  SortByMass(ranked, workspace);
   auto next = order.begin();
   *next++ = static_cast<int32_t>(diagonal);
   if (diagonal > 0) *next++ = 0;
-  for (const uint64_t key : keys) *next++ = static_cast<int32_t>(key & 0xffffffffu);
+  for (const Ranked& one : ranked) *next++ = one.block;
   double sum = 0;
   for (size_t n = 0; n < order.size(); ++n) kept_[offset + n] = sum += mass[order[n]];
 }

@@ -16,6 +16,7 @@ struct PageList {
   const int32_t* indices = nullptr;  // null: all of `pages`
   int64_t count = 0;
 
+  bool chosen() const { return indices != nullptr; }
   const KvPageView& operator[](int64_t i) const { return pages[indices ? indices[i] : i]; }
 
   // The first page in [begin, count) with a key at `position` or later.

@@ -20,7 +20,8 @@ namespace {
 constexpr int kBlockRows = 96;
 constexpr int kPairedBlockRows = 384;
 constexpr int kPairedBlockPositions = 128;
-// Blocks of so few rows wait for memory: the next chunk is fetched while one is attended.
+// Blocks of so few rows wait for memory: the next chunk is fetched while one is attended. So do
+// those of any size whose pages are chosen, as the processor cannot foresee where the next one is.
 constexpr int kFetchRows = 32;
 constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 // Span states that are computed side by side when there are fewer units than threads need.
@@ -261,7 +262,7 @@ class AttentionRun {
     const auto first_chunk = [](const PagePart& part) {
       return part.begin / kKeyChunk * kKeyChunk;
     };
-    const bool fetch = unit.positions * group_ <= kFetchRows;
+    const bool fetch = unit.positions * group_ <= kFetchRows || unit.pages.chosen();
     for (int64_t i = unit.pages.Find(0, first_key);
          i < unit.pages.count && unit.pages[i].first_position < end_key; ++i) {
       const PagePart part = part_of(i);

@@ -17,6 +17,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int64_t kLine = 64;
+constexpr int64_t kTasksPerThread = 8;  // so that threads end together
 
 // A panel of 16 keys, of which a page has the first `slots`.
 struct KeyPanel {
@@ -36,7 +37,8 @@ struct Item {
 };
 
 // Key panels [begin, end) of one item and kv head, which are whole blocks (about task_rows of
-// them), and row groups [first_group, end_group).
+// them), and row groups [first_group, end_group): as many as a product takes, or all, where there
+// are tasks enough without cutting them, so that keys are copied once.
 struct Task {
   const Item* item;
   int kv_head;
@@ -46,7 +48,8 @@ struct Task {
 
 class ProductRun {
  public:
-  ProductRun(const DotKernels& dot, const SimdKernels& isa, const BlockScoresParams& params)
+  ProductRun(const DotKernels& dot, const SimdKernels& isa, const BlockScoresParams& params,
+             int threads)
       : dot_(dot),
         isa_(isa),
         params_(params),
@@ -58,7 +61,7 @@ class ProductRun {
         stride_((depth_ * 2 / kLine | 1) * kLine),
         width_(std::max<int64_t>(dot.task_columns, TaskWidth())) {
     for (const BlockScoresItem& item : params.items) AddItem(item);
-    for (const Item& item : items_) AddTasks(item);
+    for (const Item& item : items_) AddTasks(item, threads);
     std::reverse(tasks_.begin(), tasks_.end());  // the longest first
   }
 
@@ -79,8 +82,12 @@ class ProductRun {
       for (; part.begin < end; part.begin = part.end) {
         part.end = std::min<int64_t>(end, part.begin + dot_.task_rows);
         CopyKeys(part, keys);
-        Multiply(part, scratch, keys, mine, sums);
-        Take(part, sums);
+        const int64_t end_group = part.end_group;
+        for (Task some = part; some.first_group < end_group; some.first_group = some.end_group) {
+          some.end_group = std::min(end_group, some.first_group + TaskGroups());
+          Multiply(some, scratch, keys, mine, sums);
+          Take(some, sums);
+        }
       }
     });
     return absl::OkStatus();
@@ -129,9 +136,11 @@ class ProductRun {
     }
   }
 
-  void AddTasks(const Item& item) {
+  void AddTasks(const Item& item, int threads) {
     const auto count = static_cast<int64_t>(item.panels.size());
     const auto groups = static_cast<int64_t>(item.groups.size());
+    const int64_t whole = count / dot_.task_rows * params_.shape.kv_heads;  // tasks of all groups
+    const int64_t step = whole < kTasksPerThread * threads ? TaskGroups() : groups;
     for (int64_t begin = 0; begin < count;) {
       int64_t end = std::min<int64_t>(count, begin + dot_.task_rows);
       while (end > begin && end < count && item.panels[end].block == item.panels[end - 1].block) {
@@ -141,9 +150,8 @@ class ProductRun {
         while (end < count && item.panels[end].block == item.panels[begin].block) ++end;
       }
       for (int head = 0; head < params_.shape.kv_heads; ++head) {
-        for (int64_t group = 0; group < groups; group += TaskGroups()) {
-          tasks_.push_back(
-              {&item, head, begin, end, group, std::min(groups, group + TaskGroups())});
+        for (int64_t group = 0; group < groups; group += step) {
+          tasks_.push_back({&item, head, begin, end, group, std::min(groups, group + step)});
         }
       }
       begin = end;
@@ -214,10 +222,13 @@ class ProductRun {
     }
   }
 
-  // The scores of the task's blocks from its sums.
+  // The scores of the task's blocks from its sums. They are put together by block and stored by
+  // row: in the item's scores the rows of a block lie far apart.
   void Take(const Task& task, float* sums) const {
     const int64_t columns = (task.end_group - task.first_group) * Wide();
-    std::vector<float> most(columns), total(columns);
+    const int64_t first_block = task.item->panels[task.begin].block;
+    const int64_t blocks = task.item->panels[task.end - 1].block + 1 - first_block;
+    std::vector<float> scores(columns * blocks), most(columns), total(columns);
     for (int64_t begin = task.begin; begin < task.end;) {
       int64_t end = begin + 1;
       const int64_t block = task.item->panels[begin].block;
@@ -229,16 +240,24 @@ class ProductRun {
       std::fill(most.begin(), most.end(), -std::numeric_limits<float>::max());
       std::fill(total.begin(), total.end(), 0.0f);
       isa_.add_exp_sums(first, end - begin, width_, columns, most.data(), total.data());
-      for (int64_t column = 0; column < columns; column += copies_) {
-        float& score = Score(task, column / copies_, block);
-        // A block may be more than one task holds.
-        for (int copy = 0; copy < copies_; ++copy) {
-          if (total[column + copy] == 0) continue;
-          const float part = most[column + copy] + std::log(total[column + copy]);
-          score = score == -kInfinity ? part : LogAdd(score, part);
-        }
+      float* const of_block = scores.data() + (block - first_block);
+      for (int64_t column = 0; column < columns; ++column) {
+        of_block[column * blocks] =
+            total[column] == 0 ? -kInfinity : most[column] + std::log(total[column]);
       }
       begin = end;
+    }
+    for (int64_t column = 0; column < columns; ++column) {
+      AddScores(scores.data() + column * blocks, blocks,
+                ScoresOf(task, column / copies_) + first_block);
+    }
+  }
+
+  // A block's sum over the copies of a column, and over the tasks that hold parts of it.
+  static void AddScores(const float* scores, int64_t blocks, float* to) {
+    for (int64_t b = 0; b < blocks; ++b) {
+      if (scores[b] == -kInfinity) continue;
+      to[b] = to[b] == -kInfinity ? scores[b] : LogAdd(to[b], scores[b]);
     }
   }
 
@@ -247,25 +266,25 @@ class ProductRun {
     return m + std::log1p(std::exp(std::min(a, b) - m));
   }
 
-  float& Score(const Task& task, int64_t row, int64_t block) const {
+  // The scores of a row group and a head of the task, by block.
+  float* ScoresOf(const Task& task, int64_t row) const {
     const int64_t group = task.first_group + row / group_;
     const int64_t head = int64_t{task.kv_head} * group_ + row % group_;
-    return task.item->item->scores[(group * params_.heads + head) * task.item->blocks + block];
-  }
-
-  // Whether a row group is complete and sees all keys of the panel.
-  bool Whole(const KeyPanel& panel, const RowGroup& rows) const {
-    return panel.slots == kPanel && rows.rows == params_.stride &&
-           rows.tile >= (panel.position + kPanel - 1) / params_.stride;
+    return task.item->item->scores + (group * params_.heads + head) * task.item->blocks;
   }
 
   // Sums become scores; -infinity where a column sees nothing of its tile.
   void Scale(const Task& task, const KeyPanel& panel, float* sums) const {
     const std::vector<RowGroup>& groups = task.item->groups;
+    const int64_t last_tile = (panel.position + kPanel - 1) / params_.stride;
+    // Whether a row group is complete and sees all keys of the panel.
+    const auto whole = [&](const RowGroup& rows) {
+      return panel.slots == kPanel && rows.rows == params_.stride && rows.tile >= last_tile;
+    };
     for (int64_t g = task.first_group; g < task.end_group;) {
       const int64_t begin = g;
       float* const first = sums + (begin - task.first_group) * Wide();
-      while (g < task.end_group && Whole(panel, groups[g])) ++g;
+      while (g < task.end_group && whole(groups[g])) ++g;
       const int64_t count = (g - begin) * Wide();
       isa_.scale_row(first, params_.scale / static_cast<float>(params_.stride), count);
       if (params_.soft_cap > 0) isa_.soft_cap_row(first, params_.soft_cap, count);
@@ -308,7 +327,7 @@ class ProductRun {
 
 absl::Status BlockScoresByProducts(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
                                    const BlockScoresParams& params) {
-  return ProductRun(dot, isa, params).Run(stream);
+  return ProductRun(dot, isa, params, stream.threads()).Run(stream);
 }
 
 }  // namespace annulus::cpu

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/status_macros.h"
@@ -32,22 +34,31 @@ struct Task {
   int64_t blocks;
 };
 
-// Growing sums of exponentials, lane by lane: see SimdKernels::add_exp_sums.
-struct LogSum {
-  LogSum() {
-    largest.fill(-std::numeric_limits<float>::max());
-    total.fill(0);
+// A growing sum of exponentials, in lanes that share their largest value.
+class LogSum {
+ public:
+  // Whole vectors of kPanel values.
+  void Add(const SimdKernels& isa, const float* values, int64_t vectors) {
+    std::array<float, kPanel> most;
+    most.fill(largest_);
+    for (int64_t v = 0; v < vectors; ++v, values += kPanel) {
+      for (int i = 0; i < kPanel; ++i) most[i] = std::max(most[i], values[i]);
+    }
+    const float before = std::exchange(largest_, *std::max_element(most.begin(), most.end()));
+    const float factor = ExpOfNegative(before - largest_);
+    for (float& total : totals_) total *= factor;
+    most.fill(largest_);
+    isa.add_exp_sums(values - vectors * kPanel, vectors, kPanel, kPanel, most.data(),
+                     totals_.data());
   }
-  // log of all lanes' sum.
   float log() const {
-    const float most = *std::max_element(largest.begin(), largest.end());
-    float sum = 0;
-    for (int i = 0; i < kPanel; ++i) sum += total[i] * ExpOfNegative(largest[i] - most);
-    return sum > 0 ? most + std::log(sum) : -kInfinity;
+    const float sum = std::accumulate(totals_.begin(), totals_.end(), 0.0f);
+    return sum > 0 ? largest_ + std::log(sum) : -kInfinity;
   }
 
-  std::array<float, kPanel> largest;
-  std::array<float, kPanel> total;
+ private:
+  float largest_ = -std::numeric_limits<float>::max();
+  std::array<float, kPanel> totals_ = {};
 };
 
 // The scales of `count` int8 keys of a head from `slot` on.
@@ -229,10 +240,9 @@ class ScoresRun {
       LeaveOut(task.item->branches, task.kv_head * group_ + row % group_, group.tile,
                page.first_position + slot, count, lanes);
     }
-    const int64_t rows_of_lanes = CeilDiv(count, kPanel);
-    std::fill(lanes + count, lanes + rows_of_lanes * kPanel, -kInfinity);
-    isa_.add_exp_sums(lanes, rows_of_lanes, kPanel, kPanel, running.largest.data(),
-                      running.total.data());
+    const int64_t vectors = CeilDiv(count, kPanel);
+    std::fill(lanes + count, lanes + vectors * kPanel, -kInfinity);
+    running.Add(isa_, lanes, vectors);
   }
 
   // Of keys [first, first + count), those that no branch keeps for the row at `position`.
