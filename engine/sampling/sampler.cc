@@ -14,10 +14,6 @@ namespace {
 
 constexpr float kExcluded = -std::numeric_limits<float>::infinity();
 
-const Candidate& Best(std::span<const Candidate> candidates) {
-  return *std::min_element(candidates.begin(), candidates.end(), Before);
-}
-
 // An adjustment never excludes a token and never includes an excluded one.
 void SetLogit(Candidate& candidate, float value) {
   if (candidate.value == kExcluded) return;
@@ -115,13 +111,17 @@ absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits, int6
   ANNULUS_CHECK(logits.size() == static_cast<size_t>(vocabulary_));
   ANNULUS_CHECK(workspace.size() >= logits.size());
   ANNULUS_CHECK(position >= 0);
+  const int32_t greatest = GreatestToken(logits);
+  if (greatest < 0) return NoUsableLogit(position);
+  if (temperature_ == 0 && PlainRow(position).has_value()) {
+    return SampleResult{greatest, std::nullopt};
+  }
   const std::span<Candidate> candidates = workspace.first(logits.size());
   for (int32_t token = 0; token < vocabulary_; ++token) {
     candidates[token] = {ReadLogit(logits[token]), token};
   }
-  if (Best(candidates).value == kExcluded) return NoUsableLogit(position);
   Adjust(candidates);
-  const Candidate best = Best(candidates);
+  const Candidate best = *std::min_element(candidates.begin(), candidates.end(), Before);
   if (best.value == kExcluded) {
     return absl::InvalidArgumentError(
         absl::StrCat("min_tokens: every token that the model allows at position ", position,

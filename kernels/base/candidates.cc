@@ -1,6 +1,7 @@
 #include "kernels/base/candidates.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -20,6 +21,26 @@ double Total(std::span<const Candidate> weights) {
 float ReadLogit(float logit) {
   if (std::isnan(logit)) return -std::numeric_limits<float>::infinity();
   return std::min(logit, std::numeric_limits<float>::max());
+}
+
+int32_t GreatestToken(std::span<const float> logits) {
+  constexpr size_t kLanes = 16;  // side by side: vectors
+  std::array<float, kLanes> lanes;
+  lanes.fill(-std::numeric_limits<float>::infinity());
+  const auto take = [&](size_t first, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      const float logit = logits[first + i];
+      lanes[i] = logit > lanes[i] ? logit : lanes[i];  // NaN is not
+    }
+  };
+  const size_t whole = logits.size() / kLanes * kLanes;
+  for (size_t first = 0; first < whole; first += kLanes) take(first, kLanes);
+  take(whole, logits.size() - whole);
+  const float greatest = ReadLogit(*std::max_element(lanes.begin(), lanes.end()));
+  if (greatest == -std::numeric_limits<float>::infinity()) return -1;
+  const auto found =
+      std::find_if(logits.begin(), logits.end(), [&](float logit) { return logit >= greatest; });
+  return static_cast<int32_t>(found - logits.begin());
 }
 
 void ToWeights(std::span<Candidate> candidates, float temperature) {

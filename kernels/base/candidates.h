@@ -24,6 +24,9 @@ inline bool Before(const Candidate& a, const Candidate& b) {
   return a.value > b.value || (a.value == b.value && a.token < b.token);
 }
 
+// The token that is Before all others, as ReadLogit reads them; -1 where none is above -inf.
+int32_t GreatestToken(std::span<const float> logits);
+
 // Turns logits into weights exp((logit - maximum) / temperature): the softmax up to a common
 // factor, the greatest exactly 1. At least one logit is finite, none is NaN or +inf;
 // temperature > 0. No candidate is dropped.

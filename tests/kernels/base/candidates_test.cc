@@ -39,6 +39,27 @@ TEST(ReadLogitTest, MapsNanAndInfinity) {
   EXPECT_EQ(ReadLogit(-1.5f), -1.5f);
 }
 
+TEST(GreatestTokenTest, IsTheFirstByTheOrderOfPreference) {
+  std::mt19937 random(7);
+  const float few[] = {kNan, -kInfinity, kInfinity, std::numeric_limits<float>::max(), -1, 0, 1, 2};
+  for (const int kinds : {1, 2, 3, 4, 8}) {
+    for (int size = 1; size < 70; ++size) {
+      std::vector<float> logits(size);
+      for (float& logit : logits) {
+        logit = few[random() % static_cast<unsigned>(kinds)];
+        if (random() % 4 == 0) logit = few[4 + random() % 4];
+      }
+      std::vector<Candidate> candidates;
+      for (int i = 0; i < size; ++i) candidates.push_back({ReadLogit(logits[i]), i});
+      const Candidate best = *std::min_element(candidates.begin(), candidates.end(), Before);
+      EXPECT_EQ(GreatestToken(logits), best.value == -kInfinity ? -1 : best.token)
+          << kinds << " kinds, " << size << " logits";
+    }
+  }
+  EXPECT_EQ(GreatestToken({}), -1);
+  EXPECT_EQ(GreatestToken(std::vector<float>(20, kNan)), -1);
+}
+
 // Random logits with many ties, some extreme spreads and some -inf.
 std::vector<float> RandomLogits(std::mt19937& random) {
   const int size = std::uniform_int_distribution(1, 300)(random);
