@@ -17,20 +17,22 @@ build=${2:-$root/build}
 mkdir -p "$folder"
 
 test=$build/tests/kernels_gpu_test
+engine=$build/tests/engine_gpu_test
 lab=$build/gpu-lab
-if [[ ! -x $test || ! -x $lab ]]; then
-  bash "$root/deploy/build.sh" "$build" kernels_gpu_test gpu-lab -- -DCMAKE_BUILD_TYPE=Release \
+if [[ ! -x $test || ! -x $engine || ! -x $lab ]]; then
+  bash "$root/deploy/build.sh" "$build" kernels_gpu_test engine_gpu_test gpu-lab -- -DCMAKE_BUILD_TYPE=Release \
     -DANNULUS_BUILD_TESTS=ON -DANNULUS_CUDA=ON
 fi
 
 status=0
-timeout 240 "$test" >"$folder/tests.log" 2>&1 || status=$?
+timeout 180 "$test" >"$folder/tests.log" 2>&1 || status=$?
+if ((status == 0)); then timeout 90 "$engine" >>"$folder/tests.log" 2>&1 || status=$?; fi
 if ((status != 0)); then
   grep -E '^skipped|FAILED|Failure' "$folder/tests.log" | head -20 || true
   echo "gpu.sh: the tests ended with $status (all output: $folder/tests.log); nothing is timed" >&2
   exit 1
 fi
-echo "tests: $(grep -E '^\[  PASSED' "$folder/tests.log")"
+echo "tests: $(grep -E '^\[  PASSED' "$folder/tests.log" | tr '\n' ' ')"
 
 if command -v compute-sanitizer >/dev/null; then
   status=0

@@ -91,6 +91,37 @@ run_ctest() {
   fi
 }
 
+# check NAME COMMAND...: one check, whose output is a log of its name.
+check() {
+  local name=$1 status=0
+  shift
+  "$@" >"$logs/$name.log" 2>&1 || status=$?
+  count "$name (all output: $logs/$name.log)" "$status"
+}
+
+# The daemon on the GPU, and what compute-sanitizer finds in the kernels; the tests of kernels and of
+# the engine on a GPU are part of the suite above.
+check_gpu() {
+  local tool filter
+  if ! nvidia-smi -L >/dev/null 2>&1; then
+    echo 'no GPU: nothing here ran on one'
+    return
+  fi
+  check serving_on_gpu env ANNULUS_TEST_DEVICE=cuda "$build/tests/integration_test" \
+    --gtest_filter='-*Memory*:*Device*'
+  # A racecheck of everything takes hours.
+  for tool in memcheck racecheck; do
+    filter='*'
+    if [[ $tool == racecheck ]]; then filter=*OneKeyIsCopied*:*MovingMaximum*:*MergeTest*; fi
+    if command -v compute-sanitizer >/dev/null; then
+      check "$tool" timeout 1200 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+        "$build/tests/kernels_gpu_test" --gtest_filter="$filter"
+    else
+      count "$tool: there is no compute-sanitizer" 77
+    fi
+  done
+}
+
 main() {
   local sanitizers=yes
   case ${1-} in
@@ -110,6 +141,7 @@ main() {
   # of kernels/cuda/sm90 for theirs.
   phase 'Release' run_suite "$build" all -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CUDA_ARCHITECTURES=80-real
+  phase 'GPU' check_gpu
   if [[ -n $sanitizers ]]; then
     phase 'address and undefined-behaviour sanitizers' run_suite "$build/asan" all_tests \
       -DCMAKE_BUILD_TYPE=Release -DANNULUS_SANITIZE=address,undefined

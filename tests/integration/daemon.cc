@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -32,7 +34,12 @@ std::vector<char*> Environment() {
   return kept;
 }
 
+// ANNULUS_TEST_DEVICE: the device of daemons whose flags name none.
 std::vector<std::string> DaemonArguments(std::vector<std::string> flags) {
+  const char* const device = std::getenv("ANNULUS_TEST_DEVICE");
+  if (device != nullptr && std::count(flags.begin(), flags.end(), "--device") == 0) {
+    flags.insert(flags.end(), {"--device", device});
+  }
   const std::vector<std::string> first = {ANNULUSD_PATH, "--listen", "127.0.0.1:0", "--metrics",
                                           "127.0.0.1:0"};
   flags.insert(flags.begin(), first.begin(), first.end());

@@ -10,49 +10,47 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "engine/api.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/safetensors.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "tests/support/cuda/emulated_device.h"
-#include "tests/support/cuda/emulated_streams.h"
 #include "tests/support/golden.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 
 namespace annulus::testing {
 
-using cuda::EmulatedDevice;
+// What the tests run on, chosen by the linker. emulated_devices.cc: GPUs whose memory cannot be
+// touched but by their own kernels and by copies, and whose streams do nothing before somebody
+// waits for it. gpu_devices.cc: the GPUs of the machine.
+//
+// The first so many as one backend; an error where the machine has none.
+absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices);
+// After the backend has gone.
+void CloseDevices();
+// The rings worth trying on one device.
+std::vector<int> RingSizes();
 
-// Emulated GPUs: their memory cannot be touched but by their own kernels and by copies, and their
-// streams do nothing before somebody waits for it.
 class DeviceTest : public ::testing::Test {
  protected:
   explicit DeviceTest(int devices = 1) {
-    EmulatedDevice::Get().guarded = true;
-    cuda::EmulatedStreams::Get().set_late(true);
     UseDevices(devices);
     RegisterCudaKernels(registry_);
   }
+  void SetUp() override {
+    if (backend_ == nullptr) GTEST_SKIP() << missing_.message();
+  }
   ~DeviceTest() override {
     backend_.reset();
-    cuda::EmulatedStreams::Get().set_late(false);
-    EmulatedDevice& device = EmulatedDevice::Get();
-    device.guarded = false;
-    device.devices = 1;
-    device.odd_device = -1;
-    device.reach = true;
-    device.between_microseconds = 0;
-    device.allocate_error = 0;
-    device.wait_error = 0;
-    device.wait_error_of = -1;
+    CloseDevices();
   }
 
-  // The first so many are one backend.
   void UseDevices(int devices) {
-    EmulatedDevice::Get().devices = devices;
-    backend_ = CreateCudaBackends(devices).value();
+    absl::StatusOr<std::unique_ptr<Backend>> backend = OpenDevices(devices);
+    missing_ = backend.status();
+    if (backend.ok()) backend_ = *std::move(backend);
   }
 
   const OpTable& ops() const { return *registry_.Available("cuda").front(); }
@@ -75,6 +73,7 @@ class DeviceTest : public ::testing::Test {
   }
 
   std::unique_ptr<Backend> backend_;
+  absl::Status missing_;
   KernelRegistry registry_;
 };
 

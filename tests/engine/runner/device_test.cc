@@ -1,5 +1,4 @@
-// The engine on a device whose memory the host cannot touch: an emulated GPU, which ends the
-// process at any touch outside of kernels and copies.
+// The engine on a device whose memory the host cannot touch: see device_fixture.h.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -10,11 +9,9 @@
 #include "engine/api.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/cuda/error.h"
 #include "kernels/cuda/ops.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
-#include "tests/support/cuda/emulated_device.h"
 #include "tests/support/golden.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
@@ -22,14 +19,14 @@
 namespace annulus {
 namespace {
 
-using cuda::EmulatedDevice;
 using testing::AllLogits;
 using testing::CpuWorld;
 using testing::DeviceTest;
 using testing::Difference;
 using testing::DriverOptions;
-using ::testing::HasSubstr;
+using testing::RingSizes;
 using testing::Some;
+using ::testing::StartsWith;
 using testing::StepDriver;
 
 // Families with biases, norms of queries and keys, soft caps, windows, sinks, experts.
@@ -38,7 +35,7 @@ TEST_F(DeviceTest, LogitsMatchTransformers) {
        Some({"gpt_oss_bf16", "llama_gqa_bf16", "qwen2", "qwen3", "gemma2", "olmo2", "mixtral"})) {
     const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
     const RankModel model = Load(name);
-    for (const int ranks : {1, 3}) {
+    for (const int ranks : RingSizes()) {
       const RingMode mode = name.size() % 2 == 0 ? RingMode::kPassQ : RingMode::kPassKv;
       DriverOptions options = AllLogits(ranks, mode);
       options.reserved_tokens = static_cast<int>(golden.greedy.size());
@@ -56,7 +53,7 @@ TEST_F(DeviceTest, LogitsInBf16AreNear) {
   const std::string name = "llama_gqa_bf16";
   const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
   const RankModel model = Load(name, DType::kBF16);
-  for (const int ranks : {1, 2}) {
+  for (const int ranks : RingSizes()) {
     const auto results =
         StepDriver(*backend_, model, AllLogits(ranks, RingMode::kPassKv)).Run({golden.prompt}, 1);
     EXPECT_LE(Difference(results[0], golden), 0.05) << ranks << " ranks";
@@ -105,7 +102,7 @@ TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
   options.ring_mode = RingMode::kPassKv;
   const auto engine = CreateEngine(options, *backend_, registry_);
   ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->model().kernels, "cuda/sm90");
+  EXPECT_THAT((*engine)->model().kernels, StartsWith("cuda/"));
   RequestSpec spec = testing::GateQuestion(**engine);
   auto sink = std::make_shared<testing::CollectingSink>();
   ASSERT_TRUE((*engine)->Submit(std::move(spec), sink).ok());
@@ -168,38 +165,6 @@ TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHost) {
   EXPECT_NE(sinks[0]->ids(), sinks[1]->ids());
   EXPECT_GE(rows_on_device, half * kTokens);  // and a few that a step ahead has drawn in vain
   EXPECT_LE(rows_on_device, half * (kTokens + 2));
-}
-
-TEST_F(DeviceTest, RefusedMemoryIsAStatus) {
-  const RankModel model = Load("llama_gqa_bf16");
-  EmulatedDevice::Get().allocate_error = cuda::kMemoryAllocation;
-  RankSetOptions options;
-  options.kv_memory_bytes = size_t{8} << 20;
-  const auto refused = RankSet::Create(model, *backend_, options);
-  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
-}
-
-TEST_F(DeviceTest, ALostDeviceIsAStatusOfEveryStep) {
-  const RankModel model = Load("llama_gqa_bf16");
-  RankSetOptions options;
-  options.ranks = 2;
-  options.kv_memory_bytes = size_t{8} << 20;
-  const auto ranks = RankSet::Create(model, *backend_, options).value();
-  EmulatedDevice::Get().wait_error = cuda::kIllegalAddress;
-  for (int step = 0; step < 2; ++step) {
-    const auto results = ranks->Run(std::make_shared<StepPlan>());
-    EXPECT_EQ(results.status().code(), absl::StatusCode::kUnavailable);
-    EXPECT_THAT(std::string(results.status().message()), HasSubstr("start it again"));
-  }
-}
-
-using DeviceDeathTest = DeviceTest;
-
-TEST_F(DeviceDeathTest, TheHostCannotTouchTheDevicesMemory) {
-  const DeviceBuffer buffer = backend_->Allocate(64).value();
-  EXPECT_DEATH(const_cast<DeviceBuffer&>(buffer).data()[0] = std::byte{1}, "");
-  DeviceBuffer pinned = backend_->AllocateHost(64).value();
-  pinned.data()[0] = std::byte{1};
 }
 
 }  // namespace

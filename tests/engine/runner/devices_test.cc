@@ -17,6 +17,7 @@
 #include "kernels/cuda/error.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
+#include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_nccl.h"
 
 namespace annulus {

@@ -1,0 +1,54 @@
+// The engine on a device that fails, or that the host touches.
+#include <memory>
+#include <string>
+
+#include "engine/runner/rank_set.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/error.h"
+#include "tests/engine/runner/device_fixture.h"
+#include "tests/support/cuda/emulated_device.h"
+
+namespace annulus {
+namespace {
+
+using cuda::EmulatedDevice;
+using testing::DeviceTest;
+using ::testing::HasSubstr;
+
+using DeviceFaultsTest = DeviceTest;
+
+TEST_F(DeviceFaultsTest, RefusedMemoryIsAStatus) {
+  const RankModel model = Load("llama_gqa_bf16");
+  EmulatedDevice::Get().allocate_error = cuda::kMemoryAllocation;
+  RankSetOptions options;
+  options.kv_memory_bytes = size_t{8} << 20;
+  const auto refused = RankSet::Create(model, *backend_, options);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+}
+
+TEST_F(DeviceFaultsTest, ALostDeviceIsAStatusOfEveryStep) {
+  const RankModel model = Load("llama_gqa_bf16");
+  RankSetOptions options;
+  options.ranks = 2;
+  options.kv_memory_bytes = size_t{8} << 20;
+  const auto ranks = RankSet::Create(model, *backend_, options).value();
+  EmulatedDevice::Get().wait_error = cuda::kIllegalAddress;
+  for (int step = 0; step < 2; ++step) {
+    const auto results = ranks->Run(std::make_shared<StepPlan>());
+    EXPECT_EQ(results.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(results.status().message()), HasSubstr("start it again"));
+  }
+}
+
+using DeviceDeathTest = DeviceTest;
+
+TEST_F(DeviceDeathTest, TheHostCannotTouchTheDevicesMemory) {
+  const DeviceBuffer buffer = backend_->Allocate(64).value();
+  EXPECT_DEATH(const_cast<DeviceBuffer&>(buffer).data()[0] = std::byte{1}, "");
+  DeviceBuffer pinned = backend_->AllocateHost(64).value();
+  pinned.data()[0] = std::byte{1};
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,33 @@
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/engine/runner/device_fixture.h"
+#include "tests/support/cuda/emulated_device.h"
+#include "tests/support/cuda/emulated_streams.h"
+
+namespace annulus::testing {
+
+using cuda::EmulatedDevice;
+using cuda::EmulatedStreams;
+
+absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices) {
+  EmulatedDevice::Get().guarded = true;
+  EmulatedStreams::Get().set_late(true);
+  EmulatedDevice::Get().devices = devices;
+  return CreateCudaBackends(devices).value();
+}
+
+void CloseDevices() {
+  EmulatedStreams::Get().set_late(false);
+  EmulatedDevice& device = EmulatedDevice::Get();
+  device.guarded = false;
+  device.devices = 1;
+  device.odd_device = -1;
+  device.reach = true;
+  device.between_microseconds = 0;
+  device.allocate_error = 0;
+  device.wait_error = 0;
+  device.wait_error_of = -1;
+}
+
+std::vector<int> RingSizes() { return {1, 3}; }
+
+}  // namespace annulus::testing

@@ -1,0 +1,14 @@
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/engine/runner/device_fixture.h"
+
+namespace annulus::testing {
+
+absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices) {
+  return CreateCudaBackends(devices);
+}
+
+void CloseDevices() {}
+
+std::vector<int> RingSizes() { return {1, 2, 4, 8}; }
+
+}  // namespace annulus::testing
