@@ -32,6 +32,23 @@ void AddDType(CLI::App& command, const char* flag, std::function<void(DType)> se
       ->type_name("DTYPE");
 }
 
+void AddActivations(CLI::App& command, Activations& activations) {
+  command
+      .add_option_function<std::string>(
+          "--activations",
+          [&activations](const std::string& name) {
+            const auto parsed = ParseActivations(name);
+            if (!parsed.ok()) {
+              throw CLI::ValidationError("--activations", Text(parsed.status().message()));
+            }
+            activations = *parsed;
+          },
+          "How layers take their inputs: float (default), or with weights of the same dtype int8 "
+          "or "
+          "fp8_e4m3")
+      ->type_name("NAME");
+}
+
 void AddRingMode(CLI::App& command, RingMode& mode) {
   const std::map<std::string, RingMode> modes(kRingModes.begin(), kRingModes.end());
   command.add_option("--ring-mode", mode, "auto, pass-kv or pass-q (default: auto)")

@@ -14,12 +14,15 @@
 #include "bench/peak/peak_meter.h"
 #include "engine/api.h"
 #include "engine/sparse/policy.h"
+#include "kernels/base/activations.h"
 #include "kernels/base/dtype.h"
 
 namespace annulus {
 
 void AddDType(CLI::App& command, const char* flag, std::function<void(DType)> set,
               const char* help);
+// --activations NAME
+void AddActivations(CLI::App& command, Activations& activations);
 void AddRingMode(CLI::App& command, RingMode& mode);
 // --peak NAME; absent: chosen by what is measured.
 void AddPeakChoice(CLI::App& command, std::optional<PeakKind>& peak);

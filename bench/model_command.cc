@@ -50,8 +50,7 @@ void AddModelCommand(CLI::App& app, BenchContext& context) {
   AddDType(
       *command, "--weights-dtype", [options](DType dtype) { options->weights_dtype = dtype; },
       "Weights (default: as stored)");
-  command->add_flag("--int8-activations", options->int8_activations,
-                    "Take the inputs of int8 weights as int8 too");
+  AddActivations(*command, options->activations);
   AddDType(
       *command, "--kv-dtype", [options](DType dtype) { options->kv_dtype = dtype; },
       "Keys and values (default: bf16)");

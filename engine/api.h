@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/block_map.h"
+#include "kernels/base/activations.h"
 #include "kernels/base/dtype.h"
 
 namespace annulus {
@@ -47,9 +48,9 @@ struct EngineOptions {
   size_t kv_memory_bytes = 0;  // all ranks together; 0: a quarter of the memory
   DType kv_dtype = DType::kF32;
   std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
-  // Layers' int8 weights take their inputs as int8 too, one scale per token (see
-  // kernels/ops/linear.h); needs weights in int8. The head and the choice of experts do not.
-  bool int8_activations = false;
+  // How layers take their inputs; int8 and fp8_e4m3 need weights in the same (WeightsFor). The head
+  // and the choice of experts take float whatever this says.
+  Activations activations = Activations::kFloat;
   int max_context = 0;      // tokens; 0: the model's own
   int page_tokens = 64;     // 16, 32, 64, 128 or 256
   int chunk_tokens = 2048;  // prompt tokens of one step, all ranks together; at least a page each
@@ -275,7 +276,7 @@ struct ModelInfo {
   int64_t max_context = 0;  // tokens, prompt and answer together
   DType weights_dtype = DType::kF32;
   size_t weights_bytes = 0;  // that the packed weights hold, once for all ranks
-  bool int8_activations = false;
+  Activations activations = Activations::kFloat;
   double weights_error = 0;  // |w - w'| / |w| over what was quantised while loading; else 0
   DType kv_dtype = DType::kF32;
   int64_t kv_bytes_per_token = 0;  // of the full-attention groups, all ranks together

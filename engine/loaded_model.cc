@@ -103,7 +103,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   info.max_context = max_context;
   info.weights_dtype = model.weights.dtype;
   info.weights_bytes = model.weights.bytes;
-  info.int8_activations = model.activations == Activations::kInt8;
+  info.activations = model.activations;
   info.weights_error = model.weights.error.relative();
   info.kv_dtype = model.page_shape.dtype;
   for (const CacheGroup& group : model.groups) {
@@ -137,12 +137,15 @@ absl::Status CheckVocabulary(const std::string& model, const Tokenizer& tokenize
   return absl::OkStatus();
 }
 
-absl::Status CheckInt8Activations(DType weights, const ModelConfig& config) {
-  if (weights != DType::kI8) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("int8 activations need weights in int8; these are ", DTypeName(weights),
-                     ". Ask for --weights-dtype int8, or for float activations"));
+absl::Status CheckActivations(Activations activations, DType weights, const ModelConfig& config) {
+  const DType needed = WeightsFor(activations).value_or(weights);
+  if (weights != needed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        ActivationsName(activations), " activations need weights in ", DTypeName(needed),
+        "; these are ", DTypeName(weights), ". Ask for --weights-dtype ", DTypeName(needed),
+        ", or for --activations float"));
   }
+  if (activations != Activations::kInt8) return absl::OkStatus();
   const int64_t widest = std::max({int64_t{config.hidden_size}, int64_t{config.intermediate_size},
                                    int64_t{config.experts.intermediate_size},
                                    int64_t{config.heads} * config.head_dim});
@@ -179,10 +182,9 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   required.backend = backend.capabilities().name;
   required.implementation = options.kernels;
   required.weights_dtype = options.weights_dtype.value_or(*stored);
-  if (options.int8_activations) {
-    ANNULUS_RETURN_IF_ERROR(CheckInt8Activations(required.weights_dtype, files.config));
-    required.activations = Activations::kInt8;
-  }
+  required.activations = options.activations;
+  ANNULUS_RETURN_IF_ERROR(
+      CheckActivations(required.activations, required.weights_dtype, files.config));
   required.kv_dtype = options.kv_dtype;
   required.k_dim = files.config.head_dim;
   required.v_dim = files.config.head_dim;

@@ -10,13 +10,18 @@
 namespace annulus {
 namespace {
 
-std::string Names(const std::vector<DType>& dtypes) {
-  return absl::StrJoin(
-      dtypes, ", ", [](std::string* out, DType dtype) { absl::StrAppend(out, DTypeName(dtype)); });
+absl::string_view NameOf(DType dtype) { return DTypeName(dtype); }
+absl::string_view NameOf(Activations activations) { return ActivationsName(activations); }
+
+template <class T>
+std::string Names(const std::vector<T>& values) {
+  return absl::StrJoin(values, ", ",
+                       [](std::string* out, T value) { absl::StrAppend(out, NameOf(value)); });
 }
 
-bool Contains(const std::vector<DType>& dtypes, DType dtype) {
-  return std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
+template <class T>
+bool Contains(const std::vector<T>& values, T value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
 }
 
 // What `entry` misses of `required`; empty when it fits.
@@ -27,8 +32,9 @@ std::string Missing(const KernelEntry& entry, const KernelRequirements& required
     missing.push_back(absl::StrCat("weights in ", DTypeName(required.weights_dtype),
                                    " (supported: ", Names(entry.weights_dtypes), ")"));
   }
-  if (required.activations == Activations::kInt8 && !entry.int8_activations) {
-    missing.push_back("activations in int8");
+  if (!Contains(entry.activations, required.activations)) {
+    missing.push_back(absl::StrCat("activations in ", ActivationsName(required.activations),
+                                   " (supported: ", Names(entry.activations), ")"));
   }
   if (!Contains(entry.kv_dtypes, required.kv_dtype)) {
     missing.push_back(absl::StrCat("keys and values in ", DTypeName(required.kv_dtype),
@@ -75,9 +81,9 @@ absl::StatusOr<const OpTable*> KernelRegistry::Select(const KernelRequirements& 
       "no kernels fit: required are backend ", required.backend,
       required.implementation.empty() ? ""
                                       : absl::StrCat(", implementation ", required.implementation),
-      ", weights ", DTypeName(required.weights_dtype),
-      required.activations == Activations::kInt8 ? ", activations int8" : "", ", keys and values ",
-      DTypeName(required.kv_dtype), ", head_dim ", required.k_dim, "/", required.v_dim,
+      ", weights ", DTypeName(required.weights_dtype), ", activations ",
+      ActivationsName(required.activations), ", keys and values ", DTypeName(required.kv_dtype),
+      ", head_dim ", required.k_dim, "/", required.v_dim,
       reasons.empty() ? "; no implementation of that name is in this binary" : reasons));
 }
 

@@ -94,7 +94,7 @@ struct KernelEntry {
   bool available = true;
   std::string unavailable_reason;  // when not available: what this machine lacks
   std::vector<DType> weights_dtypes;
-  bool int8_activations = false;
+  std::vector<Activations> activations = {Activations::kFloat};
   std::vector<DType> kv_dtypes;
   int max_head_dim = 0;
   int head_dim_multiple = 1;

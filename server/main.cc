@@ -121,8 +121,8 @@ std::string Describe(const ModelInfo& model) {
                       "context:          ", model.max_context, " tokens\n",  //
                       "weights:          ", DTypeName(model.weights_dtype), ", ",
                       FormatBytes(model.weights_bytes), ", relative error ",
-                      absl::StrFormat("%.5f", model.weights_error), "\n",                     //
-                      "activations:      ", model.int8_activations ? "int8" : "float", "\n",  //
+                      absl::StrFormat("%.5f", model.weights_error), "\n",              //
+                      "activations:      ", ActivationsName(model.activations), "\n",  //
                       "keys and values:  ", DTypeName(model.kv_dtype), ", ",
                       model.kv_bytes_per_token, " bytes per token\n",  //
                       "kernels:          ", model.kernels, "\n",       //

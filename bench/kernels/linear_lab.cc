@@ -25,7 +25,7 @@ struct Options {
   std::vector<int64_t> rows = {1, 512};
   std::vector<int64_t> in = {896, 4864};
   std::vector<int64_t> out = {896, 4864};
-  bool int8_activations = false;
+  std::string activations = "float";
   int threads = 1;
   int rounds = 5;
   bool json = false;
@@ -58,13 +58,13 @@ class LinearCase {
     return result;
   }
 
-  absl::Status Run(const OpTable& ops, Stream& stream, bool int8_activations) {
+  absl::Status Run(const OpTable& ops, Stream& stream, Activations activations) {
     const PackedMatrix& weight = weights_[next_++ % weights_.size()];
     LinearParams params;
     params.input = {input_.data(), rows_, weight.in_features, weight.in_features};
     params.weight = &weight;
     params.output = {output_.data(), rows_, weight.out_features, weight.out_features};
-    if (int8_activations) params.activations = Activations::kInt8;
+    params.activations = activations;
     return ops.linear(stream, params);
   }
 
@@ -83,22 +83,23 @@ class LinearCase {
 };
 
 // Few rows are bound by reading the weights.
-Bound BoundOf(const OpTable& ops, DType dtype, bool int8_activations, int64_t rows) {
+Bound BoundOf(const OpTable& ops, DType dtype, Activations activations, int64_t rows) {
   if (rows <= 8) return Bound::kMemoryRead;
-  if (int8_activations) return ops.name == "cpu/amx" ? Bound::kAmxI8 : Bound::kI8;
+  if (activations == Activations::kInt8) return ops.name == "cpu/amx" ? Bound::kAmxI8 : Bound::kI8;
   if (dtype == DType::kF32 || dtype == DType::kF16) return Bound::kF32;
   if (ops.name == "cpu/amx") return Bound::kAmxBF16;
   return ops.name == "cpu/avx512-bf16" ? Bound::kBF16 : Bound::kF32;
 }
 
 absl::Status Measure(const Options& options, const OpTable& ops, Backend& backend, DType dtype,
-                     int64_t rows, int64_t in, int64_t out, RowWriter& writer) {
+                     Activations activations, int64_t rows, int64_t in, int64_t out,
+                     RowWriter& writer) {
   ANNULUS_ASSIGN_OR_RETURN(LinearCase run, LinearCase::Make(ops, backend, dtype, rows, in, out));
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream,
                            backend.CreateStream(options.threads));
-  const Bound bound = BoundOf(ops, dtype, options.int8_activations, rows);
+  const Bound bound = BoundOf(ops, dtype, activations, rows);
   const double work = bound == Bound::kMemoryRead ? run.bytes() : run.flops();
-  ANNULUS_RETURN_IF_ERROR(run.Run(ops, *stream, options.int8_activations));
+  ANNULUS_RETURN_IF_ERROR(run.Run(ops, *stream, activations));
   std::vector<double> rates;
   std::vector<double> fractions;
   for (int round = 0; round < options.rounds; ++round) {
@@ -108,7 +109,7 @@ absl::Status Measure(const Options& options, const OpTable& ops, Backend& backen
     double spent = 0;
     do {
       for (int i = 0; i < 4; ++i, ++runs) {
-        ANNULUS_RETURN_IF_ERROR(run.Run(ops, *stream, options.int8_activations));
+        ANNULUS_RETURN_IF_ERROR(run.Run(ops, *stream, activations));
       }
       spent = ProcessCpuSeconds() - start;
     } while (spent < 0.05 * options.threads);
@@ -137,14 +138,14 @@ absl::Status Run(const Options& options) {
       KernelRequirements required;
       required.implementation = table;
       required.k_dim = required.v_dim = 64;
-      if (options.int8_activations) required.activations = Activations::kInt8;
+      ANNULUS_ASSIGN_OR_RETURN(required.activations, ParseActivations(options.activations));
       ANNULUS_ASSIGN_OR_RETURN(required.weights_dtype, ParseDType(name));
       ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, registry.Select(required));
       for (const int64_t rows : options.rows) {
         for (const int64_t in : options.in) {
           for (const int64_t out : options.out) {
-            ANNULUS_RETURN_IF_ERROR(
-                Measure(options, *ops, *backend, required.weights_dtype, rows, in, out, writer));
+            ANNULUS_RETURN_IF_ERROR(Measure(options, *ops, *backend, required.weights_dtype,
+                                            required.activations, rows, in, out, writer));
           }
         }
       }
@@ -158,7 +159,7 @@ int Main(int argc, char** argv) {
   CLI::App app{"Times linear layers beside their bounds, by CPU time"};
   app.add_option("--tables", options.tables)->delimiter(',');
   app.add_option("--weights-dtypes", options.dtypes)->delimiter(',');
-  app.add_flag("--int8-activations", options.int8_activations, "With weights in int8");
+  app.add_option("--activations", options.activations, "float, int8 or fp8_e4m3");
   app.add_option("--rows", options.rows, "Up to 8: bound by memory reads")->delimiter(',');
   app.add_option("--in", options.in)->delimiter(',');
   app.add_option("--out", options.out)->delimiter(',');

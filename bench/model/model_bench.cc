@@ -61,7 +61,7 @@ EngineOptions MakeEngineOptions(const ModelBenchOptions& options, const ModelCon
   engine.kv_memory_bytes = KvMemory(options, config);
   engine.kv_dtype = options.kv_dtype;
   engine.weights_dtype = options.weights_dtype;
-  engine.int8_activations = options.int8_activations;
+  engine.activations = options.activations;
   engine.chunk_tokens = options.chunk_tokens;
   engine.tokens_per_rank = engine.page_tokens;  // every sequence is spread over all ranks
   engine.max_running = 1;
@@ -285,7 +285,7 @@ Row ModelBench::Describe(const char* phase, int64_t tokens, int64_t depth, const
   row.Number("flops", flops);
   row.Text("model", options_.random_config.empty() ? options_.directory : options_.random_config);
   row.Text("weights_dtype", DTypeName(model.weights_dtype));
-  row.Text("activations", model.int8_activations ? "int8" : "float");
+  row.Text("activations", ActivationsName(model.activations));
   row.Text("kv_dtype", DTypeName(options_.kv_dtype)).Text("kernels", model.kernels);
   row.Int("chunk_tokens", options_.chunk_tokens).Int("repeat", options_.repeat);
   row.Text("ring_mode", RingModeName(options_.ring_mode));

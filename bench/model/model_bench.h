@@ -24,7 +24,7 @@ struct ModelBenchOptions {
   int ranks = 1;
   int threads = 1;                     // all ranks together
   std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
-  bool int8_activations = false;
+  Activations activations = Activations::kFloat;
   DType kv_dtype = DType::kBF16;
   RingMode ring_mode = RingMode::kAuto;
   AttentionPolicy attention;

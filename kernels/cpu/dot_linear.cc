@@ -125,7 +125,9 @@ class Product {
 absl::Status DotLinear(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
                        const LinearParams& params) {
   CheckLinear(params);
-  if (dot.linear[static_cast<int>(params.weight->dtype)] == nullptr) {
+  // In bf16 the scale of a row of fp8 would be wanted behind the sums.
+  if (params.activations == Activations::kFp8 ||
+      dot.linear[static_cast<int>(params.weight->dtype)] == nullptr) {
     return Linear(isa, stream, params);
   }
   return Product(dot, params).Run(stream);

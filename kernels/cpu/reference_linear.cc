@@ -39,7 +39,7 @@ void Widen(const PackedMatrix& matrix, int64_t row, std::span<float> output) {
   }
 }
 
-// One row of inputs as Activations::kInt8 has it.
+// One row of inputs as kInt8 has it.
 struct Int8Row {
   std::vector<int> codes;
   float scale = 0;
@@ -87,6 +87,34 @@ absl::Status LinearInt8(Stream& stream, const LinearParams& params) {
   return absl::OkStatus();
 }
 
+// Inputs become codes, and stay what they mean before the row's scale: kFp8.
+absl::Status LinearFp8(Stream& stream, const LinearParams& params) {
+  const PackedMatrix& weight = *params.weight;
+  const auto in = static_cast<size_t>(weight.in_features);
+  std::vector<std::vector<Float8E4M3>> rows(params.input.rows, std::vector<Float8E4M3>(in));
+  std::vector<float> scales;
+  for (int64_t r = 0; r < params.input.rows; ++r) {
+    scales.push_back(RoundToFloat8({params.input.row(r), in}, rows[r]));
+  }
+  AsCpuStream(stream).ParallelFor(weight.out_features, [&](int64_t o, int) {
+    const std::byte* const codes = weight.storage.data() + o * RowBytes(weight);
+    float scale;
+    std::memcpy(&scale, weight.storage.data() + ScalesBegin(weight) + o * ScaleBytes(weight),
+                sizeof(scale));
+    for (int64_t r = 0; r < params.input.rows; ++r) {
+      float sum = 0;
+      for (size_t i = 0; i < in; ++i) {
+        sum += ToFloat(rows[r][i]) * ToFloat(Float8E4M3{static_cast<uint8_t>(codes[i])});
+      }
+      float value = sum * scales[r] * scale;
+      if (params.bias != nullptr) value += params.bias[o];
+      float& output = params.output.row(r)[o];
+      output = params.accumulate ? output + value : value;
+    }
+  });
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype) {
@@ -117,6 +145,7 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
 absl::Status Linear(Stream& stream, const LinearParams& params) {
   CheckLinear(params);
   if (params.activations == Activations::kInt8) return LinearInt8(stream, params);
+  if (params.activations == Activations::kFp8) return LinearFp8(stream, params);
   const PackedMatrix& weight = *params.weight;
   AsCpuStream(stream).ParallelFor(weight.out_features, [&](int64_t o, int) {
     std::vector<float> w(weight.in_features);

@@ -15,6 +15,7 @@ KernelEntry CpuEntry(OpTable ops, int priority) {
   entry.priority = priority;
   entry.weights_dtypes = {DType::kF32,    DType::kBF16, DType::kF16,   DType::kF8E4M3,
                           DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64};
+  entry.activations = {Activations::kFloat, Activations::kFp8};
   entry.kv_dtypes = {DType::kF32,    DType::kBF16,   DType::kF16,
                      DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
   entry.max_head_dim = kMaxHeadDim;
@@ -23,7 +24,7 @@ KernelEntry CpuEntry(OpTable ops, int priority) {
 
 void RegisterCpuKernels(KernelRegistry& registry) {
   KernelEntry reference = CpuEntry(reference::Ops(), 0);
-  reference.int8_activations = true;
+  reference.activations.push_back(Activations::kInt8);
   registry.Register(std::move(reference));
 #if defined(ANNULUS_CPU_X86)
   RegisterX86Kernels(registry);

@@ -64,7 +64,8 @@ void RegisterX86Kernels(KernelRegistry& registry) {
       X86Entry(DotOps<cpu::Avx512Bf16DotKernels, cpu::Avx512Bf16Kernels>("cpu/avx512-bf16"), 30,
                Avx512Bf16Features());
   KernelEntry amx = X86Entry(DotOps<cpu::AmxDotKernels, AmxKernels>("cpu/amx"), 40, AmxFeatures());
-  dot.int8_activations = amx.int8_activations = true;
+  dot.activations.push_back(Activations::kInt8);
+  amx.activations.push_back(Activations::kInt8);
   registry.Register(std::move(dot));
   registry.Register(std::move(amx));
 }

@@ -1,15 +1,33 @@
 // Products and embeddings of the SIMD path.
 #include <algorithm>
+#include <vector>
 
 #include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/ops/checks.h"
 
 namespace annulus::cpu {
+namespace {
 
-absl::Status Linear(const SimdKernels& isa, CpuStream& stream, const LinearParams& params) {
-  CheckLinear(params);
-  ANNULUS_CHECK(params.activations == Activations::kFloat);
+// The inputs as kFp8 rounds them, but no narrower than float32: code * scale.
+absl::StatusOr<ConstMatrixView> RoundInputs(CpuStream& stream, const ConstMatrixView& input) {
+  const int64_t count = input.rows * input.cols;
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
+                           stream.Scratch(static_cast<size_t>(count) * sizeof(float)));
+  const MatrixView rounded{reinterpret_cast<float*>(scratch), input.rows, input.cols, input.cols};
+  stream.ParallelRows(input.rows, input.cols, [&](int64_t begin, int64_t end) {
+    std::vector<Float8E4M3> codes(static_cast<size_t>(input.cols));
+    for (int64_t r = begin; r < end; ++r) {
+      const float scale = RoundToFloat8({input.row(r), codes.size()}, codes);
+      ConvertToFloat(DType::kF8E4M3, codes.data(), rounded.row(r), codes.size());
+      for (int64_t i = 0; i < input.cols; ++i) rounded.row(r)[i] *= scale;
+    }
+  });
+  return ConstMatrixView(rounded);
+}
+
+absl::Status LinearFloat(const SimdKernels& isa, CpuStream& stream, const LinearParams& params) {
   const PackedMatrix& weight = *params.weight;
   const auto kernel = isa.linear[static_cast<int>(weight.dtype)];
   const WeightLayout layout = LayoutOf(weight.dtype, weight.in_features, Bf16Order::kSingle);
@@ -38,6 +56,17 @@ absl::Status Linear(const SimdKernels& isa, CpuStream& stream, const LinearParam
     kernel(task);
   });
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Linear(const SimdKernels& isa, CpuStream& stream, const LinearParams& params) {
+  CheckLinear(params);
+  ANNULUS_CHECK(params.activations != Activations::kInt8);
+  if (params.activations == Activations::kFloat) return LinearFloat(isa, stream, params);
+  LinearParams rounded = params;
+  ANNULUS_ASSIGN_OR_RETURN(rounded.input, RoundInputs(stream, params.input));
+  return LinearFloat(isa, stream, rounded);
 }
 
 absl::Status Embed(CpuStream& stream, const EmbedParams& params, Bf16Order order) {

@@ -33,10 +33,13 @@ void CheckLinear(const LinearParams& params) {
   ANNULUS_CHECK(params.weight != nullptr);
   CheckView(params.input, params.input.rows, params.weight->in_features, "linear input");
   CheckView(params.output, params.input.rows, params.weight->out_features, "linear output");
-  ANNULUS_CHECK(
-      params.activations == Activations::kFloat ||
-      (params.weight->dtype == DType::kI8 && params.weight->in_features <= kMostInt8Inputs))
-      << "int8 activations for weights in " << DTypeName(params.weight->dtype);
+  const DType weights = params.weight->dtype;
+  ANNULUS_CHECK(WeightsFor(params.activations).value_or(weights) == weights)
+      << ActivationsName(params.activations) << " activations for weights in "
+      << DTypeName(weights);
+  ANNULUS_CHECK(params.activations != Activations::kInt8 ||
+                params.weight->in_features <= kMostInt8Inputs)
+      << params.weight->in_features << " int8 activations";
 }
 
 void CheckEmbed(const EmbedParams& params) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/base/activations.h"
 #include "kernels/base/device_buffer.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/tensor_view.h"
@@ -21,17 +22,6 @@ struct PackedMatrix {
 
 // Rows that are packed together: pack_rows takes whole multiples, except at the end of a matrix.
 inline constexpr int64_t kPackRows = 16;
-
-// How a linear layer takes its inputs.
-enum class Activations : uint8_t {
-  kFloat,  // as they are, or rounded to bf16: see LinearParams
-  // As int8 with one scale per row, which is found anew for each call (dynamic, per token): s =
-  // largest |x| / 127, code = x / s, rounded to nearest even. A sum over codes is exact, so it has
-  // no order. A row whose largest is below 2^-100 counts as zeros; one with infinities or NaN gives
-  // NaN. Weights must be kI8, and at most kMostInt8Inputs wide.
-  kInt8,
-};
-inline constexpr int64_t kMostInt8Inputs = int64_t{1} << 17;
 
 // output[r, o] = sum_i input[r, i] * weight[o, i] (+ bias[o]) (+ output[r, o] when accumulate),
 // where weight is code * scale if it is quantised. Products and sums are float32, and the order of

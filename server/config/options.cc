@@ -174,12 +174,13 @@ std::vector<Option> ModelOptions() {
        "auto: "
        "as they are stored.",
        SetWeightsDtype},
-      {"activations", "float|int8", "float",
-       "How layers take their inputs; int8: one scale per token, for weights in int8, faster where "
-       "the processor has integer dot products (AVX-512 VNNI, AMX) and less exact.",
-       [](absl::string_view text, ServerConfig& c) {
-         return SetChoice<bool>(text, {{"float", false}, {"int8", true}},
-                                c.engine.int8_activations);
+      {"activations", "float|int8|fp8_e4m3", "float",
+       "How layers take their inputs. int8, fp8_e4m3: one scale per token, for weights of the same "
+       "dtype, less exact; int8 is faster where the processor has integer dot products (AVX-512 "
+       "VNNI, AMX), fp8_e4m3 on GPUs of compute capability 8.9 and up.",
+       [](absl::string_view text, ServerConfig& c) -> absl::Status {
+         ANNULUS_ASSIGN_OR_RETURN(c.engine.activations, ParseActivations(text));
+         return absl::OkStatus();
        }},
       {"out", "DIR", "", "The new model directory that --convert writes.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.convert_out); }},

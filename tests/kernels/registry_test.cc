@@ -72,6 +72,22 @@ TEST(Registry, RefusalSaysRequiredSupportedAndMissing) {
                     HasSubstr("multiples of 8 up to 256")));
 }
 
+TEST(Registry, TakesActivationsAsTheyAreServed) {
+  KernelRegistry registry;
+  KernelEntry entry = Entry("cpu/a", 0);
+  entry.weights_dtypes = {DType::kI8};
+  entry.activations = {Activations::kFloat, Activations::kInt8};
+  registry.Register(entry);
+  KernelRequirements required = Required();
+  required.weights_dtype = DType::kI8;
+  required.activations = Activations::kInt8;
+  EXPECT_TRUE(registry.Select(required).ok());
+  required.activations = Activations::kFp8;
+  EXPECT_THAT(Message(registry, required),
+              AllOf(HasSubstr("activations fp8_e4m3, "),
+                    HasSubstr("cpu/a misses activations in fp8_e4m3 (supported: float, int8)")));
+}
+
 TEST(Registry, RefusalOfOddHeadDim) {
   KernelRegistry registry;
   registry.Register(Entry("cpu/a", 0));

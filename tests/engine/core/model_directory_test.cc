@@ -81,6 +81,25 @@ class ModelDirectory : public ::testing::Test {
   KernelRegistry kernels_;
 };
 
+TEST_F(ModelDirectory, ActivationsNeedWeightsOfTheirDtype) {
+  EngineOptions options;
+  options.model = directory_.path().string();
+  for (const Activations activations : {Activations::kInt8, Activations::kFp8}) {
+    options.activations = activations;
+    options.weights_dtype = DType::kBF16;
+    const std::string name(ActivationsName(activations));
+    EXPECT_THAT(std::string(LoadModel(options, *backend_, kernels_).status().message()),
+                ::testing::AllOf(HasSubstr(name + " activations need weights in " + name),
+                                 HasSubstr("these are bf16"), HasSubstr("--weights-dtype " + name),
+                                 HasSubstr("--activations float")));
+    options.weights_dtype = WeightsFor(activations);
+    const auto loaded = LoadModel(options, *backend_, kernels_);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->info.activations, activations);
+    EXPECT_EQ(loaded->ranks.activations, activations);
+  }
+}
+
 TEST_F(ModelDirectory, LoadsAsItIs) {
   const auto loaded = Load();
   ASSERT_TRUE(loaded.ok()) << loaded.status();

@@ -194,6 +194,28 @@ TEST_P(Golden, LogitsWithInt8ActivationsAreNear) {
   EXPECT_LE(with_int8.norm, with_float.norm + bound * std::sqrt(layers));
 }
 
+// The same with fp8_e4m3, whose codes are off by up to 2^-4 of themselves: a product's error is
+// about 2^-4 / sqrt(3) of its size, 4 times that of int8 codes.
+TEST_P(Golden, LogitsWithFp8ActivationsAreNear) {
+  CpuWorld world;
+  const Checkpoint checkpoint = Open(GetParam());
+  const OpTable& ops = *world.registry.Available("cpu").back();
+  ASSERT_EQ(ops.name, "cpu/reference");
+  RankModel model = Load(world, checkpoint, ops, 64, DType::kF32, DType::kF8E4M3);
+  const DriverOptions options = Options(1, RingMode::kPassKv, checkpoint.golden);
+  const Errors with_float = LogitsErrors(world, model, checkpoint.golden, options);
+  model.activations = Activations::kFp8;
+  const Errors with_fp8 = LogitsErrors(world, model, checkpoint.golden, options);
+  RecordProperty("relative_error_float", std::to_string(with_float.norm));
+  RecordProperty("relative_error_fp8", std::to_string(with_fp8.norm));
+  std::cout << GetParam() << ": relative logit error with fp8_e4m3 weights " << with_float.norm
+            << ", with fp8_e4m3 activations too " << with_fp8.norm << "\n";
+  EXPECT_NE(with_float.norm, with_fp8.norm);
+  const double layers = static_cast<double>(checkpoint.config.layers.size());
+  const double bound = checkpoint.config.experts.count > 0 ? 0.4 : 0.12;
+  EXPECT_LE(with_fp8.norm, with_float.norm + bound * std::sqrt(layers));
+}
+
 TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
   CpuWorld world;
   const Checkpoint checkpoint = Open(GetParam());

@@ -97,8 +97,8 @@ std::string Describe(const ServerConfig& c) {
       << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
       << '|' << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
       << static_cast<int>(e.ring_transport) << '|' << AssignmentText(e.attention) << '|'
-      << e.attention_gates << '|' << e.kernels << '|' << e.int8_activations << '|' << c.convert_out
-      << '|' << e.profile << '|' << e.exchange_timeout.count() << '|'
+      << e.attention_gates << '|' << e.kernels << '|' << ActivationsName(e.activations) << '|'
+      << c.convert_out << '|' << e.profile << '|' << e.exchange_timeout.count() << '|'
       << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa << '|'
       << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen << '|'
       << c.max_connections << '|' << c.keepalive_time.count() << '|' << c.metrics << '|'

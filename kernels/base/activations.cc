@@ -1,0 +1,60 @@
+#include "kernels/base/activations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+
+namespace annulus {
+
+absl::string_view ActivationsName(Activations activations) {
+  switch (activations) {
+    case Activations::kFloat:
+      return "float";
+    case Activations::kInt8:
+      return "int8";
+    case Activations::kFp8:
+      return "fp8_e4m3";
+  }
+  ANNULUS_CHECK(false) << "activations " << static_cast<int>(activations);
+  return "";
+}
+
+absl::StatusOr<Activations> ParseActivations(absl::string_view name) {
+  std::string known;
+  for (const Activations activations : kAllActivations) {
+    if (ActivationsName(activations) == name) return activations;
+    absl::StrAppend(&known, known.empty() ? "" : ", ", ActivationsName(activations));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown activations '", name, "'; known are ", known));
+}
+
+std::optional<DType> WeightsFor(Activations activations) {
+  switch (activations) {
+    case Activations::kInt8:
+      return DType::kI8;
+    case Activations::kFp8:
+      return DType::kF8E4M3;
+    default:
+      return std::nullopt;
+  }
+}
+
+float RoundToFloat8(std::span<const float> row, std::span<Float8E4M3> codes) {
+  std::fill(codes.begin(), codes.end(), Float8E4M3{0});
+  float largest = 0;
+  for (const float x : row) {
+    if (!std::isfinite(x)) return std::numeric_limits<float>::quiet_NaN();
+    largest = std::max(largest, std::abs(x));
+  }
+  if (largest < 0x1p-100f) return 0;
+  const float factor = 448 / largest;
+  for (size_t i = 0; i < row.size(); ++i) codes[i] = ToFloat8E4M3(row[i] * factor);
+  return largest / 448;
+}
+
+}  // namespace annulus
