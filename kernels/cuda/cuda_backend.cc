@@ -13,6 +13,7 @@
 #include "kernels/cuda/pinned_pool.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/tuning/linear_plan.h"
 
 namespace annulus {
 namespace cuda {
@@ -119,6 +120,9 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device
   const absl::Status library = OpenProducts().status();
   if (!library.ok()) {
     absl::StrAppend(&capabilities.description, ", products by own kernels: ", library.message());
+  } else if (Fp8ProductsOf(device) == Fp8Products::kNone) {
+    absl::StrAppend(&capabilities.description,
+                    ", products in fp8 by own kernels: cuBLASLt needs compute capability 8.9");
   }
   capabilities.memory_bytes = device.memory_bytes;
   capabilities.threads = 1;
@@ -175,6 +179,7 @@ void RegisterCudaKernels(KernelRegistry& registry) {
   entry.priority = 0;
   entry.weights_dtypes = {DType::kF32,    DType::kBF16, DType::kF16,   DType::kF8E4M3,
                           DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64};
+  entry.activations = {Activations::kFloat, Activations::kFp8};
   entry.kv_dtypes = {DType::kF32,    DType::kBF16,   DType::kF16,
                      DType::kF8E4M3, DType::kF8E5M2, DType::kI8};
   entry.max_head_dim = cuda::kMaxAttentionDim;

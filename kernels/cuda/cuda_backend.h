@@ -14,7 +14,7 @@ namespace annulus {
 // than compute capability 8.0. Memory is the device's and not readable by the host, and that of
 // AllocateHost is pinned; Copy and all ops are enqueued. The streams' `threads` has no meaning
 // here. Where cuBLASLt cannot be loaded, own kernels multiply, more slowly, and the description
-// says why.
+// says why; where it cannot multiply fp8, they do that.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal);
 
 // The first `most` GPUs that will do, at least one, as one backend: Backend::OnDevice gives each.

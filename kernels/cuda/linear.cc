@@ -43,28 +43,123 @@ WeightView ViewOf(const PackedMatrix& matrix) {
   return view;
 }
 
-// bf16 weights and many rows: inputs are rounded into the stream's scratch, the library multiplies.
-absl::Status LinearByLibrary(CudaStream& stream, Products& products, const LinearParams& params) {
-  const PackedMatrix& weight = *params.weight;
-  const int64_t depth = RowBytes(DType::kBF16, weight.in_features) / 2;
-  const auto input_bytes = static_cast<size_t>(params.input.rows * depth * 2 + 255) / 256 * 256;
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
-                           stream.Scratch(input_bytes + Products::kWorkspaceBytes));
-  auto* const rounded = reinterpret_cast<uint16_t*>(scratch);
-  ANNULUS_RETURN_IF_ERROR(StatusOf(LaunchRoundRows(stream.handle(), {params.input, depth, rounded}),
-                                   "rounding inputs"));
+LinearArguments ArgumentsOf(const LinearParams& params) {
+  return {params.input,  ViewOf(*params.weight), params.bias,
+          params.output, params.accumulate,      /*input_scales=*/nullptr};
+}
+
+size_t PieceBytes(int64_t bytes) { return static_cast<size_t>(bytes + 255) / 256 * 256; }
+
+absl::Status Round(CudaStream& stream, const RoundRowsArguments& arguments) {
+  return StatusOf(LaunchRoundRows(stream.handle(), arguments), "rounding inputs");
+}
+
+absl::Status LinearByKernels(CudaStream& stream, const LinearArguments& arguments) {
+  const StreamHandle handle = stream.handle();
+  const DType dtype = arguments.weight.dtype;
+  const bool exact = dtype == DType::kF32 || dtype == DType::kF16;
+  if (arguments.input.rows <= kFewRows) {
+    const FewRowsArguments few{
+        arguments, FewRowsTiles(arguments.weight.out_features, !exact, stream.device())};
+    return StatusOf(exact ? LaunchFewRowsFloat(handle, few) : LaunchFewRowsTensor(handle, few),
+                    "linear of few rows");
+  }
+  return StatusOf(
+      exact ? LaunchLinearFloat(handle, arguments) : LaunchLinearTensor(handle, arguments),
+      "linear");
+}
+
+Product ProductOf(const LinearParams& params, int64_t depth) {
   Product product;
   product.rows = params.input.rows;
-  product.out = weight.out_features;
-  product.in = weight.in_features;
-  product.input = rounded;
-  product.weight = weight.storage.data();
+  product.out = params.weight->out_features;
+  product.in = params.weight->in_features;
+  product.weight = params.weight->storage.data();
   product.depth = depth;
   product.bias = params.bias;
   product.output = params.output.data;
   product.stride = params.output.stride;
   product.accumulate = params.accumulate;
+  return product;
+}
+
+// bf16 weights and many rows: inputs are rounded into the stream's scratch, the library multiplies.
+absl::Status LinearByLibrary(CudaStream& stream, Products& products, const LinearParams& params) {
+  const int64_t depth = RowBytes(DType::kBF16, params.weight->in_features) / 2;
+  const size_t input_bytes = PieceBytes(params.input.rows * depth * 2);
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
+                           stream.Scratch(input_bytes + Products::kWorkspaceBytes));
+  ANNULUS_RETURN_IF_ERROR(
+      Round(stream, {params.input, RoundedRows::kBFloat16, depth, scratch, nullptr}));
+  Product product = ProductOf(params, depth);
+  product.input = scratch;
   return products.Multiply(stream.handle(), product, scratch + input_bytes);
+}
+
+// Inputs as codes, in float32: bf16 holds them exactly, in which the kernels multiply.
+absl::Status Fp8ByKernels(CudaStream& stream, const LinearParams& params) {
+  const int64_t rows = params.input.rows;
+  const int64_t depth = (params.input.cols + 3) / 4 * 4;
+  const size_t scale_bytes = PieceBytes(rows * static_cast<int64_t>(sizeof(float)));
+  const auto code_bytes = static_cast<size_t>(rows * depth) * sizeof(float);
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch, stream.Scratch(scale_bytes + code_bytes));
+  auto* const scales = reinterpret_cast<float*>(scratch);
+  auto* const codes = reinterpret_cast<float*>(scratch + scale_bytes);
+  ANNULUS_RETURN_IF_ERROR(
+      Round(stream, {params.input, RoundedRows::kFloat8Wide, depth, codes, scales}));
+  LinearArguments arguments = ArgumentsOf(params);
+  arguments.input = {codes, rows, params.input.cols, depth};
+  arguments.input_scales = scales;
+  return LinearByKernels(stream, arguments);
+}
+
+// The library multiplies codes. Scales are its business where it takes them, but not together with
+// a bias; else it leaves the sums, in the output or, where that is to be added to, in the scratch,
+// and a kernel does the rest.
+absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearParams& params) {
+  const WeightView weight = ViewOf(*params.weight);
+  const int64_t rows = params.input.rows;
+  const int64_t depth = weight.row_bytes;  // zeros from in_features on, on both sides
+  const auto* const weight_scales = reinterpret_cast<const float*>(weight.scales);
+  const bool scaled =
+      Fp8ProductsOf(stream.device()) == Fp8Products::kScaled && params.bias == nullptr;
+  const bool aside = !scaled && params.accumulate;
+  const size_t code_bytes = PieceBytes(rows * depth);
+  const size_t scale_bytes = PieceBytes(rows * static_cast<int64_t>(sizeof(float)));
+  const size_t sum_bytes =
+      aside ? PieceBytes(rows * weight.out_features * static_cast<int64_t>(sizeof(float))) : 0;
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::byte* const codes,
+      stream.Scratch(code_bytes + scale_bytes + sum_bytes + Products::kWorkspaceBytes));
+  auto* const scales = reinterpret_cast<float*>(codes + code_bytes);
+  std::byte* const sums = codes + code_bytes + scale_bytes;
+  ANNULUS_RETURN_IF_ERROR(
+      Round(stream, {params.input, RoundedRows::kFloat8, depth, codes, scales}));
+  Product product = ProductOf(params, depth);
+  product.fp8 = true;
+  product.in = depth;
+  product.input = codes;
+  if (scaled) {
+    product.input_scales = scales;
+    product.weight_scales = weight_scales;
+    return products.Multiply(stream.handle(), product, sums);
+  }
+  product.bias = nullptr;
+  product.accumulate = false;
+  if (aside) {
+    product.output = reinterpret_cast<float*>(sums);
+    product.stride = weight.out_features;
+  }
+  ANNULUS_RETURN_IF_ERROR(products.Multiply(stream.handle(), product, sums + sum_bytes));
+  return StatusOf(
+      LaunchScale(stream.handle(), {{product.output, rows, weight.out_features, product.stride},
+                                    1,
+                                    scales,
+                                    weight_scales,
+                                    params.bias,
+                                    params.output,
+                                    params.accumulate}),
+      "scaling a product");
 }
 
 }  // namespace
@@ -109,25 +204,18 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
 
 absl::Status Linear(Stream& stream, const LinearParams& params) {
   CheckLinear(params);
-  const LinearArguments arguments{params.input, ViewOf(*params.weight), params.bias, params.output,
-                                  params.accumulate};
+  ANNULUS_CHECK(params.activations != Activations::kInt8);
   CudaStream& own = AsCudaStream(stream);
-  const StreamHandle handle = own.handle();
-  const DType dtype = params.weight->dtype;
-  if (dtype == DType::kBF16 && params.input.rows >= kLibraryRows && own.products() != nullptr) {
+  const bool many = params.input.rows >= kLibraryRows && own.products() != nullptr;
+  if (params.activations == Activations::kFp8) {
+    const bool library =
+        many && Fp8ProductsOf(own.device()) != Fp8Products::kNone && Fp8OutputFits(params.output);
+    return library ? Fp8ByLibrary(own, *own.products(), params) : Fp8ByKernels(own, params);
+  }
+  if (many && params.weight->dtype == DType::kBF16) {
     return LinearByLibrary(own, *own.products(), params);
   }
-  const bool exact = dtype == DType::kF32 || dtype == DType::kF16;
-  if (params.input.rows <= kFewRows) {
-    const FewRowsArguments few{arguments,
-                               FewRowsTiles(arguments.weight.out_features, !exact, own.device())};
-    return StatusOf(exact ? LaunchFewRowsFloat(handle, few) : LaunchFewRowsTensor(handle, few),
-                    "linear of few rows");
-  }
-  if (exact) {
-    return StatusOf(LaunchLinearFloat(handle, arguments), "linear");
-  }
-  return StatusOf(LaunchLinearTensor(handle, arguments), "linear");
+  return LinearByKernels(own, ArgumentsOf(params));
 }
 
 absl::Status Embed(Stream& stream, const EmbedParams& params) {

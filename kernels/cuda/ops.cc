@@ -68,7 +68,9 @@ absl::Status GatedMul(Stream& stream, const GatedMulParams& params) {
 }
 
 absl::Status Scale(Stream& stream, const ScaleParams& params) {
-  return StatusOf(LaunchScale(HandleOf(stream), params), "scale");
+  return StatusOf(LaunchScale(HandleOf(stream), {params.values, params.factor, nullptr, nullptr,
+                                                 nullptr, params.values, false}),
+                  "scale");
 }
 
 absl::Status SoftCap(Stream& stream, const SoftCapParams& params) {

@@ -15,16 +15,27 @@
 namespace annulus::cuda {
 
 // output[r, o] = sum over i of input[r, i] * weight[o, i], plus bias[o], plus output[r, o] where
-// `accumulate`. bf16 times bf16, summed in float32. Addresses are the device's.
+// `accumulate`. Both factors are bf16, or both e4m3; sums are float32. Addresses are the device's.
+//
+// What the library asks of e4m3 (cuBLAS documentation, cublasLtMatmul): compute capability 8.9;
+// rows of both factors one after the other, as they are here (its "TN" format); `in`, `depth`, and
+// the bytes of `out` and `stride` multiples of 16, addresses too; no bias in float32. On 9.0 alone
+// it takes scales for the rows of both. It adds the products of some of the depth with fewer bits
+// than float32 has (about 14 on 9.0: DeepSeek-V3, arXiv 2412.19437, section 3.3.2) and these sums
+// in float32.
 struct Product {
   int64_t rows = 0;
   int64_t out = 0;
   int64_t in = 0;
-  const void* input = nullptr;   // bf16 [rows][depth]
-  const void* weight = nullptr;  // bf16 [out][depth]
+  bool fp8 = false;              // e4m3
+  const void* input = nullptr;   // [rows][depth]
+  const void* weight = nullptr;  // [out][depth]
   int64_t depth = 0;             // elements from row to row of both, at least `in`
-  const float* bias = nullptr;   // [out] or null
-  float* output = nullptr;       // [rows][stride]
+  // e4m3: sums are multiplied by input_scales[r] * weight_scales[o]. Both or none.
+  const float* input_scales = nullptr;   // [rows]
+  const float* weight_scales = nullptr;  // [out]
+  const float* bias = nullptr;           // [out] or null
+  float* output = nullptr;               // [rows][stride]
   int64_t stride = 0;
   bool accumulate = false;
 };
@@ -38,7 +49,7 @@ class Products {
   virtual ~Products() = default;
 
   // Enqueues the product. The order of its sums depends on the number of rows. INTERNAL with the
-  // library's number where it refuses; UNIMPLEMENTED where it knows no way for these sizes.
+  // library's number where it refuses; UNIMPLEMENTED where it knows no way for what is asked.
   virtual absl::Status Multiply(StreamHandle stream, const Product& product,
                                 std::byte* workspace) = 0;
 };

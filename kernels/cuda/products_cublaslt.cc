@@ -120,8 +120,9 @@ class CublasLtProducts final : public Products {
   }
 
  private:
-  // rows, out, in, stride, bias or none, accumulate: what the library's choice depends on.
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool>;
+  // rows, out, in, stride, e4m3, scales, bias, accumulate, the output's alignment: what the
+  // library's choice depends on.
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, bool, uint32_t>;
   static constexpr size_t kMostWays = 1024;
 
   template <class T>
@@ -129,6 +130,14 @@ class CublasLtProducts final : public Products {
     return StatusOfCublas(
         api_.set_product(described.product.get(), attribute, &value, sizeof(value)),
         "describing a product");
+  }
+
+  absl::Status SetScales(const Product& p, Described& described) {
+    const int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    ANNULUS_RETURN_IF_ERROR(Set(described, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode));
+    ANNULUS_RETURN_IF_ERROR(Set(described, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.weight_scales));
+    ANNULUS_RETURN_IF_ERROR(Set(described, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode));
+    return Set(described, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.input_scales);
   }
 
   absl::Status Describe(const Product& p, Described& described) {
@@ -144,20 +153,25 @@ class CublasLtProducts final : public Products {
       ANNULUS_RETURN_IF_ERROR(Set(described, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type));
       ANNULUS_RETURN_IF_ERROR(Set(described, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias));
     }
+    if (p.input_scales != nullptr) ANNULUS_RETURN_IF_ERROR(SetScales(p, described));
+    const cudaDataType_t factor = p.fp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
     const auto in = static_cast<uint64_t>(p.in);
     const auto out = static_cast<uint64_t>(p.out);
     const auto rows = static_cast<uint64_t>(p.rows);
     ANNULUS_RETURN_IF_ERROR(StatusOfCublas(
-        api_.create_layout(described.weight.out(), CUDA_R_16BF, in, out, p.depth), kWhat));
+        api_.create_layout(described.weight.out(), factor, in, out, p.depth), kWhat));
     ANNULUS_RETURN_IF_ERROR(StatusOfCublas(
-        api_.create_layout(described.input.out(), CUDA_R_16BF, in, rows, p.depth), kWhat));
+        api_.create_layout(described.input.out(), factor, in, rows, p.depth), kWhat));
     return StatusOfCublas(
         api_.create_layout(described.output.out(), CUDA_R_32F, out, rows, p.stride), kWhat);
   }
 
   // The library's way for these sizes, asked for once.
   absl::StatusOr<const cublasLtMatmulAlgo_t*> FindWay(const Product& p, Described& described) {
-    const Key key{p.rows, p.out, p.in, p.stride, p.bias != nullptr, p.accumulate};
+    const uint32_t alignment = reinterpret_cast<uintptr_t>(p.output) % 16 == 0 ? 16 : 4;
+    const Key key{
+        p.rows,       p.out,    p.in, p.stride, p.fp8, p.input_scales != nullptr, p.bias != nullptr,
+        p.accumulate, alignment};
     const auto found = ways_.find(key);
     if (found != ways_.end()) return &found->second;
     Owned<cublasLtMatmulPreference_t> preference(api_.destroy_preference);
@@ -168,6 +182,12 @@ class CublasLtProducts final : public Products {
         api_.set_preference(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
                             sizeof(bytes)),
         "choosing a product"));
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      ANNULUS_RETURN_IF_ERROR(StatusOfCublas(
+          api_.set_preference(preference.get(), attribute, &alignment, sizeof(alignment)),
+          "choosing a product"));
+    }
     cublasLtMatmulHeuristicResult_t result;
     int count = 0;
     ANNULUS_RETURN_IF_ERROR(StatusOfCublas(
@@ -177,7 +197,8 @@ class CublasLtProducts final : public Products {
         "choosing a product"));
     if (count == 0) {
       return absl::UnimplementedError(absl::StrCat("cuBLASLt knows no way for ", p.rows, " rows, ",
-                                                   p.in, " inputs and ", p.out, " outputs"));
+                                                   p.in, " inputs and ", p.out, " outputs in ",
+                                                   p.fp8 ? "fp8_e4m3" : "bf16"));
     }
     if (ways_.size() >= kMostWays) ways_.clear();
     return &ways_.emplace(key, result.algo).first->second;

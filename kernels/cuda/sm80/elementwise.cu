@@ -3,6 +3,7 @@
 // the bits that its formula gives.
 #include <cmath>
 
+#include "kernels/cuda/common/convert.h"
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/sm80/elementwise.h"
@@ -74,9 +75,16 @@ ANNULUS_KERNEL(kThreads, 4) GatedMulKernel(ANNULUS_ARGUMENT GatedMulParams a) {
   }
 }
 
-ANNULUS_KERNEL(kThreads, 4) ScaleKernel(ANNULUS_ARGUMENT ScaleParams a) {
-  const RowPart part = PartOfRow(a.values.cols);
-  for (int64_t i = part.begin; i < part.end; i += kThreads) a.values.row(part.row)[i] *= a.factor;
+ANNULUS_KERNEL(kThreads, 4) ScaleKernel(ANNULUS_ARGUMENT ScaleArguments a) {
+  const RowPart part = PartOfRow(a.output.cols);
+  const float row_scale = a.row_scales == nullptr ? 1 : a.row_scales[part.row];
+  for (int64_t i = part.begin; i < part.end; i += kThreads) {
+    float value = a.sums.row(part.row)[i] * a.factor * row_scale;
+    if (a.column_scales != nullptr) value *= a.column_scales[i];
+    if (a.bias != nullptr) value += a.bias[i];
+    float* const output = a.output.row(part.row) + i;
+    *output = a.accumulate ? *output + value : value;
+  }
 }
 
 ANNULUS_KERNEL(kThreads, 4) SoftCapKernel(ANNULUS_ARGUMENT SoftCapParams a) {
@@ -180,13 +188,55 @@ ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteArguments a) {
 
 constexpr int kRoundThreads = 256;
 
+// The largest magnitude of a row, as bits: they order like numbers, and NaN lies above all.
+ANNULUS_DEVICE uint32_t LargestOfRow(const float* row, int64_t cols) {
+  auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
+  uint32_t largest = 0;
+  for (int64_t i = ThreadIndex(); i < cols; i += kRoundThreads) {
+    largest = Larger(largest, BitsOf(row[i]) & 0x7fffffffu);
+  }
+  largest = WarpMax(largest);
+  if (Lane() == 0) shared[WarpIndex()] = largest;
+  SyncThreads();
+  for (int i = 0; i < kRoundThreads / kWarp; ++i) largest = Larger(largest, shared[i]);
+  return largest;
+}
+
+// One block per row.
 ANNULUS_KERNEL(kRoundThreads, 8) RoundRowsKernel(ANNULUS_ARGUMENT RoundRowsArguments a) {
   const float* const input = a.input.row(BlockX());
-  auto* const output = reinterpret_cast<uint32_t*>(a.output + BlockX() * a.depth);
-  for (int64_t pair = ThreadIndex(); pair < a.depth / 2; pair += kRoundThreads) {
-    const float low = 2 * pair < a.input.cols ? input[2 * pair] : 0;
-    const float high = 2 * pair + 1 < a.input.cols ? input[2 * pair + 1] : 0;
-    output[pair] = Pack(BFloat16{}, low, high);
+  const auto load = [&](int64_t i) { return i < a.input.cols ? input[i] : 0.0f; };
+  if (a.kind == RoundedRows::kBFloat16) {
+    auto* const pairs = static_cast<uint32_t*>(a.output) + BlockX() * (a.depth / 2);
+    for (int64_t pair = ThreadIndex(); pair < a.depth / 2; pair += kRoundThreads) {
+      pairs[pair] = Pack(BFloat16{}, load(2 * pair), load(2 * pair + 1));
+    }
+    return;
+  }
+  // As RoundToFloat8 of kernels/base/activations.h.
+  const uint32_t bits = LargestOfRow(input, a.input.cols);
+  const float largest = FloatOf(bits);
+  const bool finite = bits < 0x7f800000u;
+  const bool codes = finite && largest >= 0x1p-100f;
+  const float factor = codes ? 448 / largest : 0;
+  if (ThreadIndex() == 0) {
+    a.scales[BlockX()] = codes ? largest / 448 : finite ? 0 : FloatOf(0x7fc00000u);
+  }
+  for (int64_t four = ThreadIndex(); four < a.depth / 4; four += kRoundThreads) {
+    uint32_t word = 0;
+    Bytes16 wide{};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t code = codes ? NarrowFloat8(DType::kF8E4M3, load(4 * four + i) * factor) : 0;
+      word |= code << 8 * i;
+      wide.words[i] = BitsOf(WidenFloat8E4M3(code));
+    }
+    const int64_t at = BlockX() * (a.depth / 4) + four;
+    if (a.kind == RoundedRows::kFloat8) {
+      static_cast<uint32_t*>(a.output)[at] = word;
+    } else {
+      static_cast<Bytes16*>(a.output)[at] = wide;
+    }
   }
 }
 
@@ -201,8 +251,8 @@ int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments) {
   return Launch<GatedMulKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
                                 arguments);
 }
-int LaunchScale(StreamHandle stream, const ScaleParams& arguments) {
-  return Launch<ScaleKernel>(stream, GridOfRows(arguments.values.rows, arguments.values.cols),
+int LaunchScale(StreamHandle stream, const ScaleArguments& arguments) {
+  return Launch<ScaleKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
                              arguments);
 }
 int LaunchSoftCap(StreamHandle stream, const SoftCapParams& arguments) {
@@ -223,8 +273,10 @@ int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments) {
                                 arguments);
 }
 int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments) {
-  return Launch<RoundRowsKernel>(stream, {.x = arguments.input.rows, .threads = kRoundThreads},
-                                 arguments);
+  const Grid grid{.x = arguments.input.rows,
+                  .threads = kRoundThreads,
+                  .shared_bytes = kRoundThreads / kWarp * sizeof(uint32_t)};
+  return Launch<RoundRowsKernel>(stream, grid, arguments);
 }
 int LaunchRoute(StreamHandle stream, const RouteArguments& arguments) {
   return Launch<RouteKernel>(stream, {.x = arguments.logits.rows, .threads = kWarp}, arguments);

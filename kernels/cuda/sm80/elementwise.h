@@ -25,7 +25,19 @@ struct RmsNormArguments {
 int LaunchRmsNorm(StreamHandle stream, const RmsNormArguments& arguments);
 
 int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments);
-int LaunchScale(StreamHandle stream, const ScaleParams& arguments);
+
+// output[r, c] = sums[r, c] * factor * row_scales[r] * column_scales[c] + bias[c], in this order,
+// which is added to output where `accumulate`. `sums` may be `output` where it is not.
+struct ScaleArguments {
+  ConstMatrixView sums;
+  float factor;
+  const float* row_scales;     // [rows]; null: 1
+  const float* column_scales;  // [cols]; null: 1
+  const float* bias;           // [cols]; null: 0
+  MatrixView output;
+  bool accumulate;
+};
+int LaunchScale(StreamHandle stream, const ScaleArguments& arguments);
 int LaunchSoftCap(StreamHandle stream, const SoftCapParams& arguments);
 
 struct RopeTableArguments {
@@ -48,11 +60,18 @@ struct MoveRowsArguments {
 };
 int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments);
 
-// Rows rounded to bf16, nearest even, with zeros up to `depth` elements.
+// Rows rounded to nearest even, with zeros up to `depth` elements.
+enum class RoundedRows : uint8_t {
+  kBFloat16,
+  kFloat8,      // codes of Activations::kFp8
+  kFloat8Wide,  // the same codes as float32 numbers
+};
 struct RoundRowsArguments {
   ConstMatrixView input;
-  int64_t depth;     // even, at least input.cols
-  uint16_t* output;  // [input.rows][depth]
+  RoundedRows kind;
+  int64_t depth;  // at least input.cols, a multiple of 4
+  void* output;   // [input.rows][depth], aligned to 16 bytes
+  float* scales;  // [input.rows] of the codes; null for bf16
 };
 int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments);
 

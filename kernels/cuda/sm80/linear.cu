@@ -185,7 +185,7 @@ LinearTensorKernel(ANNULUS_ARGUMENT LinearArguments a) {
         const int64_t column = block_column + warp_column + Lane() % 4 * 2 + 8 * j + e % 2;
         if (row >= a.input.rows || column >= a.weight.out_features) continue;
         const float scale = grouped ? 1 : LoadScale(a.weight, column, 0);
-        StoreOutput(a, row, column, totals[i][j][e] * scale);
+        StoreOutput(a, row, column, totals[i][j][e] * InputScale(a, row) * scale);
       }
     }
   }

@@ -37,6 +37,7 @@ struct LinearArguments {
   const float* bias;  // null: none
   MatrixView output;
   bool accumulate;
+  const float* input_scales;  // [rows], of inputs that are codes; null: 1
 };
 // Inputs are rounded to bf16, weights are exact in it: every dtype but kF32 and kF16.
 int LaunchLinearTensor(StreamHandle stream, const LinearArguments& arguments);

@@ -90,7 +90,7 @@ ANNULUS_DEVICE void StoreSums(const FewRowsArguments& a) {
       total += PartialSums(part, row, a.tiles)[i % outputs];
     }
     const float scale = grouped ? 1 : LoadScale(linear.weight, column, 0);
-    StoreOutput(linear, row, column, total * scale);
+    StoreOutput(linear, row, column, total * InputScale(linear, row) * scale);
   }
 }
 

@@ -40,6 +40,11 @@ ANNULUS_DEVICE float LoadScale(const WeightView& w, int64_t o, int64_t i) {
   return WidenBFloat16(reinterpret_cast<const uint16_t*>(scales)[group]);
 }
 
+// What the sum of a row's products is multiplied by, before the scale of the weights.
+ANNULUS_DEVICE float InputScale(const LinearArguments& a, int64_t row) {
+  return a.input_scales == nullptr ? 1 : a.input_scales[row];
+}
+
 ANNULUS_DEVICE void StoreOutput(const LinearArguments& a, int64_t row, int64_t column, float sum) {
   if (a.bias != nullptr) sum += a.bias[column];
   float* const output = a.output.row(row) + column;

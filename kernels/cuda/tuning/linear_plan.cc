@@ -15,4 +15,14 @@ int FewRowsTiles(int64_t out_features, bool tensor, const DeviceInfo& device) {
   return tiles;
 }
 
+Fp8Products Fp8ProductsOf(const DeviceInfo& device) {
+  if (device.major < 8 || (device.major == 8 && device.minor < 9)) return Fp8Products::kNone;
+  return device.major == 9 && device.minor == 0 ? Fp8Products::kScaled : Fp8Products::kSums;
+}
+
+bool Fp8OutputFits(const MatrixView& output) {
+  return output.cols % 4 == 0 && output.stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(output.data) % 16 == 0;
+}
+
 }  // namespace annulus::cuda

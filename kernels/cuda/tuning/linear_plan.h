@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/tensor_view.h"
 #include "kernels/cuda/runtime.h"
 
 namespace annulus::cuda {
@@ -12,6 +13,17 @@ namespace annulus::cuda {
 // multiprocessor has a block and the block has its shared memory. `tensor`: by tensor cores, else
 // in float32. Pure.
 int FewRowsTiles(int64_t out_features, bool tensor, const DeviceInfo& device);
+
+// What cuBLASLt makes of factors in e4m3 on a device: see products.h.
+enum class Fp8Products : uint8_t {
+  kNone,    // before compute capability 8.9
+  kSums,    // sums of products of codes
+  kScaled,  // sums times a scale for each row and output: 9.0
+};
+Fp8Products Fp8ProductsOf(const DeviceInfo& device);
+
+// Whether it takes outputs of this shape, in place.
+bool Fp8OutputFits(const MatrixView& output);
 
 }  // namespace annulus::cuda
 

@@ -40,6 +40,29 @@ TEST(FewRowsTilesTest, BlocksHaveTheirSharedMemory) {
   EXPECT_LE(FewRowsTensorBytes(1), size_t{99} << 10);
 }
 
+TEST(Fp8ProductsTest, FollowComputeCapability) {
+  const auto of = [](int major, int minor) {
+    DeviceInfo device;
+    device.major = major;
+    device.minor = minor;
+    return Fp8ProductsOf(device);
+  };
+  EXPECT_EQ(of(8, 0), Fp8Products::kNone);
+  EXPECT_EQ(of(8, 7), Fp8Products::kNone);
+  EXPECT_EQ(of(8, 9), Fp8Products::kSums);
+  EXPECT_EQ(of(9, 0), Fp8Products::kScaled);
+  EXPECT_EQ(of(10, 0), Fp8Products::kSums);
+  EXPECT_EQ(of(12, 1), Fp8Products::kSums);
+}
+
+TEST(Fp8ProductsTest, OutputsAreWordsOfSixteenBytes) {
+  alignas(16) float memory[64];
+  EXPECT_TRUE(Fp8OutputFits({memory, 2, 8, 12}));
+  EXPECT_FALSE(Fp8OutputFits({memory, 2, 7, 12}));
+  EXPECT_FALSE(Fp8OutputFits({memory, 2, 8, 13}));
+  EXPECT_FALSE(Fp8OutputFits({memory + 2, 2, 8, 12}));
+}
+
 struct FewShape {
   int64_t in;
   int64_t out;  // the emulated device has 4 multiprocessors: tiles of 1, 2 and 4

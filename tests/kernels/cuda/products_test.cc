@@ -2,11 +2,13 @@
 #include "kernels/cuda/products.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/dynamic_library.h"
 #include "kernels/cuda/ops.h"
 #include "tests/kernels/cpu/cpu_test_util.h"
@@ -21,7 +23,14 @@ using ::testing::Not;
 
 class ProductsTest : public ::testing::Test {
  protected:
-  ~ProductsTest() override { EmulatedDevice::Get().products = false; }
+  ~ProductsTest() override {
+    EmulatedDevice::Get().products = false;
+    SetCapability(9, 0);
+  }
+  static void SetCapability(int major, int minor) {
+    EmulatedDevice::Get().major = major;
+    EmulatedDevice::Get().minor = minor;
+  }
 };
 
 TEST_F(ProductsTest, TheBackendSaysWhetherThereIsALibrary) {
@@ -79,6 +88,127 @@ TEST_F(ProductsTest, ManyRowsAreTheSameByTheLibrary) {
       }
     }
   }
+}
+
+// fp8 by the library on every kind of device that has it, and by own kernels where that or the
+// shape does not fit: always what the reference gives.
+TEST_F(ProductsTest, Fp8IsTheSameWhoeverMultiplies) {
+  struct Way {
+    int major;
+    int minor;
+    int64_t out;
+    bool library;
+  };
+  const Way ways[] = {{8, 0, 24, false}, {8, 6, 24, false}, {8, 9, 24, true},  {9, 0, 24, true},
+                      {10, 0, 24, true}, {12, 0, 24, true}, {9, 0, 21, false}, {8, 9, 21, false}};
+  std::mt19937 random(5);
+  constexpr int64_t kIn = 45;
+  EmulatedDevice& device = EmulatedDevice::Get();
+  device.products = true;
+  const OpTable table = Ops();
+  for (const Way& way : ways) {
+    SetCapability(way.major, way.minor);
+    const auto backend = CreateCudaBackend(0).value();
+    EXPECT_EQ(backend->capabilities().description.find("fp8 by own kernels") != std::string::npos,
+              way.major == 8 && way.minor < 9);
+    const auto stream = backend->CreateStream(1).value();
+    testing::TestMatrix source(way.out, kIn);
+    source.FillNormal(random);
+    testing::TestMatrix bias(1, way.out);
+    bias.FillNormal(random);
+    const PackedMatrix expected_weight =
+        testing::Pack(testing::Reference(), source, DType::kF8E4M3);
+    const PackedMatrix weight = testing::Pack(table, source, DType::kF8E4M3);
+    for (int options = 0; options < 4; ++options) {
+      const int64_t rows = kLibraryRows + 5 * (options % 2);
+      SCOPED_TRACE(::testing::Message() << way.major << "." << way.minor << " out " << way.out
+                                        << " rows " << rows << " options " << options);
+      testing::TestMatrix input(rows, kIn, 3);
+      input.FillNormal(random);
+      std::vector<float> memory[2];
+      MatrixView results[2];
+      for (int i = 0; i < 2; ++i) {
+        memory[i].assign(static_cast<size_t>(rows * 28 + 4), 0.5f);
+        float* begin = memory[i].data();
+        while (reinterpret_cast<uintptr_t>(begin) % 16 != 0) ++begin;
+        results[i] = {begin, rows, way.out, 28};
+      }
+      LinearParams params;
+      params.input = input.view();
+      params.bias = options / 2 == 1 ? bias.row(0) : nullptr;
+      params.accumulate = options % 2 == 1;
+      params.activations = Activations::kFp8;
+      params.weight = &expected_weight;
+      params.output = results[0];
+      ASSERT_TRUE(testing::Reference().linear(*testing::MakeStream(1), params).ok());
+      params.weight = &weight;
+      params.output = results[1];
+      const int before = device.fp8_products;
+      ASSERT_TRUE(table.linear(*stream, params).ok());
+      ASSERT_TRUE(stream->Synchronize().ok());
+      EXPECT_EQ(device.fp8_products - before, way.library ? 1 : 0);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t o = 0; o < way.out; ++o) {
+          const double bound =
+              2.3 * testing::Rounding(kIn + 4) * (input.RowNorm(r) * source.RowNorm(o) + 4);
+          ASSERT_NEAR(results[0].row(r)[o], results[1].row(r)[o], bound) << r << " " << o;
+        }
+        for (int64_t o = way.out; o < 28; ++o) ASSERT_EQ(results[1].row(r)[o], 0.5f);
+      }
+    }
+  }
+}
+
+// What the plan must never ask of the library, the library would refuse.
+TEST_F(ProductsTest, TheLibraryRefusesWhatItLacks) {
+  EmulatedDevice::Get().products = true;
+  const auto backend = CreateCudaBackend(0).value();
+  const auto stream = backend->CreateStream(1).value();
+  const auto products = OpenProducts().value();
+  DeviceBuffer memory = backend->Allocate(Products::kWorkspaceBytes + 4096).value();
+  std::byte* const data = memory.data();
+  auto* const scales = reinterpret_cast<float*>(data + 3072);
+  Product fits;
+  fits.rows = 3;
+  fits.out = 8;
+  fits.in = 32;
+  fits.fp8 = true;
+  fits.input = data;
+  fits.weight = data + 256;
+  fits.depth = 32;
+  fits.output = reinterpret_cast<float*>(data + 1024);
+  fits.stride = 12;
+  const auto message = [&](const Product& product) {
+    const auto handle = static_cast<CudaStream&>(*stream).handle();
+    const absl::Status status = products->Multiply(handle, product, data + 4096);
+    EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kInternal);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(message(fits), "");
+  const auto refused = [&](const char* says, auto change) {
+    Product product = fits;
+    change(product);
+    EXPECT_THAT(message(product), HasSubstr(says));
+  };
+  refused("factors", [](Product& p) { p.in = 24; });
+  refused("factors", [](Product& p) { p.depth = 40; });
+  refused("outputs", [](Product& p) { p.out = 6; });
+  refused("outputs", [](Product& p) { p.stride = 9; });
+  refused("alignment", [](Product& p) { ++p.output; });
+  refused("alignment", [&](Product& p) { p.input = data + 8; });
+  refused("bias", [&](Product& p) { p.bias = scales; });
+  refused("one side", [&](Product& p) { p.input_scales = scales; });
+  const auto scaled = [&](Product& p) { p.input_scales = p.weight_scales = scales; };
+  Product both = fits;
+  scaled(both);
+  EXPECT_EQ(message(both), "");
+  for (const auto& [major, minor] : {std::pair{8, 9}, {10, 0}, {12, 0}}) {
+    SetCapability(major, minor);
+    EXPECT_EQ(message(fits), "");
+    refused("scales of rows", scaled);
+  }
+  SetCapability(8, 6);
+  refused("before compute capability 8.9", [](Product&) {});
 }
 
 TEST(DynamicLibraryTest, SaysWhatIsMissingAndWhatToDo) {

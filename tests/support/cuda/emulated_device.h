@@ -33,6 +33,7 @@ struct EmulatedDevice {
   std::atomic<int> between_microseconds{0};  // that a copy between devices takes
 
   std::atomic<bool> products{false};  // whether there is a library: see kernels/cuda/products.h
+  std::atomic<int> fp8_products{0};   // that it has taken
   // Device memory allocated from now on is out of the host's reach (guarded_memory.h), as a GPU's
   // is, and out of reach of other devices' kernels. Otherwise tests may look at it. Pinned memory
   // is always within reach.

@@ -1,4 +1,5 @@
 // kernels/cuda/products.h in plain loops.
+#include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/dtype.h"
 #include "kernels/cuda/products.h"
@@ -8,21 +9,41 @@
 namespace annulus::cuda {
 namespace {
 
+float FactorAt(const Product& p, const void* factor, int64_t at) {
+  if (p.fp8) return ToFloat(static_cast<const Float8E4M3*>(factor)[at]);
+  return ToFloat(static_cast<const BFloat16*>(factor)[at]);
+}
+
 void MultiplyNow(const Product& p, std::byte* workspace) {
   const GuardedMemory::Access access(EmulatedDevice::Get().Holder(p.output));
   workspace[Products::kWorkspaceBytes - 1] = std::byte{0};
-  const auto* const input = static_cast<const BFloat16*>(p.input);
-  const auto* const weight = static_cast<const BFloat16*>(p.weight);
   for (int64_t row = 0; row < p.rows; ++row) {
     for (int64_t o = 0; o < p.out; ++o) {
       float sum = p.bias == nullptr ? 0 : p.bias[o];
       for (int64_t i = 0; i < p.in; ++i) {
-        sum += ToFloat(input[row * p.depth + i]) * ToFloat(weight[o * p.depth + i]);
+        sum += FactorAt(p, p.input, row * p.depth + i) * FactorAt(p, p.weight, o * p.depth + i);
       }
+      if (p.input_scales != nullptr) sum *= p.input_scales[row] * p.weight_scales[o];
       float& output = p.output[row * p.stride + o];
       output = p.accumulate ? output + sum : sum;
     }
   }
+}
+
+bool Aligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
+
+// Why cuBLASLt would refuse a product of e4m3; null: it would not.
+const char* Fp8Refusal(const Product& p) {
+  const EmulatedDevice& device = EmulatedDevice::Get();
+  const int capability = 10 * device.major + device.minor;
+  if (capability < 89) return "e4m3 before compute capability 8.9";
+  if (p.in % 16 != 0 || p.depth % 16 != 0) return "rows of factors that are no multiple of 16";
+  if (p.out % 4 != 0 || p.stride % 4 != 0) return "rows of outputs that are no multiple of 4";
+  if (!Aligned(p.input) || !Aligned(p.weight) || !Aligned(p.output)) return "alignment";
+  if (p.bias != nullptr) return "a bias in float32";
+  if ((p.input_scales == nullptr) != (p.weight_scales == nullptr)) return "one side's scales";
+  if (p.input_scales != nullptr && capability != 90) return "scales of rows beside 9.0";
+  return nullptr;
 }
 
 class EmulatedProducts final : public Products {
@@ -34,6 +55,11 @@ class EmulatedProducts final : public Products {
     ANNULUS_CHECK(p.depth >= p.in && p.stride >= p.out);
     ANNULUS_CHECK(EmulatedStreams::Get().DeviceOf(stream) == ordinal_)
         << "a library opened for another device";
+    const char* const refusal = p.fp8 ? Fp8Refusal(p) : nullptr;
+    if (refusal != nullptr) {
+      return absl::InternalError(absl::StrCat("the emulated library refuses: ", refusal));
+    }
+    if (p.fp8) ++EmulatedDevice::Get().fp8_products;
     EmulatedStreams::Get().Enqueue(stream, [p, workspace] {
       MultiplyNow(p, workspace);
       return true;
