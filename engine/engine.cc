@@ -39,8 +39,8 @@ absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
   }
   const OpTable& ops = *model.ops;
   const bool scores = ChoosesByContent(policy) || policy.coverage > 0;
-  const bool able =
-      ops.block_scores != nullptr && ops.key_summary != nullptr && ops.summary_scores != nullptr;
+  const bool able = ops.block_scores != nullptr && ops.key_summary != nullptr &&
+                    ops.summary_scores != nullptr && ops.row_means != nullptr;
   if (!scores || able) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "attention policy ", PolicyName(policy.kind), policy.coverage > 0 ? " with a coverage" : "",

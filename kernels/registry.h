@@ -61,6 +61,7 @@ struct OpTable {
   absl::Status (*block_scores)(Stream&, const BlockScoresParams&) = nullptr;
   absl::Status (*key_summary)(Stream&, const KeySummaryParams&) = nullptr;
   absl::Status (*summary_scores)(Stream&, const SummaryScoresParams&) = nullptr;
+  absl::Status (*row_means)(Stream&, const RowMeansParams&) = nullptr;
   absl::Status (*merge_state)(Stream&, const MergeStateParams&) = nullptr;
   absl::Status (*merge_sink)(Stream&, const MergeSinkParams&) = nullptr;
   absl::Status (*route)(Stream&, const RouteParams&) = nullptr;

@@ -34,24 +34,17 @@ absl::StatusOr<ConstMatrixView> OnHost(const ChoiceContext& context, const Const
   return ConstMatrixView{copy.data(), rows.rows, rows.cols, rows.cols};
 }
 
-// The mean of the rows of each query block in `wanted`, added up on the host.
+// The mean of the own rows of each query block in `wanted`, which are all own rows.
 absl::Status TakeMeans(const ChoiceContext& context, const Choice& item, const ConstMatrixView& own,
-                       std::span<const int32_t> wanted, std::span<float> data) {
-  ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView seen, OnHost(context, own));
-  const int64_t columns = context.columns();
+                       std::span<const int32_t> wanted, const MatrixView& to) {
   const std::vector<int32_t>& rows = item.positions(item.index());
+  std::vector<int32_t> ends;
   size_t row = 0;
-  for (size_t n = 0; n < wanted.size(); ++n) {
-    float* const to = data.data() + n * static_cast<size_t>(columns);
-    std::fill_n(to, columns, 0.0f);
-    const size_t first = row;
-    for (; row < rows.size() && rows[row] / item.block() == wanted[n]; ++row) {
-      const float* const from = seen.row(static_cast<int64_t>(row));
-      for (int64_t c = 0; c < columns; ++c) to[c] += from[c];
-    }
-    for (int64_t c = 0; c < columns; ++c) to[c] /= static_cast<float>(row - first);
+  for (const int32_t block : wanted) {
+    while (row < rows.size() && rows[row] / item.block() == block) ++row;
+    ends.push_back(static_cast<int32_t>(row));
   }
-  return absl::OkStatus();
+  return context.ops.row_means(context.stream, {own, ends, to});
 }
 
 }  // namespace
@@ -74,12 +67,12 @@ absl::Status TakeOwnQueries(const ChoiceContext& context, const ChoiceLayer& lay
   const int64_t columns = context.columns();
   ANNULUS_ASSIGN_OR_RETURN(const std::span<float> data,
                            context.Keep(wanted.size() * static_cast<size_t>(columns)));
-  query.own = {data.data(), count, columns, columns};
+  const MatrixView to{data.data(), count, columns, columns};
+  query.own = to;
   if (query.kind == Ask::kExact || query.kind == Ask::kKept) {
-    return TakeRows(context, own, ring.positions[ring.index], wanted,
-                    {data.data(), count, columns, columns});
+    return TakeRows(context, own, ring.positions[ring.index], wanted, to);
   }
-  return TakeMeans(context, item, own, wanted, data);
+  return TakeMeans(context, item, own, wanted, to);
 }
 
 }  // namespace annulus

@@ -22,6 +22,7 @@ OpTable Ops() {
   ops.block_scores = BlockScores;
   ops.key_summary = KeySummary;
   ops.summary_scores = SummaryScores;
+  ops.row_means = RowMeans;
   ops.merge_state = MergeState;
   ops.merge_sink = MergeSink;
   ops.route = Route;

@@ -165,4 +165,19 @@ absl::Status SummaryScores(Stream&, const SummaryScoresParams& params) {
   return absl::OkStatus();
 }
 
+absl::Status RowMeans(Stream&, const RowMeansParams& params) {
+  CheckRowMeans(params);
+  int32_t begin = 0;
+  for (size_t i = 0; i < params.ends.size(); ++i) {
+    const int32_t end = params.ends[i];
+    for (int64_t c = 0; c < params.input.cols; ++c) {
+      float sum = 0;
+      for (int32_t r = begin; r < end; ++r) sum += params.input.row(r)[c];
+      params.output.row(static_cast<int64_t>(i))[c] = sum / static_cast<float>(end - begin);
+    }
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace annulus::reference

@@ -57,6 +57,9 @@ OpTable SimdOps(const char* name) {
   ops.summary_scores = [](Stream& s, const SummaryScoresParams& p) {
     return cpu::SummaryScores(kIsa(), AsCpuStream(s), p);
   };
+  ops.row_means = [](Stream& s, const RowMeansParams& p) {
+    return cpu::RowMeans(AsCpuStream(s), p);
+  };
   ops.merge_state = [](Stream& s, const MergeStateParams& p) {
     return cpu::MergeState(kIsa(), AsCpuStream(s), p);
   };

@@ -38,6 +38,7 @@ absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStrea
 absl::Status KeySummary(const SimdKernels& isa, CpuStream& stream, const KeySummaryParams& params);
 absl::Status SummaryScores(const SimdKernels& isa, CpuStream& stream,
                            const SummaryScoresParams& params);
+absl::Status RowMeans(CpuStream& stream, const RowMeansParams& params);
 absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeStateParams& params);
 absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params);
 

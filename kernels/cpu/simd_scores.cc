@@ -391,4 +391,21 @@ absl::Status SummaryScores(const SimdKernels& isa, CpuStream& stream,
   return absl::OkStatus();
 }
 
+absl::Status RowMeans(CpuStream& stream, const RowMeansParams& params) {
+  CheckRowMeans(params);
+  const int64_t cols = params.input.cols;
+  stream.ParallelFor(static_cast<int64_t>(params.ends.size()), [&](int64_t run, int) {
+    const int32_t begin = run == 0 ? 0 : params.ends[run - 1];
+    const int32_t end = params.ends[run];
+    float* const mean = params.output.row(run);
+    std::fill_n(mean, cols, 0.0f);
+    for (int32_t r = begin; r < end; ++r) {
+      const float* const row = params.input.row(r);
+      for (int64_t c = 0; c < cols; ++c) mean[c] += row[c];
+    }
+    for (int64_t c = 0; c < cols; ++c) mean[c] /= static_cast<float>(end - begin);
+  });
+  return absl::OkStatus();
+}
+
 }  // namespace annulus::cpu

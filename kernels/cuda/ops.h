@@ -44,6 +44,7 @@ absl::Status HopperAttention(Stream& stream, const AttentionParams& params);
 absl::Status BlockScores(Stream& stream, const BlockScoresParams& params);
 absl::Status KeySummary(Stream& stream, const KeySummaryParams& params);
 absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params);
+absl::Status RowMeans(Stream& stream, const RowMeansParams& params);
 absl::Status MergeState(Stream& stream, const MergeStateParams& params);
 absl::Status MergeSink(Stream& stream, const MergeSinkParams& params);
 absl::Status Route(Stream& stream, const RouteParams& params);

@@ -124,4 +124,12 @@ absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params) {
                   "summary_scores");
 }
 
+absl::Status RowMeans(Stream& stream, const RowMeansParams& params) {
+  CheckRowMeans(params);
+  if (params.ends.empty()) return absl::OkStatus();
+  CudaStream& own = AsCudaStream(stream);
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t* const ends, own.UploadOne(params.ends));
+  return StatusOf(LaunchRowMeans(own.handle(), {params.input, ends, params.output}), "row_means");
+}
+
 }  // namespace annulus::cuda

@@ -88,6 +88,15 @@ struct SummaryScoresParams {
   float* scores = nullptr;          // [rows, heads, pages]
 };
 
+// output[i, :] = the mean of rows [ends[i - 1], ends[i]) of the input, the first run from row 0. A
+// run has one row or more. Sums are float32, row after row, so all tables give the same bits.
+// Bytes: input and output once.
+struct RowMeansParams {
+  ConstMatrixView input;
+  std::span<const int32_t> ends;  // [runs], ascending, at most input.rows
+  MatrixView output;              // [runs, cols]; must not overlap input
+};
+
 }  // namespace annulus
 
 #endif  // ANNULUS_KERNELS_OPS_BLOCK_SCORES_H_

@@ -167,6 +167,17 @@ void CheckSummaryScores(const SummaryScoresParams& params) {
             "summary_scores query");
 }
 
+void CheckRowMeans(const RowMeansParams& params) {
+  CheckView(params.output, static_cast<int64_t>(params.ends.size()), params.input.cols,
+            "row_means output");
+  int32_t begin = 0;
+  for (const int32_t end : params.ends) {
+    ANNULUS_CHECK(end > begin && end <= params.input.rows)
+        << "a run of rows from " << begin << " to " << end << " of " << params.input.rows;
+    begin = end;
+  }
+}
+
 int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride) {
   int64_t groups = 0;
   for (size_t r = 0; r < positions.size(); ++r) {

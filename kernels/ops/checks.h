@@ -30,6 +30,7 @@ void CheckAttention(const AttentionParams& params);
 void CheckBlockScores(const BlockScoresParams& params);
 void CheckKeySummary(const KeySummaryParams& params);
 void CheckSummaryScores(const SummaryScoresParams& params);
+void CheckRowMeans(const RowMeansParams& params);
 void CheckMergeState(const MergeStateParams& params);
 void CheckMergeSink(const MergeSinkParams& params);
 void CheckRoute(const RouteParams& params);

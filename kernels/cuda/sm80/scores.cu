@@ -163,6 +163,17 @@ ANNULUS_KERNEL(kThreads, 8) SummaryScoresKernel(ANNULUS_ARGUMENT SummaryScoresAr
   if (Lane() == 0) a.scores[i] = sum;
 }
 
+// Some columns of one run.
+ANNULUS_KERNEL(kThreads, 8) RowMeansKernel(ANNULUS_ARGUMENT RowMeansArguments a) {
+  const int64_t column = BlockY() * kThreads + ThreadIndex();
+  if (column >= a.output.cols) return;
+  const int32_t begin = BlockX() == 0 ? 0 : a.ends[BlockX() - 1];
+  const int32_t end = a.ends[BlockX()];
+  float sum = 0;
+  for (int32_t r = begin; r < end; ++r) sum += a.input.row(r)[column];
+  a.output.row(BlockX())[column] = sum / static_cast<float>(end - begin);
+}
+
 }  // namespace
 
 int LaunchBlockScores(StreamHandle stream, int64_t units, const BlockScoresArguments& arguments) {
@@ -181,6 +192,13 @@ int LaunchSummaryScores(StreamHandle stream, const SummaryScoresArguments& argum
   const int64_t scores = arguments.query.rows * arguments.heads * arguments.pages;
   return Launch<SummaryScoresKernel>(
       stream, {.x = (scores + kWarps - 1) / kWarps, .threads = kThreads}, arguments);
+}
+
+int LaunchRowMeans(StreamHandle stream, const RowMeansArguments& arguments) {
+  const Grid grid{.x = arguments.output.rows,
+                  .y = (arguments.output.cols + kThreads - 1) / kThreads,
+                  .threads = kThreads};
+  return Launch<RowMeansKernel>(stream, grid, arguments);
 }
 
 }  // namespace annulus::cuda

@@ -79,6 +79,13 @@ struct SummaryScoresArguments {
 };
 int LaunchSummaryScores(StreamHandle stream, const SummaryScoresArguments& arguments);
 
+struct RowMeansArguments {
+  ConstMatrixView input;
+  const int32_t* ends;  // [output.rows]
+  MatrixView output;
+};
+int LaunchRowMeans(StreamHandle stream, const RowMeansArguments& arguments);
+
 }  // namespace annulus::cuda
 
 #endif  // ANNULUS_KERNELS_CUDA_SM80_SCORES_H_

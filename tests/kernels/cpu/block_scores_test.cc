@@ -253,6 +253,43 @@ TEST_P(BlockScoresTest, SummariesHoldEveryKey) {
   }
 }
 
+TEST_P(BlockScoresTest, RowMeansHaveTheBitsOfTheReference) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const int64_t rows = 1 + random() % 200;
+    const int64_t cols = 1 + random() % 700;
+    TestMatrix input(rows, cols, random() % 3);
+    input.FillNormal(random);
+    // Runs of one row, of many and of all; some rows after the last run belong to none.
+    std::vector<int32_t> ends;
+    for (int64_t end = 0; (end += 1 + random() % (1 + random() % rows)) <= rows;) {
+      ends.push_back(static_cast<int32_t>(end));
+    }
+    const auto runs = static_cast<int64_t>(ends.size());
+    TestMatrix means[2] = {{runs, cols, 2}, {runs, cols, 2}};
+    const OpTable* const tables[2] = {&Reference(), &table()};
+    for (int i = 0; i < 2; ++i) {
+      const auto stream = MakeStream(*tables[i], 3);
+      ASSERT_TRUE(tables[i]->row_means(*stream, {input.view(), ends, means[i].view()}).ok());
+      ASSERT_TRUE(stream->Synchronize().ok());
+      EXPECT_TRUE(means[i].PaddingUntouched());
+    }
+    for (int64_t run = 0; run < runs; ++run) {
+      ASSERT_TRUE(SameBits(means[0].row(run), means[1].row(run), cols)) << run;
+      double sum = 0;
+      double size = 0;
+      const int32_t begin = run == 0 ? 0 : ends[run - 1];
+      for (int32_t r = begin; r < ends[run]; ++r) {
+        sum += input.row(r)[cols - 1];
+        size += std::abs(input.row(r)[cols - 1]);
+      }
+      const double count = ends[run] - begin;
+      ASSERT_NEAR(means[1].row(run)[cols - 1], sum / count, Rounding(count) * size / count);
+    }
+  }
+}
+
 ANNULUS_FOR_EVERY_TABLE(BlockScoresTest);
 
 }  // namespace
