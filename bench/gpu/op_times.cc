@@ -78,9 +78,10 @@ class OpTimes {
     for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
       ANNULUS_RETURN_IF_ERROR(TimeDecode(dtype));
     }
-    for (const DType dtype : {DType::kBF16, DType::kI8, DType::kI4G64}) {
+    for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8, DType::kI4G64}) {
+      const auto activations = dtype == DType::kF8E4M3 ? Activations::kFp8 : Activations::kFloat;
       for (const int64_t rows : options_.linear_rows) {
-        ANNULUS_RETURN_IF_ERROR(TimeLinear(dtype, rows));
+        ANNULUS_RETURN_IF_ERROR(TimeLinear(dtype, activations, rows));
       }
     }
     return absl::OkStatus();
@@ -234,7 +235,7 @@ class OpTimes {
     return absl::OkStatus();
   }
 
-  absl::Status TimeLinear(DType dtype, int64_t rows) {
+  absl::Status TimeLinear(DType dtype, Activations activations, int64_t rows) {
     const int64_t in = options_.hidden;
     const int64_t out = options_.intermediate;
     const std::vector<float> values = Normal(static_cast<size_t>(out * in), 0.02f);
@@ -249,6 +250,7 @@ class OpTimes {
     params.input = {input.as<float>(), rows, in, in};
     params.weight = &weight;
     params.output = {output.as<float>(), rows, out, out};
+    params.activations = activations;
     ANNULUS_ASSIGN_OR_RETURN(const double seconds,
                              Time([&] { return ops_.linear(*stream_, params); }));
     const double flops = 2.0 * static_cast<double>(rows * in * out);

@@ -31,9 +31,9 @@ struct OpTimesOptions {
 
 // Runs, in this order: a copy inside the device; causal prefill attention in bf16 of whole
 // sequences; the same over block lists; decode attention over pages of bf16, fp8 and int8; linear
-// layers in bf16, int8 and int4. Every row has the median seconds of one run and the rate that
-// matters: FLOP/s of attended pairs, or bytes/s of what must be read. Block-sparse rows also have
-// their time's ratio to dense. Memory: the largest case's, freed after it.
+// layers in bf16, fp8 (inputs too), int8 and int4. Every row has the median seconds of one run and
+// the rate that matters: FLOP/s of attended pairs, or bytes/s of what must be read. Block-sparse
+// rows also have their time's ratio to dense. Memory: the largest case's, freed after it.
 absl::Status MeasureOps(Backend& backend, const OpTable& ops, const OpTimesOptions& options,
                         const std::function<void(const Row&)>& report);
 

@@ -61,7 +61,7 @@ std::map<std::string, int> OpTimesTest::Measure(const OpTimesOptions& options) {
 
 TEST_F(OpTimesTest, EveryOpIsTimed) {
   const std::map<std::string, int> expected = {
-      {"copy", 1}, {"decode", 3}, {"linear", 6}, {"prefill", 2}, {"prefill_blocks", 1}};
+      {"copy", 1}, {"decode", 3}, {"linear", 8}, {"prefill", 2}, {"prefill_blocks", 1}};
   EXPECT_EQ(Measure(SmallOptions()), expected);
 }
 
