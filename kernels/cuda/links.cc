@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_event.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/sm80/pull.h"
 
 namespace annulus::cuda {
 namespace {
@@ -37,7 +40,16 @@ absl::Status AwaitAll(StreamHandle stream, std::span<const Event* const> events)
   return absl::OkStatus();
 }
 
-// From memory to memory; the receiving device pulls.
+// From memory to memory; the receiving device pulls: many copies by a kernel, a few each by a call,
+// which takes no multiprocessor from others.
+constexpr size_t kFewestPulls = 4;
+
+bool CanPull(const DeviceCopy& copy) {
+  const auto multiple = [](auto value) { return value % kPullAlignment == 0; };
+  return multiple(reinterpret_cast<uintptr_t>(copy.to)) &&
+         multiple(reinterpret_cast<uintptr_t>(copy.from)) && multiple(copy.bytes);
+}
+
 class PeerLink final : public DeviceLink {
  public:
   PeerLink(int from, int to) : from_(from), to_(to) {}
@@ -50,16 +62,41 @@ class PeerLink final : public DeviceLink {
   absl::Status Copy(std::span<const DeviceCopy> copies, std::span<const Event* const> after,
                     Event& arrived) override {
     ANNULUS_RETURN_IF_ERROR(AwaitAll(stream_.handle(), after));
+    const bool many =
+        static_cast<size_t>(std::count_if(copies.begin(), copies.end(), CanPull)) >= kFewestPulls;
+    std::vector<DeviceCopy> pulls;
     for (const DeviceCopy& copy : copies) {
+      if (many && CanPull(copy)) {
+        pulls.push_back(copy);
+        continue;
+      }
       ANNULUS_RETURN_IF_ERROR(
           CopyBetween(stream_.handle(), to_, copy.to, from_, copy.from, copy.bytes));
     }
+    ANNULUS_RETURN_IF_ERROR(PullAll(pulls));
     return RecordEvent(stream_.handle(), HandleOf(arrived));
   }
 
   absl::Status Drain() override { return WaitFor(stream_.handle()); }
 
  private:
+  absl::Status PullAll(std::span<const DeviceCopy> copies) {
+    if (copies.empty()) return absl::OkStatus();
+    ANNULUS_RETURN_IF_ERROR(UseDevice(to_));
+    while (!copies.empty()) {
+      PullArguments arguments{};
+      arguments.from_device = from_;
+      arguments.count = static_cast<int>(std::min<size_t>(kMostPulls, copies.size()));
+      for (int i = 0; i < arguments.count; ++i) {
+        arguments.pulls[i] = {copies[i].to, copies[i].from, static_cast<int64_t>(copies[i].bytes)};
+      }
+      ANNULUS_RETURN_IF_ERROR(
+          StatusOf(LaunchPull(stream_.handle(), arguments), "copying from another GPU"));
+      copies = copies.subspan(static_cast<size_t>(arguments.count));
+    }
+    return absl::OkStatus();
+  }
+
   const int from_;
   const int to_;
   CopyStream stream_;

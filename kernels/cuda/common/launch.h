@@ -21,6 +21,7 @@ struct Grid {
   int64_t y = 1;  // at most 65535
   int threads = 0;
   size_t shared_bytes = 0;
+  int other_device = -1;  // whose memory the kernel reaches besides its own; -1: none
 };
 
 #if defined(__CUDACC__)

@@ -1,7 +1,9 @@
 // Copies between emulated devices: behind the events that were asked for, and not before.
 #include "kernels/cuda/links.h"
 
+#include <algorithm>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -70,6 +72,64 @@ TEST_F(LinksTest, BothKindsCopyBehindEvents) {
     ASSERT_TRUE(reader->Synchronize().ok());
     EXPECT_TRUE(seen == pattern) << static_cast<int>(kind);
     EXPECT_GT(receiver().SecondsBetween(*before, *after).value(), 0);
+    ASSERT_TRUE(link->Drain().ok());
+  }
+}
+
+// Pages from here and there, of several lengths, more than one launch takes; two that a kernel
+// cannot read by words of 16 bytes are left to calls, and so is a message of few.
+TEST_F(LinksTest, ManyCopiesFromAPeerAreOneKernel) {
+  std::mt19937 random(9);
+  const auto link = receiver().OpenLink(sender(), LinkKind::kPeer).value();
+  const auto writer = sender().CreateStream(1).value();
+  const auto reader = receiver().CreateStream(1).value();
+  const auto written = sender().CreateEvent(false).value();
+  const auto arrived = receiver().CreateEvent(false).value();
+  const std::vector<const Event*> events = {written.get()};
+  struct Message {
+    size_t copies;
+    bool odd;  // the first two do not fit
+    int calls;
+  };
+  for (const Message& message :
+       {Message{300, false, 0}, Message{150, true, 2}, Message{4, false, 0}, Message{3, false, 3},
+        Message{5, true, 5}, Message{1, true, 1}}) {
+    SCOPED_TRACE(message.copies);
+    std::vector<size_t> offsets;  // of the copies, apart from each other, in both memories
+    std::vector<size_t> sizes;
+    size_t total = 0;
+    for (size_t i = 0; i < message.copies; ++i) {
+      sizes.push_back(16 * (1 + random() % (i % 7 == 3 ? 5000 : 90)));
+      offsets.push_back(total);
+      total += sizes.back() + 16 * (1 + random() % 3);
+    }
+    if (message.odd) {
+      sizes[0] -= 1;
+      if (message.copies > 1) offsets[1] += 8;
+    }
+    std::vector<std::byte> pattern(total);
+    for (std::byte& b : pattern) b = static_cast<std::byte>(random());
+    DeviceBuffer from = sender().Allocate(total).value();
+    DeviceBuffer to = receiver().Allocate(total).value();
+    std::vector<std::byte> expected(total, std::byte{0x11});
+    ASSERT_TRUE(sender().Copy(*writer, from.data(), pattern.data(), total).ok());
+    ASSERT_TRUE(writer->Record(*written).ok());
+    ASSERT_TRUE(receiver().Copy(*reader, to.data(), expected.data(), total).ok());
+    ASSERT_TRUE(reader->Synchronize().ok());
+    std::vector<DeviceCopy> copies;
+    for (size_t i = 0; i < message.copies; ++i) {
+      copies.push_back({to.data() + offsets[i], from.data() + offsets[i], sizes[i]});
+      std::copy_n(pattern.begin() + static_cast<int64_t>(offsets[i]), sizes[i],
+                  expected.begin() + static_cast<int64_t>(offsets[i]));
+    }
+    const int before = EmulatedDevice::Get().copies_between;
+    ASSERT_TRUE(link->Copy(copies, events, *arrived).ok());
+    EXPECT_EQ(EmulatedDevice::Get().copies_between - before, message.calls);
+    ASSERT_TRUE(reader->Await(*arrived).ok());
+    std::vector<std::byte> seen(total);
+    ASSERT_TRUE(receiver().Copy(*reader, seen.data(), to.data(), total).ok());
+    ASSERT_TRUE(reader->Synchronize().ok());
+    EXPECT_TRUE(seen == expected);
     ASSERT_TRUE(link->Drain().ok());
   }
 }

@@ -1,9 +1,11 @@
 // The host meaning of kernels/cuda/common/.
 #include "kernels/cuda/common/device.h"
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -120,9 +122,17 @@ int EnqueueGrid(StreamHandle stream, const Grid& grid, std::function<void()> ker
   const int ordinal = EmulatedStreams::Get().DeviceOf(stream);
   ANNULUS_CHECK(CurrentDevice() == ordinal) << "a kernel for a stream of device " << ordinal
                                             << " while the thread's is " << CurrentDevice();
-  EmulatedStreams::Get().Enqueue(stream, [ordinal, grid, kernel = std::move(kernel)] {
-    const GuardedMemory::Access access(
-        &EmulatedDevice::Get().memories[static_cast<size_t>(ordinal)]);
+  const int other = grid.other_device;
+  ANNULUS_CHECK(other < 0 || IsReachEnabled(ordinal, other))
+      << "device " << ordinal << " was not let reach device " << other;
+  EmulatedStreams::Get().Enqueue(stream, [ordinal, other, grid, kernel = std::move(kernel)] {
+    EmulatedDevice& device = EmulatedDevice::Get();
+    if (other >= 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(device.between_microseconds));
+    }
+    const GuardedMemory::Access access(&device.memories[static_cast<size_t>(ordinal)]);
+    const GuardedMemory::Access reached(other < 0 ? nullptr
+                                                  : &device.memories[static_cast<size_t>(other)]);
     RunGrid(grid, kernel);
     return true;
   });

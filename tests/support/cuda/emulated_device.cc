@@ -102,6 +102,11 @@ GuardedMemory* EmulatedDevice::Holder(const void* address) {
 
 int CurrentDevice() { return current_device; }
 
+bool IsReachEnabled(int from, int to) {
+  std::lock_guard lock(reach_mutex);
+  return Reaches().contains({from, to});
+}
+
 absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
   const EmulatedDevice& device = EmulatedDevice::Get();
   ANNULUS_RETURN_IF_ERROR(StatusOf(device.find_error, "finding GPUs"));
@@ -230,10 +235,10 @@ absl::Status CopyBetween(StreamHandle stream, int to_ordinal, void* to, int from
     const int own = EmulatedStreams::Get().DeviceOf(stream);
     const int other = own == to_ordinal ? from_ordinal : to_ordinal;
     ANNULUS_CHECK(own == to_ordinal || own == from_ordinal) << "a stream of a third device";
-    std::lock_guard lock(reach_mutex);
-    ANNULUS_CHECK(Reaches().contains({own, other}))
+    ANNULUS_CHECK(IsReachEnabled(own, other))
         << "device " << own << " was not let reach device " << other;
   }
+  ++device.copies_between;
   for (const auto& [address, ordinal] : {std::pair<const void*, int>{to, to_ordinal},
                                          std::pair<const void*, int>{from, from_ordinal}}) {
     GuardedMemory* const holder = device.Holder(address);

@@ -31,6 +31,7 @@ struct EmulatedDevice {
   std::atomic<int> odd_device{-1};           // one with another name; -1: none
   std::atomic<bool> reach{true};             // whether devices reach each other's memory
   std::atomic<int> between_microseconds{0};  // that a copy between devices takes
+  std::atomic<int> copies_between{0};        // calls of CopyBetween
 
   std::atomic<bool> products{false};  // whether there is a library: see kernels/cuda/products.h
   std::atomic<int> fp8_products{0};   // that it has taken
@@ -50,6 +51,8 @@ struct EmulatedDevice {
 
 // The device of the calling thread.
 int CurrentDevice();
+// Whether EnableReach(from, to) has been called.
+bool IsReachEnabled(int from, int to);
 
 }  // namespace annulus::cuda
 
