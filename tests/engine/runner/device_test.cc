@@ -61,9 +61,9 @@ TEST_F(DeviceTest, LogitsInBf16AreNear) {
   }
 }
 
-// Weights and inputs of layers in fp8: codes are the reference's but where float32 sums of another
-// order fall to the other side of two codes, which is rare; inputs that are not rounded are far
-// off.
+// Weights and inputs of layers in fp8: codes are the reference's but where sums of another order
+// fall to the other side between two codes, and the head rounds its inputs to bf16. Inputs of
+// layers that are no codes are several times as far off.
 TEST_F(DeviceTest, Fp8ActivationsAreThoseOfTheReference) {
   CpuWorld world;
   const std::string name = "llama_mha";
