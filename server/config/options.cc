@@ -177,7 +177,7 @@ std::vector<Option> ModelOptions() {
       {"activations", "float|int8|fp8_e4m3", "float",
        "How layers take their inputs. int8, fp8_e4m3: one scale per token, for weights of the same "
        "dtype, less exact; int8 is faster where the processor has integer dot products (AVX-512 "
-       "VNNI, AMX), fp8_e4m3 on GPUs of compute capability 8.9 and up.",
+       "VNNI, AMX), fp8_e4m3 is for GPUs that multiply it (compute capability 8.9 and up).",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {
          ANNULUS_ASSIGN_OR_RETURN(c.engine.activations, ParseActivations(text));
          return absl::OkStatus();
