@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,38 @@ struct BackendCapabilities {
   bool host_accessible = true;
 };
 
+// What became of the launches that a stream held back: see Stream::BeginGraph. All are since the
+// stream was made.
+struct GraphCounts {
+  int64_t whole = 0;      // graphs that were begun and went out as one
+  int64_t in_pieces = 0;  // that something cut: as several, the short ones launch by launch
+  int64_t built = 0;      // pieces that differed from the last time's by more than arguments
+  int64_t replayed = 0;   // launches that went out in graphs
+  int64_t updated = 0;    // of these, those whose arguments differed from the last time's
+  int64_t single = 0;     // launches that went out one by one
+  // What cut: each time launches had to go out because something was to take its place behind them.
+  int64_t cut_by_wait = 0;    // the host waited for them
+  int64_t cut_by_event = 0;   // an event that others await, or one that was awaited
+  int64_t cut_by_copy = 0;    // a copy
+  int64_t cut_by_memory = 0;  // the stream's own memory was too small, and is larger now
+  int64_t cut_by_library = 0;
+
+  int64_t cuts() const {
+    return cut_by_wait + cut_by_event + cut_by_copy + cut_by_memory + cut_by_library;
+  }
+};
+
+// Launches that a stream holds back until Launch. Dropped where it ends before. Ends before its
+// stream, and is used by the same thread.
+class StepGraph {
+ public:
+  virtual ~StepGraph() = default;
+  // Hands all that is still held to the device, and ends the holding. Once. RESOURCE_EXHAUSTED
+  // where the device has no memory for the graph; other errors as of the ops that it holds. After
+  // an error some of the work may have been done.
+  virtual absl::Status Launch() { return absl::OkStatus(); }
+};
+
 // An ordered queue of work on one device, owned by one rank. An op either finishes before it
 // returns (CPU) or is enqueued (GPU); Synchronize waits for all of it. Not thread-safe: one thread
 // at a time.
@@ -38,6 +71,22 @@ class Stream {
   // What is enqueued from now on begins once the event, as it was last recorded, has been reached.
   // It may be another device's.
   virtual absl::Status Await(const Event& /*event*/) { return absl::OkStatus(); }
+
+  // Record of an event that nobody awaits, but SecondsBetween is asked about: held back like ops.
+  virtual absl::Status Mark(Event& event) { return Record(event); }
+
+  // Until the graph's Launch ops may be held back, so that the device gets them together, which
+  // costs less than one by one: for steps of many short ops, much like the step before. What was
+  // kept of that one is compared with, and where nothing but arguments changed, they alone are
+  // told. The order of work is what it would be otherwise: whatever must come behind an op that is
+  // held (Synchronize, Record, Await, a copy, a library's work) hands over what is held up to
+  // there, and is counted as a cut. Waits for all earlier work first. Only while no other graph of
+  // the stream lives. Without an override: ops run as always.
+  virtual absl::StatusOr<std::unique_ptr<StepGraph>> BeginGraph() {
+    return std::make_unique<StepGraph>();
+  }
+  // Any thread may ask.
+  virtual GraphCounts graph_counts() const { return {}; }
 
   // Keeps the calling thread, which is the one that will use the stream, where the stream's own
   // threads are.
@@ -81,6 +130,10 @@ class Backend {
   virtual absl::StatusOr<double> SecondsBetween(const Event& /*from*/, const Event& /*to*/) {
     return 0.0;
   }
+
+  // Waits until an event of this device has been reached, as it was last recorded; where it never
+  // was, not at all. Without an override: it has been.
+  virtual absl::Status WaitFor(const Event& /*event*/) { return absl::OkStatus(); }
 
   // A link that copies from memory of `from`, another device of the same kind, to this device's.
   // FAILED_PRECONDITION, with what to do, where there can be none of that kind.

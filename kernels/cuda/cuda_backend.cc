@@ -58,7 +58,7 @@ class CudaBackend final : public Backend {
 
   absl::Status Copy(Stream& stream, void* destination, const void* source, size_t bytes) override {
     if (bytes == 0) return absl::OkStatus();
-    return CopyAsync(AsCudaStream(stream).handle(), destination, source, bytes);
+    return AsCudaStream(stream).Copy(destination, source, bytes);
   }
 
   // Takes `others` as devices 1, 2, ..; `remark` is added to the description.
@@ -80,6 +80,8 @@ class CudaBackend final : public Backend {
   absl::StatusOr<double> SecondsBetween(const Event& from, const Event& to) override {
     return cuda::SecondsBetween(HandleOf(from), HandleOf(to));
   }
+
+  absl::Status WaitFor(const Event& event) override { return AwaitEvent(HandleOf(event)); }
 
   absl::StatusOr<std::unique_ptr<DeviceLink>> OpenLink(Backend& from, LinkKind kind) override {
     return OpenDeviceLink(static_cast<CudaBackend&>(from).device_, device_, kind);

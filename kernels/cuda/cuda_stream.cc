@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -26,6 +27,26 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(const DeviceInfo&
   return stream;
 }
 
+// Launches of a step while they are held.
+class CudaStream::Held final : public StepGraph {
+ public:
+  explicit Held(CudaStream& stream) : stream_(stream) {}
+  ~Held() override {
+    if (!launched_) stream_.DropHeld();
+  }
+  Held(const Held&) = delete;
+
+  absl::Status Launch() override {
+    ANNULUS_CHECK(!launched_) << "a graph that was launched already";
+    launched_ = true;
+    return stream_.LaunchHeld();
+  }
+
+ private:
+  CudaStream& stream_;
+  bool launched_ = false;
+};
+
 CudaStream::~CudaStream() {
   // Nothing may be freed that enqueued work still uses. An error leaves nothing to wait for.
   if (handle_ != nullptr) WaitFor(handle_).IgnoreError();
@@ -47,12 +68,85 @@ absl::Status CudaStream::Grow(size_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status CudaStream::BeginUpload(size_t bytes) {
-  ANNULUS_CHECK(sent_ == used_) << "an upload that was not sent";
-  if (used_ + bytes <= upload_bytes_) return absl::OkStatus();
+absl::Status CudaStream::Synchronize() {
+  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, HandOver(GraphCut::kWait));
+  return WaitFor(own);
+}
+
+absl::Status CudaStream::Record(Event& event) {
+  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, HandOver(GraphCut::kEvent));
+  return RecordEvent(own, HandleOf(event));
+}
+
+absl::Status CudaStream::Await(const Event& event) {
+  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, HandOver(GraphCut::kEvent));
+  return WaitForEvent(own, HandleOf(event));
+}
+
+absl::Status CudaStream::Mark(Event& event) {
+  if (!holding()) return RecordEvent(handle_, HandleOf(event));
+  replay_.log().AddEvent(HandleOf(event));
+  return absl::OkStatus();
+}
+
+absl::Status CudaStream::Copy(void* destination, const void* source, size_t bytes) {
+  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, HandOver(GraphCut::kCopy));
+  return CopyAsync(own, destination, source, bytes);
+}
+
+// Nothing of the upload area may be in use when it is filled anew.
+absl::StatusOr<std::unique_ptr<StepGraph>> CudaStream::BeginGraph() {
+  ANNULUS_CHECK(!holding()) << "a graph inside of another";
   ANNULUS_RETURN_IF_ERROR(WaitFor(handle_));
   used_ = sent_ = 0;
-  if (bytes <= upload_bytes_) return absl::OkStatus();
+  replay_.Begin();
+  handle_->held = &replay_.log();
+  return std::make_unique<Held>(*this);
+}
+
+absl::StatusOr<StreamHandle> CudaStream::HandOver(GraphCut cut) {
+  if (!holding()) return handle_;
+  if (!replay_.log().empty()) replay_.CountCut(cut);
+  ANNULUS_RETURN_IF_ERROR(SendHeld());
+  return handle_;
+}
+
+absl::Status CudaStream::SendHeld() {
+  LaunchLog* const log = std::exchange(handle_->held, nullptr);
+  absl::Status status = SendUpload();
+  handle_->held = log;
+  if (status.ok()) status = replay_.HandOver(handle_);
+  replay_.log().Clear();
+  return status;
+}
+
+absl::Status CudaStream::LaunchHeld() {
+  const absl::Status status = SendHeld();
+  handle_->held = nullptr;
+  if (status.ok()) replay_.End();
+  return status;
+}
+
+// Arrays that were not sent belong to launches that will not be.
+void CudaStream::DropHeld() {
+  handle_->held = nullptr;
+  replay_.log().Clear();
+  used_ = sent_;
+}
+
+// Once what is held has gone out and is done, memory that it uses may go.
+absl::Status CudaStream::WaitForMemory() {
+  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, HandOver(GraphCut::kMemory));
+  return WaitFor(own);
+}
+
+absl::Status CudaStream::BeginUpload(size_t bytes) {
+  ANNULUS_CHECK(sent_ == used_ || holding()) << "an upload that was not sent";
+  if (used_ + bytes <= upload_bytes_) return absl::OkStatus();
+  ANNULUS_RETURN_IF_ERROR(WaitForMemory());
+  used_ = sent_ = 0;
+  // Steps whose arrays fit as a whole are not cut.
+  if (bytes <= upload_bytes_ && !holding()) return absl::OkStatus();
   return Grow(Rounded(std::max(bytes, 2 * upload_bytes_), kUploadAlignment));
 }
 
@@ -66,7 +160,7 @@ const std::byte* CudaStream::UploadBytes(const void* source, size_t bytes) {
 }
 
 absl::Status CudaStream::SendUpload() {
-  if (used_ == sent_) return absl::OkStatus();
+  if (used_ == sent_ || holding()) return absl::OkStatus();
   const size_t begin = sent_;
   sent_ = used_;
   return CopyAsync(handle_, uploaded_ + begin, pinned_ + begin, used_ - begin);
@@ -74,7 +168,7 @@ absl::Status CudaStream::SendUpload() {
 
 absl::StatusOr<std::byte*> CudaStream::Scratch(size_t bytes) {
   if (bytes > scratch_bytes_) {
-    ANNULUS_RETURN_IF_ERROR(WaitFor(handle_));
+    ANNULUS_RETURN_IF_ERROR(WaitForMemory());
     FreeDevice(device_.ordinal, scratch_);
     scratch_ = nullptr;
     scratch_bytes_ = 0;

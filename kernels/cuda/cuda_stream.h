@@ -12,12 +12,16 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_event.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/replay.h"
 #include "kernels/cuda/runtime.h"
 
 namespace annulus::cuda {
 
 // A queue of one device. Ops enqueue and return; host arrays of their Params are free then, because
 // they travel through a pinned area that the stream owns. Used by one thread at a time.
+//
+// While a graph holds launches back, the area fills from its beginning, so that arrays of steps
+// that are alike lie at the same addresses; they travel by one copy when the launches go out.
 class CudaStream final : public Stream {
  public:
   // `with_library`: products of many rows are left to a library.
@@ -25,12 +29,21 @@ class CudaStream final : public Stream {
                                                             bool with_library);
   ~CudaStream() override;
 
-  absl::Status Synchronize() override { return WaitFor(handle_); }
-  absl::Status Record(Event& event) override { return RecordEvent(handle_, HandleOf(event)); }
-  absl::Status Await(const Event& event) override { return WaitForEvent(handle_, HandleOf(event)); }
+  absl::Status Synchronize() override;
+  absl::Status Record(Event& event) override;
+  absl::Status Await(const Event& event) override;
+  absl::Status Mark(Event& event) override;
+  absl::StatusOr<std::unique_ptr<StepGraph>> BeginGraph() override;
+  GraphCounts graph_counts() const override { return replay_.counts(); }
   size_t workspace_bytes() const override { return workspace_bytes_; }
 
+  // For launches, which may be held back. Everything else needs what HandOver returns.
   StreamHandle handle() const { return handle_; }
+  // Hands over what is held, if anything is; then work of the kind that `cut` names may be
+  // enqueued.
+  absl::StatusOr<StreamHandle> HandOver(GraphCut cut);
+  // Backend::Copy.
+  absl::Status Copy(void* destination, const void* source, size_t bytes);
   const DeviceInfo& device() const { return device_; }
   Products* products() const { return products_.get(); }  // null: without a library
 
@@ -43,7 +56,7 @@ class CudaStream final : public Stream {
   const T* Upload(std::span<const T> values) {
     return reinterpret_cast<const T*>(UploadBytes(values.data(), values.size_bytes()));
   }
-  // Enqueues the copy of everything since BeginUpload.
+  // Enqueues the copy of everything since BeginUpload, or leaves it to be sent with what is held.
   absl::Status SendUpload();
   // BeginUpload, Upload, SendUpload of one array.
   template <class T>
@@ -58,15 +71,24 @@ class CudaStream final : public Stream {
   static constexpr size_t kUploadAlignment = 64;
 
   // Device workspace of at least `bytes`, kept and reused; its contents are those of earlier ops.
+  // Waits for the stream where it must grow.
   absl::StatusOr<std::byte*> Scratch(size_t bytes);
 
  private:
-  explicit CudaStream(const DeviceInfo& device) : device_(device) {}
+  class Held;
+
+  explicit CudaStream(const DeviceInfo& device) : device_(device), replay_(device.ordinal) {}
+  absl::Status SendHeld();
+  absl::Status WaitForMemory();
+  absl::Status LaunchHeld();
+  void DropHeld();
+  bool holding() const { return handle_->held != nullptr; }
   const std::byte* UploadBytes(const void* source, size_t bytes);
   absl::Status Grow(size_t bytes);
 
   const DeviceInfo device_;
   StreamHandle handle_ = nullptr;
+  Replay replay_;
   std::unique_ptr<Products> products_;
   std::byte* pinned_ = nullptr;  // [upload_bytes_], and as much on the device
   std::byte* uploaded_ = nullptr;

@@ -93,7 +93,8 @@ absl::Status LinearByLibrary(CudaStream& stream, Products& products, const Linea
       Round(stream, {params.input, RoundedRows::kBFloat16, depth, scratch, nullptr}));
   Product product = ProductOf(params, depth);
   product.input = scratch;
-  return products.Multiply(stream.handle(), product, scratch + input_bytes);
+  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, stream.HandOver(GraphCut::kLibrary));
+  return products.Multiply(own, product, scratch + input_bytes);
 }
 
 // Inputs as codes, in float32: bf16 holds them exactly, in which the kernels multiply.
@@ -142,7 +143,8 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
   if (scaled) {
     product.input_scales = scales;
     product.weight_scales = weight_scales;
-    return products.Multiply(stream.handle(), product, sums);
+    ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, stream.HandOver(GraphCut::kLibrary));
+    return products.Multiply(own, product, sums);
   }
   product.bias = nullptr;
   product.accumulate = false;
@@ -150,7 +152,8 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
     product.output = reinterpret_cast<float*>(sums);
     product.stride = weight.out_features;
   }
-  ANNULUS_RETURN_IF_ERROR(products.Multiply(stream.handle(), product, sums + sum_bytes));
+  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, stream.HandOver(GraphCut::kLibrary));
+  ANNULUS_RETURN_IF_ERROR(products.Multiply(own, product, sums + sum_bytes));
   return StatusOf(
       LaunchScale(stream.handle(), {{product.output, rows, weight.out_features, product.stride},
                                     1,

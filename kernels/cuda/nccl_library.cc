@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/common/launch_log.h"
 #include "kernels/cuda/dynamic_library.h"
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/runtime.h"
@@ -79,7 +80,7 @@ class NcclLibrary final : public Nccl {
                         std::span<const Communicator::Transfer> sends,
                         std::span<const Communicator::Transfer> receives) override {
     const auto own = static_cast<ncclComm_t>(communicator);
-    const auto queue = static_cast<cudaStream_t>(stream);
+    const auto queue = static_cast<cudaStream_t>(NativeOf(stream));
     ncclResult_t result = api_.group_start();
     for (const Communicator::Transfer& part : sends) {
       if (!Fine(result)) break;

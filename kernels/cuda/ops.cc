@@ -141,10 +141,8 @@ absl::Status Route(Stream& stream, const RouteParams& params) {
       LaunchRoute(own.handle(),
                   {params.logits, params.chosen, params.softmax_of_chosen, experts, weights}),
       "route"));
-  ANNULUS_RETURN_IF_ERROR(
-      CopyAsync(own.handle(), params.experts.data(), experts, params.experts.size_bytes()));
-  ANNULUS_RETURN_IF_ERROR(
-      CopyAsync(own.handle(), params.weights.data(), weights, params.weights.size_bytes()));
+  ANNULUS_RETURN_IF_ERROR(own.Copy(params.experts.data(), experts, params.experts.size_bytes()));
+  ANNULUS_RETURN_IF_ERROR(own.Copy(params.weights.data(), weights, params.weights.size_bytes()));
   return own.Synchronize();
 }
 

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/common/launch_log.h"
 #include "kernels/cuda/dynamic_library.h"
 #include "kernels/cuda/products.h"
 
@@ -115,7 +116,7 @@ class CublasLtProducts final : public Products {
                       described.weight.get(), product.input, described.input.get(), &beta,
                       product.output, described.output.get(), product.output,
                       described.output.get(), way, workspace, kWorkspaceBytes,
-                      static_cast<cudaStream_t>(stream)),
+                      static_cast<cudaStream_t>(NativeOf(stream))),
         "a product");
   }
 

@@ -2,17 +2,20 @@
 #define ANNULUS_KERNELS_CUDA_RUNTIME_H_
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/common/launch_log.h"
 #include "kernels/cuda/common/stream_handle.h"
 #include "kernels/cuda/common/tensor_map.h"
 
 // What the backend needs of CUDA besides launching kernels. There are two implementations, and a
-// binary links one: runtime_cuda.cc over the CUDA runtime, and the emulated one of
-// tests/support/cuda/. All functions are thread-safe; errors are those of error.h.
+// binary links one: runtime_cuda.cc and graphs_cuda.cc over the CUDA runtime, and the emulated one
+// of tests/support/cuda/. All functions are thread-safe; errors are those of error.h. Nothing is
+// enqueued on a stream that holds launches back: see NativeOf.
 
 namespace annulus::cuda {
 
@@ -53,6 +56,19 @@ absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor);
 // while its device is the thread's.
 absl::Status UseDevice(int ordinal);
 
+// The launch itself, now.
+absl::Status EnqueueHeld(StreamHandle stream, const HeldLaunch& launch);
+
+// Graphs: launches that a device takes as one, and does in their order. `ordinal`: whose kernels
+// and events they are. RESOURCE_EXHAUSTED where its memory does not do.
+absl::StatusOr<GraphHandle> BuildGraph(int ordinal, std::span<const HeldLaunch> launches);
+// What stands at `index` is `launch` whenever the graph is run from now on, also while it runs.
+// INVALID_ARGUMENT where the graph has no such place, or a launch and an event would change places.
+absl::Status SetInGraph(GraphHandle graph, size_t index, const HeldLaunch& launch);
+absl::Status RunGraph(StreamHandle stream, GraphHandle graph);
+// Not while it runs.
+void CloseGraph(GraphHandle graph);
+
 // Whether `from` can read and write memory of `to` over a link between the two.
 absl::StatusOr<bool> CanReach(int from, int to);
 // Lets `from` do so, for as long as the process lives. Any number of times.
@@ -71,6 +87,8 @@ absl::Status RecordEvent(StreamHandle stream, EventHandle event);
 // reached.
 absl::Status WaitForEvent(StreamHandle stream, EventHandle event);
 absl::StatusOr<bool> EventReached(EventHandle event);
+// Lets the calling thread wait for the event as it was last recorded, if it was.
+absl::Status AwaitEvent(EventHandle event);
 // Of two timed events of one device that have been reached.
 absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to);
 

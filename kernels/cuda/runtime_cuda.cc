@@ -25,6 +25,8 @@ static_assert(int{kIllegalAddress} == cudaErrorIllegalAddress);
 static_assert(int{kLaunchTimeout} == cudaErrorLaunchTimeout);
 static_assert(int{kSystemDriverMismatch} == cudaErrorSystemDriverMismatch);
 
+cudaStream_t StreamOf(StreamHandle stream) { return static_cast<cudaStream_t>(NativeOf(stream)); }
+
 // The runtime says "insufficient" of a driver that is not there; this says which file is missing.
 absl::Status CheckDriver() {
   constexpr char kDriver[] = "libcuda.so.1";
@@ -142,21 +144,22 @@ absl::StatusOr<StreamHandle> OpenStream(int ordinal) {
   cudaStream_t stream = nullptr;
   ANNULUS_RETURN_IF_ERROR(
       StatusOf(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "opening a stream"));
-  return static_cast<StreamHandle>(stream);
+  return new OpenedStream{stream};
 }
 
 void CloseStream(StreamHandle stream) {
-  if (stream != nullptr) cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+  if (stream == nullptr) return;
+  cudaStreamDestroy(StreamOf(stream));
+  delete stream;
 }
 
 absl::Status CopyAsync(StreamHandle stream, void* destination, const void* source, size_t bytes) {
-  return StatusOf(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault,
-                                  static_cast<cudaStream_t>(stream)),
+  return StatusOf(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, StreamOf(stream)),
                   absl::StrCat("copying ", bytes, " bytes"));
 }
 
 absl::Status WaitFor(StreamHandle stream) {
-  return StatusOf(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting for the GPU");
+  return StatusOf(cudaStreamSynchronize(StreamOf(stream)), "waiting for the GPU");
 }
 
 absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
@@ -183,8 +186,7 @@ absl::Status EnableReach(int from, int to) {
 absl::Status CopyBetween(StreamHandle stream, int to_ordinal, void* to, int from_ordinal,
                          const void* from, size_t bytes) {
   return StatusOf(
-      cudaMemcpyPeerAsync(to, to_ordinal, from, from_ordinal, bytes,
-                          static_cast<cudaStream_t>(stream)),
+      cudaMemcpyPeerAsync(to, to_ordinal, from, from_ordinal, bytes, StreamOf(stream)),
       absl::StrCat("copying ", bytes, " bytes from GPU ", from_ordinal, " to GPU ", to_ordinal));
 }
 
@@ -202,15 +204,13 @@ void CloseEvent(EventHandle event) {
 }
 
 absl::Status RecordEvent(StreamHandle stream, EventHandle event) {
-  return StatusOf(
-      cudaEventRecord(static_cast<cudaEvent_t>(event), static_cast<cudaStream_t>(stream)),
-      "recording an event");
+  return StatusOf(cudaEventRecord(static_cast<cudaEvent_t>(event), StreamOf(stream)),
+                  "recording an event");
 }
 
 absl::Status WaitForEvent(StreamHandle stream, EventHandle event) {
-  return StatusOf(
-      cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0),
-      "letting a stream wait for an event");
+  return StatusOf(cudaStreamWaitEvent(StreamOf(stream), static_cast<cudaEvent_t>(event), 0),
+                  "letting a stream wait for an event");
 }
 
 absl::StatusOr<bool> EventReached(EventHandle event) {
@@ -221,6 +221,10 @@ absl::StatusOr<bool> EventReached(EventHandle event) {
     return false;
   }
   return StatusOf(error, "asking for an event");
+}
+
+absl::Status AwaitEvent(EventHandle event) {
+  return StatusOf(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for an event");
 }
 
 absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to) {

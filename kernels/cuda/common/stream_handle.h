@@ -3,10 +3,18 @@
 
 namespace annulus::cuda {
 
-// A cudaStream_t, whose type no header outside of common/ needs.
-using StreamHandle = void*;
+class LaunchLog;
+
+// A stream as runtime.h opens it. Used by one thread at a time.
+struct OpenedStream {
+  void* native = nullptr;     // a cudaStream_t, whose type no header outside of common/ needs
+  LaunchLog* held = nullptr;  // takes launches instead of the device; null: they go out at once
+};
+using StreamHandle = OpenedStream*;
 // A cudaEvent_t, likewise.
 using EventHandle = void*;
+// Launches that were made one: see runtime.h.
+using GraphHandle = void*;
 
 }  // namespace annulus::cuda
 

@@ -14,8 +14,6 @@
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/matrix.h"
 #include "tests/support/cuda/block_runner.h"
-#include "tests/support/cuda/emulated_device.h"
-#include "tests/support/cuda/emulated_streams.h"
 #include "tests/support/cuda/operand.h"
 
 namespace annulus::cuda {
@@ -115,27 +113,6 @@ void Multiply(const char* operation, float (&c)[4], const uint32_t (&a)[4], uint
 int RunGrid(const Grid& grid, absl::FunctionRef<void()> kernel) {
   if (grid.x == 0 || grid.y == 0) return 0;
   BlockRunner(grid, kernel).RunAll();
-  return 0;
-}
-
-int EnqueueGrid(StreamHandle stream, const Grid& grid, std::function<void()> kernel) {
-  const int ordinal = EmulatedStreams::Get().DeviceOf(stream);
-  ANNULUS_CHECK(CurrentDevice() == ordinal) << "a kernel for a stream of device " << ordinal
-                                            << " while the thread's is " << CurrentDevice();
-  const int other = grid.other_device;
-  ANNULUS_CHECK(other < 0 || IsReachEnabled(ordinal, other))
-      << "device " << ordinal << " was not let reach device " << other;
-  EmulatedStreams::Get().Enqueue(stream, [ordinal, other, grid, kernel = std::move(kernel)] {
-    EmulatedDevice& device = EmulatedDevice::Get();
-    if (other >= 0) {
-      std::this_thread::sleep_for(std::chrono::microseconds(device.between_microseconds));
-    }
-    const GuardedMemory::Access access(&device.memories[static_cast<size_t>(ordinal)]);
-    const GuardedMemory::Access reached(other < 0 ? nullptr
-                                                  : &device.memories[static_cast<size_t>(other)]);
-    RunGrid(grid, kernel);
-    return true;
-  });
   return 0;
 }
 

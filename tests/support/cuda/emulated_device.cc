@@ -274,6 +274,11 @@ absl::StatusOr<bool> EventReached(EventHandle event) {
   return EmulatedStreams::Get().Reached(event);
 }
 
+absl::Status AwaitEvent(EventHandle event) {
+  while (!EmulatedStreams::Get().Reached(event)) std::this_thread::sleep_for(kLook);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to) {
   return std::chrono::duration<double>(EmulatedStreams::TimeOf(to) - EmulatedStreams::TimeOf(from))
       .count();

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/cuda/runtime.h"
 #include "tests/support/cuda/guarded_memory.h"
@@ -22,6 +23,9 @@ struct EmulatedDevice {
   std::atomic<int> wait_error{0};
   std::atomic<int> wait_error_of{-1};  // which device's streams it meets; -1: all
   std::atomic<int> tensor_error{0};
+  std::atomic<int> graph_build_error{0};
+  std::atomic<int> graph_set_error{0};
+  std::atomic<int> graph_run_error{0};
   std::atomic<int> major{9};
   std::atomic<int> minor{0};
   std::atomic<int> multiprocessors{4};  // few: small tests then leave units whole, and split them
@@ -32,6 +36,10 @@ struct EmulatedDevice {
   std::atomic<bool> reach{true};             // whether devices reach each other's memory
   std::atomic<int> between_microseconds{0};  // that a copy between devices takes
   std::atomic<int> copies_between{0};        // calls of CopyBetween
+
+  std::atomic<int> graphs{0};          // that live
+  std::atomic<int64_t> graph_runs{0};  // since the start
+  std::atomic<int64_t> launches{0};    // since the start, outside of graphs
 
   std::atomic<bool> products{false};  // whether there is a library: see kernels/cuda/products.h
   std::atomic<int> fp8_products{0};   // that it has taken

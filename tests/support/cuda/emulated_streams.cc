@@ -17,7 +17,7 @@ StreamHandle EmulatedStreams::Open(int ordinal) {
   std::lock_guard lock(mutex_);
   std::erase_if(all_, [](const auto& known) { return known.expired(); });
   all_.push_back(stream);
-  return new std::shared_ptr<Stream>(std::move(stream));
+  return new OpenedStream{new std::shared_ptr<Stream>(std::move(stream))};
 }
 
 // What is left of its work is dropped: it could never be done.
@@ -25,6 +25,7 @@ void EmulatedStreams::Close(StreamHandle stream) {
   if (stream == nullptr) return;
   Run(stream);
   delete &Of(stream);
+  delete stream;
 }
 
 int EmulatedStreams::DeviceOf(StreamHandle stream) const {
@@ -36,9 +37,9 @@ void EmulatedStreams::Enqueue(StreamHandle handle, Work work) {
     ANNULUS_CHECK(work()) << "work without a stream has to wait";
     return;
   }
-  if (!late_ && Of(handle)->work.empty() && work()) return;
+  if (!late_ && Idle(handle)->work.empty() && work()) return;
   std::lock_guard lock(mutex_);
-  Stream& stream = *Of(handle);
+  Stream& stream = *Idle(handle);
   stream.work.push_back(std::move(work));
   ++stream.enqueued;
 }
@@ -58,7 +59,7 @@ bool EmulatedStreams::RunTo(Stream& stream, uint64_t mark) {
 bool EmulatedStreams::Run(StreamHandle handle) {
   std::lock_guard lock(mutex_);
   if (handle == nullptr) return true;
-  Stream& stream = *Of(handle);
+  Stream& stream = *Idle(handle);
   return RunTo(stream, stream.enqueued);
 }
 
@@ -83,7 +84,7 @@ void EmulatedStreams::Record(StreamHandle handle, EventHandle event) {
   auto& own = *static_cast<EmulatedEvent*>(event);
   ANNULUS_CHECK(own.ordinal == Of(handle)->ordinal) << "an event of another device's stream";
   own.time = std::make_shared<std::chrono::steady_clock::time_point>();
-  own.stream = Of(handle);
+  own.stream = Idle(handle);
   Stream& stream = *own.stream;
   stream.work.push_back([time = own.time] {
     *time = std::chrono::steady_clock::now();
@@ -97,7 +98,7 @@ void EmulatedStreams::Await(StreamHandle handle, EventHandle event) {
   std::lock_guard lock(mutex_);
   const auto& awaited = *static_cast<EmulatedEvent*>(event);
   if (awaited.stream == nullptr) return;
-  Stream& stream = *Of(handle);
+  Stream& stream = *Idle(handle);
   stream.work.push_back(
       [from = awaited.stream, mark = awaited.mark] { return RunTo(*from, mark); });
   ++stream.enqueued;

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/cuda/common/stream_handle.h"
+#include "kernels/cuda/common/launch_log.h"
 
 namespace annulus::cuda {
 
@@ -62,7 +62,11 @@ class EmulatedStreams {
 
   static bool RunTo(Stream& stream, uint64_t mark);
   static std::shared_ptr<Stream>& Of(StreamHandle handle) {
-    return *static_cast<std::shared_ptr<Stream>*>(handle);
+    return *static_cast<std::shared_ptr<Stream>*>(handle->native);
+  }
+  // For work that may not overtake launches which the stream holds back.
+  static std::shared_ptr<Stream>& Idle(StreamHandle handle) {
+    return *static_cast<std::shared_ptr<Stream>*>(NativeOf(handle));
   }
 
   std::recursive_mutex mutex_;

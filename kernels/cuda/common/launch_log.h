@@ -1,0 +1,67 @@
+#ifndef ANNULUS_KERNELS_CUDA_COMMON_LAUNCH_LOG_H_
+#define ANNULUS_KERNELS_CUDA_COMMON_LAUNCH_LOG_H_
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "kernels/base/check.h"
+#include "kernels/cuda/common/grid.h"
+#include "kernels/cuda/common/stream_handle.h"
+
+namespace annulus::cuda {
+
+// A launch, or an event to be recorded in its place, that the device has not got yet.
+struct HeldLaunch {
+  const void* kernel = nullptr;  // as LaunchKernel takes it; null: `event` is recorded
+  EventHandle event = nullptr;
+  Grid grid;
+  std::vector<std::byte> arguments;
+
+  bool operator==(const HeldLaunch&) const = default;
+};
+
+// Launches in their order. Keeps its memory when it is emptied. Not thread-safe.
+class LaunchLog {
+ public:
+  void Add(const void* kernel, const Grid& grid, const void* arguments, size_t bytes) {
+    HeldLaunch& launch = Next();
+    launch.kernel = kernel;
+    launch.event = nullptr;
+    launch.grid = grid;
+    const auto* const begin = static_cast<const std::byte*>(arguments);
+    launch.arguments.assign(begin, begin + bytes);
+  }
+  void AddEvent(EventHandle event) {
+    HeldLaunch& launch = Next();
+    launch.kernel = nullptr;
+    launch.event = event;
+    launch.grid = {};
+    launch.arguments.clear();
+  }
+  void Clear() { count_ = 0; }
+
+  std::span<const HeldLaunch> held() const { return {launches_.data(), count_}; }
+  bool empty() const { return count_ == 0; }
+
+ private:
+  HeldLaunch& Next() {
+    if (count_ == launches_.size()) launches_.emplace_back();
+    return launches_[count_++];
+  }
+
+  std::vector<HeldLaunch> launches_;  // of which count_ are held
+  size_t count_ = 0;
+};
+
+// What a stream is to CUDA, for work that is not a launch: it may not overtake any that is held.
+inline void* NativeOf(StreamHandle stream) {
+  if (stream == nullptr) return nullptr;
+  ANNULUS_CHECK(stream->held == nullptr || stream->held->empty())
+      << "work that would overtake launches which the stream holds back";
+  return stream->native;
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_COMMON_LAUNCH_LOG_H_

@@ -1,0 +1,136 @@
+// Launches and graphs of kernels/cuda/runtime.h: a graph keeps its own copies of arguments, and
+// runs with those that it has when it is given to the stream.
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/runtime.h"
+#include "tests/support/cuda/emulated_device.h"
+#include "tests/support/cuda/emulated_streams.h"
+
+namespace annulus::cuda {
+namespace {
+
+// Arguments as kernels may read them.
+class Arguments {
+ public:
+  Arguments(const void* bytes, size_t size)
+      : lines_((size + kArgumentAlignment - 1) / kArgumentAlignment) {
+    if (size > 0) std::memcpy(lines_.data(), bytes, size);
+  }
+  const void* data() const { return lines_.data(); }
+
+ private:
+  struct alignas(kArgumentAlignment) Line {
+    std::byte bytes[kArgumentAlignment];
+  };
+  std::vector<Line> lines_;
+};
+
+struct EmulatedGraph {
+  int ordinal = 0;
+  std::vector<HeldLaunch> launches;
+};
+
+// When the stream's turn has come.
+void EnqueueKernel(StreamHandle stream, const void* kernel, const Grid& grid, const void* arguments,
+                   size_t bytes) {
+  const int ordinal = EmulatedStreams::Get().DeviceOf(stream);
+  ANNULUS_CHECK(CurrentDevice() == ordinal) << "a kernel for a stream of device " << ordinal
+                                            << " while the thread's is " << CurrentDevice();
+  const int other = grid.other_device;
+  ANNULUS_CHECK(other < 0 || IsReachEnabled(ordinal, other))
+      << "device " << ordinal << " was not let reach device " << other;
+  const auto run = reinterpret_cast<HostKernel>(const_cast<void*>(kernel));
+  EmulatedStreams::Get().Enqueue(
+      stream, [ordinal, other, grid, run, kept = std::make_shared<Arguments>(arguments, bytes)] {
+        EmulatedDevice& device = EmulatedDevice::Get();
+        if (other >= 0) {
+          std::this_thread::sleep_for(std::chrono::microseconds(device.between_microseconds));
+        }
+        const GuardedMemory::Access access(&device.memories[static_cast<size_t>(ordinal)]);
+        const GuardedMemory::Access reached(
+            other < 0 ? nullptr : &device.memories[static_cast<size_t>(other)]);
+        RunGrid(grid, [&] { run(kept->data()); });
+        return true;
+      });
+}
+
+}  // namespace
+
+int LaunchKernel(StreamHandle stream, const void* kernel, const Grid& grid, const void* arguments,
+                 size_t bytes) {
+  if (grid.x == 0 || grid.y == 0) return kSuccess;
+  if (stream != nullptr && stream->held != nullptr) {
+    stream->held->Add(kernel, grid, arguments, bytes);
+    return kSuccess;
+  }
+  ++EmulatedDevice::Get().launches;
+  EnqueueKernel(stream, kernel, grid, arguments, bytes);
+  return kSuccess;
+}
+
+absl::Status EnqueueHeld(StreamHandle stream, const HeldLaunch& launch) {
+  if (launch.kernel == nullptr) return RecordEvent(stream, launch.event);
+  ++EmulatedDevice::Get().launches;
+  EnqueueKernel(stream, launch.kernel, launch.grid, launch.arguments.data(),
+                launch.arguments.size());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GraphHandle> BuildGraph(int ordinal, std::span<const HeldLaunch> launches) {
+  EmulatedDevice& device = EmulatedDevice::Get();
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  ANNULUS_RETURN_IF_ERROR(StatusOf(
+      device.graph_build_error, absl::StrCat("making a graph of ", launches.size(), " launches")));
+  ++device.graphs;
+  return static_cast<GraphHandle>(new EmulatedGraph{ordinal, {launches.begin(), launches.end()}});
+}
+
+absl::Status SetInGraph(GraphHandle handle, size_t index, const HeldLaunch& launch) {
+  auto& graph = *static_cast<EmulatedGraph*>(handle);
+  if (index >= graph.launches.size() ||
+      (graph.launches[index].kernel == nullptr) != (launch.kernel == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a graph of ", graph.launches.size(), " launches has no such place ", index));
+  }
+  ANNULUS_RETURN_IF_ERROR(
+      StatusOf(EmulatedDevice::Get().graph_set_error, "changing a launch of a graph"));
+  graph.launches[index] = launch;
+  return absl::OkStatus();
+}
+
+absl::Status RunGraph(StreamHandle stream, GraphHandle handle) {
+  EmulatedDevice& device = EmulatedDevice::Get();
+  const auto& graph = *static_cast<const EmulatedGraph*>(handle);
+  ANNULUS_CHECK(EmulatedStreams::Get().DeviceOf(stream) == graph.ordinal)
+      << "a graph of device " << graph.ordinal;
+  ANNULUS_RETURN_IF_ERROR(StatusOf(device.graph_run_error, "launching a graph"));
+  ++device.graph_runs;
+  for (const HeldLaunch& launch : graph.launches) {
+    if (launch.kernel == nullptr) {
+      ANNULUS_RETURN_IF_ERROR(RecordEvent(stream, launch.event));
+    } else {
+      EnqueueKernel(stream, launch.kernel, launch.grid, launch.arguments.data(),
+                    launch.arguments.size());
+    }
+  }
+  return absl::OkStatus();
+}
+
+void CloseGraph(GraphHandle graph) {
+  if (graph == nullptr) return;
+  --EmulatedDevice::Get().graphs;
+  delete static_cast<EmulatedGraph*>(graph);
+}
+
+}  // namespace annulus::cuda
