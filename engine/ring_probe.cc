@@ -184,7 +184,7 @@ absl::Status RingProbe::SendAround(int index, const std::vector<size_t>& parts, 
     ANNULUS_RETURN_IF_ERROR(link.Receive(previous, round, parts).status());
     if (copies()) ANNULUS_RETURN_IF_ERROR(rank.stream->Synchronize());
   }
-  return link.CountStreamWaits().status();
+  return link.CountStreamWaits();
 }
 
 absl::StatusOr<double> RingProbe::Together(const std::function<absl::Status(int rank)>& work) {

@@ -10,10 +10,6 @@
 namespace annulus {
 namespace {
 
-double SecondsSince(SteadyTime start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 AttentionState Rows(const AttentionState& state, int64_t first, int64_t count) {
   return {state.o + first * state.heads * state.v_dim, state.lse + first * state.heads, count,
           state.heads, state.v_dim};
@@ -38,7 +34,8 @@ RingAttention::RingAttention(RingChannel& channel, Backend& backend, const OpTab
       backend_(backend),
       ops_(ops),
       stream_(stream),
-      config_(config) {}
+      config_(config),
+      timer_(backend, stream) {}
 
 int64_t RingAttention::ServedRows(std::span<RingItem> items) {
   int64_t rows = 0;
@@ -52,7 +49,15 @@ int64_t RingAttention::ServedRows(std::span<RingItem> items) {
   return rows;
 }
 
+absl::Status RingAttention::CountSeconds() {
+  ANNULUS_RETURN_IF_ERROR(link_.CountStreamWaits());
+  ANNULUS_ASSIGN_OR_RETURN(const double seconds, timer_.Take());
+  link_.counters().compute_seconds += seconds;
+  return absl::OkStatus();
+}
+
 RingCounters RingAttention::TakeCounters() {
+  timer_.Forget();
   return std::exchange(link_.counters(), RingCounters());
 }
 
@@ -336,7 +341,6 @@ class RingAttention::LayerRun {
   absl::Status Attend() {
     if (work_.empty()) return absl::OkStatus();
     PlaceOwnStates();
-    const SteadyTime start = std::chrono::steady_clock::now();
     std::vector<AttentionItem> items;
     items.reserve(work_.size());
     for (const Work& work : work_) {
@@ -356,11 +360,10 @@ class RingAttention::LayerRun {
     params.soft_cap = ring_.config_.soft_cap;
     params.window = layer_.window;
     params.items = items;
-    ANNULUS_RETURN_IF_ERROR(ring_.ops_.attention(ring_.stream_, params));
-    ANNULUS_RETURN_IF_ERROR(ring_.stream_.Synchronize());
+    ANNULUS_RETURN_IF_ERROR(
+        ring_.timer_.Time([&] { return ring_.ops_.attention(ring_.stream_, params); }));
+    ANNULUS_RETURN_IF_ERROR(ring_.timer_.Follow());
     ring_.link_.Beat();
-    ANNULUS_ASSIGN_OR_RETURN(const double waited, ring_.link_.CountStreamWaits());
-    ring_.link_.counters().compute_seconds += std::max(0.0, SecondsSince(start) - waited);
     return absl::OkStatus();
   }
 
@@ -377,13 +380,10 @@ class RingAttention::LayerRun {
   }
 
   absl::Status Merge(const RingItem& item, const AttentionState& from) {
-    const SteadyTime start = std::chrono::steady_clock::now();
     MergeStateParams params;
     params.into = Rows(layer_.state, item.first_row, item.own_rows());
     params.from = from;
-    const absl::Status status = ring_.ops_.merge_state(ring_.stream_, params);
-    ring_.link_.counters().compute_seconds += SecondsSince(start);
-    return status;
+    return ring_.timer_.Time([&] { return ring_.ops_.merge_state(ring_.stream_, params); });
   }
 
   absl::Status AddStates(int s) {

@@ -10,6 +10,7 @@
 #include "engine/ring/ring_link.h"
 #include "engine/ring/ring_slots.h"
 #include "engine/ring/shard_map.h"
+#include "engine/ring/work_timer.h"
 #include "kernels/registry.h"
 
 namespace annulus {
@@ -22,7 +23,8 @@ struct RingAttentionConfig {
   float scale = 1;
   float soft_cap = 0;                         // of scores; 0: none
   std::chrono::milliseconds timeout{30'000};  // longest silence of all ranks in a Receive
-  Heartbeat* heartbeat = nullptr;             // of all ranks; beaten after each attention call
+  // Of all ranks; beaten with each attention call, which the device follows: see WorkTimer::Follow.
+  Heartbeat* heartbeat = nullptr;
 };
 
 // One layer of one step.
@@ -50,6 +52,7 @@ struct RingLayer {
 //
 // `served` states stay untouched until the same peer's next query for the same item has come in,
 // which it sends only after it has merged the state; queries stay until their states are back.
+// Run does not wait for the whole stream, but where messages need it: see RingLink::Post.
 // Not thread-safe: one per rank. Any error must be followed by an abort of the channel.
 class RingAttention {
  public:
@@ -66,7 +69,10 @@ class RingAttention {
   // set.
   RingLink& link() { return link_; }
 
-  // Since the last call.
+  // Adds to the counters what is known once the stream is idle: seconds of its ops, and for how
+  // long it stood still.
+  absl::Status CountSeconds();
+  // Since the last call. What CountSeconds was not called for is left out.
   RingCounters TakeCounters();
 
  private:
@@ -77,6 +83,7 @@ class RingAttention {
   const OpTable& ops_;
   Stream& stream_;
   const RingAttentionConfig config_;
+  WorkTimer timer_;
 };
 
 }  // namespace annulus

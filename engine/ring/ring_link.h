@@ -36,9 +36,9 @@ class RingLink {
   absl::StatusOr<std::vector<RingPart>> Receive(int peer, uint64_t tag,
                                                 std::span<const size_t> part_bytes);
 
-  // Adds what the stream waited for copies to counters().wait_seconds and returns it. Only while
-  // the stream is idle.
-  absl::StatusOr<double> CountStreamWaits();
+  // Adds what the stream waited for copies to counters().wait_seconds. Only while the stream is
+  // idle.
+  absl::Status CountStreamWaits();
 
   // One message to every peer and one from every peer, all in the host's memory where they would
   // else be copied; both sides know which are empty.

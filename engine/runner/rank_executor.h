@@ -60,6 +60,7 @@ struct RankParts {
   Heartbeat* heartbeat = nullptr;                      // of all ranks together
   AttentionObserver* observer = nullptr;               // null: nobody looks on
   std::chrono::milliseconds exchange_timeout{30'000};  // longest silence of all ranks
+  bool graphs = true;                                  // steps that decode: see Stream::BeginGraph
 };
 
 // Bytes of the step arenas for plans that give this rank at most `rows` rows and its peers as many

@@ -115,6 +115,7 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   parts.heartbeat = &heartbeat_;
   parts.exchange_timeout = options_.exchange_timeout;
   parts.observer = options_.observer;
+  parts.graphs = options_.graphs;
   rank->thread = std::make_unique<RankThread>(parts);
   ranks_.push_back(std::move(rank));
   return absl::OkStatus();

@@ -20,6 +20,7 @@ struct RankSetOptions {
   std::chrono::milliseconds exchange_timeout{600'000};  // longest silence of all ranks in a step
   AttentionObserver* observer = nullptr;                // of a lone rank; null: nobody looks on
   RingTransport transport = RingTransport::kAuto;       // between several devices
+  bool graphs = true;  // of steps that decode, where a device has them
 };
 
 // Of a backend with several devices, those that so many ranks use: rank r is on device r modulo
@@ -59,6 +60,8 @@ class RankSet {
   BufferPoolStats Stats(int rank) const { return ranks_[rank]->memory->Stats(); }
   // Workspace that the rank's kernels have taken. Any thread may ask.
   size_t workspace_bytes(int rank) const { return ranks_[rank]->stream->workspace_bytes(); }
+  // What became of launches that steps held back. Any thread may ask.
+  GraphCounts graph_counts(int rank) const { return ranks_[rank]->stream->graph_counts(); }
   // The memory node that the rank is kept on; -1: anywhere.
   int node(int rank) const { return ranks_[rank]->node; }
   // The backend of the rank's device.

@@ -16,6 +16,7 @@ absl::Status StepRun::Head(RankResult& result) {
     const std::span<const HeadRow> rows = std::span(wanted).subspan(first, count);
     ANNULUS_RETURN_IF_ERROR(HeadLogits(rows, buffers));
     ANNULUS_RETURN_IF_ERROR(SampleOrCopy(rows, buffers));
+    ANNULUS_RETURN_IF_ERROR(LaunchGraph());
     ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
     for (size_t n = 0; n < count; ++n) UseRow(rows[n], n, buffers, result);
   }
@@ -68,10 +69,14 @@ absl::StatusOr<StepRun::HeadBuffers> StepRun::TakeHeadBuffers() {
 
 absl::Status StepRun::HeadLogits(std::span<const HeadRow> rows, const HeadBuffers& buffers) {
   const auto count = static_cast<int64_t>(rows.size());
-  for (int64_t n = 0; n < count; ++n) {
+  // Rows that lie side by side share a call; in a step that decodes that is all of them.
+  for (int64_t first = 0, end = 0; first < count; first = end) {
+    do {
+      ++end;
+    } while (end < count && rows[end].row == rows[end - 1].row + 1);
     ANNULUS_RETURN_IF_ERROR(Norm(own_weights().final_norm,
-                                 buffers_.residual.row_range(rows[n].row, 1),
-                                 buffers.normed.row_range(n, 1)));
+                                 buffers_.residual.row_range(rows[first].row, end - first),
+                                 buffers.normed.row_range(first, end - first)));
   }
   const MatrixView logits = buffers.logits.row_range(0, count);
   ANNULUS_RETURN_IF_ERROR(ops().linear(stream(), {buffers.normed.row_range(0, count),
@@ -96,6 +101,7 @@ absl::Status StepRun::SampleOrCopy(std::span<const HeadRow> rows, const HeadBuff
       ANNULUS_RETURN_IF_ERROR(
           ops().sample(stream(), {logits, sampled, buffers.tokens.data() + begin}));
     } else if (buffers.seen.data() != buffers.logits.data) {
+      ANNULUS_RETURN_IF_ERROR(LaunchGraph());
       ANNULUS_RETURN_IF_ERROR(rank_.parts_.backend->Copy(
           stream(), buffers.seen.data() + begin * vocabulary, buffers.logits.row(first),
           (end - begin) * vocabulary * sizeof(float)));

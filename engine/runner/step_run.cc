@@ -26,13 +26,32 @@ absl::Status StepRun::Run(RankResult& result) {
     groups_.push_back(BuildGroup(static_cast<int>(g)));
   }
   ANNULUS_RETURN_IF_ERROR(TakeBuffers(RingAttention::ServedRows(ring_items_)));
+  ANNULUS_RETURN_IF_ERROR(BeginGraph());
   ANNULUS_RETURN_IF_ERROR(Embed());
   for (int layer = 0; layer < model().layers(); ++layer) ANNULUS_RETURN_IF_ERROR(Layer(layer));
   result.attention = std::move(attention_);
   ANNULUS_RETURN_IF_ERROR(Head(result));
+  ANNULUS_RETURN_IF_ERROR(LaunchGraph());
   // Pages and arenas may be given to others once the step has ended.
   ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
-  return rank_.ring_.link().CountStreamWaits().status();
+  return rank_.ring_.CountSeconds();
+}
+
+// Steps that decode are short and much like each other. With rows of prompts among them, what
+// launching costs is lost in what they compute.
+absl::Status StepRun::BeginGraph() {
+  if (!rank_.parts_.graphs || plan_.items.empty()) return absl::OkStatus();
+  for (const PlanItem& item : plan_.items) {
+    if (!item.sampled) return absl::OkStatus();
+  }
+  ANNULUS_ASSIGN_OR_RETURN(graph_, stream().BeginGraph());
+  return absl::OkStatus();
+}
+
+// Called where the host first needs what the step computes, and at its end.
+absl::Status StepRun::LaunchGraph() {
+  const std::unique_ptr<StepGraph> graph = std::move(graph_);
+  return graph == nullptr ? absl::OkStatus() : graph->Launch();
 }
 
 void StepRun::ListRows() {

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_RUNNER_STEP_RUN_H_
 #define ANNULUS_ENGINE_RUNNER_STEP_RUN_H_
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -84,6 +85,8 @@ class StepRun {
   const OpTable& ops() const { return *rank_.parts_.model->ops; }
   Stream& stream() const { return *rank_.parts_.stream; }
 
+  absl::Status BeginGraph();
+  absl::Status LaunchGraph();
   void ListRows();
   void ListRingItems();
   GroupStep BuildGroup(int group) const;
@@ -138,6 +141,7 @@ class StepRun {
   Buffers buffers_;
   ExpertBuffers experts_;
   std::vector<LayerAttention> attention_;
+  std::unique_ptr<StepGraph> graph_;  // of a step that is one; null: not begun, or launched
 };
 
 }  // namespace annulus

@@ -47,10 +47,17 @@ struct DriverOptions {
   int reused_tokens = 0;
   std::optional<AttentionAssignment> attention;  // absent: dense
   bool report_lists = false;                     // fill DriverResult::lists
+  bool graphs = true;                            // see RankSetOptions
+  std::optional<int32_t> logprobs;               // fill DriverResult::logprobs
+  // Every prompt but the first is admitted once the one before it has so many tokens, and gets so
+  // many tokens less than that one.
+  int tokens_ahead = 0;
+  int tokens_fewer = 0;
 };
 
 struct DriverResult {
   std::vector<int32_t> tokens;                   // sampled
+  std::vector<TokenLogprob> logprobs;            // of each token
   std::map<int32_t, std::vector<float>> logits;  // position -> [vocabulary]
   std::vector<LayerAttention> attention;         // of every step and rank, under a policy
   // (layer, row) -> what its rank chose; rows that attended all are left out.
@@ -76,6 +83,7 @@ class StepDriver {
     set.threads = options.ranks;
     set.rows_per_rank = limits_.rows_per_rank();
     set.transport = options.transport;
+    set.graphs = options.graphs;
     set.kv_memory_bytes =
         options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);
     ranks_ = RankSet::Create(model, backend, set).value();
@@ -96,6 +104,9 @@ class StepDriver {
       const auto earlier = ended_.find(count + i);
       Admit(state, i, prompts[i], max_tokens,
             earlier == ended_.end() ? nullptr : earlier->second.get(), pages);
+      while (i + 1 < count && static_cast<int>(results[i].tokens.size()) < options_.tokens_ahead) {
+        RunStep(state, max_tokens, results);
+      }
     }
     RunAll(state, max_tokens, results);
     // The ranks forget the last sequences, so that a driver can run again.
@@ -113,6 +124,8 @@ class StepDriver {
   // Of all runs so far.
   const RingCounters& ring() const { return ring_; }
   const RankSet& ranks() const { return *ranks_; }
+  // Steps without rows of prompts, of all runs so far.
+  int64_t decode_steps() const { return decode_steps_; }
 
  private:
   ModePolicy Modes() const {
@@ -123,21 +136,26 @@ class StepDriver {
   }
 
   void RunAll(EngineState& state, int max_tokens, std::vector<DriverResult>& results) {
-    while (!state.running.empty()) {
-      auto plan = std::make_shared<StepPlan>(PlanStep(state, limits_, Modes()));
-      WantLogits(*plan);
-      const auto step = ranks_->Run(plan);
-      ANNULUS_CHECK(step.ok()) << step.status().ToString();
-      CommitStep(*plan, limits_, state);
-      DropBehindWindows(limits_, state);
-      for (const RankResult& rank : *step) {
-        Use(rank, max_tokens, state, results);
-        ring_.bytes_pass_kv += rank.ring.bytes_pass_kv;
-        ring_.bytes_pass_q += rank.ring.bytes_pass_q;
-        ring_.bytes_estimate += rank.ring.bytes_estimate;
-        ring_.compute_seconds += rank.ring.compute_seconds;
-        ring_.wait_seconds += rank.ring.wait_seconds;
-      }
+    while (!state.running.empty()) RunStep(state, max_tokens, results);
+  }
+
+  void RunStep(EngineState& state, int max_tokens, std::vector<DriverResult>& results) {
+    auto plan = std::make_shared<StepPlan>(PlanStep(state, limits_, Modes()));
+    WantLogits(*plan);
+    const auto step = ranks_->Run(plan);
+    ANNULUS_CHECK(step.ok()) << step.status().ToString();
+    CommitStep(*plan, limits_, state);
+    DropBehindWindows(limits_, state);
+    const bool decodes = std::all_of(plan->items.begin(), plan->items.end(),
+                                     [](const PlanItem& item) { return item.sampled; });
+    if (decodes && !plan->items.empty()) ++decode_steps_;
+    for (const RankResult& rank : *step) {
+      Use(rank, max_tokens, state, results);
+      ring_.bytes_pass_kv += rank.ring.bytes_pass_kv;
+      ring_.bytes_pass_q += rank.ring.bytes_pass_q;
+      ring_.bytes_estimate += rank.ring.bytes_estimate;
+      ring_.compute_seconds += rank.ring.compute_seconds;
+      ring_.wait_seconds += rank.ring.wait_seconds;
     }
   }
 
@@ -182,6 +200,7 @@ class StepDriver {
     auto setup = std::make_shared<SamplingSetup>();
     setup->params.temperature = 0;
     setup->params.seed = 1;
+    setup->params.logprobs = options_.logprobs;
     setup->vocabulary = model_.config.vocabulary;
     sequence->setup = std::move(setup);
     if (options_.attention.has_value()) {
@@ -220,11 +239,13 @@ class StepDriver {
       ANNULUS_CHECK(token.status.ok()) << token.status.ToString();
       DriverResult& result = results[token.sequence];
       result.tokens.push_back(token.token);
+      if (token.logprob.has_value()) result.logprobs.push_back(*token.logprob);
       const auto sequence =
           std::find_if(state.running.begin(), state.running.end(),
                        [&](const auto& other) { return other->id == token.sequence; });
       (*sequence)->tokens.push_back(token.token);
-      if (static_cast<int>(result.tokens.size()) < max_tokens) continue;
+      const int fewer = options_.tokens_fewer * static_cast<int>(token.sequence);
+      if (static_cast<int>(result.tokens.size()) < max_tokens - fewer) continue;
       ended_[token.sequence] = std::move(*sequence);
       state.running.erase(sequence);
       state.ended.push_back(token.sequence);
@@ -237,6 +258,7 @@ class StepDriver {
   std::unique_ptr<RankSet> ranks_;
   std::map<SequenceId, std::unique_ptr<Sequence>> ended_;  // of the last run
   RingCounters ring_;
+  int64_t decode_steps_ = 0;
 };
 
 }  // namespace annulus::testing

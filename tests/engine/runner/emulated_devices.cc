@@ -26,6 +26,8 @@ void CloseDevices() {
   device.allocate_error = 0;
   device.wait_error = 0;
   device.wait_error_of = -1;
+  device.graph_build_error = 0;
+  device.graph_run_error = 0;
 }
 
 std::vector<int> RingSizes() { return {1, 3}; }

@@ -1,12 +1,9 @@
 // The host meaning of kernels/cuda/common/.
 #include "kernels/cuda/common/device.h"
 
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "kernels/base/check.h"
