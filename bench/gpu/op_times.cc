@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -84,7 +85,7 @@ class OpTimes {
         ANNULUS_RETURN_IF_ERROR(TimeLinear(dtype, activations, rows));
       }
     }
-    return absl::OkStatus();
+    return TimeSteps();
   }
 
  private:
@@ -185,7 +186,7 @@ class OpTimes {
     return stream_->Synchronize();
   }
 
-  absl::StatusOr<double> TimeAttention(Sequence& sequence, const BlockLists& lists) {
+  AttentionItem ItemOf(Sequence& sequence, const BlockLists& lists) const {
     const auto rows = static_cast<int64_t>(sequence.positions.size());
     const int64_t columns = int64_t{options_.heads} * options_.head_dim;
     AttentionItem item;
@@ -195,12 +196,21 @@ class OpTimes {
     item.blocks = lists;
     item.state = {sequence.o.as<float>(), sequence.lse.as<float>(), rows, options_.heads,
                   options_.head_dim};
+    return item;
+  }
+
+  absl::Status Attend(const Sequence& sequence, const AttentionItem& item) {
     AttentionParams params;
     params.shape = sequence.shape;
     params.heads = options_.heads;
     params.scale = 1 / std::sqrt(static_cast<float>(options_.head_dim));
     params.items = {&item, 1};
-    return Time([&] { return ops_.attention(*stream_, params); });
+    return ops_.attention(*stream_, params);
+  }
+
+  absl::StatusOr<double> TimeAttention(Sequence& sequence, const BlockLists& lists) {
+    const AttentionItem item = ItemOf(sequence, lists);
+    return Time([&] { return Attend(sequence, item); });
   }
 
   double CausalFlops(double tokens) const {
@@ -256,6 +266,64 @@ class OpTimes {
     const double flops = 2.0 * static_cast<double>(rows * in * out);
     Report("linear", std::string(DTypeName(dtype)), rows, 1, seconds, flops,
            static_cast<double>(weight.storage.size()), 1);
+    return absl::OkStatus();
+  }
+
+  // Of one row, what a layer launches: a norm and a product four times, attention, a gated product.
+  absl::Status RunStep(const Sequence& sequence, const AttentionItem& item,
+                       const PackedMatrix& weight, MatrixView row, MatrixView other) {
+    const auto product = [&](ConstMatrixView input, MatrixView output) {
+      LinearParams params;
+      params.input = input;
+      params.weight = &weight;
+      params.output = output;
+      return ops_.linear(*stream_, params);
+    };
+    for (int layer = 0; layer < options_.step_layers; ++layer) {
+      for (int block = 0; block < 4; ++block) {
+        ANNULUS_RETURN_IF_ERROR(ops_.rms_norm(*stream_, {row, other.row(1), 1e-5f, row, false}));
+        ANNULUS_RETURN_IF_ERROR(product(row, other.row_range(0, 1)));
+      }
+      ANNULUS_RETURN_IF_ERROR(Attend(sequence, item));
+      ANNULUS_RETURN_IF_ERROR(
+          ops_.gated_mul(*stream_, {other.row_range(0, 1), row, row, Activation::kSilu, 0, 0}));
+    }
+    return absl::OkStatus();
+  }
+
+  // The same step launched one by one, and held back and launched as a graph.
+  absl::Status TimeSteps() {
+    const int64_t columns = options_.step_columns;
+    ANNULUS_ASSIGN_OR_RETURN(Sequence sequence,
+                             MakeSequence(options_.step_tokens, 1, DType::kBF16));
+    const AttentionItem item = ItemOf(sequence, {});
+    const std::vector<float> values = Normal(static_cast<size_t>(columns * columns), 0.02f);
+    ANNULUS_ASSIGN_OR_RETURN(
+        const PackedMatrix weight,
+        PackMatrix(ops_, backend_, {values.data(), DType::kF32, columns, columns}, DType::kBF16));
+    const auto row_count = static_cast<size_t>(columns);
+    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer row, Upload(values, row_count));
+    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer other, Upload(values, 2 * row_count));
+    const MatrixView row_view{row.as<float>(), 1, columns, columns};
+    const MatrixView other_view{other.as<float>(), 2, columns, columns};
+    const auto run = [&] { return RunStep(sequence, item, weight, row_view, other_view); };
+    ANNULUS_ASSIGN_OR_RETURN(const double single, Time(run));
+    const GraphCounts before = stream_->graph_counts();
+    int64_t steps = 0;
+    ANNULUS_ASSIGN_OR_RETURN(const double graph, Time([&]() -> absl::Status {
+                               ++steps;
+                               ANNULUS_ASSIGN_OR_RETURN(const auto held, stream_->BeginGraph());
+                               ANNULUS_RETURN_IF_ERROR(run());
+                               return held->Launch();
+                             }));
+    const GraphCounts after = stream_->graph_counts();
+    if (after.whole - before.whole < steps - 1) {
+      return absl::InternalError(absl::StrCat("of ", steps, " steps ", after.whole - before.whole,
+                                              " were one graph: nothing to compare"));
+    }
+    const int64_t launches = (after.replayed - before.replayed) / steps;
+    Report("step", "bf16", launches, 1, single, 0, 0, 1);
+    Report("step_graph", "bf16", launches, 1, graph, 0, 0, graph / single);
     return absl::OkStatus();
   }
 

@@ -22,6 +22,10 @@ struct OpTimesOptions {
   int head_dim = 128;
   std::vector<double> densities = {0.5, 0.1, 0.05};
   std::vector<int64_t> linear_rows = {1, 16, 2048};
+  int step_layers = 32;  // of a step that is launched
+  int32_t step_tokens =
+      1024;  // that it attends: few, so that launching takes longer than computing
+  int64_t step_columns = 1024;  // of its products, likewise
   int64_t hidden = 4096;
   int64_t intermediate = 14336;
   size_t copied_bytes = size_t{4} << 30;
@@ -31,9 +35,11 @@ struct OpTimesOptions {
 
 // Runs, in this order: a copy inside the device; causal prefill attention in bf16 of whole
 // sequences; the same over block lists; decode attention over pages of bf16, fp8 and int8; linear
-// layers in bf16, fp8 (inputs too), int8 and int4. Every row has the median seconds of one run and
-// the rate that matters: FLOP/s of attended pairs, or bytes/s of what must be read. Block-sparse
-// rows also have their time's ratio to dense. Memory: the largest case's, freed after it.
+// layers in bf16, fp8 (inputs too), int8 and int4; the launches of a small decode step, one by one
+// ("step") and as a graph ("step_graph"), by their number (size). Every row has the median seconds
+// of one run and the rate that matters: FLOP/s of attended pairs, or bytes/s of what must be read.
+// Block-sparse rows also have their time's ratio to dense. Memory: the largest case's, freed after
+// it.
 absl::Status MeasureOps(Backend& backend, const OpTable& ops, const OpTimesOptions& options,
                         const std::function<void(const Row&)>& report);
 

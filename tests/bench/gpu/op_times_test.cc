@@ -32,6 +32,9 @@ OpTimesOptions SmallOptions() {
   options.head_dim = 32;
   options.densities = {0.5};
   options.linear_rows = {1, 3};
+  options.step_layers = 2;
+  options.step_tokens = 100;
+  options.step_columns = 48;
   options.hidden = 64;
   options.intermediate = 32;
   options.copied_bytes = 4096;
@@ -61,7 +64,8 @@ std::map<std::string, int> OpTimesTest::Measure(const OpTimesOptions& options) {
 
 TEST_F(OpTimesTest, EveryOpIsTimed) {
   const std::map<std::string, int> expected = {
-      {"copy", 1}, {"decode", 3}, {"linear", 8}, {"prefill", 2}, {"prefill_blocks", 1}};
+      {"copy", 1},           {"decode", 3}, {"linear", 8},    {"prefill", 2},
+      {"prefill_blocks", 1}, {"step", 1},   {"step_graph", 1}};
   EXPECT_EQ(Measure(SmallOptions()), expected);
 }
 
