@@ -59,6 +59,7 @@ struct EngineOptions {
   int max_waiting = 256;       // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;
   RingTransport ring_transport = RingTransport::kAuto;
+  bool device_graphs = true;  // steps that decode go to a device as graphs, where it has them
   // File of measured exchange rates: read where it exists, else written after measuring at start.
   // Empty: measured at every start.
   std::string profile;

@@ -201,6 +201,7 @@ class EngineImpl final : public Engine {
                                 : backend.capabilities().memory_bytes / 4 *
                                       static_cast<size_t>(DevicesOf(backend, options.ranks));
     ranks.transport = options.ring_transport;
+    ranks.graphs = options.device_graphs;
     ranks.rows_per_rank = engine->limits_.rows_per_rank();
     ranks.exchange_timeout = options.exchange_timeout;
     engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
@@ -340,6 +341,7 @@ class EngineImpl final : public Engine {
         metrics_->rank_memory_bytes.With({name, kind}).Set(static_cast<double>(bytes));
       }
       metrics_->ranks[rank.rank].up.Set(rank.up ? 1 : 0);
+      metrics_->graphs[rank.rank].Show(ranks_->graph_counts(rank.rank));
       const BufferPoolStats pool = ranks_->Stats(rank.rank);
       metrics_->pools[rank.rank].Show({.held = pool.held,
                                        .free = pool.free,

@@ -46,6 +46,41 @@ std::vector<RankMetrics> MakeRanks(int ranks, MetricSet& set) {
   return result;
 }
 
+std::vector<GraphMetrics> MakeGraphs(int ranks, MetricSet& set) {
+  Family<Counter>& steps = set.AddCounters(
+      "graph_steps_total",
+      "Steps without prompt tokens that a device got as one graph (whole), or cut by something "
+      "that "
+      "had to come between (pieces). Steps with prompt tokens are launched one by one.",
+      {"rank", "outcome"});
+  Family<Counter>& launches = set.AddCounters(
+      "graph_launches_total",
+      "Launches of these steps, in graphs or, in short pieces, one by one (single).",
+      {"rank", "how"});
+  Family<Counter>& updates = set.AddCounters(
+      "graph_updates_total", "Launches in graphs that differed from the step before.", {"rank"});
+  Family<Counter>& built = set.AddCounters(
+      "graph_built_total", "Graphs made anew, as the ones before did not fit.", {"rank"});
+  Family<Counter>& cuts =
+      set.AddCounters("graph_cuts_total", "What cut graphs into pieces.", {"rank", "reason"});
+  std::vector<GraphMetrics> result;
+  for (int i = 0; i < ranks; ++i) {
+    const std::string rank = absl::StrCat(i);
+    result.push_back({.whole = steps.With({rank, "whole"}),
+                      .pieces = steps.With({rank, "pieces"}),
+                      .in_graphs = launches.With({rank, "graph"}),
+                      .single = launches.With({rank, "single"}),
+                      .updates = updates.With({rank}),
+                      .built = built.With({rank}),
+                      .cut_by_wait = cuts.With({rank, "wait"}),
+                      .cut_by_event = cuts.With({rank, "event"}),
+                      .cut_by_copy = cuts.With({rank, "copy"}),
+                      .cut_by_memory = cuts.With({rank, "memory"}),
+                      .cut_by_library = cuts.With({rank, "library"})});
+  }
+  return result;
+}
+
 // The families of all pools, and the metrics of one of them.
 class PoolFamilies {
  public:
@@ -101,6 +136,23 @@ double Value(size_t bytes) { return static_cast<double>(bytes); }
 
 }  // namespace
 
+void GraphMetrics::Show(const GraphCounts& counts) {
+  const auto show = [](Counter& counter, int64_t count) {
+    counter.Raise(static_cast<double>(count));
+  };
+  show(whole, counts.whole);
+  show(pieces, counts.in_pieces);
+  show(in_graphs, counts.replayed);
+  show(single, counts.single);
+  show(updates, counts.updated);
+  show(built, counts.built);
+  show(cut_by_wait, counts.cut_by_wait);
+  show(cut_by_event, counts.cut_by_event);
+  show(cut_by_copy, counts.cut_by_copy);
+  show(cut_by_memory, counts.cut_by_memory);
+  show(cut_by_library, counts.cut_by_library);
+}
+
 void PoolMetrics::Show(const Figures& figures) {
   held.Set(Value(figures.held));
   free.Set(Value(figures.free));
@@ -121,7 +173,7 @@ void PagePoolMetrics::Show(const Pages& pages, int64_t page_bytes) {
 }
 
 EngineMetrics::EngineMetrics(int rank_count, const ModelInfo& model)
-    : ranks(MakeRanks(rank_count, set_)) {
+    : ranks(MakeRanks(rank_count, set_)), graphs(MakeGraphs(rank_count, set_)) {
   PoolFamilies families(set_);
   for (int rank = 0; rank < rank_count; ++rank) {
     pools.push_back(families.Pool(absl::StrCat("rank", rank)));

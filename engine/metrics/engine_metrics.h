@@ -7,6 +7,7 @@
 #include "engine/api.h"
 #include "engine/metrics/buckets.h"
 #include "engine/metrics/metrics.h"
+#include "kernels/backend.h"
 
 namespace annulus {
 
@@ -15,6 +16,24 @@ enum class AdmissionRejection : uint8_t {
   kQueueFull,  // "queue_full": as many wait as may wait
   kContext,    // "context": longer than the model's context
   kMemory,     // "memory": its pages can never fit
+};
+
+// What became of launches that one rank's steps held back: see GraphCounts. All stay 0 where a
+// device has no graphs.
+struct GraphMetrics {
+  Counter& whole;
+  Counter& pieces;
+  Counter& in_graphs;
+  Counter& single;
+  Counter& updates;
+  Counter& built;
+  Counter& cut_by_wait;
+  Counter& cut_by_event;
+  Counter& cut_by_copy;
+  Counter& cut_by_memory;
+  Counter& cut_by_library;
+
+  void Show(const GraphCounts& counts);
 };
 
 // What one rank reports. Seconds and bytes add up over all steps.
@@ -172,6 +191,7 @@ class EngineMetrics {
   Counter& attention_layers_raised = attention_layers_.With({"raised"});
   Counter& attention_layers_dense = attention_layers_.With({"dense"});
   std::vector<RankMetrics> ranks;
+  std::vector<GraphMetrics> graphs;    // [rank]
   std::vector<PoolMetrics> pools;      // [rank] "rank0", ..
   std::vector<PagePoolMetrics> pages;  // [rank] "rank0-pages", ..
 };

@@ -49,26 +49,28 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
     EXPECT_FALSE(family.help.empty()) << family.name;
     names.insert(family.name);
   }
-  EXPECT_THAT(names,
-              ::testing::UnorderedElementsAre(
-                  "annulus_time_to_first_token_seconds", "annulus_inter_token_latency_seconds",
-                  "annulus_e2e_request_latency_seconds", "annulus_request_queue_time_seconds",
-                  "annulus_request_prefill_time_seconds", "annulus_request_decode_time_seconds",
-                  "annulus_request_prompt_tokens", "annulus_request_generation_tokens",
-                  "annulus_prompt_tokens_total", "annulus_generation_tokens_total",
-                  "annulus_request_success_total", "annulus_admission_rejections_total",
-                  "annulus_num_requests_running", "annulus_num_requests_waiting",
-                  "annulus_kv_cache_usage_perc", "annulus_prefix_cache_queries_total",
-                  "annulus_prefix_cache_hits_total", "annulus_num_preemptions_total",
-                  "annulus_rank_memory_bytes", "annulus_pool_bytes", "annulus_pool_limit_bytes",
-                  "annulus_pool_high_water_bytes", "annulus_pool_fragmentation_ratio",
-                  "annulus_pool_trims_total", "annulus_pool_trimmed_bytes_total",
-                  "annulus_pool_refusals_total", "annulus_ring_seconds_total",
-                  "annulus_ring_bytes_total", "annulus_ring_mode_total",
-                  "annulus_attention_density_ratio", "annulus_attention_coverage_ratio",
-                  "annulus_attention_estimated_coverage_ratio", "annulus_attention_layers_total",
-                  "annulus_pattern_cache_hits_total", "annulus_pattern_cache_misses_total",
-                  "annulus_pattern_cache_bytes", "annulus_rank_up", "annulus_model_info"));
+  EXPECT_THAT(
+      names,
+      ::testing::UnorderedElementsAre(
+          "annulus_time_to_first_token_seconds", "annulus_inter_token_latency_seconds",
+          "annulus_e2e_request_latency_seconds", "annulus_request_queue_time_seconds",
+          "annulus_request_prefill_time_seconds", "annulus_request_decode_time_seconds",
+          "annulus_request_prompt_tokens", "annulus_request_generation_tokens",
+          "annulus_prompt_tokens_total", "annulus_generation_tokens_total",
+          "annulus_request_success_total", "annulus_admission_rejections_total",
+          "annulus_num_requests_running", "annulus_num_requests_waiting",
+          "annulus_kv_cache_usage_perc", "annulus_prefix_cache_queries_total",
+          "annulus_prefix_cache_hits_total", "annulus_num_preemptions_total",
+          "annulus_rank_memory_bytes", "annulus_pool_bytes", "annulus_pool_limit_bytes",
+          "annulus_pool_high_water_bytes", "annulus_pool_fragmentation_ratio",
+          "annulus_pool_trims_total", "annulus_pool_trimmed_bytes_total",
+          "annulus_pool_refusals_total", "annulus_ring_seconds_total", "annulus_ring_bytes_total",
+          "annulus_ring_mode_total", "annulus_graph_steps_total", "annulus_graph_launches_total",
+          "annulus_graph_updates_total", "annulus_graph_built_total", "annulus_graph_cuts_total",
+          "annulus_attention_density_ratio", "annulus_attention_coverage_ratio",
+          "annulus_attention_estimated_coverage_ratio", "annulus_attention_layers_total",
+          "annulus_pattern_cache_hits_total", "annulus_pattern_cache_misses_total",
+          "annulus_pattern_cache_bytes", "annulus_rank_up", "annulus_model_info"));
 }
 
 TEST(EngineMetrics, CountsOnlyGoodEndsAsSuccess) {
@@ -105,6 +107,29 @@ TEST(EngineMetrics, EveryRankHasItsSeries) {
                           Pair("1/estimate", 0), Pair("1/pass_kv", 0), Pair("1/pass_q", 100)));
   EXPECT_THAT(Values(metrics, "annulus_ring_mode_total"),
               ElementsAre(Pair("pass_kv", 1), Pair("pass_q", 0)));
+}
+
+TEST(EngineMetrics, ShowsWhatBecameOfGraphs) {
+  EngineMetrics metrics(1, Model());
+  GraphCounts counts;
+  counts.whole = 7;
+  counts.in_pieces = 2;
+  counts.built = 3;
+  counts.replayed = 900;
+  counts.updated = 11;
+  counts.single = 5;
+  counts.cut_by_wait = 4;
+  counts.cut_by_library = 1;
+  metrics.graphs[0].Show(counts);
+  EXPECT_THAT(Values(metrics, "annulus_graph_steps_total"),
+              ElementsAre(Pair("0/pieces", 2), Pair("0/whole", 7)));
+  EXPECT_THAT(Values(metrics, "annulus_graph_launches_total"),
+              ElementsAre(Pair("0/graph", 900), Pair("0/single", 5)));
+  EXPECT_THAT(Values(metrics, "annulus_graph_updates_total"), ElementsAre(Pair("0", 11)));
+  EXPECT_THAT(Values(metrics, "annulus_graph_built_total"), ElementsAre(Pair("0", 3)));
+  EXPECT_THAT(Values(metrics, "annulus_graph_cuts_total"),
+              ElementsAre(Pair("0/copy", 0), Pair("0/event", 0), Pair("0/library", 1),
+                          Pair("0/memory", 0), Pair("0/wait", 4)));
 }
 
 TEST(EngineMetrics, TellsTheModel) {
