@@ -257,6 +257,11 @@ std::vector<Option> SchedulingOptions() {
                                           {"nccl", RingTransport::kNccl}},
                                          c.engine.ring_transport);
        }},
+      {"device-graphs", "auto|off", "auto",
+       "Launches of a step that decodes go to a GPU together, as a graph; off: one by one.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<bool>(text, {{"auto", true}, {"off", false}}, c.engine.device_graphs);
+       }},
       {"profile", "FILE", "",
        "Measured rates for --ring-mode auto: read if FILE exists, else measured at start and "
        "written "

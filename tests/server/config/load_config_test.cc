@@ -76,7 +76,7 @@ std::string OtherValue(const Option& option) {
   if (name == "ring-mode") return "pass-q";
   if (name == "ring-transport") return "staged";
   if (name == "log-level") return "debug";
-  if (name == "numa") return "off";
+  if (name == "numa" || name == "device-graphs") return "off";
   if (name == "huge-pages") return "transparent";
   if (name == "listen" || name == "metrics") return "127.0.0.1:1234";
   if (name.find("tls") == 0 || name == "auth-token-file" || name == "profile") return "file.pem";
@@ -96,16 +96,17 @@ std::string Describe(const ServerConfig& c) {
       << static_cast<int>(e.kv_dtype) << '|' << (e.weights_dtype ? "set" : "auto") << '|'
       << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
       << '|' << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
-      << static_cast<int>(e.ring_transport) << '|' << AssignmentText(e.attention) << '|'
-      << e.attention_gates << '|' << e.kernels << '|' << ActivationsName(e.activations) << '|'
-      << c.convert_out << '|' << e.profile << '|' << e.exchange_timeout.count() << '|'
-      << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa << '|'
-      << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen << '|'
-      << c.max_connections << '|' << c.keepalive_time.count() << '|' << c.metrics << '|'
-      << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file << '|'
-      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
-      << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|' << c.max_documents
-      << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
+      << static_cast<int>(e.ring_transport) << '|' << e.device_graphs << '|'
+      << AssignmentText(e.attention) << '|' << e.attention_gates << '|' << e.kernels << '|'
+      << ActivationsName(e.activations) << '|' << c.convert_out << '|' << e.profile << '|'
+      << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count() << '|'
+      << static_cast<int>(c.device) << '|' << c.numa << '|' << static_cast<int>(c.huge_pages) << '|'
+      << c.served_model_name << '|' << c.listen << '|' << c.max_connections << '|'
+      << c.keepalive_time.count() << '|' << c.metrics << '|' << c.tls_certificate << '|'
+      << c.tls_key << '|' << c.auth_token_file << '|' << c.grace_time.count() << '|'
+      << c.upload_timeout.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
+      << '|' << c.max_prompts_memory << '|' << c.max_documents << '|' << c.max_message_bytes << '|'
+      << static_cast<int>(c.log_level);
   return out.str();
 }
 
