@@ -53,14 +53,17 @@ size_t GuardedMemory::Free(std::byte* block) {
 
 void GuardedMemory::Enter() {
   std::lock_guard lock(mutex_);
-  if (users_++ > 0) return;
+  ++users_;
+  if (open_ || blocks_.empty()) return;  // where there are no blocks, nothing may be touched
   ANNULUS_CHECK(mprotect(base_, capacity_, PROT_READ | PROT_WRITE) == 0);
+  open_ = true;
 }
 
 void GuardedMemory::Leave() {
   std::lock_guard lock(mutex_);
-  if (--users_ > 0) return;
+  if (--users_ > 0 || !open_) return;
   ANNULUS_CHECK(mprotect(base_, capacity_, PROT_NONE) == 0);
+  open_ = false;
 }
 
 }  // namespace annulus::cuda

@@ -50,6 +50,7 @@ class GuardedMemory {
   std::mutex mutex_;
   std::map<size_t, size_t> blocks_ ABSL_GUARDED_BY(mutex_);  // offset -> bytes
   int users_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace annulus::cuda
