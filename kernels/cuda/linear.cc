@@ -83,6 +83,12 @@ Product ProductOf(const LinearParams& params, int64_t depth) {
   return product;
 }
 
+absl::Status MultiplyByLibrary(CudaStream& stream, Products& products, const Product& product,
+                               std::byte* workspace) {
+  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, stream.HandOver(GraphCut::kLibrary));
+  return products.Multiply(own, product, workspace);
+}
+
 // bf16 weights and many rows: inputs are rounded into the stream's scratch, the library multiplies.
 absl::Status LinearByLibrary(CudaStream& stream, Products& products, const LinearParams& params) {
   const int64_t depth = RowBytes(DType::kBF16, params.weight->in_features) / 2;
@@ -93,8 +99,7 @@ absl::Status LinearByLibrary(CudaStream& stream, Products& products, const Linea
       Round(stream, {params.input, RoundedRows::kBFloat16, depth, scratch, nullptr}));
   Product product = ProductOf(params, depth);
   product.input = scratch;
-  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, stream.HandOver(GraphCut::kLibrary));
-  return products.Multiply(own, product, scratch + input_bytes);
+  return MultiplyByLibrary(stream, products, product, scratch + input_bytes);
 }
 
 // Inputs as codes, in float32: bf16 holds them exactly, in which the kernels multiply.
@@ -143,8 +148,7 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
   if (scaled) {
     product.input_scales = scales;
     product.weight_scales = weight_scales;
-    ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, stream.HandOver(GraphCut::kLibrary));
-    return products.Multiply(own, product, sums);
+    return MultiplyByLibrary(stream, products, product, sums);
   }
   product.bias = nullptr;
   product.accumulate = false;
@@ -152,8 +156,7 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
     product.output = reinterpret_cast<float*>(sums);
     product.stride = weight.out_features;
   }
-  ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, stream.HandOver(GraphCut::kLibrary));
-  ANNULUS_RETURN_IF_ERROR(products.Multiply(own, product, sums + sum_bytes));
+  ANNULUS_RETURN_IF_ERROR(MultiplyByLibrary(stream, products, product, sums + sum_bytes));
   return StatusOf(
       LaunchScale(stream.handle(), {{product.output, rows, weight.out_features, product.stride},
                                     1,
