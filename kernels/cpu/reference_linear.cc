@@ -39,6 +39,21 @@ void Widen(const PackedMatrix& matrix, int64_t row, std::span<float> output) {
   }
 }
 
+// The one scale of a row that has one.
+float RowScale(const PackedMatrix& matrix, int64_t row) {
+  float scale;
+  std::memcpy(&scale, matrix.storage.data() + ScalesBegin(matrix) + row * ScaleBytes(matrix),
+              sizeof(scale));
+  return scale;
+}
+
+// The output of row r and column o from its sum.
+void StoreSum(const LinearParams& params, int64_t r, int64_t o, float value) {
+  if (params.bias != nullptr) value += params.bias[o];
+  float& output = params.output.row(r)[o];
+  output = params.accumulate ? output + value : value;
+}
+
 // One row of inputs as kInt8 has it.
 struct Int8Row {
   std::vector<int> codes;
@@ -70,18 +85,13 @@ absl::Status LinearInt8(Stream& stream, const LinearParams& params) {
   }
   AsCpuStream(stream).ParallelFor(weight.out_features, [&](int64_t o, int) {
     const std::byte* const codes = weight.storage.data() + o * RowBytes(weight);
-    float scale;
-    std::memcpy(&scale, weight.storage.data() + ScalesBegin(weight) + o * ScaleBytes(weight),
-                sizeof(scale));
+    const float scale = RowScale(weight, o);
     for (int64_t r = 0; r < params.input.rows; ++r) {
       int32_t sum = 0;
       for (int64_t i = 0; i < weight.in_features; ++i) {
         sum += rows[r].codes[i] * static_cast<int8_t>(codes[i]);
       }
-      float value = static_cast<float>(sum) * rows[r].scale * scale;
-      if (params.bias != nullptr) value += params.bias[o];
-      float& output = params.output.row(r)[o];
-      output = params.accumulate ? output + value : value;
+      StoreSum(params, r, o, static_cast<float>(sum) * rows[r].scale * scale);
     }
   });
   return absl::OkStatus();
@@ -98,18 +108,13 @@ absl::Status LinearFp8(Stream& stream, const LinearParams& params) {
   }
   AsCpuStream(stream).ParallelFor(weight.out_features, [&](int64_t o, int) {
     const std::byte* const codes = weight.storage.data() + o * RowBytes(weight);
-    float scale;
-    std::memcpy(&scale, weight.storage.data() + ScalesBegin(weight) + o * ScaleBytes(weight),
-                sizeof(scale));
+    const float scale = RowScale(weight, o);
     for (int64_t r = 0; r < params.input.rows; ++r) {
       float sum = 0;
       for (size_t i = 0; i < in; ++i) {
         sum += ToFloat(rows[r][i]) * ToFloat(Float8E4M3{static_cast<uint8_t>(codes[i])});
       }
-      float value = sum * scales[r] * scale;
-      if (params.bias != nullptr) value += params.bias[o];
-      float& output = params.output.row(r)[o];
-      output = params.accumulate ? output + value : value;
+      StoreSum(params, r, o, sum * scales[r] * scale);
     }
   });
   return absl::OkStatus();
@@ -154,9 +159,7 @@ absl::Status Linear(Stream& stream, const LinearParams& params) {
       const float* x = params.input.row(r);
       float sum = 0;
       for (int64_t i = 0; i < weight.in_features; ++i) sum += x[i] * w[i];
-      if (params.bias != nullptr) sum += params.bias[o];
-      float& output = params.output.row(r)[o];
-      output = params.accumulate ? output + sum : sum;
+      StoreSum(params, r, o, sum);
     }
   });
   return absl::OkStatus();

@@ -171,49 +171,40 @@ TEST(TrainedModel, LogitsWithBf16WeightsAreNear) {
   }
 }
 
+// `bound`: of the error that rounded inputs add, for the square root of the layers.
+void CheckCodedInputs(const std::string& name, DType weights, Activations activations,
+                      double bound) {
+  CpuWorld world;
+  const Checkpoint checkpoint = Open(name);
+  const OpTable& ops = *world.registry.Available("cpu").back();
+  ASSERT_EQ(ops.name, "cpu/reference");
+  RankModel model = Load(world, checkpoint, ops, 64, DType::kF32, weights);
+  const DriverOptions options = Options(1, RingMode::kPassKv, checkpoint.golden);
+  const Errors with_float = LogitsErrors(world, model, checkpoint.golden, options);
+  model.activations = activations;
+  const Errors with_codes = LogitsErrors(world, model, checkpoint.golden, options);
+  std::cout << name << ": relative logit error with " << DTypeName(weights) << " weights "
+            << with_float.norm << ", with " << ActivationsName(activations) << " activations too "
+            << with_codes.norm << "\n";
+  EXPECT_NE(with_float.norm, with_codes.norm);
+  const double layers = static_cast<double>(checkpoint.config.layers.size());
+  EXPECT_LE(with_codes.norm, with_float.norm + bound * std::sqrt(layers));
+}
+
+// Rounded inputs may turn a close choice of experts.
+bool HasExperts(const std::string& name) { return Open(name).config.experts.count > 0; }
+
 // Int8 activations beside float ones, both with weights in int8: a code is off by up to half a step
 // of largest / 127, about 1% of a product of such widths, 7 products a layer.
 TEST_P(Golden, LogitsWithInt8ActivationsAreNear) {
-  CpuWorld world;
-  const Checkpoint checkpoint = Open(GetParam());
-  const OpTable& ops = *world.registry.Available("cpu").back();
-  ASSERT_EQ(ops.name, "cpu/reference");  // the others have its bits
-  RankModel model = Load(world, checkpoint, ops, 64, DType::kF32, DType::kI8);
-  const DriverOptions options = Options(1, RingMode::kPassKv, checkpoint.golden);
-  const Errors with_float = LogitsErrors(world, model, checkpoint.golden, options);
-  model.activations = Activations::kInt8;
-  const Errors with_int8 = LogitsErrors(world, model, checkpoint.golden, options);
-  RecordProperty("relative_error_float", std::to_string(with_float.norm));
-  RecordProperty("relative_error_int8", std::to_string(with_int8.norm));
-  std::cout << GetParam() << ": relative logit error with int8 weights " << with_float.norm
-            << ", with int8 activations too " << with_int8.norm << "\n";
-  EXPECT_NE(with_float.norm, with_int8.norm);
-  const double layers = static_cast<double>(checkpoint.config.layers.size());
-  // Rounded inputs may turn a close choice of experts.
-  const double bound = checkpoint.config.experts.count > 0 ? 0.3 : 0.03;
-  EXPECT_LE(with_int8.norm, with_float.norm + bound * std::sqrt(layers));
+  CheckCodedInputs(GetParam(), DType::kI8, Activations::kInt8, HasExperts(GetParam()) ? 0.3 : 0.03);
 }
 
 // The same with fp8_e4m3, whose codes are off by up to 2^-4 of themselves: a product's error is
 // about 2^-4 / sqrt(3) of its size, 4 times that of int8 codes.
 TEST_P(Golden, LogitsWithFp8ActivationsAreNear) {
-  CpuWorld world;
-  const Checkpoint checkpoint = Open(GetParam());
-  const OpTable& ops = *world.registry.Available("cpu").back();
-  ASSERT_EQ(ops.name, "cpu/reference");
-  RankModel model = Load(world, checkpoint, ops, 64, DType::kF32, DType::kF8E4M3);
-  const DriverOptions options = Options(1, RingMode::kPassKv, checkpoint.golden);
-  const Errors with_float = LogitsErrors(world, model, checkpoint.golden, options);
-  model.activations = Activations::kFp8;
-  const Errors with_fp8 = LogitsErrors(world, model, checkpoint.golden, options);
-  RecordProperty("relative_error_float", std::to_string(with_float.norm));
-  RecordProperty("relative_error_fp8", std::to_string(with_fp8.norm));
-  std::cout << GetParam() << ": relative logit error with fp8_e4m3 weights " << with_float.norm
-            << ", with fp8_e4m3 activations too " << with_fp8.norm << "\n";
-  EXPECT_NE(with_float.norm, with_fp8.norm);
-  const double layers = static_cast<double>(checkpoint.config.layers.size());
-  const double bound = checkpoint.config.experts.count > 0 ? 0.4 : 0.12;
-  EXPECT_LE(with_fp8.norm, with_float.norm + bound * std::sqrt(layers));
+  CheckCodedInputs(GetParam(), DType::kF8E4M3, Activations::kFp8,
+                   HasExperts(GetParam()) ? 0.4 : 0.12);
 }
 
 TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {

@@ -5,55 +5,24 @@
 #include <random>
 
 #include "gtest/gtest.h"
+#include "tests/kernels/cpu/activations_case.h"
 #include "tests/kernels/cpu/cpu_test_util.h"
 
 namespace annulus::testing {
 namespace {
 
-struct Fp8Case {
-  Fp8Case(int64_t rows, int64_t in, int64_t out, uint32_t seed)
-      : random(seed), input(rows, in, 3), weight(out, in), bias(1, out), initial(rows, out, 4) {
-    input.FillNormal(random);
-    weight.FillNormal(random);
-    bias.FillNormal(random);
-    initial.FillNormal(random);
-  }
+ActivationsCase Fp8Case(int64_t rows, int64_t in, int64_t out, uint32_t seed) {
+  return {Activations::kFp8, rows, in, out, seed};
+}
 
-  TestMatrix Run(const OpTable& table, bool with_bias, bool accumulate, int64_t step) const {
-    const PackedMatrix packed = Pack(table, weight, DType::kF8E4M3);
-    TestMatrix output = initial;
-    const auto stream = MakeStream(table, 2);
-    for (int64_t begin = 0; begin < input.rows(); begin += step) {
-      const int64_t count = std::min(step, input.rows() - begin);
-      LinearParams params;
-      params.input = input.view().row_range(begin, count);
-      params.weight = &packed;
-      params.bias = with_bias ? bias.row(0) : nullptr;
-      params.accumulate = accumulate;
-      params.output = output.view().row_range(begin, count);
-      params.activations = Activations::kFp8;
-      EXPECT_TRUE(table.linear(*stream, params).ok());
-    }
-    EXPECT_TRUE(stream->Synchronize().ok());
-    EXPECT_TRUE(output.PaddingUntouched());
-    return output;
-  }
-
-  // Codes grow by at most 2^-4 of their size each, on both sides; else as for float inputs. A
-  // library of a GPU may keep 13 bits of its sums.
-  double Tolerance(const OpTable& table, int64_t r, int64_t o) const {
-    const double norms = 1.13 * input.RowNorm(r) * weight.RowNorm(o);
-    const double sums = IsOfGpu(table) && input.rows() >= 128 ? kLambda * 0x1p-13 * norms : 0;
-    return sums + 2 * Rounding(input.cols() + 4) *
-                      (norms + std::abs(bias.row(0)[o]) + std::abs(initial.row(r)[o]));
-  }
-
-  std::mt19937 random;
-  TestMatrix input;
-  TestMatrix weight;
-  TestMatrix bias;
-  TestMatrix initial;
-};
+// Codes grow by at most 2^-4 of their size each, on both sides; else as for float inputs. A library
+// of a GPU may keep 13 bits of its sums.
+double Tolerance(const ActivationsCase& test, const OpTable& table, int64_t r, int64_t o) {
+  const double norms = 1.13 * test.input.RowNorm(r) * test.weight.RowNorm(o);
+  const double sums = IsOfGpu(table) && test.input.rows() >= 128 ? kLambda * 0x1p-13 * norms : 0;
+  return sums + 2 * Rounding(test.input.cols() + 4) *
+                    (norms + std::abs(test.bias.row(0)[o]) + std::abs(test.initial.row(r)[o]));
+}
 
 using Fp8ActivationsTest = EveryTable;
 
@@ -63,7 +32,7 @@ TEST_P(Fp8ActivationsTest, MatchesTheReference) {
                                {5, 257, 15},    {16, 129, 129}, {17, 515, 47}, {97, 64, 63},
                                {133, 140, 100}, {261, 33, 36}};
   for (const auto& shape : shapes) {
-    const Fp8Case test(shape[0], shape[1], shape[2], seed);
+    const ActivationsCase test = Fp8Case(shape[0], shape[1], shape[2], seed);
     const bool bias = seed % 2 == 0;
     const bool accumulate = seed % 3 == 0;
     SCOPED_TRACE(::testing::Message() << "seed " << seed++ << " rows " << shape[0] << " in "
@@ -72,7 +41,7 @@ TEST_P(Fp8ActivationsTest, MatchesTheReference) {
     const TestMatrix actual = test.Run(table(), bias, accumulate, shape[0]);
     for (int64_t r = 0; r < shape[0]; ++r) {
       for (int64_t o = 0; o < shape[2]; ++o) {
-        ASSERT_NEAR(actual.row(r)[o], expected.row(r)[o], test.Tolerance(table(), r, o))
+        ASSERT_NEAR(actual.row(r)[o], expected.row(r)[o], Tolerance(test, table(), r, o))
             << r << " " << o;
       }
     }
@@ -84,7 +53,7 @@ TEST_P(Fp8ActivationsTest, MatchesTheReference) {
 TEST_P(Fp8ActivationsTest, EveryInputIsRoundedToTheNearestCode) {
   for (const int64_t rows : {1, 16, 17, 130}) {
     SCOPED_TRACE(rows);
-    Fp8Case test(rows, 75, 76, 21);
+    ActivationsCase test = Fp8Case(rows, 75, 76, 21);
     for (int64_t o = 0; o < 76; ++o) {
       std::fill_n(test.weight.row(o), 75, 0.0f);
       test.weight.row(o)[o % 75] = 448;  // of scale 1
@@ -113,7 +82,7 @@ TEST_P(Fp8ActivationsTest, EveryInputIsRoundedToTheNearestCode) {
 // Codes differ from inputs by at most 2^-4 of them (2^-10 of the largest where they are small), as
 // good as independently; those of weights are the same on both sides.
 TEST(Fp8ActivationsReferenceTest, IsNearFloatActivations) {
-  const Fp8Case test(9, 777, 33, 7);
+  const ActivationsCase test = Fp8Case(9, 777, 33, 7);
   const TestMatrix actual = test.Run(Reference(), false, false, 9);
   const PackedMatrix packed = Pack(Reference(), test.weight, DType::kF8E4M3);
   TestMatrix expected = test.initial;
@@ -137,7 +106,7 @@ TEST(Fp8ActivationsReferenceTest, IsNearFloatActivations) {
 
 TEST_P(Fp8ActivationsTest, RowsOfZerosTinyNumbersAndNaN) {
   for (const int64_t rows : {4, 20, 132}) {
-    Fp8Case test(rows, 70, 20, 11);
+    ActivationsCase test = Fp8Case(rows, 70, 20, 11);
     for (int64_t i = 0; i < 70; ++i) {
       test.input.row(0)[i] = 0;
       test.input.row(1)[i] = 0x1p-140f;
@@ -156,7 +125,7 @@ TEST_P(Fp8ActivationsTest, RowsOfZerosTinyNumbersAndNaN) {
 }
 
 TEST_P(Fp8ActivationsTest, ARowsBitsDependNotOnTheOthersWhereNoLibraryMultiplies) {
-  const Fp8Case test(61, 300, 50, 13);
+  const ActivationsCase test = Fp8Case(61, 300, 50, 13);
   const TestMatrix whole = test.Run(table(), true, true, 61);
   for (const int64_t step : {1, 7, 16, 33}) {
     const TestMatrix parts = test.Run(table(), true, true, step);

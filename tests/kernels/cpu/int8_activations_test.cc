@@ -4,6 +4,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
+#include "tests/kernels/cpu/activations_case.h"
 #include "tests/kernels/cpu/cpu_test_util.h"
 
 namespace annulus::testing {
@@ -23,40 +24,9 @@ std::vector<const OpTable*> Tables() {
   return tables;
 }
 
-struct Int8Case {
-  Int8Case(int64_t rows, int64_t in, int64_t out, uint32_t seed)
-      : random(seed), input(rows, in, 3), weight(out, in), bias(1, out), initial(rows, out, 5) {
-    input.FillNormal(random);
-    weight.FillNormal(random);
-    bias.FillNormal(random);
-    initial.FillNormal(random);
-  }
-
-  TestMatrix Run(const OpTable& table, int threads, bool accumulate, int64_t step) const {
-    const PackedMatrix packed = Pack(table, weight, DType::kI8);
-    TestMatrix output = initial;
-    const auto stream = MakeStream(threads);
-    for (int64_t begin = 0; begin < input.rows(); begin += step) {
-      const int64_t count = std::min(step, input.rows() - begin);
-      LinearParams params;
-      params.input = input.view().row_range(begin, count);
-      params.weight = &packed;
-      params.bias = accumulate ? bias.row(0) : nullptr;
-      params.accumulate = accumulate;
-      params.output = output.view().row_range(begin, count);
-      params.activations = Activations::kInt8;
-      EXPECT_TRUE(table.linear(*stream, params).ok());
-    }
-    EXPECT_TRUE(output.PaddingUntouched());
-    return output;
-  }
-
-  std::mt19937 random;
-  TestMatrix input;
-  TestMatrix weight;
-  TestMatrix bias;
-  TestMatrix initial;
-};
+ActivationsCase Int8Case(int64_t rows, int64_t in, int64_t out, uint32_t seed) {
+  return {Activations::kInt8, rows, in, out, seed};
+}
 
 TEST(Int8ActivationsTest, EveryTableHasTheBitsOfTheReference) {
   ASSERT_FALSE(Tables().empty());
@@ -65,14 +35,14 @@ TEST(Int8ActivationsTest, EveryTableHasTheBitsOfTheReference) {
                                {5, 257, 15},   {7, 129, 129},  {17, 1100, 47}, {97, 64, 63},
                                {193, 40, 300}, {261, 1030, 35}};
   for (const auto& shape : shapes) {
-    const Int8Case test(shape[0], shape[1], shape[2], seed++);
+    const ActivationsCase test = Int8Case(shape[0], shape[1], shape[2], seed++);
     const bool accumulate = seed % 2 == 0;
-    const TestMatrix expected = test.Run(Reference(), 1, accumulate, shape[0]);
+    const TestMatrix expected = test.Run(Reference(), accumulate, accumulate, shape[0]);
     for (const OpTable* table : Tables()) {
       for (const int64_t step : {shape[0], int64_t{1}, int64_t{4}, int64_t{50}}) {
         SCOPED_TRACE(::testing::Message() << table->name << " rows " << shape[0] << " in "
                                           << shape[1] << " out " << shape[2] << " step " << step);
-        const TestMatrix actual = test.Run(*table, 2, accumulate, step);
+        const TestMatrix actual = test.Run(*table, accumulate, accumulate, step);
         for (int64_t r = 0; r < shape[0]; ++r) {
           ASSERT_TRUE(SameBits(expected.row(r), actual.row(r), shape[2])) << "row " << r;
         }
@@ -84,8 +54,8 @@ TEST(Int8ActivationsTest, EveryTableHasTheBitsOfTheReference) {
 // Codes differ from inputs by at most half a step, as good as independently; those of weights are
 // the same on both sides.
 TEST(Int8ActivationsTest, TheReferenceIsNearFloatActivations) {
-  const Int8Case test(9, 777, 33, 7);
-  const TestMatrix actual = test.Run(Reference(), 1, false, 9);
+  const ActivationsCase test = Int8Case(9, 777, 33, 7);
+  const TestMatrix actual = test.Run(Reference(), false, false, 9);
   const PackedMatrix packed = Pack(Reference(), test.weight, DType::kI8);
   TestMatrix expected = test.initial;
   LinearParams params;
@@ -107,7 +77,7 @@ TEST(Int8ActivationsTest, TheReferenceIsNearFloatActivations) {
 }
 
 TEST(Int8ActivationsTest, RowsOfZerosTinyNumbersAndNaN) {
-  Int8Case test(4, 70, 20, 11);
+  ActivationsCase test = Int8Case(4, 70, 20, 11);
   for (int64_t i = 0; i < 70; ++i) {
     test.input.row(0)[i] = 0;
     test.input.row(1)[i] = 0x1p-140f;
@@ -116,7 +86,7 @@ TEST(Int8ActivationsTest, RowsOfZerosTinyNumbersAndNaN) {
   test.input.row(3)[3] = std::numeric_limits<float>::quiet_NaN();
   for (const OpTable* table : Tables()) {
     SCOPED_TRACE(table->name);
-    const TestMatrix output = test.Run(*table, 1, false, 4);
+    const TestMatrix output = test.Run(*table, false, false, 4);
     for (int64_t o = 0; o < 20; ++o) {
       EXPECT_EQ(output.row(0)[o], 0);
       EXPECT_EQ(output.row(1)[o], 0);
@@ -128,14 +98,14 @@ TEST(Int8ActivationsTest, RowsOfZerosTinyNumbersAndNaN) {
 
 // Codes of the largest size and as many as there may be: sums of int32 hold them.
 TEST(Int8ActivationsTest, TheWidestSumsFit) {
-  Int8Case test(2, kMostInt8Inputs, 17, 13);
+  ActivationsCase test = Int8Case(2, kMostInt8Inputs, 17, 13);
   for (int64_t i = 0; i < kMostInt8Inputs; ++i) {
     test.input.row(0)[i] = 1;
     test.input.row(1)[i] = -1;
     for (int64_t o = 0; o < 17; ++o) test.weight.row(o)[i] = 1;
   }
   for (const OpTable* table : Tables()) {
-    const TestMatrix output = test.Run(*table, 2, false, 2);
+    const TestMatrix output = test.Run(*table, false, false, 2);
     for (int64_t o = 0; o < 17; ++o) {
       EXPECT_NEAR(output.row(0)[o], kMostInt8Inputs, 1) << table->name;
       EXPECT_NEAR(output.row(1)[o], -kMostInt8Inputs, 1) << table->name;
