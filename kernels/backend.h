@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -87,6 +88,12 @@ class Stream {
   }
   // Any thread may ask.
   virtual GraphCounts graph_counts() const { return {}; }
+
+  // A hint: the next product will read these ranges (at most kMostRanges count), one after the
+  // other. Threads that wait meanwhile may bring the beginnings of their shares closer. Whether the
+  // ranges are still there then does not matter. Without an override: nothing.
+  static constexpr size_t kMostRanges = 3;
+  virtual void WillRead(std::span<const std::span<const std::byte>> /*ranges*/) {}
 
   // Keeps the calling thread, which is the one that will use the stream, where the stream's own
   // threads are.

@@ -52,13 +52,26 @@ std::string Missing(const KernelEntry& entry, const KernelRequirements& required
 
 }  // namespace
 
+absl::StatusOr<PackedMatrix> CreateMatrix(const OpTable& ops, Backend& backend, int64_t out,
+                                          int64_t in, DType dtype) {
+  ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, ops.matrix_bytes(out, in, dtype));
+  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer storage, backend.Allocate(bytes));
+  return PackedMatrix{out, in, dtype, std::move(storage)};
+}
+
 absl::StatusOr<PackedMatrix> PackMatrix(const OpTable& ops, Backend& backend,
                                         const HostTensorView& source, DType dtype,
                                         QuantizationError* error) {
   ANNULUS_ASSIGN_OR_RETURN(PackedMatrix packed,
-                           ops.create_matrix(backend, source.rows, source.cols, dtype));
+                           CreateMatrix(ops, backend, source.rows, source.cols, dtype));
   ANNULUS_RETURN_IF_ERROR(ops.pack_rows(packed, 0, source, error));
   return packed;
+}
+
+absl::Status Linears(const OpTable& ops, Stream& stream, std::span<const LinearParams> parts) {
+  if (ops.linears != nullptr) return ops.linears(stream, parts);
+  for (const LinearParams& part : parts) ANNULUS_RETURN_IF_ERROR(ops.linear(stream, part));
+  return absl::OkStatus();
 }
 
 void KernelRegistry::Register(KernelEntry entry) { entries_.push_back(std::move(entry)); }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,10 +34,9 @@ struct OpTable {
   // Bytes of one layer's part of a page, a multiple of 64.
   size_t (*kv_page_bytes)(const KvPageShape&) = nullptr;
 
-  // Memory for an [out, in] matrix of `dtype`, to be filled by pack_rows. INVALID_ARGUMENT for an
+  // Bytes of an [out, in] matrix of `dtype`, to be filled by pack_rows. INVALID_ARGUMENT for an
   // impossible shape or a dtype that the table lacks.
-  absl::StatusOr<PackedMatrix> (*create_matrix)(Backend&, int64_t out, int64_t in,
-                                                DType dtype) = nullptr;
+  absl::StatusOr<size_t> (*matrix_bytes)(int64_t out, int64_t in, DType dtype) = nullptr;
 
   // Packs rows [first_row, first_row + source.rows) of a checkpoint's matrix, converting from
   // source.dtype; first_row is a multiple of kPackRows, and source.rows too unless the matrix ends
@@ -47,6 +47,9 @@ struct OpTable {
                             QuantizationError* error) = nullptr;
 
   absl::Status (*linear)(Stream&, const LinearParams&) = nullptr;
+  // Products of one input, at least one: see Linears. Null where they gain nothing by being
+  // together.
+  absl::Status (*linears)(Stream&, std::span<const LinearParams>) = nullptr;
   absl::Status (*embed)(Stream&, const EmbedParams&) = nullptr;
   absl::Status (*rms_norm)(Stream&, const RmsNormParams&) = nullptr;
   absl::Status (*gated_mul)(Stream&, const GatedMulParams&) = nullptr;
@@ -71,10 +74,19 @@ struct OpTable {
   absl::Status (*sample)(Stream&, const SampleParams&) = nullptr;
 };
 
-// create_matrix, then pack_rows over all of `source`.
+// A matrix to fill, in memory of its own: matrix_bytes, then Allocate.
+absl::StatusOr<PackedMatrix> CreateMatrix(const OpTable& ops, Backend& backend, int64_t out,
+                                          int64_t in, DType dtype);
+
+// CreateMatrix, then pack_rows over all of `source`.
 absl::StatusOr<PackedMatrix> PackMatrix(const OpTable& ops, Backend& backend,
                                         const HostTensorView& source, DType dtype,
                                         QuantizationError* error = nullptr);
+
+// Several products of the same input, or of its first rows (the same data, stride and columns),
+// with the results of one `linear` after the other; none reads what another writes. A table that
+// can packs the input once and shares all outputs among its threads.
+absl::Status Linears(const OpTable& ops, Stream& stream, std::span<const LinearParams> parts);
 
 // What a model needs of its kernels.
 struct KernelRequirements {

@@ -57,14 +57,16 @@ struct Devices {
 
 HugePages ToHugePages(HugePagesChoice choice) {
   switch (choice) {
-    case HugePagesChoice::kOff:
+    case HugePagesChoice::kAuto:
       break;
+    case HugePagesChoice::kOff:
+      return HugePages::kOff;
     case HugePagesChoice::kTransparent:
       return HugePages::kTransparent;
     case HugePagesChoice::kExplicit:
       return HugePages::kExplicit;
   }
-  return HugePages::kOff;
+  return HugePages::kAuto;
 }
 
 absl::StatusOr<std::unique_ptr<Devices>> OpenCpu(const ServerConfig& config) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -35,6 +36,41 @@ absl::Status CheckMemory(const std::vector<MatrixToLoad>& matrices, const Backen
   return absl::ResourceExhaustedError(
       absl::StrCat("the weights need ", static_cast<uint64_t>(needed), " bytes as ",
                    DTypeName(matrices.back().dtype), ", the device has ", available));
+}
+
+// As the allocators of all devices align: some libraries rely on it.
+size_t Aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+// Memory for all matrices in one block, side by side: small ones then share the system's huge pages
+// with their neighbours. It lives until the last matrix is gone.
+absl::Status CreateMatrices(const std::vector<MatrixToLoad>& matrices, Backend& backend,
+                            const OpTable& ops) {
+  size_t total = 0;
+  std::vector<size_t> sizes;
+  for (const MatrixToLoad& matrix : matrices) {
+    const StoredMatrix& stored = *matrix.stored;
+    const absl::StatusOr<size_t> bytes = ops.matrix_bytes(stored.rows, stored.cols, matrix.dtype);
+    if (!bytes.ok()) {
+      return absl::Status(bytes.status().code(),
+                          absl::StrCat("tensor ", stored.name, ": ", bytes.status().message()));
+    }
+    sizes.push_back(*bytes);
+    total += Aligned(*bytes);
+  }
+  absl::StatusOr<DeviceBuffer> allocated = backend.Allocate(total);
+  if (!allocated.ok()) {
+    return absl::Status(allocated.status().code(),
+                        absl::StrCat("the weights: ", allocated.status().message()));
+  }
+  const auto block = std::make_shared<DeviceBuffer>(*std::move(allocated));
+  std::byte* next = block->data();
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const StoredMatrix& stored = *matrices[i].stored;
+    *matrices[i].target = {stored.rows, stored.cols, matrices[i].dtype,
+                           DeviceBuffer(next, sizes[i], [block](std::byte*) {})};
+    next += Aligned(sizes[i]);
+  }
+  return absl::OkStatus();
 }
 
 // Blocks that threads take one after the other until all are packed or one fails.
@@ -96,17 +132,11 @@ absl::Status LoadMatrices(const std::vector<MatrixToLoad>& matrices,
                           const std::function<MatrixReader()>& make_reader, Backend& backend,
                           const OpTable& ops, QuantizationError& error) {
   ANNULUS_RETURN_IF_ERROR(CheckMemory(matrices, backend));
+  ANNULUS_RETURN_IF_ERROR(CreateMatrices(matrices, backend, ops));
   const MatrixReader reader = make_reader();
   std::vector<Block> blocks;
   for (const MatrixToLoad& matrix : matrices) {
     const StoredMatrix& stored = *matrix.stored;
-    absl::StatusOr<PackedMatrix> created =
-        ops.create_matrix(backend, stored.rows, stored.cols, matrix.dtype);
-    if (!created.ok()) {
-      return absl::Status(created.status().code(),
-                          absl::StrCat("tensor ", stored.name, ": ", created.status().message()));
-    }
-    *matrix.target = *std::move(created);
     const int64_t step = reader.BlockRows(stored);
     for (int64_t first = 0; first < stored.rows; first += step) {
       blocks.push_back({&matrix, first, std::min(step, stored.rows - first)});

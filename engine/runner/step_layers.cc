@@ -1,5 +1,6 @@
 // The layer graph: one for all families (see ModelConfig).
 #include <algorithm>
+#include <array>
 
 #include "engine/runner/step_run.h"
 #include "kernels/base/check.h"
@@ -7,11 +8,26 @@
 
 namespace annulus {
 
+LinearParams StepRun::Product(const LinearWeights& weights, ConstMatrixView input,
+                              MatrixView output, bool accumulate) const {
+  return {input, &weights.weight, weights.bias.data(), output, accumulate, model().activations};
+}
+
 absl::Status StepRun::Linear(const LinearWeights& weights, ConstMatrixView input, MatrixView output,
                              bool accumulate) {
   if (input.rows == 0) return absl::OkStatus();
-  return ops().linear(stream(), {input, &weights.weight, weights.bias.data(), output, accumulate,
-                                 model().activations});
+  return ops().linear(stream(), Product(weights, input, output, accumulate));
+}
+
+// The next product will be by these weights.
+void StepRun::WillRead(std::initializer_list<const LinearWeights*> weights) {
+  std::array<std::span<const std::byte>, Stream::kMostRanges> ranges;
+  size_t count = 0;
+  for (const LinearWeights* each : weights) {
+    const DeviceBuffer& storage = each->weight.storage;
+    ranges[count++] = {storage.data(), storage.size()};
+  }
+  stream().WillRead(std::span(ranges).first(count));
 }
 
 absl::Status StepRun::Norm(const DeviceVector& weight, ConstMatrixView input, MatrixView output,
@@ -108,9 +124,11 @@ absl::Status StepRun::Layer(int layer) {
   rank_.parts_.heartbeat->Beat();
   ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView input, BlockInput(weights.attention_norm, 0, all));
   const MatrixView query = b.query.row_range(0, rows);
-  ANNULUS_RETURN_IF_ERROR(Linear(weights.key, input, b.key));
-  ANNULUS_RETURN_IF_ERROR(Linear(weights.value, input, b.value));
-  ANNULUS_RETURN_IF_ERROR(Linear(weights.query, input.row_range(0, rows), query));
+  ANNULUS_RETURN_IF_ERROR(
+      Linears(ops(), stream(),
+              std::array{Product(weights.key, input, b.key), Product(weights.value, input, b.value),
+                         Product(weights.query, input.row_range(0, rows), query)}));
+  WillRead({&weights.output});
   ANNULUS_RETURN_IF_ERROR(Prepare(layer, weights.key_norm, b.key, config.kv_heads));
   ANNULUS_RETURN_IF_ERROR(Prepare(layer, weights.query_norm, query, config.heads));
   ANNULUS_RETURN_IF_ERROR(Append(layer));
@@ -123,7 +141,12 @@ absl::Status StepRun::Layer(int layer) {
     return Experts(layer, block);
   }
   for (int64_t first = 0; first < rows; first += kMlpRows) {
+    WillRead({&weights.mlp.gate, &weights.mlp.up});
     ANNULUS_RETURN_IF_ERROR(Mlp(weights, first, std::min(kMlpRows, rows - first)));
+  }
+  if (layer + 1 < model().layers()) {
+    const LayerWeights& next = own_weights().layers[layer + 1];
+    WillRead({&next.key, &next.value, &next.query});
   }
   return absl::OkStatus();
 }
@@ -139,8 +162,10 @@ absl::StatusOr<ConstMatrixView> StepRun::Gated(const GatedWeights& weights, Cons
   const int64_t columns = weights.gate.weight.out_features;
   const MatrixView gate{buffers_.gate.data, input.rows, columns, columns};
   const MatrixView up{buffers_.up.data, input.rows, columns, columns};
-  ANNULUS_RETURN_IF_ERROR(Linear(weights.gate, input, gate));
-  ANNULUS_RETURN_IF_ERROR(Linear(weights.up, input, up));
+  ANNULUS_RETURN_IF_ERROR(
+      Linears(ops(), stream(),
+              std::array{Product(weights.gate, input, gate), Product(weights.up, input, up)}));
+  WillRead({&weights.down});
   const ModelConfig& config = model().config;
   ANNULUS_RETURN_IF_ERROR(ops().gated_mul(
       stream(),

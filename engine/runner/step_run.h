@@ -115,8 +115,11 @@ class StepRun {
   absl::StatusOr<ConstMatrixView> Gated(const GatedWeights& weights, ConstMatrixView input);
   void SortByExpert(int64_t rows);
   absl::Status Experts(int layer, ConstMatrixView input);
+  LinearParams Product(const LinearWeights& weights, ConstMatrixView input, MatrixView output,
+                       bool accumulate = false) const;
   absl::Status Linear(const LinearWeights& weights, ConstMatrixView input, MatrixView output,
                       bool accumulate = false);
+  void WillRead(std::initializer_list<const LinearWeights*> weights);
   absl::Status Norm(const DeviceVector& weight, ConstMatrixView input, MatrixView output,
                     bool accumulate = false);
   absl::Status Head(RankResult& result);

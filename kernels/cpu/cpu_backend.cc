@@ -108,9 +108,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOption
   }
   const int shared = options.shared_threads > 0 ? options.shared_threads : limits.threads;
   Mapping mapping;
-  mapping.huge_pages = options.huge_pages;
   mapping.support = ReadHugePageSupport(options.root);
-  ANNULUS_RETURN_IF_ERROR(CheckHugePages(options.huge_pages, mapping.support));
+  ANNULUS_ASSIGN_OR_RETURN(mapping.huge_pages,
+                           ChooseHugePages(options.huge_pages, mapping.support));
   std::vector<MemoryNode> nodes;
   if (options.use_nodes) nodes = ReadMemoryNodes(options.root);
   BackendCapabilities capabilities;

@@ -11,8 +11,8 @@
 namespace annulus {
 
 struct CpuBackendOptions {
-  HugePages huge_pages = HugePages::kOff;  // for blocks of at least one of them
-  bool use_nodes = true;                   // false: one node, memory and threads anywhere
+  HugePages huge_pages = HugePages::kAuto;  // for blocks of at least one of them
+  bool use_nodes = true;                    // false: one node, memory and threads anywhere
   // Of all streams together: an op may have more than its stream's own threads while other streams
   // leave theirs idle. 0: as many as the process may use. 1: none are lent.
   int shared_threads = 1;

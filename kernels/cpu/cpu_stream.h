@@ -1,12 +1,14 @@
 #ifndef ANNULUS_KERNELS_CPU_CPU_STREAM_H_
 #define ANNULUS_KERNELS_CPU_CPU_STREAM_H_
 
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -40,6 +42,7 @@ class CpuStream final : public Stream {
   ~CpuStream() override;
 
   absl::Status Synchronize() override { return absl::OkStatus(); }
+  void WillRead(std::span<const std::span<const std::byte>> ranges) override;
   void BindCaller() override { BindThread(processors_); }
   size_t workspace_bytes() const override { return op_scratch_.bytes() + outer_scratch_.bytes(); }
 
@@ -86,7 +89,17 @@ class CpuStream final : public Stream {
 
   CpuStream(int threads, Processors processors, std::shared_ptr<ThreadGroup> group)
       : own_threads_(threads), processors_(std::move(processors)), group_(std::move(group)) {}
+  // Ranges of bytes that the next op reads; nothing where there are none.
+  struct Ahead {
+    std::array<std::span<const std::byte>, kMostRanges> ranges;
+
+    // Asks for the next few lines of a share, whose beginning is `at` bytes into all ranges.
+    void Ask(size_t at) const;
+    size_t bytes() const;
+  };
+
   void Work(int thread);
+  void Spin(uint64_t seen, int thread);
   int TakeHelpers(int64_t tasks);
   void RunJob(int64_t tasks, const Body& body, int helpers);
   void RunTasks(const Body& body, int64_t tasks, int thread);
@@ -103,9 +116,11 @@ class CpuStream final : public Stream {
   int64_t tasks_ = 0;
   int places_ = 0;  // for further workers in the current job
   bool stop_ = false;
+  Ahead ahead_;
   // Written under mutex_; read without it only to spin.
   std::atomic<uint64_t> job_{0};
-  std::atomic<int> active_{0};  // workers inside the current job
+  std::atomic<int> active_{0};     // workers inside the current job
+  std::atomic<uint64_t> hint_{0};  // counts WillRead
 
   std::atomic<int64_t> next_task_{0};
   std::vector<std::thread> workers_;

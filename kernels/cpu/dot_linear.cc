@@ -1,6 +1,7 @@
 #include "kernels/cpu/dot_linear.h"
 
 #include <algorithm>
+#include <span>
 
 #include "kernels/base/quantize.h"
 #include "kernels/base/status_macros.h"
@@ -14,34 +15,37 @@ namespace {
 constexpr int64_t kPackedBytes = int64_t{4} << 20;
 constexpr int64_t kLine = 64;
 
-class Product {
+// Products of one input, whose rows are packed once for all of them.
+class Products {
  public:
-  Product(const DotKernels& dot, const LinearParams& params)
+  // The weights are of one type, so they want the same packed rows.
+  Products(const DotKernels& dot, std::span<const LinearParams> parts)
       : dot_(dot),
-        params_(params),
-        weight_(*params.weight),
-        layout_(LayoutOf(weight_.dtype, weight_.in_features, Bf16Order::kPairs)),
-        int8_(params.activations == Activations::kInt8),
-        group_(QuantizedGroup(weight_.dtype)),
-        fixed_(dot.pack_fixed_row[static_cast<int>(weight_.dtype)]),
+        parts_(parts),
+        dtype_(parts[0].weight->dtype),
+        layout_(LayoutOf(dtype_, parts[0].weight->in_features, Bf16Order::kPairs)),
+        int8_(parts[0].activations == Activations::kInt8),
+        group_(QuantizedGroup(dtype_)),
+        fixed_(dot.pack_fixed_row[static_cast<int>(dtype_)]),
         // An odd number of cache lines: neighbouring rows then lie in different cache sets.
         stride_((CeilDiv(RowBytes(), kLine) | 1) * kLine),
         most_rows_(std::max<int64_t>(1, kPackedBytes / stride_ / dot.task_rows) * dot.task_rows) {}
 
   absl::Status Run(CpuStream& stream) const {
-    const int64_t rows = params_.input.rows;
-    if (rows == 0) return absl::OkStatus();
+    const ConstMatrixView& input =
+        std::max_element(parts_.begin(), parts_.end(), [](const auto& a, const auto& b) {
+          return a.input.rows < b.input.rows;
+        })->input;
+    if (input.rows == 0) return absl::OkStatus();
     const int64_t workspaces = stream.threads() * RoundUp(dot_.workspace_bytes, kLine);
-    const int64_t packed_rows = RoundUp(std::min(rows, most_rows_), dot_.row_multiple);
+    const int64_t packed_rows = RoundUp(std::min(input.rows, most_rows_), dot_.row_multiple);
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch,
                              stream.Scratch(workspaces + packed_rows * stride_));
     std::byte* const packed = scratch + workspaces;
-    for (int64_t row = 0; row < rows; row += most_rows_) {
-      const int64_t count = std::min(most_rows_, rows - row);
-      stream.ParallelRows(count, weight_.in_features, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) {
-          PackRow(params_.input.row(row + r), packed + r * stride_);
-        }
+    for (int64_t row = 0; row < input.rows; row += most_rows_) {
+      const int64_t count = std::min(most_rows_, input.rows - row);
+      stream.ParallelRows(count, input.cols, [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r) PackRow(input.row(row + r), packed + r * stride_);
       });
       Multiply(stream, row, count, packed, scratch);
     }
@@ -58,60 +62,84 @@ class Product {
   }
 
   void PackRow(const float* input, std::byte* packed) const {
+    const int64_t inputs = parts_[0].weight->in_features;
     if (fixed_ != nullptr && !int8_) {
-      fixed_(input, weight_.in_features, layout_.depth, FixedGroup(), packed);
+      fixed_(input, inputs, layout_.depth, FixedGroup(), packed);
     } else {
-      (int8_ ? dot_.quantize_row : dot_.pack_row)(input, weight_.in_features, layout_.depth,
-                                                  packed);
+      (int8_ ? dot_.quantize_row : dot_.pack_row)(input, inputs, layout_.depth, packed);
     }
   }
 
+  // Rows of a part among rows [first, first + rows) of the input.
+  static int64_t RowsOf(const LinearParams& part, int64_t first, int64_t rows) {
+    return std::clamp<int64_t>(part.input.rows - first, 0, rows);
+  }
+
+  // Tasks of `columns` columns, and those of a part alone.
+  int64_t TasksOf(const LinearParams& part, int64_t first, int64_t rows, int64_t columns) const {
+    return CeilDiv(RowsOf(part, first, rows), dot_.task_rows) *
+           CeilDiv(part.weight->out_features, columns);
+  }
+  int64_t Tasks(int64_t first, int64_t rows, int64_t columns) const {
+    int64_t tasks = 0;
+    for (const LinearParams& part : parts_) tasks += TasksOf(part, first, rows, columns);
+    return tasks;
+  }
+
   // Columns of a task: wide, but not so wide that the threads would get unequal shares.
-  int64_t TaskColumns(int64_t row_blocks, int64_t threads) const {
+  int64_t TaskColumns(int64_t first, int64_t rows, int64_t threads) const {
     constexpr int64_t kFewestColumns = 64;
     constexpr int64_t kTasksPerThread = 6;
     int64_t columns = dot_.task_columns;
-    while (columns > kFewestColumns &&
-           row_blocks * CeilDiv(weight_.out_features, columns) < kTasksPerThread * threads) {
+    while (columns > kFewestColumns && Tasks(first, rows, columns) < kTasksPerThread * threads) {
       columns /= 2;
     }
     return columns;
   }
 
-  // Rows [first, first + rows), which lie packed at `packed`.
+  // Rows [first, first + rows) of every part, which lie packed at `packed`.
   void Multiply(CpuStream& stream, int64_t first, int64_t rows, const std::byte* packed,
                 std::byte* workspaces) const {
-    const auto kernel = int8_ ? dot_.linear_int8 : dot_.linear[static_cast<int>(weight_.dtype)];
-    const int64_t row_blocks = CeilDiv(rows, dot_.task_rows);
-    const int64_t columns = TaskColumns(row_blocks, stream.threads());
-    const int64_t column_blocks = CeilDiv(weight_.out_features, columns);
-    // Row blocks of the same columns are neighbours, so that their weights are still in a cache;
-    // few rows wait for weights, so kernels ask for those of the next columns.
-    stream.ParallelRuns(row_blocks * column_blocks, [&](int64_t index, int thread) {
-      const int64_t row = index % row_blocks * dot_.task_rows;
-      const int64_t column = index / row_blocks * columns;
-      DotTask task;
-      task.input = packed + row * stride_;
-      task.input_stride = stride_;
-      task.rows = static_cast<int>(std::min<int64_t>(dot_.task_rows, rows - row));
-      task.panels = weight_.storage.data() + column / kPanel * layout_.panel_bytes;
-      task.panel_bytes = layout_.panel_bytes;
-      task.scales = layout_.scales;
-      task.group = group_;
-      task.depth = layout_.depth;
-      task.columns = static_cast<int>(std::min(columns, weight_.out_features - column));
-      task.bias = params_.bias == nullptr ? nullptr : params_.bias + column;
-      task.output = params_.output.row(first + row) + column;
-      task.output_stride = params_.output.stride;
-      task.accumulate = params_.accumulate;
-      task.workspace = workspaces + thread * RoundUp(dot_.workspace_bytes, kLine);
-      kernel(task);
+    const int64_t columns = TaskColumns(first, rows, stream.threads());
+    // Few rows wait for weights, so kernels ask for those of the next columns.
+    stream.ParallelRuns(Tasks(first, rows, columns), [&](int64_t index, int thread) {
+      const LinearParams* part = parts_.data();
+      for (int64_t tasks; index >= (tasks = TasksOf(*part, first, rows, columns)); ++part) {
+        index -= tasks;
+      }
+      MultiplyTask(*part, first, RowsOf(*part, first, rows), index, columns, packed,
+                   workspaces + thread * RoundUp(dot_.workspace_bytes, kLine));
     });
   }
 
+  void MultiplyTask(const LinearParams& part, int64_t first, int64_t rows, int64_t index,
+                    int64_t columns, const std::byte* packed, std::byte* workspace) const {
+    const PackedMatrix& weight = *part.weight;
+    // Row blocks of the same columns are neighbours, so that their weights are still in a cache.
+    const int64_t row_blocks = CeilDiv(rows, dot_.task_rows);
+    const int64_t row = index % row_blocks * dot_.task_rows;
+    const int64_t column = index / row_blocks * columns;
+    DotTask task;
+    task.input = packed + row * stride_;
+    task.input_stride = stride_;
+    task.rows = static_cast<int>(std::min<int64_t>(dot_.task_rows, rows - row));
+    task.panels = weight.storage.data() + column / kPanel * layout_.panel_bytes;
+    task.panel_bytes = layout_.panel_bytes;
+    task.scales = layout_.scales;
+    task.group = group_;
+    task.depth = layout_.depth;
+    task.columns = static_cast<int>(std::min(columns, weight.out_features - column));
+    task.bias = part.bias == nullptr ? nullptr : part.bias + column;
+    task.output = part.output.row(first + row) + column;
+    task.output_stride = part.output.stride;
+    task.accumulate = part.accumulate;
+    task.workspace = workspace;
+    (int8_ ? dot_.linear_int8 : dot_.linear[static_cast<int>(dtype_)])(task);
+  }
+
   const DotKernels& dot_;
-  const LinearParams& params_;
-  const PackedMatrix& weight_;
+  const std::span<const LinearParams> parts_;
+  const DType dtype_;
   const WeightLayout layout_;
   const bool int8_;
   const int64_t group_;
@@ -120,17 +148,26 @@ class Product {
   const int64_t most_rows_;
 };
 
+// In bf16 the scale of a row of fp8 would be wanted behind the sums.
+bool IsServed(const DotKernels& dot, const LinearParams& part) {
+  return part.activations != Activations::kFp8 &&
+         dot.linear[static_cast<int>(part.weight->dtype)] != nullptr;
+}
+
 }  // namespace
 
-absl::Status DotLinear(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
-                       const LinearParams& params) {
-  CheckLinear(params);
-  // In bf16 the scale of a row of fp8 would be wanted behind the sums.
-  if (params.activations == Activations::kFp8 ||
-      dot.linear[static_cast<int>(params.weight->dtype)] == nullptr) {
-    return Linear(isa, stream, params);
+absl::Status DotLinears(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
+                        std::span<const LinearParams> parts) {
+  CheckLinears(parts);
+  const bool together = std::all_of(parts.begin(), parts.end(), [&](const LinearParams& part) {
+    return IsServed(dot, part) && part.weight->dtype == parts[0].weight->dtype;
+  });
+  if (together) return Products(dot, parts).Run(stream);
+  for (const LinearParams& part : parts) {
+    ANNULUS_RETURN_IF_ERROR(IsServed(dot, part) ? Products(dot, {&part, 1}).Run(stream)
+                                                : Linear(isa, stream, part));
   }
-  return Product(dot, params).Run(stream);
+  return absl::OkStatus();
 }
 
 }  // namespace annulus::cpu

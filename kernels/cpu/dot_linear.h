@@ -1,6 +1,8 @@
 #ifndef ANNULUS_KERNELS_CPU_DOT_LINEAR_H_
 #define ANNULUS_KERNELS_CPU_DOT_LINEAR_H_
 
+#include <span>
+
 #include "absl/status/status.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/dot_kernels.h"
@@ -8,10 +10,10 @@
 
 namespace annulus::cpu {
 
-// OpTable::linear by dot products of bf16; weights that these kernels lack (f32, f16) are
+// OpTable::linears by dot products of bf16; weights that these kernels lack (f32, f16) are
 // multiplied by `isa`.
-absl::Status DotLinear(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
-                       const LinearParams& params);
+absl::Status DotLinears(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
+                        std::span<const LinearParams> parts);
 
 }  // namespace annulus::cpu
 

@@ -107,18 +107,21 @@ HugePageSupport ReadHugePageSupport(const std::string& root) {
   return support;
 }
 
-absl::Status CheckHugePages(HugePages huge_pages, const HugePageSupport& support) {
-  if (huge_pages == HugePages::kTransparent && support.transparent_bytes == 0) {
+absl::StatusOr<HugePages> ChooseHugePages(HugePages wanted, const HugePageSupport& support) {
+  if (wanted == HugePages::kAuto) {
+    return support.transparent_bytes > 0 ? HugePages::kTransparent : HugePages::kOff;
+  }
+  if (wanted == HugePages::kTransparent && support.transparent_bytes == 0) {
     return absl::FailedPreconditionError(
         "huge-pages: transparent was asked for and this machine has them turned off; write madvise "
         "to /sys/kernel/mm/transparent_hugepage/enabled, or use --huge-pages off");
   }
-  if (huge_pages == HugePages::kExplicit && support.explicit_bytes == 0) {
+  if (wanted == HugePages::kExplicit && support.explicit_bytes == 0) {
     return absl::FailedPreconditionError(
         "huge-pages: explicit was asked for and this machine has reserved none; reserve some "
         "(sysctl vm.nr_hugepages=N), or use --huge-pages transparent or off");
   }
-  return absl::OkStatus();
+  return wanted;
 }
 
 absl::StatusOr<DeviceBuffer> MapHostMemory(size_t bytes, HugePages huge_pages,

@@ -6,7 +6,7 @@ OpTable Ops() {
   OpTable ops;
   ops.name = "cpu/reference";
   ops.kv_page_bytes = KvPageBytes;
-  ops.create_matrix = CreateMatrix;
+  ops.matrix_bytes = MatrixBytes;
   ops.pack_rows = PackRows;
   ops.linear = Linear;
   ops.embed = Embed;

@@ -16,7 +16,7 @@ namespace annulus::reference {
 
 OpTable Ops();
 
-absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype);
+absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype);
 absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
                       QuantizationError* error);
 absl::Status Linear(Stream& stream, const LinearParams& params);

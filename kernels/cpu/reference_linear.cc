@@ -122,15 +122,10 @@ absl::Status LinearFp8(Stream& stream, const LinearParams& params) {
 
 }  // namespace
 
-absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype) {
+absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype) {
   ANNULUS_RETURN_IF_ERROR(CheckMatrixShape(out, in));
-  PackedMatrix packed;
-  packed.out_features = out;
-  packed.in_features = in;
-  packed.dtype = dtype;
-  ANNULUS_ASSIGN_OR_RETURN(packed.storage,
-                           backend.Allocate(ScalesBegin(packed) + out * ScaleBytes(packed)));
-  return packed;
+  const PackedMatrix shape{out, in, dtype, {}};
+  return static_cast<size_t>(ScalesBegin(shape) + out * ScaleBytes(shape));
 }
 
 absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,

@@ -12,8 +12,8 @@ OpTable SimdOps(const char* name) {
   OpTable ops;
   ops.name = name;
   ops.kv_page_bytes = [](const KvPageShape& shape) { return cpu::KvPageBytes(kIsa(), shape); };
-  ops.create_matrix = [](Backend& backend, int64_t out, int64_t in, DType dtype) {
-    return cpu::CreateMatrix(backend, out, in, dtype, cpu::Bf16Order::kSingle);
+  ops.matrix_bytes = [](int64_t out, int64_t in, DType dtype) {
+    return cpu::MatrixBytes(out, in, dtype, cpu::Bf16Order::kSingle);
   };
   ops.pack_rows = [](PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
                      QuantizationError* error) {

@@ -1,3 +1,4 @@
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,15 +27,18 @@ const cpu::SimdKernels& AmxKernels() {
 template <const cpu::DotKernels& (*kDot)(), const cpu::SimdKernels& (*kIsa)()>
 OpTable DotOps(const char* name) {
   OpTable ops = SimdOps<kIsa>(name);
-  ops.create_matrix = [](Backend& backend, int64_t out, int64_t in, DType dtype) {
-    return cpu::CreateMatrix(backend, out, in, dtype, cpu::Bf16Order::kPairs);
+  ops.matrix_bytes = [](int64_t out, int64_t in, DType dtype) {
+    return cpu::MatrixBytes(out, in, dtype, cpu::Bf16Order::kPairs);
   };
   ops.pack_rows = [](PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
                      QuantizationError* error) {
     return cpu::PackRows(matrix, first_row, source, error, cpu::Bf16Order::kPairs);
   };
   ops.linear = [](Stream& s, const LinearParams& p) {
-    return cpu::DotLinear(kDot(), kIsa(), AsCpuStream(s), p);
+    return cpu::DotLinears(kDot(), kIsa(), AsCpuStream(s), {&p, 1});
+  };
+  ops.linears = [](Stream& s, std::span<const LinearParams> parts) {
+    return cpu::DotLinears(kDot(), kIsa(), AsCpuStream(s), parts);
   };
   ops.embed = [](Stream& s, const EmbedParams& p) {
     return cpu::Embed(AsCpuStream(s), p, cpu::Bf16Order::kPairs);

@@ -213,16 +213,9 @@ WeightLayout LayoutOf(DType dtype, int64_t in_features, Bf16Order order) {
   return layout;
 }
 
-absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype,
-                                          Bf16Order order) {
+absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype, Bf16Order order) {
   ANNULUS_RETURN_IF_ERROR(CheckMatrixShape(out, in));
-  PackedMatrix packed;
-  packed.out_features = out;
-  packed.in_features = in;
-  packed.dtype = dtype;
-  const int64_t bytes = CeilDiv(out, kPanel) * LayoutOf(dtype, in, order).panel_bytes;
-  ANNULUS_ASSIGN_OR_RETURN(packed.storage, backend.Allocate(bytes));
-  return packed;
+  return static_cast<size_t>(CeilDiv(out, kPanel) * LayoutOf(dtype, in, order).panel_bytes);
 }
 
 absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,

@@ -40,9 +40,8 @@ struct WeightLayout {
 };
 WeightLayout LayoutOf(DType dtype, int64_t in_features, Bf16Order order);
 
-// OpTable::create_matrix and pack_rows.
-absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype,
-                                          Bf16Order order);
+// OpTable::matrix_bytes and pack_rows.
+absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype, Bf16Order order);
 absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
                       QuantizationError* error, Bf16Order order);
 

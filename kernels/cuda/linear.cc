@@ -170,16 +170,9 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
 
 }  // namespace
 
-absl::StatusOr<PackedMatrix> CreateMatrix(Backend& backend, int64_t out, int64_t in, DType dtype) {
+absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype) {
   ANNULUS_RETURN_IF_ERROR(CheckMatrixShape(out, in));
-  PackedMatrix packed;
-  packed.out_features = out;
-  packed.in_features = in;
-  packed.dtype = dtype;
-  ANNULUS_ASSIGN_OR_RETURN(
-      packed.storage,
-      backend.Allocate(static_cast<size_t>(ScalesBegin(packed) + out * ScaleBytes(dtype, in))));
-  return packed;
+  return static_cast<size_t>(ScalesBegin({out, in, dtype, {}}) + out * ScaleBytes(dtype, in));
 }
 
 // Rows are converted on the host, some at a time, and then copied.

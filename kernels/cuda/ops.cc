@@ -161,7 +161,7 @@ OpTable Ops() {
   ops.name = "cuda/sm80";
   ops.row_invariant = false;  // the shape of a block depends on the rows of an item
   ops.kv_page_bytes = KvPageBytes;
-  ops.create_matrix = CreateMatrix;
+  ops.matrix_bytes = MatrixBytes;
   ops.pack_rows = PackRows;
   ops.linear = Linear;
   ops.embed = Embed;

@@ -42,6 +42,17 @@ void CheckLinear(const LinearParams& params) {
       << params.weight->in_features << " int8 activations";
 }
 
+void CheckLinears(std::span<const LinearParams> parts) {
+  ANNULUS_CHECK(!parts.empty());
+  for (const LinearParams& part : parts) {
+    CheckLinear(part);
+    const ConstMatrixView& input = parts[0].input;
+    ANNULUS_CHECK(part.input.data == input.data && part.input.stride == input.stride &&
+                  part.input.cols == input.cols && part.activations == parts[0].activations)
+        << "products of different inputs";
+  }
+}
+
 void CheckEmbed(const EmbedParams& params) {
   ANNULUS_CHECK(params.table != nullptr);
   CheckView(params.output, params.ids.size(), params.table->in_features, "embed output");

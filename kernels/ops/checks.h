@@ -1,6 +1,8 @@
 #ifndef ANNULUS_KERNELS_OPS_CHECKS_H_
 #define ANNULUS_KERNELS_OPS_CHECKS_H_
 
+#include <span>
+
 #include "kernels/ops/attention.h"
 #include "kernels/ops/block_scores.h"
 #include "kernels/ops/elementwise.h"
@@ -17,6 +19,7 @@ namespace annulus {
 inline constexpr int kMaxHeadDim = 1024;
 
 void CheckLinear(const LinearParams& params);
+void CheckLinears(std::span<const LinearParams> parts);
 void CheckEmbed(const EmbedParams& params);
 void CheckRmsNorm(const RmsNormParams& params);
 void CheckGatedMul(const GatedMulParams& params);

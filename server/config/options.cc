@@ -137,12 +137,14 @@ std::vector<Option> ModelOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<bool>(text, {{"auto", true}, {"off", false}}, c.numa);
        }},
-      {"huge-pages", "off|transparent|explicit", "off",
-       "Huge pages for keys, values, weights and activations: off: as the system does by itself; "
-       "transparent: asked for; explicit: from the reserved pool (sysctl vm.nr_hugepages).",
+      {"huge-pages", "auto|off|transparent|explicit", "auto",
+       "Huge pages for keys, values, weights and activations: auto: transparent where the machine "
+       "has that; off: as the system does by itself; transparent: asked for; explicit: from the "
+       "reserved pool (sysctl vm.nr_hugepages).",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<HugePagesChoice>(text,
-                                           {{"off", HugePagesChoice::kOff},
+                                           {{"auto", HugePagesChoice::kAuto},
+                                            {"off", HugePagesChoice::kOff},
                                             {"transparent", HugePagesChoice::kTransparent},
                                             {"explicit", HugePagesChoice::kExplicit}},
                                            c.huge_pages);

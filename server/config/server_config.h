@@ -13,7 +13,7 @@ namespace annulus {
 enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
 // Pages of 2 MiB or more for large blocks of the host's memory: as the system does by itself, asked
 // for, or from a pool that the administrator reserved.
-enum class HugePagesChoice : uint8_t { kOff, kTransparent, kExplicit };
+enum class HugePagesChoice : uint8_t { kAuto, kOff, kTransparent, kExplicit };
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
 
 // Everything that the daemon can be told. The defaults stand in the option table (options.cc) and
@@ -22,7 +22,7 @@ struct ServerConfig {
   EngineOptions engine;
   DeviceChoice device = DeviceChoice::kCpu;
   bool numa = true;  // keep each rank on one memory node, where there are several
-  HugePagesChoice huge_pages = HugePagesChoice::kOff;
+  HugePagesChoice huge_pages = HugePagesChoice::kAuto;
   std::string convert_out;        // the directory that --convert writes
   std::string served_model_name;  // what clients call the model; never empty after LoadConfig
 

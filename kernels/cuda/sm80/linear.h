@@ -18,7 +18,7 @@ inline constexpr int64_t kDepthStep = 32;
 // The parts of the depth whose sums are added last: see linear_weights.h.
 inline constexpr int kDepthParts = 8;
 
-// Weights as cuda::CreateMatrix lays them out: row o at values + o * row_bytes, a multiple of 16
+// Weights as cuda::PackRows lays them out: row o at values + o * row_bytes, a multiple of 16
 // bytes, padded to a multiple of kDepthStep elements with bytes of 0; its scales, if any, at scales
 // + o * scale_bytes: one float32, or for the 4-bit types one bf16 per group.
 struct WeightView {

@@ -40,7 +40,9 @@ class PackingBackend final : public Backend {
   static OpTable Ops() {
     OpTable ops;
     ops.name = "packing";
-    ops.create_matrix = &Create;
+    ops.matrix_bytes = [](int64_t out, int64_t in, DType dtype) -> absl::StatusOr<size_t> {
+      return static_cast<size_t>(out * in) * DTypeSize(dtype);
+    };
     ops.pack_rows = &Pack;
     return ops;
   }
@@ -52,15 +54,6 @@ class PackingBackend final : public Backend {
    public:
     absl::Status Synchronize() override { return absl::OkStatus(); }
   };
-
-  static absl::StatusOr<PackedMatrix> Create(Backend& backend, int64_t out, int64_t in,
-                                             DType dtype) {
-    PackedMatrix matrix{out, in, dtype, {}};
-    auto storage = backend.Allocate(static_cast<size_t>(out * in) * DTypeSize(dtype));
-    if (!storage.ok()) return storage.status();
-    matrix.storage = *std::move(storage);
-    return matrix;
-  }
 
   static absl::Status Pack(PackedMatrix& matrix, int64_t first_row, const HostTensorView& view,
                            QuantizationError*) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -124,6 +125,29 @@ TEST(WeightsTest, LoadsEveryMatrixAndVector) {
   const int64_t per_layer = 2 * 8 + 2 * 16 * 8 + 2 * 8 * 8 + 3 * 12 * 8;
   EXPECT_EQ(weights->parameters, 2 * 10 * 8 + 8 + 2 * per_layer);
   EXPECT_EQ(weights->bytes, static_cast<size_t>(weights->parameters) * 4);
+}
+
+TEST(WeightsTest, MatricesLieSideBySide) {
+  auto weights = Load(SmallConfig(), SmallSource());
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  std::vector<const DeviceBuffer*> matrices;
+  for (const LayerWeights& layer : weights->layers) {
+    for (const LinearWeights* each : {&layer.query, &layer.key, &layer.value, &layer.output,
+                                      &layer.mlp.gate, &layer.mlp.up, &layer.mlp.down}) {
+      matrices.push_back(&each->weight.storage);
+    }
+  }
+  std::sort(matrices.begin(), matrices.end(),
+            [](const auto* a, const auto* b) { return a->data() < b->data(); });
+  for (size_t i = 0; i + 1 < matrices.size(); ++i) {
+    const ptrdiff_t gap = matrices[i + 1]->data() - (matrices[i]->data() + matrices[i]->size());
+    EXPECT_GE(gap, 0);
+    EXPECT_LE(gap, 512) << "between matrices " << i << " and " << i + 1;
+  }
+  // Each keeps all alive.
+  const PackedMatrix kept = std::move(weights->layers[0].query.weight);
+  weights = absl::CancelledError("");
+  EXPECT_EQ(kept.storage.data()[0], std::byte{0});
 }
 
 TEST(WeightsTest, TiedHeadIsTheEmbedding) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -221,6 +222,22 @@ TEST(CpuStream, IdleWorkersSleep) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   const double busy = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
   EXPECT_LT(busy, 0.1) << "seconds of CPU time in 0.2 s of rest";
+}
+
+// Hints come between jobs that are under way, and what they name may be gone.
+TEST(CpuStream, HintsChangeNoJob) {
+  const auto stream = Make(3);
+  for (int job = 0; job < 2000; ++job) {
+    {
+      const std::vector<std::byte> first(job % 7 * 1000);
+      const std::vector<std::byte> second(1000000);
+      const std::span<const std::byte> ranges[] = {first, second};
+      stream->WillRead(std::span(ranges).first(job % 3));
+    }
+    int64_t results[5] = {};
+    stream->ParallelFor(5, [&](int64_t task, int) { results[task] = job + task; });
+    for (int64_t task = 0; task < 5; ++task) ASSERT_EQ(results[task], job + task);
+  }
 }
 
 TEST(CpuStream, StartsAndEndsWithoutAJob) {

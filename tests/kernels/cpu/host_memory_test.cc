@@ -69,6 +69,14 @@ TEST(HostMemory, WhatTheMachineHasNotIsRefusedWithAdvice) {
   EXPECT_TRUE(CreateCpuBackend({.root = machine.root()}).ok());
 }
 
+TEST(HostMemory, AutoTakesTransparentPagesWhereThereAreSome) {
+  EXPECT_EQ(ChooseHugePages(HugePages::kAuto, {.transparent_bytes = kHuge}).value(),
+            HugePages::kTransparent);
+  EXPECT_EQ(ChooseHugePages(HugePages::kAuto, {.explicit_bytes = kHuge}).value(), HugePages::kOff);
+  EXPECT_EQ(ChooseHugePages(HugePages::kOff, {.transparent_bytes = kHuge}).value(),
+            HugePages::kOff);
+}
+
 TEST(HostMemory, TransparentBlocksBeginWithAHugePage) {
   const HugePageSupport support{.transparent_bytes = kHuge};
   for (const size_t bytes : {kHuge - 1, kHuge, kHuge + 1, 3 * kHuge + 12345}) {

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <vector>
@@ -194,6 +196,70 @@ TEST_P(LinearTest, ARowsBitsDependOnNeitherTheOtherRowsNorTheThreads) {
   }
 }
 
+// Products of the same input, some of its first rows only, by weights of one type or of two.
+struct ProductsCase {
+  struct Part {
+    int64_t rows;
+    int64_t out;
+    bool accumulate;
+  };
+  static constexpr Part kParts[] = {
+      {5, 130, false}, {5, 17, true}, {2, 1000, false}, {0, 64, true}};
+  static constexpr size_t kCount = std::size(kParts);
+
+  ProductsCase(const OpTable& table, uint32_t seed, DType dtype, DType other) : input(5, 96, 2) {
+    std::mt19937 random(seed);
+    input.FillNormal(random);
+    for (const Part& part : kParts) {
+      TestMatrix weight(part.out, input.cols());
+      weight.FillNormal(random);
+      weights.push_back(Pack(table, weight, weights.size() == 1 ? other : dtype));
+      initial.emplace_back(5, part.out, 3).FillNormal(random);
+    }
+  }
+
+  std::vector<LinearParams> To(std::vector<TestMatrix>& outputs) const {
+    std::vector<LinearParams> params(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      params[i].input = input.view().row_range(0, kParts[i].rows);
+      params[i].weight = &weights[i];
+      params[i].output = outputs[i].view().row_range(0, kParts[i].rows);
+      params[i].accumulate = kParts[i].accumulate;
+    }
+    return params;
+  }
+
+  TestMatrix input;
+  std::vector<PackedMatrix> weights;
+  std::vector<TestMatrix> initial;
+};
+
+TEST_P(LinearTest, ProductsOfOneInputHaveTheBitsOfEachAlone) {
+  uint32_t seed = 1;
+  for (const DType dtype : kWeightDTypes) {
+    for (const DType other : {dtype, DType::kF32}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "seed " << seed << " " << DTypeName(dtype) << " beside " << DTypeName(other));
+      const ProductsCase test(table(), seed++, dtype, other);
+      const auto stream = MakeStream(table(), 2);
+      std::vector<TestMatrix> together = test.initial;
+      std::vector<TestMatrix> alone = test.initial;
+      ASSERT_TRUE(Linears(table(), *stream, test.To(together)).ok());
+      for (const LinearParams& part : test.To(alone)) {
+        ASSERT_TRUE(table().linear(*stream, part).ok());
+      }
+      for (size_t i = 0; i < ProductsCase::kCount; ++i) {
+        for (int64_t r = 0; r < 5; ++r) {
+          const size_t bytes = test.initial[i].cols() * sizeof(float);
+          EXPECT_EQ(std::memcmp(together[i].row(r), alone[i].row(r), bytes), 0)
+              << "part " << i << " row " << r;
+        }
+        EXPECT_TRUE(together[i].PaddingUntouched());
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, NoRowsAreNoWork) {
   const LinearCase test({1, 20, 30}, 3);
   const PackedMatrix packed = Pack(table(), test.weight, DType::kF32);
@@ -274,7 +340,7 @@ TEST_P(LinearTest, PacksStoredCodesBlockByBlock) {
                               scales.data() + r * scale_bytes, nullptr)
                       .ok());
     }
-    absl::StatusOr<PackedMatrix> blocks = table().create_matrix(BackendOf(table()), 53, 137, dtype);
+    absl::StatusOr<PackedMatrix> blocks = CreateMatrix(table(), BackendOf(table()), 53, 137, dtype);
     ASSERT_TRUE(blocks.ok()) << blocks.status();
     for (const int64_t first : {32, 0, 48, 16}) {
       const int64_t rows = std::min<int64_t>(16, 53 - first);
@@ -300,13 +366,13 @@ TEST_P(LinearTest, PackRefusesImpossibleMatrices) {
                                                     {huge, 1}, {1, huge}, {1ll << 33, 1ll << 33}};
   for (const DType dtype : kWeightDTypes) {
     for (const auto& [rows, cols] : impossible) {
-      EXPECT_EQ(table().create_matrix(BackendOf(table()), rows, cols, dtype).status().code(),
+      EXPECT_EQ(table().matrix_bytes(rows, cols, dtype).status().code(),
                 absl::StatusCode::kInvalidArgument)
           << rows << " x " << cols << " " << DTypeName(dtype);
     }
     // Possible in principle, but not in this machine's memory.
     EXPECT_EQ(
-        table().create_matrix(BackendOf(table()), 1ll << 25, 1ll << 30, dtype).status().code(),
+        CreateMatrix(table(), BackendOf(table()), 1ll << 25, 1ll << 30, dtype).status().code(),
         absl::StatusCode::kResourceExhausted);
   }
 }

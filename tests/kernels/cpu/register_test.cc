@@ -20,7 +20,7 @@ TEST(RegisterCpuKernels, TablesAreComplete) {
   for (const OpTable* table : testing::CpuRegistry().Available("cpu")) {
     SCOPED_TRACE(table->name);
     EXPECT_NE(table->kv_page_bytes, nullptr);
-    EXPECT_NE(table->create_matrix, nullptr);
+    EXPECT_NE(table->matrix_bytes, nullptr);
     EXPECT_NE(table->pack_rows, nullptr);
     EXPECT_NE(table->linear, nullptr);
     EXPECT_NE(table->embed, nullptr);

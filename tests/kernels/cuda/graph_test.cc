@@ -242,9 +242,10 @@ TEST_F(GraphTest, ALibrarysWorkCutsTheGraph) {
   stream_ = backend->CreateStream(1).value();
   const MatrixView input = Take(kLibraryRows, 1);
   const MatrixView output = Take(kLibraryRows, 0);
-  PackedMatrix weight = CreateMatrix(*backend, kColumns, kColumns, DType::kBF16).value();
   const std::vector<float> ones(kColumns * kColumns, 1);
-  ASSERT_TRUE(PackRows(weight, 0, {ones.data(), DType::kF32, kColumns, kColumns}, nullptr).ok());
+  const PackedMatrix weight =
+      PackMatrix(Ops(), *backend, {ones.data(), DType::kF32, kColumns, kColumns}, DType::kBF16)
+          .value();
   const auto graph = Begin();
   Multiply(input, {2, 2, 2});
   LinearParams params;
