@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -27,7 +28,8 @@ namespace {
 constexpr std::chrono::milliseconds kProgressInterval{200};
 // A short pass that touches all weights before anything is timed.
 constexpr int32_t kWarmUpTokens = 64;
-constexpr PeakEffort kQuickRead{.rounds = 1, .slices = 5};
+// Tokens that are decoded between two reads of the memory.
+constexpr int32_t kPieceTokens = 8;
 
 absl::StatusOr<ModelConfig> ReadConfig(const ModelBenchOptions& options) {
   if (options.random_config.empty()) return LoadModelConfig(options.directory);
@@ -207,8 +209,8 @@ absl::StatusOr<Row> ModelBench::Prefill(int32_t tokens) {
 absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
   const std::vector<int32_t> prompt = RandomPrompt(std::max(1, depth));
   const int32_t steps = options_.generate;
-  // The row of the i-th step sees depth + i keys before it.
-  const int64_t middle = depth + steps / 2;
+  // The row of the i-th step of a piece sees depth + i keys before it.
+  const int64_t middle = depth + std::min(kPieceTokens, steps) / 2;
   double bytes = 0;
   double flops = 0;
   memory_.Resume();
@@ -219,21 +221,24 @@ absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
   progress_.Done({std::max(1, depth), PrefillWork(depth)});
   memory_.Pause();
   Runs runs;
-  const auto measure = [&] {
-    return meter_.Measure(PeakKind::kMemoryRead, options_.threads, kQuickRead);
-  };
-  ANNULUS_ASSIGN_OR_RETURN(double before, measure());
+  ANNULUS_ASSIGN_OR_RETURN(const ReadBuffer buffer, meter_.TakeReadBuffer());
   for (int i = 0; i < options_.repeat; ++i) {
-    memory_.Resume();
-    ANNULUS_ASSIGN_OR_RETURN(const Completion completion,
-                             Generate(prompt, steps + 1, [](int64_t) { return 0; }));
-    memory_.Pause();
-    ANNULUS_ASSIGN_OR_RETURN(const double after, measure());
-    const double ceiling = (before + after) / 2;
-    before = after;
-    const double seconds = completion.timings.decode;
-    runs.attention = completion.attention;
-    const double density = completion.attention.density;
+    double seconds = 0;
+    std::vector<double> reads;  // seconds per byte
+    for (int32_t done = 0; done < steps; done += kPieceTokens) {
+      ANNULUS_ASSIGN_OR_RETURN(const double rate, meter_.ReadOnce(buffer, options_.threads));
+      reads.push_back(1 / rate);
+      memory_.Resume();
+      const int32_t piece = std::min(kPieceTokens, steps - done);
+      ANNULUS_ASSIGN_OR_RETURN(const Completion completion,
+                               Generate(prompt, piece + 1, [](int64_t) { return 0; }));
+      memory_.Pause(static_cast<int64_t>(buffer.bytes()));
+      seconds += completion.timings.decode;
+      runs.attention = completion.attention;
+    }
+    const double ceiling =
+        static_cast<double>(reads.size()) / std::accumulate(reads.begin(), reads.end(), 0.0);
+    const double density = runs.attention.density;
     flops = DecodeFlops(config_, middle, density) * steps;
     bytes =
         DecodeBytes(config_, middle, engine_->model().weights_dtype, options_.kv_dtype, density) *

@@ -104,35 +104,6 @@ int64_t Calibrate(const peak::OperationLoop& loop, double seconds) {
   }
 }
 
-// Host memory with every page touched, huge pages where the system has them.
-class ReadBuffer {
- public:
-  static absl::StatusOr<ReadBuffer> Create(size_t bytes) {
-    void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("no memory for the ", bytes, " bytes to read for the memory bandwidth"));
-    }
-    madvise(data, bytes, MADV_HUGEPAGE);
-    std::memset(data, 1, bytes);
-    return ReadBuffer(data, bytes);
-  }
-  ReadBuffer(ReadBuffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
-    other.data_ = nullptr;
-  }
-  ReadBuffer& operator=(ReadBuffer&&) = delete;
-  ~ReadBuffer() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-  }
-  const float* floats() const { return static_cast<const float*>(data_); }
-  int64_t count() const { return static_cast<int64_t>(bytes_ / sizeof(float)); }
-
- private:
-  ReadBuffer(void* data, size_t bytes) : data_(data), bytes_(bytes) {}
-  void* data_;
-  size_t bytes_;
-};
-
 // Best of the rounds' medians. `work`: operations or bytes of one slice, all threads together.
 absl::StatusOr<double> BestOfMedians(int threads, const PeakEffort& effort, double work,
                                      const std::function<void(int)>& body) {
@@ -144,9 +115,8 @@ absl::StatusOr<double> BestOfMedians(int threads, const PeakEffort& effort, doub
   return best;
 }
 
-absl::StatusOr<double> MeasureRead(peak::ReadLoop read, size_t buffer_bytes, int threads,
+absl::StatusOr<double> MeasureRead(peak::ReadLoop read, const ReadBuffer& buffer, int threads,
                                    const PeakEffort& effort) {
-  ANNULUS_ASSIGN_OR_RETURN(const ReadBuffer buffer, ReadBuffer::Create(buffer_bytes));
   constexpr int64_t kStep = 1024;  // whole iterations of every loop
   const int64_t share = buffer.count() / threads / kStep * kStep;
   const double bytes = static_cast<double>(share) * threads * sizeof(float);
@@ -168,6 +138,21 @@ absl::StatusOr<PeakKind> ParsePeak(absl::string_view name) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("unknown ceiling '", name, "'; allowed are ", known));
+}
+
+absl::StatusOr<ReadBuffer> ReadBuffer::Create(size_t bytes) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for the ", bytes, " bytes to read for the memory bandwidth"));
+  }
+  madvise(data, bytes, MADV_HUGEPAGE);
+  std::memset(data, 1, bytes);
+  return ReadBuffer(data, bytes);
+}
+
+ReadBuffer::~ReadBuffer() {
+  if (data_ != nullptr) munmap(data_, bytes_);
 }
 
 size_t PeakBufferBytes() {
@@ -247,8 +232,10 @@ std::string PeakMeter::Instructions(PeakKind kind) const {
 absl::StatusOr<double> PeakMeter::Measure(PeakKind kind, int threads,
                                           const PeakEffort& effort) const {
   ANNULUS_CHECK(threads >= 1 && threads <= 256) << threads;
-  if (kind == PeakKind::kMemoryRead)
-    return MeasureRead(vectors_.read, read_bytes_, threads, effort);
+  if (kind == PeakKind::kMemoryRead) {
+    ANNULUS_ASSIGN_OR_RETURN(const ReadBuffer buffer, TakeReadBuffer());
+    return MeasureRead(vectors_.read, buffer, threads, effort);
+  }
   const auto loop = LoopOf(kind);
   ANNULUS_CHECK(loop.has_value()) << PeakName(kind) << " is not available here";
   const int64_t iterations = Calibrate(*loop, effort.slice_seconds);
@@ -256,6 +243,10 @@ absl::StatusOr<double> PeakMeter::Measure(PeakKind kind, int threads,
   return BestOfMedians(threads, effort, work, [&](int) {
     result_sink.store(loop->run(iterations), std::memory_order_relaxed);
   });
+}
+
+absl::StatusOr<double> PeakMeter::ReadOnce(const ReadBuffer& buffer, int threads) const {
+  return MeasureRead(vectors_.read, buffer, threads, {.rounds = 1, .slices = 1});
 }
 
 }  // namespace annulus

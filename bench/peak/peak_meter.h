@@ -46,6 +46,27 @@ inline constexpr PeakEffort kQuickPeak{.rounds = 2, .slices = 5, .slice_seconds 
 // Bytes of the buffer of kMemoryRead: 1 GiB, on small machines an eighth of the memory.
 size_t PeakBufferBytes();
 
+// Host memory to read, every page touched, in huge pages where the system has them.
+class ReadBuffer {
+ public:
+  // RESOURCE_EXHAUSTED where the system refuses.
+  static absl::StatusOr<ReadBuffer> Create(size_t bytes);
+  ReadBuffer(ReadBuffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
+    other.data_ = nullptr;
+  }
+  ReadBuffer& operator=(ReadBuffer&&) = delete;
+  ~ReadBuffer();
+
+  const float* floats() const { return static_cast<const float*>(data_); }
+  int64_t count() const { return static_cast<int64_t>(bytes_ / sizeof(float)); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  ReadBuffer(void* data, size_t bytes) : data_(data), bytes_(bytes) {}
+  void* data_;
+  size_t bytes_;
+};
+
 // Measures the rates that hand-written loops reach with the best instructions that the processor
 // has; what it lacks is absent, never zero. Thread-safe; measurements run on threads of their own.
 class PeakMeter {
@@ -64,6 +85,11 @@ class PeakMeter {
   // Operations (or bytes) per second of `threads` threads together, 1..256. Only of available
   // kinds. RESOURCE_EXHAUSTED where the system gives neither the threads nor the buffer.
   absl::StatusOr<double> Measure(PeakKind kind, int threads, const PeakEffort& effort) const;
+
+  // For reads in between of something else: the buffer of kMemoryRead, and the bytes per second of
+  // one pass over it. A shared machine's memory is faster and slower for parts of a second.
+  absl::StatusOr<ReadBuffer> TakeReadBuffer() const { return ReadBuffer::Create(read_bytes_); }
+  absl::StatusOr<double> ReadOnce(const ReadBuffer& buffer, int threads) const;
 
  private:
   std::optional<peak::OperationLoop> LoopOf(PeakKind kind) const;

@@ -12,7 +12,8 @@ namespace annulus {
 class ResidentMemory {
  public:
   void Resume();
-  void Pause();
+  // `held`: bytes of the bench's own, which do not count.
+  void Pause(int64_t held = 0);
   // Bytes; 0 before the first Pause and where the system does not say.
   int64_t peak() const { return peak_; }
 
