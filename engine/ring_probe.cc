@@ -182,7 +182,7 @@ absl::Status RingProbe::SendAround(int index, const std::vector<size_t>& parts, 
         link.Post(std::move(sent), {{previous, static_cast<uint64_t>(round), parts,
                                      copies() ? rank.arrivals.data() : nullptr}}));
     ANNULUS_RETURN_IF_ERROR(link.Receive(previous, round, parts).status());
-    if (copies()) ANNULUS_RETURN_IF_ERROR(rank.stream->Synchronize());
+    ANNULUS_RETURN_IF_ERROR(rank.stream->Synchronize());
   }
   return link.CountStreamWaits();
 }
@@ -198,7 +198,10 @@ absl::StatusOr<double> RingProbe::Together(const std::function<absl::Status(int 
       start.arrive_and_wait();
       const SteadyTime began = std::chrono::steady_clock::now();
       statuses[rank] = work(rank);
-      if (!statuses[rank].ok()) ring_->channel(rank).Abort(statuses[rank]);
+      if (!statuses[rank].ok()) {
+        ring_->channel(rank).Abort(statuses[rank]);
+        ranks_[rank].stream->Synchronize().IgnoreError();  // the first status says why
+      }
       end.arrive_and_wait();
       seconds[rank] =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

@@ -41,7 +41,7 @@ RingWorld::RingWorld(const AttentionShape& shape, int copies, Backend& backend, 
       page_shape_{shape.page_tokens, shape.kv_heads, shape.head_dim, shape.head_dim,
                   shape.kv_dtype},
       page_bytes_(ops.kv_page_bytes(page_shape_)),
-      ring_(shape.ranks) {
+      ring_(backend, shape.ranks) {
   config_.shape = page_shape_;
   config_.layer_page_bytes = page_bytes_;
   config_.heads = shape_.heads;

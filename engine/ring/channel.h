@@ -60,26 +60,30 @@ class RingChannel {
   virtual bool copies() const = 0;
 
   // One round. What is sent is written, and what lies in `into` is read, by work that `stream` has
-  // so far: transfers wait for it, and run beside what is enqueued later. A channel that does not
-  // copy needs the caller to have waited for that work. Does not block, but where a peer must take
-  // part first: then until `deadline` at most.
+  // so far: transfers, or where nothing is copied the receivers' streams, wait for it, and run
+  // beside what is enqueued later. Does not block, but where a peer must take part first: then
+  // until `deadline` at most.
   //
   // Parts must stay valid and unchanged until the receiver is known to have read them, in the
-  // stream's order: RingAttention keeps pages and queries until the layer's states have come back,
-  // and states until the next request of the same peer.
+  // stream's order. It is known by what Receive promises: work behind a message that came back
+  // comes behind what its sender had read until it posted it. So RingAttention keeps queries until
+  // the layer's states have come back, states until the next request of the same peer, and pages,
+  // which nobody answers, until the step has ended on all ranks.
   virtual absl::Status Post(Stream& stream, std::vector<RingMessage> sent,
                             std::vector<RingExpectation> expected, SteadyTime deadline) = 0;
 
   // The next message of `peer`, expected by an earlier Post: `part_bytes` long part by part. Work
-  // of `stream` from now on may read it, and of host parts the host too. A wait that passes its
-  // deadline is DEADLINE_EXCEEDED, names the peer, and may be repeated. Parts stay valid as long as
-  // the sender's do, copies as long as `into`.
+  // of `stream` from now on may read it, and of host parts the host too. But for a message of host
+  // parts it begins once all work has ended that the sender's stream had when the message was
+  // posted. A wait that passes its deadline is DEADLINE_EXCEEDED, names the peer, and may be
+  // repeated. Parts stay valid as long as the sender's do, copies as long as `into`.
   virtual absl::StatusOr<std::vector<RingPart>> Receive(Stream& stream, int peer, uint64_t tag,
                                                         std::span<const size_t> part_bytes,
                                                         SteadyTime deadline) = 0;
 
-  // Seconds for which streams given to Receive stood still until copies had arrived, since the last
-  // call. Only while those streams are idle. What the calling thread waited is not in it.
+  // Seconds for which streams given to Receive stood still until messages had been written or
+  // copied, since the last call. Only while those streams are idle. What the calling thread waited
+  // is not in it.
   virtual absl::StatusOr<double> TakeStreamWaits() = 0;
 
   // Ends the epoch for all ranks. The first status wins; it must not be OK.

@@ -6,16 +6,14 @@
 
 #include "engine/memory/align.h"
 #include "engine/ring/check_message.h"
+#include "engine/ring/work_timer.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 
 class CopyRing::End final : public RingChannel {
  public:
-  End(CopyRing* ring, int rank)
-      : ring_(ring),
-        rank_(rank),
-        marks_(std::make_shared<EventPool>(ring->device(rank), /*timed=*/true)) {}
+  End(CopyRing* ring, int rank) : ring_(ring), rank_(rank), waits_(ring->device(rank)) {}
 
   int rank() const override { return rank_; }
   int size() const override { return ring_->mail_.ranks(); }
@@ -50,51 +48,28 @@ class CopyRing::End final : public RingChannel {
     Letter letter = ring_->mail_.Pop(rank_, peer);
     ANNULUS_RETURN_IF_ERROR(letter.status);
     ANNULUS_RETURN_IF_ERROR(CheckMessage(rank_, peer, {tag, part_bytes}, letter.message));
-    if (letter.copied) {
-      ANNULUS_RETURN_IF_ERROR(AwaitCopy(stream, *letter.arrived));
-    } else if (letter.arrived != nullptr) {
-      ANNULUS_RETURN_IF_ERROR(stream.Await(*letter.arrived));
+    if (letter.arrived != nullptr) {
+      ANNULUS_RETURN_IF_ERROR(waits_.Time(stream, [&] { return stream.Await(*letter.arrived); }));
     }
     return std::move(letter.message.parts);
   }
 
-  absl::StatusOr<double> TakeStreamWaits() override {
-    double seconds = 0;
-    for (const auto& [before, after] : std::exchange(waits_, {})) {
-      ANNULUS_ASSIGN_OR_RETURN(const double wait,
-                               ring_->device(rank_).SecondsBetween(*before, *after));
-      seconds += wait;
-    }
-    return seconds;
-  }
+  absl::StatusOr<double> TakeStreamWaits() override { return waits_.Take(); }
 
   void Abort(const absl::Status& status) override { ring_->mail_.Abort(status); }
 
-  void Forget() { waits_.clear(); }
+  void Forget() { waits_.Forget(); }
 
  private:
-  absl::Status AwaitCopy(Stream& stream, const Event& arrived) {
-    std::array<SharedEvent, 2> marks;
-    for (SharedEvent& mark : marks) {
-      ANNULUS_ASSIGN_OR_RETURN(mark, marks_->Take());
-    }
-    ANNULUS_RETURN_IF_ERROR(stream.Record(*marks[0]));
-    ANNULUS_RETURN_IF_ERROR(stream.Await(arrived));
-    ANNULUS_RETURN_IF_ERROR(stream.Record(*marks[1]));
-    waits_.push_back(std::move(marks));
-    return absl::OkStatus();
-  }
-
   CopyRing* ring_;
   int rank_;
-  std::shared_ptr<EventPool> marks_;
-  std::vector<std::array<SharedEvent, 2>> waits_;  // before and behind each wait for a copy
+  WorkTimer waits_;
 };
 
 CopyRing::CopyRing(Backend& backend, int ranks, LinkKind kind)
     : backend_(backend), kind_(kind), mail_(ranks) {
   for (int rank = 0; rank < ranks; ++rank) {
-    events_.push_back(std::make_shared<EventPool>(device(rank), /*timed=*/false));
+    events_.push_back(std::make_shared<EventPool>(device(rank)));
     ends_.push_back(std::make_unique<End>(this, rank));
   }
 }

@@ -17,7 +17,7 @@ namespace annulus {
 // come back.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
-  EventPool(Backend& device, bool timed) : device_(device), timed_(timed) {}
+  explicit EventPool(Backend& device) : device_(device) {}
 
   absl::StatusOr<std::shared_ptr<Event>> Take() {
     std::unique_ptr<Event> event;
@@ -29,7 +29,7 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
       }
     }
     if (event == nullptr) {
-      ANNULUS_ASSIGN_OR_RETURN(event, device_.CreateEvent(timed_));
+      ANNULUS_ASSIGN_OR_RETURN(event, device_.CreateEvent(/*timed=*/false));
     }
     return std::shared_ptr<Event>(event.release(), [pool = shared_from_this()](Event* back) {
       std::lock_guard lock(pool->mutex_);
@@ -39,7 +39,6 @@ class EventPool : public std::enable_shared_from_this<EventPool> {
 
  private:
   Backend& device_;
-  const bool timed_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Event>> idle_ ABSL_GUARDED_BY(mutex_);
 };

@@ -15,7 +15,7 @@ class GroupRing::End final : public RingChannel {
   End(GroupRing* ring, int rank)
       : ring_(ring),
         rank_(rank),
-        events_(std::make_shared<EventPool>(ring->backend_.OnDevice(rank), /*timed=*/false)),
+        events_(std::make_shared<EventPool>(ring->backend_.OnDevice(rank))),
         awaited_(static_cast<size_t>(ring->mail_.ranks())) {}
 
   int rank() const override { return rank_; }

@@ -6,16 +6,21 @@
 #include <vector>
 
 #include "engine/ring/channel.h"
+#include "engine/ring/event_pool.h"
 #include "engine/ring/mailbox.h"
 
 namespace annulus {
 
 // Channels between ranks that are threads of one process and share one memory: a message is a list
-// of addresses, nothing is copied, and Post waits for the stream that has written them.
-// Thread-safe.
+// of addresses, and nothing is copied. Where ops are enqueued, it comes with an event that the
+// sender's stream records behind what it has so far, and that the receiver's stream awaits: no host
+// waits for a stream. An event goes back to its pool when the last receiver of its round has let
+// its stream await it, or when the ring forgets the message. Streams wait only for what had been
+// recorded before, so never in a circle. Thread-safe.
 class InProcessRing final : public RingGroup {
  public:
-  explicit InProcessRing(int ranks);
+  // `device`: that of all ranks; must outlive the ring.
+  InProcessRing(Backend& device, int ranks);
   ~InProcessRing() override;
   InProcessRing(const InProcessRing&) = delete;
   InProcessRing& operator=(const InProcessRing&) = delete;
@@ -26,8 +31,13 @@ class InProcessRing final : public RingGroup {
 
  private:
   class End;
+  struct Letter {
+    RingMessage message;
+    std::shared_ptr<Event> written;  // on the sender's stream; null: when it was posted
+  };
 
-  Mailboxes<RingMessage> mail_;
+  const std::shared_ptr<EventPool> events_;  // null: ops are done when they return
+  Mailboxes<Letter> mail_;
   std::vector<std::unique_ptr<End>> ends_;
 };
 

@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<RingGroup>> OpenRing(RingTransport transport, Bac
                                                     int ranks, std::chrono::milliseconds timeout) {
   const bool one_device = std::min(ranks, backend.capabilities().devices) == 1;
   if (ranks == 1 || (one_device && transport == RingTransport::kAuto)) {
-    return std::make_unique<InProcessRing>(ranks);
+    return std::make_unique<InProcessRing>(backend, ranks);
   }
   if (one_device) {
     return absl::FailedPreconditionError(

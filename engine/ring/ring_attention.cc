@@ -35,7 +35,7 @@ RingAttention::RingAttention(RingChannel& channel, Backend& backend, const OpTab
       ops_(ops),
       stream_(stream),
       config_(config),
-      timer_(backend, stream) {}
+      timer_(backend) {}
 
 int64_t RingAttention::ServedRows(std::span<RingItem> items) {
   int64_t rows = 0;
@@ -360,8 +360,8 @@ class RingAttention::LayerRun {
     params.soft_cap = ring_.config_.soft_cap;
     params.window = layer_.window;
     params.items = items;
-    ANNULUS_RETURN_IF_ERROR(
-        ring_.timer_.Time([&] { return ring_.ops_.attention(ring_.stream_, params); }));
+    ANNULUS_RETURN_IF_ERROR(ring_.timer_.Time(
+        ring_.stream_, [&] { return ring_.ops_.attention(ring_.stream_, params); }));
     ANNULUS_RETURN_IF_ERROR(ring_.timer_.Follow());
     ring_.link_.Beat();
     return absl::OkStatus();
@@ -383,7 +383,8 @@ class RingAttention::LayerRun {
     MergeStateParams params;
     params.into = Rows(layer_.state, item.first_row, item.own_rows());
     params.from = from;
-    return ring_.timer_.Time([&] { return ring_.ops_.merge_state(ring_.stream_, params); });
+    return ring_.timer_.Time(ring_.stream_,
+                             [&] { return ring_.ops_.merge_state(ring_.stream_, params); });
   }
 
   absl::Status AddStates(int s) {

@@ -52,7 +52,7 @@ struct RingLayer {
 //
 // `served` states stay untouched until the same peer's next query for the same item has come in,
 // which it sends only after it has merged the state; queries stay until their states are back.
-// Run does not wait for the whole stream, but where messages need it: see RingLink::Post.
+// Run does not wait for the stream, but to stay close to what it does: see WorkTimer::Follow.
 // Not thread-safe: one per rank. Any error must be followed by an abort of the channel.
 class RingAttention {
  public:

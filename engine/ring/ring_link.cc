@@ -12,7 +12,6 @@ absl::Status RingLink::Post(std::vector<RingMessage> sent, std::vector<RingExpec
   std::erase_if(sent, [](const RingMessage& message) { return message.parts.empty(); });
   std::erase_if(expected, [](const RingExpectation& wanted) { return wanted.part_bytes.empty(); });
   if (sent.empty() && expected.empty()) return absl::OkStatus();
-  if (!copies() && !sent.empty()) ANNULUS_RETURN_IF_ERROR(stream_.Synchronize());
   const SteadyTime start = std::chrono::steady_clock::now();
   const absl::Status status =
       channel_.Post(stream_, std::move(sent), std::move(expected), start + timeout_);

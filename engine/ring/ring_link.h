@@ -29,14 +29,12 @@ class RingLink {
   // Whether messages arrive as copies: see RingChannel.
   bool copies() const { return channel_.copies(); }
 
-  // One round; messages and expectations without parts are left out. Where nothing is copied it
-  // first waits for the stream: the peer reads the parts on another one, and takes the message as a
-  // sign that what it sent before has been read.
+  // One round; messages and expectations without parts are left out.
   absl::Status Post(std::vector<RingMessage> sent, std::vector<RingExpectation> expected);
   absl::StatusOr<std::vector<RingPart>> Receive(int peer, uint64_t tag,
                                                 std::span<const size_t> part_bytes);
 
-  // Adds what the stream waited for copies to counters().wait_seconds. Only while the stream is
+  // Adds what the stream waited for messages to counters().wait_seconds. Only while the stream is
   // idle.
   absl::Status CountStreamWaits();
 

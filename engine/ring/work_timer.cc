@@ -8,11 +8,11 @@
 
 namespace annulus {
 
-absl::Status WorkTimer::Time(absl::FunctionRef<absl::Status()> ops) {
+absl::Status WorkTimer::Time(Stream& stream, absl::FunctionRef<absl::Status()> ops) {
   if (by_events_) {
-    ANNULUS_RETURN_IF_ERROR(Mark());
+    ANNULUS_RETURN_IF_ERROR(Mark(stream));
     ANNULUS_RETURN_IF_ERROR(ops());
-    return Mark();
+    return Mark(stream);
   }
   const SteadyTime start = std::chrono::steady_clock::now();
   const absl::Status status = ops();
@@ -21,11 +21,11 @@ absl::Status WorkTimer::Time(absl::FunctionRef<absl::Status()> ops) {
 }
 
 // Call n of a step has the same events as call n of the step before, so that graphs stay the same.
-absl::Status WorkTimer::Mark() {
+absl::Status WorkTimer::Mark(Stream& stream) {
   if (used_ == events_.size()) {
     ANNULUS_ASSIGN_OR_RETURN(events_.emplace_back(), backend_.CreateEvent(/*timed=*/true));
   }
-  return stream_.Mark(*events_[used_++]);
+  return stream.Mark(*events_[used_++]);
 }
 
 absl::Status WorkTimer::Follow() {

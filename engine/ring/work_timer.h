@@ -12,31 +12,30 @@
 
 namespace annulus {
 
-// How long some ops of a stream take, without waiting for their end: by the host's clock where they
+// How long some ops take, without waiting for their end: by the host's clock where they
 // are done when they return, else by events before and behind them. Not thread-safe.
 class WorkTimer {
  public:
   // Ops of a backend whose memory the host reaches are done when they return.
-  WorkTimer(Backend& backend, Stream& stream)
-      : backend_(backend), stream_(stream), by_events_(!backend.capabilities().host_accessible) {}
+  explicit WorkTimer(Backend& backend)
+      : backend_(backend), by_events_(!backend.capabilities().host_accessible) {}
 
-  // Calls `ops`, which enqueues them, and returns what it does.
-  absl::Status Time(absl::FunctionRef<absl::Status()> ops);
+  // Calls `ops`, which enqueues them on `stream`, and returns what it does.
+  absl::Status Time(Stream& stream, absl::FunctionRef<absl::Status()> ops);
 
   // Waits until the device has done all calls but the last kAhead, those that are held back left
   // out: who calls this now and then knows that work goes on.
   absl::Status Follow();
   static constexpr size_t kAhead = 2;
 
-  // Seconds of all calls since the last Take or Forget. Only while the stream is idle.
+  // Seconds of all calls since the last Take or Forget. Only while their streams are idle.
   absl::StatusOr<double> Take();
   void Forget();
 
  private:
-  absl::Status Mark();
+  absl::Status Mark(Stream& stream);
 
   Backend& backend_;
-  Stream& stream_;
   const bool by_events_;
   double seconds_ = 0;                          // by the host's clock
   std::vector<std::unique_ptr<Event>> events_;  // before and behind each call, the first used_

@@ -70,8 +70,10 @@ Backend& RankSet::device(int rank) const {
 }
 
 RankSet::~RankSet() {
-  // A thread may still read pages of other ranks: all end before any memory goes.
+  // A thread may still read pages of other ranks, and so may what a failed step has left in its
+  // stream: all end before any memory goes. An error leaves nothing to wait for.
   for (const auto& rank : ranks_) rank->thread.reset();
+  for (const auto& rank : ranks_) rank->stream->Synchronize().IgnoreError();
 }
 
 absl::Status RankSet::AddRank(const RankModel& model) {

@@ -83,8 +83,9 @@ absl::Status CudaStream::Await(const Event& event) {
   return WaitForEvent(own, HandleOf(event));
 }
 
+// With nothing held it goes out at once: alone it would be a piece, and a cut.
 absl::Status CudaStream::Mark(Event& event) {
-  if (!holding()) return RecordEvent(handle_, HandleOf(event));
+  if (!holding() || replay_.log().empty()) return RecordEvent(handle_, HandleOf(event));
   replay_.log().AddEvent(HandleOf(event));
   return absl::OkStatus();
 }

@@ -58,7 +58,7 @@ class World {
   // What the chunks of `rows` rows choose in turn.
   std::vector<LayerAttention> Choose(const AttentionPolicy& policy, int32_t rows) {
     Heartbeat heartbeat;
-    InProcessRing ring(1);
+    InProcessRing ring(*backend_, 1);
     RingLink link(ring.channel(0), *stream_, std::chrono::seconds(60), &heartbeat);
     RingAttentionConfig config;
     config.shape = shape_;

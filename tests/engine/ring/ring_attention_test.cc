@@ -198,10 +198,10 @@ TEST(RingAttention, BothModesAndAllChunksGiveTheSameBits) {
 
 TEST(RingAttention, APeerThatNeverComesIsADeadline) {
   RingShape shape;
-  InProcessRing ring(2);
   KernelRegistry registry;
   RegisterCpuKernels(registry);
   auto backend = CreateCpuBackend().value();
+  InProcessRing ring(*backend, 2);
   auto stream = backend->CreateStream(1).value();
   RingAttentionConfig config;
   config.shape = {16, 1, 16, 16, DType::kF32};

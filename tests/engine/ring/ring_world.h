@@ -77,7 +77,7 @@ class RingWorld {
         shape_(shape),
         ops_(ops),
         backend_(backend),
-        ring_(ring != nullptr ? std::move(ring) : std::make_unique<InProcessRing>(ranks)),
+        ring_(ring != nullptr ? std::move(ring) : std::make_unique<InProcessRing>(backend, ranks)),
         page_shape_{shape.page_tokens, shape.kv_heads, shape.k_dim, shape.v_dim, shape.dtype},
         page_bytes_(ops.kv_page_bytes(page_shape_)),
         memory_(ranks) {}

@@ -40,11 +40,11 @@ class WorkTimerTest : public ::testing::Test {
 };
 
 TEST_F(WorkTimerTest, TimesADevicesWorkWithoutWaitingForIt) {
-  WorkTimer timer(*device_, *stream_);
+  WorkTimer timer(*device_);
   for (int step = 0; step < 2; ++step) {
     values()[0] = 1;
     for (int call = 0; call < 3; ++call) {
-      ASSERT_TRUE(timer.Time([&] { return Double(); }).ok());
+      ASSERT_TRUE(timer.Time(*stream_, [&] { return Double(); }).ok());
     }
     EXPECT_EQ(values()[0], 1);
     ASSERT_TRUE(stream_->Synchronize().ok());
@@ -52,7 +52,7 @@ TEST_F(WorkTimerTest, TimesADevicesWorkWithoutWaitingForIt) {
     EXPECT_GT(timer.Take().value(), 0);
     EXPECT_EQ(timer.Take().value(), 0);
   }
-  ASSERT_TRUE(timer.Time([&] { return Double(); }).ok());
+  ASSERT_TRUE(timer.Time(*stream_, [&] { return Double(); }).ok());
   timer.Forget();
   ASSERT_TRUE(stream_->Synchronize().ok());
   EXPECT_EQ(timer.Take().value(), 0);
@@ -60,22 +60,23 @@ TEST_F(WorkTimerTest, TimesADevicesWorkWithoutWaitingForIt) {
 
 // Between calls nothing is counted, and a call that fails is the caller's.
 TEST_F(WorkTimerTest, CountsCallsAlone) {
-  WorkTimer timer(*device_, *stream_);
-  ASSERT_TRUE(timer.Time([&] { return Double(); }).ok());
+  WorkTimer timer(*device_);
+  ASSERT_TRUE(timer.Time(*stream_, [&] { return Double(); }).ok());
   ASSERT_TRUE(stream_->Synchronize().ok());
   std::this_thread::sleep_for(milliseconds(200));
-  ASSERT_TRUE(timer.Time([&] { return Double(); }).ok());
+  ASSERT_TRUE(timer.Time(*stream_, [&] { return Double(); }).ok());
   ASSERT_TRUE(stream_->Synchronize().ok());
   EXPECT_LT(timer.Take().value(), 0.2);
-  EXPECT_EQ(timer.Time([] { return absl::AbortedError("no"); }).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(timer.Time(*stream_, [] { return absl::AbortedError("no"); }).code(),
+            absl::StatusCode::kAborted);
 }
 
 // Who follows is never more than kAhead calls before the device.
 TEST_F(WorkTimerTest, FollowsTheDevice) {
-  WorkTimer timer(*device_, *stream_);
+  WorkTimer timer(*device_);
   float done = 1;
   for (size_t call = 1; call <= 6; ++call) {
-    ASSERT_TRUE(timer.Time([&] { return Double(); }).ok());
+    ASSERT_TRUE(timer.Time(*stream_, [&] { return Double(); }).ok());
     ASSERT_TRUE(timer.Follow().ok());
     if (call > WorkTimer::kAhead) done *= 2;
     EXPECT_EQ(values()[0], done) << call;
@@ -87,8 +88,8 @@ TEST_F(WorkTimerTest, FollowsTheDevice) {
 TEST_F(WorkTimerTest, TimesTheProcessorByItsClock) {
   testing::CpuWorld world;
   const auto stream = world.backend->CreateStream(1).value();
-  WorkTimer timer(*world.backend, *stream);
-  const absl::Status status = timer.Time([] {
+  WorkTimer timer(*world.backend);
+  const absl::Status status = timer.Time(*stream, [] {
     std::this_thread::sleep_for(milliseconds(20));
     return absl::CancelledError("late");
   });

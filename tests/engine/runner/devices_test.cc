@@ -146,7 +146,7 @@ TEST_F(DevicesTest, WaitsForCopiesAreCountedAsExposed) {
 
 class DevicesEngineTest : public DevicesTest {
  protected:
-  DevicesEngineTest() {
+  explicit DevicesEngineTest(int devices = 2) : DevicesTest(devices) {
     options_.ranks = 2;
     options_.kv_memory_bytes = size_t{64} << 20;
     options_.chunk_tokens = 128;
@@ -279,6 +279,33 @@ TEST_F(DevicesEngineTest, ALostDeviceEndsServingAndNotTheProcess) {
   EXPECT_TRUE(PoolsGetEmpty());
   EXPECT_FALSE(engine_->Load().healthy);
   EmulatedDevice::Get().wait_error = 0;
+}
+
+// Two ranks of one device, whose streams wait for each other by events.
+class OneDeviceEngineTest : public DevicesEngineTest {
+ protected:
+  OneDeviceEngineTest() : DevicesEngineTest(1) {}
+};
+
+TEST_F(OneDeviceEngineTest, ServesAgainAfterAStepThatFailedInTheMiddle) {
+  Open();
+  EXPECT_EQ(engine_->Load().ring_transport, "addresses");
+  EXPECT_EQ(Ask(), "0417");
+  EmulatedDevice::Get().event_error = cuda::kMemoryAllocation;
+  EXPECT_THAT(Ask(), HasSubstr("recording an event"));
+  EXPECT_TRUE(PoolsGetEmpty());
+  EmulatedDevice::Get().event_error = 0;
+  EXPECT_EQ(Ask(), "0417");
+  EXPECT_TRUE(engine_->Load().healthy);
+}
+
+TEST_F(OneDeviceEngineTest, ADeviceThatHangsIsADeadline) {
+  options_.exchange_timeout = std::chrono::milliseconds(300);
+  Open();
+  EmulatedDevice::Get().hangs = true;
+  EXPECT_THAT(Ask(), HasSubstr("does not come back"));
+  EXPECT_FALSE(engine_->Load().healthy);
+  EmulatedDevice::Get().hangs = false;
 }
 
 TEST_F(DevicesEngineTest, RefusedMemoryIsAStatus) {

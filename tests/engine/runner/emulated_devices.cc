@@ -24,6 +24,8 @@ void CloseDevices() {
   device.reach = true;
   device.between_microseconds = 0;
   device.allocate_error = 0;
+  device.event_error = 0;
+  device.hangs = false;
   device.wait_error = 0;
   device.wait_error_of = -1;
   device.graph_build_error = 0;

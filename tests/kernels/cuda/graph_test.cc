@@ -305,13 +305,32 @@ TEST_F(GraphTest, MarksAreHeldLikeLaunches) {
   EXPECT_EQ(counts().updated, 0);
   // A mark where a launch was is another graph.
   const auto graph = Begin();
-  ASSERT_TRUE(stream_->Mark(*marks[0]).ok());
-  Multiply(values, {2});
-  ASSERT_TRUE(stream_->Mark(*marks[1]).ok());
-  Multiply(values, {2});
+  Multiply(values, {2, 2});
+  for (const auto& mark : marks) ASSERT_TRUE(stream_->Mark(*mark).ok());
   ASSERT_TRUE(graph->Launch().ok());
   ASSERT_TRUE(stream_->Synchronize().ok());
   EXPECT_EQ(counts().built, 2);
+}
+
+// With nothing held a mark goes out at once, so an event that is awaited between two cuts nothing.
+TEST_F(GraphTest, MarksWithNothingHeldAreNoPiece) {
+  const MatrixView values = Take(1, 1);
+  std::vector<std::unique_ptr<Event>> marks;
+  for (int i = 0; i < 2; ++i) marks.push_back(backend_->CreateEvent(true).value());
+  const auto other = backend_->CreateStream(1).value();
+  const auto awaited = backend_->CreateEvent(false).value();
+  ASSERT_TRUE(other->Record(*awaited).ok());
+  const auto graph = Begin();
+  ASSERT_TRUE(stream_->Mark(*marks[0]).ok());
+  ASSERT_TRUE(stream_->Await(*awaited).ok());
+  ASSERT_TRUE(stream_->Mark(*marks[1]).ok());
+  Multiply(values, {2, 2, 2, 2});
+  ASSERT_TRUE(graph->Launch().ok());
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_GE(backend_->SecondsBetween(*marks[0], *marks[1]).value(), 0);
+  EXPECT_EQ(counts().cuts(), 0);
+  EXPECT_EQ(counts().whole, 1);
+  EXPECT_EQ(counts().single, 0);
 }
 
 // A device that refuses is a status; nothing stays held, and the next step is as any other.

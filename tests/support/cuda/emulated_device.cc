@@ -169,6 +169,7 @@ void CloseStream(StreamHandle stream) { EmulatedStreams::Get().Close(stream); }
 
 absl::Status CopyAsync(StreamHandle stream, void* destination, const void* source, size_t bytes) {
   const int own = EmulatedStreams::Get().DeviceOf(stream);
+  ++EmulatedDevice::Get().copies;
   for (const void* const end : {static_cast<const void*>(destination), source}) {
     GuardedMemory* const holder = EmulatedDevice::Get().Holder(end);
     ANNULUS_CHECK(holder == nullptr ||
@@ -195,7 +196,8 @@ absl::Status CopyAsync(StreamHandle stream, void* destination, const void* sourc
 
 absl::Status WaitFor(StreamHandle stream) {
   EmulatedDevice& device = EmulatedDevice::Get();
-  while (!EmulatedStreams::Get().Run(stream)) std::this_thread::sleep_for(kLook);
+  ++device.host_waits;
+  while (!EmulatedStreams::Get().Run(stream) || device.hangs) std::this_thread::sleep_for(kLook);
   const int hit = device.wait_error_of;
   if (hit >= 0 && hit != EmulatedStreams::Get().DeviceOf(stream)) return absl::OkStatus();
   return StatusOf(device.wait_error, "waiting for the GPU");
@@ -256,11 +258,16 @@ absl::Status CopyBetween(StreamHandle stream, int to_ordinal, void* to, int from
 
 absl::StatusOr<EventHandle> OpenEvent(int ordinal, bool) {
   ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  ++EmulatedDevice::Get().events;
   return EmulatedStreams::Get().OpenEvent(ordinal);
 }
-void CloseEvent(EventHandle event) { EmulatedStreams::CloseEvent(event); }
+void CloseEvent(EventHandle event) {
+  --EmulatedDevice::Get().events;
+  EmulatedStreams::CloseEvent(event);
+}
 
 absl::Status RecordEvent(StreamHandle stream, EventHandle event) {
+  ANNULUS_RETURN_IF_ERROR(StatusOf(EmulatedDevice::Get().event_error, "recording an event"));
   EmulatedStreams::Get().Record(stream, event);
   return absl::OkStatus();
 }
@@ -275,7 +282,11 @@ absl::StatusOr<bool> EventReached(EventHandle event) {
 }
 
 absl::Status AwaitEvent(EventHandle event) {
-  while (!EmulatedStreams::Get().Reached(event)) std::this_thread::sleep_for(kLook);
+  EmulatedDevice& device = EmulatedDevice::Get();
+  ++device.host_waits;
+  while (!EmulatedStreams::Get().Reached(event) || device.hangs) {
+    std::this_thread::sleep_for(kLook);
+  }
   return absl::OkStatus();
 }
 

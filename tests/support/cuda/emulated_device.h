@@ -20,8 +20,10 @@ struct EmulatedDevice {
   std::atomic<int> find_error{0};  // numbers of cudaError_t; 0: none
   std::atomic<int> allocate_error{0};
   std::atomic<int> copy_error{0};
+  std::atomic<int> event_error{0};  // of recording one
   std::atomic<int> wait_error{0};
   std::atomic<int> wait_error_of{-1};  // which device's streams it meets; -1: all
+  std::atomic<bool> hangs{false};      // who waits for a stream or an event waits on
   std::atomic<int> tensor_error{0};
   std::atomic<int> graph_build_error{0};
   std::atomic<int> graph_set_error{0};
@@ -37,6 +39,9 @@ struct EmulatedDevice {
   std::atomic<int> between_microseconds{0};  // that a copy between devices takes
   std::atomic<int> copies_between{0};        // calls of CopyBetween
 
+  std::atomic<int64_t> copies{0};      // calls of CopyAsync
+  std::atomic<int64_t> host_waits{0};  // of the host for a stream or an event
+  std::atomic<int> events{0};          // that live
   std::atomic<int> graphs{0};          // that live
   std::atomic<int64_t> graph_runs{0};  // since the start
   std::atomic<int64_t> launches{0};    // since the start, outside of graphs
