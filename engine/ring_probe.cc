@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "engine/memory/align.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -76,7 +77,7 @@ absl::Status RingProbe::AddRank(int index) {
   ANNULUS_ASSIGN_OR_RETURN(rank.state, device.Allocate(state * sizeof(float)));
   ANNULUS_ASSIGN_OR_RETURN(rank.scratch, device.Allocate(state * sizeof(float)));
   ANNULUS_ASSIGN_OR_RETURN(rank.served, device.Allocate(state * sizeof(float)));
-  if (copies()) ANNULUS_RETURN_IF_ERROR(TakeSlots(device, rank));
+  if (copies()) ANNULUS_RETURN_IF_ERROR(TakeSlots(device, index));
   const std::vector<float> values = SmallValues(operands);
   ANNULUS_RETURN_IF_ERROR(device.Copy(*rank.stream, rank.operands.data(), values.data(),
                                       values.size() * sizeof(float)));
@@ -94,10 +95,14 @@ RingSlotPlan RingProbe::SlotPlan() const {
   return plan;
 }
 
-absl::Status RingProbe::TakeSlots(Backend& device, Rank& rank) {
-  constexpr size_t kSmallParts = size_t{64} << 10;  // a thousand parts of a byte, each at its place
+absl::Status RingProbe::TakeSlots(Backend& device, int index) {
+  Rank& rank = ranks_[index];
+  constexpr size_t kSmallParts = size_t{64} << 10;  // a thousand parts, each at its place
   ANNULUS_ASSIGN_OR_RETURN(rank.slots, device.Allocate(RingSlots::BytesFor(SlotPlan())));
   ANNULUS_ASSIGN_OR_RETURN(rank.arrivals, device.Allocate(std::max(kSmallParts, transfer_bytes())));
+  RingChannel& channel = ring_->channel(index);
+  ANNULUS_ASSIGN_OR_RETURN(rank.send_area, device.Allocate(channel.send_bytes()));
+  channel.UseSendArea({rank.send_area.data(), rank.send_area.size()});
   return absl::OkStatus();
 }
 
@@ -234,7 +239,8 @@ absl::StatusOr<double> RingProbe::Layer(RingMode mode, int32_t rows, int32_t cac
 
 absl::StatusOr<double> RingProbe::Message(int parts, int rounds) {
   ANNULUS_CHECK(options_.ranks > 1) << "a ring of one sends nothing";
-  const std::vector<size_t> sizes(parts, 1);
+  // Whole words, like those of pages: a device may copy others in another way.
+  const std::vector<size_t> sizes(parts, kMemoryAlignment);
   ANNULUS_ASSIGN_OR_RETURN(const double seconds,
                            Together([&](int rank) { return SendAround(rank, sizes, rounds); }));
   return seconds / rounds;

@@ -57,6 +57,7 @@ class RingProbe {
     DeviceBuffer operands;                // queries of a layer; first the keys and values of pages
     DeviceBuffer state, scratch, served;  // o, then lse
     DeviceBuffer slots, arrivals;         // where what is copied arrives; of a layer, of a message
+    DeviceBuffer send_area;               // the channel's
     int32_t page_count = 0;
   };
 
@@ -64,7 +65,7 @@ class RingProbe {
   Backend& DeviceOf(int rank) const;
   RingSlotPlan SlotPlan() const;
   absl::Status AddRank(int rank);
-  absl::Status TakeSlots(Backend& device, Rank& rank);
+  absl::Status TakeSlots(Backend& device, int index);
   absl::Status FillPages(Rank& rank);
   AttentionState State(DeviceBuffer& buffer, int64_t rows) const;
   RingItem Item(int rank, RingMode mode, int32_t rows, int32_t cached) const;

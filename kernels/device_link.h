@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +19,10 @@ class Event {
  public:
   virtual ~Event() = default;
 };
+
+// Parts of a message lie in the receiver's memory each at the next multiple of so many bytes behind
+// the one before.
+inline constexpr size_t kPartAlignment = 64;
 
 struct DeviceCopy {
   std::byte* to = nullptr;
@@ -36,7 +41,9 @@ class DeviceLink {
 
   // Enqueues the copies behind those of earlier calls. They begin once all events of `after` have
   // been reached, and `arrived`, an event of the receiving device, is recorded behind them. Does
-  // not wait.
+  // not wait. Targets lie in one allocation, and where one comes less than kPartAlignment bytes
+  // behind the end of the one before, what lies between may be written to as well: the two can
+  // travel as one.
   virtual absl::Status Copy(std::span<const DeviceCopy> copies, std::span<const Event* const> after,
                             Event& arrived) = 0;
 
@@ -49,24 +56,35 @@ class DeviceLink {
 class Communicator {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
-  struct Transfer {
-    int peer = 0;
+  struct Part {
     std::byte* data = nullptr;  // of this rank's device; only read where it is sent
     size_t bytes = 0;           // more than 0
+  };
+  // To or from one peer. Where it is received parts lie as kPartAlignment says, and what is between
+  // them may be written to as well.
+  struct Message {
+    int peer = 0;
+    std::vector<Part> parts;
   };
 
   virtual ~Communicator() = default;
 
-  // Enqueues all of them as one group, which begins once `after` has been reached; `done` is
-  // recorded behind it. What one rank sends in its n-th group to another, that one receives in a
-  // group of its own that needs no later group of the first: then no two wait for each other.
-  // Between two ranks transfers meet in order. May wait for peers to open a connection.
-  // DEADLINE_EXCEEDED names this rank where they do not; UNAVAILABLE where the library reports a
-  // failure, with what to do; ABORTED after Abort.
-  virtual absl::Status Exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
-                                const Event& after, Event& done, Deadline deadline) = 0;
+  // One round. Enqueues all of it; it begins once `after` has been reached, and `done` is recorded
+  // behind it. What one rank sends in its n-th round to another, that one receives in a round of
+  // its own that needs no later one of the first: then no two wait for each other. Between two
+  // ranks messages meet in order.
+  //
+  // `area`: memory of this rank's device, of the same size for all members, kPartAlignment bytes or
+  // more for each peer; the member's alone until all rounds have ended. Messages of many parts are
+  // put together there and travel as one, as much at a time as it has room for.
+  //
+  // May wait for peers to open a connection. DEADLINE_EXCEEDED names this rank where they do not;
+  // UNAVAILABLE where the library reports a failure, with what to do; ABORTED after Abort.
+  virtual absl::Status Exchange(std::span<const Message> sends, std::span<const Message> receives,
+                                std::span<std::byte> area, const Event& after, Event& done,
+                                Deadline deadline) = 0;
 
-  // Whether the group behind which `done` was recorded has ended. UNAVAILABLE and ABORTED as above.
+  // Whether the round behind which `done` was recorded has ended. UNAVAILABLE and ABORTED as above.
   virtual absl::StatusOr<bool> Ended(const Event& done) = 0;
 
   // Ends everything that is under way, here and for whoever waits for it. Any thread, any number of

@@ -59,6 +59,12 @@ class RingChannel {
   // Whether parts of the sender's device arrive as copies, and expectations need `into`.
   virtual bool copies() const = 0;
 
+  // Bytes of the rank's device in which the channel puts together what it sends, the same for all
+  // ranks; 0: none.
+  virtual size_t send_bytes() const { return 0; }
+  // Gives them, before the first Post; they are the channel's as long as the group lives.
+  virtual void UseSendArea(std::span<std::byte> /*area*/) {}
+
   // One round. What is sent is written, and what lies in `into` is read, by work that `stream` has
   // so far: transfers, or where nothing is copied the receivers' streams, wait for it, and run
   // beside what is enqueued later. Does not block, but where a peer must take part first: then

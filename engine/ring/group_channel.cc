@@ -10,6 +10,8 @@
 
 namespace annulus {
 
+static_assert(kPartAlignment == kMemoryAlignment, "parts of a message lie as RingExpectation says");
+
 class GroupRing::End final : public RingChannel {
  public:
   End(GroupRing* ring, int rank)
@@ -21,32 +23,28 @@ class GroupRing::End final : public RingChannel {
   int rank() const override { return rank_; }
   int size() const override { return ring_->mail_.ranks(); }
   bool copies() const override { return true; }
+  size_t send_bytes() const override { return SendBytes(size()); }
+  void UseSendArea(std::span<std::byte> area) override { area_ = area; }
 
   absl::Status Post(Stream& stream, std::vector<RingMessage> sent,
                     std::vector<RingExpectation> expected, SteadyTime deadline) override {
-    std::vector<Communicator::Transfer> sends;
-    std::vector<Communicator::Transfer> receives;
+    std::vector<Communicator::Message> sends;
+    std::vector<Communicator::Message> receives;
     for (RingMessage& message : sent) {
       const int peer = message.peer;
-      for (const RingPart& part : message.parts) {
-        // Transfers have one type for both directions; what is sent is only read.
-        if (!message.host) sends.push_back({peer, const_cast<std::byte*>(part.data), part.bytes});
-      }
+      if (!message.host) sends.push_back(PartsOf(message));
       ANNULUS_RETURN_IF_ERROR(ring_->mail_.Put(rank_, peer, std::move(message)));
     }
     ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank_));
     for (const RingExpectation& expectation : expected) {
-      std::byte* at = expectation.into;
-      for (size_t i = 0; at != nullptr && i < expectation.part_bytes.size(); ++i) {
-        receives.push_back({expectation.peer, at, expectation.part_bytes[i]});
-        at += AlignUp(expectation.part_bytes[i]);
-      }
+      if (expectation.into != nullptr) receives.push_back(PlacesOf(expectation));
     }
     if (sends.empty() && receives.empty()) return absl::OkStatus();
     ANNULUS_ASSIGN_OR_RETURN(const std::shared_ptr<Event> so_far, events_->Take());
     ANNULUS_ASSIGN_OR_RETURN(const std::shared_ptr<Event> done, events_->Take());
     ANNULUS_RETURN_IF_ERROR(stream.Record(*so_far));
-    ANNULUS_RETURN_IF_ERROR(Reason(member().Exchange(sends, receives, *so_far, *done, deadline)));
+    ANNULUS_RETURN_IF_ERROR(
+        Reason(member().Exchange(sends, receives, area_, *so_far, *done, deadline)));
     for (RingExpectation& expectation : expected) {
       if (expectation.into == nullptr) continue;
       awaited_[expectation.peer].push_back({expectation.into, done});
@@ -95,6 +93,25 @@ class GroupRing::End final : public RingChannel {
     std::shared_ptr<Event> done;
   };
 
+  static Communicator::Message PartsOf(const RingMessage& message) {
+    Communicator::Message sent{message.peer, {}};
+    for (const RingPart& part : message.parts) {
+      // Messages have one type for both directions; what is sent is only read.
+      sent.parts.push_back({const_cast<std::byte*>(part.data), part.bytes});
+    }
+    return sent;
+  }
+
+  static Communicator::Message PlacesOf(const RingExpectation& expectation) {
+    Communicator::Message received{expectation.peer, {}};
+    std::byte* at = expectation.into;
+    for (const size_t bytes : expectation.part_bytes) {
+      received.parts.push_back({at, bytes});
+      at += AlignUp(bytes);
+    }
+    return received;
+  }
+
   Communicator& member() { return *ring_->members_[rank_]; }
 
   // A group that was ended by an abort says so; the abort's own reason says more.
@@ -126,6 +143,7 @@ class GroupRing::End final : public RingChannel {
 
   GroupRing* ring_;
   int rank_;
+  std::span<std::byte> area_;  // see UseSendArea
   std::shared_ptr<EventPool> events_;
   std::vector<std::deque<Awaited>> awaited_;  // [peer] in the order of its messages
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/ring/group_channel.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -50,7 +51,11 @@ int DevicesOf(const Backend& backend, int ranks) {
 }
 
 size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices) {
-  return devices == 1 ? 0 : RingSlots::BytesFor(SlotPlan(model, options));
+  if (devices == 1) return 0;
+  const bool groups =
+      options.transport == RingTransport::kAuto || options.transport == RingTransport::kNccl;
+  return RingSlots::BytesFor(SlotPlan(model, options)) +
+         (groups ? GroupRing::SendBytes(options.ranks) : 0);
 }
 
 absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model, Backend& backend,
@@ -74,6 +79,7 @@ RankSet::~RankSet() {
   // stream: all end before any memory goes. An error leaves nothing to wait for.
   for (const auto& rank : ranks_) rank->thread.reset();
   for (const auto& rank : ranks_) rank->stream->Synchronize().IgnoreError();
+  ring_.reset();  // its links and groups use the slots
 }
 
 absl::Status RankSet::AddRank(const RankModel& model) {
@@ -88,7 +94,9 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   const StepBytes step = CountStepBytes(model, options_.rows_per_rank, options_.ranks,
                                         backend.capabilities().host_accessible);
   BufferPool::Options pool;
-  const size_t slot_bytes = CountSlotBytes(model, options_, devices);
+  RingChannel& channel = ring_->channel(index);
+  const size_t arrivals = devices == 1 ? 0 : RingSlots::BytesFor(SlotPlan(model, options_));
+  const size_t slot_bytes = arrivals + channel.send_bytes();
   pool.limit_bytes = AlignUp(kv_bytes) + AlignUp(step.device) + AlignUp(slot_bytes);
   // Some large buffers that live as long as the rank: in chunks of their own size they always fit.
   pool.chunk_bytes = kMemoryAlignment;
@@ -108,8 +116,11 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   parts.model = &model;
   parts.backend = &backend;
   parts.stream = rank->stream.get();
-  parts.channel = &ring_->channel(index);
-  if (devices > 1) parts.slots = RingSlots::Cut(rank->slots.data(), SlotPlan(model, options_));
+  parts.channel = &channel;
+  if (devices > 1) {
+    parts.slots = RingSlots::Cut(rank->slots.data(), SlotPlan(model, options_));
+    channel.UseSendArea({rank->slots.data() + arrivals, channel.send_bytes()});
+  }
   parts.pool = rank->kv.get();
   parts.arena = rank->arena.get();
   parts.host_arena = rank->host_arena != nullptr ? rank->host_arena.get() : parts.arena;

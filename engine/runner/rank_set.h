@@ -27,7 +27,8 @@ struct RankSetOptions {
 // their number.
 int DevicesOf(const Backend& backend, int ranks);
 
-// Bytes of a rank's slots for what peers copy to it; 0 where all ranks are on one device.
+// Bytes of a rank's device for what peers copy to it and, where NCCL may be what is taken, for
+// putting together what it sends; 0 where all ranks are on one device.
 size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices);
 
 // All ranks of this process: their threads, memory and channels. Used by the coordinator's thread
@@ -88,7 +89,7 @@ class RankSet {
     std::unique_ptr<BufferPool> memory;
     std::unique_ptr<BufferPool> host_memory;  // null where the host reads `memory`
     std::unique_ptr<KvPool> kv;
-    PoolBuffer slots;  // nothing where all ranks are on one device
+    PoolBuffer slots;  // and the channel's send area; nothing where all ranks are on one device
     std::unique_ptr<StepArena> arena;
     std::unique_ptr<StepArena> host_arena;  // null with host_memory
     std::unique_ptr<Stream> stream;

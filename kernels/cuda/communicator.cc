@@ -7,8 +7,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/copy_many.h"
 #include "kernels/cuda/cuda_event.h"
 #include "kernels/cuda/nccl.h"
+#include "kernels/cuda/round_groups.h"
 #include "kernels/cuda/runtime.h"
 
 namespace annulus::cuda {
@@ -26,8 +28,8 @@ absl::Status TooLate(int rank, absl::string_view what) {
 // while something is waited for, so that Abort comes in between.
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::shared_ptr<Nccl> nccl, NcclHandle handle, int rank, int ordinal)
-      : nccl_(std::move(nccl)), rank_(rank), ordinal_(ordinal), handle_(handle) {}
+  NcclCommunicator(std::shared_ptr<Nccl> nccl, NcclHandle handle, int rank, int ranks, int ordinal)
+      : nccl_(std::move(nccl)), rank_(rank), ranks_(ranks), ordinal_(ordinal), handle_(handle) {}
   ~NcclCommunicator() override {
     Abort();  // nothing is under way at a good end; and a bad one must not wait for peers
     if (stream_ == nullptr) return;
@@ -41,16 +43,20 @@ class NcclCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
-  absl::Status Exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
-                        const Event& after, Event& done, Deadline deadline) override {
+  // Groups and what they are put together from are of one stream, so the area is free when the next
+  // group is put together.
+  absl::Status Exchange(std::span<const Message> sends, std::span<const Message> receives,
+                        std::span<std::byte> area, const Event& after, Event& done,
+                        Deadline deadline) override {
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<RoundGroup> groups,
+                             CutRound(sends, receives, area, rank_, ranks_));
     ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal_));
     ANNULUS_RETURN_IF_ERROR(WaitForEvent(stream_, HandleOf(after)));
-    {
-      std::lock_guard lock(mutex_);
-      if (handle_ == nullptr) return Aborted();
-      ANNULUS_RETURN_IF_ERROR(nccl_->Exchange(handle_, stream_, sends, receives));
+    for (const RoundGroup& group : groups) {
+      ANNULUS_RETURN_IF_ERROR(CopyMany(stream_, ordinal_, ordinal_, group.packs));
+      ANNULUS_RETURN_IF_ERROR(Enqueue(group));
+      ANNULUS_RETURN_IF_ERROR(Settle(deadline, "to take up an exchange"));
     }
-    ANNULUS_RETURN_IF_ERROR(Settle(deadline, "to take up an exchange"));
     return RecordEvent(stream_, HandleOf(done));
   }
 
@@ -65,6 +71,12 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  absl::Status Enqueue(const RoundGroup& group) {
+    std::lock_guard lock(mutex_);
+    if (handle_ == nullptr) return Aborted();
+    return nccl_->Exchange(handle_, stream_, group.sends, group.receives);
+  }
+
   absl::Status Aborted() const {
     return absl::AbortedError(absl::StrCat("the exchange of rank ", rank_, " was ended"));
   }
@@ -86,6 +98,7 @@ class NcclCommunicator final : public Communicator {
 
   const std::shared_ptr<Nccl> nccl_;
   const int rank_;
+  const int ranks_;
   const int ordinal_;
   StreamHandle stream_ = nullptr;
   std::mutex mutex_;
@@ -102,8 +115,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenNcclGroup(
   std::vector<std::unique_ptr<Communicator>> members;
   std::vector<NcclCommunicator*> started;
   for (size_t rank = 0; rank < handles.size(); ++rank) {
-    auto member = std::make_unique<NcclCommunicator>(nccl, handles[rank], static_cast<int>(rank),
-                                                     ordinals[rank]);
+    auto member =
+        std::make_unique<NcclCommunicator>(nccl, handles[rank], static_cast<int>(rank),
+                                           static_cast<int>(handles.size()), ordinals[rank]);
     started.push_back(member.get());
     members.push_back(std::move(member));
   }

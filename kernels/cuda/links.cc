@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/copy_many.h"
 #include "kernels/cuda/cuda_event.h"
-#include "kernels/cuda/error.h"
-#include "kernels/cuda/sm80/pull.h"
 
 namespace annulus::cuda {
 namespace {
@@ -40,16 +40,7 @@ absl::Status AwaitAll(StreamHandle stream, std::span<const Event* const> events)
   return absl::OkStatus();
 }
 
-// From memory to memory; the receiving device pulls: many copies by a kernel, a few each by a call,
-// which takes no multiprocessor from others.
-constexpr size_t kFewestPulls = 4;
-
-bool CanPull(const DeviceCopy& copy) {
-  const auto multiple = [](auto value) { return value % kPullAlignment == 0; };
-  return multiple(reinterpret_cast<uintptr_t>(copy.to)) &&
-         multiple(reinterpret_cast<uintptr_t>(copy.from)) && multiple(copy.bytes);
-}
-
+// From memory to memory; the receiving device pulls.
 class PeerLink final : public DeviceLink {
  public:
   PeerLink(int from, int to) : from_(from), to_(to) {}
@@ -62,48 +53,22 @@ class PeerLink final : public DeviceLink {
   absl::Status Copy(std::span<const DeviceCopy> copies, std::span<const Event* const> after,
                     Event& arrived) override {
     ANNULUS_RETURN_IF_ERROR(AwaitAll(stream_.handle(), after));
-    const bool many =
-        static_cast<size_t>(std::count_if(copies.begin(), copies.end(), CanPull)) >= kFewestPulls;
-    std::vector<DeviceCopy> pulls;
-    for (const DeviceCopy& copy : copies) {
-      if (many && CanPull(copy)) {
-        pulls.push_back(copy);
-        continue;
-      }
-      ANNULUS_RETURN_IF_ERROR(
-          CopyBetween(stream_.handle(), to_, copy.to, from_, copy.from, copy.bytes));
-    }
-    ANNULUS_RETURN_IF_ERROR(PullAll(pulls));
+    ANNULUS_RETURN_IF_ERROR(CopyMany(stream_.handle(), to_, from_, copies));
     return RecordEvent(stream_.handle(), HandleOf(arrived));
   }
 
   absl::Status Drain() override { return WaitFor(stream_.handle()); }
 
  private:
-  absl::Status PullAll(std::span<const DeviceCopy> copies) {
-    if (copies.empty()) return absl::OkStatus();
-    ANNULUS_RETURN_IF_ERROR(UseDevice(to_));
-    while (!copies.empty()) {
-      PullArguments arguments{};
-      arguments.from_device = from_;
-      arguments.count = static_cast<int>(std::min<size_t>(kMostPulls, copies.size()));
-      for (int i = 0; i < arguments.count; ++i) {
-        arguments.pulls[i] = {copies[i].to, copies[i].from, static_cast<int64_t>(copies[i].bytes)};
-      }
-      ANNULUS_RETURN_IF_ERROR(
-          StatusOf(LaunchPull(stream_.handle(), arguments), "copying from another GPU"));
-      copies = copies.subspan(static_cast<size_t>(arguments.count));
-    }
-    return absl::OkStatus();
-  }
-
   const int from_;
   const int to_;
   CopyStream stream_;
 };
 
 // Through two pieces of pinned memory in turn: a stream of the sending device fills them, one of
-// the receiving device empties them, and events keep each from running ahead of the other.
+// the receiving device empties them, and events keep each from running ahead of the other. Copies
+// whose targets follow each other share a piece, which leaves it by one copy; so pages that do not
+// lie side by side are packed on their way, without memory of a device.
 class StagedLink final : public DeviceLink {
  public:
   StagedLink(int from, int to) : from_(from), to_(to) {}
@@ -127,12 +92,22 @@ class StagedLink final : public DeviceLink {
                     Event& arrived) override {
     ANNULUS_RETURN_IF_ERROR(AwaitAll(fill_.handle(), after));
     ANNULUS_RETURN_IF_ERROR(AwaitAll(empty_.handle(), after));
+    Load load;
     for (const DeviceCopy& copy : copies) {
-      for (size_t begin = 0; begin < copy.bytes; begin += kStageBytes) {
-        const size_t bytes = std::min(kStageBytes, copy.bytes - begin);
-        ANNULUS_RETURN_IF_ERROR(Pass(copy.to + begin, copy.from + begin, bytes));
+      for (size_t begin = 0; begin < copy.bytes;) {
+        std::byte* const to = copy.to + begin;
+        if (!load.Continues(to)) {
+          ANNULUS_RETURN_IF_ERROR(Pass(load));
+          load = {to, 0, {}};
+        }
+        const auto offset = static_cast<size_t>(to - load.to);
+        const size_t bytes = std::min(kStageBytes - offset, copy.bytes - begin);
+        load.parts.push_back({to, copy.from + begin, bytes});
+        load.bytes = offset + bytes;
+        begin += bytes;
       }
     }
+    ANNULUS_RETURN_IF_ERROR(Pass(load));
     return RecordEvent(empty_.handle(), HandleOf(arrived));
   }
 
@@ -150,17 +125,33 @@ class StagedLink final : public DeviceLink {
     bool used = false;
   };
 
-  absl::Status Pass(std::byte* to, const std::byte* from, size_t bytes) {
+  // What goes through a piece at a time.
+  struct Load {
+    std::byte* to = nullptr;
+    size_t bytes = 0;
+    std::vector<DeviceCopy> parts;
+
+    // Whether what is copied to `next` belongs to it. Targets may come in any order.
+    bool Continues(const std::byte* next) const {
+      const size_t offset = reinterpret_cast<uintptr_t>(next) - reinterpret_cast<uintptr_t>(to);
+      return !parts.empty() && offset >= bytes && offset - bytes < kPartAlignment &&
+             offset < kStageBytes;
+    }
+  };
+
+  absl::Status Pass(Load& load) {
+    if (load.parts.empty()) return absl::OkStatus();
     Piece& piece = pieces_[next_];
     next_ = (next_ + 1) % pieces_.size();
     if (piece.used) {
       ANNULUS_RETURN_IF_ERROR(WaitForEvent(fill_.handle(), piece.emptied->handle()));
     }
     piece.used = true;
-    ANNULUS_RETURN_IF_ERROR(CopyAsync(fill_.handle(), piece.memory, from, bytes));
+    for (DeviceCopy& part : load.parts) part.to = piece.memory + (part.to - load.to);
+    ANNULUS_RETURN_IF_ERROR(CopyMany(fill_.handle(), from_, from_, load.parts));
     ANNULUS_RETURN_IF_ERROR(RecordEvent(fill_.handle(), piece.filled->handle()));
     ANNULUS_RETURN_IF_ERROR(WaitForEvent(empty_.handle(), piece.filled->handle()));
-    ANNULUS_RETURN_IF_ERROR(CopyAsync(empty_.handle(), to, piece.memory, bytes));
+    ANNULUS_RETURN_IF_ERROR(CopyAsync(empty_.handle(), load.to, piece.memory, load.bytes));
     return RecordEvent(empty_.handle(), piece.emptied->handle());
   }
 

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_KERNELS_CUDA_NCCL_H_
 #define ANNULUS_KERNELS_CUDA_NCCL_H_
 
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <vector>
@@ -8,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/common/stream_handle.h"
-#include "kernels/device_link.h"
 
 // What the backend needs of NCCL. A seam like products.h, with three implementations of which a
 // binary links one: nccl_library.cc, without_nccl.cc where the build found no nccl.h, and the
@@ -18,6 +18,16 @@ namespace annulus::cuda {
 
 // An ncclComm_t.
 using NcclHandle = void*;
+
+// A send or a receive. `data` is of the communicator's device; only read where it is sent.
+struct NcclTransfer {
+  int peer = 0;
+  std::byte* data = nullptr;
+  size_t bytes = 0;  // more than 0
+};
+
+// Sends and receives that the library takes in one group at most (NCCL user guide, "Group calls").
+inline constexpr size_t kMostTransfers = 2048;
 
 // The library. Thread-safe, but for calls about one communicator, which come one at a time. No call
 // waits for another rank: what is not yet done is under way, and Settled tells when. Errors:
@@ -30,12 +40,12 @@ class Nccl {
   // Begins to make one communicator for each device, rank r on ordinals[r].
   virtual absl::StatusOr<std::vector<NcclHandle>> Begin(std::span<const int> ordinals) = 0;
 
-  // Enqueues sends and receives as one group on a stream of the communicator's device, which is the
-  // calling thread's. Nothing else may be asked of the communicator, or enqueued behind the group,
-  // until it has settled.
+  // Enqueues sends and receives, kMostTransfers at most, as one group on a stream of the
+  // communicator's device, which is the calling thread's. Nothing else may be asked of the
+  // communicator, or enqueued behind the group, until it has settled.
   virtual absl::Status Exchange(NcclHandle communicator, StreamHandle stream,
-                                std::span<const Communicator::Transfer> sends,
-                                std::span<const Communicator::Transfer> receives) = 0;
+                                std::span<const NcclTransfer> sends,
+                                std::span<const NcclTransfer> receives) = 0;
 
   // Whether what was last asked of the communicator has been taken up. An error is also of what its
   // kernels met since.

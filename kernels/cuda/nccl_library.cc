@@ -77,16 +77,16 @@ class NcclLibrary final : public Nccl {
   }
 
   absl::Status Exchange(NcclHandle communicator, StreamHandle stream,
-                        std::span<const Communicator::Transfer> sends,
-                        std::span<const Communicator::Transfer> receives) override {
+                        std::span<const NcclTransfer> sends,
+                        std::span<const NcclTransfer> receives) override {
     const auto own = static_cast<ncclComm_t>(communicator);
     const auto queue = static_cast<cudaStream_t>(NativeOf(stream));
     ncclResult_t result = api_.group_start();
-    for (const Communicator::Transfer& part : sends) {
+    for (const NcclTransfer& part : sends) {
       if (!Fine(result)) break;
       result = api_.send(part.data, part.bytes, ncclUint8, part.peer, own, queue);
     }
-    for (const Communicator::Transfer& part : receives) {
+    for (const NcclTransfer& part : receives) {
       if (!Fine(result)) break;
       result = api_.receive(part.data, part.bytes, ncclUint8, part.peer, own, queue);
     }

@@ -1,5 +1,6 @@
-// Many copies from another device's memory by one launch: the pages of a layer, which do not lie
-// side by side. With a call for each, the host would be what is waited for.
+// Many copies by one launch: the pages of a layer, which do not lie side by side, from another
+// device's memory or into one place that is sent as a whole. With a call for each, the host would
+// be what is waited for.
 //
 // There are few blocks, as attention runs beside them; each has kUnroll loads of 16 bytes per
 // thread under way. Copies are cut into pieces, which blocks take in turn.

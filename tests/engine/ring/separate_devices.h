@@ -104,18 +104,20 @@ class SeparateDevices final : public Backend {
     Member(std::shared_ptr<GroupState> state, int rank, const Faults& faults)
         : state_(std::move(state)), rank_(rank), faults_(faults) {}
 
-    absl::Status Exchange(std::span<const Transfer> sends, std::span<const Transfer> receives,
-                          const Event&, Event& done, Deadline) override {
+    absl::Status Exchange(std::span<const Message> sends, std::span<const Message> receives,
+                          std::span<std::byte>, const Event&, Event& done, Deadline) override {
       std::lock_guard lock(state_->mutex);
       if (aborted_) return absl::AbortedError("ended");
       auto group = std::make_shared<Group>();
-      for (const Transfer& part : sends) {
-        group->halves.push_back(state_->sent[{rank_, part.peer}].emplace_back(
-            std::make_shared<Half>(Half{part.data, part.bytes})));
-      }
-      for (const Transfer& part : receives) {
-        group->halves.push_back(state_->received[{part.peer, rank_}].emplace_back(
-            std::make_shared<Half>(Half{part.data, part.bytes})));
+      const auto add = [&group](const Message& message, auto& halves) {
+        for (const Part& part : message.parts) {
+          group->halves.push_back(
+              halves.emplace_back(std::make_shared<Half>(Half{part.data, part.bytes})));
+        }
+      };
+      for (const Message& message : sends) add(message, state_->sent[{rank_, message.peer}]);
+      for (const Message& message : receives) {
+        add(message, state_->received[{message.peer, rank_}]);
       }
       static_cast<GroupEvent&>(done).group = group;
       state_->groups[static_cast<size_t>(rank_)].push_back(std::move(group));

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/api.h"
+#include "engine/ring/group_channel.h"
 #include "engine/ring_probe.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -200,6 +201,18 @@ TEST_F(DevicesEngineTest, AnswersByEveryTransport) {
     EXPECT_TRUE(PoolsGetEmpty());
     engine_.reset();
   }
+}
+
+// What NCCL's messages are put together in is memory of the ring, and comes from the pool.
+TEST_F(DevicesEngineTest, TheSendAreaIsCounted) {
+  int64_t ring[2];
+  for (const bool nccl : {false, true}) {
+    options_.ring_transport = nccl ? RingTransport::kNccl : RingTransport::kStaged;
+    Open();
+    ring[nccl] = engine_->Load().ranks[0].memory_bytes.at("ring");
+    engine_.reset();
+  }
+  EXPECT_EQ(ring[1] - ring[0], static_cast<int64_t>(GroupRing::SendBytes(2)));
 }
 
 // Rates of a ring are measured over the transport that is used.

@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/error.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_nccl.h"
 #include "tests/support/cuda/emulated_streams.h"
@@ -32,6 +34,7 @@ class LinksTest : public ::testing::Test {
     EmulatedStreams::Get().set_late(false);
     EmulatedDevice::Get().guarded = false;
     EmulatedDevice::Get().reach = true;
+    EmulatedDevice::Get().copy_error = 0;
     EmulatedDevice::Get().devices = 1;
     EmulatedNccl::Get().library = true;
   }
@@ -132,6 +135,85 @@ TEST_F(LinksTest, ManyCopiesFromAPeerAreOneKernel) {
     EXPECT_TRUE(seen == expected);
     ASSERT_TRUE(link->Drain().ok());
   }
+}
+
+// Parts that come from here and there, and go to places side by side, are packed into the pinned
+// pieces: a piece leaves by one copy, whatever is in it.
+TEST_F(LinksTest, StagedPartsSharePieces) {
+  std::mt19937 random(4);
+  const auto link = receiver().OpenLink(sender(), LinkKind::kStaged).value();
+  const auto writer = sender().CreateStream(1).value();
+  const auto reader = receiver().CreateStream(1).value();
+  const auto written = sender().CreateEvent(false).value();
+  const auto arrived = receiver().CreateEvent(false).value();
+  const std::vector<const Event*> events = {written.get()};
+  struct Message {
+    size_t parts;
+    size_t bytes;      // of each
+    size_t apart;      // one behind the other in the target
+    int64_t copies;    // by calls: into pieces, and out of them
+    int64_t launches;  // of the kernel that packs, 128 parts at a time
+  };
+  for (const Message& message : {
+           Message{300, 4096, 4096, 2, 3},           // two pieces, of 256 and 44 parts
+           Message{10, 256 << 10, 256 << 10, 5, 2},  // three, the last of two parts, by calls
+           Message{200, 48, 64, 1, 2},               // with gaps that may be written to
+           Message{200, 60, 64, 201, 0},             // no words of 16 bytes
+           Message{5, 64, 128, 10, 0},               // gaps that must stay: a piece each
+           Message{1, (5 << 20) / 2 + 16, 0, 6, 0},  // two pieces and a half
+       }) {
+    SCOPED_TRACE(absl::StrCat(message.parts, " parts of ", message.bytes));
+    const size_t from_apart = message.bytes + 16 * (1 + random() % 3);
+    const size_t total_from = message.parts * from_apart;
+    const size_t total_to = message.parts * std::max(message.apart, message.bytes);
+    std::vector<std::byte> pattern(total_from);
+    for (std::byte& b : pattern) b = static_cast<std::byte>(random());
+    DeviceBuffer from = sender().Allocate(total_from).value();
+    DeviceBuffer to = receiver().Allocate(total_to).value();
+    const std::vector<std::byte> before(total_to, std::byte{0x11});
+    ASSERT_TRUE(sender().Copy(*writer, from.data(), pattern.data(), total_from).ok());
+    ASSERT_TRUE(writer->Record(*written).ok());
+    ASSERT_TRUE(receiver().Copy(*reader, to.data(), before.data(), total_to).ok());
+    ASSERT_TRUE(reader->Synchronize().ok());
+    std::vector<DeviceCopy> copies;
+    for (size_t i = 0; i < message.parts; ++i) {
+      copies.push_back(
+          {to.data() + i * message.apart, from.data() + i * from_apart, message.bytes});
+    }
+    const int64_t calls = EmulatedDevice::Get().copies;
+    const int64_t launches = EmulatedDevice::Get().launches;
+    ASSERT_TRUE(link->Copy(copies, events, *arrived).ok());
+    EXPECT_EQ(EmulatedDevice::Get().copies - calls, message.copies);
+    EXPECT_EQ(EmulatedDevice::Get().launches - launches, message.launches);
+    ASSERT_TRUE(reader->Await(*arrived).ok());
+    std::vector<std::byte> seen(total_to);
+    ASSERT_TRUE(receiver().Copy(*reader, seen.data(), to.data(), total_to).ok());
+    ASSERT_TRUE(reader->Synchronize().ok());
+    for (size_t i = 0; i < message.parts; ++i) {
+      const auto part = seen.begin() + static_cast<int64_t>(i * message.apart);
+      EXPECT_TRUE(std::equal(part, part + static_cast<int64_t>(message.bytes),
+                             pattern.begin() + static_cast<int64_t>(i * from_apart)))
+          << i;
+      if (message.apart < message.bytes + kPartAlignment) continue;
+      EXPECT_EQ(part[static_cast<int64_t>(message.bytes)], std::byte{0x11}) << i;
+    }
+    ASSERT_TRUE(link->Drain().ok());
+  }
+}
+
+// A copy that is refused is the link's status, and nothing of it is left on the way.
+TEST_F(LinksTest, ARefusedCopyIsAStatus) {
+  const auto link = receiver().OpenLink(sender(), LinkKind::kStaged).value();
+  const auto arrived = receiver().CreateEvent(false).value();
+  DeviceBuffer from = sender().Allocate(256).value();
+  DeviceBuffer to = receiver().Allocate(256).value();
+  EmulatedDevice::Get().copy_error = kIllegalAddress;
+  const std::vector<DeviceCopy> copies = {{to.data(), from.data(), 256}};
+  EXPECT_EQ(link->Copy(copies, {}, *arrived).code(), absl::StatusCode::kUnavailable);
+  EmulatedDevice::Get().copy_error = 0;
+  EXPECT_TRUE(link->Drain().ok());
+  EXPECT_TRUE(link->Copy(copies, {}, *arrived).ok());
+  EXPECT_TRUE(link->Drain().ok());
 }
 
 TEST_F(LinksTest, PeersWithoutReachAreRefused) {

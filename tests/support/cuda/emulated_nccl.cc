@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/cuda/nccl.h"
 #include "tests/support/cuda/emulated_device.h"
@@ -108,12 +109,16 @@ class EmulatedLibrary final : public Nccl {
     return handles;
   }
 
-  absl::Status Exchange(NcclHandle handle, StreamHandle stream,
-                        std::span<const Communicator::Transfer> sends,
-                        std::span<const Communicator::Transfer> receives) override {
+  absl::Status Exchange(NcclHandle handle, StreamHandle stream, std::span<const NcclTransfer> sends,
+                        std::span<const NcclTransfer> receives) override {
     ANNULUS_CHECK(EmulatedStreams::Get().late()) << "streams must be late";
     const std::shared_ptr<Member> member = Of(handle);
     ANNULUS_CHECK(CurrentDevice() == member->ordinal) << "the thread's device is another";
+    const size_t asked = sends.size() + receives.size();
+    if (asked > kMostTransfers) {
+      return absl::InternalError(absl::StrCat("a group of ", asked, " transfers"));
+    }
+    EmulatedNccl::Get().transfers += static_cast<int64_t>(asked);
     std::vector<Piece> pieces;
     {
       std::lock_guard lock(member->ring->mutex);
@@ -151,7 +156,7 @@ class EmulatedLibrary final : public Nccl {
     return *static_cast<std::shared_ptr<Member>*>(handle);
   }
 
-  static Piece Post(Member& member, const Communicator::Transfer& part, bool sends) {
+  static Piece Post(Member& member, const NcclTransfer& part, bool sends) {
     const std::pair<int, int> link =
         sends ? std::pair(member.rank, part.peer) : std::pair(part.peer, member.rank);
     auto& list = sends ? member.ring->sent[link] : member.ring->received[link];

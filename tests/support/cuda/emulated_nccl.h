@@ -2,6 +2,7 @@
 #define ANNULUS_TESTS_SUPPORT_CUDA_EMULATED_NCCL_H_
 
 #include <atomic>
+#include <cstdint>
 
 namespace annulus::cuda {
 
@@ -15,6 +16,7 @@ struct EmulatedNccl {
   std::atomic<int> silent_rank{-1};   // whose groups never begin; -1: none
   std::atomic<int> failing_rank{-1};  // which is told that a peer is gone
   std::atomic<int> groups{0};         // that have begun and ended
+  std::atomic<int64_t> transfers{0};  // sends and receives asked for
 
   static EmulatedNccl& Get();
 };
