@@ -1,11 +1,12 @@
-// Ranks of one emulated GPU hand addresses over: what a stream reads and writes of another one's is
-// ordered by events, and no host waits. Streams are late, so a wait that is missing reads bytes
-// that nobody has written, or that were written too early.
+// Rings of emulated GPUs. Ranks of one hand addresses over: what a stream reads and writes of
+// another one's is ordered by events, and no host waits. Streams are late, so a wait that is
+// missing reads bytes that nobody has written, or that were written too early.
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engine/ring/open_ring.h"
@@ -233,6 +234,65 @@ TEST_F(AddressesTest, ARefusedEventIsTheSendersStatus) {
   EXPECT_EQ(Receive(1, 7, 20ms).status().code(), absl::StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(Send(0, 7, sent).ok());
   EXPECT_TRUE(Receive(1, 7).ok());
+}
+
+// Two GPUs, whose ranks post and receive on threads of their own. Few parts: no kernel runs, whose
+// emulated threads the thread sanitizer does not know.
+TEST(EmulatedRing, ThreadsOfTwoDevicesExchangeByEveryTransport) {
+  constexpr int kRounds = 20;
+  constexpr size_t kPart = 100;
+  constexpr size_t kSlot = 256;
+  EmulatedDevice::Get().devices = 2;
+  EmulatedStreams::Get().set_late(true);
+  for (const RingTransport transport :
+       {RingTransport::kPeer, RingTransport::kStaged, RingTransport::kNccl}) {
+    SCOPED_TRACE(static_cast<int>(transport));
+    const auto devices = CreateCudaBackends(2).value();
+    const auto ring = OpenRing(transport, *devices, 2, 5s).value();
+    DeviceBuffer owns[2], slots[2], areas[2];
+    std::unique_ptr<Stream> streams[2];
+    for (int rank = 0; rank < 2; ++rank) {
+      Backend& device = devices->OnDevice(rank);
+      RingChannel& channel = ring->channel(rank);
+      owns[rank] = device.Allocate(kRounds * kPart).value();
+      slots[rank] = device.Allocate(kRounds * kSlot).value();
+      areas[rank] = device.Allocate(channel.send_bytes()).value();
+      channel.UseSendArea({areas[rank].data(), areas[rank].size()});
+      streams[rank] = device.CreateStream(1).value();
+    }
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        Backend& device = devices->OnDevice(rank);
+        RingChannel& channel = ring->channel(rank);
+        Stream& stream = *streams[rank];
+        const std::vector<size_t> bytes = {kPart - 30, 30};
+        for (int round = 0; round < kRounds; ++round) {
+          const SteadyTime deadline = std::chrono::steady_clock::now() + 20s;
+          const std::vector<std::byte> value(kPart, static_cast<std::byte>(2 * round + rank));
+          std::byte* const data = owns[rank].data() + round * kPart;
+          ASSERT_TRUE(device.Copy(stream, data, value.data(), kPart).ok());
+          std::vector<RingMessage> sent;
+          sent.push_back(
+              {1 - rank, 7, {{data, bytes[0]}, {data + bytes[0], bytes[1]}}, /*host=*/false});
+          const absl::Status posted =
+              channel.Post(stream, std::move(sent),
+                           {{1 - rank, 7, bytes, slots[rank].data() + round * kSlot}}, deadline);
+          ASSERT_TRUE(posted.ok()) << posted;
+          const auto parts = channel.Receive(stream, 1 - rank, 7, bytes, deadline);
+          ASSERT_TRUE(parts.ok()) << parts.status();
+          std::vector<std::byte> seen(bytes[1]);
+          ASSERT_TRUE(device.Copy(stream, seen.data(), (*parts)[1].data, bytes[1]).ok());
+          EXPECT_EQ(seen.back(), static_cast<std::byte>(2 * round + 1 - rank));
+        }
+        ASSERT_TRUE(stream.Synchronize().ok());
+        EXPECT_GE(channel.TakeStreamWaits().value(), 0);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  EmulatedStreams::Get().set_late(false);
+  EmulatedDevice::Get().devices = 1;
 }
 
 }  // namespace
