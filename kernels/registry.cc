@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -72,6 +73,27 @@ absl::Status Linears(const OpTable& ops, Stream& stream, std::span<const LinearP
   if (ops.linears != nullptr) return ops.linears(stream, parts);
   for (const LinearParams& part : parts) ANNULUS_RETURN_IF_ERROR(ops.linear(stream, part));
   return absl::OkStatus();
+}
+
+absl::StatusOr<ExpertMatrices> ListExperts(Backend& backend, Stream& stream,
+                                           std::vector<const PackedMatrix*> matrices,
+                                           std::vector<const float*> biases) {
+  ANNULUS_CHECK(!matrices.empty() && biases.size() == matrices.size());
+  const PackedMatrix& first = *matrices.front();
+  std::vector<ExpertAddress> addresses;
+  for (size_t e = 0; e < matrices.size(); ++e) {
+    const PackedMatrix& matrix = *matrices[e];
+    ANNULUS_CHECK(matrix.out_features == first.out_features &&
+                  matrix.in_features == first.in_features && matrix.dtype == first.dtype)
+        << "expert " << e << " differs from the first";
+    addresses.push_back({matrix.storage.data(), biases[e]});
+  }
+  const size_t bytes = addresses.size() * sizeof(ExpertAddress);
+  ExpertMatrices listed{std::move(matrices), std::move(biases), {}};
+  ANNULUS_ASSIGN_OR_RETURN(listed.addresses, backend.Allocate(bytes));
+  ANNULUS_RETURN_IF_ERROR(backend.Copy(stream, listed.addresses.data(), addresses.data(), bytes));
+  ANNULUS_RETURN_IF_ERROR(stream.Synchronize());
+  return listed;
 }
 
 void KernelRegistry::Register(KernelEntry entry) { entries_.push_back(std::move(entry)); }

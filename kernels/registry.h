@@ -68,6 +68,8 @@ struct OpTable {
   absl::Status (*merge_state)(Stream&, const MergeStateParams&) = nullptr;
   absl::Status (*merge_sink)(Stream&, const MergeSinkParams&) = nullptr;
   absl::Status (*route)(Stream&, const RouteParams&) = nullptr;
+  absl::Status (*expert_linear)(Stream&, const ExpertLinearParams&) = nullptr;
+  absl::Status (*add_choices)(Stream&, const AddChoicesParams&) = nullptr;
   absl::Status (*gather_rows)(Stream&, const GatherRowsParams&) = nullptr;
   absl::Status (*scatter_add)(Stream&, const ScatterAddParams&) = nullptr;
   // Null where the implementation lacks it: the host then chooses tokens.
@@ -87,6 +89,14 @@ absl::StatusOr<PackedMatrix> PackMatrix(const OpTable& ops, Backend& backend,
 // with the results of one `linear` after the other; none reads what another writes. A table that
 // can packs the input once and shares all outputs among its threads.
 absl::Status Linears(const OpTable& ops, Stream& stream, std::span<const LinearParams> parts);
+
+// Lists one projection's matrices and biases (null: none) of every expert, and copies their
+// addresses to the device; waits for the stream. There is at least one matrix, all have one shape
+// and dtype, and there are as many biases. RESOURCE_EXHAUSTED where the device has no memory for
+// the addresses.
+absl::StatusOr<ExpertMatrices> ListExperts(Backend& backend, Stream& stream,
+                                           std::vector<const PackedMatrix*> matrices,
+                                           std::vector<const float*> biases);
 
 // What a model needs of its kernels.
 struct KernelRequirements {

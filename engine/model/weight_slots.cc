@@ -125,9 +125,9 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   const int64_t size = config_.experts.intermediate_size;
   const bool bias = config_.experts.biases;
   AddLinear(block + names.router, config_.experts.count, hidden_, bias, layer.router);
-  layer.experts.resize(static_cast<size_t>(config_.experts.count));
-  for (size_t e = 0; e < layer.experts.size(); ++e) {
-    GatedWeights& expert = layer.experts[e];
+  layer.experts.each.resize(static_cast<size_t>(config_.experts.count));
+  for (size_t e = 0; e < layer.experts.each.size(); ++e) {
+    GatedWeights& expert = layer.experts.each[e];
     if (kind == ExpertTensors::kStacked) {
       AddStackedExpert(block + "experts.", static_cast<int64_t>(e), expert);
       continue;

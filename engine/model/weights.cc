@@ -116,6 +116,32 @@ absl::Status LoadVector(const VectorSlot& slot, const MatrixReader& reader, Back
   return absl::OkStatus();
 }
 
+absl::StatusOr<ExpertMatrices> ListProjection(const std::vector<GatedWeights>& experts,
+                                              LinearWeights GatedWeights::*projection,
+                                              Backend& backend, Stream& stream) {
+  std::vector<const PackedMatrix*> matrices;
+  std::vector<const float*> biases;
+  for (const GatedWeights& expert : experts) {
+    matrices.push_back(&(expert.*projection).weight);
+    biases.push_back((expert.*projection).bias.data());
+  }
+  return ListExperts(backend, stream, std::move(matrices), std::move(biases));
+}
+
+// The bytes that the lists take.
+absl::StatusOr<size_t> ListLayer(ExpertsWeights& experts, Backend& backend, Stream& stream) {
+  size_t bytes = 0;
+  if (experts.each.empty()) return bytes;
+  for (const auto& [list, projection] : {std::pair(&ExpertsWeights::gate, &GatedWeights::gate),
+                                         std::pair(&ExpertsWeights::up, &GatedWeights::up),
+                                         std::pair(&ExpertsWeights::down, &GatedWeights::down)}) {
+    ANNULUS_ASSIGN_OR_RETURN(experts.*list,
+                             ListProjection(experts.each, projection, backend, stream));
+    bytes += (experts.*list).addresses.size();
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
@@ -160,6 +186,8 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
     weights.bytes += static_cast<size_t>(slot.stored.size) * sizeof(float);
   }
   for (LayerWeights& layer : weights.layers) {
+    ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, ListLayer(layer.experts, backend, *stream));
+    weights.bytes += bytes;
     if (layer.sinks.size() == 0) continue;
     layer.host_sinks.resize(static_cast<size_t>(layer.sinks.size()));
     ANNULUS_RETURN_IF_ERROR(backend.Copy(*stream, layer.host_sinks.data(), layer.sinks.data(),

@@ -49,6 +49,12 @@ struct GatedWeights {
   LinearWeights down;  // [hidden, intermediate]
 };
 
+// A mixture of experts.
+struct ExpertsWeights {
+  std::vector<GatedWeights> each;
+  ExpertMatrices gate, up, down;  // the same, as ops find them by their index: into `each`
+};
+
 // Empty where the configuration has no such thing. Norms hold what is multiplied: 1 + w where the
 // family's checkpoints hold w.
 struct LayerWeights {
@@ -65,7 +71,7 @@ struct LayerWeights {
   DeviceVector mlp_norm;             // [hidden]
   GatedWeights mlp;                  // of a layer without experts
   LinearWeights router;              // [experts, hidden]
-  std::vector<GatedWeights> experts;
+  ExpertsWeights experts;
   DeviceVector mlp_post_norm;  // [hidden]
 };
 

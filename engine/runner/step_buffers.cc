@@ -18,15 +18,27 @@ int64_t GatedColumns(const ModelConfig& config) {
   return columns;
 }
 
-// Rows of the gate and up buffers: an expert may be chosen by every row.
+// Choices of `rows` rows, as far as they are few.
+int64_t FewChoices(const ModelConfig& config, int64_t rows) {
+  return std::min(rows, kMostChoosingRows) * config.experts.chosen;
+}
+
+// Rows of the gate and up buffers: an expert may be chosen by every row, and the choices of few
+// rows are multiplied at once.
 int64_t GatedRows(const ModelConfig& config, int64_t rows) {
-  return config.experts.count > 0 ? rows : std::min(rows, kMlpRows);
+  return config.experts.count > 0 ? std::max(rows, FewChoices(config, rows))
+                                  : std::min(rows, kMlpRows);
 }
 
 size_t ExpertsBytes(const ModelConfig& config, int64_t rows) {
   if (config.experts.count == 0) return 0;
-  return 2 * StepArena::BytesFor<float>(static_cast<size_t>(rows * config.hidden_size)) +
-         StepArena::BytesFor<float>(static_cast<size_t>(rows * config.experts.count));
+  const auto few = static_cast<size_t>(FewChoices(config, rows));
+  const auto floats = [](int64_t count) {
+    return StepArena::BytesFor<float>(static_cast<size_t>(count));
+  };
+  return floats(rows * config.hidden_size) + floats(GatedRows(config, rows) * config.hidden_size) +
+         floats(rows * config.experts.count) + StepArena::BytesFor<int32_t>(few) +
+         StepArena::BytesFor<float>(few);
 }
 
 size_t ChoicesBytes(const ModelConfig& config, int64_t rows) {
@@ -102,11 +114,16 @@ absl::Status StepRun::TakeBuffers(int64_t served_rows) {
 absl::Status StepRun::TakeExpertBuffers(int64_t rows) {
   const ExpertsConfig& experts = model().config.experts;
   const auto choices = static_cast<size_t>(rows * experts.chosen);
+  const auto few = static_cast<size_t>(FewChoices(model().config, rows));
   StepArena& arena = *rank_.parts_.host_arena;
+  StepArena& own = *rank_.parts_.arena;
+  const int64_t hidden = model().config.hidden_size;
   ExpertBuffers& b = experts_;
-  ANNULUS_ASSIGN_OR_RETURN(b.input, TakeMatrix(rows, model().config.hidden_size));
-  ANNULUS_ASSIGN_OR_RETURN(b.output, TakeMatrix(rows, model().config.hidden_size));
+  ANNULUS_ASSIGN_OR_RETURN(b.input, TakeMatrix(rows, hidden));
+  ANNULUS_ASSIGN_OR_RETURN(b.output, TakeMatrix(GatedRows(model().config, rows), hidden));
   ANNULUS_ASSIGN_OR_RETURN(b.logits, TakeMatrix(rows, experts.count));
+  ANNULUS_ASSIGN_OR_RETURN(b.few_chosen, own.Take<int32_t>(few));
+  ANNULUS_ASSIGN_OR_RETURN(b.few_weights, own.Take<float>(few));
   ANNULUS_ASSIGN_OR_RETURN(b.weights, arena.Take<float>(choices));
   ANNULUS_ASSIGN_OR_RETURN(b.sorted_weights, arena.Take<float>(choices));
   ANNULUS_ASSIGN_OR_RETURN(b.chosen, arena.Take<int32_t>(choices));

@@ -166,11 +166,15 @@ absl::StatusOr<ConstMatrixView> StepRun::Gated(const GatedWeights& weights, Cons
       Linears(ops(), stream(),
               std::array{Product(weights.gate, input, gate), Product(weights.up, input, up)}));
   WillRead({&weights.down});
-  const ModelConfig& config = model().config;
-  ANNULUS_RETURN_IF_ERROR(ops().gated_mul(
-      stream(),
-      {gate, up, gate, config.activation, config.activation_alpha, config.activation_limit}));
+  ANNULUS_RETURN_IF_ERROR(Activate(gate, up));
   return ConstMatrixView(gate);
+}
+
+// gate = activation(gate, up).
+absl::Status StepRun::Activate(MatrixView gate, ConstMatrixView up) {
+  const ModelConfig& config = model().config;
+  return ops().gated_mul(stream(), {gate, up, gate, config.activation, config.activation_alpha,
+                                    config.activation_limit});
 }
 
 absl::Status StepRun::Append(int layer) {

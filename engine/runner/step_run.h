@@ -53,9 +53,11 @@ class StepRun {
   // Of one layer's mixture of experts; a choice is a row and one of its experts.
   struct ExpertBuffers {
     MatrixView input;                 // [rows, hidden]: the rows of one expert
-    MatrixView output;                // [rows, hidden]
-    MatrixView logits;                // [rows, experts]; what follows is the host's
-    std::span<int32_t> chosen;        // [choices] expert
+    MatrixView output;                // [gated rows, hidden]
+    MatrixView logits;                // [rows, experts]
+    std::span<int32_t> few_chosen;    // [choices of few rows] expert
+    std::span<float> few_weights;     // [choices of few rows]
+    std::span<int32_t> chosen;        // [choices] expert; this and what follows is the host's
     std::span<float> weights;         // [choices]
     std::span<int32_t> sorted_rows;   // [choices], by expert
     std::span<float> sorted_weights;  // [choices]
@@ -113,8 +115,11 @@ class StepRun {
   absl::Status Choose(int layer, int64_t rows, RingLayer& ring);
   void CountPairs(int layer, size_t items);
   absl::StatusOr<ConstMatrixView> Gated(const GatedWeights& weights, ConstMatrixView input);
+  absl::Status Activate(MatrixView gate, ConstMatrixView up);
   void SortByExpert(int64_t rows);
   absl::Status Experts(int layer, ConstMatrixView input);
+  absl::Status ExpertsOfFewRows(int layer, ConstMatrixView input, ConstMatrixView logits);
+  absl::Status ExpertsOfManyRows(int layer, ConstMatrixView input, ConstMatrixView logits);
   LinearParams Product(const LinearWeights& weights, ConstMatrixView input, MatrixView output,
                        bool accumulate = false) const;
   absl::Status Linear(const LinearWeights& weights, ConstMatrixView input, MatrixView output,

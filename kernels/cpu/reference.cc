@@ -26,6 +26,8 @@ OpTable Ops() {
   ops.merge_state = MergeState;
   ops.merge_sink = MergeSink;
   ops.route = Route;
+  ops.expert_linear = ExpertLinear;
+  ops.add_choices = AddChoices;
   ops.gather_rows = GatherRows;
   ops.scatter_add = ScatterAdd;
   ops.sample = Sample;

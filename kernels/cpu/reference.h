@@ -38,6 +38,8 @@ absl::Status RowMeans(Stream& stream, const RowMeansParams& params);
 absl::Status MergeState(Stream& stream, const MergeStateParams& params);
 absl::Status MergeSink(Stream& stream, const MergeSinkParams& params);
 absl::Status Route(Stream& stream, const RouteParams& params);
+absl::Status ExpertLinear(Stream& stream, const ExpertLinearParams& params);
+absl::Status AddChoices(Stream& stream, const AddChoicesParams& params);
 absl::Status GatherRows(Stream& stream, const GatherRowsParams& params);
 absl::Status ScatterAdd(Stream& stream, const ScatterAddParams& params);
 absl::Status Sample(Stream& stream, const SampleParams& params);

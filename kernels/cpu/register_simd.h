@@ -67,6 +67,14 @@ OpTable SimdOps(const char* name) {
     return cpu::MergeSink(kIsa(), AsCpuStream(s), p);
   };
   ops.route = [](Stream& s, const RouteParams& p) { return cpu::Route(AsCpuStream(s), p); };
+  ops.expert_linear = [](Stream& s, const ExpertLinearParams& p) {
+    return cpu::ExpertLinear(AsCpuStream(s), p, [](Stream& stream, const LinearParams& linear) {
+      return cpu::Linear(kIsa(), AsCpuStream(stream), linear);
+    });
+  };
+  ops.add_choices = [](Stream& s, const AddChoicesParams& p) {
+    return cpu::AddChoices(kIsa(), AsCpuStream(s), p);
+  };
   ops.gather_rows = [](Stream& s, const GatherRowsParams& p) {
     return cpu::GatherRows(AsCpuStream(s), p);
   };

@@ -40,6 +40,11 @@ OpTable DotOps(const char* name) {
   ops.linears = [](Stream& s, std::span<const LinearParams> parts) {
     return cpu::DotLinears(kDot(), kIsa(), AsCpuStream(s), parts);
   };
+  ops.expert_linear = [](Stream& s, const ExpertLinearParams& p) {
+    return cpu::ExpertLinear(AsCpuStream(s), p, [](Stream& stream, const LinearParams& linear) {
+      return cpu::DotLinears(kDot(), kIsa(), AsCpuStream(stream), {&linear, 1});
+    });
+  };
   ops.embed = [](Stream& s, const EmbedParams& p) {
     return cpu::Embed(AsCpuStream(s), p, cpu::Bf16Order::kPairs);
   };

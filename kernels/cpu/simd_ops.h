@@ -43,6 +43,10 @@ absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeSt
 absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params);
 
 absl::Status Route(CpuStream& stream, const RouteParams& params);
+// `linear`: the table's own.
+using LinearOp = absl::Status (*)(Stream&, const LinearParams&);
+absl::Status ExpertLinear(CpuStream& stream, const ExpertLinearParams& params, LinearOp linear);
+absl::Status AddChoices(const SimdKernels& isa, CpuStream& stream, const AddChoicesParams& params);
 absl::Status GatherRows(CpuStream& stream, const GatherRowsParams& params);
 absl::Status ScatterAdd(const SimdKernels& isa, CpuStream& stream, const ScatterAddParams& params);
 

@@ -54,19 +54,26 @@ absl::Status Round(CudaStream& stream, const RoundRowsArguments& arguments) {
   return StatusOf(LaunchRoundRows(stream.handle(), arguments), "rounding inputs");
 }
 
-absl::Status LinearByKernels(CudaStream& stream, const LinearArguments& arguments) {
-  const StreamHandle handle = stream.handle();
-  const DType dtype = arguments.weight.dtype;
-  const bool exact = dtype == DType::kF32 || dtype == DType::kF16;
-  if (arguments.input.rows <= kFewRows) {
-    const FewRowsArguments few{
-        arguments, FewRowsTiles(arguments.weight.out_features, !exact, stream.device())};
-    return StatusOf(exact ? LaunchFewRowsFloat(handle, few) : LaunchFewRowsTensor(handle, few),
-                    "linear of few rows");
-  }
+// Whether weights are multiplied in float32.
+bool InFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16; }
+
+absl::Status LinearOfFewRows(CudaStream& stream, const LinearArguments& arguments,
+                             const ChosenExperts& choices) {
+  const bool exact = InFloat(arguments.weight.dtype);
+  const int64_t products = choices.experts == nullptr ? 1 : arguments.output.rows;
+  const FewRowsArguments few{
+      arguments, choices,
+      FewRowsTiles(products * arguments.weight.out_features, !exact, stream.device())};
   return StatusOf(
-      exact ? LaunchLinearFloat(handle, arguments) : LaunchLinearTensor(handle, arguments),
-      "linear");
+      exact ? LaunchFewRowsFloat(stream.handle(), few) : LaunchFewRowsTensor(stream.handle(), few),
+      "linear of few rows");
+}
+
+absl::Status LinearByKernels(CudaStream& stream, const LinearArguments& arguments) {
+  if (arguments.input.rows <= kFewRows) return LinearOfFewRows(stream, arguments, {});
+  return StatusOf(InFloat(arguments.weight.dtype) ? LaunchLinearFloat(stream.handle(), arguments)
+                                                  : LaunchLinearTensor(stream.handle(), arguments),
+                  "linear");
 }
 
 Product ProductOf(const LinearParams& params, int64_t depth) {
@@ -102,20 +109,25 @@ absl::Status LinearByLibrary(CudaStream& stream, Products& products, const Linea
   return MultiplyByLibrary(stream, products, product, scratch + input_bytes);
 }
 
-// Inputs as codes, in float32: bf16 holds them exactly, in which the kernels multiply.
-absl::Status Fp8ByKernels(CudaStream& stream, const LinearParams& params) {
-  const int64_t rows = params.input.rows;
-  const int64_t depth = (params.input.cols + 3) / 4 * 4;
+// Makes the inputs codes, in float32: bf16 holds them exactly, in which the kernels multiply.
+absl::Status TakeCodes(CudaStream& stream, LinearArguments& arguments) {
+  const int64_t rows = arguments.input.rows;
+  const int64_t depth = (arguments.input.cols + 3) / 4 * 4;
   const size_t scale_bytes = PieceBytes(rows * static_cast<int64_t>(sizeof(float)));
   const auto code_bytes = static_cast<size_t>(rows * depth) * sizeof(float);
   ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch, stream.Scratch(scale_bytes + code_bytes));
   auto* const scales = reinterpret_cast<float*>(scratch);
   auto* const codes = reinterpret_cast<float*>(scratch + scale_bytes);
   ANNULUS_RETURN_IF_ERROR(
-      Round(stream, {params.input, RoundedRows::kFloat8Wide, depth, codes, scales}));
-  LinearArguments arguments = ArgumentsOf(params);
-  arguments.input = {codes, rows, params.input.cols, depth};
+      Round(stream, {arguments.input, RoundedRows::kFloat8Wide, depth, codes, scales}));
+  arguments.input = {codes, rows, arguments.input.cols, depth};
   arguments.input_scales = scales;
+  return absl::OkStatus();
+}
+
+absl::Status Fp8ByKernels(CudaStream& stream, const LinearParams& params) {
+  LinearArguments arguments = ArgumentsOf(params);
+  ANNULUS_RETURN_IF_ERROR(TakeCodes(stream, arguments));
   return LinearByKernels(stream, arguments);
 }
 
@@ -215,6 +227,20 @@ absl::Status Linear(Stream& stream, const LinearParams& params) {
     return LinearByLibrary(own, *own.products(), params);
   }
   return LinearByKernels(own, ArgumentsOf(params));
+}
+
+absl::Status ExpertLinear(Stream& stream, const ExpertLinearParams& params) {
+  CheckExpertLinear(params);
+  ANNULUS_CHECK(params.activations != Activations::kInt8);
+  CudaStream& own = AsCudaStream(stream);
+  LinearArguments arguments = ArgumentsOf(
+      {params.input, params.weights->matrices.front(), /*bias=*/nullptr, params.output});
+  if (params.activations == Activations::kFp8) {
+    ANNULUS_RETURN_IF_ERROR(TakeCodes(own, arguments));
+  }
+  return LinearOfFewRows(
+      own, arguments,
+      {params.weights->addresses.as<ExpertAddress>(), params.experts, params.chosen});
 }
 
 absl::Status Embed(Stream& stream, const EmbedParams& params) {

@@ -26,6 +26,7 @@ absl::Status MoveRows(Stream& stream, ConstMatrixView input, std::span<const int
   arguments.input = input;
   arguments.rows = own.Upload(rows);
   arguments.weights = weights.empty() ? nullptr : own.Upload(weights);
+  arguments.together = 1;
   arguments.count = static_cast<int64_t>(rows.size());
   arguments.output = output;
   ANNULUS_RETURN_IF_ERROR(own.SendUpload());
@@ -127,23 +128,17 @@ absl::Status MergeSink(Stream& stream, const MergeSinkParams& params) {
                   "merge_sink");
 }
 
-// The choices are host arrays: this op waits for the device.
 absl::Status Route(Stream& stream, const RouteParams& params) {
   CheckRoute(params);
-  if (params.experts.empty()) return absl::OkStatus();
-  CudaStream& own = AsCudaStream(stream);
-  const size_t choices = params.experts.size();
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
-                           own.Scratch(choices * (sizeof(int32_t) + sizeof(float))));
-  auto* const experts = reinterpret_cast<int32_t*>(scratch);
-  auto* const weights = reinterpret_cast<float*>(experts + choices);
-  ANNULUS_RETURN_IF_ERROR(StatusOf(
-      LaunchRoute(own.handle(),
-                  {params.logits, params.chosen, params.softmax_of_chosen, experts, weights}),
-      "route"));
-  ANNULUS_RETURN_IF_ERROR(own.Copy(params.experts.data(), experts, params.experts.size_bytes()));
-  ANNULUS_RETURN_IF_ERROR(own.Copy(params.weights.data(), weights, params.weights.size_bytes()));
-  return own.Synchronize();
+  return StatusOf(LaunchRoute(HandleOf(stream), params), "route");
+}
+
+absl::Status AddChoices(Stream& stream, const AddChoicesParams& params) {
+  CheckAddChoices(params);
+  return StatusOf(
+      LaunchMoveRows(HandleOf(stream), {params.input, nullptr, params.weights, params.chosen,
+                                        params.output.rows, params.output}),
+      "add_choices");
 }
 
 absl::Status GatherRows(Stream& stream, const GatherRowsParams& params) {
@@ -181,6 +176,8 @@ OpTable Ops() {
   ops.merge_state = MergeState;
   ops.merge_sink = MergeSink;
   ops.route = Route;
+  ops.expert_linear = ExpertLinear;
+  ops.add_choices = AddChoices;
   ops.gather_rows = GatherRows;
   ops.scatter_add = ScatterAdd;
   ops.sample = Sample;

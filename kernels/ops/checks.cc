@@ -16,6 +16,16 @@ void CheckView(const ConstMatrixView& view, int64_t rows, int64_t cols, const ch
   ANNULUS_CHECK(view.stride >= cols) << what << " has stride " << view.stride << " for " << cols;
 }
 
+// Any number of rows for a product with `weight`.
+void CheckInputs(const ConstMatrixView& input, const PackedMatrix& weight,
+                 Activations activations) {
+  CheckView(input, input.rows, weight.in_features, "linear input");
+  ANNULUS_CHECK(WeightsFor(activations).value_or(weight.dtype) == weight.dtype)
+      << ActivationsName(activations) << " activations for weights in " << DTypeName(weight.dtype);
+  ANNULUS_CHECK(activations != Activations::kInt8 || weight.in_features <= kMostInt8Inputs)
+      << weight.in_features << " int8 activations";
+}
+
 void CheckBlockLists(const BlockLists& blocks, int64_t rows, int kv_heads) {
   if (blocks.full) return;
   ANNULUS_CHECK(blocks.head_groups > 0 && kv_heads % blocks.head_groups == 0)
@@ -31,15 +41,8 @@ void CheckBlockLists(const BlockLists& blocks, int64_t rows, int kv_heads) {
 
 void CheckLinear(const LinearParams& params) {
   ANNULUS_CHECK(params.weight != nullptr);
-  CheckView(params.input, params.input.rows, params.weight->in_features, "linear input");
+  CheckInputs(params.input, *params.weight, params.activations);
   CheckView(params.output, params.input.rows, params.weight->out_features, "linear output");
-  const DType weights = params.weight->dtype;
-  ANNULUS_CHECK(WeightsFor(params.activations).value_or(weights) == weights)
-      << ActivationsName(params.activations) << " activations for weights in "
-      << DTypeName(weights);
-  ANNULUS_CHECK(params.activations != Activations::kInt8 ||
-                params.weight->in_features <= kMostInt8Inputs)
-      << params.weight->in_features << " int8 activations";
 }
 
 void CheckLinears(std::span<const LinearParams> parts) {
@@ -219,8 +222,31 @@ void CheckMergeSink(const MergeSinkParams& params) {
 void CheckRoute(const RouteParams& params) {
   ANNULUS_CHECK(params.chosen >= 1 && params.chosen <= params.logits.cols)
       << params.chosen << " of " << params.logits.cols << " experts";
-  const size_t choices = static_cast<size_t>(params.logits.rows) * params.chosen;
-  ANNULUS_CHECK(params.experts.size() == choices && params.weights.size() == choices);
+  ANNULUS_CHECK(params.logits.rows == 0 ||
+                (params.experts != nullptr && params.weights != nullptr));
+}
+
+void CheckExpertLinear(const ExpertLinearParams& params) {
+  ANNULUS_CHECK(params.weights != nullptr && !params.weights->matrices.empty());
+  const auto experts = static_cast<int64_t>(params.weights->matrices.size());
+  const int64_t choices = params.output.rows;
+  ANNULUS_CHECK(params.chosen >= 1 && params.chosen <= experts && choices % params.chosen == 0)
+      << choices << " choices, " << params.chosen << " of " << experts << " experts each";
+  const int64_t rows = choices / params.chosen;
+  ANNULUS_CHECK(rows <= kMostChoosingRows) << rows << " rows choose";
+  ANNULUS_CHECK(params.input.rows == rows || params.input.rows == choices)
+      << params.input.rows << " inputs for " << rows << " rows and " << choices << " choices";
+  ANNULUS_CHECK(rows == 0 || params.experts != nullptr);
+  const PackedMatrix& weight = *params.weights->matrices.front();
+  CheckView(params.output, choices, weight.out_features, "expert_linear output");
+  CheckInputs(params.input, weight, params.activations);
+}
+
+void CheckAddChoices(const AddChoicesParams& params) {
+  ANNULUS_CHECK(params.chosen >= 1) << params.chosen << " choices of each row";
+  CheckView(params.input, params.output.rows * params.chosen, params.output.cols,
+            "add_choices input");
+  ANNULUS_CHECK(params.output.rows == 0 || params.weights != nullptr);
 }
 
 void CheckGatherRows(const GatherRowsParams& params) {

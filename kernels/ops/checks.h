@@ -37,6 +37,8 @@ void CheckRowMeans(const RowMeansParams& params);
 void CheckMergeState(const MergeStateParams& params);
 void CheckMergeSink(const MergeSinkParams& params);
 void CheckRoute(const RouteParams& params);
+void CheckExpertLinear(const ExpertLinearParams& params);
+void CheckAddChoices(const AddChoicesParams& params);
 void CheckGatherRows(const GatherRowsParams& params);
 void CheckScatterAdd(const ScatterAddParams& params);
 void CheckSample(const SampleParams& params);

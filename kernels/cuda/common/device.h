@@ -8,7 +8,7 @@
 // as host C++ over the declarations below, whose meaning is in tests/support/cuda/. Kernels of the
 // portable path use nothing of CUDA but what this folder wraps.
 //
-// A block has blockDim.x threads, a multiple of 32. Collectives (Shuffle*, and those of matrix.h)
+// A block has blockDim.x threads, a multiple of 32. Collectives (Shuffle*, Ballot, and those of matrix.h)
 // must be reached by all 32 lanes of a warp; SyncThreads by all threads of the block.
 
 #if defined(__CUDACC__)
@@ -51,6 +51,11 @@ ANNULUS_DEVICE float ShuffleFrom(float value, int lane) {
 ANNULUS_DEVICE uint32_t ShuffleFrom(uint32_t value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
+
+// Bit i of the result: whether `predicate` holds in lane i.
+ANNULUS_DEVICE uint32_t Ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
+// How many bits are set.
+ANNULUS_DEVICE int CountBits(uint32_t bits) { return __popc(bits); }
 
 // 2^x: within 2 units in the last place; subnormal results are 0.
 ANNULUS_DEVICE float Exp2(float x) {
@@ -98,6 +103,8 @@ float ShuffleXor(float value, int mask);
 uint32_t ShuffleXor(uint32_t value, int mask);
 float ShuffleFrom(float value, int lane);
 uint32_t ShuffleFrom(uint32_t value, int lane);
+uint32_t Ballot(bool predicate);
+inline int CountBits(uint32_t bits) { return __builtin_popcount(bits); }
 float Exp2(float x);
 float Log2(float x);
 float Reciprocal(float x);

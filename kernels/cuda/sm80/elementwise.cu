@@ -122,13 +122,16 @@ ANNULUS_KERNEL(kThreads, 4) RopeKernel(ANNULUS_ARGUMENT RopeParams a) {
 
 ANNULUS_KERNEL(kThreads, 4) MoveRowsKernel(ANNULUS_ARGUMENT MoveRowsArguments a) {
   const RowPart part = PartOfRow(a.input.cols);
-  const int64_t other = a.rows[part.row];
+  const int64_t other = a.rows == nullptr ? part.row : a.rows[part.row];
+  const int64_t first = part.row * a.together;
   for (int64_t i = part.begin; i < part.end; i += kThreads) {
     if (a.weights == nullptr) {
       a.output.row(part.row)[i] = a.input.row(other)[i];
-    } else {
-      a.output.row(other)[i] += a.weights[part.row] * a.input.row(part.row)[i];
+      continue;
     }
+    float sum = a.output.row(other)[i];
+    for (int64_t j = first; j < first + a.together; ++j) sum += a.weights[j] * a.input.row(j)[i];
+    a.output.row(other)[i] = sum;
   }
 }
 
@@ -137,6 +140,10 @@ struct Candidate {
   float logit;
   int expert;
 };
+
+ANNULUS_DEVICE float CountedLogit(float logit) {
+  return logit == logit ? logit : FloatOf(0xff800000u);  // minus infinity
+}
 
 // Whether `a` is chosen before `b`.
 ANNULUS_DEVICE bool Before(const Candidate& a, const Candidate& b) {
@@ -148,7 +155,7 @@ ANNULUS_DEVICE bool Before(const Candidate& a, const Candidate& b) {
 ANNULUS_DEVICE Candidate NextExpert(const float* logits, int experts, const Candidate& last) {
   Candidate best{0, -1};
   for (int e = Lane(); e < experts; e += kWarp) {
-    const Candidate candidate{logits[e], e};
+    const Candidate candidate{CountedLogit(logits[e]), e};
     if ((last.expert < 0 || Before(last, candidate)) && Before(candidate, best)) best = candidate;
   }
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
@@ -160,12 +167,11 @@ ANNULUS_DEVICE Candidate NextExpert(const float* logits, int experts, const Cand
   return best;
 }
 
-// One warp per row, one round per choice.
-ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteArguments a) {
+// One warp per row: one round per choice finds the last one, and who is chosen no later than that
+// is written in the order of experts.
+ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteParams a) {
   const float* const logits = a.logits.row(BlockX());
   const int experts = static_cast<int>(a.logits.cols);
-  int32_t* const chosen = a.experts + BlockX() * a.chosen;
-  float* const weights = a.weights + BlockX() * a.chosen;
   Candidate last{0, -1};
   float largest = 0;
   float sum = 0;
@@ -173,16 +179,24 @@ ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteArguments a) {
     last = NextExpert(logits, experts, last);
     if (i == 0) largest = last.logit;
     sum += expf(last.logit - largest);
-    if (Lane() == 0) chosen[i] = last.expert;
   }
   if (!a.softmax_of_chosen) {
     sum = 0;
-    for (int e = Lane(); e < experts; e += kWarp) sum += expf(logits[e] - largest);
+    for (int e = Lane(); e < experts; e += kWarp) sum += expf(CountedLogit(logits[e]) - largest);
     sum = WarpSum(sum);
   }
-  SyncWarp();  // what lane 0 wrote
-  for (int i = Lane(); i < a.chosen; i += kWarp) {
-    weights[i] = expf(logits[chosen[i]] - largest) / sum;
+  int64_t place = BlockX() * a.chosen;
+  for (int first = 0; first < experts; first += kWarp) {
+    const int e = first + Lane();
+    const Candidate own{e < experts ? CountedLogit(logits[e]) : 0, e};
+    const bool chosen = e < experts && !Before(last, own);
+    const uint32_t lanes = Ballot(chosen);
+    if (chosen) {
+      const int64_t at = place + CountBits(lanes & ((1u << Lane()) - 1));
+      a.experts[at] = e;
+      a.weights[at] = expf(own.logit - largest) / sum;
+    }
+    place += CountBits(lanes);
   }
 }
 
@@ -278,7 +292,7 @@ int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments) {
                   .shared_bytes = kRoundThreads / kWarp * sizeof(uint32_t)};
   return Launch<RoundRowsKernel>(stream, grid, arguments);
 }
-int LaunchRoute(StreamHandle stream, const RouteArguments& arguments) {
+int LaunchRoute(StreamHandle stream, const RouteParams& arguments) {
   return Launch<RouteKernel>(stream, {.x = arguments.logits.rows, .threads = kWarp}, arguments);
 }
 

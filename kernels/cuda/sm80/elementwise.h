@@ -8,6 +8,7 @@
 #include "kernels/base/tensor_view.h"
 #include "kernels/cuda/common/stream_handle.h"
 #include "kernels/ops/elementwise.h"
+#include "kernels/ops/experts.h"
 
 // Launches of the kernels that touch every element once. All pointers are device addresses; what
 // each computes is said by the op of the same name in kernels/ops/. Each returns 0 or the number of
@@ -50,11 +51,13 @@ struct RopeTableArguments {
 int LaunchRopeTable(StreamHandle stream, const RopeTableArguments& arguments);
 int LaunchRope(StreamHandle stream, const RopeParams& arguments);
 
-// output[i, :] = input[rows[i], :], or with `weights`: output[rows[i], :] += weights[i] * input[i].
+// output[i, :] = input[rows[i], :], or with `weights`: output[rows[i], :] += weights[j] * input[j]
+// for j = i * together and the together - 1 that follow, one after the other.
 struct MoveRowsArguments {
   ConstMatrixView input;
-  const int32_t* rows;
-  const float* weights;  // null: gather
+  const int32_t* rows;   // [count]; null: row i is row i
+  const float* weights;  // [count * together]; null: gather
+  int64_t together;
   int64_t count;
   MatrixView output;
 };
@@ -75,14 +78,7 @@ struct RoundRowsArguments {
 };
 int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments);
 
-struct RouteArguments {
-  ConstMatrixView logits;
-  int chosen;
-  bool softmax_of_chosen;
-  int32_t* experts;
-  float* weights;
-};
-int LaunchRoute(StreamHandle stream, const RouteArguments& arguments);
+int LaunchRoute(StreamHandle stream, const RouteParams& arguments);
 
 }  // namespace annulus::cuda
 

@@ -7,6 +7,7 @@
 #include "kernels/base/dtype.h"
 #include "kernels/base/tensor_view.h"
 #include "kernels/cuda/common/stream_handle.h"
+#include "kernels/ops/experts.h"
 
 // Launches of the products with packed weights. All pointers are device addresses; each returns 0
 // or the number of CUDA's error.
@@ -50,8 +51,18 @@ int LaunchLinearFloat(StreamHandle stream, const LinearArguments& arguments);
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int kMostTilesTensor = 4;
 inline constexpr int kMostTilesFloat = 2;
+// With `experts`, rows of the output are choices: row i is multiplied by the weights of the expert
+// that it names, read once for all rows that chose it, and gets that expert's bias. linear.weight
+// then is any expert's, for shape, dtype and where its scales are behind its values; linear.input
+// has a row for each choice, or one for each `chosen` of them.
+struct ChosenExperts {
+  const ExpertAddress* addresses;  // [experts]
+  const int32_t* experts;          // [linear.output.rows]; null: the weights of `linear`, all rows
+  int chosen;                      // of each row
+};
 struct FewRowsArguments {
   LinearArguments linear;
+  ChosenExperts choices;
   int tiles;
 };
 int LaunchFewRowsTensor(StreamHandle stream, const FewRowsArguments& arguments);

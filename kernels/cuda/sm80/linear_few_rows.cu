@@ -7,6 +7,7 @@
 // way to the registers. Inputs are fetched into registers one chunk ahead, and pass through shared
 // memory to the lanes that multiply them. Compiled without contraction.
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/sm80/few_rows_work.h"
 #include "kernels/cuda/sm80/weight_ring.h"
 
 namespace annulus::cuda {
@@ -18,7 +19,7 @@ constexpr int kThreads = kDepthParts * kWarp;
 constexpr int kChunkSteps = 2;  // steps whose inputs are fetched at once
 
 // Shared memory: a ring for every warp, over which the parts' sums are written at the end
-// ([part][row][output]), then the inputs of every warp.
+// ([part][row][output]), then the inputs of every warp, then BlockRows.
 template <class Element>
 struct ChunkInputs {
   Element values[kChunkSteps][kRows][kStep];
@@ -33,25 +34,33 @@ ANNULUS_DEVICE Inputs& InputsOfWarp(int tiles) {
                                    kDepthParts * WeightRing::Bytes(tiles))[WarpIndex()];
 }
 
+template <class Inputs>
+ANNULUS_DEVICE Work TakeUpWork(const FewRowsArguments& a) {
+  Inputs* const inputs = &InputsOfWarp<Inputs>(a.tiles) - WarpIndex();
+  return WorkOfBlock(a, *reinterpret_cast<BlockRows*>(inputs + kDepthParts));
+}
+
 // Inputs of a chunk in registers: the lane has one element of every step.
 struct Chunk {
   float values[kRows][kChunkSteps];
 };
 
-ANNULUS_DEVICE void LoadChunk(const ConstMatrixView& input, int64_t depth, Chunk& chunk) {
+ANNULUS_DEVICE void LoadChunk(const Work& work, int64_t depth, Chunk& chunk) {
+  const ConstMatrixView& input = work.linear.input;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (r >= input.rows) break;
+    if (r >= work.rows) break;
+    const float* const row = input.row(work.Input(r));
 #pragma unroll
     for (int s = 0; s < kChunkSteps; ++s) {
       const int64_t at = depth + s * kStep + Lane();
-      chunk.values[r][s] = at < input.cols ? input.row(r)[at] : 0;
+      chunk.values[r][s] = at < input.cols ? row[at] : 0;
     }
   }
 }
 
 // To the warp's shared memory: element `lane` of a step at `place`.
-ANNULUS_DEVICE void StoreChunk(const Chunk& chunk, int64_t rows, int place, TensorInputs& inputs) {
+ANNULUS_DEVICE void StoreChunk(const Chunk& chunk, int rows, int place, TensorInputs& inputs) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (r >= rows) break;
@@ -62,7 +71,7 @@ ANNULUS_DEVICE void StoreChunk(const Chunk& chunk, int64_t rows, int place, Tens
     }
   }
 }
-ANNULUS_DEVICE void StoreChunk(const Chunk& chunk, int64_t rows, int place, FloatInputs& inputs) {
+ANNULUS_DEVICE void StoreChunk(const Chunk& chunk, int rows, int place, FloatInputs& inputs) {
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     if (r >= rows) break;
@@ -76,21 +85,22 @@ ANNULUS_DEVICE void StoreChunk(const Chunk& chunk, int64_t rows, int place, Floa
 ANNULUS_DEVICE float* PartialSums(int part, int row, int tiles) {
   return reinterpret_cast<float*>(SharedMemory()) + (part * kRows + row) * 8 * tiles;
 }
-ANNULUS_DEVICE void StoreSums(const FewRowsArguments& a) {
+ANNULUS_DEVICE void StoreSums(const Work& work) {
   SyncThreads();
-  const LinearArguments& linear = a.linear;
-  const int outputs = 8 * a.tiles;
+  const LinearArguments& linear = work.linear;
+  const int outputs = 8 * work.tiles;
   const bool grouped = IsFourBit(linear.weight.dtype);
-  for (int i = ThreadIndex(); i < static_cast<int>(linear.input.rows) * outputs; i += kThreads) {
+  for (int i = ThreadIndex(); i < work.rows * outputs; i += kThreads) {
     const int row = i / outputs;
     const int64_t column = BlockX() * outputs + i % outputs;
     if (column >= linear.weight.out_features) continue;
     float total = 0;
     for (int part = 0; part < kDepthParts; ++part) {
-      total += PartialSums(part, row, a.tiles)[i % outputs];
+      total += PartialSums(part, row, work.tiles)[i % outputs];
     }
     const float scale = grouped ? 1 : LoadScale(linear.weight, column, 0);
-    StoreOutput(linear, row, column, total * InputScale(linear, row) * scale);
+    const float input_scale = InputScale(linear, work.Input(row));
+    StoreOutput(linear, work.Output(row), column, total * input_scale * scale);
   }
 }
 
@@ -108,8 +118,7 @@ ANNULUS_DEVICE void LoadScales(const WeightView& w, int tiles, int64_t depth,
 
 // This lane's operands of the two products of a step of the chunk: rows g and g + 8, elements 8t ..
 // 8t + 7.
-ANNULUS_DEVICE void LoadRows(const TensorInputs& inputs, int step, int64_t rows,
-                             uint32_t (&a)[2][4]) {
+ANNULUS_DEVICE void LoadRows(const TensorInputs& inputs, int step, int rows, uint32_t (&a)[2][4]) {
   const int g = Lane() / 4;
   Bytes16 low{};
   Bytes16 high{};
@@ -127,16 +136,15 @@ using TensorSums = float[kMostTilesTensor][4];
 
 // One step of a warp: sums += its products. `scale`: of 4-bit codes, of output `lane`.
 template <int kBits>
-ANNULUS_DEVICE void MultiplyStep(const FewRowsArguments& arguments, const WeightRing& ring,
-                                 int step, const uint32_t (&a)[2][4], float scale,
-                                 TensorSums& sums) {
+ANNULUS_DEVICE void MultiplyStep(const Work& work, const WeightRing& ring, int step,
+                                 const uint32_t (&a)[2][4], float scale, TensorSums& sums) {
   constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
   const int at = step % kStageSteps * (kStep * kBits / 8) + Lane() % 4 * kBits;
 #pragma unroll
   for (int n = 0; n < kMostTilesTensor; ++n) {
-    if (n >= arguments.tiles) break;
+    if (n >= work.tiles) break;
     uint32_t b[4];
-    WidenEight<kBits>(arguments.linear.weight.dtype,
+    WidenEight<kBits>(work.linear.weight.dtype,
                       BytesOf(ring, step / kStageSteps, 8 * n + Lane() / 4, at), b);
     if constexpr (kBits == 4) {
       float products[4] = {};
@@ -154,13 +162,12 @@ ANNULUS_DEVICE void MultiplyStep(const FewRowsArguments& arguments, const Weight
 }
 
 template <int kBits>
-ANNULUS_DEVICE void MultiplyPart(const FewRowsArguments& arguments, TensorSums& sums) {
+ANNULUS_DEVICE void MultiplyPart(const Work& work, TensorSums& sums) {
   constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
-  const LinearArguments& linear = arguments.linear;
-  const int64_t rows = linear.input.rows;
+  const LinearArguments& linear = work.linear;
   const Part part = PartOfWarp(linear.weight.in_features);
-  const WeightRing ring = RingOfWarp<kBits>(linear.weight, part, arguments.tiles);
-  TensorInputs& inputs = InputsOfWarp<TensorInputs>(arguments.tiles);
+  const WeightRing ring = RingOfWarp<kBits>(linear.weight, part, work.tiles);
+  TensorInputs& inputs = InputsOfWarp<TensorInputs>(work.tiles);
   const int eighth = Lane() % 8;
   const int place =
       kBits == 4 ? Lane() - eighth + eighth % 4 * 2 + eighth / 4 : Lane();  // see LowOfPair
@@ -168,19 +175,19 @@ ANNULUS_DEVICE void MultiplyPart(const FewRowsArguments& arguments, TensorSums& 
   float scales[kChunkSteps] = {};
   float next_scales[kChunkSteps] = {};
   FetchFirst(ring);
-  LoadChunk(linear.input, part.begin, chunk);
-  if constexpr (kBits == 4) LoadScales(linear.weight, arguments.tiles, part.begin, next_scales);
+  LoadChunk(work, part.begin, chunk);
+  if constexpr (kBits == 4) LoadScales(linear.weight, work.tiles, part.begin, next_scales);
   const int steps = static_cast<int>((part.end - part.begin) / kStep);
   for (int first = 0; first < steps; first += kChunkSteps) {
     SyncWarp();  // the chunk before has been read
-    StoreChunk(chunk, rows, place, inputs);
+    StoreChunk(chunk, work.rows, place, inputs);
     SyncWarp();
     const int64_t next = part.begin + (first + kChunkSteps) * kStep;
-    LoadChunk(linear.input, next, chunk);
+    LoadChunk(work, next, chunk);
     if constexpr (kBits == 4) {
 #pragma unroll
       for (int s = 0; s < kChunkSteps; ++s) scales[s] = next_scales[s];
-      LoadScales(linear.weight, arguments.tiles, next, next_scales);
+      LoadScales(linear.weight, work.tiles, next, next_scales);
     }
 #pragma unroll
     for (int s = 0; s < kChunkSteps; ++s) {
@@ -188,8 +195,8 @@ ANNULUS_DEVICE void MultiplyPart(const FewRowsArguments& arguments, TensorSums& 
       if (step >= steps) break;
       if (step % kStageSteps == 0) NextStage(ring, step / kStageSteps);
       uint32_t a[2][4];
-      LoadRows(inputs, s, rows, a);
-      MultiplyStep<kBits>(arguments, ring, step, a, scales[s], sums);
+      LoadRows(inputs, s, work.rows, a);
+      MultiplyStep<kBits>(work, ring, step, a, scales[s], sums);
     }
   }
   AsyncWait<0>();
@@ -197,25 +204,27 @@ ANNULUS_DEVICE void MultiplyPart(const FewRowsArguments& arguments, TensorSums& 
 
 ANNULUS_KERNEL(kThreads, 2)
 FewRowsTensorKernel(ANNULUS_ARGUMENT FewRowsArguments a) {
+  const Work work = TakeUpWork<TensorInputs>(a);
+  if (work.rows == 0) return;
   TensorSums sums = {};
-  if (IsFourBit(a.linear.weight.dtype)) {
-    MultiplyPart<4>(a, sums);
-  } else if (a.linear.weight.dtype == DType::kBF16) {
-    MultiplyPart<16>(a, sums);
+  if (IsFourBit(work.linear.weight.dtype)) {
+    MultiplyPart<4>(work, sums);
+  } else if (work.linear.weight.dtype == DType::kBF16) {
+    MultiplyPart<16>(work, sums);
   } else {
-    MultiplyPart<8>(a, sums);
+    MultiplyPart<8>(work, sums);
   }
   SyncThreads();  // rings have been read
 #pragma unroll
   for (int n = 0; n < kMostTilesTensor; ++n) {
-    if (n >= a.tiles) break;
+    if (n >= work.tiles) break;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      PartialSums(WarpIndex(), Lane() / 4 + e / 2 * 8, a.tiles)[8 * n + Lane() % 4 * 2 + e % 2] =
+      PartialSums(WarpIndex(), Lane() / 4 + e / 2 * 8, work.tiles)[8 * n + Lane() % 4 * 2 + e % 2] =
           sums[n][e];
     }
   }
-  StoreSums(a);
+  StoreSums(work);
 }
 
 using FloatSums = float[kMostTilesFloat][kRows];
@@ -240,25 +249,25 @@ ANNULUS_DEVICE void LoadWeights(const WeightRing& ring, int stage, int output, i
 }
 
 template <int kBits>
-ANNULUS_DEVICE void MultiplyStep(const FewRowsArguments& arguments, const WeightRing& ring,
-                                 int step, const FloatInputs& inputs, FloatSums& sums) {
+ANNULUS_DEVICE void MultiplyStep(const Work& work, const WeightRing& ring, int step,
+                                 const FloatInputs& inputs, FloatSums& sums) {
   constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
   const int at = step % kStageSteps * (kStep * kBits / 8) + Lane() % 4 * kBits;
   float weights[kMostTilesFloat][8];
 #pragma unroll
   for (int n = 0; n < kMostTilesFloat; ++n) {
-    if (n >= arguments.tiles) break;
+    if (n >= work.tiles) break;
     LoadWeights<kBits>(ring, step / kStageSteps, 8 * n + Lane() / 4, at, weights[n]);
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    if (r >= arguments.linear.input.rows) break;
+    if (r >= work.rows) break;
     const float* const row = &inputs.values[step % kChunkSteps][r][Lane() % 4 * 8];
     const Bytes16 halves[2] = {reinterpret_cast<const Bytes16*>(row)[0],
                                reinterpret_cast<const Bytes16*>(row)[1]};
 #pragma unroll
     for (int n = 0; n < kMostTilesFloat; ++n) {
-      if (n >= arguments.tiles) break;
+      if (n >= work.tiles) break;
 #pragma unroll
       for (int i = 0; i < 8; ++i) sums[n][r] += FloatOf(halves[i / 4].words[i % 4]) * weights[n][i];
     }
@@ -266,24 +275,24 @@ ANNULUS_DEVICE void MultiplyStep(const FewRowsArguments& arguments, const Weight
 }
 
 template <int kBits>
-ANNULUS_DEVICE void MultiplyPart(const FewRowsArguments& arguments, FloatSums& sums) {
+ANNULUS_DEVICE void MultiplyPart(const Work& work, FloatSums& sums) {
   constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
-  const LinearArguments& linear = arguments.linear;
+  const LinearArguments& linear = work.linear;
   const Part part = PartOfWarp(linear.weight.in_features);
-  const WeightRing ring = RingOfWarp<kBits>(linear.weight, part, arguments.tiles);
-  FloatInputs& inputs = InputsOfWarp<FloatInputs>(arguments.tiles);
+  const WeightRing ring = RingOfWarp<kBits>(linear.weight, part, work.tiles);
+  FloatInputs& inputs = InputsOfWarp<FloatInputs>(work.tiles);
   Chunk chunk;
   FetchFirst(ring);
-  LoadChunk(linear.input, part.begin, chunk);
+  LoadChunk(work, part.begin, chunk);
   const int steps = static_cast<int>((part.end - part.begin) / kStep);
   for (int first = 0; first < steps; first += kChunkSteps) {
     SyncWarp();  // the chunk before has been read
-    StoreChunk(chunk, linear.input.rows, Lane(), inputs);
+    StoreChunk(chunk, work.rows, Lane(), inputs);
     SyncWarp();
-    LoadChunk(linear.input, part.begin + (first + kChunkSteps) * kStep, chunk);
+    LoadChunk(work, part.begin + (first + kChunkSteps) * kStep, chunk);
     for (int step = first; step < Smaller(first + kChunkSteps, steps); ++step) {
       if (step % kStageSteps == 0) NextStage(ring, step / kStageSteps);
-      MultiplyStep<kBits>(arguments, ring, step, inputs, sums);
+      MultiplyStep<kBits>(work, ring, step, inputs, sums);
     }
   }
   AsyncWait<0>();
@@ -291,37 +300,41 @@ ANNULUS_DEVICE void MultiplyPart(const FewRowsArguments& arguments, FloatSums& s
 
 ANNULUS_KERNEL(kThreads, 1)
 FewRowsFloatKernel(ANNULUS_ARGUMENT FewRowsArguments a) {
+  const Work work = TakeUpWork<FloatInputs>(a);
+  if (work.rows == 0) return;
   FloatSums sums = {};
-  if (a.linear.weight.dtype == DType::kF32) {
-    MultiplyPart<32>(a, sums);
+  if (work.linear.weight.dtype == DType::kF32) {
+    MultiplyPart<32>(work, sums);
   } else {
-    MultiplyPart<16>(a, sums);
+    MultiplyPart<16>(work, sums);
   }
   SyncThreads();  // rings have been read
 #pragma unroll
   for (int n = 0; n < kMostTilesFloat; ++n) {
-    if (n >= a.tiles) break;
+    if (n >= work.tiles) break;
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (r >= a.linear.input.rows) break;
+      if (r >= work.rows) break;
       float sum = sums[n][r];
       sum += ShuffleXor(sum, 1);
       sum += ShuffleXor(sum, 2);
-      if (Lane() % 4 == 0) PartialSums(WarpIndex(), r, a.tiles)[8 * n + Lane() / 4] = sum;
+      if (Lane() % 4 == 0) PartialSums(WarpIndex(), r, work.tiles)[8 * n + Lane() / 4] = sum;
     }
   }
-  StoreSums(a);
+  StoreSums(work);
 }
 
 template <class Inputs>
 size_t SharedBytes(int tiles) {
-  return kDepthParts * (static_cast<size_t>(WeightRing::Bytes(tiles)) + sizeof(Inputs));
+  return kDepthParts * (static_cast<size_t>(WeightRing::Bytes(tiles)) + sizeof(Inputs)) +
+         sizeof(BlockRows);
 }
 
 Grid GridOf(const FewRowsArguments& arguments, size_t shared_bytes) {
   const int64_t outputs = 8 * arguments.tiles;
   const int64_t blocks = (arguments.linear.weight.out_features + outputs - 1) / outputs;
   return {.x = arguments.linear.input.rows > 0 ? blocks : 0,
+          .y = arguments.choices.experts == nullptr ? 1 : arguments.linear.output.rows,
           .threads = kThreads,
           .shared_bytes = shared_bytes};
 }

@@ -65,13 +65,15 @@ class ConvertModelTest : public ::testing::Test {
       ExpectSame(x.key.weight, y.key.weight);
       ExpectSame(x.value.weight, y.value.weight);
       ExpectSame(x.output.weight, y.output.weight);
-      ASSERT_EQ(x.experts.size(), y.experts.size());
-      if (x.experts.empty()) {
+      ASSERT_EQ(x.experts.each.size(), y.experts.each.size());
+      if (x.experts.each.empty()) {
         ExpectSame(x.mlp, y.mlp);
       } else {
         ExpectSame(x.router.weight, y.router.weight);
       }
-      for (size_t e = 0; e < x.experts.size(); ++e) ExpectSame(x.experts[e], y.experts[e]);
+      for (size_t e = 0; e < x.experts.each.size(); ++e) {
+        ExpectSame(x.experts.each[e], y.experts.each[e]);
+      }
     }
   }
 

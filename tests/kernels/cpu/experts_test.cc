@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -25,10 +27,10 @@ TEST_P(ExpertsTest, RouteChoosesTheLargestWithTheirSoftmax) {
         for (int e = 1; e < experts; e += 2) logits.row(0)[e] = logits.row(0)[0];  // ties
         std::vector<int32_t> picks(37 * chosen);
         std::vector<float> weights(37 * chosen);
-        ASSERT_TRUE(
-            table()
-                .route(*MakeStream(table(), 2), {logits.view(), chosen, of_chosen, picks, weights})
-                .ok());
+        ASSERT_TRUE(table()
+                        .route(*MakeStream(table(), 2),
+                               {logits.view(), chosen, of_chosen, picks.data(), weights.data()})
+                        .ok());
         for (int64_t r = 0; r < 37; ++r) {
           const float* row = logits.row(r);
           std::vector<int32_t> order(experts);
@@ -37,12 +39,189 @@ TEST_P(ExpertsTest, RouteChoosesTheLargestWithTheirSoftmax) {
                            [&](int32_t a, int32_t b) { return row[a] > row[b]; });
           double sum = 0;
           for (int i = 0; i < (of_chosen ? chosen : experts); ++i) sum += std::exp(row[order[i]]);
+          std::sort(order.begin(), order.begin() + chosen);
           for (int i = 0; i < chosen; ++i) {
             ASSERT_EQ(picks[r * chosen + i], order[i]) << "row " << r;
             const double expected = std::exp(double{row[order[i]]}) / sum;
             ASSERT_NEAR(weights[r * chosen + i], expected, 2e-6 * expected);
           }
         }
+      }
+    }
+  }
+}
+
+// Whatever a model's numbers come to, what is chosen can be looked up.
+TEST_P(ExpertsTest, RouteChoosesDistinctExpertsByAnyLogits) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr int kExperts = 70;
+  constexpr int kChosen = 5;
+  std::mt19937 random(34);
+  TestMatrix logits(5, kExperts);
+  logits.FillNormal(random);
+  for (int e = 0; e < kExperts; ++e) {
+    logits.row(0)[e] = kNan;
+    logits.row(1)[e] = e % 3 == 1 ? kInfinity : kNan;
+    logits.row(2)[e] = -kInfinity;
+    if (e != 66 && e != 9) logits.row(3)[e] = e % 2 == 0 ? kNan : -kInfinity;
+    if (e > 30) logits.row(4)[e] = kNan;
+  }
+  const auto route = [&](const OpTable& ops, std::vector<float>& weights) {
+    std::vector<int32_t> picks(5 * kChosen, -1);
+    EXPECT_TRUE(ops.route(*MakeStream(ops, 2), {std::as_const(logits).view(), kChosen, true,
+                                                picks.data(), weights.data()})
+                    .ok());
+    return picks;
+  };
+  std::vector<float> weights(5 * kChosen);
+  std::vector<float> expected_weights(5 * kChosen);
+  const std::vector<int32_t> picks = route(table(), weights);
+  EXPECT_EQ(picks, route(Reference(), expected_weights));
+  EXPECT_EQ(std::vector<int32_t>(picks.begin(), picks.begin() + kChosen),
+            (std::vector<int32_t>{0, 1, 2, 3, 4}));
+  for (size_t i = 0; i < picks.size(); ++i) {
+    EXPECT_TRUE(picks[i] >= 0 && picks[i] < kExperts) << picks[i];
+    EXPECT_TRUE(i % kChosen == 0 || picks[i] > picks[i - 1]) << i;
+    EXPECT_EQ(std::isnan(weights[i]), std::isnan(expected_weights[i])) << i;
+  }
+}
+
+struct ChoosingShape {
+  int64_t rows;
+  int experts;
+  int chosen;
+  int64_t in;
+  int64_t out;
+};
+
+// One expert for all, every expert for all, and those of which some are chosen often.
+const ChoosingShape kChoosingShapes[] = {
+    {1, 1, 1, 33, 5},    {1, 9, 4, 70, 37},  {16, 3, 3, 45, 17},
+    {13, 40, 6, 129, 9}, {16, 5, 2, 64, 70}, {5, 80, 1, 31, 3},
+};
+
+// Matrices of all experts of a layer, and what rows chose.
+class ChoosingCase {
+ public:
+  ChoosingCase(const OpTable& table, const ChoosingShape& shape, DType dtype, uint32_t seed)
+      : table_(table), shape_(shape), random_(seed), biases_(shape.experts, shape.out, 2) {
+    biases_.FillNormal(random_);
+    std::vector<const PackedMatrix*> matrices;
+    std::vector<const float*> biases;
+    for (int e = 0; e < shape.experts; ++e) {
+      TestMatrix weight(shape.out, shape.in);
+      weight.FillNormal(random_);
+      packed_.push_back(std::make_unique<PackedMatrix>(Pack(table, weight, dtype)));
+      matrices.push_back(packed_.back().get());
+      biases.push_back(e % 3 == 1 ? nullptr : biases_.row(e));
+    }
+    const auto stream = MakeStream(table, 1);
+    listed_ =
+        ListExperts(BackendOf(table), *stream, std::move(matrices), std::move(biases)).value();
+    std::vector<int32_t> all(shape.experts);
+    std::iota(all.begin(), all.end(), 0);
+    for (int64_t r = 0; r < shape.rows; ++r) {
+      if (r % 4 != 3) std::shuffle(all.begin(), all.end(), random_);  // else as the row before
+      chosen_.insert(chosen_.end(), all.begin(), all.begin() + shape.chosen);
+    }
+  }
+
+  // Each choice has the bits of `linear` with its expert's weights, whoever shares them.
+  void ExpectBitsOfLinear(Activations activations, bool shared) {
+    const int64_t choices = shape_.rows * shape_.chosen;
+    TestMatrix input(shared ? shape_.rows : choices, shape_.in, 3);
+    input.FillNormal(random_);
+    TestMatrix output(choices, shape_.out, 1);
+    TestMatrix expected(choices, shape_.out, 1);
+    const auto stream = MakeStream(table_, 2);
+    ASSERT_TRUE(table_
+                    .expert_linear(*stream, {input.view(), &listed_, chosen_.data(), shape_.chosen,
+                                             output.view(), activations})
+                    .ok());
+    for (int64_t i = 0; i < choices; ++i) {
+      LinearParams one;
+      one.input = std::as_const(input).view().row_range(shared ? i / shape_.chosen : i, 1);
+      one.weight = listed_.matrices[static_cast<size_t>(chosen_[i])];
+      one.bias = listed_.biases[static_cast<size_t>(chosen_[i])];
+      one.output = expected.view().row_range(i, 1);
+      one.activations = activations;
+      ASSERT_TRUE(table_.linear(*stream, one).ok());
+    }
+    ASSERT_TRUE(stream->Synchronize().ok());
+    EXPECT_TRUE(output.PaddingUntouched());
+    for (int64_t i = 0; i < choices; ++i) {
+      ASSERT_TRUE(SameBits(output.row(i), expected.row(i), shape_.out)) << "choice " << i;
+    }
+  }
+
+ private:
+  const OpTable& table_;
+  const ChoosingShape shape_;
+  std::mt19937 random_;
+  TestMatrix biases_;
+  std::vector<std::unique_ptr<PackedMatrix>> packed_;
+  ExpertMatrices listed_;
+  std::vector<int32_t> chosen_;
+};
+
+TEST_P(ExpertsTest, ChosenExpertsGiveTheBitsOfLinear) {
+  uint32_t seed = 40;
+  for (const ChoosingShape& shape : kChoosingShapes) {
+    for (const DType dtype : kWeightDTypes) {
+      SCOPED_TRACE(::testing::Message()
+                   << "seed " << seed << " rows " << shape.rows << ", " << shape.chosen << " of "
+                   << shape.experts << " " << DTypeName(dtype));
+      ChoosingCase test(table(), shape, dtype, seed++);
+      test.ExpectBitsOfLinear(Activations::kFloat, seed % 2 == 0);
+      if (dtype == DType::kF8E4M3) {
+        test.ExpectBitsOfLinear(Activations::kFp8, true);
+        test.ExpectBitsOfLinear(Activations::kFp8, false);
+      }
+      const bool takes_codes =
+          table().name == "cpu/reference" || (MultipliesBf16(table()) && !IsOfGpu(table()));
+      if (dtype == DType::kI8 && takes_codes) {
+        test.ExpectBitsOfLinear(Activations::kInt8, true);
+        test.ExpectBitsOfLinear(Activations::kInt8, false);
+      }
+    }
+  }
+}
+
+TEST_P(ExpertsTest, NoRowsChooseNothing) {
+  ChoosingCase test(table(), {0, 4, 2, 10, 6}, DType::kF32, 7);
+  test.ExpectBitsOfLinear(Activations::kFloat, true);
+}
+
+// Choices are added in their order, as scatter_add does it one after the other.
+TEST_P(ExpertsTest, AddsChoicesWithTheBitsOfScatterAdd) {
+  std::mt19937 random(35);
+  for (const int chosen : {1, 3, 8}) {
+    for (const int64_t cols : {1, 33, 1030}) {
+      TestMatrix input(6 * chosen, cols, 2);
+      TestMatrix weights(1, 6 * chosen);
+      TestMatrix output(6, cols, 3);
+      input.FillNormal(random);
+      weights.FillNormal(random);
+      output.FillNormal(random);
+      TestMatrix expected = output;
+      const auto stream = MakeStream(table(), 2);
+      ASSERT_TRUE(
+          table().add_choices(*stream, {input.view(), weights.row(0), chosen, output.view()}).ok());
+      for (int64_t r = 0; r < 6; ++r) {
+        for (int64_t i = r * chosen; i < (r + 1) * chosen; ++i) {
+          const std::vector<int32_t> row = {static_cast<int32_t>(r)};
+          const std::vector<float> weight = {weights.row(0)[i]};
+          ASSERT_TRUE(table()
+                          .scatter_add(*stream,
+                                       {input.view().row_range(i, 1), row, weight, expected.view()})
+                          .ok());
+        }
+      }
+      ASSERT_TRUE(stream->Synchronize().ok());
+      EXPECT_TRUE(output.PaddingUntouched());
+      for (int64_t r = 0; r < 6; ++r) {
+        ASSERT_TRUE(SameBits(output.row(r), expected.row(r), cols)) << chosen << " " << cols;
       }
     }
   }

@@ -43,6 +43,8 @@ TEST(EmulationTest, ShufflesMoveValuesBetweenLanes) {
     EXPECT_EQ(ShuffleXor(static_cast<uint32_t>(ThreadIndex()), 16),
               static_cast<uint32_t>(ThreadIndex() ^ 16));
     EXPECT_EQ(ShuffleFrom(static_cast<float>(ThreadIndex()), 3), ThreadIndex() / 32 * 32 + 3);
+    EXPECT_EQ(Ballot(Lane() % 8 == 1), 0x02020202u);
+    EXPECT_EQ(CountBits(Ballot(Lane() != 7 && ThreadIndex() < 40)), ThreadIndex() < 32 ? 31 : 7);
     EXPECT_EQ(WarpSum(1.0f), 32);
     EXPECT_EQ(WarpMax(static_cast<uint32_t>(Lane())), 31u);
   });

@@ -131,6 +131,22 @@ uint32_t ShuffleXor(uint32_t value, int mask) {
 float ShuffleFrom(float value, int lane) { return Shuffle(value, lane); }
 uint32_t ShuffleFrom(uint32_t value, int lane) { return Shuffle(value, lane); }
 
+uint32_t Ballot(bool predicate) {
+  struct Asked {
+    bool predicate;
+    uint32_t result;
+  };
+  Asked own{predicate, 0};
+  Runner().WarpCollective("a ballot", &own, [](void* const* lanes) {
+    uint32_t bits = 0;
+    for (int i = 0; i < kWarp; ++i) {
+      bits |= static_cast<uint32_t>(static_cast<const Asked*>(lanes[i])->predicate) << i;
+    }
+    for (int i = 0; i < kWarp; ++i) static_cast<Asked*>(lanes[i])->result = bits;
+  });
+  return own.result;
+}
+
 float Exp2(float x) {
   const float result = std::exp2(x);
   return result < std::numeric_limits<float>::min() ? 0 : result;

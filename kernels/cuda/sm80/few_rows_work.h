@@ -1,0 +1,70 @@
+#ifndef ANNULUS_KERNELS_CUDA_SM80_FEW_ROWS_WORK_H_
+#define ANNULUS_KERNELS_CUDA_SM80_FEW_ROWS_WORK_H_
+
+#include "kernels/cuda/common/device.h"
+#include "kernels/cuda/sm80/linear.h"
+
+// Which rows a block of a product of few rows has, and with whose weights. Where rows chose
+// experts, a launch has blocks for every choice. They look up the expert in the device's memory,
+// and those of its first choice take all rows that chose it: so each chosen expert's weights are
+// read once, and the host need not know the choices.
+
+namespace annulus::cuda {
+
+static_assert(kMostChoosingRows <= kFewRows && kFewRows <= kWarp);
+
+// In shared memory: the rows that chose the block's expert, in their order.
+struct BlockRows {
+  int count;
+  int32_t inputs[kFewRows];
+  int32_t outputs[kFewRows];
+};
+
+// What a block multiplies.
+struct Work {
+  LinearArguments linear;  // with the weights and the bias of the block's expert
+  int tiles;
+  int rows;
+  const BlockRows* listed;  // null: row r is row r of the input and of the output
+
+  ANNULUS_DEVICE int64_t Input(int r) const { return listed == nullptr ? r : listed->inputs[r]; }
+  ANNULUS_DEVICE int64_t Output(int r) const { return listed == nullptr ? r : listed->outputs[r]; }
+};
+
+// By one warp. No rows where choice BlockY() is not the expert's first.
+ANNULUS_DEVICE void ListRows(const FewRowsArguments& a, int32_t expert, BlockRows& list) {
+  const int chosen = a.choices.chosen;
+  const int rows = static_cast<int>(a.linear.output.rows) / chosen;
+  const bool shared = a.linear.input.rows != a.linear.output.rows;
+  int found = -1;  // the choice of row `lane`
+  for (int i = 0; Lane() < rows && i < chosen; ++i) {
+    if (a.choices.experts[Lane() * chosen + i] == expert) found = Lane() * chosen + i;
+  }
+  const uint32_t lanes = Ballot(found >= 0);
+  if (found < 0) return;
+  const int place = CountBits(lanes & ((1u << Lane()) - 1));
+  list.inputs[place] = shared ? Lane() : found;
+  list.outputs[place] = found;
+  if (place == 0) list.count = found == BlockY() ? CountBits(lanes) : 0;
+}
+
+// `list` is the block's alone, and stays.
+ANNULUS_DEVICE Work WorkOfBlock(const FewRowsArguments& a, BlockRows& list) {
+  Work work{a.linear, a.tiles, static_cast<int>(a.linear.input.rows), nullptr};
+  if (a.choices.experts == nullptr) return work;
+  const int32_t expert = a.choices.experts[BlockY()];
+  if (WarpIndex() == 0) ListRows(a, expert, list);
+  SyncThreads();
+  const ExpertAddress& at = a.choices.addresses[expert];
+  WeightView& weight = work.linear.weight;
+  if (weight.scales != nullptr) weight.scales = at.weight + (weight.scales - weight.values);
+  weight.values = at.weight;
+  work.linear.bias = at.bias;
+  work.rows = list.count;
+  work.listed = &list;
+  return work;
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_SM80_FEW_ROWS_WORK_H_
