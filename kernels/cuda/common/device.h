@@ -8,8 +8,8 @@
 // as host C++ over the declarations below, whose meaning is in tests/support/cuda/. Kernels of the
 // portable path use nothing of CUDA but what this folder wraps.
 //
-// A block has blockDim.x threads, a multiple of 32. Collectives (Shuffle*, Ballot, and those of matrix.h)
-// must be reached by all 32 lanes of a warp; SyncThreads by all threads of the block.
+// A block has blockDim.x threads, a multiple of 32. Collectives (Shuffle*, Ballot, and those of
+// matrix.h) must be reached by all 32 lanes of a warp; SyncThreads by all threads of the block.
 
 #if defined(__CUDACC__)
 
