@@ -182,6 +182,49 @@ TEST(WeightsTest, GoldenValuesArriveUnchanged) {
   EXPECT_TRUE(layer.mlp.gate.bias.empty());
 }
 
+// Ops find an expert's weights by its index; the lists are memory of the backend too.
+TEST(WeightsTest, ExpertsAreListedWithTheirAddresses) {
+  for (const std::string name : {"gpt_oss_bf16", "qwen3_moe"}) {
+    const std::string directory = testing::TestFile("golden/" + name).string();
+    const ModelConfig config = LoadModelConfig(directory).value();
+    const auto source = SafetensorsCheckpoint::Open(directory).value();
+    const auto weights = Load(config, *source);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    size_t listed = 0;
+    for (size_t i = 0; i < weights->layers.size(); ++i) {
+      const ExpertsWeights& experts = weights->layers[i].experts;
+      const auto count = static_cast<size_t>(config.layers[i].experts ? config.experts.count : 0);
+      ASSERT_EQ(experts.each.size(), count);
+      for (const auto& [list, projection] : {std::pair(&experts.gate, &GatedWeights::gate),
+                                             std::pair(&experts.up, &GatedWeights::up),
+                                             std::pair(&experts.down, &GatedWeights::down)}) {
+        ASSERT_EQ(list->matrices.size(), count);
+        ASSERT_EQ(list->addresses.size(), count * sizeof(ExpertAddress));
+        listed += list->addresses.size();
+        for (size_t e = 0; e < count; ++e) {
+          const LinearWeights& expected = experts.each[e].*projection;
+          const ExpertAddress& address = list->addresses.as<ExpertAddress>()[e];
+          EXPECT_EQ(list->matrices[e], &expected.weight);
+          EXPECT_EQ(list->biases[e], expected.bias.data());
+          EXPECT_EQ(address.weight, expected.weight.storage.data());
+          EXPECT_EQ(address.bias, expected.bias.data());
+          EXPECT_EQ(address.bias == nullptr, !config.experts.biases);
+        }
+      }
+    }
+    size_t vectors_and_matrices = 0;
+    for (const RequiredTensor& tensor : RequiredTensors(config)) {
+      int64_t elements = 1;
+      for (const int64_t size : tensor.shape) elements *= size;
+      // Vectors become float32: norms, biases and sinks.
+      const bool matrix = tensor.shape.size() > 1 && !absl::EndsWith(tensor.name, "_bias");
+      vectors_and_matrices +=
+          static_cast<size_t>(elements) * (matrix ? DTypeSize(weights->dtype) : sizeof(float));
+    }
+    EXPECT_EQ(weights->bytes, vectors_and_matrices + listed) << name;
+  }
+}
+
 TEST(WeightsTest, PacksAsStoredOrAsAsked) {
   for (const DType stored : {DType::kF32, DType::kBF16, DType::kF16}) {
     const ZeroSource source = SmallSource(stored);

@@ -32,8 +32,8 @@ using testing::StepDriver;
 
 // Families with biases, norms of queries and keys, soft caps, windows, sinks, experts.
 TEST_F(DeviceTest, LogitsMatchTransformers) {
-  for (const std::string& name :
-       Some({"gpt_oss_bf16", "llama_gqa_bf16", "qwen2", "qwen3", "gemma2", "olmo2", "mixtral"})) {
+  for (const std::string& name : Some({"gpt_oss_bf16", "llama_gqa_bf16", "qwen2", "qwen3", "gemma2",
+                                       "olmo2", "mixtral", "qwen3_moe"})) {
     const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
     const RankModel model = Load(name);
     for (const int ranks : RingSizes()) {
