@@ -47,9 +47,9 @@ struct ExpertMatrices {
 };
 
 // output[i, :] = weight(experts[i]) * input + its bias, where choice i's input is row i, or, where
-// all choices of a row share theirs, row i / chosen. The bits are those of `linear` with that
-// expert's matrix, and so is what inputs are rounded to. FLOPs: 2 * rows * chosen * in * out.
-// Bytes: each matrix that some row chose once, input and output once, the choices.
+// all choices of a row share theirs, row i / chosen. The bits, and how inputs are rounded, are
+// those of `linear` with that expert's matrix. FLOPs: 2 * rows * chosen * in * out. Bytes: each
+// matrix that some row chose once, input and output once, the choices.
 struct ExpertLinearParams {
   ConstMatrixView input;  // [rows * chosen, in], or [rows, in], rows <= kMostChoosingRows
   const ExpertMatrices* weights = nullptr;
