@@ -76,7 +76,9 @@ absl::Status Scale(Stream& stream, const ScaleParams& params) {
 
 absl::Status SoftCap(Stream& stream, const SoftCapParams& params) {
   CheckSoftCap(params);
-  return StatusOf(LaunchSoftCap(HandleOf(stream), params), "soft_cap");
+  return StatusOf(LaunchScale(HandleOf(stream), {params.values, 1, nullptr, nullptr, nullptr,
+                                                 params.values, false, params.cap}),
+                  "soft_cap");
 }
 
 absl::Status RopeTable(Stream& stream, const RopeTableParams& params) {

@@ -1,108 +1,136 @@
 // Scores of blocks, on the host side: which block of the grid computes what.
 #include "kernels/cuda/sm80/scores.h"
 
-#include <algorithm>
+#include <iterator>
+#include <span>
 #include <vector>
 
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/sm80/elementwise.h"
+#include "kernels/cuda/tuning/scores_plan.h"
 #include "kernels/ops/checks.h"
 
 namespace annulus::cuda {
 namespace {
 
-// The row groups and units of a whole op.
-struct ScoresPlan {
-  std::vector<std::vector<ScoredRows>> groups;  // [item]
-  std::vector<int64_t> blocks;                  // [item]
-  std::vector<ScoresUnit> units;
-};
-
-std::vector<ScoredRows> GroupRows(std::span<const int32_t> positions, int32_t stride) {
-  std::vector<ScoredRows> groups;
-  for (size_t r = 0; r < positions.size(); ++r) {
-    const int32_t tile = positions[r] / stride;
-    if (stride > 1 && !groups.empty() && groups.back().tile == tile) {
-      ++groups.back().count;
-    } else {
-      groups.push_back({static_cast<int32_t>(r), 1, tile});
-    }
-  }
-  return groups;
+// Of everything that an item's view points to, and of the view itself.
+size_t ItemBytes(const BlockScoresItem& item, size_t groups, size_t blocks) {
+  return item.positions.size_bytes() + item.pages.size_bytes() + item.branches.size_bytes() +
+         groups * sizeof(ScoredRows) + blocks * sizeof(int32_t) + sizeof(ScoresItemView) +
+         5 * CudaStream::kUploadAlignment;
 }
 
-// Adds the units of pages [begin, end), which are one block of keys.
-void AddUnits(int32_t item, int32_t block, int32_t begin, int32_t end, int32_t groups,
-              std::vector<ScoresUnit>& units) {
-  for (int32_t first = 0; first < groups; first += kScoredGroups) {
-    units.push_back({item, first, std::min(kScoredGroups, groups - first), begin, end, block});
-  }
+ScoresItemView UploadItem(CudaStream& stream, const BlockScoresItem& item,
+                          std::span<const ScoredRows> groups, int64_t blocks) {
+  ScoresItemView view{};
+  view.query = item.query.data;
+  view.query_stride = item.query.stride;
+  view.positions = stream.Upload(item.positions);
+  view.pages = stream.Upload(item.pages);
+  view.groups = stream.Upload(groups);
+  view.branches = stream.Upload(item.branches);
+  view.branch_count = static_cast<int>(item.branches.size());
+  view.scores = item.scores;
+  view.blocks = blocks;
+  view.groups_count = static_cast<int32_t>(groups.size());
+  return view;
 }
 
-ScoresPlan Plan(const BlockScoresParams& params) {
-  ScoresPlan plan;
+BlockScoresArguments ArgumentsOf(const BlockScoresParams& params) {
+  BlockScoresArguments arguments{};
+  arguments.layout = LayoutOf(params.shape);
+  arguments.heads = params.heads;
+  arguments.group = params.heads / params.shape.kv_heads;
+  arguments.scale = params.scale;
+  arguments.soft_cap = params.soft_cap;
+  arguments.stride = params.stride;
+  return arguments;
+}
+
+// Pages of float32, whose keys may not be rounded.
+absl::Status BlockScoresInFloat(CudaStream& stream, const BlockScoresParams& params) {
+  const FloatScoresPlan plan = PlanFloatScores(params);
+  if (plan.units.empty()) return absl::OkStatus();
+  size_t bytes = plan.units.size() * sizeof(ScoresUnit) + 2 * CudaStream::kUploadAlignment;
   for (size_t i = 0; i < params.items.size(); ++i) {
-    const BlockScoresItem& item = params.items[i];
-    plan.groups.push_back(GroupRows(item.positions, params.stride));
-    const auto groups = static_cast<int32_t>(plan.groups.back().size());
-    const auto block_of = [&](int32_t page) {
-      return item.pages[page].first_position / params.block_tokens;
-    };
-    const auto pages = static_cast<int32_t>(item.pages.size());
-    int32_t blocks = 0;
-    for (int32_t begin = 0; begin < pages;) {
-      int32_t end = begin + 1;
-      while (end < pages && block_of(end) == block_of(begin)) ++end;
-      AddUnits(static_cast<int32_t>(i), blocks++, begin, end, groups, plan.units);
-      begin = end;
-    }
-    plan.blocks.push_back(blocks);
+    bytes += ItemBytes(params.items[i], plan.groups[i].size(), 0);
   }
-  return plan;
+  ANNULUS_RETURN_IF_ERROR(stream.BeginUpload(bytes));
+  std::vector<ScoresItemView> items;
+  for (size_t i = 0; i < params.items.size(); ++i) {
+    items.push_back(UploadItem(stream, params.items[i], plan.groups[i], plan.blocks[i]));
+  }
+  BlockScoresArguments arguments = ArgumentsOf(params);
+  arguments.units = stream.Upload(std::span<const ScoresUnit>(plan.units));
+  arguments.items = stream.Upload(std::span<const ScoresItemView>(items));
+  ANNULUS_RETURN_IF_ERROR(stream.SendUpload());
+  return StatusOf(
+      LaunchBlockScores(stream.handle(), static_cast<int64_t>(plan.units.size()), arguments),
+      "block_scores");
 }
 
-size_t UploadBytes(const BlockScoresParams& params, const ScoresPlan& plan) {
-  size_t bytes = plan.units.size() * sizeof(ScoresUnit) +
-                 params.items.size() * (sizeof(ScoresItemView) + 4 * CudaStream::kUploadAlignment) +
-                 2 * CudaStream::kUploadAlignment;
+// The plan and the items on the device, and room for packed rows.
+absl::StatusOr<TensorScoresArguments> UploadPlan(CudaStream& stream,
+                                                 const BlockScoresParams& params,
+                                                 const TensorScoresPlan& plan) {
+  size_t bytes = plan.tiles.size() * sizeof(ScoresTile) +
+                 plan.row_tiles.size() * sizeof(PackedTile) + 3 * CudaStream::kUploadAlignment;
   for (size_t i = 0; i < params.items.size(); ++i) {
-    bytes += params.items[i].positions.size_bytes() + params.items[i].pages.size_bytes() +
-             params.items[i].branches.size_bytes() + plan.groups[i].size() * sizeof(ScoredRows);
+    bytes += ItemBytes(params.items[i], plan.groups[i].size(), plan.block_pages[i].size());
   }
-  return bytes;
+  const auto rows = static_cast<size_t>(plan.packed_tiles) * kScoredRows;
+  const size_t packed_bytes = rows * static_cast<size_t>(plan.depth) * sizeof(uint16_t);
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
+                           stream.Scratch(packed_bytes + rows * sizeof(float)));
+  ANNULUS_RETURN_IF_ERROR(stream.BeginUpload(bytes));
+  std::vector<ScoresItemView> items;
+  for (size_t i = 0; i < params.items.size(); ++i) {
+    const std::span<const int32_t> block_pages(plan.block_pages[i]);
+    ScoresItemView& view = items.emplace_back(
+        UploadItem(stream, params.items[i], plan.groups[i], std::ssize(block_pages) - 1));
+    view.block_pages = stream.Upload(block_pages);
+    view.first_row_tile = plan.first_row_tile[i];
+    const int32_t item_rows = view.groups_count * (params.heads / params.shape.kv_heads);
+    view.row_tiles = (item_rows + plan.tile_rows - 1) / plan.tile_rows;
+  }
+  TensorScoresArguments arguments{};
+  arguments.scores = ArgumentsOf(params);
+  arguments.scores.items = stream.Upload(std::span<const ScoresItemView>(items));
+  arguments.tiles = stream.Upload(std::span<const ScoresTile>(plan.tiles));
+  arguments.row_tiles = stream.Upload(std::span<const PackedTile>(plan.row_tiles));
+  arguments.block_tokens = params.block_tokens;
+  arguments.parts = plan.parts;
+  arguments.tile_rows = plan.tile_rows;
+  arguments.depth = plan.depth;
+  arguments.block_columns = plan.block_columns;
+  arguments.packed = scratch;
+  arguments.factors = reinterpret_cast<float*>(scratch + packed_bytes);
+  ANNULUS_RETURN_IF_ERROR(stream.SendUpload());
+  return arguments;
+}
+
+absl::Status BlockScoresByTensorCores(CudaStream& stream, const BlockScoresParams& params) {
+  const TensorScoresPlan plan = PlanTensorScores(params, LayoutOf(params.shape).k_stride);
+  if (plan.tiles.empty()) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(const TensorScoresArguments arguments, UploadPlan(stream, params, plan));
+  ANNULUS_RETURN_IF_ERROR(StatusOf(
+      LaunchPackQueries(stream.handle(), static_cast<int64_t>(plan.row_tiles.size()), arguments),
+      "packing queries"));
+  return StatusOf(
+      LaunchTensorScores(stream.handle(), static_cast<int64_t>(plan.tiles.size()), arguments),
+      "block_scores");
 }
 
 }  // namespace
 
 absl::Status BlockScores(Stream& stream, const BlockScoresParams& params) {
   CheckBlockScores(params);
-  const ScoresPlan plan = Plan(params);
-  if (plan.units.empty()) return absl::OkStatus();
   CudaStream& own = AsCudaStream(stream);
-  ANNULUS_RETURN_IF_ERROR(own.BeginUpload(UploadBytes(params, plan)));
-  std::vector<ScoresItemView> items;
-  for (size_t i = 0; i < params.items.size(); ++i) {
-    const BlockScoresItem& item = params.items[i];
-    items.push_back(
-        {item.query.data, item.query.stride, own.Upload(item.positions), own.Upload(item.pages),
-         own.Upload(std::span<const ScoredRows>(plan.groups[i])), own.Upload(item.branches),
-         static_cast<int>(item.branches.size()), item.scores, plan.blocks[i]});
-  }
-  BlockScoresArguments arguments{};
-  arguments.layout = LayoutOf(params.shape);
-  arguments.units = own.Upload(std::span<const ScoresUnit>(plan.units));
-  arguments.items = own.Upload(std::span<const ScoresItemView>(items));
-  arguments.heads = params.heads;
-  arguments.group = params.heads / params.shape.kv_heads;
-  arguments.scale = params.scale;
-  arguments.soft_cap = params.soft_cap;
-  arguments.stride = params.stride;
-  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
-  return StatusOf(
-      LaunchBlockScores(own.handle(), static_cast<int64_t>(plan.units.size()), arguments),
-      "block_scores");
+  if (params.shape.dtype == DType::kF32) return BlockScoresInFloat(own, params);
+  return BlockScoresByTensorCores(own, params);
 }
 
 absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {
@@ -116,12 +144,24 @@ absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {
                   "key_summary");
 }
 
+// Queries may lie in pinned memory, and every block reads them: they are copied to the device
+// first.
 absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params) {
   CheckSummaryScores(params);
-  return StatusOf(LaunchSummaryScores(AsCudaStream(stream).handle(),
-                                      {params.kv_heads, params.heads, params.k_dim, params.pages,
-                                       params.query, params.least, params.greatest, params.scores}),
-                  "summary_scores");
+  const ConstMatrixView& query = params.query;
+  if (query.rows == 0 || params.pages == 0) return absl::OkStatus();
+  CudaStream& own = AsCudaStream(stream);
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::byte* const scratch,
+      own.Scratch(static_cast<size_t>(query.rows * query.cols) * sizeof(float)));
+  const MatrixView copy{reinterpret_cast<float*>(scratch), query.rows, query.cols, query.cols};
+  ANNULUS_RETURN_IF_ERROR(StatusOf(
+      LaunchScale(own.handle(), {query, 1, nullptr, nullptr, nullptr, copy, false}), "copying"));
+  return StatusOf(
+      LaunchSummaryScores(own.handle(), {params.kv_heads, params.heads, params.k_dim, params.pages,
+                                         copy, params.least, params.greatest, params.scores,
+                                         SummaryRun(params.k_dim, own.device())}),
+      "summary_scores");
 }
 
 absl::Status RowMeans(Stream& stream, const RowMeansParams& params) {

@@ -35,9 +35,16 @@ struct BlockScoresItem {
 // score of a block is the log of the sum of exp(mean) over its tiles up to the group's own.
 //
 // Nothing seen: -infinity. Keys may be rounded as Attention may round them, scores are good to
-// 1e-5 beside that; with stride 8 and 16 queries too. FLOPs: 2 * heads * k_dim / stride for each
-// (row, key) pair of the tiles visited. Bytes: each page's keys once for each kv head and 32 row
-// groups of its query heads.
+// 1e-5 beside that and beside what float32 loses in a sum of stride * k_dim products; with stride 8
+// and 16 queries too. FLOPs: 2 * heads * k_dim / stride for each (row, key) pair of the tiles
+// visited. Bytes: each page's keys once for each kv head and 32 row groups of its query heads; 4
+// for each score.
+//
+// Tables of GPUs multiply by tensor cores where pages are not float32. Keys of bf16, f16 and fp8
+// are exact there, and int8 with stride 1. With stride 8 and 16 queries are rounded as by
+// Attention, and int8's keys to bf16; with stride 1 queries are not rounded, at 3 times the FLOPs.
+// Bytes: keys from memory once for all rows of an item; from the cache once for 128 pairs of a row
+// group and a query head (stride 1: 40).
 struct BlockScoresParams {
   KvPageShape shape;
   int heads = 0;  // multiple of shape.kv_heads
@@ -51,7 +58,7 @@ struct BlockScoresParams {
 // The slot of every tile of keys that the row at `position` meets. In the paper r + t = stride - 1,
 // and all pairs have odd distances; here tiles of queries in turn have those and the even ones, so
 // that no distance is overlooked by all.
-inline int32_t MeetingSlot(int32_t position, int32_t stride) {
+constexpr int32_t MeetingSlot(int32_t position, int32_t stride) {
   const int32_t even = position / stride % 2;
   return (2 * stride - 1 - even - position % stride) % stride;
 }
@@ -76,7 +83,9 @@ struct KeySummaryParams {
 
 // scores[row][head][page] = sum over d of max(query_d * least_d, query_d * greatest_d), of the
 // head's kv head: no key of the page scores higher (Quest, arXiv 2406.10774, section 3.2). With the
-// mean for both it is the score of the mean. Not scaled.
+// mean for both it is the score of the mean. Not scaled. Float32 throughout: a bound that was
+// rounded would be none. FLOPs: 4 * k_dim for each score. Bytes on GPUs: least and greatest once
+// for all rows and heads (once, not twice, where both are the mean), queries twice.
 struct SummaryScoresParams {
   int kv_heads = 0;
   int heads = 0;  // multiple of kv_heads

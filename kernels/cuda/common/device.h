@@ -77,6 +77,8 @@ ANNULUS_DEVICE float Reciprocal(float x) {
   return result;
 }
 
+// How many bits are set.
+ANNULUS_DEVICE int CountBits(uint32_t bits) { return __popc(bits); }
 ANNULUS_DEVICE uint32_t BitsOf(float value) { return __float_as_uint(value); }
 ANNULUS_DEVICE float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
 
@@ -108,6 +110,7 @@ inline int CountBits(uint32_t bits) { return __builtin_popcount(bits); }
 float Exp2(float x);
 float Log2(float x);
 float Reciprocal(float x);
+inline int CountBits(uint32_t bits) { return __builtin_popcount(bits); }
 inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value); }
 inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 

@@ -17,12 +17,13 @@ enum class CodePair : uint32_t {
   k13 = 0x3414,
 };
 
-// Two int8 codes as bf16, exactly. A float32 of 2^23 + u has u in its last bits.
-ANNULUS_DEVICE uint32_t WidenInt8(uint32_t spread) {
+// Two int8 codes times `scale`, rounded to bf16; exactly for a power of 2. A float32 of 2^23 + u
+// has u in its last bits.
+ANNULUS_DEVICE uint32_t WidenInt8(uint32_t spread, float scale = 1) {
   const uint32_t biased = spread ^ 0x80008000u;
   const float low = FloatOf(0x4b000000u | (biased >> 8 & 0xffu)) - 8388736.0f;
   const float high = FloatOf(0x4b000000u | biased >> 24) - 8388736.0f;
-  return Pack(BFloat16{}, low, high);
+  return Pack(BFloat16{}, low * scale, high * scale);
 }
 
 // Two codes of an 8-bit storage type as bf16, exactly: the first in the low half. fp8: the bits
@@ -37,6 +38,19 @@ ANNULUS_DEVICE uint32_t WidenCodes(DType dtype, uint32_t codes, CodePair pair) {
   const uint32_t power = e4m3 ? 0x7b807b80u : 0x77807780u;  // 2^120, 2^112
   const uint32_t beyond = (magnitude + (e4m3 ? 0x01000100u : 0x04000400u)) & 0x80008000u;
   return MultiplyPairs(moved, power) | (beyond >> 15) * 0x7fc0u;
+}
+
+// Two codes of int8 times their key's scale, rounded to bf16.
+ANNULUS_DEVICE uint32_t WidenScaled(uint32_t codes, CodePair pair, float scale) {
+  return WidenInt8(SelectBytes(codes, static_cast<uint32_t>(pair)), scale);
+}
+
+// Where element `d` of a head stands in a row of queries, so that codes of 4 neighbouring elements
+// are a lane's depth {2t, 2t+1, 2t+8, 2t+9}.
+ANNULUS_DEVICE int PermutedDepth(int d) {
+  const int t = d % 16 / 4;
+  const int e = d % 4;
+  return d / 16 * 16 + 2 * t + (e & 1) + (e & 2) * 4;
 }
 
 }  // namespace annulus::cuda

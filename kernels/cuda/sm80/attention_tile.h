@@ -59,14 +59,6 @@ struct RowSums {
   int32_t position[C::kRowTiles][2];  // -1: no row
 };
 
-// Where element `d` of a head stands in a row of queries, so that codes of 4 neighbouring elements
-// are a lane's depth {2t, 2t+1, 2t+8, 2t+9}.
-ANNULUS_DEVICE int PermutedDepth(int d) {
-  const int t = d % 16 / 4;
-  const int e = d % 4;
-  return d / 16 * 16 + 2 * t + (e & 1) + (e & 2) * 4;
-}
-
 // Column of the output that element e (0 or 1) of tile n is.
 template <class C>
 ANNULUS_DEVICE int OutputColumn(int n, int e) {

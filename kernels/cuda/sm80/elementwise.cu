@@ -82,16 +82,9 @@ ANNULUS_KERNEL(kThreads, 4) ScaleKernel(ANNULUS_ARGUMENT ScaleArguments a) {
     float value = a.sums.row(part.row)[i] * a.factor * row_scale;
     if (a.column_scales != nullptr) value *= a.column_scales[i];
     if (a.bias != nullptr) value += a.bias[i];
+    if (a.cap > 0) value = a.cap * tanhf(value / a.cap);
     float* const output = a.output.row(part.row) + i;
     *output = a.accumulate ? *output + value : value;
-  }
-}
-
-ANNULUS_KERNEL(kThreads, 4) SoftCapKernel(ANNULUS_ARGUMENT SoftCapParams a) {
-  const RowPart part = PartOfRow(a.values.cols);
-  for (int64_t i = part.begin; i < part.end; i += kThreads) {
-    float* const value = a.values.row(part.row) + i;
-    *value = a.cap * tanhf(*value / a.cap);
   }
 }
 
@@ -268,10 +261,6 @@ int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments) {
 int LaunchScale(StreamHandle stream, const ScaleArguments& arguments) {
   return Launch<ScaleKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
                              arguments);
-}
-int LaunchSoftCap(StreamHandle stream, const SoftCapParams& arguments) {
-  return Launch<SoftCapKernel>(stream, GridOfRows(arguments.values.rows, arguments.values.cols),
-                               arguments);
 }
 int LaunchRopeTable(StreamHandle stream, const RopeTableArguments& arguments) {
   return Launch<RopeTableKernel>(stream, GridOfRows(arguments.cosine.rows, arguments.cosine.cols),

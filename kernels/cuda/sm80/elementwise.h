@@ -28,7 +28,8 @@ int LaunchRmsNorm(StreamHandle stream, const RmsNormArguments& arguments);
 int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments);
 
 // output[r, c] = sums[r, c] * factor * row_scales[r] * column_scales[c] + bias[c], in this order,
-// which is added to output where `accumulate`. `sums` may be `output` where it is not.
+// then the soft cap; it is added to output where `accumulate`. `sums` may be `output` where it is
+// not.
 struct ScaleArguments {
   ConstMatrixView sums;
   float factor;
@@ -37,9 +38,9 @@ struct ScaleArguments {
   const float* bias;           // [cols]; null: 0
   MatrixView output;
   bool accumulate;
+  float cap = 0;  // cap * tanh(x / cap); 0: none
 };
 int LaunchScale(StreamHandle stream, const ScaleArguments& arguments);
-int LaunchSoftCap(StreamHandle stream, const SoftCapParams& arguments);
 
 struct RopeTableArguments {
   const int32_t* positions;

@@ -1,17 +1,19 @@
-// Scores of blocks of keys and summaries of pages, in float32. Scores of rows against blocks are
-// not by tensor cores: they cost more than their share of attention's time.
+// Summaries of pages and their scores, and scores of blocks for pages of float32 (of others:
+// block_scores.cu), all in float32.
 #include <cmath>
 
 #include "kernels/cuda/common/convert.h"
 #include "kernels/cuda/common/launch.h"
-#include "kernels/cuda/sm80/scores.h"
+#include "kernels/cuda/sm80/scores_rows.h"
+#include "kernels/ops/block_scores.h"
 
 namespace annulus::cuda {
 namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kChunk = 16;  // keys in shared memory at a time
+constexpr int kChunk = 16;      // keys in shared memory at a time
+constexpr int kOwnQueries = 4;  // of a lane, that share a reading of its summary
 
 ANNULUS_DEVICE float KeyAt(const PageLayout& layout, const std::byte* page, int head, int64_t slot,
                            int d) {
@@ -20,21 +22,6 @@ ANNULUS_DEVICE float KeyAt(const PageLayout& layout, const std::byte* page, int 
   return key *
          WidenBFloat16(*reinterpret_cast<const uint16_t*>(page + layout.KeyScale(head, slot)));
 }
-
-// A sum of exponentials, kept as the largest exponent and the sum relative to it.
-struct LogSum {
-  float maximum;
-  float sum;
-
-  ANNULUS_DEVICE void Add(float score) {
-    if (score > maximum) {
-      sum = sum * expf(maximum - score) + 1;
-      maximum = score;
-    } else if (!(score < -FloatOf(0x7f7fffffu))) {
-      sum += expf(score - maximum);
-    }
-  }
-};
 
 // The score of one tile of keys for one row group and query head, by a whole warp: the mean over
 // the antidiagonal. `sub`: the tile's first key in the chunk, which begins at `slot`. Whether any
@@ -46,9 +33,7 @@ ANNULUS_DEVICE bool TileScore(const BlockScoresArguments& a, const ScoresItemVie
   float sum = 0;
   int pairs = 0;
   for (int r = rows.first; r < rows.first + rows.count; ++r) {
-    // MeetingSlot of kernels/ops/block_scores.h.
-    const int even = item.positions[r] / a.stride % 2;
-    const int t = sub + (2 * a.stride - 1 - even - item.positions[r] % a.stride) % a.stride;
+    const int t = sub + MeetingSlot(item.positions[r], a.stride);
     if (slot + t >= tokens) continue;
     const float* const query = item.query + r * item.query_stride + int64_t{head} * dim;
     const float* const key = keys + t * (dim + 1);
@@ -61,21 +46,8 @@ ANNULUS_DEVICE bool TileScore(const BlockScoresArguments& a, const ScoresItemVie
   return true;
 }
 
-// Whether a row's head leaves out a key, where there are branches: no branch keeps it.
-ANNULUS_DEVICE bool LeavesOut(const ScoresItemView& item, int32_t position, int head, int32_t key) {
-  for (int b = 0; b < item.branch_count; ++b) {
-    const DilatedBranch branch = item.branches[b];
-    const int32_t residue = head % branch.rate;
-    if (position / branch.segment == key / branch.segment && position % branch.rate == residue &&
-        key % branch.rate == residue) {
-      return false;
-    }
-  }
-  return item.branch_count > 0;
-}
-
-// A warp has every fourth pair of a row group and a query head; what it has summed up so far lies
-// in shared memory after the keys.
+// In float32: a warp has every fourth pair of a row group and a query head; what it has summed up
+// so far lies in shared memory after the keys.
 ANNULUS_KERNEL(kThreads, 2) BlockScoresKernel(ANNULUS_ARGUMENT BlockScoresArguments a) {
   const int dim = a.layout.k_dim;
   float* const keys = reinterpret_cast<float*>(SharedMemory());
@@ -117,9 +89,7 @@ ANNULUS_KERNEL(kThreads, 2) BlockScoresKernel(ANNULUS_ARGUMENT BlockScoresArgume
   for (int i = ThreadIndex(); i < pairs; i += kThreads) {
     const int64_t list =
         int64_t{unit.first_group + i / a.group} * a.heads + kv_head * a.group + i % a.group;
-    const LogSum own = sums[i];
-    item.scores[list * item.blocks + unit.block] =
-        own.sum == 0 ? -FloatOf(0x7f800000u) : own.maximum + logf(own.sum);
+    item.scores[list * item.blocks + unit.block] = sums[i].Log();
   }
 }
 
@@ -147,20 +117,53 @@ ANNULUS_KERNEL(kThreads, 8) KeySummaryKernel(ANNULUS_ARGUMENT KeySummaryArgument
   }
 }
 
-// A warp per score.
-ANNULUS_KERNEL(kThreads, 8) SummaryScoresKernel(ANNULUS_ARGUMENT SummaryScoresArguments a) {
-  const int64_t i = BlockX() * kWarps + WarpIndex();
-  if (i >= a.query.rows * a.heads * a.pages) return;
-  const int64_t page = i % a.pages;
-  const int head = static_cast<int>(i / a.pages % a.heads);
-  const float* const query = a.query.row(i / a.pages / a.heads) + int64_t{head} * a.k_dim;
-  const int64_t at = (page * a.kv_heads + head / (a.heads / a.kv_heads)) * a.k_dim;
-  float sum = 0;
-  for (int d = Lane(); d < a.k_dim; d += kWarp) {
-    sum += Larger(query[d] * a.least[at + d], query[d] * a.greatest[at + d]);
+// Block (run of summaries, kv head): they are read once, for all rows and query heads. In float32,
+// as a bound must not be rounded below a key's score, and reading takes longer than multiplying. A
+// lane has one summary and kOwnQueries queries at a time.
+ANNULUS_KERNEL(kThreads, 4) SummaryScoresKernel(ANNULUS_ARGUMENT SummaryScoresArguments a) {
+  const int width = a.k_dim | 1;  // odd: neighbouring summaries lie in different banks
+  const bool both = a.greatest != a.least;
+  float* const least = reinterpret_cast<float*>(SharedMemory());
+  float* const greatest = both ? least + a.run * width : least;
+  const int64_t first = BlockX() * a.run;
+  const auto count = static_cast<int>(Smaller(a.pages - first, int64_t{a.run}));
+#pragma unroll 4
+  for (int i = ThreadIndex(); i < count * a.k_dim; i += kThreads) {
+    const int64_t at = ((first + i / a.k_dim) * a.kv_heads + BlockY()) * a.k_dim + i % a.k_dim;
+    const int to = i / a.k_dim * width + i % a.k_dim;
+    least[to] = a.least[at];
+    if (both) greatest[to] = a.greatest[at];
   }
-  sum = WarpSum(sum);
-  if (Lane() == 0) a.scores[i] = sum;
+  SyncThreads();
+  const int page = Lane() % a.run;
+  if (page >= count) return;
+  const float* const low = least + page * width;
+  const float* const high = greatest + page * width;
+  const int group = a.heads / a.kv_heads;
+  const int64_t queries = a.query.rows * group;
+  const int64_t step = int64_t{kWarps} * (kWarp / a.run);
+  for (int64_t q = WarpIndex() + Lane() / a.run * kWarps; q < queries; q += step * kOwnQueries) {
+    const float* query[kOwnQueries];
+    float sums[kOwnQueries] = {};
+#pragma unroll
+    for (int j = 0; j < kOwnQueries; ++j) {
+      const int64_t own = Smaller(q + j * step, queries - 1);
+      query[j] = a.query.row(own / group) + (BlockY() * group + own % group) * a.k_dim;
+    }
+    for (int d = 0; d < a.k_dim; ++d) {
+#pragma unroll
+      for (int j = 0; j < kOwnQueries; ++j) {
+        sums[j] += Larger(query[j][d] * low[d], query[j][d] * high[d]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kOwnQueries; ++j) {
+      const int64_t own = q + j * step;
+      if (own >= queries) break;
+      const int64_t list = own / group * a.heads + BlockY() * group + own % group;
+      a.scores[list * a.pages + first + page] = sums[j];
+    }
+  }
 }
 
 // Some columns of one run.
@@ -189,9 +192,13 @@ int LaunchKeySummary(StreamHandle stream, int64_t pages, const KeySummaryArgumen
   return Launch<KeySummaryKernel>(stream, grid, arguments);
 }
 int LaunchSummaryScores(StreamHandle stream, const SummaryScoresArguments& arguments) {
-  const int64_t scores = arguments.query.rows * arguments.heads * arguments.pages;
-  return Launch<SummaryScoresKernel>(
-      stream, {.x = (scores + kWarps - 1) / kWarps, .threads = kThreads}, arguments);
+  const int sides = arguments.greatest == arguments.least ? 1 : 2;
+  const Grid grid{
+      .x = (arguments.pages + arguments.run - 1) / arguments.run,
+      .y = arguments.kv_heads,
+      .threads = kThreads,
+      .shared_bytes = SummaryBytes(arguments.k_dim) * static_cast<size_t>(sides * arguments.run)};
+  return Launch<SummaryScoresKernel>(stream, grid, arguments);
 }
 
 int LaunchRowMeans(StreamHandle stream, const RowMeansArguments& arguments) {

@@ -1,0 +1,49 @@
+#ifndef ANNULUS_KERNELS_CUDA_TUNING_SCORES_PLAN_H_
+#define ANNULUS_KERNELS_CUDA_TUNING_SCORES_PLAN_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/sm80/scores.h"
+#include "kernels/ops/block_scores.h"
+
+namespace annulus::cuda {
+
+// Which block of the grid scores what. Pure.
+
+// The row groups of an item: see BlockScoresParams.
+std::vector<ScoredRows> GroupRows(std::span<const int32_t> positions, int32_t stride);
+
+// In float32.
+struct FloatScoresPlan {
+  std::vector<std::vector<ScoredRows>> groups;  // [item]
+  std::vector<int64_t> blocks;                  // [item]
+  std::vector<ScoresUnit> units;
+};
+FloatScoresPlan PlanFloatScores(const BlockScoresParams& params);
+
+// By tensor cores. `k_stride`: elements from one key of a page to the next. Tiles of the same keys
+// follow each other, so that their keys are read from memory once.
+struct TensorScoresPlan {
+  int parts = 1;
+  int tile_rows = 0;
+  int depth = 0;
+  int block_columns = 0;
+  std::vector<std::vector<ScoredRows>> groups;    // [item]
+  std::vector<std::vector<int32_t>> block_pages;  // [item][blocks + 1]
+  std::vector<int64_t> first_row_tile;            // [item] as in ScoresItemView
+  std::vector<PackedTile> row_tiles;
+  std::vector<ScoresTile> tiles;
+  int64_t packed_tiles = 0;  // of all kv heads
+};
+TensorScoresPlan PlanTensorScores(const BlockScoresParams& params, int k_stride);
+
+// Summaries that a block scores together: the most, a power of two, with which 4 blocks have their
+// shared memory; at least 1.
+int SummaryRun(int k_dim, const DeviceInfo& device);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_TUNING_SCORES_PLAN_H_
