@@ -34,11 +34,11 @@ struct BlockScoresItem {
 // (MeetingSlot) and are there (rows given, keys inside the pages' tokens), then the soft cap. The
 // score of a block is the log of the sum of exp(mean) over its tiles up to the group's own.
 //
-// Nothing seen: -infinity. Keys may be rounded as Attention may round them, scores are good to
-// 1e-5 beside that and beside what float32 loses in a sum of stride * k_dim products; with stride 8
-// and 16 queries too. FLOPs: 2 * heads * k_dim / stride for each (row, key) pair of the tiles
-// visited. Bytes: each page's keys once for each kv head and 32 row groups of its query heads; 4
-// for each score.
+// Nothing seen: -infinity. Queries and keys may be rounded as the table's Attention rounds them, so
+// that with stride 1 the score is what this attention gives the block; scores are good to 1e-5
+// beside that and beside what float32 loses in a sum of stride * k_dim products. FLOPs: 2 * heads *
+// k_dim / stride for each (row, key) pair of the tiles visited. Bytes: each page's keys once for
+// each kv head and 32 row groups of its query heads; 4 for each score.
 //
 // Tables of GPUs multiply by tensor cores where pages are not float32. Keys of bf16, f16 and fp8
 // are exact there, and int8 with stride 1. With stride 8 and 16 queries are rounded as by
