@@ -55,7 +55,6 @@ ANNULUS_DEVICE uint32_t ShuffleFrom(uint32_t value, int lane) {
 // Bit i of the result: whether `predicate` holds in lane i.
 ANNULUS_DEVICE uint32_t Ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
 // How many bits are set.
-ANNULUS_DEVICE int CountBits(uint32_t bits) { return __popc(bits); }
 
 // 2^x: within 2 units in the last place; subnormal results are 0.
 ANNULUS_DEVICE float Exp2(float x) {
@@ -106,7 +105,6 @@ uint32_t ShuffleXor(uint32_t value, int mask);
 float ShuffleFrom(float value, int lane);
 uint32_t ShuffleFrom(uint32_t value, int lane);
 uint32_t Ballot(bool predicate);
-inline int CountBits(uint32_t bits) { return __builtin_popcount(bits); }
 float Exp2(float x);
 float Log2(float x);
 float Reciprocal(float x);
