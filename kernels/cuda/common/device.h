@@ -54,7 +54,6 @@ ANNULUS_DEVICE uint32_t ShuffleFrom(uint32_t value, int lane) {
 
 // Bit i of the result: whether `predicate` holds in lane i.
 ANNULUS_DEVICE uint32_t Ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
-// How many bits are set.
 
 // 2^x: within 2 units in the last place; subnormal results are 0.
 ANNULUS_DEVICE float Exp2(float x) {

@@ -42,6 +42,20 @@ class LinksTest : public ::testing::Test {
   Backend& sender() { return *backend_; }
   Backend& receiver() { return backend_->OnDevice(1); }
 
+  // A link, a stream of each side, and events of what the sender has written and what has arrived.
+  struct Ends {
+    std::unique_ptr<DeviceLink> link;
+    std::unique_ptr<Stream> writer;
+    std::unique_ptr<Stream> reader;
+    std::unique_ptr<Event> written;
+    std::unique_ptr<Event> arrived;
+  };
+  Ends Open(LinkKind kind) {
+    return {receiver().OpenLink(sender(), kind).value(), sender().CreateStream(1).value(),
+            receiver().CreateStream(1).value(), sender().CreateEvent(false).value(),
+            receiver().CreateEvent(false).value()};
+  }
+
   std::unique_ptr<Backend> backend_;
 };
 
@@ -54,11 +68,7 @@ TEST_F(LinksTest, BothKindsCopyBehindEvents) {
   for (const LinkKind kind : {LinkKind::kPeer, LinkKind::kStaged}) {
     DeviceBuffer from = sender().Allocate(kBytes).value();
     DeviceBuffer to = receiver().Allocate(kBytes + 64).value();
-    const auto link = receiver().OpenLink(sender(), kind).value();
-    const auto writer = sender().CreateStream(1).value();
-    const auto reader = receiver().CreateStream(1).value();
-    const auto written = sender().CreateEvent(false).value();
-    const auto arrived = receiver().CreateEvent(false).value();
+    const auto [link, writer, reader, written, arrived] = Open(kind);
     const auto before = receiver().CreateEvent(true).value();
     const auto after = receiver().CreateEvent(true).value();
     ASSERT_TRUE(sender().Copy(*writer, from.data(), pattern.data(), kBytes).ok());
@@ -83,11 +93,7 @@ TEST_F(LinksTest, BothKindsCopyBehindEvents) {
 // cannot read by words of 16 bytes are left to calls, and so is a message of few.
 TEST_F(LinksTest, ManyCopiesFromAPeerAreOneKernel) {
   std::mt19937 random(9);
-  const auto link = receiver().OpenLink(sender(), LinkKind::kPeer).value();
-  const auto writer = sender().CreateStream(1).value();
-  const auto reader = receiver().CreateStream(1).value();
-  const auto written = sender().CreateEvent(false).value();
-  const auto arrived = receiver().CreateEvent(false).value();
+  const auto [link, writer, reader, written, arrived] = Open(LinkKind::kPeer);
   const std::vector<const Event*> events = {written.get()};
   struct Message {
     size_t copies;
@@ -141,11 +147,7 @@ TEST_F(LinksTest, ManyCopiesFromAPeerAreOneKernel) {
 // pieces: a piece leaves by one copy, whatever is in it.
 TEST_F(LinksTest, StagedPartsSharePieces) {
   std::mt19937 random(4);
-  const auto link = receiver().OpenLink(sender(), LinkKind::kStaged).value();
-  const auto writer = sender().CreateStream(1).value();
-  const auto reader = receiver().CreateStream(1).value();
-  const auto written = sender().CreateEvent(false).value();
-  const auto arrived = receiver().CreateEvent(false).value();
+  const auto [link, writer, reader, written, arrived] = Open(LinkKind::kStaged);
   const std::vector<const Event*> events = {written.get()};
   struct Message {
     size_t parts;
