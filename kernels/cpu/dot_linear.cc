@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "absl/container/inlined_vector.h"
 #include "kernels/base/quantize.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/simd_ops.h"
@@ -101,13 +102,16 @@ class Products {
   void Multiply(CpuStream& stream, int64_t first, int64_t rows, const std::byte* packed,
                 std::byte* workspaces) const {
     const int64_t columns = TaskColumns(first, rows, stream.threads());
+    absl::InlinedVector<int64_t, 4> ends;  // of the parts' tasks
+    for (const LinearParams& part : parts_) {
+      ends.push_back((ends.empty() ? 0 : ends.back()) + TasksOf(part, first, rows, columns));
+    }
     // Few rows wait for weights, so kernels ask for those of the next columns.
-    stream.ParallelRuns(Tasks(first, rows, columns), [&](int64_t index, int thread) {
-      const LinearParams* part = parts_.data();
-      for (int64_t tasks; index >= (tasks = TasksOf(*part, first, rows, columns)); ++part) {
-        index -= tasks;
-      }
-      MultiplyTask(*part, first, RowsOf(*part, first, rows), index, columns, packed,
+    stream.ParallelRuns(ends.back(), [&](int64_t index, int thread) {
+      size_t i = 0;
+      while (index >= ends[i]) ++i;
+      MultiplyTask(parts_[i], first, RowsOf(parts_[i], first, rows),
+                   index - (i == 0 ? 0 : ends[i - 1]), columns, packed,
                    workspaces + thread * RoundUp(dot_.workspace_bytes, kLine));
     });
   }
