@@ -129,20 +129,23 @@ TEST_F(DevicesTest, PagesThatDoNotFitTheSlotsLetQueriesTravel) {
   EXPECT_LT(driver.ranks().visiting_pages(), driver.ranks().pool(0).page_count());
 }
 
-// The stream stands still while pages travel, and that is counted as waiting.
+// The stream stands still while pages travel, and that is counted as waiting. How long it waits
+// besides, for a peer's ops, depends on the machine, so copies take a share of that each.
 TEST_F(DevicesTest, WaitsForCopiesAreCountedAsExposed) {
   const std::string name = "llama_gqa_bf16";
-  const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
+  std::vector<int32_t> prompt = testing::LoadGolden(testing::TestFile("golden/" + name)).prompt;
+  prompt.resize(std::min<size_t>(prompt.size(), 70));
   const RankModel model = Load(name);
-  double waited[2];
-  for (const bool slow : {false, true}) {
-    EmulatedDevice::Get().between_microseconds = slow ? 20'000 : 0;
+  const auto seconds_waited = [&] {
     StepDriver driver(*backend_, model, AllLogits(2, RingMode::kPassKv));
-    driver.Run({golden.prompt}, 1);
-    waited[slow] = driver.ring().wait_seconds;
+    driver.Run({prompt}, 1);
     EXPECT_GT(driver.ring().compute_seconds, 0);
-  }
-  EXPECT_GT(waited[1], waited[0] + 0.02);
+    return driver.ring().wait_seconds;
+  };
+  const double before = seconds_waited();
+  const double each = 0.02 + before / 2;
+  EmulatedDevice::Get().between_microseconds = static_cast<int>(each * 1e6);
+  EXPECT_GT(seconds_waited(), 3 * each);  // in each of three layers
 }
 
 class DevicesEngineTest : public DevicesTest {
