@@ -29,25 +29,6 @@ absl::StatusOr<std::vector<float>> ReadKeys(Stream& stream, const KvPageShape& s
   return keys;
 }
 
-struct RowGroup {
-  int64_t first_row;
-  int64_t rows;
-  int64_t tile;
-};
-
-std::vector<RowGroup> RowGroups(std::span<const int32_t> positions, int32_t stride) {
-  std::vector<RowGroup> groups;
-  for (size_t r = 0; r < positions.size(); ++r) {
-    const int64_t tile = positions[r] / stride;
-    if (stride > 1 && !groups.empty() && groups.back().tile == tile) {
-      ++groups.back().rows;
-    } else {
-      groups.push_back({static_cast<int64_t>(r), 1, tile});
-    }
-  }
-  return groups;
-}
-
 // Whether a single row's head leaves out the key at `position`.
 bool LeavesOut(const BlockScoresItem& item, const RowGroup& group, int head, int64_t position) {
   return !item.branches.empty() &&
@@ -64,7 +45,7 @@ float TileScore(const BlockScoresParams& params, const BlockScoresItem& item, co
   const int kv_head = head / (params.heads / params.shape.kv_heads);
   float sum = 0;
   int pairs = 0;
-  for (int64_t r = group.first_row; r < group.first_row + group.rows; ++r) {
+  for (int64_t r = group.first; r < group.first + group.count; ++r) {
     const int64_t t = tile * params.stride + MeetingSlot(item.positions[r], params.stride);
     if (t >= page.tokens) continue;
     const float* const query = item.query.row(r) + head * d;

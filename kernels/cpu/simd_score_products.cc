@@ -114,7 +114,7 @@ class ProductRun {
   void AddItem(const BlockScoresItem& scored) {
     Item& item = items_.emplace_back();
     item.item = &scored;
-    item.groups = RowGroupsOf(scored.positions, params_.stride);
+    item.groups = RowGroups(scored.positions, params_.stride);
     item.blocks = CountBlocks(scored.pages, params_.block_tokens);
     item.packed = packed_bytes_;
     packed_bytes_ += HeadBytes(item) * params_.shape.kv_heads;
@@ -174,7 +174,7 @@ class ProductRun {
     const RowGroup& rows = item.groups[group];
     std::vector<uint32_t> pairs(CeilDiv(k_dim, 2));
     std::byte* const of_head = packed + item.packed + head / group_ * HeadBytes(item);
-    for (int64_t r = rows.first_row; r < rows.first_row + rows.rows; ++r) {
+    for (int64_t r = rows.first; r < rows.first + rows.count; ++r) {
       pairs.back() = 0;
       ConvertFromFloat(DType::kBF16, item.item->query.row(r) + head * k_dim, pairs.data(), k_dim);
       const int slot = MeetingSlot(item.item->positions[r], params_.stride);
@@ -279,7 +279,7 @@ class ProductRun {
     const int64_t last_tile = (panel.position + kPanel - 1) / params_.stride;
     // Whether a row group is complete and sees all keys of the panel.
     const auto whole = [&](const RowGroup& rows) {
-      return panel.slots == kPanel && rows.rows == params_.stride && rows.tile >= last_tile;
+      return panel.slots == kPanel && rows.count == params_.stride && rows.tile >= last_tile;
     };
     for (int64_t g = task.first_group; g < task.end_group;) {
       const int64_t begin = g;
@@ -296,7 +296,7 @@ class ProductRun {
     const int stride = params_.stride;
     for (int copy = 0; copy < copies_; ++copy) {
       const int slots = std::clamp(panel.slots - copy * stride, 0, stride);
-      const int pairs = std::popcount(rows.lanes & ((1u << slots) - 1));
+      const int pairs = std::popcount(rows.slots & ((1u << slots) - 1));
       const bool seen = pairs > 0 && panel.position / stride + copy <= rows.tile;
       const float scale = params_.scale / static_cast<float>(std::max(pairs, 1));
       for (int h = 0; h < group_; ++h) {

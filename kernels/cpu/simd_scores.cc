@@ -103,7 +103,7 @@ class ScoresRun {
   void AddItem(size_t index) {
     const BlockScoresItem& item = params_.items[index];
     std::vector<RowGroup>& groups = groups_[index];
-    groups = RowGroupsOf(item.positions, params_.stride);
+    groups = RowGroups(item.positions, params_.stride);
     const int64_t count = static_cast<int64_t>(groups.size());
     const int64_t blocks = CountBlocks(item.pages, params_.block_tokens);
     const int64_t step = std::max(1, kVectors / group_);
@@ -123,7 +123,7 @@ class ScoresRun {
     std::vector<uint16_t> narrow(RoundUp(k_dim, 2));
     for (int64_t g = task.begin; g < task.end; ++g) {
       const RowGroup& rows = (*task.groups)[g];
-      for (int64_t r = rows.first_row; r < rows.first_row + rows.rows; ++r) {
+      for (int64_t r = rows.first; r < rows.first + rows.count; ++r) {
         const int first_lane = MeetingSlot(task.item->positions[r], stride);
         for (int head = 0; head < group_; ++head) {
           const float* const query =
@@ -228,7 +228,7 @@ class ScoresRun {
     for (int s = slot; stride > 1 && s < end; s += stride) {
       if ((page.first_position + s) / stride > group.tile) break;
       const int present = std::min(stride, end - s);
-      const uint32_t pairs = group.lanes & ((1u << present) - 1);
+      const uint32_t pairs = group.slots & ((1u << present) - 1);
       if (pairs == 0) continue;
       float sum = 0;
       for (int t = 0; t < present; ++t) sum += lanes[s - slot + t];
@@ -297,18 +297,6 @@ void ReadPanel(const SimdKernels& isa, const PageLayout& layout, const KvPageSha
 }
 
 }  // namespace
-
-std::vector<RowGroup> RowGroupsOf(std::span<const int32_t> positions, int32_t stride) {
-  std::vector<RowGroup> groups;
-  for (size_t r = 0; r < positions.size(); ++r) {
-    const int64_t tile = positions[r] / stride;
-    const bool next = stride > 1 && !groups.empty() && groups.back().tile == tile;
-    if (!next) groups.push_back({static_cast<int64_t>(r), 0, tile, 0});
-    ++groups.back().rows;
-    groups.back().lanes |= 1u << MeetingSlot(positions[r], stride);
-  }
-  return groups;
-}
 
 absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStream& stream,
                          const BlockScoresParams& params) {

@@ -32,14 +32,6 @@ inline float ExpOfNegative(float x) {
   return x < -87.0f ? 0.0f : std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
 }
 
-struct RowGroup {
-  int64_t first_row;
-  int rows;
-  int64_t tile;
-  uint32_t lanes;  // bit t: the query that meets slot t of a tile is there
-};
-std::vector<RowGroup> RowGroupsOf(std::span<const int32_t> positions, int32_t stride);
-
 // BlockScores with stride 8 or 16 over paired bf16 pages, as products of matrices: 16 keys lie in a
 // page as one row of 16 * k_dim numbers, and the queries that meet them are packed in that order.
 absl::Status BlockScoresByProducts(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,

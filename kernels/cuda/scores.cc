@@ -19,12 +19,12 @@ namespace {
 // Of everything that an item's view points to, and of the view itself.
 size_t ItemBytes(const BlockScoresItem& item, size_t groups, size_t blocks) {
   return item.positions.size_bytes() + item.pages.size_bytes() + item.branches.size_bytes() +
-         groups * sizeof(ScoredRows) + blocks * sizeof(int32_t) + sizeof(ScoresItemView) +
+         groups * sizeof(RowGroup) + blocks * sizeof(int32_t) + sizeof(ScoresItemView) +
          5 * CudaStream::kUploadAlignment;
 }
 
 ScoresItemView UploadItem(CudaStream& stream, const BlockScoresItem& item,
-                          std::span<const ScoredRows> groups, int64_t blocks) {
+                          std::span<const RowGroup> groups, int64_t blocks) {
   ScoresItemView view{};
   view.query = item.query.data;
   view.query_stride = item.query.stride;

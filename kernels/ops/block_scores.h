@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "kernels/base/tensor_view.h"
 #include "kernels/ops/attention.h"
@@ -62,6 +63,15 @@ constexpr int32_t MeetingSlot(int32_t position, int32_t stride) {
   const int32_t even = position / stride % 2;
   return (2 * stride - 1 - even - position % stride) % stride;
 }
+
+// The rows of an item that lie in one tile of positions.
+struct RowGroup {
+  int32_t first;
+  int32_t count;
+  int32_t tile;
+  uint32_t slots;  // bit t: a row meets slot t
+};
+std::vector<RowGroup> RowGroups(std::span<const int32_t> positions, int32_t stride);
 
 // Sizes of an item's scores.
 int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride);

@@ -192,23 +192,6 @@ void CheckRowMeans(const RowMeansParams& params) {
   }
 }
 
-int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride) {
-  int64_t groups = 0;
-  for (size_t r = 0; r < positions.size(); ++r) {
-    if (r == 0 || positions[r] / stride != positions[r - 1] / stride || stride == 1) ++groups;
-  }
-  return groups;
-}
-
-int64_t CountBlocks(std::span<const KvPageView> pages, int32_t block_tokens) {
-  int64_t blocks = 0;
-  for (size_t p = 0; p < pages.size(); ++p) {
-    const int32_t block = pages[p].first_position / block_tokens;
-    if (p == 0 || block != pages[p - 1].first_position / block_tokens) ++blocks;
-  }
-  return blocks;
-}
-
 void CheckMergeState(const MergeStateParams& params) {
   ANNULUS_CHECK(params.into.rows == params.from.rows && params.into.heads == params.from.heads &&
                 params.into.v_dim == params.from.v_dim);

@@ -101,7 +101,7 @@ ANNULUS_DEVICE void MultiplyStep(const PageLayout& layout, const std::byte* quer
 
 // The score of a row group's head for a lane's column `c`; -infinity: nothing is seen.
 ANNULUS_DEVICE float ScoreOf(const BlockScoresArguments& a, const ScoresItemView& item,
-                             const ScoredRows& rows, int head, const KeyColumns& columns, int c,
+                             const RowGroup& rows, int head, const KeyColumns& columns, int c,
                              float sum) {
   const int32_t tile = columns.tile[c * kWarp + Lane()];
   const int pairs = CountBits(rows.slots & columns.held[c * kWarp + Lane()]);
@@ -164,7 +164,7 @@ ANNULUS_DEVICE void EndPass(const TensorScoresArguments& a, const ScoresItemView
     const int index = pass * rows + r;
     const int row = unit.row_tile * a.tile_rows + index;
     if (row >= item.groups_count * s.group) break;
-    const ScoredRows group = item.groups[row / s.group];
+    const RowGroup group = item.groups[row / s.group];
     const int head = static_cast<int>(BlockY()) * s.group + row % s.group;
     const float factor = factors[r / 16 * 64 + r % 16];
     float scores[4];

@@ -27,7 +27,7 @@ ANNULUS_DEVICE float KeyAt(const PageLayout& layout, const std::byte* page, int 
 // the antidiagonal. `sub`: the tile's first key in the chunk, which begins at `slot`. Whether any
 // pair is there.
 ANNULUS_DEVICE bool TileScore(const BlockScoresArguments& a, const ScoresItemView& item,
-                              const ScoredRows& rows, int head, const float* keys, int slot,
+                              const RowGroup& rows, int head, const float* keys, int slot,
                               int sub, int tokens, float& score) {
   const int dim = a.layout.k_dim;
   float sum = 0;
@@ -68,7 +68,7 @@ ANNULUS_KERNEL(kThreads, 2) BlockScoresKernel(ANNULUS_ARGUMENT BlockScoresArgume
       }
       SyncThreads();
       for (int i = WarpIndex(); i < pairs; i += kWarps) {
-        const ScoredRows rows = item.groups[unit.first_group + i / a.group];
+        const RowGroup rows = item.groups[unit.first_group + i / a.group];
         LogSum own = sums[i];
         for (int sub = 0; sub < kChunk; sub += a.stride) {
           if ((page.first_position + slot + sub) / a.stride > rows.tile) break;

@@ -8,6 +8,7 @@
 #include "kernels/cuda/common/page_layout.h"
 #include "kernels/cuda/common/stream_handle.h"
 #include "kernels/ops/attention.h"
+#include "kernels/ops/block_scores.h"
 
 // Launches of what kernels/ops/block_scores.h describes. All pointers are addresses that the device
 // reads; each returns 0 or the number of CUDA's error.
@@ -19,14 +20,6 @@
 // one query's score of one key.
 
 namespace annulus::cuda {
-
-// The rows of an item that lie in one tile of positions.
-struct ScoredRows {
-  int32_t first;
-  int32_t count;
-  int32_t tile;
-  uint32_t slots;  // bit t: a row meets slot t
-};
 
 // In float32: what one block computes, some row groups of an item against the pages of one block of
 // keys.
@@ -45,7 +38,7 @@ struct ScoresItemView {
   int64_t query_stride;
   const int32_t* positions;
   const KvPageView* pages;
-  const ScoredRows* groups;
+  const RowGroup* groups;
   const DilatedBranch* branches;
   int branch_count;
   float* scores;  // [groups][heads][blocks]

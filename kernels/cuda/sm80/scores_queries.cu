@@ -15,7 +15,7 @@ constexpr int kWarps = kThreads / kWarp;
 constexpr int kTileBlocks = kScoredRows / kWarps;  // of the grid, for one packed tile
 
 // The item's row of a group that meets `slot`; -1: none.
-ANNULUS_DEVICE int32_t RowAt(const ScoresItemView& item, const ScoredRows& rows, int stride,
+ANNULUS_DEVICE int32_t RowAt(const ScoresItemView& item, const RowGroup& rows, int stride,
                              int slot) {
   for (int32_t r = rows.first; r < rows.first + rows.count; ++r) {
     if (MeetingSlot(item.positions[r], stride) == slot) return r;
@@ -25,7 +25,7 @@ ANNULUS_DEVICE int32_t RowAt(const ScoresItemView& item, const ScoredRows& rows,
 
 // A power of two that brings the largest element of a packed row just below 2^15: f16 then holds
 // what f32 has. As bits of its exponent.
-ANNULUS_DEVICE uint32_t FactorOf(const ScoresItemView& item, const ScoredRows& rows, int64_t column,
+ANNULUS_DEVICE uint32_t FactorOf(const ScoresItemView& item, const RowGroup& rows, int64_t column,
                                  int dim) {
   uint32_t largest = 0;
   for (int32_t r = rows.first; r < rows.first + rows.count; ++r) {
@@ -65,7 +65,7 @@ ANNULUS_KERNEL(kThreads, 4) PackQueriesKernel(ANNULUS_ARGUMENT TensorScoresArgum
   const TileRow own = TileRowOf(at, a.parts);
   const int row = tile.row_tile * a.tile_rows + own.index;
   const bool present = own.part < a.parts && row < item.groups_count * s.group;
-  const ScoredRows rows = present ? item.groups[row / s.group] : ScoredRows{};
+  const RowGroup rows = present ? item.groups[row / s.group] : RowGroup{};
   const int dim = s.layout.k_dim;
   const int stride = s.layout.k_stride;
   const int64_t column = (BlockY() * s.group + row % s.group) * dim;

@@ -46,7 +46,7 @@ int32_t BlocksTogether(const TensorScoresPlan& plan) {
 void AddTiles(const BlockScoresParams& params, int32_t index, int32_t row_tiles,
               TensorScoresPlan& plan) {
   const BlockScoresItem& item = params.items[index];
-  const std::vector<ScoredRows>& groups = plan.groups[index];
+  const std::vector<RowGroup>& groups = plan.groups[index];
   const std::vector<int32_t>& first = plan.block_pages[index];
   const int64_t group = params.heads / params.shape.kv_heads;
   const auto blocks = static_cast<int32_t>(first.size()) - 1;
@@ -68,23 +68,11 @@ void AddTiles(const BlockScoresParams& params, int32_t index, int32_t row_tiles,
 
 }  // namespace
 
-std::vector<ScoredRows> GroupRows(std::span<const int32_t> positions, int32_t stride) {
-  std::vector<ScoredRows> groups;
-  for (size_t r = 0; r < positions.size(); ++r) {
-    const int32_t tile = positions[r] / stride;
-    const bool next = stride > 1 && !groups.empty() && groups.back().tile == tile;
-    if (!next) groups.push_back({static_cast<int32_t>(r), 0, tile, 0});
-    ++groups.back().count;
-    groups.back().slots |= 1u << MeetingSlot(positions[r], stride);
-  }
-  return groups;
-}
-
 FloatScoresPlan PlanFloatScores(const BlockScoresParams& params) {
   FloatScoresPlan plan;
   for (size_t i = 0; i < params.items.size(); ++i) {
     const BlockScoresItem& item = params.items[i];
-    plan.groups.push_back(GroupRows(item.positions, params.stride));
+    plan.groups.push_back(RowGroups(item.positions, params.stride));
     const auto groups = static_cast<int32_t>(plan.groups.back().size());
     const std::vector<int32_t> first = BlockPages(item.pages, params.block_tokens);
     const auto blocks = static_cast<int32_t>(first.size()) - 1;
@@ -110,7 +98,7 @@ TensorScoresPlan PlanTensorScores(const BlockScoresParams& params, int k_stride)
   for (size_t i = 0; i < params.items.size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     const BlockScoresItem& item = params.items[i];
-    plan.groups.push_back(GroupRows(item.positions, params.stride));
+    plan.groups.push_back(RowGroups(item.positions, params.stride));
     plan.block_pages.push_back(BlockPages(item.pages, params.block_tokens));
     const int64_t rows = static_cast<int64_t>(plan.groups.back().size()) * group;
     const auto row_tiles = static_cast<int32_t>((rows + plan.tile_rows - 1) / plan.tile_rows);

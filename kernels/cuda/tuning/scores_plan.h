@@ -13,12 +13,9 @@ namespace annulus::cuda {
 
 // Which block of the grid scores what. Pure.
 
-// The row groups of an item: see BlockScoresParams.
-std::vector<ScoredRows> GroupRows(std::span<const int32_t> positions, int32_t stride);
-
 // In float32.
 struct FloatScoresPlan {
-  std::vector<std::vector<ScoredRows>> groups;  // [item]
+  std::vector<std::vector<RowGroup>> groups;  // [item]
   std::vector<int64_t> blocks;                  // [item]
   std::vector<ScoresUnit> units;
 };
@@ -31,7 +28,7 @@ struct TensorScoresPlan {
   int tile_rows = 0;
   int depth = 0;
   int block_columns = 0;
-  std::vector<std::vector<ScoredRows>> groups;    // [item]
+  std::vector<std::vector<RowGroup>> groups;    // [item]
   std::vector<std::vector<int32_t>> block_pages;  // [item][blocks + 1]
   std::vector<int64_t> first_row_tile;            // [item] as in ScoresItemView
   std::vector<PackedTile> row_tiles;

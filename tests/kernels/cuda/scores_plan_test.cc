@@ -37,7 +37,7 @@ BlockScoresParams Params(const BlockScoresItem& item, int32_t stride, int32_t bl
 
 TEST(ScoresPlanTest, GroupsKnowWhichSlotsTheirRowsMeet) {
   const std::vector<int32_t> positions = {17, 18, 31, 32, 33};
-  const std::vector<ScoredRows> groups = GroupRows(positions, 16);
+  const std::vector<RowGroup> groups = RowGroups(positions, 16);
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(std::tie(groups[0].first, groups[0].count, groups[0].tile), std::tuple(0, 3, 1));
   EXPECT_EQ(std::tie(groups[1].first, groups[1].count, groups[1].tile), std::tuple(3, 2, 2));
