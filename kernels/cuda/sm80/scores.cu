@@ -27,8 +27,8 @@ ANNULUS_DEVICE float KeyAt(const PageLayout& layout, const std::byte* page, int 
 // the antidiagonal. `sub`: the tile's first key in the chunk, which begins at `slot`. Whether any
 // pair is there.
 ANNULUS_DEVICE bool TileScore(const BlockScoresArguments& a, const ScoresItemView& item,
-                              const RowGroup& rows, int head, const float* keys, int slot,
-                              int sub, int tokens, float& score) {
+                              const RowGroup& rows, int head, const float* keys, int slot, int sub,
+                              int tokens, float& score) {
   const int dim = a.layout.k_dim;
   float sum = 0;
   int pairs = 0;

@@ -16,7 +16,7 @@ namespace annulus::cuda {
 // In float32.
 struct FloatScoresPlan {
   std::vector<std::vector<RowGroup>> groups;  // [item]
-  std::vector<int64_t> blocks;                  // [item]
+  std::vector<int64_t> blocks;                // [item]
   std::vector<ScoresUnit> units;
 };
 FloatScoresPlan PlanFloatScores(const BlockScoresParams& params);
@@ -28,7 +28,7 @@ struct TensorScoresPlan {
   int tile_rows = 0;
   int depth = 0;
   int block_columns = 0;
-  std::vector<std::vector<RowGroup>> groups;    // [item]
+  std::vector<std::vector<RowGroup>> groups;      // [item]
   std::vector<std::vector<int32_t>> block_pages;  // [item][blocks + 1]
   std::vector<int64_t> first_row_tile;            // [item] as in ScoresItemView
   std::vector<PackedTile> row_tiles;
