@@ -199,22 +199,20 @@ ANNULUS_ISA_INLINE void WeighWholeRow(const AttentionBlock& block, int row,
                                       uint32_t* pairs) {
   const __m512 offset = _mm512_set1_ps(-block.maximum[row]);
   __m512 t[kTilePanels];
+  RangeCheck range;
 #pragma GCC unroll 8
   for (int p = 0; p < kTilePanels; ++p) {
     const float* const factors = chunk.factors + p * kPanel;
     const __m512 score = Capped<kCap>(_mm512_load_ps(scores + p * kPanel), factors, block.soft_cap);
     const __m512 factor = kCap ? _mm512_set1_ps(1.44269504f) : _mm512_load_ps(factors);
     t[p] = _mm512_fmadd_ps(score, factor, offset);
+    range.Add(t[p]);
   }
-  // Where a score is NaN, the other one.
-  __m512 excess = _mm512_max_ps(t[0], _mm512_set1_ps(-kInfinity));
-#pragma GCC unroll 8
-  for (int p = 1; p < kTilePanels; ++p) excess = _mm512_max_ps(t[p], excess);
-  if (__builtin_expect(_mm512_cmp_ps_mask(excess, _mm512_set1_ps(kSlack), _CMP_GT_OQ) != 0, 0)) {
+  if (__builtin_expect(!range.AllInRange(), 0)) {
     return WeighPairedRow<kCap>(block, row, chunk, scores, {0, kKeyChunk}, pairs);
   }
 #pragma GCC unroll 8
-  for (int p = 0; p < kTilePanels; ++p) t[p] = Exp2Weight(t[p]);
+  for (int p = 0; p < kTilePanels; ++p) t[p] = Exp2InRange(t[p]);
   KeepWeights(chunk, t, ~uint64_t{0}, pairs, block.sums + int64_t{row} * kPanel);
 }
 

@@ -10,10 +10,11 @@
 
 // Attention over paired bf16 pages (PageLayout) with the AVX-512 dot product of bf16 pairs.
 //
-// A tile is up to 6 rows by 64 keys. Where all of its rows see all of its keys the scores stay in
-// registers until they are weights (AttendWhole); else they pass through memory and masks
-// (AttendPart). Both compute a row's numbers by the same operations in the same order, so a row's
-// bits do not depend on its neighbours.
+// A tile is up to 6 rows by 64 keys. Where all of its rows see all of its keys, its softmax is
+// computed beside the products of the tile before, a vector at each step (TileSoftmax): a softmax
+// is long chains of operations for which alone the units that multiply would wait. Other tiles go
+// through masks (AttendPart). Both compute a row's numbers by the same operations in the same
+// order, so a row's bits do not depend on its neighbours.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
@@ -24,6 +25,77 @@ namespace {  // internal linkage on purpose: see simd_kernels.h
 struct alignas(64) TileWeights {
   uint32_t pairs[kTileRows][kTilePairs];
 };
+
+// A tile of rows that see all 64 keys.
+struct alignas(64) WholeTile {
+  float above[kTileRows * kKeyChunk];  // scores less the maximum, in powers of two
+  TileWeights rounded;                 // whose sum divides
+  TileWeights scaled;                  // times the scales of the values, where these have some
+  int row;
+  int height;
+};
+
+// What the values of a tile are multiplied by.
+ANNULUS_ISA_INLINE const TileWeights& FactorsOf(const PairedChunk& chunk, const WholeTile& tile) {
+  return chunk.scaled ? tile.scaled : tile.rounded;
+}
+
+// Beside the products of ValueTile: nothing.
+struct NoSteps {
+  ANNULUS_ISA_INLINE void Step(int) const {}
+  ANNULUS_ISA_INLINE void Done() const {}
+};
+
+// Beside them: makes weights of a tile's scores, and adds them up. Takes at most kTilePairs steps.
+class TileSoftmax {
+ public:
+  TileSoftmax(const AttentionBlock& block, const PairedChunk& chunk, WholeTile& tile)
+      : chunk_(chunk),
+        tile_(tile),
+        sums_(block.sums + int64_t{tile.row} * kPanel),
+        vectors_(tile.height * kTilePanels),
+        steps_(vectors_ + tile.height) {}
+
+  ANNULUS_ISA_INLINE void Step(int i) {
+    if (i < vectors_) {
+      WeighVector(i, Exp2InRange(_mm512_load_ps(tile_.above + i * kPanel)));
+    } else if (i < steps_) {
+      AddRow(i - vectors_);
+    }
+  }
+  ANNULUS_ISA_INLINE void Done() { vectors_ = steps_ = 0; }
+
+  // All steps, where no product is to be beside them or some scores have no weight.
+  __attribute__((noinline)) void StepAlone() {
+    for (int i = 0; i < vectors_; ++i) {
+      WeighVector(i, Exp2Weight(_mm512_load_ps(tile_.above + i * kPanel)));
+    }
+    for (int r = 0; r < tile_.height; ++r) AddRow(r);
+  }
+
+ private:
+  ANNULUS_ISA_INLINE void WeighVector(int i, __m512 weight) {
+    StoreWeights(tile_.rounded, i, weight);
+    if (!chunk_.scaled) return;
+    const float* const scales = chunk_.value_scales + i % kTilePanels * kPanel;
+    StoreWeights(tile_.scaled, i, _mm512_mul_ps(weight, _mm512_load_ps(scales)));
+  }
+  ANNULUS_ISA_INLINE void StoreWeights(TileWeights& weights, int i, __m512 weight) {
+    uint32_t* const pairs = weights.pairs[i / kTilePanels] + i % kTilePanels * (kPanel / 2);
+    _mm256_store_si256((__m256i*)pairs, (__m256i)_mm512_cvtneps_pbh(weight));
+  }
+  ANNULUS_ISA_INLINE void AddRow(int r) {
+    const uint32_t* const pairs = tile_.rounded.pairs[r];
+    AddWeights(LoadPairs(pairs), LoadPairs(pairs + kPanel), sums_ + r * kPanel);
+  }
+
+  const PairedChunk& chunk_;
+  WholeTile& tile_;
+  float* const sums_;
+  int vectors_;
+  int steps_;
+};
+static_assert(kTileRows * (kTilePanels + 1) <= kTilePairs);
 
 // s[r][p] = query row r . keys of panel p, one chain over the pairs of the head dimension.
 template <int kRows, int kPanels>
@@ -51,10 +123,10 @@ ANNULUS_ISA_INLINE void DotTile(const PairedChunk& chunk, const uint32_t* query,
 }
 
 // o[r][c] += sum over pairs [begin, end) of weights * values, for kVectors * 16 columns.
-template <int kRows, int kVectors>
+template <int kRows, int kVectors, class Beside>
 ANNULUS_ISA_INLINE void ValueTile(const PairedChunk& chunk, float* o, int64_t stride,
                                   const uint32_t (*weights)[kTilePairs], int64_t column, int begin,
-                                  int end) {
+                                  int end, Beside& beside) {
   const uint32_t* const v = chunk.v + column;
   __m512 sum[kRows][kVectors];
 #pragma GCC unroll 8
@@ -63,6 +135,7 @@ ANNULUS_ISA_INLINE void ValueTile(const PairedChunk& chunk, float* o, int64_t st
     for (int c = 0; c < kVectors; ++c) sum[r][c] = _mm512_loadu_ps(o + r * stride + c * kPanel);
   }
   for (int j = begin; j < end; ++j) {
+    beside.Step(j);
     __m512i values[kVectors];
 #pragma GCC unroll 8
     for (int c = 0; c < kVectors; ++c) {
@@ -81,23 +154,25 @@ ANNULUS_ISA_INLINE void ValueTile(const PairedChunk& chunk, float* o, int64_t st
 #pragma GCC unroll 8
     for (int c = 0; c < kVectors; ++c) _mm512_storeu_ps(o + r * stride + c * kPanel, sum[r][c]);
   }
+  beside.Done();
 }
 
 // All columns: four vectors at a time, and what is left in parts that keep many chains in flight.
-template <int kRows>
+template <int kRows, class Beside>
 ANNULUS_ISA_INLINE void ValueTiles(const PairedChunk& chunk, float* o, int64_t stride,
-                                   const uint32_t (*weights)[kTilePairs], int begin, int end) {
+                                   const uint32_t (*weights)[kTilePairs], int begin, int end,
+                                   Beside& beside) {
   int64_t c = 0;
   for (; stride - c >= 6 * kPanel || stride - c == 4 * kPanel; c += 4 * kPanel) {
-    ValueTile<kRows, 4>(chunk, o + c, stride, weights, c, begin, end);
+    ValueTile<kRows, 4>(chunk, o + c, stride, weights, c, begin, end, beside);
   }
   for (; stride - c >= 3 * kPanel; c += 3 * kPanel) {
-    ValueTile<kRows, 3>(chunk, o + c, stride, weights, c, begin, end);
+    ValueTile<kRows, 3>(chunk, o + c, stride, weights, c, begin, end, beside);
   }
   if (stride - c == 2 * kPanel) {
-    ValueTile<kRows, 2>(chunk, o + c, stride, weights, c, begin, end);
+    ValueTile<kRows, 2>(chunk, o + c, stride, weights, c, begin, end, beside);
   } else if (stride - c == kPanel) {
-    ValueTile<kRows, 1>(chunk, o + c, stride, weights, c, begin, end);
+    ValueTile<kRows, 1>(chunk, o + c, stride, weights, c, begin, end, beside);
   }
 }
 
@@ -153,6 +228,7 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
   const int shared_begin = (all_begin + 1) / 2;
   const int shared_end = all_end / 2;
   const bool shared = shared_begin < shared_end;
+  NoSteps no_steps;
   const auto add_row = [&](int r, int begin, int end) {
     float* const row_o = o + r * stride;
     const uint32_t(*row_weights)[kTilePairs] = weights.pairs + r;
@@ -161,7 +237,7 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
       AddPair(row_o, stride, weights.pairs[r][begin / 2], chunk.v + begin / 2 * stride,
               0xffff0000u);
     }
-    ValueTiles<1>(chunk, row_o, stride, row_weights, (begin + 1) / 2, end / 2);
+    ValueTiles<1>(chunk, row_o, stride, row_weights, (begin + 1) / 2, end / 2, no_steps);
     if (end % 2 != 0) {
       AddPair(row_o, stride, weights.pairs[r][end / 2], chunk.v + end / 2 * stride, 0xffffu);
     }
@@ -170,60 +246,61 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
     add_row(r, slots[r].begin, shared ? 2 * shared_begin : slots[r].end);
   }
   if (!shared) return;
-  ValueTiles<kRows>(chunk, o, stride, weights.pairs, shared_begin, shared_end);
+  ValueTiles<kRows>(chunk, o, stride, weights.pairs, shared_begin, shared_end, no_steps);
   for (int r = 0; r < kRows; ++r) add_row(r, 2 * shared_end, slots[r].end);
 }
 
-// The weights of a tile whose rows see all 64 keys. False, and nothing is changed, where a maximum
-// may have to be raised.
+// The scores of a tile.
+enum class Scored {
+  kInRange,      // every one has a weight
+  kBelow,        // some are too far below their maximum
+  kPassesSlack,  // a maximum may have to be raised: nothing is of use
+};
 template <int kRows, bool kCap>
-__attribute__((noinline)) bool WeighWhole(const AttentionBlock& block, int row,
-                                          const PairedChunk& chunk, TileWeights& weights) {
+__attribute__((noinline)) Scored ScoreWhole(const AttentionBlock& block, const PairedChunk& chunk,
+                                            WholeTile& tile) {
   const int64_t pairs = block.k_pairs;
   __m512 s[kRows][kTilePanels];
-  DotTile<kRows, kTilePanels>(chunk, block.query_pairs + row * pairs, chunk.k, pairs, s);
-  __m512 excess = _mm512_set1_ps(-kInfinity);
+  DotTile<kRows, kTilePanels>(chunk, block.query_pairs + tile.row * pairs, chunk.k, pairs, s);
+  RangeCheck range;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    const __m512 offset = _mm512_set1_ps(-block.maximum[row + r]);
+    const __m512 offset = _mm512_set1_ps(-block.maximum[tile.row + r]);
 #pragma GCC unroll 8
     for (int p = 0; p < kTilePanels; ++p) {
       const float* const factors = chunk.factors + p * kPanel;
       const __m512 score = Capped<kCap>(s[r][p], factors, block.soft_cap);
       const __m512 factor = kCap ? _mm512_set1_ps(1.44269504f) : _mm512_load_ps(factors);
       s[r][p] = _mm512_fmadd_ps(score, factor, offset);
-      excess = _mm512_max_ps(s[r][p], excess);  // where s is NaN, the old one
+      range.Add(s[r][p]);
+      _mm512_store_ps(tile.above + (r * kTilePanels + p) * kPanel, s[r][p]);
     }
   }
-  if (__builtin_expect(_mm512_cmp_ps_mask(excess, _mm512_set1_ps(kSlack), _CMP_GT_OQ) != 0, 0)) {
-    return false;
+  if (__builtin_expect(range.AllInRange(), 1)) return Scored::kInRange;
+  __mmask16 passing = 0;
+  for (int i = 0; i < kRows * kTilePanels; ++i) {
+    passing |= PassSlack(_mm512_load_ps(tile.above + i * kPanel));
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int p = 0; p < kTilePanels; ++p) s[r][p] = Exp2Weight(s[r][p]);
-    KeepWeights(chunk, s[r], ~uint64_t{0}, weights.pairs[r],
-                block.sums + int64_t{row + r} * kPanel);
-  }
-  return true;
+  return passing != 0 ? Scored::kPassesSlack : Scored::kBelow;
 }
 
-template <int kRows>
-__attribute__((noinline)) void AddWhole(const AttentionBlock& block, int row,
-                                        const PairedChunk& chunk, const TileWeights& weights) {
-  ValueTiles<kRows>(chunk, block.o + int64_t{row} * block.v_stride, block.v_stride, weights.pairs,
-                    0, kTilePairs);
+template <int kRows, class Beside>
+__attribute__((noinline)) void AddWhole(const AttentionBlock& block, const PairedChunk& chunk,
+                                        const WholeTile& tile, Beside& beside) {
+  ValueTiles<kRows>(chunk, block.o + int64_t{tile.row} * block.v_stride, block.v_stride,
+                    FactorsOf(chunk, tile).pairs, 0, kTilePairs, beside);
 }
 
 // The parts of a tile of one height.
 struct TileParts {
-  bool (*weigh)(const AttentionBlock&, int row, const PairedChunk&, TileWeights&);
-  void (*add)(const AttentionBlock&, int row, const PairedChunk&, const TileWeights&);
+  Scored (*score)(const AttentionBlock&, const PairedChunk&, WholeTile&);
+  void (*add)(const AttentionBlock&, const PairedChunk&, const WholeTile&, TileSoftmax&);
+  void (*add_alone)(const AttentionBlock&, const PairedChunk&, const WholeTile&, NoSteps&);
   void (*part)(const AttentionBlock&, int row, const PairedChunk&);
 };
 template <int kRows, bool kCap>
-inline constexpr TileParts kTileParts = {&WeighWhole<kRows, kCap>, &AddWhole<kRows>,
-                                         &AttendPart<kRows, kCap>};
+inline constexpr TileParts kTileParts = {&ScoreWhole<kRows, kCap>, &AddWhole<kRows, TileSoftmax>,
+                                         &AddWhole<kRows, NoSteps>, &AttendPart<kRows, kCap>};
 template <bool kCap>
 inline constexpr const TileParts* kTilePartsOf[kTileRows + 1] = {nullptr,
                                                                  &kTileParts<1, kCap>,
@@ -234,19 +311,51 @@ inline constexpr const TileParts* kTilePartsOf[kTileRows + 1] = {nullptr,
                                                                  &kTileParts<6, kCap>};
 static_assert(kTileRows == 6);
 
-// A tile's values are added after the next one's weights are found: the end of a softmax is a long
-// chain of operations, and the values that are due meanwhile do not wait for it.
+// Tiles of one chunk in turn. The values of a whole tile are due until the next one's scores are
+// there, whose softmax is then beside them.
+template <bool kCap>
+class ChunkTiles {
+ public:
+  ChunkTiles(const AttentionBlock& block, const PairedChunk& chunk)
+      : block_(block), chunk_(chunk) {}
+
+  // False, and nothing is changed, where a maximum may have to be raised.
+  bool Whole(int row, int height) {
+    WholeTile& tile = due_ == &tiles_[0] ? tiles_[1] : tiles_[0];
+    tile.row = row;
+    tile.height = height;
+    const Scored scored = kTilePartsOf<kCap>[height] -> score(block_, chunk_, tile);
+    if (scored == Scored::kPassesSlack) return false;
+    TileSoftmax softmax(block_, chunk_, tile);
+    if (due_ != nullptr && scored == Scored::kInRange) {
+      kTilePartsOf<kCap>[due_->height] -> add(block_, chunk_, *due_, softmax);
+    } else {
+      AddDue();
+      softmax.StepAlone();
+    }
+    due_ = &tile;
+    return true;
+  }
+
+  void AddDue() {
+    NoSteps no_steps;
+    if (due_ != nullptr) {
+      kTilePartsOf<kCap>[due_->height] -> add_alone(block_, chunk_, *due_, no_steps);
+    }
+    due_ = nullptr;
+  }
+
+ private:
+  const AttentionBlock& block_;
+  const PairedChunk& chunk_;
+  WholeTile tiles_[2];
+  WholeTile* due_ = nullptr;
+};
+
 template <bool kCap>
 void AttendChunk(const AttentionBlock& block, const PairedChunk& chunk) {
   const int rows = block.position_count * block.group;
-  TileWeights weights[2];
-  int turn = 0;
-  int due_row = 0;
-  const TileParts* due = nullptr;
-  const auto add_due = [&](int which) {
-    if (due != nullptr) due->add(block, due_row, chunk, weights[which]);
-    due = nullptr;
-  };
+  ChunkTiles<kCap> tiles(block, chunk);
   for (int row = 0; row < rows;) {
     const int left = rows - row;
     // Two tiles of like height are faster than a full one and a flat one, and few rows, which wait
@@ -255,19 +364,12 @@ void AttendChunk(const AttentionBlock& block, const PairedChunk& chunk) {
                        : left >= kTileRows   ? (left + 1) / 2
                                              : left;
     if (height == kTileRows) Ask(chunk.ahead, chunk.asked_of_tile);
-    const TileParts& parts = *kTilePartsOf<kCap>[height];
     const Sight sight = FindSight(block, row, height, chunk);
-    if (sight.whole && parts.weigh(block, row, chunk, weights[turn])) {
-      add_due(1 - turn);
-      due = &parts;
-      due_row = row;
-      turn = 1 - turn;
-    } else if (!sight.none) {
-      parts.part(block, row, chunk);
-    }
+    const bool done = sight.none || (sight.whole && tiles.Whole(row, height));
+    if (!done) kTilePartsOf<kCap>[height] -> part(block, row, chunk);
     row += height;
   }
-  add_due(1 - turn);
+  tiles.AddDue();
 }
 
 void AttendPairedKeys(const AttentionBlock& block, const AttentionKeys& keys) {

@@ -108,7 +108,7 @@ struct AttentionItem {
 // Scores, weights and sums are float32; subnormal numbers may count as 0. Where pages hold no more
 // precision than bf16 (kBF16 and the 8-bit types) a table may round queries, weights and
 // dequantised values to bf16 before they are multiplied ("cpu/avx512-bf16" and "cpu/amx" do); its
-// exponentials are then good to 1.1e-4. The tables of GPUs do so too, and round queries and weights
+// exponentials are then good to 1.2e-4. The tables of GPUs do so too, and round queries and weights
 // to f16 where pages are f16: a query beyond 65504 is then infinite. FLOPs: 2 * heads * (k_dim +
 // v_dim) per attended (row, key) pair. Bytes: each page once per query block. Source:
 // FlashAttention (Dao et al. 2022), online softmax (Milakov and Gimelshein 2018).
