@@ -107,6 +107,18 @@ ANNULUS_DEVICE float WidenHalf(uint32_t bits) {
 ANNULUS_DEVICE uint32_t SelectBytes(uint32_t word, uint32_t selector) {
   return __byte_perm(word, 0, selector);
 }
+// (word & mask) | bits, in one instruction: with two constants the compiler takes two.
+ANNULUS_DEVICE uint32_t MaskedOr(uint32_t word, uint32_t mask, uint32_t bits) {
+  uint32_t merged;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(merged) : "r"(word), "r"(mask), "r"(bits));
+  return merged;
+}
+// Each half of 16 bits: all set where its highest is, else 0.
+ANNULUS_DEVICE uint32_t HalvesOfSign(uint32_t word) {
+  uint32_t halves;
+  asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(halves) : "r"(word));
+  return halves;
+}
 
 #else
 
@@ -127,6 +139,10 @@ uint32_t MultiplyPairs(uint32_t a, uint32_t b);
 uint32_t AddPairs(uint32_t a, uint32_t b);
 float WidenHalf(uint32_t bits);
 uint32_t SelectBytes(uint32_t word, uint32_t selector);
+inline uint32_t MaskedOr(uint32_t word, uint32_t mask, uint32_t bits) {
+  return (word & mask) | bits;
+}
+uint32_t HalvesOfSign(uint32_t word);
 
 #endif
 

@@ -17,32 +17,40 @@ enum class CodePair : uint32_t {
   k13 = 0x3414,
 };
 
-// Two int8 codes times `scale`, rounded to bf16; exactly for a power of 2. A float32 of 2^23 + u
-// has u in its last bits.
-ANNULUS_DEVICE uint32_t WidenInt8(uint32_t spread, float scale = 1) {
-  const uint32_t biased = spread ^ 0x80008000u;
-  const float low = FloatOf(0x4b000000u | (biased >> 8 & 0xffu)) - 8388736.0f;
-  const float high = FloatOf(0x4b000000u | biased >> 24) - 8388736.0f;
-  return Pack(BFloat16{}, low * scale, high * scale);
+// Two int8 codes as bf16, exactly. A bf16 of 128 + u has u in its last 7 bits; from it go 128 or,
+// where the code is negative, 256, whose bf16 differ in the bit that is the code's sign.
+ANNULUS_DEVICE uint32_t WidenInt8(uint32_t codes, CodePair pair) {
+  // Each code into the lower half of 16 bits.
+  const uint32_t spread = SelectBytes(codes, static_cast<uint32_t>(pair) >> 4 | 0x4000u);
+  return AddPairs(MaskedOr(spread, 0x007f007fu, 0x43004300u),
+                  MaskedOr(spread, 0x00800080u, 0xc300c300u));
 }
 
-// Two codes of an 8-bit storage type as bf16, exactly: the first in the low half. fp8: the bits
-// move to their place and a power of 2 mends the exponent's bias, subnormals included; codes beyond
-// the largest finite number give NaN (pages hold no infinity).
-ANNULUS_DEVICE uint32_t WidenCodes(DType dtype, uint32_t codes, CodePair pair) {
+// Two codes of fp8 as bf16, exactly: the bits move to their place and a power of 2 mends the
+// exponent's bias, subnormals included; codes beyond the largest finite number give NaN (pages and
+// weights hold no infinity).
+ANNULUS_DEVICE uint32_t WidenFloat8(DType dtype, uint32_t codes, CodePair pair) {
   const uint32_t spread = SelectBytes(codes, static_cast<uint32_t>(pair));
-  if (dtype == DType::kI8) return WidenInt8(spread);
   const bool e4m3 = dtype == DType::kF8E4M3;
   const uint32_t magnitude = spread & 0x7f007f00u;
   const uint32_t moved = (spread & 0x80008000u) | magnitude >> (e4m3 ? 4 : 3);
   const uint32_t power = e4m3 ? 0x7b807b80u : 0x77807780u;  // 2^120, 2^112
-  const uint32_t beyond = (magnitude + (e4m3 ? 0x01000100u : 0x04000400u)) & 0x80008000u;
-  return MultiplyPairs(moved, power) | (beyond >> 15) * 0x7fc0u;
+  const uint32_t beyond = magnitude + (e4m3 ? 0x01000100u : 0x04000400u);
+  return MultiplyPairs(moved, power) | HalvesOfSign(beyond);
 }
 
-// Two codes of int8 times their key's scale, rounded to bf16.
+// Two codes of an 8-bit storage type as bf16: the first in the low half.
+ANNULUS_DEVICE uint32_t WidenCodes(DType dtype, uint32_t codes, CodePair pair) {
+  return dtype == DType::kI8 ? WidenInt8(codes, pair) : WidenFloat8(dtype, codes, pair);
+}
+
+// Two codes of int8 times their key's scale, rounded to bf16. A float32 of 2^23 + u has u in its
+// last bits.
 ANNULUS_DEVICE uint32_t WidenScaled(uint32_t codes, CodePair pair, float scale) {
-  return WidenInt8(SelectBytes(codes, static_cast<uint32_t>(pair)), scale);
+  const uint32_t biased = SelectBytes(codes, static_cast<uint32_t>(pair)) ^ 0x80008000u;
+  const float low = FloatOf(0x4b000000u | (biased >> 8 & 0xffu)) - 8388736.0f;
+  const float high = FloatOf(0x4b000000u | biased >> 24) - 8388736.0f;
+  return Pack(BFloat16{}, low * scale, high * scale);
 }
 
 // Where element `d` of a head stands in a row of queries, so that codes of 4 neighbouring elements

@@ -213,4 +213,6 @@ uint32_t SelectBytes(uint32_t word, uint32_t selector) {
   return result;
 }
 
+uint32_t HalvesOfSign(uint32_t word) { return (word >> 15 & 0x00010001u) * 0xffffu; }
+
 }  // namespace annulus::cuda
