@@ -69,11 +69,34 @@ absl::Status LinearOfFewRows(CudaStream& stream, const LinearArguments& argument
       "linear of few rows");
 }
 
+// Inputs are rounded into the stream's scratch, with `codes` to those of Activations::kFp8, which
+// bf16 holds exactly.
+absl::Status LinearOfManyRows(CudaStream& stream, LinearArguments arguments, bool codes) {
+  const WeightView& weight = arguments.weight;
+  const int64_t rows = arguments.input.rows;
+  const int64_t depth = (weight.in_features + kRoundedDepth - 1) / kRoundedDepth * kRoundedDepth;
+  const size_t scale_bytes = codes ? PieceBytes(rows * static_cast<int64_t>(sizeof(float))) : 0;
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
+                           stream.Scratch(scale_bytes + PieceBytes(rows * depth * 2)));
+  std::byte* const inputs = scratch + scale_bytes;
+  RoundedRows kind = RoundedRows::kBFloat16Steps;
+  if (QuantizedGroup(weight.dtype) > 0) kind = RoundedRows::kFourBitSteps;
+  float* scales = nullptr;
+  if (codes) {
+    kind = RoundedRows::kFloat8Steps;
+    scales = reinterpret_cast<float*>(scratch);
+  }
+  ANNULUS_RETURN_IF_ERROR(Round(stream, {arguments.input, kind, depth, inputs, scales}));
+  arguments.input_scales = scales;
+  const int tiles = ManyRowsTiles(rows, weight.out_features, stream.device());
+  return StatusOf(LaunchLinearTensor(stream.handle(), {arguments, inputs, depth, tiles}),
+                  "linear of many rows");
+}
+
 absl::Status LinearByKernels(CudaStream& stream, const LinearArguments& arguments) {
   if (arguments.input.rows <= kFewRows) return LinearOfFewRows(stream, arguments, {});
-  return StatusOf(InFloat(arguments.weight.dtype) ? LaunchLinearFloat(stream.handle(), arguments)
-                                                  : LaunchLinearTensor(stream.handle(), arguments),
-                  "linear");
+  if (!InFloat(arguments.weight.dtype)) return LinearOfManyRows(stream, arguments, false);
+  return StatusOf(LaunchLinearFloat(stream.handle(), arguments), "linear");
 }
 
 Product ProductOf(const LinearParams& params, int64_t depth) {
@@ -109,7 +132,7 @@ absl::Status LinearByLibrary(CudaStream& stream, Products& products, const Linea
   return MultiplyByLibrary(stream, products, product, scratch + input_bytes);
 }
 
-// Makes the inputs codes, in float32: bf16 holds them exactly, in which the kernels multiply.
+// Makes few rows of inputs codes, in float32.
 absl::Status TakeCodes(CudaStream& stream, LinearArguments& arguments) {
   const int64_t rows = arguments.input.rows;
   const int64_t depth = (arguments.input.cols + 3) / 4 * 4;
@@ -127,8 +150,9 @@ absl::Status TakeCodes(CudaStream& stream, LinearArguments& arguments) {
 
 absl::Status Fp8ByKernels(CudaStream& stream, const LinearParams& params) {
   LinearArguments arguments = ArgumentsOf(params);
+  if (params.input.rows > kFewRows) return LinearOfManyRows(stream, arguments, true);
   ANNULUS_RETURN_IF_ERROR(TakeCodes(stream, arguments));
-  return LinearByKernels(stream, arguments);
+  return LinearOfFewRows(stream, arguments, {});
 }
 
 // The library multiplies codes. Scales are its business where it takes them, but not together with

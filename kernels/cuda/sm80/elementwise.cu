@@ -7,6 +7,7 @@
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/sm80/elementwise.h"
+#include "kernels/cuda/sm80/linear_weights.h"
 
 namespace annulus::cuda {
 namespace {
@@ -213,10 +214,20 @@ ANNULUS_DEVICE uint32_t LargestOfRow(const float* row, int64_t cols) {
 ANNULUS_KERNEL(kRoundThreads, 8) RoundRowsKernel(ANNULUS_ARGUMENT RoundRowsArguments a) {
   const float* const input = a.input.row(BlockX());
   const auto load = [&](int64_t i) { return i < a.input.cols ? input[i] : 0.0f; };
+  auto* const pairs = static_cast<uint32_t*>(a.output) + BlockX() * (a.depth / 2);
   if (a.kind == RoundedRows::kBFloat16) {
-    auto* const pairs = static_cast<uint32_t*>(a.output) + BlockX() * (a.depth / 2);
     for (int64_t pair = ThreadIndex(); pair < a.depth / 2; pair += kRoundThreads) {
       pairs[pair] = Pack(BFloat16{}, load(2 * pair), load(2 * pair + 1));
+    }
+    return;
+  }
+  if (a.kind == RoundedRows::kBFloat16Steps || a.kind == RoundedRows::kFourBitSteps) {
+    const bool four_bit = a.kind == RoundedRows::kFourBitSteps;
+    for (int64_t word = ThreadIndex(); word < a.depth / 2; word += kRoundThreads) {
+      const int p = static_cast<int>(word % 16 / 4);
+      const int64_t eight = word / 16 * kDepthStep + word % 4 * 8;
+      pairs[word] = Pack(BFloat16{}, load(eight + LowOfPair(four_bit, p)),
+                         load(eight + HighOfPair(four_bit, p)));
     }
     return;
   }
@@ -241,6 +252,12 @@ ANNULUS_KERNEL(kRoundThreads, 8) RoundRowsKernel(ANNULUS_ARGUMENT RoundRowsArgum
     const int64_t at = BlockX() * (a.depth / 4) + four;
     if (a.kind == RoundedRows::kFloat8) {
       static_cast<uint32_t*>(a.output)[at] = word;
+    } else if (a.kind == RoundedRows::kFloat8Steps) {
+      const int64_t step = four / 8 * (kDepthStep / 2);
+      const int t = static_cast<int>(four % 8 / 2);
+      const int p = static_cast<int>(four % 2 * 2);
+      pairs[step + WordOfPair(t, p)] = WidenFloat8(DType::kF8E4M3, word, CodePair::k01);
+      pairs[step + WordOfPair(t, p + 1)] = WidenFloat8(DType::kF8E4M3, word, CodePair::k23);
     } else {
       static_cast<Bytes16*>(a.output)[at] = wide;
     }

@@ -67,13 +67,16 @@ int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments);
 // Rows rounded to nearest even, with zeros up to `depth` elements.
 enum class RoundedRows : uint8_t {
   kBFloat16,
-  kFloat8,      // codes of Activations::kFp8
-  kFloat8Wide,  // the same codes as float32 numbers
+  kBFloat16Steps,  // in steps of 32, whose pairs stand as linear_weights.h says
+  kFourBitSteps,   // .. for weights of 4 bits
+  kFloat8,         // codes of Activations::kFp8
+  kFloat8Steps,    // the same codes as numbers of bf16, in steps
+  kFloat8Wide,     // .. of float32
 };
 struct RoundRowsArguments {
   ConstMatrixView input;
   RoundedRows kind;
-  int64_t depth;  // at least input.cols, a multiple of 4
+  int64_t depth;  // at least input.cols, a multiple of 4; of steps, of 32
   void* output;   // [input.rows][depth], aligned to 16 bytes
   float* scales;  // [input.rows] of the codes; null for bf16
 };

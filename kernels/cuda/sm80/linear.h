@@ -40,10 +40,25 @@ struct LinearArguments {
   bool accumulate;
   const float* input_scales;  // [rows], of inputs that are codes; null: 1
 };
-// Inputs are rounded to bf16, weights are exact in it: every dtype but kF32 and kF16.
-int LaunchLinearTensor(StreamHandle stream, const LinearArguments& arguments);
 // In float32 throughout: kF32 and kF16.
 int LaunchLinearFloat(StreamHandle stream, const LinearArguments& arguments);
+
+// Every dtype but those two: inputs are rounded to bf16, weights are exact in it. Blocks have
+// kBlockRows rows by kTileOutputs * tiles outputs; tiles is 1, 2 or kMostTilesMany.
+inline constexpr int64_t kBlockRows = 64;
+inline constexpr int64_t kTileOutputs = 32;
+inline constexpr int kMostTilesMany = 4;
+// The depth to which rounded inputs are padded.
+inline constexpr int64_t kRoundedDepth = 2 * kDepthStep;
+struct ManyRowsArguments {
+  LinearArguments linear;   // whose inputs are not read
+  const std::byte* inputs;  // [linear.output.rows][depth] in bf16, in steps: by LaunchRoundRows
+  int64_t depth;            // in_features, padded to kRoundedDepth
+  int tiles;
+};
+int LaunchLinearTensor(StreamHandle stream, const ManyRowsArguments& arguments);
+// Shared memory of one block in bytes.
+size_t ManyRowsBytes(DType dtype, int tiles);
 
 // The same products of at most kFewRows rows, bit for bit, by blocks that have 8 * tiles outputs
 // and stream their weights: each byte of them is read from memory once for all rows, 2 * rows FLOPs

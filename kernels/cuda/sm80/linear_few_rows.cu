@@ -1,7 +1,7 @@
 // Products of few rows with packed weights, as decoding makes them: their time is that of reading
 // the weights once. A block has all rows and 8 * tiles outputs; its warps share the depth, one part
 // each, and their sums meet at the end in the order of linear_weights.h. So a row has the bits that
-// the kernels of linear.cu give it.
+// the kernels of linear.cu and linear_many_rows.cu give it.
 //
 // A warp's weights pass through a ring in shared memory (weight_ring.h). Codes are widened on their
 // way to the registers. Inputs are fetched into registers one chunk ahead, and pass through shared
@@ -135,25 +135,26 @@ ANNULUS_DEVICE void LoadRows(const TensorInputs& inputs, int step, int rows, uin
 using TensorSums = float[kMostTilesTensor][4];
 
 // One step of a warp: sums += its products. `scale`: of 4-bit codes, of output `lane`.
-template <int kBits>
+template <CodeForm kForm>
 ANNULUS_DEVICE void MultiplyStep(const Work& work, const WeightRing& ring, int step,
                                  const uint32_t (&a)[2][4], float scale, TensorSums& sums) {
+  constexpr int kBits = BitsOf(kForm);
   constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
   const int at = step % kStageSteps * (kStep * kBits / 8) + Lane() % 4 * kBits;
 #pragma unroll
   for (int n = 0; n < kMostTilesTensor; ++n) {
     if (n >= work.tiles) break;
     uint32_t b[4];
-    WidenEight<kBits>(work.linear.weight.dtype,
+    WidenEight<kForm>(work.linear.weight.dtype,
                       BytesOf(ring, step / kStageSteps, 8 * n + Lane() / 4, at), b);
-    if constexpr (kBits == 4) {
+    if constexpr (kForm == CodeForm::kFourBits) {
       float products[4] = {};
       MultiplyAdd(BFloat16{}, products, a[0], b[0], b[1]);
       MultiplyAdd(BFloat16{}, products, a[1], b[2], b[3]);
       const float even = ShuffleFrom(scale, 8 * n + Lane() % 4 * 2);
       const float odd = ShuffleFrom(scale, 8 * n + Lane() % 4 * 2 + 1);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) sums[n][e] += products[e] * (e % 2 == 0 ? even : odd);
+      for (int e = 0; e < 4; ++e) AddScaled(products[e], e % 2 == 0 ? even : odd, sums[n][e]);
     } else {
       MultiplyAdd(BFloat16{}, sums[n], a[0], b[0], b[1]);
       MultiplyAdd(BFloat16{}, sums[n], a[1], b[2], b[3]);
@@ -161,22 +162,24 @@ ANNULUS_DEVICE void MultiplyStep(const Work& work, const WeightRing& ring, int s
   }
 }
 
-template <int kBits>
+template <CodeForm kForm>
 ANNULUS_DEVICE void MultiplyPart(const Work& work, TensorSums& sums) {
+  constexpr int kBits = BitsOf(kForm);
   constexpr int kStageSteps = WeightRing::kStageBytes * 8 / kBits / kStep;
   const LinearArguments& linear = work.linear;
   const Part part = PartOfWarp(linear.weight.in_features);
   const WeightRing ring = RingOfWarp<kBits>(linear.weight, part, work.tiles);
   TensorInputs& inputs = InputsOfWarp<TensorInputs>(work.tiles);
   const int eighth = Lane() % 8;
-  const int place =
-      kBits == 4 ? Lane() - eighth + eighth % 4 * 2 + eighth / 4 : Lane();  // see LowOfPair
+  const int place = kForm == CodeForm::kFourBits ? Lane() - eighth + eighth % 4 * 2 + eighth / 4
+                                                 : Lane();  // see LowOfPair
   Chunk chunk;
   float scales[kChunkSteps] = {};
   float next_scales[kChunkSteps] = {};
   FetchFirst(ring);
   LoadChunk(work, part.begin, chunk);
-  if constexpr (kBits == 4) LoadScales(linear.weight, work.tiles, part.begin, next_scales);
+  if constexpr (kForm == CodeForm::kFourBits)
+    LoadScales(linear.weight, work.tiles, part.begin, next_scales);
   const int steps = static_cast<int>((part.end - part.begin) / kStep);
   for (int first = 0; first < steps; first += kChunkSteps) {
     SyncWarp();  // the chunk before has been read
@@ -184,7 +187,7 @@ ANNULUS_DEVICE void MultiplyPart(const Work& work, TensorSums& sums) {
     SyncWarp();
     const int64_t next = part.begin + (first + kChunkSteps) * kStep;
     LoadChunk(work, next, chunk);
-    if constexpr (kBits == 4) {
+    if constexpr (kForm == CodeForm::kFourBits) {
 #pragma unroll
       for (int s = 0; s < kChunkSteps; ++s) scales[s] = next_scales[s];
       LoadScales(linear.weight, work.tiles, next, next_scales);
@@ -196,7 +199,7 @@ ANNULUS_DEVICE void MultiplyPart(const Work& work, TensorSums& sums) {
       if (step % kStageSteps == 0) NextStage(ring, step / kStageSteps);
       uint32_t a[2][4];
       LoadRows(inputs, s, work.rows, a);
-      MultiplyStep<kBits>(work, ring, step, a, scales[s], sums);
+      MultiplyStep<kForm>(work, ring, step, a, scales[s], sums);
     }
   }
   AsyncWait<0>();
@@ -207,12 +210,19 @@ FewRowsTensorKernel(ANNULUS_ARGUMENT FewRowsArguments a) {
   const Work work = TakeUpWork<TensorInputs>(a);
   if (work.rows == 0) return;
   TensorSums sums = {};
-  if (IsFourBit(work.linear.weight.dtype)) {
-    MultiplyPart<4>(work, sums);
-  } else if (work.linear.weight.dtype == DType::kBF16) {
-    MultiplyPart<16>(work, sums);
-  } else {
-    MultiplyPart<8>(work, sums);
+  switch (FormOf(work.linear.weight.dtype)) {
+    case CodeForm::kFourBits:
+      MultiplyPart<CodeForm::kFourBits>(work, sums);
+      break;
+    case CodeForm::kInt8:
+      MultiplyPart<CodeForm::kInt8>(work, sums);
+      break;
+    case CodeForm::kFloat8:
+      MultiplyPart<CodeForm::kFloat8>(work, sums);
+      break;
+    case CodeForm::kBFloat16:
+      MultiplyPart<CodeForm::kBFloat16>(work, sums);
+      break;
   }
   SyncThreads();  // rings have been read
 #pragma unroll

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM80_LINEAR_WEIGHTS_H_
 #define ANNULUS_KERNELS_CUDA_SM80_LINEAR_WEIGHTS_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,7 +16,8 @@
 // steps of kDepthStep, and the parts' sums are added in their order. Inside of a step, lane t of
 // the 4 that share an output (or the thread in their place) has depth 8t .. 8t + 7:
 //   tensor cores  as 4 pairs, of which p is at depth 16 * (p / 2) + 2t + 8 * (p % 2) of the two
-//                 products of 16 that make a step; a group's scale multiplies the step's sum
+//                 products of 16 that make a step; a group's scale multiplies the step's sum, which
+//                 is added with one rounding (AddScaled)
 //   float32       one after the other into a sum of its own, of which there are 4 in a part:
 //                 (0 + 1) + (2 + 3)
 
@@ -27,9 +29,7 @@ ANNULUS_DEVICE int64_t PartDepth(int64_t in_features) {
   return (in_features + kDepthParts * kUnit - 1) / (kDepthParts * kUnit) * kUnit;
 }
 
-ANNULUS_DEVICE bool IsFourBit(DType dtype) {
-  return dtype == DType::kI4G32 || dtype == DType::kI4G64;
-}
+constexpr bool IsFourBit(DType dtype) { return dtype == DType::kI4G32 || dtype == DType::kI4G64; }
 
 // The scale of weight (o, i).
 ANNULUS_DEVICE float LoadScale(const WeightView& w, int64_t o, int64_t i) {
@@ -45,6 +45,11 @@ ANNULUS_DEVICE float InputScale(const LinearArguments& a, int64_t row) {
   return a.input_scales == nullptr ? 1 : a.input_scales[row];
 }
 
+// sum += product * scale, rounded once.
+ANNULUS_DEVICE void AddScaled(float product, float scale, float& sum) {
+  sum = fmaf(product, scale, sum);
+}
+
 ANNULUS_DEVICE void StoreOutput(const LinearArguments& a, int64_t row, int64_t column, float sum) {
   if (a.bias != nullptr) sum += a.bias[column];
   float* const output = a.output.row(row) + column;
@@ -56,33 +61,52 @@ ANNULUS_DEVICE void StoreOutput(const LinearArguments& a, int64_t row, int64_t c
 ANNULUS_DEVICE int LowOfPair(bool four_bit, int p) { return four_bit ? p : 2 * p; }
 ANNULUS_DEVICE int HighOfPair(bool four_bit, int p) { return four_bit ? p + 4 : 2 * p + 1; }
 
+// Rounded inputs of many rows have the pairs of a step in this order, so that ldmatrix gives every
+// lane its own: the word of pair p of lane t.
+ANNULUS_DEVICE int WordOfPair(int t, int p) { return 4 * p + t; }
+
 // Codes 0 and 4 of a word's eight as bf16, less 8 each. A bf16 of 128 + u has u in its last bits.
 ANNULUS_DEVICE uint32_t WidenNibbles(uint32_t word) {
-  return AddPairs((word & 0x000f000fu) | 0x43004300u, 0xc308c308u);
+  return AddPairs(MaskedOr(word, 0x000f000fu, 0x43004300u), 0xc308c308u);
 }
 
-// 8 neighbouring weights of kBits each, as bf16 pairs; `codes` is a multiple of kBits bytes.
-template <int kBits>
+// How weights are stored that are multiplied in bf16.
+enum class CodeForm : uint8_t { kFourBits, kInt8, kFloat8, kBFloat16 };
+
+constexpr int BitsOf(CodeForm form) {
+  if (form == CodeForm::kFourBits) return 4;
+  return form == CodeForm::kBFloat16 ? 16 : 8;
+}
+
+constexpr CodeForm FormOf(DType dtype) {
+  if (IsFourBit(dtype)) return CodeForm::kFourBits;
+  if (dtype == DType::kBF16) return CodeForm::kBFloat16;
+  return dtype == DType::kI8 ? CodeForm::kInt8 : CodeForm::kFloat8;
+}
+
+// 8 neighbouring weights as bf16 pairs; `codes` is a multiple of as many bytes as a weight has
+// bits.
+template <CodeForm kForm>
 ANNULUS_DEVICE void WidenEight(DType dtype, const std::byte* codes, uint32_t (&pairs)[4]) {
-  if constexpr (kBits == 16) {
+  if constexpr (kForm == CodeForm::kBFloat16) {
     const Bytes16 loaded = *reinterpret_cast<const Bytes16*>(codes);
 #pragma unroll
     for (int p = 0; p < 4; ++p) pairs[p] = loaded.words[p];
-  } else if constexpr (kBits == 8) {
+  } else if constexpr (kForm == CodeForm::kFourBits) {
+    const uint32_t word = *reinterpret_cast<const uint32_t*>(codes);
+#pragma unroll
+    for (int p = 0; p < 4; ++p) pairs[p] = WidenNibbles(word >> 4 * p);
+  } else {
     struct alignas(8) Words {
       uint32_t words[2];
     };
     const Words loaded = *reinterpret_cast<const Words*>(codes);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      pairs[2 * i] = WidenCodes(dtype, loaded.words[i], CodePair::k01);
-      pairs[2 * i + 1] = WidenCodes(dtype, loaded.words[i], CodePair::k23);
+    for (int p = 0; p < 4; ++p) {
+      const CodePair pair = p % 2 == 0 ? CodePair::k01 : CodePair::k23;
+      pairs[p] = kForm == CodeForm::kInt8 ? WidenInt8(loaded.words[p / 2], pair)
+                                          : WidenFloat8(dtype, loaded.words[p / 2], pair);
     }
-  } else {
-    static_assert(kBits == 4);
-    const uint32_t word = *reinterpret_cast<const uint32_t*>(codes);
-#pragma unroll
-    for (int p = 0; p < 4; ++p) pairs[p] = WidenNibbles(word >> 4 * p);
   }
 }
 

@@ -15,6 +15,16 @@ int FewRowsTiles(int64_t out_features, bool tensor, const DeviceInfo& device) {
   return tiles;
 }
 
+int ManyRowsTiles(int64_t rows, int64_t out_features, const DeviceInfo& device) {
+  const int64_t down = (rows + kBlockRows - 1) / kBlockRows;
+  int tiles = kMostTilesMany;
+  const auto blocks = [&] {
+    return down * ((out_features + kTileOutputs * tiles - 1) / (kTileOutputs * tiles));
+  };
+  while (tiles > 1 && blocks() < device.multiprocessors) tiles /= 2;
+  return tiles;
+}
+
 Fp8Products Fp8ProductsOf(const DeviceInfo& device) {
   if (device.major < 8 || (device.major == 8 && device.minor < 9)) return Fp8Products::kNone;
   return device.major == 9 && device.minor == 0 ? Fp8Products::kScaled : Fp8Products::kSums;

@@ -14,6 +14,11 @@ namespace annulus::cuda {
 // in float32. Pure.
 int FewRowsTiles(int64_t out_features, bool tensor, const DeviceInfo& device);
 
+// The tiles of kTileOutputs outputs that a block of a product of many rows has, by tensor cores
+// (sm80/linear.h): 1, 2 or 4. More tiles share one reading of the inputs; the most, as long as
+// every multiprocessor has a block. Pure.
+int ManyRowsTiles(int64_t rows, int64_t out_features, const DeviceInfo& device);
+
 // What cuBLASLt makes of factors in e4m3 on a device: see products.h.
 enum class Fp8Products : uint8_t {
   kNone,    // before compute capability 8.9

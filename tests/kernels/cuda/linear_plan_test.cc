@@ -1,5 +1,5 @@
-// Products of few rows: how outputs are cut into blocks, and that rows keep their bits whichever
-// kernel multiplies them.
+// Products of few and of many rows: how outputs are cut into blocks, and that rows keep their bits
+// whichever kernel multiplies them, and in blocks of any shape.
 #include "kernels/cuda/tuning/linear_plan.h"
 
 #include <random>
@@ -38,6 +38,27 @@ TEST(FewRowsTilesTest, BlocksHaveTheirSharedMemory) {
   EXPECT_EQ(FewRowsTiles(200000, true, WithMultiprocessors(128, 99)), 2);
   EXPECT_EQ(FewRowsTiles(200000, false, WithMultiprocessors(128, 99)), 2);
   EXPECT_LE(FewRowsTensorBytes(1), size_t{99} << 10);
+}
+
+TEST(ManyRowsTilesTest, EveryMultiprocessorHasABlockBeforeBlocksGrow) {
+  const DeviceInfo a100 = WithMultiprocessors(108, 163);
+  EXPECT_EQ(ManyRowsTiles(17, 1, a100), 1);
+  EXPECT_EQ(ManyRowsTiles(64, 107 * 64, a100), 1);
+  EXPECT_EQ(ManyRowsTiles(64, 107 * 64 + 1, a100), 2);
+  EXPECT_EQ(ManyRowsTiles(64, 107 * 128, a100), 2);
+  EXPECT_EQ(ManyRowsTiles(64, 107 * 128 + 1, a100), 4);
+  EXPECT_EQ(ManyRowsTiles(65, 53 * 128 + 1, a100), 4);
+  EXPECT_EQ(ManyRowsTiles(2048, 4096, a100), 4);
+  EXPECT_EQ(ManyRowsTiles(int64_t{107} * 64 + 1, 1, a100), 4);
+}
+
+// Three stages of inputs in bf16 and of codes; two blocks fit on a multiprocessor of 164 KiB.
+TEST(ManyRowsTilesTest, BlocksHaveTheirSharedMemory) {
+  EXPECT_EQ(ManyRowsBytes(DType::kBF16, 4), size_t{72} << 10);
+  EXPECT_EQ(ManyRowsBytes(DType::kI8, 4), size_t{48} << 10);
+  EXPECT_EQ(ManyRowsBytes(DType::kF8E5M2, 2), size_t{36} << 10);
+  EXPECT_EQ(ManyRowsBytes(DType::kI4G64, 4), size_t{36} << 10);
+  EXPECT_EQ(ManyRowsBytes(DType::kI4G32, 1), size_t{27} << 10);
 }
 
 TEST(Fp8ProductsTest, FollowComputeCapability) {
@@ -110,6 +131,58 @@ TEST(FewRowsTest, RowsHaveTheBitsThatManyRowsGiveThem) {
         ASSERT_TRUE(few.PaddingUntouched());
         for (int64_t r = 0; r < kMany; ++r) {
           ASSERT_TRUE(testing::SameBits(many.row(r), few.row(r), shape.out)) << "row " << r;
+        }
+      }
+    }
+  }
+}
+
+struct ManyShape {
+  int64_t rows;
+  int64_t in;
+};
+
+// 4 multiprocessors give 219 outputs blocks of 64 where there are 19 rows, of 128 where there are
+// more than 64. 1100 rows are more than blocks take at once (PlaceOfBlock).
+TEST(ManyRowsTest, RowsHaveTheSameBitsInBlocksOfEveryShape) {
+  constexpr int64_t kOut = 219;
+  const DeviceInfo emulated = WithMultiprocessors(4, 163);
+  ASSERT_EQ(ManyRowsTiles(19, kOut, emulated), 2);
+  ASSERT_EQ(ManyRowsTiles(130, kOut, emulated), 4);
+  const OpTable table = Ops();
+  Backend& backend = testing::BackendOf(table);
+  const auto stream = backend.CreateStream(1).value();
+  for (const ManyShape& shape : {ManyShape{130, 37}, ManyShape{130, 611}, ManyShape{1100, 70}}) {
+    if (kSanitized && shape.in > 37) break;  // the emulation is many times slower then
+    std::mt19937 random(static_cast<uint32_t>(shape.in));
+    testing::TestMatrix input(shape.rows, shape.in, 1);
+    input.FillNormal(random);
+    testing::TestMatrix source(kOut, shape.in);
+    source.FillNormal(random);
+    for (const DType dtype : testing::kWeightDTypes) {
+      if (dtype == DType::kF32 || dtype == DType::kF16) continue;
+      SCOPED_TRACE(::testing::Message()
+                   << DTypeName(dtype) << " in " << shape.in << " rows " << shape.rows);
+      const PackedMatrix weight = testing::Pack(table, source, dtype);
+      testing::TestMatrix output(shape.rows, kOut, 2);
+      testing::TestMatrix part(19, kOut, 2);
+      const auto multiply = [&](int64_t begin, int64_t rows, const MatrixView& to) {
+        LinearParams params;
+        params.input = input.view().row_range(begin, rows);
+        params.weight = &weight;
+        params.output = to;
+        ASSERT_TRUE(table.linear(*stream, params).ok());
+        ASSERT_TRUE(stream->Synchronize().ok());
+      };
+      multiply(0, shape.rows, output.view());
+      ASSERT_TRUE(output.PaddingUntouched());
+      for (const int64_t rows : {int64_t{19}, kFewRows}) {
+        for (const int64_t begin : {int64_t{0}, int64_t{57}, shape.rows - rows}) {
+          multiply(begin, rows, part.view().row_range(0, rows));
+          for (int64_t r = 0; r < rows; ++r) {
+            ASSERT_TRUE(testing::SameBits(output.row(begin + r), part.row(r), kOut))
+                << rows << " rows from " << begin << ", row " << r;
+          }
         }
       }
     }
