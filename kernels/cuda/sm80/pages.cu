@@ -48,11 +48,8 @@ ANNULUS_DEVICE void ReadRow(DType dtype, const std::byte* values, const std::byt
   for (int d = Lane(); d < dim; d += kWarp) row[d] = LoadElement(dtype, values, d) * scale;
 }
 
-// Block (row, head) of one warp.
-ANNULUS_KERNEL(kWarp, 16) KvAppendKernel(ANNULUS_ARGUMENT KvAppendArguments a) {
+ANNULUS_DEVICE void AppendRow(const KvAppendArguments& a, int64_t row, int head) {
   const PageLayout& layout = a.layout;
-  const int64_t row = BlockX();
-  const int head = static_cast<int>(BlockY());
   const int32_t slot = a.slots[row];
   std::byte* const page = a.pages[row];
   WriteRow(layout.dtype, a.k.row(row) + int64_t{head} * layout.k_dim, layout.k_dim, layout.k_stride,
@@ -61,72 +58,115 @@ ANNULUS_KERNEL(kWarp, 16) KvAppendKernel(ANNULUS_ARGUMENT KvAppendArguments a) {
            page + layout.Value(head, slot), page + layout.ValueScale(head, slot));
 }
 
-ANNULUS_KERNEL(kWarp, 16) KvReadKernel(ANNULUS_ARGUMENT KvReadArguments a) {
+ANNULUS_DEVICE void ReadSlot(const KvReadArguments& a, int64_t slot, int head) {
   const PageLayout& layout = a.layout;
-  const int64_t slot = BlockX();
-  const int head = static_cast<int>(BlockY());
   ReadRow(layout.dtype, a.page + layout.Key(head, slot), a.page + layout.KeyScale(head, slot),
           a.k.row(slot) + int64_t{head} * layout.k_dim, layout.k_dim);
   ReadRow(layout.dtype, a.page + layout.Value(head, slot), a.page + layout.ValueScale(head, slot),
           a.v.row(slot) + int64_t{head} * layout.v_dim, layout.v_dim);
 }
 
-// One warp per row and head.
-ANNULUS_KERNEL(kWarp, 16) MergeKernel(ANNULUS_ARGUMENT MergeArguments a) {
-  const int64_t i = BlockX();
-  const int v_dim = a.into.v_dim;
-  const bool sink = a.from_o == nullptr;
-  const float from_lse = sink ? a.sink[i % a.into.heads] : a.from_lse[i];
-  const MergeWeights weights = WeightsOfMerge(a.into.lse[i], from_lse);
-  float* const o = a.into.o + i * v_dim;
-  for (int d = Lane(); d < v_dim; d += kWarp) {
-    o[d] = Merged(weights, o[d], sink ? 0 : a.from_o[i * v_dim + d]);
+// Reads where `read` has a page, and else appends.
+struct PageRowsArguments {
+  KvAppendArguments append;
+  KvReadArguments read;
+};
+
+// Block (row or slot, head) of one warp.
+ANNULUS_KERNEL(kWarp, 16) PageRowsKernel(ANNULUS_ARGUMENT PageRowsArguments a) {
+  const int head = static_cast<int>(BlockY());
+  if (a.read.page == nullptr) {
+    AppendRow(a.append, BlockX(), head);
+  } else {
+    ReadSlot(a.read, BlockX(), head);
   }
-  SyncWarp();  // all lanes have read the old lse
-  if (Lane() == 0) a.into.lse[i] = weights.lse;
 }
 
-// Block (merge, row of its unit) of one warp: merges the row's parts into the item's state.
-ANNULUS_KERNEL(kWarp, 16) AttentionMergeKernel(ANNULUS_ARGUMENT AttentionMergeArguments a) {
-  const AttentionMerge merge = a.merges[BlockX()];
-  const int r = static_cast<int>(BlockY());
-  if (r >= merge.row_count) return;
-  const AttentionItemView item = a.items[merge.item];
-  const int row = merge.row_begin + r;
-  const int64_t index = int64_t{row / a.group} * a.heads + merge.kv_head * a.group + row % a.group;
-  float* const o = item.o + index * a.v_dim;
-  for (int d = Lane(); d < a.v_dim; d += kWarp) o[d] = 0;
-  float lse = -FloatOf(0x7f800000u);
-  for (int part = 0; part < merge.parts; ++part) {
-    const int64_t from = int64_t{merge.partial_begin} + int64_t{part} * merge.row_count + r;
-    const MergeWeights weights = WeightsOfMerge(lse, a.partial_lse[from]);
-    for (int d = Lane(); d < a.v_dim; d += kWarp) {
-      o[d] = Merged(weights, o[d], a.partial_o[from * a.v_dim + d]);
+// A state of one row and head, and those that are merged into it in ascending order.
+struct RowMerge {
+  float* o;  // [v_dim]
+  float* lse;
+  bool empty;           // the state, whatever stands there
+  const float* from_o;  // null: zeros
+  const float* from_lse;
+  int64_t step;  // from one of those to the next, in states
+  int parts;
+};
+
+// By one warp.
+ANNULUS_DEVICE void MergeRow(const RowMerge& row, int v_dim) {
+  if (row.empty) {
+    for (int d = Lane(); d < v_dim; d += kWarp) row.o[d] = 0;
+  }
+  float lse = row.empty ? -FloatOf(0x7f800000u) : *row.lse;
+  for (int part = 0; part < row.parts; ++part) {
+    const int64_t from = part * row.step;
+    const MergeWeights weights = WeightsOfMerge(lse, row.from_lse[from]);
+    for (int d = Lane(); d < v_dim; d += kWarp) {
+      const float other = row.from_o == nullptr ? 0 : row.from_o[from * v_dim + d];
+      row.o[d] = Merged(weights, row.o[d], other);
     }
     lse = weights.lse;
   }
-  if (Lane() == 0) item.lse[index] = lse;
+  SyncWarp();  // all lanes have read the old lse
+  if (Lane() == 0) *row.lse = lse;
+}
+
+ANNULUS_DEVICE RowMerge RowOfStates(const MergeArguments& a, int64_t i) {
+  float* const o = a.into.o + i * a.into.v_dim;
+  if (a.from_o == nullptr) {
+    return {o, a.into.lse + i, false, nullptr, a.sink + i % a.into.heads, 0, 1};
+  }
+  return {o, a.into.lse + i, false, a.from_o + i * a.into.v_dim, a.from_lse + i, 0, 1};
+}
+
+// Row r of its unit.
+ANNULUS_DEVICE RowMerge RowOfParts(const AttentionMergeArguments& a, const AttentionMerge& merge,
+                                   int r) {
+  const AttentionItemView item = a.items[merge.item];
+  const int row = merge.row_begin + r;
+  const int64_t index = int64_t{row / a.group} * a.heads + merge.kv_head * a.group + row % a.group;
+  const int64_t from = int64_t{merge.partial_begin} + r;
+  return {item.o + index * a.v_dim, item.lse + index, true,       a.partial_o + from * a.v_dim,
+          a.partial_lse + from,     merge.row_count,  merge.parts};
+}
+
+// Merges attention's parts where `parts` has any, and else states.
+struct AllMergesArguments {
+  MergeArguments states;
+  AttentionMergeArguments parts;
+};
+
+// Block (row) or (merge, row of its unit) of one warp.
+ANNULUS_KERNEL(kWarp, 16) MergeKernel(ANNULUS_ARGUMENT AllMergesArguments a) {
+  if (a.parts.merges == nullptr) {
+    MergeRow(RowOfStates(a.states, BlockX()), a.states.into.v_dim);
+    return;
+  }
+  const AttentionMerge merge = a.parts.merges[BlockX()];
+  const int r = static_cast<int>(BlockY());
+  if (r < merge.row_count) MergeRow(RowOfParts(a.parts, merge, r), a.parts.v_dim);
 }
 
 }  // namespace
 
 int LaunchKvAppend(StreamHandle stream, const KvAppendArguments& arguments) {
   const Grid grid{.x = arguments.k.rows, .y = arguments.layout.kv_heads, .threads = kWarp};
-  return Launch<KvAppendKernel>(stream, grid, arguments);
+  return Launch<PageRowsKernel>(stream, grid, PageRowsArguments{arguments, {}});
 }
 int LaunchKvRead(StreamHandle stream, const KvReadArguments& arguments) {
   const Grid grid{.x = arguments.k.rows, .y = arguments.layout.kv_heads, .threads = kWarp};
-  return Launch<KvReadKernel>(stream, grid, arguments);
+  return Launch<PageRowsKernel>(stream, grid, PageRowsArguments{{}, arguments});
 }
 int LaunchMerge(StreamHandle stream, const MergeArguments& arguments) {
   const Grid grid{.x = arguments.into.rows * arguments.into.heads, .threads = kWarp};
-  return Launch<MergeKernel>(stream, grid, arguments);
+  return Launch<MergeKernel>(stream, grid, AllMergesArguments{arguments, {}});
 }
 
 int LaunchAttentionMerge(StreamHandle stream, int64_t merges, int largest_rows,
                          const AttentionMergeArguments& arguments) {
   const Grid grid{.x = merges, .y = largest_rows, .threads = kWarp};
-  return Launch<AttentionMergeKernel>(stream, grid, arguments);
+  return Launch<MergeKernel>(stream, grid, AllMergesArguments{{}, arguments});
 }
 
 }  // namespace annulus::cuda
