@@ -78,26 +78,23 @@ absl::Status Run(CudaStream& stream, DType dtype, AttentionShape shape, int64_t 
   return StatusOf(code, "attention");
 }
 
-// Units of the prefill shape, by sm90/ where it serves them and `hopper` allows it.
-absl::Status RunPrefill(CudaStream& stream, bool hopper, const AttentionParams& params,
+// Units of the prefill shape, by `path`.
+absl::Status RunPrefill(CudaStream& stream, const PrefillPath& path, const AttentionParams& params,
                         int64_t units, const AttentionArguments& arguments) {
   if (units == 0) return absl::OkStatus();
   const DType dtype = params.shape.dtype;
-  const PageGrid grid = GridOfPages(params);
-  if (!hopper || !HopperServes(stream.device(), params, grid)) {
-    return Run(stream, dtype, AttentionShape::kPrefill, units, arguments);
-  }
-  const PageTensors tensors = TensorsOfPages(params, grid);
+  if (!path.hopper) return Run(stream, dtype, AttentionShape::kPrefill, units, arguments);
+  const PageTensors tensors = TensorsOfPages(params, path.grid);
+  const int dim = std::max(params.shape.k_dim, params.shape.v_dim);
   HopperAttentionArguments own{};
   own.attention = arguments;
   own.units = units;
-  own.first_page = grid.first;
-  own.page_shift = grid.shift;
-  own.box_slots = BoxSlots(params.shape.page_tokens);
+  own.first_page = path.grid.first;
+  own.page_shift = path.grid.shift;
+  own.box_slots = BoxSlots(params.shape.page_tokens, dim);
   ANNULUS_ASSIGN_OR_RETURN(own.keys, EncodeTensorMap(tensors.keys));
   ANNULUS_ASSIGN_OR_RETURN(own.values, EncodeTensorMap(tensors.values));
   const int64_t blocks = std::min<int64_t>(units, stream.device().multiprocessors);
-  const int dim = std::max(params.shape.k_dim, params.shape.v_dim);
   const int code = dtype == DType::kBF16
                        ? LaunchHopperAttentionBf16(stream.handle(), dim, blocks, own)
                        : LaunchHopperAttentionF16(stream.handle(), dim, blocks, own);
@@ -110,7 +107,8 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, bool hopper) 
   ANNULUS_CHECK(shape.k_dim <= kMaxAttentionDim && shape.v_dim <= kMaxAttentionDim)
       << "head_dim " << shape.k_dim << "/" << shape.v_dim;
   CudaStream& own = AsCudaStream(stream);
-  const AttentionPlan plan = PlanAttention(params, own.device().multiprocessors);
+  const PrefillPath path = PathOfPrefill(own.device(), params, hopper);
+  const AttentionPlan plan = PlanAttention(params, own.device().multiprocessors, path.rows);
   if (plan.prefill.empty() && plan.decode.empty()) return absl::OkStatus();
   AttentionArguments arguments{};
   ANNULUS_RETURN_IF_ERROR(TakePartials(own, plan, shape.v_dim, arguments));
@@ -130,7 +128,7 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, bool hopper) 
   arguments.window = params.window;
   arguments.units = prefill;
   ANNULUS_RETURN_IF_ERROR(
-      RunPrefill(own, hopper, params, static_cast<int64_t>(plan.prefill.size()), arguments));
+      RunPrefill(own, path, params, static_cast<int64_t>(plan.prefill.size()), arguments));
   arguments.units = decode;
   ANNULUS_RETURN_IF_ERROR(Run(own, shape.dtype, AttentionShape::kDecode,
                               static_cast<int64_t>(plan.decode.size()), arguments));

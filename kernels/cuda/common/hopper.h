@@ -21,6 +21,13 @@ struct alignas(8) PhaseBarrier {
 
 #if defined(__CUDACC__)
 
+// `value`; what is computed from it is computed anew where this stands. Of the matrices of all
+// products of a loop the compiler would keep each in registers, and then spill others.
+ANNULUS_DEVICE uint32_t Unhoisted(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 // Where `shared` lies in the block's shared memory, as instructions want it.
 ANNULUS_DEVICE uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -116,6 +123,7 @@ ANNULUS_DEVICE void TakeRegisters() {
 
 #else
 
+inline uint32_t Unhoisted(uint32_t value) { return value; }
 uint32_t SharedAddress(const void* shared);
 void InitPhaseBarrier(PhaseBarrier& barrier, int arrivals);
 inline void FencePhaseBarriers() {}
@@ -150,9 +158,14 @@ ANNULUS_DEVICE int PanelOffset(int row, int chunk) {
 // chunks exchanged in rows of 128 bytes (PTX ISA, "Matrix Descriptor Format").
 inline constexpr int kOnePanel = 16;  // not read, and 1 in the descriptor as the PTX ISA has it
 ANNULUS_DEVICE uint64_t PanelMatrix(const std::byte* first, int panel_bytes) {
-  return static_cast<uint64_t>(SharedAddress(first) >> 4 & 0x3fffu) |
-         static_cast<uint64_t>(panel_bytes >> 4 & 0x3fff) << 16 |
-         static_cast<uint64_t>(8 * kPanelRowBytes >> 4) << 32 | uint64_t{1} << 62;
+  const uint32_t low = (SharedAddress(first) >> 4 & 0x3fffu) |
+                       static_cast<uint32_t>(panel_bytes >> 4 & 0x3fff) << 16;
+  return Unhoisted(low) | static_cast<uint64_t>(8 * kPanelRowBytes >> 4) << 32 | uint64_t{1} << 62;
+}
+// The matrix `bytes` further. Shared memory ends below 2^18, so the sum stays in its field.
+ANNULUS_DEVICE uint64_t FurtherMatrix(uint64_t matrix, int bytes) {
+  const uint32_t low = static_cast<uint32_t>(matrix) + static_cast<uint32_t>(bytes >> 4);
+  return (matrix >> 32 << 32) | low;
 }
 
 }  // namespace annulus::cuda

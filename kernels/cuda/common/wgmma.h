@@ -41,77 +41,76 @@ ANNULUS_DEVICE void SettleRegisters(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define ANNULUS_D32                                                                               \
-  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
-      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),    \
-      "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),  \
-      "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),  \
-      "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-#define ANNULUS_D64                                                                               \
-  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
-      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),    \
-      "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),  \
-      "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),  \
-      "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),  \
-      "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]),  \
-      "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]),  \
-      "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]),  \
-      "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+#define ANNULUS_D8(i)                                                                         \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define ANNULUS_D32(i) ANNULUS_D8(i), ANNULUS_D8(i + 8), ANNULUS_D8(i + 16), ANNULUS_D8(i + 24)
+#define ANNULUS_D64 ANNULUS_D32(0), ANNULUS_D32(32)
+#define ANNULUS_D128 ANNULUS_D64, ANNULUS_D32(64), ANNULUS_D32(96)
 #define ANNULUS_D32_TEXT                                                                  \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
   "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define ANNULUS_D64_TEXT                                                                  \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, " \
-  "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, " \
-  "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
-  "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+  ANNULUS_D32_TEXT                                                                        \
+  ", "                                                                                    \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
+  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define ANNULUS_D128_TEXT                                                                 \
+  ANNULUS_D64_TEXT                                                                        \
+  ", "                                                                                    \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
+  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, " \
+  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "    \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "  \
+  "%126, %127"
 
-// d = a b, or d += a b where `add`. Both lie in shared memory, rows of depth (see Matrix).
-#define ANNULUS_MULTIPLY_SHARED(Type, type)                                                   \
-  ANNULUS_DEVICE void MultiplyShared(Type, float(&d)[64], uint64_t a, uint64_t b, bool add) { \
-    asm volatile(                                                                             \
-        "{ .reg .pred add; setp.ne.b32 add, %66, 0; "                                         \
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" ANNULUS_D64_TEXT    \
-        "}, %64, %65, add, 1, 1, 0, 0; }"                                                     \
-        : ANNULUS_D64                                                                         \
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                        \
+// d = a b, or d += a b where `add`. Both lie in shared memory, rows of depth (see PanelMatrix).
+#define ANNULUS_MULTIPLY_SHARED(Type, type, columns, text, operands, a_, b_, add_)               \
+  ANNULUS_DEVICE void MultiplyShared(Type, float(&d)[columns / 2], uint64_t a, uint64_t b,       \
+                                     bool add) {                                                 \
+    asm volatile("{ .reg .pred add; setp.ne.b32 add, %" add_                                     \
+                 ", 0; "                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" text \
+                 "}, %" a_ ", %" b_ ", add, 1, 1, 0, 0; }"                                       \
+                 : operands                                                                      \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                  \
   }
 
 // d += a b: a in registers, b in shared memory as rows of outputs, one for each step of depth.
-#define ANNULUS_MULTIPLY_REGISTERS_64(Type, type)                                                 \
-  ANNULUS_DEVICE void MultiplyRegisters(Type, float(&d)[32], const uint32_t(&a)[4], uint64_t b) { \
-    asm volatile(                                                                                 \
-        "{ .reg .pred add; setp.ne.b32 add, %37, 0; "                                             \
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" ANNULUS_D32_TEXT         \
-        "}, {%32, %33, %34, %35}, %36, add, 1, 1, 1; }"                                           \
-        : ANNULUS_D32                                                                             \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));                            \
+#define ANNULUS_MULTIPLY_REGISTERS(Type, type, columns, text, operands, a_, b_, add_)            \
+  ANNULUS_DEVICE void MultiplyRegisters(Type, float(&d)[columns / 2], const uint32_t(&a)[4],     \
+                                        uint64_t b) {                                            \
+    asm volatile("{ .reg .pred add; setp.ne.b32 add, %" add_                                     \
+                 ", 0; "                                                                         \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" text \
+                 "}, {" a_ "}, %" b_ ", add, 1, 1, 1; }"                                         \
+                 : operands                                                                      \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));                  \
   }
 
-#define ANNULUS_MULTIPLY_REGISTERS_128(Type, type)                                                \
-  ANNULUS_DEVICE void MultiplyRegisters(Type, float(&d)[64], const uint32_t(&a)[4], uint64_t b) { \
-    asm volatile(                                                                                 \
-        "{ .reg .pred add; setp.ne.b32 add, %69, 0; "                                             \
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" ANNULUS_D64_TEXT        \
-        "}, {%64, %65, %66, %67}, %68, add, 1, 1, 1; }"                                           \
-        : ANNULUS_D64                                                                             \
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(1));                            \
-  }
+#define ANNULUS_PRODUCTS_OF(Type, type)                                                            \
+  ANNULUS_MULTIPLY_SHARED(Type, type, 64, ANNULUS_D32_TEXT, ANNULUS_D32(0), "32", "33", "34")      \
+  ANNULUS_MULTIPLY_SHARED(Type, type, 128, ANNULUS_D64_TEXT, ANNULUS_D64, "64", "65", "66")        \
+  ANNULUS_MULTIPLY_REGISTERS(Type, type, 64, ANNULUS_D32_TEXT, ANNULUS_D32(0),                     \
+                             "%32, %33, %34, %35", "36", "37")                                     \
+  ANNULUS_MULTIPLY_REGISTERS(Type, type, 128, ANNULUS_D64_TEXT, ANNULUS_D64, "%64, %65, %66, %67", \
+                             "68", "69")                                                           \
+  ANNULUS_MULTIPLY_REGISTERS(Type, type, 256, ANNULUS_D128_TEXT, ANNULUS_D128,                     \
+                             "%128, %129, %130, %131", "132", "133")
 
-ANNULUS_MULTIPLY_SHARED(BFloat16, "bf16")
-ANNULUS_MULTIPLY_SHARED(Float16, "f16")
-ANNULUS_MULTIPLY_REGISTERS_64(BFloat16, "bf16")
-ANNULUS_MULTIPLY_REGISTERS_64(Float16, "f16")
-ANNULUS_MULTIPLY_REGISTERS_128(BFloat16, "bf16")
-ANNULUS_MULTIPLY_REGISTERS_128(Float16, "f16")
+ANNULUS_PRODUCTS_OF(BFloat16, "bf16")
+ANNULUS_PRODUCTS_OF(Float16, "f16")
 
+#undef ANNULUS_D8
 #undef ANNULUS_D32
 #undef ANNULUS_D64
+#undef ANNULUS_D128
 #undef ANNULUS_D32_TEXT
 #undef ANNULUS_D64_TEXT
+#undef ANNULUS_D128_TEXT
 #undef ANNULUS_MULTIPLY_SHARED
-#undef ANNULUS_MULTIPLY_REGISTERS_64
-#undef ANNULUS_MULTIPLY_REGISTERS_128
+#undef ANNULUS_MULTIPLY_REGISTERS
+#undef ANNULUS_PRODUCTS_OF
 
 #else
 
@@ -124,12 +123,16 @@ inline void WgmmaWait() {
 }
 template <int kCount>
 inline void SettleRegisters(float (&)[kCount]) {}
+void MultiplyShared(BFloat16, float (&d)[32], uint64_t a, uint64_t b, bool add);
+void MultiplyShared(Float16, float (&d)[32], uint64_t a, uint64_t b, bool add);
 void MultiplyShared(BFloat16, float (&d)[64], uint64_t a, uint64_t b, bool add);
 void MultiplyShared(Float16, float (&d)[64], uint64_t a, uint64_t b, bool add);
 void MultiplyRegisters(BFloat16, float (&d)[32], const uint32_t (&a)[4], uint64_t b);
 void MultiplyRegisters(Float16, float (&d)[32], const uint32_t (&a)[4], uint64_t b);
 void MultiplyRegisters(BFloat16, float (&d)[64], const uint32_t (&a)[4], uint64_t b);
 void MultiplyRegisters(Float16, float (&d)[64], const uint32_t (&a)[4], uint64_t b);
+void MultiplyRegisters(BFloat16, float (&d)[128], const uint32_t (&a)[4], uint64_t b);
+void MultiplyRegisters(Float16, float (&d)[128], const uint32_t (&a)[4], uint64_t b);
 
 #endif
 

@@ -8,9 +8,15 @@
 #include "kernels/cuda/sm80/attention.h"
 
 // Launches of prefill attention by the engines of compute capability 9.0: units of many rows over
-// pages of bf16 or f16, k_dim and v_dim up to 128, no dilated branches. All else is sm80/'s.
+// pages of bf16 or f16, k_dim and v_dim up to 256, no dilated branches. All else is sm80/'s.
 
 namespace annulus::cuda {
+
+// The rows of a unit, whatever the head dimension.
+inline constexpr int kHopperRows = 128;
+// Slots of a tile: of 256 columns so many that queries and two tiles each of keys and values fit in
+// shared memory, and scores, weights and an output of 256 columns in a thread's registers.
+constexpr int HopperKeys(int dim) { return dim > 128 ? 64 : 128; }
 
 // Pages are read as tensors [pages][kv_heads * page_tokens][dim]: page p starts at first_page +
 // (p << page_shift), see tuning/attention_path.h.
@@ -19,12 +25,12 @@ struct HopperAttentionArguments {
   int64_t units;  // of attention.units, those of the prefill shape
   const std::byte* first_page;
   int page_shift;
-  int box_slots;  // of a page that one copy moves: divides page_tokens and 128
+  int box_slots;  // of a page that one copy moves: divides page_tokens and HopperKeys
   TensorMap keys;
   TensorMap values;
 };
 
-// `dim`: the larger of k_dim and v_dim, at most 128. `blocks`: of the grid, each of which computes
+// `dim`: the larger of k_dim and v_dim, at most 256. `blocks`: of the grid, each of which computes
 // one unit after the other. 0 or the number of CUDA's error.
 int LaunchHopperAttentionBf16(StreamHandle stream, int dim, int64_t blocks,
                               const HopperAttentionArguments& arguments);

@@ -83,6 +83,8 @@ ANNULUS_DEVICE void LoadQueryPanels(const AttentionArguments& a, const Attention
 template <class C>
 ANNULUS_DEVICE void StartScores(const HopperShared<C>& shared, int stage,
                                 float (&scores)[C::kScores]) {
+  const uint64_t queries = PanelMatrix(shared.query[ConsumerOf()][0], kOnePanel);
+  const uint64_t keys = PanelMatrix(shared.keys[stage][0], kOnePanel);
   SettleRegisters(scores);
   WgmmaFence();
 #pragma unroll
@@ -90,8 +92,8 @@ ANNULUS_DEVICE void StartScores(const HopperShared<C>& shared, int stage,
     const int panel = k / kPanelColumns;
     const int at = k % kPanelColumns * 2;
     MultiplyShared(typename C::Operand{}, scores,
-                   PanelMatrix(shared.query[ConsumerOf()][panel] + at, kOnePanel),
-                   PanelMatrix(shared.keys[stage][panel] + at, kOnePanel), k > 0);
+                   FurtherMatrix(queries, panel * C::kConsumerRows * kPanelRowBytes + at),
+                   FurtherMatrix(keys, panel * C::kKeys * kPanelRowBytes + at), k > 0);
   }
   WgmmaCommit();
 }
@@ -101,29 +103,30 @@ template <class C>
 ANNULUS_DEVICE void StartOutput(const HopperShared<C>& shared, int stage,
                                 const uint32_t (&weights)[C::kKeys / 16][4],
                                 float (&o)[C::kDim / 2]) {
+  const uint64_t values = PanelMatrix(shared.values[stage][0], C::kKeys * kPanelRowBytes);
   SettleRegisters(o);
   WgmmaFence();
 #pragma unroll
   for (int k = 0; k < C::kKeys / 16; ++k) {
-    MultiplyRegisters(
-        typename C::Operand{}, o, weights[k],
-        PanelMatrix(shared.values[stage][0] + 16 * k * kPanelRowBytes, C::kKeys * kPanelRowBytes));
+    MultiplyRegisters(typename C::Operand{}, o, weights[k],
+                      FurtherMatrix(values, 16 * k * kPanelRowBytes));
   }
   WgmmaCommit();
 }
 
 // Makes 0 of values that no key has and of those that are infinite or NaN, which are marked: in a
 // product, 0 times infinity would reach rows that do not see them. Returns whether one is marked.
-// For all consumers together, a pair of lanes for each key.
+// For all consumers together, 2 or 4 lanes for each key.
 template <class C>
 ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& shared, int stage,
                                 TileNotes<C>& notes) {
-  static_assert(C::kConsumerThreads == 2 * C::kKeys);
-  const int key = (ThreadIndex() - kWarpgroup) / 2;
+  constexpr int kLanes = C::kConsumerThreads / C::kKeys;  // of a key
+  static_assert(kLanes * C::kKeys == C::kConsumerThreads && (kLanes == 2 || kLanes == 4));
+  const int key = (ThreadIndex() - kWarpgroup) / kLanes;
   const uint32_t infinite = layout.dtype == DType::kBF16 ? 0x7f80u : 0x7c00u;
   uint32_t bad = 0;
 #pragma unroll 1
-  for (int i = Lane() % 2; i < C::kPanels * 8; i += 2) {
+  for (int i = Lane() % kLanes; i < C::kPanels * 8; i += kLanes) {
     const auto& chunk =
         *reinterpret_cast<const Bytes16*>(shared.values[stage][i / 8] + PanelOffset(key, i % 8));
 #pragma unroll
@@ -133,11 +136,12 @@ ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& share
           static_cast<uint32_t>((word & 0x7fffu) >= infinite || (word >> 16 & 0x7fffu) >= infinite);
     }
   }
-  bad |= ShuffleXor(bad, 1);
+#pragma unroll
+  for (int mask = 1; mask < kLanes; mask *= 2) bad |= ShuffleXor(bad, mask);
   const bool absent = notes.position[key] < 0;
   notes.bad[key] = bad != 0 && !absent;
 #pragma unroll 1
-  for (int i = Lane() % 2; (bad != 0 || absent) && i < C::kPanels * 8; i += 2) {
+  for (int i = Lane() % kLanes; (bad != 0 || absent) && i < C::kPanels * 8; i += kLanes) {
     *reinterpret_cast<Bytes16*>(shared.values[stage][i / 8] + PanelOffset(key, i % 8)) = {};
   }
   FenceSharedForEngines();
@@ -149,38 +153,46 @@ ANNULUS_DEVICE bool Sees(const ConsumerRows<C>& rows, int h, int32_t key) {
   return key > rows.low[h] && key <= rows.position[h];
 }
 
+ANNULUS_DEVICE float WidenValue(BFloat16, uint32_t bits) { return WidenBFloat16(bits & 0xffffu); }
+ANNULUS_DEVICE float WidenValue(Float16, uint32_t bits) { return WidenHalf(bits & 0xffffu); }
+
+// The weight of a tile's key `key` for half h of this thread. Registers have no run-time index: one
+// of the thread's weights of its row by a mask. Of a comparison of indices the compiler makes an
+// index.
+template <class C>
+ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kScores], int key, int h) {
+  const uint32_t mask = 1u << (key / 8 * 2 + key % 2);
+  float own = 0;
+#pragma unroll
+  for (int i = 0; i < C::kScores / 2; ++i) {
+    if ((mask >> i & 1u) != 0) own = weights[i / 2 * 4 + 2 * h + i % 2];
+  }
+  return ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
+}
+
 // What the marked values add to the rows that see them, after all others of their tile. A rare
-// case, so small rather than fast.
+// case, so small rather than fast: what is unrolled here is a load of two columns (0 where a page
+// has none) and four sums.
 template <class C>
 ANNULUS_DEVICE void AddMarkedValues(const PageLayout& layout, int box_slots,
                                     const TileNotes<C>& notes, const float (&weights)[C::kScores],
                                     ConsumerRows<C>& rows) {
+  using T = typename C::Operand;
 #pragma unroll 1
   for (int key = 0; key < C::kKeys; ++key) {
     if (notes.bad[key] == 0) continue;
     const std::byte* const value =
         notes.values[key / box_slots] + int64_t{key % box_slots} * layout.v_stride * layout.element;
+    const float weight[2] = {WeightOf<C>(weights, key, 0), WeightOf<C>(weights, key, 1)};
+    const bool sees[2] = {Sees(rows, 0, notes.position[key]), Sees(rows, 1, notes.position[key])};
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      // Registers have no run-time index: one of the lane's 32 weights by a mask. Of a comparison
-      // of indices the compiler makes an index.
-      const uint32_t mask = 1u << (key / 8 * 2 + key % 2);
-      float own = 0;
+    for (int n = 0; n < C::kDim / 8; ++n) {
+      if (8 * n >= layout.v_stride) break;
+      const uint32_t pair = reinterpret_cast<const uint32_t*>(value)[4 * n + Lane() % 4];
+      const float columns[2] = {WidenValue(T{}, pair), WidenValue(T{}, pair >> 16)};
 #pragma unroll
-      for (int i = 0; i < C::kScores / 2; ++i) {
-        if ((mask >> i & 1u) != 0) own = weights[i / 2 * 4 + 2 * h + i % 2];
-      }
-      const float weight = ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
-      if (!Sees(rows, h, notes.position[key])) continue;
-#pragma unroll
-      for (int n = 0; n < C::kDim / 8; ++n) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int d = 8 * n + Lane() % 4 * 2 + e;
-          if (d < layout.v_dim) {
-            rows.o[4 * n + 2 * h + e] += weight * LoadElement(layout.dtype, value, d);
-          }
-        }
+      for (int i = 0; i < 4; ++i) {
+        if (sees[i / 2]) rows.o[4 * n + i] += weight[i / 2] * columns[i % 2];
       }
     }
   }
@@ -254,8 +266,10 @@ ANNULUS_DEVICE void PackWeights(const float (&weights)[C::kScores],
 }
 
 template <class C>
-ANNULUS_DEVICE void StoreConsumerRows(const AttentionArguments& a, const AttentionUnit& unit,
-                                      const AttentionItemView& item, const ConsumerRows<C>& rows) {
+ANNULUS_DEVICE void StoreConsumerRows(const AttentionArguments& a, int64_t index,
+                                      const ConsumerRows<C>& rows) {
+  const AttentionUnit unit = a.units[index];
+  const AttentionItemView item = a.items[unit.item];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     float sum = rows.sum[h];

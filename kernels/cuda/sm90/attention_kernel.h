@@ -7,8 +7,8 @@
 // one are made.
 //
 // Shapes and units are those of sm80/attention_kernel.h. A block has three warpgroups and computes
-// one AttentionUnit after the other. One warp of the first copies tiles of 128 slots, put together
-// from boxes of up to 128 slots of neighbouring pages of the unit's list; each of the others
+// one AttentionUnit after the other. One warp of the first copies tiles of 128 slots (64 of 256
+// columns), put together from boxes of neighbouring pages of the unit's list; each of the others
 // attends 64 rows of the unit:
 //
 //   scores(t) = query keys(t)     starts while weights(t - 1) values(t - 1) runs
@@ -113,26 +113,33 @@ struct Consumer {
     ++tile;
   }
 
+  // Rows and queries of a unit; how many tiles it has. The unit is read again where its rows are
+  // stored: meanwhile its fields would take registers from the products.
+  ANNULUS_DEVICE int Begin(int64_t index, ConsumerRows<C>& rows) const {
+    const AttentionArguments& a = h.attention;
+    const AttentionUnit unit = a.units[index];
+    const AttentionItemView item = a.items[unit.item];
+    StartRows<C>(a, unit, item, rows);
+    // All warps have done with the queries before, then with writing these.
+    SyncSome(kQueryReady + ConsumerOf(), kWarpgroup);
+    LoadQueryPanels<C>(a, unit, item, shared);
+    FenceSharedForEngines();
+    SyncSome(kQueryReady + ConsumerOf(), kWarpgroup);
+    const int boxes = C::kKeys / h.box_slots;
+    const BoxRange range = BoxesOf(h, unit, item);
+    return (range.end - range.begin + boxes - 1) / boxes;
+  }
+
   ANNULUS_DEVICE void Run() {
     const AttentionArguments& a = h.attention;
     if (ConsumerOf() != 0) ArriveSome(kTurn, C::kConsumerThreads);  // the first turn is the first's
     for (int64_t round = 0; round * GridX() < h.units; ++round) {
       const int64_t index = UnitOfRound(round);
       if (index >= h.units) continue;
-      const AttentionUnit unit = a.units[index];
-      const AttentionItemView item = a.items[unit.item];
-      const int boxes = C::kKeys / h.box_slots;
-      const BoxRange range = BoxesOf(h, unit, item);
-      const int tiles = (range.end - range.begin + boxes - 1) / boxes;
       ConsumerRows<C> rows;
-      StartRows<C>(a, unit, item, rows);
-      // All warps have done with the queries before, then with writing these.
-      SyncSome(kQueryReady + ConsumerOf(), kWarpgroup);
-      LoadQueryPanels<C>(a, unit, item, shared);
-      FenceSharedForEngines();
-      SyncSome(kQueryReady + ConsumerOf(), kWarpgroup);
+      const int tiles = Begin(index, rows);
       if (tiles > 0) Attend(tiles, rows);
-      StoreConsumerRows<C>(a, unit, item, rows);
+      StoreConsumerRows<C>(a, index, rows);
     }
   }
 };
@@ -167,16 +174,18 @@ HopperAttentionKernel(ANNULUS_ARGUMENT HopperAttentionArguments h) {
 template <class C>
 int LaunchHopperAttention(StreamHandle stream, int64_t blocks,
                           const HopperAttentionArguments& arguments) {
+  static_assert(sizeof(HopperShared<C>) <= HopperShared<C>::kMostBytes);
   const Grid grid{.x = blocks, .threads = C::kThreads, .shared_bytes = sizeof(HopperShared<C>)};
   return Launch<HopperAttentionKernel<C>>(stream, grid, arguments);
 }
 
-// The reviewed list of instances: 2 head dimensions for each type.
+// The reviewed list of instances: 3 head dimensions for each type.
 template <class T>
 int LaunchHopperAttentionOf(StreamHandle stream, int dim, int64_t blocks,
                             const HopperAttentionArguments& arguments) {
   if (dim <= 64) return LaunchHopperAttention<HopperConfig<T, 64>>(stream, blocks, arguments);
-  return LaunchHopperAttention<HopperConfig<T, 128>>(stream, blocks, arguments);
+  if (dim <= 128) return LaunchHopperAttention<HopperConfig<T, 128>>(stream, blocks, arguments);
+  return LaunchHopperAttention<HopperConfig<T, 256>>(stream, blocks, arguments);
 }
 
 }  // namespace annulus::cuda

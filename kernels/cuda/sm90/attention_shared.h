@@ -17,7 +17,7 @@ struct HopperConfig {
   using Operand = T;
   static constexpr int kDim = kHeadDim;
   static constexpr int kPanels = kDim / kPanelColumns;
-  static constexpr int kKeys = 128;  // of a tile
+  static constexpr int kKeys = HopperKeys(kDim);  // of a tile
   static constexpr int kConsumers = 2;
   static constexpr int kConsumerRows = 64;
   static constexpr int kConsumerThreads = kConsumers * kWarpgroup;
@@ -27,8 +27,8 @@ struct HopperConfig {
   // released the keys of tile t + 1, after their last look at tile t's.
   static constexpr int kNotes = 4;
   static constexpr int kScores = kKeys / 2;  // of one thread
-  static_assert(kDim % kPanelColumns == 0 && kDim <= 128);
-  static_assert(AttentionRows(AttentionShape::kPrefill, kDim) == kConsumers * kConsumerRows);
+  static_assert(kDim % kPanelColumns == 0 && kDim <= 256);
+  static_assert(kConsumers * kConsumerRows == kHopperRows);
   static_assert(kNotes >= kStages + 1);
 };
 
@@ -51,6 +51,7 @@ struct HopperShared {
   PhaseBarrier keys_free[C::kStages];
   PhaseBarrier values_full[C::kStages];
   PhaseBarrier values_free[C::kStages];
+  static constexpr size_t kMostBytes = size_t{227} << 10;  // of a block of compute capability 9.0
 };
 
 // Barriers of some warps (SyncSome). The turn of a consumer is its number more than kTurn.

@@ -4,15 +4,28 @@
 #include <bit>
 
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/sm90/attention.h"
 
 namespace annulus::cuda {
 namespace {
 
-constexpr int kMostHopperDim = 128;
+constexpr int kMostHopperDim = 256;
 constexpr int kLargestShift = 39;  // strides of a tensor are below 2^40
 constexpr int kSmallestShift = 4;  // and multiples of 16
 constexpr int64_t kMostPages = int64_t{1} << 31;
-constexpr int kMostBoxSlots = 128;
+
+int LargerDim(const AttentionParams& params) {
+  return std::max(params.shape.k_dim, params.shape.v_dim);
+}
+
+// Whether some item has more rows for a kv head than a unit of the decode shape.
+bool HasManyRows(const AttentionParams& params) {
+  const int64_t group = params.heads / params.shape.kv_heads;
+  const int64_t few = AttentionRows(AttentionShape::kDecode, LargerDim(params));
+  return std::any_of(params.items.begin(), params.items.end(), [&](const AttentionItem& item) {
+    return static_cast<int64_t>(item.positions.size()) * group > few;
+  });
+}
 
 }  // namespace
 
@@ -46,12 +59,22 @@ bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const
                   [](const AttentionItem& item) { return !item.branches.empty(); });
   return device.major == 9 && device.minor == 0 &&
          (shape.dtype == DType::kBF16 || shape.dtype == DType::kF16) &&
-         std::max(shape.k_dim, shape.v_dim) <= kMostHopperDim && !dilated && grid.count > 0 &&
+         LargerDim(params) <= kMostHopperDim && !dilated && grid.count > 0 &&
          grid.count <= kMostPages && grid.shift >= kSmallestShift &&
          reinterpret_cast<uintptr_t>(grid.first) % (1 << kSmallestShift) == 0;
 }
 
-int BoxSlots(int page_tokens) { return std::min(kMostBoxSlots, page_tokens & -page_tokens); }
+PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper) {
+  if (hopper && HasManyRows(params)) {
+    const PageGrid grid = GridOfPages(params);
+    if (HopperServes(device, params, grid)) return {true, grid, kHopperRows};
+  }
+  return {false, {}, AttentionRows(AttentionShape::kPrefill, LargerDim(params))};
+}
+
+int BoxSlots(int page_tokens, int dim) {
+  return std::min(HopperKeys(dim), page_tokens & -page_tokens);
+}
 
 PageTensors TensorsOfPages(const AttentionParams& params, const PageGrid& grid) {
   const PageLayout layout = LayoutOf(params.shape);
@@ -63,7 +86,7 @@ PageTensors TensorsOfPages(const AttentionParams& params, const PageGrid& grid) 
   keys.pages = grid.count;
   keys.row_bytes = int64_t{layout.k_stride} * layout.element;
   keys.page_stride = int64_t{1} << grid.shift;
-  keys.box_rows = BoxSlots(layout.page_tokens);
+  keys.box_rows = BoxSlots(layout.page_tokens, LargerDim(params));
   PagesTensor values = keys;
   values.base = grid.first + layout.Value(0, 0);
   values.columns = layout.v_stride;

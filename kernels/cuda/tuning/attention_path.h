@@ -22,12 +22,22 @@ struct PageGrid {
 PageGrid GridOfPages(const AttentionParams& params);
 
 // The one place that says what sm90/ serves: compute capability 9.0 (its instructions are of this
-// one alone), bf16 or f16, k_dim and v_dim up to 128, no dilated branches, and pages that a tensor
+// one alone), bf16 or f16, k_dim and v_dim up to 256, no dilated branches, and pages that a tensor
 // of at most 2^31 pages with strides of at least 16 bytes covers.
 bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const PageGrid& grid);
 
-// Slots of a page that one copy moves: the largest power of 2, up to 128, that divides page_tokens.
-int BoxSlots(int page_tokens);
+// Who attends an op's units of many rows, and how many rows these have at most.
+struct PrefillPath {
+  bool hopper = false;
+  PageGrid grid;  // for sm90/
+  int rows = 0;
+};
+// `hopper`: whether the caller's table has sm90/. Looks at every page, but for ops of few rows.
+PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper);
+
+// Slots of a page that one copy moves: the largest power of 2 that divides page_tokens and the tile
+// of sm90/ for `dim`, the larger of k_dim and v_dim.
+int BoxSlots(int page_tokens, int dim);
 
 // The keys, or else the values, of all pages: rows of one kv head after the other.
 struct PageTensors {

@@ -16,10 +16,11 @@ struct PageRange {
 
 class Planner {
  public:
-  Planner(const AttentionParams& params, int multiprocessors)
+  Planner(const AttentionParams& params, int multiprocessors, int prefill_rows)
       : params_(params),
         group_(params.heads / params.shape.kv_heads),
         dim_(std::max(params.shape.k_dim, params.shape.v_dim)),
+        prefill_rows_(prefill_rows),
         target_(kBlocksPerMultiprocessor * multiprocessors) {}
 
   AttentionPlan Plan() {
@@ -59,12 +60,13 @@ class Planner {
   // Positions [begin, end) of one item and kv head, which share a list of pages.
   void AddRows(int32_t index, int head, int64_t begin, int64_t end, PageRange pages) {
     const int64_t last = end * group_;
-    const bool few = last - begin * group_ <= AttentionRows(AttentionShape::kDecode, dim_);
+    const int64_t few_rows = AttentionRows(AttentionShape::kDecode, dim_);
+    const bool few = last - begin * group_ <= few_rows;
     // float32 has one kernel, whose rows are those of the decode shape.
     const AttentionShape shape = few || params_.shape.dtype == DType::kF32
                                      ? AttentionShape::kDecode
                                      : AttentionShape::kPrefill;
-    const int64_t tile = AttentionRows(shape, dim_);
+    const int64_t tile = shape == AttentionShape::kDecode ? few_rows : prefill_rows_;
     for (int64_t row = begin * group_; row < last; row += tile) {
       const int64_t count = std::min(tile, last - row);
       const PageRange seen =
@@ -145,14 +147,15 @@ class Planner {
   const AttentionParams& params_;
   const int group_;
   const int dim_;
+  const int prefill_rows_;
   const int64_t target_;
   AttentionPlan plan_;
 };
 
 }  // namespace
 
-AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors) {
-  return Planner(params, multiprocessors).Plan();
+AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors, int prefill_rows) {
+  return Planner(params, multiprocessors, prefill_rows).Plan();
 }
 
 }  // namespace annulus::cuda

@@ -19,13 +19,14 @@ struct AttentionPlan {
   int largest_merge = 0;     // rows
 };
 
-// Cuts the rows of every item and kv head into units, leaves out pages that no row of a unit sees,
+// Cuts the rows of every item and kv head into units, of up to `prefill_rows` where there are more
+// than those of the decode shape (PathOfPrefill), leaves out pages that no row of a unit sees,
 // and, where the units are fewer than twice the multiprocessors, shares the pages of each out among
 // parts of at least kPartTokens tokens, whose states are merged afterwards (flash decoding, Dao et
 // al. 2023). Every row belongs to exactly one unit or merge, those without pages too. Pure: depends
 // on nothing but its arguments.
 inline constexpr int kPartTokens = 256;
-AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors);
+AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors, int prefill_rows);
 
 }  // namespace annulus::cuda
 

@@ -1,14 +1,17 @@
 // Which kernels attend, how they address pages, and what only the tiles of sm90/ can get wrong.
 #include "kernels/cuda/tuning/attention_path.h"
 
+#include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/tuning/attention_plan.h"
 #include "tests/kernels/cpu/attention_fixture.h"
 #include "tests/support/cuda/emulated_device.h"
 
@@ -48,11 +51,14 @@ TEST(PageGridTest, PagesOfSlabsAreNumbered) {
 }
 
 TEST(PageGridTest, BoxesDividePagesAndTiles) {
-  EXPECT_EQ(BoxSlots(16), 16);
-  EXPECT_EQ(BoxSlots(48), 16);
-  EXPECT_EQ(BoxSlots(64), 64);
-  EXPECT_EQ(BoxSlots(128), 128);
-  EXPECT_EQ(BoxSlots(1024), 128);
+  for (const int dim : {1, 64, 128, 129, 256}) {
+    const int most = dim <= 128 ? 128 : 64;
+    EXPECT_EQ(BoxSlots(16, dim), 16);
+    EXPECT_EQ(BoxSlots(48, dim), 16);
+    EXPECT_EQ(BoxSlots(64, dim), 64);
+    EXPECT_EQ(BoxSlots(128, dim), most);
+    EXPECT_EQ(BoxSlots(1024, dim), most);
+  }
 }
 
 TEST(PageGridTest, TensorsFollowThePageLayout) {
@@ -76,6 +82,10 @@ TEST(PageGridTest, TensorsFollowThePageLayout) {
   EXPECT_EQ(values.columns, 48);
   EXPECT_EQ(values.row_bytes, 96);
   EXPECT_EQ(values.rows, 3 * 48);
+  params.shape.page_tokens = 128;
+  EXPECT_EQ(TensorsOfPages(params, grid).values.box_rows, 128);
+  params.shape.v_dim = 129;
+  EXPECT_EQ(TensorsOfPages(params, grid).keys.box_rows, 64) << "the larger dimension's tile";
 }
 
 TEST(AttentionPathTest, HopperServesWhatItsKernelsAreFor) {
@@ -104,13 +114,13 @@ TEST(AttentionPathTest, HopperServesWhatItsKernelsAreFor) {
     other.dtype = dtype;
     EXPECT_EQ(serves(hopper, other), dtype == DType::kBF16 || dtype == DType::kF16);
   }
-  for (const int dim : {1, 64, 128, 129, 256}) {
+  for (const int dim : {1, 64, 128, 129, 256, 257}) {
     KvPageShape other = shape;
     other.v_dim = dim;
-    EXPECT_EQ(serves(hopper, other), dim <= 128);
+    EXPECT_EQ(serves(hopper, other), dim <= 256);
     other.v_dim = shape.v_dim;
     other.k_dim = dim;
-    EXPECT_EQ(serves(hopper, other), dim <= 128);
+    EXPECT_EQ(serves(hopper, other), dim <= 256);
   }
   pages.push_back({At(0x20018), 64, 64});
   item.pages = pages;
@@ -122,6 +132,53 @@ TEST(AttentionPathTest, HopperServesWhatItsKernelsAreFor) {
   const DilatedBranch branch{64, 2};
   item.branches = {&branch, 1};
   EXPECT_FALSE(serves(hopper, shape)) << "dilated";
+}
+
+// The units that a path's kernel takes: sm80/ has 64 rows for head_dim 256, and sm90/ 128.
+TEST(AttentionPathTest, UnitsHaveTheRowsOfThePathThatAttendsThem) {
+  std::vector<KvPageView> pages = {{At(0x20010), 0, 64}};
+  std::vector<int32_t> positions(100, 63);
+  AttentionItem item;
+  item.pages = pages;
+  item.positions = positions;
+  AttentionParams params;
+  params.items = {&item, 1};
+  params.heads = 3;
+  DeviceInfo device;
+  device.major = 9;
+  const auto path = [&](int dim, DType dtype, bool hopper) {
+    params.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = dim, .v_dim = dim, .dtype = dtype};
+    const PrefillPath path = PathOfPrefill(device, params, hopper);
+    int most = 0;
+    int64_t rows = 0;
+    for (const AttentionUnit& unit : PlanAttention(params, 1, path.rows).prefill) {
+      most = std::max(most, unit.row_count);
+      rows += unit.row_count;
+    }
+    EXPECT_EQ(rows, 300);
+    EXPECT_EQ(most, path.rows);
+    EXPECT_EQ(path.grid.count, path.hopper ? 1 : 0);
+    return std::pair(path.hopper, path.rows);
+  };
+  EXPECT_EQ(path(64, DType::kBF16, true), std::pair(true, 128));
+  EXPECT_EQ(path(128, DType::kBF16, true), std::pair(true, 128));
+  EXPECT_EQ(path(129, DType::kBF16, true), std::pair(true, 128));
+  EXPECT_EQ(path(256, DType::kF16, true), std::pair(true, 128));
+  EXPECT_EQ(path(256, DType::kF16, false), std::pair(false, 64));
+  EXPECT_EQ(path(256, DType::kI8, true), std::pair(false, 64));
+  EXPECT_EQ(path(128, DType::kI8, true), std::pair(false, 128));
+  pages.push_back({At(0x20018), 64, 64});
+  item.pages = pages;
+  EXPECT_EQ(path(256, DType::kBF16, true), std::pair(false, 64)) << "pages 8 bytes apart";
+  pages.pop_back();
+  item.pages = pages;
+  device.major = 8;
+  EXPECT_EQ(path(256, DType::kBF16, true), std::pair(false, 64));
+  device.major = 9;
+  EXPECT_EQ(path(256, DType::kBF16, true), std::pair(true, 128));
+  item.positions = {positions.data(), 5};  // 15 rows: none for a unit of many
+  EXPECT_FALSE(PathOfPrefill(device, params, true).hopper);
+  EXPECT_TRUE(PlanAttention(params, 1, 64).prefill.empty());
 }
 
 TEST(AttentionPathTest, TheTableOfSm90IsForItsGpu) {
@@ -167,12 +224,13 @@ TEST(AttentionPathTest, ARefusedTensorMapIsAnError) {
 }
 
 // Tiles of several pages and pages of several tiles, blocks that compute several units, windows
-// that begin and end inside of a page, both types and both head dimensions.
+// that begin and end inside of a page, both types and all head dimensions.
 TEST(AttentionPathTest, ManyTilesOfEveryPageSize) {
   uint32_t seed = 600;
   for (const int page_tokens : {16, 64, 112, 128, 256}) {
-    for (const int dim : {64, 128}) {
+    for (const int dim : {64, 128, 200, 256}) {
       testing::Problem problem = Wide(seed % 2 ? DType::kF16 : DType::kBF16, page_tokens, dim);
+      if (dim == 200) problem.shape.v_dim = 72;  // panels without values
       problem.window = seed % 3 == 0 ? 300 : 0;
       testing::FillProblem(problem, seed++);
       SCOPED_TRACE(problem.name);
@@ -180,28 +238,36 @@ TEST(AttentionPathTest, ManyTilesOfEveryPageSize) {
                           testing::Attend(testing::Reference(), problem, 1));
       if (HasFatalFailure()) return;
     }
+    ++seed;  // so that each dimension meets both types
   }
 }
 
 // One infinite element of one value: it reaches the rows that see it, in its own column alone.
 TEST(AttentionPathTest, InfiniteValuesReachTheirColumnOfRowsThatSeeThem) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const OpTable& table : {Ops(), HopperOps()}) {
-    testing::Problem problem = Wide(DType::kBF16, 64, 80);
+  struct Case {
+    OpTable table;
+    DType dtype;
+    int dim;
+  };
+  for (const auto& [table, dtype, dim] :
+       {Case{Ops(), DType::kBF16, 80}, Case{HopperOps(), DType::kBF16, 80},
+        Case{HopperOps(), DType::kF16, 80}, Case{HopperOps(), DType::kBF16, 250},
+        Case{HopperOps(), DType::kF16, 250}}) {
+    testing::Problem problem = Wide(dtype, 64, dim);
     testing::FillProblem(problem, 9);
     constexpr int64_t kBad = 600;
-    constexpr int kColumn = 71;
-    problem.v.row(kBad)[kColumn] = 0;
+    const int column = dim - 9;
+    problem.v.row(kBad)[column] = 0;
     const testing::AttentionResult clean = testing::Attend(table, problem, 1);
-    problem.v.row(kBad)[kColumn] = kInfinity;
+    problem.v.row(kBad)[column] = kInfinity;
     const testing::AttentionResult dirty = testing::Attend(table, problem, 1);
-    const int dim = problem.shape.v_dim;
     for (int64_t r = 0; r < problem.rows(); ++r) {
       for (int h = 0; h < problem.heads(); ++h) {
         const int64_t index = (r * problem.heads() + h) * dim;
         const bool reached = h < problem.group && !problem.Masked(r, kBad);
         for (int d = 0; d < dim; ++d) {
-          if (reached && d == kColumn) {
+          if (reached && d == column) {
             ASSERT_EQ(dirty.o[index + d], kInfinity) << table.name << " row " << r;
           } else {
             ASSERT_NEAR(dirty.o[index + d], clean.o[index + d], reached ? 1e-3 : 0)

@@ -121,7 +121,7 @@ void ExpectWarpgroupProduct(bool registers) {
   std::generate(a.begin(), a.end(), draw);
   std::generate(b.begin(), b.end(), draw);
   constexpr int kPanelBytes = 128 * kPanelRowBytes;
-  RunGrid({.x = 2, .threads = 128, .shared_bytes = 3 * kPanelBytes}, [&] {
+  RunGrid({.x = 2, .threads = 128, .shared_bytes = 5 * kPanelBytes}, [&] {
     std::byte* const a_panel = SharedMemory();
     std::byte* const b_panels = SharedMemory() + kPanelBytes;
     const auto bits = [](float x) { return static_cast<uint16_t>(Pack(T{}, x, 0)); };
@@ -154,7 +154,7 @@ void ExpectWarpgroupProduct(bool registers) {
         }
         MultiplyRegisters(T{}, d, fragments[step],
                           PanelMatrix(b_panels + (16 + k) * kPanelRowBytes, kPanelBytes));
-      } else if constexpr (kColumns == 128) {
+      } else if constexpr (kColumns <= 128) {
         MultiplyShared(T{}, d, PanelMatrix(a_panel + (32 + k) * 2, kOnePanel),
                        PanelMatrix(b_panels + (16 + k) * 2, kOnePanel), step > 0);
       }
@@ -175,12 +175,16 @@ void ExpectWarpgroupProduct(bool registers) {
 }
 
 TEST(HopperTest, WarpgroupsMultiplyInTheLayoutOfThePtxIsa) {
+  ExpectWarpgroupProduct<BFloat16, 64>(false);
+  ExpectWarpgroupProduct<Float16, 64>(false);
   ExpectWarpgroupProduct<BFloat16, 128>(false);
   ExpectWarpgroupProduct<Float16, 128>(false);
   ExpectWarpgroupProduct<BFloat16, 128>(true);
   ExpectWarpgroupProduct<Float16, 128>(true);
   ExpectWarpgroupProduct<BFloat16, 64>(true);
   ExpectWarpgroupProduct<Float16, 64>(true);
+  ExpectWarpgroupProduct<BFloat16, 256>(true);
+  ExpectWarpgroupProduct<Float16, 256>(true);
 }
 
 TEST(HopperTest, GroupsOfProductsEndInOrder) {

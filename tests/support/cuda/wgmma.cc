@@ -146,6 +146,12 @@ void WgmmaWaitFor(int pending) {
   });
 }
 
+void MultiplyShared(BFloat16, float (&d)[32], uint64_t a, uint64_t b, bool add) {
+  Product<BFloat16, 64>({d, nullptr, a, b, add});
+}
+void MultiplyShared(Float16, float (&d)[32], uint64_t a, uint64_t b, bool add) {
+  Product<Float16, 64>({d, nullptr, a, b, add});
+}
 void MultiplyShared(BFloat16, float (&d)[64], uint64_t a, uint64_t b, bool add) {
   Product<BFloat16, 128>({d, nullptr, a, b, add});
 }
@@ -163,6 +169,12 @@ void MultiplyRegisters(BFloat16, float (&d)[64], const uint32_t (&a)[4], uint64_
 }
 void MultiplyRegisters(Float16, float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
   Product<Float16, 128>({d, a, 0, b, true});
+}
+void MultiplyRegisters(BFloat16, float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
+  Product<BFloat16, 256>({d, a, 0, b, true});
+}
+void MultiplyRegisters(Float16, float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
+  Product<Float16, 256>({d, a, 0, b, true});
 }
 
 }  // namespace annulus::cuda
