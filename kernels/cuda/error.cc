@@ -32,11 +32,25 @@ absl::Status StatusOf(int code, absl::string_view what) {
       return absl::FailedPreconditionError(
           message("this binary has no code for the GPU's architecture; build it with "
                   "CMAKE_CUDA_ARCHITECTURES of this GPU"));
+    case kSystemNotReady:
+      return absl::FailedPreconditionError(
+          message("the machine's GPUs are not ready; where they are joined by NVSwitch, start "
+                  "nvidia-fabricmanager"));
     case kEccUncorrectable:
+    case kContained:
       return absl::UnavailableError(
           message("the GPU's memory has failed; reset or replace the GPU, then start again"));
+    case kNvlinkUncorrectable:
+      return absl::UnavailableError(
+          message("a link between GPUs has failed; reset the GPUs, then start again"));
     case kIllegalAddress:
     case kLaunchTimeout:
+    case kHardwareStackError:
+    case kIllegalInstruction:
+    case kMisalignedAddress:
+    case kInvalidAddressSpace:
+    case kInvalidPc:
+    case kLaunchFailure:
       return absl::UnavailableError(
           message("a kernel was ended by the device, which this process can no longer use; start "
                   "it again, and report this"));

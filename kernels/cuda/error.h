@@ -16,8 +16,17 @@ enum ErrorCode : int {
   kInvalidDevice = 101,
   kNoKernelImage = 209,
   kEccUncorrectable = 214,
+  kNvlinkUncorrectable = 220,
+  kContained = 226,  // an error of the memory that ended this process's work alone
   kIllegalAddress = 700,
   kLaunchTimeout = 702,
+  kHardwareStackError = 714,
+  kIllegalInstruction = 715,
+  kMisalignedAddress = 716,
+  kInvalidAddressSpace = 717,
+  kInvalidPc = 718,
+  kLaunchFailure = 719,
+  kSystemNotReady = 802,
   kSystemDriverMismatch = 803,
 };
 

@@ -21,8 +21,17 @@ static_assert(int{kNoDevice} == cudaErrorNoDevice);
 static_assert(int{kInvalidDevice} == cudaErrorInvalidDevice);
 static_assert(int{kNoKernelImage} == cudaErrorNoKernelImageForDevice);
 static_assert(int{kEccUncorrectable} == cudaErrorECCUncorrectable);
+static_assert(int{kNvlinkUncorrectable} == cudaErrorNvlinkUncorrectable);
+static_assert(int{kContained} == cudaErrorContained);
 static_assert(int{kIllegalAddress} == cudaErrorIllegalAddress);
 static_assert(int{kLaunchTimeout} == cudaErrorLaunchTimeout);
+static_assert(int{kHardwareStackError} == cudaErrorHardwareStackError);
+static_assert(int{kIllegalInstruction} == cudaErrorIllegalInstruction);
+static_assert(int{kMisalignedAddress} == cudaErrorMisalignedAddress);
+static_assert(int{kInvalidAddressSpace} == cudaErrorInvalidAddressSpace);
+static_assert(int{kInvalidPc} == cudaErrorInvalidPc);
+static_assert(int{kLaunchFailure} == cudaErrorLaunchFailure);
+static_assert(int{kSystemNotReady} == cudaErrorSystemNotReady);
 static_assert(int{kSystemDriverMismatch} == cudaErrorSystemDriverMismatch);
 
 cudaStream_t StreamOf(StreamHandle stream) { return static_cast<cudaStream_t>(NativeOf(stream)); }
