@@ -65,6 +65,14 @@ EncodeTiled FindEncodeTiled() {
   return reinterpret_cast<EncodeTiled>(function);
 }
 
+// Makes the device whose memory it is that of the calling thread; memory of the host is no one's.
+absl::Status UseDeviceOf(const void* memory) {
+  cudaPointerAttributes place{};
+  ANNULUS_RETURN_IF_ERROR(
+      StatusOf(cudaPointerGetAttributes(&place, memory), "looking up an address"));
+  return place.type == cudaMemoryTypeDevice ? UseDevice(place.device) : absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
@@ -171,9 +179,16 @@ absl::Status WaitFor(StreamHandle stream) {
   return StatusOf(cudaStreamSynchronize(StreamOf(stream)), "waiting for the GPU");
 }
 
+// A copy from pageable memory may be on its way still when cudaMemcpy returns (CUDA Runtime API,
+// "API synchronization behavior"), in the device's own stream, for which no stream of OpenStream
+// waits.
 absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
-  return StatusOf(cudaMemcpy(destination, source, bytes, cudaMemcpyDefault),
-                  absl::StrCat("copying ", bytes, " bytes"));
+  const std::string what = absl::StrCat("copying ", bytes, " bytes");
+  ANNULUS_RETURN_IF_ERROR(UseDeviceOf(destination));
+  ANNULUS_RETURN_IF_ERROR(UseDeviceOf(source));
+  ANNULUS_RETURN_IF_ERROR(
+      StatusOf(cudaMemcpy(destination, source, bytes, cudaMemcpyDefault), what));
+  return StatusOf(cudaStreamSynchronize(cudaStreamLegacy), what);
 }
 
 absl::StatusOr<bool> CanReach(int from, int to) {
