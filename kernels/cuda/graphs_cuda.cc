@@ -36,12 +36,19 @@ dim3 BlocksOf(const Grid& grid) {
   return dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
 }
 
-// Kernels must be told before they may have much shared memory.
+// Kernels must be told before they may have much shared memory. They are told the most that the
+// device has, whatever the launch asks for: the limit is the kernel's, so a lower one would also be
+// that of another thread's launch, and of nodes that are in a graph already.
 cudaError_t AllowShared(const void* kernel, const Grid& grid) {
   constexpr size_t kWithoutAsking = 48 << 10;
   if (grid.shared_bytes <= kWithoutAsking) return cudaSuccess;
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(grid.shared_bytes));
+  int device = 0;
+  int most = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
 }
 
 cudaError_t EnqueueKernel(cudaStream_t queue, const void* kernel, const Grid& grid,

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -258,6 +259,25 @@ TEST_P(LinearTest, ProductsOfOneInputHaveTheBitsOfEachAlone) {
       }
     }
   }
+}
+
+// Ranks of one device are threads of one process. On a GPU the two products want different shared
+// memory of one kernel, as they have 4 tiles of outputs a block and 1.
+TEST_P(LinearTest, ThreadsMultiplyBesideEachOther) {
+  const LinearCase cases[2] = {{{3, 64, 4300}, 11}, {{3, 64, 40}, 12}};
+  std::vector<std::thread> threads;
+  for (const LinearCase& own : cases) {
+    threads.emplace_back([&] {
+      const TestMatrix alone = own.Run(Reference(), DType::kBF16, Mode::kPlain, 1);
+      for (int round = 0; round < 4; ++round) {
+        const TestMatrix output = own.Run(*GetParam(), DType::kBF16, Mode::kPlain, 1);
+        for (int64_t o = 0; o < output.cols(); ++o) {
+          ASSERT_NEAR(output.row(0)[o], alone.row(0)[o], own.Bf16Tolerance(0, o)) << "output " << o;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_P(LinearTest, NoRowsAreNoWork) {
