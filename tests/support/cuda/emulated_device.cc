@@ -1,9 +1,7 @@
 #include "tests/support/cuda/emulated_device.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -13,63 +11,15 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/error.h"
+#include "tests/support/cuda/emulated_memory.h"
 #include "tests/support/cuda/emulated_streams.h"
 
 namespace annulus::cuda {
 namespace {
 
-constexpr size_t kAlignment = 256;
 constexpr std::chrono::microseconds kLook{50};
 
 thread_local int current_device = 0;
-
-// Blocks carry their size in front, so that freeing can count.
-std::byte* AllocateCounted(size_t bytes) {
-  auto* const block = static_cast<std::byte*>(std::aligned_alloc(
-      kAlignment, kAlignment + (bytes + kAlignment - 1) / kAlignment * kAlignment));
-  ANNULUS_CHECK(block != nullptr);
-  std::memcpy(block, &bytes, sizeof(bytes));
-  std::memset(block + kAlignment, 0xff, bytes);
-  return block + kAlignment;
-}
-
-// Where pinned blocks and device memory that is not guarded begin and end: copies from and to other
-// host memory do not wait for the stream's turn.
-class KnownBlocks {
- public:
-  static KnownBlocks& Get() {
-    static KnownBlocks blocks;
-    return blocks;
-  }
-  void Add(const std::byte* begin, size_t bytes) {
-    std::lock_guard lock(mutex_);
-    ends_[begin] = begin + bytes;
-  }
-  void Remove(const std::byte* begin) {
-    std::lock_guard lock(mutex_);
-    ends_.erase(begin);
-  }
-  bool Holds(const void* address) {
-    std::lock_guard lock(mutex_);
-    const auto* const at = static_cast<const std::byte*>(address);
-    auto after = ends_.upper_bound(at);
-    return after != ends_.begin() && at < std::prev(after)->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<const std::byte*, const std::byte*> ends_;
-};
-
-bool StaysInPlace(const void* address) {
-  return EmulatedDevice::Get().Holder(address) != nullptr || KnownBlocks::Get().Holds(address);
-}
-
-std::byte* AllocateKnown(size_t bytes) {
-  std::byte* const block = AllocateCounted(bytes);
-  KnownBlocks::Get().Add(block, bytes);
-  return block;
-}
 
 // Which of two devices reach each other.
 std::mutex reach_mutex;
@@ -78,15 +28,13 @@ std::set<std::pair<int, int>>& Reaches() {
   return pairs;
 }
 
-// The memories that both ends of a copy lie in are open while it runs, others are not.
-void Move(void* to, const void* from, size_t bytes) {
-  EmulatedDevice& device = EmulatedDevice::Get();
-  const GuardedMemory::Access target(device.Holder(to));
-  const GuardedMemory::Access source(device.Holder(from));
-  std::memmove(to, from, bytes);
-}
-
 }  // namespace
+
+// CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
+size_t SharedBytes(int major, int minor) {
+  if (major == 8) return size_t{minor == 0 || minor == 7 ? 163u : 99u} << 10;
+  return size_t{major < 12 ? 227u : 99u} << 10;
+}
 
 EmulatedDevice& EmulatedDevice::Get() {
   static EmulatedDevice device;
@@ -119,46 +67,10 @@ absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
     info.minor = device.minor;
     info.memory_bytes = EmulatedDevice::kMemoryBytes;
     info.multiprocessors = device.multiprocessors;
-    info.shared_bytes = size_t{227} << 10;
+    info.shared_bytes = SharedBytes(device.major, device.minor);
     devices.push_back(info);
   }
   return devices;
-}
-
-absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes) {
-  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
-  EmulatedDevice& device = EmulatedDevice::Get();
-  const int error = device.allocated + bytes > EmulatedDevice::kMemoryBytes
-                        ? static_cast<int>(kMemoryAllocation)
-                        : device.allocate_error.load();
-  ANNULUS_RETURN_IF_ERROR(StatusOf(error, absl::StrCat("allocating ", bytes, " bytes")));
-  device.allocated += bytes;
-  if (!device.guarded) return AllocateKnown(bytes);
-  std::byte* const memory = device.memories[static_cast<size_t>(ordinal)].Allocate(bytes);
-  ANNULUS_CHECK(memory != nullptr) << "no gap of " << bytes << " bytes";
-  return memory;
-}
-
-void FreeDevice(int ordinal, std::byte* memory) {
-  if (memory == nullptr) return;
-  EmulatedStreams::Get().RunDevice(ordinal);
-  EmulatedDevice& device = EmulatedDevice::Get();
-  if (GuardedMemory* const holder = device.Holder(memory); holder != nullptr) {
-    device.allocated -= holder->Free(memory);
-    return;
-  }
-  size_t bytes = 0;
-  std::memcpy(&bytes, memory - kAlignment, sizeof(bytes));
-  device.allocated -= bytes;
-  FreePinned(memory);
-}
-
-absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) { return AllocateKnown(bytes); }
-
-void FreePinned(std::byte* memory) {
-  if (memory == nullptr) return;
-  KnownBlocks::Get().Remove(memory);
-  std::free(memory - kAlignment);
 }
 
 absl::StatusOr<StreamHandle> OpenStream(int ordinal) {
@@ -186,6 +98,7 @@ absl::Status CopyAsync(StreamHandle stream, void* destination, const void* sourc
     });
   } else {
     EmulatedStreams::Get().Enqueue(stream, [=] {
+      ANNULUS_CHECK(StaysInPlace(source)) << "a copy from memory that was freed meanwhile";
       Move(destination, source, bytes);
       return true;
     });
@@ -310,7 +223,9 @@ absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor) {
   ANNULUS_CHECK(tensor.box_rows > 0 && tensor.box_rows <= 256 && tensor.box_rows % 8 == 0);
   TensorMap map{};
   static_assert(sizeof(tensor) <= sizeof(map));
-  std::memcpy(&map, &tensor, sizeof(tensor));
+  PagesTensor taken = tensor;
+  __builtin_clear_padding(&taken);  // which might look like an address
+  std::memcpy(&map, &taken, sizeof(taken));
   return map;
 }
 

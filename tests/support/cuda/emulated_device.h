@@ -32,6 +32,7 @@ struct EmulatedDevice {
   std::atomic<int> minor{0};
   std::atomic<int> multiprocessors{4};  // few: small tests then leave units whole, and split them
   std::atomic<size_t> allocated{0};     // bytes of device memory in use
+  std::atomic<size_t> pinned{0};        // bytes of pinned memory, kept ones too
 
   std::atomic<int> devices{1};
   std::atomic<int> odd_device{-1};           // one with another name; -1: none
@@ -62,6 +63,8 @@ struct EmulatedDevice {
       GuardedMemory{kMemoryBytes}};
 };
 
+// Shared memory that one block may ask for, by compute capability.
+size_t SharedBytes(int major, int minor);
 // The device of the calling thread.
 int CurrentDevice();
 // Whether EnableReach(from, to) has been called.

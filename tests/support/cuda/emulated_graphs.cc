@@ -15,6 +15,7 @@
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/runtime.h"
 #include "tests/support/cuda/emulated_device.h"
+#include "tests/support/cuda/emulated_memory.h"
 #include "tests/support/cuda/emulated_streams.h"
 
 namespace annulus::cuda {
@@ -41,6 +42,18 @@ struct EmulatedGraph {
   std::vector<HeldLaunch> launches;
 };
 
+// What a device or its driver refuses of any launch.
+void CheckLaunch(const Grid& grid) {
+  const EmulatedDevice& device = EmulatedDevice::Get();
+  ANNULUS_CHECK(grid.x > 0 && grid.x < int64_t{1} << 31 && grid.y > 0 && grid.y < 65536)
+      << "a grid of " << grid.x << " by " << grid.y << " blocks";
+  ANNULUS_CHECK(grid.threads > 0 && grid.threads <= 1024) << grid.threads << " threads per block";
+  const size_t most = SharedBytes(device.major, device.minor);
+  ANNULUS_CHECK(grid.shared_bytes <= most)
+      << grid.shared_bytes << " bytes of shared memory where a block may have " << most
+      << ", at compute capability " << device.major << "." << device.minor;
+}
+
 // When the stream's turn has come.
 void EnqueueKernel(StreamHandle stream, const void* kernel, const Grid& grid, const void* arguments,
                    size_t bytes) {
@@ -50,19 +63,23 @@ void EnqueueKernel(StreamHandle stream, const void* kernel, const Grid& grid, co
   const int other = grid.other_device;
   ANNULUS_CHECK(other < 0 || IsReachEnabled(ordinal, other))
       << "device " << ordinal << " was not let reach device " << other;
+  CheckLaunch(grid);
+  CheckPointers({static_cast<const std::byte*>(arguments), bytes}, ordinal, other);
   const auto run = reinterpret_cast<HostKernel>(const_cast<void*>(kernel));
-  EmulatedStreams::Get().Enqueue(
-      stream, [ordinal, other, grid, run, kept = std::make_shared<Arguments>(arguments, bytes)] {
-        EmulatedDevice& device = EmulatedDevice::Get();
-        if (other >= 0) {
-          std::this_thread::sleep_for(std::chrono::microseconds(device.between_microseconds));
-        }
-        const GuardedMemory::Access access(&device.memories[static_cast<size_t>(ordinal)]);
-        const GuardedMemory::Access reached(
-            other < 0 ? nullptr : &device.memories[static_cast<size_t>(other)]);
-        RunGrid(grid, [&] { run(kept->data()); });
-        return true;
-      });
+  EmulatedStreams::Get().Enqueue(stream, [ordinal, other, grid, run, bytes,
+                                          kept = std::make_shared<Arguments>(arguments, bytes)] {
+    EmulatedDevice& device = EmulatedDevice::Get();
+    // What was there at the launch may have been freed since.
+    CheckPointers({static_cast<const std::byte*>(kept->data()), bytes}, ordinal, other);
+    if (other >= 0) {
+      std::this_thread::sleep_for(std::chrono::microseconds(device.between_microseconds));
+    }
+    const GuardedMemory::Access access(&device.memories[static_cast<size_t>(ordinal)]);
+    const GuardedMemory::Access reached(other < 0 ? nullptr
+                                                  : &device.memories[static_cast<size_t>(other)]);
+    RunGrid(grid, [&] { run(kept->data()); });
+    return true;
+  });
 }
 
 }  // namespace
@@ -114,6 +131,7 @@ absl::Status RunGraph(StreamHandle stream, GraphHandle handle) {
   const auto& graph = *static_cast<const EmulatedGraph*>(handle);
   ANNULUS_CHECK(EmulatedStreams::Get().DeviceOf(stream) == graph.ordinal)
       << "a graph of device " << graph.ordinal;
+  ANNULUS_CHECK(CurrentDevice() == graph.ordinal) << "the thread's device is " << CurrentDevice();
   ANNULUS_RETURN_IF_ERROR(StatusOf(device.graph_run_error, "launching a graph"));
   ++device.graph_runs;
   for (const HeldLaunch& launch : graph.launches) {

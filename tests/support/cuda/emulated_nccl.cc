@@ -1,6 +1,5 @@
 #include "tests/support/cuda/emulated_nccl.h"
 
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include "kernels/base/check.h"
 #include "kernels/cuda/nccl.h"
 #include "tests/support/cuda/emulated_device.h"
+#include "tests/support/cuda/emulated_memory.h"
 #include "tests/support/cuda/emulated_streams.h"
 
 namespace annulus::cuda {
@@ -53,9 +53,7 @@ struct Piece {
 
 void CopyHalf(const Half& from, const Half& to) {
   ANNULUS_CHECK(from.bytes == to.bytes) << "ranks disagree about the bytes of a transfer";
-  const GuardedMemory::Access source(EmulatedDevice::Get().Holder(from.data));
-  const GuardedMemory::Access target(EmulatedDevice::Get().Holder(to.data));
-  std::memcpy(to.data, from.data, from.bytes);
+  Move(to.data, from.data, from.bytes);
 }
 
 // Ends a piece whose other half has begun.

@@ -51,13 +51,18 @@ class EmulatedProducts final : public Products {
   explicit EmulatedProducts(int ordinal) : ordinal_(ordinal) {}
 
   absl::Status Multiply(StreamHandle stream, const Product& p, std::byte* workspace) override {
-    ANNULUS_CHECK(reinterpret_cast<uintptr_t>(workspace) % 256 == 0);
     ANNULUS_CHECK(p.depth >= p.in && p.stride >= p.out);
+    ANNULUS_CHECK(CurrentDevice() == ordinal_) << "the thread's device is " << CurrentDevice();
     ANNULUS_CHECK(EmulatedStreams::Get().DeviceOf(stream) == ordinal_)
         << "a library opened for another device";
     const char* const refusal = p.fp8 ? Fp8Refusal(p) : nullptr;
     if (refusal != nullptr) {
       return absl::InternalError(absl::StrCat("the emulated library refuses: ", refusal));
+    }
+    // What the library takes for granted of factors where it is told nothing else
+    // (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES and _B_BYTES), and of its workspace.
+    for (const void* const address : {p.input, p.weight, static_cast<const void*>(workspace)}) {
+      ANNULUS_CHECK(reinterpret_cast<uintptr_t>(address) % 256 == 0) << "alignment of a product";
     }
     if (p.fp8) ++EmulatedDevice::Get().fp8_products;
     EmulatedStreams::Get().Enqueue(stream, [p, workspace] {

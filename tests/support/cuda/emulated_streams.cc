@@ -20,10 +20,13 @@ StreamHandle EmulatedStreams::Open(int ordinal) {
   return new OpenedStream{new std::shared_ptr<Stream>(std::move(stream))};
 }
 
-// What is left of its work is dropped: it could never be done.
+// CUDA would let the work go on by itself, in memory that its owner goes on to free.
 void EmulatedStreams::Close(StreamHandle stream) {
   if (stream == nullptr) return;
-  Run(stream);
+  {
+    std::lock_guard lock(mutex_);
+    ANNULUS_CHECK(Idle(stream)->work.empty()) << "a stream that is closed before its work is done";
+  }
   delete &Of(stream);
   delete stream;
 }

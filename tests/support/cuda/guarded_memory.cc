@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstring>
+#include <iterator>
 
 #include "kernels/base/check.h"
 
@@ -42,7 +43,25 @@ std::byte* GuardedMemory::Allocate(size_t bytes) {
   return base_ + offset;
 }
 
+size_t GuardedMemory::RoomAt(const std::byte* address) {
+  std::lock_guard lock(mutex_);
+  const auto offset = static_cast<size_t>(address - base_);
+  const auto after = blocks_.upper_bound(offset);
+  if (after == blocks_.begin()) return 0;
+  const auto& [begin, bytes] = *std::prev(after);
+  return offset < begin + bytes ? begin + bytes - offset : 0;
+}
+
+bool GuardedMemory::HoldsBlockAt(const std::byte* address) {
+  return RoomAt(address) > 0 || (address > base_ && RoomAt(address - 1) > 0);
+}
+
 size_t GuardedMemory::Free(std::byte* block) {
+  const size_t room = RoomAt(block);
+  {
+    const Access access(this);
+    std::memset(block, 0xff, room);  // who reads it now reads NaN
+  }
   std::lock_guard lock(mutex_);
   const auto found = blocks_.find(static_cast<size_t>(block - base_));
   ANNULUS_CHECK(found != blocks_.end()) << "not the start of a block";

@@ -26,6 +26,11 @@ class GuardedMemory {
     return address >= base_ && address < base_ + capacity_;
   }
 
+  // The bytes from there to the end of the block that the address is in; 0 where it is in none.
+  size_t RoomAt(const std::byte* address);
+  // Whether the address is in a block, or at the end of one.
+  bool HoldsBlockAt(const std::byte* address);
+
   // Lets every thread touch the memory, if there is any, while any Access lives.
   class Access {
    public:
