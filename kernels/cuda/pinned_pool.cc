@@ -20,8 +20,8 @@ PinnedPool::~PinnedPool() {
 }
 
 absl::StatusOr<DeviceBuffer> PinnedPool::Allocate(size_t bytes) {
-  // A size whose power of two would overflow is refused by the system as it is.
-  const size_t rounded = bytes > SIZE_MAX / 2 ? bytes : std::bit_ceil(std::max(bytes, kSmallest));
+  // What is never kept has the size that was planned for it.
+  const size_t rounded = bytes > kMostKept ? bytes : std::bit_ceil(std::max(bytes, kSmallest));
   std::byte* block = nullptr;
   {
     std::lock_guard lock(mutex_);

@@ -13,8 +13,9 @@
 
 namespace annulus::cuda {
 
-// Pinned memory of the host in blocks of powers of two. Pinning takes the driver as long as a
-// kernel, so blocks that come back are kept for the next, up to kMostKept bytes. Thread-safe. Lives
+// Pinned memory of the host in blocks of powers of two, or of their own size above kMostKept.
+// Pinning takes the driver as long as a kernel, so blocks that come back are kept for the next, up
+// to kMostKept bytes. Thread-safe. Lives
 // until its last block has come back.
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:

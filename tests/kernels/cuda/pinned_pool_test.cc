@@ -1,8 +1,10 @@
 #include "kernels/cuda/pinned_pool.h"
 
+#include <atomic>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/support/cuda/emulated_device.h"
 
 namespace annulus::cuda {
 namespace {
@@ -19,6 +21,16 @@ TEST(PinnedPoolTest, BlocksComeBackForTheNext) {
   EXPECT_EQ(pool->kept_bytes(), 0u);
   const DeviceBuffer other = pool->Allocate(1).value();
   EXPECT_NE(other.data(), address);
+}
+
+TEST(PinnedPoolTest, LargeBlocksHaveTheirOwnSize) {
+  const std::atomic<size_t>& pinned = EmulatedDevice::Get().pinned;
+  const size_t before = pinned;
+  const auto pool = std::make_shared<PinnedPool>();
+  DeviceBuffer large = pool->Allocate(PinnedPool::kMostKept + 4097).value();
+  EXPECT_EQ(pinned - before, PinnedPool::kMostKept + 4097);
+  large.Reset();
+  EXPECT_EQ(pinned, before);
 }
 
 TEST(PinnedPoolTest, KeepsNoMoreThanItsBoundAndOutlivesItsOwner) {
