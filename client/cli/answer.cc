@@ -259,7 +259,7 @@ int Answer(Session& session, const v1::GenerationSpec& spec, bool timings) {
     session.Warn(absl::StrCat("the answer was cut after ", generation.token_ids.size(),
                               " tokens; --max-tokens allows more"));
   }
-  if (timings) session.Remark(TimingsText(*generation.completion));
+  if (timings) session.Remark(TimingsText(*generation.completion), kTimingsIndent);
   return session.Finish();
 }
 

@@ -18,7 +18,8 @@ int Answer(Session& session, const v1::GenerationSpec& spec, bool timings);
 // failed generation cannot know is null.
 std::string AnswerJson(const Generation& generation, bool interrupted);
 
-// The lines of --timings.
+// The lines of --timings; values begin at column kTimingsIndent.
+inline constexpr int kTimingsIndent = 11;
 std::string TimingsText(const v1::Completion& completion);
 
 }  // namespace annulus

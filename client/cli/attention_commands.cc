@@ -184,7 +184,7 @@ int WritePage(Session& session, const ExplainOptions& options, const Generation&
   session.Print(session.options().json
                     ? absl::StrCat(AnswerJson(generation, /*interrupted=*/false), "\n")
                     : absl::StrCat(generation.text, "\n"));
-  if (!session.options().quiet) session.Remark(TimingsText(*generation.completion));
+  if (!session.options().quiet) session.Remark(TimingsText(*generation.completion), kTimingsIndent);
   return session.Finish();
 }
 

@@ -82,7 +82,7 @@ int RunList(Session& session) {
     table.AddRow({document.name(), FormatBytes(document.size_bytes()),
                   FormatCount(document.token_count()), FormatDuration(document.age())});
   }
-  session.Print(table.Render());
+  session.Print(table.Render(session.table_columns()));
   return session.Finish();
 }
 

@@ -17,6 +17,10 @@
 namespace annulus {
 namespace {
 
+// Where the values stand behind their names.
+constexpr int kModelIndent = 16;
+constexpr int kStatusIndent = 10;
+
 // "serving" for SERVER_STATE_SERVING.
 std::string StateName(v1::ServerState state) {
   const std::string& name = v1::ServerState_Name(state);
@@ -98,7 +102,9 @@ int RunModels(Session& session) {
     json.EndArray().EndObject();
     session.Print(absl::StrCat(json.text(), "\n"));
   } else {
-    for (const v1::Model& model : response.models()) session.Print(DescribeModel(model));
+    for (const v1::Model& model : response.models()) {
+      session.PrintWrapped(DescribeModel(model), kModelIndent);
+    }
   }
   return session.Finish();
 }
@@ -253,7 +259,7 @@ std::string DescribeDevice(const v1::RankLoad& rank) {
   return absl::StrCat(rank.device(), ", node ", rank.node());
 }
 
-std::string RankTable(const v1::GetLoadResponse& load) {
+std::string RankTable(const v1::GetLoadResponse& load, int columns_at_most) {
   using Align = Table::Align;
   const std::set<std::string> kinds = MemoryKinds(load);
   std::vector<Table::Column> columns = {
@@ -277,7 +283,30 @@ std::string RankTable(const v1::GetLoadResponse& load) {
     cells.push_back(FormatBytes(sum));
     table.AddRow(std::move(cells));
   }
-  return table.Render();
+  return table.Render(columns_at_most);
+}
+
+std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load) {
+  if (info.state() == v1::SERVER_STATE_LOADING) {
+    return "not serving: the model is being loaded, or cannot be (the log of annulusd says)";
+  }
+  return absl::StrCat(load.healthy() ? "good" : "BAD", ", last step ",
+                      FormatDuration(load.seconds_since_step()), " ago");
+}
+
+// All but the ranks.
+std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load,
+                           absl::string_view server) {
+  return absl::StrCat(
+      "server    annulusd ", info.version(), " at ", server, ", ", StateName(info.state()), ", up ",
+      FormatDuration(info.uptime()), "\n",                                                     //
+      "models    ", info.models().empty() ? "none yet" : absl::StrJoin(info.models(), ", "),   //
+      "\nattention ", info.attention(), " for requests that name no policy\n",                 //
+      "requests  ", load.running(), " running (at most ", info.limits().max_running(), "), ",  //
+      load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",                //
+      "health    ", DescribeHealth(info, load), "\n",                                          //
+      "KV        ", absl::StrFormat("%.1f%%", load.kv_usage() * 100), " of all pages in use\n",
+      DescribeMemory(load), DescribeExchange(load.exchange()), DescribeTransport(load), "\n");
 }
 
 int RunStatus(Session& session) {
@@ -300,18 +329,8 @@ int RunStatus(Session& session) {
     session.Print(absl::StrCat(json.text(), "\n"));
     return session.Finish();
   }
-  session.Print(absl::StrCat(
-      "server    annulusd ", info.version(), " at ", session.connection().server(), ", ",
-      StateName(info.state()), ", up ", FormatDuration(info.uptime()), "\n",                   //
-      "models    ", absl::StrJoin(info.models(), ", "), "\n",                                  //
-      "attention ", info.attention(), " for requests that name no policy\n",                   //
-      "requests  ", load.running(), " running (at most ", info.limits().max_running(), "), ",  //
-      load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",                //
-      "health    ", load.healthy() ? "good" : "BAD", ", last step ",
-      FormatDuration(load.seconds_since_step()), " ago\n",  //
-      "KV        ", absl::StrFormat("%.1f%%", load.kv_usage() * 100), " of all pages in use\n",
-      DescribeMemory(load), DescribeExchange(load.exchange()), DescribeTransport(load), "\n"));
-  session.Print(RankTable(load));
+  session.PrintWrapped(DescribeServer(info, load, session.connection().server()), kStatusIndent);
+  session.Print(RankTable(load, session.table_columns()));
   return session.Finish();
 }
 

@@ -19,7 +19,9 @@ int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
 
   winsize size{};
-  const bool has_size = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const bool has_size = (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ||
+                         ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) &&
+                        size.ws_col > 0;
   annulus::Console console{.in = std::cin,
                            .out = std::cout,
                            .err = std::cerr,

@@ -33,14 +33,20 @@ void Session::Print(absl::string_view text) {
   }
 }
 
+void Session::PrintWrapped(absl::string_view text, int indent) {
+  Print(console_.out_is_terminal ? Wrapped(text, console_.columns, indent) : std::string(text));
+}
+
 void Session::Complain(absl::string_view message) {
   progress_.Clear();
   console_.err << "annulus: " << WithoutControls(message) << std::endl;
 }
 
-void Session::Remark(absl::string_view text) {
+void Session::Remark(absl::string_view text, int indent) {
   progress_.Clear();
-  console_.err << WithoutControls(text) << std::flush;
+  const std::string shown = WithoutControls(text);
+  console_.err << (console_.err_is_terminal ? Wrapped(shown, console_.columns, indent) : shown)
+               << std::flush;
 }
 
 void Session::Warn(absl::string_view message) {

@@ -23,7 +23,7 @@ struct Console {
   bool in_is_terminal = false;
   bool out_is_terminal = false;
   bool err_is_terminal = false;
-  int columns = 80;  // of the terminal that shows `err`
+  int columns = 80;  // of the terminal
 };
 
 // Options that every command takes.
@@ -54,8 +54,15 @@ class Session {
   // if that is a terminal.
   void Print(absl::string_view text);
 
-  // Writes on standard error, without control characters.
-  void Remark(absl::string_view text);
+  // The same for lines of words, which a terminal gets wrapped; lines below begin with `indent`
+  // blanks.
+  void PrintWrapped(absl::string_view text, int indent);
+
+  // Columns that a table may have; 0: any number, as nobody looks at it on a terminal.
+  int table_columns() const { return console_.out_is_terminal ? console_.columns : 0; }
+
+  // Writes on standard error, without control characters, wrapped as by PrintWrapped.
+  void Remark(absl::string_view text, int indent);
 
   // One line on standard error; not with --quiet.
   void Warn(absl::string_view message);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -47,20 +46,27 @@ std::string ProgressLine(const ProgressSample& sample, int columns) {
   const int64_t left = std::max<int64_t>(0, *sample.total - sample.done);
   const double fraction =
       std::clamp(static_cast<double>(sample.done) / static_cast<double>(*sample.total), 0.0, 1.0);
+  std::string eta;
   if (left > 0 && (sample.eta.has_value() || (worked > 0 && sample.elapsed > 0))) {
-    absl::StrAppend(&numbers, "  ETA ",
-                    FormatDuration(sample.eta.value_or(static_cast<double>(left) / per_second)));
+    eta = absl::StrCat("  ETA ",
+                       FormatDuration(sample.eta.value_or(static_cast<double>(left) / per_second)));
   }
-  const std::string percent = absl::StrFormat("%3d%%  ", static_cast<int>(fraction * 100));
+  const std::string percent = absl::StrFormat("%3d%%", static_cast<int>(fraction * 100));
   const int width = std::clamp(columns - kNumberColumns, kShortestBar, kLongestBar);
-  const size_t length = head.size() + percent.size() + numbers.size() + width + std::strlen("[]  ");
-  // The last column stays empty, because some terminals wrap when it is written.
-  if (columns <= 0 || length >= static_cast<size_t>(columns)) {
-    return absl::StrCat(head, percent, numbers);
-  }
   const int filled = static_cast<int>(fraction * width);
-  return absl::StrCat(head, "[", std::string(filled, '#'), std::string(width - filled, '-'), "]  ",
-                      percent, numbers);
+  const std::string bar =
+      absl::StrCat("[", std::string(filled, '#'), std::string(width - filled, '-'), "]  ");
+  const std::string whole = absl::StrCat(head, percent, "  ", numbers, eta);
+  if (columns <= 0) return whole;
+  // The last column stays empty, because some terminals wrap when it is written.
+  const auto fits = [&](const std::string& line) {
+    return static_cast<int>(line.size()) < columns;
+  };
+  for (const std::string& line : {absl::StrCat(head, bar, percent, "  ", numbers, eta), whole,
+                                  absl::StrCat(head, percent, "  ", Amount(sample), eta)}) {
+    if (fits(line)) return line;
+  }
+  return absl::StrCat(head, percent, eta);
 }
 
 ProgressDisplay::ProgressDisplay(std::ostream& out, Mode mode, int columns, Clock clock)

@@ -24,8 +24,10 @@ struct ProgressSample {
   std::optional<double> eta;     // seconds to the end; absent: estimated from the rate
 };
 
-// One line without a newline; the bar is left out where the line would not fit in `columns`:
+// One line without a newline, without a bar where `columns` is 0:
 //   "Reading    [#######-------]  50%  32,768/65,536 tokens  5,244 tok/s  ETA 6.20 s".
+// Where it does not fit in `columns` the bar goes first, then the rate, then the amount: how far it
+// is and when it ends are seen on any terminal.
 std::string ProgressLine(const ProgressSample& sample, int columns);
 
 // Draws progress on a stream. Not thread-safe.

@@ -1,6 +1,7 @@
 #include "client/format/table.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -8,12 +9,31 @@
 
 namespace annulus {
 
-std::string Table::Render() const {
+std::string Table::RenderBlocks() const {
+  size_t width = 0;
+  for (const Column& column : columns_) width = std::max(width, DisplayWidth(column.header));
+  std::string result;
+  for (const auto& row : rows_) {
+    if (!result.empty()) result += '\n';
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const std::string blanks(width - DisplayWidth(columns_[c].header) + 2, ' ');
+      std::string line = absl::StrCat(columns_[c].header, blanks, row[c]);
+      absl::StripTrailingAsciiWhitespace(&line);
+      absl::StrAppend(&result, line, "\n");
+    }
+  }
+  return result;
+}
+
+std::string Table::Render(int columns) const {
   std::vector<size_t> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {
     widths.push_back(DisplayWidth(columns_[c].header));
     for (const auto& row : rows_) widths[c] = std::max(widths[c], DisplayWidth(row[c]));
   }
+  const size_t gaps = 2 * (columns_.size() - 1);
+  const size_t width = std::accumulate(widths.begin(), widths.end(), gaps);
+  if (columns > 0 && width > static_cast<size_t>(columns) && !rows_.empty()) return RenderBlocks();
   std::string result;
   const auto append_row = [&](const auto& cell_of) {
     std::string line;

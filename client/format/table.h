@@ -20,10 +20,13 @@ class Table {
   // `cells` has one entry for each column.
   void AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
 
-  // Every line ends in a newline.
-  std::string Render() const;
+  // Every line ends in a newline. Where a line would be longer than `columns`, each row becomes a
+  // block of lines, a header and a cell in each, with an empty line between blocks. 0: never.
+  std::string Render(int columns = 0) const;
 
  private:
+  std::string RenderBlocks() const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };

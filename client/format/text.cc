@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace annulus {
 namespace {
@@ -28,6 +30,28 @@ size_t CharacterLength(absl::string_view text) {
   const bool surrogate = first == 0xED && second >= 0xA0;
   const bool too_large = first == 0xF4 && second >= 0x90;
   return overlong || surrogate || too_large ? 0 : length;
+}
+
+// Blanks between words stay as they are, but where the line is broken.
+std::string WrappedLine(absl::string_view line, size_t columns, const std::string& margin) {
+  std::string result;
+  size_t column = 0;
+  while (!line.empty()) {
+    const size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+    const size_t end = std::min(line.find(' ', blanks), line.size());
+    const absl::string_view word = line.substr(blanks, end - blanks);
+    const size_t width = DisplayWidth(word);
+    if (column > 0 && column + blanks + width > columns) {
+      const bool fits = margin.size() + width <= columns;
+      absl::StrAppend(&result, "\n", fits ? margin : "", word);
+      column = width + (fits ? margin.size() : 0);
+    } else {
+      absl::StrAppend(&result, line.substr(0, end));
+      column += blanks + width;
+    }
+    line.remove_prefix(end);
+  }
+  return result;
 }
 
 }  // namespace
@@ -87,6 +111,15 @@ std::string WithoutControls(absl::string_view text) {
     }
   }
   return result;
+}
+
+std::string Wrapped(absl::string_view text, int columns, int indent) {
+  const std::string margin(2 * indent < columns ? indent : 0, ' ');
+  std::vector<std::string> lines;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    lines.push_back(WrappedLine(line, static_cast<size_t>(std::max(columns, 1)), margin));
+  }
+  return absl::StrJoin(lines, "\n");
 }
 
 size_t DisplayWidth(absl::string_view text) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -24,6 +25,11 @@ std::string WithoutControls(absl::string_view text);
 
 // Characters of UTF-8 text, one column each.
 size_t DisplayWidth(absl::string_view text);
+
+// Breaks every line that does not fit in `columns` between words; what goes on below begins with
+// `indent` blanks, or none where a word does not fit behind them or half of the columns would be
+// blank. A longer word stays whole.
+std::string Wrapped(absl::string_view text, int columns, int indent);
 
 }  // namespace annulus
 

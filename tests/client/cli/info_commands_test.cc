@@ -2,7 +2,11 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
 
@@ -45,9 +49,9 @@ class InfoCommands : public ::testing::Test {
         ring_transport: "addresses")"));
   }
 
-  CliResult Run(std::vector<std::string> arguments) {
+  CliResult Run(std::vector<std::string> arguments, const testing::CliInput& input = {}) {
     arguments.insert(arguments.end(), {"--server", server_.address()});
-    return testing::RunCliInProcess(arguments);
+    return testing::RunCliInProcess(arguments, input);
   }
 
   FakeServer server_;
@@ -111,6 +115,35 @@ TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
           "RANK  DEVICE  STATE           KV IN USE       KV  STEP BUFFER  WEIGHTS  ALL MEMORY\n"
           "   0  cpu     up     1.0 KiB of 4.0 KiB  4.0 KiB         16 B  2.0 KiB     6.0 KiB\n"
           "   1  cpu     DOWN       0 B of 4.0 KiB  4.0 KiB          0 B      0 B     4.0 KiB\n"));
+}
+
+// On a terminal no line is longer than the terminal, and nothing but blanks is lost; in a pipe
+// lines stay whole.
+TEST_F(InfoCommands, FitsATerminal) {
+  const auto without_blanks = [](std::string text) {
+    text.erase(std::remove_if(text.begin(), text.end(), ::isspace), text.end());
+    return text;
+  };
+  for (const char* command : {"status", "models"}) {
+    const std::string piped = Run({command}, {.columns = 40}).out;
+    EXPECT_EQ(piped, Run({command}).out);
+    const std::string shown = Run({command}, {.out_is_terminal = true, .columns = 40}).out;
+    for (const absl::string_view line : absl::StrSplit(shown, '\n')) EXPECT_LE(line.size(), 40);
+    if (command == std::string("models")) {
+      EXPECT_EQ(without_blanks(shown), without_blanks(piped));
+    }
+  }
+  const std::string shown = Run({"status"}, {.out_is_terminal = true, .columns = 40}).out;
+  EXPECT_THAT(shown,
+              ::testing::HasSubstr("\n\nRANK         1\nDEVICE       cpu\nSTATE        DOWN\n"));
+}
+
+TEST_F(InfoCommands, StatusDoesNotCallAModelThatIsLoadedBad) {
+  server_.SetInfo(FromText<v1::GetServerInfoResponse>("state: SERVER_STATE_LOADING"));
+  server_.SetLoad(v1::GetLoadResponse());
+  const std::string text = Run({"status"}).out;
+  EXPECT_THAT(text, ::testing::HasSubstr("models    none yet\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("health    not serving: the model is being loaded"));
 }
 
 TEST_F(InfoCommands, StatusShowsALinkAndHidesRatesThatAreNotNeeded) {

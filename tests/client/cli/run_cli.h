@@ -14,6 +14,7 @@ struct CliInput {
   bool in_is_terminal = false;
   bool out_is_terminal = false;
   bool err_is_terminal = false;
+  int columns = 100;
   std::map<std::string, std::string> environment{};
   Cancellation* cancellation = nullptr;  // absent: nothing interrupts
 };

@@ -54,5 +54,19 @@ TEST(DisplayWidth, CountsCharacters) {
   EXPECT_EQ(DisplayWidth("aé漢🙂"), 4u);
 }
 
+TEST(Wrapped, BreaksBetweenWords) {
+  EXPECT_EQ(Wrapped("", 10, 2), "");
+  EXPECT_EQ(Wrapped("a\n\nb\n", 10, 2), "a\n\nb\n");
+  EXPECT_EQ(Wrapped("0123456 89", 10, 2), "0123456 89");
+  EXPECT_EQ(Wrapped("0123456 890", 10, 2), "0123456\n  890");
+  EXPECT_EQ(Wrapped("key    one two three four\nnext", 14, 4),
+            "key    one two\n    three four\nnext");
+  EXPECT_EQ(Wrapped("äöü äöü äöü", 7, 0), "äöü äöü\näöü");
+  EXPECT_EQ(Wrapped("  a-word-that-is-longer x", 10, 2), "  a-word-that-is-longer\n  x");
+  EXPECT_EQ(Wrapped("one a-longer-word", 13, 2), "one\na-longer-word");
+  EXPECT_EQ(Wrapped("one two", 3, 5), "one\ntwo") << "no margin that leaves nothing";
+  EXPECT_EQ(Wrapped("one two", 0, 0), "one\ntwo");
+}
+
 }  // namespace
 }  // namespace annulus
