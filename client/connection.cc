@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace annulus {
@@ -48,6 +49,20 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsCredentials(
   return grpc::SslCredentials(ssl);
 }
 
+// `server` is host and port. gRPC would take a port that it cannot read for port 0.
+absl::Status CheckServer(absl::string_view server) {
+  if (absl::StartsWith(server, "unix:")) return absl::OkStatus();
+  const size_t colon = server.rfind(':');
+  int port = 0;
+  const bool web = absl::StartsWith(server, "http://") || absl::StartsWith(server, "https://");
+  if (!web && absl::SimpleAtoi(server.substr(colon + 1), &port) && port > 0 && port <= 65535) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--server: \"", server, "\" is not HOST:PORT, for example 127.0.0.1:50051",
+                   web ? "; leave out what stands before the host" : ""));
+}
+
 }  // namespace
 
 std::string WithDefaultPort(absl::string_view server) {
@@ -67,6 +82,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectionOpt
   if (options.server.empty()) {
     return absl::InvalidArgumentError("--server is empty: give HOST:PORT");
   }
+  std::string server = WithDefaultPort(options.server);
+  if (absl::Status good = CheckServer(server); !good.ok()) return good;
   const bool encrypted = options.tls || !options.tls_ca_file.empty() ||
                          !options.tls_cert_file.empty() || !options.tls_key_file.empty() ||
                          !options.tls_server_name.empty();
@@ -84,7 +101,6 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectionOpt
   if (!options.tls_server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.tls_server_name);
   }
-  std::string server = WithDefaultPort(options.server);
   const auto channel = grpc::CreateCustomChannel(server, credentials, arguments);
   return std::unique_ptr<Connection>(
       new Connection(options, cancellation, channel, std::move(server), encrypted));

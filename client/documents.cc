@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/format/text.h"
 
 namespace annulus {
 namespace {
@@ -27,6 +29,43 @@ bool ReadChunk(std::istream& stream, std::string& chunk) {
   return !chunk.empty();
 }
 
+// Finds out whether text that comes in parts is UTF-8, characters may be cut between two of them.
+class TextCheck {
+ public:
+  void Add(absl::string_view part) {
+    if (bad_at_.has_value()) return;
+    absl::StrAppend(&rest_, part);
+    const size_t good = FindInvalidUtf8(rest_).value_or(rest_.size());
+    // The end of a part may be the beginning of a character.
+    const bool may_go_on = rest_.size() - good < kLongestCharacter;
+    if (!may_go_on) bad_at_ = checked_ + static_cast<int64_t>(good);
+    checked_ += static_cast<int64_t>(good);
+    rest_.erase(0, good);
+  }
+
+  // Offset of the first byte that belongs to no character, when all parts were added.
+  std::optional<int64_t> BadByte() const {
+    return bad_at_.has_value() || rest_.empty() ? bad_at_ : checked_;
+  }
+
+ private:
+  static constexpr size_t kLongestCharacter = 4;
+  std::string rest_;     // added, and not known to be good
+  int64_t checked_ = 0;  // bytes before it
+  std::optional<int64_t> bad_at_;
+};
+
+// INVALID_ARGUMENT, with what to do, for what the server would refuse.
+absl::Status CheckDocument(absl::string_view what, int64_t size, const TextCheck& text) {
+  if (size == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " is empty; a document needs some text"));
+  }
+  if (!text.BadByte().has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is not UTF-8 text (byte ", *text.BadByte(),
+                   "); convert it first, for example by iconv or pdftotext"));
+}
+
 // Fills size and sha256 and rewinds.
 absl::StatusOr<DocumentContent> Measure(std::unique_ptr<std::istream> stream,
                                         absl::string_view what) {
@@ -37,12 +76,15 @@ absl::StatusOr<DocumentContent> Measure(std::unique_ptr<std::istream> stream,
   unsigned int digest_size = 0;
   bool hashed = EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr) == 1;
   DocumentContent content;
+  TextCheck text;
   std::string chunk;
   while (ReadChunk(*stream, chunk)) {
     hashed = hashed && EVP_DigestUpdate(hash.get(), chunk.data(), chunk.size()) == 1;
     content.size += static_cast<int64_t>(chunk.size());
+    text.Add(chunk);
   }
   if (stream->bad()) return absl::DataLossError(absl::StrCat("reading ", what, " failed"));
+  if (absl::Status good = CheckDocument(what, content.size, text); !good.ok()) return good;
   if (!hashed || EVP_DigestFinal_ex(hash.get(), digest_bytes, &digest_size) != 1) {
     return absl::InternalError("SHA-256 is not available from OpenSSL");
   }
@@ -51,6 +93,13 @@ absl::StatusOr<DocumentContent> Measure(std::unique_ptr<std::istream> stream,
   stream->seekg(0);
   content.stream = std::move(stream);
   return content;
+}
+
+// What can be read once only is held in memory.
+absl::StatusOr<DocumentContent> Hold(std::istream& input, absl::string_view what) {
+  auto held = std::make_unique<std::istringstream>(ReadAll(input));
+  if (input.bad()) return absl::DataLossError(absl::StrCat("reading ", what, " failed"));
+  return Measure(std::move(held), what);
 }
 
 v1::UploadDocumentRequest Header(const std::string& name, const DocumentContent& content) {
@@ -78,14 +127,12 @@ absl::StatusOr<DocumentContent> OpenDocument(const std::string& path) {
   if (!file->is_open()) {
     return absl::NotFoundError(absl::StrCat("cannot open ", path, " for reading"));
   }
-  if (!std::filesystem::is_regular_file(path, error)) return ReadDocument(*file);
+  if (!std::filesystem::is_regular_file(path, error)) return Hold(*file, path);
   return Measure(std::move(file), path);
 }
 
 absl::StatusOr<DocumentContent> ReadDocument(std::istream& input) {
-  auto held = std::make_unique<std::istringstream>(ReadAll(input));
-  if (input.bad()) return absl::DataLossError("reading standard input failed");
-  return Measure(std::move(held), "standard input");
+  return Hold(input, "standard input");
 }
 
 bool IsDocumentName(absl::string_view name) {

@@ -24,8 +24,9 @@ struct DocumentContent {
   std::string sha256;                    // 64 lower-case hexadecimal digits
 };
 
-// Reads a file once to hash it. A pipe is held in memory. NOT_FOUND if it cannot be opened,
-// INVALID_ARGUMENT for a folder, DATA_LOSS if reading fails.
+// Reads a file once to hash and check it. A pipe is held in memory. NOT_FOUND if it cannot be
+// opened, INVALID_ARGUMENT for a folder, an empty file and what is not UTF-8, DATA_LOSS if reading
+// fails.
 absl::StatusOr<DocumentContent> OpenDocument(const std::string& path);
 
 // The same for a stream such as standard input, held in memory.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "absl/strings/substitute.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -72,6 +73,41 @@ bool AppendIfIs(const google::protobuf::Any& any, std::string& lines) {
   return true;
 }
 
+// What helps where a call could not reach a server, or lost it.
+struct Advice {
+  absl::string_view sign;  // in the message of gRPC 1.51
+  absl::string_view what;  // $0: the server's address
+};
+
+// The first sign that a message has counts: what a failed attempt to connect ends with may also
+// end a call under way.
+constexpr Advice kAdvice[] = {
+    {"wrong version number", "annulusd at $0 speaks without TLS: leave out the --tls flags."},
+    {"certificate verify failed",
+     "The certificate of $0 is signed by nobody that is trusted here: name who signed it with "
+     "--tls-ca FILE."},
+    {"is not in peer certificate",
+     "The certificate of $0 is for another host: say for which with --tls-server-name NAME."},
+    {"Failed parsing HTTP/2",
+     "What answers at $0 is not the API of annulusd: name its --listen address with --server "
+     "HOST:PORT, not its --metrics address."},
+    {"DNS resolution failed",
+     "There is no such host. Name another address with --server HOST:PORT."},
+    {"failed to connect to all addresses; last error: UNAVAILABLE",
+     "$0 closed the connection at once. If it uses TLS, add --tls, or --tls-ca FILE."},
+    {"failed to connect",
+     "Is annulusd running at $0? Name another address with --server HOST:PORT."},
+    {"",
+     "The connection to $0 was lost. Is annulusd still running there? Its log says why it ended."},
+};
+
+std::string AdviceFor(absl::string_view message, absl::string_view server) {
+  for (const Advice& advice : kAdvice) {
+    if (absl::StrContains(message, advice.sign)) return absl::Substitute(advice.what, server);
+  }
+  return "";
+}
+
 }  // namespace
 
 int ExitCode(const grpc::Status& status) {
@@ -95,8 +131,7 @@ std::string DescribeFailure(const grpc::Status& status, absl::string_view server
         AppendIfIs<google::rpc::RetryInfo>(any, lines);
   }
   if (details.details().empty() && status.error_code() == grpc::StatusCode::UNAVAILABLE) {
-    absl::StrAppend(&lines, "\n  Is annulusd running at ", server,
-                    "? Name another address with --server HOST:PORT.");
+    absl::StrAppend(&lines, "\n  ", AdviceFor(status.error_message(), server));
   }
   return lines;
 }

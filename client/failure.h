@@ -20,7 +20,7 @@ absl::string_view CodeName(grpc::StatusCode code);
 
 // What a failed call says, for people: its message, then one indented line for each detail that it
 // carries (reason, wrong fields by the name of their flag, resource, when to try again). Ends
-// without a newline. A server that cannot be reached is named with advice.
+// without a newline. For a server that cannot be reached, or was lost, advice follows.
 std::string DescribeFailure(const grpc::Status& status, absl::string_view server);
 
 // The ErrorInfo reason of a failed call, for example "DOCUMENT_NOT_FOUND"; empty if it has none.

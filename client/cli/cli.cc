@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
 #include "client/cli/help.h"
+#include "client/cli/misuse.h"
 #include "client/cli/options.h"
 #include "client/failure.h"
 
@@ -25,16 +26,6 @@ void WarnOfExposedToken(Session& session, const CommonOptions& options) {
   if (options.connection.token.empty() || connection.encrypted()) return;
   if (IsLocalServer(connection.server())) return;
   session.Warn("the token is sent without encryption; use --tls");
-}
-
-// What is wrong with a command line that could not be parsed.
-std::string DescribeMisuse(const CLI::App& app, const CLI::ParseError& error) {
-  const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
-  // CLI11 misses what is required before it notices what it does not know.
-  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && !rest.empty()) {
-    return absl::StrCat("unknown command or option: ", rest.front());
-  }
-  return error.what();
 }
 
 }  // namespace
@@ -61,8 +52,7 @@ int RunCli(const std::vector<std::string>& arguments, Console& console,
   } catch (const CLI::ParseError& error) {
     // Help and version are reported as errors of code 0.
     if (error.get_exit_code() == 0) return app.exit(error, console.out, console.err);
-    console.err << "annulus: " << DescribeMisuse(app, error)
-                << "\n'annulus COMMAND --help' says what is allowed." << std::endl;
+    console.err << "annulus: " << DescribeMisuse(app, error) << std::endl;
     return kExitMisuse;
   }
   const auto connection = Connection::Open(common.connection, cancellation);

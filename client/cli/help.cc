@@ -1,7 +1,6 @@
 #include "client/cli/help.h"
 
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -48,17 +47,17 @@ std::vector<const CLI::Option*> ArgumentsOf(const CLI::App& app) {
   });
 }
 
+}  // namespace
+
 std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App* command) { return !command->get_name().empty(); });
 }
 
-// "annulus documents put" for the command put.
-std::string FullName(const CLI::App& app) {
-  const CLI::App* parent = app.get_parent();
-  return parent == nullptr ? app.get_name() : absl::StrCat(FullName(*parent), " ", app.get_name());
+std::string FullName(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return parent == nullptr ? command.get_name()
+                           : absl::StrCat(FullName(*parent), " ", command.get_name());
 }
-
-}  // namespace
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string /*name*/,
                                      CLI::AppFormatMode /*mode*/) const {

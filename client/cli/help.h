@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 namespace annulus {
 
@@ -19,6 +20,12 @@ class HelpFormatter : public CLI::Formatter {
   std::string make_help(const CLI::App* app, std::string name,
                         CLI::AppFormatMode mode) const override;
 };
+
+// "annulus documents put" for the command put.
+std::string FullName(const CLI::App& command);
+
+// The commands of `app`, or of a command that has some, in the order of --help.
+std::vector<const CLI::App*> CommandsOf(const CLI::App& app);
 
 }  // namespace annulus
 

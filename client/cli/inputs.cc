@@ -29,11 +29,11 @@ int ProvideNamed(Session& session, const std::string& name) {
   v1::Document document;
   const grpc::Status found = GetDocument(session.connection(), name, &document);
   if (found.ok()) return 0;
-  const int exit_code = session.CallFailed(found);
-  if (found.error_code() == grpc::StatusCode::NOT_FOUND && !session.interrupted()) {
-    session.Warn(absl::StrCat(name, " is neither a file nor a document on the server"));
-  }
-  return exit_code;
+  if (found.error_code() != grpc::StatusCode::NOT_FOUND) return session.CallFailed(found);
+  session.Misuse(absl::StrCat(name,
+                              " is neither a file here nor a document on the server; 'annulus "
+                              "documents list' shows those"));
+  return ExitCode(found);
 }
 
 }  // namespace

@@ -32,6 +32,16 @@ size_t CharacterLength(absl::string_view text) {
   return overlong || surrogate || too_large ? 0 : length;
 }
 
+// Length of the stretch of the longer word in which they differ; what they begin and end with is
+// alike.
+size_t DifferingStretch(absl::string_view a, absl::string_view b) {
+  const size_t shorter = std::min(a.size(), b.size());
+  size_t front = 0, back = 0;
+  while (front < shorter && a[front] == b[front]) ++front;
+  while (back < shorter - front && a[a.size() - 1 - back] == b[b.size() - 1 - back]) ++back;
+  return std::max(a.size(), b.size()) - front - back;
+}
+
 // Blanks between words stay as they are, but where the line is broken.
 std::string WrappedLine(absl::string_view line, size_t columns, const std::string& margin) {
   std::string result;
@@ -120,6 +130,19 @@ std::string Wrapped(absl::string_view text, int columns, int indent) {
     lines.push_back(WrappedLine(line, static_cast<size_t>(std::max(columns, 1)), margin));
   }
   return absl::StrJoin(lines, "\n");
+}
+
+std::string MeantWord(absl::string_view word, const std::vector<std::string>& known) {
+  constexpr size_t kLongestSlip = 3;
+  std::string meant;
+  size_t least = kLongestSlip + 1;
+  for (const std::string& candidate : known) {
+    const size_t stretch = DifferingStretch(word, candidate);
+    if (stretch >= least || 3 * stretch > std::max(word.size(), candidate.size())) continue;
+    least = stretch;
+    meant = candidate;
+  }
+  return meant;
 }
 
 size_t DisplayWidth(absl::string_view text) {

@@ -48,6 +48,19 @@ TEST(ServerAddress, GetsTheDefaultPort) {
   EXPECT_EQ(WithDefaultPort("unix:/run/annulus"), "unix:/run/annulus");
 }
 
+TEST_F(ConnectionTest, RefusesWhatIsNoAddress) {
+  for (const char* server : {"host:abc", "host:", "host:0", "host:65536", "host:-1", "::x",
+                             "http://host:50051", "https://host:1"}) {
+    const auto connection = Connection::Open({.server = server}, cancellation_);
+    ASSERT_FALSE(connection.ok()) << server;
+    EXPECT_THAT(connection.status().message(), HasSubstr(server));
+    EXPECT_THAT(connection.status().message(), HasSubstr("is not HOST:PORT, for example 127."));
+  }
+  for (const char* server : {"host", "host:1", "[::1]", "[::1]:65535", "unix:/run/annulus"}) {
+    EXPECT_TRUE(Connection::Open({.server = server}, cancellation_).ok()) << server;
+  }
+}
+
 TEST(ServerAddress, IsLocalOnLoopbackAndSockets) {
   EXPECT_TRUE(IsLocalServer("127.0.0.1:50051"));
   EXPECT_TRUE(IsLocalServer("localhost:1"));

@@ -1,5 +1,6 @@
 #include "client/documents.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -15,7 +16,6 @@ namespace {
 
 using testing::FakeServer;
 
-constexpr char kEmptyHash[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 constexpr char kAbcHash[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
 class DocumentsTest : public ::testing::Test {
@@ -49,6 +49,41 @@ TEST(DocumentName, AllowsLettersDigitsAndThreeSigns) {
   EXPECT_FALSE(IsDocumentName(std::string(129, 'a')));
 }
 
+TEST_F(DocumentsTest, RefusesWhatIsNoText) {
+  const auto message = [](const auto& content) { return std::string(content.status().message()); };
+  const std::string empty = Write("empty", "");
+  EXPECT_EQ(message(OpenDocument(empty)), empty + " is empty; a document needs some text");
+  std::istringstream nothing;
+  EXPECT_EQ(message(ReadDocument(nothing)), "standard input is empty; a document needs some text");
+
+  const std::string latin = Write("latin", "caf\xE9 au lait");
+  EXPECT_EQ(message(OpenDocument(latin)),
+            latin +
+                " is not UTF-8 text (byte 3); convert it first, for example by iconv or "
+                "pdftotext");
+  std::istringstream cut("ab\xE2\x82");
+  EXPECT_THAT(message(ReadDocument(cut)), ::testing::HasSubstr("(byte 2)"));
+}
+
+// Files are read in parts of 256 KiB: characters on the border are whole, and bytes are counted on.
+TEST_F(DocumentsTest, ChecksTextAcrossParts) {
+  const std::string euro = "\xE2\x82\xAC";
+  for (int before = (256 << 10) - 4; before <= 256 << 10; ++before) {
+    const std::string text = std::string(before, 'x') + euro;
+    std::istringstream good(text + euro);
+    EXPECT_TRUE(ReadDocument(good).ok()) << before;
+    for (const char* bad : {"\xFF", "\xE2\x82", "\xE2\x82x",
+                            "\xF0\x9F\x98"
+                            "xyz"}) {
+      std::istringstream stream(text + bad);
+      const auto content = ReadDocument(stream);
+      ASSERT_FALSE(content.ok()) << before;
+      EXPECT_THAT(std::string(content.status().message()),
+                  ::testing::HasSubstr(absl::StrCat("(byte ", before + 3, ")")));
+    }
+  }
+}
+
 TEST_F(DocumentsTest, HashesFilesAndStreams) {
   const auto file = OpenDocument(Write("abc", "abc"));
   ASSERT_TRUE(file.ok()) << file.status();
@@ -56,8 +91,8 @@ TEST_F(DocumentsTest, HashesFilesAndStreams) {
   EXPECT_EQ(file->sha256, kAbcHash);
   EXPECT_EQ(ContentName(*file), absl::StrCat("sha256-", kAbcHash));
   EXPECT_TRUE(IsDocumentName(ContentName(*file)));
-  std::istringstream nothing;
-  EXPECT_EQ(ReadDocument(nothing)->sha256, kEmptyHash);
+  std::istringstream piped("abc");
+  EXPECT_EQ(ReadDocument(piped)->sha256, kAbcHash);
 }
 
 TEST_F(DocumentsTest, RefusesFoldersAndMissingFiles) {

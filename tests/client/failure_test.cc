@@ -74,12 +74,37 @@ TEST(DescribeFailure, SaysNothingTwice) {
             "INVALID_ARGUMENT: top_p is 3; allowed: (0, 1]\n  field: --top-p\n  document: x");
 }
 
+// Messages are those of gRPC 1.51.
 TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
-  const grpc::Status status(grpc::StatusCode::UNAVAILABLE, "connection refused");
-  EXPECT_EQ(DescribeFailure(status, "host:1"),
-            "UNAVAILABLE: connection refused\n"
-            "  Is annulusd running at host:1? Name another address with --server HOST:PORT.");
-  EXPECT_EQ(FailureReason(status), "");
+  const std::string failed = "failed to connect to all addresses; last error: ";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {failed + "UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: Connection refused",
+       "Is annulusd running at host:1? Name another address with --server HOST:PORT."},
+      {failed + "UNKNOWN: ipv4:127.0.0.1:1: Ssl handshake failed: SSL_ERROR_SSL: "
+                "error:0A00010B:SSL routines::wrong version number",
+       "annulusd at host:1 speaks without TLS: leave out the --tls flags."},
+      {failed + "UNKNOWN: ipv4:127.0.0.1:1: Ssl handshake failed: SSL_ERROR_SSL: "
+                "error:0A000086:SSL routines::certificate verify failed",
+       "The certificate of host:1 is signed by nobody that is trusted here: name who signed it "
+       "with --tls-ca FILE."},
+      {failed + "UNKNOWN: ipv4:127.0.0.1:1: Peer name host is not in peer certificate",
+       "The certificate of host:1 is for another host: say for which with --tls-server-name "
+       "NAME."},
+      {failed + "UNAVAILABLE: ipv4:127.0.0.1:1: Failed parsing HTTP/2",
+       "What answers at host:1 is not the API of annulusd: name its --listen address with "
+       "--server HOST:PORT, not its --metrics address."},
+      {failed + "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
+       "host:1 closed the connection at once. If it uses TLS, add --tls, or --tls-ca FILE."},
+      {"DNS resolution failed for host:1: C-ares status is not ARES_SUCCESS",
+       "There is no such host. Name another address with --server HOST:PORT."},
+      {"Socket closed",
+       "The connection to host:1 was lost. Is annulusd still running there? Its log says why it "
+       "ended."}};
+  for (const auto& [message, advice] : cases) {
+    const grpc::Status status(grpc::StatusCode::UNAVAILABLE, message);
+    EXPECT_EQ(DescribeFailure(status, "host:1"), "UNAVAILABLE: " + message + "\n  " + advice);
+    EXPECT_EQ(FailureReason(status), "");
+  }
 }
 
 TEST(DescribeFailure, BearsGarbageInTheDetails) {

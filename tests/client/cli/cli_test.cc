@@ -67,15 +67,20 @@ TEST(Cli, PrintsItsVersion) {
 
 TEST(Cli, MisuseIsTwoAndSaysWhatIsWrong) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{}, "required"},
-      {{"fly"}, "fly"},
-      {{"documents", "fly"}, "fly"},
-      {{"complete", "x", "--no-such-flag"}, "--no-such-flag"},
-      {{"complete", "x", "--max-tokens", "many"}, "--max-tokens"},
+      {{}, "a command is required: complete, ask, documents"},
+      {{"fly"}, "unknown command: fly\nCommands: complete, ask, documents"},
+      {{"asks"}, "unknown command: asks; did you mean ask?"},
+      {{"documents"}, "a command is required: put, list, show, delete\n'annulus documents --help'"},
+      {{"documents", "fly"}, "unknown command: fly\nCommands: put, list"},
+      {{"complete", "x", "--no-such-flag"},
+       "unknown option: --no-such-flag\n'annulus complete --h"},
+      {{"complete", "x", "--temperatur", "0"}, "--temperatur; did you mean --temperature?"},
+      {{"ask", "x", "--modle", "m"}, "--modle; did you mean --model?"},
+      {{"complete", "x", "--max-tokens", "many"}, "--max-tokens = many is not a number that"},
       {{"complete", "x", "--max-tokens", "99999999999"}, "--max-tokens"},
       {{"complete", "x", "--stop", "\\q"}, "allowed are \\n"},
       {{"complete", "x", "--logit-bias", "5"}, "ID:BIAS"},
-      {{"complete", "x", "y"}, "y"},
+      {{"complete", "x", "y"}, "one argument too many: y; a text with blanks needs quotes"},
       {{"ask", "only-one"}, "QUESTION is required"},
       {{"models", "--timeout", "0"}, "--timeout"},
       {{"models", "--timeout", "nan"}, "--timeout"},
@@ -83,7 +88,8 @@ TEST(Cli, MisuseIsTwoAndSaysWhatIsWrong) {
       {{"models", "--token-file", "/nonexistent"}, "--token-file"},
       {{"models", "--tls-ca", "/nonexistent"}, "--tls-ca"},
       {{"models", "--tls-cert", "/nonexistent"}, "--tls-key"},
-      {{"models", "--server", ""}, "--server"}};
+      {{"models", "--server", ""}, "--server"},
+      {{"models", "--server", "host:abc"}, "is not HOST:PORT"}};
   for (const auto& [arguments, message] : cases) {
     const CliResult result = RunCliInProcess(arguments, {.in_is_terminal = true});
     EXPECT_EQ(result.exit_code, 2) << message;

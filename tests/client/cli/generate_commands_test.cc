@@ -241,8 +241,9 @@ TEST_F(GenerateCommands, CompleteTakesDocuments) {
 TEST_F(GenerateCommands, UnknownDocumentsAreNamed) {
   CliResult result = Run({"ask", "nowhere", "What?"});
   EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::NOT_FOUND);
-  EXPECT_THAT(result.err, HasSubstr("document: nowhere"));
-  EXPECT_THAT(result.err, HasSubstr("neither a file nor a document"));
+  EXPECT_EQ(result.err,
+            "annulus: nowhere is neither a file here nor a document on the server; 'annulus "
+            "documents list' shows those\n");
   result = Run({"ask", "../nowhere", "What?"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("no file ../nowhere"));

@@ -68,5 +68,20 @@ TEST(Wrapped, BreaksBetweenWords) {
   EXPECT_EQ(Wrapped("one two", 0, 0), "one\ntwo");
 }
 
+TEST(MeantWord, FindsASlip) {
+  const std::vector<std::string> known = {"--temperature", "--top-p",          "--token",
+                                          "--stop",        "--stop-token-ids", "ask"};
+  EXPECT_EQ(MeantWord("--temperatur", known), "--temperature");
+  EXPECT_EQ(MeantWord("--tempreature", known), "--temperature");
+  EXPECT_EQ(MeantWord("--tokn", known), "--token");
+  EXPECT_EQ(MeantWord("--tocken", known), "--token");
+  EXPECT_EQ(MeantWord("--top_p", known), "--top-p");
+  EXPECT_EQ(MeantWord("aks", known), "");
+  EXPECT_EQ(MeantWord("asks", known), "ask");
+  EXPECT_EQ(MeantWord("--verbose", known), "");
+  EXPECT_EQ(MeantWord("", known), "");
+  EXPECT_EQ(MeantWord("-t", known), "");
+}
+
 }  // namespace
 }  // namespace annulus
