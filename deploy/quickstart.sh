@@ -165,8 +165,8 @@ trained. It reads bytes and continues your text with what followed the same word
 document. What is real is the way there: the document's keys and values lie spread over $ranks ranks,
 and attention over all of it is exact.
 
-To serve a language model, name a Hugging Face directory (LlamaForCausalLM: config.json,
-*.safetensors, tokenizer.json):
+To serve a language model, name a Hugging Face directory (config.json, *.safetensors,
+tokenizer.json; README.md lists the families):
   build/annulusd --model /path/to/model --ranks $ranks"
   if [[ -n $keep ]]; then
     say "

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Checks that the pages of the repository name what exists: docs.sh [ROOT]. Links between files,
+# flags, programs and metrics. Prints each name that nothing has, and fails if there is one.
+set -euo pipefail
+
+cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
+found=0
+words=$(mktemp)
+trap 'rm -f "$words"' EXIT
+
+# Every word of the sources, dashes included: --top-p is there as top-p.
+grep --recursive --no-filename --only-matching --binary-files=without-match --extended-regexp \
+  '[A-Za-z0-9_]+(-[A-Za-z0-9_]+)*' . --include='*.cc' --include='*.h' --include='*.cu' \
+  --include='*.cuh' --include='*.py' --include='*.sh' --include='*.txt' --include='*.cmake' \
+  --exclude-dir=.git --exclude-dir='build*' | sort --unique >"$words"
+
+# names PATTERN: "page:name" of what matches the extended regular expression in any page.
+names() {
+  grep --recursive --only-matching --extended-regexp --regexp="$1" . --include='*.md' \
+    --exclude-dir=.git --exclude-dir='build*' | sort --unique || true
+}
+
+# missing KIND PAGE NAME
+missing() {
+  printf '%s: there is no %s %s\n' "$2" "$1" "$3"
+  found=1
+}
+
+is_word() { grep --quiet --line-regexp --fixed-strings --regexp="$1" "$words"; }
+
+while IFS=: read -r page link; do
+  target=${link#*\(}
+  if [[ -z $target || $target == *://* ]]; then continue; fi
+  if [[ ! -e $(dirname "$page")/$target ]]; then missing file "$page" "$target"; fi
+done < <(names '\]\([^)#]*')
+
+while IFS=: read -r page name; do
+  if ! is_word "${name##*--}"; then missing flag "$page" "--${name##*--}"; fi
+done < <(names '(^|[^A-Za-z0-9_-])--[a-z][a-z0-9_]*(-[a-z0-9_]+)*')
+
+while IFS=: read -r page name; do
+  if ! is_word "${name##*/}"; then missing program "$page" "$name"; fi
+done < <(names 'build/(tests/[a-z0-9_]+|annulus[a-z]*(-[a-z]+)*|[a-z]+-lab)')
+
+while IFS=: read -r page name; do
+  # The prefix stands in one place of the sources, before all names of metrics.
+  if ! is_word "$name" && ! is_word "${name#annulus_}"; then missing metric "$page" "$name"; fi
+done < <(names '\<annulus_[a-z_]+')
+
+exit "$found"
