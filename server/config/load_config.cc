@@ -117,9 +117,8 @@ bool IsKubernetesLink(absl::string_view name, absl::string_view value) {
 }
 
 bool BelongsToAnotherProgram(absl::string_view name, absl::string_view value) {
-  static constexpr std::array<absl::string_view, 5> kOthers = {
-      "ANNULUS_SERVER", "ANNULUS_TOKEN", "ANNULUS_TOKEN_FILE", "ANNULUS_CA_FILE",
-      "ANNULUS_TEST_DATA"};
+  static constexpr std::array<absl::string_view, 3> kOthers = {"ANNULUS_SERVER", "ANNULUS_TOKEN",
+                                                               "ANNULUS_TEST_DATA"};
   return std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end() ||
          IsKubernetesLink(name, value);
 }
@@ -182,7 +181,12 @@ bool IsLoopback(absl::string_view listen) {
 }
 
 // What no single value can tell.
-absl::Status CheckTogether(const ServerConfig& config) {
+absl::Status CheckTogether(Action action, const ServerConfig& config) {
+  if (action != Action::kConvert && !config.convert_out.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("out is ", config.convert_out,
+                     ", where --convert alone writes; add --convert, or leave it out"));
+  }
   const bool certificate = !config.tls_certificate.empty();
   if (certificate != !config.tls_key.empty()) {
     return absl::InvalidArgumentError(
@@ -236,7 +240,7 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
   }
   ANNULUS_RETURN_IF_ERROR(Apply(variables, config));
   ANNULUS_RETURN_IF_ERROR(Apply(flags.settings, config));
-  ANNULUS_RETURN_IF_ERROR(CheckTogether(config));
+  ANNULUS_RETURN_IF_ERROR(CheckTogether(flags.action, config));
   if (config.served_model_name.empty()) {
     config.served_model_name = DefaultServedName(config.engine.model);
   }

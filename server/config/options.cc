@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status_macros.h"
 #include "server/config/value_parsers.h"
@@ -365,33 +364,6 @@ std::string YamlKey(const Option& option) { return absl::StrReplaceAll(option.na
 
 std::string VariableName(const Option& option) {
   return absl::StrCat("ANNULUS_", absl::AsciiStrToUpper(YamlKey(option)));
-}
-
-std::string HelpText() {
-  std::string text =
-      "Usage: annulusd [OPTION]...           serve a model\n"
-      "       annulusd --check [OPTION]...   load the model, print what it is, and leave\n"
-      "       annulusd --convert --model DIR --weights-dtype DTYPE --out DIR\n"
-      "                                      write the model with such weights, and leave\n"
-      "\n"
-      "Every option can also be a key of a YAML file (--config FILE or ANNULUS_CONFIG; dashes\n"
-      "become underscores: kv_memory: 4GiB) or a variable (ANNULUS_KV_MEMORY=4GiB). A flag beats\n"
-      "a variable, and a variable beats the file.\n"
-      "\n";
-  absl::StrAppend(&text, "  --config FILE\n      YAML file to read.\n");
-  for (const Option& option : Options()) {
-    absl::StrAppend(&text, "  --", option.name, " ", option.value_name, "\n      ", option.help);
-    if (*option.default_value != '\0') {
-      absl::StrAppend(&text, " Default: ", option.default_value, ".");
-    }
-    absl::StrAppend(&text, "\n");
-  }
-  absl::StrAppend(&text, "  --help, --version\n      Print this text, or the version.\n",
-                  "\nAttention policies, their parameters, defaults and ranges:\n");
-  for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
-    absl::StrAppend(&text, "  ", line, "\n");
-  }
-  return text;
 }
 
 }  // namespace annulus

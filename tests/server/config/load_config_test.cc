@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_split.h"
 #include "server/config/options.h"
 #include "tests/support/temp_directory.h"
 
@@ -110,11 +111,12 @@ std::string Describe(const ServerConfig& c) {
   return out.str();
 }
 
-// TLS needs both files, so each of the two travels with the other.
+// TLS needs both files, so each of the two travels with the other; --out goes with --convert.
 std::vector<std::string> Companion(const Option& option) {
   const std::string name = option.name;
   if (name == "tls-key") return {"--tls-certificate", "x"};
   if (name == "tls-certificate") return {"--tls-key", "x"};
+  if (name == "out") return {"--convert"};
   return {};
 }
 
@@ -250,6 +252,18 @@ TEST_F(LoadConfigTest, ActionsAreRecognised) {
   EXPECT_EQ(LoadConfig({"--convert", "--out", "d"}, {})->action, Action::kConvert);
   EXPECT_EQ(LoadConfig({"--help"}, {{"ANNULUS_NONSENSE", "1"}})->action, Action::kHelp);
   EXPECT_EQ(LoadConfig({"--version", "--nonsense"}, {})->action, Action::kVersion);
+}
+
+TEST_F(LoadConfigTest, OutGoesWithConvert) {
+  EXPECT_EQ(Error({"--out", "d"}),
+            "out is d, where --convert alone writes; add --convert, or leave it out");
+  EXPECT_THAT(Error({"--check", "--out", "d"}), HasSubstr("--convert alone"));
+}
+
+TEST_F(LoadConfigTest, HelpHasExamplesAndFitsATerminal) {
+  const std::string help = HelpText();
+  EXPECT_THAT(help, HasSubstr("\nExamples:\n  annulusd "));
+  for (const absl::string_view line : absl::StrSplit(help, '\n')) EXPECT_LE(line.size(), 100);
 }
 
 TEST_F(LoadConfigTest, HelpListsThePolicies) {
