@@ -34,6 +34,11 @@ void AddAttentionCommand(CLI::App& app, BenchContext& context) {
   CLI::App* command = app.add_subcommand(
       "attention",
       "Time attention alone, each policy beside a causal dense run of the same kernel");
+  command->footer(
+      "Examples:\n"
+      "  annulus-bench attention --seq 8192,32768 --heads 14 --kv-heads 2 --decode\n"
+      "  annulus-bench attention --seq 65536 --policy window random --density 0.1\n"
+      "  annulus-bench attention --seq 32768 --policy adaptive:coverage=0.95 top_pages --quality");
   const auto count = [&](const char* flag, auto& value, int low, int high, const char* help) {
     command->add_option(flag, value, help)->check(CLI::Range(low, high))->capture_default_str();
   };

@@ -4,12 +4,21 @@
 #include <fstream>
 
 #include "bench/commands.h"
+#include "client/cli/misuse.h"
 
 namespace annulus {
 namespace {
 
 constexpr int kExitFailure = 1;
 constexpr int kExitMisuse = 2;
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  annulus-bench peak\n"
+    "  annulus-bench model --random bench/configs/llama-3.2-1b.json --prompt-tokens 512,2048\n"
+    "  annulus-bench attention --seq 8192 --policy window --density 0.1\n"
+    "  annulus-bench serve --server 127.0.0.1:50051 --rate 2 --duration 30\n"
+    "'annulus-bench COMMAND --help' says more, bench/README.md what the columns mean.";
 
 void AddOutputFlags(CLI::App& command, RowOutput& output, std::ofstream& json_copy) {
   const auto add = [&](const char* flag, RowOutput::Format format, const char* help) {
@@ -38,6 +47,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
              size_t read_bytes) {
   CLI::App app("Measures Annulus against the limits of the machine it runs on.", "annulus-bench");
   app.require_subcommand(1);
+  app.footer(kExamples);
   std::ofstream json_copy;
   BenchContext context{.rows = {.out = out}, .err = err, .read_bytes = read_bytes};
   AddPeakCommand(app, context);
@@ -52,7 +62,9 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error, out, err) == 0 ? 0 : kExitMisuse;
+    if (error.get_exit_code() == 0) return app.exit(error, out, err);
+    err << "annulus-bench: " << DescribeMisuse(app, error) << "\n";
+    return kExitMisuse;
   }
   const absl::Status status = context.action();
   if (status.ok()) return 0;

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -38,6 +39,11 @@ absl::StatusOr<std::vector<int32_t>> ReadDocument(const std::string& path,
 }
 
 absl::Status RunGates(const GatesOptions& options, BenchContext& context) {
+  // Before hours of fitting, not behind them.
+  if (std::filesystem::exists(options.out)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(options.out, " is there already; name a new file"));
+  }
   ANNULUS_ASSIGN_OR_RETURN(const auto backend, CreateCpuBackend());
   KernelRegistry kernels;
   RegisterCpuKernels(kernels);
@@ -69,6 +75,10 @@ void AddGatesCommand(CLI::App& app, BenchContext& context) {
   auto options = std::make_shared<GatesOptions>();
   CLI::App* command = app.add_subcommand(
       "gates", "Fit the gates of the policy learned to a model's own attention in documents");
+  command->footer(
+      "Examples:\n"
+      "  annulus-bench gates --model /models/llama --document a.txt b.txt -o gates.safetensors\n"
+      "  annulusd --model /models/llama --attention-gates gates.safetensors --attention learned");
   command->add_option("--model", options->model, "Directory, builtin:NAME or random:CONFIG.json")
       ->required();
   command->add_option("--document", options->documents, "Files of text to learn from")->required();

@@ -34,6 +34,10 @@ void AddModelCommand(CLI::App& app, BenchContext& context) {
   options->threads = 0;
   CLI::App* command = app.add_subcommand(
       "model", "Time whole prompts and generated tokens through the engine, one request at a time");
+  command->footer(
+      "Examples:\n"
+      "  annulus-bench model --random bench/configs/llama-3.2-1b.json --prompt-tokens 512,2048\n"
+      "  annulus-bench model --model /models/llama --depth 0,8192 --generate 32 --ranks 2");
   command->add_option("--model", options->directory, "Model directory")->type_name("DIR");
   command
       ->add_option("--random", options->random_config,

@@ -43,6 +43,10 @@ void AddPeakCommand(CLI::App& app, BenchContext& context) {
   auto options = std::make_shared<PeakOptions>();
   CLI::App* command = app.add_subcommand(
       "peak", "Measure the machine's own ceilings: arithmetic, exponentials, memory reads");
+  command->footer(
+      "Examples:\n"
+      "  annulus-bench peak\n"
+      "  annulus-bench peak --threads 2 --json");
   command
       ->add_option("--threads", options->threads,
                    "Threads of the second row of each kind (default: what the process may use)")

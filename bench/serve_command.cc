@@ -61,6 +61,10 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
   LoadOptions& load = options->load;
   CLI::App* command = app.add_subcommand(
       "serve", "Load a running daemon: requests arrive at random, whatever became of others");
+  command->footer(
+      "Examples:\n"
+      "  annulus-bench serve --rate 2 --duration 30 --prompt-tokens 512 --max-tokens 32\n"
+      "  annulus-bench serve --server gpu7:50051 --tls-ca ca.pem --json");
   command->add_option("--server", options->connection.server, "Address of annulusd")
       ->type_name("HOST:PORT")
       ->capture_default_str();

@@ -40,8 +40,17 @@ Output Bench(const std::vector<std::string>& arguments) {
 }
 
 TEST(BenchCli, HelpSucceedsAndMisuseIsTwo) {
-  EXPECT_EQ(Bench({"--help"}).code, 0);
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {}, {"peak"}, {"model"}, {"attention"}, {"serve"}, {"gates"}, {"chart"}}) {
+    std::vector<std::string> help = command;
+    help.push_back("--help");
+    const Output output = Bench(help);
+    EXPECT_EQ(output.code, 0);
+    EXPECT_NE(output.out.find("Examples:\n  annulus-bench "), std::string::npos);
+  }
   EXPECT_NE(Bench({"peak", "--help"}).out.find("--threads"), std::string::npos);
+  EXPECT_NE(Bench({"peek"}).err.find("unknown command: peek; did you mean peak?"),
+            std::string::npos);
   for (const std::vector<std::string>& misuse : std::vector<std::vector<std::string>>{
            {}, {"peek"}, {"peak", "--threads", "0"}, {"peak", "--unknown"}}) {
     const Output output = Bench(misuse);
@@ -49,6 +58,17 @@ TEST(BenchCli, HelpSucceedsAndMisuseIsTwo) {
     EXPECT_TRUE(output.out.empty());
     EXPECT_FALSE(output.err.empty());
   }
+}
+
+TEST(BenchCli, GatesRefusesAFileThatIsThereBeforeItFits) {
+  const std::string path = ::testing::TempDir() + "/annulus_gates_there";
+  std::ofstream(path) << "gates";
+  // The document does not exist, which would be the next thing to fail.
+  const Output output =
+      Bench({"gates", "--model", "builtin:recall", "--document", path + ".none", "--out", path});
+  EXPECT_EQ(output.code, 1);
+  EXPECT_NE(output.err.find("annulus_gates_there is there already"), std::string::npos);
+  std::filesystem::remove(path);
 }
 
 TEST(BenchCli, PeakPrintsOneRowForEachKindAndNumberOfThreads) {
