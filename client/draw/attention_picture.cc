@@ -28,6 +28,7 @@ constexpr int kOneSquare = 512;  // units, about, where there is one
 constexpr int kManySquares = 256;
 constexpr int kMostColumns = 4;
 constexpr int kLegendSteps = 32;
+constexpr char kTextLegend[] = "queries go down, keys right: █ attended, ▒ in part, · not";
 
 // Sizes in units.
 struct Layout {
@@ -147,7 +148,7 @@ std::string DrawText(const AttentionPicture& picture, int columns) {
     if (row >= side || column > row) return 0;
     return Level(static_cast<uint8_t>(cells[static_cast<size_t>(row) * side + column]));
   };
-  std::string text = absl::StrCat(picture.title, "\n", picture.subtitle, "\n");
+  std::string text = absl::StrCat(picture.title, "\n", picture.subtitle, "\n", kTextLegend, "\n");
   const size_t width = static_cast<size_t>(side);
   const size_t beside =
       std::max<size_t>(1, (static_cast<size_t>(std::max(columns, 0)) + 2) / (width + 2));

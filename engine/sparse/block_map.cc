@@ -30,7 +30,8 @@ absl::Status Check(const BlockMapSpec& spec) {
   if (LooksAtContent(spec.policy.kind)) {
     return absl::InvalidArgumentError(
         absl::StrCat("attention policy ", PolicyName(spec.policy.kind),
-                     " chooses from content: ask for the details of a request instead"));
+                     " chooses from content, so there is no map without a request: ask for the "
+                     "details of one (annulus attention explain)"));
   }
   ANNULUS_RETURN_IF_ERROR(CheckNumber("tokens", spec.tokens, 1, spec.kMostTokens));
   ANNULUS_RETURN_IF_ERROR(CheckNumber("heads", spec.heads, 1, spec.kMostHeads));

@@ -67,7 +67,8 @@ TEST_F(AttentionCommands, ShowDrawsOnTheTerminal) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out,
             "strided:block=64,stride=2,local=0\n"
-            "250 tokens in 4 blocks of 64, density 0.375\n\n"
+            "250 tokens in 4 blocks of 64, density 0.375\n"
+            "queries go down, keys right: █ attended, ▒ in part, · not\n\n"
             "head  head\n"
             "▀▄    ▀▄  \n"
             "▀▄▀▄  ▀▄▀▄\n");

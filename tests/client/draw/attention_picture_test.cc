@@ -60,17 +60,19 @@ TEST(CellColor, TellsNothingFromLittleAndGrowsDarker) {
   EXPECT_LT(CellColor(255).green + 100, CellColor(1).green);
 }
 
+const std::string kLegend = "queries go down, keys right: █ attended, ▒ in part, · not\n";
+
 TEST(DrawText, ShowsTwoRowsInOneLine) {
-  EXPECT_EQ(DrawText(Example(), 80),
-            "strided:block=64\n256 tokens, density 0.7\n\n"
-            "head  head\n"
-            "█▄    ▀▄  \n"
-            "▄▀█▄  ··▀▄\n");
+  EXPECT_EQ(DrawText(Example(), 80), "strided:block=64\n256 tokens, density 0.7\n" + kLegend +
+                                         "\n"
+                                         "head  head\n"
+                                         "█▄    ▀▄  \n"
+                                         "▄▀█▄  ··▀▄\n");
   // Too narrow for two heads in a row, and for any: one below the other.
-  EXPECT_EQ(DrawText(Example(), 9),
-            "strided:block=64\n256 tokens, density 0.7\n\n"
-            "head 0\n█▄  \n▄▀█▄\n\n"
-            "head 1\n▀▄  \n··▀▄\n");
+  EXPECT_EQ(DrawText(Example(), 9), "strided:block=64\n256 tokens, density 0.7\n" + kLegend +
+                                        "\n"
+                                        "head 0\n█▄  \n▄▀█▄\n\n"
+                                        "head 1\n▀▄  \n··▀▄\n");
   EXPECT_EQ(DrawText(Example(), 0), DrawText(Example(), 9));
 }
 
@@ -78,14 +80,14 @@ TEST(DrawText, TakesAnOddNumberOfRows) {
   AttentionPicture picture;
   picture.tokens = picture.side = 3;
   picture.squares = {{"h", Cells("#..#x.###")}};
-  EXPECT_EQ(DrawText(picture, 80), "\n\n\nh\n█▄ \n▀▀▀\n");
+  EXPECT_EQ(DrawText(picture, 80), "\n\n" + kLegend + "\nh\n█▄ \n▀▀▀\n");
 }
 
 TEST(DrawText, ShadesWhatIsAttendedInPart) {
   AttentionPicture picture;
   picture.tokens = picture.side = 2;
   picture.squares = {{"h", Cells("x.x#")}};
-  EXPECT_EQ(DrawText(picture, 80), "\n\n\nh\n▒▄\n");
+  EXPECT_EQ(DrawText(picture, 80), "\n\n" + kLegend + "\nh\n▒▄\n");
 }
 
 TEST(DrawSvg, JoinsNeighboursAndEscapesTexts) {
