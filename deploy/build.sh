@@ -3,6 +3,10 @@
 # at once as there are processors, and as the memory bears.
 set -euo pipefail
 
+if (($# < 2)) || [[ $1 == -* ]]; then
+  sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}"
+  exit 2
+fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder=$1
 targets=()

@@ -82,6 +82,13 @@ extract_package() {
 
 main() {
   local group package missing=()
+  if (($# == 0)); then
+    sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}"
+    exit 2
+  fi
+  for group in "$@"; do
+    [[ -n $(packages_of "$group") ]] || fail "there is no group '$group' in deploy/packages.txt: name build or test"
+  done
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     fail "no apt-get here: this script knows Debian 12. Elsewhere install what deploy/packages.txt
   lists by hand, then build with: cmake -S . -B build -G Ninja && ninja -C build"
