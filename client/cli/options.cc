@@ -130,6 +130,7 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options) {
 void ReadEnvironment(const Environment& environment, CommonOptions& options) {
   if (const auto server = environment("ANNULUS_SERVER")) options.connection.server = *server;
   if (const auto token = environment("ANNULUS_TOKEN")) options.connection.token = *token;
+  options.dumb_terminal = environment("TERM") == "dumb";
 }
 
 void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {

@@ -11,7 +11,7 @@ namespace annulus {
 // Server, TLS, token and output options. `options` must outlive `command`.
 void AddCommonOptions(CLI::App& command, CommonOptions& options);
 
-// What the environment says where the command line does not: ANNULUS_SERVER, ANNULUS_TOKEN.
+// What the environment says where the command line does not: ANNULUS_SERVER, ANNULUS_TOKEN, TERM.
 void ReadEnvironment(const Environment& environment, CommonOptions& options);
 
 // The model and every field of SamplingParams as a flag of the same name with dashes. A flag that

@@ -11,8 +11,9 @@ constexpr int kExitCannotWrite = 1;
 
 ProgressDisplay::Mode ModeOf(const CommonOptions& options, const Console& console) {
   if (options.quiet || options.progress == "never") return ProgressDisplay::Mode::kNone;
-  return options.progress == "always" || console.err_is_terminal ? ProgressDisplay::Mode::kBar
-                                                                 : ProgressDisplay::Mode::kLines;
+  const bool redraws = console.err_is_terminal && !options.dumb_terminal;
+  return options.progress == "always" || redraws ? ProgressDisplay::Mode::kBar
+                                                 : ProgressDisplay::Mode::kLines;
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ struct CommonOptions {
   bool json = false;
   bool quiet = false;
   std::string progress = "auto";  // auto, always or never
+  bool dumb_terminal = false;     // lines cannot be redrawn
 };
 
 // Value of a variable of the process's environment, if it is set.

@@ -330,6 +330,10 @@ TEST_F(GenerateCommands, ProgressIsABarOnATerminalAndWhenAlways) {
   const CliInput on_terminal{.err_is_terminal = true};
   EXPECT_EQ(Run({"ask", path, "x", "--progress=never"}, on_terminal).err, "");
   EXPECT_EQ(Run({"ask", path, "x", "--quiet"}, on_terminal).err, "");
+  // One that cannot redraw a line gets lines, for which this is too quick.
+  EXPECT_EQ(
+      Run({"ask", path, "x"}, {.err_is_terminal = true, .environment = {{"TERM", "dumb"}}}).err,
+      "");
 }
 
 TEST_F(GenerateCommands, ControlCharactersReachFilesButNotTerminals) {
