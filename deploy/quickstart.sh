@@ -230,7 +230,7 @@ main() {
   bash deploy/setup.sh build
   step 'Build (the first takes some minutes)'
   # Without tests: their libraries are not among the packages that serving needs.
-  bash deploy/build.sh "$build" annulusd annulus annulus-demo -- -DCMAKE_BUILD_TYPE=Release \
+  bash deploy/build.sh "$build" annulusd annulus annulus-tokenize annulus-demo -- -DCMAKE_BUILD_TYPE=Release \
     -DANNULUS_BUILD_TESTS=OFF
   mkdir -p "$state"
   step 'Document'
