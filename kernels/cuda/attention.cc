@@ -58,22 +58,22 @@ absl::Status TakePartials(CudaStream& stream, const AttentionPlan& plan, int v_d
   return absl::OkStatus();
 }
 
-absl::Status Run(CudaStream& stream, DType dtype, AttentionShape shape, int64_t units,
+absl::Status Run(CudaStream& stream, const KvPageShape& pages, AttentionShape shape, int64_t units,
                  const AttentionArguments& arguments) {
-  const int dim = std::max(arguments.layout.k_dim, arguments.layout.v_dim);
+  const AttentionInstance instance = InstanceFor(shape, pages, stream.device());
   int code = 0;
-  switch (dtype) {
+  switch (pages.dtype) {
     case DType::kF32:
       code = LaunchAttentionFloat(stream.handle(), units, arguments);
       break;
     case DType::kBF16:
-      code = LaunchAttentionBf16(stream.handle(), shape, dim, units, arguments);
+      code = LaunchAttentionBf16(stream.handle(), instance.shape, instance.dim, units, arguments);
       break;
     case DType::kF16:
-      code = LaunchAttentionF16(stream.handle(), shape, dim, units, arguments);
+      code = LaunchAttentionF16(stream.handle(), instance.shape, instance.dim, units, arguments);
       break;
     default:
-      code = LaunchAttentionNarrow(stream.handle(), shape, dim, units, arguments);
+      code = LaunchAttentionNarrow(stream.handle(), instance.shape, instance.dim, units, arguments);
   }
   return StatusOf(code, "attention");
 }
@@ -83,7 +83,7 @@ absl::Status RunPrefill(CudaStream& stream, const PrefillPath& path, const Atten
                         int64_t units, const AttentionArguments& arguments) {
   if (units == 0) return absl::OkStatus();
   const DType dtype = params.shape.dtype;
-  if (!path.hopper) return Run(stream, dtype, AttentionShape::kPrefill, units, arguments);
+  if (!path.hopper) return Run(stream, params.shape, AttentionShape::kPrefill, units, arguments);
   const PageTensors tensors = TensorsOfPages(params, path.grid);
   const int dim = std::max(params.shape.k_dim, params.shape.v_dim);
   HopperAttentionArguments own{};
@@ -130,7 +130,7 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, bool hopper) 
   ANNULUS_RETURN_IF_ERROR(
       RunPrefill(own, path, params, static_cast<int64_t>(plan.prefill.size()), arguments));
   arguments.units = decode;
-  ANNULUS_RETURN_IF_ERROR(Run(own, shape.dtype, AttentionShape::kDecode,
+  ANNULUS_RETURN_IF_ERROR(Run(own, shape, AttentionShape::kDecode,
                               static_cast<int64_t>(plan.decode.size()), arguments));
   if (plan.merges.empty()) return absl::OkStatus();
   return StatusOf(LaunchAttentionMerge(own.handle(), static_cast<int64_t>(plan.merges.size()),

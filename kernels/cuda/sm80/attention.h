@@ -60,14 +60,16 @@ constexpr int AttentionRows(AttentionShape shape, int dim) {
   return shape == AttentionShape::kDecode ? 16 : dim > 128 ? 64 : 128;
 }
 
-// `dim`: the larger of k_dim and v_dim, at most 256. One function per class of storage: bf16; f16;
-// and 8 bits, which are multiplied as bf16.
+// `dim`: at least the larger of k_dim and v_dim, at most 256. One function per class of storage:
+// bf16; f16; and 8 bits, which are multiplied as bf16.
 int LaunchAttentionBf16(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                         const AttentionArguments& arguments);
 int LaunchAttentionF16(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                        const AttentionArguments& arguments);
 int LaunchAttentionNarrow(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                           const AttentionArguments& arguments);
+// Shared memory of one block in bytes, of bf16 and f16; 8 bits have less.
+size_t AttentionBytes(AttentionShape shape, int dim);
 // float32 in all of float32; units of the decode shape, up to 256 dimensions.
 int LaunchAttentionFloat(StreamHandle stream, int64_t units, const AttentionArguments& arguments);
 

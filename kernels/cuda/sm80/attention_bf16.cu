@@ -8,4 +8,9 @@ int LaunchAttentionBf16(StreamHandle stream, AttentionShape shape, int dim, int6
   return LaunchAttentionOf<BFloat16, false>(stream, shape, dim, units, arguments);
 }
 
+size_t AttentionBytes(AttentionShape shape, int dim) {
+  return WithAttentionConfig<BFloat16, false>(
+      shape, dim, [](auto config) { return sizeof(AttentionShared<decltype(config)>); });
+}
+
 }  // namespace annulus::cuda

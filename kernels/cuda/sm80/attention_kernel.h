@@ -38,9 +38,9 @@ ANNULUS_DEVICE void StartTile(const PageLayout& layout, int kv_head, const KeyTi
     constexpr int kScaleChunks = C::kKeys / 8;
     for (int i = ThreadIndex(); i < kScaleChunks; i += C::kThreads) {
       const bool present = i * 8 < tile.count;
-      AsyncCopy16(&shared.key_scales[stage][i * 8],
+      AsyncCopy16(shared.OfKeys(stage) + i * 8,
                   tile.page + layout.KeyScale(kv_head, tile.slot + i * 8), present);
-      AsyncCopy16(&shared.value_scales[stage][i * 8],
+      AsyncCopy16(shared.OfValues(stage) + i * 8,
                   tile.page + layout.ValueScale(kv_head, tile.slot + i * 8), present);
     }
   }
@@ -205,22 +205,25 @@ int LaunchAttention(StreamHandle stream, int64_t units, const AttentionArguments
   return Launch<AttentionKernel<C>>(stream, grid, arguments);
 }
 
-// The reviewed list of instances: 3 head dimensions by 2 shapes for every class of storage.
+// Calls `use` with the Config for a shape and dimension. The reviewed list of instances: 3 head
+// dimensions by 2 shapes for every class of storage.
+template <class T, bool kNarrow, class Use>
+auto WithAttentionConfig(AttentionShape shape, int dim, const Use& use) {
+  if (shape == AttentionShape::kPrefill) {
+    if (dim <= 64) return use(AttentionConfig<T, kNarrow, 64, 2, 4, 1, 64>{});
+    if (dim <= 128) return use(AttentionConfig<T, kNarrow, 128, 2, 4, 1, 64>{});
+    return use(AttentionConfig<T, kNarrow, 256, 1, 4, 1, 32>{});
+  }
+  if (dim <= 64) return use(AttentionConfig<T, kNarrow, 64, 1, 1, 4, 64>{});
+  if (dim <= 128) return use(AttentionConfig<T, kNarrow, 128, 1, 1, 4, 64>{});
+  return use(AttentionConfig<T, kNarrow, 256, 1, 1, 4, 64>{});
+}
+
 template <class T, bool kNarrow>
 int LaunchAttentionOf(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                       const AttentionArguments& a) {
-  if (shape == AttentionShape::kPrefill) {
-    if (dim <= 64)
-      return LaunchAttention<AttentionConfig<T, kNarrow, 64, 2, 4, 1, 64>>(stream, units, a);
-    if (dim <= 128)
-      return LaunchAttention<AttentionConfig<T, kNarrow, 128, 2, 4, 1, 64>>(stream, units, a);
-    return LaunchAttention<AttentionConfig<T, kNarrow, 256, 1, 4, 1, 32>>(stream, units, a);
-  }
-  if (dim <= 64)
-    return LaunchAttention<AttentionConfig<T, kNarrow, 64, 1, 1, 4, 64>>(stream, units, a);
-  if (dim <= 128)
-    return LaunchAttention<AttentionConfig<T, kNarrow, 128, 1, 1, 4, 64>>(stream, units, a);
-  return LaunchAttention<AttentionConfig<T, kNarrow, 256, 1, 1, 4, 64>>(stream, units, a);
+  return WithAttentionConfig<T, kNarrow>(
+      shape, dim, [&](auto config) { return LaunchAttention<decltype(config)>(stream, units, a); });
 }
 
 }  // namespace annulus::cuda

@@ -7,48 +7,9 @@
 #include "kernels/cuda/common/widen.h"
 #include "kernels/cuda/sm80/attention.h"
 #include "kernels/cuda/sm80/attention_rows.h"
+#include "kernels/cuda/sm80/attention_shared.h"
 
 namespace annulus::cuda {
-
-// T: type of the operands of a product. kNarrow: pages hold 8-bit codes. Warps: kRowWarps by
-// kKeyWarps; a warp has kRowTiles times 16 rows and kKeys / kKeyWarps keys of a tile.
-template <class T, bool kIsNarrow, int kHeadDim, int kWarpRowTiles, int kWarpsOfRows,
-          int kWarpsOfKeys, int kTileKeys>
-struct AttentionConfig {
-  using Operand = T;
-  static constexpr bool kNarrow = kIsNarrow;
-  static constexpr int kDim = kHeadDim;
-  static constexpr int kRowTiles = kWarpRowTiles;
-  static constexpr int kRowWarps = kWarpsOfRows;
-  static constexpr int kKeyWarps = kWarpsOfKeys;
-  static constexpr int kKeys = kTileKeys;
-  static constexpr int kThreads = kWarp * kRowWarps * kKeyWarps;
-  static constexpr int kRows = 16 * kRowTiles * kRowWarps;
-  static constexpr int kWarpKeys = kKeys / kKeyWarps;
-  static constexpr int kElement = kNarrow ? 1 : 2;
-  static constexpr int kStages = 2;
-  static_assert(kDim % 32 == 0 && kWarpKeys % 16 == 0);
-};
-
-// Rows end with 16 unused bytes, so that the rows of an 8x8 matrix lie in different banks.
-template <class C>
-struct AttentionShared {
-  alignas(16) uint16_t query[C::kRows][C::kDim + 8];
-  alignas(16) std::byte keys[C::kStages][C::kKeys][C::kDim * C::kElement + 16];
-  alignas(16) std::byte values[C::kStages][C::kKeys][C::kDim * C::kElement + 16];
-  alignas(16) uint16_t key_scales[C::kStages][C::kKeys];    // int8
-  alignas(16) uint16_t value_scales[C::kStages][C::kKeys];  // int8
-  uint8_t bad[C::kKeys];     // whether a slot's value is infinite or NaN
-  float bad_value[C::kDim];  // one such value
-};
-
-// What the warps of a block with kKeyWarps > 1 leave for each other; over the tiles.
-template <class C>
-struct AttentionExchange {
-  float o[C::kKeyWarps][C::kRows][C::kDim];
-  float maximum[C::kKeyWarps][C::kRows];
-  float sum[C::kKeyWarps][C::kRows];
-};
 
 // A lane's part of 16 * kRowTiles rows: row tile i, half h is row 16 * i + 8 * h + lane / 4.
 template <class C>
@@ -174,7 +135,7 @@ ANNULUS_DEVICE void Softmax(const AttentionArguments& a, const AttentionUnit& un
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int slot = first_key + 8 * j + Lane() % 4 * 2 + e;
-      const float column = factor * ScaleOf<C>(a.layout, tile, shared.key_scales[stage], slot);
+      const float column = factor * ScaleOf<C>(a.layout, tile, shared.OfKeys(stage), slot);
 #pragma unroll
       for (int i = 0; i < C::kRowTiles; ++i) {
 #pragma unroll
@@ -240,7 +201,7 @@ ANNULUS_DEVICE bool ClearBadValues(const PageLayout& layout, AttentionShared<C>&
     auto* const words = reinterpret_cast<uint32_t*>(shared.values[stage][slot]);
     bool bad = false;
     if (layout.dtype == DType::kI8) {
-      uint16_t& scale = shared.value_scales[stage][slot];
+      uint16_t& scale = shared.OfValues(stage)[slot];
       bad = (scale & 0x7f80u) == 0x7f80u;
       if (bad) scale = 0;
     } else {
@@ -252,7 +213,7 @@ ANNULUS_DEVICE bool ClearBadValues(const PageLayout& layout, AttentionShared<C>&
       }
       for (int i = 0; bad && i < kWords; ++i) words[i] = 0;
     }
-    shared.bad[slot] = bad;
+    shared.Bad(stage, slot) = std::byte{bad};
     any |= bad;
   }
   return SyncThreadsOr(any);
@@ -263,15 +224,15 @@ ANNULUS_DEVICE bool ClearBadValues(const PageLayout& layout, AttentionShared<C>&
 template <class C>
 ANNULUS_DEVICE void AddBadValues(const AttentionArguments& a, const AttentionUnit& unit,
                                  const AttentionItemView& item, AttentionShared<C>& shared,
-                                 const KeyTile& tile, int first_row, int first_key,
+                                 const KeyTile& tile, int stage, int first_row, int first_key,
                                  const float (&weights)[C::kRowTiles][C::kWarpKeys / 8][4],
                                  RowSums<C>& rows) {
 #pragma unroll 1
   for (int slot = 0; slot < C::kKeys; ++slot) {
-    if (shared.bad[slot] == 0) continue;
-    SyncThreads();  // the value before has been added
+    if (shared.Bad(stage, slot) == std::byte{0}) continue;
+    SyncThreads();  // the value before has been added, and keys have been read
     for (int d = ThreadIndex(); d < a.layout.v_dim; d += C::kThreads) {
-      shared.bad_value[d] = ValueAt(a.layout, tile, unit.kv_head, slot, d);
+      shared.BadValue(stage)[d] = ValueAt(a.layout, tile, unit.kv_head, slot, d);
     }
     SyncThreads();
     const int key = slot - first_key;
@@ -294,7 +255,7 @@ ANNULUS_DEVICE void AddBadValues(const AttentionArguments& a, const AttentionUni
 #pragma unroll
           for (int e = 0; e < 2; ++e) {
             const int d = OutputColumn<C>(n, e);
-            if (d < a.layout.v_dim) rows.o[i][n][2 * h + e] += weight * shared.bad_value[d];
+            if (d < a.layout.v_dim) rows.o[i][n][2 * h + e] += weight * shared.BadValue(stage)[d];
           }
         }
       }
@@ -319,7 +280,7 @@ ANNULUS_DEVICE void AddValues(const PageLayout& layout, const KeyTile& tile,
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         scale[n][e] =
-            ScaleOf<C>(layout, tile, shared.value_scales[stage], key + 8 * n + lane % 4 * 2 + e);
+            ScaleOf<C>(layout, tile, shared.OfValues(stage), key + 8 * n + lane % 4 * 2 + e);
       }
     }
     uint32_t a[C::kRowTiles][4];
@@ -374,7 +335,7 @@ ANNULUS_DEVICE void AttendTile(const AttentionArguments& a, const AttentionUnit&
   Scores<C>(a.layout, shared, stage, first_row, first_key, scores);
   Softmax<C>(a, unit, item, shared, stage, tile, hidden || tile.count < C::kKeys, first_row,
              first_key, scores, rows);
-  if (bad) AddBadValues<C>(a, unit, item, shared, tile, first_row, first_key, scores, rows);
+  if (bad) AddBadValues<C>(a, unit, item, shared, tile, stage, first_row, first_key, scores, rows);
   AddValues<C>(a.layout, tile, shared, stage, first_key, scores, rows);
 }
 

@@ -64,12 +64,23 @@ bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const
          reinterpret_cast<uintptr_t>(grid.first) % (1 << kSmallestShift) == 0;
 }
 
+AttentionInstance InstanceFor(AttentionShape shape, const KvPageShape& pages,
+                              const DeviceInfo& device) {
+  const int dim = std::max(pages.k_dim, pages.v_dim);
+  const bool halves = pages.dtype == DType::kBF16 || pages.dtype == DType::kF16;
+  if (!halves || AttentionBytes(shape, dim) <= device.shared_bytes) return {shape, dim};
+  return {AttentionShape::kPrefill, kMaxAttentionDim};
+}
+
 PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper) {
   if (hopper && HasManyRows(params)) {
     const PageGrid grid = GridOfPages(params);
     if (HopperServes(device, params, grid)) return {true, grid, kHopperRows};
   }
-  return {false, {}, AttentionRows(AttentionShape::kPrefill, LargerDim(params))};
+  return {false,
+          {},
+          AttentionRows(AttentionShape::kPrefill,
+                        InstanceFor(AttentionShape::kPrefill, params.shape, device).dim)};
 }
 
 int BoxSlots(int page_tokens, int dim) {

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/common/tensor_map.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/sm80/attention.h"
 #include "kernels/ops/attention.h"
 
 // Which kernels attend the many rows of prefill, and how those of sm90/ address pages. Pure.
@@ -25,6 +26,17 @@ PageGrid GridOfPages(const AttentionParams& params);
 // one alone), bf16 or f16, k_dim and v_dim up to 256, no dilated branches, and pages that a tensor
 // of at most 2^31 pages with strides of at least 16 bytes covers.
 bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const PageGrid& grid);
+
+// Which instance of sm80/ attends units of `shape`: the one for them, or where its block has more
+// shared memory than the device gives, the one for many rows of 256 dimensions, which takes them
+// too. Where that is 99 KiB, it takes those of 16 bits that are many rows of more than 64
+// dimensions or few of more than 128.
+struct AttentionInstance {
+  AttentionShape shape;
+  int dim;
+};
+AttentionInstance InstanceFor(AttentionShape shape, const KvPageShape& pages,
+                              const DeviceInfo& device);
 
 // Who attends an op's units of many rows, and how many rows these have at most.
 struct PrefillPath {

@@ -161,9 +161,9 @@ inline AttentionParams MakeParams(const Problem& problem, std::span<const Attent
 }
 
 // All rows in one item.
-inline AttentionResult Attend(const OpTable& table, const Problem& problem, int threads,
-                              const BlockLists& blocks = {},
-                              std::span<const DilatedBranch> branches = {}) {
+inline AttentionResult AttendOn(Stream& stream, const OpTable& table, const Problem& problem,
+                                const BlockLists& blocks = {},
+                                std::span<const DilatedBranch> branches = {}) {
   const PagedSequence pages(table, problem);
   AttentionResult result(problem);
   result.rounded_operands = MultipliesBf16(table) && MayRoundOperands(problem.shape.dtype);
@@ -175,8 +175,14 @@ inline AttentionResult Attend(const OpTable& table, const Problem& problem, int 
   AttentionItem item = MakeItem(problem, pages, 0, problem.rows(), result);
   item.blocks = blocks;
   item.branches = branches;
-  EXPECT_TRUE(table.attention(*MakeStream(table, threads), MakeParams(problem, {&item, 1})).ok());
+  EXPECT_TRUE(table.attention(stream, MakeParams(problem, {&item, 1})).ok());
+  EXPECT_TRUE(stream.Synchronize().ok());
   return result;
+}
+inline AttentionResult Attend(const OpTable& table, const Problem& problem, int threads,
+                              const BlockLists& blocks = {},
+                              std::span<const DilatedBranch> branches = {}) {
+  return AttendOn(*MakeStream(table, threads), table, problem, blocks, branches);
 }
 
 // Softmax attention in float64 over a dense mask; `times(row, head, position)` says how often a key

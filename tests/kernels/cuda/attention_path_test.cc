@@ -10,7 +10,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/sm80/attention.h"
 #include "kernels/cuda/tuning/attention_plan.h"
 #include "tests/kernels/cpu/attention_fixture.h"
 #include "tests/support/cuda/emulated_device.h"
@@ -206,6 +208,38 @@ testing::Problem Wide(DType dtype, int page_tokens, int dim) {
   problem.end = 700;
   problem.positions = testing::Consecutive(560, 130);
   return problem;
+}
+
+// Blocks have 99 KiB of shared memory there, and 163 on 8.0.
+TEST(AttentionPathTest, GpusWithLittleSharedMemoryAreServedToo) {
+  const int least[] = {8, 9};
+  EXPECT_LE(AttentionBytes(AttentionShape::kPrefill, 256), SharedBytes(least[0], least[1]));
+  for (const AttentionShape shape : {AttentionShape::kPrefill, AttentionShape::kDecode}) {
+    for (const int dim : {64, 128, 256}) {
+      EXPECT_LE(AttentionBytes(shape, dim), SharedBytes(8, 0)) << dim;
+    }
+  }
+  EmulatedDevice& device = EmulatedDevice::Get();
+  testing::BackendOf(Ops());  // that of all tests, of 9.0
+  device.major = least[0];
+  device.minor = least[1];
+  const auto stream = CudaStream::Create(FindDevices()->front(), /*with_library=*/false).value();
+  uint32_t seed = 700;
+  for (const DType dtype : {DType::kBF16, DType::kF16, DType::kI8, DType::kF32}) {
+    for (const int dim : {128, 256}) {
+      for (const int rows : {3, 40, 110}) {  // few, many, more than a unit of 128
+        testing::Problem problem = Wide(dtype, 64, dim);
+        problem.end = 300;
+        problem.positions = testing::Consecutive(300 - rows, rows);
+        testing::FillProblem(problem, seed++);
+        SCOPED_TRACE(problem.name);
+        testing::ExpectNear(problem, testing::AttendOn(*stream, Ops(), problem),
+                            testing::Attend(testing::Reference(), problem, 1));
+      }
+    }
+  }
+  device.major = 9;
+  device.minor = 0;
 }
 
 TEST(AttentionPathTest, ARefusedTensorMapIsAnError) {
