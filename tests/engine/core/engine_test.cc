@@ -10,6 +10,7 @@
 #include "bench/demo/document.h"
 #include "engine/api.h"
 #include "gtest/gtest.h"
+#include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "nlohmann/json.hpp"
@@ -80,7 +81,8 @@ class EngineTest : public ::testing::Test {
 };
 
 TEST_F(EngineTest, FindsFactsAtEveryRankCountAloneAndTogether) {
-  const DemoDocument document = Document(6000, 3);
+  // Three chunks under the thread sanitizer, which makes attending slow.
+  const DemoDocument document = Document(kThreadSanitizer ? 1500 : 6000, 3);
   for (const int ranks : {1, 2, 3, 4}) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ, RingMode::kAuto}) {
       EngineOptions options = Options(ranks);
@@ -350,7 +352,7 @@ TEST_F(EngineTest, CheckpointsTakeNoMoreThanTheirWindow) {
 // With room for one document only, each new one takes the pages of the one before.
 TEST_F(EngineTest, CachedPrefixesMakeRoom) {
   EngineOptions options = Options(2);
-  options.kv_memory_bytes = 24 << 20;
+  options.kv_memory_bytes = 8 << 20;
   auto engine = Make(options);
   const int64_t total =
       engine->Load().ranks[0].kv_bytes_total + engine->Load().ranks[1].kv_bytes_total;

@@ -17,6 +17,7 @@
 #include "bench/demo/document.h"
 #include "engine/api.h"
 #include "engine/model/recall_model.h"
+#include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
@@ -131,7 +132,8 @@ TEST_F(MemoryTest, EachRankHoldsItsShareAndWindowsStaySmall) {
     Measure(*engine);
     const int64_t chunk = std::max(kPageTokens, kChunkTokens / ranks / kPageTokens * kPageTokens) *
                           static_cast<int64_t>(ranks);
-    const int tokens = std::uniform_int_distribution<int>(6000, 9000)(random);
+    const int tokens =
+        std::uniform_int_distribution<int>(6000, 9000)(random) / (kThreadSanitizer ? 3 : 1);
     auto sink = std::make_shared<WatchingSink>(*engine);
     ASSERT_TRUE(engine->Submit(Spec(std::vector<int32_t>(tokens, 'x'), 1), sink).ok());
     ASSERT_TRUE(sink->Wait()->status.ok());
@@ -266,7 +268,7 @@ TEST_F(MemoryTest, AFewPagesAreEnoughForAShortRequest) {
 
 // Two documents fit; a third takes the pages of the one that was not asked for longest.
 TEST_F(MemoryTest, PressureDropsTheLeastRecentlyUsedPrefix) {
-  auto engine = Make(2, size_t{32} << 20);
+  auto engine = Make(2, size_t{16} << 20);
   const int64_t room = engine->Load().ranks[0].kv_bytes_total * 2;
   const int64_t tokens = room / engine->model().kv_bytes_per_token * 2 / 5;
   std::vector<DemoDocument> documents;

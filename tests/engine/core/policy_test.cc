@@ -9,6 +9,7 @@
 #include "engine/api.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/collecting_sink.h"
@@ -108,6 +109,11 @@ TEST_F(PolicyTest, KeysAndValuesOfChoicesFromContentServeThatPolicyAlone) {
   for (const std::string policy :
        {"adaptive:coverage=0.9", "adaptive:tau=0.9", "hierarchical:coverage=0.9",
         "hierarchical:near=4", "top_pages:pages=8", "strided:coverage=0.9"}) {
+    // The thread sanitizer sees one contract from each estimator, and one choice without any.
+    if (kThreadSanitizer && (policy.find("tau") != std::string::npos ||
+                             policy.find("near") != std::string::npos || policy[0] == 's')) {
+      continue;
+    }
     EXPECT_EQ(Ask(fact, policy).done.usage.cached_tokens, 0) << policy << " after " << before;
     const Answer again = Ask(fact, policy);
     EXPECT_GT(again.done.usage.cached_tokens, 2'400) << policy;
