@@ -37,6 +37,17 @@ ANNULUS_DOT_INLINE __m512i FourBytes(const char* from) {
   return _mm512_set1_epi32(bytes);
 }
 
+// sum += codes * the same four bytes from memory in every lane. Said to the compiler as one
+// instruction: it would load the bytes once for all panels and drive sums out of the registers.
+ANNULUS_DOT_INLINE void AddFourBytes(__m512i& sum, __m512i codes, const char* bytes) {
+  struct __attribute__((packed, may_alias)) Four {
+    int32_t value;
+  };
+  asm("vpdpbusd %2%{1to16%}, %1, %0"
+      : "+v"(sum)
+      : "v"(codes), "m"(*reinterpret_cast<const Four*>(bytes)));
+}
+
 // 32 inputs from `input`, of which `count` are there, times `factor`, as integers.
 inline __m512i FixedWords(const float* input, int64_t count, __m512 factor) {
   const auto integers = [&](int64_t from) {
@@ -81,24 +92,36 @@ ANNULUS_DOT_INLINE void FetchScales(const char* scales, int64_t left, int64_t pa
   for (int p = 0; p < kPanels; ++p) FetchFar(scales + p * panel_bytes + ahead);
 }
 
-// kRows rows by kPanels panels, over all inputs, to the output.
+// Groups of inputs of a task. The sums of those before `begin` are in the task's workspace,
+// [rows][kPanels][16].
+struct FixedGroups {
+  int64_t begin;
+  int64_t end;
+};
+
+// kRows rows by kPanels panels, to the sums or, with the last groups, to the output.
 template <class Weights, int kRows, int kPanels>
-void MultiplyFixedTile(const DotTask& task, int row, int panel) {
+void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroups& part) {
   const int64_t group = Weights::Group(task);
   const int64_t groups = task.depth / group;
   const int64_t stride = task.input_stride;
   const char* const first = DotPanel(task, panel);
-  const char* weights = first;
-  const char* weight_scales = first + task.scales;
-  const char* bytes = static_cast<const char*>(task.input) + row * stride;
-  const char* input_scales = bytes + task.depth * 2;
+  const char* weights = first + part.begin * group / Weights::kInputs * 64;
+  const char* weight_scales = first + task.scales + part.begin * Weights::kScaleBytes;
+  const char* const input = static_cast<const char*>(task.input) + row * stride;
+  const char* bytes = input + part.begin * group * 2;
+  const char* input_scales = input + task.depth * 2 + part.begin * 4;
+  float* const sums = static_cast<float*>(task.workspace) + row * kPanels * kPanel;
   __m512 total[kRows][kPanels];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int p = 0; p < kPanels; ++p) total[r][p] = _mm512_setzero_ps();
+    for (int p = 0; p < kPanels; ++p) {
+      total[r][p] =
+          part.begin == 0 ? _mm512_setzero_ps() : _mm512_load_ps(sums + (r * kPanels + p) * kPanel);
+    }
   }
-  for (int64_t g = 0; g < groups; ++g) {
+  for (int64_t g = part.begin; g < part.end; ++g) {
     __m512i high[kRows][kPanels];
     __m512i low[kRows][kPanels];
 #pragma GCC unroll 4
@@ -148,21 +171,40 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel) {
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) {
-      StoreDotPanel(task, row + r, panel + p, Weights::Result(task, panel + p, total[r][p]));
+      if (part.end < groups) {
+        _mm512_store_ps(sums + (r * kPanels + p) * kPanel, total[r][p]);
+      } else {
+        StoreDotPanel(task, row + r, panel + p, Weights::Result(task, panel + p, total[r][p]));
+      }
     }
   }
 }
 
-// All rows of a task by kPanels panels, which stay in a cache meanwhile.
+// All rows of a task by kPanels panels.
 template <class Weights, int kPanels>
-void MultiplyFixedRows(const DotTask& task, int panel) {
+void MultiplyFixedRows(const DotTask& task, int panel, const FixedGroups& part) {
   int row = 0;
-  for (; row + 4 <= task.rows; row += 4) MultiplyFixedTile<Weights, 4, kPanels>(task, row, panel);
+  for (; row + 4 <= task.rows; row += 4) {
+    MultiplyFixedTile<Weights, 4, kPanels>(task, row, panel, part);
+  }
   if (task.rows - row >= 2) {
-    MultiplyFixedTile<Weights, 2, kPanels>(task, row, panel);
+    MultiplyFixedTile<Weights, 2, kPanels>(task, row, panel, part);
     row += 2;
   }
-  if (row < task.rows) MultiplyFixedTile<Weights, 1, kPanels>(task, row, panel);
+  if (row < task.rows) MultiplyFixedTile<Weights, 1, kPanels>(task, row, panel, part);
+}
+
+// Likewise, by parts of the inputs: many rows in turn find the weights of a part in the first-level
+// cache. Few wait for weights from memory, and have them in one stream.
+template <class Weights, int kPanels>
+void MultiplyFixedParts(const DotTask& task, int panel) {
+  constexpr int64_t kPartInputs = 512;
+  const int64_t groups = task.depth / Weights::Group(task);
+  const int64_t step = task.rows <= 4 ? groups : kPartInputs / Weights::Group(task);
+  for (int64_t begin = 0; begin < groups; begin += step) {
+    const int64_t end = begin + step < groups ? begin + step : groups;
+    MultiplyFixedRows<Weights, kPanels>(task, panel, {begin, end});
+  }
 }
 
 template <class Weights>
@@ -170,10 +212,13 @@ void LinearFixed(const DotTask& task) {
   const int panels = (task.columns + kPanel - 1) / kPanel;
   int panel = 0;
   if (task.rows == 1) {  // bound by reading: more panels at a time hide more of it
-    for (; panel + 4 <= panels; panel += 4) MultiplyFixedTile<Weights, 1, 4>(task, 0, panel);
+    const int64_t groups = task.depth / Weights::Group(task);
+    for (; panel + 4 <= panels; panel += 4) {
+      MultiplyFixedTile<Weights, 1, 4>(task, 0, panel, {0, groups});
+    }
   }
-  for (; panel + 2 <= panels; panel += 2) MultiplyFixedRows<Weights, 2>(task, panel);
-  if (panel < panels) MultiplyFixedRows<Weights, 1>(task, panel);
+  for (; panel + 2 <= panels; panel += 2) MultiplyFixedParts<Weights, 2>(task, panel);
+  if (panel < panels) MultiplyFixedParts<Weights, 1>(task, panel);
 }
 
 }  // namespace

@@ -38,10 +38,10 @@ struct FixedInt4 {
           second(_mm512_and_si512(_mm512_srli_epi32(codes, 4), _mm512_set1_epi8(0x0f))) {}
     ANNULUS_DOT_INLINE void Add(const char* bytes, int64_t group, __m512i& high,
                                 __m512i& low) const {
-      high = _mm512_dpbusd_epi32(high, first, FourBytes(bytes));
-      low = _mm512_dpbusd_epi32(low, first, FourBytes(bytes + group));
-      high = _mm512_dpbusd_epi32(high, second, FourBytes(bytes + 4));
-      low = _mm512_dpbusd_epi32(low, second, FourBytes(bytes + group + 4));
+      AddFourBytes(high, first, bytes);
+      AddFourBytes(low, first, bytes + group);
+      AddFourBytes(high, second, bytes + 4);
+      AddFourBytes(low, second, bytes + group + 4);
     }
     __m512i first;
     __m512i second;
@@ -54,36 +54,33 @@ struct FixedInt4 {
   static __m512 Result(const DotTask&, int, __m512 total) { return total; }
 };
 
-// Weights of 8 bits with one scale per column. Low bytes of an input are unsigned and meet the
-// codes as they are; high bytes are signed and meet codes + 128; so 128 times the sum of the high
-// bytes is owed, 256 times. 4 inputs lie in the order 0 2 1 3.
+// Weights of 8 bits with one scale per column. Likewise with codes + 128: 128 times the sum of the
+// integers is owed. 4 inputs lie in the order 0 2 1 3.
 struct FixedInt8 {
   static constexpr int kInputs = 4;
   static int64_t Group(const DotTask&) { return kFixedGroup; }
 
   static int32_t Split(__m512i words, char* high, char* low) {
-    const __m512i high_words = _mm512_srai_epi16(words, 8);
+    const __m512i high_words =
+        _mm512_srai_epi16(_mm512_add_epi16(words, _mm512_set1_epi16(128)), 8);
     const __m256i order = _mm256_broadcastsi128_si256(
         _mm_set_epi8(15, 13, 14, 12, 11, 9, 10, 8, 7, 5, 6, 4, 3, 1, 2, 0));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(high),
                         _mm256_shuffle_epi8(_mm512_cvtepi16_epi8(high_words), order));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(low),
                         _mm256_shuffle_epi8(_mm512_cvtepi16_epi8(words), order));
-    return 256 * 128 * _mm512_reduce_add_epi32(_mm512_madd_epi16(high_words, _mm512_set1_epi16(1)));
+    return 128 * _mm512_reduce_add_epi32(_mm512_madd_epi16(words, _mm512_set1_epi16(1)));
   }
 
   struct Line {
     ANNULUS_DOT_INLINE explicit Line(__m512i signed_codes)
-        : codes(signed_codes),
-          unsigned_codes(
-              _mm512_xor_si512(signed_codes, _mm512_set1_epi8(static_cast<char>(0x80)))) {}
+        : codes(_mm512_xor_si512(signed_codes, _mm512_set1_epi8(static_cast<char>(0x80)))) {}
     ANNULUS_DOT_INLINE void Add(const char* bytes, int64_t group, __m512i& high,
                                 __m512i& low) const {
-      high = _mm512_dpbusd_epi32(high, unsigned_codes, FourBytes(bytes));
-      low = _mm512_dpbusd_epi32(low, FourBytes(bytes + group), codes);
+      AddFourBytes(high, codes, bytes);
+      AddFourBytes(low, codes, bytes + group);
     }
     __m512i codes;
-    __m512i unsigned_codes;
   };
 
   static constexpr int64_t kScaleBytes = 0;
