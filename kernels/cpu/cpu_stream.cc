@@ -21,6 +21,9 @@ constexpr size_t kLineBytes = 64;
 constexpr size_t kAskedBytes = 4 * kLineBytes;
 constexpr size_t kAheadBytes = 256 << 10;
 
+// An op that has run for so long gains from a thread that first has to wake up.
+constexpr std::chrono::microseconds kLongJob(300);
+
 void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -40,6 +43,7 @@ absl::StatusOr<std::unique_ptr<CpuStream>> CpuStream::Create(int threads, Proces
   const int most = group == nullptr ? threads : std::max(threads, group->limit);
   std::unique_ptr<CpuStream> stream(
       new CpuStream(threads, std::move(processors), std::move(group)));
+  stream->is_lent_.resize(static_cast<size_t>(most));
   try {
     stream->workers_.reserve(most - 1);
     for (int thread = 1; thread < most; ++thread) {
@@ -63,11 +67,30 @@ CpuStream::~CpuStream() {
 }
 
 void CpuStream::RunTasks(const Body& body, int64_t tasks, int thread) {
-  for (;;) {
+  while (!Settle(thread)) {
     const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
     if (task >= tasks) return;
     body(task, thread);
   }
+}
+
+bool CpuStream::Settle(int thread) {
+  if (group_ == nullptr) return false;
+  const int busy = group_->busy.load(std::memory_order_relaxed);
+  if (thread > 0) return is_lent_[thread] && busy > group_->limit;
+  if (busy < group_->limit && std::chrono::steady_clock::now() - job_start_ > kLongJob) TakeLent();
+  return false;
+}
+
+void CpuStream::TakeLent() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (members_ == static_cast<int>(workers_.size())) return;
+  ++members_;
+  ++places_;
+  ++lent_;
+  group_->busy.fetch_add(1, std::memory_order_relaxed);
+  job_.fetch_add(1, std::memory_order_release);
+  work_.notify_one();
 }
 
 void CpuStream::WillRead(std::span<const std::span<const std::byte>> ranges) {
@@ -133,12 +156,16 @@ void CpuStream::Work(int thread) {
     seen = job_.load(std::memory_order_relaxed);
     if (body_ == nullptr || places_ == 0) continue;
     --places_;
+    is_lent_[thread] = lent_ > 0;
+    lent_ -= is_lent_[thread];
     const Body& body = *body_;
     const int64_t tasks = tasks_;
     active_.fetch_add(1, std::memory_order_relaxed);
     lock.unlock();
     RunTasks(body, tasks, thread);
     lock.lock();
+    --members_;
+    if (is_lent_[thread]) group_->busy.fetch_sub(1, std::memory_order_relaxed);
     if (active_.fetch_sub(1, std::memory_order_release) == 1) done_.notify_one();
   }
 }
@@ -157,7 +184,8 @@ int CpuStream::TakeHelpers(int64_t tasks) {
 
 void CpuStream::ParallelFor(int64_t tasks, Body body) {
   const int helpers = TakeHelpers(tasks);
-  if (helpers == 0) {
+  const bool may_get_more = group_ != nullptr && tasks > 1 && !workers_.empty();
+  if (helpers == 0 && !may_get_more) {
     for (int64_t task = 0; task < tasks; ++task) body(task, 0);
   } else {
     RunJob(tasks, body, helpers);
@@ -171,9 +199,11 @@ void CpuStream::RunJob(int64_t tasks, const Body& body, int helpers) {
     body_ = &body;
     tasks_ = tasks;
     places_ = helpers;
+    members_ = helpers;
     next_task_.store(0, std::memory_order_relaxed);
-    job_.fetch_add(1, std::memory_order_release);
+    if (helpers > 0) job_.fetch_add(1, std::memory_order_release);
   }
+  if (group_ != nullptr) job_start_ = std::chrono::steady_clock::now();
   if (helpers == static_cast<int>(workers_.size())) {
     work_.notify_all();
   } else {
@@ -183,6 +213,8 @@ void CpuStream::RunJob(int64_t tasks, const Body& body, int helpers) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     body_ = nullptr;
+    if (lent_ > 0) group_->busy.fetch_sub(lent_, std::memory_order_relaxed);  // came too late
+    lent_ = 0;
   }
   for (int i = 0; i < kSpins && active_.load(std::memory_order_acquire) != 0; ++i) Pause();
   std::unique_lock<std::mutex> lock(mutex_);
@@ -200,10 +232,14 @@ void CpuStream::ParallelRuns(int64_t tasks, Body body) {
     runs[i].next.store(tasks * i / count, std::memory_order_relaxed);
     runs[i].end = tasks * (i + 1) / count;
   }
-  ParallelFor(count, [&](int64_t own, int thread) {
+  // A lent thread that went back leaves its run to the others; it may come again, some times.
+  constexpr int64_t kReturns = 8;
+  const int64_t turns = group_ != nullptr && tasks > count ? count + kReturns : count;
+  ParallelFor(turns, [&](int64_t own, int thread) {
     for (int64_t i = 0; i < count; ++i) {
       Run& run = runs[(own + i) % count];
       for (;;) {
+        if (Settle(thread)) return;
         const int64_t task = run.next.fetch_add(1, std::memory_order_relaxed);
         if (task >= run.end) break;
         body(task, thread);

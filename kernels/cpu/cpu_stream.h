@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +23,7 @@
 namespace annulus {
 
 // Streams that lend each other idle threads. While `busy` threads of all of them compute, an op may
-// take as many more as are left of `limit`.
+// take as many more as are left of `limit`: when it begins and, where it takes long, later on too.
 struct ThreadGroup {
   explicit ThreadGroup(int threads) : limit(threads) {}
   const int limit;
@@ -51,8 +52,9 @@ class CpuStream final : public Stream {
 
   // Calls body(task, thread) once for every task in [0, tasks), in any order and on any thread;
   // 0 <= thread < threads() names the one that runs it, so that each can have its own workspace.
-  // Returns when all are done; what they wrote is then visible to the caller. With one thread, or
-  // one task, everything runs on the caller. `body` must not throw and must not call the stream.
+  // Returns when all are done; what they wrote is then visible to the caller. With one thread and
+  // no group, or one task, everything runs on the caller. `body` must not throw and must not call
+  // the stream.
   void ParallelFor(int64_t tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
   // As ParallelFor, but a thread takes neighbouring tasks one after the other, until others have
@@ -104,6 +106,11 @@ class CpuStream final : public Stream {
   void RunJob(int64_t tasks, const Body& body, int helpers);
   void RunTasks(const Body& body, int64_t tasks, int thread);
 
+  // Between two tasks. The caller's thread takes one more worker into a job that takes long, where
+  // the group has an idle thread by now; true on such a worker when its owner computes again.
+  bool Settle(int thread);
+  void TakeLent();
+
   const int own_threads_;
   const Processors processors_;
   const std::shared_ptr<ThreadGroup> group_;  // may be null
@@ -114,7 +121,9 @@ class CpuStream final : public Stream {
   // join.
   const Body* body_ = nullptr;
   int64_t tasks_ = 0;
-  int places_ = 0;  // for further workers in the current job
+  int places_ = 0;   // for further workers in the current job
+  int lent_ = 0;     // of these, for lent ones
+  int members_ = 0;  // workers that are in the job or have a place
   bool stop_ = false;
   Ahead ahead_;
   // Written under mutex_; read without it only to spin.
@@ -124,6 +133,8 @@ class CpuStream final : public Stream {
 
   std::atomic<int64_t> next_task_{0};
   std::vector<std::thread> workers_;
+  std::chrono::steady_clock::time_point job_start_;  // of the caller's thread
+  std::vector<char> is_lent_;                        // [thread], each its thread's own
   Workspace op_scratch_;
   Workspace outer_scratch_;
 };

@@ -214,6 +214,115 @@ TEST(CpuStream, ManySmallJobsOfAGroup) {
   EXPECT_EQ(group->busy.load(), 0);
 }
 
+// Holds a thread of the group until it is told to let go.
+class Holder {
+ public:
+  explicit Holder(CpuStream& stream)
+      : thread_([this, &stream] {
+          stream.ParallelFor(1, [this](int64_t, int) {
+            holds_ = true;
+            while (!lets_go_) std::this_thread::sleep_for(std::chrono::microseconds(100));
+          });
+        }) {
+    while (!holds_) std::this_thread::yield();
+  }
+  ~Holder() {
+    LetGo();
+    thread_.join();
+  }
+  void LetGo() { lets_go_ = true; }
+
+ private:
+  std::atomic<bool> holds_{false};
+  std::atomic<bool> lets_go_{false};
+  std::thread thread_;
+};
+
+// Whether `done` within some seconds.
+template <class Done>
+bool Comes(const Done& done) {
+  for (int i = 0; i < 5000 && !done(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return done();
+}
+
+TEST(CpuStream, ALongOpGetsThreadsThatOthersLeaveMeanwhile) {
+  const auto group = std::make_shared<ThreadGroup>(2);
+  const auto first = MakeIn(group, 1);
+  const auto second = MakeIn(group, 1);
+  for (const bool runs : {false, true}) {
+    SCOPED_TRACE(runs ? "runs" : "tasks");
+    Holder holder(*second);
+    std::atomic<bool> helped{false};
+    const auto body = [&](int64_t task, int thread) {
+      if (thread > 0) helped = true;
+      if (task == 0) holder.LetGo();
+      if (task == 30) Comes([&] { return helped.load(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    };
+    runs ? first->ParallelRuns(64, body) : first->ParallelFor(64, body);
+    EXPECT_TRUE(helped.load());
+  }
+  EXPECT_EQ(group->busy.load(), 0);
+}
+
+TEST(CpuStream, ALentThreadGoesBackWhenItsOwnerComputesAgain) {
+  const auto group = std::make_shared<ThreadGroup>(2);
+  const auto first = MakeIn(group, 1);
+  const auto second = MakeIn(group, 1);
+  std::atomic<bool> began{false};
+  std::atomic<bool> helped{false};
+  std::atomic<bool> stop{false};
+  auto holder = std::make_unique<Holder>(*second);
+  std::thread caller([&] {
+    first->ParallelRuns(int64_t{1} << 20, [&](int64_t, int thread) {
+      if (stop) return;
+      began = true;
+      if (thread > 0) helped = true;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    });
+  });
+  EXPECT_TRUE(Comes([&] { return began.load(); }));
+  holder.reset();
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_TRUE(Comes([&] { return helped.load(); })) << turn;
+    holder = std::make_unique<Holder>(*second);
+    EXPECT_TRUE(Comes([&] { return group->busy.load() == 2; })) << turn;
+    helped = false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_FALSE(helped) << turn;
+    holder.reset();
+  }
+  stop = true;
+  caller.join();
+  EXPECT_EQ(group->busy.load(), 0);
+}
+
+// Ops of all lengths, of which some get threads in their middle and some give them back.
+TEST(CpuStream, LongAndShortJobsOfAGroup) {
+  const auto group = std::make_shared<ThreadGroup>(3);
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong{0};
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&, caller] {
+      const auto stream = MakeIn(group, 1 + caller % 2);
+      for (int job = 0; job < 100; ++job) {
+        std::vector<int> results(20, 0);
+        const auto body = [&](int64_t task, int) {
+          ++results[task];
+          std::this_thread::sleep_for(std::chrono::microseconds(job * (caller + 1) % 7 * 20));
+        };
+        job % 2 == 0 ? stream->ParallelFor(20, body) : stream->ParallelRuns(20, body);
+        wrong += results != std::vector<int>(20, 1);
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong.load(), 0);
+  EXPECT_EQ(group->busy.load(), 0);
+}
+
 TEST(CpuStream, IdleWorkersSleep) {
   const auto stream = Make(4);
   stream->ParallelFor(16, [](int64_t, int) {});
