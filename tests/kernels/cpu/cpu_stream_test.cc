@@ -194,24 +194,32 @@ TEST(CpuStream, TakesNoneOfABusyGroup) {
   EXPECT_TRUE(Meet(*second, 2));
 }
 
-// Streams of one group at work together: helpers come and go with every job.
-TEST(CpuStream, ManySmallJobsOfAGroup) {
+// Four streams of one group at work together.
+template <class Work>
+void WorkTogether(const Work& work) {
   const auto group = std::make_shared<ThreadGroup>(3);
   std::vector<std::thread> callers;
-  std::atomic<int> wrong{0};
   for (int caller = 0; caller < 4; ++caller) {
     callers.emplace_back([&, caller] {
       const auto stream = MakeIn(group, 1 + caller % 2);
-      for (int job = 0; job < 1000; ++job) {
-        int64_t results[5] = {};
-        stream->ParallelFor(5, [&](int64_t task, int) { results[task] = job + task; });
-        for (int64_t task = 0; task < 5; ++task) wrong += results[task] != job + task;
-      }
+      work(*stream, caller);
     });
   }
   for (std::thread& caller : callers) caller.join();
-  EXPECT_EQ(wrong.load(), 0);
   EXPECT_EQ(group->busy.load(), 0);
+}
+
+// Helpers come and go with every job.
+TEST(CpuStream, ManySmallJobsOfAGroup) {
+  std::atomic<int> wrong{0};
+  WorkTogether([&](CpuStream& stream, int) {
+    for (int job = 0; job < 1000; ++job) {
+      int64_t results[5] = {};
+      stream.ParallelFor(5, [&](int64_t task, int) { results[task] = job + task; });
+      for (int64_t task = 0; task < 5; ++task) wrong += results[task] != job + task;
+    }
+  });
+  EXPECT_EQ(wrong.load(), 0);
 }
 
 // Holds a thread of the group until it is told to let go.
@@ -301,26 +309,19 @@ TEST(CpuStream, ALentThreadGoesBackWhenItsOwnerComputesAgain) {
 
 // Ops of all lengths, of which some get threads in their middle and some give them back.
 TEST(CpuStream, LongAndShortJobsOfAGroup) {
-  const auto group = std::make_shared<ThreadGroup>(3);
-  std::vector<std::thread> callers;
   std::atomic<int> wrong{0};
-  for (int caller = 0; caller < 4; ++caller) {
-    callers.emplace_back([&, caller] {
-      const auto stream = MakeIn(group, 1 + caller % 2);
-      for (int job = 0; job < 100; ++job) {
-        std::vector<int> results(20, 0);
-        const auto body = [&](int64_t task, int) {
-          ++results[task];
-          std::this_thread::sleep_for(std::chrono::microseconds(job * (caller + 1) % 7 * 20));
-        };
-        job % 2 == 0 ? stream->ParallelFor(20, body) : stream->ParallelRuns(20, body);
-        wrong += results != std::vector<int>(20, 1);
-      }
-    });
-  }
-  for (std::thread& caller : callers) caller.join();
+  WorkTogether([&](CpuStream& stream, int caller) {
+    for (int job = 0; job < 100; ++job) {
+      std::vector<int> results(20, 0);
+      const auto body = [&](int64_t task, int) {
+        ++results[task];
+        std::this_thread::sleep_for(std::chrono::microseconds(job * (caller + 1) % 7 * 20));
+      };
+      job % 2 == 0 ? stream.ParallelFor(20, body) : stream.ParallelRuns(20, body);
+      wrong += results != std::vector<int>(20, 1);
+    }
+  });
   EXPECT_EQ(wrong.load(), 0);
-  EXPECT_EQ(group->busy.load(), 0);
 }
 
 TEST(CpuStream, IdleWorkersSleep) {
