@@ -75,7 +75,6 @@ absl::Status RingProbe::AddRank(int index) {
   ANNULUS_ASSIGN_OR_RETURN(rank.pages, device.Allocate(rank.page_count * page_bytes_));
   ANNULUS_ASSIGN_OR_RETURN(rank.operands, device.Allocate(operands * sizeof(float)));
   ANNULUS_ASSIGN_OR_RETURN(rank.state, device.Allocate(state * sizeof(float)));
-  ANNULUS_ASSIGN_OR_RETURN(rank.scratch, device.Allocate(state * sizeof(float)));
   ANNULUS_ASSIGN_OR_RETURN(rank.served, device.Allocate(state * sizeof(float)));
   if (copies()) ANNULUS_RETURN_IF_ERROR(TakeSlots(device, index));
   const std::vector<float> values = SmallValues(operands);
@@ -165,7 +164,6 @@ absl::Status RingProbe::RunLayer(int index, std::span<const RingItem> items,
   layer.query = {Floats(rank.operands), own, columns, columns};
   layer.page_data = [&](int32_t page) { return rank.pages.data() + page * page_bytes_; };
   layer.state = State(rank.state, own);
-  layer.scratch = State(rank.scratch, own);
   layer.served = State(rank.served, served);
   if (copies()) layer.slots = RingSlots::Cut(rank.slots.data(), SlotPlan());
   RingAttention attention(ring_->channel(index), DeviceOf(index), ops_, *rank.stream, config);

@@ -54,10 +54,10 @@ class RingProbe {
   struct Rank {
     std::unique_ptr<Stream> stream;
     DeviceBuffer pages;
-    DeviceBuffer operands;                // queries of a layer; first the keys and values of pages
-    DeviceBuffer state, scratch, served;  // o, then lse
-    DeviceBuffer slots, arrivals;         // where what is copied arrives; of a layer, of a message
-    DeviceBuffer send_area;               // the channel's
+    DeviceBuffer operands;         // queries of a layer; first the keys and values of pages
+    DeviceBuffer state, served;    // o, then lse
+    DeviceBuffer slots, arrivals;  // where what is copied arrives; of a layer, of a message
+    DeviceBuffer send_area;        // the channel's
     int32_t page_count = 0;
   };
 

@@ -86,16 +86,13 @@ absl::Status RingWorld::AddRank(int index) {
   rank.o.resize(rows * query_columns());
   rank.lse.resize(rows * shape_.heads);
   if (shape_.ranks > 1) {
-    rank.scratch_o.resize(rank.o.size());
-    rank.scratch_lse.resize(rank.lse.size());
     rank.served_o.resize(rank.o.size() * (shape_.ranks - 1));
     rank.served_lse.resize(rank.lse.size() * (shape_.ranks - 1));
   }
   rank.attention =
       std::make_unique<RingAttention>(ring_.channel(index), backend_, ops_, *rank.stream, config_);
-  bytes_ +=
-      rank.pages.size() + BytesOf(rank.query, rank.key_value, rank.o, rank.lse, rank.scratch_o,
-                                  rank.scratch_lse, rank.served_o, rank.served_lse);
+  bytes_ += rank.pages.size() +
+            BytesOf(rank.query, rank.key_value, rank.o, rank.lse, rank.served_o, rank.served_lse);
   return absl::OkStatus();
 }
 
@@ -327,7 +324,6 @@ absl::Status RingWorld::RunChunk(int index, const Plan::Chunk& chunk, uint64_t t
   }
   layer.shards = {&shards, 1};
   layer.state = state(rank.o, rank.lse, rows);
-  layer.scratch = state(rank.scratch_o, rank.scratch_lse, rows);
   layer.served = state(rank.served_o, rank.served_lse, served);
   return rank.attention->Run(layer);
 }

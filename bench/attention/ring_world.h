@@ -92,7 +92,7 @@ class RingWorld {
     DeviceBuffer pages;  // [copy][page]
     int32_t page_count = 0;
     std::vector<float> query, key_value;  // [rows of a chunk, columns]
-    std::vector<float> o, lse, scratch_o, scratch_lse, served_o, served_lse;
+    std::vector<float> o, lse, served_o, served_lse;
     std::unique_ptr<RingAttention> attention;
     std::map<int32_t, std::vector<float>> queries;  // of structured heads, by a chunk's begin
     ChoiceMessages messages;                        // of the chunk that runs

@@ -89,7 +89,6 @@ class RingAttention::LayerRun {
       ANNULUS_RETURN_IF_ERROR(Attend());
       ANNULUS_RETURN_IF_ERROR(AddStates(s));
       ANNULUS_RETURN_IF_ERROR(round_.Post());
-      ANNULUS_RETURN_IF_ERROR(MergeOwn());
       work_.clear();
       views_.clear();
       if (s + 1 < steps) ANNULUS_RETURN_IF_ERROR(ReceiveForward(s + 1));
@@ -316,31 +315,26 @@ class RingAttention::LayerRun {
     }
   }
 
-  // Own rows against views_[first..], which `holder` holds; Attend decides where the state goes.
+  // Own rows against views_[first..], which `holder` holds.
   void AddOwnWork(size_t i, int holder, size_t first) {
     const RingItem& item = layer_.items[i];
-    work_.push_back({i,
-                     item.index,
-                     OwnRows(layer_.query, item),
-                     first,
-                     views_.size() - first,
-                     &layer_.shards[i].held_lists[holder],
-                     {}});
+    work_.push_back({i, item.index, OwnRows(layer_.query, item), first, views_.size() - first,
+                     &layer_.shards[i].held_lists[holder], OwnState(item)});
   }
 
-  // Own rows go into the result the first time, else into the scratch to be merged.
-  void PlaceOwnStates() {
-    for (Work& work : work_) {
-      const RingItem& item = layer_.items[work.item];
-      if (work.runner != item.index) continue;
-      const AttentionState& target = started_[work.item] ? layer_.scratch : layer_.state;
-      work.state = Rows(target, item.first_row, item.own_rows());
-    }
+  // Notes that the result of item `i` has a partial state; true where it had one already.
+  bool Begin(size_t i) {
+    const bool had = started_[i];
+    started_[i] = true;
+    return had;
+  }
+
+  AttentionState OwnState(const RingItem& item) const {
+    return Rows(layer_.state, item.first_row, item.own_rows());
   }
 
   absl::Status Attend() {
     if (work_.empty()) return absl::OkStatus();
-    PlaceOwnStates();
     std::vector<AttentionItem> items;
     items.reserve(work_.size());
     for (const Work& work : work_) {
@@ -351,6 +345,9 @@ class RingAttention::LayerRun {
       item.blocks = work.lists->view();
       if (layer_.window == 0) item.branches = layer_.items[work.item].branches;
       item.state = work.state;
+      if (work.runner == layer_.items[work.item].index) {
+        item.merges = Begin(work.item);
+      }
       items.push_back(item);
     }
     AttentionParams params;
@@ -365,26 +362,6 @@ class RingAttention::LayerRun {
     ANNULUS_RETURN_IF_ERROR(ring_.timer_.Follow());
     ring_.link_.Beat();
     return absl::OkStatus();
-  }
-
-  absl::Status MergeOwn() {
-    for (const Work& work : work_) {
-      const RingItem& item = layer_.items[work.item];
-      if (work.runner != item.index) continue;
-      if (started_[work.item]) {
-        ANNULUS_RETURN_IF_ERROR(Merge(item, work.state));
-      }
-      started_[work.item] = true;
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Merge(const RingItem& item, const AttentionState& from) {
-    MergeStateParams params;
-    params.into = Rows(layer_.state, item.first_row, item.own_rows());
-    params.from = from;
-    return ring_.timer_.Time(ring_.stream_,
-                             [&] { return ring_.ops_.merge_state(ring_.stream_, params); });
   }
 
   absl::Status AddStates(int s) {
@@ -421,8 +398,7 @@ class RingAttention::LayerRun {
   std::vector<size_t> StateBytes(const std::vector<size_t>& items) const {
     std::vector<size_t> bytes;
     for (const size_t i : items) {
-      const RingItem& item = layer_.items[i];
-      const AttentionState own = Rows(layer_.state, item.first_row, item.own_rows());
+      const AttentionState own = OwnState(layer_.items[i]);
       bytes.push_back(OutputBytes(own));
       bytes.push_back(LseBytes(own));
     }
@@ -446,16 +422,16 @@ class RingAttention::LayerRun {
 
   // Takes a state that came back: as the result when it is the row's first, else by a merge.
   absl::Status Absorb(size_t i, const RingPart& o, const RingPart& lse) {
-    const RingItem& item = layer_.items[i];
-    const AttentionState own = Rows(layer_.state, item.first_row, item.own_rows());
-    if (started_[i]) {
-      AttentionState from = own;
+    const AttentionState own = OwnState(layer_.items[i]);
+    if (Begin(i)) {
+      MergeStateParams params;
+      params.into = params.from = own;
       // merge_state only reads `from`; its fields are not const so that one type serves both sides.
-      from.o = const_cast<float*>(Floats(o));
-      from.lse = const_cast<float*>(Floats(lse));
-      return Merge(item, from);
+      params.from.o = const_cast<float*>(Floats(o));
+      params.from.lse = const_cast<float*>(Floats(lse));
+      return ring_.timer_.Time(ring_.stream_,
+                               [&] { return ring_.ops_.merge_state(ring_.stream_, params); });
     }
-    started_[i] = true;
     ANNULUS_RETURN_IF_ERROR(ring_.backend_.Copy(ring_.stream_, own.o, o.data, o.bytes));
     return ring_.backend_.Copy(ring_.stream_, own.lse, lse.data, lse.bytes);
   }

@@ -38,7 +38,6 @@ struct RingLayer {
   ConstMatrixView value;                              // [own rows, kv_heads * v_dim]
   std::function<std::byte*(int32_t page)> page_data;  // this layer's part of an own page
   AttentionState state;                               // [own rows]: the result
-  AttentionState scratch;                             // [own rows]: one ring step's partial result
   AttentionState served;  // rows attended for other ranks: [ServedRows(items)]
   RingSlots slots;        // where what arrives is copied to; nothing where the channel hands over
 };

@@ -66,7 +66,7 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks, bool host_
   bytes.device = 2 * floats(r * config.hidden_size) + floats(r * model.query_columns()) +
                  2 * floats(r * model.kv_columns()) +
                  2 * floats(GatedRows(config, r) * GatedColumns(config)) + angles +
-                 ExpertsBytes(config, r) + 2 * state(r) + state(r * (ranks - 1)) + logits +
+                 ExpertsBytes(config, r) + state(r) + state(r * (ranks - 1)) + logits +
                  floats(kLogitsRows * config.hidden_size);
   bytes.host = ChoicesBytes(config, r) + StepArena::BytesFor<int32_t>(kLogitsRows) +
                StepArena::BytesFor<Candidate>(static_cast<size_t>(config.vocabulary));
@@ -106,7 +106,6 @@ absl::Status StepRun::TakeBuffers(int64_t served_rows) {
     ANNULUS_ASSIGN_OR_RETURN(b.angles[i].sine, TakeMatrix(rows, config.ropes[i].pairs));
   }
   ANNULUS_ASSIGN_OR_RETURN(b.state, TakeState(rows));
-  ANNULUS_ASSIGN_OR_RETURN(b.scratch, TakeState(rows));
   ANNULUS_ASSIGN_OR_RETURN(b.served, TakeState(served_rows));
   return config.experts.count == 0 ? absl::OkStatus() : TakeExpertBuffers(rows);
 }

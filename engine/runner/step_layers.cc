@@ -209,7 +209,6 @@ absl::Status StepRun::Attend(int layer, int64_t rows) {
     return rank_.parts_.pool->LayerPage(page, model().index_in_group[layer]);
   };
   ring.state = buffers_.state;
-  ring.scratch = buffers_.scratch;
   ring.served = buffers_.served;
   ring.slots = rank_.parts_.slots;
   if (rank_.parts_.observer != nullptr) ANNULUS_RETURN_IF_ERROR(LookOn(layer, ring));

@@ -48,7 +48,7 @@ class StepRun {
     MatrixView query, key, value;
     MatrixView gate, up;             // [gated rows, columns of the widest gated block]
     std::vector<RopeAngles> angles;  // [rope setting]
-    AttentionState state, scratch, served;
+    AttentionState state, served;
   };
   // Of one layer's mixture of experts; a choice is a row and one of its experts.
   struct ExpertBuffers {

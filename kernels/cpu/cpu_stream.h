@@ -45,7 +45,9 @@ class CpuStream final : public Stream {
   absl::Status Synchronize() override { return absl::OkStatus(); }
   void WillRead(std::span<const std::span<const std::byte>> ranges) override;
   void BindCaller() override { BindThread(processors_); }
-  size_t workspace_bytes() const override { return op_scratch_.bytes() + outer_scratch_.bytes(); }
+  size_t workspace_bytes() const override {
+    return op_scratch_.bytes() + outer_scratch_.bytes() + result_scratch_.bytes();
+  }
 
   // Most that an op can have, the caller included.
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
@@ -72,6 +74,9 @@ class CpuStream final : public Stream {
 
   // The same for an op that is made of other ops, which use Scratch themselves.
   absl::StatusOr<std::byte*> OuterScratch(size_t bytes) { return outer_scratch_.AtLeast(bytes); }
+
+  // The same for a result that such an op puts together while it uses both.
+  absl::StatusOr<std::byte*> ResultScratch(size_t bytes) { return result_scratch_.AtLeast(bytes); }
 
  private:
   using Body = absl::FunctionRef<void(int64_t task, int thread)>;
@@ -137,6 +142,7 @@ class CpuStream final : public Stream {
   std::vector<char> is_lent_;                        // [thread], each its thread's own
   Workspace op_scratch_;
   Workspace outer_scratch_;
+  Workspace result_scratch_;
 };
 
 // The stream that every op of this backend is called with.

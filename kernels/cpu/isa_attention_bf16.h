@@ -33,6 +33,7 @@ struct alignas(64) WholeTile {
   TileWeights scaled;                  // times the scales of the values, where these have some
   int row;
   int height;
+  bool first;  // of its rows: these have no maximum yet
 };
 
 // What the values of a tile are multiplied by.
@@ -250,6 +251,25 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
   for (int r = 0; r < kRows; ++r) add_row(r, 2 * shared_end, slots[r].end);
 }
 
+// The maxima of rows that have none, from their dot products: as WeighPairedRow sets them.
+template <int kRows, bool kCap>
+ANNULUS_ISA_INLINE void SetMaxima(const AttentionBlock& block, const PairedChunk& chunk, int row,
+                                  const __m512 (&s)[kRows][kTilePanels]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    __m512 largest = _mm512_set1_ps(-kInfinity);
+#pragma GCC unroll 8
+    for (int p = 0; p < kTilePanels; ++p) {
+      const float* const factors = chunk.factors + p * kPanel;
+      const __m512 score = Capped<kCap>(s[r][p], factors, block.soft_cap);
+      const __m512 factor = kCap ? _mm512_set1_ps(1.44269504f) : _mm512_load_ps(factors);
+      largest = _mm512_max_ps(_mm512_mul_ps(score, factor), largest);
+    }
+    const float maximum = _mm512_reduce_max_ps(largest);
+    if (maximum > kNoMaximum) block.maximum[row + r] = __builtin_ceilf(maximum);
+  }
+}
+
 // The scores of a tile.
 enum class Scored {
   kInRange,      // every one has a weight
@@ -262,6 +282,7 @@ __attribute__((noinline)) Scored ScoreWhole(const AttentionBlock& block, const P
   const int64_t pairs = block.k_pairs;
   __m512 s[kRows][kTilePanels];
   DotTile<kRows, kTilePanels>(chunk, block.query_pairs + tile.row * pairs, chunk.k, pairs, s);
+  if (__builtin_expect(tile.first, 0)) SetMaxima<kRows, kCap>(block, chunk, tile.row, s);
   RangeCheck range;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -324,6 +345,7 @@ class ChunkTiles {
     WholeTile& tile = due_ == &tiles_[0] ? tiles_[1] : tiles_[0];
     tile.row = row;
     tile.height = height;
+    tile.first = HaveNoMaximum(row, height);
     const Scored scored = kTilePartsOf<kCap>[height] -> score(block_, chunk_, tile);
     if (scored == Scored::kPassesSlack) return false;
     TileSoftmax softmax(block_, chunk_, tile);
@@ -346,6 +368,12 @@ class ChunkTiles {
   }
 
  private:
+  bool HaveNoMaximum(int row, int height) const {
+    int r = 0;
+    while (r < height && block_.maximum[row + r] == kNoMaximum) ++r;
+    return r == height;
+  }
+
   const AttentionBlock& block_;
   const PairedChunk& chunk_;
   WholeTile tiles_[2];

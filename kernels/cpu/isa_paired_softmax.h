@@ -297,6 +297,7 @@ inline void BeginPairedSpan(const AttentionBlock& block) {
       uint16_t* const to = reinterpret_cast<uint16_t*>(block.query_pairs + row * block.k_pairs);
       const int padded = 2 * block.k_pairs;
       for (int d = 0; d < padded; d += kPanel) {
+        __builtin_prefetch(query + kPositionsAhead * block.query_stride + d);
         const __m512 wide = _mm512_maskz_loadu_ps(FirstLanes(block.k_dim - d), query + d);
         _mm256_mask_storeu_epi16(to + d, FirstLanes(padded - d), (__m256i)_mm512_cvtneps_pbh(wide));
       }

@@ -139,9 +139,9 @@ void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t
   const int kv_head = head / (params.heads / shape.kv_heads);
   const float* query = item.query.row(row) + int64_t{head} * shape.k_dim;
   const int64_t index = row * params.heads + head;
-  const RowState state{item.state.o + index * shape.v_dim, item.state.lse + index};
-  std::fill(state.o, state.o + shape.v_dim, 0.0f);
-  *state.lse = -kInfinity;
+  float o[kMaxHeadDim] = {};
+  float lse = -kInfinity;
+  const RowState state{o, &lse};
 
   const int64_t position = item.positions[row];
   std::vector<ScoredKey> keys;
@@ -167,6 +167,10 @@ void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t
     }
   }
   MergeSpan(shape, kv_head, keys, state);
+  const RowState result{item.state.o + index * shape.v_dim, item.state.lse + index};
+  if (item.merges) return MergeRow(result, o, lse, shape.v_dim);
+  std::copy_n(o, shape.v_dim, result.o);
+  *result.lse = lse;
 }
 
 }  // namespace

@@ -292,52 +292,79 @@ class AttentionRun {
     finish_(block);
   }
 
-  // Calls visit(o, lse, row of the block) for every row of the unit's result.
+  // Whether a unit's spans are merged with each other, apart, before they are with what the state
+  // holds. So a row has the bits that it has where another rank attends it and merge_state follows.
+  bool Apart(const Unit& unit) const {
+    return unit.item->merges && unit.end_span - unit.first_span > 1;
+  }
+  int64_t ApartFloats() const {
+    const bool any =
+        std::any_of(units_.begin(), units_.end(), [this](const Unit& unit) { return Apart(unit); });
+    return any ? block_positions_ * group_ * (params_.shape.v_dim + int64_t{1}) : 0;
+  }
+
+  // Calls visit(o, lse, row of the block) for every row of the unit's result: at `apart`
+  // (ApartFloats), or where that is null in the item's state.
   template <class Visit>
-  void ForEachResult(const Unit& unit, const Visit& visit) const {
+  void ForEachResult(const Unit& unit, float* apart, const Visit& visit) const {
     const AttentionState& state = unit.item->state;
     for (int p = 0; p < unit.positions; ++p) {
       for (int g = 0; g < group_; ++g) {
+        const int64_t row = int64_t{p} * group_ + g;
         const int64_t index = (unit.row + p) * state.heads + int64_t{unit.kv_head} * group_ + g;
-        visit(state.o + index * state.v_dim, state.lse + index, int64_t{p} * group_ + g);
+        if (apart != nullptr) {
+          visit(apart + row * (state.v_dim + 1), apart + row * (state.v_dim + 1) + state.v_dim,
+                row);
+        } else {
+          visit(state.o + index * state.v_dim, state.lse + index, row);
+        }
       }
     }
   }
 
   // An empty state's o is written last and only where nothing was merged: merging into an empty
   // state copies, so that most results are written once.
-  void BeginResult(const Unit& unit) const {
-    ForEachResult(unit, [](float*, float* lse, int64_t) { *lse = kEmptyLse; });
+  void BeginResult(const Unit& unit, float* apart) const {
+    if (unit.item->merges && apart == nullptr) return;
+    ForEachResult(unit, apart, [](float*, float* lse, int64_t) { *lse = kEmptyLse; });
   }
-  void EndResult(const Unit& unit) const {
-    ForEachResult(unit, [this](float* o, const float* lse, int64_t) {
-      if (*lse == kEmptyLse) std::fill_n(o, params_.shape.v_dim, 0.0f);
+  void EndResult(const Unit& unit, float* apart) const {
+    const int v_dim = params_.shape.v_dim;
+    ForEachResult(unit, nullptr, [&](float* o, float* lse, int64_t row) {
+      const float* const from = apart + row * (v_dim + 1);
+      if (apart != nullptr) isa_.merge_row(o, lse, from, from[v_dim], v_dim);
+      if (*lse == kEmptyLse) std::fill_n(o, v_dim, 0.0f);
     });
   }
 
-  void MergeSpan(const Unit& unit, const AttentionBlock& block) const {
-    ForEachResult(unit, [&](float* o, float* lse, int64_t row) {
-      isa_.merge_row(o, lse, block.o + row * block.v_stride, block.lse[row], params_.shape.v_dim);
+  void MergeSpan(const Unit& unit, const AttentionBlock& block, float* apart) const {
+    const int v_dim = params_.shape.v_dim;
+    const int64_t ahead = int64_t{kPositionsAhead} * params_.heads * v_dim;
+    ForEachResult(unit, apart, [&](float* o, float* lse, int64_t row) {
+      for (int d = 0; d < v_dim; d += kPanel) __builtin_prefetch(o + ahead + d, 1);
+      isa_.merge_row(o, lse, block.o + row * block.v_stride, block.lse[row], v_dim);
     });
   }
 
   // A unit's spans one after the other, units side by side.
   absl::Status RunUnits(CpuStream& stream) const {
     const int64_t floats = StateFloats();
-    const int64_t thread_floats = floats + WideFloats();
+    const int64_t wide_floats = WideFloats();
+    const int64_t thread_floats = floats + wide_floats + ApartFloats();
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch,
                              stream.Scratch(stream.threads() * thread_floats * sizeof(float)));
-    float* const states = reinterpret_cast<float*>(scratch);
     stream.ParallelFor(units_.size(), [&](int64_t index, int thread) {
       const Unit& unit = units_[index];
-      AttentionBlock block = Block(unit, states + thread * thread_floats);
-      BeginResult(unit);
+      float* const own = reinterpret_cast<float*>(scratch) + thread * thread_floats;
+      float* const apart = Apart(unit) ? own + floats + wide_floats : nullptr;
+      AttentionBlock block = Block(unit, own);
+      BeginResult(unit, apart);
       for (int64_t span = unit.first_span; span < unit.end_span; ++span) {
-        AttendSpan(unit, span, block, states + thread * thread_floats + floats);
-        MergeSpan(unit, block);
+        AttendSpan(unit, span, block, own + floats);
+        MergeSpan(unit, block, apart);
         block.queries_ready = true;
       }
-      EndResult(unit);
+      EndResult(unit, apart);
     });
     return absl::OkStatus();
   }
@@ -349,35 +376,43 @@ class AttentionRun {
     const int64_t wave = std::min(spans, std::clamp<int64_t>(kWaveBytes / (floats * sizeof(float)),
                                                              stream.threads(), kWaveSpans));
     const int64_t wide_floats = WideFloats();
-    const int64_t all_floats = wave * floats + stream.threads() * wide_floats;
+    const int64_t apart_floats = ApartFloats();
+    const int64_t units = units_.size();
+    const int64_t all_floats =
+        wave * floats + stream.threads() * wide_floats + units * apart_floats;
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch, stream.Scratch(all_floats * sizeof(float)));
     float* const states = reinterpret_cast<float*>(scratch);
     float* const wide = states + wave * floats;
+    float* const aparts = wide + stream.threads() * wide_floats;
+    const auto apart = [&](int64_t unit) {
+      return Apart(units_[unit]) ? aparts + unit * apart_floats : nullptr;
+    };
     struct Task {
-      const Unit* unit;
+      int64_t unit;
       int64_t span;
     };
     std::vector<Task> tasks;
     const auto run = [&] {
       stream.ParallelFor(tasks.size(), [&](int64_t i, int thread) {
-        const Unit& unit = *tasks[i].unit;
+        const Unit& unit = units_[tasks[i].unit];
         AttendSpan(unit, tasks[i].span, Block(unit, states + i * floats),
                    wide + thread * wide_floats);
       });
       for (size_t i = 0; i < tasks.size(); ++i) {
-        MergeSpan(*tasks[i].unit, Block(*tasks[i].unit, states + i * floats));
+        const Unit& unit = units_[tasks[i].unit];
+        MergeSpan(unit, Block(unit, states + i * floats), apart(tasks[i].unit));
       }
       tasks.clear();
     };
-    for (const Unit& unit : units_) {
-      BeginResult(unit);
-      for (int64_t span = unit.first_span; span < unit.end_span; ++span) {
-        tasks.push_back({&unit, span});
+    for (int64_t u = 0; u < units; ++u) {
+      BeginResult(units_[u], apart(u));
+      for (int64_t span = units_[u].first_span; span < units_[u].end_span; ++span) {
+        tasks.push_back({u, span});
         if (static_cast<int64_t>(tasks.size()) == wave) run();
       }
     }
     run();
-    for (const Unit& unit : units_) EndResult(unit);
+    for (int64_t u = 0; u < units; ++u) EndResult(units_[u], apart(u));
     return absl::OkStatus();
   }
 

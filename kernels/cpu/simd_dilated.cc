@@ -77,12 +77,27 @@ class DilatedRun {
         group_(params.heads / params.shape.kv_heads),
         layout_(isa, shape_),
         kept_shape_{shape_.page_tokens, 1, shape_.k_dim, shape_.v_dim, shape_.dtype},
-        kept_layout_(isa, kept_shape_) {}
+        kept_layout_(isa, kept_shape_),
+        result_(item.state) {}
 
+  // What is merged is put together apart first: so a row has the bits that it has where another
+  // rank attends it and merge_state follows.
   absl::Status Run() {
     const int64_t rows = item_.positions.size();
-    std::fill_n(item_.state.o, rows * params_.heads * shape_.v_dim, 0.0f);
-    std::fill_n(item_.state.lse, rows * params_.heads, -std::numeric_limits<float>::infinity());
+    if (item_.merges) {
+      const int64_t floats = StateFloats(rows, params_.heads, shape_.v_dim);
+      ANNULUS_ASSIGN_OR_RETURN(std::byte * memory, stream_.ResultScratch(floats * sizeof(float)));
+      result_ = StateAt(reinterpret_cast<float*>(memory), rows, params_.heads, shape_.v_dim);
+    }
+    ANNULUS_RETURN_IF_ERROR(AttendBranches());
+    return item_.merges ? MergeState(isa_, stream_, {item_.state, result_}) : absl::OkStatus();
+  }
+
+ private:
+  absl::Status AttendBranches() {
+    const int64_t rows = item_.positions.size();
+    std::fill_n(result_.o, rows * params_.heads * shape_.v_dim, 0.0f);
+    std::fill_n(result_.lse, rows * params_.heads, -std::numeric_limits<float>::infinity());
     for (const DilatedBranch& branch : item_.branches) {
       for (int64_t row = 0; row < rows;) {
         const Segment segment = SegmentOf(branch, row);
@@ -94,7 +109,6 @@ class DilatedRun {
     return absl::OkStatus();
   }
 
- private:
   Segment SegmentOf(const DilatedBranch& branch, int64_t first_row) const {
     const int64_t begin = item_.positions[first_row] / branch.segment * int64_t{branch.segment};
     const auto rows_end = std::lower_bound(item_.positions.begin() + first_row,
@@ -144,8 +158,7 @@ class DilatedRun {
 
   void MergeRow(int64_t row, int head, const float* o, float lse) const {
     const int64_t index = row * params_.heads + head;
-    isa_.merge_row(item_.state.o + index * shape_.v_dim, item_.state.lse + index, o, lse,
-                   shape_.v_dim);
+    isa_.merge_row(result_.o + index * shape_.v_dim, result_.lse + index, o, lse, shape_.v_dim);
   }
 
   absl::Status AttendResidues(const Segment& segment, int rate) {
@@ -346,6 +359,7 @@ class DilatedRun {
   const PageLayout layout_;
   const KvPageShape kept_shape_;
   const PageLayout kept_layout_;
+  AttentionState result_;
 };
 
 }  // namespace

@@ -96,6 +96,10 @@ struct FetchAhead {
   int lines[2];
 };
 
+// Queries and results of a block lie in pieces of one group's heads, too short for a processor to
+// foresee where the next one is: they are asked for so many positions ahead, of the same heads.
+inline constexpr int kPositionsAhead = 2;
+
 struct NarrowKeys;
 
 // Slots [begin, end) of up to kKeyChunk slots of a page, of one kv head. `k` and `v` are as

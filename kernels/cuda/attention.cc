@@ -43,6 +43,7 @@ AttentionItemView UploadItem(CudaStream& stream, const AttentionItem& item) {
   view.branch_count = static_cast<int>(item.branches.size());
   view.o = item.state.o;
   view.lse = item.state.lse;
+  view.merges = item.merges;
   return view;
 }
 

@@ -94,7 +94,11 @@ struct AttentionItem {
   std::span<const KvPageView> pages;   // ascending first_position; gaps are allowed
   BlockLists blocks;
   std::span<const DilatedBranch> branches;  // none: every key counts once
-  AttentionState state;                     // overwritten
+  AttentionState state;
+  // False: the state is overwritten. True: it holds what the rows have of other keys, and what they
+  // have of these is merged into it, which costs less than merge_state afterwards and gives the
+  // same bits (a table that is not row_invariant: within rounding).
+  bool merges = false;
 };
 
 // Attention of queries over paged keys and values with grouped heads: query head h reads kv head

@@ -36,6 +36,7 @@ struct AttentionItemView {
   int branch_count;
   float* o;
   float* lse;
+  bool merges;
 };
 
 struct AttentionArguments {

@@ -165,17 +165,15 @@ ANNULUS_KERNEL(kThreads, 1) AttentionFloatKernel(ANNULUS_ARGUMENT AttentionArgum
     SyncWarp();  // the lanes of a row are of one warp
     AddFloatValues(a.layout, shared, rescale, own);
   }
+  const RowStore store = StoreOf(a, unit, item, own.row, own.maximum, own.sum);
+  SyncWarp();
   if (own.row >= unit.row_count) return;
-  const RowTarget target = TargetOf(a, unit, item, own.row);
-  const float reciprocal = own.sum == 0 ? 0 : 1 / own.sum;
 #pragma unroll
   for (int n = 0; n < kMaxDim / kLanes; ++n) {
     const int d = own.lane + kLanes * n;
-    if (d < a.layout.v_dim) target.o[d] = own.o[n] * reciprocal;
+    if (d < a.layout.v_dim) store.Put(d, own.o[n]);
   }
-  if (own.lane == 0) {
-    *target.lse = own.sum == 0 ? -FloatOf(0x7f800000u) : own.maximum + logf(own.sum);
-  }
+  if (own.lane == 0) *store.lse = store.new_lse;
 }
 
 }  // namespace

@@ -79,19 +79,19 @@ ANNULUS_DEVICE void StoreRows(const AttentionArguments& a, const AttentionUnit& 
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int r = first_row + 16 * i + 8 * h + Lane() / 4;
+      const RowStore store =
+          StoreOf(a, unit, item, r, NaturalOf(rows.maximum[i][h]), rows.sum[i][h]);
+      SyncWarp();
       if (r >= unit.row_count) continue;
-      const RowTarget target = TargetOf(a, unit, item, r);
-      const float sum = rows.sum[i][h];
-      const float reciprocal = sum == 0 ? 0 : 1 / sum;
 #pragma unroll
       for (int n = 0; n < C::kDim / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           const int d = OutputColumn<C>(n, e);
-          if (d < a.layout.v_dim) target.o[d] = rows.o[i][n][2 * h + e] * reciprocal;
+          if (d < a.layout.v_dim) store.Put(d, rows.o[i][n][2 * h + e]);
         }
       }
-      if (Lane() % 4 == 0) *target.lse = NaturalLse(rows.maximum[i][h], sum);
+      if (Lane() % 4 == 0) *store.lse = store.new_lse;
     }
   }
 }
@@ -119,7 +119,6 @@ ANNULUS_DEVICE void ExchangeRows(const AttentionArguments& a, const AttentionUni
   }
   SyncThreads();
   for (int r = WarpIndex(); r < unit.row_count; r += C::kKeyWarps) {
-    const RowTarget target = TargetOf(a, unit, item, r);
     float maximum = exchange.maximum[0][r];
     for (int w = 1; w < C::kKeyWarps; ++w) maximum = fmaxf(maximum, exchange.maximum[w][r]);
     const float base = maximum == -FloatOf(0x7f800000u) ? 0 : maximum;
@@ -130,14 +129,15 @@ ANNULUS_DEVICE void ExchangeRows(const AttentionArguments& a, const AttentionUni
       weight[w] = Exp2(exchange.maximum[w][r] - base);
       sum += weight[w] * exchange.sum[w][r];
     }
-    const float reciprocal = sum == 0 ? 0 : 1 / sum;
+    const RowStore store = StoreOf(a, unit, item, r, NaturalOf(maximum), sum);
+    SyncWarp();
     for (int d = Lane(); d < a.layout.v_dim; d += kWarp) {
       float o = 0;
 #pragma unroll
       for (int w = 0; w < C::kKeyWarps; ++w) o += weight[w] * exchange.o[w][r][d];
-      target.o[d] = o * reciprocal;
+      store.Put(d, o);
     }
-    if (Lane() == 0) *target.lse = NaturalLse(maximum, sum);
+    if (Lane() == 0) *store.lse = store.new_lse;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/cuda/common/convert.h"
+#include "kernels/cuda/common/state.h"
 #include "kernels/cuda/sm80/attention.h"
 
 namespace annulus::cuda {
@@ -60,28 +61,42 @@ ANNULUS_DEVICE float ValueAt(const PageLayout& layout, const KeyTile& tile, int 
                      tile.page + layout.ValueScale(kv_head, tile.slot + slot)));
 }
 
-// Where the state of a unit's row goes.
-struct RowTarget {
+// How the state of a unit's row is stored: o = into * o + from * (sums of weight * value).
+struct RowStore {
   float* o;
   float* lse;
+  float new_lse;
+  float into;
+  float from;
+
+  ANNULUS_DEVICE void Put(int d, float value) const {
+    const float own = from == 0 ? 0 : from * value;
+    o[d] = into == 0 ? own : into * o[d] + own;
+  }
 };
 
-ANNULUS_DEVICE RowTarget TargetOf(const AttentionArguments& a, const AttentionUnit& unit,
-                                  const AttentionItemView& item, int r) {
-  int64_t index;
+// Row r of the unit, whose weights have the sum `sum` relative to exp(maximum). Where the item
+// merges, this reads the state that is there: nobody may store before all lanes of the row have
+// been here. Rows that the unit does not have get nothing to store to.
+ANNULUS_DEVICE RowStore StoreOf(const AttentionArguments& a, const AttentionUnit& unit,
+                                const AttentionItemView& item, int r, float maximum, float sum) {
+  if (r >= unit.row_count) return {};
+  const float lse = sum == 0 ? -FloatOf(0x7f800000u) : maximum + logf(sum);
+  const float reciprocal = sum == 0 ? 0 : 1 / sum;
   if (unit.partial >= 0) {
-    index = int64_t{unit.partial} + r;
-    return {a.partial_o + index * a.layout.v_dim, a.partial_lse + index};
+    const int64_t index = int64_t{unit.partial} + r;
+    return {a.partial_o + index * a.layout.v_dim, a.partial_lse + index, lse, 0, reciprocal};
   }
   const int row = unit.row_begin + r;
-  index = int64_t{row / a.group} * a.heads + unit.kv_head * a.group + row % a.group;
-  return {item.o + index * a.layout.v_dim, item.lse + index};
+  const int64_t index = int64_t{row / a.group} * a.heads + unit.kv_head * a.group + row % a.group;
+  float* const o = item.o + index * a.layout.v_dim;
+  if (!item.merges) return {o, item.lse + index, lse, 0, reciprocal};
+  const MergeWeights weights = WeightsOfMerge(item.lse[index], lse);
+  return {o, item.lse + index, weights.lse, weights.into, weights.from * reciprocal};
 }
 
-ANNULUS_DEVICE float NaturalLse(float maximum, float sum) {
-  constexpr float kLn2 = 0.6931471805599453f;
-  return sum == 0 ? -FloatOf(0x7f800000u) : maximum * kLn2 + logf(sum);
-}
+// A maximum in powers of two as the natural logarithm that StoreOf takes.
+ANNULUS_DEVICE float NaturalOf(float maximum) { return maximum * 0.6931471805599453f; }
 
 }  // namespace annulus::cuda
 

@@ -127,7 +127,7 @@ ANNULUS_DEVICE RowMerge RowOfParts(const AttentionMergeArguments& a, const Atten
   const int row = merge.row_begin + r;
   const int64_t index = int64_t{row / a.group} * a.heads + merge.kv_head * a.group + row % a.group;
   const int64_t from = int64_t{merge.partial_begin} + r;
-  return {item.o + index * a.v_dim, item.lse + index, true,       a.partial_o + from * a.v_dim,
+  return {item.o + index * a.v_dim, item.lse + index, !item.merges, a.partial_o + from * a.v_dim,
           a.partial_lse + from,     merge.row_count,  merge.parts};
 }
 

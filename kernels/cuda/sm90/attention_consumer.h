@@ -276,18 +276,18 @@ ANNULUS_DEVICE void StoreConsumerRows(const AttentionArguments& a, int64_t index
     sum += ShuffleXor(sum, 1);
     sum += ShuffleXor(sum, 2);
     const int r = RowOf<C>(h);
+    const RowStore store = StoreOf(a, unit, item, r, NaturalOf(rows.base[h] * FactorOf(a)), sum);
+    SyncWarp();
     if (r >= unit.row_count) continue;
-    const RowTarget target = TargetOf(a, unit, item, r);
-    const float reciprocal = sum == 0 ? 0 : 1 / sum;
 #pragma unroll
     for (int n = 0; n < C::kDim / 8; ++n) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int d = 8 * n + Lane() % 4 * 2 + e;
-        if (d < a.layout.v_dim) target.o[d] = rows.o[4 * n + 2 * h + e] * reciprocal;
+        if (d < a.layout.v_dim) store.Put(d, rows.o[4 * n + 2 * h + e]);
       }
     }
-    if (Lane() % 4 == 0) *target.lse = NaturalLse(rows.base[h] * FactorOf(a), sum);
+    if (Lane() % 4 == 0) *store.lse = store.new_lse;
   }
 }
 

@@ -232,7 +232,7 @@ TEST(RingAttention, APeerThatNeverComesIsADeadline) {
   layer.shards = shards;
   layer.query = layer.key = layer.value = {buffer.data(), 1, 16, 16};
   layer.page_data = [&](int32_t) { return page.data(); };
-  layer.state = layer.scratch = layer.served = {buffer.data(), buffer.data() + 32, 1, 1, 16};
+  layer.state = layer.served = {buffer.data(), buffer.data() + 32, 1, 1, 16};
   EXPECT_EQ(attention.Run(layer).code(), absl::StatusCode::kDeadlineExceeded);
 }
 

@@ -285,7 +285,7 @@ class RingWorld {
         return {o.data(), lse.data(), static_cast<int64_t>(lse.size()) / s.heads, s.heads, s.v_dim};
       }
     };
-    StateBuffer state(shape_, step.rows), scratch(shape_, step.rows), others(shape_, served);
+    StateBuffer state(shape_, step.rows), others(shape_, served);
     RingLayer layer;
     layer.tag = 1 << 16;
     layer.window = shape_.window;
@@ -296,7 +296,6 @@ class RingWorld {
     layer.value = {step.value.data(), step.rows, shape_.value_columns(), shape_.value_columns()};
     layer.page_data = [&](int32_t page) { return memory_[rank][page].data(); };
     layer.state = state.view(shape_);
-    layer.scratch = scratch.view(shape_);
     layer.served = others.view(shape_);
     DeviceBuffer slots;
     if (ring_->channel(rank).copies()) {

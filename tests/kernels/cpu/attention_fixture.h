@@ -185,6 +185,55 @@ inline AttentionResult Attend(const OpTable& table, const Problem& problem, int 
   return AttendOn(*MakeStream(table, threads), table, problem, blocks, branches);
 }
 
+// Every second page into a state, then the others: merged by merge_state where `apart`, else by
+// attention itself.
+inline AttentionResult AttendInTwo(const OpTable& table, const Problem& problem, int threads,
+                                   bool apart, std::span<const DilatedBranch> branches = {}) {
+  const PagedSequence pages(table, problem);
+  AttentionResult results[2] = {problem, problem};
+  const auto stream = MakeStream(table, threads);
+  for (const bool second : {false, true}) {
+    std::vector<KvPageView> views;
+    for (size_t p = second; p < pages.views().size(); p += 2) views.push_back(pages.views()[p]);
+    AttentionItem item =
+        MakeItem(problem, pages, 0, problem.rows(), results[second && apart ? 1 : 0]);
+    item.pages = views;
+    item.branches = branches;
+    item.merges = second && !apart;
+    EXPECT_TRUE(table.attention(*stream, MakeParams(problem, {&item, 1})).ok());
+  }
+  const int64_t rows = problem.rows();
+  if (apart && rows > 0) {
+    EXPECT_TRUE(
+        table.merge_state(*stream, {results[0].rows(0, rows), results[1].rows(0, rows)}).ok());
+  }
+  EXPECT_TRUE(stream->Synchronize().ok());
+  return results[0];
+}
+
+// Attention that merges must be attention and then a merge.
+inline void ExpectMerges(const OpTable& table, const Problem& problem, int threads,
+                         std::span<const DilatedBranch> branches = {}) {
+  const AttentionResult merged = AttendInTwo(table, problem, threads, false, branches);
+  const AttentionResult apart = AttendInTwo(table, problem, threads, true, branches);
+  if (table.row_invariant) {
+    EXPECT_TRUE(merged == apart);
+    return;
+  }
+  for (size_t i = 0; i < merged.lse.size(); ++i) {
+    if (std::isinf(apart.lse[i])) {
+      ASSERT_EQ(merged.lse[i], apart.lse[i]);
+    } else {
+      ASSERT_NEAR(merged.lse[i], apart.lse[i], 16 * kUnit * (1 + std::abs(apart.lse[i])));
+    }
+  }
+  for (size_t i = 0; i < merged.o.size(); ++i) {
+    const double lse = apart.lse[i / merged.v_dim];
+    const double scale = std::isinf(lse) ? 0 : 1 + std::abs(lse);
+    ASSERT_NEAR(merged.o[i], apart.o[i], 16 * kUnit * scale * (1 + std::abs(apart.o[i])));
+  }
+}
+
 // Softmax attention in float64 over a dense mask; `times(row, head, position)` says how often a key
 // that the mask allows counts.
 inline AttentionResult DenseAttention(

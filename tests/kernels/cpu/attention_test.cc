@@ -56,6 +56,15 @@ TEST_P(AttentionTest, MatchesTheReferenceOverRandomShapes) {
   }
 }
 
+TEST_P(AttentionTest, MergesIntoTheStateOfOtherKeys) {
+  for (uint32_t seed = 700; seed < (IsEmulated(table()) ? 715 : 730); ++seed) {
+    const Problem problem = RandomProblem(seed);
+    SCOPED_TRACE(problem.name);
+    ExpectMerges(table(), problem, 2);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // The reference itself against float64.
 TEST(AttentionReferenceTest, MatchesFloat64) {
   for (uint32_t seed = 200; seed < 220; ++seed) {
@@ -207,6 +216,8 @@ TEST_P(AttentionTest, SpansAreMergedInto1Softmax) {
       ExpectNear(problem, expected, DenseAttention(problem, Everything));
       ExpectNear(problem, Attend(table(), problem, 1), expected);
       ExpectNear(problem, Attend(table(), problem, 3), expected);
+      ExpectMerges(table(), problem, 1);
+      ExpectMerges(table(), problem, 3);
       if (HasFatalFailure()) return;
     }
   }

@@ -76,6 +76,15 @@ TEST_P(DilatedAttentionTest, EqualsTheSumOverBranches) {
 }
 
 // Segments longer than what is copied at a time.
+TEST_P(DilatedAttentionTest, MergesIntoTheStateOfOtherKeys) {
+  for (uint32_t seed = 550; seed < (IsEmulated(table()) ? 555 : 570); ++seed) {
+    const Dilated dilated = RandomDilated(seed);
+    SCOPED_TRACE(dilated.problem.name);
+    ExpectMerges(table(), dilated.problem, 2, dilated.branches);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(DilatedAttentionTest, LongSegments) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
     if (IsEmulated(table()) && dtype == DType::kI8) continue;
