@@ -34,8 +34,8 @@ ANNULUS_DEVICE RowPart PartOfRow(int64_t cols) {
   return {BlockX() / chunks, first + ThreadIndex(), Smaller(cols, first + kChunk)};
 }
 
-// One block per row: the order of the sum depends on cols alone.
-ANNULUS_KERNEL(kThreads, 4) RmsNormKernel(ANNULUS_ARGUMENT RmsNormArguments a) {
+// The order of the sum depends on cols alone.
+ANNULUS_DEVICE void NormaliseRow(const RmsNormArguments& a) {
   float* const sums = reinterpret_cast<float*>(SharedMemory());
   const float* const x = a.input.row(BlockX());
   const int64_t cols = a.output.cols;
@@ -69,14 +69,14 @@ ANNULUS_DEVICE float Gated(const GatedMulParams& a, float gate, float up) {
   }
 }
 
-ANNULUS_KERNEL(kThreads, 4) GatedMulKernel(ANNULUS_ARGUMENT GatedMulParams a) {
+ANNULUS_DEVICE void GatedMul(const GatedMulParams& a) {
   const RowPart part = PartOfRow(a.output.cols);
   for (int64_t i = part.begin; i < part.end; i += kThreads) {
     a.output.row(part.row)[i] = Gated(a, a.gate.row(part.row)[i], a.up.row(part.row)[i]);
   }
 }
 
-ANNULUS_KERNEL(kThreads, 4) ScaleKernel(ANNULUS_ARGUMENT ScaleArguments a) {
+ANNULUS_DEVICE void Scale(const ScaleArguments& a) {
   const RowPart part = PartOfRow(a.output.cols);
   const float row_scale = a.row_scales == nullptr ? 1 : a.row_scales[part.row];
   for (int64_t i = part.begin; i < part.end; i += kThreads) {
@@ -99,7 +99,7 @@ ANNULUS_KERNEL(kThreads, 4) RopeTableKernel(ANNULUS_ARGUMENT RopeTableArguments 
 }
 
 // A thread rotates pairs: `heads * pairs` of them in a row.
-ANNULUS_KERNEL(kThreads, 4) RopeKernel(ANNULUS_ARGUMENT RopeParams a) {
+ANNULUS_DEVICE void Rotate(const RopeParams& a) {
   const int64_t pairs = a.cosine.cols;
   const RowPart part = PartOfRow(a.heads * pairs);
   for (int64_t i = part.begin; i < part.end; i += kThreads) {
@@ -111,6 +111,24 @@ ANNULUS_KERNEL(kThreads, 4) RopeKernel(ANNULUS_ARGUMENT RopeParams a) {
     const float second = x[pairs];
     x[0] = first * cosine - second * sine;
     x[pairs] = second * cosine + first * sine;
+  }
+}
+
+// One of three: the rotation where `rope` has values, else the gated product where `gated` has an
+// output, and else scales and soft cap.
+struct RowPartsArguments {
+  GatedMulParams gated;
+  ScaleArguments scales;
+  RopeParams rope;
+};
+
+ANNULUS_KERNEL(kThreads, 8) RowPartsKernel(ANNULUS_ARGUMENT RowPartsArguments a) {
+  if (a.rope.values.data != nullptr) {
+    Rotate(a.rope);
+  } else if (a.gated.output.data != nullptr) {
+    GatedMul(a.gated);
+  } else {
+    Scale(a.scales);
   }
 }
 
@@ -194,36 +212,33 @@ ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteParams a) {
   }
 }
 
-constexpr int kRoundThreads = 256;
-
 // The largest magnitude of a row, as bits: they order like numbers, and NaN lies above all.
 ANNULUS_DEVICE uint32_t LargestOfRow(const float* row, int64_t cols) {
   auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
   uint32_t largest = 0;
-  for (int64_t i = ThreadIndex(); i < cols; i += kRoundThreads) {
+  for (int64_t i = ThreadIndex(); i < cols; i += kThreads) {
     largest = Larger(largest, BitsOf(row[i]) & 0x7fffffffu);
   }
   largest = WarpMax(largest);
   if (Lane() == 0) shared[WarpIndex()] = largest;
   SyncThreads();
-  for (int i = 0; i < kRoundThreads / kWarp; ++i) largest = Larger(largest, shared[i]);
+  for (int i = 0; i < kWarps; ++i) largest = Larger(largest, shared[i]);
   return largest;
 }
 
-// One block per row.
-ANNULUS_KERNEL(kRoundThreads, 8) RoundRowsKernel(ANNULUS_ARGUMENT RoundRowsArguments a) {
+ANNULUS_DEVICE void RoundRow(const RoundRowsArguments& a) {
   const float* const input = a.input.row(BlockX());
   const auto load = [&](int64_t i) { return i < a.input.cols ? input[i] : 0.0f; };
   auto* const pairs = static_cast<uint32_t*>(a.output) + BlockX() * (a.depth / 2);
   if (a.kind == RoundedRows::kBFloat16) {
-    for (int64_t pair = ThreadIndex(); pair < a.depth / 2; pair += kRoundThreads) {
+    for (int64_t pair = ThreadIndex(); pair < a.depth / 2; pair += kThreads) {
       pairs[pair] = Pack(BFloat16{}, load(2 * pair), load(2 * pair + 1));
     }
     return;
   }
   if (a.kind == RoundedRows::kBFloat16Steps || a.kind == RoundedRows::kFourBitSteps) {
     const bool four_bit = a.kind == RoundedRows::kFourBitSteps;
-    for (int64_t word = ThreadIndex(); word < a.depth / 2; word += kRoundThreads) {
+    for (int64_t word = ThreadIndex(); word < a.depth / 2; word += kThreads) {
       const int p = static_cast<int>(word % 16 / 4);
       const int64_t eight = word / 16 * kDepthStep + word % 4 * 8;
       pairs[word] = Pack(BFloat16{}, load(eight + LowOfPair(four_bit, p)),
@@ -240,7 +255,7 @@ ANNULUS_KERNEL(kRoundThreads, 8) RoundRowsKernel(ANNULUS_ARGUMENT RoundRowsArgum
   if (ThreadIndex() == 0) {
     a.scales[BlockX()] = codes ? largest / 448 : finite ? 0 : FloatOf(0x7fc00000u);
   }
-  for (int64_t four = ThreadIndex(); four < a.depth / 4; four += kRoundThreads) {
+  for (int64_t four = ThreadIndex(); four < a.depth / 4; four += kThreads) {
     uint32_t word = 0;
     Bytes16 wide{};
 #pragma unroll
@@ -264,39 +279,55 @@ ANNULUS_KERNEL(kRoundThreads, 8) RoundRowsKernel(ANNULUS_ARGUMENT RoundRowsArgum
   }
 }
 
+// Rounds a row where `round` has an output, and else normalises it.
+struct WholeRowsArguments {
+  RmsNormArguments norm;
+  RoundRowsArguments round;
+};
+
+// One block per row.
+ANNULUS_KERNEL(kThreads, 8) WholeRowsKernel(ANNULUS_ARGUMENT WholeRowsArguments a) {
+  if (a.round.output != nullptr) {
+    RoundRow(a.round);
+  } else {
+    NormaliseRow(a.norm);
+  }
+}
+
+Grid GridOfWholeRows(int64_t rows) {
+  return {.x = rows, .threads = kThreads, .shared_bytes = kWarps * sizeof(float)};
+}
+
 }  // namespace
 
 int LaunchRmsNorm(StreamHandle stream, const RmsNormArguments& arguments) {
-  const Grid grid{
-      .x = arguments.output.rows, .threads = kThreads, .shared_bytes = kWarps * sizeof(float)};
-  return Launch<RmsNormKernel>(stream, grid, arguments);
+  return Launch<WholeRowsKernel>(stream, GridOfWholeRows(arguments.output.rows),
+                                 WholeRowsArguments{arguments, {}});
 }
 int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments) {
-  return Launch<GatedMulKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
-                                arguments);
+  return Launch<RowPartsKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
+                                RowPartsArguments{arguments, {}, {}});
 }
 int LaunchScale(StreamHandle stream, const ScaleArguments& arguments) {
-  return Launch<ScaleKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
-                             arguments);
+  return Launch<RowPartsKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
+                                RowPartsArguments{{}, arguments, {}});
 }
 int LaunchRopeTable(StreamHandle stream, const RopeTableArguments& arguments) {
   return Launch<RopeTableKernel>(stream, GridOfRows(arguments.cosine.rows, arguments.cosine.cols),
                                  arguments);
 }
 int LaunchRope(StreamHandle stream, const RopeParams& arguments) {
-  return Launch<RopeKernel>(
+  return Launch<RowPartsKernel>(
       stream, GridOfRows(arguments.cosine.rows, arguments.heads * arguments.cosine.cols),
-      arguments);
+      RowPartsArguments{{}, {}, arguments});
 }
 int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments) {
   return Launch<MoveRowsKernel>(stream, GridOfRows(arguments.count, arguments.input.cols),
                                 arguments);
 }
 int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments) {
-  const Grid grid{.x = arguments.input.rows,
-                  .threads = kRoundThreads,
-                  .shared_bytes = kRoundThreads / kWarp * sizeof(uint32_t)};
-  return Launch<RoundRowsKernel>(stream, grid, arguments);
+  return Launch<WholeRowsKernel>(stream, GridOfWholeRows(arguments.input.rows),
+                                 WholeRowsArguments{{}, arguments});
 }
 int LaunchRoute(StreamHandle stream, const RouteParams& arguments) {
   return Launch<RouteKernel>(stream, {.x = arguments.logits.rows, .threads = kWarp}, arguments);
