@@ -96,10 +96,10 @@ absl::Status RunPrefill(CudaStream& stream, const PrefillPath& path, const Atten
   ANNULUS_ASSIGN_OR_RETURN(own.keys, EncodeTensorMap(tensors.keys));
   ANNULUS_ASSIGN_OR_RETURN(own.values, EncodeTensorMap(tensors.values));
   const int64_t blocks = std::min<int64_t>(units, stream.device().multiprocessors);
-  const int code = dtype == DType::kBF16
-                       ? LaunchHopperAttentionBf16(stream.handle(), dim, blocks, own)
-                       : LaunchHopperAttentionF16(stream.handle(), dim, blocks, own);
-  return StatusOf(code, "attention");
+  const auto launch = dtype == DType::kBF16  ? LaunchHopperAttentionBf16
+                      : dtype == DType::kF16 ? LaunchHopperAttentionF16
+                                             : LaunchHopperAttentionNarrow;
+  return StatusOf(launch(stream.handle(), dim, blocks, own), "attention");
 }
 
 absl::Status Attend(Stream& stream, const AttentionParams& params, bool hopper) {

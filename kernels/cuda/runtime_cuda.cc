@@ -65,6 +65,18 @@ EncodeTiled FindEncodeTiled() {
   return reinterpret_cast<EncodeTiled>(function);
 }
 
+// Codes are moved as they are.
+CUtensorMapDataType ElementType(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DType::kF16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  }
+}
+
 // Makes the device whose memory it is that of the calling thread; memory of the host is no one's.
 absl::Status UseDeviceOf(const void* memory) {
   cudaPointerAttributes place{};
@@ -107,15 +119,13 @@ absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor) {
                               static_cast<cuuint64_t>(tensor.pages)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(tensor.row_bytes),
                                 static_cast<cuuint64_t>(tensor.page_stride)};
-  const cuuint32_t box[] = {kPanelColumns, static_cast<cuuint32_t>(tensor.box_rows), 1};
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(BoxColumns(tensor.dtype)),
+                            static_cast<cuuint32_t>(tensor.box_rows), 1};
   const cuuint32_t steps[] = {1, 1, 1};
   CUtensorMap made;
   const CUresult result =
-      encode(&made,
-             tensor.dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-             3, const_cast<std::byte*>(tensor.base), sizes, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encode(&made, ElementType(tensor.dtype), 3, const_cast<std::byte*>(tensor.base), sizes,
+             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     return absl::InvalidArgumentError(absl::StrCat(

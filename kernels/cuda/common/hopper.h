@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/base/dtype.h"
 #include "kernels/cuda/common/device.h"
 #include "kernels/cuda/common/tensor_map.h"
+#include "kernels/cuda/common/widen.h"
 
 // What compute capability 9.0 adds for warps with different tasks: barriers in shared memory that
 // count bytes, the copy engine (TMA), barriers of some of a block's warps, and registers moved from
-// one warpgroup to another. Source: PTX ISA 8.x. Products: wgmma.h.
+// one warpgroup to another; and conversions of fp8. Source: PTX ISA 8.x. Products: wgmma.h.
 
 namespace annulus::cuda {
 
@@ -83,6 +85,15 @@ ANNULUS_DEVICE void CopyBox(void* shared, const TensorMap& map, PhaseBarrier& ba
       "l"(&map), "r"(SharedAddress(&barrier)), "r"(column), "r"(row), "r"(page)
       : "memory");
 }
+// The same of `bytes` bytes that follow each other, 16 of them or a multiple; both addresses too.
+ANNULUS_DEVICE void CopyBytes(void* shared, const std::byte* source, int bytes,
+                              PhaseBarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(SharedAddress(shared)),
+      "l"(source), "r"(bytes), "r"(SharedAddress(&barrier))
+      : "memory");
+}
 // Orders this thread's own accesses of shared memory before those of the copy engine and of
 // products that a later barrier lets start.
 ANNULUS_DEVICE void FenceSharedForEngines() {
@@ -121,6 +132,18 @@ ANNULUS_DEVICE void TakeRegisters() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// Two codes of fp8, the low 16 bits of `codes`, as f16, exactly; the first in the low half. NaN
+// stays NaN and infinity infinity.
+ANNULUS_DEVICE uint32_t WidenToHalves(DType dtype, uint32_t codes) {
+  uint32_t halves;
+  if (dtype == DType::kF8E4M3) {
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
+  } else {
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
+  }
+  return halves;
+}
+
 #else
 
 inline uint32_t Unhoisted(uint32_t value) { return value; }
@@ -133,6 +156,7 @@ void WaitForPhase(PhaseBarrier& barrier, int parity);
 inline void PrefetchTensorMap(const TensorMap&) {}
 void CopyBox(void* shared, const TensorMap& map, PhaseBarrier& barrier, int column, int row,
              int page);
+void CopyBytes(void* shared, const std::byte* source, int bytes, PhaseBarrier& barrier);
 inline void FenceSharedForEngines() {}
 void SyncSome(int barrier, int threads);
 void ArriveSome(int barrier, int threads);
@@ -141,8 +165,17 @@ template <int kRegisters>
 inline void GiveRegisters() {}
 template <int kRegisters>
 inline void TakeRegisters() {}
+uint32_t WidenToHalves(DType dtype, uint32_t codes);
 
 #endif
+
+// Two neighbours of a word's four codes (k01 or k23) as bf16, exactly: as WidenCodes, for which
+// compute capability 8.0 takes twice the instructions of fp8. What is not finite stays so.
+ANNULUS_DEVICE uint32_t WidenPair(DType dtype, uint32_t codes, CodePair pair) {
+  if (dtype == DType::kI8) return WidenInt8(codes, pair);
+  const uint32_t halves = WidenToHalves(dtype, pair == CodePair::k01 ? codes : codes >> 16);
+  return Pack(BFloat16{}, WidenHalf(halves), WidenHighHalf(halves));
+}
 
 // Where 16-byte chunk `chunk` of row `row` of a panel (rows of 128 bytes from a multiple of 1024)
 // stands, in bytes.

@@ -103,6 +103,14 @@ ANNULUS_DEVICE float WidenHalf(uint32_t bits) {
       : "r"(bits));
   return value;
 }
+// The one in the high half.
+ANNULUS_DEVICE float WidenHighHalf(uint32_t bits) {
+  float value;
+  asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.f32.f16 %0, high; }"
+      : "=f"(value)
+      : "r"(bits));
+  return value;
+}
 // Byte i of the result is byte n of `word`, where n is the i-th nibble of `selector`; 4: zero.
 ANNULUS_DEVICE uint32_t SelectBytes(uint32_t word, uint32_t selector) {
   return __byte_perm(word, 0, selector);
@@ -138,6 +146,7 @@ uint32_t Pack(Float16, float low, float high);
 uint32_t MultiplyPairs(uint32_t a, uint32_t b);
 uint32_t AddPairs(uint32_t a, uint32_t b);
 float WidenHalf(uint32_t bits);
+inline float WidenHighHalf(uint32_t bits) { return WidenHalf(bits >> 16); }
 uint32_t SelectBytes(uint32_t word, uint32_t selector);
 inline uint32_t MaskedOr(uint32_t word, uint32_t mask, uint32_t bits) {
   return (word & mask) | bits;

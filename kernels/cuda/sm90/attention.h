@@ -8,7 +8,7 @@
 #include "kernels/cuda/sm80/attention.h"
 
 // Launches of prefill attention by the engines of compute capability 9.0: units of many rows over
-// pages of bf16 or f16, k_dim and v_dim up to 256, no dilated branches. All else is sm80/'s.
+// pages of 16 or 8 bits, k_dim and v_dim up to 256, no dilated branches. All else is sm80/'s.
 
 namespace annulus::cuda {
 
@@ -36,6 +36,9 @@ int LaunchHopperAttentionBf16(StreamHandle stream, int dim, int64_t blocks,
                               const HopperAttentionArguments& arguments);
 int LaunchHopperAttentionF16(StreamHandle stream, int dim, int64_t blocks,
                              const HopperAttentionArguments& arguments);
+// int8, e4m3 and e5m2, which are multiplied as bf16.
+int LaunchHopperAttentionNarrow(StreamHandle stream, int dim, int64_t blocks,
+                                const HopperAttentionArguments& arguments);
 
 }  // namespace annulus::cuda
 

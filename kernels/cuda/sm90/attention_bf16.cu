@@ -5,7 +5,7 @@ namespace annulus::cuda {
 
 int LaunchHopperAttentionBf16(StreamHandle stream, int dim, int64_t blocks,
                               const HopperAttentionArguments& arguments) {
-  return LaunchHopperAttentionOf<BFloat16>(stream, dim, blocks, arguments);
+  return LaunchHopperAttentionOf<BFloat16, false>(stream, dim, blocks, arguments);
 }
 
 }  // namespace annulus::cuda

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/sm90/attention_shared.h"
+#include "kernels/cuda/sm90/attention_widener.h"
 
 namespace annulus::cuda {
 
@@ -114,16 +115,32 @@ ANNULUS_DEVICE void StartOutput(const HopperShared<C>& shared, int stage,
   WgmmaCommit();
 }
 
+ANNULUS_DEVICE float WidenValue(BFloat16, uint32_t bits) { return WidenBFloat16(bits & 0xffffu); }
+ANNULUS_DEVICE float WidenValue(Float16, uint32_t bits) { return WidenHalf(bits & 0xffffu); }
+
+constexpr uint32_t InfiniteBits(BFloat16) { return 0x7f80u; }
+constexpr uint32_t InfiniteBits(Float16) { return 0x7c00u; }
+
+// The bits of a key's scale that make its value of int8 not finite, or 0; the scale of such a
+// value, or of none, becomes 0.
+ANNULUS_DEVICE uint16_t ClearScale(uint16_t& scale, bool absent) {
+  const uint16_t own = scale;
+  const bool bad = (own & 0x7f80u) == 0x7f80u;
+  if (bad || absent) scale = 0;
+  return bad && !absent ? own : 0;
+}
+
 // Makes 0 of values that no key has and of those that are infinite or NaN, which are marked: in a
 // product, 0 times infinity would reach rows that do not see them. Returns whether one is marked.
 // For all consumers together, 2 or 4 lanes for each key.
 template <class C>
-ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& shared, int stage,
-                                TileNotes<C>& notes) {
+ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& shared, uint32_t tile) {
   constexpr int kLanes = C::kConsumerThreads / C::kKeys;  // of a key
   static_assert(kLanes * C::kKeys == C::kConsumerThreads && (kLanes == 2 || kLanes == 4));
+  constexpr uint32_t infinite = InfiniteBits(typename C::Operand{});
+  const int stage = StageOf<C::kStages>(tile);
+  const int note = StageOf<C::kNotes>(tile);
   const int key = (ThreadIndex() - kWarpgroup) / kLanes;
-  const uint32_t infinite = layout.dtype == DType::kBF16 ? 0x7f80u : 0x7c00u;
   uint32_t bad = 0;
 #pragma unroll 1
   for (int i = Lane() % kLanes; i < C::kPanels * 8; i += kLanes) {
@@ -138,23 +155,27 @@ ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& share
   }
 #pragma unroll
   for (int mask = 1; mask < kLanes; mask *= 2) bad |= ShuffleXor(bad, mask);
-  const bool absent = notes.position[key] < 0;
-  notes.bad[key] = bad != 0 && !absent;
+  const bool absent = shared.notes[note].position[key] < 0;
+  uint16_t mark = bad != 0 && !absent;
+  if (Lane() % kLanes == 0) {
+    if constexpr (C::kNarrow) {
+      uint16_t& scale = shared.code_notes.value_scales[note][key];
+      if (layout.dtype == DType::kI8) mark = ClearScale(scale, absent);
+    }
+    shared.notes[note].bad[key] = mark;
+  }
 #pragma unroll 1
   for (int i = Lane() % kLanes; (bad != 0 || absent) && i < C::kPanels * 8; i += kLanes) {
     *reinterpret_cast<Bytes16*>(shared.values[stage][i / 8] + PanelOffset(key, i % 8)) = {};
   }
   FenceSharedForEngines();
-  return SyncSomeOr(kValuesCleared, C::kConsumerThreads, bad != 0 && !absent);
+  return SyncSomeOr(kValuesCleared, C::kConsumerThreads, mark != 0);
 }
 
 template <class C>
 ANNULUS_DEVICE bool Sees(const ConsumerRows<C>& rows, int h, int32_t key) {
   return key > rows.low[h] && key <= rows.position[h];
 }
-
-ANNULUS_DEVICE float WidenValue(BFloat16, uint32_t bits) { return WidenBFloat16(bits & 0xffffu); }
-ANNULUS_DEVICE float WidenValue(Float16, uint32_t bits) { return WidenHalf(bits & 0xffffu); }
 
 // The weight of a tile's key `key` for half h of this thread. Registers have no run-time index: one
 // of the thread's weights of its row by a mask. Of a comparison of indices the compiler makes an
@@ -170,6 +191,18 @@ ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kScores], int key, int h
   return ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
 }
 
+// Columns 2 `pair` and 2 `pair` + 1 of the value at `value` in its page, without a scale, as
+// operands.
+template <class C>
+ANNULUS_DEVICE uint32_t LoadOperands(DType dtype, const std::byte* value, int pair) {
+  if constexpr (C::kNarrow) {
+    const uint32_t codes = reinterpret_cast<const uint16_t*>(value)[pair];
+    return WidenPair(dtype, codes, CodePair::k01);
+  } else {
+    return reinterpret_cast<const uint32_t*>(value)[pair];
+  }
+}
+
 // What the marked values add to the rows that see them, after all others of their tile. A rare
 // case, so small rather than fast: what is unrolled here is a load of two columns (0 where a page
 // has none) and four sums.
@@ -183,18 +216,31 @@ ANNULUS_DEVICE void AddMarkedValues(const PageLayout& layout, int box_slots,
     if (notes.bad[key] == 0) continue;
     const std::byte* const value =
         notes.values[key / box_slots] + int64_t{key % box_slots} * layout.v_stride * layout.element;
+    const float scale = layout.dtype == DType::kI8 ? WidenBFloat16(notes.bad[key]) : 1;
     const float weight[2] = {WeightOf<C>(weights, key, 0), WeightOf<C>(weights, key, 1)};
     const bool sees[2] = {Sees(rows, 0, notes.position[key]), Sees(rows, 1, notes.position[key])};
 #pragma unroll
     for (int n = 0; n < C::kDim / 8; ++n) {
       if (8 * n >= layout.v_stride) break;
-      const uint32_t pair = reinterpret_cast<const uint32_t*>(value)[4 * n + Lane() % 4];
-      const float columns[2] = {WidenValue(T{}, pair), WidenValue(T{}, pair >> 16)};
+      const uint32_t pair = LoadOperands<C>(layout.dtype, value, 4 * n + Lane() % 4);
+      const float columns[2] = {WidenValue(T{}, pair) * scale, WidenValue(T{}, pair >> 16) * scale};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (sees[i / 2]) rows.o[4 * n + i] += weight[i / 2] * columns[i % 2];
       }
     }
+  }
+}
+
+// Scores or weights times the scales of their keys.
+template <class C>
+ANNULUS_DEVICE void ScaleColumns(const uint16_t (&scales)[C::kKeys], float (&scores)[C::kScores]) {
+#pragma unroll
+  for (int j = 0; j < C::kKeys / 8; ++j) {
+    const uint32_t pair = reinterpret_cast<const uint32_t*>(scales)[4 * j + Lane() % 4];
+    const float columns[2] = {WidenBFloat16(pair & 0xffffu), WidenBFloat16(pair >> 16)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[4 * j + i] *= columns[i % 2];
   }
 }
 
@@ -256,9 +302,16 @@ ANNULUS_DEVICE void Weigh(const AttentionArguments& a, const TileNotes<C>& notes
   }
 }
 
+// Weights as operands, of int8 times the scales of their values.
 template <class C>
-ANNULUS_DEVICE void PackWeights(const float (&weights)[C::kScores],
+ANNULUS_DEVICE void PackWeights(const PageLayout& layout, const HopperShared<C>& shared,
+                                uint32_t tile, float (&weights)[C::kScores],
                                 uint32_t (&packed)[C::kKeys / 16][4]) {
+  if constexpr (C::kNarrow) {
+    if (layout.dtype == DType::kI8) {
+      ScaleColumns<C>(shared.code_notes.value_scales[StageOf<C::kNotes>(tile)], weights);
+    }
+  }
 #pragma unroll
   for (int i = 0; i < C::kScores / 2; ++i) {
     packed[i / 4][i % 4] = Pack(typename C::Operand{}, weights[2 * i], weights[2 * i + 1]);

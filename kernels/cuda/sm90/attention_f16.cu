@@ -5,7 +5,7 @@ namespace annulus::cuda {
 
 int LaunchHopperAttentionF16(StreamHandle stream, int dim, int64_t blocks,
                              const HopperAttentionArguments& arguments) {
-  return LaunchHopperAttentionOf<Float16>(stream, dim, blocks, arguments);
+  return LaunchHopperAttentionOf<Float16, false>(stream, dim, blocks, arguments);
 }
 
 }  // namespace annulus::cuda

@@ -14,7 +14,9 @@
 //   scores(t) = query keys(t)     starts while weights(t - 1) values(t - 1) runs
 //   weights(t) = softmax          while the other consumer's products run: its turn
 //
-// Scores, weights and sums are float32; queries and weights are rounded to the pages' type.
+// Scores, weights and sums are float32; queries and weights are rounded to the pages' type. Pages
+// of 8 bits come as codes, which the other three warps of the first warpgroup widen to bf16 in
+// shared memory (attention_widener.h); the scales of int8 multiply scores and weights.
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/sm90/attention_consumer.h"
 #include "kernels/cuda/sm90/attention_producer.h"
@@ -28,10 +30,8 @@ struct Consumer {
   HopperShared<C>& shared;
   uint32_t tile = 0;  // whose scores come next
 
-  ANNULUS_DEVICE static int Stage(uint32_t tile) { return static_cast<int>(tile % C::kStages); }
-  ANNULUS_DEVICE static int Parity(uint32_t tile) {
-    return static_cast<int>(tile / C::kStages % 2);
-  }
+  ANNULUS_DEVICE static int Stage(uint32_t tile) { return StageOf<C::kStages>(tile); }
+  ANNULUS_DEVICE static int Parity(uint32_t tile) { return ParityOf<C::kStages>(tile); }
 
   ANNULUS_DEVICE void TakeTurn() const { SyncSome(kTurn + ConsumerOf(), C::kConsumerThreads); }
   ANNULUS_DEVICE void GiveTurn() const {
@@ -51,11 +51,17 @@ struct Consumer {
   // The weights of tile t; whether it has marked values.
   ANNULUS_DEVICE bool Soften(uint32_t t, float (&scores)[C::kScores], ConsumerRows<C>& rows,
                              float (&rescale)[2]) const {
-    TileNotes<C>& notes = shared.notes[t % C::kNotes];
+    const PageLayout& layout = h.attention.layout;
+    const TileNotes<C>& notes = shared.notes[StageOf<C::kNotes>(t)];
     bool marked = false;
     if (notes.hidden != 0) {
       WaitForValues(t);
-      marked = ClearValues<C>(h.attention.layout, shared, Stage(t), notes);
+      marked = ClearValues<C>(layout, shared, t);
+    }
+    if constexpr (C::kNarrow) {
+      if (layout.dtype == DType::kI8) {
+        ScaleColumns<C>(shared.code_notes.key_scales[StageOf<C::kNotes>(t)], scores);
+      }
     }
     Weigh<C>(h.attention, notes, scores, rows, rescale);
     return marked;
@@ -67,8 +73,8 @@ struct Consumer {
 #pragma unroll
     for (int i = 0; i < C::kDim / 2; ++i) rows.o[i] *= rescale[i % 4 / 2];
     if (marked) {
-      AddMarkedValues<C>(h.attention.layout, h.box_slots, shared.notes[t % C::kNotes], weights,
-                         rows);
+      AddMarkedValues<C>(h.attention.layout, h.box_slots, shared.notes[StageOf<C::kNotes>(t)],
+                         weights, rows);
     }
   }
 
@@ -85,7 +91,7 @@ struct Consumer {
     Release(shared.keys_free[Stage(tile)]);
     const bool marked = Soften(tile, scores, rows, rescale);
     Rescale(tile, marked, scores, rescale, rows);
-    PackWeights<C>(scores, weights);
+    PackWeights<C>(h.attention.layout, shared, tile, scores, weights);
 #pragma unroll 1
     for (const uint32_t last = tile + static_cast<uint32_t>(tiles) - 1; tile != last;) {
       const uint32_t before = tile++;
@@ -103,7 +109,7 @@ struct Consumer {
       SettleRegisters(rows.o);
       Release(shared.values_free[Stage(before)]);
       Rescale(tile, some_marked, scores, rescale, rows);
-      PackWeights<C>(scores, weights);
+      PackWeights<C>(h.attention.layout, shared, tile, scores, weights);
     }
     WaitForValues(tile);
     StartOutput<C>(shared, Stage(tile), weights, rows.o);
@@ -125,9 +131,7 @@ struct Consumer {
     LoadQueryPanels<C>(a, unit, item, shared);
     FenceSharedForEngines();
     SyncSome(kQueryReady + ConsumerOf(), kWarpgroup);
-    const int boxes = C::kKeys / h.box_slots;
-    const BoxRange range = BoxesOf(h, unit, item);
-    return (range.end - range.begin + boxes - 1) / boxes;
+    return TilesOf<C>(h, unit, item);
   }
 
   ANNULUS_DEVICE void Run() {
@@ -148,23 +152,29 @@ template <class C>
 ANNULUS_KERNEL(C::kThreads, 1)
 HopperAttentionKernel(ANNULUS_ARGUMENT HopperAttentionArguments h) {
   // 65536 registers for 3 warpgroups are 168 a thread at the start.
-  constexpr int kProducerRegisters = 56;
-  constexpr int kConsumerRegisters = 224;
+  constexpr int kProducerRegisters = C::kNarrow && C::kDim <= 128 ? 72 : 56;
+  constexpr int kConsumerRegisters = (3 * 168 - kProducerRegisters) / 2;
   auto& shared = *reinterpret_cast<HopperShared<C>*>(SharedMemory());
   if (ThreadIndex() == 0) {
     for (int s = 0; s < C::kStages; ++s) {
       constexpr int kConsumerWarps = C::kConsumerThreads / kWarp;
-      InitPhaseBarrier(shared.keys_full[s], 1);
-      InitPhaseBarrier(shared.values_full[s], 1);
+      constexpr int kFillers = C::kNarrow ? C::kWideners : 1;  // warps
+      InitPhaseBarrier(shared.keys_full[s], kFillers);
+      InitPhaseBarrier(shared.values_full[s], kFillers);
       InitPhaseBarrier(shared.keys_free[s], kConsumerWarps);
       InitPhaseBarrier(shared.values_free[s], kConsumerWarps);
     }
+    if constexpr (C::kNarrow) InitCodeBarriers<C>(shared);
     FencePhaseBarriers();
   }
   SyncThreads();
   if (ThreadIndex() < kWarpgroup) {
     GiveRegisters<kProducerRegisters>();
-    if (WarpIndex() == 0) Produce<C>(h, shared);
+    if (WarpIndex() == 0) {
+      Produce<C>(h, shared);
+    } else if constexpr (C::kNarrow) {
+      WidenTiles<C>(h, shared);
+    }
   } else {
     TakeRegisters<kConsumerRegisters>();
     Consumer<C>{h, shared}.Run();
@@ -179,13 +189,18 @@ int LaunchHopperAttention(StreamHandle stream, int64_t blocks,
   return Launch<HopperAttentionKernel<C>>(stream, grid, arguments);
 }
 
-// The reviewed list of instances: 3 head dimensions for each type.
-template <class T>
+// The reviewed list of instances: 3 head dimensions for each type, and for the three of 8 bits
+// together.
+template <class T, bool kCodes>
 int LaunchHopperAttentionOf(StreamHandle stream, int dim, int64_t blocks,
                             const HopperAttentionArguments& arguments) {
-  if (dim <= 64) return LaunchHopperAttention<HopperConfig<T, 64>>(stream, blocks, arguments);
-  if (dim <= 128) return LaunchHopperAttention<HopperConfig<T, 128>>(stream, blocks, arguments);
-  return LaunchHopperAttention<HopperConfig<T, 256>>(stream, blocks, arguments);
+  if (dim <= 64) {
+    return LaunchHopperAttention<HopperConfig<T, 64, kCodes>>(stream, blocks, arguments);
+  }
+  if (dim <= 128) {
+    return LaunchHopperAttention<HopperConfig<T, 128, kCodes>>(stream, blocks, arguments);
+  }
+  return LaunchHopperAttention<HopperConfig<T, 256, kCodes>>(stream, blocks, arguments);
 }
 
 }  // namespace annulus::cuda

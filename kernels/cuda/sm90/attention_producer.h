@@ -1,7 +1,8 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_PRODUCER_H_
 #define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_PRODUCER_H_
 
-// The producer of attention_kernel.h: one warp, a lane for every box of a tile.
+// The producer of attention_kernel.h: one warp, a lane for every box of a tile. Pages of 16 bits go
+// to where products read them, those of 8 bits to the wideners (attention_widener.h).
 #include "kernels/cuda/sm90/attention_shared.h"
 
 namespace annulus::cuda {
@@ -22,10 +23,16 @@ ANNULUS_DEVICE KeyBox BoxAt(const HopperAttentionArguments& h, const AttentionUn
   return {page.data, slot, page.first_position + slot, Smaller(page.tokens - slot, h.box_slots)};
 }
 
+// Of a unit's rows.
+struct PositionRange {
+  int64_t lowest;
+  int64_t highest;
+};
+
 // Writes what the consumers want to know about a tile, of whose boxes lane b < count has box b.
 template <class C>
 ANNULUS_DEVICE void WriteNotes(const HopperAttentionArguments& h, const AttentionUnit& unit,
-                               const KeyBox& box, int count, int64_t lowest, int64_t highest,
+                               const KeyBox& box, int count, const PositionRange& rows,
                                TileNotes<C>& notes) {
   const AttentionArguments& a = h.attention;
   const int boxes = C::kKeys / h.box_slots;
@@ -43,29 +50,81 @@ ANNULUS_DEVICE void WriteNotes(const HopperAttentionArguments& h, const Attentio
   const int64_t last = int64_t{box.first} + box.present - 1;
   bool hidden = Lane() < boxes && !mine;
   if (mine) {
-    hidden = box.present < h.box_slots || last > lowest ||
-             (a.window > 0 && box.first <= highest - a.window);
+    hidden = box.present < h.box_slots || last > rows.lowest ||
+             (a.window > 0 && box.first <= rows.highest - a.window);
     notes.values[Lane()] = box.page + a.layout.Value(unit.kv_head, box.slot);
   }
   const uint32_t any = WarpMax(static_cast<uint32_t>(hidden));
   if (Lane() == 0) notes.hidden = static_cast<int32_t>(any);
 }
 
+// Where the copies of a tile's boxes come from.
+struct TileBoxes {
+  int count;  // of lanes that have one
+  int row;    // the lane's
+  int page;
+};
+
 // Starts the copies of the boxes of one tile's keys or values; their place is free. Notes that
-// were written before SyncWarp are seen by those who wait for `full`.
+// were written before SyncWarp are seen by those who wait for `full`, which also waits for
+// `more_bytes` of each box.
 template <class C>
-ANNULUS_DEVICE void StartBoxes(const HopperAttentionArguments& h, const TensorMap& map, int count,
-                               int row, int page, PhaseBarrier& full,
-                               std::byte (&panels)[C::kPanels][C::kKeys * kPanelRowBytes]) {
+ANNULUS_DEVICE void StartBoxes(const HopperAttentionArguments& h, const TensorMap& map,
+                               const TileBoxes& boxes, int more_bytes, PhaseBarrier& full,
+                               std::byte (&panels)[C::kCopyPanels][C::kKeys * kPanelRowBytes]) {
   const int box_bytes = h.box_slots * kPanelRowBytes;
   SyncWarp();
-  if (Lane() == 0) ArriveExpecting(full, count * C::kPanels * box_bytes);
-  SyncWarp();
-  if (Lane() >= count) return;
-#pragma unroll
-  for (int p = 0; p < C::kPanels; ++p) {
-    CopyBox(panels[p] + Lane() * box_bytes, map, full, p * kPanelColumns, row, page);
+  if (Lane() == 0) {
+    ArriveExpecting(full, boxes.count * (C::kCopyPanels * box_bytes + more_bytes));
   }
+  SyncWarp();
+  if (Lane() >= boxes.count) return;
+#pragma unroll
+  for (int p = 0; p < C::kCopyPanels; ++p) {
+    CopyBox(panels[p] + Lane() * box_bytes, map, full, p * C::kCopyColumns, boxes.row, boxes.page);
+  }
+}
+
+// A tile of pages of 16 bits, each half when its place is free.
+template <class C>
+ANNULUS_DEVICE void StartOperands(const HopperAttentionArguments& h, const AttentionUnit& unit,
+                                  const PositionRange& range, const KeyBox& box,
+                                  const TileBoxes& boxes, uint32_t tile, HopperShared<C>& shared) {
+  const int stage = StageOf<C::kStages>(tile);
+  const int parity = ParityOf<C::kStages>(tile);
+  WaitForPhase(shared.keys_free[stage], parity ^ 1);
+  WriteNotes<C>(h, unit, box, boxes.count, range, shared.notes[StageOf<C::kNotes>(tile)]);
+  StartBoxes<C>(h, h.keys, boxes, 0, shared.keys_full[stage], shared.keys[stage]);
+  WaitForPhase(shared.values_free[stage], parity ^ 1);
+  StartBoxes<C>(h, h.values, boxes, 0, shared.values_full[stage], shared.values[stage]);
+}
+
+// The same of codes: keys with the scales of int8, which consumers want before the values.
+template <class C>
+ANNULUS_DEVICE void StartCodes(const HopperAttentionArguments& h, const AttentionUnit& unit,
+                               const PositionRange& range, const KeyBox& box,
+                               const TileBoxes& boxes, uint32_t tile, HopperShared<C>& shared) {
+  const PageLayout& layout = h.attention.layout;
+  CodeNotes<C>& notes = shared.code_notes;
+  const bool scaled = layout.dtype == DType::kI8;
+  const int scale_bytes = scaled ? h.box_slots * 2 : 0;  // of keys, and of values
+  const uint32_t keys = 2 * tile;                        // their number among the pieces
+  const int stage = StageOf<C::kCodeStages>(keys);
+  WaitForPhase(notes.free[stage], ParityOf<C::kCodeStages>(keys) ^ 1);
+  WriteNotes<C>(h, unit, box, boxes.count, range, shared.notes[StageOf<C::kNotes>(tile)]);
+  StartBoxes<C>(h, h.keys, boxes, 2 * scale_bytes, notes.full[stage], shared.codes.stages[stage]);
+  if (scaled && Lane() < boxes.count) {
+    const int to = Lane() * h.box_slots;
+    const int own = StageOf<C::kNotes>(tile);
+    CopyBytes(notes.key_scales[own] + to, box.page + layout.KeyScale(unit.kv_head, box.slot),
+              scale_bytes, notes.full[stage]);
+    CopyBytes(notes.value_scales[own] + to, box.page + layout.ValueScale(unit.kv_head, box.slot),
+              scale_bytes, notes.full[stage]);
+  }
+  const uint32_t values = keys + 1;
+  const int next = StageOf<C::kCodeStages>(values);
+  WaitForPhase(notes.free[next], ParityOf<C::kCodeStages>(values) ^ 1);
+  StartBoxes<C>(h, h.values, boxes, 0, notes.full[next], shared.codes.stages[next]);
 }
 
 // By one warp, for all units of the block.
@@ -83,25 +142,21 @@ ANNULUS_DEVICE void Produce(const HopperAttentionArguments& h, HopperShared<C>& 
     if (index >= h.units) continue;
     const AttentionUnit unit = a.units[index];
     const AttentionItemView item = a.items[unit.item];
-    const int64_t lowest = LowestPosition(a, unit, item);
-    const int64_t highest = HighestPosition(a, unit, item);
+    const PositionRange positions{LowestPosition(a, unit, item), HighestPosition(a, unit, item)};
     const BoxRange range = BoxesOf(h, unit, item);
     for (int begin = range.begin; begin < range.end; begin += boxes, ++tile) {
-      const int count = Smaller(range.end - begin, boxes);
+      TileBoxes own{Smaller(range.end - begin, boxes), 0, 0};
       KeyBox box{};
-      int page = 0;
-      if (Lane() < count) {
+      if (Lane() < own.count) {
         box = BoxAt(h, unit, item, begin + Lane());
-        page = static_cast<int>((box.page - h.first_page) >> h.page_shift);
+        own.page = static_cast<int>((box.page - h.first_page) >> h.page_shift);
       }
-      const int row = unit.kv_head * a.layout.page_tokens + box.slot;
-      const int stage = static_cast<int>(tile % C::kStages);
-      const int parity = static_cast<int>(tile / C::kStages % 2);
-      WaitForPhase(shared.keys_free[stage], parity ^ 1);
-      WriteNotes<C>(h, unit, box, count, lowest, highest, shared.notes[tile % C::kNotes]);
-      StartBoxes<C>(h, h.keys, count, row, page, shared.keys_full[stage], shared.keys[stage]);
-      WaitForPhase(shared.values_free[stage], parity ^ 1);
-      StartBoxes<C>(h, h.values, count, row, page, shared.values_full[stage], shared.values[stage]);
+      own.row = unit.kv_head * a.layout.page_tokens + box.slot;
+      if constexpr (C::kNarrow) {
+        StartCodes<C>(h, unit, positions, box, own, tile, shared);
+      } else {
+        StartOperands<C>(h, unit, positions, box, own, tile, shared);
+      }
     }
   }
 }

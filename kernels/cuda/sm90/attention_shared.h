@@ -10,26 +10,36 @@
 
 namespace annulus::cuda {
 
-// T: type of pages and operands. A panel is 64 columns of a tile, which stand together in shared
-// memory as rows of 128 bytes: what one copy writes and one product reads.
-template <class T, int kHeadDim>
+// T: type of the operands; kCodes: whether pages have 8 bits, which become operands in shared
+// memory, or else operands. A panel is 64 columns of a tile, which stand together in shared memory
+// as rows of 128 bytes: what one copy writes (of codes: of 128 columns) and one product reads.
+template <class T, int kHeadDim, bool kCodes>
 struct HopperConfig {
   using Operand = T;
+  static constexpr bool kNarrow = kCodes;
   static constexpr int kDim = kHeadDim;
   static constexpr int kPanels = kDim / kPanelColumns;
+  static constexpr int kCopyColumns = kNarrow ? kCodeColumns : kPanelColumns;
+  static constexpr int kCopyPanels = (kDim + kCopyColumns - 1) / kCopyColumns;
   static constexpr int kKeys = HopperKeys(kDim);  // of a tile
   static constexpr int kConsumers = 2;
   static constexpr int kConsumerRows = 64;
   static constexpr int kConsumerThreads = kConsumers * kWarpgroup;
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kStages = 2;
+  // Keys and values of a tile take turns in the stages of codes. With 256 columns there is no room
+  // for a third.
+  static constexpr int kCodeStages = kDim > 128 ? 2 : 3;
+  static constexpr int kWideners = 3;  // warps
   // Tiles whose notes are kept: the producer writes those of tile t + 3 once all consumers have
-  // released the keys of tile t + 1, after their last look at tile t's.
+  // released the keys of tile t + 1, after their last look at tile t's. Of codes: those of tile
+  // t + 4 once the values of tile t + 2 (2 stages: the keys of tile t + 3) have been widened, after
+  // all consumers released the values of tile t (the keys of tile t + 1).
   static constexpr int kNotes = 4;
   static constexpr int kScores = kKeys / 2;  // of one thread
   static_assert(kDim % kPanelColumns == 0 && kDim <= 256);
   static_assert(kConsumers * kConsumerRows == kHopperRows);
-  static_assert(kNotes >= kStages + 1);
+  static_assert(kNotes >= kStages + 1 && kCodeStages <= 3);
 };
 
 // What the producer says about a tile, which may be made of parts of several pages.
@@ -38,7 +48,26 @@ struct TileNotes {
   alignas(16) int32_t position[C::kKeys];  // -1: no key, and what lies there may be anything
   const std::byte* values[C::kKeys / 16];  // of each box: its first value in the page
   int32_t hidden;                          // whether some row does not see some key
-  uint8_t bad[C::kKeys];                   // by consumers: whether a key's value is infinite or NaN
+  // By consumers, not 0: a key's value is not all finite. Of int8 its scale.
+  uint16_t bad[C::kKeys];
+};
+
+// What only pages of 8 bits have: tiles as they came, one piece (keys or values) in each stage, ..
+template <class C, bool kNarrow = C::kNarrow>
+struct CodePanels {};
+template <class C>
+struct CodePanels<C, true> {
+  alignas(1024) std::byte stages[C::kCodeStages][C::kCopyPanels][C::kKeys * kPanelRowBytes];
+};
+// .. when they did, and the bf16 scales of int8, which are kept like notes.
+template <class C, bool kNarrow = C::kNarrow>
+struct CodeNotes {};
+template <class C>
+struct CodeNotes<C, true> {
+  alignas(16) uint16_t key_scales[C::kNotes][C::kKeys];
+  alignas(16) uint16_t value_scales[C::kNotes][C::kKeys];
+  PhaseBarrier full[C::kCodeStages];
+  PhaseBarrier free[C::kCodeStages];
 };
 
 template <class C>
@@ -46,13 +75,25 @@ struct HopperShared {
   alignas(1024) std::byte query[C::kConsumers][C::kPanels][C::kConsumerRows * kPanelRowBytes];
   alignas(1024) std::byte keys[C::kStages][C::kPanels][C::kKeys * kPanelRowBytes];
   alignas(1024) std::byte values[C::kStages][C::kPanels][C::kKeys * kPanelRowBytes];
+  CodePanels<C> codes;
   TileNotes<C> notes[C::kNotes];
+  CodeNotes<C> code_notes;
   PhaseBarrier keys_full[C::kStages];
   PhaseBarrier keys_free[C::kStages];
   PhaseBarrier values_full[C::kStages];
   PhaseBarrier values_free[C::kStages];
   static constexpr size_t kMostBytes = size_t{227} << 10;  // of a block of compute capability 9.0
 };
+
+// The stage of number n of what takes turns in kStages of them, and the parity of its phase.
+template <int kStages>
+ANNULUS_DEVICE int StageOf(uint32_t n) {
+  return static_cast<int>(n % kStages);
+}
+template <int kStages>
+ANNULUS_DEVICE int ParityOf(uint32_t n) {
+  return static_cast<int>(n / kStages % 2);
+}
 
 // Barriers of some warps (SyncSome). The turn of a consumer is its number more than kTurn.
 inline constexpr int kTurn = 1;
@@ -94,6 +135,14 @@ ANNULUS_DEVICE BoxRange BoxesOf(const HopperAttentionArguments& h, const Attenti
   const int end =
       (pages - 1) * per_page + (static_cast<int>(slots) + h.box_slots - 1) / h.box_slots;
   return {begin, Larger(begin, end)};
+}
+
+template <class C>
+ANNULUS_DEVICE int TilesOf(const HopperAttentionArguments& h, const AttentionUnit& unit,
+                           const AttentionItemView& item) {
+  const int boxes = C::kKeys / h.box_slots;
+  const BoxRange range = BoxesOf(h, unit, item);
+  return (range.end - range.begin + boxes - 1) / boxes;
 }
 
 // Units come longest first. In every other round blocks take them in the opposite order, so that

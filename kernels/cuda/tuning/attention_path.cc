@@ -57,8 +57,7 @@ bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const
   const bool dilated =
       std::any_of(params.items.begin(), params.items.end(),
                   [](const AttentionItem& item) { return !item.branches.empty(); });
-  return device.major == 9 && device.minor == 0 &&
-         (shape.dtype == DType::kBF16 || shape.dtype == DType::kF16) &&
+  return device.major == 9 && device.minor == 0 && shape.dtype != DType::kF32 &&
          LargerDim(params) <= kMostHopperDim && !dilated && grid.count > 0 &&
          grid.count <= kMostPages && grid.shift >= kSmallestShift &&
          reinterpret_cast<uintptr_t>(grid.first) % (1 << kSmallestShift) == 0;

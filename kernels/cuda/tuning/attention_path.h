@@ -23,8 +23,8 @@ struct PageGrid {
 PageGrid GridOfPages(const AttentionParams& params);
 
 // The one place that says what sm90/ serves: compute capability 9.0 (its instructions are of this
-// one alone), bf16 or f16, k_dim and v_dim up to 256, no dilated branches, and pages that a tensor
-// of at most 2^31 pages with strides of at least 16 bytes covers.
+// one alone), pages of 16 or 8 bits, k_dim and v_dim up to 256, no dilated branches, and pages that
+// a tensor of at most 2^31 pages with strides of at least 16 bytes covers.
 bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const PageGrid& grid);
 
 // Which instance of sm80/ attends units of `shape`: the one for them, or where its block has more

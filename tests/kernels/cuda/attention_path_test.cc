@@ -2,6 +2,7 @@
 #include "kernels/cuda/tuning/attention_path.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -84,6 +85,13 @@ TEST(PageGridTest, TensorsFollowThePageLayout) {
   EXPECT_EQ(values.columns, 48);
   EXPECT_EQ(values.row_bytes, 96);
   EXPECT_EQ(values.rows, 3 * 48);
+  params.shape.dtype = DType::kI8;  // codes; their scales are not of the tensors
+  const PageTensors codes = TensorsOfPages(params, grid);
+  EXPECT_EQ(codes.keys.dtype, DType::kI8);
+  EXPECT_EQ(codes.keys.columns, 80);
+  EXPECT_EQ(codes.keys.row_bytes, 80);
+  EXPECT_EQ(codes.values.base, At(0x20010 + 3 * 48 * 80));
+  EXPECT_EQ(codes.values.row_bytes, 48);
   params.shape.page_tokens = 128;
   EXPECT_EQ(TensorsOfPages(params, grid).values.box_rows, 128);
   params.shape.v_dim = 129;
@@ -114,7 +122,7 @@ TEST(AttentionPathTest, HopperServesWhatItsKernelsAreFor) {
   for (const DType dtype : testing::kKvDTypes) {
     KvPageShape other = shape;
     other.dtype = dtype;
-    EXPECT_EQ(serves(hopper, other), dtype == DType::kBF16 || dtype == DType::kF16);
+    EXPECT_EQ(serves(hopper, other), dtype != DType::kF32) << DTypeName(dtype);
   }
   for (const int dim : {1, 64, 128, 129, 256, 257}) {
     KvPageShape other = shape;
@@ -167,8 +175,11 @@ TEST(AttentionPathTest, UnitsHaveTheRowsOfThePathThatAttendsThem) {
   EXPECT_EQ(path(129, DType::kBF16, true), std::pair(true, 128));
   EXPECT_EQ(path(256, DType::kF16, true), std::pair(true, 128));
   EXPECT_EQ(path(256, DType::kF16, false), std::pair(false, 64));
-  EXPECT_EQ(path(256, DType::kI8, true), std::pair(false, 64));
-  EXPECT_EQ(path(128, DType::kI8, true), std::pair(false, 128));
+  for (const DType dtype : {DType::kI8, DType::kF8E4M3, DType::kF8E5M2}) {
+    EXPECT_EQ(path(128, dtype, true), std::pair(true, 128));
+    EXPECT_EQ(path(256, dtype, true), std::pair(true, 128));
+    EXPECT_EQ(path(256, dtype, false), std::pair(false, 64));
+  }
   pages.push_back({At(0x20018), 64, 64});
   item.pages = pages;
   EXPECT_EQ(path(256, DType::kBF16, true), std::pair(false, 64)) << "pages 8 bytes apart";
@@ -258,25 +269,61 @@ TEST(AttentionPathTest, ARefusedTensorMapIsAnError) {
 }
 
 // Tiles of several pages and pages of several tiles, blocks that compute several units, windows
-// that begin and end inside of a page, both types and all head dimensions.
-TEST(AttentionPathTest, ManyTilesOfEveryPageSize) {
-  uint32_t seed = 600;
-  for (const int page_tokens : {16, 64, 112, 128, 256}) {
+// that begin and end inside of a page, all head dimensions, and `dtypes` in turn.
+void ExpectManyTiles(const std::vector<int>& page_sizes, const std::vector<DType>& dtypes,
+                     uint32_t seed) {
+  for (const int page_tokens : page_sizes) {
     for (const int dim : {64, 128, 200, 256}) {
-      testing::Problem problem = Wide(seed % 2 ? DType::kF16 : DType::kBF16, page_tokens, dim);
+      testing::Problem problem = Wide(dtypes[seed % dtypes.size()], page_tokens, dim);
       if (dim == 200) problem.shape.v_dim = 72;  // panels without values
-      problem.window = seed % 3 == 0 ? 300 : 0;
+      problem.window = seed % 7 < 3 ? 300 : 0;
+      problem.soft_cap = seed % 5 < 2 ? 2 : 0;
       testing::FillProblem(problem, seed++);
       SCOPED_TRACE(problem.name);
       testing::ExpectNear(problem, testing::Attend(HopperOps(), problem, 1),
                           testing::Attend(testing::Reference(), problem, 1));
-      if (HasFatalFailure()) return;
+      if (::testing::Test::HasFatalFailure()) return;
     }
-    ++seed;  // so that each dimension meets both types
+    if (dtypes.size() % 2 == 0) ++seed;  // so that each dimension meets each type
   }
 }
 
-// One infinite element of one value: it reaches the rows that see it, in its own column alone.
+TEST(AttentionPathTest, ManyTilesOfEveryPageSize) {
+  ExpectManyTiles({16, 64, 112, 128, 256}, {DType::kBF16, DType::kF16}, 600);
+}
+
+TEST(AttentionPathTest, ManyTilesOf8BitPagesOfEverySize) {
+  ExpectManyTiles({16, 64, 128}, {DType::kI8, DType::kF8E4M3, DType::kF8E5M2}, 640);
+}
+
+// Keys and values whose scales lie far apart, in tiles that nothing is hidden from and in the
+// others: a scale that met another key, or weights of another base, would show.
+TEST(AttentionPathTest, EveryKeyHasItsOwnScale) {
+  for (const int dim : {96, 200}) {
+    for (const int page_tokens : {48, 128}) {
+      testing::Problem problem = Wide(DType::kI8, page_tokens, dim);
+      testing::FillProblem(problem, 800 + static_cast<uint32_t>(dim));
+      for (int64_t j = 0; j < problem.end; ++j) {
+        for (int h = 0; h < 2; ++h) {
+          // Powers of two, so that the numbers still are what int8 can store.
+          const float key = j % 7 == 0 ? 4 : j % 3 == 0 ? 0.25f : 1;
+          const float value = j % 5 == 0 ? 64 : j % 2 == 0 ? 0x1p-20f : 1;
+          for (int d = 0; d < dim; ++d) {
+            problem.k.row(j)[h * dim + d] *= key;
+            problem.v.row(j)[h * dim + d] *= value;
+          }
+        }
+      }
+      SCOPED_TRACE(problem.name);
+      testing::ExpectNear(problem, testing::Attend(HopperOps(), problem, 1),
+                          testing::Attend(testing::Reference(), problem, 1));
+    }
+  }
+}
+
+// One element of one value that is not finite (of 8 bits NaN, as they have no infinity): it reaches
+// the rows that see it, in its own column alone. Of int8 it makes the value's scale NaN, and so all
+// of its columns.
 TEST(AttentionPathTest, InfiniteValuesReachTheirColumnOfRowsThatSeeThem) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   struct Case {
@@ -287,22 +334,25 @@ TEST(AttentionPathTest, InfiniteValuesReachTheirColumnOfRowsThatSeeThem) {
   for (const auto& [table, dtype, dim] :
        {Case{Ops(), DType::kBF16, 80}, Case{HopperOps(), DType::kBF16, 80},
         Case{HopperOps(), DType::kF16, 80}, Case{HopperOps(), DType::kBF16, 250},
-        Case{HopperOps(), DType::kF16, 250}}) {
+        Case{HopperOps(), DType::kF16, 250}, Case{HopperOps(), DType::kI8, 80},
+        Case{HopperOps(), DType::kF8E4M3, 250}, Case{HopperOps(), DType::kF8E5M2, 120}}) {
+    const bool narrow = DTypeSize(dtype) == 1;
     testing::Problem problem = Wide(dtype, 64, dim);
     testing::FillProblem(problem, 9);
     constexpr int64_t kBad = 600;
     const int column = dim - 9;
     problem.v.row(kBad)[column] = 0;
     const testing::AttentionResult clean = testing::Attend(table, problem, 1);
-    problem.v.row(kBad)[column] = kInfinity;
+    problem.v.row(kBad)[column] = narrow ? std::nanf("") : kInfinity;
     const testing::AttentionResult dirty = testing::Attend(table, problem, 1);
     for (int64_t r = 0; r < problem.rows(); ++r) {
       for (int h = 0; h < problem.heads(); ++h) {
         const int64_t index = (r * problem.heads() + h) * dim;
         const bool reached = h < problem.group && !problem.Masked(r, kBad);
         for (int d = 0; d < dim; ++d) {
-          if (reached && d == column) {
-            ASSERT_EQ(dirty.o[index + d], kInfinity) << table.name << " row " << r;
+          if (reached && (d == column || dtype == DType::kI8)) {
+            const float got = dirty.o[index + d];
+            ASSERT_TRUE(narrow ? std::isnan(got) : got == kInfinity) << table.name << " row " << r;
           } else {
             ASSERT_NEAR(dirty.o[index + d], clean.o[index + d], reached ? 1e-3 : 0)
                 << table.name << " row " << r << " column " << d;

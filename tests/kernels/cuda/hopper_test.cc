@@ -90,6 +90,72 @@ TEST(HopperTest, BoxesArriveSwizzledAndLate) {
   });
 }
 
+// Rows of a box of codes have 128 of them; bytes that are no tensor come as they are.
+TEST(HopperTest, CodesAndBytesArriveLate) {
+  constexpr int kColumns = 144;
+  constexpr int kRows = 16;
+  alignas(16) static uint8_t codes[kRows * kColumns];
+  for (int i = 0; i < kRows * kColumns; ++i) codes[i] = static_cast<uint8_t>(i * 7 + 1);
+  PagesTensor tensor;
+  tensor.base = reinterpret_cast<const std::byte*>(codes);
+  tensor.dtype = DType::kF8E4M3;
+  tensor.columns = kColumns;
+  tensor.rows = kRows;
+  tensor.pages = 1;
+  tensor.row_bytes = kColumns;
+  tensor.page_stride = sizeof(codes);
+  tensor.box_rows = 8;
+  const TensorMap map = EncodeTensorMap(tensor).value();
+  RunGrid({.x = 2, .threads = 32, .shared_bytes = 2 * 1024 + 48 + 8}, [&] {
+    const auto* const shared = reinterpret_cast<const uint8_t*>(SharedMemory());
+    auto& barrier = *reinterpret_cast<PhaseBarrier*>(SharedMemory() + 2 * 1024 + 48);
+    if (Lane() == 0) {
+      InitPhaseBarrier(barrier, 1);
+      ArriveExpecting(barrier, 2 * 1024 + 48);
+      CopyBox(SharedMemory(), map, barrier, 0, 8, 0);
+      CopyBox(SharedMemory() + 1024, map, barrier, kCodeColumns, 0, 0);
+      CopyBytes(SharedMemory() + 2 * 1024, tensor.base + 32, 48, barrier);
+      EXPECT_EQ(shared[2 * 1024], 0xff);
+    }
+    SyncWarp();
+    WaitForPhase(barrier, 0);
+    for (int r = 0; r < 8; ++r) {
+      for (int c = 0; c < kCodeColumns; ++c) {
+        const int at = PanelOffset(r, c / 16) + c % 16;
+        EXPECT_EQ(shared[at], codes[(8 + r) * kColumns + c]);
+        const int column = kCodeColumns + c;
+        EXPECT_EQ(shared[1024 + at], column < kColumns ? codes[r * kColumns + column] : 0);
+      }
+    }
+    for (int i = 0; i < 48; ++i) EXPECT_EQ(shared[2 * 1024 + i], codes[32 + i]);
+  });
+}
+
+// Every code, in either place, as pages hold it.
+TEST(HopperTest, CodesWidenExactly) {
+  for (uint32_t code = 0; code < 256; ++code) {
+    const uint32_t other = code * 31 % 256;
+    const uint32_t word = code | other << 8 | (255 - code) << 16 | (255 - other) << 24;
+    for (const DType dtype : {DType::kI8, DType::kF8E4M3, DType::kF8E5M2}) {
+      float expected[4];
+      for (int i = 0; i < 4; ++i) {
+        const auto byte = static_cast<uint8_t>(word >> 8 * i);
+        expected[i] = static_cast<int8_t>(byte);
+        if (dtype != DType::kI8) ConvertToFloat(dtype, &byte, &expected[i], 1);
+      }
+      for (int p = 0; p < 2; ++p) {
+        const uint32_t pair = WidenPair(dtype, word, p == 0 ? CodePair::k01 : CodePair::k23);
+        for (int i = 0; i < 2; ++i) {
+          const float got = ToFloat(BFloat16{static_cast<uint16_t>(pair >> 16 * i)});
+          const float wanted = expected[2 * p + i];
+          EXPECT_TRUE(got == wanted || (got != got && wanted != wanted))
+              << DTypeName(dtype) << " " << word << ": " << got << ", not " << wanted;
+        }
+      }
+    }
+  }
+}
+
 TEST(HopperTest, SomeWarpsMeet) {
   RunGrid({.x = 2, .threads = 128, .shared_bytes = 16}, [] {
     auto* const turn = reinterpret_cast<int*>(SharedMemory());

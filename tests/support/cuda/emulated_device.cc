@@ -214,7 +214,7 @@ absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor) {
   ANNULUS_RETURN_IF_ERROR(StatusOf(error, "making a tensor map"));
   const auto multiple_of_16 = [](auto value) { return value % 16 == 0; };
   ANNULUS_CHECK(multiple_of_16(reinterpret_cast<uintptr_t>(tensor.base)));
-  ANNULUS_CHECK(tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16);
+  ANNULUS_CHECK(DTypeSize(tensor.dtype) == 1 || DTypeSize(tensor.dtype) == 2);
   ANNULUS_CHECK(tensor.columns > 0 && tensor.rows > 0 && tensor.pages > 0);
   ANNULUS_CHECK(tensor.pages <= int64_t{1} << 31) << tensor.pages << " pages";
   for (const int64_t stride : {tensor.row_bytes, tensor.page_stride}) {

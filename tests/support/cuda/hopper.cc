@@ -2,6 +2,8 @@
 #include "kernels/cuda/common/hopper.h"
 
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "tests/support/cuda/block_runner.h"
@@ -39,23 +41,34 @@ void StorePhase(PhaseBarrier& barrier, PhaseState state) {
 // every address are exchanged by bits 7 to 9.
 void WriteBox(std::byte* shared, uint32_t address, const PagesTensor& tensor, int column, int row,
               int page) {
-  constexpr int kElement = 2;
+  const auto element = static_cast<int>(DTypeSize(tensor.dtype));
   for (int r = 0; r < tensor.box_rows; ++r) {
-    for (int c = 0; c < kPanelColumns; ++c) {
-      const uint32_t plain = address + static_cast<uint32_t>(r * kPanelRowBytes + c * kElement);
+    for (int c = 0; c < BoxColumns(tensor.dtype); ++c) {
+      const uint32_t plain = address + static_cast<uint32_t>(r * kPanelRowBytes + c * element);
       std::byte* const to = shared + (plain ^ (plain >> 7 & 7u) << 4);
       const bool inside = column + c >= 0 && column + c < tensor.columns && row + r >= 0 &&
                           row + r < tensor.rows && page >= 0 && page < tensor.pages;
       if (inside) {
         std::memcpy(to,
                     tensor.base + page * tensor.page_stride + (row + r) * tensor.row_bytes +
-                        (column + c) * kElement,
-                    kElement);
+                        (column + c) * element,
+                    element);
       } else {
-        std::memset(to, 0, kElement);
+        std::memset(to, 0, element);
       }
     }
   }
+}
+
+// Does `write` of `bytes` bytes when it must; they count for `barrier` then.
+void QueueBytes(PhaseBarrier& barrier, int bytes, std::function<void()> write) {
+  LoadPhase(barrier);
+  BlockRunner::Current().QueueEngine([&barrier, bytes, write = std::move(write)] {
+    write();
+    PhaseState state = LoadPhase(barrier);
+    state.bytes -= bytes;
+    StorePhase(barrier, state);
+  });
 }
 
 }  // namespace
@@ -98,14 +111,17 @@ void CopyBox(void* shared, const TensorMap& map, PhaseBarrier& barrier, int colu
   BlockRunner& runner = BlockRunner::Current();
   const int bytes = tensor.box_rows * kPanelRowBytes;
   runner.CheckShared(shared, bytes, 8 * kPanelRowBytes, "the copy of a box");
-  LoadPhase(barrier);
   const uint32_t address = SharedAddress(shared);
-  runner.QueueEngine([&runner, &barrier, tensor, address, bytes, column, row, page] {
+  QueueBytes(barrier, bytes, [&runner, tensor, address, column, row, page] {
     WriteBox(runner.shared(), address, tensor, column, row, page);
-    PhaseState state = LoadPhase(barrier);
-    state.bytes -= bytes;
-    StorePhase(barrier, state);
   });
+}
+
+void CopyBytes(void* shared, const std::byte* source, int bytes, PhaseBarrier& barrier) {
+  ANNULUS_CHECK(bytes > 0 && bytes % 16 == 0 && reinterpret_cast<uintptr_t>(source) % 16 == 0)
+      << bytes << " bytes from " << static_cast<const void*>(source);
+  BlockRunner::Current().CheckShared(shared, bytes, 16, "the copy of bytes");
+  QueueBytes(barrier, bytes, [shared, source, bytes] { std::memcpy(shared, source, bytes); });
 }
 
 void SyncSome(int barrier, int threads) {
@@ -116,6 +132,13 @@ void ArriveSome(int barrier, int threads) {
 }
 bool SyncSomeOr(int barrier, int threads, bool predicate) {
   return BlockRunner::Current().SomeBarrier(barrier, threads, true, predicate);
+}
+
+uint32_t WidenToHalves(DType dtype, uint32_t codes) {
+  float values[2];
+  const uint8_t bytes[] = {static_cast<uint8_t>(codes), static_cast<uint8_t>(codes >> 8)};
+  ConvertToFloat(dtype, bytes, values, 2);
+  return uint32_t{ToFloat16(values[0]).bits} | uint32_t{ToFloat16(values[1]).bits} << 16;
 }
 
 }  // namespace annulus::cuda
