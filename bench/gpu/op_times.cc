@@ -73,7 +73,12 @@ class OpTimes {
   absl::Status Run() {
     ANNULUS_ASSIGN_OR_RETURN(stream_, backend_.CreateStream(1));
     if (!options_.prefill_only) ANNULUS_RETURN_IF_ERROR(TimeCopy());
-    for (const int32_t tokens : options_.sequences) ANNULUS_RETURN_IF_ERROR(TimePrefill(tokens));
+    for (const int32_t tokens : options_.sequences) {
+      ANNULUS_RETURN_IF_ERROR(TimePrefill(DType::kBF16, tokens));
+    }
+    for (const DType dtype : {DType::kF8E4M3, DType::kI8}) {
+      ANNULUS_RETURN_IF_ERROR(TimePrefill(dtype, options_.sequences.front()));
+    }
     ANNULUS_RETURN_IF_ERROR(TimeSparse());
     if (options_.prefill_only) return absl::OkStatus();
     for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
@@ -217,10 +222,10 @@ class OpTimes {
     return 4.0 * options_.heads * options_.head_dim * tokens * (tokens + 1) / 2;
   }
 
-  absl::Status TimePrefill(int32_t tokens) {
-    ANNULUS_ASSIGN_OR_RETURN(Sequence sequence, MakeSequence(tokens, tokens, DType::kBF16));
+  absl::Status TimePrefill(DType dtype, int32_t tokens) {
+    ANNULUS_ASSIGN_OR_RETURN(Sequence sequence, MakeSequence(tokens, tokens, dtype));
     ANNULUS_ASSIGN_OR_RETURN(const double seconds, TimeAttention(sequence, {}));
-    Report("prefill", "bf16", tokens, 1, seconds, CausalFlops(tokens), 0, 1);
+    Report("prefill", std::string(DTypeName(dtype)), tokens, 1, seconds, CausalFlops(tokens), 0, 1);
     return absl::OkStatus();
   }
 

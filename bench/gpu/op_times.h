@@ -14,7 +14,7 @@ namespace annulus {
 // Times of single ops on a device that is not the host, each beside what bounds it.
 
 struct OpTimesOptions {
-  std::vector<int32_t> sequences = {16384, 32768, 65536, 131072};  // of prefill
+  std::vector<int32_t> sequences = {16384, 32768, 65536, 131072};  // of prefill; at least one
   int32_t sparse_tokens = 65536;                                   // of block-sparse prefill
   int32_t decode_tokens = 131072;
   int heads = 32;
@@ -34,8 +34,9 @@ struct OpTimesOptions {
 };
 
 // Runs, in this order: a copy inside the device; causal prefill attention in bf16 of whole
-// sequences; the same over block lists; decode attention over pages of bf16, fp8 and int8; linear
-// layers in bf16, fp8 (inputs too), int8 and int4; the launches of a small decode step, one by one
+// sequences, and of the first of them over pages of fp8 and int8; over block lists in bf16; decode
+// attention over pages of bf16, fp8 and int8; linear layers in bf16, fp8 (inputs too), int8 and
+// int4; the launches of a small decode step, one by one
 // ("step") and as a graph ("step_graph"), by their number (size). Every row has the median seconds
 // of one run and the rate that matters: FLOP/s of attended pairs, or bytes/s of what must be read.
 // Block-sparse rows also have their time's ratio to dense. Memory: the largest case's, freed after

@@ -64,7 +64,7 @@ std::map<std::string, int> OpTimesTest::Measure(const OpTimesOptions& options) {
 
 TEST_F(OpTimesTest, EveryOpIsTimed) {
   const std::map<std::string, int> expected = {
-      {"copy", 1},           {"decode", 3}, {"linear", 8},    {"prefill", 2},
+      {"copy", 1},           {"decode", 3}, {"linear", 8},    {"prefill", 4},
       {"prefill_blocks", 1}, {"step", 1},   {"step_graph", 1}};
   EXPECT_EQ(Measure(SmallOptions()), expected);
 }
@@ -72,7 +72,7 @@ TEST_F(OpTimesTest, EveryOpIsTimed) {
 TEST_F(OpTimesTest, PrefillIsTimedAlone) {
   OpTimesOptions options = SmallOptions();
   options.prefill_only = true;
-  const std::map<std::string, int> expected = {{"prefill", 2}, {"prefill_blocks", 1}};
+  const std::map<std::string, int> expected = {{"prefill", 4}, {"prefill_blocks", 1}};
   EXPECT_EQ(Measure(options), expected);
 }
 
