@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
 #include "engine/base/field_error.h"
+#include "engine/request_pages.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -180,9 +181,10 @@ bool Coordinator::TryAdmit(Request& request) {
   std::shared_ptr<const AttentionAssignment> attention = TakePolicy(request);
   std::optional<PrefixIndex::Hit> hit = prefixes_.Find(request.spec(), attention.get());
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
+  if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
   std::set<int32_t> holders;
   if (hit.has_value()) {
-    demand.cached = hit->tokens;
+    CountCached(*hit, options_.limits, demand);
     for (const auto& group : hit->groups) {
       for (const OwnedPage& page : group) holders.insert(page.rank);
     }
@@ -192,6 +194,7 @@ bool Coordinator::TryAdmit(Request& request) {
     // The cached pages themselves may be in the way.
     hit.reset();
     demand.cached = 0;
+    demand.cached_on.clear();
     choice = MakeRoom(demand, {});
   }
   if (!choice.has_value()) return false;
@@ -216,8 +219,7 @@ bool Coordinator::TryAdmit(Request& request) {
   sequence->tokens.assign(prompt.begin(), prompt.end());
   sequence->attention = std::move(attention);
   sequence->rope_length = prefixes_.RopeLengthOf(request.spec());
-  Request::Pages pages(ranks_.size());
-  TakePages(*choice, std::move(hit), request.id(), *sequence, pages);
+  Request::Pages pages = TakePages(*choice, std::move(hit), options_.limits, ranks_, *sequence);
   sequence->report_lists = request.spec().attention_details;
   request.Admit(sequence.get(), std::move(pages));
   if (sequence->report_lists && sequence->attention != nullptr) {
@@ -274,30 +276,6 @@ std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
   if (!ChooseRing(demand, free_pages(true), included, options_.limits)) return std::nullopt;
   prefixes_.index().Evict(found);
   return choice;
-}
-
-void Coordinator::TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit,
-                            RequestId owner, Sequence& sequence, Request::Pages& pages) {
-  sequence.groups.resize(options_.limits.group_windows.size());
-  for (size_t g = 0; hit.has_value() && g < hit->groups.size(); ++g) {
-    GroupTable& group = sequence.groups[g];
-    group.mapped_end = hit->tokens;
-    for (OwnedPage& page : hit->groups[g]) {
-      group.entries.push_back({page.rank, page.page.id(), page.first_position});
-      if (options_.limits.group_windows[g] > 0) group.shared.insert(page.first_position);
-      pages[page.rank].emplace(page.page.id(), std::move(page.page));
-    }
-  }
-  for (size_t index = 0; index < choice.ring.size(); ++index) {
-    const int32_t rank = choice.ring[index];
-    auto taken = ranks_.pool(rank).allocator().AllocateMany(choice.pages[index], owner);
-    ANNULUS_CHECK(taken.ok()) << taken.status().ToString();
-    std::vector<int32_t>& spare = sequence.spare.emplace_back();
-    for (PageRef& page : *taken) {
-      spare.push_back(page.id());
-      pages[rank].emplace(page.id(), std::move(page));
-    }
-  }
 }
 
 bool Coordinator::RunStep() {

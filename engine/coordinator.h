@@ -81,8 +81,6 @@ class Coordinator {
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   std::optional<RingChoice> MakeRoom(const PageDemand& demand,
                                      const std::vector<int32_t>& included);
-  void TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit, RequestId owner,
-                 Sequence& sequence, Request::Pages& pages);
   bool RunStep();
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
   void UseToken(const SampledToken& token);

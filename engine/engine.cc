@@ -221,6 +221,7 @@ class EngineImpl final : public Engine {
         absl::StrCat(options.model, "/", DTypeName(model.weights.dtype), "/",
                      DTypeName(options.kv_dtype), "/", model.ops->name, "/", options.page_tokens);
     coordinator.attention = options.attention;
+    engine->attention_ = options.attention;
     coordinator.automatic = MakeAutoSetting(model, engine->exchange_.rates.attention.back().flops);
     if (model.gates != nullptr) {
       absl::StrAppend(&coordinator.identity, "/gates", model.gates->fingerprint);
@@ -407,7 +408,9 @@ class EngineImpl final : public Engine {
 
   // Whether the request's pages would fit if it were alone.
   absl::Status CheckMemory(const RequestSpec& spec) const {
-    const PageDemand demand = Demand(spec, limits_.page_tokens);
+    PageDemand demand = Demand(spec, limits_.page_tokens);
+    const SummaryKinds summaries = SummariesOf(spec.attention.value_or(attention_));
+    demand.summarised = ranks_->PagesSummarised(summaries);
     std::vector<int32_t> pages;
     int64_t available = 0;
     for (int rank = 0; rank < ranks_->size(); ++rank) {
@@ -415,15 +418,14 @@ class EngineImpl final : public Engine {
       available += static_cast<int64_t>(ranks_->pool(rank).bytes_total());
     }
     if (ChooseRing(demand, pages, {}, limits_).has_value()) return absl::OkStatus();
-    int64_t needed = 0;
-    for (const int64_t count : PagesNeeded(demand, limits_.ranks, limits_)) {
-      needed += count * static_cast<int64_t>(ranks_->pool(0).geometry().page_bytes());
-    }
-    return FieldError(absl::StatusCode::kResourceExhausted, "input",
-                      absl::StrCat("keys and values of ", demand.tokens, " tokens need ", needed,
-                                   " bytes over ", limits_.ranks, " ranks; ", available,
-                                   " bytes are available; shorten the prompt, lower max_tokens, "
-                                   "or give the server more KV memory"));
+    const int64_t needed = AllPagesNeeded(demand, limits_) * PageBytes(0);
+    return FieldError(
+        absl::StatusCode::kResourceExhausted, "input",
+        absl::StrCat(summaries.any() ? "keys, values and summaries of " : "keys and values of ",
+                     demand.tokens, " tokens need ", needed, " bytes over ", limits_.ranks,
+                     " ranks; ", available,
+                     " bytes are available; shorten the prompt, lower max_tokens, "
+                     "or give the server more KV memory"));
   }
 
   static int64_t HeldBytes(const BufferPoolStats& stats, Lifetime lifetime) {
@@ -448,6 +450,7 @@ class EngineImpl final : public Engine {
     // The kinds add up to what the rank holds.
     load.memory_bytes["kv_full"] = pages.full * page_bytes;
     load.memory_bytes["kv_window"] = pages.window * page_bytes;
+    load.memory_bytes["kv_summaries"] = pages.summaries * page_bytes;
     load.memory_bytes["kv_reserved"] = pages.reserved * page_bytes;
     load.memory_bytes["kv_cached"] = pages.cached * page_bytes;
     load.memory_bytes["kv_free"] = pages.free * page_bytes;
@@ -464,6 +467,7 @@ class EngineImpl final : public Engine {
   double stuck_seconds_ = 0;
   size_t program_bytes_ = 0;
   PlanLimits limits_;
+  AttentionAssignment attention_;  // of requests that name none
   KnownRates exchange_;
   std::unique_ptr<RankSet> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;

@@ -11,6 +11,16 @@ constexpr int64_t kBytesPerHeldPage = 64;
 // A token in Sampler's counts: a node of a hash table and its bucket.
 constexpr int64_t kBytesPerSeenToken = 40;
 
+// Pages for summaries on the rank with that ring index.
+int64_t CountSummaries(const Sequence& sequence, size_t index) {
+  if (sequence.summaries == nullptr) return 0;
+  int64_t pages = 0;
+  for (const auto& group : *sequence.summaries) {
+    if (!group.empty()) pages += static_cast<int64_t>(group[index].size());  // else: a window
+  }
+  return pages;
+}
+
 // What penalties remember: see Sampler.
 int64_t SamplingBytes(const Sequence& sequence) {
   const SamplingSetup& setup = *sequence.setup;
@@ -51,6 +61,7 @@ std::vector<PageAccount> CountPages(const EngineState& state, const StepPlan* ne
     for (size_t index = 0; index < sequence->ring.size(); ++index) {
       accounts[sequence->ring[index]].reserved +=
           static_cast<int64_t>(sequence->spare[index].size());
+      accounts[sequence->ring[index]].summaries += CountSummaries(*sequence, index);
     }
     for (size_t g = 0; g < sequence->groups.size(); ++g) {
       if (limits.group_windows[g] == 0) continue;
@@ -67,7 +78,8 @@ std::vector<PageAccount> CountPages(const EngineState& state, const StepPlan* ne
     account.free = allocator.free_count();
     account.cached = prefixes.pages(rank);
     // What is left is held by full groups, shared pages counted once.
-    account.full = allocator.held_count() - account.cached - account.reserved - account.window;
+    account.full = allocator.held_count() - account.cached - account.reserved - account.window -
+                   account.summaries;
   }
   return accounts;
 }
@@ -84,8 +96,11 @@ int64_t RunningBytes(const Sequence& sequence, int32_t page_tokens) {
   const int64_t tokens = PlannedTokens(sequence);
   const int64_t pages = (tokens / page_tokens + 1) * static_cast<int64_t>(sequence.groups.size());
   const int64_t tables = static_cast<int64_t>(sequence.ring.size()) + 1;
+  int64_t summaries = 0;  // pages, listed once for all ranks
+  for (size_t i = 0; i < sequence.ring.size(); ++i) summaries += CountSummaries(sequence, i);
   return WaitingBytes(sequence.prompt_length) + WaitingBytes(tokens) + SamplingBytes(sequence) +
-         pages * (kBytesPerHeldPage + tables * static_cast<int64_t>(sizeof(PageEntry)));
+         pages * (kBytesPerHeldPage + tables * static_cast<int64_t>(sizeof(PageEntry))) +
+         summaries * (kBytesPerHeldPage + static_cast<int64_t>(sizeof(int32_t)));
 }
 
 }  // namespace annulus

@@ -15,13 +15,14 @@ namespace annulus {
 
 // What the pages of one rank are for, in pages. The parts add up to its page count.
 struct PageAccount {
-  int64_t full = 0;      // full groups of running requests
-  int64_t window = 0;    // window groups of running requests
-  int64_t reserved = 0;  // taken at admission, not written yet or not needed any more
-  int64_t cached = 0;    // kept for reuse, whether or not a running request reads them too
+  int64_t full = 0;       // full groups of running requests
+  int64_t window = 0;     // window groups of running requests
+  int64_t reserved = 0;   // taken at admission, not written yet or not needed any more
+  int64_t summaries = 0;  // of running requests' pages, taken at admission
+  int64_t cached = 0;     // kept for reuse, whether or not a running request reads them too
   int64_t free = 0;
 
-  int64_t used() const { return full + window + reserved; }
+  int64_t used() const { return full + window + reserved + summaries; }
   int64_t total() const { return used() + cached + free; }
 };
 

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <utility>
@@ -79,6 +81,9 @@ absl::Status RingWorld::AddRank(int index) {
                            backend_.CreateStream(std::max(1, shape_.threads / shape_.ranks)));
   ANNULUS_ASSIGN_OR_RETURN(rank.pages, backend_.Allocate(page_bytes_ * rank.page_count * copies_));
   ANNULUS_RETURN_IF_ERROR(FillPages(rank));
+  const int64_t summarised = PagesSummarised({true, true}, page_shape_, page_bytes_);
+  rank.summary_pages.resize((rank.page_count + summarised - 1) / summarised);
+  std::iota(rank.summary_pages.begin(), rank.summary_pages.end(), rank.page_count);
   std::mt19937 random(static_cast<uint32_t>(1 + index));
   const int64_t rows = most_rows();
   rank.query = RandomValues(random, rows * query_columns());
@@ -217,6 +222,8 @@ void RingWorld::PlanChoice(const AttentionPolicy& policy, Plan::Chunk& chunk) co
     choosing.report_lists = true;
     choosing.candidates = chunk.shards[rank];
     choosing.summaries = &ranks_[rank]->summaries;
+    choosing.summary_kinds = SummariesOf(policy);
+    choosing.summary_pages = ranks_[rank]->summary_pages;
   }
 }
 
@@ -289,6 +296,28 @@ RingWorld::Plan RingWorld::PlanDecode(const AttentionPolicy& policy) const {
   return plan;
 }
 
+absl::Status RingWorld::MakeRoomForSummaries(const Plan& plan) {
+  const bool wanted =
+      std::any_of(plan.chunks.begin(), plan.chunks.end(), [](const Plan::Chunk& chunk) {
+        return !chunk.choosing.empty() && chunk.choosing.front().summary_kinds.any();
+      });
+  for (const auto& rank : ranks_) {
+    if (!wanted || rank->summary_memory.size() > 0) continue;
+    const size_t pages = rank->summary_pages.size() * static_cast<size_t>(copies_);
+    ANNULUS_ASSIGN_OR_RETURN(rank->summary_memory, backend_.Allocate(pages * page_bytes_));
+    bytes_ += rank->summary_memory.size();
+  }
+  return absl::OkStatus();
+}
+
+std::byte* RingWorld::PageOf(Rank& rank, int copy, int32_t page) const {
+  if (page < rank.page_count) {
+    return rank.pages.data() + (int64_t{rank.page_count} * copy + page) * page_bytes_;
+  }
+  const int64_t of_copy = std::ssize(rank.summary_pages) * copy;
+  return rank.summary_memory.data() + (of_copy + page - rank.page_count) * page_bytes_;
+}
+
 absl::Status RingWorld::RunChunk(int index, const Plan::Chunk& chunk, uint64_t tag) {
   Rank& rank = *ranks_[index];
   RingItem item = chunk.items[index];
@@ -305,9 +334,7 @@ absl::Status RingWorld::RunChunk(int index, const Plan::Chunk& chunk, uint64_t t
   layer.query = {queries.data(), rows, query_columns(), query_columns()};
   layer.key = {rank.key_value.data(), rows, key_columns(), key_columns()};
   layer.value = layer.key;
-  layer.page_data = [&](int32_t page) {
-    return rank.pages.data() + (int64_t{rank.page_count} * chunk.copy + page) * page_bytes_;
-  };
+  layer.page_data = [&](int32_t page) { return PageOf(rank, chunk.copy, page); };
   ItemShards shards = chunk.shards[index];
   if (!chunk.choosing.empty()) {
     rank.messages = ChoiceMessages();
@@ -330,6 +357,7 @@ absl::Status RingWorld::RunChunk(int index, const Plan::Chunk& chunk, uint64_t t
 
 absl::StatusOr<double> RingWorld::Run(const Plan& plan,
                                       const std::function<void(int32_t rows)>& done) {
+  ANNULUS_RETURN_IF_ERROR(MakeRoomForSummaries(plan));
   for (const auto& rank : ranks_) {
     rank->reports.clear();
     if (plan.summarises) rank->summaries.clear();

@@ -59,21 +59,23 @@ absl::Status GateCollector::AddFeatures(const Look& look,
   while (whole < look.pages.size() && look.pages[whole].tokens == shape.page_tokens) ++whole;
   if (whole == known) return absl::OkStatus();
   const size_t columns = static_cast<size_t>(shape.kv_heads) * k_dim;
-  std::vector<float> mean((whole - known) * columns), least(mean), greatest(mean);
+  const size_t plane = (whole - known) * columns;
+  std::vector<float> planes(3 * plane);  // mean, least, greatest
+  float* const run = planes.data();
   KeySummaryParams params;
   params.shape = shape;
   params.pages = look.pages.subspan(known, whole - known);
-  params.mean = mean.data();
-  params.least = least.data();
-  params.greatest = greatest.data();
+  params.to = {{&run, 1}, static_cast<int64_t>(whole - known)};
+  params.mean = 0;
+  params.least = static_cast<int64_t>(plane);
+  params.greatest = static_cast<int64_t>(2 * plane);
   ANNULUS_RETURN_IF_ERROR(look.ops.key_summary(look.stream, params));
   ANNULUS_RETURN_IF_ERROR(look.stream.Synchronize());
   for (size_t page = 0; page < whole - known; ++page) {
     for (size_t head = 0; head < heads.size(); ++head) {
       std::vector<float>& features = heads[head].back().features;
-      for (const std::vector<float>* part : {&mean, &least, &greatest}) {
-        const auto from =
-            part->begin() + static_cast<std::ptrdiff_t>(page * columns + head * k_dim);
+      for (size_t kind = 0; kind < 3; ++kind) {
+        const float* const from = run + kind * plane + page * columns + head * k_dim;
         features.insert(features.end(), from, from + shape.k_dim);
       }
     }

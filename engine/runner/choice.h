@@ -63,6 +63,8 @@ struct ChoosingItem {
   // Everything that its rows may attend; for the items' cache group without a window.
   ItemShards candidates;
   std::vector<LayerSummaries>* summaries = nullptr;  // [layer] of the sequence's own pages here
+  SummaryKinds summary_kinds;                        // of the sequence
+  std::span<const int32_t> summary_pages;            // own pages that hold them
   bool samples_answer = false;  // whether the coverage of a row of an answer is sampled too
 
   int32_t block() const { return parts.front().policy->block; }

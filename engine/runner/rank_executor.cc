@@ -67,6 +67,7 @@ void RankExecutor::SetAttention(std::shared_ptr<const AttentionAssignment> assig
     }
   }
   sequence.summaries.resize(sequence.attention.size());
+  sequence.summary_kinds = SummariesOf(*assignment);
 }
 
 void RankExecutor::ApplyUpdates(const StepPlan& plan) {
@@ -76,6 +77,7 @@ void RankExecutor::ApplyUpdates(const StepPlan& plan) {
     sequence.ring = update.ring;
     sequence.home = update.home;
     SetAttention(update.attention, sequence);
+    sequence.summary_pages = update.summaries;
     sequence.report_lists = update.report_lists;
     sequence.begins_answer = update.setup != nullptr;
     if (sequence.rope_length != update.rope_length) {

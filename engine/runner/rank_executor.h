@@ -37,6 +37,8 @@ struct RankSequence {
   std::vector<std::vector<SequencePart>> attention;       // [layer]; none: dense
   bool ruled = false;                                     // layers differ
   std::vector<LayerSummaries> summaries;                  // [layer], under a policy
+  SummaryKinds summary_kinds;
+  std::shared_ptr<const SummaryPages> summary_pages;
   bool report_lists = false;
   bool begins_answer = false;  // its first row to be sampled is in this step
   int64_t rope_length = 0;

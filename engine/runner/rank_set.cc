@@ -74,6 +74,11 @@ Backend& RankSet::device(int rank) const {
   return backend_.OnDevice(rank % backend_.capabilities().devices);
 }
 
+int64_t RankSet::PagesSummarised(const SummaryKinds& kinds) const {
+  const KvGeometry& geometry = pool(0).geometry();
+  return annulus::PagesSummarised(kinds, geometry.shape, geometry.layer_page_bytes);
+}
+
 RankSet::~RankSet() {
   // A thread may still read pages of other ranks, and so may what a failed step has left in its
   // stream: all end before any memory goes. An error leaves nothing to wait for.

@@ -9,6 +9,7 @@
 #include "engine/memory/buffer_pool.h"
 #include "engine/ring/open_ring.h"
 #include "engine/runner/rank_thread.h"
+#include "engine/sparse/page_summaries.h"
 
 namespace annulus {
 
@@ -69,6 +70,8 @@ class RankSet {
   Backend& device(int rank) const;
   // How messages travel, for people.
   std::string transport() const { return ring_->description(); }
+  // See engine/sparse/page_summaries.h.
+  int64_t PagesSummarised(const SummaryKinds& kinds) const;
   // Pages of one layer that a plan may let a rank take in of its peers in one ring step: see
   // ModePolicy.
   int64_t visiting_pages() const { return visiting_pages_; }

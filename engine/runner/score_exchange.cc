@@ -179,6 +179,14 @@ absl::Status ScoreExchange::Score(Choice& item, ChoiceQuery& query, int runner, 
   return status;
 }
 
+// This layer's part of the pages that hold the item's summaries.
+SummaryPlaces ScoreExchange::PlacesOf(const ChoosingItem& item) const {
+  std::vector<std::byte*> parts;
+  for (const int32_t page : item.summary_pages) parts.push_back(layer_.page_data(page));
+  const RingAttentionConfig& config = context_.config;
+  return {item.summary_kinds, config.shape, config.layer_page_bytes, parts};
+}
+
 // One score for each row, head and page; pages that are not complete have none.
 absl::Status ScoreExchange::ScorePages(const Choice& item, const ChoiceQuery& query,
                                        const ConstMatrixView& rows,
@@ -189,57 +197,37 @@ absl::Status ScoreExchange::ScorePages(const Choice& item, const ChoiceQuery& qu
   std::vector<KvPageView> written(pages.begin(), pages.end());
   LeaveOutOwnKey(*item.ring, written);
   std::fill(scores.begin(), scores.end(), kNoScore);
-  std::span<float> dense;
-  int64_t known = 0;
-  size_t parts = 1;  // of a page
-  float scale = 1;
-  const auto make_room = [&](int64_t summarised) {
-    known = std::min<int64_t>(summarised, static_cast<int64_t>(pages.size()));
-    ANNULUS_ASSIGN_OR_RETURN(
-        dense, context_.Keep(static_cast<size_t>(rows.rows * context_.heads() * known) * parts));
-    return absl::OkStatus();
+  const auto lists = static_cast<size_t>(rows.rows * context_.heads());
+  const auto known_of = [&](int64_t summarised) {
+    return std::min<int64_t>(summarised, static_cast<int64_t>(pages.size()));
   };
+  std::span<float> dense;  // [lists, known]
+  int64_t known = 0;
+  float scale = 1;
   if (query.kind == Ask::kGates) {
     const GateLayer& gates = context_.gates->layers[layer];
     ANNULUS_RETURN_IF_ERROR(summaries.gates.Extend(context_.backend, context_.ops, context_.stream,
                                                    shape, gates, written));
-    ANNULUS_RETURN_IF_ERROR(make_room(summaries.gates.pages()));
+    known = known_of(summaries.gates.pages());
+    ANNULUS_ASSIGN_OR_RETURN(dense, context_.Keep(lists * static_cast<size_t>(known)));
     summaries.gates.Score(gates, rows, context_.heads(), context_.kv_heads(), known, dense.data());
   } else {
     PageSummaries& kept = query.kind == Ask::kBounds ? summaries.bounds : summaries.means;
-    parts = static_cast<size_t>(kept.parts(shape));
-    ANNULUS_RETURN_IF_ERROR(
-        kept.Extend(context_.backend, context_.ops, context_.stream, shape, written));
-    ANNULUS_RETURN_IF_ERROR(make_room(kept.pages()));
+    const SummaryPlaces places = PlacesOf(*item.choosing);
+    ANNULUS_RETURN_IF_ERROR(kept.Extend(context_.ops, context_.stream, shape, written, places));
+    known = known_of(kept.pages());
+    ANNULUS_ASSIGN_OR_RETURN(dense, context_.Keep(lists * static_cast<size_t>(known)));
     scale = context_.config.scale;
-    ANNULUS_RETURN_IF_ERROR(
-        ScoreSummaries(kept, rows, known * static_cast<int64_t>(parts), dense.data()));
+    ANNULUS_RETURN_IF_ERROR(kept.Score(context_.ops, context_.stream, shape, context_.heads(), rows,
+                                       known, places, dense.data()));
+    ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
   }
   const float* from = dense.data();
-  for (size_t list = 0; list < static_cast<size_t>(rows.rows * context_.heads()); ++list) {
+  for (size_t list = 0; list < lists; ++list) {
     float* const to = scores.data() + list * pages.size();
-    for (size_t page = 0; page < static_cast<size_t>(known); ++page, from += parts) {
-      to[page] = scale * *std::max_element(from, from + parts);
-    }
+    for (int64_t page = 0; page < known; ++page) to[page] = scale * *from++;
   }
   return absl::OkStatus();
-}
-
-absl::Status ScoreExchange::ScoreSummaries(const PageSummaries& summaries,
-                                           const ConstMatrixView& rows, int64_t count,
-                                           float* scores) {
-  if (count == 0) return absl::OkStatus();
-  SummaryScoresParams params;
-  params.kv_heads = context_.kv_heads();
-  params.heads = context_.heads();
-  params.k_dim = context_.config.shape.k_dim;
-  params.pages = count;
-  params.query = rows;
-  params.least = summaries.least();
-  params.greatest = summaries.greatest();
-  params.scores = scores;
-  ANNULUS_RETURN_IF_ERROR(context_.ops.summary_scores(context_.stream, params));
-  return context_.stream.Synchronize();
 }
 
 absl::Status ScoreExchange::ReturnScores() {

@@ -30,8 +30,7 @@ class ScoreExchange {
   absl::Status Score(Choice& item, ChoiceQuery& query, int runner, const float* rows);
   absl::Status ScorePages(const Choice& item, const ChoiceQuery& query, const ConstMatrixView& rows,
                           std::span<const KvPageView> pages, std::span<float> scores);
-  absl::Status ScoreSummaries(const PageSummaries& summaries, const ConstMatrixView& rows,
-                              int64_t count, float* scores);
+  SummaryPlaces PlacesOf(const ChoosingItem& item) const;
   void Merge(Choice& item, ChoiceQuery& query, int holder, std::span<const float> scores) const;
   size_t AskedFloats(const Choice& item, const ChoiceQuery& query, int holder) const;
   size_t OwedFloats(const Choice& item, const ChoiceQuery& query, int runner) const;

@@ -78,6 +78,10 @@ void StepRun::ListChoosing(int layer, GroupStep& step) const {
     choosing.candidates =
         BuildItemShards(all, sequence.groups[group], 0, model().page_shape.page_tokens);
     choosing.summaries = &sequence.summaries;
+    choosing.summary_kinds = sequence.summary_kinds;
+    if (sequence.summary_pages != nullptr) {
+      choosing.summary_pages = (*sequence.summary_pages)[group][item.index];
+    }
     (dilated ? step.dilated : step.choosing).push_back(std::move(choosing));
   }
 }

@@ -29,17 +29,33 @@ struct PageDemand {
   int64_t tokens = 0;       // positions that it can grow to
   int32_t cached = 0;       // of them at the beginning, in pages that exist; whole pages
   int32_t checkpoints = 0;  // times that the pages of its windows are kept for others
+  // Pages whose summaries fill one more (PagesSummarised); 0: no summaries are kept.
+  int64_t summarised = 0;
+  // [rank] where the cached pages of a full group lie; empty: nothing is cached.
+  std::vector<int32_t> cached_on = {};
 };
 
-// New pages that each ring index needs, all cache groups together, over a ring of `degree`. A full
-// group keeps everything. A window group keeps the window, the chunk being computed and one page of
-// alignment at each end, and at each checkpoint gives the pages of one window away.
+// New pages for keys and values that each ring index needs, all cache groups together, over a ring
+// of `degree`. A full group keeps everything. A window group keeps the window, the chunk being
+// computed and one page of alignment at each end, and at each checkpoint gives the pages of one
+// window away.
 std::vector<int64_t> PagesNeeded(const PageDemand& demand, int degree, const PlanLimits& limits);
+
+// Pages for summaries that each ring index needs, of one full group: for all complete pages that
+// the sequence can have there, cached ones too, whose earlier summaries have gone.
+std::vector<int64_t> SummaryPagesNeeded(const PageDemand& demand, const std::vector<int32_t>& ring,
+                                        const PlanLimits& limits);
+
+// What both add up to over a ring of all ranks with nothing cached.
+int64_t AllPagesNeeded(const PageDemand& demand, const PlanLimits& limits);
 
 // The ranks that a new sequence is spread over.
 struct RingChoice {
   std::vector<int32_t> ring;   // ascending ranks
-  std::vector<int32_t> pages;  // [ring index], from PagesNeeded; they fit
+  std::vector<int32_t> pages;  // [ring index], from PagesNeeded
+  // [ring index], from SummaryPagesNeeded: as many for each full group. Both together fit.
+  std::vector<int32_t> summary_pages;
+  bool summarises = false;  // whether summaries are kept at all
 };
 
 // Elastic degree: the smallest ring that gives each rank about `tokens_per_rank` tokens and that

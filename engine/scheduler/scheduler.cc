@@ -164,6 +164,7 @@ class Planner {
     update.ring = sequence.ring;
     update.home = sequence.home;
     update.attention = sequence.attention;
+    update.summaries = sequence.summaries;
     update.report_lists = sequence.report_lists;
     update.rope_length = sequence.rope_length;
     if (samples && !sequence.setup_sent) update.setup = sequence.setup;

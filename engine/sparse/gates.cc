@@ -124,9 +124,10 @@ absl::Status GateKeys::Extend(Backend& backend, const OpTable& ops, Stream& stre
   KeySummaryParams params;
   params.shape = shape;
   params.pages = pages.subspan(first, fresh);
-  params.mean = mean;
-  params.least = least;
-  params.greatest = greatest;
+  params.to = {{&mean, 1}, static_cast<int64_t>(fresh)};
+  params.mean = 0;
+  params.least = least - mean;
+  params.greatest = greatest - mean;
   ANNULUS_RETURN_IF_ERROR(ops.key_summary(stream, params));
   ANNULUS_RETURN_IF_ERROR(stream.Synchronize());
   for (size_t page = 0; page < fresh; ++page) {

@@ -1,51 +1,96 @@
 #include "engine/sparse/page_summaries.h"
 
-#include <algorithm>
-#include <cstring>
-#include <utility>
-
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
 
-// Makes room for `needed` bytes, of which `used` are kept.
-absl::Status Grow(Backend& backend, size_t used, size_t needed, DeviceBuffer& buffer) {
-  if (needed <= buffer.size()) return absl::OkStatus();
-  ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer larger,
-                           backend.AllocateHost(std::max(needed, 2 * buffer.size())));
-  if (used > 0) std::memcpy(larger.data(), buffer.data(), used);
-  buffer = std::move(larger);
-  return absl::OkStatus();
+void AddSummaries(const AttentionPolicy& policy, SummaryKinds& kinds) {
+  switch (policy.kind) {
+    case PolicyKind::kTopPages:
+      kinds.bounds = true;
+      return;
+    case PolicyKind::kHierarchical:
+    case PolicyKind::kAuto:
+      kinds.means = true;
+      return;
+    case PolicyKind::kAdaptive:
+      kinds.means = kinds.means || policy.estimator == Estimator::kPooled;
+      return;
+    default:
+      return;
+  }
+}
+
+// Elements of the least keys of one page.
+int64_t BoundElements(const SummaryKinds& kinds, const KvPageShape& shape) {
+  if (!kinds.bounds) return 0;
+  return int64_t{shape.page_tokens / kBoundTokens} * shape.kv_heads * shape.k_dim;
 }
 
 }  // namespace
 
-absl::Status PageSummaries::Extend(Backend& backend, const OpTable& ops, Stream& stream,
-                                   const KvPageShape& shape, std::span<const KvPageView> pages) {
-  size_t complete = static_cast<size_t>(pages_);
-  while (complete < pages.size() && pages[complete].tokens == shape.page_tokens) ++complete;
+SummaryKinds SummariesOf(const AttentionAssignment& assignment) {
+  SummaryKinds kinds;
+  AddSummaries(assignment.policy, kinds);
+  for (const AttentionRule& rule : assignment.rules) AddSummaries(rule.policy, kinds);
+  return kinds;
+}
+
+int64_t PagesSummarised(const SummaryKinds& kinds, const KvPageShape& shape, size_t part_bytes) {
+  if (!kinds.any()) return 0;
+  int64_t elements = 2 * BoundElements(kinds, shape);
+  if (kinds.means) elements += int64_t{shape.kv_heads} * shape.k_dim;
+  return static_cast<int64_t>(part_bytes / sizeof(float)) / elements;
+}
+
+SummaryPlaces::SummaryPlaces(const SummaryKinds& kinds, const KvPageShape& shape, size_t part_bytes,
+                             std::span<std::byte* const> parts)
+    : pages_(PagesSummarised(kinds, shape, part_bytes)),
+      bounds_(pages_ * BoundElements(kinds, shape)) {
+  runs_.reserve(parts.size());
+  for (std::byte* const part : parts) runs_.push_back(reinterpret_cast<float*>(part));
+}
+
+absl::Status PageSummaries::Extend(const OpTable& ops, Stream& stream, const KvPageShape& shape,
+                                   std::span<const KvPageView> pages, const SummaryPlaces& places) {
   const auto first = static_cast<size_t>(pages_);
+  size_t complete = first;
+  while (complete < pages.size() && pages[complete].tokens == shape.page_tokens) ++complete;
   if (complete == first) return absl::OkStatus();
-  const size_t columns = static_cast<size_t>(shape.kv_heads) * shape.k_dim * parts(shape);
   KeySummaryParams params;
   params.shape = shape;
-  params.parts = parts(shape);
   params.pages = pages.subspan(first, complete - first);
-  const size_t used = first * columns * sizeof(float);
-  const size_t needed = complete * columns * sizeof(float);
-  ANNULUS_RETURN_IF_ERROR(Grow(backend, used, needed, low_));
+  params.parts = parts(shape);
+  params.to = places.runs();
+  params.first = pages_;
   if (kind_ == Kind::kMean) {
-    params.mean = low_.as<float>() + first * columns;
+    params.mean = places.mean();
   } else {
-    ANNULUS_RETURN_IF_ERROR(Grow(backend, used, needed, high_));
-    params.least = low_.as<float>() + first * columns;
-    params.greatest = high_.as<float>() + first * columns;
+    params.least = places.least();
+    params.greatest = places.greatest();
   }
   ANNULUS_RETURN_IF_ERROR(ops.key_summary(stream, params));
-  ANNULUS_RETURN_IF_ERROR(stream.Synchronize());
   pages_ = static_cast<int64_t>(complete);
   return absl::OkStatus();
+}
+
+absl::Status PageSummaries::Score(const OpTable& ops, Stream& stream, const KvPageShape& shape,
+                                  int heads, const ConstMatrixView& query, int64_t count,
+                                  const SummaryPlaces& places, float* scores) const {
+  if (count == 0) return absl::OkStatus();
+  SummaryScoresParams params;
+  params.kv_heads = shape.kv_heads;
+  params.heads = heads;
+  params.k_dim = shape.k_dim;
+  params.pages = count;
+  params.parts = parts(shape);
+  params.query = query;
+  params.from = places.runs();
+  params.least = kind_ == Kind::kMean ? places.mean() : places.least();
+  params.greatest = kind_ == Kind::kMean ? places.mean() : places.greatest();
+  params.scores = scores;
+  return ops.summary_scores(stream, params);
 }
 
 }  // namespace annulus

@@ -32,6 +32,7 @@ struct Sequence {
   std::vector<std::vector<int32_t>> spare;  // [ring index] page ids
   std::shared_ptr<const SamplingSetup> setup;
   std::shared_ptr<const AttentionAssignment> attention;  // null: dense
+  std::shared_ptr<const SummaryPages> summaries;         // taken at admission too; null: none
   bool report_lists = false;                             // see SequenceUpdate
   int64_t rope_length = 0;                               // which rotary frequencies: RopeLength
   bool setup_sent = false;

@@ -29,6 +29,10 @@ struct TableDelta {
   std::vector<PageEntry> append;
 };
 
+// Pages that hold the summaries of a sequence's pages (engine/sparse/page_summaries.h): [cache
+// group][ring index] page ids. Groups with a window have none.
+using SummaryPages = std::vector<std::vector<std::vector<int32_t>>>;
+
 // Positions [first_position, first_position + count), computed by `rank`.
 struct RowRun {
   int32_t rank = 0;
@@ -52,6 +56,7 @@ struct SequenceUpdate {
   std::vector<TableDelta> tables;  // one per cache group
   std::shared_ptr<const SamplingSetup> setup;            // before the first sampled item, else null
   std::shared_ptr<const AttentionAssignment> attention;  // resolved; null: dense
+  std::shared_ptr<const SummaryPages> summaries;         // never another; null: none are kept
   bool report_lists = false;  // LayerAttention is to say which blocks were chosen
   int64_t rope_length = 0;    // which rotary frequencies: RopeLength
 };

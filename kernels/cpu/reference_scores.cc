@@ -102,26 +102,28 @@ absl::Status BlockScores(Stream& stream, const BlockScoresParams& params) {
 absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {
   CheckKeySummary(params);
   const int64_t columns = int64_t{params.shape.kv_heads} * params.shape.k_dim;
-  int64_t at = 0;
-  for (const KvPageView& page : params.pages) {
+  for (size_t p = 0; p < params.pages.size(); ++p) {
+    const KvPageView& page = params.pages[p];
     ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> keys, ReadKeys(stream, params.shape, page));
-    for (int part = 0; part < params.parts; ++part) {
-      const int64_t begin = int64_t{part} * params.part_tokens();
+    for (int64_t at = 0; at < params.parts * columns; ++at) {
+      const int64_t begin = at / columns * params.part_tokens();
       const int64_t end = std::min<int64_t>(page.tokens, begin + params.part_tokens());
-      for (int64_t c = 0; c < columns; ++c, ++at) {
-        float least = kInfinity;
-        float greatest = -kInfinity;
-        float sum = 0;
-        for (int64_t t = begin; t < end; ++t) {
-          const float key = keys[t * columns + c];
-          least = std::min(least, key);
-          greatest = std::max(greatest, key);
-          sum += key;
-        }
-        if (params.least != nullptr) params.least[at] = least;
-        if (params.greatest != nullptr) params.greatest[at] = greatest;
-        if (params.mean != nullptr) params.mean[at] = sum / static_cast<float>(end - begin);
+      float least = kInfinity;
+      float greatest = -kInfinity;
+      float sum = 0;
+      for (int64_t t = begin; t < end; ++t) {
+        const float key = keys[t * columns + at % columns];
+        least = std::min(least, key);
+        greatest = std::max(greatest, key);
+        sum += key;
       }
+      const auto store = [&](int64_t plane, float value) {
+        const int64_t place = params.first + static_cast<int64_t>(p);
+        if (plane >= 0) params.to.At(place, plane, params.parts * columns)[at] = value;
+      };
+      store(params.least, least);
+      store(params.greatest, greatest);
+      store(params.mean, sum / static_cast<float>(end - begin));
     }
   }
   return absl::OkStatus();
@@ -130,16 +132,24 @@ absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {
 absl::Status SummaryScores(Stream&, const SummaryScoresParams& params) {
   CheckSummaryScores(params);
   const int group = params.heads / params.kv_heads;
+  const int64_t columns = int64_t{params.kv_heads} * params.k_dim;
+  float* score = params.scores;
   for (int64_t row = 0; row < params.query.rows; ++row) {
     for (int head = 0; head < params.heads; ++head) {
       const float* const query = params.query.row(row) + int64_t{head} * params.k_dim;
       for (int64_t page = 0; page < params.pages; ++page) {
-        const int64_t at = (page * params.kv_heads + head / group) * params.k_dim;
-        float sum = 0;
-        for (int d = 0; d < params.k_dim; ++d) {
-          sum += std::max(query[d] * params.least[at + d], query[d] * params.greatest[at + d]);
+        const float* least = params.from.At(page, params.least, params.parts * columns);
+        const float* greatest = params.from.At(page, params.greatest, params.parts * columns);
+        float most = -kInfinity;
+        for (int part = 0; part < params.parts; ++part, least += columns, greatest += columns) {
+          const int64_t at = int64_t{head / group} * params.k_dim;
+          float sum = 0;
+          for (int d = 0; d < params.k_dim; ++d) {
+            sum += std::max(query[d] * least[at + d], query[d] * greatest[at + d]);
+          }
+          most = std::max(most, sum);
         }
-        params.scores[(row * params.heads + head) * params.pages + page] = sum;
+        *score++ = most;
       }
     }
   }

@@ -149,14 +149,15 @@ struct LaneDots {
   float* sums;
 };
 
-// scores[head][summary] = sum over d of max(query_d * least_d, query_d * greatest_d), for the query
-// heads of one kv head.
+// scores[head][page] = max over the page's summaries of the sum over d of max(query_d * least_d,
+// query_d * greatest_d), for the query heads of one kv head.
 struct SummaryBounds {
   const float* query;  // [heads][k_dim]
   const float* least;  // of the first summary
   const float* greatest;
   int64_t stride;  // from one summary to the next
-  int64_t summaries;
+  int64_t pages;
+  int parts;  // summaries of a page
   int heads;
   int k_dim;
   float* scores;

@@ -1,4 +1,4 @@
-// Scores of blocks and summaries of pages of the SIMD path. Keys are read in the order in which
+// Scores of blocks of the SIMD path. Keys are read in the order in which
 // pages hold them: a panel of 16 keys meets 16 queries lane by lane, which are one query for each
 // lane (stride 1) or the reversed queries of a tile (stride 8 and 16).
 #include "kernels/cpu/simd_scores.h"
@@ -60,13 +60,6 @@ class LogSum {
   float largest_ = -std::numeric_limits<float>::max();
   std::array<float, kPanel> totals_ = {};
 };
-
-// The scales of `count` int8 keys of a head from `slot` on.
-void ReadScales(const PageLayout& layout, const KvPageView& page, int head, int slot, int count,
-                float* scales) {
-  const int64_t at = layout.k_scales(head) + slot * int64_t{sizeof(BFloat16)};
-  ConvertToFloat(DType::kBF16, page.data + at, scales, count);
-}
 
 class ScoresRun {
  public:
@@ -269,33 +262,6 @@ class ScoresRun {
   std::vector<Task> tasks_;
 };
 
-// Keys of slots [panel * 16, panel * 16 + 16) of one head, [k_dim][16].
-void ReadPanel(const SimdKernels& isa, const PageLayout& layout, const KvPageShape& shape,
-               const KvPageView& page, int head, int panel, float* storage, float* keys) {
-  const int64_t k_dim = layout.k_dim();
-  const std::byte* const from =
-      page.data + layout.k_head(head) +
-      panel * kPanel * k_dim * static_cast<int64_t>(DTypeSize(shape.dtype));
-  const int64_t count = k_dim * kPanel;
-  if (shape.dtype == DType::kI8) {
-    const auto* const codes = reinterpret_cast<const int8_t*>(from);
-    for (int64_t i = 0; i < count; ++i) storage[i] = codes[i];
-  } else if (IsNarrow(shape.dtype)) {
-    ConvertToFloat(shape.dtype, from, storage, count);
-  } else {
-    isa.widen[StorageIndex(shape.dtype)](from, storage, count);
-  }
-  for (int64_t d = 0; d < shape.k_dim; ++d) {
-    for (int s = 0; s < kPanel; ++s) keys[d * kPanel + s] = storage[layout.key_element(s, d)];
-  }
-  if (shape.dtype != DType::kI8) return;
-  float scales[kPanel];
-  ReadScales(layout, page, head, panel * kPanel, kPanel, scales);
-  for (int64_t d = 0; d < shape.k_dim; ++d) {
-    for (int s = 0; s < kPanel; ++s) keys[d * kPanel + s] *= scales[s];
-  }
-}
-
 }  // namespace
 
 absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStream& stream,
@@ -306,94 +272,6 @@ absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStrea
     return BlockScoresByProducts(*dot, isa, stream, params);
   }
   return ScoresRun(isa, params).Run(stream);
-}
-
-absl::Status KeySummary(const SimdKernels& isa, CpuStream& stream, const KeySummaryParams& params) {
-  CheckKeySummary(params);
-  const KvPageShape& shape = params.shape;
-  const PageLayout layout(isa, shape);
-  const int64_t heads = shape.kv_heads;
-  const int64_t panel_floats = layout.k_dim() * kPanel;
-  ANNULUS_ASSIGN_OR_RETURN(
-      std::byte * scratch,
-      stream.Scratch(stream.threads() * 2 * panel_floats * static_cast<int64_t>(sizeof(float))));
-  float* const floats = reinterpret_cast<float*>(scratch);
-  stream.ParallelFor(params.pages.size() * heads, [&](int64_t task, int thread) {
-    const KvPageView& page = params.pages[task / heads];
-    float* const storage = floats + thread * 2 * panel_floats;
-    float* const keys = storage + panel_floats;
-    const auto head = static_cast<int>(task % heads);
-    for (int part = 0; part < params.parts; ++part) {
-      const int begin = part * params.part_tokens();
-      const int end = std::min(page.tokens, begin + params.part_tokens());
-      std::vector<float> least(shape.k_dim, kInfinity);
-      std::vector<float> greatest(shape.k_dim, -kInfinity);
-      std::vector<float> sum(shape.k_dim, 0.0f);
-      for (int slot = begin; slot < end; slot += kPanel) {
-        ReadPanel(isa, layout, shape, page, head, slot / kPanel, storage, keys);
-        const int slots = std::min(kPanel, end - slot);
-        for (int d = 0; d < shape.k_dim; ++d) {
-          for (int s = 0; s < slots; ++s) {
-            const float key = keys[d * kPanel + s];
-            least[d] = std::min(least[d], key);
-            greatest[d] = std::max(greatest[d], key);
-            sum[d] += key;
-          }
-        }
-      }
-      const int64_t at = ((task / heads * params.parts + part) * heads + head) * shape.k_dim;
-      for (int d = 0; d < shape.k_dim; ++d) {
-        if (params.least != nullptr) params.least[at + d] = least[d];
-        if (params.greatest != nullptr) params.greatest[at + d] = greatest[d];
-        if (params.mean != nullptr) params.mean[at + d] = sum[d] / static_cast<float>(end - begin);
-      }
-    }
-  });
-  return absl::OkStatus();
-}
-
-absl::Status SummaryScores(const SimdKernels& isa, CpuStream& stream,
-                           const SummaryScoresParams& params) {
-  CheckSummaryScores(params);
-  const int group = params.heads / params.kv_heads;
-  const int64_t columns = int64_t{params.kv_heads} * params.k_dim;
-  for (int64_t row = 0; row < params.query.rows; ++row) {
-    stream.ParallelRows(params.pages, 2 * columns, [&](int64_t begin, int64_t end) {
-      for (int kv_head = 0; kv_head < params.kv_heads; ++kv_head) {
-        const int64_t head = int64_t{kv_head} * group;
-        const int64_t at = begin * columns + int64_t{kv_head} * params.k_dim;
-        SummaryBounds bounds;
-        bounds.query = params.query.row(row) + head * params.k_dim;
-        bounds.least = params.least + at;
-        bounds.greatest = params.greatest + at;
-        bounds.stride = columns;
-        bounds.summaries = end - begin;
-        bounds.heads = group;
-        bounds.k_dim = params.k_dim;
-        bounds.scores = params.scores + (row * params.heads + head) * params.pages + begin;
-        bounds.score_stride = params.pages;
-        isa.bound_summaries(bounds);
-      }
-    });
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RowMeans(CpuStream& stream, const RowMeansParams& params) {
-  CheckRowMeans(params);
-  const int64_t cols = params.input.cols;
-  stream.ParallelFor(static_cast<int64_t>(params.ends.size()), [&](int64_t run, int) {
-    const int32_t begin = run == 0 ? 0 : params.ends[run - 1];
-    const int32_t end = params.ends[run];
-    float* const mean = params.output.row(run);
-    std::fill_n(mean, cols, 0.0f);
-    for (int32_t r = begin; r < end; ++r) {
-      const float* const row = params.input.row(r);
-      for (int64_t c = 0; c < cols; ++c) mean[c] += row[c];
-    }
-    for (int64_t c = 0; c < cols; ++c) mean[c] /= static_cast<float>(end - begin);
-  });
-  return absl::OkStatus();
 }
 
 }  // namespace annulus::cpu

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "kernels/cpu/cpu_stream.h"
 #include "kernels/cpu/dot_kernels.h"
+#include "kernels/cpu/page_layout.h"
 #include "kernels/cpu/simd_kernels.h"
 #include "kernels/ops/block_scores.h"
 
@@ -30,6 +31,13 @@ inline float ExpOfNegative(float x) {
   p = p * f + 1.0f;
   const uint32_t exponent = std::bit_cast<uint32_t>(shifted) << 23;
   return x < -87.0f ? 0.0f : std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
+}
+
+// The scales of `count` int8 keys of a head from `slot` on.
+inline void ReadScales(const PageLayout& layout, const KvPageView& page, int head, int slot,
+                       int count, float* scales) {
+  const int64_t at = layout.k_scales(head) + slot * int64_t{sizeof(BFloat16)};
+  ConvertToFloat(DType::kBF16, page.data + at, scales, count);
 }
 
 // BlockScores with stride 8 or 16 over paired bf16 pages, as products of matrices: 16 keys lie in a

@@ -124,6 +124,13 @@ absl::Status BlockScoresByTensorCores(CudaStream& stream, const BlockScoresParam
       "block_scores");
 }
 
+// The runs that hold pages [first, first + count), of which there is one or more.
+std::span<float* const> RunsOf(const SummaryRuns& all, int64_t first, size_t count) {
+  const int64_t begin = first / all.pages;
+  const int64_t last = (first + static_cast<int64_t>(count) - 1) / all.pages;
+  return all.runs.subspan(static_cast<size_t>(begin), static_cast<size_t>(last - begin + 1));
+}
+
 }  // namespace
 
 absl::Status BlockScores(Stream& stream, const BlockScoresParams& params) {
@@ -137,11 +144,23 @@ absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {
   CheckKeySummary(params);
   if (params.pages.empty()) return absl::OkStatus();
   CudaStream& own = AsCudaStream(stream);
-  ANNULUS_ASSIGN_OR_RETURN(const KvPageView* const pages, own.UploadOne(params.pages));
-  return StatusOf(LaunchKeySummary(own.handle(), static_cast<int64_t>(params.pages.size()),
-                                   {LayoutOf(params.shape), pages, params.least, params.greatest,
-                                    params.mean, params.parts, params.part_tokens()}),
-                  "key_summary");
+  const std::span<float* const> runs = RunsOf(params.to, params.first, params.pages.size());
+  ANNULUS_RETURN_IF_ERROR(own.BeginUpload(params.pages.size_bytes() + runs.size_bytes() +
+                                          2 * CudaStream::kUploadAlignment));
+  KeySummaryArguments arguments{};
+  arguments.layout = LayoutOf(params.shape);
+  arguments.pages = own.Upload(params.pages);
+  arguments.to = {own.Upload(runs), params.to.pages};
+  arguments.first = params.first % params.to.pages;
+  arguments.least = params.least;
+  arguments.greatest = params.greatest;
+  arguments.mean = params.mean;
+  arguments.parts = params.parts;
+  arguments.part_tokens = params.part_tokens();
+  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
+  return StatusOf(
+      LaunchKeySummary(own.handle(), static_cast<int64_t>(params.pages.size()), arguments),
+      "key_summary");
 }
 
 // Queries may lie in pinned memory, and every block reads them: they are copied to the device
@@ -154,14 +173,25 @@ absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params) {
   ANNULUS_ASSIGN_OR_RETURN(
       std::byte* const scratch,
       own.Scratch(static_cast<size_t>(query.rows * query.cols) * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(
+      float* const* const runs,
+      own.UploadOne(RunsOf(params.from, 0, static_cast<size_t>(params.pages))));
   const MatrixView copy{reinterpret_cast<float*>(scratch), query.rows, query.cols, query.cols};
   ANNULUS_RETURN_IF_ERROR(StatusOf(
       LaunchScale(own.handle(), {query, 1, nullptr, nullptr, nullptr, copy, false}), "copying"));
-  return StatusOf(
-      LaunchSummaryScores(own.handle(), {params.kv_heads, params.heads, params.k_dim, params.pages,
-                                         copy, params.least, params.greatest, params.scores,
-                                         SummaryRun(params.k_dim, own.device())}),
-      "summary_scores");
+  SummaryScoresArguments arguments{};
+  arguments.kv_heads = params.kv_heads;
+  arguments.heads = params.heads;
+  arguments.k_dim = params.k_dim;
+  arguments.parts = params.parts;
+  arguments.pages = params.pages;
+  arguments.query = copy;
+  arguments.from = {runs, params.from.pages};
+  arguments.least = params.least;
+  arguments.greatest = params.greatest;
+  arguments.scores = params.scores;
+  arguments.run = SummaryRun(params.k_dim, params.parts, own.device());
+  return StatusOf(LaunchSummaryScores(own.handle(), arguments), "summary_scores");
 }
 
 absl::Status RowMeans(Stream& stream, const RowMeansParams& params) {

@@ -77,35 +77,55 @@ std::vector<RowGroup> RowGroups(std::span<const int32_t> positions, int32_t stri
 int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride);
 int64_t CountBlocks(std::span<const KvPageView> pages, int32_t block_tokens);
 
-// The least, the greatest and the mean key of each part of each page, element by element:
-// [pages, parts, kv_heads * k_dim] each; null: not wanted. A page has one part, its first `tokens`
-// slots, tokens >= 1; or, where all pages are complete, several.
+// Where the summaries of pages lie, in memory that ops reach: those of `pages` pages one behind the
+// other in each run. A run has planes, one for each kind of summary: [pages, parts, kv_heads *
+// k_dim], each beginning a number of elements behind the run.
+struct SummaryRuns {
+  std::span<float* const> runs;
+  int64_t pages = 0;  // of each run
+
+  // Where page `page` begins, in a plane that begins `plane` elements behind its run and has `size`
+  // elements for each page.
+  float* At(int64_t page, int64_t plane, int64_t size) const {
+    return runs[static_cast<size_t>(page / pages)] + plane + page % pages * size;
+  }
+};
+
+// The least, the greatest and the mean key of each part of each page, element by element. A page
+// has one part, its first `tokens` slots, tokens >= 1; or, where all pages are complete, several.
 struct KeySummaryParams {
   KvPageShape shape;
   std::span<const KvPageView> pages;
-  float* least = nullptr;
-  float* greatest = nullptr;
-  float* mean = nullptr;
   int parts = 1;  // of page_tokens / parts slots, a multiple of 16
+  SummaryRuns to;
+  int64_t first = 0;  // the place of pages[0] among those of all runs; the others follow
+  // Where a run's plane begins; negative: not wanted.
+  int64_t least = -1;
+  int64_t greatest = -1;
+  int64_t mean = -1;
 
   int part_tokens() const { return shape.page_tokens / parts; }
 };
 
-// scores[row][head][page] = sum over d of max(query_d * least_d, query_d * greatest_d), of the
-// head's kv head: no key of the page scores higher (Quest, arXiv 2406.10774, section 3.2). With the
-// mean for both it is the score of the mean. Not scaled. Float32 throughout: a bound that was
-// rounded would be none. FLOPs: 4 * k_dim for each score. Bytes on GPUs: least and greatest once
-// for all rows and heads (once, not twice, where both are the mean), queries twice.
+// scores[row][head][page] = max over the page's parts of the sum over d of max(query_d * least_d,
+// query_d * greatest_d), of the head's kv head: no key of the page scores higher (Quest, arXiv
+// 2406.10774, section 3.2). With the mean for both it is the score of the mean. Not scaled. Float32
+// throughout: a bound that was rounded would be none. FLOPs: 4 * k_dim for each part, row and head.
+// Bytes on GPUs: least and greatest once for all rows and heads (once, not twice, where both are
+// the mean), queries twice, 4 for each score.
 struct SummaryScoresParams {
   int kv_heads = 0;
   int heads = 0;  // multiple of kv_heads
   int k_dim = 0;
-  int64_t pages = 0;
-  ConstMatrixView query;            // [rows, heads * k_dim]
-  const float* least = nullptr;     // [pages, kv_heads * k_dim]
-  const float* greatest = nullptr;  // [pages, kv_heads * k_dim]
-  float* scores = nullptr;          // [rows, heads, pages]
+  int64_t pages = 0;      // the first of all runs
+  int parts = 1;          // of a page: a power of two, at most kMostParts
+  ConstMatrixView query;  // [rows, heads * k_dim]
+  SummaryRuns from;
+  int64_t least = 0;  // as in KeySummaryParams
+  int64_t greatest = 0;
+  float* scores = nullptr;  // [rows, heads, pages]
 };
+inline constexpr int kMostParts = 16;
 
 // output[i, :] = the mean of rows [ends[i - 1], ends[i]) of the input, the first run from row 0. A
 // run has one row or more. Sums are float32, row after row, so all tables give the same bits.

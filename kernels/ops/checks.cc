@@ -1,6 +1,8 @@
 #include "kernels/ops/checks.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
@@ -35,6 +37,12 @@ void CheckBlockLists(const BlockLists& blocks, int64_t rows, int kv_heads) {
   ANNULUS_CHECK(std::is_sorted(blocks.query_block_rows.begin(), blocks.query_block_rows.end()));
   ANNULUS_CHECK(blocks.offsets.size() ==
                 blocks.head_groups * (blocks.query_block_rows.size() - 1) + 1);
+}
+
+// Runs have room for pages [0, count).
+void CheckRuns(const SummaryRuns& runs, int64_t count) {
+  ANNULUS_CHECK(count == 0 || (runs.pages > 0 && count <= runs.pages * std::ssize(runs.runs)))
+      << "summaries of " << count << " pages in " << runs.runs.size() << " runs of " << runs.pages;
 }
 
 }  // namespace
@@ -172,6 +180,8 @@ void CheckKeySummary(const KeySummaryParams& params) {
   for (const KvPageView& page : params.pages) {
     ANNULUS_CHECK(page.tokens >= fewest && page.tokens <= page_tokens) << page.tokens;
   }
+  ANNULUS_CHECK(params.first >= 0) << params.first;
+  CheckRuns(params.to, params.first + std::ssize(params.pages));
 }
 
 void CheckSummaryScores(const SummaryScoresParams& params) {
@@ -179,6 +189,11 @@ void CheckSummaryScores(const SummaryScoresParams& params) {
       << params.heads << " heads over " << params.kv_heads << " kv heads";
   CheckView(params.query, params.query.rows, int64_t{params.heads} * params.k_dim,
             "summary_scores query");
+  ANNULUS_CHECK(std::has_single_bit(static_cast<unsigned>(params.parts)) &&
+                params.parts <= kMostParts)
+      << params.parts << " parts of a page";
+  ANNULUS_CHECK(params.least >= 0 && params.greatest >= 0) << "a plane that is not there";
+  CheckRuns(params.from, params.pages);
 }
 
 void CheckRowMeans(const RowMeansParams& params) {

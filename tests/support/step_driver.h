@@ -168,9 +168,15 @@ class StepDriver {
     }
     const int reserved = std::max(max_tokens, options_.reserved_tokens);
     const int32_t reused = earlier != nullptr ? options_.reused_tokens : 0;
-    const auto choice =
-        ChooseRing({static_cast<int64_t>(prompt.size()) + max_tokens, reused}, free_pages,
-                   earlier != nullptr ? earlier->ring : std::vector<int32_t>(), limits_);
+    PageDemand demand;
+    demand.tokens = static_cast<int64_t>(prompt.size()) + max_tokens;
+    demand.cached = reused;
+    if (options_.attention.has_value()) {
+      demand.summarised = ranks_->PagesSummarised(SummariesOf(*options_.attention));
+    }
+    if (earlier != nullptr) CountCached(*earlier, demand);
+    const auto choice = ChooseRing(
+        demand, free_pages, earlier != nullptr ? earlier->ring : std::vector<int32_t>(), limits_);
     ANNULUS_CHECK(choice.has_value()) << "the test's pool is too small";
     auto sequence = std::make_unique<Sequence>();
     sequence->rope_length =
@@ -189,13 +195,17 @@ class StepDriver {
       if (limits_.group_windows[g] == 0) continue;
       for (const PageEntry& entry : group.entries) group.shared.insert(entry.first_position);
     }
+    SummaryPages summaries(sequence->groups.size());
     for (size_t index = 0; index < choice->ring.size(); ++index) {
-      std::vector<int32_t>& spare = sequence->spare.emplace_back();
-      auto taken = ranks_->pool(choice->ring[index]).allocator().AllocateMany(choice->pages[index]);
-      for (PageRef& page : *taken) {
-        spare.push_back(page.id());
-        pages.push_back(std::move(page));
+      const int32_t rank = choice->ring[index];
+      sequence->spare.push_back(Take(rank, choice->pages[index], pages));
+      for (size_t g = 0; g < summaries.size(); ++g) {
+        if (limits_.group_windows[g] > 0) continue;
+        summaries[g].push_back(Take(rank, choice->summary_pages[index], pages));
       }
+    }
+    if (choice->summarises) {
+      sequence->summaries = std::make_shared<const SummaryPages>(std::move(summaries));
     }
     auto setup = std::make_shared<SamplingSetup>();
     setup->params.temperature = 0;
@@ -208,6 +218,25 @@ class StepDriver {
     }
     sequence->report_lists = options_.report_lists;
     state.running.push_back(std::move(sequence));
+  }
+
+  std::vector<int32_t> Take(int32_t rank, int32_t count, std::vector<PageRef>& pages) {
+    std::vector<int32_t> ids;
+    auto taken = ranks_->pool(rank).allocator().AllocateMany(count);
+    for (PageRef& page : *taken) {
+      ids.push_back(page.id());
+      pages.push_back(std::move(page));
+    }
+    return ids;
+  }
+
+  void CountCached(const Sequence& earlier, PageDemand& demand) const {
+    demand.cached_on.assign(static_cast<size_t>(limits_.ranks), 0);
+    for (size_t g = 0; g < earlier.groups.size(); ++g) {
+      if (limits_.group_windows[g] > 0) continue;
+      for (const PageEntry& entry : earlier.groups[g].entries) ++demand.cached_on[entry.rank];
+      return;
+    }
   }
 
   void WantLogits(StepPlan& plan) const {

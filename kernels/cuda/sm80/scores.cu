@@ -93,13 +93,23 @@ ANNULUS_KERNEL(kThreads, 2) BlockScoresKernel(ANNULUS_ARGUMENT BlockScoresArgume
   }
 }
 
-// Block (page, kv head).
+// Where a summary begins in its run's planes, of all kv heads.
+ANNULUS_DEVICE float* SummaryAt(const SummaryRunsView& at, int64_t page, int part, int parts,
+                                int64_t columns) {
+  return at.runs[page / at.pages] + (page % at.pages * parts + part) * columns;
+}
+
+// Block (part of a page, kv head).
 ANNULUS_KERNEL(kThreads, 8) KeySummaryKernel(ANNULUS_ARGUMENT KeySummaryArguments a) {
   const KvPageView page = a.pages[BlockX() / a.parts];
-  const int begin = static_cast<int>(BlockX() % a.parts) * a.part_tokens;
+  const auto part = static_cast<int>(BlockX() % a.parts);
+  const int begin = part * a.part_tokens;
   const int end = page.tokens - begin < a.part_tokens ? page.tokens : begin + a.part_tokens;
   const int head = static_cast<int>(BlockY());
   const float infinity = FloatOf(0x7f800000u);
+  const int64_t columns = int64_t{a.layout.kv_heads} * a.layout.k_dim;
+  float* const to = SummaryAt(a.to, a.first + BlockX() / a.parts, part, a.parts, columns) +
+                    int64_t{head} * a.layout.k_dim;
   for (int d = ThreadIndex(); d < a.layout.k_dim; d += kThreads) {
     float least = infinity;
     float greatest = -infinity;
@@ -110,45 +120,54 @@ ANNULUS_KERNEL(kThreads, 8) KeySummaryKernel(ANNULUS_ARGUMENT KeySummaryArgument
       greatest = Larger(greatest, key);
       sum += key;
     }
-    const int64_t at = (BlockX() * a.layout.kv_heads + head) * a.layout.k_dim + d;
-    if (a.least != nullptr) a.least[at] = least;
-    if (a.greatest != nullptr) a.greatest[at] = greatest;
-    if (a.mean != nullptr) a.mean[at] = sum / static_cast<float>(end - begin);
+    if (a.least >= 0) to[a.least + d] = least;
+    if (a.greatest >= 0) to[a.greatest + d] = greatest;
+    if (a.mean >= 0) to[a.mean + d] = sum / static_cast<float>(end - begin);
   }
 }
 
-// Block (run of summaries, kv head): they are read once, for all rows and query heads. In float32,
-// as a bound must not be rounded below a key's score, and reading takes longer than multiplying. A
-// lane has one summary and kOwnQueries queries at a time.
+// Block (some summaries, kv head): they are read once, for all rows and query heads. In float32, as
+// a bound must not be rounded below a key's score, and reading takes longer than multiplying. A
+// lane has one summary and kOwnQueries queries at a time; the lanes of a page share their greatest.
 ANNULUS_KERNEL(kThreads, 4) SummaryScoresKernel(ANNULUS_ARGUMENT SummaryScoresArguments a) {
   const int width = a.k_dim | 1;  // odd: neighbouring summaries lie in different banks
   const bool both = a.greatest != a.least;
-  float* const least = reinterpret_cast<float*>(SharedMemory());
+  auto** const begins = reinterpret_cast<const float**>(SharedMemory());
+  float* const least = reinterpret_cast<float*>(begins + kWarp);
   float* const greatest = both ? least + a.run * width : least;
   const int64_t first = BlockX() * a.run;
-  const auto count = static_cast<int>(Smaller(a.pages - first, int64_t{a.run}));
-#pragma unroll 4
-  for (int i = ThreadIndex(); i < count * a.k_dim; i += kThreads) {
-    const int64_t at = ((first + i / a.k_dim) * a.kv_heads + BlockY()) * a.k_dim + i % a.k_dim;
-    const int to = i / a.k_dim * width + i % a.k_dim;
-    least[to] = a.least[at];
-    if (both) greatest[to] = a.greatest[at];
+  const auto count = static_cast<int>(Smaller(a.pages * a.parts - first, int64_t{a.run}));
+  if (ThreadIndex() < count) {
+    const int64_t summary = first + ThreadIndex();
+    begins[ThreadIndex()] =
+        SummaryAt(a.from, summary / a.parts, static_cast<int>(summary % a.parts), a.parts,
+                  int64_t{a.kv_heads} * a.k_dim) +
+        BlockY() * a.k_dim;
   }
   SyncThreads();
-  const int page = Lane() % a.run;
-  if (page >= count) return;
-  const float* const low = least + page * width;
-  const float* const high = greatest + page * width;
+  for (int i = WarpIndex(); i < count; i += kWarps) {
+    const float* const from = begins[i];
+#pragma unroll 4
+    for (int d = Lane(); d < a.k_dim; d += kWarp) {
+      least[i * width + d] = from[a.least + d];
+      if (both) greatest[i * width + d] = from[a.greatest + d];
+    }
+  }
+  SyncThreads();
+  const int own = Lane() % a.run;
+  const float* const low = least + Smaller(own, count - 1) * width;
+  const float* const high = greatest + Smaller(own, count - 1) * width;
   const int group = a.heads / a.kv_heads;
   const int64_t queries = a.query.rows * group;
   const int64_t step = int64_t{kWarps} * (kWarp / a.run);
-  for (int64_t q = WarpIndex() + Lane() / a.run * kWarps; q < queries; q += step * kOwnQueries) {
+  for (int64_t base = WarpIndex(); base < queries; base += step * kOwnQueries) {
+    const int64_t q = base + Lane() / a.run * kWarps;
     const float* query[kOwnQueries];
     float sums[kOwnQueries] = {};
 #pragma unroll
     for (int j = 0; j < kOwnQueries; ++j) {
-      const int64_t own = Smaller(q + j * step, queries - 1);
-      query[j] = a.query.row(own / group) + (BlockY() * group + own % group) * a.k_dim;
+      const int64_t at = Smaller(q + j * step, queries - 1);
+      query[j] = a.query.row(at / group) + (BlockY() * group + at % group) * a.k_dim;
     }
     for (int d = 0; d < a.k_dim; ++d) {
 #pragma unroll
@@ -158,10 +177,13 @@ ANNULUS_KERNEL(kThreads, 4) SummaryScoresKernel(ANNULUS_ARGUMENT SummaryScoresAr
     }
 #pragma unroll
     for (int j = 0; j < kOwnQueries; ++j) {
-      const int64_t own = q + j * step;
-      if (own >= queries) break;
-      const int64_t list = own / group * a.heads + BlockY() * group + own % group;
-      a.scores[list * a.pages + first + page] = sums[j];
+      for (int mask = 1; mask < a.parts; mask *= 2) {
+        sums[j] = Larger(sums[j], ShuffleXor(sums[j], mask));
+      }
+      const int64_t at = q + j * step;
+      if (at >= queries || own >= count || own % a.parts != 0) continue;
+      const int64_t list = at / group * a.heads + BlockY() * group + at % group;
+      a.scores[list * a.pages + (first + own) / a.parts] = sums[j];
     }
   }
 }
@@ -193,11 +215,11 @@ int LaunchKeySummary(StreamHandle stream, int64_t pages, const KeySummaryArgumen
 }
 int LaunchSummaryScores(StreamHandle stream, const SummaryScoresArguments& arguments) {
   const int sides = arguments.greatest == arguments.least ? 1 : 2;
-  const Grid grid{
-      .x = (arguments.pages + arguments.run - 1) / arguments.run,
-      .y = arguments.kv_heads,
-      .threads = kThreads,
-      .shared_bytes = SummaryBytes(arguments.k_dim) * static_cast<size_t>(sides * arguments.run)};
+  const int64_t summaries = arguments.pages * arguments.parts;
+  const Grid grid{.x = (summaries + arguments.run - 1) / arguments.run,
+                  .y = arguments.kv_heads,
+                  .threads = kThreads,
+                  .shared_bytes = SummaryBytes(arguments.k_dim, sides * arguments.run)};
   return Launch<SummaryScoresKernel>(stream, grid, arguments);
 }
 

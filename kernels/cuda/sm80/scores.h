@@ -105,12 +105,20 @@ int LaunchPackQueries(StreamHandle stream, int64_t row_tiles,
                       const TensorScoresArguments& arguments);
 int LaunchTensorScores(StreamHandle stream, int64_t tiles, const TensorScoresArguments& arguments);
 
+// Where summaries lie: SummaryRuns, of which the device has the addresses.
+struct SummaryRunsView {
+  float* const* runs;
+  int64_t pages;  // of each run
+};
+
 struct KeySummaryArguments {
   PageLayout layout;
   const KvPageView* pages;
-  float* least;  // null: not wanted
-  float* greatest;
-  float* mean;
+  SummaryRunsView to;
+  int64_t first;  // place of pages[0]
+  int64_t least;  // planes; negative: not wanted
+  int64_t greatest;
+  int64_t mean;
   int parts;  // of a page
   int part_tokens;
 };
@@ -120,16 +128,19 @@ struct SummaryScoresArguments {
   int kv_heads;
   int heads;
   int k_dim;
+  int parts;  // of a page
   int64_t pages;
   ConstMatrixView query;
-  const float* least;
-  const float* greatest;
+  SummaryRunsView from;
+  int64_t least;
+  int64_t greatest;
   float* scores;
-  int run;  // summaries of a block, in shared memory: a power of two up to 32
+  int run;  // summaries of a block, in shared memory: a power of two up to 32, whole pages
 };
-// Shared memory of one least or greatest key.
-constexpr size_t SummaryBytes(int k_dim) {
-  return (static_cast<size_t>(k_dim) | 1) * sizeof(float);
+// Shared memory of a block with so many least and greatest keys: where summaries begin, then they.
+constexpr size_t SummaryBytes(int k_dim, int keys) {
+  const size_t width = static_cast<size_t>(k_dim) | 1;  // odd: neighbours lie in different banks
+  return 32 * sizeof(const float*) + static_cast<size_t>(keys) * width * sizeof(float);
 }
 int LaunchSummaryScores(StreamHandle stream, const SummaryScoresArguments& arguments);
 

@@ -110,9 +110,9 @@ TensorScoresPlan PlanTensorScores(const BlockScoresParams& params, int k_stride)
   return plan;
 }
 
-int SummaryRun(int k_dim, const DeviceInfo& device) {
+int SummaryRun(int k_dim, int parts, const DeviceInfo& device) {
   int run = kWarp;
-  while (run > 1 && 2 * run * SummaryBytes(k_dim) > device.shared_bytes / 4) run /= 2;
+  while (run > parts && SummaryBytes(k_dim, 2 * run) > device.shared_bytes / 4) run /= 2;
   return run;
 }
 

@@ -38,8 +38,8 @@ struct TensorScoresPlan {
 TensorScoresPlan PlanTensorScores(const BlockScoresParams& params, int k_stride);
 
 // Summaries that a block scores together: the most, a power of two, with which 4 blocks have their
-// shared memory; at least 1.
-int SummaryRun(int k_dim, const DeviceInfo& device);
+// shared memory; at least the `parts` of one page, a power of two too.
+int SummaryRun(int k_dim, int parts, const DeviceInfo& device);
 
 }  // namespace annulus::cuda
 

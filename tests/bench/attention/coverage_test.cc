@@ -2,7 +2,9 @@
 // and heavy blocks. Blocks are chosen as a rank chooses them; what they truly cover is worked out
 // apart, for rows that the choice did not sample.
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "bench/attention/structured_head.h"
@@ -38,7 +40,7 @@ class World {
         std::copy_n(heads_.back().key_row(row), kDim, key.data() + at);
       }
     }
-    pages_ = backend_->Allocate(tokens / kPage * ops_->kv_page_bytes(shape_)).value();
+    pages_ = backend_->Allocate(2 * tokens / kPage * ops_->kv_page_bytes(shape_)).value();
     std::vector<std::byte*> pages;
     std::vector<int32_t> slots;
     for (int32_t row = 0; row < tokens; ++row) {
@@ -69,6 +71,12 @@ class World {
     ChoiceMessages messages;
     BlockChooser chooser({link, *backend_, *ops_, *stream_, config, messages});
     std::vector<LayerSummaries> summaries(1);
+    // Pages behind those of the sequence hold its summaries.
+    const int64_t summarised =
+        std::max<int64_t>(1, PagesSummarised(SummariesOf(policy), shape_, config.layer_page_bytes));
+    const int32_t pages = tokens_ / kPage;
+    std::vector<int32_t> summary_pages((pages + summarised - 1) / summarised);
+    std::iota(summary_pages.begin(), summary_pages.end(), pages);
     const auto shared = std::make_shared<const AttentionPolicy>(policy);
     std::vector<LayerAttention> report;
     for (int32_t begin = 0; begin < tokens_; begin += rows) {
@@ -87,6 +95,8 @@ class World {
       choosing.report_lists = true;
       choosing.candidates = BuildItemShards(item, table, 0, kPage);
       choosing.summaries = &summaries;
+      choosing.summary_kinds = SummariesOf(policy);
+      choosing.summary_pages = summary_pages;
       if (HowToChoose(policy, false, item.begin, item.end) == ChoiceKind::kNone) continue;
       std::vector<ItemShards> shards(1);
       ChoiceLayer layer;

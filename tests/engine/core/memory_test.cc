@@ -17,6 +17,7 @@
 #include "bench/demo/document.h"
 #include "engine/api.h"
 #include "engine/model/recall_model.h"
+#include "engine/scheduler/placement.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
@@ -182,7 +183,7 @@ TEST_F(MemoryTest, KindsAddUpWhileRequestsRun) {
     for (const auto& [processed, load] : sink->seen()) {
       for (const RankLoad& rank : load.ranks) {
         int64_t sum = 0;
-        for (const char* kind : {"kv_full", "kv_window", "kv_reserved"}) {
+        for (const char* kind : {"kv_full", "kv_window", "kv_reserved", "kv_summaries"}) {
           EXPECT_GE(rank.memory_bytes.at(kind), 0) << kind;
           sum += rank.memory_bytes.at(kind);
         }
@@ -264,6 +265,89 @@ TEST_F(MemoryTest, AFewPagesAreEnoughForAShortRequest) {
     ASSERT_TRUE(engine->Submit(Spec(std::vector<int32_t>(100, 'x'), 5), sink).ok());
     ASSERT_TRUE(sink->Wait()->status.ok());
   }
+}
+
+// Of 64 tokens in float32 a page of one layer is 64 KiB, and the bounds of its keys are a
+// sixteenth of that. They are planned with the pages, to the byte: what admission says that a
+// request needs is what it takes, all of it at once, and what it gives back.
+TEST_F(MemoryTest, SummariesArePlannedWithThePages) {
+  constexpr int64_t kSummarised = 16;
+  const auto ask = [](int tokens, const char* policy) {
+    RequestSpec spec = Spec(std::vector<int32_t>(tokens, 'x'), 5);
+    spec.attention = ParsePolicy(policy).value();
+    return spec;
+  };
+  for (const int ranks : {1, 3}) {
+    SCOPED_TRACE(::testing::Message() << ranks << " ranks");
+    const int tokens = 64 * (ranks == 1 ? 37 : 100);
+    auto small = Make(ranks, ranks * size_t{4} * 1024 * kPageTokens);
+    const int64_t page = small->Load().ranks[0].kv_bytes_total / 4;
+    // What a refusal says that the request needs.
+    const auto needed = [&](const char* policy) {
+      const absl::Status status =
+          small->Submit(ask(tokens, policy), std::make_shared<CollectingSink>()).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      const std::string message(status.message());
+      const size_t at = message.find(" need ");
+      EXPECT_NE(at, std::string::npos) << message;
+      return std::stoll(message.substr(at + 6));
+    };
+    const int64_t dense = needed("dense");
+    int64_t summaries = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const int64_t complete = (tokens + 5) / kPageTokens;
+      const int64_t own = complete / ranks + (rank < complete % ranks ? 1 : 0);
+      summaries += (own + kSummarised - 1) / kSummarised;
+    }
+    EXPECT_EQ(needed("top_pages"), dense + summaries * page);
+    EXPECT_EQ(needed("adaptive"), dense);
+
+    auto engine = Make(ranks, size_t{64} << 20);
+    auto sink = std::make_shared<WatchingSink>(*engine);
+    ASSERT_TRUE(engine->Submit(ask(tokens, "top_pages"), sink).ok());
+    ASSERT_TRUE(sink->Wait()->status.ok());
+    ASSERT_FALSE(sink->seen().empty());
+    for (const auto& [processed, load] : sink->seen()) {
+      int64_t held = 0;
+      for (const RankLoad& rank : load.ranks) held += rank.memory_bytes.at("kv_summaries");
+      EXPECT_EQ(held, summaries * page);
+    }
+    for (const RankLoad& rank : IdleLoad(*engine).ranks) {
+      EXPECT_EQ(rank.memory_bytes.at("kv_summaries"), 0);
+      EXPECT_EQ(rank.kv_bytes_used, 0);
+    }
+  }
+}
+
+// The memory that a request with summaries needs is enough for it, and a page less is not; again
+// when its prompt's pages are cached, whose summaries it makes anew.
+TEST_F(MemoryTest, NoByteMoreThanPlannedIsTakenForSummaries) {
+  const int tokens = 64 * 37;
+  const size_t page = 1024 * kPageTokens;
+  // A full layer's pages with their summaries, and a window's: see PagesNeeded.
+  PlanLimits limits;
+  limits.prefill_rows_per_rank = kChunkTokens;
+  limits.sampled_rows_per_rank = 64;
+  limits.group_windows = {0, RecallConfig(2).layers[0].window};
+  PageDemand demand{tokens + 5, 0, 1, 16};
+  const auto pages = static_cast<size_t>(AllPagesNeeded(demand, limits));
+  const auto submit = [&](Engine& engine, std::shared_ptr<CollectingSink> sink) {
+    RequestSpec spec = Spec(std::vector<int32_t>(tokens, 'x'), 5);
+    spec.attention = ParsePolicy("top_pages:pages=3").value();
+    return engine.Submit(std::move(spec), std::move(sink));
+  };
+  auto tight = Make(1, (pages - 1) * page);
+  EXPECT_EQ(submit(*tight, std::make_shared<CollectingSink>()).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  auto engine = Make(1, pages * page);
+  std::vector<std::vector<int32_t>> answers;
+  for (int turn = 0; turn < 2; ++turn) {
+    auto sink = std::make_shared<CollectingSink>();
+    ASSERT_TRUE(submit(*engine, sink).ok());
+    ASSERT_TRUE(sink->Wait()->status.ok()) << sink->Wait()->status;
+    answers.push_back(sink->ids());
+  }
+  EXPECT_EQ(answers[0], answers[1]);
 }
 
 // Two documents fit; a third takes the pages of the one that was not asked for longest.

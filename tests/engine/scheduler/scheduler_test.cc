@@ -104,6 +104,48 @@ TEST(PagesNeeded, CountsOnlyWhatIsNotCachedAndNeverWraps) {
   EXPECT_EQ(PagesNeeded({INT32_MAX}, 1, many)[0], int64_t{64} << 27);
 }
 
+// Summaries of 3 pages to a page: of the complete pages alone, those that were found cached on a
+// rank included.
+TEST(SummaryPagesNeeded, CoverCompletePagesOfEachRank) {
+  const PlanLimits limits = Limits(4, 64, 512, {0, 100, 0});
+  PageDemand demand{64 * 10 + 63};
+  EXPECT_EQ(SummaryPagesNeeded(demand, {0, 3}, limits), (std::vector<int64_t>{0, 0}));
+  demand.summarised = 3;
+  EXPECT_EQ(SummaryPagesNeeded(demand, {2}, limits), (std::vector<int64_t>{4}));
+  EXPECT_EQ(SummaryPagesNeeded(demand, {0, 1, 3}, limits), (std::vector<int64_t>{2, 1, 1}));
+  demand.tokens = 64 * 9;
+  EXPECT_EQ(SummaryPagesNeeded(demand, {0, 1, 3}, limits), (std::vector<int64_t>{1, 1, 1}));
+  demand.tokens = 63;
+  EXPECT_EQ(SummaryPagesNeeded(demand, {1}, limits), (std::vector<int64_t>{0}));
+  // Four cached pages, all of them on rank 3, and six new ones, two on each.
+  demand.tokens = 64 * 10;
+  demand.cached = 64 * 4;
+  demand.cached_on = {0, 0, 0, 4};
+  EXPECT_EQ(SummaryPagesNeeded(demand, {0, 1, 3}, limits), (std::vector<int64_t>{1, 1, 2}));
+  demand.tokens = INT32_MAX;
+  EXPECT_EQ(SummaryPagesNeeded(demand, {0}, limits)[0], ((int64_t{INT32_MAX} / 64 - 4) + 2) / 3);
+}
+
+// Both full groups have theirs; what is reported as needed is what a ring takes.
+TEST(ChooseRing, CountsPagesForSummaries) {
+  const PlanLimits limits = Limits(2, 64, 512, {0, 0});
+  PageDemand demand{64 * 12};
+  demand.summarised = 4;
+  EXPECT_EQ(AllPagesNeeded(demand, limits), 2 * 12 + 2 * 2 * 2);
+  const auto choice = ChooseRing(demand, {16, 16}, {}, limits);
+  ASSERT_TRUE(choice.has_value());
+  EXPECT_EQ(choice->ring, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(choice->pages, (std::vector<int32_t>{12, 12}));
+  EXPECT_EQ(choice->summary_pages, (std::vector<int32_t>{2, 2}));
+  EXPECT_TRUE(choice->summarises);
+  EXPECT_FALSE(ChooseRing(demand, {16, 15}, {}, limits).has_value());
+  demand.summarised = 0;
+  const auto plain = ChooseRing(demand, {12, 12}, {}, limits);
+  ASSERT_TRUE(plain.has_value());
+  EXPECT_EQ(plain->summary_pages, (std::vector<int32_t>{0, 0}));
+  EXPECT_FALSE(plain->summarises);
+}
+
 TEST(ChooseRing, DegreeGrowsWithLengthAndWithNeed) {
   PlanLimits limits = Limits(4, 64, 512, {0});
   limits.tokens_per_rank = 1000;

@@ -1,6 +1,8 @@
 #include "kernels/ops/block_scores.h"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 #include <random>
 #include <span>
 #include <vector>
@@ -260,89 +262,159 @@ TEST_P(BlockScoresTest, AntidiagonalsMeetSlashes) {
   }
 }
 
-struct Summaries {
-  std::vector<float> least, greatest, mean;
+// Summaries of pages, in runs of a few pages each; a run has planes of least, greatest and mean
+// keys, and room behind each that nobody may write.
+class Summaries {
+ public:
+  Summaries(const Problem& problem, size_t pages, int parts, int64_t run_pages)
+      : run_pages_(run_pages),
+        parts_(parts),
+        page_floats_(parts * problem.k.cols()),
+        storage_((pages + run_pages - 1) / run_pages,
+                 std::vector<float>(static_cast<size_t>(3 * plane()), kUntouched)) {
+    for (std::vector<float>& run : storage_) runs_.push_back(run.data());
+  }
+
+  SummaryRuns runs() const { return {runs_, run_pages_}; }
+  int parts() const { return parts_; }
+  int64_t plane() const { return run_pages_ * page_floats_ + 5; }
+  // Element `at` of a page's kind: 0 least, 1 greatest, 2 mean.
+  float Get(int kind, int64_t page, int64_t at) const {
+    return storage_[page / run_pages_][kind * plane() + page % run_pages_ * page_floats_ + at];
+  }
+  int64_t page_floats() const { return page_floats_; }
+  int64_t CountUntouched() const {
+    int64_t count = 0;
+    for (const auto& run : storage_) count += std::count(run.begin(), run.end(), kUntouched);
+    return count;
+  }
+
+ private:
+  static constexpr float kUntouched = 12345.678f;
+  int64_t run_pages_;
+  int parts_;
+  int64_t page_floats_;
+  std::vector<std::vector<float>> storage_;
+  std::vector<float*> runs_;
 };
 
-// Summaries of `parts` parts of each page, compared with the keys one by one.
+// Summarises pages in two calls, as a sequence that grows, and compares with the keys one by one.
 void Summarise(const OpTable& table, const Problem& problem, std::span<const KvPageView> pages,
-               int parts, Summaries& result) {
-  SCOPED_TRACE(parts);
+               Summaries& result) {
+  SCOPED_TRACE(result.parts());
   const int64_t columns = problem.k.cols();
-  const size_t count = pages.size() * parts * columns;
-  for (auto* values : {&result.least, &result.greatest, &result.mean}) values->resize(count);
-  ASSERT_TRUE(
-      table
-          .key_summary(*MakeStream(table, 2), {problem.shape, pages, result.least.data(),
-                                               result.greatest.data(), result.mean.data(), parts})
-          .ok());
-  const int part_tokens = problem.shape.page_tokens / parts;
-  for (size_t i = 0; i < count; ++i) {
-    const int64_t summary = static_cast<int64_t>(i) / columns;
-    const KvPageView& page = pages[summary / parts];
-    const int64_t begin = summary % parts * part_tokens;
-    const int64_t end = std::min<int64_t>(page.tokens, begin + part_tokens);
-    float low = INFINITY, high = -INFINITY;
-    double sum = 0;
-    for (int64_t t = begin; t < end; ++t) {
-      const float key = problem.k.row(page.first_position + t - problem.begin)[i % columns];
-      low = std::min(low, key);
-      high = std::max(high, key);
-      sum += key;
+  KeySummaryParams params;
+  params.shape = problem.shape;
+  params.parts = result.parts();
+  params.to = result.runs();
+  params.least = 0;
+  params.greatest = result.plane();
+  params.mean = 2 * result.plane();
+  const size_t half = pages.size() / 2;
+  const auto stream = MakeStream(table, 2);
+  params.pages = pages.first(half);
+  ASSERT_TRUE(table.key_summary(*stream, params).ok());
+  params.pages = pages.subspan(half);
+  params.first = static_cast<int64_t>(half);
+  ASSERT_TRUE(table.key_summary(*stream, params).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  const int part_tokens = problem.shape.page_tokens / result.parts();
+  for (size_t p = 0; p < pages.size(); ++p) {
+    for (int64_t at = 0; at < result.page_floats(); ++at) {
+      const KvPageView& page = pages[p];
+      const int64_t begin = at / columns * part_tokens;
+      const int64_t end = std::min<int64_t>(page.tokens, begin + part_tokens);
+      float low = INFINITY, high = -INFINITY;
+      double sum = 0;
+      for (int64_t t = begin; t < end; ++t) {
+        const float key = problem.k.row(page.first_position + t - problem.begin)[at % columns];
+        low = std::min(low, key);
+        high = std::max(high, key);
+        sum += key;
+      }
+      const auto index = static_cast<int64_t>(p);
+      ASSERT_EQ(result.Get(0, index, at), low) << p << " " << at;
+      ASSERT_EQ(result.Get(1, index, at), high) << p << " " << at;
+      ASSERT_NEAR(
+          result.Get(2, index, at), sum / static_cast<double>(end - begin),
+          Rounding(static_cast<double>(end - begin)) * std::max(std::abs(low), std::abs(high)))
+          << p << " " << at;
     }
-    ASSERT_EQ(result.least[i], low) << i;
-    ASSERT_EQ(result.greatest[i], high) << i;
-    ASSERT_NEAR(
-        result.mean[i], sum / static_cast<double>(end - begin),
-        Rounding(static_cast<double>(end - begin)) * std::max(std::abs(low), std::abs(high)))
-        << i;
+  }
+}
+
+// The bound is the largest of the page's parts, each the sum of the larger products; with the mean
+// for both it is the mean's score.
+void CompareSummaryScores(const OpTable& table, const Problem& problem, const Summaries& summaries,
+                          int64_t pages, bool means) {
+  const int64_t k_dim = problem.shape.k_dim;
+  std::vector<float> scores(problem.rows() * problem.heads() * pages + 1, -77);
+  SummaryScoresParams params;
+  params.kv_heads = problem.shape.kv_heads;
+  params.heads = problem.heads();
+  params.k_dim = problem.shape.k_dim;
+  params.pages = pages;
+  params.parts = summaries.parts();
+  params.query = problem.query.view();
+  params.from = summaries.runs();
+  params.least = means ? 2 * summaries.plane() : 0;
+  params.greatest = means ? params.least : summaries.plane();
+  params.scores = scores.data();
+  const auto stream = MakeStream(table, 2);
+  ASSERT_TRUE(table.summary_scores(*stream, params).ok());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(scores.back(), -77);
+  for (int64_t i = 0; i + 1 < static_cast<int64_t>(scores.size()); ++i) {
+    const int64_t head = i / pages % params.heads;
+    const float* const query = problem.query.row(i / pages / params.heads) + head * k_dim;
+    double most = -INFINITY, size = 0;
+    for (int part = 0; part < summaries.parts(); ++part) {
+      const int64_t at = part * problem.k.cols() + head / problem.group * k_dim;
+      double sum = 0;
+      for (int64_t d = 0; d < k_dim; ++d) {
+        const auto product = [&](int kind) {
+          return double{query[d]} * summaries.Get(kind, i % pages, at + d);
+        };
+        const double larger = means ? product(2) : std::max(product(0), product(1));
+        sum += larger;
+        size += std::abs(larger);
+      }
+      most = std::max(most, sum);
+    }
+    ASSERT_NEAR(scores[i], most, Rounding(static_cast<double>(k_dim)) * size + 1e-30) << i;
   }
 }
 
 TEST_P(BlockScoresTest, SummariesHoldEveryKey) {
-  for (uint32_t seed = 300; seed < 309; ++seed) {
+  for (uint32_t seed = 300; seed < 312; ++seed) {
     const Problem problem = RandomCase(seed).problem;
     SCOPED_TRACE(problem.name);
     const PagedSequence pages(table(), problem);
-    const int64_t columns = problem.k.cols();
-    Summaries whole, parts;
-    ASSERT_NO_FATAL_FAILURE(Summarise(table(), problem, pages.views(), 1, whole));
-    const std::vector<float>& least = whole.least;
-    const std::vector<float>& greatest = whole.greatest;
     std::span<const KvPageView> complete(pages.views());
     while (!complete.empty() && complete.back().tokens < problem.shape.page_tokens) {
       complete = complete.first(complete.size() - 1);
     }
-    ASSERT_NO_FATAL_FAILURE(
-        Summarise(table(), problem, complete, problem.shape.page_tokens / 16, parts));
+    const int64_t run_pages = 1 + seed % 5;
+    const auto untouched = [&](const Summaries& summaries, size_t count) {
+      const auto runs = std::ssize(summaries.runs().runs);
+      const int64_t unused = runs * run_pages - static_cast<int64_t>(count);
+      return 3 * (runs * (summaries.plane() - run_pages * summaries.page_floats()) +
+                  unused * summaries.page_floats());
+    };
+    Summaries whole(problem, pages.views().size(), 1, run_pages);
+    ASSERT_NO_FATAL_FAILURE(Summarise(table(), problem, pages.views(), whole));
+    EXPECT_EQ(whole.CountUntouched(), untouched(whole, pages.views().size()));
+    Summaries parts(problem, complete.size(), problem.shape.page_tokens / 16, run_pages);
+    ASSERT_NO_FATAL_FAILURE(Summarise(table(), problem, complete, parts));
+    EXPECT_EQ(parts.CountUntouched(), untouched(parts, complete.size()));
     if (problem.rows() == 0) continue;
-    // The bound is the sum of the larger products, and no key scores higher.
-    const int64_t k_dim = problem.shape.k_dim;
-    std::vector<float> scores(problem.rows() * problem.heads() * pages.views().size());
-    SummaryScoresParams params;
-    params.kv_heads = problem.shape.kv_heads;
-    params.heads = problem.heads();
-    params.k_dim = problem.shape.k_dim;
-    params.pages = static_cast<int64_t>(pages.views().size());
-    params.query = problem.query.view();
-    params.least = least.data();
-    params.greatest = greatest.data();
-    params.scores = scores.data();
-    ASSERT_TRUE(table().summary_scores(*MakeStream(table(), 2), params).ok());
-    for (int64_t i = 0; i < static_cast<int64_t>(scores.size()); ++i) {
-      const int64_t page = i % params.pages;
-      const int64_t head = i / params.pages % params.heads;
-      const float* const query = problem.query.row(i / params.pages / params.heads) + head * k_dim;
-      const int64_t at = page * columns + head / problem.group * k_dim;
-      double sum = 0, size = 0;
-      for (int64_t d = 0; d < k_dim; ++d) {
-        const double product =
-            std::max(double{query[d]} * least[at + d], double{query[d]} * greatest[at + d]);
-        sum += product;
-        size += std::abs(product);
-      }
-      ASSERT_NEAR(scores[i], sum, Rounding(static_cast<double>(k_dim)) * size + 1e-30) << i;
-    }
+    const auto count = std::ssize(pages.views());
+    ASSERT_NO_FATAL_FAILURE(CompareSummaryScores(table(), problem, whole, count, false));
+    ASSERT_NO_FATAL_FAILURE(CompareSummaryScores(table(), problem, whole, count, true));
+    const bool scored = std::has_single_bit(static_cast<unsigned>(parts.parts()));
+    if (complete.empty() || !scored) continue;
+    ASSERT_NO_FATAL_FAILURE(
+        CompareSummaryScores(table(), problem, parts, std::ssize(complete), false));
   }
 }
 

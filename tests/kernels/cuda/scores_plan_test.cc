@@ -103,11 +103,13 @@ TEST(ScoresPlanTest, TilesCoverAllRowsAndBlocks) {
 TEST(ScoresPlanTest, SummariesOfABlockHaveTheirSharedMemory) {
   DeviceInfo device;
   device.shared_bytes = size_t{227} << 10;
-  EXPECT_EQ(SummaryRun(128, device), 32);
-  EXPECT_EQ(SummaryRun(256, device), 16);
+  EXPECT_EQ(SummaryRun(128, 4, device), 32);
+  EXPECT_EQ(SummaryRun(256, 1, device), 16);
   device.shared_bytes = size_t{99} << 10;
-  EXPECT_EQ(SummaryRun(128, device), 16);
-  EXPECT_EQ(SummaryRun(1 << 16, device), 1);
+  EXPECT_EQ(SummaryRun(128, 16, device), 16);
+  EXPECT_EQ(SummaryRun(256, 4, device), 8);
+  EXPECT_EQ(SummaryRun(256, 16, device), 16);  // a page is not taken apart
+  EXPECT_EQ(SummaryRun(1 << 16, 1, device), 1);
 }
 
 }  // namespace
