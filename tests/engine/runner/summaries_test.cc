@@ -84,19 +84,20 @@ struct SummariesCase {
   std::string policy;
   int page_tokens = 16;
   int32_t block = 16;
+  int tokens = 2;  // of the answer
 };
 
-// Pages with one bound and with two, of which the second sequence reuses some; means; a contract
-// that takes more of them; both kinds in one sequence.
+// Pages with one bound and with two, one of which the answer completes; means; a contract that
+// takes more of them; both kinds in one sequence. On two ranks the prompt's beginning is reused.
 TEST_F(DeviceSummariesTest, StayOnTheDeviceAndChooseAsOnTheCpu) {
   CpuWorld world;
   const OpTable watched = Watched();
   const OpTable& reference = *world.Find("cpu/reference");
   std::vector<SummariesCase> cases = {
-      {"top_pages:pages=2,block=32", 32, 32},
+      {"top_pages:pages=2,block=32", 32, 32, 14},
       {"adaptive:block=16,estimator=pooled,tau=0.4", 16, 16},
       {"adaptive:block=16,estimator=pooled,coverage=0.9", 16, 16},
-      {"hierarchical:near=2,block=16; layers=1: top_pages:pages=3,block=16", 16, 16}};
+      {"hierarchical:near=2,block=16; layers=1: top_pages:pages=3,block=16", 16, 16, 4}};
   if (kSanitized) cases.resize(1);
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 275; ++i) prompt.push_back(i * i * 7 % 101);
@@ -112,8 +113,9 @@ TEST_F(DeviceSummariesTest, StayOnTheDeviceAndChooseAsOnTheCpu) {
       options.attention = ParseAssignment(c.policy).value();
       const int before = scored;
       StepDriver driver(*backend_, model, options);
-      const DriverResult actual = driver.Run({prompt}, 14)[0];
-      const DriverResult expected = StepDriver(world, expected_model, options).Run({prompt}, 14)[0];
+      const DriverResult actual = driver.Run({prompt}, c.tokens)[0];
+      const DriverResult expected =
+          StepDriver(world, expected_model, options).Run({prompt}, c.tokens)[0];
       EXPECT_EQ(actual.tokens, expected.tokens);
       EXPECT_FALSE(expected.lists.empty());
       ASSERT_NO_FATAL_FAILURE(ExpectSameLists(actual, expected, c.block));
