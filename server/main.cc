@@ -81,7 +81,11 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenCpu(const ServerConfig& config) {
 
 absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config) {
   auto devices = std::make_unique<Devices>();
-  ANNULUS_ASSIGN_OR_RETURN(devices->backend, CreateCudaBackends(config.engine.ranks));
+  // Where a peer is silent, the exchange says so before the wait for the GPU behind it ends.
+  ANNULUS_ASSIGN_OR_RETURN(
+      devices->backend,
+      CreateCudaBackends(config.engine.ranks,
+                         {.longest_wait = config.engine.exchange_timeout * 3 / 2}));
   RegisterCudaKernels(devices->kernels);
   devices->gpu = devices->backend->capabilities().description;
   return devices;

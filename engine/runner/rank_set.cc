@@ -169,9 +169,13 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepP
     results.push_back(*std::move(result));
   }
   if (failure.ok()) return results;
-  // A ring that cannot be used again ends the set: every later step would fail as this one did.
+  // A ring that cannot be used again ends the set, and so does a device that is lost: every later
+  // step would fail as this one did. Of a lost device the first failure may be that a peer waited.
   lost_ = ring_->Reset();
   for (const auto& rank : ranks_) rank->thread->Reset();
+  absl::Status devices;
+  for (const auto& rank : ranks_) devices.Update(rank->stream->Synchronize());
+  if (!devices.ok()) lost_ = failure = devices;
   return failure;
 }
 

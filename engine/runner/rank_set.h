@@ -51,7 +51,7 @@ class RankSet {
 
   // Runs a step on every rank and waits for all. The first failure of any rank aborts the others
   // and is returned; the ranks then know no sequence, and every sequence's pages are lost. Where
-  // the ring cannot be used again, every later call returns why. When
+  // the ring or a device cannot be used again, every later call returns why. When
   // all ranks have been silent for exchange_timeout and one does not come back even after an abort,
   // this and every later call is UNAVAILABLE.
   absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan);
@@ -111,7 +111,8 @@ class RankSet {
   PatternCache patterns_{kPatternBytes};
   std::unique_ptr<RingGroup> ring_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  absl::Status lost_;  // not OK once a rank did not come back, or the ring cannot be reset
+  absl::Status
+      lost_;  // not OK once a rank did not come back, or ring or device cannot be used again
   bool all_back_ = true;
 };
 

@@ -28,13 +28,19 @@ absl::Status TooLate(int rank, absl::string_view what) {
 // while something is waited for, so that Abort comes in between.
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::shared_ptr<Nccl> nccl, NcclHandle handle, int rank, int ranks, int ordinal)
-      : nccl_(std::move(nccl)), rank_(rank), ranks_(ranks), ordinal_(ordinal), handle_(handle) {}
+  NcclCommunicator(std::shared_ptr<Nccl> nccl, std::shared_ptr<DeviceWaits> waits,
+                   NcclHandle handle, int rank, int ranks, int ordinal)
+      : nccl_(std::move(nccl)),
+        waits_(std::move(waits)),
+        rank_(rank),
+        ranks_(ranks),
+        ordinal_(ordinal),
+        handle_(handle) {}
   ~NcclCommunicator() override {
     Abort();  // nothing is under way at a good end; and a bad one must not wait for peers
     if (stream_ == nullptr) return;
-    WaitFor(stream_).IgnoreError();
-    CloseStream(stream_);
+    waits_->ForStream(stream_).IgnoreError();
+    if (!waits_->is_lost()) CloseStream(stream_);
   }
 
   absl::Status Start(Deadline deadline) {
@@ -65,9 +71,15 @@ class NcclCommunicator final : public Communicator {
     return EventReached(HandleOf(done));
   }
 
+  // Frees what the library has, which might wait for a kernel that never ends.
   void Abort() override {
     std::lock_guard lock(mutex_);
-    if (handle_ != nullptr) nccl_->Abort(std::exchange(handle_, nullptr));
+    if (handle_ == nullptr) return;
+    const auto abort = [nccl = nccl_, handle = std::exchange(handle_, nullptr)] {
+      nccl->Abort(handle);
+      return absl::OkStatus();
+    };
+    waits_->Call("ending an exchange", abort).IgnoreError();
   }
 
  private:
@@ -97,6 +109,7 @@ class NcclCommunicator final : public Communicator {
   }
 
   const std::shared_ptr<Nccl> nccl_;
+  const std::shared_ptr<DeviceWaits> waits_;
   const int rank_;
   const int ranks_;
   const int ordinal_;
@@ -108,7 +121,9 @@ class NcclCommunicator final : public Communicator {
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenNcclGroup(
-    std::span<const int> ordinals, std::chrono::milliseconds timeout) {
+    std::span<const int> ordinals, std::chrono::milliseconds timeout,
+    std::shared_ptr<DeviceWaits> waits) {
+  if (waits->is_lost()) return waits->lost();
   const Communicator::Deadline deadline = std::chrono::steady_clock::now() + timeout;
   ANNULUS_ASSIGN_OR_RETURN(std::shared_ptr<Nccl> nccl, OpenNccl());
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<NcclHandle> handles, nccl->Begin(ordinals));
@@ -116,7 +131,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenNcclGroup(
   std::vector<NcclCommunicator*> started;
   for (size_t rank = 0; rank < handles.size(); ++rank) {
     auto member =
-        std::make_unique<NcclCommunicator>(nccl, handles[rank], static_cast<int>(rank),
+        std::make_unique<NcclCommunicator>(nccl, waits, handles[rank], static_cast<int>(rank),
                                            static_cast<int>(handles.size()), ordinals[rank]);
     started.push_back(member.get());
     members.push_back(std::move(member));

@@ -7,15 +7,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/cuda/device_waits.h"
 #include "kernels/device_link.h"
 
 namespace annulus::cuda {
 
 // Members of a group by NCCL, rank r on ordinals[r], all different. FAILED_PRECONDITION where NCCL
 // cannot be loaded; DEADLINE_EXCEEDED where the ranks do not find each other within `timeout`;
-// UNAVAILABLE where NCCL reports a failure.
+// UNAVAILABLE where NCCL reports a failure, or a device is lost.
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenNcclGroup(
-    std::span<const int> ordinals, std::chrono::milliseconds timeout);
+    std::span<const int> ordinals, std::chrono::milliseconds timeout,
+    std::shared_ptr<DeviceWaits> waits);
 
 }  // namespace annulus::cuda
 

@@ -8,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/communicator.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/device_waits.h"
 #include "kernels/cuda/links.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/pinned_pool.h"
@@ -23,10 +24,12 @@ constexpr int kOldestMajor = 8;
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(DeviceInfo device, BackendCapabilities capabilities, bool with_library)
+  CudaBackend(DeviceInfo device, BackendCapabilities capabilities, bool with_library,
+              std::shared_ptr<DeviceWaits> waits)
       : device_(std::move(device)),
         capabilities_(std::move(capabilities)),
-        with_library_(with_library) {}
+        with_library_(with_library),
+        waits_(std::move(waits)) {}
 
   const BackendCapabilities& capabilities() const override { return capabilities_; }
 
@@ -36,15 +39,15 @@ class CudaBackend final : public Backend {
       return absl::ResourceExhaustedError(absl::StrCat(
           "cannot allocate ", bytes, " bytes: ", device_.name, " has ", device_.memory_bytes));
     }
-    ANNULUS_ASSIGN_OR_RETURN(std::byte* const data, AllocateDevice(device_.ordinal, bytes));
-    return DeviceBuffer(data, bytes, [ordinal = device_.ordinal](std::byte* memory) {
-      FreeDevice(ordinal, memory);
-    });
+    ANNULUS_ASSIGN_OR_RETURN(std::byte* const data, waits_->AllocateDevice(device_.ordinal, bytes));
+    return DeviceBuffer(data, bytes,
+                        [waits = waits_, ordinal = device_.ordinal](std::byte* memory) {
+                          waits->FreeDevice(ordinal, memory);
+                        });
   }
 
   absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes) override {
     if (bytes == 0) return DeviceBuffer();
-    ANNULUS_RETURN_IF_ERROR(UseDevice(device_.ordinal));
     return pinned_->Allocate(bytes);
   }
 
@@ -53,7 +56,7 @@ class CudaBackend final : public Backend {
       return absl::InvalidArgumentError(
           absl::StrCat("a stream needs at least 1 thread, not ", threads));
     }
-    return CudaStream::Create(device_, with_library_);
+    return CudaStream::Create(device_, waits_, with_library_);
   }
 
   absl::Status Copy(Stream& stream, void* destination, const void* source, size_t bytes) override {
@@ -81,10 +84,10 @@ class CudaBackend final : public Backend {
     return cuda::SecondsBetween(HandleOf(from), HandleOf(to));
   }
 
-  absl::Status WaitFor(const Event& event) override { return AwaitEvent(HandleOf(event)); }
+  absl::Status WaitFor(const Event& event) override { return waits_->ForEvent(HandleOf(event)); }
 
   absl::StatusOr<std::unique_ptr<DeviceLink>> OpenLink(Backend& from, LinkKind kind) override {
-    return OpenDeviceLink(static_cast<CudaBackend&>(from).device_, device_, kind);
+    return OpenDeviceLink(static_cast<CudaBackend&>(from).device_, device_, kind, waits_);
   }
 
   absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenGroup(
@@ -96,18 +99,20 @@ class CudaBackend final : public Backend {
     }
     std::vector<int> ordinals = {device_.ordinal};
     for (int rank = 1; rank < ranks; ++rank) ordinals.push_back(others_[rank - 1]->device_.ordinal);
-    return OpenNcclGroup(ordinals, timeout);
+    return OpenNcclGroup(ordinals, timeout, waits_);
   }
 
  private:
   const DeviceInfo device_;
   BackendCapabilities capabilities_;
   const bool with_library_;
-  const std::shared_ptr<PinnedPool> pinned_ = std::make_shared<PinnedPool>();
+  const std::shared_ptr<DeviceWaits> waits_;  // of all devices: one that is lost ends the others
+  const std::shared_ptr<PinnedPool> pinned_ = std::make_shared<PinnedPool>(waits_, device_.ordinal);
   std::vector<std::unique_ptr<CudaBackend>> others_;
 };
 
-absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device) {
+absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device,
+                                                        std::shared_ptr<DeviceWaits> waits) {
   if (device.major < kOldestMajor) {
     return absl::FailedPreconditionError(
         absl::StrCat("GPU ", device.ordinal, ", ", device.name, ", has compute capability ",
@@ -129,7 +134,8 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device
   capabilities.memory_bytes = device.memory_bytes;
   capabilities.threads = 1;
   capabilities.host_accessible = false;
-  return std::make_unique<CudaBackend>(device, std::move(capabilities), library.ok());
+  return std::make_unique<CudaBackend>(device, std::move(capabilities), library.ok(),
+                                       std::move(waits));
 }
 
 // Ranks share the work of a step evenly, and one choice of kernels: their devices are alike.
@@ -140,24 +146,28 @@ bool Alike(const DeviceInfo& a, const DeviceInfo& b) {
 }  // namespace
 }  // namespace cuda
 
-absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal) {
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal,
+                                                           const CudaBackendOptions& options) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<cuda::DeviceInfo> devices, cuda::FindDevices());
   for (const cuda::DeviceInfo& device : devices) {
-    if (device.ordinal == ordinal) return cuda::OpenDevice(device);
+    if (device.ordinal != ordinal) continue;
+    return cuda::OpenDevice(device, std::make_shared<cuda::DeviceWaits>(options.longest_wait));
   }
   return absl::FailedPreconditionError(absl::StrCat("there is no GPU ", ordinal, ": CUDA shows ",
                                                     devices.size(), ", numbered from 0"));
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most) {
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most,
+                                                            const CudaBackendOptions& options) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<cuda::DeviceInfo> devices, cuda::FindDevices());
   const cuda::DeviceInfo* first = nullptr;
   for (const cuda::DeviceInfo& device : devices) {
     if (first == nullptr && device.major >= cuda::kOldestMajor) first = &device;
   }
   // Where none will do, the first says why.
-  if (first == nullptr) return CreateCudaBackend(0);
-  ANNULUS_ASSIGN_OR_RETURN(auto backend, cuda::OpenDevice(*first));
+  if (first == nullptr) return CreateCudaBackend(0, options);
+  const auto waits = std::make_shared<cuda::DeviceWaits>(options.longest_wait);
+  ANNULUS_ASSIGN_OR_RETURN(auto backend, cuda::OpenDevice(*first, waits));
   std::vector<std::unique_ptr<cuda::CudaBackend>> others;
   std::string others_left;
   for (const cuda::DeviceInfo& device : devices) {
@@ -168,7 +178,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most) {
                       "), which is of another kind");
       continue;
     }
-    ANNULUS_ASSIGN_OR_RETURN(others.emplace_back(), cuda::OpenDevice(device));
+    ANNULUS_ASSIGN_OR_RETURN(others.emplace_back(), cuda::OpenDevice(device, waits));
   }
   backend->AddDevices(std::move(others), others_left);
   return backend;

@@ -17,8 +17,10 @@ size_t Rounded(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * u
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(const DeviceInfo& device,
+                                                               std::shared_ptr<DeviceWaits> waits,
                                                                bool with_library) {
-  std::unique_ptr<CudaStream> stream(new CudaStream(device));
+  if (waits->is_lost()) return waits->lost();
+  std::unique_ptr<CudaStream> stream(new CudaStream(device, std::move(waits)));
   ANNULUS_ASSIGN_OR_RETURN(stream->handle_, OpenStream(device.ordinal));
   if (with_library) {
     ANNULUS_ASSIGN_OR_RETURN(stream->products_, OpenProducts());
@@ -48,21 +50,27 @@ class CudaStream::Held final : public StepGraph {
 };
 
 CudaStream::~CudaStream() {
-  // Nothing may be freed that enqueued work still uses. An error leaves nothing to wait for.
-  if (handle_ != nullptr) WaitFor(handle_).IgnoreError();
-  FreePinned(pinned_);
-  FreeDevice(device_.ordinal, uploaded_);
-  FreeDevice(device_.ordinal, scratch_);
+  // Nothing may be freed that enqueued work still uses. An error leaves nothing to wait for, but
+  // that of a device which is lost: it keeps all.
+  if (handle_ != nullptr) waits_->ForStream(handle_).IgnoreError();
+  waits_->FreePinned(pinned_);
+  waits_->FreeDevice(device_.ordinal, uploaded_);
+  waits_->FreeDevice(device_.ordinal, scratch_);
+  if (waits_->is_lost()) {
+    replay_.Leave();
+    static_cast<void>(products_.release());
+    return;
+  }
   CloseStream(handle_);
 }
 
 absl::Status CudaStream::Grow(size_t bytes) {
-  FreePinned(pinned_);
-  FreeDevice(device_.ordinal, uploaded_);
+  waits_->FreePinned(pinned_);
+  waits_->FreeDevice(device_.ordinal, uploaded_);
   pinned_ = uploaded_ = nullptr;
   upload_bytes_ = used_ = sent_ = 0;
-  ANNULUS_ASSIGN_OR_RETURN(pinned_, AllocatePinned(bytes));
-  ANNULUS_ASSIGN_OR_RETURN(uploaded_, AllocateDevice(device_.ordinal, bytes));
+  ANNULUS_ASSIGN_OR_RETURN(pinned_, waits_->AllocatePinned(device_.ordinal, bytes));
+  ANNULUS_ASSIGN_OR_RETURN(uploaded_, waits_->AllocateDevice(device_.ordinal, bytes));
   upload_bytes_ = bytes;
   workspace_bytes_ = upload_bytes_ + scratch_bytes_;
   return absl::OkStatus();
@@ -70,7 +78,7 @@ absl::Status CudaStream::Grow(size_t bytes) {
 
 absl::Status CudaStream::Synchronize() {
   ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, HandOver(GraphCut::kWait));
-  return WaitFor(own);
+  return waits_->ForStream(own);
 }
 
 absl::Status CudaStream::Record(Event& event) {
@@ -90,15 +98,19 @@ absl::Status CudaStream::Mark(Event& event) {
   return absl::OkStatus();
 }
 
+// CUDA waits for the stream where memory is pageable; this wait ends.
 absl::Status CudaStream::Copy(void* destination, const void* source, size_t bytes) {
   ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, HandOver(GraphCut::kCopy));
+  ANNULUS_ASSIGN_OR_RETURN(const bool to_pageable, IsPageable(destination));
+  ANNULUS_ASSIGN_OR_RETURN(const bool from_pageable, IsPageable(source));
+  if (to_pageable || from_pageable) ANNULUS_RETURN_IF_ERROR(waits_->ForStream(own));
   return CopyAsync(own, destination, source, bytes);
 }
 
 // Nothing of the upload area may be in use when it is filled anew.
 absl::StatusOr<std::unique_ptr<StepGraph>> CudaStream::BeginGraph() {
   ANNULUS_CHECK(!holding()) << "a graph inside of another";
-  ANNULUS_RETURN_IF_ERROR(WaitFor(handle_));
+  ANNULUS_RETURN_IF_ERROR(waits_->ForStream(handle_));
   used_ = sent_ = 0;
   replay_.Begin();
   handle_->held = &replay_.log();
@@ -138,7 +150,7 @@ void CudaStream::DropHeld() {
 // Once what is held has gone out and is done, memory that it uses may go.
 absl::Status CudaStream::WaitForMemory() {
   ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, HandOver(GraphCut::kMemory));
-  return WaitFor(own);
+  return waits_->ForStream(own);
 }
 
 absl::Status CudaStream::BeginUpload(size_t bytes) {
@@ -170,10 +182,10 @@ absl::Status CudaStream::SendUpload() {
 absl::StatusOr<std::byte*> CudaStream::Scratch(size_t bytes) {
   if (bytes > scratch_bytes_) {
     ANNULUS_RETURN_IF_ERROR(WaitForMemory());
-    FreeDevice(device_.ordinal, scratch_);
+    waits_->FreeDevice(device_.ordinal, scratch_);
     scratch_ = nullptr;
     scratch_bytes_ = 0;
-    ANNULUS_ASSIGN_OR_RETURN(scratch_, AllocateDevice(device_.ordinal, bytes));
+    ANNULUS_ASSIGN_OR_RETURN(scratch_, waits_->AllocateDevice(device_.ordinal, bytes));
     scratch_bytes_ = bytes;
     workspace_bytes_ = upload_bytes_ + scratch_bytes_;
   }

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/cuda_event.h"
+#include "kernels/cuda/device_waits.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/replay.h"
 #include "kernels/cuda/runtime.h"
@@ -26,6 +28,7 @@ class CudaStream final : public Stream {
  public:
   // `with_library`: products of many rows are left to a library.
   static absl::StatusOr<std::unique_ptr<CudaStream>> Create(const DeviceInfo& device,
+                                                            std::shared_ptr<DeviceWaits> waits,
                                                             bool with_library);
   ~CudaStream() override;
 
@@ -77,7 +80,8 @@ class CudaStream final : public Stream {
  private:
   class Held;
 
-  explicit CudaStream(const DeviceInfo& device) : device_(device), replay_(device.ordinal) {}
+  CudaStream(const DeviceInfo& device, std::shared_ptr<DeviceWaits> waits)
+      : device_(device), waits_(std::move(waits)), replay_(device.ordinal) {}
   absl::Status SendHeld();
   absl::Status WaitForMemory();
   absl::Status LaunchHeld();
@@ -87,6 +91,7 @@ class CudaStream final : public Stream {
   absl::Status Grow(size_t bytes);
 
   const DeviceInfo device_;
+  const std::shared_ptr<DeviceWaits> waits_;
   StreamHandle handle_ = nullptr;
   Replay replay_;
   std::unique_ptr<Products> products_;

@@ -1,13 +1,16 @@
 // Weights and their products, on the host side.
 #include "kernels/cuda/sm80/linear.h"
 
+#include <chrono>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "kernels/base/check.h"
 #include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/device_waits.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/products.h"
@@ -204,6 +207,18 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
       "scaling a product");
 }
 
+// Of some rows of weights, to a device that has nothing else to do.
+constexpr std::chrono::seconds kLongestCopy{60};
+
+std::shared_ptr<std::vector<std::byte>> MakeBytes(int64_t bytes) {
+  return std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+}
+
+absl::Status CopyWithin(DeviceWaits& waits, std::byte* to,
+                        const std::shared_ptr<std::vector<std::byte>>& from, size_t bytes) {
+  return waits.Call("copying weights to the GPU", [=] { return CopyNow(to, from->data(), bytes); });
+}
+
 }  // namespace
 
 absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype) {
@@ -211,7 +226,7 @@ absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype) {
   return static_cast<size_t>(ScalesBegin({out, in, dtype, {}}) + out * ScaleBytes(dtype, in));
 }
 
-// Rows are converted on the host, some at a time, and then copied.
+// Rows are converted on the host, some at a time, and then copied, by copies that end.
 absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
                       QuantizationError* error) {
   CheckPackRows(matrix, first_row, source);
@@ -219,20 +234,22 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
   const int64_t row_bytes = RowBytes(matrix.dtype, matrix.in_features);
   const int64_t scale_bytes = ScaleBytes(matrix.dtype, matrix.in_features);
   RowConverter converter(source, matrix.dtype);
-  std::vector<std::byte> values(static_cast<size_t>(kRowsAtOnce * row_bytes));
-  std::vector<std::byte> scales(static_cast<size_t>(kRowsAtOnce * scale_bytes));
+  DeviceWaits waits(kLongestCopy);
+  const auto values = MakeBytes(kRowsAtOnce * row_bytes);
+  const auto scales = MakeBytes(kRowsAtOnce * scale_bytes);
   for (int64_t begin = 0; begin < source.rows; begin += kRowsAtOnce) {
     const int64_t count = std::min(kRowsAtOnce, source.rows - begin);
     for (int64_t r = 0; r < count; ++r) {
-      ANNULUS_RETURN_IF_ERROR(converter.Convert(begin + r, values.data() + r * row_bytes,
-                                                scales.data() + r * scale_bytes, error));
+      ANNULUS_RETURN_IF_ERROR(converter.Convert(begin + r, values->data() + r * row_bytes,
+                                                scales->data() + r * scale_bytes, error));
     }
     const int64_t row = first_row + begin;
-    ANNULUS_RETURN_IF_ERROR(CopyNow(matrix.storage.data() + row * row_bytes, values.data(),
-                                    static_cast<size_t>(count * row_bytes)));
+    std::byte* const to = matrix.storage.data();
+    ANNULUS_RETURN_IF_ERROR(
+        CopyWithin(waits, to + row * row_bytes, values, static_cast<size_t>(count * row_bytes)));
     if (scale_bytes == 0) continue;
-    ANNULUS_RETURN_IF_ERROR(CopyNow(matrix.storage.data() + ScalesBegin(matrix) + row * scale_bytes,
-                                    scales.data(), static_cast<size_t>(count * scale_bytes)));
+    ANNULUS_RETURN_IF_ERROR(CopyWithin(waits, to + ScalesBegin(matrix) + row * scale_bytes, scales,
+                                       static_cast<size_t>(count * scale_bytes)));
   }
   return absl::OkStatus();
 }

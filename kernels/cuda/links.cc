@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,23 +14,25 @@
 namespace annulus::cuda {
 namespace {
 
-// A stream of copies that ends with its owner, once it is idle.
+// A stream of copies that ends with its owner, once it is idle; of a lost device, never.
 class CopyStream {
  public:
-  CopyStream() = default;
+  explicit CopyStream(std::shared_ptr<DeviceWaits> waits) : waits_(std::move(waits)) {}
   CopyStream(const CopyStream&) = delete;
   ~CopyStream() {
     if (handle_ == nullptr) return;
-    WaitFor(handle_).IgnoreError();  // an error leaves nothing to wait for
-    CloseStream(handle_);
+    Drain().IgnoreError();  // an error leaves nothing to wait for
+    if (!waits_->is_lost()) CloseStream(handle_);
   }
   absl::Status Open(int ordinal) {
     ANNULUS_ASSIGN_OR_RETURN(handle_, OpenStream(ordinal));
     return absl::OkStatus();
   }
+  absl::Status Drain() { return waits_->ForStream(handle_); }
   StreamHandle handle() const { return handle_; }
 
  private:
+  const std::shared_ptr<DeviceWaits> waits_;
   StreamHandle handle_ = nullptr;
 };
 
@@ -43,7 +46,8 @@ absl::Status AwaitAll(StreamHandle stream, std::span<const Event* const> events)
 // From memory to memory; the receiving device pulls.
 class PeerLink final : public DeviceLink {
  public:
-  PeerLink(int from, int to) : from_(from), to_(to) {}
+  PeerLink(int from, int to, std::shared_ptr<DeviceWaits> waits)
+      : from_(from), to_(to), stream_(std::move(waits)) {}
 
   absl::Status Start() {
     ANNULUS_RETURN_IF_ERROR(EnableReach(to_, from_));
@@ -57,7 +61,7 @@ class PeerLink final : public DeviceLink {
     return RecordEvent(stream_.handle(), HandleOf(arrived));
   }
 
-  absl::Status Drain() override { return WaitFor(stream_.handle()); }
+  absl::Status Drain() override { return stream_.Drain(); }
 
  private:
   const int from_;
@@ -71,17 +75,18 @@ class PeerLink final : public DeviceLink {
 // lie side by side are packed on their way, without memory of a device.
 class StagedLink final : public DeviceLink {
  public:
-  StagedLink(int from, int to) : from_(from), to_(to) {}
+  StagedLink(int from, int to, std::shared_ptr<DeviceWaits> waits)
+      : from_(from), to_(to), waits_(std::move(waits)), fill_(waits_), empty_(waits_) {}
   ~StagedLink() override {
     Drain().IgnoreError();  // the pieces must not go before the copies have ended
-    for (const Piece& piece : pieces_) FreePinned(piece.memory);
+    for (const Piece& piece : pieces_) waits_->FreePinned(piece.memory);
   }
 
   absl::Status Start() {
     ANNULUS_RETURN_IF_ERROR(fill_.Open(from_));
     ANNULUS_RETURN_IF_ERROR(empty_.Open(to_));
     for (Piece& piece : pieces_) {
-      ANNULUS_ASSIGN_OR_RETURN(piece.memory, AllocatePinned(kStageBytes));
+      ANNULUS_ASSIGN_OR_RETURN(piece.memory, waits_->AllocatePinned(to_, kStageBytes));
       ANNULUS_ASSIGN_OR_RETURN(piece.filled, CudaEvent::Create(from_, false));
       ANNULUS_ASSIGN_OR_RETURN(piece.emptied, CudaEvent::Create(to_, false));
     }
@@ -113,8 +118,8 @@ class StagedLink final : public DeviceLink {
 
   absl::Status Drain() override {
     if (fill_.handle() == nullptr || empty_.handle() == nullptr) return absl::OkStatus();
-    ANNULUS_RETURN_IF_ERROR(WaitFor(fill_.handle()));
-    return WaitFor(empty_.handle());
+    ANNULUS_RETURN_IF_ERROR(fill_.Drain());
+    return empty_.Drain();
   }
 
  private:
@@ -157,6 +162,7 @@ class StagedLink final : public DeviceLink {
 
   const int from_;
   const int to_;
+  const std::shared_ptr<DeviceWaits> waits_;
   CopyStream fill_;
   CopyStream empty_;
   std::array<Piece, 2> pieces_;
@@ -164,8 +170,10 @@ class StagedLink final : public DeviceLink {
 };
 
 template <class Link>
-absl::StatusOr<std::unique_ptr<DeviceLink>> Started(int from, int to) {
-  auto link = std::make_unique<Link>(from, to);
+absl::StatusOr<std::unique_ptr<DeviceLink>> Started(int from, int to,
+                                                    std::shared_ptr<DeviceWaits> waits) {
+  if (waits->is_lost()) return waits->lost();
+  auto link = std::make_unique<Link>(from, to, std::move(waits));
   ANNULUS_RETURN_IF_ERROR(link->Start());
   return link;
 }
@@ -173,15 +181,18 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> Started(int from, int to) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceLink>> OpenDeviceLink(const DeviceInfo& from,
-                                                           const DeviceInfo& to, LinkKind kind) {
-  if (kind == LinkKind::kStaged) return Started<StagedLink>(from.ordinal, to.ordinal);
+                                                           const DeviceInfo& to, LinkKind kind,
+                                                           std::shared_ptr<DeviceWaits> waits) {
+  if (kind == LinkKind::kStaged) {
+    return Started<StagedLink>(from.ordinal, to.ordinal, std::move(waits));
+  }
   ANNULUS_ASSIGN_OR_RETURN(const bool can, CanReach(to.ordinal, from.ordinal));
   if (!can) {
     return absl::FailedPreconditionError(absl::StrCat(
         "GPU ", to.ordinal, " (", to.name, ") does not reach memory of GPU ", from.ordinal, " (",
         from.name, "): check nvidia-smi topo -m, or let --ring-transport be auto, staged or nccl"));
   }
-  return Started<PeerLink>(from.ordinal, to.ordinal);
+  return Started<PeerLink>(from.ordinal, to.ordinal, std::move(waits));
 }
 
 }  // namespace annulus::cuda

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/cuda/device_waits.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/device_link.h"
 
@@ -16,7 +17,8 @@ inline constexpr size_t kStageBytes = size_t{1} << 20;
 // A link from `from` to `to`, different devices. kPeer: FAILED_PRECONDITION where `to` does not
 // reach memory of `from`.
 absl::StatusOr<std::unique_ptr<DeviceLink>> OpenDeviceLink(const DeviceInfo& from,
-                                                           const DeviceInfo& to, LinkKind kind);
+                                                           const DeviceInfo& to, LinkKind kind,
+                                                           std::shared_ptr<DeviceWaits> waits);
 
 }  // namespace annulus::cuda
 

@@ -4,7 +4,6 @@
 #include <bit>
 
 #include "kernels/base/status_macros.h"
-#include "kernels/cuda/runtime.h"
 
 namespace annulus::cuda {
 namespace {
@@ -15,11 +14,12 @@ constexpr size_t kSmallest = 4096;
 
 PinnedPool::~PinnedPool() {
   for (const auto& [bytes, blocks] : kept_) {
-    for (std::byte* const block : blocks) FreePinned(block);
+    for (std::byte* const block : blocks) waits_->FreePinned(block);
   }
 }
 
 absl::StatusOr<DeviceBuffer> PinnedPool::Allocate(size_t bytes) {
+  if (waits_->is_lost()) return waits_->lost();
   // What is never kept has the size that was planned for it.
   const size_t rounded = bytes > kMostKept ? bytes : std::bit_ceil(std::max(bytes, kSmallest));
   std::byte* block = nullptr;
@@ -33,7 +33,7 @@ absl::StatusOr<DeviceBuffer> PinnedPool::Allocate(size_t bytes) {
     }
   }
   if (block == nullptr) {
-    ANNULUS_ASSIGN_OR_RETURN(block, AllocatePinned(rounded));
+    ANNULUS_ASSIGN_OR_RETURN(block, waits_->AllocatePinned(ordinal_, rounded));
   }
   return DeviceBuffer(block, bytes, [pool = shared_from_this(), rounded](std::byte* data) {
     pool->TakeBack(data, rounded);
@@ -49,7 +49,7 @@ void PinnedPool::TakeBack(std::byte* block, size_t bytes) {
       return;
     }
   }
-  FreePinned(block);
+  waits_->FreePinned(block);
 }
 
 size_t PinnedPool::kept_bytes() const {

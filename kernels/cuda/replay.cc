@@ -75,6 +75,10 @@ absl::Status Replay::Adjust(Piece& piece, std::span<const HeldLaunch> held) {
   return absl::OkStatus();
 }
 
+void Replay::Leave() {
+  for (Piece& piece : pieces_) static_cast<void>(piece.graph.release());
+}
+
 void Replay::CountCut(GraphCut cut) {
   switch (cut) {
     case GraphCut::kWait:

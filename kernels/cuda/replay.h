@@ -39,6 +39,8 @@ class Replay {
   // What was held since Begin has all gone out.
   void End();
   void CountCut(GraphCut cut);
+  // Leaves the graphs to the end of the process: the device is lost while one may run.
+  void Leave();
 
   // Any thread may ask.
   GraphCounts counts() const;

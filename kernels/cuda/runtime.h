@@ -16,6 +16,9 @@
 // binary links one: runtime_cuda.cc and graphs_cuda.cc over the CUDA runtime, and the emulated one
 // of tests/support/cuda/. All functions are thread-safe; errors are those of error.h. Nothing is
 // enqueued on a stream that holds launches back: see NativeOf.
+//
+// Where a kernel never ends, functions that allocate, free or copy now may not return either:
+// device_waits.h has ways that do.
 
 namespace annulus::cuda {
 
@@ -44,9 +47,12 @@ void FreePinned(std::byte* memory);
 absl::StatusOr<StreamHandle> OpenStream(int ordinal);
 void CloseStream(StreamHandle stream);
 // Copies between any two of host and device memory, in the stream's order. Pinned memory must stay
-// as it is until the copy is done; other host memory is free when the call returns.
+// as it is until the copy is done; other host memory, which is pageable, is free when the call
+// returns, so the call may wait for all that the stream has to do before.
 absl::Status CopyAsync(StreamHandle stream, void* destination, const void* source, size_t bytes);
-absl::Status WaitFor(StreamHandle stream);
+absl::StatusOr<bool> IsPageable(const void* memory);
+// Whether all that was enqueued is done.
+absl::StatusOr<bool> StreamIdle(StreamHandle stream);
 // Copies now, on no stream: `destination` or `source` is memory of a device.
 absl::Status CopyNow(void* destination, const void* source, size_t bytes);
 // What kernels of compute capability 9.0 need to copy boxes of `tensor`. FAILED_PRECONDITION where
@@ -86,9 +92,8 @@ absl::Status RecordEvent(StreamHandle stream, EventHandle event);
 // Later work of the stream, of any device, begins once the event as it was last recorded has been
 // reached.
 absl::Status WaitForEvent(StreamHandle stream, EventHandle event);
+// Whether the event has been reached as it was last recorded, if it was.
 absl::StatusOr<bool> EventReached(EventHandle event);
-// Lets the calling thread wait for the event as it was last recorded, if it was.
-absl::Status AwaitEvent(EventHandle event);
 // Of two timed events of one device that have been reached.
 absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to);
 

@@ -77,6 +77,16 @@ CUtensorMapDataType ElementType(DType dtype) {
   }
 }
 
+// What a query of a stream or an event says.
+absl::StatusOr<bool> IsDone(cudaError_t answer, absl::string_view what) {
+  if (answer == cudaSuccess) return true;
+  if (answer == cudaErrorNotReady) {
+    cudaGetLastError();  // no launch must report it
+    return false;
+  }
+  return StatusOf(answer, what);
+}
+
 // Makes the device whose memory it is that of the calling thread; memory of the host is no one's.
 absl::Status UseDeviceOf(const void* memory) {
   cudaPointerAttributes place{};
@@ -185,8 +195,15 @@ absl::Status CopyAsync(StreamHandle stream, void* destination, const void* sourc
                   absl::StrCat("copying ", bytes, " bytes"));
 }
 
-absl::Status WaitFor(StreamHandle stream) {
-  return StatusOf(cudaStreamSynchronize(StreamOf(stream)), "waiting for the GPU");
+absl::StatusOr<bool> IsPageable(const void* memory) {
+  cudaPointerAttributes place{};
+  ANNULUS_RETURN_IF_ERROR(
+      StatusOf(cudaPointerGetAttributes(&place, memory), "looking up an address"));
+  return place.type == cudaMemoryTypeUnregistered;
+}
+
+absl::StatusOr<bool> StreamIdle(StreamHandle stream) {
+  return IsDone(cudaStreamQuery(StreamOf(stream)), "waiting for the GPU");
 }
 
 // A copy from pageable memory may be on its way still when cudaMemcpy returns (CUDA Runtime API,
@@ -248,17 +265,7 @@ absl::Status WaitForEvent(StreamHandle stream, EventHandle event) {
 }
 
 absl::StatusOr<bool> EventReached(EventHandle event) {
-  const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
-  if (error == cudaSuccess) return true;
-  if (error == cudaErrorNotReady) {
-    cudaGetLastError();  // no launch must report it
-    return false;
-  }
-  return StatusOf(error, "asking for an event");
-}
-
-absl::Status AwaitEvent(EventHandle event) {
-  return StatusOf(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for an event");
+  return IsDone(cudaEventQuery(static_cast<cudaEvent_t>(event)), "waiting for an event");
 }
 
 absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to) {

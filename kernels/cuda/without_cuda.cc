@@ -4,12 +4,14 @@
 
 namespace annulus {
 
-absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int) {
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int, const CudaBackendOptions&) {
   return absl::FailedPreconditionError(
       "this build has no CUDA; build on a machine that has the CUDA toolkit, or use --device cpu");
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int) { return CreateCudaBackend(0); }
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int, const CudaBackendOptions&) {
+  return CreateCudaBackend(0);
+}
 
 void RegisterCudaKernels(KernelRegistry&) {}
 

@@ -268,7 +268,8 @@ std::vector<Option> SchedulingOptions() {
        "written "
        "there; empty: measured at every start.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.profile); }},
-      {"exchange-timeout", "TIME", "30s", "Longest wait of a rank for another.",
+      {"exchange-timeout", "TIME", "30s",
+       "Longest wait of a rank for another; for its GPU half as long again.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(10), hours(1), c.engine.exchange_timeout);
        }},

@@ -3,6 +3,7 @@
 // missing reads bytes that nobody has written, or that were written too early.
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -42,6 +43,7 @@ class AddressesTest : public ::testing::Test {
     for (auto& stream : streams_) stream.reset();
     ring_.reset();
     EXPECT_EQ(EmulatedDevice::Get().events, events_before_);
+    sources_.clear();
     device_.reset();
     EmulatedStreams::Get().set_late(false);
     EmulatedDevice::Get().guarded = false;
@@ -49,9 +51,10 @@ class AddressesTest : public ::testing::Test {
   }
 
   DeviceBuffer Memory() { return device_->Allocate(kBytes).value(); }
-  // Enqueued, like an op.
+  // Enqueued, like an op: of pinned memory, for which nobody waits.
   void Fill(int rank, DeviceBuffer& memory, int value) {
-    const std::vector<std::byte> bytes(kBytes, static_cast<std::byte>(value));
+    DeviceBuffer& bytes = sources_.emplace_back(device_->AllocateHost(kBytes).value());
+    std::memset(bytes.data(), value, kBytes);
     ASSERT_TRUE(device_->Copy(*streams_[rank], memory.data(), bytes.data(), kBytes).ok());
   }
   void Read(int rank, const RingPart& part, DeviceBuffer& into) {
@@ -81,6 +84,7 @@ class AddressesTest : public ::testing::Test {
   std::unique_ptr<Backend> device_;
   std::unique_ptr<RingGroup> ring_;
   std::unique_ptr<Stream> streams_[2];  // [rank]
+  std::vector<DeviceBuffer> sources_;   // of Fill
 };
 
 TEST_F(AddressesTest, AReaderWaitsForTheWriterOnTheDeviceAlone) {

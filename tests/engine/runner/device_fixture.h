@@ -27,7 +27,8 @@ namespace annulus::testing {
 // waits for it. gpu_devices.cc: the GPUs of the machine.
 //
 // The first so many as one backend; an error where the machine has none.
-absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices);
+absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices,
+                                                     const CudaBackendOptions& options = {});
 // After the backend has gone.
 void CloseDevices();
 // The rings worth trying on one device.
@@ -47,8 +48,8 @@ class DeviceTest : public ::testing::Test {
     CloseDevices();
   }
 
-  void UseDevices(int devices) {
-    absl::StatusOr<std::unique_ptr<Backend>> backend = OpenDevices(devices);
+  void UseDevices(int devices, const CudaBackendOptions& options = {}) {
+    absl::StatusOr<std::unique_ptr<Backend>> backend = OpenDevices(devices, options);
     missing_ = backend.status();
     if (backend.ok()) backend_ = *std::move(backend);
   }

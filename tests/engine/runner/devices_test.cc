@@ -24,6 +24,7 @@
 namespace annulus {
 namespace {
 
+using namespace std::chrono_literals;
 using cuda::EmulatedDevice;
 using cuda::EmulatedNccl;
 using testing::AllLogits;
@@ -322,6 +323,32 @@ TEST_F(OneDeviceEngineTest, ADeviceThatHangsIsADeadline) {
   EXPECT_THAT(Ask(), HasSubstr("does not come back"));
   EXPECT_FALSE(engine_->Load().healthy);
   EmulatedDevice::Get().hangs = false;
+}
+
+// The wait for the device ends before ranks are given up: they say why, on one device as on two,
+// alone and in a ring, and the engine closes while the device still hangs.
+TEST_F(OneDeviceEngineTest, AWaitForADeviceThatHangsEnds) {
+  const std::chrono::milliseconds patience = kSanitized ? 8000ms : 2000ms;
+  for (const auto& [devices, ranks] : {std::pair(1, 1), {1, 2}, {2, 2}}) {
+    SCOPED_TRACE(absl::StrCat(ranks, " ranks on ", devices, " devices"));
+    UseDevices(devices, {.longest_wait = patience * 3 / 2});
+    options_.ranks = ranks;
+    options_.exchange_timeout = patience;
+    options_.kv_memory_bytes = size_t{8} << 20;
+    Open();
+    EmulatedDevice::Get().hangs_of = devices - 1;
+    EmulatedDevice::Get().hangs = true;
+    EXPECT_THAT(Ask(), HasSubstr("so a kernel hangs, or the GPU"));
+    EXPECT_TRUE(PoolsGetEmpty());
+    const EngineLoad load = engine_->Load();
+    EXPECT_FALSE(load.healthy);
+    for (const RankLoad& rank : load.ranks) EXPECT_FALSE(rank.up);
+    const auto begin = std::chrono::steady_clock::now();
+    engine_.reset();
+    backend_.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience);
+    testing::CloseDevices();
+  }
 }
 
 TEST_F(DevicesEngineTest, RefusedMemoryIsAStatus) {

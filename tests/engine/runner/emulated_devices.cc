@@ -8,16 +8,18 @@ namespace annulus::testing {
 using cuda::EmulatedDevice;
 using cuda::EmulatedStreams;
 
-absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices) {
+absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices,
+                                                     const CudaBackendOptions& options) {
   EmulatedDevice::Get().guarded = true;
   EmulatedStreams::Get().set_late(true);
   EmulatedDevice::Get().devices = devices;
-  return CreateCudaBackends(devices).value();
+  return CreateCudaBackends(devices, options).value();
 }
 
 void CloseDevices() {
-  EmulatedStreams::Get().set_late(false);
   EmulatedDevice& device = EmulatedDevice::Get();
+  if (device.hangs) EmulatedStreams::Get().Forget();
+  EmulatedStreams::Get().set_late(false);
   device.guarded = false;
   device.devices = 1;
   device.odd_device = -1;
@@ -25,7 +27,7 @@ void CloseDevices() {
   device.between_microseconds = 0;
   device.allocate_error = 0;
   device.event_error = 0;
-  device.hangs = false;
+  device.hangs_of = -1;
   device.wait_error = 0;
   device.wait_error_of = -1;
   device.graph_build_error = 0;

@@ -3,8 +3,9 @@
 
 namespace annulus::testing {
 
-absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices) {
-  return CreateCudaBackends(devices);
+absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices,
+                                                     const CudaBackendOptions& options) {
+  return CreateCudaBackends(devices, options);
 }
 
 void CloseDevices() {}

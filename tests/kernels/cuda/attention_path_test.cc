@@ -2,8 +2,10 @@
 #include "kernels/cuda/tuning/attention_path.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/device_waits.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm80/attention.h"
 #include "kernels/cuda/tuning/attention_plan.h"
@@ -234,7 +237,9 @@ TEST(AttentionPathTest, GpusWithLittleSharedMemoryAreServedToo) {
   testing::BackendOf(Ops());  // that of all tests, of 9.0
   device.major = least[0];
   device.minor = least[1];
-  const auto stream = CudaStream::Create(FindDevices()->front(), /*with_library=*/false).value();
+  const auto waits = std::make_shared<DeviceWaits>(std::chrono::seconds(60));
+  const auto stream =
+      CudaStream::Create(FindDevices()->front(), waits, /*with_library=*/false).value();
   uint32_t seed = 700;
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kI8, DType::kF32}) {
     for (const int dim : {128, 256}) {

@@ -27,7 +27,7 @@ class EmulatedDeviceDeathTest : public ::testing::Test {
     stream_ = OpenStream(0).value();
   }
   ~EmulatedDeviceDeathTest() override {
-    EXPECT_TRUE(WaitFor(stream_).ok());
+    EXPECT_TRUE(StreamIdle(stream_).value());
     CloseStream(stream_);
     EmulatedStreams::Get().set_late(false);
     EmulatedDevice::Get().guarded = false;
@@ -92,14 +92,14 @@ TEST_F(EmulatedDeviceDeathTest, MemoryStaysUntilItsLastReaderHasEnded) {
       {
         Launch(others, /*other_device=*/1);
         FreeDevice(1, others);
-        WaitFor(stream_).IgnoreError();
+        StreamIdle(stream_).IgnoreError();
       },
       "point to freed memory");
   EXPECT_DEATH(
       {
         CopyAsync(stream_, own, pinned, 100).IgnoreError();
         FreePinned(pinned);
-        WaitFor(stream_).IgnoreError();
+        StreamIdle(stream_).IgnoreError();
       },
       "a copy from memory that was freed");
   EXPECT_DEATH(
@@ -119,13 +119,13 @@ TEST_F(EmulatedDeviceDeathTest, CopiesStayInsideOfABlock) {
   EXPECT_DEATH(
       {
         CopyAsync(stream_, block, pinned, 101).IgnoreError();
-        WaitFor(stream_).IgnoreError();
+        StreamIdle(stream_).IgnoreError();
       },
       "a copy of 101 bytes where a block has 100");
   EXPECT_DEATH(
       {
         CopyAsync(stream_, pinned + 150, block, 51).IgnoreError();
-        WaitFor(stream_).IgnoreError();
+        StreamIdle(stream_).IgnoreError();
       },
       "a copy of 51 bytes where a block has 50");
   FreeDevice(0, block);

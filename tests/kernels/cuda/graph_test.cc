@@ -389,9 +389,9 @@ TEST_F(GraphDeathTest, NothingOvertakesWhatIsHeld) {
   const EventHandle event = OpenEvent(0, false).value();
   const auto graph = Begin();
   const StreamHandle handle = stream().handle();
-  EXPECT_TRUE(WaitFor(handle).ok());  // nothing is held yet
+  EXPECT_TRUE(StreamIdle(handle).value());  // nothing is held yet
   Multiply(values, {2});
-  EXPECT_DEATH(WaitFor(handle).IgnoreError(), "overtake");
+  EXPECT_DEATH(StreamIdle(handle).IgnoreError(), "overtake");
   EXPECT_DEATH(RecordEvent(handle, event).IgnoreError(), "overtake");
   EXPECT_DEATH(CopyAsync(handle, values.data, values.data, 4).IgnoreError(), "overtake");
   EXPECT_DEATH(stream_->BeginGraph().IgnoreError(), "a graph inside of another");

@@ -9,8 +9,12 @@
 namespace annulus::cuda {
 namespace {
 
+std::shared_ptr<PinnedPool> MakePool() {
+  return std::make_shared<PinnedPool>(std::make_shared<DeviceWaits>(std::chrono::seconds(60)), 0);
+}
+
 TEST(PinnedPoolTest, BlocksComeBackForTheNext) {
-  const auto pool = std::make_shared<PinnedPool>();
+  const auto pool = MakePool();
   DeviceBuffer first = pool->Allocate(5000).value();
   EXPECT_EQ(first.size(), 5000u);
   std::byte* const address = first.data();
@@ -26,7 +30,7 @@ TEST(PinnedPoolTest, BlocksComeBackForTheNext) {
 TEST(PinnedPoolTest, LargeBlocksHaveTheirOwnSize) {
   const std::atomic<size_t>& pinned = EmulatedDevice::Get().pinned;
   const size_t before = pinned;
-  const auto pool = std::make_shared<PinnedPool>();
+  const auto pool = MakePool();
   DeviceBuffer large = pool->Allocate(PinnedPool::kMostKept + 4097).value();
   EXPECT_EQ(pinned - before, PinnedPool::kMostKept + 4097);
   large.Reset();
@@ -34,7 +38,7 @@ TEST(PinnedPoolTest, LargeBlocksHaveTheirOwnSize) {
 }
 
 TEST(PinnedPoolTest, KeepsNoMoreThanItsBoundAndOutlivesItsOwner) {
-  auto pool = std::make_shared<PinnedPool>();
+  auto pool = MakePool();
   std::vector<DeviceBuffer> buffers;
   for (int i = 0; i < 3; ++i) {
     buffers.push_back(pool->Allocate(PinnedPool::kMostKept / 2).value());

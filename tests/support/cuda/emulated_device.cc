@@ -50,6 +50,10 @@ GuardedMemory* EmulatedDevice::Holder(const void* address) {
 
 int CurrentDevice() { return current_device; }
 
+void WaitWhileHanging(int ordinal) {
+  while (EmulatedDevice::Get().Hangs(ordinal)) std::this_thread::sleep_for(kLook);
+}
+
 bool IsReachEnabled(int from, int to) {
   std::lock_guard lock(reach_mutex);
   return Reaches().contains({from, to});
@@ -103,20 +107,26 @@ absl::Status CopyAsync(StreamHandle stream, void* destination, const void* sourc
       return true;
     });
   }
-  if (!StaysInPlace(destination)) ANNULUS_RETURN_IF_ERROR(WaitFor(stream));
+  if (!StaysInPlace(destination)) {
+    while (!EmulatedStreams::Get().Run(stream)) std::this_thread::sleep_for(kLook);
+  }
   return StatusOf(EmulatedDevice::Get().copy_error, absl::StrCat("copying ", bytes, " bytes"));
 }
 
-absl::Status WaitFor(StreamHandle stream) {
+absl::StatusOr<bool> IsPageable(const void* memory) { return !StaysInPlace(memory); }
+
+absl::StatusOr<bool> StreamIdle(StreamHandle stream) {
   EmulatedDevice& device = EmulatedDevice::Get();
   ++device.host_waits;
-  while (!EmulatedStreams::Get().Run(stream) || device.hangs) std::this_thread::sleep_for(kLook);
+  if (!EmulatedStreams::Get().Run(stream)) return false;
   const int hit = device.wait_error_of;
-  if (hit >= 0 && hit != EmulatedStreams::Get().DeviceOf(stream)) return absl::OkStatus();
-  return StatusOf(device.wait_error, "waiting for the GPU");
+  if (hit >= 0 && hit != EmulatedStreams::Get().DeviceOf(stream)) return true;
+  ANNULUS_RETURN_IF_ERROR(StatusOf(device.wait_error, "waiting for the GPU"));
+  return true;
 }
 
 absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
+  WaitWhileHanging(CurrentDevice());
   Move(destination, source, bytes);
   return StatusOf(EmulatedDevice::Get().copy_error, absl::StrCat("copying ", bytes, " bytes"));
 }
@@ -191,16 +201,8 @@ absl::Status WaitForEvent(StreamHandle stream, EventHandle event) {
 }
 
 absl::StatusOr<bool> EventReached(EventHandle event) {
+  ++EmulatedDevice::Get().host_waits;
   return EmulatedStreams::Get().Reached(event);
-}
-
-absl::Status AwaitEvent(EventHandle event) {
-  EmulatedDevice& device = EmulatedDevice::Get();
-  ++device.host_waits;
-  while (!EmulatedStreams::Get().Reached(event) || device.hangs) {
-    std::this_thread::sleep_for(kLook);
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<double> SecondsBetween(EventHandle from, EventHandle to) {

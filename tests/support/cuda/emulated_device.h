@@ -23,7 +23,11 @@ struct EmulatedDevice {
   std::atomic<int> event_error{0};  // of recording one
   std::atomic<int> wait_error{0};
   std::atomic<int> wait_error_of{-1};  // which device's streams it meets; -1: all
-  std::atomic<bool> hangs{false};      // who waits for a stream or an event waits on
+  // A device that does nothing more, as behind a kernel that never ends: what its streams have to
+  // do stays undone, and calls that allocate, free or copy now do not return. See
+  // EmulatedStreams::Forget.
+  std::atomic<bool> hangs{false};
+  std::atomic<int> hangs_of{-1};  // which device; -1: all
   std::atomic<int> tensor_error{0};
   std::atomic<int> graph_build_error{0};
   std::atomic<int> graph_set_error{0};
@@ -41,7 +45,7 @@ struct EmulatedDevice {
   std::atomic<int> copies_between{0};        // calls of CopyBetween
 
   std::atomic<int64_t> copies{0};      // calls of CopyAsync
-  std::atomic<int64_t> host_waits{0};  // of the host for a stream or an event
+  std::atomic<int64_t> host_waits{0};  // questions of the host for a stream or event
   std::atomic<int> events{0};          // that live
   std::atomic<int> graphs{0};          // that live
   std::atomic<int64_t> graph_runs{0};  // since the start
@@ -55,6 +59,7 @@ struct EmulatedDevice {
   std::atomic<bool> guarded{false};
 
   static EmulatedDevice& Get();
+  bool Hangs(int ordinal) const { return hangs && (hangs_of < 0 || hangs_of == ordinal); }
   // The guarded memory that holds the address; null: none.
   GuardedMemory* Holder(const void* address);
 
@@ -67,6 +72,8 @@ struct EmulatedDevice {
 size_t SharedBytes(int major, int minor);
 // The device of the calling thread.
 int CurrentDevice();
+// Returns once the device does something: at once, unless it hangs.
+void WaitWhileHanging(int ordinal);
 // Whether EnableReach(from, to) has been called.
 bool IsReachEnabled(int from, int to);
 

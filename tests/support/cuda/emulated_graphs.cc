@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -40,6 +42,17 @@ class Arguments {
 struct EmulatedGraph {
   int ordinal = 0;
   std::vector<HeldLaunch> launches;
+};
+
+// Also those that are left open because their device hangs.
+struct OpenGraphs {
+  std::mutex mutex;
+  std::set<EmulatedGraph*> graphs;
+
+  static OpenGraphs& Get() {
+    static OpenGraphs graphs;
+    return graphs;
+  }
 };
 
 // What a device or its driver refuses of any launch.
@@ -110,7 +123,10 @@ absl::StatusOr<GraphHandle> BuildGraph(int ordinal, std::span<const HeldLaunch> 
   ANNULUS_RETURN_IF_ERROR(StatusOf(
       device.graph_build_error, absl::StrCat("making a graph of ", launches.size(), " launches")));
   ++device.graphs;
-  return static_cast<GraphHandle>(new EmulatedGraph{ordinal, {launches.begin(), launches.end()}});
+  auto* const graph = new EmulatedGraph{ordinal, {launches.begin(), launches.end()}};
+  std::lock_guard lock(OpenGraphs::Get().mutex);
+  OpenGraphs::Get().graphs.insert(graph);
+  return static_cast<GraphHandle>(graph);
 }
 
 absl::Status SetInGraph(GraphHandle handle, size_t index, const HeldLaunch& launch) {
@@ -148,7 +164,12 @@ absl::Status RunGraph(StreamHandle stream, GraphHandle handle) {
 void CloseGraph(GraphHandle graph) {
   if (graph == nullptr) return;
   --EmulatedDevice::Get().graphs;
-  delete static_cast<EmulatedGraph*>(graph);
+  auto* const own = static_cast<EmulatedGraph*>(graph);
+  {
+    std::lock_guard lock(OpenGraphs::Get().mutex);
+    OpenGraphs::Get().graphs.erase(own);
+  }
+  delete own;
 }
 
 }  // namespace annulus::cuda

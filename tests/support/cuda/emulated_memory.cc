@@ -154,6 +154,7 @@ void CheckPointers(std::span<const std::byte> arguments, int ordinal, int other)
 
 absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes) {
   ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  WaitWhileHanging(ordinal);
   EmulatedDevice& device = EmulatedDevice::Get();
   const int error = device.allocated + bytes > EmulatedDevice::kMemoryBytes
                         ? static_cast<int>(kMemoryAllocation)
@@ -169,6 +170,7 @@ absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes) {
 // As cudaFree, which waits for the device that has the memory, and for no other.
 void FreeDevice(int ordinal, std::byte* memory) {
   if (memory == nullptr) return;
+  WaitWhileHanging(ordinal);
   EmulatedStreams::Get().RunDevice(ordinal);
   EmulatedDevice& device = EmulatedDevice::Get();
   GuardedMemory* const holder = device.Holder(memory);
@@ -176,12 +178,15 @@ void FreeDevice(int ordinal, std::byte* memory) {
 }
 
 absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) {
+  WaitWhileHanging(CurrentDevice());
   EmulatedDevice::Get().pinned += bytes;
   return AllocateKnown(bytes, kHost);
 }
 
 void FreePinned(std::byte* memory) {
-  if (memory != nullptr) EmulatedDevice::Get().pinned -= FreeKnown(memory);
+  if (memory == nullptr) return;
+  WaitWhileHanging(CurrentDevice());
+  EmulatedDevice::Get().pinned -= FreeKnown(memory);
 }
 
 }  // namespace annulus::cuda

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "tests/support/cuda/emulated_device.h"
 
 namespace annulus::cuda {
 
@@ -17,7 +18,9 @@ StreamHandle EmulatedStreams::Open(int ordinal) {
   std::lock_guard lock(mutex_);
   std::erase_if(all_, [](const auto& known) { return known.expired(); });
   all_.push_back(stream);
-  return new OpenedStream{new std::shared_ptr<Stream>(std::move(stream))};
+  auto* const opened = new OpenedStream{new std::shared_ptr<Stream>(std::move(stream))};
+  open_.insert(opened);
+  return opened;
 }
 
 // CUDA would let the work go on by itself, in memory that its owner goes on to free.
@@ -26,6 +29,7 @@ void EmulatedStreams::Close(StreamHandle stream) {
   {
     std::lock_guard lock(mutex_);
     ANNULUS_CHECK(Idle(stream)->work.empty()) << "a stream that is closed before its work is done";
+    open_.erase(stream);
   }
   delete &Of(stream);
   delete stream;
@@ -40,7 +44,8 @@ void EmulatedStreams::Enqueue(StreamHandle handle, Work work) {
     ANNULUS_CHECK(work()) << "work without a stream has to wait";
     return;
   }
-  if (!late_ && Idle(handle)->work.empty() && work()) return;
+  const bool hangs = EmulatedDevice::Get().Hangs(DeviceOf(handle));
+  if (!late_ && !hangs && Idle(handle)->work.empty() && work()) return;
   std::lock_guard lock(mutex_);
   Stream& stream = *Idle(handle);
   stream.work.push_back(std::move(work));
@@ -51,7 +56,8 @@ bool EmulatedStreams::RunTo(Stream& stream, uint64_t mark) {
   // Work of this stream waits for another one, which waits for what this stream does next.
   if (stream.running) return stream.done >= mark;
   stream.running = true;
-  while (stream.done < mark && stream.work.front()()) {
+  while (stream.done < mark && !EmulatedDevice::Get().Hangs(stream.ordinal) &&
+         stream.work.front()()) {
     stream.work.pop_front();
     ++stream.done;
   }
@@ -64,6 +70,17 @@ bool EmulatedStreams::Run(StreamHandle handle) {
   if (handle == nullptr) return true;
   Stream& stream = *Idle(handle);
   return RunTo(stream, stream.enqueued);
+}
+
+void EmulatedStreams::Forget() {
+  std::lock_guard lock(mutex_);
+  for (const auto& known : all_) {
+    const std::shared_ptr<Stream> stream = known.lock();
+    if (stream == nullptr) continue;
+    stream->work.clear();
+    stream->done = stream->enqueued;
+  }
+  EmulatedDevice::Get().hangs = false;
 }
 
 void EmulatedStreams::RunDevice(int ordinal) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "kernels/cuda/common/launch_log.h"
@@ -34,6 +35,9 @@ class EmulatedStreams {
   void Enqueue(StreamHandle stream, Work work);
   // Whether the stream is empty, once it has gone as far as it can.
   bool Run(StreamHandle stream);
+  // Drops all that streams have to do, and lets devices that hang go on: what the end of a process
+  // does for the next.
+  void Forget();
   // Runs all streams of a device as far as they go, as freeing its memory does.
   void RunDevice(int ordinal);
 
@@ -71,6 +75,7 @@ class EmulatedStreams {
 
   std::recursive_mutex mutex_;
   std::vector<std::weak_ptr<Stream>> all_;
+  std::set<StreamHandle> open_;  // those that are left open because their device hangs, too
   bool late_ = false;
 };
 

@@ -1,0 +1,124 @@
+#include "kernels/cuda/device_waits.h"
+
+#include <future>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus::cuda {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// About a decoded step; what a pause adds to longer waits is little beside them.
+constexpr std::chrono::milliseconds kWithoutPause{20};
+constexpr std::chrono::microseconds kPause{50};
+
+}  // namespace
+
+absl::Status DeviceWaits::ForStream(StreamHandle stream) {
+  return Until("waiting for the GPU", [&] { return StreamIdle(stream); });
+}
+
+absl::Status DeviceWaits::ForEvent(EventHandle event) {
+  return Until("waiting for an event of the GPU", [&] { return EventReached(event); });
+}
+
+absl::Status DeviceWaits::Until(absl::string_view what,
+                                absl::FunctionRef<absl::StatusOr<bool>()> ended) {
+  const Clock::time_point begin = Clock::now();
+  while (!is_lost()) {
+    ANNULUS_ASSIGN_OR_RETURN(const bool done, ended());
+    if (done) return absl::OkStatus();
+    const Clock::duration waited = Clock::now() - begin;
+    if (waited >= longest_) return Lose(what);
+    if (waited < kWithoutPause) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+  return lost();
+}
+
+absl::Status DeviceWaits::Call(absl::string_view what, std::function<absl::Status()> call) {
+  if (is_lost()) return lost();
+  std::packaged_task<absl::Status()> task(std::move(call));
+  std::future<absl::Status> result = task.get_future();
+  std::thread caller;
+  try {
+    caller = std::thread(std::move(task));
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(what, ": the system has no thread left (", error.what(),
+                     "); raise the limit of threads, ulimit -u or pids.max"));
+  }
+  if (result.wait_until(Clock::now() + longest_) != std::future_status::ready) {
+    caller.detach();
+    return Lose(what);
+  }
+  caller.join();
+  return result.get();
+}
+
+absl::StatusOr<std::byte*> DeviceWaits::AllocateDevice(int ordinal, size_t bytes) {
+  const auto memory = std::make_shared<std::byte*>();
+  ANNULUS_RETURN_IF_ERROR(Call(absl::StrCat("allocating ", bytes, " bytes"), [=]() -> absl::Status {
+    ANNULUS_ASSIGN_OR_RETURN(*memory, cuda::AllocateDevice(ordinal, bytes));
+    return absl::OkStatus();
+  }));
+  return *memory;
+}
+
+// A device that is lost by this keeps the memory: nothing is left to say.
+void DeviceWaits::FreeDevice(int ordinal, std::byte* memory) {
+  if (memory == nullptr) return;
+  Call("freeing memory of the GPU", [=] {
+    cuda::FreeDevice(ordinal, memory);
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+absl::StatusOr<std::byte*> DeviceWaits::AllocatePinned(int ordinal, size_t bytes) {
+  const auto memory = std::make_shared<std::byte*>();
+  ANNULUS_RETURN_IF_ERROR(
+      Call(absl::StrCat("pinning ", bytes, " bytes of host memory"), [=]() -> absl::Status {
+        ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+        ANNULUS_ASSIGN_OR_RETURN(*memory, cuda::AllocatePinned(bytes));
+        return absl::OkStatus();
+      }));
+  return *memory;
+}
+
+void DeviceWaits::FreePinned(std::byte* memory) {
+  if (memory == nullptr) return;
+  Call("freeing pinned memory", [=] {
+    cuda::FreePinned(memory);
+    return absl::OkStatus();
+  }).IgnoreError();
+}
+
+absl::Status DeviceWaits::lost() const {
+  std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+// The first wait that did not end says why.
+absl::Status DeviceWaits::Lose(absl::string_view what) {
+  std::lock_guard lock(mutex_);
+  if (lost_.ok()) {
+    lost_ = absl::UnavailableError(
+        absl::StrCat(what, ": it did not end within ", longest_.count(),
+                     " ms, so a kernel hangs, or the GPU; this process can no longer use it: start "
+                     "it again, and "
+                     "report this, or raise --exchange-timeout where work takes that long"));
+    is_lost_ = true;
+  }
+  return lost_;
+}
+
+}  // namespace annulus::cuda
