@@ -25,10 +25,14 @@ struct Work {
   LinearArguments linear;  // with the weights and the bias of the block's expert
   int tiles;
   int rows;
-  const BlockRows* listed;  // null: row r is row r of the input and of the output
+  int listed_at;  // where BlockRows are in shared memory; -1: row r is row r of input and output
 
-  ANNULUS_DEVICE int64_t Input(int r) const { return listed == nullptr ? r : listed->inputs[r]; }
-  ANNULUS_DEVICE int64_t Output(int r) const { return listed == nullptr ? r : listed->outputs[r]; }
+  ANNULUS_DEVICE int64_t Input(int r) const { return listed_at < 0 ? r : Listed().inputs[r]; }
+  ANNULUS_DEVICE int64_t Output(int r) const { return listed_at < 0 ? r : Listed().outputs[r]; }
+  // A pointer to them, which might be null, would no longer be known to be of shared memory.
+  ANNULUS_DEVICE const BlockRows& Listed() const {
+    return *reinterpret_cast<const BlockRows*>(SharedMemory() + listed_at);
+  }
 };
 
 // By one warp. No rows where choice BlockY() is not the expert's first.
@@ -49,10 +53,11 @@ ANNULUS_DEVICE void ListRows(const FewRowsArguments& a, int32_t expert, BlockRow
 }
 
 // `list` is the block's alone, and stays.
-ANNULUS_DEVICE Work WorkOfBlock(const FewRowsArguments& a, BlockRows& list) {
-  Work work{a.linear, a.tiles, static_cast<int>(a.linear.input.rows), nullptr};
+ANNULUS_DEVICE Work WorkOfBlock(const FewRowsArguments& a, int list_at) {
+  Work work{a.linear, a.tiles, static_cast<int>(a.linear.input.rows), -1};
   if (a.choices.experts == nullptr) return work;
   const int32_t expert = a.choices.experts[BlockY()];
+  auto& list = *reinterpret_cast<BlockRows*>(SharedMemory() + list_at);
   if (WarpIndex() == 0) ListRows(a, expert, list);
   SyncThreads();
   const ExpertAddress& at = a.choices.addresses[expert];
@@ -61,7 +66,7 @@ ANNULUS_DEVICE Work WorkOfBlock(const FewRowsArguments& a, BlockRows& list) {
   weight.values = at.weight;
   work.linear.bias = at.bias;
   work.rows = list.count;
-  work.listed = &list;
+  work.listed_at = list_at;
   return work;
 }
 

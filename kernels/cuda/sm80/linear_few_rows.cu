@@ -36,8 +36,8 @@ ANNULUS_DEVICE Inputs& InputsOfWarp(int tiles) {
 
 template <class Inputs>
 ANNULUS_DEVICE Work TakeUpWork(const FewRowsArguments& a) {
-  Inputs* const inputs = &InputsOfWarp<Inputs>(a.tiles) - WarpIndex();
-  return WorkOfBlock(a, *reinterpret_cast<BlockRows*>(inputs + kDepthParts));
+  return WorkOfBlock(a,
+                     kDepthParts * (WeightRing::Bytes(a.tiles) + static_cast<int>(sizeof(Inputs))));
 }
 
 // Inputs of a chunk in registers: the lane has one element of every step.
