@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -157,6 +158,21 @@ TEST_F(DeviceWaitsTest, OneDeviceThatHangsEndsWaitsForTheOthers) {
   ExpectLost(backend_->OpenGroup(2, 1s).status());
   ExpectLost(backend_->OnDevice(1).OpenLink(*backend_, LinkKind::kPeer).status());
   EmulatedDevice::Get().hangs_of = -1;
+}
+
+// A graph that may still run is not closed.
+TEST_F(DeviceWaitsTest, GraphsOfALostDeviceAreLeft) {
+  const int before = EmulatedDevice::Get().graphs;
+  auto held = streams_[0]->BeginGraph().value();
+  for (int launch = 0; launch < 5; ++launch) {
+    ASSERT_TRUE(Scale(*streams_[0], {{values_[0].as<float>(), 1, 64, 64}, 2.0f}).ok());
+  }
+  EmulatedDevice::Get().hangs = true;
+  ASSERT_TRUE(held->Launch().ok());
+  held.reset();
+  ExpectLost(streams_[0]->Synchronize());
+  Close();
+  EXPECT_EQ(EmulatedDevice::Get().graphs, before + 1);
 }
 
 // Longer than the host asks without a pause, shorter than it waits.

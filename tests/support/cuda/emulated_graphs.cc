@@ -50,8 +50,8 @@ struct OpenGraphs {
   std::set<EmulatedGraph*> graphs;
 
   static OpenGraphs& Get() {
-    static OpenGraphs graphs;
-    return graphs;
+    static auto* const graphs = new OpenGraphs;  // never destroyed, as KnownBlocks
+    return *graphs;
   }
 };
 

@@ -33,9 +33,10 @@ class KnownBlocks {
     int ordinal = kHost;
   };
 
+  // Never destroyed: it still knows what a device that hung has kept, and sanitizers look there.
   static KnownBlocks& Get() {
-    static KnownBlocks blocks;
-    return blocks;
+    static auto* const blocks = new KnownBlocks;
+    return *blocks;
   }
   void Add(const Block& block) {
     std::lock_guard lock(mutex_);

@@ -8,8 +8,8 @@
 namespace annulus::cuda {
 
 EmulatedStreams& EmulatedStreams::Get() {
-  static EmulatedStreams streams;
-  return streams;
+  static auto* const streams = new EmulatedStreams;  // never destroyed, as KnownBlocks
+  return *streams;
 }
 
 StreamHandle EmulatedStreams::Open(int ordinal) {
