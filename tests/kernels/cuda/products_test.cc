@@ -23,6 +23,8 @@ using ::testing::Not;
 
 class ProductsTest : public ::testing::Test {
  protected:
+  // What other tests share is opened before there is a library, whichever test comes first.
+  ProductsTest() { testing::BackendOf(*testing::TestedTables().front()); }
   ~ProductsTest() override {
     EmulatedDevice::Get().products = false;
     SetCapability(9, 0);
