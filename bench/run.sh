@@ -30,7 +30,7 @@ for dtype in int8 int4_g32; do
   model "Qwen2.5-0.5B, $dtype" qwen2.5-0.5b --prompt-tokens 512,2048 --depth 0 \
     --weights-dtype "$dtype"
 done
-for ranks in 2 4; do
+for ranks in 2 4 8; do
   model "Qwen2.5-0.5B, bf16, a ring of $ranks" qwen2.5-0.5b --prompt-tokens 8192 --depth 0 \
     --ranks "$ranks" --repeat 3
 done
