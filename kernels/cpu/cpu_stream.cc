@@ -12,6 +12,9 @@ namespace {
 // About 10 to 20 microseconds: longer than the gap between two ops of a layer, far shorter than
 // anything a user could notice as load.
 constexpr int kSpins = 256;
+// The same of a stream's own threads, longer than what lies between two products of a step: to wake
+// a thread takes longer than most of that. Borrowed ones would keep a processor from others.
+constexpr int kOwnSpins = 2048;
 // Elements below which a second thread costs more than it saves.
 constexpr int64_t kRangeCost = 32 << 10;
 constexpr size_t kAlignment = 64;
@@ -127,7 +130,8 @@ void CpuStream::Spin(uint64_t seen, int thread) {
   Ahead ahead;
   size_t next = 0;
   size_t end = 0;
-  for (int i = 0; i < kSpins && job_.load(std::memory_order_acquire) == seen;) {
+  const int spins = thread < own_threads_ ? kOwnSpins : kSpins;
+  for (int i = 0; i < spins && job_.load(std::memory_order_acquire) == seen;) {
     if (next < end) {
       ahead.Ask(next);
       next += kAskedBytes;
@@ -216,7 +220,8 @@ void CpuStream::RunJob(int64_t tasks, const Body& body, int helpers) {
     if (lent_ > 0) group_->busy.fetch_sub(lent_, std::memory_order_relaxed);  // came too late
     lent_ = 0;
   }
-  for (int i = 0; i < kSpins && active_.load(std::memory_order_acquire) != 0; ++i) Pause();
+  const int spins = own_threads_ > 1 ? kOwnSpins : kSpins;
+  for (int i = 0; i < spins && active_.load(std::memory_order_acquire) != 0; ++i) Pause();
   std::unique_lock<std::mutex> lock(mutex_);
   done_.wait(lock, [&] { return active_.load(std::memory_order_relaxed) == 0; });
 }
