@@ -107,20 +107,20 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, bool hopper) 
   const KvPageShape& shape = params.shape;
   ANNULUS_CHECK(shape.k_dim <= kMaxAttentionDim && shape.v_dim <= kMaxAttentionDim)
       << "head_dim " << shape.k_dim << "/" << shape.v_dim;
-  CudaStream& own = AsCudaStream(stream);
-  const PrefillPath path = PathOfPrefill(own.device(), params, hopper);
-  const AttentionPlan plan = PlanAttention(params, own.device().multiprocessors, path.rows);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  const PrefillPath path = PathOfPrefill(own->device(), params, hopper);
+  const AttentionPlan plan = PlanAttention(params, own->device().multiprocessors, path.rows);
   if (plan.prefill.empty() && plan.decode.empty()) return absl::OkStatus();
   AttentionArguments arguments{};
-  ANNULUS_RETURN_IF_ERROR(TakePartials(own, plan, shape.v_dim, arguments));
-  ANNULUS_RETURN_IF_ERROR(own.BeginUpload(UploadBytes(params, plan)));
+  ANNULUS_RETURN_IF_ERROR(TakePartials(*own, plan, shape.v_dim, arguments));
+  ANNULUS_RETURN_IF_ERROR(own->BeginUpload(UploadBytes(params, plan)));
   std::vector<AttentionItemView> items;
-  for (const AttentionItem& item : params.items) items.push_back(UploadItem(own, item));
-  arguments.items = own.Upload(std::span<const AttentionItemView>(items));
-  const auto* const prefill = own.Upload(std::span<const AttentionUnit>(plan.prefill));
-  const auto* const decode = own.Upload(std::span<const AttentionUnit>(plan.decode));
-  const auto* const merges = own.Upload(std::span<const AttentionMerge>(plan.merges));
-  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
+  for (const AttentionItem& item : params.items) items.push_back(UploadItem(*own, item));
+  arguments.items = own->Upload(std::span<const AttentionItemView>(items));
+  const auto* const prefill = own->Upload(std::span<const AttentionUnit>(plan.prefill));
+  const auto* const decode = own->Upload(std::span<const AttentionUnit>(plan.decode));
+  const auto* const merges = own->Upload(std::span<const AttentionMerge>(plan.merges));
+  ANNULUS_RETURN_IF_ERROR(own->SendUpload());
   arguments.layout = LayoutOf(shape);
   arguments.heads = params.heads;
   arguments.group = params.heads / shape.kv_heads;
@@ -129,12 +129,12 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, bool hopper) 
   arguments.window = params.window;
   arguments.units = prefill;
   ANNULUS_RETURN_IF_ERROR(
-      RunPrefill(own, path, params, static_cast<int64_t>(plan.prefill.size()), arguments));
+      RunPrefill(*own, path, params, static_cast<int64_t>(plan.prefill.size()), arguments));
   arguments.units = decode;
-  ANNULUS_RETURN_IF_ERROR(Run(own, shape, AttentionShape::kDecode,
+  ANNULUS_RETURN_IF_ERROR(Run(*own, shape, AttentionShape::kDecode,
                               static_cast<int64_t>(plan.decode.size()), arguments));
   if (plan.merges.empty()) return absl::OkStatus();
-  return StatusOf(LaunchAttentionMerge(own.handle(), static_cast<int64_t>(plan.merges.size()),
+  return StatusOf(LaunchAttentionMerge(own->handle(), static_cast<int64_t>(plan.merges.size()),
                                        plan.largest_merge,
                                        {merges, arguments.items, params.heads, arguments.group,
                                         shape.v_dim, arguments.partial_o, arguments.partial_lse}),

@@ -61,7 +61,8 @@ class CudaBackend final : public Backend {
 
   absl::Status Copy(Stream& stream, void* destination, const void* source, size_t bytes) override {
     if (bytes == 0) return absl::OkStatus();
-    return AsCudaStream(stream).Copy(destination, source, bytes);
+    ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+    return own->Copy(destination, source, bytes);
   }
 
   // Takes `others` as devices 1, 2, ..; `remark` is added to the description.

@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(const DeviceInfo&
   if (waits->is_lost()) return waits->lost();
   std::unique_ptr<CudaStream> stream(new CudaStream(device, std::move(waits)));
   ANNULUS_ASSIGN_OR_RETURN(stream->handle_, OpenStream(device.ordinal));
+  ANNULUS_ASSIGN_OR_RETURN(stream->mark_, CudaEvent::Create(device.ordinal, /*timed=*/false));
   if (with_library) {
     ANNULUS_ASSIGN_OR_RETURN(stream->products_, OpenProducts());
   }
@@ -74,6 +75,17 @@ absl::Status CudaStream::Grow(size_t bytes) {
   upload_bytes_ = bytes;
   workspace_bytes_ = upload_bytes_ + scratch_bytes_;
   return absl::OkStatus();
+}
+
+absl::Status CudaStream::BeginWork() { return holding() ? absl::OkStatus() : CountWork(); }
+
+// The mark is set anew once it has been reached, so it is at most two marks ago; until then as much
+// as lies between two of them is queued, and the device is not idle.
+absl::Status CudaStream::CountWork() {
+  if (++since_mark_ < kOpsAhead / 2) return absl::OkStatus();
+  since_mark_ = 0;
+  ANNULUS_RETURN_IF_ERROR(waits_->ForEvent(mark_->handle()));
+  return RecordEvent(handle_, mark_->handle());
 }
 
 absl::Status CudaStream::Synchronize() {
@@ -130,6 +142,7 @@ absl::Status CudaStream::SendHeld() {
   handle_->held = log;
   if (status.ok()) status = replay_.HandOver(handle_);
   replay_.log().Clear();
+  if (status.ok()) status = CountWork();
   return status;
 }
 

@@ -40,6 +40,11 @@ class CudaStream final : public Stream {
   GraphCounts graph_counts() const override { return replay_.counts(); }
   size_t workspace_bytes() const override { return workspace_bytes_; }
 
+  // Before the launches and copies of each op, about five at most. Waits, as DeviceWaits does,
+  // where the device is kOpsAhead ops behind.
+  absl::Status BeginWork();
+  static constexpr int kOpsAhead = 128;
+
   // For launches, which may be held back. Everything else needs what HandOver returns.
   StreamHandle handle() const { return handle_; }
   // Hands over what is held, if anything is; then work of the kind that `cut` names may be
@@ -82,6 +87,7 @@ class CudaStream final : public Stream {
 
   CudaStream(const DeviceInfo& device, std::shared_ptr<DeviceWaits> waits)
       : device_(device), waits_(std::move(waits)), replay_(device.ordinal) {}
+  absl::Status CountWork();
   absl::Status SendHeld();
   absl::Status WaitForMemory();
   absl::Status LaunchHeld();
@@ -93,6 +99,8 @@ class CudaStream final : public Stream {
   const DeviceInfo device_;
   const std::shared_ptr<DeviceWaits> waits_;
   StreamHandle handle_ = nullptr;
+  std::unique_ptr<CudaEvent> mark_;  // behind the op before the last `since_mark_`
+  int since_mark_ = 0;
   Replay replay_;
   std::unique_ptr<Products> products_;
   std::byte* pinned_ = nullptr;  // [upload_bytes_], and as much on the device
@@ -105,12 +113,15 @@ class CudaStream final : public Stream {
   std::atomic<size_t> workspace_bytes_{0};  // of the device, both together
 };
 
-// The stream that every op of this backend is called with; its device becomes that of the calling
-// thread, which launches there.
-inline CudaStream& AsCudaStream(Stream& stream) {
-  auto& own = static_cast<CudaStream&>(stream);
-  UseDevice(own.device().ordinal).IgnoreError();  // the launch reports the same error
-  return own;
+// Every stream of this backend is one.
+inline CudaStream& AsCudaStream(Stream& stream) { return static_cast<CudaStream&>(stream); }
+
+// What every op begins with: its device becomes that of the calling thread, which launches there.
+inline absl::StatusOr<CudaStream*> BeginWork(Stream& stream) {
+  CudaStream& own = AsCudaStream(stream);
+  if (absl::Status status = UseDevice(own.device().ordinal); !status.ok()) return status;
+  if (absl::Status status = own.BeginWork(); !status.ok()) return status;
+  return &own;
 }
 
 }  // namespace annulus::cuda

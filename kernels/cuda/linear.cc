@@ -257,39 +257,39 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
 absl::Status Linear(Stream& stream, const LinearParams& params) {
   CheckLinear(params);
   ANNULUS_CHECK(params.activations != Activations::kInt8);
-  CudaStream& own = AsCudaStream(stream);
-  const bool many = params.input.rows >= kLibraryRows && own.products() != nullptr;
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  const bool many = params.input.rows >= kLibraryRows && own->products() != nullptr;
   if (params.activations == Activations::kFp8) {
     const bool library =
-        many && Fp8ProductsOf(own.device()) != Fp8Products::kNone && Fp8OutputFits(params.output);
-    return library ? Fp8ByLibrary(own, *own.products(), params) : Fp8ByKernels(own, params);
+        many && Fp8ProductsOf(own->device()) != Fp8Products::kNone && Fp8OutputFits(params.output);
+    return library ? Fp8ByLibrary(*own, *own->products(), params) : Fp8ByKernels(*own, params);
   }
   if (many && params.weight->dtype == DType::kBF16) {
-    return LinearByLibrary(own, *own.products(), params);
+    return LinearByLibrary(*own, *own->products(), params);
   }
-  return LinearByKernels(own, ArgumentsOf(params));
+  return LinearByKernels(*own, ArgumentsOf(params));
 }
 
 absl::Status ExpertLinear(Stream& stream, const ExpertLinearParams& params) {
   CheckExpertLinear(params);
   ANNULUS_CHECK(params.activations != Activations::kInt8);
-  CudaStream& own = AsCudaStream(stream);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
   LinearArguments arguments = ArgumentsOf(
       {params.input, params.weights->matrices.front(), /*bias=*/nullptr, params.output});
   if (params.activations == Activations::kFp8) {
-    ANNULUS_RETURN_IF_ERROR(TakeCodes(own, arguments));
+    ANNULUS_RETURN_IF_ERROR(TakeCodes(*own, arguments));
   }
   return LinearOfFewRows(
-      own, arguments,
+      *own, arguments,
       {params.weights->addresses.as<ExpertAddress>(), params.experts, params.chosen});
 }
 
 absl::Status Embed(Stream& stream, const EmbedParams& params) {
   CheckEmbed(params);
   if (params.ids.empty()) return absl::OkStatus();
-  CudaStream& own = AsCudaStream(stream);
-  ANNULUS_ASSIGN_OR_RETURN(const int32_t* const ids, own.UploadOne(params.ids));
-  return StatusOf(LaunchEmbed(own.handle(), {ViewOf(*params.table), ids, params.output}), "embed");
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t* const ids, own->UploadOne(params.ids));
+  return StatusOf(LaunchEmbed(own->handle(), {ViewOf(*params.table), ids, params.output}), "embed");
 }
 
 }  // namespace annulus::cuda

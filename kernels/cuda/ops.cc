@@ -12,25 +12,23 @@
 namespace annulus::cuda {
 namespace {
 
-StreamHandle HandleOf(Stream& stream) { return AsCudaStream(stream).handle(); }
-
 int PaddedDim(int dim) { return (dim + 15) / 16 * 16; }
 
 absl::Status MoveRows(Stream& stream, ConstMatrixView input, std::span<const int32_t> rows,
                       std::span<const float> weights, MatrixView output) {
   if (rows.empty()) return absl::OkStatus();
-  CudaStream& own = AsCudaStream(stream);
-  ANNULUS_RETURN_IF_ERROR(
-      own.BeginUpload(rows.size_bytes() + weights.size_bytes() + 2 * CudaStream::kUploadAlignment));
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  ANNULUS_RETURN_IF_ERROR(own->BeginUpload(rows.size_bytes() + weights.size_bytes() +
+                                           2 * CudaStream::kUploadAlignment));
   MoveRowsArguments arguments{};
   arguments.input = input;
-  arguments.rows = own.Upload(rows);
-  arguments.weights = weights.empty() ? nullptr : own.Upload(weights);
+  arguments.rows = own->Upload(rows);
+  arguments.weights = weights.empty() ? nullptr : own->Upload(weights);
   arguments.together = 1;
   arguments.count = static_cast<int64_t>(rows.size());
   arguments.output = output;
-  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
-  return StatusOf(LaunchMoveRows(own.handle(), arguments), "moving rows");
+  ANNULUS_RETURN_IF_ERROR(own->SendUpload());
+  return StatusOf(LaunchMoveRows(own->handle(), arguments), "moving rows");
 }
 
 }  // namespace
@@ -58,89 +56,98 @@ size_t KvPageBytes(const KvPageShape& shape) {
 
 absl::Status RmsNorm(Stream& stream, const RmsNormParams& params) {
   CheckRmsNorm(params);
-  return StatusOf(LaunchRmsNorm(HandleOf(stream), {params.input, params.weight, params.epsilon,
-                                                   params.output, params.accumulate}),
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchRmsNorm(own->handle(), {params.input, params.weight, params.epsilon,
+                                                params.output, params.accumulate}),
                   "rms_norm");
 }
 
 absl::Status GatedMul(Stream& stream, const GatedMulParams& params) {
   CheckGatedMul(params);
-  return StatusOf(LaunchGatedMul(HandleOf(stream), params), "gated_mul");
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchGatedMul(own->handle(), params), "gated_mul");
 }
 
 absl::Status Scale(Stream& stream, const ScaleParams& params) {
-  return StatusOf(LaunchScale(HandleOf(stream), {params.values, params.factor, nullptr, nullptr,
-                                                 nullptr, params.values, false}),
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchScale(own->handle(), {params.values, params.factor, nullptr, nullptr,
+                                              nullptr, params.values, false}),
                   "scale");
 }
 
 absl::Status SoftCap(Stream& stream, const SoftCapParams& params) {
   CheckSoftCap(params);
-  return StatusOf(LaunchScale(HandleOf(stream), {params.values, 1, nullptr, nullptr, nullptr,
-                                                 params.values, false, params.cap}),
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchScale(own->handle(), {params.values, 1, nullptr, nullptr, nullptr,
+                                              params.values, false, params.cap}),
                   "soft_cap");
 }
 
 absl::Status RopeTable(Stream& stream, const RopeTableParams& params) {
   CheckRopeTable(params);
-  CudaStream& own = AsCudaStream(stream);
-  ANNULUS_RETURN_IF_ERROR(own.BeginUpload(params.positions.size_bytes() +
-                                          params.inverse_frequencies.size_bytes() +
-                                          2 * CudaStream::kUploadAlignment));
-  const RopeTableArguments arguments{own.Upload(params.positions),
-                                     own.Upload(params.inverse_frequencies), params.scale,
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  ANNULUS_RETURN_IF_ERROR(own->BeginUpload(params.positions.size_bytes() +
+                                           params.inverse_frequencies.size_bytes() +
+                                           2 * CudaStream::kUploadAlignment));
+  const RopeTableArguments arguments{own->Upload(params.positions),
+                                     own->Upload(params.inverse_frequencies), params.scale,
                                      params.cosine, params.sine};
-  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
-  return StatusOf(LaunchRopeTable(own.handle(), arguments), "rope_table");
+  ANNULUS_RETURN_IF_ERROR(own->SendUpload());
+  return StatusOf(LaunchRopeTable(own->handle(), arguments), "rope_table");
 }
 
 absl::Status Rope(Stream& stream, const RopeParams& params) {
   CheckRope(params);
-  return StatusOf(LaunchRope(HandleOf(stream), params), "rope");
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchRope(own->handle(), params), "rope");
 }
 
 absl::Status KvAppend(Stream& stream, const KvAppendParams& params) {
   CheckKvAppend(params);
-  CudaStream& own = AsCudaStream(stream);
-  ANNULUS_RETURN_IF_ERROR(own.BeginUpload(params.pages.size_bytes() + params.slots.size_bytes() +
-                                          2 * CudaStream::kUploadAlignment));
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  ANNULUS_RETURN_IF_ERROR(own->BeginUpload(params.pages.size_bytes() + params.slots.size_bytes() +
+                                           2 * CudaStream::kUploadAlignment));
   const KvAppendArguments arguments{LayoutOf(params.shape), params.k, params.v,
-                                    own.Upload(params.pages), own.Upload(params.slots)};
-  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
-  return StatusOf(LaunchKvAppend(own.handle(), arguments), "kv_append");
+                                    own->Upload(params.pages), own->Upload(params.slots)};
+  ANNULUS_RETURN_IF_ERROR(own->SendUpload());
+  return StatusOf(LaunchKvAppend(own->handle(), arguments), "kv_append");
 }
 
 absl::Status KvRead(Stream& stream, const KvReadParams& params) {
   CheckKvRead(params);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
   return StatusOf(
-      LaunchKvRead(HandleOf(stream), {LayoutOf(params.shape), params.page, params.k, params.v}),
+      LaunchKvRead(own->handle(), {LayoutOf(params.shape), params.page, params.k, params.v}),
       "kv_read");
 }
 
 absl::Status MergeState(Stream& stream, const MergeStateParams& params) {
   CheckMergeState(params);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
   return StatusOf(
-      LaunchMerge(HandleOf(stream), {params.into, params.from.o, params.from.lse, nullptr}),
+      LaunchMerge(own->handle(), {params.into, params.from.o, params.from.lse, nullptr}),
       "merge_state");
 }
 
 absl::Status MergeSink(Stream& stream, const MergeSinkParams& params) {
   CheckMergeSink(params);
-  return StatusOf(LaunchMerge(HandleOf(stream), {params.state, nullptr, nullptr, params.sink}),
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchMerge(own->handle(), {params.state, nullptr, nullptr, params.sink}),
                   "merge_sink");
 }
 
 absl::Status Route(Stream& stream, const RouteParams& params) {
   CheckRoute(params);
-  return StatusOf(LaunchRoute(HandleOf(stream), params), "route");
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchRoute(own->handle(), params), "route");
 }
 
 absl::Status AddChoices(Stream& stream, const AddChoicesParams& params) {
   CheckAddChoices(params);
-  return StatusOf(
-      LaunchMoveRows(HandleOf(stream), {params.input, nullptr, params.weights, params.chosen,
-                                        params.output.rows, params.output}),
-      "add_choices");
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchMoveRows(own->handle(), {params.input, nullptr, params.weights,
+                                                 params.chosen, params.output.rows, params.output}),
+                  "add_choices");
 }
 
 absl::Status GatherRows(Stream& stream, const GatherRowsParams& params) {

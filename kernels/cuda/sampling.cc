@@ -12,9 +12,9 @@ namespace annulus::cuda {
 absl::Status Sample(Stream& stream, const SampleParams& params) {
   CheckSample(params);
   if (params.rows.empty()) return absl::OkStatus();
-  CudaStream& own = AsCudaStream(stream);
-  ANNULUS_ASSIGN_OR_RETURN(const SampleRow* const rows, own.UploadOne(params.rows));
-  return StatusOf(LaunchSample(own.handle(), {params.logits, rows, params.tokens}), "sample");
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  ANNULUS_ASSIGN_OR_RETURN(const SampleRow* const rows, own->UploadOne(params.rows));
+  return StatusOf(LaunchSample(own->handle(), {params.logits, rows, params.tokens}), "sample");
 }
 
 }  // namespace annulus::cuda

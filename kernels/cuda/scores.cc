@@ -135,31 +135,31 @@ std::span<float* const> RunsOf(const SummaryRuns& all, int64_t first, size_t cou
 
 absl::Status BlockScores(Stream& stream, const BlockScoresParams& params) {
   CheckBlockScores(params);
-  CudaStream& own = AsCudaStream(stream);
-  if (params.shape.dtype == DType::kF32) return BlockScoresInFloat(own, params);
-  return BlockScoresByTensorCores(own, params);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  if (params.shape.dtype == DType::kF32) return BlockScoresInFloat(*own, params);
+  return BlockScoresByTensorCores(*own, params);
 }
 
 absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {
   CheckKeySummary(params);
   if (params.pages.empty()) return absl::OkStatus();
-  CudaStream& own = AsCudaStream(stream);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
   const std::span<float* const> runs = RunsOf(params.to, params.first, params.pages.size());
-  ANNULUS_RETURN_IF_ERROR(own.BeginUpload(params.pages.size_bytes() + runs.size_bytes() +
-                                          2 * CudaStream::kUploadAlignment));
+  ANNULUS_RETURN_IF_ERROR(own->BeginUpload(params.pages.size_bytes() + runs.size_bytes() +
+                                           2 * CudaStream::kUploadAlignment));
   KeySummaryArguments arguments{};
   arguments.layout = LayoutOf(params.shape);
-  arguments.pages = own.Upload(params.pages);
-  arguments.to = {own.Upload(runs), params.to.pages};
+  arguments.pages = own->Upload(params.pages);
+  arguments.to = {own->Upload(runs), params.to.pages};
   arguments.first = params.first % params.to.pages;
   arguments.least = params.least;
   arguments.greatest = params.greatest;
   arguments.mean = params.mean;
   arguments.parts = params.parts;
   arguments.part_tokens = params.part_tokens();
-  ANNULUS_RETURN_IF_ERROR(own.SendUpload());
+  ANNULUS_RETURN_IF_ERROR(own->SendUpload());
   return StatusOf(
-      LaunchKeySummary(own.handle(), static_cast<int64_t>(params.pages.size()), arguments),
+      LaunchKeySummary(own->handle(), static_cast<int64_t>(params.pages.size()), arguments),
       "key_summary");
 }
 
@@ -169,16 +169,16 @@ absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params) {
   CheckSummaryScores(params);
   const ConstMatrixView& query = params.query;
   if (query.rows == 0 || params.pages == 0) return absl::OkStatus();
-  CudaStream& own = AsCudaStream(stream);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
   ANNULUS_ASSIGN_OR_RETURN(
       std::byte* const scratch,
-      own.Scratch(static_cast<size_t>(query.rows * query.cols) * sizeof(float)));
+      own->Scratch(static_cast<size_t>(query.rows * query.cols) * sizeof(float)));
   ANNULUS_ASSIGN_OR_RETURN(
       float* const* const runs,
-      own.UploadOne(RunsOf(params.from, 0, static_cast<size_t>(params.pages))));
+      own->UploadOne(RunsOf(params.from, 0, static_cast<size_t>(params.pages))));
   const MatrixView copy{reinterpret_cast<float*>(scratch), query.rows, query.cols, query.cols};
   ANNULUS_RETURN_IF_ERROR(StatusOf(
-      LaunchScale(own.handle(), {query, 1, nullptr, nullptr, nullptr, copy, false}), "copying"));
+      LaunchScale(own->handle(), {query, 1, nullptr, nullptr, nullptr, copy, false}), "copying"));
   SummaryScoresArguments arguments{};
   arguments.kv_heads = params.kv_heads;
   arguments.heads = params.heads;
@@ -190,16 +190,16 @@ absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params) {
   arguments.least = params.least;
   arguments.greatest = params.greatest;
   arguments.scores = params.scores;
-  arguments.run = SummaryRun(params.k_dim, params.parts, own.device());
-  return StatusOf(LaunchSummaryScores(own.handle(), arguments), "summary_scores");
+  arguments.run = SummaryRun(params.k_dim, params.parts, own->device());
+  return StatusOf(LaunchSummaryScores(own->handle(), arguments), "summary_scores");
 }
 
 absl::Status RowMeans(Stream& stream, const RowMeansParams& params) {
   CheckRowMeans(params);
   if (params.ends.empty()) return absl::OkStatus();
-  CudaStream& own = AsCudaStream(stream);
-  ANNULUS_ASSIGN_OR_RETURN(const int32_t* const ends, own.UploadOne(params.ends));
-  return StatusOf(LaunchRowMeans(own.handle(), {params.input, ends, params.output}), "row_means");
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t* const ends, own->UploadOne(params.ends));
+  return StatusOf(LaunchRowMeans(own->handle(), {params.input, ends, params.output}), "row_means");
 }
 
 }  // namespace annulus::cuda

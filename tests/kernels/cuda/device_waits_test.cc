@@ -160,6 +160,36 @@ TEST_F(DeviceWaitsTest, OneDeviceThatHangsEndsWaitsForTheOthers) {
   EmulatedDevice::Get().hangs_of = -1;
 }
 
+// More than CUDA queues: one launch too many would wait inside of it. The emulation refuses that.
+TEST_F(DeviceWaitsTest, LaunchesThatADeviceDoesNotTakeEnd) {
+  const ScaleParams twice = {{values_[0].as<float>(), 1, 64, 64}, 2.0f};
+  for (int op = 0; op < 2000; ++op) ASSERT_TRUE(Scale(*streams_[0], twice).ok()) << op;
+  ASSERT_TRUE(streams_[0]->Synchronize().ok());
+  EmulatedDevice::Get().hangs = true;
+  int taken = 0;
+  absl::Status status;
+  while ((status = Scale(*streams_[0], twice)).ok()) ++taken;
+  ExpectLost(status);
+  EXPECT_LE(taken, CudaStream::kOpsAhead);
+  EXPECT_GE(taken, CudaStream::kOpsAhead / 2);
+}
+
+// The same of pieces of steps.
+TEST_F(DeviceWaitsTest, PiecesThatADeviceDoesNotTakeEnd) {
+  const ScaleParams twice = {{values_[0].as<float>(), 1, 64, 64}, 2.0f};
+  auto held = streams_[0]->BeginGraph().value();
+  EmulatedDevice::Get().hangs = true;
+  int taken = 0;
+  absl::Status status;
+  while ((status = Scale(*streams_[0], twice)).ok() &&
+         (status = streams_[0]->Record(*event_)).ok()) {
+    ++taken;
+  }
+  ExpectLost(status);
+  EXPECT_LE(taken, CudaStream::kOpsAhead);
+  EXPECT_GE(taken, CudaStream::kOpsAhead / 2);
+}
+
 // A graph that may still run is not closed.
 TEST_F(DeviceWaitsTest, GraphsOfALostDeviceAreLeft) {
   const int before = EmulatedDevice::Get().graphs;

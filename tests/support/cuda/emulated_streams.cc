@@ -6,6 +6,12 @@
 #include "tests/support/cuda/emulated_device.h"
 
 namespace annulus::cuda {
+namespace {
+
+// What CUDA queues of a stream, about.
+constexpr size_t kQueue = 1000;
+
+}  // namespace
 
 EmulatedStreams& EmulatedStreams::Get() {
   static auto* const streams = new EmulatedStreams;  // never destroyed, as KnownBlocks
@@ -48,6 +54,7 @@ void EmulatedStreams::Enqueue(StreamHandle handle, Work work) {
   if (!late_ && !hangs && Idle(handle)->work.empty() && work()) return;
   std::lock_guard lock(mutex_);
   Stream& stream = *Idle(handle);
+  ANNULUS_CHECK(stream.work.size() < kQueue) << "CUDA would wait for the device, without end";
   stream.work.push_back(std::move(work));
   ++stream.enqueued;
 }
