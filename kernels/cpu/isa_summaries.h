@@ -1,10 +1,9 @@
 #ifndef ANNULUS_KERNELS_CPU_ISA_SUMMARIES_H_
 #define ANNULUS_KERNELS_CPU_ISA_SUMMARIES_H_
 
-#include <algorithm>
 #include <cstdint>
-#include <limits>
 
+#include "kernels/cpu/isa_math.h"
 #include "kernels/cpu/simd_kernels.h"
 
 // Bounds of the scores that the keys of a page can reach, from their least and greatest elements.
@@ -20,7 +19,7 @@ void BoundHeads(const SummaryBounds& x, int64_t page, int head) {
   const float* const query = x.query + int64_t{head} * x.k_dim;
   float most[kHeads];
 #pragma GCC unroll 8
-  for (int h = 0; h < kHeads; ++h) most[h] = -std::numeric_limits<float>::infinity();
+  for (int h = 0; h < kHeads; ++h) most[h] = -kInfinity;
   for (int part = 0; part < x.parts; ++part, least += x.stride, greatest += x.stride) {
     typename V::Float sum[kHeads];
 #pragma GCC unroll 8
@@ -46,7 +45,8 @@ void BoundHeads(const SummaryBounds& x, int64_t page, int head) {
     }
 #pragma GCC unroll 8
     for (int h = 0; h < kHeads; ++h) {
-      most[h] = std::max(most[h], V::Sum(sum[h]));
+      const float part_most = V::Sum(sum[h]);
+      if (part_most > most[h]) most[h] = part_most;
     }
   }
 #pragma GCC unroll 8

@@ -1,5 +1,7 @@
 # Fails if a unit compiled for one instruction set exports any function but the one that returns its
-# kernels: see kernels/cpu/simd_kernels.h. Variables: NM, and OBJECTS, the objects of the library.
+# kernels, or uses one of the standard library, which it exports where nothing is inlined: see
+# kernels/cpu/simd_kernels.h. Variables: NM, OBJECTS, the objects of the library, and SOURCES, the
+# folder of its sources.
 set(found 0)
 foreach(object IN LISTS OBJECTS)
   if(NOT object MATCHES "/isa_[a-z0-9_]+\\.cc\\.o$")
@@ -20,6 +22,13 @@ foreach(object IN LISTS OBJECTS)
       message(SEND_ERROR "${object} exports ${line}")
     endif()
   endforeach()
+endforeach()
+file(GLOB units "${SOURCES}/isa_*" "${SOURCES}/simd_kernels.h" "${SOURCES}/dot_kernels.h")
+foreach(unit IN LISTS units)
+  file(STRINGS "${unit}" uses REGEX "std::")
+  if(uses)
+    message(SEND_ERROR "${unit} uses the standard library: ${uses}")
+  endif()
 endforeach()
 if(NOT found EQUAL 6)
   message(FATAL_ERROR "expected 6 objects of instruction sets, found ${found}")
