@@ -322,7 +322,7 @@ TEST_F(MemoryTest, SummariesArePlannedWithThePages) {
 // The memory that a request with summaries needs is enough for it, and a page less is not; again
 // when its prompt's pages are cached, whose summaries it makes anew.
 TEST_F(MemoryTest, NoByteMoreThanPlannedIsTakenForSummaries) {
-  const int tokens = 64 * 37;
+  const int tokens = 64 * 37 + 5;
   const size_t page = 1024 * kPageTokens;
   // A full layer's pages with their summaries, and a window's: see PagesNeeded.
   PlanLimits limits;
@@ -345,6 +345,7 @@ TEST_F(MemoryTest, NoByteMoreThanPlannedIsTakenForSummaries) {
     auto sink = std::make_shared<CollectingSink>();
     ASSERT_TRUE(submit(*engine, sink).ok());
     ASSERT_TRUE(sink->Wait()->status.ok()) << sink->Wait()->status;
+    EXPECT_EQ(sink->Wait()->usage.cached_tokens, turn == 0 ? 0 : tokens / 64 * 64);
     answers.push_back(sink->ids());
   }
   EXPECT_EQ(answers[0], answers[1]);
