@@ -300,7 +300,8 @@ class AttentionRun {
   int64_t ApartFloats() const {
     const bool any =
         std::any_of(units_.begin(), units_.end(), [this](const Unit& unit) { return Apart(unit); });
-    return any ? block_positions_ * group_ * (params_.shape.v_dim + int64_t{1}) : 0;
+    const int64_t rows = int64_t{block_positions_} * group_;
+    return any ? RoundUp(rows * (params_.shape.v_dim + 1), kPanel) : 0;
   }
 
   // Calls visit(o, lse, row of the block) for every row of the unit's result: at `apart`
@@ -331,8 +332,10 @@ class AttentionRun {
   void EndResult(const Unit& unit, float* apart) const {
     const int v_dim = params_.shape.v_dim;
     ForEachResult(unit, nullptr, [&](float* o, float* lse, int64_t row) {
-      const float* const from = apart + row * (v_dim + 1);
-      if (apart != nullptr) isa_.merge_row(o, lse, from, from[v_dim], v_dim);
+      if (apart != nullptr) {
+        const float* const from = apart + row * (v_dim + 1);
+        isa_.merge_row(o, lse, from, from[v_dim], v_dim);
+      }
       if (*lse == kEmptyLse) std::fill_n(o, v_dim, 0.0f);
     });
   }
