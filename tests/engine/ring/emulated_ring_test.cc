@@ -43,7 +43,7 @@ class AddressesTest : public ::testing::Test {
     for (auto& stream : streams_) stream.reset();
     ring_.reset();
     EXPECT_EQ(EmulatedDevice::Get().events, events_before_);
-    sources_.clear();
+    for (auto& sources : sources_) sources.clear();
     device_.reset();
     EmulatedStreams::Get().set_late(false);
     EmulatedDevice::Get().guarded = false;
@@ -53,7 +53,7 @@ class AddressesTest : public ::testing::Test {
   DeviceBuffer Memory() { return device_->Allocate(kBytes).value(); }
   // Enqueued, like an op: of pinned memory, for which nobody waits.
   void Fill(int rank, DeviceBuffer& memory, int value) {
-    DeviceBuffer& bytes = sources_.emplace_back(device_->AllocateHost(kBytes).value());
+    DeviceBuffer& bytes = sources_[rank].emplace_back(device_->AllocateHost(kBytes).value());
     std::memset(bytes.data(), value, kBytes);
     ASSERT_TRUE(device_->Copy(*streams_[rank], memory.data(), bytes.data(), kBytes).ok());
   }
@@ -83,8 +83,8 @@ class AddressesTest : public ::testing::Test {
   int events_before_ = 0;
   std::unique_ptr<Backend> device_;
   std::unique_ptr<RingGroup> ring_;
-  std::unique_ptr<Stream> streams_[2];  // [rank]
-  std::vector<DeviceBuffer> sources_;   // of Fill
+  std::unique_ptr<Stream> streams_[2];    // [rank]
+  std::vector<DeviceBuffer> sources_[2];  // [rank] of Fill, which each may call on its own thread
 };
 
 TEST_F(AddressesTest, AReaderWaitsForTheWriterOnTheDeviceAlone) {
