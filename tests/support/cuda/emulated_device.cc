@@ -37,8 +37,8 @@ size_t SharedBytes(int major, int minor) {
 }
 
 EmulatedDevice& EmulatedDevice::Get() {
-  static EmulatedDevice device;
-  return device;
+  static auto* const device = new EmulatedDevice;  // never destroyed, as KnownBlocks
+  return *device;
 }
 
 GuardedMemory* EmulatedDevice::Holder(const void* address) {
@@ -51,7 +51,11 @@ GuardedMemory* EmulatedDevice::Holder(const void* address) {
 int CurrentDevice() { return current_device; }
 
 void WaitWhileHanging(int ordinal) {
-  while (EmulatedDevice::Get().Hangs(ordinal)) std::this_thread::sleep_for(kLook);
+  const EmulatedDevice& device = EmulatedDevice::Get();
+  const int lives = device.lives;
+  if (!device.Hangs(ordinal)) return;
+  while (device.Hangs(ordinal)) std::this_thread::sleep_for(kLook);
+  while (device.lives != lives) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
 bool IsReachEnabled(int from, int to) {

@@ -28,6 +28,7 @@ struct EmulatedDevice {
   // EmulatedStreams::Forget.
   std::atomic<bool> hangs{false};
   std::atomic<int> hangs_of{-1};  // which device; -1: all
+  std::atomic<int> lives{0};      // how often what hung was forgotten
   std::atomic<int> tensor_error{0};
   std::atomic<int> graph_build_error{0};
   std::atomic<int> graph_set_error{0};
@@ -72,7 +73,8 @@ struct EmulatedDevice {
 size_t SharedBytes(int major, int minor);
 // The device of the calling thread.
 int CurrentDevice();
-// Returns once the device does something: at once, unless it hangs.
+// Returns once the device does something: at once, unless it hangs; where that is forgotten
+// meanwhile, never, as a call ends with its process.
 void WaitWhileHanging(int ordinal);
 // Whether EnableReach(from, to) has been called.
 bool IsReachEnabled(int from, int to);

@@ -87,6 +87,7 @@ void EmulatedStreams::Forget() {
     stream->work.clear();
     stream->done = stream->enqueued;
   }
+  ++EmulatedDevice::Get().lives;  // before calls that were left behind could go on
   EmulatedDevice::Get().hangs = false;
 }
 

@@ -35,8 +35,8 @@ class EmulatedStreams {
   void Enqueue(StreamHandle stream, Work work);
   // Whether the stream is empty, once it has gone as far as it can.
   bool Run(StreamHandle stream);
-  // Drops all that streams have to do, and lets devices that hang go on: what the end of a process
-  // does for the next.
+  // Drops all that streams have to do, and lets devices that hang go on, but not the calls that
+  // wait for them: what the end of a process does for the next.
   void Forget();
   // Runs all streams of a device as far as they go, as freeing its memory does.
   void RunDevice(int ordinal);
