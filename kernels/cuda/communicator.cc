@@ -71,11 +71,12 @@ class NcclCommunicator final : public Communicator {
     return EventReached(HandleOf(done));
   }
 
-  // Frees what the library has, which might wait for a kernel that never ends.
+  // Frees what the library has, which might wait for a kernel that never ends: without the mutex,
+  // as nobody has the handle any more.
   void Abort() override {
-    std::lock_guard lock(mutex_);
-    if (handle_ == nullptr) return;
-    const auto abort = [nccl = nccl_, handle = std::exchange(handle_, nullptr)] {
+    const NcclHandle handle = TakeHandle();
+    if (handle == nullptr) return;
+    const auto abort = [nccl = nccl_, handle] {
       nccl->Abort(handle);
       return absl::OkStatus();
     };
@@ -83,6 +84,11 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
+  NcclHandle TakeHandle() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(handle_, nullptr);
+  }
+
   absl::Status Enqueue(const RoundGroup& group) {
     std::lock_guard lock(mutex_);
     if (handle_ == nullptr) return Aborted();

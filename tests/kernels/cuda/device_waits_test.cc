@@ -1,6 +1,7 @@
 // A device that hangs: every wait for it ends, says so, and leaves what the device may still use.
 #include "kernels/cuda/device_waits.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -189,6 +190,25 @@ TEST_F(DeviceWaitsTest, PiecesThatADeviceDoesNotTakeEnd) {
   ExpectLost(status);
   EXPECT_LE(taken, CudaStream::kOpsAhead);
   EXPECT_GE(taken, CudaStream::kOpsAhead / 2);
+}
+
+// Who looks at an exchange meanwhile is told that it was ended, and does not wait with it.
+TEST_F(DeviceWaitsTest, TheEndOfAGroupThatHangsEnds) {
+  const auto backend = CreateCudaBackends(2, {.longest_wait = 2s}).value();
+  const auto members = backend->OpenGroup(2, 1s).value();
+  members[1]->Abort();
+  EmulatedDevice::Get().hangs = true;
+  std::atomic<bool> ended{false};
+  std::thread ending([&] {
+    members[0]->Abort();
+    ended = true;
+  });
+  absl::Status told;
+  while (told.ok()) told = members[0]->Ended(*event_).status();
+  EXPECT_EQ(told.code(), absl::StatusCode::kAborted) << told;
+  EXPECT_FALSE(ended);
+  ending.join();
+  EXPECT_EQ(backend->CreateStream(1).status().code(), absl::StatusCode::kUnavailable);
 }
 
 // A graph that may still run is not closed.

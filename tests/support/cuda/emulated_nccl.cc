@@ -139,7 +139,9 @@ class EmulatedLibrary final : public Nccl {
     return EmulatedNccl::Get().opens && ++member->looks > 2;
   }
 
+  // Waits for what its kernels have begun.
   void Abort(NcclHandle handle) override {
+    WaitWhileHanging(Of(handle)->ordinal);
     {
       const std::shared_ptr<Member> member = Of(handle);
       std::lock_guard lock(member->ring->mutex);
