@@ -1,52 +1,109 @@
 #!/usr/bin/env bash
-# Checks and times the kernels for GPUs: bash bench/gpu.sh FOLDER [BUILD]
-# Needs a GPU; takes under 9 minutes with the programs at hand. BUILD (default build) has them, else
-# they are built there first. The differential tests run before anything is timed, and where one
-# fails nothing is. PyTorch's attention is timed beside, where python3 has PyTorch ($PYTHON names
-# another). FOLDER gets tests.log, racecheck.log, ops.txt, ops.jsonl and sdpa.jsonl; a short table
-# comes last.
-set -euo pipefail
+# Times and checks a GPU in one call of under 9 minutes, whatever fails or hangs: bash bench/gpu.sh FOLDER [PACKAGE]
+# PACKAGE (default build/gpu) is what bench/gpu_pack.sh made; a build folder with the same programs
+# does too. PyTorch's attention is timed beside, where python3 has PyTorch ($PYTHON names another).
+# FOLDER gets rows as JSON (*.jsonl), what the programs said (all.log) and gpu-CARD.md, which is also
+# printed last: what failed, then a short table. Ends with 0 where nothing failed.
+set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 if (($# < 1 || $# > 2)) || [[ $1 == -* ]]; then
-  sed -n '2,8s/^# //p' "$0"
+  sed -n '2,6s/^# //p' "$0"
   exit 2
 fi
-folder=$1
-build=${2:-$root/build}
-mkdir -p "$folder"
-
-test=$build/tests/kernels_gpu_test
-engine=$build/tests/engine_gpu_test
-lab=$build/gpu-lab
-if [[ ! -x $test || ! -x $engine || ! -x $lab ]]; then
-  bash "$root/deploy/build.sh" "$build" kernels_gpu_test engine_gpu_test gpu-lab -- -DCMAKE_BUILD_TYPE=Release \
-    -DANNULUS_BUILD_TESTS=ON -DANNULUS_CUDA=ON
+package=$(realpath -m "${2:-$root/build/gpu}")
+if [[ ! -x $package/gpu-lab ]]; then
+  echo "gpu.sh: $package has no gpu-lab; where the sources can be built: bash bench/gpu_pack.sh $package" >&2
+  exit 2
 fi
-
-status=0
-timeout 180 "$test" >"$folder/tests.log" 2>&1 || status=$?
-if ((status == 0)); then timeout 90 "$engine" >>"$folder/tests.log" 2>&1 || status=$?; fi
-if ((status != 0)); then
-  grep -E '^skipped|FAILED|Failure' "$folder/tests.log" | head -20 || true
-  echo "gpu.sh: the tests ended with $status (all output: $folder/tests.log); nothing is timed" >&2
-  exit 1
-fi
-echo "tests: $(grep -E '^\[  PASSED' "$folder/tests.log" | tr '\n' ' ')"
-
-if command -v compute-sanitizer >/dev/null; then
-  status=0
-  timeout 60 compute-sanitizer --tool racecheck --error-exitcode 9 "$test" \
-    --gtest_filter='*AttentionTest.OneKeyIsCopied*:*AttentionTest.MovingMaximum*:*MergeTest*' >"$folder/racecheck.log" 2>&1 || status=$?
-  echo "racecheck: exit $status (124: out of its 60 s; all output: $folder/racecheck.log)"
-fi
-
-timeout 120 "$lab" "$folder/ops.jsonl" >"$folder/ops.txt"
+mkdir -p "$1" && cd "$1" && rm -f all.log ./*.jsonl gpu-*.md || exit 2
 python=${PYTHON:-python3}
-if "$python" -c 'import torch' 2>/dev/null; then
-  timeout 90 "$python" "$root/bench/gpu/sdpa.py" >"$folder/sdpa.jsonl" || echo 'sdpa.py failed'
-else
-  echo "no PyTorch in $python: nothing to compare with" | tee "$folder/sdpa.jsonl" >/dev/null
+export PATH=$PATH:/usr/local/cuda/bin
+export ANNULUS_SOURCE_DIR=$root  # of the files that tests read
+test=$package/tests/kernels_gpu_test
+built=$(cat "$package/built_from.txt" 2>/dev/null || git -C "$root" describe --always --dirty)
+failures=() remarks=()
+
+# The package's libraries, and cuBLASLt and NCCL where CUDA or PyTorch's packages have them.
+site=$(timeout 10 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)
+libraries=$package/lib
+for path in "$site"/nvidia/*/lib /usr/local/cuda/lib64; do
+  if [[ -d $path ]]; then libraries+=:$path; fi
+done
+
+# step NAME SECONDS COMMAND...: runs it for at most so long. Its last words are kept where it fails.
+step() {
+  local status=0 log why=
+  log=$(mktemp)
+  printf '== %s %s\n' "$(date +%T)" "$1" | tee -a all.log >&2
+  timeout -k 5 "$2" "${@:3}" >"$log" 2>&1 || status=$?
+  cat "$log" >>all.log
+  if ((status != 0)); then
+    if ((status == 124)); then why="out of its $2 s"; fi
+    failures+=("$1: ${why:-exit $status}: $(grep . "$log" | tail -1 | cut -c -300)")
+  fi
+  rm "$log"
+}
+
+# ours NAME SECONDS PROGRAM...: the same with those libraries.
+ours() { step "$1" "$2" env LD_LIBRARY_PATH="$libraries" "${@:3}"; }
+
+# cases NAME SECONDS PROGRAM: every test of a program.
+cases() {
+  local line lines log
+  log=$(mktemp)
+  printf '== %s %s\n' "$(date +%T)" "$1" | tee -a all.log >&2
+  mapfile -t lines < <(LD_LIBRARY_PATH=$libraries bash "$root/bench/gpu/cases.sh" "$3" "$2" "$log")
+  remarks+=("$1: ${lines[0]}")
+  for line in "${lines[@]:1}"; do failures+=("$1: $line"); done
+  cat "$log" >>all.log
+  rm "$log"
+}
+
+# What is known of the card: field NAME.
+field() { timeout 10 nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -1; }
+
+finish() {
+  trap - EXIT
+  local card driver own='products by own kernels: '
+  card=$(field name)
+  card=${card:-no GPU}
+  driver=$(field driver_version)
+  if grep -q "$own" all.log; then
+    failures+=("cuBLASLt was NOT FOUND, so products are by own kernels: $(sed -n "s/.*$own//p" all.log | head -1)")
+  fi
+  {
+    printf '# %s\n\n' "$card"
+    printf -- '- %s\n' "$(date -u +%F), driver: ${driver:-none}" "$built" "${remarks[@]}"
+    printf '\nfailed: %s\n' ${#failures[@]}
+    if ((${#failures[@]} > 0)); then printf -- '- %s\n' "${failures[@]}" | head -40; fi
+    echo
+    timeout 10 "$python" "$root/bench/gpu/table.py" ./*.jsonl || cat ./*.jsonl
+  } 2>/dev/null | tee "gpu-$(tr -cs '[:alnum:]' - <<<"$card" | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia-//; s/-$//').md"
+  exit $((${#failures[@]} > 0))
+}
+trap finish EXIT
+trap exit INT TERM
+
+missing=$(LD_LIBRARY_PATH=$libraries ldd "$package"/gpu-* "$package"/tests/*_gpu_test 2>&1 | grep 'not found' | sort -u)
+if [[ -n $missing ]]; then
+  failures+=("programs do not start here, make them by bench/gpu_pack.sh: ${missing//$'\n'/; }")
 fi
-cat "$folder/ops.txt"
-cat "$folder/sdpa.jsonl"
+
+# In this order: whether anything works, figures, checks. All together at most 480 s.
+ours 'smoke' 25 "$test" --gtest_filter='*MergeTest*:*OneKeyIsCopied*'
+ours 'ops' 100 "$package/gpu-lab" ops.jsonl
+if [[ -x $package/gpu-model ]]; then
+  ours 'model' 80 "$package/gpu-model" --random "$root/bench/configs/llama-3.1-8b.json" --json-file model.jsonl
+fi
+if timeout 10 "$python" -c 'import importlib.util as i; exit(not i.find_spec("torch"))' 2>/dev/null; then
+  step 'sdpa' 45 bash -c '"$0" "$1" >sdpa.jsonl' "$python" "$root/bench/gpu/sdpa.py"
+else
+  remarks+=("no PyTorch in $python: nothing to compare with")
+fi
+cases 'kernels' 85 "$test"
+cases 'engine' 45 "$package/tests/engine_gpu_test"
+if command -v compute-sanitizer >/dev/null; then
+  ours 'racecheck' 25 compute-sanitizer --tool racecheck --error-exitcode 9 "$test" \
+    --gtest_filter='*AttentionTest.OneKeyIsCopied*:*AttentionTest.MovingMaximum*:*MergeTest*'
+fi

@@ -1,0 +1,86 @@
+"""Prints the rows of gpu-lab, gpu-model and sdpa.py as one table: table.py FILE.jsonl... Targets are
+those for an H200."""
+
+import json
+import sys
+
+# TFLOP/s of causal prefill attention in bf16, head_dim 128.
+PREFILL_TARGETS = {"cuda/sm90": "550", "cuda/sm80": "330"}
+
+
+def read(files):
+    rows = []
+    for name in files:
+        with open(name, encoding="utf-8") as file:
+            for line in file:
+                try:
+                    rows.append(json.loads(line))
+                except ValueError:  # the last line of a program that was ended
+                    print(f"table.py: {name} has a line that is no JSON", file=sys.stderr)
+    return rows
+
+
+def first(rows, field, **wanted):
+    """The field of the first row that has all that is wanted; None without any."""
+    return next((r[field] for r in rows if all(r.get(k) == v for k, v in wanted.items())), None)
+
+
+def of_op(row, rows):
+    """What was measured, its target, and what stands beside it."""
+    op, dtype, size, kernels = row["op"], row["dtype"], row["size"], row.get("kernels")
+    rate = f"{row.get('tflops') or 0:.0f} TFLOP/s"
+    bandwidth = f"{row.get('gb_per_second') or 0:.0f} GB/s"
+    bf16 = first(rows, "seconds", op=op, dtype="bf16", size=size, kernels=kernels)
+    times = f"{bf16 / row['seconds']:.2f} times bf16" if bf16 and dtype != "bf16" else ""
+    if op == "prefill" and dtype == "bf16":
+        torch = [f"{r['tflops']:.0f} by {r.get('backend', 'PyTorch')}"
+                 for r in rows if r.get("op") == "sdpa" and r["size"] == size]
+        return rate, PREFILL_TARGETS.get(kernels, ""), ", ".join(torch)
+    if op == "prefill_blocks":
+        density = row["density"]
+        return f"{row['ratio_to_dense']:.3f} of dense", f"{density + 0.05:.3f}", f"density {density:.3f}"
+    if op == "decode" and dtype == "bf16":
+        copy = first(rows, "gb_per_second", op="copy")
+        return f"{row['gb_per_second'] / copy:.2f} of copy" if copy else "", "0.85", bandwidth
+    if op == "decode":
+        return times, "1.60" if dtype == "fp8_e4m3" else "", bandwidth
+    if op == "copy" or op == "linear" and size <= 16:
+        return bandwidth, "", times
+    return rate if row.get("tflops") else "", "", times
+
+
+def of_model(row, rows):
+    """The same of a prompt or an answer: of one rank beside a peak, of more beside one."""
+    rate = f"{row['tokens_per_second']:.1f} tokens/s"
+    is_prefill = row["phase"] == "prefill"
+    one = first(rows, "seconds", phase=row["phase"], tokens=row["tokens"], depth=row["depth"], ranks=1)
+    if row["ranks"] > 1 and one:
+        exposed = row.get("exposed_seconds")
+        beside = rate if exposed is None else f"{rate}, {exposed:.3f} s exposed"
+        return f"{row['seconds'] / one:.3f} of 1 rank", "1.080" if is_prefill else "", beside
+    share = row.get("peak_fraction")
+    figure = "" if share is None else f"{share:.2f} of {row['peak']}"
+    return figure, "0.55" if is_prefill else "", rate
+
+
+def line_of(row, rows):
+    if "op" in row:
+        names = f"{row.get('kernels', 'PyTorch')} {row['op']}", row["dtype"], str(row["size"])
+        values = of_op(row, rows)
+    else:
+        names = f"{row['phase']}, ranks: {row['ranks']}", row["weights_dtype"], str(row["tokens"] + row["depth"])
+        values = of_model(row, rows)
+    return *names, f"{row['seconds'] * 1e3:.3f}", *values
+
+
+def main():
+    rows = read(sys.argv[1:])
+    table = [("", "dtype", "size", "ms", "figure", "target", "beside")]
+    table += [line_of(row, rows) for row in rows if row.get("op") != "sdpa"]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    table.insert(1, ["-" * width for width in widths])
+    for line in table:
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |")
+
+
+main()

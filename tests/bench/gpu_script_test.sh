@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Tests bench/gpu.sh on programs that only pretend: whatever fails or ends, what was
+# measured is printed last, and what failed above it.
+set -uo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+package=$folder/package
+mkdir -p "$package/tests" "$package/lib"
+
+# program NAME: what it does is read from standard input.
+program() {
+  { echo '#!/usr/bin/env bash'; cat; } >"$package/$1"
+  chmod +x "$package/$1"
+}
+
+fail() {
+  printf 'gpu_script_test: %s; the output was:\n%s\n' "$*" "$output" >&2
+  exit 1
+}
+
+# Four tests, one of them with parameters; $WEAK is what becomes of one.
+program tests/kernels_gpu_test <<'END'
+if [[ $* == *list_tests* ]]; then
+  printf 'a GPU, products by own kernels: no library\nSuite.\n  Good\n  Weak\nAll/Cases.\n  Fine/0  # GetParam() = 1\n  Fine/1  # GetParam() = 2\n'
+  exit
+fi
+for test in Suite.Good Suite.Weak All/Cases.Fine/0 All/Cases.Fine/1; do
+  [[ $test == ${1#--gtest_filter=} ]] || continue
+  echo "[ RUN      ] $test"
+  if [[ $test == Suite.Weak && ${WEAK-} == fails ]]; then echo "[  FAILED  ] $test (1 ms)"; exit 1; fi
+  if [[ $test == Suite.Weak && ${WEAK-} == dies ]]; then kill -9 $$; fi
+  echo "[       OK ] $test (1 ms)"
+done
+END
+cp "$package/tests/kernels_gpu_test" "$package/tests/engine_gpu_test"
+program gpu-lab <<'END'
+echo '{"kernels":"cuda/sm90","op":"copy","dtype":"","size":8,"seconds":0.002,"gb_per_second":4321}' >"$1"
+[[ -z ${WEAK-} ]] || kill -9 $$
+END
+
+# run STATUS: the script must end with it.
+run() {
+  output=$(PYTHON=${PYTHON-$folder/none} bash "$root/bench/gpu.sh" "$folder/out" "$package" 2>/dev/null)
+  local status=$?
+  ((status == $1)) || fail "ended with $status, not $1"
+  cmp -s <(echo "$output") "$folder"/out/gpu-*.md || fail 'gpu-*.md is not what was printed'
+}
+has() { grep -qF -- "$1" <<<"$output" || fail "no '$1'"; }
+
+# Own kernels instead of the library are no success, however many tests pass.
+run 1
+has 'kernels: 4 of 4 tests passed, 0 were skipped'
+has 'failed: 1'
+has 'cuBLASLt was NOT FOUND, so products are by own kernels: no library'
+tail -1 <<<"$output" | grep -qF 4321 || fail 'the figures are not last'
+sed -i 's/, products by own kernels: no library//' "$package"/tests/*
+run 0
+has 'failed: 0'
+
+WEAK=fails run 1
+has 'kernels: 3 of 4 tests passed, 0 were skipped'
+has '- engine: Suite.Weak failed'
+has '- ops: exit 137'
+tail -1 <<<"$output" | grep -qF 4321 || fail 'the figures are not last'
+WEAK=dies run 1
+has '- kernels: Suite.Weak did not end'
+
+program tests/engine_gpu_test <<<'echo "skipped: there is no GPU"; exit 77'
+run 1
+has '- engine: skipped: there is no GPU'
+
+if command -v python3 >/dev/null; then
+  PYTHON=python3 run 1
+  has '4321 GB/s'
+fi
+echo passed
