@@ -8,14 +8,21 @@
 
 namespace annulus::testing {
 
+// The project's root: the variable ANNULUS_SOURCE_DIR, for tests that run elsewhere than they were
+// built, else where they were built.
+inline std::filesystem::path SourceFolder() {
+  const char* variable = std::getenv("ANNULUS_SOURCE_DIR");
+  return variable != nullptr ? variable : ANNULUS_SOURCE_DIR;
+}
+
 // Path of `relative` inside the optional test data (a trained model, tokenizers, long texts), or
 // nothing where the data is absent: the caller then skips with GTEST_SKIP. The folder is the
 // variable ANNULUS_TEST_DATA, else `../shared/data` beside the project's root.
 inline std::optional<std::filesystem::path> TestData(const std::string& relative) {
   const char* variable = std::getenv("ANNULUS_TEST_DATA");
-  const std::filesystem::path root =
-      variable != nullptr ? std::filesystem::path(variable)
-                          : std::filesystem::path(ANNULUS_SOURCE_DIR) / ".." / "shared" / "data";
+  const std::filesystem::path root = variable != nullptr
+                                         ? std::filesystem::path(variable)
+                                         : SourceFolder() / ".." / "shared" / "data";
   std::error_code error;
   if (!std::filesystem::exists(root / relative, error)) return std::nullopt;
   return root / relative;
@@ -23,7 +30,7 @@ inline std::optional<std::filesystem::path> TestData(const std::string& relative
 
 // A file committed under tests/, for example "golden/llama_tiny/config.json".
 inline std::filesystem::path TestFile(const std::string& relative) {
-  return std::filesystem::path(ANNULUS_SOURCE_DIR) / "tests" / relative;
+  return SourceFolder() / "tests" / relative;
 }
 
 }  // namespace annulus::testing
