@@ -123,7 +123,7 @@ check_gpu() {
 }
 
 main() {
-  local sanitizers=yes
+  local sanitizers=yes architectures
   case ${1-} in
     '') ;;
     --quick) sanitizers= ;;
@@ -137,10 +137,10 @@ main() {
 
   phase 'set up' bash deploy/setup.sh build test
   phase 'checks of the sources' check_sources
-  # Kernels for GPUs are built for one architecture here, as the sources are the same for all; those
-  # of kernels/cuda/sm90 for theirs.
+  # Kernels for GPUs are built for the GPU of this machine, else for both default architectures.
+  architectures=$(bash deploy/gpu_architectures.sh)
   phase 'Release' run_suite "$build" all -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_CUDA_ARCHITECTURES=80-real
+    -DCMAKE_CUDA_ARCHITECTURES="$architectures"
   phase 'GPU' check_gpu
   if [[ -n $sanitizers ]]; then
     phase 'address and undefined-behaviour sanitizers' run_suite "$build/asan" all_tests \

@@ -14,6 +14,7 @@
 #include "kernels/cuda/pinned_pool.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/sm80/pages.h"
 #include "kernels/cuda/tuning/linear_plan.h"
 
 namespace annulus {
@@ -124,7 +125,9 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device
   capabilities.name = "cuda";
   capabilities.description =
       absl::StrCat(device.name, ", compute capability ", device.major, ".", device.minor);
-  ANNULUS_RETURN_IF_ERROR(UseDevice(device.ordinal));
+  ANNULUS_RETURN_IF_ERROR(
+      FindImage(device.ordinal,
+                absl::StrCat("GPU ", device.ordinal, ", ", capabilities.description), AnyKernel()));
   const absl::Status library = OpenProducts().status();
   if (!library.ok()) {
     absl::StrAppend(&capabilities.description, ", products by own kernels: ", library.message());

@@ -19,11 +19,11 @@ struct CudaBackendOptions {
 };
 
 // The GPU with the given ordinal. FAILED_PRECONDITION, with what to do, where this binary was built
-// without CUDA, the driver is missing or too old, there is no GPU of that ordinal, or it is older
-// than compute capability 8.0. Memory is the device's and not readable by the host, and that of
-// AllocateHost is pinned; Copy and all ops are enqueued. The streams' `threads` has no meaning
-// here. Where cuBLASLt cannot be loaded, own kernels multiply, more slowly, and the description
-// says why; where it cannot multiply fp8, they do that.
+// without CUDA, the driver is missing or too old, there is no GPU of that ordinal, it is older than
+// compute capability 8.0, or this binary has no code for its architecture. Memory is the device's
+// and not readable by the host, and that of AllocateHost is pinned; Copy and all ops are enqueued.
+// The streams' `threads` has no meaning here. Where cuBLASLt cannot be loaded, own kernels
+// multiply, more slowly, and the description says why; where it cannot multiply fp8, they do that.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal,
                                                            const CudaBackendOptions& options = {});
 

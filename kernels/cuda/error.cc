@@ -28,6 +28,7 @@ absl::Status StatusOf(int code, absl::string_view what) {
     case kDevicesUnavailable:
       return absl::FailedPreconditionError(
           message("the GPU is busy or may be used by one process only; end the other process"));
+    case kInvalidDeviceFunction:
     case kNoKernelImage:
       return absl::FailedPreconditionError(
           message("this binary has no code for the GPU's architecture; build it with "

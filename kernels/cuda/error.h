@@ -12,6 +12,7 @@ enum ErrorCode : int {
   kMemoryAllocation = 2,
   kInsufficientDriver = 35,
   kDevicesUnavailable = 46,
+  kInvalidDeviceFunction = 98,  // what some calls say where there is no image
   kNoDevice = 100,
   kInvalidDevice = 101,
   kNoKernelImage = 209,

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/cuda/common/launch_log.h"
 #include "kernels/cuda/common/stream_handle.h"
 #include "kernels/cuda/common/tensor_map.h"
@@ -61,6 +62,10 @@ absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor);
 // Makes `ordinal` the device of the calling thread, which launches kernels: those of a stream only
 // while its device is the thread's.
 absl::Status UseDevice(int ordinal);
+
+// OK where this binary has code of `kernel` (AddressOf of common/launch.h) for the device, which an
+// error calls `name`: FAILED_PRECONDITION where it has none for its architecture.
+absl::Status FindImage(int ordinal, absl::string_view name, const void* kernel);
 
 // The launch itself, now.
 absl::Status EnqueueHeld(StreamHandle stream, const HeldLaunch& launch);

@@ -17,6 +17,7 @@ namespace {
 static_assert(int{kMemoryAllocation} == cudaErrorMemoryAllocation);
 static_assert(int{kInsufficientDriver} == cudaErrorInsufficientDriver);
 static_assert(int{kDevicesUnavailable} == cudaErrorDevicesUnavailable);
+static_assert(int{kInvalidDeviceFunction} == cudaErrorInvalidDeviceFunction);
 static_assert(int{kNoDevice} == cudaErrorNoDevice);
 static_assert(int{kInvalidDevice} == cudaErrorInvalidDevice);
 static_assert(int{kNoKernelImage} == cudaErrorNoKernelImageForDevice);
@@ -115,6 +116,14 @@ absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
 
 absl::Status UseDevice(int ordinal) {
   return StatusOf(cudaSetDevice(ordinal), absl::StrCat("using GPU ", ordinal));
+}
+
+absl::Status FindImage(int ordinal, absl::string_view name, const void* kernel) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  cudaFuncAttributes attributes{};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error != cudaSuccess) cudaGetLastError();  // no launch must report it
+  return StatusOf(error, name);
 }
 
 absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor) {

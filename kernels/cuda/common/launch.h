@@ -32,15 +32,20 @@ void RunThread(const void* arguments) {
 
 #endif
 
+// By which address the runtime, or the emulation, knows a kernel.
+template <auto kKernel, class Arguments>
+const void* AddressOf() {
+#if defined(__CUDACC__)
+  return reinterpret_cast<const void*>(kKernel);
+#else
+  return reinterpret_cast<const void*>(&RunThread<kKernel, Arguments>);
+#endif
+}
+
 // Enqueues or holds back `kKernel(arguments)`: see LaunchKernel.
 template <auto kKernel, class Arguments>
 int Launch(StreamHandle stream, const Grid& grid, const Arguments& arguments) {
   static_assert(std::is_trivially_copyable_v<Arguments>);
-#if defined(__CUDACC__)
-  const auto* const kernel = reinterpret_cast<const void*>(kKernel);
-#else
-  const auto* const kernel = reinterpret_cast<const void*>(&RunThread<kKernel, Arguments>);
-#endif
   // Bytes between fields are no reason to tell arguments apart.
   Arguments taken = arguments;
 #if defined(__has_builtin)
@@ -48,7 +53,7 @@ int Launch(StreamHandle stream, const Grid& grid, const Arguments& arguments) {
   __builtin_clear_padding(&taken);
 #endif
 #endif
-  return LaunchKernel(stream, kernel, grid, &taken, sizeof(taken));
+  return LaunchKernel(stream, AddressOf<kKernel, Arguments>(), grid, &taken, sizeof(taken));
 }
 
 }  // namespace annulus::cuda

@@ -163,6 +163,8 @@ int LaunchMerge(StreamHandle stream, const MergeArguments& arguments) {
   return Launch<MergeKernel>(stream, grid, AllMergesArguments{arguments, {}});
 }
 
+const void* AnyKernel() { return AddressOf<PageRowsKernel, PageRowsArguments>(); }
+
 int LaunchAttentionMerge(StreamHandle stream, int64_t merges, int largest_rows,
                          const AttentionMergeArguments& arguments) {
   const Grid grid{.x = merges, .y = largest_rows, .threads = kWarp};

@@ -40,6 +40,9 @@ struct MergeArguments {
 };
 int LaunchMerge(StreamHandle stream, const MergeArguments& arguments);
 
+// The address of a kernel, for FindImage: all of sm80/ is compiled for the same architectures.
+const void* AnyKernel();
+
 }  // namespace annulus::cuda
 
 #endif  // ANNULUS_KERNELS_CUDA_SM80_PAGES_H_

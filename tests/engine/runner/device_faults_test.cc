@@ -13,6 +13,7 @@ namespace annulus {
 namespace {
 
 using cuda::EmulatedDevice;
+using ::testing::AllOf;
 using testing::DeviceTest;
 using ::testing::HasSubstr;
 
@@ -25,6 +26,19 @@ TEST_F(DeviceFaultsTest, RefusedMemoryIsAStatus) {
   options.kv_memory_bytes = size_t{8} << 20;
   const auto refused = RankSet::Create(model, *backend_, options);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+}
+
+TEST_F(DeviceFaultsTest, ABinaryWithoutCodeForTheDeviceSaysSoAtOnce) {
+  for (const int code : {cuda::kNoKernelImage, cuda::kInvalidDeviceFunction}) {
+    EmulatedDevice::Get().image_error = code;
+    for (const absl::Status& refused :
+         {CreateCudaBackend(0).status(), CreateCudaBackends(1).status()}) {
+      EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+      EXPECT_THAT(std::string(refused.message()),
+                  AllOf(HasSubstr("GPU 0, emulated, compute capability 9.0: "),
+                        HasSubstr("CMAKE_CUDA_ARCHITECTURES of this GPU")));
+    }
+  }
 }
 
 TEST_F(DeviceFaultsTest, ALostDeviceIsAStatusOfEveryStep) {

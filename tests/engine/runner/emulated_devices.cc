@@ -25,6 +25,7 @@ void CloseDevices() {
   device.odd_device = -1;
   device.reach = true;
   device.between_microseconds = 0;
+  device.image_error = 0;
   device.allocate_error = 0;
   device.event_error = 0;
   device.hangs_of = -1;

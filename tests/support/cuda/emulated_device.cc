@@ -143,6 +143,12 @@ absl::Status UseDevice(int ordinal) {
   return absl::OkStatus();
 }
 
+absl::Status FindImage(int ordinal, absl::string_view name, const void* kernel) {
+  ANNULUS_CHECK(kernel != nullptr);
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  return StatusOf(EmulatedDevice::Get().image_error, name);
+}
+
 absl::StatusOr<bool> CanReach(int from, int to) {
   ANNULUS_CHECK(from != to) << "a device and itself";
   return EmulatedDevice::Get().reach.load();

@@ -17,7 +17,8 @@ struct EmulatedDevice {
   static constexpr int kMostDevices = 4;
   static constexpr size_t kMemoryBytes = size_t{1} << 30;  // of each
 
-  std::atomic<int> find_error{0};  // numbers of cudaError_t; 0: none
+  std::atomic<int> find_error{0};   // numbers of cudaError_t; 0: none
+  std::atomic<int> image_error{0};  // of looking for a kernel
   std::atomic<int> allocate_error{0};
   std::atomic<int> copy_error{0};
   std::atomic<int> event_error{0};  // of recording one
