@@ -2,14 +2,16 @@
 
 #include <algorithm>
 
+#include "kernels/ops/sampling.h"
+
 namespace annulus {
 namespace {
 
 // One page in Request::Pages: a hash node with its id and reference, its bucket, the heap's header.
 constexpr int64_t kBytesPerHeldPage = 64;
 
-// A token in Sampler's counts: a node of a hash table and its bucket.
-constexpr int64_t kBytesPerSeenToken = 40;
+// A token in Sampler's edits: an array that doubles.
+constexpr int64_t kBytesPerEdit = 2 * sizeof(LogitEdit);
 
 // Pages for summaries on the rank with that ring index.
 int64_t CountSummaries(const Sequence& sequence, size_t index) {
@@ -25,12 +27,14 @@ int64_t CountSummaries(const Sequence& sequence, size_t index) {
 int64_t SamplingBytes(const Sequence& sequence) {
   const SamplingSetup& setup = *sequence.setup;
   const SamplingParams& params = setup.params;
-  int64_t seen = static_cast<int64_t>(setup.prompt.size());
+  int64_t edits = static_cast<int64_t>(params.logit_bias.size());
+  int64_t seen = 0;
+  if (!setup.prompt.empty()) seen = SeenWords(setup.vocabulary) * int64_t{sizeof(uint32_t)};
   if (seen > 0 || params.frequency_penalty != 0 || params.presence_penalty != 0) {
-    seen += params.max_tokens;
+    edits += params.max_tokens;
   }
-  return WaitingBytes(static_cast<int64_t>(setup.prompt.size())) +
-         std::min<int64_t>(seen, setup.vocabulary) * kBytesPerSeenToken;
+  return WaitingBytes(static_cast<int64_t>(setup.prompt.size())) + seen +
+         std::min<int64_t>(edits, setup.vocabulary) * kBytesPerEdit;
 }
 
 // Moves pages from those reserved to those written: what a step about to run will do.

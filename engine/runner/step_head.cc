@@ -33,21 +33,24 @@ std::vector<StepRun::HeadRow> StepRun::ListHeadRows() const {
       const bool listed = std::binary_search(item.logits_positions.begin(),
                                              item.logits_positions.end(), row_position_[row]);
       if (!item.sampled && !listed) continue;
-      wanted.push_back({&item, row, std::nullopt});
-      wanted.back().on_device = RowOnDevice(wanted.back());
+      wanted.push_back({&item, row, ChosenOnDevice(item)});
     }
   }
   return wanted;
 }
 
-// Tokens are chosen where the logits are. The host does it where it reads them in place, and where
-// a request asks for more than the op does: then it needs a copy of the row.
-std::optional<SampleRow> StepRun::RowOnDevice(const HeadRow& row) const {
-  const bool in_place = rank_.parts_.host_arena == rank_.parts_.arena;
-  if (in_place || ops().sample == nullptr || !row.item->sampled) return std::nullopt;
-  const RankSequence& sequence = rank_.sequences_.at(row.item->sequence);
+Sampler& StepRun::SamplerOf(const PlanItem& item) const {
+  const RankSequence& sequence = rank_.sequences_.at(item.sequence);
   ANNULUS_CHECK(sequence.sampler != nullptr) << "a sampled item before its setup";
-  return sequence.sampler->PlainRow(row_position_[row.row] + 1);
+  return *sequence.sampler;
+}
+
+// Tokens are chosen where the logits are. The host does it where it reads them in place, and where
+// a request asks for log-probabilities: then it needs a copy of the row.
+bool StepRun::ChosenOnDevice(const PlanItem& item) const {
+  const bool in_place = rank_.parts_.host_arena == rank_.parts_.arena;
+  if (in_place || ops().sample == nullptr || !item.sampled) return false;
+  return !SamplerOf(item).wants_logits();
 }
 
 absl::StatusOr<StepRun::HeadBuffers> StepRun::TakeHeadBuffers() {
@@ -90,10 +93,9 @@ absl::Status StepRun::SampleOrCopy(std::span<const HeadRow> rows, const HeadBuff
   const size_t vocabulary = static_cast<size_t>(model().config.vocabulary);
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     std::vector<SampleRow> sampled;
-    while (end < rows.size() &&
-           rows[end].on_device.has_value() == rows[begin].on_device.has_value()) {
-      if (rows[end].on_device.has_value()) sampled.push_back(*rows[end].on_device);
-      ++end;
+    for (; end < rows.size() && rows[end].on_device == rows[begin].on_device; ++end) {
+      if (!rows[end].on_device) continue;
+      sampled.push_back(SamplerOf(*rows[end].item).RowAt(row_position_[rows[end].row] + 1));
     }
     const auto first = static_cast<int64_t>(begin);
     if (!sampled.empty()) {
@@ -120,12 +122,10 @@ void StepRun::UseRow(const HeadRow& row, size_t index, const HeadBuffers& buffer
     result.logits.push_back({item.sequence, position, {logits.begin(), logits.end()}});
     return;
   }
-  RankSequence& sequence = rank_.sequences_.at(item.sequence);
-  ANNULUS_CHECK(sequence.sampler != nullptr) << "a sampled item before its setup";
-  Sampler& sampler = *sequence.sampler;
+  Sampler& sampler = SamplerOf(item);
   absl::StatusOr<SampleResult> sampled =
-      row.on_device.has_value() ? Sampler::ResultOfRow(buffers.tokens[index], position + 1)
-                                : sampler.Sample(logits, position + 1, buffers.workspace);
+      row.on_device ? sampler.ResultOf(buffers.tokens[index], position + 1)
+                    : sampler.Sample(logits, position + 1, buffers.workspace);
   if (!sampled.ok()) {
     result.tokens.push_back({item.sequence, -1, false, std::nullopt, sampled.status()});
     return;

@@ -68,7 +68,7 @@ class StepRun {
   struct HeadRow {
     const PlanItem* item = nullptr;
     int64_t row = 0;
-    std::optional<SampleRow> on_device;
+    bool on_device = false;
   };
   // Of kLogitsRows rows at once.
   struct HeadBuffers {
@@ -132,7 +132,8 @@ class StepRun {
   absl::StatusOr<HeadBuffers> TakeHeadBuffers();
   absl::Status HeadLogits(std::span<const HeadRow> rows, const HeadBuffers& buffers);
   absl::Status SampleOrCopy(std::span<const HeadRow> rows, const HeadBuffers& buffers);
-  std::optional<SampleRow> RowOnDevice(const HeadRow& row) const;
+  Sampler& SamplerOf(const PlanItem& item) const;
+  bool ChosenOnDevice(const PlanItem& item) const;
   void UseRow(const HeadRow& row, size_t index, const HeadBuffers& buffers, RankResult& result);
 
   RankExecutor& rank_;

@@ -1,7 +1,6 @@
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -10,24 +9,6 @@
 #include "kernels/base/check.h"
 
 namespace annulus {
-namespace {
-
-constexpr float kExcluded = -std::numeric_limits<float>::infinity();
-
-// An adjustment never excludes a token and never includes an excluded one.
-void SetLogit(Candidate& candidate, float value) {
-  if (candidate.value == kExcluded) return;
-  constexpr float kLimit = std::numeric_limits<float>::max();
-  candidate.value = std::clamp(value, -kLimit, kLimit);
-}
-
-absl::Status NoUsableLogit(int64_t position) {
-  return absl::InternalError(
-      absl::StrCat("the model gave no usable logit for position ", position,
-                   ": all are NaN or -inf; the checkpoint or the kernels are at fault"));
-}
-
-}  // namespace
 
 Sampler::Sampler(const SamplingParams& params, int32_t vocabulary,
                  std::span<const int32_t> end_of_text_ids)
@@ -38,9 +19,7 @@ Sampler::Sampler(const SamplingParams& params, int32_t vocabulary,
       top_p_(params.top_p),
       top_k_(params.top_k),
       min_p_(params.min_p),
-      frequency_penalty_(params.frequency_penalty),
-      presence_penalty_(params.presence_penalty),
-      repetition_penalty_(params.repetition_penalty),
+      penalties_{params.repetition_penalty, params.frequency_penalty, params.presence_penalty},
       logprobs_(params.logprobs),
       logit_bias_(params.logit_bias.begin(), params.logit_bias.end()),
       ending_ids_(params.stop_token_ids) {
@@ -52,57 +31,74 @@ Sampler::Sampler(const SamplingParams& params, int32_t vocabulary,
     ANNULUS_CHECK(token >= 0 && token < vocabulary_) << "token " << token;
   }
   std::sort(ending_ids_.begin(), ending_ids_.end());
+  for (const auto& [token, bias] : logit_bias_) edits_.push_back({.token = token, .bias = bias});
+  if (StopsAllowed()) return;
+  for (const int32_t token : ending_ids_) EditOf(token).bias = kExcludedLogit;
+}
+
+LogitEdit& Sampler::EditOf(int32_t token) {
+  const auto at = std::lower_bound(edits_.begin(), edits_.end(), token,
+                                   [](const LogitEdit& e, int32_t t) { return e.token < t; });
+  if (at != edits_.end() && at->token == token) return *at;
+  return *edits_.insert(at, {.token = token});
+}
+
+void Sampler::AllowStops() {
+  for (const int32_t token : ending_ids_) {
+    const auto at = std::lower_bound(logit_bias_.begin(), logit_bias_.end(), token,
+                                     [](const auto& bias, int32_t t) { return bias.first < t; });
+    const bool biased = at != logit_bias_.end() && at->first == token;
+    EditOf(token).bias = biased ? at->second : 0;
+  }
+  std::erase_if(edits_, [](const LogitEdit& e) { return e.count < 0 && e.bias == 0; });
 }
 
 void Sampler::ObservePrompt(std::span<const int32_t> tokens) {
-  if (repetition_penalty_ == 1) return;
-  for (int32_t token : tokens) {
+  if (penalties_.repetition == 1) return;
+  seen_.resize(static_cast<size_t>(SeenWords(vocabulary_)));
+  for (const int32_t token : tokens) {
     ANNULUS_CHECK(token >= 0 && token < vocabulary_) << "token " << token;
-    seen_.try_emplace(token, 0);
+    seen_[token / 32] |= uint32_t{1} << token % 32;
+  }
+  for (LogitEdit& edit : edits_) {
+    uint32_t& word = seen_[edit.token / 32];
+    const uint32_t bit = uint32_t{1} << edit.token % 32;
+    if ((word & bit) != 0) edit.count = std::max(edit.count, 0);
+    word &= ~bit;
   }
 }
 
 void Sampler::Observe(int32_t token) {
   ANNULUS_CHECK(token >= 0 && token < vocabulary_) << "token " << token;
-  ++generated_;
-  if (repetition_penalty_ == 1 && frequency_penalty_ == 0 && presence_penalty_ == 0) return;
-  ++seen_[token];
+  if (++generated_ == min_tokens_) AllowStops();
+  if (!penalizes()) return;
+  LogitEdit& edit = EditOf(token);
+  edit.count = std::max(edit.count, 0) + 1;
+  if (!seen_.empty()) seen_[token / 32] &= ~(uint32_t{1} << token % 32);
 }
 
 bool Sampler::EndsText(int32_t token) const {
   return std::binary_search(ending_ids_.begin(), ending_ids_.end(), token);
 }
 
-void Sampler::Adjust(std::span<Candidate> logits) const {
-  for (const auto& [token, bias] : logit_bias_) SetLogit(logits[token], logits[token].value + bias);
-  for (const auto& [token, count] : seen_) {
-    float value = logits[token].value;
-    value = value > 0 ? value / repetition_penalty_ : value * repetition_penalty_;
-    value -= frequency_penalty_ * static_cast<float>(count);
-    if (count > 0) value -= presence_penalty_;
-    SetLogit(logits[token], value);
-  }
-  if (!StopsAllowed()) {
-    for (int32_t token : ending_ids_) logits[token].value = kExcluded;
-  }
-}
-
-SampleRow Sampler::RowFor(int64_t position) const {
-  SampleRow row{temperature_, top_k_, top_p_, min_p_, 0};
+SampleRow Sampler::RowAt(int64_t position) const {
+  SampleRow row{temperature_, top_k_, top_p_, min_p_, 0, penalties_, edits_, seen_};
   if (temperature_ > 0) row.uniform = UniformAt(seed_, static_cast<uint64_t>(position));
   return row;
 }
 
-std::optional<SampleRow> Sampler::PlainRow(int64_t position) const {
-  const bool penalties =
-      repetition_penalty_ != 1 || frequency_penalty_ != 0 || presence_penalty_ != 0;
-  const bool excluding = !StopsAllowed() && !ending_ids_.empty();
-  if (penalties || excluding || !logit_bias_.empty() || logprobs_.has_value()) return std::nullopt;
-  return RowFor(position);
-}
-
-absl::StatusOr<SampleResult> Sampler::ResultOfRow(int32_t token, int64_t position) {
-  if (token < 0) return NoUsableLogit(position);
+absl::StatusOr<SampleResult> Sampler::ResultOf(int32_t token, int64_t position) const {
+  if (token == kNoUsableLogit) {
+    return absl::InternalError(
+        absl::StrCat("the model gave no usable logit for position ", position,
+                     ": all are NaN or -inf; the checkpoint or the kernels are at fault"));
+  }
+  if (token == kAllExcluded) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("min_tokens: every token that the model allows at position ", position,
+                     " ends the text, but ", generated_, " of at least ", min_tokens_,
+                     " tokens are generated; lower min_tokens or name fewer stop_token_ids"));
+  }
   return SampleResult{token, std::nullopt};
 }
 
@@ -111,27 +107,11 @@ absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits, int6
   ANNULUS_CHECK(logits.size() == static_cast<size_t>(vocabulary_));
   ANNULUS_CHECK(workspace.size() >= logits.size());
   ANNULUS_CHECK(position >= 0);
-  const int32_t greatest = GreatestToken(logits);
-  if (greatest < 0) return NoUsableLogit(position);
-  if (temperature_ == 0 && PlainRow(position).has_value()) {
-    return SampleResult{greatest, std::nullopt};
+  absl::StatusOr<SampleResult> result =
+      ResultOf(ChooseFrom(logits, RowAt(position), workspace), position);
+  if (result.ok() && logprobs_.has_value()) {
+    result->logprob = LogprobOf(logits, result->token, *logprobs_);
   }
-  const std::span<Candidate> candidates = workspace.first(logits.size());
-  for (int32_t token = 0; token < vocabulary_; ++token) {
-    candidates[token] = {ReadLogit(logits[token]), token};
-  }
-  Adjust(candidates);
-  const Candidate best = *std::min_element(candidates.begin(), candidates.end(), Before);
-  if (best.value == kExcluded) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("min_tokens: every token that the model allows at position ", position,
-                     " ends the text, but ", generated_, " of at least ", min_tokens_,
-                     " tokens are generated; lower min_tokens or name fewer stop_token_ids"));
-  }
-
-  SampleResult result;
-  result.token = temperature_ == 0 ? best.token : ChooseToken(candidates, RowFor(position));
-  if (logprobs_.has_value()) result.logprob = LogprobOf(logits, result.token, *logprobs_);
   return result;
 }
 

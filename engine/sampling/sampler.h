@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -29,8 +28,10 @@ struct SampleResult {
 // Frequency and presence penalties: subtracted from the logit, times the token's count in the
 // answer and once if it is there (the definition of OpenAI's API).
 //
-// Memory is proportional to the distinct tokens seen, and zero when no penalty is on. Not
-// thread-safe.
+// What it remembers is what the op `sample` is given, kernels/ops/sampling.h: 12 bytes for each
+// distinct token of the answer, where a penalty is on, for each bias and, until min_tokens, for
+// each token that ends the text; and a bit for each of the vocabulary if the repetition penalty is
+// on, whatever the prompt's length. Not thread-safe.
 class Sampler {
  public:
   // `params` passed ValidateSampling and has its seed. `end_of_text_ids` are the model's.
@@ -50,11 +51,13 @@ class Sampler {
   absl::StatusOr<SampleResult> Sample(std::span<const float> logits, int64_t position,
                                       std::span<Candidate> workspace) const;
 
-  // How the op `sample` would choose the token for `position`, where Sample would do nothing else:
-  // no bias, penalty or token that min_tokens excludes, and no log-probabilities asked for.
-  std::optional<SampleRow> PlainRow(int64_t position) const;
-  // What Sample returns where that op chose `token`; -1 is its word for no logit above -inf.
-  static absl::StatusOr<SampleResult> ResultOfRow(int32_t token, int64_t position);
+  // Log-probabilities need all logits of a row; tokens may be chosen where these are.
+  bool wants_logits() const { return logprobs_.has_value(); }
+  // How the op `sample` chooses the token for `position` as Sample would. The row's lists are this
+  // sampler's own: valid until the next token is observed.
+  SampleRow RowAt(int64_t position) const;
+  // What Sample returns, but for log-probabilities, where that op gave `token`.
+  absl::StatusOr<SampleResult> ResultOf(int32_t token, int64_t position) const;
 
   // Whether `token` ends the text: a stop id, or the model's end of text unless ignore_eos is set.
   // Such tokens are not chosen before min_tokens were observed.
@@ -66,8 +69,11 @@ class Sampler {
   int32_t generated() const { return generated_; }
 
  private:
-  void Adjust(std::span<Candidate> logits) const;
-  SampleRow RowFor(int64_t position) const;
+  bool penalizes() const {
+    return penalties_.repetition != 1 || penalties_.frequency != 0 || penalties_.presence != 0;
+  }
+  LogitEdit& EditOf(int32_t token);
+  void AllowStops();
 
   const int32_t vocabulary_;
   const uint64_t seed_;
@@ -76,15 +82,14 @@ class Sampler {
   const float top_p_;
   const int32_t top_k_;
   const float min_p_;
-  const float frequency_penalty_;
-  const float presence_penalty_;
-  const float repetition_penalty_;
+  const Penalties penalties_;
   const std::optional<int32_t> logprobs_;
-  const std::vector<std::pair<int32_t, float>> logit_bias_;
-  std::vector<int32_t> ending_ids_;  // sorted
+  const std::vector<std::pair<int32_t, float>> logit_bias_;  // ascending
+  std::vector<int32_t> ending_ids_;                          // sorted
 
   int32_t generated_ = 0;
-  std::unordered_map<int32_t, int32_t> seen_;  // token -> times generated; 0: only in the prompt
+  std::vector<LogitEdit> edits_;  // as of SampleRow, like `seen_`
+  std::vector<uint32_t> seen_;
 };
 
 }  // namespace annulus

@@ -18,11 +18,6 @@ double Total(std::span<const Candidate> weights) {
 
 }  // namespace
 
-float ReadLogit(float logit) {
-  if (std::isnan(logit)) return -std::numeric_limits<float>::infinity();
-  return std::min(logit, std::numeric_limits<float>::max());
-}
-
 int32_t GreatestToken(std::span<const float> logits) {
   constexpr size_t kLanes = 16;  // side by side: vectors
   std::array<float, kLanes> lanes;

@@ -6,6 +6,7 @@
 // its input, so sums and draws repeat bit for bit.
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 namespace annulus {
@@ -17,7 +18,11 @@ struct Candidate {
 };
 
 // A logit as sampling reads it: NaN is -inf (never chosen), +inf the greatest finite value.
-float ReadLogit(float logit);
+constexpr float ReadLogit(float logit) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  if (logit != logit) return -std::numeric_limits<float>::infinity();
+  return logit > kMost ? kMost : logit;
+}
 
 // The order of preference: greater value first, and of equal values the lower token id.
 inline bool Before(const Candidate& a, const Candidate& b) {

@@ -1,6 +1,4 @@
-// Reference choice of tokens: the steps of kernels/base/candidates.h, one after the other.
-#include <algorithm>
-#include <limits>
+// Reference choice of tokens: kernels/ops/sampling.h, row by row.
 #include <vector>
 
 #include "kernels/cpu/reference.h"
@@ -10,16 +8,10 @@ namespace annulus::reference {
 
 absl::Status Sample(Stream&, const SampleParams& params) {
   CheckSample(params);
-  std::vector<Candidate> candidates(params.logits.cols);
+  std::vector<Candidate> workspace(params.logits.cols);
   for (int64_t r = 0; r < params.logits.rows; ++r) {
-    const float* const logits = params.logits.row(r);
-    for (int64_t i = 0; i < params.logits.cols; ++i) {
-      candidates[i] = {ReadLogit(logits[i]), static_cast<int32_t>(i)};
-    }
-    const bool usable = std::any_of(candidates.begin(), candidates.end(), [](const Candidate& c) {
-      return c.value > -std::numeric_limits<float>::infinity();
-    });
-    params.tokens[r] = usable ? ChooseToken(candidates, params.rows[r]) : -1;
+    const std::span<const float> logits(params.logits.row(r), workspace.size());
+    params.tokens[r] = ChooseFrom(logits, params.rows[r], workspace);
   }
   return absl::OkStatus();
 }

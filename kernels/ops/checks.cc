@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
@@ -43,6 +44,20 @@ void CheckBlockLists(const BlockLists& blocks, int64_t rows, int kv_heads) {
 void CheckRuns(const SummaryRuns& runs, int64_t count) {
   ANNULUS_CHECK(count == 0 || (runs.pages > 0 && count <= runs.pages * std::ssize(runs.runs)))
       << "summaries of " << count << " pages in " << runs.runs.size() << " runs of " << runs.pages;
+}
+
+void CheckLogitEdits(const SampleRow& row, int64_t vocabulary) {
+  ANNULUS_CHECK(row.penalties.repetition > 0) << row.penalties.repetition;
+  int64_t last = -1;
+  for (const LogitEdit& edit : row.edits) {
+    ANNULUS_CHECK(edit.token > last && edit.token < vocabulary)
+        << "an edit of token " << edit.token << " behind token " << last << " of " << vocabulary;
+    ANNULUS_CHECK(edit.count >= -1 && edit.bias < std::numeric_limits<float>::infinity())
+        << "count " << edit.count << ", bias " << edit.bias;
+    last = edit.token;
+  }
+  ANNULUS_CHECK(row.seen.empty() || std::ssize(row.seen) == SeenWords(vocabulary))
+      << row.seen.size() << " words of seen tokens for " << vocabulary;
 }
 
 }  // namespace
@@ -263,9 +278,11 @@ void CheckScatterAdd(const ScatterAddParams& params) {
 }
 
 void CheckSample(const SampleParams& params) {
-  CheckView(params.logits, params.rows.size(), params.logits.cols, "sample logits");
-  ANNULUS_CHECK(params.logits.cols > 0 && params.tokens != nullptr);
+  const int64_t vocabulary = params.logits.cols;
+  CheckView(params.logits, params.rows.size(), vocabulary, "sample logits");
+  ANNULUS_CHECK(vocabulary > 0 && params.tokens != nullptr);
   for (const SampleRow& row : params.rows) {
+    CheckLogitEdits(row, vocabulary);
     ANNULUS_CHECK(row.temperature >= 0 && row.top_p > 0 && row.min_p >= 0 && row.min_p <= 1);
     ANNULUS_CHECK(row.uniform >= 0 && row.uniform < 1) << row.uniform;
   }

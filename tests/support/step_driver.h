@@ -49,6 +49,7 @@ struct DriverOptions {
   bool report_lists = false;                     // fill DriverResult::lists
   bool graphs = true;                            // see RankSetOptions
   std::optional<int32_t> logprobs;               // fill DriverResult::logprobs
+  float repetition_penalty = 1;
   // Every prompt but the first is admitted once the one before it has so many tokens, and gets so
   // many tokens less than that one.
   int tokens_ahead = 0;
@@ -211,6 +212,8 @@ class StepDriver {
     setup->params.temperature = 0;
     setup->params.seed = 1;
     setup->params.logprobs = options_.logprobs;
+    setup->params.repetition_penalty = options_.repetition_penalty;
+    setup->prompt = prompt;
     setup->vocabulary = model_.config.vocabulary;
     sequence->setup = std::move(setup);
     if (options_.attention.has_value()) {

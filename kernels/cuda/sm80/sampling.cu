@@ -1,5 +1,5 @@
-// Choice of tokens. A block has one row: first its greatest logit, then weights in the place of the
-// logits, then what top_k, top_p and min_p keep, and the draw.
+// Choice of tokens. A block has one row: first its edits, in place, and the greatest logit, then
+// weights in the place of the logits, then what top_k, top_p and min_p keep, and the draw.
 //
 // No sorting: all that is kept is a beginning of the order of preference (greater weight first, of
 // equal ones the lower id), so it is known by its last token. That token is found by its weight's
@@ -61,10 +61,27 @@ struct SampleShared {
 
 ANNULUS_DEVICE SampleShared& Shared() { return *reinterpret_cast<SampleShared*>(SharedMemory()); }
 
-// ReadLogit of kernels/base/candidates.h.
-ANNULUS_DEVICE float ReadDeviceLogit(float logit) {
-  if (logit != logit) return FloatOf(0xff800000u);
-  return Smaller(logit, FloatOf(0x7f7fffffu));
+// Whether a token was excluded that could have been chosen, for all threads. No token is in both
+// lists, so threads do not meet.
+ANNULUS_DEVICE bool Adjust(float* logits, int64_t count, const SampleRow& how) {
+  const LogitEdit* const edits = how.edits.data();
+  const uint32_t* const seen = how.seen.data();
+  const int64_t edited = static_cast<int64_t>(how.edits.size());
+  if (edited == 0 && how.seen.empty()) return false;
+  bool excluded = false;
+  for (int64_t i = ThreadIndex(); i < edited; i += kThreads) {
+    const LogitEdit edit = edits[i];
+    const float before = ReadLogit(logits[edit.token]);
+    const float after = AdjustedLogit(before, edit, how.penalties);
+    logits[edit.token] = after;
+    excluded |= after == kExcludedLogit && before != after;
+  }
+  const int64_t tokens = how.seen.empty() ? 0 : count;
+  for (uint32_t i = ThreadIndex(); i < tokens; i += kThreads) {
+    if ((seen[i / 32] >> i % 32 & 1) == 0) continue;
+    logits[i] = AdjustedLogit(logits[i], {.count = 0}, how.penalties);
+  }
+  return SyncThreadsOr(excluded);
 }
 
 ANNULUS_DEVICE bool Precedes(const Best& a, const Best& b) {
@@ -75,9 +92,9 @@ ANNULUS_DEVICE bool Precedes(const Best& a, const Best& b) {
 // The first in the order of preference, for all threads.
 ANNULUS_DEVICE Best FindBest(const float* logits, int64_t count) {
   SampleShared& shared = Shared();
-  Best best{FloatOf(0xff800000u), -1};
+  Best best{kExcludedLogit, -1};
   for (int64_t i = ThreadIndex(); i < count; i += kThreads) {
-    const float value = ReadDeviceLogit(logits[i]);
+    const float value = ReadLogit(logits[i]);
     if (value > best.value) best = {value, static_cast<int32_t>(i)};
   }
   shared.best[ThreadIndex()] = best;
@@ -94,7 +111,7 @@ ANNULUS_DEVICE Best FindBest(const float* logits, int64_t count) {
 // logits become weights, as ToWeights of kernels/base/candidates.h makes them.
 ANNULUS_DEVICE void MakeWeights(float* logits, int64_t count, float maximum, float temperature) {
   for (int64_t i = ThreadIndex(); i < count; i += kThreads) {
-    const double distance = static_cast<double>(ReadDeviceLogit(logits[i])) - maximum;
+    const double distance = static_cast<double>(ReadLogit(logits[i])) - maximum;
     logits[i] = static_cast<float>(exp(distance / temperature));
   }
   SyncThreads();
@@ -235,8 +252,10 @@ ANNULUS_KERNEL(kThreads, 1) SampleKernel(ANNULUS_ARGUMENT SampleArguments a) {
   const SampleRow how = a.rows[BlockX()];
   float* const weights = a.logits.row(BlockX());
   const int64_t count = a.logits.cols;
+  const bool excluded = Adjust(weights, count, how);
   const Best best = FindBest(weights, count);
   int32_t token = best.id;
+  if (best.id < 0) token = excluded ? kAllExcluded : kNoUsableLogit;
   if (best.id >= 0 && how.temperature > 0) {
     MakeWeights(weights, count, best.value, how.temperature);
     Kept kept;

@@ -9,7 +9,8 @@
 namespace annulus::cuda {
 
 // kernels/ops/sampling.h, one block for each row. `rows` and `tokens` are of logits.rows; all
-// pointers are addresses that the device reaches. Returns 0 or the number of CUDA's error.
+// pointers, those inside of rows too, are addresses that the device reaches. Returns 0 or the
+// number of CUDA's error.
 struct SampleArguments {
   MatrixView logits;
   const SampleRow* rows;

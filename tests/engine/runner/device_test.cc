@@ -143,9 +143,59 @@ TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
 
 std::atomic<size_t> rows_on_device{0};
 
+// Greedy, drawn, filtered, and with all that is done to logits before. Ending ids are excluded
+// until the fourth token.
+std::vector<SamplingParams> WaysToSample(const std::vector<int32_t>& prompt) {
+  SamplingParams params;
+  params.seed = 11;
+  params.max_tokens = 6;
+  params.temperature = 0;
+  std::vector<SamplingParams> ways = {params};
+  params.temperature = 2;
+  ways.push_back(params);
+  params.top_k = 50;
+  ways.push_back(params);
+  params.top_k = 0;
+  params.top_p = 0.9f;
+  ways.push_back(params);
+  params.repetition_penalty = 1.7f;
+  ways.push_back(params);
+  params.frequency_penalty = 0.4f;
+  params.presence_penalty = -0.3f;
+  params.logit_bias = {{prompt[1], 1.5f}, {prompt[2], -100}, {7, 3}};
+  ways.push_back(params);
+  params.min_tokens = 4;
+  params.stop_token_ids = {prompt.back(), 7};
+  ways.push_back(params);
+  params.temperature = 0;
+  ways.push_back(params);
+  for (SamplingParams& way : ways) way.ignore_eos = way.min_tokens == 0;
+  return ways;
+}
+
+// What each way makes of the prompt, which they do together.
+std::vector<std::vector<int32_t>> Answers(Engine& engine, const std::vector<int32_t>& prompt,
+                                          std::vector<SamplingParams> ways) {
+  std::vector<std::shared_ptr<testing::CollectingSink>> sinks;
+  for (SamplingParams& way : ways) {
+    RequestSpec spec;
+    spec.prompt = prompt;
+    spec.sampling = std::move(way);
+    sinks.push_back(std::make_shared<testing::CollectingSink>());
+    EXPECT_TRUE(engine.Submit(std::move(spec), sinks.back()).ok());
+  }
+  std::vector<std::vector<int32_t>> answers;
+  for (const auto& sink : sinks) {
+    const auto done = sink->Wait();
+    EXPECT_TRUE(done.has_value() && done->status.ok());
+    answers.push_back(sink->ids());
+  }
+  return answers;
+}
+
 // Requests that ask for log-probabilities are sampled on the host, of the same logits: tokens must
 // not change by that. They run together, so that batches have rows of both kinds.
-TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHost) {
+TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHostAndOfTheCpu) {
   KernelEntry entry;
   entry.ops = cuda::Ops();
   entry.ops.sample = [](Stream& stream, const SampleParams& params) {
@@ -164,38 +214,30 @@ TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHost) {
   // What follows is known to be one of several.
   const std::vector<int32_t> prompt =
       engine->Tokenize("abcdefgh1abcdefgh2abcdefgh3abcdefgh4abcdefgh", true).value();
-  constexpr int32_t kTokens = 6;
-  const auto submit = [&](float temperature, int32_t top_k, float top_p, bool on_host) {
-    RequestSpec spec;
-    spec.prompt = prompt;
-    spec.sampling.temperature = temperature;
-    spec.sampling.top_k = top_k;
-    spec.sampling.top_p = top_p;
-    spec.sampling.seed = 11;
-    spec.sampling.max_tokens = kTokens;
-    spec.sampling.ignore_eos = true;
-    if (on_host) spec.sampling.logprobs = 0;
-    auto sink = std::make_shared<testing::CollectingSink>();
-    EXPECT_TRUE(engine->Submit(std::move(spec), sink).ok());
-    return sink;
-  };
-  rows_on_device = 0;
-  std::vector<std::shared_ptr<testing::CollectingSink>> sinks;
-  for (const bool on_host : {false, true}) {
-    sinks.push_back(submit(0, 0, 1, on_host));
-    sinks.push_back(submit(2, 0, 1, on_host));
-    sinks.push_back(submit(2, 50, 1, on_host));
-    sinks.push_back(submit(2, 0, 0.9f, on_host));
-  }
-  for (const auto& sink : sinks) ASSERT_TRUE(sink->Wait().has_value());
-  const size_t half = sinks.size() / 2;
+  std::vector<SamplingParams> ways = WaysToSample(prompt);
+  const size_t half = ways.size();
   for (size_t i = 0; i < half; ++i) {
-    EXPECT_EQ(sinks[i]->ids().size(), static_cast<size_t>(kTokens));
-    EXPECT_EQ(sinks[i]->ids(), sinks[half + i]->ids()) << "request " << i;
+    ways.push_back(ways[i]);
+    ways.back().logprobs = 0;
   }
-  EXPECT_NE(sinks[0]->ids(), sinks[1]->ids());
-  EXPECT_GE(rows_on_device, half * kTokens);  // and a few that a step ahead has drawn in vain
-  EXPECT_LE(rows_on_device, half * (kTokens + 2));
+  rows_on_device = 0;
+  const auto answers = Answers(*engine, prompt, ways);
+  size_t chosen = 0;
+  for (size_t i = 0; i < half; ++i) {
+    EXPECT_EQ(answers[i], answers[half + i]) << "request " << i;
+    EXPECT_GE(answers[i].size(), 3u) << "request " << i;
+    chosen += answers[i].size();
+  }
+  EXPECT_NE(answers[0], answers[1]);
+  EXPECT_NE(answers[3], answers[4]);
+  EXPECT_NE(answers[4], answers[5]);
+  EXPECT_GE(rows_on_device, chosen);  // and a few that a step ahead has drawn in vain
+  EXPECT_LE(rows_on_device, chosen + 3 * half);
+
+  CpuWorld world;
+  const auto on_cpu = CreateEngine(options, *world.backend, world.registry).value();
+  ways.resize(half);
+  EXPECT_EQ(Answers(*on_cpu, prompt, ways), std::vector(answers.begin(), answers.begin() + half));
 }
 
 }  // namespace

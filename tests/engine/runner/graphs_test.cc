@@ -169,6 +169,23 @@ TEST_F(GraphsTest, FromTokenToTokenNothingIsSetAnew) {
   EXPECT_LT(second.updated, second.replayed / second.whole);
 }
 
+// What penalties remember becomes longer with the answer, which cuts no step.
+TEST_F(GraphsTest, StepsWithPenaltiesAreOneGraphEachWithTheSameTokens) {
+  const RankModel model = Load("llama_gqa_bf16");
+  DriverOptions options;
+  const Outcome plain = Run(model, options, true);
+  options.repetition_penalty = 1.5f;
+  const Outcome with = Run(model, options, true);
+  EXPECT_NE(with.results[0].tokens, plain.results[0].tokens);
+  EXPECT_EQ(with.counts.whole, with.decode_steps);
+  EXPECT_EQ(with.counts.cuts(), 0);
+  EXPECT_EQ(with.counts.built, plain.counts.built);
+  EXPECT_LE(with.counts.updated, plain.counts.updated + with.decode_steps);
+  ExpectSame(with, Run(model, options, false), false);
+  options.logprobs = 0;  // the host samples
+  ExpectSame(with, Run(model, options, true), false);
+}
+
 // Streams of ranks of one device wait for each other between layers, by events, which cut a step
 // into pieces; their hosts do not.
 TEST_F(GraphsTest, RanksOfOneDeviceHaveTheSameBitsInPieces) {

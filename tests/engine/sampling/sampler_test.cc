@@ -19,6 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::FloatEq;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Pair;
 
 SamplingParams Greedy() {
@@ -347,59 +348,7 @@ TEST(SamplerTest, LogprobsOnlyWhenAskedFor) {
   SamplingParams params = Greedy();
   params.logprobs = 0;
   Sequence with(params, 2);
-  EXPECT_THAT(with.Try({0, 1}, 0)->logprob->alternatives, ::testing::IsEmpty());
-}
-
-// Whatever PlainRow gives, ChooseToken must make of it what Sample makes of the logits.
-TEST(SamplerTest, PlainRowsChooseTheSameToken) {
-  std::mt19937 random(41);
-  for (int round = 0; round < 200; ++round) {
-    SamplingParams params = Seeded(random());
-    params.temperature = round % 5 == 0 ? 0 : 1.3f;
-    params.top_k = static_cast<int32_t>(random() % 40);
-    params.top_p = round % 2 == 0 ? 1 : 0.7f;
-    params.min_p = round % 3 == 0 ? 0.1f : 0;
-    Sequence sequence(params, 30);
-    std::vector<float> logits(30);
-    std::vector<Candidate> candidates;
-    for (int32_t i = 0; i < 30; ++i) {
-      logits[i] = std::normal_distribution(0.f, 3.f)(random);
-      candidates.push_back({logits[i], i});
-    }
-    const std::optional<SampleRow> row = sequence.sampler.PlainRow(round);
-    ASSERT_TRUE(row.has_value());
-    EXPECT_EQ(ChooseToken(candidates, *row), sequence.Try(logits, round)->token) << round;
-  }
-}
-
-TEST(SamplerTest, PlainRowsAreThoseWithoutAdjustmentsAndLogprobs) {
-  const auto plain = [](auto change) {
-    SamplingParams params = Seeded(1);
-    change(params);
-    return Sequence(params, 9).sampler.PlainRow(3).has_value();
-  };
-  EXPECT_TRUE(plain([](SamplingParams&) {}));
-  EXPECT_FALSE(plain([](SamplingParams& p) { p.logit_bias = {{2, 1}}; }));
-  EXPECT_FALSE(plain([](SamplingParams& p) { p.repetition_penalty = 1.1f; }));
-  EXPECT_FALSE(plain([](SamplingParams& p) { p.frequency_penalty = -0.5f; }));
-  EXPECT_FALSE(plain([](SamplingParams& p) { p.presence_penalty = 0.5f; }));
-  EXPECT_FALSE(plain([](SamplingParams& p) { p.logprobs = 0; }));
-  // Until min_tokens a token is excluded, if there is one.
-  EXPECT_TRUE(plain([](SamplingParams& p) { p.min_tokens = 1; }));
-  SamplingParams params = Seeded(1);
-  params.min_tokens = 1;
-  params.stop_token_ids = {5};
-  Sequence sequence(params, 9);
-  EXPECT_FALSE(sequence.sampler.PlainRow(3).has_value());
-  sequence.sampler.Observe(2);
-  EXPECT_TRUE(sequence.sampler.PlainRow(4).has_value());
-}
-
-TEST(SamplerTest, ResultsOfRowsAreThoseOfSample) {
-  EXPECT_EQ(Sampler::ResultOfRow(7, 3)->token, 7);
-  EXPECT_FALSE(Sampler::ResultOfRow(7, 3)->logprob.has_value());
-  Sequence sequence(Greedy(), 2);
-  EXPECT_EQ(Sampler::ResultOfRow(-1, 5).status(), sequence.Try({kNan, -kInfinity}, 5).status());
+  EXPECT_THAT(with.Try({0, 1}, 0)->logprob->alternatives, IsEmpty());
 }
 
 TEST(SamplerTest, SeveralPromptPartsCountAsOne) {
