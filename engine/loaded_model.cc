@@ -12,6 +12,7 @@
 #include "engine/sampling_defaults.h"
 #include "engine/sparse/gates.h"
 #include "engine/text/text_file.h"
+#include "kernels/base/device_error.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -121,7 +122,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
 
 // Tensors are named in messages; this says whose they are.
 absl::Status Naming(const std::string& model, const absl::Status& status) {
-  return {status.code(), absl::StrCat(model, ": ", status.message())};
+  return WithPrefix(absl::StrCat(model, ": "), status);
 }
 
 // Special tokens alone may lie beyond the embedding, as the image token of Gemma 3's text-only

@@ -8,6 +8,7 @@
 #include "server/errors.h"
 #include "server/memory_report.h"
 #include "server/messages.h"
+#include "server/server_state.h"
 #include "server/unary_call.h"
 #include "server/version.h"
 
@@ -16,25 +17,11 @@ namespace {
 
 constexpr double kLongestGraceSeconds = 86400;
 
-v1::ServerState State(const Lifecycle& lifecycle) {
-  switch (lifecycle.phase()) {
-    case Phase::kLoading:
-      return v1::SERVER_STATE_LOADING;
-    case Phase::kDraining:
-      return v1::SERVER_STATE_DRAINING;
-    case Phase::kServing:
-      break;
-  }
-  const auto engine = lifecycle.engine();
-  const bool healthy = engine.ok() && (*engine)->Load().healthy;
-  return healthy ? v1::SERVER_STATE_SERVING : v1::SERVER_STATE_UNHEALTHY;
-}
-
 absl::Status HandleGetServerInfo(ServiceContext& context, const v1::GetServerInfoRequest&,
                                  v1::GetServerInfoResponse& response) {
   const ServerConfig& config = context.config;
   response.set_version(kVersion);
-  response.set_state(State(context.lifecycle));
+  response.set_state(StateOf(context.lifecycle));
   response.set_uptime(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - context.started).count());
   if (context.lifecycle.engine().ok()) response.add_models(config.served_model_name);

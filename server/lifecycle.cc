@@ -35,6 +35,7 @@ void Lifecycle::StartServing(Engine& engine) {
 void Lifecycle::CannotServe(absl::Status why) {
   std::lock_guard lock(mutex_);
   why_none_ = std::move(why);
+  if (phase_ == Phase::kLoading) phase_ = Phase::kFailed;
 }
 
 absl::Status Lifecycle::NoEngine() const {

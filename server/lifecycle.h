@@ -14,8 +14,8 @@
 
 namespace annulus {
 
-// loading -> serving -> draining, never back.
-enum class Phase : uint8_t { kLoading, kServing, kDraining };
+// loading -> serving or failed -> draining, never back.
+enum class Phase : uint8_t { kLoading, kServing, kFailed, kDraining };
 
 // Admitted work that a drain may have to end.
 class Abortable {
@@ -31,12 +31,13 @@ class Lifecycle {
   // loading -> serving, unless a drain has begun. `engine` must outlive every call.
   void StartServing(Engine& engine);
 
-  // There will be no engine: calls that need one are UNAVAILABLE and say `why`. Still loading.
+  // loading -> failed: there will be no engine, and calls that need one are UNAVAILABLE and say
+  // `why`.
   void CannotServe(absl::Status why);
 
   Phase phase() const;
 
-  // For calls that only read: the engine, or UNAVAILABLE while loading.
+  // For calls that only read: the engine, or UNAVAILABLE while there is none.
   absl::StatusOr<Engine*> engine() const;
 
   // For calls that change something: also UNAVAILABLE while draining.

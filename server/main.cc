@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/api.h"
+#include "kernels/base/device_error.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -79,13 +80,14 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenCpu(const ServerConfig& config) {
   return devices;
 }
 
+// All errors are the device's.
 absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config) {
-  auto devices = std::make_unique<Devices>();
   // Where a peer is silent, the exchange says so before the wait for the GPU behind it ends.
-  ANNULUS_ASSIGN_OR_RETURN(
-      devices->backend,
-      CreateCudaBackends(config.engine.ranks,
-                         {.longest_wait = config.engine.exchange_timeout * 3 / 2}));
+  auto backend = CreateCudaBackends(config.engine.ranks,
+                                    {.longest_wait = config.engine.exchange_timeout * 3 / 2});
+  if (!backend.ok()) return OfDevice(backend.status());
+  auto devices = std::make_unique<Devices>();
+  devices->backend = *std::move(backend);
   RegisterCudaKernels(devices->kernels);
   devices->gpu = devices->backend->capabilities().description;
   return devices;
@@ -96,22 +98,22 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config)
   absl::StatusOr<std::unique_ptr<Devices>> gpu = OpenGpus(config);
   if (gpu.ok()) return gpu;
   if (config.device == DeviceChoice::kCuda) {
-    return absl::Status(gpu.status().code(),
-                        absl::StrCat("device: cuda was asked for, and ", gpu.status().message()));
+    return WithPrefix("device: cuda was asked for, and ", gpu.status());
   }
   ANNULUS_ASSIGN_OR_RETURN(auto devices, OpenCpu(config));
   devices->gpu = std::string(gpu.status().message());
   return devices;
 }
 
-// The engine on `devices`; where any device will do and the GPU will not, on the processor.
-absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config,
+// The engine on `devices`; only where any device will do, and the GPU will not, on the processor.
+absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, const Logger& log,
                                                    std::unique_ptr<Devices>& devices) {
   auto engine = CreateEngine(config.engine, *devices->backend, devices->kernels);
   const bool stay =
       config.device != DeviceChoice::kAuto || devices->backend->capabilities().host_accessible;
   if (engine.ok() || stay) return engine;
   std::string gpu = absl::StrCat(devices->gpu, " is not used: ", engine.status().message());
+  log.Warning("gpu_not_used", {{"reason", gpu}});
   ANNULUS_ASSIGN_OR_RETURN(devices, OpenCpu(config));
   devices->gpu = std::move(gpu);
   return CreateEngine(config.engine, *devices->backend, devices->kernels);
@@ -135,10 +137,10 @@ std::string Describe(const ModelInfo& model) {
                       "chat template:    ", model.has_chat_template ? "yes" : "no", "\n");
 }
 
-absl::Status Check(ServerConfig config) {
+absl::Status Check(ServerConfig config, const Logger& log) {
   if (config.engine.kv_memory_bytes == 0) config.engine.kv_memory_bytes = kCheckKvMemory;
   ANNULUS_ASSIGN_OR_RETURN(auto devices, OpenDevices(config));
-  ANNULUS_ASSIGN_OR_RETURN(const auto engine, OpenEngine(config, devices));
+  ANNULUS_ASSIGN_OR_RETURN(const auto engine, OpenEngine(config, log, devices));
   std::printf("model:            %s\n%sdevice:           %s\n", config.engine.model.c_str(),
               Describe(engine->model()).c_str(),
               devices->backend->capabilities().description.c_str());
@@ -214,6 +216,33 @@ class DrainTarget {
   Server* server_ = nullptr;
 };
 
+// Members go in the reverse order: the engine computes on the devices.
+struct Loaded {
+  std::unique_ptr<Devices> devices;
+  std::unique_ptr<Engine> engine;
+};
+
+absl::Status Load(const ServerConfig& config, const Logger& log, int port, Loaded& loaded) {
+  ANNULUS_ASSIGN_OR_RETURN(loaded.devices, OpenDevices(config));
+  log.Info("loading", {{"model", config.engine.model}, {"port", port}});
+  ANNULUS_ASSIGN_OR_RETURN(loaded.engine, OpenEngine(config, log, loaded.devices));
+  const BackendCapabilities& device = loaded.devices->backend->capabilities();
+  log.Info("device",
+           {{"computes", device.description},
+            {"devices", device.devices},
+            {"gpu", loaded.devices->gpu.empty() ? "not looked for" : loaded.devices->gpu}});
+  return absl::OkStatus();
+}
+
+// Another start would find the same device: the server stays, says why, and is seen by monitoring.
+void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& server) {
+  log.Error("no_device", {{"reason", std::string(why.message())},
+                          {"remedy", "do what the reason says, then start annulusd again"},
+                          {"port", server.port()},
+                          {"metrics_port", server.metrics_port()}});
+  server.CannotServe(why);
+}
+
 absl::Status Serve(ServerConfig config, const Logger& log) {
   const int connections = MakeRoomForConnections(config.max_connections);
   if (connections < config.max_connections) {
@@ -227,30 +256,17 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
     log.Info("signal", {{"number", signal}});
     if (!target.Drain()) _exit(0);
   });
-  std::unique_ptr<Devices> devices;  // outlives the engine, which outlives the server
-  std::unique_ptr<Engine> engine;
+  Loaded loaded;  // outlives the server
   ANNULUS_ASSIGN_OR_RETURN(const auto server, Server::Start(config, log));
-  absl::StatusOr<std::unique_ptr<Devices>> opened = OpenDevices(config);
-  if (!opened.ok()) {
-    // Another start would find the same device: stay, say why, and be seen by monitoring.
-    log.Error("no_device", {{"reason", std::string(opened.status().message())},
-                            {"port", server->port()},
-                            {"metrics_port", server->metrics_port()}});
-    server->CannotServe(opened.status());
-    target.Set(server.get());
-    server->WaitUntilDrained();
-    target.Set(nullptr);
-    return absl::OkStatus();
-  }
-  devices = std::move(opened).value();
-  log.Info("loading", {{"model", config.engine.model}, {"port", server->port()}});
-  ANNULUS_ASSIGN_OR_RETURN(engine, OpenEngine(config, devices));
-  log.Info("device", {{"computes", devices->backend->capabilities().description},
-                      {"devices", devices->backend->capabilities().devices},
-                      {"gpu", devices->gpu.empty() ? "not looked for" : devices->gpu}});
-  server->StartServing(*engine);
+  const absl::Status status = Load(config, log, server->port(), loaded);
+  if (!status.ok() && !IsOfDevice(status)) return status;
   target.Set(server.get());
-  LogReady(log, config, *engine, *server, devices->backend->capabilities().nodes);
+  if (status.ok()) {
+    server->StartServing(*loaded.engine);
+    LogReady(log, config, *loaded.engine, *server, loaded.devices->backend->capabilities().nodes);
+  } else {
+    StayWithoutDevice(status, log, *server);
+  }
   server->WaitUntilDrained();
   target.Set(nullptr);
   return absl::OkStatus();
@@ -272,7 +288,7 @@ int Main(const std::vector<std::string>& arguments) {
       std::printf("annulusd %s\n", kVersion);
       break;
     case Action::kCheck:
-      status = Check(config);
+      status = Check(config, Logger(config.log_level));
       break;
     case Action::kConvert:
       status = Convert(config);

@@ -123,6 +123,9 @@ absl::Status ServerImpl::Listen() {
 
 std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   std::vector<MetricFamily> families = metrics_.Collect(lifecycle_, documents_);
+  if (lifecycle_.phase() == Phase::kFailed) {
+    families.push_back(RanksDown(config_.engine.ranks));
+  }
   const auto engine = lifecycle_.engine();
   if (engine.ok()) {
     for (std::vector<MetricFamily>& more :

@@ -29,7 +29,8 @@ class Server {
   virtual void StartServing(Engine& engine) = 0;
   virtual bool loading() const = 0;
 
-  // Instead of StartServing: health stays NOT_SERVING, calls are UNAVAILABLE and say `why`.
+  // Instead of StartServing: health stays NOT_SERVING, calls are UNAVAILABLE and say `why`, and
+  // metrics show the state "unhealthy" and all ranks down.
   virtual void CannotServe(absl::Status why) = 0;
 
   // New work is refused from now on; admitted work goes on for `grace` (absent: the configured

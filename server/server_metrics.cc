@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "server/server_state.h"
 #include "server/version.h"
 
 namespace annulus {
@@ -19,6 +21,23 @@ MetricSample Labelled(std::string label, std::string text, double value) {
   sample.labels = {{std::move(label), std::move(text)}};
   sample.value = value;
   return sample;
+}
+
+// One of them is 1.
+MetricFamily States(v1::ServerState now) {
+  static constexpr std::pair<v1::ServerState, const char*> kStates[] = {
+      {v1::SERVER_STATE_LOADING, "loading"},
+      {v1::SERVER_STATE_SERVING, "serving"},
+      {v1::SERVER_STATE_DRAINING, "draining"},
+      {v1::SERVER_STATE_UNHEALTHY, "unhealthy"}};
+  MetricFamily states{"annulus_server_state",
+                      "What the server is doing: 1 for one state, 0 for the others.",
+                      MetricFamily::Type::kGauge,
+                      {}};
+  for (const auto& [state, name] : kStates) {
+    states.samples.push_back(Labelled("state", name, state == now ? 1 : 0));
+  }
+  return states;
 }
 
 }  // namespace
@@ -66,10 +85,21 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
                             "Generate and StreamGenerate calls under way.", Type::kGauge,
                             static_cast<double>(lifecycle.active())));
 
+  families.push_back(States(StateOf(lifecycle)));
+
   MetricFamily build{"annulus_build_info", "The server's version; always 1.", Type::kGauge, {}};
   build.samples.push_back(Labelled("version", kVersion, 1));
   families.push_back(std::move(build));
   return families;
+}
+
+MetricFamily RanksDown(int ranks) {
+  MetricFamily up{
+      "annulus_rank_up", "Whether the rank answers: 1 or 0.", MetricFamily::Type::kGauge, {}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    up.samples.push_back(Labelled("rank", absl::StrCat(rank), 0));
+  }
+  return up;
 }
 
 }  // namespace annulus

@@ -30,6 +30,9 @@ class ServerMetrics {
   std::array<std::atomic<uint64_t>, 3> uploads_{};
 };
 
+// The engine's annulus_rank_up where there will be no engine: 0 for each rank.
+MetricFamily RanksDown(int ranks);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_SERVER_SERVER_METRICS_H_

@@ -288,7 +288,10 @@ std::string RankTable(const v1::GetLoadResponse& load, int columns_at_most) {
 
 std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load) {
   if (info.state() == v1::SERVER_STATE_LOADING) {
-    return "not serving: the model is being loaded, or cannot be (the log of annulusd says)";
+    return "not serving: the model is being loaded";
+  }
+  if (info.state() == v1::SERVER_STATE_UNHEALTHY && load.ranks_size() == 0) {
+    return "BAD, there is no device to compute with: the log of annulusd says why";
   }
   return absl::StrCat(load.healthy() ? "good" : "BAD", ", last step ",
                       FormatDuration(load.seconds_since_step()), " ago");

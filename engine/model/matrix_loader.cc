@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/device_error.h"
 #include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
 
@@ -51,17 +52,13 @@ absl::Status CreateMatrices(const std::vector<MatrixToLoad>& matrices, Backend& 
     const StoredMatrix& stored = *matrix.stored;
     const absl::StatusOr<size_t> bytes = ops.matrix_bytes(stored.rows, stored.cols, matrix.dtype);
     if (!bytes.ok()) {
-      return absl::Status(bytes.status().code(),
-                          absl::StrCat("tensor ", stored.name, ": ", bytes.status().message()));
+      return WithPrefix(absl::StrCat("tensor ", stored.name, ": "), bytes.status());
     }
     sizes.push_back(*bytes);
     total += Aligned(*bytes);
   }
   absl::StatusOr<DeviceBuffer> allocated = backend.Allocate(total);
-  if (!allocated.ok()) {
-    return absl::Status(allocated.status().code(),
-                        absl::StrCat("the weights: ", allocated.status().message()));
-  }
+  if (!allocated.ok()) return WithPrefix("the weights: ", allocated.status());
   const auto block = std::make_shared<DeviceBuffer>(*std::move(allocated));
   std::byte* next = block->data();
   for (size_t i = 0; i < matrices.size(); ++i) {
@@ -113,8 +110,7 @@ class Packing {
                              reader.Read(stored, block.first, block.rows));
     const absl::Status status = ops_.pack_rows(*block.matrix->target, block.first, rows, &error);
     if (status.ok()) return status;
-    return absl::Status(status.code(),
-                        absl::StrCat("tensor ", stored.name, ": ", status.message()));
+    return WithPrefix(absl::StrCat("tensor ", stored.name, ": "), status);
   }
 
   const std::vector<Block> blocks_;

@@ -6,6 +6,7 @@
 
 #include "engine/memory/align.h"
 #include "engine/ring/check_message.h"
+#include "kernels/base/device_error.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -128,9 +129,8 @@ class GroupRing::End final : public RingChannel {
       ANNULUS_RETURN_IF_ERROR(ring_->mail_.aborted(rank_));
       const absl::StatusOr<bool> ended = member().Ended(done);
       if (!ended.ok()) {
-        const absl::Status reason = Reason(ended.status());
-        return absl::Status(reason.code(), absl::StrCat("rank ", rank_, ", waiting for rank ", peer,
-                                                        ": ", reason.message()));
+        return WithPrefix(absl::StrCat("rank ", rank_, ", waiting for rank ", peer, ": "),
+                          Reason(ended.status()));
       }
       if (*ended) return absl::OkStatus();
       if (std::chrono::steady_clock::now() >= deadline) {

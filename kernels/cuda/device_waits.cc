@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/device_error.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus::cuda {
@@ -111,11 +112,11 @@ absl::Status DeviceWaits::lost() const {
 absl::Status DeviceWaits::Lose(absl::string_view what) {
   std::lock_guard lock(mutex_);
   if (lost_.ok()) {
-    lost_ = absl::UnavailableError(
+    lost_ = OfDevice(absl::UnavailableError(
         absl::StrCat(what, ": it did not end within ", longest_.count(),
                      " ms, so a kernel hangs, or the GPU; this process can no longer use it: start "
-                     "it again, and "
-                     "report this, or raise --exchange-timeout where work takes that long"));
+                     "it again, and report this, or raise --exchange-timeout where work takes that "
+                     "long")));
     is_lost_ = true;
   }
   return lost_;

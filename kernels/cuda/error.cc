@@ -1,16 +1,16 @@
 #include "kernels/cuda/error.h"
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/device_error.h"
 
 namespace annulus::cuda {
+namespace {
 
-absl::Status StatusOf(int code, absl::string_view what) {
+absl::Status MeaningOf(int code, absl::string_view what) {
   const auto message = [&](absl::string_view meaning) {
     return absl::StrCat(what, ": ", meaning, " (CUDA error ", code, ")");
   };
   switch (code) {
-    case kSuccess:
-      return absl::OkStatus();
     case kMemoryAllocation:
       return absl::ResourceExhaustedError(
           message("the device has not that much memory left; ask for less, or end what else uses "
@@ -56,8 +56,17 @@ absl::Status StatusOf(int code, absl::string_view what) {
           message("a kernel was ended by the device, which this process can no longer use; start "
                   "it again, and report this"));
     default:
-      return absl::InternalError(message("the device refused"));
+      return absl::InternalError(message(
+          "the device refused; see what the driver logged (dmesg, nvidia-smi -q), and report "
+          "this"));
   }
+}
+
+}  // namespace
+
+absl::Status StatusOf(int code, absl::string_view what) {
+  if (code == kSuccess) return absl::OkStatus();
+  return OfDevice(MeaningOf(code, what));
 }
 
 }  // namespace annulus::cuda

@@ -33,7 +33,8 @@ enum ErrorCode : int {
 
 // What `code` means for `what` ("copying 12 bytes", ..), with what to do about it: OK;
 // RESOURCE_EXHAUSTED for memory; FAILED_PRECONDITION for the machine (driver, devices,
-// architecture); UNAVAILABLE where the device is lost, and the process with it; else INTERNAL.
+// architecture); UNAVAILABLE where the device is lost, and the process with it; else INTERNAL. All
+// but OK are marked as the device's: see kernels/base/device_error.h.
 absl::Status StatusOf(int code, absl::string_view what);
 
 }  // namespace annulus::cuda

@@ -25,8 +25,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-std::vector<char*> Environment() {
+// The first of two entries with one name counts.
+std::vector<char*> Environment(const std::vector<std::string>& variables) {
   std::vector<char*> kept;
+  for (const std::string& variable : variables) {
+    kept.push_back(const_cast<char*>(variable.c_str()));
+  }
   for (char** entry = environ; *entry != nullptr; ++entry) {
     if (std::strncmp(*entry, "ANNULUS_", 8) != 0) kept.push_back(*entry);
   }
@@ -35,12 +39,12 @@ std::vector<char*> Environment() {
 }
 
 // ANNULUS_TEST_DEVICE: the device of daemons whose flags name none.
-std::vector<std::string> DaemonArguments(std::vector<std::string> flags) {
+std::vector<std::string> DaemonArguments(const std::string& path, std::vector<std::string> flags) {
   const char* const device = std::getenv("ANNULUS_TEST_DEVICE");
   if (device != nullptr && std::count(flags.begin(), flags.end(), "--device") == 0) {
     flags.insert(flags.end(), {"--device", device});
   }
-  const std::vector<std::string> first = {ANNULUSD_PATH, "--listen", "127.0.0.1:0", "--metrics",
+  const std::vector<std::string> first = {path, "--listen", "127.0.0.1:0", "--metrics",
                                           "127.0.0.1:0"};
   flags.insert(flags.begin(), first.begin(), first.end());
   return flags;
@@ -48,13 +52,14 @@ std::vector<std::string> DaemonArguments(std::vector<std::string> flags) {
 
 }  // namespace
 
-Program::Program(const std::vector<std::string>& arguments) {
+Program::Program(const std::vector<std::string>& arguments,
+                 const std::vector<std::string>& variables) {
   int ends[2];
   ANNULUS_CHECK(pipe2(ends, O_CLOEXEC) == 0) << "no pipe";
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  std::vector<char*> environment = Environment();
+  std::vector<char*> environment = Environment(variables);
   pid_ = fork();
   ANNULUS_CHECK(pid_ >= 0) << "no process";
   if (pid_ == 0) {
@@ -143,10 +148,17 @@ double Program::ProcessorSeconds() const {
   return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
-Daemon::Daemon(std::vector<std::string> flags) : Program(DaemonArguments(std::move(flags))) {}
+Daemon::Daemon(std::vector<std::string> flags, const std::vector<std::string>& variables,
+               const std::string& path)
+    : Program(DaemonArguments(path, std::move(flags)), variables) {}
 
 bool Daemon::WaitUntilReady() {
   return WaitForOutput(" ready ", std::chrono::seconds(60)) &&
+         WaitForOutput("metrics_port=", std::chrono::seconds(1));
+}
+
+bool Daemon::WaitUntilWithoutDevice() {
+  return WaitForOutput(" no_device ", std::chrono::seconds(60)) &&
          WaitForOutput("metrics_port=", std::chrono::seconds(1));
 }
 

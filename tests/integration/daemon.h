@@ -13,8 +13,10 @@ namespace annulus {
 // A program that runs beside the test, with what it prints on both its streams. Killed at the end.
 class Program {
  public:
-  // `arguments` begin with the program's path or name. The environment has no ANNULUS_ variable.
-  explicit Program(const std::vector<std::string>& arguments);
+  // `arguments` begin with the program's path or name. The environment is the test's without
+  // ANNULUS_ variables, and `variables`, "NAME=value" each.
+  explicit Program(const std::vector<std::string>& arguments,
+                   const std::vector<std::string>& variables = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
@@ -47,11 +49,15 @@ class Program {
 // annulusd, built beside the test, on free ports.
 class Daemon : public Program {
  public:
-  explicit Daemon(std::vector<std::string> flags = {});
+  explicit Daemon(std::vector<std::string> flags = {},
+                  const std::vector<std::string>& variables = {},
+                  const std::string& path = ANNULUSD_PATH);
 
   // After it has printed that it is ready. Empty if it never does.
   bool WaitUntilReady();
-  // Known once it is ready, or has said that its device is not there.
+  // After it has said that there is no device to compute with. False if it never does.
+  bool WaitUntilWithoutDevice();
+  // Known after either.
   std::string address() const { return Address(" port="); }
   std::string metrics_address() const { return Address(" metrics_port="); }
 

@@ -14,8 +14,8 @@
 #include "annulus/v1/admin.grpc.pb.h"
 #include "annulus/v1/document.grpc.pb.h"
 #include "annulus/v1/inference.grpc.pb.h"
-#include "annulus/v1/model.grpc.pb.h"
 #include "bench/demo/document.h"
+#include "tests/integration/no_device.h"
 #include "tests/server/test_server.h"
 
 namespace annulus {
@@ -25,6 +25,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 using ::testing::HasSubstr;
+
+// Hides a machine's GPUs from the CUDA runtime.
+const std::vector<std::string> kNoGpu = {"CUDA_VISIBLE_DEVICES="};
 
 // Records like the demonstration's: each begins with words of its own.
 std::string Records(int count) {
@@ -208,30 +211,33 @@ TEST_F(DaemonTest, CompressedBombsTakeNoMemory) {
   EXPECT_LT(daemon_->PeakMemory(), before + (size_t{64} << 20));
 }
 
-// Where the device that was asked for cannot be had, the daemon stays, answers health and says why.
+// Where the device that was asked for cannot be had, the daemon stays. A GPU of this machine is
+// hidden; emulated_daemon_test has the faults of one.
 TEST(DaemonDeviceTest, WithoutItsDeviceTheDaemonStaysAndSaysWhy) {
-  Daemon daemon({"--device", "cuda"});
-  ASSERT_TRUE(daemon.WaitForOutput("metrics_port=", seconds(30))) << daemon.output();
-  EXPECT_THAT(daemon.output(), HasSubstr("no_device"));
-  const auto channel = grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials());
-  const auto models = v1::ModelService::NewStub(channel);
-  grpc::ClientContext context;
-  v1::ListModelsResponse response;
-  const grpc::Status status = models->ListModels(&context, {}, &response);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(status.error_message(), HasSubstr("device: cuda was asked for"));
-  daemon.Signal(SIGTERM);
-  EXPECT_EQ(daemon.WaitForExit(seconds(30)), 0) << daemon.output();
+  Daemon daemon({"--device", "cuda", "--ranks", "2"}, kNoGpu);
+  ASSERT_TRUE(daemon.WaitUntilWithoutDevice()) << daemon.output();
+  ExpectStaysWithoutDevice(daemon, "device: cuda was asked for", 2);
+}
+
+// Only where any device will do.
+TEST(DaemonDeviceTest, WithoutAGpuTheProcessorServesOnlyWhereItMay) {
+  Daemon daemon({"--device", "auto"}, kNoGpu);
+  ASSERT_TRUE(daemon.WaitUntilReady()) << daemon.output();
+  EXPECT_EQ(daemon.output().find("not looked for"), std::string::npos) << daemon.output();
+  EXPECT_TRUE(Eventually([&] {
+    return ScrapeSamples(daemon.metrics_address())["annulus_server_state{state=\"serving\"}"] == 1;
+  }));
 }
 
 TEST(DaemonExitTest, MistakesAreToldInOneLine) {
-  const auto expect = [](std::vector<std::string> flags, int code, const std::string& text) {
-    Daemon daemon(std::move(flags));
+  const auto expect = [](std::vector<std::string> flags, int code, const std::string& text,
+                         const std::vector<std::string>& variables = {}) {
+    Daemon daemon(std::move(flags), variables);
     EXPECT_EQ(daemon.WaitForExit(seconds(30)), code) << daemon.output();
     EXPECT_THAT(daemon.output(), HasSubstr(text));
   };
   expect({"--rnaks", "4"}, 2, "--ranks");
-  expect({"--check", "--device", "cuda"}, 1, "device: cuda was asked for");
+  expect({"--check", "--device", "cuda"}, 1, "device: cuda was asked for", kNoGpu);
   expect({"--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check", "--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check"}, 0, "builtin:recall");

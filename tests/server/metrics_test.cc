@@ -53,6 +53,32 @@ TEST_F(MetricsTest, ShowsTheServersAndTheEngines) {
   EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_sum"), 7.5);
 }
 
+TEST_F(MetricsTest, SaysWhatTheServerIsDoing) {
+  const auto state = [&] {
+    std::string now;
+    for (const auto& [name, value] : Samples()) {
+      if (value == 1 && name.find("annulus_server_state") == 0) now += name;
+    }
+    return now;
+  };
+  EXPECT_EQ(state(), "annulus_server_state{state=\"loading\"}");
+  EXPECT_EQ(Samples().count("annulus_rank_up{rank=\"0\"}"), 0u);
+  server_.Serve();
+  EXPECT_EQ(state(), "annulus_server_state{state=\"serving\"}");
+  server_.engine().set_healthy(false);
+  EXPECT_EQ(state(), "annulus_server_state{state=\"unhealthy\"}");
+  server_.server().RequestDrain(std::nullopt);
+  EXPECT_EQ(state(), "annulus_server_state{state=\"draining\"}");
+}
+
+TEST_F(MetricsTest, RanksThatNeverCameUpAreDown) {
+  server_.server().CannotServe(absl::UnavailableError("no device"));
+  const auto samples = Samples();
+  EXPECT_EQ(samples.at("annulus_server_state{state=\"unhealthy\"}"), 1);
+  EXPECT_EQ(samples.at("annulus_server_state{state=\"loading\"}"), 0);
+  EXPECT_EQ(samples.at("annulus_rank_up{rank=\"0\"}"), 0);
+}
+
 TEST_F(MetricsTest, CountsGenerationsUnderWay) {
   server_.engine().set_scripter([](const RequestSpec&) {
     FakeScript script;

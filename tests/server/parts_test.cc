@@ -133,6 +133,20 @@ TEST(Lifecycle, AdmitsOnlyWhileServing) {
   EXPECT_TRUE(lifecycle.WaitIdle(milliseconds(0)));
 }
 
+TEST(Lifecycle, WhatCannotServeSaysWhyAndStillDrains) {
+  Lifecycle lifecycle;
+  lifecycle.CannotServe(absl::NotFoundError("no device"));
+  EXPECT_EQ(lifecycle.phase(), Phase::kFailed);
+  FakeWork work;
+  for (const absl::Status& status : {lifecycle.Enter(work).status(), lifecycle.engine().status()}) {
+    EXPECT_TRUE(absl::IsUnavailable(status));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("no device"));
+  }
+  lifecycle.RequestDrain(std::nullopt);
+  lifecycle.CannotServe(absl::NotFoundError("no device"));
+  EXPECT_EQ(lifecycle.phase(), Phase::kDraining);
+}
+
 TEST(Lifecycle, ADrainBeforeServingStays) {
   FakeEngine engine;
   Lifecycle lifecycle;

@@ -146,6 +146,14 @@ TEST_F(InfoCommands, StatusDoesNotCallAModelThatIsLoadedBad) {
   EXPECT_THAT(text, ::testing::HasSubstr("health    not serving: the model is being loaded"));
 }
 
+TEST_F(InfoCommands, StatusTellsAServerWithoutADeviceFromOneWithASickRank) {
+  server_.SetInfo(FromText<v1::GetServerInfoResponse>("state: SERVER_STATE_UNHEALTHY"));
+  server_.SetLoad(v1::GetLoadResponse());
+  EXPECT_THAT(Run({"status"}).out, ::testing::HasSubstr("health    BAD, there is no device"));
+  server_.SetLoad(FromText<v1::GetLoadResponse>("ranks { }"));
+  EXPECT_THAT(Run({"status"}).out, ::testing::HasSubstr("health    BAD, last step"));
+}
+
 TEST_F(InfoCommands, StatusShowsALinkAndHidesRatesThatAreNotNeeded) {
   server_.SetLoad(FromText<v1::GetLoadResponse>(
       R"(exchange { link_bytes_per_second: 12.5e9 source: "read from a.json" })"));

@@ -5,6 +5,7 @@
 #include "engine/runner/rank_set.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/device_error.h"
 #include "kernels/cuda/error.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/cuda/emulated_device.h"
@@ -26,6 +27,7 @@ TEST_F(DeviceFaultsTest, RefusedMemoryIsAStatus) {
   options.kv_memory_bytes = size_t{8} << 20;
   const auto refused = RankSet::Create(model, *backend_, options);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();
+  EXPECT_TRUE(IsOfDevice(refused.status())) << refused.status();
 }
 
 TEST_F(DeviceFaultsTest, ABinaryWithoutCodeForTheDeviceSaysSoAtOnce) {

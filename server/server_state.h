@@ -1,0 +1,14 @@
+#ifndef ANNULUS_SERVER_SERVER_STATE_H_
+#define ANNULUS_SERVER_SERVER_STATE_H_
+
+#include "annulus/v1/admin.pb.h"
+#include "server/lifecycle.h"
+
+namespace annulus {
+
+// What GetServerInfo and the metric annulus_server_state say that the server is doing.
+v1::ServerState StateOf(const Lifecycle& lifecycle);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_SERVER_STATE_H_
