@@ -103,12 +103,13 @@ TEST_P(ElementwiseTest, SiluIsAccurateEverywhere) {
 
 TEST_P(ElementwiseTest, SiluKeepsNanAndInfinity) {
   const float infinity = std::numeric_limits<float>::infinity();
-  const float gate[] = {infinity, std::nanf(""), -1e30f};
-  const float up[] = {1, 1, 1};
-  float output[3];
+  const std::vector<float> gate = {infinity, std::nanf(""), -1e30f};
+  const std::vector<float> up = {1, 1, 1};
+  std::vector<float> output(3);
   ASSERT_TRUE(
       table()
-          .gated_mul(*MakeStream(table(), 1), {{gate, 1, 3, 3}, {up, 1, 3, 3}, {output, 1, 3, 3}})
+          .gated_mul(*MakeStream(table(), 1),
+                     {{gate.data(), 1, 3, 3}, {up.data(), 1, 3, 3}, {output.data(), 1, 3, 3}})
           .ok());
   EXPECT_EQ(output[0], infinity);
   EXPECT_TRUE(std::isnan(output[1]));

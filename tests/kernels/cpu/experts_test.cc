@@ -271,9 +271,9 @@ TEST_P(ExpertsTest, SinkIsAStateWithoutValue) {
   for (int d = 0; d < dim; ++d) o.row(4)[dim + d] = 0;
   const TestMatrix before = o;
   const TestMatrix lse_before = lse;
-  const float sink[heads] = {0.5f, -3, 40};
+  const std::vector<float> sink = {0.5f, -3, 40};
   const AttentionState state{o.row(0), lse.row(0), 5, heads, dim};
-  ASSERT_TRUE(table().merge_sink(*MakeStream(table(), 2), {state, sink}).ok());
+  ASSERT_TRUE(table().merge_sink(*MakeStream(table(), 2), {state, sink.data()}).ok());
   for (int64_t r = 0; r < 5; ++r) {
     for (int h = 0; h < heads; ++h) {
       const double old = lse_before.row(r)[h];

@@ -81,6 +81,22 @@ TEST_F(EmulatedDeviceDeathTest, KernelsAreGivenMemoryThatTheyReach) {
   FreePinned(pinned);
 }
 
+// Whether tests keep their data where the host can look at it or not.
+TEST_F(EmulatedDeviceDeathTest, KernelsAreNotGivenAStackOrStaticMemory) {
+  static const float kStatic = 1;
+  const float local = 1;
+  const std::vector<float> heap(1);
+  for (const bool guarded : {false, true}) {
+    EmulatedDevice::Get().guarded = guarded;
+    EXPECT_DEATH(Launch(&local), "memory of a stack or static memory, at byte 0");
+    EXPECT_DEATH(Launch(&kStatic), "memory of a stack or static memory");
+  }
+  EmulatedDevice::Get().guarded = false;
+  EXPECT_EQ(Launch(heap.data()), 0);
+  EXPECT_TRUE(StreamIdle(stream_).value());
+  EmulatedDevice::Get().guarded = true;
+}
+
 // Freeing waits for the device that has the memory, and not for another one's kernels and copies.
 TEST_F(EmulatedDeviceDeathTest, MemoryStaysUntilItsLastReaderHasEnded) {
   std::byte* const others = AllocateDevice(1, 100).value();

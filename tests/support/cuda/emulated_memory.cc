@@ -1,5 +1,7 @@
 #include "tests/support/cuda/emulated_memory.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -100,6 +102,29 @@ bool IsMapped(uintptr_t address) {
   return mincore(reinterpret_cast<void*>(address / page * page), 1, &resident) == 0;
 }
 
+// The calling thread's stack.
+struct StackBounds {
+  StackBounds() {
+    pthread_attr_t attributes;
+    ANNULUS_CHECK(pthread_getattr_np(pthread_self(), &attributes) == 0);
+    void* lowest = nullptr;
+    ANNULUS_CHECK(pthread_attr_getstack(&attributes, &lowest, &bytes) == 0);
+    pthread_attr_destroy(&attributes);
+    begin = reinterpret_cast<uintptr_t>(lowest);
+  }
+  uintptr_t begin = 0;
+  size_t bytes = 0;
+};
+
+// Memory that no GPU is sure to reach, wherever tests on one get their heap from: the stack of the
+// thread that launches, and what is in the program's files.
+bool IsOnStackOrStatic(uintptr_t address) {
+  static thread_local const StackBounds stack;
+  Dl_info file;
+  return address - stack.begin < stack.bytes ||
+         dladdr(reinterpret_cast<const void*>(address), &file) != 0;
+}
+
 }  // namespace
 
 MemoryPlace PlaceOf(const void* address) {
@@ -146,8 +171,12 @@ void CheckPointers(std::span<const std::byte> arguments, int ordinal, int other)
     ANNULUS_CHECK(place.kind != Kind::kDevice || place.ordinal == ordinal || place.ordinal == other)
         << "a kernel of device " << ordinal << " is given memory of device " << place.ordinal
         << ", at byte " << at << " of its arguments";
-    // Where tests may look at a device's memory, kernels may look at theirs.
-    ANNULUS_CHECK(!guarded || place.kind != Kind::kOther || !IsMapped(word))
+    if (place.kind != Kind::kOther) continue;
+    ANNULUS_CHECK(!IsOnStackOrStatic(word))
+        << "a kernel is given memory of a stack or static memory, at byte " << at
+        << " of its arguments";
+    // Where tests may look at a device's memory, kernels may look at the tests' heap.
+    ANNULUS_CHECK(!guarded || !IsMapped(word))
         << "a kernel is given memory of the host that is not pinned, at byte " << at
         << " of its arguments";
   }
