@@ -160,11 +160,8 @@ inline AttentionParams MakeParams(const Problem& problem, std::span<const Attent
   return params;
 }
 
-// All rows in one item.
-inline AttentionResult AttendOn(Stream& stream, const OpTable& table, const Problem& problem,
-                                const BlockLists& blocks = {},
-                                std::span<const DilatedBranch> branches = {}) {
-  const PagedSequence pages(table, problem);
+// What `table` has yet to fill, with the errors that it may make.
+inline AttentionResult EmptyResult(const OpTable& table, const Problem& problem) {
   AttentionResult result(problem);
   result.rounded_operands = MultipliesBf16(table) && MayRoundOperands(problem.shape.dtype);
   if (result.rounded_operands) {
@@ -172,6 +169,15 @@ inline AttentionResult AttendOn(Stream& stream, const OpTable& table, const Prob
   } else if (IsOfGpu(table) && problem.shape.dtype == DType::kF16) {
     result.weight_error = 0x1p-11;  // in f16
   }
+  return result;
+}
+
+// All rows in one item.
+inline AttentionResult AttendOn(Stream& stream, const OpTable& table, const Problem& problem,
+                                const BlockLists& blocks = {},
+                                std::span<const DilatedBranch> branches = {}) {
+  const PagedSequence pages(table, problem);
+  AttentionResult result = EmptyResult(table, problem);
   AttentionItem item = MakeItem(problem, pages, 0, problem.rows(), result);
   item.blocks = blocks;
   item.branches = branches;

@@ -1,10 +1,8 @@
-// Which kernels attend, how they address pages, and what only the tiles of sm90/ can get wrong.
+// Which kernels attend, and how they address pages.
 #include "kernels/cuda/tuning/attention_path.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +16,7 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm80/attention.h"
 #include "kernels/cuda/tuning/attention_plan.h"
-#include "tests/kernels/cpu/attention_fixture.h"
+#include "tests/kernels/cuda/wide_attention.h"
 #include "tests/support/cuda/emulated_device.h"
 
 namespace annulus::cuda {
@@ -213,17 +211,6 @@ TEST(AttentionPathTest, TheTableOfSm90IsForItsGpu) {
   EmulatedDevice::Get().major = 9;
 }
 
-// Few rows of many positions, in bf16.
-testing::Problem Wide(DType dtype, int page_tokens, int dim) {
-  testing::Problem problem;
-  problem.shape = {
-      .page_tokens = page_tokens, .kv_heads = 2, .k_dim = dim, .v_dim = dim, .dtype = dtype};
-  problem.group = 2;
-  problem.end = 700;
-  problem.positions = testing::Consecutive(560, 130);
-  return problem;
-}
-
 // Blocks have 99 KiB of shared memory there, and 163 on 8.0.
 TEST(AttentionPathTest, GpusWithLittleSharedMemoryAreServedToo) {
   const int least[] = {8, 9};
@@ -244,7 +231,7 @@ TEST(AttentionPathTest, GpusWithLittleSharedMemoryAreServedToo) {
   for (const DType dtype : {DType::kBF16, DType::kF16, DType::kI8, DType::kF32}) {
     for (const int dim : {128, 256}) {
       for (const int rows : {3, 40, 110}) {  // few, many, more than a unit of 128
-        testing::Problem problem = Wide(dtype, 64, dim);
+        testing::Problem problem = testing::WideProblem(dtype, 64, dim);
         problem.end = 300;
         problem.positions = testing::Consecutive(300 - rows, rows);
         testing::FillProblem(problem, seed++);
@@ -259,7 +246,7 @@ TEST(AttentionPathTest, GpusWithLittleSharedMemoryAreServedToo) {
 }
 
 TEST(AttentionPathTest, ARefusedTensorMapIsAnError) {
-  testing::Problem problem = Wide(DType::kBF16, 64, 64);
+  testing::Problem problem = testing::WideProblem(DType::kBF16, 64, 64);
   testing::FillProblem(problem, 1);
   const OpTable table = HopperOps();
   const testing::PagedSequence pages(table, problem);
@@ -271,101 +258,6 @@ TEST(AttentionPathTest, ARefusedTensorMapIsAnError) {
   EmulatedDevice::Get().tensor_error = 0;
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(std::string(status.message()), HasSubstr("making a tensor map"));
-}
-
-// Tiles of several pages and pages of several tiles, blocks that compute several units, windows
-// that begin and end inside of a page, all head dimensions, and `dtypes` in turn.
-void ExpectManyTiles(const std::vector<int>& page_sizes, const std::vector<DType>& dtypes,
-                     uint32_t seed) {
-  for (const int page_tokens : page_sizes) {
-    for (const int dim : {64, 128, 200, 256}) {
-      testing::Problem problem = Wide(dtypes[seed % dtypes.size()], page_tokens, dim);
-      if (dim == 200) problem.shape.v_dim = 72;  // panels without values
-      problem.window = seed % 7 < 3 ? 300 : 0;
-      problem.soft_cap = seed % 5 < 2 ? 2 : 0;
-      testing::FillProblem(problem, seed++);
-      SCOPED_TRACE(problem.name);
-      testing::ExpectNear(problem, testing::Attend(HopperOps(), problem, 1),
-                          testing::Attend(testing::Reference(), problem, 1));
-      if (::testing::Test::HasFatalFailure()) return;
-    }
-    if (dtypes.size() % 2 == 0) ++seed;  // so that each dimension meets each type
-  }
-}
-
-TEST(AttentionPathTest, ManyTilesOfEveryPageSize) {
-  ExpectManyTiles({16, 64, 112, 128, 256}, {DType::kBF16, DType::kF16}, 600);
-}
-
-TEST(AttentionPathTest, ManyTilesOf8BitPagesOfEverySize) {
-  ExpectManyTiles({16, 64, 128}, {DType::kI8, DType::kF8E4M3, DType::kF8E5M2}, 640);
-}
-
-// Keys and values whose scales lie far apart, in tiles that nothing is hidden from and in the
-// others: a scale that met another key, or weights of another base, would show.
-TEST(AttentionPathTest, EveryKeyHasItsOwnScale) {
-  for (const int dim : {96, 200}) {
-    for (const int page_tokens : {48, 128}) {
-      testing::Problem problem = Wide(DType::kI8, page_tokens, dim);
-      testing::FillProblem(problem, 800 + static_cast<uint32_t>(dim));
-      for (int64_t j = 0; j < problem.end; ++j) {
-        for (int h = 0; h < 2; ++h) {
-          // Powers of two, so that the numbers still are what int8 can store.
-          const float key = j % 7 == 0 ? 4 : j % 3 == 0 ? 0.25f : 1;
-          const float value = j % 5 == 0 ? 64 : j % 2 == 0 ? 0x1p-20f : 1;
-          for (int d = 0; d < dim; ++d) {
-            problem.k.row(j)[h * dim + d] *= key;
-            problem.v.row(j)[h * dim + d] *= value;
-          }
-        }
-      }
-      SCOPED_TRACE(problem.name);
-      testing::ExpectNear(problem, testing::Attend(HopperOps(), problem, 1),
-                          testing::Attend(testing::Reference(), problem, 1));
-    }
-  }
-}
-
-// One element of one value that is not finite (of 8 bits NaN, as they have no infinity): it reaches
-// the rows that see it, in its own column alone. Of int8 it makes the value's scale NaN, and so all
-// of its columns.
-TEST(AttentionPathTest, InfiniteValuesReachTheirColumnOfRowsThatSeeThem) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  struct Case {
-    OpTable table;
-    DType dtype;
-    int dim;
-  };
-  for (const auto& [table, dtype, dim] :
-       {Case{Ops(), DType::kBF16, 80}, Case{HopperOps(), DType::kBF16, 80},
-        Case{HopperOps(), DType::kF16, 80}, Case{HopperOps(), DType::kBF16, 250},
-        Case{HopperOps(), DType::kF16, 250}, Case{HopperOps(), DType::kI8, 80},
-        Case{HopperOps(), DType::kF8E4M3, 250}, Case{HopperOps(), DType::kF8E5M2, 120}}) {
-    const bool narrow = DTypeSize(dtype) == 1;
-    testing::Problem problem = Wide(dtype, 64, dim);
-    testing::FillProblem(problem, 9);
-    constexpr int64_t kBad = 600;
-    const int column = dim - 9;
-    problem.v.row(kBad)[column] = 0;
-    const testing::AttentionResult clean = testing::Attend(table, problem, 1);
-    problem.v.row(kBad)[column] = narrow ? std::nanf("") : kInfinity;
-    const testing::AttentionResult dirty = testing::Attend(table, problem, 1);
-    for (int64_t r = 0; r < problem.rows(); ++r) {
-      for (int h = 0; h < problem.heads(); ++h) {
-        const int64_t index = (r * problem.heads() + h) * dim;
-        const bool reached = h < problem.group && !problem.Masked(r, kBad);
-        for (int d = 0; d < dim; ++d) {
-          if (reached && (d == column || dtype == DType::kI8)) {
-            const float got = dirty.o[index + d];
-            ASSERT_TRUE(narrow ? std::isnan(got) : got == kInfinity) << table.name << " row " << r;
-          } else {
-            ASSERT_NEAR(dirty.o[index + d], clean.o[index + d], reached ? 1e-3 : 0)
-                << table.name << " row " << r << " column " << d;
-          }
-        }
-      }
-    }
-  }
 }
 
 }  // namespace
