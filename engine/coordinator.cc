@@ -284,12 +284,15 @@ bool Coordinator::RunStep() {
   Publish(true, plan.get());
   absl::StatusOr<std::vector<RankResult>> results = ranks_.Run(plan);
   if (!results.ok()) {
-    absl::Status status = absl::UnavailableError("computing the answer failed; try again");
+    const bool again = ranks_.healthy();
+    absl::Status status = absl::UnavailableError(
+        again ? "computing the answer failed; try again"
+              : "computing the answer failed; the server must be started again");
     status.SetPayload(kCausePayload, absl::Cord(results.status().ToString()));
-    FinishAll(FinishReason::kError, status, !ranks_.all_back());
+    FinishAll(FinishReason::kError, status, /*waiting_too=*/!again);
     state_.ended.clear();
     prefixes_.index().Clear();
-    return ranks_.healthy();
+    return again;
   }
   CommitStep(*plan, options_.limits, state_);
   account_.Add(*plan, *results, requests_);

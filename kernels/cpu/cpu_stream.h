@@ -31,8 +31,9 @@ struct ThreadGroup {
 };
 
 // A stream of the CPU backend: an op has finished when it returns, so Synchronize has nothing to
-// wait for. It owns the workers that its ops can have at most, which spin for some microseconds
-// after a job and then sleep. Used by one thread at a time; that thread takes part in the work.
+// wait for. It owns the workers that its ops can have at most, which spin after a job, lent ones
+// for some microseconds and its own for about a tenth of a millisecond, and then sleep. Used by one
+// thread at a time; that thread takes part in the work.
 class CpuStream final : public Stream {
  public:
   // `threads` >= 1, else INVALID_ARGUMENT. RESOURCE_EXHAUSTED where the system refuses a thread.

@@ -298,6 +298,26 @@ TEST_F(DevicesEngineTest, ALostDeviceEndsServingAndNotTheProcess) {
   EmulatedDevice::Get().wait_error = 0;
 }
 
+// Those that wait cannot be served either: they end with the step, and nobody is told to try again.
+TEST_F(DevicesEngineTest, ALostDeviceEndsRequestsThatWaitToo) {
+  options_.max_running = 1;
+  Open();
+  EmulatedDevice::Get().wait_error = cuda::kIllegalAddress;
+  std::shared_ptr<CollectingSink> sinks[3];
+  for (auto& sink : sinks) {
+    sink = std::make_shared<CollectingSink>();
+    ASSERT_TRUE(engine_->Submit(testing::GateQuestion(*engine_), sink).ok());
+  }
+  for (const auto& sink : sinks) {
+    const auto done = sink->Wait();
+    ASSERT_TRUE(done.has_value());
+    EXPECT_EQ(done->status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(done->status.message()), HasSubstr("must be started again"));
+  }
+  EXPECT_TRUE(PoolsGetEmpty());
+  EmulatedDevice::Get().wait_error = 0;
+}
+
 // Two ranks of one device, whose streams wait for each other by events.
 class OneDeviceEngineTest : public DevicesEngineTest {
  protected:

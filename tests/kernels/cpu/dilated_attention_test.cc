@@ -75,7 +75,6 @@ TEST_P(DilatedAttentionTest, EqualsTheSumOverBranches) {
   }
 }
 
-// Segments longer than what is copied at a time.
 TEST_P(DilatedAttentionTest, MergesIntoTheStateOfOtherKeys) {
   for (uint32_t seed = 550; seed < (IsEmulated(table()) ? 555 : 570); ++seed) {
     const Dilated dilated = RandomDilated(seed);
@@ -85,6 +84,7 @@ TEST_P(DilatedAttentionTest, MergesIntoTheStateOfOtherKeys) {
   }
 }
 
+// Segments longer than what is copied at a time.
 TEST_P(DilatedAttentionTest, LongSegments) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
     if (IsEmulated(table()) && dtype == DType::kI8) continue;
