@@ -2,12 +2,14 @@
 #include <memory>
 #include <string>
 
+#include "engine/api.h"
 #include "engine/runner/rank_set.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/device_error.h"
 #include "kernels/cuda/error.h"
 #include "tests/engine/runner/device_fixture.h"
+#include "tests/support/collecting_sink.h"
 #include "tests/support/cuda/emulated_device.h"
 
 namespace annulus {
@@ -55,6 +57,31 @@ TEST_F(DeviceFaultsTest, ALostDeviceIsAStatusOfEveryStep) {
     EXPECT_EQ(results.status().code(), absl::StatusCode::kUnavailable);
     EXPECT_THAT(std::string(results.status().message()), HasSubstr("start it again"));
   }
+}
+
+// A graph that cannot be made ends the requests of its step with what to do; the engine goes on.
+TEST_F(DeviceFaultsTest, AGraphThatIsRefusedEndsItsRequestsAlone) {
+  testing::AllowHostAccess();
+  EngineOptions options;
+  options.kv_memory_bytes = size_t{64} << 20;
+  const auto engine = CreateEngine(options, *backend_, registry_).value();
+  const auto ask = [&] {
+    auto sink = std::make_shared<testing::CollectingSink>();
+    EXPECT_TRUE(engine->Submit(testing::GateQuestion(*engine), sink).ok());
+    const auto done = sink->Wait();
+    if (!done.has_value()) return std::string("no answer");
+    if (done->status.ok()) return sink->text();
+    return std::string(done->status.GetPayload(kCausePayload).value_or(absl::Cord("no cause")));
+  };
+  EmulatedDevice::Get().graph_build_error = cuda::kMemoryAllocation;
+  EXPECT_THAT(ask(), HasSubstr("the device has not that much memory left"));
+  EmulatedDevice::Get().graph_build_error = 0;
+  EXPECT_EQ(ask(), "0417");
+  EmulatedDevice::Get().graph_run_error = cuda::kIllegalAddress;
+  EXPECT_THAT(ask(), HasSubstr("start it again"));
+  EmulatedDevice::Get().graph_run_error = 0;
+  EXPECT_EQ(ask(), "0417");
+  EXPECT_TRUE(engine->Load().healthy);
 }
 
 using DeviceDeathTest = DeviceTest;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +33,13 @@ absl::StatusOr<std::unique_ptr<Backend>> OpenDevices(int devices,
                                                      const CudaBackendOptions& options = {});
 // After the backend has gone.
 void CloseDevices();
+// Lets the host touch the devices' memory, which it may not after OpenDevices: forbidding and
+// allowing it takes most of the time of many small steps. Nothing on the GPUs of the machine.
+void AllowHostAccess();
+// Whether an address is of a device's memory.
+bool IsDeviceMemory(const void* address);
+// Graphs that have been run since the start of the process; absent where nobody counts.
+std::optional<int64_t> GraphRuns();
 // The rings worth trying on one device.
 std::vector<int> RingSizes();
 
@@ -42,6 +51,9 @@ class DeviceTest : public ::testing::Test {
   }
   void SetUp() override {
     if (backend_ == nullptr) GTEST_SKIP() << missing_.message();
+    const int found = backend_->capabilities().devices;
+    if (found < wanted_)
+      GTEST_SKIP() << "needs " << wanted_ << " devices of one kind, not " << found;
   }
   ~DeviceTest() override {
     backend_.reset();
@@ -51,6 +63,7 @@ class DeviceTest : public ::testing::Test {
   void UseDevices(int devices, const CudaBackendOptions& options = {}) {
     absl::StatusOr<std::unique_ptr<Backend>> backend = OpenDevices(devices, options);
     missing_ = backend.status();
+    wanted_ = devices;
     if (backend.ok()) backend_ = *std::move(backend);
   }
 
@@ -75,6 +88,7 @@ class DeviceTest : public ::testing::Test {
 
   std::unique_ptr<Backend> backend_;
   absl::Status missing_;
+  int wanted_ = 1;  // devices
   KernelRegistry registry_;
 };
 

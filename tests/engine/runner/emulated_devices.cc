@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/cuda/emulated_device.h"
+#include "tests/support/cuda/emulated_memory.h"
 #include "tests/support/cuda/emulated_streams.h"
 
 namespace annulus::testing {
@@ -34,6 +35,14 @@ void CloseDevices() {
   device.graph_build_error = 0;
   device.graph_run_error = 0;
 }
+
+void AllowHostAccess() { EmulatedDevice::Get().guarded = false; }
+
+bool IsDeviceMemory(const void* address) {
+  return cuda::PlaceOf(address).kind == cuda::MemoryPlace::Kind::kDevice;
+}
+
+std::optional<int64_t> GraphRuns() { return EmulatedDevice::Get().graph_runs; }
 
 std::vector<int> RingSizes() { return {1, 3}; }
 

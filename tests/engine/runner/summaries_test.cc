@@ -8,14 +8,12 @@
 #include "gtest/gtest.h"
 #include "kernels/cuda/ops.h"
 #include "tests/engine/runner/device_fixture.h"
-#include "tests/support/cuda/emulated_memory.h"
 #include "tests/support/step_driver.h"
 #include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
 
-using cuda::MemoryPlace;
 using testing::AllLogits;
 using testing::CpuWorld;
 using testing::DeviceTest;
@@ -30,7 +28,7 @@ std::atomic<int> outside{0};  // runs that are not in a device's memory
 
 void LookAtRuns(const SummaryRuns& runs) {
   for (const float* const run : runs.runs) {
-    if (cuda::PlaceOf(run).kind != MemoryPlace::Kind::kDevice) ++outside;
+    if (!testing::IsDeviceMemory(run)) ++outside;
   }
 }
 

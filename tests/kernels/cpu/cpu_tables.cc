@@ -7,5 +7,6 @@ std::vector<const OpTable*> TestedTables() { return CpuRegistry().Available("cpu
 std::vector<const OpTable*> TestedAttention() { return TestedTables(); }
 
 Backend& BackendOf(const OpTable&) { return CpuBackend(); }
+bool IsRealGpu() { return false; }
 
 }  // namespace annulus::testing

@@ -16,6 +16,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "kernels/registry.h"
+#include "tests/kernels/cuda/which_gpu.h"
 #include "tests/support/round_to_storage.h"
 
 namespace annulus::testing {
@@ -69,8 +70,9 @@ inline std::unique_ptr<Stream> MakeStream(const OpTable& table, int threads) {
 
 inline bool IsOfGpu(const OpTable& table) { return table.name.rfind("cuda/", 0) == 0; }
 
-// Whether a table's threads are fibers of one: then a part of the long cases has to do.
-inline bool IsEmulated(const OpTable& table) { return IsOfGpu(table); }
+// Whether a table's threads are fibers of one: then a part of the long cases has to do. A real GPU
+// runs them all.
+inline bool IsEmulated(const OpTable& table) { return IsOfGpu(table) && !IsRealGpu(); }
 
 // Whether a table's products of narrow types take bf16 operands, as kernels/ops/ allows.
 inline bool MultipliesBf16(const OpTable& table) {

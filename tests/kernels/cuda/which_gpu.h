@@ -3,8 +3,8 @@
 
 namespace annulus::testing {
 
-// Whether this program's GPU is a real one. Each of the two that run the differential tests has its
-// answer: gpu_main.cc and emulated_gpu.cc.
+// Whether this program's GPU is a real one. Each that runs the differential tests has its answer:
+// gpu_main.cc, emulated_gpu.cc and, where there is no GPU at all, ../cpu/cpu_tables.cc.
 bool IsRealGpu();
 
 }  // namespace annulus::testing
