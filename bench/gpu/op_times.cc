@@ -1,21 +1,24 @@
 #include "bench/gpu/op_times.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "bench/gpu/op_timer.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
 
 constexpr int kPageTokens = 64;
-constexpr int32_t kRowsAtOnce = 4096;  // of keys and values that are made on the host
+constexpr int32_t kRowsAtOnce = 4096;  // of keys, values or weights that are drawn; they repeat
+constexpr double kListsCost = 0.05;    // of a dense run, that lists may take beside their pairs
 
 // Keys, values and queries of one layer, all over the device's memory.
 struct Sequence {
@@ -72,7 +75,11 @@ class OpTimes {
 
   absl::Status Run() {
     ANNULUS_ASSIGN_OR_RETURN(stream_, backend_.CreateStream(1));
-    if (!options_.prefill_only) ANNULUS_RETURN_IF_ERROR(TimeCopy());
+    ANNULUS_ASSIGN_OR_RETURN(
+        OpTimer timer,
+        OpTimer::Create(backend_, *stream_, options_.enough_seconds, options_.copied_bytes));
+    timer_.emplace(std::move(timer));
+    if (!options_.prefill_only) ReportCopy();
     for (const int32_t tokens : options_.sequences) {
       ANNULUS_RETURN_IF_ERROR(TimePrefill(DType::kBF16, tokens));
     }
@@ -85,60 +92,57 @@ class OpTimes {
       ANNULUS_RETURN_IF_ERROR(TimeDecode(dtype));
     }
     for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8, DType::kI4G64}) {
-      const auto activations = dtype == DType::kF8E4M3 ? Activations::kFp8 : Activations::kFloat;
+      ANNULUS_ASSIGN_OR_RETURN(const std::vector<PackedMatrix> weights, MakeWeights(dtype));
       for (const int64_t rows : options_.linear_rows) {
-        ANNULUS_RETURN_IF_ERROR(TimeLinear(dtype, activations, rows));
+        ANNULUS_RETURN_IF_ERROR(TimeLinear(weights, rows));
       }
     }
     return TimeSteps();
   }
 
  private:
-  // Median seconds of one run of `op`.
-  absl::StatusOr<double> Time(const std::function<absl::Status()>& op) {
-    ANNULUS_RETURN_IF_ERROR(op());
-    ANNULUS_RETURN_IF_ERROR(stream_->Synchronize());
-    std::vector<double> seconds;
-    double all = 0;
-    while (seconds.size() < 3 || (all < options_.enough_seconds && seconds.size() < 1000)) {
-      const auto start = std::chrono::steady_clock::now();
-      ANNULUS_RETURN_IF_ERROR(op());
-      ANNULUS_RETURN_IF_ERROR(stream_->Synchronize());
-      seconds.push_back(
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      all += seconds.back();
-    }
-    std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
-    return seconds[seconds.size() / 2];
+  // What every row has.
+  Row RowOf(const char* op, absl::string_view dtype, int64_t size, const OpSeconds& seconds) const {
+    Row row;
+    row.Text("kernels", ops_.name).Text("op", op).Text("dtype", dtype).Int("size", size);
+    row.Number("seconds", seconds.device, Row::Unit::kSeconds);
+    row.Number("host_seconds", seconds.host, Row::Unit::kSeconds);
+    return row;
   }
 
-  void Report(const char* op, const std::string& dtype, int64_t tokens, double density,
-              double seconds, double flops, double bytes, double ratio) {
-    Row row;
-    row.Text("kernels", ops_.name)
-        .Text("op", op)
-        .Text("dtype", dtype)
-        .Int("size", tokens)
-        .Number("density", density);
-    row.Number("seconds", seconds, Row::Unit::kSeconds);
-    row.Number("tflops", flops / seconds * 1e-12).Number("gb_per_second", bytes / seconds * 1e-9);
-    row.Number("ratio_to_dense", ratio);
+  void Report(Row& row, const OpSeconds& seconds) {
+    row.OnlyJson().Number("enqueue_seconds", seconds.enqueue).Int("runs", seconds.runs);
     report_(row);
   }
 
-  absl::Status TimeCopy() {
-    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer from, backend_.Allocate(options_.copied_bytes));
-    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer to, backend_.Allocate(options_.copied_bytes));
-    ANNULUS_ASSIGN_OR_RETURN(const double seconds, Time([&] {
-                               return backend_.Copy(*stream_, to.data(), from.data(),
-                                                    options_.copied_bytes);
-                             }));
-    const auto bytes = static_cast<double>(options_.copied_bytes);
-    Report("copy", "", static_cast<int64_t>(bytes), 1, seconds, 0, 2 * bytes, 1);
-    return absl::OkStatus();
+  static void AddFlops(Row& row, double flops, const OpSeconds& seconds) {
+    row.Number("tflops", flops / seconds.device * 1e-12);
   }
 
-  absl::StatusOr<DeviceBuffer> Upload(const std::vector<float>& values, size_t count) {
+  void AddBytes(Row& row, double bytes, const OpSeconds& seconds) const {
+    const double rate = bytes / seconds.device;
+    row.Number("gb_per_second", rate * 1e-9);
+    row.Number("of_copy", rate * timer_->copy_seconds() / timer_->copied_bytes(),
+               Row::Unit::kShare);
+  }
+
+  // bf16 comes first.
+  void AddSpeedup(Row& row, const char* op, DType dtype, int64_t size, const OpSeconds& seconds) {
+    const std::pair<std::string, int64_t> key(op, size);
+    if (dtype == DType::kBF16) bf16_seconds_[key] = seconds.device;
+    row.Number("speedup_over_bf16", bf16_seconds_.at(key) / seconds.device);
+  }
+
+  void ReportCopy() {
+    const OpSeconds seconds{timer_->copy_seconds(), timer_->copy_host_seconds(), 0, 1};
+    Row row = RowOf("copy", "", static_cast<int64_t>(options_.copied_bytes), seconds);
+    row.Number("gb_per_second", timer_->copied_bytes() / seconds.device * 1e-9);
+    report_(row);
+  }
+
+  // So many normal numbers; some millions are drawn, and repeat.
+  absl::StatusOr<DeviceBuffer> UploadNormal(size_t count) {
+    const std::vector<float> values = Normal(std::min<size_t>(count, size_t{1} << 22));
     ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer buffer, backend_.Allocate(count * sizeof(float)));
     for (size_t at = 0; at < count; at += values.size()) {
       const size_t part = std::min(values.size(), count - at);
@@ -164,8 +168,7 @@ class OpTimes {
     ANNULUS_RETURN_IF_ERROR(FillPages(tokens, sequence));
     for (int32_t row = tokens - rows; row < tokens; ++row) sequence.positions.push_back(row);
     const auto elements = static_cast<size_t>(rows) * options_.heads * options_.head_dim;
-    ANNULUS_ASSIGN_OR_RETURN(sequence.query,
-                             Upload(Normal(std::min<size_t>(elements, size_t{1} << 22)), elements));
+    ANNULUS_ASSIGN_OR_RETURN(sequence.query, UploadNormal(elements));
     ANNULUS_ASSIGN_OR_RETURN(sequence.o, backend_.Allocate(elements * sizeof(float)));
     ANNULUS_ASSIGN_OR_RETURN(sequence.lse, backend_.Allocate(static_cast<size_t>(rows) *
                                                              options_.heads * sizeof(float)));
@@ -175,8 +178,7 @@ class OpTimes {
   absl::Status FillPages(int32_t tokens, Sequence& sequence) {
     const int64_t columns = int64_t{options_.kv_heads} * options_.head_dim;
     const int32_t most = std::min(kRowsAtOnce, tokens);
-    const std::vector<float> values = Normal(static_cast<size_t>(most * columns));
-    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer rows, Upload(values, values.size()));
+    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer rows, UploadNormal(static_cast<size_t>(most * columns)));
     for (int32_t first = 0; first < tokens; first += most) {
       const int32_t count = std::min(most, tokens - first);
       std::vector<std::byte*> pages;
@@ -213,9 +215,9 @@ class OpTimes {
     return ops_.attention(*stream_, params);
   }
 
-  absl::StatusOr<double> TimeAttention(Sequence& sequence, const BlockLists& lists) {
+  absl::StatusOr<OpSeconds> TimeAttention(Sequence& sequence, const BlockLists& lists) {
     const AttentionItem item = ItemOf(sequence, lists);
-    return Time([&] { return Attend(sequence, item); });
+    return timer_->Time([&] { return Attend(sequence, item); });
   }
 
   double CausalFlops(double tokens) const {
@@ -224,53 +226,90 @@ class OpTimes {
 
   absl::Status TimePrefill(DType dtype, int32_t tokens) {
     ANNULUS_ASSIGN_OR_RETURN(Sequence sequence, MakeSequence(tokens, tokens, dtype));
-    ANNULUS_ASSIGN_OR_RETURN(const double seconds, TimeAttention(sequence, {}));
-    Report("prefill", std::string(DTypeName(dtype)), tokens, 1, seconds, CausalFlops(tokens), 0, 1);
+    ANNULUS_ASSIGN_OR_RETURN(const OpSeconds seconds, TimeAttention(sequence, {}));
+    Row row = RowOf("prefill", DTypeName(dtype), tokens, seconds);
+    AddFlops(row, CausalFlops(tokens), seconds);
+    AddSpeedup(row, "prefill", dtype, tokens, seconds);
+    Report(row, seconds);
     return absl::OkStatus();
   }
 
   absl::Status TimeSparse() {
     const int32_t tokens = options_.sparse_tokens;
     ANNULUS_ASSIGN_OR_RETURN(Sequence sequence, MakeSequence(tokens, tokens, DType::kBF16));
-    ANNULUS_ASSIGN_OR_RETURN(const double dense, TimeAttention(sequence, {}));
+    ANNULUS_ASSIGN_OR_RETURN(const OpSeconds dense, TimeAttention(sequence, {}));
     for (const double density : options_.densities) {
       const Lists lists = DrawLists(tokens, density);
-      ANNULUS_ASSIGN_OR_RETURN(const double seconds, TimeAttention(sequence, lists.view()));
-      Report("prefill_blocks", "bf16", tokens, lists.density, seconds,
-             CausalFlops(tokens) * lists.density, 0, seconds / dense);
+      ANNULUS_ASSIGN_OR_RETURN(const OpSeconds seconds, TimeAttention(sequence, lists.view()));
+      Row row = RowOf("prefill_blocks", "bf16", tokens, seconds);
+      row.Number("density", lists.density);
+      AddFlops(row, CausalFlops(tokens) * lists.density, seconds);
+      row.Number("ratio_to_dense", seconds.device / dense.device);
+      row.Number("ratio_bound", lists.density + kListsCost);
+      Report(row, seconds);
     }
     return absl::OkStatus();
   }
 
   absl::Status TimeDecode(DType dtype) {
-    ANNULUS_ASSIGN_OR_RETURN(Sequence sequence, MakeSequence(options_.decode_tokens, 1, dtype));
-    ANNULUS_ASSIGN_OR_RETURN(const double seconds, TimeAttention(sequence, {}));
-    Report("decode", std::string(DTypeName(dtype)), options_.decode_tokens, 1, seconds, 0,
-           static_cast<double>(sequence.slab.size()), 1);
+    const int32_t tokens = options_.decode_tokens;
+    ANNULUS_ASSIGN_OR_RETURN(Sequence sequence, MakeSequence(tokens, 1, dtype));
+    ANNULUS_ASSIGN_OR_RETURN(const OpSeconds seconds, TimeAttention(sequence, {}));
+    Row row = RowOf("decode", DTypeName(dtype), tokens, seconds);
+    AddBytes(row, static_cast<double>(sequence.slab.size()), seconds);
+    AddSpeedup(row, "decode", dtype, tokens, seconds);
+    Report(row, seconds);
     return absl::OkStatus();
   }
 
-  absl::Status TimeLinear(DType dtype, Activations activations, int64_t rows) {
+  // So many bytes of the same matrix that no cache holds what the next product reads.
+  absl::StatusOr<std::vector<PackedMatrix>> MakeWeights(DType dtype) {
     const int64_t in = options_.hidden;
     const int64_t out = options_.intermediate;
-    const std::vector<float> values = Normal(static_cast<size_t>(out * in), 0.02f);
-    ANNULUS_ASSIGN_OR_RETURN(
-        const PackedMatrix weight,
-        PackMatrix(ops_, backend_, {values.data(), DType::kF32, out, in}, dtype));
-    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer input,
-                             Upload(Normal(static_cast<size_t>(rows * in)), rows * in));
+    const int64_t drawn = std::min(kRowsAtOnce / kPackRows * kPackRows, out);
+    const std::vector<float> values = Normal(static_cast<size_t>(drawn * in), 0.02f);
+    std::vector<PackedMatrix> weights;
+    size_t bytes = 0;
+    do {
+      ANNULUS_ASSIGN_OR_RETURN(PackedMatrix next, CreateMatrix(ops_, backend_, out, in, dtype));
+      if (weights.empty()) {
+        for (int64_t first = 0; first < out; first += drawn) {
+          const int64_t rows = std::min(drawn, out - first);
+          ANNULUS_RETURN_IF_ERROR(
+              ops_.pack_rows(next, first, {values.data(), DType::kF32, rows, in}, nullptr));
+        }
+      } else {
+        ANNULUS_RETURN_IF_ERROR(backend_.Copy(*stream_, next.storage.data(),
+                                              weights.front().storage.data(), next.storage.size()));
+      }
+      bytes += next.storage.size();
+      weights.push_back(std::move(next));
+    } while (bytes < options_.weight_bytes);
+    ANNULUS_RETURN_IF_ERROR(stream_->Synchronize());
+    return weights;
+  }
+
+  absl::Status TimeLinear(const std::vector<PackedMatrix>& weights, int64_t rows) {
+    const DType dtype = weights.front().dtype;
+    const int64_t in = options_.hidden;
+    const int64_t out = options_.intermediate;
+    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer input, UploadNormal(static_cast<size_t>(rows * in)));
     ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer output,
                              backend_.Allocate(static_cast<size_t>(rows * out) * sizeof(float)));
     LinearParams params;
     params.input = {input.as<float>(), rows, in, in};
-    params.weight = &weight;
     params.output = {output.as<float>(), rows, out, out};
-    params.activations = activations;
-    ANNULUS_ASSIGN_OR_RETURN(const double seconds,
-                             Time([&] { return ops_.linear(*stream_, params); }));
-    const double flops = 2.0 * static_cast<double>(rows * in * out);
-    Report("linear", std::string(DTypeName(dtype)), rows, 1, seconds, flops,
-           static_cast<double>(weight.storage.size()), 1);
+    params.activations = dtype == DType::kF8E4M3 ? Activations::kFp8 : Activations::kFloat;
+    size_t next = 0;
+    ANNULUS_ASSIGN_OR_RETURN(const OpSeconds seconds, timer_->Time([&] {
+      params.weight = &weights[next++ % weights.size()];
+      return ops_.linear(*stream_, params);
+    }));
+    Row row = RowOf("linear", DTypeName(dtype), rows, seconds);
+    AddFlops(row, 2.0 * static_cast<double>(rows * in * out), seconds);
+    AddBytes(row, static_cast<double>(weights.front().storage.size()), seconds);
+    AddSpeedup(row, "linear", dtype, rows, seconds);
+    Report(row, seconds);
     return absl::OkStatus();
   }
 
@@ -307,29 +346,36 @@ class OpTimes {
         const PackedMatrix weight,
         PackMatrix(ops_, backend_, {values.data(), DType::kF32, columns, columns}, DType::kBF16));
     const auto row_count = static_cast<size_t>(columns);
-    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer row, Upload(values, row_count));
-    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer other, Upload(values, 2 * row_count));
+    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer row, UploadNormal(row_count));
+    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer other, UploadNormal(2 * row_count));
     const MatrixView row_view{row.as<float>(), 1, columns, columns};
     const MatrixView other_view{other.as<float>(), 2, columns, columns};
     const auto run = [&] { return RunStep(sequence, item, weight, row_view, other_view); };
-    ANNULUS_ASSIGN_OR_RETURN(const double single, Time(run));
+    ANNULUS_ASSIGN_OR_RETURN(const OpSeconds single, timer_->TimeAlone(run));
     const GraphCounts before = stream_->graph_counts();
     int64_t steps = 0;
-    ANNULUS_ASSIGN_OR_RETURN(const double graph, Time([&]() -> absl::Status {
-                               ++steps;
-                               ANNULUS_ASSIGN_OR_RETURN(const auto held, stream_->BeginGraph());
-                               ANNULUS_RETURN_IF_ERROR(run());
-                               return held->Launch();
-                             }));
+    const auto run_graph = [&]() -> absl::Status {
+      ++steps;
+      ANNULUS_ASSIGN_OR_RETURN(const auto held, stream_->BeginGraph());
+      ANNULUS_RETURN_IF_ERROR(run());
+      return held->Launch();
+    };
+    ANNULUS_ASSIGN_OR_RETURN(const OpSeconds graph, timer_->TimeAlone(run_graph));
     const GraphCounts after = stream_->graph_counts();
     if (after.whole - before.whole < steps - 1) {
       return absl::InternalError(absl::StrCat("of ", steps, " steps ", after.whole - before.whole,
                                               " were one graph: nothing to compare"));
     }
     const int64_t launches = (after.replayed - before.replayed) / steps;
-    Report("step", "bf16", launches, 1, single, 0, 0, 1);
-    Report("step_graph", "bf16", launches, 1, graph, 0, 0, graph / single);
+    ReportStep("step", launches, single, 1);
+    ReportStep("step_graph", launches, graph, graph.host / single.host);
     return absl::OkStatus();
+  }
+
+  void ReportStep(const char* op, int64_t launches, const OpSeconds& seconds, double ratio) {
+    Row row = RowOf(op, "bf16", launches, seconds);
+    row.Number("ratio_to_single", ratio);
+    Report(row, seconds);
   }
 
   Backend& backend_;
@@ -337,6 +383,8 @@ class OpTimes {
   const OpTimesOptions& options_;
   const std::function<void(const Row&)>& report_;
   std::unique_ptr<Stream> stream_;
+  std::optional<OpTimer> timer_;
+  std::map<std::pair<std::string, int64_t>, double> bf16_seconds_;  // of an op and size
 };
 
 }  // namespace

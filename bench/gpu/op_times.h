@@ -28,7 +28,8 @@ struct OpTimesOptions {
   int64_t step_columns = 1024;  // of its products, likewise
   int64_t hidden = 4096;
   int64_t intermediate = 14336;
-  size_t copied_bytes = size_t{4} << 30;
+  size_t weight_bytes = size_t{256} << 20;  // of copies of a matrix that products read in turn
+  size_t copied_bytes = size_t{1} << 30;
   double enough_seconds = 0.3;  // of one measurement, after one run that does not count
   bool prefill_only = false;    // nothing but prefill attention, of whole sequences and over lists
 };
@@ -36,11 +37,16 @@ struct OpTimesOptions {
 // Runs, in this order: a copy inside the device; causal prefill attention in bf16 of whole
 // sequences, and of the first of them over pages of fp8 and int8; over block lists in bf16; decode
 // attention over pages of bf16, fp8 and int8; linear layers in bf16, fp8 (inputs too), int8 and
-// int4; the launches of a small decode step, one by one
-// ("step") and as a graph ("step_graph"), by their number (size). Every row has the median seconds
-// of one run and the rate that matters: FLOP/s of attended pairs, or bytes/s of what must be read.
-// Block-sparse rows also have their time's ratio to dense. Memory: the largest case's, freed after
-// it.
+// int4; the launches of a small decode step, one by one ("step") and as a graph ("step_graph"), by
+// their number (size).
+//
+// `seconds` of a row are the device's, by events around many runs in a row; `host_seconds` those
+// from a call until the host knows that it is done (OpTimer). Rates are of `seconds`: FLOP/s of
+// attended pairs, or bytes/s of what must be read, which `of_copy` compares with the copy
+// (bytes read and written). Block-sparse rows have their time's ratio to dense and, as
+// `ratio_bound`, what that may be: their density and a twentieth. Rows of other types than bf16
+// have how many times as fast they are. Steps are launched alone, and `ratio_to_single` is of the
+// host's seconds. Memory: the largest case's, freed after it, and twice `copied_bytes`.
 absl::Status MeasureOps(Backend& backend, const OpTable& ops, const OpTimesOptions& options,
                         const std::function<void(const Row&)>& report);
 

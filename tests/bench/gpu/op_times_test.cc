@@ -38,8 +38,30 @@ OpTimesOptions SmallOptions() {
   options.hidden = 64;
   options.intermediate = 32;
   options.copied_bytes = 4096;
+  options.weight_bytes = 10000;  // more than one matrix
   options.enough_seconds = 0;
   return options;
+}
+
+// What only rows of some ops have.
+void CheckFigures(const nlohmann::json& row) {
+  const std::string op = row.at("op");
+  const auto number = [&](const char* name) { return row.at(name).get<double>(); };
+  if (op == "prefill_blocks") {
+    EXPECT_GT(number("density"), 0.3);
+    EXPECT_LT(number("density"), 1);
+    EXPECT_NEAR(number("ratio_bound"), number("density") + 0.05, 1e-4);
+    EXPECT_GT(number("ratio_to_dense"), 0);
+  }
+  if (op == "decode" || op == "linear") {
+    EXPECT_GT(number("of_copy"), 0);
+  }
+  if (op == "prefill" || op == "decode" || op == "linear") {
+    EXPECT_GT(number("speedup_over_bf16"), 0);
+    if (row.at("dtype") == "bf16") {
+      EXPECT_EQ(number("speedup_over_bf16"), 1);
+    }
+  }
 }
 
 std::map<std::string, int> OpTimesTest::Measure(const OpTimesOptions& options) {
@@ -53,10 +75,8 @@ std::map<std::string, int> OpTimesTest::Measure(const OpTimesOptions& options) {
         ++rows[json.at("op").get<std::string>()];
         EXPECT_EQ(json.at("kernels"), registry.Available("cuda").front()->name);
         EXPECT_GT(json.at("seconds").get<double>(), 0);
-        if (json.at("op") == "prefill_blocks") {
-          EXPECT_GT(json.at("density").get<double>(), 0.3);
-          EXPECT_LT(json.at("density").get<double>(), 1);
-        }
+        EXPECT_GT(json.at("host_seconds").get<double>(), 0);
+        CheckFigures(json);
       });
   EXPECT_TRUE(status.ok()) << status;
   return rows;
