@@ -110,6 +110,12 @@ absl::Status CudaStream::Mark(Event& event) {
   return absl::OkStatus();
 }
 
+// The backend's own memory is never pageable.
+absl::StatusOr<bool> CudaStream::IsPageable(const void* memory) const {
+  if (waits_->Holds(memory)) return false;
+  return cuda::IsPageable(memory);
+}
+
 // CUDA waits for the stream where memory is pageable; this wait ends.
 absl::Status CudaStream::Copy(void* destination, const void* source, size_t bytes) {
   ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, HandOver(GraphCut::kCopy));

@@ -95,6 +95,7 @@ class CudaStream final : public Stream {
   bool holding() const { return handle_->held != nullptr; }
   const std::byte* UploadBytes(const void* source, size_t bytes);
   absl::Status Grow(size_t bytes);
+  absl::StatusOr<bool> IsPageable(const void* memory) const;
 
   const DeviceInfo device_;
   const std::shared_ptr<DeviceWaits> waits_;

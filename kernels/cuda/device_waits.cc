@@ -1,6 +1,7 @@
 #include "kernels/cuda/device_waits.h"
 
 #include <future>
+#include <iterator>
 #include <memory>
 #include <system_error>
 #include <thread>
@@ -66,18 +67,40 @@ absl::Status DeviceWaits::Call(absl::string_view what, std::function<absl::Statu
   return result.get();
 }
 
+std::byte* DeviceWaits::Keep(std::byte* memory, size_t bytes) {
+  std::lock_guard lock(blocks_mutex_);
+  blocks_[memory] = bytes;
+  return memory;
+}
+
+// Before the memory is freed: CUDA may give it to another thread at once.
+void DeviceWaits::Drop(std::byte* memory) {
+  std::lock_guard lock(blocks_mutex_);
+  blocks_.erase(memory);
+}
+
+bool DeviceWaits::Holds(const void* address) const {
+  const auto* const at = static_cast<const std::byte*>(address);
+  std::lock_guard lock(blocks_mutex_);
+  const auto after = blocks_.upper_bound(at);
+  if (after == blocks_.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return at < begin + bytes;
+}
+
 absl::StatusOr<std::byte*> DeviceWaits::AllocateDevice(int ordinal, size_t bytes) {
   const auto memory = std::make_shared<std::byte*>();
   ANNULUS_RETURN_IF_ERROR(Call(absl::StrCat("allocating ", bytes, " bytes"), [=]() -> absl::Status {
     ANNULUS_ASSIGN_OR_RETURN(*memory, cuda::AllocateDevice(ordinal, bytes));
     return absl::OkStatus();
   }));
-  return *memory;
+  return Keep(*memory, bytes);
 }
 
 // A device that is lost by this keeps the memory: nothing is left to say.
 void DeviceWaits::FreeDevice(int ordinal, std::byte* memory) {
   if (memory == nullptr) return;
+  Drop(memory);
   Call("freeing memory of the GPU", [=] {
     cuda::FreeDevice(ordinal, memory);
     return absl::OkStatus();
@@ -92,11 +115,12 @@ absl::StatusOr<std::byte*> DeviceWaits::AllocatePinned(int ordinal, size_t bytes
         ANNULUS_ASSIGN_OR_RETURN(*memory, cuda::AllocatePinned(bytes));
         return absl::OkStatus();
       }));
-  return *memory;
+  return Keep(*memory, bytes);
 }
 
 void DeviceWaits::FreePinned(std::byte* memory) {
   if (memory == nullptr) return;
+  Drop(memory);
   Call("freeing pinned memory", [=] {
     cuda::FreePinned(memory);
     return absl::OkStatus();

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"
@@ -48,6 +49,10 @@ class DeviceWaits {
   absl::StatusOr<std::byte*> AllocatePinned(int ordinal, size_t bytes);
   void FreePinned(std::byte* memory);
 
+  // Whether the address is in memory that came from here and has not gone back: then it is a
+  // device's or pinned, and CUDA need not be asked.
+  bool Holds(const void* address) const;
+
   // Not OK once a wait did not end: why. Checked by `is_lost` without a lock.
   absl::Status lost() const;
   bool is_lost() const { return is_lost_; }
@@ -55,11 +60,15 @@ class DeviceWaits {
  private:
   absl::Status Until(absl::string_view what, absl::FunctionRef<absl::StatusOr<bool>()> ended);
   absl::Status Lose(absl::string_view what);
+  std::byte* Keep(std::byte* memory, size_t bytes);
+  void Drop(std::byte* memory);
 
   const std::chrono::milliseconds longest_;
   std::atomic<bool> is_lost_{false};
   mutable std::mutex mutex_;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
+  mutable std::mutex blocks_mutex_;
+  std::map<const std::byte*, size_t> blocks_ ABSL_GUARDED_BY(blocks_mutex_);  // bytes
 };
 
 }  // namespace annulus::cuda

@@ -5,8 +5,12 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
+#include <set>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/common/grid.h"
@@ -36,19 +40,41 @@ dim3 BlocksOf(const Grid& grid) {
   return dim3(static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y));
 }
 
-// Kernels must be told before they may have much shared memory. They are told the most that the
-// device has, whatever the launch asks for: the limit is the kernel's, so a lower one would also be
-// that of another thread's launch, and of nodes that are in a graph already.
+// Kernels must be told before they may have much shared memory, once for each device. They are told
+// the most that the device has, whatever the launch asks for: the limit is the kernel's, so a lower
+// one would also be that of another thread's launch, and of nodes that are in a graph already.
+// Thread-safe.
+class SharedLimits {
+ public:
+  // Of the calling thread's device.
+  static cudaError_t Raise(const void* kernel) {
+    static auto* const limits =
+        new SharedLimits;  // never destroyed: threads may launch until the end
+    int device = 0;
+    const cudaError_t error = cudaGetDevice(&device);
+    return error != cudaSuccess ? error : limits->RaiseOn(device, kernel);
+  }
+
+ private:
+  cudaError_t RaiseOn(int device, const void* kernel) {
+    std::lock_guard lock(mutex_);
+    if (raised_.contains({device, kernel})) return cudaSuccess;
+    int most = 0;
+    cudaError_t error =
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess) return error;
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    if (error == cudaSuccess) raised_.emplace(device, kernel);
+    return error;
+  }
+
+  std::mutex mutex_;
+  std::set<std::pair<int, const void*>> raised_ ABSL_GUARDED_BY(mutex_);
+};
+
 cudaError_t AllowShared(const void* kernel, const Grid& grid) {
   constexpr size_t kWithoutAsking = 48 << 10;
-  if (grid.shared_bytes <= kWithoutAsking) return cudaSuccess;
-  int device = 0;
-  int most = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error != cudaSuccess) return error;
-  error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  if (error != cudaSuccess) return error;
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+  return grid.shared_bytes <= kWithoutAsking ? cudaSuccess : SharedLimits::Raise(kernel);
 }
 
 cudaError_t EnqueueKernel(cudaStream_t queue, const void* kernel, const Grid& grid,

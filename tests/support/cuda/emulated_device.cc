@@ -117,7 +117,10 @@ absl::Status CopyAsync(StreamHandle stream, void* destination, const void* sourc
   return StatusOf(EmulatedDevice::Get().copy_error, absl::StrCat("copying ", bytes, " bytes"));
 }
 
-absl::StatusOr<bool> IsPageable(const void* memory) { return !StaysInPlace(memory); }
+absl::StatusOr<bool> IsPageable(const void* memory) {
+  ++EmulatedDevice::Get().lookups;
+  return !StaysInPlace(memory);
+}
 
 absl::StatusOr<bool> StreamIdle(StreamHandle stream) {
   EmulatedDevice& device = EmulatedDevice::Get();

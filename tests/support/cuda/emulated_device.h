@@ -47,6 +47,7 @@ struct EmulatedDevice {
   std::atomic<int> copies_between{0};        // calls of CopyBetween
 
   std::atomic<int64_t> copies{0};      // calls of CopyAsync
+  std::atomic<int64_t> lookups{0};     // calls of IsPageable
   std::atomic<int64_t> host_waits{0};  // questions of the host for a stream or event
   std::atomic<int> events{0};          // that live
   std::atomic<int> graphs{0};          // that live
