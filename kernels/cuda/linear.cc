@@ -122,16 +122,19 @@ absl::Status MultiplyByLibrary(CudaStream& stream, Products& products, const Pro
   return products.Multiply(own, product, workspace);
 }
 
-// bf16 weights and many rows: inputs are rounded into the stream's scratch, the library multiplies.
+// bf16 weights and many rows: inputs are rounded into the stream's scratch, the library multiplies
+// where it has a way.
 absl::Status LinearByLibrary(CudaStream& stream, Products& products, const LinearParams& params) {
   const int64_t depth = RowBytes(DType::kBF16, params.weight->in_features) / 2;
   const size_t input_bytes = PieceBytes(params.input.rows * depth * 2);
   ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
                            stream.Scratch(input_bytes + Products::kWorkspaceBytes));
-  ANNULUS_RETURN_IF_ERROR(
-      Round(stream, {params.input, RoundedRows::kBFloat16, depth, scratch, nullptr}));
   Product product = ProductOf(params, depth);
   product.input = scratch;
+  ANNULUS_ASSIGN_OR_RETURN(const bool served, products.Serves(product));
+  if (!served) return LinearByKernels(stream, ArgumentsOf(params));
+  ANNULUS_RETURN_IF_ERROR(
+      Round(stream, {params.input, RoundedRows::kBFloat16, depth, scratch, nullptr}));
   return MultiplyByLibrary(stream, products, product, scratch + input_bytes);
 }
 
@@ -158,9 +161,9 @@ absl::Status Fp8ByKernels(CudaStream& stream, const LinearParams& params) {
   return LinearOfFewRows(stream, arguments, {});
 }
 
-// The library multiplies codes. Scales are its business where it takes them, but not together with
-// a bias; else it leaves the sums, in the output or, where that is to be added to, in the scratch,
-// and a kernel does the rest.
+// The library multiplies codes where it has a way. Scales are its business where it takes them, but
+// not together with a bias; else it leaves the sums, in the output or, where that is to be added
+// to, in the scratch, and a kernel does the rest.
 absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearParams& params) {
   const WeightView weight = ViewOf(*params.weight);
   const int64_t rows = params.input.rows;
@@ -178,8 +181,6 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
       stream.Scratch(code_bytes + scale_bytes + sum_bytes + Products::kWorkspaceBytes));
   auto* const scales = reinterpret_cast<float*>(codes + code_bytes);
   std::byte* const sums = codes + code_bytes + scale_bytes;
-  ANNULUS_RETURN_IF_ERROR(
-      Round(stream, {params.input, RoundedRows::kFloat8, depth, codes, scales}));
   Product product = ProductOf(params, depth);
   product.fp8 = true;
   product.in = depth;
@@ -187,15 +188,20 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
   if (scaled) {
     product.input_scales = scales;
     product.weight_scales = weight_scales;
-    return MultiplyByLibrary(stream, products, product, sums);
+  } else {
+    product.bias = nullptr;
+    product.accumulate = false;
   }
-  product.bias = nullptr;
-  product.accumulate = false;
   if (aside) {
     product.output = reinterpret_cast<float*>(sums);
     product.stride = weight.out_features;
   }
+  ANNULUS_ASSIGN_OR_RETURN(const bool served, products.Serves(product));
+  if (!served) return Fp8ByKernels(stream, params);
+  ANNULUS_RETURN_IF_ERROR(
+      Round(stream, {params.input, RoundedRows::kFloat8, depth, codes, scales}));
   ANNULUS_RETURN_IF_ERROR(MultiplyByLibrary(stream, products, product, sums + sum_bytes));
+  if (scaled) return absl::OkStatus();
   return StatusOf(
       LaunchScale(stream.handle(), {{product.output, rows, weight.out_features, product.stride},
                                     1,

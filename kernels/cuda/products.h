@@ -48,8 +48,13 @@ class Products {
 
   virtual ~Products() = default;
 
-  // Enqueues the product. The order of its sums depends on the number of rows. INTERNAL with the
-  // library's number where it refuses; UNIMPLEMENTED where it knows no way for what is asked.
+  // Whether the library has a way for this product; what its addresses hold does not matter. Where
+  // it has not, own kernels multiply. The answer is kept for every product of that kind
+  // (product_ways.h). INTERNAL with the library's number where it says neither.
+  virtual absl::StatusOr<bool> Serves(const Product& product) = 0;
+
+  // Enqueues a product that it serves. The order of its sums depends on the number of rows.
+  // INTERNAL with the library's number where it refuses.
   virtual absl::Status Multiply(StreamHandle stream, const Product& product,
                                 std::byte* workspace) = 0;
 };

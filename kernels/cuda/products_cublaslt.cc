@@ -3,15 +3,15 @@
 // transposed product: output^T [out, rows] = weight [out, in] * input^T [in, rows].
 #include <cublasLt.h>
 
-#include <array>
-#include <map>
-#include <tuple>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/common/launch_log.h"
 #include "kernels/cuda/dynamic_library.h"
+#include "kernels/cuda/product_ways.h"
 #include "kernels/cuda/products.h"
 
 namespace annulus::cuda {
@@ -104,11 +104,17 @@ class CublasLtProducts final : public Products {
 
   absl::Status Start() { return StatusOfCublas(api_.create(handle_.out()), "opening cuBLASLt"); }
 
+  absl::StatusOr<bool> Serves(const Product& product) override {
+    ANNULUS_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t* const way, FindWay(product));
+    return way != nullptr;
+  }
+
   absl::Status Multiply(StreamHandle stream, const Product& product,
                         std::byte* workspace) override {
+    ANNULUS_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t* const way, FindWay(product));
+    ANNULUS_CHECK(way != nullptr) << "a product that the library does not serve";
     Described described(api_);
     ANNULUS_RETURN_IF_ERROR(Describe(product, described));
-    ANNULUS_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t* const way, FindWay(product, described));
     const float one = 1;
     const float beta = product.accumulate ? 1 : 0;
     return StatusOfCublas(
@@ -121,11 +127,6 @@ class CublasLtProducts final : public Products {
   }
 
  private:
-  // rows, out, in, stride, e4m3, scales, bias, accumulate, the output's alignment: what the
-  // library's choice depends on.
-  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, bool, bool, bool, bool, uint32_t>;
-  static constexpr size_t kMostWays = 1024;
-
   template <class T>
   absl::Status Set(Described& described, cublasLtMatmulDescAttributes_t attribute, const T& value) {
     return StatusOfCublas(
@@ -167,47 +168,51 @@ class CublasLtProducts final : public Products {
         api_.create_layout(described.output.out(), CUDA_R_32F, out, rows, p.stride), kWhat);
   }
 
-  // The library's way for these sizes, asked for once.
-  absl::StatusOr<const cublasLtMatmulAlgo_t*> FindWay(const Product& p, Described& described) {
-    const uint32_t alignment = reinterpret_cast<uintptr_t>(p.output) % 16 == 0 ? 16 : 4;
-    const Key key{
-        p.rows,       p.out,    p.in, p.stride, p.fp8, p.input_scales != nullptr, p.bias != nullptr,
-        p.accumulate, alignment};
-    const auto found = ways_.find(key);
-    if (found != ways_.end()) return &found->second;
-    Owned<cublasLtMatmulPreference_t> preference(api_.destroy_preference);
-    ANNULUS_RETURN_IF_ERROR(
-        StatusOfCublas(api_.create_preference(preference.out()), "choosing a product"));
+  absl::StatusOr<const cublasLtMatmulAlgo_t*> FindWay(const Product& product) {
+    const ProductKind kind = KindOf(product);
+    return ways_.Find(kind, [&] { return AskForWay(product, kind); });
+  }
+
+  absl::Status Prefer(const ProductKind& kind, cublasLtMatmulPreference_t preference) {
+    constexpr char kWhat[] = "choosing a product";
     const size_t bytes = kWorkspaceBytes;
-    ANNULUS_RETURN_IF_ERROR(StatusOfCublas(
-        api_.set_preference(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes,
-                            sizeof(bytes)),
-        "choosing a product"));
+    ANNULUS_RETURN_IF_ERROR(
+        StatusOfCublas(api_.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                           &bytes, sizeof(bytes)),
+                       kWhat));
     for (const auto attribute :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-      ANNULUS_RETURN_IF_ERROR(StatusOfCublas(
-          api_.set_preference(preference.get(), attribute, &alignment, sizeof(alignment)),
-          "choosing a product"));
+      ANNULUS_RETURN_IF_ERROR(
+          StatusOfCublas(api_.set_preference(preference, attribute, &kind.output_alignment,
+                                             sizeof(kind.output_alignment)),
+                         kWhat));
     }
+    return absl::OkStatus();
+  }
+
+  // None: the library says so by its status, by no result, or by the status of its result.
+  absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> AskForWay(const Product& product,
+                                                                const ProductKind& kind) {
+    constexpr char kWhat[] = "choosing a product";
+    Described described(api_);
+    ANNULUS_RETURN_IF_ERROR(Describe(product, described));
+    Owned<cublasLtMatmulPreference_t> preference(api_.destroy_preference);
+    ANNULUS_RETURN_IF_ERROR(StatusOfCublas(api_.create_preference(preference.out()), kWhat));
+    ANNULUS_RETURN_IF_ERROR(Prefer(kind, preference.get()));
     cublasLtMatmulHeuristicResult_t result;
     int count = 0;
-    ANNULUS_RETURN_IF_ERROR(StatusOfCublas(
-        api_.get_heuristic(handle_.get(), described.product.get(), described.weight.get(),
-                           described.input.get(), described.output.get(), described.output.get(),
-                           preference.get(), 1, &result, &count),
-        "choosing a product"));
-    if (count == 0) {
-      return absl::UnimplementedError(absl::StrCat("cuBLASLt knows no way for ", p.rows, " rows, ",
-                                                   p.in, " inputs and ", p.out, " outputs in ",
-                                                   p.fp8 ? "fp8_e4m3" : "bf16"));
-    }
-    if (ways_.size() >= kMostWays) ways_.clear();
-    return &ways_.emplace(key, result.algo).first->second;
+    const cublasStatus_t status = api_.get_heuristic(
+        handle_.get(), described.product.get(), described.weight.get(), described.input.get(),
+        described.output.get(), described.output.get(), preference.get(), 1, &result, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+    ANNULUS_RETURN_IF_ERROR(StatusOfCublas(status, kWhat));
+    if (count == 0 || result.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+    return result.algo;
   }
 
   const CublasLt api_;
   Owned<cublasLtHandle_t> handle_;
-  std::map<Key, cublasLtMatmulAlgo_t> ways_;
+  ProductWays<cublasLtMatmulAlgo_t> ways_;
 };
 
 }  // namespace

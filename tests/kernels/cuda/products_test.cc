@@ -1,6 +1,8 @@
 // Products that are left to a library: what it is asked for, and what is said where there is none.
 #include "kernels/cuda/products.h"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/dynamic_library.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/product_ways.h"
 #include "tests/kernels/cpu/cpu_test_util.h"
 #include "tests/support/cuda/emulated_device.h"
 
@@ -27,12 +30,27 @@ class ProductsTest : public ::testing::Test {
   ProductsTest() { testing::BackendOf(*testing::TestedTables().front()); }
   ~ProductsTest() override {
     EmulatedDevice::Get().products = false;
+    EmulatedDevice::Get().no_way_for_out = -1;
     SetCapability(9, 0);
   }
   static void SetCapability(int major, int minor) {
     EmulatedDevice::Get().major = major;
     EmulatedDevice::Get().minor = minor;
   }
+};
+
+// Rows of 28 numbers from a multiple of 16 bytes on, as the library wants those of fp8, and of
+// which products write `out`.
+struct AlignedOutput {
+  AlignedOutput(int64_t rows, int64_t out) : memory(static_cast<size_t>(rows * 28 + 4), 0.5f) {
+    float* begin = memory.data();
+    while (reinterpret_cast<uintptr_t>(begin) % 16 != 0) ++begin;
+    view = {begin, rows, out, 28};
+  }
+  AlignedOutput(const AlignedOutput&) = delete;
+
+  std::vector<float> memory;
+  MatrixView view;
 };
 
 TEST_F(ProductsTest, TheBackendSaysWhetherThereIsALibrary) {
@@ -127,24 +145,18 @@ TEST_F(ProductsTest, Fp8IsTheSameWhoeverMultiplies) {
                                         << " rows " << rows << " options " << options);
       testing::TestMatrix input(rows, kIn, 3);
       input.FillNormal(random);
-      std::vector<float> memory[2];
-      MatrixView results[2];
-      for (int i = 0; i < 2; ++i) {
-        memory[i].assign(static_cast<size_t>(rows * 28 + 4), 0.5f);
-        float* begin = memory[i].data();
-        while (reinterpret_cast<uintptr_t>(begin) % 16 != 0) ++begin;
-        results[i] = {begin, rows, way.out, 28};
-      }
+      const AlignedOutput expected(rows, way.out);
+      const AlignedOutput actual(rows, way.out);
       LinearParams params;
       params.input = input.view();
       params.bias = options / 2 == 1 ? bias.row(0) : nullptr;
       params.accumulate = options % 2 == 1;
       params.activations = Activations::kFp8;
       params.weight = &expected_weight;
-      params.output = results[0];
+      params.output = expected.view;
       ASSERT_TRUE(testing::Reference().linear(*testing::MakeStream(1), params).ok());
       params.weight = &weight;
-      params.output = results[1];
+      params.output = actual.view;
       const int before = device.fp8_products;
       ASSERT_TRUE(table.linear(*stream, params).ok());
       ASSERT_TRUE(stream->Synchronize().ok());
@@ -153,12 +165,100 @@ TEST_F(ProductsTest, Fp8IsTheSameWhoeverMultiplies) {
         for (int64_t o = 0; o < way.out; ++o) {
           const double bound =
               2.3 * testing::Rounding(kIn + 4) * (input.RowNorm(r) * source.RowNorm(o) + 4);
-          ASSERT_NEAR(results[0].row(r)[o], results[1].row(r)[o], bound) << r << " " << o;
+          ASSERT_NEAR(expected.view.row(r)[o], actual.view.row(r)[o], bound) << r << " " << o;
         }
-        for (int64_t o = way.out; o < 28; ++o) ASSERT_EQ(results[1].row(r)[o], 0.5f);
+        for (int64_t o = way.out; o < 28; ++o) ASSERT_EQ(actual.view.row(r)[o], 0.5f);
       }
     }
   }
+}
+
+// What the library has no way for is multiplied by own kernels, and asked for once.
+TEST_F(ProductsTest, OwnKernelsMultiplyWhatTheLibraryDoesNotServe) {
+  constexpr int64_t kIn = 45;
+  constexpr int64_t kOut = 24;
+  constexpr int64_t kRows = kLibraryRows + 5;
+  std::mt19937 random(6);
+  EmulatedDevice& device = EmulatedDevice::Get();
+  device.products = true;
+  testing::TestMatrix source(kOut, kIn);
+  source.FillNormal(random);
+  testing::TestMatrix input(kRows, kIn, 3);
+  input.FillNormal(random);
+  for (int64_t r = 0; r < kRows; ++r) testing::RoundToStorage(DType::kBF16, input.row(r), kIn);
+  const OpTable table = Ops();
+  for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    const PackedMatrix weights[2] = {testing::Pack(testing::Reference(), source, dtype),
+                                     testing::Pack(table, source, dtype)};
+    const auto backend = CreateCudaBackend(0).value();
+    for (const int64_t no_way : {kOut, int64_t{-1}}) {
+      device.no_way_for_out = no_way;
+      const auto stream = backend->CreateStream(1).value();
+      const int asked = device.ways_asked;
+      const int multiplied = device.library_products;
+      for (const int round : {1, 2}) {
+        const AlignedOutput expected(kRows, kOut);
+        const AlignedOutput actual(kRows, kOut);
+        LinearParams params;
+        params.input = std::as_const(input).view();
+        params.accumulate = true;
+        if (dtype == DType::kF8E4M3) params.activations = Activations::kFp8;
+        params.weight = &weights[0];
+        params.output = expected.view;
+        ASSERT_TRUE(testing::Reference().linear(*testing::MakeStream(1), params).ok());
+        params.weight = &weights[1];
+        params.output = actual.view;
+        ASSERT_TRUE(table.linear(*stream, params).ok());
+        ASSERT_TRUE(stream->Synchronize().ok());
+        EXPECT_EQ(device.ways_asked - asked, 1);
+        EXPECT_EQ(device.library_products - multiplied, no_way == kOut ? 0 : round);
+        for (int64_t r = 0; r < kRows; ++r) {
+          for (int64_t o = 0; o < kOut; ++o) {
+            const double bound =
+                2.3 * testing::Rounding(kIn + 4) * (input.RowNorm(r) * source.RowNorm(o) + 4);
+            ASSERT_NEAR(expected.view.row(r)[o], actual.view.row(r)[o], bound) << r << " " << o;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A way is for products that are alike in all that it depends on.
+TEST(ProductWaysTest, TellsKindsApartAndKeepsNoErrors) {
+  alignas(16) float place[8] = {};
+  Product product;
+  product.rows = product.out = product.in = product.stride = 8;
+  product.output = place;
+  ProductWays<int> ways;
+  int asked = 0;
+  const auto find = [&](const Product& p) {
+    return ways.Find(KindOf(p), [&]() -> absl::StatusOr<std::optional<int>> { return ++asked; });
+  };
+  const auto refuse = [] { return absl::StatusOr<std::optional<int>>(absl::InternalError("")); };
+  EXPECT_FALSE(ways.Find(KindOf(product), refuse).ok());
+  EXPECT_EQ(**find(product), 1);
+  EXPECT_EQ(**find(product), 1);
+  const auto is_another = [&](auto change) {
+    Product other = product;
+    change(other);
+    const int before = asked;
+    EXPECT_EQ(**find(other), before + 1);
+    EXPECT_EQ(**find(other), before + 1);
+  };
+  is_another([](Product& p) { p.rows = 9; });
+  is_another([](Product& p) { p.out = 9; });
+  is_another([](Product& p) { p.in = 9; });
+  is_another([](Product& p) { p.stride = 9; });
+  is_another([](Product& p) { p.fp8 = true; });
+  is_another([](Product& p) { p.accumulate = true; });
+  is_another([&](Product& p) { p.input_scales = place; });
+  is_another([&](Product& p) { p.output = place + 1; });
+  is_another([&](Product& p) { p.output = place + 2; });
+  is_another([&](Product& p) { p.bias = place; });
+  is_another([&](Product& p) { p.bias = place + 1; });
+  EXPECT_EQ(**find(product), 1);
 }
 
 // What the plan must never ask of the library, the library would refuse.

@@ -54,8 +54,12 @@ struct EmulatedDevice {
   std::atomic<int64_t> graph_runs{0};  // since the start
   std::atomic<int64_t> launches{0};    // since the start, outside of graphs
 
-  std::atomic<bool> products{false};  // whether there is a library: see kernels/cuda/products.h
-  std::atomic<int> fp8_products{0};   // that it has taken
+  std::atomic<bool> products{false};     // whether there is a library: see kernels/cuda/products.h
+  std::atomic<int> library_products{0};  // that it has taken
+  std::atomic<int> fp8_products{0};      // those of them that are of fp8
+  // Products of so many outputs it has no way for; -1: it has for all.
+  std::atomic<int64_t> no_way_for_out{-1};
+  std::atomic<int> ways_asked{0};  // what it was asked for, since the start
   // Device memory allocated from now on is out of the host's reach (guarded_memory.h), as a GPU's
   // is, and out of reach of other devices' kernels. Otherwise tests may look at it. Pinned memory
   // is always within reach.

@@ -1,7 +1,10 @@
 // kernels/cuda/products.h in plain loops.
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/dtype.h"
+#include "kernels/cuda/product_ways.h"
 #include "kernels/cuda/products.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_streams.h"
@@ -50,8 +53,20 @@ class EmulatedProducts final : public Products {
  public:
   explicit EmulatedProducts(int ordinal) : ordinal_(ordinal) {}
 
-  absl::Status Multiply(StreamHandle stream, const Product& p, std::byte* workspace) override {
+  absl::StatusOr<bool> Serves(const Product& p) override {
     ANNULUS_CHECK(p.depth >= p.in && p.stride >= p.out);
+    const absl::StatusOr<const Way*> way =
+        ways_.Find(KindOf(p), [&]() -> absl::StatusOr<std::optional<Way>> {
+          EmulatedDevice& device = EmulatedDevice::Get();
+          ++device.ways_asked;
+          if (p.out == device.no_way_for_out) return std::nullopt;
+          return Way{};
+        });
+    return *way != nullptr;
+  }
+
+  absl::Status Multiply(StreamHandle stream, const Product& p, std::byte* workspace) override {
+    ANNULUS_CHECK(Serves(p).value()) << "a product that the library does not serve";
     ANNULUS_CHECK(CurrentDevice() == ordinal_) << "the thread's device is " << CurrentDevice();
     ANNULUS_CHECK(EmulatedStreams::Get().DeviceOf(stream) == ordinal_)
         << "a library opened for another device";
@@ -64,6 +79,7 @@ class EmulatedProducts final : public Products {
     for (const void* const address : {p.input, p.weight, static_cast<const void*>(workspace)}) {
       ANNULUS_CHECK(reinterpret_cast<uintptr_t>(address) % 256 == 0) << "alignment of a product";
     }
+    ++EmulatedDevice::Get().library_products;
     if (p.fp8) ++EmulatedDevice::Get().fp8_products;
     EmulatedStreams::Get().Enqueue(stream, [p, workspace] {
       MultiplyNow(p, workspace);
@@ -73,7 +89,10 @@ class EmulatedProducts final : public Products {
   }
 
  private:
+  struct Way {};  // there is but one
+
   const int ordinal_;
+  ProductWays<Way> ways_;
 };
 
 }  // namespace
