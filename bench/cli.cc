@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "bench/commands.h"
+#include "bench/flags.h"
 #include "client/cli/misuse.h"
 
 namespace annulus {
@@ -19,27 +20,6 @@ constexpr char kExamples[] =
     "  annulus-bench attention --seq 8192 --policy window --density 0.1\n"
     "  annulus-bench serve --server 127.0.0.1:50051 --rate 2 --duration 30\n"
     "'annulus-bench COMMAND --help' says more, bench/README.md what the columns mean.";
-
-void AddOutputFlags(CLI::App& command, RowOutput& output, std::ofstream& json_copy) {
-  const auto add = [&](const char* flag, RowOutput::Format format, const char* help) {
-    return command.add_flag_callback(
-        flag, [&output, format] { output.format = format; }, help);
-  };
-  add("--json", RowOutput::Format::kJson, "Print one JSON object per row")
-      ->excludes(add("--markdown", RowOutput::Format::kMarkdown, "Print tables in Markdown"));
-  command
-      .add_option_function<std::string>(
-          "--json-file",
-          [&output, &json_copy](const std::string& path) {
-            json_copy.open(path, std::ios::app);
-            if (!json_copy) {
-              throw CLI::ValidationError("--json-file", "cannot be written: " + path);
-            }
-            output.json_copy = &json_copy;
-          },
-          "Also append rows to a file, as --json prints them")
-      ->type_name("FILE");
-}
 
 }  // namespace
 

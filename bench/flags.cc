@@ -73,6 +73,10 @@ void AddParallelism(CLI::App& command, int& ranks, int& threads) {
   command.add_option("--ranks", ranks, "Ranks in this process")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  AddThreads(command, threads);
+}
+
+void AddThreads(CLI::App& command, int& threads) {
   command
       .add_option("--threads", threads,
                   "Threads of all ranks together (default: what the process may use)")
@@ -111,12 +115,34 @@ void AddRepeat(CLI::App& command, int& repeat) {
       ->capture_default_str();
 }
 
+void AddOutputFlags(CLI::App& command, RowOutput& output, std::ofstream& json_copy) {
+  const auto add = [&](const char* flag, RowOutput::Format format, const char* help) {
+    return command.add_flag_callback(
+        flag, [&output, format] { output.format = format; }, help);
+  };
+  add("--json", RowOutput::Format::kJson, "Print one JSON object per row")
+      ->excludes(add("--markdown", RowOutput::Format::kMarkdown, "Print tables in Markdown"));
+  command
+      .add_option_function<std::string>(
+          "--json-file",
+          [&output, &json_copy](const std::string& path) {
+            json_copy.open(path, std::ios::app);
+            if (!json_copy) {
+              throw CLI::ValidationError("--json-file", "cannot be written: " + path);
+            }
+            output.json_copy = &json_copy;
+          },
+          "Also append rows to a file, as --json prints them")
+      ->type_name("FILE");
+}
+
 void AddCounts(CLI::App& command, const char* flag, std::vector<int32_t>& values, int32_t low,
                int32_t high, const char* help) {
-  command.add_option(flag, values, help)
-      ->delimiter(',')
-      ->type_name("N,...")
-      ->check(CLI::Range(low, high).description(""));
+  CLI::Option* const option = command.add_option(flag, values, help)
+                                  ->delimiter(',')
+                                  ->type_name("N,...")
+                                  ->check(CLI::Range(low, high).description(""));
+  if (!values.empty()) option->capture_default_str();
 }
 
 }  // namespace annulus

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "engine/api.h"
 
@@ -20,7 +21,7 @@ class BenchSink final : public TokenSink {
   }
   void OnDelta(Delta delta) override {
     std::lock_guard lock(mutex_);
-    generated_ += static_cast<int64_t>(delta.token_ids.size());
+    ids_.insert(ids_.end(), delta.token_ids.begin(), delta.token_ids.end());
   }
   void OnDone(Completion completion) override {
     std::lock_guard lock(mutex_);
@@ -39,16 +40,17 @@ class BenchSink final : public TokenSink {
     std::lock_guard lock(mutex_);
     return processed_;
   }
-  int64_t generated() const {
+  // Generated so far.
+  std::vector<int32_t> ids() const {
     std::lock_guard lock(mutex_);
-    return generated_;
+    return ids_;
   }
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable done_;
   int64_t processed_ = 0;
-  int64_t generated_ = 0;
+  std::vector<int32_t> ids_;
   std::optional<Completion> completion_;
 };
 

@@ -2,32 +2,27 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "bench/model/bench_sink.h"
 #include "bench/model/model_work.h"
-#include "bench/peak/ceiling.h"
 #include "bench/report/resident_memory.h"
 #include "bench/report/ring_mode.h"
 #include "bench/report/statistics.h"
 #include "engine/model/model_config.h"
 #include "engine/text/text_file.h"
-#include "kernels/backend.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/register.h"
-#include "kernels/registry.h"
 
 namespace annulus {
 namespace {
 
 constexpr std::chrono::milliseconds kProgressInterval{200};
-// A short pass that touches all weights before anything is timed.
-constexpr int32_t kWarmUpTokens = 64;
 // Tokens that are decoded between two reads of the memory.
 constexpr int32_t kPieceTokens = 8;
 
@@ -38,29 +33,30 @@ absl::StatusOr<ModelConfig> ReadConfig(const ModelBenchOptions& options) {
 }
 
 int32_t LongestSequence(const ModelBenchOptions& options) {
-  int32_t longest = kWarmUpTokens;
+  int32_t longest = options.warm_up_tokens;
   for (const int32_t tokens : options.prompt_tokens) longest = std::max(longest, tokens);
   for (const int32_t depth : options.depths) longest = std::max(longest, depth);
   return longest + options.generate + 1;
 }
 
 // Room for the longest sequence over all ranks; pages that are not touched cost no memory.
-size_t KvMemory(const ModelBenchOptions& options, ModelConfig config) {
+size_t KvMemory(const ModelBenchOptions& options, int ranks, ModelConfig config) {
   constexpr int kLayoutColumns = 32;   // page layouts may pad heads to this
   constexpr double kHeadroom = 1.25;   // chunks in flight behind windows, page headers
   constexpr double kLeast = 64 << 20;  // per rank
   config.head_dim = (config.head_dim + kLayoutColumns - 1) / kLayoutColumns * kLayoutColumns;
   const double bytes = KvBytesPerToken(config, options.kv_dtype) * LongestSequence(options);
-  return static_cast<size_t>(kHeadroom * bytes + kLeast * options.ranks);
+  return static_cast<size_t>(kHeadroom * bytes + kLeast * ranks);
 }
 
-EngineOptions MakeEngineOptions(const ModelBenchOptions& options, const ModelConfig& config) {
+EngineOptions MakeEngineOptions(const ModelBenchOptions& options, int ranks,
+                                const ModelConfig& config) {
   EngineOptions engine;
   engine.model = options.random_config.empty() ? options.directory
                                                : absl::StrCat("random:", options.random_config);
-  engine.ranks = options.ranks;
+  engine.ranks = ranks;
   engine.threads = options.threads;
-  engine.kv_memory_bytes = KvMemory(options, config);
+  engine.kv_memory_bytes = KvMemory(options, ranks, config);
   engine.kv_dtype = options.kv_dtype;
   engine.weights_dtype = options.weights_dtype;
   engine.activations = options.activations;
@@ -75,31 +71,48 @@ EngineOptions MakeEngineOptions(const ModelBenchOptions& options, const ModelCon
 
 // The runs of one row.
 struct Runs {
-  PeakKind ceiling = PeakKind::kMemoryRead;
   std::vector<double> seconds;
   std::vector<double> shares;         // of the ceiling
   std::vector<double> vector_shares;  // of the vector instructions' ceiling
   std::vector<double> peaks;
+  std::vector<int32_t> ids;   // that all generated
+  double exposed_before = 0;  // ExposedSeconds
   AttentionReport attention;  // of the last
+};
+
+struct Answer {
+  Completion completion;
+  std::vector<int32_t> ids;
+};
+
+// What rows of further numbers of ranks are compared with.
+struct FirstRanks {
+  double seconds = 0;
+  std::vector<int32_t> ids;
 };
 
 class ModelBench {
  public:
-  ModelBench(const ModelBenchOptions& options, const PeakMeter& meter, BenchProgress& progress)
-      : options_(options), meter_(meter), progress_(progress), random_(1) {}
+  ModelBench(const ModelBenchOptions& options, BenchMachine& machine, BenchProgress& progress)
+      : options_(options), machine_(machine), progress_(progress) {}
 
   absl::Status Run(const std::function<void(const Row&)>& report);
 
  private:
-  absl::Status Start();
+  absl::Status Start(int ranks);
+  absl::Status RunRanks(const std::function<void(const Row&)>& report);
   void Plan();
   std::vector<int32_t> RandomPrompt(int32_t tokens);
-  absl::StatusOr<Completion> Generate(std::vector<int32_t> prompt, int32_t tokens,
-                                      const std::function<double(int64_t)>& operations_of);
+  absl::StatusOr<Answer> Generate(std::vector<int32_t> prompt, int32_t tokens,
+                                  const std::function<double(int64_t)>& operations_of);
   absl::StatusOr<Row> Prefill(int32_t tokens);
   absl::StatusOr<Row> Decode(int32_t depth);
+  absl::Status TakePieces(const std::vector<int32_t>& prompt, MemoryMeter& memory, Runs& runs);
   std::optional<double> PatternHits() const;
-  Row Describe(const char* phase, int64_t tokens, int64_t depth, const Runs& runs, double flops);
+  double ExposedSeconds() const;
+  Row Describe(const std::string& peak, const char* phase, int64_t tokens, int64_t depth,
+               const Runs& runs, double flops);
+  void Compare(const char* phase, int64_t tokens, int64_t depth, const Runs& runs, Row& row);
 
   double PrefillWork(int32_t tokens) const { return PrefillFlops(config_, std::max(1, tokens)); }
   double DecodeWork(int32_t depth) const {
@@ -107,44 +120,45 @@ class ModelBench {
   }
 
   const ModelBenchOptions& options_;
-  const PeakMeter& meter_;
+  BenchMachine& machine_;
   BenchProgress& progress_;
   std::mt19937 random_;
   ModelConfig config_;
-  std::unique_ptr<Backend> backend_;
-  KernelRegistry kernels_;
+  int ranks_ = 1;
   std::unique_ptr<Engine> engine_;
-  std::optional<Ceiling> ceiling_;
+  std::map<int32_t, std::vector<int32_t>> last_prompts_;  // that were read, by length
+  std::map<std::string, FirstRanks> first_;               // by what a row is about
   ResidentMemory memory_;
   double load_seconds_ = 0;
 };
 
-absl::Status ModelBench::Start() {
-  ANNULUS_ASSIGN_OR_RETURN(config_, ReadConfig(options_));
-  ANNULUS_ASSIGN_OR_RETURN(backend_, CreateCpuBackend({.shared_threads = options_.threads}));
-  RegisterCpuKernels(kernels_);
+absl::Status ModelBench::Start(int ranks) {
+  ranks_ = ranks;
+  random_.seed(1);  // the same prompts for any number of ranks
+  last_prompts_.clear();
+  engine_.reset();
   memory_.Resume();
   const auto start = std::chrono::steady_clock::now();
-  ANNULUS_ASSIGN_OR_RETURN(engine_,
-                           CreateEngine(MakeEngineOptions(options_, config_), *backend_, kernels_));
+  ANNULUS_ASSIGN_OR_RETURN(engine_, CreateEngine(MakeEngineOptions(options_, ranks, config_),
+                                                 machine_.backend(), machine_.kernels()));
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ANNULUS_RETURN_IF_ERROR(
-      Generate(RandomPrompt(kWarmUpTokens), 2, [](int64_t) { return 0; }).status());
+      Generate(RandomPrompt(options_.warm_up_tokens), 2, [](int64_t) { return 0; }).status());
   memory_.Pause();
   if (options_.prompt_tokens.empty()) return absl::OkStatus();
-  ANNULUS_ASSIGN_OR_RETURN(ceiling_, Ceiling::Choose(meter_, engine_->model().weights_dtype,
-                                                     options_.threads, options_.peak));
-  return absl::OkStatus();
+  return machine_.ChooseProducts(engine_->model().weights_dtype);
 }
 
 void ModelBench::Plan() {
-  for (const int32_t tokens : options_.prompt_tokens) {
-    progress_.Plan({int64_t{tokens} * options_.repeat, PrefillWork(tokens) * options_.repeat});
-  }
-  for (const int32_t depth : options_.depths) {
-    progress_.Plan({std::max(1, depth), PrefillWork(depth)});
-    progress_.Plan(
-        {int64_t{options_.generate} * options_.repeat, DecodeWork(depth) * options_.repeat});
+  const auto repeat = static_cast<int64_t>(options_.repeat);
+  for (size_t i = 0; i < options_.ranks.size(); ++i) {
+    for (const int32_t tokens : options_.prompt_tokens) {
+      progress_.Plan({tokens * repeat, PrefillWork(tokens) * options_.repeat});
+    }
+    for (const int32_t depth : options_.depths) {
+      progress_.Plan({std::max(1, depth), PrefillWork(depth)});
+      progress_.Plan({options_.generate * repeat, DecodeWork(depth) * options_.repeat});
+    }
   }
 }
 
@@ -156,9 +170,8 @@ std::vector<int32_t> ModelBench::RandomPrompt(int32_t tokens) {
 }
 
 // `operations_of` the tokens read so far, for the time left.
-absl::StatusOr<Completion> ModelBench::Generate(
-    std::vector<int32_t> prompt, int32_t tokens,
-    const std::function<double(int64_t)>& operations_of) {
+absl::StatusOr<Answer> ModelBench::Generate(std::vector<int32_t> prompt, int32_t tokens,
+                                            const std::function<double(int64_t)>& operations_of) {
   RequestSpec spec;
   spec.prompt = std::move(prompt);
   spec.sampling.max_tokens = tokens;
@@ -170,7 +183,7 @@ absl::StatusOr<Completion> ModelBench::Generate(
     const std::optional<Completion> completion = sink->WaitFor(kProgressInterval);
     if (completion.has_value()) {
       ANNULUS_RETURN_IF_ERROR(completion->status);
-      return *completion;
+      return Answer{*completion, sink->ids()};
     }
     const int64_t read = sink->processed();
     progress_.Show({read, operations_of(read)});
@@ -180,77 +193,88 @@ absl::StatusOr<Completion> ModelBench::Generate(
 absl::StatusOr<Row> ModelBench::Prefill(int32_t tokens) {
   double flops = 0;
   Runs runs;
-  runs.ceiling = ceiling_->best();
-  ANNULUS_ASSIGN_OR_RETURN(CeilingRates before, ceiling_->Measure());
+  runs.exposed_before = ExposedSeconds();
+  const bool has_vector = !machine_.vector_name().empty();
+  ANNULUS_ASSIGN_OR_RETURN(CeilingRates before, machine_.MeasureProducts());
   for (int i = 0; i < options_.repeat; ++i) {
+    std::vector<int32_t>& prompt = last_prompts_[tokens] = RandomPrompt(tokens);
     memory_.Resume();
-    ANNULUS_ASSIGN_OR_RETURN(const Completion completion,
-                             Generate(RandomPrompt(tokens), 1, [&](int64_t read) {
+    ANNULUS_ASSIGN_OR_RETURN(const Answer answer, Generate(prompt, 1, [&](int64_t read) {
                                return read > 0 ? PrefillFlops(config_, read) : 0;
                              }));
     memory_.Pause();
-    ANNULUS_ASSIGN_OR_RETURN(const CeilingRates after, ceiling_->Measure());
+    ANNULUS_ASSIGN_OR_RETURN(const CeilingRates after, machine_.MeasureProducts());
     const CeilingRates ceiling = MeanOf(before, after);
     before = after;
-    const double seconds = completion.timings.prefill;
-    runs.attention = completion.attention;
-    flops = PrefillFlops(config_, tokens, completion.attention.density);
+    const double seconds = answer.completion.timings.prefill;
+    runs.attention = answer.completion.attention;
+    runs.ids.insert(runs.ids.end(), answer.ids.begin(), answer.ids.end());
+    flops = PrefillFlops(config_, tokens, runs.attention.density);
     runs.seconds.push_back(seconds);
     runs.shares.push_back(flops / seconds / ceiling.best);
-    runs.vector_shares.push_back(flops / seconds / ceiling.vector);
+    if (has_vector) runs.vector_shares.push_back(flops / seconds / ceiling.vector);
     runs.peaks.push_back(ceiling.best);
     progress_.Done({tokens, PrefillWork(tokens)});
   }
-  Row row = Describe("prefill", tokens, 0, runs, flops);
-  row.Text("vector_peak", PeakName(ceiling_->vector()));
+  Row row = Describe(machine_.products_name(), "prefill", tokens, 0, runs, flops);
+  if (has_vector) row.Text("vector_peak", machine_.vector_name());
   return row;
 }
 
 absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
-  const std::vector<int32_t> prompt = RandomPrompt(std::max(1, depth));
+  // A prompt that a prefill row has just read is in the prefix cache, as it is for all runs here.
+  std::vector<int32_t>& prompt = last_prompts_[depth];
+  if (prompt.empty()) prompt = RandomPrompt(std::max(1, depth));
   const int32_t steps = options_.generate;
   // The row of the i-th step of a piece sees depth + i keys before it.
   const int64_t middle = depth + std::min(kPieceTokens, steps) / 2;
-  double bytes = 0;
-  double flops = 0;
   memory_.Resume();
-  // Later runs find the prompt's keys and values in the prefix cache.
   ANNULUS_RETURN_IF_ERROR(Generate(prompt, 1, [&](int64_t read) {
                             return read > 0 ? PrefillFlops(config_, read) : 0;
                           }).status());
   progress_.Done({std::max(1, depth), PrefillWork(depth)});
   memory_.Pause();
+  const DType weights = engine_->model().weights_dtype;
+  const auto bytes_at = [&](double density) {
+    return DecodeBytes(config_, middle, weights, options_.kv_dtype, density) * steps;
+  };
   Runs runs;
-  ANNULUS_ASSIGN_OR_RETURN(const ReadBuffer buffer, meter_.TakeReadBuffer());
+  runs.exposed_before = ExposedSeconds();
+  ANNULUS_ASSIGN_OR_RETURN(const auto memory, machine_.TakeMemoryMeter());
   for (int i = 0; i < options_.repeat; ++i) {
-    double seconds = 0;
-    std::vector<double> reads;  // seconds per byte
-    for (int32_t done = 0; done < steps; done += kPieceTokens) {
-      ANNULUS_ASSIGN_OR_RETURN(const double rate, meter_.ReadOnce(buffer, options_.threads));
-      reads.push_back(1 / rate);
-      memory_.Resume();
-      const int32_t piece = std::min(kPieceTokens, steps - done);
-      ANNULUS_ASSIGN_OR_RETURN(const Completion completion,
-                               Generate(prompt, piece + 1, [](int64_t) { return 0; }));
-      memory_.Pause(static_cast<int64_t>(buffer.bytes()));
-      seconds += completion.timings.decode;
-      runs.attention = completion.attention;
-    }
-    const double ceiling =
-        static_cast<double>(reads.size()) / std::accumulate(reads.begin(), reads.end(), 0.0);
-    const double density = runs.attention.density;
-    flops = DecodeFlops(config_, middle, density) * steps;
-    bytes =
-        DecodeBytes(config_, middle, engine_->model().weights_dtype, options_.kv_dtype, density) *
-        steps;
-    runs.seconds.push_back(seconds);
-    runs.shares.push_back(bytes / seconds / ceiling);
-    runs.peaks.push_back(ceiling);
+    ANNULUS_RETURN_IF_ERROR(TakePieces(prompt, *memory, runs));
+    runs.shares.push_back(bytes_at(runs.attention.density) / runs.seconds.back() /
+                          runs.peaks.back());
     progress_.Done({steps, DecodeWork(depth)});
   }
-  Row row = Describe("decode", steps, depth, runs, flops);
-  row.Number("bytes", bytes);
+  const double flops = DecodeFlops(config_, middle, runs.attention.density) * steps;
+  Row row = Describe(machine_.memory_name(), "decode", steps, depth, runs, flops);
+  row.Number("bytes", bytes_at(runs.attention.density));
   return row;
+}
+
+// One run: pieces of an answer to a prompt that is in the prefix cache, with reads of the memory
+// between.
+absl::Status ModelBench::TakePieces(const std::vector<int32_t>& prompt, MemoryMeter& memory,
+                                    Runs& runs) {
+  double seconds = 0;
+  std::vector<double> reads;  // seconds per byte
+  for (int32_t done = 0; done < options_.generate; done += kPieceTokens) {
+    ANNULUS_ASSIGN_OR_RETURN(const double rate, memory.BytesPerSecond());
+    reads.push_back(1 / rate);
+    memory_.Resume();
+    const int32_t piece = std::min(kPieceTokens, options_.generate - done);
+    ANNULUS_ASSIGN_OR_RETURN(const Answer answer,
+                             Generate(prompt, piece + 1, [](int64_t) { return 0; }));
+    memory_.Pause(memory.host_bytes());
+    seconds += answer.completion.timings.decode;
+    runs.attention = answer.completion.attention;
+    runs.ids.insert(runs.ids.end(), answer.ids.begin(), answer.ids.end());
+  }
+  runs.seconds.push_back(seconds);
+  runs.peaks.push_back(static_cast<double>(reads.size()) /
+                       std::accumulate(reads.begin(), reads.end(), 0.0));
+  return absl::OkStatus();
 }
 
 // Share of the block lists asked for since the start that were there already; none were asked for
@@ -266,20 +290,52 @@ std::optional<double> ModelBench::PatternHits() const {
   return hits / (hits + misses);
 }
 
-Row ModelBench::Describe(const char* phase, int64_t tokens, int64_t depth, const Runs& runs,
-                         double flops) {
+// Of all ranks since the start: that one waited for another with nothing to attend.
+double ModelBench::ExposedSeconds() const {
+  double seconds = 0;
+  for (const MetricFamily& family : engine_->Metrics()) {
+    if (family.name != "annulus_ring_seconds_total") continue;
+    for (const MetricSample& sample : family.samples) {
+      for (const auto& [label, value] : sample.labels) {
+        if (label == "phase" && value == "exposed_wait") seconds += sample.value;
+      }
+    }
+  }
+  return seconds;
+}
+
+// Beside the same row of the first number of ranks, which this one may be.
+void ModelBench::Compare(const char* phase, int64_t tokens, int64_t depth, const Runs& runs,
+                         Row& row) {
+  const double seconds = Median(runs.seconds);
+  const FirstRanks& first =
+      first_
+          .try_emplace(absl::StrCat(phase, " ", tokens, " ", depth), FirstRanks{seconds, runs.ids})
+          .first->second;
+  double same = 0;
+  for (size_t i = 0; i < runs.ids.size(); ++i) same += runs.ids[i] == first.ids[i] ? 1 : 0;
+  row.Number("ratio_to_first", seconds / first.seconds);
+  row.Number("same_tokens", same / static_cast<double>(runs.ids.size()), Row::Unit::kShare);
+  const double all = static_cast<double>(runs.seconds.size()) * ranks_;
+  row.Number("exposed_seconds", (ExposedSeconds() - runs.exposed_before) / all,
+             Row::Unit::kSeconds);
+}
+
+Row ModelBench::Describe(const std::string& peak, const char* phase, int64_t tokens, int64_t depth,
+                         const Runs& runs, double flops) {
   const ModelInfo& model = engine_->model();
   const double seconds = Median(runs.seconds);
   Row row;
   row.Text("phase", phase).Int("tokens", tokens).Int("depth", depth);
-  row.Int("ranks", options_.ranks).Int("threads", options_.threads);
+  row.Int("ranks", ranks_).Int("threads", options_.threads);
   row.Number("seconds", seconds, Row::Unit::kSeconds);
   row.Number("tokens_per_second", static_cast<double>(tokens) / seconds, Row::Unit::kPerSecond);
-  row.Text("peak", PeakName(runs.ceiling));
+  row.Text("peak", peak);
   row.Number("peak_fraction", Median(runs.shares), Row::Unit::kShare);
   if (!runs.vector_shares.empty()) {
     row.Number("vector_peak_fraction", Median(runs.vector_shares), Row::Unit::kShare);
   }
+  if (options_.ranks.size() > 1) Compare(phase, tokens, depth, runs, row);
   row.Int("rss_bytes", memory_.peak(), Row::Unit::kBytes);
   row.Text("policy", runs.attention.policy);
   row.Number("density", runs.attention.density, Row::Unit::kShare);
@@ -300,9 +356,7 @@ Row ModelBench::Describe(const char* phase, int64_t tokens, int64_t depth, const
   return row;
 }
 
-absl::Status ModelBench::Run(const std::function<void(const Row&)>& report) {
-  ANNULUS_RETURN_IF_ERROR(Start());
-  Plan();
+absl::Status ModelBench::RunRanks(const std::function<void(const Row&)>& report) {
   for (const int32_t tokens : options_.prompt_tokens) {
     ANNULUS_ASSIGN_OR_RETURN(const Row row, Prefill(tokens));
     progress_.Clear();
@@ -316,11 +370,21 @@ absl::Status ModelBench::Run(const std::function<void(const Row&)>& report) {
   return absl::OkStatus();
 }
 
+absl::Status ModelBench::Run(const std::function<void(const Row&)>& report) {
+  ANNULUS_ASSIGN_OR_RETURN(config_, ReadConfig(options_));
+  Plan();
+  for (const int32_t ranks : options_.ranks) {
+    ANNULUS_RETURN_IF_ERROR(Start(ranks));
+    ANNULUS_RETURN_IF_ERROR(RunRanks(report));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status RunModelBench(const ModelBenchOptions& options, const PeakMeter& meter,
+absl::Status RunModelBench(const ModelBenchOptions& options, BenchMachine& machine,
                            BenchProgress& progress, const std::function<void(const Row&)>& report) {
-  return ModelBench(options, meter, progress).Run(report);
+  return ModelBench(options, machine, progress).Run(report);
 }
 
 }  // namespace annulus

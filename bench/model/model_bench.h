@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "bench/peak/peak_meter.h"
+#include "bench/model/bench_machine.h"
 #include "bench/report/progress.h"
 #include "bench/report/row.h"
 #include "engine/api.h"
@@ -21,7 +21,7 @@ struct ModelBenchOptions {
   std::vector<int32_t> prompt_tokens;  // a prefill row for each, >= 1
   std::vector<int32_t> depths;         // a decode row for each, >= 0
   int32_t generate = 32;               // tokens of a decode row
-  int ranks = 1;
+  std::vector<int32_t> ranks = {1};    // an engine after the other for each, at least one
   int threads = 1;                     // all ranks together
   std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
   Activations activations = Activations::kFloat;
@@ -29,16 +29,21 @@ struct ModelBenchOptions {
   RingMode ring_mode = RingMode::kAuto;
   AttentionPolicy attention;
   int chunk_tokens = EngineOptions().chunk_tokens;
-  int repeat = 5;                // runs of a row; its figures are medians
-  std::string kernels;           // an OpTable by name; empty: the best
-  std::optional<PeakKind> peak;  // ceiling of prefill rows; absent: the fastest that applies
+  int repeat = 5;               // runs of a row; its figures are medians
+  std::string kernels;          // an OpTable by name; empty: the best
+  int32_t warm_up_tokens = 64;  // of a prompt that is read before anything is timed
 };
 
-// Runs a whole engine, one request at a time, and gives each row to `report` as it is measured. A
-// prefill row reads a prompt of random ids that shares no prefix with another, from the queue to
-// the first token. A decode row generates after a prompt of `depth` ids, which is read once. The
-// ceilings are measured before and after each run. Errors are the engine's own.
-absl::Status RunModelBench(const ModelBenchOptions& options, const PeakMeter& meter,
+// Runs a whole engine on the machine, one request at a time, and gives each row to `report` as it
+// is measured. A prefill row reads a prompt of random ids that shares no prefix with another, from
+// the queue to the first token. A decode row generates after a prompt of `depth` ids, which is read
+// once; that of the last prefill row of this length, where there is one. The machine's limits are
+// measured before and after each run.
+//
+// With several numbers of ranks rows also have, beside the first of them, their time's ratio and
+// the share of equal tokens, and the seconds of a run that a rank waited for another with nothing
+// to attend, mean of the ranks. All read the same prompts. Errors are the engine's own.
+absl::Status RunModelBench(const ModelBenchOptions& options, BenchMachine& machine,
                            BenchProgress& progress, const std::function<void(const Row&)>& report);
 
 }  // namespace annulus

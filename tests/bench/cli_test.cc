@@ -137,6 +137,23 @@ TEST_F(BenchModel, PrintsAPrefillRowForEachPromptAndADecodeRowForEachDepth) {
   EXPECT_EQ(rows[3].at("peak"), "memory_read");
 }
 
+TEST_F(BenchModel, ComparesRanksWithTheFirst) {
+  const Output output =
+      Bench({"model", "--random", config_, "--prompt-tokens", "200", "--depth", "200", "--generate",
+             "3", "--repeat", "2", "--ranks", "1,3", "--kv-dtype", "f32", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const std::vector<nlohmann::json> rows = output.Rows();
+  ASSERT_EQ(rows.size(), 4u) << output.out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].at("ranks"), i < 2 ? 1 : 3);
+    EXPECT_EQ(rows[i].at("same_tokens"), 1);
+    EXPECT_GE(rows[i].at("exposed_seconds").get<double>(), 0);
+    const double ratio =
+        rows[i].at("seconds").get<double>() / rows[i % 2].at("seconds").get<double>();
+    EXPECT_NEAR(rows[i].at("ratio_to_first").get<double>(), ratio, 1e-4 * ratio);
+  }
+}
+
 TEST_F(BenchModel, ReportsTheDensityOfAPolicy) {
   const Output output = Bench({"model", "--random", config_, "--prompt-tokens", "640", "--repeat",
                                "1", "--attention", "window:sinks=64,window=128", "--json"});

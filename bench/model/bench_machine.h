@@ -1,0 +1,49 @@
+#ifndef ANNULUS_BENCH_MODEL_BENCH_MACHINE_H_
+#define ANNULUS_BENCH_MODEL_BENCH_MACHINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/peak/ceiling.h"
+#include "kernels/backend.h"
+#include "kernels/base/dtype.h"
+#include "kernels/registry.h"
+
+namespace annulus {
+
+// Reads memory between runs of something else.
+class MemoryMeter {
+ public:
+  virtual ~MemoryMeter() = default;
+  // Of one pass over a buffer that no cache holds.
+  virtual absl::StatusOr<double> BytesPerSecond() = 0;
+  // Of the host, that the meter holds.
+  virtual int64_t host_bytes() const { return 0; }
+};
+
+// What a model is timed on, and the limits of it that runs are compared with. Not thread-safe.
+class BenchMachine {
+ public:
+  virtual ~BenchMachine() = default;
+
+  // Both live as long as the machine.
+  virtual Backend& backend() = 0;
+  virtual const KernelRegistry& kernels() const = 0;
+
+  // The fastest products for weights of this type, from now on.
+  virtual absl::Status ChooseProducts(DType weights) = 0;
+  // After ChooseProducts. Where there is no vector_name, `vector` is nothing to compare with.
+  virtual absl::StatusOr<CeilingRates> MeasureProducts() = 0;
+  virtual std::string products_name() const = 0;
+  virtual std::string vector_name() const { return {}; }
+
+  virtual absl::StatusOr<std::unique_ptr<MemoryMeter>> TakeMemoryMeter() = 0;
+  virtual std::string memory_name() const = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_MODEL_BENCH_MACHINE_H_

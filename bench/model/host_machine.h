@@ -1,0 +1,20 @@
+#ifndef ANNULUS_BENCH_MODEL_HOST_MACHINE_H_
+#define ANNULUS_BENCH_MODEL_HOST_MACHINE_H_
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "bench/model/bench_machine.h"
+#include "bench/peak/peak_meter.h"
+
+namespace annulus {
+
+// The processor, with the ceilings of `meter`, which outlives the machine, for so many threads.
+// `peak`: of products; absent: the fastest that applies. Errors of CreateCpuBackend.
+absl::StatusOr<std::unique_ptr<BenchMachine>> OpenHostMachine(const PeakMeter& meter, int threads,
+                                                              std::optional<PeakKind> peak);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_MODEL_HOST_MACHINE_H_

@@ -1,0 +1,49 @@
+#include "bench/model_flags.h"
+
+#include "bench/flags.h"
+
+namespace annulus {
+namespace {
+
+constexpr int32_t kMostPromptTokens = 1 << 24;
+
+}  // namespace
+
+void AddModelFlags(CLI::App& command, ModelBenchOptions& options) {
+  command.add_option("--model", options.directory, "Model directory")->type_name("DIR");
+  command
+      .add_option("--random", options.random_config,
+                  "Hugging Face config.json: seeded random weights of that shape")
+      ->type_name("CONFIG.json");
+  AddCounts(command, "--prompt-tokens", options.prompt_tokens, 1, kMostPromptTokens,
+            "Prompt lengths, a prefill row for each");
+  AddCounts(command, "--depth", options.depths, 0, kMostPromptTokens,
+            "Context lengths, a decode row for each");
+  command.add_option("--generate", options.generate, "Tokens of a decode row")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  AddCounts(command, "--ranks", options.ranks, 1, 64,
+            "Ranks in this process; of several numbers, rows are compared with the first");
+  AddDType(
+      command, "--weights-dtype", [&options](DType dtype) { options.weights_dtype = dtype; },
+      "Weights (default: as stored)");
+  AddActivations(command, options.activations);
+  AddDType(
+      command, "--kv-dtype", [&options](DType dtype) { options.kv_dtype = dtype; },
+      "Keys and values (default: bf16)");
+  AddRingMode(command, options.ring_mode);
+  command.add_option("--chunk-tokens", options.chunk_tokens, "Prompt tokens of a step")
+      ->check(CLI::Range(16, 1 << 20))
+      ->capture_default_str();
+  AddPolicy(command, options.attention);
+  command.add_option("--kernels", options.kernels, "Kernel table by name (default: the best)")
+      ->type_name("NAME");
+  AddRepeat(command, options.repeat);
+}
+
+absl::Status CheckModelFlags(const ModelBenchOptions& options) {
+  if (options.directory.empty() != options.random_config.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("give either --model DIR or --random CONFIG.json");
+}
+
+}  // namespace annulus
