@@ -162,8 +162,7 @@ absl::Status CheckTotalMemory(const RankModel& model, const RankSetOptions& rank
   // Of the device with most ranks.
   const int devices = std::min(ranks.ranks, device.devices);
   const size_t own = static_cast<size_t>((ranks.ranks + devices - 1) / devices);
-  const size_t step =
-      CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device.host_accessible).device * own;
+  const size_t step = CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device).device * own;
   const size_t kv =
       devices == 1 ? ranks.kv_memory_bytes : ranks.kv_memory_bytes / ranks.ranks * own;
   const size_t slots = CountSlotBytes(model, ranks, devices) * own;

@@ -20,9 +20,13 @@ struct BackendCapabilities {
   std::string name;         // "cpu"
   std::string description;  // the processor as its vendor names it
   size_t memory_bytes = 0;  // all memory of the device
-  int threads = 1;          // hardware threads this process may use
+  int threads = 1;          // hardware threads of the host that this process may use
   int nodes = 1;            // memory nodes to place ranks on: see Backend::OnNode
   int devices = 1;          // devices with a memory of their own: see Backend::OnDevice
+  // Rows that products with wide results between them, as those of an MLP, should take together: so
+  // few that caches still hold the one's results when the next reads them, where that is what
+  // counts, and so many that the device is full.
+  int64_t wide_rows = 512;
   bool host_accessible = true;
 };
 

@@ -66,13 +66,14 @@ struct RankParts {
 };
 
 // Bytes of the step arenas for plans that give this rank at most `rows` rows and its peers as many
-// each, in a ring of at most `ranks`. `host` is 0 where the host reads the device's memory: then
-// `device` has room for both.
+// each, in a ring of at most `ranks`, on such a device. `host` is 0 where the host reads the
+// device's memory: then `device` has room for both.
 struct StepBytes {
   size_t device = 0;
   size_t host = 0;
 };
-StepBytes CountStepBytes(const RankModel& model, int rows, int ranks, bool host_accessible);
+StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
+                         const BackendCapabilities& device);
 
 // Executes steps on one rank: embed, layers (norm, projections, rope, page write, ring attention,
 // output, MLP), logits, sample. Not thread-safe: all calls on the rank's thread.

@@ -96,8 +96,8 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   if (nodes > 1 && options_.ranks >= nodes) rank->node = index * nodes / options_.ranks;
   Backend& backend = rank->node < 0 ? own : own.OnNode(rank->node);
   const size_t kv_bytes = options_.kv_memory_bytes / options_.ranks;
-  const StepBytes step = CountStepBytes(model, options_.rows_per_rank, options_.ranks,
-                                        backend.capabilities().host_accessible);
+  const StepBytes step =
+      CountStepBytes(model, options_.rows_per_rank, options_.ranks, backend.capabilities());
   BufferPool::Options pool;
   RingChannel& channel = ring_->channel(index);
   const size_t arrivals = devices == 1 ? 0 : RingSlots::BytesFor(SlotPlan(model, options_));

@@ -25,18 +25,19 @@ int64_t FewChoices(const ModelConfig& config, int64_t rows) {
 
 // Rows of the gate and up buffers: an expert may be chosen by every row, and the choices of few
 // rows are multiplied at once.
-int64_t GatedRows(const ModelConfig& config, int64_t rows) {
+int64_t GatedRows(const ModelConfig& config, int64_t rows, int64_t wide_rows) {
   return config.experts.count > 0 ? std::max(rows, FewChoices(config, rows))
-                                  : std::min(rows, kMlpRows);
+                                  : std::min(rows, wide_rows);
 }
 
-size_t ExpertsBytes(const ModelConfig& config, int64_t rows) {
+size_t ExpertsBytes(const ModelConfig& config, int64_t rows, int64_t wide_rows) {
   if (config.experts.count == 0) return 0;
   const auto few = static_cast<size_t>(FewChoices(config, rows));
   const auto floats = [](int64_t count) {
     return StepArena::BytesFor<float>(static_cast<size_t>(count));
   };
-  return floats(rows * config.hidden_size) + floats(GatedRows(config, rows) * config.hidden_size) +
+  return floats(rows * config.hidden_size) +
+         floats(GatedRows(config, rows, wide_rows) * config.hidden_size) +
          floats(rows * config.experts.count) + StepArena::BytesFor<int32_t>(few) +
          StepArena::BytesFor<float>(few);
 }
@@ -50,7 +51,8 @@ size_t ChoicesBytes(const ModelConfig& config, int64_t rows) {
 
 }  // namespace
 
-StepBytes CountStepBytes(const RankModel& model, int rows, int ranks, bool host_accessible) {
+StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
+                         const BackendCapabilities& device) {
   const ModelConfig& config = model.config;
   const auto floats = [](int64_t count) {
     return StepArena::BytesFor<float>(static_cast<size_t>(count));
@@ -65,12 +67,12 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks, bool host_
   StepBytes bytes;
   bytes.device = 2 * floats(r * config.hidden_size) + floats(r * model.query_columns()) +
                  2 * floats(r * model.kv_columns()) +
-                 2 * floats(GatedRows(config, r) * GatedColumns(config)) + angles +
-                 ExpertsBytes(config, r) + state(r) + state(r * (ranks - 1)) + logits +
-                 floats(kLogitsRows * config.hidden_size);
+                 2 * floats(GatedRows(config, r, device.wide_rows) * GatedColumns(config)) +
+                 angles + ExpertsBytes(config, r, device.wide_rows) + state(r) +
+                 state(r * (ranks - 1)) + logits + floats(kLogitsRows * config.hidden_size);
   bytes.host = ChoicesBytes(config, r) + StepArena::BytesFor<int32_t>(kLogitsRows) +
                StepArena::BytesFor<Candidate>(static_cast<size_t>(config.vocabulary));
-  if (host_accessible) return {bytes.device + bytes.host, 0};
+  if (device.host_accessible) return {bytes.device + bytes.host, 0};
   bytes.host += logits;
   return bytes;
 }
@@ -91,7 +93,7 @@ absl::Status StepRun::TakeBuffers(int64_t served_rows) {
   const ModelConfig& config = model().config;
   const int64_t rows = static_cast<int64_t>(row_position_.size());
   const int64_t gated = GatedColumns(config);
-  const int64_t gated_rows = GatedRows(config, rows);
+  const int64_t gated_rows = GatedRows(config, rows, wide_rows());
   Buffers& b = buffers_;
   ANNULUS_ASSIGN_OR_RETURN(b.residual, TakeMatrix(rows, config.hidden_size));
   ANNULUS_ASSIGN_OR_RETURN(b.normed, TakeMatrix(rows, config.hidden_size));
@@ -119,7 +121,8 @@ absl::Status StepRun::TakeExpertBuffers(int64_t rows) {
   const int64_t hidden = model().config.hidden_size;
   ExpertBuffers& b = experts_;
   ANNULUS_ASSIGN_OR_RETURN(b.input, TakeMatrix(rows, hidden));
-  ANNULUS_ASSIGN_OR_RETURN(b.output, TakeMatrix(GatedRows(model().config, rows), hidden));
+  ANNULUS_ASSIGN_OR_RETURN(b.output,
+                           TakeMatrix(GatedRows(model().config, rows, wide_rows()), hidden));
   ANNULUS_ASSIGN_OR_RETURN(b.logits, TakeMatrix(rows, experts.count));
   ANNULUS_ASSIGN_OR_RETURN(b.few_chosen, own.Take<int32_t>(few));
   ANNULUS_ASSIGN_OR_RETURN(b.few_weights, own.Take<float>(few));

@@ -140,9 +140,10 @@ absl::Status StepRun::Layer(int layer) {
     ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView block, BlockInput(weights.mlp_norm, 0, rows));
     return Experts(layer, block);
   }
-  for (int64_t first = 0; first < rows; first += kMlpRows) {
+  // The values in between are several times as wide as the rest.
+  for (int64_t first = 0; first < rows; first += wide_rows()) {
     WillRead({&weights.mlp.gate, &weights.mlp.up});
-    ANNULUS_RETURN_IF_ERROR(Mlp(weights, first, std::min(kMlpRows, rows - first)));
+    ANNULUS_RETURN_IF_ERROR(Mlp(weights, first, std::min(wide_rows(), rows - first)));
   }
   if (layer + 1 < model().layers()) {
     const LayerWeights& next = own_weights().layers[layer + 1];

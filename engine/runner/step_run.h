@@ -13,10 +13,6 @@ namespace annulus {
 // Rows of logits computed at once: bounds the buffer where the vocabulary is large.
 inline constexpr int64_t kLogitsRows = 8;
 
-// Rows that pass through an MLP together. Its intermediate values are several times as wide as the
-// rest: those of a whole chunk would travel to memory and back between its products.
-inline constexpr int64_t kMlpRows = 512;
-
 // One plan on one rank, from its token ids to its logits. Made for one step and thrown away.
 class StepRun {
  public:
@@ -94,6 +90,8 @@ class StepRun {
   GroupStep BuildGroup(int group) const;
   absl::StatusOr<MatrixView> TakeMatrix(int64_t rows, int64_t cols);
   absl::StatusOr<AttentionState> TakeState(int64_t rows);
+  // See BackendCapabilities.
+  int64_t wide_rows() const { return rank_.parts_.backend->capabilities().wide_rows; }
   absl::Status TakeBuffers(int64_t served_rows);
   absl::Status TakeExpertBuffers(int64_t rows);
   absl::Status Embed();

@@ -1,6 +1,7 @@
 #include "kernels/cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,9 @@ namespace cuda {
 namespace {
 
 constexpr int kOldestMajor = 8;
+// Far more than fill a GPU's multiprocessors with blocks of a product, so that what starts and ends
+// a product is little beside it; and all the rows of most steps.
+constexpr int64_t kWideRows = 4096;
 
 class CudaBackend final : public Backend {
  public:
@@ -136,7 +140,8 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device
                     ", products in fp8 by own kernels: cuBLASLt needs compute capability 8.9");
   }
   capabilities.memory_bytes = device.memory_bytes;
-  capabilities.threads = 1;
+  capabilities.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  capabilities.wide_rows = kWideRows;
   capabilities.host_accessible = false;
   return std::make_unique<CudaBackend>(device, std::move(capabilities), library.ok(),
                                        std::move(waits));

@@ -130,6 +130,17 @@ TEST_F(DeviceMachineTest, ProductsFollowTheModel) {
   EXPECT_GT(machine->MeasureProducts().value().best, 0);
 }
 
+// A processor takes fewer rows through an MLP at once.
+TEST_F(DeviceMachineTest, WholeChunksPassAnMlp) {
+  const auto machine = Open().value();
+  ASSERT_GT(machine->backend().capabilities().wide_rows, 600);
+  ModelBenchOptions options = Options();
+  options.prompt_tokens = {600};
+  options.depths = {};
+  options.chunk_tokens = 640;
+  EXPECT_EQ(RunAll(options, *machine).size(), 1u);
+}
+
 TEST_F(DeviceMachineTest, WithoutKernelsThereIsNothingToMeasure) {
   const absl::Status status =
       OpenDeviceMachine(CreateCudaBackend(0).value(), KernelRegistry(), {}).status();
