@@ -1,6 +1,7 @@
 // Mistakes that a GPU, its driver or CUDA's library would find, perhaps: the emulated devices must.
 #include "tests/support/cuda/emulated_device.h"
 
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -90,6 +91,15 @@ TEST_F(EmulatedDeviceDeathTest, KernelsAreNotGivenAStackOrStaticMemory) {
     EmulatedDevice::Get().guarded = guarded;
     EXPECT_DEATH(Launch(&local), "memory of a stack or static memory, at byte 0");
     EXPECT_DEATH(Launch(&kStatic), "memory of a stack or static memory");
+    EXPECT_DEATH(std::thread([&] { Launch(&local); }).join(), "memory of a stack");
+    EXPECT_DEATH(
+        {
+          std::thread([&] {
+            const float of_thread = 1;
+            Launch(&of_thread);
+          }).join();
+        },
+        "memory of a stack");
   }
   EmulatedDevice::Get().guarded = false;
   EXPECT_EQ(Launch(heap.data()), 0);

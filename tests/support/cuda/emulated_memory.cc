@@ -102,26 +102,32 @@ bool IsMapped(uintptr_t address) {
   return mincore(reinterpret_cast<void*>(address / page * page), 1, &resident) == 0;
 }
 
-// The calling thread's stack.
-struct StackBounds {
+// The stack of the thread that makes it.
+class StackBounds {
+ public:
   StackBounds() {
     pthread_attr_t attributes;
     ANNULUS_CHECK(pthread_getattr_np(pthread_self(), &attributes) == 0);
     void* lowest = nullptr;
-    ANNULUS_CHECK(pthread_attr_getstack(&attributes, &lowest, &bytes) == 0);
+    ANNULUS_CHECK(pthread_attr_getstack(&attributes, &lowest, &bytes_) == 0);
     pthread_attr_destroy(&attributes);
-    begin = reinterpret_cast<uintptr_t>(lowest);
+    begin_ = reinterpret_cast<uintptr_t>(lowest);
   }
-  uintptr_t begin = 0;
-  size_t bytes = 0;
+  bool Holds(uintptr_t address) const { return address - begin_ < bytes_; }
+
+ private:
+  uintptr_t begin_ = 0;
+  size_t bytes_ = 0;
 };
 
-// Memory that no GPU is sure to reach, wherever tests on one get their heap from: the stack of the
-// thread that launches, and what is in the program's files.
+const StackBounds main_stack;  // on which tests keep what their threads share
+
+// Memory that no GPU is sure to reach, wherever tests on one get their heap from: the stacks of the
+// thread that launches and of the main one, and what is in the program's files.
 bool IsOnStackOrStatic(uintptr_t address) {
   static thread_local const StackBounds stack;
   Dl_info file;
-  return address - stack.begin < stack.bytes ||
+  return stack.Holds(address) || main_stack.Holds(address) ||
          dladdr(reinterpret_cast<const void*>(address), &file) != 0;
 }
 

@@ -29,8 +29,9 @@ void Move(void* to, const void* from, size_t bytes);
 
 // What a kernel of the device `ordinal` may not be given: ends the process where a word of its
 // arguments is an address of memory that was freed, of a device that is neither its own nor
-// `other`, of the calling thread's stack or of static memory, or, while devices are guarded, of any
-// of the host's that is not pinned. Words that only look like addresses are of nobody.
+// `other`, of the calling thread's stack, the main thread's or static memory, or, while devices are
+// guarded, of any of the host's that is not pinned. Words that only look like addresses are of
+// nobody.
 void CheckPointers(std::span<const std::byte> arguments, int ordinal, int other);
 
 }  // namespace annulus::cuda
