@@ -79,6 +79,7 @@ finish() {
     if ((${#failures[@]} > 0)); then printf -- '- %s\n' "${failures[@]}" | head -40; fi
     echo
     timeout 10 "$python" "$root/bench/gpu/table.py" ./*.jsonl || cat ./*.jsonl
+    if [[ -z $(cat ./*.jsonl) ]]; then echo 'Nothing was measured.'; fi
   } 2>/dev/null | tee "gpu-$(tr -cs '[:alnum:]' - <<<"$card" | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia-//; s/-$//').md"
   exit $((${#failures[@]} > 0))
 }

@@ -35,9 +35,10 @@ for test in Suite.Good Suite.Weak All/Cases.Fine/0 All/Cases.Fine/1; do
 done
 END
 cp "$package/tests/kernels_gpu_test" "$package/tests/engine_gpu_test"
-program gpu-lab <<'END'
-echo '{"kernels":"cuda/sm90","op":"copy","dtype":"","size":8,"seconds":0.002,"gb_per_second":4321}' >"$1"
-[[ -z ${WEAK-} ]] || kill -9 $$
+row='{"kernels":"cuda/sm90","op":"copy","dtype":"","size":8,"seconds":0.002,"gb_per_second":4321}'
+program gpu-lab <<END
+echo '$row' >"\$1"
+[[ -z \${WEAK-} ]] || kill -9 \$\$
 END
 
 # run STATUS: the script must end with it.
@@ -71,7 +72,13 @@ program tests/engine_gpu_test <<<'echo "skipped: there is no GPU"; exit 77'
 run 1
 has '- engine: skipped: there is no GPU'
 
+program gpu-lab <<<'echo "gpu-lab: there is no GPU" >&2; exit 1'
+run 1
+has '- ops: exit 1: gpu-lab: there is no GPU'
+tail -1 <<<"$output" | grep -qF 'Nothing was measured.' || fail 'no word of missing figures'
+
 if command -v python3 >/dev/null; then
+  program gpu-lab <<<"echo '$row' >\"\$1\""
   PYTHON=python3 run 1
   has '4321 GB/s'
 fi
