@@ -16,8 +16,18 @@
 #include <cuda_runtime.h>
 
 #define ANNULUS_DEVICE __device__ __forceinline__
-// A kernel of at most `threads` threads per block, of which `blocks` fit on a multiprocessor.
-#define ANNULUS_KERNEL(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
+// Threads that a multiprocessor has room for (CUDA C++ Programming Guide, "Technical Specifications
+// per Compute Capability"): 1536 on GPUs made for graphics, as of 8.6, 8.9 and 12.0.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
+#define ANNULUS_ROOM 2048
+#else
+#define ANNULUS_ROOM 1536
+#endif
+// A kernel of at most `threads` threads per block, of which `blocks` fit on a multiprocessor, or
+// where it has less room, fewer.
+#define ANNULUS_KERNEL(threads, blocks) \
+  __global__ void __launch_bounds__(    \
+      threads, (threads) * (blocks) <= ANNULUS_ROOM ? (blocks) : ANNULUS_ROOM / (threads))
 #define ANNULUS_ARGUMENT const __grid_constant__
 
 namespace annulus::cuda {
