@@ -108,13 +108,14 @@ check_gpu() {
     return
   fi
   check serving_on_gpu env ANNULUS_TEST_DEVICE=cuda "$build/tests/integration_test" \
-    --gtest_filter='-*Memory*:*Device*'
+    --gtest_filter='-*Memory*'
+  check stress_on_gpu env ANNULUS_TEST_DEVICE=cuda "$build/tests/stress_test"
   # A racecheck of everything takes hours.
   for tool in memcheck racecheck; do
     filter='*'
     if [[ $tool == racecheck ]]; then filter=*OneKeyIsCopied*:*MovingMaximum*:*MergeTest*; fi
     if command -v compute-sanitizer >/dev/null; then
-      check "$tool" timeout 1200 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      check "$tool" timeout 3600 compute-sanitizer --tool "$tool" --error-exitcode 9 \
         "$build/tests/kernels_gpu_test" --gtest_filter="$filter"
     else
       count "$tool: there is no compute-sanitizer" 77

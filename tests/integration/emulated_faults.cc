@@ -23,6 +23,7 @@ void Set(const std::string& name, int value) {
   }
   const std::vector<std::pair<std::string, std::atomic<int>*>> numbers = {
       {"find_error", &device.find_error},
+      {"image_error", &device.image_error},
       {"allocate_error", &device.allocate_error},
       {"copy_error", &device.copy_error},
       {"major", &device.major},
