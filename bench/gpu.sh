@@ -91,11 +91,11 @@ if [[ -n $missing ]]; then
   failures+=("programs do not start here, make them by bench/gpu_pack.sh: ${missing//$'\n'/; }")
 fi
 
-# In this order: whether anything works, figures, checks. All together at most 480 s.
+# In this order: whether anything works, figures, checks. All together at most 510 s.
 ours 'smoke' 25 "$test" --gtest_filter='*MergeTest*:*OneKeyIsCopied*'
 ours 'ops' 100 "$package/gpu-lab" ops.jsonl
 if [[ -x $package/gpu-model ]]; then
-  ours 'model' 80 "$package/gpu-model" --random "$root/bench/configs/llama-3.1-8b.json" --json-file model.jsonl
+  ours 'model' 110 "$package/gpu-model" --random "$root/bench/configs/llama-3.1-8b.json" --json-file model.jsonl
 fi
 if timeout 10 "$python" -c 'import importlib.util as i; exit(not i.find_spec("torch"))' 2>/dev/null; then
   step 'sdpa' 45 bash -c '"$0" "$1" >sdpa.jsonl' "$python" "$root/bench/gpu/sdpa.py"
