@@ -121,7 +121,7 @@ std::vector<Option> ModelOptions() {
        SetModel},
       {"served-model-name", "NAME", "",
        "What clients call the model; empty: the last part of --model.", SetServedName},
-      {"device", "cpu|cuda|auto", "cpu",
+      {"device", "cpu|cuda|auto", "auto",
        "What computes; auto: a GPU that serves the model, else the processor.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<DeviceChoice>(text,

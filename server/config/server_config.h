@@ -20,7 +20,7 @@ enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
 // nowhere else: LoadConfig parses them first.
 struct ServerConfig {
   EngineOptions engine;
-  DeviceChoice device = DeviceChoice::kCpu;
+  DeviceChoice device = DeviceChoice::kAuto;
   bool numa = true;  // keep each rank on one memory node, where there are several
   HugePagesChoice huge_pages = HugePagesChoice::kAuto;
   std::string convert_out;        // the directory that --convert writes

@@ -50,7 +50,7 @@ TEST_F(LoadConfigTest, DefaultsAreTheDocumentedOnes) {
   EXPECT_EQ(config.served_model_name, "recall");
   EXPECT_EQ(config.listen, "127.0.0.1:50051");
   EXPECT_EQ(config.metrics, "127.0.0.1:9464");
-  EXPECT_EQ(config.device, DeviceChoice::kCpu);
+  EXPECT_EQ(config.device, DeviceChoice::kAuto);
   EXPECT_EQ(config.engine.ranks, 1);
   EXPECT_EQ(config.engine.threads, 0);
   EXPECT_EQ(config.engine.kv_memory_bytes, 0u);
