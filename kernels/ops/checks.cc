@@ -48,16 +48,21 @@ void CheckRuns(const SummaryRuns& runs, int64_t count) {
 
 void CheckLogitEdits(const SampleRow& row, int64_t vocabulary) {
   ANNULUS_CHECK(row.penalties.repetition > 0) << row.penalties.repetition;
+  const auto seen = [&](int64_t token) { return (row.seen[token / 32] >> token % 32 & 1) != 0; };
+  ANNULUS_CHECK(row.seen.empty() || std::ssize(row.seen) == SeenWords(vocabulary))
+      << row.seen.size() << " words of seen tokens for " << vocabulary;
+  for (int64_t bit = vocabulary; bit < 32 * std::ssize(row.seen); ++bit) {
+    ANNULUS_CHECK(!seen(bit)) << "token " << bit << " was seen, of " << vocabulary;
+  }
   int64_t last = -1;
   for (const LogitEdit& edit : row.edits) {
     ANNULUS_CHECK(edit.token > last && edit.token < vocabulary)
         << "an edit of token " << edit.token << " behind token " << last << " of " << vocabulary;
     ANNULUS_CHECK(edit.count >= -1 && edit.bias < std::numeric_limits<float>::infinity())
         << "count " << edit.count << ", bias " << edit.bias;
+    ANNULUS_CHECK(row.seen.empty() || !seen(edit.token)) << "token " << edit.token << " twice";
     last = edit.token;
   }
-  ANNULUS_CHECK(row.seen.empty() || std::ssize(row.seen) == SeenWords(vocabulary))
-      << row.seen.size() << " words of seen tokens for " << vocabulary;
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ int32_t ChooseFrom(std::span<const float> logits, const SampleRow& how,
 //
 // FLOPs: one exp in float64 per logit. Bytes: a row some 5 times if only its weights are summed
 // and some 6 times more for each of top_k, top_p and a draw from what they keep; once more at most
-// for `seen`. What each call brings to a device of its own: 80 bytes for a row, 12 for each edit
+// for `seen`. What each call brings to a device of its own: 72 bytes for a row, 12 for each edit
 // and vocabulary / 8 for `seen`. So it grows with what was generated and with biases, not with the
 // prompt, and is at most 12 + 1 / 8 bytes for each token of the vocabulary.
 struct SampleParams {

@@ -33,6 +33,13 @@ struct CpuWorld {
   KernelRegistry registry;
 };
 
+inline SamplingParams Greedy() {
+  SamplingParams params;
+  params.temperature = 0;
+  params.seed = 1;
+  return params;
+}
+
 struct DriverOptions {
   int ranks = 1;
   RingMode mode = RingMode::kPassKv;
@@ -49,7 +56,7 @@ struct DriverOptions {
   bool report_lists = false;                     // fill DriverResult::lists
   bool graphs = true;                            // see RankSetOptions
   std::optional<int32_t> logprobs;               // fill DriverResult::logprobs
-  float repetition_penalty = 1;
+  std::optional<SamplingParams> sampling;        // with a seed; absent: greedy
   // Every prompt but the first is admitted once the one before it has so many tokens, and gets so
   // many tokens less than that one.
   int tokens_ahead = 0;
@@ -65,7 +72,7 @@ struct DriverResult {
   std::map<std::pair<int32_t, int32_t>, std::shared_ptr<const BlockPattern>> lists;
 };
 
-// Runs several prompts together over a RankSet, greedily, without the engine's loop around it.
+// Runs several prompts together over a RankSet, without the engine's loop around it.
 class StepDriver {
  public:
   StepDriver(CpuWorld& world, const RankModel& model, const DriverOptions& options)
@@ -209,10 +216,8 @@ class StepDriver {
       sequence->summaries = std::make_shared<const SummaryPages>(std::move(summaries));
     }
     auto setup = std::make_shared<SamplingSetup>();
-    setup->params.temperature = 0;
-    setup->params.seed = 1;
+    setup->params = options_.sampling.value_or(Greedy());
     setup->params.logprobs = options_.logprobs;
-    setup->params.repetition_penalty = options_.repetition_penalty;
     setup->prompt = prompt;
     setup->vocabulary = model_.config.vocabulary;
     sequence->setup = std::move(setup);

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -195,7 +196,7 @@ std::vector<std::vector<int32_t>> Answers(Engine& engine, const std::vector<int3
 
 // Requests that ask for log-probabilities are sampled on the host, of the same logits: tokens must
 // not change by that. They run together, so that batches have rows of both kinds.
-TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHostAndOfTheCpu) {
+TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHost) {
   KernelEntry entry;
   entry.ops = cuda::Ops();
   entry.ops.sample = [](Stream& stream, const SampleParams& params) {
@@ -233,11 +234,30 @@ TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHostAndOfTheCpu) {
   EXPECT_NE(answers[4], answers[5]);
   EXPECT_GE(rows_on_device, chosen);  // and a few that a step ahead has drawn in vain
   EXPECT_LE(rows_on_device, chosen + 3 * half);
+}
 
+// Of a model whose logits lie apart by more than both round.
+TEST_F(DeviceTest, TokensWithPenaltiesAreThoseOfTheCpu) {
   CpuWorld world;
-  const auto on_cpu = CreateEngine(options, *world.backend, world.registry).value();
-  ways.resize(half);
-  EXPECT_EQ(Answers(*on_cpu, prompt, ways), std::vector(answers.begin(), answers.begin() + half));
+  const RankModel model = Load("llama_gqa_bf16");
+  const RankModel expected_model =
+      Load("llama_gqa_bf16", DType::kF32, *world.backend, *world.Find("cpu/reference"));
+  const std::vector<std::vector<int32_t>> prompts = {{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}, {2, 7, 1}};
+  const std::vector<SamplingParams> ways = WaysToSample(prompts[0]);
+  std::set<std::vector<int32_t>> answers;
+  for (const size_t way : {4, 6, 7}) {
+    DriverOptions options;
+    options.sampling = ways[way];
+    options.kv_bytes = size_t{8} << 20;
+    const auto actual = StepDriver(*backend_, model, options).Run(prompts, 6);
+    const auto expected = StepDriver(world, expected_model, options).Run(prompts, 6);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_EQ(actual[i].tokens.size(), 6u);
+      EXPECT_EQ(actual[i].tokens, expected[i].tokens) << "way " << way << ", prompt " << i;
+    }
+    answers.insert(actual[0].tokens);
+  }
+  EXPECT_EQ(answers.size(), 3u) << "ways that do not matter";
 }
 
 }  // namespace

@@ -164,7 +164,8 @@ TEST_F(GraphsTest, StepsWithPenaltiesAreOneGraphEachWithTheSameTokens) {
   const RankModel model = Load("llama_gqa_bf16");
   DriverOptions options;
   const Outcome plain = Run(model, options, true);
-  options.repetition_penalty = 1.5f;
+  options.sampling = testing::Greedy();
+  options.sampling->repetition_penalty = 1.5f;
   const Outcome with = Run(model, options, true);
   EXPECT_NE(with.results[0].tokens, plain.results[0].tokens);
   EXPECT_EQ(with.counts.whole, with.decode_steps);
