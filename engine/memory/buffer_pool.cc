@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/memory/align.h"
 #include "kernels/base/check.h"
+#include "kernels/base/device_error.h"
 
 namespace annulus {
 namespace {
@@ -61,14 +62,18 @@ absl::StatusOr<PoolBuffer> BufferPool::Allocate(size_t bytes, Lifetime lifetime)
   std::lock_guard<std::mutex> lock(mutex_);
   // A request beyond the limit could overflow when it is rounded up.
   std::optional<BlockIterator> block;
-  if (bytes <= options_.limit_bytes) block = Find(AlignUp(bytes), lifetime);
+  absl::Status refused;
+  if (bytes <= options_.limit_bytes) block = Find(AlignUp(bytes), lifetime, refused);
   if (!block.has_value()) {
     ++stats_.refusals;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "memory pool '", options_.name, "': asked for ", bytes, " bytes for ",
-        LifetimeName(lifetime), ", ", stats_.held, " bytes are held, the limit is ",
-        options_.limit_bytes, " bytes (free inside the pool ", stats_.free, ", largest free block ",
-        LargestFree(), "); raise the limit or release memory"));
+    const std::string figures =
+        absl::StrCat("memory pool '", options_.name, "': asked for ", bytes, " bytes for ",
+                     LifetimeName(lifetime), ", ", stats_.held, " bytes are held, the limit is ",
+                     options_.limit_bytes, " bytes (free inside the pool ", stats_.free,
+                     ", largest free block ", LargestFree(), ")");
+    if (!refused.ok()) return WithPrefix(absl::StrCat(figures, ": "), refused);
+    return absl::ResourceExhaustedError(
+        absl::StrCat(figures, "; raise the limit or release memory"));
   }
   Hold(*block, AlignUp(bytes), lifetime);
   buffer.pool_ = this;
@@ -79,10 +84,11 @@ absl::StatusOr<PoolBuffer> BufferPool::Allocate(size_t bytes, Lifetime lifetime)
   return buffer;
 }
 
-std::optional<BufferPool::BlockIterator> BufferPool::Find(size_t bytes, Lifetime lifetime) {
+std::optional<BufferPool::BlockIterator> BufferPool::Find(size_t bytes, Lifetime lifetime,
+                                                          absl::Status& refused) {
   std::optional<BlockIterator> block = free_[static_cast<size_t>(lifetime)].BestFit(bytes);
-  if (!block.has_value()) block = AddChunk(bytes, lifetime);
-  if (!block.has_value() && TrimLocked() > 0) block = AddChunk(bytes, lifetime);
+  if (!block.has_value()) block = AddChunk(bytes, lifetime, refused);
+  if (!block.has_value() && TrimLocked() > 0) block = AddChunk(bytes, lifetime, refused);
   for (const FreeIndex& index : free_) {
     if (block.has_value()) break;
     block = index.BestFit(bytes);
@@ -90,7 +96,8 @@ std::optional<BufferPool::BlockIterator> BufferPool::Find(size_t bytes, Lifetime
   return block;
 }
 
-std::optional<BufferPool::BlockIterator> BufferPool::AddChunk(size_t bytes, Lifetime lifetime) {
+std::optional<BufferPool::BlockIterator> BufferPool::AddChunk(size_t bytes, Lifetime lifetime,
+                                                              absl::Status& refused) {
   const size_t room = options_.limit_bytes - stats_.total;
   if (bytes > room) return std::nullopt;
   const size_t preferred = std::min(std::max(options_.chunk_bytes, bytes), room);
@@ -103,7 +110,10 @@ std::optional<BufferPool::BlockIterator> BufferPool::AddChunk(size_t bytes, Life
     size = bytes;
     memory = allocate(size);
   }
-  if (!memory.ok()) return std::nullopt;
+  if (!memory.ok()) {
+    refused = memory.status();
+    return std::nullopt;
+  }
 
   MemoryChunk& chunk = chunks_.emplace_back();
   chunk.memory = *std::move(memory);

@@ -104,8 +104,9 @@ class BufferPool {
   BufferPool& operator=(const BufferPool&) = delete;
 
   // bytes = 0 gives an empty buffer. At the limit, or when the backend refuses, wholly free chunks
-  // are given back first; if that does not help: RESOURCE_EXHAUSTED with asked, held and limit
-  // bytes. The pool is unchanged by a refusal, apart from what was trimmed.
+  // are given back first; if that does not help: RESOURCE_EXHAUSTED, or what the backend says where
+  // there was room below the limit, with asked, held and limit bytes. The pool is unchanged by a
+  // refusal, apart from what was trimmed.
   absl::StatusOr<PoolBuffer> Allocate(size_t bytes, Lifetime lifetime);
 
   // Gives chunks that hold nothing back to the backend; returns how many bytes.
@@ -125,10 +126,11 @@ class BufferPool {
   void Release(BlockIterator block);
 
   // A free block of at least `bytes`: from `lifetime`'s chunks, a new chunk, a new chunk after
-  // trimming, or any chunk, in this order.
-  std::optional<BlockIterator> Find(size_t bytes, Lifetime lifetime)
+  // trimming, or any chunk, in this order. `refused`: what the backend said, where it was asked
+  // and refused.
+  std::optional<BlockIterator> Find(size_t bytes, Lifetime lifetime, absl::Status& refused)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::optional<BlockIterator> AddChunk(size_t bytes, Lifetime lifetime)
+  std::optional<BlockIterator> AddChunk(size_t bytes, Lifetime lifetime, absl::Status& refused)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Marks the first `bytes` of a free block as held; the rest becomes a free block of its own.
   void Hold(BlockIterator block, size_t bytes, Lifetime lifetime)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks how many kernel instances a program has that nvcc built: instances.sh PROGRAM [PAGE]. At most
-# 48 are allowed, and the table "Instances" of the page (kernels/cuda/README.md) must list as many.
-# Prints them where that does not hold, and fails. NM: the nm to use.
+# Checks how many kernel instances a program has that nvcc built: instances.sh PROGRAM [PAGE]. At
+# most 48 are allowed, and the table "Instances" of the page (kernels/cuda/README.md) must list as
+# many. Prints them where that does not hold, and fails. NM: the nm to use.
 set -euo pipefail
 
 most=48
@@ -22,7 +22,7 @@ listed=$(awk '
 
 problem=
 if ((count == 0)); then
-  problem="no kernel was found in $program: was it built by nvcc, and does this nvcc name stubs otherwise?"
+  problem="no kernel was found in $program: did nvcc build it, and name its stubs as before?"
 elif ((count > most)); then
   problem="$count kernel instances in $program; at most $most are allowed"
 elif ((count != listed)); then

@@ -165,6 +165,16 @@ TEST_F(BufferPoolTest, RefusalNamesThePoolAndTheNumbers) {
   EXPECT_EQ(pool_.Stats().refusals, 1);
 }
 
+TEST_F(BufferPoolTest, ARefusalOfTheBackendSaysWhy) {
+  backend_.RefuseAbove(100);
+  const absl::Status status = pool_.Allocate(kChunk, Lifetime::kPages).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  for (const char* part : {"rank0", "fake: no 4096 bytes"}) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+  }
+  EXPECT_EQ(std::string(status.message()).find("raise the limit"), std::string::npos);
+}
+
 TEST_F(BufferPoolTest, AbsurdSizesAreRefused) {
   ExpectRefused(std::numeric_limits<size_t>::max());
   ExpectRefused(std::numeric_limits<size_t>::max() - 62);

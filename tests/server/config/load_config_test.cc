@@ -71,7 +71,7 @@ std::string OtherValue(const Option& option) {
   if (name == "cpu-isa") return "avx2";
   if (name == "attention") return "window:window=77";
   if (name == "activations") return "int8";
-  if (name == "device") return "auto";
+  if (name == "device") return "cuda";
   if (name == "weights-dtype" || name == "kv-dtype") return "bf16";
   if (name == "page-tokens") return "128";
   if (name == "ring-mode") return "pass-q";
