@@ -81,6 +81,8 @@ class CudaStream final : public Stream {
   // Device workspace of at least `bytes`, kept and reused; its contents are those of earlier ops.
   // Waits for the stream where it must grow.
   absl::StatusOr<std::byte*> Scratch(size_t bytes);
+  // It only grows, and what it held is lost then.
+  size_t scratch_bytes() const { return scratch_bytes_; }
 
  private:
   class Held;

@@ -53,9 +53,32 @@ LinearArguments ArgumentsOf(const LinearParams& params) {
 
 size_t PieceBytes(int64_t bytes) { return static_cast<size_t>(bytes + 255) / 256 * 256; }
 
-absl::Status Round(CudaStream& stream, const RoundRowsArguments& arguments) {
-  return StatusOf(LaunchRoundRows(stream.handle(), arguments), "rounding inputs");
-}
+// The input of an op's products, rounded into the stream's scratch once for all of them that want
+// the same form of it: 6 bytes of traffic an element, beside products that may have few outputs.
+class SharedInput {
+ public:
+  explicit SharedInput(CudaStream& stream) : stream_(stream) {}
+
+  CudaStream& stream() const { return stream_; }
+
+  // `wanted.output` and `wanted.scales` lie in the scratch, before whatever else a product writes
+  // there.
+  absl::Status Round(const RoundRowsArguments& wanted) {
+    const bool grown = scratch_bytes_ != stream_.scratch_bytes();
+    if (!grown && wanted.kind == last_.kind && wanted.input.rows == last_.input.rows &&
+        wanted.depth == last_.depth && wanted.output == last_.output) {
+      return absl::OkStatus();
+    }
+    last_ = wanted;
+    scratch_bytes_ = stream_.scratch_bytes();
+    return StatusOf(LaunchRoundRows(stream_.handle(), wanted), "rounding inputs");
+  }
+
+ private:
+  CudaStream& stream_;
+  RoundRowsArguments last_{};
+  size_t scratch_bytes_ = 0;  // when that was launched
+};
 
 // Whether weights are multiplied in float32.
 bool InFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16; }
@@ -72,9 +95,9 @@ absl::Status LinearOfFewRows(CudaStream& stream, const LinearArguments& argument
       "linear of few rows");
 }
 
-// Inputs are rounded into the stream's scratch, with `codes` to those of Activations::kFp8, which
-// bf16 holds exactly.
-absl::Status LinearOfManyRows(CudaStream& stream, LinearArguments arguments, bool codes) {
+// Inputs are rounded, with `codes` to those of Activations::kFp8, which bf16 holds exactly.
+absl::Status LinearOfManyRows(SharedInput& shared, LinearArguments arguments, bool codes) {
+  CudaStream& stream = shared.stream();
   const WeightView& weight = arguments.weight;
   const int64_t rows = arguments.input.rows;
   const int64_t depth = (weight.in_features + kRoundedDepth - 1) / kRoundedDepth * kRoundedDepth;
@@ -89,16 +112,17 @@ absl::Status LinearOfManyRows(CudaStream& stream, LinearArguments arguments, boo
     kind = RoundedRows::kFloat8Steps;
     scales = reinterpret_cast<float*>(scratch);
   }
-  ANNULUS_RETURN_IF_ERROR(Round(stream, {arguments.input, kind, depth, inputs, scales}));
+  ANNULUS_RETURN_IF_ERROR(shared.Round({arguments.input, kind, depth, inputs, scales}));
   arguments.input_scales = scales;
   const int tiles = ManyRowsTiles(rows, weight.out_features, stream.device());
   return StatusOf(LaunchLinearTensor(stream.handle(), {arguments, inputs, depth, tiles}),
                   "linear of many rows");
 }
 
-absl::Status LinearByKernels(CudaStream& stream, const LinearArguments& arguments) {
+absl::Status LinearByKernels(SharedInput& shared, const LinearArguments& arguments) {
+  CudaStream& stream = shared.stream();
   if (arguments.input.rows <= kFewRows) return LinearOfFewRows(stream, arguments, {});
-  if (!InFloat(arguments.weight.dtype)) return LinearOfManyRows(stream, arguments, false);
+  if (!InFloat(arguments.weight.dtype)) return LinearOfManyRows(shared, arguments, false);
   return StatusOf(LaunchLinearFloat(stream.handle(), arguments), "linear");
 }
 
@@ -122,9 +146,9 @@ absl::Status MultiplyByLibrary(CudaStream& stream, Products& products, const Pro
   return products.Multiply(own, product, workspace);
 }
 
-// bf16 weights and many rows: inputs are rounded into the stream's scratch, the library multiplies
-// where it has a way.
-absl::Status LinearByLibrary(CudaStream& stream, Products& products, const LinearParams& params) {
+// bf16 weights and many rows: inputs are rounded, the library multiplies where it has a way.
+absl::Status LinearByLibrary(SharedInput& shared, Products& products, const LinearParams& params) {
+  CudaStream& stream = shared.stream();
   const int64_t depth = RowBytes(DType::kBF16, params.weight->in_features) / 2;
   const size_t input_bytes = PieceBytes(params.input.rows * depth * 2);
   ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
@@ -132,39 +156,41 @@ absl::Status LinearByLibrary(CudaStream& stream, Products& products, const Linea
   Product product = ProductOf(params, depth);
   product.input = scratch;
   ANNULUS_ASSIGN_OR_RETURN(const bool served, products.Serves(product));
-  if (!served) return LinearByKernels(stream, ArgumentsOf(params));
+  if (!served) return LinearByKernels(shared, ArgumentsOf(params));
   ANNULUS_RETURN_IF_ERROR(
-      Round(stream, {params.input, RoundedRows::kBFloat16, depth, scratch, nullptr}));
+      shared.Round({params.input, RoundedRows::kBFloat16, depth, scratch, nullptr}));
   return MultiplyByLibrary(stream, products, product, scratch + input_bytes);
 }
 
 // Makes few rows of inputs codes, in float32.
-absl::Status TakeCodes(CudaStream& stream, LinearArguments& arguments) {
+absl::Status TakeCodes(SharedInput& shared, LinearArguments& arguments) {
   const int64_t rows = arguments.input.rows;
   const int64_t depth = (arguments.input.cols + 3) / 4 * 4;
   const size_t scale_bytes = PieceBytes(rows * static_cast<int64_t>(sizeof(float)));
   const auto code_bytes = static_cast<size_t>(rows * depth) * sizeof(float);
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch, stream.Scratch(scale_bytes + code_bytes));
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
+                           shared.stream().Scratch(scale_bytes + code_bytes));
   auto* const scales = reinterpret_cast<float*>(scratch);
   auto* const codes = reinterpret_cast<float*>(scratch + scale_bytes);
   ANNULUS_RETURN_IF_ERROR(
-      Round(stream, {arguments.input, RoundedRows::kFloat8Wide, depth, codes, scales}));
+      shared.Round({arguments.input, RoundedRows::kFloat8Wide, depth, codes, scales}));
   arguments.input = {codes, rows, arguments.input.cols, depth};
   arguments.input_scales = scales;
   return absl::OkStatus();
 }
 
-absl::Status Fp8ByKernels(CudaStream& stream, const LinearParams& params) {
+absl::Status Fp8ByKernels(SharedInput& shared, const LinearParams& params) {
   LinearArguments arguments = ArgumentsOf(params);
-  if (params.input.rows > kFewRows) return LinearOfManyRows(stream, arguments, true);
-  ANNULUS_RETURN_IF_ERROR(TakeCodes(stream, arguments));
-  return LinearOfFewRows(stream, arguments, {});
+  if (params.input.rows > kFewRows) return LinearOfManyRows(shared, arguments, true);
+  ANNULUS_RETURN_IF_ERROR(TakeCodes(shared, arguments));
+  return LinearOfFewRows(shared.stream(), arguments, {});
 }
 
 // The library multiplies codes where it has a way. Scales are its business where it takes them, but
 // not together with a bias; else it leaves the sums, in the output or, where that is to be added
 // to, in the scratch, and a kernel does the rest.
-absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearParams& params) {
+absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearParams& params) {
+  CudaStream& stream = shared.stream();
   const WeightView weight = ViewOf(*params.weight);
   const int64_t rows = params.input.rows;
   const int64_t depth = weight.row_bytes;  // zeros from in_features on, on both sides
@@ -197,9 +223,8 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
     product.stride = weight.out_features;
   }
   ANNULUS_ASSIGN_OR_RETURN(const bool served, products.Serves(product));
-  if (!served) return Fp8ByKernels(stream, params);
-  ANNULUS_RETURN_IF_ERROR(
-      Round(stream, {params.input, RoundedRows::kFloat8, depth, codes, scales}));
+  if (!served) return Fp8ByKernels(shared, params);
+  ANNULUS_RETURN_IF_ERROR(shared.Round({params.input, RoundedRows::kFloat8, depth, codes, scales}));
   ANNULUS_RETURN_IF_ERROR(MultiplyByLibrary(stream, products, product, sums + sum_bytes));
   if (scaled) return absl::OkStatus();
   return StatusOf(
@@ -211,6 +236,21 @@ absl::Status Fp8ByLibrary(CudaStream& stream, Products& products, const LinearPa
                                     params.output,
                                     params.accumulate}),
       "scaling a product");
+}
+
+absl::Status Multiply(SharedInput& shared, const LinearParams& params) {
+  ANNULUS_CHECK(params.activations != Activations::kInt8);
+  ANNULUS_ASSIGN_OR_RETURN(const CudaStream* const own, BeginWork(shared.stream()));
+  const bool many = params.input.rows >= kLibraryRows && own->products() != nullptr;
+  if (params.activations == Activations::kFp8) {
+    const bool library =
+        many && Fp8ProductsOf(own->device()) != Fp8Products::kNone && Fp8OutputFits(params.output);
+    return library ? Fp8ByLibrary(shared, *own->products(), params) : Fp8ByKernels(shared, params);
+  }
+  if (many && params.weight->dtype == DType::kBF16) {
+    return LinearByLibrary(shared, *own->products(), params);
+  }
+  return LinearByKernels(shared, ArgumentsOf(params));
 }
 
 // Of some rows of weights, to a device that has nothing else to do.
@@ -260,20 +300,15 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
   return absl::OkStatus();
 }
 
+absl::Status Linears(Stream& stream, std::span<const LinearParams> parts) {
+  CheckLinears(parts);
+  SharedInput shared(AsCudaStream(stream));
+  for (const LinearParams& part : parts) ANNULUS_RETURN_IF_ERROR(Multiply(shared, part));
+  return absl::OkStatus();
+}
+
 absl::Status Linear(Stream& stream, const LinearParams& params) {
-  CheckLinear(params);
-  ANNULUS_CHECK(params.activations != Activations::kInt8);
-  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
-  const bool many = params.input.rows >= kLibraryRows && own->products() != nullptr;
-  if (params.activations == Activations::kFp8) {
-    const bool library =
-        many && Fp8ProductsOf(own->device()) != Fp8Products::kNone && Fp8OutputFits(params.output);
-    return library ? Fp8ByLibrary(*own, *own->products(), params) : Fp8ByKernels(*own, params);
-  }
-  if (many && params.weight->dtype == DType::kBF16) {
-    return LinearByLibrary(*own, *own->products(), params);
-  }
-  return LinearByKernels(*own, ArgumentsOf(params));
+  return Linears(stream, {&params, 1});
 }
 
 absl::Status ExpertLinear(Stream& stream, const ExpertLinearParams& params) {
@@ -283,7 +318,8 @@ absl::Status ExpertLinear(Stream& stream, const ExpertLinearParams& params) {
   LinearArguments arguments = ArgumentsOf(
       {params.input, params.weights->matrices.front(), /*bias=*/nullptr, params.output});
   if (params.activations == Activations::kFp8) {
-    ANNULUS_RETURN_IF_ERROR(TakeCodes(*own, arguments));
+    SharedInput shared(*own);
+    ANNULUS_RETURN_IF_ERROR(TakeCodes(shared, arguments));
   }
   return LinearOfFewRows(
       *own, arguments,

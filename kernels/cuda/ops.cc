@@ -168,6 +168,7 @@ OpTable Ops() {
   ops.matrix_bytes = MatrixBytes;
   ops.pack_rows = PackRows;
   ops.linear = Linear;
+  ops.linears = Linears;
   ops.embed = Embed;
   ops.rms_norm = RmsNorm;
   ops.gated_mul = GatedMul;

@@ -28,6 +28,7 @@ absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype);
 absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorView& source,
                       QuantizationError* error);
 absl::Status Linear(Stream& stream, const LinearParams& params);
+absl::Status Linears(Stream& stream, std::span<const LinearParams> parts);
 absl::Status Embed(Stream& stream, const EmbedParams& params);
 absl::Status RmsNorm(Stream& stream, const RmsNormParams& params);
 absl::Status GatedMul(Stream& stream, const GatedMulParams& params);

@@ -197,7 +197,8 @@ TEST_P(LinearTest, ARowsBitsDependOnNeitherTheOtherRowsNorTheThreads) {
   }
 }
 
-// Products of the same input, some of its first rows only, by weights of one type or of two.
+// Products of the same input, some of its first rows only, by weights of one type or of two; few
+// rows, or `times` as many.
 struct ProductsCase {
   struct Part {
     int64_t rows;
@@ -208,54 +209,61 @@ struct ProductsCase {
       {5, 130, false}, {5, 17, true}, {2, 1000, false}, {0, 64, true}};
   static constexpr size_t kCount = std::size(kParts);
 
-  ProductsCase(const OpTable& table, uint32_t seed, DType dtype, DType other) : input(5, 96, 2) {
+  ProductsCase(const OpTable& table, uint32_t seed, int64_t times, DType dtype, DType other)
+      : times(times), input(5 * times, 96, 2) {
     std::mt19937 random(seed);
     input.FillNormal(random);
     for (const Part& part : kParts) {
       TestMatrix weight(part.out, input.cols());
       weight.FillNormal(random);
       weights.push_back(Pack(table, weight, weights.size() == 1 ? other : dtype));
-      initial.emplace_back(5, part.out, 3).FillNormal(random);
+      initial.emplace_back(5 * times, part.out, 3).FillNormal(random);
     }
   }
 
   std::vector<LinearParams> To(std::vector<TestMatrix>& outputs) const {
     std::vector<LinearParams> params(kCount);
     for (size_t i = 0; i < kCount; ++i) {
-      params[i].input = input.view().row_range(0, kParts[i].rows);
+      params[i].input = input.view().row_range(0, times * kParts[i].rows);
       params[i].weight = &weights[i];
-      params[i].output = outputs[i].view().row_range(0, kParts[i].rows);
+      params[i].output = outputs[i].view().row_range(0, times * kParts[i].rows);
       params[i].accumulate = kParts[i].accumulate;
     }
     return params;
   }
 
+  int64_t times;
   TestMatrix input;
   std::vector<PackedMatrix> weights;
   std::vector<TestMatrix> initial;
 };
 
+void ExpectBitsOfEachAlone(const OpTable& table, const ProductsCase& test) {
+  const auto stream = MakeStream(table, 2);
+  std::vector<TestMatrix> together = test.initial;
+  std::vector<TestMatrix> alone = test.initial;
+  ASSERT_TRUE(Linears(table, *stream, test.To(together)).ok());
+  for (const LinearParams& part : test.To(alone)) {
+    ASSERT_TRUE(table.linear(*stream, part).ok());
+  }
+  for (size_t i = 0; i < ProductsCase::kCount; ++i) {
+    for (int64_t r = 0; r < test.input.rows(); ++r) {
+      const int64_t columns = test.initial[i].cols();
+      EXPECT_TRUE(SameBits(together[i].row(r), alone[i].row(r), columns))
+          << "part " << i << " row " << r;
+    }
+    EXPECT_TRUE(together[i].PaddingUntouched());
+  }
+}
+
 TEST_P(LinearTest, ProductsOfOneInputHaveTheBitsOfEachAlone) {
   uint32_t seed = 1;
   for (const DType dtype : kWeightDTypes) {
     for (const DType other : {dtype, DType::kF32}) {
-      SCOPED_TRACE(::testing::Message()
-                   << "seed " << seed << " " << DTypeName(dtype) << " beside " << DTypeName(other));
-      const ProductsCase test(table(), seed++, dtype, other);
-      const auto stream = MakeStream(table(), 2);
-      std::vector<TestMatrix> together = test.initial;
-      std::vector<TestMatrix> alone = test.initial;
-      ASSERT_TRUE(Linears(table(), *stream, test.To(together)).ok());
-      for (const LinearParams& part : test.To(alone)) {
-        ASSERT_TRUE(table().linear(*stream, part).ok());
-      }
-      for (size_t i = 0; i < ProductsCase::kCount; ++i) {
-        for (int64_t r = 0; r < 5; ++r) {
-          const size_t bytes = test.initial[i].cols() * sizeof(float);
-          EXPECT_EQ(std::memcmp(together[i].row(r), alone[i].row(r), bytes), 0)
-              << "part " << i << " row " << r;
-        }
-        EXPECT_TRUE(together[i].PaddingUntouched());
+      for (const int64_t times : {1, 5}) {
+        SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << DTypeName(dtype)
+                                          << " beside " << DTypeName(other) << " x " << times);
+        ExpectBitsOfEachAlone(table(), ProductsCase(table(), seed++, times, dtype, other));
       }
     }
   }

@@ -225,6 +225,64 @@ TEST_F(ProductsTest, OwnKernelsMultiplyWhatTheLibraryDoesNotServe) {
   }
 }
 
+// Products of one op have their input rounded once for each form of it that they want.
+TEST_F(ProductsTest, ProductsOfOneInputShareWhatIsRounded) {
+  struct Case {
+    std::vector<DType> weights;
+    Activations activations;
+    int rounded;  // times, with a library and without
+    int rounded_without;
+  };
+  const Case cases[] = {
+      {{DType::kBF16, DType::kBF16, DType::kBF16}, Activations::kFloat, 1, 1},
+      {{DType::kBF16, DType::kI8, DType::kI8}, Activations::kFloat, 2, 1},
+      {{DType::kI8, DType::kI4G32, DType::kI8}, Activations::kFloat, 3, 3},
+      {{DType::kF8E4M3, DType::kF8E4M3}, Activations::kFp8, 1, 1},
+  };
+  constexpr int64_t kRows = kLibraryRows + 5;
+  constexpr int64_t kIn = 64;
+  constexpr int64_t kOut = 24;
+  std::mt19937 random(7);
+  testing::TestMatrix source(kOut, kIn);
+  source.FillNormal(random);
+  testing::TestMatrix input(kRows, kIn, 3);
+  input.FillNormal(random);
+  EmulatedDevice& device = EmulatedDevice::Get();
+  const OpTable table = Ops();
+  for (const Case& test : cases) {
+    std::vector<PackedMatrix> weights;
+    for (const DType dtype : test.weights) weights.push_back(testing::Pack(table, source, dtype));
+    for (const bool library : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << DTypeName(test.weights[1]) << " library " << library);
+      device.products = library;
+      const auto backend = CreateCudaBackend(0).value();
+      const auto stream = backend->CreateStream(1).value();
+      std::vector<std::unique_ptr<AlignedOutput>> outputs;
+      std::vector<LinearParams> parts;
+      for (const PackedMatrix& weight : weights) {
+        outputs.push_back(std::make_unique<AlignedOutput>(kRows, kOut));
+        LinearParams& part = parts.emplace_back();
+        part.input = std::as_const(input).view();
+        part.weight = &weight;
+        part.output = outputs.back()->view;
+        part.activations = test.activations;
+      }
+      // Where memory grows between products, as in the first round, what was rounded is lost.
+      for (const bool first : {true, false}) {
+        const int64_t launches = device.launches;
+        const int multiplied = device.library_products;
+        ASSERT_TRUE(Linears(table, *stream, parts).ok());
+        ASSERT_TRUE(stream->Synchronize().ok());
+        const auto by_kernels =
+            static_cast<int64_t>(parts.size()) - (device.library_products - multiplied);
+        const int64_t rounded = device.launches - launches - by_kernels;
+        if (first) continue;
+        EXPECT_EQ(rounded, library ? test.rounded : test.rounded_without);
+      }
+    }
+  }
+}
+
 // A way is for products that are alike in all that it depends on.
 TEST(ProductWaysTest, TellsKindsApartAndKeepsNoErrors) {
   alignas(16) float place[8] = {};
