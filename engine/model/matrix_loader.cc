@@ -63,8 +63,9 @@ absl::Status CreateMatrices(const std::vector<MatrixToLoad>& matrices, Backend& 
   std::byte* next = block->data();
   for (size_t i = 0; i < matrices.size(); ++i) {
     const StoredMatrix& stored = *matrices[i].stored;
+    const auto keep = [block](std::byte*) {};
     *matrices[i].target = {stored.rows, stored.cols, matrices[i].dtype,
-                           DeviceBuffer(next, sizes[i], [block](std::byte*) {})};
+                           DeviceBuffer(next, sizes[i], keep, block->device())};
     next += Aligned(sizes[i]);
   }
   return absl::OkStatus();

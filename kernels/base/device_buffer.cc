@@ -7,6 +7,7 @@ DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
     Reset();
     data_ = std::exchange(other.data_, nullptr);
     bytes_ = std::exchange(other.bytes_, 0);
+    device_ = other.device_;
     release_ = std::exchange(other.release_, nullptr);
   }
   return *this;

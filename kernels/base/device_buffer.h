@@ -13,8 +13,10 @@ namespace annulus {
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
-  DeviceBuffer(std::byte* data, size_t bytes, std::function<void(std::byte*)> release)
-      : data_(data), bytes_(bytes), release_(std::move(release)) {}
+  // `device`: see device().
+  DeviceBuffer(std::byte* data, size_t bytes, std::function<void(std::byte*)> release,
+               int device = 0)
+      : data_(data), bytes_(bytes), device_(device), release_(std::move(release)) {}
   DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
   DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
   DeviceBuffer(const DeviceBuffer&) = delete;
@@ -27,6 +29,8 @@ class DeviceBuffer {
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   size_t size() const { return bytes_; }
+  // Which device the memory is of, by the number that its backend has for it; 0: the only one.
+  int device() const { return device_; }
 
   template <typename T>
   T* as() {
@@ -40,6 +44,7 @@ class DeviceBuffer {
  private:
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+  int device_ = 0;
   std::function<void(std::byte*)> release_;
 };
 

@@ -45,10 +45,10 @@ class CudaBackend final : public Backend {
           "cannot allocate ", bytes, " bytes: ", device_.name, " has ", device_.memory_bytes));
     }
     ANNULUS_ASSIGN_OR_RETURN(std::byte* const data, waits_->AllocateDevice(device_.ordinal, bytes));
-    return DeviceBuffer(data, bytes,
-                        [waits = waits_, ordinal = device_.ordinal](std::byte* memory) {
-                          waits->FreeDevice(ordinal, memory);
-                        });
+    const auto free = [waits = waits_, ordinal = device_.ordinal](std::byte* memory) {
+      waits->FreeDevice(ordinal, memory);
+    };
+    return DeviceBuffer(data, bytes, free, device_.ordinal);
   }
 
   absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes) override {

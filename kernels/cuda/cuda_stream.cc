@@ -54,7 +54,7 @@ CudaStream::~CudaStream() {
   // Nothing may be freed that enqueued work still uses. An error leaves nothing to wait for, but
   // that of a device which is lost: it keeps all.
   if (handle_ != nullptr) waits_->ForStream(handle_).IgnoreError();
-  waits_->FreePinned(pinned_);
+  waits_->FreePinned(device_.ordinal, pinned_);
   waits_->FreeDevice(device_.ordinal, uploaded_);
   waits_->FreeDevice(device_.ordinal, scratch_);
   if (waits_->is_lost()) {
@@ -66,7 +66,7 @@ CudaStream::~CudaStream() {
 }
 
 absl::Status CudaStream::Grow(size_t bytes) {
-  waits_->FreePinned(pinned_);
+  waits_->FreePinned(device_.ordinal, pinned_);
   waits_->FreeDevice(device_.ordinal, uploaded_);
   pinned_ = uploaded_ = nullptr;
   upload_bytes_ = used_ = sent_ = 0;

@@ -107,22 +107,30 @@ void DeviceWaits::FreeDevice(int ordinal, std::byte* memory) {
   }).IgnoreError();
 }
 
+absl::StatusOr<size_t> DeviceWaits::FreeMemory(int ordinal) {
+  const auto bytes = std::make_shared<size_t>(0);
+  ANNULUS_RETURN_IF_ERROR(Call("asking the GPU for its free memory", [=]() -> absl::Status {
+    ANNULUS_ASSIGN_OR_RETURN(*bytes, cuda::FreeMemory(ordinal));
+    return absl::OkStatus();
+  }));
+  return *bytes;
+}
+
 absl::StatusOr<std::byte*> DeviceWaits::AllocatePinned(int ordinal, size_t bytes) {
   const auto memory = std::make_shared<std::byte*>();
   ANNULUS_RETURN_IF_ERROR(
       Call(absl::StrCat("pinning ", bytes, " bytes of host memory"), [=]() -> absl::Status {
-        ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
-        ANNULUS_ASSIGN_OR_RETURN(*memory, cuda::AllocatePinned(bytes));
+        ANNULUS_ASSIGN_OR_RETURN(*memory, cuda::AllocatePinned(ordinal, bytes));
         return absl::OkStatus();
       }));
   return Keep(*memory, bytes);
 }
 
-void DeviceWaits::FreePinned(std::byte* memory) {
+void DeviceWaits::FreePinned(int ordinal, std::byte* memory) {
   if (memory == nullptr) return;
   Drop(memory);
   Call("freeing pinned memory", [=] {
-    cuda::FreePinned(memory);
+    cuda::FreePinned(ordinal, memory);
     return absl::OkStatus();
   }).IgnoreError();
 }

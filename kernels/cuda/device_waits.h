@@ -46,8 +46,9 @@ class DeviceWaits {
   // Those of runtime.h. What belongs to a lost device is not freed.
   absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes);
   void FreeDevice(int ordinal, std::byte* memory);
+  absl::StatusOr<size_t> FreeMemory(int ordinal);
   absl::StatusOr<std::byte*> AllocatePinned(int ordinal, size_t bytes);
-  void FreePinned(std::byte* memory);
+  void FreePinned(int ordinal, std::byte* memory);
 
   // Whether the address is in memory that came from here and has not gone back: then it is a
   // device's or pinned, and CUDA need not be asked.

@@ -260,9 +260,10 @@ std::shared_ptr<std::vector<std::byte>> MakeBytes(int64_t bytes) {
   return std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
 }
 
-absl::Status CopyWithin(DeviceWaits& waits, std::byte* to,
+absl::Status CopyWithin(DeviceWaits& waits, int ordinal, std::byte* to,
                         const std::shared_ptr<std::vector<std::byte>>& from, size_t bytes) {
-  return waits.Call("copying weights to the GPU", [=] { return CopyNow(to, from->data(), bytes); });
+  return waits.Call("copying weights to the GPU",
+                    [=] { return CopyNow(ordinal, to, from->data(), bytes); });
 }
 
 }  // namespace
@@ -291,11 +292,12 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
     }
     const int64_t row = first_row + begin;
     std::byte* const to = matrix.storage.data();
-    ANNULUS_RETURN_IF_ERROR(
-        CopyWithin(waits, to + row * row_bytes, values, static_cast<size_t>(count * row_bytes)));
+    const int ordinal = matrix.storage.device();
+    ANNULUS_RETURN_IF_ERROR(CopyWithin(waits, ordinal, to + row * row_bytes, values,
+                                       static_cast<size_t>(count * row_bytes)));
     if (scale_bytes == 0) continue;
-    ANNULUS_RETURN_IF_ERROR(CopyWithin(waits, to + ScalesBegin(matrix) + row * scale_bytes, scales,
-                                       static_cast<size_t>(count * scale_bytes)));
+    ANNULUS_RETURN_IF_ERROR(CopyWithin(waits, ordinal, to + ScalesBegin(matrix) + row * scale_bytes,
+                                       scales, static_cast<size_t>(count * scale_bytes)));
   }
   return absl::OkStatus();
 }

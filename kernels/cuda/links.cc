@@ -79,7 +79,7 @@ class StagedLink final : public DeviceLink {
       : from_(from), to_(to), waits_(std::move(waits)), fill_(waits_), empty_(waits_) {}
   ~StagedLink() override {
     Drain().IgnoreError();  // the pieces must not go before the copies have ended
-    for (const Piece& piece : pieces_) waits_->FreePinned(piece.memory);
+    for (const Piece& piece : pieces_) waits_->FreePinned(to_, piece.memory);
   }
 
   absl::Status Start() {

@@ -14,7 +14,7 @@ constexpr size_t kSmallest = 4096;
 
 PinnedPool::~PinnedPool() {
   for (const auto& [bytes, blocks] : kept_) {
-    for (std::byte* const block : blocks) waits_->FreePinned(block);
+    for (std::byte* const block : blocks) waits_->FreePinned(ordinal_, block);
   }
 }
 
@@ -49,7 +49,7 @@ void PinnedPool::TakeBack(std::byte* block, size_t bytes) {
       return;
     }
   }
-  waits_->FreePinned(block);
+  waits_->FreePinned(ordinal_, block);
 }
 
 size_t PinnedPool::kept_bytes() const {

@@ -40,10 +40,12 @@ absl::StatusOr<std::vector<DeviceInfo>> FindDevices();
 // Device memory, aligned to at least 256 bytes; bytes > 0. RESOURCE_EXHAUSTED where it is refused.
 absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes);
 void FreeDevice(int ordinal, std::byte* memory);
-// Host memory that the device can copy from and to while the host goes on, and that kernels of any
-// device reach at the same address.
-absl::StatusOr<std::byte*> AllocatePinned(size_t bytes);
-void FreePinned(std::byte* memory);
+// Of the device's memory, what is nobody's.
+absl::StatusOr<size_t> FreeMemory(int ordinal);
+// Host memory that devices can copy from and to while the host goes on, and that kernels of any
+// device reach at the same address. `ordinal`: the device that pins it, and that lets it go.
+absl::StatusOr<std::byte*> AllocatePinned(int ordinal, size_t bytes);
+void FreePinned(int ordinal, std::byte* memory);
 
 absl::StatusOr<StreamHandle> OpenStream(int ordinal);
 void CloseStream(StreamHandle stream);
@@ -54,8 +56,8 @@ absl::Status CopyAsync(StreamHandle stream, void* destination, const void* sourc
 absl::StatusOr<bool> IsPageable(const void* memory);
 // Whether all that was enqueued is done.
 absl::StatusOr<bool> StreamIdle(StreamHandle stream);
-// Copies now, on no stream: `destination` or `source` is memory of a device.
-absl::Status CopyNow(void* destination, const void* source, size_t bytes);
+// Copies now, on no stream, between the host's memory and that of the device `ordinal`.
+absl::Status CopyNow(int ordinal, void* destination, const void* source, size_t bytes);
 // What kernels of compute capability 9.0 need to copy boxes of `tensor`. FAILED_PRECONDITION where
 // the driver cannot make it, INVALID_ARGUMENT where the tensor is not as tensor_map.h says.
 absl::StatusOr<TensorMap> EncodeTensorMap(const PagesTensor& tensor);

@@ -88,14 +88,6 @@ absl::StatusOr<bool> IsDone(cudaError_t answer, absl::string_view what) {
   return StatusOf(answer, what);
 }
 
-// Makes the device whose memory it is that of the calling thread; memory of the host is no one's.
-absl::Status UseDeviceOf(const void* memory) {
-  cudaPointerAttributes place{};
-  ANNULUS_RETURN_IF_ERROR(
-      StatusOf(cudaPointerGetAttributes(&place, memory), "looking up an address"));
-  return place.type == cudaMemoryTypeDevice ? UseDevice(place.device) : absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<DeviceInfo>> FindDevices() {
@@ -172,7 +164,17 @@ void FreeDevice(int ordinal, std::byte* memory) {
   cudaFree(memory);
 }
 
-absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) {
+absl::StatusOr<size_t> FreeMemory(int ordinal) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  size_t free = 0;
+  size_t total = 0;
+  ANNULUS_RETURN_IF_ERROR(StatusOf(cudaMemGetInfo(&free, &total),
+                                   absl::StrCat("asking GPU ", ordinal, " for its free memory")));
+  return free;
+}
+
+absl::StatusOr<std::byte*> AllocatePinned(int ordinal, size_t bytes) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
   void* memory = nullptr;
   const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocPortable);
   if (error != cudaSuccess) cudaGetLastError();
@@ -181,8 +183,9 @@ absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-void FreePinned(std::byte* memory) {
-  if (memory != nullptr) cudaFreeHost(memory);
+void FreePinned(int ordinal, std::byte* memory) {
+  if (memory == nullptr || cudaSetDevice(ordinal) != cudaSuccess) return;
+  cudaFreeHost(memory);
 }
 
 absl::StatusOr<StreamHandle> OpenStream(int ordinal) {
@@ -218,10 +221,9 @@ absl::StatusOr<bool> StreamIdle(StreamHandle stream) {
 // A copy from pageable memory may be on its way still when cudaMemcpy returns (CUDA Runtime API,
 // "API synchronization behavior"), in the device's own stream, for which no stream of OpenStream
 // waits.
-absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
+absl::Status CopyNow(int ordinal, void* destination, const void* source, size_t bytes) {
   const std::string what = absl::StrCat("copying ", bytes, " bytes");
-  ANNULUS_RETURN_IF_ERROR(UseDeviceOf(destination));
-  ANNULUS_RETURN_IF_ERROR(UseDeviceOf(source));
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
   ANNULUS_RETURN_IF_ERROR(
       StatusOf(cudaMemcpy(destination, source, bytes, cudaMemcpyDefault), what));
   return StatusOf(cudaStreamSynchronize(cudaStreamLegacy), what);

@@ -51,7 +51,7 @@ TEST(CopyTest, MemoryIsKnownWhileItIsHeld) {
   waits.FreeDevice(0, memory);
   EXPECT_FALSE(waits.Holds(memory));
   EXPECT_TRUE(waits.Holds(pinned));
-  waits.FreePinned(pinned);
+  waits.FreePinned(0, pinned);
   EXPECT_FALSE(waits.Holds(pinned));
   EXPECT_FALSE(waits.Holds(nullptr));
 }

@@ -162,6 +162,28 @@ TEST_F(DeviceWaitsTest, OneDeviceThatHangsEndsWaitsForTheOthers) {
   EmulatedDevice::Get().hangs_of = -1;
 }
 
+// Each call that CUDA lets wait inside waits for the device that it is about, on whatever thread.
+TEST_F(DeviceWaitsTest, ADeviceThatHangsHoldsNoOtherOnesMemoryUp) {
+  EmulatedDevice::Get().hangs_of = 0;
+  Hang();
+  const auto other = CreateCudaBackend(1, {.longest_wait = kSoon}).value();
+  const Clock::time_point begin = Clock::now();
+  const std::vector<float> values(64 * 32, 1.5f);
+  PackedMatrix matrix = CreateMatrix(Ops(), *other, 64, 32, DType::kBF16).value();
+  const HostTensorView source{values.data(), DType::kF32, 64, 32};
+  EXPECT_EQ(matrix.storage.device(), 1);
+  EXPECT_TRUE(PackRows(matrix, 0, source, nullptr).ok());
+  auto stream = other->CreateStream(1).value();
+  EXPECT_TRUE(AsCudaStream(*stream).BeginUpload(kBytes).ok());  // pins
+  EXPECT_TRUE(other->Copy(*stream, seen_.data(), matrix.storage.data(), kBytes).ok());
+  EXPECT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(seen_[1], std::byte{0x3f});
+  stream.reset();
+  EXPECT_TRUE(other->Allocate(kBytes).ok());
+  EXPECT_LT(Clock::now() - begin, kSoon);
+  EmulatedDevice::Get().hangs_of = -1;
+}
+
 // More than CUDA queues: one launch too many would wait inside of it. The emulation refuses that.
 TEST_F(DeviceWaitsTest, LaunchesThatADeviceDoesNotTakeEnd) {
   const ScaleParams twice = {{values_[0].as<float>(), 1, 64, 64}, 2.0f};
@@ -255,7 +277,7 @@ TEST_F(DeviceWaitsTest, CallsHaveTheirOwnStatusUntilTheDeviceIsLost) {
   EmulatedDevice::Get().hangs = true;
   const auto bytes = std::make_shared<std::vector<std::byte>>(kBytes);
   std::byte* const to = values_[0].data();
-  const auto copy = [=] { return CopyNow(to, bytes->data(), kBytes); };
+  const auto copy = [=] { return CopyNow(0, to, bytes->data(), kBytes); };
   const absl::Status lost = waits.Call("copying weights", copy);
   ExpectLost(lost);
   EXPECT_THAT(std::string(lost.message()), HasSubstr("copying weights: "));

@@ -61,7 +61,7 @@ TEST_F(EmulatedDeviceDeathTest, LaunchesHaveLimits) {
 TEST_F(EmulatedDeviceDeathTest, KernelsAreGivenMemoryThatTheyReach) {
   std::byte* const own = AllocateDevice(0, 100).value();
   std::byte* const others = AllocateDevice(1, 100).value();
-  std::byte* const pinned = AllocatePinned(100).value();
+  std::byte* const pinned = AllocatePinned(0, 100).value();
   const std::vector<std::byte> host(100);
   ASSERT_TRUE(EnableReach(0, 1).ok());
   ASSERT_TRUE(UseDevice(0).ok());
@@ -79,7 +79,7 @@ TEST_F(EmulatedDeviceDeathTest, KernelsAreGivenMemoryThatTheyReach) {
       "point to freed memory");
   FreeDevice(0, own);
   FreeDevice(1, others);
-  FreePinned(pinned);
+  FreePinned(0, pinned);
 }
 
 // Whether tests keep their data where the host can look at it or not.
@@ -111,7 +111,7 @@ TEST_F(EmulatedDeviceDeathTest, KernelsAreNotGivenAStackOrStaticMemory) {
 TEST_F(EmulatedDeviceDeathTest, MemoryStaysUntilItsLastReaderHasEnded) {
   std::byte* const others = AllocateDevice(1, 100).value();
   std::byte* const own = AllocateDevice(0, 100).value();
-  std::byte* const pinned = AllocatePinned(100).value();
+  std::byte* const pinned = AllocatePinned(0, 100).value();
   ASSERT_TRUE(EnableReach(0, 1).ok());
   ASSERT_TRUE(UseDevice(0).ok());
   EXPECT_DEATH(
@@ -124,7 +124,7 @@ TEST_F(EmulatedDeviceDeathTest, MemoryStaysUntilItsLastReaderHasEnded) {
   EXPECT_DEATH(
       {
         CopyAsync(stream_, own, pinned, 100).IgnoreError();
-        FreePinned(pinned);
+        FreePinned(0, pinned);
         StreamIdle(stream_).IgnoreError();
       },
       "a copy from memory that was freed");
@@ -136,12 +136,12 @@ TEST_F(EmulatedDeviceDeathTest, MemoryStaysUntilItsLastReaderHasEnded) {
       "closed before its work is done");
   FreeDevice(0, own);
   FreeDevice(1, others);
-  FreePinned(pinned);
+  FreePinned(0, pinned);
 }
 
 TEST_F(EmulatedDeviceDeathTest, CopiesStayInsideOfABlock) {
   std::byte* const block = AllocateDevice(0, 100).value();
-  std::byte* const pinned = AllocatePinned(200).value();
+  std::byte* const pinned = AllocatePinned(0, 200).value();
   EXPECT_DEATH(
       {
         CopyAsync(stream_, block, pinned, 101).IgnoreError();
@@ -155,7 +155,7 @@ TEST_F(EmulatedDeviceDeathTest, CopiesStayInsideOfABlock) {
       },
       "a copy of 51 bytes where a block has 50");
   FreeDevice(0, block);
-  FreePinned(pinned);
+  FreePinned(0, pinned);
 }
 
 }  // namespace

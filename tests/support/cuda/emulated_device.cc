@@ -132,8 +132,14 @@ absl::StatusOr<bool> StreamIdle(StreamHandle stream) {
   return true;
 }
 
-absl::Status CopyNow(void* destination, const void* source, size_t bytes) {
-  WaitWhileHanging(CurrentDevice());
+absl::Status CopyNow(int ordinal, void* destination, const void* source, size_t bytes) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  for (const void* const end : {static_cast<const void*>(destination), source}) {
+    const MemoryPlace place = PlaceOf(end);
+    ANNULUS_CHECK(place.kind != MemoryPlace::Kind::kDevice || place.ordinal == ordinal)
+        << "a copy of device " << ordinal << " touches another one's memory";
+  }
+  WaitWhileHanging(ordinal);
   Move(destination, source, bytes);
   return StatusOf(EmulatedDevice::Get().copy_error, absl::StrCat("copying ", bytes, " bytes"));
 }

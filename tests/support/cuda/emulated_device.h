@@ -37,8 +37,13 @@ struct EmulatedDevice {
   std::atomic<int> major{9};
   std::atomic<int> minor{0};
   std::atomic<int> multiprocessors{4};  // few: small tests then leave units whole, and split them
-  std::atomic<size_t> allocated{0};     // bytes of device memory in use
-  std::atomic<size_t> pinned{0};        // bytes of pinned memory, kept ones too
+  std::atomic<size_t> allocated{0};     // bytes of device memory in use, of all devices
+  // The same of each device, and what other processes hold of each.
+  std::array<std::atomic<size_t>, kMostDevices> allocated_on{};
+  std::atomic<size_t> held_by_others{0};
+  // Calls of AllocateDevice, FreeDevice, AllocatePinned and FreePinned, refused ones too.
+  std::atomic<int64_t> memory_calls{0};
+  std::atomic<size_t> pinned{0};  // bytes of pinned memory, kept ones too
 
   std::atomic<int> devices{1};
   std::atomic<int> odd_device{-1};           // one with another name; -1: none

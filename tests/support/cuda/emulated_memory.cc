@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -192,11 +193,13 @@ absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes) {
   ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
   WaitWhileHanging(ordinal);
   EmulatedDevice& device = EmulatedDevice::Get();
-  const int error = device.allocated + bytes > EmulatedDevice::kMemoryBytes
-                        ? static_cast<int>(kMemoryAllocation)
-                        : device.allocate_error.load();
+  ++device.memory_calls;
+  ANNULUS_ASSIGN_OR_RETURN(const size_t free, FreeMemory(ordinal));
+  const int error =
+      bytes > free ? static_cast<int>(kMemoryAllocation) : device.allocate_error.load();
   ANNULUS_RETURN_IF_ERROR(StatusOf(error, absl::StrCat("allocating ", bytes, " bytes")));
   device.allocated += bytes;
+  device.allocated_on[static_cast<size_t>(ordinal)] += bytes;
   if (!device.guarded) return AllocateKnown(bytes, ordinal);
   std::byte* const memory = device.memories[static_cast<size_t>(ordinal)].Allocate(bytes);
   ANNULUS_CHECK(memory != nullptr) << "no gap of " << bytes << " bytes";
@@ -205,23 +208,36 @@ absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes) {
 
 // As cudaFree, which waits for the device that has the memory, and for no other.
 void FreeDevice(int ordinal, std::byte* memory) {
-  if (memory == nullptr) return;
+  if (memory == nullptr || !UseDevice(ordinal).ok()) return;
   WaitWhileHanging(ordinal);
   EmulatedStreams::Get().RunDevice(ordinal);
   EmulatedDevice& device = EmulatedDevice::Get();
   GuardedMemory* const holder = device.Holder(memory);
-  device.allocated -= holder != nullptr ? holder->Free(memory) : FreeKnown(memory);
+  const size_t bytes = holder != nullptr ? holder->Free(memory) : FreeKnown(memory);
+  ++device.memory_calls;
+  device.allocated -= bytes;
+  device.allocated_on[static_cast<size_t>(ordinal)] -= bytes;
 }
 
-absl::StatusOr<std::byte*> AllocatePinned(size_t bytes) {
-  WaitWhileHanging(CurrentDevice());
+absl::StatusOr<size_t> FreeMemory(int ordinal) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  const EmulatedDevice& device = EmulatedDevice::Get();
+  const size_t taken = device.allocated_on[static_cast<size_t>(ordinal)] + device.held_by_others;
+  return EmulatedDevice::kMemoryBytes - std::min(taken, EmulatedDevice::kMemoryBytes);
+}
+
+absl::StatusOr<std::byte*> AllocatePinned(int ordinal, size_t bytes) {
+  ANNULUS_RETURN_IF_ERROR(UseDevice(ordinal));
+  WaitWhileHanging(ordinal);
+  ++EmulatedDevice::Get().memory_calls;
   EmulatedDevice::Get().pinned += bytes;
   return AllocateKnown(bytes, kHost);
 }
 
-void FreePinned(std::byte* memory) {
-  if (memory == nullptr) return;
-  WaitWhileHanging(CurrentDevice());
+void FreePinned(int ordinal, std::byte* memory) {
+  if (memory == nullptr || !UseDevice(ordinal).ok()) return;
+  WaitWhileHanging(ordinal);
+  ++EmulatedDevice::Get().memory_calls;
   EmulatedDevice::Get().pinned -= FreeKnown(memory);
 }
 
