@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/device_buffer.h"
 #include "kernels/device_link.h"
+#include "kernels/ops/workspace.h"
 
 namespace annulus {
 
@@ -20,9 +21,12 @@ struct BackendCapabilities {
   std::string name;         // "cpu"
   std::string description;  // the processor as its vendor names it
   size_t memory_bytes = 0;  // all memory of the device
-  int threads = 1;          // hardware threads of the host that this process may use
-  int nodes = 1;            // memory nodes to place ranks on: see Backend::OnNode
-  int devices = 1;          // devices with a memory of their own: see Backend::OnDevice
+  // Of them, what must stay free for its driver, which takes memory for code that is first run, for
+  // graphs and for much of what it makes.
+  size_t reserved_bytes = 0;
+  int threads = 1;  // hardware threads of the host that this process may use
+  int nodes = 1;    // memory nodes to place ranks on: see Backend::OnNode
+  int devices = 1;  // devices with a memory of their own: see Backend::OnDevice
   // Rows that products with wide results between them, as those of an MLP, should take together: so
   // few that caches still hold the one's results when the next reads them, where that is what
   // counts, and so many that the device is full.
@@ -103,7 +107,16 @@ class Stream {
   // threads are.
   virtual void BindCaller() {}
 
-  // Workspace in bytes that ops have taken so far and that the stream keeps. Any thread may ask.
+  // Gives ops the memory, planned.total() bytes of this stream's device aligned to 256, to work in
+  // from now on; it outlives the stream. Once, before the first op. Pins planned.uploads bytes of
+  // the host: errors as of AllocateHost. An op that needs more than was planned takes memory of its
+  // own, which the stream keeps: where the device has none left, that op is RESOURCE_EXHAUSTED, and
+  // those that need no more than was planned still work. Without an override: nothing was planned.
+  virtual absl::Status UseWorkspace(std::byte* /*memory*/, const WorkspaceBytes& /*planned*/) {
+    return absl::OkStatus();
+  }
+  // Workspace in bytes that ops have been given or have taken so far and that the stream keeps. Any
+  // thread may ask.
   virtual size_t workspace_bytes() const { return 0; }
 };
 
@@ -115,6 +128,15 @@ class Backend {
 
   // Uninitialised memory aligned to at least 64 bytes. bytes = 0 gives an empty buffer.
   virtual absl::StatusOr<DeviceBuffer> Allocate(size_t bytes) = 0;
+
+  // Bytes that the device could give now, all allocations together; others may take some of them at
+  // any time. Without an override, nobody says what others hold: all.
+  virtual absl::StatusOr<size_t> FreeMemory() { return capabilities().memory_bytes; }
+
+  // What a stream needs so that no op up to `most` takes memory of the device: for
+  // Stream::UseWorkspace. Without an override nothing: ops work in the host's heap, which they take
+  // as they need it and keep.
+  virtual WorkspaceBytes PlanWorkspace(const WorkShape& /*most*/) const { return {}; }
 
   // Memory of the host that ops of this device read and write too, over the link where the device
   // has its own; aligned and uninitialised as above. Copies between it and the device need no

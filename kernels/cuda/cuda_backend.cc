@@ -17,6 +17,7 @@
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/sm80/pages.h"
 #include "kernels/cuda/tuning/linear_plan.h"
+#include "kernels/cuda/tuning/workspace_plan.h"
 
 namespace annulus {
 namespace cuda {
@@ -26,6 +27,10 @@ constexpr int kOldestMajor = 8;
 // Far more than fill a GPU's multiprocessors with blocks of a product, so that what starts and ends
 // a product is little beside it; and all the rows of most steps.
 constexpr int64_t kWideRows = 4096;
+// What the driver takes once a process has its context: code of kernels when they are first
+// launched, graphs, the library's own memory. An estimate, as nothing of it can be asked for.
+constexpr size_t kMostReserved = size_t{512} << 20;
+constexpr size_t kReservedShare = 16;
 
 class CudaBackend final : public Backend {
  public:
@@ -49,6 +54,12 @@ class CudaBackend final : public Backend {
       waits->FreeDevice(ordinal, memory);
     };
     return DeviceBuffer(data, bytes, free, device_.ordinal);
+  }
+
+  absl::StatusOr<size_t> FreeMemory() override { return waits_->FreeMemory(device_.ordinal); }
+
+  WorkspaceBytes PlanWorkspace(const WorkShape& most) const override {
+    return cuda::PlanWorkspace(most, device_, with_library_);
   }
 
   absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes) override {
@@ -140,6 +151,7 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device
                     ", products in fp8 by own kernels: cuBLASLt needs compute capability 8.9");
   }
   capabilities.memory_bytes = device.memory_bytes;
+  capabilities.reserved_bytes = std::min(kMostReserved, device.memory_bytes / kReservedShare);
   capabilities.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   capabilities.wide_rows = kWideRows;
   capabilities.host_accessible = false;

@@ -10,8 +10,6 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr size_t kFirstUploadBytes = size_t{1} << 20;
-
 size_t Rounded(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
@@ -26,7 +24,6 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(const DeviceInfo&
   if (with_library) {
     ANNULUS_ASSIGN_OR_RETURN(stream->products_, OpenProducts());
   }
-  ANNULUS_RETURN_IF_ERROR(stream->Grow(kFirstUploadBytes));
   return stream;
 }
 
@@ -54,9 +51,10 @@ CudaStream::~CudaStream() {
   // Nothing may be freed that enqueued work still uses. An error leaves nothing to wait for, but
   // that of a device which is lost: it keeps all.
   if (handle_ != nullptr) waits_->ForStream(handle_).IgnoreError();
-  waits_->FreePinned(device_.ordinal, pinned_);
-  waits_->FreeDevice(device_.ordinal, uploaded_);
-  waits_->FreeDevice(device_.ordinal, scratch_);
+  waits_->FreePinned(device_.ordinal, planned_uploads_.pinned);
+  waits_->FreePinned(device_.ordinal, own_uploads_.pinned);
+  waits_->FreeDevice(device_.ordinal, own_uploads_.data);
+  waits_->FreeDevice(device_.ordinal, own_scratch_.data);
   if (waits_->is_lost()) {
     replay_.Leave();
     static_cast<void>(products_.release());
@@ -65,15 +63,40 @@ CudaStream::~CudaStream() {
   CloseStream(handle_);
 }
 
+absl::Status CudaStream::UseWorkspace(std::byte* memory, const WorkspaceBytes& planned) {
+  ANNULUS_CHECK(uploads_.bytes == 0 && scratch_.bytes == 0) << "workspace for ops that have begun";
+  ANNULUS_CHECK(reinterpret_cast<uintptr_t>(memory) % 256 == 0) << "workspace that is not aligned";
+  if (planned.uploads > 0) {
+    ANNULUS_ASSIGN_OR_RETURN(planned_uploads_.pinned,
+                             waits_->AllocatePinned(device_.ordinal, planned.uploads));
+  }
+  planned_scratch_ = {memory, nullptr, planned.scratch};
+  planned_uploads_.data = memory + planned.scratch;
+  planned_uploads_.bytes = planned.uploads;
+  scratch_ = planned_scratch_;
+  uploads_ = planned_uploads_;
+  CountWorkspace();
+  return absl::OkStatus();
+}
+
+void CudaStream::CountWorkspace() {
+  workspace_bytes_ =
+      planned_uploads_.bytes + own_uploads_.bytes + planned_scratch_.bytes + own_scratch_.bytes;
+}
+
 absl::Status CudaStream::Grow(size_t bytes) {
-  waits_->FreePinned(device_.ordinal, pinned_);
-  waits_->FreeDevice(device_.ordinal, uploaded_);
-  pinned_ = uploaded_ = nullptr;
-  upload_bytes_ = used_ = sent_ = 0;
-  ANNULUS_ASSIGN_OR_RETURN(pinned_, waits_->AllocatePinned(device_.ordinal, bytes));
-  ANNULUS_ASSIGN_OR_RETURN(uploaded_, waits_->AllocateDevice(device_.ordinal, bytes));
-  upload_bytes_ = bytes;
-  workspace_bytes_ = upload_bytes_ + scratch_bytes_;
+  waits_->FreePinned(device_.ordinal, own_uploads_.pinned);
+  waits_->FreeDevice(device_.ordinal, own_uploads_.data);
+  own_uploads_ = {};
+  uploads_ = planned_uploads_;
+  used_ = sent_ = 0;
+  CountWorkspace();
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const data, waits_->AllocateDevice(device_.ordinal, bytes));
+  own_uploads_.data = data;
+  ANNULUS_ASSIGN_OR_RETURN(own_uploads_.pinned, waits_->AllocatePinned(device_.ordinal, bytes));
+  own_uploads_.bytes = bytes;
+  uploads_ = own_uploads_;
+  CountWorkspace();
   return absl::OkStatus();
 }
 
@@ -130,6 +153,7 @@ absl::StatusOr<std::unique_ptr<StepGraph>> CudaStream::BeginGraph() {
   ANNULUS_CHECK(!holding()) << "a graph inside of another";
   ANNULUS_RETURN_IF_ERROR(waits_->ForStream(handle_));
   used_ = sent_ = 0;
+  if (uploads_.bytes == 0) ANNULUS_RETURN_IF_ERROR(Grow(kLeastUploads));
   replay_.Begin();
   handle_->held = &replay_.log();
   return std::make_unique<Held>(*this);
@@ -174,19 +198,21 @@ absl::Status CudaStream::WaitForMemory() {
 
 absl::Status CudaStream::BeginUpload(size_t bytes) {
   ANNULUS_CHECK(sent_ == used_ || holding()) << "an upload that was not sent";
-  if (used_ + bytes <= upload_bytes_) return absl::OkStatus();
+  if (used_ + bytes <= uploads_.bytes) return absl::OkStatus();
   ANNULUS_RETURN_IF_ERROR(WaitForMemory());
   used_ = sent_ = 0;
-  // Steps whose arrays fit as a whole are not cut.
-  if (bytes <= upload_bytes_ && !holding()) return absl::OkStatus();
-  return Grow(Rounded(std::max(bytes, 2 * upload_bytes_), kUploadAlignment));
+  // Without a plan the area becomes large enough for steps as a whole, which are then not cut.
+  const bool planned = planned_uploads_.bytes > 0;
+  if (bytes <= uploads_.bytes && (planned || !holding())) return absl::OkStatus();
+  const size_t least = planned ? 0 : std::max(kLeastUploads, 2 * uploads_.bytes);
+  return Grow(Rounded(std::max(bytes, least), kUploadAlignment));
 }
 
 const std::byte* CudaStream::UploadBytes(const void* source, size_t bytes) {
   used_ = Rounded(used_, kUploadAlignment);
-  ANNULUS_CHECK(used_ + bytes <= upload_bytes_) << "an upload beyond what was begun";
-  if (bytes > 0) std::memcpy(pinned_ + used_, source, bytes);
-  const std::byte* const address = uploaded_ + used_;
+  ANNULUS_CHECK(used_ + bytes <= uploads_.bytes) << "an upload beyond what was begun";
+  if (bytes > 0) std::memcpy(uploads_.pinned + used_, source, bytes);
+  const std::byte* const address = uploads_.data + used_;
   used_ += bytes;
   return address;
 }
@@ -195,20 +221,21 @@ absl::Status CudaStream::SendUpload() {
   if (used_ == sent_ || holding()) return absl::OkStatus();
   const size_t begin = sent_;
   sent_ = used_;
-  return CopyAsync(handle_, uploaded_ + begin, pinned_ + begin, used_ - begin);
+  return CopyAsync(handle_, uploads_.data + begin, uploads_.pinned + begin, used_ - begin);
 }
 
 absl::StatusOr<std::byte*> CudaStream::Scratch(size_t bytes) {
-  if (bytes > scratch_bytes_) {
-    ANNULUS_RETURN_IF_ERROR(WaitForMemory());
-    waits_->FreeDevice(device_.ordinal, scratch_);
-    scratch_ = nullptr;
-    scratch_bytes_ = 0;
-    ANNULUS_ASSIGN_OR_RETURN(scratch_, waits_->AllocateDevice(device_.ordinal, bytes));
-    scratch_bytes_ = bytes;
-    workspace_bytes_ = upload_bytes_ + scratch_bytes_;
-  }
-  return scratch_;
+  if (bytes <= scratch_.bytes) return scratch_.data;
+  ANNULUS_RETURN_IF_ERROR(WaitForMemory());
+  waits_->FreeDevice(device_.ordinal, own_scratch_.data);
+  own_scratch_ = {};
+  scratch_ = planned_scratch_;
+  CountWorkspace();
+  ANNULUS_ASSIGN_OR_RETURN(own_scratch_.data, waits_->AllocateDevice(device_.ordinal, bytes));
+  own_scratch_.bytes = bytes;
+  scratch_ = own_scratch_;
+  CountWorkspace();
+  return scratch_.data;
 }
 
 }  // namespace annulus::cuda

@@ -16,6 +16,7 @@
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/replay.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/tuning/workspace_plan.h"
 
 namespace annulus::cuda {
 
@@ -38,6 +39,7 @@ class CudaStream final : public Stream {
   absl::Status Mark(Event& event) override;
   absl::StatusOr<std::unique_ptr<StepGraph>> BeginGraph() override;
   GraphCounts graph_counts() const override { return replay_.counts(); }
+  absl::Status UseWorkspace(std::byte* memory, const WorkspaceBytes& planned) override;
   size_t workspace_bytes() const override { return workspace_bytes_; }
 
   // Before the launches and copies of each op, about five at most. Waits, as DeviceWaits does,
@@ -56,7 +58,8 @@ class CudaStream final : public Stream {
   Products* products() const { return products_.get(); }  // null: without a library
 
   // Makes room for arrays of together `bytes`, 64 more for each; before the first Upload of an op.
-  // Waits for the stream where the area is full.
+  // Waits for the stream where the area is full. The area grows where that does not do; one that
+  // was planned does so for a single op alone, and steps that it does not hold as a whole are cut.
   absl::Status BeginUpload(size_t bytes);
   // Puts an array into the area; its device address, valid for kernels enqueued before the next
   // BeginUpload, once SendUpload has been called.
@@ -76,13 +79,13 @@ class CudaStream final : public Stream {
     if (absl::Status status = SendUpload(); !status.ok()) return status;
     return address;
   }
-  static constexpr size_t kUploadAlignment = 64;
+  static constexpr size_t kUploadAlignment = cuda::kUploadAlignment;
 
   // Device workspace of at least `bytes`, kept and reused; its contents are those of earlier ops.
-  // Waits for the stream where it must grow.
+  // Waits for the stream where it must grow. Where it cannot it is what was planned.
   absl::StatusOr<std::byte*> Scratch(size_t bytes);
-  // It only grows, and what it held is lost then.
-  size_t scratch_bytes() const { return scratch_bytes_; }
+  // Where this has changed, the scratch is another.
+  size_t scratch_bytes() const { return scratch_.bytes; }
 
  private:
   class Held;
@@ -97,6 +100,7 @@ class CudaStream final : public Stream {
   bool holding() const { return handle_->held != nullptr; }
   const std::byte* UploadBytes(const void* source, size_t bytes);
   absl::Status Grow(size_t bytes);
+  void CountWorkspace();
   absl::StatusOr<bool> IsPageable(const void* memory) const;
 
   const DeviceInfo device_;
@@ -106,13 +110,21 @@ class CudaStream final : public Stream {
   int since_mark_ = 0;
   Replay replay_;
   std::unique_ptr<Products> products_;
-  std::byte* pinned_ = nullptr;  // [upload_bytes_], and as much on the device
-  std::byte* uploaded_ = nullptr;
-  size_t upload_bytes_ = 0;
+  // Uploads, as long on the device; scratch has no `pinned`. Memory of a device that was planned is
+  // not the stream's own.
+  struct Area {
+    std::byte* data = nullptr;
+    std::byte* pinned = nullptr;
+    size_t bytes = 0;
+  };
+  Area planned_uploads_;
+  Area own_uploads_;
+  Area uploads_;  // of the two the one in use
   size_t used_ = 0;
   size_t sent_ = 0;
-  std::byte* scratch_ = nullptr;
-  size_t scratch_bytes_ = 0;
+  Area planned_scratch_;
+  Area own_scratch_;
+  Area scratch_;
   std::atomic<size_t> workspace_bytes_{0};  // of the device, both together
 };
 

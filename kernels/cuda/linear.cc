@@ -51,8 +51,6 @@ LinearArguments ArgumentsOf(const LinearParams& params) {
           params.output, params.accumulate,      /*input_scales=*/nullptr};
 }
 
-size_t PieceBytes(int64_t bytes) { return static_cast<size_t>(bytes + 255) / 256 * 256; }
-
 // The input of an op's products, rounded into the stream's scratch once for all of them that want
 // the same form of it: 6 bytes of traffic an element, beside products that may have few outputs.
 class SharedInput {
@@ -101,10 +99,9 @@ absl::Status LinearOfManyRows(SharedInput& shared, LinearArguments arguments, bo
   const WeightView& weight = arguments.weight;
   const int64_t rows = arguments.input.rows;
   const int64_t depth = (weight.in_features + kRoundedDepth - 1) / kRoundedDepth * kRoundedDepth;
-  const size_t scale_bytes = codes ? PieceBytes(rows * static_cast<int64_t>(sizeof(float))) : 0;
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
-                           stream.Scratch(scale_bytes + PieceBytes(rows * depth * 2)));
-  std::byte* const inputs = scratch + scale_bytes;
+  const ProductScratch parts = ScratchOfManyRows(rows, weight.in_features, codes);
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch, stream.Scratch(parts.total()));
+  std::byte* const inputs = scratch + parts.scales;
   RoundedRows kind = RoundedRows::kBFloat16Steps;
   if (QuantizedGroup(weight.dtype) > 0) kind = RoundedRows::kFourBitSteps;
   float* scales = nullptr;
@@ -150,28 +147,25 @@ absl::Status MultiplyByLibrary(CudaStream& stream, Products& products, const Pro
 absl::Status LinearByLibrary(SharedInput& shared, Products& products, const LinearParams& params) {
   CudaStream& stream = shared.stream();
   const int64_t depth = RowBytes(DType::kBF16, params.weight->in_features) / 2;
-  const size_t input_bytes = PieceBytes(params.input.rows * depth * 2);
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
-                           stream.Scratch(input_bytes + Products::kWorkspaceBytes));
+  const ProductScratch parts = ScratchOfLibrary(params.input.rows, params.weight->in_features);
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch, stream.Scratch(parts.total()));
   Product product = ProductOf(params, depth);
   product.input = scratch;
   ANNULUS_ASSIGN_OR_RETURN(const bool served, products.Serves(product));
   if (!served) return LinearByKernels(shared, ArgumentsOf(params));
   ANNULUS_RETURN_IF_ERROR(
       shared.Round({params.input, RoundedRows::kBFloat16, depth, scratch, nullptr}));
-  return MultiplyByLibrary(stream, products, product, scratch + input_bytes);
+  return MultiplyByLibrary(stream, products, product, scratch + parts.inputs);
 }
 
 // Makes few rows of inputs codes, in float32.
 absl::Status TakeCodes(SharedInput& shared, LinearArguments& arguments) {
   const int64_t rows = arguments.input.rows;
   const int64_t depth = (arguments.input.cols + 3) / 4 * 4;
-  const size_t scale_bytes = PieceBytes(rows * static_cast<int64_t>(sizeof(float)));
-  const auto code_bytes = static_cast<size_t>(rows * depth) * sizeof(float);
-  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
-                           shared.stream().Scratch(scale_bytes + code_bytes));
+  const ProductScratch parts = ScratchOfFewCodes(rows, arguments.input.cols);
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch, shared.stream().Scratch(parts.total()));
   auto* const scales = reinterpret_cast<float*>(scratch);
-  auto* const codes = reinterpret_cast<float*>(scratch + scale_bytes);
+  auto* const codes = reinterpret_cast<float*>(scratch + parts.scales);
   ANNULUS_RETURN_IF_ERROR(
       shared.Round({arguments.input, RoundedRows::kFloat8Wide, depth, codes, scales}));
   arguments.input = {codes, rows, arguments.input.cols, depth};
@@ -198,15 +192,12 @@ absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearP
   const bool scaled =
       Fp8ProductsOf(stream.device()) == Fp8Products::kScaled && params.bias == nullptr;
   const bool aside = !scaled && params.accumulate;
-  const size_t code_bytes = PieceBytes(rows * depth);
-  const size_t scale_bytes = PieceBytes(rows * static_cast<int64_t>(sizeof(float)));
-  const size_t sum_bytes =
-      aside ? PieceBytes(rows * weight.out_features * static_cast<int64_t>(sizeof(float))) : 0;
-  ANNULUS_ASSIGN_OR_RETURN(
-      std::byte* const codes,
-      stream.Scratch(code_bytes + scale_bytes + sum_bytes + Products::kWorkspaceBytes));
-  auto* const scales = reinterpret_cast<float*>(codes + code_bytes);
-  std::byte* const sums = codes + code_bytes + scale_bytes;
+  const ProductScratch parts =
+      ScratchOfFp8Library(rows, weight.in_features, weight.out_features, aside);
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch, stream.Scratch(parts.total()));
+  auto* const scales = reinterpret_cast<float*>(scratch);
+  std::byte* const codes = scratch + parts.scales;
+  std::byte* const sums = codes + parts.inputs;
   Product product = ProductOf(params, depth);
   product.fp8 = true;
   product.in = depth;
@@ -225,7 +216,7 @@ absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearP
   ANNULUS_ASSIGN_OR_RETURN(const bool served, products.Serves(product));
   if (!served) return Fp8ByKernels(shared, params);
   ANNULUS_RETURN_IF_ERROR(shared.Round({params.input, RoundedRows::kFloat8, depth, codes, scales}));
-  ANNULUS_RETURN_IF_ERROR(MultiplyByLibrary(stream, products, product, sums + sum_bytes));
+  ANNULUS_RETURN_IF_ERROR(MultiplyByLibrary(stream, products, product, sums + parts.sums));
   if (scaled) return absl::OkStatus();
   return StatusOf(
       LaunchScale(stream.handle(), {{product.output, rows, weight.out_features, product.stride},

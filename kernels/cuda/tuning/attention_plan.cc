@@ -158,4 +158,15 @@ AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors, 
   return Planner(params, multiprocessors, prefill_rows).Plan();
 }
 
+// So many units are shared out among as many parts each, and have so many rows together.
+int64_t MostPartialRows(int64_t rows, int unit_rows, int multiprocessors) {
+  const int64_t target = int64_t{kBlocksPerMultiprocessor} * multiprocessors;
+  int64_t most = 0;
+  for (int64_t units = 1; units < target; ++units) {
+    const int64_t parts = (target + units - 1) / units;
+    most = std::max(most, parts * std::min(rows, units * unit_rows));
+  }
+  return most;
+}
+
 }  // namespace annulus::cuda

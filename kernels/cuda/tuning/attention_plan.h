@@ -28,6 +28,10 @@ struct AttentionPlan {
 inline constexpr int kPartTokens = 256;
 AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors, int prefill_rows);
 
+// The most partial rows of any plan for items with `rows` rows together (a position and a query
+// head each), in units of up to `unit_rows`. Pure.
+int64_t MostPartialRows(int64_t rows, int unit_rows, int multiprocessors);
+
 }  // namespace annulus::cuda
 
 #endif  // ANNULUS_KERNELS_CUDA_TUNING_ATTENTION_PLAN_H_

@@ -1,8 +1,20 @@
 #include "kernels/cuda/tuning/linear_plan.h"
 
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/sm80/linear.h"
 
 namespace annulus::cuda {
+namespace {
+
+int64_t RoundedUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+size_t PieceBytes(int64_t bytes) { return static_cast<size_t>(RoundedUp(bytes, 256)); }
+
+size_t ScaleBytes(int64_t rows) { return PieceBytes(rows * static_cast<int64_t>(sizeof(float))); }
+
+}  // namespace
 
 int FewRowsTiles(int64_t out_features, bool tensor, const DeviceInfo& device) {
   int tiles = tensor ? kMostTilesTensor : kMostTilesFloat;
@@ -23,6 +35,36 @@ int ManyRowsTiles(int64_t rows, int64_t out_features, const DeviceInfo& device) 
   };
   while (tiles > 1 && blocks() < device.multiprocessors) tiles /= 2;
   return tiles;
+}
+
+ProductScratch ScratchOfManyRows(int64_t rows, int64_t in, bool codes) {
+  ProductScratch scratch;
+  if (codes) scratch.scales = ScaleBytes(rows);
+  scratch.inputs = PieceBytes(rows * RoundedUp(in, kRoundedDepth) * 2);
+  return scratch;
+}
+
+ProductScratch ScratchOfFewCodes(int64_t rows, int64_t in) {
+  ProductScratch scratch;
+  scratch.scales = ScaleBytes(rows);
+  scratch.inputs = PieceBytes(rows * RoundedUp(in, 4) * static_cast<int64_t>(sizeof(float)));
+  return scratch;
+}
+
+ProductScratch ScratchOfLibrary(int64_t rows, int64_t in) {
+  ProductScratch scratch;
+  scratch.inputs = PieceBytes(rows * RoundedUp(in, kDepthStep) * 2);
+  scratch.library = Products::kWorkspaceBytes;
+  return scratch;
+}
+
+ProductScratch ScratchOfFp8Library(int64_t rows, int64_t in, int64_t out, bool aside) {
+  ProductScratch scratch;
+  scratch.scales = ScaleBytes(rows);
+  scratch.inputs = PieceBytes(rows * RoundedUp(in, kDepthStep));
+  if (aside) scratch.sums = PieceBytes(rows * out * static_cast<int64_t>(sizeof(float)));
+  scratch.library = Products::kWorkspaceBytes;
+  return scratch;
 }
 
 Fp8Products Fp8ProductsOf(const DeviceInfo& device) {

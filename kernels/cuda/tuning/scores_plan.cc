@@ -88,11 +88,15 @@ FloatScoresPlan PlanFloatScores(const BlockScoresParams& params) {
   return plan;
 }
 
+int PackedDepth(int stride, int k_stride) {
+  return std::max(2 * kScoredDepth, RoundUpTo(stride * k_stride, kScoredDepth));
+}
+
 TensorScoresPlan PlanTensorScores(const BlockScoresParams& params, int k_stride) {
   TensorScoresPlan plan;
   plan.parts = params.stride == 1 ? kExactParts : 1;
   plan.tile_rows = kScoredRows / 32 * (32 / plan.parts);
-  plan.depth = std::max(2 * kScoredDepth, RoundUpTo(params.stride * k_stride, kScoredDepth));
+  plan.depth = PackedDepth(params.stride, k_stride);
   plan.block_columns = BlockColumns(params.block_tokens / params.stride);
   const int64_t group = params.heads / params.shape.kv_heads;
   for (size_t i = 0; i < params.items.size(); ++i) {

@@ -35,6 +35,8 @@ struct TensorScoresPlan {
   std::vector<ScoresTile> tiles;
   int64_t packed_tiles = 0;  // of all kv heads
 };
+// Elements of a packed row.
+int PackedDepth(int stride, int k_stride);
 TensorScoresPlan PlanTensorScores(const BlockScoresParams& params, int k_stride);
 
 // Summaries that a block scores together: the most, a power of two, with which 4 blocks have their
