@@ -43,9 +43,10 @@ struct EngineOptions {
   // A directory; "builtin:recall" or "builtin:recall3"; "random:CONFIG.json" for seeded random
   // weights of the shape that a Hugging Face config.json describes, to measure speed.
   std::string model = "builtin:recall";
-  int ranks = 1;               // 1..64
-  int threads = 0;             // all ranks together; 0: the processor's
-  size_t kv_memory_bytes = 0;  // all ranks together; 0: a quarter of the memory
+  int ranks = 1;    // 1..64
+  int threads = 0;  // all ranks together; 0: the processor's
+  // All ranks together; 0: a quarter of the memory, of GPUs as far as that is free.
+  size_t kv_memory_bytes = 0;
   DType kv_dtype = DType::kF32;
   std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
   // How layers take their inputs; int8 and fp8_e4m3 need weights in the same (WeightsFor). The head
@@ -331,6 +332,25 @@ struct MemoryForecast {
   int64_t total() const { return program + weights + kv + step + ring + workspace + requests; }
 };
 
+// What the ranks of one device take of its memory as long as they live, in bytes: of the device
+// with most ranks.
+struct MemoryPlan {
+  bool of_host = true;  // its memory is the host's
+  int ranks = 1;        // on it
+  size_t total = 0;
+  // Beside the weights and, of the host's, the program: what the device said when they were loaded.
+  size_t free = 0;
+  size_t weights = 0;
+  size_t program = 0;    // of the host's memory
+  size_t kv = 0;         // keys and values
+  size_t step = 0;       // activations
+  size_t workspace = 0;  // of kernels; of the host's memory they take it as they need it
+  size_t slots = 0;      // for what comes from ranks of other devices
+  size_t reserve = 0;    // that is left to the driver
+
+  size_t needed() const { return kv + step + workspace + slots + reserve; }  // of `free`
+};
+
 // What the system says of the process, in bytes; 0 where it does not say.
 struct ProcessMemory {
   int64_t resident = 0;
@@ -348,6 +368,7 @@ struct EngineLoad {
   std::string exchange_source;  // where the rates come from, for people
   std::string ring_transport;   // how messages between ranks travel, for people
   MemoryForecast memory;
+  MemoryPlan plan;
   ProcessMemory process;
 };
 

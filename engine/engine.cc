@@ -15,6 +15,7 @@
 #include "engine/encoder_stream.h"
 #include "engine/exchange_profile.h"
 #include "engine/loaded_model.h"
+#include "engine/memory_plan.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
@@ -153,27 +154,6 @@ absl::StatusOr<KnownRates> FindRates(const EngineOptions& options, const RankMod
   return KnownRates{rates, std::move(source)};
 }
 
-// Each allocation is checked by the backend on its own, but pages are only touched as they fill:
-// what cannot all be there at once must be refused now.
-absl::Status CheckTotalMemory(const RankModel& model, const RankSetOptions& ranks, size_t program,
-                              const BackendCapabilities& device) {
-  const size_t available = device.memory_bytes;
-  if (!device.host_accessible) program = 0;
-  // Of the device with most ranks.
-  const int devices = std::min(ranks.ranks, device.devices);
-  const size_t own = static_cast<size_t>((ranks.ranks + devices - 1) / devices);
-  const size_t step = CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device).device * own;
-  const size_t kv =
-      devices == 1 ? ranks.kv_memory_bytes : ranks.kv_memory_bytes / ranks.ranks * own;
-  const size_t slots = CountSlotBytes(model, ranks, devices) * own;
-  const size_t needed = program + model.weights.bytes + kv + step + slots;
-  if (needed <= available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the program (", program, " bytes), weights (", model.weights.bytes, "), keys and values (",
-      kv, "), step memory (", step, ") and slots of the ring (", slots, ") need ", needed,
-      " bytes; the device has ", available, "; lower kv-memory, chunk-tokens or ranks"));
-}
-
 // What the process holds in the host's memory beside the weights, now that they are loaded.
 size_t ProgramBytes(const RankModel& model, const Backend& backend) {
   const int64_t weights =
@@ -195,19 +175,21 @@ class EngineImpl final : public Engine {
     RankSetOptions ranks;
     ranks.ranks = options.ranks;
     ranks.threads = options.threads > 0 ? options.threads : backend.capabilities().threads;
-    ranks.kv_memory_bytes = options.kv_memory_bytes > 0
-                                ? options.kv_memory_bytes
-                                : backend.capabilities().memory_bytes / 4 *
-                                      static_cast<size_t>(DevicesOf(backend, options.ranks));
     ranks.transport = options.ring_transport;
     ranks.graphs = options.device_graphs;
     ranks.rows_per_rank = engine->limits_.rows_per_rank();
+    ranks.sequences = options.max_running;
     ranks.exchange_timeout = options.exchange_timeout;
     engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
     ANNULUS_ASSIGN_OR_RETURN(engine->exchange_, FindRates(options, model, ranks.threads, backend));
     engine->program_bytes_ = ProgramBytes(model, backend);
-    ANNULUS_RETURN_IF_ERROR(
-        CheckTotalMemory(model, ranks, engine->program_bytes_, backend.capabilities()));
+    ranks.kv_memory_bytes = options.kv_memory_bytes;
+    if (ranks.kv_memory_bytes == 0) {
+      ANNULUS_ASSIGN_OR_RETURN(ranks.kv_memory_bytes, DefaultKvMemory(model, ranks, backend));
+    }
+    ANNULUS_ASSIGN_OR_RETURN(engine->plan_,
+                             PlanMemory(model, ranks, engine->program_bytes_, backend));
+    ANNULUS_RETURN_IF_ERROR(CheckPlan(engine->plan_));
     ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
     engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
     CoordinatorOptions coordinator;
@@ -313,6 +295,7 @@ class EngineImpl final : public Engine {
     load.memory.weights = static_cast<int64_t>(model_.ranks.weights.bytes *
                                                (1 + model_.ranks.further_weights.size()));
     load.memory.requests = now.request_bytes_most;
+    load.plan = plan_;
     int64_t used = 0;
     int64_t total = 0;
     for (int rank = 0; rank < ranks_->size(); ++rank) {
@@ -454,8 +437,10 @@ class EngineImpl final : public Engine {
     load.memory_bytes["kv_cached"] = pages.cached * page_bytes;
     load.memory_bytes["kv_free"] = pages.free * page_bytes;
     load.memory_bytes["step"] = HeldBytes(stats, Lifetime::kStep);
-    const int64_t slots = HeldBytes(stats, Lifetime::kRingSlots);
-    if (slots > 0) load.memory_bytes["ring"] = slots;
+    for (const Lifetime kind : {Lifetime::kRingSlots, Lifetime::kWorkspace}) {
+      const int64_t bytes = HeldBytes(stats, kind);
+      if (bytes > 0) load.memory_bytes[std::string(LifetimeName(kind))] = bytes;
+    }
     // One copy serves all ranks of a device; it is counted once, at the first of them.
     const bool first = rank <= static_cast<int>(model_.ranks.further_weights.size());
     load.memory_bytes["weights"] = first ? static_cast<int64_t>(model_.ranks.weights.bytes) : 0;
@@ -465,6 +450,7 @@ class EngineImpl final : public Engine {
   LoadedModel model_;
   double stuck_seconds_ = 0;
   size_t program_bytes_ = 0;
+  MemoryPlan plan_;
   PlanLimits limits_;
   AttentionAssignment attention_;  // of requests that name none
   KnownRates exchange_;

@@ -174,6 +174,21 @@ std::string DescribePlacement(const ServerConfig& config, int nodes,
   return text;
 }
 
+// What one device, or the host, is to hold as long as the server runs.
+void LogMemory(const Logger& log, const MemoryPlan& plan) {
+  const auto bytes = [](size_t count) { return FormatBytes(static_cast<uint64_t>(count)); };
+  log.Info("memory", {{"of", plan.of_host ? "the host" : "a device"},
+                      {"ranks", plan.ranks},
+                      {"weights", bytes(plan.weights)},
+                      {"kv", bytes(plan.kv)},
+                      {"step", bytes(plan.step)},
+                      {"workspace", bytes(plan.workspace)},
+                      {"slots", bytes(plan.slots)},
+                      {"reserve", bytes(plan.reserve)},
+                      {"free", bytes(plan.free - plan.needed())},
+                      {"total", bytes(plan.total)}});
+}
+
 void LogReady(const Logger& log, const ServerConfig& config, const Engine& engine,
               const Server& server, int nodes) {
   int64_t kv_memory = 0;
@@ -188,6 +203,7 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
                      {"attention", AssignmentText(config.engine.attention)},
                      {"weights", std::string(DTypeName(engine.model().weights_dtype))},
                      {"weights_error", absl::StrFormat("%.5f", engine.model().weights_error)}});
+  LogMemory(log, engine.Load().plan);
   log.Info("placement", {{"of", DescribePlacement(config, nodes, ranks)}});
   log.Info("ring", {{"transport", engine.Load().ring_transport}});
   log.Info("ready", {{"listen", config.listen},

@@ -12,6 +12,8 @@ absl::string_view LifetimeName(Lifetime lifetime) {
       return "kv";
     case Lifetime::kRingSlots:
       return "ring";
+    case Lifetime::kWorkspace:
+      return "workspace";
     case Lifetime::kStep:
       return "step";
   }

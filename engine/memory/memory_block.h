@@ -18,11 +18,12 @@ enum class Lifetime : uint8_t {
   kWeights,    // as long as the model
   kPages,      // the KvPool's slab: as long as the rank
   kRingSlots,  // as long as a ring channel
+  kWorkspace,  // of a stream's ops: as long as the stream
   kStep,       // a step arena, or anything shorter
 };
-inline constexpr size_t kLifetimeCount = 4;
+inline constexpr size_t kLifetimeCount = 5;
 
-// "weights", "kv", "ring", "step": the `kind` of metrics and reports.
+// "weights", "kv", "ring", "workspace", "step": the `kind` of metrics and reports.
 absl::string_view LifetimeName(Lifetime lifetime);
 
 struct MemoryChunk;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/ring/group_channel.h"
+#include "engine/runner/work_shape.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -19,14 +20,6 @@ constexpr std::chrono::milliseconds kGrace{500};
 
 // Longest wait for ranks to find each other: beyond it something is wrong that time does not mend.
 constexpr std::chrono::milliseconds kOpening{60'000};
-
-KvGeometry GeometryOf(const RankModel& model) {
-  KvGeometry geometry;
-  geometry.shape = model.page_shape;
-  geometry.layers_per_page = static_cast<int>(model.groups[0].layers.size());
-  geometry.layer_page_bytes = model.ops->kv_page_bytes(model.page_shape);
-  return geometry;
-}
 
 RingSlotPlan SlotPlan(const RankModel& model, const RankSetOptions& options) {
   const KvGeometry geometry = GeometryOf(model);
@@ -45,6 +38,14 @@ RingSlotPlan SlotPlan(const RankModel& model, const RankSetOptions& options) {
 }
 
 }  // namespace
+
+KvGeometry GeometryOf(const RankModel& model) {
+  KvGeometry geometry;
+  geometry.shape = model.page_shape;
+  geometry.layers_per_page = static_cast<int>(model.groups[0].layers.size());
+  geometry.layer_page_bytes = model.ops->kv_page_bytes(model.page_shape);
+  return geometry;
+}
 
 int DevicesOf(const Backend& backend, int ranks) {
   return std::min(ranks, backend.capabilities().devices);
@@ -102,7 +103,10 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   RingChannel& channel = ring_->channel(index);
   const size_t arrivals = devices == 1 ? 0 : RingSlots::BytesFor(SlotPlan(model, options_));
   const size_t slot_bytes = arrivals + channel.send_bytes();
-  pool.limit_bytes = AlignUp(kv_bytes) + AlignUp(step.device) + AlignUp(slot_bytes);
+  const WorkspaceBytes workspace =
+      backend.PlanWorkspace(WorkShapeOf(model, options_, backend.capabilities()));
+  pool.limit_bytes =
+      AlignUp(kv_bytes) + AlignUp(step.device) + AlignUp(slot_bytes) + AlignUp(workspace.total());
   // Some large buffers that live as long as the rank: in chunks of their own size they always fit.
   pool.chunk_bytes = kMemoryAlignment;
   pool.name = absl::StrCat("rank", index);
@@ -115,6 +119,11 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   if (step.host > 0) ANNULUS_RETURN_IF_ERROR(TakeHostArena(backend, step.host, *rank));
   ANNULUS_ASSIGN_OR_RETURN(rank->stream,
                            backend.CreateStream(std::max(1, options_.threads / options_.ranks)));
+  if (workspace.total() > 0) {
+    ANNULUS_ASSIGN_OR_RETURN(rank->workspace,
+                             rank->memory->Allocate(workspace.total(), Lifetime::kWorkspace));
+    ANNULUS_RETURN_IF_ERROR(rank->stream->UseWorkspace(rank->workspace.data(), workspace));
+  }
   RankParts parts;
   parts.rank = index;
   parts.device = index % devices;

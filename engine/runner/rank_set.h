@@ -18,6 +18,7 @@ struct RankSetOptions {
   int threads = 1;                                      // all ranks together; each has at least one
   size_t kv_memory_bytes = 0;                           // all ranks together
   int rows_per_rank = 2048;                             // most rows of a plan on one rank
+  int sequences = 64;                                   // most of a plan
   std::chrono::milliseconds exchange_timeout{600'000};  // longest silence of all ranks in a step
   AttentionObserver* observer = nullptr;                // of a lone rank; null: nobody looks on
   RingTransport transport = RingTransport::kAuto;       // between several devices
@@ -31,6 +32,9 @@ int DevicesOf(const Backend& backend, int ranks);
 // Bytes of a rank's device for what peers copy to it and, where NCCL may be what is taken, for
 // putting together what it sends; 0 where all ranks are on one device.
 size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices);
+
+// What a rank's pages are made of.
+KvGeometry GeometryOf(const RankModel& model);
 
 // All ranks of this process: their threads, memory and channels. Used by the coordinator's thread
 // alone, except where it says that any thread may ask.
@@ -92,7 +96,8 @@ class RankSet {
     std::unique_ptr<BufferPool> memory;
     std::unique_ptr<BufferPool> host_memory;  // null where the host reads `memory`
     std::unique_ptr<KvPool> kv;
-    PoolBuffer slots;  // and the channel's send area; nothing where all ranks are on one device
+    PoolBuffer workspace;  // of the stream; nothing where ops take it of the host's heap
+    PoolBuffer slots;      // and the channel's send area; nothing where all ranks are on one device
     std::unique_ptr<StepArena> arena;
     std::unique_ptr<StepArena> host_arena;  // null with host_memory
     std::unique_ptr<Stream> stream;

@@ -191,7 +191,8 @@ std::vector<Option> ModelOptions() {
          return absl::OkStatus();
        }},
       {"kv-memory", "SIZE|auto", "auto",
-       "Memory for keys and values, all ranks together; auto: a quarter of the machine's.",
+       "Memory for keys and values, all ranks together; auto: a quarter of the machine's or "
+       "the GPUs', as far as that is free.",
        SetKvMemory},
       {"max-context", "N|auto", "auto",
        "Most tokens of prompt and answer together; auto: the model's own.",

@@ -83,6 +83,8 @@ TEST(EmulatedDaemonTest, AGoodDeviceServes) {
     EmulatedDaemon daemon("", {"--device", choice, "--kv-memory", "64MiB"});
     ASSERT_TRUE(daemon.WaitUntilReady()) << daemon.output();
     EXPECT_THAT(daemon.output(), HasSubstr("computes=\"emulated, compute capability 9.0"));
+    EXPECT_THAT(daemon.output(), HasSubstr("memory of=\"a device\" ranks=1 "));
+    EXPECT_THAT(daemon.output(), HasSubstr("kv=\"64 MiB\" step="));
     const auto channel = grpc::CreateChannel(daemon.address(), grpc::InsecureChannelCredentials());
     EXPECT_TRUE(Eventually([&] { return CheckHealth(channel, "") == HealthStatus::kServing; }));
     auto request = TextStreamRequest("abcabca");

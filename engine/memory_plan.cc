@@ -1,0 +1,83 @@
+#include "engine/memory_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/runner/work_shape.h"
+#include "kernels/base/device_error.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// The least of all devices that ranks use.
+absl::StatusOr<size_t> LeastFree(Backend& backend, int devices) {
+  size_t least = SIZE_MAX;
+  for (int device = 0; device < devices; ++device) {
+    ANNULUS_ASSIGN_OR_RETURN(const size_t free, backend.OnDevice(device).FreeMemory());
+    least = std::min(least, free);
+  }
+  return least;
+}
+
+size_t Less(size_t bytes, size_t taken) { return bytes - std::min(bytes, taken); }
+
+}  // namespace
+
+absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
+                                      size_t program, Backend& backend) {
+  const BackendCapabilities& device = backend.capabilities();
+  const int devices = DevicesOf(backend, ranks.ranks);
+  MemoryPlan plan;
+  plan.of_host = device.host_accessible;
+  plan.total = device.memory_bytes;
+  plan.reserve = device.reserved_bytes;
+  plan.weights = model.weights.bytes;
+  if (plan.of_host) {
+    plan.program = program;
+    plan.free = Less(Less(plan.total, program), plan.weights);
+  } else {
+    ANNULUS_ASSIGN_OR_RETURN(plan.free, LeastFree(backend, devices));
+  }
+  // Of the device with most ranks.
+  const size_t own = static_cast<size_t>((ranks.ranks + devices - 1) / devices);
+  plan.ranks = static_cast<int>(own);
+  plan.kv = devices == 1 ? ranks.kv_memory_bytes : ranks.kv_memory_bytes / ranks.ranks * own;
+  plan.step = CountStepBytes(model, ranks.rows_per_rank, ranks.ranks, device).device * own;
+  plan.workspace = backend.PlanWorkspace(WorkShapeOf(model, ranks, device)).total() * own;
+  plan.slots = CountSlotBytes(model, ranks, devices) * own;
+  return plan;
+}
+
+absl::Status CheckPlan(const MemoryPlan& plan) {
+  if (plan.needed() <= plan.free) return absl::OkStatus();
+  std::string beside = absl::StrCat("the weights (", plan.weights, ")");
+  if (plan.of_host) absl::StrAppend(&beside, " and the program (", plan.program, ")");
+  const absl::Status refused = absl::ResourceExhaustedError(
+      absl::StrCat("keys and values (", plan.kv, " bytes), step memory (", plan.step,
+                   "), workspace of kernels (", plan.workspace, "), slots of the ring (",
+                   plan.slots, ") and what is left to the driver (", plan.reserve, ") need ",
+                   plan.needed(), " bytes; of the device's ", plan.total, ", ", plan.free,
+                   " are free beside ", beside, "; lower kv-memory, chunk-tokens or ranks",
+                   plan.of_host ? "" : ", or end what else uses the device"));
+  // Where others hold what would do, another start may find it free.
+  const bool held_by_others = !plan.of_host && plan.needed() + plan.weights <= plan.total;
+  return held_by_others ? OfDevice(refused) : refused;
+}
+
+absl::StatusOr<size_t> DefaultKvMemory(const RankModel& model, RankSetOptions ranks,
+                                       Backend& backend) {
+  const auto devices = static_cast<size_t>(DevicesOf(backend, ranks.ranks));
+  ranks.kv_memory_bytes = backend.capabilities().memory_bytes / 4 * devices;
+  if (backend.capabilities().host_accessible) return ranks.kv_memory_bytes;
+  ANNULUS_ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(model, ranks, 0, backend));
+  if (plan.needed() <= plan.free) return ranks.kv_memory_bytes;
+  // Nothing else that is planned grows where these become less.
+  const auto count = static_cast<size_t>(ranks.ranks);
+  const size_t excess = (plan.needed() - plan.free) / static_cast<size_t>(plan.ranks) + 1;
+  const size_t left = Less(ranks.kv_memory_bytes, excess * count);
+  // CheckPlan says why, where not even a page is left.
+  return left < GeometryOf(model).page_bytes() * count ? ranks.kv_memory_bytes : left;
+}
+
+}  // namespace annulus

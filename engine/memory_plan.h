@@ -1,0 +1,32 @@
+#ifndef ANNULUS_ENGINE_MEMORY_PLAN_H_
+#define ANNULUS_ENGINE_MEMORY_PLAN_H_
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/api.h"
+#include "engine/runner/rank_set.h"
+
+namespace annulus {
+
+// What ranks would take of their devices, now that weights are loaded. `program`: what the process
+// holds in the host's memory beside them, which counts where that is the device's. Errors of asking
+// a device for its free memory.
+absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
+                                      size_t program, Backend& backend);
+
+// RESOURCE_EXHAUSTED, with all the numbers and what to do, where that is more than is free;
+// OfDevice where it would do if nobody else held memory of the device. Each allocation is checked
+// by the backend on its own, but pages of the host's memory are only taken as they fill, and a
+// device has other users: what cannot all be there at once is refused now.
+absl::Status CheckPlan(const MemoryPlan& plan);
+
+// Keys and values of all ranks where nobody says how much: a quarter of the memory, or of devices
+// with memory of their own as much less as is not free there.
+absl::StatusOr<size_t> DefaultKvMemory(const RankModel& model, RankSetOptions ranks,
+                                       Backend& backend);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MEMORY_PLAN_H_

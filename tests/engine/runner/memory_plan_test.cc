@@ -1,0 +1,183 @@
+// What the engine plans of a device's memory, and that steps take nothing more.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/api.h"
+#include "engine/runner/work_shape.h"
+#include "kernels/base/device_error.h"
+#include "kernels/base/sanitizers.h"
+#include "tests/engine/runner/device_fixture.h"
+#include "tests/support/collecting_sink.h"
+#include "tests/support/cuda/emulated_device.h"
+
+namespace annulus {
+namespace {
+
+using cuda::EmulatedDevice;
+using ::testing::AllOf;
+using testing::DeviceTest;
+using testing::DriverOptions;
+using ::testing::HasSubstr;
+using testing::StepDriver;
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+class MemoryPlanTest : public DeviceTest {
+ protected:
+  ~MemoryPlanTest() override {
+    EmulatedDevice::Get().held_by_others = 0;
+    EmulatedDevice::Get().products = false;
+  }
+
+  // Leaves nothing of any device but what this process has.
+  static void FillDevices() { EmulatedDevice::Get().held_by_others = EmulatedDevice::kMemoryBytes; }
+
+  static std::vector<int32_t> Prompt(int tokens) {
+    std::vector<int32_t> prompt;
+    for (int32_t i = 0; i < tokens; ++i) prompt.push_back(i * i * 7 % 101);
+    return prompt;
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> Open(size_t kv_memory_bytes) {
+    EngineOptions options;
+    options.kv_memory_bytes = kv_memory_bytes;
+    options.chunk_tokens = 128;
+    return CreateEngine(options, *backend_, registry_);
+  }
+};
+
+// Prompts, answers, policies that look at content or not, held back or not, with a library of
+// products and without: nothing is taken of a device from the first step on, and what a choice by
+// content pins of the host is kept for the next.
+TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
+  struct Case {
+    const char* model;
+    DType dtype;
+    int ranks;
+    bool graphs;
+    const char* policy;
+  };
+  const std::vector<Case> cases = {
+      {"llama_gqa_bf16", DType::kBF16, 1, true, ""},
+      {"llama_gqa_bf16", DType::kF32, 2, false, ""},
+      {"llama_gqa_bf16", DType::kBF16, 2, true, "adaptive:block=16,tau=0.6,stride=8"},
+      {"llama_gqa_bf16", DType::kF32, 1, true, "top_pages:pages=3,block=16"},
+      {"llama_gqa_bf16", DType::kBF16, 1, true, "window:sinks=16,window=48,block=16,coverage=0.9"},
+      {"mixtral", DType::kBF16, 1, true, ""},
+      {"gemma2", DType::kF32, 3, true, ""},
+  };
+  for (const Case& c : kSanitized ? std::vector<Case>(cases.begin(), cases.begin() + 3) : cases) {
+    SCOPED_TRACE(::testing::Message() << c.model << " " << DTypeName(c.dtype) << ", " << c.ranks
+                                      << " ranks, graphs " << c.graphs << ", " << c.policy);
+    EmulatedDevice& device = EmulatedDevice::Get();
+    device.products = c.dtype == DType::kBF16 && c.ranks == 1;
+    UseDevices(1);
+    const RankModel model = Load(c.model, c.dtype);
+    DriverOptions options = testing::AllLogits(c.ranks, RingMode::kPassKv);
+    options.all_logits = false;
+    options.prefill_rows = 160;
+    options.graphs = c.graphs;
+    if (*c.policy != '\0') options.attention = *ParsePolicy(c.policy);
+    StepDriver driver(*backend_, model, options);
+    std::vector<size_t> planned;
+    for (int rank = 0; rank < c.ranks; ++rank) {
+      planned.push_back(driver.ranks().workspace_bytes(rank));
+      EXPECT_GT(planned.back(), 0u);
+    }
+    FillDevices();
+    const size_t allocated = device.allocated;
+    const auto first = driver.Run({Prompt(270), Prompt(35)}, 3);
+    const int64_t warm = device.memory_calls;
+    EXPECT_EQ(driver.Run({Prompt(270), Prompt(35)}, 3)[0].tokens, first[0].tokens);
+    EXPECT_EQ(device.memory_calls, warm);
+    EXPECT_EQ(device.allocated, allocated);
+    for (int rank = 0; rank < c.ranks; ++rank) {
+      EXPECT_EQ(driver.ranks().workspace_bytes(rank), planned[rank]);
+    }
+    device.held_by_others = 0;
+  }
+}
+
+class MemoryPlanOfTwoDevicesTest : public MemoryPlanTest {};
+
+TEST_F(MemoryPlanOfTwoDevicesTest, StepsTakeNothingOfEither) {
+  for (const RingTransport transport : {RingTransport::kPeer, RingTransport::kStaged}) {
+    UseDevices(2);
+    const RankModel model = Load("llama_gqa_bf16", DType::kBF16);
+    DriverOptions options = testing::AllLogits(2, RingMode::kPassQ);
+    options.transport = transport;
+    options.all_logits = false;
+    StepDriver driver(*backend_, model, options);
+    FillDevices();
+    const auto first = driver.Run({Prompt(50)}, 2);
+    const int64_t warm = EmulatedDevice::Get().memory_calls;
+    EXPECT_EQ(driver.Run({Prompt(50)}, 2)[0].tokens, first[0].tokens);
+    EXPECT_EQ(EmulatedDevice::Get().memory_calls, warm);
+    EmulatedDevice::Get().held_by_others = 0;
+  }
+}
+
+// What others hold counts, and the message has the numbers.
+TEST_F(MemoryPlanTest, OnlyWhatIsFreeIsPlanned) {
+  EmulatedDevice::Get().held_by_others = 600 * kMiB;
+  const absl::Status refused = Open(400 * kMiB).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_THAT(
+      std::string(refused.message()),
+      AllOf(HasSubstr("keys and values (419430400 bytes)"), HasSubstr("workspace of kernels"),
+            HasSubstr("left to the driver (67108864)"), HasSubstr("the device's 1073741824"),
+            HasSubstr("lower kv-memory, chunk-tokens or ranks, or end what else uses")));
+  EXPECT_TRUE(IsOfDevice(refused)) << "others' memory";
+  EXPECT_TRUE(Open(200 * kMiB).ok());
+  EmulatedDevice::Get().held_by_others = 0;
+  const absl::Status too_large = Open(1000 * kMiB).status();
+  EXPECT_THAT(std::string(too_large.message()), HasSubstr("lower kv-memory"));
+  EXPECT_FALSE(IsOfDevice(too_large)) << "no other start would find more";
+}
+
+// Without a number: a quarter, or what is left of it once all else has its place.
+TEST_F(MemoryPlanTest, TheDefaultIsWhatIsFree) {
+  const auto alone = Open(0).value();
+  const MemoryPlan whole = alone->Load().plan;
+  EXPECT_EQ(whole.kv, EmulatedDevice::kMemoryBytes / 4);
+  EXPECT_GT(whole.workspace, 0u);
+  EXPECT_EQ(static_cast<size_t>(alone->Load().memory.workspace), whole.workspace);
+  EXPECT_EQ(static_cast<size_t>(alone->Load().ranks[0].memory_bytes["workspace"]), whole.workspace);
+  EmulatedDevice::Get().held_by_others = 600 * kMiB;
+  const auto engine = Open(0).value();
+  const MemoryPlan plan = engine->Load().plan;
+  EXPECT_LT(plan.kv, EmulatedDevice::kMemoryBytes / 4);
+  EXPECT_LE(plan.needed(), plan.free);
+  EXPECT_GT(plan.needed(), plan.free - kMiB) << "memory that nobody uses";
+  FillDevices();
+  const absl::Status full = Open(0).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted) << full;
+  EXPECT_TRUE(IsOfDevice(full)) << full;
+  testing::AllowHostAccess();
+  auto sink = std::make_shared<testing::CollectingSink>();
+  ASSERT_TRUE(engine->Submit(testing::GateQuestion(*engine), sink).ok());
+  ASSERT_TRUE(sink->Wait().has_value());
+  EXPECT_EQ(sink->text(), "0417");
+}
+
+TEST_F(MemoryPlanTest, EveryProductOfAStepIsPlanned) {
+  const RankModel model = Load("llama_gqa_bf16", DType::kBF16);
+  RankSetOptions options;
+  options.kv_memory_bytes = 8 * kMiB;
+  options.rows_per_rank = 164;
+  const WorkShape shape = WorkShapeOf(model, options, backend_->capabilities());
+  EXPECT_EQ(shape.rows, 164);
+  EXPECT_EQ(shape.pages.kv_heads, model.config.kv_heads);
+  EXPECT_TRUE(shape.lists);
+  // Seven products of each layer, and the head.
+  EXPECT_EQ(shape.products.size(), 7u * static_cast<size_t>(model.layers()) + 1);
+  EXPECT_EQ(shape.products.back().out, model.config.vocabulary);
+  for (const ProductShape& product : shape.products) EXPECT_EQ(product.dtype, DType::kBF16);
+}
+
+}  // namespace
+}  // namespace annulus
