@@ -48,9 +48,10 @@ struct EngineOptions {
   // All ranks together; 0: a quarter of the memory, of GPUs as far as that is free.
   size_t kv_memory_bytes = 0;
   DType kv_dtype = DType::kF32;
-  std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
-  // How layers take their inputs; int8 and fp8_e4m3 need weights in the same (WeightsFor). The head
-  // and the choice of experts take float whatever this says.
+  std::optional<DType> weights_dtype;  // absent: each matrix as the checkpoint stores it
+  // How layers take their inputs; int8 and fp8_e4m3 need weights in the same (WeightsFor). The
+  // head, the choice of experts, and single matrices that are stored in another dtype take float
+  // whatever this says.
   Activations activations = Activations::kFloat;
   int max_context = 0;      // tokens; 0: the model's own
   int page_tokens = 64;     // 16, 32, 64, 128 or 256
@@ -275,9 +276,9 @@ struct ModelInfo {
   int32_t layers = 0;
   int32_t hidden_size = 0;
   int32_t vocabulary = 0;
-  int64_t max_context = 0;  // tokens, prompt and answer together
-  DType weights_dtype = DType::kF32;
-  size_t weights_bytes = 0;  // that the packed weights hold, once for all ranks
+  int64_t max_context = 0;            // tokens, prompt and answer together
+  DType weights_dtype = DType::kF32;  // of the layers' matrices, or of most of them
+  size_t weights_bytes = 0;           // that the packed weights hold, once for all ranks
   Activations activations = Activations::kFloat;
   double weights_error = 0;  // |w - w'| / |w| over what was quantised while loading; else 0
   DType kv_dtype = DType::kF32;

@@ -191,7 +191,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   required.v_dim = files.config.head_dim;
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, kernels.Select(required));
   absl::StatusOr<ModelWeights> weights =
-      LoadWeights(files.config, *files.tensors, backend, *ops, required.weights_dtype);
+      LoadWeights(files.config, *files.tensors, backend, *ops, options.weights_dtype);
   if (!weights.ok()) return Naming(options.model, weights.status());
   LoadedModel loaded;
   loaded.ranks =
@@ -199,7 +199,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   loaded.ranks.activations = required.activations;
   for (int device = 1; device < DevicesOf(backend, options.ranks); ++device) {
     weights = LoadWeights(files.config, *files.tensors, backend.OnDevice(device), *ops,
-                          required.weights_dtype);
+                          options.weights_dtype);
     if (!weights.ok()) return Naming(options.model, weights.status());
     loaded.ranks.further_weights.push_back(*std::move(weights));
   }

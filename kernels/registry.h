@@ -86,8 +86,9 @@ absl::StatusOr<PackedMatrix> PackMatrix(const OpTable& ops, Backend& backend,
                                         QuantizationError* error = nullptr);
 
 // Several products of the same input, or of its first rows (the same data, stride and columns),
-// with the results of one `linear` after the other; none reads what another writes. A table that
-// can packs the input once and shares all outputs among its threads.
+// with the results of one `linear` after the other; none reads what another writes. Each may have
+// weights and activations of its own type. A table that can packs the input once for all that are
+// alike, and shares all outputs among its threads.
 absl::Status Linears(const OpTable& ops, Stream& stream, std::span<const LinearParams> parts);
 
 // Lists one projection's matrices and biases (null: none) of every expert, and copies their

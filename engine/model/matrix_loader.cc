@@ -35,8 +35,8 @@ absl::Status CheckMemory(const std::vector<MatrixToLoad>& matrices, const Backen
   const size_t available = backend.capabilities().memory_bytes;
   if (needed <= static_cast<double>(available)) return absl::OkStatus();
   return absl::ResourceExhaustedError(
-      absl::StrCat("the weights need ", static_cast<uint64_t>(needed), " bytes as ",
-                   DTypeName(matrices.back().dtype), ", the device has ", available));
+      absl::StrCat("the weights need ", static_cast<uint64_t>(needed), " bytes, the device has ",
+                   available, "; narrower ones need less (--weights-dtype)"));
 }
 
 // As the allocators of all devices align: some libraries rely on it.

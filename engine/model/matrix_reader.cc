@@ -88,11 +88,13 @@ absl::StatusOr<std::byte*> MatrixReader::Buffer::Get(size_t bytes) {
 
 std::string ScaleTensorName(absl::string_view matrix) { return absl::StrCat(matrix, "_scale"); }
 
-DType MatrixDType(DType weights, absl::string_view name) {
+bool IsVocabulary(absl::string_view name) {
   // Also under the names that the text half of a larger model has.
-  const bool vocabulary =
-      absl::EndsWith(name, "embed_tokens.weight") || absl::EndsWith(name, "lm_head.weight");
-  return vocabulary && IsQuantized(weights) ? DType::kI8 : weights;
+  return absl::EndsWith(name, "embed_tokens.weight") || absl::EndsWith(name, "lm_head.weight");
+}
+
+DType MatrixDType(DType weights, absl::string_view name) {
+  return IsVocabulary(name) && IsQuantized(weights) ? DType::kI8 : weights;
 }
 
 bool MatrixReader::IsMxfp4(const StoredMatrix& matrix) const {

@@ -42,6 +42,9 @@ struct StoredVector {
 // Where a matrix is held by codes with scales per row or group, this tensor has the scales.
 std::string ScaleTensorName(absl::string_view matrix);
 
+// Whether a tensor of this name is the embedding or the head.
+bool IsVocabulary(absl::string_view name);
+
 // What a matrix is packed or converted to where the model's weights are to be `weights`. The
 // embedding and the head, where an error reaches every logit, are int8 in models of int4 and fp8.
 DType MatrixDType(DType weights, absl::string_view name);

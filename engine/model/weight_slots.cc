@@ -18,7 +18,7 @@ class SlotLister {
 
  private:
   void AddMatrix(StoredMatrix stored, PackedMatrix& target) {
-    slots_.matrices.push_back({std::move(stored), &target});
+    slots_.matrices.push_back({std::move(stored), &target, std::nullopt});
   }
   void AddVector(StoredVector stored, DeviceVector& target) {
     slots_.vectors.push_back({std::move(stored), &target});
@@ -126,6 +126,7 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
   const bool bias = config_.experts.biases;
   AddLinear(block + names.router, config_.experts.count, hidden_, bias, layer.router);
   layer.experts.each.resize(static_cast<size_t>(config_.experts.count));
+  const size_t first = slots_.matrices.size();
   for (size_t e = 0; e < layer.experts.each.size(); ++e) {
     GatedWeights& expert = layer.experts.each[e];
     if (kind == ExpertTensors::kStacked) {
@@ -136,6 +137,10 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
     AddLinear(name + names.gate, size, hidden_, bias, expert.gate);
     AddLinear(name + names.up, size, hidden_, bias, expert.up);
     AddLinear(name + names.down, hidden_, size, bias, expert.down);
+  }
+  constexpr size_t kProjections = 3;
+  for (size_t i = first; i < slots_.matrices.size(); ++i) {
+    slots_.matrices[i].listed_with = first + (i - first) % kProjections;
   }
 }
 

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_ENGINE_MODEL_WEIGHT_SLOTS_H_
 #define ANNULUS_ENGINE_MODEL_WEIGHT_SLOTS_H_
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,9 @@ namespace annulus {
 struct MatrixSlot {
   StoredMatrix stored;
   PackedMatrix* target;
+  // The index of the first matrix that ops list together with this one (ListExperts), and which
+  // must therefore have the same dtype; absent where there is none.
+  std::optional<size_t> listed_with;
 };
 struct VectorSlot {
   StoredVector stored;

@@ -12,6 +12,7 @@
 #include "engine/model/matrix_loader.h"
 #include "engine/model/model_directory.h"
 #include "engine/model/weight_slots.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -71,31 +72,46 @@ absl::Status CheckVector(const TensorSource& source, const StoredVector& vector)
                                                "; supported: f32, bf16, f16"));
 }
 
-// Checks all tensors and gives the dtype that holds every matrix.
-absl::StatusOr<DType> CheckTensors(const WeightSlots& slots, const TensorSource& source,
-                                   const MatrixReader& reader) {
+// A dtype that holds the matrices of both; codes with scales count as bf16 where they differ.
+DType Common(DType a, DType b) {
+  if (a == b) return a;
+  const DType plain = IsQuantized(a) ? DType::kBF16 : a;
+  return plain == (IsQuantized(b) ? DType::kBF16 : b) ? plain : DType::kF32;
+}
+
+// Checks all tensors and gives the dtype of each matrix where none is asked for.
+absl::StatusOr<std::vector<DType>> CheckTensors(const WeightSlots& slots,
+                                                const TensorSource& source,
+                                                const MatrixReader& reader) {
   ANNULUS_RETURN_IF_ERROR(CheckPresence(slots, source, reader));
-  std::vector<DType> stored;
+  std::vector<DType> dtypes;
   for (const MatrixSlot& slot : slots.matrices) {
     ANNULUS_ASSIGN_OR_RETURN(const DType dtype, reader.Check(slot.stored));
-    stored.push_back(dtype);
+    dtypes.push_back(dtype);
+    if (!slot.listed_with) continue;
+    DType& first = dtypes[*slot.listed_with];
+    first = Common(first, dtype);
+  }
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    dtypes[i] = dtypes[slots.matrices[i].listed_with.value_or(i)];
   }
   for (const VectorSlot& slot : slots.vectors) {
     ANNULUS_RETURN_IF_ERROR(CheckVector(source, slot.stored));
   }
-  // The first matrix is the embedding, the second one a layer's.
-  const DType of_layers = stored[stored.size() > 1 ? 1 : 0];
-  bool as_converted = true;
-  for (size_t i = 0; i < stored.size(); ++i) {
-    as_converted &= stored[i] == MatrixDType(of_layers, slots.matrices[i].stored.name);
+  return dtypes;
+}
+
+// The dtype of most of the layers' numbers.
+DType DTypeOfLayers(const WeightSlots& slots, const std::vector<DType>& dtypes) {
+  std::map<DType, int64_t> numbers;
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    const StoredMatrix& stored = slots.matrices[i].stored;
+    if (!IsVocabulary(stored.name)) numbers[dtypes[i]] += stored.rows * stored.cols;
   }
-  if (as_converted) return of_layers;
-  std::optional<DType> common;
-  for (const DType dtype : stored) {
-    const DType plain = IsQuantized(dtype) ? DType::kBF16 : dtype;
-    common = !common || *common == plain ? plain : DType::kF32;
-  }
-  return *common;
+  ANNULUS_CHECK(!numbers.empty()) << "a model without layers";
+  return std::max_element(numbers.begin(), numbers.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
 }
 
 MatrixReader MakeReader(const ModelConfig& config, const TensorSource& source) {
@@ -157,8 +173,10 @@ std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
 
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source) {
   ModelWeights targets;
-  return CheckTensors(SlotsOf(config, NamesIn(source), targets), source,
-                      MakeReader(config, source));
+  const WeightSlots slots = SlotsOf(config, NamesIn(source), targets);
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<DType> dtypes,
+                           CheckTensors(slots, source, MakeReader(config, source)));
+  return DTypeOfLayers(slots, dtypes);
 }
 
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
@@ -167,16 +185,18 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
   ModelWeights weights;
   const WeightSlots slots = SlotsOf(config, NamesIn(source), weights);
   const MatrixReader reader = MakeReader(config, source);
-  ANNULUS_ASSIGN_OR_RETURN(const DType stored, CheckTensors(slots, source, reader));
+  ANNULUS_ASSIGN_OR_RETURN(std::vector<DType> dtypes, CheckTensors(slots, source, reader));
   // A converted checkpoint has other files than it was trained in, but the same config.json.
-  ANNULUS_ASSIGN_OR_RETURN(const DType embedding, reader.Check(slots.matrices.front().stored));
+  const DType embedding = dtypes.front();
   weights.stored_embedding_dtype =
       config.stored_dtype.value_or(IsQuantized(embedding) ? DType::kBF16 : embedding);
-  weights.dtype = dtype.value_or(stored);
   std::vector<MatrixToLoad> matrices;
-  for (const MatrixSlot& slot : slots.matrices) {
-    matrices.push_back({&slot.stored, MatrixDType(weights.dtype, slot.stored.name), slot.target});
+  for (size_t i = 0; i < dtypes.size(); ++i) {
+    const MatrixSlot& slot = slots.matrices[i];
+    if (dtype) dtypes[i] = MatrixDType(*dtype, slot.stored.name);
+    matrices.push_back({&slot.stored, dtypes[i], slot.target});
   }
+  weights.dtype = DTypeOfLayers(slots, dtypes);
   ANNULUS_RETURN_IF_ERROR(LoadMatrices(
       matrices, [&] { return MakeReader(config, source); }, backend, ops, weights.error));
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, backend.CreateStream(1));

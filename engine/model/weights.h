@@ -83,7 +83,7 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   int64_t parameters = 0;                      // numbers in the model, a tied head counted once
   size_t bytes = 0;                            // backend memory held
-  DType dtype = DType::kF32;                   // of all matrices; see LoadWeights
+  DType dtype = DType::kF32;                   // of the layers' matrices, or of most of them
   QuantizationError error;                     // of what was quantised while loading
   DType stored_embedding_dtype = DType::kF32;  // of the checkpoint, before any conversion
 
@@ -99,18 +99,19 @@ struct RequiredTensor {
 // All tensors of the decoder that `config` describes, under the names that LoadWeights gives them.
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config);
 
-// The dtype of the layers' matrices where all are as a conversion to it leaves them (MatrixDType).
-// Else the dtype that holds every matrix: the one they share, or kF32 where they differ; codes with
-// scales then count as bf16, which is not exact. Kernels are chosen by it before weights are
-// packed. Errors as for LoadWeights.
+// ModelWeights::dtype of what LoadWeights makes where no dtype is asked for. Kernels are chosen by
+// it before weights are packed; all of them take every dtype. Errors as for LoadWeights.
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source);
 
 // Packs all tensors of the decoder that `config` describes, under the names of its family's Hugging
 // Face checkpoints ("model.layers.0.self_attn.q_proj.weight", or those of the text half of a larger
 // model: "language_model.model.layers.0.."); other tensors are left alone.
-// `dtype` absent: StoredWeightsDType. Every presence, shape and element type is checked before the
-// first byte is read. Where `dtype` is quantised, norms and biases stay f32, and the embedding and
-// the head are int8 (MatrixDType). Memory beyond the result: see LoadMatrices.
+// `dtype` absent: each matrix stays as it is stored, codes with their scales too, or becomes what
+// MatrixReader::Check says. Where one projection of a layer's experts is stored in several dtypes,
+// all of its matrices become the plain one, with codes counted as bf16, or f32 where plain ones
+// differ. Every presence, shape and element type is checked before the first byte is read. Where
+// `dtype` is quantised, the embedding and the head are int8 (MatrixDType). Norms and biases are
+// always f32. Memory beyond the result: see LoadMatrices.
 // INVALID_ARGUMENT: tensors missing (the first few and how many), or a shape that `config` does not
 // give (tensor, found, expected). UNIMPLEMENTED: a matrix in a form that is not supported.
 // DATA_LOSS: a file changed while it was read. RESOURCE_EXHAUSTED: the backend's memory is too

@@ -50,8 +50,10 @@ absl::Status StepRun::ExpertsOfFewRows(int layer, ConstMatrixView input, ConstMa
   const MatrixView up{buffers_.up.data, choices, columns, columns};
   const MatrixView output = experts_.output.row_range(0, choices);
   const auto multiply = [&](ConstMatrixView from, const ExpertMatrices& matrices, MatrixView to) {
+    const Activations activations =
+        ActivationsOf(model().activations, matrices.matrices.front()->dtype);
     return ops().expert_linear(stream(),
-                               {from, &matrices, experts, config.chosen, to, model().activations});
+                               {from, &matrices, experts, config.chosen, to, activations});
   };
   ANNULUS_RETURN_IF_ERROR(ops().route(stream(), {logits, config.chosen, config.weights_of_chosen,
                                                  experts, experts_.few_weights.data()}));

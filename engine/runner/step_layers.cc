@@ -10,7 +10,8 @@ namespace annulus {
 
 LinearParams StepRun::Product(const LinearWeights& weights, ConstMatrixView input,
                               MatrixView output, bool accumulate) const {
-  return {input, &weights.weight, weights.bias.data(), output, accumulate, model().activations};
+  const Activations activations = ActivationsOf(model().activations, weights.weight.dtype);
+  return {input, &weights.weight, weights.bias.data(), output, accumulate, activations};
 }
 
 absl::Status StepRun::Linear(const LinearWeights& weights, ConstMatrixView input, MatrixView output,

@@ -44,6 +44,10 @@ std::optional<DType> WeightsFor(Activations activations) {
   }
 }
 
+Activations ActivationsOf(Activations asked, DType weights) {
+  return WeightsFor(asked).value_or(weights) == weights ? asked : Activations::kFloat;
+}
+
 float RoundToFloat8(std::span<const float> row, std::span<Float8E4M3> codes) {
   std::fill(codes.begin(), codes.end(), Float8E4M3{0});
   float largest = 0;

@@ -38,6 +38,10 @@ absl::StatusOr<Activations> ParseActivations(absl::string_view name);
 // The dtype that weights must have; none: any.
 std::optional<DType> WeightsFor(Activations activations);
 
+// What a layer whose weights have this dtype takes where `asked` is asked for: that if it can, else
+// kFloat.
+Activations ActivationsOf(Activations asked, DType weights);
+
 // The codes of kFp8 for one row, and its scale: 0 for a row that counts as zeros, NaN for one that
 // gives NaN; all codes are then 0. As many codes as inputs. A code is that of x * (448 / largest).
 float RoundToFloat8(std::span<const float> row, std::span<Float8E4M3> codes);

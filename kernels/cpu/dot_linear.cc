@@ -19,7 +19,7 @@ constexpr int64_t kLine = 64;
 // Products of one input, whose rows are packed once for all of them.
 class Products {
  public:
-  // The weights are of one type, so they want the same packed rows.
+  // The weights are of one type, and so are the activations: they want the same packed rows.
   Products(const DotKernels& dot, std::span<const LinearParams> parts)
       : dot_(dot),
         parts_(parts),
@@ -164,7 +164,8 @@ absl::Status DotLinears(const DotKernels& dot, const SimdKernels& isa, CpuStream
                         std::span<const LinearParams> parts) {
   CheckLinears(parts);
   const bool together = std::all_of(parts.begin(), parts.end(), [&](const LinearParams& part) {
-    return IsServed(dot, part) && part.weight->dtype == parts[0].weight->dtype;
+    return IsServed(dot, part) && part.weight->dtype == parts[0].weight->dtype &&
+           part.activations == parts[0].activations;
   });
   if (together) return Products(dot, parts).Run(stream);
   for (const LinearParams& part : parts) {

@@ -23,7 +23,7 @@ void CheckView(const ConstMatrixView& view, int64_t rows, int64_t cols, const ch
 void CheckInputs(const ConstMatrixView& input, const PackedMatrix& weight,
                  Activations activations) {
   CheckView(input, input.rows, weight.in_features, "linear input");
-  ANNULUS_CHECK(WeightsFor(activations).value_or(weight.dtype) == weight.dtype)
+  ANNULUS_CHECK(ActivationsOf(activations, weight.dtype) == activations)
       << ActivationsName(activations) << " activations for weights in " << DTypeName(weight.dtype);
   ANNULUS_CHECK(activations != Activations::kInt8 || weight.in_features <= kMostInt8Inputs)
       << weight.in_features << " int8 activations";
@@ -79,7 +79,7 @@ void CheckLinears(std::span<const LinearParams> parts) {
     CheckLinear(part);
     const ConstMatrixView& input = parts[0].input;
     ANNULUS_CHECK(part.input.data == input.data && part.input.stride == input.stride &&
-                  part.input.cols == input.cols && part.activations == parts[0].activations)
+                  part.input.cols == input.cols)
         << "products of different inputs";
   }
 }

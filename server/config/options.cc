@@ -172,8 +172,7 @@ std::vector<Option> ModelOptions() {
        }},
       {"weights-dtype", "DTYPE|auto", "auto",
        "How weights are held: f32, bf16, f16, int8, int4_g32, int4_g64, fp8_e4m3 or fp8_e5m2; "
-       "auto: "
-       "as they are stored.",
+       "auto: each matrix as it is stored (float8 in blocks and MXFP4: bf16).",
        SetWeightsDtype},
       {"activations", "float|int8|fp8_e4m3", "float",
        "How layers take their inputs. int8, fp8_e4m3: one scale per token, for weights of the same "

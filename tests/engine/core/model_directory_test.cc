@@ -19,6 +19,7 @@
 #include "engine/loaded_model.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
+#include "tests/support/float8_directory.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
@@ -97,6 +98,33 @@ TEST_F(ModelDirectory, ActivationsNeedWeightsOfTheirDtype) {
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_EQ(loaded->info.activations, activations);
     EXPECT_EQ(loaded->ranks.activations, activations);
+  }
+}
+
+// Weights in float8 serve at once with inputs in float8; the scales of inputs that such checkpoints
+// have are not used: every token has one of its own.
+TEST_F(ModelDirectory, Float8WeightsAreServedAsTheyAreStored) {
+  const testing::TempDirectory stored;
+  testing::WriteFloat8Directory(testing::TestFile("golden/llama_mha"),
+                                testing::Float8Scales::kTensor, stored);
+  directory_.Write("model.safetensors", ReadFile(stored.path() / "model.safetensors"));
+  directory_.Write(
+      "config.json",
+      absl::StrReplaceAll(ReadFile(stored.path() / "config.json"),
+                          {{"\"attention_bias\"",
+                            "\"quantization_config\": {\"quant_method\": \"fp8\", "
+                            "\"activation_scheme\": \"static\"}, \"attention_bias\""}}));
+  EngineOptions options;
+  options.model = directory_.path().string();
+  for (const Activations activations : {Activations::kFloat, Activations::kFp8}) {
+    options.activations = activations;
+    const auto loaded = LoadModel(options, *backend_, kernels_);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->info.weights_dtype, DType::kF8E4M3);
+    EXPECT_EQ(loaded->info.weights_error, 0);
+    EXPECT_EQ(loaded->info.activations, activations);
+    EXPECT_EQ(loaded->ranks.weights.embedding.dtype, DType::kF32);
+    EXPECT_LT(loaded->info.weights_bytes, 4 * static_cast<size_t>(loaded->info.parameters));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
+#include "tests/support/float8_directory.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 
@@ -124,6 +125,33 @@ TEST_F(ConvertModelTest, ConvertsEveryFormOfCheckpoint) {
   const std::string stacked = testing::TestFile("golden/gpt_oss").string();
   EXPECT_EQ(ConvertModel(stacked, DType::kBF16, Out("plain")).status().code(),
             absl::StatusCode::kUnimplemented);
+}
+
+// Float8 with a scale for each tensor or row: to float8 it is copied, to all else converted.
+TEST_F(ConvertModelTest, CopiesFloat8OfTensorsAndRows) {
+  const OpTable& ops = *registry_.Available("cpu").front();
+  for (const auto kind : {testing::Float8Scales::kTensor, testing::Float8Scales::kRow}) {
+    const testing::TempDirectory stored;
+    testing::WriteFloat8Directory(kModel, kind, stored);
+    const std::string from = stored.path().string();
+    for (const DType dtype : {DType::kF8E4M3, DType::kI8, DType::kBF16}) {
+      SCOPED_TRACE(DTypeName(dtype));
+      const std::string out = Out(absl::StrCat(static_cast<int>(kind), DTypeName(dtype)));
+      const auto conversion = ConvertModel(from, dtype, out);
+      ASSERT_TRUE(conversion.ok()) << conversion.status();
+      const ModelWeights ahead = Load(out, ops, std::nullopt);
+      ExpectSame(Load(from, ops, dtype), ahead);
+      EXPECT_EQ(conversion->matrices[1].from, DType::kF8E4M3);
+      EXPECT_EQ(conversion->matrices[1].to, dtype);
+      EXPECT_EQ(conversion->matrices[1].relative_error > 0, dtype == DType::kI8);
+      if (dtype != DType::kF8E4M3) continue;
+      const ModelWeights kept = Load(from, ops, std::nullopt);
+      for (size_t i = 0; i < kept.layers.size(); ++i) {
+        ExpectSame(kept.layers[i].key.weight, ahead.layers[i].key.weight);
+        ExpectSame(kept.layers[i].mlp, ahead.layers[i].mlp);
+      }
+    }
+  }
 }
 
 TEST_F(ConvertModelTest, WritesAWholeModelDirectoryAndNothingElse) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +14,18 @@
 #include "kernels/registry.h"
 
 namespace annulus::testing {
+
+// A matrix as PackingBackend keeps it: the values or codes of all rows, then their scales.
+inline size_t ScaleBytes(DType dtype, int64_t cols) {
+  return IsQuantized(dtype) ? QuantizedScaleBytes(dtype, cols) : 0;
+}
+inline size_t ValuesAt(const PackedMatrix& matrix, int64_t row) {
+  return static_cast<size_t>(row) * StoredRowBytes(matrix.dtype, matrix.in_features);
+}
+inline size_t ScalesAt(const PackedMatrix& matrix, int64_t row) {
+  return ValuesAt(matrix, matrix.out_features) +
+         static_cast<size_t>(row) * ScaleBytes(matrix.dtype, matrix.in_features);
+}
 
 // Host memory of a stated size, and a pack_rows that keeps rows as they are: enough to load
 // weights without any kernel.
@@ -41,7 +54,7 @@ class PackingBackend final : public Backend {
     OpTable ops;
     ops.name = "packing";
     ops.matrix_bytes = [](int64_t out, int64_t in, DType dtype) -> absl::StatusOr<size_t> {
-      return static_cast<size_t>(out * in) * DTypeSize(dtype);
+      return static_cast<size_t>(out) * (StoredRowBytes(dtype, in) + ScaleBytes(dtype, in));
     };
     ops.pack_rows = &Pack;
     return ops;
@@ -58,10 +71,10 @@ class PackingBackend final : public Backend {
   static absl::Status Pack(PackedMatrix& matrix, int64_t first_row, const HostTensorView& view,
                            QuantizationError*) {
     RowConverter converter(view, matrix.dtype);
-    const size_t row_bytes = static_cast<size_t>(view.cols) * DTypeSize(matrix.dtype);
     for (int64_t r = 0; r < view.rows; ++r) {
-      std::byte* const to = matrix.storage.data() + static_cast<size_t>(first_row + r) * row_bytes;
-      const absl::Status status = converter.Convert(r, to, nullptr, nullptr);
+      std::byte* const to = matrix.storage.data() + ValuesAt(matrix, first_row + r);
+      std::byte* const scales = matrix.storage.data() + ScalesAt(matrix, first_row + r);
+      const absl::Status status = converter.Convert(r, to, scales, nullptr);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
@@ -73,7 +86,16 @@ class PackingBackend final : public Backend {
 // The elements of a matrix that PackingBackend packed.
 inline std::vector<float> Unpack(const PackedMatrix& matrix) {
   std::vector<float> values(static_cast<size_t>(matrix.out_features * matrix.in_features));
-  ConvertToFloat(matrix.dtype, matrix.storage.data(), values.data(), values.size());
+  const std::byte* const stored = matrix.storage.data();
+  if (!IsQuantized(matrix.dtype)) {
+    ConvertToFloat(matrix.dtype, stored, values.data(), values.size());
+    return values;
+  }
+  const auto cols = static_cast<size_t>(matrix.in_features);
+  for (int64_t r = 0; r < matrix.out_features; ++r) {
+    DequantizeRow(matrix.dtype, stored + ValuesAt(matrix, r), stored + ScalesAt(matrix, r),
+                  std::span(values).subspan(static_cast<size_t>(r) * cols, cols));
+  }
   return values;
 }
 

@@ -42,21 +42,19 @@ class ZeroSource final : public TensorSource {
     ++reads;
     if (name == unreadable) return absl::DataLossError("truncated");
     const TensorInfo& info = tensors.at(std::string(name));
-    const bool float8 = info.dtype == DType::kF8E4M3;
+    const bool float8 = info.dtype == DType::kF8E4M3 || info.dtype == DType::kF8E5M2;
     std::memset(destination.data(), float8 ? std::to_integer<int>(float8_byte) : 0,
                 destination.size());
-    if (name != count_up) return absl::OkStatus();
-    for (size_t i = 0; i < destination.size() / sizeof(float); ++i) {
-      const float number = static_cast<float>(i + 1);
-      std::memcpy(destination.data() + i * sizeof(float), &number, sizeof(float));
-    }
+    const auto given = floats.find(std::string(name));
+    if (given == floats.end()) return absl::OkStatus();
+    std::memcpy(destination.data(), given->second.data(), destination.size());
     return absl::OkStatus();
   }
 
   std::map<std::string, TensorInfo> tensors;
   std::string unreadable;
-  std::byte float8_byte{0};  // of every float8 tensor
-  std::string count_up;      // a float32 tensor of 1, 2, 3, ..
+  std::byte float8_byte{0};                          // of every float8 tensor
+  std::map<std::string, std::vector<float>> floats;  // of float32 tensors that are not zeros
   mutable int reads = 0;
 };
 
@@ -238,12 +236,65 @@ TEST(WeightsTest, PacksAsStoredOrAsAsked) {
   }
 }
 
-TEST(WeightsTest, MixedMatricesBecomeFloat32) {
+TEST(WeightsTest, EachMatrixStaysAsItIsStoredAndTheLayersGiveTheName) {
   ZeroSource source = SmallSource(DType::kBF16);
   source.tensors["model.norm.weight"].dtype = DType::kF32;  // a vector: has no say
-  EXPECT_EQ(StoredWeightsDType(SmallConfig(), source).value(), DType::kBF16);
+  source.tensors["model.embed_tokens.weight"].dtype = DType::kF32;
   source.tensors["lm_head.weight"].dtype = DType::kF16;
-  EXPECT_EQ(StoredWeightsDType(SmallConfig(), source).value(), DType::kF32);
+  source.tensors["model.layers.0.self_attn.k_proj.weight"].dtype = DType::kF32;
+  EXPECT_EQ(StoredWeightsDType(SmallConfig(), source).value(), DType::kBF16);
+  const auto weights = Load(SmallConfig(), source);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(weights->dtype, DType::kBF16);
+  EXPECT_EQ(weights->embedding.dtype, DType::kF32);
+  EXPECT_EQ(weights->stored_embedding_dtype, DType::kF32);
+  EXPECT_EQ(weights->head().dtype, DType::kF16);
+  EXPECT_EQ(weights->layers[0].key.weight.dtype, DType::kF32);
+  EXPECT_EQ(weights->layers[1].key.weight.dtype, DType::kBF16);
+  EXPECT_EQ(weights->bytes, 4 * 10 * 8 + 2 * 10 * 8 + 4 * 8 * 8 + 2 * 8 * 8 +
+                                2 * 2 * (2 * 16 * 8 + 8 * 8 + 3 * 12 * 8) + 4 * (2 * 2 * 8 + 8));
+}
+
+// Two experts in every layer, all tensors in bf16.
+ModelConfig ExpertsConfigOfTwo(ZeroSource& source) {
+  ModelConfig config = SmallConfig();
+  config.experts.count = 2;
+  config.experts.chosen = 1;
+  config.experts.intermediate_size = 12;
+  for (LayerConfig& layer : config.layers) layer.experts = true;
+  for (const RequiredTensor& tensor : RequiredTensors(config)) {
+    source.tensors[tensor.name] = {DType::kBF16, tensor.shape};
+  }
+  return config;
+}
+
+// Ops find a projection of all experts by one list of addresses, so it has one dtype.
+TEST(WeightsTest, AProjectionOfALayersExpertsHasOneDType) {
+  ZeroSource source;
+  const ModelConfig config = ExpertsConfigOfTwo(source);
+  const std::string first = "model.layers.0.mlp.experts.0.";
+  const std::string second = "model.layers.0.mlp.experts.1.";
+  const auto to_float8 = [&](const std::string& name) {
+    source.tensors[name].dtype = DType::kF8E4M3;
+    source.tensors[name + "_scale"] = {DType::kF32, {1}};
+  };
+  source.tensors[second + "gate_proj.weight"].dtype = DType::kF16;
+  to_float8(first + "up_proj.weight");
+  to_float8(first + "down_proj.weight");
+  to_float8(second + "down_proj.weight");
+  const auto weights = Load(config, source);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  for (const GatedWeights& expert : weights->layers[0].experts.each) {
+    EXPECT_EQ(expert.gate.weight.dtype, DType::kF32);
+    EXPECT_EQ(expert.up.weight.dtype, DType::kBF16);
+    EXPECT_EQ(expert.down.weight.dtype, DType::kF8E4M3);
+  }
+  EXPECT_EQ(weights->layers[0].router.weight.dtype, DType::kBF16);
+  for (const GatedWeights& expert : weights->layers[1].experts.each) {
+    EXPECT_EQ(expert.down.weight.dtype, DType::kBF16);
+  }
+  EXPECT_EQ(Load(config, source, DType::kF16)->layers[0].experts.each[1].gate.weight.dtype,
+            DType::kF16);
 }
 
 TEST(WeightsTest, ListsMissingTensors) {
@@ -334,7 +385,7 @@ TEST(WeightsTest, MultipliesFloat8ByItsScales) {
     source.tensors[name].dtype = DType::kF8E4M3;
     source.tensors[name + c.suffix] = {DType::kF32, c.shape};
     source.float8_byte = std::byte{0x40};  // 2.0 in e4m3
-    source.count_up = name + c.suffix;     // scales 1, 2, 3, ..
+    source.floats[name + c.suffix] = {1, 2, 3, 4, 5, 6, 7, 8};
     ModelConfig config = SmallConfig();
     config.fp8_block_rows = 5;
     config.fp8_block_cols = 4;
@@ -349,6 +400,65 @@ TEST(WeightsTest, MultipliesFloat8ByItsScales) {
       }
     }
   }
+}
+
+// One scale for all of a matrix, or one for each row: it stays as it is stored, beside matrices of
+// other types, and half as large as in bf16.
+TEST(WeightsTest, Float8OfTensorsAndRowsStaysFloat8) {
+  for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2}) {
+    ZeroSource source = SmallSource(DType::kBF16);
+    source.float8_byte = std::byte{0x40};  // 2.0 in both
+    float next = 1;
+    for (const RequiredTensor& tensor : RequiredTensors(SmallConfig())) {
+      if (!absl::EndsWith(tensor.name, "_proj.weight")) continue;
+      const bool rows = absl::StrContains(tensor.name, "v_proj");
+      source.tensors[tensor.name].dtype = dtype;
+      const std::string scale = tensor.name + "_scale";
+      source.tensors[scale] = {DType::kF32,
+                               rows ? std::vector<int64_t>{8, 1} : std::vector<int64_t>{}};
+      for (int64_t i = 0; i < (rows ? 8 : 1); ++i) source.floats[scale].push_back(next++);
+    }
+    const auto weights = Load(SmallConfig(), source);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    EXPECT_EQ(weights->dtype, dtype);
+    EXPECT_EQ(weights->error.weights, 0) << "nothing was quantised";
+    EXPECT_EQ(weights->embedding.dtype, DType::kBF16);
+    EXPECT_EQ(weights->head().dtype, DType::kBF16);
+    for (size_t i = 0; i < weights->layers.size(); ++i) {
+      const LayerWeights& layer = weights->layers[i];
+      const std::string prefix = absl::StrCat("model.layers.", i, ".self_attn.");
+      for (const auto& [name, matrix] :
+           {std::pair("q_proj", &layer.query.weight), std::pair("k_proj", &layer.key.weight),
+            std::pair("v_proj", &layer.value.weight), std::pair("o_proj", &layer.output.weight)}) {
+        EXPECT_EQ(matrix->dtype, dtype);
+        const std::vector<float>& scales = source.floats.at(prefix + name + ".weight_scale");
+        const std::vector<float> values = Unpack(*matrix);
+        for (size_t v = 0; v < values.size(); ++v) {
+          const size_t row = v / static_cast<size_t>(matrix->in_features);
+          EXPECT_EQ(values[v], 2 * scales[scales.size() == 1 ? 0 : row]) << name << " " << v;
+        }
+      }
+    }
+    EXPECT_EQ(Load(SmallConfig(), source, DType::kBF16)->layers[0].query.weight.dtype,
+              DType::kBF16);
+  }
+}
+
+TEST(WeightsTest, Float8InBlocksBecomesBf16) {
+  ZeroSource source = SmallSource(DType::kBF16);
+  for (const RequiredTensor& tensor : RequiredTensors(SmallConfig())) {
+    if (!absl::EndsWith(tensor.name, "_proj.weight")) continue;
+    source.tensors[tensor.name].dtype = DType::kF8E4M3;
+    source.tensors[tensor.name + "_scale_inv"] = {
+        DType::kF32, {(tensor.shape[0] + 4) / 5, (tensor.shape[1] + 3) / 4}};
+  }
+  ModelConfig config = SmallConfig();
+  config.fp8_block_rows = 5;
+  config.fp8_block_cols = 4;
+  const auto weights = Load(config, source);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ(weights->dtype, DType::kBF16);
+  EXPECT_EQ(weights->layers[1].mlp.down.weight.dtype, DType::kBF16);
 }
 
 TEST(WeightsTest, RefusesFloat8ScalesOfAnotherShape) {

@@ -22,6 +22,10 @@ TEST(Activations, NamesGoThereAndBack) {
     EXPECT_TRUE(!weights || DTypeName(*weights) == ActivationsName(activations));
   }
   EXPECT_FALSE(WeightsFor(Activations::kFloat).has_value());
+  EXPECT_EQ(ActivationsOf(Activations::kFp8, DType::kF8E4M3), Activations::kFp8);
+  EXPECT_EQ(ActivationsOf(Activations::kFp8, DType::kBF16), Activations::kFloat);
+  EXPECT_EQ(ActivationsOf(Activations::kInt8, DType::kI8), Activations::kInt8);
+  EXPECT_EQ(ActivationsOf(Activations::kFloat, DType::kI4G64), Activations::kFloat);
   const absl::Status unknown = ParseActivations("fp8").status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(unknown.message()), AllOf(HasSubstr("'fp8'"), HasSubstr("fp8_e4m3")));
