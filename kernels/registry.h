@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/base/quantize.h"
 #include "kernels/ops/attention.h"
+#include "kernels/ops/block_masses.h"
 #include "kernels/ops/block_scores.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/experts.h"
@@ -62,6 +63,8 @@ struct OpTable {
   absl::Status (*attention)(Stream&, const AttentionParams&) = nullptr;
   // Null where the implementation lacks them: attention is then chosen without looking at content.
   absl::Status (*block_scores)(Stream&, const BlockScoresParams&) = nullptr;
+  absl::Status (*score_sums)(Stream&, const ScoreSumsParams&) = nullptr;
+  absl::Status (*block_masses)(Stream&, const BlockMassesParams&) = nullptr;
   absl::Status (*key_summary)(Stream&, const KeySummaryParams&) = nullptr;
   absl::Status (*summary_scores)(Stream&, const SummaryScoresParams&) = nullptr;
   absl::Status (*row_means)(Stream&, const RowMeansParams&) = nullptr;

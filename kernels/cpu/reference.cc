@@ -20,6 +20,8 @@ OpTable Ops() {
   ops.kv_read = KvRead;
   ops.attention = Attention;
   ops.block_scores = BlockScores;
+  ops.score_sums = ScoreSums;
+  ops.block_masses = BlockMasses;
   ops.key_summary = KeySummary;
   ops.summary_scores = SummaryScores;
   ops.row_means = RowMeans;

@@ -32,6 +32,8 @@ absl::Status KvAppend(Stream& stream, const KvAppendParams& params);
 absl::Status KvRead(Stream& stream, const KvReadParams& params);
 absl::Status Attention(Stream& stream, const AttentionParams& params);
 absl::Status BlockScores(Stream& stream, const BlockScoresParams& params);
+absl::Status ScoreSums(Stream& stream, const ScoreSumsParams& params);
+absl::Status BlockMasses(Stream& stream, const BlockMassesParams& params);
 absl::Status KeySummary(Stream& stream, const KeySummaryParams& params);
 absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params);
 absl::Status RowMeans(Stream& stream, const RowMeansParams& params);

@@ -1,4 +1,4 @@
-// Reference scores of blocks and summaries of pages.
+// Reference scores of blocks, what is pooled of them, and summaries of pages.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -95,6 +95,44 @@ absl::Status BlockScores(Stream& stream, const BlockScoresParams& params) {
   CheckBlockScores(params);
   for (const BlockScoresItem& item : params.items) {
     ANNULUS_RETURN_IF_ERROR(ScoreItem(stream, params, item));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ScoreSums(Stream&, const ScoreSumsParams& params) {
+  CheckScoreSums(params);
+  for (int64_t list = 0; list < params.scores.rows; ++list) {
+    const float* const scores = params.scores.row(list);
+    float largest = params.add ? params.sums[list] : -kInfinity;
+    for (int64_t b = 0; b < params.scores.cols; ++b) largest = std::max(largest, scores[b]);
+    if (largest == -kInfinity) {
+      params.sums[list] = -kInfinity;
+      continue;
+    }
+    float sum = params.add ? std::exp(params.sums[list] - largest) : 0;
+    for (int64_t b = 0; b < params.scores.cols; ++b) sum += std::exp(scores[b] - largest);
+    params.sums[list] = largest + std::log(sum);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockMasses(Stream&, const BlockMassesParams& params) {
+  CheckBlockMasses(params);
+  const int group = params.heads / params.kv_heads;
+  for (int64_t row = 0; row < params.masses.rows; ++row) {
+    const int64_t run = row / params.kv_heads;
+    const int64_t begin = run == 0 ? 0 : params.ends[run - 1];
+    const int64_t lists = (params.ends[run] - begin) * group;
+    for (int64_t b = 0; b < params.masses.cols; ++b) {
+      float mass = 0;
+      for (int64_t i = 0; i < lists; ++i) {
+        const int64_t list =
+            (begin + i / group) * params.heads + row % params.kv_heads * group + i % group;
+        if (params.sums[list] == -kInfinity) continue;
+        mass += std::exp(params.scores.row(list)[b] - params.sums[list]);
+      }
+      params.masses.row(row)[b] = mass / static_cast<float>(lists);
+    }
   }
   return absl::OkStatus();
 }

@@ -51,6 +51,12 @@ OpTable SimdOps(const char* name) {
   ops.block_scores = [](Stream& s, const BlockScoresParams& p) {
     return cpu::BlockScores(kIsa(), nullptr, AsCpuStream(s), p);
   };
+  ops.score_sums = [](Stream& s, const ScoreSumsParams& p) {
+    return cpu::ScoreSums(kIsa(), AsCpuStream(s), p);
+  };
+  ops.block_masses = [](Stream& s, const BlockMassesParams& p) {
+    return cpu::BlockMasses(AsCpuStream(s), p);
+  };
   ops.key_summary = [](Stream& s, const KeySummaryParams& p) {
     return cpu::KeySummary(kIsa(), AsCpuStream(s), p);
   };

@@ -35,6 +35,8 @@ absl::Status DilatedAttention(const SimdKernels& isa, CpuStream& stream,
 // `dot`: null where the table has none.
 absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStream& stream,
                          const BlockScoresParams& params);
+absl::Status ScoreSums(const SimdKernels& isa, CpuStream& stream, const ScoreSumsParams& params);
+absl::Status BlockMasses(CpuStream& stream, const BlockMassesParams& params);
 absl::Status KeySummary(const SimdKernels& isa, CpuStream& stream, const KeySummaryParams& params);
 absl::Status SummaryScores(const SimdKernels& isa, CpuStream& stream,
                            const SummaryScoresParams& params);

@@ -43,6 +43,8 @@ absl::Status Attention(Stream& stream, const AttentionParams& params);
 // With the kernels of sm90/ for what they serve: see tuning/attention_path.h.
 absl::Status HopperAttention(Stream& stream, const AttentionParams& params);
 absl::Status BlockScores(Stream& stream, const BlockScoresParams& params);
+absl::Status ScoreSums(Stream& stream, const ScoreSumsParams& params);
+absl::Status BlockMasses(Stream& stream, const BlockMassesParams& params);
 absl::Status KeySummary(Stream& stream, const KeySummaryParams& params);
 absl::Status SummaryScores(Stream& stream, const SummaryScoresParams& params);
 absl::Status RowMeans(Stream& stream, const RowMeansParams& params);

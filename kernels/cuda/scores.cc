@@ -1,4 +1,5 @@
-// Scores of blocks, on the host side: which block of the grid computes what.
+// Scores of blocks and what is pooled of them, on the host side: which block of the grid computes
+// what.
 #include "kernels/cuda/sm80/scores.h"
 
 #include <iterator>
@@ -138,6 +139,33 @@ absl::Status BlockScores(Stream& stream, const BlockScoresParams& params) {
   ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
   if (params.shape.dtype == DType::kF32) return BlockScoresInFloat(*own, params);
   return BlockScoresByTensorCores(*own, params);
+}
+
+absl::Status ScoreSums(Stream& stream, const ScoreSumsParams& params) {
+  CheckScoreSums(params);
+  if (params.scores.rows == 0) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchScoreSums(own->handle(), params), "score_sums");
+}
+
+// Sums may lie in pinned memory, and every block of the grid reads some: they are copied to the
+// device first.
+absl::Status BlockMasses(Stream& stream, const BlockMassesParams& params) {
+  CheckBlockMasses(params);
+  const ConstMatrixView& scores = params.scores;
+  if (params.ends.empty() || scores.cols == 0) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  ANNULUS_ASSIGN_OR_RETURN(std::byte* const scratch,
+                           own->Scratch(static_cast<size_t>(scores.rows) * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t* const ends, own->UploadOne(params.ends));
+  const int64_t groups = scores.rows / params.heads;
+  const MatrixView sums{reinterpret_cast<float*>(scratch), groups, params.heads, params.heads};
+  const ConstMatrixView given{params.sums, groups, params.heads, params.heads};
+  ANNULUS_RETURN_IF_ERROR(StatusOf(
+      LaunchScale(own->handle(), {given, 1, nullptr, nullptr, nullptr, sums, false}), "copying"));
+  return StatusOf(LaunchBlockMasses(own->handle(), {scores, sums.data, ends, params.heads,
+                                                    params.kv_heads, params.masses}),
+                  "block_masses");
 }
 
 absl::Status KeySummary(Stream& stream, const KeySummaryParams& params) {

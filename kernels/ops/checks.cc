@@ -46,6 +46,16 @@ void CheckRuns(const SummaryRuns& runs, int64_t count) {
       << "summaries of " << count << " pages in " << runs.runs.size() << " runs of " << runs.pages;
 }
 
+// Each run has a row or more of `rows`.
+void CheckRowRuns(std::span<const int32_t> ends, int64_t rows) {
+  int32_t begin = 0;
+  for (const int32_t end : ends) {
+    ANNULUS_CHECK(end > begin && end <= rows)
+        << "a run of rows from " << begin << " to " << end << " of " << rows;
+    begin = end;
+  }
+}
+
 void CheckLogitEdits(const SampleRow& row, int64_t vocabulary) {
   ANNULUS_CHECK(row.penalties.repetition > 0) << row.penalties.repetition;
   const auto seen = [&](int64_t token) { return (row.seen[token / 32] >> token % 32 & 1) != 0; };
@@ -191,6 +201,22 @@ void CheckBlockScores(const BlockScoresParams& params) {
   }
 }
 
+void CheckScoreSums(const ScoreSumsParams& params) {
+  CheckView(params.scores, params.scores.rows, params.scores.cols, "score_sums scores");
+  ANNULUS_CHECK(params.scores.rows == 0 || params.sums != nullptr);
+}
+
+void CheckBlockMasses(const BlockMassesParams& params) {
+  ANNULUS_CHECK(params.kv_heads > 0 && params.heads > 0 && params.heads % params.kv_heads == 0)
+      << params.heads << " heads over " << params.kv_heads << " kv heads";
+  ANNULUS_CHECK(params.scores.rows % params.heads == 0)
+      << params.scores.rows << " lists of " << params.heads << " heads";
+  CheckRowRuns(params.ends, params.scores.rows / params.heads);
+  CheckView(params.masses, std::ssize(params.ends) * params.kv_heads, params.scores.cols,
+            "block_masses masses");
+  ANNULUS_CHECK(params.ends.empty() || params.sums != nullptr);
+}
+
 void CheckKeySummary(const KeySummaryParams& params) {
   CheckPageShape(params.shape);
   const int page_tokens = params.shape.page_tokens;
@@ -219,12 +245,7 @@ void CheckSummaryScores(const SummaryScoresParams& params) {
 void CheckRowMeans(const RowMeansParams& params) {
   CheckView(params.output, static_cast<int64_t>(params.ends.size()), params.input.cols,
             "row_means output");
-  int32_t begin = 0;
-  for (const int32_t end : params.ends) {
-    ANNULUS_CHECK(end > begin && end <= params.input.rows)
-        << "a run of rows from " << begin << " to " << end << " of " << params.input.rows;
-    begin = end;
-  }
+  CheckRowRuns(params.ends, params.input.rows);
 }
 
 void CheckMergeState(const MergeStateParams& params) {

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "kernels/ops/attention.h"
+#include "kernels/ops/block_masses.h"
 #include "kernels/ops/block_scores.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/experts.h"
@@ -31,6 +32,8 @@ void CheckKvAppend(const KvAppendParams& params);
 void CheckKvRead(const KvReadParams& params);
 void CheckAttention(const AttentionParams& params);
 void CheckBlockScores(const BlockScoresParams& params);
+void CheckScoreSums(const ScoreSumsParams& params);
+void CheckBlockMasses(const BlockMassesParams& params);
 void CheckKeySummary(const KeySummaryParams& params);
 void CheckSummaryScores(const SummaryScoresParams& params);
 void CheckRowMeans(const RowMeansParams& params);

@@ -1,5 +1,5 @@
-// Summaries of pages and their scores, and scores of blocks for pages of float32 (of others:
-// block_scores.cu), all in float32.
+// Summaries of pages and their scores, scores of blocks for pages of float32 (of others:
+// block_scores.cu), and what is pooled of scores and of rows, all in float32.
 #include <cmath>
 
 #include "kernels/cuda/common/convert.h"
@@ -188,16 +188,74 @@ ANNULUS_KERNEL(kThreads, 4) SummaryScoresKernel(ANNULUS_ARGUMENT SummaryScoresAr
   }
 }
 
-// Some columns of one run.
-ANNULUS_KERNEL(kThreads, 8) RowMeansKernel(ANNULUS_ARGUMENT RowMeansArguments a) {
-  const int64_t column = BlockY() * kThreads + ThreadIndex();
+// What PoolRowsKernel does, the same for all of a grid.
+enum class Pooling : uint8_t { kMeans, kSums, kMasses };
+struct PoolRowsArguments {
+  Pooling pooling;
+  RowMeansArguments means = {};
+  ScoreSumsParams sums = {};
+  BlockMassesArguments masses = {};
+};
+
+// One column of one run.
+ANNULUS_DEVICE void PoolMean(const RowMeansArguments& a, int64_t run, int64_t column) {
   if (column >= a.output.cols) return;
-  const int32_t begin = BlockX() == 0 ? 0 : a.ends[BlockX() - 1];
-  const int32_t end = a.ends[BlockX()];
+  const int32_t begin = run == 0 ? 0 : a.ends[run - 1];
+  const int32_t end = a.ends[run];
   float sum = 0;
   for (int32_t r = begin; r < end; ++r) sum += a.input.row(r)[column];
-  a.output.row(BlockX())[column] = sum / static_cast<float>(end - begin);
+  a.output.row(run)[column] = sum / static_cast<float>(end - begin);
 }
+
+// One block of keys of one run and kv head.
+ANNULUS_DEVICE void PoolMass(const BlockMassesArguments& a, int64_t row, int64_t column) {
+  if (column >= a.masses.cols) return;
+  const int64_t run = row / a.kv_heads;
+  const int group = a.heads / a.kv_heads;
+  const int32_t begin = run == 0 ? 0 : a.ends[run - 1];
+  const int32_t end = a.ends[run];
+  float mass = 0;
+  for (int32_t r = begin; r < end; ++r) {
+    const int64_t first = int64_t{r} * a.heads + row % a.kv_heads * group;
+    for (int64_t list = first; list < first + group; ++list) {
+      const float sum = a.sums[list];
+      if (sum == -FloatOf(0x7f800000u)) continue;
+      mass += expf(a.scores.row(list)[column] - sum);
+    }
+  }
+  a.masses.row(row)[column] = mass / static_cast<float>((end - begin) * group);
+}
+
+// One list, by the whole block: a thread has every 128th score.
+ANNULUS_DEVICE void SumScores(const ScoreSumsParams& a, int64_t list) {
+  LogSum* const sums = reinterpret_cast<LogSum*>(SharedMemory());
+  LogSum own{-FloatOf(0x7f800000u), 0};
+  if (ThreadIndex() == 0 && a.add) own = {a.sums[list], 1};
+  const float* const scores = a.scores.row(list);
+  for (int64_t b = ThreadIndex(); b < a.scores.cols; b += kThreads) own.Add(scores[b]);
+  for (int mask = 1; mask < kWarp; mask *= 2) {
+    own.Merge({ShuffleXor(own.maximum, mask), ShuffleXor(own.sum, mask)});
+  }
+  if (Lane() == 0) sums[WarpIndex()] = own;
+  SyncThreads();
+  if (ThreadIndex() > 0) return;
+  for (int w = 1; w < kWarps; ++w) own.Merge(sums[w]);
+  a.sums[list] = own.Log();
+}
+
+// Block (a run, some columns), (a run and a kv head, some blocks of keys) or (a list).
+ANNULUS_KERNEL(kThreads, 8) PoolRowsKernel(ANNULUS_ARGUMENT PoolRowsArguments a) {
+  const int64_t column = BlockY() * kThreads + ThreadIndex();
+  if (a.pooling == Pooling::kMeans) {
+    PoolMean(a.means, BlockX(), column);
+  } else if (a.pooling == Pooling::kMasses) {
+    PoolMass(a.masses, BlockX(), column);
+  } else {
+    SumScores(a.sums, BlockX());
+  }
+}
+
+int64_t BlocksOf(int64_t columns) { return (columns + kThreads - 1) / kThreads; }
 
 }  // namespace
 
@@ -224,10 +282,26 @@ int LaunchSummaryScores(StreamHandle stream, const SummaryScoresArguments& argum
 }
 
 int LaunchRowMeans(StreamHandle stream, const RowMeansArguments& arguments) {
-  const Grid grid{.x = arguments.output.rows,
-                  .y = (arguments.output.cols + kThreads - 1) / kThreads,
-                  .threads = kThreads};
-  return Launch<RowMeansKernel>(stream, grid, arguments);
+  const Grid grid{
+      .x = arguments.output.rows, .y = BlocksOf(arguments.output.cols), .threads = kThreads};
+  return Launch<PoolRowsKernel>(stream, grid,
+                                PoolRowsArguments{.pooling = Pooling::kMeans, .means = arguments});
+}
+
+int LaunchBlockMasses(StreamHandle stream, const BlockMassesArguments& arguments) {
+  const Grid grid{
+      .x = arguments.masses.rows, .y = BlocksOf(arguments.masses.cols), .threads = kThreads};
+  return Launch<PoolRowsKernel>(
+      stream, grid, PoolRowsArguments{.pooling = Pooling::kMasses, .masses = arguments});
+}
+
+int LaunchScoreSums(StreamHandle stream, const ScoreSumsParams& arguments) {
+  const Grid grid{.x = arguments.scores.rows,
+                  .y = 1,
+                  .threads = kThreads,
+                  .shared_bytes = kWarps * sizeof(LogSum)};
+  return Launch<PoolRowsKernel>(stream, grid,
+                                PoolRowsArguments{.pooling = Pooling::kSums, .sums = arguments});
 }
 
 }  // namespace annulus::cuda

@@ -8,10 +8,11 @@
 #include "kernels/cuda/common/page_layout.h"
 #include "kernels/cuda/common/stream_handle.h"
 #include "kernels/ops/attention.h"
+#include "kernels/ops/block_masses.h"
 #include "kernels/ops/block_scores.h"
 
-// Launches of what kernels/ops/block_scores.h describes. All pointers are addresses that the device
-// reads; each returns 0 or the number of CUDA's error.
+// Launches of what kernels/ops/block_scores.h and block_masses.h describe. All pointers are
+// addresses that the device reads; each returns 0 or the number of CUDA's error.
 //
 // Scores of blocks are a product of two matrices. A row is a row group and a query head: its
 // queries one behind the other, by the slot that each meets (MeetingSlot), zeros where there is
@@ -150,6 +151,17 @@ struct RowMeansArguments {
   MatrixView output;
 };
 int LaunchRowMeans(StreamHandle stream, const RowMeansArguments& arguments);
+
+struct BlockMassesArguments {
+  ConstMatrixView scores;
+  const float* sums;
+  const int32_t* ends;  // [masses.rows / kv_heads]
+  int heads;
+  int kv_heads;
+  MatrixView masses;
+};
+int LaunchBlockMasses(StreamHandle stream, const BlockMassesArguments& arguments);
+int LaunchScoreSums(StreamHandle stream, const ScoreSumsParams& arguments);
 
 }  // namespace annulus::cuda
 
