@@ -40,7 +40,8 @@ absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
   }
   const OpTable& ops = *model.ops;
   const bool scores = ChoosesByContent(policy) || policy.coverage > 0;
-  const bool able = ops.block_scores != nullptr && ops.key_summary != nullptr &&
+  const bool able = ops.block_scores != nullptr && ops.score_sums != nullptr &&
+                    ops.block_masses != nullptr && ops.key_summary != nullptr &&
                     ops.summary_scores != nullptr && ops.row_means != nullptr;
   if (!scores || able) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

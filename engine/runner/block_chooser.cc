@@ -17,8 +17,6 @@
 namespace annulus {
 namespace {
 
-using Ask = ChoiceQuery::Ask;
-
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 }  // namespace
@@ -67,16 +65,10 @@ class BlockChooser::LayerChoice {
 
   void RankPart(const Choice& item, PartChoice& part) const {
     const ChoiceQuery& query = *part.estimate;
-    ANNULUS_CHECK(query.scores.has_value()) << "rows that nobody scored";
-    const bool antidiagonal = query.kind == Ask::kAntidiagonal;
-    std::vector<int32_t> group_block;
-    int32_t last = -1;
-    for (const int32_t position : query.positions[item.index()]) {
-      if (position / query.stride == last) continue;
-      last = position / query.stride;
-      group_block.push_back(antidiagonal ? position / item.block() : position);
-    }
-    part.ranking.emplace(*query.scores, context_.kv_heads(), group_block);
+    ANNULUS_CHECK(query.masses.has_value() || query.scores.has_value()) << "rows nobody scored";
+    part.ranking.emplace(query.masses.has_value()
+                             ? *query.masses
+                             : MassesOf(*query.scores, context_.kv_heads(), item.query_blocks));
   }
 
   // What the policy itself chooses, where no tau is involved.

@@ -29,12 +29,14 @@ std::vector<int32_t> BlocksOfPages(std::span<const ShardPage> pages, int32_t blo
   return blocks;
 }
 
-ChoiceQuery MakeQuery(const ChoiceLayer& layer, const Choice& item, Ask kind, int32_t stride) {
+ChoiceQuery MakeQuery(const ChoiceContext& context, const ChoiceLayer& layer, const Choice& item,
+                      Ask kind, int32_t stride) {
   const RingItem& ring = *item.ring;
   ChoiceQuery query;
   query.kind = kind;
   query.stride = stride;
   query.owed.resize(static_cast<size_t>(ring.degree()));
+  query.scored.resize(static_cast<size_t>(ring.degree()));
   std::vector<int32_t> probes;
   if (kind == Ask::kExact) {
     const uint64_t seed = Mix(static_cast<uint64_t>(ring.begin)) + layer.layer;
@@ -51,11 +53,14 @@ ChoiceQuery MakeQuery(const ChoiceLayer& layer, const Choice& item, Ask kind, in
     } else if (kind == Ask::kAntidiagonal) {
       positions = rows;
       groups = CountRowGroups(rows, stride);
+      const auto blocks = static_cast<int64_t>(BlocksOf(rows, item.block()).size());
+      query.lists.push_back(blocks * context.kv_heads());
     } else {
       positions = BlocksOf(rows, item.block());
       groups = static_cast<int64_t>(positions.size());
     }
     query.groups.push_back(groups);
+    if (kind != Ask::kAntidiagonal) query.lists.push_back(groups * context.heads());
   }
   return query;
 }
@@ -133,6 +138,13 @@ int32_t PartChoice::Count(size_t q, int kv_head, size_t at_rung) const {
   return ranking->Count(q, kv_head, ladder[at_rung]);
 }
 
+bool Asks(const Choice& item, const ChoiceQuery& query, int holder) {
+  return !query.positions[item.index()].empty() && !item.held[holder].empty();
+}
+bool Owes(const Choice& item, const ChoiceQuery& query, int runner) {
+  return !query.positions[runner].empty() && !item.seen[runner].empty();
+}
+
 const PartChoice& Choice::part_of(int kv_head) const {
   const auto found = std::find_if(parts.begin(), parts.end(), [&](const PartChoice& part) {
     return part.part->heads[kv_head];
@@ -164,11 +176,11 @@ Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
     const std::optional<Ask> ask = EstimateOf(*part.policy, choice.kind);
     if (!ask.has_value()) continue;
     const int32_t stride = ask == Ask::kAntidiagonal ? part.policy->score_stride : 1;
-    choice.estimate.emplace(MakeQuery(layer, item, *ask, stride));
+    choice.estimate.emplace(MakeQuery(context, layer, item, *ask, stride));
   }
   if ((!ring.sampled || choosing.samples_answer) && HasProbes(ring.end, item.block()) &&
       context.ops.block_scores != nullptr) {
-    item.probes.emplace(MakeQuery(layer, item, Ask::kExact, 1));
+    item.probes.emplace(MakeQuery(context, layer, item, Ask::kExact, 1));
   }
   return item;
 }

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/memory/step_arena.h"
 #include "engine/ring/ring_attention.h"
 #include "engine/sparse/block_ranking.h"
 #include "engine/sparse/gates.h"
@@ -89,6 +90,7 @@ struct ChoiceContext {
   Stream& stream;
   const RingAttentionConfig& config;
   ChoiceMessages& messages;
+  StepArena& arena;                       // of the device; what a choice takes it gives back
   const AttentionGates* gates = nullptr;  // of the model; null: none
 
   int heads() const { return config.heads; }
@@ -97,6 +99,13 @@ struct ChoiceContext {
   int64_t columns() const { return int64_t{heads()} * config.shape.k_dim; }
   // Memory for the layer's messages, which host and ops reach.
   absl::StatusOr<std::span<float>> Keep(size_t count) const;
+};
+
+// Rows whose scores along antidiagonals were added up here: see Antidiagonals.
+struct ScoredRows {
+  const float* rows = nullptr;  // [positions, heads * k_dim]
+  std::span<float> sums;        // [row groups][heads] over own keys
+  std::span<float> kept;        // [row groups][heads][own blocks], of the arena; empty: not kept
 };
 
 // One kind of scores that the rows of an item want.
@@ -111,8 +120,15 @@ struct ChoiceQuery {
   std::vector<std::vector<int32_t>> positions;  // [ring index] of the rows that are scored
   std::vector<int64_t> groups;                  // [ring index] rows of scores
   ConstMatrixView own;                          // [own positions, heads * k_dim]
+  std::vector<int64_t> lists;                   // [ring index] of scores, or masses, that return
   std::optional<BlockScores> scores;            // of own rows, once they are back
   std::vector<std::span<const float>> owed;     // [ring index] computed here for others
+  // Of antidiagonals.
+  std::vector<ScoredRows> scored;     // [ring index] computed here
+  std::span<float> sums;              // [row groups][heads] of own rows over all keys
+  std::optional<BlockMasses> masses;  // of own rows, once they are back; instead of scores
+
+  bool antidiagonal() const { return kind == Ask::kAntidiagonal; }
 };
 
 // A part of an item while its lists are settled.
@@ -152,6 +168,11 @@ struct Choice {
   const PartChoice& part_of(int kv_head) const;
 };
 
+// Whether own rows of an item ask `holder`, and whether this rank answers those of `runner`: ring
+// indices.
+bool Asks(const Choice& item, const ChoiceQuery& query, int holder);
+bool Owes(const Choice& item, const ChoiceQuery& query, int runner);
+
 // What `choosing` asks of whom in the layer.
 Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
                   const ChoosingItem& choosing);
@@ -161,6 +182,28 @@ std::vector<int32_t> BlocksOf(std::span<const int32_t> positions, int32_t block_
 
 // The ring index of a rank; -1: not in the item's ring.
 int IndexOf(const RingItem& item, int rank);
+
+// Visits all queries of the items whose ring `peer` is in, with its ring index: those that its rows
+// put to this rank's pages and own rows to its.
+template <class Visit>
+void ForEachQuery(std::span<Choice> choices, int peer, const Visit& visit) {
+  for (Choice& item : choices) {
+    const int other = IndexOf(*item.ring, peer);
+    if (other < 0) continue;
+    if (item.probes.has_value()) visit(item, *item.probes, other);
+    for (PartChoice& part : item.parts) {
+      if (part.estimate.has_value()) visit(item, *part.estimate, other);
+    }
+  }
+}
+
+// Floats as a part of a message.
+inline RingPart PartOf(std::span<const float> data) {
+  return {reinterpret_cast<const std::byte*>(data.data()), data.size_bytes()};
+}
+inline std::span<const float> FloatsOf(const RingPart& part) {
+  return {reinterpret_cast<const float*>(part.data), part.bytes / sizeof(float)};
+}
 
 // One round of messages of a layer; `number` tells it from the layer's others.
 template <class Give, class Expect, class Take>

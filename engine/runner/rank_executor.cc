@@ -28,8 +28,8 @@ RankExecutor::RankExecutor(const RankParts& parts)
     : parts_(parts),
       config_(RingConfig(parts)),
       ring_(*parts.channel, *parts.backend, *parts.model->ops, *parts.stream, config_),
-      choice_{ring_.link(), *parts.backend, *parts.model->ops,       *parts.stream,
-              config_,      messages_,      parts.model->gates.get()},
+      choice_{ring_.link(), *parts.backend, *parts.model->ops, *parts.stream,
+              config_,      messages_,      *parts.arena,      parts.model->gates.get()},
       chooser_(choice_),
       sampler_(choice_) {}
 

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
+#include "engine/runner/antidiagonals.h"
 #include "engine/runner/own_queries.h"
+#include "engine/runner/sum_exchange.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -13,21 +16,6 @@ namespace {
 using Ask = ChoiceQuery::Ask;
 
 constexpr float kNoScore = -std::numeric_limits<float>::infinity();
-
-RingPart PartOf(std::span<const float> data) {
-  return {reinterpret_cast<const std::byte*>(data.data()), data.size_bytes()};
-}
-
-std::span<const float> FloatsOf(const RingPart& part) {
-  return {reinterpret_cast<const float*>(part.data), part.bytes / sizeof(float)};
-}
-
-bool Asks(const Choice& item, const ChoiceQuery& query, int holder) {
-  return !query.positions[item.index()].empty() && !item.held[holder].empty();
-}
-bool Owes(const Choice& item, const ChoiceQuery& query, int runner) {
-  return !query.positions[runner].empty() && !item.seen[runner].empty();
-}
 
 // Whether pages are scored, and not blocks.
 bool ScoresPages(const ChoiceQuery& query) {
@@ -60,7 +48,10 @@ absl::Status ScoreExchange::Run() {
     }
   }
   ANNULUS_RETURN_IF_ERROR(context_.stream.Synchronize());
+  const StepArena::Position before = context_.arena.Mark();
   ANNULUS_RETURN_IF_ERROR(SendQueries());
+  ANNULUS_RETURN_IF_ERROR(SumExchange(context_, layer_, choices_).Run());
+  context_.arena.Rewind(before);
   return ReturnScores();
 }
 
@@ -68,14 +59,14 @@ absl::Status ScoreExchange::Acknowledge() {
   static constexpr std::byte kRead[1] = {};
   const auto give = [&](int peer, std::vector<RingPart>& parts) {
     bool asked = false;
-    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+    ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
       asked = asked || Asks(item, query, other);
     });
     if (asked) parts.push_back({kRead, sizeof(kRead)});
   };
   const auto expect = [&](int peer, std::vector<size_t>& bytes) {
     bool owed = false;
-    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+    ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
       owed = owed || Owes(item, query, other);
     });
     if (owed) bytes.push_back(sizeof(kRead));
@@ -84,32 +75,18 @@ absl::Status ScoreExchange::Acknowledge() {
   return ChoiceRound(context_, layer_, 3, give, expect, take);
 }
 
-// Visits the queries that the rows of ring index `runner` of an item put to this rank's pages,
-// or, with runner the item's own, those put to `holder`.
-template <class Visit>
-void ScoreExchange::ForEach(int peer, const Visit& visit) {
-  for (Choice& item : choices_) {
-    const int other = IndexOf(*item.ring, peer);
-    if (other < 0) continue;
-    if (item.probes.has_value()) visit(item, *item.probes, other);
-    for (PartChoice& part : item.parts) {
-      if (part.estimate.has_value()) visit(item, *part.estimate, other);
-    }
-  }
-}
-
 size_t ScoreExchange::AskedFloats(const Choice& item, const ChoiceQuery& query, int holder) const {
-  return static_cast<size_t>(query.groups[item.index()]) * context_.heads() *
+  return static_cast<size_t>(query.lists[item.index()]) *
          Places(query, item.choosing->candidates.held_by[holder], item.held[holder]);
 }
 size_t ScoreExchange::OwedFloats(const Choice& item, const ChoiceQuery& query, int runner) const {
-  return static_cast<size_t>(query.groups[runner]) * context_.heads() *
+  return static_cast<size_t>(query.lists[runner]) *
          Places(query, item.choosing->candidates.seen_by[runner], item.seen[runner]);
 }
 
 absl::Status ScoreExchange::SendQueries() {
   const auto give = [&](int peer, std::vector<RingPart>& parts) {
-    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+    ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
       if (!Asks(item, query, other)) return;
       ANNULUS_CHECK(query.own.stride == query.own.cols) << "rows of a message are dense";
       parts.push_back(
@@ -117,7 +94,7 @@ absl::Status ScoreExchange::SendQueries() {
     });
   };
   const auto expect = [&](int peer, std::vector<size_t>& bytes) {
-    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+    ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
       if (!Owes(item, query, other)) return;
       bytes.push_back(query.positions[other].size() * static_cast<size_t>(context_.columns()) *
                       sizeof(float));
@@ -126,7 +103,7 @@ absl::Status ScoreExchange::SendQueries() {
   const auto take = [&](int peer, std::span<const RingPart> parts) {
     absl::Status status;
     size_t next = 0;
-    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+    ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
       if (!Owes(item, query, other) || !status.ok()) return;
       status = Score(item, query, other, FloatsOf(parts[next++]).data());
     });
@@ -134,7 +111,7 @@ absl::Status ScoreExchange::SendQueries() {
   };
   ANNULUS_RETURN_IF_ERROR(ChoiceRound(context_, layer_, 1, give, expect, take));
   absl::Status status;
-  ForEach(context_.link.rank(), [&](Choice& item, ChoiceQuery& query, int own) {
+  ForEachQuery(choices_, context_.link.rank(), [&](Choice& item, ChoiceQuery& query, int own) {
     if (!Asks(item, query, own) || !status.ok()) return;
     status = Score(item, query, own, query.own.data);
   });
@@ -143,40 +120,69 @@ absl::Status ScoreExchange::SendQueries() {
 
 // Scores the rows of ring index `runner` against own pages.
 absl::Status ScoreExchange::Score(Choice& item, ChoiceQuery& query, int runner, const float* rows) {
-  const auto count = static_cast<int64_t>(query.positions[runner].size());
-  const ConstMatrixView view{rows, count, context_.columns(), context_.columns()};
-  ANNULUS_ASSIGN_OR_RETURN(const std::span<float> scores,
-                           context_.Keep(OwedFloats(item, query, runner)));
-  query.owed[runner] = scores;
-  std::vector<KvPageView> pages;
-  for (const ShardPage& page : item.choosing->candidates.seen_by[runner]) {
-    pages.push_back({layer_.page_data(page.page), page.first_position, page.tokens});
-  }
-  const RingAttentionConfig& config = context_.config;
   absl::Status status;
-  if (ScoresPages(query)) {
-    status = ScorePages(item, query, view, pages, scores);
+  if (query.antidiagonal()) {
+    status = ScoreAntidiagonals(item, query, runner, rows);
   } else {
-    LeaveOutOwnKey(*item.ring, pages);
-    BlockScoresItem scored;
-    scored.query = view;
-    scored.positions = query.positions[runner];
-    scored.pages = pages;
-    scored.branches = query.branches;
-    scored.scores = scores.data();
-    BlockScoresParams params;
-    params.shape = config.shape;
-    params.heads = config.heads;
-    params.scale = config.scale;
-    params.soft_cap = config.soft_cap;
-    params.block_tokens = item.block();
-    params.stride = query.stride;
-    params.items = {&scored, 1};
-    status = context_.ops.block_scores(context_.stream, params);
+    const auto count = static_cast<int64_t>(query.positions[runner].size());
+    const ConstMatrixView view{rows, count, context_.columns(), context_.columns()};
+    ANNULUS_ASSIGN_OR_RETURN(const std::span<float> scores,
+                             context_.Keep(OwedFloats(item, query, runner)));
+    query.owed[runner] = scores;
+    std::vector<KvPageView> pages;
+    for (const ShardPage& page : item.choosing->candidates.seen_by[runner]) {
+      pages.push_back({layer_.page_data(page.page), page.first_position, page.tokens});
+    }
+    status = ScoresPages(query) ? ScorePages(item, query, view, pages, scores)
+                                : ScoreBlocks(item, query, runner, view, std::move(pages), scores);
   }
   if (status.ok()) status = context_.stream.Synchronize();
   context_.link.Beat();
   return status;
+}
+
+// All of a ring of one rank; else what can be known before the sums of all ranks are.
+absl::Status ScoreExchange::ScoreAntidiagonals(const Choice& item, ChoiceQuery& query, int runner,
+                                               const float* rows) {
+  const Antidiagonals scores(context_, layer_, item, query, runner);
+  if (item.ring->degree() > 1) return scores.Sum(rows, SpareBytes(), query.scored[runner]);
+  ANNULUS_ASSIGN_OR_RETURN(const std::span<float> masses,
+                           context_.Keep(OwedFloats(item, query, runner)));
+  query.owed[runner] = masses;
+  return scores.SumAndPool(rows, masses);
+}
+
+// Bytes of the arena for the scores of any runner's rows and one block: what must be left.
+size_t ScoreExchange::SpareBytes() const {
+  int64_t groups = 0;
+  for (const Choice& item : choices_) {
+    for (const PartChoice& part : item.parts) {
+      if (!part.estimate.has_value() || !part.estimate->antidiagonal()) continue;
+      for (const int64_t each : part.estimate->groups) groups = std::max(groups, each);
+    }
+  }
+  return StepArena::BytesFor<float>(static_cast<size_t>(groups * context_.heads()));
+}
+
+absl::Status ScoreExchange::ScoreBlocks(const Choice& item, const ChoiceQuery& query, int runner,
+                                        const ConstMatrixView& rows, std::vector<KvPageView> pages,
+                                        std::span<float> scores) {
+  LeaveOutOwnKey(*item.ring, pages);
+  const RingAttentionConfig& config = context_.config;
+  BlockScoresItem scored;
+  scored.query = rows;
+  scored.positions = query.positions[runner];
+  scored.pages = pages;
+  scored.branches = query.branches;
+  scored.scores = scores.data();
+  BlockScoresParams params;
+  params.shape = config.shape;
+  params.heads = config.heads;
+  params.scale = config.scale;
+  params.soft_cap = config.soft_cap;
+  params.block_tokens = item.block();
+  params.items = {&scored, 1};
+  return context_.ops.block_scores(context_.stream, params);
 }
 
 // This layer's part of the pages that hold the item's summaries.
@@ -232,12 +238,12 @@ absl::Status ScoreExchange::ScorePages(const Choice& item, const ChoiceQuery& qu
 
 absl::Status ScoreExchange::ReturnScores() {
   const auto give = [&](int peer, std::vector<RingPart>& parts) {
-    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+    ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
       if (Owes(item, query, other)) parts.push_back(PartOf(query.owed[other]));
     });
   };
   const auto expect = [&](int peer, std::vector<size_t>& bytes) {
-    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+    ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
       if (Asks(item, query, other)) {
         bytes.push_back(AskedFloats(item, query, other) * sizeof(float));
       }
@@ -245,13 +251,13 @@ absl::Status ScoreExchange::ReturnScores() {
   };
   const auto take = [&](int peer, std::span<const RingPart> parts) {
     size_t next = 0;
-    ForEach(peer, [&](Choice& item, ChoiceQuery& query, int other) {
+    ForEachQuery(choices_, peer, [&](Choice& item, ChoiceQuery& query, int other) {
       if (Asks(item, query, other)) Merge(item, query, other, FloatsOf(parts[next++]));
     });
     return absl::OkStatus();
   };
   ANNULUS_RETURN_IF_ERROR(ChoiceRound(context_, layer_, 2, give, expect, take));
-  ForEach(context_.link.rank(), [&](Choice& item, ChoiceQuery& query, int own) {
+  ForEachQuery(choices_, context_.link.rank(), [&](Choice& item, ChoiceQuery& query, int own) {
     if (Asks(item, query, own)) Merge(item, query, own, query.owed[own]);
   });
   return absl::OkStatus();
@@ -259,6 +265,11 @@ absl::Status ScoreExchange::ReturnScores() {
 
 void ScoreExchange::Merge(Choice& item, ChoiceQuery& query, int holder,
                           std::span<const float> scores) const {
+  if (query.antidiagonal()) {
+    if (!query.masses.has_value()) query.masses.emplace(item.query_blocks, context_.kv_heads());
+    query.masses->Add(scores, item.held[holder]);
+    return;
+  }
   if (!query.scores.has_value()) {
     query.scores.emplace(query.groups[item.index()], context_.heads(),
                          item.query_blocks.back() + 1);

@@ -9,13 +9,14 @@ namespace annulus {
 
 // Queries travel to the ranks that hold the keys, and scores of blocks come back: first half of
 // choosing (XAttention, arXiv 2503.16428, sends all rows; the other estimators one pooled row for
-// each query block).
+// each query block). What comes back along antidiagonals are masses; before, their sums over the
+// keys of all ranks go round (SumExchange).
 class ScoreExchange {
  public:
   ScoreExchange(const ChoiceContext& context, const ChoiceLayer& layer, std::span<Choice> choices)
       : context_(context), layer_(layer), choices_(choices) {}
 
-  // Fills ChoiceQuery::scores of all that own rows asked.
+  // Fills ChoiceQuery::scores, or masses, of all that own rows asked.
   absl::Status Run();
 
   // Where no lists follow: tells holders that their scores have been read, and hears it of own
@@ -23,10 +24,14 @@ class ScoreExchange {
   absl::Status Acknowledge();
 
  private:
-  template <class Visit>
-  void ForEach(int peer, const Visit& visit);
   absl::Status SendQueries();
   absl::Status ReturnScores();
+  size_t SpareBytes() const;
+  absl::Status ScoreAntidiagonals(const Choice& item, ChoiceQuery& query, int runner,
+                                  const float* rows);
+  absl::Status ScoreBlocks(const Choice& item, const ChoiceQuery& query, int runner,
+                           const ConstMatrixView& rows, std::vector<KvPageView> pages,
+                           std::span<float> scores);
   absl::Status Score(Choice& item, ChoiceQuery& query, int runner, const float* rows);
   absl::Status ScorePages(const Choice& item, const ChoiceQuery& query, const ConstMatrixView& rows,
                           std::span<const KvPageView> pages, std::span<float> scores);

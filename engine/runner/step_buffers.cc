@@ -1,4 +1,5 @@
-// What a step takes of the arenas. CountStepBytes plans for exactly what TakeBuffers and Head take.
+// What a step takes of the arenas. CountStepBytes plans for exactly what TakeBuffers,
+// TakeGated and Head take.
 #include <algorithm>
 
 #include "engine/runner/step_run.h"
@@ -64,12 +65,16 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
   size_t angles = 0;
   for (const RopeConfig& rope : config.ropes) angles += 2 * floats(r * rope.pairs);
   const size_t logits = floats(kLogitsRows * config.vocabulary);
+  // Of a layer: first scores along antidiagonals, for which one block of keys is enough and more is
+  // better, then gate and up.
+  const size_t of_layer =
+      std::max(2 * floats(GatedRows(config, r, device.wide_rows) * GatedColumns(config)),
+               floats(r * config.heads));
   StepBytes bytes;
   bytes.device = 2 * floats(r * config.hidden_size) + floats(r * model.query_columns()) +
-                 2 * floats(r * model.kv_columns()) +
-                 2 * floats(GatedRows(config, r, device.wide_rows) * GatedColumns(config)) +
-                 angles + ExpertsBytes(config, r, device.wide_rows) + state(r) +
-                 state(r * (ranks - 1)) + logits + floats(kLogitsRows * config.hidden_size);
+                 2 * floats(r * model.kv_columns()) + of_layer + angles +
+                 ExpertsBytes(config, r, device.wide_rows) + state(r) + state(r * (ranks - 1)) +
+                 logits + floats(kLogitsRows * config.hidden_size);
   bytes.host = ChoicesBytes(config, r) + StepArena::BytesFor<int32_t>(kLogitsRows) +
                StepArena::BytesFor<Candidate>(static_cast<size_t>(config.vocabulary));
   if (device.host_accessible) return {bytes.device + bytes.host, 0};
@@ -92,16 +97,12 @@ absl::StatusOr<AttentionState> StepRun::TakeState(int64_t rows) {
 absl::Status StepRun::TakeBuffers(int64_t served_rows) {
   const ModelConfig& config = model().config;
   const int64_t rows = static_cast<int64_t>(row_position_.size());
-  const int64_t gated = GatedColumns(config);
-  const int64_t gated_rows = GatedRows(config, rows, wide_rows());
   Buffers& b = buffers_;
   ANNULUS_ASSIGN_OR_RETURN(b.residual, TakeMatrix(rows, config.hidden_size));
   ANNULUS_ASSIGN_OR_RETURN(b.normed, TakeMatrix(rows, config.hidden_size));
   ANNULUS_ASSIGN_OR_RETURN(b.query, TakeMatrix(rows, model().query_columns()));
   ANNULUS_ASSIGN_OR_RETURN(b.key, TakeMatrix(rows, model().kv_columns()));
   ANNULUS_ASSIGN_OR_RETURN(b.value, TakeMatrix(rows, model().kv_columns()));
-  ANNULUS_ASSIGN_OR_RETURN(b.gate, TakeMatrix(gated_rows, gated));
-  ANNULUS_ASSIGN_OR_RETURN(b.up, TakeMatrix(gated_rows, gated));
   b.angles.resize(config.ropes.size());
   for (size_t i = 0; i < config.ropes.size(); ++i) {
     ANNULUS_ASSIGN_OR_RETURN(b.angles[i].cosine, TakeMatrix(rows, config.ropes[i].pairs));
@@ -110,6 +111,14 @@ absl::Status StepRun::TakeBuffers(int64_t served_rows) {
   ANNULUS_ASSIGN_OR_RETURN(b.state, TakeState(rows));
   ANNULUS_ASSIGN_OR_RETURN(b.served, TakeState(served_rows));
   return config.experts.count == 0 ? absl::OkStatus() : TakeExpertBuffers(rows);
+}
+
+absl::Status StepRun::TakeGated() {
+  const ModelConfig& config = model().config;
+  const int64_t rows = GatedRows(config, static_cast<int64_t>(row_position_.size()), wide_rows());
+  ANNULUS_ASSIGN_OR_RETURN(buffers_.gate, TakeMatrix(rows, GatedColumns(config)));
+  ANNULUS_ASSIGN_OR_RETURN(buffers_.up, TakeMatrix(rows, GatedColumns(config)));
+  return absl::OkStatus();
 }
 
 absl::Status StepRun::TakeExpertBuffers(int64_t rows) {

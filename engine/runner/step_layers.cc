@@ -137,7 +137,17 @@ absl::Status StepRun::Layer(int layer) {
   if (rows == 0) return absl::OkStatus();
   const ConstMatrixView attended{b.state.o, rows, model().query_columns(), model().query_columns()};
   ANNULUS_RETURN_IF_ERROR(AddToResidual(weights.output, attended, 0, weights.attention_post_norm));
-  if (config.layers[layer].experts) {
+  StepArena& arena = *rank_.parts_.arena;
+  const StepArena::Position before = arena.Mark();
+  ANNULUS_RETURN_IF_ERROR(TakeGated());
+  ANNULUS_RETURN_IF_ERROR(FeedForward(layer, rows));
+  arena.Rewind(before);  // what the next layer chooses by takes it
+  return absl::OkStatus();
+}
+
+absl::Status StepRun::FeedForward(int layer, int64_t rows) {
+  const LayerWeights& weights = own_weights().layers[layer];
+  if (model().config.layers[layer].experts) {
     ANNULUS_ASSIGN_OR_RETURN(const ConstMatrixView block, BlockInput(weights.mlp_norm, 0, rows));
     return Experts(layer, block);
   }

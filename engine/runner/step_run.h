@@ -42,7 +42,7 @@ class StepRun {
     MatrixView residual;  // [rows, hidden]
     MatrixView normed;    // [rows, hidden]
     MatrixView query, key, value;
-    MatrixView gate, up;             // [gated rows, columns of the widest gated block]
+    MatrixView gate, up;  // [gated rows, columns of the widest gated block]; of a layer's end
     std::vector<RopeAngles> angles;  // [rope setting]
     AttentionState state, served;
   };
@@ -93,6 +93,7 @@ class StepRun {
   // See BackendCapabilities.
   int64_t wide_rows() const { return rank_.parts_.backend->capabilities().wide_rows; }
   absl::Status TakeBuffers(int64_t served_rows);
+  absl::Status TakeGated();
   absl::Status TakeExpertBuffers(int64_t rows);
   absl::Status Embed();
   absl::Status FillAngles(size_t rope);
@@ -101,6 +102,7 @@ class StepRun {
   absl::StatusOr<ConstMatrixView> BlockInput(const DeviceVector& norm, int64_t first, int64_t rows);
   absl::Status AddToResidual(const LinearWeights& weights, ConstMatrixView input, int64_t first,
                              const DeviceVector& post_norm);
+  absl::Status FeedForward(int layer, int64_t rows);
   absl::Status Mlp(const LayerWeights& weights, int64_t first, int64_t rows);
   absl::Status Append(int layer);
   absl::Status Attend(int layer, int64_t rows);

@@ -4,8 +4,10 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "engine/sparse/draw.h"
 #include "kernels/base/check.h"
@@ -15,14 +17,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// log(exp(a) + exp(b)).
-float LogAdd(float a, float b) {
-  const float most = std::max(a, b);
-  if (most == -kInfinity) return most;
-  return most + std::log1p(std::exp(std::min(a, b) - most));
-}
-
-// exp(x) for x <= 0, good to 3e-7; 0 below -87. Plain operations, so that loops become vectors.
+// exp(x) for x <= 0, good to 3e-6 + 2e-7 * |x| of itself; 0 below -87. Plain operations, so that
+// loops become vectors.
 inline float ExpOfNegative(float x) {
   const float t = std::max(x, -88.0f) * 1.44269504f;
   const float shifted = t + 0x1.8p23f;
@@ -84,6 +80,12 @@ void AddShares(std::span<const float> log_mass, float weight, std::span<float> w
 
 }  // namespace
 
+float LogAdd(float a, float b) {
+  const float most = std::max(a, b);
+  if (most == -kInfinity) return most;
+  return most + std::log1p(std::exp(std::min(a, b) - most));
+}
+
 BlockScores::BlockScores(int64_t groups, int heads, int32_t blocks)
     : groups_(groups),
       heads_(heads),
@@ -106,36 +108,58 @@ void BlockScores::Merge(std::span<const float> scores, std::span<const int32_t> 
   }
 }
 
-BlockRanking::BlockRanking(const BlockScores& scores, int kv_heads,
-                           std::span<const int32_t> group_block)
-    : kv_heads_(kv_heads) {
-  const int group = scores.heads() / kv_heads;
+BlockMasses::BlockMasses(std::vector<int32_t> query_blocks, int kv_heads)
+    : query_blocks_(std::move(query_blocks)), kv_heads_(kv_heads) {
   size_t size = 0;
-  for (const int32_t block : group_block) {
-    if (!query_blocks_.empty() && query_blocks_.back() == block) continue;
-    query_blocks_.push_back(block);
+  for (const int32_t block : query_blocks_) {
     offsets_.push_back(size);
-    size += static_cast<size_t>(kv_heads) * (block + 1);
+    size += static_cast<size_t>(kv_heads) * (static_cast<size_t>(block) + 1);
+  }
+  masses_.resize(size);
+}
+
+void BlockMasses::Add(std::span<const float> masses, std::span<const int32_t> blocks) {
+  ANNULUS_CHECK(masses.size() == query_blocks_.size() * kv_heads_ * blocks.size());
+  const float* from = masses.data();
+  for (size_t q = 0; q < query_blocks_.size(); ++q) {
+    for (int kv_head = 0; kv_head < kv_heads_; ++kv_head, from += blocks.size()) {
+      const std::span<float> to = row(q, kv_head);
+      for (size_t p = 0; p < blocks.size(); ++p) {
+        if (static_cast<size_t>(blocks[p]) < to.size()) to[blocks[p]] += from[p];
+      }
+    }
+  }
+}
+
+BlockMasses MassesOf(const BlockScores& scores, int kv_heads, std::vector<int32_t> query_blocks) {
+  ANNULUS_CHECK(scores.groups() == std::ssize(query_blocks));
+  BlockMasses masses(std::move(query_blocks), kv_heads);
+  const int group = scores.heads() / kv_heads;
+  std::vector<float> weights;
+  for (int64_t q = 0; q < scores.groups(); ++q) {
+    for (int head = 0; head < scores.heads(); ++head) {
+      const std::span<float> to = masses.row(static_cast<size_t>(q), head / group);
+      weights.resize(to.size());
+      AddShares(scores.row(q, head).first(to.size()), 1.0f / static_cast<float>(group), weights,
+                to);
+    }
+  }
+  return masses;
+}
+
+BlockRanking::BlockRanking(const BlockMasses& masses)
+    : kv_heads_(masses.kv_heads()), query_blocks_(masses.query_blocks()) {
+  size_t size = 0;
+  for (const int32_t block : query_blocks_) {
+    offsets_.push_back(size);
+    size += static_cast<size_t>(kv_heads_) * (static_cast<size_t>(block) + 1);
   }
   order_.resize(size);
   kept_.resize(size);
-  size_t begin = 0;
-  std::vector<float> mass, weights(query_blocks_.empty() ? 0 : query_blocks_.back() + 1);
   for (size_t q = 0; q < query_blocks_.size(); ++q) {
-    const size_t blocks = static_cast<size_t>(query_blocks_[q]) + 1;
-    size_t end = begin;
-    while (end < group_block.size() && group_block[end] == query_blocks_[q]) ++end;
-    for (int kv_head = 0; kv_head < kv_heads; ++kv_head) {
-      mass.assign(blocks, 0.0f);
-      for (size_t row = begin; row < end; ++row) {
-        for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-          AddShares(scores.row(static_cast<int64_t>(row), head).first(blocks),
-                    1.0f / static_cast<float>((end - begin) * group), weights, mass);
-        }
-      }
-      Rank(q, kv_head, mass);
+    for (int kv_head = 0; kv_head < kv_heads_; ++kv_head) {
+      Rank(q, kv_head, masses.row(q, kv_head));
     }
-    begin = end;
   }
 }
 

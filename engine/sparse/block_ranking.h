@@ -35,14 +35,49 @@ class BlockScores {
   std::vector<float> scores_;
 };
 
+// log(exp(a) + exp(b)).
+float LogAdd(float a, float b);
+
+// Shares of the attention that key blocks [0, i] of some query blocks i are estimated to have, for
+// each kv head: kernels/ops/block_masses.h.
+class BlockMasses {
+ public:
+  // `query_blocks`: ascending.
+  BlockMasses(std::vector<int32_t> query_blocks, int kv_heads);
+
+  // Adds what one holder found: `masses` is [query blocks][kv_heads][places], place p lies in block
+  // blocks[p].
+  void Add(std::span<const float> masses, std::span<const int32_t> blocks);
+
+  // Of the blocks up to the diagonal.
+  std::span<const float> row(size_t q, int kv_head) const {
+    return std::span(masses_).subspan(offsets_[q] + kv_head * Size(q), Size(q));
+  }
+  std::span<float> row(size_t q, int kv_head) {
+    return std::span(masses_).subspan(offsets_[q] + kv_head * Size(q), Size(q));
+  }
+  const std::vector<int32_t>& query_blocks() const { return query_blocks_; }
+  int kv_heads() const { return kv_heads_; }
+
+ private:
+  size_t Size(size_t q) const { return static_cast<size_t>(query_blocks_[q]) + 1; }
+
+  const std::vector<int32_t> query_blocks_;
+  const int kv_heads_;
+  std::vector<size_t> offsets_;  // [query block index]
+  std::vector<float> masses_;
+};
+
+// The masses that scores give whose row groups are one for each query block: the softmax of each
+// query head, mean over those of a kv head.
+BlockMasses MassesOf(const BlockScores& scores, int kv_heads, std::vector<int32_t> query_blocks);
+
 // The key blocks [0, i] of some query blocks i, for each kv head from the most to the least
 // estimated attention. The diagonal and the first block stand before all others.
 class BlockRanking {
  public:
-  // `group_block`: the query block of each row group of `scores`, ascending. A block's mass is its
-  // share of the attention, mean over the row groups of the query block and the query heads of the
-  // kv head.
-  BlockRanking(const BlockScores& scores, int kv_heads, std::span<const int32_t> group_block);
+  // No mass is 2 or more: they are shares, each good to less than that.
+  explicit BlockRanking(const BlockMasses& masses);
 
   int kv_heads() const { return kv_heads_; }
   std::span<const int32_t> query_blocks() const { return query_blocks_; }  // ascending

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <random>
 
 #include "engine/sparse/block_ranking.h"
@@ -223,6 +224,50 @@ TEST(Content, RingsOfEveryKvDtypeAgree) {
         EXPECT_EQ(one.tokens, three.tokens);
         EXPECT_NEAR(Pairs(one).density(), Pairs(three).density(), 0.1);
       }
+    }
+  }
+}
+
+// The softmax of an estimate is over the keys of all ranks, so each ring chooses as one rank does.
+// Sums in another order may turn a block or two of thousands.
+TEST(Content, AntidiagonalsChooseAlikeOnEveryRing) {
+  CpuWorld world;
+  const MaskedCheckpoint checkpoint("llama_gqa_bf16");
+  const std::vector<int32_t> prompt = RandomPrompt(700, checkpoint.config.vocabulary, 77);
+  for (const char* text : {"adaptive:block=16,tau=0.7", "adaptive:block=16,tau=0.8,stride=8"}) {
+    const RankModel model =
+        checkpoint.Load(world, *world.registry.Available("cpu")[0], DType::kBF16);
+    const auto run = [&](int ranks) {
+      DriverOptions options;
+      options.ranks = ranks;
+      options.prefill_rows = 384 / ranks;
+      options.report_lists = true;
+      options.attention = ParsePolicy(text).value();
+      return StepDriver(world, model, options).Run({prompt}, 2)[0];
+    };
+    const DriverResult one = run(1);
+    ASSERT_FALSE(one.lists.empty());
+    for (const int ranks : {2, 4, 8}) {
+      SCOPED_TRACE(::testing::Message() << text << ", " << ranks << " ranks");
+      const DriverResult ring = run(ranks);
+      int64_t chosen = 0;
+      int64_t differ = 0;
+      for (const auto& [at, lists] : one.lists) {
+        const auto other = ring.lists.find(at);
+        ASSERT_NE(other, ring.lists.end()) << "layer " << at.first << " row " << at.second;
+        for (int kv_head = 0; kv_head < lists->shape.head_groups; ++kv_head) {
+          const auto ours = lists->keys(kv_head, at.second / lists->block_tokens);
+          const auto theirs = other->second->keys(kv_head, at.second / lists->block_tokens);
+          std::vector<int32_t> either;
+          std::set_symmetric_difference(ours.begin(), ours.end(), theirs.begin(), theirs.end(),
+                                        std::back_inserter(either));
+          chosen += std::ssize(ours);
+          differ += std::ssize(either);
+        }
+      }
+      EXPECT_EQ(one.lists.size(), ring.lists.size());
+      EXPECT_LE(static_cast<double>(differ), 1e-3 * static_cast<double>(chosen)) << chosen;
+      EXPECT_EQ(one.tokens, ring.tokens);
     }
   }
 }

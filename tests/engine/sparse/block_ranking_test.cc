@@ -35,18 +35,32 @@ TEST(BlockScoresTest, HoldersOfOneBlockAddUp) {
   EXPECT_EQ(scores.row(0, 1)[0], 3);
 }
 
+TEST(BlockMassesTest, HoldersOfOneBlockAddUpAndNothingBehindTheDiagonalCounts) {
+  BlockMasses masses({1, 3}, 2);
+  masses.Add(std::vector<float>{1, 2, 3, 4, 5, 6, 7, 8}, std::vector<int32_t>{0, 2});
+  masses.Add(std::vector<float>{10, 20, 30, 40}, std::vector<int32_t>{0});
+  const auto row = [&](size_t q, int kv_head) {
+    const auto of = masses.row(q, kv_head);
+    return std::vector<float>(of.begin(), of.end());
+  };
+  EXPECT_EQ(row(0, 0), (std::vector<float>{11, 0}));
+  EXPECT_EQ(row(0, 1), (std::vector<float>{23, 0}));
+  EXPECT_EQ(row(1, 0), (std::vector<float>{35, 0, 6, 0}));
+  EXPECT_EQ(row(1, 1), (std::vector<float>{47, 0, 8, 0}));
+}
+
 TEST(BlockRankingTest, ListsHoldTheDiagonalTheFirstAndTheShare) {
   for (uint32_t seed = 1; seed < 30; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const int kv_heads = 1 + static_cast<int>(random() % 3);
     const int group = 1 + static_cast<int>(random() % 3);
-    const std::vector<int32_t> group_block = {4, 4, 4, 9, 9, 17};
-    BlockScores scores(6, kv_heads * group, 18);
+    const std::vector<int32_t> query_blocks = {4, 9, 17};
+    BlockScores scores(3, kv_heads * group, 18);
     std::vector<int32_t> all(18);
     for (int32_t b = 0; b < 18; ++b) all[b] = b;
-    scores.Merge(RandomScores(random, 6 * static_cast<size_t>(kv_heads * group) * 18), all, false);
-    const BlockRanking ranking(scores, kv_heads, group_block);
+    scores.Merge(RandomScores(random, 3 * static_cast<size_t>(kv_heads * group) * 18), all, false);
+    const BlockRanking ranking(MassesOf(scores, kv_heads, query_blocks));
     for (const double tau : {0.01, 0.3, 0.9, 0.999, 1.0}) {
       const BlockPattern pattern = PatternOf(ranking, 64, tau);
       for (const int32_t block : {4, 9, 17}) {
@@ -63,17 +77,12 @@ TEST(BlockRankingTest, ListsHoldTheDiagonalTheFirstAndTheShare) {
           double kept = 0, least = 1;
           for (const int32_t key : keys) {
             double mass = 0;
-            int rows = 0;
-            for (int64_t row = 0; row < 6; ++row) {
-              if (group_block[row] != block) continue;
-              ++rows;
-              for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
-                double total = 0;
-                for (int32_t b = 0; b <= block; ++b) total += std::exp(scores.row(row, h)[b]);
-                mass += std::exp(scores.row(row, h)[key]) / total;
-              }
+            const auto row = static_cast<int64_t>(ranking.Find(block));
+            for (int h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+              double total = 0;
+              for (int32_t b = 0; b <= block; ++b) total += std::exp(scores.row(row, h)[b]);
+              mass += std::exp(scores.row(row, h)[key]) / total / group;
             }
-            mass /= rows * group;
             kept += mass;
             if (key != 0 && key != block) least = std::min(least, mass);
           }
