@@ -219,6 +219,20 @@ ANNULUS_DEVICE bool ClearBadValues(const PageLayout& layout, AttentionShared<C>&
   return SyncThreadsOr(any);
 }
 
+// The weight of the warp's key `key` for half h of a row tile. Registers have no run-time index:
+// one of the thread's weights of its row by a mask. Of a comparison of indices the compiler makes
+// an index, and keeps all scores in local memory, also of tiles without such values.
+template <class C>
+ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kWarpKeys / 8][4], int key, int h) {
+  const uint32_t mask = 1u << (key / 8 * 2 + key % 2);
+  float own = 0;
+#pragma unroll
+  for (int i = 0; i < C::kWarpKeys / 4; ++i) {
+    if ((mask >> i & 1u) != 0) own = weights[i / 2][2 * h + i % 2];
+  }
+  return ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
+}
+
 // What the cleared values add to the rows that see them, one by one: in a product, 0 times infinity
 // would reach rows that do not. A rare case, so small rather than fast. For the whole block.
 template <class C>
@@ -241,12 +255,7 @@ ANNULUS_DEVICE void AddBadValues(const AttentionArguments& a, const AttentionUni
     for (int i = 0; i < C::kRowTiles; ++i) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        float own = 0;  // by selection: registers have no run-time index
-#pragma unroll
-        for (int j = 0; j < C::kWarpKeys / 8; ++j) {
-          if (j == key / 8) own = key % 2 == 0 ? weights[i][j][2 * h] : weights[i][j][2 * h + 1];
-        }
-        const float weight = ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
+        const float weight = WeightOf<C>(weights[i], key, h);
         const int times =
             TimesSeen(a, item, tile, rows.position[i][h], HeadOf(a, unit, first_row, i, h), slot);
         if (times == 0) continue;
