@@ -43,8 +43,11 @@ struct Consumer {
   ANNULUS_DEVICE void WaitForValues(uint32_t t) const {
     WaitForPhase(shared.values_full[Stage(t)], Parity(t));
   }
-  // By every warp for itself: its part of a product may end before its neighbours' parts.
+  // By every warp for itself: its part of a product may end before its neighbours' parts. What
+  // other lanes have read of notes and scales is ordered before the arrival of one lane by SyncWarp
+  // alone: neither products nor shuffles order memory.
   ANNULUS_DEVICE void Release(PhaseBarrier& barrier) const {
+    SyncWarp();
     if (Lane() == 0) Arrive(barrier);
   }
 
