@@ -86,7 +86,7 @@ void BlockRunner::RunBlock() {
   while (!all_ended) {
     bool moved = false;
     for (int i = 0; i < warps; ++i) {
-      moved |= RunWarp((block_x_ + block_y_) % 2 == 0 ? i : warps - 1 - i);
+      moved |= RunWarp(Backwards() ? warps - 1 - i : i);
     }
     all_ended = true;
     for (const Thread& thread : threads_) all_ended &= thread.state == State::kEnded;
@@ -109,7 +109,8 @@ bool BlockRunner::RunWarp(int warp) {
   bool any = false;
   for (bool moved = true; moved;) {
     moved = false;
-    for (int thread = warp * kWarp; thread < (warp + 1) * kWarp; ++thread) {
+    for (int lane = 0; lane < kWarp; ++lane) {
+      const int thread = warp * kWarp + (Backwards() ? kWarp - 1 - lane : lane);
       Thread& own = threads_[thread];
       if (own.state == State::kWaiting && (*own.done)()) own.state = State::kReady;
       if (own.state != State::kReady) continue;
@@ -125,12 +126,12 @@ bool BlockRunner::RunWarp(int warp) {
 // one.
 bool BlockRunner::RunEngine() {
   if (engine_.empty()) return false;
-  if ((block_x_ + block_y_) % 2 == 0) {
-    engine_.front()();
-    engine_.pop_front();
-  } else {
+  if (Backwards()) {
     engine_.back()();
     engine_.pop_back();
+  } else {
+    engine_.front()();
+    engine_.pop_front();
   }
   return true;
 }

@@ -23,7 +23,7 @@ namespace annulus::cuda {
 // at the end of the block, and by the address sanitizer at once. Shared memory starts as NaN.
 // Asynchronous copies and products happen as late as they may: those of a thread or warp when it
 // waits for them, those of the copy engine one by one when no thread can go on, in either order.
-// Every second block runs its warps backwards.
+// Every second block runs its warps, and the lanes of each, backwards.
 class BlockRunner {
  public:
   BlockRunner(const Grid& grid, absl::FunctionRef<void()> kernel);
@@ -93,6 +93,7 @@ class BlockRunner {
     bool any_result = false;
   };
 
+  bool Backwards() const { return (block_x_ + block_y_) % 2 != 0; }
   void RunBlock();
   bool RunWarp(int warp);
   bool RunEngine();
