@@ -18,18 +18,21 @@ if [[ ! -x $package/gpu-lab ]]; then
 fi
 mkdir -p "$1" && cd "$1" && rm -f all.log ./*.jsonl gpu-*.md || exit 2
 python=${PYTHON:-python3}
-export PATH=$PATH:/usr/local/cuda/bin
+export PATH=$PATH:/usr/local/cuda/bin:/usr/local/nvidia/bin
 export ANNULUS_SOURCE_DIR=$root  # of the files that tests read
 test=$package/tests/kernels_gpu_test
 built=$(cat "$package/built_from.txt" 2>/dev/null || git -C "$root" describe --always --dirty)
 failures=() remarks=()
 
-# The package's libraries, and cuBLASLt and NCCL where CUDA or PyTorch's packages have them.
+# The package's libraries; cuBLASLt and NCCL where CUDA or PyTorch's packages have them; and what the
+# loader was told already: in containers that may be the only way to the driver.
 site=$(timeout 10 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)
 libraries=$package/lib
 for path in "$site"/nvidia/*/lib /usr/local/cuda/lib64; do
   if [[ -d $path ]]; then libraries+=:$path; fi
 done
+libraries+=${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if [[ -d /usr/local/nvidia/lib64 ]]; then libraries+=:/usr/local/nvidia/lib64; fi
 
 # step NAME SECONDS COMMAND...: runs it for at most so long. Its last words are kept where it fails.
 step() {
@@ -92,7 +95,7 @@ if [[ -n $missing ]]; then
 fi
 
 # In this order: whether anything works, figures, checks. All together at most 510 s.
-ours 'smoke' 25 "$test" --gtest_filter='*MergeTest*:*OneKeyIsCopied*'
+ours 'smoke' 40 "$test" --gtest_filter='*MergeTest*:*OneKeyIsCopied*'
 ours 'ops' 100 "$package/gpu-lab" ops.jsonl
 if [[ -x $package/gpu-model ]]; then
   ours 'model' 110 "$package/gpu-model" --random "$root/bench/configs/llama-3.1-8b.json" --json-file model.jsonl
