@@ -105,7 +105,9 @@ TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
 class MemoryPlanOfTwoDevicesTest : public MemoryPlanTest {};
 
 TEST_F(MemoryPlanOfTwoDevicesTest, StepsTakeNothingOfEither) {
-  for (const RingTransport transport : {RingTransport::kPeer, RingTransport::kStaged}) {
+  for (const RingTransport transport :
+       {RingTransport::kPeer, RingTransport::kStaged, RingTransport::kNccl}) {
+    SCOPED_TRACE(static_cast<int>(transport));
     UseDevices(2);
     const RankModel model = Load("llama_gqa_bf16", DType::kBF16);
     DriverOptions options = testing::AllLogits(2, RingMode::kPassQ);
