@@ -254,26 +254,28 @@ std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& requ
       ResolveAssignment(taken, prompt + spec.sampling.max_tokens));
 }
 
-// A ring with enough free pages; cached prefixes are given back, oldest first, where that makes
-// one.
+// A ring with enough free pages; cached prefixes are given back where that makes one, the oldest
+// first of those that neither this request, by its hit, nor a running one uses. Where it does not,
+// all stay.
 std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
                                                 const std::vector<int32_t>& included) {
-  const auto free_pages = [this](bool cached_too) {
+  const auto free_pages = [this] {
     std::vector<int32_t> pages;
     for (int rank = 0; rank < ranks_.size(); ++rank) {
-      pages.push_back(ranks_.pool(rank).allocator().free_count() +
-                      (cached_too ? prefixes_.index().pages(rank) : 0));
+      pages.push_back(ranks_.pool(rank).allocator().free_count());
     }
     return pages;
   };
   std::optional<RingChoice> choice;
   const auto found = [&] {
-    choice = ChooseRing(demand, free_pages(false), included, options_.limits);
+    choice = ChooseRing(demand, free_pages(), included, options_.limits);
     return choice.has_value();
   };
   if (found()) return choice;
-  // Pages that running requests share do not come free, so this may still fail.
-  if (!ChooseRing(demand, free_pages(true), included, options_.limits)) return std::nullopt;
+  std::vector<int32_t> after = free_pages();
+  const std::vector<int32_t> unused = prefixes_.index().unused_pages();
+  for (size_t rank = 0; rank < after.size(); ++rank) after[rank] += unused[rank];
+  if (!ChooseRing(demand, after, included, options_.limits)) return std::nullopt;
   prefixes_.index().Evict(found);
   return choice;
 }

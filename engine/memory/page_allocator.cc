@@ -22,6 +22,11 @@ PageRef PageRef::Share() const {
   return PageRef(allocator_, id_);
 }
 
+int64_t PageRef::owners() const {
+  ANNULUS_CHECK(allocator_ != nullptr);
+  return allocator_->owners(id_);
+}
+
 void PageRef::Reset() {
   if (allocator_ == nullptr) return;
   std::exchange(allocator_, nullptr)->DropOwner(std::exchange(id_, -1));

@@ -30,6 +30,8 @@ class PageRef {
 
   // Another owner of the same page.
   PageRef Share() const;
+  // How many the page has. Not of an empty reference.
+  int64_t owners() const;
   // Ends this ownership now; the reference is then empty.
   void Reset();
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -99,10 +100,17 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
   const std::vector<Digest> chain = Chain(identity, tokens);
   for (size_t i = path.size(); i < chain.size(); ++i) {
     std::unique_ptr<Node>& slot = nodes_[chain[i]];
-    if (slot != nullptr) return;  // other tokens with the same digest: leave them be
+    if (slot != nullptr) {  // other tokens with the same digest: leave them be
+      Touch(path);
+      return;
+    }
     slot = std::make_unique<Node>();
     Node* node = slot.get();
     node->digest = chain[i];
+    if (!path.empty()) {
+      node->parent = path.back();
+      ++node->parent->children;
+    }
     const int32_t first = static_cast<int32_t>(i) * page_tokens_;
     node->tokens.assign(tokens.begin() + first, tokens.begin() + first + page_tokens_);
     for (size_t g = 0; g < windows_.size(); ++g) {
@@ -148,7 +156,44 @@ void PrefixIndex::Uncount(const OwnedPage& page) {
   if (--found->second == 0) references_[page.rank].erase(found);
 }
 
+bool PrefixIndex::Unused(const OwnedPage& page) const {
+  return page.page.owners() == references_[page.rank].at(page.page.id());
+}
+
+bool PrefixIndex::Unused(const Node& node) const {
+  const auto unused = [this](const OwnedPage& page) { return Unused(page); };
+  if (!std::all_of(node.full.begin(), node.full.end(), unused)) return false;
+  return !node.window_pages.has_value() ||
+         std::all_of(node.window_pages->begin(), node.window_pages->end(), [&](const auto& group) {
+           return std::all_of(group.begin(), group.end(), unused);
+         });
+}
+
+std::vector<int32_t> PrefixIndex::unused_pages() const {
+  std::vector<std::unordered_set<int32_t>> unused(references_.size());
+  const auto add = [&](const OwnedPage& page) {
+    if (Unused(page)) unused[page.rank].insert(page.page.id());
+  };
+  for (const Node* node : uses_) {
+    for (const OwnedPage& page : node->full) add(page);
+    if (!node->window_pages.has_value()) continue;
+    for (const auto& group : *node->window_pages) {
+      for (const OwnedPage& page : group) add(page);
+    }
+  }
+  std::vector<int32_t> counts;
+  for (const auto& pages : unused) counts.push_back(static_cast<int32_t>(pages.size()));
+  return counts;
+}
+
 bool PrefixIndex::Evict(const std::function<bool()>& enough) {
+  if (enough()) return true;
+  for (auto next = uses_.begin(); next != uses_.end();) {
+    Node* const node = *next++;
+    if (node->children > 0 || !Unused(*node)) continue;
+    Remove(node);
+    if (enough()) return true;
+  }
   while (!enough()) {
     if (uses_.empty()) return false;
     Remove(uses_.front());
@@ -163,6 +208,7 @@ void PrefixIndex::Remove(Node* node) {
       for (const OwnedPage& page : group) Uncount(page);
     }
   }
+  if (node->parent != nullptr) --node->parent->children;
   uses_.erase(node->use);
   nodes_.erase(Digest(node->digest));
 }

@@ -35,8 +35,8 @@ using PrefixPages = std::vector<std::vector<OwnedPage>>;
 // A full group keeps every page of a prefix. A window group keeps only the pages before a
 // checkpoint: a prefix length at which Insert was called. With window groups a hit therefore ends
 // at a checkpoint; without, at any page. The index owns a reference to each of its pages; the
-// least recently used prefixes are given back by Evict, longest first. Written pages never change.
-// Not thread-safe: the coordinator's.
+// least recently used prefixes are given back by Evict, longest first, and what sequences or hits
+// use last. Written pages never change. Not thread-safe: the coordinator's.
 class PrefixIndex {
  public:
   // `group_windows`: per cache group 0 for full, else the window in tokens.
@@ -57,14 +57,17 @@ class PrefixIndex {
   void Insert(absl::string_view identity, std::span<const int32_t> tokens,
               const std::function<OwnedPage(int group, int32_t first)>& share);
 
-  // Gives back prefixes until `enough()`; false when none is left and it still is not. Pages that a
-  // sequence uses as well stay held by it.
+  // Gives back prefixes until `enough()`; false when none is left and it still is not. Pages that
+  // somebody else owns as well, a sequence or a hit, stay held; so prefixes with such pages, and
+  // what they begin with, go only when all others have gone.
   bool Evict(const std::function<bool()>& enough);
 
   void Clear();
 
   // Pages of `rank` that the index owns.
   int32_t pages(int32_t rank) const { return static_cast<int32_t>(references_[rank].size()); }
+  // [rank] of these, those that nobody else owns: so many come free where everything is evicted.
+  std::vector<int32_t> unused_pages() const;
   // Bytes of the heap that the index itself takes, beside the pages: to within a tenth.
   int64_t bytes() const;
 
@@ -79,6 +82,8 @@ class PrefixIndex {
     std::vector<OwnedPage> full;              // [full group in order]
     std::optional<PrefixPages> window_pages;  // [window group in order]; present at a checkpoint
     std::list<Node*>::iterator use;
+    Node* parent = nullptr;  // of the page before; null: the first
+    int32_t children = 0;
   };
 
   std::vector<Digest> Chain(absl::string_view identity, std::span<const int32_t> tokens) const;
@@ -88,6 +93,9 @@ class PrefixIndex {
   void Count(const OwnedPage& page);
   void Uncount(const OwnedPage& page);
   void Remove(Node* node);
+  // Whether nobody but the index owns the page.
+  bool Unused(const OwnedPage& page) const;
+  bool Unused(const Node& node) const;
   Hit MakeHit(const std::vector<Node*>& path) const;
 
   const int32_t page_tokens_;

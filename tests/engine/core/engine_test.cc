@@ -369,6 +369,37 @@ TEST_F(EngineTest, CachedPrefixesMakeRoom) {
   EXPECT_EQ(PagesHeldSoon(*engine), 0);
 }
 
+// A request that must wait for a running one costs no cached prefix, least of all its own.
+TEST_F(EngineTest, WaitingForRoomKeepsThePrefixThatTheRequestWillReuse) {
+  EngineOptions options = Options(1);
+  options.kv_memory_bytes = 32 << 20;
+  auto engine = Make(options);
+  const int64_t room = engine->Load().ranks[0].kv_bytes_total / engine->model().kv_bytes_per_token;
+  const DemoDocument document = Document(room * 3 / 10, 5);
+  RequestSpec first = Spec(*engine, document.text, 1);
+  first.shared_prefixes = {static_cast<int32_t>(std::ssize(first.prompt))};
+  ASSERT_TRUE(Start(*engine, std::move(first))->Wait()->status.ok());
+  // Two fifths of the room for one that does not end by itself.
+  auto holder = std::make_shared<CollectingSink>();
+  holder->set_has_room(false);
+  const auto held = engine->Submit(Spec(*engine, "x", static_cast<int>(room * 2 / 5)), holder);
+  ASSERT_TRUE(held.ok()) << held.status();
+  while (engine->Load().running == 0) std::this_thread::sleep_for(1ms);
+  // Beside the prefix it needs two fifths, and three tenths are free. Giving the prefix back would
+  // not help.
+  RequestSpec waits =
+      Spec(*engine, document.text + document.facts[0].cue, static_cast<int>(room * 2 / 5));
+  waits.sampling.stop = {"\n"};
+  auto sink = Start(*engine, std::move(waits));
+  ASSERT_FALSE(sink->Wait(0.3).has_value());
+  engine->Cancel(*held);
+  ASSERT_TRUE(holder->Wait().has_value());
+  const auto done = sink->Wait();
+  ASSERT_TRUE(done.has_value() && done->status.ok());
+  EXPECT_EQ(sink->text(), document.facts[0].answer);
+  EXPECT_EQ(done->usage.cached_tokens, std::ssize(document.text) / 64 * 64);
+}
+
 TEST_F(EngineTest, OptionsOutOfRangeAreNamed) {
   const auto refused = [&](auto change) {
     EngineOptions options = Options();

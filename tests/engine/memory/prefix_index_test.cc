@@ -95,6 +95,28 @@ TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedFromItsEnd) {
   EXPECT_EQ(index_.pages(0) + index_.pages(1), 0);
 }
 
+// Giving back what a hit or a sequence holds frees nothing and forgets it: that goes last.
+TEST_F(PrefixIndexTest, EvictsWhatIsInUseLast) {
+  const Written running = Write(8);
+  Insert(Tokens(8), running);
+  Insert(Tokens(8, 1), Write(8));
+  Insert(Tokens(8, 2), Write(8));
+  auto hit = index_.Find("model", Tokens(8, 1));
+  ASSERT_TRUE(hit.has_value());
+  ASSERT_TRUE(index_.Find("model", Tokens(8, 2)).has_value());  // the last to be used
+  const std::vector<int32_t> unused = index_.unused_pages();
+  EXPECT_EQ(unused[0] + unused[1], 4);  // two of each group
+  const int32_t before = held();
+  EXPECT_TRUE(index_.Evict([&] { return held() == before - unused[0] - unused[1]; }));
+  EXPECT_FALSE(index_.Find("model", Tokens(8, 2)).has_value());
+  EXPECT_TRUE(index_.Find("model", Tokens(8)).has_value());
+  EXPECT_TRUE(index_.Find("model", Tokens(8, 1)).has_value());
+  EXPECT_EQ(index_.unused_pages(), (std::vector<int32_t>{0, 0}));
+  EXPECT_FALSE(index_.Evict([] { return false; }));
+  EXPECT_FALSE(index_.Find("model", Tokens(8, 1)).has_value());
+  EXPECT_EQ(held(), 8);  // of the sequence and of the hit
+}
+
 TEST_F(PrefixIndexTest, RandomUseKeepsTheBooks) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -118,6 +140,14 @@ TEST_F(PrefixIndexTest, RandomUseKeepsTheBooks) {
         default: {
           const int32_t goal = index_.pages(0) + index_.pages(1) - pick(0, 5);
           index_.Evict([&] { return index_.pages(0) + index_.pages(1) <= goal; });
+          // Exactly the unused ones can come free, and do.
+          const std::vector<int32_t> unused = index_.unused_pages();
+          const int32_t least = held() - unused[0] - unused[1];
+          if (pick(0, 9) == 0) {
+            ASSERT_TRUE(index_.Evict([&] { return held() <= least; }));
+            index_.Evict([] { return false; });
+            ASSERT_EQ(held(), least);
+          }
         }
       }
       ASSERT_LE(index_.pages(0), ranks_[0].held_count());
