@@ -4,6 +4,7 @@
 // ctest shows as skipped.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdio>
@@ -18,59 +19,92 @@
 
 namespace {
 
-// Blocks of powers of two out of one pinned allocation; a block's first 64 bytes say how large it
-// is. What is asked for before there is an arena comes from the heap; what is beyond it is refused.
+// Blocks of powers of two out of pinned regions, each opened when those before it are full: pinning
+// takes long, and eight of these programs run at a time (bench/gpu/cases.sh). A block's first 64
+// bytes say how large it is. What is asked for before there is an arena, or by CUDA while it opens
+// a region, comes from the heap; what is beyond all regions is refused.
 class PinnedArena {
  public:
-  static constexpr size_t kBytes = size_t{4} << 30;
+  static constexpr size_t kRegion = size_t{256} << 20;
+  static constexpr int kMostRegions = 16;
   static constexpr size_t kHeader = 64;
 
-  // Called once, when the GPU has been found.
+  // Called once, when the GPU has been found. False where nothing can be pinned.
   bool Open() {
-    void* memory = nullptr;
-    if (cudaHostAlloc(&memory, kBytes, cudaHostAllocMapped) != cudaSuccess) return false;
-    begin_ = static_cast<std::byte*>(memory);
-    return true;
+    const std::lock_guard lock(mutex_);
+    is_open_ = OpenRegion(kRegion);
+    return is_open_;
   }
 
   void* Allocate(size_t bytes) {
-    if (begin_ == nullptr) return std::malloc(bytes);
-    const int level = std::bit_width(bytes + kHeader - 1);
     const std::lock_guard lock(mutex_);
+    if (!is_open_ || opening_) return std::malloc(bytes);
+    const int level = std::bit_width(bytes + kHeader - 1);
     if (free_[level] != nullptr) {
       std::byte* const block = free_[level];
       std::memcpy(&free_[level], block + kHeader, sizeof(std::byte*));
       return block + kHeader;
     }
     const size_t whole = size_t{1} << level;
-    if (whole > kBytes - used_) return nullptr;
-    std::byte* const block = begin_ + used_;
-    used_ += whole;
+    if (whole > left_ && !OpenRegion(std::max(whole, kRegion))) return nullptr;
+    std::byte* const block = next_;
+    next_ += whole;
+    left_ -= whole;
     std::memcpy(block, &level, sizeof(level));
     return block + kHeader;
   }
 
   void Free(void* memory) {
     auto* const data = static_cast<std::byte*>(memory);
-    if (begin_ == nullptr || data < begin_ || data >= begin_ + kBytes) {
+    const std::lock_guard lock(mutex_);
+    if (!Holds(data)) {
       std::free(memory);
       return;
     }
     int level = 0;
     std::memcpy(&level, data - kHeader, sizeof(level));
-    const std::lock_guard lock(mutex_);
     std::memcpy(data, &free_[level], sizeof(std::byte*));
     free_[level] = data - kHeader;
   }
 
  private:
-  std::mutex mutex_;
-  std::byte* begin_ = nullptr;
-  size_t used_ = 0;
+  struct Region {
+    std::byte* begin;
+    size_t bytes;
+  };
+
+  // What is left of the last region is given up.
+  bool OpenRegion(size_t bytes) {
+    if (count_ == kMostRegions) return false;
+    void* memory = nullptr;
+    opening_ = true;
+    const cudaError_t error = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped);
+    opening_ = false;
+    if (error != cudaSuccess) return false;
+    next_ = static_cast<std::byte*>(memory);
+    left_ = bytes;
+    regions_[count_++] = {next_, bytes};
+    return true;
+  }
+
+  bool Holds(const std::byte* data) const {
+    for (int i = 0; i < count_; ++i) {
+      if (data >= regions_[i].begin && data < regions_[i].begin + regions_[i].bytes) return true;
+    }
+    return false;
+  }
+
+  std::recursive_mutex mutex_;
+  bool is_open_ = false;
+  bool opening_ = false;  // by this thread: the mutex is held meanwhile
+  std::array<Region, kMostRegions> regions_{};
+  int count_ = 0;
+  std::byte* next_ = nullptr;  // in the last region
+  size_t left_ = 0;
   std::array<std::byte*, 64> free_{};
 };
 
-PinnedArena arena;
+constinit PinnedArena arena;  // memory is asked for before anything is initialised
 
 }  // namespace
 
@@ -100,7 +134,7 @@ int main(int argc, char** argv) {
     return 77;
   }
   if (!arena.Open()) {
-    std::printf("%zu bytes of host memory cannot be pinned\n", PinnedArena::kBytes);
+    std::printf("%zu bytes of host memory cannot be pinned\n", PinnedArena::kRegion);
     return 1;
   }
   std::printf("%s\n", (*gpu)->capabilities().description.c_str());
