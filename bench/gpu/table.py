@@ -1,5 +1,6 @@
 """Prints the rows of gpu-lab, gpu-model and sdpa.py as one table: table.py FILE.jsonl... Targets are
-those for an H200."""
+those for an H200; on other cards read the shares of PyTorch's product of bf16 matrices (matmul) and of
+the copy, which were measured beside."""
 
 import json
 import sys
@@ -25,6 +26,16 @@ def first(rows, field, **wanted):
     return next((r[field] for r in rows if all(r.get(k) == v for k, v in wanted.items())), None)
 
 
+def share_of_matmul(row, rows):
+    """Of the rate of PyTorch's product; empty where it was not timed."""
+    matmul = first(rows, "tflops", op="matmul")
+    return f"{row['tflops'] / matmul:.2f} of matmul" if matmul and row.get("tflops") else ""
+
+
+def joined(*parts):
+    return ", ".join(part for part in parts if part)
+
+
 def of_op(row, rows):
     """What was measured, its target, and what stands beside it."""
     op, dtype, size, kernels = row["op"], row["dtype"], row["size"], row.get("kernels")
@@ -35,7 +46,7 @@ def of_op(row, rows):
     if op == "prefill" and dtype == "bf16":
         torch = [f"{r['tflops']:.0f} by {r.get('backend', 'PyTorch')}"
                  for r in rows if r.get("op") == "sdpa" and r["size"] == size]
-        return rate, PREFILL_TARGETS.get(kernels, ""), ", ".join(torch)
+        return rate, PREFILL_TARGETS.get(kernels, ""), joined(share_of_matmul(row, rows), *torch)
     if op == "prefill_blocks":
         density = row["density"]
         return f"{row['ratio_to_dense']:.3f} of dense", f"{density + 0.05:.3f}", f"density {density:.3f}"
@@ -45,8 +56,12 @@ def of_op(row, rows):
     if op == "decode":
         return times, "1.60" if dtype == "fp8_e4m3" else "", bandwidth
     if op == "copy" or op == "linear" and size <= 16:
-        return bandwidth, "", times
-    return rate if row.get("tflops") else "", "", times
+        share = f"{row['of_copy']:.2f} of copy" if row.get("of_copy") else ""
+        return bandwidth, "", joined(share, times)
+    if "ratio_to_single" in row:
+        return f"{row['host_seconds'] * 1e3:.3f} ms of the host", "", f"{row['ratio_to_single']:.3f} of single launches"
+    share = "" if op == "matmul" else share_of_matmul(row, rows)
+    return rate if row.get("tflops") else "", "", joined(share, times)
 
 
 def of_model(row, rows):

@@ -81,8 +81,13 @@ has '- ops: exit 1: gpu-lab: there is no GPU'
 tail -1 <<<"$output" | grep -qF 'Nothing was measured.' || fail 'no word of missing figures'
 
 if command -v python3 >/dev/null; then
-  program gpu-lab <<<"echo '$row' >\"\$1\""
+  prefill='{"kernels":"cuda/sm90","op":"prefill","dtype":"bf16","size":8,"seconds":0.002,"tflops":395}'
+  matmul='{"op":"matmul","dtype":"bf16","size":8,"seconds":0.002,"tflops":790}'
+  step='{"kernels":"cuda/sm90","op":"step","dtype":"bf16","size":8,"seconds":0.002,"host_seconds":0.003,"ratio_to_single":1}'
+  program gpu-lab <<<"printf '%s\\n' '$row' '$prefill' '$matmul' '$step' >\"\$1\""
   PYTHON=python3 run 1
   has '4321 GB/s'
+  has '0.50 of matmul'
+  has '3.000 ms of the host'
 fi
 echo passed
