@@ -136,7 +136,8 @@ int LaunchKernel(StreamHandle stream, const void* kernel, const Grid& grid, cons
     return cudaSuccess;
   }
   const cudaError_t error = EnqueueKernel(QueueOf(stream), kernel, grid, arguments);
-  return error != cudaSuccess ? cudaGetLastError() : cudaSuccess;
+  if (error != cudaSuccess) cudaGetLastError();  // no later launch must report it
+  return error;
 }
 
 absl::Status EnqueueHeld(StreamHandle stream, const HeldLaunch& launch) {
