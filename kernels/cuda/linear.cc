@@ -180,17 +180,16 @@ absl::Status Fp8ByKernels(SharedInput& shared, const LinearParams& params) {
   return LinearOfFewRows(shared.stream(), arguments, {});
 }
 
-// The library multiplies codes where it has a way. Scales are its business where it takes them, but
-// not together with a bias; else it leaves the sums, in the output or, where that is to be added
+// The library multiplies codes; false: it has no way, and nothing has been enqueued. With `scaled`
+// the scales are its business. Else it leaves the sums, in the output or, where that is to be added
 // to, in the scratch, and a kernel does the rest.
-absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearParams& params) {
+absl::StatusOr<bool> TryFp8(SharedInput& shared, Products& products, const LinearParams& params,
+                            bool scaled) {
   CudaStream& stream = shared.stream();
   const WeightView weight = ViewOf(*params.weight);
   const int64_t rows = params.input.rows;
   const int64_t depth = weight.row_bytes;  // zeros from in_features on, on both sides
   const auto* const weight_scales = reinterpret_cast<const float*>(weight.scales);
-  const bool scaled =
-      Fp8ProductsOf(stream.device()) == Fp8Products::kScaled && params.bias == nullptr;
   const bool aside = !scaled && params.accumulate;
   const ProductScratch parts =
       ScratchOfFp8Library(rows, weight.in_features, weight.out_features, aside);
@@ -214,11 +213,11 @@ absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearP
     product.stride = weight.out_features;
   }
   ANNULUS_ASSIGN_OR_RETURN(const bool served, products.Serves(product));
-  if (!served) return Fp8ByKernels(shared, params);
+  if (!served) return false;
   ANNULUS_RETURN_IF_ERROR(shared.Round({params.input, RoundedRows::kFloat8, depth, codes, scales}));
   ANNULUS_RETURN_IF_ERROR(MultiplyByLibrary(stream, products, product, sums + parts.sums));
-  if (scaled) return absl::OkStatus();
-  return StatusOf(
+  if (scaled) return true;
+  ANNULUS_RETURN_IF_ERROR(StatusOf(
       LaunchScale(stream.handle(), {{product.output, rows, weight.out_features, product.stride},
                                     1,
                                     scales,
@@ -226,7 +225,21 @@ absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearP
                                     params.bias,
                                     params.output,
                                     params.accumulate}),
-      "scaling a product");
+      "scaling a product"));
+  return true;
+}
+
+// The library takes scales on some GPUs, and not together with a bias. What it has no way for with
+// them it may multiply without, and what it does not multiply at all own kernels do.
+absl::Status Fp8ByLibrary(SharedInput& shared, Products& products, const LinearParams& params) {
+  bool done = false;
+  if (Fp8ProductsOf(shared.stream().device()) == Fp8Products::kScaled && params.bias == nullptr) {
+    ANNULUS_ASSIGN_OR_RETURN(done, TryFp8(shared, products, params, /*scaled=*/true));
+  }
+  if (!done) {
+    ANNULUS_ASSIGN_OR_RETURN(done, TryFp8(shared, products, params, /*scaled=*/false));
+  }
+  return done ? absl::OkStatus() : Fp8ByKernels(shared, params);
 }
 
 absl::Status Multiply(SharedInput& shared, const LinearParams& params) {

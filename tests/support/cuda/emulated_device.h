@@ -64,7 +64,8 @@ struct EmulatedDevice {
   std::atomic<int> fp8_products{0};      // those of them that are of fp8
   // Products of so many outputs it has no way for; -1: it has for all.
   std::atomic<int64_t> no_way_for_out{-1};
-  std::atomic<int> ways_asked{0};  // what it was asked for, since the start
+  std::atomic<bool> no_way_for_scales{false};  // nor for products with scales
+  std::atomic<int> ways_asked{0};              // what it was asked for, since the start
   // Device memory allocated from now on is out of the host's reach (guarded_memory.h), as a GPU's
   // is, and out of reach of other devices' kernels. Otherwise tests may look at it. Pinned memory
   // is always within reach.

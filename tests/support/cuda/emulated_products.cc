@@ -60,6 +60,7 @@ class EmulatedProducts final : public Products {
           EmulatedDevice& device = EmulatedDevice::Get();
           ++device.ways_asked;
           if (p.out == device.no_way_for_out) return std::nullopt;
+          if (p.input_scales != nullptr && device.no_way_for_scales) return std::nullopt;
           return Way{};
         });
     return *way != nullptr;
