@@ -118,8 +118,8 @@ size_t MostProductScratch(const ProductShape& shape, const DeviceInfo& device, b
   if (!in_float) also(ScratchOfManyRows(rows, shape.in, codes));
   if (!library || rows < kLibraryRows) return most;
   if (codes && Fp8ProductsOf(device) != Fp8Products::kNone) {
-    const bool scaled = Fp8ProductsOf(device) == Fp8Products::kScaled && !shape.bias;
-    also(ScratchOfFp8Library(rows, shape.in, shape.out, shape.accumulate && !scaled));
+    // The library may have no way with scales, and then leaves sums aside.
+    also(ScratchOfFp8Library(rows, shape.in, shape.out, shape.accumulate));
   } else if (shape.dtype == DType::kBF16) {
     also(ScratchOfLibrary(rows, shape.in));
   }

@@ -179,6 +179,7 @@ TEST_F(DeviceWaitsTest, ADeviceThatHangsHoldsNoOtherOnesMemoryUp) {
   EXPECT_TRUE(stream->Synchronize().ok());
   EXPECT_EQ(seen_[1], std::byte{0x3f});
   stream.reset();
+  matrix.storage.Reset();
   EXPECT_TRUE(other->Allocate(kBytes).ok());
   EXPECT_LT(Clock::now() - begin, kSoon);
   EmulatedDevice::Get().hangs_of = -1;
