@@ -79,15 +79,22 @@ class OpTimes {
         OpTimer timer,
         OpTimer::Create(backend_, *stream_, options_.enough_seconds, options_.copied_bytes));
     timer_.emplace(std::move(timer));
-    if (!options_.prefill_only) ReportCopy();
+    if (!options_.prefill_only) {
+      ReportCopy();
+      ANNULUS_RETURN_IF_ERROR(TimeOthers());
+    }
     for (const int32_t tokens : options_.sequences) {
       ANNULUS_RETURN_IF_ERROR(TimePrefill(DType::kBF16, tokens));
     }
     for (const DType dtype : {DType::kF8E4M3, DType::kI8}) {
       ANNULUS_RETURN_IF_ERROR(TimePrefill(dtype, options_.sequences.front()));
     }
-    ANNULUS_RETURN_IF_ERROR(TimeSparse());
-    if (options_.prefill_only) return absl::OkStatus();
+    return TimeSparse();
+  }
+
+ private:
+  // All but prefill attention.
+  absl::Status TimeOthers() {
     for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8}) {
       ANNULUS_RETURN_IF_ERROR(TimeDecode(dtype));
     }
@@ -100,7 +107,6 @@ class OpTimes {
     return TimeSteps();
   }
 
- private:
   // What every row has.
   Row RowOf(const char* op, absl::string_view dtype, int64_t size, const OpSeconds& seconds) const {
     Row row;

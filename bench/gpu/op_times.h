@@ -34,11 +34,11 @@ struct OpTimesOptions {
   bool prefill_only = false;    // nothing but prefill attention, of whole sequences and over lists
 };
 
-// Runs, in this order: a copy inside the device; causal prefill attention in bf16 of whole
-// sequences, and of the first of them over pages of fp8 and int8; over block lists in bf16; decode
-// attention over pages of bf16, fp8 and int8; linear layers in bf16, fp8 (inputs too), int8 and
-// int4; the launches of a small decode step, one by one ("step") and as a graph ("step_graph"), by
-// their number (size).
+// Runs, in this order: a copy inside the device; decode attention over pages of bf16, fp8 and int8;
+// linear layers in bf16, fp8 (inputs too), int8 and int4; the launches of a small decode step, one
+// by one ("step") and as a graph ("step_graph"), by their number (size); causal prefill attention
+// in bf16 of whole sequences, and of the first of them over pages of fp8 and int8; and over block
+// lists in bf16. A kernel that fails ends all that comes behind it, so what is largest comes last.
 //
 // `seconds` of a row are the device's, by events around many runs in a row; `host_seconds` those
 // from a call until the host knows that it is done (OpTimer). Rates are of `seconds`: FLOP/s of
