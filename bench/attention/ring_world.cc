@@ -20,6 +20,10 @@
 namespace annulus {
 namespace {
 
+// What the engine's step leaves to choosing is what an MLP takes later, which depends on the model;
+// this is of the size that an 8B shape takes for some hundreds of rows.
+constexpr size_t kChoosingBytes = size_t{64} << 20;
+
 // Uniform with variance 1: quick to draw, and of the size that a norm gives.
 std::vector<float> RandomValues(std::mt19937& random, int64_t count) {
   std::uniform_real_distribution<float> uniform(-std::sqrt(3.0f), std::sqrt(3.0f));
@@ -296,17 +300,33 @@ RingWorld::Plan RingWorld::PlanDecode(const AttentionPolicy& policy) const {
   return plan;
 }
 
-absl::Status RingWorld::MakeRoomForSummaries(const Plan& plan) {
-  const bool wanted =
-      std::any_of(plan.chunks.begin(), plan.chunks.end(), [](const Plan::Chunk& chunk) {
-        return !chunk.choosing.empty() && chunk.choosing.front().summary_kinds.any();
-      });
+absl::Status RingWorld::MakeRoomForChoosing(const Plan& plan) {
+  bool chooses = false;
+  bool by_summaries = false;
+  for (const Plan::Chunk& chunk : plan.chunks) {
+    if (chunk.choosing.empty()) continue;
+    chooses = true;
+    by_summaries |= chunk.choosing.front().summary_kinds.any();
+  }
   for (const auto& rank : ranks_) {
-    if (!wanted || rank->summary_memory.size() > 0) continue;
+    if (chooses && rank->arena == nullptr) ANNULUS_RETURN_IF_ERROR(AddArena(*rank));
+    if (!by_summaries || rank->summary_memory.size() > 0) continue;
     const size_t pages = rank->summary_pages.size() * static_cast<size_t>(copies_);
     ANNULUS_ASSIGN_OR_RETURN(rank->summary_memory, backend_.Allocate(pages * page_bytes_));
     bytes_ += rank->summary_memory.size();
   }
+  return absl::OkStatus();
+}
+
+absl::Status RingWorld::AddArena(Rank& rank) {
+  BufferPool::Options options;
+  options.limit_bytes = kChoosingBytes;
+  options.chunk_bytes = kMemoryAlignment;
+  rank.memory = std::make_unique<BufferPool>(backend_, options);
+  ANNULUS_ASSIGN_OR_RETURN(PoolBuffer buffer,
+                           rank.memory->Allocate(kChoosingBytes, Lifetime::kStep));
+  rank.arena = std::make_unique<StepArena>(std::move(buffer));
+  bytes_ += kChoosingBytes;
   return absl::OkStatus();
 }
 
@@ -345,8 +365,8 @@ absl::Status RingWorld::RunChunk(int index, const Plan::Chunk& chunk, uint64_t t
     choice.shards = {&shards, 1};
     choice.query = layer.query;
     choice.page_data = layer.page_data;
-    BlockChooser chooser(
-        {rank.attention->link(), backend_, ops_, *rank.stream, config_, rank.messages, gates_});
+    BlockChooser chooser({rank.attention->link(), backend_, ops_, *rank.stream, config_,
+                          rank.messages, *rank.arena, gates_});
     ANNULUS_RETURN_IF_ERROR(chooser.Run(choice, {&chunk.choosing[index], 1}, rank.reports));
   }
   layer.shards = {&shards, 1};
@@ -357,7 +377,7 @@ absl::Status RingWorld::RunChunk(int index, const Plan::Chunk& chunk, uint64_t t
 
 absl::StatusOr<double> RingWorld::Run(const Plan& plan,
                                       const std::function<void(int32_t rows)>& done) {
-  ANNULUS_RETURN_IF_ERROR(MakeRoomForSummaries(plan));
+  ANNULUS_RETURN_IF_ERROR(MakeRoomForChoosing(plan));
   for (const auto& rank : ranks_) {
     rank->reports.clear();
     if (plan.summarises) rank->summaries.clear();

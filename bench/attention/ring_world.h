@@ -93,6 +93,8 @@ class RingWorld {
     int32_t page_count = 0;
     std::vector<int32_t> summary_pages;   // behind page_count: those of pages' summaries
     DeviceBuffer summary_memory;          // [copy][summary page], once a plan chooses by them
+    std::unique_ptr<BufferPool> memory;   // of `arena`
+    std::unique_ptr<StepArena> arena;     // for what choosing takes, once a plan chooses
     std::vector<float> query, key_value;  // [rows of a chunk, columns]
     std::vector<float> o, lse, served_o, served_lse;
     std::unique_ptr<RingAttention> attention;
@@ -116,7 +118,8 @@ class RingWorld {
   absl::Status Append(Rank& rank, std::span<const int32_t> pages, const std::vector<float>& key,
                       const std::vector<float>& value);
   absl::Status CopyPages(Rank& rank, int64_t distinct);
-  absl::Status MakeRoomForSummaries(const Plan& plan);
+  absl::Status MakeRoomForChoosing(const Plan& plan);
+  absl::Status AddArena(Rank& rank);
   std::byte* PageOf(Rank& rank, int copy, int32_t page) const;
   absl::Status RunChunk(int index, const Plan::Chunk& chunk, uint64_t tag);
 

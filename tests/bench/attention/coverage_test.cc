@@ -69,7 +69,12 @@ class World {
     config.scale = 1 / std::sqrt(static_cast<float>(kDim));
     config.heartbeat = &heartbeat;
     ChoiceMessages messages;
-    BlockChooser chooser({link, *backend_, *ops_, *stream_, config, messages});
+    BufferPool::Options options;
+    options.limit_bytes = size_t{16} << 20;
+    options.chunk_bytes = kMemoryAlignment;
+    BufferPool pool(*backend_, options);
+    StepArena arena(pool.Allocate(options.limit_bytes, Lifetime::kStep).value());
+    BlockChooser chooser({link, *backend_, *ops_, *stream_, config, messages, arena});
     std::vector<LayerSummaries> summaries(1);
     // Pages behind those of the sequence hold its summaries.
     const int64_t summarised =
