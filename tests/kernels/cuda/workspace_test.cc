@@ -79,8 +79,8 @@ class WorkspaceTest : public ::testing::Test {
 };
 
 // On every kind of device, with a library and without. Products of fewer rows may go another way:
-// the largest of all that a shape allows is what was planned. A library with no way for scales takes
-// more of it than one that has.
+// the largest of all that a shape allows is what was planned. A library with no way for scales
+// takes more of it than one that has.
 TEST_F(WorkspaceTest, ProductsTakeWhatIsPlannedForThem) {
   SCOPED_TRACE(::testing::Message() << "seed " << seed_);
   EmulatedDevice::Get().no_way_for_scales = true;
