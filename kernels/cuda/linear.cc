@@ -137,8 +137,8 @@ Product ProductOf(const LinearParams& params, int64_t depth) {
   return product;
 }
 
-absl::Status MultiplyByLibrary(CudaStream& stream, Products& products, const Product& product,
-                               std::byte* workspace) {
+absl::StatusOr<bool> MultiplyByLibrary(CudaStream& stream, Products& products,
+                                       const Product& product, std::byte* workspace) {
   ANNULUS_ASSIGN_OR_RETURN(const StreamHandle own, stream.HandOver(GraphCut::kLibrary));
   return products.Multiply(own, product, workspace);
 }
@@ -155,7 +155,9 @@ absl::Status LinearByLibrary(SharedInput& shared, Products& products, const Line
   if (!served) return LinearByKernels(shared, ArgumentsOf(params));
   ANNULUS_RETURN_IF_ERROR(
       shared.Round({params.input, RoundedRows::kBFloat16, depth, scratch, nullptr}));
-  return MultiplyByLibrary(stream, products, product, scratch + parts.inputs);
+  ANNULUS_ASSIGN_OR_RETURN(const bool done,
+                           MultiplyByLibrary(stream, products, product, scratch + parts.inputs));
+  return done ? absl::OkStatus() : LinearByKernels(shared, ArgumentsOf(params));
 }
 
 // Makes few rows of inputs codes, in float32.
@@ -180,9 +182,9 @@ absl::Status Fp8ByKernels(SharedInput& shared, const LinearParams& params) {
   return LinearOfFewRows(shared.stream(), arguments, {});
 }
 
-// The library multiplies codes; false: it has no way, and nothing has been enqueued. With `scaled`
-// the scales are its business. Else it leaves the sums, in the output or, where that is to be added
-// to, in the scratch, and a kernel does the rest.
+// The library multiplies codes; false: it has no way, and nothing but rounding has been enqueued.
+// With `scaled` the scales are its business. Else it leaves the sums, in the output or, where that
+// is to be added to, in the scratch, and a kernel does the rest.
 absl::StatusOr<bool> TryFp8(SharedInput& shared, Products& products, const LinearParams& params,
                             bool scaled) {
   CudaStream& stream = shared.stream();
@@ -215,8 +217,9 @@ absl::StatusOr<bool> TryFp8(SharedInput& shared, Products& products, const Linea
   ANNULUS_ASSIGN_OR_RETURN(const bool served, products.Serves(product));
   if (!served) return false;
   ANNULUS_RETURN_IF_ERROR(shared.Round({params.input, RoundedRows::kFloat8, depth, codes, scales}));
-  ANNULUS_RETURN_IF_ERROR(MultiplyByLibrary(stream, products, product, sums + parts.sums));
-  if (scaled) return true;
+  ANNULUS_ASSIGN_OR_RETURN(const bool done,
+                           MultiplyByLibrary(stream, products, product, sums + parts.sums));
+  if (!done || scaled) return done;
   ANNULUS_RETURN_IF_ERROR(StatusOf(
       LaunchScale(stream.handle(), {{product.output, rows, weight.out_features, product.stride},
                                     1,

@@ -68,6 +68,9 @@ class ProductWays {
     return found->second.has_value() ? &*found->second : nullptr;
   }
 
+  // From now on there is none for this kind.
+  void Drop(const ProductKind& kind) { ways_[kind] = std::nullopt; }
+
  private:
   static constexpr size_t kMost = 1024;
 

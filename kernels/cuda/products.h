@@ -53,10 +53,11 @@ class Products {
   // (product_ways.h). INTERNAL with the library's number where it says neither.
   virtual absl::StatusOr<bool> Serves(const Product& product) = 0;
 
-  // Enqueues a product that it serves. The order of its sums depends on the number of rows.
-  // INTERNAL with the library's number where it refuses.
-  virtual absl::Status Multiply(StreamHandle stream, const Product& product,
-                                std::byte* workspace) = 0;
+  // Enqueues a product that it serves. The order of its sums depends on the number of rows. False:
+  // it does not support the way that it named itself; nothing was enqueued, and it serves that kind
+  // no more. INTERNAL with the library's number where it refuses for another reason.
+  virtual absl::StatusOr<bool> Multiply(StreamHandle stream, const Product& product,
+                                        std::byte* workspace) = 0;
 };
 
 // For the calling thread's device. FAILED_PRECONDITION says which file is missing and what to do.

@@ -109,21 +109,25 @@ class CublasLtProducts final : public Products {
     return way != nullptr;
   }
 
-  absl::Status Multiply(StreamHandle stream, const Product& product,
-                        std::byte* workspace) override {
+  absl::StatusOr<bool> Multiply(StreamHandle stream, const Product& product,
+                                std::byte* workspace) override {
     ANNULUS_ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t* const way, FindWay(product));
     ANNULUS_CHECK(way != nullptr) << "a product that the library does not serve";
     Described described(api_);
     ANNULUS_RETURN_IF_ERROR(Describe(product, described));
     const float one = 1;
     const float beta = product.accumulate ? 1 : 0;
-    return StatusOfCublas(
-        api_.multiply(handle_.get(), described.product.get(), &one, product.weight,
-                      described.weight.get(), product.input, described.input.get(), &beta,
-                      product.output, described.output.get(), product.output,
-                      described.output.get(), way, workspace, kWorkspaceBytes,
-                      static_cast<cudaStream_t>(NativeOf(stream))),
-        "a product");
+    const cublasStatus_t status = api_.multiply(
+        handle_.get(), described.product.get(), &one, product.weight, described.weight.get(),
+        product.input, described.input.get(), &beta, product.output, described.output.get(),
+        product.output, described.output.get(), way, workspace, kWorkspaceBytes,
+        static_cast<cudaStream_t>(NativeOf(stream)));
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+      ways_.Drop(KindOf(product));
+      return false;
+    }
+    ANNULUS_RETURN_IF_ERROR(StatusOfCublas(status, "a product"));
+    return true;
   }
 
  private:
@@ -190,7 +194,8 @@ class CublasLtProducts final : public Products {
     return absl::OkStatus();
   }
 
-  // None: the library says so by its status, by no result, or by the status of its result.
+  // None: the library says so by its status (either of two, for scales of rows that its kernels do
+  // not take), by no result, or by the status of its result.
   absl::StatusOr<std::optional<cublasLtMatmulAlgo_t>> AskForWay(const Product& product,
                                                                 const ProductKind& kind) {
     constexpr char kWhat[] = "choosing a product";
@@ -204,7 +209,9 @@ class CublasLtProducts final : public Products {
     const cublasStatus_t status = api_.get_heuristic(
         handle_.get(), described.product.get(), described.weight.get(), described.input.get(),
         described.output.get(), described.output.get(), preference.get(), 1, &result, &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+      return std::nullopt;
+    }
     ANNULUS_RETURN_IF_ERROR(StatusOfCublas(status, kWhat));
     if (count == 0 || result.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
     return result.algo;

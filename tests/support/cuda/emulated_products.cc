@@ -1,4 +1,5 @@
 // kernels/cuda/products.h in plain loops.
+#include <cstring>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,10 @@ float FactorAt(const Product& p, const void* factor, int64_t at) {
 
 void MultiplyNow(const Product& p, std::byte* workspace) {
   const GuardedMemory::Access access(EmulatedDevice::Get().Holder(p.output));
-  workspace[Products::kWorkspaceBytes - 1] = std::byte{0};
+  // Numbers that are none, at both ends: what another part of the scratch begins or ends with.
+  constexpr size_t kTouched = size_t{64} << 10;
+  std::memset(workspace, 0xff, kTouched);
+  std::memset(workspace + Products::kWorkspaceBytes - kTouched, 0xff, kTouched);
   for (int64_t row = 0; row < p.rows; ++row) {
     for (int64_t o = 0; o < p.out; ++o) {
       float sum = p.bias == nullptr ? 0 : p.bias[o];
@@ -66,7 +70,8 @@ class EmulatedProducts final : public Products {
     return *way != nullptr;
   }
 
-  absl::Status Multiply(StreamHandle stream, const Product& p, std::byte* workspace) override {
+  absl::StatusOr<bool> Multiply(StreamHandle stream, const Product& p,
+                                std::byte* workspace) override {
     ANNULUS_CHECK(Serves(p).value()) << "a product that the library does not serve";
     ANNULUS_CHECK(CurrentDevice() == ordinal_) << "the thread's device is " << CurrentDevice();
     ANNULUS_CHECK(EmulatedStreams::Get().DeviceOf(stream) == ordinal_)
@@ -80,13 +85,17 @@ class EmulatedProducts final : public Products {
     for (const void* const address : {p.input, p.weight, static_cast<const void*>(workspace)}) {
       ANNULUS_CHECK(reinterpret_cast<uintptr_t>(address) % 256 == 0) << "alignment of a product";
     }
+    if (p.out == EmulatedDevice::Get().unsupported_out) {
+      ways_.Drop(KindOf(p));
+      return false;
+    }
     ++EmulatedDevice::Get().library_products;
     if (p.fp8) ++EmulatedDevice::Get().fp8_products;
     EmulatedStreams::Get().Enqueue(stream, [p, workspace] {
       MultiplyNow(p, workspace);
       return true;
     });
-    return absl::OkStatus();
+    return true;
   }
 
  private:
