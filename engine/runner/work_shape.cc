@@ -6,6 +6,7 @@
 
 #include "engine/runner/step_run.h"
 #include "engine/sparse/block_ranking.h"
+#include "kernels/base/activations.h"
 
 namespace annulus {
 namespace {
@@ -38,8 +39,9 @@ class StepProducts {
   void Add(const LinearWeights& weights, int64_t rows, bool accumulate = false,
            bool chosen = false) {
     const PackedMatrix& matrix = weights.weight;
-    Push({rows, matrix.in_features, matrix.out_features, matrix.dtype, model_.activations,
-          !weights.bias.empty(), accumulate, chosen});
+    Push({rows, matrix.in_features, matrix.out_features, matrix.dtype,
+          ActivationsOf(model_.activations, matrix.dtype), !weights.bias.empty(), accumulate,
+          chosen});
   }
 
   // Every row may choose the same expert; few rows' choices are multiplied at once.
@@ -75,7 +77,8 @@ WorkShape WorkShapeOf(const RankModel& model, const RankSetOptions& options,
   shape.rows = options.rows_per_rank;
   // A rank attends rows of its own or, item by item, of one of the others.
   shape.attended_rows = shape.rows * options.ranks;
-  shape.items = options.sequences;
+  // The last chunk of a prompt and the row behind it, which is sampled, are two.
+  shape.items = 2 * int64_t{options.sequences};
   shape.pages = model.page_shape;
   shape.heads = model.config.heads;
   shape.named_pages =

@@ -137,6 +137,10 @@ size_t MostScoresScratch(const WorkShape& most) {
   const auto columns = static_cast<size_t>(most.heads) * static_cast<size_t>(most.pages.k_dim);
   const int64_t query_blocks = Pieces(most.rows, most.pages.page_tokens) + 2;
   size_t largest = static_cast<size_t>(std::min(most.rows, query_blocks)) * columns * kFloat;
+  // Sums of row groups, of the smallest stride that has any.
+  constexpr int64_t kLeastStride = 8;
+  largest =
+      std::max(largest, static_cast<size_t>(RowTiles(most, kLeastStride) * most.heads) * kFloat);
   if (most.pages.dtype == DType::kF32) return largest;
   for (const int64_t stride : {1, 8, 16}) {
     const auto rows =

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "tests/engine/runner/device_fixture.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/cuda/emulated_device.h"
+#include "tests/support/float8_directory.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -179,6 +182,27 @@ TEST_F(MemoryPlanTest, EveryProductOfAStepIsPlanned) {
   EXPECT_EQ(shape.products.size(), 7u * static_cast<size_t>(model.layers()) + 1);
   EXPECT_EQ(shape.products.back().out, model.config.vocabulary);
   for (const ProductShape& product : shape.products) EXPECT_EQ(product.dtype, DType::kBF16);
+}
+
+// Matrices that a float8 checkpoint left alone take float inputs, and so other workspace.
+TEST_F(MemoryPlanTest, ProductsArePlannedWithTheInputsThatTheyTake) {
+  const std::string golden = testing::TestFile("golden/llama_gqa_bf16").string();
+  const testing::TempDirectory directory;
+  testing::WriteFloat8Directory(golden, testing::Float8Scales::kRow, directory, "down_proj");
+  const ModelConfig config = LoadModelConfig(directory.path().string()).value();
+  const auto tensors = SafetensorsCheckpoint::Open(directory.path().string()).value();
+  RankModel model =
+      MakeRankModel(config, LoadWeights(config, *tensors, *backend_, ops(), std::nullopt).value(),
+                    ops(), 16, DType::kBF16);
+  model.activations = Activations::kFp8;
+  int kept = 0;
+  for (const ProductShape& product :
+       WorkShapeOf(model, RankSetOptions(), backend_->capabilities()).products) {
+    const bool fp8 = product.dtype == DType::kF8E4M3;
+    EXPECT_EQ(product.activations, fp8 ? Activations::kFp8 : Activations::kFloat);
+    kept += fp8 ? 0 : 1;
+  }
+  EXPECT_EQ(kept, model.layers() + 1);  // and the head
 }
 
 }  // namespace
