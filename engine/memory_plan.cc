@@ -60,8 +60,10 @@ absl::Status CheckPlan(const MemoryPlan& plan) {
                    plan.needed(), " bytes; of the device's ", plan.total, ", ", plan.free,
                    " are free beside ", beside, "; lower kv-memory, chunk-tokens or ranks",
                    plan.of_host ? "" : ", or end what else uses the device"));
-  // Where others hold what would do, another start may find it free.
-  const bool held_by_others = !plan.of_host && plan.needed() + plan.weights <= plan.total;
+  // Where others hold what would do, another start may find it free; what the driver itself has
+  // taken by now, about as much as is left to it, none will.
+  const bool held_by_others =
+      !plan.of_host && plan.needed() + plan.weights + plan.reserve <= plan.total;
   return held_by_others ? OfDevice(refused) : refused;
 }
 
@@ -76,8 +78,10 @@ absl::StatusOr<size_t> DefaultKvMemory(const RankModel& model, RankSetOptions ra
   const auto count = static_cast<size_t>(ranks.ranks);
   const size_t excess = (plan.needed() - plan.free) / static_cast<size_t>(plan.ranks) + 1;
   const size_t left = Less(ranks.kv_memory_bytes, excess * count);
-  // CheckPlan says why, where not even a page is left.
-  return left < GeometryOf(model).page_bytes() * count ? ranks.kv_memory_bytes : left;
+  // Where not even a chunk's keys would find room, CheckPlan says why.
+  const size_t pages = static_cast<size_t>(ranks.rows_per_rank / model.page_shape.page_tokens + 1) *
+                       model.groups.size();
+  return left < pages * GeometryOf(model).page_bytes() * count ? ranks.kv_memory_bytes : left;
 }
 
 }  // namespace annulus

@@ -174,7 +174,8 @@ std::string DescribePlacement(const ServerConfig& config, int nodes,
   return text;
 }
 
-// What one device, or the host, is to hold as long as the server runs.
+// What one device, or the host, is to hold as long as the server runs. `others`: this program and
+// the driver, and on a device whatever else uses it.
 void LogMemory(const Logger& log, const MemoryPlan& plan) {
   const auto bytes = [](size_t count) { return FormatBytes(static_cast<uint64_t>(count)); };
   log.Info("memory", {{"of", plan.of_host ? "the host" : "a device"},
@@ -185,7 +186,8 @@ void LogMemory(const Logger& log, const MemoryPlan& plan) {
                       {"workspace", bytes(plan.workspace)},
                       {"slots", bytes(plan.slots)},
                       {"reserve", bytes(plan.reserve)},
-                      {"free", bytes(plan.free - plan.needed())},
+                      {"others", bytes(plan.total - plan.weights - plan.free)},
+                      {"left", bytes(plan.free - plan.needed())},
                       {"total", bytes(plan.total)}});
 }
 

@@ -66,9 +66,11 @@ class BlockChooser::LayerChoice {
   void RankPart(const Choice& item, PartChoice& part) const {
     const ChoiceQuery& query = *part.estimate;
     ANNULUS_CHECK(query.masses.has_value() || query.scores.has_value()) << "rows nobody scored";
-    part.ranking.emplace(query.masses.has_value()
-                             ? *query.masses
-                             : MassesOf(*query.scores, context_.kv_heads(), item.query_blocks));
+    if (query.masses.has_value()) {
+      part.ranking.emplace(*query.masses);
+    } else {
+      part.ranking.emplace(MassesOf(*query.scores, context_.kv_heads(), item.query_blocks));
+    }
   }
 
   // What the policy itself chooses, where no tau is involved.

@@ -218,7 +218,7 @@ TEST_F(WorkspaceTest, PackedQueriesStayWithinTheirBound) {
   }
 }
 
-// Of all other ops together, and of attention's arrays: random shapes up to what was planned.
+// Attention and scores, and their arrays: random shapes up to what was planned.
 TEST_F(WorkspaceTest, OpsUpToTheirShapeTakeNothingMore) {
   SCOPED_TRACE(::testing::Message() << "seed " << seed_);
   for (int turn = 0; turn < (kSanitized ? 6 : 24); ++turn) {
