@@ -67,7 +67,7 @@ struct EmulatedDevice {
   std::atomic<bool> no_way_for_scales{false};  // nor for products with scales
   // Products of so many outputs it has a way for and then does not support; -1: it supports all.
   std::atomic<int64_t> unsupported_out{-1};
-  std::atomic<int> ways_asked{0};              // what it was asked for, since the start
+  std::atomic<int> ways_asked{0};  // what it was asked for, since the start
   // Device memory allocated from now on is out of the host's reach (guarded_memory.h), as a GPU's
   // is, and out of reach of other devices' kernels. Otherwise tests may look at it. Pinned memory
   // is always within reach.
