@@ -62,22 +62,13 @@ Antidiagonals::Part Antidiagonals::PartOf(const float* rows, size_t first, size_
 // Scores of blocks [first, first + count).
 absl::Status Antidiagonals::Score(const Part& part, int64_t first, int64_t count,
                                   float* scores) const {
-  const RingAttentionConfig& config = context_.config;
   const size_t begin = first_page_[first];
   BlockScoresItem scored;
   scored.query = part.query;
   scored.positions = part.positions;
   scored.pages = std::span(pages_).subspan(begin, first_page_[first + count] - begin);
   scored.scores = scores;
-  BlockScoresParams params;
-  params.shape = config.shape;
-  params.heads = config.heads;
-  params.scale = config.scale;
-  params.soft_cap = config.soft_cap;
-  params.block_tokens = item_.block();
-  params.stride = query_.stride;
-  params.items = {&scored, 1};
-  return context_.ops.block_scores(context_.stream, params);
+  return context_.ScoreBlocks(scored, item_.block(), query_.stride);
 }
 
 // Visits the scores of some blocks after the other, as many as the arena has room for.

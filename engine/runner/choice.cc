@@ -130,6 +130,19 @@ absl::StatusOr<std::span<float>> ChoiceContext::Keep(size_t count) const {
   return std::span<float>(messages.layer.back().as<float>(), count);
 }
 
+absl::Status ChoiceContext::ScoreBlocks(const BlockScoresItem& item, int32_t block_tokens,
+                                        int32_t stride) const {
+  BlockScoresParams params;
+  params.shape = config.shape;
+  params.heads = config.heads;
+  params.scale = config.scale;
+  params.soft_cap = config.soft_cap;
+  params.block_tokens = block_tokens;
+  params.stride = stride;
+  params.items = {&item, 1};
+  return ops.block_scores(stream, params);
+}
+
 int32_t PartChoice::Count(size_t q, int kv_head, size_t at_rung) const {
   const int32_t all = ranking->query_blocks()[q] + 1;
   if (policy().kind == PolicyKind::kLearned && policy().top > 0 && at_rung == 0) {

@@ -99,6 +99,8 @@ struct ChoiceContext {
   int64_t columns() const { return int64_t{heads()} * config.shape.k_dim; }
   // Memory for the layer's messages, which host and ops reach.
   absl::StatusOr<std::span<float>> Keep(size_t count) const;
+  // block_scores of one item by the scale and cap of the model's attention.
+  absl::Status ScoreBlocks(const BlockScoresItem& item, int32_t block_tokens, int32_t stride) const;
 };
 
 // Rows whose scores along antidiagonals were added up here: see Antidiagonals.

@@ -168,21 +168,13 @@ absl::Status ScoreExchange::ScoreBlocks(const Choice& item, const ChoiceQuery& q
                                         const ConstMatrixView& rows, std::vector<KvPageView> pages,
                                         std::span<float> scores) {
   LeaveOutOwnKey(*item.ring, pages);
-  const RingAttentionConfig& config = context_.config;
   BlockScoresItem scored;
   scored.query = rows;
   scored.positions = query.positions[runner];
   scored.pages = pages;
   scored.branches = query.branches;
   scored.scores = scores.data();
-  BlockScoresParams params;
-  params.shape = config.shape;
-  params.heads = config.heads;
-  params.scale = config.scale;
-  params.soft_cap = config.soft_cap;
-  params.block_tokens = item.block();
-  params.items = {&scored, 1};
-  return context_.ops.block_scores(context_.stream, params);
+  return context_.ScoreBlocks(scored, item.block(), /*stride=*/1);
 }
 
 // This layer's part of the pages that hold the item's summaries.
