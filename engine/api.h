@@ -57,7 +57,7 @@ struct EngineOptions {
   int page_tokens = 64;     // 16, 32, 64, 128 or 256
   int chunk_tokens = 2048;  // prompt tokens of one step, all ranks together; at least a page each
   int tokens_per_rank = 2048;  // a sequence takes one more rank for each of these
-  int max_running = 64;        // most requests that hold pages at once
+  int max_running = 64;        // most requests computed at once; those with slow readers aside
   int max_waiting = 256;       // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;
   RingTransport ring_transport = RingTransport::kAuto;
@@ -246,8 +246,10 @@ class TokenSink {
   virtual void OnDelta(Delta delta) = 0;
   virtual void OnDone(Completion completion) = 0;
 
-  // False while the reader is behind: the engine then leaves the request out of its steps, and ends
-  // it when that lasts longer than EngineOptions::slow_reader_timeout. Called from any thread.
+  // False while the reader is behind. The engine then parks the request: it keeps its pages, is
+  // left out of steps and gives its place among `max_running` to another. With room again it takes
+  // the next place that is free, before requests that still wait. It is ended when the reader is
+  // behind for longer than EngineOptions::slow_reader_timeout. Called from any thread.
   virtual bool HasRoom() const = 0;
 };
 

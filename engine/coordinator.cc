@@ -90,7 +90,7 @@ void Coordinator::Loop() {
   while (!stop_) {
     TakeCommands();
     ExpireDeadlines();
-    UpdatePaused();
+    LookAtReaders();
     AdmitWaiting();
     const bool worked = RunStep();
     Publish(worked, nullptr);
@@ -143,15 +143,16 @@ void Coordinator::ExpireDeadlines() {
   for (const RequestId id : expired) Finish(id, FinishReason::kDeadline, DeadlineStatus());
 }
 
-void Coordinator::UpdatePaused() {
+void Coordinator::LookAtReaders() {
   std::vector<RequestId> stalled;
   const double limit = std::chrono::duration<double>(options_.slow_reader_timeout).count();
-  for (const auto& sequence : state_.running) {
-    Request& request = *requests_.at(sequence->id);
+  const auto look = [&](RequestId id) {
+    Request& request = *requests_.at(id);
     const bool has_room = request.sink().HasRoom();
-    sequence->paused = !has_room;
-    if (request.StalledSeconds(has_room) > limit) stalled.push_back(sequence->id);
-  }
+    if (request.StalledSeconds(has_room) > limit) stalled.push_back(id);
+    return has_room;
+  };
+  UpdatePaused(state_, look, options_.max_running);
   for (const RequestId id : stalled) {
     Finish(id, FinishReason::kError,
            absl::ResourceExhaustedError(absl::StrCat("the reader took nothing for ", limit,
@@ -161,8 +162,7 @@ void Coordinator::UpdatePaused() {
 
 void Coordinator::AdmitWaiting() {
   // Once the first in line does not fit, only the end of a request can change that.
-  while (!waiting_.empty() && !admission_blocked_ &&
-         static_cast<int>(state_.running.size()) < options_.max_running) {
+  while (!waiting_.empty() && !admission_blocked_ && CountActive(state_) < options_.max_running) {
     admission_blocked_ = !TryAdmit(*requests_.at(waiting_.front()));
     if (admission_blocked_) break;
     waiting_.pop_front();
@@ -424,6 +424,7 @@ void Coordinator::Publish(bool busy, const StepPlan* next) {
   request_bytes_most_ = std::max(request_bytes_most_, RequestBytes());
   now.request_bytes_most = request_bytes_most_;
   metrics_.requests_running.Set(now.running);
+  metrics_.requests_parked.Set(now.running - CountActive(state_));
   metrics_.requests_waiting.Set(now.waiting);
   metrics_.kv_cache_usage.Set(total > 0 ? static_cast<double>(used) / total : 0);
   std::lock_guard lock(snapshot_mutex_);

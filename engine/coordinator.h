@@ -18,6 +18,7 @@
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
 #include "engine/runner/rank_set.h"
+#include "engine/scheduler/parking.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/step_account.h"
 
@@ -75,7 +76,7 @@ class Coordinator {
   void Enqueue(std::unique_ptr<Request> request);
   SteadyTime NextWake() const;
   void ExpireDeadlines();
-  void UpdatePaused();
+  void LookAtReaders();
   void AdmitWaiting();
   bool TryAdmit(Request& request);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);

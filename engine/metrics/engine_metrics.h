@@ -144,6 +144,9 @@ class EngineMetrics {
 
   Gauge& requests_running =
       set_.AddGauge("num_requests_running", "Requests that are admitted and not ended.");
+  Gauge& requests_parked = set_.AddGauge(
+      "num_requests_parked",
+      "Running requests whose readers are behind: they keep their pages and hold no slot.");
   Gauge& requests_waiting =
       set_.AddGauge("num_requests_waiting", "Requests that wait for admission.");
   Gauge& kv_cache_usage =

@@ -217,7 +217,8 @@ std::vector<Option> SchedulingOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 1'000'000'000, c.engine.tokens_per_rank);
        }},
-      {"max-running", "N", "64", "Most requests computed at once.",
+      {"max-running", "N", "64",
+       "Most requests computed at once; those whose clients do not read are not counted.",
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 4096, c.engine.max_running);
        }},

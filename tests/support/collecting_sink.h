@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ class CollectingSink : public TokenSink {
     text_ += delta.text;
     ids_.insert(ids_.end(), delta.token_ids.begin(), delta.token_ids.end());
     logprobs_.insert(logprobs_.end(), delta.logprobs.begin(), delta.logprobs.end());
+    if (ids_.size() >= full_after_) has_room_ = false;
     changed_.notify_all();
   }
   void OnDone(Completion completion) override {
@@ -40,7 +42,17 @@ class CollectingSink : public TokenSink {
   }
   bool HasRoom() const override { return has_room_; }
 
-  void set_has_room(bool has_room) { has_room_ = has_room; }
+  // Also ends what set_full_after asked for.
+  void set_has_room(bool has_room) {
+    std::lock_guard lock(mutex_);
+    full_after_ = SIZE_MAX;
+    has_room_ = has_room;
+  }
+  // There is no room any more once so many tokens have come.
+  void set_full_after(size_t tokens) {
+    std::lock_guard lock(mutex_);
+    full_after_ = tokens;
+  }
 
   // Waits for OnDone, at most `seconds`; nothing when it did not come.
   std::optional<Completion> Wait(double seconds = 60) {
@@ -98,6 +110,7 @@ class CollectingSink : public TokenSink {
   std::vector<int> queued_;
   std::optional<Completion> completion_;
   int done_calls_ = 0;
+  size_t full_after_ = SIZE_MAX;
   std::atomic<bool> has_room_{true};
 };
 

@@ -183,6 +183,50 @@ TEST_F(EngineTest, ASlowReaderStopsOnlyItself) {
   EXPECT_EQ(PagesHeldSoon(*engine), 0);
 }
 
+// Every place is taken by a request that nobody reads; the next ones are answered all the same, and
+// whoever reads again gets what it would have got alone.
+TEST_F(EngineTest, ReadersThatStopReadingHoldNoPlaceOfOthers) {
+  constexpr int kPlaces = 3;
+  EngineOptions options = Options();
+  options.max_running = kPlaces;
+  auto engine = Make(options);
+  const auto spec = [&](int i) {
+    RequestSpec request = Spec(*engine, Document(500, 70 + i).text, 60);
+    request.sampling.temperature = 1;
+    request.sampling.seed = 7 + i;
+    request.sampling.ignore_eos = true;
+    return request;
+  };
+  std::vector<std::vector<int32_t>> alone;
+  for (int i = 0; i < kPlaces; ++i) {
+    auto sink = Start(*engine, spec(i));
+    ASSERT_TRUE(sink->Wait()->status.ok());
+    alone.push_back(sink->ids());
+  }
+  std::vector<std::shared_ptr<CollectingSink>> unread;
+  for (int i = 0; i < kPlaces; ++i) {
+    unread.push_back(std::make_shared<CollectingSink>());
+    unread.back()->set_full_after(5 + 7 * i);
+    ASSERT_TRUE(engine->Submit(spec(i), unread.back()).ok());
+  }
+  for (int i = 0; i < kPlaces; ++i) ASSERT_TRUE(unread[i]->WaitTokens(5 + 7 * i));
+  for (int i = 0; i < 2 * kPlaces; ++i) {
+    const auto fresh = Start(*engine, Spec(*engine, "some words, some words, ", 10));
+    const auto done = fresh->Wait(20);
+    ASSERT_TRUE(done.has_value() && done->status.ok()) << i;
+  }
+  for (const auto& sink : unread) {
+    EXPECT_EQ(sink->done_calls(), 0);
+    sink->set_has_room(true);
+  }
+  for (int i = 0; i < kPlaces; ++i) {
+    const auto done = unread[i]->Wait();
+    ASSERT_TRUE(done.has_value() && done->status.ok());
+    EXPECT_EQ(unread[i]->ids(), alone[i]) << i;
+  }
+  EXPECT_EQ(PagesHeldSoon(*engine), 0);
+}
+
 TEST_F(EngineTest, AFullQueueRefusesWithARetryHint) {
   EngineOptions options = Options();
   options.max_running = 1;
