@@ -10,7 +10,7 @@ found=0
 forbid() {
   local lines
   lines=$(grep --recursive --line-number --binary-files=without-match --extended-regexp "$2" . \
-    --exclude-dir=.git --exclude-dir='build*' --exclude-dir=golden --exclude=wording.sh) || return 0
+    --exclude-dir=.git --exclude=.git --exclude-dir='build*' --exclude-dir=golden --exclude=wording.sh) || return 0
   printf '%s:\n%s\n' "$1" "$lines"
   found=1
 }
