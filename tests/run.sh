@@ -49,7 +49,7 @@ phase() {
 
 check_sources() {
   local check status
-  for check in layers layers_test wording docs format; do
+  for check in layers layers_test wording wording_test docs format; do
     status=0
     bash "$root/tests/checks/$check.sh" || status=$?
     count "tests/checks/$check.sh" "$status"

@@ -9,6 +9,7 @@
 #include "engine/model/model_config.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -61,14 +62,14 @@ TEST(BenchCli, HelpSucceedsAndMisuseIsTwo) {
 }
 
 TEST(BenchCli, GatesRefusesAFileThatIsThereBeforeItFits) {
-  const std::string path = ::testing::TempDir() + "/annulus_gates_there";
-  std::ofstream(path) << "gates";
+  const testing::TempDirectory folder;
+  folder.Write("gates", "gates");
+  const std::string path = folder.path() / "gates";
   // The document does not exist, which would be the next thing to fail.
   const Output output =
       Bench({"gates", "--model", "builtin:recall", "--document", path + ".none", "--out", path});
   EXPECT_EQ(output.code, 1);
-  EXPECT_NE(output.err.find("annulus_gates_there is there already"), std::string::npos);
-  std::filesystem::remove(path);
+  EXPECT_NE(output.err.find("gates is there already"), std::string::npos);
 }
 
 TEST(BenchCli, PeakPrintsOneRowForEachKindAndNumberOfThreads) {
@@ -90,16 +91,16 @@ TEST(BenchCli, PeakPrintsOneRowForEachKindAndNumberOfThreads) {
 class BenchModel : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::ofstream(config_) << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    folder_.Write("config.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
       "hidden_act": "silu", "hidden_size": 48, "intermediate_size": 112, "num_hidden_layers": 2,
       "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 300,
       "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
       "tie_word_embeddings": true, "bos_token_id": 1, "eos_token_id": 2,
-      "torch_dtype": "bfloat16"})";
+      "torch_dtype": "bfloat16"})");
   }
-  void TearDown() override { std::filesystem::remove(config_); }
 
-  const std::string config_ = ::testing::TempDir() + "/bench_model_config.json";
+  const testing::TempDirectory folder_;
+  const std::string config_ = folder_.path() / "config.json";
 };
 
 TEST_F(BenchModel, PrintsAPrefillRowForEachPromptAndADecodeRowForEachDepth) {
@@ -248,8 +249,9 @@ TEST(BenchAttention, TellsWhatPatternsLose) {
 }
 
 TEST(BenchChart, DrawsRowsAndRefusesOthers) {
-  const std::string rows = ::testing::TempDir() + "/annulus_chart_rows.jsonl";
-  const std::string svg = ::testing::TempDir() + "/annulus_chart.svg";
+  const testing::TempDirectory folder;
+  const std::string rows = folder.path() / "rows.jsonl";
+  const std::string svg = folder.path() / "chart.svg";
   std::ofstream(rows)
       << R"({"phase":"prefill","tokens":1024,"policy":"window:block=64","seconds":2,)"
          R"("ratio_to_dense":0.5})"

@@ -6,11 +6,12 @@ set -euo pipefail
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 found=0
 
-# forbid REASON PATTERN: no source line may match the extended regular expression.
+# forbid REASON PATTERN [FOLDER]: no source line may match the extended regular expression.
 forbid() {
   local lines
-  lines=$(grep --recursive --line-number --binary-files=without-match --extended-regexp "$2" . \
-    --exclude-dir=.git --exclude=.git --exclude-dir='build*' --exclude-dir=golden --exclude=wording.sh) || return 0
+  lines=$(grep --recursive --line-number --binary-files=without-match --extended-regexp "$2" \
+    "${3:-.}" --exclude-dir=.git --exclude-dir='build*' --exclude-dir=golden \
+    --exclude=.git --exclude='wording*.sh' --exclude=temp_directory.h) || return 0
   printf '%s:\n%s\n' "$1" "$lines"
   found=1
 }
@@ -20,4 +21,10 @@ forbid 'a path of one machine' '(^|[^A-Za-z0-9_.}/])/(home|root|work|mnt|Users|w
 forbid 'std::regex overflows the stack on long input: use PCRE2' 'std::(basic_)?regex'
 forbid 'the thread sanitizer cannot see the locks of the Debian package of Abseil: use std::mutex' \
   'include "absl/synchronization/'
+
+# Tests run side by side, several times on one machine.
+if [[ -d tests ]]; then
+  forbid 'a test owns its folder: testing::TempDirectory, not a name that others have too' \
+    'TempDir\(\)|temp_directory_path|P_tmpdir|tmpnam|"(/var)?/tmp|/dev/shm' tests
+fi
 exit "$found"

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/client/certificate.h"
 #include "tests/client/fake_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -19,9 +19,6 @@ using ::testing::HasSubstr;
 
 class ConnectionTest : public ::testing::Test {
  protected:
-  ConnectionTest() { std::filesystem::create_directories(folder_); }
-  ~ConnectionTest() override { std::filesystem::remove_all(folder_); }
-
   std::string Write(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name) << text;
     return folder_ / name;
@@ -36,8 +33,8 @@ class ConnectionTest : public ::testing::Test {
   }
 
   Cancellation cancellation_;
-  const std::filesystem::path folder_ =
-      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_connection_", getpid());
+  const testing::TempDirectory directory_;
+  const std::filesystem::path& folder_ = directory_.path();
 };
 
 TEST(ServerAddress, GetsTheDefaultPort) {

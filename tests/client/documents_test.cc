@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -10,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/client/fake_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -21,10 +21,8 @@ constexpr char kAbcHash[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb41
 class DocumentsTest : public ::testing::Test {
  protected:
   DocumentsTest() {
-    std::filesystem::create_directories(folder_);
     connection_ = std::move(Connection::Open({.server = server_.address()}, cancellation_)).value();
   }
-  ~DocumentsTest() override { std::filesystem::remove_all(folder_); }
 
   std::string Write(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name, std::ios::binary) << text;
@@ -34,8 +32,8 @@ class DocumentsTest : public ::testing::Test {
   FakeServer server_;
   Cancellation cancellation_;
   std::unique_ptr<Connection> connection_;
-  const std::filesystem::path folder_ =
-      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_documents_", getpid());
+  const testing::TempDirectory directory_;
+  const std::filesystem::path& folder_ = directory_.path();
 };
 
 TEST(DocumentName, AllowsLettersDigitsAndThreeSigns) {

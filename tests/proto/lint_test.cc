@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus::testing {
 namespace {
@@ -63,9 +63,8 @@ using PathsAndTexts = std::vector<std::pair<std::string, std::string>>;
 
 // The descriptor set of the given files, made by the Protobuf compiler.
 FileDescriptorSet Compile(const PathsAndTexts& files) {
-  static int calls = 0;
-  const fs::path folder =
-      fs::path(::testing::TempDir()) / absl::StrCat("annulus_lint_", getpid(), "_", ++calls);
+  const TempDirectory directory;
+  const fs::path& folder = directory.path();
   std::string command = absl::StrCat(ANNULUS_PROTOC, " --include_imports --include_source_info -I ",
                                      folder.string(), " -o ", (folder / "set").string());
   for (const auto& [path, text] : files) {
@@ -77,7 +76,6 @@ FileDescriptorSet Compile(const PathsAndTexts& files) {
   FileDescriptorSet set;
   std::ifstream compiled(folder / "set", std::ios::binary);
   EXPECT_TRUE(set.ParseFromIstream(&compiled));
-  fs::remove_all(folder);
   return set;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,8 +30,8 @@ class ConnectionAcceptorTest : public ::testing::Test {
     for (const int descriptor : clients_) close(descriptor);
   }
 
-  void Listen(const std::string& address) {
-    auto acceptor = ConnectionAcceptor::Listen(address);
+  void SetUp() override {
+    auto acceptor = ConnectionAcceptor::Listen("127.0.0.1:0");
     ASSERT_TRUE(acceptor.ok()) << acceptor.status();
     acceptor_ = *std::move(acceptor);
   }
@@ -63,7 +64,6 @@ class ConnectionAcceptorTest : public ::testing::Test {
 };
 
 TEST_F(ConnectionAcceptorTest, HandsOverWorkingConnections) {
-  Listen("localhost:0");
   Start(8);
   const int client = Client();
   ASSERT_TRUE(Eventually([&] { return taken() == 1; }));
@@ -73,8 +73,18 @@ TEST_F(ConnectionAcceptorTest, HandsOverWorkingConnections) {
   EXPECT_EQ(byte, 'x');
 }
 
+TEST_F(ConnectionAcceptorTest, TakesANameForAnAddress) {
+  addrinfo* found = nullptr;
+  if (getaddrinfo("localhost", nullptr, nullptr, &found) != 0) {
+    GTEST_SKIP() << "this machine does not know the name localhost";
+  }
+  freeaddrinfo(found);
+  const auto acceptor = ConnectionAcceptor::Listen("localhost:0");
+  ASSERT_TRUE(acceptor.ok()) << acceptor.status();
+  EXPECT_GT((*acceptor)->port(), 0);
+}
+
 TEST_F(ConnectionAcceptorTest, AddressesThatCannotBeHadAreClearErrors) {
-  Listen("127.0.0.1:0");
   const std::string same = absl::StrCat("127.0.0.1:", acceptor_->port());
   for (const std::string& address : {same, std::string("256.0.0.1:1"), std::string("8.8.8.8:0")}) {
     const auto other = ConnectionAcceptor::Listen(address);
@@ -84,7 +94,6 @@ TEST_F(ConnectionAcceptorTest, AddressesThatCannotBeHadAreClearErrors) {
 }
 
 TEST_F(ConnectionAcceptorTest, ClosesWhatComesBeyondTheLimitUntilThereIsRoom) {
-  Listen("127.0.0.1:0");
   Start(2);
   Client();
   Client();
@@ -100,7 +109,6 @@ TEST_F(ConnectionAcceptorTest, ClosesWhatComesBeyondTheLimitUntilThereIsRoom) {
 }
 
 TEST_F(ConnectionAcceptorTest, ConnectionsThatWereResetAreNotHandedOver) {
-  Listen("127.0.0.1:0");
   const linger at_once{1, 0};
   for (int i = 0; i < 3; ++i) {
     setsockopt(Client(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
@@ -116,7 +124,6 @@ TEST_F(ConnectionAcceptorTest, ConnectionsThatWereResetAreNotHandedOver) {
 }
 
 TEST_F(ConnectionAcceptorTest, GoesOnAfterAllDescriptorsWereInUse) {
-  Listen("127.0.0.1:0");
   Start(8);
   for (int i = 0; i < 5; ++i) clients_.push_back(socket(AF_INET, SOCK_STREAM, 0));
   const int last = dup(0);

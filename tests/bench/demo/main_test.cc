@@ -10,6 +10,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/support/temp_directory.h"
+
 namespace annulus {
 namespace {
 
@@ -40,11 +42,8 @@ std::string ReadFile(const std::filesystem::path& path) {
 
 class DemoProgramTest : public ::testing::Test {
  protected:
-  const std::filesystem::path out_ =
-      std::filesystem::path(::testing::TempDir()) /
-      (std::string("annulus_demo_") +
-       ::testing::UnitTest::GetInstance()->current_test_info()->name());
-  void TearDown() override { std::filesystem::remove(out_); }
+  const testing::TempDirectory folder_;
+  const std::filesystem::path out_ = folder_.path() / "out";
 };
 
 TEST_F(DemoProgramTest, WritesTheDocumentAndSaysWhatWasPlanted) {

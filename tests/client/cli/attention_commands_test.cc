@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -23,7 +23,6 @@ using ::testing::StartsWith;
 class AttentionCommands : public ::testing::Test {
  protected:
   AttentionCommands() {
-    std::filesystem::create_directories(folder_);
     v1::MapAttentionResponse map;
     map.set_policy("strided:block=64,stride=2,local=0");
     map.set_block_tokens(64);
@@ -44,7 +43,6 @@ class AttentionCommands : public ::testing::Test {
     server_.SetAttentionMap(map);
     server_.SetReply(testing::StoryReply());
   }
-  ~AttentionCommands() override { std::filesystem::remove_all(folder_); }
 
   CliResult Run(std::vector<std::string> arguments, const CliInput& input = {}) {
     arguments.insert(arguments.begin(), "attention");
@@ -58,8 +56,8 @@ class AttentionCommands : public ::testing::Test {
   }
 
   FakeServer server_;
-  const std::filesystem::path folder_ =
-      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_attention_", getpid());
+  const testing::TempDirectory directory_;
+  const std::filesystem::path& folder_ = directory_.path();
 };
 
 TEST_F(AttentionCommands, ShowDrawsOnTheTerminal) {

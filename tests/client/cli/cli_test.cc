@@ -14,6 +14,7 @@
 #include "annulus/v1/sampling.pb.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -115,12 +116,12 @@ TEST(Cli, TakesServerAndTokenFromFlagsBeforeTheEnvironment) {
 
 TEST(Cli, ReadsATokenFile) {
   FakeServer server;
-  const std::string path = absl::StrCat(::testing::TempDir(), "/annulus_token_", getpid());
-  std::ofstream(path) << "  in-file \nsecond line\n";
+  const testing::TempDirectory folder;
+  folder.Write("token", "  in-file \nsecond line\n");
+  const std::string path = folder.path() / "token";
   EXPECT_EQ(
       RunCliInProcess({"models", "--server", server.address(), "--token-file", path}).exit_code, 0);
   EXPECT_EQ(server.authorization(), "Bearer in-file");
-  unlink(path.c_str());
 }
 
 TEST(Cli, WarnsOfATokenInTheClear) {

@@ -1,6 +1,5 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -8,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -21,11 +21,7 @@ constexpr char kAbcHash[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb41
 
 class DocumentCommands : public ::testing::Test {
  protected:
-  DocumentCommands() {
-    std::filesystem::create_directories(folder_);
-    std::ofstream(folder_ / "abc.txt") << "abc";
-  }
-  ~DocumentCommands() override { std::filesystem::remove_all(folder_); }
+  DocumentCommands() { directory_.Write("abc.txt", "abc"); }
 
   CliResult Run(std::vector<std::string> arguments, const CliInput& input = {}) {
     arguments.insert(arguments.begin(), "documents");
@@ -34,8 +30,8 @@ class DocumentCommands : public ::testing::Test {
   }
 
   FakeServer server_;
-  const std::filesystem::path folder_ =
-      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_document_", getpid());
+  const testing::TempDirectory directory_;
+  const std::filesystem::path& folder_ = directory_.path();
 };
 
 TEST_F(DocumentCommands, PutStoresAFileUnderItsName) {

@@ -2,7 +2,6 @@
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -29,11 +29,7 @@ constexpr char kAbcName[] =
 
 class GenerateCommands : public ::testing::Test {
  protected:
-  GenerateCommands() {
-    std::filesystem::create_directories(folder_);
-    server_.SetReply(testing::StoryReply());
-  }
-  ~GenerateCommands() override { std::filesystem::remove_all(folder_); }
+  GenerateCommands() { server_.SetReply(testing::StoryReply()); }
 
   CliResult Run(std::vector<std::string> arguments, const CliInput& input = {}) {
     arguments.insert(arguments.end(), {"--server", server_.address()});
@@ -49,8 +45,8 @@ class GenerateCommands : public ::testing::Test {
   }
 
   FakeServer server_;
-  const std::filesystem::path folder_ =
-      std::filesystem::path(::testing::TempDir()) / absl::StrCat("annulus_generate_", getpid());
+  const testing::TempDirectory directory_;
+  const std::filesystem::path& folder_ = directory_.path();
 };
 
 TEST_F(GenerateCommands, CompletePrintsTheAnswer) {

@@ -7,6 +7,7 @@
 
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/small_tokenizers.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -17,19 +18,12 @@ using ::testing::HasSubstr;
 
 class LoadTokenizerTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   void Write(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ / name) << text;
   }
 
-  const std::filesystem::path folder_ =
-      std::filesystem::path(::testing::TempDir()) /
-      ::testing::UnitTest::GetInstance()->current_test_info()->name();
+  const testing::TempDirectory directory_;
+  const std::filesystem::path& folder_ = directory_.path();
 };
 
 TEST_F(LoadTokenizerTest, WithoutTokenizerJson) {

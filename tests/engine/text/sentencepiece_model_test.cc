@@ -17,6 +17,7 @@
 
 #include "engine/text/sentencepiece_file.h"
 #include "engine/text/sentencepiece_library.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -216,10 +217,8 @@ TEST(SentencePieceModel, ThreadsShareIt) {
 }
 
 TEST(SentencePieceLibrary, AMissingModuleIsNamed) {
-  const std::filesystem::path folder =
-      std::filesystem::path(::testing::TempDir()) / "annulus_sentencepiece_library_test";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  const testing::TempDirectory directory;
+  const std::filesystem::path& folder = directory.path();
   const std::filesystem::path folders[] = {folder};
   absl::Status status = SentencePieceLibrary::Open(folders).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -230,7 +229,6 @@ TEST(SentencePieceLibrary, AMissingModuleIsNamed) {
   status = SentencePieceLibrary::Open(folders).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("libsentencepiece0"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST(SentencePieceLibrary, SaysWhyItRefuses) {

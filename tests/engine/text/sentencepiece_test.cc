@@ -14,6 +14,7 @@
 #include "engine/text/sentencepiece_file.h"
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/small_tokenizers.h"
+#include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
@@ -107,10 +108,8 @@ TEST(Sentencepiece, BytesAndSpecialTokens) {
 }
 
 TEST(Sentencepiece, IsReadWhereThereIsNoTokenizerJson) {
-  const std::filesystem::path folder =
-      std::filesystem::path(::testing::TempDir()) / "annulus_sentencepiece_test";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  const testing::TempDirectory directory;
+  const std::filesystem::path& folder = directory.path();
   std::ofstream(folder / "tokenizer.model", std::ios::binary) << kFile;
   std::ofstream(folder / "tokenizer_config.json") << R"({"add_bos_token": false})";
   const auto tokenizer = LoadTokenizer(folder);
@@ -118,7 +117,6 @@ TEST(Sentencepiece, IsReadWhereThereIsNoTokenizerJson) {
   EXPECT_EQ(*(*tokenizer)->Encode("b", true), std::vector<int32_t>({kFirst, kFirst + 2}));
   std::ofstream(folder / "tokenizer.json") << "{}";
   EXPECT_THAT(std::string(LoadTokenizer(folder).status().message()), HasSubstr("tokenizer.json"));
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Sentencepiece, WithoutByteFallbackUnknownCharactersFuse) {

@@ -8,15 +8,16 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/temp_directory.h"
+
 namespace annulus {
 namespace {
 
 using ::testing::HasSubstr;
 
 TEST(ReadTextFile, RefusesWhatIsNoReasonableFile) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "text_files";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  const testing::TempDirectory directory;
+  const std::filesystem::path& folder = directory.path();
   EXPECT_EQ(ReadTextFile(folder / "absent").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(ReadTextFile(folder).status().code(), absl::StatusCode::kInvalidArgument);
 
@@ -30,7 +31,6 @@ TEST(ReadTextFile, RefusesWhatIsNoReasonableFile) {
   const absl::Status status = ReadTextFile(large).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("268435457 bytes"));
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -216,7 +216,7 @@ TEST_F(LoadConfigTest, MalformedFilesAreRefusedWithTheLine) {
   }
   EXPECT_THAT(Error({"--config", WriteFile(std::string((1 << 20) + 1, '#'))}), HasSubstr("1 MiB"));
   EXPECT_THAT(Error({"--config", "/nonexistent/annulus.yaml"}), HasSubstr("cannot open"));
-  EXPECT_THAT(Error({"--config", ::testing::TempDir()}), HasSubstr("cannot read"));
+  EXPECT_THAT(Error({"--config", testing::TempDirectory().path()}), HasSubstr("cannot read"));
   EXPECT_EQ(Load({"--config", WriteFile("")}).engine.ranks, 1);
 }
 

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Tries wording.sh on small trees: every planted offence must be reported, and nothing else.
+set -euo pipefail
+
+check=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/wording.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failures=0
+
+# expect STATUS FILE LINE: what the check says of a tree with that one line.
+expect() {
+  local status=0
+  rm -rf "${tree:?}"/*
+  mkdir -p "$tree/$(dirname "$2")"
+  printf '%s\n' "$3" >"$tree/$2"
+  output=$(bash "$check" "$tree") || status=$?
+  if [[ $status != "$1" ]] || { ((status != 0)) && [[ $output != *"$2:1:"* ]]; }; then
+    echo "expected $1, got $status: $2: $3: $output"
+    failures=$((failures + 1))
+  fi
+}
+
+expect 0 engine/a.cc 'int todo = 0;'
+expect 1 engine/a.cc '// TODO: more'
+expect 1 deploy/a.sh 'cd /home/me/annulus'
+expect 1 engine/a.cc 'std::regex pattern(text);'
+expect 1 engine/a.cc '#include "absl/synchronization/mutex.h"'
+expect 0 tests/a.cc 'const TempDirectory folder;'
+expect 0 tests/a.sh 'folder=$(mktemp -d)'
+expect 1 tests/a.cc 'std::string path = ::testing::TempDir() + "/file";'
+expect 1 tests/a.cc 'auto path = std::filesystem::temp_directory_path() / "file";'
+expect 1 tests/a.cc 'std::ofstream file("/tmp/file");'
+expect 1 tests/a.cc 'std::ofstream file("/dev/shm/file");'
+
+if ((failures > 0)); then exit 1; fi
+echo "every planted offence was reported"
