@@ -1,20 +1,89 @@
 #!/usr/bin/env bash
-# What takes too long for tests/run.sh: the whole product of ring settings against float64, the
-# three-layer recall model at 64K tokens on 1, 3 and 4 ranks in both modes, dense and under policies,
-# the two-layer one at a million under top_pages, all policies on rings of every degree, 10^7 random operations
-# on pool and pages, 2,000 requests of all kinds at the daemon, its memory at a million tokens. Hours
-# on two cores.
+# What takes too long for tests/run.sh, hours on two cores: products of parameters whole, long
+# documents, random operations by the million, what run.sh leaves out of the sanitizers' builds, the
+# other architecture of GPU, planted faults. tests/README.md lists it.
 #   bash tests/nightly.sh [BUILD_FOLDER]   default build/, which must hold the tests
+# Ends with what each step took; the exit code is 0 if none failed.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-tests=${1:-$root/build}/tests
+build=${1:-$root/build}
+tests=$build/tests
+passed=0 failed=0
+times=()
+source "$root/tests/support/run/environment.sh"
 
-ANNULUS_STRESS_REQUESTS=2000 "$tests/stress_test"
-ANNULUS_MEMORY_TOKENS=1000000 "$tests/integration_test" --gtest_filter='*ServedMemory*'
-ANNULUS_RECALL_TOKENS=65536 "$tests/engine_runner_test" --gtest_filter='Recall3.*'
-ANNULUS_EXACTNESS=full "$tests/engine_runner_test" --gtest_filter='Content.EveryRow*'
-ANNULUS_RECALL_TOKENS=65536 "$tests/engine_test" --gtest_filter='Facts.TopPagesFindThemAtEveryDepth'
-ANNULUS_RECALL_TOKENS=1000000 "$tests/engine_test" --gtest_filter='Facts.*TwoLayers'
-ANNULUS_PROPERTY_OPERATIONS=10000000 "$tests/engine_memory_test" --gtest_filter='*Property*'
-ANNULUS_EXACTNESS=full "$tests/engine_ring_test" --gtest_filter='*WholeProduct*'
+# step NAME COMMAND...: goes on after a failure.
+step() {
+  local name=$1 start=$SECONDS status=0 word=passed
+  shift
+  echo "== $name"
+  "$@" || status=$?
+  if ((status == 0)); then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    word=FAILED
+  fi
+  times+=("$(printf '%6d s  %s  %s' $((SECONDS - start)) "$word" "$name")")
+}
+
+# sanitized FOLDER SANITIZERS PROGRAM...: builds the programs there and runs each, all of its tests or
+# those of $GTEST_FILTER.
+sanitized() {
+  local folder=$1 sanitizers=$2 program status=0 runner=()
+  shift 2
+  if [[ $sanitizers == thread ]]; then runner=("${in_order[@]}"); fi
+  bash "$root/deploy/build.sh" "$folder" "$@" -- -DANNULUS_BUILD_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
+    "-DANNULUS_SANITIZE=$sanitizers" || return
+  for program in "$@"; do
+    "${runner[@]}" "$folder/tests/$program" --gtest_brief=1 || status=1
+  done
+  return "$status"
+}
+
+# Emulated threads of a GPU have small stacks, on which looking for uses after a return takes four
+# times as long.
+emulated_by_asan() {
+  ASAN_OPTIONS=$ASAN_OPTIONS:detect_stack_use_after_return=0 sanitized "$build/asan" address,undefined \
+    kernels_cuda_test engine_device_test emulated_daemon_test bench_gpu_test
+}
+
+tools_by_asan() {
+  sanitized "$build/asan" address,undefined proto_test bench_test bench_attention_test bench_demo_test \
+    bench_gates_test bench_model_test bench_peak_test bench_report_test bench_serve_test
+}
+
+# The rings of emulated GPUs.
+emulated_by_tsan() { GTEST_FILTER='AddressesTest.*:EmulatedRing.*' sanitized "$build/tsan" thread engine_device_test; }
+
+# Kernels for both architectures, and how many there are; run.sh builds one.
+kernels_for_all_gpus() {
+  if [[ ! -x $(command -v nvcc || echo /usr/local/cuda/bin/nvcc) ]]; then
+    echo 'no nvcc: nothing was built'
+    return
+  fi
+  bash "$root/deploy/build.sh" "$build/gpus" kernels_gpu_test -- -DANNULUS_BUILD_TESTS=ON \
+    -DCMAKE_BUILD_TYPE=Release && bash "$root/tests/checks/instances.sh" "$build/gpus/tests/kernels_gpu_test"
+}
+
+step 'products of parameters, whole' env ANNULUS_PRODUCTS=full bash -c \
+  'for program in kernels_cpu_test engine_runner_test engine_ring_test kernels_cuda_test; do "$0/$program" --gtest_brief=1 || exit; done' "$tests"
+step 'ring settings, whole product' env ANNULUS_EXACTNESS=full "$tests/engine_ring_test" --gtest_filter='*WholeProduct*'
+step 'policies, every ring' env ANNULUS_EXACTNESS=full "$tests/engine_runner_test" --gtest_filter='Content.EveryRow*'
+step 'recall of three layers' env ANNULUS_RECALL_TOKENS=65536 "$tests/engine_runner_test" --gtest_filter='Recall3.*'
+step 'top_pages at every depth' env ANNULUS_RECALL_TOKENS=65536 "$tests/engine_test" --gtest_filter='Facts.TopPagesFindThemAtEveryDepth'
+step 'a million tokens, two layers' env ANNULUS_RECALL_TOKENS=1000000 "$tests/engine_test" --gtest_filter='Facts.*TwoLayers'
+step 'memory at a million tokens' env ANNULUS_MEMORY_TOKENS=1000000 "$tests/integration_test" --gtest_filter='*ServedMemory*'
+step 'pool and pages' env ANNULUS_PROPERTY_OPERATIONS=10000000 "$tests/engine_memory_test" --gtest_filter='*Property*'
+step 'requests of all kinds' env ANNULUS_STRESS_REQUESTS=2000 "$tests/stress_test"
+step 'emulated GPUs, address sanitizer' emulated_by_asan
+step 'tools, address sanitizer' tools_by_asan
+step 'emulated GPUs, thread sanitizer' emulated_by_tsan
+step 'kernels for all GPUs' kernels_for_all_gpus
+step 'planted faults' bash "$root/tests/faults.sh" "$build"
+
+echo '== time'
+printf '%s\n' "${times[@]}"
+echo "$passed passed, $failed failed"
+((failed == 0))

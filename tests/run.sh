@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Sets up, builds and runs every test: bash tests/run.sh [--quick]
-#   --quick   only the checks of the sources and the Release build, no sanitizers
+# Sets up, builds and runs every test: bash tests/run.sh [--quick] [--only FOLDER]
+#   --quick        only the checks of the sources and the Release build, no sanitizers
+#   --only FOLDER  of all programs those that a change in FOLDER touches, for example engine/memory
 # Build folders: build (Release), build/asan, build/tsan; another run rebuilds what has changed.
 # The last line says what passed, failed and was skipped; the exit code is 0 if nothing failed.
 set -euo pipefail
@@ -8,18 +9,18 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build
 logs=$build/test-logs
+only=
 passed=0 failed=0 skipped=0
 times=()
 
-# The sanitizers stop at their first report; a leak is one too.
-export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
-export UBSAN_OPTIONS=print_stacktrace=1
-# Debian's gRPC, Abseil and protobuf are not instrumented: what their functions read and write would
-# be reported without the locks that guard it. What our own code touches is watched all the same, and
-# tests/support/tsan tells what gRPC orders. Sockets order nothing here: by default every write to
-# one comes before every later read of any, which would hide races between calls.
-TSAN_OPTIONS=ignore_noninstrumented_modules=1:io_sync=0:second_deadlock_stack=1
-export TSAN_OPTIONS=$TSAN_OPTIONS:suppressions=$root/tests/tsan.supp
+# No test may take longer, by the clock or by the processor, whichever is less: a machine that does
+# other things too makes it late by the clock alone. Longer ones are for tests/nightly.sh.
+most_seconds=60
+
+# Decides which of their cases the tests take that do not take all (tests/support/thinned.h): others
+# every day.
+export ANNULUS_TEST_SEED=${ANNULUS_TEST_SEED:-$(date -u +%Y%m%d)}
+source "$root/tests/support/run/environment.sh"
 # Programs that setup.sh unpacked, for example prometheus.
 export PATH=$PATH:$build/tools/usr/bin
 
@@ -40,55 +41,89 @@ count() {
 
 # phase NAME COMMAND...: runs a phase, which counts its own results, and notes its time.
 phase() {
-  local name=$1 start=$SECONDS
+  local name=$1 start=$SECONDS status=0
   shift
   echo "== $name"
-  "$@"
+  "$@" || status=$?
   times+=("$(printf '%5d s  %s' $((SECONDS - start)) "$name")")
+  return "$status"
 }
 
 check_sources() {
   local check status
-  for check in layers layers_test wording wording_test docs format; do
+  for check in layers layers_test wording wording_test cases_test docs format; do
     status=0
     bash "$root/tests/checks/$check.sh" || status=$?
     count "tests/checks/$check.sh" "$status"
   done
+  status=0
+  bash "$root/tests/faults.sh" --check || status=$?
+  count 'tests/faults.sh --check' "$status"
 }
 
-# run_suite FOLDER TARGET [CMAKE-OPTION...]: builds the target and runs its tests.
+# Of `--only`: the programs that this build runs and that a change in the folder touches.
+touched_programs() {
+  awk -v folder="$only" -f "$root/tests/support/run/touched.awk" "$1/tests/touches.txt"
+}
+
+# build_suite FOLDER NAME TARGET CMAKE-OPTION...: builds the target, or what --only asks for.
+build_suite() {
+  local folder=$1 name=$2 targets=("$3")
+  shift 3
+  set -- -- -DANNULUS_BUILD_TESTS=ON -DCMAKE_BUILD_TYPE=Release "$@"
+  if [[ -n $only ]]; then
+    # By itself this target only makes CMake write touches.txt.
+    bash "$root/deploy/build.sh" "$folder" touches "$@" || return
+    mapfile -t targets < <(touched_programs "$folder")
+    if ((${#targets[@]} == 0)); then
+      echo "nothing that $name runs is touched by $only"
+      return
+    fi
+    echo "touched by $only: ${targets[*]}"
+  fi
+  bash "$root/deploy/build.sh" "$folder" "${targets[@]}" "$@" || return
+  if [[ -z $only ]]; then
+    check "$name: touches" bash "$root/tests/checks/touches.sh" "$folder"
+  fi
+}
+
+# run_suite FOLDER NAME TARGET [CMAKE-OPTION...]: builds and runs tests.
 run_suite() {
-  local folder=$1 target=$2
-  shift 2
-  if ! bash "$root/deploy/build.sh" "$folder" "$target" -- -DANNULUS_BUILD_TESTS=ON "$@"; then
+  local folder=$1 name=$2
+  if phase "$name: build" build_suite "$@"; then
+    phase "$name: tests" run_ctest "$folder" "$name"
+  else
     count "the build of $folder" 1
-    return
   fi
-  local select=()
-  if [[ $target == threaded_tests ]]; then select=(--label-regex '^threaded$'); fi
-  run_ctest "$folder" "${select[@]}"
 }
 
+# run_ctest FOLDER NAME: runs the tests in a temporary folder, which they must leave as it was.
 run_ctest() {
-  local folder=$1 log runner=() status=0 result='^ *[0-9]+/[0-9]+ Test +#[0-9]+: '
-  shift
-  log=$logs/$(basename "$folder").log
-  # The thread sanitizer of GCC 12 does not start where the kernel spreads addresses widely.
-  if [[ $folder == */tsan ]] && setarch -R true 2>/dev/null; then runner=(setarch -R); fi
-  "${runner[@]}" ctest --test-dir "$folder" --parallel "$(nproc)" "$@" \
-    --output-on-failure --no-tests=error >"$log" 2>&1 || status=$?
-
-  local all good left
-  all=$(grep -cE "$result" "$log" || true)
-  good=$(grep -cE "$result.* Passed +[0-9.]+ sec" "$log" || true)
-  left=$(grep -cE "$result.*(\*\*\*Skipped|\(Disabled\)) +[0-9.]+ sec" "$log" || true)
-  echo "$good of $all tests passed, $left skipped (all output: $log)"
-  passed=$((passed + good)) skipped=$((skipped + left)) failed=$((failed + all - good - left))
-  if ((status != 0)); then
-    # Everything but the lines of tests that started, passed or were skipped.
-    grep -vE "^ *Start +[0-9]+: |$result.*( Passed |\*\*\*Skipped)" "$log" || true
-    if ((all == good + left)); then count "ctest in $folder" 1; fi
+  local folder=$1 name=$2 log=$logs/$2.log record=$logs/$2.cases selection=() runner=() status=0
+  local programs left temporary one
+  if [[ -n $only ]]; then
+    programs=$(touched_programs "$folder" | paste -sd '|')
+    if [[ -z $programs ]]; then return; fi
+    selection=(--tests-regex "^($programs)\\.[0-9]+\$")
   fi
+  if [[ $folder == */tsan ]]; then runner=("${in_order[@]}"); fi
+  temporary=$(mktemp -d)
+  : >"$record"
+  TMPDIR=$temporary ANNULUS_TEST_RECORD=$record "${runner[@]}" ctest --test-dir "$folder" \
+    --parallel "$(nproc)" "${selection[@]}" --output-on-failure --no-tests=error >"$log" 2>&1 || status=$?
+
+  read -r one left programs < <(bash "$root/tests/support/run/cases.sh" totals "$log" "$record")
+  echo "$one passed, $left failed, $programs skipped (all output: $log)"
+  passed=$((passed + one)) failed=$((failed + left)) skipped=$((skipped + programs))
+  if ((status != 0)); then
+    bash "$root/tests/support/run/cases.sh" failures "$log" "$record"
+    # Everything but the lines of tests that started, passed or were skipped.
+    grep -vE '^ *Start +[0-9]+: |^ *[0-9]+/[0-9]+ Test +#[0-9]+: .*( Passed |\*\*\*Skipped)' "$log" || true
+    if ((left == 0)); then count "ctest in $folder" 1; fi
+  fi
+  left=$(find "$temporary" -mindepth 1 -maxdepth 1 -printf '%f ')
+  rm -rf "$temporary"
+  if [[ -n $left ]]; then count "$name: tests left files in the temporary folder: $left" 1; fi
 }
 
 # check NAME COMMAND...: one check, whose output is a log of its name.
@@ -123,35 +158,59 @@ check_gpu() {
   done
 }
 
+# The slowest tests of all builds, and whether one is too slow.
+report_times() {
+  local slow
+  echo '== the slowest tests: seconds by the clock, by the processor'
+  bash "$root/tests/support/run/cases.sh" slowest "$logs"/{Release,ASan,TSan}.cases
+  slow=$(bash "$root/tests/support/run/cases.sh" beyond "$most_seconds" "$logs"/{Release,ASan,TSan}.cases)
+  if [[ -n $slow ]]; then
+    printf '%s\n' "$slow"
+    count "tests that take more than $most_seconds s: make them smaller, or let tests/nightly.sh run them" 1
+  fi
+  echo "== time, of $SECONDS s; seed $ANNULUS_TEST_SEED"
+  printf '%s\n' "${times[@]}"
+}
+
 main() {
   local sanitizers=yes architectures
-  case ${1-} in
-    '') ;;
-    --quick) sanitizers= ;;
-    *)
-      sed -n '2,5s/^# //p' "$0"
-      exit 2
-      ;;
-  esac
+  while (($# > 0)); do
+    case $1 in
+      --quick) sanitizers= ;;
+      --only)
+        only=${2-}
+        only=${only%/}
+        [[ -n $only && -d $root/$only ]] || {
+          echo "run.sh: --only takes a folder of the sources, for example engine/memory; there is no '$only'" >&2
+          exit 2
+        }
+        shift
+        ;;
+      *)
+        sed -n '2,6s/^# //p' "$0"
+        exit 2
+        ;;
+    esac
+    shift
+  done
   cd "$root"
   mkdir -p "$logs"
+  rm -f "$logs"/*.cases
+  echo "ANNULUS_TEST_SEED=$ANNULUS_TEST_SEED"
 
   phase 'set up' bash deploy/setup.sh build test
   phase 'checks of the sources' check_sources
-  # Kernels for GPUs are built for the GPU of this machine, else for both default architectures.
-  architectures=$(bash deploy/gpu_architectures.sh)
-  phase 'Release' run_suite "$build" all -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_CUDA_ARCHITECTURES="$architectures"
-  phase 'GPU' check_gpu
+  # Kernels for the GPUs of this machine; without any for one architecture, half the time of nvcc.
+  architectures=90a-real
+  if nvidia-smi -L >/dev/null 2>&1; then architectures=$(bash deploy/gpu_architectures.sh); fi
+  run_suite "$build" Release all -DCMAKE_CUDA_ARCHITECTURES="$architectures"
+  if [[ -z $only ]]; then phase 'GPU' check_gpu; fi
   if [[ -n $sanitizers ]]; then
-    phase 'address and undefined-behaviour sanitizers' run_suite "$build/asan" all_tests \
-      -DCMAKE_BUILD_TYPE=Release -DANNULUS_SANITIZE=address,undefined
-    phase 'thread sanitizer' run_suite "$build/tsan" threaded_tests \
-      -DCMAKE_BUILD_TYPE=Release -DANNULUS_SANITIZE=thread
+    # Addresses and undefined behaviour; then threads.
+    run_suite "$build/asan" ASan all_tests -DANNULUS_SANITIZE=address,undefined
+    run_suite "$build/tsan" TSan all_tests -DANNULUS_SANITIZE=thread
   fi
-
-  echo '== time'
-  printf '%s\n' "${times[@]}"
+  report_times
   echo "$passed passed, $failed failed, $skipped skipped"
   ((failed == 0))
 }

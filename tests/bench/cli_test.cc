@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
@@ -293,7 +294,7 @@ TEST(BenchServe, SaysThatNobodyListens) {
 
 // The shapes that the tables measure must stay readable.
 TEST(BenchConfigs, AreSupportedShapes) {
-  const std::filesystem::path folder = std::filesystem::path(ANNULUS_SOURCE_DIR) / "bench/configs";
+  const std::filesystem::path folder = testing::SourceFolder() / "bench/configs";
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     std::ifstream file(entry.path());

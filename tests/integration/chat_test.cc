@@ -150,7 +150,7 @@ TEST(DaemonCheckTest, BadTemplatesAndSamplingAreRefusedAtLoad) {
     std::filesystem::copy(*model / name, directory.path());
   }
   const auto check = [&directory] {
-    Program program({ANNULUSD_PATH, "--check", "--model", directory.path()});
+    Program program({testing::BuildFolder() / "annulusd", "--check", "--model", directory.path()});
     const bool said = program.WaitForOutput("\n", std::chrono::seconds(30));
     EXPECT_TRUE(said);
     EXPECT_NE(program.WaitForExit(std::chrono::seconds(30)).value_or(0), 0);

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/test_data.h"
+
 namespace annulus {
 
 // A program that runs beside the test, with what it prints on both its streams. Killed at the end.
@@ -51,7 +53,7 @@ class Daemon : public Program {
  public:
   explicit Daemon(std::vector<std::string> flags = {},
                   const std::vector<std::string>& variables = {},
-                  const std::string& path = ANNULUSD_PATH);
+                  const std::string& path = testing::BuildFolder() / "annulusd");
 
   // After it has printed that it is ready. Empty if it never does.
   bool WaitUntilReady();

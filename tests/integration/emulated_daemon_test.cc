@@ -25,7 +25,8 @@ using ::testing::HasSubstr;
 class EmulatedDaemon : public Daemon {
  public:
   EmulatedDaemon(const std::string& device, std::vector<std::string> flags)
-      : Daemon(std::move(flags), {"EMULATED_DEVICE=" + device}, ANNULUSD_EMULATED_PATH) {}
+      : Daemon(std::move(flags), {"EMULATED_DEVICE=" + device},
+               testing::BuildFolder() / "tests/annulusd_emulated") {}
 };
 
 struct Fault {

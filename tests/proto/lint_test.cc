@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
 
 namespace annulus::testing {
 namespace {
@@ -210,7 +211,7 @@ TEST(Lint, PassesOverForeignFiles) {
 }
 
 TEST(PublicApi, KeepsTheRules) {
-  std::ifstream file(ANNULUS_DESCRIPTOR_SET, std::ios::binary);
+  std::ifstream file(BuildFolder() / ANNULUS_DESCRIPTOR_SET, std::ios::binary);
   FileDescriptorSet set;
   ASSERT_TRUE(set.ParseFromIstream(&file)) << ANNULUS_DESCRIPTOR_SET;
   ASSERT_GE(set.file_size(), 6);

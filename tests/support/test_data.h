@@ -10,10 +10,10 @@ namespace annulus::testing {
 
 // The project's root: the variable ANNULUS_SOURCE_DIR, for tests that run elsewhere than they were
 // built, else where they were built.
-inline std::filesystem::path SourceFolder() {
-  const char* variable = std::getenv("ANNULUS_SOURCE_DIR");
-  return variable != nullptr ? variable : ANNULUS_SOURCE_DIR;
-}
+std::filesystem::path SourceFolder();
+
+// The folder of the build, of this program: it holds annulusd and annulus.
+std::filesystem::path BuildFolder();
 
 // Path of `relative` inside the optional test data (a trained model, tokenizers, long texts), or
 // nothing where the data is absent: the caller then skips with GTEST_SKIP. The folder is the

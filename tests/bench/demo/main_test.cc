@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
@@ -21,7 +22,8 @@ struct Outcome {
 };
 
 Outcome RunDemo(const std::string& arguments) {
-  const std::string command = std::string(ANNULUS_DEMO_PROGRAM) + " " + arguments + " 2>&1";
+  const std::string command =
+      (testing::BuildFolder() / "annulus-demo").string() + " " + arguments + " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   Outcome outcome;
   if (pipe == nullptr) return outcome;

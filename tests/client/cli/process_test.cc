@@ -24,6 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;
 
+std::string Annulus() { return testing::BuildFolder() / "annulus"; }
+
 FakeServer::Reply EndlessReply() {
   return {.events = {testing::DeltaEvent("Once upon", {10, 11})}, .wait_for_cancel = true};
 }
@@ -31,7 +33,7 @@ FakeServer::Reply EndlessReply() {
 TEST(Process, AnswersFromAPipe) {
   FakeServer server;
   server.SetReply(testing::StoryReply());
-  ChildProcess annulus({ANNULUS_CLI, "complete", "--server", server.address()});
+  ChildProcess annulus({Annulus(), "complete", "--server", server.address()});
   annulus.Write("Tell me\n");
   EXPECT_EQ(annulus.Wait(), 0);
   EXPECT_EQ(annulus.out(), "Once upon a time\n");
@@ -42,7 +44,7 @@ TEST(Process, AnswersFromAPipe) {
 TEST(Process, InterruptCancelsTheCallAndKeepsTheText) {
   FakeServer server;
   server.SetReply(EndlessReply());
-  ChildProcess annulus({ANNULUS_CLI, "complete", "x", "--server", server.address()});
+  ChildProcess annulus({Annulus(), "complete", "x", "--server", server.address()});
   annulus.ReadOutputUntil("Once upon");
   annulus.Signal(SIGINT);
   EXPECT_EQ(annulus.Wait(), 130);
@@ -54,7 +56,7 @@ TEST(Process, InterruptCancelsTheCallAndKeepsTheText) {
 TEST(Process, InterruptWhileReadingInputEndsAtOnce) {
   FakeServer server;
   server.SetReply(testing::StoryReply());
-  ChildProcess annulus({ANNULUS_CLI, "tokenize", "--server", server.address()});
+  ChildProcess annulus({Annulus(), "tokenize", "--server", server.address()});
   annulus.Write("some");
   annulus.Signal(SIGINT);
   EXPECT_EQ(annulus.Wait(), 130);
@@ -68,7 +70,7 @@ TEST(Process, TokenizesWithoutAServer) {
   std::filesystem::copy(testing::TestFile("engine/text/golden/small/byte_level.json"),
                         directory.path() / "tokenizer.json");
   const auto run = [&](std::vector<std::string> arguments, const std::string& text) {
-    arguments.insert(arguments.begin(), {ANNULUS_CLI, "tokenize", "--tokenizer"});
+    arguments.insert(arguments.begin(), {Annulus(), "tokenize", "--tokenizer"});
     ChildProcess annulus(arguments);
     annulus.Write(text);
     const int exit_code = annulus.Wait();
@@ -94,7 +96,7 @@ TEST(Process, AReaderThatLeavesEndsTheProgram) {
     reply.events.push_back(testing::DeltaEvent(std::string(1000, 'x'), {1}));
   }
   server.SetReply(reply);
-  ChildProcess annulus({ANNULUS_CLI, "complete", "x", "--server", server.address()});
+  ChildProcess annulus({Annulus(), "complete", "x", "--server", server.address()});
   annulus.ReadOutputUntil("Once");
   annulus.CloseOutput();
   EXPECT_EQ(annulus.Wait(), 128 + SIGPIPE);
@@ -102,7 +104,7 @@ TEST(Process, AReaderThatLeavesEndsTheProgram) {
 }
 
 TEST(Process, MisuseIsTwo) {
-  ChildProcess annulus({ANNULUS_CLI, "no-such-command"});
+  ChildProcess annulus({Annulus(), "no-such-command"});
   EXPECT_EQ(annulus.Wait(), 2);
   EXPECT_THAT(annulus.err(), HasSubstr("no-such-command"));
 }
@@ -110,7 +112,7 @@ TEST(Process, MisuseIsTwo) {
 TEST(Process, AnUnreachableServerIsUnavailable) {
   std::string address;
   { address = FakeServer().address(); }  // nobody listens there any more
-  ChildProcess annulus({ANNULUS_CLI, "models", "--timeout", "5", "--server", address});
+  ChildProcess annulus({Annulus(), "models", "--timeout", "5", "--server", address});
   EXPECT_EQ(annulus.Wait(), 64 + grpc::StatusCode::UNAVAILABLE);
   EXPECT_THAT(annulus.err(), HasSubstr("Is annulusd running at " + address));
 }

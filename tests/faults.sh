@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Plants the faults of tests/faults.txt one at a time and runs the program that must fail of each.
+#   bash tests/faults.sh [BUILD_FOLDER]   default build/, built by tests/run.sh or deploy/build.sh
+#   bash tests/faults.sh --check          only whether each still has its place in the sources
+# A source is changed where it stands and put back at once; one with changes of your own is refused.
+# The last line says how many were caught; the exit code is 0 if all were.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${1:-$root/build}
+caught=0 missed=0
+changed= original=
+
+put_back() {
+  if [[ -n $changed ]]; then printf '%s' "$original" >"$changed"; fi
+  changed=
+}
+trap put_back EXIT
+
+# How often the file holds the piece.
+occurrences() {
+  local rest=$original count=0
+  while [[ $rest == *"$1"* ]]; do
+    rest=${rest#*"$1"}
+    count=$((count + 1))
+  done
+  echo "$count"
+}
+
+# try FILE PROGRAM WHAT OLD NEW
+try() {
+  local path=$root/$1 places status=0 output
+  # Without the dot the shell would drop the line ends at the end.
+  original=$(cat "$path" && printf .)
+  original=${original%.}
+  places=$(occurrences "$4")
+  if [[ $places != 1 ]]; then
+    echo "MISSED: $1: '$4' is there $places times"
+    missed=$((missed + 1))
+    return
+  fi
+  if [[ $build == --check ]]; then
+    caught=$((caught + 1))
+    return
+  fi
+  git -C "$root" diff --quiet HEAD -- "$1" || {
+    echo "faults: $1 has changes: commit them first" >&2
+    exit 2
+  }
+  changed=$path
+  printf '%s' "${original%%"$4"*}$5${original#*"$4"}" >"$path"
+  bash "$root/deploy/build.sh" "$build" "$2" >/dev/null
+  output=$(timeout 600 "$build/tests/$2" --gtest_brief=1 --gtest_fail_fast 2>&1) || status=$?
+  put_back
+  if ((status != 0)); then
+    caught=$((caught + 1))
+    echo "caught: $1: $3: $(grep --text --max-count=1 -oE 'FAILED  \] [^ ,]+' <<<"$output" || echo "status $status")"
+  else
+    missed=$((missed + 1))
+    echo "MISSED: $1: $3: $2 passes"
+  fi
+}
+
+while read -r file program; do
+  if [[ -z $file || $file == '#'* ]]; then continue; fi
+  read -r what
+  IFS= read -r old
+  IFS= read -r new
+  try "$file" "$program" "$what" "${old#- }" "${new#+ }" </dev/null
+done <"$root/tests/faults.txt"
+if [[ $build == --check ]]; then
+  echo "$caught faults have their place, $missed do not"
+else
+  echo "$caught faults caught, $missed missed"
+fi
+((missed == 0))

@@ -1,0 +1,16 @@
+# What sanitized tests run under: for tests/run.sh and tests/nightly.sh, which source this with `root`
+# set.
+
+# The sanitizers stop at their first report; a leak is one too.
+export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+export UBSAN_OPTIONS=print_stacktrace=1
+# Debian's gRPC, Abseil and protobuf are not instrumented: what their functions read and write would
+# be reported without the locks that guard it. What our own code touches is watched all the same, and
+# tests/support/tsan tells what gRPC orders. Sockets order nothing here: by default every write to
+# one comes before every later read of any, which would hide races between calls.
+TSAN_OPTIONS=ignore_noninstrumented_modules=1:io_sync=0:second_deadlock_stack=1
+export TSAN_OPTIONS=$TSAN_OPTIONS:suppressions=$root/tests/tsan.supp
+
+# The thread sanitizer of GCC 12 does not start where the kernel spreads addresses widely.
+in_order=()
+if setarch -R true 2>/dev/null; then in_order=(setarch -R); fi
