@@ -68,7 +68,7 @@ kernels_for_all_gpus() {
 }
 
 step 'products of parameters, whole' env ANNULUS_PRODUCTS=full bash -c \
-  'for program in kernels_cpu_test engine_runner_test engine_ring_test kernels_cuda_test; do "$0/$program" --gtest_brief=1 || exit; done' "$tests"
+  'for program in kernels_cuda_test engine_device_test; do "$0/$program" --gtest_brief=1 || exit; done' "$tests"
 step 'ring settings, whole product' env ANNULUS_EXACTNESS=full "$tests/engine_ring_test" --gtest_filter='*WholeProduct*'
 step 'policies, every ring' env ANNULUS_EXACTNESS=full "$tests/engine_runner_test" --gtest_filter='Content.EveryRow*'
 step 'recall of three layers' env ANNULUS_RECALL_TOKENS=65536 "$tests/engine_runner_test" --gtest_filter='Recall3.*'
