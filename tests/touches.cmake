@@ -5,6 +5,14 @@
 define_property(GLOBAL PROPERTY ANNULUS_FOLDERS_VISITED BRIEF_DOCS "Targets whose folders were taken")
 define_property(GLOBAL PROPERTY ANNULUS_FOLDERS BRIEF_DOCS "Folders of them")
 
+# Folders whose headers a target reads without linking what is compiled there.
+set(reads_engine_base engine engine/sparse)  # api.h
+set(reads_engine_metrics engine engine/sparse)
+set(reads_bench_peak bench/report)
+set(reads_kernels_base_test tests/engine/sampling)
+set(reads_kernels_cpu_test tests/kernels/cuda)
+set(reads_engine_runner_test tests/engine/model)
+
 function(annulus_take_folders item)
   # Of $<LINK_ONLY:target> and $<TARGET_OBJECTS:target> the target.
   string(REGEX REPLACE "^\\$<[A-Z_]+:(.*)>$" "\\1" target "${item}")
@@ -20,7 +28,7 @@ function(annulus_take_folders item)
   set_property(GLOBAL APPEND PROPERTY ANNULUS_FOLDERS_VISITED ${target})
   get_target_property(folder ${target} SOURCE_DIR)
   file(RELATIVE_PATH relative ${CMAKE_SOURCE_DIR} ${folder})
-  set_property(GLOBAL APPEND PROPERTY ANNULUS_FOLDERS ${relative})
+  set_property(GLOBAL APPEND PROPERTY ANNULUS_FOLDERS ${relative} ${reads_${target}})
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
     get_filename_component(path "${source}" ABSOLUTE BASE_DIR ${folder})

@@ -42,7 +42,7 @@ ninja -C "$folder" -t deps | awk -v root="$root/" -v build="$folder/" '
     count = split(programs[$1], program, " ")
     for (i = 1; i <= count; ++i) {
       if ((program[i], path) in row) continue
-      print program[i] " is made of " $2 " (by " $1 "), which touches.txt does not name for it"
+      print program[i] " is made of " $2 " (by " $1 "), which touches.txt does not name for it: link it, or add it to reads_" $1 " in tests/touches.cmake"
       failed = 1
     }
     checked++
