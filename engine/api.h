@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/tenant_id.h"
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/block_map.h"
 #include "kernels/base/activations.h"
@@ -95,6 +96,8 @@ struct SamplingParams {
 };
 
 struct RequestSpec {
+  // Reuses what this tenant's requests left, and leaves its own to this tenant alone.
+  TenantId tenant;
   std::vector<int32_t> prompt;  // at least 1 id, each below the vocabulary size
   // Lengths of beginnings of the prompt that other prompts are likely to share, ascending, each at
   // most the prompt's: where its documents end. At most 64. Keys and values up to there are kept
@@ -139,7 +142,7 @@ struct RenderedChat {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;  // prompt tokens whose keys and values were reused
+  int64_t cached_tokens = 0;  // prompt tokens whose keys and values, of its own tenant, were reused
 };
 
 // Seconds since the request was submitted, or of the phase that the name says.

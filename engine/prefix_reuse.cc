@@ -15,9 +15,11 @@ PrefixReuse::PrefixReuse(std::string identity, const PlanLimits& limits,
       index_(limits.page_tokens, limits.group_windows, ranks) {}
 
 // Keys and values depend on the attention of the layers below, so each policy has its own; and keys
-// on the rotary frequencies.
-std::string PrefixReuse::Identity(const AttentionAssignment* policy, int64_t rope_length) const {
-  std::string identity = identity_;
+// on the rotary frequencies. The tenant comes first: pages are found by their own tenant alone, so
+// nobody learns from a hit what another one sent.
+std::string PrefixReuse::Identity(const TenantId& tenant, const AttentionAssignment* policy,
+                                  int64_t rope_length) const {
+  std::string identity = absl::StrCat(tenant.name(), "/", identity_);
   if (policy != nullptr) absl::StrAppend(&identity, "/", AssignmentText(*policy));
   if (rope_length != 0) absl::StrAppend(&identity, "/rope", rope_length);
   return identity;
@@ -31,9 +33,9 @@ std::optional<PrefixIndex::Hit> PrefixReuse::Find(const RequestSpec& spec,
                                                   const AttentionAssignment* policy) {
   const auto known = std::span(spec.prompt).first(spec.prompt.size() - 1);
   const int64_t rope = RopeLengthOf(spec);
-  std::optional<PrefixIndex::Hit> hit = index_.Find(Identity(nullptr, rope), known);
+  std::optional<PrefixIndex::Hit> hit = index_.Find(Identity(spec.tenant, nullptr, rope), known);
   if (policy == nullptr) return hit;
-  std::optional<PrefixIndex::Hit> own = index_.Find(Identity(policy, rope), known);
+  std::optional<PrefixIndex::Hit> own = index_.Find(Identity(spec.tenant, policy, rope), known);
   const bool longer = own.has_value() && (!hit.has_value() || own->tokens >= hit->tokens);
   return longer ? std::move(own) : std::move(hit);
 }
@@ -48,7 +50,7 @@ void PrefixReuse::Keep(Sequence& sequence, Request& request) {
       if (coverage.has_value()) page_coverage_[{page.rank, page.page.id()}] = *coverage;
       return page;
     };
-    index_.Insert(Identity(sequence.attention.get(), sequence.rope_length),
+    index_.Insert(Identity(request.spec().tenant, sequence.attention.get(), sequence.rope_length),
                   std::span(request.spec().prompt).first(*length), share);
   }
 }

@@ -26,8 +26,9 @@ class PrefixReuse {
   // The context for which the rotary frequencies of a request are made; 0: any.
   int64_t RopeLengthOf(const RequestSpec& spec) const;
 
-  // The longest known beginning of the prompt without its last token. Dense pages serve every
-  // policy; pages computed under a policy serve that one alone. `policy`: null for dense.
+  // The longest beginning of the prompt, without its last token, that its tenant left. Dense pages
+  // serve every policy; pages computed under a policy serve that one alone. `policy`: null for
+  // dense.
   std::optional<PrefixIndex::Hit> Find(const RequestSpec& spec, const AttentionAssignment* policy);
 
   // After a step: beginnings of the prompt that are now complete become known.
@@ -40,7 +41,8 @@ class PrefixReuse {
   const PrefixIndex& index() const { return index_; }
 
  private:
-  std::string Identity(const AttentionAssignment* policy, int64_t rope_length) const;
+  std::string Identity(const TenantId& tenant, const AttentionAssignment* policy,
+                       int64_t rope_length) const;
 
   const std::string identity_;
   const PlanLimits limits_;

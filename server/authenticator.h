@@ -3,29 +3,33 @@
 
 #include <grpcpp/server_context.h>
 
-#include <optional>
+#include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/api.h"
 
 namespace annulus {
 
-// Decides whether a call may be answered. Health and reflection are not asked for a token: probes
-// have none. Immutable and thread-safe.
+// Who makes a call.
+struct Identity {
+  TenantId tenant;
+};
+
+// Decides whether a call may be answered, and for whom. Health and reflection do not ask: probes
+// have no token. Implementations are immutable and thread-safe.
 class Authenticator {
  public:
-  // Lets everybody in where `token_file` is empty; else its first line is the one token known.
-  // NOT_FOUND or INVALID_ARGUMENT where the file is unreadable or that line is empty.
-  static absl::StatusOr<Authenticator> FromFile(const std::string& token_file);
+  virtual ~Authenticator() = default;
 
-  // UNAUTHENTICATED unless the call carries "authorization: Bearer TOKEN".
-  absl::Status Check(const grpc::CallbackServerContext& call) const;
+  // UNAUTHENTICATED, a ReasonError, unless the call proves an identity.
+  virtual absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const = 0;
 
- private:
-  explicit Authenticator(std::optional<std::string> digest) : digest_(std::move(digest)) {}
-
-  std::optional<std::string> digest_;  // SHA-256 of the token
+  // One that knows one token, the first line of `token_file`: calls must carry "authorization:
+  // Bearer TOKEN". If `token_file` is empty it lets everybody in. Either way all callers are the
+  // tenant `default`. NOT_FOUND or INVALID_ARGUMENT if the file is unreadable or that line is
+  // empty.
+  static absl::StatusOr<std::unique_ptr<Authenticator>> FromFile(const std::string& token_file);
 };
 
 }  // namespace annulus

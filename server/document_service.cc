@@ -11,15 +11,18 @@ namespace {
 
 constexpr int kLargestPage = 1000;
 
-absl::Status HandleGetDocument(ServiceContext& context, const v1::GetDocumentRequest& request,
+absl::Status HandleGetDocument(ServiceContext& context, const TenantId& tenant,
+                               const v1::GetDocumentRequest& request,
                                v1::GetDocumentResponse& response) {
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
-  ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document, context.documents.Get(request.name()));
+  ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document,
+                           context.documents.Get(tenant, request.name()));
   *response.mutable_document() = ToMessage(*document);
   return absl::OkStatus();
 }
 
-absl::Status HandleListDocuments(ServiceContext& context, const v1::ListDocumentsRequest& request,
+absl::Status HandleListDocuments(ServiceContext& context, const TenantId& tenant,
+                                 const v1::ListDocumentsRequest& request,
                                  v1::ListDocumentsResponse& response) {
   if (request.page_size() < 0 || request.page_size() > kLargestPage) {
     return FieldError("page_size",
@@ -31,7 +34,7 @@ absl::Status HandleListDocuments(ServiceContext& context, const v1::ListDocument
   }
   const size_t size =
       static_cast<size_t>(request.page_size() == 0 ? kLargestPage : request.page_size());
-  const auto documents = context.documents.List(request.page_token(), size + 1);
+  const auto documents = context.documents.List(tenant, request.page_token(), size + 1);
   for (size_t i = 0; i < documents.size() && i < size; ++i) {
     *response.add_documents() = ToMessage(*documents[i]);
   }
@@ -39,10 +42,11 @@ absl::Status HandleListDocuments(ServiceContext& context, const v1::ListDocument
   return absl::OkStatus();
 }
 
-absl::Status HandleDeleteDocument(ServiceContext& context, const v1::DeleteDocumentRequest& request,
+absl::Status HandleDeleteDocument(ServiceContext& context, const TenantId& tenant,
+                                  const v1::DeleteDocumentRequest& request,
                                   v1::DeleteDocumentResponse&) {
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
-  return context.documents.Delete(request.name());
+  return context.documents.Delete(tenant, request.name());
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ absl::Status DocumentStore::CheckRoom(size_t size_bytes) const {
 
 absl::StatusOr<DocumentPtr> DocumentStore::Add(std::shared_ptr<StoredDocument> document) {
   std::lock_guard lock(mutex_);
-  const auto existing = documents_.find(document->name);
+  const auto existing = documents_.find({document->tenant, document->name});
   if (existing != documents_.end()) {
     if (existing->second->sha256 == document->sha256) return existing->second;
     return ResourceError(absl::StatusCode::kAlreadyExists, v1::ERROR_REASON_DOCUMENT_EXISTS,
@@ -87,21 +87,22 @@ absl::StatusOr<DocumentPtr> DocumentStore::Add(std::shared_ptr<StoredDocument> d
   }
   ANNULUS_RETURN_IF_ERROR(CheckCountLocked());
   DocumentPtr stored = std::move(document);
-  documents_.emplace(stored->name, stored);
+  documents_.emplace(std::pair(stored->tenant, stored->name), stored);
   return stored;
 }
 
-absl::StatusOr<DocumentPtr> DocumentStore::Get(absl::string_view name) const {
+absl::StatusOr<DocumentPtr> DocumentStore::Get(const TenantId& tenant,
+                                               absl::string_view name) const {
   std::lock_guard lock(mutex_);
-  const auto found = documents_.find(std::string(name));
+  const auto found = documents_.find({tenant, std::string(name)});
   if (found == documents_.end()) return DocumentNotFound(name);
   return found->second;
 }
 
-absl::Status DocumentStore::Delete(absl::string_view name) {
+absl::Status DocumentStore::Delete(const TenantId& tenant, absl::string_view name) {
   DocumentPtr removed;  // its memory is freed outside the lock
   std::lock_guard lock(mutex_);
-  const auto found = documents_.find(std::string(name));
+  const auto found = documents_.find({tenant, std::string(name)});
   if (found == documents_.end()) return DocumentNotFound(name);
   removed = std::move(found->second);
   documents_.erase(found);
@@ -110,15 +111,16 @@ absl::Status DocumentStore::Delete(absl::string_view name) {
 
 void DocumentStore::Withdraw(const DocumentPtr& document) {
   std::lock_guard lock(mutex_);
-  const auto found = documents_.find(document->name);
+  const auto found = documents_.find({document->tenant, document->name});
   if (found != documents_.end() && found->second == document) documents_.erase(found);
 }
 
-std::vector<DocumentPtr> DocumentStore::List(absl::string_view after, size_t count) const {
+std::vector<DocumentPtr> DocumentStore::List(const TenantId& tenant, absl::string_view after,
+                                             size_t count) const {
   std::lock_guard lock(mutex_);
   std::vector<DocumentPtr> listed;
-  for (auto it = documents_.upper_bound(std::string(after));
-       it != documents_.end() && listed.size() < count; ++it) {
+  for (auto it = documents_.upper_bound({tenant, std::string(after)});
+       it != documents_.end() && it->first.first == tenant && listed.size() < count; ++it) {
     listed.push_back(it->second);
   }
   return listed;

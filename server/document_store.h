@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,6 +20,7 @@ namespace annulus {
 // Never changes once stored. Requests share ownership, so a deleted document's memory is given back
 // when the last request that reads it has ended.
 struct StoredDocument {
+  TenantId tenant;
   std::string name;
   size_t size_bytes = 0;  // as UTF-8
   std::string sha256;     // 64 lower-case hexadecimal digits
@@ -38,7 +40,7 @@ struct DocumentLimits {
 // has no "..". `field` is named in the error.
 absl::Status CheckDocumentName(absl::string_view field, absl::string_view name);
 
-// Documents by name. Thread-safe.
+// Documents by tenant and name. A tenant sees its own alone; all share the limits. Thread-safe.
 class DocumentStore {
  public:
   // Beside its token ids, which are all that is kept of a text.
@@ -58,19 +60,22 @@ class DocumentStore {
   // is known only as they come.
   absl::Status CheckRoom(size_t size_bytes) const;
 
-  // Stores a document. The same name with the same sha256 gives the one that is there already;
-  // another text under that name is ALREADY_EXISTS; too many documents are RESOURCE_EXHAUSTED.
+  // Stores a document. The tenant's same name with the same sha256 gives the one that is there
+  // already; another text under that name is ALREADY_EXISTS; too many documents are
+  // RESOURCE_EXHAUSTED.
   absl::StatusOr<DocumentPtr> Add(std::shared_ptr<StoredDocument> document);
 
   // NOT_FOUND with ResourceInfo.
-  absl::StatusOr<DocumentPtr> Get(absl::string_view name) const;
-  absl::Status Delete(absl::string_view name);
+  absl::StatusOr<DocumentPtr> Get(const TenantId& tenant, absl::string_view name) const;
+  absl::Status Delete(const TenantId& tenant, absl::string_view name);
 
   // Deletes exactly this document, if it is still there.
   void Withdraw(const DocumentPtr& document);
 
-  // At most `count` documents with names after `after`, in the order of their names.
-  std::vector<DocumentPtr> List(absl::string_view after, size_t count) const;
+  // At most `count` of the tenant's documents with names after `after`, in the order of their
+  // names.
+  std::vector<DocumentPtr> List(const TenantId& tenant, absl::string_view after,
+                                size_t count) const;
 
  private:
   absl::Status CheckCountLocked() const;
@@ -78,7 +83,7 @@ class DocumentStore {
   const DocumentLimits limits_;
   const std::shared_ptr<MemoryBudget> budget_;
   mutable std::mutex mutex_;
-  std::map<std::string, DocumentPtr> documents_;
+  std::map<std::pair<TenantId, std::string>, DocumentPtr> documents_;
 };
 
 // RESOURCE_EXHAUSTED: the store has no room for `needed` more bytes.

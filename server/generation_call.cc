@@ -25,8 +25,9 @@ void GenerationCall::Start(const grpc::CallbackServerContext& call, size_t reque
                            Decoder decoder) {
   deadline_ = SteadyDeadline(call);
   request_bytes_ = request_bytes;
-  const absl::Status allowed = context_.authenticator.Check(call);
-  if (!allowed.ok()) return End(allowed);
+  absl::StatusOr<Identity> caller = context_.authenticator.Authenticate(call);
+  if (!caller.ok()) return End(caller.status());
+  caller_ = *std::move(caller);
   const absl::StatusOr<Engine*> engine = context_.lifecycle.Enter(*this);
   if (!engine.ok()) return End(engine.status());
   if (!prompt_lease_.TryResize(request_bytes)) {
@@ -55,7 +56,8 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder) {
     std::lock_guard lock(mutex_);
     request_id_ = spec.request_id();
   }
-  ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents));
+  ANNULUS_ASSIGN_OR_RETURN(RequestSpec request,
+                           BuildRequest(spec, engine, context_.documents, caller_.tenant));
   request.deadline = deadline_;
   const size_t prompt_bytes = request_bytes_ + request.prompt.size() * sizeof(request.prompt[0]);
   if (!prompt_lease_.TryResize(prompt_bytes)) {

@@ -74,6 +74,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   const std::shared_ptr<BoundedSink> sink_;
   SteadyTime deadline_;       // set by Start, then only read
   size_t request_bytes_ = 0;  // as the deadline
+  Identity caller_;           // as the deadline
   MemoryLease prompt_lease_;  // used by Start, then by the job only
 
   mutable std::mutex mutex_;

@@ -30,7 +30,8 @@ absl::string_view InputField(const v1::GenerationSpec& spec) {
 }
 
 absl::StatusOr<std::vector<DocumentPtr>> FindDocuments(const v1::GenerationSpec& spec,
-                                                       const DocumentStore& store) {
+                                                       const DocumentStore& store,
+                                                       const TenantId& tenant) {
   if (spec.documents_size() > kMostDocuments) {
     return FieldError("spec.documents",
                       absl::StrCat(spec.documents_size(), " documents are not allowed: at most ",
@@ -39,7 +40,7 @@ absl::StatusOr<std::vector<DocumentPtr>> FindDocuments(const v1::GenerationSpec&
   std::vector<DocumentPtr> documents;
   for (const std::string& name : spec.documents()) {
     ANNULUS_RETURN_IF_ERROR(CheckDocumentName("spec.documents", name));
-    ANNULUS_ASSIGN_OR_RETURN(DocumentPtr document, store.Get(name));
+    ANNULUS_ASSIGN_OR_RETURN(DocumentPtr document, store.Get(tenant, name));
     documents.push_back(std::move(document));
   }
   return documents;
@@ -109,7 +110,8 @@ absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& en
 // Fills the prompt and where its documents end: other prompts are likely to begin the same way.
 absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
                          const DocumentStore& store, RequestSpec& request) {
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents, FindDocuments(spec, store));
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents,
+                           FindDocuments(spec, store, request.tenant));
   ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, !documents.empty()));
   if (documents.empty()) {
     request.prompt = std::move(input.ids);
@@ -169,8 +171,9 @@ absl::Status CheckRequestId(absl::string_view request_id) {
 }
 
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
-                                         const DocumentStore& documents) {
+                                         const DocumentStore& documents, const TenantId& tenant) {
   RequestSpec request;
+  request.tenant = tenant;
   // Before much work is done.
   ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
   request.attention_details = spec.attention().details();

@@ -40,7 +40,8 @@ int PoolThreads() {
 
 class ServerImpl final : public Server {
  public:
-  ServerImpl(const ServerConfig& config, const Logger& log, Authenticator authenticator)
+  ServerImpl(const ServerConfig& config, const Logger& log,
+             std::unique_ptr<const Authenticator> authenticator)
       : config_(config),
         log_(log),
         authenticator_(std::move(authenticator)),
@@ -80,7 +81,7 @@ class ServerImpl final : public Server {
 
   const ServerConfig config_;
   const Logger& log_;
-  const Authenticator authenticator_;
+  const std::unique_ptr<const Authenticator> authenticator_;
   Lifecycle lifecycle_;
   DocumentStore documents_;
   ServerMetrics metrics_;
@@ -88,11 +89,11 @@ class ServerImpl final : public Server {
   WorkPool pool_;
   UnreadAnswers unread_;
   ServiceContext context_{
-      config_,        log_,
-      authenticator_, lifecycle_,
-      documents_,     metrics_,
-      pool_,          delivery_,
-      unread_,        std::make_shared<MemoryBudget>(config_.max_prompts_memory)};
+      config_,         log_,
+      *authenticator_, lifecycle_,
+      documents_,      metrics_,
+      pool_,           delivery_,
+      unread_,         std::make_shared<MemoryBudget>(config_.max_prompts_memory)};
   InferenceService inference_{context_};
   DocumentService document_service_{context_};
   ModelService models_{context_};
@@ -175,8 +176,13 @@ void ServerImpl::WaitUntilDrained() {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config,
                                                       const Logger& log) {
-  ANNULUS_ASSIGN_OR_RETURN(Authenticator authenticator,
-                           Authenticator::FromFile(config.auth_token_file));
+  ANNULUS_ASSIGN_OR_RETURN(auto authenticator, Authenticator::FromFile(config.auth_token_file));
+  return Start(config, log, std::move(authenticator));
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(
+    const ServerConfig& config, const Logger& log,
+    std::unique_ptr<const Authenticator> authenticator) {
   auto server = std::make_unique<ServerImpl>(config, log, std::move(authenticator));
   ANNULUS_RETURN_IF_ERROR(server->Listen());
   return server;

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/api.h"
+#include "server/authenticator.h"
 #include "server/config/server_config.h"
 #include "server/log.h"
 
@@ -23,6 +24,10 @@ class Server {
   // cannot be had. `log` must outlive the server.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerConfig& config,
                                                        const Logger& log);
+  // The same with another way to tell who calls; `config.auth_token_file` is not read.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(
+      const ServerConfig& config, const Logger& log,
+      std::unique_ptr<const Authenticator> authenticator);
   virtual ~Server() = default;  // ends every call at once, then waits for their last callbacks
 
   // `engine` must outlive the server.

@@ -17,6 +17,11 @@ template <typename Request, typename Response>
 using UnaryHandler = absl::Status (*)(ServiceContext& context, const Request& request,
                                       Response& response);
 
+// The same for what differs between tenants.
+template <typename Request, typename Response>
+using TenantHandler = absl::Status (*)(ServiceContext& context, const TenantId& tenant,
+                                       const Request& request, Response& response);
+
 // One raw unary call from bytes to bytes. Its parts live until OnDone.
 struct RawUnaryCall {
   grpc::CallbackServerContext* call;
@@ -34,14 +39,22 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
 
   // The token is right and there is room for the request.
   absl::Status Admit() {
-    ANNULUS_RETURN_IF_ERROR(context_.authenticator.Check(*raw_.call));
+    ANNULUS_ASSIGN_OR_RETURN(caller_, context_.authenticator.Authenticate(*raw_.call));
     return Reserve(raw_.request->Length());
   }
 
   // Decodes, handles, encodes and finishes.
   template <typename Request, typename Response>
   void Run(UnaryHandler<Request, Response> handler) {
-    End(Answer(handler));
+    End(Answer<Request, Response>([this, handler](const Request& request, Response& response) {
+      return handler(context_, request, response);
+    }));
+  }
+  template <typename Request, typename Response>
+  void Run(TenantHandler<Request, Response> handler) {
+    End(Answer<Request, Response>([this, handler](const Request& request, Response& response) {
+      return handler(context_, caller_.tenant, request, response);
+    }));
   }
 
   void End(const absl::Status& status) {
@@ -60,13 +73,13 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
     return PromptMemoryError(bytes, *context_.prompts);
   }
 
-  template <typename Request, typename Response>
-  absl::Status Answer(UnaryHandler<Request, Response> handler) {
+  template <typename Request, typename Response, typename Handle>
+  absl::Status Answer(const Handle& handle) {
     Request request;
     Response response;
     ANNULUS_RETURN_IF_ERROR(
         DecodeMessage(*raw_.request, context_.config.max_message_bytes, request));
-    ANNULUS_RETURN_IF_ERROR(handler(context_, request, response));
+    ANNULUS_RETURN_IF_ERROR(handle(request, response));
     ANNULUS_RETURN_IF_ERROR(Reserve(raw_.request->Length() + response.ByteSizeLong()));
     EncodeMessage(response, *raw_.response);
     return absl::OkStatus();
@@ -74,13 +87,14 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
 
   ServiceContext& context_;
   const RawUnaryCall raw_;
+  Identity caller_;  // set by Admit
   MemoryLease lease_;
 };
 
 // For handlers that return at once: runs on gRPC's thread.
-template <typename Request, typename Response>
+template <typename Handler>
 grpc::ServerUnaryReactor* AnswerNow(ServiceContext& context, const RawUnaryCall& raw,
-                                    UnaryHandler<Request, Response> handler) {
+                                    Handler handler) {
   auto* const reactor = new UnaryReactor(context, raw);
   const absl::Status admitted = reactor->Admit();
   if (admitted.ok()) {

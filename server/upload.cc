@@ -157,8 +157,8 @@ absl::StatusOr<Upload::Result> Upload::Finish() {
   }
   ANNULUS_RETURN_IF_ERROR(TakeMemory(tokens_.size() * sizeof(int32_t)));
   auto document = std::make_shared<StoredDocument>(
-      StoredDocument{name_, received_, sha256, std::move(tokens_), std::chrono::steady_clock::now(),
-                     std::move(lease_)});
+      StoredDocument{tenant_, name_, received_, sha256, std::move(tokens_),
+                     std::chrono::steady_clock::now(), std::move(lease_)});
   const StoredDocument* const ours = document.get();
   ANNULUS_ASSIGN_OR_RETURN(DocumentPtr stored, store_.Add(std::move(document)));
   const bool created = stored.get() == ours;

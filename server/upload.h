@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -23,9 +24,13 @@ namespace annulus {
 // thread-safe.
 class Upload {
  public:
-  // Both must outlive the object.
-  Upload(DocumentStore& store, const Engine& engine)
-      : store_(store), engine_(engine), stream_(engine.NewTextStream()), lease_(store.NewLease()) {}
+  // `store` and `engine` must outlive the object. The document will be `tenant`'s.
+  Upload(DocumentStore& store, const Engine& engine, TenantId tenant)
+      : store_(store),
+        engine_(engine),
+        tenant_(std::move(tenant)),
+        stream_(engine.NewTextStream()),
+        lease_(store.NewLease()) {}
 
   // Takes the header, then chunks. After an error the upload is over. OUT_OF_RANGE: longer than the
   // largest document or the model's context; RESOURCE_EXHAUSTED: the store is full; both with the
@@ -50,6 +55,7 @@ class Upload {
 
   DocumentStore& store_;
   const Engine& engine_;
+  const TenantId tenant_;
   std::unique_ptr<TextStream> stream_;
   MemoryLease lease_;
   bool has_header_ = false;

@@ -43,9 +43,9 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
 }
 
 absl::Status UploadReactor::Start() {
-  ANNULUS_RETURN_IF_ERROR(context_.authenticator.Check(call_));
+  ANNULUS_ASSIGN_OR_RETURN(Identity caller, context_.authenticator.Authenticate(call_));
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
-  upload_.emplace(context_.documents, *engine);
+  upload_.emplace(context_.documents, *engine, std::move(caller.tenant));
   StartRead(&message_);
   return absl::OkStatus();
 }

@@ -17,8 +17,9 @@ kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/device
 kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h
 
 engine/sparse/     : engine/model/tensor_source.h KERNELS
-engine/api.h       : engine/sparse/assignment.h engine/sparse/policy.h engine/sparse/block_map.h kernels/base/
-engine/base/       : engine/api.h KERNELS
+engine/base/tenant_id.h :
+engine/api.h       : engine/base/tenant_id.h engine/sparse/assignment.h engine/sparse/policy.h engine/sparse/block_map.h kernels/base/
+engine/base/       : engine/api.h engine/base/tenant_id.h KERNELS
 engine/text/       : engine/api.h engine/base/ KERNELS
 engine/model/      : engine/api.h engine/base/ engine/text/ KERNELS
 engine/memory/     : engine/api.h engine/base/ KERNELS

@@ -18,12 +18,16 @@
 
 namespace annulus {
 
-TestServer::TestServer(std::vector<std::string> flags) : engine_(std::make_unique<FakeEngine>()) {
+TestServer::TestServer(std::vector<std::string> flags,
+                       std::unique_ptr<const Authenticator> authenticator)
+    : engine_(std::make_unique<FakeEngine>()) {
   flags.insert(flags.begin(),
                {"--listen", "127.0.0.1:0", "--metrics", "off", "--served-model-name", "fake"});
   auto loaded = LoadConfig(flags, {});
   ANNULUS_CHECK(loaded.ok()) << loaded.status();
-  auto server = Server::Start(loaded->config, log_);
+  auto server = authenticator == nullptr
+                    ? Server::Start(loaded->config, log_)
+                    : Server::Start(loaded->config, log_, std::move(authenticator));
   ANNULUS_CHECK(server.ok()) << server.status();
   server_ = *std::move(server);
   channel_ = NewChannel();

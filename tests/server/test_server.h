@@ -27,8 +27,10 @@ namespace annulus {
 // the flags ask for them: the HTTP library takes up to 2 s to stop.
 class TestServer {
  public:
-  // `flags` are added to the ones that make it a test server. Not serving yet.
-  explicit TestServer(std::vector<std::string> flags = {});
+  // `flags` are added to the ones that make it a test server. `authenticator`: null for the one
+  // that the flags ask for. Not serving yet.
+  explicit TestServer(std::vector<std::string> flags = {},
+                      std::unique_ptr<const Authenticator> authenticator = nullptr);
   ~TestServer();
 
   FakeEngine& engine() { return *engine_; }

@@ -36,7 +36,7 @@ std::string Reason(const absl::Status& status) { return Details(ToGrpcStatus(sta
 class UploadTest : public ::testing::Test {
  protected:
   absl::StatusOr<Upload::Result> Store(const std::string& name, const std::string& text) {
-    Upload upload(store_, engine_);
+    Upload upload(store_, engine_, {});
     ExpectOk(upload.Accept(Header(name)));
     const absl::Status status = upload.Accept(Chunk(0, text));
     if (!status.ok()) return status;
@@ -49,7 +49,7 @@ class UploadTest : public ::testing::Test {
 };
 
 TEST_F(UploadTest, StoresTokensHashAndSize) {
-  Upload upload(store_, engine_);
+  Upload upload(store_, engine_, {});
   auto header = Header("a.txt");
   header.mutable_header()->set_total_bytes(3);
   header.mutable_header()->set_sha256(kAbcSha256);
@@ -59,7 +59,7 @@ TEST_F(UploadTest, StoresTokensHashAndSize) {
   const auto result = upload.Finish();
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->created);
-  const DocumentPtr document = store_.Get("a.txt").value();
+  const DocumentPtr document = store_.Get({}, "a.txt").value();
   EXPECT_EQ(document->tokens, (std::vector<int32_t>{'a', 'b', 'c'}));
   EXPECT_EQ(document->sha256, kAbcSha256);
   EXPECT_EQ(document->size_bytes, 3u);
@@ -80,7 +80,7 @@ TEST_F(UploadTest, TheSameTextAgainChangesNothing) {
 TEST_F(UploadTest, ChunksMustFollowEachOther) {
   for (const int64_t offset :
        {int64_t{0}, int64_t{2}, int64_t{4}, int64_t{-1}, INT64_MAX, INT64_MIN}) {
-    Upload upload(store_, engine_);
+    Upload upload(store_, engine_, {});
     ExpectOk(upload.Accept(Header("a")));
     ExpectOk(upload.Accept(Chunk(0, "abc")));
     const absl::Status status = upload.Accept(Chunk(offset, "def"));
@@ -91,23 +91,24 @@ TEST_F(UploadTest, ChunksMustFollowEachOther) {
 }
 
 TEST_F(UploadTest, HeadersAreChecked) {
-  Upload no_header(store_, engine_);
+  Upload no_header(store_, engine_, {});
   EXPECT_EQ(Reason(no_header.Accept(Chunk(0, "abc"))), "DOCUMENT_INCOMPLETE");
-  Upload nothing(store_, engine_);
+  Upload nothing(store_, engine_, {});
   EXPECT_EQ(Reason(nothing.Accept({})), "INVALID_FIELD");
-  EXPECT_EQ(Reason(Upload(store_, engine_).Finish().status()), "DOCUMENT_INCOMPLETE");
+  EXPECT_EQ(Reason(Upload(store_, engine_, {}).Finish().status()), "DOCUMENT_INCOMPLETE");
 
-  Upload two_headers(store_, engine_);
+  Upload two_headers(store_, engine_, {});
   ExpectOk(two_headers.Accept(Header("a")));
   EXPECT_EQ(Reason(two_headers.Accept(Header("a"))), "INVALID_FIELD");
 
   auto bad_hash = Header("a");
   bad_hash.mutable_header()->set_sha256(std::string(64, 'G'));
-  EXPECT_EQ(Details(ToGrpcStatus(Upload(store_, engine_).Accept(bad_hash))).field, "header.sha256");
+  EXPECT_EQ(Details(ToGrpcStatus(Upload(store_, engine_, {}).Accept(bad_hash))).field,
+            "header.sha256");
   auto bad_total = Header("a");
   for (const int64_t total : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
     bad_total.mutable_header()->set_total_bytes(total);
-    EXPECT_EQ(Details(ToGrpcStatus(Upload(store_, engine_).Accept(bad_total))).field,
+    EXPECT_EQ(Details(ToGrpcStatus(Upload(store_, engine_, {}).Accept(bad_total))).field,
               "header.total_bytes");
   }
 }
@@ -121,7 +122,7 @@ TEST_F(UploadTest, NamesAreChecked) {
        {std::string(), std::string("."), std::string(".."), std::string("../a"), std::string("a/b"),
         std::string("a..b"), std::string("-a"), std::string("a b"), std::string("\xc3\xa4"),
         std::string("a\0b", 3), std::string(129, 'x')}) {
-    Upload upload(store_, engine_);
+    Upload upload(store_, engine_, {});
     const absl::Status status = upload.Accept(Header(bad));
     EXPECT_EQ(Details(ToGrpcStatus(status)).field, "header.name") << bad;
   }
@@ -130,15 +131,15 @@ TEST_F(UploadTest, NamesAreChecked) {
 TEST_F(UploadTest, LengthAndHashAreCheckedAtTheEnd) {
   auto header = Header("a");
   header.mutable_header()->set_total_bytes(3);
-  Upload few(store_, engine_);
+  Upload few(store_, engine_, {});
   ExpectOk(few.Accept(header));
   ExpectOk(few.Accept(Chunk(0, "ab")));
   EXPECT_EQ(Reason(few.Finish().status()), "DOCUMENT_INCOMPLETE");
-  Upload many(store_, engine_);
+  Upload many(store_, engine_, {});
   ExpectOk(many.Accept(header));
   EXPECT_EQ(Details(ToGrpcStatus(many.Accept(Chunk(0, "abcd")))).field, "chunk.data");
 
-  Upload wrong(store_, engine_);
+  Upload wrong(store_, engine_, {});
   header.mutable_header()->set_sha256(kAbcSha256);
   ExpectOk(wrong.Accept(header));
   ExpectOk(wrong.Accept(Chunk(0, "abd")));
@@ -147,10 +148,10 @@ TEST_F(UploadTest, LengthAndHashAreCheckedAtTheEnd) {
 }
 
 TEST_F(UploadTest, EmptyAndBadTextIsRefused) {
-  Upload empty(store_, engine_);
+  Upload empty(store_, engine_, {});
   ExpectOk(empty.Accept(Header("a")));
   EXPECT_EQ(Details(ToGrpcStatus(empty.Accept(Chunk(0, "")))).field, "chunk.data");
-  Upload no_chunk(store_, engine_);
+  Upload no_chunk(store_, engine_, {});
   ExpectOk(no_chunk.Accept(Header("a")));
   EXPECT_EQ(Reason(no_chunk.Finish().status()), "DOCUMENT_INCOMPLETE");
   const auto bad = Store("a", "abc\xff");
@@ -159,7 +160,7 @@ TEST_F(UploadTest, EmptyAndBadTextIsRefused) {
 }
 
 TEST_F(UploadTest, ACharacterMayBeSplitBetweenChunks) {
-  Upload upload(store_, engine_);
+  Upload upload(store_, engine_, {});
   ExpectOk(upload.Accept(Header("a")));
   ExpectOk(upload.Accept(Chunk(0, "\xc3")));
   ExpectOk(upload.Accept(Chunk(1, "\xa4")));
@@ -170,14 +171,14 @@ TEST_F(UploadTest, TooLongIsRefusedEarlyWithTheNumbers) {
   auto header = Header("a");
   for (const int64_t total : {int64_t{3001}, INT64_MAX}) {
     header.mutable_header()->set_total_bytes(total);
-    const absl::Status status = Upload(store_, engine_).Accept(header);
+    const absl::Status status = Upload(store_, engine_, {}).Accept(header);
     EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
     const ErrorDetails details = Details(ToGrpcStatus(status));
     EXPECT_EQ(details.reason, "DOCUMENT_TOO_LARGE");
     EXPECT_EQ(details.metadata.at("needed"), std::to_string(total));
     EXPECT_EQ(details.metadata.at("available"), "3000");
   }
-  Upload unannounced(store_, engine_);
+  Upload unannounced(store_, engine_, {});
   ExpectOk(unannounced.Accept(Header("a")));
   ExpectOk(unannounced.Accept(Chunk(0, std::string(2000, 'x'))));
   EXPECT_EQ(Reason(unannounced.Accept(Chunk(2000, std::string(2000, 'x')))), "DOCUMENT_TOO_LARGE");
@@ -195,7 +196,7 @@ TEST_F(UploadTest, TheContextIsCheckedWhileTheTextArrives) {
   engine_.set_max_context(100);
   auto header = Header("a");
   header.mutable_header()->set_total_bytes(2500);
-  Upload upload(store_, engine_);
+  Upload upload(store_, engine_, {});
   ExpectOk(upload.Accept(header));
   ExpectOk(upload.Accept(Chunk(0, std::string(60, 'x'))));
   const absl::Status status = upload.Accept(Chunk(60, std::string(60, 'x')));
@@ -215,7 +216,7 @@ TEST_F(UploadTest, TheStoreIsBoundedByMemory) {
   // one, which needs 5 bytes a token while it arrives.
   ASSERT_TRUE(Store("a", std::string(3000, 'x')).ok());
   EXPECT_EQ(store_.memory_used(), 3000u * 4 + 1024);
-  Upload second(store_, engine_);
+  Upload second(store_, engine_, {});
   ExpectOk(second.Accept(Header("b")));
   const absl::Status full = second.Accept(Chunk(0, std::string(3000, 'y')));
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
@@ -227,7 +228,7 @@ TEST_F(UploadTest, TheStoreIsBoundedByMemory) {
 
 TEST_F(UploadTest, WhatTheTokenizerHoldsBackCounts) {
   engine_.set_text_memory_bytes(18'000);
-  Upload upload(store_, engine_);
+  Upload upload(store_, engine_, {});
   ExpectOk(upload.Accept(Header("a")));
   ExpectOk(upload.Accept(Chunk(0, std::string(100, 'x'))));
   EXPECT_EQ(store_.memory_used(), 100u * 4 + 18'000 + 1024);
@@ -237,14 +238,14 @@ TEST_F(UploadTest, WhatTheTokenizerHoldsBackCounts) {
 
 TEST_F(UploadTest, TheStoreIsBoundedByCount) {
   for (const char* name : {"a", "b", "c"}) ASSERT_TRUE(Store(name, name).ok());
-  EXPECT_EQ(Reason(Upload(store_, engine_).Accept(Header("d"))), "DOCUMENT_STORE_FULL");
-  EXPECT_TRUE(store_.Delete("b").ok());
+  EXPECT_EQ(Reason(Upload(store_, engine_, {}).Accept(Header("d"))), "DOCUMENT_STORE_FULL");
+  EXPECT_TRUE(store_.Delete({}, "b").ok());
   EXPECT_TRUE(Store("d", "d").ok());
 }
 
 TEST_F(UploadTest, MemoryComesBack) {
   {
-    Upload abandoned(store_, engine_);
+    Upload abandoned(store_, engine_, {});
     ExpectOk(abandoned.Accept(Header("a")));
     ExpectOk(abandoned.Accept(Chunk(0, std::string(1000, 'x'))));
     EXPECT_EQ(store_.memory_used(), 1000u * 4 + 1024);
@@ -252,8 +253,8 @@ TEST_F(UploadTest, MemoryComesBack) {
   EXPECT_EQ(store_.memory_used(), 0u);
   ASSERT_TRUE(Store("a", "abc").ok());
   {
-    const DocumentPtr held = store_.Get("a").value();
-    ASSERT_TRUE(store_.Delete("a").ok());
+    const DocumentPtr held = store_.Get({}, "a").value();
+    ASSERT_TRUE(store_.Delete({}, "a").ok());
     EXPECT_GT(store_.memory_used(), 0u);  // a request still reads it
     EXPECT_EQ(held->tokens.size(), 3u);
   }
@@ -262,10 +263,10 @@ TEST_F(UploadTest, MemoryComesBack) {
 
 TEST_F(UploadTest, WithdrawTakesOnlyItsOwn) {
   const DocumentPtr first = Store("a", "abc")->document;
-  ASSERT_TRUE(store_.Delete("a").ok());
+  ASSERT_TRUE(store_.Delete({}, "a").ok());
   ASSERT_TRUE(Store("a", "xyz").ok());
   store_.Withdraw(first);
-  EXPECT_TRUE(store_.Get("a").ok());
+  EXPECT_TRUE(store_.Get({}, "a").ok());
 }
 
 TEST_F(UploadTest, ListsByName) {
@@ -275,9 +276,9 @@ TEST_F(UploadTest, ListsByName) {
     for (const DocumentPtr& document : documents) all += document->name;
     return all;
   };
-  EXPECT_EQ(names(store_.List("", 10)), "abc");
-  EXPECT_EQ(names(store_.List("a", 1)), "b");
-  EXPECT_EQ(names(store_.List("c", 10)), "");
+  EXPECT_EQ(names(store_.List({}, "", 10)), "abc");
+  EXPECT_EQ(names(store_.List({}, "a", 1)), "b");
+  EXPECT_EQ(names(store_.List({}, "c", 10)), "");
 }
 
 }  // namespace

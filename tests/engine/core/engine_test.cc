@@ -381,6 +381,38 @@ TEST_F(EngineTest, ASharedPrefixIsComputedOnce) {
 }
 
 // A checkpoint far before the end: the windows' pages in between must come back to the sequence.
+// Hits are a tenant's own: another one's look like a prompt that nobody ever sent, in every figure.
+TEST_F(EngineTest, NothingIsSharedBetweenTenants) {
+  const DemoDocument document = Document(3000, 11);
+  for (const bool policy : {false, true}) {
+    auto engine = Make(Options(2));
+    const auto ask = [&](const TenantId& tenant) {
+      RequestSpec spec = Spec(*engine, document.text + document.facts[0].cue, 4);
+      spec.tenant = tenant;
+      spec.shared_prefixes = {3000};
+      spec.sampling.logprobs = 2;
+      if (policy) spec.attention = AttentionPolicy{.kind = PolicyKind::kAdaptive};
+      auto sink = Start(*engine, std::move(spec));
+      EXPECT_TRUE(sink->Wait()->status.ok()) << sink->Wait()->status;
+      return sink;
+    };
+    const TenantId a = TenantId::FromName("a").value();
+    const TenantId b = TenantId::FromName("b").value();
+    const auto first = ask(a);
+    EXPECT_EQ(first->Wait()->usage.cached_tokens, 0);
+    for (const TenantId& other : {b, TenantId()}) {
+      const auto answer = ask(other);
+      EXPECT_EQ(answer->Wait()->usage.cached_tokens, 0) << other.name();
+      EXPECT_EQ(answer->progress().front().cached, 0) << other.name();
+      EXPECT_EQ(answer->Wait()->attention.inherited_coverage, std::nullopt) << other.name();
+      EXPECT_EQ(answer->ids(), first->ids()) << other.name();
+    }
+    for (const TenantId& same : {a, b}) {
+      EXPECT_GE(ask(same)->Wait()->usage.cached_tokens, 3000 / 64 * 64) << same.name();
+    }
+  }
+}
+
 TEST_F(EngineTest, CheckpointsTakeNoMoreThanTheirWindow) {
   EngineOptions options = Options(1);
   options.chunk_tokens = 2048;

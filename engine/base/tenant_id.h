@@ -1,0 +1,36 @@
+#ifndef ANNULUS_ENGINE_BASE_TENANT_ID_H_
+#define ANNULUS_ENGINE_BASE_TENANT_ID_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// Whose requests, documents and cached pages these are. Nothing of one tenant is ever shown to
+// another or reused for it, not even as a count of cached tokens. The server sets it from the
+// authenticated identity of a call, never from what a request says. A value; default-constructed it
+// is the tenant `default`, of callers without an identity.
+class TenantId {
+ public:
+  TenantId() : name_("default") {}
+
+  // INVALID_ARGUMENT unless `name` has 1 to 64 of [A-Za-z0-9._-]. So a name never holds a '/',
+  // which separates it from what follows in the identity of keys and values.
+  static absl::StatusOr<TenantId> FromName(absl::string_view name);
+
+  const std::string& name() const { return name_; }
+
+  friend bool operator==(const TenantId&, const TenantId&) = default;
+  friend auto operator<=>(const TenantId&, const TenantId&) = default;
+
+ private:
+  explicit TenantId(absl::string_view name) : name_(name) {}
+
+  std::string name_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_BASE_TENANT_ID_H_
