@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/gguf/gguf_model.h"
 #include "engine/model/random_tensors.h"
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
@@ -25,6 +26,8 @@ struct ModelFiles {
   ModelConfig config;
   std::unique_ptr<TensorSource> tensors;
   std::unique_ptr<Tokenizer> tokenizer;
+  // What weights become unless --weights-dtype says; absent: they stay as they are stored.
+  std::optional<DType> weights_dtype;
   std::string architecture;
   std::string description;
   TemplateDirectory templates;
@@ -85,12 +88,33 @@ absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
   return files;
 }
 
+absl::StatusOr<ModelFiles> OpenGguf(const std::string& path) {
+  ANNULUS_ASSIGN_OR_RETURN(GgufModel model, OpenGgufModel(path));
+  ModelFiles files;
+  files.config = std::move(model.config);
+  files.tensors = std::move(model.tensors);
+  files.weights_dtype = model.weights_dtype;
+  files.architecture = files.config.architecture;
+  files.description = absl::StrCat("a ", files.config.model_type, " model in a GGUF file");
+  const GgufTokenizerFiles& tokenizer = model.tokenizer;
+  if (!tokenizer.tokenizer_json.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(
+        files.tokenizer, LoadTokenizerJson(tokenizer.tokenizer_json, path, tokenizer.config, path));
+  } else {
+    ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, LoadTokenizerModel(tokenizer.tokenizer_model, path,
+                                                                 tokenizer.config, path));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Parse(tokenizer.config, path));
+  return files;
+}
+
 absl::StatusOr<ModelFiles> OpenFiles(const std::string& model) {
   if (absl::StartsWith(model, kBuiltinPrefix)) return OpenBuiltin(model);
   if (absl::StartsWith(model, kRandomPrefix)) {
     return OpenRandom(model.substr(sizeof(kRandomPrefix) - 1));
   }
-  return OpenDirectory(model);
+  ANNULUS_ASSIGN_OR_RETURN(const std::optional<std::string> gguf, FindGgufModel(model));
+  return gguf.has_value() ? OpenGguf(*gguf) : OpenDirectory(model);
 }
 
 ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_context) {
@@ -177,12 +201,14 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
                            ContextLimit(files.config, options.max_context));
   ANNULUS_RETURN_IF_ERROR(
       CheckVocabulary(options.model, *files.tokenizer, files.config.vocabulary));
+  const std::optional<DType> weights_dtype =
+      options.weights_dtype.has_value() ? options.weights_dtype : files.weights_dtype;
   const absl::StatusOr<DType> stored = StoredWeightsDType(files.config, *files.tensors);
   if (!stored.ok()) return Naming(options.model, stored.status());
   KernelRequirements required;
   required.backend = backend.capabilities().name;
   required.implementation = options.kernels;
-  required.weights_dtype = options.weights_dtype.value_or(*stored);
+  required.weights_dtype = weights_dtype.value_or(*stored);
   required.activations = options.activations;
   ANNULUS_RETURN_IF_ERROR(
       CheckActivations(required.activations, required.weights_dtype, files.config));
@@ -191,15 +217,15 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   required.v_dim = files.config.head_dim;
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, kernels.Select(required));
   absl::StatusOr<ModelWeights> weights =
-      LoadWeights(files.config, *files.tensors, backend, *ops, options.weights_dtype);
+      LoadWeights(files.config, *files.tensors, backend, *ops, weights_dtype);
   if (!weights.ok()) return Naming(options.model, weights.status());
   LoadedModel loaded;
   loaded.ranks =
       MakeRankModel(files.config, *std::move(weights), *ops, options.page_tokens, options.kv_dtype);
   loaded.ranks.activations = required.activations;
   for (int device = 1; device < DevicesOf(backend, options.ranks); ++device) {
-    weights = LoadWeights(files.config, *files.tensors, backend.OnDevice(device), *ops,
-                          options.weights_dtype);
+    weights =
+        LoadWeights(files.config, *files.tensors, backend.OnDevice(device), *ops, weights_dtype);
     if (!weights.ok()) return Naming(options.model, weights.status());
     loaded.ranks.further_weights.push_back(*std::move(weights));
   }

@@ -118,6 +118,16 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(absl::string_view j
   return PipelineTokenizer::Create(std::move(stages));
 }
 
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(absl::string_view json,
+                                                             absl::string_view file_name,
+                                                             absl::string_view config,
+                                                             absl::string_view config_name) {
+  ANNULUS_ASSIGN_OR_RETURN(PipelineStages stages, ParseTokenizerJson(json, file_name));
+  ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(config, config_name));
+  ANNULUS_RETURN_IF_ERROR(ApplyConfig(document.root(), /*add_bos=*/false, &stages));
+  return PipelineTokenizer::Create(std::move(stages));
+}
+
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerModel(absl::string_view bytes,
                                                               absl::string_view file_name,
                                                               absl::string_view config,
@@ -151,11 +161,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
     return LoadTokenizerModel(*bytes, model_file.string(), *config, config_file.string());
   }
   if (!json.ok()) return json.status();
-  ANNULUS_ASSIGN_OR_RETURN(PipelineStages stages, ParseTokenizerJson(*json, file.string()));
-  ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document,
-                           JsonDocument::Parse(*config, config_file.string()));
-  ANNULUS_RETURN_IF_ERROR(ApplyConfig(document.root(), /*add_bos=*/false, &stages));
-  return PipelineTokenizer::Create(std::move(stages));
+  return LoadTokenizerJson(*json, file.string(), *config, config_file.string());
 }
 
 }  // namespace annulus

@@ -202,7 +202,7 @@ absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes
   return file;
 }
 
-std::string SerializeForEncoding(const SentencePieceFile& file) {
+std::string SerializeSentencePieceFile(const SentencePieceFile& file) {
   std::string bytes;
   for (const SentencePieceFile::Piece& piece : file.pieces) {
     std::string message;
@@ -213,12 +213,33 @@ std::string SerializeForEncoding(const SentencePieceFile& file) {
   }
   std::string trainer;
   AppendNumber(3, static_cast<uint64_t>(file.kind), &trainer);
+  AppendNumber(24, file.whitespace_as_suffix, &trainer);
   AppendNumber(35, file.byte_fallback, &trainer);
+  // A negative id is sign-extended to ten bytes, as in every protocol buffer.
+  AppendNumber(40, static_cast<uint64_t>(int64_t{file.unk_id}), &trainer);
+  AppendNumber(41, static_cast<uint64_t>(int64_t{file.bos_id}), &trainer);
+  AppendNumber(42, static_cast<uint64_t>(int64_t{file.eos_id}), &trainer);
   AppendBytes(2, trainer, &bytes);
-  std::string normalizer;  // without a character map, a prefix and any change of white space
-  for (const uint64_t field : {3, 4, 5}) AppendNumber(field, 0, &normalizer);
+  std::string normalizer;
+  AppendBytes(2, file.character_map, &normalizer);
+  AppendNumber(3, file.add_dummy_prefix, &normalizer);
+  AppendNumber(4, file.remove_extra_whitespaces, &normalizer);
+  AppendNumber(5, file.escape_whitespaces, &normalizer);
   AppendBytes(3, normalizer, &bytes);
   return bytes;
+}
+
+std::string SerializeForEncoding(SentencePieceFile file) {
+  file.character_map.clear();
+  file.add_dummy_prefix = false;
+  file.remove_extra_whitespaces = false;
+  file.escape_whitespaces = false;
+  file.whitespace_as_suffix = false;
+  const SentencePieceFile usual;
+  file.unk_id = usual.unk_id;
+  file.bos_id = usual.bos_id;
+  file.eos_id = usual.eos_id;
+  return SerializeSentencePieceFile(file);
 }
 
 }  // namespace annulus

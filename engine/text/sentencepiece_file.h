@@ -41,8 +41,11 @@ struct SentencePieceFile {
 // INVALID_ARGUMENT, without the name of the file, for bytes that are no such file.
 absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes);
 
+// The bytes of a tokenizer.model that holds `file`.
+std::string SerializeSentencePieceFile(const SentencePieceFile& file);
+
 // A file with the pieces and the kind of `file`, whose normalizer leaves texts as they are.
-std::string SerializeForEncoding(const SentencePieceFile& file);
+std::string SerializeForEncoding(SentencePieceFile file);
 
 }  // namespace annulus
 

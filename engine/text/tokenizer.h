@@ -68,6 +68,12 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(absl::string_view json,
                                                              absl::string_view file_name);
 
+// The same with what the text of a tokenizer_config.json adds ("{}" for nothing).
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerJson(absl::string_view json,
+                                                             absl::string_view file_name,
+                                                             absl::string_view config,
+                                                             absl::string_view config_name);
+
 // The same from the bytes of a tokenizer.model and the text of a tokenizer_config.json ("{}" for
 // none); see ParseSentencePieceStages for what is supported.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerModel(absl::string_view bytes,

@@ -22,6 +22,7 @@ engine/api.h       : engine/base/tenant_id.h engine/sparse/assignment.h engine/s
 engine/base/       : engine/api.h engine/base/tenant_id.h KERNELS
 engine/text/       : engine/api.h engine/base/ KERNELS
 engine/model/      : engine/api.h engine/base/ engine/text/ KERNELS
+engine/gguf/       : engine/base/ engine/text/ engine/model/ KERNELS
 engine/memory/     : engine/api.h engine/base/ KERNELS
 engine/metrics/    : engine/api.h engine/base/ KERNELS
 engine/state/      : engine/api.h engine/base/ engine/sparse/ KERNELS

@@ -102,6 +102,33 @@ absl::StatusOr<std::optional<std::string>> Token(const JsonNode& config, const c
 
 }  // namespace
 
+absl::Status TemplateDirectory::Add(
+    const std::map<std::string, std::pair<std::string, std::string>>& sources,
+    const std::string& place) {
+  for (const auto& [name, source] : sources) {
+    absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(source.second, source.first);
+    if (!parsed.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(place, parsed.status().message()));
+    }
+    templates_.emplace(name, *std::move(parsed));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TemplateDirectory> TemplateDirectory::Parse(absl::string_view config,
+                                                           const std::string& file_name) {
+  TemplateDirectory directory;
+  ANNULUS_ASSIGN_OR_RETURN(const JsonDocument document, JsonDocument::Parse(config, file_name));
+  Sources sources;
+  ANNULUS_RETURN_IF_ERROR(AddMember(document.root(), sources));
+  ANNULUS_RETURN_IF_ERROR(directory.Add(sources, absl::StrCat(file_name, ", ")));
+  for (const char* key : kTokenKeys) {
+    ANNULUS_ASSIGN_OR_RETURN(std::optional<std::string> token, Token(document.root(), key));
+    if (token.has_value()) directory.special_tokens_.emplace_back(key, *std::move(token));
+  }
+  return directory;
+}
+
 absl::StatusOr<TemplateDirectory> TemplateDirectory::Load(
     const std::filesystem::path& model_directory) {
   TemplateDirectory directory;
@@ -112,14 +139,7 @@ absl::StatusOr<TemplateDirectory> TemplateDirectory::Load(
   if (sources.empty() && config.has_value()) {
     ANNULUS_RETURN_IF_ERROR(AddMember(config->root(), sources));
   }
-  for (const auto& [name, source] : sources) {
-    absl::StatusOr<ChatTemplate> parsed = ChatTemplate::Parse(source.second, source.first);
-    if (!parsed.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(model_directory.string(), "/", parsed.status().message()));
-    }
-    directory.templates_.emplace(name, *std::move(parsed));
-  }
+  ANNULUS_RETURN_IF_ERROR(directory.Add(sources, absl::StrCat(model_directory.string(), "/")));
   if (sources.empty()) return directory;
   ANNULUS_ASSIGN_OR_RETURN(const std::optional<JsonDocument> tokens,
                            ReadJson(model_directory / kTokensFile));

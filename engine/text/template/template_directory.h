@@ -25,6 +25,10 @@ class TemplateDirectory {
   // templates is no error.
   static absl::StatusOr<TemplateDirectory> Load(const std::filesystem::path& model_directory);
 
+  // The same from the text of a tokenizer_config.json alone; `file_name` is for messages.
+  static absl::StatusOr<TemplateDirectory> Parse(absl::string_view config,
+                                                 const std::string& file_name);
+
   bool empty() const { return templates_.empty(); }
 
   // The template for a conversation: "tool_use" where tools are given and there is one, else
@@ -37,6 +41,10 @@ class TemplateDirectory {
   }
 
  private:
+  // Parses sources, a name's file and text each; `place` comes before the file in messages.
+  absl::Status Add(const std::map<std::string, std::pair<std::string, std::string>>& sources,
+                   const std::string& place);
+
   std::map<std::string, ChatTemplate> templates_;
   std::vector<std::pair<std::string, std::string>> special_tokens_;
 };

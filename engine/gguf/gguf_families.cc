@@ -1,0 +1,273 @@
+#include "engine/gguf/gguf_families.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+using nlohmann::json;
+using Experts = GgufFamily::Experts;
+
+constexpr std::array<GgufFamily, 9> kFamilies = {{
+    {.name = "llama", .architecture = "LlamaForCausalLM", .interleaved_rope = true},
+    {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
+    {.name = "qwen3", .architecture = "Qwen3ForCausalLM"},
+    {.name = "qwen3moe", .architecture = "Qwen3MoeForCausalLM", .experts = Experts::kSeparate},
+    {.name = "phi3", .architecture = "Phi3ForCausalLM", .fused = true},
+    {.name = "gemma2", .architecture = "Gemma2ForCausalLM", .gemma = true},
+    {.name = "gemma3", .architecture = "Gemma3ForCausalLM", .gemma = true},
+    {.name = "smollm3", .architecture = "SmolLM3ForCausalLM", .interleaved_rope = true},
+    {.name = "olmo2", .architecture = "Olmo2ForCausalLM"},
+}};
+constexpr GgufFamily kGptOss = {
+    .name = "gpt-oss", .architecture = "GptOssForCausalLM", .experts = Experts::kGptOss};
+constexpr GgufFamily kMixtral = {.name = "llama",
+                                 .architecture = "MixtralForCausalLM",
+                                 .experts = Experts::kMixtral,
+                                 .interleaved_rope = true};
+
+// Layers of the two Gemma models whose scores are scaled by hidden_size / heads, which no key says.
+constexpr uint64_t kGemma2Layers27B = 46;
+constexpr uint64_t kGemma3Layers27B = 62;
+
+// Writes config.json key by key.
+class ConfigWriter {
+ public:
+  ConfigWriter(const GgufFile& file, const GgufFamily& family) : file_(file), family_(family) {}
+
+  absl::StatusOr<std::string> Write();
+
+ private:
+  // The value of "ARCHITECTURE.key", or null.
+  json Value(absl::string_view key) const { return At(absl::StrCat(family_.name, ".", key)); }
+  json At(absl::string_view key) const {
+    const GgufValue* const value = file_.Find(key);
+    return value == nullptr ? json() : value->Scalar();
+  }
+  void Copy(const char* to, absl::string_view from) {
+    const json value = Value(from);
+    if (!value.is_null()) config_[to] = value;
+  }
+  bool Has(absl::string_view tensor) const { return file_.FindTensor(tensor) != nullptr; }
+  // Numbers that are the same in all layers; models whose layers differ store arrays.
+  absl::Status CopySame(const char* to, absl::string_view from);
+  absl::Status WriteSizes();
+  absl::Status WriteRope();
+  absl::Status WriteFactors(const char* to, absl::string_view tensor, json& rope) const;
+  void WriteGemma();
+  void WriteWindow();
+  void WriteExperts();
+  void WriteTokens();
+
+  const GgufFile& file_;
+  const GgufFamily& family_;
+  json config_ = json::object();
+};
+
+absl::Status ConfigWriter::CopySame(const char* to, absl::string_view from) {
+  const std::string key = absl::StrCat(family_.name, ".", from);
+  const GgufValue* const value = file_.Find(key);
+  if (value == nullptr) return absl::OkStatus();
+  if (value->kind != GgufValue::Kind::kArray) {
+    config_[to] = value->Scalar();
+    return absl::OkStatus();
+  }
+  for (uint64_t i = 0; i < value->count && value->element != GgufValue::Kind::kString; ++i) {
+    if (i > 0 && value->At(i) != value->At(0)) {
+      return absl::UnimplementedError(
+          absl::StrCat(file_.path(), ": ", key, " differs between layers (", value->At(0).dump(),
+                       " and ", value->At(i).dump(), "); served: one number for all layers"));
+    }
+    config_[to] = value->At(0);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ConfigWriter::WriteSizes() {
+  Copy("hidden_size", "embedding_length");
+  Copy("num_hidden_layers", "block_count");
+  ANNULUS_RETURN_IF_ERROR(CopySame("intermediate_size", "feed_forward_length"));
+  ANNULUS_RETURN_IF_ERROR(CopySame("num_attention_heads", "attention.head_count"));
+  ANNULUS_RETURN_IF_ERROR(CopySame("num_key_value_heads", "attention.head_count_kv"));
+  Copy("head_dim", "attention.key_length");
+  Copy("max_position_embeddings", "context_length");
+  Copy("rms_norm_eps", "attention.layer_norm_rms_epsilon");
+  const json values = Value("attention.value_length");
+  if (!values.is_null() && values != Value("attention.key_length")) {
+    return absl::UnimplementedError(absl::StrCat(
+        file_.path(), ": ", family_.name, ".attention.value_length is ", values.dump(),
+        " and key_length ", Value("attention.key_length").dump(), "; served: the same for both"));
+  }
+  const GgufTensor* const embedding = file_.FindTensor("token_embd.weight");
+  if (embedding != nullptr && embedding->shape.size() == 2) {
+    config_["vocab_size"] = static_cast<uint64_t>(embedding->shape[0]);
+  } else {
+    Copy("vocab_size", "vocab_size");
+  }
+  config_["tie_word_embeddings"] = !Has("output.weight");
+  config_["attention_bias"] = Has("blk.0.attn_q.bias");
+  config_["mlp_bias"] = Has("blk.0.ffn_down.bias");
+  return absl::OkStatus();
+}
+
+absl::Status ConfigWriter::WriteFactors(const char* to, absl::string_view tensor,
+                                        json& rope) const {
+  const GgufTensor* const factors = file_.FindTensor(tensor);
+  if (factors == nullptr) return absl::OkStatus();
+  if (factors->bytes > size_t{1} << 16) {
+    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": tensor ", tensor, " has ",
+                                                   factors->bytes,
+                                                   " bytes; allowed: a number for each rope pair"));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> values, file_.ReadAsFloat(*factors));
+  rope[to] = values;
+  return absl::OkStatus();
+}
+
+// Tensors of factors divide frequencies: one list is what Llama 3 makes of its settings, two are
+// longrope's. Both are written as longrope, which is exactly that.
+absl::Status ConfigWriter::WriteRope() {
+  Copy("rope_theta", "rope.freq_base");
+  const json rotated = Value("rope.dimension_count");
+  const json heads = config_.value("num_attention_heads", json());
+  const json hidden = config_.value("hidden_size", json());
+  json head_dim = config_.value("head_dim", json());
+  if (head_dim.is_null() && heads.is_number_unsigned() && hidden.is_number_unsigned() &&
+      heads.get<uint64_t>() > 0) {
+    head_dim = hidden.get<uint64_t>() / heads.get<uint64_t>();
+  }
+  if (rotated.is_number_unsigned() && head_dim.is_number_unsigned() && rotated != head_dim &&
+      head_dim.get<uint64_t>() > 0) {
+    config_["partial_rotary_factor"] = rotated.get<double>() / head_dim.get<double>();
+  }
+  json rope = json::object();
+  const json original = Value("rope.scaling.original_context_length");
+  const json type = Value("rope.scaling.type");
+  if (Has("rope_factors_long.weight") || Has("rope_freqs.weight")) {
+    const bool two = Has("rope_factors_long.weight");
+    rope["rope_type"] = "longrope";
+    ANNULUS_RETURN_IF_ERROR(WriteFactors(
+        "short_factor", two ? "rope_factors_short.weight" : "rope_freqs.weight", rope));
+    ANNULUS_RETURN_IF_ERROR(
+        WriteFactors("long_factor", two ? "rope_factors_long.weight" : "rope_freqs.weight", rope));
+    const json scale = Value("rope.scaling.attn_factor");
+    if (!two) rope["attention_factor"] = 1.0;
+    if (two && !scale.is_null()) rope["attention_factor"] = scale;
+    if (two && !original.is_null()) config_["original_max_position_embeddings"] = original;
+  } else if (type == "linear" || type == "yarn") {
+    rope["rope_type"] = type;
+    const json factor = Value("rope.scaling.factor");
+    if (!factor.is_null()) rope["factor"] = factor;
+    if (!original.is_null()) rope["original_max_position_embeddings"] = original;
+    if (family_.experts == Experts::kGptOss) rope["truncate"] = false;
+  } else if (!type.is_null() && type != "none") {
+    return absl::UnimplementedError(
+        absl::StrCat(file_.path(), ": ", family_.name, ".rope.scaling.type is ", type.dump(),
+                     "; served: none, linear, yarn, and factors in tensors (longrope, Llama 3)"));
+  }
+  if (!rope.empty()) config_["rope_scaling"] = std::move(rope);
+  return absl::OkStatus();
+}
+
+void ConfigWriter::WriteGemma() {
+  if (!family_.gemma) return;
+  const json layers = Value("block_count");
+  const bool by_hidden = layers == (family_.name == "gemma2" ? kGemma2Layers27B : kGemma3Layers27B);
+  const json heads = config_.value("num_attention_heads", json());
+  const json hidden = config_.value("hidden_size", json());
+  const json head_dim = config_.value("head_dim", json());
+  if (by_hidden && heads.is_number_unsigned() && hidden.is_number_unsigned() &&
+      heads.get<uint64_t>() > 0) {
+    config_["query_pre_attn_scalar"] = hidden.get<uint64_t>() / heads.get<uint64_t>();
+  } else if (!head_dim.is_null()) {
+    config_["query_pre_attn_scalar"] = head_dim;
+  }
+  const json score_cap = Value("attn_logit_softcapping");
+  const json logits_cap = Value("final_logit_softcapping");
+  if (family_.name == "gemma2" || !score_cap.is_null())
+    config_["attn_logit_softcapping"] = score_cap;
+  if (family_.name == "gemma2" || !logits_cap.is_null()) {
+    config_["final_logit_softcapping"] = logits_cap;
+  }
+}
+
+// 0 means none; a family without the key has no windows.
+void ConfigWriter::WriteWindow() {
+  const json window = Value("attention.sliding_window");
+  if (window.is_null()) return;
+  config_["sliding_window"] = window == 0 ? json() : window;
+}
+
+void ConfigWriter::WriteExperts() {
+  if (family_.experts == Experts::kNone) return;
+  const bool qwen = family_.experts == Experts::kSeparate;
+  Copy(qwen ? "num_experts" : "num_local_experts", "expert_count");
+  Copy("num_experts_per_tok", "expert_used_count");
+  Copy(qwen ? "moe_intermediate_size" : "intermediate_size", "expert_feed_forward_length");
+  if (qwen) config_["norm_topk_prob"] = true;
+}
+
+// End of text, and end of a turn, which publishers keep apart.
+void ConfigWriter::WriteTokens() {
+  const json bos = At("tokenizer.ggml.bos_token_id");
+  if (!bos.is_null()) config_["bos_token_id"] = bos;
+  json ends = json::array();
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                          "tokenizer.ggml.eom_token_id"}) {
+    const json id = At(key);
+    if (!id.is_null() && std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);
+  }
+  if (!ends.empty()) config_["eos_token_id"] = std::move(ends);
+}
+
+absl::StatusOr<std::string> ConfigWriter::Write() {
+  config_["architectures"] = json::array({std::string(family_.architecture)});
+  ANNULUS_RETURN_IF_ERROR(WriteSizes());
+  ANNULUS_RETURN_IF_ERROR(WriteRope());
+  WriteGemma();
+  WriteWindow();
+  WriteExperts();
+  WriteTokens();
+  return config_.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
+absl::StatusOr<GgufFamily> FindGgufFamily(const GgufFile& file) {
+  constexpr absl::string_view kKey = "general.architecture";
+  const absl::string_view name = file.Text(kKey);
+  if (name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file.path(), ": the metadata have no ", kKey, "; needed: a string"));
+  }
+  const GgufValue* const experts = file.Find(absl::StrCat(name, ".expert_count"));
+  const bool mixture = experts != nullptr && experts->bits > 0;
+  if (name == kMixtral.name && mixture) return kMixtral;
+  if (name == kGptOss.name) return kGptOss;
+  std::vector<absl::string_view> served = {kGptOss.name};
+  for (const GgufFamily& family : kFamilies) {
+    if (family.name == name) {
+      if (name != "olmo2" || file.Find("olmo2.attention.sliding_window") == nullptr) return family;
+    }
+    served.push_back(family.name);
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(file.path(), ": ", kKey, " is \"", absl::CHexEscape(name.substr(0, 64)), "\"",
+                   name == "olmo2" ? " with sliding windows (OLMo 3)" : "",
+                   "; served: ", absl::StrJoin(served, ", ")));
+}
+
+absl::StatusOr<std::string> GgufConfigJson(const GgufFile& file, const GgufFamily& family) {
+  return ConfigWriter(file, family).Write();
+}
+
+}  // namespace annulus

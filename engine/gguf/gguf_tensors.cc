@@ -1,0 +1,377 @@
+#include "engine/gguf/gguf_tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+using Experts = GgufFamily::Experts;
+
+constexpr int64_t kFp4Block = 32;
+constexpr size_t kFp4Codes = 16;
+
+struct NamePair {
+  absl::string_view gguf;
+  absl::string_view ours;
+};
+
+// Of the whole model.
+constexpr std::array<NamePair, 3> kModelNames = {{
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.weight", "model.norm.weight"},
+    {"output.weight", "lm_head.weight"},
+}};
+
+// Of a layer, without ".weight" or ".bias".
+constexpr std::array<NamePair, 16> kLayerNames = {{
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_qkv", "self_attn.qkv_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"post_attention_norm", "post_attention_layernorm"},
+    {"post_ffw_norm", "post_feedforward_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"attn_sinks", "self_attn.sinks"},
+}};
+
+absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) {
+  if (family.gemma && suffix == "ffn_norm") return "pre_feedforward_layernorm";
+  if (family.fused && suffix == "ffn_up") return "mlp.gate_up_proj";
+  if (suffix == "ffn_gate_inp" && family.experts == Experts::kMixtral) {
+    return "block_sparse_moe.gate";
+  }
+  if (suffix == "ffn_gate_inp" && family.experts == Experts::kGptOss) return "mlp.router";
+  for (const NamePair& pair : kLayerNames) {
+    if (pair.gguf == suffix) return pair.ours;
+  }
+  return "";
+}
+
+bool IsNorm(absl::string_view name) { return absl::EndsWith(name, "norm.weight"); }
+
+absl::Status WrongShape(const GgufFile& file, const GgufTensor& tensor, absl::string_view allowed) {
+  return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor ", tensor.name,
+                                                 " has the shape ", ShapeToString(tensor.shape),
+                                                 "; allowed: ", allowed));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GgufTensors>> GgufTensors::Create(
+    std::shared_ptr<const GgufFile> file, const GgufFamily& family) {
+  auto made = std::unique_ptr<GgufTensors>(new GgufTensors(std::move(file)));
+  for (const GgufTensor* const tensor : made->file_.Tensors()) {
+    ANNULUS_RETURN_IF_ERROR(made->Add(family, *tensor));
+  }
+  return made;
+}
+
+GgufTensors::Entry GgufTensors::MakeEntry(const GgufTensor& tensor, std::vector<int64_t> shape,
+                                          Form form) const {
+  Entry entry;
+  entry.info.dtype = form == Form::kValues ? tensor.type->plain.value_or(DType::kF32) : DType::kF32;
+  if (form == Form::kFp4Codes || form == Form::kFp4Scales) entry.info.dtype = DType::kI8;
+  entry.info.shape = std::move(shape);
+  entry.source = &tensor;
+  entry.form = form;
+  entry.rows = entry.info.elements() / tensor.cols();
+  entry.row_bytes = static_cast<size_t>(tensor.cols()) * DTypeSize(entry.info.dtype);
+  return entry;
+}
+
+void GgufTensors::AddWhole(std::string name, const GgufTensor& tensor, Form form) {
+  entries_.emplace(std::move(name), MakeEntry(tensor, tensor.shape, form));
+}
+
+absl::Status GgufTensors::Add(const GgufFamily& family, const GgufTensor& tensor) {
+  if (tensor.shape.size() > 1 && !tensor.type->plain.has_value()) quantized_ = true;
+  const Form form = family.gemma && IsNorm(tensor.name) ? Form::kMinusOne : Form::kValues;
+  for (const NamePair& pair : kModelNames) {
+    if (pair.gguf != tensor.name) continue;
+    AddWhole(std::string(pair.ours), tensor, form);
+    return absl::OkStatus();
+  }
+  absl::string_view rest = tensor.name;
+  int32_t layer = 0;
+  const size_t dot = absl::ConsumePrefix(&rest, "blk.") ? rest.find('.') : absl::string_view::npos;
+  if (dot != absl::string_view::npos && absl::SimpleAtoi(rest.substr(0, dot), &layer)) {
+    return AddLayerTensor(family, tensor, rest.substr(0, dot), rest.substr(dot + 1));
+  }
+  AddWhole(std::string(tensor.name), tensor);
+  return absl::OkStatus();
+}
+
+absl::Status GgufTensors::AddLayerTensor(const GgufFamily& family, const GgufTensor& tensor,
+                                         absl::string_view layer, absl::string_view suffix) {
+  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
+  absl::string_view plain = suffix;
+  absl::string_view kind;
+  for (const absl::string_view ending : {".weight", ".bias"}) {
+    if (absl::ConsumeSuffix(&plain, ending)) kind = ending;
+  }
+  if (absl::EndsWith(plain, "_exps")) return AddExperts(family, tensor, prefix, suffix);
+  const absl::string_view name = LayerName(family, plain);
+  if (name.empty() || kind.empty()) {
+    AddWhole(absl::StrCat(prefix, suffix), tensor);
+    return absl::OkStatus();
+  }
+  if (plain == "attn_sinks") kind = "";
+  std::string whole = absl::StrCat(prefix, name, kind);
+  if (family.interleaved_rope && (plain == "attn_q" || plain == "attn_k")) {
+    return AddRotated(std::move(whole), tensor,
+                      plain == "attn_q" ? "attention.head_count" : "attention.head_count_kv");
+  }
+  const bool shifted = family.gemma && IsNorm(tensor.name);
+  AddWhole(std::move(whole), tensor, shifted ? Form::kMinusOne : Form::kValues);
+  return absl::OkStatus();
+}
+
+// A projection or its bias, whose rows are reordered head by head.
+absl::Status GgufTensors::AddRotated(std::string name, const GgufTensor& tensor,
+                                     absl::string_view heads_key) {
+  const GgufValue* value =
+      file_.Find(absl::StrCat(file_.Text("general.architecture"), ".", heads_key));
+  if (value == nullptr) {
+    value = file_.Find(absl::StrCat(file_.Text("general.architecture"), ".attention.head_count"));
+  }
+  int64_t heads = 0;
+  if (value != nullptr) {
+    const nlohmann::json first = value->kind == GgufValue::Kind::kArray && value->count > 0 &&
+                                         value->element != GgufValue::Kind::kString
+                                     ? value->At(0)
+                                     : value->Scalar();
+    if (first.is_number_integer() && first > 0 && first < 1 << 16) heads = first.get<int64_t>();
+  }
+  const int64_t rows = tensor.shape.front();
+  if (heads == 0 || tensor.shape.size() > 2 || rows % heads != 0 || rows / heads % 2 != 0) {
+    return WrongShape(file_, tensor, "an even number of rows for each head");
+  }
+  Entry entry = MakeEntry(tensor, tensor.shape, Form::kValues);
+  if (tensor.shape.size() == 1) {
+    // A bias: one number a row.
+    if (tensor.type->block != 1) return WrongShape(file_, tensor, "a vector of plain numbers");
+    entry.rows = rows;
+    entry.row_bytes = DTypeSize(entry.info.dtype);
+  }
+  entry.head_rows = rows / heads;
+  entries_.emplace(std::move(name), std::move(entry));
+  return absl::OkStatus();
+}
+
+absl::Status GgufTensors::AddExperts(const GgufFamily& family, const GgufTensor& tensor,
+                                     const std::string& prefix, absl::string_view suffix) {
+  if (family.experts == Experts::kGptOss) return AddGptOssExperts(tensor, prefix, suffix);
+  struct Names {
+    absl::string_view gguf, separate, mixtral;
+  };
+  static constexpr Names kNames[] = {{"ffn_gate_exps.weight", "gate_proj.weight", "w1.weight"},
+                                     {"ffn_up_exps.weight", "up_proj.weight", "w3.weight"},
+                                     {"ffn_down_exps.weight", "down_proj.weight", "w2.weight"}};
+  const bool mixtral = family.experts == Experts::kMixtral;
+  for (const Names& names : kNames) {
+    if (names.gguf != suffix) continue;
+    if (tensor.shape.size() != 3) return WrongShape(file_, tensor, "three dimensions");
+    const int64_t rows = tensor.shape[1];
+    for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
+      Entry entry = MakeEntry(tensor, {rows, tensor.cols()}, Form::kValues);
+      entry.first = expert * rows;
+      entries_.emplace(absl::StrCat(prefix, mixtral ? "block_sparse_moe" : "mlp", ".experts.",
+                                    expert, ".", mixtral ? names.mixtral : names.separate),
+                       std::move(entry));
+    }
+    return absl::OkStatus();
+  }
+  AddWhole(absl::StrCat(prefix, suffix), tensor);
+  return absl::OkStatus();
+}
+
+// gpt-oss: gate and up share a tensor whose rows alternate; codes and exponents have one each.
+absl::Status GgufTensors::AddGptOssExperts(const GgufTensor& tensor, const std::string& prefix,
+                                           absl::string_view suffix) {
+  if (absl::StartsWith(suffix, "ffn_up_exps")) return absl::OkStatus();  // comes with gate
+  const bool gate = absl::StartsWith(suffix, "ffn_gate_exps");
+  const std::string name =
+      absl::StrCat(prefix, "mlp.experts.", gate ? "gate_up_proj" : "down_proj");
+  const GgufTensor* odd = nullptr;
+  if (gate) {
+    std::string partner(tensor.name);
+    partner.replace(partner.find("gate_exps"), 4, "up");
+    odd = file_.FindTensor(partner);
+    if (odd == nullptr || odd->shape != tensor.shape || odd->type != tensor.type) {
+      return WrongShape(file_, tensor, absl::StrCat("shape and type of ", partner));
+    }
+  }
+  const bool bias = absl::EndsWith(suffix, ".bias");
+  if (tensor.shape.size() != (bias ? 2 : 3)) {
+    return WrongShape(file_, tensor, bias ? "two dimensions" : "three dimensions");
+  }
+  std::vector<int64_t> shape = tensor.shape;
+  if (gate) shape[1] *= 2;
+  if (bias) {
+    if (tensor.type->block != 1) return WrongShape(file_, tensor, "a matrix of plain numbers");
+    Entry entry = MakeEntry(tensor, shape, Form::kValues);
+    entry.rows = entry.info.elements();
+    entry.row_bytes = DTypeSize(entry.info.dtype);
+    entry.odd = odd;
+    entries_.emplace(name + "_bias", std::move(entry));
+    return absl::OkStatus();
+  }
+  if (tensor.type->name != "MXFP4") {
+    return absl::UnimplementedError(absl::StrCat(file_.path(), ": tensor ", tensor.name,
+                                                 " is stored as ", tensor.type->name,
+                                                 "; served for experts of gpt-oss: MXFP4"));
+  }
+  const int64_t blocks = tensor.cols() / kFp4Block;
+  for (const Form form : {Form::kFp4Codes, Form::kFp4Scales}) {
+    Entry entry = MakeEntry(tensor, shape, form);
+    entry.info.shape = {shape[0], shape[1], blocks};
+    if (form == Form::kFp4Codes) entry.info.shape.push_back(static_cast<int64_t>(kFp4Codes));
+    entry.rows = shape[0] * shape[1];
+    entry.row_bytes = static_cast<size_t>(blocks) * (form == Form::kFp4Codes ? kFp4Codes : 1);
+    entry.odd = odd;
+    entries_.emplace(name + (form == Form::kFp4Codes ? "_blocks" : "_scales"), std::move(entry));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> GgufTensors::Names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_) names.push_back(name);
+  return names;
+}
+
+absl::StatusOr<TensorInfo> GgufTensors::Describe(absl::string_view name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    return absl::NotFoundError(absl::StrCat(file_.path(), " has no tensor ", name));
+  }
+  const GgufTensor& source = *found->second.source;
+  if (source.type->served()) return found->second.info;
+  return absl::UnimplementedError(absl::StrCat("tensor ", source.name, " is stored as ",
+                                               source.type->name, "; served: ", ServedGgufTypes()));
+}
+
+absl::Status GgufTensors::Read(absl::string_view name, std::span<std::byte> destination) const {
+  return ReadRange(name, 0, destination);
+}
+
+// One made row of `entry` from the bytes of its stored row.
+void GgufTensors::MakeRow(const Entry& entry, const GgufTensor& tensor, const std::byte* stored,
+                          std::vector<std::byte>& row) const {
+  const int64_t values = static_cast<int64_t>(entry.row_bytes / DTypeSize(entry.info.dtype));
+  if (entry.form == Form::kFp4Codes || entry.form == Form::kFp4Scales) {
+    const int64_t blocks = tensor.cols() / kFp4Block;
+    for (int64_t block = 0; block < blocks; ++block) {
+      const std::byte* const from = stored + static_cast<size_t>(block) * (kFp4Codes + 1);
+      if (entry.form == Form::kFp4Scales) {
+        row[static_cast<size_t>(block)] = from[0];
+        continue;
+      }
+      std::byte* const to = row.data() + static_cast<size_t>(block) * kFp4Codes;
+      for (size_t i = 0; i < kFp4Codes; ++i) {
+        // Values 2i and 2i + 1 lie in the same half of neighbouring bytes.
+        const size_t first = 2 * i % kFp4Codes;
+        const int shift = i < kFp4Codes / 2 ? 0 : 4;
+        const std::byte low = from[1 + first] >> shift & std::byte{15};
+        const std::byte high = from[2 + first] >> shift & std::byte{15};
+        to[i] = low | high << 4;
+      }
+    }
+    return;
+  }
+  if (entry.form == Form::kValues && tensor.type->plain.has_value()) {
+    std::memcpy(row.data(), stored, entry.row_bytes);
+    return;
+  }
+  auto* const numbers = reinterpret_cast<float*>(row.data());
+  tensor.type->widen(stored, values / tensor.type->block, numbers);
+  if (entry.form != Form::kMinusOne) return;
+  for (int64_t i = 0; i < values; ++i) numbers[i] -= 1;
+}
+
+// Rows [begin, end), of which the first `skip` bytes are left out and as many written as fit.
+absl::Status GgufTensors::ReadRows(const Entry& entry, int64_t begin, int64_t end, size_t skip,
+                                   std::span<std::byte> destination) const {
+  const int64_t sources = entry.odd == nullptr ? 1 : 2;
+  // Bytes of a stored row: those of the tensor's own rows, but for vectors taken number by number.
+  const bool numbers = entry.form == Form::kValues && entry.source->type->block == 1;
+  const size_t stored_bytes =
+      numbers ? entry.row_bytes / DTypeSize(entry.info.dtype) * entry.source->type->bytes
+              : entry.source->row_bytes();
+  // Stored rows that the made ones need: all of a head where rows are reordered.
+  const int64_t unit = entry.head_rows > 0 ? entry.head_rows : sources;
+  const int64_t from = (entry.first + begin / unit * unit) / sources;
+  const int64_t to = (entry.first + std::min(entry.rows, (end + unit - 1) / unit * unit)) / sources;
+  std::vector<std::byte> stored[2];
+  for (int64_t k = 0; k < sources; ++k) {
+    stored[k].resize(static_cast<size_t>(to - from) * stored_bytes);
+    ANNULUS_RETURN_IF_ERROR(file_.Read(k == 0 ? *entry.source : *entry.odd,
+                                       static_cast<uint64_t>(from) * stored_bytes, stored[k]));
+  }
+  std::vector<std::byte> row(entry.row_bytes);
+  for (int64_t r = begin; r < end; ++r) {
+    int64_t at = r;
+    if (entry.head_rows > 0) {
+      const int64_t half = entry.head_rows / 2;
+      const int64_t place = r % entry.head_rows;
+      at = r - place + place % half * 2 + place / half;
+    }
+    const int64_t k = sources == 1 ? 0 : at % 2;
+    const int64_t local = (entry.first + at) / sources - from;
+    MakeRow(entry, k == 0 ? *entry.source : *entry.odd,
+            stored[k].data() + static_cast<size_t>(local) * stored_bytes, row);
+    const size_t bytes = std::min(row.size() - skip, destination.size());
+    std::memcpy(destination.data(), row.data() + skip, bytes);
+    destination = destination.subspan(bytes);
+    skip = 0;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GgufTensors::ReadRange(absl::string_view name, size_t offset,
+                                    std::span<std::byte> destination) const {
+  ANNULUS_RETURN_IF_ERROR(Describe(name).status());
+  const Entry& entry = entries_.find(name)->second;
+  ANNULUS_CHECK(offset + destination.size() <= static_cast<size_t>(entry.rows) * entry.row_bytes)
+      << name;
+  // A bounded part at a time, so that reading takes little memory beside its destination.
+  constexpr size_t kPartBytes = size_t{1} << 20;
+  const int64_t unit =
+      std::max<int64_t>({entry.head_rows, 2, static_cast<int64_t>(kPartBytes / entry.row_bytes)});
+  const int64_t step =
+      entry.head_rows > 0 ? unit / entry.head_rows * entry.head_rows : unit / 2 * 2;
+  while (!destination.empty()) {
+    const auto begin = static_cast<int64_t>(offset / entry.row_bytes);
+    const int64_t end = std::min<int64_t>(
+        {begin / step * step + step,
+         static_cast<int64_t>((offset + destination.size() + entry.row_bytes - 1) /
+                              entry.row_bytes)});
+    const size_t skip = offset % entry.row_bytes;
+    const size_t bytes =
+        std::min(static_cast<size_t>(end - begin) * entry.row_bytes - skip, destination.size());
+    ANNULUS_RETURN_IF_ERROR(ReadRows(entry, begin, end, skip, destination.first(bytes)));
+    offset += bytes;
+    destination = destination.subspan(bytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

@@ -1,0 +1,258 @@
+#include "engine/gguf/gguf_tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/text/sentencepiece_file.h"
+#include "engine/text/template/template_directory.h"
+#include "engine/text/tokenizer.h"
+#include "tests/engine/gguf/gguf_writer.h"
+#include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using testing::GgufWriter;
+using ::testing::HasSubstr;
+using testing::TempDirectory;
+using testing::TestData;
+using testing::TestFile;
+
+std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> Corpus() {
+  return nlohmann::json::parse(ReadFile(TestFile("engine/text/golden/corpus.json")));
+}
+
+absl::StatusOr<GgufTokenizerFiles> FilesOf(const GgufWriter& writer) {
+  const TempDirectory directory;
+  directory.Write("m", writer.File());
+  const auto file = GgufFile::Open((directory.path() / "m").string());
+  if (!file.ok()) return file.status();
+  return MakeGgufTokenizer(**file);
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const GgufTokenizerFiles& files) {
+  if (!files.tokenizer_json.empty()) {
+    return LoadTokenizerJson(files.tokenizer_json, "f.gguf", files.config, "f.gguf");
+  }
+  return LoadTokenizerModel(files.tokenizer_model, "f.gguf", files.config, "f.gguf");
+}
+
+void ExpectSameIds(const Tokenizer& made, const Tokenizer& original) {
+  const std::vector<std::string> corpus = Corpus();
+  ASSERT_GT(corpus.size(), 2000u);
+  for (const std::string& text : corpus) {
+    const auto expected = original.Encode(text, false);
+    const auto ids = made.Encode(text, false);
+    ASSERT_EQ(ids.ok(), expected.ok()) << text;
+    if (!ids.ok()) continue;
+    ASSERT_EQ(*ids, *expected) << text;
+    ASSERT_EQ(*made.Decode(*ids, false), *original.Decode(*expected, false)) << text;
+  }
+}
+
+// A published tokenizer.json as a converter stores it, and as it is.
+struct Published {
+  const char* folder;
+  const char* pre;
+};
+class GgufPublishedTest : public ::testing::TestWithParam<Published> {};
+
+TEST_P(GgufPublishedTest, GivesTheIdsOfTheTokenizerJson) {
+  const auto path = TestData(std::string("tokenizers/") + GetParam().folder + "/tokenizer.json");
+  if (!path.has_value()) GTEST_SKIP() << "no test data";
+  const std::string text = ReadFile(*path);
+  const nlohmann::json json = nlohmann::json::parse(text);
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;
+  const auto set = [&](size_t id, const std::string& token, int32_t type) {
+    for (; tokens.size() <= id; types.push_back(5))
+      tokens.push_back("[PAD" + std::to_string(tokens.size()) + "]");
+    tokens[id] = token;
+    types[id] = type;
+  };
+  for (const auto& [token, id] : json["model"]["vocab"].items()) set(id, token, 1);
+  for (const nlohmann::json& added : json["added_tokens"]) {
+    set(added["id"], added["content"], added["special"] ? 3 : 4);
+  }
+  std::vector<std::string> merges;
+  for (const nlohmann::json& merge : json["model"]["merges"]) {
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  }
+  GgufWriter writer;
+  writer.Set("tokenizer.ggml.model", "gpt2");
+  writer.Set("tokenizer.ggml.pre", GetParam().pre);
+  writer.Set("tokenizer.ggml.tokens", tokens);
+  writer.Set("tokenizer.ggml.token_type", types);
+  writer.Set("tokenizer.ggml.merges", merges);
+  const auto files = FilesOf(writer);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto made = Load(*files);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto original = LoadTokenizerJson(text, "tokenizer.json");
+  ASSERT_TRUE(original.ok()) << original.status();
+  ExpectSameIds(**made, **original);
+}
+
+INSTANTIATE_TEST_SUITE_P(, GgufPublishedTest,
+                         ::testing::Values(Published{"llama3", "llama-bpe"},
+                                           Published{"qwen3", "qwen2"}, Published{"gpt2", "gpt-2"}),
+                         [](const auto& info) { return std::string(info.param.folder); });
+
+// A sentencepiece model as a converter stores it.
+class GgufSentencePieceTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GgufSentencePieceTest, GivesTheIdsOfTheModel) {
+  const std::string bytes =
+      ReadFile(TestFile(std::string("engine/text/golden/small/") + GetParam() + ".model"));
+  const auto file = ParseSentencePieceFile(bytes);
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;
+  std::vector<float> scores;
+  for (const SentencePieceFile::Piece& piece : file->pieces) {
+    tokens.push_back(piece.text);
+    types.push_back(static_cast<int32_t>(piece.type));
+    scores.push_back(piece.score);
+  }
+  const bool unigram = file->kind == SentencePieceFile::Kind::kUnigram;
+  GgufWriter writer;
+  writer.Set("tokenizer.ggml.model", unigram ? "t5" : "llama");
+  writer.Set("tokenizer.ggml.tokens", tokens);
+  writer.Set("tokenizer.ggml.token_type", types);
+  writer.Set("tokenizer.ggml.scores", scores);
+  writer.Set("tokenizer.ggml.add_space_prefix", file->add_dummy_prefix);
+  writer.Set("tokenizer.ggml.remove_extra_whitespaces", file->remove_extra_whitespaces);
+  writer.Set("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(file->unk_id));
+  if (file->bos_id >= 0) {
+    writer.Set("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(file->bos_id));
+  }
+  if (file->eos_id >= 0) {
+    writer.Set("tokenizer.ggml.eos_token_id", static_cast<uint32_t>(file->eos_id));
+  }
+  if (!file->character_map.empty()) {
+    writer.Raw("tokenizer.ggml.precompiled_charsmap", 9,
+               testing::GgufNumber<uint32_t>(0) +
+                   testing::GgufNumber<uint64_t>(file->character_map.size()) + file->character_map);
+  }
+  const auto files = FilesOf(writer);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto made = Load(*files);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto original = LoadTokenizerModel(bytes, "tokenizer.model", "{}", "c");
+  ASSERT_TRUE(original.ok()) << original.status();
+  ExpectSameIds(**made, **original);
+}
+
+INSTANTIATE_TEST_SUITE_P(, GgufSentencePieceTest,
+                         ::testing::Values("bpe_identity", "bpe_map", "bpe_user", "unigram_loose",
+                                           "unigram_map", "unigram_plain", "unigram_user"));
+
+GgufWriter Bytes() {
+  GgufWriter writer;
+  writer.Set("tokenizer.ggml.model", "gpt2");
+  writer.Set("tokenizer.ggml.pre", "gpt-2");
+  return writer;
+}
+
+TEST(GgufTokenizerTest, CarriesTheTemplateAndTheEndsOfText) {
+  GgufWriter writer = Bytes();
+  writer.Set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "<s>", "</s>"});
+  writer.Set("tokenizer.ggml.token_type", std::vector<int32_t>{1, 1, 3, 3});
+  writer.Set("tokenizer.ggml.bos_token_id", 2u);
+  writer.Set("tokenizer.ggml.eos_token_id", 3u);
+  writer.Set("tokenizer.ggml.add_bos_token", true);
+  writer.Set("tokenizer.chat_template", "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}");
+  const auto files = FilesOf(writer);
+  ASSERT_TRUE(files.ok()) << files.status();
+  const auto templates = TemplateDirectory::Parse(files->config, "f.gguf");
+  ASSERT_TRUE(templates.ok()) << templates.status();
+  EXPECT_FALSE(templates->empty());
+  const auto tokens = templates->special_tokens();
+  ASSERT_EQ(tokens.size(), 2u);
+  EXPECT_EQ(tokens[0], (std::pair<std::string, std::string>("bos_token", "<s>")));
+  const auto made = Load(*files);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(*(*made)->Encode("", true), (std::vector<int32_t>{2}));
+  EXPECT_TRUE((*made)->IsSpecial(3));
+}
+
+TEST(GgufTokenizerTest, RefusesWhatIsNoTokenizer) {
+  const std::vector<std::string> two = {"a", "b"};
+  struct Bad {
+    std::function<void(GgufWriter&)> change;
+    const char* message;
+  };
+  const Bad bad[] = {
+      {[](GgufWriter&) {}, "tokens: missing"},
+      {[](GgufWriter& w) { w.Set("tokenizer.ggml.tokens", 3u); }, "tokens: missing"},
+      {[](GgufWriter& w) {
+         w.Set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "a"});
+       },
+       "is there twice"},
+      {[](GgufWriter& w) { w.Set("tokenizer.ggml.tokens", std::vector<std::string>{"\xff"}); },
+       "not UTF-8"},
+      {[&](GgufWriter& w) {
+         w.Set("tokenizer.ggml.tokens", two);
+         w.Set("tokenizer.ggml.token_type", std::vector<int32_t>{1});
+       },
+       "not one number for each"},
+      {[&](GgufWriter& w) {
+         w.Set("tokenizer.ggml.tokens", two);
+         w.Set("tokenizer.ggml.token_type", std::vector<int32_t>{1, 7});
+       },
+       "allowed: 1 to 6"},
+      {[&](GgufWriter& w) {
+         w.Set("tokenizer.ggml.tokens", two);
+         w.Set("tokenizer.ggml.bos_token_id", 2u);
+       },
+       "allowed: ids from 0 to 1"},
+  };
+  for (const Bad& one : bad) {
+    GgufWriter writer = Bytes();
+    one.change(writer);
+    const auto files = FilesOf(writer);
+    EXPECT_EQ(files.status().code(), absl::StatusCode::kInvalidArgument) << one.message;
+    EXPECT_THAT(files.status().message(), HasSubstr(one.message));
+  }
+  // Merges of tokens that are not there are refused by the reader of tokenizer.json.
+  GgufWriter merges = Bytes();
+  merges.Set("tokenizer.ggml.tokens", two);
+  merges.Set("tokenizer.ggml.merges", std::vector<std::string>{"a c"});
+  const auto files = FilesOf(merges);
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(Load(*files).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(GgufTokenizerTest, NamesTheKindsThatItServes) {
+  for (const char* kind : {"bert", "rwkv", "no_vocab"}) {
+    GgufWriter writer;
+    writer.Set("tokenizer.ggml.model", kind);
+    writer.Set("tokenizer.ggml.tokens", std::vector<std::string>{"a"});
+    const auto files = FilesOf(writer);
+    EXPECT_EQ(files.status().code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(files.status().message(), HasSubstr("served: gpt2"));
+  }
+  GgufWriter writer;
+  writer.Set("tokenizer.ggml.model", "gpt2");
+  writer.Set("tokenizer.ggml.pre", "viking");
+  writer.Set("tokenizer.ggml.tokens", std::vector<std::string>{"a"});
+  EXPECT_THAT(FilesOf(writer).status().message(), HasSubstr("pre is \"viking\"; served: gpt-2"));
+}
+
+}  // namespace
+}  // namespace annulus
