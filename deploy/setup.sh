@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that are missing: `deploy/setup.sh build` or
-# `deploy/setup.sh build test`. deploy/packages.txt lists them by group. Returns at once when
+# Installs the Debian packages that are missing: `deploy/setup.sh GROUP...`, for example
+# `deploy/setup.sh build test`; deploy/packages.txt has the groups. Returns at once when
 # nothing is missing; otherwise takes root or sudo.
 set -euo pipefail
 
@@ -87,7 +87,7 @@ main() {
     exit 2
   fi
   for group in "$@"; do
-    [[ -n $(packages_of "$group") ]] || fail "there is no group '$group' in deploy/packages.txt: name build or test"
+    [[ -n $(packages_of "$group") ]] || fail "there is no group '$group' in deploy/packages.txt"
   done
   if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     fail "no apt-get here: this script knows Debian 12. Elsewhere install what deploy/packages.txt

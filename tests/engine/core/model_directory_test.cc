@@ -26,6 +26,7 @@
 namespace annulus {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr char kTokenizer[] = R"({
@@ -222,8 +223,12 @@ TEST_F(ModelDirectory, OtherFormatsAreNamed) {
   std::filesystem::remove(directory_.path() / "model.safetensors");
   directory_.Write("model.gguf", "GGUF");
   const std::string refusal(Load().status().message());
-  EXPECT_THAT(refusal, HasSubstr("model.gguf is a GGUF file, which is not supported; needed: "));
-  EXPECT_THAT(refusal, HasSubstr("F8_E4M3"));
+  EXPECT_THAT(refusal, HasSubstr("model.gguf is a GGUF file beside a config.json; to serve it, "));
+  std::filesystem::remove(directory_.path() / "model.gguf");
+  directory_.Write("pytorch_model.bin", "x");
+  EXPECT_THAT(std::string(Load().status().message()),
+              AllOf(HasSubstr("is a PyTorch pickle file, which is not supported; needed: "),
+                    HasSubstr("F8_E4M3")));
 }
 
 // What only a text can show fails that text, and the model goes on.

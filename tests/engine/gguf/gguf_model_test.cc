@@ -21,6 +21,7 @@
 #include "engine/model/weights.h"
 #include "tests/engine/gguf/gguf_writer.h"
 #include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
@@ -28,6 +29,7 @@ namespace {
 using testing::GgufWriter;
 using ::testing::HasSubstr;
 using testing::TempDirectory;
+using testing::TestFile;
 
 // A golden checkpoint and the GGUF architecture that it would be converted to.
 struct Case {
@@ -57,7 +59,7 @@ constexpr Case kCases[] = {
 };
 
 std::string GoldenDirectory(const std::string& name) {
-  return absl::StrCat(ANNULUS_SOURCE_DIR, "/tests/golden/", name);
+  return TestFile(absl::StrCat("golden/", name)).string();
 }
 
 // Rows of each head from halves to neighbouring pairs, as a converter to GGUF orders them.

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
 
 // The `gguf` package's values, block by block and bit for bit (tests/engine/gguf/golden).
 TEST(GgufTypesTest, WidensEveryQuantizedTypeToTheValuesOfTheReferencePackage) {
-  std::ifstream file(std::string(ANNULUS_SOURCE_DIR) + "/tests/engine/gguf/golden/blocks.json");
+  std::ifstream file(testing::TestFile("engine/gguf/golden/blocks.json"));
   const nlohmann::json golden = nlohmann::json::parse(file);
   int seen = 0;
   for (uint32_t id = 0; id < 64; ++id) {

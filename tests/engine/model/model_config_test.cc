@@ -517,7 +517,7 @@ TEST_F(ModelDirectoryTest, ExplainsWhatIsNoModelDirectory) {
   const auto absent = LoadModelConfig((directory_.path() / "absent").string());
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(absent.status().message()),
-              HasSubstr("does not exist; needed: a Hugging"));
+              HasSubstr("does not exist; needed: a GGUF file, or a Hugging"));
 }
 
 TEST_F(ModelDirectoryTest, RefusesHugeAndLinkedFiles) {

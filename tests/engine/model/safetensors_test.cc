@@ -238,7 +238,6 @@ TEST_F(SafetensorsTest, NamesFormatsThatItDoesNotServe) {
   ExpectRefused(absl::StatusCode::kNotFound, "neither model.safetensors nor");
   directory_.Write("model-q4.gguf", "GGUF");
   ExpectRefused(absl::StatusCode::kUnimplemented, "model-q4.gguf is a GGUF file");
-  ExpectRefused(absl::StatusCode::kUnimplemented, "safetensors files as F32, BF16, F16");
   EXPECT_EQ(SafetensorsCheckpoint::Open(Path("model-q4.gguf")).status().code(),
             absl::StatusCode::kUnimplemented);
   EXPECT_EQ(SafetensorsCheckpoint::Open(Path("absent")).status().code(),
@@ -246,6 +245,7 @@ TEST_F(SafetensorsTest, NamesFormatsThatItDoesNotServe) {
   std::filesystem::remove(directory_.path() / "model-q4.gguf");
   directory_.Write("pytorch_model.bin", "x");
   ExpectRefused(absl::StatusCode::kUnimplemented, "PyTorch pickle");
+  ExpectRefused(absl::StatusCode::kUnimplemented, "safetensors files as F32, BF16, F16");
 }
 
 }  // namespace
