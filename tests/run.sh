@@ -83,7 +83,7 @@ build_suite() {
   fi
   bash "$root/deploy/build.sh" "$folder" "${targets[@]}" "$@" || return
   if [[ -z $only ]]; then
-    check "$name: touches" bash "$root/tests/checks/touches.sh" "$folder"
+    check "touches-$name" bash "$root/tests/checks/touches.sh" "$folder"
   fi
 }
 
