@@ -77,13 +77,30 @@ class Planner {
     return true;
   }
 
+  // The rank that holds the page of `position`, or will once AddUpdate has placed it. Groups place
+  // a page of the same positions on the same rank, and every group still has the pages from
+  // `computed` on, so the first one answers for all.
+  int32_t RankOf(const Sequence& sequence, int32_t position) const {
+    const GroupTable& group = sequence.groups.front();
+    const int32_t page = limits_.page_tokens;
+    if (position >= group.mapped_end) {
+      const int degree = static_cast<int>(sequence.ring.size());
+      return sequence.ring[PlaceOnRing(position / page * page, page, degree)];
+    }
+    const auto after = std::upper_bound(
+        group.entries.begin(), group.entries.end(), position,
+        [](int32_t value, const PageEntry& entry) { return value < entry.first_position; });
+    ANNULUS_CHECK(after != group.entries.begin()) << "no page for position " << position;
+    return std::prev(after)->rank;
+  }
+
+  // Rows run where their page is.
   std::vector<RowRun> Runs(const Sequence& sequence, int32_t begin, int32_t end) const {
     std::vector<RowRun> runs;
     const int32_t page = limits_.page_tokens;
-    const int degree = static_cast<int>(sequence.ring.size());
     for (int32_t position = begin; position < end;) {
       const int32_t next = std::min<int32_t>(end, (position / page + 1) * page);
-      const int32_t rank = sequence.ring[PlaceOnRing(position / page * page, page, degree)];
+      const int32_t rank = RankOf(sequence, position);
       if (!runs.empty() && runs.back().rank == rank) {
         runs.back().count += next - position;
       } else {

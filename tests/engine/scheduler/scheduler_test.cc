@@ -332,6 +332,43 @@ class Mirror {
   std::map<SequenceId, std::vector<int32_t>> rings_;
 };
 
+// A ring that changes inside a page: the rest of the page stays with the rank that has it, which
+// alone can write it.
+TEST(PlanStep, RowsOfABegunPageRunWhereItLies) {
+  World world(Limits(3, 16, 64, {0, 40}));
+  Sequence& sequence = world.Add(1, 100, 4, {2, 0});
+  // 24 positions were computed on rank 1: page 1 is half full.
+  sequence.computed = 24;
+  for (GroupTable& group : sequence.groups) {
+    for (int32_t page = 0; page < 2; ++page) group.entries.push_back({1, 100 + page, page * 16});
+    group.mapped_end = 32;
+  }
+  sequence.ring = {2, 0, 1};
+  sequence.spare.emplace_back();
+  for (int32_t page = 0; page < 8; ++page) sequence.spare[2].push_back(200 + page);
+  std::map<int32_t, int32_t> rank_of;  // [position]
+  int32_t pages_moved = 0;
+  while (sequence.in_prefill()) {
+    for (const PlanItem& item : world.Step(Mode(RingMode::kPassKv)).items) {
+      if (item.sampled) continue;
+      for (const RowRun& run : item.runs) {
+        for (int32_t n = 0; n < run.count; ++n) rank_of[run.first_position + n] = run.rank;
+      }
+    }
+  }
+  ASSERT_EQ(rank_of.size(), 75u);
+  for (const GroupTable& group : sequence.groups) {
+    for (const PageEntry& entry : group.entries) {
+      const int32_t end = std::min(99, entry.first_position + 16);
+      for (int32_t p = std::max(24, entry.first_position); p < end; ++p) {
+        EXPECT_EQ(rank_of.at(p), entry.rank) << "position " << p;
+      }
+      if (entry.rank != 1) ++pages_moved;
+    }
+  }
+  EXPECT_GT(pages_moved, 0) << "the ring did not change";
+}
+
 TEST(PlanStep, RandomWorldsKeepEveryLaw) {
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
