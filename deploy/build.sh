@@ -22,22 +22,9 @@ fail() {
   exit 1
 }
 
-# Bytes that this process may still take: of the machine, or of its control group if that is less.
-available_bytes() {
-  local kilobytes bytes limit used
-  kilobytes=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
-  bytes=$((kilobytes * 1024))
-  limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
-  if [[ $limit != max ]]; then
-    used=$(cat /sys/fs/cgroup/memory.current 2>/dev/null || echo 0)
-    if ((limit - used < bytes)); then bytes=$((limit - used)); fi
-  fi
-  echo "$bytes"
-}
-
 # A file that includes gRPC takes about 1 GiB to compile, with a sanitizer somewhat more.
 jobs=$(nproc)
-bearable=$(($(available_bytes) / (1280 * 1024 * 1024)))
+bearable=$(($(bash "$root/deploy/available_memory.sh") / (1280 * 1024 * 1024)))
 if ((bearable < 1)); then bearable=1; fi
 if ((bearable < jobs)); then jobs=$bearable; fi
 

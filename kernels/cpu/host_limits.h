@@ -7,9 +7,9 @@
 namespace annulus {
 
 // What this process may use of the machine: the smaller of what the hardware has and what the
-// scheduler's affinity mask and the control groups (version 2) around the process allow.
+// scheduler's affinity mask and the control groups around the process (control_groups.h) allow.
 struct HostLimits {
-  int threads = 1;          // >= 1; a fractional cpu.max quota is rounded up
+  int threads = 1;          // >= 1; a fractional quota is rounded up
   size_t memory_bytes = 0;  // 0 where the system does not say
   std::string processor;    // as its vendor names it, else the kernel's name of the architecture
 };
