@@ -45,8 +45,9 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, Engi
       vocabulary_(vocabulary),
       account_(options.heads, options.kv_heads, ranks.patterns(), metrics),
       commands_(options.max_waiting + 1),
-      prefixes_(options.identity, options.limits, options.ropes, ranks.size()) {
-  Publish(false, nullptr);
+      pages_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
+      prefixes_(options.identity, options.limits, options.ropes, pages_) {
+  Publish(false);
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -54,6 +55,7 @@ Coordinator::~Coordinator() {
   commands_.Close();  // first: a request that is accepted is then always drained
   stop_ = true;
   thread_.join();
+  for (const RequestId id : lost_) pages_.Release(id);
 }
 
 absl::Status Coordinator::Submit(std::unique_ptr<Request> request) {
@@ -93,7 +95,7 @@ void Coordinator::Loop() {
     LookAtReaders();
     AdmitWaiting();
     const bool worked = RunStep();
-    Publish(worked, nullptr);
+    Publish(worked);
     if (worked) continue;
     auto request = commands_.Pop(NextWake());
     if (request.has_value()) Enqueue(*std::move(request));
@@ -182,22 +184,12 @@ bool Coordinator::TryAdmit(Request& request) {
   std::optional<PrefixIndex::Hit> hit = prefixes_.Find(request.spec(), attention.get());
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
   if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
-  std::set<int32_t> holders;
-  if (hit.has_value()) {
-    CountCached(*hit, options_.limits, demand);
-    for (const auto& group : hit->groups) {
-      for (const OwnedPage& page : group) holders.insert(page.rank);
-    }
+  pages_.Open(request.id(), request.spec().tenant);
+  const std::optional<RingChoice> choice = MakeRoomBeside(hit, request, demand);
+  if (!choice.has_value()) {
+    pages_.Release(request.id());
+    return false;
   }
-  std::optional<RingChoice> choice = MakeRoom(demand, {holders.begin(), holders.end()});
-  if (!choice.has_value() && hit.has_value()) {
-    // The cached pages themselves may be in the way.
-    hit.reset();
-    demand.cached = 0;
-    demand.cached_on.clear();
-    choice = MakeRoom(demand, {});
-  }
-  if (!choice.has_value()) return false;
 
   std::vector<int> homes(ranks_.size(), 0);
   for (const auto& other : state_.running) ++homes[other->home];
@@ -219,9 +211,10 @@ bool Coordinator::TryAdmit(Request& request) {
   sequence->tokens.assign(prompt.begin(), prompt.end());
   sequence->attention = std::move(attention);
   sequence->rope_length = prefixes_.RopeLengthOf(request.spec());
-  Request::Pages pages = TakePages(*choice, std::move(hit), options_.limits, ranks_, *sequence);
+  ReservePages(*choice, options_.limits, pages_, *sequence);
+  if (hit.has_value()) MapCached(*hit, *sequence);
   sequence->report_lists = request.spec().attention_details;
-  request.Admit(sequence.get(), std::move(pages));
+  request.Admit(sequence.get());
   if (sequence->report_lists && sequence->attention != nullptr) {
     request.attention_account().KeepDetails(AttentionDetails(
         options_.heads, options_.kv_heads, request.prompt_tokens(), BlockOf(*sequence->attention)));
@@ -254,6 +247,28 @@ std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& requ
       ResolveAssignment(taken, prompt + spec.sampling.max_tokens));
 }
 
+// A ring with room for what the hit does not have. The request, which is open in the book, then
+// holds the hit's pages, so that making room leaves them for last. If no ring has room beside them,
+// the hit is given up: the cached pages themselves may be in the way.
+std::optional<RingChoice> Coordinator::MakeRoomBeside(std::optional<PrefixIndex::Hit>& hit,
+                                                      const Request& request, PageDemand& demand) {
+  if (!hit.has_value()) return MakeRoom(demand, {});
+  HoldPages(*hit, request.id(), pages_);
+  CountCached(*hit, options_.limits, demand);
+  std::set<int32_t> holders;
+  for (const auto& group : hit->groups) {
+    for (const PrefixPage& page : group) holders.insert(page.id.rank);
+  }
+  const auto choice = MakeRoom(demand, {holders.begin(), holders.end()});
+  if (choice.has_value()) return choice;
+  hit.reset();
+  pages_.Release(request.id());
+  pages_.Open(request.id(), request.spec().tenant);
+  demand.cached = 0;
+  demand.cached_on.clear();
+  return MakeRoom(demand, {});
+}
+
 // A ring with enough free pages; cached prefixes are given back where that makes one, the oldest
 // first of those that neither this request, by its hit, nor a running one uses. Where it does not,
 // all stay.
@@ -261,9 +276,7 @@ std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
                                                 const std::vector<int32_t>& included) {
   const auto free_pages = [this] {
     std::vector<int32_t> pages;
-    for (int rank = 0; rank < ranks_.size(); ++rank) {
-      pages.push_back(ranks_.pool(rank).allocator().free_count());
-    }
+    for (int rank = 0; rank < pages_.ranks(); ++rank) pages.push_back(pages_.free_count(rank));
     return pages;
   };
   std::optional<RingChoice> choice;
@@ -273,17 +286,18 @@ std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
   };
   if (found()) return choice;
   std::vector<int32_t> after = free_pages();
-  const std::vector<int32_t> unused = prefixes_.index().unused_pages();
-  for (size_t rank = 0; rank < after.size(); ++rank) after[rank] += unused[rank];
+  for (int rank = 0; rank < pages_.ranks(); ++rank) after[rank] += pages_.unheld_count(rank);
   if (!ChooseRing(demand, after, included, options_.limits)) return std::nullopt;
   prefixes_.index().Evict(found);
   return choice;
 }
 
 bool Coordinator::RunStep() {
-  auto plan = std::make_shared<const StepPlan>(PlanStep(state_, options_.limits, options_.modes));
+  auto plan =
+      std::make_shared<const StepPlan>(PlanStep(state_, pages_, options_.limits, options_.modes));
   if (plan->items.empty() && plan->ended.empty()) return false;
-  Publish(true, plan.get());
+  StartStep(*plan, state_, pages_);
+  Publish(true);
   absl::StatusOr<std::vector<RankResult>> results = ranks_.Run(plan);
   if (!results.ok()) {
     const bool again = ranks_.healthy();
@@ -296,12 +310,12 @@ bool Coordinator::RunStep() {
     prefixes_.index().Clear();
     return again;
   }
-  CommitStep(*plan, options_.limits, state_);
+  CommitStep(*plan, options_.limits, state_, pages_);
   account_.Add(*plan, *results, requests_);
   for (const auto& sequence : state_.running) {
     prefixes_.Keep(*sequence, *requests_.at(sequence->id));
   }
-  DropBehindWindows(options_.limits, state_);
+  DropBehindWindows(options_.limits, state_, pages_);
   UseResults(*plan, *results);
   return true;
 }
@@ -360,7 +374,11 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
     request->Finish(reason, std::move(status));
     RecordFinished(*request, reason);
     // A rank that did not come back may still touch the pages.
-    if (!ranks_.all_back()) lost_.push_back(std::move(request));
+    if (ranks_.all_back()) {
+      pages_.Release(id);
+    } else {
+      lost_.push_back(id);
+    }
     state_.running.erase(running);
     state_.ended.push_back(id);
   } else {
@@ -406,18 +424,18 @@ int64_t Coordinator::RequestBytes() const {
   return bytes;
 }
 
-void Coordinator::Publish(bool busy, const StepPlan* next) {
+void Coordinator::Publish(bool busy) {
   Snapshot now;
   now.running = static_cast<int>(state_.running.size());
   now.waiting = static_cast<int>(waiting_.size());
   now.healthy = ranks_.healthy();
   now.last_turn = Now();
   now.busy = busy;
-  now.pages = CountPages(state_, next, options_.limits, prefixes_.index(), ranks_);
   int64_t used = 0;
   int64_t total = 0;
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
-    now.pages_most.push_back(ranks_.pool(rank).allocator().high_water());
+  for (int rank = 0; rank < pages_.ranks(); ++rank) {
+    now.pages.push_back(pages_.counts(rank));
+    now.pages_most.push_back(pages_.high_water(rank));
     used += now.pages[rank].used();
     total += now.pages[rank].total();
   }

@@ -39,7 +39,7 @@ struct CoordinatorOptions {
 };
 
 // The engine's loop: one thread that takes commands, admits requests, plans steps, has the ranks
-// run them, and passes results on. It alone touches the engine state and allocates every rank's
+// run them, and passes results on. It alone touches the engine state and the book of every rank's
 // pages.
 class Coordinator {
  public:
@@ -64,7 +64,7 @@ class Coordinator {
     bool healthy = true;
     SteadyTime last_turn{};
     bool busy = false;                // a step runs or is due
-    std::vector<PageAccount> pages;   // [rank]
+    std::vector<PageCounts> pages;    // [rank]
     std::vector<int64_t> pages_most;  // [rank] ever held at once
     int64_t request_bytes_most = 0;   // of the heap, for requests and cached prefixes
   };
@@ -82,6 +82,8 @@ class Coordinator {
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   std::optional<RingChoice> MakeRoom(const PageDemand& demand,
                                      const std::vector<int32_t>& included);
+  std::optional<RingChoice> MakeRoomBeside(std::optional<PrefixIndex::Hit>& hit,
+                                           const Request& request, PageDemand& demand);
   bool RunStep();
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
   void UseToken(const SampledToken& token);
@@ -89,8 +91,7 @@ class Coordinator {
   void RecordFinished(const Request& request, FinishReason reason);
   void LearnCosts(Request& request);
   void FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too);
-  // `next`: the plan that runs now, or null.
-  void Publish(bool busy, const StepPlan* next);
+  void Publish(bool busy);
   int64_t RequestBytes() const;
 
   const CoordinatorOptions options_;
@@ -116,9 +117,10 @@ class Coordinator {
   std::map<RequestId, std::unique_ptr<Request>> requests_;
   std::deque<RequestId> waiting_;
   bool admission_blocked_ = false;
+  PageBook pages_;
   PrefixReuse prefixes_;
   int64_t request_bytes_most_ = 0;
-  std::vector<std::unique_ptr<Request>> lost_;  // pages that a lost rank may still touch
+  std::vector<RequestId> lost_;  // hold pages that a lost rank may still touch
 
   mutable std::mutex snapshot_mutex_;
   Snapshot snapshot_;

@@ -335,7 +335,7 @@ class EngineImpl final : public Engine {
                                        .trims = pool.trims,
                                        .trimmed_bytes = pool.trimmed_bytes,
                                        .refusals = pool.refusals});
-      const PageAccount& pages = now.pages[rank.rank];
+      const PageCounts& pages = now.pages[rank.rank];
       metrics_->pages[rank.rank].Show({.held = pages.used(),
                                        .cached = pages.cached,
                                        .free = pages.free,
@@ -421,7 +421,7 @@ class EngineImpl final : public Engine {
 
   RankLoad LookAtRank(int rank, const Coordinator::Snapshot& now,
                       const BufferPoolStats& stats) const {
-    const PageAccount& pages = now.pages[rank];
+    const PageCounts& pages = now.pages[rank];
     const int64_t page_bytes = PageBytes(rank);
     RankLoad load;
     load.rank = rank;

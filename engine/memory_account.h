@@ -1,36 +1,13 @@
 #ifndef ANNULUS_ENGINE_MEMORY_ACCOUNT_H_
 #define ANNULUS_ENGINE_MEMORY_ACCOUNT_H_
 
-// What the coordinator's requests and cached prefixes hold, in pages and in bytes of bookkeeping.
+// What the coordinator's requests take beside their pages, in bytes of bookkeeping.
 
 #include <cstdint>
-#include <vector>
 
-#include "engine/memory/prefix_index.h"
-#include "engine/runner/rank_set.h"
-#include "engine/scheduler/placement.h"
 #include "engine/state/sequence.h"
 
 namespace annulus {
-
-// What the pages of one rank are for, in pages. The parts add up to its page count.
-struct PageAccount {
-  int64_t full = 0;       // full groups of running requests
-  int64_t window = 0;     // window groups of running requests
-  int64_t reserved = 0;   // taken at admission, not written yet or not needed any more
-  int64_t summaries = 0;  // of running requests' pages, taken at admission
-  int64_t cached = 0;     // kept for reuse, whether or not a running request reads them too
-  int64_t free = 0;
-
-  int64_t used() const { return full + window + reserved + summaries; }
-  int64_t total() const { return used() + cached + free; }
-};
-
-// Pages of every rank. The new pages of `next` (a plan of this very state that is about to run, or
-// null) count as written. Linear in the pages of window groups and in the running requests.
-std::vector<PageAccount> CountPages(const EngineState& state, const StepPlan* next,
-                                    const PlanLimits& limits, const PrefixIndex& prefixes,
-                                    const RankSet& ranks);
 
 // Bytes of the heap that a request takes beside its pages, to within a few percent for long ones:
 // its ids, once as they were submitted and once with room for the whole answer while it runs, what

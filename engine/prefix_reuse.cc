@@ -4,15 +4,17 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
 
 namespace annulus {
 
 PrefixReuse::PrefixReuse(std::string identity, const PlanLimits& limits,
-                         std::vector<RopeConfig> ropes, int ranks)
+                         std::vector<RopeConfig> ropes, PageBook& book)
     : identity_(std::move(identity)),
       limits_(limits),
       ropes_(std::move(ropes)),
-      index_(limits.page_tokens, limits.group_windows, ranks) {}
+      book_(book),
+      index_(limits.page_tokens, limits.group_windows, book) {}
 
 // Keys and values depend on the attention of the layers below, so each policy has its own; and keys
 // on the rotary frequencies. The tenant comes first: pages are found by their own tenant alone, so
@@ -40,18 +42,20 @@ std::optional<PrefixIndex::Hit> PrefixReuse::Find(const RequestSpec& spec,
   return longer ? std::move(own) : std::move(hit);
 }
 
-void PrefixReuse::Keep(Sequence& sequence, Request& request) {
-  const std::optional<double> coverage = request.attention_account().lowest();
+void PrefixReuse::Keep(const Sequence& sequence, Request& request) {
   while (const auto length = request.TakeCheckpoint(limits_.page_tokens)) {
-    const auto share = [&](int group, int32_t first) {
-      if (limits_.group_windows[group] > 0) sequence.groups[group].shared.insert(first);
-      OwnedPage page = request.SharePage(group, first);
-      page_coverage_.erase({page.rank, page.page.id()});
-      if (coverage.has_value()) page_coverage_[{page.rank, page.page.id()}] = *coverage;
-      return page;
+    const auto page_at = [&](int group, int32_t first) -> PageId {
+      const std::vector<PageEntry>& entries = sequence.groups[group].entries;
+      const auto entry = std::lower_bound(
+          entries.begin(), entries.end(), first,
+          [](const PageEntry& page, int32_t position) { return page.first_position < position; });
+      ANNULUS_CHECK(entry != entries.end() && entry->first_position == first)
+          << "no page at " << first;
+      return {entry->rank, entry->page};
     };
     index_.Insert(Identity(request.spec().tenant, sequence.attention.get(), sequence.rope_length),
-                  std::span(request.spec().prompt).first(*length), share);
+                  std::span(request.spec().prompt).first(*length),
+                  request.attention_account().lowest(), page_at);
   }
 }
 
@@ -61,8 +65,8 @@ void PrefixReuse::InheritCoverage(Request& request) const {
   std::optional<double> lowest;
   for (const GroupTable& group : sequence.groups) {
     for (const PageEntry& entry : group.entries) {
-      const auto found = page_coverage_.find({entry.rank, entry.page});
-      if (found != page_coverage_.end()) lowest = std::min(lowest.value_or(1), found->second);
+      const std::optional<double> coverage = book_.page({entry.rank, entry.page}).coverage;
+      if (coverage.has_value()) lowest = std::min(lowest.value_or(1), *coverage);
     }
   }
   if (lowest.has_value()) request.attention_account().Inherit(*lowest);

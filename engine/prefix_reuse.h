@@ -2,26 +2,25 @@
 #define ANNULUS_ENGINE_PREFIX_REUSE_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "engine/memory/prefix_index.h"
 #include "engine/model/rope.h"
 #include "engine/request.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace annulus {
 
-// What prompts leave for later ones: which pages may serve whom, and with what coverage they were
-// computed. Used by the coordinator's thread alone.
+// What prompts leave for later ones: which pages may serve whom. Used by the coordinator's thread
+// alone.
 class PrefixReuse {
  public:
   // `identity`: of keys and values, what must be equal for pages to be reused; `ropes`: of the
-  // model.
+  // model. `book` must outlive the object.
   PrefixReuse(std::string identity, const PlanLimits& limits, std::vector<RopeConfig> ropes,
-              int ranks);
+              PageBook& book);
 
   // The context for which the rotary frequencies of a request are made; 0: any.
   int64_t RopeLengthOf(const RequestSpec& spec) const;
@@ -32,7 +31,7 @@ class PrefixReuse {
   std::optional<PrefixIndex::Hit> Find(const RequestSpec& spec, const AttentionAssignment* policy);
 
   // After a step: beginnings of the prompt that are now complete become known.
-  void Keep(Sequence& sequence, Request& request);
+  void Keep(const Sequence& sequence, Request& request);
 
   // A request that reuses pages computed under its policy has their coverage too.
   void InheritCoverage(Request& request) const;
@@ -47,10 +46,8 @@ class PrefixReuse {
   const std::string identity_;
   const PlanLimits limits_;
   const std::vector<RopeConfig> ropes_;
+  const PageBook& book_;
   PrefixIndex index_;
-  // The coverage of pages that are kept under a policy: by rank and page, written whenever one is
-  // kept.
-  std::map<std::pair<int32_t, int32_t>, double> page_coverage_;
 };
 
 }  // namespace annulus

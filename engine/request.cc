@@ -22,10 +22,9 @@ double Request::Elapsed() const {
   return SecondsBetween(submitted_, std::chrono::steady_clock::now());
 }
 
-void Request::Admit(Sequence* sequence, Pages pages) {
+void Request::Admit(Sequence* sequence) {
   sequence_ = sequence;
   cached_tokens_ = sequence->computed;
-  pages_ = std::move(pages);
   admitted_at_ = Elapsed();
   timings_.queue = admitted_at_;
   attention_.ring_degree = static_cast<int>(sequence->ring.size());
@@ -59,16 +58,6 @@ std::optional<int32_t> Request::TakeCheckpoint(int32_t page_tokens) {
     if (length > cached_tokens_) return length;
   }
   return std::nullopt;
-}
-
-OwnedPage Request::SharePage(int group, int32_t first_position) const {
-  const std::vector<PageEntry>& entries = sequence_->groups[group].entries;
-  const auto entry = std::lower_bound(
-      entries.begin(), entries.end(), first_position,
-      [](const PageEntry& page, int32_t first) { return page.first_position < first; });
-  ANNULUS_CHECK(entry != entries.end() && entry->first_position == first_position)
-      << "no page at " << first_position;
-  return {entry->rank, first_position, pages_[entry->rank].at(entry->page).Share()};
 }
 
 void Request::ReportQueued(int position) {

@@ -4,12 +4,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "engine/api.h"
 #include "engine/attention_account.h"
-#include "engine/memory/prefix_index.h"
 #include "engine/sampling/stop_matcher.h"
 #include "engine/scheduler/placement.h"
 #include "engine/sparse/block_pattern.h"
@@ -22,8 +20,7 @@ namespace annulus {
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens);
 
 // One request from submission to its Completion: text on its way out, times, and, while it runs,
-// its sequence and pages. Its end releases the pages. Used by the coordinator's thread alone after
-// submission.
+// its sequence. Used by the coordinator's thread alone after submission.
 class Request {
  public:
   Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
@@ -37,19 +34,14 @@ class Request {
   Sequence* sequence() { return sequence_; }
   const Timings& timings() const { return timings_; }
 
-  // Pages of each rank by id.
-  using Pages = std::vector<std::unordered_map<int32_t, PageRef>>;
-
-  // The request now runs as `sequence` (owned by the engine state) and holds `pages`.
-  void Admit(Sequence* sequence, Pages pages);
+  // The request now runs as `sequence` (owned by the engine state).
+  void Admit(Sequence* sequence);
 
   // Lengths of the prompt's beginnings that are to be kept for others, whole pages, ascending;
   // those up to what was cached already are left out.
   static std::vector<int32_t> Checkpoints(const RequestSpec& spec, int32_t page_tokens);
   // The next of them that is computed and not taken yet; taking it moves on.
   std::optional<int32_t> TakeCheckpoint(int32_t page_tokens);
-  // Another owner of the page of `group` that begins at `first_position`.
-  OwnedPage SharePage(int group, int32_t first_position) const;
 
   // Tells the sink its place in the queue, when that changed.
   void ReportQueued(int position);
@@ -88,7 +80,6 @@ class Request {
   const SteadyTime submitted_;
   const int64_t prompt_tokens_;
   Sequence* sequence_ = nullptr;
-  Pages pages_;
   size_t checkpoints_taken_ = 0;
   int32_t cached_tokens_ = 0;
   IncrementalDetokenizer detokenizer_;

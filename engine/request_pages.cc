@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/check.h"
-
 namespace annulus {
 
 void CountCached(const PrefixIndex::Hit& hit, const PlanLimits& limits, PageDemand& demand) {
@@ -15,45 +13,42 @@ void CountCached(const PrefixIndex::Hit& hit, const PlanLimits& limits, PageDema
   const std::vector<int32_t>& windows = limits.group_windows;
   const auto full = std::find(windows.begin(), windows.end(), 0);
   if (full == windows.end()) return;
-  for (const OwnedPage& page : hit.groups[full - windows.begin()]) ++demand.cached_on[page.rank];
+  for (const PrefixPage& page : hit.groups[full - windows.begin()]) {
+    ++demand.cached_on[page.id.rank];
+  }
 }
 
-Request::Pages TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit,
-                         const PlanLimits& limits, RankSet& ranks, Sequence& sequence) {
-  Request::Pages pages(static_cast<size_t>(ranks.size()));
-  sequence.groups.resize(limits.group_windows.size());
-  for (size_t g = 0; hit.has_value() && g < hit->groups.size(); ++g) {
-    GroupTable& group = sequence.groups[g];
-    group.mapped_end = hit->tokens;
-    for (OwnedPage& page : hit->groups[g]) {
-      group.entries.push_back({page.rank, page.page.id(), page.first_position});
-      if (limits.group_windows[g] > 0) group.shared.insert(page.first_position);
-      pages[page.rank].emplace(page.page.id(), std::move(page.page));
-    }
+void HoldPages(const PrefixIndex::Hit& hit, PageOwner owner, PageBook& book) {
+  for (const auto& group : hit.groups) {
+    for (const PrefixPage& page : group) book.Hold(owner, page.id);
   }
-  const auto take = [&](size_t index, int32_t count) {
-    const int32_t rank = choice.ring[index];
-    auto taken = ranks.pool(rank).allocator().AllocateMany(count, sequence.id);
-    ANNULUS_CHECK(taken.ok()) << taken.status().ToString();
-    std::vector<int32_t> ids;
-    for (PageRef& page : *taken) {
-      ids.push_back(page.id());
-      pages[rank].emplace(page.id(), std::move(page));
-    }
-    return ids;
-  };
-  SummaryPages summaries(sequence.groups.size());
+}
+
+void ReservePages(const RingChoice& choice, const PlanLimits& limits, PageBook& book,
+                  Sequence& sequence) {
+  SummaryPages summaries(limits.group_windows.size());
   for (size_t index = 0; index < choice.ring.size(); ++index) {
-    sequence.spare.push_back(take(index, choice.pages[index]));
+    const int32_t rank = choice.ring[index];
+    book.Reserve(sequence.id, rank, choice.pages[index]);
     for (size_t g = 0; g < summaries.size(); ++g) {
       if (limits.group_windows[g] > 0) continue;
-      summaries[g].push_back(take(index, choice.summary_pages[index]));
+      summaries[g].push_back(book.ReserveSummaries(sequence.id, rank, choice.summary_pages[index]));
     }
   }
+  sequence.groups.resize(limits.group_windows.size());
   if (choice.summarises) {
     sequence.summaries = std::make_shared<const SummaryPages>(std::move(summaries));
   }
-  return pages;
+}
+
+void MapCached(const PrefixIndex::Hit& hit, Sequence& sequence) {
+  for (size_t g = 0; g < hit.groups.size(); ++g) {
+    GroupTable& group = sequence.groups[g];
+    group.mapped_end = hit.tokens;
+    for (const PrefixPage& page : hit.groups[g]) {
+      group.entries.push_back({page.id.rank, page.id.page, page.first_position});
+    }
+  }
 }
 
 }  // namespace annulus

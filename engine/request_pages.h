@@ -1,12 +1,10 @@
 #ifndef ANNULUS_ENGINE_REQUEST_PAGES_H_
 #define ANNULUS_ENGINE_REQUEST_PAGES_H_
 
-#include <optional>
-
+#include "engine/memory/page_book.h"
 #include "engine/memory/prefix_index.h"
-#include "engine/request.h"
-#include "engine/runner/rank_set.h"
 #include "engine/scheduler/placement.h"
+#include "engine/state/sequence.h"
 
 // The pages of a request at its admission. Used by the coordinator's thread alone.
 
@@ -16,10 +14,16 @@ namespace annulus {
 // ranks, so one group is counted.
 void CountCached(const PrefixIndex::Hit& hit, const PlanLimits& limits, PageDemand& demand);
 
-// Takes every page that a sequence can ever need, those of its summaries too, and puts them and the
-// cached ones into its tables; sequence.id is set. They must be free: see ChooseRing.
-Request::Pages TakePages(const RingChoice& choice, std::optional<PrefixIndex::Hit> hit,
-                         const PlanLimits& limits, RankSet& ranks, Sequence& sequence);
+// Makes `owner`, which is open, a holder of all pages of the hit.
+void HoldPages(const PrefixIndex::Hit& hit, PageOwner owner, PageBook& book);
+
+// Reserves every page that a sequence can ever need, those of its summaries too. sequence.id is set
+// and open in the book; the pages must be free there: see ChooseRing.
+void ReservePages(const RingChoice& choice, const PlanLimits& limits, PageBook& book,
+                  Sequence& sequence);
+
+// Puts the pages of the hit, which the sequence holds, into its tables.
+void MapCached(const PrefixIndex::Hit& hit, Sequence& sequence);
 
 }  // namespace annulus
 

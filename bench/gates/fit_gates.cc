@@ -41,17 +41,21 @@ class LoneReader {
     const auto page_tokens = static_cast<int32_t>(model_.page_shape.page_tokens);
     const auto length = static_cast<int32_t>(tokens.size());
     const int32_t pages = (length + page_tokens - 1) / page_tokens;
-    ANNULUS_ASSIGN_OR_RETURN(const std::vector<PageRef> held,
-                             ranks_->pool(0).allocator().AllocateMany(
-                                 pages * static_cast<int32_t>(model_.groups.size())));
+    // Nobody else reads: the pages of a text are the first of the pool.
+    const int64_t needed = int64_t{pages} * std::ssize(model_.groups);
+    if (needed > ranks_->pool(0).page_count()) {
+      return absl::ResourceExhaustedError(absl::StrCat("a text of ", length, " tokens takes ",
+                                                       needed, " pages; there are ",
+                                                       ranks_->pool(0).page_count()));
+    }
     SequenceUpdate update;
     update.sequence = ++sequence_;
     update.ring = {0};
-    size_t next = 0;
+    int32_t next = 0;
     for (size_t group = 0; group < model_.groups.size(); ++group) {
       TableDelta& table = update.tables.emplace_back();
       for (int32_t page = 0; page < pages; ++page) {
-        table.append.push_back({0, held[next++].id(), page * page_tokens});
+        table.append.push_back({0, next++, page * page_tokens});
       }
     }
     for (int32_t begin = 0; begin < length; begin += kChunk) {

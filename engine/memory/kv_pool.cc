@@ -35,22 +35,12 @@ KvPool::KvPool(PoolBuffer slab, const KvGeometry& geometry, int32_t pages, bool 
     : slab_(std::move(slab)),
       base_(slab_.data()),
       geometry_(geometry),
-      poison_(poison && slab_.host_accessible()) {
-  PageAllocator::Hooks hooks;
-  if (poison_) {
-    hooks.on_free = [this](const PageAllocator::Page& page) { OnFree(page); };
-    hooks.on_allocate = [this](const PageAllocator::Page& page) { OnAllocate(page); };
-  }
-  allocator_ = std::make_unique<PageAllocator>(pages, std::move(hooks));
-}
+      page_count_(pages),
+      poison_(poison && slab_.host_accessible()) {}
 
 KvPool::~KvPool() {
-  ANNULUS_CHECK(allocator_->held_count() == 0)
-      << "KV pool ends with " << allocator_->held_count() << " pages held";
-  // The slab's next holder may touch all of it. Only pages that were freed are forbidden.
-  for (int32_t id = 0; poison_ && id < page_count(); ++id) {
-    if (allocator_->page(id).generation > 0) AllowAccess(LayerPage(id, 0), geometry_.page_bytes());
-  }
+  // The slab's next holder may touch all of it.
+  if (poison_) AllowAccess(base_, bytes_total());
 }
 
 std::byte* KvPool::LayerPage(int32_t page_id, int layer_in_group) const {
@@ -61,22 +51,24 @@ std::byte* KvPool::LayerPage(int32_t page_id, int layer_in_group) const {
   return base_ + PageBytes(page_id) + geometry_.layer_stride() * layer_in_group;
 }
 
-void KvPool::OnFree(const PageAllocator::Page& page) {
+void KvPool::OnFree(const PageBook::Event& page) {
   for (int layer = 0; layer < geometry_.layers_per_page; ++layer) {
-    FillPoison(LayerPage(page.id, layer), geometry_.layer_stride(),
-               {.owner = page.owner, .generation = page.generation, .id = page.id});
+    FillPoison(LayerPage(page.id.page, layer), geometry_.layer_stride(),
+               {.owner = page.owner, .generation = page.generation, .id = page.id.page});
   }
-  ForbidAccess(LayerPage(page.id, 0), geometry_.page_bytes());
+  ForbidAccess(LayerPage(page.id.page, 0), geometry_.page_bytes());
 }
 
-void KvPool::OnAllocate(const PageAllocator::Page& page) {
+void KvPool::OnTake(const PageBook::Event& page) {
   if (page.generation == 0) return;
-  AllowAccess(LayerPage(page.id, 0), geometry_.page_bytes());
+  AllowAccess(LayerPage(page.id.page, 0), geometry_.page_bytes());
   for (int layer = 0; layer < geometry_.layers_per_page; ++layer) {
-    ANNULUS_CHECK(PoisonIntact(LayerPage(page.id, layer), geometry_.layer_stride(),
-                               {.owner = page.owner, .generation = page.generation, .id = page.id}))
-        << "page " << page.id << ", layer " << layer << " was written after it was freed by owner "
-        << page.owner << " (generation " << page.generation << ")";
+    ANNULUS_CHECK(
+        PoisonIntact(LayerPage(page.id.page, layer), geometry_.layer_stride(),
+                     {.owner = page.owner, .generation = page.generation, .id = page.id.page}))
+        << "page " << page.id.page << ", layer " << layer
+        << " was written after it was freed by owner " << page.owner << " (generation "
+        << page.generation << ")";
   }
 }
 

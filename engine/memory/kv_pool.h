@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/memory/align.h"
 #include "engine/memory/buffer_pool.h"
-#include "engine/memory/page_allocator.h"
+#include "engine/memory/page_book.h"
 #include "engine/memory/poison.h"
 #include "kernels/ops/attention.h"
 
@@ -26,9 +26,9 @@ struct KvGeometry {
   size_t page_bytes() const { return layer_stride() * static_cast<size_t>(layers_per_page); }
 };
 
-// The KV pages of one rank: one slab of the rank's BufferPool and the ids of its pages. Page p
-// occupies [p * page_bytes, (p + 1) * page_bytes) of the slab. The allocator is the coordinator's;
-// LayerPage is const data and may be called from any thread.
+// The bytes of one rank's pages: one slab of the rank's BufferPool. Page p occupies [p *
+// page_bytes, (p + 1) * page_bytes) of the slab. Who has which page stands in the coordinator's
+// PageBook. LayerPage is const data and may be called from any thread.
 //
 // With `poison` on, a freed page is filled (poison.h) and unreadable under AddressSanitizer, and a
 // page handed out again must still carry that filling: a write into a freed page ends the process.
@@ -41,7 +41,6 @@ class KvPool {
                                                         const KvGeometry& geometry,
                                                         size_t bytes_limit,
                                                         bool poison = kPoisonFreedPages);
-  // Every PageRef must have ended.
   ~KvPool();
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
@@ -49,24 +48,24 @@ class KvPool {
   // Start of one layer's part: 0 <= page_id < page_count(), 0 <= layer_in_group < layers_per_page.
   std::byte* LayerPage(int32_t page_id, int layer_in_group) const;
 
-  PageAllocator& allocator() { return *allocator_; }
-  const PageAllocator& allocator() const { return *allocator_; }
   const KvGeometry& geometry() const { return geometry_; }
-  int32_t page_count() const { return allocator_->page_count(); }
+  int32_t page_count() const { return page_count_; }
   size_t bytes_total() const { return PageBytes(page_count()); }
-  size_t bytes_held() const { return PageBytes(allocator_->held_count()); }
+
+  // Whether the book is to call OnTake and OnFree, on its own thread.
+  bool poisons() const { return poison_; }
+  void OnTake(const PageBook::Event& page);
+  void OnFree(const PageBook::Event& page);
 
  private:
   KvPool(PoolBuffer slab, const KvGeometry& geometry, int32_t pages, bool poison);
 
   size_t PageBytes(int32_t pages) const { return geometry_.page_bytes() * pages; }
-  void OnFree(const PageAllocator::Page& page);
-  void OnAllocate(const PageAllocator::Page& page);
 
   PoolBuffer slab_;
   std::byte* const base_;
   const KvGeometry geometry_;
-  std::unique_ptr<PageAllocator> allocator_;
+  const int32_t page_count_;
   const bool poison_;
 };
 

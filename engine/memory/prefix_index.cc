@@ -4,19 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
 #include <utility>
 
 #include "kernels/base/check.h"
 
 namespace annulus {
-namespace {
-
-OwnedPage Share(const OwnedPage& page) {
-  return {page.rank, page.first_position, page.page.Share()};
-}
-
-}  // namespace
 
 size_t PrefixIndex::DigestHash::operator()(const Digest& digest) const {
   size_t value;
@@ -24,8 +16,8 @@ size_t PrefixIndex::DigestHash::operator()(const Digest& digest) const {
   return value;
 }
 
-PrefixIndex::PrefixIndex(int32_t page_tokens, std::vector<int32_t> group_windows, int32_t ranks)
-    : page_tokens_(page_tokens), windows_(std::move(group_windows)), references_(ranks) {}
+PrefixIndex::PrefixIndex(int32_t page_tokens, std::vector<int32_t> group_windows, PageBook& book)
+    : page_tokens_(page_tokens), windows_(std::move(group_windows)), book_(book) {}
 
 std::vector<PrefixIndex::Digest> PrefixIndex::Chain(absl::string_view identity,
                                                     std::span<const int32_t> tokens) const {
@@ -79,14 +71,14 @@ PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
   size_t full = 0;
   size_t window = 0;
   for (const int32_t width : windows_) {
-    std::vector<OwnedPage>& pages = hit.groups.emplace_back();
+    std::vector<PrefixPage>& pages = hit.groups.emplace_back();
     if (width == 0) {
-      for (const Node* node : path) pages.push_back(Share(node->full[full]));
+      for (const Node* node : path) {
+        pages.push_back({static_cast<int32_t>(pages.size()) * page_tokens_, node->full[full]});
+      }
       ++full;
     } else {
-      for (const OwnedPage& page : (*path.back()->window_pages)[window]) {
-        pages.push_back(Share(page));
-      }
+      pages = (*path.back()->window_pages)[window];
       ++window;
     }
   }
@@ -94,7 +86,8 @@ PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
 }
 
 void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> tokens,
-                         const std::function<OwnedPage(int group, int32_t first)>& share) {
+                         std::optional<double> coverage,
+                         const std::function<PageId(int group, int32_t first)>& page_at) {
   ANNULUS_CHECK(!tokens.empty() && tokens.size() % page_tokens_ == 0) << tokens.size();
   std::vector<Node*> path = Walk(identity, tokens);
   const std::vector<Digest> chain = Chain(identity, tokens);
@@ -115,8 +108,8 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
     node->tokens.assign(tokens.begin() + first, tokens.begin() + first + page_tokens_);
     for (size_t g = 0; g < windows_.size(); ++g) {
       if (windows_[g] > 0) continue;
-      node->full.push_back(share(static_cast<int>(g), first));
-      Count(node->full.back());
+      node->full.push_back(page_at(static_cast<int>(g), first));
+      Keep(node->full.back(), node->digest, coverage);
     }
     node->use = uses_.insert(uses_.end(), node);
     path.push_back(node);
@@ -126,13 +119,13 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
     PrefixPages& pages = last->window_pages.emplace();
     for (size_t g = 0; g < windows_.size(); ++g) {
       if (windows_[g] == 0) continue;
-      std::vector<OwnedPage>& group = pages.emplace_back();
+      std::vector<PrefixPage>& group = pages.emplace_back();
       const int32_t end = static_cast<int32_t>(tokens.size());
       const int32_t oldest = std::max(0, end - windows_[g] + 1);
       for (int32_t first = oldest / page_tokens_ * page_tokens_; first < end;
            first += page_tokens_) {
-        group.push_back(share(static_cast<int>(g), first));
-        Count(group.back());
+        group.push_back({first, page_at(static_cast<int>(g), first)});
+        Keep(group.back().id, chain[first / page_tokens_], coverage);
       }
     }
   }
@@ -141,49 +134,37 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
 
 int64_t PrefixIndex::bytes() const {
   // Nodes of a hash map and of a list, with the heap's own headers.
-  constexpr int64_t kEntryBytes = 64 + 32;
-  constexpr int64_t kReferenceBytes = 40 + sizeof(OwnedPage);
-  int64_t references = 0;
-  for (const auto& of_rank : references_) references += static_cast<int64_t>(of_rank.size());
+  constexpr int64_t kEntryBytes = 64 + 32 + 16;
   const int64_t node = static_cast<int64_t>(sizeof(Node) + page_tokens_ * sizeof(int32_t));
-  return static_cast<int64_t>(nodes_.size()) * (node + kEntryBytes) + references * kReferenceBytes;
+  return static_cast<int64_t>(nodes_.size()) * (node + kEntryBytes) +
+         kept_ * static_cast<int64_t>(sizeof(PrefixPage));
 }
 
-void PrefixIndex::Count(const OwnedPage& page) { ++references_[page.rank][page.page.id()]; }
-
-void PrefixIndex::Uncount(const OwnedPage& page) {
-  const auto found = references_[page.rank].find(page.page.id());
-  if (--found->second == 0) references_[page.rank].erase(found);
+template <typename Use>
+void PrefixIndex::ForEachPage(const Node& node, const Use& use) {
+  for (const PageId id : node.full) use(id);
+  if (!node.window_pages.has_value()) return;
+  for (const auto& group : *node.window_pages) {
+    for (const PrefixPage& page : group) use(page.id);
+  }
 }
 
-bool PrefixIndex::Unused(const OwnedPage& page) const {
-  return page.page.owners() == references_[page.rank].at(page.page.id());
+void PrefixIndex::Keep(PageId id, const Digest& digest, std::optional<double> coverage) {
+  book_.Keep(id, digest, coverage);
+  ++kept_;
+}
+
+void PrefixIndex::Unkeep(const Node& node) {
+  ForEachPage(node, [this](PageId id) {
+    book_.Unkeep(id);
+    --kept_;
+  });
 }
 
 bool PrefixIndex::Unused(const Node& node) const {
-  const auto unused = [this](const OwnedPage& page) { return Unused(page); };
-  if (!std::all_of(node.full.begin(), node.full.end(), unused)) return false;
-  return !node.window_pages.has_value() ||
-         std::all_of(node.window_pages->begin(), node.window_pages->end(), [&](const auto& group) {
-           return std::all_of(group.begin(), group.end(), unused);
-         });
-}
-
-std::vector<int32_t> PrefixIndex::unused_pages() const {
-  std::vector<std::unordered_set<int32_t>> unused(references_.size());
-  const auto add = [&](const OwnedPage& page) {
-    if (Unused(page)) unused[page.rank].insert(page.page.id());
-  };
-  for (const Node* node : uses_) {
-    for (const OwnedPage& page : node->full) add(page);
-    if (!node->window_pages.has_value()) continue;
-    for (const auto& group : *node->window_pages) {
-      for (const OwnedPage& page : group) add(page);
-    }
-  }
-  std::vector<int32_t> counts;
-  for (const auto& pages : unused) counts.push_back(static_cast<int32_t>(pages.size()));
-  return counts;
+  bool unused = true;
+  ForEachPage(node, [&](PageId id) { unused = unused && book_.holders(id) == 0; });
+  return unused;
 }
 
 bool PrefixIndex::Evict(const std::function<bool()>& enough) {
@@ -202,21 +183,16 @@ bool PrefixIndex::Evict(const std::function<bool()>& enough) {
 }
 
 void PrefixIndex::Remove(Node* node) {
-  for (const OwnedPage& page : node->full) Uncount(page);
-  if (node->window_pages.has_value()) {
-    for (const auto& group : *node->window_pages) {
-      for (const OwnedPage& page : group) Uncount(page);
-    }
-  }
+  Unkeep(*node);
   if (node->parent != nullptr) --node->parent->children;
   uses_.erase(node->use);
   nodes_.erase(Digest(node->digest));
 }
 
 void PrefixIndex::Clear() {
+  for (const Node* node : uses_) Unkeep(*node);
   uses_.clear();
   nodes_.clear();
-  for (auto& references : references_) references.clear();
 }
 
 }  // namespace annulus

@@ -1,7 +1,6 @@
 #ifndef ANNULUS_ENGINE_MEMORY_PREFIX_INDEX_H_
 #define ANNULUS_ENGINE_MEMORY_PREFIX_INDEX_H_
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -13,19 +12,18 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "engine/memory/page_allocator.h"
+#include "engine/memory/page_book.h"
 
 namespace annulus {
 
-// A page of some rank with an owner of it.
-struct OwnedPage {
-  int32_t rank = 0;
+// A page that holds positions first_position onwards.
+struct PrefixPage {
   int32_t first_position = 0;
-  PageRef page;
+  PageId id;
 };
 
 // Pages of one prefix, one list per cache group, each ascending by position.
-using PrefixPages = std::vector<std::vector<OwnedPage>>;
+using PrefixPages = std::vector<std::vector<PrefixPage>>;
 
 // Which pages hold the keys and values of which beginnings of text, so that a prompt which begins
 // like an earlier one need not be computed again. Prefixes are whole pages of tokens, keyed by a
@@ -34,52 +32,53 @@ using PrefixPages = std::vector<std::vector<OwnedPage>>;
 //
 // A full group keeps every page of a prefix. A window group keeps only the pages before a
 // checkpoint: a prefix length at which Insert was called. With window groups a hit therefore ends
-// at a checkpoint; without, at any page. The index owns a reference to each of its pages; the
-// least recently used prefixes are given back by Evict, longest first, and what sequences or hits
-// use last. Written pages never change. Not thread-safe: the coordinator's.
+// at a checkpoint; without, at any page. The index is a keeper of its pages in the book; the least
+// recently used prefixes are given back by Evict, longest first, and what requests hold last.
+// Written pages never change. Not thread-safe: the coordinator's.
 class PrefixIndex {
  public:
-  // `group_windows`: per cache group 0 for full, else the window in tokens.
-  PrefixIndex(int32_t page_tokens, std::vector<int32_t> group_windows, int32_t ranks);
+  // `group_windows`: per cache group 0 for full, else the window in tokens. `book` must outlive the
+  // index.
+  PrefixIndex(int32_t page_tokens, std::vector<int32_t> group_windows, PageBook& book);
+  ~PrefixIndex() { Clear(); }
+  PrefixIndex(const PrefixIndex&) = delete;
+  PrefixIndex& operator=(const PrefixIndex&) = delete;
 
   struct Hit {
     int32_t tokens = 0;  // a multiple of page_tokens
     PrefixPages groups;
   };
   // The longest known prefix of `tokens` for which every group has what it needs, or nothing. It
-  // counts as used now.
+  // counts as used now. Whoever wants its pages must hold them before the index is changed.
   std::optional<Hit> Find(absl::string_view identity, std::span<const int32_t> tokens);
 
-  // Makes `tokens` (whole pages, at least one) a known prefix and a checkpoint. `share(group,
-  // first)` gives an owner of the page of that group that begins at position `first`; it is asked
-  // for the full groups' pages that are new, and for the window groups' pages that the row at
-  // tokens.size() can see.
+  // Makes `tokens` (whole pages, at least one) a known prefix and a checkpoint, computed with
+  // `coverage` (see PageBook::Keep). `page_at(group, first)` gives the page of that group that
+  // begins at position `first`, complete or cached; it is asked for the full groups' pages that are
+  // new, and for the window groups' pages that the row at tokens.size() can see.
   void Insert(absl::string_view identity, std::span<const int32_t> tokens,
-              const std::function<OwnedPage(int group, int32_t first)>& share);
+              std::optional<double> coverage,
+              const std::function<PageId(int group, int32_t first)>& page_at);
 
   // Gives back prefixes until `enough()`; false when none is left and it still is not. Pages that
-  // somebody else owns as well, a sequence or a hit, stay held; so prefixes with such pages, and
-  // what they begin with, go only when all others have gone.
+  // a request holds stay with it; so prefixes with such pages, and what they begin with, go only
+  // when all others have gone.
   bool Evict(const std::function<bool()>& enough);
 
   void Clear();
 
-  // Pages of `rank` that the index owns.
-  int32_t pages(int32_t rank) const { return static_cast<int32_t>(references_[rank].size()); }
-  // [rank] of these, those that nobody else owns: so many come free where everything is evicted.
-  std::vector<int32_t> unused_pages() const;
   // Bytes of the heap that the index itself takes, beside the pages: to within a tenth.
   int64_t bytes() const;
 
  private:
-  using Digest = std::array<unsigned char, 32>;
+  using Digest = ContentHash;  // of all tokens up to a page's end, and the identity
   struct DigestHash {
     size_t operator()(const Digest& digest) const;
   };
   struct Node {
     Digest digest;
     std::vector<int32_t> tokens;              // of this page
-    std::vector<OwnedPage> full;              // [full group in order]
+    std::vector<PageId> full;                 // [full group in order]
     std::optional<PrefixPages> window_pages;  // [window group in order]; present at a checkpoint
     std::list<Node*>::iterator use;
     Node* parent = nullptr;  // of the page before; null: the first
@@ -90,18 +89,19 @@ class PrefixIndex {
   // The nodes of the longest known prefix.
   std::vector<Node*> Walk(absl::string_view identity, std::span<const int32_t> tokens);
   void Touch(const std::vector<Node*>& path);
-  void Count(const OwnedPage& page);
-  void Uncount(const OwnedPage& page);
   void Remove(Node* node);
-  // Whether nobody but the index owns the page.
-  bool Unused(const OwnedPage& page) const;
+  void Keep(PageId id, const Digest& digest, std::optional<double> coverage);
+  void Unkeep(const Node& node);
+  template <typename Use>
+  static void ForEachPage(const Node& node, const Use& use);
+  // Whether no request holds any of the node's pages.
   bool Unused(const Node& node) const;
   Hit MakeHit(const std::vector<Node*>& path) const;
 
   const int32_t page_tokens_;
   const std::vector<int32_t> windows_;
-  // [rank] page id -> how often the index owns it: checkpoints nearby share windows' pages.
-  std::vector<std::unordered_map<int32_t, int32_t>> references_;
+  PageBook& book_;
+  int64_t kept_ = 0;  // as often as the index keeps pages: checkpoints nearby share windows' pages
   std::unordered_map<Digest, std::unique_ptr<Node>, DigestHash> nodes_;
   // Least recently used first. A parent is always used after its children, so the first is a leaf.
   std::list<Node*> uses_;

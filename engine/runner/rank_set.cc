@@ -71,6 +71,28 @@ absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model,
   return set;
 }
 
+std::vector<int32_t> RankSet::page_counts() const {
+  std::vector<int32_t> counts;
+  for (const auto& rank : ranks_) counts.push_back(rank->kv->page_count());
+  return counts;
+}
+
+PageBook::Hooks RankSet::page_hooks() {
+  const bool poisons = std::any_of(ranks_.begin(), ranks_.end(),
+                                   [](const auto& rank) { return rank->kv->poisons(); });
+  if (!poisons) return {};
+  return {.on_take =
+              [this](const PageBook::Event& page) {
+                KvPool& pool = *ranks_[page.id.rank]->kv;
+                if (pool.poisons()) pool.OnTake(page);
+              },
+          .on_free =
+              [this](const PageBook::Event& page) {
+                KvPool& pool = *ranks_[page.id.rank]->kv;
+                if (pool.poisons()) pool.OnFree(page);
+              }};
+}
+
 Backend& RankSet::device(int rank) const {
   return backend_.OnDevice(rank % backend_.capabilities().devices);
 }

@@ -60,8 +60,10 @@ class RankSet {
   // this and every later call is UNAVAILABLE.
   absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan);
 
-  KvPool& pool(int rank) { return *ranks_[rank]->kv; }
   const KvPool& pool(int rank) const { return *ranks_[rank]->kv; }
+  // How many pages each rank has, for a book of them; and what the book is to tell the pools.
+  std::vector<int32_t> page_counts() const;
+  PageBook::Hooks page_hooks();
   // Any thread may ask.
   BufferPoolStats Stats(int rank) const { return ranks_[rank]->memory->Stats(); }
   // Workspace that the rank's kernels have taken. Any thread may ask.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,8 +15,10 @@ namespace {
 // Builds one plan.
 class Planner {
  public:
-  Planner(const EngineState& state, const PlanLimits& limits, const ModePolicy& policy)
+  Planner(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
+          const ModePolicy& policy)
       : state_(state),
+        pages_(pages),
         limits_(limits),
         policy_(policy),
         prefill_rows_(limits.ranks, 0),
@@ -193,10 +196,11 @@ class Planner {
       if (!sequence.announced) delta.append = group.entries;
       for (int32_t first = group.mapped_end; first < end; first += limits_.page_tokens) {
         const int index = PlaceOnRing(first, limits_.page_tokens, degree);
-        const std::vector<int32_t>& spare = sequence.spare[index];
-        ANNULUS_CHECK(taken[index] < spare.size()) << "admission gave too few pages";
-        const int32_t page = spare[spare.size() - 1 - taken[index]++];
-        delta.append.push_back({sequence.ring[index], page, first});
+        const int32_t rank = sequence.ring[index];
+        const std::span<const int32_t> reserve = pages_.reserve(sequence.id, rank);
+        ANNULUS_CHECK(taken[index] < reserve.size()) << "admission gave too few pages";
+        const int32_t page = reserve[reserve.size() - 1 - taken[index]++];
+        delta.append.push_back({rank, page, first});
       }
       update.tables.push_back(std::move(delta));
     }
@@ -204,6 +208,7 @@ class Planner {
   }
 
   const EngineState& state_;
+  const PageBook& pages_;
   const PlanLimits& limits_;
   const ModePolicy& policy_;
   std::vector<int> prefill_rows_;  // [rank] given so far
@@ -212,10 +217,12 @@ class Planner {
   StepPlan plan_;
 };
 
-int RingIndex(const Sequence& sequence, int32_t rank) {
-  const auto found = std::find(sequence.ring.begin(), sequence.ring.end(), rank);
-  ANNULUS_CHECK(found != sequence.ring.end()) << "rank " << rank << " is not in the ring";
-  return static_cast<int>(found - sequence.ring.begin());
+// Null: it has ended since.
+Sequence* FindSequence(const EngineState& state, SequenceId id) {
+  for (const auto& sequence : state.running) {
+    if (sequence->id == id) return sequence.get();
+  }
+  return nullptr;
 }
 
 void CommitTables(const SequenceUpdate& update, const PlanLimits& limits, Sequence& sequence) {
@@ -224,9 +231,6 @@ void CommitTables(const SequenceUpdate& update, const PlanLimits& limits, Sequen
     group.pending_drop = 0;
     for (const PageEntry& entry : update.tables[g].append) {
       if (entry.first_position < group.mapped_end) continue;  // cached, only announced
-      std::vector<int32_t>& spare = sequence.spare[RingIndex(sequence, entry.rank)];
-      ANNULUS_CHECK(spare.back() == entry.page) << "plan of another state";
-      spare.pop_back();
       group.entries.push_back(entry);
       group.mapped_end = entry.first_position + limits.page_tokens;
     }
@@ -235,8 +239,24 @@ void CommitTables(const SequenceUpdate& update, const PlanLimits& limits, Sequen
   if (update.setup != nullptr) sequence.setup_sent = true;
 }
 
+// All rows below `end` are written: of the pages that end there, those that were not complete
+// before are now.
+void CompletePages(const Sequence& sequence, int32_t end, const PlanLimits& limits,
+                   PageBook& pages) {
+  const int32_t page_tokens = limits.page_tokens;
+  for (const GroupTable& group : sequence.groups) {
+    if (group.entries.empty()) continue;
+    const int32_t front = group.entries.front().first_position;
+    for (int32_t first = sequence.computed / page_tokens * page_tokens; first + page_tokens <= end;
+         first += page_tokens) {
+      const PageEntry& entry = group.entries[(first - front) / page_tokens];
+      pages.Complete({entry.rank, entry.page});
+    }
+  }
+}
+
 // Pages that no later row can see go back to the sequence; the next plan tells the ranks.
-void DropBehindWindows(const PlanLimits& limits, Sequence& sequence) {
+void DropBehindWindows(const PlanLimits& limits, Sequence& sequence, PageBook& pages) {
   for (size_t g = 0; g < sequence.groups.size(); ++g) {
     const int32_t window = limits.group_windows[g];
     if (window == 0) continue;
@@ -247,8 +267,7 @@ void DropBehindWindows(const PlanLimits& limits, Sequence& sequence) {
     while (drop < group.entries.size() &&
            group.entries[drop].first_position + limits.page_tokens <= visible) {
       const PageEntry& entry = group.entries[drop++];
-      if (group.shared.erase(entry.first_position) > 0) continue;
-      sequence.spare[RingIndex(sequence, entry.rank)].push_back(entry.page);
+      pages.Recycle(sequence.id, {entry.rank, entry.page});
     }
     group.entries.erase(group.entries.begin(), group.entries.begin() + drop);
     group.pending_drop += static_cast<int32_t>(drop);
@@ -257,30 +276,42 @@ void DropBehindWindows(const PlanLimits& limits, Sequence& sequence) {
 
 }  // namespace
 
-StepPlan PlanStep(const EngineState& state, const PlanLimits& limits, const ModePolicy& policy) {
-  return Planner(state, limits, policy).Run();
+StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
+                  const ModePolicy& policy) {
+  return Planner(state, pages, limits, policy).Run();
 }
 
-void CommitStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state) {
+void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages) {
   ANNULUS_CHECK(plan.step == state.step) << "plan of another step";
-  ++state.step;
-  state.ended.clear();
   for (const SequenceUpdate& update : plan.updates) {
-    for (const auto& sequence : state.running) {
-      if (sequence->id == update.sequence) CommitTables(update, limits, *sequence);
-    }
-  }
-  for (const PlanItem& item : plan.items) {
-    for (const auto& sequence : state.running) {
-      if (sequence->id == item.sequence) {
-        sequence->computed = std::max(sequence->computed, item.end);
+    const Sequence& sequence = *FindSequence(state, update.sequence);
+    for (size_t g = 0; g < update.tables.size(); ++g) {
+      for (const PageEntry& entry : update.tables[g].append) {
+        if (entry.first_position < sequence.groups[g].mapped_end) continue;  // only announced
+        pages.BeginWrite(sequence.id, {entry.rank, entry.page}, static_cast<int>(g));
       }
     }
   }
 }
 
-void DropBehindWindows(const PlanLimits& limits, EngineState& state) {
-  for (const auto& sequence : state.running) DropBehindWindows(limits, *sequence);
+void CommitStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state,
+                PageBook& pages) {
+  ANNULUS_CHECK(plan.step == state.step) << "plan of another step";
+  ++state.step;
+  state.ended.clear();
+  for (const SequenceUpdate& update : plan.updates) {
+    CommitTables(update, limits, *FindSequence(state, update.sequence));
+  }
+  for (const PlanItem& item : plan.items) {
+    Sequence& sequence = *FindSequence(state, item.sequence);
+    if (item.end <= sequence.computed) continue;
+    CompletePages(sequence, item.end, limits, pages);
+    sequence.computed = item.end;
+  }
+}
+
+void DropBehindWindows(const PlanLimits& limits, EngineState& state, PageBook& pages) {
+  for (const auto& sequence : state.running) DropBehindWindows(limits, *sequence, pages);
 }
 
 }  // namespace annulus

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "engine/memory/page_book.h"
 #include "engine/scheduler/cost_model.h"
 #include "engine/scheduler/placement.h"
 #include "engine/state/sequence.h"
@@ -23,18 +24,25 @@ struct ModePolicy {
 
 // The next step of all ranks: one sampled row for every sequence that decodes, and prompt chunks,
 // while no rank gets more than its rows of each kind. Chunk ends fall on multiples of ring degree x
-// page, except the last of a prompt. Where rows run out, sequences take turns by step number. Pure:
-// reads the state, changes nothing, needs no model. Empty items: nothing can be computed now
-// (`ended` may still hold ids that the ranks should forget).
-StepPlan PlanStep(const EngineState& state, const PlanLimits& limits, const ModePolicy& policy);
+// page, except the last of a prompt. Where rows run out, sequences take turns by step number. Pages
+// come from each sequence's reserve. Pure: reads state and book, changes nothing, needs no model.
+// Empty items: nothing can be computed now (`ended` may still hold ids that the ranks should
+// forget).
+StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
+                  const ModePolicy& policy);
 
-// Records that `plan` (from PlanStep on this very state) has run: page tables grow, computed
-// lengths advance.
-void CommitStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state);
+// `plan` (from PlanStep on this very state) is about to run: the book says which pages are being
+// written.
+void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages);
 
-// After CommitStep, and after pages were shared with whoever keeps them: window groups give the
-// pages that no later row can see back to their sequence.
-void DropBehindWindows(const PlanLimits& limits, EngineState& state);
+// Records that it has run: page tables grow, computed lengths advance, pages whose rows are all
+// written are complete.
+void CommitStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state,
+                PageBook& pages);
+
+// After CommitStep, and after pages were kept for others: pages of window groups that no later row
+// can see go back to their sequence's reserve, unless others have them too.
+void DropBehindWindows(const PlanLimits& limits, EngineState& state, PageBook& pages);
 
 }  // namespace annulus
 

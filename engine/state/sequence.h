@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "engine/state/step_plan.h"
@@ -15,11 +14,10 @@ struct GroupTable {
   std::vector<PageEntry> entries;  // ascending first_position, contiguous positions
   int32_t mapped_end = 0;          // positions below have had a page
   int32_t pending_drop = 0;        // entries dropped here that the ranks still have
-  std::set<int32_t> shared;        // first positions of entries that others own too: not spare
 };
 
 // A sequence that holds pages. Its pages were all taken at admission: those not in a table yet, or
-// no longer, wait in `spare`. Plain data; the owner of the page references is the request.
+// no longer, wait in the page book's reserve of its id. Plain data.
 struct Sequence {
   SequenceId id = 0;
   std::vector<int32_t> tokens;  // the prompt, then what was sampled
@@ -29,7 +27,6 @@ struct Sequence {
   std::vector<int32_t> ring;
   int32_t home = 0;
   std::vector<GroupTable> groups;
-  std::vector<std::vector<int32_t>> spare;  // [ring index] page ids
   std::shared_ptr<const SamplingSetup> setup;
   std::shared_ptr<const AttentionAssignment> attention;  // null: dense
   std::shared_ptr<const SummaryPages> summaries;         // taken at admission too; null: none

@@ -95,31 +95,35 @@ class StepDriver {
     set.kv_memory_bytes =
         options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);
     ranks_ = RankSet::Create(model, backend, set).value();
+    pages_ = std::make_unique<PageBook>(ranks_->page_counts(), limits_.group_windows,
+                                        ranks_->page_hooks());
   }
 
   std::vector<DriverResult> Run(const std::vector<std::vector<int32_t>>& prompts, int max_tokens) {
     EngineState state;
-    std::vector<PageRef> pages;
     const size_t count = prompts.size();
     std::vector<DriverResult> results(2 * count);
     ended_.clear();
     for (size_t i = 0; i < count && options_.reused_tokens > 0; ++i) {
       const auto begin = prompts[i].begin();
-      Admit(state, count + i, {begin, begin + options_.reused_tokens}, 1, nullptr, pages);
+      Admit(state, count + i, {begin, begin + options_.reused_tokens}, 1, nullptr);
     }
     RunAll(state, 1, results);
     for (size_t i = 0; i < count; ++i) {
       const auto earlier = ended_.find(count + i);
       Admit(state, i, prompts[i], max_tokens,
-            earlier == ended_.end() ? nullptr : earlier->second.get(), pages);
+            earlier == ended_.end() ? nullptr : earlier->second.get());
       while (i + 1 < count && static_cast<int>(results[i].tokens.size()) < options_.tokens_ahead) {
         RunStep(state, max_tokens, results);
       }
     }
     RunAll(state, max_tokens, results);
     // The ranks forget the last sequences, so that a driver can run again.
-    auto last = std::make_shared<StepPlan>(PlanStep(state, limits_, Modes()));
+    auto last = std::make_shared<StepPlan>(PlanStep(state, *pages_, limits_, Modes()));
     ANNULUS_CHECK(ranks_->Run(last).ok());
+    for (const PageId id : kept_) pages_->Unkeep(id);
+    kept_.clear();
+    for (const auto& [id, sequence] : ended_) pages_->Release(id);
     // What the earlier sequence did with the rows that were reused.
     for (size_t i = 0; i < count; ++i) {
       results[i].logits.merge(results[count + i].logits);
@@ -148,12 +152,13 @@ class StepDriver {
   }
 
   void RunStep(EngineState& state, int max_tokens, std::vector<DriverResult>& results) {
-    auto plan = std::make_shared<StepPlan>(PlanStep(state, limits_, Modes()));
+    auto plan = std::make_shared<StepPlan>(PlanStep(state, *pages_, limits_, Modes()));
     WantLogits(*plan);
+    StartStep(*plan, state, *pages_);
     const auto step = ranks_->Run(plan);
     ANNULUS_CHECK(step.ok()) << step.status().ToString();
-    CommitStep(*plan, limits_, state);
-    DropBehindWindows(limits_, state);
+    CommitStep(*plan, limits_, state, *pages_);
+    DropBehindWindows(limits_, state, *pages_);
     const bool decodes = std::all_of(plan->items.begin(), plan->items.end(),
                                      [](const PlanItem& item) { return item.sampled; });
     if (decodes && !plan->items.empty()) ++decode_steps_;
@@ -169,10 +174,10 @@ class StepDriver {
 
   // `earlier`: whose pages hold the prompt's first `reused_tokens`; null: nobody's.
   void Admit(EngineState& state, size_t id, const std::vector<int32_t>& prompt, int max_tokens,
-             const Sequence* earlier, std::vector<PageRef>& pages) {
+             const Sequence* earlier) {
     std::vector<int32_t> free_pages;
     for (int rank = 0; rank < options_.ranks; ++rank) {
-      free_pages.push_back(ranks_->pool(rank).allocator().free_count());
+      free_pages.push_back(pages_->free_count(rank));
     }
     const int reserved = std::max(max_tokens, options_.reserved_tokens);
     const int32_t reused = earlier != nullptr ? options_.reused_tokens : 0;
@@ -196,20 +201,24 @@ class StepDriver {
     sequence->home = choice->ring[id % choice->ring.size()];
     sequence->groups.resize(limits_.group_windows.size());
     sequence->computed = reused;
+    pages_->Open(id, TenantId());
     for (size_t g = 0; earlier != nullptr && g < sequence->groups.size(); ++g) {
       GroupTable& group = sequence->groups[g];
       group.mapped_end = reused;
       group.entries = earlier->groups[g].entries;
-      if (limits_.group_windows[g] == 0) continue;
-      for (const PageEntry& entry : group.entries) group.shared.insert(entry.first_position);
+      for (const PageEntry& entry : group.entries) {
+        kept_.push_back({entry.rank, entry.page});
+        pages_->Keep(kept_.back(), {}, std::nullopt);
+        pages_->Hold(id, kept_.back());
+      }
     }
     SummaryPages summaries(sequence->groups.size());
     for (size_t index = 0; index < choice->ring.size(); ++index) {
       const int32_t rank = choice->ring[index];
-      sequence->spare.push_back(Take(rank, choice->pages[index], pages));
+      pages_->Reserve(id, rank, choice->pages[index]);
       for (size_t g = 0; g < summaries.size(); ++g) {
         if (limits_.group_windows[g] > 0) continue;
-        summaries[g].push_back(Take(rank, choice->summary_pages[index], pages));
+        summaries[g].push_back(pages_->ReserveSummaries(id, rank, choice->summary_pages[index]));
       }
     }
     if (choice->summarises) {
@@ -226,16 +235,6 @@ class StepDriver {
     }
     sequence->report_lists = options_.report_lists;
     state.running.push_back(std::move(sequence));
-  }
-
-  std::vector<int32_t> Take(int32_t rank, int32_t count, std::vector<PageRef>& pages) {
-    std::vector<int32_t> ids;
-    auto taken = ranks_->pool(rank).allocator().AllocateMany(count);
-    for (PageRef& page : *taken) {
-      ids.push_back(page.id());
-      pages.push_back(std::move(page));
-    }
-    return ids;
   }
 
   void CountCached(const Sequence& earlier, PageDemand& demand) const {
@@ -293,6 +292,8 @@ class StepDriver {
   const DriverOptions options_;
   PlanLimits limits_;
   std::unique_ptr<RankSet> ranks_;
+  std::unique_ptr<PageBook> pages_;
+  std::vector<PageId> kept_;  // of earlier sequences, for those that reuse them
   std::map<SequenceId, std::unique_ptr<Sequence>> ended_;  // of the last run
   RingCounters ring_;
   int64_t decode_steps_ = 0;

@@ -31,16 +31,37 @@ struct Fixture {
   BufferPool pool{backend, {.limit_bytes = 1 << 16, .name = "rank0"}};
 };
 
+// A book of the pool's pages, whose owners take and free one page each.
+class Pages {
+ public:
+  explicit Pages(KvPool& kv)
+      : book_({kv.page_count()}, {0},
+              {.on_take = [&kv](const PageBook::Event& page) { kv.OnTake(page); },
+               .on_free = [&kv](const PageBook::Event& page) { kv.OnFree(page); }}) {}
+
+  int32_t Take(PageOwner owner) {
+    book_.Open(owner, TenantId());
+    book_.Reserve(owner, 0, 1);
+    return book_.reserve(owner, 0).back();
+  }
+  void Free(PageOwner owner) { book_.Release(owner); }
+  void TakeAndFree(PageOwner owner) {
+    Take(owner);
+    Free(owner);
+  }
+  const PageBook& book() const { return book_; }
+
+ private:
+  PageBook book_;
+};
+
 TEST(KvPool, HoldsAsManyPagesAsFit) {
   Fixture fixture;
   auto kv = fixture.Create(4 * 3072 + 3071, false);
   EXPECT_EQ(kv->page_count(), 4);
   EXPECT_EQ(kv->bytes_total(), 4u * 3072);
-  EXPECT_EQ(kv->bytes_held(), 0u);
   EXPECT_EQ(fixture.pool.Stats().held_by_lifetime[static_cast<size_t>(Lifetime::kPages)],
             4u * 3072);
-  PageRef page = *kv->allocator().Allocate();
-  EXPECT_EQ(kv->bytes_held(), 3072u);
 }
 
 TEST(KvPool, LayersOfPagesAreApartAndAligned) {
@@ -82,10 +103,10 @@ TEST(KvPool, AnEmptyGeometryIsRefused) {
 TEST(KvPool, AFreedPageTellsItsOwnerAndReadsAsNan) {
   Fixture fixture;
   auto kv = fixture.Create(2 * 3072, true);
-  PageRef page = *kv->allocator().Allocate(42);
-  const int32_t id = page.id();
+  Pages pages(*kv);
+  const int32_t id = pages.Take(42);
   for (int layer = 0; layer < 3; ++layer) std::memset(kv->LayerPage(id, layer), 0, 1000);
-  page.Reset();
+  pages.Free(42);
 
   AllowAccess(kv->LayerPage(id, 0), 3072);
   for (int layer = 0; layer < 3; ++layer) {
@@ -108,18 +129,19 @@ TEST(KvPool, AFreedPageTellsItsOwnerAndReadsAsNan) {
 TEST(KvPool, AFreedPageCanBeUsedAgain) {
   Fixture fixture;
   auto kv = fixture.Create(3072, true);
+  Pages pages(*kv);
   for (int round = 0; round < 3; ++round) {
-    PageRef page = *kv->allocator().Allocate(round);
-    std::memset(kv->LayerPage(page.id(), 2), round, 1000);
+    std::memset(kv->LayerPage(pages.Take(round), 2), round, 1000);
+    pages.Free(round);
   }
-  EXPECT_EQ(kv->allocator().page(0).generation, 3u);
+  EXPECT_EQ(pages.book().page({0, 0}).generation, 3u);
 }
 
 TEST(KvPool, TheSlabIsWholeAgainForItsNextHolder) {
   Fixture fixture;
   auto kv = fixture.Create(3072, true);
   std::byte* slab = kv->LayerPage(0, 0);
-  kv->allocator().Allocate()->Reset();
+  Pages(*kv).TakeAndFree(1);
   kv.reset();
   PoolBuffer next = *fixture.pool.Allocate(3072, Lifetime::kPages);
   EXPECT_EQ(next.data(), slab);
@@ -129,7 +151,7 @@ TEST(KvPool, TheSlabIsWholeAgainForItsNextHolder) {
 TEST(KvPool, MemoryOutOfTheHostsReachIsLeftAlone) {
   Fixture fixture(false);
   auto kv = fixture.Create(3072, true);
-  kv->allocator().Allocate()->Reset();
+  EXPECT_FALSE(kv->poisons());
   // The fake's memory is zeroed, and reachable all the same.
   EXPECT_EQ(kv->LayerPage(0, 0)[0], std::byte{0});
 }
@@ -137,18 +159,19 @@ TEST(KvPool, MemoryOutOfTheHostsReachIsLeftAlone) {
 TEST(KvPoolDeathTest, AWriteIntoAFreedPageIsFound) {
   Fixture fixture;
   auto kv = fixture.Create(3072, true);
-  kv->allocator().Allocate(9)->Reset();
+  Pages pages(*kv);
+  pages.TakeAndFree(9);
   // As a device would, past the sanitizer.
   AllowAccess(kv->LayerPage(0, 0), 3072);
   kv->LayerPage(0, 1)[999] = std::byte{1};
-  EXPECT_DEATH(kv->allocator().Allocate().IgnoreError(), "layer 1 was written after .* owner 9");
+  EXPECT_DEATH(pages.Take(10), "layer 1 was written after .* owner 9");
 }
 
 TEST(KvPoolDeathTest, ReadingAFreedPageTrapsUnderTheSanitizer) {
   if (!kAddressSanitizer) GTEST_SKIP() << "needs AddressSanitizer";
   Fixture fixture;
   auto kv = fixture.Create(3072, true);
-  kv->allocator().Allocate()->Reset();
+  Pages(*kv).TakeAndFree(1);
   volatile const std::byte* data = kv->LayerPage(0, 0);
   EXPECT_DEATH({ [[maybe_unused]] const std::byte read = data[100]; }, "use-after-poison");
 }

@@ -2,7 +2,9 @@
 
 #include <map>
 #include <random>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -11,27 +13,43 @@ namespace {
 
 constexpr int kPage = 4;
 
-// A sequence's pages of two groups, one full and one with a window, on two ranks.
-struct Written {
-  std::vector<std::map<int32_t, OwnedPage>> groups{2};
-
-  OwnedPage Share(int group, int32_t first) const {
-    const OwnedPage& page = groups[group].at(first);
-    return {page.rank, page.first_position, page.page.Share()};
+// A sequence's pages of two groups, one full and one with a window, on two ranks. It holds them
+// until it ends.
+class Written {
+ public:
+  Written(PageBook& book, PageOwner owner) : book_(&book), owner_(owner) {
+    book.Open(owner, TenantId());
   }
+  Written(Written&& other) noexcept
+      : groups(std::move(other.groups)),
+        book_(std::exchange(other.book_, nullptr)),
+        owner_(other.owner_) {}
+  ~Written() {
+    if (book_ != nullptr) book_->Release(owner_);
+  }
+
+  std::vector<std::map<int32_t, PageId>> groups{2};
+
+ private:
+  PageBook* book_;
+  PageOwner owner_;
 };
 
 class PrefixIndexTest : public ::testing::Test {
  protected:
-  PrefixIndexTest() : ranks_{PageAllocator(1000), PageAllocator(1000)} {}
+  static constexpr int32_t kPagesPerRank = 1000;
 
   Written Write(size_t tokens) {
-    Written written;
+    const PageOwner owner = next_owner_++;
+    Written written(book_, owner);
     for (int group = 0; group < 2; ++group) {
       for (size_t first = 0; first < tokens; first += kPage) {
-        const int32_t rank = static_cast<int32_t>(first / kPage % 2);
-        written.groups[group][first] = {rank, static_cast<int32_t>(first),
-                                        ranks_[rank].Allocate().value()};
+        const auto rank = static_cast<int32_t>(first / kPage % 2);
+        book_.Reserve(owner, rank, 1);
+        const PageId id{rank, book_.reserve(owner, rank).back()};
+        book_.BeginWrite(owner, id, group);
+        book_.Complete(id);
+        written.groups[group][static_cast<int32_t>(first)] = id;
       }
     }
     return written;
@@ -39,14 +57,29 @@ class PrefixIndexTest : public ::testing::Test {
 
   void Insert(const std::vector<int32_t>& tokens, const Written& written,
               const std::string& identity = "model") {
-    index_.Insert(identity, tokens,
-                  [&](int group, int32_t first) { return written.Share(group, first); });
+    index_.Insert(identity, tokens, std::nullopt,
+                  [&](int group, int32_t first) { return written.groups[group].at(first); });
   }
 
-  int32_t held() const { return ranks_[0].held_count() + ranks_[1].held_count(); }
+  // As a request does that reuses what it found.
+  Written Hold(const PrefixIndex::Hit& hit) {
+    const PageOwner owner = next_owner_++;
+    Written holder(book_, owner);
+    for (const auto& group : hit.groups) {
+      for (const PrefixPage& page : group) book_.Hold(owner, page.id);
+    }
+    return holder;
+  }
 
-  PageAllocator ranks_[2];
-  PrefixIndex index_{kPage, {0, 6}, 2};
+  int64_t held() const {
+    return 2 * int64_t{kPagesPerRank} - book_.free_count(0) - book_.free_count(1);
+  }
+  int64_t kept() const { return book_.counts(0).cached + book_.counts(1).cached; }
+  int64_t unheld() const { return book_.unheld_count(0) + book_.unheld_count(1); }
+
+  PageBook book_{{kPagesPerRank, kPagesPerRank}, {0, 6}};
+  PrefixIndex index_{kPage, {0, 6}, book_};
+  PageOwner next_owner_ = 1;
 };
 
 std::vector<int32_t> Tokens(int count, int salt = 0) {
@@ -82,17 +115,36 @@ TEST_F(PrefixIndexTest, OtherTokensOrIdentitiesNeverHit) {
   EXPECT_FALSE(index_.Find("model", changed).has_value());
 }
 
+// What names a page's bytes: every token up to its end, and the identity.
+TEST_F(PrefixIndexTest, PagesCarryTheHashOfTheirContent) {
+  const Written written = Write(8);
+  Insert(Tokens(8), written);
+  const Written other = Write(8);
+  Insert(Tokens(8), other, "other");
+  std::set<ContentHash> hashes;
+  for (const Written* pages : {&written, &other}) {
+    for (const int32_t first : {0, 4}) {
+      const PageBook::Page full = book_.page(pages->groups[0].at(first));
+      const PageBook::Page window = book_.page(pages->groups[1].at(first));
+      EXPECT_EQ(full.hash, window.hash);
+      EXPECT_NE(full.group, window.group);
+      hashes.insert(full.hash);
+    }
+  }
+  EXPECT_EQ(hashes.size(), 4u);
+}
+
 TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedFromItsEnd) {
   Insert(Tokens(8), Write(8));
   Insert(Tokens(8, 1), Write(8));
   ASSERT_TRUE(index_.Find("model", Tokens(8)).has_value());
-  const int32_t before = held();
+  const int64_t before = held();
   EXPECT_TRUE(index_.Evict([&] { return held() < before; }));
   EXPECT_FALSE(index_.Find("model", Tokens(8, 1)).has_value());
   EXPECT_TRUE(index_.Find("model", Tokens(8)).has_value());
   EXPECT_FALSE(index_.Evict([] { return false; }));
   EXPECT_EQ(held(), 0);
-  EXPECT_EQ(index_.pages(0) + index_.pages(1), 0);
+  EXPECT_EQ(kept(), 0);
 }
 
 // Giving back what a hit or a sequence holds frees nothing and forgets it: that goes last.
@@ -101,17 +153,17 @@ TEST_F(PrefixIndexTest, EvictsWhatIsInUseLast) {
   Insert(Tokens(8), running);
   Insert(Tokens(8, 1), Write(8));
   Insert(Tokens(8, 2), Write(8));
-  auto hit = index_.Find("model", Tokens(8, 1));
+  const auto hit = index_.Find("model", Tokens(8, 1));
   ASSERT_TRUE(hit.has_value());
+  const Written holder = Hold(*hit);
   ASSERT_TRUE(index_.Find("model", Tokens(8, 2)).has_value());  // the last to be used
-  const std::vector<int32_t> unused = index_.unused_pages();
-  EXPECT_EQ(unused[0] + unused[1], 4);  // two of each group
-  const int32_t before = held();
-  EXPECT_TRUE(index_.Evict([&] { return held() == before - unused[0] - unused[1]; }));
+  EXPECT_EQ(unheld(), 4);                                       // two of each group
+  const int64_t before = held();
+  EXPECT_TRUE(index_.Evict([&] { return held() == before - 4; }));
   EXPECT_FALSE(index_.Find("model", Tokens(8, 2)).has_value());
   EXPECT_TRUE(index_.Find("model", Tokens(8)).has_value());
   EXPECT_TRUE(index_.Find("model", Tokens(8, 1)).has_value());
-  EXPECT_EQ(index_.unused_pages(), (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(unheld(), 0);
   EXPECT_FALSE(index_.Evict([] { return false; }));
   EXPECT_FALSE(index_.Find("model", Tokens(8, 1)).has_value());
   EXPECT_EQ(held(), 8);  // of the sequence and of the hit
@@ -124,7 +176,7 @@ TEST_F(PrefixIndexTest, RandomUseKeepsTheBooks) {
     const auto pick = [&](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
-    std::vector<PrefixIndex::Hit> hits;
+    std::vector<Written> holders;
     for (int turn = 0; turn < 300; ++turn) {
       const std::vector<int32_t> tokens = Tokens(kPage * pick(1, 10), pick(0, 3));
       switch (pick(0, 3)) {
@@ -132,17 +184,16 @@ TEST_F(PrefixIndexTest, RandomUseKeepsTheBooks) {
           Insert(tokens, Write(tokens.size()));
           break;
         case 1:
-          if (auto hit = index_.Find("model", tokens)) hits.push_back(*std::move(hit));
+          if (const auto hit = index_.Find("model", tokens)) holders.push_back(Hold(*hit));
           break;
         case 2:
-          if (!hits.empty()) hits.pop_back();
+          if (!holders.empty()) holders.pop_back();
           break;
         default: {
-          const int32_t goal = index_.pages(0) + index_.pages(1) - pick(0, 5);
-          index_.Evict([&] { return index_.pages(0) + index_.pages(1) <= goal; });
-          // Exactly the unused ones can come free, and do.
-          const std::vector<int32_t> unused = index_.unused_pages();
-          const int32_t least = held() - unused[0] - unused[1];
+          const int64_t goal = kept() - pick(0, 5);
+          index_.Evict([&] { return kept() <= goal; });
+          // Exactly those that nobody holds can come free, and do.
+          const int64_t least = held() - unheld();
           if (pick(0, 9) == 0) {
             ASSERT_TRUE(index_.Evict([&] { return held() <= least; }));
             index_.Evict([] { return false; });
@@ -150,12 +201,10 @@ TEST_F(PrefixIndexTest, RandomUseKeepsTheBooks) {
           }
         }
       }
-      ASSERT_LE(index_.pages(0), ranks_[0].held_count());
-      ASSERT_LE(index_.pages(1), ranks_[1].held_count());
+      ASSERT_LE(kept(), held());
     }
-    hits.clear();
-    ASSERT_EQ(index_.pages(0), ranks_[0].held_count());
-    ASSERT_EQ(index_.pages(1), ranks_[1].held_count());
+    holders.clear();
+    ASSERT_EQ(kept(), held());
     index_.Clear();
     ASSERT_EQ(held(), 0);
   }

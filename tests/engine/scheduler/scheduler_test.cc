@@ -29,10 +29,15 @@ ModePolicy Mode(RingMode mode) {
   return policy;
 }
 
-// Admits sequences the way the engine does, with page ids from a counter per rank.
+// Admits sequences the way the engine does, with room for all that a test asks for.
 class World {
  public:
-  explicit World(PlanLimits limits) : limits_(std::move(limits)), next_page_(limits_.ranks, 0) {}
+  explicit World(PlanLimits limits)
+      : limits_(std::move(limits)),
+        pages_(std::vector<int32_t>(limits_.ranks, kPages), limits_.group_windows) {}
+  ~World() {
+    for (const auto& sequence : state_.running) pages_.Release(sequence->id);
+  }
 
   Sequence& Add(SequenceId id, int prompt, int max_tokens, std::vector<int32_t> ring) {
     auto sequence = std::make_unique<Sequence>();
@@ -43,9 +48,9 @@ class World {
     sequence->home = ring[id % ring.size()];
     sequence->groups.resize(limits_.group_windows.size());
     const auto needed = PagesNeeded({prompt + max_tokens}, static_cast<int>(ring.size()), limits_);
+    pages_.Open(id, TenantId());
     for (size_t i = 0; i < ring.size(); ++i) {
-      std::vector<int32_t>& spare = sequence->spare.emplace_back();
-      for (int n = 0; n < needed[i]; ++n) spare.push_back(next_page_[ring[i]]++);
+      pages_.Reserve(id, ring[i], static_cast<int32_t>(needed[i]));
     }
     sequence->setup = std::make_shared<SamplingSetup>();
     state_.running.push_back(std::move(sequence));
@@ -53,13 +58,15 @@ class World {
   }
 
   EngineState& state() { return state_; }
+  PageBook& pages() { return pages_; }
   const PlanLimits& limits() const { return limits_; }
 
   // Plans and commits one step; every sampled item gets a token.
   StepPlan Step(const ModePolicy& policy) {
-    StepPlan plan = PlanStep(state_, limits_, policy);
-    CommitStep(plan, limits_, state_);
-    DropBehindWindows(limits_, state_);
+    StepPlan plan = PlanStep(state_, pages_, limits_, policy);
+    StartStep(plan, state_, pages_);
+    CommitStep(plan, limits_, state_, pages_);
+    DropBehindWindows(limits_, state_, pages_);
     for (const PlanItem& item : plan.items) {
       for (const auto& sequence : state_.running) {
         if (item.sampled && sequence->id == item.sequence) sequence->tokens.push_back(1);
@@ -69,9 +76,11 @@ class World {
   }
 
  private:
+  static constexpr int32_t kPages = 4096;  // of each rank
+
   const PlanLimits limits_;
   EngineState state_;
-  std::vector<int32_t> next_page_;
+  PageBook pages_;
 };
 
 int RowsOf(const StepPlan& plan, int rank) {
@@ -226,10 +235,11 @@ TEST(PlanStep, DecodesTakeTurnsWhenRowsRunOut) {
     sequence.computed = 3;
     sequence.tokens.push_back(1);
     for (GroupTable& group : sequence.groups) {
-      group.entries.push_back({0, sequence.spare[0].back(), 0});
+      const PageId page{0, world.pages().reserve(id, 0).back()};
+      world.pages().BeginWrite(id, page, 0);
+      group.entries.push_back({0, page.page, 0});
       group.mapped_end = 16;
     }
-    sequence.spare[0].pop_back();
   }
   std::map<SequenceId, int> turns;
   for (int step = 0; step < 40; ++step) {
@@ -339,13 +349,18 @@ TEST(PlanStep, RowsOfABegunPageRunWhereItLies) {
   Sequence& sequence = world.Add(1, 100, 4, {2, 0});
   // 24 positions were computed on rank 1: page 1 is half full.
   sequence.computed = 24;
-  for (GroupTable& group : sequence.groups) {
-    for (int32_t page = 0; page < 2; ++page) group.entries.push_back({1, 100 + page, page * 16});
-    group.mapped_end = 32;
+  PageBook& pages = world.pages();
+  pages.Reserve(1, 1, 12);
+  for (int group = 0; group < 2; ++group) {
+    for (int32_t first = 0; first < 32; first += 16) {
+      const PageId id{1, pages.reserve(1, 1).back()};
+      pages.BeginWrite(1, id, group);
+      if (first == 0) pages.Complete(id);
+      sequence.groups[group].entries.push_back({1, id.page, first});
+    }
+    sequence.groups[group].mapped_end = 32;
   }
   sequence.ring = {2, 0, 1};
-  sequence.spare.emplace_back();
-  for (int32_t page = 0; page < 8; ++page) sequence.spare[2].push_back(200 + page);
   std::map<int32_t, int32_t> rank_of;  // [position]
   int32_t pages_moved = 0;
   while (sequence.in_prefill()) {
