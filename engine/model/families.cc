@@ -1,12 +1,15 @@
 #include "engine/model/families.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/base/nearest_name.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -132,11 +135,34 @@ constexpr std::array<Family, 12> kFamilies = {{
 // Models that see and read, of which the text half is served.
 struct LargerModel {
   absl::string_view architecture;
+  absl::string_view model_type;
   absl::string_view text_half;
 };
 constexpr std::array<LargerModel, 2> kLargerModels = {{
-    {"Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"},
-    {"Mistral3ForConditionalGeneration", "MistralForCausalLM"},
+    {"Gemma3ForConditionalGeneration", "gemma3", "Gemma3ForCausalLM"},
+    {"Mistral3ForConditionalGeneration", "mistral3", "MistralForCausalLM"},
+}};
+
+// Families that are not served and the ones here that they descend from or led to, each by the part
+// of its architecture's name before "For" or "Model".
+struct Relative {
+  absl::string_view stem;
+  absl::string_view served;
+};
+constexpr std::array<Relative, 25> kRelatives = {{
+    {"Llama4", "LlamaForCausalLM"},       {"Mllama", "LlamaForCausalLM"},
+    {"Ministral", "MistralForCausalLM"},  {"Ministral3", "MistralForCausalLM"},
+    {"QWenLMHead", "Qwen2ForCausalLM"},   {"Qwen2VL", "Qwen2ForCausalLM"},
+    {"Qwen2_5_VL", "Qwen2ForCausalLM"},   {"Qwen2Audio", "Qwen2ForCausalLM"},
+    {"Qwen2Moe", "Qwen3MoeForCausalLM"},  {"Qwen3VL", "Qwen3ForCausalLM"},
+    {"Qwen3_5", "Qwen3ForCausalLM"},      {"Qwen3VLMoe", "Qwen3MoeForCausalLM"},
+    {"Qwen3Next", "Qwen3MoeForCausalLM"}, {"Phi", "Phi3ForCausalLM"},
+    {"Phi3V", "Phi3ForCausalLM"},         {"Phi3Small", "Phi3ForCausalLM"},
+    {"PhiMoE", "Phi3ForCausalLM"},        {"Phi4MM", "Phi3ForCausalLM"},
+    {"Gemma", "Gemma2ForCausalLM"},       {"RecurrentGemma", "Gemma2ForCausalLM"},
+    {"PaliGemma", "Gemma2ForCausalLM"},   {"Gemma3n", "Gemma3ForCausalLM"},
+    {"Olmo", "Olmo2ForCausalLM"},         {"Olmo3", "Olmo2ForCausalLM"},
+    {"Olmoe", "Olmo2ForCausalLM"},
 }};
 
 const Family* Named(absl::string_view architecture) {
@@ -144,6 +170,72 @@ const Family* Named(absl::string_view architecture) {
     if (family.architecture == architecture) return &family;
   }
   return nullptr;
+}
+
+std::optional<FoundFamily> OfArchitecture(absl::string_view name) {
+  if (const Family* family = Named(name)) return FoundFamily{family->architecture, family, false};
+  for (const LargerModel& larger : kLargerModels) {
+    if (larger.architecture != name) continue;
+    return FoundFamily{larger.architecture, Named(larger.text_half), true};
+  }
+  return std::nullopt;
+}
+
+std::optional<FoundFamily> OfModelType(absl::string_view name) {
+  for (const Family& family : kFamilies) {
+    if (family.model_type == name) return FoundFamily{family.architecture, &family, false};
+  }
+  for (const LargerModel& larger : kLargerModels) {
+    if (larger.model_type == name) return OfArchitecture(larger.architecture);
+  }
+  return std::nullopt;
+}
+
+// "Falcon" of "FalconForCausalLM" and of "FalconModel".
+absl::string_view Stem(absl::string_view architecture) {
+  for (const absl::string_view end : {"For", "Model"}) {
+    const size_t at = architecture.find(end);
+    if (at != absl::string_view::npos && at > 0) return architecture.substr(0, at);
+  }
+  return architecture;
+}
+
+// The served architecture that is kin to this one, or empty. Names that only look alike are not.
+absl::string_view RelativeOf(absl::string_view architecture) {
+  const absl::string_view stem = Stem(architecture);
+  for (const Family& family : kFamilies) {
+    if (absl::EqualsIgnoreCase(Stem(family.architecture), stem)) return family.architecture;
+  }
+  for (const Relative& relative : kRelatives) {
+    if (absl::EqualsIgnoreCase(relative.stem, stem)) return relative.served;
+  }
+  return "";
+}
+
+std::string Allowed() {
+  return absl::StrCat("a list with one of ", absl::StrJoin(SupportedArchitectures(), ", "));
+}
+
+// Where the architectures are absent or several: as Transformers, by the model's type.
+absl::StatusOr<FoundFamily> FindByType(const JsonFields& fields,
+                                       const std::vector<absl::string_view>& named) {
+  constexpr char kKey[] = "model_type";
+  if (!fields.Has(kKey)) {
+    return fields.Invalid("architectures",
+                          absl::StrCat(Allowed(), ", or a model_type that says which"));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const std::string type, fields.String(kKey, ""));
+  const std::optional<FoundFamily> found = OfModelType(type);
+  if (!found.has_value()) {
+    std::vector<absl::string_view> types;
+    for (const Family& family : kFamilies) types.push_back(family.model_type);
+    for (const LargerModel& larger : kLargerModels) types.push_back(larger.model_type);
+    return fields.Unsupported(kKey, absl::StrCat("one of ", absl::StrJoin(types, ", ")));
+  }
+  const bool among = std::find(named.begin(), named.end(), found->architecture) != named.end();
+  if (named.empty() || among) return *found;
+  return fields.Unsupported("architectures", absl::StrCat("with the model_type \"", type,
+                                                          "\": a list with ", found->architecture));
 }
 
 }  // namespace
@@ -158,22 +250,21 @@ std::vector<std::string> SupportedArchitectures() {
 }
 
 absl::StatusOr<FoundFamily> FindFamily(const JsonFields& fields) {
-  const std::vector<std::string> supported = SupportedArchitectures();
-  const std::string allowed = absl::StrCat("a list with one of ", absl::StrJoin(supported, ", "));
-  const nlohmann::json* names = fields.Find("architectures");
-  if (names == nullptr || !names->is_array() || names->size() != 1 || !names->at(0).is_string()) {
-    return fields.Invalid("architectures", allowed);
+  constexpr char kKey[] = "architectures";
+  std::vector<absl::string_view> named;
+  if (const nlohmann::json* list = fields.Find(kKey)) {
+    if (!list->is_array()) return fields.Invalid(kKey, Allowed());
+    for (const nlohmann::json& name : *list) {
+      if (!name.is_string()) return fields.Invalid(kKey, Allowed());
+      named.push_back(name.get_ref<const std::string&>());
+    }
   }
-  const auto& name = names->at(0).get_ref<const std::string&>();
-  if (const Family* family = Named(name)) return FoundFamily{family->architecture, family, false};
-  for (const LargerModel& larger : kLargerModels) {
-    if (larger.architecture != name) continue;
-    return FoundFamily{larger.architecture, Named(larger.text_half), true};
-  }
-  const std::string nearest = NearestName(name, supported);
+  if (named.size() != 1) return FindByType(fields, named);
+  if (const auto found = OfArchitecture(named[0])) return *found;
+  const absl::string_view relative = RelativeOf(named[0]);
   return fields.Unsupported(
-      "architectures",
-      nearest.empty() ? allowed : absl::StrCat(allowed, " (the nearest is ", nearest, ")"));
+      kKey,
+      relative.empty() ? Allowed() : absl::StrCat(Allowed(), " (the nearest is ", relative, ")"));
 }
 
 }  // namespace annulus

@@ -80,15 +80,17 @@ struct Family {
 // All families, for messages and loops.
 std::span<const Family> Families();
 
-// What `architectures` names.
+// What `architectures`, or else `model_type`, names.
 struct FoundFamily {
   absl::string_view architecture;  // as it is named
   const Family* family;
   bool inside = false;  // its fields are those of `text_config`: the text half of a larger model
 };
 
-// UNIMPLEMENTED for an unknown name: the nearest and all supported ones are listed.
-// INVALID_ARGUMENT where the key is not a list with one name.
+// Goes by `architectures` if it has one name, else by `model_type`; several names must have that
+// type's own among them. UNIMPLEMENTED for an unknown name, with all supported ones, and the one
+// that is kin to it if there is one. INVALID_ARGUMENT if neither key says anything, or the first is
+// not a list of names.
 absl::StatusOr<FoundFamily> FindFamily(const JsonFields& fields);
 
 }  // namespace annulus

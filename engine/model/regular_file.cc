@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -36,12 +37,31 @@ absl::Status OpenError(const std::string& path, int error) {
   if (error == ENOENT) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
   if (error == ENOTDIR) return absl::NotFoundError(absl::StrCat(path, ": not in a directory"));
   if (error == ELOOP) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path,
-        " is a symbolic link; model files must be regular files inside the model directory. "
-        "Copy a directory of links with 'cp -rL FROM TO' and serve the copy"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is a symbolic link that leads back to itself, or through too many"));
   }
   return absl::FailedPreconditionError(absl::StrCat(path, ": cannot open: ", strerror(error)));
+}
+
+// A link whose target is absent is a fault of the directory: an optional file is not just missing.
+absl::Status StatError(const std::string& path, int error) {
+  struct stat link {};
+  if (error != ENOENT || lstat(path.c_str(), &link) != 0 || !S_ISLNK(link.st_mode)) {
+    return OpenError(path, error);
+  }
+  char target[PATH_MAX];
+  const ssize_t length = readlink(path.c_str(), target, sizeof(target));
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is a symbolic link to \"",
+                   absl::Utf8SafeCHexEscape(absl::string_view(
+                       target, static_cast<size_t>(std::max<ssize_t>(length, 0)))),
+                   "\", which does not exist; a download that was cut short leaves such links"));
+}
+
+absl::Status CheckRegular(const std::string& path, const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, " is not a regular file, nor a link to one (a directory, pipe, socket or device)"));
 }
 
 }  // namespace
@@ -51,16 +71,16 @@ absl::StatusOr<RegularFile> RegularFile::Open(const std::string& directory,
   ANNULUS_RETURN_IF_ERROR(CheckPlainName(name));
   RegularFile file;
   file.path_ = absl::StrCat(directory, "/", name);
-  // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
-  file.descriptor_ =
-      open(file.path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-  if (file.descriptor_ < 0) return OpenError(file.path_, errno);
+  // Opening a device may already do something, so what is there is looked at first; and again once
+  // it is open, as it may have been replaced. O_NONBLOCK: opening a pipe that nobody writes to
+  // would wait for ever.
   struct stat status {};
+  if (stat(file.path_.c_str(), &status) != 0) return StatError(file.path_, errno);
+  ANNULUS_RETURN_IF_ERROR(CheckRegular(file.path_, status));
+  file.descriptor_ = open(file.path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (file.descriptor_ < 0) return OpenError(file.path_, errno);
   if (fstat(file.descriptor_, &status) != 0) return OpenError(file.path_, errno);
-  if (!S_ISREG(status.st_mode)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(file.path_, " is not a regular file (a directory, pipe, socket or device)"));
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckRegular(file.path_, status));
   file.size_ = static_cast<uint64_t>(status.st_size);
   file.modified_ = status.st_mtim;
   return file;

@@ -12,9 +12,10 @@
 
 namespace annulus {
 
-// A file of a model directory, open for reading. Only a regular file directly inside the directory
-// opens: no path, no symbolic link, no pipe or device, whose reading could leave the directory or
-// block for ever.
+// A file of a model directory, open for reading. Its name is a plain one, never a path. Symbolic
+// links are followed if they end in a regular file (in the cache of Hugging Face every file is a
+// link to a blob elsewhere); pipes, devices and folders, whose reading could block for ever, and
+// links to them are refused.
 //
 // Bytes come by pread, never through a mapping. A page of a mapping that lies behind the end of a
 // file truncated meanwhile raises SIGBUS in whoever touches it; pread just returns fewer bytes. The
@@ -24,7 +25,7 @@ namespace annulus {
 class RegularFile {
  public:
   // INVALID_ARGUMENT: `name` is not a plain file name. NOT_FOUND: no such file.
-  // FAILED_PRECONDITION: not a regular file, or unreadable.
+  // FAILED_PRECONDITION: not a regular file, a link without a target, or unreadable.
   static absl::StatusOr<RegularFile> Open(const std::string& directory, const std::string& name);
 
   RegularFile(RegularFile&& other) noexcept;

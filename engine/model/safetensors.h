@@ -23,7 +23,7 @@ class SafetensorsCheckpoint final : public TensorSource {
  public:
   // INVALID_ARGUMENT: a malformed file, a shard name that is not a plain *.safetensors name, a
   // tensor in two shards or not in the shard that the index names. NOT_FOUND: a file or shard is
-  // missing. FAILED_PRECONDITION: a symbolic link, pipe or unreadable file. UNIMPLEMENTED: only
+  // missing. FAILED_PRECONDITION: a broken link, pipe or unreadable file. UNIMPLEMENTED: only
   // weights of another format are there (PyTorch pickle, ..). DATA_LOSS: changed while read.
   static absl::StatusOr<std::unique_ptr<SafetensorsCheckpoint>> Open(const std::string& directory);
   // The tensors of one file alone. Errors as above.

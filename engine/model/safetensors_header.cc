@@ -42,12 +42,12 @@ constexpr absl::string_view kMetadata = "__metadata__";
 constexpr size_t kMostMetadataKeys = 65536;
 
 // Accepts exactly {name: {"dtype": string, "shape": [n..], "data_offsets": [b, e]}, ..} and
-// "__metadata__": {string: string, ..}; builds no tree.
+// "__metadata__": {string: string, ..} or null; builds no tree.
 class HeaderHandler final : public JsonHandler {
  public:
   std::vector<StoredTensor> Take() { return std::move(tensors_); }
 
-  bool null() override { return Fail(kUnexpected); }
+  bool null() override;
   bool boolean(bool) override { return Fail(kUnexpected); }
   bool number_integer(int64_t) override { return Fail(kUnexpected); }
   bool number_float(double, const std::string&) override { return Fail(kUnexpected); }
@@ -112,6 +112,13 @@ bool HeaderHandler::start_object(size_t) {
     default:
       return Fail(kUnexpected);
   }
+}
+
+// MLX writes `"__metadata__": null` where there is none.
+bool HeaderHandler::null() {
+  if (place_ != Place::kMetadata || in_metadata_) return Fail(kUnexpected);
+  place_ = Place::kTensors;
+  return true;
 }
 
 bool HeaderHandler::end_object() {

@@ -480,6 +480,56 @@ TEST_P(BadConfigTest, IsRefusedWithFileKeyValueAndWhatIsAllowed) {
 INSTANTIATE_TEST_SUITE_P(All, BadConfigTest, ::testing::ValuesIn(BadConfigs()),
                          [](const auto& info) { return info.param.what; });
 
+// The architecture and whether the fields are those of text_config; or the refusal.
+std::string FoundBy(const std::string& architectures, const std::string& model_type) {
+  nlohmann::json object = nlohmann::json::object();
+  if (!architectures.empty()) object["architectures"] = nlohmann::json::parse(architectures);
+  if (!model_type.empty()) object["model_type"] = nlohmann::json::parse(model_type);
+  const auto found = FindFamily(JsonFields("f", "", object));
+  if (!found.ok()) return std::string(found.status().message());
+  return absl::StrCat(found->architecture, found->inside ? " inside" : "");
+}
+
+TEST(ModelConfigTest, TheModelTypeSaysWhichWhereTheArchitecturesDoNot) {
+  for (const std::string architectures : {"", "null", "[]"}) {
+    EXPECT_EQ(FoundBy(architectures, "\"qwen3\""), "Qwen3ForCausalLM") << architectures;
+    EXPECT_EQ(FoundBy(architectures, "\"gemma3\""), "Gemma3ForConditionalGeneration inside");
+    EXPECT_THAT(FoundBy(architectures, ""), HasSubstr("; allowed: a list with one of"));
+    EXPECT_THAT(FoundBy(architectures, "\"falcon\""),
+                HasSubstr("model_type is \"falcon\"; allowed: one of llama, mistral, "));
+    EXPECT_THAT(FoundBy(architectures, "7"), HasSubstr("model_type is 7"));
+  }
+  EXPECT_EQ(FoundBy(R"(["MistralForCausalLM", "LlamaForCausalLM"])", "\"llama\""),
+            "LlamaForCausalLM");
+  EXPECT_EQ(FoundBy(R"(["LlamaForCausalLM", "LlamaForCausalLM"])", "\"llama\""),
+            "LlamaForCausalLM");
+  EXPECT_THAT(FoundBy(R"(["LlamaForSequenceClassification", "LlamaModel"])", "\"llama\""),
+              HasSubstr("with the model_type \"llama\": a list with LlamaForCausalLM"));
+  EXPECT_THAT(FoundBy(R"(["LlamaForCausalLM", 3])", "\"llama\""), HasSubstr("a list with one of"));
+  EXPECT_EQ(FoundBy(R"(["LlamaForCausalLM"])", "\"mistral\""), "LlamaForCausalLM");
+}
+
+TEST(ModelConfigTest, OnlyKinIsCalledNearest) {
+  const auto nearest = [](const std::string& name) -> std::string {
+    const std::string refusal = FoundBy(absl::StrCat("[\"", name, "\"]"), "\"llama\"");
+    EXPECT_THAT(refusal, HasSubstr(name));
+    const size_t at = refusal.find("(the nearest is ");
+    if (at == std::string::npos) return "";
+    return refusal.substr(at + 16, refusal.find(')', at) - at - 16);
+  };
+  for (const char* alone : {"FalconForCausalLM", "BloomForCausalLM", "MambaForCausalLM", "ForX",
+                            "Model", "OPTForCausalLM", "T5ForConditionalGeneration"}) {
+    EXPECT_EQ(nearest(alone), "") << alone;
+  }
+  EXPECT_EQ(nearest("Qwen2MoeForCausalLM"), "Qwen3MoeForCausalLM");
+  EXPECT_EQ(nearest("LlamaModel"), "LlamaForCausalLM");
+  EXPECT_EQ(nearest("mixtralForSequenceClassification"), "MixtralForCausalLM");
+  EXPECT_EQ(nearest("Olmo3ForCausalLM"), "Olmo2ForCausalLM");
+  for (const std::string& served : SupportedArchitectures()) {
+    EXPECT_EQ(FoundBy(absl::StrCat("[\"", served, "\"]"), "").substr(0, served.size()), served);
+  }
+}
+
 TEST(ModelConfigTest, RefusesWhatIsNoObject) {
   for (const char* text : {"", "[]", "3", "null", "{", "{}{}", "\xEF\xBB\xBF{}", "{'a':1}"}) {
     EXPECT_EQ(ParseModelConfig(text, "c").status().code(), absl::StatusCode::kInvalidArgument)
@@ -520,12 +570,9 @@ TEST_F(ModelDirectoryTest, ExplainsWhatIsNoModelDirectory) {
               HasSubstr("does not exist; needed: a GGUF file, or a Hugging"));
 }
 
-TEST_F(ModelDirectoryTest, RefusesHugeAndLinkedFiles) {
+TEST_F(ModelDirectoryTest, RefusesHugeFiles) {
   directory_.Write("config.json", std::string((4 << 20) + 1, ' '));
   EXPECT_EQ(Load().status().code(), absl::StatusCode::kResourceExhausted);
-  std::filesystem::remove(directory_.path() / "config.json");
-  std::filesystem::create_symlink("/etc/passwd", directory_.path() / "config.json");
-  EXPECT_EQ(Load().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -42,6 +42,18 @@ TEST(SafetensorsHeaderTest, ReadsTensorsInOrderOfName) {
   EXPECT_EQ((*tensors)[1].end, 16u);
 }
 
+// MLX writes null where there is none.
+TEST(SafetensorsHeaderTest, MetadataMayBeNull) {
+  const std::string tensor = Member("w", "F32", "[1]", "[0,4]");
+  for (const auto& members : {std::vector<std::string>{"\"__metadata__\":null", tensor},
+                              {tensor, "\"__metadata__\":null"}}) {
+    const auto tensors = ParseSafetensorsHeader(Header(members), 4, "f");
+    ASSERT_TRUE(tensors.ok()) << tensors.status();
+    ASSERT_EQ(tensors->size(), 1u);
+    EXPECT_EQ((*tensors)[0].name, "w");
+  }
+}
+
 TEST(SafetensorsHeaderTest, AcceptsNoTensorsAndEmptyTensors) {
   EXPECT_TRUE(ParseSafetensorsHeader("{}", 0, "f").ok());
   EXPECT_TRUE(ParseSafetensorsHeader(
@@ -100,6 +112,9 @@ std::vector<BadHeader> BadHeaders() {
        "has dtype twice"},
       {"DuplicateMetadata", "{\"__metadata__\":{},\"__metadata__\":{}}", "given twice"},
       {"DuplicateMetadataKey", "{\"__metadata__\":{\"k\":\"\",\"k\":\"\"}}", "twice"},
+      {"MetadataTwiceAsNull", "{\"__metadata__\":null,\"__metadata__\":null}", "given twice"},
+      {"NullInMetadata", "{\"__metadata__\":{\"k\":null}}", "does not allow here"},
+      {"NullInAMember", fields("\"dtype\":null"), "does not allow here"},
       {"NumberInMetadata", "{\"__metadata__\":{\"k\":1}}", "does not allow here"},
       {"ObjectInMetadata", "{\"__metadata__\":{\"k\":{}}}", "not a string"},
       {"MetadataIsAString", "{\"__metadata__\":\"k\"}", "does not allow here"},

@@ -216,14 +216,44 @@ TEST_F(SafetensorsTest, RefusesMalformedIndexes) {
   expect("{\"weight_map\":" + std::string(100'000, '['), "nested more than 64 levels");
 }
 
-TEST_F(SafetensorsTest, RefusesSymbolicLinks) {
-  directory_.Write("real", SafetensorsFile({{"w", {1}, {1}}}));
-  std::filesystem::create_symlink("real", directory_.path() / "model.safetensors");
-  ExpectRefused(absl::StatusCode::kFailedPrecondition, "is a symbolic link");
-  std::filesystem::remove(directory_.path() / "model.safetensors");
-  std::filesystem::create_symlink("real", directory_.path() / "a.safetensors");
+// In the cache of Hugging Face every file is a link to a blob in another folder.
+TEST_F(SafetensorsTest, FollowsLinksToRegularFiles) {
+  const auto cache = directory_.path();
+  std::filesystem::create_directories(cache / "blobs");
+  std::filesystem::create_directories(cache / "snapshots" / "main");
+  const auto link = [&](const std::string& blob, const std::string& name) {
+    std::filesystem::create_symlink("../../blobs/" + blob, cache / "snapshots" / "main" / name);
+  };
+  directory_.Write("blobs/b1", SafetensorsFile({{"w", {1}, {7}}}));
+  directory_.Write("blobs/b2", R"({"weight_map":{"w":"a.safetensors"}})");
+  link("b1", "a.safetensors");
+  link("b2", "model.safetensors.index.json");
+  std::filesystem::create_directory_symlink("snapshots/main", cache / "latest");
+  for (const char* directory : {"snapshots/main", "latest"}) {
+    const auto checkpoint = SafetensorsCheckpoint::Open(Path(directory));
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    EXPECT_THAT(ReadAsFloat(**checkpoint, "w").value(), ElementsAre(7));
+  }
+}
+
+TEST_F(SafetensorsTest, RefusesLinksThatEndInNoRegularFile) {
+  const auto file = directory_.path() / "model.safetensors";
+  const auto expect = [&](const std::string& target, const std::string& part) {
+    std::filesystem::remove(file);
+    std::filesystem::create_symlink(target, file);
+    ExpectRefused(absl::StatusCode::kFailedPrecondition, part);
+  };
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  expect("pipe", "is not a regular file");
+  expect("/dev/zero", "is not a regular file");
+  expect(".", "is not a regular file");
+  expect("model.safetensors", "leads back to itself");
+  expect("../gone\n", "is a symbolic link to \"../gone\\n\", which does not exist");
+  // As a shard too.
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink("pipe", directory_.path() / "a.safetensors");
   WriteIndex("{\"w\":\"a.safetensors\"}");
-  ExpectRefused(absl::StatusCode::kFailedPrecondition, "is a symbolic link");
+  ExpectRefused(absl::StatusCode::kFailedPrecondition, "is not a regular file");
 }
 
 TEST_F(SafetensorsTest, RefusesPipesAndDirectoriesWithoutBlocking) {
