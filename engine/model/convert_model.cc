@@ -4,11 +4,15 @@
 #include <bit>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/json_fields.h"
+#include "engine/base/json_parser.h"
+#include "engine/model/finite_weights.h"
 #include "engine/model/matrix_reader.h"
 #include "engine/model/model_config.h"
 #include "engine/model/model_directory.h"
@@ -37,6 +41,8 @@ constexpr const char* kCopied[] = {"config.json",
                                    "LICENSE"};
 constexpr char kTemplateFolder[] = "additional_chat_templates";
 constexpr uint64_t kMostCopiedBytes = uint64_t{256} << 20;
+constexpr char kManifest[] = "annulus_conversion.json";
+constexpr uint64_t kMostManifestBytes = uint64_t{256} << 20;
 
 // A tensor of the new file.
 struct Output {
@@ -130,7 +136,8 @@ class Converter {
 absl::Status Converter::Plan() {
   ANNULUS_RETURN_IF_ERROR(StoredWeightsDType(config_, source_).status());
   ModelWeights targets;
-  const WeightSlots slots = SlotsOf(config_, NamesIn(source_), targets);
+  ANNULUS_ASSIGN_OR_RETURN(const TensorNames names, NamesIn(config_, source_));
+  const WeightSlots slots = SlotsOf(config_, names, targets);
   std::set<std::string> seen;  // several slots may read one tensor
   for (const MatrixSlot& slot : slots.matrices) {
     if (!seen.insert(slot.stored.name).second) continue;
@@ -207,6 +214,7 @@ absl::Status Converter::WriteMatrix(const MatrixItem& item, NewFile& file) {
     for (int64_t first = 0; first < slice.rows; first += step) {
       const int64_t count = std::min(step, slice.rows - first);
       ANNULUS_ASSIGN_OR_RETURN(const HostTensorView rows, reader_.Read(slice, first, count));
+      if (!StaysFinite(rows, item.to)) return CheckFinite(reader_, slice, item.to);
       RowConverter converter(rows, item.to);
       values.resize(static_cast<size_t>(count) * row_bytes);
       for (int64_t r = 0; r < count; ++r, scale += scale_bytes) {
@@ -229,6 +237,9 @@ absl::Status Converter::WriteMatrix(const MatrixItem& item, NewFile& file) {
 absl::Status Converter::WriteVector(const VectorItem& item, NewFile& file) const {
   std::vector<std::byte> bytes(item.info.bytes());
   ANNULUS_RETURN_IF_ERROR(source_.Read(item.name, bytes));
+  std::vector<float> values(static_cast<size_t>(item.info.elements()));
+  ConvertToFloat(item.info.dtype, bytes.data(), values.data(), values.size());
+  ANNULUS_RETURN_IF_ERROR(CheckFinite(item.name, values));
   return file.Append(std::span<const std::byte>(bytes));
 }
 
@@ -243,7 +254,7 @@ absl::Status Converter::WriteManifest(NewDirectory& target) const {
                                          {"to", std::string(DTypeName(matrix.to))},
                                          {"relative_error", matrix.relative_error}};
   }
-  ANNULUS_ASSIGN_OR_RETURN(const auto file, target.CreateFile("annulus_conversion.json"));
+  ANNULUS_ASSIGN_OR_RETURN(const auto file, target.CreateFile(kManifest));
   ANNULUS_RETURN_IF_ERROR(file->Append(absl::string_view(manifest.dump(1) + "\n")));
   return file->Sync();
 }
@@ -292,6 +303,20 @@ absl::StatusOr<Conversion> ConvertModel(const std::string& directory, DType dtyp
   ANNULUS_RETURN_IF_ERROR(converter.WriteManifest(*target));
   ANNULUS_RETURN_IF_ERROR(target->Commit());
   return converter.TakeConversion();
+}
+
+absl::StatusOr<std::optional<double>> LoadConversionError(const std::string& directory) {
+  const auto text = ReadSmallFile(directory, kManifest, kMostManifestBytes);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  ANNULUS_RETURN_IF_ERROR(text.status());
+  const std::string file = absl::StrCat(directory, "/", kManifest);
+  ANNULUS_ASSIGN_OR_RETURN(const nlohmann::json manifest, ParseJsonTree(*text, file));
+  if (!manifest.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(file, ": not a JSON object"));
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const double error,
+                           JsonFields(file, "", manifest).Number("relative_error", 0, 1e6));
+  return error;
 }
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_MODEL_CONVERT_MODEL_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct Conversion {
 // Other errors as for LoadWeights and NewDirectory.
 absl::StatusOr<Conversion> ConvertModel(const std::string& directory, DType dtype,
                                         const std::string& destination);
+
+// Conversion::relative_error of the directory, where ConvertModel made it. INVALID_ARGUMENT: its
+// annulus_conversion.json says no such thing.
+absl::StatusOr<std::optional<double>> LoadConversionError(const std::string& directory);
 
 }  // namespace annulus
 

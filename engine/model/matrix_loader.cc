@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/model/finite_weights.h"
 #include "kernels/base/device_error.h"
 #include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
@@ -109,8 +110,13 @@ class Packing {
     const StoredMatrix& stored = *block.matrix->stored;
     ANNULUS_ASSIGN_OR_RETURN(const HostTensorView rows,
                              reader.Read(stored, block.first, block.rows));
+    // Packing looks at codes and their scales itself.
+    if (!IsQuantized(rows.dtype) && !StaysFinite(rows, block.matrix->dtype)) {
+      return CheckFinite(reader, stored, block.matrix->dtype);
+    }
     const absl::Status status = ops_.pack_rows(*block.matrix->target, block.first, rows, &error);
     if (status.ok()) return status;
+    ANNULUS_RETURN_IF_ERROR(CheckFinite(reader, stored, block.matrix->dtype));
     return WithPrefix(absl::StrCat("tensor ", stored.name, ": "), status);
   }
 

@@ -23,8 +23,8 @@ struct MatrixToLoad {
 // Blocks of rows are read and packed one by one, so that memory beyond the result is a block per
 // thread (see MatrixReader). Each thread has a reader
 // of its own. `error` gains what quantising loses.
-// RESOURCE_EXHAUSTED where they cannot fit, before anything is read; else the first error of a
-// block.
+// RESOURCE_EXHAUSTED where they cannot fit, before anything is read; INVALID_ARGUMENT as
+// CheckFinite; else the first error of a block.
 absl::Status LoadMatrices(const std::vector<MatrixToLoad>& matrices,
                           const std::function<MatrixReader()>& make_reader, Backend& backend,
                           const OpTable& ops, QuantizationError& error);

@@ -106,6 +106,13 @@ bool MatrixReader::Has(const StoredMatrix& matrix) const {
   return source_.Has(matrix.name) || IsMxfp4(matrix);
 }
 
+std::vector<std::string> MatrixReader::TensorsOf(const StoredMatrix& matrix) const {
+  if (IsMxfp4(matrix)) return {matrix.name + "_blocks", matrix.name + "_scales"};
+  const auto info = source_.Describe(matrix.name);
+  if (info.ok() && IsPlain(info->dtype)) return {matrix.name};
+  return {matrix.name, FindScales(matrix.name)};
+}
+
 std::string MatrixReader::FindScales(const std::string& name) const {
   const std::string inverse = name + "_scale_inv";
   return source_.Has(inverse) ? inverse : ScaleTensorName(name);

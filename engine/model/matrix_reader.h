@@ -71,6 +71,9 @@ class MatrixReader {
   // Whether the checkpoint has the tensor in one of these forms.
   bool Has(const StoredMatrix& matrix) const;
 
+  // The tensors of the checkpoint that Read takes the matrix from.
+  std::vector<std::string> TensorsOf(const StoredMatrix& matrix) const;
+
   // Checks shapes and element types of all that Read will touch. Gives the dtype that holds the
   // matrix exactly, or kBF16 for MXFP4 and for float8 with scales per block (whose scaled values
   // need float32 to be exact). INVALID_ARGUMENT: a shape that is not the expected one.

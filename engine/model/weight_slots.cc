@@ -1,9 +1,13 @@
 #include "engine/model/weight_slots.h"
 
+#include <algorithm>
+#include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -148,7 +152,7 @@ WeightSlots SlotLister::List() {
   const auto vocabulary = [&](const std::string& name) -> StoredMatrix {
     return {name + ".weight", {config_.vocabulary, hidden_}, config_.vocabulary, hidden_};
   };
-  AddMatrix(vocabulary(names_.model + "embed_tokens"), weights_.embedding);
+  AddMatrix(vocabulary(names_.embedding), weights_.embedding);
   weights_.layers.resize(config_.layers.size());
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     LayerWeights& layer = weights_.layers[i];
@@ -172,22 +176,70 @@ WeightSlots SlotLister::List() {
     }
   }
   AddNorm(names_.model + "norm", hidden_, weights_.final_norm);
-  if (!config_.tie_word_embeddings) {
+  if (!names_.tied) {
     AddMatrix(vocabulary(names_.head), weights_.separate_head.emplace());
   }
   return std::move(slots_);
 }
 
+absl::StatusOr<bool> SameTensor(const TensorSource& source, const std::string& a,
+                                const std::string& b) {
+  constexpr size_t kBlock = size_t{1} << 20;
+  if (!source.Has(a) || !source.Has(b)) return source.Has(a) == source.Has(b);
+  const auto first = source.Describe(a);
+  const auto second = source.Describe(b);
+  if (!first.ok() || !second.ok() || first->dtype != second->dtype ||
+      first->shape != second->shape) {
+    return false;
+  }
+  std::vector<std::byte> left(std::min(kBlock, first->bytes()));
+  std::vector<std::byte> right(left.size());
+  for (size_t offset = 0; offset < first->bytes(); offset += left.size()) {
+    const size_t count = std::min(left.size(), first->bytes() - offset);
+    ANNULUS_RETURN_IF_ERROR(source.ReadRange(a, offset, std::span(left).first(count)));
+    ANNULUS_RETURN_IF_ERROR(source.ReadRange(b, offset, std::span(right).first(count)));
+    if (std::memcmp(left.data(), right.data(), count) != 0) return false;
+  }
+  return true;
+}
+
+// Whether the head is the embedding, with its scales if it has any.
+absl::StatusOr<bool> IsCopy(const TensorSource& source, const std::string& head,
+                            const std::string& embedding) {
+  for (const char* end : {".weight", ".weight_scale", ".weight_scale_inv"}) {
+    ANNULUS_ASSIGN_OR_RETURN(const bool same, SameTensor(source, head + end, embedding + end));
+    if (!same) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-TensorNames NamesIn(const TensorSource& source) {
-  const TensorNames usual;
-  for (const TensorNames& names :
-       {usual, TensorNames{"language_model.model.", "language_model.lm_head"},
-        TensorNames{"model.language_model.", "lm_head"}}) {
-    if (source.Has(names.model + "embed_tokens.weight")) return names;
+TensorNames UsualNames(const ModelConfig& config) {
+  TensorNames names;
+  names.tied = config.tie_word_embeddings;
+  return names;
+}
+
+absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSource& source) {
+  for (const auto& [model, head] : {std::pair("model.", "lm_head"),
+                                    std::pair("language_model.model.", "language_model.lm_head"),
+                                    std::pair("model.language_model.", "lm_head")}) {
+    const std::string prefix(model);
+    TensorNames names = {prefix, head, prefix + "embed_tokens", config.tie_word_embeddings};
+    const bool embedding = source.Has(names.embedding + ".weight");
+    const bool stored_head = source.Has(names.head + ".weight");
+    if (embedding) {
+      if (names.tied && stored_head) {
+        ANNULUS_ASSIGN_OR_RETURN(names.tied, IsCopy(source, names.head, names.embedding));
+      }
+      return names;
+    }
+    if (!names.tied || !stored_head || !source.Has(prefix + "norm.weight")) continue;
+    names.embedding = names.head;
+    return names;
   }
-  return usual;
+  return UsualNames(config);
 }
 
 WeightSlots SlotsOf(const ModelConfig& config, const TensorNames& names, ModelWeights& weights) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "engine/model/matrix_reader.h"
 #include "engine/model/weights.h"
 
@@ -33,11 +34,18 @@ struct WeightSlots {
 struct TensorNames {
   std::string model = "model.";
   std::string head = "lm_head";
+  std::string embedding = "model.embed_tokens";
+  bool tied = false;  // the head is the embedding
 };
 
+// Those of a checkpoint that is written as `config` says.
+TensorNames UsualNames(const ModelConfig& config);
+
 // Those of the decoder in a checkpoint: where it has none of its own, they may be those of the text
-// half of a larger model ("language_model.model.", "model.language_model.").
-TensorNames NamesIn(const TensorSource& source);
+// half of a larger model ("language_model.model.", "model.language_model."). As in Transformers 5,
+// a tied embedding may be stored under the head's name alone; and if both are stored and differ,
+// the head is not tied, whatever `config` says. Errors of TensorSource::ReadRange.
+absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSource& source);
 
 // Every tensor that `config` needs, under the names of its family, the embedding first; sizes
 // weights.layers and points into `weights`.

@@ -9,8 +9,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/model/finite_weights.h"
 #include "engine/model/matrix_loader.h"
 #include "engine/model/model_directory.h"
+#include "engine/model/unused_tensors.h"
 #include "engine/model/weight_slots.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -121,6 +123,7 @@ MatrixReader MakeReader(const ModelConfig& config, const TensorSource& source) {
 absl::Status LoadVector(const VectorSlot& slot, const MatrixReader& reader, Backend& backend,
                         Stream& stream) {
   ANNULUS_ASSIGN_OR_RETURN(std::vector<float> values, reader.Read(slot.stored));
+  ANNULUS_RETURN_IF_ERROR(CheckFinite(slot.stored.name, values));
   if (slot.unit_offset) {
     for (float& value : values) value += 1.0f;
   }
@@ -162,7 +165,7 @@ absl::StatusOr<size_t> ListLayer(ExpertsWeights& experts, Backend& backend, Stre
 
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
   ModelWeights targets;
-  const WeightSlots slots = SlotsOf(config, TensorNames(), targets);
+  const WeightSlots slots = SlotsOf(config, UsualNames(config), targets);
   std::map<std::string, std::vector<int64_t>> shapes;  // several slots may read one tensor
   for (const MatrixSlot& slot : slots.matrices) shapes[slot.stored.name] = slot.stored.shape;
   for (const VectorSlot& slot : slots.vectors) shapes[slot.stored.name] = slot.stored.shape;
@@ -173,9 +176,11 @@ std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
 
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source) {
   ModelWeights targets;
-  const WeightSlots slots = SlotsOf(config, NamesIn(source), targets);
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<DType> dtypes,
-                           CheckTensors(slots, source, MakeReader(config, source)));
+  ANNULUS_ASSIGN_OR_RETURN(const TensorNames names, NamesIn(config, source));
+  const WeightSlots slots = SlotsOf(config, names, targets);
+  const MatrixReader reader = MakeReader(config, source);
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<DType> dtypes, CheckTensors(slots, source, reader));
+  ANNULUS_RETURN_IF_ERROR(CheckUnusedTensors(slots, names, source, reader).status());
   return DTypeOfLayers(slots, dtypes);
 }
 
@@ -183,9 +188,16 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
                                          Backend& backend, const OpTable& ops,
                                          std::optional<DType> dtype) {
   ModelWeights weights;
-  const WeightSlots slots = SlotsOf(config, NamesIn(source), weights);
+  ANNULUS_ASSIGN_OR_RETURN(const TensorNames names, NamesIn(config, source));
+  const WeightSlots slots = SlotsOf(config, names, weights);
   const MatrixReader reader = MakeReader(config, source);
   ANNULUS_ASSIGN_OR_RETURN(std::vector<DType> dtypes, CheckTensors(slots, source, reader));
+  ANNULUS_ASSIGN_OR_RETURN(weights.warnings, CheckUnusedTensors(slots, names, source, reader));
+  if (config.tie_word_embeddings && !names.tied) {
+    weights.warnings.push_back(
+        absl::StrCat(names.head, ".weight differs from ", names.embedding,
+                     ".weight and is used, though config.json says tie_word_embeddings true"));
+  }
   // A converted checkpoint has other files than it was trained in, but the same config.json.
   const DType embedding = dtypes.front();
   weights.stored_embedding_dtype =

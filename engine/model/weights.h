@@ -86,6 +86,7 @@ struct ModelWeights {
   DType dtype = DType::kF32;                   // of the layers' matrices, or of most of them
   QuantizationError error;                     // of what was quantised while loading
   DType stored_embedding_dtype = DType::kF32;  // of the checkpoint, before any conversion
+  std::vector<std::string> warnings;           // what the checkpoint has and nothing uses
 
   const PackedMatrix& head() const { return separate_head ? *separate_head : embedding; }
 };
@@ -105,17 +106,17 @@ absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const Tensor
 
 // Packs all tensors of the decoder that `config` describes, under the names of its family's Hugging
 // Face checkpoints ("model.layers.0.self_attn.q_proj.weight", or those of the text half of a larger
-// model: "language_model.model.layers.0.."); other tensors are left alone.
+// model: "language_model.model.layers.0.."); see CheckUnusedTensors for other ones.
 // `dtype` absent: each matrix stays as it is stored, codes with their scales too, or becomes what
 // MatrixReader::Check says. Where one projection of a layer's experts is stored in several dtypes,
 // all of its matrices become the plain one, with codes counted as bf16, or f32 where plain ones
 // differ. Every presence, shape and element type is checked before the first byte is read. Where
 // `dtype` is quantised, the embedding and the head are int8 (MatrixDType). Norms and biases are
 // always f32. Memory beyond the result: see LoadMatrices.
-// INVALID_ARGUMENT: tensors missing (the first few and how many), or a shape that `config` does not
-// give (tensor, found, expected). UNIMPLEMENTED: a matrix in a form that is not supported.
-// DATA_LOSS: a file changed while it was read. RESOURCE_EXHAUSTED: the backend's memory is too
-// small.
+// INVALID_ARGUMENT: tensors missing or unused (the first few and how many), a shape that `config`
+// does not give (tensor, found, expected), or a number that is NaN or infinite (CheckFinite).
+// UNIMPLEMENTED: a matrix in a form that is not supported. DATA_LOSS: a file changed while it was
+// read. RESOURCE_EXHAUSTED: the backend's memory is too small.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
                                          Backend& backend, const OpTable& ops,
                                          std::optional<DType> dtype);

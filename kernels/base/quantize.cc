@@ -194,7 +194,7 @@ absl::Status CheckQuantizedRow(DType dtype, const std::byte* codes, const std::b
     finite =
         std::all_of(scale, scale + count, [](BFloat16 s) { return std::isfinite(ToFloat(s)); });
   } else {
-    finite = std::isfinite(*reinterpret_cast<const float*>(scales)) &&
+    finite = std::isfinite(*reinterpret_cast<const float*>(scales) * LargestCode(dtype)) &&
              std::all_of(codes, codes + cols, [&](std::byte c) { return FiniteCode(dtype, c); });
   }
   if (finite) return absl::OkStatus();

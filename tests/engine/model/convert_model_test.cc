@@ -190,10 +190,14 @@ TEST_F(ConvertModelTest, LeavesNothingBehindWhenItFails) {
   const uint16_t infinity[2] = {0x7f80, 0x7f80};
   file.write(reinterpret_cast<const char*>(infinity), sizeof(infinity));
   file.close();
-  const auto conversion = ConvertModel(Out("bad"), DType::kI8, Out("out"));
-  EXPECT_EQ(conversion.status().code(), absl::StatusCode::kInvalidArgument) << conversion.status();
-  EXPECT_THAT(std::string(conversion.status().message()), HasSubstr("infinite or NaN"));
-  EXPECT_EQ(std::distance(fs::directory_iterator(temporary_.path()), {}), 1);
+  for (const DType dtype : {DType::kI8, DType::kBF16, DType::kF16}) {
+    const auto conversion = ConvertModel(Out("bad"), dtype, Out("out"));
+    EXPECT_EQ(conversion.status().code(), absl::StatusCode::kInvalidArgument)
+        << conversion.status();
+    EXPECT_THAT(std::string(conversion.status().message()),
+                HasSubstr(" has 2 weights that are NaN or infinite in 1 of its "));
+    EXPECT_EQ(std::distance(fs::directory_iterator(temporary_.path()), {}), 1);
+  }
 }
 
 // Scales from a hostile file: an infinite one is refused, whichever table packs it.

@@ -5,13 +5,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "engine/model/safetensors.h"
 #include "tests/engine/model/packing_backend.h"
 #include "tests/support/golden.h"
@@ -158,6 +161,100 @@ TEST(WeightsTest, TiedHeadIsTheEmbedding) {
   ASSERT_TRUE(weights.ok()) << weights.status();
   EXPECT_EQ(&weights->head(), &weights->embedding);
   EXPECT_EQ(weights->parameters, with_head->parameters);
+}
+
+// As some write a tied model: the matrix has the head's name.
+TEST(WeightsTest, ATiedEmbeddingMayBeStoredAsTheHeadAlone) {
+  ModelConfig config = SmallConfig();
+  for (const auto& [model, head] : {std::pair("model.", "lm_head"),
+                                    std::pair("language_model.model.", "language_model.lm_head"),
+                                    std::pair("model.language_model.", "lm_head")}) {
+    ZeroSource source;
+    for (const auto& [name, info] : SmallSource().tensors) {
+      source.tensors[absl::StrReplaceAll(name, {{"model.", model}, {"lm_head", head}})] = info;
+    }
+    source.tensors.erase(absl::StrCat(model, "embed_tokens.weight"));
+    source.floats[absl::StrCat(head, ".weight")] = std::vector<float>(80, 3);
+    config.tie_word_embeddings = false;
+    ExpectError(Load(config, source).status(), absl::StatusCode::kInvalidArgument, "embed_tokens");
+    config.tie_word_embeddings = true;
+    const auto weights = Load(config, source);
+    ASSERT_TRUE(weights.ok()) << weights.status();
+    EXPECT_EQ(&weights->head(), &weights->embedding);
+    EXPECT_EQ(Unpack(weights->embedding), std::vector<float>(80, 3));
+    EXPECT_TRUE(weights->warnings.empty());
+  }
+}
+
+// As in Transformers 5: what is stored counts for more than what config.json says.
+TEST(WeightsTest, ATiedHeadThatIsStoredTooAndDiffersIsUsed) {
+  ModelConfig config = SmallConfig();
+  config.tie_word_embeddings = true;
+  ZeroSource source = SmallSource();
+  source.floats["lm_head.weight"] = std::vector<float>(80, 1);
+  const auto differs = Load(config, source);
+  ASSERT_TRUE(differs.ok()) << differs.status();
+  EXPECT_EQ(Unpack(differs->head()), std::vector<float>(80, 1));
+  EXPECT_EQ(Unpack(differs->embedding), std::vector<float>(80, 0));
+  EXPECT_THAT(
+      differs->warnings,
+      ::testing::ElementsAre(HasSubstr("lm_head.weight differs from model.embed_tokens.weight")));
+  source.floats["model.embed_tokens.weight"] = std::vector<float>(80, 1);
+  const auto same = Load(config, source);
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_FALSE(same->separate_head.has_value());
+  EXPECT_TRUE(same->warnings.empty());
+  // Equal codes with other scales are another matrix.
+  for (const std::string name : {"lm_head.weight", "model.embed_tokens.weight"}) {
+    source.tensors[name].dtype = DType::kF8E4M3;
+    source.floats.erase(name);
+    source.tensors[name + "_scale"] = {DType::kF32, {1}};
+    source.floats[name + "_scale"] = {2};
+  }
+  EXPECT_FALSE(Load(config, source)->separate_head.has_value());
+  source.floats["lm_head.weight_scale"] = {3};
+  EXPECT_TRUE(Load(config, source)->separate_head.has_value());
+}
+
+// What nothing reads and would change the answers: another config.json belongs to these weights.
+TEST(WeightsTest, RefusesTensorsOfTheDecoderThatNothingUses) {
+  for (const std::string name :
+       {"model.layers.2.input_layernorm.weight", "model.layers.0.self_attn.q_proj.bias",
+        "model.layers.1.self_attn.q_norm.weight", "model.layers.0.mlp.up_proj.weight_scale",
+        "model.layers.0.mlp.experts.0.up_proj.weight", "lm_head.bias", "model.extra"}) {
+    ZeroSource source = SmallSource();
+    source.tensors[name] = {DType::kF32, {8}};
+    const absl::Status status = Load(SmallConfig(), source).status();
+    ExpectError(status, absl::StatusCode::kInvalidArgument,
+                "has 1 tensors of the decoder that config.json does not ask for: " + name + ";");
+    EXPECT_EQ(StoredWeightsDType(SmallConfig(), source).status(), status);
+    EXPECT_EQ(source.reads, 0);
+  }
+  // A whole further layer is counted, and its first tensors are named.
+  ModelConfig shallow = SmallConfig();
+  shallow.layers.resize(1);
+  const absl::Status status = Load(shallow, SmallSource()).status();
+  ExpectError(status, absl::StatusCode::kInvalidArgument, "has 9 tensors of the decoder");
+  ExpectError(status, absl::StatusCode::kInvalidArgument, "model.layers.1.input_layernorm.weight");
+  ExpectError(status, absl::StatusCode::kInvalidArgument, ", ..;");
+  EXPECT_LT(status.message().size(), 600u);
+}
+
+TEST(WeightsTest, WarnsOfTensorsThatNeedNotBeUsed) {
+  EXPECT_TRUE(Load(SmallConfig(), SmallSource())->warnings.empty());
+  ZeroSource source = SmallSource();
+  for (const char* name :
+       {"model.layers.0.self_attn.rotary_emb.inv_freq", "vision_tower.patch.weight", "score.weight",
+        "model.layers.1.self_attn.k_scale", "model.layers.1.mlp.up_proj.input_scale",
+        "model.layers.1.self_attn.masked_bias"}) {
+    source.tensors[name] = {DType::kF32, {2}};
+  }
+  const auto weights = Load(SmallConfig(), source);
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_THAT(weights->warnings,
+              ::testing::ElementsAre(::testing::AllOf(
+                  HasSubstr("6 tensors of the checkpoint are not used: "),
+                  HasSubstr("model.layers.0.self_attn.rotary_emb.inv_freq, "), HasSubstr(", .."))));
 }
 
 TEST(WeightsTest, GoldenValuesArriveUnchanged) {
@@ -369,6 +466,103 @@ TEST(WeightsTest, PassesOnFailuresOfMemoryAndFiles) {
   ZeroSource source = SmallSource();
   source.unreadable = "model.layers.1.mlp.down_proj.weight";
   ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kDataLoss, "truncated");
+}
+
+// A source whose tensors hold ones but for one number. Plain ones are `dtype`.
+class OneNumberSource final : public TensorSource {
+ public:
+  OneNumberSource(std::string name, size_t at, float number, DType dtype)
+      : name_(std::move(name)), at_(at), number_(number), shapes_(SmallSource(dtype)) {}
+
+  std::vector<std::string> Names() const override { return shapes_.Names(); }
+  bool Has(absl::string_view name) const override { return shapes_.Has(name); }
+  absl::StatusOr<TensorInfo> Describe(absl::string_view name) const override {
+    return shapes_.Describe(name);
+  }
+  absl::Status Read(absl::string_view name, std::span<std::byte> destination) const override {
+    const TensorInfo info = shapes_.Describe(name).value();
+    std::vector<float> values(static_cast<size_t>(info.elements()), 1);
+    if (name == name_) values[at_] = number_;
+    ConvertFromFloat(info.dtype, values.data(), destination.data(), values.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string name_;
+  const size_t at_;
+  const float number_;
+  const ZeroSource shapes_;
+};
+
+// One number that is none spoils every answer; it is named wherever it lies, in every dtype.
+TEST(WeightsTest, RefusesNumbersThatAreNotFinite) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const DType stored : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const std::optional<DType> asked :
+         {std::optional<DType>(), std::optional(DType::kF32), std::optional(DType::kBF16),
+          std::optional(DType::kF16), std::optional(DType::kI8)}) {
+      for (const float number : {kInfinity, -kInfinity, kNan, -kNan}) {
+        const auto status = [&](const char* name, size_t at) {
+          return Load(SmallConfig(), OneNumberSource(name, at, number, stored), asked).status();
+        };
+        ExpectError(status("model.layers.1.mlp.down_proj.weight", 12 * 5 + 11),
+                    absl::StatusCode::kInvalidArgument,
+                    "tensor model.layers.1.mlp.down_proj.weight has 1 weights that are NaN or "
+                    "infinite in 1 of its 8 rows, the first is row 5;");
+        ExpectError(status("model.embed_tokens.weight", 0), absl::StatusCode::kInvalidArgument,
+                    "the first is row 0;");
+        ExpectError(status("model.layers.0.input_layernorm.weight", 7),
+                    absl::StatusCode::kInvalidArgument,
+                    "model.layers.0.input_layernorm.weight has 1 of 8 numbers that are NaN or "
+                    "infinite, the first is number 7;");
+      }
+    }
+  }
+}
+
+// Finite numbers that become infinite in the dtype asked for are no better.
+TEST(WeightsTest, RefusesNumbersBeyondTheDTypeAskedFor) {
+  const auto status = [&](float number, DType stored, DType asked) {
+    return Load(SmallConfig(), OneNumberSource("lm_head.weight", 9, number, stored), asked)
+        .status();
+  };
+  for (const DType stored : {DType::kF32, DType::kBF16}) {
+    for (const float number : {65536.0f, -1e30f}) {
+      ExpectError(
+          status(number, stored, DType::kF16), absl::StatusCode::kInvalidArgument,
+          "tensor lm_head.weight has 1 weights beyond the range of f16 in 1 of its 10 rows, "
+          "the first is row 1; ask for --weights-dtype bf16");
+    }
+    EXPECT_TRUE(status(-65280, stored, DType::kF16).ok());
+    EXPECT_TRUE(status(1e30f, stored, DType::kBF16).ok());
+  }
+  ExpectError(status(65520, DType::kF32, DType::kF16), absl::StatusCode::kInvalidArgument, "f16");
+  EXPECT_TRUE(status(65519, DType::kF32, DType::kF16).ok());
+  ExpectError(status(std::numeric_limits<float>::max(), DType::kF32, DType::kBF16),
+              absl::StatusCode::kInvalidArgument, "beyond the range of bf16");
+  EXPECT_TRUE(status(65504, DType::kF16, DType::kF16).ok());
+}
+
+TEST(WeightsTest, RefusesCodesAndScalesOfNoNumber) {
+  const std::string name = "model.layers.0.mlp.down_proj.weight";  // [8, 12]
+  ZeroSource source = SmallSource();
+  source.tensors[name].dtype = DType::kF8E4M3;
+  source.tensors[name + "_scale"] = {DType::kF32, {8}};
+  source.float8_byte = std::byte{0x40};
+  source.floats[name + "_scale"] = std::vector<float>(8, 1);
+  EXPECT_TRUE(Load(SmallConfig(), source).ok());
+  for (const float scale : {std::numeric_limits<float>::infinity(), 1e38f}) {
+    source.floats[name + "_scale"][3] = scale;
+    ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kInvalidArgument,
+                name +
+                    " has codes or scales of weights that are NaN or infinite in 1 of its 8 rows, "
+                    "the first is row 3;");
+  }
+  source.floats[name + "_scale"][3] = 1;
+  source.float8_byte = std::byte{0x7f};
+  ExpectError(Load(SmallConfig(), source).status(), absl::StatusCode::kInvalidArgument,
+              "in 8 of its 8 rows");
 }
 
 // Float8 of one value with scales of every kind; the packed matrix shows which scale met which

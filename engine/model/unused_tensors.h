@@ -1,0 +1,25 @@
+#ifndef ANNULUS_ENGINE_MODEL_UNUSED_TENSORS_H_
+#define ANNULUS_ENGINE_MODEL_UNUSED_TENSORS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/model/matrix_reader.h"
+#include "engine/model/weight_slots.h"
+
+namespace annulus {
+
+// Looks at what the checkpoint stores beyond what `slots` read. Tensors of the decoder that nothing
+// reads show that config.json is another model's, so INVALID_ARGUMENT names them; but a second copy
+// of a tied embedding, precomputed rotary tables and masks, and the static scales of inputs, keys
+// and values in float8 checkpoints change nothing. These, and what lies outside of the decoder (the
+// vision half of a larger model), are counted and named in at most one warning.
+absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& slots,
+                                                            const TensorNames& names,
+                                                            const TensorSource& source,
+                                                            const MatrixReader& reader);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_MODEL_UNUSED_TENSORS_H_
