@@ -286,12 +286,14 @@ struct ModelInfo {
   size_t weights_bytes = 0;           // that the packed weights hold, once for all ranks
   Activations activations = Activations::kFloat;
   double weights_error = 0;  // |w - w'| / |w| over what was quantised while loading; else 0
+  std::optional<double> conversion_error;  // the same of an earlier conversion, where there was one
   DType kv_dtype = DType::kF32;
   int64_t kv_bytes_per_token = 0;  // of the full-attention groups, all ranks together
   std::string kernels;             // OpTable in use
   bool has_chat_template = false;
   std::vector<int32_t> end_of_text_ids;
   SamplingParams default_sampling;  // for what a request leaves out: the model's own, where it says
+  std::vector<std::string> warnings;  // what the operator should know of the model's files
 };
 
 // How fast one rank attends, in FLOP/s, when a call has so many rows.

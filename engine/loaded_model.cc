@@ -1,11 +1,13 @@
 #include "engine/loaded_model.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/gguf/gguf_model.h"
+#include "engine/model/convert_model.h"
 #include "engine/model/random_tensors.h"
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
@@ -31,7 +33,8 @@ struct ModelFiles {
   std::string architecture;
   std::string description;
   TemplateDirectory templates;
-  SamplingParams sampling;
+  SamplingDefaults sampling;
+  std::optional<double> conversion_error;
 };
 
 absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
@@ -85,6 +88,7 @@ absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
   files.description = absl::StrCat("a ", files.config.model_type, " checkpoint");
   ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Load(directory));
   ANNULUS_ASSIGN_OR_RETURN(files.sampling, LoadSamplingDefaults(directory));
+  ANNULUS_ASSIGN_OR_RETURN(files.conversion_error, LoadConversionError(directory));
   return files;
 }
 
@@ -130,6 +134,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   info.weights_bytes = model.weights.bytes;
   info.activations = model.activations;
   info.weights_error = model.weights.error.relative();
+  info.conversion_error = files.conversion_error;
   info.kv_dtype = model.page_shape.dtype;
   for (const CacheGroup& group : model.groups) {
     if (group.kind != CacheGroup::Kind::kFull) continue;
@@ -140,7 +145,10 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   info.kernels = model.ops->name;
   info.has_chat_template = !files.templates.empty();
   info.end_of_text_ids = model.config.eos_ids;
-  info.default_sampling = files.sampling;
+  info.default_sampling = files.sampling.params;
+  info.warnings = files.sampling.warnings;
+  info.warnings.insert(info.warnings.end(), model.weights.warnings.begin(),
+                       model.weights.warnings.end());
   return info;
 }
 

@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_SAMPLING_DEFAULTS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -9,17 +10,25 @@
 
 namespace annulus {
 
+struct SamplingDefaults {
+  SamplingParams params;
+  std::vector<std::string> warnings;  // values that were out of range, and what is used instead
+};
+
 // The sampling that a model's publisher recommends: temperature, top_p, top_k, min_p and
 // repetition_penalty of a generation_config.json, and temperature 0 where do_sample is false. What
 // the file does not say keeps the defaults of SamplingParams. Its lengths (max_new_tokens,
 // max_length) are not used: here a request holds memory for what it may generate.
 //
-// INVALID_ARGUMENT with file, key, value and what is allowed.
-absl::StatusOr<SamplingParams> ParseSamplingDefaults(absl::string_view json,
-                                                     absl::string_view file_name);
+// These are recommendations, so a number out of range is no reason not to serve the model: the
+// nearest in range is taken, and what publishers write to switch a limit off (top_k -1, top_p 0 and
+// below for greedy) means that. INVALID_ARGUMENT where a value has another type: file, key, value
+// and what is allowed.
+absl::StatusOr<SamplingDefaults> ParseSamplingDefaults(absl::string_view json,
+                                                       absl::string_view file_name);
 
 // The same for a model directory; the file may be absent.
-absl::StatusOr<SamplingParams> LoadSamplingDefaults(const std::string& directory);
+absl::StatusOr<SamplingDefaults> LoadSamplingDefaults(const std::string& directory);
 
 }  // namespace annulus
 

@@ -119,6 +119,19 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, c
   return CreateEngine(config.engine, *devices->backend, devices->kernels);
 }
 
+// What quantising lost: while loading, or when the directory was converted.
+std::string DescribeError(const ModelInfo& model) {
+  std::string text;
+  if (model.weights_error > 0 || !model.conversion_error.has_value()) {
+    absl::StrAppendFormat(&text, ", relative error %.5f", model.weights_error);
+  }
+  if (model.conversion_error.has_value()) {
+    absl::StrAppendFormat(&text, ", relative error of its conversion %.5f",
+                          *model.conversion_error);
+  }
+  return text;
+}
+
 std::string Describe(const ModelInfo& model) {
   return absl::StrCat("architecture:     ", model.architecture, "\n",        //
                       "description:      ", model.description, "\n",         //
@@ -128,8 +141,7 @@ std::string Describe(const ModelInfo& model) {
                       "vocabulary:       ", model.vocabulary, "\n",          //
                       "context:          ", model.max_context, " tokens\n",  //
                       "weights:          ", DTypeName(model.weights_dtype), ", ",
-                      FormatBytes(model.weights_bytes), ", relative error ",
-                      absl::StrFormat("%.5f", model.weights_error), "\n",              //
+                      FormatBytes(model.weights_bytes), DescribeError(model), "\n",    //
                       "activations:      ", ActivationsName(model.activations), "\n",  //
                       "keys and values:  ", DTypeName(model.kv_dtype), ", ",
                       model.kv_bytes_per_token, " bytes per token\n",  //
@@ -145,6 +157,9 @@ absl::Status Check(ServerConfig config, const Logger& log) {
               Describe(engine->model()).c_str(),
               devices->backend->capabilities().description.c_str());
   if (!devices->gpu.empty()) std::printf("gpu:              %s\n", devices->gpu.c_str());
+  for (const std::string& warning : engine->model().warnings) {
+    std::printf("warning:          %s\n", warning.c_str());
+  }
   std::printf("ok\n");
   return absl::OkStatus();
 }
@@ -196,15 +211,22 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
   int64_t kv_memory = 0;
   const std::vector<RankLoad> ranks = engine.Load().ranks;
   for (const RankLoad& rank : ranks) kv_memory += rank.kv_bytes_total;
-  log.Info("model", {{"name", config.served_model_name},
-                     {"architecture", engine.model().architecture},
-                     {"ranks", config.engine.ranks},
-                     {"kv_memory", FormatBytes(static_cast<uint64_t>(kv_memory))},
-                     {"context", engine.model().max_context},
-                     {"kernels", engine.model().kernels},
-                     {"attention", AssignmentText(config.engine.attention)},
-                     {"weights", std::string(DTypeName(engine.model().weights_dtype))},
-                     {"weights_error", absl::StrFormat("%.5f", engine.model().weights_error)}});
+  log.Info("model",
+           {{"name", config.served_model_name},
+            {"architecture", engine.model().architecture},
+            {"ranks", config.engine.ranks},
+            {"kv_memory", FormatBytes(static_cast<uint64_t>(kv_memory))},
+            {"context", engine.model().max_context},
+            {"kernels", engine.model().kernels},
+            {"attention", AssignmentText(config.engine.attention)},
+            {"weights", std::string(DTypeName(engine.model().weights_dtype))},
+            {"weights_error", absl::StrFormat("%.5f", engine.model().weights_error)},
+            {"conversion_error", engine.model().conversion_error.has_value()
+                                     ? absl::StrFormat("%.5f", *engine.model().conversion_error)
+                                     : "none"}});
+  for (const std::string& warning : engine.model().warnings) {
+    log.Warning("model_files", {{"warning", warning}});
+  }
   LogMemory(log, engine.Load().plan);
   log.Info("placement", {{"of", DescribePlacement(config, nodes, ranks)}});
   log.Info("ring", {{"transport", engine.Load().ring_transport}});

@@ -167,7 +167,7 @@ TEST_F(ModelDirectory, EveryFaultIsNamedByFileKeyValueAndWhatIsAllowed) {
        "[2, 3]",
        "[2, 131]",
        {"eos_token_id is [2,131]", "token ids from 0 to 130"}},
-      {"generation_config.json", "0.5", "-1", {"temperature is -1", "allowed"}},
+      {"generation_config.json", "0.5", "[]", {"temperature is []", "allowed"}},
       {"tokenizer.json", "\"a b\"", "\"a c\"", {"model.merges[0]", "\"c\""}},
       {"tokenizer.json", "\"ab\": 5", "\"ab\": 4", {"model.vocab", "two tokens have the id 4"}},
       {"tokenizer.json",
@@ -197,6 +197,54 @@ TEST_F(ModelDirectory, TensorsThatConfigJsonDoesNotDescribe) {
       Refusal("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3");
   EXPECT_THAT(deeper, HasSubstr(name + "the checkpoint lacks 9 of the 30 tensors"));
   EXPECT_THAT(deeper, HasSubstr("model.layers.2."));
+}
+
+// What is odd and does no harm is served, and said.
+TEST_F(ModelDirectory, WarningsAreKept) {
+  EXPECT_TRUE(Load()->info.warnings.empty());
+  directory_.Write("generation_config.json", R"({"temperature": 2.5, "top_k": -1})");
+  const auto loaded = Load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_THAT(loaded->info.warnings,
+              ::testing::ElementsAre(HasSubstr("temperature is 2.5"), HasSubstr("top_k is -1")));
+  EXPECT_EQ(loaded->info.default_sampling.temperature, 2);
+}
+
+// A stored layer that config.json does not count, and biases that it switches off.
+TEST_F(ModelDirectory, TensorsThatNothingUses) {
+  const std::string name = directory_.path().string() + ": ";
+  const std::string deep =
+      Refusal("config.json", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
+  EXPECT_THAT(deep, HasSubstr(name + "the checkpoint has 9 tensors of the decoder that"));
+  const auto windows = testing::TestFile("golden/llama_windows");
+  directory_.Write("config.json", ReadFile(windows / "config.json"));
+  directory_.Write("model.safetensors", ReadFile(windows / "model.safetensors"));
+  directory_.Write("generation_config.json", "{}");
+  EXPECT_TRUE(Load().ok());
+  EXPECT_THAT(Refusal("config.json", "\"attention_bias\": true", "\"attention_bias\": false"),
+              HasSubstr("tensors of the decoder that config.json does not ask for: "
+                        "model.layers.0.self_attn.k_proj.bias"));
+}
+
+TEST_F(ModelDirectory, AConversionsLossIsKnownLater) {
+  EXPECT_FALSE(Load()->info.conversion_error.has_value());
+  const std::string converted = (directory_.path() / "converted").string();
+  const auto report = ConvertModelDirectory(directory_.path().string(), DType::kI8, converted);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EngineOptions options;
+  options.model = converted;
+  const auto loaded = LoadModel(options, *backend_, kernels_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->info.weights_error, 0);
+  ASSERT_TRUE(loaded->info.conversion_error.has_value());
+  EXPECT_GT(*loaded->info.conversion_error, 1e-4);
+  options.model = directory_.path().string();
+  options.weights_dtype = DType::kI8;
+  EXPECT_NEAR(LoadModel(options, *backend_, kernels_)->info.weights_error,
+              *loaded->info.conversion_error, 1e-9);
+  directory_.Write("annulus_conversion.json", R"({"relative_error": "much"})");
+  EXPECT_THAT(std::string(Load().status().message()),
+              HasSubstr("annulus_conversion.json: relative_error is \"much\""));
 }
 
 // A special token without a row of the embedding is no reason to refuse the model; a usual one is.
