@@ -237,6 +237,9 @@ struct Completion {
   Usage usage;
   Timings timings;
   AttentionReport attention;
+  // "short" or "long" where the model's rotary frequencies depend on the prompt's length (longrope,
+  // dynamic NTK), else empty; empty too for a request that never ran.
+  std::string rope_factors;
 };
 
 // Where one request's results go. The engine calls it from its own thread, one call at a time; no

@@ -214,6 +214,7 @@ bool Coordinator::TryAdmit(Request& request) {
   ReservePages(*choice, options_.limits, pages_, *sequence);
   if (hit.has_value()) MapCached(*hit, *sequence);
   sequence->report_lists = request.spec().attention_details;
+  request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
   request.Admit(sequence.get());
   if (sequence->report_lists && sequence->attention != nullptr) {
     request.attention_account().KeepDetails(AttentionDetails(

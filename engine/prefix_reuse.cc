@@ -28,7 +28,7 @@ std::string PrefixReuse::Identity(const TenantId& tenant, const AttentionAssignm
 }
 
 int64_t PrefixReuse::RopeLengthOf(const RequestSpec& spec) const {
-  return RopeLength(ropes_, Demand(spec, limits_.page_tokens).tokens);
+  return RopeLength(ropes_, std::ssize(spec.prompt));
 }
 
 std::optional<PrefixIndex::Hit> PrefixReuse::Find(const RequestSpec& spec,

@@ -22,7 +22,7 @@ class PrefixReuse {
   PrefixReuse(std::string identity, const PlanLimits& limits, std::vector<RopeConfig> ropes,
               PageBook& book);
 
-  // The context for which the rotary frequencies of a request are made; 0: any.
+  // Which rotary frequencies a request has, by its prompt alone: RopeLength.
   int64_t RopeLengthOf(const RequestSpec& spec) const;
 
   // The longest beginning of the prompt, without its last token, that its tenant left. Dense pages

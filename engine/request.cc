@@ -158,6 +158,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.usage = {prompt_tokens_, completion_tokens_, cached_tokens_};
   completion.timings = timings_;
   completion.attention = attention_report();
+  completion.rope_factors = rope_factors_;
   sink_->OnDone(std::move(completion));
 }
 

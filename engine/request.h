@@ -60,6 +60,9 @@ class Request {
   // A step ran some of the request's rows. `attend_seconds`: of all ranks, for these rows.
   void CountStep(RingMode mode, const PairCount& pairs, double attend_seconds);
   AttentionAccount& attention_account() { return *account_; }
+  // Which rotary frequencies it has: RopeFactors.
+  void SetRopeFactors(std::string factors) { rope_factors_ = std::move(factors); }
+
   void SetAttentionChoice(std::string reason) { attention_.choice = std::move(reason); }
   int64_t cached_tokens() const { return cached_tokens_; }
   // What attention did so far.
@@ -92,6 +95,7 @@ class Request {
   std::optional<SteadyTime> stalled_since_;
   Timings timings_;
   AttentionReport attention_;
+  std::string rope_factors_;
   std::optional<AttentionAccount> account_;  // once admitted
   PairCount pairs_;
 };

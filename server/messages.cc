@@ -74,6 +74,7 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   timings->set_total(completion.timings.total);
   *message.mutable_attention() = ToMessage(completion.attention);
   message.set_request_id(request_id);
+  message.set_rope_factors(completion.rope_factors);
   return message;
 }
 

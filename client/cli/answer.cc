@@ -210,6 +210,8 @@ std::string AnswerJson(const Generation& generation, bool interrupted) {
     WriteTimings(generation.completion->timings(), json);
     json.Key("attention");
     WriteAttention(generation.completion->attention(), json);
+    const std::string& rope = generation.completion->rope_factors();
+    if (!rope.empty()) json.Key("rope_factors").String(rope);
   } else {
     json.Null().Key("attention").Null();
   }
@@ -241,6 +243,9 @@ std::string TimingsText(const v1::Completion& completion) {
       "attention  ", attention.policy(), ", density ", absl::StrFormat("%.3g", attention.density()),
       ", ring of ", attention.ring_degree(), ", steps ", FormatCount(attention.steps_pass_kv()),
       " pass-KV and ", FormatCount(attention.steps_pass_q()), " pass-Q\n",
+      completion.rope_factors().empty()
+          ? ""
+          : absl::StrCat("rope       ", completion.rope_factors(), " factors, by the prompt\n"),
       attention.choice().empty() ? "" : absl::StrCat("           ", attention.choice(), "\n"),
       CoverageText(attention));
 }

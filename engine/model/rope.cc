@@ -58,12 +58,12 @@ std::vector<float> YarnFrequencies(const RopeConfig& rope) {
   return frequencies;
 }
 
-// Theta that spreads the slowest pair over `total_length` as it was over original_context.
-double DynamicTheta(const RopeConfig& rope, int64_t total_length) {
-  if (!IsLong(rope, total_length)) return rope.theta;
-  const double stretch =
-      rope.factor * static_cast<double>(total_length) / static_cast<double>(rope.original_context) -
-      (rope.factor - 1);
+// Theta that spreads the slowest pair over `prompt_length` as it was over original_context.
+double DynamicTheta(const RopeConfig& rope, int64_t prompt_length) {
+  if (!IsLong(rope, prompt_length)) return rope.theta;
+  const double stretch = rope.factor * static_cast<double>(prompt_length) /
+                             static_cast<double>(rope.original_context) -
+                         (rope.factor - 1);
   const double rotated = 2.0 * rope.pairs;
   return rope.theta * std::pow(stretch, rotated / (rotated - 2));
 }
@@ -74,26 +74,31 @@ bool DependsOnLength(const RopeConfig& rope) {
   return rope.kind == RopeKind::kDynamic || rope.kind == RopeKind::kLongrope;
 }
 
-bool IsLong(const RopeConfig& rope, int64_t total_length) {
-  return DependsOnLength(rope) && total_length > rope.original_context;
+bool IsLong(const RopeConfig& rope, int64_t prompt_length) {
+  return DependsOnLength(rope) && prompt_length > rope.original_context;
 }
 
-int64_t RopeLength(std::span<const RopeConfig> ropes, int64_t total_length) {
+int64_t RopeLength(std::span<const RopeConfig> ropes, int64_t prompt_length) {
   int64_t length = 0;
   for (const RopeConfig& rope : ropes) {
-    if (!IsLong(rope, total_length)) continue;
-    if (rope.kind == RopeKind::kDynamic) return total_length;
+    if (!IsLong(rope, prompt_length)) continue;
+    if (rope.kind == RopeKind::kDynamic) return prompt_length;
     length = std::max(length, rope.original_context + 1);
   }
   return length;
 }
 
-std::vector<float> InverseFrequencies(const RopeConfig& rope, int64_t total_length) {
+absl::string_view RopeFactors(std::span<const RopeConfig> ropes, int64_t prompt_length) {
+  if (std::none_of(ropes.begin(), ropes.end(), DependsOnLength)) return "";
+  return RopeLength(ropes, prompt_length) == 0 ? "short" : "long";
+}
+
+std::vector<float> InverseFrequencies(const RopeConfig& rope, int64_t prompt_length) {
   if (rope.kind == RopeKind::kYarn) return YarnFrequencies(rope);
   const double theta =
-      rope.kind == RopeKind::kDynamic ? DynamicTheta(rope, total_length) : rope.theta;
+      rope.kind == RopeKind::kDynamic ? DynamicTheta(rope, prompt_length) : rope.theta;
   const std::vector<float>& divisors =
-      IsLong(rope, total_length) ? rope.long_divisors : rope.short_divisors;
+      IsLong(rope, prompt_length) ? rope.long_divisors : rope.short_divisors;
   std::vector<float> frequencies(static_cast<size_t>(rope.pairs));
   for (int32_t pair = 0; pair < rope.pairs; ++pair) {
     const float power = Power(theta, pair, rope.pairs);

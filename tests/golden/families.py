@@ -10,7 +10,6 @@ from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3Config, Gemma3F
                           Phi3Config, Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config,
                           Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM, SmolLM3Config,
                           SmolLM3ForCausalLM)
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import recipe
 from recipe import HERE, older_style, rope, rounded, sizes, write
@@ -42,6 +41,33 @@ def phi3(name):
         torch.float16, 96)
 
 
+def frozen(model, length):
+    """A sequence keeps the frequencies that Transformers has while it reads the prompt, of `length`
+    tokens. (By itself it goes on to change them as the answer grows.)"""
+    rotary = model.model.rotary_emb
+    rotary(torch.zeros(1), torch.arange(length)[None])
+    rotary.rope_type = "default"  # no update in forward
+    return model
+
+
+def beside(name, suffix, make, length, vocabulary):
+    """A second prompt, of `length` tokens, through the weights of the folder."""
+    stored = {key: value.float()
+              for key, value in load_file(HERE / name / "model.safetensors").items()}
+    seed, model, prompt, ids, gap = recipe.candidate(
+        lambda: frozen(make(), length), lambda model: model.load_state_dict(stored, strict=False),
+        vocabulary, length)
+    logits = recipe.logits_of(model, prompt)
+    free = make().float().eval()
+    free.load_state_dict(stored, strict=False)
+    assert torch.equal(recipe.logits_of(free, prompt), logits), "the prompt is as Transformers has it"
+    error = recipe.largest_error(model, prompt, logits)
+    recipe.write_expected(HERE / name, suffix, seed, vocabulary, prompt, ids, gap, logits, error)
+
+
+SHORT_PROMPT = 80  # its answer goes on past the original context of 100
+
+
 def phi3_longrope(name):
     """Partial rotary; long factors for the usual prompt, short ones for a second, short prompt."""
     long_factor = [1.0, 1.5, 2.5, 4.0, 6.0, 9.0]
@@ -52,28 +78,16 @@ def phi3_longrope(name):
         **sizes(96, 48, 40, 2, 3, 3, max_position_embeddings=400), **rope(10000.0, **parameters),
         original_max_position_embeddings=100, **NO_TOKENS))
     write(name, make, torch.bfloat16, 96)
-    seed, model, prompt, ids, gap = recipe.candidate(
-        make, lambda model: model.load_state_dict(
-            {k: v.float() for k, v in load_file(HERE / name / "model.safetensors").items()},
-            strict=False), 96, 30)
-    logits = recipe.logits_of(model, prompt)
-    error = recipe.largest_error(model, prompt, logits)
-    recipe.write_expected(HERE / name, "_short", seed, 96, prompt, ids, gap, logits, error)
+    beside(name, "_short", make, SHORT_PROMPT, 96)
 
 
 def llama_dynamic(name):
-    """Dynamic NTK. The frequencies are those of the sequence's total length from its first token on
-    (Transformers without a cache changes them with every token, and with one mixes them)."""
-    def make():
-        config = LlamaConfig(**sizes(96, 32, 40, 2, 2, 1, 16, max_position_embeddings=100),
-                             **rope(10000.0, rope_type="dynamic", factor=2.0))
-        model = LlamaForCausalLM(config)
-        total = recipe.PROMPT_TOKENS + recipe.GREEDY_TOKENS
-        rotary = model.model.rotary_emb
-        rotary.inv_freq.copy_(ROPE_INIT_FUNCTIONS["dynamic"](config, seq_len=total)[0])
-        rotary.rope_type = "default"  # no update in forward
-        return model
-    write(name, make, torch.bfloat16, 96)
+    """Dynamic NTK: theta stretched for the usual prompt, the original one for a second, short one."""
+    make = lambda: LlamaForCausalLM(LlamaConfig(
+        **sizes(96, 32, 40, 2, 2, 1, 16, max_position_embeddings=100),
+        **rope(10000.0, rope_type="dynamic", factor=2.0)))
+    write(name, lambda: frozen(make(), recipe.PROMPT_TOKENS), torch.bfloat16, 96)
+    beside(name, "_short", make, SHORT_PROMPT, 96)
 
 
 def gemma2(name):

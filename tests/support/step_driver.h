@@ -49,7 +49,6 @@ struct DriverOptions {
   bool all_logits = false;                // return the logits of every row but the last of a prompt
   std::vector<int32_t> logits_positions;  // or of these rows of every prompt; ascending
   size_t kv_bytes = 0;                    // all ranks together; 0: 48 MiB for each
-  int reserved_tokens = 0;  // of a sequence beyond its prompt, where Run asks for less
   // So many tokens of each prompt, in whole pages, are computed by a sequence before it and reused.
   int reused_tokens = 0;
   std::optional<AttentionAssignment> attention;  // absent: dense
@@ -179,7 +178,6 @@ class StepDriver {
     for (int rank = 0; rank < options_.ranks; ++rank) {
       free_pages.push_back(pages_->free_count(rank));
     }
-    const int reserved = std::max(max_tokens, options_.reserved_tokens);
     const int32_t reused = earlier != nullptr ? options_.reused_tokens : 0;
     PageDemand demand;
     demand.tokens = static_cast<int64_t>(prompt.size()) + max_tokens;
@@ -192,8 +190,7 @@ class StepDriver {
         demand, free_pages, earlier != nullptr ? earlier->ring : std::vector<int32_t>(), limits_);
     ANNULUS_CHECK(choice.has_value()) << "the test's pool is too small";
     auto sequence = std::make_unique<Sequence>();
-    sequence->rope_length =
-        RopeLength(model_.config.ropes, static_cast<int64_t>(prompt.size()) + reserved);
+    sequence->rope_length = RopeLength(model_.config.ropes, static_cast<int64_t>(prompt.size()));
     sequence->id = id;
     sequence->tokens = prompt;
     sequence->prompt_length = static_cast<int32_t>(prompt.size());

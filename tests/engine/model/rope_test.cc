@@ -78,18 +78,21 @@ TEST(RopeTest, AnglesAtLongPositionsAreThoseOfFloat64) {
   }
 }
 
-// One set of frequencies for all of a sequence, by its total length.
+// One set of frequencies for all of a sequence, by its prompt's length.
 TEST(RopeTest, LengthChoosesTheFrequencies) {
   RopeConfig rope;
   rope.pairs = 2;
   rope.original_context = 100;
   EXPECT_EQ(RopeLength(std::span(&rope, 1), 1000), 0);
+  EXPECT_EQ(RopeFactors(std::span(&rope, 1), 1000), "");
   rope.kind = RopeKind::kLongrope;
   rope.short_divisors = {1, 2};
   rope.long_divisors = {1, 8};
   EXPECT_EQ(RopeLength(std::span(&rope, 1), 100), 0);
   EXPECT_EQ(RopeLength(std::span(&rope, 1), 101), 101);
   EXPECT_EQ(RopeLength(std::span(&rope, 1), 5000), 101);
+  EXPECT_EQ(RopeFactors(std::span(&rope, 1), 100), "short");
+  EXPECT_EQ(RopeFactors(std::span(&rope, 1), 101), "long");
   EXPECT_EQ(InverseFrequencies(rope, 100)[1], 0.005f);
   EXPECT_EQ(InverseFrequencies(rope, 101)[1], 0.00125f);
   rope.kind = RopeKind::kDynamic;

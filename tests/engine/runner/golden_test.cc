@@ -75,11 +75,10 @@ Errors Compare(const DriverResult& result, const testing::Golden& golden, int vo
   return {worst / scale, std::sqrt(differences / squares)};
 }
 
-DriverOptions Options(int ranks, RingMode mode, const testing::Golden& golden) {
+DriverOptions Options(int ranks, RingMode mode) {
   DriverOptions options;
   options.ranks = ranks;
   options.mode = mode;
-  options.reserved_tokens = static_cast<int>(golden.greedy.size());
   return options;
 }
 
@@ -103,10 +102,8 @@ TEST_P(Golden, LogitsOfEveryRowMatchTransformers) {
       const RankModel model = Load(world, checkpoint, *ops, page);
       for (const int ranks : {1, 3}) {
         for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
-          EXPECT_LE(
-              LogitsErrors(world, model, checkpoint.golden, Options(ranks, mode, checkpoint.golden))
-                  .largest,
-              1e-4)
+          EXPECT_LE(LogitsErrors(world, model, checkpoint.golden, Options(ranks, mode)).largest,
+                    1e-4)
               << ops->name << ", " << ranks << " ranks, page " << page << ", mode "
               << static_cast<int>(mode);
         }
@@ -125,8 +122,8 @@ TEST_P(Golden, LogitsWithBf16WeightsAreNear) {
   for (const OpTable* ops : world.registry.Available("cpu")) {
     const RankModel model = Load(world, checkpoint, *ops, 64, DType::kF32, DType::kBF16);
     for (const int ranks : {1, 3}) {
-      const Errors errors = LogitsErrors(world, model, checkpoint.golden,
-                                         Options(ranks, RingMode::kPassKv, checkpoint.golden));
+      const Errors errors =
+          LogitsErrors(world, model, checkpoint.golden, Options(ranks, RingMode::kPassKv));
       EXPECT_LE(errors.norm, 2e-2) << ops->name << ", " << ranks << " ranks";
       RecordProperty(
           absl::StrCat("bf16_", ranks, "_", absl::StrReplaceAll(ops->name, {{"/", "_"}})),
@@ -153,7 +150,7 @@ TEST(TrainedModel, LogitsWithBf16WeightsAreNear) {
   golden.prompt = ids;
   const auto vocabulary = static_cast<size_t>(checkpoint.config.vocabulary);
   golden.logits.resize(ids.size() * vocabulary);
-  DriverOptions options = Options(1, RingMode::kPassKv, golden);
+  DriverOptions options = Options(1, RingMode::kPassKv);
   options.prefill_rows = 64;
   options.all_logits = true;
   const RankModel exact = Load(world, checkpoint, *world.registry.Available("cpu").front(), 64);
@@ -179,7 +176,7 @@ void CheckCodedInputs(const std::string& name, DType weights, Activations activa
   const OpTable& ops = *world.registry.Available("cpu").back();
   ASSERT_EQ(ops.name, "cpu/reference");
   RankModel model = Load(world, checkpoint, ops, 64, DType::kF32, weights);
-  const DriverOptions options = Options(1, RingMode::kPassKv, checkpoint.golden);
+  const DriverOptions options = Options(1, RingMode::kPassKv);
   const Errors with_float = LogitsErrors(world, model, checkpoint.golden, options);
   model.activations = activations;
   const Errors with_codes = LogitsErrors(world, model, checkpoint.golden, options);
@@ -215,7 +212,7 @@ TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
   for (const OpTable* ops : world.registry.Available("cpu")) {
     const RankModel model = Load(world, checkpoint, *ops, 16);
     for (const int ranks : {1, 3}) {
-      DriverOptions options = Options(ranks, RingMode::kPassKv, checkpoint.golden);
+      DriverOptions options = Options(ranks, RingMode::kPassKv);
       options.tokens_per_rank = 40;  // rings of different degree share steps
       StepDriver driver(world, model, options);
       const std::vector<int32_t> half(prompt.begin(), prompt.begin() + prompt.size() / 2);
@@ -230,18 +227,22 @@ TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
 INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(testing::GoldenNames()),
                          [](const auto& info) { return info.param; });
 
-// A sequence that stays within original_max_position_embeddings takes the short divisors.
-TEST(Longrope, AShortSequenceHasTheShortFrequencies) {
+// A prompt within original_max_position_embeddings takes the short frequencies, and its answer
+// keeps them beyond.
+TEST(RopeByLength, AShortPromptHasTheShortFrequencies) {
   CpuWorld world;
-  Checkpoint checkpoint = Open("phi3_longrope");
-  checkpoint.golden =
-      testing::LoadGolden(testing::TestFile("golden/phi3_longrope").string(), "_short");
-  const RankModel model = Load(world, checkpoint, *world.registry.Available("cpu").front(), 16);
-  const DriverOptions options = Options(3, RingMode::kPassQ, checkpoint.golden);
-  EXPECT_LE(LogitsErrors(world, model, checkpoint.golden, options).largest, 1e-4);
-  const int count = static_cast<int>(checkpoint.golden.greedy.size());
-  EXPECT_EQ(StepDriver(world, model, options).Run({checkpoint.golden.prompt}, count)[0].tokens,
-            checkpoint.golden.greedy);
+  for (const char* name : {"phi3_longrope", "llama_dynamic"}) {
+    Checkpoint checkpoint = Open(name);
+    checkpoint.golden =
+        testing::LoadGolden(testing::TestFile(std::string("golden/") + name), "_short");
+    const RankModel model = Load(world, checkpoint, *world.registry.Available("cpu").front(), 16);
+    const DriverOptions options = Options(3, RingMode::kPassQ);
+    EXPECT_LE(LogitsErrors(world, model, checkpoint.golden, options).largest, 1e-4) << name;
+    const int count = static_cast<int>(checkpoint.golden.greedy.size());
+    EXPECT_EQ(StepDriver(world, model, options).Run({checkpoint.golden.prompt}, count)[0].tokens,
+              checkpoint.golden.greedy)
+        << name;
+  }
 }
 
 // The goldens are only worth something if each difference of a family moves their logits.
@@ -258,9 +259,7 @@ TEST(Power, EveryDifferenceOfAFamilyShows) {
     RankModel changed =
         MakeRankModel(std::move(config), std::move(model.weights), ops, 64, DType::kF32);
     changed.embedding_scale = scale;
-    return LogitsErrors(world, changed, checkpoint.golden,
-                        Options(1, RingMode::kPassKv, checkpoint.golden))
-        .largest;
+    return LogitsErrors(world, changed, checkpoint.golden, Options(1, RingMode::kPassKv)).largest;
   };
   constexpr double kVisible = 1e-3;
   EXPECT_GT(error("gemma2", [](RankModel& m) { m.config.attention_soft_cap = 0; }), kVisible);
