@@ -205,6 +205,8 @@ struct AttentionReport {
   std::optional<double> inherited_coverage;
   double estimate_seconds = 0;           // estimating, sampling and choosing, all ranks together
   double attend_seconds = 0;             // attending, all ranks together
+  double estimate_wall_seconds = 0;      // the same two of the slowest rank in each step: what the
+  double attend_wall_seconds = 0;        // request waited for
   std::vector<AttentionDetail> details;  // by layer, then kv head; if RequestSpec asked for them
 };
 

@@ -72,6 +72,7 @@ void AttentionAccount::Fill(AttentionReport& report) const {
   report.contract_met = met_;
   report.inherited_coverage = inherited_;
   report.estimate_seconds = estimate_seconds_;
+  report.estimate_wall_seconds = estimate_wall_seconds_;
   if (details_.has_value()) report.details = details_->Make();
   if (estimated_.count > 0) report.estimated_coverage = estimated_.value();
   if (sampled_.count == 0) return;

@@ -35,6 +35,9 @@ class AttentionAccount {
   };
   ItemOutcome Add(std::span<const LayerAttention* const> parts);
 
+  // Seconds of the slowest rank in a step; Add counts those of all ranks together.
+  void AddEstimateWall(double seconds) { estimate_wall_seconds_ += seconds; }
+
   // The mean coverage under which reused pages were computed.
   void Inherit(double coverage) { inherited_ = coverage; }
   // The smallest coverage of anything computed or reused so far; absent: nothing was left out.
@@ -60,6 +63,7 @@ class AttentionAccount {
   int64_t dense_ = 0;
   bool met_ = true;
   double estimate_seconds_ = 0;
+  double estimate_wall_seconds_ = 0;
   std::map<std::pair<int32_t, int32_t>, Mean> heads_;  // (layer, query head)
 };
 

@@ -83,9 +83,10 @@ void Request::ReportProgress() {
   sink_->OnProgress(progress);
 }
 
-void Request::CountStep(RingMode mode, const PairCount& pairs, double attend_seconds) {
+void Request::CountStep(RingMode mode, const PairCount& pairs, const AttendSeconds& seconds) {
   pairs_ += pairs;
-  attention_.attend_seconds += attend_seconds;
+  attention_.attend_seconds += seconds.all_ranks;
+  attention_.attend_wall_seconds += seconds.wall;
   attention_.density = pairs_.density();
   if (attention_.ring_degree < 2) return;
   ++(mode == RingMode::kPassKv ? attention_.steps_pass_kv : attention_.steps_pass_q);

@@ -57,8 +57,12 @@ class Request {
   };
   TokenOutcome AddToken(const SampledToken& token);
 
-  // A step ran some of the request's rows. `attend_seconds`: of all ranks, for these rows.
-  void CountStep(RingMode mode, const PairCount& pairs, double attend_seconds);
+  // A step ran some of the request's rows, which took so long to attend.
+  struct AttendSeconds {
+    double all_ranks = 0;  // added up
+    double wall = 0;       // of the slowest
+  };
+  void CountStep(RingMode mode, const PairCount& pairs, const AttendSeconds& seconds);
   AttentionAccount& attention_account() { return *account_; }
   // Which rotary frequencies it has: RopeFactors.
   void SetRopeFactors(std::string factors) { rope_factors_ = std::move(factors); }

@@ -1,5 +1,7 @@
 #include "engine/step_account.h"
 
+#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "engine/sparse/dilated.h"
@@ -15,11 +17,18 @@ void StepAccount::Add(const StepPlan& plan, const std::vector<RankResult>& resul
 void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankResult>& results,
                                  const Requests& requests) {
   std::map<std::pair<SequenceId, int32_t>, std::vector<const LayerAttention*>> reported;
-  double seconds = 0;
+  Request::AttendSeconds seconds;
+  std::map<std::pair<SequenceId, int32_t>, double> estimates;  // of the slowest rank
   for (const RankResult& rank : results) {
-    seconds += rank.ring.compute_seconds;
+    seconds.all_ranks += rank.ring.compute_seconds;
+    seconds.wall = std::max(seconds.wall, rank.ring.compute_seconds);
+    std::map<std::pair<SequenceId, int32_t>, double> of_rank;
     for (const LayerAttention& part : rank.attention) {
       reported[{part.sequence, part.begin}].push_back(&part);
+      of_rank[{part.sequence, part.begin}] += part.estimate_seconds;
+    }
+    for (const auto& [item, estimate] : of_rank) {
+      estimates[item] = std::max(estimates[item], estimate);
     }
   }
   PairCount step_pairs;
@@ -27,6 +36,7 @@ void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankRes
   for (const PlanItem& item : plan.items) {
     Request& request = *requests.at(item.sequence);
     const auto outcome = request.attention_account().Add(reported[{item.sequence, item.begin}]);
+    request.attention_account().AddEstimateWall(estimates[{item.sequence, item.begin}]);
     pairs.push_back(outcome.pairs.has_value() ? *outcome.pairs
                                               : CountAttended(item, *request.sequence()));
     step_pairs += pairs.back();
@@ -41,7 +51,9 @@ void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankRes
   }
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const double share = step_pairs.chosen > 0 ? pairs[i].chosen / step_pairs.chosen : 0;
-    requests.at(plan.items[i].sequence)->CountStep(plan.items[i].mode, pairs[i], share * seconds);
+    requests.at(plan.items[i].sequence)
+        ->CountStep(plan.items[i].mode, pairs[i],
+                    {share * seconds.all_ranks, share * seconds.wall});
   }
   pairs_since_start_ += step_pairs;
   if (pairs_since_start_.causal > 0) {

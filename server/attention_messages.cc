@@ -132,6 +132,8 @@ v1::AttentionReport ToMessage(const AttentionReport& report) {
   if (report.inherited_coverage) message.set_inherited_coverage(*report.inherited_coverage);
   message.set_estimate_seconds(report.estimate_seconds);
   message.set_attend_seconds(report.attend_seconds);
+  message.set_estimate_wall_seconds(report.estimate_wall_seconds);
+  message.set_attend_wall_seconds(report.attend_wall_seconds);
   for (const AttentionDetail& detail : report.details) *message.add_details() = ToMessage(detail);
   return message;
 }

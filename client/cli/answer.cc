@@ -84,6 +84,8 @@ void WriteAttention(const v1::AttentionReport& attention, JsonWriter& json) {
     json.Key("contract_met").Bool(attention.contract_met());
     json.Key("estimate_seconds").Double(attention.estimate_seconds());
     json.Key("attend_seconds").Double(attention.attend_seconds());
+    json.Key("estimate_wall_seconds").Double(attention.estimate_wall_seconds());
+    json.Key("attend_wall_seconds").Double(attention.attend_wall_seconds());
   }
   json.EndObject();
 }

@@ -84,16 +84,24 @@ std::string CoverageCards(const v1::AttentionReport& report) {
   return cards;
 }
 
-std::string TimeCards(const v1::AttentionReport& report) {
-  const std::optional<double> saved = SavedSeconds(report);
-  if (!saved.has_value()) return "";
+std::string TimeCards(const ExplainedRun& run) {
+  const v1::AttentionReport& report = run.answer.completion.attention();
+  std::string cards;
+  if (report.attend_wall_seconds() > 0) {
+    const double estimate = report.estimate_wall_seconds();
+    absl::StrAppend(&cards,
+                    Card("attention", FormatDuration(report.attend_wall_seconds() + estimate),
+                         absl::StrCat("of the slowest rank; ", FormatDuration(estimate),
+                                      " of it to estimate and choose")));
+  }
+  const std::optional<SavedTime> saved = SavedSeconds(run);
+  if (!saved.has_value()) return cards;
+  const std::string dense = FormatDuration(saved->dense);
   return absl::StrCat(
-      Card("attention", FormatDuration(report.attend_seconds() + report.estimate_seconds()),
-           absl::StrCat("of all ranks; ", FormatDuration(report.estimate_seconds()),
-                        " of it to estimate and choose")),
-      Card(*saved < 0 ? "time lost" : "time saved", FormatDuration(std::abs(*saved)),
-           absl::StrCat("dense attention would take about ",
-                        FormatDuration(report.attend_seconds() / report.density()))));
+      cards, Card(saved->seconds < 0 ? "time lost" : "time saved",
+                  FormatDuration(std::abs(saved->seconds)),
+                  saved->measured ? absl::StrCat("the dense run took ", dense, " in all")
+                                  : absl::StrCat("about; dense attention would take ", dense)));
 }
 
 // Layers down, heads across, one value of each as a colour.
@@ -230,10 +238,22 @@ bool HasContract(const v1::AttentionReport& report) {
   return absl::StrContains(report.policy(), "coverage=");
 }
 
-std::optional<double> SavedSeconds(const v1::AttentionReport& report) {
-  if (!(report.attend_seconds() > 0) || !(report.density() > 0)) return std::nullopt;
-  return report.attend_seconds() / report.density() - report.attend_seconds() -
-         report.estimate_seconds();
+std::optional<SavedTime> SavedSeconds(const ExplainedRun& run) {
+  const v1::Completion& answer = run.answer.completion;
+  if (run.dense.has_value()) {
+    const v1::Completion& dense = run.dense->completion;
+    if (dense.usage().cached_tokens() != answer.usage().cached_tokens() || !answer.has_timings() ||
+        !dense.has_timings()) {
+      return std::nullopt;
+    }
+    const auto took = [](const v1::Timings& timings) { return timings.total() - timings.queue(); };
+    return SavedTime{took(dense.timings()) - took(answer.timings()), took(dense.timings()), true};
+  }
+  const v1::AttentionReport& report = answer.attention();
+  const double attend = report.attend_wall_seconds();
+  if (!(attend > 0) || !(report.density() > 0)) return std::nullopt;
+  const double dense = attend / report.density();
+  return SavedTime{dense - attend - report.estimate_wall_seconds(), dense, false};
 }
 
 absl::StatusOr<std::string> ExplainPage(const ExplainedRun& run) {
@@ -249,7 +269,7 @@ absl::StatusOr<std::string> ExplainPage(const ExplainedRun& run) {
       "One request under the policy <code>", EscapeMarkup(report.policy()), "</code></p>\n",
       "<div class=\"cards\">\n",
       Card("density", Share(report.density()), "of all causal pairs were attended"),
-      CoverageCards(report), TimeCards(report),
+      CoverageCards(report), TimeCards(run),
       Card("prompt", FormatCount(usage.prompt_tokens()),
            absl::StrCat("tokens, ", FormatCount(usage.cached_tokens()), " of them reused; ring of ",
                         report.ring_degree())),

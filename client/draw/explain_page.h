@@ -23,10 +23,16 @@ struct ExplainedRun {
 // Whether a coverage was asked for: policies in effect name every parameter, that one only then.
 bool HasContract(const v1::AttentionReport& report);
 
-// Seconds of attention that the policy saved, estimating counted in: attending takes as long as
-// there are pairs to attend, so dense attention would have taken attend_seconds / density. Absent
-// where nothing was timed.
-std::optional<double> SavedSeconds(const v1::AttentionReport& report);
+// Wall time that the policy saved. Measured if the request was also run densely: the difference of
+// the two runs without their queues, absent if they reused different tokens. Else an estimate,
+// estimating counted in: attending takes as long as there are pairs to attend, so dense attention
+// would have taken attend_wall_seconds / density. Absent where nothing was timed.
+struct SavedTime {
+  double seconds = 0;  // < 0: lost
+  double dense = 0;    // what dense attention took, or would take
+  bool measured = false;
+};
+std::optional<SavedTime> SavedSeconds(const ExplainedRun& run);
 
 // One HTML document that needs nothing else: figures, density and coverage of every layer and head,
 // and the blocks that each chose.

@@ -252,6 +252,9 @@ TEST_F(GenerateTest, TheContractArrivesAndWhatCameOfItIsReported) {
     report.inherited_coverage = 0.5;
     report.estimate_seconds = 0.25;
     report.attend_seconds = 4;
+    report.estimate_wall_seconds = 0.125;
+    report.attend_wall_seconds = 1;
+    script.completion.rope_factors = "short";
     if (spec.attention_details) report.details = {{3, 1, 0.5, {}, 0.75, {0, 128, 255}}};
     return script;
   });
@@ -275,10 +278,12 @@ TEST_F(GenerateTest, TheContractArrivesAndWhatCameOfItIsReported) {
          sampled_coverage { mean: 0.8 minimum: 0.7 first_percentile: 0.6 rows: 50 }
          layer_steps: 9 layers_raised: 2 layers_dense: 1 inherited_coverage: 0.5
          estimate_seconds: 0.25 attend_seconds: 4
+         estimate_wall_seconds: 0.125 attend_wall_seconds: 1
          details { layer: 3 kv_head: 1 density: 0.5 sampled_coverage: 0.75
                    map: "\000\200\377" })",
       &expected));
   EXPECT_EQ(response_.completion().attention().DebugString(), expected.DebugString());
+  EXPECT_EQ(response_.completion().rope_factors(), "short");
 }
 
 TEST_F(GenerateTest, ContractsOutOfRangeAreRefusedAndNothingStarts) {

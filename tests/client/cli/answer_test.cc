@@ -102,7 +102,20 @@ TEST(AnswerJson, TellsOfCoverage) {
                   R"("estimated_coverage":0.97,"sampled_coverage":{"mean":0.96,"minimum":0.95,)"
                   R"("first_percentile":0.9,"rows":1600},"inherited_coverage":0.5,)"
                   R"("layer_steps":24,"layers_raised":2,"layers_dense":1,"contract_met":false,)"
-                  R"("estimate_seconds":0,"attend_seconds":0})"));
+                  R"("estimate_seconds":0,"attend_seconds":0,)"
+                  R"("estimate_wall_seconds":0,"attend_wall_seconds":0})"));
+}
+
+// Of models whose rotary frequencies depend on the prompt's length.
+TEST(AnswerJson, TellsWhichRopeFactors) {
+  Generation generation;
+  generation.completion.emplace();
+  EXPECT_THAT(AnswerJson(generation, false), ::testing::Not(::testing::HasSubstr("rope")));
+  EXPECT_THAT(TimingsText(*generation.completion), ::testing::Not(::testing::HasSubstr("rope")));
+  generation.completion->set_rope_factors("long");
+  EXPECT_THAT(AnswerJson(generation, false), ::testing::HasSubstr(R"("rope_factors":"long")"));
+  EXPECT_THAT(TimingsText(*generation.completion),
+              ::testing::HasSubstr("rope       long factors, by the prompt\n"));
 }
 
 TEST(TimingsText, BearsEmptyMessages) {

@@ -24,7 +24,8 @@ ExplainedRun ExamplePage() {
            policy: "adaptive:coverage=0.9" density: 0.25 ring_degree: 2
            sampled_coverage { mean: 0.97 minimum: 0.91 first_percentile: 0.93 rows: 4096 }
            estimated_coverage: 0.96 layer_steps: 64 layers_raised: 3 layers_dense: 1
-           contract_met: true estimate_seconds: 0.5 attend_seconds: 2
+           contract_met: true estimate_seconds: 2 attend_seconds: 8
+           estimate_wall_seconds: 0.5 attend_wall_seconds: 2
            details { layer: 1 kv_head: 0 density: 0.25 sampled_coverage: 0.875
                      map: "\377\000\200\377" }
            details { layer: 1 kv_head: 1 density: 0.125 map: "\377\000\000\377" }
@@ -63,17 +64,40 @@ TEST(ExplainPage, WithoutACoverageThereIsNoContract) {
   EXPECT_THAT(ExplainPage(run).value(), AllOf(HasSubstr(">none<"), Not(HasSubstr(">met<"))));
 }
 
-TEST(ExplainPage, TimeSavedIsWhatDenseAttentionWouldHaveTaken) {
-  const v1::Completion completion = ExamplePage().answer.completion;
-  EXPECT_DOUBLE_EQ(SavedSeconds(completion.attention()).value(), 2 / 0.25 - 2 - 0.5);
-  EXPECT_FALSE(SavedSeconds(v1::AttentionReport()).has_value());
+// Ranks attend at the same time, so their clocks are not added up.
+TEST(ExplainPage, WithoutADenseRunTimeSavedIsEstimatedFromTheSlowestRank) {
+  const SavedTime saved = SavedSeconds(ExamplePage()).value();
+  EXPECT_DOUBLE_EQ(saved.seconds, 2 / 0.25 - 2 - 0.5);
+  EXPECT_FALSE(saved.measured);
+  EXPECT_FALSE(SavedSeconds(ExplainedRun()).has_value());
   EXPECT_THAT(ExplainPage(ExamplePage()).value(),
-              AllOf(HasSubstr("time saved"), HasSubstr("5.50 s"), HasSubstr("about 8.00 s")));
+              AllOf(HasSubstr("time saved"), HasSubstr("5.50 s"), HasSubstr("would take 8.00 s"),
+                    HasSubstr("of the slowest rank; 500 ms")));
   ExplainedRun run = ExamplePage();
-  run.answer.completion.mutable_attention()->set_estimate_seconds(9);
+  run.answer.completion.mutable_attention()->set_estimate_wall_seconds(9);
   EXPECT_THAT(ExplainPage(run).value(), AllOf(HasSubstr("time lost"), HasSubstr("3.00 s")));
-  run.answer.completion.mutable_attention()->set_attend_seconds(0);
+  run.answer.completion.mutable_attention()->set_attend_wall_seconds(0);
   EXPECT_THAT(ExplainPage(run).value(), Not(HasSubstr("time lost")));
+}
+
+// Never more than the dense run took.
+TEST(ExplainPage, BesideADenseRunTimeSavedIsMeasured) {
+  ExplainedRun run = ExamplePage();
+  v1::Timings* const timings = run.answer.completion.mutable_timings();
+  timings->set_queue(5);
+  timings->set_total(5.76);
+  run.dense = run.answer;
+  run.dense->completion.mutable_timings()->set_queue(0);
+  run.dense->completion.mutable_timings()->set_total(2.04);
+  const SavedTime saved = SavedSeconds(run).value();
+  EXPECT_NEAR(saved.seconds, 2.04 - 0.76, 1e-9);
+  EXPECT_TRUE(saved.measured);
+  EXPECT_THAT(ExplainPage(run).value(), AllOf(HasSubstr("time saved"), HasSubstr("1.28 s"),
+                                              HasSubstr("the dense run took 2.04 s in all")));
+  run.dense->completion.mutable_timings()->set_total(0.5);
+  EXPECT_THAT(ExplainPage(run).value(), AllOf(HasSubstr("time lost"), HasSubstr("260 ms")));
+  run.dense->completion.mutable_usage()->set_cached_tokens(128);
+  EXPECT_FALSE(SavedSeconds(run).has_value());
 }
 
 TEST(ExplainPage, ComparesWithDenseAttention) {

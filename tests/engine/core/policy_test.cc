@@ -196,6 +196,14 @@ TEST_F(PolicyTest, TheReportSaysWhatAContractDid) {
   EXPECT_FALSE(report.inherited_coverage.has_value());
   EXPECT_GT(report.estimate_seconds, 0);
   EXPECT_GT(report.attend_seconds, 0);
+  // Ranks work at the same time: their clocks add up to more than what the request waited for.
+  for (const auto& [wall, sum] :
+       {std::pair(report.attend_wall_seconds, report.attend_seconds),
+        std::pair(report.estimate_wall_seconds, report.estimate_seconds)}) {
+    EXPECT_LT(wall, sum);
+    EXPECT_GE(wall, sum / report.ring_degree * (1 - 1e-9));
+  }
+  EXPECT_LT(report.attend_wall_seconds + report.estimate_wall_seconds, answer.done.timings.total);
   EXPECT_TRUE(report.details.empty());
   // A window without a contract covers little, and says so; its pages carry that on.
   const std::string window = "window:sinks=64,window=256";
