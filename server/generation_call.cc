@@ -13,6 +13,7 @@ GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, 
     : context_(context),
       name_(name),
       sink_(std::make_shared<BoundedSink>(SinkLimits{}, context.delivery, reader)),
+      job_(context.pool.NewId()),
       prompt_lease_(context.prompts),
       request_id_(context.NewRequestId()) {}
 
@@ -33,10 +34,10 @@ void GenerationCall::Start(const grpc::CallbackServerContext& call, size_t reque
   if (!prompt_lease_.TryResize(request_bytes)) {
     return End(PromptMemoryError(request_bytes, *context_.prompts));
   }
-  const bool accepted =
-      context_.pool.TryRun([self = shared_from_this(), engine = *engine,
-                            decoder = std::move(decoder)] { self->Prepare(*engine, decoder); });
-  if (!accepted) End(BusyError());
+  const auto run = [self = shared_from_this(), engine = *engine, decoder = std::move(decoder)](
+                       const WorkTurn&) { self->Prepare(*engine, decoder); };
+  Job job{"Generate", ClientOf(call, caller_.tenant), request_bytes, run};
+  if (!context_.pool.TryRun(job_, std::move(job))) End(context_.PoolRefusal());
 }
 
 void GenerationCall::Prepare(Engine& engine, const Decoder& decoder) {
@@ -89,7 +90,8 @@ void GenerationCall::Cancel() {
 }
 
 void GenerationCall::Abort(absl::Status status) {
-  End(std::move(status));  // before the engine can say CANCELLED
+  End(std::move(status));      // before the engine can say CANCELLED
+  context_.pool.Cancel(job_);  // with the request's bytes, if it has not begun
   std::lock_guard lock(mutex_);
   aborted_ = true;
   if (engine_ != nullptr) engine_->Cancel(id_);

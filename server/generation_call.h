@@ -72,6 +72,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   ServiceContext& context_;
   const std::string name_;
   const std::shared_ptr<BoundedSink> sink_;
+  const JobId job_;
   SteadyTime deadline_;       // set by Start, then only read
   size_t request_bytes_ = 0;  // as the deadline
   Identity caller_;           // as the deadline

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,7 @@
 #include "server/config/options.h"
 #include "server/config/value_parsers.h"
 #include "server/connection_acceptor.h"
+#include "server/exit_guard.h"
 #include "server/log.h"
 #include "server/server.h"
 #include "server/signal_thread.h"
@@ -38,6 +40,8 @@ namespace annulus {
 namespace {
 
 constexpr int kExitMisuse = 2;
+// From the end of the grace time to the last words of the process, whatever its threads do.
+constexpr std::chrono::milliseconds kStopLimit{2500};
 constexpr size_t kCheckKvMemory = size_t{256} << 20;  // enough for a page of any model on any rank
 
 // gRPC's own lines, in our form. Only for debugging: clients can cause any number of them.
@@ -296,7 +300,8 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
     log.Info("signal", {{"number", signal}});
     if (!target.Drain()) _exit(0);
   });
-  Loaded loaded;  // outlives the server
+  ExitGuard guard(log);  // outlives all that may be slow to stop
+  Loaded loaded;         // outlives the server
   ANNULUS_ASSIGN_OR_RETURN(const auto server, Server::Start(config, log));
   const absl::Status status = Load(config, log, server->port(), loaded);
   if (!status.ok() && !IsOfDevice(status)) return status;
@@ -308,6 +313,9 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
     StayWithoutDevice(status, log, *server);
   }
   server->WaitUntilDrained();
+  guard.Arm(kStopLimit);
+  server->Stop(&guard);
+  guard.WaitingFor([] { return "the engine and its memory"; });
   target.Set(nullptr);
   return absl::OkStatus();
 }

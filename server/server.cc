@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "server/admin_service.h"
 #include "server/document_service.h"
@@ -29,13 +30,17 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kHousekeepingInterval{200};
-constexpr milliseconds kAbortGrace{2000};     // for aborted calls to send their last status
+constexpr milliseconds kAbortGrace{1000};     // for aborted calls to send their last status
 constexpr milliseconds kShutdownGrace{1000};  // for what is left, health watches for example
-constexpr int kFewestPoolThreads = 4;
-constexpr size_t kMaxWaitingJobs = 1024;
-
-int PoolThreads() {
-  return std::max(kFewestPoolThreads, static_cast<int>(std::thread::hardware_concurrency()));
+// Long work leaves half of the processors to the engine and to short work.
+WorkPool::Options PoolOptions() {
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  WorkPool::Options options;
+  options.short_jobs = std::max(4, processors);
+  options.long_jobs = std::max(1, processors / 2);
+  options.begun = std::max(32, options.long_jobs);
+  options.max_waiting = 1024;
+  return options;
 }
 
 class ServerImpl final : public Server {
@@ -47,14 +52,9 @@ class ServerImpl final : public Server {
         authenticator_(std::move(authenticator)),
         documents_(DocumentLimits{config.max_document_bytes, config.max_documents_memory,
                                   config.max_documents}),
-        pool_(PoolThreads(), kMaxWaitingJobs) {}
+        pool_(PoolOptions()) {}
 
-  ~ServerImpl() override {
-    housekeeping_.reset();
-    if (grpc_.server != nullptr) grpc_.Shutdown(milliseconds(0));
-    grpc_.server.reset();  // waits for the last callbacks
-    pool_.Stop();          // its jobs use what is destroyed next
-  }
+  ~ServerImpl() override { EndAll(milliseconds(0)); }
 
   absl::Status Listen();
 
@@ -70,6 +70,7 @@ class ServerImpl final : public Server {
   void RequestDrain(std::optional<milliseconds> grace) override { lifecycle_.RequestDrain(grace); }
 
   void WaitUntilDrained() override;
+  void Stop(ExitGuard* guard) override;
 
   int port() const override { return port_; }
   int metrics_port() const override { return metrics_endpoint_ ? metrics_endpoint_->port() : 0; }
@@ -78,6 +79,8 @@ class ServerImpl final : public Server {
   std::vector<MetricFamily> CollectMetrics() const;
   void Housekeep();
   void SetHealth(bool serving);
+  void EndAll(milliseconds grace);
+  std::string AtWork() const;
 
   const ServerConfig config_;
   const Logger& log_;
@@ -164,12 +167,30 @@ void ServerImpl::WaitUntilDrained() {
                          {"grace_seconds", absl::StrCat(grace.count() / 1000.0)}});
   if (!lifecycle_.WaitIdle(grace)) {
     log_.Warning("grace_time_over", {{"cut_off", lifecycle_.active()}});
-    lifecycle_.AbortAll(DrainingError());
-    lifecycle_.WaitIdle(kAbortGrace);
   }
-  housekeeping_.reset();
-  grpc_.Shutdown(kShutdownGrace);
+}
+
+void ServerImpl::Stop(ExitGuard* guard) {
+  if (guard != nullptr) guard->WaitingFor([this] { return AtWork(); });
+  lifecycle_.AbortAll(DrainingError());
+  pool_.CancelAll();
+  lifecycle_.WaitIdle(kAbortGrace);
+  EndAll(kShutdownGrace);
+  if (guard != nullptr) guard->WaitingFor([] { return "the server's memory"; });
   log_.Info("drained");
+}
+
+// Does nothing the second time.
+void ServerImpl::EndAll(milliseconds grace) {
+  housekeeping_.reset();
+  if (grpc_.server != nullptr) grpc_.Shutdown(grace);
+  grpc_.server.reset();  // waits for the last callbacks
+  pool_.Stop();          // its jobs use what is destroyed next
+}
+
+std::string ServerImpl::AtWork() const {
+  return absl::StrCat(lifecycle_.active(),
+                      " generations; jobs: ", absl::StrJoin(pool_.Begun(), " "));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "engine/api.h"
 #include "server/authenticator.h"
 #include "server/config/server_config.h"
+#include "server/exit_guard.h"
 #include "server/log.h"
 
 namespace annulus {
@@ -28,7 +29,7 @@ class Server {
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerConfig& config, const Logger& log,
       std::unique_ptr<const Authenticator> authenticator);
-  virtual ~Server() = default;  // ends every call at once, then waits for their last callbacks
+  virtual ~Server() = default;
 
   // `engine` must outlive the server.
   virtual void StartServing(Engine& engine) = 0;
@@ -42,9 +43,14 @@ class Server {
   // time). Only the first call counts.
   virtual void RequestDrain(std::optional<std::chrono::milliseconds> grace) = 0;
 
-  // Blocks until a drain was requested and has ended: all admitted work is done, or was cut off
-  // when its grace ended.
+  // Blocks until a drain was requested and all admitted work is done, or its grace is over.
   virtual void WaitUntilDrained() = 0;
+
+  // Ends the calls that are left, UNAVAILABLE, and waits for all threads that work for them. Takes
+  // a second or two where clients do not read or work does not end when it is told to, and for ever
+  // where it never does: `guard`, which may be null, learns what it waits for. The destructor does
+  // the same.
+  virtual void Stop(ExitGuard* guard) = 0;
 
   virtual int port() const = 0;
   virtual int metrics_port() const = 0;  // 0: no metrics

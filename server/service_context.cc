@@ -43,9 +43,17 @@ absl::Status ServiceContext::CheckModel(absl::string_view name) const {
                                     QuoteName(config.served_model_name)));
 }
 
-absl::Status BusyError() {
+std::string ClientOf(const grpc::CallbackServerContext& call, const TenantId& tenant) {
+  if (tenant != TenantId()) return absl::StrCat("tenant:", tenant.name());
+  const std::string peer = call.peer();  // "ipv4:127.0.0.1:41234", "ipv6:%5B::1%5D:41234"
+  return peer.substr(0, peer.rfind(':'));
+}
+
+absl::Status ServiceContext::PoolRefusal() const {
+  if (pool.all_cancelled()) return DrainingError();
   return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                               "too many requests are being prepared; try again in a moment"),
+                               "too many requests are being prepared, of all clients or of this "
+                               "one; try again in a moment"),
                    kRetryBusyMs);
 }
 

@@ -46,12 +46,16 @@ struct ServiceContext {
   // log: "Generate r-7".
   grpc::Status Conclude(absl::string_view call, const absl::Status& status);
 
+  // Why the pool took no job: it is busy, or the server stops.
+  absl::Status PoolRefusal() const;
+
   // OK, or NOT_FOUND unless `name` is empty or the served model's.
   absl::Status CheckModel(absl::string_view name) const;
 };
 
-// Too many jobs wait in the pool.
-absl::Status BusyError();
+// Whose share of the pool a call uses: its tenant's, and of callers without an identity that of the
+// address that they come from, whatever the port.
+std::string ClientOf(const grpc::CallbackServerContext& call, const TenantId& tenant);
 
 // A request of `needed` bytes, its tokens included, finds no room beside other calls, or never
 // could.

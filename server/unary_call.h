@@ -4,6 +4,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
@@ -35,7 +37,7 @@ struct RawUnaryCall {
 class UnaryReactor final : public grpc::ServerUnaryReactor {
  public:
   UnaryReactor(ServiceContext& context, const RawUnaryCall& raw)
-      : context_(context), raw_(raw), lease_(context.prompts) {}
+      : context_(context), raw_(raw), job_(context.pool.NewId()), lease_(context.prompts) {}
 
   // The token is right and there is room for the request.
   absl::Status Admit() {
@@ -57,6 +59,21 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
     }));
   }
 
+  // The same in the pool.
+  template <typename Request, typename Response>
+  void RunInPool(UnaryHandler<Request, Response> handler) {
+    const auto run = [this, handler](const WorkTurn& turn) {
+      if (turn.cancelled()) return End(Unwanted());
+      Run(handler);
+    };
+    Job job{raw_.name, ClientOf(*raw_.call, caller_.tenant), raw_.request->Length(), run};
+    if (!context_.pool.TryRun(job_, std::move(job))) End(context_.PoolRefusal());
+  }
+
+  void OnCancel() override {
+    if (context_.pool.Cancel(job_)) End(absl::CancelledError("the client cancelled the call"));
+  }
+
   void End(const absl::Status& status) {
     context_.unread.Begin(*raw_.call);
     Finish(context_.Conclude(raw_.name, status));
@@ -68,6 +85,12 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
   }
 
  private:
+  // Who cancelled the job: the client, or else the drain.
+  absl::Status Unwanted() const {
+    return raw_.call->IsCancelled() ? absl::CancelledError("the client cancelled the call")
+                                    : DrainingError();
+  }
+
   absl::Status Reserve(size_t bytes) {
     if (lease_.TryResize(bytes)) return absl::OkStatus();
     return PromptMemoryError(bytes, *context_.prompts);
@@ -88,6 +111,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
   ServiceContext& context_;
   const RawUnaryCall raw_;
   Identity caller_;  // set by Admit
+  const JobId job_;  // if it runs in the pool
   MemoryLease lease_;
 };
 
@@ -113,8 +137,8 @@ grpc::ServerUnaryReactor* AnswerInPool(ServiceContext& context, const RawUnaryCa
   const absl::Status admitted = reactor->Admit();
   if (!admitted.ok()) {
     reactor->End(admitted);
-  } else if (!context.pool.TryRun([reactor, handler] { reactor->Run(handler); })) {
-    reactor->End(BusyError());
+  } else {
+    reactor->RunInPool(handler);
   }
   return reactor;
 }

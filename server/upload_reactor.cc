@@ -45,6 +45,7 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
 absl::Status UploadReactor::Start() {
   ANNULUS_ASSIGN_OR_RETURN(Identity caller, context_.authenticator.Authenticate(call_));
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
+  client_ = ClientOf(call_, caller.tenant);
   upload_.emplace(context_.documents, *engine, std::move(caller.tenant));
   StartRead(&message_);
   return absl::OkStatus();
@@ -62,11 +63,14 @@ void UploadReactor::OnReadDone(bool ok) {
 }
 
 void UploadReactor::InPool(std::function<absl::Status()> job) {
-  const bool accepted = context_.pool.TryRun([this, job = std::move(job)] {
+  const auto run = [this, job = std::move(job)](const WorkTurn&) {
     const absl::Status status = job();
     if (!status.ok()) End(status);
-  });
-  if (!accepted) End(BusyError());
+  };
+  const JobId id = context_.pool.NewId();
+  job_ = id;
+  Job entry{"UploadDocument", client_, message_.Length(), run};
+  if (!context_.pool.TryRun(id, std::move(entry))) End(context_.PoolRefusal());
 }
 
 absl::Status UploadReactor::AcceptMessage() {
@@ -96,6 +100,11 @@ void UploadReactor::End(const absl::Status& status) {
   }
   context_.metrics.CountUpload(outcome);
   Finish(context_.Conclude("UploadDocument", status));
+}
+
+void UploadReactor::OnCancel() {
+  if (!context_.pool.Cancel(job_)) return;  // a read ends by itself, and a job that runs sees it
+  End(absl::CancelledError("the client cancelled the upload or went away"));
 }
 
 void UploadReactor::OnDone() {

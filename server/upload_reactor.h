@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_set>
 
 #include "server/service_context.h"
@@ -39,6 +40,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
                 grpc::CallbackServerContext& call, grpc::ByteBuffer& response);
 
   void OnReadDone(bool ok) override;
+  void OnCancel() override;
   void OnDone() override;
 
   // Called by the registry.
@@ -56,10 +58,12 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::CallbackServerContext& call_;
   grpc::ByteBuffer& response_;
   grpc::ByteBuffer message_;
+  std::string client_;            // whose share of the pool it uses
   std::optional<Upload> upload_;  // absent when the call was refused at once
   Upload::Result result_;
   std::atomic<SteadyTime::rep> last_message_;
   std::atomic<bool> cut_off_{false};
+  std::atomic<JobId> job_{0};  // the newest
 };
 
 }  // namespace annulus

@@ -3,43 +3,167 @@
 #include <utility>
 
 namespace annulus {
+namespace {
 
-WorkPool::WorkPool(int threads, size_t max_waiting) : max_waiting_(max_waiting) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
+using std::chrono::steady_clock;
+
+// One client leaves a place of the short lane free for others.
+int PlacesOfClient(int places) { return places > 1 ? places - 1 : 1; }
+
+}  // namespace
+
+bool WorkTurn::cancelled() const {
+  return cancelled_.load(std::memory_order_relaxed) || pool_.all_cancelled();
+}
+
+void WorkTurn::MayPause() const {
+  if (steady_clock::now() - started_ >= WorkPool::kTurn) pool_.Pause(id_);
+}
+
+WorkPool::WorkPool(const Options& options)
+    : most_begun_(options.begun),
+      short_{.queue = FairQueue({.waiting = options.max_waiting,
+                                 .running_of_client = PlacesOfClient(options.short_jobs)}),
+             .most_running = options.short_jobs},
+      long_{.queue =
+                FairQueue({.waiting = options.max_waiting, .running_of_client = options.long_jobs}),
+            .most_running = options.long_jobs} {
+  // A place of the short lane always finds a thread: begun long jobs never hold more than theirs.
+  for (int i = 0; i < options.short_jobs + options.begun; ++i) {
+    threads_.emplace_back([this] { Loop(); });
+  }
+}
+
+bool WorkPool::TryRun(JobId id, Job job) {
+  std::lock_guard lock(mutex_);
+  const bool is_long = job.bytes > kShortBytes;
+  if (stopping_ || !(is_long ? long_ : short_).queue.Add(id, job.client)) return false;
+  jobs_.emplace(id,
+                new Entry{.job = std::move(job), .turn = WorkTurn(*this, id), .is_long = is_long});
+  Dispatch();
+  return true;
+}
+
+// Gives free places to the jobs that are next. mutex_ is held.
+void WorkPool::Dispatch() {
+  for (Lane* lane : {&short_, &long_}) {
+    while (lane->running < lane->most_running) {
+      const auto id = lane->queue.Next(
+          [&](JobId id) { return lane == &short_ || begun_ < most_begun_ || jobs_.at(id)->begun; });
+      if (!id.has_value()) break;
+      ++lane->running;
+      Entry& entry = *jobs_.at(*id);
+      entry.running = true;
+      if (entry.begun) {
+        entry.go_on.notify_one();
+      } else {
+        entry.begun = true;
+        begun_ += entry.is_long;
+        starts_.push_back(*id);
+        wake_.notify_one();
+      }
+    }
+  }
+}
+
+void WorkPool::Loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wake_.wait(lock, [&] { return ended_ || !starts_.empty(); });
+    if (starts_.empty()) return;
+    const JobId id = starts_.front();
+    starts_.pop_front();
+    Run(lock, id);
+  }
+}
+
+void WorkPool::Run(std::unique_lock<std::mutex>& lock, JobId id) {
+  Entry& entry = *jobs_.at(id);
+  entry.turn.started_ = steady_clock::now();
+  lock.unlock();
+  entry.job.run(entry.turn);
+  entry.job.run = nullptr;  // what it holds goes before it counts as ended
+  lock.lock();
+  if (entry.running) EndTurn(entry, id);
+  begun_ -= entry.is_long;
+  jobs_.erase(id);
+  Dispatch();
+}
+
+// Gives the job's place back. mutex_ is held.
+void WorkPool::EndTurn(Entry& entry, JobId id) {
+  using std::chrono::microseconds;
+  const auto used =
+      std::chrono::duration_cast<microseconds>(steady_clock::now() - entry.turn.started_);
+  Lane& lane = LaneOf(entry);
+  lane.queue.Ended(id, 1 + static_cast<uint64_t>(used.count()));  // no turn is free
+  --lane.running;
+  entry.running = false;
+}
+
+void WorkPool::Pause(JobId id) {
+  std::unique_lock lock(mutex_);
+  Entry& entry = *jobs_.at(id);
+  if (entry.turn.cancelled()) return;
+  if (!entry.is_long && begun_ >= most_begun_) return;  // no thread is left to pause
+  EndTurn(entry, id);
+  if (!entry.is_long) {
+    entry.is_long = true;
+    ++begun_;
+  }
+  long_.queue.AddAdmitted(id, entry.job.client);
+  Dispatch();
+  entry.go_on.wait(lock, [&] { return entry.running || entry.turn.cancelled(); });
+  entry.turn.started_ = steady_clock::now();
+}
+
+bool WorkPool::Cancel(JobId id) {
+  std::unique_ptr<Entry> dropped;  // destroyed without the lock
+  std::lock_guard lock(mutex_);
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return false;
+  Entry& entry = *found->second;
+  entry.turn.cancelled_ = true;
+  const bool waits = LaneOf(entry).queue.Remove(id);
+  if (entry.begun) {
+    if (waits) entry.go_on.notify_one();  // it ends beside the others, which is soon done
+    return false;
+  }
+  dropped = std::move(found->second);
+  jobs_.erase(found);
+  return true;
+}
+
+void WorkPool::CancelAll() {
+  std::lock_guard lock(mutex_);
+  stopping_ = true;
+  all_cancelled_ = true;
+  for (const auto& [id, entry] : jobs_) {
+    if (entry->begun && LaneOf(*entry).queue.Remove(id)) entry->go_on.notify_one();
+  }
 }
 
 void WorkPool::Stop() {
+  CancelAll();
+  std::vector<JobId> ids;
   {
     std::lock_guard lock(mutex_);
-    stopping_ = true;
+    ended_ = true;
+    for (const auto& [id, entry] : jobs_) ids.push_back(id);
   }
+  for (const JobId id : ids) Cancel(id);
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
 }
 
-bool WorkPool::TryRun(std::function<void()> job) {
-  {
-    std::lock_guard lock(mutex_);
-    if (stopping_ || jobs_.size() >= max_waiting_) return false;
-    jobs_.push_back(std::move(job));
+std::vector<std::string> WorkPool::Begun() const {
+  std::vector<std::string> names;
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, entry] : jobs_) {
+    if (entry->begun) names.emplace_back(entry->job.name);
   }
-  wake_.notify_one();
-  return true;
-}
-
-void WorkPool::Loop() {
-  for (;;) {
-    std::function<void()> job;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
-      jobs_.pop_front();
-    }
-    job();
-  }
+  return names;
 }
 
 }  // namespace annulus

@@ -1,40 +1,143 @@
 #ifndef ANNULUS_SERVER_WORK_POOL_H_
 #define ANNULUS_SERVER_WORK_POOL_H_
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/fair_queue.h"
 
 namespace annulus {
 
-// A few threads for what takes longer than a gRPC callback may: parsing and tokenizing long texts.
-// gRPC's own threads are shared by all calls and must stay free. Thread-safe.
+class WorkPool;
+
+// What a job of the pool sees of it while it runs.
+class WorkTurn {
+ public:
+  // True once nobody wants the job's result any more; it should then end soon. Any thread.
+  bool cancelled() const;
+
+  // For long work, every millisecond or so. Once the job has run for WorkPool::kTurn, lets others
+  // run first, and returns when it is the job's turn again, or when the job is cancelled. Only for
+  // the job's thread, without a lock.
+  void MayPause() const;
+
+ private:
+  friend class WorkPool;
+  WorkTurn(WorkPool& pool, JobId id) : pool_(pool), id_(id) {}
+
+  WorkPool& pool_;
+  const JobId id_;
+  std::atomic<bool> cancelled_{false};
+  std::chrono::steady_clock::time_point started_;  // this turn
+};
+
+struct Job {
+  absl::string_view name;  // for the log; a literal
+  std::string client;      // whose share of the threads it uses
+  size_t bytes = 0;        // of input: what its work is foreseen by
+  std::function<void(const WorkTurn&)> run;
+};
+
+// Threads for what takes longer than a gRPC callback may: parsing and tokenizing texts. gRPC's own
+// threads are shared by all calls and must stay free.
+//
+// Two lanes keep short work from waiting for long work. Jobs of up to kShortBytes start in the
+// short lane; larger ones, and all that have run for a turn, go on in the long lane. Each lane runs
+// so many jobs at once. In each, clients get equal shares of the time (FairQueue); one client never
+// takes all places of the short lane. A job of the long lane runs for a turn and then waits behind
+// others. It keeps its thread meanwhile, as its stack: so at most `begun` long jobs are begun, and
+// there are `short_jobs` + `begun` threads. Thread-safe.
 class WorkPool {
  public:
-  // At most `max_waiting` jobs wait; `threads` >= 1.
-  WorkPool(int threads, size_t max_waiting);
+  static constexpr size_t kShortBytes = size_t{64} << 10;  // some milliseconds of work
+  static constexpr std::chrono::milliseconds kTurn{5};
+
+  struct Options {
+    int short_jobs = 1;      // that run at once
+    int long_jobs = 1;       // that run at once
+    int begun = 1;           // long jobs that run, or have run and go on later; at least long_jobs
+    size_t max_waiting = 1;  // most jobs of each lane that have not begun
+  };
+  explicit WorkPool(const Options& options);
   ~WorkPool() { Stop(); }
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;
 
-  // False, without running the job, when too many wait.
-  [[nodiscard]] bool TryRun(std::function<void()> job);
+  // A name for a job, never used before.
+  JobId NewId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Runs what waits, then joins. Jobs that come later are refused.
+  // Queues a job under a new name. False, without running it, when too many wait, of all clients or
+  // of this one.
+  [[nodiscard]] bool TryRun(JobId id, Job job);
+
+  // Nobody wants the job's result any more. True: it had not begun, never will, and all that it
+  // held is free. False: it runs, and WorkTurn::cancelled says so; or it has ended.
+  bool Cancel(JobId id);
+
+  // True once nobody wants any job's result any more.
+  bool all_cancelled() const { return all_cancelled_.load(std::memory_order_relaxed); }
+
+  // Nobody wants any job's result any more. Those that have not begun still run when it is their
+  // turn, and are told from the start. Jobs that come later are refused.
+  void CancelAll();
+
+  // Destroys what has not begun, cancels the rest and waits for it. Jobs that come later are
+  // refused.
   void Stop();
 
- private:
-  void Loop();
+  // Names of the jobs that have begun and not ended, for the log.
+  std::vector<std::string> Begun() const;
 
-  const size_t max_waiting_;
-  std::mutex mutex_;
+ private:
+  friend class WorkTurn;
+
+  struct Entry {
+    Job job;
+    WorkTurn turn;
+    bool is_long = false;
+    bool begun = false;
+    bool running = false;  // begun, and not paused
+    std::condition_variable go_on{};
+  };
+
+  struct Lane {
+    FairQueue queue;
+    int running = 0;
+    const int most_running;
+  };
+
+  void Loop();
+  void Dispatch();
+  void Run(std::unique_lock<std::mutex>& lock, JobId id);
+  void Pause(JobId id);
+  void EndTurn(Entry& entry, JobId id);
+  Lane& LaneOf(const Entry& entry) { return entry.is_long ? long_ : short_; }
+
+  const int most_begun_;
+  std::atomic<bool> all_cancelled_{false};
+  std::atomic<JobId> next_id_{1};
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::function<void()>> jobs_;
-  bool stopping_ = false;
+  std::unordered_map<JobId, std::unique_ptr<Entry>> jobs_;
+  Lane short_;
+  Lane long_;
+  int begun_ = 0;             // long jobs
+  std::deque<JobId> starts_;  // jobs that a thread is to begin now
+  bool stopping_ = false;     // no more jobs
+  bool ended_ = false;        // no more work
   std::vector<std::thread> threads_;
 };
 

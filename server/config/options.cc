@@ -331,7 +331,8 @@ std::vector<Option> ServiceOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(100), hours(24), c.upload_timeout);
        }},
-      {"grace-time", "TIME", "30s", "How long admitted requests may go on when the server stops.",
+      {"grace-time", "TIME", "30s",
+       "How long admitted requests may go on when the server stops; it has ended 3 s later.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(0), hours(24), c.grace_time);
        }},

@@ -165,7 +165,10 @@ TEST(DrainTest, AdmittedWorkFinishesNewWorkIsRefused) {
   v1::DrainResponse drained;
   ASSERT_TRUE(server.admin()->Drain(&drain_context, {}, &drained).ok());
   EXPECT_EQ(drained.running(), 1);
-  std::thread waiter([&] { server.server().WaitUntilDrained(); });
+  std::thread waiter([&] {
+    server.server().WaitUntilDrained();
+    server.server().Stop(nullptr);
+  });
   EXPECT_EQ(Info(server).state(), v1::SERVER_STATE_DRAINING);
   const grpc::Status refused = ReadStream(*stub, TextStreamRequest("x")).status;
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
@@ -190,7 +193,10 @@ TEST(DrainTest, WorkIsCutOffWhenTheGraceTimeEnds) {
   ASSERT_TRUE(reader->Read(&response));
   server.server().RequestDrain(std::nullopt);
   const auto start = steady_clock::now();
-  std::thread waiter([&] { server.server().WaitUntilDrained(); });
+  std::thread waiter([&] {
+    server.server().WaitUntilDrained();
+    server.server().Stop(nullptr);
+  });
   while (reader->Read(&response)) {
   }
   const grpc::Status status = reader->Finish();
@@ -217,6 +223,7 @@ TEST(DrainTest, OpenWatchesAndUploadsDoNotHoldItUp) {
   const auto start = steady_clock::now();
   server.server().RequestDrain(std::nullopt);
   server.server().WaitUntilDrained();
+  server.server().Stop(nullptr);
   EXPECT_LT(steady_clock::now() - start, milliseconds(5000));
   EXPECT_FALSE(writer->Finish().ok());
 }

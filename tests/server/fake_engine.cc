@@ -236,7 +236,9 @@ void FakeEngine::Run(Request& request) {
 
 absl::StatusOr<std::vector<int32_t>> FakeEngine::Tokenize(absl::string_view text,
                                                           bool add_special) const {
+  ++tokenizing_;
   std::this_thread::sleep_for(milliseconds(tokenize_delay_ms_));
+  --tokenizing_;
   if (const auto bad = FindBadUtf8(text)) {
     return absl::InvalidArgumentError(absl::StrCat("not UTF-8 at byte ", *bad));
   }

@@ -67,6 +67,7 @@ class FakeEngine final : public Engine {
   std::vector<RequestSpec> submitted() const;
   std::vector<Clock::time_point> cancelled() const;  // when Cancel came for running requests
   int active() const;
+  int tokenizing() const { return tokenizing_; }  // calls of Tokenize that wait for their delay
   bool WaitUntilIdle(std::chrono::milliseconds limit) const;
 
   absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override;
@@ -125,6 +126,7 @@ class FakeEngine final : public Engine {
   std::chrono::milliseconds slow_reader_timeout_{30'000};
   std::atomic<bool> healthy_{true};
   std::atomic<int64_t> tokenize_delay_ms_{0};
+  mutable std::atomic<int> tokenizing_{0};
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -1,11 +1,10 @@
-// The small parts: log, pool, digest, periodic thread, lifecycle.
+// The small parts: log, digest, periodic thread, lifecycle.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <future>
 #include <string>
 #include <thread>
 
@@ -13,7 +12,6 @@
 #include "server/log.h"
 #include "server/periodic_thread.h"
 #include "server/sha256.h"
-#include "server/work_pool.h"
 #include "tests/server/fake_engine.h"
 
 namespace annulus {
@@ -69,28 +67,6 @@ TEST(Sha256, KnowsTheStandardsVectors) {
   pieces.Update("");
   pieces.Update("bc");
   EXPECT_EQ(pieces.FinishHex(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-}
-
-TEST(WorkPool, RefusesWhatItCannotHoldAndRunsTheRest) {
-  std::atomic<int> ran{0};
-  {
-    WorkPool pool(1, 2);
-    std::promise<void> started;
-    std::promise<void> release;
-    ASSERT_TRUE(pool.TryRun([&] {
-      started.set_value();
-      release.get_future().wait();
-      ++ran;
-    }));
-    started.get_future().wait();
-    EXPECT_TRUE(pool.TryRun([&] { ++ran; }));
-    EXPECT_TRUE(pool.TryRun([&] { ++ran; }));
-    EXPECT_FALSE(pool.TryRun([&] { ++ran; }));
-    release.set_value();
-    pool.Stop();
-    EXPECT_FALSE(pool.TryRun([&] { ++ran; }));
-  }
-  EXPECT_EQ(ran, 3);
 }
 
 TEST(PeriodicThread, RunsAtOnceAndAgain) {

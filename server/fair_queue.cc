@@ -1,0 +1,83 @@
+#include "server/fair_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace annulus {
+
+bool FairQueue::Add(JobId id, const std::string& client) {
+  if (waiting_ >= limits_.waiting) return false;
+  const auto found = clients_.find(client);
+  const size_t own = found == clients_.end() ? 0 : found->second.waiting.size();
+  if (own > limits_.waiting - waiting_) return false;
+  AddAdmitted(id, client);
+  return true;
+}
+
+void FairQueue::AddAdmitted(JobId id, const std::string& client) {
+  const auto place = clients_.try_emplace(client).first;
+  Client& owner = place->second;
+  if (owner.waiting.empty() && owner.running == 0) owner.used = std::max(owner.used, level_);
+  owner.waiting.push_back(id);
+  ++waiting_;
+  ANNULUS_CHECK(jobs_.emplace(id, place).second) << "job " << id << " is queued already";
+}
+
+std::optional<JobId> FairQueue::Next(const std::function<bool(JobId)>& may_run) {
+  Forget();
+  Client* next = nullptr;
+  std::deque<JobId>::iterator job;
+  for (auto& [name, client] : clients_) {
+    if (client.running >= limits_.running_of_client) continue;
+    // What its running jobs will have used is not known yet: fewer of them go first.
+    if (next != nullptr &&
+        std::pair(client.used, client.running) >= std::pair(next->used, next->running)) {
+      continue;
+    }
+    const auto first = std::find_if(client.waiting.begin(), client.waiting.end(), may_run);
+    if (first == client.waiting.end()) continue;
+    next = &client;
+    job = first;
+  }
+  if (next == nullptr) return std::nullopt;
+  level_ = std::max(level_, next->used);
+  const JobId id = *job;
+  next->waiting.erase(job);
+  ++next->running;
+  --waiting_;
+  return id;
+}
+
+void FairQueue::Ended(JobId id, uint64_t used) {
+  const auto found = jobs_.find(id);
+  ANNULUS_CHECK(found != jobs_.end()) << "job " << id << " does not run";
+  Client& client = found->second->second;
+  --client.running;
+  client.used += used;
+  jobs_.erase(found);
+}
+
+bool FairQueue::Remove(JobId id) {
+  const auto found = jobs_.find(id);
+  if (found == jobs_.end()) return false;
+  std::deque<JobId>& waiting = found->second->second.waiting;
+  const auto place = std::find(waiting.begin(), waiting.end(), id);
+  if (place == waiting.end()) return false;  // it runs
+  waiting.erase(place);
+  --waiting_;
+  jobs_.erase(found);
+  return true;
+}
+
+// Clients without jobs that would start level anyway; with nothing to do, all.
+void FairQueue::Forget() {
+  for (auto it = clients_.begin(); it != clients_.end();) {
+    const Client& client = it->second;
+    const bool idle = client.waiting.empty() && client.running == 0;
+    it = idle && (client.used <= level_ || jobs_.empty()) ? clients_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace annulus
