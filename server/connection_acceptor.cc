@@ -229,8 +229,9 @@ bool ConnectionAcceptor::HasRoom() {
   return open_.size() < max_connections_;
 }
 
-int MakeRoomForConnections(int connections) {
-  const rlim_t wanted = static_cast<rlim_t>(connections) + kOtherDescriptors;
+int MakeRoomForConnections(int connections, int descriptors) {
+  const rlim_t each = static_cast<rlim_t>(descriptors);
+  const rlim_t wanted = static_cast<rlim_t>(connections) * each + kOtherDescriptors;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return connections;
   if (limit.rlim_cur < wanted) {
@@ -241,7 +242,7 @@ int MakeRoomForConnections(int connections) {
   if (limit.rlim_cur >= wanted) return connections;
   // Too few for both: connections get what is left, or half where that is little.
   const rlim_t rest = limit.rlim_cur - std::min<rlim_t>(limit.rlim_cur, kOtherDescriptors);
-  return static_cast<int>(std::max({rest, limit.rlim_cur / 2, rlim_t{1}}));
+  return static_cast<int>(std::max(std::max(rest, limit.rlim_cur / 2) / each, rlim_t{1}));
 }
 
 }  // namespace annulus

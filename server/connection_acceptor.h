@@ -63,9 +63,9 @@ class ConnectionAcceptor {
   std::thread thread_;
 };
 
-// Raises the process's limit of open descriptors so that `connections` and everything else fit, as
-// far as the system lets it. The connections that fit then.
-int MakeRoomForConnections(int connections);
+// Raises the process's limit of open descriptors so that `connections`, of `descriptors` each, and
+// everything else fit, as far as the system lets it. The connections that fit then.
+int MakeRoomForConnections(int connections, int descriptors);
 
 }  // namespace annulus
 

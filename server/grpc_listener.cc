@@ -29,7 +29,12 @@ namespace {
 // Messages up to twice the limit are read, so that the refusal can say what to do instead.
 constexpr int kReceiveFactor = 2;
 constexpr int kMaxStreamsPerConnection = 1024;
-constexpr int kMaxMetadataBytes = 16 << 10;
+// Of one call's headers, unpacked. gRPC ends the whole connection for more, so calls with too many
+// below that are left to ServiceContext::Admit, which refuses them alone.
+constexpr int kMaxMetadataBytes = 128 << 10;
+// Of one header block as it is sent, with its frames: a header of 64 KiB, and the 16 KiB that a
+// call may have.
+constexpr size_t kMostHeaderBlockBytes = size_t{80} << 10;
 // A peer's first words, and its answer to a ping, are waited for as long as the silence that leads
 // to a ping, but not longer than this.
 constexpr int kLongestWaitMs = 10'000;
@@ -133,12 +138,18 @@ absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
     return absl::UnavailableError("gRPC does not start; --log-level debug shows its reason");
   }
   listener.server->GetHealthCheckService()->SetServingStatus(false);
+  if (config.tls_certificate.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(listener.relay, ConnectionRelay::Start(kMostHeaderBlockBytes));
+  }
   listener.acceptor = *std::move(acceptor);
-  listener.acceptor->Start(config.max_connections, [door](int connection) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-    parameters.fd = connection;
-    door->HandleNewConnection(&parameters);
-  });
+  listener.acceptor->Start(
+      config.max_connections, [door, relay = listener.relay.get()](int connection) {
+        if (relay != nullptr) connection = relay->Connect(connection);
+        if (connection < 0) return;
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+        parameters.fd = connection;
+        door->HandleNewConnection(&parameters);
+      });
   return listener;
 }
 

@@ -10,10 +10,12 @@
 #include "absl/status/statusor.h"
 #include "server/config/server_config.h"
 #include "server/connection_acceptor.h"
+#include "server/connection_relay.h"
 
 namespace annulus {
 
 struct GrpcListener {
+  std::unique_ptr<ConnectionRelay> relay;  // without TLS only; outlives the server's last words
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<ConnectionAcceptor> acceptor;  // stands last: it hands connections to the server
 

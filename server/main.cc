@@ -288,7 +288,9 @@ void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& serve
 }
 
 absl::Status Serve(ServerConfig config, const Logger& log) {
-  const int connections = MakeRoomForConnections(config.max_connections);
+  // Without TLS a relay stands between client and gRPC, with a pair of sockets of its own.
+  const int descriptors = config.tls_certificate.empty() ? 3 : 1;
+  const int connections = MakeRoomForConnections(config.max_connections, descriptors);
   if (connections < config.max_connections) {
     log.Warning("few_descriptors", {{"max_connections", connections},
                                     {"asked_for", config.max_connections},

@@ -144,10 +144,11 @@ TEST_F(ConnectionAcceptorTest, GoesOnAfterAllDescriptorsWereInUse) {
 TEST(MakeRoomForConnectionsTest, TellsHowManyFit) {
   rlimit limit{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
-  EXPECT_EQ(MakeRoomForConnections(10), 10);
-  const int fit = MakeRoomForConnections(100'000'000);
+  EXPECT_EQ(MakeRoomForConnections(10, 3), 10);
+  const int fit = MakeRoomForConnections(100'000'000, 1);
   EXPECT_LT(fit, 100'000'000);
   EXPECT_GE(fit, static_cast<int>(limit.rlim_cur / 2));
+  EXPECT_LE(MakeRoomForConnections(100'000'000, 3), fit / 3 + 1);
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 

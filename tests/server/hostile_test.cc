@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <thread>
@@ -28,13 +27,6 @@ using ::testing::HasSubstr;
 constexpr char kGenerate[] = "/annulus.v1.InferenceService/Generate";
 constexpr char kStreamGenerate[] = "/annulus.v1.InferenceService/StreamGenerate";
 constexpr char kUpload[] = "/annulus.v1.DocumentService/UploadDocument";
-
-size_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  size_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * 4096;
-}
 
 class HostileTest : public WitnessedTest {};
 

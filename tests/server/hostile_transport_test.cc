@@ -123,6 +123,33 @@ TEST_F(HostileTransportTest, FloodsOfFramesDisturbNobody) {
   }
 }
 
+// Before gRPC knows who sends: neither one header that never ends nor many.
+TEST_F(HostileTransportTest, EndlessHeaderBlocksTakeNoMemory) {
+  const std::string begin = Frame(FrameType::kHeaders, 0, 1, CallHeaders(kGeneratePath));
+  std::string literal("\0\x01x\x7f\x80\x80\x80\x80\x08", 9);  // a header of 2 GiB
+  const std::string many =
+      Frame(FrameType::kContinuation, 0, 1, HeaderField("x-more", std::string(16'000, 'y')));
+  const std::string one = Frame(FrameType::kContinuation, 0, 1, std::string(16'000, 'y'));
+  const auto flood = [&](const std::string& first, const std::string& frame) {
+    Http2Peer peer(server_.address());
+    peer.Send(absl::StrCat(begin, first));
+    size_t sent = 0;
+    while (sent < size_t{90} << 20 && peer.Send(frame)) sent += frame.size();
+    EXPECT_LT(sent, size_t{90} << 20);
+    EXPECT_TRUE(peer.WaitForClose(seconds(10)));
+  };
+  const std::string lie = Frame(FrameType::kContinuation, 0, 1, literal);
+  flood("", many);
+  flood(lie, one);
+  const size_t before = ResidentBytes();
+  for (int i = 0; i < 5; ++i) {
+    flood("", many);
+    flood(lie, one);
+  }
+  EXPECT_LT(ResidentBytes(), before + (size_t{2} << 20));
+  EXPECT_TRUE(Generate(TextRequest("x")).ok());
+}
+
 TEST_F(HostileTransportTest, SlowWritersHoldUpNobody) {
   std::vector<std::unique_ptr<Http2Peer>> peers;
   for (int i = 0; i < 5; ++i) {

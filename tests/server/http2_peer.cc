@@ -99,8 +99,7 @@ Http2Peer::Http2Peer(const std::string& address, std::optional<uint32_t> window)
   std::string setting;
   AppendNumber(kInitialWindowSize, 2, setting);
   AppendNumber(*window, 4, setting);
-  Send(
-      absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Frame(FrameType::kSettings, 0, 0, setting)));
+  Send(absl::StrCat(kHttp2Preface, Frame(FrameType::kSettings, 0, 0, setting)));
 }
 
 Http2Peer::~Http2Peer() {

@@ -27,6 +27,9 @@ enum class FrameType : uint8_t {
 inline constexpr uint8_t kEndStream = 1;
 inline constexpr uint8_t kEndHeaders = 4;
 
+// What a client says first.
+inline constexpr char kHttp2Preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 std::string Frame(FrameType type, uint8_t flags, uint32_t stream, absl::string_view payload);
 
 // Headers of a gRPC call as an HPACK block (RFC 7541) without tables or Huffman codes.

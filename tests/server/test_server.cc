@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -117,6 +118,13 @@ ErrorDetails Details(const grpc::Status& status) {
     }
   }
   return details;
+}
+
+size_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  size_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * 4096;
 }
 
 bool Eventually(const std::function<bool()>& condition, std::chrono::milliseconds limit) {

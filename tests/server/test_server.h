@@ -89,6 +89,9 @@ struct ErrorDetails {
 };
 ErrorDetails Details(const grpc::Status& status);
 
+// Resident memory of this process.
+size_t ResidentBytes();
+
 // Polls until `condition` holds, at most `limit`.
 bool Eventually(const std::function<bool()>& condition,
                 std::chrono::milliseconds limit = std::chrono::seconds(10));

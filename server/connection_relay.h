@@ -1,0 +1,84 @@
+#ifndef ANNULUS_SERVER_CONNECTION_RELAY_H_
+#define ANNULUS_SERVER_CONNECTION_RELAY_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace annulus {
+
+// Stands between clients and gRPC on connections without TLS and closes one whose header block
+// grows too long: gRPC 1.51 gathers an endless block in memory, before it knows who the client is.
+// Only the nine bytes in front of each frame that a client sends are looked at; what gRPC answers
+// passes unseen. One thread serves all connections; each has at most one piece of kPiece bytes a
+// direction waiting here, and then the sender has to wait.
+class ConnectionRelay {
+ public:
+  static constexpr size_t kPiece = size_t{64} << 10;
+
+  // UNAVAILABLE: the system has no descriptor left.
+  static absl::StatusOr<std::unique_ptr<ConnectionRelay>> Start(size_t most_header_bytes);
+  // Gives what gRPC has said a moment to reach the clients, then closes all connections.
+  ~ConnectionRelay();
+  ConnectionRelay(const ConnectionRelay&) = delete;
+  ConnectionRelay& operator=(const ConnectionRelay&) = delete;
+
+  // Takes a connected, non-blocking socket, which is the relay's own from then on, and returns the
+  // socket to hand to gRPC in its place; -1, and `client` is closed, when the system has no
+  // descriptor left. gRPC's name for the peer tells ClientAddress the client's own. Thread-safe.
+  int Connect(int client);
+
+  // Connections closed because of their headers. Thread-safe.
+  int64_t cut_off() const { return cut_off_.load(std::memory_order_relaxed); }
+
+ private:
+  struct End;
+  struct Link;
+
+  ConnectionRelay(size_t most_header_bytes, int events, int wake);
+
+  void Wake();
+  // These are the thread's.
+  void Loop();
+  bool TakeArrived();
+  void Serve(Link& link);
+  bool Watch(Link& link);  // false when the system can watch no more
+  bool WatchEnd(End& end, uint32_t wanted);
+  void SweepStalled(std::chrono::steady_clock::time_point now);
+  void Close(Link& link);
+
+  const size_t most_header_bytes_;
+  const std::string name_;  // in front of every client's address; of this relay only
+  const int events_;        // epoll
+  const int wake_;          // eventfd
+  std::atomic<uint64_t> next_{0};
+  std::atomic<int64_t> cut_off_{0};
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Link>> arrived_;
+  bool stopping_ = false;
+
+  // Of the thread.
+  std::vector<char> piece_;  // scratch
+  std::unordered_set<Link*> links_;
+  std::vector<std::unique_ptr<Link>> closed_;  // events at hand may still name them
+
+  std::thread thread_;
+};
+
+// The address of the client at the other end of a gRPC call whose peer is `peer`:
+// "ipv4:127.0.0.1:4567", whether or not a relay stands between.
+std::string ClientAddress(const std::string& peer);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_CONNECTION_RELAY_H_
