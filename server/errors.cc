@@ -138,6 +138,17 @@ absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::st
   return status;
 }
 
+absl::Status AnswerTooLargeError(size_t needed, size_t available) {
+  return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_ANSWER_TOO_LARGE,
+                     absl::StrCat("the answer needs ", needed,
+                                  " bytes or more and one message has "
+                                  "at most ",
+                                  available,
+                                  "; ask for less at a time, or start the "
+                                  "server with more --max-message-size"),
+                     {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});
+}
+
 absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
   status.SetPayload(kRetryPayload, absl::Cord(absl::StrCat(milliseconds)));
   return status;

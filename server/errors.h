@@ -31,6 +31,10 @@ absl::Status ResourceError(absl::StatusCode code, v1::ErrorReason reason, absl::
 absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::string_view message,
                          const ErrorMetadata& metadata = {});
 
+// An answer that does not fit into one message. `needed` is what is known to be needed of
+// `available` bytes.
+absl::Status AnswerTooLargeError(size_t needed, size_t available);
+
 // Adds RetryInfo.
 absl::Status WithRetry(absl::Status status, int64_t milliseconds);
 

@@ -8,6 +8,7 @@
 
 #include "annulus/v1/inference.pb.h"
 #include "server/bounded_sink.h"
+#include "server/call_memory.h"
 #include "server/generation_call.h"
 
 namespace annulus {
@@ -23,8 +24,9 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
   void OnDone() override;
 
  private:
-  void Gather(Delta delta);
+  absl::Status Gather(Delta delta);
   void End(Completion completion);
+  absl::Status EncodeAnswer(const Completion& completion);
 
   grpc::CallbackServerContext& call_;
   UnreadAnswers& unread_;
@@ -32,6 +34,7 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
   grpc::ByteBuffer& response_bytes_;
   v1::GenerateResponse response_;  // touched by the delivery thread only
   size_t response_size_ = 0;       // at most what response_ takes on the wire
+  CallMemory answer_;              // what response_ takes in memory
   const std::shared_ptr<GenerationCall> generation_;
 };
 

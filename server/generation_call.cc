@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
+#include "server/guarded.h"
 #include "server/request_builder.h"
 
 namespace annulus {
@@ -14,7 +15,7 @@ GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, 
       name_(name),
       sink_(std::make_shared<BoundedSink>(SinkLimits{}, context.delivery, reader)),
       job_(context.pool.NewId()),
-      prompt_lease_(context.prompts),
+      memory_(context.prompts),
       request_id_(context.NewRequestId()) {}
 
 std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context,
@@ -23,25 +24,30 @@ std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context,
 }
 
 void GenerationCall::Start(const grpc::CallbackServerContext& call, size_t request_bytes,
-                           Decoder decoder) {
+                           Decoder decoder, size_t most_answer_bytes) {
   deadline_ = SteadyDeadline(call);
-  request_bytes_ = request_bytes;
-  absl::StatusOr<Identity> caller = context_.authenticator.Authenticate(call);
-  if (!caller.ok()) return End(caller.status());
-  caller_ = *std::move(caller);
-  const absl::StatusOr<Engine*> engine = context_.lifecycle.Enter(*this);
-  if (!engine.ok()) return End(engine.status());
-  if (!prompt_lease_.TryResize(request_bytes)) {
-    return End(PromptMemoryError(request_bytes, *context_.prompts));
-  }
-  const auto run = [self = shared_from_this(), engine = *engine, decoder = std::move(decoder)](
+  most_answer_bytes_ = most_answer_bytes;
+  const absl::Status status =
+      Guarded([&] { return Begin(call, request_bytes, std::move(decoder)); });
+  if (!status.ok()) End(status);
+}
+
+absl::Status GenerationCall::Begin(const grpc::CallbackServerContext& call, size_t request_bytes,
+                                   Decoder decoder) {
+  ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Admit(call));
+  ANNULUS_ASSIGN_OR_RETURN(Engine* const engine, context_.lifecycle.Enter(*this));
+  ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, request_bytes));
+  const auto run = [self = shared_from_this(), engine, decoder = std::move(decoder)](
                        const WorkTurn&) { self->Prepare(*engine, decoder); };
   Job job{"Generate", ClientOf(call, caller_.tenant), request_bytes, run};
-  if (!context_.pool.TryRun(job_, std::move(job))) End(context_.PoolRefusal());
+  if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
+  return context_.PoolRefusal();
 }
 
 void GenerationCall::Prepare(Engine& engine, const Decoder& decoder) {
-  const absl::Status status = Submit(engine, decoder);
+  const absl::Status status = Guarded([&] { return Submit(engine, decoder); });
+  memory_.Release(CallMemory::kDecoded);
+  memory_.Release(CallMemory::kWork);
   if (!status.ok()) End(status);
 }
 
@@ -50,20 +56,21 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder) {
     std::lock_guard lock(mutex_);
     if (aborted_) return absl::OkStatus();  // its end is in the sink
   }
-  ANNULUS_ASSIGN_OR_RETURN(const v1::GenerationSpec spec, decoder());
+  ANNULUS_ASSIGN_OR_RETURN(const v1::GenerationSpec spec, decoder(memory_));
   ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
   if (spec.has_request_id()) {
     ANNULUS_RETURN_IF_ERROR(CheckRequestId(spec.request_id()));
     std::lock_guard lock(mutex_);
     request_id_ = spec.request_id();
   }
-  ANNULUS_ASSIGN_OR_RETURN(RequestSpec request,
-                           BuildRequest(spec, engine, context_.documents, caller_.tenant));
-  request.deadline = deadline_;
-  const size_t prompt_bytes = request_bytes_ + request.prompt.size() * sizeof(request.prompt[0]);
-  if (!prompt_lease_.TryResize(prompt_bytes)) {
-    return PromptMemoryError(prompt_bytes, *context_.prompts);
+  const size_t answer_bytes = LeastAnswerBytes(spec.sampling());
+  if (answer_bytes > most_answer_bytes_) {
+    return AnswerTooLargeError(answer_bytes, most_answer_bytes_);
   }
+  ANNULUS_ASSIGN_OR_RETURN(RequestSpec request,
+                           BuildRequest(spec, engine, context_.documents, caller_.tenant, memory_));
+  request.deadline = deadline_;
+  ANNULUS_RETURN_IF_ERROR(memory_.Keep(KeptBytes(request)));
   const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
   context_.log.Debug("request_submitted",
                      {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});

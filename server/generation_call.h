@@ -1,6 +1,8 @@
 #ifndef ANNULUS_SERVER_GENERATION_CALL_H_
 #define ANNULUS_SERVER_GENERATION_CALL_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +16,7 @@
 #include "engine/api.h"
 #include "kernels/base/status_macros.h"
 #include "server/bounded_sink.h"
+#include "server/call_memory.h"
 #include "server/lifecycle.h"
 #include "server/service_context.h"
 #include "server/wire.h"
@@ -22,9 +25,10 @@ namespace annulus {
 
 // The generation that a request of either service asks for.
 template <typename Request>
-absl::StatusOr<v1::GenerationSpec> DecodeSpec(const grpc::ByteBuffer& bytes, size_t max_bytes) {
+absl::StatusOr<v1::GenerationSpec> DecodeSpec(const grpc::ByteBuffer& bytes, size_t max_bytes,
+                                              CallMemory& memory) {
   Request request;
-  ANNULUS_RETURN_IF_ERROR(DecodeMessage(bytes, max_bytes, request));
+  ANNULUS_RETURN_IF_ERROR(DecodeMessage(bytes, max_bytes, memory, request));
   return std::move(*request.mutable_spec());
 }
 
@@ -35,15 +39,17 @@ absl::StatusOr<v1::GenerationSpec> DecodeSpec(const grpc::ByteBuffer& bytes, siz
 class GenerationCall final : public Abortable, public std::enable_shared_from_this<GenerationCall> {
  public:
   // Decodes the request's bytes; runs in the pool.
-  using Decoder = std::function<absl::StatusOr<v1::GenerationSpec>()>;
+  using Decoder = std::function<absl::StatusOr<v1::GenerationSpec>(CallMemory& memory)>;
 
   // `name` is "Generate" or "StreamGenerate", for the log. `reader` must live until Close.
   static std::shared_ptr<GenerationCall> Create(ServiceContext& context, absl::string_view name,
                                                 SinkReader& reader);
 
   // Begins the work. Events may come from now on, also before this returns. `request_bytes` is what
-  // the request takes, which gRPC keeps until the call ends.
-  void Start(const grpc::CallbackServerContext& call, size_t request_bytes, Decoder decoder);
+  // the request takes, which gRPC keeps until the call ends. An answer that is sure to have more
+  // than `most_answer_bytes` is refused before any work.
+  void Start(const grpc::CallbackServerContext& call, size_t request_bytes, Decoder decoder,
+             size_t most_answer_bytes = SIZE_MAX);
 
   std::optional<SinkEvent> NextEvent() { return sink_->Pop(); }
 
@@ -65,6 +71,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
  private:
   GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader);
 
+  absl::Status Begin(const grpc::CallbackServerContext& call, size_t request_bytes,
+                     Decoder decoder);
   void Prepare(Engine& engine, const Decoder& decoder);
   absl::Status Submit(Engine& engine, const Decoder& decoder);
   void End(absl::Status status);
@@ -73,10 +81,10 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   const std::string name_;
   const std::shared_ptr<BoundedSink> sink_;
   const JobId job_;
-  SteadyTime deadline_;       // set by Start, then only read
-  size_t request_bytes_ = 0;  // as the deadline
-  Identity caller_;           // as the deadline
-  MemoryLease prompt_lease_;  // used by Start, then by the job only
+  SteadyTime deadline_;                  // set by Start, then only read
+  size_t most_answer_bytes_ = SIZE_MAX;  // as the deadline
+  Identity caller_;                      // as the deadline
+  CallMemory memory_;                    // used by Start, then by the job only
 
   mutable std::mutex mutex_;
   std::string request_id_;

@@ -1,7 +1,9 @@
 #include "server/inference_service.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/attention_messages.h"
 #include "server/chat_messages.h"
@@ -9,6 +11,7 @@
 #include "server/generate_reactor.h"
 #include "server/stream_generate_reactor.h"
 #include "server/unary_call.h"
+#include "server/work_cost.h"
 
 namespace annulus {
 namespace {
@@ -16,6 +19,53 @@ namespace {
 // What the engine says about bad text or ids, as an error of that field.
 absl::Status AsField(absl::string_view field, const absl::Status& status) {
   return absl::IsInvalidArgument(status) ? FieldError(field, status.message()) : status;
+}
+
+// Ids are copied into the answer.
+size_t IdsAnswer(size_t text_bytes) { return text_bytes * sizeof(int32_t); }
+
+absl::StatusOr<size_t> CostOfTokenize(ServiceContext&, const v1::TokenizeRequest& request) {
+  return TokenizeWork(request.text().size()) + IdsAnswer(request.text().size());
+}
+
+absl::StatusOr<size_t> CostOfApplyChatTemplate(ServiceContext&,
+                                               const v1::ApplyChatTemplateRequest& request) {
+  const size_t work = ChatWork(request.messages());
+  return 2 * work;
+}
+
+// How long the text will be shows in its pieces. A text grows by doubling, and is moved into the
+// answer.
+absl::StatusOr<size_t> CostOfDetokenize(ServiceContext& context,
+                                        const v1::DetokenizeRequest& request) {
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
+  const std::span<const int32_t> ids(request.token_ids().data(),
+                                     static_cast<size_t>(request.token_ids_size()));
+  constexpr size_t kPiece = 256;
+  constexpr size_t kSlack = size_t{16} << 10;
+  size_t size = 0;
+  for (size_t begin = 0; begin < ids.size(); begin += kPiece) {
+    const auto text = engine->Detokenize(ids.subspan(begin, std::min(kPiece, ids.size() - begin)),
+                                         request.skip_special());
+    if (!text.ok()) break;  // the whole fails at the same place, and says which
+    size += text->size();
+    if (size > context.config.max_message_bytes) {
+      return AnswerTooLargeError(size, context.config.max_message_bytes);
+    }
+  }
+  return 3 * size + std::min(ids.size() * 64, kSlack);
+}
+
+// Drawing takes two numbers for each cell of each head that differs from the others; the maps, a
+// byte for each, are copied into the answer.
+absl::StatusOr<size_t> CostOfMapAttention(ServiceContext& context,
+                                          const v1::MapAttentionRequest& request) {
+  ANNULUS_ASSIGN_OR_RETURN(const BlockMapSpec spec,
+                           ReadMapRequest(request, context.config.engine.attention));
+  constexpr size_t kMostModelHeads = 128;  // of keys and values
+  const size_t heads = spec.heads == 0 ? kMostModelHeads : static_cast<size_t>(spec.heads);
+  const size_t cells = heads * static_cast<size_t>(spec.cells) * static_cast<size_t>(spec.cells);
+  return (2 * sizeof(double) + 2) * std::min(cells, context.config.max_message_bytes);
 }
 
 absl::Status HandleTokenize(ServiceContext& context, const v1::TokenizeRequest& request,
@@ -58,9 +108,14 @@ absl::Status HandleMapAttention(ServiceContext& context, const v1::MapAttentionR
                                 v1::MapAttentionResponse& response) {
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
-  ANNULUS_ASSIGN_OR_RETURN(const BlockMapSpec spec,
+  ANNULUS_ASSIGN_OR_RETURN(BlockMapSpec spec,
                            ReadMapRequest(request, context.config.engine.attention));
+  spec.most_map_bytes = context.config.max_message_bytes;
   const auto map = engine->MapAttention(spec);
+  if (absl::IsResourceExhausted(map.status())) {
+    return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_ANSWER_TOO_LARGE,
+                       map.status().message(), {{"available", absl::StrCat(spec.most_map_bytes)}});
+  }
   if (absl::IsOutOfRange(map.status())) return FieldError("tokens", map.status().message());
   if (!map.ok()) return AsField("policy", map.status());
   response = ToMessage(*map, spec.policy);
@@ -83,26 +138,29 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::StreamGenerate(
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* call,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
-  return AnswerInPool(context_, {call, request, response, "Tokenize"}, HandleTokenize);
+  return AnswerInPool(context_, {call, request, response, "Tokenize"}, HandleTokenize,
+                      CostOfTokenize);
 }
 
 grpc::ServerUnaryReactor* InferenceService::ApplyChatTemplate(grpc::CallbackServerContext* call,
                                                               const grpc::ByteBuffer* request,
                                                               grpc::ByteBuffer* response) {
   return AnswerInPool(context_, {call, request, response, "ApplyChatTemplate"},
-                      HandleApplyChatTemplate);
+                      HandleApplyChatTemplate, CostOfApplyChatTemplate);
 }
 
 grpc::ServerUnaryReactor* InferenceService::MapAttention(grpc::CallbackServerContext* call,
                                                          const grpc::ByteBuffer* request,
                                                          grpc::ByteBuffer* response) {
-  return AnswerInPool(context_, {call, request, response, "MapAttention"}, HandleMapAttention);
+  return AnswerInPool(context_, {call, request, response, "MapAttention"}, HandleMapAttention,
+                      CostOfMapAttention);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* call,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return AnswerInPool(context_, {call, request, response, "Detokenize"}, HandleDetokenize);
+  return AnswerInPool(context_, {call, request, response, "Detokenize"}, HandleDetokenize,
+                      CostOfDetokenize);
 }
 
 }  // namespace annulus

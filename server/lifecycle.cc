@@ -26,6 +26,14 @@ absl::Status DrainingError() {
                    kRetryDrainingMs);
 }
 
+absl::Status CutOffError() {
+  return WithRetry(ReasonError(absl::StatusCode::kUnavailable, v1::ERROR_REASON_DRAINING,
+                               "the server is stopping and this call did not end within the time "
+                               "that running calls are given; send it again to another server, or "
+                               "to this one once it is back"),
+                   kRetryDrainingMs);
+}
+
 void Lifecycle::StartServing(Engine& engine) {
   std::lock_guard lock(mutex_);
   engine_ = &engine;
@@ -73,7 +81,14 @@ absl::StatusOr<Engine*> Lifecycle::Enter(Abortable& work) {
 void Lifecycle::Leave(Abortable& work) {
   std::lock_guard lock(mutex_);
   active_.erase(&work);
-  if (active_.empty()) changed_.notify_all();
+  followed_.erase(&work);
+  if (active_.empty() && followed_.empty()) changed_.notify_all();
+}
+
+void Lifecycle::Follow(Abortable& work) {
+  std::lock_guard lock(mutex_);
+  followed_.insert(&work);
+  if (!cut_off_.ok()) work.Abort(cut_off_);
 }
 
 int Lifecycle::active() const {
@@ -97,12 +112,14 @@ std::chrono::milliseconds Lifecycle::WaitForDrain(std::chrono::milliseconds defa
 
 bool Lifecycle::WaitIdle(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, limit, [&] { return active_.empty(); });
+  return changed_.wait_for(lock, limit, [&] { return active_.empty() && followed_.empty(); });
 }
 
 void Lifecycle::AbortAll(const absl::Status& status) {
   std::lock_guard lock(mutex_);
+  cut_off_ = status;
   for (Abortable* work : active_) work->Abort(status);
+  for (Abortable* work : followed_) work->Abort(status);
 }
 
 }  // namespace annulus

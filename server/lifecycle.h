@@ -48,6 +48,9 @@ class Lifecycle {
   void Leave(Abortable& work);
   int active() const;
 
+  // For other work that a drain waits for, in any phase: until Leave.
+  void Follow(Abortable& work);
+
   // Starts a drain; `grace` overrides the default given to WaitForDrain. Only the first call
   // counts.
   void RequestDrain(std::optional<std::chrono::milliseconds> grace);
@@ -55,10 +58,10 @@ class Lifecycle {
   // Blocks until a drain is requested; returns how long admitted work may go on.
   std::chrono::milliseconds WaitForDrain(std::chrono::milliseconds default_grace);
 
-  // Blocks until nothing is active, at most `limit`. True when nothing is.
+  // Blocks until nothing is active or followed, at most `limit`. True when nothing is.
   bool WaitIdle(std::chrono::milliseconds limit);
 
-  // Aborts all that is active.
+  // Aborts all that is active or followed, now or later.
   void AbortAll(const absl::Status& status);
 
  private:
@@ -72,10 +75,15 @@ class Lifecycle {
   Engine* engine_ = nullptr;
   std::optional<std::chrono::milliseconds> grace_;
   std::unordered_set<Abortable*> active_;
+  std::unordered_set<Abortable*> followed_;
+  absl::Status cut_off_;  // not OK: what has not ended is aborted with it
 };
 
-// UNAVAILABLE, saying that the server is about to stop.
+// UNAVAILABLE: the server is about to stop and takes no new work.
 absl::Status DrainingError();
+
+// UNAVAILABLE: the work had begun, and the drain's time ended before it did.
+absl::Status CutOffError();
 
 }  // namespace annulus
 

@@ -11,11 +11,11 @@
 #include "server/attention_messages.h"
 #include "server/chat_messages.h"
 #include "server/errors.h"
+#include "server/work_cost.h"
 
 namespace annulus {
 namespace {
 
-constexpr int kMostDocuments = 64;
 constexpr size_t kLongestRequestId = 128;
 
 absl::string_view InputField(const v1::GenerationSpec& spec) {
@@ -32,11 +32,6 @@ absl::string_view InputField(const v1::GenerationSpec& spec) {
 absl::StatusOr<std::vector<DocumentPtr>> FindDocuments(const v1::GenerationSpec& spec,
                                                        const DocumentStore& store,
                                                        const TenantId& tenant) {
-  if (spec.documents_size() > kMostDocuments) {
-    return FieldError("spec.documents",
-                      absl::StrCat(spec.documents_size(), " documents are not allowed: at most ",
-                                   kMostDocuments));
-  }
   std::vector<DocumentPtr> documents;
   for (const std::string& name : spec.documents()) {
     ANNULUS_RETURN_IF_ERROR(CheckDocumentName("spec.documents", name));
@@ -46,15 +41,15 @@ absl::StatusOr<std::vector<DocumentPtr>> FindDocuments(const v1::GenerationSpec&
   return documents;
 }
 
-// The input as text; nothing where it is token ids.
-absl::StatusOr<std::string> InputText(const v1::GenerationSpec& spec) {
+// The input as text, unless it is token ids. What had to be put together is in `joined`.
+absl::StatusOr<absl::string_view> InputText(const v1::GenerationSpec& spec, std::string& joined) {
   switch (spec.input_case()) {
     case v1::GenerationSpec::kText:
       return spec.text();
-    case v1::GenerationSpec::kMessages:
-      return JoinContents(spec.messages(), "spec.messages");
-    case v1::GenerationSpec::kTokenIds:
-      return std::string();
+    case v1::GenerationSpec::kMessages: {
+      ANNULUS_ASSIGN_OR_RETURN(joined, JoinContents(spec.messages(), "spec.messages"));
+      return joined;
+    }
     default:
       return FieldError("spec.input", "one of messages, text and token_ids is needed");
   }
@@ -68,7 +63,8 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
     }
     return std::vector<int32_t>(spec.token_ids().ids().begin(), spec.token_ids().ids().end());
   }
-  ANNULUS_ASSIGN_OR_RETURN(const std::string text, InputText(spec));
+  std::string joined;
+  ANNULUS_ASSIGN_OR_RETURN(const absl::string_view text, InputText(spec, joined));
   if (text.empty() && spec.documents().empty()) {
     return FieldError(InputField(spec), "the prompt is empty: send text, or name documents");
   }
@@ -107,11 +103,31 @@ absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& en
   return input;
 }
 
+// What BuildPrompt may take at its peak.
+size_t PromptWork(const v1::GenerationSpec& spec, const std::vector<DocumentPtr>& documents) {
+  size_t ids = 0;
+  for (const DocumentPtr& document : documents) ids += document->tokens.size();
+  size_t bytes = 0;
+  switch (spec.input_case()) {
+    case v1::GenerationSpec::kMessages:
+      bytes = ChatWork(spec.messages());
+      break;
+    case v1::GenerationSpec::kText:
+      bytes = TokenizeWork(spec.text().size());
+      break;
+    default:
+      ids += static_cast<size_t>(spec.token_ids().ids_size());
+  }
+  // Where there are documents, the input's ids are copied behind theirs.
+  return documents.empty() ? bytes + ids * sizeof(int32_t) : 2 * bytes + 2 * ids * sizeof(int32_t);
+}
+
 // Fills the prompt and where its documents end: other prompts are likely to begin the same way.
 absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
-                         const DocumentStore& store, RequestSpec& request) {
+                         const DocumentStore& store, CallMemory& memory, RequestSpec& request) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents,
                            FindDocuments(spec, store, request.tenant));
+  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, PromptWork(spec, documents)));
   ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, !documents.empty()));
   if (documents.empty()) {
     request.prompt = std::move(input.ids);
@@ -171,13 +187,14 @@ absl::Status CheckRequestId(absl::string_view request_id) {
 }
 
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
-                                         const DocumentStore& documents, const TenantId& tenant) {
+                                         const DocumentStore& documents, const TenantId& tenant,
+                                         CallMemory& memory) {
   RequestSpec request;
   request.tenant = tenant;
   // Before much work is done.
   ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
   request.attention_details = spec.attention().details();
-  ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, request));
+  ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, memory, request));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
   if (!spec.sampling().has_max_tokens()) {
     // Near the end of the context the default is what is left of it.
@@ -186,6 +203,29 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
         static_cast<int32_t>(std::clamp<int64_t>(left, 1, request.sampling.max_tokens));
   }
   return request;
+}
+
+size_t LeastAnswerBytes(const v1::SamplingParams& sampling) {
+  const bool runs_to_its_end = sampling.ignore_eos() && sampling.stop().empty() &&
+                               sampling.stop_token_ids().empty() && sampling.has_max_tokens();
+  const int32_t tokens = runs_to_its_end ? sampling.max_tokens() : sampling.min_tokens();
+  if (tokens < 1) return 0;
+  // An id, and for each log probability a message with a number of 4 bytes; fields of value 0 are
+  // not sent, which at most one of them is.
+  constexpr size_t kId = 1;
+  constexpr size_t kLogprob = 7;
+  const size_t logprobs = static_cast<size_t>(std::clamp(sampling.logprobs(), 0, 20));
+  return static_cast<size_t>(tokens) * (kId + logprobs * kLogprob);
+}
+
+size_t KeptBytes(const RequestSpec& request) {
+  constexpr size_t kMapNode = 64;
+  size_t bytes = (request.prompt.capacity() + request.shared_prefixes.capacity() +
+                  request.sampling.stop_token_ids.capacity()) *
+                     sizeof(int32_t) +
+                 request.sampling.logit_bias.size() * kMapNode;
+  for (const std::string& stop : request.sampling.stop) bytes += sizeof(stop) + stop.capacity();
+  return bytes;
 }
 
 absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status) {

@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/inference.pb.h"
 #include "engine/api.h"
+#include "server/call_memory.h"
 #include "server/document_store.h"
 
 namespace annulus {
@@ -19,9 +20,18 @@ absl::Status CheckRequestId(absl::string_view request_id);
 // which writes special tokens itself, and `tenant`'s documents stand in front of the first user
 // message's content. Tokenizes, so it may take long. INVALID_ARGUMENT with the field, NOT_FOUND
 // (document), OUT_OF_RANGE (longer than the context, found before anything that long is put
-// together). Ranges of sampling fields and ids are the engine's to check; see PlaceField.
+// together). Ranges of sampling fields and ids are the engine's to check; see PlaceField. `memory`
+// holds what the work may take as kWork before it is done, and RESOURCE_EXHAUSTED means that there
+// is no room.
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
-                                         const DocumentStore& documents, const TenantId& tenant);
+                                         const DocumentStore& documents, const TenantId& tenant,
+                                         CallMemory& memory);
+
+// Bytes that the answer is sure to have in one message, however it ends.
+size_t LeastAnswerBytes(const v1::SamplingParams& sampling);
+
+// Heap that a request keeps for as long as the engine has it.
+size_t KeptBytes(const RequestSpec& request);
 
 // Puts the engine's name of a field into the request's terms: "sampling.top_p" is
 // "spec.sampling.top_p", and "input" is "spec.text", "spec.messages" or "spec.token_ids".

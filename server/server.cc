@@ -172,7 +172,7 @@ void ServerImpl::WaitUntilDrained() {
 
 void ServerImpl::Stop(ExitGuard* guard) {
   if (guard != nullptr) guard->WaitingFor([this] { return AtWork(); });
-  lifecycle_.AbortAll(DrainingError());
+  lifecycle_.AbortAll(CutOffError());
   pool_.CancelAll();
   lifecycle_.WaitIdle(kAbortGrace);
   EndAll(kShutdownGrace);

@@ -11,6 +11,9 @@ namespace annulus {
 namespace {
 
 constexpr int64_t kRetryBusyMs = 500;
+// As HTTP/2 counts: 32 bytes more for each header.
+constexpr size_t kMostHeaderBytes = size_t{16} << 10;
+constexpr size_t kHeaderOverhead = 32;
 
 }  // namespace
 
@@ -36,6 +39,21 @@ grpc::Status ServiceContext::Conclude(absl::string_view call, const absl::Status
   return wire;
 }
 
+absl::StatusOr<Identity> ServiceContext::Admit(const grpc::CallbackServerContext& call) const {
+  size_t bytes = 0;
+  for (const auto& [name, value] : call.client_metadata()) {
+    bytes += name.size() + value.size() + kHeaderOverhead;
+  }
+  if (bytes > kMostHeaderBytes) {
+    return ReasonError(
+        absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MESSAGE_TOO_LARGE,
+        absl::StrCat("the call's headers have ", bytes, " bytes and at most ", kMostHeaderBytes,
+                     " are taken; send less metadata"),
+        {{"needed", absl::StrCat(bytes)}, {"available", absl::StrCat(kMostHeaderBytes)}});
+  }
+  return authenticator.Authenticate(call);
+}
+
 absl::Status ServiceContext::CheckModel(absl::string_view name) const {
   if (name.empty() || name == config.served_model_name) return absl::OkStatus();
   return ResourceError(absl::StatusCode::kNotFound, v1::ERROR_REASON_MODEL_NOT_FOUND, "model", name,
@@ -55,22 +73,6 @@ absl::Status ServiceContext::PoolRefusal() const {
                                "too many requests are being prepared, of all clients or of this "
                                "one; try again in a moment"),
                    kRetryBusyMs);
-}
-
-absl::Status PromptMemoryError(size_t needed, const MemoryBudget& budget) {
-  if (needed > budget.limit()) {
-    return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MEMORY_TOO_SMALL,
-                       absl::StrCat("the request and its tokens need ", needed,
-                                    " bytes and this server keeps at most ", budget.limit(),
-                                    " of requests; shorten it, or start the server with more "
-                                    "--max-prompts-memory"));
-  }
-  return WithRetry(
-      ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                  absl::StrCat("the request and its tokens need ", needed, " bytes and ",
-                               budget.available(), " of ", budget.limit(),
-                               " for requests are free; try again when others have ended")),
-      kRetryBusyMs);
 }
 
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call) {

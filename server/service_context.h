@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/authenticator.h"
 #include "server/config/server_config.h"
@@ -34,7 +35,7 @@ struct ServiceContext {
   WorkPool& pool;
   DeliveryThread& delivery;
   UnreadAnswers& unread;
-  // Requests as they came, their token ids, and unary answers, of the calls under way.
+  // Memory of the calls under way: see CallMemory.
   const std::shared_ptr<MemoryBudget> prompts;
   const SteadyTime started = std::chrono::steady_clock::now();
   std::atomic<uint64_t> next_request{1};
@@ -48,6 +49,8 @@ struct ServiceContext {
 
   // Why the pool took no job: it is busy, or the server stops.
   absl::Status PoolRefusal() const;
+  // Who calls, if the call may begin: its headers are not too large, and its token is right.
+  absl::StatusOr<Identity> Admit(const grpc::CallbackServerContext& call) const;
 
   // OK, or NOT_FOUND unless `name` is empty or the served model's.
   absl::Status CheckModel(absl::string_view name) const;
@@ -56,10 +59,6 @@ struct ServiceContext {
 // Whose share of the pool a call uses: its tenant's, and of callers without an identity that of the
 // address that they come from, whatever the port.
 std::string ClientOf(const grpc::CallbackServerContext& call, const TenantId& tenant);
-
-// A request of `needed` bytes, its tokens included, finds no room beside other calls, or never
-// could.
-absl::Status PromptMemoryError(size_t needed, const MemoryBudget& budget);
 
 // When the call must have ended, on the steady clock. A deadline that has passed gives a past time.
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call);

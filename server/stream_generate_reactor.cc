@@ -6,20 +6,23 @@
 
 #include "annulus/v1/inference.pb.h"
 #include "kernels/base/status_macros.h"
+#include "server/guarded.h"
 #include "server/messages.h"
 #include "server/wire.h"
 
 namespace annulus {
+
 StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
                                              grpc::CallbackServerContext& call,
                                              const grpc::ByteBuffer& request)
     : call_(call),
       unread_(context.unread),
       generation_(GenerationCall::Create(context, "StreamGenerate", *this)) {
-  generation_->Start(call, request.Length(),
-                     [bytes = request, max_bytes = context.config.max_message_bytes] {
-                       return DecodeSpec<v1::StreamGenerateRequest>(bytes, max_bytes);
-                     });
+  generation_->Start(
+      call, request.Length(),
+      [bytes = request, max_bytes = context.config.max_message_bytes](CallMemory& memory) {
+        return DecodeSpec<v1::StreamGenerateRequest>(bytes, max_bytes, memory);
+      });
 }
 
 void StreamGenerateReactor::OnWriteDone(bool ok) {
@@ -53,15 +56,15 @@ void StreamGenerateReactor::Advance() {
   while (!writing_ && !finished_) {
     std::optional<SinkEvent> event = generation_->NextEvent();
     if (!event) return;
-    if (const Completion* completion = std::get_if<Completion>(&*event)) {
-      EndLocked(*completion);
+    if (Completion* completion = std::get_if<Completion>(&*event)) {
+      EndLocked(std::move(*completion));
     } else if (!cancelled_) {  // nobody reads what a cancelled call says
       WriteLocked(*std::move(event));
     }
   }
 }
 
-void StreamGenerateReactor::WriteLocked(SinkEvent event) {
+absl::Status StreamGenerateReactor::EncodeLocked(SinkEvent& event) {
   v1::StreamGenerateResponse response;
   if (const QueuedEvent* queued = std::get_if<QueuedEvent>(&event)) {
     response.mutable_queued()->set_position(queued->position);
@@ -69,27 +72,35 @@ void StreamGenerateReactor::WriteLocked(SinkEvent event) {
     *response.mutable_prompt_progress() = ToMessage(*progress);
   } else if (Delta* delta = std::get_if<Delta>(&event)) {
     *response.mutable_delta() = ToMessage(std::move(*delta));
+  } else if (const Completion* completion = std::get_if<Completion>(&event)) {
+    *response.mutable_completion() = ToMessage(*completion, generation_->request_id());
   }
   message_.Clear();
   EncodeMessage(response, message_);
+  return absl::OkStatus();
+}
+
+void StreamGenerateReactor::WriteLocked(SinkEvent event) {
+  const absl::Status status = Guarded([&] { return EncodeLocked(event); });
+  if (!status.ok()) return generation_->Abort(status);  // its end is the next event
   writing_ = true;
   unread_.Begin(call_);
   StartWrite(&message_);
 }
 
-void StreamGenerateReactor::EndLocked(const Completion& completion) {
+void StreamGenerateReactor::EndLocked(Completion completion) {
   finished_ = true;
   unread_.Begin(call_);
-  const grpc::Status status = generation_->Conclude(completion);
-  if (!completion.status.ok()) {
-    Finish(status);
-    return;
+  if (completion.status.ok()) {
+    SinkEvent event(completion);
+    completion.status = Guarded([&] { return EncodeLocked(event); });
   }
-  v1::StreamGenerateResponse response;
-  *response.mutable_completion() = ToMessage(completion, generation_->request_id());
-  message_.Clear();
-  EncodeMessage(response, message_);
-  StartWriteAndFinish(&message_, grpc::WriteOptions(), status);
+  const grpc::Status status = generation_->Conclude(completion);
+  if (completion.status.ok()) {
+    StartWriteAndFinish(&message_, grpc::WriteOptions(), status);
+  } else {
+    Finish(status);
+  }
 }
 
 }  // namespace annulus

@@ -27,8 +27,9 @@ class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBu
 
  private:
   void Advance();
+  absl::Status EncodeLocked(SinkEvent& event);
   void WriteLocked(SinkEvent event);
-  void EndLocked(const Completion& completion);
+  void EndLocked(Completion completion);
 
   grpc::CallbackServerContext& call_;
   UnreadAnswers& unread_;

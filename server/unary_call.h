@@ -4,11 +4,19 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <cstddef>
+#include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
+#include "server/call_memory.h"
+#include "server/errors.h"
+#include "server/guarded.h"
+#include "server/lifecycle.h"
 #include "server/service_context.h"
 #include "server/wire.h"
 
@@ -24,6 +32,11 @@ template <typename Request, typename Response>
 using TenantHandler = absl::Status (*)(ServiceContext& context, const TenantId& tenant,
                                        const Request& request, Response& response);
 
+// An upper bound of the heap that the handler takes, its response included, or a refusal of a
+// request whose answer could not be sent.
+template <typename Request>
+using UnaryCost = absl::StatusOr<size_t> (*)(ServiceContext& context, const Request& request);
+
 // One raw unary call from bytes to bytes. Its parts live until OnDone.
 struct RawUnaryCall {
   grpc::CallbackServerContext* call;
@@ -32,55 +45,76 @@ struct RawUnaryCall {
   absl::string_view name;  // for the log; a literal
 };
 
-// Accounts for the bytes of one unary call until its answer was sent, and sees to it that a client
-// that does not read is cut off. Deletes itself.
-class UnaryReactor final : public grpc::ServerUnaryReactor {
+// Accounts for the memory of one unary call until its answer was sent, sees to it that a client
+// that does not read is cut off, and that a call which outlives a drain ends with its reason.
+// Deletes itself.
+class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
  public:
   UnaryReactor(ServiceContext& context, const RawUnaryCall& raw)
-      : context_(context), raw_(raw), job_(context.pool.NewId()), lease_(context.prompts) {}
+      : context_(context), raw_(raw), job_(context.pool.NewId()), memory_(context.prompts) {}
 
   // The token is right and there is room for the request.
   absl::Status Admit() {
-    ANNULUS_ASSIGN_OR_RETURN(caller_, context_.authenticator.Authenticate(*raw_.call));
-    return Reserve(raw_.request->Length());
+    ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Admit(*raw_.call));
+    return memory_.Hold(CallMemory::kReceived, raw_.request->Length());
   }
 
-  // Decodes, handles, encodes and finishes.
+  // Work that takes long: a drain waits for it, and cuts it off when its time is over.
+  void Follow() { context_.lifecycle.Follow(*this); }
+
+  // Decodes, handles, encodes and finishes. `cost` may be null, for small answers.
   template <typename Request, typename Response>
-  void Run(UnaryHandler<Request, Response> handler) {
-    End(Answer<Request, Response>([this, handler](const Request& request, Response& response) {
-      return handler(context_, request, response);
-    }));
+  void Run(UnaryHandler<Request, Response> handler, std::type_identity_t<UnaryCost<Request>> cost) {
+    RunGuarded<Request, Response>(cost,
+                                  [this, handler](const Request& request, Response& response) {
+                                    return handler(context_, request, response);
+                                  });
   }
   template <typename Request, typename Response>
-  void Run(TenantHandler<Request, Response> handler) {
-    End(Answer<Request, Response>([this, handler](const Request& request, Response& response) {
-      return handler(context_, caller_.tenant, request, response);
-    }));
+  void Run(TenantHandler<Request, Response> handler,
+           std::type_identity_t<UnaryCost<Request>> cost) {
+    RunGuarded<Request, Response>(cost,
+                                  [this, handler](const Request& request, Response& response) {
+                                    return handler(context_, caller_.tenant, request, response);
+                                  });
   }
 
-  // The same in the pool.
+  // The same in the pool; an error if it takes no job.
   template <typename Request, typename Response>
-  void RunInPool(UnaryHandler<Request, Response> handler) {
-    const auto run = [this, handler](const WorkTurn& turn) {
+  absl::Status RunInPool(UnaryHandler<Request, Response> handler,
+                         std::type_identity_t<UnaryCost<Request>> cost) {
+    const auto run = [this, handler, cost](const WorkTurn& turn) {
       if (turn.cancelled()) return End(Unwanted());
-      Run(handler);
+      Run(handler, cost);
     };
     Job job{raw_.name, ClientOf(*raw_.call, caller_.tenant), raw_.request->Length(), run};
-    if (!context_.pool.TryRun(job_, std::move(job))) End(context_.PoolRefusal());
+    if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
+    return context_.PoolRefusal();
   }
 
   void OnCancel() override {
     if (context_.pool.Cancel(job_)) End(absl::CancelledError("the client cancelled the call"));
   }
 
-  void End(const absl::Status& status) {
+  // Work that has begun goes on to its end, but its answer is not sent.
+  void Abort(absl::Status status) override {
+    std::lock_guard lock(mutex_);
+    if (aborted_.ok()) aborted_ = std::move(status);
+  }
+
+  void End(absl::Status status) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!aborted_.ok()) status = aborted_;
+    }
+    if (!status.ok()) raw_.response->Clear();
     context_.unread.Begin(*raw_.call);
     Finish(context_.Conclude(raw_.name, status));
   }
 
   void OnDone() override {
     context_.unread.End(*raw_.call);
+    context_.lifecycle.Leave(*this);
     delete this;
   }
 
@@ -88,22 +122,31 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
   // Who cancelled the job: the client, or else the drain.
   absl::Status Unwanted() const {
     return raw_.call->IsCancelled() ? absl::CancelledError("the client cancelled the call")
-                                    : DrainingError();
-  }
-
-  absl::Status Reserve(size_t bytes) {
-    if (lease_.TryResize(bytes)) return absl::OkStatus();
-    return PromptMemoryError(bytes, *context_.prompts);
+                                    : CutOffError();
   }
 
   template <typename Request, typename Response, typename Handle>
-  absl::Status Answer(const Handle& handle) {
+  void RunGuarded(UnaryCost<Request> cost, const Handle& handle) {
+    absl::Status status = Guarded([&] { return Answer<Request, Response>(cost, handle); });
+    memory_.Release(CallMemory::kDecoded);
+    memory_.Release(CallMemory::kWork);
+    End(std::move(status));
+  }
+
+  template <typename Request, typename Response, typename Handle>
+  absl::Status Answer(UnaryCost<Request> cost, const Handle& handle) {
+    const size_t max_bytes = context_.config.max_message_bytes;
     Request request;
     Response response;
-    ANNULUS_RETURN_IF_ERROR(
-        DecodeMessage(*raw_.request, context_.config.max_message_bytes, request));
+    ANNULUS_RETURN_IF_ERROR(DecodeMessage(*raw_.request, max_bytes, memory_, request));
+    if (cost != nullptr) {
+      ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, cost(context_, request));
+      ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kWork, bytes));
+    }
     ANNULUS_RETURN_IF_ERROR(handle(request, response));
-    ANNULUS_RETURN_IF_ERROR(Reserve(raw_.request->Length() + response.ByteSizeLong()));
+    const size_t size = response.ByteSizeLong();
+    if (size > max_bytes) return AnswerTooLargeError(size, max_bytes);
+    ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kKept, size));
     EncodeMessage(response, *raw_.response);
     return absl::OkStatus();
   }
@@ -112,7 +155,10 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
   const RawUnaryCall raw_;
   Identity caller_;  // set by Admit
   const JobId job_;  // if it runs in the pool
-  MemoryLease lease_;
+  CallMemory memory_;
+
+  std::mutex mutex_;
+  absl::Status aborted_;
 };
 
 // For handlers that return at once: runs on gRPC's thread.
@@ -122,7 +168,7 @@ grpc::ServerUnaryReactor* AnswerNow(ServiceContext& context, const RawUnaryCall&
   auto* const reactor = new UnaryReactor(context, raw);
   const absl::Status admitted = reactor->Admit();
   if (admitted.ok()) {
-    reactor->Run(handler);
+    reactor->Run(handler, nullptr);
   } else {
     reactor->End(admitted);
   }
@@ -132,14 +178,15 @@ grpc::ServerUnaryReactor* AnswerNow(ServiceContext& context, const RawUnaryCall&
 // For handlers whose work grows with the request: runs in the pool.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerInPool(ServiceContext& context, const RawUnaryCall& raw,
-                                       UnaryHandler<Request, Response> handler) {
+                                       UnaryHandler<Request, Response> handler,
+                                       UnaryCost<Request> cost) {
   auto* const reactor = new UnaryReactor(context, raw);
-  const absl::Status admitted = reactor->Admit();
-  if (!admitted.ok()) {
-    reactor->End(admitted);
-  } else {
-    reactor->RunInPool(handler);
-  }
+  const absl::Status begun = Guarded([&] {
+    ANNULUS_RETURN_IF_ERROR(reactor->Admit());
+    reactor->Follow();
+    return reactor->RunInPool(handler, cost);
+  });
+  if (!begun.ok()) reactor->End(begun);
   return reactor;
 }
 

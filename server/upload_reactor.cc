@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
+#include "server/guarded.h"
 #include "server/messages.h"
 #include "server/wire.h"
 
@@ -36,6 +37,7 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
       registry_(registry),
       call_(call),
       response_(response),
+      memory_(context.prompts),
       last_message_(Now()) {
   registry_.Add(*this);
   const absl::Status status = Start();
@@ -43,29 +45,53 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
 }
 
 absl::Status UploadReactor::Start() {
-  ANNULUS_ASSIGN_OR_RETURN(Identity caller, context_.authenticator.Authenticate(call_));
+  ANNULUS_ASSIGN_OR_RETURN(Identity caller, context_.Admit(call_));
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
   client_ = ClientOf(call_, caller.tenant);
   upload_.emplace(context_.documents, *engine, std::move(caller.tenant));
-  StartRead(&message_);
+  context_.lifecycle.Follow(*this);
+  ReadNext();
   return absl::OkStatus();
+}
+
+void UploadReactor::ReadNext() {
+  absl::Status aborted;
+  {
+    std::lock_guard lock(mutex_);
+    aborted = aborted_;
+    reading_ = aborted.ok();
+    if (reading_) StartRead(&message_);  // OnReadDone comes on another thread
+  }
+  if (!aborted.ok()) End(aborted);
 }
 
 void UploadReactor::OnReadDone(bool ok) {
   last_message_.store(Now(), std::memory_order_relaxed);
+  {
+    std::lock_guard lock(mutex_);
+    reading_ = false;
+    if (ended_) return;
+  }
   if (ok) {
-    InPool([this] { return AcceptMessage(); });
+    InPool([this] { return AcceptMessage(); }, /*last=*/false);
   } else if (call_.IsCancelled()) {
     End(absl::CancelledError("the client cancelled the upload or went away"));
   } else {
-    InPool([this] { return Complete(); });
+    InPool([this] { return Complete(); }, /*last=*/true);
   }
 }
 
-void UploadReactor::InPool(std::function<absl::Status()> job) {
-  const auto run = [this, job = std::move(job)](const WorkTurn&) {
-    const absl::Status status = job();
-    if (!status.ok()) End(status);
+void UploadReactor::InPool(std::function<absl::Status()> job, bool last) {
+  const auto run = [this, job = std::move(job), last](const WorkTurn&) {
+    const absl::Status status = Guarded(job);
+    message_.Clear();
+    memory_.Release(CallMemory::kDecoded);
+    memory_.Release(CallMemory::kReceived);
+    if (last || !status.ok()) {
+      End(status);
+    } else {
+      ReadNext();
+    }
   };
   const JobId id = context_.pool.NewId();
   job_ = id;
@@ -74,11 +100,11 @@ void UploadReactor::InPool(std::function<absl::Status()> job) {
 }
 
 absl::Status UploadReactor::AcceptMessage() {
+  ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, message_.Length()));
   v1::UploadDocumentRequest part;
-  ANNULUS_RETURN_IF_ERROR(DecodeMessage(message_, context_.config.max_message_bytes, part));
-  ANNULUS_RETURN_IF_ERROR(upload_->Accept(part));
-  StartRead(&message_);
-  return absl::OkStatus();
+  ANNULUS_RETURN_IF_ERROR(
+      DecodeMessage(message_, context_.config.max_message_bytes, memory_, part));
+  return upload_->Accept(part);
 }
 
 absl::Status UploadReactor::Complete() {
@@ -86,11 +112,30 @@ absl::Status UploadReactor::Complete() {
   v1::UploadDocumentResponse response;
   *response.mutable_document() = ToMessage(*result_.document);
   EncodeMessage(response, response_);
-  End(absl::OkStatus());
   return absl::OkStatus();
 }
 
+void UploadReactor::Abort(absl::Status status) {
+  std::lock_guard lock(mutex_);
+  if (ended_ || !aborted_.ok()) return;
+  aborted_ = status;
+  if (!reading_) return;  // the job under way is followed by ReadNext, or by an end of its own
+  // Not here: the caller holds a lock that OnDone needs.
+  const auto send = [this, status = std::move(status)](const WorkTurn&) { Send(status); };
+  Job job{"UploadDocument", client_, 0, send};
+  ended_ = context_.pool.TryRun(context_.pool.NewId(), std::move(job));
+  if (!ended_) call_.TryCancel();
+}
+
 void UploadReactor::End(const absl::Status& status) {
+  {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  Send(status);
+}
+
+void UploadReactor::Send(const absl::Status& status) {
   UploadOutcome outcome = UploadOutcome::kFailed;
   if (status.ok()) {
     outcome = result_.created ? UploadOutcome::kStored : UploadOutcome::kUnchanged;
@@ -112,6 +157,7 @@ void UploadReactor::OnDone() {
   // the document exists must not leave one behind, perhaps cut short.
   if (result_.created && call_.IsCancelled()) context_.documents.Withdraw(result_.document);
   registry_.Remove(*this);
+  context_.lifecycle.Leave(*this);
   delete this;
 }
 

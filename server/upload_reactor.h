@@ -11,6 +11,8 @@
 #include <string>
 #include <unordered_set>
 
+#include "server/call_memory.h"
+#include "server/lifecycle.h"
 #include "server/service_context.h"
 #include "server/upload.h"
 
@@ -32,9 +34,9 @@ class UploadRegistry {
 };
 
 // UploadDocument: reads one message at a time and hands it to an Upload in the pool. A read or a
-// job is under way at any time until Finish, never both, so nothing here needs a lock. Deletes
-// itself.
-class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
+// job is under way at any time until Finish, never both, so only what Abort shares with them needs
+// the lock. Deletes itself.
+class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public Abortable {
  public:
   UploadReactor(ServiceContext& context, UploadRegistry& registry,
                 grpc::CallbackServerContext& call, grpc::ByteBuffer& response);
@@ -43,15 +45,21 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   void OnCancel() override;
   void OnDone() override;
 
+  // Ends the upload at once, or after the job under way.
+  void Abort(absl::Status status) override;
+
   // Called by the registry.
   void CutOffIfSilentSince(SteadyTime limit);
 
  private:
   absl::Status Start();
-  void InPool(std::function<absl::Status()> job);
+  // The upload ends after `job` if it was the last one, or fails.
+  void InPool(std::function<absl::Status()> job, bool last);
   absl::Status AcceptMessage();
   absl::Status Complete();
+  void ReadNext();
   void End(const absl::Status& status);
+  void Send(const absl::Status& status);
 
   ServiceContext& context_;
   UploadRegistry& registry_;
@@ -59,11 +67,17 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer& response_;
   grpc::ByteBuffer message_;
   std::string client_;            // whose share of the pool it uses
+  CallMemory memory_;             // of the message that is being taken in
   std::optional<Upload> upload_;  // absent when the call was refused at once
   Upload::Result result_;
   std::atomic<SteadyTime::rep> last_message_;
   std::atomic<bool> cut_off_{false};
   std::atomic<JobId> job_{0};  // the newest
+
+  std::mutex mutex_;
+  bool reading_ = false;  // from StartRead to OnReadDone
+  bool ended_ = false;    // the status is being sent, or will be
+  absl::Status aborted_;  // not OK: how the upload must end
 };
 
 }  // namespace annulus

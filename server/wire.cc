@@ -6,11 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "server/decode_cost.h"
 #include "server/errors.h"
 
 namespace annulus {
 
-absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes,
+absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes, CallMemory& memory,
                            google::protobuf::Message& message) {
   if (bytes.Length() > max_bytes) {
     return ReasonError(
@@ -21,12 +23,15 @@ absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes,
                      "--max-message-size"),
         {{"needed", absl::StrCat(bytes.Length())}, {"available", absl::StrCat(max_bytes)}});
   }
-  grpc::ByteBuffer shared =
-      bytes;  // the reader wants a buffer that it may change; slices are shared
-  grpc::ProtoBufferReader reader(&shared);
+  // gRPC hands over a call that was cancelled before its message came like any other.
+  if (!bytes.Valid()) return absl::CancelledError("the call was cancelled before its message came");
+  ANNULUS_ASSIGN_OR_RETURN(const size_t cost, DecodeCost(bytes, message));
+  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kDecoded, cost));
+  // The reader changes nothing of bytes that are not compressed. A copy would copy their list of
+  // slices, which the sender may have made long.
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
   if (!reader.status().ok() || !message.ParseFromZeroCopyStream(&reader)) {
-    return FieldError("", absl::StrCat("the bytes are no ", message.GetDescriptor()->name(),
-                                       ": damaged, nested too deeply, or a text is not UTF-8"));
+    return NoSuchMessageError(message);
   }
   return absl::OkStatus();
 }

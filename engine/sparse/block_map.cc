@@ -143,6 +143,13 @@ absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& asked) {
   BlockMap map;
   map.blocks = whole.blocks;
   map.side = std::min(spec.cells, whole.blocks);
+  const size_t bytes = static_cast<size_t>(whole.head_groups) * static_cast<size_t>(map.side) *
+                       static_cast<size_t>(map.side);
+  if (bytes > spec.most_map_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        whole.head_groups, " maps of ", map.side, " x ", map.side, " cells take ", bytes,
+        " bytes, and an answer has at most ", spec.most_map_bytes, "; draw fewer heads or cells"));
+  }
   std::vector<Drawing> drawings(static_cast<size_t>(whole.head_groups),
                                 Drawing(map.blocks, map.side));
   const std::vector<double> densities = spec.policy.kind == PolicyKind::kDilated

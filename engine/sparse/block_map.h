@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_SPARSE_BLOCK_MAP_H_
 #define ANNULUS_ENGINE_SPARSE_BLOCK_MAP_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace annulus {
 struct BlockMapSpec {
   AttentionPolicy policy;
   int64_t tokens = 1;
-  int heads = 1;   // of keys and values
-  int cells = 64;  // most on each side
+  int heads = 1;                     // of keys and values
+  int cells = 64;                    // most on each side
+  size_t most_map_bytes = SIZE_MAX;  // of all maps together
 
   static constexpr int64_t kMostTokens = 1 << 30;
   static constexpr int kMostHeads = 1024;
@@ -38,7 +40,8 @@ struct BlockMap {
 
 // Draws in time linear in the chosen blocks and memory linear in the map. INVALID_ARGUMENT where
 // the policy looks at content or a number is below 1 or beyond its bound; OUT_OF_RANGE where more
-// than 2^30 blocks could be chosen, with the length that would do.
+// than 2^30 blocks could be chosen, with the length that would do; RESOURCE_EXHAUSTED, before
+// anything is drawn, for maps of more than most_map_bytes.
 absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& spec);
 
 }  // namespace annulus

@@ -323,7 +323,8 @@ std::vector<Option> ServiceOptions() {
          return SetSize(text, 0, 64 * kTiB, c.max_documents_memory);
        }},
       {"max-prompts-memory", "SIZE", "1GiB",
-       "Memory for the requests of all calls under way: as sent, and 4 bytes a token.",
+       "Memory of all calls under way: requests as sent and decoded, their token ids, unary "
+       "answers.",
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, kMiB, 64 * kTiB, c.max_prompts_memory);
        }},

@@ -113,7 +113,7 @@ TEST_F(ChatTest, BadMessagesAreNamed) {
   EXPECT_EQ(field_of([](auto& m) {
               for (int i = 0; i < 10000; ++i) Add(m, "user", "");
             }),
-            "spec.messages");
+            "spec.messages.messages");
   EXPECT_EQ(field_of([](auto& m) { m.mutable_messages(0)->clear_role(); }),
             "spec.messages.messages[0].role");
   EXPECT_EQ(field_of([](auto& m) { Add(m, std::string(65, 'r'), ""); }),

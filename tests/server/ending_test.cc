@@ -192,7 +192,7 @@ TEST(AnswerLimitTest, AnAnswerBeyondOneMessageIsEndedWithAdvice) {
 }
 
 TEST(PromptMemoryTest, PromptsOfCallsUnderWayAreBounded) {
-  TestServer server({"--max-prompts-memory", "1MiB"});
+  TestServer server({"--max-prompts-memory", "4MiB"});
   server.engine().set_max_context(1 << 20);
   server.engine().set_scripter([](const RequestSpec&) { return Endless(milliseconds(5)); });
   server.Serve();
@@ -225,7 +225,7 @@ TEST(PromptMemoryTest, PromptsOfCallsUnderWayAreBounded) {
 }
 
 TEST(PromptMemoryTest, RequestsUnderWayAreBoundedAsTheyWereSent) {
-  TestServer server({"--max-prompts-memory", "1MiB"});
+  TestServer server({"--max-prompts-memory", "1500KiB"});
   server.engine().set_scripter([](const RequestSpec&) { return Endless(milliseconds(5)); });
   server.Serve();
   const auto stub = server.inference();
@@ -248,7 +248,7 @@ TEST(PromptMemoryTest, RequestsUnderWayAreBoundedAsTheyWereSent) {
     EXPECT_EQ(Details(tokenize_status()).reason, "QUEUE_FULL");
     context.TryCancel();
   }
-  // Alone it fits, but not with its answer, of one byte for each id.
+  // Alone it fits, but not with its ids and its answer.
   EXPECT_TRUE(Eventually([&] { return Details(tokenize_status()).reason == "MEMORY_TOO_SMALL"; }));
   tokenize.set_text("x");
   EXPECT_TRUE(Eventually([&] { return tokenize_status().ok(); }));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -236,6 +237,7 @@ void FakeEngine::Run(Request& request) {
 
 absl::StatusOr<std::vector<int32_t>> FakeEngine::Tokenize(absl::string_view text,
                                                           bool add_special) const {
+  if (out_of_memory_) throw std::bad_alloc();
   ++tokenizing_;
   std::this_thread::sleep_for(milliseconds(tokenize_delay_ms_));
   --tokenizing_;
@@ -264,8 +266,10 @@ absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids,
 std::unique_ptr<TextStream> FakeEngine::NewTextStream() const {
   class Stream final : public TextStream {
    public:
-    explicit Stream(size_t memory_bytes) : memory_bytes_(memory_bytes) {}
+    Stream(size_t memory_bytes, const std::atomic<bool>& out_of_memory)
+        : memory_bytes_(memory_bytes), out_of_memory_(out_of_memory) {}
     absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) override {
+      if (out_of_memory_) throw std::bad_alloc();
       return encoder_->Append(bytes, &ids);
     }
     absl::Status Finish(std::vector<int32_t>& ids) override { return encoder_->Finish(&ids); }
@@ -273,13 +277,15 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream() const {
 
    private:
     const size_t memory_bytes_;
+    const std::atomic<bool>& out_of_memory_;
     const std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
     const std::unique_ptr<StreamingEncoder> encoder_ = tokenizer_->NewStream(false);
   };
-  return std::make_unique<Stream>(Get(text_memory_bytes_));
+  return std::make_unique<Stream>(Get(text_memory_bytes_), out_of_memory_);
 }
 
 absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request) const {
+  if (out_of_memory_) throw std::bad_alloc();
   if (request.tools == "bad") return Field("messages.tools", "must be a JSON array");
   RenderedChat chat;
   for (const ChatMessage& message : request.messages) {

@@ -63,6 +63,9 @@ class FakeEngine final : public Engine {
   void set_submit_error(absl::Status status);
   void set_tokenize_delay(std::chrono::milliseconds delay) { tokenize_delay_ms_ = delay.count(); }
 
+  // From now on nothing can be allocated for texts.
+  void set_out_of_memory(bool out) { out_of_memory_ = out; }
+
   // What was seen so far.
   std::vector<RequestSpec> submitted() const;
   std::vector<Clock::time_point> cancelled() const;  // when Cancel came for running requests
@@ -125,6 +128,7 @@ class FakeEngine final : public Engine {
   Scripter scripter_;
   std::chrono::milliseconds slow_reader_timeout_{30'000};
   std::atomic<bool> healthy_{true};
+  std::atomic<bool> out_of_memory_{false};
   std::atomic<int64_t> tokenize_delay_ms_{0};
   mutable std::atomic<int> tokenizing_{0};
 

@@ -1,0 +1,65 @@
+#include "server/call_memory.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/errors.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kRetryNoRoomMs = 500;
+
+absl::Status NoRoom(size_t needed, const MemoryBudget& budget) {
+  const size_t available = budget.available();
+  const ErrorMetadata numbers = {{"needed", absl::StrCat(needed)},
+                                 {"available", absl::StrCat(available)},
+                                 {"limit", absl::StrCat(budget.limit())}};
+  if (needed > budget.limit()) {
+    return ReasonError(
+        absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MEMORY_TOO_SMALL,
+        absl::StrCat("the request needs ", needed,
+                     " bytes while it is worked on and this server keeps at most ", budget.limit(),
+                     " of all requests; shorten it, or start the server with more "
+                     "--max-prompts-memory"),
+        numbers);
+  }
+  return WithRetry(
+      ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                  absl::StrCat("the request needs ", needed, " bytes while it is worked on and ",
+                               available, " of ", budget.limit(),
+                               " for requests are free; try again when others have ended"),
+                  numbers),
+      kRetryNoRoomMs);
+}
+
+}  // namespace
+
+absl::Status CallMemory::Hold(Part part, size_t bytes) {
+  if (SetPart(part, bytes)) return absl::OkStatus();
+  return NoRoom(held_ - parts_[part] + bytes, lease_.budget());
+}
+
+absl::Status CallMemory::Keep(size_t bytes) {
+  const size_t held = held_ - parts_[kWork] - parts_[kKept] + bytes;
+  if (!lease_.TryResize(held)) return NoRoom(held, lease_.budget());
+  held_ = held;
+  parts_[kWork] = 0;
+  parts_[kKept] = bytes;
+  return absl::OkStatus();
+}
+
+bool CallMemory::SetPart(Part part, size_t bytes) {
+  const size_t held = held_ - parts_[part] + bytes;
+  if (!lease_.TryResize(held)) return false;
+  held_ = held;
+  parts_[part] = bytes;
+  return true;
+}
+
+absl::Status OutOfMemoryError() {
+  return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                               "the system has no memory left for this request; try again when "
+                               "others have ended, or send less"),
+                   kRetryNoRoomMs);
+}
+
+}  // namespace annulus
