@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/base/tenant_id.h"
+#include "engine/base/work_meter.h"
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/block_map.h"
 #include "kernels/base/activations.h"
@@ -420,24 +421,31 @@ class Engine {
   // Ends the request at the next chunk boundary with CANCELLED. Unknown or ended ids do nothing.
   virtual void Cancel(RequestId id) = 0;
 
+  // The calls from here on that take a CancelFlag work on the caller's thread for as long as the
+  // client's data takes. They count their steps (engine/base/work_meter.h) and end soon after the
+  // flag is set, with CANCELLED; too many steps for the data are INVALID_ARGUMENT.
+
   // Text must be UTF-8 (INVALID_ARGUMENT with the byte offset otherwise). `add_special` adds what
   // the tokenizer's post-processor adds, for example a beginning-of-text id.
-  virtual absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text,
-                                                        bool add_special) const = 0;
-  virtual absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
-                                                 bool skip_special) const = 0;
+  virtual absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,
+                                                        const CancelFlag& cancel) const = 0;
+  virtual absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids, bool skip_special,
+                                                 const CancelFlag& cancel) const = 0;
 
-  // A new text, without what `add_special` would add. Must end before the engine.
-  virtual std::unique_ptr<TextStream> NewTextStream() const = 0;
+  // A new text, without what `add_special` would add. Must end before the engine and the flag,
+  // which ends its Append and Finish.
+  virtual std::unique_ptr<TextStream> NewTextStream(const CancelFlag& cancel) const = 0;
 
   // The model's chat template applied to a conversation. INVALID_ARGUMENT names the field
   // ("messages.tools", or "messages" where the template refuses) in the payload kFieldPayload;
   // UNIMPLEMENTED if the model has no template.
-  virtual absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const = 0;
+  virtual absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,
+                                                         const CancelFlag& cancel) const = 0;
 
   // Draws what a policy attends in a sequence of some length: see DrawBlockMap. `heads` 0: as many
   // as the model has for keys and values.
-  virtual absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec) const = 0;
+  virtual absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec,
+                                                const CancelFlag& cancel) const = 0;
 
   virtual const ModelInfo& model() const = 0;
   virtual EngineLoad Load() const = 0;

@@ -106,12 +106,13 @@ absl::StatusOr<std::string> Variables(const TemplateDirectory& templates,
 }
 
 absl::StatusOr<std::string> Render(const TemplateDirectory& templates, const ChatRequest& request,
-                                   const std::tm& now) {
+                                   const std::tm& now, const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const ChatTemplate* chat_template,
                            templates.Select(request.tools.has_value()));
   ANNULUS_ASSIGN_OR_RETURN(const std::string variables, Variables(templates, request));
-  auto text = chat_template->Render(variables, now, RenderLimits::ForInput(variables.size()));
-  if (!text.ok()) {
+  auto text =
+      chat_template->Render(variables, now, RenderLimits::ForInput(variables.size()), cancel);
+  if (absl::IsInvalidArgument(text.status())) {
     return FieldError(absl::StatusCode::kInvalidArgument, "messages", text.status().message());
   }
   return text;
@@ -138,7 +139,8 @@ std::string MakeMarker(const ChatRequest& request) {
 // of the documents alone.
 absl::StatusOr<std::pair<std::string, std::string>> RenderAround(const TemplateDirectory& templates,
                                                                  const ChatRequest& request,
-                                                                 const std::tm& now) {
+                                                                 const std::tm& now,
+                                                                 const CancelFlag& cancel) {
   ChatRequest marked = request;
   const std::string marker = MakeMarker(request);
   ChatMessage* first_user = nullptr;
@@ -150,7 +152,7 @@ absl::StatusOr<std::pair<std::string, std::string>> RenderAround(const TemplateD
                    "documents go into the first message of the role user: there is none");
   }
   first_user->content = absl::StrCat(marker, first_user->content.value_or(""));
-  ANNULUS_ASSIGN_OR_RETURN(std::string text, Render(templates, marked, now));
+  ANNULUS_ASSIGN_OR_RETURN(std::string text, Render(templates, marked, now, cancel));
   const size_t place = text.find(marker);
   if (place == std::string::npos || text.find(marker, place + 1) != std::string::npos) {
     return Refused("messages",
@@ -166,20 +168,22 @@ absl::StatusOr<std::pair<std::string, std::string>> RenderAround(const TemplateD
 
 absl::StatusOr<RenderedChat> RenderChat(const TemplateDirectory& templates,
                                         const Tokenizer& tokenizer, const ChatRequest& request,
-                                        const std::tm& now) {
+                                        const std::tm& now, const CancelFlag& cancel) {
   if (request.messages.empty()) return Refused("messages", "at least one message is needed");
   RenderedChat chat;
   if (!request.with_documents) {
-    ANNULUS_ASSIGN_OR_RETURN(chat.text, Render(templates, request, now));
-    ANNULUS_ASSIGN_OR_RETURN(chat.token_ids, tokenizer.Encode(chat.text, /*add_special=*/false));
+    ANNULUS_ASSIGN_OR_RETURN(chat.text, Render(templates, request, now, cancel));
+    ANNULUS_ASSIGN_OR_RETURN(chat.token_ids,
+                             tokenizer.Encode(chat.text, /*add_special=*/false, cancel));
     return chat;
   }
-  ANNULUS_ASSIGN_OR_RETURN(const auto parts, RenderAround(templates, request, now));
+  ANNULUS_ASSIGN_OR_RETURN(const auto parts, RenderAround(templates, request, now, cancel));
   chat.text = absl::StrCat(parts.first, parts.second);
-  ANNULUS_ASSIGN_OR_RETURN(chat.token_ids, tokenizer.Encode(parts.first, /*add_special=*/false));
+  ANNULUS_ASSIGN_OR_RETURN(chat.token_ids,
+                           tokenizer.Encode(parts.first, /*add_special=*/false, cancel));
   chat.documents_at = chat.token_ids.size();
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> behind,
-                           tokenizer.Encode(parts.second, /*add_special=*/false));
+                           tokenizer.Encode(parts.second, /*add_special=*/false, cancel));
   chat.token_ids.insert(chat.token_ids.end(), behind.begin(), behind.end());
   return chat;
 }

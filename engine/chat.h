@@ -11,10 +11,10 @@
 namespace annulus {
 
 // Engine::ApplyChatTemplate, from what a model directory holds. `now`: what templates that write
-// the date take for it. Thread-safe.
+// the date take for it. Thread-safe; `cancel` ends it early.
 absl::StatusOr<RenderedChat> RenderChat(const TemplateDirectory& templates,
                                         const Tokenizer& tokenizer, const ChatRequest& request,
-                                        const std::tm& now);
+                                        const std::tm& now, const CancelFlag& cancel);
 
 }  // namespace annulus
 

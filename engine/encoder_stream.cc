@@ -45,8 +45,8 @@ class EncoderStream final : public TextStream {
 
 }  // namespace
 
-std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer) {
-  return std::make_unique<EncoderStream>(tokenizer.NewStream(/*add_special=*/false));
+std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer, const CancelFlag& cancel) {
+  return std::make_unique<EncoderStream>(tokenizer.NewStream(/*add_special=*/false, cancel));
 }
 
 }  // namespace annulus

@@ -8,8 +8,9 @@
 
 namespace annulus {
 
-// A text for `tokenizer`, which must outlive it, without what is added to whole texts.
-std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer);
+// A text for `tokenizer`, without what is added to whole texts. `tokenizer` and `cancel` must
+// outlive it.
+std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer, const CancelFlag& cancel);
 
 }  // namespace annulus
 

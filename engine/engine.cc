@@ -251,34 +251,36 @@ class EngineImpl final : public Engine {
 
   void Cancel(RequestId id) override { coordinator_->Cancel(id); }
 
-  absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text,
-                                                bool add_special) const override {
-    return model_.tokenizer->Encode(text, add_special);
+  absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,
+                                                const CancelFlag& cancel) const override {
+    return model_.tokenizer->Encode(text, add_special, cancel);
   }
 
-  absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
-                                         bool skip_special) const override {
-    return model_.tokenizer->Decode(ids, skip_special);
+  absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids, bool skip_special,
+                                         const CancelFlag& cancel) const override {
+    return model_.tokenizer->Decode(ids, skip_special, cancel);
   }
 
-  std::unique_ptr<TextStream> NewTextStream() const override {
-    return NewEncoderStream(*model_.tokenizer);
+  std::unique_ptr<TextStream> NewTextStream(const CancelFlag& cancel) const override {
+    return NewEncoderStream(*model_.tokenizer, cancel);
   }
 
-  absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const override {
+  absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,
+                                                 const CancelFlag& cancel) const override {
     if (model_.templates.empty()) {
       return absl::UnimplementedError("the model has no chat template; send text");
     }
     const std::time_t now = std::time(nullptr);
     std::tm utc{};
     gmtime_r(&now, &utc);
-    return RenderChat(model_.templates, *model_.tokenizer, request, utc);
+    return RenderChat(model_.templates, *model_.tokenizer, request, utc, cancel);
   }
 
-  absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec) const override {
+  absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec,
+                                        const CancelFlag& cancel) const override {
     ANNULUS_RETURN_IF_ERROR(CheckPolicy(spec.policy, limits_.page_tokens));
     if (spec.heads == 0) spec.heads = model_.ranks.config.kv_heads;
-    return DrawBlockMap(spec);
+    return DrawBlockMap(spec, cancel);
   }
 
   const ModelInfo& model() const override { return model_.info; }

@@ -64,7 +64,7 @@ absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::M
   ANNULUS_RETURN_IF_ERROR(CheckMessages(messages, place));
   ChatRequest request = FromMessage(messages);
   request.with_documents = with_documents;
-  absl::StatusOr<RenderedChat> chat = engine.ApplyChatTemplate(request);
+  absl::StatusOr<RenderedChat> chat = engine.ApplyChatTemplate(request, CancelFlag::Never());
   if (chat.ok()) return chat;
   // The engine names fields from "messages" on.
   absl::Status status = chat.status();

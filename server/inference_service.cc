@@ -73,7 +73,7 @@ absl::Status HandleTokenize(ServiceContext& context, const v1::TokenizeRequest& 
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
   const bool add_special = !request.has_add_special() || request.add_special();
-  const auto ids = engine->Tokenize(request.text(), add_special);
+  const auto ids = engine->Tokenize(request.text(), add_special, CancelFlag::Never());
   if (!ids.ok()) return AsField("text", ids.status());
   response.mutable_token_ids()->Add(ids->begin(), ids->end());
   return absl::OkStatus();
@@ -98,7 +98,8 @@ absl::Status HandleDetokenize(ServiceContext& context, const v1::DetokenizeReque
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
   const std::span<const int32_t> ids(request.token_ids().data(),
                                      static_cast<size_t>(request.token_ids_size()));
-  auto text = engine->Detokenize(ids, request.has_skip_special() && request.skip_special());
+  auto text = engine->Detokenize(ids, request.has_skip_special() && request.skip_special(),
+                                 CancelFlag::Never());
   if (!text.ok()) return AsField("token_ids", text.status());
   response.set_text(*std::move(text));
   return absl::OkStatus();
@@ -111,7 +112,7 @@ absl::Status HandleMapAttention(ServiceContext& context, const v1::MapAttentionR
   ANNULUS_ASSIGN_OR_RETURN(BlockMapSpec spec,
                            ReadMapRequest(request, context.config.engine.attention));
   spec.most_map_bytes = context.config.max_message_bytes;
-  const auto map = engine->MapAttention(spec);
+  const auto map = engine->MapAttention(spec, CancelFlag::Never());
   if (absl::IsResourceExhausted(map.status())) {
     return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_ANSWER_TOO_LARGE,
                        map.status().message(), {{"available", absl::StrCat(spec.most_map_bytes)}});

@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
   if (text.empty() && spec.documents().empty()) {
     return FieldError(InputField(spec), "the prompt is empty: send text, or name documents");
   }
-  auto ids = engine.Tokenize(text, add_special);
+  auto ids = engine.Tokenize(text, add_special, CancelFlag::Never());
   if (!ids.ok() && absl::IsInvalidArgument(ids.status())) {
     return FieldError(InputField(spec), ids.status().message());
   }
@@ -97,7 +97,8 @@ absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& en
   }
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> behind,
                            TokenizeInput(spec, engine, /*add_special=*/false));
-  ANNULUS_ASSIGN_OR_RETURN(input.ids, engine.Tokenize("", /*add_special=*/true));
+  ANNULUS_ASSIGN_OR_RETURN(input.ids,
+                           engine.Tokenize("", /*add_special=*/true, CancelFlag::Never()));
   input.documents_at = input.ids.size();
   input.ids.insert(input.ids.end(), behind.begin(), behind.end());
   return input;

@@ -29,7 +29,7 @@ class Upload {
       : store_(store),
         engine_(engine),
         tenant_(std::move(tenant)),
-        stream_(engine.NewTextStream()),
+        stream_(engine.NewTextStream(CancelFlag::Never())),
         lease_(store.NewLease()) {}
 
   // Takes the header, then chunks. After an error the upload is over. OUT_OF_RANGE: longer than the

@@ -83,8 +83,8 @@ class Drawing {
 };
 
 // Density of each head group.
-std::vector<double> DrawLists(const BlockMapSpec& spec, const PatternShape& whole,
-                              std::vector<Drawing>& drawings) {
+absl::StatusOr<std::vector<double>> DrawLists(const BlockMapSpec& spec, const PatternShape& whole,
+                                              WorkMeter& work, std::vector<Drawing>& drawings) {
   const AttentionPolicy& policy = spec.policy;
   std::vector<double> pairs(drawings.size());
   const auto slice = static_cast<int32_t>(
@@ -95,6 +95,7 @@ std::vector<double> DrawLists(const BlockMapSpec& spec, const PatternShape& whol
     for (int group = 0; group < whole.head_groups; ++group) {
       for (int32_t block = first; block < first + pattern.shape.blocks; ++block) {
         const std::span<const int32_t> keys = pattern.keys(group, block);
+        ANNULUS_RETURN_IF_ERROR(work.Step(static_cast<int64_t>(keys.size()) + 1));
         drawings[group].Add(keys, block);
         const int64_t begin = int64_t{block} * policy.block;
         const auto rows = static_cast<double>(std::min<int64_t>(spec.tokens - begin, policy.block));
@@ -109,9 +110,11 @@ std::vector<double> DrawLists(const BlockMapSpec& spec, const PatternShape& whol
 
 // A branch of rate r keeps one of r rows and one of r keys; of branches that overlap, the densest
 // is drawn. All heads look alike, since they differ by single tokens.
-std::vector<double> DrawBranches(const BlockMapSpec& spec, int32_t blocks, Drawing& drawing) {
+absl::StatusOr<std::vector<double>> DrawBranches(const BlockMapSpec& spec, int32_t blocks,
+                                                 WorkMeter& work, Drawing& drawing) {
   const std::vector<DilatedBranch> branches = DilatedBranches(spec.policy);
   for (int32_t i = 0; i < blocks; ++i) {
+    ANNULUS_RETURN_IF_ERROR(work.Step(i + 1));
     for (int32_t j = 0; j <= i; ++j) {
       double share = 0;
       for (const DilatedBranch& branch : branches) {
@@ -122,12 +125,12 @@ std::vector<double> DrawBranches(const BlockMapSpec& spec, int32_t blocks, Drawi
       drawing.AddShare(j, i, share);
     }
   }
-  return {CountDilatedPairs(branches, spec.heads, 0, spec.tokens).density()};
+  return std::vector<double>{CountDilatedPairs(branches, spec.heads, 0, spec.tokens).density()};
 }
 
 }  // namespace
 
-absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& asked) {
+absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& asked, const CancelFlag& cancel) {
   ANNULUS_RETURN_IF_ERROR(Check(asked));
   BlockMapSpec spec = asked;
   spec.policy = ResolvePolicy(asked.policy, asked.tokens);
@@ -152,9 +155,12 @@ absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& asked) {
   }
   std::vector<Drawing> drawings(static_cast<size_t>(whole.head_groups),
                                 Drawing(map.blocks, map.side));
-  const std::vector<double> densities = spec.policy.kind == PolicyKind::kDilated
-                                            ? DrawBranches(spec, map.blocks, drawings.front())
-                                            : DrawLists(spec, whole, drawings);
+  // Every head group chooses kMostPairs blocks together, at most.
+  WorkMeter work("the map", 4 * static_cast<int64_t>(kMostPairs), cancel);
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<double> densities,
+                           spec.policy.kind == PolicyKind::kDilated
+                               ? DrawBranches(spec, map.blocks, work, drawings.front())
+                               : DrawLists(spec, whole, work, drawings));
   for (int group = 0; group < whole.head_groups; ++group) {
     BlockMap::Head& head = map.heads.emplace_back();
     head.first_head = group;

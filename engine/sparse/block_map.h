@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/work_meter.h"
 #include "engine/sparse/policy.h"
 
 namespace annulus {
@@ -41,8 +42,9 @@ struct BlockMap {
 // Draws in time linear in the chosen blocks and memory linear in the map. INVALID_ARGUMENT where
 // the policy looks at content or a number is below 1 or beyond its bound; OUT_OF_RANGE where more
 // than 2^30 blocks could be chosen, with the length that would do; RESOURCE_EXHAUSTED, before
-// anything is drawn, for maps of more than most_map_bytes.
-absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& spec);
+// anything is drawn, for maps of more than most_map_bytes; CANCELLED soon after `cancel` is set.
+absl::StatusOr<BlockMap> DrawBlockMap(const BlockMapSpec& spec,
+                                      const CancelFlag& cancel = CancelFlag::Never());
 
 }  // namespace annulus
 

@@ -287,7 +287,8 @@ absl::Status BpeModel::AddMerge(const JsonNode& node, uint32_t rank, absl::strin
 
 absl::Status BpeModel::FindWholeTokens(const Vocabulary& vocabulary) {
   if (!byte_level_ && !ignore_merges_) return absl::OkStatus();
-  EncodeState state;
+  WorkMeter work("the tokenizer file", kTokenizerFileSteps, CancelFlag::Never());
+  EncodeState state(&work);
   std::vector<int32_t> ids;
   state.ids = &ids;
   Stage stage(this, &state);

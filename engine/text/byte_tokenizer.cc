@@ -4,6 +4,9 @@ namespace annulus {
 namespace {
 
 class ByteStream : public StreamingEncoder {
+ public:
+  explicit ByteStream(const CancelFlag& cancel) : StreamingEncoder(cancel) {}
+
  protected:
   absl::Status Push(absl::string_view text, bool, std::vector<int32_t>* ids) override {
     for (const char byte : text) ids->push_back(static_cast<uint8_t>(byte));
@@ -13,8 +16,8 @@ class ByteStream : public StreamingEncoder {
 
 class ByteTokenizer : public Tokenizer {
  public:
-  std::unique_ptr<StreamingEncoder> NewStream(bool) const override {
-    return std::make_unique<ByteStream>();
+  std::unique_ptr<StreamingEncoder> NewStream(bool, const CancelFlag& cancel) const override {
+    return std::make_unique<ByteStream>(cancel);
   }
 
   void DecodeNext(int32_t id, DecodeState*, std::string* bytes) const override {

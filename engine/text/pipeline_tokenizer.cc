@@ -39,8 +39,11 @@ absl::StatusOr<std::string> PipelineTokenizer::DecodeToken(int32_t id, bool is_f
 
 class PipelineTokenizer::Stream : public StreamingEncoder {
  public:
-  Stream(const PipelineStages& stages, bool add_special)
-      : post_processor_(stages.post_processor), add_special_(add_special) {
+  Stream(const PipelineStages& stages, bool add_special, const CancelFlag& cancel)
+      : StreamingEncoder(cancel),
+        post_processor_(stages.post_processor),
+        add_special_(add_special),
+        state_(&work()) {
     TextStage* next = Own(stages.model->NewStage(&state_));
     next = ChainStages(stages.pre_tokenizers.filters, &state_, next, &stages_);
     if (auto found = stages.added_tokens.NewNormalizedStage(&state_, next)) {
@@ -80,8 +83,9 @@ class PipelineTokenizer::Stream : public StreamingEncoder {
   TextStage* first_ = nullptr;
 };
 
-std::unique_ptr<StreamingEncoder> PipelineTokenizer::NewStream(bool add_special) const {
-  return std::make_unique<Stream>(stages_, add_special);
+std::unique_ptr<StreamingEncoder> PipelineTokenizer::NewStream(bool add_special,
+                                                               const CancelFlag& cancel) const {
+  return std::make_unique<Stream>(stages_, add_special, cancel);
 }
 
 void PipelineTokenizer::DecodeNext(int32_t id, DecodeState* state, std::string* bytes) const {

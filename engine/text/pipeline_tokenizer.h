@@ -37,7 +37,8 @@ class PipelineTokenizer : public Tokenizer {
   // INVALID_ARGUMENT when a token cannot be decoded.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Create(PipelineStages stages);
 
-  std::unique_ptr<StreamingEncoder> NewStream(bool add_special) const override;
+  std::unique_ptr<StreamingEncoder> NewStream(bool add_special,
+                                              const CancelFlag& cancel) const override;
   void DecodeNext(int32_t id, DecodeState* state, std::string* bytes) const override;
   int32_t vocabulary_size() const override { return stages_.vocabulary.size(); }
   bool HasToken(int32_t id) const override { return stages_.vocabulary.Token(id).has_value(); }

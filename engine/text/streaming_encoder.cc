@@ -11,7 +11,15 @@ namespace {
 constexpr size_t kSliceBytes =
     64 << 10;  // stays in the second cache level, with what is made of it
 
+// Of all stages together. Ordinary text takes less than one step for each byte, and the patterns of
+// published tokenizers less than 8 for any text.
+constexpr int64_t kBaseSteps = 1'000'000;
+constexpr int64_t kStepsPerByte = 64;
+
 }  // namespace
+
+StreamingEncoder::StreamingEncoder(const CancelFlag& cancel)
+    : work_("the text's encoding", kBaseSteps, cancel) {}
 
 absl::Status StreamingEncoder::Append(absl::string_view bytes, std::vector<int32_t>* ids) {
   if (status_.ok()) status_ = Take(bytes, false, ids);
@@ -49,12 +57,19 @@ absl::Status StreamingEncoder::PushSlices(absl::string_view text, bool end,
                                           std::vector<int32_t>* ids) {
   while (text.size() > kSliceBytes) {
     const absl::string_view slice = TruncateUtf8(text, kSliceBytes);
-    ANNULUS_RETURN_IF_ERROR(Push(slice, false, ids));
+    ANNULUS_RETURN_IF_ERROR(PushSlice(slice, false, ids));
     offset_ += slice.size();
     text.remove_prefix(slice.size());
   }
   offset_ += text.size();
-  return text.empty() && !end ? absl::OkStatus() : Push(text, end, ids);
+  return text.empty() && !end ? absl::OkStatus() : PushSlice(text, end, ids);
+}
+
+absl::Status StreamingEncoder::PushSlice(absl::string_view text, bool end,
+                                         std::vector<int32_t>* ids) {
+  work_.Allow(kStepsPerByte * static_cast<int64_t>(text.size()));
+  ANNULUS_RETURN_IF_ERROR(work_.Step(StepsFor(text.size())));
+  return Push(text, end, ids);
 }
 
 }  // namespace annulus

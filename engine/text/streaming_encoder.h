@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/work_meter.h"
 
 namespace annulus {
 
@@ -22,6 +23,8 @@ namespace annulus {
 // Made by Tokenizer::NewStream; not thread-safe, but may move between threads.
 class StreamingEncoder {
  public:
+  // `cancel` must outlive the stream. Once it is set, calls end soon with CANCELLED.
+  explicit StreamingEncoder(const CancelFlag& cancel);
   virtual ~StreamingEncoder() = default;
 
   // Takes the next bytes of the text, cut anywhere, also inside a character, and appends the ids
@@ -38,6 +41,9 @@ class StreamingEncoder {
   absl::Status Finish(absl::string_view last_bytes, std::vector<int32_t>* ids);
 
  protected:
+  // What the work on the text counts. It allows steps in proportion to the text.
+  WorkMeter& work() { return work_; }
+
   // The next `text`, whole characters of UTF-8. `end` is true in the last call, and only there.
   virtual absl::Status Push(absl::string_view text, bool end, std::vector<int32_t>* ids) = 0;
 
@@ -45,6 +51,9 @@ class StreamingEncoder {
   absl::Status Take(absl::string_view bytes, bool end, std::vector<int32_t>* ids);
   absl::Status PushSlices(absl::string_view text, bool end, std::vector<int32_t>* ids);
 
+  absl::Status PushSlice(absl::string_view text, bool end, std::vector<int32_t>* ids);
+
+  WorkMeter work_;
   std::string partial_;  // the start of a character of which more bytes must come
   uint64_t offset_ = 0;  // of the next byte to push
   absl::Status status_;

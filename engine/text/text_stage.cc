@@ -38,7 +38,8 @@ absl::StatusOr<std::vector<std::string>> RunFilters(const TextFilters& filters,
   std::vector<std::string> stretches;
   Collector collector(&stretches);
   std::vector<std::unique_ptr<TextStage>> stages;
-  EncodeState state;
+  WorkMeter work("a tokenizer file", kTokenizerFileSteps, CancelFlag::Never());
+  EncodeState state(&work);
   state.text_bytes = text.size();
   ANNULUS_RETURN_IF_ERROR(ChainStages(filters, &state, &collector, &stages)->Push(text, true));
   return stretches;

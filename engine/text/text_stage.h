@@ -10,11 +10,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/work_meter.h"
 
 namespace annulus {
 
 // What the stages that encode one text share.
 struct EncodeState {
+  explicit EncodeState(WorkMeter* work) : work(work) {}
+
+  WorkMeter* const work;                // counts the steps of all stages
   std::vector<int32_t>* ids = nullptr;  // where ids go, during a push
   uint64_t text_bytes = 0;              // length of the text so far
   bool at_text_start = true;  // no added token was found and nothing was left out of the text yet
@@ -46,6 +50,9 @@ class TextFilter {
 };
 
 using TextFilters = std::vector<std::unique_ptr<TextFilter>>;
+
+// Steps that the work on a tokenizer's file may take.
+inline constexpr int64_t kTokenizerFileSteps = int64_t{1} << 30;
 
 // Makes the stages of `filters`, in order, and gives the first one, or `last` where there is none.
 // `stages` owns them.

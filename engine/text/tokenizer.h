@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/work_meter.h"
 #include "engine/text/decoder.h"
 #include "engine/text/streaming_encoder.h"
 
@@ -26,17 +27,21 @@ class Tokenizer {
   // The ids of `text`, which must be UTF-8 (else INVALID_ARGUMENT with the offset of the first bad
   // byte) of at most kMaxTextBytes. The contents of special tokens are recognised in the text.
   // `add_special` adds what the model expects around a text, for example a beginning-of-text id.
-  // Time is O(n log n) in the bytes of the text; stack use does not depend on it.
-  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool add_special) const;
+  // Time is O(n log n) in the bytes of the text; stack use does not depend on it. CANCELLED soon
+  // after `cancel` is set.
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool add_special,
+                                              const CancelFlag& cancel = CancelFlag::Never()) const;
 
   // Starts to encode a text that comes in parts, to the same ids; its length has no limit. The
-  // tokenizer must outlive the stream.
-  virtual std::unique_ptr<StreamingEncoder> NewStream(bool add_special) const = 0;
+  // tokenizer and `cancel` must outlive the stream.
+  virtual std::unique_ptr<StreamingEncoder> NewStream(
+      bool add_special, const CancelFlag& cancel = CancelFlag::Never()) const = 0;
 
   // The bytes that `ids` stand for; they need not be UTF-8 when a model wrote the ids.
   // INVALID_ARGUMENT for an id without a token, with the id, its place and the range.
-  // `skip_special` leaves special tokens out.
-  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, bool skip_special) const;
+  // `skip_special` leaves special tokens out. CANCELLED soon after `cancel` is set.
+  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids, bool skip_special,
+                                     const CancelFlag& cancel = CancelFlag::Never()) const;
 
   // Decode in steps: appends what `id` adds to a text of which `state` tells what came before; a
   // text starts with a fresh state. An id without a token adds nothing.

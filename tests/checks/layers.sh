@@ -16,10 +16,11 @@ kernels/           : kernels/base/ kernels/ops/
 kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h
 kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h
 
-engine/sparse/     : engine/model/tensor_source.h KERNELS
+engine/sparse/     : engine/base/work_meter.h engine/model/tensor_source.h KERNELS
 engine/base/tenant_id.h :
-engine/api.h       : engine/base/tenant_id.h engine/sparse/assignment.h engine/sparse/policy.h engine/sparse/block_map.h kernels/base/
-engine/base/       : engine/api.h engine/base/tenant_id.h KERNELS
+engine/base/work_meter.h :
+engine/api.h       : engine/base/tenant_id.h engine/base/work_meter.h engine/sparse/assignment.h engine/sparse/policy.h engine/sparse/block_map.h kernels/base/
+engine/base/       : engine/api.h engine/base/tenant_id.h engine/base/work_meter.h KERNELS
 engine/text/       : engine/api.h engine/base/ KERNELS
 engine/model/      : engine/api.h engine/base/ engine/text/ KERNELS
 engine/gguf/       : engine/base/ engine/text/ engine/model/ KERNELS

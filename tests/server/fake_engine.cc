@@ -121,9 +121,10 @@ absl::Status FakeEngine::Validate(const RequestSpec& spec) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<BlockMap> FakeEngine::MapAttention(BlockMapSpec spec) const {
+absl::StatusOr<BlockMap> FakeEngine::MapAttention(BlockMapSpec spec,
+                                                  const CancelFlag& cancel) const {
   if (spec.heads == 0) spec.heads = 2;
-  return DrawBlockMap(spec);
+  return DrawBlockMap(spec, cancel);
 }
 
 std::vector<std::unique_ptr<FakeEngine::Request>> FakeEngine::TakeEnded() {
@@ -235,8 +236,8 @@ void FakeEngine::Run(Request& request) {
   request.sink.reset();
 }
 
-absl::StatusOr<std::vector<int32_t>> FakeEngine::Tokenize(absl::string_view text,
-                                                          bool add_special) const {
+absl::StatusOr<std::vector<int32_t>> FakeEngine::Tokenize(absl::string_view text, bool add_special,
+                                                          const CancelFlag&) const {
   if (out_of_memory_) throw std::bad_alloc();
   ++tokenizing_;
   std::this_thread::sleep_for(milliseconds(tokenize_delay_ms_));
@@ -250,8 +251,8 @@ absl::StatusOr<std::vector<int32_t>> FakeEngine::Tokenize(absl::string_view text
   return ids;
 }
 
-absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids,
-                                                   bool skip_special) const {
+absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids, bool skip_special,
+                                                   const CancelFlag&) const {
   std::string text;
   for (const int32_t id : ids) {
     if (id < 0 || id >= kVocabulary) {
@@ -263,7 +264,7 @@ absl::StatusOr<std::string> FakeEngine::Detokenize(std::span<const int32_t> ids,
   return text;
 }
 
-std::unique_ptr<TextStream> FakeEngine::NewTextStream() const {
+std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
   class Stream final : public TextStream {
    public:
     Stream(size_t memory_bytes, const std::atomic<bool>& out_of_memory)
@@ -284,7 +285,8 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream() const {
   return std::make_unique<Stream>(Get(text_memory_bytes_), out_of_memory_);
 }
 
-absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request) const {
+absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request,
+                                                           const CancelFlag&) const {
   if (out_of_memory_) throw std::bad_alloc();
   if (request.tools == "bad") return Field("messages.tools", "must be a JSON array");
   RenderedChat chat;

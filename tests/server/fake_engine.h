@@ -76,16 +76,17 @@ class FakeEngine final : public Engine {
   absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override;
   absl::Status Validate(const RequestSpec& spec) const override;
   void Cancel(RequestId id) override;
-  absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text,
-                                                bool add_special) const override;
-  absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids,
-                                         bool skip_special) const override;
+  absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,
+                                                const CancelFlag& cancel) const override;
+  absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids, bool skip_special,
+                                         const CancelFlag& cancel) const override;
   // Writes "role:content|" for each message and "tools" where there are any; refuses the role
   // "bad".
-  std::unique_ptr<TextStream> NewTextStream() const override;
-  absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request) const override;
+  std::unique_ptr<TextStream> NewTextStream(const CancelFlag& cancel) const override;
+  absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,
+                                                 const CancelFlag& cancel) const override;
   // As if the model had two heads of keys and values.
-  absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec) const override;
+  absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec, const CancelFlag& cancel) const override;
   const ModelInfo& model() const override {
     std::lock_guard lock(mutex_);
     return model_;

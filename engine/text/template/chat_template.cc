@@ -51,16 +51,14 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source,
 }
 
 absl::StatusOr<std::string> ChatTemplate::Render(absl::string_view variables, const std::tm& now,
-                                                 const RenderLimits& limits) const {
-  const auto error = [&](int line, absl::string_view message) {
-    return absl::InvalidArgumentError(absl::StrCat(file_name_, ":", line, ": ", message));
-  };
-  jinja::Runtime runtime(limits, now);
+                                                 const RenderLimits& limits,
+                                                 const CancelFlag& cancel) const {
+  jinja::Runtime runtime(limits, now, cancel);
   jinja::Value values;
   try {
     values = jinja::ParseJson(runtime, variables);
   } catch (const jinja::Failure& failure) {
-    return absl::InvalidArgumentError(absl::StrCat("the template's variables: ", failure.message));
+    return absl::Status(failure.code, absl::StrCat("the template's variables: ", failure.message));
   }
   if (!values.is(jinja::Kind::kDict)) {
     return absl::InvalidArgumentError("the template's variables are no JSON object");
@@ -69,7 +67,8 @@ absl::StatusOr<std::string> ChatTemplate::Render(absl::string_view variables, co
   try {
     return evaluator.Render(*ast_);
   } catch (const jinja::Failure& failure) {
-    return error(failure.line > 0 ? failure.line : evaluator.line(), failure.message);
+    const int line = failure.line > 0 ? failure.line : evaluator.line();
+    return absl::Status(failure.code, absl::StrCat(file_name_, ":", line, ": ", failure.message));
   }
 }
 

@@ -1,7 +1,6 @@
 #ifndef ANNULUS_ENGINE_TEXT_TEMPLATE_CHAT_TEMPLATE_H_
 #define ANNULUS_ENGINE_TEXT_TEMPLATE_CHAT_TEMPLATE_H_
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -10,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/work_meter.h"
 
 namespace annulus {
 
@@ -24,7 +24,6 @@ struct RenderLimits {
   size_t output_bytes = size_t{16} << 20;
   size_t value_bytes = size_t{64} << 20;  // everything that it computes, the output included
   int64_t range_length = 100'000;
-  std::chrono::milliseconds time{10'000};
 
   // The defaults, with room for values of `bytes` bytes to be copied a few times.
   static RenderLimits ForInput(size_t bytes);
@@ -37,7 +36,7 @@ inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 // lstrip_blocks and loop controls; see README.md for the parts).
 //
 // Rendering is a computation on plain data. There is no way from a template to a file, a variable
-// of the process or an attribute of this program's objects; time, memory, output and stack (less
+// of the process or an attribute of this program's objects; steps, memory, output and stack (less
 // than 256 KiB) are bounded. Immutable and thread-safe.
 class ChatTemplate {
  public:
@@ -53,9 +52,11 @@ class ChatTemplate {
   // of objects keep their order. `now` is what strftime_now() formats.
   //
   // INVALID_ARGUMENT "<file>:<line>: ..." when the template refuses the values with
-  // raise_exception, cannot compute with them, or passes a limit.
+  // raise_exception, cannot compute with them, or passes a limit; CANCELLED soon after `cancel` is
+  // set.
   absl::StatusOr<std::string> Render(absl::string_view variables, const std::tm& now,
-                                     const RenderLimits& limits) const;
+                                     const RenderLimits& limits,
+                                     const CancelFlag& cancel = CancelFlag::Never()) const;
 
  private:
   explicit ChatTemplate(std::unique_ptr<const jinja::Ast> ast, absl::string_view file_name);

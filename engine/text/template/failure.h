@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace annulus::jinja {
@@ -14,11 +15,16 @@ namespace annulus::jinja {
 struct Failure {
   std::string message;  // without file and line
   int line = 0;         // 0: the line that is being evaluated
+  absl::StatusCode code = absl::StatusCode::kInvalidArgument;
 };
 
 template <typename... Parts>
 [[noreturn]] void Fail(const Parts&... parts) {
   throw Failure{absl::StrCat(parts...), 0};
+}
+
+[[noreturn]] inline void FailWith(const absl::Status& status) {
+  throw Failure{std::string(status.message()), 0, status.code()};
 }
 
 template <typename... Parts>

@@ -8,8 +8,6 @@
 namespace annulus::jinja {
 namespace {
 
-constexpr int64_t kStepsBetweenChecks = 1024;
-
 template <typename Container>
 void CheckShape(const Container& container, const RenderLimits& limits) {
   if (container.depth > kMaxValueDepth) {
@@ -56,16 +54,8 @@ void Arguments::Finish() const {
   }
 }
 
-Runtime::Runtime(const RenderLimits& limits, const std::tm& now)
-    : limits_(limits), now_(now), deadline_(std::chrono::steady_clock::now() + limits.time) {}
-
-void Runtime::CheckSteps() {
-  if (steps_ > limits_.steps) Fail("the template takes more than ", limits_.steps, " steps");
-  if (std::chrono::steady_clock::now() >= deadline_) {
-    Fail("the template takes longer than ", limits_.time.count(), " ms");
-  }
-  next_check_ = std::min(steps_ + kStepsBetweenChecks, limits_.steps + 1);
-}
+Runtime::Runtime(const RenderLimits& limits, const std::tm& now, const CancelFlag& cancel)
+    : limits_(limits), now_(now), work_("the template", limits.steps, cancel) {}
 
 void Runtime::Charge(size_t bytes) {
   if (bytes > limits_.value_bytes - bytes_) {

@@ -1,7 +1,6 @@
 #ifndef ANNULUS_ENGINE_TEXT_TEMPLATE_RUNTIME_H_
 #define ANNULUS_ENGINE_TEXT_TEMPLATE_RUNTIME_H_
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
@@ -12,6 +11,7 @@
 
 #include "absl/strings/string_view.h"
 #include "engine/text/template/chat_template.h"
+#include "engine/text/template/failure.h"
 #include "engine/text/template/value.h"
 
 namespace annulus::jinja {
@@ -60,8 +60,8 @@ struct FunctionData {
 // Everything that one rendering owns and is limited by. One thread.
 class Runtime {
  public:
-  // `now`: what strftime_now() tells.
-  Runtime(const RenderLimits& limits, const std::tm& now);
+  // `now`: what strftime_now() tells. `cancel` must outlive the runtime.
+  Runtime(const RenderLimits& limits, const std::tm& now, const CancelFlag& cancel);
 
   const RenderLimits& limits() const { return limits_; }
   const std::tm& now() const { return now_; }
@@ -74,12 +74,13 @@ class Runtime {
   Value Function(const FunctionData& data);
   Value Undefined(std::string reason);
 
-  // Counts one step of work, and more for work that grows with `size` (bytes or elements). Fails
-  // where a limit or the deadline has passed.
+  // Counts one step of work, and more for plain work on `size` bytes or elements (StepsFor). Fails
+  // when the limit is passed or the rendering is cancelled.
   void Step(size_t size = 0) {
-    steps_ += 1 + size / kSizePerStep;
-    if (steps_ >= next_check_) CheckSteps();
+    const absl::Status status = work_.Step(StepsFor(size));
+    if (!status.ok()) FailWith(status);
   }
+  int64_t steps() const { return work_.steps(); }
 
   // Fails unless `bytes` more may be held.
   void Charge(size_t bytes);
@@ -91,15 +92,9 @@ class Runtime {
   const std::vector<Value>& Elements(const Value& value);
 
  private:
-  static constexpr size_t kSizePerStep = 64;
-
-  void CheckSteps();
-
   const RenderLimits limits_;
   const std::tm now_;
-  const std::chrono::steady_clock::time_point deadline_;
-  int64_t steps_ = 0;
-  int64_t next_check_ = 0;
+  WorkMeter work_;
   size_t bytes_ = 0;
   std::deque<std::string> strings_;
   std::deque<ListData> lists_;

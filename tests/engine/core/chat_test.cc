@@ -40,7 +40,7 @@ class ChatTest : public ::testing::Test {
   }
 
   absl::StatusOr<RenderedChat> Render(const ChatRequest& request) const {
-    return RenderChat(templates_, *tokenizer_, request, std::tm{});
+    return RenderChat(templates_, *tokenizer_, request, std::tm{}, CancelFlag::Never());
   }
 
   // The message of the refusal, which begins with the field.
@@ -179,7 +179,7 @@ TEST_F(ChatTest, TextAndIdsAreThoseOfTransformers) {
     if (options.contains("tools")) request.tools = options.at("tools").dump();
     if (options.contains("hurry")) request.template_options = options.dump();
     request.add_generation_prompt = options.value("add_generation_prompt", true);
-    const auto chat = RenderChat(*templates, **tokenizer, request, std::tm{});
+    const auto chat = RenderChat(*templates, **tokenizer, request, std::tm{}, CancelFlag::Never());
     ASSERT_TRUE(chat.ok()) << chat.status();
     EXPECT_EQ(chat->text, one.at("text").get<std::string>());
     EXPECT_EQ(chat->token_ids, one.at("token_ids").get<std::vector<int32_t>>());

@@ -12,7 +12,7 @@ namespace {
 
 TEST(EncoderStreamTest, GivesTheIdsOfTheWholeAndTellsWhatItHolds) {
   const auto tokenizer = testing::Load(testing::ByteLevelTokenizer());
-  const auto stream = NewEncoderStream(*tokenizer);
+  const auto stream = NewEncoderStream(*tokenizer, CancelFlag::Never());
   EXPECT_EQ(stream->memory_bytes(), 0u);
   std::string text;
   std::vector<int32_t> ids;

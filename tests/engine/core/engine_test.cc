@@ -45,7 +45,7 @@ class EngineTest : public ::testing::Test {
 
   static RequestSpec Spec(const Engine& engine, const std::string& text, int max_tokens = 64) {
     RequestSpec spec;
-    spec.prompt = engine.Tokenize(text, true).value();
+    spec.prompt = engine.Tokenize(text, true, CancelFlag::Never()).value();
     spec.sampling.temperature = 0;
     spec.sampling.max_tokens = max_tokens;
     return spec;

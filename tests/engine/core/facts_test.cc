@@ -74,7 +74,7 @@ class Reader {
     Found found;
     for (const DemoFact& fact : document_.facts) {
       RequestSpec spec;
-      spec.prompt = engine_->Tokenize(document_.text + fact.cue, true).value();
+      spec.prompt = engine_->Tokenize(document_.text + fact.cue, true, CancelFlag::Never()).value();
       spec.shared_prefixes = {static_cast<int32_t>(document_.text.size())};
       spec.sampling.temperature = 0;
       spec.sampling.max_tokens = 64;

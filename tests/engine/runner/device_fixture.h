@@ -119,7 +119,7 @@ inline RequestSpec GateQuestion(const Engine& engine) {
                     .Tokenize(
                         "The heron's gate opens at 0417. Nobody in the valley knows why. "
                         "The heron's gate opens at ",
-                        true)
+                        true, CancelFlag::Never())
                     .value();
   spec.sampling.temperature = 0;
   spec.sampling.max_tokens = 4;

@@ -213,7 +213,8 @@ TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHost) {
   const auto engine = CreateEngine(options, *backend_, counting).value();
   // What follows is known to be one of several.
   const std::vector<int32_t> prompt =
-      engine->Tokenize("abcdefgh1abcdefgh2abcdefgh3abcdefgh4abcdefgh", true).value();
+      engine->Tokenize("abcdefgh1abcdefgh2abcdefgh3abcdefgh4abcdefgh", true, CancelFlag::Never())
+          .value();
   std::vector<SamplingParams> ways = WaysToSample(prompt);
   const size_t half = ways.size();
   for (size_t i = 0; i < half; ++i) {

@@ -31,7 +31,8 @@ class Loaded {
 
   std::vector<std::string> Tokens(absl::string_view piece) const {
     std::vector<int32_t> ids;
-    EncodeState state;
+    WorkMeter work("the text", 1 << 30, CancelFlag::Never());
+    EncodeState state(&work);
     state.ids = &ids;
     EXPECT_TRUE(model_->NewStage(&state)->Push(piece, true).ok());
     std::vector<std::string> tokens;

@@ -48,7 +48,8 @@ std::unique_ptr<Model> MakeModel(const SentencePieceFile& file) {
 // In parts of `part` bytes, ASCII only.
 std::vector<int32_t> Encode(const Model& model, absl::string_view text, size_t part) {
   std::vector<int32_t> ids;
-  EncodeState state;
+  WorkMeter work("the text", 1 << 30, CancelFlag::Never());
+  EncodeState state(&work);
   state.ids = &ids;
   const auto stage = model.NewStage(&state);
   for (; text.size() > part; text.remove_prefix(part)) {
