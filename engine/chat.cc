@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/text/utf8.h"
@@ -121,17 +121,30 @@ absl::StatusOr<std::string> Render(const TemplateDirectory& templates, const Cha
 // A text that occurs nowhere in the request, and that no template takes apart: it begins and ends
 // with characters of private use.
 std::string MakeMarker(const ChatRequest& request) {
-  for (int i = 0;; ++i) {
-    std::string marker = absl::StrCat("\xEE\x80\x80", "documents ", i, "\xEE\x80\x81");
-    bool used = absl::StrContains(request.tools.value_or(""), marker) ||
-                absl::StrContains(request.template_options.value_or(""), marker);
-    for (const ChatMessage& message : request.messages) {
-      used = used || absl::StrContains(message.content.value_or(""), marker) ||
-             absl::StrContains(message.reasoning.value_or(""), marker) ||
-             absl::StrContains(message.tool_calls.value_or(""), marker);
+  constexpr absl::string_view kBegin =
+      "\xEE\x80\x80"
+      "documents ";
+  std::set<std::string> used;  // what stands behind kBegin, as long as the longest number
+  const auto look_at = [&](const std::optional<std::string>& text) {
+    if (!text.has_value()) return;
+    const absl::string_view whole = *text;
+    for (size_t at = whole.find(kBegin); at != whole.npos; at = whole.find(kBegin, at + 1)) {
+      const std::string behind = text->substr(at + kBegin.size(), 20);
+      used.insert(behind.substr(0, behind.find_first_not_of("0123456789")));
     }
-    if (!used) return marker;
+  };
+  look_at(request.tools);
+  look_at(request.template_options);
+  for (const ChatMessage& message : request.messages) {
+    look_at(message.role);
+    for (const auto* text : {&message.content, &message.name, &message.reasoning,
+                             &message.tool_calls, &message.tool_call_id}) {
+      look_at(*text);
+    }
   }
+  size_t number = 0;
+  while (used.contains(absl::StrCat(number))) ++number;
+  return absl::StrCat(kBegin, number, "\xEE\x80\x81");
 }
 
 // The text in front of the place for documents, and the text behind it. The template sees a mark

@@ -55,7 +55,7 @@ struct Expression {
   std::vector<const Expression*> children;
   std::vector<std::string> operators;
   CallArguments call;
-  Builtin builtin = nullptr;
+  Builtin builtin = nullptr;  // null: none of that name, which matters when it is reached
 };
 
 enum class StatementType : uint8_t {

@@ -2,8 +2,10 @@
 
 #include <utf8proc.h>
 
+#include <bitset>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "engine/text/utf8.h"
 
 namespace annulus::jinja {
@@ -38,9 +40,32 @@ std::string MapCharacters(absl::string_view text, Map map) {
   return result;
 }
 
-bool Contains(absl::string_view set, absl::string_view character) {
-  return set.find(character) != absl::string_view::npos;
-}
+// The characters that a strip takes off.
+class StripSet {
+ public:
+  explicit StripSet(std::optional<absl::string_view> characters)
+      : is_space_(!characters.has_value()) {
+    const absl::string_view text = characters.value_or("");
+    for (size_t position = 0; position < text.size();) {
+      const char32_t c = NextCodePoint(text, &position);
+      if (c < ascii_.size()) {
+        ascii_.set(c);
+      } else {
+        others_.insert(c);
+      }
+    }
+  }
+
+  bool Contains(char32_t c) const {
+    if (is_space_) return IsSpace(c);
+    return c < ascii_.size() ? ascii_.test(c) : others_.contains(c);
+  }
+
+ private:
+  const bool is_space_;
+  std::bitset<128> ascii_;
+  absl::flat_hash_set<char32_t> others_;
+};
 
 }  // namespace
 
@@ -106,24 +131,19 @@ bool IsLower(char32_t code_point) {
 }
 
 absl::string_view StripLeft(absl::string_view text, std::optional<absl::string_view> characters) {
+  const StripSet set(characters);
   for (size_t position = 0; position < text.size();) {
     const size_t begin = position;
-    const char32_t code_point = NextCodePoint(text, &position);
-    const bool stripped = characters.has_value()
-                              ? Contains(*characters, text.substr(begin, position - begin))
-                              : IsSpace(code_point);
-    if (!stripped) return text.substr(begin);
+    if (!set.Contains(NextCodePoint(text, &position))) return text.substr(begin);
   }
   return text.substr(text.size());
 }
 
 absl::string_view StripRight(absl::string_view text, std::optional<absl::string_view> characters) {
-  while (!text.empty()) {
+  const StripSet set(characters);
+  while (!text.empty() && set.Contains(LastCodePoint(text))) {
     size_t begin = text.size() - 1;
     while ((static_cast<unsigned char>(text[begin]) & 0xc0) == 0x80) --begin;
-    const bool stripped = characters.has_value() ? Contains(*characters, text.substr(begin))
-                                                 : IsSpace(LastCodePoint(text));
-    if (!stripped) break;
     text = text.substr(0, begin);
   }
   return text;

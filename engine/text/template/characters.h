@@ -28,7 +28,7 @@ bool IsDecimal(char32_t code_point);
 bool IsUpper(char32_t code_point);
 bool IsLower(char32_t code_point);
 
-// str.lstrip and str.rstrip: without `characters` white space.
+// str.lstrip and str.rstrip: without `characters` white space. Linear in both texts.
 absl::string_view StripLeft(absl::string_view text,
                             std::optional<absl::string_view> characters = std::nullopt);
 absl::string_view StripRight(absl::string_view text,

@@ -15,6 +15,17 @@
 
 namespace annulus {
 
+namespace {
+
+// A template may put whole conversations into its message; a status has room for a few KiB.
+constexpr size_t kMostMessageBytes = 2048;
+
+absl::string_view Shown(const jinja::Failure& failure) {
+  return TruncateUtf8(failure.message, kMostMessageBytes);
+}
+
+}  // namespace
+
 RenderLimits RenderLimits::ForInput(size_t bytes) {
   RenderLimits limits;
   limits.output_bytes += 4 * bytes;
@@ -58,7 +69,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(absl::string_view variables, co
   try {
     values = jinja::ParseJson(runtime, variables);
   } catch (const jinja::Failure& failure) {
-    return absl::Status(failure.code, absl::StrCat("the template's variables: ", failure.message));
+    return absl::Status(failure.code, absl::StrCat("the template's variables: ", Shown(failure)));
   }
   if (!values.is(jinja::Kind::kDict)) {
     return absl::InvalidArgumentError("the template's variables are no JSON object");
@@ -68,7 +79,7 @@ absl::StatusOr<std::string> ChatTemplate::Render(absl::string_view variables, co
     return evaluator.Render(*ast_);
   } catch (const jinja::Failure& failure) {
     const int line = failure.line > 0 ? failure.line : evaluator.line();
-    return absl::Status(failure.code, absl::StrCat(file_name_, ":", line, ": ", failure.message));
+    return absl::Status(failure.code, absl::StrCat(file_name_, ":", line, ": ", Shown(failure)));
   }
 }
 

@@ -6,9 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/text/template/evaluator.h"
 #include "engine/text/template/failure.h"
+#include "engine/text/template/filters.h"
 #include "engine/text/template/format_value.h"
 #include "engine/text/template/globals.h"
 #include "engine/text/template/operators.h"
+#include "engine/text/template/value_tests.h"
 
 namespace annulus::jinja {
 
@@ -23,7 +25,7 @@ Evaluator::Level::Level(Evaluator& evaluator) : evaluator_(evaluator) {
 // Small: the parts that need room on the stack are functions of their own.
 Value Evaluator::Evaluate(const Expression& expression) {
   const Level level(*this);
-  runtime_.Step();
+  runtime_.Step(expression.name.size());
   line_ = expression.line;
   const std::vector<const Expression*>& children = expression.children;
   switch (expression.type) {
@@ -75,9 +77,9 @@ Value Evaluator::Evaluate(const Expression& expression) {
 
 Value Evaluator::EvaluateName(const Expression& expression) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->outer) {
-    for (const auto& [name, value] : scope->variables) {
-      if (name == expression.name) return value;
-    }
+    const Value* const value = scope->Find(expression.name);
+    if (value != nullptr) return *value;
+    runtime_.Step();
   }
   const Builtin global = FindGlobal(expression.name);
   if (global == nullptr) {
@@ -101,6 +103,7 @@ Value Evaluator::EvaluateDict(const Expression& expression) {
   for (size_t i = 0; i < expression.children.size(); i += 2) {
     const Value key = Evaluate(*expression.children[i]);
     CheckHashable(key);
+    runtime_.Step(WeightOf(key));
     dict.Set(key, Evaluate(*expression.children[i + 1]));
   }
   return runtime_.Dict(std::move(dict));
@@ -128,7 +131,7 @@ Value Evaluator::EvaluateConcat(const Expression& expression) {
   std::string text;
   for (const Expression* child : expression.children) {
     const Value value = Evaluate(*child);
-    const std::string part = Str(value);
+    const std::string part = Str(runtime_, value);
     runtime_.Charge(part.size());
     text += part;
   }
@@ -173,6 +176,7 @@ void Evaluator::AddRest(const CallArguments& call, Arguments& arguments) {
   if (call.rest_keywords == nullptr) return;
   const Value keywords = Evaluate(*call.rest_keywords);
   if (!keywords.is(Kind::kDict)) Fail("the argument after ** must be a dict");
+  runtime_.Step(64 * keywords.dict().items.size());
   for (const auto& [name, value] : keywords.dict().items) {
     arguments.keywords.emplace_back(RequireText(name, "a keyword"), value);
   }
@@ -181,7 +185,11 @@ void Evaluator::AddRest(const CallArguments& call, Arguments& arguments) {
 Value Evaluator::Apply(const Expression& expression, const Value& self) {
   Arguments arguments = EvaluateArguments(expression.call, expression.name);
   line_ = expression.line;
-  return expression.builtin(runtime_, self, arguments);
+  if (expression.builtin != nullptr) return expression.builtin(runtime_, self, arguments);
+  // An unknown name fails here, where it is reached: templates have branches for other programs.
+  const bool is_test = expression.type == ExpressionType::kTest;
+  const Builtin builtin = is_test ? RequireTest(expression.name) : RequireFilter(expression.name);
+  return builtin(runtime_, self, arguments);
 }
 
 Value Evaluator::EvaluateCall(const Expression& expression) {
@@ -208,6 +216,7 @@ Value Evaluator::CallMacro(const FunctionData& function, Arguments& arguments) {
   Scope* const caller_scope = std::exchange(scope_, &scope);
   for (size_t i = 0; i < macro.parameters.size(); ++i) {
     const std::string& name = macro.parameters[i];
+    runtime_.Step(8 * arguments.keywords.size());
     const Value* const given = arguments.Take(name);
     if (given != nullptr) {
       scope.Set(name, *given);

@@ -11,19 +11,32 @@
 
 namespace annulus::jinja {
 
+const Value* Scope::Find(absl::string_view name) const {
+  if (!index_.empty()) {
+    const auto found = index_.find(name);
+    return found == index_.end() ? nullptr : &variables_[found->second].second;
+  }
+  for (const auto& [other, value] : variables_) {
+    if (other == name) return &value;
+  }
+  return nullptr;
+}
+
 void Scope::Set(absl::string_view name, const Value& value) {
-  for (auto& variable : variables) {
-    if (variable.first != name) continue;
-    variable.second = value;
+  if (const Value* const old = Find(name)) {
+    const_cast<Value&>(*old) = value;
     return;
   }
-  variables.emplace_back(name, value);
+  variables_.emplace_back(name, value);
+  if (variables_.size() <= kMostWithoutIndex) return;
+  const size_t begin = index_.empty() ? 0 : variables_.size() - 1;
+  for (size_t i = begin; i < variables_.size(); ++i) index_.emplace(variables_[i].first, i);
 }
 
 Evaluator::Evaluator(Runtime& runtime, const Value& variables) : runtime_(runtime) {
   scope_ = &NewScope(nullptr);
   for (const auto& [name, value] : variables.dict().items) {
-    scope_->variables.emplace_back(name.text(), value);
+    scope_->Set(name.text(), value);
   }
 }
 
@@ -42,6 +55,7 @@ Scope& Evaluator::NewScope(Scope* outer) {
 
 void Evaluator::Write(absl::string_view text) {
   runtime_.Charge(text.size());
+  runtime_.Step(text.size());
   const size_t limit = runtime_.limits().output_bytes;
   if (output_->size() + text.size() > limit) {
     Fail("the template's text has more than ", limit, " bytes");
@@ -102,7 +116,7 @@ Evaluator::Flow Evaluator::ExecuteStatement(const Statement& statement) {
 void Evaluator::Print(const Statement& statement) {
   const Value value = Evaluate(*statement.expressions[0]);
   if (value.is(Kind::kString)) return Write(value.text());
-  Write(Str(value));
+  Write(Str(runtime_, value));
 }
 
 Evaluator::Flow Evaluator::ExecuteIn(Scope& scope, const Body& body) {
@@ -182,7 +196,7 @@ Value Evaluator::ApplyBlockFilter(const Expression& filter, const Value& text) {
 
 void Evaluator::ExecuteFilterBlock(const Statement& statement) {
   const Value text = runtime_.String(Capture(statement.body, NewScope(scope_)));
-  Write(Str(ApplyBlockFilter(*statement.expressions[0], text)));
+  Write(Str(runtime_, ApplyBlockFilter(*statement.expressions[0], text)));
 }
 
 Evaluator::Flow Evaluator::ExecuteWith(const Statement& statement) {
@@ -214,19 +228,20 @@ void Evaluator::ExecuteCallBlock(const Statement& statement) {
   const Value callee = Evaluate(*call.children[0]);
   Arguments arguments = EvaluateArguments(call.call, statement.name);
   arguments.keywords.emplace_back("caller", runtime_.Function(block));
-  Write(Str(Call(callee, arguments)));
+  Write(Str(runtime_, Call(callee, arguments)));
 }
 
 void Evaluator::Assign(const Target& target, const Value& value) {
+  runtime_.Step(target.name.size());
   if (!target.attribute.empty()) {
     for (const Scope* scope = scope_; scope != nullptr; scope = scope->outer) {
-      for (const auto& [name, variable] : scope->variables) {
-        if (name != target.name) continue;
-        if (!variable.is(Kind::kNamespace)) {
-          Fail("cannot assign attribute on non-namespace object '", name, "'");
-        }
-        return SetAttribute(runtime_, variable.ns(), target.attribute, value);
+      runtime_.Step();
+      const Value* const variable = scope->Find(target.name);
+      if (variable == nullptr) continue;
+      if (!variable->is(Kind::kNamespace)) {
+        Fail("cannot assign attribute on non-namespace object '", target.name, "'");
       }
+      return SetAttribute(runtime_, variable->ns(), target.attribute, value);
     }
     Fail("'", target.name, "' is undefined; only attributes of a namespace can be assigned to");
   }

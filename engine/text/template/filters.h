@@ -11,6 +11,8 @@ namespace annulus::jinja {
 // The filter of that name; nothing if it is not supported. What jinja2 computes lazily (map, select
 // and their like) is computed at once, and can be read once, as there.
 Builtin FindFilter(absl::string_view name);
+// The same; fails if it is not supported, with those that are.
+Builtin RequireFilter(absl::string_view name);
 // "abs, attr, batch, ..", for messages.
 std::string FilterNames();
 

@@ -214,7 +214,7 @@ class PercentFormatter {
   void Append(const Value& value, Layout layout) {
     if (layout.type == 's' || layout.type == 'r') {
       if (layout.fill == "0") layout = TextLayout(layout);
-      Emit(FormatText(layout.type == 's' ? Str(value) : Repr(value), layout));
+      Emit(FormatText(layout.type == 's' ? Str(runtime_, value) : Repr(runtime_, value), layout));
     } else if (layout.type == 'c') {
       Fail("the conversion %c is not supported");
     } else {
@@ -236,6 +236,7 @@ class PercentFormatter {
 
   void Emit(const std::string& text) {
     runtime_.Charge(text.size());
+    runtime_.StepCharacters(text.size());
     out_ += text;
   }
 
@@ -355,12 +356,13 @@ class BraceFormatter {
       if (!spec.empty() && conversion == '\0' && !value.is(Kind::kString)) {
         Fail("unsupported format string passed to ", TypeName(value));
       }
-      Emit(FormatText(conversion == 'r' ? Repr(value) : Str(value), layout));
+      Emit(FormatText(conversion == 'r' ? Repr(runtime_, value) : Str(runtime_, value), layout));
     }
   }
 
   void Emit(const std::string& text) {
     runtime_.Charge(text.size());
+    runtime_.StepCharacters(text.size());
     out_ += text;
   }
 
@@ -395,6 +397,7 @@ class BraceFormatter {
   Value Argument(const std::string& name) {
     size_t index = 0;
     if (absl::SimpleAtoi(name, &index)) return Positional(index);
+    runtime_.Step(8 * arguments_.keywords.size());
     for (const auto& [keyword, value] : arguments_.keywords) {
       if (keyword == name) return value;
     }
@@ -411,10 +414,12 @@ class BraceFormatter {
 }  // namespace
 
 Value PercentFormat(Runtime& runtime, const std::string& format, const Value& values) {
+  runtime.StepCharacters(format.size());
   return runtime.String(PercentFormatter(runtime, format, values).Run());
 }
 
 Value BraceFormat(Runtime& runtime, const std::string& format, Arguments& arguments) {
+  runtime.StepCharacters(format.size());
   return runtime.String(BraceFormatter(runtime, format, arguments).Run());
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/text/template/characters.h"
 #include "engine/text/template/failure.h"
+#include "engine/text/template/operators.h"
 #include "engine/text/utf8.h"
 
 namespace annulus::jinja {
@@ -98,7 +99,8 @@ void AppendRepr(const Value& value, std::string* out) {
 
 class JsonWriter {
  public:
-  JsonWriter(const JsonStyle& style, std::string* out) : style_(style), out_(out) {}
+  JsonWriter(Runtime& runtime, const JsonStyle& style, std::string* out)
+      : runtime_(runtime), style_(style), out_(out) {}
 
   void Write(const Value& value) {
     switch (value.kind()) {
@@ -181,7 +183,9 @@ class JsonWriter {
 
   void NewLine() {
     if (!style_.indent.has_value()) return;
-    if (out_->size() > style_.max_bytes) Fail("JSON takes more than ", style_.max_bytes, " bytes");
+    const size_t most = runtime_.limits().value_bytes;
+    if (out_->size() > most) Fail("JSON takes more than ", most, " bytes");
+    runtime_.Step(static_cast<size_t>(level_) * style_.indent->size());
     out_->push_back('\n');
     for (int i = 0; i < level_; ++i) out_->append(*style_.indent);
   }
@@ -193,6 +197,7 @@ class JsonWriter {
     if (count > 0) {
       ++level_;
       for (size_t i = 0; i < count; ++i) {
+        runtime_.Step(style_.item_separator.size());
         if (i > 0) out_->append(style_.item_separator);
         NewLine();
         write(i);
@@ -211,8 +216,9 @@ class JsonWriter {
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : dict.items) items.push_back(&item);
     if (style_.sort_keys) {
-      std::stable_sort(items.begin(), items.end(),
-                       [](const auto* a, const auto* b) { return Less(a->first, b->first); });
+      std::stable_sort(items.begin(), items.end(), [&](const auto* a, const auto* b) {
+        return CountedLess(runtime_, a->first, b->first);
+      });
     }
     WriteItems('{', '}', items.size(), [&](size_t i) {
       WriteKey(items[i]->first);
@@ -221,6 +227,7 @@ class JsonWriter {
     });
   }
 
+  Runtime& runtime_;
   const JsonStyle& style_;
   std::string* const out_;
   int level_ = 0;
@@ -258,21 +265,24 @@ std::string FloatText(double value) {
   return negative ? absl::StrCat("-", number) : number;
 }
 
-std::string Str(const Value& value) {
-  if (value.is(Kind::kString)) return value.text();
+std::string Str(Runtime& runtime, const Value& value) {
   if (value.is(Kind::kUndefined)) return "";
-  return Repr(value);
+  if (!value.is(Kind::kString)) return Repr(runtime, value);
+  runtime.Step(value.text().size());
+  return value.text();
 }
 
-std::string Repr(const Value& value) {
+std::string Repr(Runtime& runtime, const Value& value) {
+  runtime.StepCharacters(WeightOf(value));
   std::string text;
   AppendRepr(value, &text);
   return text;
 }
 
-std::string ToJson(const Value& value, const JsonStyle& style) {
+std::string ToJson(Runtime& runtime, const Value& value, const JsonStyle& style) {
+  runtime.StepCharacters(WeightOf(value));
   std::string text;
-  JsonWriter(style, &text).Write(value);
+  JsonWriter(runtime, style, &text).Write(value);
   return text;
 }
 

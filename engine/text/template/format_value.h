@@ -12,10 +12,10 @@ namespace annulus::jinja {
 
 // Python's str(): a string is itself, undefined is nothing. Fails for what Python would show by its
 // address: functions, iterators, the loop, and namespaces.
-std::string Str(const Value& value);
+std::string Str(Runtime& runtime, const Value& value);
 
 // Python's repr(): strings in quotes.
-std::string Repr(const Value& value);
+std::string Repr(Runtime& runtime, const Value& value);
 
 // The shortest text that reads back as the same float: "0.1", "1e+16", "inf".
 std::string FloatText(double value);
@@ -27,11 +27,10 @@ struct JsonStyle {
   std::string item_separator = ", ";
   std::string key_separator = ": ";
   bool sort_keys = false;
-  size_t max_bytes = 0;  // indented text that passes this fails
 };
 
-// json.dumps(value). Fails for what JSON cannot hold.
-std::string ToJson(const Value& value, const JsonStyle& style);
+// json.dumps(value). Fails for what JSON cannot hold, and for text that passes the limit on values.
+std::string ToJson(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 }  // namespace annulus::jinja
 

@@ -42,12 +42,14 @@ DictData MakeDict(Runtime& runtime, const Arguments& arguments) {
   }
   DictData dict;
   if (!arguments.positional.empty() && arguments.positional[0].is(Kind::kDict)) {
+    runtime.Step(sizeof(Value) * arguments.positional[0].dict().items.size());
     dict = arguments.positional[0].dict();
   } else if (!arguments.positional.empty()) {
     for (const Value& item : runtime.Items(arguments.positional[0])) {
       const std::vector<Value> pair = runtime.Items(item);
       if (pair.size() != 2) Fail(arguments.callee, " needs pairs of a key and a value");
       CheckHashable(pair[0]);
+      runtime.Step(WeightOf(pair[0]));
       dict.Set(pair[0], pair[1]);
     }
   }
@@ -69,10 +71,10 @@ Value Namespace(Runtime& runtime, const Value&, Arguments& arguments) {
   return ns;
 }
 
-Value RaiseException(Runtime&, const Value&, Arguments& arguments) {
+Value RaiseException(Runtime& runtime, const Value&, Arguments& arguments) {
   const Value& message = arguments.Require("message");
   arguments.Finish();
-  Fail("the template refuses these messages: ", Str(message));
+  Fail("the template refuses these messages: ", Str(runtime, message));
 }
 
 Value FormatNow(Runtime& runtime, const Value&, Arguments& arguments) {
@@ -80,6 +82,7 @@ Value FormatNow(Runtime& runtime, const Value&, Arguments& arguments) {
   arguments.Finish();
   constexpr size_t kLongest = 1000;
   if (format.size() > kLongest) Fail("the format of strftime_now has more than 1000 bytes");
+  runtime.Step(64 * kLongest);
   // One more character tells an empty result from one that does not fit.
   const std::string closed = absl::StrCat(format, ".");
   std::string text(64 * kLongest, '\0');
@@ -103,6 +106,7 @@ void SetAttribute(Runtime& runtime, NamespaceData& ns, absl::string_view name, c
     Fail("a namespace cannot have the attribute '", name, "': it begins with an underscore");
   }
   runtime.Charge(name.size() + 2 * sizeof(Value));
+  runtime.Step(name.size());
   ns.attributes.Set(runtime.String(std::string(name)), value);
 }
 

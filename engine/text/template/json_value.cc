@@ -30,7 +30,10 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     }
     return Add(Value::Float(value));
   }
-  bool string(string_t& value) override { return Add(runtime_.String(std::move(value))); }
+  bool string(string_t& value) override {
+    runtime_.StepCharacters(value.size());
+    return Add(runtime_.String(std::move(value)));
+  }
   bool binary(binary_t&) override { Fail("JSON: binary data"); }
 
   bool start_object(std::size_t) override { return Open(/*is_dict=*/true); }
@@ -74,6 +77,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool Add(const Value& value) {
+    runtime_.Step();
     if (open_.empty()) {
       result_ = value;
     } else if (open_.back().is_dict) {

@@ -51,10 +51,11 @@ Value DictItems(Runtime& runtime, const Value& self, Arguments& arguments) {
   });
 }
 
-Value DictGet(Runtime&, const Value& self, Arguments& arguments) {
+Value DictGet(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value& key = arguments.Require("key");
   const Value* const fallback = arguments.Take("default");
   arguments.Finish();
+  runtime.Step(WeightOf(key));
   CheckHashable(key);
   const Value* const found = self.dict().Find(key);
   if (found != nullptr) return *found;

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/text/template/characters.h"
 #include "engine/text/template/failure.h"
 #include "engine/text/template/format_string.h"
 #include "engine/text/template/loop_state.h"
+#include "engine/text/template/text_search.h"
 
 namespace annulus::jinja {
 namespace {
@@ -111,15 +111,20 @@ Value Repeat(Runtime& runtime, const Value& sequence, int64_t times) {
     if (!text.empty() && count > limit / text.size()) {
       Fail("a repeated string takes more than ", limit, " bytes");
     }
+    const size_t size = text.size() * count;
+    runtime.Step(size);
     std::string result;
-    result.reserve(text.size() * count);
-    for (size_t i = 0; i < count && !text.empty(); ++i) result += text;
+    result.reserve(size);
+    if (size > 0) result = text;
+    // Doubled, so that a short text takes no longer than a long one.
+    while (result.size() < size) result.append(result, 0, size - result.size());
     return runtime.String(std::move(result));
   }
   const std::vector<Value>& items = sequence.list().items;
   if (!items.empty() && count > limit / sizeof(Value) / items.size()) {
     Fail("a repeated list takes more than ", limit, " bytes");
   }
+  runtime.Step(count * items.size() * sizeof(Value));
   std::vector<Value> result;
   for (size_t i = 0; i < count && !items.empty(); ++i) {
     result.insert(result.end(), items.begin(), items.end());
@@ -183,6 +188,7 @@ SliceRange ResolveSlice(int64_t length, const Value& begin, const Value& end, co
 // text[begin], text[begin + step], .. of `range`; the whole is read once, forwards.
 Value SliceText(Runtime& runtime, const std::string& text, const SliceRange& range) {
   runtime.Step(text.size());
+  if (range.step != 1) runtime.StepCharacters(text.size());
   if (range.step == 1) {
     const size_t begin = OffsetOfCharacter(text, static_cast<size_t>(range.begin));
     const absl::string_view rest = absl::string_view(text).substr(begin);
@@ -239,6 +245,13 @@ Value Positive(const Value& value) {
   return value.is(Kind::kFloat) ? value : Value::Int(value.integer());
 }
 
+bool CountedLess(Runtime& runtime, const Value& left, const Value& right) {
+  // On every level the first difference is looked for, and then looked into.
+  const auto levels = static_cast<size_t>(1 + std::min(DepthOf(left), DepthOf(right)));
+  runtime.Step(levels * std::min(WeightOf(left), WeightOf(right)));
+  return Less(left, right);
+}
+
 bool Compare(Runtime& runtime, absl::string_view op, const Value& left, const Value& right) {
   runtime.Step(std::min(WeightOf(left), WeightOf(right)));
   if (op == "==") return Equals(left, right);
@@ -246,10 +259,10 @@ bool Compare(Runtime& runtime, absl::string_view op, const Value& left, const Va
   if (op == "in") return Contains(runtime, right, left);
   if (op == "not in") return !Contains(runtime, right, left);
   // NaN is neither less nor equal.
-  if (op == "<") return Less(left, right);
-  if (op == ">") return Less(right, left);
-  if (op == "<=") return Less(left, right) || Equals(left, right);
-  return Less(right, left) || Equals(left, right);
+  if (op == "<") return CountedLess(runtime, left, right);
+  if (op == ">") return CountedLess(runtime, right, left);
+  if (op == "<=") return CountedLess(runtime, left, right) || Equals(left, right);
+  return CountedLess(runtime, right, left) || Equals(left, right);
 }
 
 bool Contains(Runtime& runtime, const Value& container, const Value& item) {
@@ -259,7 +272,8 @@ bool Contains(Runtime& runtime, const Value& container, const Value& item) {
       if (item.is(Kind::kUndefined)) Fail(item.reason());
       Fail("'in <string>' requires string as left operand, not ", TypeName(item));
     }
-    return absl::StrContains(container.text(), item.text());
+    runtime.StepCharacters(container.text().size());
+    return FindText(container.text(), item.text()) != absl::string_view::npos;
   }
   if (container.is(Kind::kDict)) {
     CheckHashable(item);
@@ -297,6 +311,7 @@ int64_t Length(Runtime& runtime, const Value& value) {
 
 Value Subscript(Runtime& runtime, const Value& container, const Value& key) {
   if (container.is(Kind::kUndefined)) Fail(container.reason());
+  runtime.Step(WeightOf(key));
   if (container.is(Kind::kDict)) {
     const bool unhashable =
         key.is(Kind::kDict) || (key.is(Kind::kList) && key.list().kind != ListKind::kTuple);

@@ -20,6 +20,9 @@ Value Positive(const Value& value);
 // == != < <= > >= in "not in"
 bool Compare(Runtime& runtime, absl::string_view op, const Value& left, const Value& right);
 
+// left < right, for sorting: the same as Less, with its steps counted.
+bool CountedLess(Runtime& runtime, const Value& left, const Value& right);
+
 // `item in container`.
 bool Contains(Runtime& runtime, const Value& container, const Value& item);
 

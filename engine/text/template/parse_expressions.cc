@@ -347,10 +347,6 @@ Parser::Node Parser::ParseFilter(Node node) {
   Expression& filter = NewExpression(ExpressionType::kFilter, current().line);
   filter.name = ExpectName();
   filter.builtin = FindFilter(filter.name);
-  if (filter.builtin == nullptr) {
-    FailAt(filter.line, "the filter '", filter.name, "' is not supported; supported are ",
-           FilterNames());
-  }
   filter.children = {node};
   if (AtOperator("(")) filter.call = ParseArguments();
   return Finish(filter);
@@ -361,9 +357,6 @@ Parser::Node Parser::ParseTest(Node node) {
   const bool negated = SkipName("not");
   test.name = ExpectName();
   test.builtin = FindTest(test.name);
-  if (test.builtin == nullptr) {
-    FailAt(test.line, "the test '", test.name, "' is not supported; supported are ", TestNames());
-  }
   test.children = {node};
   const Token& token = current();
   const bool value_begins = token.type == TokenType::kString || token.type == TokenType::kInt ||

@@ -93,17 +93,20 @@ Value Runtime::Dict(DictData data) {
 }
 
 Value Runtime::Namespace() {
+  Step();
   Charge(sizeof(NamespaceData));
   return Value::Namespace(&namespaces_.emplace_back());
 }
 
 Value Runtime::Function(const FunctionData& data) {
+  Step();
   Charge(sizeof(FunctionData));
   return Value::Function(&functions_.emplace_back(data));
 }
 
 Value Runtime::Undefined(std::string reason) {
   Charge(sizeof(std::string) + reason.size());
+  Step(reason.size());
   return Value::Undefined(&strings_.emplace_back(std::move(reason)));
 }
 

@@ -66,7 +66,8 @@ class Runtime {
   const RenderLimits& limits() const { return limits_; }
   const std::tm& now() const { return now_; }
 
-  // Each fails where the limit on bytes is passed. Containers deeper than kMaxValueDepth fail.
+  // Each counts its steps and fails where the limit on bytes is passed. Containers deeper than
+  // kMaxValueDepth fail.
   Value String(std::string text);
   Value List(std::vector<Value> items, ListKind kind = ListKind::kList);
   Value Dict(DictData data);
@@ -80,6 +81,9 @@ class Runtime {
     const absl::Status status = work_.Step(StepsFor(size));
     if (!status.ok()) FailWith(status);
   }
+  // The same for work that looks at each character of `bytes` bytes by itself, or searches them for
+  // something long: it takes several times as long as copying them.
+  void StepCharacters(size_t bytes) { Step(8 * bytes); }
   int64_t steps() const { return work_.steps(); }
 
   // Fails unless `bytes` more may be held.

@@ -25,7 +25,9 @@ Value Tuple(Runtime& runtime, Value first, Value second) {
 }
 
 Value LowerCase(Runtime& runtime, const Value& value) {
-  return value.is(Kind::kString) ? runtime.String(Lower(value.text())) : value;
+  if (!value.is(Kind::kString)) return value;
+  runtime.StepCharacters(value.text().size());
+  return runtime.String(Lower(value.text()));
 }
 
 // An attribute as filters name it: "a.b.0", an integer, or none for the item itself.
@@ -37,6 +39,7 @@ class AttributePath {
       parts_.push_back(*attribute);
       return;
     }
+    runtime.StepCharacters(attribute->text().size());
     for (const absl::string_view part : absl::StrSplit(attribute->text(), '.')) {
       int64_t index = 0;
       const bool is_index = !part.empty() &&
@@ -46,6 +49,7 @@ class AttributePath {
     }
   }
 
+  // Subscript counts the steps.
   Value Get(Value item) const {
     for (const Value& part : parts_) item = Subscript(runtime_, item, part);
     return item;
@@ -76,11 +80,10 @@ class SortKey {
 using KeyedItems = std::vector<std::pair<Value, Value>>;
 
 void SortByKey(Runtime& runtime, bool reverse, KeyedItems& items) {
-  for (const auto& [key, item] : items) runtime.Step(WeightOf(key) * 4);
   // A reversed sort keeps equal items in their order, as Python does.
   std::stable_sort(items.begin(), items.end(), [&](const auto& a, const auto& b) {
-    runtime.Step();
-    return reverse ? Less(b.first, a.first) : Less(a.first, b.first);
+    return reverse ? CountedLess(runtime, b.first, a.first)
+                   : CountedLess(runtime, a.first, b.first);
   });
 }
 
@@ -124,13 +127,13 @@ Value JoinFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value* const separator_given = arguments.Take("d");
   const AttributePath path(runtime, arguments.Take("attribute"));
   arguments.Finish();
-  const std::string separator = separator_given == nullptr ? "" : Str(*separator_given);
+  const std::string separator = separator_given == nullptr ? "" : Str(runtime, *separator_given);
   std::string result;
   bool first = true;
   for (const Value& item : runtime.Items(self)) {
-    const std::string text = Str(path.Get(item));
+    const std::string text = Str(runtime, path.Get(item));
     runtime.Charge(text.size() + separator.size());
-    runtime.Step(text.size());
+    runtime.Step(separator.size());
     if (!std::exchange(first, false)) result += separator;
     result += text;
   }
@@ -212,7 +215,7 @@ Value Unique(Runtime& runtime, const Value& self, Arguments& arguments) {
   for (const Value& item : runtime.Items(self)) {
     const Value value = key.Get(item);
     CheckHashable(value);
-    runtime.Step(value.is(Kind::kString) ? 0 : seen.items.size());
+    runtime.Step(WeightOf(value));
     if (seen.Find(value) != nullptr) continue;
     seen.Set(value, Value::None());
     items.push_back(item);
@@ -230,8 +233,10 @@ Value Extreme(Runtime& runtime, const Value& self, Arguments& arguments, bool la
   Value best_key = key.Get(best);
   for (size_t i = 1; i < items.size(); ++i) {
     const Value item_key = key.Get(items[i]);
-    runtime.Step(WeightOf(item_key));
-    if (!(largest ? Less(best_key, item_key) : Less(item_key, best_key))) continue;
+    if (!(largest ? CountedLess(runtime, best_key, item_key)
+                  : CountedLess(runtime, item_key, best_key))) {
+      continue;
+    }
     best = items[i];
     best_key = item_key;
   }
@@ -285,7 +290,7 @@ Value Batch(Runtime& runtime, const Value& self, Arguments& arguments) {
       runtime.Charge(
           static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(size, INT64_MAX / 32))) *
           sizeof(Value));
-      while (static_cast<int64_t>(batch.size()) < size) batch.push_back(*fill);
+      for (; static_cast<int64_t>(batch.size()) < size; batch.push_back(*fill)) runtime.Step();
     }
     batches.push_back(runtime.List(std::move(batch)));
   }
@@ -312,6 +317,7 @@ Value GroupBy(Runtime& runtime, const Value& self, Arguments& arguments) {
   for (size_t begin = 0, end = 0; begin < items.size(); begin = end) {
     std::vector<Value> group;
     for (end = begin; end < items.size() && Equals(items[end].first, items[begin].first); ++end) {
+      runtime.Step(WeightOf(items[end].first));
       group.push_back(items[end].second);
     }
     groups.push_back(Tuple(runtime, value_of(items[begin].second), runtime.List(std::move(group))));
@@ -339,7 +345,7 @@ Value SliceFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
 }
 
 Value AttributeFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
-  const std::string name = Str(arguments.Require("name"));
+  const std::string name = Str(runtime, arguments.Require("name"));
   arguments.Finish();
   if (self.is(Kind::kDict) && self.dict().Find(absl::string_view(name)) != nullptr) {
     return runtime.Undefined(absl::StrCat("a dict has no attribute '", name, "'"));
@@ -348,7 +354,9 @@ Value AttributeFilter(Runtime& runtime, const Value& self, Arguments& arguments)
 }
 
 // The arguments that `map` and `select` hand on: all but the first `skipped`.
-Arguments Rest(const Arguments& arguments, absl::string_view callee, size_t skipped) {
+Arguments Rest(Runtime& runtime, const Arguments& arguments, absl::string_view callee,
+               size_t skipped) {
+  runtime.Step(64 * (arguments.positional.size() + arguments.keywords.size()));
   Arguments rest;
   rest.callee = callee;
   rest.positional.assign(arguments.positional.begin() + static_cast<std::ptrdiff_t>(skipped),
@@ -374,11 +382,9 @@ Value Map(Runtime& runtime, const Value& self, Arguments& arguments) {
     return runtime.List(std::move(results), ListKind::kIterator);
   }
   const std::string& name = RequireText(arguments.positional[0], "the name of a filter");
-  const Builtin filter = FindFilter(name);
-  if (filter == nullptr) Fail("the filter '", name, "' is not supported");
+  const Builtin filter = RequireFilter(name);
   for (const Value& item : runtime.Items(self)) {
-    Arguments rest = Rest(arguments, name, 1);
-    runtime.Step();
+    Arguments rest = Rest(runtime, arguments, name, 1);
     results.push_back(filter(runtime, item, rest));
   }
   return runtime.List(std::move(results), ListKind::kIterator);
@@ -398,15 +404,14 @@ Value Choose(Runtime& runtime, const Value& self, const Arguments& arguments, bo
   Builtin test = nullptr;
   if (arguments.positional.size() > name_at) {
     name = RequireText(arguments.positional[name_at], "the name of a test");
-    test = FindTest(name);
-    if (test == nullptr) Fail("the test '", name, "' is not supported");
+    test = RequireTest(name);
   }
   std::vector<Value> chosen;
   for (const Value& item : items) {
     runtime.Step();
     Value value = path.Get(item);
     if (test != nullptr) {
-      Arguments rest = Rest(arguments, name, name_at + 1);
+      Arguments rest = Rest(runtime, arguments, name, name_at + 1);
       value = test(runtime, value, rest);
     }
     if (Truth(value) == wanted) chosen.push_back(item);

@@ -13,6 +13,7 @@
 #include "engine/text/template/failure.h"
 #include "engine/text/template/format_string.h"
 #include "engine/text/template/operators.h"
+#include "engine/text/template/text_search.h"
 #include "engine/text/utf8.h"
 
 namespace annulus::jinja {
@@ -32,27 +33,21 @@ int64_t OptionalInt(Arguments& arguments, absl::string_view name, int64_t fallba
   return value == nullptr ? fallback : RequireInt(*value, name);
 }
 
+template <bool left, bool right>
 Value Strip(Runtime& runtime, const Value& self, Arguments& arguments) {
   const auto characters = OptionalText(arguments, "chars");
   arguments.Finish();
-  return Text(runtime, StripRight(StripLeft(self.text(), characters), characters));
-}
-
-Value StripLeftMethod(Runtime& runtime, const Value& self, Arguments& arguments) {
-  const auto characters = OptionalText(arguments, "chars");
-  arguments.Finish();
-  return Text(runtime, StripLeft(self.text(), characters));
-}
-
-Value StripRightMethod(Runtime& runtime, const Value& self, Arguments& arguments) {
-  const auto characters = OptionalText(arguments, "chars");
-  arguments.Finish();
-  return Text(runtime, StripRight(self.text(), characters));
+  runtime.StepCharacters(self.text().size() + characters.value_or("").size());
+  absl::string_view text = self.text();
+  if (left) text = StripLeft(text, characters);
+  if (right) text = StripRight(text, characters);
+  return Text(runtime, text);
 }
 
 template <std::string (*map)(absl::string_view)>
 Value AsMethod(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
+  runtime.StepCharacters(self.text().size());
   return runtime.String(map(self.text()));
 }
 
@@ -61,13 +56,6 @@ struct Cut {
   size_t begin = 0;
   size_t end = 0;
 };
-
-std::optional<Cut> FindSeparator(absl::string_view text, absl::string_view separator,
-                                 bool from_right) {
-  const size_t found = from_right ? text.rfind(separator) : text.find(separator);
-  if (found == absl::string_view::npos) return std::nullopt;
-  return Cut{found, found + separator.size()};
-}
 
 // The first or last run of white space in `text`, which has none at that end.
 std::optional<Cut> FindSpace(absl::string_view text, bool from_right) {
@@ -89,25 +77,51 @@ std::optional<Cut> FindSpace(absl::string_view text, bool from_right) {
   return std::nullopt;
 }
 
-// str.split and str.rsplit.
-Value Split(Runtime& runtime, const Value& self, Arguments& arguments, bool from_right) {
-  const auto separator = OptionalText(arguments, "sep");
-  int64_t most = OptionalInt(arguments, "maxsplit", -1);
-  arguments.Finish();
-  if (separator.has_value() && separator->empty()) Fail("empty separator");
-  absl::string_view rest = self.text();
+// `most` splits at a separator, all if below 0.
+std::vector<Value> SplitAtText(Runtime& runtime, absl::string_view text,
+                               absl::string_view separator, bool from_right, int64_t most) {
+  std::vector<Value> parts;
+  Occurrences occurrences(text, separator, from_right);
+  size_t begin = 0;          // of what is left
+  size_t end = text.size();  // of what is left
+  while (most-- != 0) {
+    const std::optional<size_t> found = occurrences.Next();
+    if (!found.has_value()) break;
+    const size_t behind = *found + separator.size();
+    parts.push_back(Text(runtime, from_right ? text.substr(behind, end - behind)
+                                             : text.substr(begin, *found - begin)));
+    (from_right ? end : begin) = from_right ? *found : behind;
+  }
+  parts.push_back(Text(runtime, text.substr(begin, end - begin)));
+  return parts;
+}
+
+// The same at runs of white space.
+std::vector<Value> SplitAtSpace(Runtime& runtime, absl::string_view text, bool from_right,
+                                int64_t most) {
   std::vector<Value> parts;
   // White space at the far end goes only when everything is split.
-  if (!separator.has_value()) rest = from_right ? StripRight(rest) : StripLeft(rest);
+  absl::string_view rest = from_right ? StripRight(text) : StripLeft(text);
   while (most-- != 0) {
-    const std::optional<Cut> cut = separator.has_value()
-                                       ? FindSeparator(rest, *separator, from_right)
-                                       : FindSpace(rest, from_right);
+    const std::optional<Cut> cut = FindSpace(rest, from_right);
     if (!cut.has_value()) break;
     parts.push_back(Text(runtime, from_right ? rest.substr(cut->end) : rest.substr(0, cut->begin)));
     rest = from_right ? rest.substr(0, cut->begin) : rest.substr(cut->end);
   }
-  if (separator.has_value() || !rest.empty()) parts.push_back(Text(runtime, rest));
+  if (!rest.empty()) parts.push_back(Text(runtime, rest));
+  return parts;
+}
+
+// str.split and str.rsplit.
+Value Split(Runtime& runtime, const Value& self, Arguments& arguments, bool from_right) {
+  const auto separator = OptionalText(arguments, "sep");
+  const int64_t most = OptionalInt(arguments, "maxsplit", -1);
+  arguments.Finish();
+  if (separator.has_value() && separator->empty()) Fail("empty separator");
+  runtime.StepCharacters(self.text().size());
+  std::vector<Value> parts = separator.has_value()
+                                 ? SplitAtText(runtime, self.text(), *separator, from_right, most)
+                                 : SplitAtSpace(runtime, self.text(), from_right, most);
   if (from_right) std::reverse(parts.begin(), parts.end());
   return runtime.List(std::move(parts));
 }
@@ -124,6 +138,7 @@ Value SplitLines(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value* const keep = arguments.Take("keepends");
   arguments.Finish();
   const absl::string_view text = self.text();
+  runtime.StepCharacters(text.size());
   std::vector<Value> lines;
   size_t begin = 0;
   for (size_t position = 0; position < text.size();) {
@@ -160,18 +175,20 @@ Part TakePart(Runtime& runtime, const Value& self, Arguments& arguments) {
   return {part.text(), first};
 }
 
-bool HasAffix(absl::string_view text, const Value& affix, bool at_end) {
+bool HasAffix(Runtime& runtime, absl::string_view text, const Value& affix, bool at_end) {
   const std::string& wanted = RequireText(affix, "a prefix or suffix");
+  runtime.Step(wanted.size());
   return at_end ? absl::EndsWith(text, wanted) : absl::StartsWith(text, wanted);
 }
 
 Value CheckAffix(Runtime& runtime, const Value& self, Arguments& arguments, bool at_end) {
   const Value affix = arguments.Require("prefix or suffix");
   const absl::string_view text = TakePart(runtime, self, arguments).text;
-  if (!affix.is(Kind::kList)) return Value::Bool(HasAffix(text, affix, at_end));
+  if (!affix.is(Kind::kList)) return Value::Bool(HasAffix(runtime, text, affix, at_end));
   const std::vector<Value>& all = affix.list().items;
-  return Value::Bool(std::any_of(all.begin(), all.end(),
-                                 [&](const Value& one) { return HasAffix(text, one, at_end); }));
+  return Value::Bool(std::any_of(all.begin(), all.end(), [&](const Value& one) {
+    return HasAffix(runtime, text, one, at_end);
+  }));
 }
 
 Value StartsWith(Runtime& runtime, const Value& self, Arguments& arguments) {
@@ -185,6 +202,7 @@ Value EndsWith(Runtime& runtime, const Value& self, Arguments& arguments) {
 Value RemoveAffix(Runtime& runtime, const Value& self, Arguments& arguments, bool at_end) {
   const std::string& affix = RequireText(arguments.Require("prefix or suffix"), "the argument");
   arguments.Finish();
+  runtime.Step(affix.size());
   absl::string_view text = self.text();
   if (at_end && absl::EndsWith(text, affix)) {
     text.remove_suffix(affix.size());
@@ -211,18 +229,19 @@ Value Replace(Runtime& runtime, const Value& self, Arguments& arguments) {
 }
 
 // Index in characters, -1 where there is none.
-int64_t FindText(Runtime& runtime, const Value& self, Arguments& arguments, bool from_right) {
+int64_t FindIndex(Runtime& runtime, const Value& self, Arguments& arguments, bool from_right) {
   const std::string& wanted = RequireText(arguments.Require("sub"), "the text to find");
   const Part part = TakePart(runtime, self, arguments);
-  runtime.Step(part.text.size());
-  const size_t found = from_right ? part.text.rfind(wanted) : part.text.find(wanted);
-  if (found == absl::string_view::npos || part.begin > Length(runtime, self)) return -1;
-  return part.begin + static_cast<int64_t>(CountCharacters(part.text.substr(0, found)));
+  runtime.StepCharacters(part.text.size());
+  std::optional<size_t> found = from_right ? part.text.size() : 0;
+  if (!wanted.empty()) found = Occurrences(part.text, wanted, from_right).Next();
+  if (!found.has_value() || part.begin > Length(runtime, self)) return -1;
+  return part.begin + static_cast<int64_t>(CountCharacters(part.text.substr(0, *found)));
 }
 
 template <bool from_right, bool must_be_there>
 Value Find(Runtime& runtime, const Value& self, Arguments& arguments) {
-  const int64_t found = FindText(runtime, self, arguments, from_right);
+  const int64_t found = FindIndex(runtime, self, arguments, from_right);
   if (must_be_there && found < 0) Fail("substring not found");
   return Value::Int(found);
 }
@@ -230,15 +249,12 @@ Value Find(Runtime& runtime, const Value& self, Arguments& arguments) {
 Value Count(Runtime& runtime, const Value& self, Arguments& arguments) {
   const std::string& wanted = RequireText(arguments.Require("sub"), "the text to count");
   const Part part = TakePart(runtime, self, arguments);
-  runtime.Step(part.text.size());
+  runtime.StepCharacters(part.text.size());
   if (wanted.empty()) {
     return Value::Int(static_cast<int64_t>(CountCharacters(part.text)) + 1);
   }
   int64_t count = 0;
-  for (size_t found = part.text.find(wanted); found != absl::string_view::npos;
-       found = part.text.find(wanted, found + wanted.size())) {
-    ++count;
-  }
+  for (Occurrences all(part.text, wanted, false); all.Next().has_value();) ++count;
   return Value::Int(count);
 }
 
@@ -249,6 +265,7 @@ Value JoinMethod(Runtime& runtime, const Value& self, Arguments& arguments) {
   for (size_t i = 0; i < items.size(); ++i) {
     const std::string& item = RequireText(items[i], "what join puts together");
     runtime.Charge(item.size() + self.text().size());
+    runtime.Step(item.size() + self.text().size());
     if (i > 0) result += self.text();
     result += item;
   }
@@ -260,10 +277,11 @@ Value Partition(Runtime& runtime, const Value& self, Arguments& arguments, bool 
   arguments.Finish();
   if (separator.empty()) Fail("empty separator");
   const absl::string_view text = self.text();
-  const std::optional<Cut> cut = FindSeparator(text, separator, from_right);
+  runtime.StepCharacters(text.size());
+  const std::optional<size_t> cut = Occurrences(text, separator, from_right).Next();
   std::array<absl::string_view, 3> parts = {text, "", ""};
   if (cut.has_value()) {
-    parts = {text.substr(0, cut->begin), separator, text.substr(cut->end)};
+    parts = {text.substr(0, *cut), separator, text.substr(*cut + separator.size())};
   } else if (from_right) {
     parts = {"", "", text};
   }
@@ -277,8 +295,9 @@ Value PartitionMethod(Runtime& runtime, const Value& self, Arguments& arguments)
 }
 
 template <bool (*test)(char32_t)>
-Value AllCharacters(Runtime&, const Value& self, Arguments& arguments) {
+Value AllCharacters(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
+  runtime.StepCharacters(self.text().size());
   const absl::string_view text = self.text();
   for (size_t position = 0; position < text.size();) {
     if (!test(NextCodePoint(text, &position))) return Value::Bool(false);
@@ -290,8 +309,9 @@ bool IsAlphaOrDecimal(char32_t c) { return IsAlpha(c) || IsDecimal(c); }
 
 // Whether some letters have the case that `wanted` tells and none the other one.
 template <bool (*wanted)(char32_t), bool (*unwanted)(char32_t)>
-Value AllOfCase(Runtime&, const Value& self, Arguments& arguments) {
+Value AllOfCase(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
+  runtime.StepCharacters(self.text().size());
   const absl::string_view text = self.text();
   bool some = false;
   for (size_t position = 0; position < text.size();) {
@@ -309,6 +329,7 @@ Value Justify(Runtime& runtime, const Value& self, Arguments& arguments) {
   const int64_t width = RequireInt(arguments.Require("width"), "the width");
   const std::string fill(OptionalText(arguments, "fillchar").value_or(" "));
   arguments.Finish();
+  runtime.Step(fill.size());
   if (CountCharacters(fill) != 1) Fail("the fill must be exactly one character");
   const int64_t missing = std::max<int64_t>(0, width - Length(runtime, self));
   // Python's str.center puts the odd one to the left of a text of odd width.
@@ -318,6 +339,7 @@ Value Justify(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value filler = Text(runtime, fill);
   const Value before = Arithmetic(runtime, "*", filler, Value::Int(left));
   const Value after = Arithmetic(runtime, "*", filler, Value::Int(missing - left));
+  runtime.Step(before.text().size() + self.text().size() + after.text().size());
   return runtime.String(absl::StrCat(before.text(), self.text(), after.text()));
 }
 
@@ -364,7 +386,7 @@ constexpr NamedMethod kMethods[] = {
     {"join", JoinMethod},
     {"ljust", Justify<Side::kLeft>},
     {"lower", AsMethod<Lower>},
-    {"lstrip", StripLeftMethod},
+    {"lstrip", Strip<true, false>},
     {"partition", PartitionMethod<false>},
     {"removeprefix", RemovePrefix},
     {"removesuffix", RemoveSuffix},
@@ -374,11 +396,11 @@ constexpr NamedMethod kMethods[] = {
     {"rjust", Justify<Side::kRight>},
     {"rpartition", PartitionMethod<true>},
     {"rsplit", RightSplitMethod},
-    {"rstrip", StripRightMethod},
+    {"rstrip", Strip<false, true>},
     {"split", SplitMethod},
     {"splitlines", SplitLines},
     {"startswith", StartsWith},
-    {"strip", Strip},
+    {"strip", Strip<true, true>},
     {"swapcase", AsMethod<SwapCase>},
     {"title", AsMethod<Title>},
     {"upper", AsMethod<Upper>},
@@ -405,16 +427,27 @@ Builtin FindStringMethod(absl::string_view name) {
   return nullptr;
 }
 
+std::string StringMethodNames() {
+  std::string names;
+  for (const NamedMethod& method : kMethods) {
+    if (method.method == Unsupported) continue;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", method.name);
+  }
+  return names;
+}
+
 Value ReplaceText(Runtime& runtime, absl::string_view text, absl::string_view old_text,
                   absl::string_view new_text, int64_t count) {
+  runtime.StepCharacters(text.size());
   std::string result;
   size_t position = 0;
   const auto append = [&](absl::string_view part) {
     runtime.Charge(part.size());
+    runtime.Step(part.size());
     result.append(part.data(), part.size());
   };
   while (count-- != 0) {
-    size_t found = old_text.empty() ? position : text.find(old_text, position);
+    const size_t found = old_text.empty() ? position : FindText(text, old_text, position);
     if (found == absl::string_view::npos) break;
     if (old_text.empty()) {
       // In front of every character and at the end.

@@ -16,6 +16,7 @@
 #include "engine/text/template/filters.h"
 #include "engine/text/template/format_string.h"
 #include "engine/text/template/format_value.h"
+#include "engine/text/template/json_value.h"
 #include "engine/text/template/operators.h"
 #include "engine/text/template/string_methods.h"
 #include "engine/text/utf8.h"
@@ -28,12 +29,14 @@ constexpr int64_t kLongestIndent = 64;
 template <std::string (*map)(absl::string_view)>
 Value AsFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
-  return runtime.String(map(Str(self)));
+  const std::string text = Str(runtime, self);
+  runtime.StepCharacters(2 * text.size());
+  return runtime.String(map(text));
 }
 
 Value ToText(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
-  return self.is(Kind::kString) ? self : runtime.String(Str(self));
+  return self.is(Kind::kString) ? self : runtime.String(Str(runtime, self));
 }
 
 Value Trim(Runtime& runtime, const Value& self, Arguments& arguments) {
@@ -41,7 +44,8 @@ Value Trim(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
   std::optional<absl::string_view> set;
   if (chars != nullptr && !chars->is(Kind::kNone)) set = RequireText(*chars, "chars");
-  const std::string text = Str(self);
+  const std::string text = Str(runtime, self);
+  runtime.StepCharacters(text.size() + set.value_or("").size());
   return runtime.String(std::string(StripRight(StripLeft(text, set), set)));
 }
 
@@ -63,12 +67,12 @@ std::string TitleWords(absl::string_view text) {
 }
 
 Value ReplaceFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
-  const std::string old_text = Str(arguments.Require("old"));
-  const std::string new_text = Str(arguments.Require("new"));
+  const std::string old_text = Str(runtime, arguments.Require("old"));
+  const std::string new_text = Str(runtime, arguments.Require("new"));
   const Value* const count = arguments.Take("count");
   arguments.Finish();
   const bool all = count == nullptr || count->is(Kind::kNone);
-  return ReplaceText(runtime, Str(self), old_text, new_text,
+  return ReplaceText(runtime, Str(runtime, self), old_text, new_text,
                      all ? -1 : RequireInt(*count, "count"));
 }
 
@@ -85,6 +89,7 @@ Value Indent(Runtime& runtime, const Value& self, Arguments& arguments) {
     indention = Arithmetic(runtime, "*", runtime.String(" "), Value::Int(count)).text();
   }
   const std::string text = absl::StrCat(RequireText(self, "what is indented"), "\n");
+  runtime.StepCharacters(text.size());
   std::string result = first ? indention : "";
   for (size_t position = 0, begin = 0; position < text.size();) {
     const size_t end_length = LineEndLength(text, position);
@@ -98,6 +103,7 @@ Value Indent(Runtime& runtime, const Value& self, Arguments& arguments) {
         absl::StrCat(not_first ? "\n" : "", not_first && (blank || has_text) ? indention : "",
                      text.substr(begin, position - begin));
     runtime.Charge(line.size());
+    runtime.Step(line.size());
     result += line;
     position += end_length;
     begin = position;
@@ -107,13 +113,16 @@ Value Indent(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value Escape(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
+  const std::string text = Str(runtime, self);
+  runtime.StepCharacters(2 * text.size());
   return runtime.String(absl::StrReplaceAll(
-      Str(self), {{"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}));
+      text, {{"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}));
 }
 
-Value WordCount(Runtime&, const Value& self, Arguments& arguments) {
+Value WordCount(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
-  const std::string text = Str(self);
+  const std::string text = Str(runtime, self);
+  runtime.StepCharacters(text.size());
   int64_t words = 0;
   bool in_word = false;
   for (size_t position = 0; position < text.size();) {
@@ -133,6 +142,7 @@ Value Truncate(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
   const int64_t length = length_given == nullptr ? 255 : RequireInt(*length_given, "length");
   const std::string end = end_given == nullptr ? "..." : RequireText(*end_given, "end");
+  runtime.Step(end.size());
   const bool no_leeway = leeway_given == nullptr || leeway_given->is(Kind::kNone);
   const int64_t leeway = no_leeway ? 5 : RequireInt(*leeway_given, "leeway");
   const int64_t kept = length - static_cast<int64_t>(CountCharacters(end));
@@ -150,7 +160,7 @@ Value Truncate(Runtime& runtime, const Value& self, Arguments& arguments) {
 Value FormatFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (arguments.keywords.empty()) {
     const Value values = runtime.List(arguments.positional, ListKind::kTuple);
-    return PercentFormat(runtime, Str(self), values);
+    return PercentFormat(runtime, Str(runtime, self), values);
   }
   if (!arguments.positional.empty()) {
     Fail("format takes positional or keyword arguments, not both");
@@ -159,7 +169,7 @@ Value FormatFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   for (const auto& [name, value] : arguments.keywords) {
     values.Set(runtime.String(std::string(name)), value);
   }
-  return PercentFormat(runtime, Str(self), runtime.Dict(std::move(values)));
+  return PercentFormat(runtime, Str(runtime, self), runtime.Dict(std::move(values)));
 }
 
 // What int() makes of a text in base 10: white space around it, a sign, single underscores.
@@ -209,13 +219,14 @@ std::optional<int64_t> Truncated(std::optional<double> value) {
   return static_cast<int64_t>(*value);
 }
 
-Value ToInt(Runtime&, const Value& self, Arguments& arguments) {
+Value ToInt(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value* const fallback = arguments.Take("default");
   const Value* const base_given = arguments.Take("base");
   arguments.Finish();
   const int64_t base = base_given == nullptr ? 10 : RequireInt(*base_given, "base");
   if (base < 2 || base > 36) Fail("the base of int must be 2 to 36");
   if (self.is_integral()) return Value::Int(self.integer());
+  if (self.is(Kind::kString)) runtime.StepCharacters(self.text().size());
   std::optional<int64_t> result;
   if (self.is(Kind::kString)) result = TextToInt(self.text(), static_cast<int>(base));
   if (!result.has_value()) result = Truncated(ToFloat(self));
@@ -223,9 +234,10 @@ Value ToInt(Runtime&, const Value& self, Arguments& arguments) {
   return fallback == nullptr ? Value::Int(0) : *fallback;
 }
 
-Value ToFloatFilter(Runtime&, const Value& self, Arguments& arguments) {
+Value ToFloatFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Value* const fallback = arguments.Take("default");
   arguments.Finish();
+  if (self.is(Kind::kString)) runtime.StepCharacters(self.text().size());
   const std::optional<double> result = ToFloat(self);
   if (result.has_value()) return Value::Float(*result);
   return fallback == nullptr ? Value::Float(0) : *fallback;
@@ -280,7 +292,6 @@ Value Round(Runtime&, const Value& self, Arguments& arguments) {
 // The third to fifth parameters of json.dumps, as far as Transformers hands them on.
 Value ToJsonFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   JsonStyle style;
-  style.max_bytes = runtime.limits().value_bytes;
   style.ensure_ascii = arguments.TakeBool("ensure_ascii", false);
   const Value* const indent = arguments.Take("indent");
   const Value* const separators = arguments.Take("separators");
@@ -307,17 +318,38 @@ Value ToJsonFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
       Fail("the separators of JSON have more than ", kLongestIndent, " bytes");
     }
   }
-  runtime.Step(WeightOf(self));
-  return runtime.String(ToJson(self, style));
+  return runtime.String(ToJson(runtime, self, style));
+}
+
+// The value of a JSON text. Not jinja2's: templates of DeepSeek expect it of whoever renders them.
+Value FromJson(Runtime& runtime, const Value& self, Arguments& arguments) {
+  arguments.Finish();
+  const std::string& text = RequireText(self, "what from_json reads");
+  runtime.StepCharacters(text.size());
+  return ParseJson(runtime, text);
+}
+
+// str.center, for anything.
+Value Center(Runtime& runtime, const Value& self, Arguments& arguments) {
+  const Value* const given = arguments.Take("width");
+  arguments.Finish();
+  Arguments width;
+  width.callee = "center";
+  width.positional = {given == nullptr ? Value::Int(80) : *given};
+  return FindStringMethod("center")(runtime, ToText(runtime, self, arguments), width);
 }
 
 constexpr NamedBuiltin kTextFilters[] = {
     {"abs", Absolute},
     {"capitalize", AsFilter<Capitalize>},
+    {"center", Center},
     {"e", Escape},
     {"escape", Escape},
     {"float", ToFloatFilter},
+    {"forceescape", Escape},
     {"format", FormatFilter},
+    {"from_json", FromJson},
+    {"fromjson", FromJson},
     {"indent", Indent},
     {"int", ToInt},
     {"lower", AsFilter<Lower>},

@@ -1,7 +1,9 @@
 #include "engine/text/template/value.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "absl/hash/hash.h"
 #include "engine/text/template/failure.h"
 
 namespace annulus::jinja {
@@ -28,6 +30,8 @@ long double Exact(const Value& value) {
                                 : static_cast<long double>(value.integer());
 }
 
+bool IsNan(const Value& value) { return value.is(Kind::kFloat) && std::isnan(value.number()); }
+
 bool IsOrdered(const ListData& list) {
   return list.kind == ListKind::kList || list.kind == ListKind::kTuple;
 }
@@ -41,6 +45,38 @@ Value Value::Float(double value) {
   return result;
 }
 
+bool HashedKey::operator==(const HashedKey& other) const { return Equals(value, other.value); }
+
+// Values that are equal have the same hash: 1, 1.0 and true. NaN equals nothing, so that a dict may
+// have it many times.
+size_t HashedKey::Hash() const {
+  switch (value.kind()) {
+    case Kind::kBool:
+    case Kind::kInt:
+      return absl::HashOf(value.integer());
+    case Kind::kFloat: {
+      const double number = value.number();
+      const bool is_integer = std::abs(number) < 0x1p63 && std::trunc(number) == number;
+      return is_integer ? absl::HashOf(static_cast<int64_t>(number)) : absl::HashOf(number);
+    }
+    case Kind::kString:
+      return absl::HashOf(value.text());
+    case Kind::kList: {
+      size_t hash = 0;
+      for (const Value& item : value.list().items) {
+        hash = IsNan(item) ? absl::HashOf(hash, value.identity())
+                           : absl::HashOf(hash, HashedKey{item});
+      }
+      return hash;
+    }
+    case Kind::kNone:
+    case Kind::kUndefined:
+      return absl::HashOf(value.kind());
+    default:
+      return absl::HashOf(value.identity());
+  }
+}
+
 const Value* DictData::Find(absl::string_view key) const {
   const auto found = by_text.find(key);
   return found == by_text.end() ? nullptr : &items[found->second].second;
@@ -48,10 +84,8 @@ const Value* DictData::Find(absl::string_view key) const {
 
 const Value* DictData::Find(const Value& key) const {
   if (key.is(Kind::kString)) return Find(absl::string_view(key.text()));
-  for (const auto& [other, value] : items) {
-    if (Equals(key, other)) return &value;
-  }
-  return nullptr;
+  const auto found = by_value.find(HashedKey{key});
+  return found == by_value.end() ? nullptr : &items[found->second].second;
 }
 
 void DictData::Set(const Value& key, const Value& value) {
@@ -62,7 +96,11 @@ void DictData::Set(const Value& key, const Value& value) {
     const_cast<Value&>(*old) = value;
     return;
   }
-  if (key.is(Kind::kString)) by_text.emplace(key.text(), items.size());
+  if (key.is(Kind::kString)) {
+    by_text.emplace(key.text(), items.size());
+  } else if (!IsNan(key)) {
+    by_value.emplace(HashedKey{key}, items.size());
+  }
   items.emplace_back(key, value);
 }
 

@@ -97,10 +97,25 @@ struct ListData {
   size_t taken = 0;   // elements that were read from an iterator
 };
 
+// A key of a dict that is no string, with Equals and a hash that goes with it.
+struct HashedKey {
+  Value value;
+
+  bool operator==(const HashedKey& other) const;
+  template <typename State>
+  friend State AbslHashValue(State state, const HashedKey& key) {
+    return State::combine(std::move(state), key.Hash());
+  }
+
+ private:
+  size_t Hash() const;
+};
+
 // In the order of insertion. Keys are strings, numbers, booleans, none, or tuples of such.
 struct DictData {
   std::vector<std::pair<Value, Value>> items;
   absl::flat_hash_map<absl::string_view, size_t> by_text;  // string keys
+  absl::flat_hash_map<HashedKey, size_t> by_value;         // the others
   int depth = 1;
   size_t weight = 0;
 

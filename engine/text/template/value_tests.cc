@@ -57,7 +57,7 @@ Value DivisibleBy(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value CallTextTest(Runtime& runtime, const Value& self, Arguments& arguments,
                    absl::string_view method) {
-  const Value text = runtime.String(Str(self));
+  const Value text = runtime.String(Str(runtime, self));
   return FindStringMethod(method)(runtime, text, arguments);
 }
 
@@ -142,6 +142,12 @@ constexpr NamedBuiltin kTests[] = {
 }  // namespace
 
 Builtin FindTest(absl::string_view name) { return FindBuiltin(kTests, name); }
+
+Builtin RequireTest(absl::string_view name) {
+  const Builtin test = FindTest(name);
+  if (test == nullptr) Fail("the test '", name, "' is not supported; supported are ", TestNames());
+  return test;
+}
 
 std::string TestNames() { return BuiltinNames(kTests); }
 

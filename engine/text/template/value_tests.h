@@ -10,6 +10,8 @@ namespace annulus::jinja {
 
 // What may follow `is`; nothing if it is not supported. Its result is a boolean.
 Builtin FindTest(absl::string_view name);
+// The same; fails if it is not supported, with those that are.
+Builtin RequireTest(absl::string_view name);
 // "boolean, callable, ..", for messages.
 std::string TestNames();
 

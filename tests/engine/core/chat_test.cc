@@ -86,6 +86,31 @@ TEST_F(ChatTest, DocumentsHaveTheirPlaceBeforeTheFirstUserMessage) {
   EXPECT_THAT(chat->text, HasSubstr(*request.messages[1].content));
 }
 
+// All the marks that could be chosen, in one message: another one is found without trying each.
+TEST_F(ChatTest, ManyMarksInMessagesTakeNoTime) {
+  Load(kTemplate);
+  ChatRequest request;
+  std::string marks;
+  for (int i = 0; i < 100'000; ++i) {
+    absl::StrAppend(&marks, "\xEE\x80\x80", "documents ", i, "\xEE\x80\x81");
+  }
+  request.messages = {Message("user", marks)};
+  request.with_documents = true;
+  const auto chat = Render(request);
+  ASSERT_TRUE(chat.ok()) << chat.status();
+  EXPECT_EQ(chat->documents_at, std::string("<s><user>").size());
+}
+
+TEST_F(ChatTest, ACancelledRenderingIsCancelled) {
+  Load(kTemplate);
+  ChatRequest request;
+  request.messages = {Message("user", "U")};
+  CancelFlag cancel;
+  cancel.Cancel();
+  EXPECT_EQ(RenderChat(templates_, *tokenizer_, request, std::tm{}, cancel).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
 TEST_F(ChatTest, NoPlaceForDocumentsIsRefused) {
   ChatRequest request;
   request.with_documents = true;

@@ -159,7 +159,7 @@ TEST(HostileTemplateTest, ValuesAreBounded) {
   ExpectRefused(
       "{% set ns = namespace(s='a') %}{% for i in range(9999) %}"
       "{% set ns.s = ns.s.replace('a', 'aa') %}{% endfor %}",
-      words);
+      "more than");
   ExpectRefused(
       "{% set ns = namespace(s=[1]) %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s "
       "%}{% endfor %}",
@@ -242,6 +242,21 @@ TEST(HostileTemplateTest, ErrorsNameFileAndLine) {
   EXPECT_THAT(starts("{{ m\n[ }}"), HasSubstr("chat.jinja:2: unexpected '}'"));
   EXPECT_THAT(starts(std::string("\xff")), HasSubstr("byte 0 is not UTF-8"));
   EXPECT_THAT(starts(std::string(kMaxTemplateBytes + 1, 'x')), HasSubstr("at most 1048576"));
+}
+
+// Templates name what other programs have, in branches for them.
+TEST(HostileTemplateTest, UnknownFiltersAndTestsFailWhereTheyAreReached) {
+  EXPECT_EQ(*RenderText("{% if false %}{{ 1 | shout }}{{ 1 is loud }}{% endif %}x"), "x");
+  EXPECT_EQ(*RenderText("{{ 'y' if true else 1 | shout }}"), "y");
+  ExpectRefused("{% if true %}\n{{ 1 is loud }}{% endif %}",
+                "chat.jinja:2: the test 'loud' is not supported; supported are boolean");
+  ExpectRefused("{% filter shout %}a{% endfilter %}", "the filter 'shout' is not supported");
+  ExpectRefused("{{ [1] | map('shout') | list }}", "the filter 'shout' is not supported");
+}
+
+TEST(HostileTemplateTest, MessagesOfTemplatesAreShort) {
+  const auto text = RenderText("{{ raise_exception('a' * 1000000) }}");
+  EXPECT_LT(text.status().message().size(), 4096u);
 }
 
 TEST(HostileTemplateTest, VariablesMustBeAnObject) {

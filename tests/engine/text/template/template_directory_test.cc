@@ -71,8 +71,8 @@ TEST_F(TemplateDirectoryTest, WhatIsWrongNamesFileAndPlace) {
   const std::string path = directory_.path().string();
   directory_.Write("chat_template.jinja", "a\n{% if %}");
   EXPECT_THAT(Selected(), HasSubstr(path + "/chat_template.jinja:2: expected an expression"));
-  directory_.Write("chat_template.jinja", "\n{% for x in range(9) %}{{ x | frobnicate }}");
-  EXPECT_THAT(Selected(), HasSubstr("chat_template.jinja:2: the filter 'frobnicate'"));
+  directory_.Write("chat_template.jinja", "\n{% for x in range(9) %}{{ x }}");
+  EXPECT_THAT(Selected(), HasSubstr("chat_template.jinja:2: the template ends where 'endfor'"));
   std::filesystem::remove(directory_.path() / "chat_template.jinja");
   for (const char* json : {R"({"chat_template": 5})", R"({"chat_template": [{"name": "a"}]})",
                            R"({"chat_template": [5]})"}) {
