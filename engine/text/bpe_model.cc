@@ -58,7 +58,7 @@ class BpeModel::Stage : public TextStage {
       held_.clear();
     }
     if (!end) return absl::OkStatus();
-    FinishRun();
+    ANNULUS_RETURN_IF_ERROR(FinishRun());
     started_ = false;
     after_unknown_ = false;
     return absl::OkStatus();
@@ -82,39 +82,48 @@ class BpeModel::Stage : public TextStage {
       const char32_t unit = model_.NextUnit(text, &position);
       const int32_t id = model_.FindUnit(unit);
       if (id != kNoToken) {
-        AddSymbol({id, unit, unit});
+        ANNULUS_RETURN_IF_ERROR(AddSymbol({id, unit, unit}));
         after_unknown_ = false;
       } else {
-        AddUnknown(text.substr(begin, position - begin));
+        ANNULUS_RETURN_IF_ERROR(AddUnknown(text.substr(begin, position - begin)));
       }
       if (run_.size() > kMaxUncutBytes) return UncutTextError();
     }
     return absl::OkStatus();
   }
 
-  void AddUnknown(absl::string_view bytes) {
+  absl::Status AddUnknown(absl::string_view bytes) {
     if (model_.byte_fallback_ && model_.AllBytesHaveTokens(bytes)) {
-      for (const char byte : bytes) AddSymbol(model_.byte_tokens_[static_cast<uint8_t>(byte)]);
+      for (const char byte : bytes) {
+        ANNULUS_RETURN_IF_ERROR(AddSymbol(model_.byte_tokens_[static_cast<uint8_t>(byte)]));
+      }
       after_unknown_ = false;
     } else if (model_.unknown_.id != kNoToken) {
-      if (!(after_unknown_ && model_.fuse_unk_)) AddSymbol(model_.unknown_);
+      if (!(after_unknown_ && model_.fuse_unk_)) {
+        ANNULUS_RETURN_IF_ERROR(AddSymbol(model_.unknown_));
+      }
       after_unknown_ = true;
     }
+    return absl::OkStatus();
   }
 
-  void AddSymbol(const Symbol& symbol) {
-    if (!run_.empty() && !model_.joins_.Contains(last_, symbol.first)) FinishRun();
+  absl::Status AddSymbol(const Symbol& symbol) {
+    if (!run_.empty() && !model_.joins_.Contains(last_, symbol.first)) {
+      ANNULUS_RETURN_IF_ERROR(FinishRun());
+    }
     run_.push_back(symbol.id);
     last_ = symbol.last;
+    return absl::OkStatus();
   }
 
-  void FinishRun() {
+  absl::Status FinishRun() {
     if (run_.size() == 1) {
       state_->ids->push_back(run_.front());
     } else {
-      model_.merges_.Apply(run_, &workspace_, state_->ids);
+      ANNULUS_RETURN_IF_ERROR(model_.merges_.Apply(run_, state_->work, &workspace_, state_->ids));
     }
     run_.clear();
+    return absl::OkStatus();
   }
 
   const BpeModel& model_;

@@ -9,6 +9,7 @@
 #include "engine/text/byte_alphabet.h"
 #include "engine/text/metaspace.h"
 #include "engine/text/normalizer.h"
+#include "engine/text/text_stage.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 
@@ -129,7 +130,8 @@ absl::StatusOr<std::string> Decoder::DecodeToken(absl::string_view token, bool i
     const auto& replacement = std::get<Replacement>(step);
     const bool drops = is_first && replacement.only_later;
     std::string replaced;
-    ANNULUS_RETURN_IF_ERROR(replacement.pattern.NewScanner()->Push(
+    WorkMeter work("the decoding", EncodeSteps(text.size()), CancelFlag::Never());
+    ANNULUS_RETURN_IF_ERROR(replacement.pattern.NewScanner(&work)->Push(
         text, true, [&](absl::string_view range, bool is_match) -> absl::Status {
           if (is_match && drops) return absl::OkStatus();
           const absl::string_view part = is_match ? replacement.content : range;

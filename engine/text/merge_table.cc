@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 
+#include "kernels/base/status_macros.h"
+
 namespace annulus {
 namespace {
 
@@ -20,8 +22,9 @@ void MergeTable::Enqueue(uint32_t position, Workspace* workspace) const {
   std::push_heap(workspace->queue.begin(), workspace->queue.end(), std::greater<>());
 }
 
-void MergeTable::Apply(const std::vector<int32_t>& ids, Workspace* workspace,
-                       std::vector<int32_t>* result) const {
+absl::Status MergeTable::Apply(const std::vector<int32_t>& ids, WorkMeter* work,
+                               Workspace* workspace, std::vector<int32_t>* result) const {
+  ANNULUS_RETURN_IF_ERROR(work->Step(StepsFor(ids.size())));
   auto& symbols = workspace->symbols;
   auto& queue = workspace->queue;
   const auto count = static_cast<uint32_t>(ids.size());
@@ -36,6 +39,7 @@ void MergeTable::Apply(const std::vector<int32_t>& ids, Workspace* workspace,
   std::make_heap(queue.begin(), queue.end(), std::greater<>());
 
   while (!queue.empty()) {
+    ANNULUS_RETURN_IF_ERROR(work->Step());
     std::pop_heap(queue.begin(), queue.end(), std::greater<>());
     const uint64_t entry = queue.back();
     queue.pop_back();
@@ -55,6 +59,7 @@ void MergeTable::Apply(const std::vector<int32_t>& ids, Workspace* workspace,
   for (uint32_t i = 0; i != kEnd && count > 0; i = symbols[i].next) {
     result->push_back(symbols[i].id);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace annulus

@@ -9,6 +9,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "engine/base/work_meter.h"
 
 namespace annulus {
 
@@ -34,9 +36,9 @@ class MergeTable {
   };
 
   // Merges `symbols`, at most 2^32 - 2 of them, until no rule applies, in O(n log n), and appends
-  // what is left to `result`.
-  void Apply(const std::vector<int32_t>& symbols, Workspace* workspace,
-             std::vector<int32_t>* result) const;
+  // what is left to `result`. Counts a step for each merge that it tries.
+  absl::Status Apply(const std::vector<int32_t>& symbols, WorkMeter* work, Workspace* workspace,
+                     std::vector<int32_t>* result) const;
 
  private:
   struct Rule {

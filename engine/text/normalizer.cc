@@ -23,7 +23,7 @@ class Replace : public TextFilter {
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
   std::unique_ptr<TextStage> NewStage(EncodeState* state, TextStage* next) const override {
-    return std::make_unique<Stage>(pattern_.NewScanner(), content_, state, next);
+    return std::make_unique<Stage>(pattern_.NewScanner(state->work), content_, state, next);
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,7 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kMaxLiteralBytes = 1024;  // keeps a plain search close to linear
+constexpr size_t kMaxLiteralBytes = 1024;
 
 class LiteralScanner : public RangeScanner {
  public:
@@ -26,8 +27,7 @@ class LiteralScanner : public RangeScanner {
     const auto gap = [&](size_t until) {
       return until > done ? sink(view.substr(done, until - done), false) : absl::OkStatus();
     };
-    for (size_t at = view.find(literal_); at != absl::string_view::npos;
-         at = view.find(literal_, done)) {
+    for (size_t at = Find(view, 0); at != absl::string_view::npos; at = Find(view, done)) {
       ANNULUS_RETURN_IF_ERROR(gap(at));
       ANNULUS_RETURN_IF_ERROR(sink(view.substr(at, literal_.size()), true));
       done = at + literal_.size();
@@ -45,6 +45,14 @@ class LiteralScanner : public RangeScanner {
   }
 
  private:
+  // The C library searches in linear time.
+  size_t Find(absl::string_view view, size_t from) const {
+    const void* const found =
+        memmem(view.data() + from, view.size() - from, literal_.data(), literal_.size());
+    if (found == nullptr) return absl::string_view::npos;
+    return static_cast<size_t>(static_cast<const char*>(found) - view.data());
+  }
+
   absl::string_view literal_;
   HeldText held_;
 };
@@ -76,8 +84,10 @@ absl::StatusOr<Pattern> Pattern::FromRegex(absl::string_view regex) {
 
 Pattern Pattern::FromLiteral(absl::string_view literal) { return Pattern(std::string(literal)); }
 
-std::unique_ptr<RangeScanner> Pattern::NewScanner() const {
-  if (const Regex* regex = std::get_if<Regex>(&what_)) return std::make_unique<RegexScanner>(regex);
+std::unique_ptr<RangeScanner> Pattern::NewScanner(WorkMeter* work) const {
+  if (const Regex* regex = std::get_if<Regex>(&what_)) {
+    return std::make_unique<RegexScanner>(regex, work);
+  }
   return std::make_unique<LiteralScanner>(&std::get<std::string>(what_));
 }
 

@@ -20,8 +20,9 @@ class Pattern {
   static absl::StatusOr<Pattern> FromRegex(absl::string_view regex);
   static Pattern FromLiteral(absl::string_view literal);  // not empty
 
-  // Finds the matches in texts. The pattern must outlive the scanner.
-  std::unique_ptr<RangeScanner> NewScanner() const;
+  // Finds the matches in texts and counts the steps of it. The pattern and `work` must outlive the
+  // scanner.
+  std::unique_ptr<RangeScanner> NewScanner(WorkMeter* work) const;
 
  private:
   explicit Pattern(std::variant<std::string, Regex> what) : what_(std::move(what)) {}

@@ -116,7 +116,8 @@ absl::StatusOr<std::unique_ptr<TextFilter>> PatternSplitter::Parse(const JsonNod
 }
 
 std::unique_ptr<TextStage> PatternSplitter::NewStage(EncodeState* state, TextStage* next) const {
-  return std::make_unique<SplitStage>(pattern_.NewScanner(), behavior_, invert_, state, next);
+  return std::make_unique<SplitStage>(pattern_.NewScanner(state->work), behavior_, invert_, state,
+                                      next);
 }
 
 }  // namespace annulus

@@ -109,10 +109,34 @@ class Translator {
   }
 
   absl::Status InsideClass(char c) {
-    if (c == '[') return Refuse("a nested or named character class", at_);
+    if (c == '[') return OpenNested();
     if (c == '&' && pattern_.substr(at_, 2) == "&&") return Refuse("an intersection (&&)", at_);
-    if (c == ']') in_class_ = false;
+    if (c != ']') return Copy(1);
+    if (nested_ > 0) return CloseNested();
+    in_class_ = false;
     return Copy(1);
+  }
+
+  // A class inside a class adds its characters, so that its brackets can be left out. Left out they
+  // must not make a range of what stands on both sides of a hyphen.
+  absl::Status OpenNested() {
+    const absl::string_view inside = pattern_.substr(at_ + 1, 1);
+    if (inside == ":") return Refuse("a named character class", at_);
+    if (inside == "^") return Refuse("a negated class inside a class", at_);
+    if (inside == "]") return Refuse("a character class that starts with ]", at_);
+    if (inside == "-" || pattern_[at_ - 1] == '-') return Refuse("a hyphen beside a [", at_);
+    ++nested_;
+    ++at_;
+    return absl::OkStatus();
+  }
+
+  absl::Status CloseNested() {
+    if (pattern_[at_ - 1] == '-' || pattern_.substr(at_ + 1, 1) == "-") {
+      return Refuse("a hyphen beside the ] of a class inside a class", at_);
+    }
+    --nested_;
+    ++at_;
+    return absl::OkStatus();
   }
 
   // Groups: plain, non-capturing, atomic, look-around, named, and case-insensitive ones. The other
@@ -148,6 +172,7 @@ class Translator {
   size_t at_ = 0;
   size_t class_start_ = 0;
   bool in_class_ = false;
+  int nested_ = 0;  // classes inside it that are open
   std::string out_;
 };
 

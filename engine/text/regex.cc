@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -18,13 +17,8 @@
 namespace annulus {
 namespace {
 
-// Honest patterns take a few steps per byte. An exploding one is stopped within about 10 ms.
-constexpr uint64_t kBaseSteps = 1'000'000;
-constexpr uint64_t kStepsPerByte = 16;
-constexpr uint32_t kHeapLimitKib = 64 << 10;          // backtracking points of the interpreter
-constexpr auto kBaseTime = std::chrono::seconds(10);  // of all the searches in one text
-constexpr auto kTimePerByte = std::chrono::microseconds(1);  // honest patterns: about 0.02
-constexpr size_t kBatch = 64;  // matches between two looks at the clock
+constexpr uint32_t kHeapLimitKib = 64 << 10;  // backtracking points of the interpreter
+constexpr size_t kBatch = 64;                 // matches found before they are passed on
 
 template <auto Free>
 struct Deleter {
@@ -48,33 +42,34 @@ absl::string_view Shown(absl::string_view pattern) { return TruncateUtf8(pattern
 }  // namespace
 
 // What passes over texts need beside the compiled pattern.
+//
+// The library's own limits do not bound its work: compiled to machine code a pattern counts anew at
+// every place of the text, and passing over a run of characters counts nothing. So the library
+// calls back before every item of the pattern, and the steps are counted here.
 class RegexScanner::Matcher {
  public:
-  explicit Matcher(const pcre2_code* code)
+  Matcher(const pcre2_code* code, WorkMeter* work)
       : code_(code),
+        work_(*work),
         context_(pcre2_match_context_create(nullptr)),
         data_(pcre2_match_data_create(1, nullptr)) {
     ANNULUS_CHECK(context_ != nullptr && data_ != nullptr) << "out of memory";
     pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
+    pcre2_set_match_limit(context_.get(), UINT32_MAX);
+    pcre2_set_depth_limit(context_.get(), UINT32_MAX);
+    pcre2_set_callout(context_.get(), &OnItem, this);
   }
 
   // Sets the text of the searches that follow; `more` may come behind it, and then a search does
-  // not find what that could change. `fresh` of its bytes count for the limit on time.
-  void Start(absl::string_view text, size_t fresh, bool more) {
+  // not find what that could change.
+  void Start(absl::string_view text, bool more) {
     text_ = text;
     options_ = PCRE2_NO_UTF_CHECK | (more ? PCRE2_PARTIAL_HARD : 0u);
-    budget_ += kTimePerByte * static_cast<int64_t>(fresh);
-    const uint64_t steps = std::min<uint64_t>(kBaseSteps + kStepsPerByte * text.size(), UINT32_MAX);
-    if (steps == steps_) return;
-    steps_ = steps;
-    pcre2_set_match_limit(context_.get(), static_cast<uint32_t>(steps));
   }
 
   // Searches for matches one behind the other, from `start` on, and puts them into `matches`, at
-  // most kBatch of them. Gives the number of them, and in `result` what the last search gave. Only
-  // the searches count for the limit on time, not what is done with the matches.
+  // most kBatch of them. Gives the number of them, and in `result` what the last search gave.
   size_t SearchBatch(size_t start, int* result) {
-    const auto begin = std::chrono::steady_clock::now();
     size_t count = 0;
     *result = 1;
     while (count < kBatch && start < text_.size()) {
@@ -84,18 +79,31 @@ class RegexScanner::Matcher {
       matches[count++] = {match[0], match[1]};
       start = match[1];
     }
-    budget_ -= std::chrono::steady_clock::now() - begin;
     return count;
   }
 
   // Where the partial match of the last search begins.
   size_t partial_begin() const { return pcre2_get_ovector_pointer(data_.get())[0]; }
 
-  bool OutOfTime() const { return budget_.count() < 0; }
+  // Why a search gave PCRE2_ERROR_CALLOUT.
+  const absl::Status& status() const { return status_; }
 
   std::array<std::pair<size_t, size_t>, kBatch> matches;
 
  private:
+  static int OnItem(pcre2_callout_block* block, void* matcher) {
+    return static_cast<Matcher*>(matcher)->Count(block->current_position);
+  }
+
+  // An item is tried at `position`. The item before it, or going back to an earlier one, took work
+  // in proportion to the distance from the last position.
+  int Count(size_t position) {
+    const size_t distance = position > position_ ? position - position_ : position_ - position;
+    position_ = position;
+    status_ = work_.Step(StepsFor(4 * distance));
+    return status_.ok() ? 0 : PCRE2_ERROR_CALLOUT;
+  }
+
   // PCRE2_ERROR_NOMATCH, PCRE2_ERROR_PARTIAL, another negative error, or a positive number.
   int Search(size_t start) {
     const int result = Match(start, options_);
@@ -104,17 +112,19 @@ class RegexScanner::Matcher {
   }
 
   int Match(size_t start, uint32_t options) {
+    position_ = start;
     return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), start,
                        options, data_.get(), context_.get());
   }
 
   const pcre2_code* code_;
+  WorkMeter& work_;
   MatchContext context_;
   MatchData data_;
   absl::string_view text_;
   uint32_t options_ = 0;
-  uint64_t steps_ = 0;
-  std::chrono::nanoseconds budget_ = kBaseTime;
+  size_t position_ = 0;  // where an item was tried last
+  absl::Status status_;
 };
 
 void Regex::FreeCode::operator()(pcre2_real_code_8* code) const { pcre2_code_free(code); }
@@ -134,8 +144,8 @@ absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
   const CompileContext context(pcre2_compile_context_create(nullptr));
   ANNULUS_CHECK(context != nullptr) << "out of memory";
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
-  constexpr uint32_t kOptions =
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE | PCRE2_NEVER_BACKSLASH_C;
+  constexpr uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE |
+                                PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT;
   int error = 0;
   size_t offset = 0;
   std::unique_ptr<pcre2_real_code_8, FreeCode> code(
@@ -164,15 +174,17 @@ absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
   return regex;
 }
 
-RegexScanner::RegexScanner(const Regex* regex)
-    : regex_(regex), matcher_(std::make_unique<Matcher>(regex->code_.get())) {}
+RegexScanner::RegexScanner(const Regex* regex, WorkMeter* work)
+    : regex_(regex), matcher_(std::make_unique<Matcher>(regex->code_.get(), work)) {}
 RegexScanner::~RegexScanner() = default;
 
 absl::Status RegexScanner::Failed(int result, size_t size) const {
+  const absl::Status& stopped = matcher_->status();
+  if (!stopped.ok() && !absl::IsInvalidArgument(stopped)) return stopped;
   return absl::InvalidArgumentError(
       absl::StrCat("the pattern \"", Shown(regex_->pattern_),
                    "\" of the tokenizer takes too long on this text, near a stretch of ", size,
-                   " bytes: ", result < 0 ? ErrorText(result) : "time limit exceeded"));
+                   " bytes: ", stopped.ok() ? ErrorText(result) : stopped.message()));
 }
 
 absl::Status RegexScanner::Push(absl::string_view text, bool end, Sink sink) {
@@ -180,7 +192,7 @@ absl::Status RegexScanner::Push(absl::string_view text, bool end, Sink sink) {
   if (!enough) return absl::OkStatus();
   const absl::string_view view = held_.view();
   size_t start = start_;
-  matcher_->Start(view, text.size(), !end);
+  matcher_->Start(view, !end);
   ANNULUS_RETURN_IF_ERROR(Scan(view, end, &start, sink));
   if (end) {
     start_ = 0;
@@ -205,7 +217,6 @@ absl::Status RegexScanner::Scan(absl::string_view text, bool end, size_t* start,
   while (done < text.size()) {
     int result = 0;
     const size_t count = matcher_->SearchBatch(done, &result);
-    if (matcher_->OutOfTime()) return Failed(0, text.size());
     for (size_t i = 0; i < count; ++i) {
       const auto [match_begin, match_end] = matcher_->matches[i];
       ANNULUS_RETURN_IF_ERROR(gap(match_begin));

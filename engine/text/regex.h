@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/work_meter.h"
 #include "engine/text/range_scanner.h"
 #include "engine/text/text_stage.h"
 
@@ -17,8 +18,8 @@ namespace annulus {
 
 // A compiled pattern of a tokenizer file, matched by PCRE2. Immutable and thread-safe.
 //
-// No pattern can hang or crash its caller: each match is limited in backtracking steps (in
-// proportion to the text) and in memory, and the matches of one text together in time. A limit
+// No pattern can hang or crash its caller: matching counts a step for each item of the pattern that
+// is tried and for each few bytes that an item passes over, and is limited in memory. A limit
 // reached is INVALID_ARGUMENT with the pattern. A RegexScanner matches.
 class Regex {
  public:
@@ -48,7 +49,8 @@ class Regex {
 // thread-safe.
 class RegexScanner : public RangeScanner {
  public:
-  explicit RegexScanner(const Regex* regex);  // which must outlive it
+  // `work` counts the steps of all texts. Both must outlive the scanner.
+  RegexScanner(const Regex* regex, WorkMeter* work);
   ~RegexScanner() override;
 
   absl::Status Push(absl::string_view text, bool end, Sink sink) override;

@@ -113,6 +113,7 @@ class SentencePieceModel::Stage : public TextStage {
   }
 
   absl::StatusOr<Ends> Encode(absl::string_view text, Tokens* tokens) {
+    ANNULUS_RETURN_IF_ERROR(state_->work->Step(StepsFor(8 * text.size())));
     ANNULUS_RETURN_IF_ERROR(model_.processor_->Encode(text, tokens));
     Ends ends;
     for (const AnnulusSentencePieceToken& token : *tokens) {

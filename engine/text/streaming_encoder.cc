@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/text/text_stage.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 
@@ -11,15 +12,10 @@ namespace {
 constexpr size_t kSliceBytes =
     64 << 10;  // stays in the second cache level, with what is made of it
 
-// Of all stages together. Ordinary text takes less than one step for each byte, and the patterns of
-// published tokenizers less than 8 for any text.
-constexpr int64_t kBaseSteps = 1'000'000;
-constexpr int64_t kStepsPerByte = 64;
-
 }  // namespace
 
 StreamingEncoder::StreamingEncoder(const CancelFlag& cancel)
-    : work_("the text's encoding", kBaseSteps, cancel) {}
+    : work_("the text's encoding", kStepsPerText, cancel) {}
 
 absl::Status StreamingEncoder::Append(absl::string_view bytes, std::vector<int32_t>* ids) {
   if (status_.ok()) status_ = Take(bytes, false, ids);

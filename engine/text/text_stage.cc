@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<std::string>> RunFilters(const TextFilters& filters,
   std::vector<std::string> stretches;
   Collector collector(&stretches);
   std::vector<std::unique_ptr<TextStage>> stages;
-  WorkMeter work("a tokenizer file", kTokenizerFileSteps, CancelFlag::Never());
+  WorkMeter work("the text's encoding", EncodeSteps(text.size()), CancelFlag::Never());
   EncodeState state(&work);
   state.text_bytes = text.size();
   ANNULUS_RETURN_IF_ERROR(ChainStages(filters, &state, &collector, &stages)->Push(text, true));

@@ -51,7 +51,15 @@ class TextFilter {
 
 using TextFilters = std::vector<std::unique_ptr<TextFilter>>;
 
-// Steps that the work on a tokenizer's file may take.
+// Steps that all stages together may take for a text. Ordinary text takes about two for each byte.
+// A pattern that explodes ends after a few hundredths of a second.
+inline constexpr int64_t kStepsPerText = 1'000'000;
+inline constexpr int64_t kStepsPerByte = 64;
+inline constexpr int64_t EncodeSteps(size_t bytes) {
+  return kStepsPerText + kStepsPerByte * static_cast<int64_t>(bytes);
+}
+
+// Steps that finding a file's whole tokens may take.
 inline constexpr int64_t kTokenizerFileSteps = int64_t{1} << 30;
 
 // Makes the stages of `filters`, in order, and gives the first one, or `last` where there is none.

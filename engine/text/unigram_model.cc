@@ -56,6 +56,7 @@ class UnigramModel::Stage : public TextStage {
 
   // Adds the tokens that start at `next_`.
   absl::Status Advance() {
+    ANNULUS_RETURN_IF_ERROR(state_->work->Step());
     if (next_ > 0 && reach_ == next_) Commit();
     const absl::string_view text = absl::string_view(text_).substr(base_ + next_);
     const size_t length = CharacterLength(text, 0);

@@ -2,14 +2,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <chrono>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "engine/text/pcre_dialect.h"
+#include "engine/text/text_stage.h"
 #include "engine/text/utf8.h"
+#include "kernels/base/sanitizers.h"
 
 namespace annulus {
 namespace {
@@ -22,8 +26,9 @@ std::vector<std::string> Matches(absl::string_view pattern, absl::string_view te
   EXPECT_TRUE(regex.ok()) << regex.status();
   std::vector<std::string> matches;
   if (!regex.ok()) return matches;
+  WorkMeter work("the text", EncodeSteps(text.size()), CancelFlag::Never());
   const absl::Status status =
-      RegexScanner(&*regex).Push(text, true, [&](absl::string_view range, bool is_match) {
+      RegexScanner(&*regex, &work).Push(text, true, [&](absl::string_view range, bool is_match) {
         if (is_match) matches.emplace_back(range);
         return absl::OkStatus();
       });
@@ -41,16 +46,21 @@ TEST(Regex, ReadsClassesAsTheFilesMeanThem) {
   EXPECT_THAT(Matches(R"(\d)", "1\u0663\u00bd"), ElementsAre("1", "\u0663"));
   EXPECT_THAT(Matches(R"([\u4e00-\u9fa5]+)", "a\u4e2d\u6587b"), ElementsAre("\u4e2d\u6587"));
   EXPECT_THAT(Matches(R"((?i:'s))", "'s'S'\u017f"), ElementsAre("'s", "'S", "'\u017f"));
+  // A class inside a class adds to it (BLOOM).
+  EXPECT_THAT(Matches(R"([^(\s|[.,!?])]+)", "ab(c.d e|[f]"),
+              ElementsAre("ab", "c", "d", "e", "[f]"));
+  EXPECT_THAT(Matches(R"([a[bc[d]]e]+)", "xabcdey[z"), ElementsAre("abcde"));
   EXPECT_THAT(Matches(R"(.$)", "ab\ncd\r\n"), ElementsAre("b", "\r"));
   EXPECT_THAT(Matches(R"(\p{N}{1,3})", "12345"), ElementsAre("123", "45"));
 }
 
 TEST(Regex, RefusesWhatTheDialectsReadDifferently) {
   for (const char* pattern :
-       {R"(\h)",     R"(\v)",          R"(\R)",          R"(\X)",      R"(\b)",    R"(\1)",
-        R"([a[b]])", R"([a-z&&[^b]])", R"([[:alpha:]])", R"(a{1,2}+)", R"(a{,2})", R"(a{x})",
-        R"((?m:a))", R"((?x)a)",       R"((*FAIL))",     R"([\W])",    R"([]a])",  "a\\",
-        "[a",        R"(\u12)",        R"(\p{L)",        R"(\C)",      R"(\Qa\E)"}) {
+       {R"(\h)",      R"(\v)",          R"(\R)",          R"(\X)",      R"(\b)",     R"(\1)",
+        R"([a[^b]])", R"([a-z&&[^b]])", R"([[:alpha:]])", R"(a{1,2}+)", R"(a{,2})",  R"(a{x})",
+        R"([a-[b]])", R"([a[b-]c])",    R"([a[b]-c])",    R"([a[b])",   R"((?m:a))", R"((?x)a)",
+        R"((*FAIL))", R"([\W])",        R"([]a])",        "a\\",        "[a",        R"(\u12)",
+        R"(\p{L)",    R"(\C)",          R"(\Qa\E)"}) {
     EXPECT_EQ(Regex::Compile(pattern).status().code(), absl::StatusCode::kInvalidArgument)
         << pattern;
   }
@@ -81,12 +91,56 @@ TEST(Regex, AnExplodingPatternIsAnErrorAndNoHang) {
   for (const char* pattern : {"(a+)+[bc]", "(a|aa)+[bc]", "(a|a)*[bc]", "(?:a*)*[bc]"}) {
     const auto regex = Regex::Compile(pattern);
     ASSERT_TRUE(regex.ok()) << regex.status();
-    const absl::Status status = RegexScanner(&*regex).Push(
-        text, true, [](absl::string_view, bool) { return absl::OkStatus(); });
+    WorkMeter work("the text", EncodeSteps(text.size()), CancelFlag::Never());
+    const absl::Status status =
+        RegexScanner(&*regex, &work).Push(text, true, [](absl::string_view, bool) {
+          return absl::OkStatus();
+        });
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
     EXPECT_THAT(std::string(status.message()), HasSubstr(pattern));
   }
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+// What took seconds although the library's limits were set: machine code counts anew at every
+// place, and counts no characters that an item passes over.
+TEST(Regex, SlowPatternsEndAtTheLimitOfSteps) {
+  const std::string text(64 << 10, 'a');
+  for (const char* pattern :
+       {"a*+[bc]", "a+a+a+[bc]", "(?:a*+[bc]|a)[bc]", "[^b]*[^c]*[^d]*[bc]", "(?:(?=a*+)a)+[bc]",
+        "(?:.*.*.*[bc])", "(?<!b)a+?a+?[bc]", "(?i:a+)a+[bc]", "(?:a{1,100}){1,100}[bc]"}) {
+    const auto regex = Regex::Compile(pattern);
+    ASSERT_TRUE(regex.ok()) << regex.status();
+    WorkMeter work("the text", EncodeSteps(text.size()), CancelFlag::Never());
+    timespec begin{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+    const absl::Status status =
+        RegexScanner(&*regex, &work).Push(text, true, [](absl::string_view, bool) {
+          return absl::OkStatus();
+        });
+    timespec end{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    const double seconds = static_cast<double>(end.tv_sec - begin.tv_sec) +
+                           1e-9 * static_cast<double>(end.tv_nsec - begin.tv_nsec);
+    EXPECT_LT(seconds, kSanitized ? 60 : 3) << pattern;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << pattern;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("steps")) << pattern;
+  }
+}
+
+TEST(Regex, AnotherThreadEndsASearch) {
+  const std::string text(1 << 20, 'a');
+  const auto regex = Regex::Compile("a+a+a+[bc]");
+  ASSERT_TRUE(regex.ok());
+  CancelFlag cancel;
+  WorkMeter work("the text", INT64_MAX, cancel);
+  std::thread canceller([&] { cancel.Cancel(); });
+  const absl::Status status =
+      RegexScanner(&*regex, &work).Push(text, true, [](absl::string_view, bool) {
+        return absl::OkStatus();
+      });
+  canceller.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
 }
 
 // Each repetition leaves a backtracking point: more than the stack of compiled code holds.
@@ -98,7 +152,8 @@ TEST(Regex, DeepBacktrackingMovesToTheHeap) {
 
 // Ranges of one text with "|" behind each match and a bar-less gap between.
 std::string Marked(const Regex& regex, const std::string& text, std::mt19937* random) {
-  RegexScanner scanner(&regex);
+  WorkMeter work("the text", EncodeSteps(text.size()), CancelFlag::Never());
+  RegexScanner scanner(&regex, &work);
   std::string marked;
   for (size_t at = 0; at <= text.size();) {
     size_t size = random == nullptr ? text.size() : (*random)() % 4;
@@ -140,11 +195,13 @@ TEST(Regex, StopsAtTheCallersError) {
   const auto regex = Regex::Compile("a");
   ASSERT_TRUE(regex.ok());
   int calls = 0;
-  EXPECT_EQ(RegexScanner(&*regex).Push("aaa", true,
-                                       [&](absl::string_view, bool) {
-                                         ++calls;
-                                         return absl::AbortedError("enough");
-                                       }),
+  WorkMeter work("the text", 1000, CancelFlag::Never());
+  EXPECT_EQ(RegexScanner(&*regex, &work)
+                .Push("aaa", true,
+                      [&](absl::string_view, bool) {
+                        ++calls;
+                        return absl::AbortedError("enough");
+                      }),
             absl::AbortedError("enough"));
   EXPECT_EQ(calls, 1);
 }
