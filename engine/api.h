@@ -429,6 +429,7 @@ class Engine {
   // the tokenizer's post-processor adds, for example a beginning-of-text id.
   virtual absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,
                                                         const CancelFlag& cancel) const = 0;
+  // The text of the ids, in UTF-8: bytes that form no character become U+FFFD.
   virtual absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids, bool skip_special,
                                                  const CancelFlag& cancel) const = 0;
 

@@ -19,6 +19,7 @@
 #include "engine/metrics/engine_metrics.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
+#include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -230,6 +231,11 @@ class EngineImpl final : public Engine {
   absl::Status Validate(const RequestSpec& spec) const override {
     const ModelInfo& info = model_.info;
     ANNULUS_RETURN_IF_ERROR(ValidateSampling(spec.sampling, info.vocabulary));
+    if (const absl::Status text = model_.tokenizer->usable();
+        !text.ok() && !spec.sampling.stop.empty()) {
+      return FieldError(text.code(), "sampling.stop",
+                        absl::StrCat("stop texts need a tokenizer: ", text.message()));
+    }
     if (spec.prompt.empty()) {
       return FieldError(absl::StatusCode::kInvalidArgument, "input",
                         "the prompt is empty; give at least one token");
@@ -258,7 +264,9 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids, bool skip_special,
                                          const CancelFlag& cancel) const override {
-    return model_.tokenizer->Decode(ids, skip_special, cancel);
+    ANNULUS_ASSIGN_OR_RETURN(const std::string bytes,
+                             model_.tokenizer->Decode(ids, skip_special, cancel));
+    return ToValidUtf8(bytes);
   }
 
   std::unique_ptr<TextStream> NewTextStream(const CancelFlag& cancel) const override {

@@ -83,9 +83,13 @@ absl::StatusOr<ModelFiles> OpenDirectory(const std::string& directory) {
   ModelFiles files;
   ANNULUS_ASSIGN_OR_RETURN(files.config, LoadModelConfig(directory));
   ANNULUS_ASSIGN_OR_RETURN(files.tensors, SafetensorsCheckpoint::Open(directory));
-  ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, LoadTokenizer(directory));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(directory);
+  if (absl::IsNotFound(tokenizer.status())) tokenizer = MakeMissingTokenizer();
+  ANNULUS_ASSIGN_OR_RETURN(files.tokenizer, std::move(tokenizer));
   files.architecture = files.config.architecture;
-  files.description = absl::StrCat("a ", files.config.model_type, " checkpoint");
+  files.description =
+      absl::StrCat("a ", files.config.model_type, " checkpoint",
+                   files.tokenizer->usable().ok() ? "" : " without a tokenizer: token ids only");
   ANNULUS_ASSIGN_OR_RETURN(files.templates, TemplateDirectory::Load(directory));
   ANNULUS_ASSIGN_OR_RETURN(files.sampling, LoadSamplingDefaults(directory));
   ANNULUS_ASSIGN_OR_RETURN(files.conversion_error, LoadConversionError(directory));

@@ -28,6 +28,17 @@ constexpr std::array<int16_t, kAlphabetEnd> MakeTable() {
 
 constexpr std::array<int16_t, kAlphabetEnd> kByteOf = MakeTable();
 
+constexpr std::array<char32_t, 256> MakeInverse() {
+  std::array<char32_t, 256> characters{};
+  for (size_t code_point = 0; code_point < kAlphabetEnd; ++code_point) {
+    const int16_t byte = kByteOf[code_point];
+    if (byte != kNoByte) characters[static_cast<size_t>(byte)] = static_cast<char32_t>(code_point);
+  }
+  return characters;
+}
+
+constexpr std::array<char32_t, 256> kCharacterOf = MakeInverse();
+
 }  // namespace
 
 std::optional<std::string> FromByteAlphabet(absl::string_view token) {
@@ -38,6 +49,13 @@ std::optional<std::string> FromByteAlphabet(absl::string_view token) {
     bytes.push_back(static_cast<char>(kByteOf[c]));
   }
   return bytes;
+}
+
+std::string ToByteAlphabet(absl::string_view bytes) {
+  std::string text;
+  text.reserve(2 * bytes.size());
+  for (const char byte : bytes) AppendUtf8(kCharacterOf[static_cast<uint8_t>(byte)], &text);
+  return text;
 }
 
 }  // namespace annulus

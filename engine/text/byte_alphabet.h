@@ -16,6 +16,9 @@ namespace annulus {
 // alphabet. Thread-safe.
 std::optional<std::string> FromByteAlphabet(absl::string_view token);
 
+// `bytes` in the alphabet. Thread-safe.
+std::string ToByteAlphabet(absl::string_view bytes);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_TEXT_BYTE_ALPHABET_H_

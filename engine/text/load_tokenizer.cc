@@ -24,10 +24,13 @@ absl::Status CheckVersion(const JsonNode& root) {
   return version == "1.0" ? absl::OkStatus() : node.Unsupported("version", version, {"1.0"});
 }
 
-// Files of before the member `type` are known by what the kinds alone have.
+// Files of before the member `type` are known by what the kinds alone have: BPE has merges, and
+// Unigram a vocabulary that is a list of tokens with their scores.
 absl::StatusOr<std::string> ModelType(const JsonNode& node) {
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode merges, node.Find("merges"));
-  return node.StringMember("type", merges.is_null() ? "" : "BPE");
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode vocabulary, node.Find("vocab"));
+  const char* const known = !merges.is_null() ? "BPE" : vocabulary.is_array() ? "Unigram" : "";
+  return node.StringMember("type", known);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ParseModel(const JsonNode& node, bool byte_level,

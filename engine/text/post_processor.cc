@@ -1,5 +1,7 @@
 #include "engine/text/post_processor.h"
 
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 
@@ -46,6 +48,35 @@ absl::StatusOr<PostProcessor> ParseTemplate(const JsonNode& node, const Vocabula
   return result;
 }
 
+// [token, id], which must agree with the vocabulary.
+absl::StatusOr<int32_t> ParseTokenPair(const JsonNode& node, const Vocabulary& vocabulary) {
+  std::vector<JsonNode> parts;
+  ANNULUS_RETURN_IF_ERROR(node.ForEachElement([&](const JsonNode& part) {
+    parts.push_back(part);
+    return absl::OkStatus();
+  }));
+  if (parts.size() != 2) return node.Error("expected [token, id]");
+  ANNULUS_RETURN_IF_ERROR(parts[0].String().status());
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t id, parts[1].Integer(0, Vocabulary::kMaxSize - 1));
+  if (!vocabulary.Token(static_cast<int32_t>(id)).has_value()) {
+    return parts[1].Error(absl::StrCat("no token has the id ", id));
+  }
+  return static_cast<int32_t>(id);
+}
+
+// `cls` in front of a text and `sep` behind it: RobertaProcessing and BertProcessing.
+absl::StatusOr<PostProcessor> ParseEnds(const JsonNode& node, const Vocabulary& vocabulary) {
+  PostProcessor result;
+  result.has_template = true;
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode cls, node.Require("cls"));
+  ANNULUS_ASSIGN_OR_RETURN(const JsonNode sep, node.Require("sep"));
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t first, ParseTokenPair(cls, vocabulary));
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t last, ParseTokenPair(sep, vocabulary));
+  result.prefix = {first};
+  result.suffix = {last};
+  return result;
+}
+
 absl::StatusOr<PostProcessor> ParseSequence(const JsonNode& node, const Vocabulary& vocabulary) {
   PostProcessor result;
   ANNULUS_ASSIGN_OR_RETURN(const JsonNode members, node.Require("processors"));
@@ -68,9 +99,11 @@ absl::StatusOr<PostProcessor> ParsePostProcessor(const JsonNode& node,
   ANNULUS_ASSIGN_OR_RETURN(const absl::string_view type, type_node.String());
   if (type == "ByteLevel") return PostProcessor();
   if (type == "TemplateProcessing") return ParseTemplate(node, vocabulary);
+  if (type == "RobertaProcessing" || type == "BertProcessing") return ParseEnds(node, vocabulary);
   if (type == "Sequence") return ParseSequence(node, vocabulary);
-  return type_node.Unsupported("post-processor", type,
-                               {"TemplateProcessing", "ByteLevel", "Sequence"});
+  return type_node.Unsupported(
+      "post-processor", type,
+      {"TemplateProcessing", "ByteLevel", "RobertaProcessing", "BertProcessing", "Sequence"});
 }
 
 }  // namespace annulus

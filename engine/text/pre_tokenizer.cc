@@ -1,8 +1,10 @@
 #include "engine/text/pre_tokenizer.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "engine/text/byte_alphabet.h"
 #include "engine/text/metaspace.h"
 #include "engine/text/pattern_splitter.h"
 #include "kernels/base/status_macros.h"
@@ -39,6 +41,48 @@ class PrefixSpace : public TextFilter {
   };
 };
 
+// Text in the byte alphabet, for what follows ByteLevel in a Sequence.
+class IntoByteAlphabet : public TextFilter {
+ public:
+  std::unique_ptr<TextStage> NewStage(EncodeState*, TextStage* next) const override {
+    return std::make_unique<Stage>(next);
+  }
+
+ private:
+  class Stage : public TextStage {
+   public:
+    explicit Stage(TextStage* next) : next_(next) {}
+    absl::Status Push(absl::string_view text, bool end) override {
+      return next_->Push(ToByteAlphabet(text), end);
+    }
+
+   private:
+    TextStage* next_;
+  };
+};
+
+// The bytes again, for the model.
+class OutOfByteAlphabet : public TextFilter {
+ public:
+  std::unique_ptr<TextStage> NewStage(EncodeState*, TextStage* next) const override {
+    return std::make_unique<Stage>(next);
+  }
+
+ private:
+  class Stage : public TextStage {
+   public:
+    explicit Stage(TextStage* next) : next_(next) {}
+    absl::Status Push(absl::string_view text, bool end) override {
+      const std::optional<std::string> bytes = FromByteAlphabet(text);
+      if (!bytes.has_value()) return absl::InternalError("text outside of the byte alphabet");
+      return next_->Push(*bytes, end);
+    }
+
+   private:
+    TextStage* next_;
+  };
+};
+
 constexpr size_t kMostPreTokenizers = 32;  // calls nest as deep
 
 // The other kinds of split, as patterns.
@@ -52,7 +96,9 @@ class Parser {
   absl::Status Parse(const JsonNode& node) {
     ANNULUS_ASSIGN_OR_RETURN(const JsonNode type_node, node.Require("type"));
     ANNULUS_ASSIGN_OR_RETURN(const absl::string_view type, type_node.String());
-    if (byte_level_) return node.Error("nothing may follow ByteLevel in a Sequence");
+    if (byte_level_ && type != "Sequence") {
+      ANNULUS_RETURN_IF_ERROR(StartBehindByteLevel(type_node, type));
+    }
     if (stages_.size() >= kMostPreTokenizers) return node.Error("too many pre-tokenizers");
     if (type == "Split") return ParseSplit(node);
     if (type == "ByteLevel") return ParseByteLevel(node);
@@ -85,9 +131,23 @@ class Parser {
                                   "Whitespace", "WhitespaceSplit", "Sequence"});
   }
 
-  PreTokenizers Take() { return {std::move(stages_), byte_level_}; }
+  PreTokenizers Take() {
+    if (in_alphabet_) stages_.push_back(std::make_unique<OutOfByteAlphabet>());
+    return {std::move(stages_), byte_level_};
+  }
 
  private:
+  absl::Status StartBehindByteLevel(const JsonNode& type_node, absl::string_view type) {
+    if (type == "ByteLevel" || type == "Metaspace") {
+      return type_node.Unsupported(
+          "a pre-tokenizer behind ByteLevel", type,
+          {"Split", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"});
+    }
+    if (!in_alphabet_) stages_.push_back(std::make_unique<IntoByteAlphabet>());
+    in_alphabet_ = true;
+    return absl::OkStatus();
+  }
+
   absl::Status AddSplit(absl::string_view regex, SplitBehavior behavior, bool invert) {
     ANNULUS_ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromRegex(regex));
     stages_.push_back(std::make_unique<PatternSplitter>(std::move(pattern), behavior, invert));
@@ -110,6 +170,7 @@ class Parser {
 
   TextFilters stages_;
   bool byte_level_ = false;
+  bool in_alphabet_ = false;  // what came behind ByteLevel sees its alphabet
 };
 
 }  // namespace

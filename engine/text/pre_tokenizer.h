@@ -16,7 +16,9 @@ struct PreTokenizers {
 };
 
 // Reads the member `pre_tokenizer` of a tokenizer.json: one of those that pre_tokenizer.cc lists,
-// or a Sequence of them, in which ByteLevel must be the last; or null.
+// or a Sequence of them; or null. What follows ByteLevel in a Sequence sees each byte as a
+// character of the byte alphabet, and may cut inside characters of the text; Metaspace may not
+// follow it.
 absl::StatusOr<PreTokenizers> ParsePreTokenizer(const JsonNode& node);
 
 }  // namespace annulus

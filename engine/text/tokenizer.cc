@@ -9,6 +9,7 @@ namespace annulus {
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view text, bool add_special,
                                                        const CancelFlag& cancel) const {
+  ANNULUS_RETURN_IF_ERROR(usable());
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes));
@@ -20,6 +21,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view text, b
 
 absl::StatusOr<std::string> Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special,
                                               const CancelFlag& cancel) const {
+  ANNULUS_RETURN_IF_ERROR(usable());
   std::string bytes;
   WorkMeter work("decoding", std::numeric_limits<int64_t>::max(), cancel);
   DecodeState state;

@@ -57,6 +57,9 @@ class Tokenizer {
 
   // What it is, for people: "byte-level BPE", "BPE", "bytes".
   virtual const char* kind() const = 0;
+
+  // OK, or why there is no text, only ids: see MakeMissingTokenizer.
+  virtual absl::Status usable() const { return absl::OkStatus(); }
 };
 
 // Reads tokenizer.json of a Hugging Face model directory, or where there is none tokenizer.model,
@@ -85,6 +88,10 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerModel(absl::string_view 
                                                               absl::string_view file_name,
                                                               absl::string_view config,
                                                               absl::string_view config_name);
+
+// Stands for the tokenizer of a model whose directory has none. Such a model is served by token
+// ids: encoding and decoding are UNIMPLEMENTED with what is missing, and DecodeNext adds no text.
+std::unique_ptr<Tokenizer> MakeMissingTokenizer();
 
 // One id per byte, 0..255, and 256 for the end of the text (special, written "<|endoftext|>"; never
 // recognised in text). Adds no special tokens.

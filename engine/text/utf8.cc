@@ -170,4 +170,12 @@ void Utf8Sanitizer::Finish(std::string* out) {
   pending_.clear();
 }
 
+std::string ToValidUtf8(absl::string_view bytes) {
+  std::string text;
+  Utf8Sanitizer sanitizer;
+  sanitizer.Append(bytes, &text);
+  sanitizer.Finish(&text);
+  return text;
+}
+
 }  // namespace annulus

@@ -55,6 +55,9 @@ class Utf8Sanitizer {
   std::string pending_;  // a proper prefix of a well-formed sequence, or empty
 };
 
+// `bytes` as a Utf8Sanitizer makes them valid.
+std::string ToValidUtf8(absl::string_view bytes);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_TEXT_UTF8_H_

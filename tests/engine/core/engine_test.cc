@@ -110,6 +110,17 @@ TEST_F(EngineTest, FindsFactsAtEveryRankCountAloneAndTogether) {
   }
 }
 
+// Clients cannot read a message with text that is not UTF-8.
+TEST_F(EngineTest, DetokenizedTextIsUtf8WhateverTheIds) {
+  const auto engine = Make(Options(1));
+  const auto text = [&](std::vector<int32_t> ids) {
+    return engine->Detokenize(ids, false, CancelFlag::Never()).value();
+  };
+  EXPECT_EQ(text({'a', 0xC3, 0xA4}), "a\u00e4");
+  EXPECT_EQ(text({'a', 0xC3}), "a\uFFFD");
+  EXPECT_EQ(text({0x80, 'b', 0xF0, 0x9F, 0x98}), "\uFFFDb\uFFFD");
+}
+
 TEST_F(EngineTest, ProgressGrowsToTheWholePrompt) {
   auto engine = Make(Options());
   const DemoDocument document = Document(4000, 4);

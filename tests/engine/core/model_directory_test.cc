@@ -279,6 +279,15 @@ TEST_F(ModelDirectory, OtherFormatsAreNamed) {
                     HasSubstr("F8_E4M3")));
 }
 
+TEST_F(ModelDirectory, WithoutTokenizerFilesItServesTokenIds) {
+  std::filesystem::remove(directory_.path() / "tokenizer.json");
+  const auto loaded = Load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->tokenizer->Encode("ab", false).status().code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(loaded->info.description, HasSubstr("token ids only"));
+}
+
 // What only a text can show fails that text, and the model goes on.
 TEST_F(ModelDirectory, AnExplodingPatternAndAnEndlessTemplateFailTheRequest) {
   directory_.Write("tokenizer.json",

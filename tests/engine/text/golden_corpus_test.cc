@@ -140,7 +140,8 @@ TEST_P(SmallTokenizer, InvalidBytesAreNamed) {
 INSTANTIATE_TEST_SUITE_P(Golden, SmallTokenizer,
                          ::testing::Values("byte_level", "metaspace_first", "replaced_spaces",
                                            "split_sequence", "unigram_bytes", "unigram_words",
-                                           "whitespace_words"),
+                                           "whitespace_words", "behind_byte_level", "nested_class",
+                                           "without_type"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RealTokenizers, GiveTheIdsAndTheTextOfThePackage) {

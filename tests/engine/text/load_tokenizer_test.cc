@@ -33,6 +33,22 @@ TEST_F(LoadTokenizerTest, WithoutTokenizerJson) {
   EXPECT_EQ(LoadTokenizer(folder_ / "absent").status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(LoadTokenizerTest, AMissingTokenizerSaysSo) {
+  const auto tokenizer = MakeMissingTokenizer();
+  const std::vector<int32_t> ids = {1};
+  std::vector<int32_t> more;
+  for (const absl::Status& status :
+       {tokenizer->Encode("a", false).status(), tokenizer->Decode(ids, false).status(),
+        tokenizer->NewStream(true)->Finish("a", &more), tokenizer->usable()}) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("send token_ids"));
+  }
+  std::string text;
+  DecodeState state;
+  tokenizer->DecodeNext(1, &state, &text);
+  EXPECT_EQ(text, "");
+}
+
 TEST_F(LoadTokenizerTest, TheTemplateBeatsTheConfig) {
   Write("tokenizer.json", testing::ByteFallbackTokenizer().dump());
   Write("tokenizer_config.json",

@@ -3,6 +3,7 @@
 
   make_goldens.py corpus          corpus.json: the strings
   make_goldens.py small DATA      small/*.json: small tokenizers trained on DATA/texts
+  make_goldens.py derived         small/*.json that differ from those in one part only
   make_goldens.py expected DATA   expected/*.txt: what the package makes of the strings, with the
                                   small tokenizers and with those of DATA/tokenizers
 
@@ -261,6 +262,48 @@ def small(data):
     save("unigram_bytes", Tokenizer.from_str(json.dumps(value)))
 
 
+def derived():
+    """What published files have and the trained ones lack, in copies of them."""
+    folder = HERE / "small"
+
+    def copy(source, name, edit):
+        value = json.loads((folder / f"{source}.json").read_text(encoding="utf-8"))
+        edit(value)
+        with open(folder / f"{name}.json", "w", encoding="utf-8") as file:
+            json.dump(value, file, ensure_ascii=False, separators=(",", ":"))
+            file.write("\n")
+
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+
+    # In the manner of Falcon, whose last two see the byte alphabet; and of RoBERTa.
+    def falcon(value):
+        value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+            {"type": "Punctuation", "behavior": "Contiguous"}, {**byte_level, "use_regex": True},
+            {"type": "Digits", "individual_digits": False},
+            {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated",
+             "invert": False}]}
+        end = value["model"]["vocab"]["<|endoftext|>"]
+        value["post_processor"] = {"type": "RobertaProcessing", "sep": ["<|endoftext|>", end],
+                                   "cls": ["<|endoftext|>", end], "trim_offsets": True,
+                                   "add_prefix_space": False}
+    copy("byte_level", "behind_byte_level", falcon)
+
+    # In the manner of BLOOM: a class inside a class.
+    def bloom(value):
+        value["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": r" ?[^(\s|[.,!?…。，、।۔،])]+"},
+             "behavior": "Isolated", "invert": False}, {**byte_level, "use_regex": False}]}
+    copy("byte_level", "nested_class", bloom)
+
+    # In the manner of old files of T5.
+    def old(value):
+        del value["model"]["type"]
+        ids = {token: i for i, (token, _) in enumerate(value["model"]["vocab"])}
+        value["post_processor"] = {"type": "BertProcessing", "sep": ["</s>", ids["</s>"]],
+                                   "cls": ["<s>", ids["<s>"]]}
+    copy("unigram_words", "without_type", old)
+
+
 def fnv(data, value=0x811C9DC5):
     for byte in data:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
@@ -389,7 +432,7 @@ def main():
     what, *rest = sys.argv[1:]
     data = pathlib.Path(rest[0]) if rest else None
     {"corpus": lambda: corpus(), "small": lambda: (small(data), small_models(data)),
-     "expected": lambda: (expected(data), expected_model(data))}[what]()
+     "derived": derived, "expected": lambda: (expected(data), expected_model(data))}[what]()
 
 
 if __name__ == "__main__":
