@@ -71,7 +71,7 @@ absl::Status HandleDrain(ServiceContext& context, const v1::DrainRequest& reques
     response.set_running(load.running);
     response.set_waiting(load.waiting);
   }
-  context.log.Info("drain_requested", {{"by", "client"}});
+  context.log.FromClient(LogLevel::kInfo, "drain_requested", {{"by", "client"}});
   context.lifecycle.RequestDrain(grace);
   return absl::OkStatus();
 }
@@ -93,7 +93,7 @@ grpc::ServerUnaryReactor* AdminService::GetLoad(grpc::CallbackServerContext* cal
 grpc::ServerUnaryReactor* AdminService::Drain(grpc::CallbackServerContext* call,
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* response) {
-  return AnswerNow(context_, {call, request, response, "Drain"}, HandleDrain);
+  return AnswerNow(context_, {call, request, response, "Drain", /*for_admins=*/true}, HandleDrain);
 }
 
 }  // namespace annulus

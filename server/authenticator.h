@@ -27,8 +27,7 @@ class Authenticator {
 
   // One that knows one token, the first line of `token_file`: calls must carry "authorization:
   // Bearer TOKEN". If `token_file` is empty it lets everybody in. Either way all callers are the
-  // tenant `default`. NOT_FOUND or INVALID_ARGUMENT if the file is unreadable or that line is
-  // empty.
+  // tenant `default`. Errors are those of ReadTokenFile.
   static absl::StatusOr<std::unique_ptr<Authenticator>> FromFile(const std::string& token_file);
 };
 

@@ -36,6 +36,7 @@ void ExitGuard::Wait(std::chrono::milliseconds limit) {
     log_.Warning("stop_cut_short",
                  {{"after_seconds", absl::StrCat(static_cast<double>(limit.count()) / 1000)},
                   {"waiting_for", what_()}});
+    log_.Flush(kLastWords);
     said.set_value();
   }).detach();
   said.get_future().wait_for(kLastWords);

@@ -119,14 +119,16 @@ std::string GenerationCall::request_id() const {
 grpc::Status GenerationCall::Conclude(const Completion& completion) {
   const std::string id = request_id();
   if (completion.status.ok()) {
-    context_.log.Info("request_done", {{"call", name_},
-                                       {"id", id},
-                                       {"prompt_tokens", completion.usage.prompt_tokens},
-                                       {"completion_tokens", completion.usage.completion_tokens},
-                                       {"seconds", absl::StrCat(completion.timings.total)}});
+    context_.log.FromClient(LogLevel::kInfo, "request_done",
+                            {{"call", name_},
+                             {"id", id},
+                             {"prompt_tokens", completion.usage.prompt_tokens},
+                             {"completion_tokens", completion.usage.completion_tokens},
+                             {"seconds", absl::StrCat(completion.timings.total)}});
   }
   if (const auto cause = completion.status.GetPayload(kCausePayload)) {
-    context_.log.Warning("computing_failed", {{"id", id}, {"cause", std::string(*cause)}});
+    context_.log.FromClient(LogLevel::kWarning, "computing_failed",
+                            {{"id", id}, {"cause", std::string(*cause)}});
   }
   return context_.Conclude(absl::StrCat(name_, " ", id), FromCompletion(completion.status));
 }

@@ -13,8 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -22,12 +21,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
+#include "server/config/plain_file.h"
 
 namespace annulus {
 namespace {
 
 // Messages up to twice the limit are read, so that the refusal can say what to do instead.
-constexpr int kReceiveFactor = 2;
+constexpr size_t kReceiveFactor = 2;
+constexpr size_t kMostPemBytes = size_t{1} << 20;
 constexpr int kMaxStreamsPerConnection = 1024;
 // Of one call's headers, unpacked. gRPC ends the whole connection for more, so calls with too many
 // below that are left to ServiceContext::Admit, which refuses them alone.
@@ -44,11 +45,7 @@ constexpr int kMaxPingStrikes = 2;
 constexpr int kMaxSyncThreads = 16;  // reflection only; everything else uses callbacks
 
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::string content((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  if (!stream.is_open() || stream.bad()) {
-    return absl::NotFoundError(absl::StrCat(option, ": cannot read ", path));
-  }
+  ANNULUS_ASSIGN_OR_RETURN(std::string content, ReadPlainFile(option, path, kMostPemBytes));
   if (content.find("-----BEGIN ") == std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " is not a PEM file"));
   }
@@ -88,9 +85,12 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const Serve
 }
 
 void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
-  const int max_message = static_cast<int>(config.max_message_bytes);
-  builder.SetMaxReceiveMessageSize(max_message * kReceiveFactor);
-  builder.SetMaxSendMessageSize(max_message);
+  // gRPC counts in int, and takes a negative number for none given.
+  const auto limit = [](size_t bytes) {
+    return static_cast<int>(std::min<size_t>(bytes, std::numeric_limits<int>::max()));
+  };
+  builder.SetMaxReceiveMessageSize(limit(config.max_message_bytes * kReceiveFactor));
+  builder.SetMaxSendMessageSize(limit(config.max_message_bytes));
   // Small compressed messages can unpack to huge ones, and this gRPC checks only the small size.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);

@@ -1,6 +1,6 @@
 #include "server/log.h"
 
-#include <unistd.h>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
@@ -31,11 +31,7 @@ bool NeedsQuotes(absl::string_view text) {
   return false;
 }
 
-}  // namespace
-
-void Logger::Write(LogLevel level, absl::string_view event,
-                   std::initializer_list<LogField> fields) const {
-  if (level < least_) return;
+std::string Line(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields) {
   std::string line = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
   absl::StrAppend(&line, " ", LevelName(level), " ", event);
   for (const LogField& field : fields) {
@@ -46,9 +42,45 @@ void Logger::Write(LogLevel level, absl::string_view event,
       absl::StrAppend(&line, field.value);
     }
   }
+  return line;
+}
+
+std::string GapLine(uint64_t dropped) {
+  return absl::StrCat(Line(LogLevel::kWarning, "log_lines_dropped", {{"lines", dropped}}), "\n");
+}
+
+}  // namespace
+
+Logger::Logger(LogLevel least, int descriptor) : least_(least), writer_(descriptor, GapLine) {}
+
+Logger::~Logger() {
+  for (const auto& [event, lines] : limiter_.TakeQuiet(LogLimiter::Time::max())) {
+    Info("suppressed", {{"of", event}, {"lines", lines}});
+  }
+}
+
+void Logger::FromClient(LogLevel level, absl::string_view event,
+                        std::initializer_list<LogField> fields) const {
+  if (level < least_) return;
+  // Errors of ours are not held back by how often clients err.
+  const std::string kind = absl::StrCat(LevelName(level), ":", event);
+  const LogLimiter::Verdict verdict = limiter_.Ask(kind, std::chrono::steady_clock::now());
+  if (verdict.write) Write(level, event, fields, verdict.suppressed);
+}
+
+void Logger::SayWhatWasSuppressed() const {
+  for (const auto& [kind, lines] : limiter_.TakeQuiet(std::chrono::steady_clock::now())) {
+    Info("suppressed", {{"of", kind}, {"lines", lines}});
+  }
+}
+
+void Logger::Write(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields,
+                   uint64_t suppressed) const {
+  if (level < least_) return;
+  std::string line = Line(level, event, fields);
+  if (suppressed > 0) absl::StrAppend(&line, " suppressed=", suppressed);
   line.push_back('\n');
-  // One call per line keeps lines of several threads apart. A lost line must not stop the server.
-  [[maybe_unused]] const ssize_t written = write(descriptor_, line.data(), line.size());
+  writer_.Post(std::move(line));
 }
 
 }  // namespace annulus

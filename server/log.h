@@ -1,12 +1,16 @@
 #ifndef ANNULUS_SERVER_LOG_H_
 #define ANNULUS_SERVER_LOG_H_
 
+#include <chrono>
+#include <cstdint>
 #include <initializer_list>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "server/config/server_config.h"
+#include "server/log_limiter.h"
+#include "server/log_writer.h"
 
 namespace annulus {
 
@@ -20,11 +24,12 @@ struct LogField {
 
 // Writes one line per event: "2026-11-21T09:30:00.123Z info request_done id=r-7 code=OK". Values
 // that are empty or hold spaces, quotes or unprintable bytes are quoted and escaped, so an event
-// never makes two lines. Thread-safe; lines do not mix.
+// never makes two lines. Callers never wait for the descriptor (see LogWriter). Thread-safe.
 class Logger {
  public:
   // Events below `least` are dropped. `descriptor` must stay open.
-  explicit Logger(LogLevel least, int descriptor = 2) : least_(least), descriptor_(descriptor) {}
+  explicit Logger(LogLevel least, int descriptor = 2);
+  ~Logger();  // waits a moment for what is not written yet
 
   void Debug(absl::string_view event, std::initializer_list<LogField> fields = {}) const {
     Write(LogLevel::kDebug, event, fields);
@@ -39,11 +44,32 @@ class Logger {
     Write(LogLevel::kError, event, fields);
   }
 
+  // For events that clients cause, so limited in rate (see LogLimiter). After lines were held back,
+  // the next line of that event ends with "suppressed=N".
+  void FromClient(LogLevel level, absl::string_view event,
+                  std::initializer_list<LogField> fields) const;
+
+  // Writes a line for each event of which lines were held back and none came since. Cheap; to be
+  // called now and then.
+  void SayWhatWasSuppressed() const;
+
+  // A line as it is, without time and level.
+  void Plain(absl::string_view line) const { writer_.Post(absl::StrCat(line, "\n")); }
+
+  // Blocks until everything logged so far is written or lost, at most `limit`.
+  void Flush(std::chrono::milliseconds limit) const { writer_.Flush(limit); }
+
+  // Lines lost because the descriptor took no more, and lines held back because of their rate.
+  uint64_t dropped() const { return writer_.dropped(); }
+  uint64_t suppressed() const { return limiter_.suppressed(); }
+
  private:
-  void Write(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields) const;
+  void Write(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields,
+             uint64_t suppressed = 0) const;
 
   const LogLevel least_;
-  const int descriptor_;
+  mutable LogLimiter limiter_;
+  mutable LogWriter writer_;
 };
 
 }  // namespace annulus

@@ -26,6 +26,7 @@
 #include "kernels/cpu/register.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/registry.h"
+#include "server/config/exposure.h"
 #include "server/config/load_config.h"
 #include "server/config/options.h"
 #include "server/config/value_parsers.h"
@@ -44,11 +45,11 @@ constexpr int kExitMisuse = 2;
 constexpr std::chrono::milliseconds kStopLimit{2500};
 constexpr size_t kCheckKvMemory = size_t{256} << 20;  // enough for a page of any model on any rank
 
-// gRPC's own lines, in our form. Only for debugging: clients can cause any number of them.
+// gRPC's own lines, in our form. Only for debugging: clients can cause any number of them. Its
+// threads may log until the process ends, so that logger is never destroyed.
 void LogFromGrpc(gpr_log_func_args* line) {
-  if (line->severity == GPR_LOG_SEVERITY_ERROR) {
-    Logger(LogLevel::kDebug).Debug("grpc", {{"message", line->message}});
-  }
+  static const Logger* const log = new Logger(LogLevel::kDebug);
+  if (line->severity == GPR_LOG_SEVERITY_ERROR) log->Debug("grpc", {{"message", line->message}});
 }
 
 void DropFromGrpc(gpr_log_func_args*) {}
@@ -298,13 +299,25 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
     config.max_connections = connections;
   }
   DrainTarget target;
-  const SignalThread signals([&](int signal) {
-    log.Info("signal", {{"number", signal}});
-    if (!target.Drain()) _exit(0);
-  });
+  const SignalThread signals(
+      [&](int signal) {
+        log.Info("signal", {{"number", signal}});
+        if (target.Drain()) return;
+        log.Flush(LogWriter::kLongestFarewell);
+        _exit(0);
+      },
+      [&](int signal) {
+        log.Info("signal_ignored",
+                 {{"number", signal}, {"remedy", "SIGTERM drains and ends the server"}});
+      });
   ExitGuard guard(log);  // outlives all that may be slow to stop
   Loaded loaded;         // outlives the server
   ANNULUS_ASSIGN_OR_RETURN(const auto server, Server::Start(config, log));
+  for (const Exposure& exposure : FindExposures(config)) {
+    log.Warning(
+        "open_to_others",
+        {{"address", exposure.address}, {"danger", exposure.danger}, {"remedy", exposure.remedy}});
+  }
   const absl::Status status = Load(config, log, server->port(), loaded);
   if (!status.ok() && !IsOfDevice(status)) return status;
   target.Set(server.get());
@@ -322,6 +335,23 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
   return absl::OkStatus();
 }
 
+// `status` on standard error, if it is one; the exit status.
+int Report(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "annulusd: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+// As Report, but standard error may hang while it serves: then its end does not wait for it.
+int ServeAndReport(const ServerConfig& config) {
+  gpr_set_log_function(config.log_level == LogLevel::kDebug ? LogFromGrpc : DropFromGrpc);
+  const Logger log(config.log_level);
+  const absl::Status status = Serve(config, log);
+  if (status.ok()) return 0;
+  log.Plain(absl::StrCat("annulusd: ", status.message()));
+  return 1;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<CommandLine> command_line = LoadConfig(arguments, ReadEnvironment());
   if (!command_line.ok()) {
@@ -329,28 +359,21 @@ int Main(const std::vector<std::string>& arguments) {
     return kExitMisuse;
   }
   const ServerConfig& config = command_line->config;
-  absl::Status status;
   switch (command_line->action) {
     case Action::kHelp:
       std::fputs(HelpText().c_str(), stdout);
-      break;
+      return 0;
     case Action::kVersion:
       std::printf("annulusd %s\n", kVersion);
-      break;
+      return 0;
     case Action::kCheck:
-      status = Check(config, Logger(config.log_level));
-      break;
+      return Report(Check(config, Logger(config.log_level)));
     case Action::kConvert:
-      status = Convert(config);
-      break;
+      return Report(Convert(config));
     case Action::kServe:
-      gpr_set_log_function(config.log_level == LogLevel::kDebug ? LogFromGrpc : DropFromGrpc);
-      status = Serve(config, Logger(config.log_level));
-      break;
+      return ServeAndReport(config);
   }
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "annulusd: %s\n", std::string(status.message()).c_str());
-  return 1;
+  return kExitMisuse;
 }
 
 }  // namespace

@@ -18,8 +18,8 @@
 #include "server/heap_trimmer.h"
 #include "server/inference_service.h"
 #include "server/memory_report.h"
-#include "server/metrics_endpoint.h"
 #include "server/model_service.h"
+#include "server/operator_http.h"
 #include "server/periodic_thread.h"
 #include "server/service_context.h"
 
@@ -46,10 +46,11 @@ WorkPool::Options PoolOptions() {
 class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerConfig& config, const Logger& log,
-             std::unique_ptr<const Authenticator> authenticator)
+             std::unique_ptr<const Authenticator> authenticator, AdminGate admin_gate)
       : config_(config),
         log_(log),
         authenticator_(std::move(authenticator)),
+        admin_gate_(std::move(admin_gate)),
         documents_(DocumentLimits{config.max_document_bytes, config.max_documents_memory,
                                   config.max_documents}),
         pool_(PoolOptions()) {}
@@ -73,7 +74,7 @@ class ServerImpl final : public Server {
   void Stop(ExitGuard* guard) override;
 
   int port() const override { return port_; }
-  int metrics_port() const override { return metrics_endpoint_ ? metrics_endpoint_->port() : 0; }
+  int metrics_port() const override { return operator_http_ ? operator_http_->port() : 0; }
 
  private:
   std::vector<MetricFamily> CollectMetrics() const;
@@ -85,18 +86,24 @@ class ServerImpl final : public Server {
   const ServerConfig config_;
   const Logger& log_;
   const std::unique_ptr<const Authenticator> authenticator_;
+  const AdminGate admin_gate_;
   Lifecycle lifecycle_;
   DocumentStore documents_;
   ServerMetrics metrics_;
   DeliveryThread delivery_;
   WorkPool pool_;
   UnreadAnswers unread_;
-  ServiceContext context_{
-      config_,         log_,
-      *authenticator_, lifecycle_,
-      documents_,      metrics_,
-      pool_,           delivery_,
-      unread_,         std::make_shared<MemoryBudget>(config_.max_prompts_memory)};
+  ServiceContext context_{config_,
+                          log_,
+                          *authenticator_,
+                          admin_gate_,
+                          lifecycle_,
+                          documents_,
+                          metrics_,
+                          pool_,
+                          delivery_,
+                          unread_,
+                          std::make_shared<MemoryBudget>(config_.max_prompts_memory)};
   InferenceService inference_{context_};
   DocumentService document_service_{context_};
   ModelService models_{context_};
@@ -104,15 +111,14 @@ class ServerImpl final : public Server {
   GrpcListener grpc_;
   int port_ = 0;
   HeapTrimmer trimmer_;  // of the housekeeping thread
-  std::unique_ptr<MetricsEndpoint> metrics_endpoint_;
+  std::unique_ptr<HttpResponder> operator_http_;
   std::unique_ptr<PeriodicThread> housekeeping_;
 };
 
 absl::Status ServerImpl::Listen() {
   if (!config_.metrics.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(metrics_endpoint_, MetricsEndpoint::Start(config_.metrics, [this] {
-                               return CollectMetrics();
-                             }));
+    ANNULUS_ASSIGN_OR_RETURN(operator_http_,
+                             StartOperatorHttp(config_, [this] { return CollectMetrics(); }));
   }
   ANNULUS_ASSIGN_OR_RETURN(
       grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}));
@@ -127,6 +133,7 @@ absl::Status ServerImpl::Listen() {
 
 std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   std::vector<MetricFamily> families = metrics_.Collect(lifecycle_, documents_);
+  families.push_back(LostLogLines(log_));
   if (lifecycle_.phase() == Phase::kFailed) {
     families.push_back(RanksDown(config_.engine.ranks));
   }
@@ -141,6 +148,7 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
 }
 
 void ServerImpl::Housekeep() {
+  log_.SayWhatWasSuppressed();
   const auto engine = lifecycle_.engine();
   const bool healthy = engine.ok() && (*engine)->Load().healthy;
   SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
@@ -204,7 +212,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerConfig& config, const Logger& log,
     std::unique_ptr<const Authenticator> authenticator) {
-  auto server = std::make_unique<ServerImpl>(config, log, std::move(authenticator));
+  ANNULUS_ASSIGN_OR_RETURN(AdminGate admin_gate, AdminGate::FromFile(config.admin_token_file));
+  auto server =
+      std::make_unique<ServerImpl>(config, log, std::move(authenticator), std::move(admin_gate));
   ANNULUS_RETURN_IF_ERROR(server->Listen());
   return server;
 }

@@ -56,10 +56,11 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
                                                  const DocumentStore& documents) const {
   using Type = MetricFamily::Type;
   std::vector<MetricFamily> families;
-  MetricFamily errors{"annulus_request_errors_total",
-                      "Calls that failed, by gRPC status code.",
-                      Type::kCounter,
-                      {}};
+  MetricFamily errors{
+      "annulus_request_errors_total",
+      "Calls that failed, by gRPC status code; not: GetDocument of what is not there.",
+      Type::kCounter,
+      {}};
   for (size_t code = 1; code < kCodes; ++code) {
     errors.samples.push_back(
         Labelled("code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code)),
@@ -91,6 +92,16 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
   build.samples.push_back(Labelled("version", kVersion, 1));
   families.push_back(std::move(build));
   return families;
+}
+
+MetricFamily LostLogLines(const Logger& log) {
+  return MetricFamily{
+      "annulus_log_lines_dropped_total",
+      "Lines of the log that were not written: blocked, as its reader was too slow or refused "
+      "them; rate, as clients caused too many of one kind.",
+      MetricFamily::Type::kCounter,
+      {Labelled("reason", "blocked", static_cast<double>(log.dropped())),
+       Labelled("reason", "rate", static_cast<double>(log.suppressed()))}};
 }
 
 MetricFamily RanksDown(int ranks) {

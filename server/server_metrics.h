@@ -10,6 +10,7 @@
 #include "engine/api.h"
 #include "server/document_store.h"
 #include "server/lifecycle.h"
+#include "server/log.h"
 
 namespace annulus {
 
@@ -29,6 +30,9 @@ class ServerMetrics {
   std::array<std::atomic<uint64_t>, kCodes> errors_{};
   std::array<std::atomic<uint64_t>, 3> uploads_{};
 };
+
+// Lines of the log that are missing.
+MetricFamily LostLogLines(const Logger& log);
 
 // The engine's annulus_rank_up where there will be no engine: 0 for each rank.
 MetricFamily RanksDown(int ranks);

@@ -28,18 +28,24 @@ grpc::Status ServiceContext::Conclude(absl::string_view call, const absl::Status
   }
   const grpc::Status wire = ToGrpcStatus(status);
   const auto code = static_cast<absl::StatusCode>(wire.error_code());
+  // A look-up that finds nothing has told what was asked: clients look before they upload.
+  if (call == "GetDocument" && code == absl::StatusCode::kNotFound) {
+    log.Debug("call_done", {{"call", call}, {"found", "nothing"}});
+    return wire;
+  }
   metrics.CountError(code);
   if (HidesMessage(status)) {
-    log.Error("call_failed", {{"call", call}, {"cause", status.ToString()}});
+    log.FromClient(LogLevel::kError, "call_failed", {{"call", call}, {"cause", status.ToString()}});
   } else {
-    log.Info("call_failed", {{"call", call},
-                             {"code", absl::StatusCodeToString(code)},
-                             {"message", wire.error_message()}});
+    log.FromClient(LogLevel::kInfo, "call_failed",
+                   {{"call", call},
+                    {"code", absl::StatusCodeToString(code)},
+                    {"message", wire.error_message()}});
   }
   return wire;
 }
 
-absl::StatusOr<Identity> ServiceContext::Admit(const grpc::CallbackServerContext& call) const {
+absl::Status ServiceContext::CheckHeaders(const grpc::CallbackServerContext& call) const {
   size_t bytes = 0;
   for (const auto& [name, value] : call.client_metadata()) {
     bytes += name.size() + value.size() + kHeaderOverhead;
@@ -51,6 +57,11 @@ absl::StatusOr<Identity> ServiceContext::Admit(const grpc::CallbackServerContext
                      " are taken; send less metadata"),
         {{"needed", absl::StrCat(bytes)}, {"available", absl::StrCat(kMostHeaderBytes)}});
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Identity> ServiceContext::Admit(const grpc::CallbackServerContext& call) const {
+  ANNULUS_RETURN_IF_ERROR(CheckHeaders(call));
   return authenticator.Authenticate(call);
 }
 
@@ -63,7 +74,7 @@ absl::Status ServiceContext::CheckModel(absl::string_view name) const {
 
 std::string ClientOf(const grpc::CallbackServerContext& call, const TenantId& tenant) {
   if (tenant != TenantId()) return absl::StrCat("tenant:", tenant.name());
-  const std::string peer = call.peer();  // "ipv4:127.0.0.1:41234", "ipv6:%5B::1%5D:41234"
+  const std::string peer = ClientAddress(call.peer());  // "ipv4:127.0.0.1:41234", "ipv6:[::1]:4123"
   return peer.substr(0, peer.rfind(':'));
 }
 

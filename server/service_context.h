@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/admin_gate.h"
 #include "server/authenticator.h"
 #include "server/config/server_config.h"
 #include "server/delivery_thread.h"
@@ -29,6 +30,7 @@ struct ServiceContext {
   const ServerConfig& config;
   const Logger& log;
   const Authenticator& authenticator;
+  const AdminGate& admin_gate;
   Lifecycle& lifecycle;
   DocumentStore& documents;
   ServerMetrics& metrics;
@@ -49,6 +51,10 @@ struct ServiceContext {
 
   // Why the pool took no job: it is busy, or the server stops.
   absl::Status PoolRefusal() const;
+
+  // RESOURCE_EXHAUSTED if the call's headers are too large.
+  absl::Status CheckHeaders(const grpc::CallbackServerContext& call) const;
+
   // Who calls, if the call may begin: its headers are not too large, and its token is right.
   absl::StatusOr<Identity> Admit(const grpc::CallbackServerContext& call) const;
 

@@ -16,18 +16,18 @@
 namespace annulus {
 namespace {
 
-sigset_t StopSignals() {
+sigset_t Signals() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
   return set;
 }
 
 }  // namespace
 
-SignalThread::SignalThread(std::function<void(int)> on_first) : on_first_(std::move(on_first)) {
-  const sigset_t set = StopSignals();
+SignalThread::SignalThread(std::function<void(int)> on_stop, std::function<void(int)> on_other)
+    : on_stop_(std::move(on_stop)), on_other_(std::move(on_other)) {
+  const sigset_t set = Signals();
   ANNULUS_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0) << "cannot block signals";
   signals_ = signalfd(-1, &set, SFD_CLOEXEC);
   stop_ = eventfd(0, EFD_CLOEXEC);
@@ -52,9 +52,13 @@ void SignalThread::Loop() {
     signalfd_siginfo info;
     if (read(signals_, &info, sizeof(info)) != sizeof(info)) continue;
     const int signal = static_cast<int>(info.ssi_signo);
+    if (signal != SIGTERM && signal != SIGINT) {
+      on_other_(signal);
+      continue;
+    }
     if (!first) _exit(128 + signal);
     first = false;
-    on_first_(signal);
+    on_stop_(signal);
   }
 }
 

@@ -6,12 +6,14 @@
 
 namespace annulus {
 
-// Takes SIGTERM and SIGINT on a thread, where anything may be done, instead of in a handler. The
-// first signal calls `on_first` with its number; the second ends the process at once with 128 plus
-// its number. Construct it before any other thread, which then inherit the blocked signals.
+// Takes signals on a thread, where anything may be done, instead of in a handler. SIGTERM and
+// SIGINT stop: the first one calls `on_stop` with its number, the second ends the process at once
+// with 128 plus its number. SIGHUP, SIGUSR1 and SIGUSR2, which would end a process by default, call
+// `on_other` and nothing else. Construct it before other threads, which then inherit the blocked
+// signals.
 class SignalThread {
  public:
-  explicit SignalThread(std::function<void(int)> on_first);
+  SignalThread(std::function<void(int)> on_stop, std::function<void(int)> on_other);
   ~SignalThread();
   SignalThread(const SignalThread&) = delete;
   SignalThread& operator=(const SignalThread&) = delete;
@@ -19,7 +21,8 @@ class SignalThread {
  private:
   void Loop();
 
-  const std::function<void(int)> on_first_;
+  const std::function<void(int)> on_stop_;
+  const std::function<void(int)> on_other_;
   int signals_;  // descriptor that signals arrive on
   int stop_;     // descriptor that the destructor writes to
   std::thread thread_;

@@ -42,7 +42,8 @@ struct RawUnaryCall {
   grpc::CallbackServerContext* call;
   const grpc::ByteBuffer* request;
   grpc::ByteBuffer* response;
-  absl::string_view name;  // for the log; a literal
+  absl::string_view name;   // for the log; a literal
+  bool for_admins = false;  // whether AdminGate decides
 };
 
 // Accounts for the memory of one unary call until its answer was sent, sees to it that a client
@@ -55,7 +56,15 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
 
   // The token is right and there is room for the request.
   absl::Status Admit() {
-    ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Admit(*raw_.call));
+    const bool by_token = raw_.for_admins && context_.admin_gate.HasToken(*raw_.call);
+    if (by_token) {
+      ANNULUS_RETURN_IF_ERROR(context_.CheckHeaders(*raw_.call));
+    } else {
+      ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Admit(*raw_.call));
+    }
+    if (raw_.for_admins && !by_token) {
+      ANNULUS_RETURN_IF_ERROR(context_.admin_gate.CheckWithoutToken(*raw_.call));
+    }
     return memory_.Hold(CallMemory::kReceived, raw_.request->Length());
   }
 

@@ -139,9 +139,10 @@ void UploadReactor::Send(const absl::Status& status) {
   UploadOutcome outcome = UploadOutcome::kFailed;
   if (status.ok()) {
     outcome = result_.created ? UploadOutcome::kStored : UploadOutcome::kUnchanged;
-    context_.log.Info("document_uploaded", {{"bytes", result_.document->size_bytes},
-                                            {"tokens", result_.document->tokens.size()},
-                                            {"new", result_.created ? "yes" : "no"}});
+    context_.log.FromClient(LogLevel::kInfo, "document_uploaded",
+                            {{"bytes", result_.document->size_bytes},
+                             {"tokens", result_.document->tokens.size()},
+                             {"new", result_.created ? "yes" : "no"}});
   }
   context_.metrics.CountUpload(outcome);
   Finish(context_.Conclude("UploadDocument", status));

@@ -6,13 +6,16 @@
 #include <array>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/nearest_name.h"
 #include "kernels/base/status_macros.h"
+#include "server/config/loopback.h"
 #include "server/config/options.h"
+#include "server/config/plain_file.h"
 #include "server/config/yaml_file.h"
 
 namespace annulus {
@@ -175,12 +178,7 @@ std::string DefaultServedName(absl::string_view model) {
   return last.empty() || last == "." || last == ".." ? "model" : last;
 }
 
-bool IsLoopback(absl::string_view listen) {
-  return absl::StartsWith(listen, "127.") || absl::StartsWith(listen, "localhost:") ||
-         absl::StartsWith(listen, "[::1]:");
-}
-
-// What no single value can tell.
+// What no single value can tell, and files that are written later.
 absl::Status CheckTogether(Action action, const ServerConfig& config) {
   if (action != Action::kConvert && !config.convert_out.empty()) {
     return absl::InvalidArgumentError(
@@ -194,12 +192,15 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
                                  : "tls-key is set without tls-certificate",
                      "; set both, or neither for a server without TLS"));
   }
-  if (!config.auth_token_file.empty() && !certificate && !IsLoopback(config.listen)) {
+  for (const auto& [option, file] : {std::pair("auth-token-file", config.auth_token_file),
+                                     std::pair("admin-token-file", config.admin_token_file)}) {
+    if (file.empty() || certificate || IsLoopbackAddress(config.listen)) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat("auth-token-file without TLS would send the token in the clear to ",
-                     config.listen, "; set tls-certificate and tls-key, or listen on 127.0.0.1"));
+        absl::StrCat(option, " without TLS would send the token in the clear to ", config.listen,
+                     "; set tls-certificate and tls-key, or listen on 127.0.0.1"));
   }
-  return absl::OkStatus();
+  if (config.engine.profile.empty()) return absl::OkStatus();
+  return CheckFileToWrite("profile", config.engine.profile);
 }
 
 }  // namespace

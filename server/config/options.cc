@@ -306,6 +306,11 @@ std::vector<Option> ServiceOptions() {
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_key); }},
       {"auth-token-file", "FILE", "", "Clients must send its first line as a bearer token.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.auth_token_file); }},
+      {"admin-token-file", "FILE", "",
+       "AdminService.Drain needs its first line as the bearer token; empty: callers on this "
+       "machine "
+       "may drain, others may not. Behind a proxy, set it.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.admin_token_file); }},
       {"max-message-size", "SIZE", "16MiB", "Largest gRPC message, either way.",
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, 64 << 10, kGiB, c.max_message_bytes);

@@ -34,6 +34,8 @@ struct ServerConfig {
   std::string tls_certificate;  // PEM files; both or neither
   std::string tls_key;
   std::string auth_token_file;  // clients must send its first line as a bearer token
+  // The token for calls that change the server for everybody; empty: whoever is on this machine.
+  std::string admin_token_file;
 
   std::chrono::milliseconds grace_time{};      // how long a drain lets admitted work go on
   std::chrono::milliseconds upload_timeout{};  // longest silence of an upload

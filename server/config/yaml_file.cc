@@ -2,38 +2,15 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/config/plain_file.h"
 
 namespace annulus {
 namespace {
 
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) {
-    return absl::NotFoundError(
-        absl::StrCat("cannot open the configuration file ", path, ": ", std::strerror(errno)));
-  }
-  std::string content(kMaxFileBytes + 1, '\0');
-  stream.read(content.data(), static_cast<std::streamsize>(content.size()));
-  content.resize(static_cast<size_t>(stream.gcount()));
-  if (stream.bad()) {
-    return absl::NotFoundError(absl::StrCat("cannot read the configuration file ", path));
-  }
-  if (content.size() > kMaxFileBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the configuration file ", path, " is longer than 1 MiB"));
-  }
-  return content;
-}
 
 absl::StatusOr<std::vector<YamlEntry>> Flatten(const std::string& path, const YAML::Node& root) {
   std::vector<YamlEntry> entries;
@@ -57,7 +34,7 @@ absl::StatusOr<std::vector<YamlEntry>> Flatten(const std::string& path, const YA
 }  // namespace
 
 absl::StatusOr<std::vector<YamlEntry>> ReadYamlFile(const std::string& path) {
-  ANNULUS_ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  ANNULUS_ASSIGN_OR_RETURN(const std::string content, ReadPlainFile("config", path, kMaxFileBytes));
   try {
     return Flatten(path, YAML::Load(content));
   } catch (const YAML::Exception& error) {  // the library's way to report any malformed file

@@ -83,19 +83,29 @@ Program::~Program() {
 
 void Program::Signal(int number) { kill(pid_, number); }
 
+bool Program::HasExited() {
+  int raw = 0;
+  if (!status_ && waitpid(pid_, &raw, WNOHANG) == pid_) {
+    status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
+  }
+  return status_.has_value();
+}
+
 std::optional<int> Program::WaitForExit(milliseconds limit) {
   const auto until = steady_clock::now() + limit;
-  while (!status_) {
-    int raw = 0;
-    if (waitpid(pid_, &raw, WNOHANG) == pid_) {
-      status_ = WIFEXITED(raw) ? WEXITSTATUS(raw) : 128 + WTERMSIG(raw);
-    } else if (steady_clock::now() > until) {
-      return std::nullopt;
-    } else {
-      ReadSome(milliseconds(5));
-    }
+  while (!HasExited()) {
+    if (steady_clock::now() > until) return std::nullopt;
+    ReadSome(milliseconds(5));
   }
   while (ReadSome(milliseconds(0))) {
+  }
+  return status_;
+}
+
+std::optional<int> Program::WaitForExitUnread(milliseconds limit) {
+  const auto until = steady_clock::now() + limit;
+  while (!HasExited() && steady_clock::now() <= until) {
+    std::this_thread::sleep_for(milliseconds(2));
   }
   return status_;
 }

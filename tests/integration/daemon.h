@@ -26,6 +26,8 @@ class Program {
   void Signal(int number);
   // The exit status, 128 + number for a signal; nothing when it still runs after `limit`.
   std::optional<int> WaitForExit(std::chrono::milliseconds limit);
+  // The same, but what the program prints meanwhile is read by nobody.
+  std::optional<int> WaitForExitUnread(std::chrono::milliseconds limit);
   // Reads until the output holds `text`; false after `limit` or at the end of the output.
   bool WaitForOutput(const std::string& text, std::chrono::milliseconds limit);
   const std::string& output() const { return output_; }
@@ -40,6 +42,7 @@ class Program {
 
  private:
   size_t StatusNumber(const std::string& name) const;
+  bool HasExited();
   bool ReadSome(std::chrono::milliseconds limit);
 
   pid_t pid_ = -1;

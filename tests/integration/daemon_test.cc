@@ -14,6 +14,7 @@
 #include "annulus/v1/admin.grpc.pb.h"
 #include "annulus/v1/document.grpc.pb.h"
 #include "annulus/v1/inference.grpc.pb.h"
+#include "annulus/v1/model.grpc.pb.h"
 #include "bench/demo/document.h"
 #include "tests/integration/no_device.h"
 #include "tests/server/test_server.h"
@@ -211,6 +212,48 @@ TEST_F(DaemonTest, CompressedBombsTakeNoMemory) {
   EXPECT_LT(daemon_->PeakMemory(), before + (size_t{64} << 20));
 }
 
+// Its standard error is a pipe that takes 64 KiB and that nobody reads from now on.
+TEST_F(DaemonTest, ALogThatNobodyReadsHoldsUpNothing) {
+  Start({"--log-level", "debug"});
+  const auto models = v1::ModelService::NewStub(channel_);
+  for (int i = 0; i < 3000; ++i) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + seconds(30));
+    v1::ListModelsResponse response;
+    ASSERT_TRUE(models->ListModels(&context, {}, &response).ok()) << i;
+  }
+  for (int i = 0; i < 300; ++i) {
+    v1::StreamGenerateRequest request;
+    request.mutable_spec()->set_text("a");
+    request.mutable_spec()->mutable_sampling()->set_max_tokens(1);
+    ASSERT_TRUE(ReadStream(*inference_, request).status.ok()) << i;
+  }
+  daemon_->Signal(SIGTERM);
+  EXPECT_EQ(daemon_->WaitForExitUnread(seconds(20)), 0);
+}
+
+TEST_F(DaemonTest, SignalsThatAskForNothingChangeNothing) {
+  Start();
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2}) {
+    daemon_->Signal(signal);
+    EXPECT_TRUE(daemon_->WaitForOutput(absl::StrCat("signal_ignored number=", signal), seconds(10)))
+        << daemon_->output();
+  }
+  EXPECT_EQ(Load().running(), 0);
+  daemon_->Signal(SIGTERM);
+  EXPECT_EQ(daemon_->WaitForExit(seconds(20)), 0) << daemon_->output();
+}
+
+TEST(DaemonListenTest, WarnsWhereOthersCanReachIt) {
+  Daemon daemon({"--listen", "0.0.0.0:0", "--metrics", "0.0.0.0:0"});
+  ASSERT_TRUE(daemon.WaitUntilReady()) << daemon.output();
+  EXPECT_THAT(daemon.output(), HasSubstr("warning open_to_others address=0.0.0.0:0"));
+  EXPECT_THAT(daemon.output(), HasSubstr("--auth-token-file"));
+  Daemon local;
+  ASSERT_TRUE(local.WaitUntilReady()) << local.output();
+  EXPECT_THAT(local.output(), ::testing::Not(HasSubstr("open_to_others")));
+}
+
 // Where the device that was asked for cannot be had, the daemon stays. A GPU of this machine is
 // hidden; emulated_daemon_test has the faults of one.
 TEST(DaemonDeviceTest, WithoutItsDeviceTheDaemonStaysAndSaysWhy) {
@@ -238,6 +281,7 @@ TEST(DaemonExitTest, MistakesAreToldInOneLine) {
   };
   expect({"--rnaks", "4"}, 2, "--ranks");
   expect({"--check", "--device", "cuda"}, 1, "device: cuda was asked for", kNoGpu);
+  expect({"--profile", "/"}, 2, "is a folder");
   expect({"--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check", "--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check"}, 0, "builtin:recall");

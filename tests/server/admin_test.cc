@@ -1,12 +1,18 @@
 // Models, administration, health, reflection, drain, authentication: everything around generations.
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <limits>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/server/service_probes.h"
@@ -30,6 +36,24 @@ FakeScript Short(milliseconds interval) {
   script.deltas.assign(20, "x");
   script.interval = interval;
   return script;
+}
+
+// An IPv4 address of this machine that is not for loopback, or empty.
+std::string OwnAddress() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return "";
+  std::string found;
+  for (const ifaddrs* entry = all; entry != nullptr && found.empty(); entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET ||
+        (entry->ifa_flags & IFF_LOOPBACK) != 0 || (entry->ifa_flags & IFF_UP) == 0) {
+      continue;
+    }
+    char text[INET_ADDRSTRLEN];
+    const auto& address = reinterpret_cast<const sockaddr_in&>(*entry->ifa_addr);
+    if (inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text)) != nullptr) found = text;
+  }
+  freeifaddrs(all);
+  return found;
 }
 
 v1::GetServerInfoResponse Info(TestServer& server) {
@@ -274,6 +298,100 @@ TEST_F(AuthenticationTest, OnlyTheTokenOpensTheServices) {
             "TOKEN_REJECTED");
   EXPECT_EQ(Details(server.Upload("a", "x")).reason, "TOKEN_REJECTED");
   EXPECT_EQ(CheckHealth(server.channel(), ""), HealthStatus::kServing);
+}
+
+class DrainRightsTest : public ::testing::Test {
+ protected:
+  static std::string File(const std::string& name, const std::string& content) {
+    static const testing::TempDirectory directory;
+    directory.Write(name, content);
+    return directory.path() / name;
+  }
+  static grpc::Status Drain(TestServer& server, const std::string& address,
+                            const std::string& token = "") {
+    grpc::ClientContext context;
+    if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
+    v1::DrainResponse response;
+    return v1::AdminService::NewStub(
+               grpc::CreateChannel(address.empty() ? server.address() : address,
+                                   grpc::InsecureChannelCredentials()))
+        ->Drain(&context, {}, &response);
+  }
+  static bool Draining(TestServer& server) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer user");
+    v1::GetServerInfoResponse response;
+    EXPECT_TRUE(server.admin()->GetServerInfo(&context, {}, &response).ok());
+    return response.state() == v1::SERVER_STATE_DRAINING;
+  }
+};
+
+TEST_F(DrainRightsTest, WithoutATokenFileThisMachineMay) {
+  TestServer server;
+  server.Serve();
+  EXPECT_TRUE(Drain(server, "").ok());
+  EXPECT_TRUE(Draining(server));
+}
+
+// By an address of this machine that is no loopback address, a caller is as good as elsewhere.
+TEST_F(DrainRightsTest, WithoutATokenFileOthersMayNot) {
+  const std::string own = OwnAddress();
+  if (own.empty()) GTEST_SKIP() << "this machine has loopback addresses only";
+  TestServer server({"--listen", "0.0.0.0:0"});
+  server.Serve();
+  const grpc::Status refused = Drain(server, own + ":" + std::to_string(server.server().port()));
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(Details(refused).reason, "ADMIN_ONLY");
+  EXPECT_THAT(refused.error_message(), HasSubstr("--admin-token-file"));
+  EXPECT_FALSE(Draining(server));
+}
+
+TEST_F(DrainRightsTest, WithATokenFileOnlyThatTokenOpens) {
+  for (const bool users : {false, true}) {
+    std::vector<std::string> flags = {"--admin-token-file", File("admin", "root\n")};
+    if (users) flags.insert(flags.end(), {"--auth-token-file", File("user", "user\n")});
+    TestServer server(flags);
+    server.Serve();
+    EXPECT_EQ(Drain(server, "").error_code(),
+              users ? grpc::StatusCode::UNAUTHENTICATED : grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_EQ(Drain(server, "", "user").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_EQ(Drain(server, "", "roo").error_code(),
+              users ? grpc::StatusCode::UNAUTHENTICATED : grpc::StatusCode::PERMISSION_DENIED);
+    EXPECT_FALSE(Draining(server));
+    EXPECT_TRUE(Drain(server, "", "root").ok());
+    EXPECT_TRUE(Draining(server));
+  }
+}
+
+TEST(StartTest, LargeMessagesAreTakenUpToTheLimitThatWasSet) {
+  // gRPC's own limit of 4 MiB must not stand, whatever overflows.
+  TestServer server({"--max-message-size", "1GiB"});
+  server.Serve();
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  request.set_text(std::string(size_t{6} << 20, 'x'));
+  v1::TokenizeResponse response;
+  const grpc::Status status = server.inference()->Tokenize(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST(StartTest, TokenAndTlsFilesOfTheWrongKindAreClearErrors) {
+  const testing::TempDirectory directory;
+  const std::string pipe = directory.path() / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const Logger log(LogLevel::kError);
+  for (const auto& [path, kind] :
+       {std::pair(directory.path().string(), "is a folder"), std::pair(pipe, "is a pipe"),
+        std::pair(std::string("/dev/zero"), "is a device")}) {
+    for (std::string ServerConfig::*option :
+         {&ServerConfig::auth_token_file, &ServerConfig::admin_token_file,
+          &ServerConfig::tls_certificate}) {
+      ServerConfig config;
+      config.listen = "127.0.0.1:0";
+      config.*option = path;
+      EXPECT_THAT(std::string(Server::Start(config, log).status().message()), HasSubstr(kind));
+    }
+  }
 }
 
 TEST(StartTest, AddressesInUseAndBadFilesAreClearErrors) {

@@ -32,13 +32,29 @@ TEST_F(MetricsTest, ShowsTheServersAndTheEngines) {
   ASSERT_TRUE(server_.Upload("a", "text").ok());
   ASSERT_TRUE(server_.Upload("a", "text").ok());
   EXPECT_FALSE(server_.Upload("a", "other").ok());
+  // Clients look whether a document is there before they upload it.
+  grpc::ClientContext context;
+  v1::GetDocumentRequest look;
+  look.set_name("b");
+  v1::GetDocumentResponse nothing;
+  EXPECT_EQ(server_.documents()->GetDocument(&context, look, &nothing).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+  grpc::ClientContext delete_context;
+  v1::DeleteDocumentRequest remove;
+  remove.set_name("b");
+  v1::DeleteDocumentResponse deleted;
+  EXPECT_EQ(server_.documents()->DeleteDocument(&delete_context, remove, &deleted).error_code(),
+            grpc::StatusCode::NOT_FOUND);
   samples = Samples();
+  EXPECT_EQ(samples.at("annulus_request_errors_total{code=\"NOT_FOUND\"}"), 1);
   EXPECT_EQ(samples.at("annulus_request_errors_total{code=\"INVALID_ARGUMENT\"}"), 1);
   EXPECT_EQ(samples.at("annulus_request_errors_total{code=\"ALREADY_EXISTS\"}"), 1);
   EXPECT_EQ(samples.at("annulus_request_errors_total{code=\"INTERNAL\"}"), 0);
   EXPECT_EQ(samples.at("annulus_document_uploads_total{outcome=\"stored\"}"), 1);
   EXPECT_EQ(samples.at("annulus_document_uploads_total{outcome=\"unchanged\"}"), 1);
   EXPECT_EQ(samples.at("annulus_document_uploads_total{outcome=\"failed\"}"), 1);
+  EXPECT_EQ(samples.at("annulus_log_lines_dropped_total{reason=\"blocked\"}"), 0);
+  EXPECT_EQ(samples.at("annulus_log_lines_dropped_total{reason=\"rate\"}"), 0);
   EXPECT_EQ(samples.at("annulus_documents"), 1);
   EXPECT_GT(samples.at("annulus_document_memory_bytes"), 0);
   EXPECT_EQ(samples.at("annulus_memory_foreseen_bytes{part=\"weights\"}"), 2048);

@@ -24,7 +24,7 @@
 namespace annulus {
 
 // A server on a free port of 127.0.0.1 with a fake engine, and a channel to it. No metrics unless
-// the flags ask for them: the HTTP library takes up to 2 s to stop.
+// the flags ask for them.
 class TestServer {
  public:
   // `flags` are added to the ones that make it a test server. `authenticator`: null for the one

@@ -80,7 +80,9 @@ std::string OtherValue(const Option& option) {
   if (name == "numa" || name == "device-graphs") return "off";
   if (name == "huge-pages") return "transparent";
   if (name == "listen" || name == "metrics") return "127.0.0.1:1234";
-  if (name.find("tls") == 0 || name == "auth-token-file" || name == "profile") return "file.pem";
+  if (name.find("tls") == 0 || name == "auth-token-file" || name == "admin-token-file" ||
+      name == "profile")
+    return "file.pem";
   if (name.find("time") != std::string::npos) return "7s";
   if (name == "kv-memory" || name.find("-size") != std::string::npos ||
       name == "max-documents-memory" || name == "max-prompts-memory") {
@@ -104,10 +106,10 @@ std::string Describe(const ServerConfig& c) {
       << static_cast<int>(c.device) << '|' << c.numa << '|' << static_cast<int>(c.huge_pages) << '|'
       << c.served_model_name << '|' << c.listen << '|' << c.max_connections << '|'
       << c.keepalive_time.count() << '|' << c.metrics << '|' << c.tls_certificate << '|'
-      << c.tls_key << '|' << c.auth_token_file << '|' << c.grace_time.count() << '|'
-      << c.upload_timeout.count() << '|' << c.max_document_bytes << '|' << c.max_documents_memory
-      << '|' << c.max_prompts_memory << '|' << c.max_documents << '|' << c.max_message_bytes << '|'
-      << static_cast<int>(c.log_level);
+      << c.tls_key << '|' << c.auth_token_file << '|' << c.admin_token_file << '|'
+      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
+      << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|' << c.max_documents
+      << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
   return out.str();
 }
 
@@ -241,6 +243,8 @@ TEST_F(LoadConfigTest, ChecksWhatBelongsTogether) {
   EXPECT_THAT(Error({"--tls-key", "k"}), HasSubstr("without tls-certificate"));
   EXPECT_THAT(Error({"--tls-certificate", "c"}), HasSubstr("without tls-key"));
   EXPECT_THAT(Error({"--auth-token-file", "t", "--listen", "0.0.0.0:1"}),
+              HasSubstr("in the clear"));
+  EXPECT_THAT(Error({"--admin-token-file", "t", "--listen", "127.example:1"}),
               HasSubstr("in the clear"));
   Load({"--auth-token-file", "t", "--listen", "[::1]:1"});
   Load({"--auth-token-file", "t", "--listen", "0.0.0.0:1", "--tls-key", "k", "--tls-certificate",

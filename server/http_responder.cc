@@ -1,0 +1,244 @@
+#include "server/http_responder.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+
+namespace annulus {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr int kEvents = 64;
+constexpr milliseconds kTimeToPart{1000};  // for the peer to see the answer's end
+
+void Ring(int wake) {
+  const uint64_t one = 1;
+  ANNULUS_CHECK(write(wake, &one, sizeof(one)) == sizeof(one)) << "cannot wake the responder";
+}
+
+// Would-block and interruptions are no failures: epoll tells when to go on.
+bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HttpResponder>> HttpResponder::Start(const std::string& address,
+                                                                    Routes routes) {
+  auto acceptor = ConnectionAcceptor::Listen(address);
+  if (!acceptor.ok()) return acceptor.status();
+  std::unique_ptr<HttpResponder> responder(
+      new HttpResponder(*std::move(acceptor), std::move(routes)));
+  if (responder->epoll_ < 0 || responder->wake_ < 0) {
+    return absl::UnavailableError("the system has no descriptors left");
+  }
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.fd = responder->wake_;
+  if (epoll_ctl(responder->epoll_, EPOLL_CTL_ADD, responder->wake_, &event) != 0) {
+    return absl::UnavailableError("the system cannot watch another descriptor");
+  }
+  HttpResponder* const self = responder.get();
+  self->thread_ = std::thread([self] { self->Loop(); });
+  // The responder keeps their number small itself.
+  self->acceptor_->Start(INT_MAX, [self](int connection) { self->Arrive(connection); });
+  return responder;
+}
+
+HttpResponder::HttpResponder(std::unique_ptr<ConnectionAcceptor> acceptor, Routes routes)
+    : routes_(std::move(routes)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      acceptor_(std::move(acceptor)) {}
+
+HttpResponder::~HttpResponder() {
+  acceptor_.reset();
+  if (thread_.joinable()) {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    Ring(wake_);
+    thread_.join();
+  }
+  for (const int connection : arrived_) close(connection);
+  for (const Connection& connection : connections_) close(connection.descriptor);
+  if (wake_ >= 0) close(wake_);
+  if (epoll_ >= 0) close(epoll_);
+}
+
+void HttpResponder::Arrive(int connection) {
+  {
+    std::lock_guard lock(mutex_);
+    arrived_.push_back(connection);
+  }
+  Ring(wake_);
+}
+
+void HttpResponder::Loop() {
+  std::array<epoll_event, kEvents> events;
+  for (;;) {
+    const int count = epoll_wait(epoll_, events.data(), kEvents, WaitMs());
+    for (int i = 0; i < count; ++i) {
+      const int descriptor = events[static_cast<size_t>(i)].data.fd;
+      if (descriptor == wake_) continue;
+      const auto found = by_descriptor_.find(descriptor);
+      if (found != by_descriptor_.end() && !Serve(*found->second)) Close(found->second);
+    }
+    {
+      std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    Welcome();
+    CloseLate(steady_clock::now());
+  }
+}
+
+// Until the next deadline.
+int HttpResponder::WaitMs() const {
+  if (connections_.empty()) return -1;
+  const auto next =
+      std::min_element(connections_.begin(), connections_.end(),
+                       [](const auto& a, const auto& b) { return a.deadline < b.deadline; });
+  const auto left = std::chrono::ceil<milliseconds>(next->deadline - steady_clock::now());
+  return static_cast<int>(std::max<int64_t>(left.count(), 0));
+}
+
+void HttpResponder::Welcome() {
+  uint64_t rings;
+  [[maybe_unused]] const ssize_t size = read(wake_, &rings, sizeof(rings));
+  std::vector<int> arrived;
+  {
+    std::lock_guard lock(mutex_);
+    arrived.swap(arrived_);
+  }
+  for (const int descriptor : arrived) {
+    MakeRoom();
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = descriptor;
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) {
+      close(descriptor);
+      continue;
+    }
+    const Place place = connections_.insert(
+        connections_.end(), {descriptor, steady_clock::now() + kTimeToAsk, {}, {}, {}, 0});
+    by_descriptor_[descriptor] = place;
+    // Its request may be here already: before others arrive that could push it out.
+    if (!Serve(*place)) Close(place);
+  }
+}
+
+void HttpResponder::MakeRoom() {
+  if (connections_.size() < kMostConnections) return;
+  const auto asking = std::find_if(connections_.begin(), connections_.end(),
+                                   [](const auto& c) { return c.phase == Phase::kAsking; });
+  Close(asking == connections_.end() ? connections_.begin() : asking);
+}
+
+bool HttpResponder::Serve(Connection& connection) {
+  if (connection.phase != Phase::kAnswering) {
+    if (!Read(connection)) return false;
+    if (connection.phase != Phase::kAnswering) return true;
+  }
+  return Send(connection);
+}
+
+bool HttpResponder::Read(Connection& connection) {
+  std::array<char, 4096> buffer;
+  for (;;) {
+    const ssize_t size = recv(connection.descriptor, buffer.data(), buffer.size(), 0);
+    if (size < 0) return IsTransient(errno);
+    if (size == 0) return false;
+    if (connection.phase == Phase::kParting) return true;  // whatever it is, nobody reads it
+    connection.received.append(buffer.data(), static_cast<size_t>(size));
+    const size_t end = EndOfHead(connection.received);
+    if (end != absl::string_view::npos && end <= kMostHeadBytes) {
+      AnswerHead(connection, end);
+      return true;
+    }
+    if (connection.received.size() > kMostHeadBytes) {
+      Answer(connection, {.status = 431,
+                          .body = absl::StrCat("a request's head has at most ", kMostHeadBytes,
+                                               " bytes here\n")});
+      return true;
+    }
+  }
+}
+
+void HttpResponder::AnswerHead(Connection& connection, size_t head_bytes) {
+  const auto request = ParseHead(absl::string_view(connection.received).substr(0, head_bytes));
+  if (!request.ok()) {
+    return Answer(connection, {.status = 400, .body = std::string(request.status().message())});
+  }
+  const auto route = routes_.find(request->path);
+  if (route == routes_.end()) {
+    std::string known = "there is nothing here; known are";
+    for (const auto& [path, handler] : routes_) absl::StrAppend(&known, " ", path);
+    return Answer(connection, {.status = 404, .body = absl::StrCat(known, "\n")});
+  }
+  const bool head = request->method == "HEAD";
+  if (!head && request->method != "GET") {
+    return Answer(connection,
+                  {.status = 405, .body = "GET and HEAD only\n", .header = "Allow: GET, HEAD"});
+  }
+  Answer(connection, route->second(*request), !head);
+}
+
+void HttpResponder::Answer(Connection& connection, const HttpAnswer& answer, bool with_body) {
+  connection.answer = Serialize(answer, with_body);
+  connection.received = std::string();
+  connection.phase = Phase::kAnswering;
+  connection.deadline = steady_clock::now() + kTimeToRead;
+}
+
+bool HttpResponder::Send(Connection& connection) {
+  while (connection.sent < connection.answer.size()) {
+    const ssize_t size = send(connection.descriptor, connection.answer.data() + connection.sent,
+                              connection.answer.size() - connection.sent, MSG_NOSIGNAL);
+    if (size < 0 && !IsTransient(errno)) return false;
+    if (size < 0) {
+      Watch(connection, EPOLLOUT);
+      return true;
+    }
+    connection.sent += static_cast<size_t>(size);
+  }
+  // Closing with bytes unread would reset the connection, and the peer could lose the answer.
+  shutdown(connection.descriptor, SHUT_WR);
+  connection.answer = std::string();
+  connection.phase = Phase::kParting;
+  connection.deadline = steady_clock::now() + kTimeToPart;
+  Watch(connection, EPOLLIN);
+  return Read(connection);
+}
+
+void HttpResponder::Watch(const Connection& connection, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = connection.descriptor;
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.descriptor, &event);
+}
+
+HttpResponder::Place HttpResponder::Close(Place place) {
+  by_descriptor_.erase(place->descriptor);
+  close(place->descriptor);  // epoll forgets it
+  return connections_.erase(place);
+}
+
+void HttpResponder::CloseLate(Time now) {
+  for (Place place = connections_.begin(); place != connections_.end();) {
+    place = place->deadline <= now ? Close(place) : std::next(place);
+  }
+}
+
+}  // namespace annulus
