@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "server/connection_relay.h"
 #include "server/errors.h"
 
 namespace annulus {
