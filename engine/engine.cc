@@ -200,15 +200,10 @@ class EngineImpl final : public Engine {
     coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
     coordinator.max_running = options.max_running;
     coordinator.max_waiting = options.max_waiting;
-    coordinator.identity =
-        absl::StrCat(options.model, "/", DTypeName(model.weights.dtype), "/",
-                     DTypeName(options.kv_dtype), "/", model.ops->name, "/", options.page_tokens);
+    coordinator.identity = engine->model_.identity;
     coordinator.attention = options.attention;
     engine->attention_ = options.attention;
     coordinator.automatic = MakeAutoSetting(model, engine->exchange_.rates.attention.back().flops);
-    if (model.gates != nullptr) {
-      absl::StrAppend(&coordinator.identity, "/gates", model.gates->fingerprint);
-    }
     coordinator.heads = model.config.heads;
     coordinator.kv_heads = model.config.kv_heads;
     coordinator.ropes = model.config.ropes;

@@ -6,11 +6,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/sha256.h"
 #include "engine/gguf/gguf_model.h"
 #include "engine/model/convert_model.h"
 #include "engine/model/random_tensors.h"
 #include "engine/model/recall_model.h"
 #include "engine/model/safetensors.h"
+#include "engine/model/tensor_hashes.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling_defaults.h"
 #include "engine/sparse/gates.h"
@@ -204,6 +207,20 @@ absl::StatusOr<std::shared_ptr<const AttentionGates>> LoadGates(const std::strin
   return std::make_shared<const AttentionGates>(*std::move(gates));
 }
 
+std::string IdentityOf(const RankModel& model, const std::string& tensors, const Backend& backend) {
+  std::string text =
+      absl::StrCat("tensors ", tensors, "\nconfig ", model.config.sha256, "\nweights ",
+                   DTypeName(model.weights.dtype), " ", ActivationsName(model.activations),
+                   "\nkernels ", backend.capabilities().name, " ", model.ops->name, "\npages ",
+                   DTypeName(model.page_shape.dtype), " ", model.page_shape.page_tokens, " ",
+                   model.ops->kv_page_bytes(model.page_shape), "\n");
+  for (const CacheGroup& group : model.groups) {
+    absl::StrAppend(&text, "group ", group.window, " ", absl::StrJoin(group.layers, ","), "\n");
+  }
+  if (model.gates != nullptr) absl::StrAppend(&text, "gates ", model.gates->fingerprint, "\n");
+  return Sha256Of(text);
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& backend,
@@ -228,9 +245,12 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   required.k_dim = files.config.head_dim;
   required.v_dim = files.config.head_dim;
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, kernels.Select(required));
+  HashingSource hashing(*files.tensors);
   absl::StatusOr<ModelWeights> weights =
-      LoadWeights(files.config, *files.tensors, backend, *ops, weights_dtype);
+      LoadWeights(files.config, hashing, backend, *ops, weights_dtype);
   if (!weights.ok()) return Naming(options.model, weights.status());
+  const absl::StatusOr<std::string> tensors = hashing.Finish();
+  if (!tensors.ok()) return Naming(options.model, tensors.status());
   LoadedModel loaded;
   loaded.ranks =
       MakeRankModel(files.config, *std::move(weights), *ops, options.page_tokens, options.kv_dtype);
@@ -244,6 +264,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   if (!options.attention_gates.empty()) {
     ANNULUS_ASSIGN_OR_RETURN(loaded.ranks.gates, LoadGates(options.attention_gates, loaded.ranks));
   }
+  loaded.identity = IdentityOf(loaded.ranks, *tensors, backend);
   loaded.info = Describe(files, loaded.ranks, max_context);
   loaded.tokenizer = std::move(files.tokenizer);
   loaded.templates = std::move(files.templates);

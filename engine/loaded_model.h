@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_LOADED_MODEL_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/api.h"
@@ -15,6 +16,10 @@ namespace annulus {
 // Everything that is read from a model directory or computed for a builtin model.
 struct LoadedModel {
   RankModel ranks;
+  // What keys and values follow from beside tokens, policy and tenant, as a SHA-256: the bytes of
+  // the tensors that were read, config.json, dtypes, kernels, the layout of pages. Not the path: a
+  // copy of a model is the same model, and another one in its place is not.
+  std::string identity;
   std::unique_ptr<Tokenizer> tokenizer;
   TemplateDirectory templates;
   ModelInfo info;

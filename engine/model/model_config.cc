@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/json_parser.h"
+#include "engine/base/sha256.h"
 #include "engine/model/config_limits.h"
 #include "engine/model/families.h"
 #include "engine/model/layer_fields.h"
@@ -258,6 +259,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   const Family* family = found.family;
   ANNULUS_ASSIGN_OR_RETURN(const JsonFields fields, FieldsOf(whole, found));
   ModelConfig config;
+  config.sha256 = Sha256Of(json);
   config.architecture = std::string(found.architecture);
   config.model_type = std::string(family->model_type);
   config.qk_norm = family->qk_norm;

@@ -104,6 +104,7 @@ struct ModelConfig {
   std::optional<int32_t> bos_id;      // beginning of text, below vocabulary
   std::vector<int32_t> eos_ids;       // end of text, each below vocabulary; may be empty
   std::optional<DType> stored_dtype;  // what config.json says of the weights; the files decide
+  std::string sha256;  // of the config.json's text, in hexadecimal digits; empty: none
 };
 
 // Reads the text of a Hugging Face config.json. `file_name` is only for messages. Anything missing,

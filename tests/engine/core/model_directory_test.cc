@@ -8,7 +8,10 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +20,7 @@
 #include "absl/strings/str_replace.h"
 #include "engine/chat.h"
 #include "engine/loaded_model.h"
+#include "engine/model/safetensors.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "tests/support/float8_directory.h"
@@ -308,6 +312,67 @@ TEST_F(ModelDirectory, AnExplodingPatternAndAnEndlessTemplateFailTheRequest) {
       RenderChat(loaded->templates, *loaded->tokenizer, request, std::tm{}, CancelFlag::Never());
   EXPECT_EQ(chat.status().code(), absl::StatusCode::kInvalidArgument) << chat.status();
   EXPECT_THAT(std::string(chat.status().message()), HasSubstr("chat_template.jinja:1: "));
+}
+
+// Keys and values of a model may be reused for the same model alone: by what it is, not by where it
+// lies.
+TEST_F(ModelDirectory, TheIdentityIsOfEveryByteAndNotOfThePath) {
+  EngineOptions options;
+  options.model = directory_.path().string();
+  const auto identity = [&] {
+    const auto loaded = LoadModel(options, *backend_, kernels_);
+    EXPECT_TRUE(loaded.ok()) << loaded.status();
+    return loaded.ok() ? loaded->identity : "";
+  };
+  const std::string before = identity();
+  EXPECT_EQ(before.size(), 64u);
+  std::set<std::string> seen = {before};
+  const std::string file = ReadFile(directory_.path() / "model.safetensors");
+  std::map<std::string, size_t> places;  // where each tensor's bytes begin in the file
+  std::set<size_t> taken;
+  {
+    const auto checkpoint =
+        SafetensorsCheckpoint::OpenFile(directory_.path() / "model.safetensors").value();
+    for (const std::string& name : checkpoint->Names()) {
+      std::string data(checkpoint->Describe(name)->bytes(), 0);
+      ASSERT_TRUE(checkpoint->Read(name, std::as_writable_bytes(std::span(data))).ok());
+      size_t at = file.find(data);
+      while (!taken.insert(at).second) at = file.find(data, at + 1);  // of equal tensors the next
+      ASSERT_NE(at, std::string::npos) << name;
+      places[name] = at;
+    }
+  }
+  for (const auto& [name, at] : places) {
+    std::string changed = file;
+    changed[at] = static_cast<char>(changed[at] ^ 1);
+    directory_.Write("model.safetensors", changed);
+    EXPECT_TRUE(seen.insert(identity()).second) << name;
+  }
+  directory_.Write("model.safetensors", file);
+  const std::string config = ReadFile(directory_.path() / "config.json");
+  directory_.Write("config.json", config + " ");
+  EXPECT_TRUE(seen.insert(identity()).second);
+  directory_.Write("config.json", config);
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    options.kv_dtype = dtype;
+    EXPECT_TRUE(seen.insert(identity()).second) << DTypeName(dtype);
+    options.weights_dtype = dtype;
+    EXPECT_TRUE(seen.insert(identity()).second) << DTypeName(dtype);
+  }
+  options = {};
+  options.page_tokens = 32;
+  options.model = directory_.path().string();
+  EXPECT_TRUE(seen.insert(identity()).second);
+  options.page_tokens = 64;
+  options.kernels = "cpu/reference";
+  EXPECT_TRUE(seen.insert(identity()).second);
+
+  options.kernels = "";
+  const testing::TempDirectory copy;
+  std::filesystem::copy(directory_.path(), copy.path(),
+                        std::filesystem::copy_options::overwrite_existing);
+  options.model = copy.path().string();
+  EXPECT_EQ(identity(), before);
 }
 
 }  // namespace
