@@ -56,7 +56,8 @@ absl::Status CheckMessages(const v1::Messages& messages, absl::string_view place
 }  // namespace
 
 absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::Messages& messages,
-                                               absl::string_view place, bool with_documents) {
+                                               absl::string_view place, bool with_documents,
+                                               const CancelFlag& cancel) {
   if (!engine.model().has_chat_template) {
     return ReasonError(absl::StatusCode::kUnimplemented, v1::ERROR_REASON_UNSUPPORTED,
                        "the model has no chat template; send text");
@@ -64,7 +65,7 @@ absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::M
   ANNULUS_RETURN_IF_ERROR(CheckMessages(messages, place));
   ChatRequest request = FromMessage(messages);
   request.with_documents = with_documents;
-  absl::StatusOr<RenderedChat> chat = engine.ApplyChatTemplate(request, CancelFlag::Never());
+  absl::StatusOr<RenderedChat> chat = engine.ApplyChatTemplate(request, cancel);
   if (chat.ok()) return chat;
   // The engine names fields from "messages" on.
   absl::Status status = chat.status();

@@ -15,7 +15,8 @@ namespace annulus {
 // stand in the request: "messages" or "spec.messages". INVALID_ARGUMENT names the field,
 // UNIMPLEMENTED (UNSUPPORTED): the model has no template.
 absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::Messages& messages,
-                                               absl::string_view place, bool with_documents);
+                                               absl::string_view place, bool with_documents,
+                                               const CancelFlag& cancel);
 
 // For models without a template: the contents, joined by line feeds. INVALID_ARGUMENT where there
 // is no message, or something that only a template could use.

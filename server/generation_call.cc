@@ -38,20 +38,21 @@ absl::Status GenerationCall::Begin(const grpc::CallbackServerContext& call, size
   ANNULUS_ASSIGN_OR_RETURN(Engine* const engine, context_.lifecycle.Enter(*this));
   ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, request_bytes));
   const auto run = [self = shared_from_this(), engine, decoder = std::move(decoder)](
-                       const WorkTurn&) { self->Prepare(*engine, decoder); };
+                       const WorkTurn& turn) { self->Prepare(*engine, decoder, turn); };
   Job job{"Generate", ClientOf(call, caller_.tenant), request_bytes, run};
   if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
   return context_.PoolRefusal();
 }
 
-void GenerationCall::Prepare(Engine& engine, const Decoder& decoder) {
-  const absl::Status status = Guarded([&] { return Submit(engine, decoder); });
+void GenerationCall::Prepare(Engine& engine, const Decoder& decoder, const CancelFlag& cancel) {
+  const absl::Status status = Guarded([&] { return Submit(engine, decoder, cancel); });
   memory_.Release(CallMemory::kDecoded);
   memory_.Release(CallMemory::kWork);
   if (!status.ok()) End(status);
 }
 
-absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder) {
+absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
+                                    const CancelFlag& cancel) {
   {
     std::lock_guard lock(mutex_);
     if (aborted_) return absl::OkStatus();  // its end is in the sink
@@ -67,8 +68,8 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder) {
   if (answer_bytes > most_answer_bytes_) {
     return AnswerTooLargeError(answer_bytes, most_answer_bytes_);
   }
-  ANNULUS_ASSIGN_OR_RETURN(RequestSpec request,
-                           BuildRequest(spec, engine, context_.documents, caller_.tenant, memory_));
+  ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents,
+                                                             caller_.tenant, memory_, cancel));
   request.deadline = deadline_;
   ANNULUS_RETURN_IF_ERROR(memory_.Keep(KeptBytes(request)));
   const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;

@@ -73,8 +73,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
 
   absl::Status Begin(const grpc::CallbackServerContext& call, size_t request_bytes,
                      Decoder decoder);
-  void Prepare(Engine& engine, const Decoder& decoder);
-  absl::Status Submit(Engine& engine, const Decoder& decoder);
+  void Prepare(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
+  absl::Status Submit(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
   void End(absl::Status status);
 
   ServiceContext& context_;

@@ -69,11 +69,11 @@ absl::StatusOr<size_t> CostOfMapAttention(ServiceContext& context,
 }
 
 absl::Status HandleTokenize(ServiceContext& context, const v1::TokenizeRequest& request,
-                            v1::TokenizeResponse& response) {
+                            v1::TokenizeResponse& response, const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
   const bool add_special = !request.has_add_special() || request.add_special();
-  const auto ids = engine->Tokenize(request.text(), add_special, CancelFlag::Never());
+  const auto ids = engine->Tokenize(request.text(), add_special, cancel);
   if (!ids.ok()) return AsField("text", ids.status());
   response.mutable_token_ids()->Add(ids->begin(), ids->end());
   return absl::OkStatus();
@@ -81,38 +81,38 @@ absl::Status HandleTokenize(ServiceContext& context, const v1::TokenizeRequest& 
 
 absl::Status HandleApplyChatTemplate(ServiceContext& context,
                                      const v1::ApplyChatTemplateRequest& request,
-                                     v1::ApplyChatTemplateResponse& response) {
+                                     v1::ApplyChatTemplateResponse& response,
+                                     const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
   ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat,
                            ApplyChatTemplate(*engine, request.messages(), "messages",
-                                             /*with_documents=*/false));
+                                             /*with_documents=*/false, cancel));
   response.set_text(std::move(chat.text));
   response.mutable_token_ids()->Add(chat.token_ids.begin(), chat.token_ids.end());
   return absl::OkStatus();
 }
 
 absl::Status HandleDetokenize(ServiceContext& context, const v1::DetokenizeRequest& request,
-                              v1::DetokenizeResponse& response) {
+                              v1::DetokenizeResponse& response, const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
   const std::span<const int32_t> ids(request.token_ids().data(),
                                      static_cast<size_t>(request.token_ids_size()));
-  auto text = engine->Detokenize(ids, request.has_skip_special() && request.skip_special(),
-                                 CancelFlag::Never());
+  auto text = engine->Detokenize(ids, request.has_skip_special() && request.skip_special(), cancel);
   if (!text.ok()) return AsField("token_ids", text.status());
   response.set_text(*std::move(text));
   return absl::OkStatus();
 }
 
 absl::Status HandleMapAttention(ServiceContext& context, const v1::MapAttentionRequest& request,
-                                v1::MapAttentionResponse& response) {
+                                v1::MapAttentionResponse& response, const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
   ANNULUS_ASSIGN_OR_RETURN(BlockMapSpec spec,
                            ReadMapRequest(request, context.config.engine.attention));
   spec.most_map_bytes = context.config.max_message_bytes;
-  const auto map = engine->MapAttention(spec, CancelFlag::Never());
+  const auto map = engine->MapAttention(spec, cancel);
   if (absl::IsResourceExhausted(map.status())) {
     return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_ANSWER_TOO_LARGE,
                        map.status().message(), {{"available", absl::StrCat(spec.most_map_bytes)}});

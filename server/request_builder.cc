@@ -56,7 +56,8 @@ absl::StatusOr<absl::string_view> InputText(const v1::GenerationSpec& spec, std:
 }
 
 absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spec,
-                                                   const Engine& engine, bool add_special) {
+                                                   const Engine& engine, bool add_special,
+                                                   const CancelFlag& cancel) {
   if (spec.input_case() == v1::GenerationSpec::kTokenIds) {
     if (spec.token_ids().ids().empty()) {
       return FieldError("spec.token_ids", "at least one token id is needed");
@@ -68,7 +69,7 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
   if (text.empty() && spec.documents().empty()) {
     return FieldError(InputField(spec), "the prompt is empty: send text, or name documents");
   }
-  auto ids = engine.Tokenize(text, add_special, CancelFlag::Never());
+  auto ids = engine.Tokenize(text, add_special, cancel);
   if (!ids.ok() && absl::IsInvalidArgument(ids.status())) {
     return FieldError(InputField(spec), ids.status().message());
   }
@@ -82,23 +83,23 @@ struct Input {
 };
 
 absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& engine,
-                                bool with_documents) {
+                                bool with_documents, const CancelFlag& cancel) {
   Input input;
   if (spec.has_messages() && engine.model().has_chat_template) {
-    ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat, ApplyChatTemplate(engine, spec.messages(),
-                                                                  "spec.messages", with_documents));
+    ANNULUS_ASSIGN_OR_RETURN(
+        RenderedChat chat,
+        ApplyChatTemplate(engine, spec.messages(), "spec.messages", with_documents, cancel));
     input.ids = std::move(chat.token_ids);
     input.documents_at = chat.documents_at;
     return input;
   }
   if (!with_documents) {
-    ANNULUS_ASSIGN_OR_RETURN(input.ids, TokenizeInput(spec, engine, /*add_special=*/true));
+    ANNULUS_ASSIGN_OR_RETURN(input.ids, TokenizeInput(spec, engine, /*add_special=*/true, cancel));
     return input;
   }
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> behind,
-                           TokenizeInput(spec, engine, /*add_special=*/false));
-  ANNULUS_ASSIGN_OR_RETURN(input.ids,
-                           engine.Tokenize("", /*add_special=*/true, CancelFlag::Never()));
+                           TokenizeInput(spec, engine, /*add_special=*/false, cancel));
+  ANNULUS_ASSIGN_OR_RETURN(input.ids, engine.Tokenize("", /*add_special=*/true, cancel));
   input.documents_at = input.ids.size();
   input.ids.insert(input.ids.end(), behind.begin(), behind.end());
   return input;
@@ -125,11 +126,12 @@ size_t PromptWork(const v1::GenerationSpec& spec, const std::vector<DocumentPtr>
 
 // Fills the prompt and where its documents end: other prompts are likely to begin the same way.
 absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
-                         const DocumentStore& store, CallMemory& memory, RequestSpec& request) {
+                         const DocumentStore& store, CallMemory& memory, const CancelFlag& cancel,
+                         RequestSpec& request) {
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents,
                            FindDocuments(spec, store, request.tenant));
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, PromptWork(spec, documents)));
-  ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, !documents.empty()));
+  ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, !documents.empty(), cancel));
   if (documents.empty()) {
     request.prompt = std::move(input.ids);
     return absl::OkStatus();
@@ -189,13 +191,13 @@ absl::Status CheckRequestId(absl::string_view request_id) {
 
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
                                          const DocumentStore& documents, const TenantId& tenant,
-                                         CallMemory& memory) {
+                                         CallMemory& memory, const CancelFlag& cancel) {
   RequestSpec request;
   request.tenant = tenant;
   // Before much work is done.
   ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
   request.attention_details = spec.attention().details();
-  ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, memory, request));
+  ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, memory, cancel, request));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
   if (!spec.sampling().has_max_tokens()) {
     // Near the end of the context the default is what is left of it.

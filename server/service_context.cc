@@ -80,7 +80,7 @@ std::string ClientOf(const grpc::CallbackServerContext& call, const TenantId& te
 }
 
 absl::Status ServiceContext::PoolRefusal() const {
-  if (pool.all_cancelled()) return DrainingError();
+  if (pool.all().cancelled()) return DrainingError();
   return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
                                "too many requests are being prepared, of all clients or of this "
                                "one; try again in a moment"),

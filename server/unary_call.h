@@ -36,6 +36,10 @@ using TenantHandler = absl::Status (*)(ServiceContext& context, const TenantId& 
 // request whose answer could not be sent.
 template <typename Request>
 using UnaryCost = absl::StatusOr<size_t> (*)(ServiceContext& context, const Request& request);
+// The same for work that grows with the request; it ends early once it is cancelled.
+template <typename Request, typename Response>
+using PoolHandler = absl::Status (*)(ServiceContext& context, const Request& request,
+                                     Response& response, const CancelFlag& cancel);
 
 // One raw unary call from bytes to bytes. Its parts live until OnDone.
 struct RawUnaryCall {
@@ -90,11 +94,13 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
 
   // The same in the pool; an error if it takes no job.
   template <typename Request, typename Response>
-  absl::Status RunInPool(UnaryHandler<Request, Response> handler,
+  absl::Status RunInPool(PoolHandler<Request, Response> handler,
                          std::type_identity_t<UnaryCost<Request>> cost) {
     const auto run = [this, handler, cost](const WorkTurn& turn) {
-      if (turn.cancelled()) return End(Unwanted());
-      Run(handler, cost);
+      if (turn.cancelled()) return End(OrCutOff(absl::CancelledError("the call was cancelled")));
+      RunGuarded<Request, Response>(cost, [&](const Request& request, Response& response) {
+        return OrCutOff(handler(context_, request, response, turn));
+      });
     };
     Job job{raw_.name, ClientOf(*raw_.call, caller_.tenant), raw_.request->Length(), run};
     if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
@@ -128,10 +134,9 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   }
 
  private:
-  // Who cancelled the job: the client, or else the drain.
-  absl::Status Unwanted() const {
-    return raw_.call->IsCancelled() ? absl::CancelledError("the client cancelled the call")
-                                    : CutOffError();
+  // Work that was cancelled, though not by its client, was cancelled by the drain.
+  absl::Status OrCutOff(absl::Status status) const {
+    return absl::IsCancelled(status) && !raw_.call->IsCancelled() ? CutOffError() : status;
   }
 
   template <typename Request, typename Response, typename Handle>
@@ -187,7 +192,7 @@ grpc::ServerUnaryReactor* AnswerNow(ServiceContext& context, const RawUnaryCall&
 // For handlers whose work grows with the request: runs in the pool.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerInPool(ServiceContext& context, const RawUnaryCall& raw,
-                                       UnaryHandler<Request, Response> handler,
+                                       PoolHandler<Request, Response> handler,
                                        UnaryCost<Request> cost) {
   auto* const reactor = new UnaryReactor(context, raw);
   const absl::Status begun = Guarded([&] {

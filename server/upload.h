@@ -24,12 +24,14 @@ namespace annulus {
 // thread-safe.
 class Upload {
  public:
-  // `store` and `engine` must outlive the object. The document will be `tenant`'s.
-  Upload(DocumentStore& store, const Engine& engine, TenantId tenant)
+  // `store`, `engine` and `cancel`, which ends the work early, must outlive the object. The
+  // document will be `tenant`'s.
+  Upload(DocumentStore& store, const Engine& engine, TenantId tenant,
+         const CancelFlag& cancel = CancelFlag::Never())
       : store_(store),
         engine_(engine),
         tenant_(std::move(tenant)),
-        stream_(engine.NewTextStream(CancelFlag::Never())),
+        stream_(engine.NewTextStream(cancel)),
         lease_(store.NewLease()) {}
 
   // Takes the header, then chunks. After an error the upload is over. OUT_OF_RANGE: longer than the

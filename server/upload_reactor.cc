@@ -38,6 +38,7 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
       call_(call),
       response_(response),
       memory_(context.prompts),
+      cancel_(&context.pool.all()),
       last_message_(Now()) {
   registry_.Add(*this);
   const absl::Status status = Start();
@@ -48,7 +49,7 @@ absl::Status UploadReactor::Start() {
   ANNULUS_ASSIGN_OR_RETURN(Identity caller, context_.Admit(call_));
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
   client_ = ClientOf(call_, caller.tenant);
-  upload_.emplace(context_.documents, *engine, std::move(caller.tenant));
+  upload_.emplace(context_.documents, *engine, std::move(caller.tenant), cancel_);
   context_.lifecycle.Follow(*this);
   ReadNext();
   return absl::OkStatus();
@@ -82,7 +83,8 @@ void UploadReactor::OnReadDone(bool ok) {
 }
 
 void UploadReactor::InPool(std::function<absl::Status()> job, bool last) {
-  const auto run = [this, job = std::move(job), last](const WorkTurn&) {
+  const auto run = [this, job = std::move(job), last](const WorkTurn& turn) {
+    cancel_.Use(&turn);
     const absl::Status status = Guarded(job);
     message_.Clear();
     memory_.Release(CallMemory::kDecoded);
@@ -149,6 +151,7 @@ void UploadReactor::Send(const absl::Status& status) {
 }
 
 void UploadReactor::OnCancel() {
+  cancel_.Cancel();
   if (!context_.pool.Cancel(job_)) return;  // a read ends by itself, and a job that runs sees it
   End(absl::CancelledError("the client cancelled the upload or went away"));
 }

@@ -12,10 +12,6 @@ int PlacesOfClient(int places) { return places > 1 ? places - 1 : 1; }
 
 }  // namespace
 
-bool WorkTurn::cancelled() const {
-  return cancelled_.load(std::memory_order_relaxed) || pool_.all_cancelled();
-}
-
 void WorkTurn::MayPause() const {
   if (steady_clock::now() - started_ >= WorkPool::kTurn) pool_.Pause(id_);
 }
@@ -38,8 +34,8 @@ bool WorkPool::TryRun(JobId id, Job job) {
   std::lock_guard lock(mutex_);
   const bool is_long = job.bytes > kShortBytes;
   if (stopping_ || !(is_long ? long_ : short_).queue.Add(id, job.client)) return false;
-  jobs_.emplace(id,
-                new Entry{.job = std::move(job), .turn = WorkTurn(*this, id), .is_long = is_long});
+  jobs_.emplace(
+      id, new Entry{.job = std::move(job), .turn = WorkTurn(*this, id, all_), .is_long = is_long});
   Dispatch();
   return true;
 }
@@ -123,7 +119,7 @@ bool WorkPool::Cancel(JobId id) {
   const auto found = jobs_.find(id);
   if (found == jobs_.end()) return false;
   Entry& entry = *found->second;
-  entry.turn.cancelled_ = true;
+  entry.turn.Cancel();
   const bool waits = LaneOf(entry).queue.Remove(id);
   if (entry.begun) {
     if (waits) entry.go_on.notify_one();  // it ends beside the others, which is soon done
@@ -137,7 +133,7 @@ bool WorkPool::Cancel(JobId id) {
 void WorkPool::CancelAll() {
   std::lock_guard lock(mutex_);
   stopping_ = true;
-  all_cancelled_ = true;
+  all_.Cancel();
   for (const auto& [id, entry] : jobs_) {
     if (entry->begun && LaneOf(*entry).queue.Remove(id)) entry->go_on.notify_one();
   }

@@ -17,31 +17,43 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "engine/api.h"
 #include "server/fair_queue.h"
 
 namespace annulus {
 
 class WorkPool;
 
-// What a job of the pool sees of it while it runs.
-class WorkTurn {
+// What a job of the pool sees of it while it runs. It is cancelled once nobody wants the job's
+// result any more.
+class WorkTurn final : public CancelFlag {
  public:
-  // True once nobody wants the job's result any more; it should then end soon. Any thread.
-  bool cancelled() const;
-
-  // For long work, every millisecond or so. Once the job has run for WorkPool::kTurn, lets others
-  // run first, and returns when it is the job's turn again, or when the job is cancelled. Only for
-  // the job's thread, without a lock.
-  void MayPause() const;
+  // Once the job has run for WorkPool::kTurn, lets others run first, and returns when it is the
+  // job's turn again, or when the job is cancelled. Only for the job's thread.
+  void MayPause() const override;
 
  private:
   friend class WorkPool;
-  WorkTurn(WorkPool& pool, JobId id) : pool_(pool), id_(id) {}
+  WorkTurn(WorkPool& pool, JobId id, const CancelFlag& all)
+      : CancelFlag(&all), pool_(pool), id_(id) {}
 
   WorkPool& pool_;
   const JobId id_;
-  std::atomic<bool> cancelled_{false};
   std::chrono::steady_clock::time_point started_;  // this turn
+};
+
+// The flag of work that goes on from one job to the next.
+class LastingFlag final : public CancelFlag {
+ public:
+  using CancelFlag::CancelFlag;
+  // The job that works now; null: none does. Only for the job's thread.
+  void Use(const WorkTurn* turn) { turn_ = turn; }
+  void MayPause() const override {
+    if (turn_ != nullptr) turn_->MayPause();
+  }
+
+ private:
+  const WorkTurn* turn_ = nullptr;
 };
 
 struct Job {
@@ -87,8 +99,8 @@ class WorkPool {
   // held is free. False: it runs, and WorkTurn::cancelled says so; or it has ended.
   bool Cancel(JobId id);
 
-  // True once nobody wants any job's result any more.
-  bool all_cancelled() const { return all_cancelled_.load(std::memory_order_relaxed); }
+  // Set once nobody wants any job's result any more.
+  const CancelFlag& all() const { return all_; }
 
   // Nobody wants any job's result any more. Those that have not begun still run when it is their
   // turn, and are told from the start. Jobs that come later are refused.
@@ -127,7 +139,7 @@ class WorkPool {
   Lane& LaneOf(const Entry& entry) { return entry.is_long ? long_ : short_; }
 
   const int most_begun_;
-  std::atomic<bool> all_cancelled_{false};
+  CancelFlag all_;
   std::atomic<JobId> next_id_{1};
   mutable std::mutex mutex_;
   std::condition_variable wake_;

@@ -12,6 +12,7 @@ const CancelFlag& CancelFlag::Never() {
 }
 
 absl::Status WorkMeter::Check() {
+  cancel_.MayPause();
   if (cancel_.cancelled()) return absl::CancelledError("the call was cancelled");
   if (steps_ > limit_) {
     return absl::InvalidArgumentError(absl::StrCat(what_, " takes more than ", limit_, " steps"));

@@ -27,6 +27,7 @@ class CancelFlag {
   CancelFlag() = default;
   // A flag that also counts as set when `parent` is set, which must outlive it.
   explicit CancelFlag(const CancelFlag* parent) : parent_(parent) {}
+  virtual ~CancelFlag() = default;
   CancelFlag(const CancelFlag&) = delete;
   CancelFlag& operator=(const CancelFlag&) = delete;
 
@@ -35,6 +36,10 @@ class CancelFlag {
     return cancelled_.load(std::memory_order_relaxed) ||
            (parent_ != nullptr && parent_->cancelled());
   }
+
+  // The work calls this whenever it looks at the flag, at most every millisecond or so, on its own
+  // thread and without a lock. Whoever shares threads among clients may let others work first.
+  virtual void MayPause() const {}
 
   // A flag that is never set, for work that no client waits for.
   static const CancelFlag& Never();
