@@ -24,12 +24,14 @@ absl::Status AsField(absl::string_view field, const absl::Status& status) {
 // Ids are copied into the answer.
 size_t IdsAnswer(size_t text_bytes) { return text_bytes * sizeof(int32_t); }
 
-absl::StatusOr<size_t> CostOfTokenize(ServiceContext&, const v1::TokenizeRequest& request) {
+absl::StatusOr<size_t> CostOfTokenize(ServiceContext&, const v1::TokenizeRequest& request,
+                                      const CancelFlag&) {
   return TokenizeWork(request.text().size()) + IdsAnswer(request.text().size());
 }
 
 absl::StatusOr<size_t> CostOfApplyChatTemplate(ServiceContext&,
-                                               const v1::ApplyChatTemplateRequest& request) {
+                                               const v1::ApplyChatTemplateRequest& request,
+                                               const CancelFlag&) {
   const size_t work = ChatWork(request.messages());
   return 2 * work;
 }
@@ -37,7 +39,8 @@ absl::StatusOr<size_t> CostOfApplyChatTemplate(ServiceContext&,
 // How long the text will be shows in its pieces. A text grows by doubling, and is moved into the
 // answer.
 absl::StatusOr<size_t> CostOfDetokenize(ServiceContext& context,
-                                        const v1::DetokenizeRequest& request) {
+                                        const v1::DetokenizeRequest& request,
+                                        const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   const std::span<const int32_t> ids(request.token_ids().data(),
                                      static_cast<size_t>(request.token_ids_size()));
@@ -46,7 +49,7 @@ absl::StatusOr<size_t> CostOfDetokenize(ServiceContext& context,
   size_t size = 0;
   for (size_t begin = 0; begin < ids.size(); begin += kPiece) {
     const auto text = engine->Detokenize(ids.subspan(begin, std::min(kPiece, ids.size() - begin)),
-                                         request.skip_special());
+                                         request.skip_special(), cancel);
     if (!text.ok()) break;  // the whole fails at the same place, and says which
     size += text->size();
     if (size > context.config.max_message_bytes) {
@@ -59,7 +62,8 @@ absl::StatusOr<size_t> CostOfDetokenize(ServiceContext& context,
 // Drawing takes two numbers for each cell of each head that differs from the others; the maps, a
 // byte for each, are copied into the answer.
 absl::StatusOr<size_t> CostOfMapAttention(ServiceContext& context,
-                                          const v1::MapAttentionRequest& request) {
+                                          const v1::MapAttentionRequest& request,
+                                          const CancelFlag&) {
   ANNULUS_ASSIGN_OR_RETURN(const BlockMapSpec spec,
                            ReadMapRequest(request, context.config.engine.attention));
   constexpr size_t kMostModelHeads = 128;  // of keys and values

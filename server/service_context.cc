@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 #include "server/connection_relay.h"
 #include "server/errors.h"
 

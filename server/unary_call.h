@@ -35,7 +35,8 @@ using TenantHandler = absl::Status (*)(ServiceContext& context, const TenantId& 
 // An upper bound of the heap that the handler takes, its response included, or a refusal of a
 // request whose answer could not be sent.
 template <typename Request>
-using UnaryCost = absl::StatusOr<size_t> (*)(ServiceContext& context, const Request& request);
+using UnaryCost = absl::StatusOr<size_t> (*)(ServiceContext& context, const Request& request,
+                                             const CancelFlag& cancel);
 // The same for work that grows with the request; it ends early once it is cancelled.
 template <typename Request, typename Response>
 using PoolHandler = absl::Status (*)(ServiceContext& context, const Request& request,
@@ -78,7 +79,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   // Decodes, handles, encodes and finishes. `cost` may be null, for small answers.
   template <typename Request, typename Response>
   void Run(UnaryHandler<Request, Response> handler, std::type_identity_t<UnaryCost<Request>> cost) {
-    RunGuarded<Request, Response>(cost,
+    RunGuarded<Request, Response>(cost, CancelFlag::Never(),
                                   [this, handler](const Request& request, Response& response) {
                                     return handler(context_, request, response);
                                   });
@@ -86,7 +87,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   template <typename Request, typename Response>
   void Run(TenantHandler<Request, Response> handler,
            std::type_identity_t<UnaryCost<Request>> cost) {
-    RunGuarded<Request, Response>(cost,
+    RunGuarded<Request, Response>(cost, CancelFlag::Never(),
                                   [this, handler](const Request& request, Response& response) {
                                     return handler(context_, caller_.tenant, request, response);
                                   });
@@ -98,7 +99,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
                          std::type_identity_t<UnaryCost<Request>> cost) {
     const auto run = [this, handler, cost](const WorkTurn& turn) {
       if (turn.cancelled()) return End(OrCutOff(absl::CancelledError("the call was cancelled")));
-      RunGuarded<Request, Response>(cost, [&](const Request& request, Response& response) {
+      RunGuarded<Request, Response>(cost, turn, [&](const Request& request, Response& response) {
         return OrCutOff(handler(context_, request, response, turn));
       });
     };
@@ -140,21 +141,21 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   }
 
   template <typename Request, typename Response, typename Handle>
-  void RunGuarded(UnaryCost<Request> cost, const Handle& handle) {
-    absl::Status status = Guarded([&] { return Answer<Request, Response>(cost, handle); });
+  void RunGuarded(UnaryCost<Request> cost, const CancelFlag& cancel, const Handle& handle) {
+    absl::Status status = Guarded([&] { return Answer<Request, Response>(cost, cancel, handle); });
     memory_.Release(CallMemory::kDecoded);
     memory_.Release(CallMemory::kWork);
     End(std::move(status));
   }
 
   template <typename Request, typename Response, typename Handle>
-  absl::Status Answer(UnaryCost<Request> cost, const Handle& handle) {
+  absl::Status Answer(UnaryCost<Request> cost, const CancelFlag& cancel, const Handle& handle) {
     const size_t max_bytes = context_.config.max_message_bytes;
     Request request;
     Response response;
     ANNULUS_RETURN_IF_ERROR(DecodeMessage(*raw_.request, max_bytes, memory_, request));
     if (cost != nullptr) {
-      ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, cost(context_, request));
+      ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, cost(context_, request, cancel));
       ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kWork, bytes));
     }
     ANNULUS_RETURN_IF_ERROR(handle(request, response));
