@@ -132,6 +132,11 @@ bool WorkPool::Cancel(JobId id) {
 
 void WorkPool::CancelAll() {
   std::lock_guard lock(mutex_);
+  TellAll();
+}
+
+// mutex_ is held.
+void WorkPool::TellAll() {
   stopping_ = true;
   all_.Cancel();
   for (const auto& [id, entry] : jobs_) {
@@ -140,14 +145,23 @@ void WorkPool::CancelAll() {
 }
 
 void WorkPool::Stop() {
-  CancelAll();
-  std::vector<JobId> ids;
+  std::vector<std::unique_ptr<Entry>> dropped;  // destroyed without the lock
   {
     std::lock_guard lock(mutex_);
+    TellAll();
     ended_ = true;
-    for (const auto& [id, entry] : jobs_) ids.push_back(id);
+    // At once, before a job that ends makes way for one of them.
+    for (auto job = jobs_.begin(); job != jobs_.end();) {
+      if (job->second->begun) {
+        job->second->turn.Cancel();
+        ++job;
+        continue;
+      }
+      LaneOf(*job->second).queue.Remove(job->first);
+      dropped.push_back(std::move(job->second));
+      job = jobs_.erase(job);
+    }
   }
-  for (const JobId id : ids) Cancel(id);
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();

@@ -135,6 +135,7 @@ class WorkPool {
   void Dispatch();
   void Run(std::unique_lock<std::mutex>& lock, JobId id);
   void Pause(JobId id);
+  void TellAll();
   void EndTurn(Entry& entry, JobId id);
   Lane& LaneOf(const Entry& entry) { return entry.is_long ? long_ : short_; }
 

@@ -334,7 +334,7 @@ TEST_F(ModelDirectory, TheIdentityIsOfEveryByteAndNotOfThePath) {
     const auto checkpoint =
         SafetensorsCheckpoint::OpenFile(directory_.path() / "model.safetensors").value();
     for (const std::string& name : checkpoint->Names()) {
-      std::string data(checkpoint->Describe(name)->bytes(), 0);
+      std::string data(checkpoint->Describe(name)->bytes(), '\0');
       ASSERT_TRUE(checkpoint->Read(name, std::as_writable_bytes(std::span(data))).ok());
       size_t at = file.find(data);
       while (!taken.insert(at).second) at = file.find(data, at + 1);  // of equal tensors the next
@@ -369,8 +369,7 @@ TEST_F(ModelDirectory, TheIdentityIsOfEveryByteAndNotOfThePath) {
 
   options.kernels = "";
   const testing::TempDirectory copy;
-  std::filesystem::copy(directory_.path(), copy.path(),
-                        std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(directory_.path(), copy.path(), std::filesystem::copy_options::recursive);
   options.model = copy.path().string();
   EXPECT_EQ(identity(), before);
 }
