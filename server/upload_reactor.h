@@ -66,7 +66,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   grpc::CallbackServerContext& call_;
   grpc::ByteBuffer& response_;
   grpc::ByteBuffer message_;
-  CallMemory memory_;             // of the message that is being taken in
+  CallMemory memory_;  // of the message that is being taken in
   LastingFlag cancel_;
   std::string client_;            // whose share of the pool it uses
   std::optional<Upload> upload_;  // absent when the call was refused at once
