@@ -71,7 +71,9 @@ double DynamicTheta(const RopeConfig& rope, int64_t prompt_length) {
 }  // namespace
 
 bool DependsOnLength(const RopeConfig& rope) {
-  return rope.kind == RopeKind::kDynamic || rope.kind == RopeKind::kLongrope;
+  // A GGUF file's single list of divisors stands in both.
+  return rope.kind == RopeKind::kDynamic ||
+         (rope.kind == RopeKind::kLongrope && rope.short_divisors != rope.long_divisors);
 }
 
 bool IsLong(const RopeConfig& rope, int64_t prompt_length) {

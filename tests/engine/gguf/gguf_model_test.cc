@@ -378,6 +378,7 @@ TEST(GgufConfigTest, TakesRopeFactorsAsDivisorsOfFrequencies) {
     for (size_t i = 0; i < base.size(); ++i) EXPECT_EQ(got[i], base[i] / factors[i]) << i;
   }
   EXPECT_EQ(made->ropes[0].scale, 1);
+  EXPECT_FALSE(DependsOnLength(made->ropes[0]));
 }
 
 TEST(GgufConfigTest, ReadsRopeScaling) {
