@@ -182,6 +182,8 @@ TEST_F(ExchangeProfile, HostileFilesAreErrors) {
   EXPECT_TRUE(Load().ok());
   std::filesystem::rename(path_, path_ + ".real");
   std::filesystem::create_symlink(path_ + ".real", path_);
+  EXPECT_TRUE(Load().ok());
+  std::filesystem::remove(path_ + ".real");
   EXPECT_FALSE(Load().ok());
   EXPECT_FALSE(LoadExchangeProfile(directory_.path().string() + "/", SmallSetup()).ok());
 }
