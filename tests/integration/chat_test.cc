@@ -149,18 +149,20 @@ TEST(DaemonCheckTest, BadTemplatesAndSamplingAreRefusedAtLoad) {
   for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
     std::filesystem::copy(*model / name, directory.path());
   }
-  const auto check = [&directory] {
+  const auto check = [&directory](bool refused) {
     Program program({testing::BuildFolder() / "annulusd", "--check", "--model", directory.path()});
     const bool said = program.WaitForOutput("\n", std::chrono::seconds(30));
     EXPECT_TRUE(said);
-    EXPECT_NE(program.WaitForExit(std::chrono::seconds(30)).value_or(0), 0);
+    EXPECT_EQ(program.WaitForExit(std::chrono::seconds(30)).value_or(0) != 0, refused);
     return program.output();
   };
   directory.Write("chat_template.jinja", "\n{% for m in messages %}");
-  EXPECT_THAT(check(), ::testing::HasSubstr("chat_template.jinja:2: the template ends"));
+  EXPECT_THAT(check(true), ::testing::HasSubstr("chat_template.jinja:2: the template ends"));
   std::filesystem::remove(directory.path() / "chat_template.jinja");
+  directory.Write("generation_config.json", R"({"top_p": "most"})");
+  EXPECT_THAT(check(true), ::testing::HasSubstr("generation_config.json: top_p is \"most\""));
   directory.Write("generation_config.json", R"({"top_p": 1.5})");
-  EXPECT_THAT(check(), ::testing::HasSubstr("generation_config.json: top_p is 1.5; allowed"));
+  EXPECT_THAT(check(false), ::testing::HasSubstr("top_p is 1.5, which is out of range; 1 is used"));
 }
 
 }  // namespace
