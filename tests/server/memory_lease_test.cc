@@ -130,7 +130,10 @@ TEST(CutOffTest, CallsThatADrainEndsSayThatTheyHadBegun) {
     tokenized = CallRaw(server.channel(), kTokenizeMethod, request.SerializeAsString());
   });
   std::this_thread::sleep_for(milliseconds(100));  // for the three to be under way
-  std::thread draining([&] { server.server().WaitUntilDrained(); });
+  std::thread draining([&] {
+    server.server().WaitUntilDrained();
+    server.server().Stop(nullptr);
+  });
   server.server().RequestDrain(std::nullopt);
   const grpc::Status late = ReadStream(*stub, TextStreamRequest("x")).status;
   while (reader->Read(&response)) {
