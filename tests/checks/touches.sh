@@ -17,7 +17,8 @@ ninja -C "$folder" -t deps | awk -v root="$root/" -v build="$folder/" '
   target != "" {
     path = $1
     while (sub(/[^\/.][^\/]*\/\.\.\//, "", path));
-    if (path ~ /^\.\.\//) path = root substr(path, 4)
+    # Relative to the build folder, which lies below the root.
+    if (sub(/^(\.\.\/)+/, "", path)) path = root path
     if (index(path, root) != 1 || index(path, build) == 1) next
     path = substr(path, length(root) + 1)
     if (path !~ /^(kernels|engine|server|client|proto|bench|tests)\//) next
