@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/sanitizers.h"
 #include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
 #include "tests/server/witness.h"
@@ -146,7 +147,8 @@ TEST_F(HostileTransportTest, EndlessHeaderBlocksTakeNoMemory) {
     flood("", many);
     flood(lie, one);
   }
-  EXPECT_LT(ResidentBytes(), before + (size_t{2} << 20));
+  // Of 900 MB that were meant to come. The address sanitizer keeps what is freed for a while.
+  EXPECT_LT(ResidentBytes(), before + (size_t{kSanitized ? 32 : 2} << 20));
   EXPECT_TRUE(Generate(TextRequest("x")).ok());
 }
 

@@ -39,7 +39,8 @@ class MemorySource final : public TensorSource {
                          std::span<std::byte> destination) const override {
     if (name == unreadable) return absl::DataLossError("truncated");
     const std::vector<std::byte>& data = tensors.at(std::string(name)).data;
-    std::memcpy(destination.data(), data.data() + offset, destination.size());
+    std::copy_n(data.begin() + static_cast<ptrdiff_t>(offset), destination.size(),
+                destination.begin());
     return absl::OkStatus();
   }
 
