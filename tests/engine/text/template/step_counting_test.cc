@@ -31,7 +31,7 @@
 namespace annulus::jinja {
 namespace {
 
-constexpr size_t kSize = 1 << 16;
+constexpr size_t kSize = kSanitized ? 1 << 14 : 1 << 16;
 // A step takes up to a few hundred nanoseconds; machines and instrumented programs are slower.
 constexpr double kMostSecondsPerStep = kAddressSanitizer || kThreadSanitizer ? 2e-5 : 1e-6;
 constexpr double kMostSecondsBeside = 0.01;
