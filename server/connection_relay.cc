@@ -18,13 +18,14 @@
 #include <random>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/check.h"
-#include "server/header_meter.h"
+#include "server/connection_meter.h"
 
 namespace annulus {
 namespace {
@@ -47,7 +48,7 @@ struct Flow {
   bool stalled() const { return !waiting.empty(); }
 };
 
-enum class Moved : uint8_t { kAll, kSourceFailed, kSinkFailed, kTooLong };
+enum class Moved : uint8_t { kAll, kSourceFailed, kSinkFailed, kRefused };
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -59,8 +60,9 @@ std::optional<size_t> Send(int to, const char* bytes, size_t size) {
   return std::nullopt;
 }
 
-// Moves what there is, up to a few pieces. `meter` may be null.
-Moved Move(Flow& flow, int from, int to, HeaderMeter* meter, std::vector<char>& piece) {
+// Moves what there is, up to a few pieces. `take` sees each, and may refuse it.
+Moved Move(Flow& flow, int from, int to, absl::FunctionRef<bool(absl::string_view)> take,
+           std::vector<char>& piece) {
   for (int i = 0; i < kPiecesAtATime; ++i) {
     if (flow.stalled()) {
       const auto sent = Send(to, flow.waiting.data(), flow.waiting.size());
@@ -79,9 +81,7 @@ Moved Move(Flow& flow, int from, int to, HeaderMeter* meter, std::vector<char>& 
       return Moved::kAll;
     }
     const size_t size = static_cast<size_t>(received);
-    if (meter != nullptr && !meter->Take(absl::string_view(piece.data(), size))) {
-      return Moved::kTooLong;
-    }
+    if (!take(absl::string_view(piece.data(), size))) return Moved::kRefused;
     const auto sent = Send(to, piece.data(), size);
     if (!sent) return Moved::kSinkFailed;
     flow.waiting.assign(piece.begin() + static_cast<std::ptrdiff_t>(*sent),
@@ -152,14 +152,14 @@ struct ConnectionRelay::Link {
 
   End client;
   End server;
-  HeaderMeter meter;
+  ConnectionMeter meter;
   Flow up;                                          // from the client to gRPC
   Flow down;                                        // from gRPC to the client
   std::optional<steady_clock::time_point> hung_up;  // gRPC, and words of it still wait
   bool closed = false;
 };
 
-absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(size_t most_header_bytes) {
+absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(Limits limits) {
   const int events = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   epoll_event waking{EPOLLIN, {.ptr = nullptr}};
@@ -169,15 +169,11 @@ absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(size_t m
     if (wake >= 0) close(wake);
     return absl::UnavailableError(absl::StrCat("cannot watch connections: ", cause));
   }
-  return std::unique_ptr<ConnectionRelay>(new ConnectionRelay(most_header_bytes, events, wake));
+  return std::unique_ptr<ConnectionRelay>(new ConnectionRelay(limits, events, wake));
 }
 
-ConnectionRelay::ConnectionRelay(size_t most_header_bytes, int events, int wake)
-    : most_header_bytes_(most_header_bytes),
-      name_(UniqueName()),
-      events_(events),
-      wake_(wake),
-      piece_(kPiece) {
+ConnectionRelay::ConnectionRelay(Limits limits, int events, int wake)
+    : limits_(limits), name_(UniqueName()), events_(events), wake_(wake), piece_(kPiece) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -198,7 +194,7 @@ int ConnectionRelay::Connect(int client) {
     close(client);
     return -1;
   }
-  auto link = std::make_unique<Link>(client, (*pair)[0], most_header_bytes_);
+  auto link = std::make_unique<Link>(client, (*pair)[0], limits_.header_block_bytes);
   {
     std::lock_guard lock(mutex_);
     arrived_.push_back(std::move(link));
@@ -261,20 +257,38 @@ bool ConnectionRelay::TakeArrived() {
 
 void ConnectionRelay::Serve(Link& link) {
   if (link.closed) return;
-  const Moved up =
-      Move(link.up, link.client.descriptor, link.server.descriptor, &link.meter, piece_);
-  if (up == Moved::kTooLong) cut_off_.fetch_add(1, std::memory_order_relaxed);
-  bool done = up == Moved::kTooLong || up == Moved::kSourceFailed;
+  const size_t before = link.meter.unfinished_bytes();
+  const Moved up = Move(
+      link.up, link.client.descriptor, link.server.descriptor,
+      [&link](absl::string_view bytes) { return link.meter.TakeFromClient(bytes); }, piece_);
+  if (up == Moved::kRefused) cut_off_.fetch_add(1, std::memory_order_relaxed);
+  bool done = up == Moved::kRefused || up == Moved::kSourceFailed;
   if (up == Moved::kSinkFailed) {  // gRPC has hung up, perhaps with words still to send
     link.up.ended = true;
     link.up.waiting.clear();
   }
   if (!done) {
+    const auto take = [&link](absl::string_view bytes) {
+      link.meter.TakeFromServer(bytes);
+      return true;
+    };
     const Moved down =
-        Move(link.down, link.server.descriptor, link.client.descriptor, nullptr, piece_);
+        Move(link.down, link.server.descriptor, link.client.descriptor, take, piece_);
     done = down != Moved::kAll || (link.down.ended && !link.down.stalled());
   }
+  unfinished_ += link.meter.unfinished_bytes() - before;
   if (done || !Watch(link)) Close(link);
+  CloseGreedy();
+}
+
+// Nobody else loses a call for what one client began and does not end.
+void ConnectionRelay::CloseGreedy() {
+  while (unfinished_ > limits_.unfinished_bytes) {
+    cut_off_.fetch_add(1, std::memory_order_relaxed);
+    Close(**std::max_element(links_.begin(), links_.end(), [](const Link* a, const Link* b) {
+      return a->meter.unfinished_bytes() < b->meter.unfinished_bytes();
+    }));
+  }
 }
 
 // Each side is watched for what can be done next: a side that must wait for the other is not, so
@@ -311,6 +325,7 @@ void ConnectionRelay::SweepStalled(steady_clock::time_point now) {
 
 void ConnectionRelay::Close(Link& link) {
   link.closed = true;
+  unfinished_ -= link.meter.unfinished_bytes();
   close(link.client.descriptor);  // epoll forgets what is closed
   close(link.server.descriptor);
   links_.erase(&link);

@@ -16,17 +16,23 @@
 
 namespace annulus {
 
-// Stands between clients and gRPC on connections without TLS and closes one whose header block
-// grows too long: gRPC 1.51 gathers an endless block in memory, before it knows who the client is.
-// Only the nine bytes in front of each frame that a client sends are looked at; what gRPC answers
-// passes unseen. One thread serves all connections; each has at most one piece of kPiece bytes a
-// direction waiting here, and then the sender has to wait.
+// Stands between clients and gRPC on connections without TLS, and bounds what gRPC 1.51 gathers in
+// memory before it knows who the client is: a connection is closed whose header block grows too
+// long, and so is the one that has sent most of messages it did not end, when those of all together
+// are too many bytes. It looks at the headers of frames and the lengths of messages. One thread
+// serves all connections; each has at most one piece of kPiece bytes a direction waiting here, and
+// then the sender has to wait.
 class ConnectionRelay {
  public:
   static constexpr size_t kPiece = size_t{64} << 10;
 
+  struct Limits {
+    size_t header_block_bytes;  // of one block, as it is sent
+    size_t unfinished_bytes;    // of messages that are not complete, of all connections together
+  };
+
   // UNAVAILABLE: the system has no descriptor left.
-  static absl::StatusOr<std::unique_ptr<ConnectionRelay>> Start(size_t most_header_bytes);
+  static absl::StatusOr<std::unique_ptr<ConnectionRelay>> Start(Limits limits);
   // Gives what gRPC has said a moment to reach the clients, then closes all connections.
   ~ConnectionRelay();
   ConnectionRelay(const ConnectionRelay&) = delete;
@@ -37,14 +43,14 @@ class ConnectionRelay {
   // descriptor left. gRPC's name for the peer tells ClientAddress the client's own. Thread-safe.
   int Connect(int client);
 
-  // Connections closed because of their headers. Thread-safe.
+  // Connections closed for what they sent. Thread-safe.
   int64_t cut_off() const { return cut_off_.load(std::memory_order_relaxed); }
 
  private:
   struct End;
   struct Link;
 
-  ConnectionRelay(size_t most_header_bytes, int events, int wake);
+  ConnectionRelay(Limits limits, int events, int wake);
 
   void Wake();
   // These are the thread's.
@@ -53,10 +59,11 @@ class ConnectionRelay {
   void Serve(Link& link);
   bool Watch(Link& link);  // false when the system can watch no more
   bool WatchEnd(End& end, uint32_t wanted);
+  void CloseGreedy();
   void SweepStalled(std::chrono::steady_clock::time_point now);
   void Close(Link& link);
 
-  const size_t most_header_bytes_;
+  const Limits limits_;
   const std::string name_;  // in front of every client's address; of this relay only
   const int events_;        // epoll
   const int wake_;          // eventfd
@@ -70,6 +77,7 @@ class ConnectionRelay {
   // Of the thread.
   std::vector<char> piece_;  // scratch
   std::unordered_set<Link*> links_;
+  size_t unfinished_ = 0;                      // the sum of what the links' meters count
   std::vector<std::unique_ptr<Link>> closed_;  // events at hand may still name them
 
   std::thread thread_;

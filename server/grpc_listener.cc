@@ -36,6 +36,9 @@ constexpr int kMaxMetadataBytes = 128 << 10;
 // Of one header block as it is sent, with its frames: a header of 64 KiB, and the 16 KiB that a
 // call may have.
 constexpr size_t kMostHeaderBlockBytes = size_t{80} << 10;
+// Messages that clients have begun and not ended may take this part of --max-prompts-memory in
+// addition to it, and always enough for one message.
+constexpr size_t kUnfinishedPart = 4;
 // A peer's first words, and its answer to a ping, are waited for as long as the silence that leads
 // to a ping, but not longer than this.
 constexpr int kLongestWaitMs = 10'000;
@@ -84,6 +87,11 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const Serve
   return grpc::SslServerCredentials(options);
 }
 
+size_t MostUnfinishedBytes(const ServerConfig& config) {
+  return std::max(config.max_prompts_memory / kUnfinishedPart,
+                  config.max_message_bytes * kReceiveFactor);
+}
+
 void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
   // gRPC counts in int, and takes a negative number for none given.
   const auto limit = [](size_t bytes) {
@@ -109,6 +117,9 @@ void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kMaxIdleMs);
   grpc::ResourceQuota quota("annulus");
   quota.SetMaxThreads(kMaxSyncThreads);
+  // With TLS this alone bounds messages that are not complete, and at the price of calls that did
+  // nothing wrong; without, the relay ends the connection at fault long before.
+  quota.Resize(config.max_prompts_memory + 2 * MostUnfinishedBytes(config));
   builder.SetResourceQuota(quota);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
 }
@@ -139,7 +150,8 @@ absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
   }
   listener.server->GetHealthCheckService()->SetServingStatus(false);
   if (config.tls_certificate.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(listener.relay, ConnectionRelay::Start(kMostHeaderBlockBytes));
+    ANNULUS_ASSIGN_OR_RETURN(listener.relay, ConnectionRelay::Start({kMostHeaderBlockBytes,
+                                                                     MostUnfinishedBytes(config)}));
   }
   listener.acceptor = *std::move(acceptor);
   listener.acceptor->Start(

@@ -1,4 +1,4 @@
-// The relay between clients and gRPC: everything passes, but for header blocks that are too long.
+// The relay between clients and gRPC: everything passes but what would take too much memory.
 
 #include "server/connection_relay.h"
 
@@ -27,10 +27,12 @@ namespace annulus {
 namespace {
 
 constexpr size_t kMostHeaderBytes = 1000;
+constexpr size_t kMostUnfinished = size_t{16} << 20;
 
 class ConnectionRelayTest : public ::testing::Test {
  protected:
-  ConnectionRelayTest() : relay_(ConnectionRelay::Start(kMostHeaderBytes).value()) {
+  ConnectionRelayTest()
+      : relay_(ConnectionRelay::Start({kMostHeaderBytes, kMostUnfinished}).value()) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -126,6 +128,27 @@ TEST_F(ConnectionRelayTest, ALongHeaderBlockEndsItsConnectionOnly) {
   EXPECT_TRUE(IsClosed(server_));
   EXPECT_EQ(relay_->cut_off(), 1);
   EXPECT_EQ(Pass(other, other_server, begin), begin);
+  close(other);
+  close(other_server);
+}
+
+TEST_F(ConnectionRelayTest, TheOneWithMostUnfinishedMessagesGoes) {
+  const int other = std::exchange(client_, -1);
+  const int other_server = std::exchange(server_, -1);
+  const std::string head = kHttp2Preface + Frame(FrameType::kHeaders, kEndHeaders, 1, "h");
+  const std::string part = GrpcMessage(std::string(16'000, 'm'), 0, 1 << 30);
+  Pass(other, other_server, head + Frame(FrameType::kData, 0, 1, part));
+  Reconnect();
+  Pass(client_, server_, head + Frame(FrameType::kData, 0, 1, part));
+  const std::string more = Frame(FrameType::kData, 0, 1, std::string(16'000, 'm'));
+  std::string most;
+  while (most.size() + 3 * more.size() < kMostUnfinished) most += more;
+  EXPECT_EQ(Pass(client_, server_, most), most);
+  EXPECT_EQ(relay_->cut_off(), 0);
+  ASSERT_GT(send(client_, most.data(), 3 * more.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(IsClosed(client_));
+  EXPECT_EQ(relay_->cut_off(), 1);
+  EXPECT_EQ(Pass(other, other_server, more), more);
   close(other);
   close(other_server);
 }

@@ -1,0 +1,136 @@
+#include "server/connection_meter.h"
+
+#include <algorithm>
+
+namespace annulus {
+namespace {
+
+constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+constexpr uint8_t kData = 0;
+constexpr uint8_t kHeaders = 1;
+constexpr uint8_t kReset = 3;
+constexpr uint8_t kContinuation = 9;
+constexpr uint8_t kEndStream = 1;
+constexpr uint8_t kEndHeaders = 4;
+constexpr uint8_t kPadded = 8;
+// Far more than gRPC lets be open: it refuses the rest, which takes a moment to come back.
+constexpr size_t kMostOpenStreams = 16'384;
+
+// Adds bytes to an array of which `have` are there, and takes them off `bytes`.
+template <size_t kSize>
+void Fill(std::array<uint8_t, kSize>& array, size_t& have, absl::string_view& bytes) {
+  for (; have < kSize && !bytes.empty(); bytes.remove_prefix(1)) {
+    array[have++] = static_cast<uint8_t>(bytes.front());
+  }
+}
+
+}  // namespace
+
+uint32_t FrameReader::stream() const {
+  return (uint32_t{header_[5]} << 24 | uint32_t{header_[6]} << 16 | uint32_t{header_[7]} << 8 |
+          uint32_t{header_[8]}) &
+         0x7fff'ffff;
+}
+
+FrameReader::Piece FrameReader::Next(absl::string_view& bytes, absl::string_view& payload) {
+  if (bytes.empty()) return Piece::kNone;
+  if (left_ > 0) {
+    payload = bytes.substr(0, left_);
+    left_ -= payload.size();
+    bytes.remove_prefix(payload.size());
+    return Piece::kPayload;
+  }
+  Fill(header_, header_bytes_, bytes);
+  if (header_bytes_ < header_.size()) return Piece::kNone;
+  header_bytes_ = 0;
+  size_ = left_ = size_t{header_[0]} << 16 | size_t{header_[1]} << 8 | size_t{header_[2]};
+  return Piece::kHeader;
+}
+
+bool ConnectionMeter::TakeFromClient(absl::string_view bytes) {
+  if (preface_ < kPreface.size()) {
+    const size_t size = std::min(kPreface.size() - preface_, bytes.size());
+    if (bytes.substr(0, size) != kPreface.substr(preface_, size)) return false;
+    preface_ += size;
+    bytes.remove_prefix(size);
+  }
+  absl::string_view payload;
+  FrameReader::Piece piece;
+  while ((piece = from_client_.Next(bytes, payload)) != FrameReader::Piece::kNone) {
+    if (piece == FrameReader::Piece::kHeader && !TakeClientFrame()) return false;
+    if (from_client_.type() != kData) continue;
+    const auto message = open_.find(from_client_.stream());
+    if (message == open_.end()) continue;  // gRPC has ended this stream
+    if (piece == FrameReader::Piece::kPayload) TakeData(message->second, payload);
+    if (from_client_.complete() && (from_client_.flags() & kEndStream) != 0) {
+      Release(message->second);
+    }
+  }
+  return true;
+}
+
+bool ConnectionMeter::TakeClientFrame() {
+  const uint8_t type = from_client_.type();
+  // gRPC's clients pad nothing, and its server refuses it too.
+  if (type == kData) return (from_client_.flags() & kPadded) == 0;
+  if (type == kReset) Forget(from_client_.stream());
+  if (type != kHeaders && type != kContinuation) return true;
+  if (type == kHeaders) {
+    block_bytes_ = 0;
+    if (from_client_.stream() > newest_stream_) {
+      newest_stream_ = from_client_.stream();
+      open_.try_emplace(newest_stream_);
+    }
+  }
+  block_bytes_ += 9 + from_client_.size();
+  if (block_bytes_ > most_block_bytes_) return false;
+  if ((from_client_.flags() & kEndHeaders) != 0) block_bytes_ = 0;
+  return open_.size() <= kMostOpenStreams;
+}
+
+void ConnectionMeter::TakeData(Message& message, absl::string_view data) {
+  while (!data.empty()) {
+    size_t size = data.size();
+    if (message.left == 0) {
+      Fill(message.prefix, message.prefix_bytes, data);
+      size -= data.size();
+      if (message.prefix_bytes == message.prefix.size()) {
+        for (size_t i = 1; i < message.prefix.size(); ++i) {
+          message.left = message.left << 8 | message.prefix[i];
+        }
+      }
+    } else {
+      size = std::min(message.left, size);
+      message.left -= size;
+      data.remove_prefix(size);
+    }
+    message.held += size;
+    unfinished_ += size;
+    if (message.left == 0 && message.prefix_bytes == message.prefix.size()) Release(message);
+  }
+}
+
+void ConnectionMeter::TakeFromServer(absl::string_view bytes) {
+  absl::string_view payload;
+  FrameReader::Piece piece;
+  while ((piece = from_server_.Next(bytes, payload)) != FrameReader::Piece::kNone) {
+    if (piece != FrameReader::Piece::kHeader) continue;
+    const bool last = from_server_.type() <= kHeaders && (from_server_.flags() & kEndStream) != 0;
+    if (last || from_server_.type() == kReset) Forget(from_server_.stream());
+  }
+}
+
+// The message has been handed on, or never will be.
+void ConnectionMeter::Release(Message& message) {
+  unfinished_ -= message.held;
+  message = Message();
+}
+
+void ConnectionMeter::Forget(uint32_t stream) {
+  const auto message = open_.find(stream);
+  if (message == open_.end()) return;
+  Release(message->second);
+  open_.erase(message);
+}
+
+}  // namespace annulus
