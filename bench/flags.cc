@@ -32,6 +32,22 @@ void AddDType(CLI::App& command, const char* flag, std::function<void(DType)> se
       ->type_name("DTYPE");
 }
 
+void AddDTypes(CLI::App& command, const char* flag, std::vector<DType>& values, const char* help) {
+  command
+      .add_option_function<std::vector<std::string>>(
+          flag,
+          [flag, &values](const std::vector<std::string>& names) {
+            for (const std::string& name : names) {
+              const auto dtype = ParseDType(name);
+              if (!dtype.ok()) throw CLI::ValidationError(flag, Text(dtype.status().message()));
+              values.push_back(*dtype);
+            }
+          },
+          help)
+      ->delimiter(',')
+      ->type_name("DTYPE");
+}
+
 void AddActivations(CLI::App& command, Activations& activations) {
   command
       .add_option_function<std::string>(

@@ -23,6 +23,8 @@ namespace annulus {
 
 void AddDType(CLI::App& command, const char* flag, std::function<void(DType)> set,
               const char* help);
+// A list with commas.
+void AddDTypes(CLI::App& command, const char* flag, std::vector<DType>& values, const char* help);
 // --activations NAME
 void AddActivations(CLI::App& command, Activations& activations);
 void AddRingMode(CLI::App& command, RingMode& mode);

@@ -1,6 +1,4 @@
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +7,7 @@
 #include "bench/commands.h"
 #include "bench/flags.h"
 #include "bench/gates/fit_gates.h"
+#include "bench/read_tokens.h"
 #include "bench/report/row.h"
 #include "engine/loaded_model.h"
 #include "kernels/base/status_macros.h"
@@ -28,16 +27,6 @@ struct GatesOptions {
   GateFitting fitting;
 };
 
-absl::StatusOr<std::vector<int32_t>> ReadDocument(const std::string& path,
-                                                  const Tokenizer& tokenizer, int most) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file.good()) return absl::NotFoundError(absl::StrCat(path, " cannot be read"));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  ANNULUS_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.Encode(text, true));
-  if (static_cast<int>(ids.size()) > most) ids.resize(static_cast<size_t>(most));
-  return ids;
-}
-
 absl::Status RunGates(const GatesOptions& options, BenchContext& context) {
   // Before hours of fitting, not behind them.
   if (std::filesystem::exists(options.out)) {
@@ -54,7 +43,7 @@ absl::Status RunGates(const GatesOptions& options, BenchContext& context) {
   std::vector<std::vector<int32_t>> documents;
   for (const std::string& path : options.documents) {
     ANNULUS_ASSIGN_OR_RETURN(documents.emplace_back(),
-                             ReadDocument(path, *model.tokenizer, options.tokens));
+                             ReadTokens(path, *model.tokenizer, options.tokens));
   }
   RowWriter writer(context.rows);
   ANNULUS_ASSIGN_OR_RETURN(

@@ -4,90 +4,27 @@
 #include <bit>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <memory>
-#include <utility>
+#include <span>
 
 #include "absl/strings/str_cat.h"
 #include "bench/gates/gate_collector.h"
-#include "engine/runner/rank_set.h"
+#include "bench/model/lone_reader.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
 
-constexpr int32_t kChunk = 1024;  // rows of a step, a multiple of every page size
-
-// Reads documents on one rank, one after another, without the engine's loop around it.
-class LoneReader {
- public:
-  static absl::StatusOr<std::unique_ptr<LoneReader>> Create(const RankModel& model,
-                                                            Backend& backend, int threads,
-                                                            size_t longest,
-                                                            AttentionObserver& observer) {
-    std::unique_ptr<LoneReader> reader(new LoneReader(model));
-    const size_t pages =
-        (longest / static_cast<size_t>(model.page_shape.page_tokens) + 1) * model.groups.size();
-    RankSetOptions options;
-    options.threads = threads;
-    options.kv_memory_bytes = pages * model.groups.front().layers.size() *
-                              (model.ops->kv_page_bytes(model.page_shape) + 64);
-    options.rows_per_rank = kChunk;
-    options.observer = &observer;
-    ANNULUS_ASSIGN_OR_RETURN(reader->ranks_, RankSet::Create(model, backend, options));
-    return reader;
+absl::Status ReadAll(LoneReader& reader, std::span<const int32_t> tokens) {
+  ANNULUS_RETURN_IF_ERROR(reader.Begin(std::ssize(tokens)));
+  while (!tokens.empty()) {
+    const size_t rows = std::min<size_t>(tokens.size(), LoneReader::kMostRows);
+    ANNULUS_RETURN_IF_ERROR(reader.Read(tokens.first(rows), /*logits=*/false).status());
+    tokens = tokens.subspan(rows);
   }
-
-  absl::Status Read(const std::vector<int32_t>& tokens) {
-    const auto page_tokens = static_cast<int32_t>(model_.page_shape.page_tokens);
-    const auto length = static_cast<int32_t>(tokens.size());
-    const int32_t pages = (length + page_tokens - 1) / page_tokens;
-    // Nobody else reads: the pages of a text are the first of the pool.
-    const int64_t needed = int64_t{pages} * std::ssize(model_.groups);
-    if (needed > ranks_->pool(0).page_count()) {
-      return absl::ResourceExhaustedError(absl::StrCat("a text of ", length, " tokens takes ",
-                                                       needed, " pages; there are ",
-                                                       ranks_->pool(0).page_count()));
-    }
-    SequenceUpdate update;
-    update.sequence = ++sequence_;
-    update.ring = {0};
-    int32_t next = 0;
-    for (size_t group = 0; group < model_.groups.size(); ++group) {
-      TableDelta& table = update.tables.emplace_back();
-      for (int32_t page = 0; page < pages; ++page) {
-        table.append.push_back({0, next++, page * page_tokens});
-      }
-    }
-    for (int32_t begin = 0; begin < length; begin += kChunk) {
-      const int32_t end = std::min(length, begin + kChunk);
-      auto plan = std::make_shared<StepPlan>();
-      plan->step = ++step_;
-      if (begin == 0) {
-        plan->updates.push_back(update);
-        if (sequence_ > 1) plan->ended.push_back(sequence_ - 1);
-      }
-      PlanItem item;
-      item.sequence = sequence_;
-      item.begin = begin;
-      item.end = end;
-      item.tokens.assign(tokens.begin() + begin, tokens.begin() + end);
-      item.runs = {{0, begin, end - begin}};
-      // The last layer makes queries only where a row's logits are wanted.
-      item.logits_positions = {end - 1};
-      plan->items.push_back(std::move(item));
-      ANNULUS_RETURN_IF_ERROR(ranks_->Run(plan).status());
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  explicit LoneReader(const RankModel& model) : model_(model) {}
-
-  const RankModel& model_;
-  std::unique_ptr<RankSet> ranks_;
-  SequenceId sequence_ = 0;
-  uint64_t step_ = 0;
-};
+  return absl::OkStatus();
+}
 
 GateLayer FitLayer(const std::vector<std::vector<GateExamples>>& heads, const GateFitting& options,
                    GateLoss& loss) {
@@ -123,11 +60,14 @@ absl::StatusOr<AttentionGates> FitGates(const RankModel& model, Backend& backend
         absl::StrCat("a width of ", options.width, " is not allowed: 1 to ", kMostGateWidth));
   }
   GateCollector collector({.layers = model.layers()});
-  ANNULUS_ASSIGN_OR_RETURN(const auto reader,
-                           LoneReader::Create(model, backend, threads, longest, collector));
+  LoneReader::Options reading;
+  reading.threads = threads;
+  reading.longest = static_cast<int64_t>(longest);
+  reading.observer = &collector;
+  ANNULUS_ASSIGN_OR_RETURN(const auto reader, LoneReader::Create(model, backend, reading));
   for (const std::vector<int32_t>& document : documents) {
     collector.Begin(static_cast<int64_t>(document.size()));
-    ANNULUS_RETURN_IF_ERROR(reader->Read(document));
+    ANNULUS_RETURN_IF_ERROR(ReadAll(*reader, document));
   }
   AttentionGates gates;
   for (int layer = 0; layer < model.layers(); ++layer) {

@@ -1,0 +1,55 @@
+#ifndef ANNULUS_BENCH_MODEL_LONE_READER_H_
+#define ANNULUS_BENCH_MODEL_LONE_READER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/runner/attention_observer.h"
+#include "engine/runner/rank_set.h"
+#include "engine/sparse/assignment.h"
+
+namespace annulus {
+
+// Reads texts with a model on one rank, one after another and a piece at a time, without the
+// engine's loop around it: for tools that look at more than the engine tells. Not thread-safe.
+class LoneReader {
+ public:
+  static constexpr int32_t kMostRows = 1024;  // of a piece: a multiple of every page size
+
+  struct Options {
+    int threads = 1;
+    int64_t longest = 0;                    // tokens of a text
+    AttentionAssignment attention;          // auto is not allowed
+    AttentionObserver* observer = nullptr;  // sees each layer; outlives the reader
+  };
+
+  // `model` and `backend` outlive the reader. INVALID_ARGUMENT: the policy does not fit the model;
+  // RESOURCE_EXHAUSTED: keys and values of `longest` tokens do not fit in memory.
+  static absl::StatusOr<std::unique_ptr<LoneReader>> Create(const RankModel& model,
+                                                            Backend& backend,
+                                                            const Options& options);
+
+  // The next piece is the beginning of a text of so many tokens.
+  absl::Status Begin(int64_t tokens);
+  // Reads the next rows, at most kMostRows and whole pages but for the last piece. `logits`: of
+  // every row, else of the last alone.
+  absl::StatusOr<RankResult> Read(std::span<const int32_t> tokens, bool logits);
+
+ private:
+  LoneReader(const RankModel& model, const Options& options);
+
+  const RankModel& model_;
+  const Options options_;
+  std::unique_ptr<RankSet> ranks_;
+  SequenceId sequence_ = 0;
+  SequenceUpdate update_;  // of the text that begins
+  uint64_t step_ = 0;
+  int32_t next_ = 0;  // row
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_MODEL_LONE_READER_H_

@@ -1,0 +1,197 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "bench/commands.h"
+#include "bench/flags.h"
+#include "bench/quality/quality.h"
+#include "bench/read_tokens.h"
+#include "bench/report/progress.h"
+#include "bench/report/row.h"
+#include "engine/loaded_model.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+
+namespace annulus {
+namespace {
+
+struct QualityOptions {
+  std::string model;
+  std::string gates;
+  std::vector<std::string> texts;
+  std::vector<int32_t> tokens = {2048};
+  DType reference = DType::kF32;
+  std::vector<DType> weights;
+  std::vector<DType> kv;
+  std::vector<std::string> attention;
+  Activations activations = Activations::kFloat;
+  int threads = 0;
+  int page_tokens = 64;
+};
+
+// One saving, or several together.
+struct Saving {
+  DType weights;
+  DType kv;
+  std::string attention;
+};
+
+// What --help says: a list changes one thing, everything else as in the reference.
+std::vector<Saving> SavingsOf(const QualityOptions& options) {
+  std::vector<Saving> savings;
+  const Saving none{options.reference, DType::kF32, "dense"};
+  const auto add = [&](Saving saving) { savings.push_back(std::move(saving)); };
+  for (const DType weights : options.weights) add({weights, none.kv, none.attention});
+  for (const DType kv : options.kv) add({none.weights, kv, none.attention});
+  for (const std::string& attention : options.attention) add({none.weights, none.kv, attention});
+  if (savings.empty()) add(none);
+  return savings;
+}
+
+class QualityRun {
+ public:
+  static absl::StatusOr<std::unique_ptr<QualityRun>> Create(const QualityOptions& options,
+                                                            BenchContext& context) {
+    ANNULUS_ASSIGN_OR_RETURN(auto backend, CreateCpuBackend());
+    std::unique_ptr<QualityRun> run(new QualityRun(options, context, std::move(backend)));
+    ANNULUS_ASSIGN_OR_RETURN(LoadedModel reference,
+                             run->Load({options.reference, DType::kF32, ""}, Activations::kFloat));
+    run->reference_ = std::make_unique<LoadedModel>(std::move(reference));
+    const int most = *std::max_element(options.tokens.begin(), options.tokens.end());
+    for (const std::string& path : options.texts) {
+      ANNULUS_ASSIGN_OR_RETURN(run->texts_.emplace_back(),
+                               ReadTokens(path, *run->reference_->tokenizer, most));
+      if (static_cast<int>(run->texts_.back().size()) == most) continue;
+      return absl::InvalidArgumentError(absl::StrCat(path, " has ", run->texts_.back().size(),
+                                                     " tokens and --tokens asks for ", most,
+                                                     "; give a longer text or fewer tokens"));
+    }
+    return run;
+  }
+
+  absl::Status Run() {
+    const std::vector<Saving> savings = SavingsOf(options_);
+    BenchProgress progress(context_.err);
+    for (const int32_t tokens : options_.tokens) {
+      progress.Plan(Work(static_cast<int64_t>(tokens) * std::ssize(texts_) * std::ssize(savings)));
+    }
+    RowWriter writer(context_.rows);
+    for (const Saving& saving : savings) {
+      ANNULUS_ASSIGN_OR_RETURN(const LoadedModel model, Load(saving, options_.activations));
+      ANNULUS_ASSIGN_OR_RETURN(const AttentionAssignment attention,
+                               ParseAssignment(saving.attention));
+      for (const int32_t tokens : options_.tokens) {
+        Quality all;
+        for (const std::vector<int32_t>& text : texts_) {
+          ANNULUS_ASSIGN_OR_RETURN(
+              const Quality one,
+              CompareQuality({reference_->ranks, {}}, {model.ranks, attention}, *backend_,
+                             ThreadsOrAll(options_.threads), std::span(text).first(tokens),
+                             [&](int64_t read) { progress.Show(Work(read)); }));
+          progress.Done(Work(tokens));
+          all.Add(one);
+        }
+        progress.Clear();
+        writer.Write(RowOf(saving, tokens, all));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  QualityRun(const QualityOptions& options, BenchContext& context, std::unique_ptr<Backend> backend)
+      : options_(options), context_(context), backend_(std::move(backend)) {
+    RegisterCpuKernels(kernels_);
+  }
+
+  static BenchProgress::Work Work(int64_t tokens) {
+    return {.tokens = tokens, .operations = static_cast<double>(tokens)};
+  }
+
+  absl::StatusOr<LoadedModel> Load(const Saving& saving, Activations activations) {
+    EngineOptions engine;
+    engine.model = options_.model;
+    engine.page_tokens = options_.page_tokens;
+    engine.weights_dtype = saving.weights;
+    engine.kv_dtype = saving.kv;
+    engine.activations = activations;
+    engine.attention_gates = options_.gates;
+    return LoadModel(engine, *backend_, kernels_);
+  }
+
+  Row RowOf(const Saving& saving, int32_t tokens, const Quality& quality) const {
+    const NextTokens& next = quality.next;
+    Row row;
+    row.Text("weights", DTypeName(saving.weights)).Text("kv", DTypeName(saving.kv));
+    row.Text("attention", saving.attention).Int("tokens", tokens);
+    row.Number("perplexity", next.perplexity()).Number("reference", next.reference_perplexity());
+    row.Number("divergence", next.mean_divergence());
+    row.Number("divergence_p99", next.high_divergence());
+    row.Number("same_choice", next.same_choice(), Row::Unit::kShare);
+    row.Number("density", quality.pairs.density(), Row::Unit::kShare);
+    row.Number("coverage", quality.covered_rows > 0 ? quality.covered / quality.covered_rows : 1,
+               Row::Unit::kShare);
+    row.Number("seconds", quality.seconds, Row::Unit::kSeconds);
+    row.OnlyJson().Number("reference_seconds", quality.reference_seconds, Row::Unit::kSeconds);
+    row.Text("reference_weights", DTypeName(options_.reference)).Text("model", options_.model);
+    row.Int("texts", std::ssize(texts_)).Int("positions", next.count());
+    return row;
+  }
+
+  const QualityOptions& options_;
+  BenchContext& context_;
+  std::unique_ptr<Backend> backend_;
+  KernelRegistry kernels_;
+  std::unique_ptr<LoadedModel> reference_;
+  std::vector<std::vector<int32_t>> texts_;
+};
+
+absl::Status RunQuality(const QualityOptions& options, BenchContext& context) {
+  ANNULUS_ASSIGN_OR_RETURN(const auto run, QualityRun::Create(options, context));
+  return run->Run();
+}
+
+}  // namespace
+
+void AddQualityCommand(CLI::App& app, BenchContext& context) {
+  auto options = std::make_shared<QualityOptions>();
+  CLI::App* command = app.add_subcommand(
+      "quality",
+      "What rounded weights, rounded keys and values or an attention policy cost: the next-token "
+      "distributions of texts beside those of the model without, one row for each saving alone");
+  command->footer(
+      "Examples:\n"
+      "  annulus-bench quality --model /models/llama --text book.txt --weights-dtype bf16,int8\n"
+      "  annulus-bench quality --model model.gguf --text a.txt b.txt --tokens 2048,8192 \\\n"
+      "      --kv-dtype bf16,int8 --attention window:window=1024 adaptive:coverage=0.95 --json");
+  command->add_option("--model", options->model, "Directory, GGUF file or builtin:NAME")
+      ->required();
+  command->add_option("--text", options->texts, "Files of text, each at least --tokens long")
+      ->required();
+  AddCounts(*command, "--tokens", options->tokens, 2, 1 << 20, "Lengths to read of each text");
+  AddDType(
+      *command, "--reference-dtype", [options](DType dtype) { options->reference = dtype; },
+      "Weights of the model that all are compared with; its keys and values are f32, its "
+      "attention dense (default: f32)");
+  AddDTypes(*command, "--weights-dtype", options->weights, "Weights to try, with commas");
+  AddDTypes(*command, "--kv-dtype", options->kv, "Keys and values to try, with commas");
+  command->add_option("--attention", options->attention,
+                      "Policies to try: NAME:parameter=value,..");
+  command->add_option("--attention-gates", options->gates, "Gates of the policy learned")
+      ->type_name("FILE");
+  AddActivations(*command, options->activations);
+  command->add_option("--page-tokens", options->page_tokens, "As the server's")
+      ->check(CLI::Range(16, 256))
+      ->capture_default_str();
+  AddThreads(*command, options->threads);
+  command->callback([options, &context] {
+    context.action = [=, &context] { return RunQuality(*options, context); };
+  });
+}
+
+}  // namespace annulus

@@ -1,0 +1,20 @@
+#ifndef ANNULUS_BENCH_READ_TOKENS_H_
+#define ANNULUS_BENCH_READ_TOKENS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/text/tokenizer.h"
+
+namespace annulus {
+
+// The first `most` tokens of a text file, special ones in front included. NOT_FOUND: it cannot be
+// read; INVALID_ARGUMENT: it is not UTF-8.
+absl::StatusOr<std::vector<int32_t>> ReadTokens(const std::string& path, const Tokenizer& tokenizer,
+                                                int most);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_READ_TOKENS_H_
