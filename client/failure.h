@@ -10,6 +10,7 @@
 namespace annulus {
 
 inline constexpr int kExitMisuse = 2;
+inline constexpr int kExitPartial = 3;  // some of several things failed
 inline constexpr int kExitInterrupted = 130;
 
 // 0 for OK, else 64 + the gRPC code.

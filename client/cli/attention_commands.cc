@@ -194,12 +194,12 @@ int RunExplain(Session& session, const ExplainOptions& options) {
   }
   v1::GenerationSpec spec = options.spec;
   spec.mutable_attention()->set_details(true);
-  std::vector<std::string> names;
+  ProvidedDocuments provided;
   int exit_code = CheckText(session, "--prompt", options.prompt);
   if (exit_code == 0) exit_code = PlacePrompt(session, options.prompt, spec);
-  if (exit_code == 0) exit_code = ProvideDocuments(session, options.documents, &names);
+  if (exit_code == 0) exit_code = ProvideDocuments(session, options.documents, {}, &provided);
   if (exit_code != 0) return exit_code;
-  for (const std::string& name : names) spec.add_documents(name);
+  for (const std::string& name : provided.names) spec.add_documents(name);
   Generation generation;
   exit_code = RunOnce(session, spec, "Reading", &generation);
   if (exit_code != 0) return exit_code;

@@ -19,7 +19,8 @@ constexpr char kExamples[] =
     "  annulus complete 'Once upon a time' --max-tokens 64 --temperature 0\n"
     "  annulus status --server gpu7:50051\n"
     "'annulus COMMAND --help' says more.\n"
-    "Exit code: 0; 64 + gRPC code for a failed call; 2 for misuse; 130 when interrupted.";
+    "Exit code: 0; 64 + gRPC code for a failed call; 2 for misuse; 3 if some files could not be "
+    "read; 130 when interrupted.";
 
 void WarnOfExposedToken(Session& session, const CommonOptions& options) {
   const Connection& connection = session.connection();

@@ -16,7 +16,8 @@ struct GenerateOptions {
   bool timings = false;
   std::optional<std::string> prompt;
   std::vector<std::string> documents;  // for ask, the question comes last
-  bool chat = false;                   // the prompt is a message, if the model has a chat template
+  DocumentChoice choice;
+  bool chat = false;  // the prompt is a message, if the model has a chat template
 };
 
 int CountStandardInput(const GenerateOptions& options) {
@@ -50,13 +51,15 @@ int Generate(Session& session, absl::string_view what, const GenerateOptions& op
     return session.Misuse("standard input (-) can be used once only");
   }
   v1::GenerationSpec spec = options.spec;
-  std::vector<std::string> names;
+  ProvidedDocuments provided;
   // The prompt first: a wrong one should not cost an upload.
   int exit_code = ProvidePrompt(session, what, options, spec);
-  if (exit_code == 0) exit_code = ProvideDocuments(session, options.documents, &names);
+  if (exit_code == 0) {
+    exit_code = ProvideDocuments(session, options.documents, options.choice, &provided);
+  }
   if (exit_code != 0) return exit_code;
-  for (const std::string& name : names) spec.add_documents(name);
-  return Answer(session, spec, options.timings);
+  for (const std::string& name : provided.names) spec.add_documents(name);
+  return ExitAfter(Answer(session, spec, options.timings), provided);
 }
 
 int RunComplete(Session& session, const GenerateOptions& options) {
@@ -78,11 +81,35 @@ int RunAsk(Session& session, const GenerateOptions& options) {
   ask.chat = true;
   ask.prompt = ask.documents.back();
   ask.documents.pop_back();
+  if (!ask.documents.empty()) return Generate(session, "QUESTION", ask);
+  // Read only here: where a document is named, standard input may be somebody's list of names.
+  Console& console = session.console();
+  const bool piped = !console.in_is_terminal && ask.prompt != kStandardInput &&
+                     console.in.peek() != std::istream::traits_type::eof();
+  if (!piped) {
+    return session.Misuse(absl::StrCat(
+        "a document and a QUESTION are required, for example: annulus ask report.pdf 'Who?'\n",
+        "Given is only: ", *ask.prompt,
+        console.in_is_terminal ? "" : "; and there is nothing on standard input"));
+  }
+  ask.documents = {kStandardInput};
   return Generate(session, "QUESTION", ask);
+}
+
+void AddChoice(CLI::App& command, DocumentChoice& choice) {
+  const auto add = [&](const char* flag, std::vector<std::string>& patterns, const char* help) {
+    command.add_option(flag, patterns, help)->allow_extra_args(false)->type_name("PATTERN");
+  };
+  add("--include", choice.files.include,
+      "Of folders and patterns only files that match, for example '*.md'; may be repeated");
+  add("--exclude", choice.files.exclude, "Of folders and patterns no files that match");
+  command.add_flag("--skip-unreadable", choice.skip_unreadable,
+                   "Go on without files that cannot be read; the exit code is then 3");
 }
 
 std::shared_ptr<GenerateOptions> AddShared(CLI::App& command, CommonOptions& common) {
   auto options = std::make_shared<GenerateOptions>();
+  AddChoice(command, options->choice);
   command.add_flag("--timings", options->timings, "Print tokens, times and rates at the end")
       ->group(kOutputGroup);
   AddGenerationOptions(command, options->spec);
@@ -98,10 +125,12 @@ void AddAskArguments(CLI::App& ask, GenerateOptions& options, size_t argument_co
         name, [&options](const std::string& value) { options.documents.push_back(value); }, help);
   };
   add("DOC...",
-      "Documents: files, - for standard input, or names of documents on the server. A file is "
-      "uploaded once")
+      "Documents: files (txt, md, html, pdf, docx, odt, epub, csv, json, source code, gz and zip "
+      "of "
+      "these), folders, patterns such as 'reports/**/*.pdf', - for standard input, or names of "
+      "documents on the server. A file is uploaded once. Default: what is piped in")
       ->required();
-  add("QUESTION", "What to ask, the last argument; - for standard input")->required();
+  add("QUESTION", "What to ask, the last argument; - for standard input");
   for (size_t i = 2; i < argument_count; ++i) add(absl::StrCat("DOC", i), "")->group("");
 }
 
@@ -136,7 +165,8 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
       "Examples:\n"
       "  annulus ask contract.txt 'Who signed it?'\n"
       "  annulus ask part1.txt part2.txt 'What changed?' --max-tokens 200 --timings\n"
-      "  pdftotext report.pdf - | annulus ask - 'What does it conclude?'");
+      "  annulus ask 'reports/**/*.pdf' notes/ 'What changed?' --exclude 'draft*'\n"
+      "  git log | annulus ask 'Who wrote most?'");
   ask.callback([&action, ask_options] {
     action = [ask_options](Session& session) { return RunAsk(session, *ask_options); };
   });

@@ -2,11 +2,15 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/failure.h"
 #include "client/format/text.h"
+#include "client/read/kind.h"
 
 namespace annulus {
 namespace {
@@ -34,6 +38,66 @@ int ProvideNamed(Session& session, const std::string& name) {
                               " is neither a file here nor a document on the server; 'annulus "
                               "documents list' shows those"));
   return ExitCode(found);
+}
+
+// All texts of one file.
+int ProvideBytes(Session& session, const std::string& title, std::string bytes,
+                 const DocumentChoice& choice, ProvidedDocuments* provided) {
+  for (const FileText& read : ReadBytes(title, std::move(bytes))) {
+    const int exit_code = ProvideText(session, read, choice, provided);
+    if (exit_code != 0) return exit_code;
+  }
+  return 0;
+}
+
+// Whether a file is UTF-8 by its beginning; one that is goes to the server without being held here.
+bool BeginsAsUtf8(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return false;
+  std::ifstream file(path, std::ios::binary);
+  std::string head(kDetectBytes, '\0');
+  file.read(head.data(), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<size_t>(file.gcount()));
+  const bool has_mark = absl::StartsWith(head, "\xEF\xBB\xBF");
+  return !has_mark && !absl::StrContains(head, '\0') && DetectKind(head).kind == FileKind::kText;
+}
+
+int ProvideFile(Session& session, const std::string& path, const DocumentChoice& choice,
+                ProvidedDocuments* provided) {
+  if (BeginsAsUtf8(path)) {
+    absl::StatusOr<DocumentContent> content = OpenDocument(path);
+    if (content.ok()) {
+      std::string name;
+      const int exit_code = ProvideContent(session, std::move(content), &name);
+      if (exit_code == 0) provided->names.push_back(std::move(name));
+      return exit_code;
+    }
+  }
+  absl::StatusOr<std::string> bytes = LoadFile(path, ReadLimits().file_bytes);
+  if (bytes.ok()) return ProvideBytes(session, path, *std::move(bytes), choice, provided);
+  return ProvideText(session, {path, bytes.status()}, choice, provided);
+}
+
+// A DOC that is not standard input.
+int ProvideDoc(Session& session, const std::string& doc, const DocumentChoice& choice,
+               ProvidedDocuments* provided) {
+  std::error_code error;
+  const bool exists = std::filesystem::exists(doc, error);
+  if (exists && !std::filesystem::is_directory(doc, error)) {
+    return ProvideFile(session, doc, choice, provided);
+  }
+  if (exists || IsPattern(doc)) {
+    const absl::StatusOr<std::vector<std::string>> files = FindFiles(doc, choice.files);
+    if (!files.ok()) return session.Misuse(files.status().message());
+    for (const std::string& file : *files) {
+      const int exit_code = ProvideFile(session, file, choice, provided);
+      if (exit_code != 0) return exit_code;
+    }
+    return 0;
+  }
+  const int exit_code = ProvideNamed(session, doc);
+  if (exit_code == 0) provided->names.push_back(doc);
+  return exit_code;
 }
 
 }  // namespace
@@ -86,23 +150,43 @@ int Upload(Session& session, const std::string& name, DocumentContent& content,
   return status.ok() ? 0 : session.CallFailed(status);
 }
 
+int ProvideText(Session& session, const FileText& read, const DocumentChoice& choice,
+                ProvidedDocuments* provided) {
+  if (!read.text.ok()) {
+    const absl::string_view message = read.text.status().message();
+    if (!choice.skip_unreadable) return session.Misuse(message);
+    session.Warn(absl::StrCat("skipped: ", message));
+    ++provided->skipped;
+    return 0;
+  }
+  if (!read.remark.empty()) session.Warn(read.remark);
+  std::istringstream text(*read.text);
+  std::string name;
+  const int exit_code = ProvideContent(session, ReadDocument(text), &name);
+  if (exit_code == 0) provided->names.push_back(std::move(name));
+  return exit_code;
+}
+
 int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
-                     std::vector<std::string>* names) {
+                     const DocumentChoice& choice, ProvidedDocuments* provided) {
   for (const std::string& doc : docs) {
-    std::string name = doc;
-    std::error_code error;
     int exit_code = 0;
     if (doc == kStandardInput) {
-      exit_code = ProvideContent(session, ReadDocument(session.console().in), &name);
-    } else if (std::filesystem::exists(doc, error)) {
-      exit_code = ProvideContent(session, OpenDocument(doc), &name);
+      exit_code =
+          ProvideBytes(session, "standard input", ReadAll(session.console().in), choice, provided);
     } else {
-      exit_code = ProvideNamed(session, doc);
+      exit_code = ProvideDoc(session, doc, choice, provided);
     }
     if (exit_code != 0) return exit_code;
-    names->push_back(std::move(name));
+  }
+  if (provided->names.empty() && provided->skipped > 0) {
+    return session.Misuse("none of the documents can be read");
   }
   return 0;
+}
+
+int ExitAfter(int exit_code, const ProvidedDocuments& provided) {
+  return exit_code == 0 && provided.skipped > 0 ? kExitPartial : exit_code;
 }
 
 }  // namespace annulus

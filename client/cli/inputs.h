@@ -8,6 +8,8 @@
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/session.h"
 #include "client/documents.h"
+#include "client/read/files.h"
+#include "client/read/read.h"
 
 namespace annulus {
 
@@ -30,11 +32,30 @@ int PlacePrompt(Session& session, const std::string& text, v1::GenerationSpec& s
 int Upload(Session& session, const std::string& name, DocumentContent& content,
            v1::Document* document);
 
-// Sees to it that every DOC (the path of a file, "-" for standard input, or the name of a document
-// on the server) is on the server, and gives their names there in order. A file goes under the name
-// of its content unless it is there already.
+// Which of the files that DOCs stand for are taken.
+struct DocumentChoice {
+  FileChoice files;              // of folders and patterns
+  bool skip_unreadable = false;  // with a warning; else the first one ends the command
+};
+
+// What ProvideDocuments found.
+struct ProvidedDocuments {
+  std::vector<std::string> names;  // on the server, in order
+  int skipped = 0;                 // files that cannot be read
+};
+
+// Sees to it that every DOC (a file, a folder, a pattern, "-" for standard input, or the name of a
+// document on the server) is on the server. What is a file here beats a pattern, and both beat a
+// name on the server. A file goes under the name of its content unless it is there already.
 int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
-                     std::vector<std::string>* names);
+                     const DocumentChoice& choice, ProvidedDocuments* provided);
+
+// A text under the name of its content, as a DOC.
+int ProvideText(Session& session, const FileText& read, const DocumentChoice& choice,
+                ProvidedDocuments* provided);
+
+// The exit code after all else went well: 0, or 3 if files were skipped.
+int ExitAfter(int exit_code, const ProvidedDocuments& provided);
 
 }  // namespace annulus
 

@@ -5,9 +5,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/cli.h"
 #include "google/rpc/error_details.pb.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
@@ -243,8 +245,84 @@ TEST_F(GenerateCommands, UnknownDocumentsAreNamed) {
   result = Run({"ask", "../nowhere", "What?"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("no file ../nowhere"));
-  EXPECT_EQ(Run({"ask", folder_, "What?"}).exit_code, 2);
+  result = Run({"ask", folder_ / "*.pdf", "What?"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("no file matches "));
+  EXPECT_EQ(Run({"ask", folder_, "What?"}).exit_code, 2) << "it is empty";
   EXPECT_TRUE(server_.specs().empty());
+}
+
+TEST_F(GenerateCommands, AskReadsFilesByTheirContent) {
+  const std::string page = Write("page.txt", "<html><body><h1>Title</h1><script>no</script>");
+  ASSERT_EQ(Run({"ask", page, "What?"}).exit_code, 0);
+  EXPECT_EQ(server_.documents().at(Documents().at(0)), "# Title\n");
+
+  const CliResult latin = Run({"ask", Write("latin", "caf\xE9 au lait, tr\xE8s cher"), "What?"});
+  EXPECT_EQ(latin.exit_code, 0);
+  EXPECT_THAT(latin.err, HasSubstr("latin was converted from "));
+  EXPECT_EQ(server_.documents().at(Documents().at(0)), "café au lait, très cher");
+  EXPECT_EQ(Run({"ask", Write("latin", "caf\xE9 au lait, tr\xE8s cher"), "x", "--quiet"}).err, "");
+
+  const CliResult picture = Run({"ask", Write("p.txt", "\x89PNG\r\n"), "What?"});
+  EXPECT_EQ(picture.exit_code, 2);
+  EXPECT_THAT(picture.err, HasSubstr("p.txt is a picture"));
+}
+
+TEST_F(GenerateCommands, AskTakesFoldersAndPatterns) {
+  std::filesystem::create_directories(folder_ / "r/deep/.git");
+  for (const char* name : {"r/b.md", "r/a.txt", "r/deep/c.md", "r/deep/.git/no.md", "r/[x].md"}) {
+    Write(name, name);
+  }
+  const auto texts = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "ask");
+    arguments.push_back("What?");
+    const CliResult result = Run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::vector<std::string> found;
+    for (const std::string& name : Documents()) found.push_back(server_.documents().at(name));
+    return found;
+  };
+  EXPECT_THAT(texts({folder_ / "r"}), ElementsAre("r/[x].md", "r/a.txt", "r/b.md", "r/deep/c.md"));
+  EXPECT_THAT(texts({folder_ / "r/**/*.md"}), ElementsAre("r/[x].md", "r/b.md", "r/deep/c.md"));
+  EXPECT_THAT(texts({folder_ / "r/*.txt", folder_ / "r/?.md"}), ElementsAre("r/a.txt", "r/b.md"));
+  EXPECT_THAT(texts({folder_ / "r/[x].md"}), ElementsAre("r/[x].md")) << "a file beats a pattern";
+  EXPECT_THAT(
+      texts({folder_ / "r", "--include", "*.md", "--exclude", "deep/*", "--exclude", "[[]x*"}),
+      ElementsAre("r/b.md"));
+}
+
+TEST_F(GenerateCommands, UnreadableFilesEndTheCommandOrAreSkipped) {
+  const std::string good = Write("good", "abc"), bad = Write("bad", "GIF89a");
+  EXPECT_EQ(Run({"ask", good, bad, "What?"}).exit_code, 2);
+  EXPECT_TRUE(server_.specs().empty());
+  const CliResult skipped = Run({"ask", good, bad, "What?", "--skip-unreadable"});
+  EXPECT_EQ(skipped.exit_code, 3);
+  EXPECT_EQ(skipped.out, "Once upon a time\n");
+  EXPECT_THAT(skipped.err, HasSubstr("skipped: " + bad + " is a picture"));
+  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
+  const CliResult none = Run({"ask", bad, "What?", "--skip-unreadable"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("none of the documents can be read"));
+}
+
+TEST_F(GenerateCommands, AskTakesAPipedDocumentOnlyIfNoneIsNamed) {
+  ASSERT_EQ(Run({"ask", "What?"}, {.in = "abc"}).exit_code, 0);
+  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
+  EXPECT_EQ(server_.specs().back().text(), "What?");
+
+  const CliResult empty = Run({"ask", "What?"});
+  EXPECT_EQ(empty.exit_code, 2);
+  EXPECT_THAT(empty.err, HasSubstr("there is nothing on standard input"));
+
+  std::istringstream list("one\ntwo\n");
+  std::ostringstream out, err;
+  Console console{.in = list, .out = out, .err = err};
+  Cancellation cancellation;
+  const auto no_environment = [](const char*) { return std::optional<std::string>(); };
+  EXPECT_EQ(RunCli({"ask", Write("abc", "abc"), "What?", "--server", server_.address()}, console,
+                   no_environment, cancellation),
+            0);
+  EXPECT_EQ(list.tellg(), 0) << "the list of a loop stays whole";
 }
 
 TEST_F(GenerateCommands, RefusedRequestsAreExplained) {

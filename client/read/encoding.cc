@@ -1,0 +1,95 @@
+#include "client/read/encoding.h"
+
+#include <iconv.h>
+#include <uchardet.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/format/text.h"
+
+namespace annulus {
+namespace {
+
+// More text does not change the guess.
+constexpr size_t kGuessBytes = size_t{1} << 20;
+
+struct ByteOrderMark {
+  absl::string_view bytes;
+  const char* encoding;
+};
+
+// UTF-32LE before UTF-16LE, whose mark it begins with.
+const ByteOrderMark kMarks[] = {{absl::string_view("\xFF\xFE\0\0", 4), "UTF-32LE"},
+                                {absl::string_view("\0\0\xFE\xFF", 4), "UTF-32BE"},
+                                {"\xFF\xFE", "UTF-16LE"},
+                                {"\xFE\xFF", "UTF-16BE"}};
+
+// Nothing if iconv does not know the encoding or the bytes are not in it.
+std::optional<std::string> Converted(absl::string_view bytes, const std::string& encoding) {
+  const iconv_t converter = iconv_open("UTF-8", encoding.c_str());
+  if (converter == reinterpret_cast<iconv_t>(-1)) return std::nullopt;
+  const std::unique_ptr<void, int (*)(iconv_t)> closer(converter, &iconv_close);
+  std::string text;
+  char buffer[16384];
+  char* from = const_cast<char*>(bytes.data());
+  size_t from_left = bytes.size();
+  while (from_left > 0) {
+    char* to = buffer;
+    size_t to_left = sizeof(buffer);
+    const size_t result = iconv(converter, &from, &from_left, &to, &to_left);
+    const int error = errno;
+    text.append(buffer, sizeof(buffer) - to_left);
+    if (result == static_cast<size_t>(-1) && error != E2BIG) return std::nullopt;
+  }
+  return text;
+}
+
+std::string Guess(absl::string_view bytes) {
+  const std::unique_ptr<uchardet, void (*)(uchardet_t)> detector(uchardet_new(), &uchardet_delete);
+  uchardet_handle_data(detector.get(), bytes.data(), std::min(bytes.size(), kGuessBytes));
+  uchardet_data_end(detector.get());
+  const std::string encoding = uchardet_get_charset(detector.get());
+  // Text that was said to be Latin-1 is Windows-1252 nearly always, which has quotes and dashes
+  // where the other has control characters.
+  return encoding == "ISO-8859-1" ? "WINDOWS-1252" : encoding;
+}
+
+}  // namespace
+
+absl::StatusOr<Utf8Text> ToUtf8(absl::string_view what, std::string bytes,
+                                const std::string& declared) {
+  for (const ByteOrderMark& mark : kMarks) {
+    absl::string_view rest = bytes;
+    if (!absl::ConsumePrefix(&rest, mark.bytes)) continue;
+    std::optional<std::string> text = Converted(rest, mark.encoding);
+    if (text.has_value()) return Utf8Text{*std::move(text), mark.encoding};
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, " begins as ", mark.encoding, " text but is not; it may be cut off or broken"));
+  }
+  if (absl::StartsWith(bytes, "\xEF\xBB\xBF")) bytes.erase(0, 3);
+  const std::optional<size_t> bad = FindInvalidUtf8(bytes);
+  if (!bad.has_value() && !absl::StrContains(bytes, '\0')) return Utf8Text{std::move(bytes), ""};
+  if (absl::StrContains(bytes, '\0')) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what,
+        " is not text; read are txt, md, html, pdf, docx, odt, epub, csv, json, source code, "
+        "and gz and zip of these"));
+  }
+  for (const std::string& encoding : {declared, Guess(bytes)}) {
+    if (encoding.empty()) continue;
+    std::optional<std::string> text = Converted(bytes, encoding);
+    if (text.has_value()) return Utf8Text{*std::move(text), encoding};
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " is not UTF-8 text (byte ", *bad,
+                   ") and its encoding cannot be told; convert it first, for example by iconv"));
+}
+
+}  // namespace annulus

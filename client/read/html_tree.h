@@ -1,0 +1,41 @@
+#ifndef ANNULUS_CLIENT_READ_HTML_TREE_H_
+#define ANNULUS_CLIENT_READ_HTML_TREE_H_
+
+#include <gumbo.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/read/limits.h"
+
+namespace annulus {
+
+// A parsed page. Gumbo takes any memory and time that a page makes it take, and frees its tree by a
+// recursion as deep as the page; so all its memory comes from here, is counted, and is freed at
+// once.
+class HtmlTree {
+ public:
+  // `text` is UTF-8 and must outlive the tree, which points into it.
+  static absl::StatusOr<std::unique_ptr<HtmlTree>> Parse(absl::string_view what,
+                                                         absl::string_view text,
+                                                         const ReadBudget& budget);
+  ~HtmlTree();
+  HtmlTree(const HtmlTree&) = delete;
+  HtmlTree& operator=(const HtmlTree&) = delete;
+
+  const GumboNode* root() const { return output_->root; }
+
+ private:
+  struct Arena;
+  explicit HtmlTree(std::unique_ptr<Arena> arena);
+
+  std::unique_ptr<Arena> arena_;
+  const GumboOutput* output_ = nullptr;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_READ_HTML_TREE_H_

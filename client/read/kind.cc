@@ -1,0 +1,85 @@
+#include "client/read/kind.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+
+namespace annulus {
+namespace {
+
+struct Signature {
+  absl::string_view bytes;
+  absl::string_view why;
+};
+
+constexpr char kPicture[] = "is a picture; convert it to text first, for example by tesseract";
+constexpr char kPacked[] = "is packed in a way that is not read here; unpack it first";
+constexpr char kProgram[] = "is a program or a library, not a document";
+
+const Signature kUnreadable[] = {
+    {"\x89PNG\r\n", kPicture},
+    {"\xFF\xD8\xFF", kPicture},
+    {"GIF8", kPicture},
+    {"RIFF", "is a picture, sound or film; convert it to text first"},
+    {"II*\0", kPicture},
+    {"MM\0*", kPicture},
+    {"\x7F"
+     "ELF",
+     kProgram},
+    {"BZh", kPacked},
+    {"\xFD"
+     "7zXZ",
+     kPacked},
+    {"\x28\xB5\x2F\xFD", kPacked},
+    {"7z\xBC\xAF", kPacked},
+    {"Rar!", kPacked},
+    {"{\\rtf", "is RTF; save it as docx, odt or txt, for example by soffice --convert-to docx"},
+    {"\xD0\xCF\x11\xE0",
+     "is an old Office file (doc, xls, ppt) or an encrypted one; save it as docx, odt or txt "
+     "without a password"},
+    {"SQLite format 3", "is a database; export what matters as csv"},
+};
+
+absl::string_view AfterMark(absl::string_view text) {
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
+  return absl::StripLeadingAsciiWhitespace(text);
+}
+
+// A page says at its beginning that it is one. Tags alone do not count: Markdown has them too.
+bool IsHtml(absl::string_view head) {
+  absl::string_view text = AfterMark(head);
+  const bool is_xml = absl::StartsWith(text, "<?xml");
+  while (absl::StartsWith(text, "<?") || absl::StartsWith(text, "<!--")) {
+    const absl::string_view end = absl::StartsWith(text, "<?") ? "?>" : "-->";
+    const size_t at = text.find(end);
+    if (at == absl::string_view::npos) return false;
+    text = absl::StripLeadingAsciiWhitespace(text.substr(at + end.size()));
+  }
+  if (is_xml && absl::StartsWithIgnoreCase(text, "<!doctype")) {
+    return absl::StartsWithIgnoreCase(text, "<!doctype html");
+  }
+  for (const absl::string_view tag : {"<!doctype html", "<html", "<head", "<body"}) {
+    if (!absl::StartsWithIgnoreCase(text, tag)) continue;
+    const char next = text.size() > tag.size() ? text[tag.size()] : '>';
+    if (next == '>' || absl::ascii_isspace(next)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Detected DetectKind(absl::string_view head) {
+  head = head.substr(0, kDetectBytes);
+  if (absl::StartsWith(head, "PK\x03\x04") || absl::StartsWith(head, "PK\x05\x06")) {
+    return {FileKind::kZip};
+  }
+  if (absl::StartsWith(head, "\x1F\x8B")) return {FileKind::kGzip};
+  // Readers of PDF look for the sign in the first 1024 bytes; text about PDF may name it.
+  if (absl::StartsWith(AfterMark(head), "%PDF-")) return {FileKind::kPdf};
+  for (const Signature& signature : kUnreadable) {
+    if (absl::StartsWith(head, signature.bytes)) return {FileKind::kOther, signature.why};
+  }
+  return {IsHtml(head) ? FileKind::kHtml : FileKind::kText};
+}
+
+}  // namespace annulus

@@ -1,0 +1,58 @@
+#ifndef ANNULUS_CLIENT_READ_LIMITS_H_
+#define ANNULUS_CLIENT_READ_LIMITS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// What reading one file may take, however the file was made. The defaults are far above any real
+// document.
+struct ReadLimits {
+  int64_t file_bytes = int64_t{512} << 20;      // as stored
+  int64_t unpacked_bytes = int64_t{256} << 20;  // of all that lies packed in it, and of its text
+  int64_t xml_tags = int64_t{8} << 20;          // of one XML part; a tag takes about 64 bytes
+  int xml_depth = 256;                          // elements inside each other
+  int64_t html_bytes = int64_t{64} << 20;       // of one page
+  int64_t html_memory = int64_t{1} << 30;       // that its tree may take
+  int entries = 10000;                          // files in archives, nested ones included
+  int nesting = 3;                              // archives inside each other
+  std::chrono::milliseconds time = std::chrono::minutes(2);
+  int64_t child_memory = int64_t{2} << 30;  // address space of a program that reads for us
+  std::string pdf_program = "pdftotext";    // looked for in PATH
+};
+
+// What is left of the limits while one file is read. Not thread-safe.
+class ReadBudget {
+ public:
+  explicit ReadBudget(const ReadLimits& limits)
+      : limits_(limits),
+        deadline_(std::chrono::steady_clock::now() + limits.time),
+        bytes_left_(limits.unpacked_bytes),
+        entries_left_(limits.entries) {}
+
+  const ReadLimits& limits() const { return limits_; }
+  std::chrono::steady_clock::time_point deadline() const { return deadline_; }
+  bool TimeIsUp() const { return std::chrono::steady_clock::now() >= deadline_; }
+  int64_t bytes_left() const { return bytes_left_; }
+
+  // RESOURCE_EXHAUSTED if fewer bytes are left. `what` names the file in the message.
+  absl::Status TakeBytes(absl::string_view what, int64_t bytes);
+  absl::Status TakeEntry(absl::string_view what);
+  // DEADLINE_EXCEEDED if the time is up.
+  absl::Status CheckTime(absl::string_view what) const;
+
+ private:
+  const ReadLimits limits_;
+  const std::chrono::steady_clock::time_point deadline_;
+  int64_t bytes_left_;
+  int entries_left_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_READ_LIMITS_H_
