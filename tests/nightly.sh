@@ -51,7 +51,11 @@ emulated_by_asan() {
 
 tools_by_asan() {
   sanitized "$build/asan" address,undefined proto_test bench_test bench_attention_test bench_demo_test \
-    bench_gates_test bench_model_test bench_peak_test bench_report_test bench_serve_test
+    bench_gates_test bench_model_test bench_peak_test bench_quality_test bench_report_test bench_serve_test
+}
+
+every_table_by_asan() {
+  ANNULUS_PRODUCTS=full GTEST_FILTER='Invariance.*' sanitized "$build/asan" address,undefined engine_runner_test
 }
 
 # The rings of emulated GPUs.
@@ -79,6 +83,7 @@ step 'pool and pages' env ANNULUS_PROPERTY_OPERATIONS=10000000 "$tests/engine_me
 step 'requests of all kinds' env ANNULUS_STRESS_REQUESTS=2000 "$tests/stress_test"
 step 'emulated GPUs, address sanitizer' emulated_by_asan
 step 'tools, address sanitizer' tools_by_asan
+step 'every CPU table, address sanitizer' every_table_by_asan
 step 'emulated GPUs, thread sanitizer' emulated_by_tsan
 step 'kernels for all GPUs' kernels_for_all_gpus
 step 'planted faults' bash "$root/tests/faults.sh" "$build"
