@@ -28,12 +28,14 @@
 #include "kernels/registry.h"
 #include "server/config/exposure.h"
 #include "server/config/load_config.h"
+#include "server/config/notify_address.h"
 #include "server/config/options.h"
 #include "server/config/value_parsers.h"
 #include "server/connection_acceptor.h"
 #include "server/exit_guard.h"
 #include "server/log.h"
 #include "server/server.h"
+#include "server/service_notifier.h"
 #include "server/signal_thread.h"
 #include "server/version.h"
 
@@ -313,6 +315,8 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
   ExitGuard guard(log);  // outlives all that may be slow to stop
   Loaded loaded;         // outlives the server
   ANNULUS_ASSIGN_OR_RETURN(const auto server, Server::Start(config, log));
+  ServiceNotifier notifier(ReadNotifyAddress());
+  notifier.StartSigns([&] { return server->alive(); });
   for (const Exposure& exposure : FindExposures(config)) {
     log.Warning(
         "open_to_others",
@@ -324,9 +328,13 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
   if (status.ok()) {
     server->StartServing(*loaded.engine);
     LogReady(log, config, *loaded.engine, *server, loaded.devices->backend->capabilities().nodes);
+    notifier.Ready(absl::StrCat("serves ", config.served_model_name, " on ", config.listen));
   } else {
     StayWithoutDevice(status, log, *server);
+    // Started as far as it can: a service manager would only try the same again.
+    notifier.Ready(absl::StrCat("cannot serve: ", status.message()));
   }
+  notifier.Stopping(server->WaitForDrain() + kStopLimit);
   server->WaitUntilDrained();
   guard.Arm(kStopLimit);
   server->Stop(&guard);
@@ -365,6 +373,9 @@ int Main(const std::vector<std::string>& arguments) {
       return 0;
     case Action::kVersion:
       std::printf("annulusd %s\n", kVersion);
+      return 0;
+    case Action::kPrintConfig:
+      std::fputs(command_line->text.c_str(), stdout);
       return 0;
     case Action::kCheck:
       return Report(Check(config, Logger(config.log_level)));

@@ -8,6 +8,7 @@
 #include "server/bearer_token.h"
 #include "server/config/loopback.h"
 #include "server/metrics_text.h"
+#include "server/server_state.h"
 
 namespace annulus {
 namespace {
@@ -26,11 +27,16 @@ HttpResponder::Handler Guarded(std::vector<std::string> digests, HttpResponder::
   };
 }
 
+// What a probe gets: it looks at the status alone, people read the body.
+HttpAnswer Verdict(bool good, absl::string_view words) {
+  return HttpAnswer{.status = good ? 200 : 503, .body = absl::StrCat(words, "\n")};
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(
-    const ServerConfig& config, std::function<std::vector<MetricFamily>()> collect) {
-  HttpResponder::Handler metrics = [collect = std::move(collect)](const HttpRequest&) {
+absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerConfig& config,
+                                                                 OperatorAnswers answers) {
+  HttpResponder::Handler metrics = [collect = std::move(answers.metrics)](const HttpRequest&) {
     return HttpAnswer{.content_type = kMetricsContentType, .body = MetricsText(collect())};
   };
   std::vector<std::string> digests;
@@ -43,7 +49,16 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(
   if (!digests.empty() && !IsLoopbackAddress(config.metrics)) {
     metrics = Guarded(std::move(digests), std::move(metrics));
   }
-  auto responder = HttpResponder::Start(config.metrics, {{"/metrics", std::move(metrics)}});
+  HttpResponder::Handler health = [alive = std::move(answers.alive)](const HttpRequest&) {
+    return alive() ? Verdict(true, "alive") : Verdict(false, "not alive: restart it");
+  };
+  HttpResponder::Handler readiness = [state = std::move(answers.state)](const HttpRequest&) {
+    const v1::ServerState now = state();
+    return Verdict(now == v1::SERVER_STATE_SERVING, StateName(now));
+  };
+  auto responder = HttpResponder::Start(config.metrics, {{"/metrics", std::move(metrics)},
+                                                         {"/healthz", std::move(health)},
+                                                         {"/readyz", std::move(readiness)}});
   if (responder.ok()) return responder;
   return absl::UnavailableError(
       absl::StrCat("cannot serve metrics on ", responder.status().message(),

@@ -6,19 +6,31 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "annulus/v1/admin.pb.h"
 #include "engine/api.h"
 #include "server/config/server_config.h"
 #include "server/http_responder.h"
 
 namespace annulus {
 
-// Starts what operators' programs ask over HTTP on `config.metrics`: /metrics, made by `collect` on
-// the responder's thread. On a loopback address it is open. Elsewhere scrapers must send a token if
-// the server has one: that of auth-token-file or admin-token-file, as "authorization: Bearer
-// TOKEN". UNAVAILABLE: the address is in use or not this machine's; NOT_FOUND, INVALID_ARGUMENT: a
-// token file.
-absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(
-    const ServerConfig& config, std::function<std::vector<MetricFamily>()> collect);
+// What operators' programs are told. Each function is called on the responder's thread.
+struct OperatorAnswers {
+  std::function<std::vector<MetricFamily>()> metrics;
+  std::function<bool()> alive;             // false: only a restart helps
+  std::function<v1::ServerState()> state;  // SERVING: it takes new work
+};
+
+// Starts what operators' programs ask over HTTP on `config.metrics`:
+//   /metrics  for Prometheus. On a loopback address it is open. Elsewhere scrapers must send a
+//   token
+//             if the server has one: that of auth-token-file or admin-token-file, as
+//             "authorization: Bearer TOKEN".
+//   /healthz  200 while the server is alive, else 503; open, as it tells nothing but that.
+//   /readyz   200 while the server takes new work, else 503; the body names its state; open.
+// UNAVAILABLE: the address is in use or not this machine's; NOT_FOUND, INVALID_ARGUMENT: a token
+// file.
+absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerConfig& config,
+                                                                 OperatorAnswers answers);
 
 }  // namespace annulus
 

@@ -21,6 +21,8 @@
 #include "server/model_service.h"
 #include "server/operator_http.h"
 #include "server/periodic_thread.h"
+#include "server/pulse.h"
+#include "server/server_state.h"
 #include "server/service_context.h"
 
 namespace annulus {
@@ -68,6 +70,10 @@ class ServerImpl final : public Server {
 
   bool loading() const override { return lifecycle_.phase() == Phase::kLoading; }
 
+  bool alive() const override { return pulse_.alive(steady_clock::now()); }
+
+  milliseconds WaitForDrain() override { return lifecycle_.WaitForDrain(config_.grace_time); }
+
   void RequestDrain(std::optional<milliseconds> grace) override { lifecycle_.RequestDrain(grace); }
 
   void WaitUntilDrained() override;
@@ -110,6 +116,7 @@ class ServerImpl final : public Server {
   AdminService admin_{context_};
   GrpcListener grpc_;
   int port_ = 0;
+  Pulse pulse_{steady_clock::now()};
   HeapTrimmer trimmer_;  // of the housekeeping thread
   std::unique_ptr<HttpResponder> operator_http_;
   std::unique_ptr<PeriodicThread> housekeeping_;
@@ -117,8 +124,10 @@ class ServerImpl final : public Server {
 
 absl::Status ServerImpl::Listen() {
   if (!config_.metrics.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(operator_http_,
-                             StartOperatorHttp(config_, [this] { return CollectMetrics(); }));
+    ANNULUS_ASSIGN_OR_RETURN(
+        operator_http_,
+        StartOperatorHttp(config_, {[this] { return CollectMetrics(); }, [this] { return alive(); },
+                                    [this] { return StateOf(lifecycle_); }}));
   }
   ANNULUS_ASSIGN_OR_RETURN(
       grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}));
@@ -126,6 +135,8 @@ absl::Status ServerImpl::Listen() {
   SetHealth(false);  // so that health knows every service's name from the start
   housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] {
     Housekeep();
+    const auto engine = lifecycle_.engine();
+    pulse_.Beat(steady_clock::now(), engine.ok() && !(*engine)->Load().healthy);
     trimmer_.Tick(steady_clock::now());
   });
   return absl::OkStatus();
@@ -160,16 +171,20 @@ void ServerImpl::Housekeep() {
 }
 
 void ServerImpl::SetHealth(bool serving) {
-  static constexpr std::array<const char*, 5> kNames = {
-      "", v1::InferenceService::service_full_name(), v1::DocumentService::service_full_name(),
-      v1::ModelService::service_full_name(), v1::AdminService::service_full_name()};
+  static constexpr std::array<const char*, 6> kNames = {"",
+                                                        "readiness",
+                                                        v1::InferenceService::service_full_name(),
+                                                        v1::DocumentService::service_full_name(),
+                                                        v1::ModelService::service_full_name(),
+                                                        v1::AdminService::service_full_name()};
   for (const char* name : kNames) {
     grpc_.server->GetHealthCheckService()->SetServingStatus(name, serving);
   }
+  grpc_.server->GetHealthCheckService()->SetServingStatus("liveness", alive());
 }
 
 void ServerImpl::WaitUntilDrained() {
-  const milliseconds grace = lifecycle_.WaitForDrain(config_.grace_time);
+  const milliseconds grace = WaitForDrain();
   Housekeep();
   log_.Info("draining", {{"active", lifecycle_.active()},
                          {"grace_seconds", absl::StrCat(grace.count() / 1000.0)}});

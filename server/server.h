@@ -34,6 +34,8 @@ class Server {
   // `engine` must outlive the server.
   virtual void StartServing(Engine& engine) = 0;
   virtual bool loading() const = 0;
+  // False when only a restart helps (see Pulse).
+  virtual bool alive() const = 0;
 
   // Instead of StartServing: health stays NOT_SERVING, calls are UNAVAILABLE and say `why`, and
   // metrics show the state "unhealthy" and all ranks down.
@@ -42,6 +44,9 @@ class Server {
   // New work is refused from now on; admitted work goes on for `grace` (absent: the configured
   // time). Only the first call counts.
   virtual void RequestDrain(std::optional<std::chrono::milliseconds> grace) = 0;
+
+  // Blocks until a drain was requested. Returns the grace of admitted work.
+  virtual std::chrono::milliseconds WaitForDrain() = 0;
 
   // Blocks until a drain was requested and all admitted work is done, or its grace is over.
   virtual void WaitUntilDrained() = 0;

@@ -25,17 +25,15 @@ MetricSample Labelled(std::string label, std::string text, double value) {
 
 // One of them is 1.
 MetricFamily States(v1::ServerState now) {
-  static constexpr std::pair<v1::ServerState, const char*> kStates[] = {
-      {v1::SERVER_STATE_LOADING, "loading"},
-      {v1::SERVER_STATE_SERVING, "serving"},
-      {v1::SERVER_STATE_DRAINING, "draining"},
-      {v1::SERVER_STATE_UNHEALTHY, "unhealthy"}};
+  static constexpr v1::ServerState kStates[] = {v1::SERVER_STATE_LOADING, v1::SERVER_STATE_SERVING,
+                                                v1::SERVER_STATE_DRAINING,
+                                                v1::SERVER_STATE_UNHEALTHY};
   MetricFamily states{"annulus_server_state",
                       "What the server is doing: 1 for one state, 0 for the others.",
                       MetricFamily::Type::kGauge,
                       {}};
-  for (const auto& [state, name] : kStates) {
-    states.samples.push_back(Labelled("state", name, state == now ? 1 : 0));
+  for (const v1::ServerState state : kStates) {
+    states.samples.push_back(Labelled("state", StateName(state), state == now ? 1 : 0));
   }
   return states;
 }

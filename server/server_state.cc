@@ -18,4 +18,17 @@ v1::ServerState StateOf(const Lifecycle& lifecycle) {
   return healthy ? v1::SERVER_STATE_SERVING : v1::SERVER_STATE_UNHEALTHY;
 }
 
+const char* StateName(v1::ServerState state) {
+  switch (state) {
+    case v1::SERVER_STATE_LOADING:
+      return "loading";
+    case v1::SERVER_STATE_SERVING:
+      return "serving";
+    case v1::SERVER_STATE_DRAINING:
+      return "draining";
+    default:
+      return "unhealthy";
+  }
+}
+
 }  // namespace annulus

@@ -9,6 +9,9 @@ namespace annulus {
 // What GetServerInfo and the metric annulus_server_state say that the server is doing.
 v1::ServerState StateOf(const Lifecycle& lifecycle);
 
+// "loading", "serving", "draining" or "unhealthy".
+const char* StateName(v1::ServerState state);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_SERVER_SERVER_STATE_H_

@@ -13,6 +13,9 @@ constexpr char kUsage[] =
     "       annulusd --check [OPTION]...   load the model, print what it is, and leave\n"
     "       annulusd --convert --model DIR --weights-dtype DTYPE --out DIR\n"
     "                                      write the model with such weights, and leave\n"
+    "       annulusd --print-config [OPTION]...\n"
+    "                                      print the configuration in effect, as a file for\n"
+    "                                      --config that explains every option, and leave\n"
     "\n"
     "Examples:\n"
     "  annulusd                                  a demonstration model on 127.0.0.1:50051\n"
@@ -26,23 +29,22 @@ constexpr char kUsage[] =
     "a variable, and a variable beats the file.\n"
     "\n";
 
-// Lines of words that begin with `first` and `below` blanks; each ends in a newline.
-std::string Paragraph(const std::string& words, size_t first, size_t below) {
-  std::string text;
-  std::string line(first, ' ');
-  size_t empty = first;  // length of a line without a word
-  for (const absl::string_view word : absl::StrSplit(words, ' ', absl::SkipEmpty())) {
+}  // namespace
+
+std::string Paragraph(absl::string_view text, absl::string_view first, absl::string_view below) {
+  std::string lines;
+  std::string line(first);
+  size_t empty = first.size();  // length of a line without a word
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
     if (line.size() > empty && line.size() + 1 + word.size() > kHelpColumns) {
-      absl::StrAppend(&text, line, "\n");
-      line.assign(below, ' ');
-      empty = below;
+      absl::StrAppend(&lines, line, "\n");
+      line.assign(below.data(), below.size());
+      empty = below.size();
     }
     absl::StrAppend(&line, line.size() > empty ? " " : "", word);
   }
-  return absl::StrCat(text, line, "\n");
+  return absl::StrCat(lines, line, "\n");
 }
-
-}  // namespace
 
 std::string HelpText() {
   std::string text = absl::StrCat(kUsage, "  --config FILE\n      YAML file to read.\n");
@@ -52,12 +54,12 @@ std::string HelpText() {
       absl::StrAppend(&what, " Default: ", option.default_value, ".");
     }
     absl::StrAppend(&text, "  --", option.name, " ", option.value_name, "\n",
-                    Paragraph(what, 6, 6));
+                    Paragraph(what, "      ", "      "));
   }
   absl::StrAppend(&text, "  --help, --version\n      Print this text, or the version.\n",
                   "\nAttention policies, their parameters, defaults and ranges:\n");
   for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
-    absl::StrAppend(&text, Paragraph(std::string(line), 2, 6));
+    absl::StrAppend(&text, Paragraph(line, "  ", "      "));
   }
   return text;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -68,6 +69,8 @@ bool ParseAction(absl::string_view argument, Action& action) {
     action = Action::kCheck;
   } else if (argument == "--convert") {
     action = Action::kConvert;
+  } else if (argument == "--print-config") {
+    action = Action::kPrintConfig;
   } else {
     return false;
   }
@@ -91,9 +94,9 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     const std::string name = argument.substr(0, equals);
     const Option* option = FindOption(name, FlagName);
     if (option == nullptr && name != "--config") {
-      return UnknownName(
-          "flag", name,
-          AllNames(FlagName, {"--config", "--check", "--convert", "--help", "--version"}));
+      return UnknownName("flag", name,
+                         AllNames(FlagName, {"--config", "--check", "--convert", "--print-config",
+                                             "--help", "--version"}));
     }
     std::string value;
     if (equals != std::string::npos) {
@@ -158,8 +161,12 @@ absl::StatusOr<std::vector<Setting>> ParseFile(const std::string& path) {
   return settings;
 }
 
-absl::Status Apply(const std::vector<Setting>& settings, ServerConfig& config) {
+// What was set, and not left at its default: the last one counts.
+using Texts = std::map<const Option*, std::string>;
+
+absl::Status Apply(const std::vector<Setting>& settings, ServerConfig& config, Texts* texts) {
   for (const Setting& setting : settings) {
+    if (texts != nullptr) (*texts)[setting.option] = setting.value;
     const absl::Status status = setting.option->parse(setting.value, config);
     if (!status.ok()) {
       return absl::Status(status.code(), absl::StrCat(setting.source, ": ", status.message()));
@@ -228,7 +235,8 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
   for (const Option& option : Options()) {
     defaults.push_back({absl::StrCat("default of ", option.name), &option, option.default_value});
   }
-  ANNULUS_RETURN_IF_ERROR(Apply(defaults, config));
+  ANNULUS_RETURN_IF_ERROR(Apply(defaults, config, nullptr));
+  Texts texts;
 
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<Setting> variables, ParseVariables(environment));
   std::optional<std::string> file = flags.config_file;
@@ -237,14 +245,15 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
   }
   if (file) {
     ANNULUS_ASSIGN_OR_RETURN(const std::vector<Setting> settings, ParseFile(*file));
-    ANNULUS_RETURN_IF_ERROR(Apply(settings, config));
+    ANNULUS_RETURN_IF_ERROR(Apply(settings, config, &texts));
   }
-  ANNULUS_RETURN_IF_ERROR(Apply(variables, config));
-  ANNULUS_RETURN_IF_ERROR(Apply(flags.settings, config));
+  ANNULUS_RETURN_IF_ERROR(Apply(variables, config, &texts));
+  ANNULUS_RETURN_IF_ERROR(Apply(flags.settings, config, &texts));
   ANNULUS_RETURN_IF_ERROR(CheckTogether(flags.action, config));
   if (config.served_model_name.empty()) {
     config.served_model_name = DefaultServedName(config.engine.model);
   }
+  if (flags.action == Action::kPrintConfig) command_line.text = ConfigText(texts);
   return command_line;
 }
 

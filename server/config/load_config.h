@@ -11,18 +11,19 @@
 
 namespace annulus {
 
-enum class Action : uint8_t { kServe, kCheck, kConvert, kHelp, kVersion };
+enum class Action : uint8_t { kServe, kCheck, kConvert, kPrintConfig, kHelp, kVersion };
 
 struct CommandLine {
   Action action = Action::kServe;
   ServerConfig config;  // for kServe, kCheck and kConvert
+  std::string text;     // for kPrintConfig: what it prints
 };
 
 // Names and values of variables, as the process was given them.
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // The variables of this process whose names begin with ANNULUS_. The only place in the daemon that
-// reads the environment.
+// reads the environment, but for what a service manager says (notify_address.h).
 Environment ReadEnvironment();
 
 // Merges the three sources: a flag beats a variable, a variable beats the YAML file, and the file

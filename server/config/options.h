@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_CONFIG_OPTIONS_H_
 #define ANNULUS_SERVER_CONFIG_OPTIONS_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,14 @@ std::string VariableName(const Option& option);  // "ANNULUS_KV_MEMORY"
 
 // The whole text of --help.
 std::string HelpText();
+
+// A YAML file with every option, its help and its value: those in `texts` as they are set, the
+// others behind a '#', with their defaults. LoadConfig reads it back.
+std::string ConfigText(const std::map<const Option*, std::string>& texts);
+
+// The words of `text` in lines of at most 98 columns that begin with `first` (the first line) and
+// `below`; each ends in a newline.
+std::string Paragraph(absl::string_view text, absl::string_view first, absl::string_view below);
 
 }  // namespace annulus
 

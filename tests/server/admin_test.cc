@@ -157,6 +157,45 @@ TEST(HealthTest, FollowsLoadingServingSicknessAndDrain) {
   EXPECT_TRUE(becomes(HealthStatus::kNotServing));
 }
 
+// A probe that restarts must not see what a probe that only stops traffic sees.
+TEST(HealthTest, LivenessAndReadinessDiffer) {
+  TestServer server({"--metrics", "127.0.0.1:0"});
+  const auto status = [&](const std::string& name) { return CheckHealth(server.channel(), name); };
+  const auto page = [&](const std::string& path) {
+    return HttpGet(server.metrics_address(), path);
+  };
+  EXPECT_EQ(status("liveness"), HealthStatus::kServing);
+  EXPECT_EQ(status("readiness"), HealthStatus::kNotServing);
+  EXPECT_EQ(page("/healthz"), "alive\n");
+  EXPECT_EQ(page("/readyz"), "loading\n");
+  server.Serve();
+  EXPECT_EQ(status("readiness"), HealthStatus::kServing);
+  EXPECT_EQ(page("/readyz"), "serving\n");
+  const auto becomes = [&](HealthStatus expected) {
+    return Eventually([&] { return status("readiness") == expected; });
+  };
+  server.engine().set_healthy(false);
+  EXPECT_TRUE(becomes(HealthStatus::kNotServing));
+  EXPECT_EQ(page("/readyz"), "unhealthy\n");
+  EXPECT_EQ(status("liveness"), HealthStatus::kServing);
+  server.engine().set_healthy(true);
+  EXPECT_TRUE(becomes(HealthStatus::kServing));
+  server.server().RequestDrain(std::nullopt);
+  EXPECT_TRUE(becomes(HealthStatus::kNotServing));
+  EXPECT_EQ(page("/readyz"), "draining\n");
+  EXPECT_EQ(status("liveness"), HealthStatus::kServing);
+  EXPECT_EQ(page("/healthz"), "alive\n");
+}
+
+TEST(HealthTest, WithoutADeviceItIsAliveAndNeverReady) {
+  TestServer server({"--metrics", "127.0.0.1:0"});
+  server.server().CannotServe(absl::UnavailableError("no device"));
+  EXPECT_EQ(HttpGet(server.metrics_address(), "/healthz"), "alive\n");
+  EXPECT_EQ(HttpGet(server.metrics_address(), "/readyz"), "unhealthy\n");
+  EXPECT_EQ(CheckHealth(server.channel(), "liveness"), HealthStatus::kServing);
+  EXPECT_EQ(CheckHealth(server.channel(), "readiness"), HealthStatus::kNotServing);
+}
+
 TEST(HealthTest, WatchersAreTold) {
   TestServer server;
   HealthWatch watch(server.channel(), "annulus.v1.InferenceService");

@@ -225,22 +225,31 @@ class OperatorHttpTest : public ::testing::Test {
  protected:
   // The first line of what a scrape gets from a listener on `address`.
   std::string Scrape(const std::string& address, const std::string& header = "") {
+    const std::string answer = Ask(address, "/metrics", header);
+    return answer.substr(0, answer.find("\r\n"));
+  }
+
+  // The whole answer.
+  std::string Ask(const std::string& address, const std::string& path,
+                  const std::string& header = "") {
     ServerConfig config;
     config.metrics = address;
     config.auth_token_file = tokens_ ? (directory_.path() / "user").string() : "";
     config.admin_token_file = tokens_ ? (directory_.path() / "admin").string() : "";
     directory_.Write("user", "s3cret\n");
     directory_.Write("admin", "r00t\n");
-    auto responder = StartOperatorHttp(config, [] { return std::vector<MetricFamily>(); });
+    auto responder =
+        StartOperatorHttp(config, {[] { return std::vector<MetricFamily>(); },
+                                   [this] { return alive_; }, [this] { return state_; }});
     EXPECT_TRUE(responder.ok()) << responder.status();
     if (!responder.ok()) return "";
-    const std::string answer =
-        Peer((*responder)->port())
-            .Ask(absl::StrCat("GET /metrics HTTP/1.1\r\nHost: a\r\n", header, "\r\n"));
-    return answer.substr(0, answer.find("\r\n"));
+    return Peer((*responder)->port())
+        .Ask(absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: a\r\n", header, "\r\n"));
   }
 
   bool tokens_ = true;
+  bool alive_ = true;
+  v1::ServerState state_ = v1::SERVER_STATE_SERVING;
   const testing::TempDirectory directory_;
 };
 
@@ -253,6 +262,22 @@ TEST_F(OperatorHttpTest, ElsewhereThanOnLoopbackTheTokenIsNeeded) {
   EXPECT_EQ(Scrape("0.0.0.0:0", "Authorization: Bearer r00t\r\n"), "HTTP/1.1 200 OK");
   tokens_ = false;
   EXPECT_EQ(Scrape("0.0.0.0:0"), "HTTP/1.1 200 OK");
+}
+
+TEST_F(OperatorHttpTest, ProbesNeedNoTokenAndGetAVerdict) {
+  EXPECT_THAT(Ask("0.0.0.0:0", "/healthz"),
+              AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("\nalive\n")));
+  EXPECT_THAT(Ask("0.0.0.0:0", "/readyz"),
+              AllOf(StartsWith("HTTP/1.1 200 "), HasSubstr("\nserving\n")));
+  alive_ = false;
+  EXPECT_THAT(Ask("127.0.0.1:0", "/healthz"), StartsWith("HTTP/1.1 503 Service Unavailable"));
+  for (const auto& [state, name] : {std::pair(v1::SERVER_STATE_LOADING, "loading"),
+                                    std::pair(v1::SERVER_STATE_DRAINING, "draining"),
+                                    std::pair(v1::SERVER_STATE_UNHEALTHY, "unhealthy")}) {
+    state_ = state;
+    EXPECT_THAT(Ask("127.0.0.1:0", "/readyz"),
+                AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr(absl::StrCat("\n", name, "\n"))));
+  }
 }
 
 }  // namespace

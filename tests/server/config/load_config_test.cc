@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "server/config/options.h"
 #include "tests/support/temp_directory.h"
@@ -139,6 +140,46 @@ TEST_F(LoadConfigTest, EveryOptionIsReadFromEverySource) {
     const std::string file = WriteFile(YamlKey(option) + ": " + value + "\n");
     EXPECT_EQ(Describe(Load(with({"--config", file}))), expected);
     EXPECT_EQ(Describe(Load(with({}), {{"ANNULUS_CONFIG", file}})), expected);
+  }
+}
+
+// What --print-config prints with these arguments.
+std::string Printed(std::vector<std::string> arguments) {
+  arguments.push_back("--print-config");
+  const auto loaded = LoadConfig(arguments, {});
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  return loaded.ok() ? loaded->text : "";
+}
+
+TEST_F(LoadConfigTest, ThePrintedFileExplainsEveryOptionAndChangesNone) {
+  const std::string text = Printed({});
+  EXPECT_EQ(Describe(Load({"--config", WriteFile(text)})), Describe(Load({})));
+  // The defaults that it shows are the defaults.
+  std::string uncommented;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    EXPECT_LE(line.size(), 98u) << line;
+    const bool shown = line.size() > 1 && line[0] == '#' && line[1] != '#' && line[1] != ' ';
+    absl::StrAppend(&uncommented, shown ? line.substr(1) : line, "\n");
+  }
+  EXPECT_EQ(Describe(Load({"--config", WriteFile(uncommented)})), Describe(Load({})));
+  for (const Option& option : Options()) {
+    EXPECT_THAT(uncommented, HasSubstr(absl::StrCat("\n", YamlKey(option), ": ")));
+  }
+}
+
+TEST_F(LoadConfigTest, APrintedFileIsReadBack) {
+  for (const Option& option : Options()) {
+    SCOPED_TRACE(option.name);
+    if (std::string(option.name) == "out") continue;  // for --convert alone
+    std::vector<std::string> arguments = Companion(option);
+    arguments.insert(arguments.begin(), {std::string("--") + option.name, OtherValue(option)});
+    EXPECT_EQ(Describe(Load({"--config", WriteFile(Printed(arguments))})),
+              Describe(Load(arguments)));
+  }
+  for (const char* odd : {"null", "~", "a: b", "# c", "\"", "\\n", "'", "x:", "- d", "\xc3\xa9",
+                          "tab\there", "@e", "%f", "{g}", "&h", "yes"}) {
+    const std::string read = Load({"--config", WriteFile(Printed({"--model", odd}))}).engine.model;
+    EXPECT_EQ(read, Load({"--model", odd}).engine.model) << odd;
   }
 }
 

@@ -1,0 +1,48 @@
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/config/options.h"
+
+namespace annulus {
+namespace {
+
+// As a scalar of YAML: in double quotes unless it can only be read as a text.
+std::string Scalar(const std::string& text) {
+  const bool plain =
+      !text.empty() && text != "null" && absl::ascii_isalnum(text.front()) && text.back() != ':' &&
+      std::all_of(text.begin(), text.end(), [](char c) {
+        return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '/' || c == ':' || c == '-';
+      });
+  if (plain) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      absl::StrAppendFormat(&quoted, "\\x%02x", static_cast<unsigned char>(c));
+    } else {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+}  // namespace
+
+std::string ConfigText(const std::map<const Option*, std::string>& texts) {
+  std::string text =
+      "# Configuration of annulusd. A line behind one # shows a default: take the # away to change "
+      "it.\n# A flag or a variable (ANNULUS_KV_MEMORY=4GiB) beats this file.\n";
+  for (const Option& option : Options()) {
+    const auto found = texts.find(&option);
+    const bool set = found != texts.end();
+    absl::StrAppend(&text, "\n",
+                    Paragraph(absl::StrCat(option.value_name, ". ", option.help), "## ", "## "),
+                    set ? "" : "#", YamlKey(option), ": ",
+                    Scalar(set ? found->second : option.default_value), "\n");
+  }
+  return text;
+}
+
+}  // namespace annulus
