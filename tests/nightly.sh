@@ -9,7 +9,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=${1:-$root/build}
 tests=$build/tests
-passed=0 failed=0
+passed=0 failed=0 skipped=0
 times=()
 source "$root/tests/support/run/environment.sh"
 
@@ -21,6 +21,9 @@ step() {
   "$@" || status=$?
   if ((status == 0)); then
     passed=$((passed + 1))
+  elif ((status == 77)); then
+    skipped=$((skipped + 1))
+    word=skipped
   else
     failed=$((failed + 1))
     word=FAILED
@@ -86,9 +89,11 @@ step 'tools, address sanitizer' tools_by_asan
 step 'every CPU table, address sanitizer' every_table_by_asan
 step 'emulated GPUs, thread sanitizer' emulated_by_tsan
 step 'kernels for all GPUs' kernels_for_all_gpus
+step 'packages of what follows' bash "$root/deploy/setup.sh" nightly
+step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"
 step 'planted faults' bash "$root/tests/faults.sh" "$build"
 
 echo '== time'
 printf '%s\n' "${times[@]}"
-echo "$passed passed, $failed failed"
+echo "$passed passed, $failed failed, $skipped skipped"
 ((failed == 0))
