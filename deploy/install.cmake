@@ -5,6 +5,10 @@ add_custom_target(programs DEPENDS ${installed})
 install(TARGETS annulusd annulus annulus-bench annulus-tokenize RUNTIME DESTINATION bin)
 install(TARGETS annulus_sentencepiece LIBRARY DESTINATION lib/annulus)
 install(FILES LICENSE README.md SECURITY.md DESTINATION share/doc/annulus)
+install(FILES deploy/RUNBOOK.md DESTINATION share/doc/annulus)
+install(DIRECTORY deploy/monitoring/dashboards deploy/monitoring/grafana DESTINATION share/annulus/monitoring)
+install(FILES deploy/monitoring/alertmanager.yml deploy/monitoring/draw_dashboards.py deploy/monitoring/prometheus.yml
+              deploy/monitoring/rules.yaml DESTINATION share/annulus/monitoring)
 install(FILES deploy/systemd/gpu.conf DESTINATION share/doc/annulus/systemd)
 install(FILES deploy/systemd/annulus.sysusers DESTINATION lib/sysusers.d RENAME annulus.conf)
 install(FILES deploy/systemd/annulus.tmpfiles DESTINATION lib/tmpfiles.d RENAME annulus.conf)
@@ -35,6 +39,7 @@ client annulus, and the benchmark annulus-bench.")
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
     "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "prometheus, prometheus-alertmanager, python3")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/conffiles ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/postinst
     ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/prerm ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/postrm)

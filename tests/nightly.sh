@@ -91,6 +91,7 @@ step 'emulated GPUs, thread sanitizer' emulated_by_tsan
 step 'kernels for all GPUs' kernels_for_all_gpus
 step 'packages of what follows' bash "$root/deploy/setup.sh" nightly
 step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"
+step 'panels, by a real Prometheus' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/panels_test.py" "$build"
 step 'planted faults' bash "$root/tests/faults.sh" "$build"
 
 echo '== time'

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Writes the Grafana dashboards: deploy/monitoring/make_dashboards.py [FOLDER].
+
+FOLDER is where NAME.json go, default `dashboards` beside this script. Change a panel here, run this,
+and commit both: a test compares them.
+"""
+
+import json
+import pathlib
+import sys
+
+# (title, unit, kind, what it tells, [(legend, query), ...]). SEL stands for the labels that the
+# variables of a dashboard choose. A stack shows shares of a whole, a stat the present alone.
+SEL = 'job=~"$job",instance=~"$instance"'
+
+
+def quantile(share, family):
+    return (f"histogram_quantile({share}, sum by (le) "
+            f"(rate({family}_bucket{{{SEL}}}[$__rate_interval])))")
+
+
+def rate(family, by="", more=""):
+    chosen = SEL + ("," + more if more else "")
+    by = f" by ({by})" if by else ""
+    return f"sum{by} (rate({family}{{{chosen}}}[$__rate_interval]))"
+
+
+def gauge(family, by="", more="", how="sum"):
+    chosen = SEL + ("," + more if more else "")
+    by = f" by ({by})" if by else ""
+    return f"{how}{by} ({family}{{{chosen}}})"
+
+
+SERVICE = [
+    ("State", "short", "stat", "1 for the state that a daemon is in.",
+     [("{{instance}} {{state}}", gauge("annulus_server_state", "instance, state") + " > 0")]),
+    ("Requests", "short", "stack", "Running ones hold a place; parked ones wait for their readers.",
+     [("running", gauge("annulus_num_requests_running")),
+      ("waiting", gauge("annulus_num_requests_waiting")),
+      ("parked", gauge("annulus_num_requests_parked"))]),
+    ("Calls under way", "short", "lines", "Generate and StreamGenerate calls.",
+     [("{{instance}}", gauge("annulus_active_generations", "instance"))]),
+    ("Time to first token", "s", "lines", "From submission, the wait in the queue included.",
+     [(name, quantile(share, "annulus_time_to_first_token_seconds"))
+      for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))]),
+    ("Time between tokens", "s", "lines", "Of one request.",
+     [(name, quantile(share, "annulus_inter_token_latency_seconds"))
+      for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))]),
+    ("Where a request's time goes, p95", "s", "lines", "The three follow each other.",
+     [("queue", quantile(0.95, "annulus_request_queue_time_seconds")),
+      ("prefill", quantile(0.95, "annulus_request_prefill_time_seconds")),
+      ("decode", quantile(0.95, "annulus_request_decode_time_seconds")),
+      ("all", quantile(0.95, "annulus_e2e_request_latency_seconds"))]),
+    ("Tokens a second", "short", "lines", "Computed prompt tokens, and generated ones.",
+     [("prompt", rate("annulus_prompt_tokens_total")),
+      ("generated", rate("annulus_generation_tokens_total"))]),
+    ("Requests that ended well", "reqps", "lines", "stop: the text ended; length: max_tokens did.",
+     [("{{finished_reason}}", rate("annulus_request_success_total", "finished_reason"))]),
+    ("Failed calls", "reqps", "lines", "By gRPC code.",
+     [("{{code}}", rate("annulus_request_errors_total", "code"))]),
+    ("Refused at the door", "reqps", "lines", "context: longer than the model's; memory: can never fit.",
+     [("{{reason}}", rate("annulus_admission_rejections_total", "reason"))]),
+    ("Length of prompts", "short", "lines", "Tokens.",
+     [(name, quantile(share, "annulus_request_prompt_tokens"))
+      for name, share in (("p50", 0.5), ("p95", 0.95))]),
+    ("Length of answers", "short", "lines", "Tokens.",
+     [(name, quantile(share, "annulus_request_generation_tokens"))
+      for name, share in (("p50", 0.5), ("p95", 0.95))]),
+    ("Lost log lines", "short", "lines", "blocked: the log's reader is too slow; rate: clients cause too many.",
+     [("{{reason}}", rate("annulus_log_lines_dropped_total", "reason"))]),
+    ("Builds", "short", "stat", "Versions that run.",
+     [("{{version}}", gauge("annulus_build_info", "version"))]),
+]
+
+MEMORY = [
+    ("Pages in use", "percentunit", "lines", "Held over all pages of keys and values.",
+     [("{{instance}}", gauge("annulus_kv_cache_usage_perc", "instance", how="max"))]),
+    ("Ranks up", "short", "lines", "1 while a rank answers.",
+     [("rank {{rank}}", gauge("annulus_rank_up", "rank", how="min"))]),
+    ("Memory of ranks", "bytes", "stack", "By what it is for.",
+     [("{{kind}}", gauge("annulus_rank_memory_bytes", "kind"))]),
+    ("Memory of each rank", "bytes", "lines", "All kinds together.",
+     [("rank {{rank}}", gauge("annulus_rank_memory_bytes", "rank"))]),
+    ("Pools", "bytes", "stack", "cached: given back when needed.",
+     [("{{pool}} {{state}}", gauge("annulus_pool_bytes", "pool, state"))]),
+    ("Pools: most ever held", "percentunit", "lines", "Over the pool's hard bound.",
+     [("{{pool}}", gauge("annulus_pool_high_water_bytes", "pool", how="max") + " / "
+       + gauge("annulus_pool_limit_bytes", "pool", how="max"))]),
+    ("Fragmentation", "percentunit", "lines", "1 - largest free block / free bytes.",
+     [("{{pool}}", gauge("annulus_pool_fragmentation_ratio", "pool", how="max"))]),
+    ("Pools refuse, and give back", "ops", "lines", "Refusals at the bound; trims return memory to the device.",
+     [("refused", rate("annulus_pool_refusals_total")),
+      ("trims", rate("annulus_pool_trims_total"))]),
+    ("Returned to the device", "Bps", "lines", "Bytes a second.",
+     [("{{pool}}", rate("annulus_pool_trimmed_bytes_total", "pool"))]),
+    ("Process", "bytes", "lines", "Resident, the most so far, and what admission foresaw.",
+     [("resident", gauge("annulus_process_resident_bytes")),
+      ("most", gauge("annulus_process_resident_most_bytes")),
+      ("foreseen", gauge("annulus_memory_foreseen_bytes"))]),
+    ("Foreseen", "bytes", "stack", "Most memory that the process needs at once, by part.",
+     [("{{part}}", gauge("annulus_memory_foreseen_bytes", "part"))]),
+    ("What ranks do", "short", "lines", "Seconds a second. exposed_wait: nothing to attend until a peer sends.",
+     [("rank {{rank}} {{phase}}", rate("annulus_ring_seconds_total", "rank, phase"))]),
+    ("Share of waiting", "percentunit", "lines", "exposed_wait over all three.",
+     [("rank {{rank}}", rate("annulus_ring_seconds_total", "rank", 'phase="exposed_wait"') + " / "
+       + rate("annulus_ring_seconds_total", "rank"))]),
+    ("Bytes between ranks", "Bps", "lines", "By ring mode; estimate: to settle which blocks are attended.",
+     [("rank {{rank}} {{mode}}", rate("annulus_ring_bytes_total", "rank, mode"))]),
+    ("Ring modes", "ops", "lines", "Item groups that a step ran in each.",
+     [("{{mode}}", rate("annulus_ring_mode_total", "mode"))]),
+    ("Requests that gave up their pages", "ops", "lines", "Preemptions.",
+     [("preemptions", rate("annulus_num_preemptions_total"))]),
+    ("Device graphs: steps", "ops", "lines", "On GPUs: whole, or cut into pieces.",
+     [("{{outcome}}", rate("annulus_graph_steps_total", "outcome"))]),
+    ("Device graphs: launches", "ops", "lines", "In graphs, or one by one.",
+     [("{{how}}", rate("annulus_graph_launches_total", "how"))]),
+    ("Device graphs: work on them", "ops", "lines", "Launches that differed, and graphs made anew.",
+     [("updates", rate("annulus_graph_updates_total")),
+      ("built", rate("annulus_graph_built_total"))]),
+    ("Device graphs: cuts", "ops", "lines", "What cut them.",
+     [("{{reason}}", rate("annulus_graph_cuts_total", "reason"))]),
+]
+
+DOCUMENTS = [
+    ("Documents", "short", "lines", "Stored ones.",
+     [("{{instance}}", gauge("annulus_documents", "instance"))]),
+    ("Memory of documents", "bytes", "lines", "Token ids, uploads in progress included.",
+     [("{{instance}}", gauge("annulus_document_memory_bytes", "instance"))]),
+    ("Uploads", "ops", "lines", "unchanged: the same text was there.",
+     [("{{outcome}}", rate("annulus_document_uploads_total", "outcome"))]),
+    ("Prompt tokens found computed", "percentunit", "lines", "Reused over looked up: what a document saves when it is asked again.",
+     [("hits", rate("annulus_prefix_cache_hits_total") + " / "
+       + rate("annulus_prefix_cache_queries_total"))]),
+    ("Prompt tokens", "short", "lines", "A second.",
+     [("reused", rate("annulus_prefix_cache_hits_total")),
+      ("computed", rate("annulus_prompt_tokens_total"))]),
+    ("Keys and values kept", "bytes", "stack", "kv_cached is given back when a request needs it.",
+     [("{{kind}}", gauge("annulus_rank_memory_bytes", "kind", 'kind=~"kv_.*"'))]),
+]
+
+POLICIES = [
+    ("Density", "percentunit", "lines", "Attended over causal pairs, since the start.",
+     [("{{instance}}", gauge("annulus_attention_density_ratio", "instance", how="max"))]),
+    ("Coverage", "percentunit", "lines", "Share of the attention inside the chosen blocks, since the start; 0 until one was sampled.",
+     [("measured", gauge("annulus_attention_coverage_ratio", "instance", how="min")),
+      ("estimated", gauge("annulus_attention_estimated_coverage_ratio", "instance", how="min"))]),
+    ("What contracts did", "ops", "lines", "Layers that kept the policy's blocks, got more, or became dense.",
+     [("{{outcome}}", rate("annulus_attention_layers_total", "outcome"))]),
+    ("Block lists found", "percentunit", "lines", "Of sparse attention: there already, over all.",
+     [("hits", rate("annulus_pattern_cache_hits_total") + " / ("
+       + rate("annulus_pattern_cache_hits_total") + " + "
+       + rate("annulus_pattern_cache_misses_total") + ")")]),
+    ("Memory of block lists", "bytes", "lines", "Kept for reuse.",
+     [("{{instance}}", gauge("annulus_pattern_cache_bytes", "instance"))]),
+    ("Bytes to settle blocks", "Bps", "lines", "What ranks exchange to choose.",
+     [("rank {{rank}}", rate("annulus_ring_bytes_total", "rank", 'mode="estimate"'))]),
+    ("Models", "short", "stat", "What is served.",
+     [("{{architecture}} {{weights_dtype}} {{kv_dtype}} {{kernels}}",
+       gauge("annulus_model_info", "architecture, weights_dtype, kv_dtype, kernels"))]),
+]
+
+DASHBOARDS = {
+    "service": ("Annulus: service", "For those who promise answers", SERVICE),
+    "memory-and-rings": ("Annulus: memory and rings", "For those who plan machines", MEMORY),
+    "documents": ("Annulus: documents", "For those who upload and ask", DOCUMENTS),
+    "policies": ("Annulus: policies and coverage", "For those who choose attention", POLICIES),
+}
+
+COLUMNS, HEIGHT = 2, 8
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+def panel(number, title, unit, kind, text, queries):
+    custom = {} if kind == "stat" else {
+        "fillOpacity": 30 if kind == "stack" else 0, "lineWidth": 1, "showPoints": "never",
+        "stacking": {"mode": "normal" if kind == "stack" else "none"}}
+    defaults = {"unit": unit, "min": 0}
+    if custom:
+        defaults["custom"] = custom
+    width = 24 // COLUMNS
+    return {
+        "id": number + 1, "title": title, "description": text, "datasource": SOURCE,
+        "type": "stat" if kind == "stat" else "timeseries",
+        "gridPos": {"h": HEIGHT, "w": width, "x": number % COLUMNS * width,
+                    "y": number // COLUMNS * HEIGHT},
+        "fieldConfig": {"defaults": defaults, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}}
+        if custom else {"textMode": "value_and_name"},
+        "targets": [{"refId": chr(ord("A") + i), "datasource": SOURCE, "legendFormat": legend,
+                     "expr": query} for i, (legend, query) in enumerate(queries)],
+    }
+
+
+def variable(name, label):
+    return {"name": name, "type": "query", "datasource": SOURCE, "refresh": 2, "multi": True,
+            "includeAll": True, "allValue": ".+", "current": {"text": "All", "value": "$__all"},
+            "query": f"label_values(annulus_build_info, {label})"}
+
+
+def dashboard(name, title, text, panels):
+    source = {"name": "datasource", "type": "datasource", "query": "prometheus", "current": {}}
+    return {
+        "uid": "annulus-" + name, "title": title, "description": text, "tags": ["annulus"],
+        "schemaVersion": 37, "version": 1, "editable": True, "refresh": "30s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [source, variable("job", "job"), variable("instance", "instance")]},
+        "panels": [panel(i, *row) for i, row in enumerate(panels)],
+    }
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1
+                          else pathlib.Path(__file__).parent / "dashboards")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (title, text, panels) in DASHBOARDS.items():
+        written = json.dumps(dashboard(name, title, text, panels), indent=1) + "\n"
+        (folder / f"{name}.json").write_text(written)
+
+
+main()

@@ -1,0 +1,72 @@
+"""annulusd as a process, for the tests of deploy/. The folder of the build is the first argument."""
+
+import contextlib
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SKIPPED = 77
+
+
+def environment():
+    return {k: v for k, v in os.environ.items() if not k.startswith("ANNULUS_")}
+
+
+def get(address, path):
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=20) as answer:
+        return answer.read().decode()
+
+
+class Daemon:
+    """Listens on free ports: `address` and `metrics`."""
+
+    def __init__(self, build, *flags):
+        self.process = subprocess.Popen(
+            [f"{build}/annulusd", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *flags],
+            stderr=subprocess.PIPE, text=True, env=environment())
+        lines = []
+        for line in self.process.stderr:
+            lines.append(line)
+            ports = re.search(r" ready .* port=(\d+) .*metrics_port=(\d+)", line)
+            if ports:
+                self.address, self.metrics = (f"127.0.0.1:{port}" for port in ports.groups())
+                return
+        sys.exit("annulusd did not start:\n" + "".join(lines))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+
+def families(metrics):
+    """Name -> labels of its samples, from a scrape."""
+    found = {}
+    for line in get(metrics, "/metrics").splitlines():
+        if line.startswith("# TYPE "):
+            found[line.split()[2]] = set()
+        elif line and line[0] != "#":
+            name, labels = re.match(r"(\w+)(?:\{(.*)\})? ", line).groups()
+            family = re.sub(r"_(bucket|sum|count)$", "", name)
+            found[family if family in found else name] |= set(re.findall(r'(\w+)="', labels or ""))
+    return found
+
+
+@contextlib.contextmanager
+def stopping(process):
+    """Ends a process that the test started."""
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""panels_test.py BUILD [PICTURES]: a real Prometheus scrapes a daemon under load, at one and at four ranks,
+and every query of every panel and recording rule returns a number.
+
+PICTURES/RANKS/ gets an SVG of each dashboard, drawn from those answers. Skipped (77) without prometheus.
+"""
+
+import concurrent.futures
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import daemon
+
+MONITORING = daemon.ROOT / "deploy" / "monitoring"
+sys.path.append(str(MONITORING))
+import draw_dashboards as drawing
+LOAD_SECONDS = 25
+RATE_SECONDS = 15  # for $__rate_interval; scrapes come every second
+
+
+def start_prometheus(folder, target):
+    """Prometheus cannot choose a free port itself, so ports are tried."""
+    rules = (MONITORING / "rules.yaml").read_text()
+    for window in ("5m", "30m", "1h", "6h"):  # nothing is that old here
+        rules = rules.replace(f"[{window}]", f"[{RATE_SECONDS}s]")
+    (folder / "rules.yaml").write_text(rules)
+    (folder / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
+        "rule_files: [rules.yaml]\n"
+        "scrape_configs:\n- job_name: annulus\n"
+        f"  static_configs: [{{targets: ['{target}']}}]\n")
+    for _ in range(20):
+        address = f"127.0.0.1:{random.randrange(20000, 60000)}"
+        data = tempfile.mkdtemp(dir=folder)
+        process = subprocess.Popen(
+            ["prometheus", f"--config.file={folder}/prometheus.yml",
+             f"--storage.tsdb.path={data}", f"--web.listen-address={address}"],
+            stderr=subprocess.DEVNULL)
+        for _ in range(100):
+            if process.poll() is not None:
+                break
+            try:
+                daemon.get(address, "/-/ready")
+                return process, address
+            except OSError:
+                time.sleep(0.1)
+        process.kill()
+        process.wait()
+    sys.exit("prometheus does not start")
+
+
+def load(build, address, folder):
+    """Documents asked twice, plain completions, sparse requests, errors: for LOAD_SECONDS."""
+    annulus = [f"{build}/annulus"]
+    server = ["--server", address]
+    words = [f"w{n}" for n in range(300)]
+    document = folder / "document.txt"
+    document.write_text(" ".join(random.choices(words, k=3000)))
+    kinds = [
+        ["ask", str(document), "w7 w8?", "--max-tokens", "8"],
+        ["complete", " ".join(words[:200]), "--max-tokens", "16"],
+        ["complete", "w1 w2", "--document", str(document), "--max-tokens", "4", "--attention", "strided"],
+        # A prompt that is new each time, so that its blocks must be chosen.
+        ["complete", None, "--max-tokens", "4", "--attention", "adaptive", "--coverage", "0.9"],
+        ["complete", "x", "--model", "another"],
+    ]
+    ends = [0, 0, 0, 0, 69]  # the last one asks for what is not there: NOT_FOUND
+    until = time.monotonic() + LOAD_SECONDS
+
+    def work(lane):
+        turn = lane
+        while time.monotonic() < until:
+            kind = turn % len(kinds)
+            new = " ".join(random.choices(words, k=2000))
+            ended = subprocess.run(annulus + [word or new for word in kinds[kind]] + server, timeout=120,
+                                   check=False, env=daemon.environment(), capture_output=True)
+            if ended.returncode != ends[kind]:
+                sys.exit(f"{kinds[kind]} ended with {ended.returncode}: {ended.stderr.decode()}")
+            turn += 1
+
+    with concurrent.futures.ThreadPoolExecutor(2) as lanes:
+        list(lanes.map(work, range(2)))
+
+
+def check(build, ranks, folder, pictures):
+    with daemon.Daemon(build, "--ranks", str(ranks), "--tokens-per-rank", "512",
+                       "--kv-memory", "256MiB") as served:
+        process, address = start_prometheus(folder, served.metrics)
+        with daemon.stopping(process):
+            load(build, served.address, folder)
+            empty = drawing.draw(address, pictures / str(ranks), LOAD_SECONDS, 1, RATE_SECONDS)
+            for line in (MONITORING / "rules.yaml").read_text().splitlines():
+                if "- record: " not in line:
+                    continue
+                rule = line.split(": ")[1]
+                if not drawing.numbers(drawing.ask(address, rule, LOAD_SECONDS, 1)):
+                    empty.append(rule)
+    return [f"{ranks} ranks: {query}" for query in empty]
+
+
+def main():
+    if not shutil.which("prometheus"):
+        print("no prometheus: nothing was tried")
+        sys.exit(daemon.SKIPPED)
+    empty = []
+    for ranks in (1, 4):
+        with tempfile.TemporaryDirectory() as folder:
+            pictures = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else folder)
+            empty += check(sys.argv[1], ranks, pathlib.Path(folder), pictures)
+    print("\n".join(["without data:", *empty]) if empty else "every query returned numbers")
+    sys.exit(1 if empty else 0)
+
+
+main()
