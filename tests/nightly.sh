@@ -92,6 +92,8 @@ step 'kernels for all GPUs' kernels_for_all_gpus
 step 'packages of what follows' bash "$root/deploy/setup.sh" nightly
 step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"
 step 'panels, by a real Prometheus' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/panels_test.py" "$build"
+step 'tools for Kubernetes' bash "$root/tests/deploy/fetch_kubernetes_tools.sh" "$build/kubernetes-tools"
+step 'Kubernetes: kustomize and the chart' python3 "$root/tests/deploy/kubernetes_test.py" "$build" "$build/kubernetes-tools"
 step 'planted faults' bash "$root/tests/faults.sh" "$build"
 
 echo '== time'
