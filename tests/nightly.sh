@@ -94,6 +94,8 @@ step 'Debian package, installed and purged' bash "$root/tests/deploy/package_tes
 step 'panels, by a real Prometheus' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/panels_test.py" "$build"
 step 'tools for Kubernetes' bash "$root/tests/deploy/fetch_kubernetes_tools.sh" "$build/kubernetes-tools"
 step 'Kubernetes: kustomize and the chart' python3 "$root/tests/deploy/kubernetes_test.py" "$build" "$build/kubernetes-tools"
+step 'ten commands of deploy/README.md' bash "$root/tests/deploy/walk_test.sh" "$build"
+step 'container, built and run' bash "$root/tests/deploy/container_test.sh" "$build"
 step 'planted faults' bash "$root/tests/faults.sh" "$build"
 
 echo '== time'

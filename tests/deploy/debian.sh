@@ -27,7 +27,19 @@ bare_debian() {
     exit 1
   }
   mount -t proc proc "$debian/proc"
+  # Packages start nothing here.
+  printf '#!/bin/sh\nexit 101\n' >"$debian/usr/sbin/policy-rc.d"
+  chmod +x "$debian/usr/sbin/policy-rc.d"
   cp /etc/resolv.conf "$debian/etc/resolv.conf"
+}
+
+# package_of BUILD: the path of the package of that build folder, or BUILD itself, if it is a package.
+package_of() {
+  if [[ $1 == *.deb ]]; then
+    realpath "$1"
+  else
+    bash "$root/deploy/package.sh" "$1" | tail -n 1
+  fi
 }
 
 inside() { DEBIAN_FRONTEND=noninteractive LC_ALL=C chroot "$debian" "$@"; }

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# The Debian package, made, looked over by lintian, and in a bare Debian 12: installed, started by hand,
-# asked, stopped, purged. package_test.sh BUILD, as root, with a network for Debian's packages. Skipped (77)
+# The Debian package: made, looked over by lintian, and in a bare Debian 12: installed, started by hand,
+# asked, stopped, purged. package_test.sh BUILD|PACKAGE, as root, with a network for Debian's packages. Skipped (77)
 # without root, debootstrap or lintian.
 set -euo pipefail
 
-build=$(realpath "$1")
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 source "$root/tests/deploy/debian.sh"
 
@@ -13,7 +12,7 @@ fail() {
   exit 1
 }
 
-package=$(bash "$root/deploy/package.sh" "$build" | tail -n 1)
+package=$(package_of "$1")
 lintian --allow-root --fail-on error "$package" || fail 'lintian found errors'
 
 bare_debian   # sets $debian
