@@ -1,10 +1,13 @@
 #include "client/cli/answer.h"
 
 #include <chrono>
+#include <fstream>
 #include <optional>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/outputs.h"
 #include "client/draw/explain_page.h"
 #include "client/format/json.h"
 #include "client/format/units.h"
@@ -111,7 +114,8 @@ void WriteLogprobs(const std::vector<v1::TokenLogprob>& logprobs, JsonWriter& js
 // Prints text as it comes and shows progress around it.
 class LiveAnswer : public GenerationObserver {
  public:
-  explicit LiveAnswer(Session& session) : session_(session) {}
+  // `prints` says whether the text is for standard output.
+  LiveAnswer(Session& session, bool prints) : session_(session), prints_(prints) {}
 
   void OnQueued(const v1::Queued& queued) override {
     session_.progress().Note(
@@ -132,20 +136,20 @@ class LiveAnswer : public GenerationObserver {
 
   void OnDelta(const v1::Delta& delta) override {
     tokens_ += delta.token_ids_size();
-    if (!session_.options().json && !delta.text().empty()) PrintText(delta.text());
+    if (prints_ && !delta.text().empty()) PrintText(delta.text());
     if (!SharesTerminal()) ShowRate();
   }
 
   // Ends the last line of what was printed. A complete answer has a line even if it is empty.
   void EndLine(bool complete) {
     session_.progress().Clear();
-    if (session_.options().json || ends_in_newline_.value_or(!complete)) return;
+    if (!prints_ || ends_in_newline_.value_or(!complete)) return;
     session_.Print("\n");
   }
 
  private:
   // Progress and answer on one terminal would garble each other.
-  bool SharesTerminal() { return session_.console().out_is_terminal && !session_.options().json; }
+  bool SharesTerminal() { return session_.console().out_is_terminal && prints_; }
 
   void PrintText(const std::string& text) {
     if (SharesTerminal()) session_.progress().Clear();
@@ -164,6 +168,7 @@ class LiveAnswer : public GenerationObserver {
   }
 
   Session& session_;
+  const bool prints_;
   int64_t tokens_ = 0;
   std::optional<SteadyTime> decode_start_;  // when the prompt was last seen to progress
   std::optional<bool> ends_in_newline_;     // absent: nothing printed
@@ -252,13 +257,21 @@ std::string TimingsText(const v1::Completion& completion) {
       CoverageText(attention));
 }
 
-int Answer(Session& session, const v1::GenerationSpec& spec, bool timings) {
-  LiveAnswer live(session);
+int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options) {
+  const bool json = session.options().json;
+  // Found out now, not when the answer has been paid for.
+  if (!options.output.empty() && !std::ofstream(options.output, std::ios::app)) {
+    return session.CannotWrite(options.output);
+  }
+  LiveAnswer live(session, /*prints=*/!json && options.output.empty());
   const Generation generation = StreamGenerate(session.connection(), spec, live);
   live.EndLine(generation.status.ok());
   const bool anything = generation.status.ok() || !generation.token_ids.empty();
-  if (session.options().json && anything) {
-    session.Print(absl::StrCat(AnswerJson(generation, session.interrupted()), "\n"));
+  if (anything && (json || !options.output.empty())) {
+    const std::string text = json ? AnswerJson(generation, session.interrupted()) : generation.text;
+    const bool ended = absl::EndsWith(text, "\n");
+    const int written = WriteOutput(session, options.output, absl::StrCat(text, ended ? "" : "\n"));
+    if (written != 0) return written;
   }
   if (!generation.status.ok()) return session.CallFailed(generation.status);
   if (generation.completion->finish_reason() == v1::FINISH_REASON_LENGTH &&
@@ -266,7 +279,7 @@ int Answer(Session& session, const v1::GenerationSpec& spec, bool timings) {
     session.Warn(absl::StrCat("the answer was cut after ", generation.token_ids.size(),
                               " tokens; --max-tokens allows more"));
   }
-  if (timings) session.Remark(TimingsText(*generation.completion), kTimingsIndent);
+  if (options.timings) session.Remark(TimingsText(*generation.completion), kTimingsIndent);
   return session.Finish();
 }
 

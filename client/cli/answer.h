@@ -9,10 +9,15 @@
 
 namespace annulus {
 
+struct AnswerOptions {
+  bool timings = false;  // a summary on standard error
+  std::string output;    // file for the answer; empty: standard output
+};
+
 // Runs a generation. The answer goes to standard output as it comes, or as one JSON object at the
-// end; progress and, with `timings`, a summary go to standard error. What had come before a failure
-// or an interruption is kept. Returns the exit code.
-int Answer(Session& session, const v1::GenerationSpec& spec, bool timings);
+// end, or at the end to a file; progress goes to standard error. What had come before a failure or
+// an interruption is kept. Returns the exit code.
+int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options);
 
 // The JSON object of --json. `finish_reason` is "stop", "length", "cancelled" or "error"; what a
 // failed generation cannot know is null.

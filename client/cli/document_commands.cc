@@ -1,11 +1,14 @@
+#include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/commands.h"
 #include "client/cli/inputs.h"
 #include "client/cli/options.h"
 #include "client/documents.h"
+#include "client/failure.h"
 #include "client/format/json.h"
 #include "client/format/table.h"
 #include "client/format/units.h"
@@ -14,8 +17,9 @@ namespace annulus {
 namespace {
 
 struct DocumentOptions {
-  std::string file;
-  std::string name;
+  std::vector<std::string> arguments;  // files, or names and patterns of names
+  std::string name;                    // of a file on the server
+  bool force = false;
 };
 
 void WriteDocument(const v1::Document& document, JsonWriter& json) {
@@ -43,12 +47,30 @@ int PrintDocument(Session& session, const v1::Document& document) {
   return session.Finish();
 }
 
-int RunPut(Session& session, const DocumentOptions& options) {
-  const bool from_stdin = options.file == kStandardInput;
-  std::string name = options.name;
+// The files that the arguments of `put` stand for; "-" stays.
+absl::StatusOr<std::vector<std::string>> FilesToPut(const std::vector<std::string>& arguments) {
+  std::vector<std::string> files;
+  for (const std::string& argument : arguments) {
+    std::error_code error;
+    const bool is_file =
+        std::filesystem::exists(argument, error) && !std::filesystem::is_directory(argument, error);
+    const bool is_folder = !is_file && std::filesystem::exists(argument, error);
+    if (argument == kStandardInput || is_file || (!is_folder && !IsPattern(argument))) {
+      files.push_back(argument);
+      continue;
+    }
+    absl::StatusOr<std::vector<std::string>> found = FindFiles(argument, {});
+    if (!found.ok()) return found.status();
+    files.insert(files.end(), found->begin(), found->end());
+  }
+  return files;
+}
+
+int PutOne(Session& session, const std::string& file, std::string name, v1::Document* document) {
+  const bool from_stdin = file == kStandardInput;
   if (name.empty()) {
     if (from_stdin) return session.Misuse("a document from standard input needs --name NAME");
-    name = std::filesystem::path(options.file).filename().string();
+    name = std::filesystem::path(file).filename().string();
   }
   if (!IsDocumentName(name)) {
     return session.Misuse(absl::StrCat(
@@ -56,17 +78,35 @@ int RunPut(Session& session, const DocumentOptions& options) {
         "\" cannot be a document's name: 1 to 128 ASCII letters, digits, '.', '_' and '-', the "
         "first a letter or digit, no '..'; give one with --name NAME"));
   }
-  auto content = from_stdin ? ReadDocument(session.console().in) : OpenDocument(options.file);
+  absl::StatusOr<DocumentContent> content = ReadOneText(session, file);
   if (!content.ok()) return session.Misuse(absl::string_view(content.status().message()));
-  v1::Document document;
-  const int exit_code = Upload(session, name, *content, &document);
-  return exit_code == 0 ? PrintDocument(session, document) : exit_code;
+  return Upload(session, name, *content, document);
 }
 
-int RunList(Session& session) {
-  std::vector<v1::Document> documents;
-  const grpc::Status status = ListDocuments(session.connection(), &documents);
-  if (!status.ok()) return session.CallFailed(status);
+int PrintDocuments(Session& session, const std::vector<v1::Document>& documents);
+
+int RunPut(Session& session, const DocumentOptions& options) {
+  const absl::StatusOr<std::vector<std::string>> files = FilesToPut(options.arguments);
+  if (!files.ok()) return session.Misuse(files.status().message());
+  if (files->size() > 1 && !options.name.empty()) {
+    return session.Misuse(absl::StrCat("--name is for one file; given are ", files->size()));
+  }
+  std::vector<v1::Document> stored;
+  int failure = 0;
+  for (const std::string& file : *files) {
+    v1::Document document;
+    const int exit_code = PutOne(session, file, options.name, &document);
+    if (exit_code == 0) stored.push_back(document);
+    if (exit_code == kExitInterrupted) return exit_code;
+    if (exit_code != 0) failure = exit_code;
+  }
+  if (stored.empty()) return failure;
+  const int printed =
+      files->size() == 1 ? PrintDocument(session, stored[0]) : PrintDocuments(session, stored);
+  return failure != 0 ? kExitPartial : printed;
+}
+
+int PrintDocuments(Session& session, const std::vector<v1::Document>& documents) {
   if (session.options().json) {
     JsonWriter json;
     json.BeginObject().Key("documents").BeginArray();
@@ -86,22 +126,90 @@ int RunList(Session& session) {
   return session.Finish();
 }
 
+// The names on the server that the arguments stand for: a name stands for itself, a pattern for all
+// that match. Misuse if nothing matches a pattern.
+int NamesMeant(Session& session, const std::vector<std::string>& arguments,
+               std::vector<std::string>* names) {
+  std::vector<v1::Document> stored;
+  if (std::any_of(arguments.begin(), arguments.end(), &IsPattern)) {
+    const grpc::Status status = ListDocuments(session.connection(), &stored);
+    if (!status.ok()) return session.CallFailed(status);
+  }
+  for (const std::string& argument : arguments) {
+    const size_t before = names->size();
+    if (!IsPattern(argument)) names->push_back(argument);
+    for (const v1::Document& document : stored) {
+      const bool is_new = std::count(names->begin(), names->end(), document.name()) == 0;
+      const bool matches = IsPattern(argument) && MatchesPattern(argument, document.name());
+      if (matches && is_new) names->push_back(document.name());
+    }
+    if (names->size() == before &&
+        std::none_of(names->begin(), names->end(),
+                     [&](const auto& name) { return MatchesPattern(argument, name); })) {
+      return session.Misuse(absl::StrCat("no document on the server matches ", argument));
+    }
+  }
+  return 0;
+}
+
+int RunList(Session& session, const DocumentOptions& options) {
+  std::vector<v1::Document> documents;
+  const grpc::Status status = ListDocuments(session.connection(), &documents);
+  if (!status.ok()) return session.CallFailed(status);
+  const auto unwanted = [&](const v1::Document& document) {
+    return !options.arguments.empty() &&
+           std::none_of(
+               options.arguments.begin(), options.arguments.end(),
+               [&](const auto& pattern) { return MatchesPattern(pattern, document.name()); });
+  };
+  documents.erase(std::remove_if(documents.begin(), documents.end(), unwanted), documents.end());
+  return PrintDocuments(session, documents);
+}
+
 int RunShow(Session& session, const DocumentOptions& options) {
-  v1::Document document;
-  const grpc::Status status = GetDocument(session.connection(), options.name, &document);
-  return status.ok() ? PrintDocument(session, document) : session.CallFailed(status);
+  std::vector<std::string> names;
+  int failure = NamesMeant(session, options.arguments, &names);
+  if (failure != 0) return failure;
+  int shown = 0;
+  for (const std::string& name : names) {
+    v1::Document document;
+    const grpc::Status status = GetDocument(session.connection(), name, &document);
+    if (!status.ok()) {
+      failure = session.CallFailed(status);
+      if (failure == kExitInterrupted) return failure;
+      continue;
+    }
+    if (shown++ > 0 && !session.options().json) session.Print("\n");
+    const int printed = PrintDocument(session, document);
+    if (printed != 0) return printed;
+  }
+  return failure != 0 && shown > 0 ? kExitPartial : failure;
 }
 
 int RunDelete(Session& session, const DocumentOptions& options) {
-  const grpc::Status status = DeleteDocument(session.connection(), options.name);
-  if (!status.ok()) return session.CallFailed(status);
-  if (session.options().json) {
-    JsonWriter json;
-    json.BeginObject().Key("deleted").String(options.name).EndObject();
-    session.Print(absl::StrCat(json.text(), "\n"));
-  } else {
-    session.Print(absl::StrCat("deleted ", options.name, "\n"));
+  std::vector<std::string> names;
+  int failure = NamesMeant(session, options.arguments, &names);
+  if (failure != 0) return failure;
+  int deleted = 0;
+  for (const std::string& name : names) {
+    const grpc::Status status = DeleteDocument(session.connection(), name);
+    const bool absent = status.error_code() == grpc::StatusCode::NOT_FOUND;
+    if (absent && options.force) continue;
+    if (!status.ok()) {
+      failure = session.CallFailed(status);
+      if (failure == kExitInterrupted) return failure;
+      continue;
+    }
+    ++deleted;
+    if (session.options().json) {
+      JsonWriter json;
+      json.BeginObject().Key("deleted").String(name).EndObject();
+      session.Print(absl::StrCat(json.text(), "\n"));
+    } else {
+      session.Print(absl::StrCat("deleted ", name, "\n"));
+    }
   }
+  if (failure != 0) return deleted > 0 ? kExitPartial : failure;
   return session.Finish();
 }
 
@@ -123,26 +231,33 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
     return &command;
   };
 
-  CLI::App* put = add("put", "Upload a text file", &RunPut);
-  put->add_option("FILE", options->file, "UTF-8 text; - for standard input")->required();
+  CLI::App* put = add("put", "Upload the text of files", &RunPut);
+  put->add_option("FILE...", options->arguments,
+                  "Files of any kind that ask reads, folders, patterns; - for standard input")
+      ->required();
   put->add_option("--name", options->name, "Name on the server (default: the file's own)")
       ->type_name("NAME");
   put->footer(
       "Examples:\n"
-      "  annulus documents put book.txt\n"
+      "  annulus documents put book.epub\n"
+      "  annulus documents put 'reports/**/*.pdf'\n"
       "  zcat book.gz | annulus documents put - --name book");
 
-  CLI::App* list = add("list", "List the documents on the server",
-                       [](Session& session, const DocumentOptions&) { return RunList(session); });
+  CLI::App* list = add("list", "List the documents on the server (also: ls)", &RunList);
+  list->alias("ls");
+  list->add_option("PATTERN...", options->arguments, "Only names that match, for example 'rep*'");
   list->footer("Examples:\n  annulus documents list\n  annulus documents list --json");
 
-  CLI::App* show = add("show", "Describe one document", &RunShow);
-  show->add_option("NAME", options->name, "Name on the server")->required();
+  CLI::App* show = add("show", "Describe documents", &RunShow);
+  show->add_option("NAME...", options->arguments, "Names on the server, or patterns")->required();
   show->footer("Examples:\n  annulus documents show book.txt");
 
-  CLI::App* remove = add("delete", "Delete one document", &RunDelete);
-  remove->add_option("NAME", options->name, "Name on the server")->required();
-  remove->footer("Examples:\n  annulus documents delete book.txt");
+  CLI::App* remove = add("delete", "Delete documents (also: rm)", &RunDelete);
+  remove->alias("rm");
+  remove->add_option("NAME...", options->arguments, "Names on the server, or patterns")->required();
+  remove->add_flag("-f,--force", options->force, "What is not there is no failure");
+  remove->footer(
+      "Examples:\n  annulus documents delete book.txt\n  annulus documents rm 'draft*' --force");
 }
 
 }  // namespace annulus

@@ -13,7 +13,8 @@ namespace {
 
 struct GenerateOptions {
   v1::GenerationSpec spec;
-  bool timings = false;
+  AnswerOptions answer;
+  std::string system;  // message before the question
   std::optional<std::string> prompt;
   std::vector<std::string> documents;  // for ask, the question comes last
   DocumentChoice choice;
@@ -41,6 +42,12 @@ int ProvidePrompt(Session& session, absl::string_view what, const GenerateOption
   std::string text;
   const int exit_code = ReadPrompt(session, what, options, &text);
   if (exit_code != 0) return exit_code;
+  if (!options.system.empty()) {
+    if (CheckText(session, "--system", options.system) != 0) return kExitMisuse;
+    v1::Message* const system = spec.mutable_messages()->add_messages();
+    system->set_role("system");
+    system->set_content(options.system);
+  }
   if (options.chat) return PlacePrompt(session, text, spec);
   spec.set_text(text);
   return 0;
@@ -58,8 +65,9 @@ int Generate(Session& session, absl::string_view what, const GenerateOptions& op
     exit_code = ProvideDocuments(session, options.documents, options.choice, &provided);
   }
   if (exit_code != 0) return exit_code;
+  WarnOfDemonstration(session, spec.model());
   for (const std::string& name : provided.names) spec.add_documents(name);
-  return ExitAfter(Answer(session, spec, options.timings), provided);
+  return ExitAfter(Answer(session, spec, options.answer), provided);
 }
 
 int RunComplete(Session& session, const GenerateOptions& options) {
@@ -110,7 +118,14 @@ void AddChoice(CLI::App& command, DocumentChoice& choice) {
 std::shared_ptr<GenerateOptions> AddShared(CLI::App& command, CommonOptions& common) {
   auto options = std::make_shared<GenerateOptions>();
   AddChoice(command, options->choice);
-  command.add_flag("--timings", options->timings, "Print tokens, times and rates at the end")
+  command
+      .add_flag("--timings", options->answer.timings, "Print tokens, times and rates at the end")
+      ->group(kOutputGroup);
+  command
+      .add_option(
+          "-o,--output", options->answer.output,
+          "Write the answer to FILE when it is complete (default: standard output, as it comes)")
+      ->type_name("FILE")
       ->group(kOutputGroup);
   AddGenerationOptions(command, options->spec);
   AddCommonOptions(command, common);
@@ -161,6 +176,8 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
   CLI::App& ask = *app.add_subcommand("ask", "Ask about documents");
   const auto ask_options = AddShared(ask, common);
   AddAskArguments(ask, *ask_options, argument_count);
+  ask.add_option("-s,--system", ask_options->system, "What the model is told before the question")
+      ->type_name("TEXT");
   ask.footer(
       "Examples:\n"
       "  annulus ask contract.txt 'Who signed it?'\n"

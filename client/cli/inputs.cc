@@ -122,7 +122,7 @@ int PlacePrompt(Session& session, const std::string& text, v1::GenerationSpec& s
   const grpc::Status status =
       session.connection().models().GetModel(call.context(), request, &response);
   if (!status.ok()) return session.CallFailed(status);
-  if (!response.model().has_chat_template()) {
+  if (!response.model().has_chat_template() && !spec.has_messages()) {
     spec.set_text(text);
     return 0;
   }
@@ -130,6 +130,22 @@ int PlacePrompt(Session& session, const std::string& text, v1::GenerationSpec& s
   message->set_role("user");
   message->set_content(text);
   return 0;
+}
+
+void WarnOfDemonstration(Session& session, const std::string& name) {
+  v1::GetModelRequest request;
+  request.set_name(name);
+  v1::GetModelResponse response;
+  Call call(session.connection());
+  // A failure is left to the call that matters.
+  const grpc::Status status =
+      session.connection().models().GetModel(call.context(), request, &response);
+  const v1::Model& model = response.model();
+  if (!status.ok() || !absl::StartsWith(model.architecture(), "builtin:")) return;
+  session.Warn(absl::StrCat(model.name(),
+                            " is a demonstration model: it finds what follows like words in the "
+                            "text and understands nothing. For real answers start annulusd with "
+                            "--model DIR"));
 }
 
 int Upload(Session& session, const std::string& name, DocumentContent& content,
@@ -183,6 +199,28 @@ int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
     return session.Misuse("none of the documents can be read");
   }
   return 0;
+}
+
+absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file) {
+  const bool from_stdin = file == kStandardInput;
+  if (!from_stdin && BeginsAsUtf8(file)) {
+    absl::StatusOr<DocumentContent> content = OpenDocument(file);
+    if (content.ok()) return content;
+  }
+  absl::StatusOr<std::string> bytes =
+      from_stdin ? absl::StatusOr<std::string>(ReadAll(session.console().in))
+                 : LoadFile(file, ReadLimits().file_bytes);
+  if (!bytes.ok()) return bytes.status();
+  const std::vector<FileText> texts =
+      ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes));
+  if (texts.size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, " holds ", texts.size(), " files; unpack it and give the folder"));
+  }
+  if (!texts[0].text.ok()) return texts[0].text.status();
+  if (!texts[0].remark.empty()) session.Warn(texts[0].remark);
+  std::istringstream text(*texts[0].text);
+  return ReadDocument(text);
 }
 
 int ExitAfter(int exit_code, const ProvidedDocuments& provided) {

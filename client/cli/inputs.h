@@ -28,6 +28,10 @@ int CheckText(Session& session, absl::string_view what, absl::string_view text);
 // text.
 int PlacePrompt(Session& session, const std::string& text, v1::GenerationSpec& spec);
 
+// Warns if the model is one that shows how the server works and answers no real question. `name` is
+// that of the request, which may be empty.
+void WarnOfDemonstration(Session& session, const std::string& name);
+
 // Uploads with progress.
 int Upload(Session& session, const std::string& name, DocumentContent& content,
            v1::Document* document);
@@ -53,6 +57,9 @@ int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
 // A text under the name of its content, as a DOC.
 int ProvideText(Session& session, const FileText& read, const DocumentChoice& choice,
                 ProvidedDocuments* provided);
+
+// The text of one file, or of standard input if `file` is "-". An archive of several is refused.
+absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string& file);
 
 // The exit code after all else went well: 0, or 3 if files were skipped.
 int ExitAfter(int exit_code, const ProvidedDocuments& provided);

@@ -149,7 +149,7 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
         ->group(group);
   };
   strings(
-      "--model", [&spec](const std::string& name) { spec.set_model(name); },
+      "-m,--model", [&spec](const std::string& name) { spec.set_model(name); },
       "Name of the model (default: the only one)", kServerGroup)
       ->expected(1)
       ->type_name("NAME");
@@ -159,9 +159,9 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
       ->expected(1)
       ->type_name("ID");
   AddAttentionOptions(command, spec);
-  AddField(command, sampling, "--max-tokens", &P::set_max_tokens, "Most tokens to generate");
+  AddField(command, sampling, "-n,--max-tokens", &P::set_max_tokens, "Most tokens to generate");
   AddField(command, sampling, "--min-tokens", &P::set_min_tokens, "Fewest tokens to generate");
-  AddField(command, sampling, "--temperature", &P::set_temperature,
+  AddField(command, sampling, "-t,--temperature", &P::set_temperature,
            "0 takes the likeliest token; at most 2");
   AddField(command, sampling, "--top-p", &P::set_top_p, "Probability mass to draw from, (0, 1]");
   AddField(command, sampling, "--top-k", &P::set_top_k, "Likeliest tokens to draw from; 0: all");

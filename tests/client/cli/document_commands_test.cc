@@ -49,13 +49,43 @@ TEST_F(DocumentCommands, PutTakesANameAndStandardInput) {
   EXPECT_EQ(server_.documents().at("piped"), "xyz");
 }
 
+TEST_F(DocumentCommands, PutTakesSeveralFilesAndPatterns) {
+  directory_.Write("b.txt", "b");
+  directory_.Write("page", "<html><body>text");
+  const CliResult result = Run({"put", folder_ / "*.txt", folder_ / "page"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("abc.txt   3 B"));
+  EXPECT_EQ(server_.documents().size(), 3u);
+  EXPECT_EQ(server_.documents().at("page"), "text\n");
+  EXPECT_THAT(Run({"put", folder_ / "*.txt", "--name", "x"}).err,
+              HasSubstr("--name is for one file"));
+
+  directory_.Write("bad", "GIF89a");
+  const CliResult partial = Run({"put", folder_ / "bad", folder_ / "b.txt"});
+  EXPECT_EQ(partial.exit_code, 3);
+  EXPECT_THAT(partial.err, HasSubstr("bad is a picture"));
+  EXPECT_THAT(partial.out, HasSubstr("b.txt"));
+}
+
+TEST_F(DocumentCommands, NamesMayBePatternsAndSeveral) {
+  for (const char* name : {"rep-1", "rep-2", "other"}) server_.AddDocument(name, "abc");
+  EXPECT_THAT(Run({"ls", "rep*"}).out, ::testing::Not(HasSubstr("other")));
+  EXPECT_THAT(Run({"show", "rep-1", "oth*"}).out, HasSubstr("\n\nname    other\n"));
+  EXPECT_EQ(Run({"rm", "rep*"}).out, "deleted rep-1\ndeleted rep-2\n");
+  EXPECT_EQ(Run({"rm", "rep*"}).err, "annulus: no document on the server matches rep*\n");
+  EXPECT_EQ(Run({"rm", "gone", "--force"}).exit_code, 0);
+  const CliResult partial = Run({"rm", "gone", "other"});
+  EXPECT_EQ(partial.exit_code, 3);
+  EXPECT_EQ(partial.out, "deleted other\n");
+}
+
 TEST_F(DocumentCommands, PutRefusesBadNamesAndFiles) {
   EXPECT_THAT(Run({"put", "-"}).err, HasSubstr("--name"));
   const CliResult named = Run({"put", folder_ / "abc.txt", "--name", "../up"});
   EXPECT_EQ(named.exit_code, 2);
   EXPECT_THAT(named.err, HasSubstr("../up"));
   EXPECT_EQ(Run({"put", folder_ / "missing.txt"}).exit_code, 2);
-  EXPECT_EQ(Run({"put", folder_, "--name", "x"}).exit_code, 2);
+  EXPECT_EQ(Run({"put", folder_ / "*.none"}).exit_code, 2);
   EXPECT_TRUE(server_.documents().empty());
 }
 

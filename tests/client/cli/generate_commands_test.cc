@@ -252,6 +252,56 @@ TEST_F(GenerateCommands, UnknownDocumentsAreNamed) {
   EXPECT_TRUE(server_.specs().empty());
 }
 
+TEST_F(GenerateCommands, ShortFlagsAreThoseOfLongNames) {
+  ASSERT_EQ(
+      Run({"ask", Write("a", "abc"), "Who?", "-m", "m", "-t", "0.5", "-n", "7", "-s", "Be brief."})
+          .exit_code,
+      0);
+  const v1::GenerationSpec asked = server_.specs().back();
+  EXPECT_EQ(asked.model(), "m");
+  EXPECT_FLOAT_EQ(asked.sampling().temperature(), 0.5);
+  EXPECT_EQ(asked.sampling().max_tokens(), 7);
+  ASSERT_EQ(asked.messages().messages_size(), 2);
+  EXPECT_EQ(asked.messages().messages(0).role(), "system");
+  EXPECT_EQ(asked.messages().messages(0).content(), "Be brief.");
+  EXPECT_EQ(asked.messages().messages(1).content(), "Who?");
+}
+
+TEST_F(GenerateCommands, AnswersGoToAFile) {
+  const auto read = [](const std::string& path) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    return text.str();
+  };
+  const std::string path = Write("answer", "what was there before is gone");
+  const CliResult result = Run({"complete", "x", "-o", path});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(read(path), "Once upon a time\n");
+  ASSERT_EQ(Run({"complete", "x", "-o", path, "--json"}).out, "");
+  EXPECT_THAT(read(path), StartsWith(R"({"text":"Once upon a time")"));
+
+  server_.SetReply({.events = {testing::DeltaEvent("half", {1})},
+                    .status = grpc::Status(grpc::StatusCode::ABORTED, "a rank failed")});
+  EXPECT_EQ(Run({"complete", "x", "-o", path}).exit_code, 64 + grpc::StatusCode::ABORTED);
+  EXPECT_EQ(read(path), "half\n");
+  const size_t asked = server_.specs().size();
+  EXPECT_EQ(Run({"complete", "x", "-o", folder_ / "no" / "such"}).exit_code, 1);
+  EXPECT_EQ(server_.specs().size(), asked) << "found out before it is asked";
+}
+
+TEST_F(GenerateCommands, ADemonstrationModelSaysThatItIsOne) {
+  v1::Model model;
+  model.set_name("recall");
+  model.set_architecture("builtin:recall");
+  server_.SetModels({model});
+  const CliResult result = Run({"ask", Write("abc", "abc"), "Who?"});
+  EXPECT_EQ(result.out, "Once upon a time\n");
+  EXPECT_THAT(result.err, HasSubstr("recall is a demonstration model"));
+  EXPECT_THAT(Run({"complete", "x", "--json"}).err, HasSubstr("demonstration"));
+  EXPECT_EQ(Run({"complete", "x", "--quiet"}).err, "");
+}
+
 TEST_F(GenerateCommands, AskReadsFilesByTheirContent) {
   const std::string page = Write("page.txt", "<html><body><h1>Title</h1><script>no</script>");
   ASSERT_EQ(Run({"ask", page, "What?"}).exit_code, 0);
