@@ -181,24 +181,21 @@ void Coordinator::AdmitWaiting() {
 bool Coordinator::TryAdmit(Request& request) {
   const std::vector<int32_t>& prompt = request.spec().prompt;
   std::shared_ptr<const AttentionAssignment> attention = TakePolicy(request);
-  std::optional<PrefixIndex::Hit> hit = prefixes_.Find(request.spec(), attention.get());
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
   if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
-  pages_.Open(request.id(), request.spec().tenant);
-  const std::optional<RingChoice> choice = MakeRoomBeside(hit, request, demand);
-  if (!choice.has_value()) {
-    pages_.Release(request.id());
-    return false;
-  }
+  std::optional<Placement> placement =
+      Place(request, demand, prefixes_.Find(request.spec(), attention.get()));
+  if (!placement.has_value()) return false;
+  const RingChoice& choice = placement->choice;
 
   std::vector<int> homes(ranks_.size(), 0);
   for (const auto& other : state_.running) ++homes[other->home];
   auto sequence = std::make_unique<Sequence>();
   sequence->id = request.id();
   sequence->prompt_length = static_cast<int32_t>(prompt.size());
-  sequence->computed = demand.cached;
-  sequence->ring = choice->ring;
-  sequence->home = *std::min_element(choice->ring.begin(), choice->ring.end(),
+  sequence->computed = placement->cached;
+  sequence->ring = choice.ring;
+  sequence->home = *std::min_element(choice.ring.begin(), choice.ring.end(),
                                      [&](int a, int b) { return homes[a] < homes[b]; });
   auto setup = std::make_shared<SamplingSetup>();
   setup->params = request.spec().sampling;
@@ -211,8 +208,8 @@ bool Coordinator::TryAdmit(Request& request) {
   sequence->tokens.assign(prompt.begin(), prompt.end());
   sequence->attention = std::move(attention);
   sequence->rope_length = prefixes_.RopeLengthOf(request.spec());
-  ReservePages(*choice, options_.limits, pages_, *sequence);
-  if (hit.has_value()) MapCached(*hit, *sequence);
+  ReservePages(choice, options_.limits, pages_, *sequence);
+  if (placement->hit.has_value()) MapCached(*placement->hit, *sequence);
   sequence->report_lists = request.spec().attention_details;
   request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
   request.Admit(sequence.get());
@@ -223,7 +220,7 @@ bool Coordinator::TryAdmit(Request& request) {
   prefixes_.InheritCoverage(request);
   metrics_.request_queue_time.Observe(request.timings().queue);
   metrics_.prefix_cache_queries.Add(static_cast<double>(prompt.size()));
-  metrics_.prefix_cache_hits.Add(demand.cached);
+  metrics_.prefix_cache_hits.Add(placement->cached);
   state_.running.push_back(std::move(sequence));
   return true;
 }
@@ -236,8 +233,7 @@ std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& requ
   if (taken.policy.kind == PolicyKind::kAuto) {
     const auto cached = [&](const AttentionPolicy& policy) -> int64_t {
       const AttentionAssignment alone = policy;
-      const auto hit = prefixes_.Find(spec, alone.dense() ? nullptr : &alone);
-      return hit.has_value() ? hit->tokens : 0;
+      return prefixes_.LongestFound(spec, alone.dense() ? nullptr : &alone);
     };
     AutoPolicy::Choice choice = automatic_.Choose(taken.policy, prompt, cached);
     request.SetAttentionChoice(std::move(choice.reason));
@@ -248,33 +244,54 @@ std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& requ
       ResolveAssignment(taken, prompt + spec.sampling.max_tokens));
 }
 
-// A ring with room for what the hit does not have. The request, which is open in the book, then
-// holds the hit's pages, so that making room leaves them for last. If no ring has room beside them,
-// the hit is given up: the cached pages themselves may be in the way.
-std::optional<RingChoice> Coordinator::MakeRoomBeside(std::optional<PrefixIndex::Hit>& hit,
-                                                      const Request& request, PageDemand& demand) {
-  if (!hit.has_value()) return MakeRoom(demand, {});
-  HoldPages(*hit, request.id(), pages_);
-  CountCached(*hit, options_.limits, demand);
-  std::set<int32_t> holders;
-  for (const auto& group : hit->groups) {
-    for (const PrefixPage& page : group) holders.insert(page.id.rank);
+// Where a request begins: on the ring of one of its cached beginnings, or on a fresh ring with
+// nothing cached. The first that fits is taken, in the order of what the busiest rank would still
+// have to do, so a hit is computed by the ranks that hold it unless they are much busier than
+// others or too few for what is left. The request is then open in the book and holds the hit's
+// pages, so that making room leaves them for last; otherwise it is not.
+std::optional<Coordinator::Placement> Coordinator::Place(const Request& request,
+                                                         const PageDemand& demand,
+                                                         std::vector<PrefixReuse::Found> found) {
+  const auto fits = [&](PrefixReuse::Found* from) -> std::optional<Placement> {
+    PageDemand rest = demand;
+    pages_.Open(request.id(), request.spec().tenant);
+    if (from != nullptr) {
+      HoldPages(from->hit, request.id(), pages_);
+      CountCached(from->hit, options_.limits, rest);
+    }
+    auto choice = MakeRoom(rest, from != nullptr ? from->ring : std::vector<int32_t>());
+    if (!choice.has_value()) {
+      pages_.Release(request.id());
+      return std::nullopt;
+    }
+    Placement placement{*std::move(choice), std::nullopt, rest.cached};
+    if (from != nullptr) placement.hit = std::move(from->hit);
+    return placement;
+  };
+  std::vector<int> running(ranks_.size(), 0);
+  for (const auto& sequence : state_.running) {
+    for (const int32_t rank : sequence->ring) ++running[rank];
   }
-  const auto choice = MakeRoom(demand, {holders.begin(), holders.end()});
-  if (choice.has_value()) return choice;
-  hit.reset();
-  pages_.Release(request.id());
-  pages_.Open(request.id(), request.spec().tenant);
-  demand.cached = 0;
-  demand.cached_on.clear();
-  return MakeRoom(demand, {});
+  std::vector<std::pair<double, PrefixReuse::Found*>> order;
+  for (PrefixReuse::Found& each : found) {
+    order.emplace_back(
+        RestOfWork(demand.tokens - each.hit.tokens, each.ring, running, options_.limits), &each);
+  }
+  order.emplace_back(FreshWork(demand, running, options_.limits), nullptr);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [work, from] : order) {
+    std::optional<Placement> placement = fits(from);
+    if (placement.has_value()) return placement;
+  }
+  return std::nullopt;
 }
 
 // A ring with enough free pages; cached prefixes are given back where that makes one, the oldest
 // first of those that neither this request, by its hit, nor a running one uses. Where it does not,
 // all stay.
 std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
-                                                const std::vector<int32_t>& included) {
+                                                const std::vector<int32_t>& fixed) {
   const auto free_pages = [this] {
     std::vector<int32_t> pages;
     for (int rank = 0; rank < pages_.ranks(); ++rank) pages.push_back(pages_.free_count(rank));
@@ -282,13 +299,13 @@ std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
   };
   std::optional<RingChoice> choice;
   const auto found = [&] {
-    choice = ChooseRing(demand, free_pages(), included, options_.limits);
+    choice = ChooseRing(demand, free_pages(), fixed, options_.limits);
     return choice.has_value();
   };
   if (found()) return choice;
   std::vector<int32_t> after = free_pages();
   for (int rank = 0; rank < pages_.ranks(); ++rank) after[rank] += pages_.unheld_count(rank);
-  if (!ChooseRing(demand, after, included, options_.limits)) return std::nullopt;
+  if (!ChooseRing(demand, after, fixed, options_.limits)) return std::nullopt;
   prefixes_.index().Evict(found);
   return choice;
 }

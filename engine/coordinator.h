@@ -80,10 +80,15 @@ class Coordinator {
   void AdmitWaiting();
   bool TryAdmit(Request& request);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
-  std::optional<RingChoice> MakeRoom(const PageDemand& demand,
-                                     const std::vector<int32_t>& included);
-  std::optional<RingChoice> MakeRoomBeside(std::optional<PrefixIndex::Hit>& hit,
-                                           const Request& request, PageDemand& demand);
+  // The ring of a request, and what of its prompt is there already.
+  struct Placement {
+    RingChoice choice;
+    std::optional<PrefixIndex::Hit> hit;
+    int32_t cached = 0;
+  };
+  std::optional<Placement> Place(const Request& request, const PageDemand& demand,
+                                 std::vector<PrefixReuse::Found> found);
+  std::optional<RingChoice> MakeRoom(const PageDemand& demand, const std::vector<int32_t>& fixed);
   bool RunStep();
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
   void UseToken(const SampledToken& token);

@@ -97,6 +97,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
 PlanLimits MakeLimits(const EngineOptions& options, const RankModel& model) {
   PlanLimits limits;
   limits.ranks = options.ranks;
+  limits.shards = ShardsFor(options.ranks);
   limits.page_tokens = options.page_tokens;
   const int pages = std::max(1, options.chunk_tokens / options.ranks / options.page_tokens);
   limits.prefill_rows_per_rank = pages * options.page_tokens;
@@ -200,7 +201,7 @@ class EngineImpl final : public Engine {
     coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
     coordinator.max_running = options.max_running;
     coordinator.max_waiting = options.max_waiting;
-    coordinator.identity = engine->model_.identity;
+    coordinator.identity = absl::StrCat(engine->model_.identity, "/", engine->limits_.shards);
     coordinator.attention = options.attention;
     engine->attention_ = options.attention;
     coordinator.automatic = MakeAutoSetting(model, engine->exchange_.rates.attention.back().flops);

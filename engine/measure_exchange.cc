@@ -52,11 +52,18 @@ struct LayerTimes {
   double q_stripe = 0, q_many = 0;
 };
 
+// The fewest positions in which every rank has its share of pages: one where the ring divides the
+// shards.
+int32_t StripeTokens(int ranks, int page_tokens) {
+  const int shards = ShardsFor(ranks);
+  return page_tokens * (shards % ranks == 0 ? ranks : shards);
+}
+
 // Rows of one page: pass-KV is then one rank at work, and pass-Q all of them, each with its part of
 // the keys. There are more and more keys until one rank takes long enough or pages end.
 absl::StatusOr<LayerTimes> TimeLayers(RingProbe& probe, const RingProbeOptions& options,
                                       int32_t rows) {
-  const int32_t stripe = options.shape.page_tokens * options.ranks;
+  const int32_t stripe = StripeTokens(options.ranks, options.shape.page_tokens);
   const auto layer = [&](RingMode mode, int32_t cached) -> Measure {
     return [&probe, mode, rows, cached] { return probe.Layer(mode, rows, cached); };
   };
@@ -79,7 +86,7 @@ absl::StatusOr<LayerTimes> TimeLayers(RingProbe& probe, const RingProbeOptions& 
 // slower than one of many, and many are no slower than one; noise is kept from saying otherwise.
 AttentionRate FitRate(const LayerTimes& times, const RingProbeOptions& options, int32_t rows,
                       double pair_flops) {
-  const double keys = times.many - options.shape.page_tokens * options.ranks;
+  const double keys = times.many - StripeTokens(options.ranks, options.shape.page_tokens);
   const double flops = pair_flops * rows * keys;
   const auto rate_of = [flops](double few, double many) {
     return flops / std::max(many - few, many / 4);
@@ -107,7 +114,7 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   options.transport = setup.transport;
   const auto fitting =
       static_cast<int32_t>(std::min<int64_t>(kMostTokens, kMostPageBytes / token_bytes));
-  options.tokens = std::max(options.rows * (2 * options.ranks + 1), fitting);
+  options.tokens = std::max(2 * StripeTokens(options.ranks, options.rows) + options.rows, fitting);
   ANNULUS_ASSIGN_OR_RETURN(const auto probe, RingProbe::Create(options, ops, backend));
   ExchangeRates rates;
   rates.link_bytes_per_second = 0;
@@ -130,7 +137,7 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   geometry.head_dim = (setup.shape.k_dim + setup.shape.v_dim) / 2;
   geometry.page_tokens = setup.shape.page_tokens;
   const double pair_flops = 2.0 * setup.heads * (setup.shape.k_dim + setup.shape.v_dim);
-  const int32_t stripe = setup.shape.page_tokens * setup.ranks;
+  const int32_t stripe = StripeTokens(setup.ranks, setup.shape.page_tokens);
   const double others = setup.ranks - 1;
   rates.attention.clear();
   std::vector<double> call_keys;
@@ -149,7 +156,8 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   // What is left of the difference between the modes where every rank holds one page.
   for (size_t i = 0; i < rates.attention.size(); ++i) {
     AttentionRate& rate = rates.attention[i];
-    const RingWork work = StripedWork(rate.rows, stripe, setup.ranks, setup.shape.page_tokens);
+    const RingWork work = StripedWork(rate.rows, stripe, setup.ranks, setup.shape.page_tokens,
+                                      ShardsFor(setup.ranks));
     const auto foreseen = [&](RingMode mode) {
       return AttentionSeconds(mode, work, geometry, rates) +
              ExchangeSeconds(mode, work, geometry, rates);

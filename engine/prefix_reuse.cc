@@ -4,6 +4,7 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -17,13 +18,15 @@ PrefixReuse::PrefixReuse(std::string identity, const PlanLimits& limits,
       index_(limits.page_tokens, limits.group_windows, book) {}
 
 // Keys and values depend on the attention of the layers below, so each policy has its own; and keys
-// on the rotary frequencies. The tenant comes first: pages are found by their own tenant alone, so
-// nobody learns from a hit what another one sent.
+// on the rotary frequencies. They do not depend on the ring, but only a sequence of the same ring
+// may use the pages. The tenant comes first: pages are found by their own tenant alone, so nobody
+// learns from a hit what another one sent.
 std::string PrefixReuse::Identity(const TenantId& tenant, const AttentionAssignment* policy,
-                                  int64_t rope_length) const {
+                                  int64_t rope_length, const std::vector<int32_t>& ring) const {
   std::string identity = absl::StrCat(tenant.name(), "/", identity_);
   if (policy != nullptr) absl::StrAppend(&identity, "/", AssignmentText(*policy));
   if (rope_length != 0) absl::StrAppend(&identity, "/rope", rope_length);
+  absl::StrAppend(&identity, "/ring", absl::StrJoin(ring, ","));
   return identity;
 }
 
@@ -31,15 +34,31 @@ int64_t PrefixReuse::RopeLengthOf(const RequestSpec& spec) const {
   return RopeLength(ropes_, std::ssize(spec.prompt));
 }
 
-std::optional<PrefixIndex::Hit> PrefixReuse::Find(const RequestSpec& spec,
+std::vector<PrefixReuse::Found> PrefixReuse::Find(const RequestSpec& spec,
                                                   const AttentionAssignment* policy) {
   const auto known = std::span(spec.prompt).first(spec.prompt.size() - 1);
   const int64_t rope = RopeLengthOf(spec);
-  std::optional<PrefixIndex::Hit> hit = index_.Find(Identity(spec.tenant, nullptr, rope), known);
-  if (policy == nullptr) return hit;
-  std::optional<PrefixIndex::Hit> own = index_.Find(Identity(spec.tenant, policy, rope), known);
-  const bool longer = own.has_value() && (!hit.has_value() || own->tokens >= hit->tokens);
-  return longer ? std::move(own) : std::move(hit);
+  std::vector<Found> all;
+  for (const std::vector<int32_t>& ring : rings_) {
+    const auto find = [&](const AttentionAssignment* under) -> std::optional<PrefixIndex::Hit> {
+      const std::string identity = Identity(spec.tenant, under, rope, ring);
+      if (!index_.Begins(identity, known)) return std::nullopt;
+      return index_.Find(identity, known);
+    };
+    std::optional<PrefixIndex::Hit> hit = find(nullptr);
+    std::optional<PrefixIndex::Hit> own = policy == nullptr ? std::nullopt : find(policy);
+    if (own.has_value() && (!hit.has_value() || own->tokens >= hit->tokens)) hit = std::move(own);
+    if (hit.has_value()) all.push_back({ring, *std::move(hit)});
+  }
+  return all;
+}
+
+int64_t PrefixReuse::LongestFound(const RequestSpec& spec, const AttentionAssignment* policy) {
+  int64_t longest = 0;
+  for (const Found& found : Find(spec, policy)) {
+    longest = std::max<int64_t>(longest, found.hit.tokens);
+  }
+  return longest;
 }
 
 void PrefixReuse::Keep(const Sequence& sequence, Request& request) {
@@ -53,7 +72,9 @@ void PrefixReuse::Keep(const Sequence& sequence, Request& request) {
           << "no page at " << first;
       return {entry->rank, entry->page};
     };
-    index_.Insert(Identity(request.spec().tenant, sequence.attention.get(), sequence.rope_length),
+    rings_.insert(sequence.ring);
+    index_.Insert(Identity(request.spec().tenant, sequence.attention.get(), sequence.rope_length,
+                           sequence.ring),
                   std::span(request.spec().prompt).first(*length),
                   request.attention_account().lowest(), page_at);
   }

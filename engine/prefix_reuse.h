@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,19 @@ class PrefixReuse {
   // Which rotary frequencies a request has, by its prompt alone: RopeLength.
   int64_t RopeLengthOf(const RequestSpec& spec) const;
 
-  // The longest beginning of the prompt, without its last token, that its tenant left. Dense pages
-  // serve every policy; pages computed under a policy serve that one alone. `policy`: null for
-  // dense.
-  std::optional<PrefixIndex::Hit> Find(const RequestSpec& spec, const AttentionAssignment* policy);
+  // A beginning of a prompt whose pages were placed for `ring`.
+  struct Found {
+    std::vector<int32_t> ring;
+    PrefixIndex::Hit hit;
+  };
+  // For each ring that has one, the longest beginning of the prompt, without its last token, that
+  // its tenant left.
+  // Pages of different rings never meet in one sequence: they would spread a shard over ranks
+  // (kernels/ops/shards.h). Dense pages serve every policy; pages computed under a policy serve
+  // that one alone. `policy`: null for dense.
+  std::vector<Found> Find(const RequestSpec& spec, const AttentionAssignment* policy);
+  // Tokens of the longest of them; 0: none.
+  int64_t LongestFound(const RequestSpec& spec, const AttentionAssignment* policy);
 
   // After a step: beginnings of the prompt that are now complete become known.
   void Keep(const Sequence& sequence, Request& request);
@@ -41,13 +51,14 @@ class PrefixReuse {
 
  private:
   std::string Identity(const TenantId& tenant, const AttentionAssignment* policy,
-                       int64_t rope_length) const;
+                       int64_t rope_length, const std::vector<int32_t>& ring) const;
 
   const std::string identity_;
   const PlanLimits limits_;
   const std::vector<RopeConfig> ropes_;
   const PageBook& book_;
   PrefixIndex index_;
+  std::set<std::vector<int32_t>> rings_;  // of all sequences that left something
 };
 
 }  // namespace annulus

@@ -8,13 +8,12 @@
 #include <utility>
 
 #include "engine/memory/align.h"
+#include "engine/scheduler/placement.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
-
-int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Small values of both signs (a linear congruential generator): attention then weighs keys about
 // equally.
@@ -49,11 +48,11 @@ absl::StatusOr<std::unique_ptr<RingProbe>> RingProbe::Create(const RingProbeOpti
   ANNULUS_ASSIGN_OR_RETURN(probe->ring_,
                            OpenRing(options.transport, backend, options.ranks, kOpening));
   const int32_t page_tokens = options.shape.page_tokens;
-  for (int32_t first = 0; first < options.tokens; first += page_tokens) {
-    const int32_t unit = first / page_tokens;
-    probe->table_.push_back({unit % options.ranks, unit / options.ranks, first});
-  }
   probe->ranks_.resize(options.ranks);
+  for (int32_t first = 0; first < options.tokens; first += page_tokens) {
+    const int32_t rank = PlaceOnRing(first, page_tokens, options.ranks, probe->shards());
+    probe->table_.push_back({rank, probe->ranks_[rank].page_count++, first});
+  }
   for (int rank = 0; rank < options.ranks; ++rank) {
     ANNULUS_RETURN_IF_ERROR(probe->AddRank(rank));
   }
@@ -63,19 +62,19 @@ absl::StatusOr<std::unique_ptr<RingProbe>> RingProbe::Create(const RingProbeOpti
 absl::Status RingProbe::AddRank(int index) {
   Rank& rank = ranks_[index];
   const KvPageShape& shape = options_.shape;
-  const int64_t pages = CeilDivide(options_.tokens, shape.page_tokens);
-  rank.page_count = static_cast<int32_t>(CeilDivide(pages, options_.ranks));
   // One rank may own all rows of a short chunk.
   const int64_t rows = std::max<int64_t>(options_.rows, shape.page_tokens);
   const int64_t operands = rows * options_.heads * std::max(shape.k_dim, shape.v_dim);
   const int64_t state = rows * options_.heads * (shape.v_dim + 1);
+  const StateCounts states = StatesOfRing(options_.ranks, ShardsOf(ops_, options_.ranks));
   Backend& device = DeviceOf(index);
   ANNULUS_ASSIGN_OR_RETURN(rank.stream,
                            device.CreateStream(std::max(1, options_.threads / options_.ranks)));
   ANNULUS_ASSIGN_OR_RETURN(rank.pages, device.Allocate(rank.page_count * page_bytes_));
   ANNULUS_ASSIGN_OR_RETURN(rank.operands, device.Allocate(operands * sizeof(float)));
   ANNULUS_ASSIGN_OR_RETURN(rank.state, device.Allocate(state * sizeof(float)));
-  ANNULUS_ASSIGN_OR_RETURN(rank.served, device.Allocate(state * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.served, device.Allocate(states.states * state * sizeof(float)));
+  ANNULUS_ASSIGN_OR_RETURN(rank.kept, device.Allocate(states.kept_slots * state * sizeof(float)));
   if (copies()) ANNULUS_RETURN_IF_ERROR(TakeSlots(device, index));
   const std::vector<float> values = SmallValues(operands);
   ANNULUS_RETURN_IF_ERROR(device.Copy(*rank.stream, rank.operands.data(), values.data(),
@@ -87,7 +86,8 @@ RingSlotPlan RingProbe::SlotPlan() const {
   RingSlotPlan plan;
   plan.ranks = options_.ranks;
   plan.rows = std::max(options_.rows, options_.shape.page_tokens);
-  plan.pages = ranks_[0].page_count;
+  plan.states = StatesOfRing(options_.ranks, ShardsOf(ops_, options_.ranks)).states;
+  for (const Rank& rank : ranks_) plan.pages = std::max<int64_t>(plan.pages, rank.page_count);
   plan.heads = options_.heads;
   plan.shape = options_.shape;
   plan.layer_page_bytes = page_bytes_;
@@ -127,7 +127,8 @@ absl::Status RingProbe::FillPages(Rank& rank) {
 AttentionState RingProbe::State(DeviceBuffer& buffer, int64_t rows) const {
   float* const o = Floats(buffer);
   const int64_t rows_held = std::max<int64_t>(options_.rows, options_.shape.page_tokens);
-  const int64_t capacity = rows_held * options_.heads * options_.shape.v_dim;
+  const int64_t capacity =
+      std::max(rows, rows_held) * options_.heads * int64_t{options_.shape.v_dim};
   return {o, o + capacity, rows, options_.heads, options_.shape.v_dim};
 }
 
@@ -140,13 +141,14 @@ RingItem RingProbe::Item(int rank, RingMode mode, int32_t rows, int32_t cached) 
   item.end = cached + rows;
   item.positions.resize(options_.ranks);
   for (int32_t row = item.begin; row < item.end; ++row) {
-    item.positions[row / options_.shape.page_tokens % options_.ranks].push_back(row);
+    item.positions[PlaceOnRing(row, options_.shape.page_tokens, options_.ranks, shards())]
+        .push_back(row);
   }
   return item;
 }
 
 absl::Status RingProbe::RunLayer(int index, std::span<const RingItem> items,
-                                 std::span<const ItemShards> shards, int64_t served) {
+                                 std::span<const ItemShards> shards, const StateRows& states) {
   Rank& rank = ranks_[index];
   const KvPageShape& shape = options_.shape;
   const int64_t own = items[0].own_rows();
@@ -155,6 +157,7 @@ absl::Status RingProbe::RunLayer(int index, std::span<const RingItem> items,
   config.layer_page_bytes = page_bytes_;
   config.heads = options_.heads;
   config.scale = 1.0f / std::sqrt(static_cast<float>(shape.k_dim));
+  config.shards = ShardsOf(ops_, options_.ranks);
   config.heartbeat = &heartbeat_;
   RingLayer layer;
   layer.tag = tag_ << 16;
@@ -164,7 +167,8 @@ absl::Status RingProbe::RunLayer(int index, std::span<const RingItem> items,
   layer.query = {Floats(rank.operands), own, columns, columns};
   layer.page_data = [&](int32_t page) { return rank.pages.data() + page * page_bytes_; };
   layer.state = State(rank.state, own);
-  layer.served = State(rank.served, served);
+  layer.served = State(rank.served, states.served);
+  layer.kept = State(rank.kept, states.kept);
   if (copies()) layer.slots = RingSlots::Cut(rank.slots.data(), SlotPlan());
   RingAttention attention(ring_->channel(index), DeviceOf(index), ops_, *rank.stream, config);
   ANNULUS_RETURN_IF_ERROR(attention.Run(layer));
@@ -225,14 +229,16 @@ absl::StatusOr<double> RingProbe::Layer(RingMode mode, int32_t rows, int32_t cac
   ++tag_;
   std::vector<std::vector<RingItem>> items;
   std::vector<std::vector<ItemShards>> shards;
-  std::vector<int64_t> served;
+  std::vector<StateRows> states;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     items.push_back({Item(rank, mode, rows, cached)});
-    shards.push_back({BuildItemShards(items[rank][0], table_, 0, options_.shape.page_tokens)});
-    served.push_back(RingAttention::ServedRows(items[rank]));
+    shards.push_back({BuildItemShards(items[rank][0], table_, 0, options_.shape.page_tokens,
+                                      ShardsOf(ops_, options_.ranks))});
+    RingAttention::Note(shards[rank], items[rank]);
+    states.push_back(RingAttention::Reserve(items[rank]));
   }
   return Together(
-      [&](int rank) { return RunLayer(rank, items[rank], shards[rank], served[rank]); });
+      [&](int rank) { return RunLayer(rank, items[rank], shards[rank], states[rank]); });
 }
 
 absl::StatusOr<double> RingProbe::Message(int parts, int rounds) {

@@ -54,15 +54,16 @@ class RingProbe {
   struct Rank {
     std::unique_ptr<Stream> stream;
     DeviceBuffer pages;
-    DeviceBuffer operands;         // queries of a layer; first the keys and values of pages
-    DeviceBuffer state, served;    // o, then lse
-    DeviceBuffer slots, arrivals;  // where what is copied arrives; of a layer, of a message
-    DeviceBuffer send_area;        // the channel's
+    DeviceBuffer operands;             // queries of a layer; first the keys and values of pages
+    DeviceBuffer state, served, kept;  // o, then lse
+    DeviceBuffer slots, arrivals;      // where what is copied arrives; of a layer, of a message
+    DeviceBuffer send_area;            // the channel's
     int32_t page_count = 0;
   };
 
   RingProbe(const RingProbeOptions& options, const OpTable& ops, Backend& backend);
   Backend& DeviceOf(int rank) const;
+  int shards() const { return ShardsFor(options_.ranks); }
   RingSlotPlan SlotPlan() const;
   absl::Status AddRank(int rank);
   absl::Status TakeSlots(Backend& device, int index);
@@ -70,7 +71,7 @@ class RingProbe {
   AttentionState State(DeviceBuffer& buffer, int64_t rows) const;
   RingItem Item(int rank, RingMode mode, int32_t rows, int32_t cached) const;
   absl::Status RunLayer(int rank, std::span<const RingItem> items,
-                        std::span<const ItemShards> shards, int64_t served);
+                        std::span<const ItemShards> shards, const StateRows& states);
   absl::Status SendAround(int rank, const std::vector<size_t>& parts, int rounds);
   absl::StatusOr<double> Together(const std::function<absl::Status(int rank)>& work);
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "bench/attention/structured_head.h"
+#include "engine/scheduler/placement.h"
 #include "engine/sparse/block_pattern.h"
 #include "engine/sparse/dilated.h"
 #include "kernels/base/status_macros.h"
@@ -54,6 +55,7 @@ RingWorld::RingWorld(const AttentionShape& shape, int copies, Backend& backend, 
   config_.heads = shape_.heads;
   config_.scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim));
   config_.timeout = std::chrono::minutes(10);
+  config_.shards = ShardsOf(ops, shape.ranks);
   config_.heartbeat = &heartbeat_;
 }
 
@@ -63,7 +65,7 @@ absl::StatusOr<std::unique_ptr<RingWorld>> RingWorld::Create(const AttentionShap
   std::unique_ptr<RingWorld> world(new RingWorld(shape, copies, backend, ops));
   std::vector<int32_t> pages(static_cast<size_t>(shape.ranks), 0);
   for (int32_t first = 0; first < shape.tokens; first += shape.page_tokens) {
-    const int rank = first / shape.page_tokens % shape.ranks;
+    const int rank = PlaceOnRing(first, shape.page_tokens, shape.ranks, ShardsFor(shape.ranks));
     world->table_.push_back({rank, pages[rank]++, first});
   }
   for (int rank = 0; rank < shape.ranks; ++rank) {
@@ -74,10 +76,21 @@ absl::StatusOr<std::unique_ptr<RingWorld>> RingWorld::Create(const AttentionShap
   return world;
 }
 
+int32_t RingWorld::chunk_rows() const {
+  const int32_t unit = shape_.page_tokens * shape_.ranks;
+  return std::max(unit, shape_.chunk_tokens / unit * unit);
+}
+
+// Of as many pages in a row as a chunk has, the most that one rank holds.
 int64_t RingWorld::most_rows() const {
-  const int32_t chunk = std::min(shape_.chunk_tokens, shape_.tokens);
-  const int32_t pages = (chunk + shape_.page_tokens - 1) / shape_.page_tokens;
-  return int64_t{(pages + shape_.ranks - 1) / shape_.ranks} * shape_.page_tokens;
+  const auto pages = static_cast<size_t>(chunk_rows() / shape_.page_tokens);
+  std::vector<int64_t> held(static_cast<size_t>(shape_.ranks), 0);
+  int64_t most = 0;
+  for (size_t i = 0; i < table_.size(); ++i) {
+    most = std::max(most, ++held[static_cast<size_t>(table_[i].rank)]);
+    if (i + 1 >= pages) --held[static_cast<size_t>(table_[i + 1 - pages].rank)];
+  }
+  return most * shape_.page_tokens;
 }
 
 absl::Status RingWorld::AddRank(int index) {
@@ -96,13 +109,16 @@ absl::Status RingWorld::AddRank(int index) {
   rank.o.resize(rows * query_columns());
   rank.lse.resize(rows * shape_.heads);
   if (shape_.ranks > 1) {
-    rank.served_o.resize(rank.o.size() * (shape_.ranks - 1));
-    rank.served_lse.resize(rank.lse.size() * (shape_.ranks - 1));
+    const StateCounts states = StatesOfRing(shape_.ranks, config_.shards);
+    rank.served_o.resize(rank.o.size() * (shape_.ranks - 1) * states.states);
+    rank.served_lse.resize(rank.lse.size() * (shape_.ranks - 1) * states.states);
+    rank.kept_o.resize(rank.o.size() * (states.kept_slots - 1));
+    rank.kept_lse.resize(rank.lse.size() * (states.kept_slots - 1));
   }
   rank.attention =
       std::make_unique<RingAttention>(ring_.channel(index), backend_, ops_, *rank.stream, config_);
-  bytes_ += rank.pages.size() +
-            BytesOf(rank.query, rank.key_value, rank.o, rank.lse, rank.served_o, rank.served_lse);
+  bytes_ += rank.pages.size() + BytesOf(rank.query, rank.key_value, rank.o, rank.lse, rank.served_o,
+                                        rank.served_lse, rank.kept_o, rank.kept_lse);
   return absl::OkStatus();
 }
 
@@ -213,7 +229,7 @@ void RingWorld::PlanItems(int32_t begin, int32_t end, RingMode mode, const Lists
   for (int rank = 0; rank < shape_.ranks; ++rank) {
     item.index = rank;
     chunk.items.push_back(item);
-    chunk.shards.push_back(BuildItemShards(item, table_, 0, shape_.page_tokens));
+    chunk.shards.push_back(BuildItemShards(item, table_, 0, shape_.page_tokens, config_.shards));
   }
   plan.chunks.push_back(std::move(chunk));
 }
@@ -239,8 +255,7 @@ RingWorld::Plan RingWorld::PlanPrefill(const AttentionPolicy& asked, RingMode mo
   Plan plan;
   double planned = 0;
   bool chooses = false;
-  const int32_t unit = shape_.page_tokens * shape_.ranks;
-  const int32_t chunk = std::max(unit, shape_.chunk_tokens / unit * unit);
+  const int32_t chunk = chunk_rows();
   const int64_t chunks = (shape_.tokens + chunk - 1) / chunk;
   int64_t planned_chunks = 0;
   const int64_t wanted = most_chunks == 0 ? chunks : std::min<int64_t>(most_chunks, chunks);
@@ -341,7 +356,8 @@ std::byte* RingWorld::PageOf(Rank& rank, int copy, int32_t page) const {
 absl::Status RingWorld::RunChunk(int index, const Plan::Chunk& chunk, uint64_t tag) {
   Rank& rank = *ranks_[index];
   RingItem item = chunk.items[index];
-  const int64_t served = RingAttention::ServedRows({&item, 1});
+  RingAttention::Note({&chunk.shards[index], 1}, {&item, 1});
+  const StateRows states = RingAttention::Reserve({&item, 1});
   const int64_t rows = item.own_rows();
   const auto state = [&](std::vector<float>& o, std::vector<float>& lse, int64_t count) {
     return AttentionState{o.data(), lse.data(), count, shape_.heads, shape_.head_dim};
@@ -371,7 +387,8 @@ absl::Status RingWorld::RunChunk(int index, const Plan::Chunk& chunk, uint64_t t
   }
   layer.shards = {&shards, 1};
   layer.state = state(rank.o, rank.lse, rows);
-  layer.served = state(rank.served_o, rank.served_lse, served);
+  layer.served = state(rank.served_o, rank.served_lse, states.served);
+  layer.kept = state(rank.kept_o, rank.kept_lse, states.kept);
   return rank.attention->Run(layer);
 }
 

@@ -96,7 +96,7 @@ class RingWorld {
     std::unique_ptr<BufferPool> memory;   // of `arena`
     std::unique_ptr<StepArena> arena;     // for what choosing takes, once a plan chooses
     std::vector<float> query, key_value;  // [rows of a chunk, columns]
-    std::vector<float> o, lse, served_o, served_lse;
+    std::vector<float> o, lse, served_o, served_lse, kept_o, kept_lse;
     std::unique_ptr<RingAttention> attention;
     std::map<int32_t, std::vector<float>> queries;  // of structured heads, by a chunk's begin
     ChoiceMessages messages;                        // of the chunk that runs
@@ -125,7 +125,8 @@ class RingWorld {
 
   int64_t query_columns() const { return int64_t{1} * shape_.heads * shape_.head_dim; }
   int64_t key_columns() const { return int64_t{1} * shape_.kv_heads * shape_.head_dim; }
-  int64_t most_rows() const;  // of one rank in a chunk
+  int32_t chunk_rows() const;  // of all ranks
+  int64_t most_rows() const;   // of one rank in a chunk
 
   const AttentionShape shape_;
   const int copies_;

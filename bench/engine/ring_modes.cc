@@ -103,8 +103,8 @@ absl::Status Run(const Arguments& a) {
   for (const int32_t rows : a.rows) {
     for (const int32_t cached : a.cached) {
       ANNULUS_ASSIGN_OR_RETURN(const Cell cell, TimeCell(*probe, rows, cached, a.seconds));
-      const RingMode mode =
-          ChooseRingMode(StripedWork(rows, cached, a.ranks, a.page_tokens), geometry, rates);
+      const RingMode mode = ChooseRingMode(
+          StripedWork(rows, cached, a.ranks, a.page_tokens, ShardsFor(a.ranks)), geometry, rates);
       const bool kv = mode == RingMode::kPassKv;
       const double over = (kv ? cell.pass_kv : cell.pass_q) / std::min(cell.pass_kv, cell.pass_q);
       worst = std::max(worst, over);

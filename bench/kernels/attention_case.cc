@@ -8,6 +8,7 @@
 #include <span>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/ops/shards.h"
 
 namespace annulus {
 namespace {
@@ -168,6 +169,7 @@ absl::Status AttentionCase::Run(Stream& stream) {
   params.shape = page_;
   params.heads = heads;
   params.scale = 1 / std::sqrt(static_cast<float>(page_.k_dim));
+  params.shards = ShardsFor(1);
   params.items = items;
   return ops_->attention(stream, params);
 }

@@ -54,6 +54,11 @@ void PrefixIndex::Touch(const std::vector<Node*>& path) {
   }
 }
 
+bool PrefixIndex::Begins(absl::string_view identity, std::span<const int32_t> tokens) const {
+  if (std::ssize(tokens) < page_tokens_) return false;
+  return nodes_.contains(Chain(identity, tokens.first(page_tokens_)).front());
+}
+
 std::optional<PrefixIndex::Hit> PrefixIndex::Find(absl::string_view identity,
                                                   std::span<const int32_t> tokens) {
   std::vector<Node*> path = Walk(identity, tokens);

@@ -52,6 +52,9 @@ class PrefixIndex {
   // counts as used now. Whoever wants its pages must hold them before the index is changed.
   std::optional<Hit> Find(absl::string_view identity, std::span<const int32_t> tokens);
 
+  // Whether the first page of `tokens` is known: a cheap look before Find.
+  bool Begins(absl::string_view identity, std::span<const int32_t> tokens) const;
+
   // Makes `tokens` (whole pages, at least one) a known prefix and a checkpoint, computed with
   // `coverage` (see PageBook::Keep). `page_at(group, first)` gives the page of that group that
   // begins at position `first`, complete or cached; it is asked for the full groups' pages that are

@@ -37,18 +37,6 @@ RingAttention::RingAttention(RingChannel& channel, Backend& backend, const OpTab
       config_(config),
       timer_(backend) {}
 
-int64_t RingAttention::ServedRows(std::span<RingItem> items) {
-  int64_t rows = 0;
-  for (RingItem& item : items) {
-    item.state_offset = rows;
-    if (item.mode != RingMode::kPassQ) continue;
-    for (int i = 0; i < item.degree(); ++i) {
-      if (i != item.index) rows += static_cast<int64_t>(item.positions[i].size());
-    }
-  }
-  return rows;
-}
-
 absl::Status RingAttention::CountSeconds() {
   ANNULUS_RETURN_IF_ERROR(link_.CountStreamWaits());
   ANNULUS_ASSIGN_OR_RETURN(const double seconds, timer_.Take());
@@ -65,15 +53,17 @@ RingCounters RingAttention::TakeCounters() {
 class RingAttention::LayerRun {
  public:
   LayerRun(RingAttention& ring, const RingLayer& layer)
-      : ring_(ring),
-        layer_(layer),
-        started_(layer.items.size(), false),
-        queries_(ring.link_.size()),
-        round_(ring.link_) {}
+      : ring_(ring), layer_(layer), queries_(ring.link_.size()), round_(ring.link_) {
+    for (size_t i = 0; i < layer.items.size(); ++i) {
+      mergers_.emplace_back(layer.items[i].own_rows() == 0
+                                ? std::vector<Subtree>()
+                                : SubtreesSeen(layer.items[i], layer.shards[i]));
+    }
+  }
 
   absl::Status Run() {
     int steps = 0;
-    for (const RingItem& item : layer_.items) steps = std::max(steps, item.degree());
+    for (const RingItem& item : layer_.items) steps = std::max(steps, item.steps());
     if (steps == 0) return absl::OkStatus();
     // The rounds are: queries and pages 0, then for each step pages s + 1 and states s. All ranks
     // keep to this order, so a transport may match messages by it alone.
@@ -98,7 +88,7 @@ class RingAttention::LayerRun {
   }
 
  private:
-  // One attention call's item: rows (own or a peer's) against pages (own or a peer's).
+  // One attention call's item: rows (own or a peer's) against pages (own or a peer's) of a subtree.
   struct Work {
     size_t item = 0;
     int runner = 0;
@@ -106,7 +96,8 @@ class RingAttention::LayerRun {
     size_t first_view = 0;  // in views_
     size_t view_count = 0;
     const PageLists* lists = nullptr;
-    AttentionState state;
+    Subtree subtree;
+    AttentionState state;  // a peer's; own rows get theirs in Attend
   };
 
   // What one peer asks this rank to attend, of all items.
@@ -132,7 +123,7 @@ class RingAttention::LayerRun {
   // The same, and ring step s is when they visit it.
   bool Visits(size_t i, int runner, int holder, int s) const {
     const RingItem& item = layer_.items[i];
-    return s < item.degree() && item.visits(runner, s) == holder && Sees(i, runner, holder);
+    return s < item.steps() && RingItem::Visits(runner, s) == holder && Sees(i, runner, holder);
   }
 
   ConstMatrixView OwnRows(const ConstMatrixView& all, const RingItem& item) const {
@@ -286,9 +277,12 @@ class RingAttention::LayerRun {
           ANNULUS_RETURN_IF_ERROR(AppendRow(i, parts[1], parts[2]));
         }
         AddOwnViews(layer_.shards[i].seen_by[other]);
-        work_.push_back({i, other, query, first, views_.size() - first,
-                         &layer_.shards[i].seen_lists[other],
-                         Rows(layer_.served, item.served_offset(other), rows)});
+        int n = 0;
+        for (const Subtree& subtree : layer_.shards[i].subtrees[item.index]) {
+          work_.push_back({i, other, query, first, views_.size() - first,
+                           &layer_.shards[i].seen_lists[other], subtree,
+                           Rows(layer_.served, item.served_offset(other, n++), rows)});
+        }
       }
     }
     return absl::OkStatus();
@@ -318,19 +312,32 @@ class RingAttention::LayerRun {
   // Own rows against views_[first..], which `holder` holds.
   void AddOwnWork(size_t i, int holder, size_t first) {
     const RingItem& item = layer_.items[i];
-    work_.push_back({i, item.index, OwnRows(layer_.query, item), first, views_.size() - first,
-                     &layer_.shards[i].held_lists[holder], OwnState(item)});
+    for (const Subtree& subtree : layer_.shards[i].subtrees[holder]) {
+      work_.push_back({i, item.index, OwnRows(layer_.query, item), first, views_.size() - first,
+                       &layer_.shards[i].held_lists[holder], subtree, AttentionState()});
+    }
   }
 
-  // Notes that the result of item `i` has a partial state; true where it had one already.
-  bool Begin(size_t i) {
-    const bool had = started_[i];
-    started_[i] = true;
-    return had;
+  // Of an item's own rows: the result is slot 0.
+  AttentionState OwnState(const RingItem& item, int slot = 0) const {
+    if (slot == 0) return Rows(layer_.state, item.first_row, item.own_rows());
+    return Rows(layer_.kept, item.kept_offset + (slot - 1) * item.own_rows(), item.own_rows());
   }
 
-  AttentionState OwnState(const RingItem& item) const {
-    return Rows(layer_.state, item.first_row, item.own_rows());
+  absl::Status Merge(const AttentionState& into, const AttentionState& from) {
+    return ring_.timer_.Time(ring_.stream_, [&] {
+      return ring_.ops_.merge_state(ring_.stream_, {into, from});
+    });
+  }
+
+  // Merges the states of item `i` that are neighbours in the tree by now.
+  absl::Status Settle(size_t i) {
+    absl::Status status;
+    mergers_[i].Settle([&](int into, int from) {
+      const RingItem& item = layer_.items[i];
+      status.Update(Merge(OwnState(item, into), OwnState(item, from)));
+    });
+    return status;
   }
 
   absl::Status Attend() {
@@ -344,9 +351,15 @@ class RingAttention::LayerRun {
       item.pages = std::span(views_).subspan(work.first_view, work.view_count);
       item.blocks = work.lists->view();
       if (layer_.window == 0) item.branches = layer_.items[work.item].branches;
+      if (work.subtree.leaves < ring_.config_.shards) {
+        item.first_leaf = work.subtree.first;
+        item.leaves = work.subtree.leaves;
+      }
       item.state = work.state;
       if (work.runner == layer_.items[work.item].index) {
-        item.merges = Begin(work.item);
+        const StateMerger::Place place = mergers_[work.item].Take(work.subtree);
+        item.state = OwnState(layer_.items[work.item], place.slot);
+        item.merges = place.merges;
       }
       items.push_back(item);
     }
@@ -356,9 +369,15 @@ class RingAttention::LayerRun {
     params.scale = ring_.config_.scale;
     params.soft_cap = ring_.config_.soft_cap;
     params.window = layer_.window;
+    params.shards = ring_.config_.shards;
     params.items = items;
     ANNULUS_RETURN_IF_ERROR(ring_.timer_.Time(
         ring_.stream_, [&] { return ring_.ops_.attention(ring_.stream_, params); }));
+    for (const Work& work : work_) {
+      if (work.runner == layer_.items[work.item].index) {
+        ANNULUS_RETURN_IF_ERROR(Settle(work.item));
+      }
+    }
     ANNULUS_RETURN_IF_ERROR(ring_.timer_.Follow());
     ring_.link_.Beat();
     return absl::OkStatus();
@@ -377,8 +396,8 @@ class RingAttention::LayerRun {
         ring_.link_.counters().bytes_pass_q +=
             static_cast<int64_t>(OutputBytes(work.state) + LseBytes(work.state));
       }
-      ANNULUS_RETURN_IF_ERROR(
-          round_.Add(peer, Tag(s, kState), std::move(parts), StateBytes(ItemsAt(peer, s)), slot));
+      ANNULUS_RETURN_IF_ERROR(round_.Add(peer, Tag(s, kState), std::move(parts),
+                                         StateBytes(peer, ItemsAt(peer, s)), slot));
     }
     return absl::OkStatus();
   }
@@ -395,12 +414,19 @@ class RingAttention::LayerRun {
     return items;
   }
 
-  std::vector<size_t> StateBytes(const std::vector<size_t>& items) const {
+  // The subtrees that `peer` attends for own rows of item `i`.
+  const std::vector<Subtree>& SubtreesAt(int peer, size_t i) const {
+    return layer_.shards[i].subtrees[layer_.items[i].index_of(peer)];
+  }
+
+  std::vector<size_t> StateBytes(int peer, const std::vector<size_t>& items) const {
     std::vector<size_t> bytes;
     for (const size_t i : items) {
       const AttentionState own = OwnState(layer_.items[i]);
-      bytes.push_back(OutputBytes(own));
-      bytes.push_back(LseBytes(own));
+      for (size_t n = 0; n < SubtreesAt(peer, i).size(); ++n) {
+        bytes.push_back(OutputBytes(own));
+        bytes.push_back(LseBytes(own));
+      }
     }
     return bytes;
   }
@@ -412,35 +438,40 @@ class RingAttention::LayerRun {
       if (waiting.empty()) continue;
       ANNULUS_RETURN_IF_ERROR(TakeQueries(peer));
       ANNULUS_ASSIGN_OR_RETURN(const std::vector<RingPart> parts,
-                               Receive(peer, s, kState, StateBytes(waiting)));
-      for (size_t n = 0; n < waiting.size(); ++n) {
-        ANNULUS_RETURN_IF_ERROR(Absorb(waiting[n], parts[2 * n], parts[2 * n + 1]));
+                               Receive(peer, s, kState, StateBytes(peer, waiting)));
+      const RingPart* next = parts.data();
+      for (const size_t i : waiting) {
+        for (const Subtree& subtree : SubtreesAt(peer, i)) {
+          ANNULUS_RETURN_IF_ERROR(Absorb(i, subtree, next[0], next[1]));
+          next += 2;
+        }
       }
     }
     return absl::OkStatus();
   }
 
-  // Takes a state that came back: as the result when it is the row's first, else by a merge.
-  absl::Status Absorb(size_t i, const RingPart& o, const RingPart& lse) {
-    const AttentionState own = OwnState(layer_.items[i]);
-    if (Begin(i)) {
-      MergeStateParams params;
-      params.into = params.from = own;
+  // Takes the state of a subtree that came back: merges it with its neighbour, or keeps a copy.
+  absl::Status Absorb(size_t i, const Subtree& subtree, const RingPart& o, const RingPart& lse) {
+    const StateMerger::Place place = mergers_[i].Take(subtree);
+    const AttentionState into = OwnState(layer_.items[i], place.slot);
+    if (place.merges) {
+      AttentionState from = into;
       // merge_state only reads `from`; its fields are not const so that one type serves both sides.
-      params.from.o = const_cast<float*>(Floats(o));
-      params.from.lse = const_cast<float*>(Floats(lse));
-      return ring_.timer_.Time(ring_.stream_,
-                               [&] { return ring_.ops_.merge_state(ring_.stream_, params); });
+      from.o = const_cast<float*>(Floats(o));
+      from.lse = const_cast<float*>(Floats(lse));
+      ANNULUS_RETURN_IF_ERROR(Merge(into, from));
+    } else {
+      ANNULUS_RETURN_IF_ERROR(ring_.backend_.Copy(ring_.stream_, into.o, o.data, o.bytes));
+      ANNULUS_RETURN_IF_ERROR(ring_.backend_.Copy(ring_.stream_, into.lse, lse.data, lse.bytes));
     }
-    ANNULUS_RETURN_IF_ERROR(ring_.backend_.Copy(ring_.stream_, own.o, o.data, o.bytes));
-    return ring_.backend_.Copy(ring_.stream_, own.lse, lse.data, lse.bytes);
+    return Settle(i);
   }
 
   RingAttention& ring_;
   const RingLayer& layer_;
-  std::vector<bool> started_;     // [item] the result holds at least one partial state
-  std::vector<Queries> queries_;  // [rank]
-  RingRound round_;               // the one that is being made
+  std::vector<StateMerger> mergers_;  // [item] of own rows
+  std::vector<Queries> queries_;      // [rank]
+  RingRound round_;                   // the one that is being made
   std::vector<Work> work_;
   std::vector<KvPageView> views_;
 };

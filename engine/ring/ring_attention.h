@@ -15,6 +15,12 @@
 
 namespace annulus {
 
+// Virtual shards (kernels/ops/shards.h) of `ranks` ranks with these kernels. 1 if they are not
+// row_invariant: they sum in an order of their own, and states merge in the order of the ring.
+inline int ShardsOf(const OpTable& ops, int ranks) {
+  return ops.row_invariant ? ShardsFor(ranks) : 1;
+}
+
 // What stays the same over the life of a rank.
 struct RingAttentionConfig {
   KvPageShape shape;
@@ -22,6 +28,7 @@ struct RingAttentionConfig {
   int heads = 0;
   float scale = 1;
   float soft_cap = 0;                         // of scores; 0: none
+  int shards = 1;                             // see ShardsOf
   std::chrono::milliseconds timeout{30'000};  // longest silence of all ranks in a Receive
   // Of all ranks; beaten with each attention call, which the device follows: see WorkTimer::Follow.
   Heartbeat* heartbeat = nullptr;
@@ -38,8 +45,15 @@ struct RingLayer {
   ConstMatrixView value;                              // [own rows, kv_heads * v_dim]
   std::function<std::byte*(int32_t page)> page_data;  // this layer's part of an own page
   AttentionState state;                               // [own rows]: the result
-  AttentionState served;  // rows attended for other ranks: [ServedRows(items)]
+  AttentionState served;  // rows attended for other ranks: [StateRows::served]
+  AttentionState kept;    // own rows' further states, until they can be merged: [StateRows::kept]
   RingSlots slots;        // where what arrives is copied to; nothing where the channel hands over
+};
+
+// Rows of the states that the layers of a step need beside the result.
+struct StateRows {
+  int64_t served = 0;
+  int64_t kept = 0;
 };
 
 // Exact attention of a step's rows over keys and values that are spread over ranks. Own rows of
@@ -48,6 +62,11 @@ struct RingLayer {
 // out at once to all who hold what they see; pages (pass-KV) go out one ring step ahead, into the
 // slot that the step before does not read; states of served queries come back with each step. Ranks
 // that hold nothing a row can see are left out by both sides.
+//
+// A holder attends rows once for each subtree of the merging tree that it has
+// (kernels/ops/shards.h), and rows merge subtrees with their neighbours in the tree, never in the
+// order of arrival. So a row's bits do not depend on the ring: not on its degree, the mode, or
+// where pages lie, as long as each shard's pages lie on one rank.
 //
 // `served` states stay untouched until the same peer's next query for the same item has come in,
 // which it sends only after it has merged the state; queries stay until their states are back.
@@ -58,9 +77,11 @@ class RingAttention {
   RingAttention(RingChannel& channel, Backend& backend, const OpTable& ops, Stream& stream,
                 const RingAttentionConfig& config);
 
-  // Rows that this rank attends for others over all ring steps of one layer, and sets each item's
-  // state_offset. The same for all layers of a step, whatever they can see.
-  static int64_t ServedRows(std::span<RingItem> items);
+  // Notes in `items` how many states they have in the layers of one cache group. To be called for
+  // each group of a step, then Reserve.
+  static void Note(std::span<const ItemShards> shards, std::span<RingItem> items);
+  // Rows of the states that any layer of the step needs, and sets where each item's are.
+  static StateRows Reserve(std::span<RingItem> items);
 
   absl::Status Run(const RingLayer& layer);
 

@@ -26,7 +26,7 @@ SlotBytes CountSlots(const RingSlotPlan& plan) {
   SlotBytes bytes;
   bytes.queries = static_cast<size_t>(plan.ranks - 1) * rows * (query + key + value);
   bytes.pages = static_cast<size_t>(plan.pages) * AlignUp(plan.layer_page_bytes);
-  bytes.states = rows * state;
+  bytes.states = rows * static_cast<size_t>(plan.states) * state;
   return bytes;
 }
 

@@ -35,12 +35,12 @@ int RingItem::home_index() const {
   return index;
 }
 
-int64_t RingItem::served_offset(int runner) const {
+int64_t RingItem::served_offset(int runner, int n) const {
   int64_t offset = state_offset;
   for (int i = 0; i < runner; ++i) {
-    if (i != index) offset += static_cast<int64_t>(positions[i].size());
+    if (i != index) offset += states * static_cast<int64_t>(positions[i].size());
   }
-  return offset;
+  return offset + n * static_cast<int64_t>(positions[runner].size());
 }
 
 std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t rank,
@@ -111,7 +111,7 @@ PageLists MakePageLists(const BlockPattern& pattern, std::span<const int32_t> po
 }
 
 ItemShards BuildItemShards(const RingItem& item, std::span<const PageEntry> entries, int32_t window,
-                           int32_t page_tokens) {
+                           int32_t page_tokens, int shards_of_tree) {
   const BlockPattern* const pattern = window > 0 ? nullptr : item.pattern.get();
   const int degree = item.degree();
   ItemShards shards;
@@ -130,7 +130,21 @@ ItemShards BuildItemShards(const RingItem& item, std::span<const PageEntry> entr
     shards.held_lists[i] = MakePageLists(*pattern, own, shards.held_by[i]);
     shards.seen_lists[i] = MakePageLists(*pattern, theirs, shards.seen_by[i]);
   }
+  const auto end =
+      std::partition_point(entries.begin(), entries.end(),
+                           [&](const PageEntry& entry) { return entry.first_position < item.end; });
+  shards.subtrees = SubtreesOf({entries.begin(), end}, item.ring, page_tokens, shards_of_tree);
   return shards;
+}
+
+std::vector<Subtree> SubtreesSeen(const RingItem& item, const ItemShards& shards) {
+  std::vector<Subtree> seen;
+  for (int s = 0; s < item.steps(); ++s) {
+    const int holder = RingItem::Visits(item.index, s);
+    if (holder >= item.degree() || shards.held_by[holder].empty()) continue;
+    seen.insert(seen.end(), shards.subtrees[holder].begin(), shards.subtrees[holder].end());
+  }
+  return seen;
 }
 
 }  // namespace annulus

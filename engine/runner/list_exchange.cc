@@ -83,6 +83,7 @@ void ListExchange::PlaceOwnLists(const Choice& item) const {
   shards.held_lists.resize(degree);
   shards.seen_by.resize(degree);
   shards.seen_lists.resize(degree);
+  shards.subtrees = item.choosing->candidates.subtrees;
   if (item.own_rows() == 0) return;
   const std::span<const int32_t> rows = item.positions(item.index());
   for (size_t j = 0; j < degree; ++j) {

@@ -17,6 +17,7 @@ RingAttentionConfig RingConfig(const RankParts& parts) {
   config.heads = parts.model->config.heads;
   config.scale = AttentionScale(parts.model->config);
   config.soft_cap = parts.model->config.attention_soft_cap;
+  config.shards = ShardsOf(*parts.model->ops, parts.channel->size());
   config.timeout = parts.exchange_timeout;
   config.heartbeat = parts.heartbeat;
   return config;

@@ -27,6 +27,7 @@ RingSlotPlan SlotPlan(const RankModel& model, const RankSetOptions& options) {
   RingSlotPlan plan;
   plan.ranks = options.ranks;
   plan.rows = options.rows_per_rank;
+  plan.states = MostStates(options.ranks, ShardsOf(*model.ops, options.ranks)).states;
   plan.heads = model.config.heads;
   plan.shape = geometry.shape;
   plan.layer_page_bytes = geometry.layer_page_bytes;

@@ -62,6 +62,7 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
     return floats(n * model.query_columns()) + floats(n * config.heads);
   };
   const int64_t r = rows;
+  const StateCounts states = MostStates(ranks, ShardsOf(*model.ops, ranks));
   size_t angles = 0;
   for (const RopeConfig& rope : config.ropes) angles += 2 * floats(r * rope.pairs);
   const size_t logits = floats(kLogitsRows * config.vocabulary);
@@ -73,7 +74,8 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
   StepBytes bytes;
   bytes.device = 2 * floats(r * config.hidden_size) + floats(r * model.query_columns()) +
                  2 * floats(r * model.kv_columns()) + of_layer + angles +
-                 ExpertsBytes(config, r, device.wide_rows) + state(r) + state(r * (ranks - 1)) +
+                 ExpertsBytes(config, r, device.wide_rows) + state(r) +
+                 state(r * (ranks - 1) * states.states) + state(r * (states.kept_slots - 1)) +
                  logits + floats(kLogitsRows * config.hidden_size);
   bytes.host = ChoicesBytes(config, r) + StepArena::BytesFor<int32_t>(kLogitsRows) +
                StepArena::BytesFor<Candidate>(static_cast<size_t>(config.vocabulary));
@@ -94,7 +96,7 @@ absl::StatusOr<AttentionState> StepRun::TakeState(int64_t rows) {
   return AttentionState{o.data, lse.data, rows, model().config.heads, model().config.head_dim};
 }
 
-absl::Status StepRun::TakeBuffers(int64_t served_rows) {
+absl::Status StepRun::TakeBuffers(const StateRows& states) {
   const ModelConfig& config = model().config;
   const int64_t rows = static_cast<int64_t>(row_position_.size());
   Buffers& b = buffers_;
@@ -109,7 +111,8 @@ absl::Status StepRun::TakeBuffers(int64_t served_rows) {
     ANNULUS_ASSIGN_OR_RETURN(b.angles[i].sine, TakeMatrix(rows, config.ropes[i].pairs));
   }
   ANNULUS_ASSIGN_OR_RETURN(b.state, TakeState(rows));
-  ANNULUS_ASSIGN_OR_RETURN(b.served, TakeState(served_rows));
+  ANNULUS_ASSIGN_OR_RETURN(b.served, TakeState(states.served));
+  ANNULUS_ASSIGN_OR_RETURN(b.kept, TakeState(states.kept));
   return config.experts.count == 0 ? absl::OkStatus() : TakeExpertBuffers(rows);
 }
 

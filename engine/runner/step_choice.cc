@@ -76,7 +76,7 @@ void StepRun::ListChoosing(int layer, GroupStep& step) const {
     all.pattern = nullptr;
     all.branches.clear();
     choosing.candidates =
-        BuildItemShards(all, sequence.groups[group], 0, model().page_shape.page_tokens);
+        BuildItemShards(all, sequence.groups[group], 0, model().page_shape.page_tokens, shards());
     choosing.summaries = &sequence.summaries;
     choosing.summary_kinds = sequence.summary_kinds;
     if (sequence.summary_pages != nullptr) {
@@ -97,7 +97,7 @@ void StepRun::TakeUpLayer(int layer) {
     ruled = true;
     SetLists(i, layer);
     step.shards[i] = BuildItemShards(ring_items_[i], sequence(i).groups[group], 0,
-                                     model().page_shape.page_tokens);
+                                     model().page_shape.page_tokens, shards());
   }
   if (!ruled) return;
   step.choosing.clear();

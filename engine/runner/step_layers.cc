@@ -222,6 +222,7 @@ absl::Status StepRun::Attend(int layer, int64_t rows) {
   };
   ring.state = buffers_.state;
   ring.served = buffers_.served;
+  ring.kept = buffers_.kept;
   ring.slots = rank_.parts_.slots;
   if (rank_.parts_.observer != nullptr) ANNULUS_RETURN_IF_ERROR(LookOn(layer, ring));
   ANNULUS_RETURN_IF_ERROR(Choose(layer, rows, ring));

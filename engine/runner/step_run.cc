@@ -24,8 +24,9 @@ absl::Status StepRun::Run(RankResult& result) {
   ListRingItems();
   for (size_t g = 0; g < model().groups.size(); ++g) {
     groups_.push_back(BuildGroup(static_cast<int>(g)));
+    RingAttention::Note(groups_.back().shards, ring_items_);
   }
-  ANNULUS_RETURN_IF_ERROR(TakeBuffers(RingAttention::ServedRows(ring_items_)));
+  ANNULUS_RETURN_IF_ERROR(TakeBuffers(RingAttention::Reserve(ring_items_)));
   ANNULUS_RETURN_IF_ERROR(BeginGraph());
   ANNULUS_RETURN_IF_ERROR(Embed());
   for (int layer = 0; layer < model().layers(); ++layer) ANNULUS_RETURN_IF_ERROR(Layer(layer));
@@ -107,7 +108,7 @@ StepRun::GroupStep StepRun::BuildGroup(int group) const {
   for (size_t i = 0; i < ring_items_.size(); ++i) {
     const RankSequence& sequence = rank_.sequences_.at(ring_plan_[i]->sequence);
     step.shards.push_back(BuildItemShards(ring_items_[i], sequence.groups[group], window,
-                                          model().page_shape.page_tokens));
+                                          model().page_shape.page_tokens, shards()));
   }
   ListChoosing(model().groups[group].layers.front(), step);
   step.append_page.assign(row_position_.size(), -1);

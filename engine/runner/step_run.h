@@ -44,7 +44,7 @@ class StepRun {
     MatrixView query, key, value;
     MatrixView gate, up;  // [gated rows, columns of the widest gated block]; of a layer's end
     std::vector<RopeAngles> angles;  // [rope setting]
-    AttentionState state, served;
+    AttentionState state, served, kept;
   };
   // Of one layer's mixture of experts; a choice is a row and one of its experts.
   struct ExpertBuffers {
@@ -81,6 +81,7 @@ class StepRun {
     return rank_.sequences_.at(ring_plan_[item]->sequence);
   }
   const OpTable& ops() const { return *rank_.parts_.model->ops; }
+  int shards() const { return rank_.config_.shards; }
   Stream& stream() const { return *rank_.parts_.stream; }
 
   absl::Status BeginGraph();
@@ -92,7 +93,7 @@ class StepRun {
   absl::StatusOr<AttentionState> TakeState(int64_t rows);
   // See BackendCapabilities.
   int64_t wide_rows() const { return rank_.parts_.backend->capabilities().wide_rows; }
-  absl::Status TakeBuffers(int64_t served_rows);
+  absl::Status TakeBuffers(const StateRows& states);
   absl::Status TakeGated();
   absl::Status TakeExpertBuffers(int64_t rows);
   absl::Status Embed();

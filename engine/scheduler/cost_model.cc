@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
+
+#include "engine/scheduler/placement.h"
 
 namespace annulus {
 namespace {
@@ -12,23 +15,26 @@ double Exposed(double bytes, double hidden, const ExchangeRates& rates) {
   return std::max(0.0, bytes / rates.link_bytes_per_second - hidden);
 }
 
-// Of the positions below `end`, those in pages of ring index `index`.
-int64_t PositionsHeld(int64_t end, int index, int degree, int page_tokens) {
-  const int64_t stripe = int64_t{degree} * page_tokens;
-  const int64_t rest = end % stripe - int64_t{index} * page_tokens;
-  return end / stripe * page_tokens + std::clamp<int64_t>(rest, 0, page_tokens);
+// [ring index] of the positions below `end`, those in its pages.
+std::vector<int64_t> PositionsHeld(int64_t end, int degree, int page_tokens, int shards) {
+  const int64_t round = int64_t{shards} * page_tokens;
+  std::vector<int64_t> held(degree, 0);
+  for (int page = 0; page < shards; ++page) {
+    const int64_t rest = end % round - int64_t{page} * page_tokens;
+    held[PlaceOnRing(page, 1, degree, shards)] +=
+        end / round * page_tokens + std::clamp<int64_t>(rest, 0, page_tokens);
+  }
+  return held;
 }
 
 }  // namespace
 
-RingWork StripedWork(int64_t rows, int64_t cached, int degree, int page_tokens) {
+RingWork StripedWork(int64_t rows, int64_t cached, int degree, int page_tokens, int shards) {
+  const std::vector<int64_t> after = PositionsHeld(cached + rows, degree, page_tokens, shards);
+  const std::vector<int64_t> before = PositionsHeld(cached, degree, page_tokens, shards);
   int64_t most_rows = 0;
-  int64_t most_keys = 0;
-  for (int i = 0; i < degree; ++i) {
-    const int64_t keys = PositionsHeld(cached + rows, i, degree, page_tokens);
-    most_keys = std::max(most_keys, keys);
-    most_rows = std::max(most_rows, keys - PositionsHeld(cached, i, degree, page_tokens));
-  }
+  for (int i = 0; i < degree; ++i) most_rows = std::max(most_rows, after[i] - before[i]);
+  const int64_t most_keys = *std::max_element(after.begin(), after.end());
   return {rows, cached, degree, static_cast<double>(most_rows) / static_cast<double>(rows),
           static_cast<double>(most_keys) / static_cast<double>(cached + rows)};
 }

@@ -28,8 +28,8 @@ struct RingWork {
   double key_share = 1;
 };
 
-// Pages striped over the ring from position 0, rows where their pages are.
-RingWork StripedWork(int64_t rows, int64_t cached, int degree, int page_tokens);
+// Pages placed on the ring from position 0 by PlaceOnRing, rows where their pages are.
+RingWork StripedWork(int64_t rows, int64_t cached, int degree, int page_tokens, int shards);
 
 // FLOP/s of a rank in calls of `rows`: between two measured numbers of rows by the logarithm of
 // rows, beyond all the nearest.

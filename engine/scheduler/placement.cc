@@ -2,20 +2,62 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
+#include <utility>
 
 namespace annulus {
 namespace {
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Pages u < count with u mod degree = index.
-int64_t Placed(int64_t count, int degree, int index) {
-  return count / degree + (index < count % degree ? 1 : 0);
+// Of the first `count` pages, those on a ring index.
+int64_t Placed(int64_t count, int degree, int index, int shards) {
+  int64_t placed = 0;
+  for (int page = 0; page < shards; ++page) {
+    if (PlaceOnRing(page, 1, degree, shards) == index) {
+      placed += count / shards + (page < count % shards ? 1 : 0);
+    }
+  }
+  return placed;
+}
+
+// The most of any `count` pages in a row that a ring index has.
+int64_t MostPlaced(int64_t count, int degree, int index, int shards) {
+  int64_t most = 0;
+  for (int64_t first = 0; first < shards; ++first) {
+    most = std::max(
+        most, Placed(first + count, degree, index, shards) - Placed(first, degree, index, shards));
+  }
+  return most;
 }
 
 int64_t FullGroups(const PlanLimits& limits) {
   return std::count(limits.group_windows.begin(), limits.group_windows.end(), 0);
+}
+
+// Whether the fullest rank has at most a tenth more than the mean.
+bool IsEven(int degree, int shards) {
+  return MostLeaves(degree, shards) * degree * 10 <= shards * 11;
+}
+
+// Degrees from the wanted one up, even ones first; then, if the wanted one is of no use, the
+// largest below it.
+std::vector<int> DegreesToTry(const PageDemand& demand, const PlanLimits& limits) {
+  const int64_t most = std::min(limits.ranks, limits.shards);
+  const auto wanted = static_cast<int>(
+      std::clamp<int64_t>(CeilDivide(demand.tokens, limits.tokens_per_rank), 1, most));
+  std::vector<int> degrees;
+  for (const bool even : {true, false}) {
+    for (int degree = wanted; degree <= most; ++degree) {
+      if (IsUsefulDegree(degree, limits.ranks, limits.shards) &&
+          IsEven(degree, limits.shards) == even) {
+        degrees.push_back(degree);
+      }
+    }
+  }
+  int below = wanted;
+  while (degrees.empty() && !IsUsefulDegree(below, limits.ranks, limits.shards)) --below;
+  if (degrees.empty()) degrees.push_back(below);
+  return degrees;
 }
 
 }  // namespace
@@ -28,13 +70,16 @@ std::vector<int64_t> PagesNeeded(const PageDemand& demand, int degree, const Pla
   for (const int32_t window : limits.group_windows) {
     const int64_t chunk = static_cast<int64_t>(limits.rows_per_rank()) * degree;
     const int64_t live = CeilDivide(window + chunk, page) + 2;
-    const int64_t given = window == 0 ? 0 : CeilDivide(CeilDivide(window, page), degree);
     for (int index = 0; index < degree; ++index) {
-      const int64_t full = Placed(total, degree, index) - Placed(cached, degree, index);
-      const int64_t pages =
-          window == 0 ? full
-                      : std::min(full, CeilDivide(live, degree) + given * demand.checkpoints);
-      needed[index] += pages;
+      const int64_t full = Placed(total, degree, index, limits.shards) -
+                           Placed(cached, degree, index, limits.shards);
+      if (window == 0) {
+        needed[index] += full;
+        continue;
+      }
+      const int64_t given = MostPlaced(CeilDivide(window, page), degree, index, limits.shards);
+      needed[index] += std::min(
+          full, MostPlaced(live, degree, index, limits.shards) + given * demand.checkpoints);
     }
   }
   return needed;
@@ -48,18 +93,43 @@ std::vector<int64_t> SummaryPagesNeeded(const PageDemand& demand, const std::vec
   const int64_t complete = demand.tokens / limits.page_tokens;
   const int64_t cached = demand.cached / limits.page_tokens;
   for (int index = 0; index < degree; ++index) {
-    const int64_t own = Placed(complete, degree, index) - Placed(cached, degree, index);
+    const int64_t own = Placed(complete, degree, index, limits.shards) -
+                        Placed(cached, degree, index, limits.shards);
     const int64_t found = demand.cached_on.empty() ? 0 : demand.cached_on[ring[index]];
     needed[index] = CeilDivide(own + found, demand.summarised);
   }
   return needed;
 }
 
+namespace {
+
+// The ring with what it needs, if that is free.
+std::optional<RingChoice> TryRing(const PageDemand& demand, const std::vector<int32_t>& free_pages,
+                                  std::vector<int32_t> ring, const PlanLimits& limits) {
+  RingChoice choice;
+  choice.ring = std::move(ring);
+  const auto degree = static_cast<int>(choice.ring.size());
+  const std::vector<int64_t> pages = PagesNeeded(demand, degree, limits);
+  const std::vector<int64_t> summaries = SummaryPagesNeeded(demand, choice.ring, limits);
+  for (size_t index = 0; index < choice.ring.size(); ++index) {
+    const int64_t all = pages[index] + summaries[index] * FullGroups(limits);
+    if (all > free_pages[choice.ring[index]]) return std::nullopt;
+  }
+  choice.pages.assign(pages.begin(), pages.end());
+  choice.summary_pages.assign(summaries.begin(), summaries.end());
+  choice.summarises = demand.summarised > 0;
+  return choice;
+}
+
+}  // namespace
+
 int64_t AllPagesNeeded(const PageDemand& demand, const PlanLimits& limits) {
-  std::vector<int32_t> ring(limits.ranks);
+  int degree = std::min(limits.ranks, limits.shards);
+  while (!IsUsefulDegree(degree, limits.ranks, limits.shards)) --degree;
+  std::vector<int32_t> ring(degree);
   std::iota(ring.begin(), ring.end(), 0);
   int64_t all = 0;
-  for (const int64_t pages : PagesNeeded(demand, limits.ranks, limits)) all += pages;
+  for (const int64_t pages : PagesNeeded(demand, degree, limits)) all += pages;
   for (const int64_t pages : SummaryPagesNeeded(demand, ring, limits)) {
     all += pages * FullGroups(limits);
   }
@@ -68,33 +138,37 @@ int64_t AllPagesNeeded(const PageDemand& demand, const PlanLimits& limits) {
 
 std::optional<RingChoice> ChooseRing(const PageDemand& demand,
                                      const std::vector<int32_t>& free_pages,
-                                     const std::vector<int32_t>& included,
-                                     const PlanLimits& limits) {
+                                     const std::vector<int32_t>& fixed, const PlanLimits& limits) {
+  if (!fixed.empty()) return TryRing(demand, free_pages, fixed, limits);
   std::vector<int32_t> emptiest(limits.ranks);
   std::iota(emptiest.begin(), emptiest.end(), 0);
   std::stable_sort(emptiest.begin(), emptiest.end(),
                    [&](int32_t a, int32_t b) { return free_pages[a] > free_pages[b]; });
-  const int64_t wanted = CeilDivide(demand.tokens, limits.tokens_per_rank);
-  for (int64_t degree = std::clamp<int64_t>(wanted, 1, limits.ranks); degree <= limits.ranks;
-       ++degree) {
-    std::set<int32_t> ring(included.begin(), included.end());
-    ring.insert(emptiest.begin(), emptiest.begin() + degree);
-    RingChoice choice;
-    choice.ring.assign(ring.begin(), ring.end());
-    const std::vector<int64_t> pages = PagesNeeded(demand, static_cast<int>(ring.size()), limits);
-    const std::vector<int64_t> summaries = SummaryPagesNeeded(demand, choice.ring, limits);
-    bool fits = true;
-    for (size_t index = 0; index < choice.ring.size(); ++index) {
-      const int64_t all = pages[index] + summaries[index] * FullGroups(limits);
-      fits = fits && all <= free_pages[choice.ring[index]];
-    }
-    if (!fits) continue;
-    choice.pages.assign(pages.begin(), pages.end());
-    choice.summary_pages.assign(summaries.begin(), summaries.end());
-    choice.summarises = demand.summarised > 0;
-    return choice;
+  for (const int degree : DegreesToTry(demand, limits)) {
+    std::vector<int32_t> ring(emptiest.begin(), emptiest.begin() + degree);
+    std::sort(ring.begin(), ring.end());
+    std::optional<RingChoice> choice = TryRing(demand, free_pages, std::move(ring), limits);
+    if (choice.has_value()) return choice;
   }
   return std::nullopt;
+}
+
+double RestOfWork(int64_t tokens, const std::vector<int32_t>& ring, const std::vector<int>& running,
+                  const PlanLimits& limits) {
+  int most = 0;
+  for (const int32_t rank : ring) most = std::max(most, running[rank]);
+  const int leaves = MostLeaves(static_cast<int>(ring.size()), limits.shards);
+  return static_cast<double>(tokens) * leaves / limits.shards * (1 + most);
+}
+
+double FreshWork(const PageDemand& demand, const std::vector<int>& running,
+                 const PlanLimits& limits) {
+  std::vector<int32_t> idlest(limits.ranks);
+  std::iota(idlest.begin(), idlest.end(), 0);
+  std::stable_sort(idlest.begin(), idlest.end(),
+                   [&](int32_t a, int32_t b) { return running[a] < running[b]; });
+  idlest.resize(DegreesToTry(demand, limits).front());
+  return RestOfWork(demand.tokens, idlest, running, limits);
 }
 
 }  // namespace annulus

@@ -5,11 +5,14 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/ops/shards.h"
+
 namespace annulus {
 
 // The fixed numbers of a running engine that planning and admission share.
 struct PlanLimits {
   int ranks = 1;
+  int shards = ShardsFor(1);           // virtual shards, ShardsFor(ranks) or more
   int page_tokens = 64;                // also the stripe unit
   int prefill_rows_per_rank = 2048;    // most prompt rows of one rank in a step, at least a page
   int sampled_rows_per_rank = 64;      // most rows to be sampled of one rank in a step, at least 1
@@ -19,9 +22,11 @@ struct PlanLimits {
   int rows_per_rank() const { return prefill_rows_per_rank + sampled_rows_per_rank; }
 };
 
-// Index into a sequence's ring of the rank that a new page is placed on: stripes of one page.
-inline int PlaceOnRing(int32_t first_position, int page_tokens, int degree) {
-  return static_cast<int>((first_position / page_tokens) % degree);
+// Index into a sequence's ring of the rank that a new page is placed on. A rank has whole shards
+// (kernels/ops/shards.h), so no shard's pages ever lie on two ranks: in a ring that divides the
+// shards, page p is on the index that has the residue p mod degree. `degree`: at most `shards`.
+inline int PlaceOnRing(int32_t first_position, int page_tokens, int degree, int shards) {
+  return RingIndexOfLeaf(LeafOfPage(first_position / page_tokens, shards), degree, shards);
 }
 
 // What a new sequence will fill.
@@ -46,7 +51,7 @@ std::vector<int64_t> PagesNeeded(const PageDemand& demand, int degree, const Pla
 std::vector<int64_t> SummaryPagesNeeded(const PageDemand& demand, const std::vector<int32_t>& ring,
                                         const PlanLimits& limits);
 
-// What both add up to over a ring of all ranks with nothing cached.
+// What both add up to over the largest useful ring with nothing cached.
 int64_t AllPagesNeeded(const PageDemand& demand, const PlanLimits& limits);
 
 // The ranks that a new sequence is spread over.
@@ -59,13 +64,23 @@ struct RingChoice {
 };
 
 // Elastic degree: the smallest ring that gives each rank about `tokens_per_rank` tokens and that
-// fits `free_pages` (one entry per rank); larger rings are tried where smaller ones do not fit. The
-// emptiest ranks are taken, and those of `included`, which hold cached pages. Nothing when no ring
-// fits.
+// fits `free_pages` (one entry per rank); larger rings are tried where smaller ones do not fit.
+// Rings whose fullest rank has more than a tenth above the mean come after all others, and those
+// that are no use (IsUsefulDegree) are not made. The emptiest ranks are taken. `fixed`: the ring of
+// cached pages, which alone will do then; empty: any. Nothing when no ring fits.
 std::optional<RingChoice> ChooseRing(const PageDemand& demand,
                                      const std::vector<int32_t>& free_pages,
-                                     const std::vector<int32_t>& included,
-                                     const PlanLimits& limits);
+                                     const std::vector<int32_t>& fixed, const PlanLimits& limits);
+
+// What the busiest rank has still to do for `tokens` of a sequence over `ring`, as if it took turns
+// with the `running` sequences (one entry per rank) that use it: to compare rings by.
+double RestOfWork(int64_t tokens, const std::vector<int32_t>& ring, const std::vector<int>& running,
+                  const PlanLimits& limits);
+
+// The same for all tokens of the demand over the idlest ring of the degree that ChooseRing tries
+// first.
+double FreshWork(const PageDemand& demand, const std::vector<int>& running,
+                 const PlanLimits& limits);
 
 }  // namespace annulus
 

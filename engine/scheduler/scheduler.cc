@@ -58,13 +58,22 @@ class Planner {
       if (SampledRoom(sequence.home)) return sequence.prompt_length;
       return last;
     }
-    int room = limits_.prefill_rows_per_rank;
-    for (const int32_t rank : sequence.ring) room = std::min(room, PrefillRoom(rank));
-    // A rank owns at most one page of each stripe that the chunk touches.
-    const int64_t stripe =
-        int64_t{limits_.page_tokens} * static_cast<int64_t>(sequence.ring.size());
-    const int64_t end = (sequence.computed / stripe + room / limits_.page_tokens) * stripe;
-    return static_cast<int32_t>(std::clamp<int64_t>(end, sequence.computed, last));
+    // Pages in turn until some rank's rows are full.
+    std::vector<int> rows(limits_.ranks, 0);
+    const int32_t page = limits_.page_tokens;
+    int32_t end = sequence.computed;
+    while (end < last) {
+      const int32_t next = std::min<int32_t>(last, (end / page + 1) * page);
+      const int32_t rank = RankOf(sequence, end);
+      if (rows[rank] + next - end > PrefillRoom(rank)) break;
+      rows[rank] += next - end;
+      end = next;
+    }
+    // Whole stripes are the most even: in each, every rank of the ring has its share.
+    const auto degree = static_cast<int32_t>(sequence.ring.size());
+    const int32_t stripe = page * (limits_.shards % degree == 0 ? degree : limits_.shards);
+    const int32_t whole = end / stripe * stripe;
+    return whole > sequence.computed ? whole : end;
   }
 
   // Whether all rows of [computed, last) can run in this step.
@@ -88,7 +97,7 @@ class Planner {
     const int32_t page = limits_.page_tokens;
     if (position >= group.mapped_end) {
       const int degree = static_cast<int>(sequence.ring.size());
-      return sequence.ring[PlaceOnRing(position / page * page, page, degree)];
+      return sequence.ring[PlaceOnRing(position / page * page, page, degree, limits_.shards)];
     }
     const auto after = std::upper_bound(
         group.entries.begin(), group.entries.end(), position,
@@ -134,10 +143,10 @@ class Planner {
     for (const RowRun& run : item.runs) prefill_rows_[run.rank] += run.count;
     item.mode = policy_.mode != RingMode::kAuto
                     ? policy_.mode
-                    : ChooseRingMode(
-                          StripedWork(end - item.begin, item.begin,
-                                      static_cast<int>(sequence.ring.size()), limits_.page_tokens),
-                          policy_.geometry, policy_.rates);
+                    : ChooseRingMode(StripedWork(end - item.begin, item.begin,
+                                                 static_cast<int>(sequence.ring.size()),
+                                                 limits_.page_tokens, limits_.shards),
+                                     policy_.geometry, policy_.rates);
     if (item.mode == RingMode::kPassKv && sequence.ring.size() > 1) {
       const int64_t pages = MostPagesOfARank(sequence, plan_.updates.back());
       if (pages > policy_.visiting_pages - visiting_pages_) {
@@ -195,7 +204,7 @@ class Planner {
       delta.drop_front = group.pending_drop;
       if (!sequence.announced) delta.append = group.entries;
       for (int32_t first = group.mapped_end; first < end; first += limits_.page_tokens) {
-        const int index = PlaceOnRing(first, limits_.page_tokens, degree);
+        const int index = PlaceOnRing(first, limits_.page_tokens, degree, limits_.shards);
         const int32_t rank = sequence.ring[index];
         const std::span<const int32_t> reserve = pages_.reserve(sequence.id, rank);
         ANNULUS_CHECK(taken[index] < reserve.size()) << "admission gave too few pages";

@@ -1,39 +1,18 @@
 #ifndef ANNULUS_KERNELS_CPU_ATTENTION_UNIT_H_
 #define ANNULUS_KERNELS_CPU_ATTENTION_UNIT_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <span>
+#include <vector>
 
+#include "kernels/cpu/page_order.h"
 #include "kernels/ops/attention.h"
 
 // What the driver of attention (simd_attention.cc) hands to one thread at a time.
 
 namespace annulus::cpu {
-
-// The pages that one query block may attend, before the mask: all of an item's, or a list.
-struct PageList {
-  std::span<const KvPageView> pages;
-  const int32_t* indices = nullptr;  // null: all of `pages`
-  int64_t count = 0;
-
-  bool chosen() const { return indices != nullptr; }
-  const KvPageView& operator[](int64_t i) const { return pages[indices ? indices[i] : i]; }
-
-  // The first page in [begin, count) with a key at `position` or later.
-  int64_t Find(int64_t begin, int64_t position) const {
-    int64_t end = count;
-    while (begin < end) {
-      const int64_t middle = begin + (end - begin) / 2;
-      const KvPageView& page = (*this)[middle];
-      if (int64_t{page.first_position} + page.tokens > position) {
-        end = middle;
-      } else {
-        begin = middle + 1;
-      }
-    }
-    return begin;
-  }
-};
 
 // One query block of one kv head, and the keys its rows can see.
 struct Unit {
@@ -44,8 +23,99 @@ struct Unit {
   PageList pages;
   int64_t first_key;  // positions
   int64_t end_key;
-  int64_t first_span;
-  int64_t end_span;
+};
+
+// Pages of one leaf in one span of positions, as indices into the unit's list: their keys share one
+// running softmax.
+struct Piece {
+  int leaf;
+  int64_t begin;
+  int64_t end;
+};
+
+// The units of a call: every item's rows, but those with branches.
+class AttentionUnits {
+ public:
+  // A unit has at most `block_positions` positions. `params` outlives this.
+  AttentionUnits(const AttentionParams& params, int block_positions)
+      : params_(params),
+        block_positions_(block_positions),
+        order_(params.shape, params.shards, CountLists(params), CountListedPages(params)) {
+    for (const AttentionItem& item : params.items) {
+      if (item.branches.empty()) AddItem(item);
+    }
+    // Causal blocks grow with their position: the longest are started first.
+    std::reverse(units_.begin(), units_.end());
+  }
+
+  int64_t size() const { return std::ssize(units_); }
+  const Unit& operator[](int64_t i) const { return units_[i]; }
+  std::span<const Unit> all() const { return units_; }
+  const PageOrder& order() const { return order_; }
+
+ private:
+  static int64_t CountLists(const AttentionParams& params) {
+    int64_t lists = 0;
+    for (const AttentionItem& item : params.items) {
+      lists += item.blocks.full ? 1 : static_cast<int64_t>(item.blocks.offsets.size()) - 1;
+    }
+    return lists;
+  }
+  static int64_t CountListedPages(const AttentionParams& params) {
+    int64_t pages = 0;
+    for (const AttentionItem& item : params.items) {
+      pages += item.blocks.full ? std::ssize(item.pages) : std::ssize(item.blocks.pages);
+    }
+    return pages;
+  }
+
+  void AddItem(const AttentionItem& item) {
+    const int64_t rows = item.positions.size();
+    if (item.blocks.full) {
+      const PageList pages = order_.Sorted(item.pages, nullptr, std::ssize(item.pages));
+      for (int h = 0; h < params_.shape.kv_heads; ++h) AddRows(item, h, 0, rows, pages);
+      return;
+    }
+    const BlockLists& lists = item.blocks;
+    const int64_t blocks = lists.query_block_rows.size() - 1;
+    const int heads_per_group = params_.shape.kv_heads / lists.head_groups;
+    for (int64_t b = 0; b < blocks; ++b) {
+      PageList pages;
+      for (int h = 0; h < params_.shape.kv_heads; ++h) {
+        if (h % heads_per_group == 0) {
+          const int64_t list = h / heads_per_group * blocks + b;
+          const int32_t begin = lists.offsets[list];
+          pages = order_.Sorted(item.pages, lists.pages.data() + begin,
+                                lists.offsets[list + 1] - begin);
+        }
+        AddRows(item, h, lists.query_block_rows[b], lists.query_block_rows[b + 1], pages);
+      }
+    }
+  }
+
+  // Rows that see no key are units too: their state is written.
+  void AddRows(const AttentionItem& item, int kv_head, int64_t begin, int64_t end,
+               const PageList& pages) {
+    for (int64_t row = begin; row < end; row += block_positions_) {
+      Unit unit;
+      unit.item = &item;
+      unit.kv_head = kv_head;
+      unit.row = row;
+      unit.positions = static_cast<int>(std::min<int64_t>(block_positions_, end - row));
+      unit.pages = pages;
+      const std::span<const int32_t> positions = item.positions;
+      unit.first_key = params_.window > 0
+                           ? std::max<int64_t>(0, int64_t{positions[row]} - params_.window + 1)
+                           : 0;
+      unit.end_key = int64_t{positions[row + unit.positions - 1]} + 1;
+      units_.push_back(unit);
+    }
+  }
+
+  const AttentionParams& params_;
+  const int block_positions_;
+  PageOrder order_;
+  std::vector<Unit> units_;
 };
 
 }  // namespace annulus::cpu

@@ -237,7 +237,8 @@ void FinishSpan(const AttentionBlock& block) {
 }
 
 // The merge law of kernels/ops/attention.h. The weights are formed from the two exponentials
-// themselves, so their sum is 1 to rounding however large the lse are.
+// themselves, so their sum is 1 to rounding however large the lse are. Both products are rounded,
+// so that the two states may change places without changing a bit.
 template <class V>
 void MergeRow(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim) {
   if (from_lse == -kInfinity) return;
@@ -262,7 +263,7 @@ void MergeRow(float* o, float* lse, const float* from_o, float from_lse, int64_t
     typename V::Float result = whole ? V::Load(from_o + c) : V::LoadPartial(from_o + c, count);
     if (!copy) {
       const typename V::Float old = whole ? V::Load(o + c) : V::LoadPartial(o + c, count);
-      result = V::MulAdd(V::Set(into_weight), old, V::Mul(V::Set(from_weight), result));
+      result = V::Add(V::Mul(V::Set(into_weight), old), V::Mul(V::Set(from_weight), result));
     }
     if (whole) {
       V::Store(o + c, result);

@@ -134,28 +134,26 @@ int Multiplicity(std::span<const DilatedBranch> branches, int head, int64_t row,
                     [&](const DilatedBranch& branch) { return branch.Keeps(head, row, key); }));
 }
 
-void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t row, int head) {
+// One row of one head over the pages of one shard, ascending.
+void AttendShard(const AttentionParams& params, const AttentionItem& item, int64_t row, int head,
+                 const std::vector<KvPageView>& pages, RowState state) {
   const KvPageShape& shape = params.shape;
   const int kv_head = head / (params.heads / shape.kv_heads);
   const float* query = item.query.row(row) + int64_t{head} * shape.k_dim;
-  const int64_t index = row * params.heads + head;
-  float o[kMaxHeadDim] = {};
-  float lse = -kInfinity;
-  const RowState state{o, &lse};
-
   const int64_t position = item.positions[row];
+  const int64_t span_tokens = int64_t{kAttentionSpan} * params.shards;
   std::vector<ScoredKey> keys;
   int64_t span = 0;
-  for (const KvPageView& page : ListedPages(params, item, kv_head, row)) {
+  for (const KvPageView& page : pages) {
     for (int64_t slot = 0; slot < page.tokens; ++slot) {
       const int64_t j = page.first_position + slot;
       if (j > position || (params.window > 0 && j <= position - params.window)) continue;
       const int times = Multiplicity(item.branches, head, position, j);
       if (times == 0) continue;
-      if (j / kAttentionSpan != span) {
+      if (j / span_tokens != span) {
         MergeSpan(shape, kv_head, keys, state);
         keys.clear();
-        span = j / kAttentionSpan;
+        span = j / span_tokens;
       }
       float key[kMaxHeadDim];
       ReadKey(shape, page.data, kv_head, slot, key);
@@ -167,6 +165,32 @@ void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t
     }
   }
   MergeSpan(shape, kv_head, keys, state);
+}
+
+// The state of the subtree over leaves [first, first + count), by halves. `pages`: [leaf].
+void AttendTree(const AttentionParams& params, const AttentionItem& item, int64_t row, int head,
+                const std::vector<std::vector<KvPageView>>& pages, int first, int count,
+                RowState state) {
+  if (count == 1) return AttendShard(params, item, row, head, pages[first], state);
+  AttendTree(params, item, row, head, pages, first, count / 2, state);
+  float o[kMaxHeadDim] = {};
+  float lse = -kInfinity;
+  AttendTree(params, item, row, head, pages, first + count / 2, count / 2, {o, &lse});
+  MergeRow(state, o, lse, params.shape.v_dim);
+}
+
+void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t row, int head) {
+  const KvPageShape& shape = params.shape;
+  const int kv_head = head / (params.heads / shape.kv_heads);
+  const int64_t index = row * params.heads + head;
+  float o[kMaxHeadDim] = {};
+  float lse = -kInfinity;
+  std::vector<std::vector<KvPageView>> pages(params.shards);
+  for (const KvPageView& page : ListedPages(params, item, kv_head, row)) {
+    const int leaf = LeafOfPage(page.first_position / shape.page_tokens, params.shards);
+    if (Attends(item, leaf)) pages[leaf].push_back(page);
+  }
+  AttendTree(params, item, row, head, pages, 0, params.shards, {o, &lse});
   const RowState result{item.state.o + index * shape.v_dim, item.state.lse + index};
   if (item.merges) return MergeRow(result, o, lse, shape.v_dim);
   std::copy_n(o, shape.v_dim, result.o);

@@ -1,15 +1,22 @@
-// Attention of the SIMD path: splits the work into units (item, kv head, query block) and
-// spans, finds their pages, and lets the inner kernels attend them.
+// Attention of the SIMD path: splits the work into units (item, kv head, query block) and those
+// into pieces (a shard's pages in a span), lets the inner kernels attend them, and merges the
+// pieces in the tree of kernels/ops/shards.h.
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/status_macros.h"
+#include "kernels/cpu/attention_chunks.h"
 #include "kernels/cpu/attention_unit.h"
 #include "kernels/cpu/flush_subnormals.h"
 #include "kernels/cpu/page_layout.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/ops/checks.h"
+#include "kernels/ops/leaf_stack.h"
 
 namespace annulus::cpu {
 namespace {
@@ -24,8 +31,8 @@ constexpr int kPairedBlockPositions = 128;
 // those of any size whose pages are chosen, as the processor cannot foresee where the next one is.
 constexpr int kFetchRows = 32;
 constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
-// Span states that are computed side by side when there are fewer units than threads need.
-constexpr int64_t kWaveSpans = 64;
+// Pieces that are computed side by side when there are fewer units than threads need.
+constexpr int64_t kWavePieces = 64;
 constexpr size_t kWaveBytes = size_t{8} << 20;
 
 class AttentionRun {
@@ -33,99 +40,74 @@ class AttentionRun {
   AttentionRun(const SimdKernels& isa, const AttentionParams& params)
       : isa_(isa),
         params_(params),
-        layout_(isa, params.shape),
-        narrow_(IsNarrow(params.shape.dtype)),
-        element_bytes_(DTypeSize(params.shape.dtype)),
-        begin_(layout_.paired() ? isa.paired->begin : isa.attention_begin),
-        keys_(layout_.paired()
-                  ? isa.paired->keys
-                  : isa.attention_keys[StorageIndex(narrow_ ? DType::kF32 : params.shape.dtype)]),
-        finish_(layout_.paired() ? isa.paired->finish : isa.attention_finish),
+        chunks_(isa, params.shape),
+        layout_(chunks_.layout()),
         group_(params.heads / params.shape.kv_heads),
-        block_positions_(std::max(
-            1, layout_.paired() ? std::min(kPairedBlockRows / group_, kPairedBlockPositions)
-                                : kBlockRows / group_)) {
-    for (const AttentionItem& item : params.items) {
-      if (item.branches.empty()) AddItem(item);
+        units_(params, BlockPositions()) {
+    for (const Unit& unit : units_.all()) {
+      most_positions_ = std::max(most_positions_, unit.positions);
+      if (HasFewRows(unit)) few_positions_ = std::max(few_positions_, unit.positions);
     }
-    // Causal blocks grow with their position: the longest are started first.
-    std::reverse(units_.begin(), units_.end());
   }
 
   absl::Status Run(CpuStream& stream) {
-    int64_t spans = 0;
-    for (const Unit& unit : units_) spans += unit.end_span - unit.first_span;
     const int64_t units = units_.size();
-    const bool few = stream.threads() > 1 && units < 4 * stream.threads() && spans > units;
-    return few ? RunSpans(stream, spans) : RunUnits(stream);
+    if (units == 0) return absl::OkStatus();
+    // A unit is one thread's: pieces are shared out better, and read memory in a worse order.
+    const bool few = units < 4 * stream.threads() && units % stream.threads() != 0;
+    return few ? RunPieces(stream) : RunUnits(stream);
   }
 
  private:
-  void AddItem(const AttentionItem& item) {
-    const int64_t rows = item.positions.size();
-    if (item.blocks.full) {
-      const PageList pages{item.pages, nullptr, static_cast<int64_t>(item.pages.size())};
-      for (int h = 0; h < params_.shape.kv_heads; ++h) AddRows(item, h, 0, rows, pages);
-      return;
-    }
-    const BlockLists& lists = item.blocks;
-    const int64_t blocks = lists.query_block_rows.size() - 1;
-    const int heads_per_group = params_.shape.kv_heads / lists.head_groups;
-    for (int64_t b = 0; b < blocks; ++b) {
-      for (int h = 0; h < params_.shape.kv_heads; ++h) {
-        const int64_t list = h / heads_per_group * blocks + b;
-        const int32_t begin = lists.offsets[list];
-        const PageList pages{item.pages, lists.pages.data() + begin,
-                             lists.offsets[list + 1] - begin};
-        AddRows(item, h, lists.query_block_rows[b], lists.query_block_rows[b + 1], pages);
+  // A piece and the index of its unit.
+  struct Task {
+    int64_t unit;
+    Piece piece;
+  };
+
+  // Calls visit(piece) for every piece of which some row may see a key: leaves in order, spans of a
+  // leaf ascending.
+  template <class Visit>
+  void ForEachPiece(const Unit& unit, const Visit& visit) const {
+    const int64_t span_tokens = int64_t{kAttentionSpan} * params_.shards;
+    const AttentionItem& item = *unit.item;
+    const int end_leaf = item.leaves > 0 ? item.first_leaf + item.leaves : params_.shards;
+    for (int leaf = item.first_leaf; leaf < end_leaf; ++leaf) {
+      const int64_t end = unit.pages.end_of(leaf);
+      int64_t page = unit.pages.Find(unit.pages.begin_of(leaf), end, unit.first_key);
+      while (page < end && unit.pages[page].first_position < unit.end_key) {
+        const int64_t span = unit.pages[page].first_position / span_tokens;
+        const int64_t span_end = std::min(unit.end_key, (span + 1) * span_tokens);
+        Piece piece{leaf, page, page + 1};
+        while (piece.end < end && unit.pages[piece.end].first_position < span_end) ++piece.end;
+        visit(piece);
+        page = piece.end;
       }
     }
   }
 
-  void AddRows(const AttentionItem& item, int kv_head, int64_t begin, int64_t end,
-               const PageList& pages) {
-    for (int64_t row = begin; row < end; row += block_positions_) {
-      Unit unit;
-      unit.item = &item;
-      unit.kv_head = kv_head;
-      unit.row = row;
-      unit.positions = static_cast<int>(std::min<int64_t>(block_positions_, end - row));
-      unit.pages = pages;
-      FindKeys(&unit);
-      units_.push_back(unit);
-    }
-  }
-
-  // The range of keys that some row of the unit sees, clipped to the pages there are.
-  void FindKeys(Unit* unit) const {
-    const std::span<const int32_t> positions = unit->item->positions;
-    const int64_t oldest =
-        params_.window > 0 ? int64_t{positions[unit->row]} - params_.window + 1 : 0;
-    unit->first_key = std::max<int64_t>(0, oldest);
-    unit->end_key = int64_t{positions[unit->row + unit->positions - 1]} + 1;
-    unit->first_span = unit->end_span = 0;
-    const int64_t begin = unit->pages.Find(0, unit->first_key);
-    if (begin == unit->pages.count) return;
-    const KvPageView& last = unit->pages[unit->pages.count - 1];
-    unit->first_key = std::max<int64_t>(unit->first_key, unit->pages[begin].first_position);
-    unit->end_key = std::min(unit->end_key, int64_t{last.first_position} + last.tokens);
-    if (unit->first_key >= unit->end_key) return;
-    unit->first_span = unit->first_key / kAttentionSpan;
-    unit->end_span = (unit->end_key - 1) / kAttentionSpan + 1;
+  int BlockPositions() const {
+    return std::max(1, layout_.paired() ? std::min(kPairedBlockRows / group_, kPairedBlockPositions)
+                                        : kBlockRows / group_);
   }
 
   int64_t StateRows(int positions) const {
     return RoundUp(int64_t{positions} * group_, layout_.paired() ? isa_.paired->row_multiple : 1);
   }
 
-  // Floats of one span state: o, sums, maximum and lse of a block's rows, and paired queries.
-  int64_t StateFloats() const {
-    const int64_t rows = StateRows(block_positions_);
-    const int64_t query = layout_.paired() ? layout_.k_dim() / 2 + 1 : 0;
-    return RoundUp(rows * (layout_.v_stride() + kPanel + 2 + query), kPanel);
+  // Floats of a state of so many positions: o, then lse.
+  int64_t StateFloats(int positions) const {
+    return RoundUp(StateRows(positions) * (layout_.v_stride() + 1), kPanel);
   }
 
-  AttentionBlock Block(const Unit& unit, float* state) const {
+  // Floats of what a thread keeps while it attends: sums, maximum and paired queries.
+  int64_t RunningFloats(int positions) const {
+    const int64_t query = layout_.paired() ? layout_.k_dim() / 2 + 1 : 0;
+    return RoundUp(StateRows(positions) * (kPanel + 1 + query), kPanel);
+  }
+
+  // `state`: StateFloats; `running`: RunningFloats.
+  AttentionBlock Block(const Unit& unit, float* state, float* running) const {
     const int64_t rows = StateRows(unit.positions);
     AttentionBlock block;
     block.query =
@@ -141,295 +123,273 @@ class AttentionRun {
     block.soft_cap = params_.soft_cap;
     block.window = params_.window;
     block.o = state;
-    block.sums = block.o + rows * layout_.v_stride();
+    block.lse = LseOf(unit, state);
+    block.sums = running;
     block.maximum = block.sums + rows * kPanel;
-    block.lse = block.maximum + rows;
     block.queries_ready = false;
-    block.query_pairs = reinterpret_cast<uint32_t*>(block.lse + rows);
+    block.query_pairs = reinterpret_cast<uint32_t*>(block.maximum + rows);
     block.row_positions = reinterpret_cast<int32_t*>(block.query_pairs + rows * block.k_pairs);
     return block;
   }
 
-  // Floats' worth of memory that one thread widens a chunk of an 8-bit page into.
-  int64_t WideFloats() const {
-    if (!narrow_) return 0;
-    return kKeyChunk * RoundUp(layout_.k_dim() + layout_.v_stride(), kPanel);
+  template <class Float>
+  Float* LseOf(const Unit& unit, Float* state) const {
+    return state + StateRows(unit.positions) * layout_.v_stride();
   }
 
-  // The part of one page that a unit attends.
-  struct PagePart {
-    const KvPageView* page;
-    int begin;  // slots
-    int end;
-  };
-
-  // One chunk's keys and values of one kv head as they are stored.
-  AttentionKeys ChunkKeys(const PagePart& part, int kv_head, int chunk) const {
-    const std::byte* const data = part.page->data;
-    AttentionKeys keys;
-    keys.k = data + layout_.k_head(kv_head) + chunk * layout_.k_dim() * element_bytes_;
-    keys.v = data + layout_.v_head(kv_head) + chunk * layout_.v_stride() * element_bytes_;
-    keys.k_scales = keys.v_scales = nullptr;
-    keys.first_position = int64_t{part.page->first_position} + chunk;
-    keys.ahead = nullptr;
-    keys.narrow = nullptr;
-    keys.widen_values = nullptr;
-    keys.slots = std::min(kKeyChunk, params_.shape.page_tokens - chunk);
-    keys.begin = std::max(0, part.begin - chunk);
-    keys.end = std::min(keys.slots, part.end - chunk);
-    return keys;
+  // The slots of a page that some row of the unit may see.
+  PagePart PartOf(const Unit& unit, int32_t page_index) const {
+    const KvPageView& page = unit.pages.pages[page_index];
+    PagePart part;
+    part.page = &page;
+    part.kv_head = unit.kv_head;
+    part.begin = static_cast<int>(std::max<int64_t>(0, unit.first_key - page.first_position));
+    part.end = static_cast<int>(std::min<int64_t>(page.tokens, unit.end_key - page.first_position));
+    return part;
   }
 
-  // What lies at `keys`, to be asked for while the chunk before is attended. The scales of int8 are
-  // few: they are asked for at once.
-  FetchAhead AheadOf(const AttentionKeys& keys, const PagePart& part, int kv_head,
-                     int chunk) const {
-    const auto lines = [&](int64_t columns) {
-      return static_cast<int>((keys.slots * columns * element_bytes_ + kLineBytes - 1) /
-                              kLineBytes);
-    };
-    if (params_.shape.dtype == DType::kI8) {
-      const int64_t offset = chunk * int64_t{sizeof(Bf16)};
-      for (int64_t byte = 0; byte < kKeyChunk * int64_t{sizeof(Bf16)}; byte += kLineBytes) {
-        __builtin_prefetch(part.page->data + layout_.k_scales(kv_head) + offset + byte);
-        __builtin_prefetch(part.page->data + layout_.v_scales(kv_head) + offset + byte);
-      }
-    }
-    return {{static_cast<const char*>(keys.k), static_cast<const char*>(keys.v)},
-            {lines(layout_.k_dim()), lines(layout_.v_stride())}};
-  }
+  bool HasFewRows(const Unit& unit) const { return unit.positions * group_ <= kFetchRows; }
 
-  // A chunk of an 8-bit page: widened in `wide`, then attended.
-  void AttendNarrow(const AttentionBlock& block, const AttentionKeys& keys, const PagePart& part,
-                    int kv_head, int chunk, float* wide) const {
-    const auto scales = [&](int64_t offset) {
-      return reinterpret_cast<const Bf16*>(part.page->data + offset) + chunk;
-    };
-    NarrowKeys narrow;
-    narrow.k = keys.k;
-    narrow.v = keys.v;
-    narrow.k_scales = scales(layout_.k_scales(kv_head));
-    narrow.v_scales = scales(layout_.v_scales(kv_head));
-    narrow.begin = 0;
-    narrow.end = static_cast<int>(RoundUp(keys.end, kPanel));
-    narrow.ahead = keys.ahead;
-    narrow.k_dim = static_cast<int>(layout_.k_dim());
-    narrow.v_stride = block.v_stride;
-    narrow.wide_k = wide;
-    const size_t wide_bytes = layout_.paired() ? sizeof(Bf16) : sizeof(float);
-    narrow.wide_v = reinterpret_cast<std::byte*>(wide) + kKeyChunk * layout_.k_dim() * wide_bytes;
-    AttentionKeys widened = keys;
-    widened.slots = narrow.end;
-    const int index = NarrowIndex(params_.shape.dtype);
-    if (layout_.paired()) {
-      const PairedAttention& paired = *isa_.paired;
-      if (params_.shape.dtype == DType::kI8) {
-        widened.k_scales = narrow.k_scales;
-        widened.v_scales = narrow.v_scales;
-      }
-      paired.widen_keys[index](narrow);
-      if (block.position_count * block.group <= paired.staged_rows) {
-        narrow.wide_v = wide;
-        widened.narrow = &narrow;
-        widened.widen_values = paired.widen_values[index];
-      } else {
-        paired.widen_values[index](narrow);
-      }
-    } else {
-      isa_.widen_keys[index](narrow);
-    }
-    widened.k = narrow.wide_k;
-    widened.v = narrow.wide_v;
-    keys_(block, widened);
-  }
-
-  // Leaves the state of the unit's rows over one span in block.o and block.lse. `wide`: WideFloats
-  // of the calling thread.
-  void AttendSpan(const Unit& unit, int64_t span, const AttentionBlock& block, float* wide) const {
+  // Leaves the state of the unit's rows over one piece in block.o and block.lse. `next_task`: what
+  // this thread attends after it, most likely. Null: unknown. `wide`: of the calling thread.
+  void AttendPiece(const Task& task, const Task* next_task, const AttentionBlock& block,
+                   float* wide) const {
+    const Unit& unit = units_[task.unit];
     // Weights of keys that matter little, times small values, are subnormal.
     const FlushSubnormals flush;
-    begin_(block);
-    const int64_t first_key = std::max(unit.first_key, span * kAttentionSpan);
-    const int64_t end_key = std::min(unit.end_key, (span + 1) * kAttentionSpan);
-    const auto part_of = [&](int64_t i) {
-      const KvPageView& page = unit.pages[i];
-      PagePart part;
-      part.page = &page;
-      part.begin = static_cast<int>(std::max<int64_t>(0, first_key - page.first_position));
-      part.end = static_cast<int>(std::min<int64_t>(page.tokens, end_key - page.first_position));
-      return part;
-    };
-    const auto first_chunk = [](const PagePart& part) {
-      return part.begin / kKeyChunk * kKeyChunk;
-    };
-    const bool fetch = unit.positions * group_ <= kFetchRows || unit.pages.chosen();
-    for (int64_t i = unit.pages.Find(0, first_key);
-         i < unit.pages.count && unit.pages[i].first_position < end_key; ++i) {
-      const PagePart part = part_of(i);
-      for (int chunk = first_chunk(part); chunk < part.end; chunk += kKeyChunk) {
-        AttentionKeys keys = ChunkKeys(part, unit.kv_head, chunk);
-        FetchAhead ahead;
-        if (fetch) {
-          PagePart next = part;
-          int next_chunk = chunk + kKeyChunk;
-          if (next_chunk >= part.end && i + 1 < unit.pages.count) {
-            next = part_of(i + 1);
-            next_chunk = first_chunk(next);
-          }
-          if (next_chunk < next.end) {
-            ahead =
-                AheadOf(ChunkKeys(next, unit.kv_head, next_chunk), next, unit.kv_head, next_chunk);
-            keys.ahead = &ahead;
-          }
+    chunks_.Begin(block);
+    const bool fetch = HasFewRows(unit) || unit.pages.chosen != nullptr;
+    PagePart part = PartOf(unit, unit.pages.indices[task.piece.begin]);
+    for (int64_t i = task.piece.begin; i < task.piece.end; ++i) {
+      PagePart next;
+      if (i + 1 < task.piece.end) {
+        next = PartOf(unit, unit.pages.indices[i + 1]);
+      } else if (next_task != nullptr) {
+        const Unit& next_unit = units_[next_task->unit];
+        next = PartOf(next_unit, next_unit.pages.indices[next_task->piece.begin]);
+      }
+      chunks_.Attend(block, part, next.page != nullptr ? &next : nullptr, fetch, wide);
+      part = next;
+    }
+    chunks_.Finish(block);
+  }
+
+  // What a unit of few rows keeps of one shard: the state of the span at hand, and of those before.
+  struct ShardStates {
+    AttentionBlock block;
+    float* state = nullptr;
+    float* earlier = nullptr;
+    bool begun = false;
+    bool has_earlier = false;
+  };
+  int64_t ShardFloats(int positions) const {
+    return 2 * StateFloats(positions) + RunningFloats(positions);
+  }
+
+  // Few rows wait for memory, which is read best in one stream: their pages are taken in ascending
+  // order, and each shard has a running softmax of its own. The sums are those of AttendPiece.
+  // `floats`: ShardFloats(few_positions_) for each shard.
+  void AttendInOneStream(const Unit& unit, std::span<ShardStates> shards, float* floats,
+                         float* wide) const {
+    const int64_t state_floats = StateFloats(few_positions_);
+    for (size_t leaf = 0; leaf < shards.size(); ++leaf) {
+      float* const own = floats + static_cast<int64_t>(leaf) * ShardFloats(few_positions_);
+      shards[leaf] = {Block(unit, own, own + 2 * state_floats), own, own + state_floats};
+    }
+    const auto end_span = [&] {
+      for (ShardStates& shard : shards) {
+        if (!std::exchange(shard.begun, false)) continue;
+        {
+          const FlushSubnormals flush;
+          chunks_.Finish(shard.block);
         }
-        if (narrow_) {
-          AttendNarrow(block, keys, part, unit.kv_head, chunk, wide);
+        shard.block.queries_ready = true;
+        if (std::exchange(shard.has_earlier, true)) {
+          Merge(unit, shard.earlier, shard.state);
         } else {
-          keys_(block, keys);
+          CopyState(unit, shard.state, shard.earlier);
         }
       }
+    };
+    const int64_t span_tokens = int64_t{kAttentionSpan} * params_.shards;
+    int64_t span = -1;
+    const PageList& pages = unit.pages;
+    for (int64_t i = pages.FindAscending(unit.first_key); i < pages.count; ++i) {
+      const PagePart part = PartOf(unit, pages.Ascending(i));
+      const int64_t position = part.page->first_position;
+      if (position >= unit.end_key) break;
+      const int leaf = units_.order().LeafOf(*part.page);
+      if (!Attends(*unit.item, leaf)) continue;
+      if (std::exchange(span, position / span_tokens) != position / span_tokens) end_span();
+      ShardStates& shard = shards[leaf];
+      const FlushSubnormals flush;
+      if (!std::exchange(shard.begun, true)) chunks_.Begin(shard.block);
+      PagePart next;
+      if (i + 1 < pages.count) next = PartOf(unit, pages.Ascending(i + 1));
+      chunks_.Attend(shard.block, part, next.begin < next.end ? &next : nullptr, true, wide);
     }
-    finish_(block);
+    end_span();
   }
 
-  // Whether a unit's spans are merged with each other, apart, before they are with what the state
-  // holds. So a row has the bits that it has where another rank attends it and merge_state follows.
-  bool Apart(const Unit& unit) const {
-    return unit.item->merges && unit.end_span - unit.first_span > 1;
-  }
-  int64_t ApartFloats() const {
-    const bool any =
-        std::any_of(units_.begin(), units_.end(), [this](const Unit& unit) { return Apart(unit); });
-    const int64_t rows = int64_t{block_positions_} * group_;
-    return any ? RoundUp(rows * (params_.shape.v_dim + 1), kPanel) : 0;
+  void CopyState(const Unit& unit, const float* from, float* to) const {
+    const int64_t rows = int64_t{unit.positions} * group_;
+    std::copy_n(from, rows * layout_.v_stride(), to);
+    std::copy_n(LseOf(unit, from), rows, LseOf(unit, to));
   }
 
-  // Calls visit(o, lse, row of the block) for every row of the unit's result: at `apart`
-  // (ApartFloats), or where that is null in the item's state.
-  template <class Visit>
-  void ForEachResult(const Unit& unit, float* apart, const Visit& visit) const {
+  // Merges states of a unit's rows.
+  void Merge(const Unit& unit, float* into, float* from) const {
+    const int64_t v_stride = layout_.v_stride();
+    float* const lse = LseOf(unit, into);
+    const float* const from_lse = LseOf(unit, from);
+    for (int row = 0; row < unit.positions * group_; ++row) {
+      isa_.merge_row(into + row * v_stride, lse + row, from + row * v_stride, from_lse[row],
+                     v_stride);
+    }
+  }
+
+  // Writes the state of a unit's rows to the item's, or merges it there. `any`: false where they
+  // see no key, and nothing is at `from`.
+  void WriteResult(const Unit& unit, float* from, bool any) const {
     const AttentionState& state = unit.item->state;
+    const int v_dim = params_.shape.v_dim;
+    const int64_t ahead = int64_t{kPositionsAhead} * params_.heads * v_dim;
+    if (!any && unit.item->merges) return;
     for (int p = 0; p < unit.positions; ++p) {
       for (int g = 0; g < group_; ++g) {
         const int64_t row = int64_t{p} * group_ + g;
         const int64_t index = (unit.row + p) * state.heads + int64_t{unit.kv_head} * group_ + g;
-        if (apart != nullptr) {
-          visit(apart + row * (state.v_dim + 1), apart + row * (state.v_dim + 1) + state.v_dim,
-                row);
-        } else {
-          visit(state.o + index * state.v_dim, state.lse + index, row);
-        }
+        float* const o = state.o + index * v_dim;
+        const float* const from_o = from + row * layout_.v_stride();
+        const float from_lse = any ? LseOf(unit, from)[row] : kEmptyLse;
+        for (int d = 0; d < v_dim; d += kPanel) __builtin_prefetch(o + ahead + d, 1);
+        if (!unit.item->merges) state.lse[index] = kEmptyLse;
+        isa_.merge_row(o, state.lse + index, from_o, from_lse, v_dim);
+        if (state.lse[index] == kEmptyLse) std::fill_n(o, v_dim, 0.0f);
       }
     }
   }
 
-  // An empty state's o is written last and only where nothing was merged: merging into an empty
-  // state copies, so that most results are written once.
-  void BeginResult(const Unit& unit, float* apart) const {
-    if (unit.item->merges && apart == nullptr) return;
-    ForEachResult(unit, apart, [](float*, float* lse, int64_t) { *lse = kEmptyLse; });
-  }
-  void EndResult(const Unit& unit, float* apart) const {
-    const int v_dim = params_.shape.v_dim;
-    ForEachResult(unit, nullptr, [&](float* o, float* lse, int64_t row) {
-      if (apart != nullptr) {
-        const float* const from = apart + row * (v_dim + 1);
-        isa_.merge_row(o, lse, from, from[v_dim], v_dim);
-      }
-      if (*lse == kEmptyLse) std::fill_n(o, v_dim, 0.0f);
-    });
+  // Floats of a thread of RunUnits, whose units have so many positions, and those of few rows so
+  // many.
+  int64_t UnitFloats(int most, int few) const {
+    const int64_t shards = few > 0 ? params_.shards * ShardFloats(few) : 0;
+    return LeafStack::Places(params_.shards) * StateFloats(most) + RunningFloats(most) + shards +
+           chunks_.WideFloats();
   }
 
-  void MergeSpan(const Unit& unit, const AttentionBlock& block, float* apart) const {
-    const int v_dim = params_.shape.v_dim;
-    const int64_t ahead = int64_t{kPositionsAhead} * params_.heads * v_dim;
-    ForEachResult(unit, apart, [&](float* o, float* lse, int64_t row) {
-      for (int d = 0; d < v_dim; d += kPanel) __builtin_prefetch(o + ahead + d, 1);
-      isa_.merge_row(o, lse, block.o + row * block.v_stride, block.lse[row], v_dim);
-    });
-  }
-
-  // A unit's spans one after the other, units side by side.
+  // Units side by side: the pieces of one after the other, or its pages where it has few rows.
   absl::Status RunUnits(CpuStream& stream) const {
-    const int64_t floats = StateFloats();
-    const int64_t wide_floats = WideFloats();
-    const int64_t thread_floats = floats + wide_floats + ApartFloats();
+    const int64_t floats = StateFloats(most_positions_);
+    const int64_t state_floats = LeafStack::Places(params_.shards) * floats;
+    const int64_t running_floats = RunningFloats(most_positions_);
+    const int64_t wide_floats = chunks_.WideFloats();
+    const int64_t thread_floats = UnitFloats(most_positions_, few_positions_);
+    // As much as any call asks for, so that what is held does not follow the lengths of prompts.
+    const int most = BlockPositions();
+    const int64_t planned = UnitFloats(most, std::min(most, kFetchRows / group_));
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch,
-                             stream.Scratch(stream.threads() * thread_floats * sizeof(float)));
+                             stream.Scratch(stream.threads() * planned * sizeof(float)));
     stream.ParallelFor(units_.size(), [&](int64_t index, int thread) {
       const Unit& unit = units_[index];
-      float* const own = reinterpret_cast<float*>(scratch) + thread * thread_floats;
-      float* const apart = Apart(unit) ? own + floats + wide_floats : nullptr;
-      AttentionBlock block = Block(unit, own);
-      BeginResult(unit, apart);
-      for (int64_t span = unit.first_span; span < unit.end_span; ++span) {
-        AttendSpan(unit, span, block, own + floats);
-        MergeSpan(unit, block, apart);
-        block.queries_ready = true;
+      float* const states = reinterpret_cast<float*>(scratch) + thread * thread_floats;
+      float* const running = states + state_floats;
+      float* const wide = running + running_floats;
+      float* const shards = wide + wide_floats;
+      LeafStack tree;
+      const auto merge = [&](int into, int from) {
+        Merge(unit, states + into * floats, states + from * floats);
+      };
+      const auto place = [&](int leaf) { return states + tree.Push(leaf, merge) * floats; };
+      if (HasFewRows(unit)) {
+        std::array<ShardStates, kMostVirtualShards> all;
+        const std::span<ShardStates> used(all.data(), params_.shards);
+        AttendInOneStream(unit, used, shards, wide);
+        for (int leaf = 0; leaf < params_.shards; ++leaf) {
+          if (used[leaf].has_earlier) CopyState(unit, used[leaf].earlier, place(leaf));
+        }
+      } else {
+        AttendPieces(index, place, running, wide);
       }
-      EndResult(unit, apart);
+      WriteResult(unit, states, tree.Finish(merge));
     });
     return absl::OkStatus();
   }
 
-  // Spans side by side (decode: few rows, long past), in waves that bound the workspace. The
+  // `place(leaf)`: where the state of the next piece goes.
+  template <class Place>
+  void AttendPieces(int64_t index, const Place& place, float* running, float* wide) const {
+    const Unit& unit = units_[index];
+    AttentionBlock block = Block(unit, running, running);  // the state follows
+    const auto attend = [&](const Task& task, const Task* next) {
+      block.o = place(task.piece.leaf);
+      block.lse = LseOf(unit, block.o);
+      AttendPiece(task, next, block, wide);
+      block.queries_ready = true;
+    };
+    std::optional<Task> task;
+    ForEachPiece(unit, [&](const Piece& piece) {
+      const Task next{index, piece};
+      if (task.has_value()) attend(*task, &next);
+      task = next;
+    });
+    if (task.has_value()) attend(*task, nullptr);
+  }
+
+  // Pieces side by side (decode: few rows, long past), in waves that bound the workspace. The
   // states are merged in the same order as above, with the same bits.
-  absl::Status RunSpans(CpuStream& stream, int64_t spans) const {
-    const int64_t floats = StateFloats();
-    const int64_t wave = std::min(spans, std::clamp<int64_t>(kWaveBytes / (floats * sizeof(float)),
-                                                             stream.threads(), kWaveSpans));
-    const int64_t wide_floats = WideFloats();
-    const int64_t apart_floats = ApartFloats();
-    const int64_t units = units_.size();
-    const int64_t all_floats =
-        wave * floats + stream.threads() * wide_floats + units * apart_floats;
+  absl::Status RunPieces(CpuStream& stream) const {
+    std::vector<Task> tasks;
+    for (int64_t u = 0; u < units_.size(); ++u) {
+      ForEachPiece(units_[u], [&](const Piece& piece) { tasks.push_back({u, piece}); });
+    }
+    const int64_t floats = StateFloats(most_positions_);
+    const int64_t running_floats = RunningFloats(most_positions_);
+    const int64_t wave = std::min(
+        std::ssize(tasks),
+        std::clamp<int64_t>(kWaveBytes / (floats * sizeof(float)), stream.threads(), kWavePieces));
+    const int64_t tree_floats = LeafStack::Places(params_.shards) * floats;
+    const int64_t thread_floats = running_floats + chunks_.WideFloats();
+    const int64_t all_floats = tree_floats + wave * floats + stream.threads() * thread_floats;
     ANNULUS_ASSIGN_OR_RETURN(std::byte * scratch, stream.Scratch(all_floats * sizeof(float)));
     float* const states = reinterpret_cast<float*>(scratch);
-    float* const wide = states + wave * floats;
-    float* const aparts = wide + stream.threads() * wide_floats;
-    const auto apart = [&](int64_t unit) {
-      return Apart(units_[unit]) ? aparts + unit * apart_floats : nullptr;
+    float* const done = states + tree_floats;
+    float* const threads = done + wave * floats;
+    LeafStack tree;
+    int64_t unit = 0;  // whose states are in the tree
+    const auto merge = [&](int into, int from) {
+      Merge(units_[unit], states + into * floats, states + from * floats);
     };
-    struct Task {
-      int64_t unit;
-      int64_t span;
+    const auto finish_before = [&](int64_t end) {
+      for (; unit < end; ++unit) WriteResult(units_[unit], states, tree.Finish(merge));
     };
-    std::vector<Task> tasks;
-    const auto run = [&] {
-      stream.ParallelFor(tasks.size(), [&](int64_t i, int thread) {
-        const Unit& unit = units_[tasks[i].unit];
-        AttendSpan(unit, tasks[i].span, Block(unit, states + i * floats),
-                   wide + thread * wide_floats);
+    for (int64_t first = 0; first < std::ssize(tasks); first += wave) {
+      const int64_t count = std::min(wave, std::ssize(tasks) - first);
+      stream.ParallelRuns(count, [&](int64_t i, int thread) {
+        const Task& task = tasks[first + i];
+        float* const own = threads + thread * thread_floats;
+        AttendPiece(task, i + 1 < count ? &task + 1 : nullptr,
+                    Block(units_[task.unit], done + i * floats, own), own + running_floats);
       });
-      for (size_t i = 0; i < tasks.size(); ++i) {
-        const Unit& unit = units_[tasks[i].unit];
-        MergeSpan(unit, Block(unit, states + i * floats), apart(tasks[i].unit));
-      }
-      tasks.clear();
-    };
-    for (int64_t u = 0; u < units; ++u) {
-      BeginResult(units_[u], apart(u));
-      for (int64_t span = units_[u].first_span; span < units_[u].end_span; ++span) {
-        tasks.push_back({u, span});
-        if (static_cast<int64_t>(tasks.size()) == wave) run();
+      for (int64_t i = 0; i < count; ++i) {
+        const Task& task = tasks[first + i];
+        finish_before(task.unit);
+        float* const state = states + tree.Push(task.piece.leaf, merge) * floats;
+        CopyState(units_[task.unit], done + i * floats, state);
       }
     }
-    run();
-    for (int64_t u = 0; u < units; ++u) EndResult(units_[u], apart(u));
+    finish_before(units_.size());
     return absl::OkStatus();
   }
 
   const SimdKernels& isa_;
   const AttentionParams& params_;
-  const PageLayout layout_;
-  const bool narrow_;  // 8-bit pages
-  const int64_t element_bytes_;
-  void (*const begin_)(const AttentionBlock&);
-  void (*const keys_)(const AttentionBlock&, const AttentionKeys&);
-  void (*const finish_)(const AttentionBlock&);
+  const AttentionChunks chunks_;
+  const PageLayout& layout_;
   const int group_;
-  const int block_positions_;
-  std::vector<Unit> units_;
+  const AttentionUnits units_;
+  int most_positions_ = 0;  // of a unit
+  int few_positions_ = 0;   // of a unit with few rows; 0: there is none
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
 // Dilated attention of the SIMD path. A branch of rate r leaves a query head one residue modulo r,
 // of rows and of keys: counted anew, that is a causal problem of one head over 1/r of the keys.
 // Keys are copied into pages that hold one kv head and one residue, attended there by Attention,
-// and the states are merged: chunk by chunk of absolute positions and branch by branch, so that a
-// row's bits depend on its own query, position and keys.
+// and the states are merged: shard by shard in the tree of kernels/ops/shards.h, inside a shard
+// branch by branch and chunk by chunk of absolute positions, so that a row's bits depend on its own
+// query, position and keys.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -13,11 +14,12 @@
 #include "kernels/cpu/page_layout.h"
 #include "kernels/cpu/simd_ops.h"
 #include "kernels/ops/checks.h"
+#include "kernels/ops/leaf_stack.h"
 
 namespace annulus::cpu {
 namespace {
 
-// Positions whose keys are copied at a time.
+// Positions of one shard whose keys are copied at a time, about.
 constexpr int64_t kChunkTokens = 4096;
 
 int64_t StateFloats(int64_t rows, int heads, int v_dim) {
@@ -77,31 +79,58 @@ class DilatedRun {
         group_(params.heads / params.shape.kv_heads),
         layout_(isa, shape_),
         kept_shape_{shape_.page_tokens, 1, shape_.k_dim, shape_.v_dim, shape_.dtype},
-        kept_layout_(isa, kept_shape_),
-        result_(item.state) {}
+        kept_layout_(isa, kept_shape_) {}
 
-  // What is merged is put together apart first: so a row has the bits that it has where another
-  // rank attends it and merge_state follows.
+  // The shards that the pages belong to, each in a state of its own.
   absl::Status Run() {
     const int64_t rows = item_.positions.size();
-    if (item_.merges) {
-      const int64_t floats = StateFloats(rows, params_.heads, shape_.v_dim);
-      ANNULUS_ASSIGN_OR_RETURN(std::byte * memory, stream_.ResultScratch(floats * sizeof(float)));
-      result_ = StateAt(reinterpret_cast<float*>(memory), rows, params_.heads, shape_.v_dim);
+    std::vector<std::vector<KvPageView>> leaves(params_.shards);
+    for (const KvPageView& page : item_.pages) {
+      const int leaf = LeafOfPage(page.first_position / shape_.page_tokens, params_.shards);
+      if (Attends(item_, leaf)) leaves[leaf].push_back(page);
     }
-    ANNULUS_RETURN_IF_ERROR(AttendBranches());
-    return item_.merges ? MergeState(isa_, stream_, {item_.state, result_}) : absl::OkStatus();
+    const int64_t floats = StateFloats(rows, params_.heads, shape_.v_dim);
+    const int64_t used = params_.shards - std::count_if(leaves.begin(), leaves.end(),
+                                                        [](auto& l) { return l.empty(); });
+    const int64_t places = std::min<int64_t>(used, LeafStack::Places(params_.shards));
+    ANNULUS_ASSIGN_OR_RETURN(
+        std::byte * memory,
+        stream_.ResultScratch(std::max<int64_t>(1, places) * floats * sizeof(float)));
+    const auto state = [&](int place) {
+      return StateAt(reinterpret_cast<float*>(memory) + place * floats, rows, params_.heads,
+                     shape_.v_dim);
+    };
+    absl::Status status;
+    const auto merge = [&](int into, int from) {
+      status.Update(MergeState(isa_, stream_, {state(into), state(from)}));
+    };
+    LeafStack tree;
+    for (int leaf = 0; leaf < params_.shards; ++leaf) {
+      if (leaves[leaf].empty()) continue;
+      result_ = state(tree.Push(leaf, merge));
+      ANNULUS_RETURN_IF_ERROR(AttendBranches(leaves[leaf]));
+    }
+    const bool any = tree.Finish(merge);
+    ANNULUS_RETURN_IF_ERROR(status);
+    if (!item_.merges) Clear(item_.state);
+    return any ? MergeState(isa_, stream_, {item_.state, state(0)}) : absl::OkStatus();
   }
 
  private:
-  absl::Status AttendBranches() {
+  void Clear(const AttentionState& state) const {
+    std::fill_n(state.o, state.rows * state.heads * state.v_dim, 0.0f);
+    std::fill_n(state.lse, state.rows * state.heads, -std::numeric_limits<float>::infinity());
+  }
+
+  // `pages`: of one shard, ascending.
+  absl::Status AttendBranches(std::span<const KvPageView> pages) {
     const int64_t rows = item_.positions.size();
-    std::fill_n(result_.o, rows * params_.heads * shape_.v_dim, 0.0f);
-    std::fill_n(result_.lse, rows * params_.heads, -std::numeric_limits<float>::infinity());
+    Clear(result_);
     for (const DilatedBranch& branch : item_.branches) {
       for (int64_t row = 0; row < rows;) {
-        const Segment segment = SegmentOf(branch, row);
+        const Segment segment = SegmentOf(branch, row, pages);
         row = segment.first_row + segment.rows;
+        if (segment.pages.empty()) continue;
         ANNULUS_RETURN_IF_ERROR(branch.rate == 1 ? AttendAll(segment)
                                                  : AttendResidues(segment, branch.rate));
       }
@@ -109,7 +138,8 @@ class DilatedRun {
     return absl::OkStatus();
   }
 
-  Segment SegmentOf(const DilatedBranch& branch, int64_t first_row) const {
+  Segment SegmentOf(const DilatedBranch& branch, int64_t first_row,
+                    std::span<const KvPageView> pages) const {
     const int64_t begin = item_.positions[first_row] / branch.segment * int64_t{branch.segment};
     const auto rows_end = std::lower_bound(item_.positions.begin() + first_row,
                                            item_.positions.end(), begin + branch.segment);
@@ -117,15 +147,17 @@ class DilatedRun {
     const auto before = [](const KvPageView& page, int64_t position) {
       return page.first_position < position;
     };
-    const auto pages_begin =
-        std::lower_bound(item_.pages.begin(), item_.pages.end(), begin, before);
-    const auto pages_end = std::lower_bound(pages_begin, item_.pages.end(), last + 1, before);
+    const auto pages_begin = std::lower_bound(pages.begin(), pages.end(), begin, before);
+    const auto pages_end = std::lower_bound(pages_begin, pages.end(), last + 1, before);
     return {first_row, rows_end - item_.positions.begin() - first_row, {pages_begin, pages_end}};
   }
 
-  absl::Status Attend(const KvPageShape& shape, int heads, std::span<const AttentionItem> items) {
+  // `shards`: 1 for kept keys, which are counted anew.
+  absl::Status Attend(const KvPageShape& shape, int heads, int shards,
+                      std::span<const AttentionItem> items) {
     AttentionParams params;
     params.shape = shape;
+    params.shards = shards;
     params.heads = heads;
     params.scale = params_.scale;
     params.soft_cap = params_.soft_cap;
@@ -145,7 +177,7 @@ class DilatedRun {
     item.pages = segment.pages;
     item.state =
         StateAt(reinterpret_cast<float*>(memory), segment.rows, params_.heads, shape_.v_dim);
-    ANNULUS_RETURN_IF_ERROR(Attend(shape_, params_.heads, {&item, 1}));
+    ANNULUS_RETURN_IF_ERROR(Attend(shape_, params_.heads, params_.shards, {&item, 1}));
     stream_.ParallelFor(segment.rows, [&](int64_t r, int) {
       for (int h = 0; h < params_.heads; ++h) {
         const int64_t from = r * params_.heads + h;
@@ -164,11 +196,12 @@ class DilatedRun {
   absl::Status AttendResidues(const Segment& segment, int rate) {
     std::vector<Residue> residues = ResiduesOf(segment, rate);
     if (residues.empty()) return absl::OkStatus();
+    const int64_t chunk_tokens = kChunkTokens * params_.shards;
     for (size_t begin = 0; begin < segment.pages.size();) {
-      const int64_t chunk = segment.pages[begin].first_position / kChunkTokens;
+      const int64_t chunk = segment.pages[begin].first_position / chunk_tokens;
       size_t end = begin + 1;
       while (end < segment.pages.size() &&
-             segment.pages[end].first_position / kChunkTokens == chunk) {
+             segment.pages[end].first_position / chunk_tokens == chunk) {
         ++end;
       }
       ANNULUS_RETURN_IF_ERROR(
@@ -231,7 +264,7 @@ class DilatedRun {
     CopyQueries(residues);
     std::vector<AttentionItem> items;
     for (Residue& residue : residues) AddItems(residue, items);
-    ANNULUS_RETURN_IF_ERROR(Attend(kept_shape_, 1, items));
+    ANNULUS_RETURN_IF_ERROR(Attend(kept_shape_, 1, 1, items));
     ForEachHead(residues, [&](const Residue& residue, size_t i) {
       const AttentionState& state = residue.state[i];
       for (int64_t r = 0; r < state.rows; ++r) {
@@ -359,7 +392,7 @@ class DilatedRun {
   const PageLayout layout_;
   const KvPageShape kept_shape_;
   const PageLayout kept_layout_;
-  AttentionState result_;
+  AttentionState result_;  // of the shard at hand
 };
 
 }  // namespace

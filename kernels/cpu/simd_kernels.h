@@ -164,8 +164,8 @@ struct SummaryBounds {
   int64_t score_stride;  // from one head to the next
 };
 
-// Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. From begin to
-// finish a thread calls nothing else of these.
+// Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. From the first
+// begin to the first finish a thread works on blocks of equally many rows alone.
 struct PairedAttention {
   int k_multiple;    // pages pad k_dim with 0 to a multiple of this
   int row_multiple;  // a block's o and query_pairs have room for rows up to a multiple of this

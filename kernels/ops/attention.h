@@ -7,6 +7,7 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/tensor_view.h"
+#include "kernels/ops/shards.h"
 
 namespace annulus {
 
@@ -93,29 +94,44 @@ struct AttentionItem {
   std::span<const int32_t> positions;  // [rows], ascending
   std::span<const KvPageView> pages;   // ascending first_position; gaps are allowed
   BlockLists blocks;
+  // Only the pages with these leaves (shards.h) are attended; `leaves` 0: all are.
+  int first_leaf = 0;
+  int leaves = 0;
   std::span<const DilatedBranch> branches;  // none: every key counts once
   AttentionState state;
   // False: the state is overwritten. True: it holds what the rows have of other keys, and what they
   // have of these is merged into it, which costs less than merge_state afterwards and gives the
-  // same bits (a table that is not row_invariant: within rounding).
+  // same bits (a table that is not row_invariant: within rounding). Items of one call have states
+  // of their own.
   bool merges = false;
 };
 
+// Whether the item attends the pages of that leaf.
+inline bool Attends(const AttentionItem& item, int leaf) {
+  return item.leaves == 0 || (leaf >= item.first_leaf && leaf < item.first_leaf + item.leaves);
+}
+
 // Attention of queries over paged keys and values with grouped heads: query head h reads kv head
 // h / (heads / kv_heads). The score of a key is scale * (query . key), then the soft cap (Gemma 2,
-// Gemma Team 2024). Keys of a row are taken in spans anchored at absolute positions
-// [n * kAttentionSpan, (n + 1) * kAttentionSpan); each span's state is finished, then merged in
-// ascending order. So a row's result depends only on its own query, position and pages: never on
-// the rows beside it, on the number of threads, or on where a chunk began.
-// A table that is not row_invariant (registry.h: the GPU's) may cut spans and share them out as it
-// likes: then this holds within rounding.
-// Scores, weights and sums are float32; subnormal numbers may count as 0. Where pages hold no more
-// precision than bf16 (kBF16 and the 8-bit types) a table may round queries, weights and
-// dequantised values to bf16 before they are multiplied ("cpu/avx512-bf16" and "cpu/amx" do); its
-// exponentials are then good to 1.2e-4. The tables of GPUs do so too, and round queries and weights
-// to f16 where pages are f16: a query beyond 65504 is then infinite. FLOPs: 2 * heads * (k_dim +
-// v_dim) per attended (row, key) pair. Bytes: each page once per query block. Source:
-// FlashAttention (Dao et al. 2022), online softmax (Milakov and Gimelshein 2018).
+// Gemma Team 2024).
+//
+// The pages of a row are summed shard by shard and merged in the one tree of shards.h. A shard's
+// pages are taken in ascending order, in spans anchored at absolute positions [n * s, (n + 1) * s)
+// with s = shards * kAttentionSpan; each span's state is finished, then merged in ascending order.
+// So a row's result depends only on its own query, position and pages: never on the rows beside it,
+// on the number of threads, or on where a chunk began. An item whose pages are those of one subtree
+// gives that subtree's state, and merging the states of two siblings gives the bits that one item
+// with the pages of both has.
+// With branches, a shard's state is that of the first branch, merged with the others in their
+// order. A table that is not row_invariant (registry.h: the GPU's) may cut and share out keys as it
+// likes: then this holds within rounding. Scores, weights and sums are float32; subnormal numbers
+// may count as 0. Where pages hold no more precision than bf16 (kBF16 and the 8-bit types) a table
+// may round queries, weights and dequantised values to bf16 before they are multiplied
+// ("cpu/avx512-bf16" and "cpu/amx" do); its exponentials are then good to 1.2e-4. The tables of
+// GPUs do so too, and round queries and weights to f16 where pages are f16: a query beyond 65504 is
+// then infinite. FLOPs: 2 * heads * (k_dim + v_dim) per attended (row, key) pair. Bytes: each page
+// once per query block. Source: FlashAttention (Dao et al. 2022), online softmax (Milakov and
+// Gimelshein 2018).
 inline constexpr int32_t kAttentionSpan = 8192;
 
 struct AttentionParams {
@@ -124,12 +140,14 @@ struct AttentionParams {
   float scale = 1;
   float soft_cap = 0;  // 0: none; else score = soft_cap * tanh(score / soft_cap) before the mask
   int32_t window = 0;  // 0: no window
+  int shards = 1;      // virtual shards (shards.h): a power of two up to kMostVirtualShards
   std::span<const AttentionItem> items;
 };
 
 // The one merge law: into = into (+) from, over the same rows and heads. With m = max of the two
 // lse: lse = m + log(exp(a - m) + exp(b - m)), o = exp(a - lse) o_a + exp(b - lse) o_b. An empty
-// state changes nothing; two empty states stay empty (Ring Attention, Liu et al. 2023).
+// state changes no bit of the other; two empty states stay empty. The order of the two states
+// changes no bit either (Ring Attention, Liu et al. 2023).
 struct MergeStateParams {
   AttentionState into;
   AttentionState from;

@@ -168,6 +168,9 @@ void CheckAttention(const AttentionParams& params) {
       << params.heads << " heads over " << params.shape.kv_heads << " kv heads";
   ANNULUS_CHECK(params.window >= 0);
   ANNULUS_CHECK(params.soft_cap >= 0) << "soft_cap " << params.soft_cap;
+  ANNULUS_CHECK(params.shards >= 1 && params.shards <= kMostVirtualShards &&
+                std::has_single_bit(static_cast<uint32_t>(params.shards)))
+      << params.shards << " shards";
   for (const AttentionItem& item : params.items) {
     const int64_t rows = item.positions.size();
     CheckView(item.query, rows, int64_t{params.heads} * params.shape.k_dim, "attention query");
@@ -175,6 +178,10 @@ void CheckAttention(const AttentionParams& params) {
                   item.state.v_dim == params.shape.v_dim);
     ANNULUS_CHECK(std::is_sorted(item.positions.begin(), item.positions.end()));
     CheckBlockLists(item.blocks, rows, params.shape.kv_heads);
+    ANNULUS_CHECK(item.first_leaf >= 0 && item.leaves >= 0 &&
+                  item.first_leaf + item.leaves <= params.shards)
+        << "leaves [" << item.first_leaf << ", " << item.first_leaf + item.leaves << ") of "
+        << params.shards;
     for (const DilatedBranch& branch : item.branches) {
       ANNULUS_CHECK(branch.rate >= 1 && branch.segment > 0 && branch.segment % branch.rate == 0 &&
                     branch.segment % params.shape.page_tokens == 0)

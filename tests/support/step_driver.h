@@ -80,6 +80,7 @@ class StepDriver {
   StepDriver(Backend& backend, const RankModel& model, const DriverOptions& options)
       : model_(model), options_(options) {
     limits_.ranks = options.ranks;
+    limits_.shards = ShardsFor(options.ranks);
     limits_.page_tokens = model.page_shape.page_tokens;
     limits_.prefill_rows_per_rank = std::max(options.prefill_rows, limits_.page_tokens);
     limits_.sampled_rows_per_rank = 4;

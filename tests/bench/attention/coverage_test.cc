@@ -98,7 +98,7 @@ class World {
       ChoosingItem choosing;
       choosing.parts = {{shared, nullptr, std::vector<bool>(kHeads, true)}};
       choosing.report_lists = true;
-      choosing.candidates = BuildItemShards(item, table, 0, kPage);
+      choosing.candidates = BuildItemShards(item, table, 0, kPage, 1);
       choosing.summaries = &summaries;
       choosing.summary_kinds = SummariesOf(policy);
       choosing.summary_pages = summary_pages;

@@ -114,7 +114,7 @@ TEST_P(BenchRingWorld, ADecodeStepChoosesPagesOfEveryCopy) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, BenchRingWorld, ::testing::Values(1, 3));
+INSTANTIATE_TEST_SUITE_P(Ranks, BenchRingWorld, ::testing::Values(1, 3, 7));
 
 }  // namespace
 }  // namespace annulus

@@ -1,19 +1,21 @@
-// Ring attention against float64 attention over the keys and values that the pages hold, for every
-// combination of what can differ between two rings. The suite takes a pairwise covering of all axes
-// and random cases of the full product; both print their seed.
+// Ring attention against float64 attention over the keys and values that the pages hold, and bit by
+// bit against a ring of one rank with chunks of its own, for every combination of what can differ
+// between two rings. The suite takes a pairwise covering of all axes and random cases of the full
+// product; both print their seed.
 //   ANNULUS_EXACTNESS_SEED=N      repeats a run
 //   ANNULUS_EXACTNESS_SAMPLES=N   random cases instead of kSamples
-//   ANNULUS_EXACTNESS=full        the whole product as well, each combination with one of the
-//   kernel
-//                                 tables at random: 259,200 cases in about 45 minutes of a core;
+//   ANNULUS_EXACTNESS=full        the whole product as well, 518,400 cases, each with one of the
+//                                 kernel tables at random, on its ring and on one rank;
 //                                 --gtest_filter='*WholeProduct*/N' takes one rank count
 
 #include <array>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/scheduler/placement.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/engine/ring/exact_attention.h"
@@ -41,12 +43,13 @@ struct Heads {
 enum PageLayout {
   kFresh,         // alone, striped over all ranks
   kMixedDegrees,  // two more sequences with smaller rings, in the same steps
-  kGrown,         // its ring grows from half of the ranks to all of them midway
-  kSharedPrefix,  // it continues the pages of another, which lie on other ranks
+  kGrown,         // its ring grows from half of the ranks to all midway: shards lie on several
+  kSharedPrefix,  // it continues the pages of another; its other shards lie on other ranks
+  kMoved,         // each shard lies on any rank
 };
 
 // The axes.
-constexpr std::array kRanks = {1, 2, 3, 4, 8};
+constexpr std::array kRanks = {1, 2, 3, 4, 5, 6, 7, 8};
 constexpr std::array kModes = {RingMode::kPassKv, RingMode::kPassQ};
 constexpr std::array kPages = {16, 64, 128};
 constexpr std::array kDTypes = {DType::kF32,    DType::kBF16,   DType::kF16,
@@ -56,8 +59,8 @@ constexpr std::array kLengths = {"0",       "1",     "page-1",  "page",     "pag
 constexpr std::array kChunks = {"37", "page", "2page+5"};
 constexpr std::array kHeads = {Heads{4, 4, 16}, Heads{4, 2, 32}, Heads{6, 1, 16}, Heads{6, 2, 64}};
 constexpr std::array kWindows = {"full", "7", "page+3"};
-constexpr std::array kLayouts = {kFresh, kMixedDegrees, kGrown, kSharedPrefix};
-constexpr std::array kLayoutNames = {"fresh", "mixed degrees", "grown", "shared prefix"};
+constexpr std::array kLayouts = {kFresh, kMixedDegrees, kGrown, kSharedPrefix, kMoved};
+constexpr std::array kLayoutNames = {"fresh", "mixed degrees", "grown", "shared prefix", "moved"};
 
 struct ExactCase {
   int ranks;
@@ -133,7 +136,7 @@ struct Progress {
 class Scenario {
  public:
   Scenario(const ExactCase& c, const OpTable& ops, Backend& backend, uint64_t seed)
-      : case_(c), random_(seed), world_(c.ranks, c.shape, ops, backend) {
+      : case_(c), random_(seed), placing_(seed), world_(c.ranks, c.shape, ops, backend) {
     const RingMode other = c.mode == RingMode::kPassKv ? RingMode::kPassQ : RingMode::kPassKv;
     const std::vector<int32_t> all = AllRanks(c.ranks);
     const std::vector<int32_t> half(all.begin(), all.begin() + (c.ranks + 1) / 2);
@@ -163,6 +166,17 @@ class Scenario {
     }
   }
 
+  // Every row has the bits that it has in `other`, whose sequences are the same.
+  void ExpectSameBits(const Scenario& other) const {
+    ASSERT_EQ(sequences_.size(), other.sequences_.size());
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      const auto expected = RowsOf(other.sequences_[i]);
+      for (const auto& [position, row] : RowsOf(sequences_[i])) {
+        ASSERT_EQ(row, expected.at(position)) << "sequence " << i << " row " << position;
+      }
+    }
+  }
+
   // `operand`: see Tolerance.
   void Check(double operand) {
     for (const Progress& p : sequences_) {
@@ -178,6 +192,28 @@ class Scenario {
   }
 
  private:
+  // [position] o and lse of a row.
+  std::map<int32_t, std::vector<float>> RowsOf(const Progress& p) const {
+    const int64_t columns = case_.shape.output_columns();
+    const int64_t heads = case_.shape.heads;
+    std::map<int32_t, std::vector<float>> all;
+    for (const auto& [rows, output] : p.done) {
+      for (int32_t position = rows.begin; position < rows.end; ++position) {
+        const int64_t n = position - rows.begin;
+        std::vector<float>& row = all[position];
+        row.assign(output.o.begin() + n * columns, output.o.begin() + (n + 1) * columns);
+        row.insert(row.end(), output.lse.begin() + n * heads, output.lse.begin() + (n + 1) * heads);
+      }
+    }
+    return all;
+  }
+
+  int Pick(size_t count) {
+    return std::uniform_int_distribution<int>(0, static_cast<int>(count) - 1)(placing_);
+  }
+
+  int ShardOf(int32_t page) const { return page % case_.shape.shards; }
+
   // Pages before the middle lie on `early`, the others on `ring`.
   void Add(int32_t length, RingMode mode, const std::vector<int32_t>& ring,
            const std::vector<int32_t>& early) {
@@ -187,28 +223,36 @@ class Scenario {
     p.ring = ring;
     p.early_ring = early;
     p.grows_at = (length / page + 1) / 2 * page;
-    p.home = std::uniform_int_distribution<int>(0, static_cast<int>(early.size()) - 1)(random_);
+    p.home = Pick(early.size());
+    std::vector<int32_t> moved;  // [shard]
+    for (int s = 0; s < case_.shape.shards; ++s) moved.push_back(ring[Pick(ring.size())]);
     const auto place = [&](int32_t u) {
+      if (case_.layout == kMoved) return moved[ShardOf(u)];
       const std::vector<int32_t>& on = u * page < p.grows_at ? early : ring;
-      return on[u % on.size()];
+      return on[PlaceOnRing(u * page, page, static_cast<int>(on.size()), case_.shape.shards)];
     };
     p.sequence = world_.MakeSequence(length, place, random_);
     sequences_.push_back(std::move(p));
   }
 
-  // The first sequence holds two pages on `holders`; the one under test continues after them, on
-  // the ranks from the last holder on.
+  // The first sequence holds two pages on `holders`; the one under test continues after them.
+  // Shards with such a page stay where they are, the others lie on the ranks from the last holder
+  // on.
   void AddShared(const std::vector<int32_t>& holders) {
     const int32_t page = case_.shape.page_tokens;
     Add(2 * page + 1, RingMode::kPassKv, holders, holders);
     Progress p;
     p.mode = case_.mode;
     p.ring = p.early_ring = AllRanks(case_.ranks);
-    p.home = std::uniform_int_distribution<int>(0, case_.ranks - 1)(random_);
+    p.home = Pick(case_.ranks);
     p.waits_for = 0;
     p.waits_until = 2 * page;
     const int32_t first = holders.back();
-    const auto place = [&](int32_t u) { return first + u % (case_.ranks - first); };
+    const std::vector<PageEntry>& shared = sequences_[0].sequence.table;
+    const auto place = [&](int32_t u) {
+      if (ShardOf(u) < 2) return shared[ShardOf(u)].rank;
+      return first + ShardOf(u) % (case_.ranks - first);
+    };
     p.sequence =
         world_.Continue(sequences_[0].sequence, 2 * page, 2 * page + case_.length, place, random_);
     sequences_.push_back(std::move(p));
@@ -249,7 +293,8 @@ class Scenario {
   }
 
   const ExactCase& case_;
-  std::mt19937 random_;
+  std::mt19937 random_;   // of keys, values and queries: the same for every ring
+  std::mt19937 placing_;  // of homes and ranks
   RingWorld world_;
   std::vector<Progress> sequences_;
 };
@@ -269,7 +314,14 @@ void Exactness::Check(const std::vector<int>& values, uint64_t seed) {
   // A table may round queries and weights to bf16 where pages hold no more than that.
   const bool narrow =
       c.shape.dtype != DType::kF32 && c.shape.dtype != DType::kF16 && c.table != "cpu/reference";
-  scenario.Check(narrow ? 0x1p-8 : 0);
+  ASSERT_NO_FATAL_FAILURE(scenario.Check(narrow ? 0x1p-8 : 0));
+  if (c.layout == kGrown && c.ranks > 1) return;  // its shards lie on several ranks
+  ExactCase alone = c;
+  alone.ranks = 1;
+  alone.chunk = c.chunk + 11;
+  Scenario one(alone, **ops, *backend_, seed);
+  one.Run();
+  scenario.ExpectSameBits(one);
 }
 
 int64_t Variable(const char* name, int64_t fallback) {

@@ -3,6 +3,7 @@
 #include <random>
 
 #include "engine/ring/open_ring.h"
+#include "engine/scheduler/placement.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/engine/ring/exact_attention.h"
@@ -39,7 +40,9 @@ struct Kernels {
 };
 
 RingSequence FreshSequence(const Case& c, RingWorld& world, std::mt19937& random) {
-  const auto place = [&](int32_t page) { return c.ring[page % c.ring.size()]; };
+  const auto place = [&](int32_t page) {
+    return c.ring[PlaceOnRing(page, 1, static_cast<int>(c.ring.size()), ShardsFor(1))];
+  };
   return world.MakeSequence(c.end, place, random);
 }
 
@@ -224,7 +227,7 @@ TEST(RingAttention, APeerThatNeverComesIsADeadline) {
   item.positions = {{32}, {16}};
   const std::vector<PageEntry> table = {{0, 0, 0}, {1, 0, 16}, {0, 1, 32}};
   std::vector<RingItem> items = {item};
-  std::vector<ItemShards> shards = {BuildItemShards(item, table, 0, 16)};
+  std::vector<ItemShards> shards = {BuildItemShards(item, table, 0, 16, 1)};
   std::vector<std::byte> page(65536);
   std::vector<float> buffer(64);
   RingLayer layer;

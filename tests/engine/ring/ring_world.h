@@ -29,6 +29,7 @@ struct RingShape {
   int page_tokens = 16;
   int window = 0;
   DType dtype = DType::kF32;
+  int shards = 8;
 
   int64_t query_columns() const { return int64_t{heads} * k_dim; }
   int64_t key_columns() const { return int64_t{kv_heads} * k_dim; }
@@ -211,6 +212,8 @@ class RingWorld {
     }
   }
 
+  int shards() const { return ops_.row_invariant ? shape_.shards : 1; }
+
   static void CopyRows(const std::vector<float>& from, int64_t columns,
                        const std::vector<int32_t>& rows, std::vector<float>& to) {
     for (const int32_t row : rows) {
@@ -241,7 +244,7 @@ class RingWorld {
       CopyRows(r.sequence->key, shape_.key_columns(), own, step.key);
       CopyRows(r.sequence->value, shape_.value_columns(), own, step.value);
       step.shards.push_back(
-          BuildItemShards(item, r.sequence->table, shape_.window, shape_.page_tokens));
+          BuildItemShards(item, r.sequence->table, shape_.window, shape_.page_tokens, shards()));
       step.items.push_back(std::move(item));
       step.which.push_back(i);
     }
@@ -254,6 +257,7 @@ class RingWorld {
     config.layer_page_bytes = page_bytes_;
     config.heads = shape_.heads;
     config.scale = shape_.scale();
+    config.shards = shards();
     config.heartbeat = &heartbeat_;
     return config;
   }
@@ -265,6 +269,7 @@ class RingWorld {
       plan.rows += r.end - r.begin;
       plan.pages += static_cast<int64_t>(r.sequence->table.size());
     }
+    plan.states = shape_.shards;
     plan.heads = shape_.heads;
     plan.shape = page_shape_;
     plan.layer_page_bytes = page_bytes_;
@@ -276,7 +281,8 @@ class RingWorld {
     auto stream = backend_.CreateStream(1).value();
     RankStep step = Gather(rank, rows);
     for (const size_t i : step.which) Append(*stream, rows[i], rank);
-    const int64_t served = RingAttention::ServedRows(step.items);
+    RingAttention::Note(step.shards, step.items);
+    const StateRows states = RingAttention::Reserve(step.items);
     struct StateBuffer {
       std::vector<float> o, lse;
       StateBuffer(const RingShape& s, int64_t rows)
@@ -285,7 +291,7 @@ class RingWorld {
         return {o.data(), lse.data(), static_cast<int64_t>(lse.size()) / s.heads, s.heads, s.v_dim};
       }
     };
-    StateBuffer state(shape_, step.rows), others(shape_, served);
+    StateBuffer state(shape_, step.rows), others(shape_, states.served), kept(shape_, states.kept);
     RingLayer layer;
     layer.tag = 1 << 16;
     layer.window = shape_.window;
@@ -297,6 +303,7 @@ class RingWorld {
     layer.page_data = [&](int32_t page) { return memory_[rank][page].data(); };
     layer.state = state.view(shape_);
     layer.served = others.view(shape_);
+    layer.kept = kept.view(shape_);
     DeviceBuffer slots;
     if (ring_->channel(rank).copies()) {
       const RingSlotPlan plan = PlanSlots(rows);

@@ -63,13 +63,13 @@ void CheckLayout(const Layout& layout, const AttentionPolicy& policy, int head_g
   const std::vector<PageEntry> entries = Striped(layout);
   for (int index = 0; index < layout.degree; ++index) {
     const RingItem item = MakeItem(layout, index, policy, head_groups);
-    const ItemShards shards = BuildItemShards(item, entries, 0, layout.page_tokens);
+    const ItemShards shards = BuildItemShards(item, entries, 0, layout.page_tokens, 8);
     const std::vector<int32_t>& rows = item.positions[index];
     for (int holder = 0; holder < layout.degree; ++holder) {
       const std::vector<ShardPage>& held = shards.held_by[holder];
       // Both sides of an exchange list the same pages.
       const ItemShards theirs = BuildItemShards(MakeItem(layout, holder, policy, head_groups),
-                                                entries, 0, layout.page_tokens);
+                                                entries, 0, layout.page_tokens, 8);
       ASSERT_EQ(held.size(), theirs.seen_by[index].size());
       EXPECT_EQ(shards.held_lists[holder].pages, theirs.seen_lists[index].pages);
       if (rows.empty()) continue;
@@ -125,10 +125,10 @@ TEST(ShardMapTest, AWindowOfTheModelIsNoPolicy) {
   const Layout layout{2, 16, 0, 200};
   const RingItem item =
       MakeItem(layout, 0, ParsePolicy("window:window=1,sinks=0,block=16").value(), 1);
-  const ItemShards shards = BuildItemShards(item, Striped(layout), 64, 16);
+  const ItemShards shards = BuildItemShards(item, Striped(layout), 64, 16, 8);
   RingItem plain = item;
   plain.pattern = nullptr;
-  const ItemShards expected = BuildItemShards(plain, Striped(layout), 64, 16);
+  const ItemShards expected = BuildItemShards(plain, Striped(layout), 64, 16, 8);
   EXPECT_EQ(shards.held_by[1].size(), expected.held_by[1].size());
   EXPECT_TRUE(shards.held_lists[1].full);
 }

@@ -210,14 +210,14 @@ TEST(Content, RingsOfEveryKvDtypeAgree) {
     const RankModel model = checkpoint.Load(world, ops, dtype);
     for (const char* text : {"adaptive:block=16,coverage=0.7", "top_pages:pages=4,block=16"}) {
       DriverOptions options;
-      options.prefill_rows = 3 * 64;
+      options.prefill_rows = 8 * 16;
       options.report_lists = true;
       options.attention = ParsePolicy(text).value();
       options.ranks = 1;
       const DriverResult one = StepDriver(world, model, options).Run({prompt}, 3)[0];
       for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
         options.ranks = 3;
-        options.prefill_rows = 64;
+        options.prefill_rows = 3 * 16;  // of 8 pages 3 ranks have 3, 3 and 2
         options.mode = mode;
         const DriverResult three = StepDriver(world, model, options).Run({prompt}, 3)[0];
         SCOPED_TRACE(::testing::Message() << text << ", " << std::string(DTypeName(dtype)));

@@ -289,15 +289,16 @@ TEST(Power, EveryDifferenceOfAFamilyShows) {
   EXPECT_GT(error("llama_dynamic", [](RankModel& m) { m.config.ropes[0].factor = 2.2; }), kVisible);
 }
 
-// Some chunk sizes, both modes, alone and between others: every logit has the bits of `base`.
+// Some chunk sizes, both modes, alone and between others: every logit has the bits that it has on
+// one rank in one chunk.
 void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
                     const std::vector<int32_t>& prompt) {
   const std::vector<int32_t> other(prompt.begin() + 7, prompt.end());
   DriverOptions options;
-  options.ranks = ranks;
   options.all_logits = true;
   options.prefill_rows = 1000;
   const auto base = StepDriver(world, model, options).Run({prompt}, 3)[0];
+  options.ranks = ranks;
   for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
     for (const int rows : {17, 40, 1000}) {
       options.mode = mode;
@@ -310,9 +311,9 @@ void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
   }
 }
 
-// For fixed kernels, dtypes and placement a row's logits have the same bits alone or batched, in
-// any chunks and in both modes.
-TEST(Invariance, BitsDoNotDependOnBatchChunkOrMode) {
+// For fixed kernels and dtypes a row's logits have the same bits alone or batched, in any chunks,
+// in both modes and on every ring.
+TEST(Invariance, BitsDoNotDependOnBatchChunkModeOrRing) {
   CpuWorld world;
   for (const std::string name : {"llama_gqa_bf16", "llama_windows", "qwen3_moe"}) {
     const Checkpoint checkpoint = Open(name);
@@ -325,10 +326,10 @@ TEST(Invariance, BitsDoNotDependOnBatchChunkOrMode) {
         // What experts add does not depend on how keys and values are stored.
         if (name == "qwen3_moe" && kv_dtype != DType::kF32) continue;
         const RankModel model = Load(world, checkpoint, *ops, 16, kv_dtype, DType::kBF16);
-        for (const int ranks : {1, 3}) {
+        for (const int ranks : {1, 2, 3, 4}) {
           // Kernel tests try one rank; the model with windows has full layers too.
           const bool narrow = kv_dtype != DType::kF32;
-          if (narrow && (ranks == 1 || name != "llama_windows")) continue;
+          if (narrow && (ranks < 3 || name != "llama_windows")) continue;
           // Kernel tests read every type under sanitizers.
           if (narrow && kSanitized && kv_dtype != DType::kI8) continue;
           SCOPED_TRACE(::testing::Message() << name << ", " << ops->name << ", "

@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "engine/scheduler/placement.h"
+
 namespace annulus {
 namespace {
 
@@ -37,7 +39,7 @@ RingWork EvenWork(double rows, double cached, int degree) {
 }
 
 TEST(CostModel, OneRankExchangesNothing) {
-  const RingWork work = StripedWork(10, 10, 1, 64);
+  const RingWork work = StripedWork(10, 10, 1, 64, 8);
   EXPECT_EQ(work.row_share, 1);
   EXPECT_EQ(work.key_share, 1);
   EXPECT_EQ(ExchangeSeconds(RingMode::kPassKv, work, PaperGeometry(), PaperRates()), 0);
@@ -136,10 +138,11 @@ TEST(CostModel, SharesAreThoseOfTheFullestRank) {
     std::vector<int> rows_of(degree, 0);
     std::vector<int> keys_of(degree, 0);
     for (int position = 0; position < cached + rows; ++position) {
-      ++keys_of[position / page % degree];
-      if (position >= cached) ++rows_of[position / page % degree];
+      const int index = PlaceOnRing(position, page, degree, 8);
+      ++keys_of[index];
+      if (position >= cached) ++rows_of[index];
     }
-    const RingWork work = StripedWork(rows, cached, degree, page);
+    const RingWork work = StripedWork(rows, cached, degree, page, 8);
     SCOPED_TRACE(::testing::Message()
                  << rows << " after " << cached << " over " << degree << " ranks, page " << page);
     ASSERT_DOUBLE_EQ(work.row_share * rows, *std::max_element(rows_of.begin(), rows_of.end()));
@@ -182,7 +185,7 @@ AttentionGeometry SmallGeometry() {
 TEST(CostModel, FewRowsAreSharedByTheHoldersOfTheirKeys) {
   const AttentionGeometry geometry = SmallGeometry();
   const auto seconds = [&](RingMode mode, int64_t rows, int64_t cached) {
-    return AttentionSeconds(mode, StripedWork(rows, cached, 4, 64), geometry, TwoCores());
+    return AttentionSeconds(mode, StripedWork(rows, cached, 4, 64, 8), geometry, TwoCores());
   };
   const double flops = 4.0 * 8 * 64 * (64 * 16384 + 64 * 32);
   EXPECT_DOUBLE_EQ(seconds(RingMode::kPassKv, 64, 16384), flops / 40e9);
@@ -196,17 +199,18 @@ TEST(CostModel, FewRowsAreSharedByTheHoldersOfTheirKeys) {
   ExchangeRates rates = TwoCores();
   rates.call_keys = 100;
   EXPECT_DOUBLE_EQ(
-      AttentionSeconds(RingMode::kPassKv, StripedWork(64, 16384, 4, 64), geometry, rates),
+      AttentionSeconds(RingMode::kPassKv, StripedWork(64, 16384, 4, 64, 8), geometry, rates),
       flops / 40e9 + 4.0 * 8 * 64 * 64 * 400 / 40e9);
-  EXPECT_DOUBLE_EQ(AttentionSeconds(RingMode::kPassKv, StripedWork(64, 64, 4, 64), geometry, rates),
-                   4.0 * 8 * 64 * 64 * (96 + 200) / 40e9);
+  EXPECT_DOUBLE_EQ(
+      AttentionSeconds(RingMode::kPassKv, StripedWork(64, 64, 4, 64, 8), geometry, rates),
+      4.0 * 8 * 64 * 64 * (96 + 200) / 40e9);
   // One page: its holder attends it in both.
   EXPECT_DOUBLE_EQ(seconds(RingMode::kPassKv, 64, 0), seconds(RingMode::kPassQ, 64, 0));
 }
 
 TEST(CostModel, QueriesPassWhereSharedAttentionPaysForTheirMessages) {
   const auto choose = [](int64_t rows, int64_t cached) {
-    return ChooseRingMode(StripedWork(rows, cached, 4, 64), SmallGeometry(), TwoCores());
+    return ChooseRingMode(StripedWork(rows, cached, 4, 64, 8), SmallGeometry(), TwoCores());
   };
   // 3 further messages take 15 us; half of one row's attention 0.256 us for each key.
   EXPECT_EQ(choose(1, 0), RingMode::kPassKv);
@@ -220,13 +224,14 @@ TEST(CostModel, QueriesPassWhereSharedAttentionPaysForTheirMessages) {
   // Where a rank alone is no faster, every processor counts: 5 pages of 64 rows put two on one.
   ExchangeRates own = TwoCores();
   for (AttentionRate& rate : own.attention) rate.alone_flops = rate.flops;
-  EXPECT_EQ(ChooseRingMode(StripedWork(320, 16384, 4, 64), SmallGeometry(), own), RingMode::kPassQ);
+  EXPECT_EQ(ChooseRingMode(StripedWork(320, 16384, 4, 64, 8), SmallGeometry(), own),
+            RingMode::kPassQ);
 }
 
 // What pass-Q takes besides was measured for some rows; it moves the choice for rows between them.
 TEST(CostModel, WhatQueriesTakeBesidesCounts) {
   ExchangeRates rates = TwoCores();
-  const RingWork work = StripedWork(8, 192, 4, 64);
+  const RingWork work = StripedWork(8, 192, 4, 64, 8);
   const auto queries = [&] {
     return ExchangeSeconds(RingMode::kPassQ, work, SmallGeometry(), rates);
   };

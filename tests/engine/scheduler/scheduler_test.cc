@@ -108,7 +108,7 @@ TEST(PagesNeeded, WindowGroupKeepsWindowAndChunk) {
 
 TEST(PagesNeeded, CountsOnlyWhatIsNotCachedAndNeverWraps) {
   const PlanLimits limits = Limits(3, 64, 128, {0});
-  EXPECT_EQ(PagesNeeded({64 * 10, 64 * 4}, 3, limits), (std::vector<int64_t>{2, 2, 2}));
+  EXPECT_EQ(PagesNeeded({64 * 10, 64 * 4}, 3, limits), (std::vector<int64_t>{2, 3, 1}));
   const PlanLimits many = Limits(1, 16, 16, std::vector<int32_t>(64, 0));
   EXPECT_EQ(PagesNeeded({INT32_MAX}, 1, many)[0], int64_t{64} << 27);
 }
@@ -121,12 +121,12 @@ TEST(SummaryPagesNeeded, CoverCompletePagesOfEachRank) {
   EXPECT_EQ(SummaryPagesNeeded(demand, {0, 3}, limits), (std::vector<int64_t>{0, 0}));
   demand.summarised = 3;
   EXPECT_EQ(SummaryPagesNeeded(demand, {2}, limits), (std::vector<int64_t>{4}));
-  EXPECT_EQ(SummaryPagesNeeded(demand, {0, 1, 3}, limits), (std::vector<int64_t>{2, 1, 1}));
+  EXPECT_EQ(SummaryPagesNeeded(demand, {0, 1, 3}, limits), (std::vector<int64_t>{2, 2, 1}));
   demand.tokens = 64 * 9;
-  EXPECT_EQ(SummaryPagesNeeded(demand, {0, 1, 3}, limits), (std::vector<int64_t>{1, 1, 1}));
+  EXPECT_EQ(SummaryPagesNeeded(demand, {0, 1, 3}, limits), (std::vector<int64_t>{2, 1, 1}));
   demand.tokens = 63;
   EXPECT_EQ(SummaryPagesNeeded(demand, {1}, limits), (std::vector<int64_t>{0}));
-  // Four cached pages, all of them on rank 3, and six new ones, two on each.
+  // Four cached pages, all of them on rank 3, and six new ones: two, three and one.
   demand.tokens = 64 * 10;
   demand.cached = 64 * 4;
   demand.cached_on = {0, 0, 0, 4};
@@ -166,6 +166,61 @@ TEST(ChooseRing, DegreeGrowsWithLengthAndWithNeed) {
   EXPECT_EQ(ChooseRing({640}, {5, 5, 1, 1}, {}, limits)->ring, (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(ChooseRing({640}, {1, 10, 1, 1}, {}, limits)->ring, (std::vector<int32_t>{1}));
   EXPECT_FALSE(ChooseRing({64 * 401}, roomy, {}, limits).has_value());
+}
+
+// A rank has whole shards, as many as any other or one more; where the ring divides them, those
+// with one residue.
+TEST(PlaceOnRing, KeepsShardsWholeAndRanksEven) {
+  for (const int shards : {8, 16, 64}) {
+    for (int degree = 1; degree <= shards; ++degree) {
+      std::vector<int> held(degree, 0);
+      for (int page = 0; page < 3 * shards; ++page) {
+        const int index = PlaceOnRing(page * 16 + 7, 16, degree, shards);
+        ASSERT_EQ(index, PlaceOnRing((page + shards) * 16, 16, degree, shards));
+        if (shards % degree == 0) {
+          ASSERT_EQ(index, PlaceOnRing((page + degree) * 16, 16, degree, shards));
+        }
+        if (page < shards) ++held[index];
+      }
+      EXPECT_EQ(*std::max_element(held.begin(), held.end()), MostLeaves(degree, shards));
+      EXPECT_GE(*std::min_element(held.begin(), held.end()), shards / degree);
+    }
+  }
+}
+
+// Rings that are even within a tenth come first; those whose fullest rank has no less than in a
+// smaller ring are not made, nor are uneven ones where the ranks divide the shards.
+TEST(ChooseRing, PrefersEvenRings) {
+  PlanLimits limits = Limits(7, 64, 512, {0});
+  limits.tokens_per_rank = 1000;
+  std::vector<int32_t> free_pages(7, 100);
+  EXPECT_EQ(ChooseRing({3000}, free_pages, {}, limits)->ring.size(), 4u);
+  EXPECT_EQ(ChooseRing({7000}, free_pages, {}, limits)->ring.size(), 4u);
+  free_pages = {100, 100, 100, 0, 0, 0, 0};
+  EXPECT_EQ(ChooseRing({3000}, free_pages, {}, limits)->ring.size(), 3u);
+  limits.ranks = 4;
+  EXPECT_FALSE(ChooseRing({3000}, {100, 100, 100, 0}, {}, limits).has_value());
+  limits.ranks = 7;
+  limits.shards = 32;
+  free_pages.assign(7, 100);
+  EXPECT_EQ(ChooseRing({3000}, free_pages, {}, limits)->ring.size(), 3u);
+  EXPECT_EQ(ChooseRing({7000}, free_pages, {}, limits)->ring.size(), 7u);
+}
+
+// Cached pages are of one ring, which the sequence takes as it is.
+TEST(ChooseRing, AFixedRingStays) {
+  PlanLimits limits = Limits(4, 64, 512, {0});
+  limits.tokens_per_rank = 100;
+  const std::vector<int32_t> fixed = {1, 3};
+  EXPECT_EQ(ChooseRing({1000}, {90, 9, 90, 8}, fixed, limits)->ring, fixed);
+  EXPECT_FALSE(ChooseRing({1000}, {90, 9, 90, 6}, fixed, limits).has_value());
+}
+
+TEST(RestOfWork, GrowsWithTheBusiestRankAndItsShare) {
+  const PlanLimits limits = Limits(4, 64, 512, {0});
+  EXPECT_EQ(RestOfWork(1000, {2}, {9, 9, 0, 9}, limits), 1000);
+  EXPECT_EQ(RestOfWork(1000, {2}, {0, 0, 2, 0}, limits), 3000);
+  EXPECT_EQ(RestOfWork(1000, {0, 1, 2, 3}, {0, 0, 1, 0}, limits), 500);
 }
 
 TEST(PlanStep, LastPromptRowIsSampledAtHomeInTheSameStep) {

@@ -27,7 +27,8 @@ struct Problem {
   int64_t end = 0;                 // one past the last position
   std::vector<bool> page_present;  // of the pages from `begin` on
   std::vector<int32_t> positions;  // of the rows
-  TestMatrix k{0, 0};              // [end - begin, kv_heads * k_dim]
+  int shards = 8;
+  TestMatrix k{0, 0};  // [end - begin, kv_heads * k_dim]
   TestMatrix v{0, 0};
   TestMatrix query{0, 0};  // [rows, heads * k_dim]
   std::string name;
@@ -156,6 +157,7 @@ inline AttentionParams MakeParams(const Problem& problem, std::span<const Attent
   params.scale = problem.scale();
   params.window = problem.window;
   params.soft_cap = problem.soft_cap;
+  params.shards = problem.shards;
   params.items = items;
   return params;
 }
@@ -237,6 +239,60 @@ inline void ExpectMerges(const OpTable& table, const Problem& problem, int threa
     const double lse = apart.lse[i / merged.v_dim];
     const double scale = std::isinf(lse) ? 0 : 1 + std::abs(lse);
     ASSERT_NEAR(merged.o[i], apart.o[i], 16 * kUnit * scale * (1 + std::abs(apart.o[i])));
+  }
+}
+
+// Each of `parts` subtrees of the shards attended by itself, from all pages by leaves or from its
+// own pages alone, and the states merged level by level, the right one into the left or the other
+// way.
+inline AttentionResult AttendSubtrees(const OpTable& table, const Problem& problem, int threads,
+                                      int parts, bool own_pages, bool right_first,
+                                      std::span<const DilatedBranch> branches = {}) {
+  const PagedSequence pages(table, problem);
+  const int leaves = problem.shards / parts;
+  std::vector<AttentionResult> results(parts, AttentionResult(problem));
+  const auto stream = MakeStream(table, threads);
+  for (int part = 0; part < parts; ++part) {
+    AttentionItem item = MakeItem(problem, pages, 0, problem.rows(), results[part]);
+    item.branches = branches;
+    std::vector<KvPageView> views;
+    for (const KvPageView& view : pages.views()) {
+      const int leaf = LeafOfPage(view.first_position / problem.shape.page_tokens, problem.shards);
+      if (leaf / leaves == part) views.push_back(view);
+    }
+    if (own_pages) {
+      item.pages = views;
+    } else {
+      item.first_leaf = part * leaves;
+      item.leaves = leaves;
+    }
+    EXPECT_TRUE(table.attention(*stream, MakeParams(problem, {&item, 1})).ok());
+  }
+  const int64_t rows = problem.rows();
+  for (int step = 1; step < parts; step *= 2) {
+    for (int part = 0; part < parts; part += 2 * step) {
+      AttentionResult& left = results[part];
+      AttentionResult& right = results[part + step];
+      if (right_first) std::swap(left, right);
+      EXPECT_TRUE(table.merge_state(*stream, {left.rows(0, rows), right.rows(0, rows)}).ok());
+    }
+  }
+  EXPECT_TRUE(stream->Synchronize().ok());
+  return results[0];
+}
+
+// However the tree is shared out, a row has the bits that it has when one item attends all pages.
+inline void ExpectSubtreesMergeToTheWhole(const OpTable& table, const Problem& problem,
+                                          std::span<const DilatedBranch> branches = {}) {
+  const AttentionResult whole = Attend(table, problem, 2, {}, branches);
+  for (int parts = 2; parts <= problem.shards; parts *= 2) {
+    for (const bool own_pages : {false, true}) {
+      for (const bool right_first : {false, true}) {
+        EXPECT_TRUE(whole == AttendSubtrees(table, problem, 1 + parts % 3, parts, own_pages,
+                                            right_first, branches))
+            << parts << " parts, own pages " << own_pages << ", right first " << right_first;
+      }
+    }
   }
 }
 

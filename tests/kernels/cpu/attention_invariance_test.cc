@@ -83,6 +83,36 @@ TEST_P(AttentionInvarianceTest, DenseAndWindowed) {
   }
 }
 
+TEST_P(AttentionInvarianceTest, SubtreesMergeToTheWhole) {
+  uint32_t seed = 560;
+  for (const int shards : {2, 8, 16}) {
+    for (const DType dtype : kKvDTypes) {
+      Problem problem;
+      problem.shape = {.page_tokens = 16, .kv_heads = 2, .k_dim = 20, .v_dim = 33, .dtype = dtype};
+      problem.group = 1 + seed % 4;
+      problem.window = seed % 3 == 0 ? 90 : 0;
+      problem.shards = shards;
+      problem.end = 500;
+      problem.positions = Consecutive(3, 40);
+      for (const int32_t position : {200, 203, 480, 499}) problem.positions.push_back(position);
+      FillProblem(problem, seed++);
+      SCOPED_TRACE(problem.name);
+      ExpectSubtreesMergeToTheWhole(table(), problem);
+    }
+  }
+}
+
+// A shard's keys of several spans, alone and beside those of others.
+TEST_P(AttentionInvarianceTest, SubtreesOverSpans) {
+  Problem problem;
+  problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 8, .v_dim = 8, .dtype = DType::kF32};
+  problem.shards = 2;
+  problem.end = 4 * kAttentionSpan + 100;
+  problem.positions = {100, 2 * kAttentionSpan + 5, 4 * kAttentionSpan + 90};
+  FillProblem(problem, 590);
+  ExpectSubtreesMergeToTheWhole(table(), problem);
+}
+
 // Few rows over several spans: one thread takes them in turn, several side by side.
 TEST_P(AttentionInvarianceTest, AcrossSpans) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {

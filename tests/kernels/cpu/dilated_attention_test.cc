@@ -75,6 +75,15 @@ TEST_P(DilatedAttentionTest, EqualsTheSumOverBranches) {
   }
 }
 
+TEST_P(DilatedAttentionTest, SubtreesMergeToTheWhole) {
+  if (!table().row_invariant) GTEST_SKIP() << table().name << " sums in an order of its own";
+  for (uint32_t seed = 570; seed < 585; ++seed) {
+    const Dilated dilated = RandomDilated(seed);
+    SCOPED_TRACE(dilated.problem.name);
+    ExpectSubtreesMergeToTheWhole(table(), dilated.problem, dilated.branches);
+  }
+}
+
 TEST_P(DilatedAttentionTest, MergesIntoTheStateOfOtherKeys) {
   for (uint32_t seed = 550; seed < (IsEmulated(table()) ? 555 : 570); ++seed) {
     const Dilated dilated = RandomDilated(seed);
