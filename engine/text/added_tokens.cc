@@ -26,9 +26,24 @@ absl::StatusOr<AddedTokens> AddedTokens::Parse(const JsonNode& node, const TextF
       return result.ParseToken(element, normalizer, vocabulary);
     }));
   }
-  result.raw_.literals.Build();
-  result.normalized_.literals.Build();
+  for (Finders* finders : {&result.all_, &result.plain_}) {
+    finders->raw.literals.Build();
+    finders->normalized.literals.Build();
+  }
   return result;
+}
+
+bool IsMarkup(absl::string_view content) {
+  return content.size() >= 3 && ((content.front() == '<' && content.back() == '>') ||
+                                 (content.front() == '[' && content.back() == ']'));
+}
+
+absl::Status AddedTokens::AddTo(Finder& finder, absl::string_view literal, const Token& token) {
+  ANNULUS_RETURN_IF_ERROR(finder.literals.Add(literal));
+  finder.tokens.push_back(token);
+  finder.longest = std::max(finder.longest, literal.size());
+  finder.any_lstrip |= token.lstrip;
+  return absl::OkStatus();
 }
 
 absl::Status AddedTokens::ParseToken(const JsonNode& node, const TextFilters& normalizer,
@@ -45,11 +60,14 @@ absl::Status AddedTokens::ParseToken(const JsonNode& node, const TextFilters& no
   ANNULUS_ASSIGN_OR_RETURN(token.lstrip, node.BoolMember("lstrip", false));
   ANNULUS_ASSIGN_OR_RETURN(token.rstrip, node.BoolMember("rstrip", false));
 
+  const bool is_control = special || IsMarkup(content);
   if (vocabulary->Find(content) != token.id) {
     const absl::Status added = vocabulary->Add(content, id);
     if (!added.ok()) return node.Error(added.message());
+  } else if (is_control) {
+    model_controls_.push_back(token.id);
   }
-  if (!special_.emplace(token.id, special).second) {
+  if (!kinds_.emplace(token.id, Kind{special, is_control}).second) {
     return node.Error(absl::StrCat("the id ", id, " is listed twice"));
   }
   std::string literal(content);
@@ -60,12 +78,12 @@ absl::Status AddedTokens::ParseToken(const JsonNode& node, const TextFilters& no
     literal = normal.front();
     if (literal != content) normalized_forms_.emplace(token.id, literal);
   }
-  Finder& finder = is_normalized ? normalized_ : raw_;
-  const absl::Status added = finder.literals.Add(literal);
-  if (!added.ok()) return content_node.Error(added.message());
-  finder.tokens.push_back(token);
-  finder.longest = std::max(finder.longest, literal.size());
-  finder.any_lstrip |= token.lstrip;
+  for (Finders* finders : {&all_, &plain_}) {
+    if (finders == &plain_ && is_control) continue;
+    Finder& finder = is_normalized ? finders->normalized : finders->raw;
+    const absl::Status added = AddTo(finder, literal, token);
+    if (!added.ok()) return content_node.Error(added.message());
+  }
   return absl::OkStatus();
 }
 
@@ -153,19 +171,26 @@ class AddedTokens::Stage : public TextStage {
   bool stripping_ = false;  // white space at `done_` belongs to the token in front of it
 };
 
-std::unique_ptr<TextStage> AddedTokens::NewRawStage(EncodeState* state, TextStage* next) const {
-  return raw_.literals.empty() ? nullptr : std::make_unique<Stage>(&raw_, state, next);
+std::unique_ptr<TextStage> AddedTokens::NewRawStage(EncodeState* state, TextStage* next,
+                                                    bool plain) const {
+  const Finder& finder = plain ? plain_.raw : all_.raw;
+  return finder.literals.empty() ? nullptr : std::make_unique<Stage>(&finder, state, next);
 }
 
-std::unique_ptr<TextStage> AddedTokens::NewNormalizedStage(EncodeState* state,
-                                                           TextStage* next) const {
-  return normalized_.literals.empty() ? nullptr
-                                      : std::make_unique<Stage>(&normalized_, state, next);
+std::unique_ptr<TextStage> AddedTokens::NewNormalizedStage(EncodeState* state, TextStage* next,
+                                                           bool plain) const {
+  const Finder& finder = plain ? plain_.normalized : all_.normalized;
+  return finder.literals.empty() ? nullptr : std::make_unique<Stage>(&finder, state, next);
 }
 
 bool AddedTokens::IsSpecial(int32_t id) const {
-  const auto found = special_.find(id);
-  return found != special_.end() && found->second;
+  const auto found = kinds_.find(id);
+  return found != kinds_.end() && found->second.special;
+}
+
+bool AddedTokens::IsControl(int32_t id) const {
+  const auto found = kinds_.find(id);
+  return found != kinds_.end() && found->second.control;
 }
 
 }  // namespace annulus

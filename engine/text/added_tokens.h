@@ -25,6 +25,9 @@ namespace annulus {
 //   lstrip, rstrip  the token takes the white space before or behind it along;
 //   single_word     it counts only where no word character touches it;
 //   special         decoding can leave it out.
+//
+// Control tokens steer the model: every special token, and those whose text is in angle or square
+// brackets, such as "<tool_call>". Plain text, which others wrote, must not become one.
 class AddedTokens {
  public:
   // Reads the member `added_tokens` of a tokenizer.json and adds them to `vocabulary`, which holds
@@ -35,11 +38,18 @@ class AddedTokens {
 
   // Stages that append the ids of the tokens and give the stretches between them to `next`; null
   // where there are no tokens of the kind. They point into this object. They hold back the length
-  // of the longest token and, where a token strips on its left, white space.
-  std::unique_ptr<TextStage> NewRawStage(EncodeState* state, TextStage* next) const;
-  std::unique_ptr<TextStage> NewNormalizedStage(EncodeState* state, TextStage* next) const;
+  // of the longest token and, where a token strips on its left, white space. With `plain` control
+  // tokens are not looked for.
+  std::unique_ptr<TextStage> NewRawStage(EncodeState* state, TextStage* next, bool plain) const;
+  std::unique_ptr<TextStage> NewNormalizedStage(EncodeState* state, TextStage* next,
+                                                bool plain) const;
 
   bool IsSpecial(int32_t id) const;
+  bool IsControl(int32_t id) const;
+
+  // Control tokens that the model's own vocabulary has too, so that the model might make them of
+  // plain text.
+  const std::vector<int32_t>& model_controls() const { return model_controls_; }
 
   // What decoding starts from for tokens whose normalized form differs from their content.
   const absl::flat_hash_map<int32_t, std::string>& normalized_forms() const {
@@ -64,11 +74,25 @@ class AddedTokens {
   absl::Status ParseToken(const JsonNode& node, const TextFilters& normalizer,
                           Vocabulary* vocabulary);
 
-  Finder raw_;
-  Finder normalized_;
-  absl::flat_hash_map<int32_t, bool> special_;  // every added id
+  struct Finders {
+    Finder raw;
+    Finder normalized;
+  };
+  static absl::Status AddTo(Finder& finder, absl::string_view literal, const Token& token);
+
+  Finders all_;
+  Finders plain_;  // without control tokens
+  std::vector<int32_t> model_controls_;
+  struct Kind {
+    bool special = false;
+    bool control = false;
+  };
+  absl::flat_hash_map<int32_t, Kind> kinds_;  // every added id
   absl::flat_hash_map<int32_t, std::string> normalized_forms_;
 };
+
+// Whether a token of this text steers the model, though it is not special.
+bool IsMarkup(absl::string_view content);
 
 }  // namespace annulus
 

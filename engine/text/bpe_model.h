@@ -32,6 +32,7 @@ class BpeModel : public Model {
   // O(n log n). Held back is what is no longer than the longest token that stands for a whole
   // piece, and the last run: what merges could bridge, at most kMaxUncutBytes units.
   std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
+  int32_t unknown() const override { return unknown_.id; }
   const char* kind() const override { return byte_level_ ? "byte-level BPE" : "BPE"; }
 
  private:

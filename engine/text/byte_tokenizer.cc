@@ -19,6 +19,9 @@ class ByteTokenizer : public Tokenizer {
   std::unique_ptr<StreamingEncoder> NewStream(bool, const CancelFlag& cancel) const override {
     return std::make_unique<ByteStream>(cancel);
   }
+  std::unique_ptr<StreamingEncoder> NewPlainStream(const CancelFlag& cancel) const override {
+    return std::make_unique<ByteStream>(cancel);
+  }
 
   void DecodeNext(int32_t id, DecodeState*, std::string* bytes) const override {
     if (id == kByteTokenizerEndOfText) {
@@ -31,6 +34,7 @@ class ByteTokenizer : public Tokenizer {
   int32_t vocabulary_size() const override { return kByteTokenizerEndOfText + 1; }
   bool HasToken(int32_t id) const override { return id >= 0 && id < vocabulary_size(); }
   bool IsSpecial(int32_t id) const override { return id == kByteTokenizerEndOfText; }
+  bool IsControl(int32_t id) const override { return IsSpecial(id); }
   std::optional<int32_t> bos() const override { return std::nullopt; }
   const char* kind() const override { return "bytes"; }
 };

@@ -67,7 +67,8 @@ absl::StatusOr<PipelineStages> ParseStages(const JsonNode& root) {
   return PipelineStages{std::move(vocabulary),   std::move(normalizer),
                         std::move(added_tokens), std::move(pre_tokenizers),
                         std::move(model),        std::move(post_processor),
-                        std::move(decoder),      bos};
+                        std::move(decoder),      bos,
+                        /*control_pieces=*/{}};
 }
 
 // The id of the token that `key` names, as a string or as an object with the member "content".

@@ -23,10 +23,14 @@ class MissingTokenizer : public Tokenizer {
   std::unique_ptr<StreamingEncoder> NewStream(bool, const CancelFlag& cancel) const override {
     return std::make_unique<MissingStream>(cancel);
   }
+  std::unique_ptr<StreamingEncoder> NewPlainStream(const CancelFlag& cancel) const override {
+    return std::make_unique<MissingStream>(cancel);
+  }
   void DecodeNext(int32_t, DecodeState*, std::string*) const override {}
   int32_t vocabulary_size() const override { return 0; }
   bool HasToken(int32_t) const override { return false; }
   bool IsSpecial(int32_t) const override { return false; }
+  bool IsControl(int32_t) const override { return false; }
   std::optional<int32_t> bos() const override { return std::nullopt; }
   const char* kind() const override { return "none"; }
   absl::Status usable() const override { return Missing(); }

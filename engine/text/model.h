@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_TEXT_MODEL_H_
 #define ANNULUS_ENGINE_TEXT_MODEL_H_
 
+#include <cstdint>
 #include <memory>
 
 #include "engine/text/text_stage.h"
@@ -15,6 +16,9 @@ class Model {
   // A stage for one text: appends the ids of each stretch, encoded by itself, to those of `state`.
   // The model and `state` must outlive it.
   virtual std::unique_ptr<TextStage> NewStage(EncodeState* state) const = 0;
+
+  // The id that stands for text without tokens; -1: none.
+  virtual int32_t unknown() const = 0;
 
   // What it is, for people.
   virtual const char* kind() const = 0;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "engine/text/added_tokens.h"
 #include "engine/text/decoder.h"
 #include "engine/text/model.h"
@@ -27,6 +28,7 @@ struct PipelineStages {
   PostProcessor post_processor;
   Decoder decoder;
   std::optional<int32_t> bos;
+  std::vector<int32_t> control_pieces;  // of the model alone: see AddedTokens for the others
 };
 
 // Runs text through the stages:
@@ -39,24 +41,34 @@ class PipelineTokenizer : public Tokenizer {
 
   std::unique_ptr<StreamingEncoder> NewStream(bool add_special,
                                               const CancelFlag& cancel) const override;
+  std::unique_ptr<StreamingEncoder> NewPlainStream(const CancelFlag& cancel) const override;
   void DecodeNext(int32_t id, DecodeState* state, std::string* bytes) const override;
   int32_t vocabulary_size() const override { return stages_.vocabulary.size(); }
   bool HasToken(int32_t id) const override { return stages_.vocabulary.Token(id).has_value(); }
   bool IsSpecial(int32_t id) const override { return stages_.added_tokens.IsSpecial(id); }
+  bool IsControl(int32_t id) const override {
+    return stages_.added_tokens.IsControl(id) || plain_forms_.contains(id);
+  }
   std::optional<int32_t> bos() const override { return stages_.bos; }
   const char* kind() const override { return stages_.model->kind(); }
 
  private:
   class Stream;
+  using PlainForms = absl::flat_hash_map<int32_t, std::vector<int32_t>>;
 
   explicit PipelineTokenizer(PipelineStages stages) : stages_(std::move(stages)) {}
 
   absl::Status DecodeVocabulary();
+  void FindPlainForms();
+  std::vector<int32_t> EncodeParts(const std::vector<absl::string_view>& parts) const;
   absl::StatusOr<std::string> DecodeToken(int32_t id, bool is_first) const;
 
   PipelineStages stages_;
   std::string token_bytes_;            // of all tokens, in the order of their ids
   std::vector<size_t> token_offsets_;  // of token i: [i], [i + 1]
+  // Control tokens that the model might make of plain text, and the ids that replace them: those of
+  // the first character and of the rest, or none if the model has no tokens for these.
+  PlainForms plain_forms_;
 };
 
 }  // namespace annulus

@@ -53,6 +53,7 @@ class SentencePieceModel : public Model {
                                                        const SentencePieceLibrary& library);
 
   std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
+  int32_t unknown() const override { return unknown_; }
   const char* kind() const override { return is_bpe_ ? "BPE" : "Unigram"; }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/json_node.h"
+#include "engine/text/added_tokens.h"
 #include "engine/text/character_filters.h"
 #include "engine/text/normalizer.h"
 #include "engine/text/precompiled.h"
@@ -96,6 +97,12 @@ absl::StatusOr<PipelineStages> MakeStages(const SentencePieceFile& file, bool le
   ANNULUS_ASSIGN_OR_RETURN(stages.added_tokens, MakeAddedTokens(file, &stages.vocabulary));
   ANNULUS_ASSIGN_OR_RETURN(stages.decoder, MakeDecoder(file));
   if (stages.vocabulary.Token(file.bos_id).has_value()) stages.bos = file.bos_id;
+  for (size_t id = 0; id < file.pieces.size(); ++id) {
+    const SentencePieceFile::Piece& piece = file.pieces[id];
+    if (piece.type == Type::kUserDefined && IsMarkup(piece.text)) {
+      stages.control_pieces.push_back(static_cast<int32_t>(id));
+    }
+  }
   return stages;
 }
 

@@ -9,13 +9,23 @@ namespace annulus {
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view text, bool add_special,
                                                        const CancelFlag& cancel) const {
+  return EncodeWith(*NewStream(add_special, cancel), text);
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodePlain(absl::string_view text,
+                                                            const CancelFlag& cancel) const {
+  return EncodeWith(*NewPlainStream(cancel), text);
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeWith(StreamingEncoder& stream,
+                                                           absl::string_view text) const {
   ANNULUS_RETURN_IF_ERROR(usable());
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("the text has ", text.size(), " bytes; at most ", kMaxTextBytes));
   }
   std::vector<int32_t> ids;
-  ANNULUS_RETURN_IF_ERROR(NewStream(add_special, cancel)->Finish(text, &ids));
+  ANNULUS_RETURN_IF_ERROR(stream.Finish(text, &ids));
   return ids;
 }
 

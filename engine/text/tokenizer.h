@@ -32,10 +32,18 @@ class Tokenizer {
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view text, bool add_special,
                                               const CancelFlag& cancel = CancelFlag::Never()) const;
 
-  // Starts to encode a text that comes in parts, to the same ids; its length has no limit. The
-  // tokenizer and `cancel` must outlive the stream.
+  // The ids of a text that others wrote and that must not steer the model: as Encode without
+  // `add_special`, but the contents of control tokens (see AddedTokens) are text like any other. No
+  // id of a control token comes out, except the one for text without tokens.
+  absl::StatusOr<std::vector<int32_t>> EncodePlain(
+      absl::string_view text, const CancelFlag& cancel = CancelFlag::Never()) const;
+
+  // Start to encode a text that comes in parts, to the ids of Encode and EncodePlain; its length
+  // has no limit. The tokenizer and `cancel` must outlive the stream.
   virtual std::unique_ptr<StreamingEncoder> NewStream(
       bool add_special, const CancelFlag& cancel = CancelFlag::Never()) const = 0;
+  virtual std::unique_ptr<StreamingEncoder> NewPlainStream(
+      const CancelFlag& cancel = CancelFlag::Never()) const = 0;
 
   // The bytes that `ids` stand for; they need not be UTF-8 when a model wrote the ids.
   // INVALID_ARGUMENT for an id without a token, with the id, its place and the range.
@@ -51,6 +59,8 @@ class Tokenizer {
   virtual int32_t vocabulary_size() const = 0;
   virtual bool HasToken(int32_t id) const = 0;
   virtual bool IsSpecial(int32_t id) const = 0;
+  // Whether the id is a control token's (see AddedTokens): EncodePlain gives none.
+  virtual bool IsControl(int32_t id) const = 0;
 
   // The beginning-of-text id, if the files name one.
   virtual std::optional<int32_t> bos() const = 0;
@@ -60,6 +70,10 @@ class Tokenizer {
 
   // OK, or why there is no text, only ids: see MakeMissingTokenizer.
   virtual absl::Status usable() const { return absl::OkStatus(); }
+
+ private:
+  absl::StatusOr<std::vector<int32_t>> EncodeWith(StreamingEncoder& stream,
+                                                  absl::string_view text) const;
 };
 
 // Reads tokenizer.json of a Hugging Face model directory, or where there is none tokenizer.model,

@@ -34,6 +34,7 @@ class UnigramModel : public Model {
   static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, Vocabulary* vocabulary);
 
   std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
+  int32_t unknown() const override { return unknown_; }
   const char* kind() const override { return "Unigram"; }
 
  private:

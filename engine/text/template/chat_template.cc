@@ -55,7 +55,9 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source,
   try {
     auto ast = std::make_unique<jinja::Ast>();
     jinja::Parser(jinja::Tokenize(source), *ast).Parse();
-    return ChatTemplate(std::move(ast), file_name);
+    ChatTemplate parsed(std::move(ast), file_name);
+    parsed.mentions_documents_ = absl::StrContains(source, "documents");
+    return parsed;
   } catch (const jinja::Failure& failure) {
     return error(failure.line, failure.message);
   }

@@ -48,6 +48,9 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
+  // Whether the source has the word "documents": else it has no use for that variable.
+  bool mentions_documents() const { return mentions_documents_; }
+
   // The text for `variables`, a JSON object: its members are the template's variables, the members
   // of objects keep their order. `now` is what strftime_now() formats.
   //
@@ -63,6 +66,7 @@ class ChatTemplate {
 
   std::unique_ptr<const jinja::Ast> ast_;
   std::string file_name_;
+  bool mentions_documents_ = false;
 };
 
 }  // namespace annulus
