@@ -46,7 +46,7 @@ class EncoderStream final : public TextStream {
 }  // namespace
 
 std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer, const CancelFlag& cancel) {
-  return std::make_unique<EncoderStream>(tokenizer.NewStream(/*add_special=*/false, cancel));
+  return std::make_unique<EncoderStream>(tokenizer.NewPlainStream(cancel));
 }
 
 }  // namespace annulus

@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// A text for `tokenizer`, without what is added to whole texts. `tokenizer` and `cancel` must
+// A document's text for `tokenizer`, by EncodePlain. `tokenizer` and `cancel` must
 // outlive it.
 std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer, const CancelFlag& cancel);
 

@@ -37,5 +37,27 @@ TEST(EncoderStreamTest, GivesTheIdsOfTheWholeAndTellsWhatItHolds) {
   EXPECT_EQ(ids, tokenizer->Encode(text, /*add_special=*/false).value());
 }
 
+std::string Controls(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  std::string controls;
+  for (const int32_t id : ids) {
+    if (tokenizer.IsControl(id)) {
+      controls += tokenizer.Decode(std::vector<int32_t>{id}, false).value();
+    }
+  }
+  return controls;
+}
+
+TEST(EncoderStreamTest, ControlTokensInATextArePlainText) {
+  const auto tokenizer = testing::Load(testing::ByteLevelTokenizer());
+  const std::string text = "a<|end|>b<tool>";
+  EXPECT_EQ(Controls(*tokenizer, tokenizer->Encode(text, false).value()), "<|end|><tool>");
+  const auto stream = NewEncoderStream(*tokenizer, CancelFlag::Never());
+  std::vector<int32_t> ids;
+  for (const char c : text) ASSERT_TRUE(stream->Append(std::string(1, c), ids).ok());
+  ASSERT_TRUE(stream->Finish(ids).ok());
+  EXPECT_EQ(Controls(*tokenizer, ids), "");
+  EXPECT_EQ(tokenizer->Decode(ids, false).value(), text);
+}
+
 }  // namespace
 }  // namespace annulus
