@@ -18,6 +18,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -147,8 +148,13 @@ struct ConnectionRelay::End {
 };
 
 struct ConnectionRelay::Link {
-  Link(int client_socket, int server_socket, size_t most_header_bytes)
-      : client{this, client_socket}, server{this, server_socket}, meter(most_header_bytes) {}
+  Link(std::string client_host, int client_socket, int server_socket, size_t most_header_bytes)
+      : host(std::move(client_host)),
+        client{this, client_socket},
+        server{this, server_socket},
+        meter(most_header_bytes) {}
+
+  const std::string host;
 
   End client;
   End server;
@@ -189,12 +195,14 @@ ConnectionRelay::~ConnectionRelay() {
 }
 
 int ConnectionRelay::Connect(int client) {
-  const auto pair = NamedPair(absl::StrCat(name_, "-", next_.fetch_add(1), "/", AddressOf(client)));
+  const std::string address = AddressOf(client);
+  const auto pair = NamedPair(absl::StrCat(name_, "-", next_.fetch_add(1), "/", address));
   if (!pair) {
     close(client);
     return -1;
   }
-  auto link = std::make_unique<Link>(client, (*pair)[0], limits_.header_block_bytes);
+  auto link = std::make_unique<Link>(address.substr(0, address.rfind(':')), client, (*pair)[0],
+                                     limits_.header_block_bytes);
   {
     std::lock_guard lock(mutex_);
     arrived_.push_back(std::move(link));
@@ -281,12 +289,17 @@ void ConnectionRelay::Serve(Link& link) {
   CloseGreedy();
 }
 
-// Nobody else loses a call for what one client began and does not end.
+// Nobody else loses a call for what one client began and does not end, on however many connections.
 void ConnectionRelay::CloseGreedy() {
   while (unfinished_ > limits_.unfinished_bytes) {
+    absl::flat_hash_map<absl::string_view, size_t> of_host;
+    for (const Link* link : links_) of_host[link->host] += link->meter.unfinished_bytes();
     cut_off_.fetch_add(1, std::memory_order_relaxed);
-    Close(**std::max_element(links_.begin(), links_.end(), [](const Link* a, const Link* b) {
-      return a->meter.unfinished_bytes() < b->meter.unfinished_bytes();
+    Close(**std::max_element(links_.begin(), links_.end(), [&](const Link* a, const Link* b) {
+      const auto greed = [&](const Link& link) {
+        return std::pair(of_host[link.host], link.meter.unfinished_bytes());
+      };
+      return greed(*a) < greed(*b);
     }));
   }
 }

@@ -18,10 +18,10 @@ namespace annulus {
 
 // Stands between clients and gRPC on connections without TLS, and bounds what gRPC 1.51 gathers in
 // memory before it knows who the client is: a connection is closed whose header block grows too
-// long, and so is the one that has sent most of messages it did not end, when those of all together
-// are too many bytes. It looks at the headers of frames and the lengths of messages. One thread
-// serves all connections; each has at most one piece of kPiece bytes a direction waiting here, and
-// then the sender has to wait.
+// long, and, when messages that were begun and not ended are too many bytes, the largest connection
+// of the address that sent most of them. It looks at the headers of frames and the lengths of
+// messages. One thread serves all connections; each has at most one piece of kPiece bytes a
+// direction waiting here, and then the sender has to wait.
 class ConnectionRelay {
  public:
   static constexpr size_t kPiece = size_t{64} << 10;

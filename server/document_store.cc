@@ -79,7 +79,10 @@ absl::StatusOr<DocumentPtr> DocumentStore::Add(std::shared_ptr<StoredDocument> d
   std::lock_guard lock(mutex_);
   const auto existing = documents_.find({document->tenant, document->name});
   if (existing != documents_.end()) {
-    if (existing->second->sha256 == document->sha256) return existing->second;
+    if (existing->second->sha256 == document->sha256) {
+      existing->second->promised = true;
+      return existing->second;
+    }
     return ResourceError(absl::StatusCode::kAlreadyExists, v1::ERROR_REASON_DOCUMENT_EXISTS,
                          "document", document->name,
                          absl::StrCat("the document ", QuoteName(document->name),
@@ -112,7 +115,9 @@ absl::Status DocumentStore::Delete(const TenantId& tenant, absl::string_view nam
 void DocumentStore::Withdraw(const DocumentPtr& document) {
   std::lock_guard lock(mutex_);
   const auto found = documents_.find({document->tenant, document->name});
-  if (found != documents_.end() && found->second == document) documents_.erase(found);
+  if (found == documents_.end() || found->second != document) return;
+  // Not when another upload of the same text was told that it is there.
+  if (!document->promised) documents_.erase(found);
 }
 
 std::vector<DocumentPtr> DocumentStore::List(const TenantId& tenant, absl::string_view after,

@@ -27,6 +27,7 @@ struct StoredDocument {
   std::vector<int32_t> tokens;
   SteadyTime stored_at;
   MemoryLease lease;
+  mutable bool promised = false;  // see DocumentStore::Withdraw, whose lock guards it
 };
 using DocumentPtr = std::shared_ptr<const StoredDocument>;
 
@@ -69,7 +70,7 @@ class DocumentStore {
   absl::StatusOr<DocumentPtr> Get(const TenantId& tenant, absl::string_view name) const;
   absl::Status Delete(const TenantId& tenant, absl::string_view name);
 
-  // Deletes exactly this document, if it is still there.
+  // Deletes exactly this document, if it is still there and nobody else was told that it is.
   void Withdraw(const DocumentPtr& document);
 
   // At most `count` of the tenant's documents with names after `after`, in the order of their

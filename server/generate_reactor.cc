@@ -25,6 +25,7 @@ GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerCo
     : call_(call),
       unread_(context.unread),
       max_bytes_(context.config.max_message_bytes),
+      request_(request),
       response_bytes_(response),
       answer_(context.prompts),
       generation_(GenerationCall::Create(context, "Generate", *this)) {
@@ -39,8 +40,9 @@ GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerCo
 void GenerateReactor::OnReady() {
   while (std::optional<SinkEvent> event = generation_->NextEvent()) {
     if (Delta* delta = std::get_if<Delta>(&*event)) {
-      const absl::Status status = Guarded([&] { return Gather(std::move(*delta)); });
-      if (!status.ok()) generation_->Abort(status);
+      if (!failure_.ok()) continue;
+      failure_ = Guarded([&] { return Gather(std::move(*delta)); });
+      if (!failure_.ok()) generation_->Abort(failure_);
     }
     if (Completion* completion = std::get_if<Completion>(&*event)) End(std::move(*completion));
   }
@@ -66,15 +68,20 @@ absl::Status GenerateReactor::Gather(Delta delta) {
 
 absl::Status GenerateReactor::EncodeAnswer(const Completion& completion) {
   *response_.mutable_completion() = ToMessage(completion, generation_->request_id());
-  ANNULUS_RETURN_IF_ERROR(answer_.Hold(CallMemory::kKept, response_.ByteSizeLong()));
+  const size_t size = response_.ByteSizeLong();  // attention details have no bound of their own
+  if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
+  ANNULUS_RETURN_IF_ERROR(answer_.Hold(CallMemory::kKept, size));
   EncodeMessage(response_, response_bytes_);
   return absl::OkStatus();
 }
 
 void GenerateReactor::End(Completion completion) {
+  // The engine may have ended well before it was told of the failure.
+  if (completion.status.ok()) completion.status = failure_;
   if (completion.status.ok()) {
     completion.status = Guarded([&] { return EncodeAnswer(completion); });
   }
+  DropMessage(request_);
   response_.Clear();
   unread_.Begin(call_);
   Finish(generation_->Conclude(completion));

@@ -31,9 +31,11 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
   grpc::CallbackServerContext& call_;
   UnreadAnswers& unread_;
   const size_t max_bytes_;
+  const grpc::ByteBuffer& request_;
   grpc::ByteBuffer& response_bytes_;
   v1::GenerateResponse response_;  // touched by the delivery thread only
   size_t response_size_ = 0;       // at most what response_ takes on the wire
+  absl::Status failure_;           // not OK: a part of the answer is missing
   CallMemory answer_;              // what response_ takes in memory
   const std::shared_ptr<GenerationCall> generation_;
 };

@@ -39,7 +39,7 @@ absl::Status GenerationCall::Begin(const grpc::CallbackServerContext& call, size
   ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, request_bytes));
   const auto run = [self = shared_from_this(), engine, decoder = std::move(decoder)](
                        const WorkTurn& turn) { self->Prepare(*engine, decoder, turn); };
-  Job job{"Generate", ClientOf(call, caller_.tenant), request_bytes, run};
+  Job job{name_, ClientOf(call, caller_.tenant), request_bytes, run};
   if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
   return context_.PoolRefusal();
 }

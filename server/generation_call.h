@@ -78,7 +78,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   void End(absl::Status status);
 
   ServiceContext& context_;
-  const std::string name_;
+  const absl::string_view name_;  // a literal
   const std::shared_ptr<BoundedSink> sink_;
   const JobId job_;
   SteadyTime deadline_;                  // set by Start, then only read

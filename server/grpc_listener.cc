@@ -36,9 +36,6 @@ constexpr int kMaxMetadataBytes = 128 << 10;
 // Of one header block as it is sent, with its frames: a header of 64 KiB, and the 16 KiB that a
 // call may have.
 constexpr size_t kMostHeaderBlockBytes = size_t{80} << 10;
-// Messages that clients have begun and not ended may take this part of --max-prompts-memory in
-// addition to it, and always enough for one message.
-constexpr size_t kUnfinishedPart = 4;
 // A peer's first words, and its answer to a ping, are waited for as long as the silence that leads
 // to a ping, but not longer than this.
 constexpr int kLongestWaitMs = 10'000;
@@ -87,9 +84,10 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const Serve
   return grpc::SslServerCredentials(options);
 }
 
+// Messages that clients have begun and not ended may take as much as those that are complete, in
+// addition: less would end connections that only send much at once. And always one message.
 size_t MostUnfinishedBytes(const ServerConfig& config) {
-  return std::max(config.max_prompts_memory / kUnfinishedPart,
-                  config.max_message_bytes * kReceiveFactor);
+  return config.max_prompts_memory + config.max_message_bytes * kReceiveFactor;
 }
 
 void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {

@@ -26,7 +26,7 @@ size_t IdsAnswer(size_t text_bytes) { return text_bytes * sizeof(int32_t); }
 
 absl::StatusOr<size_t> CostOfTokenize(ServiceContext&, const v1::TokenizeRequest& request,
                                       const CancelFlag&) {
-  return TokenizeWork(request.text().size()) + IdsAnswer(request.text().size());
+  return TokenizeWork(request.text()) + IdsAnswer(request.text().size());
 }
 
 absl::StatusOr<size_t> CostOfApplyChatTemplate(ServiceContext&,
@@ -157,8 +157,9 @@ grpc::ServerUnaryReactor* InferenceService::ApplyChatTemplate(grpc::CallbackServ
 grpc::ServerUnaryReactor* InferenceService::MapAttention(grpc::CallbackServerContext* call,
                                                          const grpc::ByteBuffer* request,
                                                          grpc::ByteBuffer* response) {
-  return AnswerInPool(context_, {call, request, response, "MapAttention"}, HandleMapAttention,
-                      CostOfMapAttention);
+  return AnswerInPool(
+      context_, {call, request, response, "MapAttention", /*for_admins=*/false, /*long_work=*/true},
+      HandleMapAttention, CostOfMapAttention);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* call,

@@ -82,12 +82,19 @@ void Lifecycle::Leave(Abortable& work) {
   std::lock_guard lock(mutex_);
   active_.erase(&work);
   followed_.erase(&work);
+  until_drain_.erase(&work);
   if (active_.empty() && followed_.empty()) changed_.notify_all();
 }
 
 void Lifecycle::Follow(Abortable& work) {
   std::lock_guard lock(mutex_);
   followed_.insert(&work);
+  if (!cut_off_.ok()) work.Abort(cut_off_);
+}
+
+void Lifecycle::FollowUntilDrain(Abortable& work) {
+  std::lock_guard lock(mutex_);
+  until_drain_.insert(&work);
   if (!cut_off_.ok()) work.Abort(cut_off_);
 }
 
@@ -115,11 +122,18 @@ bool Lifecycle::WaitIdle(std::chrono::milliseconds limit) {
   return changed_.wait_for(lock, limit, [&] { return active_.empty() && followed_.empty(); });
 }
 
+bool Lifecycle::WaitEmpty(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(
+      lock, limit, [&] { return active_.empty() && followed_.empty() && until_drain_.empty(); });
+}
+
 void Lifecycle::AbortAll(const absl::Status& status) {
   std::lock_guard lock(mutex_);
   cut_off_ = status;
   for (Abortable* work : active_) work->Abort(status);
   for (Abortable* work : followed_) work->Abort(status);
+  for (Abortable* work : until_drain_) work->Abort(status);
 }
 
 }  // namespace annulus

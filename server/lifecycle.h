@@ -50,6 +50,8 @@ class Lifecycle {
 
   // For other work that a drain waits for, in any phase: until Leave.
   void Follow(Abortable& work);
+  // For work that a drain ends at once: nobody could use what it makes.
+  void FollowUntilDrain(Abortable& work);
 
   // Starts a drain; `grace` overrides the default given to WaitForDrain. Only the first call
   // counts.
@@ -60,6 +62,8 @@ class Lifecycle {
 
   // Blocks until nothing is active or followed, at most `limit`. True when nothing is.
   bool WaitIdle(std::chrono::milliseconds limit);
+  // The same, and nothing is followed until the drain either.
+  bool WaitEmpty(std::chrono::milliseconds limit);
 
   // Aborts all that is active or followed, now or later.
   void AbortAll(const absl::Status& status);
@@ -76,6 +80,7 @@ class Lifecycle {
   std::optional<std::chrono::milliseconds> grace_;
   std::unordered_set<Abortable*> active_;
   std::unordered_set<Abortable*> followed_;
+  std::unordered_set<Abortable*> until_drain_;
   absl::Status cut_off_;  // not OK: what has not ended is aborted with it
 };
 

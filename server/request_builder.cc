@@ -115,7 +115,7 @@ size_t PromptWork(const v1::GenerationSpec& spec, const std::vector<DocumentPtr>
       bytes = ChatWork(spec.messages());
       break;
     case v1::GenerationSpec::kText:
-      bytes = TokenizeWork(spec.text().size());
+      bytes = TokenizeWork(spec.text());
       break;
     default:
       ids += static_cast<size_t>(spec.token_ids().ids_size());

@@ -197,7 +197,7 @@ void ServerImpl::Stop(ExitGuard* guard) {
   if (guard != nullptr) guard->WaitingFor([this] { return AtWork(); });
   lifecycle_.AbortAll(CutOffError());
   pool_.CancelAll();
-  lifecycle_.WaitIdle(kAbortGrace);
+  lifecycle_.WaitEmpty(kAbortGrace);
   EndAll(kShutdownGrace);
   if (guard != nullptr) guard->WaitingFor([] { return "the server's memory"; });
   log_.Info("drained");

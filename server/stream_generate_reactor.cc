@@ -6,6 +6,7 @@
 
 #include "annulus/v1/inference.pb.h"
 #include "kernels/base/status_macros.h"
+#include "server/errors.h"
 #include "server/guarded.h"
 #include "server/messages.h"
 #include "server/wire.h"
@@ -17,6 +18,8 @@ StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
                                              const grpc::ByteBuffer& request)
     : call_(call),
       unread_(context.unread),
+      max_bytes_(context.config.max_message_bytes),
+      request_(request),
       generation_(GenerationCall::Create(context, "StreamGenerate", *this)) {
   generation_->Start(
       call, request.Length(),
@@ -75,14 +78,17 @@ absl::Status StreamGenerateReactor::EncodeLocked(SinkEvent& event) {
   } else if (const Completion* completion = std::get_if<Completion>(&event)) {
     *response.mutable_completion() = ToMessage(*completion, generation_->request_id());
   }
+  const size_t size = response.ByteSizeLong();
+  if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
   message_.Clear();
   EncodeMessage(response, message_);
   return absl::OkStatus();
 }
 
 void StreamGenerateReactor::WriteLocked(SinkEvent event) {
-  const absl::Status status = Guarded([&] { return EncodeLocked(event); });
-  if (!status.ok()) return generation_->Abort(status);  // its end is the next event
+  if (!failure_.ok()) return;  // nothing may follow what is missing
+  failure_ = Guarded([&] { return EncodeLocked(event); });
+  if (!failure_.ok()) return generation_->Abort(failure_);
   writing_ = true;
   unread_.Begin(call_);
   StartWrite(&message_);
@@ -91,10 +97,15 @@ void StreamGenerateReactor::WriteLocked(SinkEvent event) {
 void StreamGenerateReactor::EndLocked(Completion completion) {
   finished_ = true;
   unread_.Begin(call_);
+  // The engine may have ended well before it was told of the failure.
+  if (completion.status.ok()) completion.status = failure_;
   if (completion.status.ok()) {
-    SinkEvent event(completion);
-    completion.status = Guarded([&] { return EncodeLocked(event); });
+    SinkEvent event(std::move(completion));
+    absl::Status status = Guarded([&] { return EncodeLocked(event); });
+    completion = std::get<Completion>(std::move(event));
+    completion.status = std::move(status);
   }
+  DropMessage(request_);
   const grpc::Status status = generation_->Conclude(completion);
   if (completion.status.ok()) {
     StartWriteAndFinish(&message_, grpc::WriteOptions(), status);

@@ -33,12 +33,15 @@ class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBu
 
   grpc::CallbackServerContext& call_;
   UnreadAnswers& unread_;
+  const size_t max_bytes_;
+  const grpc::ByteBuffer& request_;
   const std::shared_ptr<GenerationCall> generation_;
 
   std::mutex mutex_;
   bool writing_ = false;
   bool cancelled_ = false;
   bool finished_ = false;
+  absl::Status failure_;      // not OK: a part of the answer is missing
   grpc::ByteBuffer message_;  // belongs to gRPC while writing_
 };
 

@@ -49,6 +49,7 @@ struct RawUnaryCall {
   grpc::ByteBuffer* response;
   absl::string_view name;   // for the log; a literal
   bool for_admins = false;  // whether AdminGate decides
+  bool long_work = false;   // however short the request is
 };
 
 // Accounts for the memory of one unary call until its answer was sent, sees to it that a client
@@ -103,7 +104,8 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
         return OrCutOff(handler(context_, request, response, turn));
       });
     };
-    Job job{raw_.name, ClientOf(*raw_.call, caller_.tenant), raw_.request->Length(), run};
+    const size_t size = raw_.long_work ? WorkPool::kShortBytes + 1 : raw_.request->Length();
+    Job job{raw_.name, ClientOf(*raw_.call, caller_.tenant), size, run};
     if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
     return context_.PoolRefusal();
   }
@@ -124,6 +126,8 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
       if (!aborted_.ok()) status = aborted_;
     }
     if (!status.ok()) raw_.response->Clear();
+    // A client that does not read its answer keeps the call, but not what it sent.
+    DropMessage(*raw_.request);
     context_.unread.Begin(*raw_.call);
     Finish(context_.Conclude(raw_.name, status));
   }
@@ -176,12 +180,19 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   absl::Status aborted_;
 };
 
+// Requests of names and numbers. Longer ones take long to decode, and whoever sends them means
+// something else.
+inline constexpr size_t kMostSmallRequestBytes = size_t{64} << 10;
+
 // For handlers that return at once: runs on gRPC's thread.
 template <typename Handler>
 grpc::ServerUnaryReactor* AnswerNow(ServiceContext& context, const RawUnaryCall& raw,
                                     Handler handler) {
   auto* const reactor = new UnaryReactor(context, raw);
-  const absl::Status admitted = reactor->Admit();
+  const absl::Status admitted = Guarded([&] {
+    ANNULUS_RETURN_IF_ERROR(CheckMessageSize(raw.request->Length(), kMostSmallRequestBytes));
+    return reactor->Admit();
+  });
   if (admitted.ok()) {
     reactor->Run(handler, nullptr);
   } else {

@@ -41,7 +41,7 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
       cancel_(&context.pool.all()),
       last_message_(Now()) {
   registry_.Add(*this);
-  const absl::Status status = Start();
+  const absl::Status status = Guarded([&] { return Start(); });
   if (!status.ok()) End(status);
 }
 
@@ -50,7 +50,7 @@ absl::Status UploadReactor::Start() {
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
   client_ = ClientOf(call_, caller.tenant);
   upload_.emplace(context_.documents, *engine, std::move(caller.tenant), cancel_);
-  context_.lifecycle.Follow(*this);
+  context_.lifecycle.FollowUntilDrain(*this);
   ReadNext();
   return absl::OkStatus();
 }
@@ -61,28 +61,32 @@ void UploadReactor::ReadNext() {
     std::lock_guard lock(mutex_);
     aborted = aborted_;
     reading_ = aborted.ok();
+    // The client's silence begins here; while its message waits or is worked on, it is ours.
+    last_message_.store(Now(), std::memory_order_relaxed);
     if (reading_) StartRead(&message_);  // OnReadDone comes on another thread
   }
   if (!aborted.ok()) End(aborted);
 }
 
 void UploadReactor::OnReadDone(bool ok) {
-  last_message_.store(Now(), std::memory_order_relaxed);
   {
     std::lock_guard lock(mutex_);
     reading_ = false;
     if (ended_) return;
   }
-  if (ok) {
-    InPool([this] { return AcceptMessage(); }, /*last=*/false);
-  } else if (call_.IsCancelled()) {
-    End(absl::CancelledError("the client cancelled the upload or went away"));
-  } else {
-    InPool([this] { return Complete(); }, /*last=*/true);
-  }
+  const absl::Status status = Guarded([&]() -> absl::Status {
+    if (!ok && call_.IsCancelled()) {
+      return absl::CancelledError("the client cancelled the upload or went away");
+    }
+    if (!ok) return InPool([this] { return Complete(); }, /*last=*/true);
+    // Before it waits for its turn.
+    ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, message_.Length()));
+    return InPool([this] { return AcceptMessage(); }, /*last=*/false);
+  });
+  if (!status.ok()) End(status);
 }
 
-void UploadReactor::InPool(std::function<absl::Status()> job, bool last) {
+absl::Status UploadReactor::InPool(std::function<absl::Status()> job, bool last) {
   const auto run = [this, job = std::move(job), last](const WorkTurn& turn) {
     cancel_.Use(&turn);
     const absl::Status status = Guarded(job);
@@ -98,11 +102,10 @@ void UploadReactor::InPool(std::function<absl::Status()> job, bool last) {
   const JobId id = context_.pool.NewId();
   job_ = id;
   Job entry{"UploadDocument", client_, message_.Length(), run};
-  if (!context_.pool.TryRun(id, std::move(entry))) End(context_.PoolRefusal());
+  return context_.pool.TryRun(id, std::move(entry)) ? absl::OkStatus() : context_.PoolRefusal();
 }
 
 absl::Status UploadReactor::AcceptMessage() {
-  ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, message_.Length()));
   v1::UploadDocumentRequest part;
   ANNULUS_RETURN_IF_ERROR(
       DecodeMessage(message_, context_.config.max_message_bytes, memory_, part));
@@ -129,15 +132,18 @@ void UploadReactor::Abort(absl::Status status) {
   if (!ended_) call_.TryCancel();
 }
 
-void UploadReactor::End(const absl::Status& status) {
+void UploadReactor::End(absl::Status status) {
   {
     std::lock_guard lock(mutex_);
     ended_ = true;
+    // What a drain ended says so, whatever it looked like to the job.
+    if (!status.ok() && !aborted_.ok()) status = aborted_;
   }
   Send(status);
 }
 
 void UploadReactor::Send(const absl::Status& status) {
+  last_message_.store(Now(), std::memory_order_relaxed);
   UploadOutcome outcome = UploadOutcome::kFailed;
   if (status.ok()) {
     outcome = result_.created ? UploadOutcome::kStored : UploadOutcome::kUnchanged;
@@ -167,6 +173,10 @@ void UploadReactor::OnDone() {
 
 void UploadReactor::CutOffIfSilentSince(SteadyTime limit) {
   if (last_message_.load(std::memory_order_relaxed) >= limit.time_since_epoch().count()) return;
+  {
+    std::lock_guard lock(mutex_);
+    if (!reading_ && !ended_) return;  // we are at work
+  }
   if (!cut_off_.exchange(true)) call_.TryCancel();
 }
 

@@ -25,7 +25,7 @@ class UploadRegistry {
  public:
   void Add(UploadReactor& upload);
   void Remove(UploadReactor& upload);
-  // Cuts off every upload that has sent nothing since `limit`.
+  // Cuts off every upload whose client has been waited for since `limit`.
   void CutOffSilentSince(SteadyTime limit);
 
  private:
@@ -34,8 +34,8 @@ class UploadRegistry {
 };
 
 // UploadDocument: reads one message at a time and hands it to an Upload in the pool. A read or a
-// job is under way at any time until Finish, never both, so only what Abort shares with them needs
-// the lock. Deletes itself.
+// job for what was read is under way at any time until Finish, never both; Abort's own job runs
+// beside a read, and what they share needs the lock. Deletes itself.
 class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, public Abortable {
  public:
   UploadReactor(ServiceContext& context, UploadRegistry& registry,
@@ -54,11 +54,11 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
  private:
   absl::Status Start();
   // The upload ends after `job` if it was the last one, or fails.
-  void InPool(std::function<absl::Status()> job, bool last);
+  absl::Status InPool(std::function<absl::Status()> job, bool last);
   absl::Status AcceptMessage();
   absl::Status Complete();
   void ReadNext();
-  void End(const absl::Status& status);
+  void End(absl::Status status);
   void Send(const absl::Status& status);
 
   ServiceContext& context_;
@@ -71,7 +71,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   std::string client_;            // whose share of the pool it uses
   std::optional<Upload> upload_;  // absent when the call was refused at once
   Upload::Result result_;
-  std::atomic<SteadyTime::rep> last_message_;
+  std::atomic<SteadyTime::rep> last_message_;  // since when the client is waited for
   std::atomic<bool> cut_off_{false};
   std::atomic<JobId> job_{0};  // the newest
 

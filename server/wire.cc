@@ -12,17 +12,19 @@
 
 namespace annulus {
 
+absl::Status CheckMessageSize(size_t bytes, size_t most) {
+  if (bytes <= most) return absl::OkStatus();
+  return ReasonError(
+      absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MESSAGE_TOO_LARGE,
+      absl::StrCat("the message has ", bytes, " bytes and this server takes at most ", most,
+                   " here; upload long texts as documents, or start the server with more "
+                   "--max-message-size"),
+      {{"needed", absl::StrCat(bytes)}, {"available", absl::StrCat(most)}});
+}
+
 absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes, CallMemory& memory,
                            google::protobuf::Message& message) {
-  if (bytes.Length() > max_bytes) {
-    return ReasonError(
-        absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MESSAGE_TOO_LARGE,
-        absl::StrCat("the message has ", bytes.Length(), " bytes and this server takes at most ",
-                     max_bytes,
-                     "; upload long texts as documents, or start the server with more "
-                     "--max-message-size"),
-        {{"needed", absl::StrCat(bytes.Length())}, {"available", absl::StrCat(max_bytes)}});
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckMessageSize(bytes.Length(), max_bytes));
   // gRPC hands over a call that was cancelled before its message came like any other.
   if (!bytes.Valid()) return absl::CancelledError("the call was cancelled before its message came");
   ANNULUS_ASSIGN_OR_RETURN(const size_t cost, DecodeCost(bytes, message));
@@ -35,6 +37,8 @@ absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes, Call
   }
   return absl::OkStatus();
 }
+
+void DropMessage(const grpc::ByteBuffer& bytes) { const_cast<grpc::ByteBuffer&>(bytes).Clear(); }
 
 void EncodeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes) {
   bool own_buffer = false;

@@ -20,6 +20,12 @@ namespace annulus {
 absl::Status DecodeMessage(const grpc::ByteBuffer& bytes, size_t max_bytes, CallMemory& memory,
                            google::protobuf::Message& message);
 
+// RESOURCE_EXHAUSTED for more bytes than `most`.
+absl::Status CheckMessageSize(size_t bytes, size_t most);
+
+// Frees a request that gRPC would keep until its call ends. Nothing may read it any more.
+void DropMessage(const grpc::ByteBuffer& bytes);
+
 void EncodeMessage(const google::protobuf::Message& message, grpc::ByteBuffer& bytes);
 
 }  // namespace annulus

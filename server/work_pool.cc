@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+
 namespace annulus {
 namespace {
 
@@ -31,11 +33,19 @@ WorkPool::WorkPool(const Options& options)
 }
 
 bool WorkPool::TryRun(JobId id, Job job) {
+  std::unique_ptr<Entry> dropped;  // destroyed without the lock
   std::lock_guard lock(mutex_);
+  if (stopping_) return false;
   const bool is_long = job.bytes > kShortBytes;
-  if (stopping_ || !(is_long ? long_ : short_).queue.Add(id, job.client)) return false;
-  jobs_.emplace(
-      id, new Entry{.job = std::move(job), .turn = WorkTurn(*this, id, all_), .is_long = is_long});
+  const auto place = jobs_.try_emplace(id).first;
+  absl::Cleanup forget = [&] {
+    dropped = std::move(place->second);
+    jobs_.erase(place);
+  };
+  place->second.reset(
+      new Entry{.job = std::move(job), .turn = WorkTurn(*this, id, all_), .is_long = is_long});
+  if (!LaneOf(*place->second).queue.Add(id, place->second->job.client)) return false;
+  std::move(forget).Cancel();
   Dispatch();
   return true;
 }
@@ -44,8 +54,10 @@ bool WorkPool::TryRun(JobId id, Job job) {
 void WorkPool::Dispatch() {
   for (Lane* lane : {&short_, &long_}) {
     while (lane->running < lane->most_running) {
-      const auto id = lane->queue.Next(
-          [&](JobId id) { return lane == &short_ || begun_ < most_begun_ || jobs_.at(id)->begun; });
+      const auto id = lane->queue.Next([&](JobId id) {
+        const Entry& entry = *jobs_.at(id);
+        return lane == &short_ || entry.begun || MayBegin(entry.job.client);
+      });
       if (!id.has_value()) break;
       ++lane->running;
       Entry& entry = *jobs_.at(*id);
@@ -54,12 +66,26 @@ void WorkPool::Dispatch() {
         entry.go_on.notify_one();
       } else {
         entry.begun = true;
-        begun_ += entry.is_long;
+        if (entry.is_long) CountBegun(entry.job.client, 1);
         starts_.push_back(*id);
         wake_.notify_one();
       }
     }
   }
+}
+
+// Whether one more long job of the client may take a thread; half of them stay for others.
+bool WorkPool::MayBegin(const std::string& client) const {
+  if (begun_ >= most_begun_) return false;
+  const auto found = begun_of_.find(client);
+  return found == begun_of_.end() || found->second < PlacesOfClient(most_begun_ / 2 + 1);
+}
+
+void WorkPool::CountBegun(const std::string& client, int change) {
+  begun_ += change;
+  const auto place = begun_of_.try_emplace(client).first;
+  place->second += change;
+  if (place->second == 0) begun_of_.erase(place);
 }
 
 void WorkPool::Loop() {
@@ -81,7 +107,7 @@ void WorkPool::Run(std::unique_lock<std::mutex>& lock, JobId id) {
   entry.job.run = nullptr;  // what it holds goes before it counts as ended
   lock.lock();
   if (entry.running) EndTurn(entry, id);
-  begun_ -= entry.is_long;
+  if (entry.is_long) CountBegun(entry.job.client, -1);
   jobs_.erase(id);
   Dispatch();
 }
@@ -101,11 +127,11 @@ void WorkPool::Pause(JobId id) {
   std::unique_lock lock(mutex_);
   Entry& entry = *jobs_.at(id);
   if (entry.turn.cancelled()) return;
-  if (!entry.is_long && begun_ >= most_begun_) return;  // no thread is left to pause
+  if (!entry.is_long && !MayBegin(entry.job.client)) return;  // no thread is left to pause
   EndTurn(entry, id);
   if (!entry.is_long) {
     entry.is_long = true;
-    ++begun_;
+    CountBegun(entry.job.client, 1);
   }
   long_.queue.AddAdmitted(id, entry.job.client);
   Dispatch();

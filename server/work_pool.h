@@ -69,9 +69,10 @@ struct Job {
 // Two lanes keep short work from waiting for long work. Jobs of up to kShortBytes start in the
 // short lane; larger ones, and all that have run for a turn, go on in the long lane. Each lane runs
 // so many jobs at once. In each, clients get equal shares of the time (FairQueue); one client never
-// takes all places of the short lane. A job of the long lane runs for a turn and then waits behind
-// others. It keeps its thread meanwhile, as its stack: so at most `begun` long jobs are begun, and
-// there are `short_jobs` + `begun` threads. Thread-safe.
+// takes all places of the short lane, nor more than half of the long jobs that may be begun. A job
+// of the long lane runs for a turn and then waits behind others. It keeps its thread meanwhile, as
+// its stack: so at most `begun` long jobs are begun, and there are `short_jobs` + `begun` threads.
+// Thread-safe.
 class WorkPool {
  public:
   static constexpr size_t kShortBytes = size_t{64} << 10;  // some milliseconds of work
@@ -133,6 +134,8 @@ class WorkPool {
 
   void Loop();
   void Dispatch();
+  bool MayBegin(const std::string& client) const;
+  void CountBegun(const std::string& client, int change);
   void Run(std::unique_lock<std::mutex>& lock, JobId id);
   void Pause(JobId id);
   void TellAll();
@@ -147,10 +150,11 @@ class WorkPool {
   std::unordered_map<JobId, std::unique_ptr<Entry>> jobs_;
   Lane short_;
   Lane long_;
-  int begun_ = 0;             // long jobs
-  std::deque<JobId> starts_;  // jobs that a thread is to begin now
-  bool stopping_ = false;     // no more jobs
-  bool ended_ = false;        // no more work
+  int begun_ = 0;                                  // long jobs
+  std::unordered_map<std::string, int> begun_of_;  // the same, of each client that has any
+  std::deque<JobId> starts_;                       // jobs that a thread is to begin now
+  bool stopping_ = false;                          // no more jobs
+  bool ended_ = false;                             // no more work
   std::vector<std::thread> threads_;
 };
 

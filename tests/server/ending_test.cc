@@ -191,6 +191,74 @@ TEST(AnswerLimitTest, AnAnswerBeyondOneMessageIsEndedWithAdvice) {
   EXPECT_TRUE(server.engine().WaitUntilIdle(kSoon));
 }
 
+// Text that tokenizers cut.
+std::string Words(size_t bytes) {
+  std::string text;
+  while (text.size() < bytes) text += "word ";
+  return text;
+}
+
+// The engine may end well before it hears that a part of its answer did not fit.
+TEST(AnswerLimitTest, AnAnswerThatEndsBeyondTheLimitIsNotCutSilently) {
+  TestServer server({"--max-message-size", "64KiB"});
+  server.engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.deltas.assign(70, std::string(1024, 'x'));
+    return script;
+  });
+  server.Serve();
+  for (int i = 0; i < 20; ++i) {
+    grpc::ClientContext context;
+    v1::GenerateResponse response;
+    const grpc::Status status = server.inference()->Generate(&context, TextRequest("x"), &response);
+    EXPECT_EQ(Details(status).reason, "ANSWER_TOO_LARGE") << response.text().size();
+  }
+}
+
+// Whatever is left at the end must fit too.
+TEST(AnswerLimitTest, DetailsThatDoNotFitAreAnErrorWithAdvice) {
+  TestServer server({"--max-message-size", "64KiB"});
+  server.engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.deltas = {"x"};
+    script.completion.status = absl::OkStatus();
+    script.completion.attention.policy = std::string(70'000, 'p');
+    return script;
+  });
+  server.Serve();
+  grpc::ClientContext context;
+  v1::GenerateResponse response;
+  const grpc::Status status = server.inference()->Generate(&context, TextRequest("x"), &response);
+  EXPECT_EQ(Details(status).reason, "ANSWER_TOO_LARGE") << status.error_message();
+  EXPECT_EQ(Details(ReadStream(*server.inference(), TextStreamRequest("x")).status).reason,
+            "ANSWER_TOO_LARGE");
+}
+
+// Requests of names and numbers are decoded on threads that all calls share.
+TEST(MessageLimitTest, SmallCallsTakeSmallMessages) {
+  TestServer server;
+  server.Serve();
+  v1::GetDocumentRequest request;
+  request.set_name("a");
+  request.GetReflection()->MutableUnknownFields(&request)->AddLengthDelimited(
+      1000, std::string(100'000, 'x'));
+  grpc::ClientContext context;
+  v1::GetDocumentResponse response;
+  const grpc::Status status = server.documents()->GetDocument(&context, request, &response);
+  EXPECT_EQ(Details(status).reason, "MESSAGE_TOO_LARGE") << status.error_message();
+}
+
+// Text without a place to cut it takes more while it is tokenized.
+TEST(PromptMemoryTest, StretchesWithoutACutAreForeseen) {
+  TestServer server({"--max-prompts-memory", "4MiB"});
+  server.engine().set_max_context(1 << 20);
+  server.Serve();
+  EXPECT_TRUE(ReadStream(*server.inference(), TextStreamRequest(Words(150'000))).status.ok());
+  const grpc::Status refused =
+      ReadStream(*server.inference(), TextStreamRequest(std::string(150'000, 'x'))).status;
+  EXPECT_EQ(Details(refused).reason, "MEMORY_TOO_SMALL") << refused.error_message();
+}
+
 TEST(PromptMemoryTest, PromptsOfCallsUnderWayAreBounded) {
   TestServer server({"--max-prompts-memory", "4MiB"});
   server.engine().set_max_context(1 << 20);
@@ -199,27 +267,24 @@ TEST(PromptMemoryTest, PromptsOfCallsUnderWayAreBounded) {
   const auto stub = server.inference();
   {
     grpc::ClientContext context;
-    const auto reader =
-        stub->StreamGenerate(&context, TextStreamRequest(std::string(200'000, 'x')));
+    const auto reader = stub->StreamGenerate(&context, TextStreamRequest(Words(200'000)));
     v1::StreamGenerateResponse response;
     ASSERT_TRUE(reader->Read(&response));
-    const grpc::Status later =
-        ReadStream(*stub, TextStreamRequest(std::string(200'000, 'x'))).status;
+    const grpc::Status later = ReadStream(*stub, TextStreamRequest(Words(200'000))).status;
     EXPECT_EQ(Details(later).reason, "QUEUE_FULL") << later.error_message();
     EXPECT_GT(Details(later).retry_ms, 0);
     context.TryCancel();
   }
   EXPECT_TRUE(Eventually([&] {
     grpc::ClientContext context;
-    const auto reader =
-        stub->StreamGenerate(&context, TextStreamRequest(std::string(200'000, 'x')));
+    const auto reader = stub->StreamGenerate(&context, TextStreamRequest(Words(200'000)));
     v1::StreamGenerateResponse response;
     const bool fits = reader->Read(&response);
     context.TryCancel();
     return fits;
   }));
   EXPECT_TRUE(Eventually([&] {
-    const auto request = TextStreamRequest(std::string(300'000, 'x'));
+    const auto request = TextStreamRequest(Words(300'000));
     return Details(ReadStream(*stub, request).status).reason == "MEMORY_TOO_SMALL";
   }));
 }

@@ -234,12 +234,30 @@ TEST_F(WorkPoolTest, ACancelledJobThatHasBegunIsToldAndNotHeldUp) {
   });
   begun.get_future().wait();
   Gate gate;  // holds the only place once the job has paused
-  ASSERT_NE(Run(kLong, gate.Job()), 0u);
+  ASSERT_NE(Run(kLong, gate.Job(), "b"), 0u);
   gate.WaitUntilBegun();
   EXPECT_EQ(pool_->Begun().size(), 2u);
   EXPECT_FALSE(pool_->Cancel(id));
   ended.get_future().wait();
   gate.Open();
+  pool_->Stop();  // before what its jobs use goes
+}
+
+// Long jobs keep their threads while they wait for their turn, so a client may not begin them all.
+TEST_F(WorkPoolTest, OneClientBeginsHalfOfTheLongJobs) {
+  Make(1, 1, 4);
+  std::atomic<int> begun{0};
+  const auto endless = [&](const WorkTurn& turn) {
+    ++begun;
+    while (!turn.cancelled()) turn.MayPause();
+  };
+  for (int i = 0; i < 6; ++i) ASSERT_NE(Run(kLong, endless, "greedy"), 0u);
+  std::promise<void> done;
+  ASSERT_NE(Run(
+                kLong, [&](const WorkTurn&) { done.set_value(); }, "other"),
+            0u);
+  done.get_future().wait();
+  EXPECT_LE(begun, 2);
   pool_->Stop();  // before what its jobs use goes
 }
 
@@ -261,13 +279,12 @@ TEST_F(WorkPoolTest, WhatHasNotBegunLearnsThatAllIsCancelled) {
 TEST_F(WorkPoolTest, StoppingEndsWhatPausesAndDropsWhatWaits) {
   Make(1, 1, 2);
   std::atomic<int> begun{0};
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_NE(Run(kLong,
-                  [&](const WorkTurn& turn) {
-                    ++begun;
-                    while (!turn.cancelled()) turn.MayPause();
-                  }),
-              0u);
+  for (const char* client : {"a", "b"}) {
+    const auto endless = [&](const WorkTurn& turn) {
+      ++begun;
+      while (!turn.cancelled()) turn.MayPause();
+    };
+    ASSERT_NE(Run(kLong, endless, client), 0u);
   }
   while (begun < 2) std::this_thread::yield();
   ASSERT_NE(Run(kLong, Note("no")), 0u);
