@@ -1,0 +1,68 @@
+#include "engine/scheduler/admission.h"
+
+#include <algorithm>
+
+namespace annulus {
+namespace {
+
+// Each costs a look at a whole prompt; who was not asked in a turn is asked in the next.
+constexpr int kMostRefusals = 16;
+
+// It has waited as long as its prompt takes, and longer than a short request would notice.
+bool WaitedEnough(const Contender& contender) {
+  constexpr double kLeast = 1;  // second
+  return contender.elapsed >= std::max(contender.total, kLeast);
+}
+
+}  // namespace
+
+void Admission::Forget(SequenceId id) {
+  no_room_.erase(id);
+  if (gathering_ == id) gathering_.reset();
+}
+
+std::vector<size_t> Admission::Run(std::span<const Contender> waiting, const FairShares& shares,
+                                   AdmissionHost& host) {
+  std::vector<size_t> order = ServingOrder(waiting, shares);
+  // What room was gathered for comes first until it begins: it has had its wait.
+  const Contender* large = nullptr;
+  if (gathering_.has_value()) {
+    const auto found = std::find_if(order.begin(), order.end(),
+                                    [&](size_t i) { return waiting[i].id == *gathering_; });
+    if (found == order.end()) {
+      gathering_.reset();
+    } else {
+      std::rotate(order.begin(), found, found + 1);
+      large = &waiting[order.front()];
+    }
+  }
+  int refused = 0;
+  bool gathered = false;
+  for (const size_t i : order) {
+    const Contender& contender = waiting[i];
+    if (!host.HasPlace(contender) || host.Waits(contender)) continue;
+    if (!no_room_.contains(contender.id)) {
+      if (refused == kMostRefusals) continue;
+      const bool beside = large != nullptr && large != &contender;
+      const AdmissionHost::Answer answer = host.TryAdmit(contender, beside ? large : nullptr);
+      if (answer == AdmissionHost::Answer::kAdmitted) {
+        if (large == &contender) {
+          large = nullptr;
+          gathering_.reset();
+          gathered = true;
+        }
+        continue;
+      }
+      ++refused;
+      no_room_.insert(contender.id);
+    }
+    if (large == nullptr && WaitedEnough(contender)) {
+      large = &contender;
+      gathering_ = contender.id;
+    }
+  }
+  if (gathered) no_room_.clear();  // room is kept for another one now, or for none
+  return order;
+}
+
+}  // namespace annulus

@@ -1,0 +1,120 @@
+#include "engine/scheduler/quantum.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace annulus {
+namespace {
+
+// With no stream to keep waiting, a step may take this: as good as the fastest, and soon enough for
+// a cancel, for progress twice a second, and for whoever comes next.
+constexpr double kAloneSeconds = 0.5;
+
+// Where nothing is known yet.
+constexpr double kSecondsOfARow = 1e-3;
+
+// The chunk ends that a prompt may have, by number: 0 is where it stands.
+class ChunkEnds {
+ public:
+  ChunkEnds(const PromptState& prompt, int page_tokens)
+      : prompt_(prompt), page_(page_tokens), stripe_(int64_t{page_tokens} * prompt.degree) {}
+
+  // Of at most `rows` rows; `computed` if not even a page ends there.
+  int32_t Within(int64_t rows) const {
+    const int64_t most = prompt_.computed + rows;
+    if (most >= prompt_.prompt_length) return prompt_.prompt_length;
+    const int64_t round = most / stripe_ * stripe_;
+    if (round > prompt_.computed) return static_cast<int32_t>(round);
+    return static_cast<int32_t>(std::max<int64_t>(most / page_ * page_, prompt_.computed));
+  }
+  int32_t Smallest() const {
+    const int64_t end = (int64_t{prompt_.computed} / page_ + 1) * page_;
+    return static_cast<int32_t>(std::min<int64_t>(end, prompt_.prompt_length));
+  }
+
+ private:
+  const PromptState& prompt_;
+  const int64_t page_;
+  const int64_t stripe_;
+};
+
+StepWork WorkTo(const PromptState& prompt, int32_t end, const PlanLimits& plan) {
+  StepWork work = PromptWork(prompt.computed, end, prompt.attention, prompt.degree, plan.ranks,
+                             plan.page_tokens);
+  if (end == prompt.prompt_length) work.amount[StepWork::kSampled] += 1;
+  return work;
+}
+
+}  // namespace
+
+std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, const StepWork& rest,
+                                      const StepCostModel& costs, const QuantumLimits& limits,
+                                      const PlanLimits& plan) {
+  const bool timed = limits.seconds > 0;
+  int64_t rows = limits.most_rows > 0 ? limits.most_rows : std::numeric_limits<int32_t>::max();
+  StepWork work = rest;
+  std::vector<PrefillTurn> turns;
+  for (const PromptState& prompt : prompts) {
+    const ChunkEnds ends(prompt, plan.page_tokens);
+    const auto fits = [&](int32_t end) {
+      StepWork all = work;
+      all += WorkTo(prompt, end, plan);
+      return costs.Predict(all) <= limits.seconds;
+    };
+    int32_t end = ends.Within(std::min<int64_t>(rows, prompt.prompt_length - prompt.computed));
+    if (timed && !fits(end)) {
+      int64_t low = 0;  // rows that fit
+      for (int64_t high = end - prompt.computed; high - low > 1;) {
+        const int64_t middle = (low + high) / 2;
+        (fits(static_cast<int32_t>(prompt.computed + middle)) ? low : high) = middle;
+      }
+      end = ends.Within(low);
+    }
+    if (end == prompt.computed) {
+      if (!turns.empty()) break;
+      end = ends.Smallest();
+    }
+    turns.push_back({prompt.sequence, end});
+    rows -= end - prompt.computed;
+    if (rows <= 0) break;
+    work += WorkTo(prompt, end, plan);
+  }
+  return turns;
+}
+
+std::vector<PrefillTurn> StepPacer::Turns(std::span<const PromptState> prompts,
+                                          std::span<const int32_t> streams) const {
+  StepWork rest;
+  rest.amount[StepWork::kStep] = 1;
+  for (const int32_t position : streams) rest += SampledWork(position);
+  QuantumLimits limits;
+  if (stall_ > 0) {
+    const bool beside = !streams.empty();
+    limits.seconds = beside ? stall_ / (1 + costs_.margin()) : std::max(kAloneSeconds, stall_);
+    limits.most_rows = std::max<int64_t>(2 * tried_[beside ? 1 : 0], plan_.page_tokens);
+  }
+  return SolveQuantum(prompts, rest, costs_, limits, plan_);
+}
+
+void StepPacer::Took(const StepPlan& plan, int streams, double seconds) {
+  const StepWork work = WorkOf(plan, plan_.ranks);
+  costs_.Learn(work, seconds);
+  const auto rows = static_cast<int64_t>(work.amount[StepWork::kRows]);
+  int64_t& tried = tried_[streams > 0 ? 1 : 0];
+  tried = std::max(tried, rows);
+  for (const PlanItem& item : plan.items) {
+    if (item.sampled) continue;
+    StepWork smallest = PromptWork(item.end, item.end + plan_.page_tokens, AttentionClass::kDense,
+                                   1, 1, plan_.page_tokens);
+    smallest.amount[StepWork::kStep] = 1;
+    smallest_ = costs_.Predict(smallest);
+  }
+}
+
+double StepPacer::PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const {
+  if (costs_.steps() == 0) return (end - begin) * kSecondsOfARow;
+  return costs_.Predict(
+      PromptWork(begin, end, prompt.attention, prompt.degree, plan_.ranks, plan_.page_tokens));
+}
+
+}  // namespace annulus

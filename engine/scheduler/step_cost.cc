@@ -1,0 +1,128 @@
+#include "engine/scheduler/step_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace annulus {
+namespace {
+
+// One unit of each takes about as long as one of the others, so that none is lost by rounding.
+constexpr std::array<double, StepWork::kFeatures> kUnits = {1, 256, 256, 1e6, 1e6, 1e6, 1, 1e4};
+
+constexpr double kForget = 0.97;  // of what a step has taught, at each further one
+constexpr double kForgetMemory = 0.999;
+constexpr double kHold = 1e-3;  // how strongly what the last steps do not show stays
+
+}  // namespace
+
+AttentionClass ClassOf(const AttentionAssignment* attention) {
+  if (attention == nullptr || attention->dense()) return AttentionClass::kDense;
+  const auto chooses = [](const AttentionPolicy& policy) {
+    return ChoosesByContent(policy) || policy.coverage > 0;
+  };
+  bool content = chooses(attention->policy);
+  for (const AttentionRule& rule : attention->rules) content = content || chooses(rule.policy);
+  return content ? AttentionClass::kContent : AttentionClass::kPattern;
+}
+
+StepWork& StepWork::operator+=(const StepWork& other) {
+  for (int i = 0; i < kFeatures; ++i) amount[i] += other.amount[i];
+  return *this;
+}
+
+StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int degree, int ranks,
+                    int page_tokens) {
+  StepWork work;
+  if (end <= begin) return work;
+  const double rows = end - begin;
+  const double pages = std::ceil(rows / page_tokens);
+  const double of_fullest = std::min(rows, std::ceil(pages / degree) * page_tokens);
+  work.amount[StepWork::kRows] = rows;
+  work.amount[StepWork::kFullest] = std::max(rows, of_fullest * ranks);
+  work.amount[StepWork::kDensePairs + static_cast<int>(attention)] =
+      rows * (begin + (rows + 1) / 2);
+  return work;
+}
+
+StepWork SampledWork(int32_t position) {
+  StepWork work;
+  work.amount[StepWork::kSampled] = 1;
+  work.amount[StepWork::kKeys] = position + 1.0;
+  return work;
+}
+
+StepWork WorkOf(const StepPlan& plan, int ranks) {
+  StepWork work;
+  work.amount[StepWork::kStep] = 1;
+  std::vector<double> rows(static_cast<size_t>(ranks), 0);
+  for (const PlanItem& item : plan.items) {
+    if (item.sampled) {
+      work += SampledWork(item.begin);
+      continue;
+    }
+    const auto update =
+        std::find_if(plan.updates.begin(), plan.updates.end(),
+                     [&](const SequenceUpdate& u) { return u.sequence == item.sequence; });
+    const AttentionAssignment* const attention =
+        update == plan.updates.end() ? nullptr : update->attention.get();
+    work += PromptWork(item.begin, item.end, ClassOf(attention), 1, 1, 1);
+    for (const RowRun& run : item.runs) rows[run.rank] += run.count;
+  }
+  work.amount[StepWork::kFullest] = ranks * *std::max_element(rows.begin(), rows.end());
+  return work;
+}
+
+StepCostModel::Row StepCostModel::Scaled(const StepWork& work) {
+  Row row;
+  for (int i = 0; i < kFeatures; ++i) row[i] = work.amount[i] / kUnits[i];
+  return row;
+}
+
+double StepCostModel::Predict(const StepWork& work) const {
+  const Row row = Scaled(work);
+  double seconds = 0;
+  for (int i = 0; i < kFeatures; ++i) seconds += seconds_[i] * row[i];
+  return seconds;
+}
+
+void StepCostModel::Learn(const StepWork& work, double seconds) {
+  seconds = std::max(seconds, 1e-6);
+  if (steps_ > 0) {
+    const double predicted = Predict(work);
+    const double wrong = std::abs(predicted - seconds) / seconds;
+    error_ += (std::min(wrong, 10.0) - error_) * (steps_ == 1 ? 1 : 0.1);
+    const bool over = seconds > predicted * (1 + margin_);
+    margin_ = std::clamp(margin_ + 0.1 * (over ? 0.95 : -0.05), 0.05, 1.0);
+  }
+  ++steps_;
+  const Row row = Scaled(work);
+  for (int i = 0; i < kFeatures; ++i) {
+    for (int j = 0; j < kFeatures; ++j) {
+      squares_[i][j] = squares_[i][j] * kForget + row[i] * row[j] / (seconds * seconds);
+    }
+    products_[i] = products_[i] * kForget + row[i] / seconds;
+    memory_[i] = std::max(memory_[i] * kForgetMemory, squares_[i][i]);
+  }
+  Fit();
+}
+
+// Minimises the squares with a pull towards where each stood, by turns (Gauss-Seidel), none below
+// 0.
+void StepCostModel::Fit() {
+  const Row before = seconds_;
+  for (int turn = 0; turn < 100; ++turn) {
+    for (int i = 0; i < kFeatures; ++i) {
+      const double hold = kHold * memory_[i];
+      const double weight = squares_[i][i] + hold;
+      if (weight <= 0) continue;
+      double rest = products_[i] + hold * before[i];
+      for (int j = 0; j < kFeatures; ++j) {
+        if (j != i) rest -= squares_[i][j] * seconds_[j];
+      }
+      seconds_[i] = std::max(0.0, rest / weight);
+    }
+  }
+}
+
+}  // namespace annulus

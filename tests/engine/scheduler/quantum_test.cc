@@ -1,0 +1,231 @@
+// Steps within a budget of time, on a virtual clock.
+
+#include "engine/scheduler/quantum.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+PlanLimits LimitsOf(int ranks = 1) {
+  PlanLimits limits;
+  limits.ranks = ranks;
+  limits.page_tokens = 64;
+  limits.prefill_rows_per_rank = 2048 / ranks;
+  limits.group_windows = {0};
+  return limits;
+}
+
+// What steps really take: few rows are slower each than many, and it is noisy.
+class StepMachine {
+ public:
+  StepMachine(double row, uint32_t seed) : row_(row), random_(seed) {}
+  double Seconds(const StepWork& work) {
+    const auto& a = work.amount;
+    const double rows = a[StepWork::kRows];
+    const double few = 0.03 * rows / (rows + 100);
+    const double pairs = a[StepWork::kDensePairs] + 0.3 * a[StepWork::kPatternPairs] +
+                         0.5 * a[StepWork::kContentPairs];
+    const double seconds = 0.03 + few + row_ * rows + row_ * 4e-5 * pairs +
+                           0.002 * a[StepWork::kSampled] + 2e-7 * a[StepWork::kKeys];
+    return seconds * std::exp(std::normal_distribution<double>(0, 0.03)(random_));
+  }
+
+ private:
+  const double row_;
+  std::mt19937 random_;
+};
+
+StepPlan PlanOf(const std::vector<PrefillTurn>& turns, const std::vector<PromptState>& prompts,
+                const std::vector<int32_t>& streams) {
+  StepPlan plan;
+  for (const int32_t position : streams) {
+    PlanItem& item = plan.items.emplace_back();
+    item.begin = position;
+    item.end = position + 1;
+    item.sampled = true;
+    item.runs = {{0, position, 1}};
+  }
+  for (size_t i = 0; i < turns.size(); ++i) {
+    PlanItem& item = plan.items.emplace_back();
+    item.sequence = turns[i].sequence;
+    item.begin = prompts[i].computed;
+    item.end = turns[i].end;
+    item.runs = {{0, item.begin, item.end - item.begin}};
+  }
+  return plan;
+}
+
+struct Trace {
+  std::vector<double> gaps;  // of the stream
+  double seconds = 0;
+  double alone = 0;  // the same prompt without the stream
+  double error = 0;
+  double eta = 0;  // foreseen over real rest of the prompt alone, once a tenth is done
+};
+
+// A stream runs while a prompt of `tokens` is read.
+Trace ReadBesideAStream(int32_t tokens, double row, double budget, uint32_t seed) {
+  Trace trace;
+  double tenth = 0;
+  for (const bool stream : {false, true}) {
+    StepMachine machine(row, seed);
+    StepPacer pacer(budget, LimitsOf());
+    std::vector<PromptState> prompts = {{.sequence = 1, .prompt_length = tokens}};
+    int32_t position = 100;
+    while (prompts[0].computed < tokens) {
+      const std::vector<int32_t> streams(stream ? 1 : 0, position);
+      const std::vector<PrefillTurn> turns = pacer.Turns(prompts, streams);
+      EXPECT_EQ(turns.size(), 1u);
+      EXPECT_GT(turns[0].end, prompts[0].computed);
+      EXPECT_TRUE(turns[0].end % 64 == 0 || turns[0].end == tokens);
+      const StepPlan plan = PlanOf(turns, prompts, streams);
+      const double seconds = machine.Seconds(WorkOf(plan, 1));
+      pacer.Took(plan, stream ? 1 : 0, seconds);
+      prompts[0].computed = turns[0].end;
+      ++position;
+      if (!stream && tenth == 0 && prompts[0].computed >= tokens / 10) {
+        tenth = trace.alone + seconds;
+        const double done = pacer.PromptSeconds(prompts[0], 0, prompts[0].computed);
+        trace.eta = tenth * pacer.PromptSeconds(prompts[0], prompts[0].computed, tokens) / done;
+      }
+      (stream ? trace.seconds : trace.alone) += seconds;
+      if (stream) trace.gaps.push_back(seconds);
+    }
+    trace.error = pacer.costs().error();
+  }
+  trace.eta /= trace.alone - tenth;
+  return trace;
+}
+
+double Percentile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+TEST(StallBudget, AStreamIsNotStalledByALongPrompt) {
+  double wrong = 0;
+  for (uint32_t seed = 1; seed <= 100; ++seed) {
+    std::mt19937 random(seed);
+    const double row = std::exp(std::uniform_real_distribution<double>(-9, -6.8)(random));
+    const Trace trace = ReadBesideAStream(32768, row, 0.25, seed);
+    EXPECT_LE(Percentile(trace.gaps, 0.99), 0.25) << "seed " << seed << ", row " << row;
+    EXPECT_LE(trace.gaps.front(), 0.25) << "seed " << seed;
+    EXPECT_LT(trace.seconds, trace.alone / 0.6) << "seed " << seed << ", row " << row;
+    EXPECT_LT(trace.error, 0.15) << "seed " << seed;
+    EXPECT_NEAR(trace.eta, 1, 0.5) << "seed " << seed << ", row " << row;
+    wrong += std::abs(trace.eta - 1) / 100;
+  }
+  EXPECT_LT(wrong, 0.2);
+}
+
+TEST(StallBudget, ChunksGrowToTheLargestWithNothingElseRunning) {
+  StepPacer pacer(0.25, LimitsOf());
+  StepMachine machine(1e-5, 3);
+  std::vector<PromptState> prompts = {{.sequence = 1, .prompt_length = 100'000}};
+  int32_t chunk = 0;
+  while (prompts[0].computed < 60'000) {
+    const auto turns = pacer.Turns(prompts, {});
+    const StepPlan plan = PlanOf(turns, prompts, {});
+    pacer.Took(plan, 0, machine.Seconds(WorkOf(plan, 1)));
+    chunk = turns[0].end - prompts[0].computed;
+    prompts[0].computed = turns[0].end;
+  }
+  EXPECT_GE(chunk, 2048);
+}
+
+TEST(StallBudget, WithoutABudgetThePlansLimitAloneCounts) {
+  const StepPacer pacer(0, LimitsOf());
+  const std::vector<PromptState> prompts = {{.sequence = 1, .prompt_length = 100'000},
+                                            {.sequence = 2, .computed = 64, .prompt_length = 70}};
+  const auto turns = pacer.Turns(prompts, std::vector<int32_t>{7});
+  ASSERT_EQ(turns.size(), 2u);
+  EXPECT_EQ(turns[0].end, 100'000);
+  EXPECT_EQ(turns[1].end, 70);
+}
+
+// Where not even one page fits, the prompt goes on all the same, and the figure says so.
+TEST(StallBudget, ABudgetThatCannotBeKeptIsSaid) {
+  StepPacer pacer(0.05, LimitsOf());
+  StepMachine machine(0.01, 5);
+  std::vector<PromptState> prompts = {{.sequence = 1, .prompt_length = 1000}};
+  while (prompts[0].computed < 1000) {
+    const std::vector<int32_t> streams = {50};
+    const auto turns = pacer.Turns(prompts, streams);
+    ASSERT_EQ(turns.size(), 1u);
+    EXPECT_LE(turns[0].end - prompts[0].computed, 64);
+    const StepPlan plan = PlanOf(turns, prompts, streams);
+    pacer.Took(plan, 1, machine.Seconds(WorkOf(plan, 1)));
+    prompts[0].computed = turns[0].end;
+  }
+  EXPECT_NEAR(pacer.smallest_chunk_seconds(), 0.69, 0.15);
+}
+
+TEST(SolveQuantum, FillsTheTimeInOrderAndEndsOnRoundsOfTheRing) {
+  StepCostModel costs;
+  for (int i = 1; i <= 60; ++i) {
+    StepWork work = PromptWork(0, 64 * (i % 20 + 1), AttentionClass::kDense, 1, 1, 64);
+    work.amount[StepWork::kStep] = 1;
+    costs.Learn(work, 0.01 + 1e-3 * work.amount[StepWork::kRows]);
+  }
+  EXPECT_LT(costs.error(), 0.02);
+  StepWork rest;
+  rest.amount[StepWork::kStep] = 1;
+  const std::vector<PromptState> prompts = {
+      {.sequence = 1, .computed = 64, .prompt_length = 300},
+      {.sequence = 2, .computed = 0, .prompt_length = 5000, .degree = 1},
+      {.sequence = 3, .computed = 0, .prompt_length = 5000}};
+  const auto turns = SolveQuantum(prompts, rest, costs, {.seconds = 0.5}, LimitsOf());
+  ASSERT_EQ(turns.size(), 2u);
+  EXPECT_EQ(turns[0].end, 300);
+  EXPECT_NEAR(turns[1].end, 490 - 236, 70);
+  EXPECT_EQ(turns[1].end % 64, 0);
+  // Two rounds of four ranks fit.
+  const std::vector<PromptState> ring = {
+      {.sequence = 1, .computed = 256, .prompt_length = 5000, .degree = 4}};
+  EXPECT_EQ(SolveQuantum(ring, rest, costs, {.most_rows = 700}, LimitsOf(4))[0].end, 768);
+  EXPECT_EQ(SolveQuantum(ring, rest, costs, {.most_rows = 200}, LimitsOf(4))[0].end, 448);
+}
+
+TEST(StepCostModel, LearnsEachKindOfWorkAndFollowsAChange) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937 random(seed);
+    StepCostModel costs;
+    StepMachine slow(4e-4, seed);
+    StepMachine fast(2e-4, seed);
+    const auto draw = [&] {
+      StepWork work;
+      const auto begin = static_cast<int32_t>(random() % 30'000);
+      const auto kind = static_cast<AttentionClass>(random() % 3);
+      if (random() % 3 > 0) {
+        work += PromptWork(begin, begin + 64 * (1 + static_cast<int32_t>(random() % 16)), kind, 1,
+                           1, 64);
+      }
+      for (size_t i = random() % 8; i > 0; --i) {
+        work += SampledWork(static_cast<int32_t>(random() % 30'000));
+      }
+      work.amount[StepWork::kStep] = 1;
+      return work;
+    };
+    for (StepMachine* const machine : {&slow, &fast}) {
+      for (int i = 0; i < 200; ++i) {
+        const StepWork work = draw();
+        costs.Learn(work, machine->Seconds(work));
+      }
+      EXPECT_LT(costs.error(), 0.2) << "seed " << seed;
+      for (int i = 0; i < 20; ++i) {
+        const StepWork work = draw();
+        const double real = machine->Seconds(work);
+        EXPECT_LT(std::abs(costs.Predict(work) - real), 0.5 * real) << "seed " << seed;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus

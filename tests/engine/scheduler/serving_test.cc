@@ -1,0 +1,309 @@
+// Whole days of serving on a virtual clock: who is admitted, whose prompt goes on. Each test has
+// the name of a complaint about a server that has no such order.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/scheduler/admission.h"
+#include "engine/scheduler/order.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct ServedJob {
+  double arrives = 0;
+  double prompt = 1;  // seconds of work
+  double answer = 0;  // seconds that it decodes, beside all others
+  int pages = 1;
+  ShareName share = {};
+  int priority = 0;
+  double deadline = kNever;  // a time
+  // What becomes of it:
+  double admitted = kNever;
+  double first_token = kNever;
+};
+
+// One machine: memory, places, and one prompt at a time that goes on, a quantum at a time.
+class ServingMachine final : public AdmissionHost {
+ public:
+  ServingMachine(std::vector<ServedJob> jobs, int pages, int places, double quantum = 0.05)
+      : quantum_(quantum), jobs_(std::move(jobs)), free_(pages), pages_(pages), places_(places) {
+    std::stable_sort(jobs_.begin(), jobs_.end(),
+                     [](const ServedJob& a, const ServedJob& b) { return a.arrives < b.arrives; });
+    left_.resize(jobs_.size());
+    for (size_t i = 0; i < jobs_.size(); ++i) left_[i] = jobs_[i].prompt;
+  }
+
+  // Runs until all have ended, or until `limit`. Returns the time.
+  double Run(double limit) {
+    while (now_ < limit && (arrived_ < jobs_.size() || !waiting_.empty() || !running_.empty())) {
+      Arrive();
+      Pass();
+      Work();
+      End();
+    }
+    return now_;
+  }
+
+  const std::vector<ServedJob>& jobs() const { return jobs_; }
+
+  // ---- AdmissionHost
+  bool HasPlace(const Contender&) override {
+    return running_.size() < static_cast<size_t>(places_);
+  }
+  bool Waits(const Contender&) override { return false; }
+  Answer TryAdmit(const Contender& contender, const Contender* large) override {
+    ServedJob& job = jobs_[contender.id];
+    if (job.pages > free_) return Answer::kNoRoom;
+    if (large != nullptr) {
+      if (large->id != gathering_for_) newer_ = 0;
+      gathering_for_ = large->id;
+      if (pages_ - newer_ - job.pages < jobs_[large->id].pages) return Answer::kLeavesNoRoom;
+      newer_ += job.pages;
+      newer_ids_.push_back(contender.id);
+    }
+    free_ -= job.pages;
+    job.admitted = now_;
+    running_.push_back(contender.id);
+    waiting_.erase(std::find(waiting_.begin(), waiting_.end(), contender.id));
+    return Answer::kAdmitted;
+  }
+
+ private:
+  Contender Of(size_t i) const {
+    const ServedJob& job = jobs_[i];
+    return {.id = i,
+            .share = job.share,
+            .priority = job.priority,
+            .elapsed = now_ - job.arrives,
+            .remaining = left_[i],
+            .total = job.prompt,
+            .until_deadline = job.deadline - now_};
+  }
+
+  void Arrive() {
+    if (waiting_.empty() && running_.empty() && arrived_ < jobs_.size()) {
+      now_ = std::max(now_, jobs_[arrived_].arrives);
+    }
+    while (arrived_ < jobs_.size() && jobs_[arrived_].arrives <= now_) {
+      waiting_.push_back(arrived_++);
+    }
+    std::vector<ShareName> present;
+    for (const size_t i : waiting_) present.push_back(jobs_[i].share);
+    for (const size_t i : running_) present.push_back(jobs_[i].share);
+    shares_.SetPresent(present);
+  }
+
+  void Pass() {
+    std::vector<Contender> contenders;
+    for (const size_t i : waiting_) contenders.push_back(Of(i));
+    admission_.Run(contenders, shares_, *this);
+    // Nobody who fits waits, unless room is gathered for another one.
+    if (admission_.gathering().has_value()) return;
+    for (const size_t i : waiting_) {
+      if (jobs_[i].pages <= free_ && running_.size() < static_cast<size_t>(places_)) {
+        ++fits_and_waits;
+      }
+    }
+  }
+
+  void Work() {
+    std::vector<Contender> contenders;
+    for (const size_t i : running_) {
+      if (left_[i] > 0) contenders.push_back(Of(i));
+    }
+    if (contenders.empty()) {
+      now_ += quantum_;
+      return;
+    }
+    const size_t i = contenders[ServingOrder(contenders, shares_).front()].id;
+    const double work = std::min(quantum_, left_[i]);
+    left_[i] = left_[i] - work < 1e-9 ? 0 : left_[i] - work;
+    now_ += work;
+    shares_.Charge(jobs_[i].share, work);
+    if (left_[i] == 0) jobs_[i].first_token = now_;
+  }
+
+  void End() {
+    const size_t before = running_.size();
+    std::erase_if(running_, [&](size_t i) {
+      if (left_[i] > 0 || now_ < jobs_[i].first_token + jobs_[i].answer) return false;
+      free_ += jobs_[i].pages;
+      if (std::erase(newer_ids_, i) > 0) newer_ -= jobs_[i].pages;
+      admission_.Forget(i);
+      return true;
+    });
+    if (running_.size() < before) admission_.RoomMayHaveCome();
+  }
+
+  const double quantum_;  // seconds
+  std::vector<ServedJob> jobs_;
+  std::vector<double> left_;  // seconds of each prompt
+  int free_;
+  const int pages_;
+  const int places_;
+  double now_ = 0;
+  size_t arrived_ = 0;
+  std::vector<size_t> waiting_;
+  std::vector<size_t> running_;
+  FairShares shares_;
+  Admission admission_;
+  SequenceId gathering_for_ = 0;
+  int newer_ = 0;
+  std::vector<size_t> newer_ids_;
+
+ public:
+  int fits_and_waits = 0;
+};
+
+double WaitOf(const ServedJob& job) { return job.first_token - job.arrives; }
+
+TEST(Serving, AShortRequestDoesNotQueueBehindALongPrompt) {
+  for (const char* client : {"same", "other"}) {
+    ServingMachine machine({{.arrives = 0, .prompt = 600, .share = {"", "same"}},
+                            {.arrives = 100, .prompt = 0.5, .share = {"", client}}},
+                           10, 64);
+    machine.Run(1e4);
+    EXPECT_LT(WaitOf(machine.jobs()[1]), 1.2) << client;
+    EXPECT_LT(WaitOf(machine.jobs()[0]), 601) << client;
+  }
+}
+
+// All at the end of all would be the worst that equal ones can have.
+TEST(Serving, EqualPromptsAreReadOneAfterTheOther) {
+  std::vector<ServedJob> jobs(8, ServedJob{.prompt = 10});
+  ServingMachine machine(jobs, 10, 64);
+  machine.Run(1e4);
+  double sum = 0;
+  for (const ServedJob& job : machine.jobs()) sum += WaitOf(job);
+  EXPECT_LT(sum / 8, 50);
+}
+
+TEST(Serving, AHundredLongRequestsOfOneClientDoNotLeaveAnotherUnanswered) {
+  for (const bool tenants : {false, true}) {
+    std::vector<ServedJob> jobs;
+    const auto share = [&](const char* name) {
+      return tenants ? ShareName{name, "one"} : ShareName{"", name};
+    };
+    for (int i = 0; i < 100; ++i) jobs.push_back({.prompt = 5, .share = share("many")});
+    jobs.push_back({.arrives = 20, .prompt = 5, .share = share("alone")});
+    ServingMachine machine(jobs, 1000, 128);
+    machine.Run(1e5);
+    EXPECT_LT(WaitOf(machine.jobs().back()), 11) << tenants;
+  }
+}
+
+TEST(Serving, ARequestThatFitsIsNotHeldByOneThatDoesNot) {
+  ServingMachine machine({{.prompt = 30, .answer = 60, .pages = 6},
+                          {.arrives = 1, .prompt = 100, .pages = 8},
+                          {.arrives = 2, .prompt = 1, .pages = 2}},
+                         10, 64);
+  machine.Run(1e4);
+  EXPECT_LT(WaitOf(machine.jobs()[2]), 3);
+}
+
+// Small requests come for ever, and together they would always leave too little.
+TEST(Serving, TheLargeOnesTurnComesWhateverArrives) {
+  std::vector<ServedJob> jobs = {{.arrives = 5, .prompt = 20, .pages = 9, .share = {"", "large"}}};
+  for (int i = 0; i < 4000; ++i) {
+    jobs.push_back({.arrives = 0.5 * i, .prompt = 0.2, .answer = 4, .share = {"", "small"}});
+  }
+  ServingMachine machine(jobs, 10, 64);
+  machine.Run(1e5);
+  for (const ServedJob& job : machine.jobs()) {
+    if (job.pages != 9) continue;
+    EXPECT_LT(job.admitted, 5 + 20 + 8);
+    EXPECT_LT(WaitOf(job), 90);
+  }
+}
+
+TEST(Serving, ADeadlineThatCanBeMetIsMetAndALostOneTakesNothing) {
+  ServingMachine machine(
+      {{.prompt = 20}, {.prompt = 10, .deadline = 12}, {.prompt = 10, .deadline = 4}}, 10, 64);
+  machine.Run(1e4);
+  EXPECT_LE(machine.jobs()[1].first_token, 12);
+}
+
+TEST(Serving, PriorityGoesFirstAndTheRestAgesPastIt) {
+  std::vector<ServedJob> jobs = {{.prompt = 10, .priority = -2}, {.prompt = 10}};
+  for (int i = 0; i < 2000; ++i) jobs.push_back({.arrives = 1.0 * i, .prompt = 0.9, .priority = 2});
+  ServingMachine machine(jobs, 1000, 64);
+  machine.Run(1e5);
+  for (const ServedJob& job : machine.jobs()) {
+    if (job.priority == 2) continue;
+    EXPECT_LT(WaitOf(job), job.priority == 0 ? 700 : 2200);
+  }
+  ServingMachine two({{.prompt = 10}, {.prompt = 10, .priority = 1}}, 10, 64);
+  two.Run(1e4);
+  EXPECT_LT(WaitOf(two.jobs()[1]), 10.1);
+}
+
+// Whatever comes, everyone is served, in a time that its own work and that of those present bound.
+TEST(Serving, NobodyStarvesInThousandsOfTraces) {
+  int held = 0;
+  for (uint32_t seed = 1; seed <= 1000; ++seed) {
+    std::mt19937 random(seed);
+    const auto uniform = [&](double low, double high) {
+      return std::uniform_real_distribution<double>(low, high)(random);
+    };
+    const int pages = 4 + static_cast<int>(random() % 20);
+    std::vector<ServedJob> jobs(5 + random() % 30);
+    double work = 0;
+    for (ServedJob& job : jobs) {
+      job.arrives = uniform(0, 20);
+      job.prompt = std::exp(uniform(-3, 2.5));
+      job.answer = random() % 2 == 0 ? 0 : uniform(0, 5);
+      job.pages = 1 + static_cast<int>(random() % pages);
+      job.share = {std::string(1, static_cast<char>('a' + random() % 2)),
+                   std::string(1, static_cast<char>('a' + random() % 3))};
+      job.priority = static_cast<int>(random() % 5) - 2;
+      if (random() % 4 == 0) job.deadline = job.arrives + uniform(0, 20);
+      work += job.prompt + job.answer + 0.5;
+    }
+    ServingMachine machine(jobs, pages, 1 + static_cast<int>(random() % 8), 0.2);
+    const double end = machine.Run(1e5);
+    ASSERT_LT(end, 20 + work + 1) << "seed " << seed;  // no turn passes idle while work waits
+    for (const ServedJob& job : machine.jobs()) {
+      ASSERT_LT(job.first_token, kNever) << "seed " << seed;
+    }
+    held += machine.fits_and_waits;
+  }
+  EXPECT_EQ(held, 0);
+}
+
+TEST(FairShares, WhoComesBackStartsLevel) {
+  FairShares shares;
+  const ShareName a{"", "a"};
+  const ShareName b{"", "b"};
+  shares.SetPresent(std::vector<ShareName>{a});
+  shares.Charge(a, 100);
+  shares.SetPresent(std::vector<ShareName>{a, b});
+  EXPECT_EQ(shares.had(b), 100);
+  shares.Charge(b, 7);
+  shares.SetPresent(std::vector<ShareName>{a});
+  shares.Charge(a, 3);
+  shares.SetPresent(std::vector<ShareName>{a, b});  // not below what it had
+  EXPECT_EQ(shares.had(b), 107);
+  EXPECT_EQ(shares.had(std::string()), 110);
+}
+
+TEST(ServingOrder, SharesTakeTurns) {
+  std::vector<Contender> contenders;
+  for (const char* client : {"a", "a", "a", "b", "b", "b"}) {
+    contenders.push_back(
+        {.id = contenders.size(), .share = {"", client}, .remaining = 1, .total = 1});
+  }
+  FairShares shares;
+  EXPECT_EQ(ServingOrder(contenders, shares), (std::vector<size_t>{0, 3, 1, 4, 2, 5}));
+}
+
+}  // namespace
+}  // namespace annulus
