@@ -59,8 +59,12 @@ struct EngineOptions {
   int page_tokens = 64;     // 16, 32, 64, 128 or 256
   int chunk_tokens = 2048;  // prompt tokens of one step, all ranks together; at least a page each
   int tokens_per_rank = 2048;  // a sequence takes one more rank for each of these
-  int max_running = 64;        // most requests computed at once; those with slow readers aside
-  int max_waiting = 256;       // most requests in the queue
+  // The longest that a running stream should wait between two tokens while prompts are computed
+  // beside it: chunks are made to fit, see engine/scheduler/quantum.h. Absent: 250 ms, on GPUs 50;
+  // 0: chunk_tokens alone bounds them.
+  std::optional<std::chrono::milliseconds> stall_budget = std::chrono::milliseconds(0);
+  int max_running = 64;   // most requests computed at once; those with slow readers aside
+  int max_waiting = 256;  // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;
   RingTransport ring_transport = RingTransport::kAuto;
   bool device_graphs = true;  // steps that decode go to a device as graphs, where it has them
@@ -99,6 +103,10 @@ struct SamplingParams {
 struct RequestSpec {
   // Reuses what this tenant's requests left, and leaves its own to this tenant alone.
   TenantId tenant;
+  // Whose share it uses among the tenant's; empty: nobody's in particular.
+  std::string client;
+  // -2 to 2; above 0: served before others of its client, below: after them.
+  int32_t priority = 0;
   std::vector<int32_t> prompt;  // at least 1 id, each below the vocabulary size
   // Lengths of beginnings of the prompt that other prompts are likely to share, ascending, each at
   // most the prompt's: where its documents end. At most 64. Keys and values up to there are kept
@@ -245,8 +253,9 @@ struct Completion {
   std::string rope_factors;
 };
 
-// Where one request's results go. The engine calls it from its own thread, one call at a time; no
-// call may block. OnDone comes exactly once, last, and always.
+// Where one request's results go. The engine calls it from its own thread, one call at a time, and
+// OnQueued also from Submit before that; no call may block. OnDone comes exactly once, last, and
+// always.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
@@ -379,6 +388,10 @@ struct EngineLoad {
   bool healthy = true;            // work goes on or none is due, and every rank is up
   std::vector<RankLoad> ranks;
   ExchangeRates exchange;
+  // EngineOptions::stall_budget, and how long the smallest chunk of a prompt takes: if that is
+  // more, the budget cannot be kept. 0: not known.
+  double stall_budget_seconds = 0;
+  double smallest_chunk_seconds = 0;
   std::string exchange_source;  // where the rates come from, for people
   std::string ring_transport;   // how messages between ranks travel, for people
   MemoryForecast memory;
@@ -409,9 +422,9 @@ class Engine {
   virtual ~Engine() = default;  // cancels what runs, joins all threads
 
   // Validates and queues a request. INVALID_ARGUMENT names the offending field in the payload
-  // kFieldPayload and the allowed range in the message; a prompt that can never fit is
-  // OUT_OF_RANGE (context) or RESOURCE_EXHAUSTED (memory) with needed and available numbers; a full
-  // queue is RESOURCE_EXHAUSTED with the payload kRetryPayload (milliseconds). After OK the sink
+  // kFieldPayload and the allowed range in the message; what can never fit is OUT_OF_RANGE
+  // with the field that is too large, kLimitPayload, and needed and available numbers; a full queue
+  // is RESOURCE_EXHAUSTED with the payload kRetryPayload (milliseconds). After OK the sink
   // gets exactly one OnDone.
   virtual absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) = 0;
 
@@ -455,6 +468,9 @@ class Engine {
 
 // What an error is about: "input" (the prompt), "sampling.top_p", "sampling.stop[2]".
 inline constexpr char kFieldPayload[] = "annulus/field";
+// What of an OUT_OF_RANGE error is too small for the request: "context", "memory", or, where the
+// prompt fits and the answer does not, "answer".
+inline constexpr char kLimitPayload[] = "annulus/limit";
 // What went wrong inside, for the server's log; never for clients.
 inline constexpr char kCausePayload[] = "annulus/cause";
 inline constexpr char kRetryPayload[] = "annulus/retry_ms";

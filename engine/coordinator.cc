@@ -45,6 +45,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, Engi
       vocabulary_(vocabulary),
       account_(options.heads, options.kv_heads, ranks.patterns(), metrics),
       commands_(options.max_waiting + 1),
+      serving_(options.stall_budget, options.limits, options.max_running, metrics),
       pages_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
       prefixes_(options.identity, options.limits, options.ropes, pages_) {
   Publish(false);
@@ -60,8 +61,11 @@ Coordinator::~Coordinator() {
 
 absl::Status Coordinator::Submit(std::unique_ptr<Request> request) {
   const RequestId id = request->id();
-  bool accepted = waiting_count_.fetch_add(1) < options_.max_waiting;
+  const int ahead = waiting_count_.fetch_add(1);
+  bool accepted = ahead < options_.max_waiting;
   if (accepted) {
+    // The loop may be in the middle of a step, and the caller should know that it is heard.
+    if (busy_) request->ReportQueued(ahead);
     std::lock_guard lock(alive_mutex_);
     alive_.insert(id);
     accepted = commands_.TryPush(std::move(request));
@@ -72,7 +76,7 @@ absl::Status Coordinator::Submit(std::unique_ptr<Request> request) {
   metrics_.CountRejection(AdmissionRejection::kQueueFull);
   return RetryError(absl::StrCat("the queue is full: ", options_.max_waiting,
                                  " requests are waiting; try again later"),
-                    std::chrono::milliseconds(1000));
+                    std::chrono::milliseconds(retry_ms_));
 }
 
 void Coordinator::Cancel(RequestId id) {
@@ -123,6 +127,7 @@ void Coordinator::Enqueue(std::unique_ptr<Request> request) {
   if (request == nullptr) return;
   const RequestId id = request->id();
   waiting_.push_back(id);
+  serving_.NoteArrival();
   requests_[id] = std::move(request);
 }
 
@@ -162,31 +167,24 @@ void Coordinator::LookAtReaders() {
   }
 }
 
-void Coordinator::AdmitWaiting() {
-  // Once the first in line does not fit, only the end of a request can change that.
-  while (!waiting_.empty() && !admission_blocked_ && CountActive(state_) < options_.max_running) {
-    admission_blocked_ = !TryAdmit(*requests_.at(waiting_.front()));
-    if (admission_blocked_) break;
-    waiting_.pop_front();
-    --waiting_count_;
-  }
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    requests_.at(waiting_[i])->ReportQueued(static_cast<int>(i));
-  }
-}
-
 // Takes every page that the request can ever need, so that nothing can run out later. What an
 // earlier prompt left of the same beginning is shared instead of computed; the last token always
 // is.
-bool Coordinator::TryAdmit(Request& request) {
+AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* large) {
   const std::vector<int32_t>& prompt = request.spec().prompt;
   std::shared_ptr<const AttentionAssignment> attention = TakePolicy(request);
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
   if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
   std::optional<Placement> placement =
       Place(request, demand, prefixes_.Find(request.spec(), attention.get()));
-  if (!placement.has_value()) return false;
+  if (!placement.has_value()) return AdmissionHost::Answer::kNoRoom;
   const RingChoice& choice = placement->choice;
+  if (large != nullptr && !room_kept_.LeavesRoom(large->id(), DemandOf(*large), request.id(),
+                                                 PagesHeld(choice, placement->hit, options_.limits),
+                                                 pages_, options_.limits)) {
+    pages_.Release(request.id());
+    return AdmissionHost::Answer::kLeavesNoRoom;
+  }
 
   std::vector<int> homes(ranks_.size(), 0);
   for (const auto& other : state_.running) ++homes[other->home];
@@ -222,7 +220,7 @@ bool Coordinator::TryAdmit(Request& request) {
   metrics_.prefix_cache_queries.Add(static_cast<double>(prompt.size()));
   metrics_.prefix_cache_hits.Add(placement->cached);
   state_.running.push_back(std::move(sequence));
-  return true;
+  return AdmissionHost::Answer::kAdmitted;
 }
 
 // The policies in effect for a request; null: dense.
@@ -311,8 +309,10 @@ std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
 }
 
 bool Coordinator::RunStep() {
-  auto plan =
-      std::make_shared<const StepPlan>(PlanStep(state_, pages_, options_.limits, options_.modes));
+  const SteadyTime begun = Now();
+  const std::vector<PrefillTurn> turns = serving_.Turns(state_, requests_);
+  auto plan = std::make_shared<const StepPlan>(
+      PlanStep(state_, pages_, options_.limits, options_.modes, turns));
   if (plan->items.empty() && plan->ended.empty()) return false;
   StartStep(*plan, state_, pages_);
   Publish(true);
@@ -330,6 +330,7 @@ bool Coordinator::RunStep() {
   }
   CommitStep(*plan, options_.limits, state_, pages_);
   account_.Add(*plan, *results, requests_);
+  serving_.Took(*plan, requests_, SecondsBetween(begun, Now()));
   for (const auto& sequence : state_.running) {
     prefixes_.Keep(*sequence, *requests_.at(sequence->id));
   }
@@ -339,17 +340,29 @@ bool Coordinator::RunStep() {
 }
 
 void Coordinator::UseResults(const StepPlan& plan, const std::vector<RankResult>& results) {
+  ReportProgress(plan);
+  for (const RankResult& result : results) {
+    for (const SampledToken& token : result.tokens) UseToken(token);
+  }
+}
+
+// Whose prompt went on hears of it, and so does who has waited for its turn for a while.
+void Coordinator::ReportProgress(const StepPlan& plan) {
+  std::set<RequestId> went_on;
   for (const PlanItem& item : plan.items) {
-    Request& request = *requests_.at(item.sequence);
-    const Sequence& sequence = *request.sequence();
+    const Sequence& sequence = *requests_.at(item.sequence)->sequence();
     const int32_t prompt_rows =
         std::min(item.end, sequence.prompt_length) - std::min(item.begin, sequence.prompt_length);
     if (prompt_rows == 0) continue;
     metrics_.prompt_tokens.Add(prompt_rows);
-    request.ReportProgress();
+    went_on.insert(item.sequence);
   }
-  for (const RankResult& result : results) {
-    for (const SampledToken& token : result.tokens) UseToken(token);
+  for (const auto& sequence : state_.running) {
+    Request& request = *requests_.at(sequence->id);
+    const bool waits = sequence->in_prefill() && !sequence->paused && request.ProgressIsDue();
+    if (!waits && !went_on.contains(sequence->id)) continue;
+    const Serving::PromptShare share = serving_.ShareDone(request);
+    request.ReportProgress(share.done, share.left);
   }
 }
 
@@ -364,6 +377,7 @@ void Coordinator::UseToken(const SampledToken& token) {
   metrics_.generation_tokens.Increment();
   if (outcome.gap_seconds.has_value()) {
     metrics_.inter_token_latency.Observe(*outcome.gap_seconds);
+    if (!outcome.parked) serving_.CountGap(*outcome.gap_seconds);
   } else {
     metrics_.time_to_first_token.Observe(request.timings().time_to_first_token);
     metrics_.request_prefill_time.Observe(request.timings().prefill);
@@ -378,7 +392,9 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   if (found == requests_.end()) return;
   std::unique_ptr<Request> request = std::move(found->second);
   requests_.erase(found);
-  admission_blocked_ = false;
+  serving_.NoteEnd(id, Now());
+  retry_ms_ = serving_.retry_after().count();
+  room_kept_.Forget(id);
   {
     std::lock_guard lock(alive_mutex_);
     alive_.erase(id);
@@ -391,6 +407,8 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
     if (reason == FinishReason::kStop || reason == FinishReason::kLength) LearnCosts(*request);
     request->Finish(reason, std::move(status));
     RecordFinished(*request, reason);
+    const bool unfinished = reason == FinishReason::kCancelled || reason == FinishReason::kDeadline;
+    if (unfinished && !stop_ && ranks_.all_back()) prefixes_.KeepUnfinished(**running, *request);
     // A rank that did not come back may still touch the pages.
     if (ranks_.all_back()) {
       pages_.Release(id);
@@ -443,12 +461,15 @@ int64_t Coordinator::RequestBytes() const {
 }
 
 void Coordinator::Publish(bool busy) {
+  busy_ = busy || !waiting_.empty();
   Snapshot now;
   now.running = static_cast<int>(state_.running.size());
   now.waiting = static_cast<int>(waiting_.size());
   now.healthy = ranks_.healthy();
   now.last_turn = Now();
   now.busy = busy;
+  now.stall_budget_seconds = serving_.stall_seconds();
+  now.smallest_chunk_seconds = serving_.smallest_chunk_seconds();
   int64_t used = 0;
   int64_t total = 0;
   for (int rank = 0; rank < pages_.ranks(); ++rank) {

@@ -17,9 +17,11 @@
 #include "engine/metrics/engine_metrics.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
+#include "engine/room_kept.h"
 #include "engine/runner/rank_set.h"
 #include "engine/scheduler/parking.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/serving.h"
 #include "engine/step_account.h"
 
 namespace annulus {
@@ -29,6 +31,7 @@ struct CoordinatorOptions {
   ModePolicy modes;
   int max_running = 64;
   int max_waiting = 256;
+  std::chrono::milliseconds stall_budget{0};
   std::string identity;           // of keys and values: what must be equal for pages to be reused
   AttentionAssignment attention;  // of requests that name none
   AutoSetting automatic;
@@ -66,7 +69,9 @@ class Coordinator {
     bool busy = false;                // a step runs or is due
     std::vector<PageCounts> pages;    // [rank]
     std::vector<int64_t> pages_most;  // [rank] ever held at once
-    int64_t request_bytes_most = 0;   // of the heap, for requests and cached prefixes
+    double stall_budget_seconds = 0;
+    double smallest_chunk_seconds = 0;
+    int64_t request_bytes_most = 0;  // of the heap, for requests and cached prefixes
   };
   Snapshot Look() const;
 
@@ -78,7 +83,11 @@ class Coordinator {
   void ExpireDeadlines();
   void LookAtReaders();
   void AdmitWaiting();
-  bool TryAdmit(Request& request);
+  class AdmissionSide;
+  // `large`: null, or who must still find room once all that ran before has ended.
+  AdmissionHost::Answer TryAdmit(Request& request, const Request* large);
+  PageDemand DemandOf(const Request& request);
+  bool WaitsForPrefix(const Request& request);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   // The ring of a request, and what of its prompt is there already.
   struct Placement {
@@ -90,6 +99,7 @@ class Coordinator {
                                  std::vector<PrefixReuse::Found> found);
   std::optional<RingChoice> MakeRoom(const PageDemand& demand, const std::vector<int32_t>& fixed);
   bool RunStep();
+  void ReportProgress(const StepPlan& plan);
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
   void UseToken(const SampledToken& token);
   void Finish(RequestId id, FinishReason reason, absl::Status status);
@@ -111,6 +121,8 @@ class Coordinator {
   BoundedQueue<std::unique_ptr<Request>> commands_;  // null: only a wake-up
   std::atomic<int> waiting_count_{0};                // submitted and not yet admitted
   std::atomic<bool> stop_{false};
+  std::atomic<bool> busy_{false};  // as Snapshot::busy
+  std::atomic<int64_t> retry_ms_{1000};
 
   // Cancels have their own place, which cannot be full: at most one for each request alive.
   std::mutex alive_mutex_;
@@ -121,7 +133,8 @@ class Coordinator {
   EngineState state_;
   std::map<RequestId, std::unique_ptr<Request>> requests_;
   std::deque<RequestId> waiting_;
-  bool admission_blocked_ = false;
+  Serving serving_;
+  RoomKept room_kept_;
   PageBook pages_;
   PrefixReuse prefixes_;
   int64_t request_bytes_most_ = 0;

@@ -86,6 +86,9 @@ absl::Status CheckOptions(const EngineOptions& options) {
   ANNULUS_RETURN_IF_ERROR(CheckRange("tokens-per-rank", options.tokens_per_rank, 1, INT32_MAX));
   ANNULUS_RETURN_IF_ERROR(CheckRange("max-running", options.max_running, 1, 4096));
   ANNULUS_RETURN_IF_ERROR(CheckRange("max-waiting", options.max_waiting, 1, 1 << 20));
+  ANNULUS_RETURN_IF_ERROR(CheckRange(
+      "stall-budget in milliseconds",
+      options.stall_budget.value_or(std::chrono::milliseconds(0)).count(), 0, 3'600'000));
   const int page = options.page_tokens;
   if (page != 16 && page != 32 && page != 64 && page != 128 && page != 256) {
     return absl::InvalidArgumentError(
@@ -201,6 +204,9 @@ class EngineImpl final : public Engine {
     coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
     coordinator.max_running = options.max_running;
     coordinator.max_waiting = options.max_waiting;
+    const bool on_host = backend.capabilities().host_accessible;
+    coordinator.stall_budget =
+        options.stall_budget.value_or(std::chrono::milliseconds(on_host ? 250 : 50));
     coordinator.identity = absl::StrCat(engine->model_.identity, "/", engine->limits_.shards);
     coordinator.attention = options.attention;
     engine->attention_ = options.attention;
@@ -246,6 +252,10 @@ class EngineImpl final : public Engine {
     if (spec.attention.has_value()) {
       const absl::Status status = CheckAttention(*spec.attention, model_.ranks);
       if (!status.ok()) return FieldError(status.code(), "attention.policy", status.message());
+    }
+    if (spec.priority < -2 || spec.priority > 2) {
+      return FieldError(absl::StatusCode::kInvalidArgument, "priority",
+                        absl::StrCat("priority is ", spec.priority, "; allowed are -2 to 2"));
     }
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));
     return CheckMemory(spec);
@@ -315,6 +325,8 @@ class EngineImpl final : public Engine {
       load.memory.workspace += static_cast<int64_t>(ranks_->workspace_bytes(rank));
       load.ranks.push_back(LookAtRank(rank, now, stats));
     }
+    load.stall_budget_seconds = now.stall_budget_seconds;
+    load.smallest_chunk_seconds = now.smallest_chunk_seconds;
     load.exchange = exchange_.rates;
     load.exchange_source = exchange_.source;
     load.ring_transport = ranks_->transport();
@@ -361,9 +373,8 @@ class EngineImpl final : public Engine {
   absl::Status CheckAndCount(const RequestSpec& spec) {
     const absl::Status status = Validate(spec);
     if (status.code() == absl::StatusCode::kOutOfRange) {
-      metrics_->CountRejection(AdmissionRejection::kContext);
-    } else if (status.code() == absl::StatusCode::kResourceExhausted) {
-      metrics_->CountRejection(AdmissionRejection::kMemory);
+      const bool memory = status.GetPayload(kLimitPayload) != absl::Cord("context");
+      metrics_->CountRejection(memory ? AdmissionRejection::kMemory : AdmissionRejection::kContext);
     }
     return status;
   }
@@ -387,12 +398,19 @@ class EngineImpl final : public Engine {
     const int64_t needed = prompt + spec.sampling.max_tokens;
     const int64_t limit = model_.info.max_context;
     if (needed <= limit) return absl::OkStatus();
-    return FieldError(
-        absl::StatusCode::kOutOfRange, "input",
+    return TooLarge(
+        "context", prompt < limit ? "sampling.max_tokens" : "input",
         absl::StrCat("the prompt has ", prompt, " tokens and max_tokens is ",
                      spec.sampling.max_tokens, ", together ", needed, "; the context is ", limit,
                      prompt < limit ? absl::StrCat("; lower max_tokens to at most ", limit - prompt)
                                     : std::string("; shorten the prompt")));
+  }
+
+  static absl::Status TooLarge(absl::string_view limit, absl::string_view field,
+                               absl::string_view message) {
+    absl::Status status = FieldError(absl::StatusCode::kOutOfRange, field, message);
+    status.SetPayload(kLimitPayload, absl::Cord(limit));
+    return status;
   }
 
   // Whether the request's pages would fit if it were alone.
@@ -408,13 +426,16 @@ class EngineImpl final : public Engine {
     }
     if (ChooseRing(demand, pages, {}, limits_).has_value()) return absl::OkStatus();
     const int64_t needed = AllPagesNeeded(demand, limits_) * PageBytes(0);
-    return FieldError(
-        absl::StatusCode::kResourceExhausted, "input",
+    PageDemand shortest = demand;
+    shortest.tokens = std::ssize(spec.prompt) + 1;
+    const bool answer = ChooseRing(shortest, pages, {}, limits_).has_value();
+    return TooLarge(
+        answer ? "answer" : "memory", answer ? "sampling.max_tokens" : "input",
         absl::StrCat(summaries.any() ? "keys, values and summaries of " : "keys and values of ",
                      demand.tokens, " tokens need ", needed, " bytes over ", limits_.ranks,
-                     " ranks; ", available,
-                     " bytes are available; shorten the prompt, lower max_tokens, "
-                     "or give the server more KV memory"));
+                     " ranks; ", available, " bytes are available; ",
+                     answer ? "lower max_tokens" : "shorten the prompt",
+                     ", or give the server more KV memory"));
   }
 
   static int64_t HeldBytes(const BufferPoolStats& stats, Lifetime lifetime) {

@@ -63,21 +63,66 @@ int64_t PrefixReuse::LongestFound(const RequestSpec& spec, const AttentionAssign
 
 void PrefixReuse::Keep(const Sequence& sequence, Request& request) {
   while (const auto length = request.TakeCheckpoint(limits_.page_tokens)) {
-    const auto page_at = [&](int group, int32_t first) -> PageId {
-      const std::vector<PageEntry>& entries = sequence.groups[group].entries;
-      const auto entry = std::lower_bound(
-          entries.begin(), entries.end(), first,
-          [](const PageEntry& page, int32_t position) { return page.first_position < position; });
-      ANNULUS_CHECK(entry != entries.end() && entry->first_position == first)
-          << "no page at " << first;
-      return {entry->rank, entry->page};
-    };
-    rings_.insert(sequence.ring);
-    index_.Insert(Identity(request.spec().tenant, sequence.attention.get(), sequence.rope_length,
-                           sequence.ring),
-                  std::span(request.spec().prompt).first(*length),
-                  request.attention_account().lowest(), page_at);
+    KeepUpTo(*length, sequence, request);
   }
+}
+
+void PrefixReuse::KeepUpTo(int32_t length, const Sequence& sequence, Request& request) {
+  const auto page_at = [&](int group, int32_t first) -> PageId {
+    const std::vector<PageEntry>& entries = sequence.groups[group].entries;
+    const auto entry = std::lower_bound(
+        entries.begin(), entries.end(), first,
+        [](const PageEntry& page, int32_t position) { return page.first_position < position; });
+    ANNULUS_CHECK(entry != entries.end() && entry->first_position == first)
+        << "no page at " << first;
+    return {entry->rank, entry->page};
+  };
+  rings_.insert(sequence.ring);
+  index_.Insert(Identity(request.spec().tenant, sequence.attention.get(), sequence.rope_length,
+                         sequence.ring),
+                std::span(request.spec().prompt).first(length),
+                request.attention_account().lowest(), page_at);
+}
+
+// With windows it is a checkpoint, which Keep has made known.
+void PrefixReuse::KeepCommon(int32_t length, const Sequence& sequence, Request& request) {
+  if (!has_windows() && length > request.cached_tokens()) KeepUpTo(length, sequence, request);
+}
+
+bool PrefixReuse::has_windows() const {
+  return std::any_of(limits_.group_windows.begin(), limits_.group_windows.end(),
+                     [](int32_t window) { return window > 0; });
+}
+
+void PrefixReuse::KeepUnfinished(const Sequence& sequence, Request& request) {
+  const int32_t length = sequence.computed / limits_.page_tokens * limits_.page_tokens;
+  if (!sequence.in_prefill() || length <= request.cached_tokens()) return;
+  // Windows see back from where the prompt stands, and from nowhere before it.
+  if (has_windows() && length != sequence.computed) return;
+  KeepUpTo(length, sequence, request);
+}
+
+int32_t PrefixReuse::Common(const RequestSpec& spec, const AttentionAssignment& policy,
+                            const Sequence& running, const RequestSpec& other) const {
+  if (spec.tenant != other.tenant || RopeLengthOf(spec) != running.rope_length) return 0;
+  const auto longest =
+      static_cast<std::ptrdiff_t>(std::min<size_t>(spec.prompt.size() - 1, running.prompt_length));
+  const auto mine = spec.prompt.begin();
+  const auto end = std::mismatch(mine, mine + longest, running.tokens.begin()).first;
+  const auto common = static_cast<int32_t>(end - mine) / limits_.page_tokens * limits_.page_tokens;
+  if (common == 0) return 0;
+  if (running.attention != nullptr) {
+    if (policy.dense() || policy.policy.kind == PolicyKind::kAuto) return 0;
+    const AttentionAssignment resolved =
+        ResolveAssignment(policy, std::ssize(spec.prompt) + spec.sampling.max_tokens);
+    if (AssignmentText(resolved) != AssignmentText(*running.attention)) return 0;
+  }
+  if (!has_windows()) return common;
+  int32_t checkpoint = 0;
+  for (const int32_t length : Request::Checkpoints(other, limits_.page_tokens)) {
+    if (length <= common) checkpoint = length;
+  }
+  return checkpoint;
 }
 
 void PrefixReuse::InheritCoverage(Request& request) const {

@@ -43,6 +43,18 @@ class PrefixReuse {
   // After a step: beginnings of the prompt that are now complete become known.
   void Keep(const Sequence& sequence, Request& request);
 
+  // The beginning that a prompt, under `policy`, has in common with one that is being computed, as
+  // far as it could be reused from there: whole pages, of models with windows up to a checkpoint.
+  // 0: none, or it is another tenant's, or was computed under a policy that is not this one.
+  int32_t Common(const RequestSpec& spec, const AttentionAssignment& policy,
+                 const Sequence& running, const RequestSpec& other) const;
+
+  // What Common gave is computed: makes it known, if it is not.
+  void KeepCommon(int32_t length, const Sequence& sequence, Request& request);
+
+  // The request ends before its prompt is read: what is computed may serve whoever sends it again.
+  void KeepUnfinished(const Sequence& sequence, Request& request);
+
   // A request that reuses pages computed under its policy has their coverage too.
   void InheritCoverage(Request& request) const;
 
@@ -52,6 +64,8 @@ class PrefixReuse {
  private:
   std::string Identity(const TenantId& tenant, const AttentionAssignment* policy,
                        int64_t rope_length, const std::vector<int32_t>& ring) const;
+  bool has_windows() const;
+  void KeepUpTo(int32_t length, const Sequence& sequence, Request& request);
 
   const std::string identity_;
   const PlanLimits limits_;

@@ -69,18 +69,21 @@ void Request::ReportQueued(int position) {
   sink_->OnQueued(position);
 }
 
-void Request::ReportProgress() {
+void Request::ReportProgress(double done, double left) {
   PromptProgress progress;
   progress.total = prompt_tokens_;
   progress.cached = cached_tokens_;
   progress.processed = sequence_->computed;
   progress.elapsed_seconds = Elapsed() - admitted_at_;
-  if (progress.processed > progress.cached) {
-    progress.eta_seconds = progress.elapsed_seconds *
-                           static_cast<double>(progress.total - progress.processed) /
-                           static_cast<double>(progress.processed - progress.cached);
-  }
+  // What is left goes on as what is done did, whatever shares the steps.
+  progress.eta_seconds = done > 0 ? progress.elapsed_seconds * left / done : left;
+  last_progress_at_ = Elapsed();
   sink_->OnProgress(progress);
+}
+
+bool Request::ProgressIsDue() const {
+  constexpr double kInterval = 0.3;
+  return Elapsed() - std::max(last_progress_at_, admitted_at_) >= kInterval;
 }
 
 void Request::CountStep(RingMode mode, const PairCount& pairs, const AttendSeconds& seconds) {
@@ -106,6 +109,7 @@ Request::TokenOutcome Request::AddToken(const SampledToken& token) {
   } else {
     outcome.gap_seconds = now - last_token_at_;
   }
+  outcome.parked = std::exchange(parked_, false);
   last_token_at_ = now;
   ++completion_tokens_;
 
@@ -168,6 +172,7 @@ double Request::StalledSeconds(bool has_room) {
     stalled_since_.reset();
     return 0;
   }
+  parked_ = true;
   const SteadyTime now = std::chrono::steady_clock::now();
   if (!stalled_since_.has_value()) stalled_since_ = now;
   return SecondsBetween(*stalled_since_, now);

@@ -29,9 +29,11 @@ class Request {
   RequestId id() const { return id_; }
   const RequestSpec& spec() const { return spec_; }
   TokenSink& sink() { return *sink_; }
+  SteadyTime submitted() const { return submitted_; }
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t completion_tokens() const { return completion_tokens_; }
   Sequence* sequence() { return sequence_; }
+  const Sequence* sequence() const { return sequence_; }
   const Timings& timings() const { return timings_; }
 
   // The request now runs as `sequence` (owned by the engine state).
@@ -46,14 +48,18 @@ class Request {
   // Tells the sink its place in the queue, when that changed.
   void ReportQueued(int position);
 
-  // Tells the sink how far the prompt is.
-  void ReportProgress();
+  // Tells the sink how far the prompt is. `done` and `left` are the work behind and before it,
+  // cached tokens aside, in any unit.
+  void ReportProgress(double done, double left);
+  // Whether the last such word is half a second old, or about to be.
+  bool ProgressIsDue() const;
 
   // Takes the next token: passes text on and says whether the request is finished by it. Also
   // returns the seconds since the token before, absent for the first.
   struct TokenOutcome {
     std::optional<FinishReason> finished;
     std::optional<double> gap_seconds;
+    bool parked = false;  // its reader was behind meanwhile
   };
   TokenOutcome AddToken(const SampledToken& token);
 
@@ -96,6 +102,8 @@ class Request {
   int queue_position_ = -1;
   double admitted_at_ = 0;
   double last_token_at_ = 0;
+  double last_progress_at_ = 0;
+  bool parked_ = false;  // since the last token
   std::optional<SteadyTime> stalled_since_;
   Timings timings_;
   AttentionReport attention_;

@@ -131,6 +131,19 @@ class EngineMetrics {
       set_.AddHistogram("inter_token_latency_seconds", "Seconds between two tokens of one request.",
                         TokenLatencyBuckets());
 
+  Counter& stall_violations = set_.AddCounter(
+      "stall_violations_total",
+      "Gaps between two tokens of one request, read at once, that were longer than the stall "
+      "budget.");
+  Gauge& step_cost_error =
+      set_.AddGauge("step_cost_error_ratio",
+                    "Difference between the predicted and the real time of a step over the real "
+                    "one, mean over the last steps.");
+  Gauge& smallest_chunk_seconds = set_.AddGauge(
+      "smallest_chunk_seconds",
+      "Predicted seconds of a step with one page of a prompt, at the depth of the last one; above "
+      "the stall budget, the budget cannot be kept.");
+
   // Counted step by step, as the tokens are computed.
   Counter& prompt_tokens =
       set_.AddCounter("prompt_tokens_total", "Prompt tokens computed by prefill.");

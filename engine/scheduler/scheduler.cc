@@ -12,15 +12,24 @@
 namespace annulus {
 namespace {
 
+// Null: it has ended since.
+Sequence* FindSequence(const EngineState& state, SequenceId id) {
+  for (const auto& sequence : state.running) {
+    if (sequence->id == id) return sequence.get();
+  }
+  return nullptr;
+}
+
 // Builds one plan.
 class Planner {
  public:
   Planner(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
-          const ModePolicy& policy)
+          const ModePolicy& policy, std::optional<std::span<const PrefillTurn>> turns)
       : state_(state),
         pages_(pages),
         limits_(limits),
         policy_(policy),
+        turns_(turns),
         prefill_rows_(limits.ranks, 0),
         sampled_rows_(limits.ranks, 0) {}
 
@@ -32,9 +41,15 @@ class Planner {
       const Sequence& sequence = *state_.running[(i + state_.step) % count];
       if (!sequence.paused && !sequence.in_prefill()) PlanDecode(sequence);
     }
-    for (size_t i = 0; i < count; ++i) {
-      const Sequence& sequence = *state_.running[(i + state_.step) % count];
-      if (!sequence.paused && sequence.in_prefill()) PlanPrefill(sequence);
+    if (turns_.has_value()) {
+      PlanTurns();
+    } else {
+      for (size_t i = 0; i < count; ++i) {
+        const Sequence& sequence = *state_.running[(i + state_.step) % count];
+        if (!sequence.paused && sequence.in_prefill()) {
+          PlanPrefill(sequence, sequence.prompt_length);
+        }
+      }
     }
     // Sampled items first: the last layer then works on a prefix of the rows.
     std::stable_partition(plan_.items.begin(), plan_.items.end(), NeedsLastLayer);
@@ -123,8 +138,16 @@ class Planner {
     return runs;
   }
 
-  void PlanPrefill(const Sequence& sequence) {
-    const int32_t end = ChunkEnd(sequence);
+  void PlanTurns() {
+    for (const PrefillTurn& turn : *turns_) {
+      const Sequence* const sequence = FindSequence(state_, turn.sequence);
+      ANNULUS_CHECK(sequence != nullptr && sequence->in_prefill()) << "no prompt of that name";
+      PlanPrefill(*sequence, turn.end);
+    }
+  }
+
+  void PlanPrefill(const Sequence& sequence, int32_t most_end) {
+    const int32_t end = std::min(ChunkEnd(sequence), most_end);
     if (end <= sequence.computed) return;
     const bool last = end == sequence.prompt_length;
     AddUpdate(sequence, end, last);
@@ -220,19 +243,12 @@ class Planner {
   const PageBook& pages_;
   const PlanLimits& limits_;
   const ModePolicy& policy_;
+  const std::optional<std::span<const PrefillTurn>> turns_;
   std::vector<int> prefill_rows_;  // [rank] given so far
   std::vector<int> sampled_rows_;
   int64_t visiting_pages_ = 0;  // in a ring step, of the items so far
   StepPlan plan_;
 };
-
-// Null: it has ended since.
-Sequence* FindSequence(const EngineState& state, SequenceId id) {
-  for (const auto& sequence : state.running) {
-    if (sequence->id == id) return sequence.get();
-  }
-  return nullptr;
-}
 
 void CommitTables(const SequenceUpdate& update, const PlanLimits& limits, Sequence& sequence) {
   for (size_t g = 0; g < update.tables.size(); ++g) {
@@ -286,8 +302,8 @@ void DropBehindWindows(const PlanLimits& limits, Sequence& sequence, PageBook& p
 }  // namespace
 
 StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
-                  const ModePolicy& policy) {
-  return Planner(state, pages, limits, policy).Run();
+                  const ModePolicy& policy, std::optional<std::span<const PrefillTurn>> turns) {
+  return Planner(state, pages, limits, policy, turns).Run();
 }
 
 void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages) {

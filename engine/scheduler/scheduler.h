@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <span>
 
 #include "engine/memory/page_book.h"
 #include "engine/scheduler/cost_model.h"
 #include "engine/scheduler/placement.h"
+#include "engine/scheduler/quantum.h"
 #include "engine/state/sequence.h"
 #include "engine/state/step_plan.h"
 
@@ -24,12 +27,14 @@ struct ModePolicy {
 
 // The next step of all ranks: one sampled row for every sequence that decodes, and prompt chunks,
 // while no rank gets more than its rows of each kind. Chunk ends fall on multiples of ring degree x
-// page, except the last of a prompt. Where rows run out, sequences take turns by step number. Pages
+// page, except the last of a prompt and where `turns` says less. Where rows run out, sequences take
+// turns by step number; prompts with `turns`, as these order and bound them, and no others. Pages
 // come from each sequence's reserve. Pure: reads state and book, changes nothing, needs no model.
 // Empty items: nothing can be computed now (`ended` may still hold ids that the ranks should
 // forget).
 StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
-                  const ModePolicy& policy);
+                  const ModePolicy& policy,
+                  std::optional<std::span<const PrefillTurn>> turns = std::nullopt);
 
 // `plan` (from PlanStep on this very state) is about to run: the book says which pages are being
 // written.

@@ -160,11 +160,12 @@ TEST_F(EngineTest, DeadlinesEndWaitingAndRunningRequests) {
   auto engine = Make(options);
   RequestSpec running = Spec(*engine, std::string(200'000, 'x'));
   running.deadline = std::chrono::steady_clock::now() + 300ms;
+  const auto a = Start(*engine, std::move(running));
+  ASSERT_TRUE(a->WaitProgress(1));
   RequestSpec waiting = Spec(*engine, "abc");
   waiting.deadline = std::chrono::steady_clock::now() + 50ms;
   RequestSpec late = Spec(*engine, "abc");
   late.deadline = std::chrono::steady_clock::now() - 1s;
-  const auto a = Start(*engine, std::move(running));
   const auto b = Start(*engine, std::move(waiting));
   const auto c = Start(*engine, std::move(late));
   for (const auto& sink : {a, b, c}) {
@@ -269,12 +270,19 @@ TEST_F(EngineTest, RefusesWhatCanNeverFitWithNumbers) {
   auto engine = Make(options);
   RequestSpec spec = Spec(*engine, "x", 500'000);
   const absl::Status memory = engine->Validate(spec);
-  EXPECT_EQ(memory.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(memory.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(memory.GetPayload(kLimitPayload), absl::Cord("answer"));
+  EXPECT_EQ(memory.GetPayload(kFieldPayload), absl::Cord("sampling.max_tokens"));
   EXPECT_NE(memory.message().find("500001 tokens need"), absl::string_view::npos) << memory;
   spec.sampling.max_tokens = 1'000'000;
   const absl::Status context = engine->Validate(spec);
   EXPECT_EQ(context.code(), absl::StatusCode::kOutOfRange);
   EXPECT_NE(context.message().find("999999"), absl::string_view::npos) << context;
+  EXPECT_EQ(context.GetPayload(kLimitPayload), absl::Cord("context"));
+  EXPECT_EQ(context.GetPayload(kFieldPayload), absl::Cord("sampling.max_tokens"));
+  RequestSpec prompt = Spec(*engine, std::string(500'000, 'x'), 1);
+  EXPECT_EQ(engine->Validate(prompt).GetPayload(kLimitPayload), absl::Cord("memory"));
+  EXPECT_EQ(engine->Validate(prompt).GetPayload(kFieldPayload), absl::Cord("input"));
   spec.sampling.max_tokens = 1;
   for (const int32_t id : {-1, 257, INT32_MAX}) {
     spec.prompt = {1, id};

@@ -1,0 +1,164 @@
+#include "engine/serving.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "engine/base/clock.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::chrono::milliseconds kPassInterval{100};
+
+ShareName ShareOf(const RequestSpec& spec) { return {spec.tenant.name(), spec.client}; }
+
+PromptState StateOf(const Sequence& sequence) {
+  return {.sequence = sequence.id,
+          .computed = sequence.computed,
+          .prompt_length = sequence.prompt_length,
+          .attention = ClassOf(sequence.attention.get()),
+          .degree = static_cast<int>(sequence.ring.size())};
+}
+
+}  // namespace
+
+Serving::Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limits, int max_running,
+                 EngineMetrics& metrics)
+    : stall_seconds_(std::chrono::duration<double>(stall_budget).count()),
+      ranks_(limits.ranks),
+      max_running_(max_running),
+      metrics_(metrics),
+      pacer_(stall_seconds_, limits) {}
+
+Contender Serving::ContenderOf(const Request& request, SteadyTime now) const {
+  const RequestSpec& spec = request.spec();
+  Contender contender;
+  contender.id = request.id();
+  contender.share = ShareOf(spec);
+  contender.priority = spec.priority;
+  contender.elapsed = SecondsBetween(request.submitted(), now);
+  const PromptShare share = ShareDone(request);
+  contender.remaining = share.left;
+  contender.total = share.done + share.left;
+  if (spec.deadline != SteadyTime::max()) {
+    contender.until_deadline = SecondsBetween(now, spec.deadline);
+  }
+  return contender;
+}
+
+Serving::PromptShare Serving::ShareDone(const Request& request) const {
+  const auto length = static_cast<int32_t>(request.prompt_tokens());
+  PromptState prompt{.prompt_length = length, .degree = ranks_};  // at most
+  int32_t cached = 0;
+  if (request.sequence() != nullptr) {
+    prompt = StateOf(*request.sequence());
+    cached = static_cast<int32_t>(request.cached_tokens());
+  }
+  const int32_t computed = std::min(prompt.computed, length);
+  return {.done = pacer_.PromptSeconds(prompt, cached, computed),
+          .left = pacer_.PromptSeconds(prompt, computed, length)};
+}
+
+bool Serving::PassIsDue(SteadyTime now) const { return news_ || now >= next_pass_; }
+
+void Serving::NoteEnd(RequestId id, SteadyTime now) {
+  if (last_end_ != SteadyTime{}) {
+    turnover_seconds_ += 0.2 * (SecondsBetween(last_end_, now) - turnover_seconds_);
+  }
+  last_end_ = now;
+  admission_.Forget(id);
+  NoteRoom();
+}
+
+void Serving::NoteRoom() {
+  admission_.RoomMayHaveCome();
+  news_ = true;
+}
+
+std::chrono::milliseconds Serving::retry_after() const {
+  const double seconds = std::clamp(2 * turnover_seconds_, 0.25, 60.0);
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+void Serving::SetPresent(const Requests& requests) {
+  std::set<ShareName> present;
+  for (const auto& [id, request] : requests) present.insert(ShareOf(request->spec()));
+  shares_.SetPresent(std::vector<ShareName>(present.begin(), present.end()));
+}
+
+std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
+                                      const Requests& requests, AdmissionHost& host,
+                                      SteadyTime now) {
+  news_ = false;
+  next_pass_ = now + kPassInterval;
+  SetPresent(requests);
+  std::vector<Contender> contenders;
+  for (const RequestId id : waiting) contenders.push_back(ContenderOf(*requests.at(id), now));
+  std::vector<RequestId> order;
+  for (const size_t i : admission_.Run(contenders, shares_, host)) {
+    order.push_back(contenders[i].id);
+  }
+  return order;
+}
+
+bool Serving::HasPlace(const Contender& contender, const EngineState& state,
+                       const Requests& requests, int active) const {
+  if (active >= max_running_) return false;
+  const int kept = max_running_ / 8;
+  if (contender.share.client.empty() || active < max_running_ - kept) return true;
+  const auto own =
+      std::count_if(state.running.begin(), state.running.end(), [&](const auto& sequence) {
+        return !sequence->paused && ShareOf(requests.at(sequence->id)->spec()) == contender.share;
+      });
+  return own < max_running_ - kept;
+}
+
+std::vector<PrefillTurn> Serving::Turns(const EngineState& state, const Requests& requests) const {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  std::vector<Contender> contenders;
+  std::vector<PromptState> states;
+  std::vector<int32_t> streams;
+  for (const auto& sequence : state.running) {
+    if (sequence->paused) continue;
+    if (!sequence->in_prefill()) {
+      streams.push_back(sequence->computed);
+      continue;
+    }
+    contenders.push_back(ContenderOf(*requests.at(sequence->id), now));
+    states.push_back(StateOf(*sequence));
+  }
+  std::vector<PromptState> prompts;
+  for (const size_t i : ServingOrder(contenders, shares_)) prompts.push_back(states[i]);
+  return pacer_.Turns(prompts, streams);
+}
+
+void Serving::Took(const StepPlan& plan, const Requests& requests, double seconds) {
+  if (plan.items.empty()) return;
+  int streams = 0;
+  std::vector<double> costs;
+  double all = 0;
+  for (const PlanItem& item : plan.items) {
+    const Request& request = *requests.at(item.sequence);
+    const bool stream = item.sampled && item.begin >= request.prompt_tokens();
+    if (stream) ++streams;
+    const StepWork work = stream
+                              ? SampledWork(item.begin)
+                              : PromptWork(item.begin, item.end, AttentionClass::kDense, 1, 1, 1);
+    costs.push_back(pacer_.costs().Predict(work) + 1e-6 * (item.end - item.begin));
+    all += costs.back();
+  }
+  pacer_.Took(plan, streams, seconds);
+  SetPresent(requests);
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    shares_.Charge(ShareOf(requests.at(plan.items[i].sequence)->spec()), seconds * costs[i] / all);
+  }
+  metrics_.step_cost_error.Set(pacer_.costs().error());
+  metrics_.smallest_chunk_seconds.Set(pacer_.smallest_chunk_seconds());
+}
+
+void Serving::CountGap(double seconds) {
+  if (stall_seconds_ > 0 && seconds > stall_seconds_) metrics_.stall_violations.Increment();
+}
+
+}  // namespace annulus

@@ -1,0 +1,80 @@
+#ifndef ANNULUS_ENGINE_SERVING_H_
+#define ANNULUS_ENGINE_SERVING_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/metrics/engine_metrics.h"
+#include "engine/request.h"
+#include "engine/scheduler/admission.h"
+#include "engine/scheduler/quantum.h"
+
+namespace annulus {
+
+// Whose turn it is: brings requests and sequences before the pure parts of scheduler/ (order,
+// admission, quantum) and keeps what those remember. Of one thread, the coordinator's.
+class Serving {
+ public:
+  using Requests = std::map<RequestId, std::unique_ptr<Request>>;
+
+  // `stall_budget`: 0: steps are as large as `limits` allows. `metrics` outlives this.
+  Serving(std::chrono::milliseconds stall_budget, const PlanLimits& limits, int max_running,
+          EngineMetrics& metrics);
+
+  // Whether anything may have changed since the last pass that decides who begins.
+  bool PassIsDue(SteadyTime now) const;
+  // The pass. Returns those that wait in the order in which they would be served.
+  std::vector<RequestId> Admit(const std::deque<RequestId>& waiting, const Requests& requests,
+                               AdmissionHost& host, SteadyTime now);
+  void NoteArrival() { news_ = true; }
+  void NoteEnd(RequestId id, SteadyTime now);
+  void NoteRoom();
+
+  // Whether one more of this share may run, beside `active` that do. One client alone does not take
+  // every place: the last eighth is kept for others.
+  bool HasPlace(const Contender& contender, const EngineState& state, const Requests& requests,
+                int active) const;
+
+  // How far prompts may go in the next step.
+  std::vector<PrefillTurn> Turns(const EngineState& state, const Requests& requests) const;
+  // A step of the plan has taken so long.
+  void Took(const StepPlan& plan, const Requests& requests, double seconds);
+
+  // A stream waited so long for its next token.
+  void CountGap(double seconds);
+
+  // Seconds of the request's prompt that are done, and still to do, as if it were alone.
+  struct PromptShare {
+    double done = 0;
+    double left = 0;
+  };
+  PromptShare ShareDone(const Request& request) const;
+
+  // After so long a place in the queue is likely to be free.
+  std::chrono::milliseconds retry_after() const;
+
+  double stall_seconds() const { return stall_seconds_; }
+  double smallest_chunk_seconds() const { return pacer_.smallest_chunk_seconds(); }
+
+ private:
+  Contender ContenderOf(const Request& request, SteadyTime now) const;
+  void SetPresent(const Requests& requests);
+
+  const double stall_seconds_;
+  const int ranks_;
+  const int max_running_;
+  EngineMetrics& metrics_;
+  StepPacer pacer_;
+  FairShares shares_;
+  Admission admission_;
+  double turnover_seconds_ = 0.5;  // from the end of a request to that of the next, mean
+  SteadyTime last_end_{};
+  bool news_ = false;
+  SteadyTime next_pass_{};  // though there is no news: orders change with time
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_SERVING_H_

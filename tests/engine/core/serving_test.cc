@@ -1,0 +1,270 @@
+// Requests beside each other in the whole engine. Each test has the name of a complaint.
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/demo/document.h"
+#include "engine/api.h"
+#include "gtest/gtest.h"
+#include "kernels/base/sanitizers.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+#include "tests/support/collecting_sink.h"
+
+namespace annulus {
+namespace {
+
+using testing::CollectingSink;
+using namespace std::chrono_literals;
+
+// A long prompt takes seconds, of which a test waits for a part only.
+constexpr int kLong = kThreadSanitizer ? 20'000 : 200'000;
+
+class ServingEngineTest : public ::testing::Test {
+ protected:
+  ServingEngineTest() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
+
+  static EngineOptions Options(int ranks = 2) {
+    EngineOptions options;
+    options.ranks = ranks;
+    options.threads = ranks;
+    options.kv_memory_bytes = 512 << 20;
+    options.chunk_tokens = 512;
+    options.tokens_per_rank = 256;
+    return options;
+  }
+
+  void Make(const EngineOptions& options) {
+    auto engine = CreateEngine(options, *backend_, registry_);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  RequestSpec Spec(const std::string& text, int max_tokens = 8) const {
+    RequestSpec spec;
+    spec.prompt = engine_->Tokenize(text, true, CancelFlag::Never()).value();
+    spec.sampling.temperature = 0;
+    spec.sampling.max_tokens = max_tokens;
+    return spec;
+  }
+
+  struct Started {
+    RequestId id = 0;
+    std::shared_ptr<CollectingSink> sink = std::make_shared<CollectingSink>();
+  };
+  Started Start(RequestSpec spec) {
+    Started started;
+    const auto id = engine_->Submit(std::move(spec), started.sink);
+    EXPECT_TRUE(id.ok()) << id.status();
+    started.id = id.value_or(0);
+    return started;
+  }
+
+  double Metric(const std::string& name) const {
+    for (const MetricFamily& family : engine_->Metrics()) {
+      if (family.name == "annulus_" + name) return family.samples.at(0).value;
+    }
+    ADD_FAILURE() << "no metric " << name;
+    return 0;
+  }
+
+  static DemoDocument Document(int64_t bytes, uint64_t seed) {
+    DemoOptions options;
+    options.bytes = bytes;
+    options.seed = seed;
+    return MakeDemoDocument(options).value();
+  }
+
+  // Tokens that the memory for keys and values takes.
+  int64_t Room() const {
+    int64_t bytes = 0;
+    for (const RankLoad& rank : engine_->Load().ranks) bytes += rank.kv_bytes_total;
+    return bytes / engine_->model().kv_bytes_per_token;
+  }
+
+  std::unique_ptr<Backend> backend_;
+  KernelRegistry registry_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(ServingEngineTest, AShortRequestDoesNotQueueBehindALongPrompt) {
+  Make(Options());
+  const Started large = Start(Spec(std::string(kLong, 'x')));
+  ASSERT_TRUE(large.sink->WaitProgress(1));
+  const Started small = Start(Spec("some words, some words, "));
+  ASSERT_TRUE(small.sink->Wait().has_value());
+  EXPECT_LT(large.sink->progress().back().processed, kLong);
+  EXPECT_EQ(large.sink->ids().size(), 0u);
+  engine_->Cancel(large.id);
+}
+
+TEST_F(ServingEngineTest, ARequestThatFitsIsNotHeldByOneThatDoesNot) {
+  EngineOptions options = Options(1);
+  options.kv_memory_bytes = 32 << 20;
+  Make(options);
+  const auto part = [&](double share) { return static_cast<int>(share * Room()); };
+  // Half of the room for one that nobody reads.
+  RequestSpec holding = Spec("x", part(0.5));
+  auto holder = std::make_shared<CollectingSink>();
+  holder->set_has_room(false);
+  const auto held = engine_->Submit(holding, holder);
+  ASSERT_TRUE(held.ok());
+  while (engine_->Load().running == 0) std::this_thread::sleep_for(1ms);
+  const Started large = Start(Spec("large ", part(0.8)));
+  const Started small = Start(Spec("some words, some words, "));
+  const auto done = small.sink->Wait(20);
+  ASSERT_TRUE(done.has_value());
+  EXPECT_TRUE(done->status.ok());
+  EXPECT_EQ(large.sink->done_calls(), 0);
+  // Its turn comes as well.
+  engine_->Cancel(*held);
+  ASSERT_TRUE(large.sink->WaitTokens(1));
+  engine_->Cancel(large.id);
+}
+
+TEST_F(ServingEngineTest, LongRequestsOfOneClientDoNotLeaveAnotherUnanswered) {
+  EngineOptions options = Options();
+  options.max_running = 8;
+  Make(options);
+  std::vector<Started> many;
+  for (int i = 0; i < 30; ++i) {
+    RequestSpec spec = Spec(std::string(kLong / 20, static_cast<char>('a' + i % 26)));
+    spec.client = "many";
+    many.push_back(Start(std::move(spec)));
+  }
+  ASSERT_TRUE(many[0].sink->WaitProgress(1));
+  RequestSpec spec = Spec("some words, some words, ");
+  spec.client = "alone";
+  const Started other = Start(std::move(spec));
+  ASSERT_TRUE(other.sink->Wait().has_value());
+  const auto ended = std::count_if(many.begin(), many.end(), [](const Started& started) {
+    return started.sink->done_calls() > 0;
+  });
+  EXPECT_LT(ended, 8);
+  for (const Started& started : many) engine_->Cancel(started.id);
+}
+
+TEST_F(ServingEngineTest, AQueuedRequestIsToldAtOnce) {
+  EngineOptions options = Options();
+  options.max_running = 1;
+  Make(options);
+  const Started running = Start(Spec(std::string(kLong, 'x')));
+  ASSERT_TRUE(running.sink->WaitProgress(1));
+  const Started first = Start(Spec("abc"));
+  EXPECT_EQ(first.sink->queued(), std::vector<int>{0});
+  engine_->Cancel(running.id);
+  EXPECT_TRUE(first.sink->Wait().has_value());
+}
+
+// Eight questions sent at once over one document.
+TEST_F(ServingEngineTest, EightQuestionsAtOnceReadTheirDocumentOnce) {
+  const int bytes = kThreadSanitizer ? 1500 : 6000;
+  const DemoDocument document = Document(bytes, 5);
+  for (const int ranks : {1, 3}) {
+    for (const bool told : {true, false}) {
+      Make(Options(ranks));
+      std::vector<Started> asked;
+      for (int i = 0; i < 8; ++i) {
+        const DemoFact& fact = document.facts[i % document.facts.size()];
+        RequestSpec spec =
+            Spec(document.text + fact.cue + std::string(i / document.facts.size(), ' '), 4);
+        if (told) spec.shared_prefixes = {bytes};
+        asked.push_back(Start(std::move(spec)));
+      }
+      int64_t cached = 0;
+      int64_t prompts = 0;
+      for (const Started& one : asked) {
+        const auto done = one.sink->Wait();
+        ASSERT_TRUE(done.has_value() && done->status.ok());
+        cached += done->usage.cached_tokens;
+        prompts += done->usage.prompt_tokens;
+      }
+      // The recall model has windows, so a prefix can only be taken up where it was told to end.
+      EXPECT_GE(cached, told ? 7 * (bytes / 64 * 64) : 0) << ranks << " ranks";
+      EXPECT_EQ(Metric("prompt_tokens_total"), prompts - cached) << ranks << " ranks";
+    }
+  }
+}
+
+TEST_F(ServingEngineTest, WhenTheOneThatReadsADocumentGoesTheNextContinues) {
+  Make(Options(2));
+  const DemoDocument document = Document(kThreadSanitizer ? 6000 : 60'000, 6);
+  const auto spec = [&] {
+    RequestSpec request = Spec(document.text + document.facts[0].cue, 64);
+    request.shared_prefixes = {static_cast<int32_t>(document.text.size())};
+    request.sampling.stop = {"\n"};
+    return request;
+  };
+  const Started first = Start(spec());
+  ASSERT_TRUE(first.sink->WaitProgress(1024));
+  const Started second = Start(spec());
+  engine_->Cancel(first.id);
+  ASSERT_TRUE(first.sink->Wait().has_value());
+  const int64_t reached = first.sink->progress().back().processed;
+  const auto done = second.sink->Wait();
+  ASSERT_TRUE(done.has_value() && done->status.ok());
+  EXPECT_GE(done->usage.cached_tokens, std::min(reached, done->usage.prompt_tokens) / 64 * 64 - 64);
+  EXPECT_GE(done->usage.cached_tokens, 1024);
+  EXPECT_EQ(second.sink->text(), document.facts[0].answer);
+}
+
+TEST_F(ServingEngineTest, ARetryOfACancelledPromptContinuesThere) {
+  Make(Options(2));
+  const std::string text(kLong, 'x');
+  const Started first = Start(Spec(text));
+  ASSERT_TRUE(first.sink->WaitProgress(1024));
+  engine_->Cancel(first.id);
+  ASSERT_TRUE(first.sink->Wait().has_value());
+  const Started again = Start(Spec(text));
+  ASSERT_TRUE(again.sink->WaitProgress(1));
+  EXPECT_GE(again.sink->progress().front().cached, 1024);
+  engine_->Cancel(again.id);
+}
+
+// A budget that one chunk of 512 tokens is far beyond: chunks shrink while a stream runs, and no
+// token changes.
+TEST_F(ServingEngineTest, AStreamIsNotStalledByALongPromptAndNoBitChanges) {
+  const DemoDocument document = Document(kThreadSanitizer ? 1500 : 12'000, 7);
+  std::vector<int32_t> ids;
+  std::vector<TokenLogprob> logprobs;
+  for (const auto budget : {0ms, 1ms}) {
+    EngineOptions options = Options(2);
+    options.stall_budget = budget;
+    Make(options);
+    RequestSpec streaming = Spec("some words, some words, ", 5000);
+    streaming.sampling.ignore_eos = true;
+    const Started stream = Start(std::move(streaming));
+    ASSERT_TRUE(stream.sink->WaitTokens(3));
+    RequestSpec spec = Spec(document.text + document.facts[0].cue, 16);
+    spec.sampling.logprobs = 2;
+    const Started reads = Start(std::move(spec));
+    ASSERT_TRUE(reads.sink->Wait()->status.ok());
+    engine_->Cancel(stream.id);
+    ASSERT_TRUE(stream.sink->Wait().has_value());
+    if (budget == 0ms) {
+      EXPECT_EQ(Metric("stall_violations_total"), 0);
+      ids = reads.sink->ids();
+      logprobs = reads.sink->logprobs();
+      continue;
+    }
+    EXPECT_EQ(reads.sink->ids(), ids);
+    ASSERT_EQ(reads.sink->logprobs().size(), logprobs.size());
+    for (size_t i = 0; i < logprobs.size(); ++i) {
+      EXPECT_EQ(reads.sink->logprobs()[i].logprob, logprobs[i].logprob);
+    }
+    int64_t last = 0;
+    for (const PromptProgress& progress : reads.sink->progress()) {
+      EXPECT_LT(progress.processed - last, 512);
+      last = progress.processed;
+    }
+    EXPECT_GT(Metric("step_cost_error_ratio"), 0);
+    EXPECT_GT(Metric("smallest_chunk_seconds"), 0);
+  }
+}
+
+}  // namespace
+}  // namespace annulus
