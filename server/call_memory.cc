@@ -15,7 +15,7 @@ absl::Status NoRoom(size_t needed, const MemoryBudget& budget) {
                                  {"limit", absl::StrCat(budget.limit())}};
   if (needed > budget.limit()) {
     return ReasonError(
-        absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MEMORY_TOO_SMALL,
+        absl::StatusCode::kOutOfRange, v1::ERROR_REASON_MEMORY_TOO_SMALL,
         absl::StrCat("the request needs ", needed,
                      " bytes while it is worked on and this server keeps at most ", budget.limit(),
                      " of all requests; shorten it, or start the server with more "

@@ -139,7 +139,7 @@ absl::Status ReasonError(absl::StatusCode code, v1::ErrorReason reason, absl::st
 }
 
 absl::Status AnswerTooLargeError(size_t needed, size_t available) {
-  return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_ANSWER_TOO_LARGE,
+  return ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
                      absl::StrCat("the answer needs ", needed,
                                   " bytes or more and one message has "
                                   "at most ",

@@ -53,7 +53,7 @@ absl::Status GenerateReactor::Gather(Delta delta) {
   response_size_ += message.ByteSizeLong();
   if (response_size_ + kCompletionBytes > max_bytes_) {
     return ReasonError(
-        absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_ANSWER_TOO_LARGE,
+        absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
         absl::StrCat("the answer does not fit into one message of ", max_bytes_,
                      " bytes; use StreamGenerate, or ask for fewer tokens or logprobs"),
         {{"available", absl::StrCat(max_bytes_)}});
@@ -84,7 +84,7 @@ void GenerateReactor::End(Completion completion) {
   DropMessage(request_);
   response_.Clear();
   unread_.Begin(call_);
-  Finish(generation_->Conclude(completion));
+  Finish(generation_->Conclude(completion, call_));
 }
 
 void GenerateReactor::OnDone() {

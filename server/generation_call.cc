@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/connection_relay.h"
 #include "server/errors.h"
 #include "server/guarded.h"
 #include "server/request_builder.h"
@@ -35,6 +36,7 @@ void GenerationCall::Start(const grpc::CallbackServerContext& call, size_t reque
 absl::Status GenerationCall::Begin(const grpc::CallbackServerContext& call, size_t request_bytes,
                                    Decoder decoder) {
   ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Admit(call));
+  connection_ = ClientAddress(call.peer());
   ANNULUS_ASSIGN_OR_RETURN(Engine* const engine, context_.lifecycle.Enter(*this));
   ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, request_bytes));
   const auto run = [self = shared_from_this(), engine, decoder = std::move(decoder)](
@@ -71,6 +73,7 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
   ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents,
                                                              caller_.tenant, memory_, cancel));
   request.deadline = deadline_;
+  request.client = connection_;
   ANNULUS_RETURN_IF_ERROR(memory_.Keep(KeptBytes(request)));
   const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
   context_.log.Debug("request_submitted",
@@ -78,7 +81,7 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
   const absl::StatusOr<RequestId> id = engine.Submit(std::move(request), sink_);
   if (!id.ok()) {
     if (absl::IsOutOfRange(id.status())) {
-      return ContextError(id.status().message(), needed, engine.model().max_context);
+      return TooLargeError(spec, id.status(), needed, engine.model().max_context);
     }
     return PlaceField(spec, id.status());
   }
@@ -117,7 +120,8 @@ std::string GenerationCall::request_id() const {
   return request_id_;
 }
 
-grpc::Status GenerationCall::Conclude(const Completion& completion) {
+grpc::Status GenerationCall::Conclude(const Completion& completion,
+                                      grpc::CallbackServerContext& call) {
   const std::string id = request_id();
   if (completion.status.ok()) {
     context_.log.FromClient(LogLevel::kInfo, "request_done",
@@ -131,7 +135,7 @@ grpc::Status GenerationCall::Conclude(const Completion& completion) {
     context_.log.FromClient(LogLevel::kWarning, "computing_failed",
                             {{"id", id}, {"cause", std::string(*cause)}});
   }
-  return context_.Conclude(absl::StrCat(name_, " ", id), FromCompletion(completion.status));
+  return context_.Conclude(absl::StrCat(name_, " ", id), FromCompletion(completion.status), call);
 }
 
 void GenerationCall::Close() {

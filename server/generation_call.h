@@ -60,7 +60,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   void Abort(absl::Status status) override;
 
   // Counts and logs the end; gives the status to send.
-  grpc::Status Conclude(const Completion& completion);
+  grpc::Status Conclude(const Completion& completion, grpc::CallbackServerContext& call);
 
   // The reader ends: it is not called again once this returns.
   void Close();
@@ -84,6 +84,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   SteadyTime deadline_;                  // set by Start, then only read
   size_t most_answer_bytes_ = SIZE_MAX;  // as the deadline
   Identity caller_;                      // as the deadline
+  std::string connection_;               // as the deadline: whose share the request uses
   CallMemory memory_;                    // used by Start, then by the job only
 
   mutable std::mutex mutex_;

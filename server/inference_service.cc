@@ -118,7 +118,7 @@ absl::Status HandleMapAttention(ServiceContext& context, const v1::MapAttentionR
   spec.most_map_bytes = context.config.max_message_bytes;
   const auto map = engine->MapAttention(spec, cancel);
   if (absl::IsResourceExhausted(map.status())) {
-    return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_ANSWER_TOO_LARGE,
+    return ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
                        map.status().message(), {{"available", absl::StrCat(spec.most_map_bytes)}});
   }
   if (absl::IsOutOfRange(map.status())) return FieldError("tokens", map.status().message());

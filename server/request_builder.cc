@@ -241,6 +241,21 @@ absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status) {
   return status;
 }
 
+absl::Status TooLargeError(const v1::GenerationSpec& spec, const absl::Status& status,
+                           int64_t needed, int64_t available) {
+  const auto limit = status.GetPayload(kLimitPayload);
+  absl::Status error;
+  if (limit == absl::Cord("memory")) {
+    error = ReasonError(status.code(), v1::ERROR_REASON_MEMORY_TOO_SMALL, status.message());
+  } else if (limit == absl::Cord("answer")) {
+    error = ReasonError(status.code(), v1::ERROR_REASON_ANSWER_TOO_LARGE, status.message());
+  } else {
+    error = ContextError(status.message(), needed, available);
+  }
+  if (const auto field = status.GetPayload(kFieldPayload)) error.SetPayload(kFieldPayload, *field);
+  return PlaceField(spec, std::move(error));
+}
+
 absl::Status ContextError(absl::string_view message, int64_t needed, int64_t available) {
   return ReasonError(absl::StatusCode::kOutOfRange, v1::ERROR_REASON_CONTEXT_TOO_LONG, message,
                      {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});

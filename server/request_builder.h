@@ -37,6 +37,10 @@ size_t KeptBytes(const RequestSpec& request);
 // "spec.sampling.top_p", and "input" is "spec.text", "spec.messages" or "spec.token_ids".
 absl::Status PlaceField(const v1::GenerationSpec& spec, absl::Status status);
 
+// What the engine said can never fit: the reason by its kLimitPayload, and the field's path.
+absl::Status TooLargeError(const v1::GenerationSpec& spec, const absl::Status& status,
+                           int64_t needed, int64_t available);
+
 // Adds to the engine's OUT_OF_RANGE the numbers that clients can read: `needed` tokens of prompt
 // and answer where `available` fit.
 absl::Status ContextError(absl::string_view message, int64_t needed, int64_t available);

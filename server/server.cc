@@ -85,6 +85,7 @@ class ServerImpl final : public Server {
  private:
   std::vector<MetricFamily> CollectMetrics() const;
   void Housekeep();
+  void WarnOfStalls(const EngineLoad& load);
   void SetHealth(bool serving);
   void EndAll(milliseconds grace);
   std::string AtWork() const;
@@ -117,7 +118,8 @@ class ServerImpl final : public Server {
   GrpcListener grpc_;
   int port_ = 0;
   Pulse pulse_{steady_clock::now()};
-  HeapTrimmer trimmer_;  // of the housekeeping thread
+  bool stalls_said_ = false;  // of the housekeeping thread, as the next
+  HeapTrimmer trimmer_;       // of the housekeeping thread
   std::unique_ptr<HttpResponder> operator_http_;
   std::unique_ptr<PeriodicThread> housekeeping_;
 };
@@ -161,13 +163,31 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
 void ServerImpl::Housekeep() {
   log_.SayWhatWasSuppressed();
   const auto engine = lifecycle_.engine();
-  const bool healthy = engine.ok() && (*engine)->Load().healthy;
+  bool healthy = false;
+  if (engine.ok()) {
+    const EngineLoad load = (*engine)->Load();
+    healthy = load.healthy;
+    WarnOfStalls(load);
+  }
   SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
   const SteadyTime now = steady_clock::now();
   document_service_.CutOffSilentSince(now - config_.upload_timeout);
   // The engine ends a request whose reader is behind, and says so; the reader has as long again to
   // hear it.
   unread_.CutOffSince(now - 2 * config_.engine.slow_reader_timeout);
+}
+
+// Once: the model is too slow for the budget, whatever the load.
+void ServerImpl::WarnOfStalls(const EngineLoad& load) {
+  if (stalls_said_ || load.stall_budget_seconds <= 0) return;
+  if (load.smallest_chunk_seconds <= load.stall_budget_seconds) return;
+  stalls_said_ = true;
+  log_.Warning("stall_budget_not_kept",
+               {{"stall_budget_seconds", absl::StrCat(load.stall_budget_seconds)},
+                {"smallest_chunk_seconds", absl::StrCat(load.smallest_chunk_seconds)},
+                {"advice",
+                 "running answers wait so long while prompts are read; raise "
+                 "--stall-budget, or use a smaller --page-tokens or more threads"}});
 }
 
 void ServerImpl::SetHealth(bool serving) {

@@ -23,24 +23,28 @@ std::string ServiceContext::NewRequestId() {
   return absl::StrCat("r-", next_request.fetch_add(1, std::memory_order_relaxed));
 }
 
-grpc::Status ServiceContext::Conclude(absl::string_view call, const absl::Status& status) {
+grpc::Status ServiceContext::Conclude(absl::string_view name, const absl::Status& status,
+                                      grpc::CallbackServerContext& call) {
+  if (const auto retry = status.GetPayload(kRetryPayload)) {
+    call.AddTrailingMetadata("grpc-retry-pushback-ms", std::string(*retry));
+  }
   if (status.ok()) {
-    log.Debug("call_done", {{"call", call}});
+    log.Debug("call_done", {{"call", name}});
     return grpc::Status::OK;
   }
   const grpc::Status wire = ToGrpcStatus(status);
   const auto code = static_cast<absl::StatusCode>(wire.error_code());
   // A look-up that finds nothing has told what was asked: clients look before they upload.
-  if (call == "GetDocument" && code == absl::StatusCode::kNotFound) {
-    log.Debug("call_done", {{"call", call}, {"found", "nothing"}});
+  if (name == "GetDocument" && code == absl::StatusCode::kNotFound) {
+    log.Debug("call_done", {{"call", name}, {"found", "nothing"}});
     return wire;
   }
   metrics.CountError(code);
   if (HidesMessage(status)) {
-    log.FromClient(LogLevel::kError, "call_failed", {{"call", call}, {"cause", status.ToString()}});
+    log.FromClient(LogLevel::kError, "call_failed", {{"call", name}, {"cause", status.ToString()}});
   } else {
     log.FromClient(LogLevel::kInfo, "call_failed",
-                   {{"call", call},
+                   {{"call", name},
                     {"code", absl::StatusCodeToString(code)},
                     {"message", wire.error_message()}});
   }

@@ -45,9 +45,11 @@ struct ServiceContext {
   // A name for a request that brought none: "r-1", "r-2", ..
   std::string NewRequestId();
 
-  // Counts and logs how a call ended, and gives the status to send. `call` names the call in the
-  // log: "Generate r-7".
-  grpc::Status Conclude(absl::string_view call, const absl::Status& status);
+  // Counts and logs how a call ended, and gives the status to send. `name` names the call in the
+  // log: "Generate r-7". A status that says when to try again says so to gRPC's own retries too:
+  // the trailer grpc-retry-pushback-ms.
+  grpc::Status Conclude(absl::string_view name, const absl::Status& status,
+                        grpc::CallbackServerContext& call);
 
   // Why the pool took no job: it is busy, or the server stops.
   absl::Status PoolRefusal() const;

@@ -106,7 +106,7 @@ void StreamGenerateReactor::EndLocked(Completion completion) {
     completion.status = std::move(status);
   }
   DropMessage(request_);
-  const grpc::Status status = generation_->Conclude(completion);
+  const grpc::Status status = generation_->Conclude(completion, call_);
   if (completion.status.ok()) {
     StartWriteAndFinish(&message_, grpc::WriteOptions(), status);
   } else {

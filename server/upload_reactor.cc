@@ -153,7 +153,7 @@ void UploadReactor::Send(const absl::Status& status) {
                              {"new", result_.created ? "yes" : "no"}});
   }
   context_.metrics.CountUpload(outcome);
-  Finish(context_.Conclude("UploadDocument", status));
+  Finish(context_.Conclude("UploadDocument", status, call_));
 }
 
 void UploadReactor::OnCancel() {

@@ -104,6 +104,17 @@ absl::Status SetKvMemory(absl::string_view text, ServerConfig& config) {
   return absl::InvalidArgumentError(absl::StrCat(status.message(), ", or auto"));
 }
 
+absl::Status SetStallBudget(absl::string_view text, ServerConfig& config) {
+  std::optional<milliseconds>& budget = config.engine.stall_budget;
+  if (text == "auto" || text == "off") {
+    budget = text == "off" ? std::optional(milliseconds(0)) : std::nullopt;
+    return absl::OkStatus();
+  }
+  const absl::Status status = SetDuration(text, milliseconds(1), hours(1), budget.emplace());
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(status.message(), ", or auto, or off"));
+}
+
 absl::Status SetWeightsDtype(absl::string_view text, ServerConfig& config) {
   if (text == "auto") {
     config.engine.weights_dtype.reset();
@@ -213,6 +224,12 @@ std::vector<Option> SchedulingOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 16, 1 << 20, c.engine.chunk_tokens);
        }},
+      {"stall-budget", "TIME|off|auto", "auto",
+       "The longest that a running answer should wait for its next token while prompts are read "
+       "beside it: chunks of prompts are made to fit; auto: 250ms, on GPUs 50ms; off: chunks are "
+       "as "
+       "large as --chunk-tokens.",
+       SetStallBudget},
       {"tokens-per-rank", "N", "2048", "A sequence takes one more rank for each of these.",
        [](absl::string_view text, ServerConfig& c) {
          return SetInteger(text, 1, 1'000'000'000, c.engine.tokens_per_rank);

@@ -194,8 +194,8 @@ TEST_F(DaemonTest, BeyondMemoryTellsBothNumbers) {
     request.mutable_spec()->mutable_sampling()->set_max_tokens(10'000'000);
     return request;
   }());
-  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(Details(result.status).reason, "MEMORY_TOO_SMALL");
+  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(Details(result.status).reason, "ANSWER_TOO_LARGE");
   EXPECT_THAT(result.status.error_message(), HasSubstr("bytes are available"));
 }
 

@@ -186,7 +186,7 @@ TEST(AnswerLimitTest, AnAnswerBeyondOneMessageIsEndedWithAdvice) {
   grpc::ClientContext context;
   v1::GenerateResponse response;
   const grpc::Status status = server.inference()->Generate(&context, TextRequest("x"), &response);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
   EXPECT_EQ(Details(status).reason, "ANSWER_TOO_LARGE");
   EXPECT_TRUE(server.engine().WaitUntilIdle(kSoon));
 }

@@ -7,6 +7,7 @@
 
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/cord.h"
@@ -416,10 +417,32 @@ TEST_F(GenerateTest, AFullQueueSaysWhenToRetry) {
   absl::Status full = absl::ResourceExhaustedError("256 requests are waiting, as many as may wait");
   full.SetPayload(kRetryPayload, absl::Cord("750"));
   server_.engine().set_submit_error(full);
-  const grpc::Status status = Generate(TextRequest("x"));
+  grpc::ClientContext context;
+  const grpc::Status status = server_.inference()->Generate(&context, TextRequest("x"), &response_);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(Details(status).reason, "QUEUE_FULL");
   EXPECT_EQ(Details(status).retry_ms, 750);
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto pushback = trailers.find("grpc-retry-pushback-ms");
+  ASSERT_NE(pushback, trailers.end());
+  EXPECT_EQ(std::string(pushback->second.data(), pushback->second.size()), "750");
+}
+
+// No retry policy repeats OUT_OF_RANGE.
+TEST_F(GenerateTest, WhatCanNeverFitNamesTheFieldThatIsTooLarge) {
+  for (const auto& [limit, reason, field, place] :
+       {std::tuple("memory", "MEMORY_TOO_SMALL", "input", "spec.text"),
+        std::tuple("answer", "ANSWER_TOO_LARGE", "sampling.max_tokens", "spec.sampling.max_tokens"),
+        std::tuple("context", "CONTEXT_TOO_LONG", "input", "spec.text")}) {
+    absl::Status never = absl::OutOfRangeError("too large");
+    never.SetPayload(kLimitPayload, absl::Cord(limit));
+    never.SetPayload(kFieldPayload, absl::Cord(field));
+    server_.engine().set_submit_error(never);
+    const grpc::Status status = Generate(TextRequest("x"));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE);
+    EXPECT_EQ(Details(status).reason, reason);
+    EXPECT_EQ(Details(status).field, place);
+  }
 }
 
 TEST_F(GenerateTest, AFailureMidwayEndsTheStreamWithItsStatus) {

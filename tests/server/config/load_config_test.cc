@@ -84,7 +84,7 @@ std::string OtherValue(const Option& option) {
   if (name.find("tls") == 0 || name == "auth-token-file" || name == "admin-token-file" ||
       name == "profile")
     return "file.pem";
-  if (name.find("time") != std::string::npos) return "7s";
+  if (name.find("time") != std::string::npos || name == "stall-budget") return "7s";
   if (name == "kv-memory" || name.find("-size") != std::string::npos ||
       name == "max-documents-memory" || name == "max-prompts-memory") {
     return "77MiB";
@@ -103,14 +103,14 @@ std::string Describe(const ServerConfig& c) {
       << static_cast<int>(e.ring_transport) << '|' << e.device_graphs << '|'
       << AssignmentText(e.attention) << '|' << e.attention_gates << '|' << e.kernels << '|'
       << ActivationsName(e.activations) << '|' << c.convert_out << '|' << e.profile << '|'
-      << e.exchange_timeout.count() << '|' << e.slow_reader_timeout.count() << '|'
-      << static_cast<int>(c.device) << '|' << c.numa << '|' << static_cast<int>(c.huge_pages) << '|'
-      << c.served_model_name << '|' << c.listen << '|' << c.max_connections << '|'
-      << c.keepalive_time.count() << '|' << c.metrics << '|' << c.tls_certificate << '|'
-      << c.tls_key << '|' << c.auth_token_file << '|' << c.admin_token_file << '|'
-      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
-      << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|' << c.max_documents
-      << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
+      << (e.stall_budget ? e.stall_budget->count() : -1) << '|' << e.exchange_timeout.count() << '|'
+      << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa << '|'
+      << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen << '|'
+      << c.max_connections << '|' << c.keepalive_time.count() << '|' << c.metrics << '|'
+      << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file << '|'
+      << c.admin_token_file << '|' << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
+      << c.max_document_bytes << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
+      << c.max_documents << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
   return out.str();
 }
 
