@@ -5,6 +5,7 @@
 #include "bench/commands.h"
 #include "bench/report/progress.h"
 #include "bench/report/row.h"
+#include "bench/serve/beside.h"
 #include "bench/serve/load.h"
 #include "bench/serve/load_report.h"
 #include "client/cancellation.h"
@@ -18,6 +19,7 @@ namespace {
 struct ServeOptions {
   ConnectionOptions connection;
   LoadOptions load;
+  BesideOptions beside{.long_prompt = 0};  // no such prompt: load alone
 };
 
 // The number of ids of the model to load.
@@ -40,6 +42,16 @@ absl::Status RunServe(ServeOptions options, BenchContext& context) {
                            Connection::Open(options.connection, cancellation));
   ANNULUS_ASSIGN_OR_RETURN(options.load.vocabulary, Vocabulary(*connection, options.load.model));
   ProgressDisplay display = MakeDisplay(context.err);
+  if (options.beside.long_prompt > 0) {
+    options.beside.load = options.load;
+    ANNULUS_ASSIGN_OR_RETURN(const BesideResult result,
+                             RunBeside(options.connection, options.beside,
+                                       [&](const std::string& what) { display.Note(what); }));
+    display.Clear();
+    RowWriter writer(context.rows);
+    for (const Row& row : BesideRows(options.beside, result)) writer.Write(row);
+    return absl::OkStatus();
+  }
   ANNULUS_ASSIGN_OR_RETURN(const LoadResult result,
                            RunLoad(*connection, options.load, [&](int64_t sent, int64_t ended) {
                              display.Note(absl::StrCat(sent, " requests sent, ", ended, " ended"));
@@ -64,6 +76,7 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
   command->footer(
       "Examples:\n"
       "  annulus-bench serve --rate 2 --duration 30 --prompt-tokens 512 --max-tokens 32\n"
+      "  annulus-bench serve --beside-prompt 8192 --rate 0.2 --prompt-tokens 200 --max-tokens 1\n"
       "  annulus-bench serve --server gpu7:50051 --tls-ca ca.pem --json");
   command->add_option("--server", options->connection.server, "Address of annulusd")
       ->type_name("HOST:PORT")
@@ -86,6 +99,15 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
       ->capture_default_str();
   command->add_option("--max-tokens", load.max_tokens, "Tokens of each answer")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--beside-prompt", options->beside.long_prompt,
+                   "Read a prompt of so many tokens alone, then beside a running stream and these "
+                   "requests, which arrive as long as that takes")
+      ->check(CLI::Range(1, 1 << 24));
+  command
+      ->add_option("--stream-tokens", options->beside.stream_tokens, "Most tokens of that stream")
+      ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command->add_option("--seed", load.seed, "Of arrivals and prompts")->capture_default_str();
   command->callback([options, &context] {
