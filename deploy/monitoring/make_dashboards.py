@@ -46,6 +46,13 @@ SERVICE = [
     ("Time between tokens", "s", "lines", "Of one request.",
      [(name, quantile(share, "annulus_inter_token_latency_seconds"))
       for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))]),
+    ("Stalls", "short", "lines", "Times a second that a stream waited longer than --stall-budget for its "
+     "next token.",
+     [("{{instance}}", rate("annulus_stall_violations_total", "instance"))]),
+    ("Smallest chunk of a prompt", "s", "lines", "Above --stall-budget it cannot be kept.",
+     [("{{instance}}", gauge("annulus_smallest_chunk_seconds", "instance", how="max"))]),
+    ("Error of foreseen step times", "percentunit", "lines", "Of the real time, mean of the last steps.",
+     [("{{instance}}", gauge("annulus_step_cost_error_ratio", "instance", how="max"))]),
     ("Where a request's time goes, p95", "s", "lines", "The three follow each other.",
      [("queue", quantile(0.95, "annulus_request_queue_time_seconds")),
       ("prefill", quantile(0.95, "annulus_request_prefill_time_seconds")),

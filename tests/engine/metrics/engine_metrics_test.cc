@@ -71,7 +71,9 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_attention_density_ratio", "annulus_attention_coverage_ratio",
           "annulus_attention_estimated_coverage_ratio", "annulus_attention_layers_total",
           "annulus_pattern_cache_hits_total", "annulus_pattern_cache_misses_total",
-          "annulus_pattern_cache_bytes", "annulus_rank_up", "annulus_model_info"));
+          "annulus_pattern_cache_bytes", "annulus_rank_up", "annulus_model_info",
+          "annulus_stall_violations_total", "annulus_step_cost_error_ratio",
+          "annulus_smallest_chunk_seconds"));
 }
 
 TEST(EngineMetrics, CountsOnlyGoodEndsAsSuccess) {
