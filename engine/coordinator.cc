@@ -395,6 +395,10 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   serving_.NoteEnd(id, Now());
   retry_ms_ = serving_.retry_after().count();
   room_kept_.Forget(id);
+  std::erase_if(common_, [id](const auto& entry) {
+    return entry.first.first == id || entry.first.second == id;
+  });
+  kept_common_.erase(id);
   {
     std::lock_guard lock(alive_mutex_);
     alive_.erase(id);

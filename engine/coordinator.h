@@ -9,6 +9,7 @@
 #include <set>
 #include <thread>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "engine/auto_policy.h"
@@ -135,6 +136,10 @@ class Coordinator {
   std::deque<RequestId> waiting_;
   Serving serving_;
   RoomKept room_kept_;
+  // Of one that waits and one that computes its prompt: tokens that both begin with; and of the
+  // latter, how many of those were kept for others.
+  std::map<std::pair<RequestId, RequestId>, int32_t> common_;
+  std::map<RequestId, int32_t> kept_common_;
   PageBook pages_;
   PrefixReuse prefixes_;
   int64_t request_bytes_most_ = 0;

@@ -14,6 +14,8 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
     return own_.serving_.HasPlace(contender, own_.state_, own_.requests_, CountActive(own_.state_));
   }
   bool Waits(const Contender& contender) override {
+    // Whoever computes its beginning may have to wait for others itself.
+    if (contender.elapsed > 1 + 2 * contender.total) return false;
     return own_.WaitsForPrefix(*own_.requests_.at(contender.id));
   }
   Answer TryAdmit(const Contender& contender, const Contender* large) override {
@@ -52,8 +54,11 @@ bool Coordinator::WaitsForPrefix(const Request& request) {
   Sequence* from = nullptr;
   for (const auto& sequence : state_.running) {
     if (!sequence->in_prefill() || sequence->paused) continue;
-    const int32_t common =
-        prefixes_.Common(spec, policy, *sequence, requests_.at(sequence->id)->spec());
+    const auto [known, is_new] = common_.try_emplace({request.id(), sequence->id}, 0);
+    if (is_new) {
+      known->second = prefixes_.Common(spec, policy, *sequence, requests_.at(sequence->id)->spec());
+    }
+    const int32_t common = known->second;
     const bool worth_it = common >= 1024 || 2 * common >= request.prompt_tokens();
     if (!worth_it || common <= longest) continue;
     longest = common;
@@ -61,7 +66,9 @@ bool Coordinator::WaitsForPrefix(const Request& request) {
   }
   if (from == nullptr) return false;
   if (from->computed < longest) return true;
-  prefixes_.KeepCommon(longest, *from, *requests_.at(from->id));
+  int32_t& kept = kept_common_[from->id];
+  if (longest > kept) prefixes_.KeepCommon(longest, *from, *requests_.at(from->id));
+  kept = std::max(kept, longest);
   return false;
 }
 

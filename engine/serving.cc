@@ -64,7 +64,9 @@ bool Serving::PassIsDue(SteadyTime now) const { return news_ || now >= next_pass
 
 void Serving::NoteEnd(RequestId id, SteadyTime now) {
   if (last_end_ != SteadyTime{}) {
-    turnover_seconds_ += 0.2 * (SecondsBetween(last_end_, now) - turnover_seconds_);
+    constexpr double kMost = 10;  // an idle hour tells nothing of the next request
+    const double gap = std::min(SecondsBetween(last_end_, now), kMost);
+    turnover_seconds_ += 0.2 * (gap - turnover_seconds_);
   }
   last_end_ = now;
   admission_.Forget(id);

@@ -37,11 +37,11 @@ std::vector<size_t> Admission::Run(std::span<const Contender> waiting, const Fai
     }
   }
   int refused = 0;
-  bool gathered = false;
   for (const size_t i : order) {
     const Contender& contender = waiting[i];
-    if (!host.HasPlace(contender) || host.Waits(contender)) continue;
+    if (!host.HasPlace(contender)) continue;
     if (!no_room_.contains(contender.id)) {
+      if (host.Waits(contender)) continue;
       if (refused == kMostRefusals) continue;
       const bool beside = large != nullptr && large != &contender;
       const AdmissionHost::Answer answer = host.TryAdmit(contender, beside ? large : nullptr);
@@ -49,7 +49,7 @@ std::vector<size_t> Admission::Run(std::span<const Contender> waiting, const Fai
         if (large == &contender) {
           large = nullptr;
           gathering_.reset();
-          gathered = true;
+          no_room_.clear();  // room is kept for another one now, or for none
         }
         continue;
       }
@@ -61,7 +61,6 @@ std::vector<size_t> Admission::Run(std::span<const Contender> waiting, const Fai
       gathering_ = contender.id;
     }
   }
-  if (gathered) no_room_.clear();  // room is kept for another one now, or for none
   return order;
 }
 

@@ -115,7 +115,8 @@ void StepCostModel::Fit() {
     for (int i = 0; i < kFeatures; ++i) {
       const double hold = kHold * memory_[i];
       const double weight = squares_[i][i] + hold;
-      if (weight <= 0) continue;
+      // Work that was not seen for long is as good as forgotten, but for the rounding of its rest.
+      if (weight < 1e-200) continue;
       double rest = products_[i] + hold * before[i];
       for (int j = 0; j < kFeatures; ++j) {
         if (j != i) rest -= squares_[i][j] * seconds_[j];
