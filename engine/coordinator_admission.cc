@@ -14,8 +14,6 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
     return own_.serving_.HasPlace(contender, own_.state_, own_.requests_, CountActive(own_.state_));
   }
   bool Waits(const Contender& contender) override {
-    // Whoever computes its beginning may have to wait for others itself.
-    if (contender.elapsed > 1 + 2 * contender.total) return false;
     return own_.WaitsForPrefix(*own_.requests_.at(contender.id));
   }
   Answer TryAdmit(const Contender& contender, const Contender* large) override {
