@@ -107,10 +107,22 @@ v1::UploadDocumentRequest Header(const std::string& name, const DocumentContent&
   request.mutable_header()->set_name(name);
   request.mutable_header()->set_total_bytes(content.size);
   request.mutable_header()->set_sha256(content.sha256);
+  request.mutable_header()->set_title(content.title);
   return request;
 }
 
 }  // namespace
+
+std::string TitleOf(const std::string& path) {
+  std::string title;
+  const std::string file = std::filesystem::path(path).filename().string();  // at most 255 bytes
+  for (absl::string_view name = file; !name.empty();) {
+    const size_t good = FindInvalidUtf8(name).value_or(name.size());
+    absl::StrAppend(&title, name.substr(0, good), good < name.size() ? "\xEF\xBF\xBD" : "");
+    name.remove_prefix(std::min(good + 1, name.size()));
+  }
+  return title;
+}
 
 std::string ReadAll(std::istream& input) {
   std::string text, chunk;
@@ -127,8 +139,11 @@ absl::StatusOr<DocumentContent> OpenDocument(const std::string& path) {
   if (!file->is_open()) {
     return absl::NotFoundError(absl::StrCat("cannot open ", path, " for reading"));
   }
-  if (!std::filesystem::is_regular_file(path, error)) return Hold(*file, path);
-  return Measure(std::move(file), path);
+  const bool is_file = std::filesystem::is_regular_file(path, error);
+  absl::StatusOr<DocumentContent> content =
+      is_file ? Measure(std::move(file), path) : Hold(*file, path);
+  if (content.ok()) content->title = TitleOf(path);
+  return content;
 }
 
 absl::StatusOr<DocumentContent> ReadDocument(std::istream& input) {
@@ -144,6 +159,13 @@ bool IsDocumentName(absl::string_view name) {
 
 std::string ContentName(const DocumentContent& content) {
   return absl::StrCat("sha256-", content.sha256);
+}
+
+std::string TitledName(const DocumentContent& content) {
+  constexpr size_t kDigits = 16;
+  const auto measured = Measure(std::make_unique<std::istringstream>(content.title), "the title");
+  return absl::StrCat(ContentName(content), "-",
+                      measured.ok() ? measured->sha256.substr(0, kDigits) : "untitled");
 }
 
 grpc::Status UploadDocument(Connection& connection, const std::string& name,

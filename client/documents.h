@@ -22,15 +22,19 @@ struct DocumentContent {
   std::unique_ptr<std::istream> stream;  // at its beginning, seekable
   int64_t size = 0;                      // bytes
   std::string sha256;                    // 64 lower-case hexadecimal digits
+  std::string title;                     // what people and the model call it, in UTF-8
 };
 
-// Reads a file once to hash and check it. A pipe is held in memory. NOT_FOUND if it cannot be
-// opened, INVALID_ARGUMENT for a folder, an empty file and what is not UTF-8, DATA_LOSS if reading
-// fails.
+// Reads a file once to hash and check it; its name, without folders, is the title. A pipe is held
+// in memory. NOT_FOUND if it cannot be opened, INVALID_ARGUMENT for a folder, an empty file and
+// what is not UTF-8, DATA_LOSS if reading fails.
 absl::StatusOr<DocumentContent> OpenDocument(const std::string& path);
 
-// The same for a stream such as standard input, held in memory.
+// The same for a stream such as standard input, held in memory; it has no title.
 absl::StatusOr<DocumentContent> ReadDocument(std::istream& input);
+
+// A file's name without folders as the server takes it; what is not UTF-8 becomes U+FFFD.
+std::string TitleOf(const std::string& path);
 
 // Every byte up to the end of `input`.
 std::string ReadAll(std::istream& input);
@@ -40,6 +44,9 @@ bool IsDocumentName(absl::string_view name);
 
 // The name of a document that is known by what it holds: "sha256-<hash>".
 std::string ContentName(const DocumentContent& content);
+
+// The same for a text that is there under another title: "sha256-<hash>-<hash of the title>".
+std::string TitledName(const DocumentContent& content);
 
 // Bytes sent and all bytes; called after every chunk.
 using UploadObserver = std::function<void(int64_t, int64_t)>;

@@ -142,10 +142,9 @@ seconds_since() {
 ask_report() {
   local answer
   step "$2"
-  say "annulus ask deploy/ferry-report.txt 'Answer from the report above: $2' --temperature 0" \
-    "--max-tokens 40 --stop '\\n'"
-  answer=$("$build/annulus" ask "$report" "Answer from the report above: $2" --server "$address" \
-    --temperature 0 --max-tokens 40 --stop '\n' --timings) ||
+  say "annulus ask deploy/ferry-report.txt '$2' --temperature 0 --max-tokens 40"
+  answer=$("$build/annulus" ask "$report" "$2" --server "$address" --temperature 0 \
+    --max-tokens 40 --timings) ||
     fail "the call failed; the daemon's log is $log"
   say "answer:   $answer"
   if [[ $answer == *"$1"* ]]; then

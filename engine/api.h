@@ -130,22 +130,39 @@ struct ChatMessage {
   std::optional<std::string> tool_call_id;  // which call a message of the role "tool" answers
 };
 
+// A document of a prompt, as its frame shows it. The text's ids are put in by the caller.
+struct ChatDocument {
+  std::string name;  // UTF-8, of any characters
+  // Ends the frame of a document for which TextStream::holds_end_mark: letters and digits that the
+  // text cannot hold. Else empty.
+  std::string mark;
+};
+
 struct ChatRequest {
   std::vector<ChatMessage> messages;            // at least 1
   std::optional<std::string> tools;             // JSON: an array of definitions
   bool add_generation_prompt = true;            // ends with the beginning of an answer
   std::optional<std::string> template_options;  // JSON: an object of more variables
-  // Documents will stand in front of the first user message's content.
-  bool with_documents = false;
+  // They stand in front of the first user message's content, or where a template with a variable
+  // `documents` puts them.
+  std::vector<ChatDocument> documents;
+  // Documents get a frame: the template's own, or the plain one (engine/document_frame.h).
+  bool framed = false;
+};
+
+// Where a document's ids go.
+struct DocumentPlace {
+  size_t at = 0;         // in front of token_ids[at]
+  size_t frame_end = 0;  // token_ids from `at` up to here end the document's frame
 };
 
 struct RenderedChat {
   std::string text;                // without documents
   std::vector<int32_t> token_ids;  // the text's; the template writes the special tokens itself
-  // Where in token_ids the documents' ids go, if ChatRequest::with_documents: what stands before
-  // and behind them is tokenized separately, so all ids before their end are the same for every
-  // question about the same documents.
-  size_t documents_at = 0;
+  // One for each document, ascending. What stands between documents is tokenized separately, and
+  // names and frames as plain text. So all ids up to the end of a document's frame are the same
+  // for every prompt with the same documents up to there, whatever follows.
+  std::vector<DocumentPlace> places;
 };
 
 struct Usage {
@@ -271,7 +288,9 @@ class TokenSink {
   virtual bool HasRoom() const = 0;
 };
 
-// A text whose bytes come in parts, turned into the same ids as the whole. One thread at a time.
+// A document's text whose bytes come in parts, turned into the same ids as the whole. The texts of
+// control tokens in it ("<|im_start|>") are plain text: it may have been written by anybody. One
+// thread at a time.
 class TextStream {
  public:
   virtual ~TextStream() = default;
@@ -287,6 +306,9 @@ class TextStream {
   // Bytes of memory that what is held back may take until its ids are out. Little for text with
   // words; a stretch without any takes dozens of times its length.
   virtual size_t memory_bytes() const = 0;
+
+  // Whether the text so far holds the words that end the plain frame: see ChatDocument::mark.
+  virtual bool holds_end_mark() const = 0;
 };
 
 struct ModelInfo {
@@ -306,6 +328,9 @@ struct ModelInfo {
   int64_t kv_bytes_per_token = 0;  // of the full-attention groups, all ranks together
   std::string kernels;             // OpTable in use
   bool has_chat_template = false;
+  // Documents of conversations get a frame. False for the builtin models, which continue a text as
+  // it stands.
+  bool frames_documents = true;
   std::vector<int32_t> end_of_text_ids;
   SamplingParams default_sampling;  // for what a request leaves out: the model's own, where it says
   std::vector<std::string> warnings;  // what the operator should know of the model's files
@@ -455,6 +480,12 @@ class Engine {
   // UNIMPLEMENTED if the model has no template.
   virtual absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,
                                                          const CancelFlag& cancel) const = 0;
+
+  // The same for a model without a template: what the tokenizer adds in front of a text, the
+  // documents in their plain frames, and `text` as the question.
+  virtual absl::StatusOr<RenderedChat> FrameText(const std::vector<ChatDocument>& documents,
+                                                 absl::string_view text,
+                                                 const CancelFlag& cancel) const = 0;
 
   // Draws what a policy attends in a sequence of some length: see DrawBlockMap. `heads` 0: as many
   // as the model has for keys and values.

@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_CHAT_H_
 
 #include <ctime>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/api.h"
@@ -15,6 +16,12 @@ namespace annulus {
 absl::StatusOr<RenderedChat> RenderChat(const TemplateDirectory& templates,
                                         const Tokenizer& tokenizer, const ChatRequest& request,
                                         const std::tm& now, const CancelFlag& cancel);
+
+// The text that the template makes of the request's messages; its documents are not looked at.
+// `documents` is the template's variable of that name, as JSON.
+absl::StatusOr<std::string> RenderTemplate(const TemplateDirectory& templates,
+                                           const ChatRequest& request, const std::string& documents,
+                                           const std::tm& now, const CancelFlag& cancel);
 
 }  // namespace annulus
 

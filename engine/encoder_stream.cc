@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/document_frame.h"
 #include "engine/text/streaming_encoder.h"
 #include "kernels/base/status_macros.h"
 
@@ -16,8 +17,8 @@ constexpr size_t kPieceBytes = 64 << 10;
 
 class EncoderStream final : public TextStream {
  public:
-  explicit EncoderStream(std::unique_ptr<StreamingEncoder> encoder)
-      : encoder_(std::move(encoder)) {}
+  EncoderStream(const Tokenizer& tokenizer, const CancelFlag& cancel)
+      : tokenizer_(tokenizer), encoder_(tokenizer.NewPlainStream(cancel)) {}
 
   absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) override {
     while (!bytes.empty()) {
@@ -25,6 +26,7 @@ class EncoderStream final : public TextStream {
       bytes.remove_prefix(piece.size());
       const size_t before = ids.size();
       ANNULUS_RETURN_IF_ERROR(encoder_->Append(piece, &ids));
+      Scan(ids, before);
       // Ids come in the order of the text: behind new ones, only new text can be held back.
       held_bytes_ = ids.size() > before ? piece.size() : held_bytes_ + piece.size();
     }
@@ -33,20 +35,37 @@ class EncoderStream final : public TextStream {
 
   absl::Status Finish(std::vector<int32_t>& ids) override {
     held_bytes_ = 0;
-    return encoder_->Finish(&ids);
+    const size_t before = ids.size();
+    ANNULUS_RETURN_IF_ERROR(encoder_->Finish(&ids));
+    Scan(ids, before);
+    return absl::OkStatus();
   }
 
   size_t memory_bytes() const override { return held_bytes_ * kMemoryPerHeldByte; }
+  bool holds_end_mark() const override { return end_mark_.found(); }
 
  private:
+  // The text as the ids say it: a normalizer may have made plain letters of others.
+  void Scan(const std::vector<int32_t>& ids, size_t begin) {
+    for (size_t i = begin; i < ids.size() && !end_mark_.found(); ++i) {
+      token_.clear();
+      tokenizer_.DecodeNext(ids[i], &decoded_, &token_);
+      end_mark_.Add(token_);
+    }
+  }
+
+  const Tokenizer& tokenizer_;
   const std::unique_ptr<StreamingEncoder> encoder_;
+  DecodeState decoded_;
+  std::string token_;  // of one id
+  EndMarkScanner end_mark_;
   size_t held_bytes_ = 0;  // at most
 };
 
 }  // namespace
 
 std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer, const CancelFlag& cancel) {
-  return std::make_unique<EncoderStream>(tokenizer.NewPlainStream(cancel));
+  return std::make_unique<EncoderStream>(tokenizer, cancel);
 }
 
 }  // namespace annulus

@@ -8,8 +8,7 @@
 
 namespace annulus {
 
-// A document's text for `tokenizer`, by EncodePlain. `tokenizer` and `cancel` must
-// outlive it.
+// A document's text for `tokenizer`, by EncodePlain. `tokenizer` and `cancel` must outlive it.
 std::unique_ptr<TextStream> NewEncoderStream(const Tokenizer& tokenizer, const CancelFlag& cancel);
 
 }  // namespace annulus

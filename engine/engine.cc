@@ -11,6 +11,7 @@
 #include "engine/base/field_error.h"
 #include "engine/base/process_memory.h"
 #include "engine/chat.h"
+#include "engine/chat_documents.h"
 #include "engine/coordinator.h"
 #include "engine/encoder_stream.h"
 #include "engine/exchange_profile.h"
@@ -288,6 +289,12 @@ class EngineImpl final : public Engine {
     std::tm utc{};
     gmtime_r(&now, &utc);
     return RenderChat(model_.templates, *model_.tokenizer, request, utc, cancel);
+  }
+
+  absl::StatusOr<RenderedChat> FrameText(const std::vector<ChatDocument>& documents,
+                                         absl::string_view text,
+                                         const CancelFlag& cancel) const override {
+    return FrameDocuments(*model_.tokenizer, documents, text, cancel);
   }
 
   absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec,

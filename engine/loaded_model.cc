@@ -38,6 +38,7 @@ struct ModelFiles {
   TemplateDirectory templates;
   SamplingDefaults sampling;
   std::optional<double> conversion_error;
+  bool frames_documents = true;
 };
 
 absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
@@ -49,6 +50,7 @@ absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
   }
   ModelFiles files;
   files.config = RecallConfig(layers);
+  files.frames_documents = false;
   files.tensors = MakeRecallTensors(layers);
   files.tokenizer = MakeByteTokenizer();
   files.architecture = name;
@@ -151,6 +153,7 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   }
   info.kernels = model.ops->name;
   info.has_chat_template = !files.templates.empty();
+  info.frames_documents = files.frames_documents;
   info.end_of_text_ids = model.config.eos_ids;
   info.default_sampling = files.sampling.params;
   info.warnings = files.sampling.warnings;

@@ -56,7 +56,7 @@ absl::Status CheckMessages(const v1::Messages& messages, absl::string_view place
 }  // namespace
 
 absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::Messages& messages,
-                                               absl::string_view place, bool with_documents,
+                                               absl::string_view place, FramedDocuments documents,
                                                const CancelFlag& cancel) {
   if (!engine.model().has_chat_template) {
     return ReasonError(absl::StatusCode::kUnimplemented, v1::ERROR_REASON_UNSUPPORTED,
@@ -64,7 +64,8 @@ absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::M
   }
   ANNULUS_RETURN_IF_ERROR(CheckMessages(messages, place));
   ChatRequest request = FromMessage(messages);
-  request.with_documents = with_documents;
+  request.documents = std::move(documents.documents);
+  request.framed = documents.framed;
   absl::StatusOr<RenderedChat> chat = engine.ApplyChatTemplate(request, cancel);
   if (chat.ok()) return chat;
   // The engine names fields from "messages" on.

@@ -2,6 +2,7 @@
 #define ANNULUS_SERVER_CHAT_MESSAGES_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -11,11 +12,17 @@
 
 namespace annulus {
 
+// Documents of a conversation.
+struct FramedDocuments {
+  std::vector<ChatDocument> documents;
+  bool framed = false;
+};
+
 // Checks counts and sizes, then applies the model's chat template. `place` is where the messages
 // stand in the request: "messages" or "spec.messages". INVALID_ARGUMENT names the field,
 // UNIMPLEMENTED (UNSUPPORTED): the model has no template.
 absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::Messages& messages,
-                                               absl::string_view place, bool with_documents,
+                                               absl::string_view place, FramedDocuments documents,
                                                const CancelFlag& cancel);
 
 // For models without a template: the contents, joined by line feeds. INVALID_ARGUMENT where there

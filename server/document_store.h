@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_DOCUMENT_STORE_H_
 #define ANNULUS_SERVER_DOCUMENT_STORE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -27,6 +28,10 @@ struct StoredDocument {
   std::vector<int32_t> tokens;
   SteadyTime stored_at;
   MemoryLease lease;
+  std::string title;            // UTF-8, may be empty
+  bool holds_end_mark = false;  // see TextStream
+  // When a request last named it; stored_at: none has.
+  mutable std::atomic<SteadyTime> last_used = stored_at;
   mutable bool promised = false;  // see DocumentStore::Withdraw, whose lock guards it
 };
 using DocumentPtr = std::shared_ptr<const StoredDocument>;
@@ -44,7 +49,7 @@ absl::Status CheckDocumentName(absl::string_view field, absl::string_view name);
 // Documents by tenant and name. A tenant sees its own alone; all share the limits. Thread-safe.
 class DocumentStore {
  public:
-  // Beside its token ids, which are all that is kept of a text.
+  // Beside its token ids, which are all that is kept of a text, and its title.
   static constexpr size_t kMemoryPerDocument = 1024;
 
   explicit DocumentStore(const DocumentLimits& limits)

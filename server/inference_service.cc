@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -9,6 +10,7 @@
 #include "server/chat_messages.h"
 #include "server/errors.h"
 #include "server/generate_reactor.h"
+#include "server/request_builder.h"
 #include "server/stream_generate_reactor.h"
 #include "server/unary_call.h"
 #include "server/work_cost.h"
@@ -36,27 +38,14 @@ absl::StatusOr<size_t> CostOfApplyChatTemplate(ServiceContext&,
   return 2 * work;
 }
 
-// How long the text will be shows in its pieces. A text grows by doubling, and is moved into the
-// answer.
 absl::StatusOr<size_t> CostOfDetokenize(ServiceContext& context,
                                         const v1::DetokenizeRequest& request,
                                         const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   const std::span<const int32_t> ids(request.token_ids().data(),
                                      static_cast<size_t>(request.token_ids_size()));
-  constexpr size_t kPiece = 256;
-  constexpr size_t kSlack = size_t{16} << 10;
-  size_t size = 0;
-  for (size_t begin = 0; begin < ids.size(); begin += kPiece) {
-    const auto text = engine->Detokenize(ids.subspan(begin, std::min(kPiece, ids.size() - begin)),
-                                         request.skip_special(), cancel);
-    if (!text.ok()) break;  // the whole fails at the same place, and says which
-    size += text->size();
-    if (size > context.config.max_message_bytes) {
-      return AnswerTooLargeError(size, context.config.max_message_bytes);
-    }
-  }
-  return 3 * size + std::min(ids.size() * 64, kSlack);
+  return DetokenizeWork(*engine, ids, request.skip_special(), context.config.max_message_bytes,
+                        cancel);
 }
 
 // Drawing takes two numbers for each cell of each head that differs from the others; the maps, a
@@ -91,9 +80,36 @@ absl::Status HandleApplyChatTemplate(ServiceContext& context,
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
   ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat,
                            ApplyChatTemplate(*engine, request.messages(), "messages",
-                                             /*with_documents=*/false, cancel));
+                                             /*documents=*/{}, cancel));
   response.set_text(std::move(chat.text));
   response.mutable_token_ids()->Add(chat.token_ids.begin(), chat.token_ids.end());
+  return absl::OkStatus();
+}
+
+absl::Status HandleRenderPrompt(const OwnWork& work, const v1::RenderPromptRequest& request,
+                                v1::RenderPromptResponse& response, const CancelFlag& cancel) {
+  ServiceContext& context = work.context;
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
+  ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.spec().model()));
+  ANNULUS_ASSIGN_OR_RETURN(
+      const RequestSpec spec,
+      BuildRequest(request.spec(), *engine, context.documents, work.tenant, work.memory, cancel));
+  const std::vector<int32_t>& ids = spec.prompt;
+  const absl::Status valid = engine->Validate(spec);
+  if (absl::IsOutOfRange(valid)) {
+    const int64_t needed = static_cast<int64_t>(ids.size()) + spec.sampling.max_tokens;
+    return ContextError(valid.message(), needed, engine->model().max_context);
+  }
+  if (!valid.ok()) return PlaceField(request.spec(), valid);
+  const size_t most_bytes = context.config.max_message_bytes;
+  ANNULUS_ASSIGN_OR_RETURN(
+      const size_t bytes, DetokenizeWork(*engine, ids, /*skip_special=*/false, most_bytes, cancel));
+  ANNULUS_RETURN_IF_ERROR(
+      work.memory.Hold(CallMemory::kWork, KeptBytes(spec) + ids.size() * sizeof(int32_t) + bytes));
+  auto text = engine->Detokenize(ids, /*skip_special=*/false, cancel);
+  ANNULUS_RETURN_IF_ERROR(text.status());
+  response.set_text(*std::move(text));
+  response.mutable_token_ids()->Add(ids.begin(), ids.end());
   return absl::OkStatus();
 }
 
@@ -160,6 +176,12 @@ grpc::ServerUnaryReactor* InferenceService::MapAttention(grpc::CallbackServerCon
   return AnswerInPool(
       context_, {call, request, response, "MapAttention", /*for_admins=*/false, /*long_work=*/true},
       HandleMapAttention, CostOfMapAttention);
+}
+
+grpc::ServerUnaryReactor* InferenceService::RenderPrompt(grpc::CallbackServerContext* call,
+                                                         const grpc::ByteBuffer* request,
+                                                         grpc::ByteBuffer* response) {
+  return AnswerInPool(context_, {call, request, response, "RenderPrompt"}, HandleRenderPrompt);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* call,

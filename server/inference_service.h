@@ -11,8 +11,9 @@ using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate
         v1::InferenceService::WithRawCallbackMethod_Tokenize<
             v1::InferenceService::WithRawCallbackMethod_ApplyChatTemplate<
                 v1::InferenceService::WithRawCallbackMethod_MapAttention<
-                    v1::InferenceService::WithRawCallbackMethod_Detokenize<
-                        v1::InferenceService::Service>>>>>>;
+                    v1::InferenceService::WithRawCallbackMethod_RenderPrompt<
+                        v1::InferenceService::WithRawCallbackMethod_Detokenize<
+                            v1::InferenceService::Service>>>>>>>;
 
 class InferenceService final : public RawInferenceService {
  public:
@@ -30,6 +31,9 @@ class InferenceService final : public RawInferenceService {
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* MapAttention(grpc::CallbackServerContext* call,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* RenderPrompt(grpc::CallbackServerContext* call,
                                          const grpc::ByteBuffer* request,
                                          grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* call,

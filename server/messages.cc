@@ -154,8 +154,13 @@ v1::Document ToMessage(const StoredDocument& document) {
   message.set_size_bytes(static_cast<int64_t>(document.size_bytes));
   message.set_sha256(document.sha256);
   message.set_token_count(static_cast<int64_t>(document.tokens.size()));
-  message.set_age(
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - document.stored_at).count());
+  const SteadyTime now = std::chrono::steady_clock::now();
+  message.set_age(std::chrono::duration<double>(now - document.stored_at).count());
+  message.set_title(document.title);
+  const SteadyTime used = document.last_used.load(std::memory_order_relaxed);
+  if (used != document.stored_at) {
+    message.set_last_used(std::chrono::duration<double>(now - used).count());
+  }
   return message;
 }
 

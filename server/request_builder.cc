@@ -1,12 +1,14 @@
 #include "server/request_builder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "server/attention_messages.h"
 #include "server/chat_messages.h"
@@ -36,6 +38,7 @@ absl::StatusOr<std::vector<DocumentPtr>> FindDocuments(const v1::GenerationSpec&
   for (const std::string& name : spec.documents()) {
     ANNULUS_RETURN_IF_ERROR(CheckDocumentName("spec.documents", name));
     ANNULUS_ASSIGN_OR_RETURN(DocumentPtr document, store.Get(tenant, name));
+    document->last_used.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
     documents.push_back(std::move(document));
   }
   return documents;
@@ -76,33 +79,76 @@ absl::StatusOr<std::vector<int32_t>> TokenizeInput(const v1::GenerationSpec& spe
   return ids;
 }
 
+// The documents as their frames show them.
+absl::StatusOr<FramedDocuments> Frame(const v1::GenerationSpec& spec, const Engine& engine,
+                                      const std::vector<DocumentPtr>& documents) {
+  constexpr size_t kMarkDigits = 32;  // 128 bits: no text can be made to hold those of its own hash
+  if (!v1::Framing_IsValid(spec.framing())) {
+    return FieldError("spec.framing", absl::StrCat(static_cast<int>(spec.framing()),
+                                                   " is no framing that this server knows"));
+  }
+  FramedDocuments framed;
+  framed.framed =
+      spec.framing() != v1::FRAMING_NONE && spec.has_messages() && engine.model().frames_documents;
+  for (const DocumentPtr& document : documents) {
+    ChatDocument& chat = framed.documents.emplace_back();
+    chat.name = document->title.empty() ? document->name : document->title;
+    if (document->holds_end_mark) chat.mark = document->sha256.substr(0, kMarkDigits);
+  }
+  return framed;
+}
+
 // The ids of the input, special ones included, and where among them documents go.
 struct Input {
   std::vector<int32_t> ids;
-  size_t documents_at = 0;
+  std::vector<DocumentPlace> places;
 };
 
+absl::StatusOr<Input> ReadFramedText(const v1::GenerationSpec& spec, const Engine& engine,
+                                     const FramedDocuments& documents, const CancelFlag& cancel) {
+  std::string joined;
+  ANNULUS_ASSIGN_OR_RETURN(const absl::string_view text, InputText(spec, joined));
+  auto chat = engine.FrameText(documents.documents, text, cancel);
+  if (absl::IsInvalidArgument(chat.status())) {
+    return FieldError(InputField(spec), chat.status().message());
+  }
+  ANNULUS_RETURN_IF_ERROR(chat.status());
+  return Input{std::move(chat->token_ids), std::move(chat->places)};
+}
+
 absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& engine,
-                                bool with_documents, const CancelFlag& cancel) {
-  Input input;
+                                FramedDocuments documents, const CancelFlag& cancel) {
   if (spec.has_messages() && engine.model().has_chat_template) {
     ANNULUS_ASSIGN_OR_RETURN(
         RenderedChat chat,
-        ApplyChatTemplate(engine, spec.messages(), "spec.messages", with_documents, cancel));
-    input.ids = std::move(chat.token_ids);
-    input.documents_at = chat.documents_at;
-    return input;
+        ApplyChatTemplate(engine, spec.messages(), "spec.messages", std::move(documents), cancel));
+    return Input{std::move(chat.token_ids), std::move(chat.places)};
   }
-  if (!with_documents) {
+  Input input;
+  const size_t count = documents.documents.size();
+  if (count == 0) {
     ANNULUS_ASSIGN_OR_RETURN(input.ids, TokenizeInput(spec, engine, /*add_special=*/true, cancel));
     return input;
   }
+  if (documents.framed) return ReadFramedText(spec, engine, documents, cancel);
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<int32_t> behind,
                            TokenizeInput(spec, engine, /*add_special=*/false, cancel));
   ANNULUS_ASSIGN_OR_RETURN(input.ids, engine.Tokenize("", /*add_special=*/true, cancel));
-  input.documents_at = input.ids.size();
+  input.places.assign(count, {input.ids.size(), input.ids.size()});
   input.ids.insert(input.ids.end(), behind.begin(), behind.end());
   return input;
+}
+
+// What names and frames may take beside the input: with each byte of a name escaped.
+size_t FrameWork(const std::vector<DocumentPtr>& documents) {
+  constexpr size_t kWords = 1024;
+  constexpr size_t kEscape = 6;
+  size_t bytes = 0;
+  for (const DocumentPtr& document : documents) {
+    bytes += kWords + kEscape * std::max(document->title.size(), document->name.size());
+  }
+  // As TokenizeWork of a text without spaces.
+  return 64 * bytes;
 }
 
 // What BuildPrompt may take at its peak.
@@ -121,7 +167,29 @@ size_t PromptWork(const v1::GenerationSpec& spec, const std::vector<DocumentPtr>
       ids += static_cast<size_t>(spec.token_ids().ids_size());
   }
   // Where there are documents, the input's ids are copied behind theirs.
-  return documents.empty() ? bytes + ids * sizeof(int32_t) : 2 * bytes + 2 * ids * sizeof(int32_t);
+  if (documents.empty()) return bytes + ids * sizeof(int32_t);
+  return 2 * (bytes + FrameWork(documents)) + 2 * ids * sizeof(int32_t);
+}
+
+// The prompt: the documents' ids at their places among those of the input.
+void PutTogether(const Input& input, const std::vector<DocumentPtr>& documents,
+                 RequestSpec& request) {
+  ANNULUS_CHECK(input.places.size() == documents.size()) << "a document without a place";
+  std::vector<int32_t>& prompt = request.prompt;
+  size_t taken = 0;  // of the input's ids
+  const auto take = [&](size_t end) {
+    const auto begin = input.ids.begin();
+    prompt.insert(prompt.end(), begin + static_cast<std::ptrdiff_t>(taken),
+                  begin + static_cast<std::ptrdiff_t>(end));
+    taken = end;
+  };
+  for (size_t i = 0; i < documents.size(); ++i) {
+    take(input.places[i].at);
+    prompt.insert(prompt.end(), documents[i]->tokens.begin(), documents[i]->tokens.end());
+    take(input.places[i].frame_end);
+    request.shared_prefixes.push_back(static_cast<int32_t>(prompt.size()));
+  }
+  take(input.ids.size());
 }
 
 // Fills the prompt and where its documents end: other prompts are likely to begin the same way.
@@ -131,7 +199,8 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents,
                            FindDocuments(spec, store, request.tenant));
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, PromptWork(spec, documents)));
-  ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, !documents.empty(), cancel));
+  ANNULUS_ASSIGN_OR_RETURN(FramedDocuments framed, Frame(spec, engine, documents));
+  ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, std::move(framed), cancel));
   if (documents.empty()) {
     request.prompt = std::move(input.ids);
     return absl::OkStatus();
@@ -145,15 +214,8 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
                      context, "; name fewer documents"),
         static_cast<int64_t>(total) + 1, context);
   }
-  const auto place = input.ids.begin() + static_cast<std::ptrdiff_t>(input.documents_at);
-  std::vector<int32_t>& prompt = request.prompt;
-  prompt.reserve(total);
-  prompt.assign(input.ids.begin(), place);
-  for (const DocumentPtr& document : documents) {
-    prompt.insert(prompt.end(), document->tokens.begin(), document->tokens.end());
-    request.shared_prefixes.push_back(static_cast<int32_t>(prompt.size()));
-  }
-  prompt.insert(prompt.end(), place, input.ids.end());
+  request.prompt.reserve(total);
+  PutTogether(input, documents, request);
   return absl::OkStatus();
 }
 

@@ -17,12 +17,12 @@ absl::Status CheckRequestId(absl::string_view request_id);
 // Turns a request into the engine's form: the tokenizer's special prefix, the documents' ids in
 // their order, the input's ids, and the sampling fields that are present; the model's defaults for
 // the others; the attention policy if there is one. Messages go through the model's chat template,
-// which writes special tokens itself, and `tenant`'s documents stand in front of the first user
-// message's content. Tokenizes, so it may take long; `cancel` ends it, CANCELLED. INVALID_ARGUMENT
-// with the field, NOT_FOUND (document), OUT_OF_RANGE (longer than the context, found before
-// anything that long is put together). Ranges of sampling fields and ids are the engine's to check;
-// see PlaceField. `memory` holds what the work may take as kWork before it is done, and
-// RESOURCE_EXHAUSTED means that there is no room.
+// which writes special tokens itself, and `tenant`'s documents stand in their frames, mostly in
+// front of the first user message's content. Tokenizes, so it may take long; `cancel` ends it,
+// CANCELLED. INVALID_ARGUMENT with the field, NOT_FOUND (document), OUT_OF_RANGE (longer than the
+// context, found before anything that long is put together). Ranges of sampling fields and ids are
+// the engine's to check; see PlaceField. `memory` holds what the work may take as kWork before it
+// is done, and RESOURCE_EXHAUSTED means that there is no room.
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
                                          const DocumentStore& documents, const TenantId& tenant,
                                          CallMemory& memory, const CancelFlag& cancel);

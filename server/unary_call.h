@@ -42,6 +42,17 @@ template <typename Request, typename Response>
 using PoolHandler = absl::Status (*)(ServiceContext& context, const Request& request,
                                      Response& response, const CancelFlag& cancel);
 
+// The same for work that differs between tenants and whose cost shows only while it is done: the
+// handler holds its memory as CallMemory::kWork.
+struct OwnWork {
+  ServiceContext& context;
+  const TenantId& tenant;
+  CallMemory& memory;
+};
+template <typename Request, typename Response>
+using OwnWorkHandler = absl::Status (*)(const OwnWork& work, const Request& request,
+                                        Response& response, const CancelFlag& cancel);
+
 // One raw unary call from bytes to bytes. Its parts live until OnDone.
 struct RawUnaryCall {
   grpc::CallbackServerContext* call;
@@ -98,16 +109,17 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   template <typename Request, typename Response>
   absl::Status RunInPool(PoolHandler<Request, Response> handler,
                          std::type_identity_t<UnaryCost<Request>> cost) {
-    const auto run = [this, handler, cost](const WorkTurn& turn) {
-      if (turn.cancelled()) return End(OrCutOff(absl::CancelledError("the call was cancelled")));
-      RunGuarded<Request, Response>(cost, turn, [&](const Request& request, Response& response) {
-        return OrCutOff(handler(context_, request, response, turn));
-      });
-    };
-    const size_t size = raw_.long_work ? WorkPool::kShortBytes + 1 : raw_.request->Length();
-    Job job{raw_.name, ClientOf(*raw_.call, caller_.tenant), size, run};
-    if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
-    return context_.PoolRefusal();
+    return PostJob<Request, Response>(
+        cost, [this, handler](const Request& request, Response& response, const WorkTurn& turn) {
+          return handler(context_, request, response, turn);
+        });
+  }
+  template <typename Request, typename Response>
+  absl::Status RunInPool(OwnWorkHandler<Request, Response> handler) {
+    return PostJob<Request, Response>(
+        nullptr, [this, handler](const Request& request, Response& response, const WorkTurn& turn) {
+          return handler({context_, caller_.tenant, memory_}, request, response, turn);
+        });
   }
 
   void OnCancel() override {
@@ -142,6 +154,20 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   // Work that was cancelled, though not by its client, was cancelled by the drain.
   absl::Status OrCutOff(absl::Status status) const {
     return absl::IsCancelled(status) && !raw_.call->IsCancelled() ? CutOffError() : status;
+  }
+
+  template <typename Request, typename Response, typename Handle>
+  absl::Status PostJob(UnaryCost<Request> cost, Handle handle) {
+    const auto run = [this, handle, cost](const WorkTurn& turn) {
+      if (turn.cancelled()) return End(OrCutOff(absl::CancelledError("the call was cancelled")));
+      RunGuarded<Request, Response>(cost, turn, [&](const Request& request, Response& response) {
+        return OrCutOff(handle(request, response, turn));
+      });
+    };
+    const size_t size = raw_.long_work ? WorkPool::kShortBytes + 1 : raw_.request->Length();
+    Job job{raw_.name, ClientOf(*raw_.call, caller_.tenant), size, run};
+    if (context_.pool.TryRun(job_, std::move(job))) return absl::OkStatus();
+    return context_.PoolRefusal();
   }
 
   template <typename Request, typename Response, typename Handle>
@@ -201,19 +227,32 @@ grpc::ServerUnaryReactor* AnswerNow(ServiceContext& context, const RawUnaryCall&
   return reactor;
 }
 
+template <typename Run>
+grpc::ServerUnaryReactor* StartInPool(ServiceContext& context, const RawUnaryCall& raw, Run run) {
+  auto* const reactor = new UnaryReactor(context, raw);
+  const absl::Status begun = Guarded([&] {
+    ANNULUS_RETURN_IF_ERROR(reactor->Admit());
+    reactor->Follow();
+    return run(*reactor);
+  });
+  if (!begun.ok()) reactor->End(begun);
+  return reactor;
+}
+
 // For handlers whose work grows with the request: runs in the pool.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerInPool(ServiceContext& context, const RawUnaryCall& raw,
                                        PoolHandler<Request, Response> handler,
                                        UnaryCost<Request> cost) {
-  auto* const reactor = new UnaryReactor(context, raw);
-  const absl::Status begun = Guarded([&] {
-    ANNULUS_RETURN_IF_ERROR(reactor->Admit());
-    reactor->Follow();
-    return reactor->RunInPool(handler, cost);
-  });
-  if (!begun.ok()) reactor->End(begun);
-  return reactor;
+  return StartInPool(context, raw,
+                     [handler, cost](UnaryReactor& call) { return call.RunInPool(handler, cost); });
+}
+
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* AnswerInPool(ServiceContext& context, const RawUnaryCall& raw,
+                                       OwnWorkHandler<Request, Response> handler) {
+  return StartInPool(context, raw,
+                     [handler](UnaryReactor& call) { return call.RunInPool(handler); });
 }
 
 }  // namespace annulus

@@ -12,6 +12,7 @@ namespace annulus {
 namespace {
 
 constexpr size_t kHexDigestSize = 64;
+constexpr size_t kLongestTitle = 1024;
 
 bool IsHexDigest(absl::string_view text) {
   if (text.size() != kHexDigestSize) return false;
@@ -55,7 +56,12 @@ absl::Status Upload::AcceptHeader(const v1::DocumentHeader& header) {
     }
     total_bytes_ = static_cast<size_t>(header.total_bytes());
   }
+  if (header.title().size() > kLongestTitle) {
+    return FieldError("header.title", absl::StrCat("has ", header.title().size(),
+                                                   " bytes; allowed are 0 to ", kLongestTitle));
+  }
   name_ = header.name();
+  title_ = header.title();
   has_header_ = true;
   return store_.CheckRoom(total_bytes_.value_or(0));
 }
@@ -122,7 +128,7 @@ absl::Status Upload::MakeRoom(size_t more_ids) {
 }
 
 absl::Status Upload::TakeMemory(size_t bytes) {
-  const size_t needed = bytes + DocumentStore::kMemoryPerDocument;
+  const size_t needed = bytes + title_.size() + DocumentStore::kMemoryPerDocument;
   if (!lease_.TryResize(needed)) return StoreFullError(needed, lease_.budget());
   return absl::OkStatus();
 }
@@ -150,6 +156,7 @@ absl::StatusOr<Upload::Result> Upload::Finish() {
   if (absl::IsInvalidArgument(status)) return FieldError("chunk.data", status.message());
   ANNULUS_RETURN_IF_ERROR(status);
   ANNULUS_RETURN_IF_ERROR(CheckContext());
+  const bool holds_end_mark = stream_->holds_end_mark();
   stream_.reset();
   if (tokens_.capacity() > tokens_.size()) {
     ANNULUS_RETURN_IF_ERROR(TakeMemory((tokens_.capacity() + tokens_.size()) * sizeof(int32_t)));
@@ -157,8 +164,8 @@ absl::StatusOr<Upload::Result> Upload::Finish() {
   }
   ANNULUS_RETURN_IF_ERROR(TakeMemory(tokens_.size() * sizeof(int32_t)));
   auto document = std::make_shared<StoredDocument>(
-      StoredDocument{tenant_, name_, received_, sha256, std::move(tokens_),
-                     std::chrono::steady_clock::now(), std::move(lease_)});
+      tenant_, name_, received_, sha256, std::move(tokens_), std::chrono::steady_clock::now(),
+      std::move(lease_), std::move(title_), holds_end_mark);
   const StoredDocument* const ours = document.get();
   ANNULUS_ASSIGN_OR_RETURN(DocumentPtr stored, store_.Add(std::move(document)));
   const bool created = stored.get() == ours;

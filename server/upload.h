@@ -62,6 +62,7 @@ class Upload {
   MemoryLease lease_;
   bool has_header_ = false;
   std::string name_;
+  std::string title_;
   std::optional<size_t> total_bytes_;
   std::optional<std::string> expected_sha256_;
   size_t received_ = 0;  // bytes

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "engine/api.h"
+#include "server/errors.h"
 
 namespace annulus {
 namespace {
@@ -71,6 +71,22 @@ size_t ChatWork(const v1::Messages& messages) {
   stretches.Add(messages.tools());
   return static_cast<size_t>(messages.messages_size()) * kChatMessage + text * kChatCopies +
          stretches.Work();
+}
+
+absl::StatusOr<size_t> DetokenizeWork(const Engine& engine, std::span<const int32_t> ids,
+                                      bool skip_special, size_t most_bytes,
+                                      const CancelFlag& cancel) {
+  constexpr size_t kPiece = 256;
+  constexpr size_t kSlack = size_t{16} << 10;
+  size_t size = 0;
+  for (size_t begin = 0; begin < ids.size(); begin += kPiece) {
+    const auto text = engine.Detokenize(ids.subspan(begin, std::min(kPiece, ids.size() - begin)),
+                                        skip_special, cancel);
+    if (!text.ok()) break;  // the whole fails at the same place, and says which
+    size += text->size();
+    if (size > most_bytes) return AnswerTooLargeError(size, most_bytes);
+  }
+  return 3 * size + std::min(ids.size() * 64, kSlack);  // a text grows by doubling
 }
 
 }  // namespace annulus

@@ -196,10 +196,10 @@ int RunExplain(Session& session, const ExplainOptions& options) {
   spec.mutable_attention()->set_details(true);
   ProvidedDocuments provided;
   int exit_code = CheckText(session, "--prompt", options.prompt);
-  if (exit_code == 0) exit_code = PlacePrompt(session, options.prompt, spec);
   if (exit_code == 0) exit_code = ProvideDocuments(session, options.documents, {}, &provided);
   if (exit_code != 0) return exit_code;
   WarnOfDemonstration(session, spec.model());
+  PlaceQuestion(options.prompt, spec);
   for (const std::string& name : provided.names) spec.add_documents(name);
   Generation generation;
   exit_code = RunOnce(session, spec, "Reading", &generation);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "client/failure.h"
 #include "client/format/json.h"
 #include "client/format/table.h"
+#include "client/format/text.h"
 #include "client/format/units.h"
 
 namespace annulus {
@@ -19,8 +21,20 @@ namespace {
 struct DocumentOptions {
   std::vector<std::string> arguments;  // files, or names and patterns of names
   std::string name;                    // of a file on the server
+  std::optional<std::string> title;
   bool force = false;
 };
+
+// How long ago a request last used it.
+std::string LastUsed(const v1::Document& document) {
+  return document.has_last_used() ? absl::StrCat(FormatDuration(document.last_used()), " ago")
+                                  : "never";
+}
+
+// Titles are anybody's: on one line, and with nothing that steers the terminal.
+std::string ShownTitle(const v1::Document& document) {
+  return document.title().empty() ? "-" : OnOneLine(document.title());
+}
 
 void WriteDocument(const v1::Document& document, JsonWriter& json) {
   json.BeginObject();
@@ -29,6 +43,12 @@ void WriteDocument(const v1::Document& document, JsonWriter& json) {
   json.Key("sha256").String(document.sha256());
   json.Key("token_count").Int(document.token_count());
   json.Key("age").Double(document.age());
+  json.Key("title").String(document.title());
+  if (document.has_last_used()) {
+    json.Key("last_used").Double(document.last_used());
+  } else {
+    json.Key("last_used").Null();
+  }
   json.EndObject();
 }
 
@@ -38,11 +58,13 @@ int PrintDocument(Session& session, const v1::Document& document) {
     WriteDocument(document, json);
     session.Print(absl::StrCat(json.text(), "\n"));
   } else {
-    session.Print(absl::StrCat("name    ", document.name(), "\n",                      //
+    session.Print(absl::StrCat("title   ", ShownTitle(document), "\n",                 //
+                               "name    ", document.name(), "\n",                      //
                                "size    ", FormatBytes(document.size_bytes()), "\n",   //
                                "tokens  ", FormatCount(document.token_count()), "\n",  //
                                "sha256  ", document.sha256(), "\n",                    //
-                               "age     ", FormatDuration(document.age()), "\n"));
+                               "age     ", FormatDuration(document.age()), "\n",       //
+                               "used    ", LastUsed(document), "\n"));
   }
   return session.Finish();
 }
@@ -66,7 +88,9 @@ absl::StatusOr<std::vector<std::string>> FilesToPut(const std::vector<std::strin
   return files;
 }
 
-int PutOne(Session& session, const std::string& file, std::string name, v1::Document* document) {
+int PutOne(Session& session, const std::string& file, const DocumentOptions& options,
+           v1::Document* document) {
+  std::string name = options.name;
   const bool from_stdin = file == kStandardInput;
   if (name.empty()) {
     if (from_stdin) return session.Misuse("a document from standard input needs --name NAME");
@@ -80,6 +104,11 @@ int PutOne(Session& session, const std::string& file, std::string name, v1::Docu
   }
   absl::StatusOr<DocumentContent> content = ReadOneText(session, file);
   if (!content.ok()) return session.Misuse(absl::string_view(content.status().message()));
+  if (options.title.has_value()) {
+    const int bad = CheckText(session, "--title", *options.title);
+    if (bad != 0) return bad;
+    content->title = *options.title;
+  }
   return Upload(session, name, *content, document);
 }
 
@@ -88,14 +117,15 @@ int PrintDocuments(Session& session, const std::vector<v1::Document>& documents)
 int RunPut(Session& session, const DocumentOptions& options) {
   const absl::StatusOr<std::vector<std::string>> files = FilesToPut(options.arguments);
   if (!files.ok()) return session.Misuse(files.status().message());
-  if (files->size() > 1 && !options.name.empty()) {
-    return session.Misuse(absl::StrCat("--name is for one file; given are ", files->size()));
+  if (files->size() > 1 && (!options.name.empty() || options.title.has_value())) {
+    return session.Misuse(
+        absl::StrCat("--name and --title are for one file; given are ", files->size()));
   }
   std::vector<v1::Document> stored;
   int failure = 0;
   for (const std::string& file : *files) {
     v1::Document document;
-    const int exit_code = PutOne(session, file, options.name, &document);
+    const int exit_code = PutOne(session, file, options, &document);
     if (exit_code == 0) stored.push_back(document);
     if (exit_code == kExitInterrupted) return exit_code;
     if (exit_code != 0) failure = exit_code;
@@ -116,11 +146,16 @@ int PrintDocuments(Session& session, const std::vector<v1::Document>& documents)
     return session.Finish();
   }
   using Align = Table::Align;
-  Table table(
-      {{"NAME"}, {"SIZE", Align::kRight}, {"TOKENS", Align::kRight}, {"AGE", Align::kRight}});
+  Table table({{"TITLE"},
+               {"SIZE", Align::kRight},
+               {"TOKENS", Align::kRight},
+               {"AGE", Align::kRight},
+               {"USED", Align::kRight},
+               {"NAME"}});
   for (const v1::Document& document : documents) {
-    table.AddRow({document.name(), FormatBytes(document.size_bytes()),
-                  FormatCount(document.token_count()), FormatDuration(document.age())});
+    table.AddRow({ShownTitle(document), FormatBytes(document.size_bytes()),
+                  FormatCount(document.token_count()), FormatDuration(document.age()),
+                  LastUsed(document), document.name()});
   }
   session.Print(table.Render(session.table_columns()));
   return session.Finish();
@@ -237,6 +272,9 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
       ->required();
   put->add_option("--name", options->name, "Name on the server (default: the file's own)")
       ->type_name("NAME");
+  put->add_option("--title", options->title,
+                  "What the model and lists call it (default: the file's name, else NAME)")
+      ->type_name("TEXT");
   put->footer(
       "Examples:\n"
       "  annulus documents put book.epub\n"

@@ -7,6 +7,7 @@
 #include "client/cli/inputs.h"
 #include "client/cli/options.h"
 #include "client/failure.h"
+#include "client/format/json.h"
 
 namespace annulus {
 namespace {
@@ -18,7 +19,8 @@ struct GenerateOptions {
   std::optional<std::string> prompt;
   std::vector<std::string> documents;  // for ask, the question comes last
   DocumentChoice choice;
-  bool chat = false;  // the prompt is a message, if the model has a chat template
+  bool is_question = false;  // the prompt is a message
+  bool show_prompt = false;  // instead of an answer
 };
 
 int CountStandardInput(const GenerateOptions& options) {
@@ -48,9 +50,32 @@ int ProvidePrompt(Session& session, absl::string_view what, const GenerateOption
     system->set_role("system");
     system->set_content(options.system);
   }
-  if (options.chat) return PlacePrompt(session, text, spec);
-  spec.set_text(text);
+  if (options.is_question || !options.system.empty()) {
+    PlaceQuestion(text, spec);
+  } else {
+    spec.set_text(text);
+  }
   return 0;
+}
+
+int ShowPrompt(Session& session, const v1::GenerationSpec& spec) {
+  v1::RenderPromptRequest request;
+  *request.mutable_spec() = spec;
+  v1::RenderPromptResponse response;
+  Call call(session.connection());
+  const grpc::Status status =
+      session.connection().inference().RenderPrompt(call.context(), request, &response);
+  if (!status.ok()) return session.CallFailed(status);
+  if (session.options().json) {
+    JsonWriter json;
+    json.BeginObject().Key("text").String(response.text()).Key("token_ids").BeginArray();
+    for (const int32_t id : response.token_ids()) json.Int(id);
+    json.EndArray().EndObject();
+    session.Print(absl::StrCat(json.text(), "\n"));
+  } else {
+    session.Print(absl::StrCat(response.text(), "\n"));
+  }
+  return session.Finish();
 }
 
 int Generate(Session& session, absl::string_view what, const GenerateOptions& options) {
@@ -67,7 +92,9 @@ int Generate(Session& session, absl::string_view what, const GenerateOptions& op
   if (exit_code != 0) return exit_code;
   WarnOfDemonstration(session, spec.model());
   for (const std::string& name : provided.names) spec.add_documents(name);
-  return ExitAfter(Answer(session, spec, options.answer), provided);
+  const int answered =
+      options.show_prompt ? ShowPrompt(session, spec) : Answer(session, spec, options.answer);
+  return ExitAfter(answered, provided);
 }
 
 int RunComplete(Session& session, const GenerateOptions& options) {
@@ -86,7 +113,7 @@ int RunComplete(Session& session, const GenerateOptions& options) {
 
 int RunAsk(Session& session, const GenerateOptions& options) {
   GenerateOptions ask = options;
-  ask.chat = true;
+  ask.is_question = true;
   ask.prompt = ask.documents.back();
   ask.documents.pop_back();
   if (!ask.documents.empty()) return Generate(session, "QUESTION", ask);
@@ -178,11 +205,14 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
   AddAskArguments(ask, *ask_options, argument_count);
   ask.add_option("-s,--system", ask_options->system, "What the model is told before the question")
       ->type_name("TEXT");
+  ask.add_flag("--show-prompt", ask_options->show_prompt,
+               "Print what the model would see, documents and all, and ask nothing");
   ask.footer(
       "Examples:\n"
       "  annulus ask contract.txt 'Who signed it?'\n"
       "  annulus ask part1.txt part2.txt 'What changed?' --max-tokens 200 --timings\n"
       "  annulus ask 'reports/**/*.pdf' notes/ 'What changed?' --exclude 'draft*'\n"
+      "  annulus ask report.pdf 'What changed?' --show-prompt | less\n"
       "  git log | annulus ask 'Who wrote most?'");
   ask.callback([&action, ask_options] {
     action = [ask_options](Session& session) { return RunAsk(session, *ask_options); };

@@ -15,14 +15,20 @@
 namespace annulus {
 namespace {
 
+// The model is told the title: the same text under another one is another document.
 int ProvideContent(Session& session, absl::StatusOr<DocumentContent> content, std::string* name) {
   if (!content.ok()) return session.Misuse(absl::string_view(content.status().message()));
-  *name = ContentName(*content);
-  v1::Document document;
-  const grpc::Status found = GetDocument(session.connection(), *name, &document);
-  if (found.ok()) return 0;
-  if (found.error_code() != grpc::StatusCode::NOT_FOUND) return session.CallFailed(found);
-  return Upload(session, *name, *content, &document);
+  for (const std::string& known : {ContentName(*content), TitledName(*content)}) {
+    *name = known;
+    v1::Document document;
+    const grpc::Status found = GetDocument(session.connection(), known, &document);
+    if (found.error_code() == grpc::StatusCode::NOT_FOUND) {
+      return Upload(session, known, *content, &document);
+    }
+    if (!found.ok()) return session.CallFailed(found);
+    if (document.title() == content->title) return 0;
+  }
+  return 0;
 }
 
 int ProvideNamed(Session& session, const std::string& name) {
@@ -114,22 +120,10 @@ int ReadText(Session& session, absl::string_view what, std::string* text) {
   return CheckText(session, what, *text);
 }
 
-int PlacePrompt(Session& session, const std::string& text, v1::GenerationSpec& spec) {
-  v1::GetModelRequest request;
-  request.set_name(spec.model());
-  v1::GetModelResponse response;
-  Call call(session.connection());
-  const grpc::Status status =
-      session.connection().models().GetModel(call.context(), request, &response);
-  if (!status.ok()) return session.CallFailed(status);
-  if (!response.model().has_chat_template() && !spec.has_messages()) {
-    spec.set_text(text);
-    return 0;
-  }
+void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec) {
   v1::Message* const message = spec.mutable_messages()->add_messages();
   message->set_role("user");
   message->set_content(text);
-  return 0;
 }
 
 void WarnOfDemonstration(Session& session, const std::string& name) {
@@ -178,7 +172,9 @@ int ProvideText(Session& session, const FileText& read, const DocumentChoice& ch
   if (!read.remark.empty()) session.Warn(read.remark);
   std::istringstream text(*read.text);
   std::string name;
-  const int exit_code = ProvideContent(session, ReadDocument(text), &name);
+  absl::StatusOr<DocumentContent> content = ReadDocument(text);
+  if (content.ok()) content->title = TitleOf(read.title);
+  const int exit_code = ProvideContent(session, std::move(content), &name);
   if (exit_code == 0) provided->names.push_back(std::move(name));
   return exit_code;
 }
@@ -220,7 +216,9 @@ absl::StatusOr<DocumentContent> ReadOneText(Session& session, const std::string&
   if (!texts[0].text.ok()) return texts[0].text.status();
   if (!texts[0].remark.empty()) session.Warn(texts[0].remark);
   std::istringstream text(*texts[0].text);
-  return ReadDocument(text);
+  absl::StatusOr<DocumentContent> content = ReadDocument(text);
+  if (content.ok() && !from_stdin) content->title = TitleOf(file);
+  return content;
 }
 
 int ExitAfter(int exit_code, const ProvidedDocuments& provided) {

@@ -24,9 +24,8 @@ int ReadText(Session& session, absl::string_view what, std::string* text);
 // Misuse if `text` is not UTF-8.
 int CheckText(Session& session, absl::string_view what, absl::string_view text);
 
-// Puts the prompt into the spec: as a user's message for a model with a chat template, else as
-// text.
-int PlacePrompt(Session& session, const std::string& text, v1::GenerationSpec& spec);
+// Puts a question into the spec: a user's message.
+void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec);
 
 // Warns if the model is one that shows how the server works and answers no real question. `name` is
 // that of the request, which may be empty.
@@ -50,7 +49,8 @@ struct ProvidedDocuments {
 
 // Sees to it that every DOC (a file, a folder, a pattern, "-" for standard input, or the name of a
 // document on the server) is on the server. What is a file here beats a pattern, and both beat a
-// name on the server. A file goes under the name of its content unless it is there already.
+// name on the server. A file goes under the name of its content unless it is there already; if its
+// text is there under another title, under the name of both.
 int ProvideDocuments(Session& session, const std::vector<std::string>& docs,
                      const DocumentChoice& choice, ProvidedDocuments* provided);
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
@@ -30,6 +31,15 @@ size_t CharacterLength(absl::string_view text) {
   const bool surrogate = first == 0xED && second >= 0xA0;
   const bool too_large = first == 0xF4 && second >= 0x90;
   return overlong || surrogate || too_large ? 0 : length;
+}
+
+// Of one well-formed character.
+uint32_t CodePoint(absl::string_view character) {
+  const auto first = static_cast<uint8_t>(character[0]);
+  if (character.size() == 1) return first;
+  uint32_t c = first & (0x7F >> character.size());
+  for (const char byte : character.substr(1)) c = c << 6 | (static_cast<uint8_t>(byte) & 0x3F);
+  return c;
 }
 
 // Length of the stretch of the longer word in which they differ; what they begin and end with is
@@ -119,6 +129,29 @@ std::string WithoutControls(absl::string_view text) {
     } else {
       result += text[i];
     }
+  }
+  return result;
+}
+
+std::string OnOneLine(absl::string_view text) {
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = std::max<size_t>(CharacterLength(text.substr(at)), 1);
+    const uint32_t c = CodePoint(text.substr(at, length));
+    const bool is_control = c < 0x20 || (c >= 0x7F && c < 0xA0);
+    const bool ends_line = c == 0x2028 || c == 0x2029;
+    const bool turns = c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x202A && c <= 0x202E) ||
+                       (c >= 0x2066 && c <= 0x2069);
+    if (c == '\n') {
+      absl::StrAppend(&result, "\\n");
+    } else if (c == '\\') {
+      absl::StrAppend(&result, "\\\\");
+    } else if (is_control || ends_line || turns) {
+      absl::StrAppendFormat(&result, "\\u%04x", c);
+    } else {
+      absl::StrAppend(&result, text.substr(at, length));
+    }
+    at += length;
   }
   return result;
 }

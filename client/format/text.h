@@ -23,6 +23,10 @@ std::optional<size_t> FindInvalidUtf8(absl::string_view text);
 // cannot steer the terminal. `text` is UTF-8 in whole characters.
 std::string WithoutControls(absl::string_view text);
 
+// The same on one line, to be read back: a newline becomes \n, a backslash two, any other control
+// character, line separator or character that turns the direction of writing \u and its number.
+std::string OnOneLine(absl::string_view text);
+
 // Characters of UTF-8 text, one column each.
 size_t DisplayWidth(absl::string_view text);
 

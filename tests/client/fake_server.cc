@@ -28,7 +28,7 @@ Status DocumentNotFound(const std::string& name) {
   return MakeFailure(StatusCode::NOT_FOUND, "no such document", {&info, &resource});
 }
 
-v1::Document Describe(const std::string& name, const std::string& text) {
+v1::Document Describe(const std::string& name, const std::string& text, const std::string& title) {
   std::istringstream stream(text);
   v1::Document document;
   document.set_name(name);
@@ -36,6 +36,7 @@ v1::Document Describe(const std::string& name, const std::string& text) {
   document.set_sha256(ReadDocument(stream)->sha256);
   document.set_token_count(static_cast<int64_t>(text.size()));
   document.set_age(61);
+  document.set_title(title);
   return document;
 }
 
@@ -72,6 +73,19 @@ class FakeServer::Inference final : public v1::InferenceService::Service {
     }
     if (context->IsCancelled()) Note(server_.cancelled_);
     return reply.status;
+  }
+
+  // The prompt of one message, or text, behind the names of documents.
+  Status RenderPrompt(ServerContext* context, const v1::RenderPromptRequest* request,
+                      v1::RenderPromptResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const v1::GenerationSpec& spec = request->spec();
+    for (const std::string& name : spec.documents()) *response->mutable_text() += name + "\n";
+    *response->mutable_text() +=
+        spec.has_messages() ? spec.messages().messages(0).content() : spec.text();
+    response->add_token_ids(7);
+    response->add_token_ids(8);
+    return Status::OK;
   }
 
   Status Tokenize(ServerContext* context, const v1::TokenizeRequest* request,
@@ -126,12 +140,13 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
       const std::lock_guard lock(server_.mutex_);
       server_.uploads_.push_back(request);
     }
-    const v1::Document document = Describe(header.name(), text);
+    const v1::Document document = Describe(header.name(), text, header.title());
     if (header.total_bytes() != document.size_bytes() || header.sha256() != document.sha256()) {
       return Status(StatusCode::INVALID_ARGUMENT, "size or hash differs from the header");
     }
     const std::lock_guard lock(server_.mutex_);
     server_.documents_[header.name()] = text;
+    server_.titles_[header.name()] = header.title();
     *response->mutable_document() = document;
     return Status::OK;
   }
@@ -142,7 +157,8 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     const std::lock_guard lock(server_.mutex_);
     const auto found = server_.documents_.find(request->name());
     if (found == server_.documents_.end()) return DocumentNotFound(request->name());
-    *response->mutable_document() = Describe(found->first, found->second);
+    *response->mutable_document() =
+        Describe(found->first, found->second, server_.titles_[found->first]);
     return Status::OK;
   }
 
@@ -153,7 +169,8 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     const std::lock_guard lock(server_.mutex_);
     auto next = server_.documents_.upper_bound(request->page_token());
     for (; next != server_.documents_.end() && response->documents_size() < 2; ++next) {
-      *response->add_documents() = Describe(next->first, next->second);
+      *response->add_documents() =
+          Describe(next->first, next->second, server_.titles_[next->first]);
     }
     if (next != server_.documents_.end()) {
       response->set_next_page_token(response->documents(1).name());
@@ -268,9 +285,11 @@ void FakeServer::SetFailure(Status status) {
   const std::lock_guard lock(mutex_);
   failure_ = std::move(status);
 }
-void FakeServer::AddDocument(const std::string& name, const std::string& text) {
+void FakeServer::AddDocument(const std::string& name, const std::string& text,
+                             const std::string& title) {
   const std::lock_guard lock(mutex_);
   documents_[name] = text;
+  titles_[name] = title;
 }
 void FakeServer::SetModels(std::vector<v1::Model> models) {
   const std::lock_guard lock(mutex_);
@@ -306,6 +325,10 @@ std::vector<v1::TokenizeRequest> FakeServer::tokenize_requests() const {
 std::vector<v1::UploadDocumentRequest> FakeServer::uploads() const {
   const std::lock_guard lock(mutex_);
   return uploads_;
+}
+std::map<std::string, std::string> FakeServer::titles() const {
+  const std::lock_guard lock(mutex_);
+  return titles_;
 }
 std::map<std::string, std::string> FakeServer::documents() const {
   const std::lock_guard lock(mutex_);

@@ -44,7 +44,7 @@ class FakeServer {
   void SetReply(Reply reply);
   // Makes every call of every service fail.
   void SetFailure(grpc::Status status);
-  void AddDocument(const std::string& name, const std::string& text);
+  void AddDocument(const std::string& name, const std::string& text, const std::string& title = "");
   void SetModels(std::vector<v1::Model> models);
   void SetInfo(v1::GetServerInfoResponse info);
   void SetLoad(v1::GetLoadResponse load);
@@ -56,6 +56,7 @@ class FakeServer {
   // Messages of all uploads, in order, chunks without their data.
   std::vector<v1::UploadDocumentRequest> uploads() const;
   std::map<std::string, std::string> documents() const;
+  std::map<std::string, std::string> titles() const;  // by name
   // "authorization" of the latest call; empty if it had none.
   std::string authorization() const;
 
@@ -79,6 +80,7 @@ class FakeServer {
   Reply reply_;
   grpc::Status failure_;
   std::map<std::string, std::string> documents_;
+  std::map<std::string, std::string> titles_;
   std::vector<v1::Model> models_;
   v1::GetServerInfoResponse info_;
   v1::GetLoadResponse load_;

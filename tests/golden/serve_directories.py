@@ -301,7 +301,10 @@ def try_family(name, family, build, data, folder):
                 document = folder / "document.txt"
                 document.write_text(PROMPTS[1])
                 before, behind = chat_prompt(folder, QUESTION).split(QUESTION)
-                ids = [id for part in (before, PROMPTS[1], QUESTION + behind)
+                # The plain frame: each part is tokenized by itself.
+                parts = (before, "# Document 1: document.txt\n\n", PROMPTS[1],
+                         "\n\n# End of document 1\n\n", "Question: " + QUESTION + behind)
+                ids = [id for part in parts
                        for id in fast.encode(part, add_special_tokens=False).ids]
                 prompts.append(("ask", ids, ["ask", document, QUESTION, *options]))
             for what, ids, arguments in prompts:

@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -73,6 +74,24 @@ class DaemonChatTest : public ::testing::Test {
     return response;
   }
 
+  v1::UploadDocumentResponse Upload(const std::string& name, const std::string& text,
+                                    const std::string& title = "") {
+    const auto documents = v1::DocumentService::NewStub(channel_);
+    grpc::ClientContext context;
+    v1::UploadDocumentResponse uploaded;
+    const auto writer = documents->UploadDocument(&context, &uploaded);
+    v1::UploadDocumentRequest part;
+    part.mutable_header()->set_name(name);
+    part.mutable_header()->set_title(title);
+    writer->Write(part);
+    part.mutable_chunk()->set_data(text);
+    writer->Write(part);
+    writer->WritesDone();
+    const grpc::Status status = writer->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return uploaded;
+  }
+
   testing::TempDirectory directory_;
   Json golden_;
   std::unique_ptr<Daemon> daemon_;
@@ -106,19 +125,9 @@ TEST_F(DaemonChatTest, MessagesGiveWhatTransformersGives) {
 }
 
 TEST_F(DaemonChatTest, QuestionsAboutOneDocumentShareItsKeysAndValues) {
-  const auto documents = v1::DocumentService::NewStub(channel_);
   std::string text;
   for (int i = 0; i < 40; ++i) text += "Lily had a red ball. ";
-  grpc::ClientContext context;
-  v1::UploadDocumentResponse uploaded;
-  const auto writer = documents->UploadDocument(&context, &uploaded);
-  v1::UploadDocumentRequest part;
-  part.mutable_header()->set_name("story");
-  writer->Write(part);
-  part.mutable_chunk()->set_data(text);
-  writer->Write(part);
-  writer->WritesDone();
-  ASSERT_TRUE(writer->Finish().ok());
+  const v1::UploadDocumentResponse uploaded = Upload("story", text);
 
   v1::GenerationSpec spec;
   spec.add_documents("story");
@@ -130,6 +139,42 @@ TEST_F(DaemonChatTest, QuestionsAboutOneDocumentShareItsKeysAndValues) {
   message.set_content("Who had a ball?");
   EXPECT_GT(Generate(spec).completion().usage().cached_tokens(),
             uploaded.document().token_count() - 64);
+  // Another document behind it, and the same one behind another.
+  Upload("tale", "Tom saw a big dog. ");
+  spec.add_documents("tale");
+  EXPECT_GT(Generate(spec).completion().usage().cached_tokens(),
+            uploaded.document().token_count() - 64);
+  spec.mutable_documents()->SwapElements(0, 1);
+  EXPECT_LT(Generate(spec).completion().usage().cached_tokens(), 64);
+}
+
+TEST_F(DaemonChatTest, DocumentsHaveFramesAndNoControlTokens) {
+  Upload("story", "Lily had a red ball. </s><s>", "li\"ly.txt");
+  v1::RenderPromptRequest request;
+  v1::GenerationSpec& spec = *request.mutable_spec();
+  spec.add_documents("story");
+  v1::Message& message = *spec.mutable_messages()->add_messages();
+  message.set_role("user");
+  message.set_content("What did Lily have?");
+  const auto render = [&] {
+    grpc::ClientContext context;
+    v1::RenderPromptResponse response;
+    const grpc::Status status = inference_->RenderPrompt(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response;
+  };
+  const v1::RenderPromptResponse framed = render();
+  EXPECT_THAT(framed.text(), ::testing::HasSubstr("# Document 1: li\\\"ly.txt\n\n"));
+  EXPECT_THAT(framed.text(), ::testing::HasSubstr("\n\n# End of document 1\n\n"));
+  EXPECT_THAT(framed.text(), ::testing::HasSubstr("Question: What did Lily have?"));
+  spec.clear_documents();
+  const v1::RenderPromptResponse without = render();
+  // Beginning and end of text: as many as without the document, which holds both as text.
+  for (const int32_t control : {1, 2}) {
+    EXPECT_EQ(std::count(framed.token_ids().begin(), framed.token_ids().end(), control),
+              std::count(without.token_ids().begin(), without.token_ids().end(), control));
+  }
+  EXPECT_EQ(Generate(spec).completion().usage().prompt_tokens(), without.token_ids_size());
 }
 
 TEST_F(DaemonChatTest, TheModelSaysWhatIsItsOwn) {

@@ -57,6 +57,7 @@ class ChatTest : public ::testing::Test {
   TestServer server_;
   std::unique_ptr<v1::InferenceService::Stub> stub_;
   v1::ApplyChatTemplateResponse applied_;
+  v1::RenderPromptResponse rendered_;
 };
 
 TEST_F(ChatTest, ApplyChatTemplateShowsTextAndIds) {
@@ -81,6 +82,87 @@ TEST_F(ChatTest, GenerateUsesTheTemplateAndAddsNoSpecialTokens) {
   EXPECT_EQ(LastPrompt(), "user:U|>");
 }
 
+TEST_F(ChatTest, DocumentsHaveFramesWithTheirTitles) {
+  ASSERT_TRUE(server_.Upload("one", "ONE", nullptr, 1000, "1 \"é\".txt").ok());
+  ASSERT_TRUE(server_.Upload("two", "TWO!").ok());
+  // The fake engine takes this for the end of a frame.
+  v1::UploadDocumentResponse third;
+  ASSERT_TRUE(server_.Upload("three", "end]", &third).ok());
+  v1::GenerationSpec spec;
+  Add(*spec.mutable_messages(), "user", "U");
+  for (const char* name : {"one", "two", "three"}) spec.add_documents(name);
+  const std::string mark = third.document().sha256().substr(0, 32);
+  const std::string framed =
+      absl::StrCat("user:[1 \"é\".txt:ONE][two:TWO!][three ", mark, ":end]]");
+  ASSERT_TRUE(Generate(spec).ok());
+  EXPECT_EQ(LastPrompt(), absl::StrCat(framed, "U|>"));
+  // What the same documents share with other questions ends where their frames end.
+  const size_t first = std::string("user:[1 \"é\".txt:ONE]").size();
+  EXPECT_THAT(server_.engine().submitted().back().shared_prefixes,
+              ElementsAre(first, first + std::string("[two:TWO!]").size(), framed.size()));
+
+  spec.set_framing(v1::FRAMING_NONE);
+  ASSERT_TRUE(Generate(spec).ok());
+  EXPECT_EQ(LastPrompt(), "user:ONETWO!end]U|>");
+  spec.set_framing(static_cast<v1::Framing>(7));
+  EXPECT_EQ(Details(Generate(spec)).field, "spec.framing");
+
+  // Models that continue texts as they stand.
+  spec.set_framing(v1::FRAMING_AUTO);
+  server_.engine().set_frames_documents(false);
+  ASSERT_TRUE(Generate(spec).ok());
+  EXPECT_EQ(LastPrompt(), "user:ONETWO!end]U|>");
+}
+
+TEST_F(ChatTest, WithoutATemplateMessagesAreFramedAndTextIsNot) {
+  server_.engine().set_chat_template(false);
+  ASSERT_TRUE(server_.Upload("one", "ONE").ok());
+  v1::GenerationSpec spec;
+  spec.add_documents("one");
+  Add(*spec.mutable_messages(), "user", "U");
+  ASSERT_TRUE(Generate(spec).ok());
+  EXPECT_EQ(LastPrompt(), "[one:ONE]U");
+  spec.set_framing(v1::FRAMING_NONE);
+  ASSERT_TRUE(Generate(spec).ok());
+  EXPECT_EQ(LastPrompt(), "<s>ONEU");
+  spec.set_framing(v1::FRAMING_AUTO);
+  spec.set_text("U");
+  ASSERT_TRUE(Generate(spec).ok());
+  EXPECT_EQ(LastPrompt(), "<s>ONEU");
+}
+
+TEST_F(ChatTest, RenderPromptShowsWhatGenerateReads) {
+  ASSERT_TRUE(server_.Upload("one", "ONE").ok());
+  const auto render = [&](const v1::GenerationSpec& spec) {
+    v1::RenderPromptRequest request;
+    *request.mutable_spec() = spec;
+    grpc::ClientContext context;
+    rendered_.Clear();
+    return stub_->RenderPrompt(&context, request, &rendered_);
+  };
+  v1::GenerationSpec spec;
+  spec.add_documents("one");
+  Add(*spec.mutable_messages(), "user", "U");
+  ASSERT_TRUE(render(spec).ok());
+  EXPECT_EQ(rendered_.text(), "user:[one:ONE]U|>");
+  ASSERT_TRUE(Generate(spec).ok());
+  const std::vector<int32_t> ids(rendered_.token_ids().begin(), rendered_.token_ids().end());
+  EXPECT_EQ(ids, server_.engine().submitted().back().prompt);
+  EXPECT_EQ(server_.engine().submitted().size(), 1u) << "RenderPrompt generates nothing";
+
+  spec.set_text("a");
+  ASSERT_TRUE(render(spec).ok());
+  EXPECT_EQ(rendered_.text(), "<s>ONEa");
+  spec.set_documents(0, "nowhere");
+  EXPECT_EQ(Details(render(spec)).reason, "DOCUMENT_NOT_FOUND");
+  spec.clear_documents();
+  spec.set_model("other");
+  EXPECT_EQ(Details(render(spec)).reason, "MODEL_NOT_FOUND");
+  spec.clear_model();
+  spec.mutable_token_ids()->add_ids(-1);
+  EXPECT_EQ(Details(render(spec)).field, "spec.token_ids");
+}
+
 TEST_F(ChatTest, DocumentsStandBeforeTheFirstUserMessage) {
   ASSERT_TRUE(server_.Upload("one", "ONE").ok());
   ASSERT_TRUE(server_.Upload("two", "TWO!").ok());
@@ -90,6 +172,7 @@ TEST_F(ChatTest, DocumentsStandBeforeTheFirstUserMessage) {
   Add(*spec.mutable_messages(), "user", "V");
   spec.add_documents("one");
   spec.add_documents("two");
+  spec.set_framing(v1::FRAMING_NONE);
   ASSERT_TRUE(Generate(spec).ok());
   EXPECT_EQ(LastPrompt(), "system:S|user:ONETWO!U|user:V|>");
   // What the same documents share with other questions ends where they end.

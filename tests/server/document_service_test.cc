@@ -80,6 +80,33 @@ TEST_F(DocumentServiceTest, TheSameTextTwiceIsFineAnotherIsNot) {
   EXPECT_EQ(Details(other).resource_name, "a");
 }
 
+TEST_F(DocumentServiceTest, TitlesAndLastUseAreTold) {
+  const std::string title = "r\u00e9sum\u00e9 \"1\"\n\u202e.txt";
+  v1::UploadDocumentResponse stored;
+  ASSERT_TRUE(server_.Upload("a", "text", &stored, 1000, title).ok());
+  EXPECT_EQ(stored.document().title(), title);
+  EXPECT_FALSE(stored.document().has_last_used());
+  // The first title stays.
+  ASSERT_TRUE(server_.Upload("a", "text", &stored, 1000, "other").ok());
+  EXPECT_EQ(stored.document().title(), title);
+  EXPECT_EQ(Details(server_.Upload("b", "text", nullptr, 1000, std::string(1025, 't'))).field,
+            "header.title");
+  EXPECT_TRUE(server_.Upload("b", "text", nullptr, 1000, std::string(1024, 't')).ok());
+
+  auto request = TextStreamRequest("?");
+  request.mutable_spec()->add_documents("a");
+  ASSERT_TRUE(ReadStream(*server_.inference(), request).status.ok());
+  grpc::ClientContext context;
+  v1::ListDocumentsResponse listed;
+  ASSERT_TRUE(stub_->ListDocuments(&context, {}, &listed).ok());
+  ASSERT_EQ(listed.documents_size(), 2);
+  EXPECT_EQ(listed.documents(0).title(), title);
+  EXPECT_TRUE(listed.documents(0).has_last_used());
+  EXPECT_GE(listed.documents(0).last_used(), 0);
+  EXPECT_LE(listed.documents(0).last_used(), listed.documents(0).age());
+  EXPECT_FALSE(listed.documents(1).has_last_used());
+}
+
 TEST_F(DocumentServiceTest, ListsInPages) {
   for (const char* name : {"a", "b", "c", "d", "e"}) ASSERT_TRUE(server_.Upload(name, "x").ok());
   for (const int page_size : {1, 2, 5, 1000}) EXPECT_EQ(Names(page_size).size(), 5u) << page_size;

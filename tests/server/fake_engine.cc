@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/text/streaming_encoder.h"
 #include "engine/text/tokenizer.h"
@@ -34,6 +35,16 @@ std::optional<size_t> FindBadUtf8(absl::string_view text) {
     i += length;
   }
   return std::nullopt;
+}
+
+void AddDocuments(const std::vector<ChatDocument>& documents, bool framed, RenderedChat& chat) {
+  for (const ChatDocument& document : documents) {
+    const std::string mark = document.mark.empty() ? "" : absl::StrCat(" ", document.mark);
+    if (framed) absl::StrAppend(&chat.text, "[", document.name, mark, ":");
+    const size_t at = chat.text.size();
+    if (framed) chat.text.push_back(']');
+    chat.places.push_back({at, chat.text.size()});
+  }
 }
 
 }  // namespace
@@ -271,13 +282,16 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
         : memory_bytes_(memory_bytes), out_of_memory_(out_of_memory) {}
     absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) override {
       if (out_of_memory_) throw std::bad_alloc();
+      holds_end_mark_ |= absl::StrContains(bytes, "]");
       return encoder_->Append(bytes, &ids);
     }
     absl::Status Finish(std::vector<int32_t>& ids) override { return encoder_->Finish(&ids); }
     size_t memory_bytes() const override { return memory_bytes_; }
+    bool holds_end_mark() const override { return holds_end_mark_; }
 
    private:
     const size_t memory_bytes_;
+    bool holds_end_mark_ = false;
     const std::atomic<bool>& out_of_memory_;
     const std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
     const std::unique_ptr<StreamingEncoder> encoder_ = tokenizer_->NewStream(false);
@@ -293,13 +307,23 @@ absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& re
   for (const ChatMessage& message : request.messages) {
     if (message.role == "bad") return Field("messages", "the template refuses these messages");
     chat.text += message.role + ":";
-    if (request.with_documents && message.role == "user" && chat.documents_at == 0) {
-      chat.documents_at = chat.text.size();
+    if (message.role == "user" && chat.places.empty()) {
+      AddDocuments(request.documents, request.framed, chat);
     }
     chat.text += message.content.value_or("(none)") + "|";
   }
   if (request.tools.has_value()) chat.text += "tools";
   if (request.add_generation_prompt) chat.text += ">";
+  for (const char c : chat.text) chat.token_ids.push_back(static_cast<unsigned char>(c));
+  return chat;
+}
+
+absl::StatusOr<RenderedChat> FakeEngine::FrameText(const std::vector<ChatDocument>& documents,
+                                                   absl::string_view text,
+                                                   const CancelFlag&) const {
+  RenderedChat chat;
+  AddDocuments(documents, /*framed=*/true, chat);
+  absl::StrAppend(&chat.text, text);
   for (const char c : chat.text) chat.token_ids.push_back(static_cast<unsigned char>(c));
   return chat;
 }

@@ -51,6 +51,7 @@ class FakeEngine final : public Engine {
   // Before the first request.
   void set_scripter(Scripter scripter) { Set(scripter_, std::move(scripter)); }
   void set_chat_template(bool present) { Set(model_.has_chat_template, present); }
+  void set_frames_documents(bool frames) { Set(model_.frames_documents, frames); }
   void set_default_sampling(const SamplingParams& params) { Set(model_.default_sampling, params); }
   void set_max_context(int64_t tokens) { Set(model_.max_context, tokens); }
   // What a new text stream says that it holds back.
@@ -81,10 +82,13 @@ class FakeEngine final : public Engine {
   absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids, bool skip_special,
                                          const CancelFlag& cancel) const override;
   // Writes "role:content|" for each message and "tools" where there are any; refuses the role
-  // "bad".
+  // "bad". A frame is "[name mark:" and "]", the name's letters and no escapes.
   std::unique_ptr<TextStream> NewTextStream(const CancelFlag& cancel) const override;
   absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,
                                                  const CancelFlag& cancel) const override;
+  absl::StatusOr<RenderedChat> FrameText(const std::vector<ChatDocument>& documents,
+                                         absl::string_view text,
+                                         const CancelFlag& cancel) const override;
   // As if the model had two heads of keys and values.
   absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec, const CancelFlag& cancel) const override;
   const ModelInfo& model() const override {

@@ -50,13 +50,15 @@ std::shared_ptr<grpc::Channel> TestServer::NewChannel() const {
 }
 
 grpc::Status TestServer::Upload(const std::string& name, const std::string& text,
-                                v1::UploadDocumentResponse* response, size_t chunk) {
+                                v1::UploadDocumentResponse* response, size_t chunk,
+                                const std::string& title) {
   grpc::ClientContext context;
   v1::UploadDocumentResponse ignored;
   const auto stub = documents();
   const auto writer = stub->UploadDocument(&context, response == nullptr ? &ignored : response);
   v1::UploadDocumentRequest request;
   request.mutable_header()->set_name(name);
+  request.mutable_header()->set_title(title);
   request.mutable_header()->set_total_bytes(static_cast<int64_t>(text.size()));
   writer->Write(request);
   for (size_t offset = 0; offset < text.size(); offset += chunk) {

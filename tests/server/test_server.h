@@ -55,7 +55,8 @@ class TestServer {
 
   // Uploads in chunks of `chunk` bytes.
   grpc::Status Upload(const std::string& name, const std::string& text,
-                      v1::UploadDocumentResponse* response = nullptr, size_t chunk = 1000);
+                      v1::UploadDocumentResponse* response = nullptr, size_t chunk = 1000,
+                      const std::string& title = "");
 
  private:
   std::unique_ptr<FakeEngine> engine_;

@@ -37,8 +37,9 @@ class DocumentCommands : public ::testing::Test {
 TEST_F(DocumentCommands, PutStoresAFileUnderItsName) {
   const CliResult result = Run({"put", folder_ / "abc.txt"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, absl::StrCat("name    abc.txt\nsize    3 B\ntokens  3\nsha256  ", kAbcHash,
-                                     "\nage     1 min 1 s\n"));
+  EXPECT_EQ(result.out,
+            absl::StrCat("title   abc.txt\nname    abc.txt\nsize    3 B\ntokens  3\nsha256  ",
+                         kAbcHash, "\nage     1 min 1 s\nused    never\n"));
   EXPECT_EQ(server_.documents().at("abc.txt"), "abc");
 }
 
@@ -47,6 +48,12 @@ TEST_F(DocumentCommands, PutTakesANameAndStandardInput) {
   EXPECT_EQ(server_.documents().at("other"), "abc");
   EXPECT_EQ(Run({"put", "-", "--name", "piped"}, {.in = "xyz"}).exit_code, 0);
   EXPECT_EQ(server_.documents().at("piped"), "xyz");
+  EXPECT_EQ(server_.titles().at("other"), "abc.txt");
+  EXPECT_EQ(server_.titles().at("piped"), "");
+  EXPECT_EQ(Run({"put", "-", "--name", "titled", "--title", "Ä\x1b[2J"}, {.in = "x"}).exit_code, 0);
+  EXPECT_EQ(server_.titles().at("titled"), "Ä\x1b[2J");
+  EXPECT_THAT(Run({"show", "titled"}).out, HasSubstr("title   Ä\\u001b[2J\n"));
+  EXPECT_EQ(Run({"put", "-", "--name", "bad", "--title", "\xFF"}, {.in = "x"}).exit_code, 2);
 }
 
 TEST_F(DocumentCommands, PutTakesSeveralFilesAndPatterns) {
@@ -90,21 +97,22 @@ TEST_F(DocumentCommands, PutRefusesBadNamesAndFiles) {
 }
 
 TEST_F(DocumentCommands, ListShowsEveryDocument) {
-  EXPECT_EQ(Run({"list"}).out, "NAME  SIZE  TOKENS  AGE\n");
-  server_.AddDocument("a", std::string(2048, 'x'));
-  server_.AddDocument("book", "abc");
+  EXPECT_EQ(Run({"list"}).out, "TITLE  SIZE  TOKENS  AGE  USED  NAME\n");
+  server_.AddDocument("a", std::string(2048, 'x'), "a.txt");
+  server_.AddDocument("book", "abc", "two\nlines\u202e");
   server_.AddDocument("c", "abc");
   EXPECT_EQ(Run({"list"}).out,
-            "NAME     SIZE  TOKENS        AGE\n"
-            "a     2.0 KiB   2,048  1 min 1 s\n"
-            "book      3 B       3  1 min 1 s\n"
-            "c         3 B       3  1 min 1 s\n");
+            "TITLE                SIZE  TOKENS        AGE   USED  NAME\n"
+            "a.txt             2.0 KiB   2,048  1 min 1 s  never  a\n"
+            "two\\nlines\\u202e      3 B       3  1 min 1 s  never  book\n"
+            "-                     3 B       3  1 min 1 s  never  c\n");
 }
 
 TEST_F(DocumentCommands, JsonHasEveryField) {
   server_.AddDocument("a", "abc");
-  const std::string document = absl::StrCat(R"({"name":"a","size_bytes":3,"sha256":")", kAbcHash,
-                                            R"(","token_count":3,"age":61})");
+  const std::string document =
+      absl::StrCat(R"({"name":"a","size_bytes":3,"sha256":")", kAbcHash,
+                   R"(","token_count":3,"age":61,"title":"","last_used":null})");
   EXPECT_EQ(Run({"show", "a", "--json"}).out, absl::StrCat(document, "\n"));
   EXPECT_EQ(Run({"list", "--json"}).out, absl::StrCat("{\"documents\":[", document, "]}\n"));
   EXPECT_EQ(Run({"delete", "a", "--json"}).out, "{\"deleted\":\"a\"}\n");

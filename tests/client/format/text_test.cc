@@ -49,6 +49,14 @@ TEST(WithoutControls, ReplacesWhatCouldSteerATerminal) {
             "x\uFFFD2J");  // one-character form of ESC [
 }
 
+TEST(OnOneLine, EscapesWhatIsNotOneLineOfPlainText) {
+  EXPECT_EQ(OnOneLine(""), "");
+  EXPECT_EQ(OnOneLine("é 漢 🙂.txt"), "é 漢 🙂.txt");
+  EXPECT_EQ(OnOneLine("a\nb\\c\t\x1b\x7f"), "a\\nb\\\\c\\u0009\\u001b\\u007f");
+  EXPECT_EQ(OnOneLine("\u009b\u2028\u202e\u2066\u200f\u061c"),
+            "\\u009b\\u2028\\u202e\\u2066\\u200f\\u061c");
+}
+
 TEST(DisplayWidth, CountsCharacters) {
   EXPECT_EQ(DisplayWidth(""), 0u);
   EXPECT_EQ(DisplayWidth("aé漢🙂"), 4u);

@@ -68,12 +68,16 @@ TEST_F(ChatTest, DocumentsHaveTheirPlaceBeforeTheFirstUserMessage) {
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->text, "<s><system>S<user>U<user>V<a>");
 
-  request.with_documents = true;
+  request.documents = {{"a", ""}, {"b", ""}};
   chat = Render(request);
   ASSERT_TRUE(chat.ok()) << chat.status();
   EXPECT_EQ(chat->text, "<s><system>S<user>\n U<user>V<a>");
   EXPECT_EQ(std::string(chat->token_ids.begin(), chat->token_ids.end()), chat->text);
-  EXPECT_EQ(chat->documents_at, std::string("<s><system>S<user>").size());
+  ASSERT_EQ(chat->places.size(), 2u);
+  for (const DocumentPlace& place : chat->places) {
+    EXPECT_EQ(place.at, std::string("<s><system>S<user>").size());
+    EXPECT_EQ(place.frame_end, place.at);
+  }
 
   // A message that holds what marks the place does not mislead.
   request.messages[1].content =
@@ -82,7 +86,7 @@ TEST_F(ChatTest, DocumentsHaveTheirPlaceBeforeTheFirstUserMessage) {
       "\xEE\x80\x81";
   chat = Render(request);
   ASSERT_TRUE(chat.ok()) << chat.status();
-  EXPECT_EQ(chat->documents_at, std::string("<s><system>S<user>").size());
+  EXPECT_EQ(chat->places[0].at, std::string("<s><system>S<user>").size());
   EXPECT_THAT(chat->text, HasSubstr(*request.messages[1].content));
 }
 
@@ -95,10 +99,10 @@ TEST_F(ChatTest, ManyMarksInMessagesTakeNoTime) {
     absl::StrAppend(&marks, "\xEE\x80\x80", "documents ", i, "\xEE\x80\x81");
   }
   request.messages = {Message("user", marks)};
-  request.with_documents = true;
+  request.documents = {{"a", ""}};
   const auto chat = Render(request);
   ASSERT_TRUE(chat.ok()) << chat.status();
-  EXPECT_EQ(chat->documents_at, std::string("<s><user>").size());
+  EXPECT_EQ(chat->places.at(0).at, std::string("<s><user>").size());
 }
 
 TEST_F(ChatTest, ACancelledRenderingIsCancelled) {
@@ -113,7 +117,7 @@ TEST_F(ChatTest, ACancelledRenderingIsCancelled) {
 
 TEST_F(ChatTest, NoPlaceForDocumentsIsRefused) {
   ChatRequest request;
-  request.with_documents = true;
+  request.documents = {{"a", ""}};
   request.messages = {Message("system", "S")};
   Load(kTemplate);
   EXPECT_THAT(Refusal(request),

@@ -59,5 +59,25 @@ TEST(EncoderStreamTest, ControlTokensInATextArePlainText) {
   EXPECT_EQ(tokenizer->Decode(ids, false).value(), text);
 }
 
+TEST(EncoderStreamTest, FindsTheWordsThatEndAFrame) {
+  nlohmann::json file = testing::ByteLevelTokenizer();
+  file["normalizer"] = {{"type", "NFKC"}};
+  const auto tokenizer = testing::Load(file);
+  const auto holds = [&](const std::string& text) {
+    const auto stream = NewEncoderStream(*tokenizer, CancelFlag::Never());
+    std::vector<int32_t> ids;
+    for (const char c : text) EXPECT_TRUE(stream->Append(std::string(1, c), ids).ok());
+    EXPECT_TRUE(stream->Finish(ids).ok());
+    return stream->holds_end_mark();
+  };
+  EXPECT_FALSE(holds("In the end there were no documents; this is the end of a document"));
+  EXPECT_FALSE(holds("end of documen"));
+  for (const char* text :
+       {"End of document 1", "x\n# END  of\nDOCUMENT", "e-n-d-o-f-d-o-c-u-m-e-n-t",
+        "endofendofdocument", "End\u200b of document", "Ｅｎｄ ｏｆ ｄｏｃｕｍｅｎｔ"}) {
+    EXPECT_TRUE(holds(text)) << text;
+  }
+}
+
 }  // namespace
 }  // namespace annulus

@@ -1,0 +1,34 @@
+#ifndef ANNULUS_ENGINE_CHAT_DOCUMENTS_H_
+#define ANNULUS_ENGINE_CHAT_DOCUMENTS_H_
+
+#include <ctime>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "engine/api.h"
+#include "engine/text/template/template_directory.h"
+#include "engine/text/tokenizer.h"
+
+namespace annulus {
+
+// RenderChat for a request with documents. The template sees marks instead of them: it neither
+// takes time for them nor changes them, and their ids can be those of the documents alone.
+//
+// A framed request gets the frame of the template's own variable `documents` if that holds each
+// text as it is, one behind the other and in front of the question, and ends it with a control
+// token, which no text can hold. Any other template gets plain frames in front of the content of
+// the first user message.
+absl::StatusOr<RenderedChat> RenderWithDocuments(const TemplateDirectory& templates,
+                                                 const Tokenizer& tokenizer,
+                                                 const ChatRequest& request, const std::tm& now,
+                                                 const CancelFlag& cancel);
+
+// Engine::FrameText.
+absl::StatusOr<RenderedChat> FrameDocuments(const Tokenizer& tokenizer,
+                                            const std::vector<ChatDocument>& documents,
+                                            absl::string_view text, const CancelFlag& cancel);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_CHAT_DOCUMENTS_H_

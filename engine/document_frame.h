@@ -1,0 +1,53 @@
+#ifndef ANNULUS_ENGINE_DOCUMENT_FRAME_H_
+#define ANNULUS_ENGINE_DOCUMENT_FRAME_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "engine/api.h"
+
+namespace annulus {
+
+// The plain frame, which tells the model where each document begins and ends, what it is called,
+// and what is asked:
+//
+//   # Document 1: report.txt
+//
+//   (text)
+//
+//   # End of document 1
+//
+//   Question: (text)
+//
+// What stands in front of a document's text depends on the documents before it alone, never on
+// those behind it or on the question, so that prompts that begin alike share keys and values. The
+// wording is the one of several that a small model answered best: see engine/README.md.
+std::string FrameBegin(size_t number, const ChatDocument& document);
+std::string FrameEnd(size_t number, const ChatDocument& document);
+inline constexpr char kFrameQuestion[] = "Question: ";
+// Behind the question, for a model without a chat template, which continues the text.
+inline constexpr char kFrameAnswer[] = "\n\nAnswer:";
+
+// A document's name as it stands in a frame, on one line and perhaps between quotes: quotes,
+// backslashes, control characters, line separators and what turns the direction of writing are
+// escaped as in JSON. `name` is UTF-8.
+std::string EscapedName(absl::string_view name);
+
+// Finds out whether a text holds the words that end a plain frame, in capitals or not, and whatever
+// stands between their letters. Such a document's frame ends at a mark of its own:
+// ChatDocument::mark.
+class EndMarkScanner {
+ public:
+  // The next bytes, cut anywhere.
+  void Add(absl::string_view bytes);
+  bool found() const { return found_; }
+
+ private:
+  size_t matched_ = 0;  // letters
+  bool found_ = false;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_DOCUMENT_FRAME_H_
