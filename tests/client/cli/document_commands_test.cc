@@ -65,7 +65,7 @@ TEST_F(DocumentCommands, PutTakesSeveralFilesAndPatterns) {
   EXPECT_EQ(server_.documents().size(), 3u);
   EXPECT_EQ(server_.documents().at("page"), "text\n");
   EXPECT_THAT(Run({"put", folder_ / "*.txt", "--name", "x"}).err,
-              HasSubstr("--name is for one file"));
+              HasSubstr("--name and --title are for one file; given are 2"));
 
   directory_.Write("bad", "GIF89a");
   const CliResult partial = Run({"put", folder_ / "bad", folder_ / "b.txt"});
@@ -77,7 +77,7 @@ TEST_F(DocumentCommands, PutTakesSeveralFilesAndPatterns) {
 TEST_F(DocumentCommands, NamesMayBePatternsAndSeveral) {
   for (const char* name : {"rep-1", "rep-2", "other"}) server_.AddDocument(name, "abc");
   EXPECT_THAT(Run({"ls", "rep*"}).out, ::testing::Not(HasSubstr("other")));
-  EXPECT_THAT(Run({"show", "rep-1", "oth*"}).out, HasSubstr("\n\nname    other\n"));
+  EXPECT_THAT(Run({"show", "rep-1", "oth*"}).out, HasSubstr("\n\ntitle   -\nname    other\n"));
   EXPECT_EQ(Run({"rm", "rep*"}).out, "deleted rep-1\ndeleted rep-2\n");
   EXPECT_EQ(Run({"rm", "rep*"}).err, "annulus: no document on the server matches rep*\n");
   EXPECT_EQ(Run({"rm", "gone", "--force"}).exit_code, 0);
