@@ -103,8 +103,10 @@ struct SamplingParams {
 struct RequestSpec {
   // Reuses what this tenant's requests left, and leaves its own to this tenant alone.
   TenantId tenant;
-  // Whose share it uses among the tenant's; empty: nobody's in particular.
+  // Whose share it uses among the tenant's; empty: nobody's in particular. And which of that one's
+  // connections it came by.
   std::string client;
+  std::string connection;
   // -2 to 2; above 0: served before others of its client, below: after them.
   int32_t priority = 0;
   std::vector<int32_t> prompt;  // at least 1 id, each below the vocabulary size

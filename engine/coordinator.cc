@@ -176,14 +176,15 @@ AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* lar
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
   if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
   std::optional<Placement> placement =
-      Place(request, demand, prefixes_.Find(request.spec(), attention.get()));
-  if (!placement.has_value()) return AdmissionHost::Answer::kNoRoom;
+      Place(request, demand, prefixes_.Find(request.spec(), attention.get()), large);
+  if (!placement.has_value()) {
+    return large == nullptr ? AdmissionHost::Answer::kNoRoom : AdmissionHost::Answer::kLeavesNoRoom;
+  }
   const RingChoice& choice = placement->choice;
-  if (large != nullptr && !room_kept_.LeavesRoom(large->id(), DemandOf(*large), request.id(),
-                                                 PagesHeld(choice, placement->hit, options_.limits),
-                                                 pages_, options_.limits)) {
-    pages_.Release(request.id());
-    return AdmissionHost::Answer::kLeavesNoRoom;
+  if (large != nullptr) {
+    room_kept_.Began(request.id(),
+                     PagesHeld(choice, placement->hit.has_value() ? &*placement->hit : nullptr,
+                               options_.limits));
   }
 
   std::vector<int> homes(ranks_.size(), 0);
@@ -223,25 +224,6 @@ AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* lar
   return AdmissionHost::Answer::kAdmitted;
 }
 
-// The policies in effect for a request; null: dense.
-std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& request) {
-  const RequestSpec& spec = request.spec();
-  AttentionAssignment taken = spec.attention.value_or(options_.attention);
-  const int64_t prompt = std::ssize(spec.prompt);
-  if (taken.policy.kind == PolicyKind::kAuto) {
-    const auto cached = [&](const AttentionPolicy& policy) -> int64_t {
-      const AttentionAssignment alone = policy;
-      return prefixes_.LongestFound(spec, alone.dense() ? nullptr : &alone);
-    };
-    AutoPolicy::Choice choice = automatic_.Choose(taken.policy, prompt, cached);
-    request.SetAttentionChoice(std::move(choice.reason));
-    taken = AttentionAssignment(std::move(choice.policy));
-  }
-  if (taken.dense()) return nullptr;
-  return std::make_shared<const AttentionAssignment>(
-      ResolveAssignment(taken, prompt + spec.sampling.max_tokens));
-}
-
 // Where a request begins: on the ring of one of its cached beginnings, or on a fresh ring with
 // nothing cached. The first that fits is taken, in the order of what the busiest rank would still
 // have to do, so a hit is computed by the ranks that hold it unless they are much busier than
@@ -249,7 +231,8 @@ std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& requ
 // pages, so that making room leaves them for last; otherwise it is not.
 std::optional<Coordinator::Placement> Coordinator::Place(const Request& request,
                                                          const PageDemand& demand,
-                                                         std::vector<PrefixReuse::Found> found) {
+                                                         std::vector<PrefixReuse::Found> found,
+                                                         const Request* large) {
   const auto fits = [&](PrefixReuse::Found* from) -> std::optional<Placement> {
     PageDemand rest = demand;
     pages_.Open(request.id(), request.spec().tenant);
@@ -257,7 +240,15 @@ std::optional<Coordinator::Placement> Coordinator::Place(const Request& request,
       HoldPages(from->hit, request.id(), pages_);
       CountCached(from->hit, options_.limits, rest);
     }
-    auto choice = MakeRoom(rest, from != nullptr ? from->ring : std::vector<int32_t>());
+    const auto leaves_room = [&](const RingChoice& choice) {
+      return large == nullptr ||
+             room_kept_.LeavesRoom(
+                 large->id(), DemandOf(*large),
+                 PagesHeld(choice, from != nullptr ? &from->hit : nullptr, options_.limits), pages_,
+                 options_.limits);
+    };
+    auto choice =
+        MakeRoom(rest, from != nullptr ? from->ring : std::vector<int32_t>(), leaves_room);
     if (!choice.has_value()) {
       pages_.Release(request.id());
       return std::nullopt;
@@ -287,9 +278,10 @@ std::optional<Coordinator::Placement> Coordinator::Place(const Request& request,
 
 // A ring with enough free pages; cached prefixes are given back where that makes one, the oldest
 // first of those that neither this request, by its hit, nor a running one uses. Where it does not,
-// all stay.
-std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
-                                                const std::vector<int32_t>& fixed) {
+// or `will_do` refuses what it would be, all stay.
+std::optional<RingChoice> Coordinator::MakeRoom(
+    const PageDemand& demand, const std::vector<int32_t>& fixed,
+    const std::function<bool(const RingChoice&)>& will_do) {
   const auto free_pages = [this] {
     std::vector<int32_t> pages;
     for (int rank = 0; rank < pages_.ranks(); ++rank) pages.push_back(pages_.free_count(rank));
@@ -300,12 +292,14 @@ std::optional<RingChoice> Coordinator::MakeRoom(const PageDemand& demand,
     choice = ChooseRing(demand, free_pages(), fixed, options_.limits);
     return choice.has_value();
   };
-  if (found()) return choice;
+  const auto chosen = [&] { return will_do(*choice) ? choice : std::nullopt; };
+  if (found()) return chosen();
   std::vector<int32_t> after = free_pages();
   for (int rank = 0; rank < pages_.ranks(); ++rank) after[rank] += pages_.unheld_count(rank);
-  if (!ChooseRing(demand, after, fixed, options_.limits)) return std::nullopt;
+  const auto most = ChooseRing(demand, after, fixed, options_.limits);
+  if (!most.has_value() || !will_do(*most)) return std::nullopt;
   prefixes_.index().Evict(found);
-  return choice;
+  return chosen();
 }
 
 bool Coordinator::RunStep() {
@@ -395,10 +389,7 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   serving_.NoteEnd(id, Now());
   retry_ms_ = serving_.retry_after().count();
   room_kept_.Forget(id);
-  std::erase_if(common_, [id](const auto& entry) {
-    return entry.first.first == id || entry.first.second == id;
-  });
-  kept_common_.erase(id);
+  ForgetCommon(*request);
   {
     std::lock_guard lock(alive_mutex_);
     alive_.erase(id);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,6 +23,7 @@
 #include "engine/runner/rank_set.h"
 #include "engine/scheduler/parking.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/scheduler/standstill.h"
 #include "engine/serving.h"
 #include "engine/step_account.h"
 
@@ -89,6 +91,7 @@ class Coordinator {
   AdmissionHost::Answer TryAdmit(Request& request, const Request* large);
   PageDemand DemandOf(const Request& request);
   bool WaitsForPrefix(const Request& request);
+  void ForgetCommon(const Request& request);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   // The ring of a request, and what of its prompt is there already.
   struct Placement {
@@ -97,8 +100,9 @@ class Coordinator {
     int32_t cached = 0;
   };
   std::optional<Placement> Place(const Request& request, const PageDemand& demand,
-                                 std::vector<PrefixReuse::Found> found);
-  std::optional<RingChoice> MakeRoom(const PageDemand& demand, const std::vector<int32_t>& fixed);
+                                 std::vector<PrefixReuse::Found> found, const Request* large);
+  std::optional<RingChoice> MakeRoom(const PageDemand& demand, const std::vector<int32_t>& fixed,
+                                     const std::function<bool(const RingChoice&)>& will_do);
   bool RunStep();
   void ReportProgress(const StepPlan& plan);
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
@@ -140,6 +144,7 @@ class Coordinator {
   // latter, how many of those were kept for others.
   std::map<std::pair<RequestId, RequestId>, int32_t> common_;
   std::map<RequestId, int32_t> kept_common_;
+  Standstill standstill_;
   PageBook pages_;
   PrefixReuse prefixes_;
   int64_t request_bytes_most_ = 0;

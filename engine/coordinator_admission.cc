@@ -1,6 +1,8 @@
 // The coordinator's part in deciding who begins.
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "engine/coordinator.h"
 
@@ -9,10 +11,9 @@ namespace annulus {
 // What admission asks of the coordinator.
 class Coordinator::AdmissionSide final : public AdmissionHost {
  public:
-  explicit AdmissionSide(Coordinator& own) : own_(own) {}
-  bool HasPlace(const Contender& contender) override {
-    return own_.serving_.HasPlace(contender, own_.state_, own_.requests_, CountActive(own_.state_));
-  }
+  explicit AdmissionSide(Coordinator& own)
+      : own_(own), places_(own.serving_.CountPlaces(own.state_, own.requests_)) {}
+  bool HasPlace(const Contender& contender) override { return places_.Has(contender.share); }
   bool Waits(const Contender& contender) override {
     return own_.WaitsForPrefix(*own_.requests_.at(contender.id));
   }
@@ -20,6 +21,7 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
     const Request* const other = large == nullptr ? nullptr : own_.requests_.at(large->id).get();
     const Answer answer = own_.TryAdmit(*own_.requests_.at(contender.id), other);
     if (answer == Answer::kAdmitted) {
+      places_.Take(contender.share);
       own_.waiting_.erase(std::find(own_.waiting_.begin(), own_.waiting_.end(), contender.id));
       --own_.waiting_count_;
     }
@@ -28,6 +30,7 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
 
  private:
   Coordinator& own_;
+  Places places_;
 };
 
 void Coordinator::AdmitWaiting() {
@@ -43,7 +46,7 @@ void Coordinator::AdmitWaiting() {
 
 // Whether a running request computes just now what this one begins with: its pages come sooner than
 // computing them a second time would give them. If that one ends before, what it has computed is
-// kept, and the next goes on there.
+// kept, and the next goes on there; if it stands still, nobody waits for it.
 bool Coordinator::WaitsForPrefix(const Request& request) {
   const RequestSpec& spec = request.spec();
   const AttentionAssignment& policy =
@@ -63,11 +66,46 @@ bool Coordinator::WaitsForPrefix(const Request& request) {
     from = sequence.get();
   }
   if (from == nullptr) return false;
-  if (from->computed < longest) return true;
+  if (from->computed < longest) {
+    return !standstill_.Look(from->id, from->computed, state_.step,
+                             std::chrono::steady_clock::now());
+  }
   int32_t& kept = kept_common_[from->id];
   if (longest > kept) prefixes_.KeepCommon(longest, *from, *requests_.at(from->id));
   kept = std::max(kept, longest);
   return false;
+}
+
+// The request has ended.
+void Coordinator::ForgetCommon(const Request& request) {
+  const RequestId id = request.id();
+  const auto waited = common_.lower_bound({id, 0});
+  auto end = waited;
+  while (end != common_.end() && end->first.first == id) ++end;
+  common_.erase(waited, end);
+  if (request.sequence() == nullptr) return;  // nobody waited for it
+  std::erase_if(common_, [id](const auto& entry) { return entry.first.second == id; });
+  kept_common_.erase(id);
+  standstill_.Forget(id);
+}
+
+// The policies in effect for a request; null: dense.
+std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& request) {
+  const RequestSpec& spec = request.spec();
+  AttentionAssignment taken = spec.attention.value_or(options_.attention);
+  const int64_t prompt = std::ssize(spec.prompt);
+  if (taken.policy.kind == PolicyKind::kAuto) {
+    const auto cached = [&](const AttentionPolicy& policy) -> int64_t {
+      const AttentionAssignment alone = policy;
+      return prefixes_.LongestFound(spec, alone.dense() ? nullptr : &alone);
+    };
+    AutoPolicy::Choice choice = automatic_.Choose(taken.policy, prompt, cached);
+    request.SetAttentionChoice(std::move(choice.reason));
+    taken = AttentionAssignment(std::move(choice.policy));
+  }
+  if (taken.dense()) return nullptr;
+  return std::make_shared<const AttentionAssignment>(
+      ResolveAssignment(taken, prompt + spec.sampling.max_tokens));
 }
 
 // What the request needs if nothing of it is cached.

@@ -1,11 +1,10 @@
 #include "engine/room_kept.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace annulus {
 
-std::vector<int32_t> PagesHeld(const RingChoice& choice, const std::optional<PrefixIndex::Hit>& hit,
+std::vector<int32_t> PagesHeld(const RingChoice& choice, const PrefixIndex::Hit* hit,
                                const PlanLimits& limits) {
   const std::vector<int32_t>& windows = limits.group_windows;
   const auto full = static_cast<int32_t>(std::count(windows.begin(), windows.end(), 0));
@@ -13,15 +12,15 @@ std::vector<int32_t> PagesHeld(const RingChoice& choice, const std::optional<Pre
   for (size_t i = 0; i < choice.ring.size(); ++i) {
     held[choice.ring[i]] += choice.pages[i] + full * choice.summary_pages[i];
   }
-  if (!hit.has_value()) return held;
+  if (hit == nullptr) return held;
   for (const auto& group : hit->groups) {
     for (const PrefixPage& page : group) ++held[page.id.rank];
   }
   return held;
 }
 
-bool RoomKept::LeavesRoom(PageOwner large, const PageDemand& demand, PageOwner owner,
-                          std::vector<int32_t> held, const PageBook& book,
+bool RoomKept::LeavesRoom(PageOwner large, const PageDemand& demand,
+                          const std::vector<int32_t>& held, const PageBook& book,
                           const PlanLimits& limits) {
   if (large_ != large) newer_.clear();
   large_ = large;
@@ -30,9 +29,7 @@ bool RoomKept::LeavesRoom(PageOwner large, const PageDemand& demand, PageOwner o
     left.push_back(static_cast<int32_t>(book.counts(rank).total()) - held[rank]);
     for (const auto& [id, pages] : newer_) left.back() -= pages[rank];
   }
-  if (!ChooseRing(demand, left, {}, limits).has_value()) return false;
-  newer_[owner] = std::move(held);
-  return true;
+  return ChooseRing(demand, left, {}, limits).has_value();
 }
 
 }  // namespace annulus

@@ -1,7 +1,6 @@
 #include "engine/serving.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "engine/base/clock.h"
@@ -11,7 +10,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kPassInterval{100};
 
-ShareName ShareOf(const RequestSpec& spec) { return {spec.tenant.name(), spec.client}; }
+ShareName ShareOf(const RequestSpec& spec) {
+  return {spec.tenant.name(), spec.client, spec.connection};
+}
 
 PromptState StateOf(const Sequence& sequence) {
   return {.sequence = sequence.id,
@@ -83,10 +84,15 @@ std::chrono::milliseconds Serving::retry_after() const {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-void Serving::SetPresent(const Requests& requests) {
-  std::set<ShareName> present;
-  for (const auto& [id, request] : requests) present.insert(ShareOf(request->spec()));
-  shares_.SetPresent(std::vector<ShareName>(present.begin(), present.end()));
+void Serving::SetContending(const Requests& requests) {
+  std::vector<ShareName> contending;
+  for (const auto& [id, request] : requests) {
+    const Sequence* const sequence = request->sequence();
+    if (sequence == nullptr || (sequence->in_prefill() && !sequence->paused)) {
+      contending.push_back(ShareOf(request->spec()));
+    }
+  }
+  shares_.SetContending(contending);
 }
 
 std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
@@ -94,7 +100,7 @@ std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
                                       SteadyTime now) {
   news_ = false;
   next_pass_ = now + kPassInterval;
-  SetPresent(requests);
+  SetContending(requests);
   std::vector<Contender> contenders;
   for (const RequestId id : waiting) contenders.push_back(ContenderOf(*requests.at(id), now));
   std::vector<RequestId> order;
@@ -104,16 +110,12 @@ std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
   return order;
 }
 
-bool Serving::HasPlace(const Contender& contender, const EngineState& state,
-                       const Requests& requests, int active) const {
-  if (active >= max_running_) return false;
-  const int kept = max_running_ / 8;
-  if (contender.share.client.empty() || active < max_running_ - kept) return true;
-  const auto own =
-      std::count_if(state.running.begin(), state.running.end(), [&](const auto& sequence) {
-        return !sequence->paused && ShareOf(requests.at(sequence->id)->spec()) == contender.share;
-      });
-  return own < max_running_ - kept;
+Places Serving::CountPlaces(const EngineState& state, const Requests& requests) const {
+  Places places(max_running_);
+  for (const auto& sequence : state.running) {
+    if (!sequence->paused) places.Take(ShareOf(requests.at(sequence->id)->spec()));
+  }
+  return places;
 }
 
 std::vector<PrefillTurn> Serving::Turns(const EngineState& state, const Requests& requests) const {
@@ -139,22 +141,22 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   if (plan.items.empty()) return;
   int streams = 0;
   std::vector<double> costs;
+  std::vector<ShareUse> uses;
   double all = 0;
   for (const PlanItem& item : plan.items) {
     const Request& request = *requests.at(item.sequence);
     const bool stream = item.sampled && item.begin >= request.prompt_tokens();
     if (stream) ++streams;
-    const StepWork work = stream
-                              ? SampledWork(item.begin)
-                              : PromptWork(item.begin, item.end, AttentionClass::kDense, 1, 1, 1);
+    const StepWork work =
+        stream ? SampledWork(item.begin) : EvenWork(item.begin, item.end, AttentionClass::kDense);
     costs.push_back(pacer_.costs().Predict(work) + 1e-6 * (item.end - item.begin));
     all += costs.back();
+    uses.push_back({.share = ShareOf(request.spec()), .prompt = !stream});
   }
   pacer_.Took(plan, streams, seconds);
-  SetPresent(requests);
-  for (size_t i = 0; i < plan.items.size(); ++i) {
-    shares_.Charge(ShareOf(requests.at(plan.items[i].sequence)->spec()), seconds * costs[i] / all);
-  }
+  for (size_t i = 0; i < uses.size(); ++i) uses[i].seconds = seconds * costs[i] / all;
+  shares_.Charge(uses);
+  SetContending(requests);
   metrics_.step_cost_error.Set(pacer_.costs().error());
   metrics_.smallest_chunk_seconds.Set(pacer_.smallest_chunk_seconds());
 }

@@ -9,6 +9,7 @@
 #include "engine/metrics/engine_metrics.h"
 #include "engine/request.h"
 #include "engine/scheduler/admission.h"
+#include "engine/scheduler/places.h"
 #include "engine/scheduler/quantum.h"
 
 namespace annulus {
@@ -32,10 +33,9 @@ class Serving {
   void NoteEnd(RequestId id, SteadyTime now);
   void NoteRoom();
 
-  // Whether one more of this share may run, beside `active` that do. One client alone does not take
-  // every place: the last eighth is kept for others.
-  bool HasPlace(const Contender& contender, const EngineState& state, const Requests& requests,
-                int active) const;
+  // The places among those that run, as they are now, for one pass. One client alone does not take
+  // every one.
+  Places CountPlaces(const EngineState& state, const Requests& requests) const;
 
   // How far prompts may go in the next step.
   std::vector<PrefillTurn> Turns(const EngineState& state, const Requests& requests) const;
@@ -60,7 +60,7 @@ class Serving {
 
  private:
   Contender ContenderOf(const Request& request, SteadyTime now) const;
-  void SetPresent(const Requests& requests);
+  void SetContending(const Requests& requests);
 
   const double stall_seconds_;
   const int ranks_;

@@ -353,4 +353,6 @@ std::string ClientAddress(const std::string& peer) {
   return absl::StrReplaceAll(address, {{"%5B", "["}, {"%5D", "]"}});
 }
 
+std::string AddressOf(const std::string& client) { return client.substr(0, client.rfind(':')); }
+
 }  // namespace annulus

@@ -87,6 +87,9 @@ class ConnectionRelay {
 // "ipv4:127.0.0.1:4567", whether or not a relay stands between.
 std::string ClientAddress(const std::string& peer);
 
+// The same without the port, which is another one for each connection: "ipv4:127.0.0.1".
+std::string AddressOf(const std::string& client);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_SERVER_CONNECTION_RELAY_H_

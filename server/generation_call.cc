@@ -73,7 +73,8 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
   ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents,
                                                              caller_.tenant, memory_, cancel));
   request.deadline = deadline_;
-  request.client = connection_;
+  request.client = AddressOf(connection_);
+  request.connection = connection_;
   ANNULUS_RETURN_IF_ERROR(memory_.Keep(KeptBytes(request)));
   const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
   context_.log.Debug("request_submitted",

@@ -80,8 +80,7 @@ absl::Status ServiceContext::CheckModel(absl::string_view name) const {
 
 std::string ClientOf(const grpc::CallbackServerContext& call, const TenantId& tenant) {
   if (tenant != TenantId()) return absl::StrCat("tenant:", tenant.name());
-  const std::string peer = ClientAddress(call.peer());  // "ipv4:127.0.0.1:41234", "ipv6:[::1]:4123"
-  return peer.substr(0, peer.rfind(':'));
+  return AddressOf(ClientAddress(call.peer()));
 }
 
 absl::Status ServiceContext::PoolRefusal() const {

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
+#include <numeric>
 #include <set>
+#include <string>
 #include <utility>
 
 namespace annulus {
@@ -16,30 +17,30 @@ constexpr double kMostUrgent = 1e9;
 constexpr double kStepOfPriority = 4;
 constexpr double kBegun = 1.25;
 
-// Accounts of one level: present ones that had none before start at the least of those that had,
-// and absent ones go once that is more than theirs.
-template <typename Map, typename Get>
-void Level(Map& map, const std::set<std::string>& present, const Get& account) {
-  double least = std::numeric_limits<double>::infinity();
-  for (auto& [name, entry] : map) {
-    auto& one = account(entry);
-    one.present = present.contains(name);
-    if (one.present) least = std::min(least, one.had);
+// Requests that wait at one level of shares, by the next level's names; at the last, the requests.
+struct Lane {
+  using Turn = std::pair<double, std::string>;  // had, name: whoever is first is next
+  std::map<std::string, Lane> lanes;
+  std::set<Turn> turns;
+  std::vector<size_t> requests;  // the most pressing last
+
+  bool empty() const { return turns.empty() && requests.empty(); }
+
+  // Takes the next request out, and counts it as served.
+  size_t Take(std::span<const Contender> contenders) {
+    if (lanes.empty()) {
+      const size_t next = requests.back();
+      requests.pop_back();
+      return next;
+    }
+    const auto [had, name] = turns.extract(turns.begin()).value();
+    Lane& lane = lanes[name];
+    const size_t next = lane.Take(contenders);
+    const double work = std::max(contenders[next].remaining, kShortest);
+    if (!lane.empty()) turns.emplace(had + work, name);
+    return next;
   }
-  if (std::isinf(least)) {
-    least = 0;
-    for (auto& [name, entry] : map) least = std::max(least, account(entry).had);
-  }
-  for (const std::string& name : present) {
-    auto& one = account(map[name]);
-    if (!one.present) one.had = std::max(one.had, least);
-    one.present = true;
-  }
-  for (auto item = map.begin(); item != map.end();) {
-    const auto& one = account(item->second);
-    item = !one.present && one.had <= least ? map.erase(item) : std::next(item);
-  }
-}
+};
 
 }  // namespace
 
@@ -55,81 +56,97 @@ double Urgency(const Contender& contender) {
   return std::min(urgency, kMostUrgent) * std::pow(kStepOfPriority, contender.priority);
 }
 
-void FairShares::SetPresent(std::span<const ShareName> present) {
-  std::set<std::string> tenants;
-  std::map<std::string, std::set<std::string>> clients;
-  for (const ShareName& share : present) {
-    tenants.insert(share.tenant);
-    clients[share.tenant].insert(share.client);
+// `contending` is sorted, and all of it lies below `account`.
+void FairShares::SetContending(Account& account, std::span<const ShareName> contending,
+                               size_t level) {
+  if (level == ShareName::kLevels) return;
+  for (auto& [name, one] : account.below) {
+    if (contending.empty()) account.time = std::max(account.time, one.had);
+    one.contended = std::exchange(one.contends, false);
   }
-  Level(tenants_, tenants, [](Tenant& tenant) -> Account& { return tenant.account; });
-  for (auto& [name, tenant] : tenants_) {
-    Level(tenant.clients, clients[name], [](Account& account) -> Account& { return account; });
+  for (size_t begin = 0; begin < contending.size();) {
+    const std::string& name = contending[begin].level(level);
+    size_t end = begin;
+    while (end < contending.size() && contending[end].level(level) == name) ++end;
+    Account& one = account.below[name];
+    if (!one.contended) one.had = std::max(one.had, account.time);
+    one.contends = true;
+    SetContending(one, contending.subspan(begin, end - begin), level + 1);
+    begin = end;
+  }
+  std::erase_if(account.below, [&](const auto& entry) {
+    return !entry.second.contends && entry.second.had <= account.time;
+  });
+  for (auto& [name, one] : account.below) {
+    if (!one.contends) SetContending(one, {}, level + 1);
   }
 }
 
-void FairShares::Charge(const ShareName& share, double seconds) {
-  const auto tenant = tenants_.find(share.tenant);
-  if (tenant == tenants_.end()) return;
-  tenant->second.account.had += seconds;
-  const auto client = tenant->second.clients.find(share.client);
-  if (client != tenant->second.clients.end()) client->second.had += seconds;
+void FairShares::SetContending(std::span<const ShareName> contending) {
+  std::vector<ShareName> sorted(contending.begin(), contending.end());
+  std::sort(sorted.begin(), sorted.end());
+  SetContending(all_, sorted, 0);
 }
 
-double FairShares::had(const std::string& tenant) const {
-  const auto found = tenants_.find(tenant);
-  return found == tenants_.end() ? 0 : found->second.account.had;
+// Of those whose prompts were served, the one that has had least says how late it is.
+void FairShares::Advance(Account& account, std::span<const ShareUse> step, size_t level) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const ShareUse& use : step) {
+    if (use.prompt) least = std::min(least, account.below[use.share.level(level)].had);
+  }
+  if (std::isfinite(least)) account.time = std::max(account.time, least);
 }
 
-double FairShares::had(const ShareName& share) const {
-  const auto tenant = tenants_.find(share.tenant);
-  if (tenant == tenants_.end()) return 0;
-  const auto client = tenant->second.clients.find(share.client);
-  return client == tenant->second.clients.end() ? 0 : client->second.had;
+void FairShares::Charge(std::span<const ShareUse> step) {
+  std::map<Account*, std::pair<size_t, std::vector<ShareUse>>> touched;  // level, uses
+  for (const ShareUse& use : step) {
+    Account* account = &all_;
+    for (size_t level = 0; level < ShareName::kLevels; ++level) {
+      auto& [at, uses] = touched[account];
+      at = level;
+      uses.push_back(use);
+      Account& one =
+          account->below.try_emplace(use.share.level(level), Account{account->time}).first->second;
+      one.had += use.seconds;
+      account = &one;
+    }
+  }
+  for (const auto& [account, uses] : touched) Advance(*account, uses.second, uses.first);
+}
+
+double FairShares::had(const ShareName& share, size_t levels) const {
+  const Account* account = &all_;
+  for (size_t level = 0; level < levels; ++level) {
+    const auto found = account->below.find(share.level(level));
+    if (found == account->below.end()) return level + 1 == levels ? account->time : 0;
+    account = &found->second;
+  }
+  return account->had;
 }
 
 std::vector<size_t> ServingOrder(std::span<const Contender> contenders, const FairShares& shares) {
-  using Turn = std::pair<double, std::string>;  // had, name: whoever is first is next
-  struct Lane {
-    std::vector<size_t> requests;  // the most pressing last
-  };
-  struct Tenant {
-    std::map<std::string, Lane> lanes;
-    std::set<Turn> turns;
-  };
   std::vector<double> urgency(contenders.size());
-  std::map<std::string, Tenant> tenants;
-  for (size_t i = 0; i < contenders.size(); ++i) {
-    urgency[i] = Urgency(contenders[i]);
+  for (size_t i = 0; i < contenders.size(); ++i) urgency[i] = Urgency(contenders[i]);
+  std::vector<size_t> pressing(contenders.size());
+  std::iota(pressing.begin(), pressing.end(), size_t{0});
+  std::sort(pressing.begin(), pressing.end(), [&](size_t a, size_t b) {
+    if (urgency[a] != urgency[b]) return urgency[a] < urgency[b];
+    return contenders[a].id > contenders[b].id;
+  });
+  Lane all;
+  for (const size_t i : pressing) {
     const ShareName& share = contenders[i].share;
-    tenants[share.tenant].lanes[share.client].requests.push_back(i);
-  }
-  std::set<Turn> turns;
-  for (auto& [name, tenant] : tenants) {
-    turns.emplace(shares.had(name), name);
-    for (auto& [client, lane] : tenant.lanes) {
-      tenant.turns.emplace(shares.had(ShareName{name, client}), client);
-      std::sort(lane.requests.begin(), lane.requests.end(), [&](size_t a, size_t b) {
-        if (urgency[a] != urgency[b]) return urgency[a] < urgency[b];
-        return contenders[a].id > contenders[b].id;
-      });
+    Lane* lane = &all;
+    for (size_t level = 0; level < ShareName::kLevels; ++level) {
+      const std::string& name = share.level(level);
+      const auto [found, is_new] = lane->lanes.try_emplace(name);
+      if (is_new) lane->turns.emplace(shares.had(share, level + 1), name);
+      lane = &found->second;
     }
+    lane->requests.push_back(i);
   }
   std::vector<size_t> order;
-  while (!turns.empty()) {
-    const auto [had, name] = *turns.begin();
-    turns.erase(turns.begin());
-    Tenant& tenant = tenants[name];
-    const auto [client_had, client] = *tenant.turns.begin();
-    tenant.turns.erase(tenant.turns.begin());
-    Lane& lane = tenant.lanes[client];
-    const size_t next = lane.requests.back();
-    lane.requests.pop_back();
-    order.push_back(next);
-    const double work = std::max(contenders[next].remaining, kShortest);
-    if (!lane.requests.empty()) tenant.turns.emplace(client_had + work, client);
-    if (!tenant.turns.empty()) turns.emplace(had + work, name);
-  }
+  while (!all.empty()) order.push_back(all.Take(contenders));
   return order;
 }
 

@@ -12,10 +12,17 @@
 
 namespace annulus {
 
-// Whose share a request uses: first its tenant's, among that one's clients its client's.
+// Whose share a request uses: first its tenant's, of that one's its client's (the address that it
+// comes from), of that one's its connection's. So nobody has more for bringing more connections.
 struct ShareName {
   std::string tenant;
   std::string client;
+  std::string connection = {};
+
+  static constexpr size_t kLevels = 3;
+  const std::string& level(size_t i) const {
+    return i == 0 ? tenant : i == 1 ? client : connection;
+  }
 
   friend bool operator==(const ShareName&, const ShareName&) = default;
   friend auto operator<=>(const ShareName&, const ShareName&) = default;
@@ -42,36 +49,49 @@ struct Contender {
 // Each step of priority counts fourfold.
 double Urgency(const Contender& contender);
 
-// Seconds of work that each tenant, and each client of it, has had, of those that matter still.
-// One that comes back starts level with the others and saves nothing up (start-time fair queueing:
-// Goyal, Vin, Cheng, SIGCOMM 1996, section 2). Plain data.
+// Work that a step has done for one share.
+struct ShareUse {
+  ShareName share = {};
+  double seconds = 0;
+  bool prompt = false;  // of a prompt, for which shares contend; else of a stream that runs anyway
+};
+
+// Seconds of work that each tenant, each client of it and each connection of that has had, of those
+// that matter still. At each level a virtual time follows what the one that is served has had, and
+// never goes back; whoever begins to contend starts there, or at what it has had if that is more.
+// So nobody saves anything up, and nobody gains by leaving, or by coming again under another name
+// (self-clocked fair queueing: Golestani, INFOCOM 1994). Plain data.
 class FairShares {
  public:
-  // `present`: of all requests there are. Lets others go once nobody present has had less.
-  void SetPresent(std::span<const ShareName> present);
-  // One of those present has had so much more.
-  void Charge(const ShareName& share, double seconds);
+  // `contending`: of all requests whose prompt is not computed yet. Once none does at a level, all
+  // there start anew.
+  void SetContending(std::span<const ShareName> contending);
+  // A step was run.
+  void Charge(std::span<const ShareUse> step);
 
-  // Of those present; 0 for others.
-  double had(const std::string& tenant) const;
-  double had(const ShareName& share) const;
+  // What the first `levels` names of the share, as one account, have had; where they do not contend
+  // and have no account, what they would start with.
+  double had(const ShareName& share, size_t levels = ShareName::kLevels) const;
 
  private:
   struct Account {
     double had = 0;
-    bool present = false;
-  };
-  struct Tenant {
-    Account account;
-    std::map<std::string, Account> clients;
+    bool contends = false;
+    bool contended = false;  // before the last change
+    double time = 0;         // virtual, of the accounts below
+    std::map<std::string, Account> below = {};
   };
 
-  std::map<std::string, Tenant> tenants_;
+  static void SetContending(Account& account, std::span<const ShareName> contending, size_t level);
+  static void Advance(Account& account, std::span<const ShareUse> step, size_t level);
+
+  Account all_;
 };
 
 // The order in which the contenders are served, as indices: the tenant that has had least comes
-// first, of its clients the one that has had least, of that one's requests the most pressing, and
-// the earliest id where they tie. Each place counts as if the work were done, so shares take turns.
+// first, of its clients the one that has had least, likewise of that one's connections, of its
+// requests the most pressing, and the earliest id where they tie. Each place counts as if the work
+// were done, so shares take turns.
 std::vector<size_t> ServingOrder(std::span<const Contender> contenders, const FairShares& shares);
 
 }  // namespace annulus

@@ -29,6 +29,11 @@ inline int PlaceOnRing(int32_t first_position, int page_tokens, int degree, int 
   return RingIndexOfLeaf(LeafOfPage(first_position / page_tokens, shards), degree, shards);
 }
 
+// Tokens of whole rounds of a ring: in each, every rank has its share.
+inline int32_t RoundTokens(int degree, const PlanLimits& limits) {
+  return limits.page_tokens * (limits.shards % degree == 0 ? degree : limits.shards);
+}
+
 // What a new sequence will fill.
 struct PageDemand {
   int64_t tokens = 0;       // positions that it can grow to

@@ -16,8 +16,8 @@ constexpr double kSecondsOfARow = 1e-3;
 // The chunk ends that a prompt may have, by number: 0 is where it stands.
 class ChunkEnds {
  public:
-  ChunkEnds(const PromptState& prompt, int page_tokens)
-      : prompt_(prompt), page_(page_tokens), stripe_(int64_t{page_tokens} * prompt.degree) {}
+  ChunkEnds(const PromptState& prompt, const PlanLimits& plan)
+      : prompt_(prompt), page_(plan.page_tokens), stripe_(RoundTokens(prompt.degree, plan)) {}
 
   // Of at most `rows` rows; `computed` if not even a page ends there.
   int32_t Within(int64_t rows) const {
@@ -39,8 +39,7 @@ class ChunkEnds {
 };
 
 StepWork WorkTo(const PromptState& prompt, int32_t end, const PlanLimits& plan) {
-  StepWork work = PromptWork(prompt.computed, end, prompt.attention, prompt.degree, plan.ranks,
-                             plan.page_tokens);
+  StepWork work = PromptWork(prompt.computed, end, prompt.attention, prompt.degree, plan);
   if (end == prompt.prompt_length) work.amount[StepWork::kSampled] += 1;
   return work;
 }
@@ -55,7 +54,7 @@ std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, cons
   StepWork work = rest;
   std::vector<PrefillTurn> turns;
   for (const PromptState& prompt : prompts) {
-    const ChunkEnds ends(prompt, plan.page_tokens);
+    const ChunkEnds ends(prompt, plan);
     const auto fits = [&](int32_t end) {
       StepWork all = work;
       all += WorkTo(prompt, end, plan);
@@ -104,8 +103,7 @@ void StepPacer::Took(const StepPlan& plan, int streams, double seconds) {
   tried = std::max(tried, rows);
   for (const PlanItem& item : plan.items) {
     if (item.sampled) continue;
-    StepWork smallest = PromptWork(item.end, item.end + plan_.page_tokens, AttentionClass::kDense,
-                                   1, 1, plan_.page_tokens);
+    StepWork smallest = EvenWork(item.end, item.end + plan_.page_tokens, AttentionClass::kDense);
     smallest.amount[StepWork::kStep] = 1;
     smallest_ = costs_.Predict(smallest);
   }
@@ -113,8 +111,7 @@ void StepPacer::Took(const StepPlan& plan, int streams, double seconds) {
 
 double StepPacer::PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const {
   if (costs_.steps() == 0) return (end - begin) * kSecondsOfARow;
-  return costs_.Predict(
-      PromptWork(begin, end, prompt.attention, prompt.degree, plan_.ranks, plan_.page_tokens));
+  return costs_.Predict(PromptWork(begin, end, prompt.attention, prompt.degree, plan_));
 }
 
 }  // namespace annulus

@@ -85,8 +85,7 @@ class Planner {
       end = next;
     }
     // Whole stripes are the most even: in each, every rank of the ring has its share.
-    const auto degree = static_cast<int32_t>(sequence.ring.size());
-    const int32_t stripe = page * (limits_.shards % degree == 0 ? degree : limits_.shards);
+    const int32_t stripe = RoundTokens(static_cast<int>(sequence.ring.size()), limits_);
     const int32_t whole = end / stripe * stripe;
     return whole > sequence.computed ? whole : end;
   }

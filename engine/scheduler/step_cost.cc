@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/scheduler/cost_model.h"
+
 namespace annulus {
 namespace {
 
@@ -31,17 +33,24 @@ StepWork& StepWork::operator+=(const StepWork& other) {
   return *this;
 }
 
-StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int degree, int ranks,
-                    int page_tokens) {
+StepWork EvenWork(int32_t begin, int32_t end, AttentionClass attention) {
   StepWork work;
   if (end <= begin) return work;
   const double rows = end - begin;
-  const double pages = std::ceil(rows / page_tokens);
-  const double of_fullest = std::min(rows, std::ceil(pages / degree) * page_tokens);
   work.amount[StepWork::kRows] = rows;
-  work.amount[StepWork::kFullest] = std::max(rows, of_fullest * ranks);
+  work.amount[StepWork::kFullest] = rows;
   work.amount[StepWork::kDensePairs + static_cast<int>(attention)] =
       rows * (begin + (rows + 1) / 2);
+  return work;
+}
+
+StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int degree,
+                    const PlanLimits& plan) {
+  StepWork work = EvenWork(begin, end, attention);
+  if (end <= begin) return work;
+  const double share =
+      StripedWork(end - begin, begin, degree, plan.page_tokens, plan.shards).row_share;
+  work.amount[StepWork::kFullest] = std::max(1.0, share * plan.ranks) * (end - begin);
   return work;
 }
 
@@ -66,7 +75,7 @@ StepWork WorkOf(const StepPlan& plan, int ranks) {
                      [&](const SequenceUpdate& u) { return u.sequence == item.sequence; });
     const AttentionAssignment* const attention =
         update == plan.updates.end() ? nullptr : update->attention.get();
-    work += PromptWork(item.begin, item.end, ClassOf(attention), 1, 1, 1);
+    work += EvenWork(item.begin, item.end, ClassOf(attention));
     for (const RowRun& run : item.runs) rows[run.rank] += run.count;
   }
   work.amount[StepWork::kFullest] = ranks * *std::max_element(rows.begin(), rows.end());

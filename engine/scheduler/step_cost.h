@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include "engine/scheduler/placement.h"
 #include "engine/state/step_plan.h"
 
 namespace annulus {
@@ -30,10 +31,11 @@ struct StepWork {
   StepWork& operator+=(const StepWork& other);
 };
 
-// Of rows [begin, end) of a prompt whose pages are dealt out over `degree` of `ranks` ranks,
-// without kStep.
-StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int degree, int ranks,
-                    int page_tokens);
+// Of rows [begin, end) of a prompt, as even over all ranks as can be, without kStep.
+StepWork EvenWork(int32_t begin, int32_t end, AttentionClass attention);
+// The same where its pages are dealt out over a ring of `degree`, as PlaceOnRing does.
+StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int degree,
+                    const PlanLimits& plan);
 // Of one row that is sampled at `position`, without kStep.
 StepWork SampledWork(int32_t position);
 // Of a whole plan, with kStep.

@@ -126,6 +126,33 @@ TEST_F(ServingEngineTest, ARequestThatFitsIsNotHeldByOneThatDoesNot) {
   engine_->Cancel(large.id);
 }
 
+// Room is gathered for a large request, and one that would not leave it to it is refused. What was
+// kept for others is not given up for that.
+TEST_F(ServingEngineTest, ARefusedRequestCostsNoCachedPrefix) {
+  EngineOptions options = Options(1);
+  options.kv_memory_bytes = 32 << 20;
+  Make(options);
+  const auto part = [&](double share) { return static_cast<int>(share * Room()); };
+  RequestSpec kept = Spec(std::string(part(0.25), 'k'), 1);
+  kept.shared_prefixes = {part(0.25) / 64 * 64 - 64};
+  ASSERT_TRUE(Start(kept).sink->Wait()->status.ok());
+  RequestSpec holding = Spec("x", part(0.5));
+  auto holder = std::make_shared<CollectingSink>();
+  holder->set_has_room(false);
+  const auto held = engine_->Submit(holding, holder);
+  ASSERT_TRUE(held.ok());
+  while (engine_->Load().running == 0) std::this_thread::sleep_for(1ms);
+  const Started large = Start(Spec("large ", part(0.85)));
+  std::this_thread::sleep_for(1100ms);  // from then on room is gathered for it
+  const Started small = Start(Spec("some words, some words, ", part(0.35)));
+  EXPECT_FALSE(small.sink->Wait(0.5).has_value());
+  for (const RequestId id : {large.id, small.id, *held}) engine_->Cancel(id);
+  ASSERT_TRUE(small.sink->Wait().has_value());
+  const auto again = Start(kept).sink->Wait();
+  ASSERT_TRUE(again.has_value() && again->status.ok());
+  EXPECT_EQ(again->usage.cached_tokens, kept.shared_prefixes[0]);
+}
+
 TEST_F(ServingEngineTest, LongRequestsOfOneClientDoNotLeaveAnotherUnanswered) {
   EngineOptions options = Options();
   options.max_running = 8;

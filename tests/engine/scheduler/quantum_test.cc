@@ -169,7 +169,7 @@ TEST(StallBudget, ABudgetThatCannotBeKeptIsSaid) {
 TEST(SolveQuantum, FillsTheTimeInOrderAndEndsOnRoundsOfTheRing) {
   StepCostModel costs;
   for (int i = 1; i <= 60; ++i) {
-    StepWork work = PromptWork(0, 64 * (i % 20 + 1), AttentionClass::kDense, 1, 1, 64);
+    StepWork work = EvenWork(0, 64 * (i % 20 + 1), AttentionClass::kDense);
     work.amount[StepWork::kStep] = 1;
     costs.Learn(work, 0.01 + 1e-3 * work.amount[StepWork::kRows]);
   }
@@ -192,6 +192,39 @@ TEST(SolveQuantum, FillsTheTimeInOrderAndEndsOnRoundsOfTheRing) {
   EXPECT_EQ(SolveQuantum(ring, rest, costs, {.most_rows = 200}, LimitsOf(4))[0].end, 448);
 }
 
+// Rings that do not divide the virtual shards too: what is foreseen is where pages really lie.
+TEST(SolveQuantum, ForeseesTheFullestRankOfEveryRing) {
+  std::mt19937 random(7);
+  for (int degree = 1; degree <= 8; ++degree) {
+    PlanLimits limits = LimitsOf(8);
+    limits.shards = ShardsFor(8);
+    for (int round = 0; round < 50; ++round) {
+      const auto begin = static_cast<int32_t>(random() % 4000);
+      const auto end = begin + 1 + static_cast<int32_t>(random() % 2000);
+      std::vector<int> rows(degree, 0);
+      for (int32_t position = begin; position < end; ++position) {
+        ++rows[PlaceOnRing(position, 64, degree, limits.shards)];
+      }
+      const StepWork work = PromptWork(begin, end, AttentionClass::kDense, degree, limits);
+      EXPECT_NEAR(work.amount[StepWork::kFullest],
+                  8.0 * *std::max_element(rows.begin(), rows.end()), 1e-6)
+          << begin << " to " << end << " over " << degree;
+    }
+    // In whole rounds every rank has the share that its shards are.
+    const int32_t round = RoundTokens(degree, limits);
+    std::vector<int> pages(degree, 0);
+    for (int32_t first = 0; first < round; first += 64) {
+      ++pages[PlaceOnRing(first, 64, degree, limits.shards)];
+    }
+    EXPECT_EQ(*std::max_element(pages.begin(), pages.end()) * 8,
+              MostLeaves(degree, 8) * round / 64);
+    const std::vector<PromptState> ring = {
+        {.sequence = 1, .computed = 0, .prompt_length = 50'000, .degree = degree}};
+    const auto turns = SolveQuantum(ring, {}, {}, {.most_rows = 1700}, limits);
+    EXPECT_EQ(turns[0].end % round, 0) << degree;
+  }
+}
+
 TEST(StepCostModel, LearnsEachKindOfWorkAndFollowsAChange) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     std::mt19937 random(seed);
@@ -203,8 +236,7 @@ TEST(StepCostModel, LearnsEachKindOfWorkAndFollowsAChange) {
       const auto begin = static_cast<int32_t>(random() % 30'000);
       const auto kind = static_cast<AttentionClass>(random() % 3);
       if (random() % 3 > 0) {
-        work += PromptWork(begin, begin + 64 * (1 + static_cast<int32_t>(random() % 16)), kind, 1,
-                           1, 64);
+        work += EvenWork(begin, begin + 64 * (1 + static_cast<int32_t>(random() % 16)), kind);
       }
       for (size_t i = random() % 8; i > 0; --i) {
         work += SampledWork(static_cast<int32_t>(random() % 30'000));

@@ -11,6 +11,8 @@
 
 #include "engine/scheduler/admission.h"
 #include "engine/scheduler/order.h"
+#include "engine/scheduler/places.h"
+#include "engine/scheduler/standstill.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -96,10 +98,12 @@ class ServingMachine final : public AdmissionHost {
     while (arrived_ < jobs_.size() && jobs_[arrived_].arrives <= now_) {
       waiting_.push_back(arrived_++);
     }
-    std::vector<ShareName> present;
-    for (const size_t i : waiting_) present.push_back(jobs_[i].share);
-    for (const size_t i : running_) present.push_back(jobs_[i].share);
-    shares_.SetPresent(present);
+    std::vector<ShareName> contending;
+    for (const size_t i : waiting_) contending.push_back(jobs_[i].share);
+    for (const size_t i : running_) {
+      if (left_[i] > 0) contending.push_back(jobs_[i].share);
+    }
+    shares_.SetContending(contending);
   }
 
   void Pass() {
@@ -128,7 +132,7 @@ class ServingMachine final : public AdmissionHost {
     const double work = std::min(quantum_, left_[i]);
     left_[i] = left_[i] - work < 1e-9 ? 0 : left_[i] - work;
     now_ += work;
-    shares_.Charge(jobs_[i].share, work);
+    shares_.Charge(std::vector<ShareUse>{{jobs_[i].share, work, true}});
     if (left_[i] == 0) jobs_[i].first_token = now_;
   }
 
@@ -279,20 +283,146 @@ TEST(Serving, NobodyStarvesInThousandsOfTraces) {
   EXPECT_EQ(held, 0);
 }
 
+std::vector<ShareUse> Prompt(const ShareName& share, double seconds) {
+  return {{share, seconds, /*prompt=*/true}};
+}
+
 TEST(FairShares, WhoComesBackStartsLevel) {
   FairShares shares;
   const ShareName a{"", "a"};
   const ShareName b{"", "b"};
-  shares.SetPresent(std::vector<ShareName>{a});
-  shares.Charge(a, 100);
-  shares.SetPresent(std::vector<ShareName>{a, b});
-  EXPECT_EQ(shares.had(b), 100);
-  shares.Charge(b, 7);
-  shares.SetPresent(std::vector<ShareName>{a});
-  shares.Charge(a, 3);
-  shares.SetPresent(std::vector<ShareName>{a, b});  // not below what it had
-  EXPECT_EQ(shares.had(b), 107);
-  EXPECT_EQ(shares.had(std::string()), 110);
+  shares.SetContending(std::vector<ShareName>{a});
+  shares.Charge(Prompt(a, 100));
+  shares.SetContending(std::vector<ShareName>{a, b});
+  EXPECT_EQ(shares.had(b, 2), 100);
+  shares.Charge(Prompt(b, 7));
+  shares.SetContending(std::vector<ShareName>{a});
+  shares.Charge(Prompt(a, 3));
+  shares.SetContending(std::vector<ShareName>{a, b});  // not below what it had
+  EXPECT_EQ(shares.had(b, 2), 107);
+  EXPECT_EQ(shares.had(b, 1), 110);
+  // What streams took while others waited counts, and while nobody did it does not.
+  shares.Charge(std::vector<ShareUse>{{b, 50, false}});
+  EXPECT_EQ(shares.had(b, 2), 157);
+  shares.SetContending({});
+  shares.SetContending(std::vector<ShareName>{a, b});
+  EXPECT_EQ(shares.had(a, 2), shares.had(b, 2));
+}
+
+// Beside somebody who has had little and asks for little, for every level: whoever comes under a
+// new name each time has no more than its share, and neither has who goes and comes back.
+TEST(FairShares, NobodyGainsByComingAnew) {
+  for (size_t level = 0; level < ShareName::kLevels; ++level) {
+    for (const bool renamed : {true, false}) {
+      const auto name = [&](const std::string& own) {
+        return ShareName{level == 0 ? own : "t", level == 1 ? own : "c", level == 2 ? own : "n"};
+      };
+      FairShares shares;
+      const ShareName frugal = name("frugal");
+      const ShareName honest = name("honest");
+      double had_honest = 0;
+      double had_sly = 0;
+      for (int i = 0; i < 1000; ++i) {
+        const ShareName sly = name(renamed ? "anew" + std::to_string(i) : "anew");
+        std::vector<ShareName> contending = {honest, frugal};
+        if (renamed || i % 2 == 0) contending.push_back(sly);
+        shares.SetContending(contending);
+        std::vector<Contender> contenders = {
+            {.id = 1, .share = honest, .remaining = 1, .total = 1}};
+        if (contending.size() == 3) {
+          contenders.push_back({.id = 2, .share = sly, .remaining = 1, .total = 1});
+        }
+        const size_t next = ServingOrder(contenders, shares).front();
+        (next == 0 ? had_honest : had_sly) += 1;
+        std::vector<ShareUse> step = Prompt(contenders[next].share, 1);
+        step.push_back({frugal, 0.001, false});
+        shares.Charge(step);
+      }
+      EXPECT_LT(had_sly, had_honest + 2) << "level " << level;
+      EXPECT_GT(had_sly, 300) << "level " << level;
+    }
+  }
+}
+
+TEST(FairShares, MoreConnectionsBringNoMore) {
+  std::vector<Contender> contenders;
+  for (int i = 0; i < 6; ++i) {
+    const std::string client = i < 4 ? "a" : "b";
+    contenders.push_back({.id = contenders.size(),
+                          .share = {"", client, client + std::to_string(i % 5)},
+                          .remaining = 1,
+                          .total = 1});
+  }
+  const std::vector<size_t> order = ServingOrder(contenders, FairShares());
+  EXPECT_EQ(order, (std::vector<size_t>{0, 5, 1, 4, 2, 3}));
+}
+
+// A pass asks each that waits once, of a table that knows who has which place.
+TEST(Places, APassOverThousandsLooksAtEachOnce) {
+  constexpr int kMost = 2000;
+  class Counting final : public AdmissionHost {
+   public:
+    bool HasPlace(const Contender& contender) override {
+      ++asked;
+      return places.Has(contender.share);
+    }
+    bool Waits(const Contender&) override { return false; }
+    Answer TryAdmit(const Contender& contender, const Contender*) override {
+      places.Take(contender.share);
+      ++admitted;
+      return Answer::kAdmitted;
+    }
+    Places places{kMost};
+    int asked = 0;
+    int admitted = 0;
+  };
+  Counting host;
+  std::vector<Contender> waiting;
+  for (int i = 0; i < 5000; ++i) {
+    const std::string client = i < 4000 ? "many" : std::to_string(i % 7);
+    waiting.push_back({.id = waiting.size(), .share = {"default", client}, .total = 1});
+  }
+  Admission().Run(waiting, FairShares(), host);
+  EXPECT_EQ(host.asked, 5000);
+  EXPECT_EQ(host.admitted, kMost);
+}
+
+TEST(Places, TheLastEighthIsKeptForOthers) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    const int most = 1 + static_cast<int>(random() % 40);
+    Places places(most);
+    std::map<std::string, int> by_owner;
+    int all = 0;
+    for (int i = 0; i < 60; ++i) {
+      const bool tenant = random() % 2 == 0;
+      const std::string client(random() % 3, 'c');
+      const ShareName share{tenant ? "t" : "default", client, std::to_string(i)};
+      const std::string owner = tenant ? "t" : client;
+      const bool has = all < most && (all < most - most / 8 || owner.empty() ||
+                                      by_owner[owner] < most - most / 8);
+      ASSERT_EQ(places.Has(share), has) << "round " << round;
+      if (!has) continue;
+      places.Take(share);
+      ++by_owner[owner];
+      ++all;
+    }
+  }
+}
+
+// A long step is none, nor is a short wait.
+TEST(Standstill, IsToBeLeftOutOfManyStepsForSomeTime) {
+  Standstill still;
+  Standstill::Time now{};
+  EXPECT_FALSE(still.Look(1, 64, 10, now));
+  EXPECT_FALSE(still.Look(1, 64, 11, now += std::chrono::hours(1)));
+  EXPECT_FALSE(still.Look(1, 64, 25, now));
+  EXPECT_TRUE(still.Look(1, 64, 26, now));
+  EXPECT_FALSE(still.Look(1, 128, 27, now));
+  EXPECT_FALSE(still.Look(1, 128, 1000, now += std::chrono::milliseconds(1999)));
+  EXPECT_TRUE(still.Look(1, 128, 1000, now += std::chrono::milliseconds(1)));
+  still.Forget(1);
+  EXPECT_FALSE(still.Look(1, 128, 1000, now));
 }
 
 TEST(ServingOrder, SharesTakeTurns) {

@@ -1,0 +1,30 @@
+#include "engine/scheduler/places.h"
+
+#include "engine/base/tenant_id.h"
+
+namespace annulus {
+namespace {
+
+// Empty: nobody's in particular, so nothing is kept from it.
+std::string OwnerOf(const ShareName& share) {
+  if (share.tenant != TenantId().name()) return "tenant " + share.tenant;
+  return share.client.empty() ? std::string() : "client " + share.client;
+}
+
+}  // namespace
+
+void Places::Take(const ShareName& share) {
+  ++taken_;
+  ++by_owner_[OwnerOf(share)];
+}
+
+bool Places::Has(const ShareName& share) const {
+  if (taken_ >= most_) return false;
+  const int kept = most_ / 8;
+  if (taken_ < most_ - kept) return true;
+  const std::string owner = OwnerOf(share);
+  const auto own = by_owner_.find(owner);
+  return owner.empty() || own == by_owner_.end() || own->second < most_ - kept;
+}
+
+}  // namespace annulus
