@@ -119,6 +119,8 @@ struct RequestSpec {
   std::optional<AttentionAssignment> attention;
   bool attention_details = false;  // fill AttentionReport::details
   SteadyTime deadline = SteadyTime::max();
+  // Orders as a deadline does, but ends nothing.
+  SteadyTime wanted_by = SteadyTime::max();
 };
 
 // One message of a conversation, as the model's chat template gets it. What is absent has no member

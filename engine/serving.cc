@@ -42,9 +42,8 @@ Contender Serving::ContenderOf(const Request& request, SteadyTime now) const {
   const PromptShare share = ShareDone(request);
   contender.remaining = share.left;
   contender.total = share.done + share.left;
-  if (spec.deadline != SteadyTime::max()) {
-    contender.until_deadline = SecondsBetween(now, spec.deadline);
-  }
+  const SteadyTime due = std::min(spec.deadline, spec.wanted_by);
+  if (due != SteadyTime::max()) contender.until_deadline = SecondsBetween(now, due);
   return contender;
 }
 

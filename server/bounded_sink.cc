@@ -3,9 +3,7 @@
 #include <utility>
 
 namespace annulus {
-namespace {
 
-// Memory that a delta takes while it waits, roughly.
 size_t DeltaBytes(const Delta& delta) {
   size_t bytes = sizeof(Delta) + delta.text.size() + delta.token_ids.size() * sizeof(int32_t);
   for (const TokenLogprob& logprob : delta.logprobs) {
@@ -13,8 +11,6 @@ size_t DeltaBytes(const Delta& delta) {
   }
   return bytes;
 }
-
-}  // namespace
 
 void BoundedSink::OnQueued(int position) {
   std::lock_guard lock(mutex_);

@@ -18,6 +18,9 @@ struct QueuedEvent {
 };
 using SinkEvent = std::variant<QueuedEvent, PromptProgress, Delta, Completion>;
 
+// Memory that a delta takes while it waits, roughly.
+size_t DeltaBytes(const Delta& delta);
+
 // Whoever takes a sink's events.
 class SinkReader {
  public:

@@ -3,13 +3,50 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "kernels/base/status_macros.h"
 #include "server/connection_relay.h"
 #include "server/errors.h"
 #include "server/guarded.h"
 #include "server/request_builder.h"
+#include "server/sha256.h"
 
 namespace annulus {
+namespace {
+
+// What tells requests of one name apart: the message, and the texts that it names.
+std::string ContentOf(const v1::GenerationSpec& spec, const DocumentStore& store,
+                      const TenantId& tenant) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    spec.SerializeToCodedStream(&coded);
+  }
+  Sha256 digest;
+  digest.Update(bytes);
+  for (const std::string& name : spec.documents()) {
+    const auto document = store.Get(tenant, name);
+    digest.Update(document.ok() ? (*document)->sha256 : "none");
+  }
+  return digest.FinishHex();
+}
+
+// Errors are in the terms of the request.
+absl::StatusOr<RequestId> SubmitTo(Engine& engine, const v1::GenerationSpec& spec,
+                                   RequestSpec request, std::shared_ptr<TokenSink> sink) {
+  const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
+  const absl::StatusOr<RequestId> id = engine.Submit(std::move(request), std::move(sink));
+  if (id.ok()) return id;
+  if (absl::IsOutOfRange(id.status())) {
+    return TooLargeError(spec, id.status(), needed, engine.model().max_context);
+  }
+  return PlaceField(spec, id.status());
+}
+
+}  // namespace
 
 GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader)
     : context_(context),
@@ -70,27 +107,92 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
   if (answer_bytes > most_answer_bytes_) {
     return AnswerTooLargeError(answer_bytes, most_answer_bytes_);
   }
+  std::string content;
+  if (spec.has_request_id()) {
+    ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kWork, spec.ByteSizeLong()));
+    content = ContentOf(spec, context_.documents, caller_.tenant);
+    ANNULUS_ASSIGN_OR_RETURN(
+        std::shared_ptr<SharedGeneration> there,
+        context_.attach.Follow(key(), content, sink_, std::chrono::steady_clock::now()));
+    if (there != nullptr) {
+      context_.metrics.CountAttached();
+      Attached(std::move(there));
+      return absl::OkStatus();
+    }
+  }
   ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents,
                                                              caller_.tenant, memory_, cancel));
-  request.deadline = deadline_;
   request.client = AddressOf(connection_);
   request.connection = connection_;
-  ANNULUS_RETURN_IF_ERROR(memory_.Keep(KeptBytes(request)));
-  const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
   context_.log.Debug("request_submitted",
                      {{"id", request_id()}, {"prompt_tokens", request.prompt.size()}});
-  const absl::StatusOr<RequestId> id = engine.Submit(std::move(request), sink_);
-  if (!id.ok()) {
-    if (absl::IsOutOfRange(id.status())) {
-      return TooLargeError(spec, id.status(), needed, engine.model().max_context);
-    }
-    return PlaceField(spec, id.status());
-  }
+  if (content.empty()) return SubmitOwn(engine, spec, std::move(request));
+  return SubmitShared(engine, spec, std::move(request), content);
+}
+
+absl::Status GenerationCall::SubmitOwn(Engine& engine, const v1::GenerationSpec& spec,
+                                       RequestSpec request) {
+  request.deadline = deadline_;
+  ANNULUS_RETURN_IF_ERROR(memory_.Keep(KeptBytes(request)));
+  ANNULUS_ASSIGN_OR_RETURN(const RequestId id, SubmitTo(engine, spec, std::move(request), sink_));
   std::lock_guard lock(mutex_);
   engine_ = &engine;
-  id_ = *id;
+  id_ = id;
   if (aborted_) engine_->Cancel(id_);
   return absl::OkStatus();
+}
+
+// The request belongs to all calls that follow it, so none's deadline ends it: each leaves when its
+// own has passed.
+absl::Status GenerationCall::SubmitShared(Engine& engine, const v1::GenerationSpec& spec,
+                                          RequestSpec request, const std::string& content) {
+  request.wanted_by = deadline_;
+  memory_.Release(CallMemory::kWork);
+  ANNULUS_ASSIGN_OR_RETURN(
+      const AttachTable::Claimed claimed,
+      context_.attach.Claim(key(), content, sink_, std::chrono::steady_clock::now()));
+  SharedGeneration& generation = *claimed.generation;
+  const bool wanted = Attached(claimed.generation);
+  if (!claimed.is_new) {
+    context_.metrics.CountAttached();
+    return absl::OkStatus();
+  }
+  if (!wanted) {
+    generation.Refused(absl::CancelledError("the client cancelled the call or went away"));
+    return absl::OkStatus();
+  }
+  const absl::Status held = generation.Hold(context_.prompts, KeptBytes(request));
+  const absl::StatusOr<RequestId> id =
+      held.ok() ? SubmitTo(engine, spec, std::move(request), claimed.generation) : held;
+  if (id.ok()) {
+    generation.Submitted(engine, *id);
+  } else {
+    generation.Refused(id.status());
+  }
+  return absl::OkStatus();
+}
+
+bool GenerationCall::Attached(std::shared_ptr<SharedGeneration> generation) {
+  std::lock_guard lock(mutex_);
+  if (aborted_) {
+    generation->Leave(*sink_);
+    return false;
+  }
+  shared_ = std::move(generation);
+  return true;
+}
+
+RequestKey GenerationCall::key() const { return {caller_.tenant.name(), request_id()}; }
+
+std::optional<SinkEvent> GenerationCall::NextEvent() {
+  std::optional<SinkEvent> event = sink_->Pop();
+  std::shared_ptr<SharedGeneration> shared;
+  {
+    std::lock_guard lock(mutex_);
+    shared = shared_;
+  }
+  if (shared != nullptr) shared->Refill(*sink_);
+  return event;
 }
 
 void GenerationCall::Cancel() {
@@ -107,6 +209,7 @@ void GenerationCall::Abort(absl::Status status) {
   std::lock_guard lock(mutex_);
   aborted_ = true;
   if (engine_ != nullptr) engine_->Cancel(id_);
+  if (shared_ != nullptr) shared_->Leave(*sink_);
 }
 
 void GenerationCall::End(absl::Status status) {
@@ -141,6 +244,10 @@ grpc::Status GenerationCall::Conclude(const Completion& completion,
 
 void GenerationCall::Close() {
   sink_->Detach();
+  {
+    std::lock_guard lock(mutex_);
+    if (shared_ != nullptr) shared_->Leave(*sink_);
+  }
   context_.lifecycle.Leave(*this);
 }
 

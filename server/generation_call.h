@@ -19,6 +19,7 @@
 #include "server/call_memory.h"
 #include "server/lifecycle.h"
 #include "server/service_context.h"
+#include "server/shared_generation.h"
 #include "server/wire.h"
 
 namespace annulus {
@@ -51,7 +52,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   void Start(const grpc::CallbackServerContext& call, size_t request_bytes, Decoder decoder,
              size_t most_answer_bytes = SIZE_MAX);
 
-  std::optional<SinkEvent> NextEvent() { return sink_->Pop(); }
+  std::optional<SinkEvent> NextEvent();
 
   // The client cancelled, went away, or its deadline passed: stops the engine's work.
   void Cancel();
@@ -75,6 +76,12 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
                      Decoder decoder);
   void Prepare(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
   absl::Status Submit(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
+  absl::Status SubmitOwn(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request);
+  absl::Status SubmitShared(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request,
+                            const std::string& content);
+  // Whether the call still wants its events.
+  bool Attached(std::shared_ptr<SharedGeneration> generation);
+  RequestKey key() const;
   void End(absl::Status status);
 
   ServiceContext& context_;
@@ -90,6 +97,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   mutable std::mutex mutex_;
   std::string request_id_;
   bool aborted_ = false;
+  std::shared_ptr<SharedGeneration> shared_;  // of a request that its client has named
   Engine* engine_ = nullptr;  // set together with id_, once the engine has the request
   RequestId id_ = 0;
 };

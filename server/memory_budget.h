@@ -37,6 +37,7 @@ class MemoryLease {
   // Grows or shrinks the share; false, without a change, when the budget has no room.
   [[nodiscard]] bool TryResize(size_t bytes);
   const MemoryBudget& budget() const { return *budget_; }
+  size_t bytes() const { return bytes_; }
 
  private:
   std::shared_ptr<MemoryBudget> budget_;

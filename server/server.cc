@@ -100,6 +100,7 @@ class ServerImpl final : public Server {
   DeliveryThread delivery_;
   WorkPool pool_;
   UnreadAnswers unread_;
+  AttachTable attach_{{config_.max_replay_memory, config_.attach_window}};
   ServiceContext context_{config_,
                           log_,
                           *authenticator_,
@@ -110,7 +111,8 @@ class ServerImpl final : public Server {
                           pool_,
                           delivery_,
                           unread_,
-                          std::make_shared<MemoryBudget>(config_.max_prompts_memory)};
+                          std::make_shared<MemoryBudget>(config_.max_prompts_memory),
+                          attach_};
   InferenceService inference_{context_};
   DocumentService document_service_{context_};
   ModelService models_{context_};
@@ -147,6 +149,7 @@ absl::Status ServerImpl::Listen() {
 std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   std::vector<MetricFamily> families = metrics_.Collect(lifecycle_, documents_);
   families.push_back(LostLogLines(log_));
+  families.push_back(ReplayMemory(attach_.bytes()));
   if (lifecycle_.phase() == Phase::kFailed) {
     families.push_back(RanksDown(config_.engine.ranks));
   }
@@ -172,6 +175,7 @@ void ServerImpl::Housekeep() {
   SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
   const SteadyTime now = steady_clock::now();
   document_service_.CutOffSilentSince(now - config_.upload_timeout);
+  attach_.Expire(now);
   // The engine ends a request whose reader is behind, and says so; the reader has as long again to
   // hear it.
   unread_.CutOffSince(now - 2 * config_.engine.slow_reader_timeout);

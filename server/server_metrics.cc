@@ -84,6 +84,12 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
                             "Generate and StreamGenerate calls under way.", Type::kGauge,
                             static_cast<double>(lifecycle.active())));
 
+  families.push_back(Single("annulus_calls_attached_total",
+                            "Calls that followed a request which another call had sent, by its "
+                            "request_id.",
+                            Type::kCounter,
+                            static_cast<double>(attached_.load(std::memory_order_relaxed))));
+
   families.push_back(States(StateOf(lifecycle)));
 
   MetricFamily build{"annulus_build_info", "The server's version; always 1.", Type::kGauge, {}};
@@ -100,6 +106,12 @@ MetricFamily LostLogLines(const Logger& log) {
       MetricFamily::Type::kCounter,
       {Labelled("reason", "blocked", static_cast<double>(log.dropped())),
        Labelled("reason", "rate", static_cast<double>(log.suppressed()))}};
+}
+
+MetricFamily ReplayMemory(size_t bytes) {
+  return Single("annulus_replay_memory_bytes",
+                "Memory of the answers kept for calls that bring their request_id again.",
+                MetricFamily::Type::kGauge, static_cast<double>(bytes));
 }
 
 MetricFamily RanksDown(int ranks) {

@@ -21,6 +21,8 @@ class ServerMetrics {
  public:
   void CountError(absl::StatusCode code);
   void CountUpload(UploadOutcome outcome);
+  // A call follows a request that another one sent.
+  void CountAttached() { attached_.fetch_add(1, std::memory_order_relaxed); }
 
   std::vector<MetricFamily> Collect(const Lifecycle& lifecycle,
                                     const DocumentStore& documents) const;
@@ -29,10 +31,14 @@ class ServerMetrics {
   static constexpr size_t kCodes = 17;  // gRPC's status codes, 0 to 16
   std::array<std::atomic<uint64_t>, kCodes> errors_{};
   std::array<std::atomic<uint64_t>, 3> uploads_{};
+  std::atomic<uint64_t> attached_{0};
 };
 
 // Lines of the log that are missing.
 MetricFamily LostLogLines(const Logger& log);
+
+// What answers take that are kept for calls that ask again.
+MetricFamily ReplayMemory(size_t bytes);
 
 // The engine's annulus_rank_up where there will be no engine: 0 for each rank.
 MetricFamily RanksDown(int ranks);

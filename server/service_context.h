@@ -20,6 +20,7 @@
 #include "server/log.h"
 #include "server/memory_budget.h"
 #include "server/server_metrics.h"
+#include "server/shared_generation.h"
 #include "server/unread_answers.h"
 #include "server/work_pool.h"
 
@@ -39,6 +40,7 @@ struct ServiceContext {
   UnreadAnswers& unread;
   // Memory of the calls under way: see CallMemory.
   const std::shared_ptr<MemoryBudget> prompts;
+  AttachTable& attach;
   const SteadyTime started = std::chrono::steady_clock::now();
   std::atomic<uint64_t> next_request{1};
 

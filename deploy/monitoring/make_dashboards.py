@@ -40,6 +40,10 @@ SERVICE = [
       ("parked", gauge("annulus_num_requests_parked"))]),
     ("Calls under way", "short", "lines", "Generate and StreamGenerate calls.",
      [("{{instance}}", gauge("annulus_active_generations", "instance"))]),
+    ("Calls that follow another one's request", "reqps", "lines", "Retries and second readers, by request_id.",
+     [("{{instance}}", rate("annulus_calls_attached_total", "instance"))]),
+    ("Answers kept for retries", "bytes", "lines", "At most --max-replay-memory.",
+     [("{{instance}}", gauge("annulus_replay_memory_bytes", "instance"))]),
     ("Time to first token", "s", "lines", "From submission, the wait in the queue included.",
      [(name, quantile(share, "annulus_time_to_first_token_seconds"))
       for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))]),

@@ -350,6 +350,16 @@ std::vector<Option> ServiceOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, kMiB, 64 * kTiB, c.max_prompts_memory);
        }},
+      {"attach-window", "TIME", "10m",
+       "How long a complete answer stays for calls with the same request_id; 0s: not at all.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetDuration(text, milliseconds(0), hours(24), c.attach_window);
+       }},
+      {"max-replay-memory", "SIZE", "64MiB",
+       "Memory for answers to requests with a request_id; the oldest complete ones go first.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetSize(text, 0, 64 * kTiB, c.max_replay_memory);
+       }},
       {"upload-timeout", "TIME", "60s", "An upload that sends nothing for so long is cut off.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(100), hours(24), c.upload_timeout);

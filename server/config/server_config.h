@@ -42,8 +42,10 @@ struct ServerConfig {
   size_t max_document_bytes = 0;               // of one document, as UTF-8
   size_t max_documents_memory = 0;             // bytes of all, uploads in progress included
   int max_documents = 0;
-  size_t max_prompts_memory = 0;  // bytes of the prompts of all calls under way
-  size_t max_message_bytes = 0;   // of one gRPC message
+  size_t max_prompts_memory = 0;              // bytes of the prompts of all calls under way
+  size_t max_replay_memory = 0;               // bytes of the answers kept for calls that ask again
+  std::chrono::milliseconds attach_window{};  // how long a complete answer is kept for them
+  size_t max_message_bytes = 0;               // of one gRPC message
   LogLevel log_level = LogLevel::kInfo;
 };
 

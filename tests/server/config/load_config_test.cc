@@ -84,9 +84,11 @@ std::string OtherValue(const Option& option) {
   if (name.find("tls") == 0 || name == "auth-token-file" || name == "admin-token-file" ||
       name == "profile")
     return "file.pem";
-  if (name.find("time") != std::string::npos || name == "stall-budget") return "7s";
+  if (name.find("time") != std::string::npos || name == "stall-budget" || name == "attach-window")
+    return "7s";
   if (name == "kv-memory" || name.find("-size") != std::string::npos ||
-      name == "max-documents-memory" || name == "max-prompts-memory") {
+      name == "max-documents-memory" || name == "max-prompts-memory" ||
+      name == "max-replay-memory") {
     return "77MiB";
   }
   return "17";
@@ -110,7 +112,8 @@ std::string Describe(const ServerConfig& c) {
       << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file << '|'
       << c.admin_token_file << '|' << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
       << c.max_document_bytes << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
-      << c.max_documents << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
+      << c.attach_window.count() << '|' << c.max_replay_memory << '|' << c.max_documents << '|'
+      << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
   return out.str();
 }
 

@@ -1,0 +1,270 @@
+#include "server/shared_generation.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "server/errors.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kEntryBytes = 1024;  // without events
+constexpr size_t kMostFollowers = 16;
+constexpr int64_t kRetryAttachMs = 1000;
+
+size_t CompletionBytes(const Completion& completion) {
+  size_t bytes = sizeof(Completion);
+  for (const AttentionDetail& detail : completion.attention.details) {
+    bytes += sizeof(detail) + detail.map.size();
+  }
+  return bytes;
+}
+
+absl::Status OtherContent(const RequestKey& key) {
+  return ResourceError(
+      absl::StatusCode::kAlreadyExists, v1::ERROR_REASON_REQUEST_EXISTS, "request", key.id,
+      absl::StrCat("request_id ", QuoteName(key.id),
+                   " names a request with other content, which runs or has ended a short while "
+                   "ago; send exactly the same request to follow that one, or take a new "
+                   "request_id for this one"));
+}
+
+}  // namespace
+
+AttachTable::AttachTable(const AttachLimits& limits) : state_(std::make_shared<State>(limits)) {}
+
+AttachTable::~AttachTable() {
+  Entries entries;  // destroyed without the lock
+  std::lock_guard lock(state_->mutex);
+  state_->complete.clear();
+  entries.swap(state_->entries);
+}
+
+void AttachTable::State::Drop(const SharedGeneration& generation) {
+  const auto ended = complete.find(generation.number_);
+  if (ended != complete.end() && ended->second == &generation) complete.erase(ended);
+  const auto found = entries.find(generation.key_);
+  if (found != entries.end() && found->second.get() == &generation) entries.erase(found);
+}
+
+bool AttachTable::State::Resize(MemoryLease& lease, size_t bytes) {
+  while (!lease.TryResize(bytes)) {
+    if (complete.empty()) return false;
+    const std::shared_ptr<SharedGeneration> oldest = entries.at(complete.begin()->second->key_);
+    oldest->kept_ = false;
+    Drop(*oldest);
+    oldest->TrimLocked();
+  }
+  return true;
+}
+
+void AttachTable::State::Expire(SteadyTime now) {
+  while (!complete.empty() && now - complete.begin()->second->completed_ >= limits.window) {
+    const std::shared_ptr<SharedGeneration> oldest = entries.at(complete.begin()->second->key_);
+    Drop(*oldest);
+  }
+}
+
+void AttachTable::Expire(SteadyTime now) {
+  std::lock_guard lock(state_->mutex);
+  state_->Expire(now);
+}
+
+size_t AttachTable::bytes() const { return state_->memory->used(); }
+
+absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::FollowLocked(
+    const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
+    SteadyTime now) {
+  state_->Expire(now);
+  const auto found = state_->entries.find(key);
+  if (found == state_->entries.end()) return std::shared_ptr<SharedGeneration>();
+  SharedGeneration& generation = *found->second;
+  if (generation.content_ != content) return OtherContent(key);
+  if (!generation.kept_) {
+    return WithRetry(
+        ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                    absl::StrCat("the request ", QuoteName(key.id),
+                                 " runs for another call and its events did not fit into "
+                                 "--max-replay-memory; try again when it has ended")),
+        kRetryAttachMs);
+  }
+  if (generation.followers_.size() >= kMostFollowers) {
+    return WithRetry(
+        ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+                    absl::StrCat(kMostFollowers, " calls follow the request ", QuoteName(key.id),
+                                 " already; try again when one has ended")),
+        kRetryAttachMs);
+  }
+  generation.AttachLocked(sink);
+  return found->second;
+}
+
+absl::StatusOr<std::shared_ptr<SharedGeneration>> AttachTable::Follow(
+    const RequestKey& key, const std::string& content, const std::shared_ptr<BoundedSink>& sink,
+    SteadyTime now) {
+  std::lock_guard lock(state_->mutex);
+  return FollowLocked(key, content, sink, now);
+}
+
+absl::StatusOr<AttachTable::Claimed> AttachTable::Claim(const RequestKey& key,
+                                                        const std::string& content,
+                                                        const std::shared_ptr<BoundedSink>& sink,
+                                                        SteadyTime now) {
+  std::lock_guard lock(state_->mutex);
+  ANNULUS_ASSIGN_OR_RETURN(std::shared_ptr<SharedGeneration> there,
+                           FollowLocked(key, content, sink, now));
+  if (there != nullptr) return Claimed{std::move(there), false};
+  auto generation = std::make_shared<SharedGeneration>(state_, key, content);
+  generation->bytes_ = kEntryBytes + key.tenant.size() + key.id.size() + content.size();
+  generation->kept_ = state_->Resize(generation->lease_, generation->bytes_);
+  generation->AttachLocked(sink);
+  state_->entries[key] = generation;
+  return Claimed{std::move(generation), true};
+}
+
+SharedGeneration::SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key,
+                                   std::string content)
+    : table_(std::move(table)),
+      key_(std::move(key)),
+      content_(std::move(content)),
+      lease_(table_->memory) {}
+
+absl::Status SharedGeneration::Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes) {
+  std::lock_guard lock(table_->mutex);
+  request_memory_.emplace(prompts);
+  return request_memory_->Hold(CallMemory::kKept, bytes);
+}
+
+void SharedGeneration::Submitted(Engine& engine, RequestId id) {
+  {
+    std::lock_guard lock(table_->mutex);
+    if (completion_.has_value()) return;
+    engine_ = &engine;
+    id_ = id;
+    if (!abandoned_) return;
+  }
+  engine.Cancel(id);
+}
+
+void SharedGeneration::Refused(absl::Status status) {
+  Completion completion;
+  completion.status = FromRefusal(std::move(status));
+  completion.finish_reason = FinishReason::kError;
+  OnDone(std::move(completion));
+}
+
+void SharedGeneration::AttachLocked(const std::shared_ptr<BoundedSink>& sink) {
+  Follower& follower = followers_.emplace_back(Follower{sink});
+  if (queued_.has_value()) sink->OnQueued(*queued_);
+  if (progress_.has_value()) sink->OnProgress(*progress_);
+  FeedLocked(follower);
+}
+
+void SharedGeneration::FeedLocked(Follower& follower) {
+  if (follower.ended) return;
+  const bool failed = completion_.has_value() && !completion_->status.ok();
+  while (!failed && follower.next < first_ + deltas_.size() && follower.sink->HasRoom()) {
+    follower.sink->OnDelta(deltas_[follower.next++ - first_]);
+  }
+  const bool all = follower.next == first_ + deltas_.size();
+  if (!completion_.has_value() || (!all && !failed)) return;
+  follower.ended = true;
+  follower.sink->OnDone(*completion_);
+}
+
+// Lets events go that nobody will ask for any more.
+void SharedGeneration::TrimLocked() {
+  if (kept_) return;
+  size_t least = first_ + deltas_.size();
+  for (const Follower& follower : followers_) {
+    if (!follower.ended) least = std::min(least, follower.next);
+  }
+  for (; first_ < least; ++first_) {
+    bytes_ -= DeltaBytes(deltas_.front());
+    deltas_.pop_front();
+  }
+  [[maybe_unused]] const bool smaller = lease_.TryResize(std::min(bytes_, lease_.bytes()));
+}
+
+void SharedGeneration::Refill(const BoundedSink& sink) {
+  std::lock_guard lock(table_->mutex);
+  for (Follower& follower : followers_) {
+    if (follower.sink.get() == &sink) FeedLocked(follower);
+  }
+  TrimLocked();
+}
+
+void SharedGeneration::Leave(const BoundedSink& sink) {
+  Engine* engine = nullptr;
+  RequestId id = 0;
+  {
+    std::lock_guard lock(table_->mutex);
+    std::erase_if(followers_, [&](const Follower& one) { return one.sink.get() == &sink; });
+    TrimLocked();
+    if (!followers_.empty() || completion_.has_value() || abandoned_) return;
+    abandoned_ = true;
+    engine = engine_;
+    id = id_;
+    table_->Drop(*this);
+  }
+  if (engine != nullptr) engine->Cancel(id);
+}
+
+void SharedGeneration::OnQueued(int position) {
+  std::lock_guard lock(table_->mutex);
+  queued_ = position;
+  for (const Follower& follower : followers_) follower.sink->OnQueued(position);
+}
+
+void SharedGeneration::OnProgress(const PromptProgress& progress) {
+  std::lock_guard lock(table_->mutex);
+  progress_ = progress;
+  for (const Follower& follower : followers_) follower.sink->OnProgress(progress);
+}
+
+void SharedGeneration::KeepLocked(Delta delta) {
+  bytes_ += DeltaBytes(delta);
+  deltas_.push_back(std::move(delta));
+  if (kept_) kept_ = table_->Resize(lease_, bytes_);
+}
+
+void SharedGeneration::OnDelta(Delta delta) {
+  std::lock_guard lock(table_->mutex);
+  KeepLocked(std::move(delta));
+  for (Follower& follower : followers_) FeedLocked(follower);
+  TrimLocked();
+}
+
+void SharedGeneration::OnDone(Completion completion) {
+  std::lock_guard lock(table_->mutex);
+  if (completion_.has_value()) return;
+  engine_ = nullptr;
+  request_memory_.reset();
+  completed_ = std::chrono::steady_clock::now();
+  bytes_ += CompletionBytes(completion);
+  completion_ = std::move(completion);
+  const auto found = table_->entries.find(key_);
+  const bool named = found != table_->entries.end() && found->second.get() == this;
+  const bool stays = named && kept_ && completion_->status.ok() &&
+                     table_->limits.window.count() > 0 && table_->Resize(lease_, bytes_);
+  if (stays) {
+    number_ = table_->next_number++;
+    table_->complete.emplace(number_, this);
+  } else {
+    kept_ = false;
+    table_->Drop(*this);
+  }
+  for (Follower& follower : followers_) FeedLocked(follower);
+  TrimLocked();
+}
+
+bool SharedGeneration::HasRoom() const {
+  std::lock_guard lock(table_->mutex);
+  const auto has_room = [](const Follower& follower) { return follower.sink->HasRoom(); };
+  if (followers_.empty()) return true;
+  return kept_ ? std::any_of(followers_.begin(), followers_.end(), has_room)
+               : std::all_of(followers_.begin(), followers_.end(), has_room);
+}
+
+}  // namespace annulus
