@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/read/list_marks.h"
 #include "client/read/text_builder.h"
 #include "client/read/xml.h"
 
@@ -25,7 +26,21 @@ using XmlPart = std::unique_ptr<pugi::xml_document>;
 struct Style {
   int heading = 0;  // 1 to 6; 0: none
   bool item = false;
+  std::string list;  // of numbering.xml; empty: none
+  int level = 0;
 };
+
+// Takes the list from the properties of a style or of a paragraph, if they name one.
+void ReadList(const pugi::xml_node& properties, Style* style) {
+  const pugi::xml_node numbering = LocalChild(properties, "numPr");
+  const absl::string_view list = LocalAttribute(LocalChild(numbering, "numId"), "val");
+  if (list.empty()) return;
+  style->list = list == "0" ? "" : std::string(list);  // 0 takes back what a style says
+  style->item = style->heading == 0 && list != "0";
+  if (!absl::SimpleAtoi(LocalAttribute(LocalChild(numbering, "ilvl"), "val"), &style->level)) {
+    style->level = 0;
+  }
+}
 
 Style StyleOf(const pugi::xml_node& style) {
   const std::string name = absl::AsciiStrToLower(LocalAttribute(LocalChild(style, "name"), "val"));
@@ -38,6 +53,9 @@ Style StyleOf(const pugi::xml_node& style) {
     result.heading = std::clamp(level, 1, 6);
   }
   result.item = absl::StartsWith(name, "list bullet") || absl::StartsWith(name, "list number");
+  const bool item = result.item;
+  ReadList(LocalChild(style, "pPr"), &result);
+  result.item = item || result.item;
   return result;
 }
 
@@ -52,7 +70,9 @@ bool IsSkipped(absl::string_view name) {
 
 class DocxText {
  public:
-  explicit DocxText(std::map<std::string, Style> styles) : styles_(std::move(styles)) {}
+  // `numbering` is the document element of numbering.xml; null: there is none.
+  DocxText(std::map<std::string, Style> styles, const pugi::xml_node& numbering)
+      : styles_(std::move(styles)), numbering_(numbering) {}
 
   // Notes of one kind, by their number in the document.
   void AddNotes(const pugi::xml_node& notes, absl::string_view kind) {
@@ -127,17 +147,13 @@ class DocxText {
     const std::string id(LocalAttribute(LocalChild(properties, "pStyle"), "val"));
     const auto found = styles_.find(id);
     Style style = found == styles_.end() ? Style{} : found->second;
-    int level = 0;
-    const pugi::xml_node numbering = LocalChild(properties, "numPr");
-    if (numbering && LocalAttribute(LocalChild(numbering, "numId"), "val") != "0") {
-      style.item = style.heading == 0;
-      if (!absl::SimpleAtoi(LocalAttribute(LocalChild(numbering, "ilvl"), "val"), &level))
-        level = 0;
-    }
+    ReadList(properties, &style);
     if (in_note_) style = {};
+    const std::string mark =
+        style.list.empty() ? kBulletMark : numbering_.Next(style.list, style.level);
     if (style.item) {
-      SetLists(std::clamp(level, 0, 8) + 1);
-      text_.BeginItem("- ");
+      SetLists(std::clamp(style.level, 0, 8) + 1);
+      text_.BeginItem(mark);
       Descend(node);
       text_.Prefix("");
       text_.EndLine();
@@ -146,7 +162,8 @@ class DocxText {
     SetLists(0);
     if (style.heading > 0) {
       text_.EndParagraph();
-      text_.Prefix(absl::StrCat(std::string(static_cast<size_t>(style.heading), '#'), " "));
+      text_.Prefix(absl::StrCat(std::string(static_cast<size_t>(style.heading), '#'), " ",
+                                mark == kBulletMark ? "" : mark));
     }
     Descend(node);
     if (style.heading > 0) text_.Prefix("");
@@ -171,6 +188,7 @@ class DocxText {
   }
 
   const std::map<std::string, Style> styles_;
+  DocxNumbering numbering_;
   TextBuilder text_;
   std::map<std::string, pugi::xml_node> notes_;
   std::map<std::string, size_t> numbers_;  // of notes, in the order in which the text cites them
@@ -206,7 +224,11 @@ absl::StatusOr<std::string> ReadDocx(absl::string_view what, const ZipArchive& a
       style_of[std::string(LocalAttribute(style, "styleId"))] = StyleOf(style);
     }
   }
-  DocxText text(std::move(style_of));
+  const absl::StatusOr<XmlPart> numbering =
+      OptionalPart(what, archive, "word/numbering.xml", budget);
+  if (!numbering.ok()) return numbering.status();
+  DocxText text(std::move(style_of),
+                *numbering == nullptr ? pugi::xml_node() : (*numbering)->document_element());
   std::vector<XmlPart> notes;  // which the text looks at
   for (const absl::string_view kind : {"footnote", "endnote"}) {
     absl::StatusOr<XmlPart> part =

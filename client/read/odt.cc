@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/read/list_marks.h"
 #include "client/read/text_builder.h"
 #include "client/read/xml.h"
 
@@ -14,6 +15,9 @@ namespace {
 
 class OdtText {
  public:
+  // `part` is the document element of one that has list styles.
+  void AddStyles(const pugi::xml_node& part) { numbering_.AddStyles(part); }
+
   std::string Read(const pugi::xml_node& body) {
     Descend(body);
     text_.EndParagraph();
@@ -43,10 +47,12 @@ class OdtText {
       Paragraph(node);
     } else if (name == "list") {
       text_.BeginList();
+      numbering_.Enter(node);
       Descend(node);
+      numbering_.Leave();
       text_.EndList();
     } else if (name == "list-item" || name == "list-header") {
-      text_.BeginItem(name == "list-item" ? "- " : "");
+      text_.BeginItem(name == "list-item" ? numbering_.Next(node) : "");
       ++items_;
       Descend(node);
       text_.Prefix("");
@@ -105,6 +111,7 @@ class OdtText {
     in_paragraph_ = before;
   }
 
+  OdtNumbering numbering_;
   TextBuilder text_;
   std::vector<pugi::xml_node> notes_;  // in the order of the text
   int items_ = 0;                      // of lists, around here
@@ -129,7 +136,16 @@ absl::StatusOr<std::string> ReadOdt(absl::string_view what, const ZipArchive& ar
   if (!text.ok()) return text.status();
   const auto content = ParseXml(what, *text, budget);
   if (!content.ok()) return content.status();
-  return OdtText().Read(LocalChild((*content)->document_element(), "body"));
+  OdtText reader;
+  if (archive.Find("styles.xml").has_value()) {
+    const absl::StatusOr<std::string> styles_text = archive.Read("styles.xml", budget);
+    if (!styles_text.ok()) return styles_text.status();
+    const auto styles = ParseXml(what, *styles_text, budget);
+    if (!styles.ok()) return styles.status();
+    reader.AddStyles((*styles)->document_element());
+  }
+  reader.AddStyles((*content)->document_element());
+  return reader.Read(LocalChild((*content)->document_element(), "body"));
 }
 
 }  // namespace annulus

@@ -43,7 +43,7 @@ std::string Remark(const std::string& title, const std::string& bytes) {
 }
 
 TEST(Read, GivesTheTextOfEveryKindOfFile) {
-  for (const char* name : {"report.docx", "report.odt", "report.epub", "minutes.docx", "pages.pdf",
+  for (const char* name : {"lists.docx", "lists.odt", "report.docx", "report.odt", "report.epub", "minutes.docx", "pages.pdf",
                            "page.html", "several.zip", "note.txt.gz", "latin.txt", "wide.txt"}) {
     EXPECT_EQ(Read(name, FileBytes(name)), FileBytes(absl::StrCat("expected/", name, ".txt")))
         << name;
