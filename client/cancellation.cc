@@ -15,6 +15,11 @@ bool Cancellation::cancelled() const {
   return cancelled_;
 }
 
+void Cancellation::Rearm() {
+  const std::lock_guard lock(mutex_);
+  cancelled_ = false;
+}
+
 Cancellation::Scope::Scope(Cancellation& cancellation, grpc::ClientContext& context)
     : cancellation_(cancellation), context_(context) {
   const std::lock_guard lock(cancellation_.mutex_);

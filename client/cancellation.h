@@ -17,6 +17,9 @@ class Cancellation {
 
   bool cancelled() const;
 
+  // Forgets the cancellation, so that calls can be made again. Calls that were cancelled stay so.
+  void Rearm();
+
   // Makes one call subject to cancellation while it lives.
   class Scope {
    public:

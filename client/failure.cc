@@ -136,6 +136,17 @@ std::string DescribeFailure(const grpc::Status& status, absl::string_view server
   return lines;
 }
 
+std::optional<std::chrono::milliseconds> RetryDelay(const grpc::Status& status) {
+  const google::rpc::Status details = Details(status);
+  google::rpc::RetryInfo retry;
+  for (const google::protobuf::Any& any : details.details()) {
+    if (!any.UnpackTo(&retry)) continue;
+    return std::chrono::milliseconds(retry.retry_delay().seconds() * 1000 +
+                                     retry.retry_delay().nanos() / 1000000);
+  }
+  return std::nullopt;
+}
+
 std::string FailureReason(const grpc::Status& status) {
   const google::rpc::Status details = Details(status);
   google::rpc::ErrorInfo info;

@@ -3,6 +3,8 @@
 
 #include <grpcpp/support/status.h>
 
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -23,6 +25,9 @@ absl::string_view CodeName(grpc::StatusCode code);
 // carries (reason, wrong fields by the name of their flag, resource, when to try again). Ends
 // without a newline. For a server that cannot be reached, or was lost, advice follows.
 std::string DescribeFailure(const grpc::Status& status, absl::string_view server);
+
+// When to try again, if the server says.
+std::optional<std::chrono::milliseconds> RetryDelay(const grpc::Status& status);
 
 // The ErrorInfo reason of a failed call, for example "DOCUMENT_NOT_FOUND"; empty if it has none.
 std::string FailureReason(const grpc::Status& status);

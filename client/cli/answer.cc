@@ -210,6 +210,10 @@ std::string AnswerJson(const Generation& generation, bool interrupted) {
   for (const int32_t id : generation.token_ids) json.Int(id);
   json.EndArray();
   json.Key("finish_reason").String(FinishReasonName(generation, interrupted));
+  if (!generation.status.ok()) {
+    json.Key("error");
+    WriteFailure(generation.status, json);
+  }
   json.Key("usage");
   WriteUsage(generation, json);
   json.Key("timings");
@@ -257,7 +261,8 @@ std::string TimingsText(const v1::Completion& completion) {
       CoverageText(attention));
 }
 
-int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options) {
+int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options,
+           std::string* text) {
   const bool json = session.options().json;
   // Found out now, not when the answer has been paid for.
   if (!options.output.empty() && !std::ofstream(options.output, std::ios::app)) {
@@ -266,14 +271,15 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
   LiveAnswer live(session, /*prints=*/!json && options.output.empty());
   const Generation generation = StreamGenerate(session.connection(), spec, live);
   live.EndLine(generation.status.ok());
+  if (text != nullptr) *text = generation.text;
   const bool anything = generation.status.ok() || !generation.token_ids.empty();
   if (anything && (json || !options.output.empty())) {
-    const std::string text = json ? AnswerJson(generation, session.interrupted()) : generation.text;
-    const bool ended = absl::EndsWith(text, "\n");
-    const int written = WriteOutput(session, options.output, absl::StrCat(text, ended ? "" : "\n"));
+    const std::string all = json ? AnswerJson(generation, session.interrupted()) : generation.text;
+    const bool ended = absl::EndsWith(all, "\n");
+    const int written = WriteOutput(session, options.output, absl::StrCat(all, ended ? "" : "\n"));
     if (written != 0) return written;
   }
-  if (!generation.status.ok()) return session.CallFailed(generation.status);
+  if (!generation.status.ok()) return session.CallFailed(generation.status, /*told=*/anything);
   if (generation.completion->finish_reason() == v1::FINISH_REASON_LENGTH &&
       !spec.sampling().has_max_tokens()) {
     session.Warn(absl::StrCat("the answer was cut after ", generation.token_ids.size(),

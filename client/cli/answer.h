@@ -16,8 +16,9 @@ struct AnswerOptions {
 
 // Runs a generation. The answer goes to standard output as it comes, or as one JSON object at the
 // end, or at the end to a file; progress goes to standard error. What had come before a failure or
-// an interruption is kept. Returns the exit code.
-int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options);
+// an interruption is kept, and is left in `text` unless that is null. Returns the exit code.
+int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options,
+           std::string* text = nullptr);
 
 // The JSON object of --json. `finish_reason` is "stop", "length", "cancelled" or "error"; what a
 // failed generation cannot know is null.

@@ -8,6 +8,7 @@
 #include "client/cli/help.h"
 #include "client/cli/misuse.h"
 #include "client/cli/options.h"
+#include "client/cli/user_config.h"
 #include "client/failure.h"
 
 namespace annulus {
@@ -19,8 +20,8 @@ constexpr char kExamples[] =
     "  annulus complete 'Once upon a time' --max-tokens 64 --temperature 0\n"
     "  annulus status --server gpu7:50051\n"
     "'annulus COMMAND --help' says more.\n"
-    "Exit code: 0; 64 + gRPC code for a failed call; 2 for misuse; 3 if some files could not be "
-    "read; 130 when interrupted.";
+    "Exit code: 0; 64 + gRPC code for a failed call; 2 for misuse; 3 if some of several files or "
+    "requests failed; 130 when interrupted.";
 
 void WarnOfExposedToken(Session& session, const CommonOptions& options) {
   const Connection& connection = session.connection();
@@ -29,41 +30,75 @@ void WarnOfExposedToken(Session& session, const CommonOptions& options) {
   session.Warn("the token is sent without encryption; use --tls");
 }
 
+// A command line with all commands, parsed.
+struct CommandLine {
+  CommandLine(const std::vector<std::string>& arguments, const Environment& environment)
+      : app("Command-line client of annulusd, which answers from long documents.", "annulus") {
+    ReadEnvironment(environment, common);
+    app.set_version_flag("--version", "annulus " ANNULUS_VERSION);
+    app.require_subcommand(1);
+    app.formatter(std::make_shared<HelpFormatter>());
+    app.footer(kExamples);
+    AddCommonOptions(app, common);
+    AddGenerateCommands(app, common, action, arguments.size());
+    AddChatCommand(app, common, action);
+    AddBatchCommand(app, common, action);
+    AddPresetCommands(app, common, action, environment);
+    AddDocumentCommands(app, common, action);
+    AddAttentionCommands(app, common, action);
+    AddInfoCommands(app, common, action);
+    AddTokenizeCommand(app, common, action);
+    AddHelpCommands(app, common, action);
+    try {
+      // CLI11 takes the last argument first.
+      app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    } catch (const CLI::ParseError& failure) {
+      error = failure;
+      // Help and version are reported as errors of code 0.
+      if (failure.get_exit_code() != 0) misuse = DescribeMisuse(app, failure);
+    }
+  }
+
+  // Prints the help that was asked for, or what is wrong, and returns the exit code.
+  int Complain(Console& console, absl::string_view where) const {
+    if (error->get_exit_code() == 0) return app.exit(*error, console.out, console.err);
+    console.err << "annulus: " << where << misuse << std::endl;
+    return kExitMisuse;
+  }
+
+  CommonOptions common;
+  Action action;
+  CLI::App app;
+  std::optional<CLI::ParseError> error;
+  std::string misuse;
+};
+
 }  // namespace
 
 int RunCli(const std::vector<std::string>& arguments, Console& console,
            const Environment& environment, Cancellation& cancellation) {
-  CommonOptions common;
-  ReadEnvironment(environment, common);
-  Action action;
-  CLI::App app("Command-line client of annulusd, which answers from long documents.", "annulus");
-  app.set_version_flag("--version", "annulus " ANNULUS_VERSION);
-  app.require_subcommand(1);
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.footer(kExamples);
-  AddCommonOptions(app, common);
-  AddGenerateCommands(app, common, action, arguments.size());
-  AddDocumentCommands(app, common, action);
-  AddAttentionCommands(app, common, action);
-  AddInfoCommands(app, common, action);
-  AddTokenizeCommand(app, common, action);
-  try {
-    // CLI11 takes the last argument first.
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::ParseError& error) {
-    // Help and version are reported as errors of code 0.
-    if (error.get_exit_code() == 0) return app.exit(error, console.out, console.err);
-    console.err << "annulus: " << DescribeMisuse(app, error) << std::endl;
+  const CommandLine first(arguments, environment);
+  if (first.error.has_value()) return first.Complain(console, "");
+  // The user's file says what the command line does not; so that has to be understood first.
+  const std::string path = UserConfigPath(environment);
+  absl::StatusOr<std::vector<std::string>> all = arguments;
+  const auto settings = ReadUserConfig(path, first.common.profile);
+  if (settings.ok()) all = WithSettings(path, *settings, first.app, environment, arguments);
+  const absl::Status& read = settings.ok() ? all.status() : settings.status();
+  if (!read.ok()) {
+    console.err << "annulus: " << read.message() << std::endl;
     return kExitMisuse;
   }
-  const auto connection = Connection::Open(common.connection, cancellation);
+  const CommandLine line(*all, environment);
+  if (line.error.has_value()) return line.Complain(console, absl::StrCat(path, ": "));
+  const auto connection = Connection::Open(line.common.connection, cancellation);
   if (!connection.ok()) {
     console.err << "annulus: " << connection.status().message() << std::endl;
     return kExitMisuse;
   }
-  Session session(console, common, **connection, cancellation);
-  WarnOfExposedToken(session, common);
-  return action(session);
+  Session session(console, line.common, **connection, cancellation);
+  WarnOfExposedToken(session, line.common);
+  return line.action(session);
 }
 
 }  // namespace annulus

@@ -19,6 +19,15 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action);
 void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action);
 // attention show, explain
 void AddAttentionCommands(CLI::App& app, CommonOptions& common, Action& action);
+// chat
+void AddChatCommand(CLI::App& app, CommonOptions& common, Action& action);
+// batch
+void AddBatchCommand(CLI::App& app, CommonOptions& common, Action& action);
+// summarize, extract. `environment` must outlive `app`.
+void AddPresetCommands(CLI::App& app, CommonOptions& common, Action& action,
+                       const Environment& environment);
+// help, completion
+void AddHelpCommands(CLI::App& app, CommonOptions& common, Action& action);
 // tokenize
 void AddTokenizeCommand(CLI::App& app, CommonOptions& common, Action& action);
 

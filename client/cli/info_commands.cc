@@ -1,5 +1,9 @@
+#include <chrono>
+#include <cmath>
 #include <map>
+#include <memory>
 #include <set>
+#include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -10,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "client/cli/commands.h"
 #include "client/cli/options.h"
+#include "client/failure.h"
 #include "client/format/json.h"
 #include "client/format/table.h"
 #include "client/format/units.h"
@@ -312,7 +317,14 @@ std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetL
       DescribeMemory(load), DescribeExchange(load.exchange()), DescribeTransport(load), "\n");
 }
 
-int RunStatus(Session& session) {
+// So that a watched status stands still on a terminal.
+void ClearScreen(Session& session) {
+  if (session.console().out_is_terminal && !session.options().dumb_terminal) {
+    session.console().out << "\x1b[H\x1b[2J";
+  }
+}
+
+int RunStatus(Session& session, bool clear) {
   v1::GetServerInfoResponse info;
   v1::GetLoadResponse load;
   Call info_call(session.connection());
@@ -332,9 +344,27 @@ int RunStatus(Session& session) {
     session.Print(absl::StrCat(json.text(), "\n"));
     return session.Finish();
   }
+  if (clear) ClearScreen(session);
   session.PrintWrapped(DescribeServer(info, load, session.connection().server()), kStatusIndent);
   session.Print(RankTable(load, session.table_columns()));
   return session.Finish();
+}
+
+// Until somebody interrupts. A server that is away may come back.
+int WatchStatus(Session& session, double seconds) {
+  constexpr std::chrono::milliseconds kTick{50};
+  for (;;) {
+    const int exit_code = RunStatus(session, /*clear=*/true);
+    if (session.interrupted() || exit_code == kExitInterrupted) return kExitInterrupted;
+    if (!session.console().out.good()) return exit_code;
+    const auto next =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(std::llround(seconds * 1e3));
+    while (std::chrono::steady_clock::now() < next) {
+      std::this_thread::sleep_for(kTick);
+      if (session.interrupted()) return kExitInterrupted;
+    }
+    if (!session.console().out_is_terminal && !session.options().json) session.Print("\n");
+  }
 }
 
 }  // namespace
@@ -348,11 +378,24 @@ void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
   CLI::App& status =
       *app.add_subcommand("status", "Show the server's state, load and the memory of every rank");
   AddCommonOptions(status, common);
+  const auto watch = std::make_shared<bool>(false);
+  const auto seconds = std::make_shared<double>(2);
+  status.add_flag("--watch", *watch, "Show it again and again, until Ctrl-C");
+  status
+      .add_option("--interval", *seconds,
+                  "With --watch: how often, 0.1 to 3600 seconds (default 2)")
+      ->check(CLI::Range(0.1, 3600.0).description(""))
+      ->type_name("SECONDS");
   status.footer(
       "Examples:\n"
       "  annulus status\n"
+      "  annulus status --watch\n"
       "  annulus status --server gpu7:50051 --tls-ca ca.pem --json");
-  status.callback([&action] { action = &RunStatus; });
+  status.callback([&action, watch, seconds] {
+    action = [watch, seconds](Session& session) {
+      return *watch ? WatchStatus(session, *seconds) : RunStatus(session, /*clear=*/false);
+    };
+  });
 }
 
 }  // namespace annulus

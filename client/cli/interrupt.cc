@@ -11,6 +11,8 @@
 namespace annulus {
 
 InterruptHandler::InterruptHandler(Cancellation& cancellation) {
+  termios terminal;
+  if (tcgetattr(STDIN_FILENO, &terminal) == 0) terminal_ = terminal;
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
@@ -34,8 +36,16 @@ void InterruptHandler::Watch(Cancellation& cancellation) {
     if (descriptors[0].revents == 0) continue;
     signalfd_siginfo info;
     if (read(signal_fd_, &info, sizeof(info)) != sizeof(info)) return;
-    if (!cancellation.Cancel()) _exit(kExitInterrupted);
+    if (!cancellation.Cancel()) Leave();
   }
+}
+
+void InterruptHandler::Leave() {
+  // Only the foreground may change a terminal; anybody else would be stopped for trying.
+  if (terminal_.has_value() && tcgetpgrp(STDIN_FILENO) == getpgrp()) {
+    tcsetattr(STDIN_FILENO, TCSANOW, &*terminal_);
+  }
+  _exit(kExitInterrupted);
 }
 
 }  // namespace annulus

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/cli/cli.h"
+#include "client/cli/edited_lines.h"
 #include "client/cli/interrupt.h"
 
 int main(int argc, char** argv) {
@@ -28,7 +29,8 @@ int main(int argc, char** argv) {
                            .in_is_terminal = isatty(STDIN_FILENO) == 1,
                            .out_is_terminal = isatty(STDOUT_FILENO) == 1,
                            .err_is_terminal = isatty(STDERR_FILENO) == 1,
-                           .columns = has_size ? size.ws_col : 80};
+                           .columns = has_size ? size.ws_col : 80,
+                           .edit_lines = &annulus::EditLines};
   const auto environment = [](const char* name) -> std::optional<std::string> {
     const char* value = std::getenv(name);
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);

@@ -125,11 +125,15 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options) {
       kOutputGroup)
       ->type_name("WHEN")
       ->check(CLI::IsMember({"auto", "always", "never"}).description(""));
+  add("--profile", options.profile,
+      "Profile of ~/.config/annulus/config.yaml, or the variable ANNULUS_PROFILE", kServerGroup)
+      ->type_name("NAME");
 }
 
 void ReadEnvironment(const Environment& environment, CommonOptions& options) {
   if (const auto server = environment("ANNULUS_SERVER")) options.connection.server = *server;
   if (const auto token = environment("ANNULUS_TOKEN")) options.connection.token = *token;
+  if (const auto profile = environment("ANNULUS_PROFILE")) options.profile = *profile;
   options.dumb_terminal = environment("TERM") == "dumb";
 }
 

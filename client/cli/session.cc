@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/failure.h"
+#include "client/format/json.h"
 #include "client/format/text.h"
 
 namespace annulus {
@@ -19,12 +20,15 @@ ProgressDisplay::Mode ModeOf(const CommonOptions& options, const Console& consol
 }  // namespace
 
 Session::Session(Console& console, const CommonOptions& options, Connection& connection,
-                 const Cancellation& cancellation)
+                 Cancellation& cancellation)
     : console_(console),
       options_(options),
       connection_(connection),
       cancellation_(cancellation),
       progress_(console.err, ModeOf(options, console), console.columns) {}
+
+Session::Session(Session& other, Console& console, const CommonOptions& options)
+    : Session(console, options, other.connection_, other.cancellation_) {}
 
 void Session::Print(absl::string_view text) {
   if (console_.out_is_terminal) {
@@ -59,7 +63,13 @@ int Session::Misuse(absl::string_view message) {
   return kExitMisuse;
 }
 
-int Session::CallFailed(const grpc::Status& status) {
+int Session::CallFailed(const grpc::Status& status, bool told) {
+  if (options_.json && !told) {
+    JsonWriter json;
+    json.BeginObject().Key("error");
+    WriteFailure(status, json);
+    Print(absl::StrCat(json.EndObject().text(), "\n"));
+  }
   if (interrupted()) {
     Complain("interrupted");
     return kExitInterrupted;
@@ -72,6 +82,16 @@ int Session::CallFailed(const grpc::Status& status) {
   }
   Complain(message);
   return ExitCode(status);
+}
+
+void WriteFailure(const grpc::Status& status, JsonWriter& json) {
+  json.BeginObject().Key("code").String(CodeName(status.error_code()));
+  json.Key("message").String(status.error_message());
+  const std::string reason = FailureReason(status);
+  if (!reason.empty()) json.Key("reason").String(reason);
+  const auto retry = RetryDelay(status);
+  if (retry.has_value()) json.Key("retry_after").Double(static_cast<double>(retry->count()) / 1e3);
+  json.EndObject();
 }
 
 int Session::CannotWrite(absl::string_view what) {

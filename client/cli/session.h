@@ -5,12 +5,15 @@
 
 #include <functional>
 #include <istream>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "client/cli/line_source.h"
 #include "client/connection.h"
+#include "client/format/json.h"
 #include "client/format/progress.h"
 
 namespace annulus {
@@ -24,6 +27,8 @@ struct Console {
   bool out_is_terminal = false;
   bool err_is_terminal = false;
   int columns = 80;  // of the terminal
+  // Lets a person edit lines on the terminal. Empty: lines are read from `in` as they are.
+  std::function<std::unique_ptr<LineSource>()> edit_lines = nullptr;
 };
 
 // Options that every command takes.
@@ -31,6 +36,7 @@ struct CommonOptions {
   ConnectionOptions connection;
   bool json = false;
   bool quiet = false;
+  std::string profile;            // of the user's configuration
   std::string progress = "auto";  // auto, always or never
   bool dumb_terminal = false;     // lines cannot be redrawn
 };
@@ -43,13 +49,21 @@ class Session {
  public:
   // All must outlive the session.
   Session(Console& console, const CommonOptions& options, Connection& connection,
-          const Cancellation& cancellation);
+          Cancellation& cancellation);
+  // The same server for a part of the work that speaks elsewhere.
+  Session(Session& other, Console& console, const CommonOptions& options);
 
   Console& console() { return console_; }
   const CommonOptions& options() const { return options_; }
   Connection& connection() { return connection_; }
   ProgressDisplay& progress() { return progress_; }
   bool interrupted() const { return cancellation_.cancelled(); }
+
+  // Cancels the calls in flight and all later ones, as an interruption does.
+  void CancelCalls() { cancellation_.Cancel(); }
+
+  // Forgets an interruption that ended one of several things, so that the next can go on.
+  void ForgetInterruption() { cancellation_.Rearm(); }
 
   // Writes on standard output at once. Text from a model or a server loses its control characters
   // if that is a terminal.
@@ -68,9 +82,10 @@ class Session {
   // One line on standard error; not with --quiet.
   void Warn(absl::string_view message);
 
-  // Say what went wrong and return the exit code for it.
+  // Say what went wrong and return the exit code for it. A failed call is one JSON object on
+  // standard output too if --json was given, unless `told` that there is one already.
   int Misuse(absl::string_view message);
-  int CallFailed(const grpc::Status& status);
+  int CallFailed(const grpc::Status& status, bool told = false);
   int CannotWrite(absl::string_view what);
 
   // The exit code after all was printed: 0, or 1 if standard output could not be written.
@@ -82,9 +97,13 @@ class Session {
   Console& console_;
   const CommonOptions& options_;
   Connection& connection_;
-  const Cancellation& cancellation_;
+  Cancellation& cancellation_;
   ProgressDisplay progress_;
 };
+
+// A failed call as a JSON object: code, message, reason and retry_after (seconds) if the server
+// says.
+void WriteFailure(const grpc::Status& status, JsonWriter& json);
 
 // What a command line asks for; returns the exit code.
 using Action = std::function<int(Session&)>;

@@ -21,13 +21,14 @@ constexpr char kClearLine[] = "\r\x1b[K";
 
 std::string Amount(const ProgressSample& sample) {
   const bool tokens = sample.unit == ProgressSample::Unit::kTokens;
-  const auto format = tokens ? &FormatCount : &FormatBytes;
+  const bool bytes = sample.unit == ProgressSample::Unit::kBytes;
+  const auto format = bytes ? &FormatBytes : &FormatCount;
   const std::string total = sample.total ? absl::StrCat("/", format(*sample.total)) : "";
   return absl::StrCat(format(sample.done), total, tokens ? " tokens" : "");
 }
 
 std::string Rate(const ProgressSample& sample, double per_second) {
-  if (sample.elapsed <= 0) return "";
+  if (sample.elapsed <= 0 || sample.unit == ProgressSample::Unit::kItems) return "";
   return sample.unit == ProgressSample::Unit::kTokens
              ? absl::StrCat("  ", FormatRate(per_second), " tok/s")
              : absl::StrCat("  ", FormatBytes(std::llround(std::min(per_second, 1e18))), "/s");
@@ -39,7 +40,10 @@ std::string ProgressLine(const ProgressSample& sample, int columns) {
   const int64_t worked = std::max<int64_t>(0, sample.done - sample.cached);
   const double per_second = static_cast<double>(worked) / std::max(sample.elapsed, 1e-9);
   std::string numbers = absl::StrCat(Amount(sample), Rate(sample, per_second));
-  if (sample.cached > 0) absl::StrAppend(&numbers, "  ", FormatCount(sample.cached), " cached");
+  if (sample.cached > 0) {
+    absl::StrAppend(&numbers, "  ", FormatCount(sample.cached),
+                    sample.unit == ProgressSample::Unit::kItems ? " from before" : " cached");
+  }
   const std::string head = absl::StrFormat("%-11s", sample.phase);
   if (!sample.total.has_value() || *sample.total <= 0) return absl::StrCat(head, numbers);
 

@@ -14,7 +14,7 @@ namespace annulus {
 
 // One reading of something that goes on.
 struct ProgressSample {
-  enum class Unit { kTokens, kBytes };
+  enum class Unit { kTokens, kBytes, kItems };
   std::string phase;  // "Reading"; a change of phase begins a new line
   Unit unit = Unit::kTokens;
   int64_t done = 0;

@@ -232,6 +232,7 @@ class FakeServer::Admin final : public v1::AdminService::Service {
                  v1::GetLoadResponse* response) override {
     if (Status status = server_.Enter(*context); !status.ok()) return status;
     const std::lock_guard lock(server_.mutex_);
+    ++server_.load_requests_;
     *response = server_.load_;
     return Status::OK;
   }
@@ -302,6 +303,11 @@ void FakeServer::SetInfo(v1::GetServerInfoResponse info) {
 void FakeServer::SetLoad(v1::GetLoadResponse load) {
   const std::lock_guard lock(mutex_);
   load_ = std::move(load);
+}
+
+int FakeServer::load_requests() const {
+  const std::lock_guard lock(mutex_);
+  return load_requests_;
 }
 
 std::vector<v1::GenerationSpec> FakeServer::specs() const {

@@ -35,8 +35,11 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command) {
   posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+  // What the user of this machine has configured is not for tests.
+  std::vector<std::string> words = {"/usr/bin/env", "XDG_CONFIG_HOME=/nonexistent"};
+  words.insert(words.end(), command.begin(), command.end());
   std::vector<char*> arguments;
-  for (const std::string& argument : command) {
+  for (const std::string& argument : words) {
     arguments.push_back(const_cast<char*>(argument.c_str()));
   }
   arguments.push_back(nullptr);

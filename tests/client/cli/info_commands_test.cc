@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -214,6 +215,27 @@ TEST_F(InfoCommands, FailuresHaveTheirExitCode) {
     EXPECT_EQ(result.out, "");
     EXPECT_EQ(result.err, "annulus: UNAUTHENTICATED: who are you?\n");
   }
+}
+
+TEST_F(InfoCommands, WatchShowsStatusUntilInterrupted) {
+  Cancellation cancellation;
+  std::thread user([&] {
+    while (server_.load_requests() < 3) std::this_thread::yield();
+    cancellation.Cancel();
+  });
+  const CliResult result =
+      Run({"status", "--watch", "--interval", "0.1", "--json"}, {.cancellation = &cancellation});
+  user.join();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_GE(std::count(result.out.begin(), result.out.end(), '\n'), 2);
+}
+
+TEST_F(InfoCommands, ARefusedCallIsOneJsonObject) {
+  server_.SetFailure(testing::MakeFailure(grpc::StatusCode::NOT_FOUND, "no such model"));
+  const CliResult result = Run({"models", "--json"});
+  EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(result.out, "{\"error\":{\"code\":\"NOT_FOUND\",\"message\":\"no such model\"}}\n");
+  EXPECT_EQ(Run({"models"}).out, "");
 }
 
 }  // namespace

@@ -34,6 +34,14 @@ TEST(ProgressLine, EstimatesTheEndFromTheRate) {
   EXPECT_THAT(ProgressLine(Reading(100, 400), 0), EndsWith("50.0 tok/s  ETA 6.00 s"));
 }
 
+TEST(ProgressLine, CountsRequestsWithoutARate) {
+  ProgressSample sample = Reading(30, 50);
+  sample.phase = "Answering";
+  sample.unit = ProgressSample::Unit::kItems;
+  sample.cached = 10;
+  EXPECT_EQ(ProgressLine(sample, 0), "Answering   60%  30/50  10 from before  ETA 2.00 s");
+}
+
 TEST(ProgressLine, LeavesCachedTokensOutOfTheRate) {
   ProgressSample sample = Reading(300, 400);
   sample.cached = 200;

@@ -1,0 +1,217 @@
+#include "client/cli/completion.h"
+
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "client/cli/help.h"
+
+namespace annulus {
+namespace {
+
+// What can stand for a value.
+enum class Values { kNothing, kFiles, kModels, kDocuments, kDocumentsAndFiles, kProgress };
+
+Values ValuesOf(const std::string& type) {
+  if (absl::StartsWith(type, "DOC")) return Values::kDocumentsAndFiles;
+  if (absl::StrContains(type, "FILE") || type == "DIR") return Values::kFiles;
+  if (absl::EndsWith(type, ".jsonl")) return Values::kFiles;
+  if (type == "WHEN") return Values::kProgress;
+  return Values::kNothing;
+}
+
+Values ValuesOf(const CLI::App& command, const CLI::Option& option) {
+  if (option.get_items_expected_max() == 0) return Values::kNothing;
+  if (option.nonpositional()) {
+    const bool is_model = option.check_lname("model");
+    return is_model ? Values::kModels : ValuesOf(option.get_type_name());
+  }
+  const bool of_server = FullName(command).find(" documents ") != std::string::npos;
+  const std::string name = option.get_name(true);
+  return of_server && !absl::StartsWith(name, "FILE") ? Values::kDocuments : ValuesOf(name);
+}
+
+// All commands, `app` first, by their full names.
+void CollectCommands(const CLI::App& app, std::vector<const CLI::App*>& commands) {
+  commands.push_back(&app);
+  for (const CLI::App* command : CommandsOf(app)) CollectCommands(*command, commands);
+}
+
+std::vector<const CLI::Option*> FlagsOf(const CLI::App& command) {
+  return command.get_options([](const CLI::Option* option) {
+    return option->nonpositional() && !option->get_group().empty();
+  });
+}
+
+std::vector<std::string> FlagNamesOf(const CLI::Option& option) {
+  std::vector<std::string> names;
+  for (const std::string& name : option.get_lnames()) names.push_back(absl::StrCat("--", name));
+  for (const std::string& name : option.get_snames()) names.push_back(absl::StrCat("-", name));
+  return names;
+}
+
+// What the arguments of a command can be.
+Values ArgumentsOfCommand(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_positional()) return ValuesOf(command, *option);
+  }
+  return Values::kNothing;
+}
+
+// The command of bash that fills COMPREPLY.
+std::string BashValues(Values values) {
+  switch (values) {
+    case Values::kFiles:
+      return "compopt -o default";
+    case Values::kModels:
+      return "_annulus_names models";
+    case Values::kDocuments:
+      return "_annulus_names documents";
+    case Values::kDocumentsAndFiles:
+      return "_annulus_names documents; compopt -o default; COMPREPLY+=($(compgen -f -- \"$cur\"))";
+    case Values::kProgress:
+      return "COMPREPLY=($(compgen -W 'auto always never' -- \"$cur\"))";
+    case Values::kNothing:
+      return ":";
+  }
+  return ":";
+}
+
+constexpr char kBashHead[] = R"(# Completion of annulus for bash: source <(annulus completion bash)
+_annulus_names() {
+  COMPREPLY=($(compgen -W "$(annulus completion "$1" 2>/dev/null)" -- "$cur"))
+}  // namespace
+_annulus() {
+  local cur = ${COMP_WORDS[COMP_CWORD]} prev = ${COMP_WORDS[COMP_CWORD - 1]} path =
+      annulus i COMPREPLY = () [[$prev == '=']]&& prev = $ {
+    COMP_WORDS[COMP_CWORD - 2]
+  }
+  [[$cur == '=']]&& prev = ${COMP_WORDS[COMP_CWORD - 1]} cur = for ((i = 1; i < COMP_CWORD; i++));
+  do
+    case "$path ${COMP_WORDS[i]}" in
+)";
+
+std::string BashValuesOfFlags(const CLI::App& command) {
+  std::string cases;
+  for (const CLI::Option* option : FlagsOf(command)) {
+        if (option->get_items_expected_max() == 0) continue;
+        absl::StrAppend(&cases, "        ", absl::StrJoin(FlagNamesOf(*option), "|"), ") ",
+                        BashValues(ValuesOf(command, *option)), "; return ;;\n");
+      }
+    return cases;
+}
+
+// As a word between single quotes of a shell; fish takes it too.
+std::string Quoted(const std::string& text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"'", "\\'"}}), "'");
+}
+
+std::string FishValues(Values values) {
+  switch (values) {
+    case Values::kFiles:
+      return " -r -F";
+    case Values::kModels:
+      return " -x -a '(annulus completion models 2>/dev/null)'";
+    case Values::kDocuments:
+      return " -x -a '(annulus completion documents 2>/dev/null)'";
+    case Values::kDocumentsAndFiles:
+      return " -r -F -a '(annulus completion documents 2>/dev/null)'";
+    case Values::kProgress:
+      return " -x -a 'auto always never'";
+    case Values::kNothing:
+      return " -x";
+  }
+  return "";
+}
+
+// When fish is within a command: its words are there, and none of a deeper one.
+std::string FishCondition(const CLI::App& command) {
+  std::vector<std::string> conditions;
+  for (const CLI::App* app = &command; app->get_parent() != nullptr; app = app->get_parent()) {
+    conditions.insert(conditions.begin(),
+                      absl::StrCat("__fish_seen_subcommand_from ", app->get_name()));
+  }
+  std::vector<std::string> deeper;
+  for (const CLI::App* app : CommandsOf(command)) deeper.push_back(app->get_name());
+  if (!deeper.empty()) {
+    conditions.push_back(
+        absl::StrCat("not __fish_seen_subcommand_from ", absl::StrJoin(deeper, " ")));
+  }
+  return absl::StrJoin(conditions, "; and ");
+}
+
+}  // namespace annulus
+
+std::string BashCompletion(const CLI::App& app) {
+  std::vector<const CLI::App*> commands;
+  CollectCommands(app, commands);
+  std::string script = kBashHead;
+  for (const CLI::App* command : commands) {
+    if (command->get_parent() == nullptr) continue;
+    absl::StrAppend(&script, "      '", FullName(*command), "') path='", FullName(*command),
+                    "' ;;\n");
+  }
+  absl::StrAppend(&script, "    esac\n  done\n  local words\n  case $path in\n");
+  for (const CLI::App* command : commands) {
+    std::vector<std::string> words;
+    for (const CLI::App* deeper : CommandsOf(*command)) words.push_back(deeper->get_name());
+    const std::string names = absl::StrJoin(words, " ");
+    std::vector<std::string> flags;
+    for (const CLI::Option* option : FlagsOf(*command)) {
+      for (const std::string& name : FlagNamesOf(*option)) flags.push_back(name);
+    }
+    absl::StrAppend(&script, "    '", FullName(*command), "')\n      case $prev in\n",
+                    BashValuesOfFlags(*command), "      esac\n",
+                    "      if [[ $cur == -* ]]; then words='", absl::StrJoin(flags, " "), "'\n");
+    if (names.empty()) {
+      absl::StrAppend(&script, "      else ", BashValues(ArgumentsOfCommand(*command)),
+                      "; return\n      fi ;;\n");
+    } else {
+      absl::StrAppend(&script, "      else words='", names, "'\n      fi ;;\n");
+    }
+  }
+  return absl::StrCat(script,
+                      "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}\n"
+                      "complete -F _annulus annulus\n");
+}
+
+std::string ZshCompletion(const CLI::App& app) {
+  // zsh runs completion written for bash.
+  return absl::StrCat(
+      "#compdef annulus\n# Completion of annulus for zsh: source <(annulus completion zsh)\n",
+      "autoload -U +X bashcompinit && bashcompinit\n", BashCompletion(app));
+}
+
+std::string FishCompletion(const CLI::App& app) {
+  std::vector<const CLI::App*> commands;
+  CollectCommands(app, commands);
+  std::string script =
+      "# Completion of annulus for fish: annulus completion fish | source\ncomplete -c annulus "
+      "-f\n";
+  for (const CLI::App* command : commands) {
+    const std::string condition =
+        absl::StrCat("complete -c annulus -n ", Quoted(FishCondition(*command)));
+    for (const CLI::App* deeper : CommandsOf(*command)) {
+      absl::StrAppend(&script, condition, " -a ", deeper->get_name(), " -d ",
+                      Quoted(deeper->get_description()), "\n");
+    }
+    const Values arguments = ArgumentsOfCommand(*command);
+    if (arguments != Values::kNothing) {
+      absl::StrAppend(&script, condition, FishValues(arguments), "\n");
+    }
+    for (const CLI::Option* option : FlagsOf(*command)) {
+      absl::StrAppend(&script, condition);
+      for (const std::string& name : option->get_lnames()) absl::StrAppend(&script, " -l ", name);
+      for (const std::string& name : option->get_snames()) absl::StrAppend(&script, " -s ", name);
+      if (option->get_items_expected_max() > 0) {
+        absl::StrAppend(&script, FishValues(ValuesOf(*command, *option)));
+      }
+      absl::StrAppend(&script, " -d ", Quoted(option->get_description()), "\n");
+    }
+  }
+  return script;
+}
+
+}  // namespace annulus

@@ -1,0 +1,243 @@
+#include "client/cli/map_reduce.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/ask_many.h"
+#include "client/cli/outputs.h"
+#include "client/cli/text_parts.h"
+#include "client/documents.h"
+#include "client/failure.h"
+#include "client/format/json.h"
+#include "client/format/units.h"
+#include "client/read/files.h"
+
+namespace annulus {
+namespace {
+
+// Frames, titles, the chat template and the question are given this many tokens of the context.
+constexpr int64_t kReservedTokens = 512;
+constexpr size_t kMostDocuments = 64;
+// Text is cut by its own mean number of bytes in a token; a part may have shorter tokens.
+constexpr double kCutShare = 0.8;
+constexpr int kMostRounds = 8;
+
+}  // namespace
+
+int MapReduce::Run(const std::vector<std::string>& docs) {
+  std::vector<v1::Document> there;
+  const grpc::Status listed = ListDocuments(session_.connection(), &there);
+  if (!listed.ok()) return session_.CallFailed(listed);
+  for (const v1::Document& document : there) before_.insert(document.name());
+  int exit_code = FindBudget();
+  if (exit_code == 0) exit_code = ReadDocs(docs);
+  if (exit_code == 0) WarnOfDemonstration(session_, options_.spec.model());
+  if (exit_code == 0) exit_code = Reduce();
+  DeleteOwn();
+  return exit_code == 0 && skipped_ > 0 ? kExitPartial : exit_code;
+}
+
+int MapReduce::Reduce() {
+  std::vector<Text> texts = texts_;
+  std::string question = preset_.part;
+  for (int round = 0; round < kMostRounds; ++round) {
+    if (Fits(texts)) return AskAll(texts, round == 0 ? preset_.question : preset_.merge);
+    std::vector<Text> parts;
+    int exit_code = Cut(texts, &parts);
+    std::vector<std::string> answers;
+    if (exit_code == 0) exit_code = AskParts(parts, question, &answers);
+    if (exit_code != 0) return exit_code;
+    if (preset_.merge.empty()) return PrintJoined(answers);
+    texts.clear();
+    exit_code = AddFile({"notes", absl::StrJoin(answers, "\n\n"), ""}, &texts);
+    if (exit_code != 0) return exit_code;
+    own_.insert(texts.back().name);
+    question = preset_.merge;
+  }
+  return session_.Misuse(
+      "the answers to the parts do not become shorter than the context; lower --max-tokens");
+}
+
+int MapReduce::FindBudget() {
+  v1::GetModelRequest request;
+  request.set_name(options_.spec.model());
+  v1::GetModelResponse response;
+  Call call(session_.connection());
+  const grpc::Status status =
+      session_.connection().models().GetModel(call.context(), request, &response);
+  if (!status.ok()) return session_.CallFailed(status);
+  const int64_t context = response.model().max_context();
+  const int64_t answer = SpecFor("").sampling().max_tokens();
+  budget_ = context - answer - kReservedTokens;
+  if (budget_ >= kReservedTokens) return 0;
+  return session_.Misuse(
+      absl::StrCat("the model reads ", FormatCount(context),
+                   " tokens, which leaves no room for documents beside ", FormatCount(answer),
+                   " tokens of answer; lower --max-tokens or use 'annulus ask'"));
+}
+
+int MapReduce::ReadDocs(const std::vector<std::string>& docs) {
+  for (const std::string& doc : docs) {
+    const int exit_code = ReadDoc(doc);
+    if (exit_code != 0) return exit_code;
+  }
+  return texts_.empty() ? session_.Misuse("none of the documents can be read") : 0;
+}
+
+int MapReduce::ReadDoc(const std::string& doc) {
+  std::vector<std::string> files = {doc};
+  std::error_code error;
+  const bool exists = std::filesystem::exists(doc, error);
+  if ((!exists && IsPattern(doc)) || std::filesystem::is_directory(doc, error)) {
+    absl::StatusOr<std::vector<std::string>> found = FindFiles(doc, options_.choice.files);
+    if (!found.ok()) return session_.Misuse(found.status().message());
+    files = *std::move(found);
+  } else if (!exists && doc != kStandardInput) {
+    ProvidedDocuments provided;  // a name on the server
+    const int exit_code = ProvideDocuments(session_, {doc}, options_.choice, &provided);
+    return exit_code != 0 ? exit_code : Measure(doc, &texts_.emplace_back());
+  }
+  for (const std::string& file : files) {
+    const bool from_stdin = file == kStandardInput;
+    absl::StatusOr<std::string> bytes =
+        from_stdin ? absl::StatusOr<std::string>(ReadAll(session_.console().in))
+                   : LoadFile(file, ReadLimits().file_bytes);
+    std::vector<FileText> reads;
+    if (bytes.ok()) {
+      reads = ReadBytes(from_stdin ? "standard input" : file, *std::move(bytes));
+    } else {
+      reads.push_back({file, bytes.status(), ""});
+    }
+    for (const FileText& read : reads) {
+      const int exit_code = AddFile(read, &texts_);
+      if (exit_code != 0) return exit_code;
+    }
+  }
+  return 0;
+}
+
+int MapReduce::AddFile(const FileText& read, std::vector<Text>* texts) {
+  ProvidedDocuments provided;
+  int exit_code = ProvideText(session_, read, options_.choice, &provided);
+  skipped_ += provided.skipped;
+  if (exit_code != 0 || provided.names.empty()) return exit_code;
+  Text& text = texts->emplace_back();
+  text.title = read.title;
+  text.text = *read.text;
+  return Measure(provided.names[0], &text);
+}
+
+int MapReduce::Measure(const std::string& name, Text* text) {
+  v1::Document document;
+  const grpc::Status status = GetDocument(session_.connection(), name, &document);
+  if (!status.ok()) return session_.CallFailed(status);
+  text->name = name;
+  if (text->title.empty()) text->title = name;
+  text->tokens = document.token_count();
+  return 0;
+}
+
+bool MapReduce::Fits(const std::vector<Text>& texts) const {
+  int64_t tokens = 0;
+  for (const Text& text : texts) tokens += text.tokens;
+  return tokens <= budget_ && texts.size() <= kMostDocuments;
+}
+
+int MapReduce::Cut(const std::vector<Text>& texts, std::vector<Text>* parts) {
+  for (const Text& text : texts) {
+    if (text.tokens <= budget_) {
+      parts->push_back(text);
+      continue;
+    }
+    if (text.text.empty()) {
+      return session_.Misuse(absl::StrCat(text.name, " has ", FormatCount(text.tokens),
+                                          " tokens, more than the model reads at a time, and is "
+                                          "known to the server only; give its file"));
+    }
+    const double bytes = static_cast<double>(text.text.size()) * kCutShare *
+                         static_cast<double>(budget_) / static_cast<double>(text.tokens);
+    const std::vector<absl::string_view> cuts = CutText(text.text, static_cast<size_t>(bytes));
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      const std::string title = absl::StrCat(text.title, ", part ", i + 1, " of ", cuts.size());
+      const int exit_code = AddFile({title, std::string(cuts[i]), ""}, parts);
+      if (exit_code != 0) return exit_code;
+      own_.insert(parts->back().name);
+    }
+  }
+  return 0;
+}
+
+v1::GenerationSpec MapReduce::SpecFor(const std::string& question) const {
+  v1::GenerationSpec spec = options_.spec;
+  if (!spec.sampling().has_max_tokens() && preset_.max_tokens > 0) {
+    spec.mutable_sampling()->set_max_tokens(preset_.max_tokens);
+  }
+  const auto add = [&](const char* role, const std::string& content) {
+    v1::Message& message = *spec.mutable_messages()->add_messages();
+    message.set_role(role);
+    message.set_content(content);
+  };
+  if (!preset_.system.empty()) add("system", preset_.system);
+  add("user", question);
+  return spec;
+}
+
+int MapReduce::AskParts(const std::vector<Text>& parts, const std::string& question,
+                        std::vector<std::string>* answers) {
+  // Neighbours that fit one request share it.
+  std::vector<v1::GenerationSpec> requests;
+  std::vector<std::string> titles;
+  int64_t tokens = budget_;
+  for (const Text& part : parts) {
+    if (requests.empty() || tokens + part.tokens > budget_ ||
+        static_cast<size_t>(requests.back().documents_size()) == kMostDocuments) {
+      requests.push_back(SpecFor(question));
+      titles.push_back(part.title);
+      tokens = 0;
+    } else {
+      absl::StrAppend(&titles.back(), ", ", part.title);
+    }
+    tokens += part.tokens;
+    requests.back().add_documents(part.name);
+  }
+  answers->resize(requests.size());
+  grpc::Status failure;
+  const AskManyOptions many{.concurrency = options_.concurrency, .phase = "Parts"};
+  const grpc::Status status = AskMany(session_, requests, many, [&](Asked asked) {
+    failure = asked.generation.status;
+    (*answers)[asked.index] = absl::StrCat(titles[asked.index], ":\n", asked.generation.text);
+    return failure.ok();
+  });
+  if (!status.ok()) return session_.CallFailed(status);
+  return failure.ok() ? 0 : session_.CallFailed(failure);
+}
+
+int MapReduce::AskAll(const std::vector<Text>& texts, const std::string& question) {
+  v1::GenerationSpec spec = SpecFor(question);
+  for (const Text& text : texts) spec.add_documents(text.name);
+  return Answer(session_, spec, options_.answer);
+}
+
+int MapReduce::PrintJoined(const std::vector<std::string>& answers) {
+  std::string text = absl::StrCat(absl::StrJoin(answers, "\n\n"), "\n");
+  if (session_.options().json) {
+    JsonWriter json;
+    json.BeginObject().Key("text").String(text).Key("parts").Int(
+        static_cast<int64_t>(answers.size()));
+    text = absl::StrCat(json.EndObject().text(), "\n");
+  }
+  return WriteOutput(session_, options_.answer.output, text);
+}
+
+void MapReduce::DeleteOwn() {
+  // A part is of no use to anybody; a failure to delete it is no failure of the answer.
+  for (const std::string& name : own_) {
+    if (before_.count(name) == 0) DeleteDocument(session_.connection(), name);
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,70 @@
+#ifndef ANNULUS_CLIENT_CLI_MAP_REDUCE_H_
+#define ANNULUS_CLIENT_CLI_MAP_REDUCE_H_
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "annulus/v1/inference.pb.h"
+#include "client/cli/answer.h"
+#include "client/cli/inputs.h"
+#include "client/cli/preset.h"
+#include "client/cli/session.h"
+
+namespace annulus {
+
+struct MapReduceOptions {
+  v1::GenerationSpec spec;  // without input and documents
+  AnswerOptions answer;
+  DocumentChoice choice;
+  int concurrency = 2;
+};
+
+// Asks the questions of a preset about documents of any length: in one request if they fit the
+// model's context; else about parts that fit it, then about the answers, until those fit.
+class MapReduce {
+ public:
+  // All must outlive this.
+  MapReduce(Session& session, const Preset& preset, const MapReduceOptions& options)
+      : session_(session), preset_(preset), options_(options) {}
+
+  // Prints the answer. Returns the exit code.
+  int Run(const std::vector<std::string>& docs);
+
+ private:
+  // A document on the server.
+  struct Text {
+    std::string name;
+    std::string title;
+    std::string text;  // empty if it is known to the server only
+    int64_t tokens = 0;
+  };
+
+  int ReadDocs(const std::vector<std::string>& docs);
+  int ReadDoc(const std::string& doc);
+  int AddFile(const FileText& read, std::vector<Text>* texts);
+  int Measure(const std::string& name, Text* text);
+  int FindBudget();
+  bool Fits(const std::vector<Text>& texts) const;
+  int Cut(const std::vector<Text>& texts, std::vector<Text>* parts);
+  int AskParts(const std::vector<Text>& parts, const std::string& question,
+               std::vector<std::string>* answers);
+  int AskAll(const std::vector<Text>& texts, const std::string& question);
+  v1::GenerationSpec SpecFor(const std::string& question) const;
+  int PrintJoined(const std::vector<std::string>& answers);
+  void DeleteOwn();
+  int Reduce();
+
+  Session& session_;
+  const Preset& preset_;
+  const MapReduceOptions& options_;
+  std::vector<Text> texts_;
+  int64_t budget_ = 0;            // tokens of documents in one request
+  std::set<std::string> before_;  // documents that the server had
+  std::set<std::string> own_;     // parts that were made here
+  int skipped_ = 0;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_MAP_REDUCE_H_

@@ -1,0 +1,182 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "client/cli/conversation.h"
+#include "tests/client/cli/run_cli.h"
+#include "tests/client/cli/terminal_process.h"
+#include "tests/client/fake_server.h"
+#include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+using testing::CliInput;
+using testing::CliResult;
+using ::testing::ElementsAre;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::TerminalProcess;
+
+// "role: content" of every message.
+std::vector<std::string> Said(const v1::GenerationSpec& spec) {
+  std::vector<std::string> said;
+  for (const v1::Message& message : spec.messages().messages()) {
+    said.push_back(message.role() + ": " + message.content());
+  }
+  return said;
+}
+
+class ChatTest : public ::testing::Test {
+ protected:
+  ChatTest() { server_.SetReply(testing::StoryReply()); }
+
+  CliResult Run(const std::string& lines, std::vector<std::string> arguments = {},
+                bool typed = false) {
+    arguments.insert(arguments.begin(), "chat");
+    arguments.insert(arguments.end(), {"--server", server_.address()});
+    return testing::RunCliInProcess(arguments, {.in = lines, .in_is_terminal = typed});
+  }
+  std::string Write(const std::string& name, const std::string& text) {
+    std::ofstream(directory_.path() / name, std::ios::binary) << text;
+    return directory_.path() / name;
+  }
+  std::string Read(const std::string& name) {
+    std::ifstream file(directory_.path() / name, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  FakeServer server_;
+  const testing::TempDirectory directory_;
+};
+
+TEST_F(ChatTest, SendsWhatWasSaidBeforeAndUploadsOnce) {
+  const std::string file = Write("a.txt", "abc");
+  const CliResult result = Run("Who?\n\nWhy \\\nnow?\n", {file, "--system", "Be short."});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "Once upon a time\nOnce upon a time\n");
+  EXPECT_EQ(server_.documents().size(), 1);
+  const std::vector<v1::GenerationSpec> specs = server_.specs();
+  ASSERT_EQ(specs.size(), 2);
+  EXPECT_THAT(Said(specs[0]), ElementsAre("system: Be short.", "user: Who?"));
+  EXPECT_THAT(Said(specs[1]), ElementsAre("system: Be short.", "user: Who?",
+                                          "assistant: Once upon a time", "user: Why \nnow?"));
+  EXPECT_EQ(specs[1].documents_size(), 1);
+}
+
+TEST_F(ChatTest, CommandsSaveLoadAndClear) {
+  server_.AddDocument("stored", "x");
+  const std::string file = Write("a.txt", "abc");
+  const std::string saved = directory_.path() / "talk.json";
+  CliResult result =
+      Run("/docs " + file + "\nOne?\n/save " + saved + "\n/clear\nTwo?\n/help\n/quit\nThree?\n",
+          {"stored"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("/save FILE"));
+  EXPECT_THAT(result.err, HasSubstr("stored"));
+  EXPECT_THAT(Said(server_.specs().back()), ElementsAre("user: Two?"));
+  EXPECT_EQ(server_.specs().back().documents_size(), 2);
+
+  result = Run("/load " + saved + "\nMore?\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(Said(server_.specs().back()),
+              ElementsAre("user: One?", "assistant: Once upon a time", "user: More?"));
+  EXPECT_EQ(server_.specs().back().documents_size(), 2);
+}
+
+TEST_F(ChatTest, APersonGoesOnAfterFailuresAndAPipeDoesNot) {
+  const std::string file = Write("a.txt", "abc");
+  const std::string lines = "/sav x\n/load " + file + "\n/save " + file + "\n/docs none\nOne?\n";
+  CliResult result = Run(lines, {}, /*typed=*/true);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("did you mean /save?"));
+  EXPECT_THAT(result.err, HasSubstr("a.txt is no saved conversation: it is not JSON"));
+  EXPECT_THAT(result.err, HasSubstr("a.txt exists and is no saved conversation"));
+  EXPECT_EQ(Read("a.txt"), "abc");
+  EXPECT_THAT(Said(server_.specs().back()), ElementsAre("user: One?"));
+
+  result = Run(lines);
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(server_.specs().size(), 1);
+
+  server_.SetFailure(testing::MakeFailure(grpc::StatusCode::OUT_OF_RANGE, "too long"));
+  EXPECT_EQ(Run("One?\nTwo?\n").exit_code, 64 + grpc::StatusCode::OUT_OF_RANGE);
+  EXPECT_EQ(Run("One?\nTwo?\n", {}, /*typed=*/true).exit_code, 0);
+  EXPECT_EQ(Run("One?\n", {"-"}).exit_code, 2);
+}
+
+TEST(Conversation, RefusesWhatIsNoConversation) {
+  for (const char* text :
+       {"", "[]", "{\"messages\": 1}", "{\"documents\": [1]}", "{\"documents\": {}}",
+        "{\"messages\": [{\"role\": \"user\"}]}", "{\"messages\": [\"x\"]}", "{\"a\": \"\xFF\"}"}) {
+    const auto parsed = ParseConversation("talk.json", text);
+    EXPECT_THAT(parsed.status().message(), HasSubstr("talk.json is no saved conversation")) << text;
+  }
+  std::string deep(100000, '[');
+  EXPECT_FALSE(ParseConversation("talk.json", deep).ok());
+  EXPECT_FALSE(ParseConversation("talk.json", deep + std::string(100000, ']')).ok());
+  Conversation conversation{.documents = {"a"}, .messages = {v1::Message()}};
+  conversation.messages[0].set_role("user");
+  conversation.messages[0].set_content("\"é\n\"");
+  const auto again = ParseConversation("x", ConversationJson(conversation));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->messages.at(0).content(), "\"é\n\"");
+  EXPECT_THAT(again->documents, ElementsAre("a"));
+}
+
+// The program itself on a terminal: editing, Ctrl-C, and the terminal afterwards.
+class ChatOnATerminal : public ChatTest {
+ protected:
+  std::vector<std::string> Command() {
+    return {testing::BuildFolder() / "annulus", "chat", "--server", server_.address()};
+  }
+};
+
+TEST_F(ChatOnATerminal, LinesAreEditedAndRecalled) {
+  TerminalProcess chat(Command());
+  chat.ReadUntil("> ");
+  chat.Type("Whé?\x7f\x7fo?\r");  // two characters are taken back, one of two bytes
+  chat.ReadUntil("a time\r\n");
+  chat.ReadUntil("> ");
+  chat.Type("\x1b[A\r");  // arrow up: the line before
+  chat.ReadUntil("a time\r\n");
+  chat.ReadUntil("> ");
+  chat.Type("\x04");
+  EXPECT_EQ(chat.Wait(), 0);
+  EXPECT_THAT(Said(server_.specs().back()),
+              ElementsAre("user: Who?", "assistant: Once upon a time", "user: Who?"));
+}
+
+TEST_F(ChatOnATerminal, InterruptStopsTheAnswerOnlyAndLeavesAtThePrompt) {
+  server_.SetReply(
+      {.events = {testing::DeltaEvent("Once upon", {10, 11})}, .wait_for_cancel = true});
+  TerminalProcess chat(Command());
+  chat.ReadUntil("> ");
+  chat.Type("Tell!\r");
+  chat.ReadUntil("Once upon");
+  chat.Type("\x03");
+  chat.ReadUntil("annulus: interrupted");
+  EXPECT_TRUE(server_.WaitForCancel());
+  chat.ReadUntil("> ");
+  server_.SetReply(testing::StoryReply());
+  chat.Type("More?\r");
+  chat.ReadUntil("a time\r\n");
+  EXPECT_THAT(Said(server_.specs().back()),
+              ElementsAre("user: Tell!", "assistant: Once upon", "user: More?"));
+  chat.ReadUntil("> ");
+  EXPECT_FALSE(chat.IsSane());  // libedit takes each key
+  chat.Type("half a quest\x03");
+  EXPECT_EQ(chat.Wait(), 130);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,81 @@
+#include "tests/client/cli/terminal_process.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace annulus::testing {
+namespace {
+
+constexpr int kPatienceMs = 20000;
+
+}  // namespace
+
+TerminalProcess::TerminalProcess(std::vector<std::string> command) {
+  command.insert(command.begin(),
+                 {"/usr/bin/env", "XDG_CONFIG_HOME=/nonexistent", "TERM=xterm", "LC_ALL=C.UTF-8"});
+  std::vector<char*> arguments;
+  for (std::string& argument : command) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  const winsize size{.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+  pid_ = forkpty(&fd_, nullptr, nullptr, &size);
+  if (pid_ == 0) {
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+  EXPECT_GT(pid_, 0);
+}
+
+TerminalProcess::~TerminalProcess() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  close(fd_);
+}
+
+void TerminalProcess::Type(const std::string& keys) {
+  EXPECT_EQ(write(fd_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+}
+
+bool TerminalProcess::ReadMore(std::string& text) {
+  pollfd descriptor{fd_, POLLIN, 0};
+  if (poll(&descriptor, 1, kPatienceMs) <= 0) return false;
+  char buffer[4096];
+  const ssize_t size = read(fd_, buffer, sizeof(buffer));
+  if (size > 0) text.append(buffer, static_cast<size_t>(size));
+  return size > 0;  // once the program has ended, reading fails
+}
+
+std::string TerminalProcess::ReadUntil(const std::string& text) {
+  size_t at = 0;
+  while ((at = unread_.find(text)) == std::string::npos) {
+    if (ReadMore(unread_)) continue;
+    ADD_FAILURE() << "\"" << text << "\" did not appear; what did: " << unread_;
+    return unread_;
+  }
+  const std::string read = unread_.substr(0, at + text.size());
+  unread_.erase(0, read.size());
+  return read;
+}
+
+int TerminalProcess::Wait() {
+  std::string rest;
+  while (ReadMore(rest)) {
+  }
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+bool TerminalProcess::IsSane() const {
+  termios state{};
+  return tcgetattr(fd_, &state) == 0 && (state.c_lflag & ICANON) != 0 &&
+         (state.c_lflag & ECHO) != 0;
+}
+
+}  // namespace annulus::testing

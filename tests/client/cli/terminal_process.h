@@ -1,0 +1,45 @@
+#ifndef ANNULUS_TESTS_CLIENT_CLI_TERMINAL_PROCESS_H_
+#define ANNULUS_TESTS_CLIENT_CLI_TERMINAL_PROCESS_H_
+
+#include <sys/types.h>
+#include <termios.h>
+
+#include <string>
+#include <vector>
+
+namespace annulus::testing {
+
+// A program on a terminal of its own (a pty of 80 columns). Killed by the destructor if it still
+// runs.
+class TerminalProcess {
+ public:
+  explicit TerminalProcess(std::vector<std::string> command);
+  ~TerminalProcess();
+  TerminalProcess(const TerminalProcess&) = delete;
+  TerminalProcess& operator=(const TerminalProcess&) = delete;
+
+  // As if somebody typed it: "\r" is the return key, "\x03" Ctrl-C, "\x04" Ctrl-D.
+  void Type(const std::string& keys);
+
+  // What appears after what was read before, up to the end of `text`. Fails the test after twenty
+  // seconds.
+  std::string ReadUntil(const std::string& text);
+
+  // Reads the rest and waits for the end. The exit code, or 128 + the signal that ended it.
+  int Wait();
+
+  // Whether the terminal takes whole lines and echoes them, as a shell expects to find it.
+  bool IsSane() const;
+
+ private:
+  // False at the end or after twenty seconds.
+  bool ReadMore(std::string& text);
+
+  pid_t pid_ = -1;
+  int fd_ = -1;
+  std::string unread_;  // appeared, and not returned yet
+};
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_CLIENT_CLI_TERMINAL_PROCESS_H_
