@@ -12,8 +12,9 @@ install(FILES deploy/monitoring/alertmanager.yml deploy/monitoring/draw_dashboar
 install(FILES deploy/systemd/gpu.conf DESTINATION share/doc/annulus/systemd)
 install(FILES deploy/systemd/annulus.sysusers DESTINATION lib/sysusers.d RENAME annulus.conf)
 install(FILES deploy/systemd/annulus.tmpfiles DESTINATION lib/tmpfiles.d RENAME annulus.conf)
-# What depends on the prefix, and the daemon's configuration, which the daemon prints itself.
+# What depends on the prefix, and what the programs print themselves: configuration, manuals.
 install(CODE "set(ANNULUSD \"$<TARGET_FILE:annulusd>\")
+set(ANNULUS \"$<TARGET_FILE:annulus>\")
 set(SOURCES \"${CMAKE_CURRENT_SOURCE_DIR}/deploy\")")
 install(SCRIPT deploy/install_files.cmake)
 
@@ -39,6 +40,8 @@ client annulus, and the benchmark annulus-bench.")
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS
     "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles")
+# pdftotext, which `annulus` runs to read pdf.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "poppler-utils")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "prometheus, prometheus-alertmanager, python3")
 set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA
     ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/conffiles ${CMAKE_CURRENT_SOURCE_DIR}/deploy/debian/postinst

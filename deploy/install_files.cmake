@@ -1,5 +1,5 @@
 # Run by `cmake --install`: what names the prefix or is printed by the daemon. `ANNULUSD` is the
-# built program, `SOURCES` the folder deploy.
+# built daemon, `ANNULUS` the client, `SOURCES` the folder deploy.
 set(PREFIX ${CMAKE_INSTALL_PREFIX})
 set(ETC ${PREFIX}/etc)
 if(PREFIX STREQUAL "/usr")
@@ -18,3 +18,14 @@ if(NOT EXISTS ${config})
                   COMMAND_ERROR_IS_FATAL ANY)
   file(WRITE ${config} "${text}")
 endif()
+
+# Manuals, packed as Debian wants them: without a time, so that equal sources give equal bytes.
+function(install_manual section name)
+  set(folder $ENV{DESTDIR}${PREFIX}/share/man/man${section})
+  message(STATUS "Installing: ${folder}/${name}.${section}.gz")
+  file(MAKE_DIRECTORY ${folder})
+  execute_process(COMMAND env -i ${ARGN} COMMAND gzip --best --no-name
+                  OUTPUT_FILE ${folder}/${name}.${section}.gz COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+install_manual(8 annulusd ${ANNULUSD} --man)
+install_manual(1 annulus ${ANNULUS} help --man)

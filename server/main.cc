@@ -368,6 +368,9 @@ int Main(const std::vector<std::string>& arguments) {
   }
   const ServerConfig& config = command_line->config;
   switch (command_line->action) {
+    case Action::kManual:
+      std::fputs(ManualText(kVersion).c_str(), stdout);
+      return 0;
     case Action::kHelp:
       std::fputs(HelpText().c_str(), stdout);
       return 0;

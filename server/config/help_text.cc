@@ -1,4 +1,6 @@
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "engine/api.h"
 #include "server/config/options.h"
@@ -29,6 +31,21 @@ constexpr char kUsage[] =
     "a variable, and a variable beats the file.\n"
     "\n";
 
+// Text as roff shows it: nothing in it is a request or an escape.
+std::string Roff(absl::string_view text) {
+  const std::string escaped = absl::StrReplaceAll(
+      text, {{"\\", "\\e"}, {"-", "\\-"}, {"'", "\\(aq"}, {"^", "\\(ha"}, {"~", "\\(ti"}});
+  return absl::StrCat(absl::StartsWith(escaped, ".") ? "\\&" : "",
+                      absl::StrReplaceAll(escaped, {{"\n.", "\n\\&."}}));
+}
+
+// What an option does, with its default.
+std::string Explanation(const Option& option) {
+  return *option.default_value == '\0'
+             ? option.help
+             : absl::StrCat(option.help, " Default: ", option.default_value, ".");
+}
+
 }  // namespace
 
 std::string Paragraph(absl::string_view text, absl::string_view first, absl::string_view below) {
@@ -49,19 +66,32 @@ std::string Paragraph(absl::string_view text, absl::string_view first, absl::str
 std::string HelpText() {
   std::string text = absl::StrCat(kUsage, "  --config FILE\n      YAML file to read.\n");
   for (const Option& option : Options()) {
-    std::string what = option.help;
-    if (*option.default_value != '\0') {
-      absl::StrAppend(&what, " Default: ", option.default_value, ".");
-    }
     absl::StrAppend(&text, "  --", option.name, " ", option.value_name, "\n",
-                    Paragraph(what, "      ", "      "));
+                    Paragraph(Explanation(option), "      ", "      "));
   }
-  absl::StrAppend(&text, "  --help, --version\n      Print this text, or the version.\n",
+  absl::StrAppend(&text, "  --help, --man, --version\n      Print this text, the manual, or the version.\n",
                   "\nAttention policies, their parameters, defaults and ranges:\n");
   for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
     absl::StrAppend(&text, Paragraph(line, "  ", "      "));
   }
   return text;
+}
+
+std::string ManualText(absl::string_view version) {
+  std::string text = absl::StrCat(
+      ".TH ANNULUSD 8 \"\" \"annulus ", version, "\" \"System Administration\"\n",
+      ".SH NAME\nannulusd \\- serve long documents to language models\n", ".SH SYNOPSIS\n.EX\n",
+      Roff(kUsage), ".EE\n.SH OPTIONS\n.TP\n.B \\-\\-config FILE\nYAML file to read.\n");
+  for (const Option& option : Options()) {
+    absl::StrAppend(&text, ".TP\n.B ", Roff(absl::StrCat("--", option.name, " ", option.value_name)),
+                    "\n", Roff(Explanation(option)), "\n");
+  }
+  absl::StrAppend(&text, ".TP\n.B \\-\\-help, \\-\\-man, \\-\\-version\n",
+                  "Print the help, this manual, or the version.\n.SH ATTENTION POLICIES\n");
+  for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&text, ".PP\n", Roff(line), "\n");
+  }
+  return absl::StrCat(text, ".SH SEE ALSO\n.BR annulus (1)\n");
 }
 
 }  // namespace annulus

@@ -63,6 +63,8 @@ absl::Status UnknownName(absl::string_view kind, absl::string_view name,
 bool ParseAction(absl::string_view argument, Action& action) {
   if (argument == "--help" || argument == "-h") {
     action = Action::kHelp;
+  } else if (argument == "--man") {
+    action = Action::kManual;
   } else if (argument == "--version") {
     action = Action::kVersion;
   } else if (argument == "--check") {
@@ -77,13 +79,18 @@ bool ParseAction(absl::string_view argument, Action& action) {
   return true;
 }
 
-// Accepts "--name value" and "--name=value". --help and --version end the reading.
+// What is the same whatever is configured.
+bool PrintsOnly(Action action) {
+  return action == Action::kHelp || action == Action::kManual || action == Action::kVersion;
+}
+
+// Accepts "--name value" and "--name=value". --help, --man and --version end the reading.
 absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
   Flags flags;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (ParseAction(argument, flags.action)) {
-      if (flags.action == Action::kHelp || flags.action == Action::kVersion) return flags;
+      if (PrintsOnly(flags.action)) return flags;
       continue;
     }
     if (!absl::StartsWith(argument, "--")) {
@@ -96,7 +103,7 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     if (option == nullptr && name != "--config") {
       return UnknownName("flag", name,
                          AllNames(FlagName, {"--config", "--check", "--convert", "--print-config",
-                                             "--help", "--version"}));
+                                             "--help", "--man", "--version"}));
     }
     std::string value;
     if (equals != std::string::npos) {
@@ -228,7 +235,7 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
   ANNULUS_ASSIGN_OR_RETURN(const Flags flags, ParseFlags(arguments));
   CommandLine command_line;
   command_line.action = flags.action;
-  if (flags.action == Action::kHelp || flags.action == Action::kVersion) return command_line;
+  if (PrintsOnly(flags.action)) return command_line;
 
   ServerConfig& config = command_line.config;
   std::vector<Setting> defaults;

@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-enum class Action : uint8_t { kServe, kCheck, kConvert, kPrintConfig, kHelp, kVersion };
+enum class Action : uint8_t { kServe, kCheck, kConvert, kPrintConfig, kHelp, kManual, kVersion };
 
 struct CommandLine {
   Action action = Action::kServe;

@@ -31,6 +31,9 @@ std::string VariableName(const Option& option);  // "ANNULUS_KV_MEMORY"
 // The whole text of --help.
 std::string HelpText();
 
+// annulusd(8) in the language of man(7), made of the same.
+std::string ManualText(absl::string_view version);
+
 // A YAML file with every option, its help and its value: those in `texts` as they are set, the
 // others behind a '#', with their defaults. LoadConfig reads it back.
 std::string ConfigText(const std::map<const Option*, std::string>& texts);
