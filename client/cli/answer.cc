@@ -115,14 +115,27 @@ void WriteLogprobs(const std::vector<v1::TokenLogprob>& logprobs, JsonWriter& js
 class LiveAnswer : public GenerationObserver {
  public:
   // `prints` says whether the text is for standard output.
-  LiveAnswer(Session& session, bool prints) : session_(session), prints_(prints) {}
+  LiveAnswer(Session& session, bool prints, bool json_lines)
+      : session_(session), prints_(prints), json_lines_(json_lines) {}
 
   void OnQueued(const v1::Queued& queued) override {
+    if (json_lines_) {
+      JsonWriter json;
+      json.BeginObject().Key("event").String("queued").Key("position").Int(queued.position());
+      PrintLine(json);
+    }
     session_.progress().Note(
         absl::StrCat("Waiting    ", FormatCount(queued.position()), " requests ahead"));
   }
 
   void OnProgress(const v1::PromptProgress& progress) override {
+    if (json_lines_) {
+      JsonWriter json;
+      json.BeginObject().Key("event").String("progress").Key("total").Int(progress.total());
+      json.Key("cached").Int(progress.cached()).Key("processed").Int(progress.processed());
+      json.Key("elapsed").Double(progress.elapsed()).Key("eta").Double(progress.eta());
+      PrintLine(json);
+    }
     ProgressSample sample;
     sample.phase = "Reading";
     sample.done = progress.processed();
@@ -136,6 +149,7 @@ class LiveAnswer : public GenerationObserver {
 
   void OnDelta(const v1::Delta& delta) override {
     tokens_ += delta.token_ids_size();
+    if (json_lines_) PrintDelta(delta);
     if (prints_ && !delta.text().empty()) PrintText(delta.text());
     if (!SharesTerminal()) ShowRate();
   }
@@ -149,7 +163,25 @@ class LiveAnswer : public GenerationObserver {
 
  private:
   // Progress and answer on one terminal would garble each other.
-  bool SharesTerminal() { return session_.console().out_is_terminal && prints_; }
+  bool SharesTerminal() { return session_.console().out_is_terminal && (prints_ || json_lines_); }
+
+  void PrintLine(JsonWriter& json) {
+    session_.progress().Clear();
+    session_.Print(absl::StrCat(json.EndObject().text(), "\n"));
+  }
+
+  void PrintDelta(const v1::Delta& delta) {
+    JsonWriter json;
+    json.BeginObject().Key("event").String("delta").Key("text").String(delta.text());
+    json.Key("token_ids").BeginArray();
+    for (const int32_t id : delta.token_ids()) json.Int(id);
+    json.EndArray();
+    if (delta.logprobs_size() > 0) {
+      json.Key("logprobs");
+      WriteLogprobs({delta.logprobs().begin(), delta.logprobs().end()}, json);
+    }
+    PrintLine(json);
+  }
 
   void PrintText(const std::string& text) {
     if (SharesTerminal()) session_.progress().Clear();
@@ -169,6 +201,7 @@ class LiveAnswer : public GenerationObserver {
 
   Session& session_;
   const bool prints_;
+  const bool json_lines_;
   int64_t tokens_ = 0;
   std::optional<SteadyTime> decode_start_;  // when the prompt was last seen to progress
   std::optional<bool> ends_in_newline_;     // absent: nothing printed
@@ -263,18 +296,20 @@ std::string TimingsText(const v1::Completion& completion) {
 
 int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options,
            std::string* text) {
-  const bool json = session.options().json;
+  const bool json = session.options().json || options.json_lines;
   // Found out now, not when the answer has been paid for.
   if (!options.output.empty() && !std::ofstream(options.output, std::ios::app)) {
     return session.CannotWrite(options.output);
   }
-  LiveAnswer live(session, /*prints=*/!json && options.output.empty());
+  LiveAnswer live(session, /*prints=*/!json && options.output.empty(), options.json_lines);
   const Generation generation = StreamGenerate(session.connection(), spec, live);
   live.EndLine(generation.status.ok());
   if (text != nullptr) *text = generation.text;
-  const bool anything = generation.status.ok() || !generation.token_ids.empty();
+  const bool anything =
+      generation.status.ok() || !generation.token_ids.empty() || options.json_lines;
   if (anything && (json || !options.output.empty())) {
-    const std::string all = json ? AnswerJson(generation, session.interrupted()) : generation.text;
+    std::string all = json ? AnswerJson(generation, session.interrupted()) : generation.text;
+    if (options.json_lines) all.replace(0, 1, "{\"event\":\"end\",");
     const bool ended = absl::EndsWith(all, "\n");
     const int written = WriteOutput(session, options.output, absl::StrCat(all, ended ? "" : "\n"));
     if (written != 0) return written;

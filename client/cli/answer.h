@@ -10,8 +10,9 @@
 namespace annulus {
 
 struct AnswerOptions {
-  bool timings = false;  // a summary on standard error
-  std::string output;    // file for the answer; empty: standard output
+  bool timings = false;     // a summary on standard error
+  bool json_lines = false;  // each event as a JSON object on a line of its own
+  std::string output;       // file for the answer; empty: standard output
 };
 
 // Runs a generation. The answer goes to standard output as it comes, or as one JSON object at the

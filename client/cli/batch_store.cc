@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,10 +40,10 @@ std::string KeyOf(const std::string& line) {
 }  // namespace
 
 absl::Status WriteAtOnce(const std::string& path, absl::string_view bytes) {
-  std::string temporary = absl::StrCat(path, ".XXXXXX");
-  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  const int fd =
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return WriteFailed(path);
-  fchmod(fd, 0644);
   absl::Status written = WriteAll(fd, path, bytes);
   if (written.ok() && fsync(fd) != 0) written = WriteFailed(path);
   close(fd);
@@ -55,7 +54,7 @@ absl::Status WriteAtOnce(const std::string& path, absl::string_view bytes) {
 
 absl::StatusOr<std::unique_ptr<BatchStore>> BatchStore::Open(const std::string& out) {
   const std::string part = absl::StrCat(out, ".part");
-  const int fd = open(part.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int fd = open(part.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0) return WriteFailed(part);
   std::unique_ptr<BatchStore> store(new BatchStore(out, fd));
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {

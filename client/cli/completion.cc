@@ -79,28 +79,28 @@ std::string BashValues(Values values) {
   return ":";
 }
 
-constexpr char kBashHead[] = R"(# Completion of annulus for bash: source <(annulus completion bash)
+constexpr char kBashHead[] =
+    R"bash(# Completion of annulus for bash: source <(annulus completion bash)
 _annulus_names() {
   COMPREPLY=($(compgen -W "$(annulus completion "$1" 2>/dev/null)" -- "$cur"))
-}  // namespace
+}
 _annulus() {
-  local cur = ${COMP_WORDS[COMP_CWORD]} prev = ${COMP_WORDS[COMP_CWORD - 1]} path =
-      annulus i COMPREPLY = () [[$prev == '=']]&& prev = $ {
-    COMP_WORDS[COMP_CWORD - 2]
-  }
-  [[$cur == '=']]&& prev = ${COMP_WORDS[COMP_CWORD - 1]} cur = for ((i = 1; i < COMP_CWORD; i++));
-  do
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path=annulus i
+  COMPREPLY=()
+  [[ $prev == '=' ]] && prev=${COMP_WORDS[COMP_CWORD-2]}
+  [[ $cur == '=' ]] && cur=
+  for ((i = 1; i < COMP_CWORD; i++)); do
     case "$path ${COMP_WORDS[i]}" in
-)";
+)bash";
 
 std::string BashValuesOfFlags(const CLI::App& command) {
   std::string cases;
   for (const CLI::Option* option : FlagsOf(command)) {
-        if (option->get_items_expected_max() == 0) continue;
-        absl::StrAppend(&cases, "        ", absl::StrJoin(FlagNamesOf(*option), "|"), ") ",
-                        BashValues(ValuesOf(command, *option)), "; return ;;\n");
-      }
-    return cases;
+    if (option->get_items_expected_max() == 0) continue;
+    absl::StrAppend(&cases, "        ", absl::StrJoin(FlagNamesOf(*option), "|"), ") ",
+                    BashValues(ValuesOf(command, *option)), "; return ;;\n");
+  }
+  return cases;
 }
 
 // As a word between single quotes of a shell; fish takes it too.
@@ -142,7 +142,7 @@ std::string FishCondition(const CLI::App& command) {
   return absl::StrJoin(conditions, "; and ");
 }
 
-}  // namespace annulus
+}  // namespace
 
 std::string BashCompletion(const CLI::App& app) {
   std::vector<const CLI::App*> commands;

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/answer.h"
 #include "client/cli/commands.h"
+#include "client/cli/document_options.h"
 #include "client/cli/help.h"
 #include "client/cli/inputs.h"
 #include "client/cli/options.h"
@@ -131,20 +132,14 @@ int RunAsk(Session& session, const GenerateOptions& options) {
   return Generate(session, "QUESTION", ask);
 }
 
-void AddChoice(CLI::App& command, DocumentChoice& choice) {
-  const auto add = [&](const char* flag, std::vector<std::string>& patterns, const char* help) {
-    command.add_option(flag, patterns, help)->allow_extra_args(false)->type_name("PATTERN");
-  };
-  add("--include", choice.files.include,
-      "Of folders and patterns only files that match, for example '*.md'; may be repeated");
-  add("--exclude", choice.files.exclude, "Of folders and patterns no files that match");
-  command.add_flag("--skip-unreadable", choice.skip_unreadable,
-                   "Go on without files that cannot be read; the exit code is then 3");
-}
-
 std::shared_ptr<GenerateOptions> AddShared(CLI::App& command, CommonOptions& common) {
   auto options = std::make_shared<GenerateOptions>();
-  AddChoice(command, options->choice);
+  AddDocumentOptions(command, options->choice);
+  command
+      .add_flag("--json-lines", options->answer.json_lines,
+                "Print each event as a JSON object on a line of its own, as it comes; the last one "
+                "is that of --json")
+      ->group(kOutputGroup);
   command
       .add_flag("--timings", options->answer.timings, "Print tokens, times and rates at the end")
       ->group(kOutputGroup);

@@ -234,7 +234,9 @@ int MapReduce::PrintJoined(const std::vector<std::string>& answers) {
 }
 
 void MapReduce::DeleteOwn() {
-  // A part is of no use to anybody; a failure to delete it is no failure of the answer.
+  // A part is of no use to anybody, after an interruption too; a failure to delete it is no failure
+  // of the answer.
+  session_.ForgetInterruption();
   for (const std::string& name : own_) {
     if (before_.count(name) == 0) DeleteDocument(session_.connection(), name);
   }

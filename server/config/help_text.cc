@@ -69,8 +69,9 @@ std::string HelpText() {
     absl::StrAppend(&text, "  --", option.name, " ", option.value_name, "\n",
                     Paragraph(Explanation(option), "      ", "      "));
   }
-  absl::StrAppend(&text, "  --help, --man, --version\n      Print this text, the manual, or the version.\n",
-                  "\nAttention policies, their parameters, defaults and ranges:\n");
+  absl::StrAppend(
+      &text, "  --help, --man, --version\n      Print this text, the manual, or the version.\n",
+      "\nAttention policies, their parameters, defaults and ranges:\n");
   for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
     absl::StrAppend(&text, Paragraph(line, "  ", "      "));
   }
@@ -83,8 +84,9 @@ std::string ManualText(absl::string_view version) {
       ".SH NAME\nannulusd \\- serve long documents to language models\n", ".SH SYNOPSIS\n.EX\n",
       Roff(kUsage), ".EE\n.SH OPTIONS\n.TP\n.B \\-\\-config FILE\nYAML file to read.\n");
   for (const Option& option : Options()) {
-    absl::StrAppend(&text, ".TP\n.B ", Roff(absl::StrCat("--", option.name, " ", option.value_name)),
-                    "\n", Roff(Explanation(option)), "\n");
+    absl::StrAppend(&text, ".TP\n.B ",
+                    Roff(absl::StrCat("--", option.name, " ", option.value_name)), "\n",
+                    Roff(Explanation(option)), "\n");
   }
   absl::StrAppend(&text, ".TP\n.B \\-\\-help, \\-\\-man, \\-\\-version\n",
                   "Print the help, this manual, or the version.\n.SH ATTENTION POLICIES\n");

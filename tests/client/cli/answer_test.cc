@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_split.h"
+#include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
 
 namespace annulus {
@@ -121,6 +123,22 @@ TEST(AnswerJson, TellsWhichRopeFactors) {
 TEST(TimingsText, BearsEmptyMessages) {
   EXPECT_EQ(TimingsText(v1::Completion()).substr(0, 40),
             "tokens     prompt 0 (0 cached), answer 0");
+}
+
+TEST(JsonLines, TellEachEventAsItComes) {
+  testing::FakeServer server;
+  server.SetReply(testing::StoryReply());
+  const testing::CliResult result = testing::RunCliInProcess(
+      {"complete", "Tell me", "--json-lines", "--server", server.address()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const std::vector<std::string> lines = absl::StrSplit(result.out, '\n');
+  ASSERT_EQ(lines.size(), 7) << result.out;
+  EXPECT_THAT(lines[0], ::testing::StartsWith("{\"event\":\"queued\",\"position\":"));
+  EXPECT_THAT(lines[1], ::testing::StartsWith("{\"event\":\"progress\",\"total\":"));
+  EXPECT_THAT(lines[3],
+              ::testing::StartsWith("{\"event\":\"delta\",\"text\":\"Once upon\",\"token_ids\":["));
+  EXPECT_THAT(lines[5], ::testing::StartsWith("{\"event\":\"end\",\"text\":\"Once upon a time\","));
+  EXPECT_EQ(lines[6], "");
 }
 
 }  // namespace

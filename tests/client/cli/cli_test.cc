@@ -69,8 +69,8 @@ TEST(Cli, PrintsItsVersion) {
 
 TEST(Cli, MisuseIsTwoAndSaysWhatIsWrong) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{}, "a command is required: complete, ask, documents"},
-      {{"fly"}, "unknown command: fly\nCommands: complete, ask, documents"},
+      {{}, "a command is required: complete, ask, chat, batch"},
+      {{"fly"}, "unknown command: fly\nCommands: complete, ask, chat, batch"},
       {{"asks"}, "unknown command: asks; did you mean ask?"},
       {{"documents"}, "a command is required: put, list, show, delete\n'annulus documents --help'"},
       {{"documents", "fly"}, "unknown command: fly\nCommands: put, list"},

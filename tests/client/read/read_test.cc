@@ -43,8 +43,9 @@ std::string Remark(const std::string& title, const std::string& bytes) {
 }
 
 TEST(Read, GivesTheTextOfEveryKindOfFile) {
-  for (const char* name : {"lists.docx", "lists.odt", "report.docx", "report.odt", "report.epub", "minutes.docx", "pages.pdf",
-                           "page.html", "several.zip", "note.txt.gz", "latin.txt", "wide.txt"}) {
+  for (const char* name :
+       {"lists.docx", "lists.odt", "report.docx", "report.odt", "report.epub", "minutes.docx",
+        "pages.pdf", "page.html", "several.zip", "note.txt.gz", "latin.txt", "wide.txt"}) {
     EXPECT_EQ(Read(name, FileBytes(name)), FileBytes(absl::StrCat("expected/", name, ".txt")))
         << name;
     // By their content: a name that says another thing changes nothing.

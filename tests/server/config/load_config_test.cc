@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "server/config/options.h"
 #include "tests/support/temp_directory.h"
@@ -328,6 +329,17 @@ TEST_F(LoadConfigTest, HelpListsEveryOptionOnce) {
       EXPECT_TRUE(std::islower(static_cast<unsigned char>(*c)) || *c == '-') << option.name;
     }
   }
+}
+
+TEST_F(LoadConfigTest, TheManualHasEveryOption) {
+  EXPECT_EQ(LoadConfig({"--man"}, {{"ANNULUS_NONSENSE", "1"}})->action, Action::kManual);
+  const std::string manual = ManualText("1.2");
+  EXPECT_THAT(manual, HasSubstr(".TH ANNULUSD 8 \"\" \"annulus 1.2\""));
+  for (const Option& option : Options()) {
+    const std::string name = absl::StrReplaceAll(option.name, {{"-", "\\-"}});
+    EXPECT_THAT(manual, HasSubstr("\n.B \\-\\-" + name + " ")) << option.name;
+  }
+  EXPECT_EQ(manual.find("\n'"), std::string::npos) << "a request of roff";
 }
 
 }  // namespace
