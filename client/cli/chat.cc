@@ -181,12 +181,13 @@ int Chat::Docs(const std::string& argument) {
     const int exit_code = AddDocuments(absl::StrSplit(argument, ' ', absl::SkipEmpty()));
     if (exit_code != 0) return exit_code;
   }
-  Table table({{"NAME"}, {"SIZE", Table::Align::kRight}, {"TOKENS", Table::Align::kRight}});
+  Table table({{"DOCUMENT"}, {"SIZE", Table::Align::kRight}, {"TOKENS", Table::Align::kRight}});
   for (const std::string& name : conversation_.documents) {
     v1::Document document;
     const grpc::Status status = GetDocument(session_.connection(), name, &document);
     if (!status.ok()) return session_.CallFailed(status);
-    table.AddRow({name, FormatBytes(document.size_bytes()), FormatCount(document.token_count())});
+    table.AddRow({document.title().empty() ? name : OnOneLine(document.title()),
+                  FormatBytes(document.size_bytes()), FormatCount(document.token_count())});
   }
   session_.Remark(
       conversation_.documents.empty() ? "no documents\n" : table.Render(session_.console().columns),
