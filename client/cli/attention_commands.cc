@@ -211,6 +211,7 @@ int RunExplain(Session& session, const ExplainOptions& options) {
     // After the other: dense keys and values would serve the policy as well.
     spec.mutable_attention()->Clear();
     spec.mutable_attention()->set_policy("dense");
+    spec.clear_request_id();  // that is the name of the other one
     Generation dense;
     exit_code = RunOnce(session, spec, "Reading densely", &dense);
     if (exit_code != 0) return exit_code;

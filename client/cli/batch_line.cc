@@ -155,6 +155,10 @@ absl::StatusOr<BatchLine> ParseBatchLine(const std::string& text, int64_t number
   const BatchJson& json = *parsed;
   if (!json.is_object()) return Wrong("it is not a JSON object");
   BatchLine line{.id = absl::StrCat(number), .number = number, .documents = {}, .spec = defaults};
+  // A request's own name is for one request.
+  if (defaults.has_request_id()) {
+    line.spec.set_request_id(absl::StrCat(defaults.request_id(), "-", number));
+  }
   absl::Status read = CheckKeys(json);
   if (read.ok() && json.contains("id")) read = ReadId(json["id"], &line.id);
   if (read.ok() && json.contains("documents")) {

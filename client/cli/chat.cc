@@ -113,6 +113,9 @@ int Chat::Ask(const std::string& question) {
   v1::Messages& messages = *spec.mutable_messages();
   for (const v1::Message& message : conversation_.messages) *messages.add_messages() = message;
   *messages.add_messages() = MakeMessage("user", question);
+  ++asked_;
+  // A request's own name is for one request.
+  if (spec.has_request_id()) spec.set_request_id(absl::StrCat(spec.request_id(), "-", asked_));
   std::string answer;
   const int exit_code = Answer(session_, spec, options_.answer, &answer);
   // What was answered before an interruption is part of the conversation; a question without any

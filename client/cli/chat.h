@@ -57,6 +57,7 @@ class Chat {
   LineSource& lines_;
   const bool to_person_;  // somebody types
   Conversation conversation_;
+  int asked_ = 0;
   int skipped_ = 0;  // documents that cannot be read
   bool left_ = false;
 };

@@ -196,6 +196,7 @@ int MapReduce::AskParts(const std::vector<Text>& parts, const std::string& quest
     if (requests.empty() || tokens + part.tokens > budget_ ||
         static_cast<size_t>(requests.back().documents_size()) == kMostDocuments) {
       requests.push_back(SpecFor(question));
+      requests.back().clear_request_id();  // that of the last question
       titles.push_back(part.title);
       tokens = 0;
     } else {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -90,7 +91,8 @@ TEST_F(BatchTest, AnswersInOrderAndUploadsDocumentsOnce) {
     absl::StrAppend(&in, "{\"id\": \"q", i, "\", \"question\": \"", i, "?\", ", document, "}\n");
   }
   absl::StrAppend(&in, "\n{\"prompt\": \"Once\", \"max_tokens\": 7, \"stop\": [\"x\"]}");
-  const CliResult result = Run(in, {"--temperature", "0", "--stop", "y", "--concurrency", "3"});
+  const CliResult result =
+      Run(in, {"--temperature", "0", "--stop", "y", "--concurrency", "3", "--request-id", "run"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(Ids("out.jsonl"),
               ElementsAre("q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "11"));
@@ -98,7 +100,9 @@ TEST_F(BatchTest, AnswersInOrderAndUploadsDocumentsOnce) {
   EXPECT_EQ(Objects("out.jsonl").at(3).at("finish_reason"), "stop");
   EXPECT_THAT(Files(), UnorderedElementsAre("a.txt", "in.jsonl", "out.jsonl"));
   EXPECT_THAT(server_.documents(), SizeIs(1));
+  std::set<std::string> ids;
   for (const v1::GenerationSpec& spec : server_.specs()) {
+    EXPECT_TRUE(ids.insert(spec.request_id()).second) << spec.request_id();
     EXPECT_EQ(spec.sampling().temperature(), 0);
     EXPECT_TRUE(spec.sampling().has_temperature());
     if (!spec.has_text()) continue;
