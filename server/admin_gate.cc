@@ -1,12 +1,9 @@
 #include "server/admin_gate.h"
 
-#include <utility>
+#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "kernels/base/status_macros.h"
-#include "server/bearer_token.h"
 #include "server/config/loopback.h"
 #include "server/connection_relay.h"
 #include "server/errors.h"
@@ -26,26 +23,28 @@ bool IsOnThisMachine(const std::string& peer) {
 
 }  // namespace
 
-absl::StatusOr<AdminGate> AdminGate::FromFile(const std::string& token_file) {
-  if (token_file.empty()) return AdminGate(std::nullopt);
-  ANNULUS_ASSIGN_OR_RETURN(const std::string token, ReadTokenFile("admin-token-file", token_file));
-  return AdminGate(TokenDigest(token));
-}
-
 bool AdminGate::HasToken(const grpc::CallbackServerContext& call) const {
   const auto header = call.client_metadata().find("authorization");
-  if (!digest_ || header == call.client_metadata().end()) return false;
-  return IsBearerToken({header->second.data(), header->second.size()}, *digest_);
+  if (header == call.client_metadata().end()) return false;
+  return credentials_.IsAdminToken({header->second.data(), header->second.size()});
 }
 
-absl::Status AdminGate::CheckWithoutToken(const grpc::CallbackServerContext& call) const {
-  if (!digest_ && IsOnThisMachine(ClientAddress(call.peer()))) return absl::OkStatus();
-  return ReasonError(absl::StatusCode::kPermissionDenied, v1::ERROR_REASON_ADMIN_ONLY,
-                     digest_ ? "this call needs the token of the server's --admin-token-file as "
-                               "its bearer token"
-                             : "this call is open to callers on the server's own machine only; "
-                               "make it there, send the daemon SIGTERM, or start it with "
-                               "--admin-token-file and send that token");
+absl::Status AdminGate::CheckWithoutToken(const grpc::CallbackServerContext& call,
+                                          const Caller& caller) const {
+  if (caller.roles.Has(Role::kAdmin)) return absl::OkStatus();
+  absl::string_view remedy =
+      "this call is open to callers on the server's own machine only; make it there, send the "
+      "daemon SIGTERM, or start it with --admin-token-file and send that token";
+  if (credentials_.has_roles()) {
+    remedy =
+        "this call needs a caller to whom the server's tokens file gives the role admin; add the "
+        "role there, or send the daemon SIGTERM";
+  } else if (credentials_.has_admin_token()) {
+    remedy = "this call needs the token of the server's --admin-token-file as its bearer token";
+  } else if (IsOnThisMachine(ClientAddress(call.peer()))) {
+    return absl::OkStatus();
+  }
+  return ReasonError(absl::StatusCode::kPermissionDenied, v1::ERROR_REASON_ADMIN_ONLY, remedy);
 }
 
 }  // namespace annulus

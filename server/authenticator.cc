@@ -1,49 +1,65 @@
 #include "server/authenticator.h"
 
-#include <string>
-#include <utility>
+#include <grpc/grpc_security_constants.h>
 
-#include "kernels/base/status_macros.h"
-#include "server/bearer_token.h"
+#include <string>
+#include <vector>
+
 #include "server/errors.h"
 
 namespace annulus {
 namespace {
 
-class Everybody final : public Authenticator {
- public:
-  absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext&) const override {
-    return Identity();
+// Names in the client's certificate, which the listener has verified; none without one.
+std::vector<std::string> CertificateNames(const grpc::CallbackServerContext& call) {
+  std::vector<std::string> names;
+  const auto context = call.auth_context();
+  if (context == nullptr || !context->IsPeerAuthenticated()) return names;
+  for (const char* property : {GRPC_X509_SAN_PROPERTY_NAME, GRPC_X509_CN_PROPERTY_NAME}) {
+    for (const grpc::string_ref& value : context->FindPropertyValues(property)) {
+      names.emplace_back(value.data(), value.size());
+    }
   }
-};
+  return names;
+}
 
-class OneToken final : public Authenticator {
+class KnownCallers final : public Authenticator {
  public:
-  explicit OneToken(std::string digest) : digest_(std::move(digest)) {}
+  explicit KnownCallers(const Credentials& credentials) : credentials_(credentials) {}
 
   absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const override {
+    if (credentials_.open_to_all()) return Identity();
     const auto header = call.client_metadata().find("authorization");
-    const bool sent = header != call.client_metadata().end();
-    if (sent && IsBearerToken({header->second.data(), header->second.size()}, digest_)) {
-      return Identity();
+    if (header != call.client_metadata().end()) {
+      auto caller = credentials_.FindToken({header->second.data(), header->second.size()});
+      if (caller) return *std::move(caller);
+      return Reject(credentials_.has_roles()
+                        ? "the bearer token is not one that this server knows"
+                        : "the bearer token is not the one that this server knows");
     }
-    return ReasonError(absl::StatusCode::kUnauthenticated, v1::ERROR_REASON_TOKEN_REJECTED,
-                       sent ? "the bearer token is not the one that this server knows"
-                            : "this server needs a bearer token in the metadata "
-                              "\"authorization\"");
+    const std::vector<std::string> names = CertificateNames(call);
+    auto caller = credentials_.FindCertificate(names);
+    if (caller) return *std::move(caller);
+    return Reject(names.empty() ? "this server needs a bearer token in the metadata "
+                                  "\"authorization\""
+                                : "this server's tokens file names no caller with this client "
+                                  "certificate; send a bearer token in the metadata "
+                                  "\"authorization\", or have the certificate's name added");
   }
 
  private:
-  const std::string digest_;  // as TokenDigest makes it
+  static absl::Status Reject(absl::string_view message) {
+    return ReasonError(absl::StatusCode::kUnauthenticated, v1::ERROR_REASON_TOKEN_REJECTED,
+                       message);
+  }
+
+  const Credentials& credentials_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Authenticator>> Authenticator::FromFile(
-    const std::string& token_file) {
-  if (token_file.empty()) return std::make_unique<Everybody>();
-  ANNULUS_ASSIGN_OR_RETURN(const std::string token, ReadTokenFile("auth-token-file", token_file));
-  return std::make_unique<OneToken>(TokenDigest(token));
+std::unique_ptr<const Authenticator> Authenticator::For(const Credentials& credentials) {
+  return std::make_unique<KnownCallers>(credentials);
 }
 
 }  // namespace annulus

@@ -4,20 +4,17 @@
 #include <grpcpp/server_context.h>
 
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/api.h"
+#include "server/identity/credentials.h"
 
 namespace annulus {
 
 // Who makes a call.
-struct Identity {
-  TenantId tenant;
-};
+using Identity = Caller;
 
 // Decides whether a call may be answered, and for whom. Health and reflection do not ask: probes
-// have no token. Implementations are immutable and thread-safe.
+// have no token. Implementations are thread-safe.
 class Authenticator {
  public:
   virtual ~Authenticator() = default;
@@ -25,10 +22,11 @@ class Authenticator {
   // UNAUTHENTICATED, a ReasonError, unless the call proves an identity.
   virtual absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const = 0;
 
-  // One that knows one token, the first line of `token_file`: calls must carry "authorization:
-  // Bearer TOKEN". If `token_file` is empty it lets everybody in. Either way all callers are the
-  // tenant `default`. Errors are those of ReadTokenFile.
-  static absl::StatusOr<std::unique_ptr<Authenticator>> FromFile(const std::string& token_file);
+  // One that knows the tokens and certificates of `credentials`, which must outlive it: calls must
+  // carry "authorization: Bearer TOKEN", or come with a certificate that the tokens file names.
+  // A token, where one is sent, decides. If nobody needs an identity, everybody is the tenant
+  // `default`.
+  static std::unique_ptr<const Authenticator> For(const Credentials& credentials);
 };
 
 }  // namespace annulus

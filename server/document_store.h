@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
+#include "server/identity/quota_book.h"
 #include "server/memory_budget.h"
 
 namespace annulus {
@@ -30,6 +31,7 @@ struct StoredDocument {
   MemoryLease lease;
   std::string title;            // UTF-8, may be empty
   bool holds_end_mark = false;  // see TextStream
+  DocumentShare share;          // of its tenant's quota
   // When a request last named it; stored_at: none has.
   mutable std::atomic<SteadyTime> last_used = stored_at;
   mutable bool promised = false;  // see DocumentStore::Withdraw, whose lock guards it

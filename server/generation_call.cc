@@ -1,6 +1,7 @@
 #include "server/generation_call.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -9,6 +10,7 @@
 #include "server/connection_relay.h"
 #include "server/errors.h"
 #include "server/guarded.h"
+#include "server/quota_error.h"
 #include "server/request_builder.h"
 #include "server/sha256.h"
 
@@ -72,8 +74,13 @@ void GenerationCall::Start(const grpc::CallbackServerContext& call, size_t reque
 
 absl::Status GenerationCall::Begin(const grpc::CallbackServerContext& call, size_t request_bytes,
                                    Decoder decoder) {
-  ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Admit(call));
+  ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Admit(call, name_));
   connection_ = ClientAddress(call.peer());
+  // What cannot begin uses no quota. From Enter on others may end this call, and use the place.
+  ANNULUS_RETURN_IF_ERROR(context_.lifecycle.engine_for_changes().status());
+  std::optional<QuotaRefusal> refusal;
+  place_ = context_.quotas->Begin(caller_, refusal);
+  if (refusal) return QuotaError(caller_.tenant, *refusal);
   ANNULUS_ASSIGN_OR_RETURN(Engine* const engine, context_.lifecycle.Enter(*this));
   ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kReceived, request_bytes));
   const auto run = [self = shared_from_this(), engine, decoder = std::move(decoder)](
@@ -134,7 +141,9 @@ absl::Status GenerationCall::SubmitOwn(Engine& engine, const v1::GenerationSpec&
                                        RequestSpec request) {
   request.deadline = deadline_;
   ANNULUS_RETURN_IF_ERROR(memory_.Keep(KeptBytes(request)));
+  const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
   ANNULUS_ASSIGN_OR_RETURN(const RequestId id, SubmitTo(engine, spec, std::move(request), sink_));
+  place_->CountTokens(prompt_tokens);
   std::lock_guard lock(mutex_);
   engine_ = &engine;
   id_ = id;
@@ -161,10 +170,12 @@ absl::Status GenerationCall::SubmitShared(Engine& engine, const v1::GenerationSp
     generation.Refused(absl::CancelledError("the client cancelled the call or went away"));
     return absl::OkStatus();
   }
+  const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
   const absl::Status held = generation.Hold(context_.prompts, KeptBytes(request));
   const absl::StatusOr<RequestId> id =
       held.ok() ? SubmitTo(engine, spec, std::move(request), claimed.generation) : held;
   if (id.ok()) {
+    place_->CountTokens(prompt_tokens);
     generation.Submitted(engine, *id);
   } else {
     generation.Refused(id.status());
@@ -192,6 +203,8 @@ std::optional<SinkEvent> GenerationCall::NextEvent() {
     shared = shared_;
   }
   if (shared != nullptr) shared->Refill(*sink_);
+  const Delta* const delta = event ? std::get_if<Delta>(&*event) : nullptr;
+  if (delta != nullptr) place_->CountTokens(static_cast<int64_t>(delta->token_ids.size()));
   return event;
 }
 
@@ -226,6 +239,7 @@ std::string GenerationCall::request_id() const {
 
 grpc::Status GenerationCall::Conclude(const Completion& completion,
                                       grpc::CallbackServerContext& call) {
+  if (place_ != nullptr) place_->End();  // a client that hears the end may begin the next at once
   const std::string id = request_id();
   if (completion.status.ok()) {
     context_.log.FromClient(LogLevel::kInfo, "request_done",

@@ -92,6 +92,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   size_t most_answer_bytes_ = SIZE_MAX;  // as the deadline
   Identity caller_;                      // as the deadline
   std::string connection_;               // as the deadline: whose share the request uses
+  std::unique_ptr<QuotaPlace> place_;    // as the deadline; thread-safe itself
   CallMemory memory_;                    // used by Start, then by the job only
 
   mutable std::mutex mutex_;

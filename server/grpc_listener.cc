@@ -6,29 +6,24 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
-#include <openssl/bio.h>
-#include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
 
 #include <algorithm>
 #include <chrono>
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
-#include "server/config/plain_file.h"
 
 namespace annulus {
 namespace {
 
 // Messages up to twice the limit are read, so that the refusal can say what to do instead.
 constexpr size_t kReceiveFactor = 2;
-constexpr size_t kMostPemBytes = size_t{1} << 20;
 constexpr int kMaxStreamsPerConnection = 1024;
 // Of one call's headers, unpacked. gRPC ends the whole connection for more, so calls with too many
 // below that are left to ServiceContext::Admit, which refuses them alone.
@@ -43,46 +38,6 @@ constexpr int kMaxIdleMs = 300'000;        // a connection without a call; clien
 constexpr int kMinPingIntervalMs = 5'000;  // a peer that pings more often is disconnected
 constexpr int kMaxPingStrikes = 2;
 constexpr int kMaxSyncThreads = 16;  // reflection only; everything else uses callbacks
-
-absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path) {
-  ANNULUS_ASSIGN_OR_RETURN(std::string content, ReadPlainFile(option, path, kMostPemBytes));
-  if (content.find("-----BEGIN ") == std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " is not a PEM file"));
-  }
-  return content;
-}
-
-// gRPC would tell a pair that does not fit to its log only, and refuse every client.
-absl::Status CheckPair(const grpc::SslServerCredentialsOptions::PemKeyCertPair& pair) {
-  using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
-  const auto open = [](const std::string& pem) {
-    return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
-  };
-  const auto no_password = [](char*, int, int, void*) { return 0; };
-  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
-      PEM_read_bio_X509(open(pair.cert_chain).get(), nullptr, no_password, nullptr), &X509_free);
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
-      PEM_read_bio_PrivateKey(open(pair.private_key).get(), nullptr, no_password, nullptr),
-      &EVP_PKEY_free);
-  const bool fits = certificate != nullptr && key != nullptr &&
-                    X509_check_private_key(certificate.get(), key.get()) == 1;
-  ERR_clear_error();
-  if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      "tls-certificate and tls-key do not fit each other, or one cannot be read; give the key of "
-      "the first certificate in the file, without a password");
-}
-
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const ServerConfig& config) {
-  if (config.tls_certificate.empty()) return grpc::InsecureServerCredentials();
-  grpc::SslServerCredentialsOptions::PemKeyCertPair pair;
-  ANNULUS_ASSIGN_OR_RETURN(pair.cert_chain, ReadPem("tls-certificate", config.tls_certificate));
-  ANNULUS_ASSIGN_OR_RETURN(pair.private_key, ReadPem("tls-key", config.tls_key));
-  ANNULUS_RETURN_IF_ERROR(CheckPair(pair));
-  grpc::SslServerCredentialsOptions options;
-  options.pem_key_cert_pairs.push_back(std::move(pair));
-  return grpc::SslServerCredentials(options);
-}
 
 // Messages that clients have begun and not ended may take as much as those that are complete, in
 // addition: less would end connections that only send much at once. And always one message.
@@ -125,14 +80,15 @@ void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
 }  // namespace
 
 absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
-                                       const std::vector<grpc::Service*>& services) {
-  ANNULUS_ASSIGN_OR_RETURN(const auto credentials, Credentials(config));
+                                       const std::vector<grpc::Service*>& services,
+                                       std::shared_ptr<TlsFiles> tls) {
   // Both are settings of the process in this gRPC; they say which services it adds to servers.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   Harden(config, builder);
   GrpcListener listener;
+  listener.credentials = MakeServerCredentials(std::move(tls));
   auto acceptor = ConnectionAcceptor::Listen(config.listen);
   if (!acceptor.ok()) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ", acceptor.status().message(),
@@ -140,7 +96,8 @@ absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
   }
   std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> door =
       builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+          listener.credentials);
   for (grpc::Service* service : services) builder.RegisterService(service);
   listener.server = builder.BuildAndStart();
   if (listener.server == nullptr) {

@@ -11,11 +11,13 @@
 #include "server/config/server_config.h"
 #include "server/connection_acceptor.h"
 #include "server/connection_relay.h"
+#include "server/tls_credentials.h"
 
 namespace annulus {
 
 struct GrpcListener {
   std::unique_ptr<ConnectionRelay> relay;  // without TLS only; outlives the server's last words
+  std::shared_ptr<grpc::ServerCredentials> credentials;  // outlive the server, which asks them
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<ConnectionAcceptor> acceptor;  // stands last: it hands connections to the server
 
@@ -24,10 +26,10 @@ struct GrpcListener {
 };
 
 // Starts a gRPC server with these services, health (NOT_SERVING at first) and reflection, hardened
-// against clients that ping, reset or connect too much. UNAVAILABLE: the address cannot be had;
-// NOT_FOUND, INVALID_ARGUMENT: a bad TLS file.
+// against clients that ping, reset or connect too much. UNAVAILABLE: the address cannot be had.
 absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
-                                       const std::vector<grpc::Service*>& services);
+                                       const std::vector<grpc::Service*>& services,
+                                       std::shared_ptr<TlsFiles> tls);
 
 }  // namespace annulus
 

@@ -19,6 +19,8 @@ absl::string_view Phrase(int status) {
       return "OK";
     case 400:
       return "Bad Request";
+    case 403:
+      return "Forbidden";
     case 401:
       return "Unauthorized";
     case 404:

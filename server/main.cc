@@ -33,6 +33,7 @@
 #include "server/config/value_parsers.h"
 #include "server/connection_acceptor.h"
 #include "server/exit_guard.h"
+#include "server/identity/token_hash.h"
 #include "server/log.h"
 #include "server/server.h"
 #include "server/service_notifier.h"
@@ -43,6 +44,7 @@ namespace annulus {
 namespace {
 
 constexpr int kExitMisuse = 2;
+constexpr size_t kLongestToken = size_t{8} << 10;
 // From the end of the grace time to the last words of the process, whatever its threads do.
 constexpr std::chrono::milliseconds kStopLimit{2500};
 constexpr size_t kCheckKvMemory = size_t{256} << 20;  // enough for a page of any model on any rank
@@ -183,6 +185,17 @@ absl::Status Convert(const ServerConfig& config) {
   return absl::OkStatus();
 }
 
+// The hash of the token on standard input's first line.
+absl::Status HashToken() {
+  std::string token;
+  for (int c; (c = std::getchar()) != EOF && c != '\n' && token.size() < kLongestToken;) {
+    token.push_back(static_cast<char>(c));
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckNewToken(token));
+  std::printf("%s\n", TokenHash::Of(token).text().c_str());
+  return absl::OkStatus();
+}
+
 // Where ranks are kept.
 std::string DescribePlacement(const ServerConfig& config, int nodes,
                               const std::vector<RankLoad>& ranks) {
@@ -257,6 +270,11 @@ class DrainTarget {
     server_->RequestDrain(std::nullopt);
     return true;
   }
+  // Nothing when there is none: what is not read yet needs no second reading.
+  void Reload() {
+    std::lock_guard lock(mutex_);
+    if (server_ != nullptr) server_->RequestReload();
+  }
 
  private:
   std::mutex mutex_;
@@ -309,8 +327,12 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
         _exit(0);
       },
       [&](int signal) {
-        log.Info("signal_ignored",
-                 {{"number", signal}, {"remedy", "SIGTERM drains and ends the server"}});
+        if (signal == SIGHUP) return target.Reload();
+        log.Info(
+            "signal_ignored",
+            {{"number", signal},
+             {"remedy",
+              "SIGTERM drains and ends the server, SIGHUP reads tokens and certificates again"}});
       });
   ExitGuard guard(log);  // outlives all that may be slow to stop
   Loaded loaded;         // outlives the server
@@ -380,6 +402,8 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kPrintConfig:
       std::fputs(command_line->text.c_str(), stdout);
       return 0;
+    case Action::kHashToken:
+      return Report(HashToken());
     case Action::kCheck:
       return Report(Check(config, Logger(config.log_level)));
     case Action::kConvert:

@@ -1,11 +1,10 @@
 #include "server/operator_http.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/status_macros.h"
-#include "server/bearer_token.h"
 #include "server/config/loopback.h"
 #include "server/metrics_text.h"
 #include "server/server_state.h"
@@ -13,11 +12,16 @@
 namespace annulus {
 namespace {
 
-// The same handler for those who send one of these tokens.
-HttpResponder::Handler Guarded(std::vector<std::string> digests, HttpResponder::Handler handler) {
-  return [digests = std::move(digests), handler = std::move(handler)](const HttpRequest& request) {
-    for (const std::string& digest : digests) {
-      if (IsBearerToken(request.authorization, digest)) return handler(request);
+// The same handler for those who send a token of a caller that may read metrics.
+HttpResponder::Handler Guarded(const Credentials& credentials, HttpResponder::Handler handler) {
+  return [&credentials, handler = std::move(handler)](const HttpRequest& request) {
+    if (credentials.IsAdminToken(request.authorization)) return handler(request);
+    const std::optional<Caller> caller = credentials.FindToken(request.authorization);
+    if (caller && caller->roles.Has(Role::kMetrics)) return handler(request);
+    if (caller) {
+      return HttpAnswer{.status = 403,
+                        .body = absl::StrCat("this needs the role metrics, and the caller's are: ",
+                                             RolesText(caller->roles, ", "), "\n")};
     }
     return HttpAnswer{.status = 401,
                       .body =
@@ -35,19 +39,14 @@ HttpAnswer Verdict(bool good, absl::string_view words) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerConfig& config,
+                                                                 const Credentials& credentials,
                                                                  OperatorAnswers answers) {
   HttpResponder::Handler metrics = [collect = std::move(answers.metrics)](const HttpRequest&) {
     return HttpAnswer{.content_type = kMetricsContentType, .body = MetricsText(collect())};
   };
-  std::vector<std::string> digests;
-  for (const auto& [option, path] : {std::pair("auth-token-file", config.auth_token_file),
-                                     std::pair("admin-token-file", config.admin_token_file)}) {
-    if (path.empty()) continue;
-    ANNULUS_ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(option, path));
-    digests.push_back(TokenDigest(token));
-  }
-  if (!digests.empty() && !IsLoopbackAddress(config.metrics)) {
-    metrics = Guarded(std::move(digests), std::move(metrics));
+  const bool has_tokens = !credentials.open_to_all() || credentials.has_admin_token();
+  if (has_tokens && !IsLoopbackAddress(config.metrics)) {
+    metrics = Guarded(credentials, std::move(metrics));
   }
   HttpResponder::Handler health = [alive = std::move(answers.alive)](const HttpRequest&) {
     return alive() ? Verdict(true, "alive") : Verdict(false, "not alive: restart it");

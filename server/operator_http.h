@@ -10,6 +10,7 @@
 #include "engine/api.h"
 #include "server/config/server_config.h"
 #include "server/http_responder.h"
+#include "server/identity/credentials.h"
 
 namespace annulus {
 
@@ -22,14 +23,14 @@ struct OperatorAnswers {
 
 // Starts what operators' programs ask over HTTP on `config.metrics`:
 //   /metrics  for Prometheus. On a loopback address it is open. Elsewhere scrapers must send a
-//   token
-//             if the server has one: that of auth-token-file or admin-token-file, as
-//             "authorization: Bearer TOKEN".
+//             token if the server has one, as "authorization: Bearer TOKEN": that of
+//             auth-token-file or admin-token-file, or one with the role metrics.
 //   /healthz  200 while the server is alive, else 503; open, as it tells nothing but that.
 //   /readyz   200 while the server takes new work, else 503; the body names its state; open.
-// UNAVAILABLE: the address is in use or not this machine's; NOT_FOUND, INVALID_ARGUMENT: a token
-// file.
+// UNAVAILABLE: the address is in use or not this machine's. `credentials` must outlive the
+// responder.
 absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerConfig& config,
+                                                                 const Credentials& credentials,
                                                                  OperatorAnswers answers);
 
 }  // namespace annulus

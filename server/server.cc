@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,6 +17,8 @@
 #include "server/document_service.h"
 #include "server/grpc_listener.h"
 #include "server/heap_trimmer.h"
+#include "server/identity/credentials.h"
+#include "server/identity/file_watch.h"
 #include "server/inference_service.h"
 #include "server/memory_report.h"
 #include "server/model_service.h"
@@ -48,11 +51,13 @@ WorkPool::Options PoolOptions() {
 class ServerImpl final : public Server {
  public:
   ServerImpl(const ServerConfig& config, const Logger& log,
-             std::unique_ptr<const Authenticator> authenticator, AdminGate admin_gate)
+             std::unique_ptr<Credentials> credentials, std::shared_ptr<TlsFiles> tls,
+             std::unique_ptr<const Authenticator> authenticator)
       : config_(config),
         log_(log),
+        credentials_(std::move(credentials)),
+        tls_(std::move(tls)),
         authenticator_(std::move(authenticator)),
-        admin_gate_(std::move(admin_gate)),
         documents_(DocumentLimits{config.max_document_bytes, config.max_documents_memory,
                                   config.max_documents}),
         pool_(PoolOptions()) {}
@@ -74,6 +79,8 @@ class ServerImpl final : public Server {
 
   milliseconds WaitForDrain() override { return lifecycle_.WaitForDrain(config_.grace_time); }
 
+  void RequestReload() override { reload_ = true; }
+
   void RequestDrain(std::optional<milliseconds> grace) override { lifecycle_.RequestDrain(grace); }
 
   void WaitUntilDrained() override;
@@ -87,13 +94,16 @@ class ServerImpl final : public Server {
   void Housekeep();
   void WarnOfStalls(const EngineLoad& load);
   void SetHealth(bool serving);
+  void Reload();
   void EndAll(milliseconds grace);
   std::string AtWork() const;
 
   const ServerConfig config_;
   const Logger& log_;
+  const std::unique_ptr<Credentials> credentials_;
+  const std::shared_ptr<TlsFiles> tls_;  // null without TLS
   const std::unique_ptr<const Authenticator> authenticator_;
-  const AdminGate admin_gate_;
+  const AdminGate admin_gate_{*credentials_};
   Lifecycle lifecycle_;
   DocumentStore documents_;
   ServerMetrics metrics_;
@@ -122,6 +132,10 @@ class ServerImpl final : public Server {
   Pulse pulse_{steady_clock::now()};
   bool stalls_said_ = false;  // of the housekeeping thread, as the next
   HeapTrimmer trimmer_;       // of the housekeeping thread
+  // Of the housekeeping thread.
+  FileWatch watch_{{config_.auth_token_file, config_.admin_token_file, config_.tokens_file,
+                    config_.tls_certificate, config_.tls_key, config_.tls_client_ca}};
+  std::atomic<bool> reload_{false};
   std::unique_ptr<HttpResponder> operator_http_;
   std::unique_ptr<PeriodicThread> housekeeping_;
 };
@@ -130,15 +144,17 @@ absl::Status ServerImpl::Listen() {
   if (!config_.metrics.empty()) {
     ANNULUS_ASSIGN_OR_RETURN(
         operator_http_,
-        StartOperatorHttp(config_, {[this] { return CollectMetrics(); }, [this] { return alive(); },
-                                    [this] { return StateOf(lifecycle_); }}));
+        StartOperatorHttp(config_, *credentials_,
+                          {[this] { return CollectMetrics(); }, [this] { return alive(); },
+                           [this] { return StateOf(lifecycle_); }}));
   }
   ANNULUS_ASSIGN_OR_RETURN(
-      grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}));
+      grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}, tls_));
   port_ = grpc_.acceptor->port();
   SetHealth(false);  // so that health knows every service's name from the start
   housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] {
     Housekeep();
+    if (watch_.Changed() || reload_.exchange(false)) Reload();
     const auto engine = lifecycle_.engine();
     pulse_.Beat(steady_clock::now(), engine.ok() && !(*engine)->Load().healthy);
     trimmer_.Tick(steady_clock::now());
@@ -150,6 +166,7 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   std::vector<MetricFamily> families = metrics_.Collect(lifecycle_, documents_);
   families.push_back(LostLogLines(log_));
   families.push_back(ReplayMemory(attach_.bytes()));
+  families.push_back(QuotaRefusals(*context_.quotas));
   if (lifecycle_.phase() == Phase::kFailed) {
     families.push_back(RanksDown(config_.engine.ranks));
   }
@@ -192,6 +209,17 @@ void ServerImpl::WarnOfStalls(const EngineLoad& load) {
                 {"advice",
                  "running answers wait so long while prompts are read; raise "
                  "--stall-budget, or use a smaller --page-tokens or more threads"}});
+}
+
+// What cannot be read leaves all as it was.
+void ServerImpl::Reload() {
+  // All files are tried: a broken one does not keep the others from being used.
+  absl::Status status = credentials_->Reload();
+  if (tls_ != nullptr) status.Update(tls_->Reload());
+  metrics_.SetReloadFailed(!status.ok());
+  if (status.ok()) return log_.Info("reloaded");
+  log_.Error("reload_failed", {{"reason", std::string(status.message())},
+                               {"remedy", "mend the file; what was read before it stays in use"}});
 }
 
 void ServerImpl::SetHealth(bool serving) {
@@ -244,16 +272,17 @@ std::string ServerImpl::AtWork() const {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config,
                                                       const Logger& log) {
-  ANNULUS_ASSIGN_OR_RETURN(auto authenticator, Authenticator::FromFile(config.auth_token_file));
-  return Start(config, log, std::move(authenticator));
+  return Start(config, log, nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerConfig& config, const Logger& log,
     std::unique_ptr<const Authenticator> authenticator) {
-  ANNULUS_ASSIGN_OR_RETURN(AdminGate admin_gate, AdminGate::FromFile(config.admin_token_file));
-  auto server =
-      std::make_unique<ServerImpl>(config, log, std::move(authenticator), std::move(admin_gate));
+  ANNULUS_ASSIGN_OR_RETURN(auto credentials, Credentials::Open(config));
+  ANNULUS_ASSIGN_OR_RETURN(auto tls, TlsFiles::Open(config));
+  if (authenticator == nullptr) authenticator = Authenticator::For(*credentials);
+  auto server = std::make_unique<ServerImpl>(config, log, std::move(credentials), std::move(tls),
+                                             std::move(authenticator));
   ANNULUS_RETURN_IF_ERROR(server->Listen());
   return server;
 }

@@ -25,7 +25,7 @@ class Server {
   // cannot be had. `log` must outlive the server.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerConfig& config,
                                                        const Logger& log);
-  // The same with another way to tell who calls; `config.auth_token_file` is not read.
+  // The same with another way to tell who calls; null: as the token files say.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const ServerConfig& config, const Logger& log,
       std::unique_ptr<const Authenticator> authenticator);
@@ -40,6 +40,11 @@ class Server {
   // Instead of StartServing: health stays NOT_SERVING, calls are UNAVAILABLE and say `why`, and
   // metrics show the state "unhealthy" and all ranks down.
   virtual void CannotServe(absl::Status why) = 0;
+
+  // Reads files of tokens and certificates again, soon, as it does by itself when they change; also
+  // on a thread that handles signals. A file that cannot be read, or says nonsense, is logged and
+  // changes nothing.
+  virtual void RequestReload() = 0;
 
   // New work is refused from now on; admitted work goes on for `grace` (absent: the configured
   // time). Only the first call counts.

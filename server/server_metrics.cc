@@ -91,6 +91,11 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
                             static_cast<double>(attached_.load(std::memory_order_relaxed))));
 
   families.push_back(States(StateOf(lifecycle)));
+  families.push_back(
+      Single("annulus_reload_failed",
+             "1 while the last attempt to read files of tokens and certificates again "
+             "failed, so that what was read before is in use; else 0.",
+             Type::kGauge, reload_failed_ ? 1 : 0));
 
   MetricFamily build{"annulus_build_info", "The server's version; always 1.", Type::kGauge, {}};
   build.samples.push_back(Labelled("version", kVersion, 1));
@@ -112,6 +117,19 @@ MetricFamily ReplayMemory(size_t bytes) {
   return Single("annulus_replay_memory_bytes",
                 "Memory of the answers kept for calls that bring their request_id again.",
                 MetricFamily::Type::kGauge, static_cast<double>(bytes));
+}
+
+MetricFamily QuotaRefusals(const QuotaBook& quotas) {
+  MetricFamily family{"annulus_quota_refusals_total",
+                      "Generations and uploads that a quota of their tenant did not allow.",
+                      MetricFamily::Type::kCounter,
+                      {}};
+  for (int i = 0; i < kQuotaKinds; ++i) {
+    const Quota quota = static_cast<Quota>(i);
+    family.samples.push_back(
+        Labelled("quota", QuotaName(quota), static_cast<double>(quotas.refusals(quota))));
+  }
+  return family;
 }
 
 MetricFamily RanksDown(int ranks) {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "engine/api.h"
 #include "server/document_store.h"
+#include "server/identity/quota_book.h"
 #include "server/lifecycle.h"
 #include "server/log.h"
 
@@ -23,6 +24,7 @@ class ServerMetrics {
   void CountUpload(UploadOutcome outcome);
   // A call follows a request that another one sent.
   void CountAttached() { attached_.fetch_add(1, std::memory_order_relaxed); }
+  void SetReloadFailed(bool failed) { reload_failed_ = failed; }
 
   std::vector<MetricFamily> Collect(const Lifecycle& lifecycle,
                                     const DocumentStore& documents) const;
@@ -32,6 +34,7 @@ class ServerMetrics {
   std::array<std::atomic<uint64_t>, kCodes> errors_{};
   std::array<std::atomic<uint64_t>, 3> uploads_{};
   std::atomic<uint64_t> attached_{0};
+  std::atomic<bool> reload_failed_{false};
 };
 
 // Lines of the log that are missing.
@@ -39,6 +42,8 @@ MetricFamily LostLogLines(const Logger& log);
 
 // What answers take that are kept for calls that ask again.
 MetricFamily ReplayMemory(size_t bytes);
+// Generations and uploads that a tenant's quota did not allow.
+MetricFamily QuotaRefusals(const QuotaBook& quotas);
 
 // The engine's annulus_rank_up where there will be no engine: 0 for each rank.
 MetricFamily RanksDown(int ranks);

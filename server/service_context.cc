@@ -8,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/connection_relay.h"
 #include "server/errors.h"
+#include "server/identity/call_roles.h"
 
 namespace annulus {
 namespace {
@@ -66,9 +67,23 @@ absl::Status ServiceContext::CheckHeaders(const grpc::CallbackServerContext& cal
   return absl::OkStatus();
 }
 
-absl::StatusOr<Identity> ServiceContext::Admit(const grpc::CallbackServerContext& call) const {
+absl::StatusOr<Identity> ServiceContext::Authenticate(
+    const grpc::CallbackServerContext& call) const {
   ANNULUS_RETURN_IF_ERROR(CheckHeaders(call));
   return authenticator.Authenticate(call);
+}
+
+absl::StatusOr<Identity> ServiceContext::Admit(const grpc::CallbackServerContext& call,
+                                               absl::string_view method) const {
+  ANNULUS_ASSIGN_OR_RETURN(Identity caller, Authenticate(call));
+  const Roles needed = RolesFor(method);
+  if (needed.empty() || caller.roles.HasAnyOf(needed)) return caller;
+  return ReasonError(
+      absl::StatusCode::kPermissionDenied, v1::ERROR_REASON_ROLE_MISSING,
+      absl::StrCat(method, " needs the role ", RolesText(needed, " or "), ", and this caller of ",
+                   caller.tenant.name(), " has: ", RolesText(caller.roles, ", "),
+                   "; call with another token, or have the role added to the server's tokens "
+                   "file"));
 }
 
 absl::Status ServiceContext::CheckModel(absl::string_view name) const {

@@ -16,6 +16,7 @@
 #include "server/config/server_config.h"
 #include "server/delivery_thread.h"
 #include "server/document_store.h"
+#include "server/identity/quota_book.h"
 #include "server/lifecycle.h"
 #include "server/log.h"
 #include "server/memory_budget.h"
@@ -41,6 +42,7 @@ struct ServiceContext {
   // Memory of the calls under way: see CallMemory.
   const std::shared_ptr<MemoryBudget> prompts;
   AttachTable& attach;
+  const std::shared_ptr<QuotaBook> quotas = std::make_shared<QuotaBook>();
   const SteadyTime started = std::chrono::steady_clock::now();
   std::atomic<uint64_t> next_request{1};
 
@@ -59,8 +61,11 @@ struct ServiceContext {
   // RESOURCE_EXHAUSTED if the call's headers are too large.
   absl::Status CheckHeaders(const grpc::CallbackServerContext& call) const;
 
-  // Who calls, if the call may begin: its headers are not too large, and its token is right.
-  absl::StatusOr<Identity> Admit(const grpc::CallbackServerContext& call) const;
+  // Who calls: the headers are not too large, and the token or certificate is right.
+  absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const;
+  // The same for a caller that may call `method`: one of its roles allows it (see RolesFor).
+  absl::StatusOr<Identity> Admit(const grpc::CallbackServerContext& call,
+                                 absl::string_view method) const;
 
   // OK, or NOT_FOUND unless `name` is empty or the served model's.
   absl::Status CheckModel(absl::string_view name) const;

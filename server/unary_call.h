@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
 #include "server/call_memory.h"
+#include "server/connection_relay.h"
 #include "server/errors.h"
 #include "server/guarded.h"
 #include "server/lifecycle.h"
@@ -77,11 +78,10 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
     if (by_token) {
       ANNULUS_RETURN_IF_ERROR(context_.CheckHeaders(*raw_.call));
     } else {
-      ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Admit(*raw_.call));
+      ANNULUS_ASSIGN_OR_RETURN(caller_, raw_.for_admins ? context_.Authenticate(*raw_.call)
+                                                        : context_.Admit(*raw_.call, raw_.name));
     }
-    if (raw_.for_admins && !by_token) {
-      ANNULUS_RETURN_IF_ERROR(context_.admin_gate.CheckWithoutToken(*raw_.call));
-    }
+    if (raw_.for_admins) ANNULUS_RETURN_IF_ERROR(AdmitAdmin(by_token));
     return memory_.Hold(CallMemory::kReceived, raw_.request->Length());
   }
 
@@ -151,6 +151,19 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
   }
 
  private:
+  // Leaves a line in the log, whatever the outcome.
+  absl::Status AdmitAdmin(bool by_token) {
+    absl::Status status;
+    if (!by_token) status = context_.admin_gate.CheckWithoutToken(*raw_.call, caller_);
+    context_.log.FromClient(LogLevel::kInfo, "admin_call",
+                            {{"call", raw_.name},
+                             {"peer", ClientAddress(raw_.call->peer())},
+                             {"tenant", caller_.tenant.name()},
+                             {"by", by_token ? "admin token" : "caller"},
+                             {"allowed", status.ok() ? "yes" : "no"}});
+    return status;
+  }
+
   // Work that was cancelled, though not by its client, was cancelled by the drain.
   absl::Status OrCutOff(absl::Status status) const {
     return absl::IsCancelled(status) && !raw_.call->IsCancelled() ? CutOffError() : status;

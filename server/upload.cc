@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
+#include "server/quota_error.h"
 
 namespace annulus {
 namespace {
@@ -83,6 +84,7 @@ absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
                                    *total_bytes_, ")"));
   }
   if (size > store_.limits().max_document_bytes) return store_.CheckRoom(size);
+  ANNULUS_RETURN_IF_ERROR(TakeShare(chunk.data().size()));
   received_ = size;
   hash_.Update(chunk.data());
   return Tokenize(chunk.data());
@@ -133,6 +135,11 @@ absl::Status Upload::TakeMemory(size_t bytes) {
   return absl::OkStatus();
 }
 
+absl::Status Upload::TakeShare(size_t bytes) {
+  const std::optional<QuotaRefusal> refusal = share_.Grow(bytes);
+  return refusal ? QuotaError(tenant_, *refusal) : absl::OkStatus();
+}
+
 absl::Status Upload::CheckComplete() const {
   if (!has_header_) return Incomplete("the upload ended without a header");
   if (total_bytes_ && received_ < *total_bytes_) {
@@ -165,7 +172,7 @@ absl::StatusOr<Upload::Result> Upload::Finish() {
   ANNULUS_RETURN_IF_ERROR(TakeMemory(tokens_.size() * sizeof(int32_t)));
   auto document = std::make_shared<StoredDocument>(
       tenant_, name_, received_, sha256, std::move(tokens_), std::chrono::steady_clock::now(),
-      std::move(lease_), std::move(title_), holds_end_mark);
+      std::move(lease_), std::move(title_), holds_end_mark, std::move(share_));
   const StoredDocument* const ours = document.get();
   ANNULUS_ASSIGN_OR_RETURN(DocumentPtr stored, store_.Add(std::move(document)));
   const bool created = stored.get() == ours;

@@ -13,6 +13,7 @@
 #include "annulus/v1/document.pb.h"
 #include "engine/api.h"
 #include "server/document_store.h"
+#include "server/identity/quota_book.h"
 #include "server/sha256.h"
 
 namespace annulus {
@@ -25,14 +26,15 @@ namespace annulus {
 class Upload {
  public:
   // `store`, `engine` and `cancel`, which ends the work early, must outlive the object. The
-  // document will be `tenant`'s.
+  // document will be `tenant`'s, and its text counts as `share`.
   Upload(DocumentStore& store, const Engine& engine, TenantId tenant,
-         const CancelFlag& cancel = CancelFlag::Never())
+         const CancelFlag& cancel = CancelFlag::Never(), DocumentShare share = DocumentShare())
       : store_(store),
         engine_(engine),
         tenant_(std::move(tenant)),
         stream_(engine.NewTextStream(cancel)),
-        lease_(store.NewLease()) {}
+        lease_(store.NewLease()),
+        share_(std::move(share)) {}
 
   // Takes the header, then chunks. After an error the upload is over. OUT_OF_RANGE: longer than the
   // largest document or the model's context; RESOURCE_EXHAUSTED: the store is full; both with the
@@ -54,12 +56,14 @@ class Upload {
   absl::Status CheckContext() const;
   absl::Status MakeRoom(size_t more_ids);
   absl::Status TakeMemory(size_t bytes);
+  absl::Status TakeShare(size_t bytes);
 
   DocumentStore& store_;
   const Engine& engine_;
   const TenantId tenant_;
   std::unique_ptr<TextStream> stream_;
   MemoryLease lease_;
+  DocumentShare share_;
   bool has_header_ = false;
   std::string name_;
   std::string title_;

@@ -46,10 +46,11 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
 }
 
 absl::Status UploadReactor::Start() {
-  ANNULUS_ASSIGN_OR_RETURN(Identity caller, context_.Admit(call_));
+  ANNULUS_ASSIGN_OR_RETURN(Identity caller, context_.Admit(call_, "UploadDocument"));
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
   client_ = ClientOf(call_, caller.tenant);
-  upload_.emplace(context_.documents, *engine, std::move(caller.tenant), cancel_);
+  upload_.emplace(context_.documents, *engine, caller.tenant, cancel_,
+                  DocumentShare(context_.quotas, caller));
   context_.lifecycle.FollowUntilDrain(*this);
   ReadNext();
   return absl::OkStatus();

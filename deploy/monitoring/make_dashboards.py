@@ -71,6 +71,8 @@ SERVICE = [
      [("{{code}}", rate("annulus_request_errors_total", "code"))]),
     ("Refused at the door", "reqps", "lines", "context: longer than the model's; memory: can never fit.",
      [("{{reason}}", rate("annulus_admission_rejections_total", "reason"))]),
+    ("Refused by quotas", "reqps", "lines", "Generations and uploads beyond what the tokens file allows their tenant.",
+     [("{{quota}}", rate("annulus_quota_refusals_total", "quota"))]),
     ("Length of prompts", "short", "lines", "Tokens.",
      [(name, quantile(share, "annulus_request_prompt_tokens"))
       for name, share in (("p50", 0.5), ("p95", 0.95))]),

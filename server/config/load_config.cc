@@ -14,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "kernels/base/nearest_name.h"
 #include "kernels/base/status_macros.h"
+#include "server/config/exposure.h"
 #include "server/config/loopback.h"
 #include "server/config/options.h"
 #include "server/config/plain_file.h"
@@ -73,6 +74,8 @@ bool ParseAction(absl::string_view argument, Action& action) {
     action = Action::kConvert;
   } else if (argument == "--print-config") {
     action = Action::kPrintConfig;
+  } else if (argument == "--hash-token") {
+    action = Action::kHashToken;
   } else {
     return false;
   }
@@ -103,11 +106,14 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     if (option == nullptr && name != "--config") {
       return UnknownName("flag", name,
                          AllNames(FlagName, {"--config", "--check", "--convert", "--print-config",
-                                             "--help", "--man", "--version"}));
+                                             "--hash-token", "--help", "--man", "--version"}));
     }
     std::string value;
     if (equals != std::string::npos) {
       value = argument.substr(equals + 1);
+    } else if (option != nullptr && option->bare &&
+               (i + 1 == arguments.size() || absl::StartsWith(arguments[i + 1], "--"))) {
+      value = "on";
     } else if (i + 1 < arguments.size()) {
       value = arguments[++i];
     } else {
@@ -206,13 +212,26 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
                                  : "tls-key is set without tls-certificate",
                      "; set both, or neither for a server without TLS"));
   }
-  for (const auto& [option, file] : {std::pair("auth-token-file", config.auth_token_file),
-                                     std::pair("admin-token-file", config.admin_token_file)}) {
-    if (file.empty() || certificate || IsLoopbackAddress(config.listen)) continue;
+  if (!certificate && !config.tls_client_ca.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(option, " without TLS would send the token in the clear to ", config.listen,
-                     "; set tls-certificate and tls-key, or listen on 127.0.0.1"));
+        "tls-client-ca is set without TLS; set tls-certificate and tls-key, or leave it out");
   }
+  if (!config.auth_token_file.empty() && !config.tokens_file.empty()) {
+    return absl::InvalidArgumentError(
+        "auth-token-file and tokens-file are both set; put that token's hash into the tokens file "
+        "(annulusd --hash-token), and leave auth-token-file out");
+  }
+  for (const auto& [option, file] : {std::pair("auth-token-file", config.auth_token_file),
+                                     std::pair("admin-token-file", config.admin_token_file),
+                                     std::pair("tokens-file", config.tokens_file)}) {
+    if (file.empty() || certificate || config.insecure || IsLoopbackAddress(config.listen))
+      continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        option, " without TLS would send the token in the clear to ", config.listen,
+        "; set tls-certificate and tls-key, or listen on 127.0.0.1, or say --insecure if nobody "
+        "on the way can listen"));
+  }
+  if (action == Action::kServe) ANNULUS_RETURN_IF_ERROR(CheckExposure(config));
   if (config.engine.profile.empty()) return absl::OkStatus();
   return CheckFileToWrite("profile", config.engine.profile);
 }

@@ -11,7 +11,16 @@
 
 namespace annulus {
 
-enum class Action : uint8_t { kServe, kCheck, kConvert, kPrintConfig, kHelp, kManual, kVersion };
+enum class Action : uint8_t {
+  kServe,
+  kCheck,
+  kConvert,
+  kPrintConfig,
+  kHashToken,
+  kHelp,
+  kManual,
+  kVersion
+};
 
 struct CommandLine {
   Action action = Action::kServe;

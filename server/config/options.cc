@@ -321,8 +321,23 @@ std::vector<Option> ServiceOptions() {
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_certificate); }},
       {"tls-key", "FILE", "", "PEM key that belongs to --tls-certificate.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_key); }},
+      {"tls-client-ca", "FILE", "",
+       "PEM certificates of who signs clients' certificates: every client must have one (mutual "
+       "TLS), and --tokens-file can tell tenants by them.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_client_ca); }},
       {"auth-token-file", "FILE", "", "Clients must send its first line as a bearer token.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.auth_token_file); }},
+      {"insecure", "on|off", "off",
+       "Serve on an address that others than this machine reach although there is no TLS, or "
+       "callers need no token or certificate. For networks where only those you trust are.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<bool>(text, {{"on", true}, {"off", false}}, c.insecure);
+       },
+       /*bare=*/true},
+      {"tokens-file", "FILE", "",
+       "YAML file of tenants: hashes of their tokens, names of their certificates, roles and "
+       "quotas. Instead of --auth-token-file; server/identity/README.md has its form.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tokens_file); }},
       {"admin-token-file", "FILE", "",
        "AdminService.Drain needs its first line as the bearer token; empty: callers on this "
        "machine "

@@ -20,6 +20,7 @@ struct Option {
   const char* help;           // one sentence
   // INVALID_ARGUMENT quotes the text and says what is allowed.
   absl::Status (*parse)(absl::string_view text, ServerConfig& config);
+  bool bare = false;  // the flag alone, without "on" or "off" behind it, means on
 };
 
 // Every option, in the order of --help.

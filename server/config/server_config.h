@@ -34,6 +34,9 @@ struct ServerConfig {
   std::string tls_certificate;  // PEM files; both or neither
   std::string tls_key;
   std::string auth_token_file;  // clients must send its first line as a bearer token
+  std::string tokens_file;      // YAML: hashes of tokens, their tenants, roles and quotas
+  std::string tls_client_ca;    // PEM: who signs the certificates that clients must have
+  bool insecure = false;        // serve others than this machine without TLS or without identity
   // The token for calls that change the server for everybody; empty: whoever is on this machine.
   std::string admin_token_file;
 

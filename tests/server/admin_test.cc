@@ -376,7 +376,7 @@ TEST_F(DrainRightsTest, WithoutATokenFileThisMachineMay) {
 TEST_F(DrainRightsTest, WithoutATokenFileOthersMayNot) {
   const std::string own = OwnAddress();
   if (own.empty()) GTEST_SKIP() << "this machine has loopback addresses only";
-  TestServer server({"--listen", "0.0.0.0:0"});
+  TestServer server({"--listen", "0.0.0.0:0", "--insecure"});
   server.Serve();
   const grpc::Status refused = Drain(server, own + ":" + std::to_string(server.server().port()));
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::PERMISSION_DENIED);

@@ -238,9 +238,11 @@ class OperatorHttpTest : public ::testing::Test {
     config.admin_token_file = tokens_ ? (directory_.path() / "admin").string() : "";
     directory_.Write("user", "s3cret\n");
     directory_.Write("admin", "r00t\n");
-    auto responder =
-        StartOperatorHttp(config, {[] { return std::vector<MetricFamily>(); },
-                                   [this] { return alive_; }, [this] { return state_; }});
+    const auto credentials = Credentials::Open(config);
+    EXPECT_TRUE(credentials.ok()) << credentials.status();
+    auto responder = StartOperatorHttp(config, **credentials,
+                                       {[] { return std::vector<MetricFamily>(); },
+                                        [this] { return alive_; }, [this] { return state_; }});
     EXPECT_TRUE(responder.ok()) << responder.status();
     if (!responder.ok()) return "";
     return Peer((*responder)->port())

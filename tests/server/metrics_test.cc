@@ -55,6 +55,9 @@ TEST_F(MetricsTest, ShowsTheServersAndTheEngines) {
   EXPECT_EQ(samples.at("annulus_document_uploads_total{outcome=\"failed\"}"), 1);
   EXPECT_EQ(samples.at("annulus_log_lines_dropped_total{reason=\"blocked\"}"), 0);
   EXPECT_EQ(samples.at("annulus_log_lines_dropped_total{reason=\"rate\"}"), 0);
+  EXPECT_EQ(samples.at("annulus_quota_refusals_total{quota=\"running_requests\"}"), 0);
+  EXPECT_EQ(samples.at("annulus_quota_refusals_total{quota=\"document_bytes\"}"), 0);
+  EXPECT_EQ(samples.at("annulus_reload_failed"), 0);
   EXPECT_EQ(samples.at("annulus_documents"), 1);
   EXPECT_GT(samples.at("annulus_document_memory_bytes"), 0);
   EXPECT_EQ(samples.at("annulus_memory_foreseen_bytes{part=\"weights\"}"), 2048);

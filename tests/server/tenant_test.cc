@@ -28,7 +28,9 @@ class NamedTenants final : public Authenticator {
     }
     auto tenant = TenantId::FromName({header->second.data(), header->second.size()});
     if (!tenant.ok()) return tenant.status();
-    return Identity{*std::move(tenant)};
+    Identity caller;
+    caller.tenant = *std::move(tenant);
+    return caller;
   }
 };
 

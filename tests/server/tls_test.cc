@@ -7,6 +7,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -32,8 +33,8 @@ struct Identity {
   std::string key;
 };
 
-// A certificate for "localhost", signed by itself.
-Identity MakeIdentity() {
+// A certificate for `host`, signed by itself.
+Identity MakeIdentity(const std::string& host = "localhost") {
   EVP_PKEY* key = EVP_EC_gen("P-256");
   X509* certificate = X509_new();
   X509_set_version(certificate, 2);
@@ -43,10 +44,10 @@ Identity MakeIdentity() {
   X509_set_pubkey(certificate, key);
   X509_NAME* name = X509_get_subject_name(certificate);
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                             reinterpret_cast<const unsigned char*>("localhost"), -1, -1, 0);
+                             reinterpret_cast<const unsigned char*>(host.c_str()), -1, -1, 0);
   X509_set_issuer_name(certificate, name);
   X509_EXTENSION* names =
-      X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "DNS:localhost");
+      X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, ("DNS:" + host).c_str());
   X509_add_ext(certificate, names, -1);
   X509_EXTENSION_free(names);
   X509_sign(certificate, key, EVP_sha256());
@@ -88,6 +89,89 @@ TEST(TlsTest, ServesClientsThatTrustTheCertificate) {
   EXPECT_EQ(
       ReadStream(*server.inference(), TextStreamRequest("x"), &plain_context).status.error_code(),
       grpc::StatusCode::UNAVAILABLE);
+}
+
+// A channel of its own connection that trusts `server`, with the client's certificate if there is
+// one.
+std::unique_ptr<v1::InferenceService::Stub> Client(const TestServer& server,
+                                                   const std::string& trusted,
+                                                   const Identity* own = nullptr) {
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = trusted;
+  if (own != nullptr) {
+    options.pem_cert_chain = own->certificate;
+    options.pem_private_key = own->key;
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetSslTargetNameOverride("localhost");
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return v1::InferenceService::NewStub(
+      grpc::CreateCustomChannel(server.address(), grpc::SslCredentials(options), arguments));
+}
+
+bool Answers(v1::InferenceService::Stub& stub) {
+  return ReadStream(stub, TextStreamRequest("x")).status.ok();
+}
+
+TEST(TlsTest, ANewCertificateIsUsedAndNoStreamIsLost) {
+  const Identity before = MakeIdentity();
+  const Identity after = MakeIdentity();
+  const testing::TempDirectory directory;
+  const auto write = [&](const std::string& certificate, const std::string& key) {
+    directory.Write("key.pem", key);
+    directory.Write("cert.pem", certificate);
+  };
+  write(before.certificate, before.key);
+  TestServer server({"--tls-certificate", directory.path() / "cert.pem", "--tls-key",
+                     directory.path() / "key.pem"});
+  server.Serve();
+  server.engine().set_scripter([](const RequestSpec& spec) {
+    return spec.prompt.size() > 3 ? Endless(std::chrono::milliseconds(1)) : FakeScript();
+  });
+  const auto old_client = Client(server, before.certificate);
+  grpc::ClientContext context;
+  const auto stream = old_client->StreamGenerate(&context, TextStreamRequest("on and on"));
+  v1::StreamGenerateResponse event;
+  ASSERT_TRUE(stream->Read(&event));
+  // A key that is not the certificate's is left where it is.
+  write(before.certificate, after.key);
+  server.server().RequestReload();
+  EXPECT_TRUE(Answers(*Client(server, before.certificate)));
+  write(after.certificate, after.key);
+  EXPECT_TRUE(Eventually([&] { return Answers(*Client(server, after.certificate)); }));
+  EXPECT_FALSE(Answers(*Client(server, before.certificate)));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(stream->Read(&event)) << i;
+  EXPECT_TRUE(Answers(*old_client)) << "on the connection that stands";
+  context.TryCancel();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST(TlsTest, ClientsNeedACertificateThatTellsTheirTenant) {
+  const Identity own = MakeIdentity();
+  const Identity known = MakeIdentity("app.acme.example");
+  const Identity nobody = MakeIdentity("nobody.example");
+  const Identity stranger = MakeIdentity("app.acme.example");  // by another signer
+  const testing::TempDirectory directory;
+  directory.Write("cert.pem", own.certificate);
+  directory.Write("key.pem", own.key);
+  directory.Write("ca.pem", known.certificate + nobody.certificate);
+  directory.Write("tokens.yaml",
+                  "tenants:\n  - name: acme\n    callers:\n"
+                  "      - {certificate: app.acme.example, roles: [generate]}\n");
+  std::filesystem::permissions(directory.path() / "tokens.yaml", std::filesystem::perms(0600));
+  TestServer server({"--tls-certificate", directory.path() / "cert.pem", "--tls-key",
+                     directory.path() / "key.pem", "--tls-client-ca", directory.path() / "ca.pem",
+                     "--tokens-file", directory.path() / "tokens.yaml"});
+  server.Serve();
+  const auto code = [&](const Identity* client) {
+    return ReadStream(*Client(server, own.certificate, client), TextStreamRequest("x"))
+        .status.error_code();
+  };
+  EXPECT_EQ(code(&known), grpc::StatusCode::OK);
+  EXPECT_EQ(server.engine().submitted().at(0).tenant.name(), "acme");
+  EXPECT_EQ(code(&nobody), grpc::StatusCode::UNAUTHENTICATED) << "signed, but not in the file";
+  EXPECT_EQ(code(&stranger), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(code(nullptr), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(TlsTest, FilesThatAreNoPemAreRefused) {

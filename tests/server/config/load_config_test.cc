@@ -79,11 +79,12 @@ std::string OtherValue(const Option& option) {
   if (name == "ring-mode") return "pass-q";
   if (name == "ring-transport") return "staged";
   if (name == "log-level") return "debug";
+  if (name == "insecure") return "on";
   if (name == "numa" || name == "device-graphs") return "off";
   if (name == "huge-pages") return "transparent";
   if (name == "listen" || name == "metrics") return "127.0.0.1:1234";
   if (name.find("tls") == 0 || name == "auth-token-file" || name == "admin-token-file" ||
-      name == "profile")
+      name == "tokens-file" || name == "profile")
     return "file.pem";
   if (name.find("time") != std::string::npos || name == "stall-budget" || name == "attach-window")
     return "7s";
@@ -110,9 +111,10 @@ std::string Describe(const ServerConfig& c) {
       << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa << '|'
       << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen << '|'
       << c.max_connections << '|' << c.keepalive_time.count() << '|' << c.metrics << '|'
-      << c.tls_certificate << '|' << c.tls_key << '|' << c.auth_token_file << '|'
-      << c.admin_token_file << '|' << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
-      << c.max_document_bytes << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
+      << c.tls_certificate << '|' << c.tls_key << '|' << c.tls_client_ca << '|' << c.insecure << '|'
+      << c.auth_token_file << '|' << c.admin_token_file << '|' << c.tokens_file << '|'
+      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
+      << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
       << c.attach_window.count() << '|' << c.max_replay_memory << '|' << c.max_documents << '|'
       << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
   return out.str();
@@ -123,6 +125,7 @@ std::vector<std::string> Companion(const Option& option) {
   const std::string name = option.name;
   if (name == "tls-key") return {"--tls-certificate", "x"};
   if (name == "tls-certificate") return {"--tls-key", "x"};
+  if (name == "tls-client-ca") return {"--tls-certificate", "x", "--tls-key", "x"};
   if (name == "out") return {"--convert"};
   return {};
 }
@@ -286,14 +289,40 @@ TEST_F(LoadConfigTest, AutoAndOffHaveTheirMeaning) {
 
 TEST_F(LoadConfigTest, ChecksWhatBelongsTogether) {
   EXPECT_THAT(Error({"--tls-key", "k"}), HasSubstr("without tls-certificate"));
+  EXPECT_THAT(Error({"--tls-client-ca", "c"}), HasSubstr("without TLS"));
   EXPECT_THAT(Error({"--tls-certificate", "c"}), HasSubstr("without tls-key"));
   EXPECT_THAT(Error({"--auth-token-file", "t", "--listen", "0.0.0.0:1"}),
               HasSubstr("in the clear"));
   EXPECT_THAT(Error({"--admin-token-file", "t", "--listen", "127.example:1"}),
               HasSubstr("in the clear"));
+  EXPECT_THAT(Error({"--tokens-file", "t", "--listen", "0.0.0.0:1"}), HasSubstr("in the clear"));
+  EXPECT_THAT(Error({"--tokens-file", "t", "--auth-token-file", "t"}), HasSubstr("both set"));
   Load({"--auth-token-file", "t", "--listen", "[::1]:1"});
   Load({"--auth-token-file", "t", "--listen", "0.0.0.0:1", "--tls-key", "k", "--tls-certificate",
         "c"});
+}
+
+TEST_F(LoadConfigTest, OthersAreServedOnlyWhereItIsMeant) {
+  const std::vector<std::string> tls = {"--tls-key", "k", "--tls-certificate", "c"};
+  const auto with_tls = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), tls.begin(), tls.end());
+    return arguments;
+  };
+  EXPECT_THAT(
+      Error({"--listen", "0.0.0.0:1"}),
+      AllOf(HasSubstr("0.0.0.0:1"), HasSubstr("--tls-certificate"), HasSubstr("--insecure")));
+  EXPECT_THAT(Error(with_tls({"--listen", "[::]:1"})),
+              AllOf(HasSubstr("anybody"), HasSubstr("--tokens-file"), HasSubstr("--insecure")));
+  Load(with_tls({"--listen", "0.0.0.0:1", "--tokens-file", "t"}));
+  Load(with_tls({"--listen", "0.0.0.0:1", "--tls-client-ca", "t"}));
+  Load({"--listen", "0.0.0.0:1", "--insecure"});
+  Load({"--insecure", "--listen", "0.0.0.0:1"});
+  Load({"--listen", "0.0.0.0:1", "--insecure", "on", "--tokens-file", "t"});
+  Load({"--listen", "0.0.0.0:1"}, {{"ANNULUS_INSECURE", "on"}});
+  EXPECT_THAT(Error({"--listen", "0.0.0.0:1", "--insecure", "off"}), HasSubstr("--insecure"));
+  EXPECT_THAT(Error({"--insecure=maybe"}), HasSubstr("maybe"));
+  Load({"--metrics", "0.0.0.0:1"});
+  Load({"--listen", "0.0.0.0:1", "--check"});  // which listens nowhere
 }
 
 TEST_F(LoadConfigTest, ActionsAreRecognised) {

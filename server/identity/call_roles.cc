@@ -1,0 +1,46 @@
+#include "server/identity/call_roles.h"
+
+namespace annulus {
+namespace {
+
+struct Row {
+  absl::string_view method;
+  Roles roles;
+};
+
+constexpr Row kRows[] = {
+    {"Generate", {Role::kGenerate}},
+    {"StreamGenerate", {Role::kGenerate}},
+    {"Tokenize", {Role::kGenerate}},
+    {"Detokenize", {Role::kGenerate}},
+    {"ApplyChatTemplate", {Role::kGenerate}},
+    {"MapAttention", {Role::kGenerate}},
+    {"RenderPrompt", {Role::kGenerate}},
+    {"UploadDocument", {Role::kDocuments}},
+    {"GetDocument", {Role::kDocuments}},
+    {"ListDocuments", {Role::kDocuments}},
+    {"DeleteDocument", {Role::kDocuments}},
+    {"ListModels", {}},
+    {"GetModel", {}},
+    {"GetServerInfo", {}},
+    {"GetLoad", {Role::kMetrics, Role::kAdmin}},
+    {"Drain", {Role::kAdmin}},
+};
+
+const Row* Find(absl::string_view method) {
+  for (const Row& row : kRows) {
+    if (row.method == method) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Roles RolesFor(absl::string_view method) {
+  const Row* const row = Find(method);
+  return row == nullptr ? Roles{Role::kAdmin} : row->roles;
+}
+
+bool HasRolesRow(absl::string_view method) { return Find(method) != nullptr; }
+
+}  // namespace annulus

@@ -1,0 +1,135 @@
+#include "server/identity/quota_book.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace annulus {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr double kSecondsOfMinute = 60;
+constexpr milliseconds kRetryRunning{1000};  // when one of them ends is not known
+
+}  // namespace
+
+const char* QuotaName(Quota quota) {
+  switch (quota) {
+    case Quota::kRequestsPerMinute:
+      return "requests_per_minute";
+    case Quota::kTokensPerMinute:
+      return "tokens_per_minute";
+    case Quota::kRunningRequests:
+      return "running_requests";
+    case Quota::kDocumentBytes:
+      return "document_bytes";
+  }
+  return "";
+}
+
+void QuotaPlace::CountTokens(int64_t tokens) { book_->CountTokens(caller_, tokens); }
+
+void QuotaPlace::End() {
+  if (!ended_.exchange(true)) book_->End(caller_);
+}
+
+DocumentShare::~DocumentShare() {
+  if (bytes_ > 0) book_->GiveBackDocumentBytes(caller_, bytes_);
+}
+
+std::optional<QuotaRefusal> DocumentShare::Grow(size_t more) {
+  if (book_ == nullptr) return std::nullopt;
+  std::optional<QuotaRefusal> refusal = book_->TakeDocumentBytes(caller_, more);
+  if (!refusal) bytes_ += more;
+  return refusal;
+}
+
+void QuotaBook::Level::FillUp(int64_t per_minute, Time now) {
+  const double most = static_cast<double>(per_minute);
+  if (!begun) {
+    begun = true;
+    left = most;
+  } else {
+    const double seconds = std::chrono::duration<double>(now - at).count();
+    left = std::min(most, left + most * std::max(0.0, seconds) / kSecondsOfMinute);
+  }
+  at = now;
+}
+
+milliseconds QuotaBook::Level::UntilOne(int64_t per_minute) const {
+  const double seconds =
+      std::max(0.0, 1 - left) * kSecondsOfMinute / static_cast<double>(per_minute);
+  return milliseconds(static_cast<int64_t>(std::ceil(seconds * 1000)) + 1);
+}
+
+std::unique_ptr<QuotaPlace> QuotaBook::Begin(const Caller& caller,
+                                             std::optional<QuotaRefusal>& refusal) {
+  {
+    std::lock_guard lock(mutex_);
+    Account& account = accounts_[caller.tenant];
+    refusal = Check(caller.quotas, account);
+    if (refusal) return nullptr;
+    if (caller.quotas.requests_per_minute > 0) account.requests.left -= 1;
+    ++account.running;
+  }
+  return std::make_unique<QuotaPlace>(shared_from_this(), caller);
+}
+
+std::optional<QuotaRefusal> QuotaBook::Check(const Quotas& quotas, Account& account) {
+  const Time now = clock_();
+  if (quotas.running_requests > 0 && account.running >= quotas.running_requests) {
+    return Refuse(Quota::kRunningRequests, quotas.running_requests, kRetryRunning);
+  }
+  if (quotas.requests_per_minute > 0) {
+    account.requests.FillUp(quotas.requests_per_minute, now);
+    if (account.requests.left < 1) {
+      return Refuse(Quota::kRequestsPerMinute, quotas.requests_per_minute,
+                    account.requests.UntilOne(quotas.requests_per_minute));
+    }
+  }
+  if (quotas.tokens_per_minute > 0) {
+    account.tokens.FillUp(quotas.tokens_per_minute, now);
+    if (account.tokens.left < 1) {
+      return Refuse(Quota::kTokensPerMinute, quotas.tokens_per_minute,
+                    account.tokens.UntilOne(quotas.tokens_per_minute));
+    }
+  }
+  return std::nullopt;
+}
+
+QuotaRefusal QuotaBook::Refuse(Quota quota, int64_t limit, milliseconds retry) {
+  refusals_[static_cast<size_t>(quota)].fetch_add(1, std::memory_order_relaxed);
+  return {quota, limit, retry};
+}
+
+void QuotaBook::CountTokens(const Caller& caller, int64_t tokens) {
+  if (caller.quotas.tokens_per_minute == 0) return;
+  std::lock_guard lock(mutex_);
+  Level& level = accounts_[caller.tenant].tokens;
+  level.FillUp(caller.quotas.tokens_per_minute, clock_());
+  level.left -= static_cast<double>(tokens);
+}
+
+void QuotaBook::End(const Caller& caller) {
+  std::lock_guard lock(mutex_);
+  --accounts_[caller.tenant].running;
+}
+
+std::optional<QuotaRefusal> QuotaBook::TakeDocumentBytes(const Caller& caller, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  size_t& used = accounts_[caller.tenant].document_bytes;
+  const size_t limit = static_cast<size_t>(caller.quotas.document_bytes);
+  // A reload may have set the limit below what is used.
+  if (limit > 0 && (used > limit || bytes > limit - used)) {
+    return Refuse(Quota::kDocumentBytes, caller.quotas.document_bytes, milliseconds(0));
+  }
+  used += bytes;
+  return std::nullopt;
+}
+
+void QuotaBook::GiveBackDocumentBytes(const Caller& caller, size_t bytes) {
+  std::lock_guard lock(mutex_);
+  accounts_[caller.tenant].document_bytes -= bytes;
+}
+
+}  // namespace annulus

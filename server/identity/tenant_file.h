@@ -1,0 +1,56 @@
+#ifndef ANNULUS_SERVER_IDENTITY_TENANT_FILE_H_
+#define ANNULUS_SERVER_IDENTITY_TENANT_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/api.h"
+#include "server/identity/roles.h"
+#include "server/identity/token_hash.h"
+
+namespace annulus {
+
+// How much a tenant may use, all its callers together; 0: no limit but the server's.
+struct Quotas {
+  int64_t requests_per_minute = 0;  // generations begun
+  int64_t tokens_per_minute = 0;    // of prompts and answers
+  int64_t running_requests = 0;     // generations under way
+  int64_t document_bytes = 0;       // of texts stored and being uploaded
+};
+
+// Who makes a call, and what it may do.
+struct Caller {
+  TenantId tenant;
+  Roles roles = kOrdinaryRoles;
+  Quotas quotas;
+};
+
+// What --tokens-file says: who the bearer of a token or of a certificate's name is.
+struct TenantFile {
+  std::vector<std::pair<TokenHash, Caller>> tokens;
+  std::vector<std::pair<std::string, Caller>> certificates;
+};
+
+// Reads the YAML text of a tokens file; `path` names it in errors. INVALID_ARGUMENT, with the line,
+// if it is not of this form (quotas are optional, and each of them):
+//
+//   tenants:
+//     - name: acme
+//       quotas:
+//         requests_per_minute: 600
+//         tokens_per_minute: 200000
+//         running_requests: 8
+//         document_bytes: 1GiB
+//       callers:
+//         - token: sha256:5e884898da28047151d0e56f8dc6292773603d0d6aabbdd62a11ef721d1542d8
+//           roles: [generate, documents]
+//         - certificate: search.acme.example
+//           roles: [generate]
+absl::StatusOr<TenantFile> ParseTenantFile(const std::string& path, const std::string& text);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_IDENTITY_TENANT_FILE_H_

@@ -1,0 +1,22 @@
+#include "server/quota_error.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/errors.h"
+
+namespace annulus {
+
+absl::Status QuotaError(const TenantId& tenant, const QuotaRefusal& refusal) {
+  const bool helps = refusal.retry.count() > 0;
+  absl::Status status = ReasonError(
+      absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUOTA_EXCEEDED,
+      absl::StrCat("the tenant ", tenant.name(), " has used its quota ", QuotaName(refusal.quota),
+                   " of ", refusal.limit, "; ",
+                   helps ? "try again when the retry delay is over" : "delete documents",
+                   ", or have the quota raised in the server's tokens file"),
+      {{"quota", QuotaName(refusal.quota)}, {"limit", absl::StrCat(refusal.limit)}});
+  return helps ? WithRetry(std::move(status), refusal.retry.count()) : status;
+}
+
+}  // namespace annulus

@@ -1,0 +1,137 @@
+#include "server/tls_credentials.h"
+
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "kernels/base/status_macros.h"
+#include "server/config/plain_file.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kMostPemBytes = size_t{1} << 20;
+
+using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+
+absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path) {
+  ANNULUS_ASSIGN_OR_RETURN(std::string content, ReadPlainFile(option, path, kMostPemBytes));
+  if (content.find("-----BEGIN ") == std::string::npos) {
+    return absl::InvalidArgumentError(absl::StrCat(option, ": ", path, " is not a PEM file"));
+  }
+  return content;
+}
+
+Bio Open(const std::string& pem) {
+  return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
+}
+
+int NoPassword(char*, int, int, void*) { return 0; }
+
+Certificate FirstCertificate(const std::string& pem) {
+  return Certificate(PEM_read_bio_X509(Open(pem).get(), nullptr, NoPassword, nullptr), &X509_free);
+}
+
+// gRPC would tell what does not fit to its log only, and refuse every client.
+absl::Status CheckPems(const TlsFiles::Pems& pems) {
+  const Certificate certificate = FirstCertificate(pems.certificate);
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_bio_PrivateKey(Open(pems.key).get(), nullptr, NoPassword, nullptr), &EVP_PKEY_free);
+  const bool fits = certificate != nullptr && key != nullptr &&
+                    X509_check_private_key(certificate.get(), key.get()) == 1;
+  const bool signer = pems.client_ca.empty() || FirstCertificate(pems.client_ca) != nullptr;
+  ERR_clear_error();
+  if (!fits) {
+    return absl::InvalidArgumentError(
+        "tls-certificate and tls-key do not fit each other, or one cannot be read; give the key of "
+        "the first certificate in the file, without a password");
+  }
+  if (signer) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "tls-client-ca has no certificate that can be read; give those of the authorities that sign "
+      "the clients' certificates");
+}
+
+// gRPC's C++ interface has no credentials that are read again and keep the old ones where the new
+// are broken; its C interface asks a function at every handshake.
+class ReloadedCredentials final : public grpc::ServerCredentials {
+ public:
+  explicit ReloadedCredentials(std::shared_ptr<TlsFiles> files) : files_(std::move(files)) {
+    const bool mutual = !files_->current()->client_ca.empty();
+    grpc_ssl_server_credentials_options* const options =
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(
+            mutual ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                   : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
+            &ReloadedCredentials::Fetch, this);
+    credentials_ = grpc_ssl_server_credentials_create_with_options(options);
+  }
+  ~ReloadedCredentials() override { grpc_server_credentials_release(credentials_); }
+
+  void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
+
+ private:
+  int AddPortToServer(const std::string& address, grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  // gRPC holds a lock of its listener, and there is one.
+  static grpc_ssl_certificate_config_reload_status Fetch(
+      void* self, grpc_ssl_server_certificate_config** config) {
+    auto* const credentials = static_cast<ReloadedCredentials*>(self);
+    std::shared_ptr<const TlsFiles::Pems> pems = credentials->files_->current();
+    if (pems == credentials->given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const grpc_ssl_pem_key_cert_pair pair = {pems->key.c_str(), pems->certificate.c_str()};
+    // gRPC wants signers also where it asks no client for a certificate, and then uses none.
+    const std::string& roots = pems->client_ca.empty() ? pems->certificate : pems->client_ca;
+    *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
+    credentials->given_ = std::move(pems);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  const std::shared_ptr<TlsFiles> files_;
+  std::shared_ptr<const TlsFiles::Pems> given_;
+  grpc_server_credentials* credentials_ = nullptr;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<TlsFiles>> TlsFiles::Open(const ServerConfig& config) {
+  if (config.tls_certificate.empty()) return nullptr;
+  std::shared_ptr<TlsFiles> files(new TlsFiles(config));
+  ANNULUS_RETURN_IF_ERROR(files->Reload());
+  return files;
+}
+
+absl::Status TlsFiles::Reload() {
+  Pems pems;
+  ANNULUS_ASSIGN_OR_RETURN(pems.certificate, ReadPem("tls-certificate", certificate_));
+  ANNULUS_ASSIGN_OR_RETURN(pems.key, ReadPem("tls-key", key_));
+  if (!client_ca_.empty()) {
+    ANNULUS_ASSIGN_OR_RETURN(pems.client_ca, ReadPem("tls-client-ca", client_ca_));
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckPems(pems));
+  auto shared = std::make_shared<const Pems>(std::move(pems));
+  std::lock_guard lock(mutex_);
+  current_ = std::move(shared);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const TlsFiles::Pems> TlsFiles::current() const {
+  std::lock_guard lock(mutex_);
+  return current_;
+}
+
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> files) {
+  if (files == nullptr) return grpc::InsecureServerCredentials();
+  return std::make_shared<ReloadedCredentials>(std::move(files));
+}
+
+}  // namespace annulus

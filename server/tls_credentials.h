@@ -1,0 +1,54 @@
+#ifndef ANNULUS_SERVER_TLS_CREDENTIALS_H_
+#define ANNULUS_SERVER_TLS_CREDENTIALS_H_
+
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/config/server_config.h"
+
+namespace annulus {
+
+// The files of TLS: certificate and key, and the certificates of those who sign clients'. Reload
+// reads them again. Thread-safe.
+class TlsFiles {
+ public:
+  struct Pems {
+    std::string certificate;  // a chain
+    std::string key;
+    std::string client_ca;  // empty: clients need no certificate
+  };
+
+  // Null without TLS. NOT_FOUND, INVALID_ARGUMENT: a file cannot be read, is not PEM, or the key is
+  // not the certificate's.
+  static absl::StatusOr<std::shared_ptr<TlsFiles>> Open(const ServerConfig& config);
+
+  // After an error all stays as it was.
+  absl::Status Reload();
+
+  std::shared_ptr<const Pems> current() const;
+
+ private:
+  explicit TlsFiles(const ServerConfig& config)
+      : certificate_(config.tls_certificate),
+        key_(config.tls_key),
+        client_ca_(config.tls_client_ca) {}
+
+  const std::string certificate_;
+  const std::string key_;
+  const std::string client_ca_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const Pems> current_;
+};
+
+// Every new connection is met with what `files` holds then; connections that stand go on. With
+// certificates of signers, clients must have one that they signed. Null: without TLS.
+std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> files);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_TLS_CREDENTIALS_H_
