@@ -29,3 +29,13 @@ function(install_manual section name)
 endfunction()
 install_manual(8 annulusd ${ANNULUSD} --man)
 install_manual(1 annulus ${ANNULUS} help --man)
+
+# install_output(FILE COMMAND...): what a program prints.
+function(install_output file)
+  message(STATUS "Installing: $ENV{DESTDIR}${PREFIX}/${file}")
+  get_filename_component(folder $ENV{DESTDIR}${PREFIX}/${file} DIRECTORY)
+  file(MAKE_DIRECTORY ${folder})
+  execute_process(COMMAND env -i ${ARGN} OUTPUT_FILE $ENV{DESTDIR}${PREFIX}/${file} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+install_output(share/bash-completion/completions/annulus ${ANNULUS} completion bash)
+install_output(share/fish/vendor_completions.d/annulus.fish ${ANNULUS} completion fish)

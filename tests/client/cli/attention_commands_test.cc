@@ -139,12 +139,15 @@ TEST_F(AttentionCommands, ExplainWritesAPageAndPrintsTheAnswer) {
   EXPECT_TRUE(spec.attention().details());
   EXPECT_EQ(spec.attention().coverage(), 0.9);
 
-  result = Run({"explain", "--prompt", "x", "--attention", "window", "--compare"});
+  result =
+      Run({"explain", "--prompt", "x", "--attention", "window", "--compare", "--request-id", "a"});
   EXPECT_THAT(result.out, HasSubstr("Dense attention gives the same answer."));
   ASSERT_EQ(server_.specs().size(), 3u);
   EXPECT_EQ(server_.specs()[1].attention().policy(), "window");
   EXPECT_EQ(server_.specs()[2].attention().policy(), "dense");
   EXPECT_FALSE(server_.specs()[2].attention().details());
+  EXPECT_EQ(server_.specs()[1].request_id(), "a");
+  EXPECT_FALSE(server_.specs()[2].has_request_id());
 
   result = Run({"explain", "--prompt", "x", "--json", "-o", Path("page.html")});
   EXPECT_THAT(result.out, StartsWith(R"({"text":"Once upon a time")"));

@@ -159,7 +159,12 @@ TEST_F(ChatOnATerminal, LinesAreEditedAndRecalled) {
 TEST_F(ChatOnATerminal, InterruptStopsTheAnswerOnlyAndLeavesAtThePrompt) {
   server_.SetReply(
       {.events = {testing::DeltaEvent("Once upon", {10, 11})}, .wait_for_cancel = true});
-  TerminalProcess chat(Command());
+  // In a shell, which tells what state the terminal is left in.
+  std::vector<std::string> command = {"/bin/sh", "-c",
+                                      "trap : INT; \"$0\" \"$@\"; echo rc=$?; stty -a"};
+  const std::vector<std::string> annulus = Command();
+  command.insert(command.end(), annulus.begin(), annulus.end());
+  TerminalProcess chat(command);
   chat.ReadUntil("> ");
   chat.Type("Tell!\r");
   chat.ReadUntil("Once upon");
@@ -173,9 +178,13 @@ TEST_F(ChatOnATerminal, InterruptStopsTheAnswerOnlyAndLeavesAtThePrompt) {
   EXPECT_THAT(Said(server_.specs().back()),
               ElementsAre("user: Tell!", "assistant: Once upon", "user: More?"));
   chat.ReadUntil("> ");
-  EXPECT_FALSE(chat.IsSane());  // libedit takes each key
-  chat.Type("half a quest\x03");
-  EXPECT_EQ(chat.Wait(), 130);
+  chat.Type("half a quest");
+  chat.ReadUntil("quest");
+  EXPECT_FALSE(chat.TakesLines());  // libedit takes each key
+  chat.Type("\x03");
+  chat.ReadUntil("rc=130");
+  EXPECT_THAT(chat.ReadUntil(" iexten"), HasSubstr(" icanon"));
+  EXPECT_EQ(chat.Wait(), 0);
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 #include "tests/client/cli/terminal_process.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <pty.h>
 #include <signal.h>
+#include <spawn.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
+
+#include <cstdlib>
 
 namespace annulus::testing {
 namespace {
@@ -21,12 +26,21 @@ TerminalProcess::TerminalProcess(std::vector<std::string> command) {
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
   const winsize size{.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
-  pid_ = forkpty(&fd_, nullptr, nullptr, &size);
-  if (pid_ == 0) {
-    execv(arguments[0], arguments.data());
-    _exit(127);
-  }
-  EXPECT_GT(pid_, 0);
+  fd_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  EXPECT_EQ(grantpt(fd_) | unlockpt(fd_) | ioctl(fd_, TIOCSWINSZ, &size), 0);
+  const std::string terminal = ptsname(fd_);
+  // A session leader's first terminal becomes the one that Ctrl-C is typed on.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, terminal.c_str(), O_RDWR, 0);
+  posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, STDIN_FILENO, STDERR_FILENO);
+  EXPECT_EQ(posix_spawn(&pid_, arguments[0], &actions, &attributes, arguments.data(), environ), 0);
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
 }
 
 TerminalProcess::~TerminalProcess() {
@@ -72,10 +86,9 @@ int TerminalProcess::Wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-bool TerminalProcess::IsSane() const {
+bool TerminalProcess::TakesLines() const {
   termios state{};
-  return tcgetattr(fd_, &state) == 0 && (state.c_lflag & ICANON) != 0 &&
-         (state.c_lflag & ECHO) != 0;
+  return tcgetattr(fd_, &state) == 0 && (state.c_lflag & ICANON) != 0;
 }
 
 }  // namespace annulus::testing

@@ -2,7 +2,6 @@
 #define ANNULUS_TESTS_CLIENT_CLI_TERMINAL_PROCESS_H_
 
 #include <sys/types.h>
-#include <termios.h>
 
 #include <string>
 #include <vector>
@@ -28,8 +27,8 @@ class TerminalProcess {
   // Reads the rest and waits for the end. The exit code, or 128 + the signal that ended it.
   int Wait();
 
-  // Whether the terminal takes whole lines and echoes them, as a shell expects to find it.
-  bool IsSane() const;
+  // Whether the program is given whole lines: nobody edits one key by key.
+  bool TakesLines() const;
 
  private:
   // False at the end or after twenty seconds.
