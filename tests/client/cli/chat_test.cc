@@ -143,13 +143,13 @@ class ChatOnATerminal : public ChatTest {
 
 TEST_F(ChatOnATerminal, LinesAreEditedAndRecalled) {
   TerminalProcess chat(Command());
-  chat.ReadUntil("> ");
+  chat.AwaitPrompt("> ");
   chat.Type("Whé?\x7f\x7fo?\r");  // two characters are taken back, one of two bytes
   chat.ReadUntil("a time\r\n");
-  chat.ReadUntil("> ");
+  chat.AwaitPrompt("> ");
   chat.Type("\x1b[A\r");  // arrow up: the line before
   chat.ReadUntil("a time\r\n");
-  chat.ReadUntil("> ");
+  chat.AwaitPrompt("> ");
   chat.Type("\x04");
   EXPECT_EQ(chat.Wait(), 0);
   EXPECT_THAT(Said(server_.specs().back()),
@@ -165,22 +165,21 @@ TEST_F(ChatOnATerminal, InterruptStopsTheAnswerOnlyAndLeavesAtThePrompt) {
   const std::vector<std::string> annulus = Command();
   command.insert(command.end(), annulus.begin(), annulus.end());
   TerminalProcess chat(command);
-  chat.ReadUntil("> ");
+  chat.AwaitPrompt("> ");
   chat.Type("Tell!\r");
   chat.ReadUntil("Once upon");
   chat.Type("\x03");
   chat.ReadUntil("annulus: interrupted");
   EXPECT_TRUE(server_.WaitForCancel());
-  chat.ReadUntil("> ");
+  chat.AwaitPrompt("> ");
   server_.SetReply(testing::StoryReply());
   chat.Type("More?\r");
   chat.ReadUntil("a time\r\n");
   EXPECT_THAT(Said(server_.specs().back()),
               ElementsAre("user: Tell!", "assistant: Once upon", "user: More?"));
-  chat.ReadUntil("> ");
+  chat.AwaitPrompt("> ");
   chat.Type("half a quest");
   chat.ReadUntil("quest");
-  EXPECT_FALSE(chat.TakesLines());  // libedit takes each key
   chat.Type("\x03");
   chat.ReadUntil("rc=130");
   EXPECT_THAT(chat.ReadUntil(" iexten"), HasSubstr(" icanon"));

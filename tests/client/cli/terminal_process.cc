@@ -10,7 +10,9 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <thread>
 
 namespace annulus::testing {
 namespace {
@@ -76,9 +78,23 @@ std::string TerminalProcess::ReadUntil(const std::string& text) {
   return read;
 }
 
+void TerminalProcess::AwaitPrompt(const std::string& prompt) {
+  ReadUntil(prompt);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  while (TakesLines() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_FALSE(TakesLines()) << "no line is edited";
+}
+
 int TerminalProcess::Wait() {
   std::string rest;
   while (ReadMore(rest)) {
+  }
+  pollfd descriptor{fd_, POLLIN, 0};
+  if (poll(&descriptor, 1, 0) == 0) {
+    ADD_FAILURE() << "the program does not end; what it said: " << rest;
+    kill(pid_, SIGKILL);
   }
   int status = 0;
   waitpid(pid_, &status, 0);

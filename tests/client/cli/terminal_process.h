@@ -24,7 +24,12 @@ class TerminalProcess {
   // seconds.
   std::string ReadUntil(const std::string& text);
 
-  // Reads the rest and waits for the end. The exit code, or 128 + the signal that ended it.
+  // Reads up to the end of `prompt` and waits until a line is edited key by key: what is typed
+  // between the two would be taken in the terminal's own way. Fails the test as ReadUntil does.
+  void AwaitPrompt(const std::string& prompt);
+
+  // Reads the rest and waits for the end. The exit code, or 128 + the signal that ended it; a
+  // program that says nothing for twenty seconds is killed.
   int Wait();
 
   // Whether the program is given whole lines: nobody edits one key by key.
