@@ -16,12 +16,14 @@ size_t AttentionDetails::Cell(int32_t query_block, int32_t key_block) const {
 }
 
 void AttentionDetails::Add(const LayerAttention& part) {
-  Layer& layer = layers_[part.layer];
-  if (layer.heads.empty()) {
-    layer.heads.resize(static_cast<size_t>(kv_heads_));
-    layer.cells.resize(kCells);
-    for (Head& head : layer.heads) head.cells.resize(kCells);
+  if (!layers_.contains(part.layer)) {
+    Layer whole;  // there in full or, where memory runs out, not at all
+    whole.heads.resize(static_cast<size_t>(kv_heads_));
+    whole.cells.resize(kCells);
+    for (Head& head : whole.heads) head.cells.resize(kCells);
+    layers_.emplace(part.layer, std::move(whole));
   }
+  Layer& layer = layers_.at(part.layer);
   layer.estimated += part.estimated;
   layer.estimates += static_cast<double>(part.estimates);
   for (size_t head = 0; head < part.covered.size() && part.probes > 0; ++head) {

@@ -10,6 +10,7 @@
 #include "engine/base/field_error.h"
 #include "engine/request_pages.h"
 #include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
 
 namespace annulus {
 namespace {
@@ -48,6 +49,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, Engi
       serving_(options.stall_budget, options.limits, options.max_running, metrics),
       pages_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
       prefixes_(options.identity, options.limits, options.ropes, pages_) {
+  state_.running.reserve(options.max_running);  // a request that is admitted finds its place
   Publish(false);
   thread_ = std::thread([this] { Loop(); });
 }
@@ -305,8 +307,16 @@ std::optional<RingChoice> Coordinator::MakeRoom(
 bool Coordinator::RunStep() {
   const SteadyTime begun = Now();
   const std::vector<PrefillTurn> turns = serving_.Turns(state_, requests_);
-  auto plan = std::make_shared<const StepPlan>(
-      PlanStep(state_, pages_, options_.limits, options_.modes, turns));
+  std::shared_ptr<const StepPlan> plan;
+  const auto make_plan = [&] {
+    plan = std::make_shared<const StepPlan>(
+        PlanStep(state_, pages_, options_.limits, options_.modes, turns));
+    return absl::OkStatus();
+  };
+  if (const absl::Status planned = Guarded(make_plan, NoMemoryError); !planned.ok()) {
+    FinishAll(FinishReason::kError, planned, /*waiting_too=*/false);
+    return true;
+  }
   if (plan->items.empty() && plan->ended.empty()) return false;
   StartStep(*plan, state_, pages_);
   Publish(true);
@@ -323,7 +333,14 @@ bool Coordinator::RunStep() {
     return again;
   }
   CommitStep(*plan, options_.limits, state_, pages_);
-  account_.Add(*plan, *results, requests_);
+  const auto add_to_accounts = [&] {
+    account_.Add(*plan, *results, requests_);
+    return absl::OkStatus();
+  };
+  if (const absl::Status added = Guarded(add_to_accounts, NoMemoryError); !added.ok()) {
+    FinishAll(FinishReason::kError, added, /*waiting_too=*/false);
+    return true;
+  }
   serving_.Took(*plan, requests_, SecondsBetween(begun, Now()));
   for (const auto& sequence : state_.running) {
     prefixes_.Keep(*sequence, *requests_.at(sequence->id));

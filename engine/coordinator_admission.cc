@@ -4,7 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "engine/base/field_error.h"
 #include "engine/coordinator.h"
+#include "kernels/base/guarded.h"
 
 namespace annulus {
 
@@ -19,7 +21,16 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
   }
   Answer TryAdmit(const Contender& contender, const Contender* large) override {
     const Request* const other = large == nullptr ? nullptr : own_.requests_.at(large->id).get();
-    const Answer answer = own_.TryAdmit(*own_.requests_.at(contender.id), other);
+    Answer answer = Answer::kNoRoom;
+    const auto admit = [&] {
+      answer = own_.TryAdmit(*own_.requests_.at(contender.id), other);
+      return absl::OkStatus();
+    };
+    if (absl::Status memory = Guarded(admit, NoMemoryError); !memory.ok()) {
+      if (own_.pages_.IsOpen(contender.id)) own_.pages_.Release(contender.id);
+      failed_.emplace_back(contender.id, std::move(memory));
+      return Answer::kAdmitted;  // it waits no more
+    }
     if (answer == Answer::kAdmitted) {
       places_.Take(contender.share);
       own_.waiting_.erase(std::find(own_.waiting_.begin(), own_.waiting_.end(), contender.id));
@@ -28,9 +39,12 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
     return answer;
   }
 
+  const std::vector<std::pair<RequestId, absl::Status>>& failed() const { return failed_; }
+
  private:
   Coordinator& own_;
   Places places_;
+  std::vector<std::pair<RequestId, absl::Status>> failed_;  // the system had no memory for them
 };
 
 void Coordinator::AdmitWaiting() {
@@ -42,6 +56,7 @@ void Coordinator::AdmitWaiting() {
     Request& request = *requests_.at(id);
     if (request.sequence() == nullptr) request.ReportQueued(position++);
   }
+  for (const auto& [id, status] : side.failed()) Finish(id, FinishReason::kError, status);
 }
 
 // Whether a running request computes just now what this one begins with: its pages come sooner than

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/errors.h"
+#include "server/memory_reserve.h"
 
 namespace annulus {
 namespace {
@@ -34,6 +35,7 @@ absl::Status NoRoom(size_t needed, const MemoryBudget& budget) {
 }  // namespace
 
 absl::Status CallMemory::Hold(Part part, size_t bytes) {
+  if (bytes > parts_[part] && MemoryReserve::Gone()) return OutOfMemoryError();
   if (SetPart(part, bytes)) return absl::OkStatus();
   return NoRoom(held_ - parts_[part] + bytes, lease_.budget());
 }

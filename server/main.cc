@@ -35,6 +35,8 @@
 #include "server/exit_guard.h"
 #include "server/identity/token_hash.h"
 #include "server/log.h"
+#include "server/memory_reserve.h"
+#include "server/periodic_thread.h"
 #include "server/server.h"
 #include "server/service_notifier.h"
 #include "server/signal_thread.h"
@@ -334,6 +336,15 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
              {"remedy",
               "SIGTERM drains and ends the server, SIGHUP reads tokens and certificates again"}});
       });
+  MemoryReserve reserve;
+  const PeriodicThread refill(std::chrono::seconds(1), [&] {
+    if (!MemoryReserve::Gone()) return;
+    const bool whole = reserve.Restore();
+    log.Warning("no_memory", {{"reserve", whole ? "was used and is whole again" : "is used up"},
+                              {"remedy",
+                               "give the server more memory, or lower "
+                               "--max-prompts-memory or --kv-memory"}});
+  });
   ExitGuard guard(log);  // outlives all that may be slow to stop
   Loaded loaded;         // outlives the server
   ANNULUS_ASSIGN_OR_RETURN(const auto server, Server::Start(config, log));

@@ -23,4 +23,11 @@ absl::Status RetryError(absl::string_view message, std::chrono::milliseconds ret
   return status;
 }
 
+absl::Status NoMemoryError() {
+  return RetryError(
+      "the system has no memory left for this request; try again when others have ended, or send "
+      "less",
+      std::chrono::milliseconds(500));
+}
+
 }  // namespace annulus

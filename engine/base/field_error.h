@@ -16,6 +16,9 @@ absl::Status FieldError(absl::StatusCode code, absl::string_view field, absl::st
 // again, in decimal milliseconds, never negative.
 absl::Status RetryError(absl::string_view message, std::chrono::milliseconds retry_after);
 
+// RetryError of a request for which the system had no memory.
+absl::Status NoMemoryError();
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_BASE_FIELD_ERROR_H_

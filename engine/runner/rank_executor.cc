@@ -4,8 +4,10 @@
 #include <iterator>
 #include <utility>
 
+#include "engine/base/field_error.h"
 #include "engine/runner/step_run.h"
 #include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
 
 namespace annulus {
 namespace {
@@ -36,11 +38,14 @@ RankExecutor::RankExecutor(const RankParts& parts)
 
 RankResult RankExecutor::Execute(const StepPlan& plan) {
   RankResult result;
-  ApplyUpdates(plan);
-  messages_ = ChoiceMessages();
-  parts_.arena->Reset();
-  if (parts_.host_arena != parts_.arena) parts_.host_arena->Reset();
-  result.status = StepRun(*this, plan).Run(result);
+  const auto run = [&] {
+    ApplyUpdates(plan);
+    messages_ = ChoiceMessages();
+    parts_.arena->Reset();
+    if (parts_.host_arena != parts_.arena) parts_.host_arena->Reset();
+    return StepRun(*this, plan).Run(result);
+  };
+  result.status = Guarded(run, NoMemoryError);
   if (!result.status.ok()) parts_.channel->Abort(result.status);
   result.ring = ring_.TakeCounters();
   return result;

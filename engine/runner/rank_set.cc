@@ -186,8 +186,9 @@ absl::Status RankSet::TakeHostArena(Backend& backend, size_t bytes, Rank& rank) 
 absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepPlan> plan) {
   if (!lost_.ok()) return lost_;
   heartbeat_.Beat();
-  for (const auto& rank : ranks_) rank->thread->Start(plan);
   std::vector<RankResult> results;
+  results.reserve(ranks_.size());  // before they start: nothing may fail while they run
+  for (const auto& rank : ranks_) rank->thread->Start(plan);
   absl::Status failure;
   for (int rank = 0; rank < size(); ++rank) {
     std::optional<RankResult> result = WaitFor(rank);

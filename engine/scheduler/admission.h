@@ -19,8 +19,9 @@ class AdmissionHost {
   // Whether it should not begin yet for another reason than room.
   virtual bool Waits(const Contender& contender) = 0;
   enum class Answer { kAdmitted, kNoRoom, kLeavesNoRoom };
-  // Admits it if there is room. If `large` is given, only where `large` still fits once all that
-  // ran before room was gathered for it has ended.
+  // Admits it if there is room; kAdmitted also where it has ended for another reason. If `large` is
+  // given, only where `large` still fits once all that ran before room was gathered for it has
+  // ended.
   virtual Answer TryAdmit(const Contender& contender, const Contender* large) = 0;
 };
 

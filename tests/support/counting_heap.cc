@@ -12,7 +12,23 @@ namespace {
 std::atomic<int64_t> held{0};
 std::atomic<int64_t> most{0};
 
-void* Count(void* block) {
+std::atomic<size_t> fail_from{SIZE_MAX};
+std::atomic<int64_t> fail_after{0};
+std::atomic<bool> has_failed{false};
+thread_local bool spared = false;  // asked for the failure of others
+
+bool Fails(size_t bytes) {
+  if (bytes < fail_from.load(std::memory_order_relaxed) || spared) return false;
+  if (fail_after.fetch_sub(1) != 0) return false;
+  has_failed = true;
+  return true;
+}
+
+void* Count(size_t bytes, void* block) {
+  if (Fails(bytes)) {
+    std::free(block);
+    throw std::bad_alloc();
+  }
   if (block == nullptr) throw std::bad_alloc();
   const int64_t now = held.fetch_add(static_cast<int64_t>(malloc_usable_size(block))) +
                       static_cast<int64_t>(malloc_usable_size(block));
@@ -33,19 +49,32 @@ int64_t HeapBytes() { return held; }
 
 int64_t TakeHeapBytesMost() { return most.exchange(held); }
 
+void FailAllocation(size_t least_bytes, int64_t nth) {
+  spared = true;
+  has_failed = false;
+  fail_after = nth;
+  fail_from = least_bytes;
+}
+
+bool TakeAllocationFailed() {
+  fail_from = SIZE_MAX;
+  return has_failed;
+}
+
 }  // namespace annulus::testing
 
 // The forms for arrays end up here by default; under the address sanitizer they and their deletes
 // are its own.
-void* operator new(size_t bytes) { return annulus::testing::Count(std::malloc(bytes)); }
+void* operator new(size_t bytes) { return annulus::testing::Count(bytes, std::malloc(bytes)); }
 void* operator new(size_t bytes, std::align_val_t alignment) {
   const auto unit = static_cast<size_t>(alignment);
-  return annulus::testing::Count(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
+  return annulus::testing::Count(bytes, std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
 }
 // The address sanitizer has this form of its own as well, which a plain delete would not match.
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   void* const block = std::malloc(bytes);
-  return block == nullptr ? nullptr : annulus::testing::Count(block);
+  // What may fail without a word is not made to: its callers do without.
+  return block == nullptr ? nullptr : annulus::testing::Count(0, block);
 }
 void operator delete(void* block) noexcept { annulus::testing::Release(block); }
 void operator delete(void* block, size_t) noexcept { annulus::testing::Release(block); }

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_TESTS_SUPPORT_COUNTING_HEAP_H_
 #define ANNULUS_TESTS_SUPPORT_COUNTING_HEAP_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace annulus::testing {
@@ -10,6 +11,12 @@ namespace annulus::testing {
 int64_t HeapBytes();
 // The most of them at once since the last call, or the start; begins anew.
 int64_t TakeHeapBytesMost();
+
+// From now on the allocation number `nth`, from 0, of at least `least_bytes` by any thread but the
+// caller's fails once, as if the system had no memory.
+void FailAllocation(size_t least_bytes, int64_t nth);
+// Whether it has failed; also ends what FailAllocation asked for.
+bool TakeAllocationFailed();
 
 }  // namespace annulus::testing
 

@@ -1,0 +1,26 @@
+#ifndef ANNULUS_KERNELS_BASE_GUARDED_H_
+#define ANNULUS_KERNELS_BASE_GUARDED_H_
+
+#include <new>
+#include <stdexcept>
+
+#include "absl/status/status.h"
+
+namespace annulus {
+
+// Runs `work`, a part of handling one request. A failed allocation, which would end the process if
+// it left a thread, becomes what `out_of_memory` returns. std::length_error is the same for sizes
+// that no allocation could have.
+template <typename Work, typename OutOfMemory>
+absl::Status Guarded(Work&& work, OutOfMemory&& out_of_memory) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
+  }
+  return out_of_memory();
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_KERNELS_BASE_GUARDED_H_
