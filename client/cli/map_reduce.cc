@@ -24,6 +24,10 @@ constexpr int64_t kReservedTokens = 512;
 constexpr size_t kMostDocuments = 64;
 // Text is cut by its own mean number of bytes in a token; a part may have shorter tokens.
 constexpr double kCutShare = 0.8;
+// A server takes no document that exceeds the context. Whether one does is told from samples of it,
+// which may have longer tokens than the rest.
+constexpr double kStoreShare = 0.9;
+constexpr size_t kSampleBytes = 16 << 10;
 constexpr int kMostRounds = 8;
 
 }  // namespace
@@ -55,7 +59,7 @@ int MapReduce::Reduce() {
     texts.clear();
     exit_code = AddFile({"notes", absl::StrJoin(answers, "\n\n"), ""}, &texts);
     if (exit_code != 0) return exit_code;
-    own_.insert(texts.back().name);
+    if (!texts.back().name.empty()) own_.insert(texts.back().name);
     question = preset_.merge;
   }
   return session_.Misuse(
@@ -121,6 +125,39 @@ int MapReduce::ReadDoc(const std::string& doc) {
 }
 
 int MapReduce::AddFile(const FileText& read, std::vector<Text>* texts) {
+  // No token has less than a byte.
+  if (!read.text.ok() || static_cast<int64_t>(read.text->size()) <= budget_) {
+    return Store(read, texts);
+  }
+  int64_t tokens = 0;
+  const int exit_code = Estimate(*read.text, &tokens);
+  if (exit_code != 0) return exit_code;
+  if (static_cast<double>(tokens) < kStoreShare * static_cast<double>(budget_)) {
+    return Store(read, texts);
+  }
+  if (!read.remark.empty()) session_.Warn(read.remark);
+  texts->push_back({"", read.title, *read.text, std::max(tokens, budget_ + 1)});
+  return 0;
+}
+
+int MapReduce::Estimate(const std::string& text, int64_t* tokens) {
+  const std::vector<absl::string_view> parts = CutText(text, kSampleBytes);
+  v1::TokenizeRequest request;
+  request.set_model(options_.spec.model());
+  request.set_add_special(false);
+  request.set_text(
+      absl::StrCat(parts.front(), parts[parts.size() / 2], parts.size() > 2 ? parts.back() : ""));
+  v1::TokenizeResponse response;
+  Call call(session_.connection());
+  const grpc::Status status =
+      session_.connection().inference().Tokenize(call.context(), request, &response);
+  if (!status.ok()) return session_.CallFailed(status);
+  *tokens = static_cast<int64_t>(static_cast<double>(text.size()) * response.token_ids_size() /
+                                 static_cast<double>(request.text().size()));
+  return 0;
+}
+
+int MapReduce::Store(const FileText& read, std::vector<Text>* texts) {
   ProvidedDocuments provided;
   int exit_code = ProvideText(session_, read, options_.choice, &provided);
   skipped_ += provided.skipped;
@@ -163,7 +200,7 @@ int MapReduce::Cut(const std::vector<Text>& texts, std::vector<Text>* parts) {
     const std::vector<absl::string_view> cuts = CutText(text.text, static_cast<size_t>(bytes));
     for (size_t i = 0; i < cuts.size(); ++i) {
       const std::string title = absl::StrCat(text.title, ", part ", i + 1, " of ", cuts.size());
-      const int exit_code = AddFile({title, std::string(cuts[i]), ""}, parts);
+      const int exit_code = Store({title, std::string(cuts[i]), ""}, parts);
       if (exit_code != 0) return exit_code;
       own_.insert(parts->back().name);
     }

@@ -32,9 +32,9 @@ class MapReduce {
   int Run(const std::vector<std::string>& docs);
 
  private:
-  // A document on the server.
+  // A document.
   struct Text {
-    std::string name;
+    std::string name;  // empty: too long for the server to take it, it has to be cut
     std::string title;
     std::string text;  // empty if it is known to the server only
     int64_t tokens = 0;
@@ -43,6 +43,8 @@ class MapReduce {
   int ReadDocs(const std::vector<std::string>& docs);
   int ReadDoc(const std::string& doc);
   int AddFile(const FileText& read, std::vector<Text>* texts);
+  int Store(const FileText& read, std::vector<Text>* texts);
+  int Estimate(const std::string& text, int64_t* tokens);
   int Measure(const std::string& name, Text* text);
   int FindBudget();
   bool Fits(const std::vector<Text>& texts) const;

@@ -145,6 +145,10 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
       return Status(StatusCode::INVALID_ARGUMENT, "size or hash differs from the header");
     }
     const std::lock_guard lock(server_.mutex_);
+    const int64_t most = server_.models_.empty() ? 0 : server_.models_.front().max_context();
+    if (most > 0 && document.token_count() > most) {  // as annulusd does
+      return Status(StatusCode::OUT_OF_RANGE, "the document is longer than the model's context");
+    }
     server_.documents_[header.name()] = text;
     server_.titles_[header.name()] = header.title();
     *response->mutable_document() = document;

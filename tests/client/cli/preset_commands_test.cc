@@ -95,7 +95,7 @@ TEST_F(PresetCommands, ALongOneIsCutAskedAboutAndMerged) {
     EXPECT_EQ(specs[i].sampling().max_tokens(), 64);
   }
   EXPECT_THAT(Question(specs.back()), HasSubstr("summaries of the parts"));
-  EXPECT_THAT(server_.documents(), SizeIs(1)) << "the parts are deleted";
+  EXPECT_THAT(server_.documents(), SizeIs(0)) << "the parts are deleted";
 }
 
 TEST_F(PresetCommands, ExtractJoinsWhatWasFound) {
@@ -115,7 +115,7 @@ TEST_F(PresetCommands, AFailedPartIsAFailure) {
   const CliResult result = Run({"summarize", Write("long.txt", std::string(40000, 'x'))});
   EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::OUT_OF_RANGE) << result.err;
   EXPECT_EQ(result.out, "");
-  EXPECT_THAT(server_.documents(), SizeIs(1));
+  EXPECT_THAT(server_.documents(), SizeIs(0));
   SetContext(1000);
   EXPECT_THAT(Run({"summarize", Write("a.txt", "abc")}).err, HasSubstr("leaves no room"));
 }
