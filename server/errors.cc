@@ -170,7 +170,7 @@ bool HidesMessage(const absl::Status& status) {
   return !status.ok() && ReasonName(status) == "INTERNAL";
 }
 
-grpc::Status ToGrpcStatus(const absl::Status& status) {
+grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view request_id) {
   if (status.ok()) return grpc::Status::OK;
   google::rpc::Status wire;
   if (HidesMessage(status)) {
@@ -181,6 +181,11 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
     wire.set_code(static_cast<int>(status.code()));
     wire.set_message(Printable(status.message(), kLongestMessage));
     AddDetails(status, wire);
+  }
+  if (!request_id.empty()) {
+    google::rpc::RequestInfo info;
+    info.set_request_id(std::string(request_id));
+    wire.add_details()->PackFrom(info);
   }
   return grpc::Status(static_cast<grpc::StatusCode>(wire.code()), wire.message(),
                       wire.SerializeAsString());

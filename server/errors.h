@@ -48,8 +48,9 @@ absl::Status FromCompletion(absl::Status status);
 
 // What the client gets. Codes that only a fault of ours can cause become INTERNAL with a message
 // that reveals nothing: log the original first. Messages are cut to 1 KiB of printable ASCII, so
-// that all of it fits into gRPC's trailers.
-grpc::Status ToGrpcStatus(const absl::Status& status);
+// that all of it fits into gRPC's trailers. `request_id`: what the log names the call by, for
+// google.rpc.RequestInfo; empty: none.
+grpc::Status ToGrpcStatus(const absl::Status& status, absl::string_view request_id = "");
 
 // True where ToGrpcStatus hides the message.
 bool HidesMessage(const absl::Status& status);

@@ -237,23 +237,35 @@ std::string GenerationCall::request_id() const {
   return request_id_;
 }
 
+void GenerationCall::LogDone(const std::string& id, const Completion& completion,
+                             const grpc::CallbackServerContext& call) const {
+  const bool stopped = completion.finish_reason == FinishReason::kStop;
+  context_.log.FromClient(LogLevel::kInfo, "request_done",
+                          {{"call", name_},
+                           {"id", id},
+                           {"tenant", caller_.tenant.name()},
+                           {"peer", connection_},
+                           {"model", context_.config.served_model_name},
+                           {"finish_reason", stopped ? "stop" : "length"},
+                           {"prompt_tokens", completion.usage.prompt_tokens},
+                           {"cached_tokens", completion.usage.cached_tokens},
+                           {"completion_tokens", completion.usage.completion_tokens},
+                           {"queue_seconds", completion.timings.queue},
+                           {"first_token_seconds", completion.timings.time_to_first_token},
+                           {"seconds", completion.timings.total},
+                           LogField::IfAny("trace", TraceOf(call))});
+}
+
 grpc::Status GenerationCall::Conclude(const Completion& completion,
                                       grpc::CallbackServerContext& call) {
   if (place_ != nullptr) place_->End();  // a client that hears the end may begin the next at once
   const std::string id = request_id();
-  if (completion.status.ok()) {
-    context_.log.FromClient(LogLevel::kInfo, "request_done",
-                            {{"call", name_},
-                             {"id", id},
-                             {"prompt_tokens", completion.usage.prompt_tokens},
-                             {"completion_tokens", completion.usage.completion_tokens},
-                             {"seconds", absl::StrCat(completion.timings.total)}});
-  }
+  if (completion.status.ok()) LogDone(id, completion, call);
   if (const auto cause = completion.status.GetPayload(kCausePayload)) {
     context_.log.FromClient(LogLevel::kWarning, "computing_failed",
                             {{"id", id}, {"cause", std::string(*cause)}});
   }
-  return context_.Conclude(absl::StrCat(name_, " ", id), FromCompletion(completion.status), call);
+  return context_.Conclude({name_, caller_.tenant, id}, FromCompletion(completion.status), call);
 }
 
 void GenerationCall::Close() {

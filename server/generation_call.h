@@ -83,6 +83,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   bool Attached(std::shared_ptr<SharedGeneration> generation);
   RequestKey key() const;
   void End(absl::Status status);
+  void LogDone(const std::string& id, const Completion& completion,
+               const grpc::CallbackServerContext& call) const;
 
   ServiceContext& context_;
   const absl::string_view name_;  // a literal

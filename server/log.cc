@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -31,10 +32,11 @@ bool NeedsQuotes(absl::string_view text) {
   return false;
 }
 
-std::string Line(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields) {
-  std::string line = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
-  absl::StrAppend(&line, " ", LevelName(level), " ", event);
+std::string TextLine(absl::string_view time, LogLevel level, absl::string_view event,
+                     std::initializer_list<LogField> fields) {
+  std::string line = absl::StrCat(time, " ", LevelName(level), " ", event);
   for (const LogField& field : fields) {
+    if (field.omit) continue;
     absl::StrAppend(&line, " ", field.key, "=");
     if (NeedsQuotes(field.value)) {
       absl::StrAppend(&line, "\"", absl::CHexEscape(field.value), "\"");
@@ -45,13 +47,65 @@ std::string Line(LogLevel level, absl::string_view event, std::initializer_list<
   return line;
 }
 
-std::string GapLine(uint64_t dropped) {
-  return absl::StrCat(Line(LogLevel::kWarning, "log_lines_dropped", {{"lines", dropped}}), "\n");
+// ASCII whatever the bytes are, so that every line is valid.
+void AppendJsonText(absl::string_view text, std::string& line) {
+  line.push_back('"');
+  for (const char c : text) {
+    const unsigned char byte = static_cast<unsigned char>(c);
+    if (byte < ' ' || byte > '~') {
+      absl::StrAppendFormat(&line, "\\u%04x", static_cast<unsigned>(byte));
+    } else {
+      if (c == '"' || c == '\\') line.push_back('\\');
+      line.push_back(c);
+    }
+  }
+  line.push_back('"');
+}
+
+void AppendJsonField(absl::string_view key, absl::string_view value, std::string& line) {
+  line.push_back(line.empty() ? '{' : ',');
+  AppendJsonText(key, line);
+  line.push_back(':');
+  AppendJsonText(value, line);
+}
+
+// Infinity and NaN are no numbers of JSON.
+bool IsJsonNumber(const LogField& field) {
+  return field.number && field.value.find_first_of("in") == std::string::npos;
+}
+
+std::string JsonLine(absl::string_view time, LogLevel level, absl::string_view event,
+                     std::initializer_list<LogField> fields) {
+  std::string line;
+  AppendJsonField("time", time, line);
+  AppendJsonField("level", LevelName(level), line);
+  AppendJsonField("event", event, line);
+  for (const LogField& field : fields) {
+    if (field.omit) continue;
+    if (IsJsonNumber(field)) {
+      absl::StrAppend(&line, ",\"", field.key, "\":", field.value);
+    } else {
+      AppendJsonField(field.key, field.value, line);
+    }
+  }
+  return line + "}";
+}
+
+std::string Line(LogFormat format, LogLevel level, absl::string_view event,
+                 std::initializer_list<LogField> fields) {
+  const std::string time =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
+  return format == LogFormat::kJson ? JsonLine(time, level, event, fields)
+                                    : TextLine(time, level, event, fields);
 }
 
 }  // namespace
 
-Logger::Logger(LogLevel least, int descriptor) : least_(least), writer_(descriptor, GapLine) {}
+Logger::Logger(LogLevel least, int descriptor, LogFormat format)
+    : least_(least), format_(format), writer_(descriptor, [format](uint64_t dropped) {
+        return absl::StrCat(
+            Line(format, LogLevel::kWarning, "log_lines_dropped", {{"lines", dropped}}), "\n");
+      }) {}
 
 Logger::~Logger() {
   for (const auto& [event, lines] : limiter_.TakeQuiet(LogLimiter::Time::max())) {
@@ -61,7 +115,7 @@ Logger::~Logger() {
 
 void Logger::FromClient(LogLevel level, absl::string_view event,
                         std::initializer_list<LogField> fields) const {
-  if (level < least_) return;
+  if (level < least_.load(std::memory_order_relaxed)) return;
   // Errors of ours are not held back by how often clients err.
   const std::string kind = absl::StrCat(LevelName(level), ":", event);
   const LogLimiter::Verdict verdict = limiter_.Ask(kind, std::chrono::steady_clock::now());
@@ -76,11 +130,21 @@ void Logger::SayWhatWasSuppressed() const {
 
 void Logger::Write(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields,
                    uint64_t suppressed) const {
-  if (level < least_) return;
-  std::string line = Line(level, event, fields);
-  if (suppressed > 0) absl::StrAppend(&line, " suppressed=", suppressed);
+  if (level < least_.load(std::memory_order_relaxed)) return;
+  std::string line = Line(format_, level, event, fields);
+  if (suppressed > 0) {
+    if (format_ == LogFormat::kJson) line.pop_back();
+    absl::StrAppend(&line,
+                    format_ == LogFormat::kJson ? ",\"suppressed\":" : " suppressed=", suppressed,
+                    format_ == LogFormat::kJson ? "}" : "");
+  }
   line.push_back('\n');
   writer_.Post(std::move(line));
+}
+
+void Logger::LastWords(absl::string_view line) const {
+  if (format_ == LogFormat::kJson) return Error("ended", {{"reason", line}});
+  writer_.Post(absl::StrCat(line, "\n"));
 }
 
 }  // namespace annulus

@@ -1,10 +1,12 @@
 #ifndef ANNULUS_SERVER_LOG_H_
 #define ANNULUS_SERVER_LOG_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -17,19 +19,32 @@ namespace annulus {
 // One fact of an event: a key of letters and underscores, and a number or short text. Never text of
 // a prompt, an answer or a document.
 struct LogField {
-  LogField(absl::string_view key, const absl::AlphaNum& value) : key(key), value(value.Piece()) {}
+  template <typename Value>
+  LogField(absl::string_view key, const Value& value)
+      : key(key), value(absl::AlphaNum(value).Piece()), number(std::is_arithmetic_v<Value>) {}
+  // Left out of the line if `value` is empty.
+  static LogField IfAny(absl::string_view key, absl::string_view value) {
+    LogField field(key, value);
+    field.omit = value.empty();
+    return field;
+  }
   absl::string_view key;
   std::string value;
+  bool number = false;
+  bool omit = false;
 };
 
-// Writes one line per event: "2026-11-21T09:30:00.123Z info request_done id=r-7 code=OK". Values
-// that are empty or hold spaces, quotes or unprintable bytes are quoted and escaped, so an event
-// never makes two lines. Callers never wait for the descriptor (see LogWriter). Thread-safe.
+// Writes one line per event: "2026-11-21T09:30:00.123Z info request_done id=r-7 code=OK", or
+// {"time":"..","level":"info","event":"request_done","id":"r-7","code":"OK"}. Values that are empty
+// or hold spaces, quotes or unprintable bytes are quoted and escaped, so an event never makes two
+// lines. Callers never wait for the descriptor (see LogWriter). Thread-safe.
 class Logger {
  public:
   // Events below `least` are dropped. `descriptor` must stay open.
-  explicit Logger(LogLevel least, int descriptor = 2);
+  explicit Logger(LogLevel least, int descriptor = 2, LogFormat format = LogFormat::kText);
   ~Logger();  // waits a moment for what is not written yet
+
+  void SetLevel(LogLevel least) { least_.store(least, std::memory_order_relaxed); }
 
   void Debug(absl::string_view event, std::initializer_list<LogField> fields = {}) const {
     Write(LogLevel::kDebug, event, fields);
@@ -53,8 +68,8 @@ class Logger {
   // called now and then.
   void SayWhatWasSuppressed() const;
 
-  // A line as it is, without time and level.
-  void Plain(absl::string_view line) const { writer_.Post(absl::StrCat(line, "\n")); }
+  // Why the process ends: as text a line as it is, without time and level.
+  void LastWords(absl::string_view line) const;
 
   // Blocks until everything logged so far is written or lost, at most `limit`.
   void Flush(std::chrono::milliseconds limit) const { writer_.Flush(limit); }
@@ -67,7 +82,8 @@ class Logger {
   void Write(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields,
              uint64_t suppressed = 0) const;
 
-  const LogLevel least_;
+  std::atomic<LogLevel> least_;
+  const LogFormat format_;
   mutable LogLimiter limiter_;
   mutable LogWriter writer_;
 };

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -32,6 +33,7 @@
 #include "server/config/options.h"
 #include "server/config/value_parsers.h"
 #include "server/connection_acceptor.h"
+#include "server/doctor.h"
 #include "server/exit_guard.h"
 #include "server/identity/token_hash.h"
 #include "server/log.h"
@@ -198,6 +200,35 @@ absl::Status HashToken() {
   return absl::OkStatus();
 }
 
+Finding ExamineGpu(const ServerConfig& config) {
+  if (config.device == DeviceChoice::kCpu) {
+    return {"gpu", Finding::Verdict::kGood, "not asked for", ""};
+  }
+  const auto devices = OpenGpus(config);
+  if (devices.ok()) return {"gpu", Finding::Verdict::kGood, (*devices)->gpu, ""};
+  const std::string why(devices.status().message());
+  if (config.device == DeviceChoice::kAuto) {
+    return {"gpu", Finding::Verdict::kGood, "the processor computes: " + why, ""};
+  }
+  return {"gpu", Finding::Verdict::kBad, why, "do what it says, or set --device auto"};
+}
+
+// 1 if a daemon of this configuration would not serve here.
+int Doctor(const ServerConfig& config) {
+  std::vector<Finding> findings = ExamineMachine(config);
+  findings.push_back(ExamineGpu(config));
+  const absl::Status exposure = CheckExposure(config);
+  if (!exposure.ok()) {
+    findings.push_back({"strangers", Finding::Verdict::kBad, std::string(exposure.message()),
+                        "set one of the options that it names"});
+  }
+  std::fputs(FindingsText(findings).c_str(), stdout);
+  const bool bad = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
+    return finding.verdict == Finding::Verdict::kBad;
+  });
+  return bad ? 1 : 0;
+}
+
 // Where ranks are kept.
 std::string DescribePlacement(const ServerConfig& config, int nodes,
                               const std::vector<RankLoad>& ranks) {
@@ -310,7 +341,15 @@ void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& serve
   server.CannotServe(why);
 }
 
-absl::Status Serve(ServerConfig config, const Logger& log) {
+// Of all options the level alone takes effect while it serves.
+void ReloadLevel(const std::vector<std::string>& arguments, Logger& log) {
+  const absl::StatusOr<CommandLine> again = LoadConfig(arguments, ReadEnvironment());
+  if (again.ok()) return log.SetLevel(again->config.log_level);
+  log.Error("reload_failed", {{"reason", again.status().message()},
+                              {"remedy", "mend it; what was read before stays in use"}});
+}
+
+absl::Status Serve(ServerConfig config, const std::vector<std::string>& arguments, Logger& log) {
   // Without TLS a relay stands between client and gRPC, with a pair of sockets of its own.
   const int descriptors = config.tls_certificate.empty() ? 3 : 1;
   const int connections = MakeRoomForConnections(config.max_connections, descriptors);
@@ -329,7 +368,10 @@ absl::Status Serve(ServerConfig config, const Logger& log) {
         _exit(0);
       },
       [&](int signal) {
-        if (signal == SIGHUP) return target.Reload();
+        if (signal == SIGHUP) {
+          ReloadLevel(arguments, log);
+          return target.Reload();
+        }
         log.Info(
             "signal_ignored",
             {{"number", signal},
@@ -384,12 +426,12 @@ int Report(const absl::Status& status) {
 }
 
 // As Report, but standard error may hang while it serves: then its end does not wait for it.
-int ServeAndReport(const ServerConfig& config) {
+int ServeAndReport(const ServerConfig& config, const std::vector<std::string>& arguments) {
   gpr_set_log_function(config.log_level == LogLevel::kDebug ? LogFromGrpc : DropFromGrpc);
-  const Logger log(config.log_level);
-  const absl::Status status = Serve(config, log);
+  Logger log(config.log_level, STDERR_FILENO, config.log_format);
+  const absl::Status status = Serve(config, arguments, log);
   if (status.ok()) return 0;
-  log.Plain(absl::StrCat("annulusd: ", status.message()));
+  log.LastWords(absl::StrCat("annulusd: ", status.message()));
   return 1;
 }
 
@@ -413,6 +455,8 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kPrintConfig:
       std::fputs(command_line->text.c_str(), stdout);
       return 0;
+    case Action::kDoctor:
+      return Doctor(config);
     case Action::kHashToken:
       return Report(HashToken());
     case Action::kCheck:
@@ -420,7 +464,7 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kConvert:
       return Report(Convert(config));
     case Action::kServe:
-      return ServeAndReport(config);
+      return ServeAndReport(config, arguments);
   }
   return kExitMisuse;
 }

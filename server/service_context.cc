@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/connection_relay.h"
@@ -24,31 +25,34 @@ std::string ServiceContext::NewRequestId() {
   return absl::StrCat("r-", next_request.fetch_add(1, std::memory_order_relaxed));
 }
 
-grpc::Status ServiceContext::Conclude(absl::string_view name, const absl::Status& status,
+grpc::Status ServiceContext::Conclude(const CallName& name, const absl::Status& status,
                                       grpc::CallbackServerContext& call) {
+  const std::string id = name.id.empty() ? NewRequestId() : name.id;
+  call.AddTrailingMetadata("annulus-request-id", id);
   if (const auto retry = status.GetPayload(kRetryPayload)) {
     call.AddTrailingMetadata("grpc-retry-pushback-ms", std::string(*retry));
   }
   if (status.ok()) {
-    log.Debug("call_done", {{"call", name}});
+    log.Debug("call_done", {{"call", name.method}, {"id", id}});
     return grpc::Status::OK;
   }
-  const grpc::Status wire = ToGrpcStatus(status);
+  const grpc::Status wire = ToGrpcStatus(status, id);
   const auto code = static_cast<absl::StatusCode>(wire.error_code());
   // A look-up that finds nothing has told what was asked: clients look before they upload.
-  if (name == "GetDocument" && code == absl::StatusCode::kNotFound) {
-    log.Debug("call_done", {{"call", name}, {"found", "nothing"}});
+  if (name.method == "GetDocument" && code == absl::StatusCode::kNotFound) {
+    log.Debug("call_done", {{"call", name.method}, {"id", id}, {"found", "nothing"}});
     return wire;
   }
   metrics.CountError(code);
-  if (HidesMessage(status)) {
-    log.FromClient(LogLevel::kError, "call_failed", {{"call", name}, {"cause", status.ToString()}});
-  } else {
-    log.FromClient(LogLevel::kInfo, "call_failed",
-                   {{"call", name},
-                    {"code", absl::StatusCodeToString(code)},
-                    {"message", wire.error_message()}});
-  }
+  const bool ours = HidesMessage(status);
+  log.FromClient(ours ? LogLevel::kError : LogLevel::kInfo, "call_failed",
+                 {{"call", name.method},
+                  {"id", id},
+                  {"tenant", name.tenant.name()},
+                  {"peer", ClientAddress(call.peer())},
+                  {"code", absl::StatusCodeToString(code)},
+                  {ours ? "cause" : "message", ours ? status.ToString() : wire.error_message()},
+                  LogField::IfAny("trace", TraceOf(call))});
   return wire;
 }
 
@@ -104,6 +108,21 @@ absl::Status ServiceContext::PoolRefusal() const {
                                "too many requests are being prepared, of all clients or of this "
                                "one; try again in a moment"),
                    kRetryBusyMs);
+}
+
+std::string TraceOf(const grpc::CallbackServerContext& call) {
+  constexpr size_t kTraceBegin = 3, kTraceDigits = 32, kLength = 55;
+  const auto header = call.client_metadata().find("traceparent");
+  if (header == call.client_metadata().end()) return "";
+  const absl::string_view text(header->second.data(), header->second.size());
+  if (text.size() != kLength || text.substr(0, 2) == "ff") return "";
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool dash = i == 2 || i == 35 || i == 52;
+    const bool digit = absl::ascii_isdigit(text[i]) || (text[i] >= 'a' && text[i] <= 'f');
+    if (dash ? text[i] != '-' : !digit) return "";
+  }
+  const absl::string_view trace = text.substr(kTraceBegin, kTraceDigits);
+  return trace.find_first_not_of('0') == absl::string_view::npos ? "" : std::string(trace);
 }
 
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call) {

@@ -27,6 +27,13 @@
 
 namespace annulus {
 
+// How the log and the client name a call.
+struct CallName {
+  absl::string_view method;
+  TenantId tenant;
+  std::string id;  // empty: one of ours
+};
+
 // What every service shares. All of it is thread-safe and outlives every call.
 struct ServiceContext {
   const ServerConfig& config;
@@ -49,10 +56,10 @@ struct ServiceContext {
   // A name for a request that brought none: "r-1", "r-2", ..
   std::string NewRequestId();
 
-  // Counts and logs how a call ended, and gives the status to send. `name` names the call in the
-  // log: "Generate r-7". A status that says when to try again says so to gRPC's own retries too:
-  // the trailer grpc-retry-pushback-ms.
-  grpc::Status Conclude(absl::string_view name, const absl::Status& status,
+  // Counts and logs how a call ended, and gives the status to send. The call's id goes into the
+  // trailer annulus-request-id, and into the details of an error. A status that says when to try
+  // again says so to gRPC's own retries too: the trailer grpc-retry-pushback-ms.
+  grpc::Status Conclude(const CallName& name, const absl::Status& status,
                         grpc::CallbackServerContext& call);
 
   // Why the pool took no job: it is busy, or the server stops.
@@ -74,6 +81,10 @@ struct ServiceContext {
 // Whose share of the pool a call uses: its tenant's, and of callers without an identity that of the
 // address that they come from, whatever the port.
 std::string ClientOf(const grpc::CallbackServerContext& call, const TenantId& tenant);
+
+// The 32 digits of the trace that the caller's metadata `traceparent` names (W3C Trace Context), or
+// empty if there is none or it is malformed.
+std::string TraceOf(const grpc::CallbackServerContext& call);
 
 // When the call must have ended, on the steady clock. A deadline that has passed gives a past time.
 SteadyTime SteadyDeadline(const grpc::CallbackServerContext& call);

@@ -48,6 +48,7 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
 absl::Status UploadReactor::Start() {
   ANNULUS_ASSIGN_OR_RETURN(Identity caller, context_.Admit(call_, "UploadDocument"));
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
+  tenant_ = caller.tenant;
   client_ = ClientOf(call_, caller.tenant);
   upload_.emplace(context_.documents, *engine, caller.tenant, cancel_,
                   DocumentShare(context_.quotas, caller));
@@ -154,7 +155,7 @@ void UploadReactor::Send(const absl::Status& status) {
                              {"new", result_.created ? "yes" : "no"}});
   }
   context_.metrics.CountUpload(outcome);
-  Finish(context_.Conclude("UploadDocument", status, call_));
+  Finish(context_.Conclude({"UploadDocument", tenant_, ""}, status, call_));
 }
 
 void UploadReactor::OnCancel() {

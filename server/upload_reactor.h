@@ -68,6 +68,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   grpc::ByteBuffer message_;
   CallMemory memory_;  // of the message that is being taken in
   LastingFlag cancel_;
+  TenantId tenant_;
   std::string client_;            // whose share of the pool it uses
   std::optional<Upload> upload_;  // absent when the call was refused at once
   Upload::Result result_;

@@ -18,6 +18,8 @@ constexpr char kUsage[] =
     "       annulusd --print-config [OPTION]...\n"
     "                                      print the configuration in effect, as a file for\n"
     "                                      --config that explains every option, and leave\n"
+    "       annulusd --doctor [OPTION]...  look at this machine, say what is good and what to do\n"
+    "                                      about the rest, and leave\n"
     "       annulusd --hash-token          read a token from standard input, print its hash for\n"
     "                                      --tokens-file, and leave\n"
     "\n"

@@ -74,6 +74,8 @@ bool ParseAction(absl::string_view argument, Action& action) {
     action = Action::kConvert;
   } else if (argument == "--print-config") {
     action = Action::kPrintConfig;
+  } else if (argument == "--doctor") {
+    action = Action::kDoctor;
   } else if (argument == "--hash-token") {
     action = Action::kHashToken;
   } else {
@@ -104,9 +106,10 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     const std::string name = argument.substr(0, equals);
     const Option* option = FindOption(name, FlagName);
     if (option == nullptr && name != "--config") {
-      return UnknownName("flag", name,
-                         AllNames(FlagName, {"--config", "--check", "--convert", "--print-config",
-                                             "--hash-token", "--help", "--man", "--version"}));
+      return UnknownName(
+          "flag", name,
+          AllNames(FlagName, {"--config", "--check", "--convert", "--print-config", "--hash-token",
+                              "--doctor", "--help", "--man", "--version"}));
     }
     std::string value;
     if (equals != std::string::npos) {

@@ -17,6 +17,7 @@ enum class Action : uint8_t {
   kConvert,
   kPrintConfig,
   kHashToken,
+  kDoctor,
   kHelp,
   kManual,
   kVersion

@@ -384,7 +384,14 @@ std::vector<Option> ServiceOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(0), hours(24), c.grace_time);
        }},
-      {"log-level", "debug|info|warning|error", "info", "Least severity that is logged.",
+      {"log-format", "text|json", "text",
+       "How a line of the log is written: words, or an object of JSON with the same keys.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<LogFormat>(text, {{"text", LogFormat::kText}, {"json", LogFormat::kJson}},
+                                     c.log_format);
+       }},
+      {"log-level", "debug|info|warning|error", "info",
+       "Least severity that is logged. SIGHUP reads it again, from file and variables.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<LogLevel>(text,
                                     {{"debug", LogLevel::kDebug},

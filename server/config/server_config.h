@@ -15,6 +15,7 @@ enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
 // for, or from a pool that the administrator reserved.
 enum class HugePagesChoice : uint8_t { kAuto, kOff, kTransparent, kExplicit };
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError };
+enum class LogFormat : uint8_t { kText, kJson };
 
 // Everything that the daemon can be told. The defaults stand in the option table (options.cc) and
 // nowhere else: LoadConfig parses them first.
@@ -50,6 +51,7 @@ struct ServerConfig {
   std::chrono::milliseconds attach_window{};  // how long a complete answer is kept for them
   size_t max_message_bytes = 0;               // of one gRPC message
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
 };
 
 }  // namespace annulus

@@ -244,6 +244,24 @@ TEST_F(DaemonTest, SignalsThatAskForNothingChangeNothing) {
   EXPECT_EQ(daemon_->WaitForExit(seconds(20)), 0) << daemon_->output();
 }
 
+TEST_F(DaemonTest, TheLogNamesACallByItsIdTenantPeerAndTrace) {
+  Start();
+  grpc::ClientContext context;
+  context.AddMetadata("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+  v1::StreamGenerateRequest request;
+  request.mutable_spec()->set_text("a");
+  request.mutable_spec()->set_request_id("mine");
+  request.mutable_spec()->mutable_sampling()->set_max_tokens(1);
+  ASSERT_TRUE(ReadStream(*inference_, request, &context).status.ok());
+  EXPECT_TRUE(daemon_->WaitForOutput("trace=4bf92f3577b34da6a3ce929d0e0e4736", seconds(10)))
+      << daemon_->output();
+  for (const char* part :
+       {" request_done call=StreamGenerate id=mine tenant=default peer=ipv4:127.",
+        " finish_reason=length ", " completion_tokens=1 ", " cached_tokens=0 "}) {
+    EXPECT_THAT(daemon_->output(), HasSubstr(part));
+  }
+}
+
 // Until a file of tokens is asked for, there is nothing to read again, and that does no harm.
 TEST_F(DaemonTest, HangUpReadsFilesAgain) {
   Start();
@@ -294,6 +312,7 @@ TEST(DaemonExitTest, MistakesAreToldInOneLine) {
   expect({"--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check", "--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check"}, 0, "builtin:recall");
+  expect({"--doctor", "--device", "cpu", "--kv-memory", "64MiB"}, 0, "listen         good");
   expect({"--help"}, 0, "--kv-memory SIZE");
   expect({"--version"}, 0, "annulusd 0.1.0");
   Daemon first;

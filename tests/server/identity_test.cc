@@ -233,5 +233,34 @@ TEST_F(IdentityTest, AChangedFileIsUsedAndNoStreamIsLost) {
   EXPECT_EQ(stream->Finish().error_code(), StatusCode::CANCELLED);
 }
 
+// Whoever asks about a call names it as the log does.
+TEST(CallIdTest, EveryCallTellsItsId) {
+  TestServer server;
+  server.Serve();
+  v1::GenerateResponse response;
+  const auto id_of = [](const grpc::ClientContext& context) {
+    const auto& trailers = context.GetServerTrailingMetadata();
+    const auto found = trailers.find("annulus-request-id");
+    return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+  };
+  v1::GenerateRequest request = TextRequest("x");
+  request.mutable_spec()->set_request_id("mine 1");
+  grpc::ClientContext good;
+  EXPECT_TRUE(server.inference()->Generate(&good, request, &response).ok());
+  EXPECT_EQ(id_of(good), "mine 1");
+  request.mutable_spec()->set_model("nobody's");
+  request.mutable_spec()->clear_request_id();
+  grpc::ClientContext bad;
+  const grpc::Status refused = server.inference()->Generate(&bad, request, &response);
+  EXPECT_THAT(id_of(bad), ::testing::StartsWith("r-"));
+  EXPECT_EQ(Details(refused).request_id, id_of(bad));
+  grpc::ClientContext unary;
+  v1::GetDocumentResponse document;
+  const grpc::Status missing =
+      server.documents()->GetDocument(&unary, v1::GetDocumentRequest(), &document);
+  EXPECT_THAT(id_of(unary), ::testing::StartsWith("r-"));
+  EXPECT_EQ(Details(missing).request_id, id_of(unary));
+}
+
 }  // namespace
 }  // namespace annulus

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <limits>
 #include <string>
 #include <thread>
 
@@ -21,10 +23,11 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-std::string Logged(LogLevel least, const std::function<void(const Logger&)>& use) {
+std::string Logged(LogLevel least, const std::function<void(const Logger&)>& use,
+                   LogFormat format = LogFormat::kText) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
-  use(Logger(least, ends[1]));
+  use(Logger(least, ends[1], format));
   close(ends[1]);
   char buffer[4096];
   const ssize_t size = read(ends[0], buffer, sizeof(buffer));
@@ -46,6 +49,41 @@ TEST(Logger, QuotesWhatCouldBreakALine) {
   });
   EXPECT_THAT(line, HasSubstr(R"(a="two words" b="" c="line\nfeed \"q\"" d="\xff")"));
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1);
+}
+
+TEST(Logger, WritesJsonWhateverTheValuesAre) {
+  const std::string line = Logged(
+      LogLevel::kInfo,
+      [](const Logger& log) {
+        log.Info("request_done", {{"id", "a \"b\"\\\n\xff"},
+                                  {"tokens", 12},
+                                  {"seconds", 0.5},
+                                  {"never", std::numeric_limits<double>::infinity()},
+                                  {"number_in_text", "12"},
+                                  LogField::IfAny("trace", "")});
+      },
+      LogFormat::kJson);
+  EXPECT_THAT(line, MatchesRegex("\\{\"time\":\"[-0-9]+T[:.0-9]+Z\",\"level\":\"info\",.*\\}\n"));
+  EXPECT_THAT(line, HasSubstr(R"("event":"request_done","id":"a \"b\"\\\u000a\u00ff","tokens":12,)"
+                              R"("seconds":0.5,"never":"inf","number_in_text":"12"})"));
+}
+
+TEST(Logger, LevelsChangeWhileItIsUsed) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  {
+    Logger log(LogLevel::kError, ends[1]);
+    log.Info("before");
+    log.SetLevel(LogLevel::kInfo);
+    log.Info("after");
+  }
+  close(ends[1]);
+  char buffer[4096];
+  const ssize_t size = read(ends[0], buffer, sizeof(buffer));
+  close(ends[0]);
+  const std::string text(buffer, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  EXPECT_EQ(text.find("before"), std::string::npos);
+  EXPECT_THAT(text, HasSubstr(" info after"));
 }
 
 TEST(Logger, DropsWhatIsNotSevereEnough) {

@@ -105,6 +105,7 @@ ErrorDetails Details(const grpc::Status& status) {
     google::rpc::BadRequest bad_request;
     google::rpc::ResourceInfo resource;
     google::rpc::RetryInfo retry;
+    google::rpc::RequestInfo request;
     if (any.UnpackTo(&info)) {
       details.reason = info.reason();
       details.domain = info.domain();
@@ -114,6 +115,8 @@ ErrorDetails Details(const grpc::Status& status) {
     } else if (any.UnpackTo(&resource)) {
       details.resource_type = resource.resource_type();
       details.resource_name = resource.resource_name();
+    } else if (any.UnpackTo(&request)) {
+      details.request_id = request.request_id();
     } else if (any.UnpackTo(&retry)) {
       details.retry_ms =
           google::protobuf::util::TimeUtil::DurationToMilliseconds(retry.retry_delay());

@@ -87,6 +87,7 @@ struct ErrorDetails {
   std::string resource_type;  // of ResourceInfo
   std::string resource_name;
   int64_t retry_ms = -1;
+  std::string request_id;  // of RequestInfo
 };
 ErrorDetails Details(const grpc::Status& status);
 

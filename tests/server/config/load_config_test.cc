@@ -78,6 +78,7 @@ std::string OtherValue(const Option& option) {
   if (name == "page-tokens") return "128";
   if (name == "ring-mode") return "pass-q";
   if (name == "ring-transport") return "staged";
+  if (name == "log-format") return "json";
   if (name == "log-level") return "debug";
   if (name == "insecure") return "on";
   if (name == "numa" || name == "device-graphs") return "off";
@@ -116,7 +117,8 @@ std::string Describe(const ServerConfig& c) {
       << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
       << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
       << c.attach_window.count() << '|' << c.max_replay_memory << '|' << c.max_documents << '|'
-      << c.max_message_bytes << '|' << static_cast<int>(c.log_level);
+      << c.max_message_bytes << '|' << static_cast<int>(c.log_level) << '|'
+      << static_cast<int>(c.log_format);
   return out.str();
 }
 
