@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "annulus/v1/admin.grpc.pb.h"
 #include "annulus/v1/inference.grpc.pb.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/integration/daemon.h"
@@ -36,6 +37,16 @@ class RetryTest : public ::testing::Test {
     return request;
   }
 
+  void WaitUntilIdle() {
+    const auto admin = v1::AdminService::NewStub(
+        grpc::CreateChannel(daemon_->address(), grpc::InsecureChannelCredentials()));
+    EXPECT_TRUE(Eventually([&] {
+      grpc::ClientContext context;
+      v1::GetLoadResponse load;
+      return admin->GetLoad(&context, {}, &load).ok() && load.running() == 0 && load.waiting() == 0;
+    }));
+  }
+
   std::unique_ptr<Daemon> daemon_;
   std::unique_ptr<v1::InferenceService::Stub> stub_;
 };
@@ -62,6 +73,7 @@ TEST_F(RetryTest, AClientThatGivesUpDoesNotStartAnew) {
     cached = processed / 64 * 64;
     context.TryCancel();
     reader->Finish();
+    WaitUntilIdle();  // until then the daemon takes a call with that id for a second reader
   }
 }
 
