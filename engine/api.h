@@ -107,7 +107,8 @@ struct RequestSpec {
   // connections it came by.
   std::string client;
   std::string connection;
-  // -2 to 2; above 0: served before others of its client, below: after them.
+  // -2 to 2; above 0: served before others of its tenant, below: after them. Without an identity:
+  // of its client.
   int32_t priority = 0;
   std::vector<int32_t> prompt;  // at least 1 id, each below the vocabulary size
   // Lengths of beginnings of the prompt that other prompts are likely to share, ascending, each at

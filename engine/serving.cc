@@ -150,7 +150,8 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
         stream ? SampledWork(item.begin) : EvenWork(item.begin, item.end, AttentionClass::kDense);
     costs.push_back(pacer_.costs().Predict(work) + 1e-6 * (item.end - item.begin));
     all += costs.back();
-    uses.push_back({.share = ShareOf(request.spec()), .prompt = !stream});
+    uses.push_back(
+        {.share = ShareOf(request.spec()), .prompt = !stream, .priority = request.spec().priority});
   }
   pacer_.Took(plan, streams, seconds);
   for (size_t i = 0; i < uses.size(); ++i) uses[i].seconds = seconds * costs[i] / all;

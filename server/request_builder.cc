@@ -219,6 +219,16 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
   return absl::OkStatus();
 }
 
+absl::StatusOr<int32_t> ReadPriority(int32_t priority) {
+  constexpr int32_t kMost = 2;
+  if (priority >= -kMost && priority <= kMost) return priority;
+  return FieldError(
+      "spec.priority",
+      absl::StrCat("priority is ", priority,
+                   "; allowed are -2 to 2: above 0 for what comes before your other "
+                   "requests, below 0 for what may come after them, or leave it out"));
+}
+
 // The fields that are there; for the rest the model's defaults.
 SamplingParams ReadSampling(const v1::SamplingParams& message, const SamplingParams& defaults) {
   SamplingParams params = defaults;
@@ -259,6 +269,7 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
   // Before much work is done.
   ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
   request.attention_details = spec.attention().details();
+  ANNULUS_ASSIGN_OR_RETURN(request.priority, ReadPriority(spec.priority()));
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, memory, cancel, request));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
   if (!spec.sampling().has_max_tokens()) {

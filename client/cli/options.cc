@@ -159,9 +159,17 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
       ->type_name("NAME");
   strings(
       "--request-id", [&spec](const std::string& id) { spec.set_request_id(id); },
-      "Name of this request in the server's log", kServerGroup)
+      "Name of this request in the server's log; sent again with the same request, it follows "
+      "that one",
+      kServerGroup)
       ->expected(1)
       ->type_name("ID");
+  command
+      .add_option_function<int32_t>(
+          "--priority", [&spec](const int32_t& priority) { spec.set_priority(priority); },
+          "Above 0: before your other requests, below: after them; -2 to 2")
+      ->type_name("N")
+      ->group(kServerGroup);
   AddAttentionOptions(command, spec);
   AddField(command, sampling, "-n,--max-tokens", &P::set_max_tokens, "Most tokens to generate");
   AddField(command, sampling, "--min-tokens", &P::set_min_tokens, "Fewest tokens to generate");

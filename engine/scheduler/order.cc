@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/base/tenant_id.h"
+
 namespace annulus {
 namespace {
 
@@ -17,6 +19,11 @@ constexpr double kMostUrgent = 1e9;
 constexpr double kStepOfPriority = 4;
 constexpr double kBegun = 1.25;
 
+// How much a second of work counts for the share's account at a level.
+double WeightOf(const ShareName& share, size_t level, int priority) {
+  return level > share.owner_level() ? std::pow(kStepOfPriority, -priority) : 1;
+}
+
 // Requests that wait at one level of shares, by the next level's names; at the last, the requests.
 struct Lane {
   using Turn = std::pair<double, std::string>;  // had, name: whoever is first is next
@@ -26,8 +33,8 @@ struct Lane {
 
   bool empty() const { return turns.empty() && requests.empty(); }
 
-  // Takes the next request out, and counts it as served.
-  size_t Take(std::span<const Contender> contenders) {
+  // Takes the next request out, and counts it as served. `level` is that of the lanes' names.
+  size_t Take(std::span<const Contender> contenders, size_t level) {
     if (lanes.empty()) {
       const size_t next = requests.back();
       requests.pop_back();
@@ -35,14 +42,19 @@ struct Lane {
     }
     const auto [had, name] = turns.extract(turns.begin()).value();
     Lane& lane = lanes[name];
-    const size_t next = lane.Take(contenders);
-    const double work = std::max(contenders[next].remaining, kShortest);
-    if (!lane.empty()) turns.emplace(had + work, name);
+    const size_t next = lane.Take(contenders, level + 1);
+    const Contender& served = contenders[next];
+    const double work = std::max(served.remaining, kShortest);
+    if (!lane.empty()) {
+      turns.emplace(had + work * WeightOf(served.share, level, served.priority), name);
+    }
     return next;
   }
 };
 
 }  // namespace
+
+size_t ShareName::owner_level() const { return tenant != TenantId().name() ? 0 : 1; }
 
 double Urgency(const Contender& contender) {
   const double total = std::max(contender.total, kShortest);
@@ -107,7 +119,7 @@ void FairShares::Charge(std::span<const ShareUse> step) {
       uses.push_back(use);
       Account& one =
           account->below.try_emplace(use.share.level(level), Account{account->time}).first->second;
-      one.had += use.seconds;
+      one.had += use.seconds * WeightOf(use.share, level, use.priority);
       account = &one;
     }
   }
@@ -146,7 +158,7 @@ std::vector<size_t> ServingOrder(std::span<const Contender> contenders, const Fa
     lane->requests.push_back(i);
   }
   std::vector<size_t> order;
-  while (!all.empty()) order.push_back(all.Take(contenders));
+  while (!all.empty()) order.push_back(all.Take(contenders, 0));
   return order;
 }
 

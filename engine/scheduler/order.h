@@ -20,6 +20,8 @@ struct ShareName {
   std::string connection = {};
 
   static constexpr size_t kLevels = 3;
+  // Who answers for it: the tenant, or of callers that are nobody's in particular the client.
+  size_t owner_level() const;
   const std::string& level(size_t i) const {
     return i == 0 ? tenant : i == 1 ? client : connection;
   }
@@ -47,6 +49,10 @@ struct Contender {
 //  - the time to its deadline over its slack, what is left of that time once it is done; not where
 //    the deadline cannot be met, so that work which is lost anyhow takes nothing from others.
 // Each step of priority counts fourfold.
+//
+// Priority also weighs shares, but only below whoever owns the request: of a tenant's clients and
+// connections, one whose requests have a step more has four times as much. So it takes nothing from
+// other tenants.
 double Urgency(const Contender& contender);
 
 // Work that a step has done for one share.
@@ -54,6 +60,7 @@ struct ShareUse {
   ShareName share = {};
   double seconds = 0;
   bool prompt = false;  // of a prompt, for which shares contend; else of a stream that runs anyway
+  int priority = 0;     // as Contender::priority
 };
 
 // Seconds of work that each tenant, each client of it and each connection of that has had, of those

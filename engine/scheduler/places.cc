@@ -1,13 +1,11 @@
 #include "engine/scheduler/places.h"
 
-#include "engine/base/tenant_id.h"
-
 namespace annulus {
 namespace {
 
 // Empty: nobody's in particular, so nothing is kept from it.
 std::string OwnerOf(const ShareName& share) {
-  if (share.tenant != TenantId().name()) return "tenant " + share.tenant;
+  if (share.owner_level() == 0) return "tenant " + share.tenant;
   return share.client.empty() ? std::string() : "client " + share.client;
 }
 

@@ -101,7 +101,10 @@ TEST_F(GenerateTest, SamplingFieldsArriveAndAbsentOnesHaveTheirDefaults) {
   EXPECT_FALSE(params.seed.has_value());
   EXPECT_FALSE(params.logprobs.has_value());
 
+  EXPECT_EQ(server_.engine().submitted().back().priority, 0);
+
   auto request = TextRequest("x");
+  request.mutable_spec()->set_priority(-2);
   v1::SamplingParams* sampling = request.mutable_spec()->mutable_sampling();
   sampling->set_max_tokens(7);
   sampling->set_min_tokens(3);
@@ -119,6 +122,7 @@ TEST_F(GenerateTest, SamplingFieldsArriveAndAbsentOnesHaveTheirDefaults) {
   sampling->set_logprobs(0);
   (*sampling->mutable_logit_bias())[3] = -100;
   ASSERT_TRUE(Generate(request).ok());
+  EXPECT_EQ(server_.engine().submitted().back().priority, -2);
   params = server_.engine().submitted().back().sampling;
   EXPECT_EQ(params.max_tokens, 7);
   EXPECT_EQ(params.min_tokens, 3);
@@ -205,6 +209,8 @@ TEST_F(GenerateTest, BadFieldsAreNamed) {
   EXPECT_EQ(field_of([](auto& spec) { spec.mutable_messages(); }), "spec.messages");
   EXPECT_EQ(field_of([](auto& spec) { spec.mutable_token_ids()->add_ids(-1); }), "spec.token_ids");
   EXPECT_EQ(field_of([](auto& spec) { spec.mutable_token_ids()->add_ids(257); }), "spec.token_ids");
+  EXPECT_EQ(field_of([](auto& spec) { spec.set_priority(3); }), "spec.priority");
+  EXPECT_EQ(field_of([](auto& spec) { spec.set_priority(-3); }), "spec.priority");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(""); }), "spec.request_id");
   EXPECT_EQ(field_of([](auto& spec) { spec.set_request_id(std::string(129, 'x')); }),
             "spec.request_id");

@@ -103,6 +103,7 @@ TEST_F(GenerateCommands, FlagsBecomeFields) {
                                 "--model",
                                 "m",
                                 "--request-id=r1",
+                                "--priority=-1",
                                 "--max-tokens",
                                 "64",
                                 "--min-tokens",
@@ -144,7 +145,7 @@ TEST_F(GenerateCommands, FlagsBecomeFields) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   v1::GenerationSpec expected;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      R"(model: "m" request_id: "r1" text: "x" 
+      R"(model: "m" request_id: "r1" priority: -1 text: "x" 
          attention { policy: "window:window=512,sinks=0" coverage: 0.75 }
          sampling {
            max_tokens: 64 min_tokens: 2 temperature: 0 top_p: 0.5 top_k: 3 min_p: 0.25

@@ -344,6 +344,36 @@ TEST(FairShares, NobodyGainsByComingAnew) {
   }
 }
 
+// Over whole traces of turns: a step of priority is four times the share, of the own tenant's or
+// client's alone.
+TEST(FairShares, PriorityTakesFromTheOwnTenantAlone) {
+  for (const bool anonymous : {false, true}) {
+    FairShares shares;
+    const auto name = [&](const std::string& owner, const std::string& connection) {
+      return anonymous ? ShareName{"default", owner, connection} : ShareName{owner, connection};
+    };
+    std::vector<Contender> contenders = {{.id = 0, .share = name("t", "a"), .priority = 1},
+                                         {.id = 1, .share = name("t", "b")},
+                                         {.id = 2, .share = name("u", "c"), .priority = -2}};
+    std::vector<ShareName> contending;
+    for (Contender& one : contenders) {
+      one.remaining = one.total = 1;
+      contending.push_back(one.share);
+    }
+    std::vector<double> had(3, 0);
+    for (int i = 0; i < 1000; ++i) {
+      shares.SetContending(contending);
+      const size_t next = ServingOrder(contenders, shares).front();
+      had[next] += 1;
+      shares.Charge(
+          std::vector<ShareUse>{{contenders[next].share, 1, true, contenders[next].priority}});
+    }
+    EXPECT_NEAR(had[2], 500, 3);
+    EXPECT_NEAR(had[0], 400, 5);
+    EXPECT_NEAR(had[1], 100, 5);
+  }
+}
+
 TEST(FairShares, MoreConnectionsBringNoMore) {
   std::vector<Contender> contenders;
   for (int i = 0; i < 6; ++i) {
