@@ -25,6 +25,7 @@ engine/text/       : engine/api.h engine/base/ KERNELS
 engine/model/      : engine/api.h engine/base/ engine/text/ KERNELS
 engine/gguf/       : engine/base/ engine/text/ engine/model/ KERNELS
 engine/memory/     : engine/api.h engine/base/ KERNELS
+engine/tiers/      : engine/api.h engine/base/ engine/memory/page_book.h KERNELS
 engine/metrics/    : engine/api.h engine/base/ KERNELS
 engine/state/      : engine/api.h engine/base/ engine/sparse/ KERNELS
 engine/sampling/   : engine/api.h engine/base/ engine/text/ KERNELS

@@ -1,0 +1,27 @@
+#ifndef ANNULUS_ENGINE_TIERS_DISK_CALLS_H_
+#define ANNULUS_ENGINE_TIERS_DISK_CALLS_H_
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace annulus {
+
+// The system's calls that a disk can fail or a process can die in, so that tests can have them do
+// either. Each is as the system's: -1 with errno where it fails. Thread-safe.
+class DiskCalls {
+ public:
+  virtual ~DiskCalls() = default;
+  virtual ssize_t Write(int file, const void* bytes, size_t count, int64_t offset);
+  virtual ssize_t Read(int file, void* bytes, size_t count, int64_t offset);
+  // From one name in `folder` to another.
+  virtual int Rename(int folder, const std::string& from, const std::string& to);
+
+  static DiskCalls& System();
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TIERS_DISK_CALLS_H_

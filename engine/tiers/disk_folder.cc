@@ -1,0 +1,140 @@
+#include "engine/tiers/disk_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kEntrySuffix[] = ".page";
+
+absl::Status FolderError(const std::string& path, absl::string_view what) {
+  return absl::FailedPreconditionError(absl::StrCat("folder ", path, ": ", what));
+}
+
+std::string Hex(const ContentHash& hash) {
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(hash.data()), hash.size()));
+}
+
+absl::Status CheckOwner(const std::string& path, int descriptor) {
+  struct stat state {};
+  if (fstat(descriptor, &state) != 0) return FolderError(path, std::strerror(errno));
+  if (state.st_uid != geteuid()) {
+    return FolderError(path, "it belongs to another user; name a folder of the daemon's own user");
+  }
+  if ((state.st_mode & 077) != 0) {
+    return FolderError(
+        path, absl::StrCat("others may use it; it holds what users sent: chmod 700 ", path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t TenantPart(const ContentHash& tenant) {
+  uint64_t part;
+  std::memcpy(&part, tenant.data(), sizeof(part));
+  return part;
+}
+
+std::string EntryName::Text() const {
+  return absl::StrCat(Hex(key.chain), "-", key.group, "-", first_position, "-", payload_bytes, "-",
+                      absl::Hex(tenant, absl::kZeroPad16), kEntrySuffix);
+}
+
+std::optional<EntryName> EntryName::Parse(absl::string_view text) {
+  if (!absl::EndsWith(text, kEntrySuffix)) return std::nullopt;
+  const std::vector<absl::string_view> parts =
+      absl::StrSplit(text.substr(0, text.size() - sizeof(kEntrySuffix) + 1), '-');
+  EntryName name;
+  constexpr uint64_t kMostPayload = uint64_t{1} << 40;
+  const bool reads = parts.size() == 5 && parts[0].size() == 2 * name.key.chain.size() &&
+                     absl::SimpleAtoi(parts[1], &name.key.group) &&
+                     absl::SimpleAtoi(parts[2], &name.first_position) &&
+                     absl::SimpleAtoi(parts[3], &name.payload_bytes) &&
+                     name.payload_bytes <= kMostPayload &&
+                     absl::SimpleHexAtoi(parts[4], &name.tenant);
+  if (!reads) return std::nullopt;
+  const std::string chain = absl::HexStringToBytes(parts[0]);
+  std::memcpy(name.key.chain.data(), chain.data(), chain.size());
+  if (name.Text() != text) return std::nullopt;
+  return name;
+}
+
+absl::StatusOr<std::unique_ptr<DiskFolder>> DiskFolder::Open(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return FolderError(path, absl::StrCat("cannot be made: ", std::strerror(errno)));
+  }
+  const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return FolderError(path, std::strerror(errno));
+  const int lock =
+      openat(descriptor, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+  std::unique_ptr<DiskFolder> folder(new DiskFolder(path, descriptor, lock));
+  const absl::Status owner = CheckOwner(path, descriptor);
+  if (!owner.ok()) return owner;
+  if (lock < 0) return FolderError(path, absl::StrCat("lock: ", std::strerror(errno)));
+  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    return FolderError(path, errno == EWOULDBLOCK
+                                 ? "another daemon uses it; give each daemon a folder of its own"
+                                 : std::strerror(errno));
+  }
+  return folder;
+}
+
+DiskFolder::~DiskFolder() {
+  if (lock_ >= 0) close(lock_);
+  close(descriptor_);
+}
+
+bool DiskFolder::Remove(const std::string& name) const {
+  return unlinkat(descriptor_, name.c_str(), 0) == 0;
+}
+
+absl::StatusOr<int64_t> DiskFolder::Scan(
+    const std::function<void(const EntryName& name, int64_t time)>& found) const {
+  const int again = openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR* const listing = again < 0 ? nullptr : fdopendir(again);
+  if (listing == nullptr) {
+    if (again >= 0) close(again);
+    return FolderError(path_, std::strerror(errno));
+  }
+  int64_t removed = 0;
+  while (const dirent* const item = readdir(listing)) {
+    const std::string text = item->d_name;
+    if (absl::StartsWith(text, kUnfinished)) {
+      removed += Remove(text) ? 1 : 0;
+      continue;
+    }
+    const std::optional<EntryName> name = EntryName::Parse(text);
+    if (!name.has_value()) continue;
+    struct stat state {};
+    const bool whole =
+        fstatat(descriptor_, text.c_str(), &state, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(state.st_mode) &&
+        static_cast<uint64_t>(state.st_size) == kEntryHeaderBytes + name->payload_bytes;
+    if (whole) {
+      found(*name, state.st_mtim.tv_sec * int64_t{1'000'000'000} + state.st_mtim.tv_nsec);
+    } else {
+      removed += Remove(text) ? 1 : 0;
+    }
+  }
+  closedir(listing);
+  return removed;
+}
+
+}  // namespace annulus

@@ -1,0 +1,308 @@
+#include "engine/tiers/disk_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kBlock = 4096;  // a file takes whole blocks of the disk
+constexpr int64_t kSecond = 1'000'000'000;
+
+EntryName NameOf(const PageMark& mark, uint64_t payload_bytes) {
+  return {KeyOf(mark), TenantPart(mark.tenant), mark.first_position, payload_bytes};
+}
+
+// The file's time says when it was used last, for the next start.
+void SetTime(int file, int64_t use) {
+  const timespec time{use / kSecond, use % kSecond};
+  const timespec times[2] = {time, time};
+  futimens(file, times);
+}
+
+size_t SizeOf(std::span<const std::span<const std::byte>> parts) {
+  size_t bytes = 0;
+  for (const auto& part : parts) bytes += part.size();
+  return bytes;
+}
+
+}  // namespace
+
+bool DiskStore::Order::operator<(const Order& other) const {
+  return std::tie(use, other.first_position, key.chain, key.group) <
+         std::tie(other.use, first_position, other.key.chain, other.key.group);
+}
+
+size_t DiskStore::KeyHash::operator()(const PageKey& key) const {
+  size_t value;
+  std::memcpy(&value, key.chain.data(), sizeof(value));
+  return value ^ static_cast<size_t>(key.group);
+}
+
+int64_t DiskStore::FileBytes(uint64_t payload_bytes) {
+  const auto bytes = static_cast<int64_t>(kEntryHeaderBytes + payload_bytes);
+  return (bytes + kBlock - 1) / kBlock * kBlock;
+}
+
+DiskStore::Order DiskStore::OrderOf(const Entry& entry) {
+  return {entry.use, entry.name.first_position, entry.name.key};
+}
+
+absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& folder,
+                                                           int64_t limit_bytes, DiskCalls& calls) {
+  ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<DiskFolder> opened, DiskFolder::Open(folder));
+  std::unique_ptr<DiskStore> store(new DiskStore(std::move(opened), limit_bytes, calls));
+  const auto found = [&](const EntryName& name, int64_t time) {
+    if (store->entries_.contains(name.key)) return;  // the next start sees the other one
+    store->Add(name, time);
+    store->bytes_ += FileBytes(name.payload_bytes);
+    store->last_use_ = std::max(store->last_use_, time);
+  };
+  ANNULUS_ASSIGN_OR_RETURN(store->rejects_, store->folder_->Scan(found));
+  store->Remove(store->MakeRoom(0));
+  return store;
+}
+
+int64_t DiskStore::NextUse() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::lock_guard lock(mutex_);
+  last_use_ = std::max<int64_t>(last_use_ + 1,
+                                std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+  return last_use_;
+}
+
+bool DiskStore::Has(const PageKey& key) const {
+  if (!on()) return false;
+  std::lock_guard lock(mutex_);
+  return entries_.contains(key);
+}
+
+void DiskStore::Touch(const PageKey& key, int64_t use) {
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || found->second.use >= use) return;
+  order_.erase(OrderOf(found->second));
+  found->second.use = use;
+  order_.insert(OrderOf(found->second));
+}
+
+void DiskStore::Add(const EntryName& name, int64_t use) {
+  const Entry entry{name, use};
+  entries_.emplace(name.key, entry);
+  order_.insert(OrderOf(entry));
+}
+
+std::optional<std::string> DiskStore::Drop(const PageKey& key) {
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return std::nullopt;
+  std::string name = found->second.name.Text();
+  bytes_ -= FileBytes(found->second.name.payload_bytes);
+  order_.erase(OrderOf(found->second));
+  entries_.erase(found);
+  return name;
+}
+
+std::vector<std::string> DiskStore::MakeRoom(int64_t bytes) {
+  std::vector<std::string> names;
+  while (bytes_ + bytes > limit_ && !order_.empty()) {
+    names.push_back(*Drop(PageKey(order_.begin()->key)));
+  }
+  return names;
+}
+
+void DiskStore::Remove(std::span<const std::string> names) {
+  for (const std::string& name : names) {
+    if (!folder_->Remove(name) && errno != ENOENT) Failed("removing a page", errno).IgnoreError();
+  }
+}
+
+absl::Status DiskStore::Failed(absl::string_view what, int error) {
+  ++io_errors_;
+  absl::Status status = absl::UnavailableError(
+      absl::StrCat(what, " in ", folder_->path(), ": ", std::strerror(error)));
+  TurnOff(status);
+  return status;
+}
+
+void DiskStore::TurnOff(const absl::Status& reason) {
+  std::lock_guard lock(mutex_);
+  if (off_.empty()) off_ = std::string(reason.message());
+  on_ = false;
+}
+
+absl::Status DiskStore::WriteAll(int file, std::span<const std::byte> bytes, int64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written = calls_.Write(file, bytes.data(), bytes.size(), offset);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return Failed("writing a page", written == 0 ? ENOSPC : errno);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DiskStore::ReadAll(int file, std::span<std::byte> bytes, int64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t read = calls_.Read(file, bytes.data(), bytes.size(), offset);
+    if (read < 0 && errno == EINTR) continue;
+    if (read < 0) return Failed("reading a page", errno);
+    if (read == 0) return absl::DataLossError("the file is shorter than its page");
+    bytes = bytes.subspan(static_cast<size_t>(read));
+    offset += read;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DiskStore::WriteFile(const EntryName& name, const PageMark& mark,
+                                  std::span<const std::span<const std::byte>> payload,
+                                  int64_t use) {
+  const std::string unfinished = absl::StrCat(DiskFolder::kUnfinished, next_file_++);
+  const int file = openat(folder_->descriptor(), unfinished.c_str(),
+                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) return Failed("making a file", errno);
+  bool renamed = false;
+  const absl::Cleanup end = [&] {
+    close(file);
+    if (!renamed) folder_->Remove(unfinished);
+  };
+  EntryHeader header{mark, name.payload_bytes, ChecksumOf(payload)};
+  std::array<std::byte, kEntryHeaderBytes> block;
+  WriteHeader(header, block);
+  ANNULUS_RETURN_IF_ERROR(WriteAll(file, block, 0));
+  int64_t offset = kEntryHeaderBytes;
+  for (const auto& part : payload) {
+    ANNULUS_RETURN_IF_ERROR(WriteAll(file, part, offset));
+    offset += static_cast<int64_t>(part.size());
+  }
+  SetTime(file, use);
+  if (calls_.Rename(folder_->descriptor(), unfinished, name.Text()) != 0) {
+    return Failed("naming a page", errno);
+  }
+  renamed = true;
+  return absl::OkStatus();
+}
+
+absl::Status DiskStore::Put(const PageMark& mark,
+                            std::span<const std::span<const std::byte>> payload, int64_t use) {
+  const EntryName name = NameOf(mark, SizeOf(payload));
+  const int64_t bytes = FileBytes(name.payload_bytes);
+  if (bytes > limit_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a page takes ", bytes, " bytes on the disk; allowed are ", limit_));
+  }
+  std::vector<std::string> given_up;
+  {
+    std::lock_guard lock(mutex_);
+    if (!on()) return absl::UnavailableError(off_);
+    if (entries_.contains(name.key)) return absl::OkStatus();
+    given_up = MakeRoom(bytes);
+    // Others are writing as much as the limit allows.
+    if (bytes_ + bytes > limit_)
+      return absl::ResourceExhaustedError("no room on the disk just now");
+    bytes_ += bytes;
+  }
+  Remove(given_up);
+  const absl::Status written = WriteFile(name, mark, payload, use);
+  std::lock_guard lock(mutex_);
+  if (written.ok() && !entries_.contains(name.key)) {
+    Add(name, use);
+  } else {
+    bytes_ -= bytes;
+  }
+  return written;
+}
+
+absl::StatusOr<std::optional<double>> DiskStore::ReadFile(const EntryName& name,
+                                                          const PageMark& expected,
+                                                          std::span<std::byte> payload,
+                                                          int64_t use) {
+  const int file = openat(folder_->descriptor(), name.Text().c_str(),
+                          O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) {
+    if (errno == ENOENT) return absl::NotFoundError("the page is gone");
+    if (errno == ELOOP || errno == ENXIO) return absl::DataLossError("it is no plain file");
+    return Failed("opening a page", errno);
+  }
+  const absl::Cleanup end = [&] { close(file); };
+  struct stat state {};
+  if (fstat(file, &state) != 0) return Failed("looking at a page", errno);
+  if (!S_ISREG(state.st_mode) ||
+      static_cast<uint64_t>(state.st_size) != kEntryHeaderBytes + payload.size()) {
+    return absl::DataLossError("the file has another length than its page");
+  }
+  std::array<std::byte, kEntryHeaderBytes> block;
+  ANNULUS_RETURN_IF_ERROR(ReadAll(file, block, 0));
+  ANNULUS_ASSIGN_OR_RETURN(const EntryHeader header, ReadHeader(block));
+  if (header.payload_bytes != payload.size() || !SamePage(header.mark, expected)) {
+    return absl::DataLossError("the file holds another page than its name says");
+  }
+  ANNULUS_RETURN_IF_ERROR(ReadAll(file, payload, kEntryHeaderBytes));
+  if (ChecksumOf(std::span<const std::byte>(payload)) != header.payload) {
+    return absl::DataLossError("the page's checksum is wrong");
+  }
+  SetTime(file, use);
+  return header.mark.coverage;
+}
+
+absl::StatusOr<std::optional<double>> DiskStore::Get(const PageMark& expected,
+                                                     std::span<std::byte> payload, int64_t use) {
+  if (!Has(KeyOf(expected))) return absl::NotFoundError("the page is not there");
+  const EntryName name = NameOf(expected, payload.size());
+  absl::StatusOr<std::optional<double>> read = ReadFile(name, expected, payload, use);
+  if (read.ok()) {
+    Touch(name.key, use);
+    return read;
+  }
+  if (absl::IsUnavailable(read.status())) return read;
+  std::optional<std::string> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    if (absl::IsDataLoss(read.status())) ++rejects_;
+    dropped = Drop(name.key);
+  }
+  if (dropped.has_value()) Remove(std::vector{*dropped});
+  return read;
+}
+
+int64_t DiskStore::Forget(std::span<const PageKey> keys) {
+  std::vector<std::string> names;
+  {
+    std::lock_guard lock(mutex_);
+    for (const PageKey& key : keys) {
+      if (std::optional<std::string> name = Drop(key)) names.push_back(*std::move(name));
+    }
+  }
+  Remove(names);
+  return std::ssize(names);
+}
+
+int64_t DiskStore::ForgetTenant(const ContentHash& tenant) {
+  std::vector<PageKey> keys;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [key, entry] : entries_) {
+      if (entry.name.tenant == TenantPart(tenant)) keys.push_back(key);
+    }
+  }
+  return Forget(keys);
+}
+
+DiskStore::Stats DiskStore::stats() const {
+  std::lock_guard lock(mutex_);
+  return {std::ssize(entries_), bytes_, limit_, rejects_, io_errors_, off_};
+}
+
+}  // namespace annulus

@@ -1,0 +1,135 @@
+#ifndef ANNULUS_ENGINE_TIERS_DISK_STORE_H_
+#define ANNULUS_ENGINE_TIERS_DISK_STORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/tiers/disk_calls.h"
+#include "engine/tiers/disk_folder.h"
+#include "engine/tiers/page_entry.h"
+
+namespace annulus {
+
+// Pages of keys and values in the files of one folder, one page a file, so that a daemon that ended
+// in any way finds them again. Whatever the files hold, Get gives the very bytes that Put was given
+// for that mark, or fails.
+//
+// A file appears under its name whole, by rename. Nothing is flushed: after a power failure a file
+// may hold anything, which its checksums tell. The files together never take more than the limit;
+// those used least recently go first, the later pages of a text before the earlier ones, since
+// those are of no use without these.
+//
+// A disk that is full or fails turns the store off until the next start: it then has nothing.
+//
+// Thread-safe. Put, Get, Forget and ForgetTenant take as long as the disk does; the others never
+// wait for it.
+class DiskStore {
+ public:
+  // Bytes of the heap for each page that is known, to within a tenth.
+  static constexpr int64_t kBytesPerPage = 320;
+
+  // FAILED_PRECONDITION as DiskFolder::Open. `calls` must outlive the store.
+  static absl::StatusOr<std::unique_ptr<DiskStore>> Open(const std::string& folder,
+                                                         int64_t limit_bytes,
+                                                         DiskCalls& calls = DiskCalls::System());
+
+  // When something is used: greater each time, about ns of the wall clock, whatever that does. One
+  // for all pages that a request uses keeps their order.
+  int64_t NextUse();
+
+  bool Has(const PageKey& key) const;
+  void Touch(const PageKey& key, int64_t use);
+
+  // OK too where the page is there already. RESOURCE_EXHAUSTED where one page is more than the
+  // limit. Any other error turns the store off.
+  absl::Status Put(const PageMark& mark, std::span<const std::span<const std::byte>> payload,
+                   int64_t use);
+
+  // Reads the page that `expected` names, of exactly payload.size() bytes; returns its coverage.
+  // NOT_FOUND: it is not there (any more); DATA_LOSS: it was not what it should be and is removed;
+  // UNAVAILABLE: the disk failed and the store is off. `payload` then holds anything.
+  absl::StatusOr<std::optional<double>> Get(const PageMark& expected, std::span<std::byte> payload,
+                                            int64_t use);
+
+  // Removes the pages; returns how many there were.
+  int64_t Forget(std::span<const PageKey> keys);
+  int64_t ForgetTenant(const ContentHash& tenant);
+
+  // For good, with the reason.
+  void TurnOff(const absl::Status& reason);
+  bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  struct Stats {
+    int64_t pages = 0;
+    int64_t bytes = 0;  // of files, those being written included
+    int64_t limit = 0;
+    int64_t rejects = 0;    // pages that were not what they should be
+    int64_t io_errors = 0;  // calls that the disk failed
+    std::string off;        // why it is off; empty: it is on
+  };
+  Stats stats() const;
+
+ private:
+  // Pages to be given up first come first.
+  struct Order {
+    int64_t use = 0;
+    int32_t first_position = 0;
+    PageKey key;
+    bool operator<(const Order& other) const;
+  };
+  struct Entry {
+    EntryName name;
+    int64_t use = 0;
+  };
+  struct KeyHash {
+    size_t operator()(const PageKey& key) const;
+  };
+
+  DiskStore(std::unique_ptr<DiskFolder> folder, int64_t limit, DiskCalls& calls)
+      : folder_(std::move(folder)), limit_(limit), calls_(calls) {}
+
+  static int64_t FileBytes(uint64_t payload_bytes);
+  static Order OrderOf(const Entry& entry);
+  // All with the lock held.
+  void Add(const EntryName& name, int64_t use);
+  std::optional<std::string> Drop(const PageKey& key);  // its file's name
+  std::vector<std::string> MakeRoom(int64_t bytes);
+  // Without it.
+  absl::Status WriteFile(const EntryName& name, const PageMark& mark,
+                         std::span<const std::span<const std::byte>> payload, int64_t use);
+  absl::Status WriteAll(int file, std::span<const std::byte> bytes, int64_t offset);
+  absl::Status ReadAll(int file, std::span<std::byte> bytes, int64_t offset);
+  absl::StatusOr<std::optional<double>> ReadFile(const EntryName& name, const PageMark& expected,
+                                                 std::span<std::byte> payload, int64_t use);
+  absl::Status Failed(absl::string_view what, int error);
+  void Remove(std::span<const std::string> names);
+
+  const std::unique_ptr<DiskFolder> folder_;
+  const int64_t limit_;
+  DiskCalls& calls_;
+  std::atomic<bool> on_{true};
+  std::atomic<int64_t> io_errors_{0};
+  std::atomic<uint64_t> next_file_{0};
+
+  mutable std::mutex mutex_;
+  std::unordered_map<PageKey, Entry, KeyHash> entries_;
+  std::set<Order> order_;
+  int64_t bytes_ = 0;
+  int64_t rejects_ = 0;
+  int64_t last_use_ = 0;
+  std::string off_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TIERS_DISK_STORE_H_

@@ -1,0 +1,500 @@
+#include "engine/tiers/disk_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/sanitizers.h"
+#include "tests/engine/tiers/marks.h"
+#include "tests/support/temp_directory.h"
+
+namespace annulus {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::MarksOf;
+using testing::PayloadOf;
+using testing::TempDirectory;
+
+constexpr size_t kPayload = 64;
+constexpr int64_t kFile = 8192;  // what a file of such a page counts for
+
+class DiskStoreTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<DiskStore> Open(int64_t limit = int64_t{1} << 30,
+                                  DiskCalls& calls = DiskCalls::System()) {
+    auto store = DiskStore::Open(folder(), limit, calls);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  static absl::Status Put(DiskStore& store, const PageMark& mark, size_t bytes = kPayload) {
+    const std::vector<std::byte> payload = PayloadOf(mark, bytes);
+    const std::span<const std::byte> all(payload);
+    const std::array<std::span<const std::byte>, 2> parts = {all.first(bytes / 3),
+                                                             all.subspan(bytes / 3)};
+    return store.Put(mark, parts, store.NextUse());
+  }
+
+  // Whether the page is there; if so, its bytes must be right.
+  static bool Finds(DiskStore& store, const PageMark& mark, size_t bytes = kPayload) {
+    std::vector<std::byte> read(bytes);
+    const auto got = store.Get(mark, read, store.NextUse());
+    if (got.ok()) {
+      EXPECT_EQ(read, PayloadOf(mark, bytes));
+      EXPECT_EQ(*got, mark.coverage);
+    }
+    return got.ok();
+  }
+
+  std::string folder() const { return (directory_.path() / "pages").string(); }
+  std::vector<fs::path> Files() const {
+    std::vector<fs::path> files;
+    for (const auto& each : fs::directory_iterator(folder())) {
+      if (each.path().filename() != "lock") files.push_back(each.path());
+    }
+    return files;
+  }
+  int64_t BytesOnDisk() const {
+    int64_t bytes = 0;
+    for (const fs::path& file : Files()) {
+      bytes += (static_cast<int64_t>(fs::file_size(file)) + 4095) / 4096 * 4096;
+    }
+    return bytes;
+  }
+
+  TempDirectory directory_;
+};
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void WriteFile(const fs::path& path, absl::string_view bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+TEST_F(DiskStoreTest, PagesOutliveTheStore) {
+  std::vector<PageMark> marks = MarksOf(5);
+  marks[1].coverage = 0.5;
+  marks[2].group = 1;
+  {
+    const auto store = Open();
+    for (const PageMark& mark : marks) ASSERT_TRUE(Put(*store, mark).ok());
+    for (const PageMark& mark : marks) EXPECT_TRUE(Finds(*store, mark));
+  }
+  const auto store = Open();
+  EXPECT_EQ(store->stats().pages, 5);
+  EXPECT_EQ(store->stats().bytes, 5 * kFile);
+  for (const PageMark& mark : marks) EXPECT_TRUE(Finds(*store, mark));
+  EXPECT_FALSE(Finds(*store, MarksOf(6)[5]));
+}
+
+TEST_F(DiskStoreTest, FolderAndFilesAreTheirOwnersAlone) {
+  const auto store = Open();
+  ASSERT_TRUE(Put(*store, MarksOf(1)[0]).ok());
+  struct stat state {};
+  ASSERT_EQ(stat(folder().c_str(), &state), 0);
+  EXPECT_EQ(state.st_mode & 0777, 0700u);
+  for (const fs::path& file : Files()) {
+    ASSERT_EQ(stat(file.c_str(), &state), 0);
+    EXPECT_EQ(state.st_mode & 0777, 0600u) << file;
+  }
+}
+
+TEST_F(DiskStoreTest, AFolderThatOthersMayReadIsRefused) {
+  ASSERT_TRUE(fs::create_directory(folder()));
+  ASSERT_EQ(chmod(folder().c_str(), 0755), 0);
+  const auto store = DiskStore::Open(folder(), 1 << 20);
+  EXPECT_THAT(std::string(store.status().message()), HasSubstr("chmod 700"));
+}
+
+TEST_F(DiskStoreTest, ASecondDaemonIsRefused) {
+  const auto first = Open();
+  const auto second = DiskStore::Open(folder(), 1 << 20);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("another daemon"));
+}
+
+// The payload is small, so the header is most of the file; page_entry_test tries its bits too.
+TEST_F(DiskStoreTest, AFlippedBitIsAMissWhereverItIs) {
+  const PageMark mark = MarksOf(1)[0];
+  auto store = Open();
+  ASSERT_TRUE(Put(*store, mark).ok());
+  const fs::path path = Files().at(0);
+  const std::string whole = ReadFile(path);
+  ASSERT_EQ(whole.size(), kEntryHeaderBytes + kPayload);
+  int64_t flipped = 0;
+  for (size_t bit = 0; bit < whole.size() * 8; ++bit) {
+    // Files are slow to make; of the header page_entry_test tries every bit.
+    const bool of_header = bit < kEntryHeaderBytes * 8;
+    if (of_header ? bit % 31 != 0 : kThreadSanitizer && bit % 7 != 0) continue;
+    std::string broken = whole;
+    broken[bit / 8] = static_cast<char>(broken[bit / 8] ^ (1 << (bit % 8)));
+    WriteFile(path, broken);
+    ASSERT_FALSE(Finds(*store, mark)) << "bit " << bit;
+    ASSERT_FALSE(fs::exists(path)) << "a broken page stays";
+    ASSERT_TRUE(Put(*store, mark).ok());
+    ++flipped;
+  }
+  EXPECT_EQ(store->stats().rejects, flipped);
+  EXPECT_TRUE(store->on());
+  EXPECT_TRUE(Finds(*store, mark));
+}
+
+TEST_F(DiskStoreTest, ACutOrPaddedFileIsAMissAtAnyLength) {
+  const PageMark mark = MarksOf(1)[0];
+  auto store = Open();
+  ASSERT_TRUE(Put(*store, mark).ok());
+  const fs::path path = Files().at(0);
+  const std::string whole = ReadFile(path);
+  for (size_t length = 0; length < whole.size() + 2; ++length) {
+    if (length == whole.size() || (kThreadSanitizer && length % 13 != 0)) continue;
+    WriteFile(path, (whole + "x").substr(0, length));
+    ASSERT_FALSE(Finds(*store, mark)) << length;
+    ASSERT_TRUE(Put(*store, mark).ok());
+  }
+  for (const size_t length : {size_t{0}, size_t{1}, kEntryHeaderBytes, whole.size() - 1}) {
+    WriteFile(path, whole.substr(0, length));
+    store.reset();
+    store = Open();
+    EXPECT_EQ(store->stats().pages, 0) << length;
+    EXPECT_TRUE(Files().empty()) << length;
+    ASSERT_TRUE(Put(*store, mark).ok());
+  }
+}
+
+TEST_F(DiskStoreTest, AnotherPagesFileIsAMiss) {
+  const PageMark mark = MarksOf(2)[1];
+  PageMark policy = mark;
+  policy.policy = HashOf("window");
+  PageMark group = mark;
+  group.group = 1;
+  const std::vector<PageMark> others = {MarksOf(2, "default", 0, "other model")[1],
+                                        MarksOf(2, "stranger")[1], MarksOf(2, "default", 9)[1],
+                                        policy, group};
+  for (const PageMark& other : others) {
+    auto store = Open();
+    ASSERT_TRUE(Put(*store, mark).ok());
+    const fs::path path = Files().at(0);
+    ASSERT_EQ(store->Forget(std::vector{KeyOf(mark)}), 1);
+    ASSERT_TRUE(Put(*store, other).ok());
+    const std::string bytes = ReadFile(Files().at(0));
+    ASSERT_EQ(store->Forget(std::vector{KeyOf(other)}), 1);
+    ASSERT_TRUE(Put(*store, mark).ok());
+    WriteFile(path, bytes);  // under the name of the page that is wanted
+    EXPECT_FALSE(Finds(*store, mark));
+    EXPECT_EQ(store->stats().rejects, 1);
+  }
+}
+
+TEST_F(DiskStoreTest, TheSizeIsNeverExceededAndTheOldestGo) {
+  constexpr int kPages = 6;
+  const auto store = Open(kPages * kFile);
+  const std::vector<PageMark> old = MarksOf(4, "default", 100);
+  const std::vector<PageMark> used = MarksOf(3, "default", 200);
+  const auto put_all = [&](const std::vector<PageMark>& marks) {
+    const int64_t use = store->NextUse();
+    for (const PageMark& mark : marks) {
+      const auto payload = PayloadOf(mark, kPayload);
+      const std::array<std::span<const std::byte>, 1> parts = {payload};
+      ASSERT_TRUE(store->Put(mark, parts, use).ok());
+      EXPECT_LE(BytesOnDisk(), kPages * kFile);
+    }
+  };
+  put_all(old);
+  put_all(used);
+  // Of the older text its last page went first.
+  EXPECT_TRUE(Finds(*store, old[0]));
+  EXPECT_FALSE(store->Has(KeyOf(old[3])));
+  const int64_t use = store->NextUse();
+  for (const PageMark& mark : old) store->Touch(KeyOf(mark), use);
+  put_all(MarksOf(2, "default", 300));
+  EXPECT_TRUE(store->Has(KeyOf(old[2])));
+  EXPECT_FALSE(store->Has(KeyOf(used[2])));
+  EXPECT_TRUE(store->Has(KeyOf(used[0])));
+  EXPECT_EQ(store->stats().bytes, BytesOnDisk());
+}
+
+TEST_F(DiskStoreTest, ASmallerLimitAtTheNextStartHolds) {
+  {
+    const auto store = Open();
+    for (const PageMark& mark : MarksOf(8)) ASSERT_TRUE(Put(*store, mark).ok());
+  }
+  const auto store = Open(3 * kFile);
+  EXPECT_EQ(store->stats().pages, 3);
+  EXPECT_LE(BytesOnDisk(), 3 * kFile);
+  EXPECT_EQ(Put(*store, MarksOf(1, "default", 9)[0], 4 * kFile).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(store->on());
+}
+
+TEST_F(DiskStoreTest, TenantsAreForgottenAlone) {
+  const auto store = Open();
+  for (const char* tenant : {"one", "two"}) {
+    for (const PageMark& mark : MarksOf(3, tenant)) ASSERT_TRUE(Put(*store, mark).ok());
+  }
+  EXPECT_EQ(store->ForgetTenant(HashOf("one")), 3);
+  EXPECT_EQ(Files().size(), 3u);
+  EXPECT_FALSE(Finds(*store, MarksOf(3, "one")[0]));
+  EXPECT_TRUE(Finds(*store, MarksOf(3, "two")[0]));
+}
+
+// Fails from the given call on; or writes and reads a few bytes at a time.
+class FaultyCalls final : public DiskCalls {
+ public:
+  ssize_t Write(int file, const void* bytes, size_t count, int64_t offset) override {
+    if (write_error != 0 && writes++ >= good_writes) return errno = write_error, -1;
+    return DiskCalls::Write(file, bytes, std::min(count, most), offset);
+  }
+  ssize_t Read(int file, void* bytes, size_t count, int64_t offset) override {
+    if (read_error != 0) return errno = read_error, -1;
+    if (on_read) on_read();
+    return DiskCalls::Read(file, bytes, std::min(count, most), offset);
+  }
+  int Rename(int folder, const std::string& from, const std::string& to) override {
+    if (rename_error != 0) return errno = rename_error, -1;
+    return DiskCalls::Rename(folder, from, to);
+  }
+  size_t most = SIZE_MAX;
+  int write_error = 0;
+  int good_writes = 0;
+  std::atomic<int> writes{0};
+  int read_error = 0;
+  int rename_error = 0;
+  std::function<void()> on_read;
+};
+
+TEST_F(DiskStoreTest, ShortReadsAndWritesGoOn) {
+  FaultyCalls calls;
+  calls.most = 37;
+  const auto store = Open(1 << 20, calls);
+  const PageMark mark = MarksOf(1)[0];
+  ASSERT_TRUE(Put(*store, mark).ok());
+  EXPECT_TRUE(Finds(*store, mark));
+}
+
+TEST_F(DiskStoreTest, ADiskThatIsFullOrFailsTurnsItOff) {
+  for (const int error : {ENOSPC, EDQUOT, EIO, EROFS}) {
+    for (int good = 0; good < 3; ++good) {
+      FaultyCalls calls;
+      const auto store = Open(1 << 20, calls);
+      store->Forget(std::vector{KeyOf(MarksOf(1)[0]), KeyOf(MarksOf(2)[1])});
+      ASSERT_TRUE(Put(*store, MarksOf(1)[0]).ok());
+      calls.write_error = error;
+      calls.good_writes = good;
+      EXPECT_FALSE(Put(*store, MarksOf(2)[1]).ok());
+      EXPECT_FALSE(store->on());
+      EXPECT_FALSE(Finds(*store, MarksOf(1)[0])) << "it is off";
+      EXPECT_EQ(store->stats().io_errors, 1);
+      EXPECT_FALSE(store->stats().off.empty());
+      EXPECT_EQ(Files().size(), 1u) << "a page that was not finished stays";
+      EXPECT_EQ(store->stats().bytes, BytesOnDisk());
+    }
+  }
+}
+
+TEST_F(DiskStoreTest, AnErrorWhileReadingOrNamingTurnsItOff) {
+  FaultyCalls calls;
+  auto store = Open(1 << 20, calls);
+  ASSERT_TRUE(Put(*store, MarksOf(1)[0]).ok());
+  calls.read_error = EIO;
+  EXPECT_FALSE(Finds(*store, MarksOf(1)[0]));
+  EXPECT_FALSE(store->on());
+  calls.read_error = 0;
+  store.reset();
+  store = Open(1 << 20, calls);
+  EXPECT_TRUE(Finds(*store, MarksOf(1)[0])) << "the next start has it again";
+  calls.rename_error = EIO;
+  EXPECT_FALSE(Put(*store, MarksOf(2)[1]).ok());
+  EXPECT_FALSE(store->on());
+  EXPECT_EQ(Files().size(), 1u);
+}
+
+// The process dies before each call that changes anything.
+class DyingCalls final : public DiskCalls {
+ public:
+  explicit DyingCalls(int calls) : left_(calls) {}
+  ssize_t Write(int file, const void* bytes, size_t count, int64_t offset) override {
+    if (left_-- == 0) {  // in the middle of it
+      DiskCalls::Write(file, bytes, count / 2, offset);
+      raise(SIGKILL);
+    }
+    return DiskCalls::Write(file, bytes, count, offset);
+  }
+  int Rename(int folder, const std::string& from, const std::string& to) override {
+    if (left_-- == 0) raise(SIGKILL);
+    return DiskCalls::Rename(folder, from, to);
+  }
+
+ private:
+  int left_;
+};
+
+TEST_F(DiskStoreTest, KilledAtAnyWriteItHasWholePagesOnly) {
+  const std::vector<PageMark> marks = MarksOf(3);
+  for (int calls = 0; calls <= 12; ++calls) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      DyingCalls dying(calls);
+      auto store = DiskStore::Open(folder(), 1 << 20, dying);
+      if (!store.ok()) _exit(1);
+      for (const PageMark& mark : marks) {
+        if (!Put(**store, mark).ok()) _exit(2);
+      }
+      _exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    // Four calls a page: the header, two parts, the name.
+    ASSERT_EQ(WIFSIGNALED(status), calls < 12) << status;
+    const auto store = Open(1 << 20);
+    for (int page = 0; page < 3; ++page) {
+      EXPECT_EQ(Finds(*store, marks[page]), page < calls / 4) << calls;
+    }
+    EXPECT_EQ(std::ssize(Files()), calls / 4) << "what was not finished stays";
+    for (const PageMark& mark : marks) store->Forget(std::vector{KeyOf(mark)});
+  }
+}
+
+TEST_F(DiskStoreTest, AFileReplacedWhileItIsReadIsAMissOrTheOldPage) {
+  FaultyCalls calls;
+  calls.most = 100;
+  const auto store = Open(1 << 20, calls);
+  const PageMark mark = MarksOf(1)[0];
+  const fs::path other = directory_.path() / "other";
+  for (const bool in_place : {false, true}) {
+    for (int at = 0; at < 43; ++at) {
+      calls.on_read = nullptr;
+      ASSERT_TRUE(Put(*store, mark).ok());
+      const fs::path path = Files().at(0);
+      const std::string whole = ReadFile(path);
+      std::string evil(whole.size(), 'x');
+      int reads = 0;
+      calls.on_read = [&] {
+        if (reads++ != at) return;
+        if (in_place) {
+          WriteFile(path, evil);
+        } else {
+          WriteFile(other, evil);
+          fs::rename(other, path);
+        }
+      };
+      Finds(*store, mark);  // it looks at the bytes, if there are any
+      store->Forget(std::vector{KeyOf(mark)});
+      fs::remove(path);
+    }
+  }
+  EXPECT_TRUE(store->on());
+}
+
+TEST_F(DiskStoreTest, NamesThatAreNoFilesAreMisses) {
+  const PageMark mark = MarksOf(1)[0];
+  auto store = Open();
+  ASSERT_TRUE(Put(*store, mark).ok());
+  const fs::path path = Files().at(0);
+  const fs::path aside = directory_.path() / "aside";
+  const std::vector<std::function<void()>> kinds = {
+      [&] { fs::create_symlink(aside, path); },
+      [&] { ASSERT_EQ(mkfifo(path.c_str(), 0600), 0); },
+      [&] { fs::create_directory(path); },
+  };
+  fs::copy_file(path, aside);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    fs::remove(path);
+    kinds[i]();
+    EXPECT_FALSE(Finds(*store, mark)) << i;
+    fs::remove(path);
+    store.reset();
+    store = Open();
+    ASSERT_TRUE(Put(*store, mark).ok());
+    fs::remove(path);
+    kinds[i]();
+    store.reset();
+    store = Open();
+    EXPECT_EQ(store->stats().pages, 0) << i;
+    EXPECT_TRUE(store->on()) << i;
+  }
+}
+
+TEST_F(DiskStoreTest, OtherFilesInTheFolderStay) {
+  { const auto store = Open(); }
+  for (const char* name : {"notes.txt", "x.page", "00-0-0-0-0.page"}) {
+    WriteFile(fs::path(folder()) / name, "mine");
+  }
+  WriteFile(fs::path(folder()) / "unfinished-7", "half a page");
+  // A length that wraps around to the file's.
+  const std::string name =
+      absl::StrCat(std::string(64, 'a'), "-0-0-18446744073709547520-0000000000000000.page");
+  WriteFile(fs::path(folder()) / name, "");
+  const auto store = Open();
+  EXPECT_EQ(store->stats().pages, 0);
+  EXPECT_EQ(Files().size(), 4u);
+}
+
+TEST_F(DiskStoreTest, ManyThreadsNeverMixPages) {
+  constexpr int kThreads = 4;
+  const auto store = Open(20 * kFile);
+  const std::vector<PageMark> marks = MarksOf(30);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(t);
+      for (int i = 0; i < (kThreadSanitizer ? 100 : 400); ++i) {
+        const PageMark& mark = marks[random() % marks.size()];
+        if (random() % 2 == 0) {
+          Put(*store, mark).IgnoreError();
+        } else {
+          Finds(*store, mark);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(store->on()) << store->stats().off;
+  EXPECT_EQ(store->stats().rejects, 0);
+  EXPECT_LE(BytesOnDisk(), 20 * kFile);
+}
+
+TEST_F(DiskStoreTest, AHundredThousandPagesAreKnownSoon) {
+  constexpr int kPages = kThreadSanitizer ? 2'000 : 100'000;
+  { const auto store = Open(); }
+  PageMark mark = MarksOf(1)[0];
+  for (int i = 0; i < kPages; ++i) {
+    std::memcpy(mark.chain.data(), &i, sizeof(i));
+    const EntryName name{KeyOf(mark), TenantPart(mark.tenant), 4 * i, kPayload};
+    const fs::path path = fs::path(folder()) / name.Text();
+    const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    ASSERT_GE(file, 0);
+    const bool broken = i % 100 == 0;
+    ASSERT_EQ(ftruncate(file, static_cast<off_t>(kEntryHeaderBytes + (broken ? 1 : kPayload))), 0);
+    close(file);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto store = Open(int64_t{1} << 40);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(store->stats().pages, kPages - kPages / 100);
+  EXPECT_EQ(store->stats().rejects, kPages / 100);
+  EXPECT_LT(taken.count(), 5);
+  RecordProperty("seconds", std::to_string(taken.count()));
+}
+
+}  // namespace
+}  // namespace annulus
