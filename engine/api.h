@@ -71,6 +71,10 @@ struct EngineOptions {
   // File of measured exchange rates: read where it exists, else written after measuring at start.
   // Empty: measured at every start.
   std::string profile;
+  // A folder where complete pages of prompts are kept, so that they outlive the process: see
+  // engine/tiers. Empty: none. Only where ranks' memory is the host's.
+  std::string kv_disk;
+  int64_t kv_disk_bytes = 0;      // that its files may take; with kv_disk at least 1 MiB
   AttentionAssignment attention;  // of requests that name none
   // A safetensors file with the gates of the policy `learned`: see engine/sparse/gates.h. Empty:
   // that policy is not to be had.
@@ -174,6 +178,7 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   int64_t cached_tokens = 0;  // prompt tokens whose keys and values, of its own tenant, were reused
+  int64_t restored_tokens = 0;  // of these, those that came back from a tier below memory for it
 };
 
 // Seconds since the request was submitted, or of the phase that the name says.
@@ -422,6 +427,7 @@ struct EngineLoad {
   // more, the budget cannot be kept. 0: not known.
   double stall_budget_seconds = 0;
   double smallest_chunk_seconds = 0;
+  std::string kv_disk_off;      // why the folder kv_disk is not used any more; empty: it is
   std::string exchange_source;  // where the rates come from, for people
   std::string ring_transport;   // how messages between ranks travel, for people
   MemoryForecast memory;

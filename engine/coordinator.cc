@@ -45,11 +45,16 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, Engi
       end_of_text_ids_(std::move(end_of_text_ids)),
       vocabulary_(vocabulary),
       account_(options.heads, options.kv_heads, ranks.patterns(), metrics),
-      commands_(options.max_waiting + 1),
+      commands_(options.max_waiting + 2),
       serving_(options.stall_budget, options.limits, options.max_running, metrics),
       pages_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
       prefixes_(options.identity, options.limits, options.ropes, pages_) {
   state_.running.reserve(options.max_running);  // a request that is admitted finds its place
+  if (options.disk != nullptr) {
+    tier_ =
+        std::make_unique<PageTier>(*options.disk, options.identity, options.limits, ranks, pages_,
+                                   prefixes_, metrics.disk, [this] { commands_.TryPush(nullptr); });
+  }
   Publish(false);
   thread_ = std::thread([this] { Loop(); });
 }
@@ -58,6 +63,7 @@ Coordinator::~Coordinator() {
   commands_.Close();  // first: a request that is accepted is then always drained
   stop_ = true;
   thread_.join();
+  tier_.reset();
   for (const RequestId id : lost_) pages_.Release(id);
 }
 
@@ -97,6 +103,7 @@ Coordinator::Snapshot Coordinator::Look() const {
 void Coordinator::Loop() {
   while (!stop_) {
     TakeCommands();
+    if (tier_ != nullptr && tier_->Turn()) serving_.NoteRoom();
     ExpireDeadlines();
     LookAtReaders();
     AdmitWaiting();
@@ -214,6 +221,7 @@ AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* lar
   sequence->report_lists = request.spec().attention_details;
   request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
   request.Admit(sequence.get());
+  if (tier_ != nullptr) request.SetRestored(tier_->Restored(request.id(), placement->cached));
   if (sequence->report_lists && sequence->attention != nullptr) {
     request.attention_account().KeepDetails(AttentionDetails(
         options_.heads, options_.kv_heads, request.prompt_tokens(), BlockOf(*sequence->attention)));
@@ -343,7 +351,9 @@ bool Coordinator::RunStep() {
   }
   serving_.Took(*plan, requests_, SecondsBetween(begun, Now()));
   for (const auto& sequence : state_.running) {
-    prefixes_.Keep(*sequence, *requests_.at(sequence->id));
+    Request& request = *requests_.at(sequence->id);
+    const std::vector<int32_t> checkpoints = prefixes_.Keep(*sequence, request);
+    if (tier_ != nullptr) tier_->Offer(*sequence, request, checkpoints);
   }
   DropBehindWindows(options_.limits, state_, pages_);
   UseResults(*plan, *results);
@@ -407,6 +417,7 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   retry_ms_ = serving_.retry_after().count();
   room_kept_.Forget(id);
   ForgetCommon(*request);
+  if (tier_ != nullptr) tier_->Forget(id);
   {
     std::lock_guard lock(alive_mutex_);
     alive_.erase(id);
@@ -464,7 +475,7 @@ void Coordinator::FinishAll(FinishReason reason, const absl::Status& status, boo
 }
 
 int64_t Coordinator::RequestBytes() const {
-  int64_t bytes = prefixes_.index().bytes();
+  int64_t bytes = prefixes_.index().bytes() + (tier_ == nullptr ? 0 : tier_->bytes());
   for (const RequestId id : waiting_) bytes += WaitingBytes(requests_.at(id)->prompt_tokens());
   for (const auto& sequence : state_.running) {
     bytes += RunningBytes(*sequence, options_.limits.page_tokens);

@@ -17,6 +17,7 @@
 #include "engine/base/bounded_queue.h"
 #include "engine/memory_account.h"
 #include "engine/metrics/engine_metrics.h"
+#include "engine/page_tier.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
 #include "engine/room_kept.h"
@@ -42,6 +43,7 @@ struct CoordinatorOptions {
   int kv_heads = 1;
   std::vector<RopeConfig> ropes;  // of the model
   std::chrono::milliseconds slow_reader_timeout{30'000};
+  DiskStore* disk = nullptr;  // where pages are kept beyond this process; null: nowhere
 };
 
 // The engine's loop: one thread that takes commands, admits requests, plans steps, has the ranks
@@ -92,6 +94,7 @@ class Coordinator {
   PageDemand DemandOf(const Request& request);
   bool WaitsForPrefix(const Request& request);
   void ForgetCommon(const Request& request);
+  bool WaitsForPages(const Request& request);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   // The ring of a request, and what of its prompt is there already.
   struct Placement {
@@ -147,6 +150,7 @@ class Coordinator {
   Standstill standstill_;
   PageBook pages_;
   PrefixReuse prefixes_;
+  std::unique_ptr<PageTier> tier_;  // null: there is none
   int64_t request_bytes_most_ = 0;
   std::vector<RequestId> lost_;  // hold pages that a lost rank may still touch
 

@@ -6,6 +6,7 @@
 
 #include "engine/base/field_error.h"
 #include "engine/coordinator.h"
+#include "engine/request_pages.h"
 #include "kernels/base/guarded.h"
 
 namespace annulus {
@@ -17,7 +18,8 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
       : own_(own), places_(own.serving_.CountPlaces(own.state_, own.requests_)) {}
   bool HasPlace(const Contender& contender) override { return places_.Has(contender.share); }
   bool Waits(const Contender& contender) override {
-    return own_.WaitsForPrefix(*own_.requests_.at(contender.id));
+    const Request& request = *own_.requests_.at(contender.id);
+    return own_.WaitsForPrefix(request) || own_.WaitsForPages(request);
   }
   Answer TryAdmit(const Contender& contender, const Contender* large) override {
     const Request* const other = large == nullptr ? nullptr : own_.requests_.at(large->id).get();
@@ -102,6 +104,58 @@ void Coordinator::ForgetCommon(const Request& request) {
   std::erase_if(common_, [id](const auto& entry) { return entry.first.second == id; });
   kept_common_.erase(id);
   standstill_.Forget(id);
+}
+
+// Whether a tier brings back just now what this one begins with; asks it to where it has more than
+// memory, and where that is sooner than computing it.
+bool Coordinator::WaitsForPages(const Request& request) {
+  const RequestId id = request.id();
+  if (tier_ == nullptr) return false;
+  const PageTier::Standing standing = tier_->StandingOf(id);
+  if (standing == PageTier::Standing::kComing) return true;
+  if (standing == PageTier::Standing::kSettled) return false;
+  if (standing == PageTier::Standing::kWanting && !tier_->has_place()) return tier_->moves();
+  const RequestSpec& spec = request.spec();
+  const AttentionAssignment& asked = spec.attention.value_or(options_.attention);
+  const bool own = !asked.dense() && asked.policy.kind != PolicyKind::kAuto;
+  const AttentionAssignment policy =
+      own ? ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens) : asked;
+  const AttentionAssignment* const under = own ? &policy : nullptr;
+  PageTier::Beginning kept = tier_->Find(spec, under, prefixes_.RopeLengthOf(spec));
+  const auto in_memory = static_cast<int32_t>(prefixes_.LongestFound(spec, under));
+  const double computed = serving_.PromptSeconds(in_memory, kept.tokens);
+  if (kept.tokens <= in_memory ||
+      (computed > 0 && tier_->SecondsFor(kept.tokens - in_memory) > computed)) {
+    tier_->Settle(id);
+    return false;
+  }
+  if (!tier_->has_place()) {
+    tier_->Want(id);
+    return tier_->moves();
+  }
+  // Dense pages go on where memory's end; others, and those of windows, stand on their own.
+  std::vector<PrefixReuse::Found> found;
+  if (!kept.policy.has_value() && !tier_->has_windows()) found = prefixes_.Find(spec, nullptr);
+  const auto from = std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    return a.hit.tokens < b.hit.tokens;
+  });
+  PageDemand demand = DemandOf(request);
+  const PageOwner owner = tier_->NewOwner();
+  pages_.Open(owner, spec.tenant);
+  if (from != found.end()) {
+    HoldPages(from->hit, owner, pages_);
+    CountCached(from->hit, options_.limits, demand);
+  }
+  const std::vector<int32_t> ring = from != found.end() ? from->ring : std::vector<int32_t>();
+  const auto any = [](const RingChoice&) { return true; };
+  std::optional<RingChoice> choice = MakeRoom(demand, ring, any);
+  if (!choice.has_value()) {
+    pages_.Release(owner);
+    return false;
+  }
+  tier_->Begin(id, spec.tenant, spec.prompt, std::move(kept),
+               from != found.end() ? &from->hit : nullptr, choice->ring, owner);
+  return true;
 }
 
 // The policies in effect for a request; null: dense.

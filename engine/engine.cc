@@ -216,6 +216,8 @@ class EngineImpl final : public Engine {
     coordinator.kv_heads = model.config.kv_heads;
     coordinator.ropes = model.config.ropes;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
+    ANNULUS_ASSIGN_OR_RETURN(engine->disk_, OpenDisk(options, on_host));
+    coordinator.disk = engine->disk_.get();
     engine->coordinator_ = std::make_unique<Coordinator>(
         coordinator, *engine->ranks_, *engine->metrics_, engine->model_.info.end_of_text_ids,
         engine->model_.info.vocabulary);
@@ -334,6 +336,7 @@ class EngineImpl final : public Engine {
     }
     load.stall_budget_seconds = now.stall_budget_seconds;
     load.smallest_chunk_seconds = now.smallest_chunk_seconds;
+    if (disk_ != nullptr) load.kv_disk_off = disk_->stats().off;
     load.exchange = exchange_.rates;
     load.exchange_source = exchange_.source;
     load.ring_transport = ranks_->transport();
@@ -371,6 +374,7 @@ class EngineImpl final : public Engine {
     metrics_->pattern_cache_hits.Raise(static_cast<double>(patterns.hits));
     metrics_->pattern_cache_misses.Raise(static_cast<double>(patterns.misses));
     metrics_->pattern_cache_bytes.Set(static_cast<double>(patterns.bytes));
+    if (disk_ != nullptr) ShowDisk(*disk_, metrics_->disk);
     return metrics_->Collect();
   }
 
@@ -491,6 +495,7 @@ class EngineImpl final : public Engine {
   KnownRates exchange_;
   std::unique_ptr<RankSet> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;
+  std::unique_ptr<DiskStore> disk_;           // null: there is none
   std::unique_ptr<Coordinator> coordinator_;  // last: ends first
   std::atomic<RequestId> next_id_{1};
 };

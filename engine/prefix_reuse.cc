@@ -61,10 +61,21 @@ int64_t PrefixReuse::LongestFound(const RequestSpec& spec, const AttentionAssign
   return longest;
 }
 
-void PrefixReuse::Keep(const Sequence& sequence, Request& request) {
+std::vector<int32_t> PrefixReuse::Keep(const Sequence& sequence, Request& request) {
+  std::vector<int32_t> lengths;
   while (const auto length = request.TakeCheckpoint(limits_.page_tokens)) {
     KeepUpTo(*length, sequence, request);
+    lengths.push_back(*length);
   }
+  return lengths;
+}
+
+void PrefixReuse::KeepLoaded(const Origin& origin, std::span<const int32_t> tokens,
+                             std::optional<double> coverage,
+                             const std::function<PageId(int group, int32_t first)>& page_at) {
+  rings_.insert(origin.ring);
+  index_.Insert(Identity(origin.tenant, origin.policy, origin.rope_length, origin.ring), tokens,
+                coverage, page_at);
 }
 
 void PrefixReuse::KeepUpTo(int32_t length, const Sequence& sequence, Request& request) {

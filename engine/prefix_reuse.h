@@ -2,8 +2,10 @@
 #define ANNULUS_ENGINE_PREFIX_REUSE_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,8 +42,24 @@ class PrefixReuse {
   // Tokens of the longest of them; 0: none.
   int64_t LongestFound(const RequestSpec& spec, const AttentionAssignment* policy);
 
-  // After a step: beginnings of the prompt that are now complete become known.
-  void Keep(const Sequence& sequence, Request& request);
+  // After a step: beginnings of the prompt that are now complete become known. Returns their
+  // lengths.
+  std::vector<int32_t> Keep(const Sequence& sequence, Request& request);
+
+  // The prompt's first `length` tokens, whole pages that are complete, become known; of models with
+  // windows only where those are still whole.
+  void KeepUpTo(int32_t length, const Sequence& sequence, Request& request);
+
+  // Pages that came from elsewhere, as if a sequence of that ring had computed them.
+  struct Origin {
+    TenantId tenant;
+    const AttentionAssignment* policy = nullptr;  // null: dense
+    int64_t rope_length = 0;
+    std::vector<int32_t> ring;
+  };
+  void KeepLoaded(const Origin& origin, std::span<const int32_t> tokens,
+                  std::optional<double> coverage,
+                  const std::function<PageId(int group, int32_t first)>& page_at);
 
   // The beginning that a prompt, under `policy`, has in common with one that is being computed, as
   // far as it could be reused from there: whole pages, of models with windows up to a checkpoint.
@@ -65,7 +83,6 @@ class PrefixReuse {
   std::string Identity(const TenantId& tenant, const AttentionAssignment* policy,
                        int64_t rope_length, const std::vector<int32_t>& ring) const;
   bool has_windows() const;
-  void KeepUpTo(int32_t length, const Sequence& sequence, Request& request);
 
   const std::string identity_;
   const PlanLimits limits_;

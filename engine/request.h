@@ -75,6 +75,8 @@ class Request {
 
   void SetAttentionChoice(std::string reason) { attention_.choice = std::move(reason); }
   int64_t cached_tokens() const { return cached_tokens_; }
+  // Of the cached tokens, those that came back for this request.
+  void SetRestored(int64_t tokens) { restored_tokens_ = tokens; }
   // What attention did so far.
   const AttentionReport& attention_report();
 
@@ -95,6 +97,7 @@ class Request {
   Sequence* sequence_ = nullptr;
   size_t checkpoints_taken_ = 0;
   int32_t cached_tokens_ = 0;
+  int64_t restored_tokens_ = 0;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stops_;
   std::string matched_stop_;

@@ -60,6 +60,10 @@ Serving::PromptShare Serving::ShareDone(const Request& request) const {
           .left = pacer_.PromptSeconds(prompt, computed, length)};
 }
 
+double Serving::PromptSeconds(int32_t begin, int32_t end) const {
+  return pacer_.PromptSeconds({.prompt_length = end, .degree = ranks_}, begin, end);
+}
+
 bool Serving::PassIsDue(SteadyTime now) const { return news_ || now >= next_pass_; }
 
 void Serving::NoteEnd(RequestId id, SteadyTime now) {

@@ -52,6 +52,9 @@ class Serving {
   };
   PromptShare ShareDone(const Request& request) const;
 
+  // Seconds of a prompt's rows [begin, end), as if they were alone; 0: not known yet.
+  double PromptSeconds(int32_t begin, int32_t end) const;
+
   // After so long a place in the queue is likely to be free.
   std::chrono::milliseconds retry_after() const;
 

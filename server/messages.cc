@@ -66,6 +66,7 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   usage->set_prompt_tokens(completion.usage.prompt_tokens);
   usage->set_completion_tokens(completion.usage.completion_tokens);
   usage->set_cached_tokens(completion.usage.cached_tokens);
+  usage->set_restored_tokens(completion.usage.restored_tokens);
   v1::Timings* timings = message.mutable_timings();
   timings->set_queue(completion.timings.queue);
   timings->set_prefill(completion.timings.prefill);

@@ -93,6 +93,7 @@ class ServerImpl final : public Server {
   std::vector<MetricFamily> CollectMetrics() const;
   void Housekeep();
   void WarnOfStalls(const EngineLoad& load);
+  void WarnOfDisk(const EngineLoad& load);
   void SetHealth(bool serving);
   void Reload();
   void EndAll(milliseconds grace);
@@ -130,6 +131,7 @@ class ServerImpl final : public Server {
   GrpcListener grpc_;
   int port_ = 0;
   Pulse pulse_{steady_clock::now()};
+  bool disk_said_ = false;    // of the housekeeping thread, as the next two
   bool stalls_said_ = false;  // of the housekeeping thread, as the next
   HeapTrimmer trimmer_;       // of the housekeeping thread
   // Of the housekeeping thread.
@@ -188,6 +190,7 @@ void ServerImpl::Housekeep() {
     const EngineLoad load = (*engine)->Load();
     healthy = load.healthy;
     WarnOfStalls(load);
+    WarnOfDisk(load);
   }
   SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
   const SteadyTime now = steady_clock::now();
@@ -220,6 +223,16 @@ void ServerImpl::Reload() {
   if (status.ok()) return log_.Info("reloaded");
   log_.Error("reload_failed", {{"reason", std::string(status.message())},
                                {"remedy", "mend the file; what was read before it stays in use"}});
+}
+
+// Once: what turns it off does so for good.
+void ServerImpl::WarnOfDisk(const EngineLoad& load) {
+  if (disk_said_ || load.kv_disk_off.empty()) return;
+  disk_said_ = true;
+  log_.Warning("kv_disk_off", {{"reason", load.kv_disk_off},
+                               {"advice",
+                                "prompts are computed as without --kv-disk; mend the disk or lower "
+                                "--kv-disk-size, then start again"}});
 }
 
 void ServerImpl::SetHealth(bool serving) {

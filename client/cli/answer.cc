@@ -44,6 +44,7 @@ void WriteUsage(const Generation& generation, JsonWriter& json) {
   json.Key("prompt_tokens").Int(usage.prompt_tokens());
   json.Key("completion_tokens").Int(usage.completion_tokens());
   json.Key("cached_tokens").Int(usage.cached_tokens());
+  if (usage.restored_tokens() > 0) json.Key("restored_tokens").Int(usage.restored_tokens());
   json.EndObject();
 }
 
@@ -277,8 +278,11 @@ std::string TimingsText(const v1::Completion& completion) {
   };
   return absl::StrCat(
       "tokens     prompt ", FormatCount(usage.prompt_tokens()), " (",
-      FormatCount(usage.cached_tokens()), " cached), answer ",
-      FormatCount(usage.completion_tokens()), "\n",                                             //
+      FormatCount(usage.cached_tokens()), " cached",
+      usage.restored_tokens() > 0
+          ? absl::StrCat(", ", FormatCount(usage.restored_tokens()), " of them from disk")
+          : "",
+      "), answer ", FormatCount(usage.completion_tokens()), "\n",                               //
       "time       first token ", FormatDuration(timings.time_to_first_token()), ", queue ",     //
       FormatDuration(timings.queue()), ", prefill ", FormatDuration(timings.prefill()),         //
       rate(usage.prompt_tokens() - usage.cached_tokens(), timings.prefill()), ", decode ",      //

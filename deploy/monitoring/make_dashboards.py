@@ -149,6 +149,22 @@ DOCUMENTS = [
       ("computed", rate("annulus_prompt_tokens_total"))]),
     ("Keys and values kept", "bytes", "stack", "kv_cached is given back when a request needs it.",
      [("{{kind}}", gauge("annulus_rank_memory_bytes", "kind", 'kind=~"kv_.*"'))]),
+    ("Pages on disk", "bytes", "lines", "With --kv-disk: what its files take, and may take.",
+     [("taken", gauge("annulus_kv_tier_bytes")),
+      ("limit", gauge("annulus_kv_tier_limit_bytes"))]),
+    ("Tokens back from disk", "short", "lines", "A second: not computed again.",
+     [("restored", rate("annulus_kv_tier_hits_total"))]),
+    ("Disk reads and writes", "Bps", "lines", "Of pages.",
+     [("{{way}}", rate("annulus_kv_tier_moved_bytes_total", "way"))]),
+    ("Disk time", "short", "lines", "Seconds a second that pages were read or written.",
+     [("{{way}}", rate("annulus_kv_tier_seconds_total", "way"))]),
+    ("Faults of the disk tier", "short", "lines", "Pages refused, and calls that failed, a second; pages; in use: 1.",
+     [("refused", rate("annulus_kv_tier_rejects_total")),
+      ("failed", rate("annulus_kv_tier_io_errors_total")),
+      ("restores", rate("annulus_kv_tier_restores_total")),
+      ("in use", gauge("annulus_kv_tier_up", how="max"))]),
+    ("Pages of the disk tier", "short", "lines", "Files.",
+     [("pages", gauge("annulus_kv_tier_pages"))]),
 ]
 
 POLICIES = [

@@ -133,14 +133,15 @@ void PageBook::Open(PageOwner owner, const TenantId& tenant) {
   HoldingOf(owner).tenant = Intern(tenant);
 }
 
-int32_t PageBook::Take(PageOwner owner, Holding& holding, int32_t rank, PageUse use) {
+int32_t PageBook::Take(PageOwner owner, Holding& holding, int32_t rank, PageUse use,
+                       PageState state) {
   Rank& table = ranks_[rank];
   const int32_t page = table.free.back();
   table.free.pop_back();
   const PageId id{rank, page};
   if (hooks_.on_take) hooks_.on_take({id, At(id).owner, At(id).generation});
   Update(id, [&](Record& record) {
-    Become(id, PageState::kReserved);
+    Become(id, state);
     record.owner = owner;
     record.holders = 1;
     record.tenant = holding.tenant;
@@ -173,6 +174,14 @@ std::vector<int32_t> PageBook::ReserveSummaries(PageOwner owner, int32_t rank, i
   ids.reserve(count);
   for (int32_t i = 0; i < count; ++i) ids.push_back(Take(owner, holding, rank, PageUse::kSummary));
   return ids;
+}
+
+PageId PageBook::Load(PageOwner owner, int32_t rank, int group) {
+  ANNULUS_CHECK(free_count(rank) > 0) << "no page of rank " << rank << " is free";
+  const PageUse use = group_windows_[group] > 0 ? PageUse::kWindow : PageUse::kFull;
+  const PageId id{rank, Take(owner, HoldingOf(owner), rank, use, PageState::kLoading)};
+  At(id).group = static_cast<int16_t>(group);
+  return id;
 }
 
 std::span<const int32_t> PageBook::reserve(PageOwner owner, int32_t rank) const {

@@ -113,6 +113,9 @@ class PageBook {
   // The same for summaries, which ranks write as they see fit: their pages stay reserved, outside
   // the reserve. Returns their ids.
   std::vector<int32_t> ReserveSummaries(PageOwner owner, int32_t rank, int32_t count);
+  // free -> loading: the page's bytes are on their way to it. It is the owner's, outside of the
+  // reserve; Keep makes it cached.
+  PageId Load(PageOwner owner, int32_t rank, int group);
   // Ids that wait for BeginWrite; the last is next.
   std::span<const int32_t> reserve(PageOwner owner, int32_t rank) const;
 
@@ -134,9 +137,9 @@ class PageBook {
 
   // ---- keepers
 
-  // complete -> cached, or one keeper more of a cached page. `coverage`: the share of attention
-  // with which it was computed; absent: exactly. What the first keeper says of a page stands until
-  // it is written again: later ones keep the same bytes.
+  // complete or loading -> cached, or one keeper more of a cached page. `coverage`: the share of
+  // attention with which it was computed; absent: exactly. What the first keeper says of a page
+  // stands until it is written again: later ones keep the same bytes.
   void Keep(PageId id, const ContentHash& hash, std::optional<double> coverage);
   // One keeper less. At the last: cached -> complete if somebody holds it, else free.
   void Unkeep(PageId id);
@@ -205,7 +208,8 @@ class PageBook {
   const Record& At(PageId id) const;
   Holding& HoldingOf(PageOwner owner);
   int32_t Intern(const TenantId& tenant);
-  int32_t Take(PageOwner owner, Holding& holding, int32_t rank, PageUse use);
+  int32_t Take(PageOwner owner, Holding& holding, int32_t rank, PageUse use,
+               PageState state = PageState::kReserved);
   // Brings the counts up to date around a change of a page's entry.
   template <typename Change>
   void Update(PageId id, const Change& change);

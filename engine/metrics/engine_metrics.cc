@@ -132,6 +132,41 @@ class PoolFamilies {
   Family<Counter>& refusals_;
 };
 
+TierMetrics MakeTier(const std::string& name, MetricSet& set) {
+  Family<Counter>& seconds = set.AddCounters(
+      "kv_tier_seconds_total", "Seconds that pages were read or written, all threads together.",
+      {"tier", "way"});
+  Family<Counter>& bytes =
+      set.AddCounters("kv_tier_moved_bytes_total",
+                      "Bytes of pages read from a tier or written to it.", {"tier", "way"});
+  return {
+      .up =
+          set.AddGauges("kv_tier_up", "Whether the tier is in use: 1 or 0.", {"tier"}).With({name}),
+      .bytes =
+          set.AddGauges("kv_tier_bytes", "Bytes that a tier's pages take.", {"tier"}).With({name}),
+      .limit = set.AddGauges("kv_tier_limit_bytes", "Most bytes that a tier may take.", {"tier"})
+                   .With({name}),
+      .pages = set.AddGauges("kv_tier_pages", "Pages that a tier has.", {"tier"}).With({name}),
+      .hits =
+          set.AddCounters("kv_tier_hits_total",
+                          "Prompt tokens whose keys and values came back from a tier.", {"tier"})
+              .With({name}),
+      .restores = set.AddCounters("kv_tier_restores_total",
+                                  "Beginnings of prompts that came back from a tier.", {"tier"})
+                      .With({name}),
+      .rejects = set.AddCounters("kv_tier_rejects_total",
+                                 "Pages of a tier that were not what they should be.", {"tier"})
+                     .With({name}),
+      .io_errors =
+          set.AddCounters("kv_tier_io_errors_total",
+                          "Calls that a tier's disk failed; the first turns it off.", {"tier"})
+              .With({name}),
+      .read_seconds = seconds.With({name, "read"}),
+      .write_seconds = seconds.With({name, "write"}),
+      .read_bytes = bytes.With({name, "read"}),
+      .written_bytes = bytes.With({name, "write"})};
+}
+
 double Value(size_t bytes) { return static_cast<double>(bytes); }
 
 }  // namespace
@@ -172,8 +207,19 @@ void PagePoolMetrics::Show(const Pages& pages, int64_t page_bytes) {
   high_water.Set(static_cast<double>(pages.most * page_bytes));
 }
 
+void TierMetrics::Show(const Figures& figures) {
+  up.Set(figures.up ? 1 : 0);
+  bytes.Set(static_cast<double>(figures.bytes));
+  limit.Set(static_cast<double>(figures.limit));
+  pages.Set(static_cast<double>(figures.pages));
+  rejects.Raise(static_cast<double>(figures.rejects));
+  io_errors.Raise(static_cast<double>(figures.io_errors));
+}
+
 EngineMetrics::EngineMetrics(int rank_count, const ModelInfo& model)
-    : ranks(MakeRanks(rank_count, set_)), graphs(MakeGraphs(rank_count, set_)) {
+    : ranks(MakeRanks(rank_count, set_)),
+      graphs(MakeGraphs(rank_count, set_)),
+      disk(MakeTier("disk", set_)) {
   PoolFamilies families(set_);
   for (int rank = 0; rank < rank_count; ++rank) {
     pools.push_back(families.Pool(absl::StrCat("rank", rank)));

@@ -88,6 +88,32 @@ struct PagePoolMetrics {
   void Show(const Pages& pages, int64_t page_bytes);
 };
 
+// A tier of pages below the ranks' memory.
+struct TierMetrics {
+  Gauge& up;  // 1 or 0
+  Gauge& bytes;
+  Gauge& limit;
+  Gauge& pages;
+  Counter& hits;
+  Counter& restores;
+  Counter& rejects;
+  Counter& io_errors;
+  Counter& read_seconds;
+  Counter& write_seconds;
+  Counter& read_bytes;
+  Counter& written_bytes;
+
+  struct Figures {
+    bool up = false;
+    int64_t bytes = 0;
+    int64_t limit = 0;
+    int64_t pages = 0;
+    int64_t rejects = 0;  // these two since the start
+    int64_t io_errors = 0;
+  };
+  void Show(const Figures& figures);
+};
+
 // Every metric that the engine itself knows, each with its name and meaning. The engine counts
 // requests that ended well; errors by code belong to the server, which sees every status that a
 // client gets. Any thread may update any member.
@@ -210,6 +236,7 @@ class EngineMetrics {
   std::vector<GraphMetrics> graphs;    // [rank]
   std::vector<PoolMetrics> pools;      // [rank] "rank0", ..
   std::vector<PagePoolMetrics> pages;  // [rank] "rank0-pages", ..
+  TierMetrics disk;                    // stays 0 where there is none
 };
 
 }  // namespace annulus

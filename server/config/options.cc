@@ -286,6 +286,19 @@ std::vector<Option> SchedulingOptions() {
        "written "
        "there; empty: measured at every start.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.profile); }},
+      {"kv-disk", "DIR", "",
+       "Folder of this daemon's own where keys and values of prompts are kept, so that they are "
+       "not "
+       "computed again after a restart; needs --kv-disk-size. What users sent can be read from it, "
+       "until other pages take its place. CPUs only; empty: none.",
+       [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.kv_disk); }},
+      {"kv-disk-size", "SIZE", "0", "Most that the files of --kv-disk take.",
+       [](absl::string_view text, ServerConfig& c) -> absl::Status {
+         size_t bytes = 0;
+         ANNULUS_RETURN_IF_ERROR(SetSize(text, 0, 64 * kTiB, bytes));
+         c.engine.kv_disk_bytes = static_cast<int64_t>(bytes);
+         return absl::OkStatus();
+       }},
       {"exchange-timeout", "TIME", "30s",
        "Longest wait of a rank for another; for its GPU half as long again.",
        [](absl::string_view text, ServerConfig& c) {

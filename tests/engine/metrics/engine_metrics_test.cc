@@ -73,7 +73,11 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_pattern_cache_hits_total", "annulus_pattern_cache_misses_total",
           "annulus_pattern_cache_bytes", "annulus_rank_up", "annulus_model_info",
           "annulus_stall_violations_total", "annulus_step_cost_error_ratio",
-          "annulus_smallest_chunk_seconds"));
+          "annulus_smallest_chunk_seconds", "annulus_kv_tier_up", "annulus_kv_tier_bytes",
+          "annulus_kv_tier_limit_bytes", "annulus_kv_tier_pages", "annulus_kv_tier_hits_total",
+          "annulus_kv_tier_restores_total", "annulus_kv_tier_rejects_total",
+          "annulus_kv_tier_io_errors_total", "annulus_kv_tier_seconds_total",
+          "annulus_kv_tier_moved_bytes_total"));
 }
 
 TEST(EngineMetrics, CountsOnlyGoodEndsAsSuccess) {

@@ -108,6 +108,7 @@ std::string Describe(const ServerConfig& c) {
       << static_cast<int>(e.ring_transport) << '|' << e.device_graphs << '|'
       << AssignmentText(e.attention) << '|' << e.attention_gates << '|' << e.kernels << '|'
       << ActivationsName(e.activations) << '|' << c.convert_out << '|' << e.profile << '|'
+      << e.kv_disk << '|' << e.kv_disk_bytes << '|'
       << (e.stall_budget ? e.stall_budget->count() : -1) << '|' << e.exchange_timeout.count() << '|'
       << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa << '|'
       << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen << '|'
