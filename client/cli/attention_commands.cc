@@ -198,7 +198,7 @@ int RunExplain(Session& session, const ExplainOptions& options) {
   int exit_code = CheckText(session, "--prompt", options.prompt);
   if (exit_code == 0) exit_code = ProvideDocuments(session, options.documents, {}, &provided);
   if (exit_code != 0) return exit_code;
-  WarnOfDemonstration(session, spec.model());
+  FitToModel(session, spec);
   PlaceQuestion(options.prompt, spec);
   for (const std::string& name : provided.names) spec.add_documents(name);
   Generation generation;

@@ -51,7 +51,9 @@ class Batch {
     store_ = *std::move(store);
     exit_code = ProvideAll();
     if (exit_code != 0) return exit_code;
-    WarnOfDemonstration(session_, options_.spec.model());
+    std::vector<v1::GenerationSpec*> questions;
+    for (BatchLine& line : lines_) questions.push_back(&line.spec);
+    FitToModel(session_, options_.spec.model(), questions);
     const grpc::Status status = AskOpen();
     if (!written_.ok()) return session_.CannotWrite(written_.message());
     if (status.ok()) written_ = store_->Finish(keys_);

@@ -72,7 +72,7 @@ int Chat::Run() {
   int exit_code = CheckText(session_, "--system", options_.system);
   if (exit_code == 0) exit_code = AddDocuments(options_.documents);
   if (exit_code != 0) return exit_code;
-  WarnOfDemonstration(session_, options_.spec.model());
+  FitToModel(session_, options_.spec);
   Greet();
   std::string entry;
   while (!left_ && NextEntry(&entry)) {

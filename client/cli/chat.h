@@ -53,7 +53,7 @@ class Chat {
   void BeginAnew();
 
   Session& session_;
-  const ChatOptions& options_;
+  ChatOptions options_;
   LineSource& lines_;
   const bool to_person_;  // somebody types
   Conversation conversation_;

@@ -91,7 +91,11 @@ int Generate(Session& session, absl::string_view what, const GenerateOptions& op
     exit_code = ProvideDocuments(session, options.documents, options.choice, &provided);
   }
   if (exit_code != 0) return exit_code;
-  WarnOfDemonstration(session, spec.model());
+  if (options.is_question) {
+    FitToModel(session, spec);
+  } else {
+    FitToModel(session, spec.model(), {});
+  }
   for (const std::string& name : provided.names) spec.add_documents(name);
   const int answered =
       options.show_prompt ? ShowPrompt(session, spec) : Answer(session, spec, options.answer);

@@ -106,6 +106,17 @@ int ProvideDoc(Session& session, const std::string& doc, const DocumentChoice& c
   return exit_code;
 }
 
+// Of how tokens are drawn.
+bool SaysNothing(const v1::SamplingParams& sampling) {
+  return !sampling.has_temperature() && !sampling.has_top_p() && !sampling.has_top_k() &&
+         !sampling.has_min_p() && !sampling.has_seed();
+}
+
+bool DrawsFromAll(const v1::SamplingParams& sampling) {
+  return sampling.temperature() == 1 && sampling.top_p() == 1 && sampling.top_k() == 0 &&
+         sampling.min_p() == 0;
+}
+
 }  // namespace
 
 int CheckText(Session& session, absl::string_view what, absl::string_view text) {
@@ -126,7 +137,13 @@ void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec) {
   message->set_content(text);
 }
 
-void WarnOfDemonstration(Session& session, const std::string& name) {
+void FitToModel(Session& session, v1::GenerationSpec& question) {
+  v1::GenerationSpec* const alone = &question;
+  FitToModel(session, question.model(), std::span(&alone, 1));
+}
+
+void FitToModel(Session& session, const std::string& name,
+                std::span<v1::GenerationSpec* const> questions) {
   v1::GetModelRequest request;
   request.set_name(name);
   v1::GetModelResponse response;
@@ -134,8 +151,13 @@ void WarnOfDemonstration(Session& session, const std::string& name) {
   // A failure is left to the call that matters.
   const grpc::Status status =
       session.connection().models().GetModel(call.context(), request, &response);
+  if (!status.ok()) return;
   const v1::Model& model = response.model();
-  if (!status.ok() || !absl::StartsWith(model.architecture(), "builtin:")) return;
+  for (v1::GenerationSpec* const question : questions) {
+    if (!model.has_default_sampling() || !DrawsFromAll(model.default_sampling())) break;
+    if (SaysNothing(question->sampling())) question->mutable_sampling()->set_temperature(0);
+  }
+  if (!absl::StartsWith(model.architecture(), "builtin:")) return;
   session.Warn(absl::StrCat(model.name(),
                             " is a demonstration model: it finds what follows like words in the "
                             "text and understands nothing. For real answers start annulusd with "

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_CLIENT_CLI_INPUTS_H_
 #define ANNULUS_CLIENT_CLI_INPUTS_H_
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,13 @@ int CheckText(Session& session, absl::string_view what, absl::string_view text);
 // Puts a question into the spec: a user's message.
 void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec);
 
-// Warns if the model is one that shows how the server works and answers no real question. `name` is
-// that of the request, which may be empty.
-void WarnOfDemonstration(Session& session, const std::string& name);
+// Fits questions about documents to a model; an empty name is the only one's. Where neither the
+// question nor the model's publisher says anything of sampling, the likeliest tokens are taken:
+// draws from all of a vocabulary garble what a document says. Warns if the model is one that shows
+// how the server works and answers no real question.
+void FitToModel(Session& session, const std::string& model,
+                std::span<v1::GenerationSpec* const> questions);
+void FitToModel(Session& session, v1::GenerationSpec& question);
 
 // Uploads with progress.
 int Upload(Session& session, const std::string& name, DocumentContent& content,

@@ -39,7 +39,7 @@ int MapReduce::Run(const std::vector<std::string>& docs) {
   for (const v1::Document& document : there) before_.insert(document.name());
   int exit_code = FindBudget();
   if (exit_code == 0) exit_code = ReadDocs(docs);
-  if (exit_code == 0) WarnOfDemonstration(session_, options_.spec.model());
+  if (exit_code == 0) FitToModel(session_, options_.spec);
   if (exit_code == 0) exit_code = Reduce();
   DeleteOwn();
   return exit_code == 0 && skipped_ > 0 ? kExitPartial : exit_code;

@@ -59,7 +59,7 @@ class MapReduce {
 
   Session& session_;
   const Preset& preset_;
-  const MapReduceOptions& options_;
+  MapReduceOptions options_;
   std::vector<Text> texts_;
   int64_t budget_ = 0;            // tokens of documents in one request
   std::set<std::string> before_;  // documents that the server had

@@ -174,7 +174,8 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
   AddField(command, sampling, "-n,--max-tokens", &P::set_max_tokens, "Most tokens to generate");
   AddField(command, sampling, "--min-tokens", &P::set_min_tokens, "Fewest tokens to generate");
   AddField(command, sampling, "-t,--temperature", &P::set_temperature,
-           "0 takes the likeliest token; at most 2");
+           "0 takes the likeliest token; at most 2. Default, of questions about documents to a "
+           "model whose publisher recommends nothing: 0");
   AddField(command, sampling, "--top-p", &P::set_top_p, "Probability mass to draw from, (0, 1]");
   AddField(command, sampling, "--top-k", &P::set_top_k, "Likeliest tokens to draw from; 0: all");
   AddField(command, sampling, "--min-p", &P::set_min_p,

@@ -311,6 +311,27 @@ TEST_F(GenerateCommands, AnswersGoToAFile) {
   EXPECT_EQ(server_.specs().size(), asked) << "found out before it is asked";
 }
 
+TEST_F(GenerateCommands, QuestionsTakeTheLikeliestTokensUnlessSomebodySaysOtherwise) {
+  const std::string file = Write("a.txt", "abc");
+  const auto temperature = [&](std::vector<std::string> arguments) -> std::optional<float> {
+    EXPECT_EQ(Run(std::move(arguments)).exit_code, 0);
+    const v1::SamplingParams sampling = server_.specs().back().sampling();
+    return sampling.has_temperature() ? std::optional(sampling.temperature()) : std::nullopt;
+  };
+  v1::Model model;
+  v1::SamplingParams& defaults = *model.mutable_default_sampling();
+  defaults.set_temperature(1);
+  defaults.set_top_p(1);
+  server_.SetModels({model});
+  EXPECT_EQ(temperature({"ask", file, "Why?"}), 0);
+  EXPECT_EQ(temperature({"ask", file, "Why?", "-t", "0.5"}), 0.5f);
+  EXPECT_EQ(temperature({"ask", file, "Why?", "--seed", "3"}), std::nullopt);
+  EXPECT_EQ(temperature({"complete", "Once"}), std::nullopt);
+  defaults.set_temperature(0.6f);  // the publisher's word
+  server_.SetModels({model});
+  EXPECT_EQ(temperature({"ask", file, "Why?"}), std::nullopt);
+}
+
 TEST_F(GenerateCommands, ADemonstrationModelSaysThatItIsOne) {
   v1::Model model;
   model.set_name("recall");
