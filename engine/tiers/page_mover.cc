@@ -65,7 +65,6 @@ double PageMover::OldestRead() const {
 std::optional<PageMover::Job> PageMover::Next(std::deque<Job>& jobs,
                                               std::optional<SteadyTime>* begun) {
   std::unique_lock lock(mutex_);
-  if (begun != nullptr) begun->reset();
   changed_.wait(lock, [&] { return stop_ || !jobs.empty(); });
   if (stop_) return std::nullopt;
   Job job = std::move(jobs.front());
@@ -74,9 +73,10 @@ std::optional<PageMover::Job> PageMover::Next(std::deque<Job>& jobs,
   return job;
 }
 
-void PageMover::Finish(Done done) {
+void PageMover::Finish(Done done, std::optional<SteadyTime>* begun) {
   {
     std::lock_guard lock(mutex_);
+    if (begun != nullptr) begun->reset();
     done_.push_back(std::move(done));
   }
   if (options_.wake) options_.wake();
@@ -88,7 +88,7 @@ void PageMover::WriteLoop() {
     const std::vector<std::span<const std::byte>> parts(job->pieces.begin(), job->pieces.end());
     absl::Status status = store_.Put(job->mark, parts, job->use);
     const double seconds = SecondsBetween(start, TimeNow());
-    Finish({job->ticket, false, std::move(status), std::nullopt, seconds});
+    Finish({job->ticket, false, std::move(status), std::nullopt, seconds}, nullptr);
     if (options_.write_bytes_per_second == 0) continue;
     const double least = static_cast<double>(options_.page_bytes) / options_.write_bytes_per_second;
     if (seconds >= least) continue;
@@ -112,7 +112,8 @@ void PageMover::ReadLoop(size_t reader) {
       }
     }
     const double seconds = SecondsBetween(start, TimeNow());
-    Finish({job->ticket, true, read.status(), read.ok() ? *read : std::nullopt, seconds});
+    Finish({job->ticket, true, read.status(), read.ok() ? *read : std::nullopt, seconds},
+           &begun_[reader]);
   }
 }
 

@@ -68,7 +68,7 @@ class PageMover {
   void ReadLoop(size_t reader);
   // Waits for a job; nothing: the mover ends.
   std::optional<Job> Next(std::deque<Job>& jobs, std::optional<SteadyTime>* begun);
-  void Finish(Done done);
+  void Finish(Done done, std::optional<SteadyTime>* begun);
 
   DiskStore& store_;
   const Options options_;
