@@ -1,5 +1,6 @@
 #include "client/connection.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
@@ -63,6 +64,11 @@ absl::Status CheckServer(absl::string_view server) {
                    web ? "; leave out what stands before the host" : ""));
 }
 
+// Keeps gRPC from shutting itself down with the last channel: it would join a thread of its own
+// that polls for up to 10 seconds after a large message, while the user waits for the shell's
+// prompt.
+void HoldGrpc() { [[maybe_unused]] static const bool held = (grpc_init(), true); }
+
 }  // namespace
 
 std::string WithDefaultPort(absl::string_view server) {
@@ -82,6 +88,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const ConnectionOpt
   if (options.server.empty()) {
     return absl::InvalidArgumentError("--server is empty: give HOST:PORT");
   }
+  HoldGrpc();
   std::string server = WithDefaultPort(options.server);
   if (absl::Status good = CheckServer(server); !good.ok()) return good;
   const bool encrypted = options.tls || !options.tls_ca_file.empty() ||

@@ -77,11 +77,17 @@ void Harden(const ServerConfig& config, grpc::ServerBuilder& builder) {
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
 }
 
+// Keeps gRPC from shutting itself down with the last server: it would join a thread of its own that
+// polls for up to 10 seconds after a large message (run_poller in its tcp_posix.cc), and the
+// process ends well without.
+void HoldGrpc() { [[maybe_unused]] static const bool held = (grpc_init(), true); }
+
 }  // namespace
 
 absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
                                        const std::vector<grpc::Service*>& services,
                                        std::shared_ptr<TlsFiles> tls) {
+  HoldGrpc();
   // Both are settings of the process in this gRPC; they say which services it adds to servers.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -389,7 +389,7 @@ absl::Status Serve(ServerConfig config, const std::vector<std::string>& argument
   });
   ExitGuard guard(log);  // outlives all that may be slow to stop
   Loaded loaded;         // outlives the server
-  ANNULUS_ASSIGN_OR_RETURN(const auto server, Server::Start(config, log));
+  ANNULUS_ASSIGN_OR_RETURN(auto server, Server::Start(config, log));
   ServiceNotifier notifier(ReadNotifyAddress());
   notifier.StartSigns([&] { return server->alive(); });
   for (const Exposure& exposure : FindExposures(config)) {
@@ -413,8 +413,10 @@ absl::Status Serve(ServerConfig config, const std::vector<std::string>& argument
   server->WaitUntilDrained();
   guard.Arm(kStopLimit);
   server->Stop(&guard);
-  guard.WaitingFor([] { return "the engine and its memory"; });
   target.Set(nullptr);
+  notifier.EndSigns();
+  server.reset();
+  guard.WaitingFor([] { return "the engine and its memory"; });
   return absl::OkStatus();
 }
 

@@ -29,6 +29,9 @@ class ServiceNotifier {
   // each asks for more time to start, later each feeds the watchdog.
   void StartSigns(std::function<bool()> alive);
 
+  // What `alive` asks is about to go. Nothing without StartSigns.
+  void EndSigns() { signs_.reset(); }
+
   // It has started. `status` is a line for people: systemctl status shows it.
   void Ready(absl::string_view status);
 

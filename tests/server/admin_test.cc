@@ -8,8 +8,10 @@
 #include <net/if.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -412,6 +414,24 @@ TEST(StartTest, LargeMessagesAreTakenUpToTheLimitThatWasSet) {
   v1::TokenizeResponse response;
   const grpc::Status status = server.inference()->Tokenize(&context, request, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+// Not after the 10 seconds that gRPC then polls for.
+TEST(StartTest, AServerThatTookLargeMessagesIsSoonGone) {
+  for (int round = 0; round < 3; ++round) {
+    auto server = std::make_unique<TestServer>(std::vector<std::string>{});
+    server->Serve();
+    v1::TokenizeRequest request;
+    request.set_text(std::string(size_t{6} << 20, 'x'));
+    for (int call = 0; call < 3; ++call) {
+      grpc::ClientContext context;
+      v1::TokenizeResponse response;
+      EXPECT_TRUE(server->inference()->Tokenize(&context, request, &response).ok());
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    server.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  }
 }
 
 TEST(StartTest, TokenAndTlsFilesOfTheWrongKindAreClearErrors) {
