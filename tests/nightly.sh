@@ -57,12 +57,16 @@ tools_by_asan() {
     bench_gates_test bench_model_test bench_peak_test bench_quality_test bench_report_test bench_serve_test
 }
 
-every_table_by_asan() {
-  ANNULUS_PRODUCTS=full GTEST_FILTER='Invariance.*' sanitized "$build/asan" address,undefined engine_runner_test
-}
-
 # The rings of emulated GPUs.
 emulated_by_tsan() { GTEST_FILTER='AddressesTest.*:EmulatedRing.*' sanitized "$build/tsan" thread engine_device_test; }
+
+# Tests of the engine whose threads do what those of others do (BUT in tests/engine/core/CMakeLists.txt).
+engine_by_tsan() { GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*' sanitized "$build/tsan" thread engine_test; }
+
+# Everything that run.sh thins with the address sanitizer.
+whole_by_asan() {
+  ANNULUS_PRODUCTS=full sanitized "$build/asan" address,undefined engine_runner_test engine_text_test engine_gguf_test
+}
 
 # Kernels for both architectures, and how many there are; run.sh builds one.
 kernels_for_all_gpus() {
@@ -86,8 +90,9 @@ step 'pool and pages' env ANNULUS_PROPERTY_OPERATIONS=10000000 "$tests/engine_me
 step 'requests of all kinds' env ANNULUS_STRESS_REQUESTS=2000 "$tests/stress_test"
 step 'emulated GPUs, address sanitizer' emulated_by_asan
 step 'tools, address sanitizer' tools_by_asan
-step 'every CPU table, address sanitizer' every_table_by_asan
+step 'tables, families and vocabularies, whole, address sanitizer' whole_by_asan
 step 'emulated GPUs, thread sanitizer' emulated_by_tsan
+step 'policies and memory of the engine, thread sanitizer' engine_by_tsan
 step 'kernels for all GPUs' kernels_for_all_gpus
 step 'packages of what follows' bash "$root/deploy/setup.sh" nightly
 step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"

@@ -27,9 +27,9 @@ using std::chrono::seconds;
 
 constexpr int kClients = 6;
 constexpr int kRanks = 3;
-// The thread sanitizer's build looks for races, which a few requests of every kind show, not for
-// what stays behind.
-constexpr int kRequests = kThreadSanitizer ? 48 : 200;
+// The thread sanitizer's build looks for races, which a few requests of every kind show, and the
+// address sanitizer's for what is used too late; what stays behind is Release's to see.
+constexpr int kRequests = kThreadSanitizer ? 48 : kSanitized ? 80 : 200;
 constexpr int kWarmUp = kThreadSanitizer ? 0 : 60;  // so that what is set up once is there
 constexpr size_t kHeapSlack = size_t{24} << 20;
 

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/sanitizers.h"
+
 namespace annulus::testing {
 
 // Which cases tests take that do not take all of theirs. tests/run.sh sets ANNULUS_TEST_SEED to the
@@ -30,6 +32,13 @@ std::vector<Case> Thinned(const std::vector<Case>& all, size_t most) {
   std::vector<Case> some;
   std::sample(all.begin(), all.end(), std::back_inserter(some), most, random);
   return some;
+}
+
+// All cases, and `most` a day in a build with sanitizers: for cases that differ in numbers, which
+// Release compares, and run the same code over the same sizes.
+template <typename Case>
+std::vector<Case> ThinnedIfSanitized(const std::vector<Case>& all, size_t most) {
+  return kSanitized ? Thinned(all, most) : all;
 }
 
 }  // namespace annulus::testing

@@ -81,8 +81,8 @@ class EngineTest : public ::testing::Test {
 };
 
 TEST_F(EngineTest, FindsFactsAtEveryRankCountAloneAndTogether) {
-  // Three chunks under the thread sanitizer, which makes attending slow.
-  const DemoDocument document = Document(kThreadSanitizer ? 1500 : 6000, 3);
+  // Three chunks under sanitizers, which make attending slow.
+  const DemoDocument document = Document(kSanitized ? 1500 : 6000, 3);
   for (const int ranks : {1, 2, 3, 4}) {
     for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ, RingMode::kAuto}) {
       EngineOptions options = Options(ranks);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/sanitizers.h"
 #include "tests/engine/memory/property.h"
 
 namespace annulus {
@@ -425,7 +426,7 @@ class PageBookModel {
 };
 
 TEST(PageBookProperty, RandomTransitionsAgreeWithAModel) {
-  const PropertyRun run(60'000);
+  const PropertyRun run(kSanitized ? 10'000 : 60'000);
   constexpr int64_t kOperationsPerBook = 2'000;
   for (int64_t done = 0; done < run.operations; done += kOperationsPerBook) {
     PageBookModel model(run.seed + static_cast<uint64_t>(done));

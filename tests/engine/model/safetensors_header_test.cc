@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/sanitizers.h"
 
 namespace annulus {
 namespace {
@@ -198,15 +199,16 @@ TEST(SafetensorsHeaderTest, NamesTheTensor) {
 }
 
 TEST(SafetensorsHeaderTest, HandlesAMillionTensors) {
+  constexpr int kTensors = kSanitized ? 200'000 : 1'000'000;
   std::string json = "{";
-  for (int i = 0; i < 1'000'000; ++i) {
+  for (int i = 0; i < kTensors; ++i) {
     absl::StrAppend(&json, i == 0 ? "" : ",",
                     Member(absl::StrCat(i), "U8", "[1]", absl::StrCat("[", i, ",", i + 1, "]")));
   }
   json += "}";
-  const auto tensors = ParseSafetensorsHeader(json, 1'000'000, "f");
+  const auto tensors = ParseSafetensorsHeader(json, kTensors, "f");
   ASSERT_TRUE(tensors.ok()) << tensors.status();
-  EXPECT_EQ(tensors->size(), 1'000'000u);
+  EXPECT_EQ(tensors->size(), size_t{kTensors});
 }
 
 TEST(SafetensorsHeaderTest, RefusesEndlessMetadata) {

@@ -33,7 +33,7 @@ using testing::RingShape;
 using testing::RingWorld;
 
 // Fewer under the thread sanitizer, where every pair of settings is covered all the same.
-constexpr int64_t kSamples = kThreadSanitizer ? 50 : 150;
+constexpr int64_t kSamples = kThreadSanitizer ? 25 : kSanitized ? 75 : 150;
 
 struct Heads {
   int heads, kv_heads, dim;

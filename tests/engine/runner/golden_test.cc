@@ -225,7 +225,9 @@ TEST_P(Golden, GreedyTokensAreTheSameAtEveryRankCountAloneOrBatched) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(testing::GoldenNames()),
+INSTANTIATE_TEST_SUITE_P(All, Golden,
+                         ::testing::ValuesIn(testing::ThinnedIfSanitized(testing::GoldenNames(),
+                                                                         7)),
                          [](const auto& info) { return info.param; });
 
 // A prompt within original_max_position_embeddings takes the short frequencies, and its answer
@@ -319,7 +321,7 @@ TEST(Invariance, BitsDoNotDependOnBatchChunkModeOrRing) {
     const Checkpoint checkpoint = Open(name);
     std::vector<const OpTable*> tables = world.registry.Available("cpu");
     // Sanitizers see the same steps with every table; the kernels have tests of their own.
-    if (kSanitized) tables = testing::Thinned(tables, 2);
+    tables = testing::ThinnedIfSanitized(tables, 1);
     for (const OpTable* ops : tables) {
       for (const DType kv_dtype :
            {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI8}) {

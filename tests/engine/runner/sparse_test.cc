@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "tests/engine/runner/masked_checkpoint.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -51,8 +52,9 @@ TEST(Sparse, EveryRowEqualsTheSameMaskAppliedDensely) {
   constexpr DType kKvDTypes[] = {DType::kF32,    DType::kBF16, DType::kF8E5M2, DType::kF16,
                                  DType::kF8E4M3, DType::kI8,   DType::kF32};
   size_t turn = 0;
-  for (const std::string name :
-       {"llama_gqa_bf16", "llama_windows", "llama_mha", "llama_rope3_sharded"}) {
+  const std::vector<std::string> names = {"llama_gqa_bf16", "llama_windows", "llama_mha",
+                                          "llama_rope3_sharded"};
+  for (const std::string& name : testing::ThinnedIfSanitized(names, 2)) {
     const MaskedCheckpoint checkpoint(name);
     const int vocabulary = checkpoint.config.vocabulary;
     const std::vector<int32_t> prompt = RandomPrompt(203, vocabulary, 5);
@@ -100,7 +102,7 @@ TEST_P(SparseBits, DoNotDependOnBatchChunkOrMode) {
   CpuWorld world;
   const MaskedCheckpoint checkpoint("llama_gqa_bf16");
   const std::vector<int32_t> prompt = RandomPrompt(150, checkpoint.config.vocabulary, 6);
-  for (const OpTable* ops : world.registry.Available("cpu")) {
+  for (const OpTable* ops : testing::ThinnedIfSanitized(world.registry.Available("cpu"), 2)) {
     const RankModel model = checkpoint.Load(world, *ops);
     DriverOptions options;
     options.ranks = 3;

@@ -15,6 +15,7 @@
 #include "engine/text/tokenizer.h"
 #include "engine/text/utf8.h"
 #include "tests/support/test_data.h"
+#include "tests/support/thinned.h"
 
 // The strings of golden/corpus.json and what the Python package `tokenizers` makes of them with
 // each tokenizer; see golden/README.md.
@@ -145,15 +146,16 @@ INSTANTIATE_TEST_SUITE_P(Golden, SmallTokenizer,
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RealTokenizers, GiveTheIdsAndTheTextOfThePackage) {
-  const struct {
+  struct Case {
     const char* name;
     const char* file;
-  } cases[] = {
+  };
+  const std::vector<Case> cases = {
       {"gpt2", "tokenizers/gpt2"},     {"llama2", "tokenizers/llama2"},
       {"llama3", "tokenizers/llama3"}, {"mistral-v3", "tokenizers/mistral-v3"},
       {"qwen3", "tokenizers/qwen3"},   {"stories260K", "models/stories260K"},
   };
-  for (const auto& c : cases) {
+  for (const Case& c : testing::ThinnedIfSanitized(cases, 2)) {
     const auto file = testing::TestData(absl::StrCat(c.file, "/tokenizer.json"));
     if (!file.has_value()) GTEST_SKIP() << "no test data";
     const auto tokenizer = LoadFile(*file);

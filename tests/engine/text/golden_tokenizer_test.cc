@@ -10,6 +10,7 @@
 #include "engine/text/unicode.h"
 #include "tests/engine/text/small_tokenizers.h"
 #include "tests/support/test_data.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -58,7 +59,8 @@ TEST_P(GoldenTokenizerTest, RandomTextComesBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Real, GoldenTokenizerTest,
-                         ::testing::Values("gpt2", "llama2", "llama3", "qwen3"),
+                         ::testing::ValuesIn(testing::ThinnedIfSanitized<const char*>(
+                             {"gpt2", "llama2", "llama3", "qwen3"}, 2)),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(RealTokenizer, KindsAndFirstTokens) {

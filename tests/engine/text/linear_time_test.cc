@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/text/text_file.h"
 #include "engine/text/tokenizer.h"
+#include "kernels/base/sanitizers.h"
 #include "tests/engine/text/small_tokenizers.h"
 #include "tests/support/test_data.h"
 
@@ -91,7 +92,7 @@ std::vector<std::unique_ptr<Tokenizer>> Tokenizers() {
 }
 
 TEST(LinearTime, TwiceTheTextTakesAboutTwiceTheTime) {
-  constexpr size_t kBytes = 60'000;
+  constexpr size_t kBytes = kSanitized ? 20'000 : 60'000;
   for (const auto& tokenizer : Tokenizers()) {
     for (const std::string& unit : kUnits) {
       ExpectLinear(*tokenizer, unit, kBytes, 2 * kBytes);
@@ -101,7 +102,7 @@ TEST(LinearTime, TwiceTheTextTakesAboutTwiceTheTime) {
 
 // What is held back is not looked at again with every part.
 TEST(LinearTime, SmallPartsTakeNoQuadraticTime) {
-  constexpr size_t kBytes = 60'000;
+  constexpr size_t kBytes = kSanitized ? 20'000 : 60'000;
   for (const auto& tokenizer : Tokenizers()) {
     for (const char* unit : {"a", " ", "\u0301"}) {
       ExpectLinear(*tokenizer, unit, kBytes, 5);
@@ -127,7 +128,7 @@ void RunWithStack(size_t bytes, const std::function<void()>& work) {
 TEST(LinearTime, StackUseDoesNotDependOnTheText) {
   for (const auto& tokenizer : Tokenizers()) {
     for (const std::string& unit : kUnits) {
-      const std::string text = Repeat(unit, 200'000);
+      const std::string text = Repeat(unit, kSanitized ? 50'000 : 200'000);
       RunWithStack(256 << 10, [&] { EXPECT_TRUE(tokenizer->Encode(text, true).ok()); });
     }
   }

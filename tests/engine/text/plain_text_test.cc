@@ -13,6 +13,7 @@
 #include "engine/text/tokenizer.h"
 #include "tests/engine/text/small_tokenizers.h"
 #include "tests/support/test_data.h"
+#include "tests/support/thinned.h"
 
 namespace annulus {
 namespace {
@@ -150,7 +151,8 @@ TEST(PlainText, ModelsThatKnowControlTokensGiveTheirTextInstead) {
 
 TEST(PlainText, RealVocabularies) {
   int seen = 0;
-  for (const char* name : {"gpt2", "llama2", "llama3", "mistral-v3", "qwen3"}) {
+  const std::vector<std::string> names = {"gpt2", "llama2", "llama3", "mistral-v3", "qwen3"};
+  for (const std::string& name : testing::ThinnedIfSanitized(names, 2)) {
     const auto folder = testing::TestData(absl::StrCat("tokenizers/", name));
     if (!folder.has_value()) continue;
     const auto tokenizer = LoadTokenizer(*folder);
