@@ -70,6 +70,11 @@ void BoundedSink::Detach() {
   DropLocked();
 }
 
+void BoundedSink::ComeAgain() {
+  std::lock_guard lock(mutex_);
+  PostLocked();
+}
+
 void BoundedSink::Deliver() {
   std::lock_guard reader_lock(reader_mutex_);
   {

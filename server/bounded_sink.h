@@ -59,6 +59,9 @@ class BoundedSink final : public TokenSink,
   // For the reader: the next event, if there is one.
   std::optional<SinkEvent> Pop();
 
+  // Has OnReady called once more, behind others that wait for the delivery thread.
+  void ComeAgain();
+
   // Drops everything. On return no OnReady runs, and none will.
   void Detach();
 

@@ -17,6 +17,9 @@ namespace {
 constexpr size_t kCompletionBytes = 4096;
 // Texts and arrays grow by doubling: while one moves, the old one is there too.
 constexpr size_t kGrowth = 3;
+// Events between two looks at others: one thread delivers everybody's, and a kept answer comes
+// whole.
+constexpr int kMostAtOnce = 256;
 
 }  // namespace
 
@@ -38,7 +41,10 @@ GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerCo
 }
 
 void GenerateReactor::OnReady() {
-  while (std::optional<SinkEvent> event = generation_->NextEvent()) {
+  for (int taken = 0;; ++taken) {
+    if (taken == kMostAtOnce) return generation_->ComeAgain();
+    std::optional<SinkEvent> event = generation_->NextEvent();
+    if (!event.has_value()) return;
     if (Delta* delta = std::get_if<Delta>(&*event)) {
       if (!failure_.ok()) continue;
       failure_ = Guarded([&] { return Gather(std::move(*delta)); });

@@ -17,7 +17,7 @@
 namespace annulus {
 namespace {
 
-// What tells requests of one name apart: the message, and the texts that it names.
+// What tells requests of one name apart: the message, and the texts and titles that it names.
 std::string ContentOf(const v1::GenerationSpec& spec, const DocumentStore& store,
                       const TenantId& tenant) {
   std::string bytes;
@@ -31,7 +31,12 @@ std::string ContentOf(const v1::GenerationSpec& spec, const DocumentStore& store
   digest.Update(bytes);
   for (const std::string& name : spec.documents()) {
     const auto document = store.Get(tenant, name);
-    digest.Update(document.ok() ? (*document)->sha256 : "none");
+    if (!document.ok()) {
+      digest.Update("none");
+      continue;
+    }
+    const StoredDocument& text = **document;
+    digest.Update(absl::StrCat(text.sha256, " ", text.title.size(), " ", text.title));
   }
   return digest.FinishHex();
 }

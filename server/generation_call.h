@@ -53,6 +53,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
              size_t most_answer_bytes = SIZE_MAX);
 
   std::optional<SinkEvent> NextEvent();
+  // Has the reader called once more, after others.
+  void ComeAgain() { sink_->ComeAgain(); }
 
   // The client cancelled, went away, or its deadline passed: stops the engine's work.
   void Cancel();

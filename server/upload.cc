@@ -84,7 +84,9 @@ absl::Status Upload::AcceptChunk(const v1::DocumentChunk& chunk) {
                                    *total_bytes_, ")"));
   }
   if (size > store_.limits().max_document_bytes) return store_.CheckRoom(size);
-  ANNULUS_RETURN_IF_ERROR(TakeShare(chunk.data().size()));
+  // A document takes a place and memory however short it is.
+  const size_t beside = received_ == 0 ? title_.size() + DocumentStore::kMemoryPerDocument : 0;
+  ANNULUS_RETURN_IF_ERROR(TakeShare(beside + chunk.data().size()));
   received_ = size;
   hash_.Update(chunk.data());
   return Tokenize(chunk.data());

@@ -44,19 +44,23 @@ std::optional<QuotaRefusal> DocumentShare::Grow(size_t more) {
   return refusal;
 }
 
-void QuotaBook::Level::FillUp(int64_t per_minute, Time now) {
+// What was allowed before counts up to now; a tenant without a limit so far begins with a full
+// level.
+void QuotaBook::Level::Allow(int64_t rate, Time now) {
+  FillUp(now);
+  if (per_minute == 0) left = static_cast<double>(rate);
+  per_minute = rate;
+  left = std::min(left, static_cast<double>(rate));
+}
+
+void QuotaBook::Level::FillUp(Time now) {
   const double most = static_cast<double>(per_minute);
-  if (!begun) {
-    begun = true;
-    left = most;
-  } else {
-    const double seconds = std::chrono::duration<double>(now - at).count();
-    left = std::min(most, left + most * std::max(0.0, seconds) / kSecondsOfMinute);
-  }
+  const double seconds = std::chrono::duration<double>(now - at).count();
+  left = std::min(most, left + most * std::max(0.0, seconds) / kSecondsOfMinute);
   at = now;
 }
 
-milliseconds QuotaBook::Level::UntilOne(int64_t per_minute) const {
+milliseconds QuotaBook::Level::UntilOne() const {
   const double seconds =
       std::max(0.0, 1 - left) * kSecondsOfMinute / static_cast<double>(per_minute);
   return milliseconds(static_cast<int64_t>(std::ceil(seconds * 1000)) + 1);
@@ -80,19 +84,14 @@ std::optional<QuotaRefusal> QuotaBook::Check(const Quotas& quotas, Account& acco
   if (quotas.running_requests > 0 && account.running >= quotas.running_requests) {
     return Refuse(Quota::kRunningRequests, quotas.running_requests, kRetryRunning);
   }
-  if (quotas.requests_per_minute > 0) {
-    account.requests.FillUp(quotas.requests_per_minute, now);
-    if (account.requests.left < 1) {
-      return Refuse(Quota::kRequestsPerMinute, quotas.requests_per_minute,
-                    account.requests.UntilOne(quotas.requests_per_minute));
-    }
+  account.requests.Allow(quotas.requests_per_minute, now);
+  account.tokens.Allow(quotas.tokens_per_minute, now);
+  if (quotas.requests_per_minute > 0 && account.requests.left < 1) {
+    return Refuse(Quota::kRequestsPerMinute, quotas.requests_per_minute,
+                  account.requests.UntilOne());
   }
-  if (quotas.tokens_per_minute > 0) {
-    account.tokens.FillUp(quotas.tokens_per_minute, now);
-    if (account.tokens.left < 1) {
-      return Refuse(Quota::kTokensPerMinute, quotas.tokens_per_minute,
-                    account.tokens.UntilOne(quotas.tokens_per_minute));
-    }
+  if (quotas.tokens_per_minute > 0 && account.tokens.left < 1) {
+    return Refuse(Quota::kTokensPerMinute, quotas.tokens_per_minute, account.tokens.UntilOne());
   }
   return std::nullopt;
 }
@@ -103,10 +102,10 @@ QuotaRefusal QuotaBook::Refuse(Quota quota, int64_t limit, milliseconds retry) {
 }
 
 void QuotaBook::CountTokens(const Caller& caller, int64_t tokens) {
-  if (caller.quotas.tokens_per_minute == 0) return;
   std::lock_guard lock(mutex_);
   Level& level = accounts_[caller.tenant].tokens;
-  level.FillUp(caller.quotas.tokens_per_minute, clock_());
+  if (level.per_minute == 0) return;
+  level.FillUp(clock_());
   level.left -= static_cast<double>(tokens);
 }
 

@@ -101,11 +101,12 @@ class QuotaBook : public std::enable_shared_from_this<QuotaBook> {
   friend class QuotaPlace;
   friend class DocumentShare;
   struct Level {
-    bool begun = false;
+    int64_t per_minute = 0;  // as the newest call was allowed; 0: without limit
     double left = 0;
     Time at;
-    void FillUp(int64_t per_minute, Time now);
-    std::chrono::milliseconds UntilOne(int64_t per_minute) const;
+    void Allow(int64_t rate, Time now);
+    void FillUp(Time now);
+    std::chrono::milliseconds UntilOne() const;
   };
   struct Account {
     Level requests;

@@ -48,6 +48,36 @@ TEST_F(BoundedSinkTest, GivesEventsInOrder) {
   EXPECT_FALSE(sink->Pop().has_value());
 }
 
+// One who takes a part and comes again lets others have their turn.
+TEST_F(BoundedSinkTest, WhoComesAgainIsBehindOthers) {
+  struct Log final : SinkReader {
+    Log(std::string& order, char name) : order(order), name(name) {}
+    void OnReady() override {
+      if (name == 'a' && order.empty()) begun.get_future().wait();
+      order += name;
+      if (name == 'a' && order.size() < 3) sink->ComeAgain();
+      if (name == 'a' && order.size() >= 3) done.set_value();
+    }
+    std::string& order;
+    const char name;
+    std::promise<void> begun;  // the other is posted too
+    std::promise<void> done;
+    std::shared_ptr<BoundedSink> sink;
+  };
+  std::string order;
+  Log a(order, 'a');
+  Log b(order, 'b');
+  a.sink = std::make_shared<BoundedSink>(SinkLimits(), delivery_, a);
+  b.sink = std::make_shared<BoundedSink>(SinkLimits(), delivery_, b);
+  a.sink->OnQueued(1);
+  b.sink->OnQueued(1);
+  a.begun.set_value();
+  a.done.get_future().wait();
+  a.sink->Detach();
+  b.sink->Detach();
+  EXPECT_EQ(order, "aba");
+}
+
 TEST_F(BoundedSinkTest, KeepsOnlyTheNewestPositionAndProgress) {
   const auto sink = NewSink();
   for (int i = 9; i >= 0; --i) sink->OnQueued(i);

@@ -178,7 +178,7 @@ TEST_F(IdentityTest, StreamsAndUploadsNeedTheirRoleToo) {
 TEST_F(IdentityTest, QuotasAreRefusedWithWhenToComeBack) {
   Serve(TenantEntry("few", "requests_per_minute: 2", CallerEntry("few", "generate")) +
         TenantEntry("short", "tokens_per_minute: 3", CallerEntry("short", "generate")) +
-        TenantEntry("small", "document_bytes: 10", CallerEntry("small", "documents")));
+        TenantEntry("small", "document_bytes: 2058", CallerEntry("small", "documents")));
   const auto expect = [](const grpc::Status& status, const std::string& quota, bool retry) {
     EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_EQ(Details(status).reason, "QUOTA_EXCEEDED");
@@ -190,9 +190,11 @@ TEST_F(IdentityTest, QuotasAreRefusedWithWhenToComeBack) {
   expect(Generate("few"), "requests_per_minute", true);
   EXPECT_TRUE(Generate("short").ok()) << "what it will use is not known yet";
   expect(Generate("short"), "tokens_per_minute", true);
+  // 1,024 bytes more for each, so that texts without length fill nobody's store.
   EXPECT_TRUE(Upload("small", "a", 6).ok());
   expect(Upload("small", "b", 5), "document_bytes", false);
   EXPECT_TRUE(Upload("small", "c", 4).ok()) << "what was refused is given back";
+  expect(Upload("small", "d", 1), "document_bytes", false);
 }
 
 TEST_F(IdentityTest, RunningOnesAreLimitedAndTheirEndsGiveRoom) {

@@ -75,6 +75,25 @@ TEST_F(QuotaBookTest, TokensBeyondTheQuotaAreOwed) {
   EXPECT_NE(Begin(caller), nullptr);
 }
 
+TEST_F(QuotaBookTest, ANewRateHoldsForWhatRunsTooOnceACallHasComeUnderIt) {
+  const auto old = Begin(CallerOf("a", {.tokens_per_minute = 1'000'000}));
+  const Caller less = CallerOf("a", {.tokens_per_minute = 60});
+  EXPECT_NE(Begin(less), nullptr);
+  old->CountTokens(100);
+  for (int second = 0; second < 10; ++second) {
+    now_of_test += seconds(1);
+    old->CountTokens(1);
+    EXPECT_EQ(Begin(less), nullptr) << second;
+  }
+  EXPECT_GE(refusal_->retry, seconds(40));
+
+  const auto unlimited = Begin(CallerOf("b", {}));
+  const Caller limited = CallerOf("b", {.tokens_per_minute = 60});
+  EXPECT_NE(Begin(limited), nullptr);
+  unlimited->CountTokens(100);
+  EXPECT_EQ(Begin(limited), nullptr);
+}
+
 TEST_F(QuotaBookTest, RunningOnesAreCountedUntilTheyEnd) {
   const Caller caller = CallerOf("a", {.running_requests = 2});
   auto first = Begin(caller);
