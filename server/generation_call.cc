@@ -166,36 +166,32 @@ absl::Status GenerationCall::SubmitShared(Engine& engine, const v1::GenerationSp
       const AttachTable::Claimed claimed,
       context_.attach.Claim(key(), content, sink_, std::chrono::steady_clock::now()));
   SharedGeneration& generation = *claimed.generation;
-  const bool wanted = Attached(claimed.generation);
+  Attached(claimed.generation);
   if (!claimed.is_new) {
     context_.metrics.CountAttached();
     return absl::OkStatus();
   }
-  if (!wanted) {
-    generation.Refused(absl::CancelledError("the client cancelled the call or went away"));
-    return absl::OkStatus();
-  }
-  const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
-  const absl::Status held = generation.Hold(context_.prompts, KeptBytes(request));
-  const absl::StatusOr<RequestId> id =
-      held.ok() ? SubmitTo(engine, spec, std::move(request), claimed.generation) : held;
-  if (id.ok()) {
+  // Others may follow it by now, so it goes on without this call, and an end reaches them.
+  const absl::Status status = Guarded([&]() -> absl::Status {
+    if (!generation.Wanted()) {
+      return absl::CancelledError("the client cancelled the call or went away");
+    }
+    const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
+    ANNULUS_RETURN_IF_ERROR(generation.Hold(context_.prompts, KeptBytes(request)));
+    ANNULUS_ASSIGN_OR_RETURN(const RequestId id,
+                             SubmitTo(engine, spec, std::move(request), claimed.generation));
+    generation.Submitted(engine, id);
     place_->CountTokens(prompt_tokens);
-    generation.Submitted(engine, *id);
-  } else {
-    generation.Refused(id.status());
-  }
+    return absl::OkStatus();
+  });
+  if (!status.ok()) generation.Refused(status);
   return absl::OkStatus();
 }
 
-bool GenerationCall::Attached(std::shared_ptr<SharedGeneration> generation) {
+void GenerationCall::Attached(std::shared_ptr<SharedGeneration> generation) {
   std::lock_guard lock(mutex_);
-  if (aborted_) {
-    generation->Leave(*sink_);
-    return false;
-  }
+  if (aborted_) return generation->Leave(*sink_);
   shared_ = std::move(generation);
-  return true;
 }
 
 RequestKey GenerationCall::key() const { return {caller_.tenant.name(), request_id()}; }

@@ -81,8 +81,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   absl::Status SubmitOwn(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request);
   absl::Status SubmitShared(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request,
                             const std::string& content);
-  // Whether the call still wants its events.
-  bool Attached(std::shared_ptr<SharedGeneration> generation);
+  // Leaves at once if the call has ended.
+  void Attached(std::shared_ptr<SharedGeneration> generation);
   RequestKey key() const;
   void End(absl::Status status);
   void LogDone(const std::string& id, const Completion& completion,

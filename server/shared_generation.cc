@@ -30,6 +30,14 @@ absl::Status OtherContent(const RequestKey& key) {
                    "request_id for this one"));
 }
 
+absl::Status SlowFollower(const RequestKey& key) {
+  return ReasonError(
+      absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_SLOW_READER,
+      absl::StrCat("this call was behind others that follow the request ", QuoteName(key.id),
+                   ", and --max-replay-memory has no room to keep events for it; read faster, or "
+                   "send it again when the request has ended"));
+}
+
 }  // namespace
 
 AttachTable::AttachTable(const AttachLimits& limits) : state_(std::make_shared<State>(limits)) {}
@@ -37,32 +45,71 @@ AttachTable::AttachTable(const AttachLimits& limits) : state_(std::make_shared<S
 AttachTable::~AttachTable() {
   Entries entries;  // destroyed without the lock
   std::lock_guard lock(state_->mutex);
-  state_->complete.clear();
+  for (auto& [name, tenant] : state_->tenants) tenant.complete.clear();
   entries.swap(state_->entries);
 }
 
 void AttachTable::State::Drop(const SharedGeneration& generation) {
-  const auto ended = complete.find(generation.number_);
-  if (ended != complete.end() && ended->second == &generation) complete.erase(ended);
+  const auto tenant = tenants.find(generation.key_.tenant);
+  if (tenant != tenants.end()) {
+    auto& complete = tenant->second.complete;
+    const auto ended = complete.find(generation.number_);
+    if (ended != complete.end() && ended->second == &generation) complete.erase(ended);
+  }
   const auto found = entries.find(generation.key_);
   if (found != entries.end() && found->second.get() == &generation) entries.erase(found);
 }
 
-bool AttachTable::State::Resize(MemoryLease& lease, size_t bytes) {
-  while (!lease.TryResize(bytes)) {
-    if (complete.empty()) return false;
-    const std::shared_ptr<SharedGeneration> oldest = entries.at(complete.begin()->second->key_);
-    oldest->kept_ = false;
-    Drop(*oldest);
-    oldest->TrimLocked();
+bool AttachTable::State::DropOldest(Tenant& tenant) {
+  if (tenant.complete.empty()) return false;
+  const std::shared_ptr<SharedGeneration> oldest =
+      entries.at(tenant.complete.begin()->second->key_);
+  oldest->kept_ = false;
+  Drop(*oldest);
+  oldest->TrimLocked();
+  return true;
+}
+
+bool AttachTable::State::CutLargest(const std::string& tenant) {
+  SharedGeneration* largest = nullptr;
+  for (auto entry = entries.lower_bound({tenant, ""});
+       entry != entries.end() && entry->first.tenant == tenant; ++entry) {
+    SharedGeneration& one = *entry->second;
+    if (!one.kept_ || one.completion_.has_value()) continue;
+    if (largest == nullptr || one.lease_.bytes() > largest->lease_.bytes()) largest = &one;
+  }
+  if (largest == nullptr) return false;
+  largest->kept_ = false;
+  largest->EndSlowLocked();
+  largest->TrimLocked();
+  return true;
+}
+
+bool AttachTable::State::Resize(SharedGeneration& generation, size_t bytes) {
+  const std::string& own = generation.key_.tenant;
+  while (!generation.ResizeLocked(bytes)) {
+    const size_t more = bytes - generation.lease_.bytes();
+    const auto most = std::max_element(tenants.begin(), tenants.end(), [&](auto& a, auto& b) {
+      const auto takes = [&](auto& one) {
+        return one.second.memory->used() + (one.first == own ? more : 0);
+      };
+      return takes(a) < takes(b);
+    });
+    if (DropOldest(most->second)) continue;
+    if (most->first == own) return false;
+    if (!CutLargest(most->first) && !DropOldest(tenants[own])) return false;
   }
   return true;
 }
 
 void AttachTable::State::Expire(SteadyTime now) {
-  while (!complete.empty() && now - complete.begin()->second->completed_ >= limits.window) {
-    const std::shared_ptr<SharedGeneration> oldest = entries.at(complete.begin()->second->key_);
-    Drop(*oldest);
+  for (auto& [name, tenant] : tenants) {
+    while (!tenant.complete.empty() &&
+           now - tenant.complete.begin()->second->completed_ >= limits.window) {
+      const std::shared_ptr<SharedGeneration> oldest =
+          entries.at(tenant.complete.begin()->second->key_);
+      Drop(*oldest);
+    }
   }
 }
 
@@ -117,7 +164,7 @@ absl::StatusOr<AttachTable::Claimed> AttachTable::Claim(const RequestKey& key,
   if (there != nullptr) return Claimed{std::move(there), false};
   auto generation = std::make_shared<SharedGeneration>(state_, key, content);
   generation->bytes_ = kEntryBytes + key.tenant.size() + key.id.size() + content.size();
-  generation->kept_ = state_->Resize(generation->lease_, generation->bytes_);
+  generation->kept_ = state_->Resize(*generation, generation->bytes_);
   generation->AttachLocked(sink);
   state_->entries[key] = generation;
   return Claimed{std::move(generation), true};
@@ -128,12 +175,18 @@ SharedGeneration::SharedGeneration(std::shared_ptr<AttachTable::State> table, Re
     : table_(std::move(table)),
       key_(std::move(key)),
       content_(std::move(content)),
-      lease_(table_->memory) {}
+      lease_(table_->memory),
+      tenant_lease_(table_->tenants[key_.tenant].memory) {}
 
 absl::Status SharedGeneration::Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes) {
   std::lock_guard lock(table_->mutex);
   request_memory_.emplace(prompts);
   return request_memory_->Hold(CallMemory::kKept, bytes);
+}
+
+bool SharedGeneration::Wanted() const {
+  std::lock_guard lock(table_->mutex);
+  return !abandoned_;
 }
 
 void SharedGeneration::Submitted(Engine& engine, RequestId id) {
@@ -173,6 +226,29 @@ void SharedGeneration::FeedLocked(Follower& follower) {
   follower.sink->OnDone(*completion_);
 }
 
+bool SharedGeneration::BehindLocked(const Follower& follower) const {
+  return !follower.ended && follower.next < first_ + deltas_.size();
+}
+
+// Where events are not kept, one who is behind would hold up those who keep up, or make the memory
+// grow that has no room.
+void SharedGeneration::EndSlowLocked() {
+  const auto keeps_up = [this](const Follower& one) { return !one.ended && !BehindLocked(one); };
+  if (kept_ || std::none_of(followers_.begin(), followers_.end(), keeps_up)) return;
+  std::erase_if(followers_, [this](const Follower& one) {
+    if (!BehindLocked(one)) return false;
+    Completion slow;
+    slow.status = SlowFollower(key_);
+    slow.finish_reason = FinishReason::kError;
+    one.sink->OnDone(std::move(slow));
+    return true;
+  });
+}
+
+bool SharedGeneration::ResizeLocked(size_t bytes) {
+  return lease_.TryResize(bytes) && tenant_lease_.TryResize(bytes);
+}
+
 // Lets events go that nobody will ask for any more.
 void SharedGeneration::TrimLocked() {
   if (kept_) return;
@@ -184,7 +260,7 @@ void SharedGeneration::TrimLocked() {
     bytes_ -= DeltaBytes(deltas_.front());
     deltas_.pop_front();
   }
-  [[maybe_unused]] const bool smaller = lease_.TryResize(std::min(bytes_, lease_.bytes()));
+  [[maybe_unused]] const bool smaller = ResizeLocked(std::min(bytes_, lease_.bytes()));
 }
 
 void SharedGeneration::Refill(const BoundedSink& sink) {
@@ -226,13 +302,14 @@ void SharedGeneration::OnProgress(const PromptProgress& progress) {
 void SharedGeneration::KeepLocked(Delta delta) {
   bytes_ += DeltaBytes(delta);
   deltas_.push_back(std::move(delta));
-  if (kept_) kept_ = table_->Resize(lease_, bytes_);
+  if (kept_) kept_ = table_->Resize(*this, bytes_);
 }
 
 void SharedGeneration::OnDelta(Delta delta) {
   std::lock_guard lock(table_->mutex);
   KeepLocked(std::move(delta));
   for (Follower& follower : followers_) FeedLocked(follower);
+  EndSlowLocked();
   TrimLocked();
 }
 
@@ -247,10 +324,10 @@ void SharedGeneration::OnDone(Completion completion) {
   const auto found = table_->entries.find(key_);
   const bool named = found != table_->entries.end() && found->second.get() == this;
   const bool stays = named && kept_ && completion_->status.ok() &&
-                     table_->limits.window.count() > 0 && table_->Resize(lease_, bytes_);
+                     table_->limits.window.count() > 0 && table_->Resize(*this, bytes_);
   if (stays) {
     number_ = table_->next_number++;
-    table_->complete.emplace(number_, this);
+    table_->tenants[key_.tenant].complete.emplace(number_, this);
   } else {
     kept_ = false;
     table_->Drop(*this);
@@ -261,10 +338,9 @@ void SharedGeneration::OnDone(Completion completion) {
 
 bool SharedGeneration::HasRoom() const {
   std::lock_guard lock(table_->mutex);
-  const auto has_room = [](const Follower& follower) { return follower.sink->HasRoom(); };
-  if (followers_.empty()) return true;
-  return kept_ ? std::any_of(followers_.begin(), followers_.end(), has_room)
-               : std::all_of(followers_.begin(), followers_.end(), has_room);
+  return followers_.empty() ||
+         std::any_of(followers_.begin(), followers_.end(),
+                     [](const Follower& follower) { return follower.sink->HasRoom(); });
 }
 
 }  // namespace annulus

@@ -73,13 +73,25 @@ class AttachTable {
   friend class SharedGeneration;
   using Entries = std::map<RequestKey, std::shared_ptr<SharedGeneration>>;
 
+  struct Tenant {
+    // Counts what the tenant's events take, without a limit of its own.
+    std::shared_ptr<MemoryBudget> memory = std::make_shared<MemoryBudget>(SIZE_MAX);
+    std::map<uint64_t, SharedGeneration*> complete;  // of the entries; the oldest first
+  };
+
   // Outlives the table as long as the engine has a generation.
   struct State {
     explicit State(const AttachLimits& limits)
         : limits(limits), memory(std::make_shared<MemoryBudget>(limits.memory)) {}
 
-    // Makes room by letting the oldest complete answers go.
-    bool Resize(MemoryLease& lease, size_t bytes);
+    // Sets what `generation` takes. Room is made by the tenant that takes most, so that one who
+    // keeps much displaces its own answers and not another's. False: there is nothing to let go
+    // that is not due to it as well.
+    bool Resize(SharedGeneration& generation, size_t bytes);
+    // Lets the oldest complete answer of the tenant go. False: there is none.
+    bool DropOldest(Tenant& tenant);
+    // Keeps no more events of the tenant's largest running request. False: it keeps none.
+    bool CutLargest(const std::string& tenant);
     void Drop(const SharedGeneration& generation);
     void Expire(SteadyTime now);
 
@@ -87,7 +99,7 @@ class AttachTable {
     const std::shared_ptr<MemoryBudget> memory;
     std::mutex mutex;  // guards all below, and all of the generations
     Entries entries;
-    std::map<uint64_t, SharedGeneration*> complete;  // of the entries; the oldest first
+    std::map<std::string, Tenant> tenants;  // as many as the tokens file ever had
     uint64_t next_number = 0;
   };
 
@@ -100,14 +112,17 @@ class AttachTable {
 
 // One request of the engine and all calls that follow it. Keeps the events, so that each call gets
 // them from the first; of positions and progress the newest. A call's own sink has no more of them
-// than its limits allow, and gets more as its reader takes them. The work lasts while a call is
-// attached: when the last one leaves, the engine's request is cancelled, and the name is free.
+// than its limits allow, and gets more as its reader takes them. If the events cannot be kept, a
+// call that is behind while another keeps up is ended with SLOW_READER. The work lasts while a call
+// is attached: when the last one leaves, the engine's request is cancelled, and the name is free.
 class SharedGeneration final : public TokenSink {
  public:
   SharedGeneration(std::shared_ptr<AttachTable::State> table, RequestKey key, std::string content);
 
   // For whoever claimed it. What it holds of the memory for requests until the engine has ended it.
   absl::Status Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes);
+  // Whether a call follows it still: one may have come since it was claimed.
+  bool Wanted() const;
   // The engine has it, or refuses it.
   void Submitted(Engine& engine, RequestId id);
   void Refused(absl::Status status);
@@ -121,7 +136,8 @@ class SharedGeneration final : public TokenSink {
   void OnProgress(const PromptProgress& progress) override;
   void OnDelta(Delta delta) override;
   void OnDone(Completion completion) override;
-  // Somebody keeps up: whoever does not finds in the kept events what he missed.
+  // Somebody keeps up: whoever does not finds in the kept events what he missed, or is ended if
+  // they are not kept.
   bool HasRoom() const override;
 
  private:
@@ -134,6 +150,9 @@ class SharedGeneration final : public TokenSink {
 
   void AttachLocked(const std::shared_ptr<BoundedSink>& sink);
   void FeedLocked(Follower& follower);
+  bool BehindLocked(const Follower& follower) const;
+  void EndSlowLocked();
+  bool ResizeLocked(size_t bytes);
   void KeepLocked(Delta delta);
   void TrimLocked();
 
@@ -149,6 +168,7 @@ class SharedGeneration final : public TokenSink {
   bool kept_ = true;  // all events are there
   size_t bytes_ = 0;
   MemoryLease lease_;
+  MemoryLease tenant_lease_;  // as many bytes, of the tenant's
   std::optional<Completion> completion_;
   SteadyTime completed_{};
   uint64_t number_ = 0;  // among those that are complete

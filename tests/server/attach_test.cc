@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/server/named_tenants.h"
 #include "tests/server/test_server.h"
 
 namespace annulus {
@@ -35,7 +36,8 @@ v1::GenerateRequest Whole(const v1::StreamGenerateRequest& request) {
 class Call {
  public:
   Call(v1::InferenceService::Stub& stub, const v1::StreamGenerateRequest& request,
-       milliseconds limit = std::chrono::seconds(60)) {
+       milliseconds limit = std::chrono::seconds(60), const std::string& tenant = "") {
+    if (!tenant.empty()) context_.AddMetadata("x-tenant", tenant);
     context_.set_deadline(std::chrono::system_clock::now() + limit);
     reader_ = stub.StreamGenerate(&context_, request);
   }
@@ -67,8 +69,9 @@ class Call {
 
 class AttachTest : public ::testing::Test {
  protected:
-  void Start(std::vector<std::string> flags = {}) {
-    server_ = std::make_unique<TestServer>(std::move(flags));
+  void Start(std::vector<std::string> flags = {},
+             std::unique_ptr<const Authenticator> authenticator = nullptr) {
+    server_ = std::make_unique<TestServer>(std::move(flags), std::move(authenticator));
     server_->engine().set_scripter([script = script_](const RequestSpec&) { return script; });
     stub_ = server_->inference();
     server_->Serve();
@@ -193,6 +196,61 @@ TEST_F(AttachTest, OtherContentUnderTheNameIsRefusedAndSaysWhatToDo) {
   EXPECT_TRUE(first.ReadTo(first.text.size() + 20));
 }
 
+// The title is part of what the model reads.
+TEST_F(AttachTest, AnotherTitleOfTheSameTextIsOtherContent) {
+  Start();
+  v1::StreamGenerateRequest request = Named("a");
+  request.mutable_spec()->add_documents("doc");
+  ASSERT_TRUE(server_->Upload("doc", "text", nullptr, 1000, "one").ok());
+  EXPECT_TRUE(Call(*stub_, request).End().ok());
+  v1::DeleteDocumentRequest remove;
+  remove.set_name("doc");
+  grpc::ClientContext context;
+  v1::DeleteDocumentResponse removed;
+  ASSERT_TRUE(server_->documents()->DeleteDocument(&context, remove, &removed).ok());
+  ASSERT_TRUE(server_->Upload("doc", "text", nullptr, 1000, "two").ok());
+  EXPECT_EQ(Call(*stub_, request).End().error_code(), grpc::StatusCode::ALREADY_EXISTS);
+}
+
+// A name is its tenant's: another with the same content, or other, has a request of its own.
+TEST_F(AttachTest, NamesOfTenantsAreApart) {
+  script_ = Endless(milliseconds(1));
+  Start({}, std::make_unique<NamedTenants>());
+  const auto as = [&](const std::string& tenant, const v1::StreamGenerateRequest& request) {
+    return std::make_unique<Call>(*stub_, request, std::chrono::seconds(60), tenant);
+  };
+  const auto first = as("a", Named("x"));
+  ASSERT_TRUE(first->ReadTo(50));
+  const auto same = as("b", Named("x"));
+  ASSERT_TRUE(same->ReadTo(3));
+  const auto other = as("c", Named("x", "other content"));
+  ASSERT_TRUE(other->ReadTo(3));
+  ASSERT_EQ(engine().submitted().size(), 3u);
+  EXPECT_EQ(engine().submitted()[1].tenant.name(), "b");
+  const auto again = as("a", Named("x"));
+  ASSERT_TRUE(again->ReadTo(50));
+  EXPECT_EQ(engine().submitted().size(), 3u);
+  EXPECT_EQ(as("b", Named("x", "other content"))->End().error_code(),
+            grpc::StatusCode::ALREADY_EXISTS);
+  // The end of one is not another's.
+  same->Cancel();
+  EXPECT_TRUE(Eventually([&] { return engine().cancelled().size() == 1; }));
+  ASSERT_TRUE(first->ReadTo(first->text.size() + 50));
+}
+
+// A request that could not be handed to the engine leaves nothing that a retry would wait for.
+TEST_F(AttachTest, WithoutMemoryToSubmitARetryHasWorkOfItsOwn) {
+  Start();
+  v1::StreamGenerateRequest request = Named("a");
+  request.mutable_spec()->mutable_token_ids()->add_ids(7);  // is not tokenized
+  engine().set_out_of_memory(true);
+  EXPECT_EQ(Call(*stub_, request).End().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  engine().set_out_of_memory(false);
+  Call again(*stub_, request, std::chrono::seconds(20));
+  EXPECT_TRUE(again.End().ok());
+  EXPECT_EQ(again.text, Text(script_));
+}
+
 // A failure is not an answer: whoever tries again has work of its own.
 TEST_F(AttachTest, AFailedRequestIsTriedAnew) {
   script_.completion.status = absl::UnavailableError("a rank failed");
@@ -269,15 +327,15 @@ TEST_F(AttachTest, KeptAnswersStayWithinTheirMemory) {
 }
 
 TEST_F(AttachTest, AnAnswerTooLargeToKeepCannotBeFollowed) {
-  script_ = Endless(milliseconds(1), std::string(100'000, 'x'));
+  for (int i = 0; i < 100; ++i) script_.deltas[i] += std::string(100'000, 'x');
   Start({"--max-replay-memory", "1MiB"});
   Call first(*stub_, Named("a"));
   ASSERT_TRUE(first.ReadTo(3'000'000));
   const grpc::Status status = Call(*stub_, Named("a")).End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_NE(status.error_message().find("--max-replay-memory"), std::string::npos);
-  ASSERT_TRUE(first.ReadTo(6'000'000));
-  EXPECT_EQ(first.text, std::string(first.text.size(), 'x'));
+  EXPECT_TRUE(first.End().ok());
+  EXPECT_TRUE(first.text == Text(script_)) << "something is missing, or came twice";
 }
 
 TEST_F(AttachTest, AStopWithAnswersKeptAndCallsAttachedEndsThem) {

@@ -151,6 +151,7 @@ std::vector<std::unique_ptr<FakeEngine::Request>> FakeEngine::TakeEnded() {
 }
 
 absl::StatusOr<RequestId> FakeEngine::Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) {
+  if (out_of_memory_) throw std::bad_alloc();
   ANNULUS_RETURN_IF_ERROR(Validate(spec));
   auto request = std::make_unique<Request>();
   request->script = Get(scripter_)(spec);

@@ -64,7 +64,7 @@ class FakeEngine final : public Engine {
   void set_submit_error(absl::Status status);
   void set_tokenize_delay(std::chrono::milliseconds delay) { tokenize_delay_ms_ = delay.count(); }
 
-  // From now on nothing can be allocated for texts.
+  // From now on nothing can be allocated for texts and requests.
   void set_out_of_memory(bool out) { out_of_memory_ = out; }
 
   // What was seen so far.

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/errors.h"
+#include "tests/server/named_tenants.h"
 #include "tests/server/test_server.h"
 
 namespace annulus {
@@ -16,23 +16,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-// The caller's tenant is what its metadata "x-tenant" says; without it the call is refused.
-class NamedTenants final : public Authenticator {
- public:
-  absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const override {
-    const auto header = call.client_metadata().find("x-tenant");
-    if (header == call.client_metadata().end()) {
-      return ReasonError(absl::StatusCode::kUnauthenticated, v1::ERROR_REASON_TOKEN_REJECTED,
-                         "who are you?");
-    }
-    auto tenant = TenantId::FromName({header->second.data(), header->second.size()});
-    if (!tenant.ok()) return tenant.status();
-    Identity caller;
-    caller.tenant = *std::move(tenant);
-    return caller;
-  }
-};
 
 class TenantTest : public ::testing::Test {
  protected:
