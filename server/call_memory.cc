@@ -10,9 +10,8 @@ namespace {
 constexpr int64_t kRetryNoRoomMs = 500;
 
 absl::Status NoRoom(size_t needed, const MemoryBudget& budget) {
-  const size_t available = budget.available();
+  // Not how much is free: that tells what other tenants have.
   const ErrorMetadata numbers = {{"needed", absl::StrCat(needed)},
-                                 {"available", absl::StrCat(available)},
                                  {"limit", absl::StrCat(budget.limit())}};
   if (needed > budget.limit()) {
     return ReasonError(
@@ -24,11 +23,11 @@ absl::Status NoRoom(size_t needed, const MemoryBudget& budget) {
         numbers);
   }
   return WithRetry(
-      ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
-                  absl::StrCat("the request needs ", needed, " bytes while it is worked on and ",
-                               available, " of ", budget.limit(),
-                               " for requests are free; try again when others have ended"),
-                  numbers),
+      ReasonError(
+          absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
+          absl::StrCat("the request needs ", needed, " bytes while it is worked on, and fewer of ",
+                       budget.limit(), " for requests are free; try again when others have ended"),
+          numbers),
       kRetryNoRoomMs);
 }
 

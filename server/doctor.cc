@@ -19,6 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "server/config/plain_file.h"
 #include "server/config/value_parsers.h"
 #include "server/connection_acceptor.h"
 
@@ -31,6 +33,7 @@ using Verdict = Finding::Verdict;
 constexpr size_t kReadBytes = size_t{128} << 20;
 constexpr double kSlowDisk = 200e6;  // bytes a second
 constexpr uint64_t kLeastMemory = uint64_t{1} << 30;
+constexpr size_t kLongestConfig = size_t{16} << 20;
 
 std::string ReadText(const std::string& path) {
   std::ifstream file(path);
@@ -81,17 +84,24 @@ Finding Processor(const std::string& root) {
   return finding;
 }
 
-Finding Memory(const ServerConfig& config, const std::string& root) {
+// What the daemon needs at least: keys and values, or the program alone, and the model's files.
+uint64_t MemoryNeeded(const ServerConfig& config, uint64_t model_bytes) {
+  return std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes) + model_bytes;
+}
+
+Finding Memory(const ServerConfig& config, const std::string& root, uint64_t model_bytes) {
   const std::string info = ReadText(root + "/proc/meminfo");
   const auto kilobytes = NumberIn(ValueIn(info, "MemAvailable"));
   if (!kilobytes) return {"memory", Verdict::kAdvice, "/proc/meminfo does not say", "mount /proc"};
   const uint64_t available = *kilobytes * 1024;
   Finding finding{"memory", Verdict::kGood, FormatBytes(available) + " available", ""};
-  const uint64_t needed = std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes);
+  const uint64_t needed = MemoryNeeded(config, model_bytes);
   if (available < needed) {
     finding.verdict = Verdict::kBad;
-    finding.remedy = absl::StrCat("keys and values and the program need ", FormatBytes(needed),
-                                  " beside the model; end other programs, or set --kv-memory");
+    finding.remedy =
+        absl::StrCat("the model, keys and values and the program need ", FormatBytes(needed),
+                     "; end other programs, set a smaller --kv-memory or take a "
+                     "smaller model");
   }
   return finding;
 }
@@ -131,7 +141,7 @@ Finding MemoryNodes(const ServerConfig& config, const std::string& root) {
 }
 
 // The control group that a container or a service sees as its own.
-Finding ControlGroup(const ServerConfig& config, const std::string& root) {
+Finding ControlGroup(const ServerConfig& config, const std::string& root, uint64_t model_bytes) {
   std::string memory = ReadText(root + "/sys/fs/cgroup/memory.max");
   if (memory.empty()) memory = ReadText(root + "/sys/fs/cgroup/memory/memory.limit_in_bytes");
   const std::string processors = ReadText(root + "/sys/fs/cgroup/cpu.max");
@@ -144,7 +154,7 @@ Finding ControlGroup(const ServerConfig& config, const std::string& root) {
           limited ? FormatBytes(limit) + " of memory" : "memory without limit", ", processors: ",
           processors.empty() || absl::StartsWith(processors, "max") ? "without limit" : processors),
       ""};
-  if (limited && limit < std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes)) {
+  if (limited && limit < MemoryNeeded(config, model_bytes)) {
     finding.verdict = Verdict::kBad;
     finding.remedy =
         "raise the limit of memory (systemd MemoryMax, podman --memory, Kubernetes "
@@ -228,15 +238,30 @@ double ReadRate(const std::string& path) {
   return static_cast<double>(done) / std::max(seconds, 1e-6);
 }
 
-void ExamineModel(const ServerConfig& config, std::vector<Finding>& findings) {
-  const std::string& model = config.engine.model;
+// A model of random weights is a file of sizes alone.
+Finding RandomModel(const std::string& file) {
+  const absl::Status status = ReadPlainFile("model", file, kLongestConfig).status();
+  if (!status.ok()) {
+    return {"model", Verdict::kBad, std::string(status.message()),
+            "set --model to random: and a config.json that this user may read"};
+  }
+  return {"model", Verdict::kGood, file + ", of which the weights are drawn at the start", ""};
+}
+
+void ExamineModel(const ServerConfig& config, const ModelFiles& files,
+                  std::vector<Finding>& findings) {
+  absl::string_view model = config.engine.model;
   if (absl::StartsWith(model, "builtin:")) {
-    findings.push_back({"model", Verdict::kGood, model + ", which is made and not read", ""});
+    findings.push_back(
+        {"model", Verdict::kGood, absl::StrCat(model, ", which is made and not read"), ""});
     return;
   }
-  const ModelFiles files = FindFiles(model);
+  if (absl::ConsumePrefix(&model, "random:")) {
+    findings.push_back(RandomModel(std::string(model)));
+    return;
+  }
   if (files.bytes == 0) {
-    findings.push_back({"model", Verdict::kBad, "no file can be read at " + model,
+    findings.push_back({"model", Verdict::kBad, absl::StrCat("no file can be read at ", model),
                         "set --model to a folder or a GGUF file that this user may read"});
     return;
   }
@@ -273,15 +298,16 @@ const char* VerdictName(Verdict verdict) {
 }  // namespace
 
 std::vector<Finding> ExamineMachine(const ServerConfig& config, const std::string& root) {
+  const ModelFiles files = FindFiles(config.engine.model);
   std::vector<Finding> findings = {Processor(root),
-                                   Memory(config, root),
+                                   Memory(config, root, files.bytes),
                                    HugePageState(config, root),
                                    MemoryNodes(config, root),
-                                   ControlGroup(config, root),
+                                   ControlGroup(config, root, files.bytes),
                                    OpenFiles(config),
                                    Port("listen", config.listen),
                                    Port("metrics", config.metrics)};
-  ExamineModel(config, findings);
+  ExamineModel(config, files, findings);
   return findings;
 }
 

@@ -37,14 +37,13 @@ absl::Status CheckDocumentName(absl::string_view field, absl::string_view name) 
 }
 
 absl::Status StoreFullError(size_t needed, const MemoryBudget& budget) {
-  const size_t available = budget.available();
-  return ReasonError(
-      absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
-      absl::StrCat("the document store is full: ", needed, " bytes of memory are needed and ",
-                   available, " of ", budget.limit(),
-                   " are free; delete documents, or start the server with more "
-                   "--max-documents-memory"),
-      {{"needed", absl::StrCat(needed)}, {"available", absl::StrCat(available)}});
+  // Not how much is free: that tells what other tenants have.
+  return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
+                     absl::StrCat("the document store is full: ", needed,
+                                  " bytes of memory are needed, and fewer of ", budget.limit(),
+                                  " are free; delete documents, or start the server with more "
+                                  "--max-documents-memory"),
+                     {{"needed", absl::StrCat(needed)}, {"limit", absl::StrCat(budget.limit())}});
 }
 
 int DocumentStore::count() const {
@@ -55,10 +54,10 @@ int DocumentStore::count() const {
 absl::Status DocumentStore::CheckCountLocked() const {
   if (documents_.size() < static_cast<size_t>(limits_.max_documents)) return absl::OkStatus();
   return ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_DOCUMENT_STORE_FULL,
-                     absl::StrCat("the document store holds ", documents_.size(),
+                     absl::StrCat("the document store holds ", limits_.max_documents,
                                   " documents, as many as it may; delete some, or start the server "
                                   "with more --max-documents"),
-                     {{"needed", "1"}, {"available", "0"}});
+                     {{"needed", "1"}, {"limit", absl::StrCat(limits_.max_documents)}});
 }
 
 absl::Status DocumentStore::CheckRoom(size_t size_bytes) const {

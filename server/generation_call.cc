@@ -79,7 +79,7 @@ void GenerationCall::Start(const grpc::CallbackServerContext& call, size_t reque
 
 absl::Status GenerationCall::Begin(const grpc::CallbackServerContext& call, size_t request_bytes,
                                    Decoder decoder) {
-  ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Admit(call, name_));
+  ANNULUS_RETURN_IF_ERROR(context_.Admit(call, name_, caller_));
   connection_ = ClientAddress(call.peer());
   // What cannot begin uses no quota. From Enter on others may end this call, and use the place.
   ANNULUS_RETURN_IF_ERROR(context_.lifecycle.engine_for_changes().status());
@@ -263,8 +263,9 @@ grpc::Status GenerationCall::Conclude(const Completion& completion,
   const std::string id = request_id();
   if (completion.status.ok()) LogDone(id, completion, call);
   if (const auto cause = completion.status.GetPayload(kCausePayload)) {
-    context_.log.FromClient(LogLevel::kWarning, "computing_failed",
-                            {{"id", id}, {"cause", std::string(*cause)}});
+    context_.log.FromClient(
+        LogLevel::kWarning, "computing_failed",
+        {{"id", id}, {"tenant", caller_.tenant.name()}, {"cause", std::string(*cause)}});
   }
   return context_.Conclude({name_, caller_.tenant, id}, FromCompletion(completion.status), call);
 }

@@ -116,8 +116,11 @@ Logger::~Logger() {
 void Logger::FromClient(LogLevel level, absl::string_view event,
                         std::initializer_list<LogField> fields) const {
   if (level < least_.load(std::memory_order_relaxed)) return;
-  // Errors of ours are not held back by how often clients err.
-  const std::string kind = absl::StrCat(LevelName(level), ":", event);
+  // Errors of ours are not held back by how often clients err, nor one tenant's lines by another's.
+  std::string kind = absl::StrCat(LevelName(level), ":", event);
+  for (const LogField& field : fields) {
+    if (field.key == "tenant" && !field.omit) absl::StrAppend(&kind, ":", field.value);
+  }
   const LogLimiter::Verdict verdict = limiter_.Ask(kind, std::chrono::steady_clock::now());
   if (verdict.write) Write(level, event, fields, verdict.suppressed);
 }

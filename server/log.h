@@ -59,7 +59,8 @@ class Logger {
     Write(LogLevel::kError, event, fields);
   }
 
-  // For events that clients cause, so limited in rate (see LogLimiter). After lines were held back,
+  // For events that clients cause, so limited in rate (see LogLimiter), each tenant's for itself if
+  // there is a field "tenant". It must be a known one's name. After lines were held back,
   // the next line of that event ends with "suppressed=N".
   void FromClient(LogLevel level, absl::string_view event,
                   std::initializer_list<LogField> fields) const;

@@ -27,7 +27,7 @@ class LogLimiter {
     bool write = false;
     uint64_t suppressed = 0;  // if it may: lines of this event held back since the last that might
   };
-  // `event` is one of a fixed set: each is remembered for good.
+  // `event` is one of a bounded set, as kinds of events by tenant: each is remembered for good.
   Verdict Ask(absl::string_view event, Time now);
 
   // Events of which lines were held back and none came for kQuiet, with how many: nobody would say

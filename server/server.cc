@@ -50,7 +50,7 @@ WorkPool::Options PoolOptions() {
 
 class ServerImpl final : public Server {
  public:
-  ServerImpl(const ServerConfig& config, const Logger& log,
+  ServerImpl(const ServerConfig& config, const Logger& log, FileWatch watch,
              std::unique_ptr<Credentials> credentials, std::shared_ptr<TlsFiles> tls,
              std::unique_ptr<const Authenticator> authenticator)
       : config_(config),
@@ -60,7 +60,8 @@ class ServerImpl final : public Server {
         authenticator_(std::move(authenticator)),
         documents_(DocumentLimits{config.max_document_bytes, config.max_documents_memory,
                                   config.max_documents}),
-        pool_(PoolOptions()) {}
+        pool_(PoolOptions()),
+        watch_(std::move(watch)) {}
 
   ~ServerImpl() override { EndAll(milliseconds(0)); }
 
@@ -134,9 +135,7 @@ class ServerImpl final : public Server {
   bool disk_said_ = false;    // of the housekeeping thread, as the next two
   bool stalls_said_ = false;  // of the housekeeping thread, as the next
   HeapTrimmer trimmer_;       // of the housekeeping thread
-  // Of the housekeeping thread.
-  FileWatch watch_{{config_.auth_token_file, config_.admin_token_file, config_.tokens_file,
-                    config_.tls_certificate, config_.tls_key, config_.tls_client_ca}};
+  FileWatch watch_;           // of the housekeeping thread
   std::atomic<bool> reload_{false};
   std::unique_ptr<HttpResponder> operator_http_;
   std::unique_ptr<PeriodicThread> housekeeping_;
@@ -214,7 +213,7 @@ void ServerImpl::WarnOfStalls(const EngineLoad& load) {
                  "--stall-budget, or use a smaller --page-tokens or more threads"}});
 }
 
-// What cannot be read leaves all as it was.
+// What cannot be read leaves what was read of it before.
 void ServerImpl::Reload() {
   // All files are tried: a broken one does not keep the others from being used.
   absl::Status status = credentials_->Reload();
@@ -291,11 +290,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerConfig& config
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const ServerConfig& config, const Logger& log,
     std::unique_ptr<const Authenticator> authenticator) {
+  // Looks before the files are read: what is replaced in between is then read again.
+  FileWatch watch({config.auth_token_file, config.admin_token_file, config.tokens_file,
+                   config.tls_certificate, config.tls_key, config.tls_client_ca});
   ANNULUS_ASSIGN_OR_RETURN(auto credentials, Credentials::Open(config));
   ANNULUS_ASSIGN_OR_RETURN(auto tls, TlsFiles::Open(config));
   if (authenticator == nullptr) authenticator = Authenticator::For(*credentials);
-  auto server = std::make_unique<ServerImpl>(config, log, std::move(credentials), std::move(tls),
-                                             std::move(authenticator));
+  auto server = std::make_unique<ServerImpl>(config, log, std::move(watch), std::move(credentials),
+                                             std::move(tls), std::move(authenticator));
   ANNULUS_RETURN_IF_ERROR(server->Listen());
   return server;
 }

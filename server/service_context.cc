@@ -1,11 +1,13 @@
 #include "server/service_context.h"
 
 #include <grpc/support/time.h>
+#include <sys/random.h>
 
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "server/connection_relay.h"
 #include "server/errors.h"
@@ -22,7 +24,10 @@ constexpr size_t kHeaderOverhead = 32;
 }  // namespace
 
 std::string ServiceContext::NewRequestId() {
-  return absl::StrCat("r-", next_request.fetch_add(1, std::memory_order_relaxed));
+  uint64_t number = 0;
+  // Never fails for so few bytes, once the system has started.
+  ANNULUS_CHECK(getrandom(&number, sizeof(number), 0) == sizeof(number));
+  return absl::StrCat("r-", absl::Hex(number, absl::kZeroPad16));
 }
 
 grpc::Status ServiceContext::Conclude(const CallName& name, const absl::Status& status,
@@ -45,10 +50,11 @@ grpc::Status ServiceContext::Conclude(const CallName& name, const absl::Status& 
   }
   metrics.CountError(code);
   const bool ours = HidesMessage(status);
+  const bool nobody = code == absl::StatusCode::kUnauthenticated;
   log.FromClient(ours ? LogLevel::kError : LogLevel::kInfo, "call_failed",
                  {{"call", name.method},
                   {"id", id},
-                  {"tenant", name.tenant.name()},
+                  LogField::IfAny("tenant", nobody ? "" : name.tenant.name()),
                   {"peer", ClientAddress(call.peer())},
                   {"code", absl::StatusCodeToString(code)},
                   {ours ? "cause" : "message", ours ? status.ToString() : wire.error_message()},
@@ -77,11 +83,11 @@ absl::StatusOr<Identity> ServiceContext::Authenticate(
   return authenticator.Authenticate(call);
 }
 
-absl::StatusOr<Identity> ServiceContext::Admit(const grpc::CallbackServerContext& call,
-                                               absl::string_view method) const {
-  ANNULUS_ASSIGN_OR_RETURN(Identity caller, Authenticate(call));
+absl::Status ServiceContext::Admit(const grpc::CallbackServerContext& call,
+                                   absl::string_view method, Identity& caller) const {
+  ANNULUS_ASSIGN_OR_RETURN(caller, Authenticate(call));
   const Roles needed = RolesFor(method);
-  if (needed.empty() || caller.roles.HasAnyOf(needed)) return caller;
+  if (needed.empty() || caller.roles.HasAnyOf(needed)) return absl::OkStatus();
   return ReasonError(
       absl::StatusCode::kPermissionDenied, v1::ERROR_REASON_ROLE_MISSING,
       absl::StrCat(method, " needs the role ", RolesText(needed, " or "), ", and this caller of ",

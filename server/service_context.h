@@ -4,7 +4,6 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/status.h>
 
-#include <atomic>
 #include <memory>
 #include <string>
 
@@ -51,10 +50,10 @@ struct ServiceContext {
   AttachTable& attach;
   const std::shared_ptr<QuotaBook> quotas = std::make_shared<QuotaBook>();
   const SteadyTime started = std::chrono::steady_clock::now();
-  std::atomic<uint64_t> next_request{1};
 
-  // A name for a request that brought none: "r-1", "r-2", ..
-  std::string NewRequestId();
+  // A name for a request that brought none: "r-" and 16 random digits, which tell nobody how many
+  // calls others make.
+  static std::string NewRequestId();
 
   // Counts and logs how a call ended, and gives the status to send. The call's id goes into the
   // trailer annulus-request-id, and into the details of an error. A status that says when to try
@@ -70,9 +69,10 @@ struct ServiceContext {
 
   // Who calls: the headers are not too large, and the token or certificate is right.
   absl::StatusOr<Identity> Authenticate(const grpc::CallbackServerContext& call) const;
-  // The same for a caller that may call `method`: one of its roles allows it (see RolesFor).
-  absl::StatusOr<Identity> Admit(const grpc::CallbackServerContext& call,
-                                 absl::string_view method) const;
+  // The same into `caller`, who must have a role that allows `method` (see RolesFor). Who has none
+  // is in `caller` too: the log says whose call was refused.
+  absl::Status Admit(const grpc::CallbackServerContext& call, absl::string_view method,
+                     Identity& caller) const;
 
   // OK, or NOT_FOUND unless `name` is empty or the served model's.
   absl::Status CheckModel(absl::string_view name) const;

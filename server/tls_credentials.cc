@@ -36,28 +36,42 @@ Bio Open(const std::string& pem) {
 
 int NoPassword(char*, int, int, void*) { return 0; }
 
-Certificate FirstCertificate(const std::string& pem) {
-  return Certificate(PEM_read_bio_X509(Open(pem).get(), nullptr, NoPassword, nullptr), &X509_free);
+Certificate NextCertificate(BIO* pems) {
+  return Certificate(PEM_read_bio_X509(pems, nullptr, NoPassword, nullptr), &X509_free);
+}
+
+// Whether a file of certificates has one at least, and each can be read: gRPC takes all or none.
+absl::Status CheckCertificates(absl::string_view option, const std::string& pem) {
+  const Bio pems = Open(pem);
+  int read = 0;
+  while (NextCertificate(pems.get()) != nullptr) ++read;
+  const unsigned long error = ERR_peek_last_error();
+  const bool at_end =
+      ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+  ERR_clear_error();
+  if (read > 0 && at_end) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, ": certificate ", read + 1,
+                   " of the file cannot be read; give certificates in PEM form, one or more, each "
+                   "with its BEGIN and END lines"));
 }
 
 // gRPC would tell what does not fit to its log only, and refuse every client.
 absl::Status CheckPems(const TlsFiles::Pems& pems) {
-  const Certificate certificate = FirstCertificate(pems.certificate);
+  ANNULUS_RETURN_IF_ERROR(CheckCertificates("tls-certificate", pems.certificate));
+  if (!pems.client_ca.empty()) {
+    ANNULUS_RETURN_IF_ERROR(CheckCertificates("tls-client-ca", pems.client_ca));
+  }
+  const Certificate certificate = NextCertificate(Open(pems.certificate).get());
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
       PEM_read_bio_PrivateKey(Open(pems.key).get(), nullptr, NoPassword, nullptr), &EVP_PKEY_free);
   const bool fits = certificate != nullptr && key != nullptr &&
                     X509_check_private_key(certificate.get(), key.get()) == 1;
-  const bool signer = pems.client_ca.empty() || FirstCertificate(pems.client_ca) != nullptr;
   ERR_clear_error();
-  if (!fits) {
-    return absl::InvalidArgumentError(
-        "tls-certificate and tls-key do not fit each other, or one cannot be read; give the key of "
-        "the first certificate in the file, without a password");
-  }
-  if (signer) return absl::OkStatus();
+  if (fits) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "tls-client-ca has no certificate that can be read; give those of the authorities that sign "
-      "the clients' certificates");
+      "tls-certificate and tls-key do not fit each other, or the key cannot be read; give the key "
+      "of the first certificate in the file, without a password");
 }
 
 // gRPC's C++ interface has no credentials that are read again and keep the old ones where the new

@@ -77,9 +77,10 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
     const bool by_token = raw_.for_admins && context_.admin_gate.HasToken(*raw_.call);
     if (by_token) {
       ANNULUS_RETURN_IF_ERROR(context_.CheckHeaders(*raw_.call));
+    } else if (raw_.for_admins) {
+      ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Authenticate(*raw_.call));
     } else {
-      ANNULUS_ASSIGN_OR_RETURN(caller_, raw_.for_admins ? context_.Authenticate(*raw_.call)
-                                                        : context_.Admit(*raw_.call, raw_.name));
+      ANNULUS_RETURN_IF_ERROR(context_.Admit(*raw_.call, raw_.name, caller_));
     }
     if (raw_.for_admins) ANNULUS_RETURN_IF_ERROR(AdmitAdmin(by_token));
     return memory_.Hold(CallMemory::kReceived, raw_.request->Length());
@@ -158,7 +159,7 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
     context_.log.FromClient(LogLevel::kInfo, "admin_call",
                             {{"call", raw_.name},
                              {"peer", ClientAddress(raw_.call->peer())},
-                             {"tenant", caller_.tenant.name()},
+                             LogField::IfAny("tenant", by_token ? "" : caller_.tenant.name()),
                              {"by", by_token ? "admin token" : "caller"},
                              {"allowed", status.ok() ? "yes" : "no"}});
     return status;

@@ -46,9 +46,11 @@ UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
 }
 
 absl::Status UploadReactor::Start() {
-  ANNULUS_ASSIGN_OR_RETURN(Identity caller, context_.Admit(call_, "UploadDocument"));
-  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
+  Identity caller;
+  const absl::Status admitted = context_.Admit(call_, "UploadDocument", caller);
   tenant_ = caller.tenant;
+  ANNULUS_RETURN_IF_ERROR(admitted);
+  ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context_.lifecycle.engine_for_changes());
   client_ = ClientOf(call_, caller.tenant);
   upload_.emplace(context_.documents, *engine, caller.tenant, cancel_,
                   DocumentShare(context_.quotas, caller));
@@ -150,7 +152,8 @@ void UploadReactor::Send(const absl::Status& status) {
   if (status.ok()) {
     outcome = result_.created ? UploadOutcome::kStored : UploadOutcome::kUnchanged;
     context_.log.FromClient(LogLevel::kInfo, "document_uploaded",
-                            {{"bytes", result_.document->size_bytes},
+                            {{"tenant", tenant_.name()},
+                             {"bytes", result_.document->size_bytes},
                              {"tokens", result_.document->tokens.size()},
                              {"new", result_.created ? "yes" : "no"}});
   }

@@ -46,7 +46,7 @@ absl::Status NotRegular(absl::string_view option, const std::string& path, mode_
 }  // namespace
 
 absl::StatusOr<std::string> ReadPlainFile(absl::string_view option, const std::string& path,
-                                          size_t max_bytes) {
+                                          size_t max_bytes, mode_t* mode) {
   // Without O_NONBLOCK, opening a pipe waits for somebody who writes.
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
@@ -59,6 +59,7 @@ absl::StatusOr<std::string> ReadPlainFile(absl::string_view option, const std::s
     return absl::NotFoundError(absl::StrCat(option, ": cannot open ", path, ": ", WhyNot(error)));
   }
   if (!S_ISREG(status.st_mode)) return NotRegular(option, path, status.st_mode);
+  if (mode != nullptr) *mode = status.st_mode;
   std::string content(max_bytes + 1, '\0');
   size_t size = 0;
   while (size < content.size()) {

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -21,15 +22,40 @@ constexpr size_t kLongestTokensFile = 4 << 20;
 // Whoever writes the file makes callers, and hashes are nobody's business.
 constexpr mode_t kForbiddenMode = S_IWGRP | S_IRWXO;
 
-absl::Status CheckMode(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) != 0 || (status.st_mode & kForbiddenMode) == 0) {
-    return absl::OkStatus();  // what is gone since it was read is told by the next read
+absl::StatusOr<TenantFile> ReadTenantFile(const std::string& path) {
+  mode_t mode = 0;
+  ANNULUS_ASSIGN_OR_RETURN(const std::string text,
+                           ReadPlainFile(kTokensOption, path, kLongestTokensFile, &mode));
+  if ((mode & kForbiddenMode) != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: %s has mode %04o, so others than its owner could read or change who may call; do: "
+        "chmod 640 %s",
+        kTokensOption, path, mode & 07777u, path));
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: %s has mode %04o, so others than its owner could read or change who may call; do: chmod "
-      "640 %s",
-      kTokensOption, path, status.st_mode & 07777u, path));
+  auto parsed = ParseTenantFile(path, text);
+  if (parsed.ok()) return parsed;
+  return absl::InvalidArgumentError(absl::StrCat(kTokensOption, ": ", parsed.status().message()));
+}
+
+absl::StatusOr<std::optional<TokenHash>> HashOfFile(absl::string_view option,
+                                                    const std::string& path) {
+  ANNULUS_ASSIGN_OR_RETURN(const std::string token, ReadTokenFile(option, path));
+  return TokenHash::Of(token);
+}
+
+// Reads one file into its part, if there is one; what is wrong with it is added to `status`.
+template <typename Part, typename Read>
+void ReadInto(Part& part, const std::string& path, const Read& read, absl::Status& status) {
+  if (path.empty()) return;
+  absl::StatusOr<Part> found = read();
+  if (found.ok()) {
+    part = *std::move(found);
+  } else if (status.ok()) {
+    status = std::move(found).status();
+  } else {
+    status =
+        absl::Status(status.code(), absl::StrCat(status.message(), "; ", found.status().message()));
+  }
 }
 
 std::optional<TokenHash> HashOfBearer(absl::string_view authorization) {
@@ -57,37 +83,27 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Open(const ServerConfi
   return credentials;
 }
 
-absl::StatusOr<Credentials::Table> Credentials::Read() const {
-  Table table;
-  if (!tokens_file_.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(const std::string text,
-                             ReadPlainFile(kTokensOption, tokens_file_, kLongestTokensFile));
-    ANNULUS_RETURN_IF_ERROR(CheckMode(tokens_file_));
-    auto parsed = ParseTenantFile(tokens_file_, text);
-    if (!parsed.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(kTokensOption, ": ", parsed.status().message()));
-    }
-    table.callers = *std::move(parsed);
-  }
-  if (!auth_file_.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(const std::string token, ReadTokenFile("auth-token-file", auth_file_));
-    table.callers.tokens.emplace_back(TokenHash::Of(token), Caller());
-  }
-  if (!admin_file_.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(const std::string token,
-                             ReadTokenFile("admin-token-file", admin_file_));
-    table.admin = TokenHash::Of(token);
-  }
-  return table;
+absl::Status Credentials::Read(Table& table) const {
+  absl::Status status;
+  ReadInto(
+      table.callers, tokens_file_, [&] { return ReadTenantFile(tokens_file_); }, status);
+  ReadInto(
+      table.auth, auth_file_, [&] { return HashOfFile("auth-token-file", auth_file_); }, status);
+  ReadInto(
+      table.admin, admin_file_, [&] { return HashOfFile("admin-token-file", admin_file_); },
+      status);
+  return status;
 }
 
 absl::Status Credentials::Reload() {
-  ANNULUS_ASSIGN_OR_RETURN(Table table, Read());
-  auto shared = std::make_shared<const Table>(std::move(table));
+  const auto before = table();
+  Table read = before == nullptr ? Table() : *before;
+  const absl::Status status = Read(read);
+  if (before == nullptr && !status.ok()) return status;
+  auto shared = std::make_shared<const Table>(std::move(read));
   std::lock_guard lock(mutex_);
   table_ = std::move(shared);
-  return absl::OkStatus();
+  return status;
 }
 
 std::shared_ptr<const Credentials::Table> Credentials::table() const {
@@ -103,6 +119,7 @@ std::optional<Caller> Credentials::FindToken(absl::string_view authorization) co
   for (const auto& [other, caller] : known->callers.tokens) {
     if (other.Is(*hash)) found = &caller;
   }
+  if (known->auth && known->auth->Is(*hash)) return Caller();
   if (found == nullptr) return std::nullopt;
   return *found;
 }

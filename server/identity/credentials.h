@@ -23,7 +23,9 @@ class Credentials {
   // malformed, or is a tokens file that too many may read or write.
   static absl::StatusOr<std::unique_ptr<Credentials>> Open(const ServerConfig& config);
 
-  // The same again. After an error, which names the file, all stays as it was.
+  // The same again. A file that is broken leaves what was read of it before, and the error names
+  // it; the others are used all the same, so that it keeps no token valid that was taken out of
+  // another.
   absl::Status Reload();
 
   // Whether callers need no identity: neither a token file nor a tokens file is set.
@@ -43,13 +45,15 @@ class Credentials {
  private:
   struct Table {
     TenantFile callers;
+    std::optional<TokenHash> auth;
     std::optional<TokenHash> admin;
   };
   explicit Credentials(const ServerConfig& config)
       : auth_file_(config.auth_token_file),
         admin_file_(config.admin_token_file),
         tokens_file_(config.tokens_file) {}
-  absl::StatusOr<Table> Read() const;
+  // Reads the files into `table`; of a broken one nothing.
+  absl::Status Read(Table& table) const;
   std::shared_ptr<const Table> table() const;
 
   const std::string auth_file_;

@@ -95,6 +95,26 @@ TEST_F(DoctorTest, LooksAtPortsAndModels) {
   EXPECT_THAT(Of("model", {"--model", model + "/weights"}).what, HasSubstr(", 1 MiB;"));
 }
 
+TEST_F(DoctorTest, RandomModelsAreAFileOfSizes) {
+  EXPECT_EQ(Of("model", {"--model", "random:/nonexistent.json"}).verdict, Verdict::kBad);
+  File("config.json", "{}");
+  const Finding finding =
+      Of("model", {"--model", "random:" + (folder_.path() / "config.json").string()});
+  EXPECT_EQ(finding.verdict, Verdict::kGood) << finding.what;
+  EXPECT_THAT(finding.what, HasSubstr("config.json"));
+}
+
+TEST_F(DoctorTest, MemoryHoldsTheModelToo) {
+  const std::string model = folder_.path() / "large";
+  File("large/weights", "x");
+  std::filesystem::resize_file(model + "/weights", uint64_t{16} << 30);  // without blocks
+  File("sys/fs/cgroup/memory.max", "8000000000\n");
+  EXPECT_EQ(Of("memory").verdict, Verdict::kGood);
+  EXPECT_EQ(Of("control group").verdict, Verdict::kGood);
+  EXPECT_EQ(Of("memory", {"--model", model}).verdict, Verdict::kBad);
+  EXPECT_EQ(Of("control group", {"--model", model}).verdict, Verdict::kBad);
+}
+
 TEST_F(DoctorTest, NothingToReadIsToldToo) {
   std::filesystem::remove_all(folder_.path() / "proc");
   std::filesystem::remove_all(folder_.path() / "sys");

@@ -1,16 +1,21 @@
 // Tokens, roles and quotas of a tokens file, through the whole server.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/config/load_config.h"
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
@@ -43,7 +48,8 @@ class IdentityTest : public ::testing::Test {
 
   void Serve(const std::string& tenants) {
     WriteTokens(tenants);
-    server_ = std::make_unique<TestServer>(std::vector<std::string>{"--tokens-file", path()});
+    server_ = std::make_unique<TestServer>(
+        std::vector<std::string>{"--tokens-file", path(), "--metrics", "127.0.0.1:0"});
     server_->Serve();
   }
 
@@ -228,11 +234,44 @@ TEST_F(IdentityTest, AChangedFileIsUsedAndNoStreamIsLost) {
   EXPECT_TRUE(Eventually([&] { return Generate("new").ok(); }));
   EXPECT_EQ(Generate("old").error_code(), StatusCode::UNAUTHENTICATED);
   WriteTokens("nonsense");
-  server_->server().RequestReload();
+  EXPECT_TRUE(Eventually([&] {
+    return ScrapeSamples(server_->metrics_address()).at("annulus_reload_failed") == 1;
+  })) << "it was read";
   for (int i = 0; i < 300; ++i) ASSERT_TRUE(stream->Read(&event)) << i;
   EXPECT_TRUE(Generate("new").ok()) << "a broken file keeps the old one";
   context->TryCancel();
   EXPECT_EQ(stream->Finish().error_code(), StatusCode::CANCELLED);
+}
+
+// The log tells whose call failed, and of nobody's call no tenant's name.
+TEST_F(IdentityTest, RefusedCallsAreLoggedUnderTheirTenant) {
+  WriteTokens(TenantEntry("acme", "", CallerEntry("d", "documents")));
+  const std::string file = directory_.path() / "log";
+  const int descriptor = open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  const Logger log(LogLevel::kInfo, descriptor);
+  auto loaded =
+      LoadConfig({"--listen", "127.0.0.1:0", "--metrics", "off", "--tokens-file", path()}, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  auto server = Server::Start(loaded->config, log);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = v1::InferenceService::NewStub(grpc::CreateChannel(
+      absl::StrCat("127.0.0.1:", (*server)->port()), grpc::InsecureChannelCredentials()));
+  for (const char* token : {"", "x", "d"}) {
+    v1::GenerateResponse response;
+    EXPECT_FALSE(stub->Generate(As(token).get(), TextRequest("?"), &response).ok());
+  }
+  server->reset();
+  log.Flush(std::chrono::seconds(10));
+  std::ifstream lines(file);
+  std::vector<std::string> failed;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("call_failed") != std::string::npos) failed.push_back(line);
+  }
+  close(descriptor);
+  ASSERT_EQ(failed.size(), 3u);
+  EXPECT_THAT(failed[0], ::testing::Not(HasSubstr("tenant=")));
+  EXPECT_THAT(failed[1], ::testing::Not(HasSubstr("tenant=")));
+  EXPECT_THAT(failed[2], HasSubstr("tenant=acme"));
 }
 
 // Whoever asks about a call names it as the log does.
@@ -255,6 +294,7 @@ TEST(CallIdTest, EveryCallTellsItsId) {
   grpc::ClientContext bad;
   const grpc::Status refused = server.inference()->Generate(&bad, request, &response);
   EXPECT_THAT(id_of(bad), ::testing::StartsWith("r-"));
+  EXPECT_EQ(id_of(bad).size(), 18u) << "16 random digits: counting calls tells what others do";
   EXPECT_EQ(Details(refused).request_id, id_of(bad));
   grpc::ClientContext unary;
   v1::GetDocumentResponse document;

@@ -163,6 +163,22 @@ TEST_F(LogPipeTest, WhatClientsCauseIsLimitedAndTheRestCounted) {
   EXPECT_THAT(text, ::testing::Not(HasSubstr("call_done")));
 }
 
+TEST_F(LogPipeTest, OneTenantsLinesHoldBackNoOthers) {
+  {
+    const Logger log(LogLevel::kInfo, ends_[1]);
+    for (int i = 0; i < 500; ++i) {
+      log.FromClient(LogLevel::kInfo, "call_failed", {{"tenant", "loud"}});
+    }
+    log.FromClient(LogLevel::kInfo, "call_failed", {{"tenant", "quiet"}});
+    log.FromClient(LogLevel::kInfo, "call_failed", {LogField::IfAny("tenant", "")});
+    EXPECT_GT(log.suppressed(), 0u);
+  }
+  CloseWriting();
+  const std::string text = ReadUntil();
+  EXPECT_THAT(text, HasSubstr("call_failed tenant=quiet\n"));
+  EXPECT_THAT(text, HasSubstr("call_failed\n"));
+}
+
 TEST(LogLimiterTest, LetsABurstThroughAndThenItsRate) {
   LogLimiter limiter;
   const LogLimiter::Time start{};

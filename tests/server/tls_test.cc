@@ -174,6 +174,36 @@ TEST(TlsTest, ClientsNeedACertificateThatTellsTheirTenant) {
   EXPECT_EQ(code(nullptr), grpc::StatusCode::UNAVAILABLE);
 }
 
+// gRPC takes all certificates of a file or none, so one that is broken further down would close the
+// server to everybody.
+TEST(TlsTest, BundlesAreReadToTheirEnd) {
+  const Identity own = MakeIdentity();
+  const Identity client = MakeIdentity("app.acme.example");
+  const std::string broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+  const testing::TempDirectory directory;
+  directory.Write("cert.pem", own.certificate + client.certificate);
+  directory.Write("key.pem", own.key);
+  directory.Write("ca.pem", own.certificate + client.certificate);
+  TestServer server({"--tls-certificate", directory.path() / "cert.pem", "--tls-key",
+                     directory.path() / "key.pem", "--tls-client-ca", directory.path() / "ca.pem",
+                     "--metrics", "127.0.0.1:0"});
+  server.Serve();
+  EXPECT_TRUE(Answers(*Client(server, own.certificate, &client)));
+  const auto failed = [&](double wanted) {
+    return Eventually([&] {
+      return ScrapeSamples(server.metrics_address()).at("annulus_reload_failed") == wanted;
+    });
+  };
+  for (const char* file : {"ca.pem", "cert.pem"}) {
+    directory.Write(file, own.certificate + broken + client.certificate);
+    ASSERT_TRUE(failed(1)) << file;
+    EXPECT_TRUE(Answers(*Client(server, own.certificate, &client))) << file;
+    directory.Write(file, own.certificate + client.certificate + "\n# no certificate follows\n");
+    ASSERT_TRUE(failed(0)) << file;
+    EXPECT_TRUE(Answers(*Client(server, own.certificate, &client))) << file;
+  }
+}
+
 TEST(TlsTest, FilesThatAreNoPemAreRefused) {
   const Identity identity = MakeIdentity();
   const Logger log(LogLevel::kError);

@@ -15,6 +15,7 @@ namespace annulus {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kAbcSha256[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
@@ -223,7 +224,10 @@ TEST_F(UploadTest, TheStoreIsBoundedByMemory) {
   const ErrorDetails details = Details(ToGrpcStatus(full));
   EXPECT_EQ(details.reason, "DOCUMENT_STORE_FULL");
   EXPECT_EQ(details.metadata.at("needed"), "16024");
-  EXPECT_EQ(details.metadata.at("available"), std::to_string(20'000 - 13'024));
+  EXPECT_EQ(details.metadata.at("limit"), "20000");
+  // How much is free would tell a tenant what the others have.
+  EXPECT_THAT(std::string(full.message()), Not(HasSubstr(std::to_string(20'000 - 13'024))));
+  EXPECT_EQ(details.metadata.count("available"), 0u);
 }
 
 TEST_F(UploadTest, WhatTheTokenizerHoldsBackCounts) {

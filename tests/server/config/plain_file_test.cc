@@ -43,6 +43,13 @@ TEST_F(PlainFileTest, ReadsRegularFilesAndLinksToThem) {
   EXPECT_EQ(ReadPlainFile("option", Path("link"), 7).value(), "content");
 }
 
+TEST_F(PlainFileTest, TellsTheModeOfWhatWasRead) {
+  ASSERT_EQ(chmod(Path("file").c_str(), 0604), 0);
+  mode_t mode = 0;
+  ASSERT_TRUE(ReadPlainFile("option", Path("link"), 7, &mode).ok());
+  EXPECT_EQ(mode & 07777u, 0604u);
+}
+
 // None of these blocks.
 TEST_F(PlainFileTest, EverythingElseIsRefusedAtOnceByItsKind) {
   EXPECT_THAT(ReadError(Path("folder")), AllOf(HasSubstr("option: "), HasSubstr("is a folder")));

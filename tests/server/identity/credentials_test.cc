@@ -75,6 +75,31 @@ TEST_F(CredentialsTest, ABrokenNewFileChangesNothing) {
   EXPECT_TRUE((*credentials)->FindToken("Bearer two"));
 }
 
+// A token that was taken out of one file is not valid because another file is broken.
+TEST_F(CredentialsTest, ABrokenFileKeepsNoTokenOfAnotherValid) {
+  config_.auth_token_file = directory_.path() / "auth";
+  config_.admin_token_file = directory_.path() / "admin";
+  directory_.Write("auth", "everybody\n");
+  directory_.Write("admin", "operator\n");
+  const auto credentials = Credentials::Open(config_);
+  ASSERT_TRUE(credentials.ok()) << credentials.status();
+  Write(FileFor("two"));
+  directory_.Write("auth", "\n");
+  directory_.Write("admin", "\n");
+  EXPECT_THAT(std::string((*credentials)->Reload().message()),
+              AllOf(HasSubstr("auth-token-file"), HasSubstr("admin-token-file")));
+  EXPECT_FALSE((*credentials)->FindToken("Bearer one"));
+  EXPECT_TRUE((*credentials)->FindToken("Bearer two"));
+  EXPECT_TRUE((*credentials)->FindToken("Bearer everybody")) << "as it was before";
+  EXPECT_TRUE((*credentials)->IsAdminToken("Bearer operator"));
+  directory_.Write("auth", "all\n");
+  Write("tenants: 1");
+  EXPECT_FALSE((*credentials)->Reload().ok());
+  EXPECT_FALSE((*credentials)->FindToken("Bearer everybody"));
+  EXPECT_TRUE((*credentials)->FindToken("Bearer all"));
+  EXPECT_TRUE((*credentials)->FindToken("Bearer two"));
+}
+
 TEST_F(CredentialsTest, AFileThatOthersCouldReadOrChangeIsRefused) {
   for (const mode_t mode : {0600, 0400, 0640, 0440}) {
     Write(FileFor("one"), mode);
