@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/program_id.h"
 #include "engine/base/sha256.h"
 #include "engine/gguf/gguf_model.h"
 #include "engine/model/convert_model.h"
@@ -211,12 +212,12 @@ absl::StatusOr<std::shared_ptr<const AttentionGates>> LoadGates(const std::strin
 }
 
 std::string IdentityOf(const RankModel& model, const std::string& tensors, const Backend& backend) {
-  std::string text =
-      absl::StrCat("tensors ", tensors, "\nconfig ", model.config.sha256, "\nweights ",
-                   DTypeName(model.weights.dtype), " ", ActivationsName(model.activations),
-                   "\nkernels ", backend.capabilities().name, " ", model.ops->name, "\npages ",
-                   DTypeName(model.page_shape.dtype), " ", model.page_shape.page_tokens, " ",
-                   model.ops->kv_page_bytes(model.page_shape), "\n");
+  std::string text = absl::StrCat(
+      "program ", ProgramId(), "\ntensors ", tensors, "\nconfig ", model.config.sha256,
+      "\nweights ", DTypeName(model.weights.dtype), " ", ActivationsName(model.activations),
+      "\nkernels ", backend.capabilities().name, " ", model.ops->name, "\npages ",
+      DTypeName(model.page_shape.dtype), " ", model.page_shape.page_tokens, " ",
+      model.ops->kv_page_bytes(model.page_shape), "\n");
   for (const CacheGroup& group : model.groups) {
     absl::StrAppend(&text, "group ", group.window, " ", absl::StrJoin(group.layers, ","), "\n");
   }
