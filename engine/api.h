@@ -27,6 +27,7 @@
 namespace annulus {
 
 class Backend;
+class DiskCalls;
 class KernelRegistry;
 
 // Deadlines and durations use the steady clock only: wall-clock jumps do nothing.
@@ -74,7 +75,11 @@ struct EngineOptions {
   // A folder where complete pages of prompts are kept, so that they outlive the process: see
   // engine/tiers. Empty: none. Only where ranks' memory is the host's.
   std::string kv_disk;
-  int64_t kv_disk_bytes = 0;      // that its files may take; with kv_disk at least 1 MiB
+  int64_t kv_disk_bytes = 0;  // that its files may take; with kv_disk at least 1 MiB
+  // A call to the disk that takes longer turns kv_disk off.
+  std::chrono::milliseconds kv_disk_timeout{30'000};
+  // For tests: what stands for the system's calls to the disk; it outlives the engine. Null: none.
+  DiskCalls* kv_disk_calls = nullptr;
   AttentionAssignment attention;  // of requests that name none
   // A safetensors file with the gates of the policy `learned`: see engine/sparse/gates.h. Empty:
   // that policy is not to be had.

@@ -51,9 +51,13 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, Engi
       prefixes_(options.identity, options.limits, options.ropes, pages_) {
   state_.running.reserve(options.max_running);  // a request that is admitted finds its place
   if (options.disk != nullptr) {
-    tier_ =
-        std::make_unique<PageTier>(*options.disk, options.identity, options.limits, ranks, pages_,
-                                   prefixes_, metrics.disk, [this] { commands_.TryPush(nullptr); });
+    tier_ = std::make_unique<PageTier>(
+        *options.disk,
+        PageTier::Options{
+            .identity = options.identity,
+            .most_job_seconds = std::chrono::duration<double>(options.disk_timeout).count(),
+            .wake = [this] { commands_.TryPush(nullptr); }},
+        options.limits, ranks, pages_, prefixes_, metrics.disk);
   }
   Publish(false);
   thread_ = std::thread([this] { Loop(); });
@@ -145,6 +149,7 @@ SteadyTime Coordinator::NextWake() const {
   const SteadyTime now = Now();
   SteadyTime wake = now + kIdleTurn;
   for (const auto& [id, request] : requests_) wake = std::min(wake, request->spec().deadline);
+  if (tier_ != nullptr) wake = std::min(wake, tier_->NextDue());
   const bool paused = std::any_of(state_.running.begin(), state_.running.end(),
                                   [](const auto& sequence) { return sequence->paused; });
   return paused ? std::min(wake, now + kPausedTurn) : wake;
@@ -304,9 +309,13 @@ std::optional<RingChoice> Coordinator::MakeRoom(
   };
   const auto chosen = [&] { return will_do(*choice) ? choice : std::nullopt; };
   if (found()) return chosen();
-  std::vector<int32_t> after = free_pages();
-  for (int rank = 0; rank < pages_.ranks(); ++rank) after[rank] += pages_.unheld_count(rank);
-  const auto most = ChooseRing(demand, after, fixed, options_.limits);
+  const auto choose_of_most = [&] {
+    std::vector<int32_t> after = free_pages();
+    for (int rank = 0; rank < pages_.ranks(); ++rank) after[rank] += pages_.unheld_count(rank);
+    return ChooseRing(demand, after, fixed, options_.limits);
+  };
+  auto most = choose_of_most();
+  if (!most.has_value() && tier_ != nullptr && tier_->LetGoOfWrites()) most = choose_of_most();
   if (!most.has_value() || !will_do(*most)) return std::nullopt;
   prefixes_.index().Evict(found);
   return chosen();

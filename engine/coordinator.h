@@ -44,6 +44,7 @@ struct CoordinatorOptions {
   std::vector<RopeConfig> ropes;  // of the model
   std::chrono::milliseconds slow_reader_timeout{30'000};
   DiskStore* disk = nullptr;  // where pages are kept beyond this process; null: nowhere
+  std::chrono::milliseconds disk_timeout{30'000};
 };
 
 // The engine's loop: one thread that takes commands, admits requests, plans steps, has the ranks
@@ -94,7 +95,9 @@ class Coordinator {
   PageDemand DemandOf(const Request& request);
   bool WaitsForPrefix(const Request& request);
   void ForgetCommon(const Request& request);
-  bool WaitsForPages(const Request& request);
+  bool WaitsForPages(const Request& request, const Request* large);
+  bool BeginRestore(const Request& request, PageTier::Beginning kept, PageOwner owner,
+                    const Request* large);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   // The ring of a request, and what of its prompt is there already.
   struct Placement {

@@ -17,9 +17,10 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
   explicit AdmissionSide(Coordinator& own)
       : own_(own), places_(own.serving_.CountPlaces(own.state_, own.requests_)) {}
   bool HasPlace(const Contender& contender) override { return places_.Has(contender.share); }
-  bool Waits(const Contender& contender) override {
+  bool Waits(const Contender& contender, const Contender* large) override {
     const Request& request = *own_.requests_.at(contender.id);
-    return own_.WaitsForPrefix(request) || own_.WaitsForPages(request);
+    const Request* const other = large == nullptr ? nullptr : own_.requests_.at(large->id).get();
+    return own_.WaitsForPrefix(request) || own_.WaitsForPages(request, other);
   }
   Answer TryAdmit(const Contender& contender, const Contender* large) override {
     const Request* const other = large == nullptr ? nullptr : own_.requests_.at(large->id).get();
@@ -106,55 +107,72 @@ void Coordinator::ForgetCommon(const Request& request) {
   standstill_.Forget(id);
 }
 
-// Whether a tier brings back just now what this one begins with; asks it to where it has more than
-// memory, and where that is sooner than computing it.
-bool Coordinator::WaitsForPages(const Request& request) {
-  const RequestId id = request.id();
+// Whether a tier brings back just now what this one begins with; asks it to if it has more than
+// memory, and if that is sooner than computing it. `large`: as for TryAdmit.
+bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
   if (tier_ == nullptr) return false;
-  const PageTier::Standing standing = tier_->StandingOf(id);
-  if (standing == PageTier::Standing::kComing) return true;
+  const RequestId id = request.id();
+  PageTier::Standing standing = tier_->StandingOf(id);
   if (standing == PageTier::Standing::kSettled) return false;
-  if (standing == PageTier::Standing::kWanting && !tier_->has_place()) return tier_->moves();
-  const RequestSpec& spec = request.spec();
-  const AttentionAssignment& asked = spec.attention.value_or(options_.attention);
-  const bool own = !asked.dense() && asked.policy.kind != PolicyKind::kAuto;
-  const AttentionAssignment policy =
-      own ? ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens) : asked;
-  const AttentionAssignment* const under = own ? &policy : nullptr;
-  PageTier::Beginning kept = tier_->Find(spec, under, prefixes_.RopeLengthOf(spec));
-  const auto in_memory = static_cast<int32_t>(prefixes_.LongestFound(spec, under));
-  const double computed = serving_.PromptSeconds(in_memory, kept.tokens);
-  if (kept.tokens <= in_memory ||
-      (computed > 0 && tier_->SecondsFor(kept.tokens - in_memory) > computed)) {
-    tier_->Settle(id);
+  if (standing == PageTier::Standing::kComing || standing == PageTier::Standing::kWanting) {
+    return true;
+  }
+  const PageOwner owner = tier_->NewOwner();
+  bool begun = false;
+  const auto look = [&] {
+    const RequestSpec& spec = request.spec();
+    const AttentionAssignment& asked = spec.attention.value_or(options_.attention);
+    const bool own = !asked.dense() && asked.policy.kind != PolicyKind::kAuto;
+    const AttentionAssignment policy =
+        own ? ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens) : asked;
+    const AttentionAssignment* const under = own ? &policy : nullptr;
+    PageTier::Beginning kept = tier_->Find(spec, under, prefixes_.RopeLengthOf(spec));
+    const auto in_memory = static_cast<int32_t>(prefixes_.LongestFound(spec, under));
+    standing = tier_->Look(id, spec.tenant, kept, in_memory,
+                           serving_.PromptSeconds(in_memory, kept.tokens));
+    if (standing != PageTier::Standing::kReady) return absl::OkStatus();
+    begun = BeginRestore(request, std::move(kept), owner, large);
+    if (!begun) tier_->NoRoom(id);
+    return absl::OkStatus();
+  };
+  if (!Guarded(look, NoMemoryError).ok()) {
+    tier_->Abort(id, owner);
     return false;
   }
-  if (!tier_->has_place()) {
-    tier_->Want(id);
-    return tier_->moves();
-  }
+  return begun || standing == PageTier::Standing::kComing ||
+         standing == PageTier::Standing::kWanting;
+}
+
+// Whether there is room for what the tier is to bring back.
+bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept, PageOwner owner,
+                               const Request* large) {
+  const RequestSpec& spec = request.spec();
   // Dense pages go on where memory's end; others, and those of windows, stand on their own.
   std::vector<PrefixReuse::Found> found;
   if (!kept.policy.has_value() && !tier_->has_windows()) found = prefixes_.Find(spec, nullptr);
   const auto from = std::max_element(found.begin(), found.end(), [](const auto& a, const auto& b) {
     return a.hit.tokens < b.hit.tokens;
   });
+  const PrefixIndex::Hit* const hit = from != found.end() ? &from->hit : nullptr;
   PageDemand demand = DemandOf(request);
-  const PageOwner owner = tier_->NewOwner();
   pages_.Open(owner, spec.tenant);
-  if (from != found.end()) {
-    HoldPages(from->hit, owner, pages_);
-    CountCached(from->hit, options_.limits, demand);
+  if (hit != nullptr) {
+    HoldPages(*hit, owner, pages_);
+    CountCached(*hit, options_.limits, demand);
   }
-  const std::vector<int32_t> ring = from != found.end() ? from->ring : std::vector<int32_t>();
-  const auto any = [](const RingChoice&) { return true; };
-  std::optional<RingChoice> choice = MakeRoom(demand, ring, any);
+  const std::vector<int32_t> ring = hit != nullptr ? from->ring : std::vector<int32_t>();
+  // Room that is gathered for a large request is not for others' pages.
+  const auto leaves_room = [&](const RingChoice& choice) {
+    return large == nullptr ||
+           room_kept_.LeavesRoom(large->id(), DemandOf(*large),
+                                 PagesHeld(choice, hit, options_.limits), pages_, options_.limits);
+  };
+  std::optional<RingChoice> choice = MakeRoom(demand, ring, leaves_room);
   if (!choice.has_value()) {
     pages_.Release(owner);
     return false;
   }
-  tier_->Begin(id, spec.tenant, spec.prompt, std::move(kept),
-               from != found.end() ? &from->hit : nullptr, choice->ring, owner);
+  tier_->Begin(request.id(), spec.tenant, spec.prompt, std::move(kept), hit, choice->ring, owner);
   return true;
 }
 

@@ -216,8 +216,10 @@ class EngineImpl final : public Engine {
     coordinator.kv_heads = model.config.kv_heads;
     coordinator.ropes = model.config.ropes;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
-    ANNULUS_ASSIGN_OR_RETURN(engine->disk_, OpenDisk(options, on_host));
+    ANNULUS_ASSIGN_OR_RETURN(engine->disk_,
+                             OpenDisk(options, engine->ranks_->pool(0).geometry(), on_host));
     coordinator.disk = engine->disk_.get();
+    coordinator.disk_timeout = options.kv_disk_timeout;
     engine->coordinator_ = std::make_unique<Coordinator>(
         coordinator, *engine->ranks_, *engine->metrics_, engine->model_.info.end_of_text_ids,
         engine->model_.info.vocabulary);

@@ -5,20 +5,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/clock.h"
+#include "engine/base/field_error.h"
+#include "engine/scheduler/step_cost.h"
 #include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
 
 namespace annulus {
 namespace {
 
-// A read that takes longer says that the disk fails.
-constexpr double kMostReadSeconds = 30;
-// A request waits for its pages as long as some arrive that often.
-constexpr double kMostStillSeconds = 5;
 // So that a burst of pages leaves the disk to others too.
 constexpr double kWriteBytesPerSecond = 512 << 20;
-
-SteadyTime ClockNow() { return std::chrono::steady_clock::now(); }
 
 size_t StoredBytes(const KvGeometry& geometry) {
   return geometry.layer_page_bytes * static_cast<size_t>(geometry.layers_per_page);
@@ -26,13 +22,15 @@ size_t StoredBytes(const KvGeometry& geometry) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options, bool on_host) {
-  constexpr int64_t kLeast = 1 << 20;
+absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options,
+                                                    const KvGeometry& pages, bool on_host) {
   if (options.kv_disk.empty()) return nullptr;
-  if (options.kv_disk_bytes < kLeast) {
+  // A few pages.
+  const int64_t least = std::max<int64_t>(1 << 20, 4 * DiskStore::FileBytes(StoredBytes(pages)));
+  if (options.kv_disk_bytes < least) {
     return absl::InvalidArgumentError(absl::StrCat("kv-disk-size is ", options.kv_disk_bytes,
                                                    " bytes; with kv-disk give what ",
-                                                   "its files may take, at least ", kLeast));
+                                                   "its files may take, at least ", least));
   }
   if (!on_host) {
     return absl::UnimplementedError(
@@ -40,7 +38,9 @@ absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options
         "out, or use --device cpu");
   }
   absl::StatusOr<std::unique_ptr<DiskStore>> store =
-      DiskStore::Open(options.kv_disk, options.kv_disk_bytes);
+      options.kv_disk_calls == nullptr
+          ? DiskStore::Open(options.kv_disk, options.kv_disk_bytes)
+          : DiskStore::Open(options.kv_disk, options.kv_disk_bytes, *options.kv_disk_calls);
   if (store.ok()) return store;
   return absl::Status(store.status().code(), absl::StrCat("kv-disk: ", store.status().message()));
 }
@@ -55,11 +55,12 @@ void ShowDisk(const DiskStore& store, TierMetrics& metrics) {
                 .io_errors = stats.io_errors});
 }
 
-PageTier::PageTier(DiskStore& store, const std::string& identity, const PlanLimits& limits,
+PageTier::PageTier(DiskStore& store, Options options, const PlanLimits& limits,
                    const RankSet& ranks, PageBook& book, PrefixReuse& prefixes,
-                   TierMetrics& metrics, std::function<void()> wake)
+                   TierMetrics& metrics)
     : store_(store),
-      identity_(HashOf(identity)),
+      identity_(HashOf(options.identity)),
+      most_job_seconds_(options.most_job_seconds),
       limits_(limits),
       ranks_(ranks),
       book_(book),
@@ -75,19 +76,21 @@ PageTier::PageTier(DiskStore& store, const std::string& identity, const PlanLimi
         for (int rank = 0; rank < book.ranks(); ++rank) pages += book.counts(rank).total();
         return pages;
       }()) {
-  PageMover::Options options;
-  options.page_bytes = page_bytes_;
-  options.write_bytes_per_second = kWriteBytesPerSecond;
+  PageMover::Options mover;
+  mover.page_bytes = page_bytes_;
+  mover.write_bytes_per_second = kWriteBytesPerSecond;
   // One word is enough until the coordinator has heard it: its queue has few places.
-  options.wake = [this, wake = std::move(wake)] {
+  mover.wake = [this, wake = std::move(options.wake)] {
     if (!woken_.exchange(true)) wake();
   };
-  mover_ = std::make_unique<PageMover>(store_, std::move(options));
+  mover_ = std::make_unique<PageMover>(store_, std::move(mover));
 }
 
 PageTier::~PageTier() {
   mover_.reset();
-  for (const auto& [owner, key] : writes_) book_.Release(owner);
+  for (const auto& [owner, write] : writes_) {
+    if (write.held) book_.Release(owner);
+  }
   for (const auto& [owner, restore] : restores_) book_.Release(owner);
 }
 
@@ -124,28 +127,35 @@ PageMark PageTier::MarkFor(const TenantId& tenant, const AttentionAssignment* po
   return mark;
 }
 
-namespace {
-
-// The mark of the page behind `mark`'s.
-void Advance(std::span<const int32_t> tokens, PageMark& mark) {
+void PageTier::Advance(std::span<const int32_t> tokens, PageMark& mark) {
   mark.parent = mark.chain;
   mark.chain = ChainOf(mark.parent, tokens);
   mark.first_position += static_cast<int32_t>(tokens.size());
   mark.tokens.assign(tokens.begin(), tokens.end());
 }
 
-}  // namespace
-
 // ---- there
 
 void PageTier::Offer(const Sequence& sequence, Request& request,
                      const std::vector<int32_t>& checkpoints) {
   if (!store_.on()) return;
+  const auto offer = [&] {
+    OfferNow(sequence, request, checkpoints);
+    return absl::OkStatus();
+  };
+  // Without memory for it, the pages stay where they are: the next step tries again.
+  Guarded(offer, NoMemoryError).IgnoreError();
+}
+
+void PageTier::OfferNow(const Sequence& sequence, Request& request,
+                        const std::vector<int32_t>& checkpoints) {
   const auto [found, is_new] = offered_.try_emplace(request.id());
   Offered& state = found->second;
   if (is_new) {
-    // What a policy computes behind pages that were not computed under it is nobody's else.
-    state.never = sequence.attention != nullptr && request.cached_tokens() > 0;
+    // What a policy computes behind pages that were not computed under it is nobody's else. What a
+    // policy chooses by content can depend on how the prompt was cut into steps.
+    state.never = ClassOf(sequence.attention.get()) == AttentionClass::kContent ||
+                  (sequence.attention != nullptr && request.cached_tokens() > 0);
     state.use = store_.NextUse();
     state.last = MarkFor(request.spec().tenant, sequence.attention.get(), sequence.rope_length);
   }
@@ -206,8 +216,8 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   const PageBook::Page page = book_.page(id);
   if (page.state != PageState::kCached) return;
   mark.coverage = page.coverage;
-  leaving_keys_.insert(key);
   leaving_.push_back({std::move(mark), id, page.generation, page.hash, request.spec().tenant, use});
+  leaving_keys_.insert(key);
 }
 
 void PageTier::StartWrites() {
@@ -215,222 +225,58 @@ void PageTier::StartWrites() {
     Leaving next = std::move(leaving_.front());
     leaving_.pop_front();
     const PageKey key = KeyOf(next.mark);
-    const PageBook::Page page = book_.page(next.page);
-    const bool same = page.state == PageState::kCached && page.generation == next.generation &&
-                      page.hash == next.hash;
-    if (!same || !store_.on()) {
+    const PageBook::Page now = book_.page(next.page);
+    const bool same = now.state == PageState::kCached && now.generation == next.generation &&
+                      now.hash == next.hash;
+    if (!same) {
       leaving_keys_.erase(key);
       continue;
     }
     const PageOwner owner = next_owner_++;
     book_.Open(owner, next.tenant);
     book_.Hold(owner, next.page);
-    writes_[owner] = key;
-    mover_->Write(owner, std::move(next.mark), PiecesOf(next.page), next.use);
+    const Leaving& page = (writes_[owner].page = std::move(next));
+    mover_->Write({owner, page.mark, PiecesOf(page.page), page.use});
   }
+}
+
+bool PageTier::LetGoOfWrites() {
+  bool held = false;
+  for (auto& [owner, write] : writes_) {
+    if (!write.held) continue;
+    book_.Release(owner);
+    write.held = false;
+    held = true;
+  }
+  if (!held) return false;
+  const std::vector<uint64_t> dropped = mover_->DropWrites();
+  for (auto ticket = dropped.rbegin(); ticket != dropped.rend(); ++ticket) {
+    leaving_.push_front(std::move(writes_.extract(*ticket).mapped().page));
+  }
+  return true;
 }
 
 void PageTier::TakeWritten(const PageMover::Done& done) {
   const auto found = writes_.find(done.ticket);
   ANNULUS_CHECK(found != writes_.end()) << "a write that nobody asked for: " << done.ticket;
-  leaving_keys_.erase(found->second);
+  leaving_keys_.erase(KeyOf(found->second.page.mark));
+  if (found->second.held) book_.Release(done.ticket);
   writes_.erase(found);
-  book_.Release(done.ticket);
   metrics_.write_seconds.Add(done.seconds);
-  if (done.status.ok()) metrics_.written_bytes.Add(page_bytes());
+  if (done.fresh) metrics_.written_bytes.Add(page_bytes());
 }
 
-// ---- and back
-
-bool PageTier::HasPage(const ContentHash& chain, bool windows) const {
-  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-    if ((limits_.group_windows[g] > 0) != windows) continue;
-    if (!store_.Has({chain, static_cast<int>(g)})) return false;
-  }
-  return true;
-}
-
-// The longest of the beginnings for whose end all windows' pages are there.
-int32_t PageTier::LengthWithWindows(const std::vector<PageMark>& marks) const {
-  const int32_t page = limits_.page_tokens;
-  const auto has_all = [&](int32_t length) {
-    for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-      if (limits_.group_windows[g] == 0) continue;
-      const int32_t oldest = std::max(0, length - limits_.group_windows[g] + 1) / page;
-      for (int32_t index = length / page - 1; index >= oldest; --index) {
-        if (!store_.Has({marks[index].chain, static_cast<int>(g)})) return false;
-      }
-    }
-    return true;
-  };
-  for (auto pages = static_cast<int32_t>(marks.size()); pages > 0; --pages) {
-    if (HasPage(marks[pages - 1].chain, true) && has_all(pages * page)) return pages * page;
-  }
-  return 0;
-}
-
-PageTier::Beginning PageTier::Find(const RequestSpec& spec, const AttentionAssignment* policy,
-                                   int64_t rope) const {
-  const std::span<const int32_t> known = std::span(spec.prompt).first(spec.prompt.size() - 1);
-  const auto page = static_cast<size_t>(limits_.page_tokens);
-  const auto find = [&](const AttentionAssignment* under) {
-    Beginning beginning;
-    if (under != nullptr) beginning.policy = *under;
-    beginning.rope_length = rope;
-    PageMark mark = MarkFor(spec.tenant, under, rope);
-    for (size_t first = 0; first + page <= known.size(); first += page) {
-      Advance(known.subspan(first, page), mark);
-      if (!HasPage(mark.chain, false)) break;
-      beginning.marks.push_back(mark);
-    }
-    beginning.tokens = has_windows() ? LengthWithWindows(beginning.marks)
-                                     : static_cast<int32_t>(beginning.marks.size() * page);
-    beginning.marks.resize(beginning.tokens / page);
-    return beginning;
-  };
-  if (!store_.on()) return {};
-  Beginning dense = find(nullptr);
-  if (policy == nullptr) return dense;
-  Beginning own = find(policy);
-  return own.tokens > dense.tokens ? own : dense;
-}
-
-double PageTier::SecondsFor(int32_t tokens) const {
-  if (bytes_per_second_ == 0) return 0;
-  return page_bytes() * static_cast<double>(std::ssize(limits_.group_windows)) * tokens /
-         limits_.page_tokens / bytes_per_second_;
-}
-
-bool PageTier::moves() const {
-  const SteadyTime now = ClockNow();
-  return std::any_of(restores_.begin(), restores_.end(), [&](const auto& entry) {
-    return SecondsBetween(entry.second.moved, now) < kMostStillSeconds;
-  });
-}
-
-PageTier::Standing PageTier::StandingOf(RequestId id) const {
-  const auto found = standings_.find(id);
-  if (found == standings_.end()) return Standing::kUnknown;
-  if (found->second.settled) return Standing::kSettled;
-  if (found->second.wants) return Standing::kWanting;
-  for (const auto& [owner, restore] : restores_) {
-    if (restore.request != id) continue;
-    return moves() ? Standing::kComing : Standing::kSettled;
-  }
-  return Standing::kSettled;
-}
-
-void PageTier::Begin(RequestId id, const TenantId& tenant, const std::vector<int32_t>& prompt,
-                     Beginning beginning, const PrefixIndex::Hit* from, std::vector<int32_t> ring,
-                     PageOwner owner) {
-  Restore& restore = restores_[owner];
-  restore.request = id;
-  restore.tenant = tenant;
-  restore.tokens.assign(prompt.begin(), prompt.begin() + beginning.tokens);
-  restore.ring = std::move(ring);
-  restore.from = from == nullptr ? 0 : from->tokens;
-  restore.good_to = beginning.tokens;
-  restore.begun = restore.moved = ClockNow();
-  restore.beginning = std::move(beginning);
-  restore.pages.resize(limits_.group_windows.size());
-  standings_[id] = {};
-  const int32_t page = limits_.page_tokens;
-  const int32_t to = restore.good_to;
-  for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
-    int32_t first = restore.from;
-    if (const int32_t window = limits_.group_windows[g]; window > 0) {
-      first = std::max(0, to - window + 1) / page * page;
-    } else if (from != nullptr) {
-      restore.pages[g] = from->groups[g];
-    }
-    for (; first < to; first += page) StartRead(owner, restore, static_cast<int>(g), first);
-  }
-  if (restore.left == 0) EndRestore(owner);
-}
-
-void PageTier::StartRead(PageOwner owner, Restore& restore, int group, int32_t first) {
-  const int index = PlaceOnRing(first, limits_.page_tokens, static_cast<int>(restore.ring.size()),
-                                limits_.shards);
-  if (book_.free_count(restore.ring[index]) == 0) {
-    restore.whole = false;
-    restore.good_to = std::min(restore.good_to, first);
-    return;
-  }
-  const PageId id = book_.Load(owner, restore.ring[index], group);
-  restore.pages[group].push_back({first, id});
-  ++restore.left;
-  const uint64_t ticket = next_owner_++;
-  arriving_[ticket] = {owner, first};
-  PageMark mark = restore.beginning.marks[first / limits_.page_tokens];
-  mark.group = group;
-  mover_->Read(ticket, std::move(mark), PiecesOf(id), store_.NextUse());
-}
-
-void PageTier::TakeRead(const PageMover::Done& done) {
-  const auto found = arriving_.find(done.ticket);
-  ANNULUS_CHECK(found != arriving_.end()) << "a read that nobody asked for: " << done.ticket;
-  const Arriving arriving = found->second;
-  arriving_.erase(found);
-  Restore& restore = restores_.at(arriving.restore);
-  restore.moved = ClockNow();
-  metrics_.read_seconds.Add(done.seconds);
-  if (done.status.ok()) {
-    metrics_.read_bytes.Add(page_bytes());
-    if (done.coverage.has_value()) {
-      restore.coverage = std::min(restore.coverage.value_or(1), *done.coverage);
-    }
-  } else {
-    restore.whole = false;
-    restore.good_to = std::min(restore.good_to, arriving.first_position);
-  }
-  if (--restore.left == 0) EndRestore(arriving.restore);
-}
-
-// What is there up to the first page that is missing becomes known; with windows all or nothing.
-void PageTier::EndRestore(PageOwner owner) {
-  const Restore restore = std::move(restores_.extract(owner).mapped());
-  int32_t to = restore.good_to;
-  if (to <= restore.from || (has_windows() && !restore.whole)) to = restore.from;
-  if (to > restore.from) {
-    const auto page_at = [&](int group, int32_t first) {
-      const std::vector<PrefixPage>& pages = restore.pages[group];
-      const auto page = std::lower_bound(
-          pages.begin(), pages.end(), first,
-          [](const PrefixPage& each, int32_t at) { return each.first_position < at; });
-      ANNULUS_CHECK(page != pages.end() && page->first_position == first) << "no page at " << first;
-      return page->id;
-    };
-    const std::optional<AttentionAssignment>& policy = restore.beginning.policy;
-    prefixes_.KeepLoaded({restore.tenant, policy.has_value() ? &*policy : nullptr,
-                          restore.beginning.rope_length, restore.ring},
-                         std::span(restore.tokens).first(to), restore.coverage, page_at);
-    const double seconds = SecondsBetween(restore.begun, ClockNow());
-    const double bytes = page_bytes() * (to - restore.from) / limits_.page_tokens *
-                         static_cast<double>(std::ssize(limits_.group_windows));
-    const double rate = bytes / std::max(seconds, 1e-6);
-    bytes_per_second_ = bytes_per_second_ == 0 ? rate : 0.7 * bytes_per_second_ + 0.3 * rate;
-    metrics_.restores.Increment();
-    metrics_.hits.Add(to - restore.from);
-  }
-  book_.Release(owner);
-  const auto standing = standings_.find(restore.request);
-  if (standing != standings_.end()) standing->second = {false, true, restore.from, to};
-}
-
-int64_t PageTier::Restored(RequestId id, int64_t cached) const {
-  const auto found = standings_.find(id);
-  if (found == standings_.end()) return 0;
-  return std::max<int64_t>(0, std::min<int64_t>(cached, found->second.to) - found->second.from);
-}
-
-void PageTier::Forget(RequestId id) {
-  standings_.erase(id);
-  offered_.erase(id);
+// The store is off: what it was to carry stays where it is, and nobody waits.
+void PageTier::StopCarrying() {
+  LetGoOfWrites();
+  for (const Leaving& page : leaving_) leaving_keys_.erase(KeyOf(page.mark));
+  leaving_.clear();
+  offered_.clear();
+  while (!restores_.empty()) EndRestore(restores_.begin()->first);
 }
 
 bool PageTier::Turn() {
   woken_ = false;
-  const bool wrote = !writes_.empty();
   const auto restores = std::ssize(restores_);
   for (const PageMover::Done& done : mover_->TakeDone()) {
     if (done.read) {
@@ -439,25 +285,31 @@ bool PageTier::Turn() {
       TakeWritten(done);
     }
   }
-  if (mover_->OldestRead() > kMostReadSeconds) {
+  if (mover_->OldestJob() > most_job_seconds_) {
     store_.TurnOff(absl::UnavailableError(
-        absl::StrCat("a read took more than ", kMostReadSeconds, " s: the disk does not answer")));
+        absl::StrCat("the disk has not answered for more than ", most_job_seconds_, " s")));
   }
-  StartWrites();
-  return std::ssize(restores_) < restores || (wrote && writes_.empty());
+  if (store_.on()) {
+    EndOverdue();
+    StartWrites();
+  } else {
+    StopCarrying();
+  }
+  return std::ssize(restores_) < restores;
 }
 
 int64_t PageTier::bytes() const {
-  constexpr int kReaders = 2;  // of the mover
-  int64_t pages = store_.stats().pages * DiskStore::kBytesPerPage +
-                  kReaders * static_cast<int64_t>(page_bytes_);
+  int64_t bytes = store_.stats().pages * DiskStore::kBytesPerPage + mover_->buffer_bytes();
   const auto mark = static_cast<int64_t>(sizeof(Leaving) + 200 + limits_.page_tokens * 4);
-  pages += std::ssize(leaving_) * mark;
-  for (const auto& [id, state] : offered_) pages += std::ssize(state.chain) * 32;
+  bytes += std::ssize(leaving_) * mark;
+  bytes += std::ssize(writes_) * 2 * mark;  // the mover has marks of its own
+  for (const auto& [id, state] : offered_) bytes += std::ssize(state.chain) * 32 + 200;
   for (const auto& [owner, restore] : restores_) {
-    pages += std::ssize(restore.beginning.marks) * 2 * mark;
+    bytes += std::ssize(restore.beginning.marks) * 2 * mark +
+             std::ssize(restore.tokens) * static_cast<int64_t>(sizeof(int32_t));
   }
-  return pages;
+  bytes += std::ssize(standings_) * static_cast<int64_t>(sizeof(StandingState) + 64);
+  return bytes + std::ssize(arriving_) * static_cast<int64_t>(sizeof(Arriving) + 64);
 }
 
 }  // namespace annulus

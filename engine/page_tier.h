@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -18,12 +19,14 @@
 #include "engine/request.h"
 #include "engine/runner/rank_set.h"
 #include "engine/tiers/page_mover.h"
+#include "engine/tiers/read_rate.h"
 
 namespace annulus {
 
-// Of EngineOptions::kv_disk; null where that is empty. `on_host`: whether pages are in the host's
-// memory. INVALID_ARGUMENT, UNIMPLEMENTED or what DiskStore::Open gives.
-absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options, bool on_host);
+// Of EngineOptions::kv_disk; null where that is empty. `pages`: those of a rank; `on_host`: whether
+// they are in the host's memory. INVALID_ARGUMENT, UNIMPLEMENTED or what DiskStore::Open gives.
+absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options,
+                                                    const KvGeometry& pages, bool on_host);
 
 void ShowDisk(const DiskStore& store, TierMetrics& metrics);
 
@@ -35,11 +38,16 @@ void ShowDisk(const DiskStore& store, TierMetrics& metrics);
 // Used by the coordinator's thread alone.
 class PageTier {
  public:
-  // `identity`: of keys and values, as PrefixReuse takes it. `wake` has the coordinator call Turn;
-  // any thread calls it. All references outlive the tier.
-  PageTier(DiskStore& store, const std::string& identity, const PlanLimits& limits,
-           const RankSet& ranks, PageBook& book, PrefixReuse& prefixes, TierMetrics& metrics,
-           std::function<void()> wake);
+  struct Options {
+    std::string identity;  // of keys and values, as PrefixReuse takes it
+    // A call to the disk that takes longer turns the store off.
+    double most_job_seconds = 30;
+    // Has the coordinator call Turn; any thread calls it.
+    std::function<void()> wake;
+  };
+  // All references outlive the tier.
+  PageTier(DiskStore& store, Options options, const PlanLimits& limits, const RankSet& ranks,
+           PageBook& book, PrefixReuse& prefixes, TierMetrics& metrics);
   // Waits for the carrying under way.
   ~PageTier();
   PageTier(const PageTier&) = delete;
@@ -50,6 +58,10 @@ class PageTier {
   // After a step and PrefixReuse::Keep, which gave `checkpoints`: the prompt's pages that are
   // complete, and known, are to leave. Without windows that is every chunk's.
   void Offer(const Sequence& sequence, Request& request, const std::vector<int32_t>& checkpoints);
+
+  // Stops holding the pages that wait to be written; those that are still cached later are written
+  // then. False: it held none. So a slow disk never keeps a request from beginning.
+  bool LetGoOfWrites();
 
   // ---- and back
 
@@ -63,21 +75,24 @@ class PageTier {
   // `policy`: as PrefixReuse::Find takes it.
   Beginning Find(const RequestSpec& spec, const AttentionAssignment* policy, int64_t rope) const;
 
-  // Seconds until so many tokens would be there; 0: not known yet.
-  double SecondsFor(int32_t tokens) const;
-
-  enum class Standing { kUnknown, kWanting, kComing, kSettled };
-  // Of a request that waits: whether its pages were asked for. Coming ones that have not moved for
-  // a while count as settled. Wanting: the store has them, and there was no place.
-  Standing StandingOf(RequestId id) const;
-  void Settle(RequestId id) { standings_[id].settled = true; }
-  void Want(RequestId id) { standings_[id].wants = true; }
+  // How a request that waits stands with the tier. It waits for pages no longer than computing them
+  // would take, or a second if that is more: then what has come is used, and the rest computed.
+  enum class Standing {
+    kUnknown,  // Look decides
+    kWanting,  // the store has more than memory, and there is no place to read it now
+    kReady,    // as kWanting, and there is a place: Begin, or NoRoom
+    kComing,   // pages are read for it, or for another request that begins the same way
+    kSettled,  // it does not wait
+  };
+  Standing StandingOf(RequestId id);
+  // Decides. `beginning`: what Find gave; `in_memory`: how many tokens of it memory has;
+  // `computed`: seconds that computing the others takes, 0: not known. Not kUnknown.
+  Standing Look(RequestId id, const TenantId& tenant, const Beginning& beginning, int32_t in_memory,
+                double computed);
+  // There is no room for the pages of one that is ready: it waits for room now, not for the tier.
+  void NoRoom(RequestId id) { standings_.erase(id); }
   // Whether pages of windows come back too: then a beginning comes back whole.
   bool has_windows() const;
-
-  // Whether another prefix can be asked for now; if not, whether those before it move.
-  bool has_place() const { return std::ssize(restores_) < kMostRestores; }
-  bool moves() const;
 
   // Asks for the pages of `beginning` behind `from`'s, which `owner` holds already; null: for all.
   // There is room for them on `ring`. The prefix becomes known when they are there.
@@ -85,21 +100,24 @@ class PageTier {
   void Begin(RequestId id, const TenantId& tenant, const std::vector<int32_t>& prompt,
              Beginning beginning, const PrefixIndex::Hit* from, std::vector<int32_t> ring,
              PageOwner owner);
+  // Begin, or what came before it, failed half-way: the owner holds nothing, the request settles.
+  void Abort(RequestId id, PageOwner owner);
 
   // Of `cached` tokens that an admitted request reuses, those that came back for it.
   int64_t Restored(RequestId id, int64_t cached) const;
+  // The request has ended. Pages that are read for it are not waited for.
   void Forget(RequestId id);
 
-  // Takes in what was carried and hands out more. True: a prefix has come, or no page is held any
-  // more, so that others may find room.
+  // Takes in what was carried and hands out more. True: a restore has ended, well or not, so that
+  // those who wait should be looked at again.
   bool Turn();
+  // When Turn should be called though nothing was carried: somebody has waited enough.
+  SteadyTime NextDue() const;
 
   // Bytes of the heap for bookkeeping.
   int64_t bytes() const;
 
  private:
-  static constexpr int64_t kMostRestores = 2;
-
   // Of a running request: how far its prompt was offered.
   struct Offered {
     bool never = false;
@@ -116,6 +134,10 @@ class PageTier {
     TenantId tenant;
     int64_t use = 0;
   };
+  struct Writing {
+    Leaving page;
+    bool held = true;  // in the book
+  };
   struct Restore {
     RequestId request = 0;
     TenantId tenant;
@@ -126,19 +148,25 @@ class PageTier {
     int32_t from = 0;
     int32_t good_to = 0;  // no page below is missing
     bool whole = true;    // no page is missing
-    int64_t left = 0;
+    int64_t use = 0;
+    int64_t all = 0;   // pages to read
+    int64_t left = 0;  // of them, those that have not come
     std::optional<double> coverage;
     SteadyTime begun;
-    SteadyTime moved;
   };
   struct Arriving {
     PageOwner restore = 0;
     int32_t first_position = 0;
   };
   struct StandingState {
-    bool wants = false;
     bool settled = false;
-    int32_t from = 0;
+    std::optional<PageOwner> restore;  // its own, or another's that it waits for
+    SteadyTime since;                  // when it began to wait
+    SteadyTime asked;                  // when StandingOf was asked last
+    bool unmeasured = false;  // it waits for reads of which nobody knows how long they take
+    double most_seconds = 0;  // that it may wait
+    int64_t pages = 0;        // that the store has beyond memory's
+    int32_t from = 0;         // what came back for it: tokens [from, to)
     int32_t to = 0;
   };
   struct KeyHash {
@@ -146,21 +174,39 @@ class PageTier {
   };
 
   PageMark MarkFor(const TenantId& tenant, const AttentionAssignment* policy, int64_t rope) const;
+  // The mark of the page behind `mark`'s.
+  static void Advance(std::span<const int32_t> tokens, PageMark& mark);
   bool HasPage(const ContentHash& chain, bool windows) const;
   int32_t LengthWithWindows(const std::vector<PageMark>& marks) const;
+  void OfferNow(const Sequence& sequence, Request& request,
+                const std::vector<int32_t>& checkpoints);
   void OfferPages(const Sequence& sequence, const Request& request, int32_t length, Offered& state);
   void OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
                  int64_t use);
   void StartWrites();
-  void StartRead(PageOwner owner, Restore& restore, int group, int32_t first);
   void TakeWritten(const PageMover::Done& done);
+  void StopCarrying();
+  // Pages behind the first `from` tokens of a beginning of `to`.
+  int64_t PagesBetween(int32_t from, int32_t to) const;
+  bool HasPlace(int64_t pages) const;
+  // Pages still to be read before a restore of so many could end.
+  int64_t PagesAhead(int64_t pages) const;
+  std::optional<PageOwner> RestoreLike(const TenantId& tenant, const Beginning& beginning,
+                                       int32_t in_memory) const;
+  SteadyTime DueOf(const StandingState& standing) const;
+  SteadyTime DueOf(const Restore& restore) const;
+  bool ReadsForItself(RequestId id, const StandingState& standing) const;
+  void StartRead(PageOwner owner, Restore& restore, int group, int32_t first);
   void TakeRead(const PageMover::Done& done);
+  void KeepRestored(const Restore& restore, int32_t to);
   void EndRestore(PageOwner owner);
+  void EndOverdue();
   PagePieces PiecesOf(PageId id) const;
   double page_bytes() const { return static_cast<double>(page_bytes_); }
 
   DiskStore& store_;
   const ContentHash identity_;
+  const double most_job_seconds_;
   const PlanLimits limits_;
   const RankSet& ranks_;
   PageBook& book_;
@@ -174,11 +220,12 @@ class PageTier {
   std::map<RequestId, Offered> offered_;
   std::deque<Leaving> leaving_;
   std::unordered_set<PageKey, KeyHash> leaving_keys_;  // being written too
-  std::unordered_map<PageOwner, PageKey> writes_;
+  std::map<PageOwner, Writing> writes_;
   std::map<PageOwner, Restore> restores_;
   std::unordered_map<uint64_t, Arriving> arriving_;  // by ticket
   std::map<RequestId, StandingState> standings_;
-  double bytes_per_second_ = 0;
+  ReadRate rate_;
+  SteadyTime last_arrival_{};  // of any page
   std::atomic<bool> woken_{false};
   std::unique_ptr<PageMover> mover_;
 };

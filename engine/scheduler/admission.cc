@@ -41,10 +41,11 @@ std::vector<size_t> Admission::Run(std::span<const Contender> waiting, const Fai
     const Contender& contender = waiting[i];
     if (!host.HasPlace(contender)) continue;
     if (!no_room_.contains(contender.id)) {
-      if (host.Waits(contender)) continue;
       if (refused == kMostRefusals) continue;
       const bool beside = large != nullptr && large != &contender;
-      const AdmissionHost::Answer answer = host.TryAdmit(contender, beside ? large : nullptr);
+      const Contender* const other = beside ? large : nullptr;
+      if (host.Waits(contender, other)) continue;
+      const AdmissionHost::Answer answer = host.TryAdmit(contender, other);
       if (answer == AdmissionHost::Answer::kAdmitted) {
         if (large == &contender) {
           large = nullptr;

@@ -16,8 +16,9 @@ class AdmissionHost {
   virtual ~AdmissionHost() = default;
   // Whether there is a place for one more request of this share among those that run.
   virtual bool HasPlace(const Contender& contender) = 0;
-  // Whether it should not begin yet for another reason than room.
-  virtual bool Waits(const Contender& contender) = 0;
+  // Whether it should not begin yet for another reason than room. `large`: as for TryAdmit; what it
+  // waits for must leave that room too.
+  virtual bool Waits(const Contender& contender, const Contender* large) = 0;
   enum class Answer { kAdmitted, kNoRoom, kLeavesNoRoom };
   // Admits it if there is room; kAdmitted also where it has ended for another reason. If `large` is
   // given, only where `large` still fits once all that ran before room was gathered for it has

@@ -1,9 +1,14 @@
 #include "engine/tiers/disk_calls.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
 namespace annulus {
+
+int DiskCalls::Open(int folder, const std::string& name, int flags, mode_t mode) {
+  return ::openat(folder, name.c_str(), flags, mode);
+}
 
 ssize_t DiskCalls::Write(int file, const void* bytes, size_t count, int64_t offset) {
   return ::pwrite(file, bytes, count, offset);

@@ -14,6 +14,8 @@ namespace annulus {
 class DiskCalls {
  public:
   virtual ~DiskCalls() = default;
+  // In `folder`.
+  virtual int Open(int folder, const std::string& name, int flags, mode_t mode);
   virtual ssize_t Write(int file, const void* bytes, size_t count, int64_t offset);
   virtual ssize_t Read(int file, void* bytes, size_t count, int64_t offset);
   // From one name in `folder` to another.

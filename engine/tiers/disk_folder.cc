@@ -7,15 +7,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -42,6 +46,13 @@ absl::Status CheckOwner(const std::string& path, int descriptor) {
         path, absl::StrCat("others may use it; it holds what users sent: chmod 700 ", path));
   }
   return absl::OkStatus();
+}
+
+// In ns; the nearest there is for a time that no clock shows.
+int64_t TimeOf(const timespec& time) {
+  constexpr int64_t kSecond = 1'000'000'000;
+  constexpr int64_t kMostSeconds = std::numeric_limits<int64_t>::max() / kSecond - 1;
+  return std::clamp<int64_t>(time.tv_sec, 0, kMostSeconds) * kSecond + time.tv_nsec;
 }
 
 }  // namespace
@@ -82,11 +93,12 @@ absl::StatusOr<std::unique_ptr<DiskFolder>> DiskFolder::Open(const std::string& 
   }
   const int descriptor = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return FolderError(path, std::strerror(errno));
+  std::unique_ptr<DiskFolder> folder(new DiskFolder(path, descriptor));
+  // First: nothing is written into a folder that is refused.
+  ANNULUS_RETURN_IF_ERROR(CheckOwner(path, descriptor));
   const int lock =
       openat(descriptor, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-  std::unique_ptr<DiskFolder> folder(new DiskFolder(path, descriptor, lock));
-  const absl::Status owner = CheckOwner(path, descriptor);
-  if (!owner.ok()) return owner;
+  folder->lock_ = lock;
   if (lock < 0) return FolderError(path, absl::StrCat("lock: ", std::strerror(errno)));
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     return FolderError(path, errno == EWOULDBLOCK
@@ -113,8 +125,13 @@ absl::StatusOr<int64_t> DiskFolder::Scan(
     if (again >= 0) close(again);
     return FolderError(path_, std::strerror(errno));
   }
+  const absl::Cleanup end = [listing] { closedir(listing); };
   int64_t removed = 0;
-  while (const dirent* const item = readdir(listing)) {
+  while (true) {
+    errno = 0;
+    const dirent* const item = readdir(listing);
+    if (item == nullptr && errno != 0) return FolderError(path_, std::strerror(errno));
+    if (item == nullptr) return removed;
     const std::string text = item->d_name;
     if (absl::StartsWith(text, kUnfinished)) {
       removed += Remove(text) ? 1 : 0;
@@ -123,18 +140,16 @@ absl::StatusOr<int64_t> DiskFolder::Scan(
     const std::optional<EntryName> name = EntryName::Parse(text);
     if (!name.has_value()) continue;
     struct stat state {};
-    const bool whole =
-        fstatat(descriptor_, text.c_str(), &state, AT_SYMLINK_NOFOLLOW) == 0 &&
-        S_ISREG(state.st_mode) &&
-        static_cast<uint64_t>(state.st_size) == kEntryHeaderBytes + name->payload_bytes;
+    // What cannot be looked at now may be whole: it stays, unknown.
+    if (fstatat(descriptor_, text.c_str(), &state, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    const bool whole = S_ISREG(state.st_mode) && static_cast<uint64_t>(state.st_size) ==
+                                                     kEntryHeaderBytes + name->payload_bytes;
     if (whole) {
-      found(*name, state.st_mtim.tv_sec * int64_t{1'000'000'000} + state.st_mtim.tv_nsec);
+      found(*name, TimeOf(state.st_mtim));
     } else {
       removed += Remove(text) ? 1 : 0;
     }
   }
-  closedir(listing);
-  return removed;
 }
 
 }  // namespace annulus

@@ -53,12 +53,11 @@ class DiskFolder {
   static constexpr char kUnfinished[] = "unfinished-";
 
  private:
-  DiskFolder(std::string path, int descriptor, int lock)
-      : path_(std::move(path)), descriptor_(descriptor), lock_(lock) {}
+  DiskFolder(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
 
   const std::string path_;
   const int descriptor_;
-  const int lock_;
+  int lock_ = -1;
 };
 
 }  // namespace annulus

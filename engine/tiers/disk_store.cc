@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -72,7 +73,8 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
     store->last_use_ = std::max(store->last_use_, time);
   };
   ANNULUS_ASSIGN_OR_RETURN(store->rejects_, store->folder_->Scan(found));
-  store->Remove(store->MakeRoom(0));
+  const auto surplus = store->MakeRoom(0, std::numeric_limits<int64_t>::max());
+  if (surplus.has_value()) store->Remove(*surplus);
   return store;
 }
 
@@ -115,18 +117,31 @@ std::optional<std::string> DiskStore::Drop(const PageKey& key) {
   return name;
 }
 
-std::vector<std::string> DiskStore::MakeRoom(int64_t bytes) {
-  std::vector<std::string> names;
-  while (bytes_ + bytes > limit_ && !order_.empty()) {
-    names.push_back(*Drop(PageKey(order_.begin()->key)));
+std::optional<std::vector<std::string>> DiskStore::MakeRoom(int64_t bytes, int64_t use) {
+  std::vector<PageKey> oldest;
+  int64_t after = bytes_ + bytes;
+  for (auto next = order_.begin(); after > limit_; ++next) {
+    if (next == order_.end() || next->use >= use) return std::nullopt;
+    after -= FileBytes(entries_.at(next->key).name.payload_bytes);
+    oldest.push_back(next->key);
   }
+  std::vector<std::string> names;
+  for (const PageKey& key : oldest) names.push_back(*Drop(key));
   return names;
 }
 
 void DiskStore::Remove(std::span<const std::string> names) {
   for (const std::string& name : names) {
-    if (!folder_->Remove(name) && errno != ENOENT) Failed("removing a page", errno).IgnoreError();
+    // A folder of that name is somebody else's.
+    if (folder_->Remove(name) || errno == ENOENT || errno == EISDIR) continue;
+    Failed("removing a page", errno).IgnoreError();
   }
+}
+
+// It is the process that has nothing left, not the disk that fails.
+absl::Status DiskStore::OpenFailed(absl::string_view what, int error) {
+  if (error != EMFILE && error != ENFILE && error != ENOMEM) return Failed(what, error);
+  return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(error)));
 }
 
 absl::Status DiskStore::Failed(absl::string_view what, int error) {
@@ -170,9 +185,9 @@ absl::Status DiskStore::WriteFile(const EntryName& name, const PageMark& mark,
                                   std::span<const std::span<const std::byte>> payload,
                                   int64_t use) {
   const std::string unfinished = absl::StrCat(DiskFolder::kUnfinished, next_file_++);
-  const int file = openat(folder_->descriptor(), unfinished.c_str(),
-                          O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) return Failed("making a file", errno);
+  const int file = calls_.Open(folder_->descriptor(), unfinished,
+                               O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) return OpenFailed("making a file", errno);
   bool renamed = false;
   const absl::Cleanup end = [&] {
     close(file);
@@ -189,52 +204,56 @@ absl::Status DiskStore::WriteFile(const EntryName& name, const PageMark& mark,
   }
   SetTime(file, use);
   if (calls_.Rename(folder_->descriptor(), unfinished, name.Text()) != 0) {
+    if (errno == EISDIR) return absl::FailedPreconditionError("a folder has the page's name");
     return Failed("naming a page", errno);
   }
   renamed = true;
   return absl::OkStatus();
 }
 
-absl::Status DiskStore::Put(const PageMark& mark,
-                            std::span<const std::span<const std::byte>> payload, int64_t use) {
+absl::StatusOr<bool> DiskStore::Put(const PageMark& mark,
+                                    std::span<const std::span<const std::byte>> payload,
+                                    int64_t use) {
   const EntryName name = NameOf(mark, SizeOf(payload));
   const int64_t bytes = FileBytes(name.payload_bytes);
   if (bytes > limit_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("a page takes ", bytes, " bytes on the disk; allowed are ", limit_));
   }
-  std::vector<std::string> given_up;
+  std::optional<std::vector<std::string>> given_up;
   {
     std::lock_guard lock(mutex_);
     if (!on()) return absl::UnavailableError(off_);
-    if (entries_.contains(name.key)) return absl::OkStatus();
-    given_up = MakeRoom(bytes);
-    // Others are writing as much as the limit allows.
-    if (bytes_ + bytes > limit_)
-      return absl::ResourceExhaustedError("no room on the disk just now");
+    if (entries_.contains(name.key)) return false;
+    given_up = MakeRoom(bytes, use);
+    if (!given_up.has_value()) {
+      return absl::ResourceExhaustedError("no room beside pages that are used as late");
+    }
     bytes_ += bytes;
   }
-  Remove(given_up);
+  Remove(*given_up);
   const absl::Status written = WriteFile(name, mark, payload, use);
   std::lock_guard lock(mutex_);
-  if (written.ok() && !entries_.contains(name.key)) {
+  const bool fresh = written.ok() && !entries_.contains(name.key);
+  if (fresh) {
     Add(name, use);
   } else {
     bytes_ -= bytes;
   }
-  return written;
+  if (!written.ok()) return written;
+  return fresh;
 }
 
 absl::StatusOr<std::optional<double>> DiskStore::ReadFile(const EntryName& name,
                                                           const PageMark& expected,
                                                           std::span<std::byte> payload,
                                                           int64_t use) {
-  const int file = openat(folder_->descriptor(), name.Text().c_str(),
-                          O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int file = calls_.Open(folder_->descriptor(), name.Text(),
+                               O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
   if (file < 0) {
     if (errno == ENOENT) return absl::NotFoundError("the page is gone");
     if (errno == ELOOP || errno == ENXIO) return absl::DataLossError("it is no plain file");
-    return Failed("opening a page", errno);
+    return OpenFailed("opening a page", errno);
   }
   const absl::Cleanup end = [&] { close(file); };
   struct stat state {};
@@ -266,7 +285,7 @@ absl::StatusOr<std::optional<double>> DiskStore::Get(const PageMark& expected,
     Touch(name.key, use);
     return read;
   }
-  if (absl::IsUnavailable(read.status())) return read;
+  if (!absl::IsNotFound(read.status()) && !absl::IsDataLoss(read.status())) return read;
   std::optional<std::string> dropped;
   {
     std::lock_guard lock(mutex_);

@@ -35,6 +35,9 @@ namespace annulus {
 // wait for it.
 class DiskStore {
  public:
+  // What the file of such a page counts for.
+  static int64_t FileBytes(uint64_t payload_bytes);
+
   // Bytes of the heap for each page that is known, to within a tenth.
   static constexpr int64_t kBytesPerPage = 320;
 
@@ -50,14 +53,17 @@ class DiskStore {
   bool Has(const PageKey& key) const;
   void Touch(const PageKey& key, int64_t use);
 
-  // OK too where the page is there already. RESOURCE_EXHAUSTED where one page is more than the
-  // limit. Any other error turns the store off.
-  absl::Status Put(const PageMark& mark, std::span<const std::span<const std::byte>> payload,
-                   int64_t use);
+  // Returns whether the page was written; false: it was there already. RESOURCE_EXHAUSTED if there
+  // is no room beside pages of the same use or a later one, so a text that is larger than the limit
+  // keeps its beginning, or if the process has no file or memory left for it; FAILED_PRECONDITION
+  // if something else has the file's name. Any other error turns the store off.
+  absl::StatusOr<bool> Put(const PageMark& mark,
+                           std::span<const std::span<const std::byte>> payload, int64_t use);
 
   // Reads the page that `expected` names, of exactly payload.size() bytes; returns its coverage.
   // NOT_FOUND: it is not there (any more); DATA_LOSS: it was not what it should be and is removed;
-  // UNAVAILABLE: the disk failed and the store is off. `payload` then holds anything.
+  // RESOURCE_EXHAUSTED: the process has no file left to open it; UNAVAILABLE: the disk failed and
+  // the store is off. `payload` then holds anything.
   absl::StatusOr<std::optional<double>> Get(const PageMark& expected, std::span<std::byte> payload,
                                             int64_t use);
 
@@ -98,12 +104,13 @@ class DiskStore {
   DiskStore(std::unique_ptr<DiskFolder> folder, int64_t limit, DiskCalls& calls)
       : folder_(std::move(folder)), limit_(limit), calls_(calls) {}
 
-  static int64_t FileBytes(uint64_t payload_bytes);
   static Order OrderOf(const Entry& entry);
   // All with the lock held.
   void Add(const EntryName& name, int64_t use);
   std::optional<std::string> Drop(const PageKey& key);  // its file's name
-  std::vector<std::string> MakeRoom(int64_t bytes);
+  // Gives up pages used before `use` until `bytes` more fit, and returns their files' names; none
+  // is given up, and the result is nothing, if that is not enough.
+  std::optional<std::vector<std::string>> MakeRoom(int64_t bytes, int64_t use);
   // Without it.
   absl::Status WriteFile(const EntryName& name, const PageMark& mark,
                          std::span<const std::span<const std::byte>> payload, int64_t use);
@@ -111,6 +118,7 @@ class DiskStore {
   absl::Status ReadAll(int file, std::span<std::byte> bytes, int64_t offset);
   absl::StatusOr<std::optional<double>> ReadFile(const EntryName& name, const PageMark& expected,
                                                  std::span<std::byte> payload, int64_t use);
+  absl::Status OpenFailed(absl::string_view what, int error);
   absl::Status Failed(absl::string_view what, int error);
   void Remove(std::span<const std::string> names);
 

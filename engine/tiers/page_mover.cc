@@ -1,24 +1,50 @@
 #include "engine/tiers/page_mover.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "engine/base/clock.h"
 #include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
 
 namespace annulus {
 namespace {
 
 SteadyTime TimeNow() { return std::chrono::steady_clock::now(); }
 
+absl::Status NoMemoryForPage() {
+  return absl::ResourceExhaustedError("no memory to carry a page just now");
+}
+
+void CopyOut(const PagePieces& pieces, std::span<std::byte> bytes) {
+  size_t offset = 0;
+  for (const std::span<std::byte> piece : pieces) {
+    ANNULUS_CHECK(offset + piece.size() <= bytes.size()) << piece.size();
+    std::memcpy(bytes.data() + offset, piece.data(), piece.size());
+    offset += piece.size();
+  }
+}
+
+void CopyIn(std::span<const std::byte> bytes, const PagePieces& pieces) {
+  size_t offset = 0;
+  for (const std::span<std::byte> piece : pieces) {
+    ANNULUS_CHECK(offset + piece.size() <= bytes.size()) << piece.size();
+    std::memcpy(piece.data(), bytes.data() + offset, piece.size());
+    offset += piece.size();
+  }
+}
+
 }  // namespace
 
 PageMover::PageMover(DiskStore& store, Options options)
-    : store_(store), options_(std::move(options)), begun_(options_.readers) {
+    : store_(store),
+      options_(std::move(options)),
+      under_way_(static_cast<size_t>(options_.readers) + 1) {
   threads_.emplace_back([this] { WriteLoop(); });
-  for (int reader = 0; reader < options_.readers; ++reader) {
-    threads_.emplace_back([this, reader] { ReadLoop(reader); });
+  for (size_t thread = 1; thread < under_way_.size(); ++thread) {
+    threads_.emplace_back([this, thread] { ReadLoop(thread); });
   }
 }
 
@@ -31,20 +57,38 @@ PageMover::~PageMover() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void PageMover::Write(uint64_t ticket, PageMark mark, PagePieces pieces, int64_t use) {
+void PageMover::Write(Page page) {
   {
     std::lock_guard lock(mutex_);
-    writes_.push_back({ticket, std::move(mark), std::move(pieces), use});
+    writes_.push_back(std::move(page));
   }
   changed_.notify_all();
 }
 
-void PageMover::Read(uint64_t ticket, PageMark mark, PagePieces pieces, int64_t use) {
+std::vector<uint64_t> PageMover::DropWrites() {
+  std::lock_guard lock(mutex_);
+  std::vector<uint64_t> tickets;
+  for (const Page& page : writes_) tickets.push_back(page.ticket);
+  writes_.clear();
+  return tickets;
+}
+
+void PageMover::Read(Page page, Batch batch) {
   {
     std::lock_guard lock(mutex_);
-    reads_.push_back({ticket, std::move(mark), std::move(pieces), use});
+    const ReadOrder order{batch.pages, batch.id, page.ticket};
+    reads_.emplace(order, std::move(page));
   }
   changed_.notify_all();
+}
+
+void PageMover::CancelReads(uint64_t batch) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(reads_, [batch](const auto& entry) { return entry.first.batch == batch; });
+  for (auto& under_way : under_way_) {
+    if (under_way.has_value() && under_way->batch == batch) under_way->cancelled = true;
+  }
+  std::erase_if(done_, [batch](const Done& done) { return done.read && done.batch == batch; });
 }
 
 std::vector<PageMover::Done> PageMover::TakeDone() {
@@ -52,68 +96,92 @@ std::vector<PageMover::Done> PageMover::TakeDone() {
   return std::exchange(done_, {});
 }
 
-double PageMover::OldestRead() const {
+double PageMover::OldestJob() const {
   const SteadyTime now = TimeNow();
   double oldest = 0;
   std::lock_guard lock(mutex_);
-  for (const auto& begun : begun_) {
-    if (begun.has_value()) oldest = std::max(oldest, SecondsBetween(*begun, now));
+  for (const auto& under_way : under_way_) {
+    if (under_way.has_value()) oldest = std::max(oldest, SecondsBetween(under_way->begun, now));
   }
   return oldest;
 }
 
-std::optional<PageMover::Job> PageMover::Next(std::deque<Job>& jobs,
-                                              std::optional<SteadyTime>* begun) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stop_ || !jobs.empty(); });
-  if (stop_) return std::nullopt;
-  Job job = std::move(jobs.front());
-  jobs.pop_front();
-  if (begun != nullptr) *begun = TimeNow();
-  return job;
-}
-
-void PageMover::Finish(Done done, std::optional<SteadyTime>* begun) {
-  {
-    std::lock_guard lock(mutex_);
-    if (begun != nullptr) begun->reset();
-    done_.push_back(std::move(done));
-  }
-  if (options_.wake) options_.wake();
+double PageMover::CountBusy(SteadyTime now) {
+  const double seconds = SecondsBetween(busy_since_, now);
+  busy_since_ = now;
+  return seconds;
 }
 
 void PageMover::WriteLoop() {
-  while (std::optional<Job> job = Next(writes_, nullptr)) {
-    const SteadyTime start = TimeNow();
-    const std::vector<std::span<const std::byte>> parts(job->pieces.begin(), job->pieces.end());
-    absl::Status status = store_.Put(job->mark, parts, job->use);
-    const double seconds = SecondsBetween(start, TimeNow());
-    Finish({job->ticket, false, std::move(status), std::nullopt, seconds}, nullptr);
+  std::vector<std::byte> bytes(options_.page_bytes);
+  while (true) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stop_ || !writes_.empty(); });
+    if (stop_) return;
+    const Page page = std::move(writes_.front());
+    writes_.pop_front();
+    const SteadyTime begun = TimeNow();
+    under_way_[0] = {begun, std::nullopt, false};
+    CopyOut(page.pieces, bytes);
+    lock.unlock();
+    Done done;
+    done.ticket = page.ticket;
+    const auto put = [&]() -> absl::Status {
+      const std::array<std::span<const std::byte>, 1> parts = {bytes};
+      const absl::StatusOr<bool> fresh = store_.Put(page.mark, parts, page.use);
+      done.fresh = fresh.ok() && *fresh;
+      return fresh.status();
+    };
+    done.status = Guarded(put, NoMemoryForPage);
+    done.seconds = SecondsBetween(begun, TimeNow());
+    lock.lock();
+    under_way_[0].reset();
+    done_.push_back(done);
+    lock.unlock();
+    if (options_.wake) options_.wake();
     if (options_.write_bytes_per_second == 0) continue;
     const double least = static_cast<double>(options_.page_bytes) / options_.write_bytes_per_second;
-    if (seconds >= least) continue;
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::duration<double>(least - seconds),
+    if (done.seconds >= least) continue;
+    lock.lock();
+    changed_.wait_for(lock, std::chrono::duration<double>(least - done.seconds),
                       [this] { return stop_; });
   }
 }
 
-void PageMover::ReadLoop(size_t reader) {
+void PageMover::ReadLoop(size_t thread) {
   std::vector<std::byte> bytes(options_.page_bytes);
-  while (std::optional<Job> job = Next(reads_, &begun_[reader])) {
-    const SteadyTime start = TimeNow();
-    absl::StatusOr<std::optional<double>> read = store_.Get(job->mark, bytes, job->use);
-    if (read.ok()) {
-      size_t offset = 0;
-      for (const std::span<std::byte> piece : job->pieces) {
-        ANNULUS_CHECK(offset + piece.size() <= bytes.size()) << piece.size();
-        std::memcpy(piece.data(), bytes.data() + offset, piece.size());
-        offset += piece.size();
-      }
-    }
-    const double seconds = SecondsBetween(start, TimeNow());
-    Finish({job->ticket, true, read.status(), read.ok() ? *read : std::nullopt, seconds},
-           &begun_[reader]);
+  while (true) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stop_ || !reads_.empty(); });
+    if (stop_) return;
+    auto next = reads_.extract(reads_.begin());
+    const Page page = std::move(next.mapped());
+    const SteadyTime begun = TimeNow();
+    under_way_[thread] = {begun, next.key().batch, false};
+    if (reading_++ == 0) busy_since_ = begun;
+    lock.unlock();
+    Done done;
+    done.ticket = page.ticket;
+    done.read = true;
+    done.batch = next.key().batch;
+    const auto get = [&]() -> absl::Status {
+      const absl::StatusOr<std::optional<double>> read = store_.Get(page.mark, bytes, page.use);
+      if (read.ok()) done.coverage = *read;
+      return read.status();
+    };
+    done.status = Guarded(get, NoMemoryForPage);
+    lock.lock();
+    const SteadyTime now = TimeNow();
+    done.seconds = SecondsBetween(begun, now);
+    done.busy_seconds = CountBusy(now);
+    --reading_;
+    const bool cancelled = under_way_[thread]->cancelled;
+    under_way_[thread].reset();
+    if (cancelled) continue;
+    if (done.status.ok()) CopyIn(bytes, page.pieces);
+    done_.push_back(std::move(done));
+    lock.unlock();
+    if (options_.wake) options_.wake();
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -21,17 +22,19 @@ namespace annulus {
 using PagePieces = std::vector<std::span<std::byte>>;
 
 // Carries pages between memory and a store on threads of its own, so that nobody else ever waits
-// for the disk. Writes are held to a rate. A page that is read arrives in its place only once it
-// has been checked: until then, and where it is refused, the place is not touched.
+// for the disk. Each thread reads and writes in a buffer of its own and touches a page in memory
+// only to copy it, with the lock held. So a caller gets its pages back at once, whatever the disk
+// does: CancelReads and DropWrites never wait for it.
 //
-// The pieces of a job must stay until TakeDone gives its ticket back or the mover has ended; those
-// of a write must not change, those of a read nobody else may touch. Write, Read and TakeDone are
-// of one thread.
+// Writes are held to a rate. A page that is read arrives in its place only once it has been
+// checked: until then, and where it is refused, the place is not touched.
+//
+// All public calls are of one thread.
 class PageMover {
  public:
   struct Options {
     size_t page_bytes = 0;              // of every page, all pieces together
-    int readers = 2;                    // threads, each with memory for one page
+    int readers = 2;                    // threads
     double write_bytes_per_second = 0;  // 0: any
     std::function<void()> wake;         // after each job, from the mover's threads; short
   };
@@ -42,42 +45,79 @@ class PageMover {
   PageMover(const PageMover&) = delete;
   PageMover& operator=(const PageMover&) = delete;
 
-  void Write(uint64_t ticket, PageMark mark, PagePieces pieces, int64_t use);
-  void Read(uint64_t ticket, PageMark mark, PagePieces pieces, int64_t use);
+  // The bytes of a page's buffers here: each thread has one.
+  int64_t buffer_bytes() const {
+    return static_cast<int64_t>(threads_.size() * options_.page_bytes);
+  }
 
-  struct Done {
-    uint64_t ticket = 0;
-    bool read = false;
-    absl::Status status;
-    std::optional<double> coverage;  // of a page that was read
-    double seconds = 0;
-  };
-  std::vector<Done> TakeDone();
-
-  // Seconds since the oldest read under way began; 0: none is.
-  double OldestRead() const;
-
- private:
-  struct Job {
+  struct Page {
     uint64_t ticket = 0;
     PageMark mark;
     PagePieces pieces;
     int64_t use = 0;
   };
+
+  // The pieces must stay as they are until TakeDone or DropWrites returns the ticket.
+  void Write(Page page);
+  // Drops the writes that have not begun, and returns their tickets. The pieces of the one under
+  // way are not needed any more either; TakeDone returns it when it has ended.
+  std::vector<uint64_t> DropWrites();
+
+  // Reads of one batch belong together. Batches with fewer pages go first.
+  struct Batch {
+    uint64_t id = 0;
+    int64_t pages = 0;
+  };
+  // Nobody else may touch the pieces until TakeDone returns the ticket or the batch is cancelled.
+  void Read(Page page, Batch batch);
+  // TakeDone will return nothing of the batch any more, and its pieces are not touched again.
+  void CancelReads(uint64_t batch);
+
+  struct Done {
+    uint64_t ticket = 0;
+    bool read = false;
+    uint64_t batch = 0;  // of a read
+    absl::Status status;
+    std::optional<double> coverage;  // of a page that was read
+    bool fresh = false;              // of a page that was written: it was not there before
+    double seconds = 0;
+    // Of a read: how long, since the read that ended before it, any was under way. These add up
+    // to the time that reading takes of the clock, however many threads read and wait.
+    double busy_seconds = 0;
+  };
+  std::vector<Done> TakeDone();
+
+  // Seconds since the oldest job under way began; 0: none is.
+  double OldestJob() const;
+
+ private:
+  struct ReadOrder {
+    int64_t pages = 0;  // of the batch
+    uint64_t batch = 0;
+    uint64_t ticket = 0;
+    friend auto operator<=>(const ReadOrder&, const ReadOrder&) = default;
+  };
+  struct UnderWay {
+    SteadyTime begun;
+    std::optional<uint64_t> batch;  // of a read
+    bool cancelled = false;
+  };
+
   void WriteLoop();
-  void ReadLoop(size_t reader);
-  // Waits for a job; nothing: the mover ends.
-  std::optional<Job> Next(std::deque<Job>& jobs, std::optional<SteadyTime>* begun);
-  void Finish(Done done, std::optional<SteadyTime>* begun);
+  void ReadLoop(size_t thread);
+  // With the lock held.
+  double CountBusy(SteadyTime now);
 
   DiskStore& store_;
   const Options options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
-  std::deque<Job> writes_;
-  std::deque<Job> reads_;
-  std::vector<std::optional<SteadyTime>> begun_;  // [reader]
+  std::deque<Page> writes_;
+  std::map<ReadOrder, Page> reads_;
+  std::vector<std::optional<UnderWay>> under_way_;  // [thread]; the first writes
+  int reading_ = 0;                                 // threads that read just now
+  SteadyTime busy_since_{};                         // while any does: counted up to then
   std::vector<Done> done_;
   std::vector<std::thread> threads_;
 };

@@ -4,129 +4,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <bit>
-#include <chrono>
-#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "engine/api.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/register.h"
-#include "tests/support/collecting_sink.h"
-#include "tests/support/temp_directory.h"
-#include "tests/support/test_data.h"
+#include "tests/engine/core/page_tier_fixture.h"
 
 namespace annulus {
 namespace {
 
-namespace fs = std::filesystem;
 using testing::CollectingSink;
 using ::testing::HasSubstr;
+using testing::WithoutWindows;
+namespace fs = std::filesystem;
 
-constexpr int kPage = 16;
-
-class PageTierTest : public ::testing::Test {
+class PageTierTest : public testing::PageTierFixture {
  protected:
-  PageTierTest() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
-
-  std::string disk() const { return (folder_.path() / "pages").string(); }
-
-  EngineOptions Options(const std::string& model, int ranks) const {
-    EngineOptions options;
-    options.model = model;
-    options.ranks = ranks;
-    options.threads = ranks;
-    options.kv_memory_bytes = 64 << 20;
-    options.page_tokens = kPage;
-    options.chunk_tokens = 64;
-    options.tokens_per_rank = 100;
-    options.kv_disk = disk();
-    options.kv_disk_bytes = 1 << 30;
-    return options;
-  }
-
-  std::unique_ptr<Engine> Make(const EngineOptions& options) {
-    auto engine = CreateEngine(options, *backend_, registry_);
-    EXPECT_TRUE(engine.ok()) << engine.status();
-    return engine.ok() ? *std::move(engine) : nullptr;
-  }
-
-  static std::vector<int32_t> Prompt(int tokens, int vocabulary, int seed = 3) {
-    std::mt19937 random(seed);
-    std::uniform_int_distribution<int32_t> token(3, vocabulary - 1);
-    std::vector<int32_t> prompt;
-    while (std::ssize(prompt) < tokens) prompt.push_back(token(random));
-    return prompt;
-  }
-
-  static RequestSpec Spec(std::vector<int32_t> prompt) {
-    RequestSpec spec;
-    spec.prompt = std::move(prompt);
-    spec.sampling.seed = 7;
-    spec.sampling.temperature = 0.9f;
-    spec.sampling.ignore_eos = true;
-    spec.sampling.logprobs = 3;
-    spec.sampling.max_tokens = 12;
-    return spec;
-  }
-
-  struct Answer {
-    std::vector<int32_t> ids;
-    std::vector<uint32_t> bits;
-    Usage usage;
-    friend bool operator==(const Answer& a, const Answer& b) {
-      return a.ids == b.ids && a.bits == b.bits;
-    }
-  };
-  static Answer Ask(Engine& engine, RequestSpec spec) {
-    auto sink = std::make_shared<CollectingSink>();
-    EXPECT_TRUE(engine.Submit(std::move(spec), sink).ok());
-    const auto done = sink->Wait();
-    EXPECT_TRUE(done.has_value() && done->status.ok());
-    Answer answer;
-    if (!done.has_value()) return answer;
-    answer.usage = done->usage;
-    answer.ids = sink->ids();
-    for (const TokenLogprob& each : sink->logprobs()) {
-      answer.bits.push_back(std::bit_cast<uint32_t>(each.logprob));
-    }
-    return answer;
-  }
-
-  static double Metric(const Engine& engine, const std::string& name) {
-    for (const MetricFamily& family : engine.Metrics()) {
-      if (family.name == "annulus_" + name) return family.samples.at(0).value;
-    }
-    ADD_FAILURE() << name << " is missing";
-    return 0;
-  }
-
-  // Waits until the store has so many pages.
-  static bool WaitForPages(const Engine& engine, double pages) {
-    for (int i = 0; i < 2000; ++i) {
-      if (Metric(engine, "kv_tier_pages") >= pages) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-    return false;
-  }
-
-  std::vector<fs::path> Files() const {
-    std::vector<fs::path> files;
-    for (const auto& each : fs::directory_iterator(disk())) {
-      if (each.path().extension() == ".page") files.push_back(each.path());
-    }
-    std::sort(files.begin(), files.end());
-    return files;
-  }
-
   // Asks one engine, then others with more ranks and fewer.
   void Check(const std::string& model, double least_pages) {
     EngineOptions off = Options(model, 1);
@@ -158,20 +55,7 @@ class PageTierTest : public ::testing::Test {
       EXPECT_EQ(Metric(*engine, "kv_tier_up"), 1);
     }
   }
-
-  testing::TempDirectory folder_;
-  std::unique_ptr<Backend> backend_;
-  KernelRegistry registry_;
 };
-
-// Every token sees all before it, in every layer: builtin:recall has a window.
-std::string WithoutWindows(const testing::TempDirectory& folder) {
-  std::ifstream file(testing::TestFile("golden/llama_mha/config.json"));
-  nlohmann::json config = nlohmann::json::parse(file);
-  config["vocab_size"] = 300;
-  folder.Write("config.json", config.dump());
-  return "random:" + (folder.path() / "config.json").string();
-}
 
 std::string Stories() {
   const auto directory = testing::TestData("models/stories260K");
@@ -184,25 +68,26 @@ TEST_F(PageTierTest, AnotherEngineRestoresTheSameBits) {
 }
 
 TEST_F(PageTierTest, WithWindowsToo) {
-  std::ifstream file(testing::TestFile("golden/gpt_oss/config.json"));
-  nlohmann::json config = nlohmann::json::parse(file);
-  config["vocab_size"] = 300;
-  config.erase("quantization_config");
-  folder_.Write("config.json", config.dump());
-  Check("random:" + (folder_.path() / "config.json").string(), 20 + 1);
+  Check(testing::RandomModel(folder_, "golden/gpt_oss/config.json",
+                             [](nlohmann::json& config) { config.erase("quantization_config"); }),
+        20 + 1);
 }
 
 TEST_F(PageTierTest, NothingIsAnothersTenantOrDtype) {
-  const EngineOptions options = Options("builtin:recall", 1);
+  EngineOptions options = Options("builtin:recall", 1);
+  options.kv_dtype = DType::kBF16;
   const std::vector<int32_t> prompt = Prompt(200, 250);
   {
     const auto engine = Make(options);
     Ask(*engine, Spec(prompt));
     ASSERT_TRUE(WaitForPages(*engine, 12));
   }
-  EngineOptions half = options;
-  half.kv_dtype = DType::kF16;
-  EXPECT_EQ(Ask(*Make(half), Spec(prompt)).usage.restored_tokens, 0);
+  // Of the same length, and of another.
+  for (const DType dtype : {DType::kF16, DType::kF32}) {
+    EngineOptions other = options;
+    other.kv_dtype = dtype;
+    EXPECT_EQ(Ask(*Make(other), Spec(prompt)).usage.restored_tokens, 0) << DTypeName(dtype);
+  }
   EngineOptions larger = options;
   larger.model = "builtin:recall3";
   EXPECT_EQ(Ask(*Make(larger), Spec(prompt)).usage.restored_tokens, 0);
@@ -214,6 +99,62 @@ TEST_F(PageTierTest, NothingIsAnothersTenantOrDtype) {
   sparse.attention = *ParseAssignment("window:sinks=16,window=64");
   EXPECT_EQ(Ask(*engine, std::move(sparse)).usage.restored_tokens, 192) << "dense serves all";
   EXPECT_EQ(Ask(*engine, Spec(Prompt(200, 250, 4))).usage.restored_tokens, 0);
+}
+
+// Pages that were computed under a policy serve that one alone; where it chooses by content, they
+// are not kept at all.
+TEST_F(PageTierTest, PagesOfAPolicyServeItAlone) {
+  const EngineOptions options = Options(WithoutWindows(folder_), 1);
+  const std::vector<int32_t> prompt = Prompt(200, 250);
+  const auto under = [&](const char* policy) {
+    RequestSpec spec = Spec(prompt);
+    spec.attention = *ParseAssignment(policy);
+    return spec;
+  };
+  constexpr char kOne[] = "window:sinks=16,window=64";
+  constexpr char kOther[] = "window:sinks=16,window=96";
+  constexpr char kContent[] = "adaptive";
+  Answer expected;
+  {
+    const auto engine = Make(options);
+    expected = Ask(*engine, under(kOne));
+    ASSERT_TRUE(WaitForPages(*engine, 12));
+    Ask(*engine, under(kContent));
+  }
+  EXPECT_EQ(Files().size(), 12u) << "content decided what these hold";
+  EXPECT_EQ(Ask(*Make(options), under(kOther)).usage.restored_tokens, 0);
+  {
+    const auto engine = Make(options);
+    const Answer same = Ask(*engine, under(kOne));
+    EXPECT_EQ(same, expected);
+    EXPECT_EQ(same.usage.restored_tokens, 192);
+    EXPECT_EQ(Ask(*engine, Spec(prompt)).usage.cached_tokens, 0) << "nor dense ones";
+  }
+}
+
+// Rotary frequencies that depend on the prompt's length are part of what pages are.
+TEST_F(PageTierTest, PagesOfALongPromptAreNotAShortOnes) {
+  const EngineOptions options =
+      Options(testing::RandomModel(folder_, "golden/llama_mha/config.json",
+                                   [](nlohmann::json& config) {
+                                     config["rope_parameters"] = {
+                                         {"rope_type", "dynamic"},
+                                         {"rope_theta", 10000.0},
+                                         {"factor", 4.0},
+                                         {"original_max_position_embeddings", 200}};
+                                     config["max_position_embeddings"] = 200;
+                                   }),
+              1);
+  const std::vector<int32_t> text = Prompt(400, 250);
+  const std::vector<int32_t> beginning(text.begin(), text.begin() + 150);
+  {
+    const auto engine = Make(options);
+    ASSERT_NE(engine, nullptr);
+    Ask(*engine, Spec(text));
+    ASSERT_TRUE(WaitForPages(*engine, 24));
+  }
+  EXPECT_EQ(Ask(*Make(options), Spec(beginning)).usage.restored_tokens, 0);
+  EXPECT_EQ(Ask(*Make(options), Spec(text)).usage.restored_tokens, 384);
 }
 
 // Pages that were broken, or have gone, are computed again; the rest is restored.
@@ -251,25 +192,26 @@ TEST_F(PageTierTest, BrokenPagesAreComputed) {
 
 // A prompt that was not read to its end leaves what it had.
 TEST_F(PageTierTest, AnUnfinishedPromptGoesOnWhereItWas) {
-  const EngineOptions options = Options(WithoutWindows(folder_), 1);
-  const std::vector<int32_t> prompt = Prompt(6000, 250);
+  const EngineOptions options = Options(testing::SlowToCompute(folder_), 1);
+  const std::vector<int32_t> prompt = Prompt(2000, 250);
   EngineOptions off = options;
   off.kv_disk.clear();
   const Answer expected = Ask(*Make(off), Spec(prompt));
+  auto sink = std::make_shared<CollectingSink>();
   {
     const auto engine = Make(options);
-    auto sink = std::make_shared<CollectingSink>();
     ASSERT_TRUE(engine->Submit(Spec(prompt), sink).ok());
-    ASSERT_TRUE(WaitForPages(*engine, 40));
+    ASSERT_TRUE(WaitForPages(*engine, 20));
   }
+  EXPECT_FALSE(sink->Wait()->status.ok()) << "it was read to its end: nothing was cut";
   const Answer answer = Ask(*Make(options), Spec(prompt));
   EXPECT_EQ(answer, expected);
-  EXPECT_GE(answer.usage.restored_tokens, 40 * kPage);
+  EXPECT_GE(answer.usage.restored_tokens, 20 * kPage);
 }
 
 // Where memory has the beginning, only the rest comes back.
 TEST_F(PageTierTest, MemoryAndDiskTogether) {
-  const EngineOptions options = Options(WithoutWindows(folder_), 1);
+  const EngineOptions options = Options(testing::SlowToCompute(folder_), 1);
   const std::vector<int32_t> prompt = Prompt(320, 250);
   const std::vector<int32_t> half(prompt.begin(), prompt.begin() + 161);
   Answer expected;
@@ -282,9 +224,8 @@ TEST_F(PageTierTest, MemoryAndDiskTogether) {
   EXPECT_EQ(Ask(*engine, Spec(half)).usage.restored_tokens, 160);
   const Answer answer = Ask(*engine, Spec(prompt));
   EXPECT_EQ(answer, expected);
-  EXPECT_EQ(answer.usage.cached_tokens, 160 + answer.usage.restored_tokens);
-  // By now it knows how long both ways take, and either may be the shorter.
-  EXPECT_THAT(answer.usage.restored_tokens, ::testing::AnyOf(304 - 160, 0));
+  EXPECT_EQ(answer.usage.restored_tokens, 304 - 160) << "computing them takes longer";
+  EXPECT_EQ(answer.usage.cached_tokens, 304);
 }
 
 TEST_F(PageTierTest, ManyAtOnceRestoreOrWait) {

@@ -62,7 +62,7 @@ class ServingMachine final : public AdmissionHost {
   bool HasPlace(const Contender&) override {
     return running_.size() < static_cast<size_t>(places_);
   }
-  bool Waits(const Contender&) override { return false; }
+  bool Waits(const Contender&, const Contender*) override { return false; }
   Answer TryAdmit(const Contender& contender, const Contender* large) override {
     ServedJob& job = jobs_[contender.id];
     if (job.pages > free_) return Answer::kNoRoom;
@@ -397,7 +397,7 @@ TEST(Places, APassOverThousandsLooksAtEachOnce) {
       ++asked;
       return places.Has(contender.share);
     }
-    bool Waits(const Contender&) override { return false; }
+    bool Waits(const Contender&, const Contender*) override { return false; }
     Answer TryAdmit(const Contender& contender, const Contender*) override {
       places.Take(contender.share);
       ++admitted;

@@ -18,67 +18,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/sanitizers.h"
-#include "tests/engine/tiers/marks.h"
-#include "tests/support/temp_directory.h"
+#include "tests/engine/tiers/disk_store_fixture.h"
 
 namespace annulus {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::FaultyCalls;
 using ::testing::HasSubstr;
+using testing::kFile;
+using testing::kPayload;
 using testing::MarksOf;
 using testing::PayloadOf;
-using testing::TempDirectory;
 
-constexpr size_t kPayload = 64;
-constexpr int64_t kFile = 8192;  // what a file of such a page counts for
-
-class DiskStoreTest : public ::testing::Test {
- protected:
-  std::unique_ptr<DiskStore> Open(int64_t limit = int64_t{1} << 30,
-                                  DiskCalls& calls = DiskCalls::System()) {
-    auto store = DiskStore::Open(folder(), limit, calls);
-    EXPECT_TRUE(store.ok()) << store.status();
-    return store.ok() ? *std::move(store) : nullptr;
-  }
-
-  static absl::Status Put(DiskStore& store, const PageMark& mark, size_t bytes = kPayload) {
-    const std::vector<std::byte> payload = PayloadOf(mark, bytes);
-    const std::span<const std::byte> all(payload);
-    const std::array<std::span<const std::byte>, 2> parts = {all.first(bytes / 3),
-                                                             all.subspan(bytes / 3)};
-    return store.Put(mark, parts, store.NextUse());
-  }
-
-  // Whether the page is there; if so, its bytes must be right.
-  static bool Finds(DiskStore& store, const PageMark& mark, size_t bytes = kPayload) {
-    std::vector<std::byte> read(bytes);
-    const auto got = store.Get(mark, read, store.NextUse());
-    if (got.ok()) {
-      EXPECT_EQ(read, PayloadOf(mark, bytes));
-      EXPECT_EQ(*got, mark.coverage);
-    }
-    return got.ok();
-  }
-
-  std::string folder() const { return (directory_.path() / "pages").string(); }
-  std::vector<fs::path> Files() const {
-    std::vector<fs::path> files;
-    for (const auto& each : fs::directory_iterator(folder())) {
-      if (each.path().filename() != "lock") files.push_back(each.path());
-    }
-    return files;
-  }
-  int64_t BytesOnDisk() const {
-    int64_t bytes = 0;
-    for (const fs::path& file : Files()) {
-      bytes += (static_cast<int64_t>(fs::file_size(file)) + 4095) / 4096 * 4096;
-    }
-    return bytes;
-  }
-
-  TempDirectory directory_;
-};
+using DiskStoreTest = testing::DiskStoreFixture;
 
 std::string ReadFile(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -254,77 +207,6 @@ TEST_F(DiskStoreTest, TenantsAreForgottenAlone) {
   EXPECT_EQ(Files().size(), 3u);
   EXPECT_FALSE(Finds(*store, MarksOf(3, "one")[0]));
   EXPECT_TRUE(Finds(*store, MarksOf(3, "two")[0]));
-}
-
-// Fails from the given call on; or writes and reads a few bytes at a time.
-class FaultyCalls final : public DiskCalls {
- public:
-  ssize_t Write(int file, const void* bytes, size_t count, int64_t offset) override {
-    if (write_error != 0 && writes++ >= good_writes) return errno = write_error, -1;
-    return DiskCalls::Write(file, bytes, std::min(count, most), offset);
-  }
-  ssize_t Read(int file, void* bytes, size_t count, int64_t offset) override {
-    if (read_error != 0) return errno = read_error, -1;
-    if (on_read) on_read();
-    return DiskCalls::Read(file, bytes, std::min(count, most), offset);
-  }
-  int Rename(int folder, const std::string& from, const std::string& to) override {
-    if (rename_error != 0) return errno = rename_error, -1;
-    return DiskCalls::Rename(folder, from, to);
-  }
-  size_t most = SIZE_MAX;
-  int write_error = 0;
-  int good_writes = 0;
-  std::atomic<int> writes{0};
-  int read_error = 0;
-  int rename_error = 0;
-  std::function<void()> on_read;
-};
-
-TEST_F(DiskStoreTest, ShortReadsAndWritesGoOn) {
-  FaultyCalls calls;
-  calls.most = 37;
-  const auto store = Open(1 << 20, calls);
-  const PageMark mark = MarksOf(1)[0];
-  ASSERT_TRUE(Put(*store, mark).ok());
-  EXPECT_TRUE(Finds(*store, mark));
-}
-
-TEST_F(DiskStoreTest, ADiskThatIsFullOrFailsTurnsItOff) {
-  for (const int error : {ENOSPC, EDQUOT, EIO, EROFS}) {
-    for (int good = 0; good < 3; ++good) {
-      FaultyCalls calls;
-      const auto store = Open(1 << 20, calls);
-      store->Forget(std::vector{KeyOf(MarksOf(1)[0]), KeyOf(MarksOf(2)[1])});
-      ASSERT_TRUE(Put(*store, MarksOf(1)[0]).ok());
-      calls.write_error = error;
-      calls.good_writes = good;
-      EXPECT_FALSE(Put(*store, MarksOf(2)[1]).ok());
-      EXPECT_FALSE(store->on());
-      EXPECT_FALSE(Finds(*store, MarksOf(1)[0])) << "it is off";
-      EXPECT_EQ(store->stats().io_errors, 1);
-      EXPECT_FALSE(store->stats().off.empty());
-      EXPECT_EQ(Files().size(), 1u) << "a page that was not finished stays";
-      EXPECT_EQ(store->stats().bytes, BytesOnDisk());
-    }
-  }
-}
-
-TEST_F(DiskStoreTest, AnErrorWhileReadingOrNamingTurnsItOff) {
-  FaultyCalls calls;
-  auto store = Open(1 << 20, calls);
-  ASSERT_TRUE(Put(*store, MarksOf(1)[0]).ok());
-  calls.read_error = EIO;
-  EXPECT_FALSE(Finds(*store, MarksOf(1)[0]));
-  EXPECT_FALSE(store->on());
-  calls.read_error = 0;
-  store.reset();
-  store = Open(1 << 20, calls);
-  EXPECT_TRUE(Finds(*store, MarksOf(1)[0])) << "the next start has it again";
-  calls.rename_error = EIO;
-  EXPECT_FALSE(Put(*store, MarksOf(2)[1]).ok());
-  EXPECT_FALSE(store->on());
-  EXPECT_EQ(Files().size(), 1u);
 }
 
 // The process dies before each call that changes anything.

@@ -1,0 +1,162 @@
+#ifndef ANNULUS_TESTS_ENGINE_CORE_PAGE_TIER_FIXTURE_H_
+#define ANNULUS_TESTS_ENGINE_CORE_PAGE_TIER_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/api.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/register.h"
+#include "tests/support/collecting_sink.h"
+#include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
+
+namespace annulus::testing {
+
+namespace fs = std::filesystem;
+
+// Engines that keep pages in one folder.
+class PageTierFixture : public ::testing::Test {
+ protected:
+  static constexpr int kPage = 16;
+
+  PageTierFixture() : backend_(CreateCpuBackend().value()) { RegisterCpuKernels(registry_); }
+
+  std::string disk() const { return (folder_.path() / "pages").string(); }
+
+  EngineOptions Options(const std::string& model, int ranks) const {
+    EngineOptions options;
+    options.model = model;
+    options.ranks = ranks;
+    options.threads = ranks;
+    options.kv_memory_bytes = 64 << 20;
+    options.page_tokens = kPage;
+    options.chunk_tokens = 64;
+    options.tokens_per_rank = 100;
+    options.kv_disk = disk();
+    options.kv_disk_bytes = 1 << 30;
+    return options;
+  }
+
+  std::unique_ptr<Engine> Make(const EngineOptions& options) {
+    auto engine = CreateEngine(options, *backend_, registry_);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    return engine.ok() ? *std::move(engine) : nullptr;
+  }
+
+  static std::vector<int32_t> Prompt(int tokens, int vocabulary, int seed = 3) {
+    std::mt19937 random(seed);
+    std::uniform_int_distribution<int32_t> token(3, vocabulary - 1);
+    std::vector<int32_t> prompt;
+    while (std::ssize(prompt) < tokens) prompt.push_back(token(random));
+    return prompt;
+  }
+
+  static RequestSpec Spec(std::vector<int32_t> prompt) {
+    RequestSpec spec;
+    spec.prompt = std::move(prompt);
+    spec.sampling.seed = 7;
+    spec.sampling.temperature = 0.9f;
+    spec.sampling.ignore_eos = true;
+    spec.sampling.logprobs = 3;
+    spec.sampling.max_tokens = 12;
+    return spec;
+  }
+
+  struct Answer {
+    std::vector<int32_t> ids;
+    std::vector<uint32_t> bits;
+    Usage usage;
+    friend bool operator==(const Answer& a, const Answer& b) {
+      return a.ids == b.ids && a.bits == b.bits;
+    }
+  };
+  static Answer Ask(Engine& engine, RequestSpec spec) {
+    auto sink = std::make_shared<CollectingSink>();
+    EXPECT_TRUE(engine.Submit(std::move(spec), sink).ok());
+    const auto done = sink->Wait();
+    EXPECT_TRUE(done.has_value() && done->status.ok());
+    Answer answer;
+    if (!done.has_value()) return answer;
+    answer.usage = done->usage;
+    answer.ids = sink->ids();
+    for (const TokenLogprob& each : sink->logprobs()) {
+      answer.bits.push_back(std::bit_cast<uint32_t>(each.logprob));
+    }
+    return answer;
+  }
+
+  static double Metric(const Engine& engine, const std::string& name) {
+    for (const MetricFamily& family : engine.Metrics()) {
+      if (family.name == "annulus_" + name) return family.samples.at(0).value;
+    }
+    ADD_FAILURE() << name << " is missing";
+    return 0;
+  }
+
+  // Waits until the store has so many pages.
+  static bool WaitForPages(const Engine& engine, double pages) {
+    for (int i = 0; i < 2000; ++i) {
+      if (Metric(engine, "kv_tier_pages") >= pages) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return false;
+  }
+
+  std::vector<fs::path> Files() const {
+    std::vector<fs::path> files;
+    for (const auto& each : fs::directory_iterator(disk())) {
+      if (each.path().extension() == ".page") files.push_back(each.path());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
+  TempDirectory folder_;
+  std::unique_ptr<Backend> backend_;
+  KernelRegistry registry_;
+};
+
+// As a file of the test data says, but for what `change` changes.
+template <typename Change>
+std::string RandomModel(const TempDirectory& folder, const std::string& file,
+                        const Change& change) {
+  std::ifstream stream(TestFile(file));
+  nlohmann::json config = nlohmann::json::parse(stream);
+  config["vocab_size"] = 300;
+  change(config);
+  folder.Write("config.json", config.dump());
+  return "random:" + (folder.path() / "config.json").string();
+}
+
+// Every token sees all before it, in every layer: builtin:recall has a window.
+inline std::string WithoutWindows(const TempDirectory& folder) {
+  return RandomModel(folder, "golden/llama_mha/config.json", [](nlohmann::json&) {});
+}
+
+// The same; computing a page takes far longer than reading it from a disk.
+inline std::string SlowToCompute(const TempDirectory& folder) {
+  return RandomModel(folder, "golden/llama_mha/config.json", [](nlohmann::json& config) {
+    config["hidden_size"] = 512;
+    config["intermediate_size"] = 2048;
+    config["head_dim"] = 64;
+    config["num_attention_heads"] = config["num_key_value_heads"] = 8;
+    config["num_hidden_layers"] = 4;
+  });
+}
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_ENGINE_CORE_PAGE_TIER_FIXTURE_H_
