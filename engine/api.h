@@ -193,6 +193,8 @@ struct Timings {
   double time_to_first_token = 0;
   double decode = 0;
   double total = 0;
+  double longest_gap = 0;  // between two tokens, while the reader kept up
+  int64_t stalls = 0;      // such gaps that were longer than the stall budget
 };
 
 // One layer and kv head of a request, over the rows that AttentionReport speaks of.

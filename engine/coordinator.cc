@@ -407,7 +407,7 @@ void Coordinator::UseToken(const SampledToken& token) {
   metrics_.generation_tokens.Increment();
   if (outcome.gap_seconds.has_value()) {
     metrics_.inter_token_latency.Observe(*outcome.gap_seconds);
-    if (!outcome.parked) serving_.CountGap(*outcome.gap_seconds);
+    if (!outcome.parked && serving_.CountGap(*outcome.gap_seconds)) request.CountStall();
   } else {
     metrics_.time_to_first_token.Observe(request.timings().time_to_first_token);
     metrics_.request_prefill_time.Observe(request.timings().prefill);
@@ -461,9 +461,14 @@ void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
   metrics_.CountFinished(reason);
   metrics_.e2e_request_latency.Observe(request.timings().total);
   metrics_.request_prompt_tokens.Observe(static_cast<double>(request.prompt_tokens()));
+  if (request.sequence() != nullptr) {
+    metrics_.request_inference_time.Observe(request.timings().total - request.timings().queue);
+  }
+  metrics_.request_max_num_generation_tokens.Observe(request.spec().sampling.max_tokens);
   metrics_.request_generation_tokens.Observe(static_cast<double>(request.completion_tokens()));
   if (request.completion_tokens() > 0) {
     metrics_.request_decode_time.Observe(request.timings().decode);
+    metrics_.request_longest_gap.Observe(request.timings().longest_gap);
   }
 }
 

@@ -110,6 +110,9 @@ Request::TokenOutcome Request::AddToken(const SampledToken& token) {
     outcome.gap_seconds = now - last_token_at_;
   }
   outcome.parked = std::exchange(parked_, false);
+  if (!outcome.parked) {
+    timings_.longest_gap = std::max(timings_.longest_gap, outcome.gap_seconds.value_or(0));
+  }
   last_token_at_ = now;
   ++completion_tokens_;
 

@@ -62,6 +62,8 @@ class Request {
     bool parked = false;  // its reader was behind meanwhile
   };
   TokenOutcome AddToken(const SampledToken& token);
+  // The last gap was longer than the stall budget.
+  void CountStall() { ++timings_.stalls; }
 
   // A step ran some of the request's rows, which took so long to attend.
   struct AttendSeconds {

@@ -143,6 +143,7 @@ std::vector<PrefillTurn> Serving::Turns(const EngineState& state, const Requests
 void Serving::Took(const StepPlan& plan, const Requests& requests, double seconds) {
   if (plan.items.empty()) return;
   int streams = 0;
+  int64_t rows = 0;
   std::vector<double> costs;
   std::vector<ShareUse> uses;
   double all = 0;
@@ -150,6 +151,7 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
     const Request& request = *requests.at(item.sequence);
     const bool stream = item.sampled && item.begin >= request.prompt_tokens();
     if (stream) ++streams;
+    rows += item.end - item.begin;
     const StepWork work =
         stream ? SampledWork(item.begin) : EvenWork(item.begin, item.end, AttentionClass::kDense);
     costs.push_back(pacer_.costs().Predict(work) + 1e-6 * (item.end - item.begin));
@@ -161,12 +163,15 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   for (size_t i = 0; i < uses.size(); ++i) uses[i].seconds = seconds * costs[i] / all;
   shares_.Charge(uses);
   SetContending(requests);
+  metrics_.iteration_tokens.Observe(static_cast<double>(rows));
   metrics_.step_cost_error.Set(pacer_.costs().error());
   metrics_.smallest_chunk_seconds.Set(pacer_.smallest_chunk_seconds());
 }
 
-void Serving::CountGap(double seconds) {
-  if (stall_seconds_ > 0 && seconds > stall_seconds_) metrics_.stall_violations.Increment();
+bool Serving::CountGap(double seconds) {
+  const bool stall = stall_seconds_ > 0 && seconds > stall_seconds_;
+  if (stall) metrics_.stall_violations.Increment();
+  return stall;
 }
 
 }  // namespace annulus

@@ -42,8 +42,8 @@ class Serving {
   // A step of the plan has taken so long.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);
 
-  // A stream waited so long for its next token.
-  void CountGap(double seconds);
+  // A stream waited so long for its next token. Whether that was longer than the stall budget.
+  bool CountGap(double seconds);
 
   // Seconds of the request's prompt that are done, and still to do, as if it were alone.
   struct PromptShare {

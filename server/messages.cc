@@ -73,6 +73,8 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   timings->set_time_to_first_token(completion.timings.time_to_first_token);
   timings->set_decode(completion.timings.decode);
   timings->set_total(completion.timings.total);
+  timings->set_longest_gap(completion.timings.longest_gap);
+  timings->set_stalls(completion.timings.stalls);
   *message.mutable_attention() = ToMessage(completion.attention);
   message.set_request_id(request_id);
   message.set_rope_factors(completion.rope_factors);

@@ -55,6 +55,8 @@ void WriteTimings(const v1::Timings& timings, JsonWriter& json) {
   json.Key("time_to_first_token").Double(timings.time_to_first_token());
   json.Key("decode").Double(timings.decode());
   json.Key("total").Double(timings.total());
+  json.Key("longest_gap").Double(timings.longest_gap());
+  json.Key("stalls").Int(timings.stalls());
   json.EndObject();
 }
 
@@ -234,6 +236,17 @@ std::string CoverageText(const v1::AttentionReport& attention) {
                       "\n");
 }
 
+// How long the answer stood still; older daemons do not say.
+std::string GapText(const v1::Timings& timings) {
+  if (timings.longest_gap() <= 0) return "";
+  const std::string stalls =
+      timings.stalls() == 0
+          ? "none"
+          : absl::StrCat(FormatCount(timings.stalls()), timings.stalls() == 1 ? " gap" : " gaps");
+  return absl::StrCat("gaps       longest ", FormatDuration(timings.longest_gap()),
+                      " between two tokens, ", stalls, " over the server's stall budget\n");
+}
+
 }  // namespace
 
 std::string AnswerJson(const Generation& generation, bool interrupted) {
@@ -288,9 +301,10 @@ std::string TimingsText(const v1::Completion& completion) {
       rate(usage.prompt_tokens() - usage.cached_tokens(), timings.prefill()), ", decode ",      //
       FormatDuration(timings.decode()), rate(usage.completion_tokens() - 1, timings.decode()),  //
       ", total ", FormatDuration(timings.total()), "\n",                                        //
-      "attention  ", attention.policy(), ", density ", absl::StrFormat("%.3g", attention.density()),
-      ", ring of ", attention.ring_degree(), ", steps ", FormatCount(attention.steps_pass_kv()),
-      " pass-KV and ", FormatCount(attention.steps_pass_q()), " pass-Q\n",
+      GapText(timings), "attention  ", attention.policy(), ", density ",
+      absl::StrFormat("%.3g", attention.density()), ", ring of ", attention.ring_degree(),
+      ", steps ", FormatCount(attention.steps_pass_kv()), " pass-KV and ",
+      FormatCount(attention.steps_pass_q()), " pass-Q\n",
       completion.rope_factors().empty()
           ? ""
           : absl::StrCat("rope       ", completion.rope_factors(), " factors, by the prompt\n"),

@@ -50,6 +50,12 @@ SERVICE = [
     ("Time between tokens", "s", "lines", "Of one request.",
      [(name, quantile(share, "annulus_inter_token_latency_seconds"))
       for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))]),
+    ("Longest gap between tokens", "s", "lines", "Of each request, the worst.",
+     [(name, quantile(share, "annulus_request_longest_gap_seconds"))
+      for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))]),
+    ("Tokens of a step", "short", "lines", "Prompt rows, and one for each token sampled.",
+     [(name, quantile(share, "annulus_iteration_tokens"))
+      for name, share in (("p50", 0.5), ("p95", 0.95))]),
     ("Stalls", "short", "lines", "Times a second that a stream waited longer than --stall-budget for its "
      "next token.",
      [("{{instance}}", rate("annulus_stall_violations_total", "instance"))]),
@@ -61,6 +67,7 @@ SERVICE = [
      [("queue", quantile(0.95, "annulus_request_queue_time_seconds")),
       ("prefill", quantile(0.95, "annulus_request_prefill_time_seconds")),
       ("decode", quantile(0.95, "annulus_request_decode_time_seconds")),
+      ("prefill and decode", quantile(0.95, "annulus_request_inference_time_seconds")),
       ("all", quantile(0.95, "annulus_e2e_request_latency_seconds"))]),
     ("Tokens a second", "short", "lines", "Computed prompt tokens, and generated ones.",
      [("prompt", rate("annulus_prompt_tokens_total")),
@@ -75,6 +82,9 @@ SERVICE = [
      [("{{quota}}", rate("annulus_quota_refusals_total", "quota"))]),
     ("Length of prompts", "short", "lines", "Tokens.",
      [(name, quantile(share, "annulus_request_prompt_tokens"))
+      for name, share in (("p50", 0.5), ("p95", 0.95))]),
+    ("Allowed length of answers", "short", "lines", "max_tokens.",
+     [(name, quantile(share, "annulus_request_max_num_generation_tokens"))
       for name, share in (("p50", 0.5), ("p95", 0.95))]),
     ("Length of answers", "short", "lines", "Tokens.",
      [(name, quantile(share, "annulus_request_generation_tokens"))

@@ -152,6 +152,21 @@ class EngineMetrics {
   Histogram& request_generation_tokens = set_.AddHistogram(
       "request_generation_tokens", "Tokens generated for a request.", TokenCountBuckets());
 
+  Histogram& request_max_num_generation_tokens =
+      set_.AddHistogram("request_max_num_generation_tokens",
+                        "Tokens that a request allowed its answer.", TokenCountBuckets());
+  Histogram& request_inference_time =
+      set_.AddHistogram("request_inference_time_seconds",
+                        "Seconds from admission to the end of a request.", LatencyBuckets());
+  Histogram& request_longest_gap = set_.AddHistogram(
+      "request_longest_gap_seconds",
+      "Longest time between two tokens of a request whose reader kept up.", TokenLatencyBuckets());
+
+  // One observation per step.
+  Histogram& iteration_tokens = set_.AddHistogram(
+      "iteration_tokens", "Rows of a step: prompt tokens and one for each token sampled.",
+      TokenCountBuckets());
+
   // One observation per token after a request's first.
   Histogram& inter_token_latency =
       set_.AddHistogram("inter_token_latency_seconds", "Seconds between two tokens of one request.",

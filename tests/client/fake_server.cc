@@ -384,6 +384,8 @@ v1::StreamGenerateResponse CompletionEvent(v1::FinishReason reason, int64_t toke
   completion.mutable_timings()->set_time_to_first_token(1.5);
   completion.mutable_timings()->set_decode(2);
   completion.mutable_timings()->set_total(3.5);
+  completion.mutable_timings()->set_longest_gap(0.25);
+  completion.mutable_timings()->set_stalls(1);
   completion.mutable_attention()->set_policy("dense");
   completion.mutable_attention()->set_density(1);
   completion.mutable_attention()->set_ring_degree(4);

@@ -91,7 +91,8 @@ TEST_F(GenerateCommands, CompletePrintsJson) {
       result.out,
       R"({"text":"Once upon a time","token_ids":[10,11,12,13,14],"finish_reason":"stop",)"
       R"("usage":{"prompt_tokens":8,"completion_tokens":5,"cached_tokens":2},)"
-      R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5},)"
+      R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5,)"
+      R"("longest_gap":0.25,"stalls":1},)"
       R"("attention":{"policy":"dense","density":1,"ring_degree":4,"steps_pass_kv":3,)"
       R"("steps_pass_q":5}})"
       "\n");
@@ -477,6 +478,8 @@ TEST_F(GenerateCommands, TimingsGoToStandardError) {
   const CliResult result = Run({"complete", "x", "--timings"});
   EXPECT_EQ(result.out, "Once upon a time\n");
   EXPECT_THAT(result.err, HasSubstr("first token 1.50 s"));
+  EXPECT_THAT(result.err, HasSubstr("gaps       longest 250 ms between two tokens, 1 gap over the "
+                                    "server's stall budget\n"));
 }
 
 TEST_F(GenerateCommands, ProgressIsABarOnATerminalAndWhenAlways) {

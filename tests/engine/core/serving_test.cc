@@ -273,7 +273,13 @@ TEST_F(ServingEngineTest, AStreamIsNotStalledByALongPromptAndNoBitChanges) {
     const Started reads = Start(std::move(spec));
     ASSERT_TRUE(reads.sink->Wait()->status.ok());
     engine_->Cancel(stream.id);
-    ASSERT_TRUE(stream.sink->Wait().has_value());
+    const auto streamed = stream.sink->Wait();
+    ASSERT_TRUE(streamed.has_value());
+    EXPECT_GT(streamed->timings.longest_gap, 0);
+    EXPECT_LE(streamed->timings.longest_gap, streamed->timings.decode);
+    const auto stalls = static_cast<double>(streamed->timings.stalls);
+    EXPECT_EQ(Metric("stall_violations_total"),
+              stalls + static_cast<double>(reads.sink->Wait()->timings.stalls));
     if (budget == 0ms) {
       EXPECT_EQ(Metric("stall_violations_total"), 0);
       ids = reads.sink->ids();
