@@ -24,6 +24,8 @@ inline constexpr char kDefaultServer[] = "127.0.0.1:50051";
 struct ConnectionOptions {
   std::string server = kDefaultServer;  // HOST, HOST:PORT, [IPv6]:PORT or unix:PATH; port 50051
   std::optional<std::chrono::milliseconds> timeout{};  // of each call; absent: none
+  // Of each attempt to connect, until the server has answered; gRPC takes a second at least.
+  std::chrono::milliseconds connect_timeout{5000};
   std::string token{};                                 // sent as a bearer token; empty: none
   bool tls = false;                                    // implied by each of the following
   std::string tls_ca_file{};      // PEM; empty: the system's certificate authorities

@@ -79,6 +79,10 @@ struct Advice {
   absl::string_view what;  // $0: the server's address
 };
 
+constexpr char kSilent[] =
+    "$0 takes connections and does not answer: annulusd there is stopped or hangs, or another "
+    "program listens. Its log says more; --connect-timeout SECONDS waits longer.";
+
 // The first sign that a message has counts: what a failed attempt to connect ends with may also
 // end a call under way.
 constexpr Advice kAdvice[] = {
@@ -93,6 +97,12 @@ constexpr Advice kAdvice[] = {
      "HOST:PORT, not its --metrics address."},
     {"DNS resolution failed",
      "There is no such host. Name another address with --server HOST:PORT."},
+    {"timed out before receiving SETTINGS", kSilent},
+    {"Timeout occurred", kSilent},
+    {"Handshake read failed", kSilent},
+    {"connect() timed out",
+     "Nothing answers at $0: the host is down, or a firewall is in between. Name another address "
+     "with --server HOST:PORT, or wait longer with --connect-timeout SECONDS."},
     {"failed to connect to all addresses; last error: UNAVAILABLE",
      "$0 closed the connection at once. If it uses TLS, add --tls, or --tls-ca FILE."},
     {"failed to connect",

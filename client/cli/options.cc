@@ -14,6 +14,7 @@
 namespace annulus {
 namespace {
 
+constexpr double kLongestConnecting = 3600;
 // A year: longer timeouts are mistakes and could overflow a clock.
 constexpr double kLongestTimeout = 365.0 * 24 * 3600;
 
@@ -75,6 +76,15 @@ void AddAttentionOptions(CLI::App& command, v1::GenerationSpec& spec) {
       ->group(kAttentionGroup);
 }
 
+// `most_name` says what `most` seconds are.
+std::chrono::milliseconds Milliseconds(const char* flag, double seconds, double most,
+                                       const char* most_name) {
+  if (!(seconds > 0 && seconds <= most)) {
+    throw CLI::ValidationError(flag, absl::StrCat("must be above 0 seconds, at most ", most_name));
+  }
+  return std::chrono::milliseconds(std::llround(std::ceil(seconds * 1e3)));
+}
+
 }  // namespace
 
 void AddCommonOptions(CLI::App& command, CommonOptions& options) {
@@ -89,12 +99,19 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options) {
       .add_option_function<double>(
           "--timeout",
           [&connection](double seconds) {
-            if (!(seconds > 0 && seconds <= kLongestTimeout)) {
-              throw CLI::ValidationError("--timeout", "must be above 0 seconds, at most a year");
-            }
-            connection.timeout = std::chrono::milliseconds(std::llround(std::ceil(seconds * 1e3)));
+            connection.timeout = Milliseconds("--timeout", seconds, kLongestTimeout, "a year");
           },
           "Longest time for each call, in seconds (default: none)")
+      ->type_name("SECONDS")
+      ->group(kServerGroup);
+  command
+      .add_option_function<double>(
+          "--connect-timeout",
+          [&connection](double seconds) {
+            connection.connect_timeout =
+                Milliseconds("--connect-timeout", seconds, kLongestConnecting, "an hour");
+          },
+          "Longest time for the server to answer a new connection, in seconds (default 5)")
       ->type_name("SECONDS")
       ->group(kServerGroup);
   add("--token", connection.token, "Bearer token, or the variable ANNULUS_TOKEN", kServerGroup)

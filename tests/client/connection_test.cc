@@ -1,12 +1,18 @@
 #include "client/connection.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "client/failure.h"
 #include "tests/client/certificate.h"
 #include "tests/client/fake_server.h"
 #include "tests/support/temp_directory.h"
@@ -73,6 +79,29 @@ TEST_F(ConnectionTest, SendsTheToken) {
   EXPECT_EQ(server.authorization(), "Bearer secret");
   EXPECT_TRUE(ListModels({.server = server.address()}).ok());
   EXPECT_EQ(server.authorization(), "");
+}
+
+// A daemon that is stopped: the system takes its connections, and nobody answers.
+TEST_F(ConnectionTest, AServerThatDoesNotAnswerIsGivenUpSoonAndSaysWhatToDo) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 8), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string server = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  for (const bool tls : {false, true}) {
+    const auto begun = std::chrono::steady_clock::now();
+    const grpc::Status status = ListModels(
+        {.server = server, .connect_timeout = std::chrono::milliseconds(200), .tls = tls});
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_THAT(DescribeFailure(status, server), HasSubstr("does not answer"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(15))
+        << "20 by default";
+  }
+  close(listener);
 }
 
 TEST_F(ConnectionTest, TrustsTheGivenAuthority) {

@@ -95,6 +95,13 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
        "--server HOST:PORT, not its --metrics address."},
       {failed + "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
        "host:1 closed the connection at once. If it uses TLS, add --tls, or --tls-ca FILE."},
+      {failed + "UNKNOWN: ipv4:127.0.0.1:1: connection attempt timed out before receiving SETTINGS "
+                "frame",
+       "host:1 takes connections and does not answer: annulusd there is stopped or hangs, or "
+       "another program listens. Its log says more; --connect-timeout SECONDS waits longer."},
+      {failed + "UNKNOWN: ipv4:10.0.0.1:1: connect() timed out",
+       "Nothing answers at host:1: the host is down, or a firewall is in between. Name another "
+       "address with --server HOST:PORT, or wait longer with --connect-timeout SECONDS."},
       {"DNS resolution failed for host:1: C-ares status is not ARES_SUCCESS",
        "There is no such host. Name another address with --server HOST:PORT."},
       {"Socket closed",
