@@ -26,8 +26,8 @@ struct ConnectionOptions {
   std::optional<std::chrono::milliseconds> timeout{};  // of each call; absent: none
   // Of each attempt to connect, until the server has answered; gRPC takes a second at least.
   std::chrono::milliseconds connect_timeout{5000};
-  std::string token{};                                 // sent as a bearer token; empty: none
-  bool tls = false;                                    // implied by each of the following
+  std::string token{};            // sent as a bearer token; empty: none
+  bool tls = false;               // implied by each of the following
   std::string tls_ca_file{};      // PEM; empty: the system's certificate authorities
   std::string tls_cert_file{};    // PEM, together with tls_key_file; empty: no client certificate
   std::string tls_key_file{};     // PEM

@@ -302,9 +302,14 @@ std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetL
                       FormatDuration(load.seconds_since_step()), " ago");
 }
 
+struct StatusOptions {
+  bool clear = false;  // the screen, before
+  bool verbose = false;
+};
+
 // All but the ranks.
 std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load,
-                           absl::string_view server) {
+                           absl::string_view server, bool verbose) {
   return absl::StrCat(
       "server    annulusd ", info.version(), " at ", server, ", ", StateName(info.state()), ", up ",
       FormatDuration(info.uptime()), "\n",                                                     //
@@ -314,7 +319,8 @@ std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetL
       load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",                //
       "health    ", DescribeHealth(info, load), "\n",                                          //
       "KV        ", absl::StrFormat("%.1f%%", load.kv_usage() * 100), " of all pages in use\n",
-      DescribeMemory(load), DescribeExchange(load.exchange()), DescribeTransport(load), "\n");
+      DescribeMemory(load), verbose ? DescribeExchange(load.exchange()) : "",
+      verbose ? DescribeTransport(load) : "", "\n");
 }
 
 // So that a watched status stands still on a terminal.
@@ -324,7 +330,7 @@ void ClearScreen(Session& session) {
   }
 }
 
-int RunStatus(Session& session, bool clear) {
+int RunStatus(Session& session, const StatusOptions& options) {
   v1::GetServerInfoResponse info;
   v1::GetLoadResponse load;
   Call info_call(session.connection());
@@ -344,17 +350,18 @@ int RunStatus(Session& session, bool clear) {
     session.Print(absl::StrCat(json.text(), "\n"));
     return session.Finish();
   }
-  if (clear) ClearScreen(session);
-  session.PrintWrapped(DescribeServer(info, load, session.connection().server()), kStatusIndent);
+  if (options.clear) ClearScreen(session);
+  session.PrintWrapped(DescribeServer(info, load, session.connection().server(), options.verbose),
+                       kStatusIndent);
   session.Print(RankTable(load, session.table_columns()));
   return session.Finish();
 }
 
 // Until somebody interrupts. A server that is away may come back.
-int WatchStatus(Session& session, double seconds) {
+int WatchStatus(Session& session, const StatusOptions& options, double seconds) {
   constexpr std::chrono::milliseconds kTick{50};
   for (;;) {
-    const int exit_code = RunStatus(session, /*clear=*/true);
+    const int exit_code = RunStatus(session, options);
     if (session.interrupted() || exit_code == kExitInterrupted) return kExitInterrupted;
     if (!session.console().out.good()) return exit_code;
     const auto next =
@@ -379,7 +386,9 @@ void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
       *app.add_subcommand("status", "Show the server's state, load and the memory of every rank");
   AddCommonOptions(status, common);
   const auto watch = std::make_shared<bool>(false);
+  const auto verbose = std::make_shared<bool>(false);
   const auto seconds = std::make_shared<double>(2);
+  status.add_flag("--verbose", *verbose, "Show the rates too that ring modes are chosen by");
   status.add_flag("--watch", *watch, "Show it again and again, until Ctrl-C");
   status
       .add_option("--interval", *seconds,
@@ -391,9 +400,10 @@ void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
       "  annulus status\n"
       "  annulus status --watch\n"
       "  annulus status --server gpu7:50051 --tls-ca ca.pem --json");
-  status.callback([&action, watch, seconds] {
-    action = [watch, seconds](Session& session) {
-      return *watch ? WatchStatus(session, *seconds) : RunStatus(session, /*clear=*/false);
+  status.callback([&action, watch, verbose, seconds] {
+    action = [watch, verbose, seconds](Session& session) {
+      const StatusOptions options{.clear = *watch, .verbose = *verbose};
+      return *watch ? WatchStatus(session, options, *seconds) : RunStatus(session, options);
     };
   });
 }

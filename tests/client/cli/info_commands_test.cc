@@ -98,7 +98,7 @@ TEST_F(InfoCommands, ModelsShowsTheDefaultsOfSampling) {
 
 TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
   EXPECT_EQ(
-      Run({"status"}).out,
+      Run({"status", "--verbose"}).out,
       absl::StrCat(
           "server    annulusd 0.1.0 at ", server_.address(),
           ", serving, up 3 min 3 s\n"
@@ -116,6 +116,8 @@ TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
           "RANK  DEVICE  STATE           KV IN USE       KV  STEP BUFFER  WEIGHTS  ALL MEMORY\n"
           "   0  cpu     up     1.0 KiB of 4.0 KiB  4.0 KiB         16 B  2.0 KiB     6.0 KiB\n"
           "   1  cpu     DOWN       0 B of 4.0 KiB  4.0 KiB          0 B      0 B     4.0 KiB\n"));
+  const std::string shortly = Run({"status"}).out;
+  EXPECT_THAT(shortly, ::testing::HasSubstr("KV        37.5% of all pages in use\n\nRANK"));
 }
 
 // On a terminal no line is longer than the terminal, and nothing but blanks is lost; in a pipe
@@ -158,14 +160,15 @@ TEST_F(InfoCommands, StatusTellsAServerWithoutADeviceFromOneWithASickRank) {
 TEST_F(InfoCommands, StatusShowsALinkAndHidesRatesThatAreNotNeeded) {
   server_.SetLoad(FromText<v1::GetLoadResponse>(
       R"(exchange { link_bytes_per_second: 12.5e9 source: "read from a.json" })"));
-  EXPECT_THAT(Run({"status"}).out, ::testing::HasSubstr("link 12.5 GB/s; read from a.json\n"));
+  EXPECT_THAT(Run({"status", "--verbose"}).out,
+              ::testing::HasSubstr("link 12.5 GB/s; read from a.json\n"));
   server_.SetLoad(FromText<v1::GetLoadResponse>(
       R"(exchange { attention_flops: 1 source: "not needed: one rank exchanges nothing" })"));
-  EXPECT_THAT(Run({"status"}).out,
+  EXPECT_THAT(Run({"status", "--verbose"}).out,
               ::testing::HasSubstr("ring      rates not needed: one rank exchanges nothing\n"));
   // While a model is being loaded nothing is known.
   server_.SetLoad(v1::GetLoadResponse());
-  EXPECT_THAT(Run({"status"}).out, ::testing::Not(::testing::HasSubstr("ring ")));
+  EXPECT_THAT(Run({"status", "--verbose"}).out, ::testing::Not(::testing::HasSubstr("ring ")));
 }
 
 TEST_F(InfoCommands, StatusShowsTheProcessMemoryAndNodes) {
