@@ -328,14 +328,16 @@ TEST_F(AttachTest, KeptAnswersStayWithinTheirMemory) {
 
 TEST_F(AttachTest, AnAnswerTooLargeToKeepCannotBeFollowed) {
   for (int i = 0; i < 100; ++i) script_.deltas[i] += std::string(100'000, 'x');
+  script_.endless = true;
   Start({"--max-replay-memory", "1MiB"});
   Call first(*stub_, Named("a"));
   ASSERT_TRUE(first.ReadTo(3'000'000));
   const grpc::Status status = Call(*stub_, Named("a")).End();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_NE(status.error_message().find("--max-replay-memory"), std::string::npos);
-  EXPECT_TRUE(first.End().ok());
-  EXPECT_TRUE(first.text == Text(script_)) << "something is missing, or came twice";
+  ASSERT_TRUE(first.ReadTo(6'000'000));
+  EXPECT_TRUE(first.text == Text(script_).substr(0, first.text.size()))
+      << "something is missing, or came twice";
 }
 
 TEST_F(AttachTest, AStopWithAnswersKeptAndCallsAttachedEndsThem) {
