@@ -45,6 +45,11 @@ void Append(const google::rpc::ErrorInfo& info, std::string& lines) {
   for (const auto& [key, value] : info.metadata()) {
     absl::StrAppend(&lines, ", ", key, " ", value);
   }
+  if (info.reason() == "CONTEXT_TOO_LONG") {
+    absl::StrAppend(&lines,
+                    "\n  'annulus summarize' and 'annulus extract' read documents of any "
+                    "length, in parts");
+  }
 }
 
 void Append(const google::rpc::BadRequest& bad, std::string& lines) {

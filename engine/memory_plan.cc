@@ -1,10 +1,13 @@
 #include "engine/memory_plan.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/runner/work_shape.h"
 #include "kernels/base/device_error.h"
+#include "kernels/base/format_bytes.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -51,15 +54,22 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
 
 absl::Status CheckPlan(const MemoryPlan& plan) {
   if (plan.needed() <= plan.free) return absl::OkStatus();
-  std::string beside = absl::StrCat("the weights (", plan.weights, ")");
-  if (plan.of_host) absl::StrAppend(&beside, " and the program (", plan.program, ")");
-  const absl::Status refused = absl::ResourceExhaustedError(
-      absl::StrCat("keys and values (", plan.kv, " bytes), step memory (", plan.step,
-                   "), workspace of kernels (", plan.workspace, "), slots of the ring (",
-                   plan.slots, ") and what is left to the driver (", plan.reserve, ") need ",
-                   plan.needed(), " bytes; of the device's ", plan.total, ", ", plan.free,
-                   " are free beside ", beside, "; lower kv-memory, chunk-tokens or ranks",
-                   plan.of_host ? "" : ", or end what else uses the device"));
+  std::string parts = absl::StrCat("keys and values ", FormatBytes(plan.kv));
+  for (const auto& [what, bytes] :
+       {std::pair("a step", plan.step), std::pair("workspace of kernels", plan.workspace),
+        std::pair("slots of the ring", plan.slots),
+        std::pair("what is left to the driver", plan.reserve)}) {
+    if (bytes > 0) absl::StrAppend(&parts, ", ", what, " ", FormatBytes(bytes));
+  }
+  std::string beside = absl::StrCat("the weights (", FormatBytes(plan.weights), ")");
+  if (plan.of_host) absl::StrAppend(&beside, " and the program (", FormatBytes(plan.program), ")");
+  const size_t most = Less(plan.free, plan.needed() - plan.kv) >> 20;
+  const absl::Status refused = absl::ResourceExhaustedError(absl::StrCat(
+      parts, ": together ", FormatBytes(plan.needed()), "; of the device's ",
+      FormatBytes(plan.total), ", ", FormatBytes(plan.free), " are free beside ", beside,
+      most > 0 ? absl::StrCat("; keys and values may take at most ", most, "MiB of it") : "",
+      "; lower --kv-memory, --chunk-tokens or --ranks",
+      plan.of_host ? "" : ", or end what else uses the device"));
   // Where others hold what would do, another start may find it free; what the driver itself has
   // taken by now, about as much as is left to it, none will.
   const bool held_by_others =

@@ -20,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "kernels/base/format_bytes.h"
 #include "server/config/plain_file.h"
 #include "server/config/value_parsers.h"
 #include "server/connection_acceptor.h"

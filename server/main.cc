@@ -22,6 +22,7 @@
 #include "engine/api.h"
 #include "kernels/base/device_error.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/format_bytes.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"

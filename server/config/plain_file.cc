@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/format_bytes.h"
 #include "server/config/value_parsers.h"
 
 namespace annulus {

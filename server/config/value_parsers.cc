@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/format_bytes.h"
 #include "kernels/base/nearest_name.h"
 #include "kernels/base/status_macros.h"
 
@@ -117,18 +118,6 @@ absl::Status UnknownChoice(absl::string_view text, const std::vector<std::string
   return absl::InvalidArgumentError(absl::StrCat(Quote(text), " is not allowed: one of ",
                                                  absl::StrJoin(known, ", "), " (the nearest is ",
                                                  NearestName(text, known), ")"));
-}
-
-std::string FormatBytes(uint64_t bytes) {
-  static constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
-    value /= 1024;
-    ++unit;
-  }
-  if (value == std::floor(value)) return absl::StrFormat("%.0f %s", value, kUnits[unit]);
-  return absl::StrFormat("%.1f %s", value, kUnits[unit]);
 }
 
 }  // namespace annulus

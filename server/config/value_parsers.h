@@ -47,9 +47,6 @@ absl::StatusOr<T> ParseChoice(absl::string_view text, const NamedValues<T>& choi
   return UnknownChoice(text, known);
 }
 
-// 1610612736 -> "1.5 GiB"; for messages.
-std::string FormatBytes(uint64_t bytes);
-
 }  // namespace annulus
 
 #endif  // ANNULUS_SERVER_CONFIG_VALUE_PARSERS_H_

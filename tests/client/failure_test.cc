@@ -60,6 +60,16 @@ TEST(DescribeFailure, PrintsReasonResourceAndRetry) {
   EXPECT_EQ(FailureReason(status), "QUEUE_FULL");
 }
 
+TEST(DescribeFailure, NamesWhatReadsTooLongDocuments) {
+  google::rpc::ErrorInfo info;
+  info.set_reason("CONTEXT_TOO_LONG");
+  EXPECT_EQ(
+      DescribeFailure(MakeFailure(grpc::StatusCode::OUT_OF_RANGE, "too long", {&info}), "host:1"),
+      "OUT_OF_RANGE: too long\n"
+      "  reason: CONTEXT_TOO_LONG\n"
+      "  'annulus summarize' and 'annulus extract' read documents of any length, in parts");
+}
+
 TEST(DescribeFailure, SaysNothingTwice) {
   google::rpc::BadRequest bad;
   bad.add_field_violations()->set_field("spec.sampling.top_p");

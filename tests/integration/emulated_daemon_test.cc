@@ -72,7 +72,7 @@ TEST(EmulatedDaemonTest, MistakesStillEndIt) {
   };
   expect("", {"--device", "cuda", "--model", "/nonexistent"}, "/nonexistent");
   expect("", {"--device", "auto", "--model", "/nonexistent"}, "/nonexistent");
-  expect("", {"--device", "cuda", "--kv-memory", "2GiB"}, "lower kv-memory");
+  expect("", {"--device", "cuda", "--kv-memory", "2GiB"}, "lower --kv-memory");
   expect("", {"--device", "cuda", "--ranks", "2", "--ring-transport", "peer"},
          "make more GPUs visible");
   expect("find_error=35", {"--device", "cuda", "--check"}, "install a driver");

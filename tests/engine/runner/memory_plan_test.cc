@@ -131,16 +131,16 @@ TEST_F(MemoryPlanTest, OnlyWhatIsFreeIsPlanned) {
   EmulatedDevice::Get().held_by_others = 600 * kMiB;
   const absl::Status refused = Open(400 * kMiB).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
-  EXPECT_THAT(
-      std::string(refused.message()),
-      AllOf(HasSubstr("keys and values (419430400 bytes)"), HasSubstr("workspace of kernels"),
-            HasSubstr("left to the driver (67108864)"), HasSubstr("the device's 1073741824"),
-            HasSubstr("lower kv-memory, chunk-tokens or ranks, or end what else uses")));
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("keys and values 400 MiB"), HasSubstr("workspace of kernels"),
+                    HasSubstr("left to the driver 64 MiB"), HasSubstr("the device's 1 GiB"),
+                    HasSubstr("lower --kv-memory, --chunk-tokens or --ranks"),
+                    HasSubstr("or end what else uses")));
   EXPECT_TRUE(IsOfDevice(refused)) << "others' memory";
   EXPECT_TRUE(Open(200 * kMiB).ok());
   EmulatedDevice::Get().held_by_others = 0;
   const absl::Status too_large = Open(1000 * kMiB).status();
-  EXPECT_THAT(std::string(too_large.message()), HasSubstr("lower kv-memory"));
+  EXPECT_THAT(std::string(too_large.message()), HasSubstr("lower --kv-memory"));
   EXPECT_FALSE(IsOfDevice(too_large)) << "no other start would find more";
 }
 

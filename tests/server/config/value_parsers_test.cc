@@ -64,13 +64,6 @@ TEST(ParseHostPort, TakesNamesAndBothFamilies) {
   }
 }
 
-TEST(FormatBytes, PicksAUnit) {
-  EXPECT_EQ(FormatBytes(0), "0 bytes");
-  EXPECT_EQ(FormatBytes(1023), "1023 bytes");
-  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
-  EXPECT_EQ(FormatBytes(size_t{4} << 30), "4 GiB");
-}
-
 TEST(NearestName, CountsEditsAndSwaps) {
   EXPECT_EQ(EditDistance("", "abc"), 3);
   EXPECT_EQ(EditDistance("ranks", "ranks"), 0);
