@@ -358,6 +358,7 @@ class RingAttention::LayerRun {
       item.state = work.state;
       if (work.runner == layer_.items[work.item].index) {
         const StateMerger::Place place = mergers_[work.item].Take(work.subtree);
+        ANNULUS_CHECK(place.slot < layer_.items[work.item].kept_slots) << "a state without memory";
         item.state = OwnState(layer_.items[work.item], place.slot);
         item.merges = place.merges;
       }

@@ -49,6 +49,26 @@ void StepRun::SetLists(size_t index, int layer) {
   item.branches = DilatedBranches(policy);
 }
 
+// What a ring item's rows would see in a group without a window if no policy left anything out.
+ItemShards StepRun::AllPages(size_t index, int group) const {
+  RingItem all = ring_items_[index];
+  all.pattern = nullptr;
+  all.branches.clear();
+  return BuildItemShards(all, sequence(index).groups[group], 0, model().page_shape.page_tokens,
+                         shards());
+}
+
+// Where layers differ one may see what the first, by which the group was built, does not: states
+// are reserved for all.
+void StepRun::NoteRuled(int group) {
+  if (model().groups[group].window > 0) return;
+  for (size_t i = 0; i < ring_items_.size(); ++i) {
+    if (!sequence(i).ruled) continue;
+    const ItemShards all = AllPages(i, group);
+    RingAttention::Note(std::span(&all, 1), std::span(&ring_items_[i], 1));
+  }
+}
+
 // A window of the model is exact: policies leave such groups alone.
 void StepRun::ListChoosing(int layer, GroupStep& step) const {
   const int group = model().group_of_layer[layer];
@@ -72,11 +92,7 @@ void StepRun::ListChoosing(int layer, GroupStep& step) const {
     }
     choosing.report_lists = sequence.report_lists;
     choosing.samples_answer = sequence.begins_answer || item.begin % kAnswerSampling == 0;
-    RingItem all = item;
-    all.pattern = nullptr;
-    all.branches.clear();
-    choosing.candidates =
-        BuildItemShards(all, sequence.groups[group], 0, model().page_shape.page_tokens, shards());
+    choosing.candidates = AllPages(i, group);
     choosing.summaries = &sequence.summaries;
     choosing.summary_kinds = sequence.summary_kinds;
     if (sequence.summary_pages != nullptr) {

@@ -105,6 +105,43 @@ TEST(StateMerger, MergesTheCanonicalTreeInAnyOrder) {
   }
 }
 
+// States are reserved for all that a layer may see; policies see some of it.
+TEST(StateMerger, SomeNeedNoMoreSlotsThanAll) {
+  const auto slots = [](int index, const std::vector<std::vector<Subtree>>& cut,
+                        const std::vector<bool>& seen) {
+    std::vector<Subtree> expected;
+    for (size_t i = 0; i < cut.size(); ++i) {
+      if (seen[i]) expected.insert(expected.end(), cut[i].begin(), cut[i].end());
+    }
+    StateMerger merger(expected);
+    const int degree = static_cast<int>(cut.size());
+    for (int s = 0; s < static_cast<int>(std::bit_ceil(static_cast<uint32_t>(degree))); ++s) {
+      if ((index ^ s) >= degree || !seen[index ^ s]) continue;
+      for (const Subtree& subtree : cut[index ^ s]) merger.Take(subtree);
+      merger.Settle([](int, int) {});
+    }
+    return merger.slots();
+  };
+  for (uint32_t seed = 1; seed <= 5000; ++seed) {
+    std::mt19937 random(seed);
+    const int shards = 8 << random() % 2;
+    const int degree = 1 + static_cast<int>(random() % shards);
+    std::vector<PageEntry> entries;
+    for (int page = 0; page < shards; ++page) {
+      if (random() % 8 == 0) continue;
+      const auto rank = RingIndexOfLeaf(LeafOfPage(page, shards), degree, shards);
+      entries.push_back({10 + rank, page, page * 16});
+    }
+    const auto cut = SubtreesOf(entries, Ring(degree), 16, shards);
+    std::vector<bool> all(degree);
+    for (int i = 0; i < degree; ++i) all[i] = !cut[i].empty() && random() % 8 != 0;
+    std::vector<bool> some = all;
+    for (int i = 0; i < degree; ++i) some[i] = some[i] && random() % 2 == 0;
+    const int index = static_cast<int>(random() % degree);
+    ASSERT_LE(slots(index, cut, some), std::max(1, slots(index, cut, all))) << "seed " << seed;
+  }
+}
+
 // In the order of visits few states wait: none where two ranks are, log2(k) at most where k is a
 // power of two.
 TEST(MostStates, AreFewForRingsThatDivideTheShards) {

@@ -170,6 +170,25 @@ TEST(Content, EveryRowEqualsTheReportedListsAppliedDensely) {
   }
 }
 
+// The first layer's lists leave out whole ranks, whose states the second must have room for.
+TEST(Content, ALayerMaySeeRanksThatTheFirstDoesNot) {
+  CpuWorld world;
+  const MaskedCheckpoint checkpoint("llama_rope3_sharded");
+  for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    Setting setting;
+    setting.checkpoint = &checkpoint;
+    setting.name = "llama_rope3_sharded";
+    setting.policy =
+        "random:window=20,random=2,block=16; layers=1: dilated:segments=32/96,rates=1/3,block=16";
+    setting.ops = world.registry.Available("cpu").front();
+    setting.ranks = 8;
+    setting.mode = mode;
+    setting.prefill_rows = MaskedCheckpoint::kPage;
+    setting.seed = 1372070032;
+    CheckSetting(world, setting);
+  }
+}
+
 // Against a reference that stores keys and values alike.
 TEST(Content, EveryKvDtypeFollowsItsLists) {
   CpuWorld world;
