@@ -356,7 +356,7 @@ TEST_F(DiskStoreTest, ManyThreadsNeverMixPages) {
 }
 
 TEST_F(DiskStoreTest, AHundredThousandPagesAreKnownSoon) {
-  constexpr int kPages = kThreadSanitizer ? 2'000 : 100'000;
+  constexpr int kPages = kThreadSanitizer ? 2'000 : kSanitized ? 20'000 : 100'000;
   { const auto store = Open(); }
   PageMark mark = MarksOf(1)[0];
   for (int i = 0; i < kPages; ++i) {
@@ -374,7 +374,7 @@ TEST_F(DiskStoreTest, AHundredThousandPagesAreKnownSoon) {
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(store->stats().pages, kPages - kPages / 100);
   EXPECT_EQ(store->stats().rejects, kPages / 100);
-  EXPECT_LT(taken.count(), 5);
+  EXPECT_LT(taken.count(), 10);  // 0.8 s where nothing else runs
   RecordProperty("seconds", std::to_string(taken.count()));
 }
 
