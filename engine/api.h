@@ -109,6 +109,12 @@ struct SamplingParams {
   std::map<int32_t, float> logit_bias;  // at most 1024 entries in [-100, 100]
 };
 
+// A stored document in a prompt.
+struct PromptDocument {
+  int32_t begin = 0;    // its first token in the prompt
+  std::string content;  // what names its text: a hash of it
+};
+
 struct RequestSpec {
   // Reuses what this tenant's requests left, and leaves its own to this tenant alone.
   TenantId tenant;
@@ -124,6 +130,7 @@ struct RequestSpec {
   // most the prompt's: where its documents end. At most 64. Keys and values up to there are kept
   // for reuse, as they are up to the prompt's end.
   std::vector<int32_t> shared_prefixes;
+  std::vector<PromptDocument> documents;  // so that ForgetDocument finds what they left
   SamplingParams sampling;
   // Absent: EngineOptions::attention. Layers whose own window the model states stay exact.
   std::optional<AttentionAssignment> attention;
@@ -476,6 +483,13 @@ class Engine {
 
   // Ends the request at the next chunk boundary with CANCELLED. Unknown or ended ids do nothing.
   virtual void Cancel(RequestId id) = 0;
+
+  // The tenant's document of this content (PromptDocument) is deleted. Keys and values of prompts
+  // that held it leave kv_disk, and none of a request that was submitted before gets there any
+  // more; those in memory serve only whoever sends the same prompt, and go as others do.
+  // UNAVAILABLE if the disk fails or takes more than some seconds: then nothing finds them, and
+  // files may stay.
+  virtual absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content) = 0;
 
   // The calls from here on that take a CancelFlag work on the caller's thread for as long as the
   // client's data takes. They count their steps (engine/base/work_meter.h) and end soon after the

@@ -21,6 +21,7 @@
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
 #include "engine/text/utf8.h"
+#include "engine/tiers/disk_remover.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -218,6 +219,9 @@ class EngineImpl final : public Engine {
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
     ANNULUS_ASSIGN_OR_RETURN(engine->disk_,
                              OpenDisk(options, engine->ranks_->pool(0).geometry(), on_host));
+    if (engine->disk_ != nullptr) {
+      engine->disk_remover_ = std::make_unique<DiskRemover>(*engine->disk_);
+    }
     coordinator.disk = engine->disk_.get();
     coordinator.disk_timeout = options.kv_disk_timeout;
     engine->coordinator_ = std::make_unique<Coordinator>(
@@ -267,6 +271,12 @@ class EngineImpl final : public Engine {
   }
 
   void Cancel(RequestId id) override { coordinator_->Cancel(id); }
+
+  absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content) override {
+    if (disk_ == nullptr) return absl::OkStatus();
+    constexpr std::chrono::seconds kMostWait{5};
+    return disk_remover_->Remove(disk_->ForgetDocument(HashOf(tenant.name()), content), kMostWait);
+  }
 
   absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,
                                                 const CancelFlag& cancel) const override {
@@ -497,7 +507,8 @@ class EngineImpl final : public Engine {
   KnownRates exchange_;
   std::unique_ptr<RankSet> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;
-  std::unique_ptr<DiskStore> disk_;           // null: there is none
+  std::unique_ptr<DiskStore> disk_;  // null: there is none
+  std::unique_ptr<DiskRemover> disk_remover_;
   std::unique_ptr<Coordinator> coordinator_;  // last: ends first
   std::atomic<RequestId> next_id_{1};
 };

@@ -16,6 +16,15 @@ namespace {
 // So that a burst of pages leaves the disk to others too.
 constexpr double kWriteBytesPerSecond = 512 << 20;
 
+// Those that begin before the position: a page up to there holds or follows them.
+DocumentSet DocumentsBefore(int32_t end, const RequestSpec& spec) {
+  DocumentSet documents;
+  for (const PromptDocument& document : spec.documents) {
+    if (document.begin < end) documents.Add(document.content);
+  }
+  return documents;
+}
+
 size_t StoredBytes(const KvGeometry& geometry) {
   return geometry.layer_page_bytes * static_cast<size_t>(geometry.layers_per_page);
 }
@@ -202,10 +211,9 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
                          int64_t use) {
   mark.group = group;
   const PageKey key = KeyOf(mark);
-  if (store_.Has(key)) {
-    store_.Touch(key, use);
-    return;
-  }
+  if (store_.Has(key)) store_.Touch(key, use);
+  mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, request.spec());
+  if (store_.Has(key, mark.documents)) return;
   if (std::ssize(leaving_) >= most_leaving_ || leaving_keys_.contains(key)) return;
   const std::vector<PageEntry>& entries = sequence.groups[group].entries;
   const auto entry =
@@ -216,6 +224,7 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   const PageBook::Page page = book_.page(id);
   if (page.state != PageState::kCached) return;
   mark.coverage = page.coverage;
+  mark.asked = request.submitted();
   leaving_.push_back({std::move(mark), id, page.generation, page.hash, request.spec().tenant, use});
   leaving_keys_.insert(key);
 }

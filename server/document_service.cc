@@ -46,7 +46,17 @@ absl::Status HandleDeleteDocument(ServiceContext& context, const TenantId& tenan
                                   const v1::DeleteDocumentRequest& request,
                                   v1::DeleteDocumentResponse&) {
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
-  return context.documents.Delete(tenant, request.name());
+  ANNULUS_ASSIGN_OR_RETURN(const DocumentStore::Deleted deleted,
+                           context.documents.Delete(tenant, request.name()));
+  const absl::StatusOr<Engine*> engine = context.lifecycle.engine();
+  if (!deleted.last || !engine.ok()) return absl::OkStatus();
+  const absl::Status forgotten = (*engine)->ForgetDocument(tenant, deleted.document->sha256);
+  if (forgotten.ok()) return forgotten;
+  // The client hears of a fault of the server, the log has the reason. Not UNAVAILABLE: who tries
+  // again finds no document.
+  return absl::InternalError(
+      absl::StrCat("the document is deleted, but not all that kv-disk keeps of prompts with it: ",
+                   forgotten.message()));
 }
 
 }  // namespace

@@ -101,14 +101,18 @@ absl::StatusOr<DocumentPtr> DocumentStore::Get(const TenantId& tenant,
   return found->second;
 }
 
-absl::Status DocumentStore::Delete(const TenantId& tenant, absl::string_view name) {
-  DocumentPtr removed;  // its memory is freed outside the lock
+absl::StatusOr<DocumentStore::Deleted> DocumentStore::Delete(const TenantId& tenant,
+                                                             absl::string_view name) {
   std::lock_guard lock(mutex_);
   const auto found = documents_.find({tenant, std::string(name)});
   if (found == documents_.end()) return DocumentNotFound(name);
-  removed = std::move(found->second);
+  Deleted deleted{std::move(found->second), true};  // its memory is freed outside the lock
   documents_.erase(found);
-  return absl::OkStatus();
+  for (auto other = documents_.lower_bound({tenant, ""});
+       other != documents_.end() && other->first.first == tenant; ++other) {
+    if (other->second->sha256 == deleted.document->sha256) deleted.last = false;
+  }
+  return deleted;
 }
 
 void DocumentStore::Withdraw(const DocumentPtr& document) {

@@ -75,7 +75,11 @@ class DocumentStore {
 
   // NOT_FOUND with ResourceInfo.
   absl::StatusOr<DocumentPtr> Get(const TenantId& tenant, absl::string_view name) const;
-  absl::Status Delete(const TenantId& tenant, absl::string_view name);
+  struct Deleted {
+    DocumentPtr document;
+    bool last = false;  // the tenant has its text under no other name
+  };
+  absl::StatusOr<Deleted> Delete(const TenantId& tenant, absl::string_view name);
 
   // Deletes exactly this document, if it is still there and nobody else was told that it is.
   void Withdraw(const DocumentPtr& document);

@@ -185,6 +185,7 @@ void PutTogether(const Input& input, const std::vector<DocumentPtr>& documents,
   };
   for (size_t i = 0; i < documents.size(); ++i) {
     take(input.places[i].at);
+    request.documents.push_back({static_cast<int32_t>(prompt.size()), documents[i]->sha256});
     prompt.insert(prompt.end(), documents[i]->tokens.begin(), documents[i]->tokens.end());
     take(input.places[i].frame_end);
     request.shared_prefixes.push_back(static_cast<int32_t>(prompt.size()));
@@ -301,6 +302,9 @@ size_t KeptBytes(const RequestSpec& request) {
                      sizeof(int32_t) +
                  request.sampling.logit_bias.size() * kMapNode;
   for (const std::string& stop : request.sampling.stop) bytes += sizeof(stop) + stop.capacity();
+  for (const PromptDocument& document : request.documents) {
+    bytes += sizeof(document) + document.content.capacity();
+  }
   return bytes;
 }
 

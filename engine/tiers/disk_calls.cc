@@ -18,6 +18,10 @@ ssize_t DiskCalls::Read(int file, void* bytes, size_t count, int64_t offset) {
   return ::pread(file, bytes, count, offset);
 }
 
+int DiskCalls::Remove(int folder, const std::string& name) {
+  return ::unlinkat(folder, name.c_str(), 0);
+}
+
 int DiskCalls::Rename(int folder, const std::string& from, const std::string& to) {
   return ::renameat(folder, from.c_str(), folder, to.c_str());
 }

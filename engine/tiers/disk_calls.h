@@ -18,6 +18,7 @@ class DiskCalls {
   virtual int Open(int folder, const std::string& name, int flags, mode_t mode);
   virtual ssize_t Write(int file, const void* bytes, size_t count, int64_t offset);
   virtual ssize_t Read(int file, void* bytes, size_t count, int64_t offset);
+  virtual int Remove(int folder, const std::string& name);
   // From one name in `folder` to another.
   virtual int Rename(int folder, const std::string& from, const std::string& to);
 

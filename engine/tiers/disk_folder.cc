@@ -65,7 +65,8 @@ uint64_t TenantPart(const ContentHash& tenant) {
 
 std::string EntryName::Text() const {
   return absl::StrCat(Hex(key.chain), "-", key.group, "-", first_position, "-", payload_bytes, "-",
-                      absl::Hex(tenant, absl::kZeroPad16), kEntrySuffix);
+                      absl::Hex(tenant, absl::kZeroPad16), documents.empty() ? "" : "-",
+                      documents.empty() ? "" : documents.Text(), kEntrySuffix);
 }
 
 std::optional<EntryName> EntryName::Parse(absl::string_view text) {
@@ -74,13 +75,18 @@ std::optional<EntryName> EntryName::Parse(absl::string_view text) {
       absl::StrSplit(text.substr(0, text.size() - sizeof(kEntrySuffix) + 1), '-');
   EntryName name;
   constexpr uint64_t kMostPayload = uint64_t{1} << 40;
-  const bool reads = parts.size() == 5 && parts[0].size() == 2 * name.key.chain.size() &&
-                     absl::SimpleAtoi(parts[1], &name.key.group) &&
-                     absl::SimpleAtoi(parts[2], &name.first_position) &&
-                     absl::SimpleAtoi(parts[3], &name.payload_bytes) &&
-                     name.payload_bytes <= kMostPayload &&
-                     absl::SimpleHexAtoi(parts[4], &name.tenant);
+  const bool reads =
+      (parts.size() == 5 || parts.size() == 6) && parts[0].size() == 2 * name.key.chain.size() &&
+      absl::SimpleAtoi(parts[1], &name.key.group) &&
+      absl::SimpleAtoi(parts[2], &name.first_position) &&
+      absl::SimpleAtoi(parts[3], &name.payload_bytes) && name.payload_bytes <= kMostPayload &&
+      absl::SimpleHexAtoi(parts[4], &name.tenant);
   if (!reads) return std::nullopt;
+  if (parts.size() == 6) {
+    const std::optional<DocumentSet> documents = DocumentSet::Parse(parts[5]);
+    if (!documents.has_value()) return std::nullopt;
+    name.documents = *documents;
+  }
   const std::string chain = absl::HexStringToBytes(parts[0]);
   std::memcpy(name.key.chain.data(), chain.data(), chain.size());
   if (name.Text() != text) return std::nullopt;

@@ -20,6 +20,7 @@ struct EntryName {
   uint64_t tenant = 0;  // the beginning of PageMark::tenant
   int32_t first_position = 0;
   uint64_t payload_bytes = 0;
+  DocumentSet documents;  // PageMark::documents
 
   std::string Text() const;
   // Nothing for a name that Text would not give.

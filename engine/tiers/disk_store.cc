@@ -24,7 +24,7 @@ constexpr int64_t kBlock = 4096;  // a file takes whole blocks of the disk
 constexpr int64_t kSecond = 1'000'000'000;
 
 EntryName NameOf(const PageMark& mark, uint64_t payload_bytes) {
-  return {KeyOf(mark), TenantPart(mark.tenant), mark.first_position, payload_bytes};
+  return {KeyOf(mark), TenantPart(mark.tenant), mark.first_position, payload_bytes, mark.documents};
 }
 
 // The file's time says when it was used last, for the next start.
@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
   };
   ANNULUS_ASSIGN_OR_RETURN(store->rejects_, store->folder_->Scan(found));
   const auto surplus = store->MakeRoom(0, std::numeric_limits<int64_t>::max());
-  if (surplus.has_value()) store->Remove(*surplus);
+  if (surplus.has_value()) store->RemoveFiles(*surplus).IgnoreError();
   return store;
 }
 
@@ -90,6 +90,13 @@ bool DiskStore::Has(const PageKey& key) const {
   if (!on()) return false;
   std::lock_guard lock(mutex_);
   return entries_.contains(key);
+}
+
+bool DiskStore::Has(const PageKey& key, const DocumentSet& documents) const {
+  if (!on()) return false;
+  std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key);
+  return found != entries_.end() && found->second.name.documents.Holds(documents);
 }
 
 void DiskStore::Touch(const PageKey& key, int64_t use) {
@@ -130,12 +137,15 @@ std::optional<std::vector<std::string>> DiskStore::MakeRoom(int64_t bytes, int64
   return names;
 }
 
-void DiskStore::Remove(std::span<const std::string> names) {
+absl::Status DiskStore::RemoveFiles(std::span<const std::string> names) {
+  absl::Status status;
   for (const std::string& name : names) {
     // A folder of that name is somebody else's.
-    if (folder_->Remove(name) || errno == ENOENT || errno == EISDIR) continue;
-    Failed("removing a page", errno).IgnoreError();
+    if (calls_.Remove(folder_->descriptor(), name) == 0) continue;
+    if (errno == ENOENT || errno == EISDIR) continue;
+    status.Update(Failed("removing a page", errno));
   }
+  return status;
 }
 
 // It is the process that has nothing left, not the disk that fails.
@@ -220,28 +230,97 @@ absl::StatusOr<bool> DiskStore::Put(const PageMark& mark,
     return absl::ResourceExhaustedError(
         absl::StrCat("a page takes ", bytes, " bytes on the disk; allowed are ", limit_));
   }
-  std::optional<std::vector<std::string>> given_up;
+  std::optional<EntryName> known;
   {
     std::lock_guard lock(mutex_);
     if (!on()) return absl::UnavailableError(off_);
-    if (entries_.contains(name.key)) return false;
+    if (IsForgotten(mark)) return false;
+    const auto found = entries_.find(name.key);
+    if (found != entries_.end()) known = found->second.name;
+  }
+  if (!known.has_value()) return PutNew(name, mark, payload, use);
+  if (known->documents.Holds(mark.documents)) return false;
+  return AddDocuments(*known, mark);
+}
+
+absl::StatusOr<bool> DiskStore::PutNew(EntryName name, const PageMark& mark,
+                                       std::span<const std::span<const std::byte>> payload,
+                                       int64_t use) {
+  const int64_t bytes = FileBytes(name.payload_bytes);
+  std::optional<std::vector<std::string>> given_up;
+  {
+    std::lock_guard lock(mutex_);
     given_up = MakeRoom(bytes, use);
     if (!given_up.has_value()) {
       return absl::ResourceExhaustedError("no room beside pages that are used as late");
     }
     bytes_ += bytes;
   }
-  Remove(*given_up);
+  RemoveFiles(*given_up).IgnoreError();
   const absl::Status written = WriteFile(name, mark, payload, use);
-  std::lock_guard lock(mutex_);
-  const bool fresh = written.ok() && !entries_.contains(name.key);
-  if (fresh) {
-    Add(name, use);
-  } else {
-    bytes_ -= bytes;
+  bool fresh = false;
+  bool forgotten = false;
+  {
+    std::lock_guard lock(mutex_);
+    forgotten = written.ok() && IsForgotten(mark);
+    fresh = written.ok() && !forgotten && !entries_.contains(name.key);
+    if (fresh) {
+      Add(name, use);
+    } else {
+      bytes_ -= bytes;
+    }
   }
+  // Another of the same page has the same name.
+  if (forgotten) ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{name.Text()}));
   if (!written.ok()) return written;
   return fresh;
+}
+
+// The name says more now: the file gets a new one. Whoever opens it meanwhile misses it.
+absl::StatusOr<bool> DiskStore::AddDocuments(const EntryName& from, const PageMark& mark) {
+  EntryName to = from;
+  to.documents.Add(mark.documents);
+  if (calls_.Rename(folder_->descriptor(), from.Text(), to.Text()) != 0) {
+    if (errno == ENOENT) return false;  // it went meanwhile
+    return Failed("naming a page", errno);
+  }
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(from.key);
+    const bool same = found != entries_.end() && found->second.name.documents == from.documents;
+    if (same) found->second.name = to;
+    if (same && !IsForgotten(mark)) return false;
+    if (same) Drop(from.key);
+  }
+  ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{to.Text()}));
+  return false;
+}
+
+bool DiskStore::IsForgotten(const PageMark& mark) const {
+  if (mark.documents.empty()) return false;
+  return std::any_of(forgotten_.begin(), forgotten_.end(), [&](const Forgotten& each) {
+    return mark.asked <= each.at && each.tenant == TenantPart(mark.tenant) &&
+           mark.documents.Holds(each.document);
+  });
+}
+
+std::vector<std::string> DiskStore::ForgetDocument(const ContentHash& tenant,
+                                                   absl::string_view content) {
+  Forgotten forgotten;
+  forgotten.tenant = TenantPart(tenant);
+  forgotten.document.Add(content);
+  forgotten.at = std::chrono::steady_clock::now();
+  std::lock_guard lock(mutex_);
+  forgotten_.push_back(forgotten);
+  if (forgotten_.size() > kMostForgotten) forgotten_.pop_front();
+  std::vector<PageKey> keys;
+  for (const auto& [key, entry] : entries_) {
+    if (entry.name.tenant != forgotten.tenant) continue;
+    if (entry.name.documents.Holds(forgotten.document)) keys.push_back(key);
+  }
+  std::vector<std::string> names;
+  for (const PageKey& key : keys) names.push_back(*Drop(key));
+  return names;
 }
 
 absl::StatusOr<std::optional<double>> DiskStore::ReadFile(const EntryName& name,
@@ -278,8 +357,13 @@ absl::StatusOr<std::optional<double>> DiskStore::ReadFile(const EntryName& name,
 
 absl::StatusOr<std::optional<double>> DiskStore::Get(const PageMark& expected,
                                                      std::span<std::byte> payload, int64_t use) {
-  if (!Has(KeyOf(expected))) return absl::NotFoundError("the page is not there");
-  const EntryName name = NameOf(expected, payload.size());
+  EntryName name = NameOf(expected, payload.size());
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(name.key);
+    if (!on() || found == entries_.end()) return absl::NotFoundError("the page is not there");
+    name.documents = found->second.name.documents;
+  }
   absl::StatusOr<std::optional<double>> read = ReadFile(name, expected, payload, use);
   if (read.ok()) {
     Touch(name.key, use);
@@ -292,31 +376,8 @@ absl::StatusOr<std::optional<double>> DiskStore::Get(const PageMark& expected,
     if (absl::IsDataLoss(read.status())) ++rejects_;
     dropped = Drop(name.key);
   }
-  if (dropped.has_value()) Remove(std::vector{*dropped});
+  if (dropped.has_value()) RemoveFiles(std::vector{*dropped}).IgnoreError();
   return read;
-}
-
-int64_t DiskStore::Forget(std::span<const PageKey> keys) {
-  std::vector<std::string> names;
-  {
-    std::lock_guard lock(mutex_);
-    for (const PageKey& key : keys) {
-      if (std::optional<std::string> name = Drop(key)) names.push_back(*std::move(name));
-    }
-  }
-  Remove(names);
-  return std::ssize(names);
-}
-
-int64_t DiskStore::ForgetTenant(const ContentHash& tenant) {
-  std::vector<PageKey> keys;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [key, entry] : entries_) {
-      if (entry.name.tenant == TenantPart(tenant)) keys.push_back(key);
-    }
-  }
-  return Forget(keys);
 }
 
 DiskStore::Stats DiskStore::stats() const {

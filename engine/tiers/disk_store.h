@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,15 +32,15 @@ namespace annulus {
 //
 // A disk that is full or fails turns the store off until the next start: it then has nothing.
 //
-// Thread-safe. Put, Get, Forget and ForgetTenant take as long as the disk does; the others never
-// wait for it.
+// Thread-safe. Put, Get and RemoveFiles take as long as the disk does; the others never wait for
+// it.
 class DiskStore {
  public:
   // What the file of such a page counts for.
   static int64_t FileBytes(uint64_t payload_bytes);
 
   // Bytes of the heap for each page that is known, to within a tenth.
-  static constexpr int64_t kBytesPerPage = 320;
+  static constexpr int64_t kBytesPerPage = 352;
 
   // FAILED_PRECONDITION as DiskFolder::Open. `calls` must outlive the store.
   static absl::StatusOr<std::unique_ptr<DiskStore>> Open(const std::string& folder,
@@ -51,12 +52,16 @@ class DiskStore {
   int64_t NextUse();
 
   bool Has(const PageKey& key) const;
+  // Whether it has the page and knows that it belongs to these documents.
+  bool Has(const PageKey& key, const DocumentSet& documents) const;
   void Touch(const PageKey& key, int64_t use);
 
-  // Returns whether the page was written; false: it was there already. RESOURCE_EXHAUSTED if there
-  // is no room beside pages of the same use or a later one, so a text that is larger than the limit
-  // keeps its beginning, or if the process has no file or memory left for it; FAILED_PRECONDITION
-  // if something else has the file's name. Any other error turns the store off.
+  // Returns whether the page was written; false: it was there already, and belongs to the mark's
+  // documents now too, or one of those was deleted since the page's request came.
+  // RESOURCE_EXHAUSTED if there is no room beside pages of the same use or a later one, so a text
+  // that is larger than the limit keeps its beginning, or if the process has no file or memory left
+  // for it; FAILED_PRECONDITION if something else has the file's name. Any other error turns the
+  // store off.
   absl::StatusOr<bool> Put(const PageMark& mark,
                            std::span<const std::span<const std::byte>> payload, int64_t use);
 
@@ -67,9 +72,12 @@ class DiskStore {
   absl::StatusOr<std::optional<double>> Get(const PageMark& expected, std::span<std::byte> payload,
                                             int64_t use);
 
-  // Removes the pages; returns how many there were.
-  int64_t Forget(std::span<const PageKey> keys);
-  int64_t ForgetTenant(const ContentHash& tenant);
+  // A tenant's document is deleted: no page that holds or follows it is found any more, and none is
+  // put any more by a request that came before. Returns the names of the files, which are the
+  // caller's to remove. Never waits for the disk.
+  std::vector<std::string> ForgetDocument(const ContentHash& tenant, absl::string_view content);
+  // UNAVAILABLE: the disk failed.
+  absl::Status RemoveFiles(std::span<const std::string> names);
 
   // For good, with the reason.
   void TurnOff(const absl::Status& reason);
@@ -100,6 +108,12 @@ class DiskStore {
   struct KeyHash {
     size_t operator()(const PageKey& key) const;
   };
+  struct Forgotten {
+    uint64_t tenant = 0;
+    DocumentSet document;
+    SteadyTime at;
+  };
+  static constexpr size_t kMostForgotten = 4096;
 
   DiskStore(std::unique_ptr<DiskFolder> folder, int64_t limit, DiskCalls& calls)
       : folder_(std::move(folder)), limit_(limit), calls_(calls) {}
@@ -111,7 +125,11 @@ class DiskStore {
   // Gives up pages used before `use` until `bytes` more fit, and returns their files' names; none
   // is given up, and the result is nothing, if that is not enough.
   std::optional<std::vector<std::string>> MakeRoom(int64_t bytes, int64_t use);
+  bool IsForgotten(const PageMark& mark) const;
   // Without it.
+  absl::StatusOr<bool> PutNew(EntryName name, const PageMark& mark,
+                              std::span<const std::span<const std::byte>> payload, int64_t use);
+  absl::StatusOr<bool> AddDocuments(const EntryName& from, const PageMark& mark);
   absl::Status WriteFile(const EntryName& name, const PageMark& mark,
                          std::span<const std::span<const std::byte>> payload, int64_t use);
   absl::Status WriteAll(int file, std::span<const std::byte> bytes, int64_t offset);
@@ -120,7 +138,6 @@ class DiskStore {
                                                  std::span<std::byte> payload, int64_t use);
   absl::Status OpenFailed(absl::string_view what, int error);
   absl::Status Failed(absl::string_view what, int error);
-  void Remove(std::span<const std::string> names);
 
   const std::unique_ptr<DiskFolder> folder_;
   const int64_t limit_;
@@ -135,6 +152,7 @@ class DiskStore {
   int64_t bytes_ = 0;
   int64_t rejects_ = 0;
   int64_t last_use_ = 0;
+  std::deque<Forgotten> forgotten_;  // the latest
   std::string off_;
 };
 

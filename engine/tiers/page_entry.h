@@ -10,7 +10,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/api.h"
 #include "engine/memory/page_book.h"
+#include "engine/tiers/document_set.h"
 
 namespace annulus {
 
@@ -30,6 +32,10 @@ struct PageMark {
   int32_t first_position = 0;  // a multiple of tokens.size()
   std::vector<int32_t> tokens;
   std::optional<double> coverage;  // as PageBook::Keep takes it; absent: exactly
+
+  // What it has to do with documents; no part of what the page is.
+  DocumentSet documents;                 // that it holds tokens of, or was computed behind
+  SteadyTime asked = SteadyTime::max();  // when the request came that computed it
 };
 
 ContentHash HashOf(absl::string_view text);
@@ -73,8 +79,8 @@ void WriteHeader(const EntryHeader& header, std::span<std::byte> block);
 // DATA_LOSS with the reason where the block is not a whole header of this version.
 absl::StatusOr<EntryHeader> ReadHeader(std::span<const std::byte> block);
 
-// Whether a stored page is the expected one: everything but coverage is equal, and the hashes
-// follow from what they are said to.
+// Whether a stored page is the expected one: everything but coverage and documents is equal, and
+// the hashes follow from what they are said to.
 bool SamePage(const PageMark& stored, const PageMark& expected);
 
 }  // namespace annulus

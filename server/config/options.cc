@@ -288,9 +288,8 @@ std::vector<Option> SchedulingOptions() {
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.profile); }},
       {"kv-disk", "DIR", "",
        "Folder of this daemon's own where keys and values of prompts are kept, so that they are "
-       "not "
-       "computed again after a restart; needs --kv-disk-size. What users sent can be read from it, "
-       "until other pages take its place. CPUs only; empty: none.",
+       "not computed again after a restart; needs --kv-disk-size. What users sent can be read from "
+       "it, until they delete the document or other pages take its place. CPUs only; empty: none.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.kv_disk); }},
       {"kv-disk-size", "SIZE", "0", "Most that the files of --kv-disk take.",
        [](absl::string_view text, ServerConfig& c) -> absl::Status {

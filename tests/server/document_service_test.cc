@@ -228,6 +228,44 @@ TEST_F(DocumentServiceTest, UploadsSideBySideDoNotMix) {
   EXPECT_EQ(Names().size(), 4u);
 }
 
+TEST_F(DocumentServiceTest, TheEngineForgetsADeletedText) {
+  const auto remove = [&](const std::string& name) {
+    grpc::ClientContext context;
+    v1::DeleteDocumentRequest request;
+    request.set_name(name);
+    v1::DeleteDocumentResponse response;
+    return stub_->DeleteDocument(&context, request, &response);
+  };
+  v1::UploadDocumentResponse uploaded;
+  ASSERT_TRUE(server_.Upload("a", "text", &uploaded).ok());
+  ASSERT_TRUE(server_.Upload("b", "text").ok());
+  const std::string content = uploaded.document().sha256();
+  auto request = TextStreamRequest("?");
+  request.mutable_spec()->add_documents("a");
+  const auto inference = server_.inference();
+  grpc::ClientContext context;
+  const auto reader = inference->StreamGenerate(&context, request);
+  v1::StreamGenerateResponse response;
+  while (reader->Read(&response)) {
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  const std::vector<PromptDocument> documents = server_.engine().submitted().at(0).documents;
+  ASSERT_EQ(documents.size(), 1u);
+  EXPECT_EQ(documents[0].content, content);
+  EXPECT_EQ(server_.engine().submitted()[0].prompt.at(documents[0].begin), 't');
+
+  EXPECT_TRUE(remove("a").ok());
+  EXPECT_TRUE(server_.engine().forgotten().empty()) << "the same text is there as b";
+  EXPECT_TRUE(remove("b").ok());
+  EXPECT_THAT(server_.engine().forgotten(), ::testing::ElementsAre("default " + content));
+  ASSERT_TRUE(server_.Upload("a", "text").ok());
+  server_.engine().set_forget_status(absl::UnavailableError("/folder: broken"));
+  const grpc::Status failed = remove("a");
+  EXPECT_EQ(failed.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_THAT(failed.error_message(), ::testing::Not(::testing::HasSubstr("/folder")));
+  EXPECT_EQ(Details(Get("a")).reason, "DOCUMENT_NOT_FOUND");
+}
+
 TEST_F(DocumentServiceTest, ADocumentInUseMayBeDeleted) {
   ASSERT_TRUE(server_.Upload("a", "text").ok());
   server_.engine().set_scripter([](const RequestSpec&) {

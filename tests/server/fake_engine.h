@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/api.h"
 
 namespace annulus {
@@ -77,6 +78,14 @@ class FakeEngine final : public Engine {
   absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override;
   absl::Status Validate(const RequestSpec& spec) const override;
   void Cancel(RequestId id) override;
+  absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content) override {
+    std::lock_guard lock(mutex_);
+    forgotten_.push_back(absl::StrCat(tenant.name(), " ", content));
+    return forget_status_;
+  }
+  // "TENANT CONTENT" of each call.
+  std::vector<std::string> forgotten() const { return Get(forgotten_); }
+  void set_forget_status(const absl::Status& status) { Set(forget_status_, status); }
   absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,
                                                 const CancelFlag& cancel) const override;
   absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids, bool skip_special,
@@ -143,6 +152,8 @@ class FakeEngine final : public Engine {
   std::map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<RequestSpec> submitted_;
   std::vector<Clock::time_point> cancelled_;
+  std::vector<std::string> forgotten_;
+  absl::Status forget_status_;
   int active_ = 0;
 };
 

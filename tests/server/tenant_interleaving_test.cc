@@ -42,7 +42,7 @@ class World {
       case 1:
         return Told(step, store_.Get(tenant, name));
       case 2:
-        return Told(store_.Delete(tenant, name));
+        return Told(store_.Delete(tenant, name).status());
       case 3:
         if (last_[step.tenant] != nullptr) store_.Withdraw(last_[step.tenant]);
         return "withdrawn";

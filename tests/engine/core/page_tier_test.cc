@@ -228,6 +228,44 @@ TEST_F(PageTierTest, MemoryAndDiskTogether) {
   EXPECT_EQ(answer.usage.cached_tokens, 304);
 }
 
+// A document that is deleted takes what follows it along, and no more.
+TEST_F(PageTierTest, ADeletedDocumentLeavesTheDisk) {
+  const EngineOptions options = Options(WithoutWindows(folder_), 1);
+  RequestSpec spec = Spec(Prompt(320, 250));
+  spec.documents = {{100, "first"}, {200, "second"}};
+  {
+    const auto engine = Make(options);
+    Ask(*engine, spec);
+    ASSERT_TRUE(WaitForPages(*engine, 20));
+    EXPECT_TRUE(engine->ForgetDocument(TenantId(), "another").ok());
+    EXPECT_TRUE(engine->ForgetDocument(*TenantId::FromName("stranger"), "first").ok());
+    EXPECT_EQ(Files().size(), 20u);
+    EXPECT_TRUE(engine->ForgetDocument(TenantId(), "second").ok());
+    EXPECT_EQ(Files().size(), 12u);  // 192 tokens
+  }
+  const auto engine = Make(options);
+  EXPECT_EQ(Ask(*engine, spec).usage.restored_tokens, 192);
+  ASSERT_TRUE(WaitForPages(*engine, 20)) << "it was sent again";
+  EXPECT_TRUE(engine->ForgetDocument(TenantId(), "first").ok());
+  EXPECT_EQ(Files().size(), 6u);
+}
+
+// Nor does a request that was reading it write any more of it.
+TEST_F(PageTierTest, ADocumentThatIsDeletedWhileItIsReadLeavesNothing) {
+  RequestSpec spec = Spec(Prompt(2000, 250));
+  spec.documents = {{0, "text"}};
+  const auto engine = Make(Options(testing::SlowToCompute(folder_), 1));
+  auto sink = std::make_shared<CollectingSink>();
+  ASSERT_TRUE(engine->Submit(spec, sink).ok());
+  ASSERT_TRUE(WaitForPages(*engine, 20));
+  EXPECT_TRUE(engine->ForgetDocument(TenantId(), "text").ok());
+  ASSERT_TRUE(sink->Wait().has_value() && sink->Wait()->status.ok());
+  // Another text is written behind what it left.
+  Ask(*engine, Spec(Prompt(33, 250, 5)));
+  ASSERT_TRUE(WaitForPages(*engine, 2));
+  EXPECT_EQ(Files().size(), 2u);
+}
+
 TEST_F(PageTierTest, ManyAtOnceRestoreOrWait) {
   const EngineOptions options = Options("builtin:recall", 2);
   std::vector<std::vector<int32_t>> prompts;

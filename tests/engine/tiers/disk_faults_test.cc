@@ -37,7 +37,7 @@ TEST_F(DiskFaultsTest, ADiskThatIsFullOrFailsTurnsItOff) {
     for (int good = 0; good < 3; ++good) {
       FaultyCalls calls;
       const auto store = Open(1 << 20, calls);
-      store->Forget(std::vector{KeyOf(MarksOf(1)[0]), KeyOf(MarksOf(2)[1])});
+      for (const PageMark& mark : MarksOf(2)) Lose(*store, mark);
       ASSERT_TRUE(Put(*store, MarksOf(1)[0]).ok());
       calls.write_error = error;
       calls.good_writes = good;

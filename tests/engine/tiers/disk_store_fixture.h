@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "engine/tiers/disk_store.h"
 #include "tests/engine/tiers/marks.h"
 #include "tests/support/temp_directory.h"
@@ -52,6 +53,16 @@ class DiskStoreFixture : public ::testing::Test {
     return got.ok();
   }
 
+  // The page is lost: its file goes, and the store finds that out.
+  void Lose(DiskStore& store, const PageMark& mark) const {
+    const std::string chain = absl::BytesToHexString(
+        absl::string_view(reinterpret_cast<const char*>(mark.chain.data()), mark.chain.size()));
+    for (const fs::path& file : Files()) {
+      if (file.filename().string().rfind(chain, 0) == 0) fs::remove(file);
+    }
+    EXPECT_FALSE(Finds(store, mark));
+  }
+
   std::string folder() const { return (directory_.path() / "pages").string(); }
   std::vector<fs::path> Files() const {
     std::vector<fs::path> files;
@@ -75,6 +86,7 @@ class DiskStoreFixture : public ::testing::Test {
 class FaultyCalls final : public DiskCalls {
  public:
   ssize_t Write(int file, const void* bytes, size_t count, int64_t offset) override {
+    if (on_change) on_change();
     if (write_error != 0 && writes++ >= good_writes) return errno = write_error, -1;
     return DiskCalls::Write(file, bytes, std::min(count, most), offset);
   }
@@ -88,6 +100,7 @@ class FaultyCalls final : public DiskCalls {
     return DiskCalls::Open(folder, name, flags, mode);
   }
   int Rename(int folder, const std::string& from, const std::string& to) override {
+    if (on_change) on_change();
     if (rename_error != 0) return errno = rename_error, -1;
     return DiskCalls::Rename(folder, from, to);
   }
@@ -99,6 +112,7 @@ class FaultyCalls final : public DiskCalls {
   int rename_error = 0;
   int open_error = 0;
   std::function<void()> on_read;
+  std::function<void()> on_change;
 };
 
 }  // namespace annulus::testing

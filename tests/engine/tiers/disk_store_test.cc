@@ -146,10 +146,10 @@ TEST_F(DiskStoreTest, AnotherPagesFileIsAMiss) {
     auto store = Open();
     ASSERT_TRUE(Put(*store, mark).ok());
     const fs::path path = Files().at(0);
-    ASSERT_EQ(store->Forget(std::vector{KeyOf(mark)}), 1);
+    Lose(*store, mark);
     ASSERT_TRUE(Put(*store, other).ok());
     const std::string bytes = ReadFile(Files().at(0));
-    ASSERT_EQ(store->Forget(std::vector{KeyOf(other)}), 1);
+    Lose(*store, other);
     ASSERT_TRUE(Put(*store, mark).ok());
     WriteFile(path, bytes);  // under the name of the page that is wanted
     EXPECT_FALSE(Finds(*store, mark));
@@ -198,17 +198,6 @@ TEST_F(DiskStoreTest, ASmallerLimitAtTheNextStartHolds) {
   EXPECT_TRUE(store->on());
 }
 
-TEST_F(DiskStoreTest, TenantsAreForgottenAlone) {
-  const auto store = Open();
-  for (const char* tenant : {"one", "two"}) {
-    for (const PageMark& mark : MarksOf(3, tenant)) ASSERT_TRUE(Put(*store, mark).ok());
-  }
-  EXPECT_EQ(store->ForgetTenant(HashOf("one")), 3);
-  EXPECT_EQ(Files().size(), 3u);
-  EXPECT_FALSE(Finds(*store, MarksOf(3, "one")[0]));
-  EXPECT_TRUE(Finds(*store, MarksOf(3, "two")[0]));
-}
-
 // The process dies before each call that changes anything.
 class DyingCalls final : public DiskCalls {
  public:
@@ -252,7 +241,7 @@ TEST_F(DiskStoreTest, KilledAtAnyWriteItHasWholePagesOnly) {
       EXPECT_EQ(Finds(*store, marks[page]), page < calls / 4) << calls;
     }
     EXPECT_EQ(std::ssize(Files()), calls / 4) << "what was not finished stays";
-    for (const PageMark& mark : marks) store->Forget(std::vector{KeyOf(mark)});
+    for (const PageMark& mark : marks) Lose(*store, mark);
   }
 }
 
@@ -280,7 +269,8 @@ TEST_F(DiskStoreTest, AFileReplacedWhileItIsReadIsAMissOrTheOldPage) {
         }
       };
       Finds(*store, mark);  // it looks at the bytes, if there are any
-      store->Forget(std::vector{KeyOf(mark)});
+      calls.on_read = nullptr;
+      Lose(*store, mark);
       fs::remove(path);
     }
   }
@@ -361,7 +351,7 @@ TEST_F(DiskStoreTest, AHundredThousandPagesAreKnownSoon) {
   PageMark mark = MarksOf(1)[0];
   for (int i = 0; i < kPages; ++i) {
     std::memcpy(mark.chain.data(), &i, sizeof(i));
-    const EntryName name{KeyOf(mark), TenantPart(mark.tenant), 4 * i, kPayload};
+    const EntryName name{KeyOf(mark), TenantPart(mark.tenant), 4 * i, kPayload, {}};
     const fs::path path = fs::path(folder()) / name.Text();
     const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     ASSERT_GE(file, 0);

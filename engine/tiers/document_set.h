@@ -1,0 +1,39 @@
+#ifndef ANNULUS_ENGINE_TIERS_DOCUMENT_SET_H_
+#define ANNULUS_ENGINE_TIERS_DOCUMENT_SET_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// Documents, in 32 bytes however many they are: each sets four bits that follow from its content
+// (a Bloom filter). So a set can seem to hold a document that it does not hold, which makes a
+// deletion remove too much, never too little.
+class DocumentSet {
+ public:
+  // `content`: what names the document's text, for example a hash of it.
+  void Add(absl::string_view content);
+  void Add(const DocumentSet& others);
+  // Whether it holds everything that `others` holds.
+  bool Holds(const DocumentSet& others) const;
+  bool empty() const { return bits_ == Bits{}; }
+
+  // 64 hexadecimal digits.
+  std::string Text() const;
+  // Nothing for what Text would not give.
+  static std::optional<DocumentSet> Parse(absl::string_view text);
+
+  friend bool operator==(const DocumentSet&, const DocumentSet&) = default;
+
+ private:
+  using Bits = std::array<uint64_t, 4>;
+  Bits bits_{};
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_TIERS_DOCUMENT_SET_H_
