@@ -176,7 +176,7 @@ void PageTier::OfferNow(const Sequence& sequence, Request& request,
   const int32_t length = std::min(sequence.computed, sequence.prompt_length) / limits_.page_tokens *
                          limits_.page_tokens;
   if (length <= state.tokens) return;
-  if (length > request.cached_tokens()) prefixes_.KeepUpTo(length, sequence, request);
+  if (length > request.cached_tokens()) prefixes_.KeepUpTo(length, sequence, request, &state.kept);
   OfferPages(sequence, request, length, state);
 }
 

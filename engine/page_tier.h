@@ -123,6 +123,7 @@ class PageTier {
     bool never = false;
     int32_t tokens = 0;
     int64_t use = 0;
+    PrefixIndex::Mark kept;
     PageMark last;                   // of the last page
     std::vector<ContentHash> chain;  // [page]
   };

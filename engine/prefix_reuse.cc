@@ -78,7 +78,8 @@ void PrefixReuse::KeepLoaded(const Origin& origin, std::span<const int32_t> toke
                 coverage, page_at);
 }
 
-void PrefixReuse::KeepUpTo(int32_t length, const Sequence& sequence, Request& request) {
+void PrefixReuse::KeepUpTo(int32_t length, const Sequence& sequence, Request& request,
+                           PrefixIndex::Mark* mark) {
   const auto page_at = [&](int group, int32_t first) -> PageId {
     const std::vector<PageEntry>& entries = sequence.groups[group].entries;
     const auto entry = std::lower_bound(
@@ -92,7 +93,7 @@ void PrefixReuse::KeepUpTo(int32_t length, const Sequence& sequence, Request& re
   index_.Insert(Identity(request.spec().tenant, sequence.attention.get(), sequence.rope_length,
                          sequence.ring),
                 std::span(request.spec().prompt).first(length),
-                request.attention_account().lowest(), page_at);
+                request.attention_account().lowest(), page_at, mark);
 }
 
 // With windows it is a checkpoint, which Keep has made known.

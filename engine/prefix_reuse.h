@@ -47,8 +47,10 @@ class PrefixReuse {
   std::vector<int32_t> Keep(const Sequence& sequence, Request& request);
 
   // The prompt's first `length` tokens, whole pages that are complete, become known; of models with
-  // windows only where those are still whole.
-  void KeepUpTo(int32_t length, const Sequence& sequence, Request& request);
+  // windows only where those are still whole. `mark`: the request's own, for calls with growing
+  // lengths.
+  void KeepUpTo(int32_t length, const Sequence& sequence, Request& request,
+                PrefixIndex::Mark* mark = nullptr);
 
   // Pages that came from elsewhere, as if a sequence of that ring had computed them.
   struct Origin {

@@ -19,32 +19,42 @@ size_t PrefixIndex::DigestHash::operator()(const Digest& digest) const {
 PrefixIndex::PrefixIndex(int32_t page_tokens, std::vector<int32_t> group_windows, PageBook& book)
     : page_tokens_(page_tokens), windows_(std::move(group_windows)), book_(book) {}
 
-std::vector<PrefixIndex::Digest> PrefixIndex::Chain(absl::string_view identity,
-                                                    std::span<const int32_t> tokens) const {
-  std::vector<Digest> chain;
+PrefixIndex::Digest PrefixIndex::Root(absl::string_view identity) {
   Digest digest;
   SHA256(reinterpret_cast<const unsigned char*>(identity.data()), identity.size(), digest.data());
-  std::vector<unsigned char> message(digest.size() + page_tokens_ * sizeof(int32_t));
-  for (size_t first = 0; first + page_tokens_ <= tokens.size(); first += page_tokens_) {
-    std::memcpy(message.data(), digest.data(), digest.size());
-    std::memcpy(message.data() + digest.size(), tokens.data() + first,
-                page_tokens_ * sizeof(int32_t));
-    SHA256(message.data(), message.size(), digest.data());
-    chain.push_back(digest);
-  }
-  return chain;
+  return digest;
+}
+
+PrefixIndex::Digest PrefixIndex::Next(const Digest& digest, std::span<const int32_t> page) const {
+  std::vector<unsigned char> message(digest.size() + page.size_bytes());
+  std::memcpy(message.data(), digest.data(), digest.size());
+  std::memcpy(message.data() + digest.size(), page.data(), page.size_bytes());
+  Digest next;
+  SHA256(message.data(), message.size(), next.data());
+  return next;
 }
 
 std::vector<PrefixIndex::Node*> PrefixIndex::Walk(absl::string_view identity,
-                                                  std::span<const int32_t> tokens) {
-  std::vector<Node*> path;
-  for (const Digest& digest : Chain(identity, tokens)) {
+                                                  std::span<const int32_t> tokens,
+                                                  std::vector<Node*> path) {
+  Digest digest = path.empty() ? Root(identity) : path.back()->digest;
+  for (size_t first = path.size() * page_tokens_; first + page_tokens_ <= tokens.size();
+       first += page_tokens_) {
+    const auto page = tokens.subspan(first, page_tokens_);
+    digest = Next(digest, page);
     const auto found = nodes_.find(digest);
     if (found == nodes_.end()) break;
-    const auto page = tokens.subspan(path.size() * page_tokens_, page_tokens_);
     if (!std::equal(page.begin(), page.end(), found->second->tokens.begin())) break;
     path.push_back(found->second.get());
   }
+  return path;
+}
+
+// What a node's prefix begins with is known as long as the node is.
+std::vector<PrefixIndex::Node*> PrefixIndex::PathTo(Node* node) const {
+  std::vector<Node*> path;
+  for (; node != nullptr; node = node->parent) path.push_back(node);
+  std::reverse(path.begin(), path.end());
   return path;
 }
 
@@ -56,7 +66,7 @@ void PrefixIndex::Touch(const std::vector<Node*>& path) {
 
 bool PrefixIndex::Begins(absl::string_view identity, std::span<const int32_t> tokens) const {
   if (std::ssize(tokens) < page_tokens_) return false;
-  return nodes_.contains(Chain(identity, tokens.first(page_tokens_)).front());
+  return nodes_.contains(Next(Root(identity), tokens.first(page_tokens_)));
 }
 
 std::optional<PrefixIndex::Hit> PrefixIndex::Find(absl::string_view identity,
@@ -92,31 +102,42 @@ PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
 
 void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> tokens,
                          std::optional<double> coverage,
-                         const std::function<PageId(int group, int32_t first)>& page_at) {
+                         const std::function<PageId(int group, int32_t first)>& page_at,
+                         Mark* mark) {
   ANNULUS_CHECK(!tokens.empty() && tokens.size() % page_tokens_ == 0) << tokens.size();
-  std::vector<Node*> path = Walk(identity, tokens);
-  const std::vector<Digest> chain = Chain(identity, tokens);
-  for (size_t i = path.size(); i < chain.size(); ++i) {
-    std::unique_ptr<Node>& slot = nodes_[chain[i]];
-    if (slot != nullptr) {  // other tokens with the same digest: leave them be
+  std::vector<Node*> path;
+  if (mark != nullptr && mark->tokens > 0 && mark->tokens <= std::ssize(tokens)) {
+    const auto known = nodes_.find(mark->digest);
+    if (known != nodes_.end()) path = PathTo(known->second.get());
+  }
+  path = Walk(identity, tokens, std::move(path));
+  path.reserve(tokens.size() / page_tokens_);
+  for (size_t i = path.size(); i < tokens.size() / page_tokens_; ++i) {
+    const int32_t first = static_cast<int32_t>(i) * page_tokens_;
+    const auto page = tokens.subspan(first, page_tokens_);
+    const Digest digest = Next(path.empty() ? Root(identity) : path.back()->digest, page);
+    if (nodes_.contains(digest)) {  // other tokens with the same digest: leave them be
       Touch(path);
       return;
     }
-    slot = std::make_unique<Node>();
-    Node* node = slot.get();
-    node->digest = chain[i];
+    auto made = std::make_unique<Node>();
+    Node* const node = made.get();
+    node->digest = digest;
+    node->tokens.assign(page.begin(), page.end());
+    node->full.reserve(windows_.size());
+    std::list<Node*> use = {node};
+    nodes_.emplace(digest, std::move(made));  // memory runs out before this, or not at all
+    node->use = use.begin();
+    uses_.splice(uses_.end(), use);
     if (!path.empty()) {
       node->parent = path.back();
       ++node->parent->children;
     }
-    const int32_t first = static_cast<int32_t>(i) * page_tokens_;
-    node->tokens.assign(tokens.begin() + first, tokens.begin() + first + page_tokens_);
     for (size_t g = 0; g < windows_.size(); ++g) {
       if (windows_[g] > 0) continue;
       node->full.push_back(page_at(static_cast<int>(g), first));
       Keep(node->full.back(), node->digest, coverage);
     }
-    node->use = uses_.insert(uses_.end(), node);
     path.push_back(node);
   }
   Node* last = path.back();
@@ -130,11 +151,12 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
       for (int32_t first = oldest / page_tokens_ * page_tokens_; first < end;
            first += page_tokens_) {
         group.push_back({first, page_at(static_cast<int>(g), first)});
-        Keep(group.back().id, chain[first / page_tokens_], coverage);
+        Keep(group.back().id, path[first / page_tokens_]->digest, coverage);
       }
     }
   }
   Touch(path);
+  if (mark != nullptr) *mark = {last->digest, static_cast<int32_t>(tokens.size())};
 }
 
 int64_t PrefixIndex::bytes() const {

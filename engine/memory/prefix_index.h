@@ -55,13 +55,20 @@ class PrefixIndex {
   // Whether the first page of `tokens` is known: a cheap look before Find.
   bool Begins(absl::string_view identity, std::span<const int32_t> tokens) const;
 
+  // Where an Insert of a text ended, so that the next one of that text and identity looks at what
+  // is new alone. Of no other text.
+  struct Mark {
+    ContentHash digest{};
+    int32_t tokens = 0;
+  };
+
   // Makes `tokens` (whole pages, at least one) a known prefix and a checkpoint, computed with
   // `coverage` (see PageBook::Keep). `page_at(group, first)` gives the page of that group that
   // begins at position `first`, complete or cached; it is asked for the full groups' pages that are
   // new, and for the window groups' pages that the row at tokens.size() can see.
   void Insert(absl::string_view identity, std::span<const int32_t> tokens,
               std::optional<double> coverage,
-              const std::function<PageId(int group, int32_t first)>& page_at);
+              const std::function<PageId(int group, int32_t first)>& page_at, Mark* mark = nullptr);
 
   // Gives back prefixes until `enough()`; false when none is left and it still is not. Pages that
   // a request holds stay with it; so prefixes with such pages, and what they begin with, go only
@@ -88,9 +95,12 @@ class PrefixIndex {
     int32_t children = 0;
   };
 
-  std::vector<Digest> Chain(absl::string_view identity, std::span<const int32_t> tokens) const;
-  // The nodes of the longest known prefix.
-  std::vector<Node*> Walk(absl::string_view identity, std::span<const int32_t> tokens);
+  static Digest Root(absl::string_view identity);
+  Digest Next(const Digest& digest, std::span<const int32_t> page) const;
+  // The nodes of the longest known prefix; those of `path` are known to begin it.
+  std::vector<Node*> Walk(absl::string_view identity, std::span<const int32_t> tokens,
+                          std::vector<Node*> path = {});
+  std::vector<Node*> PathTo(Node* node) const;
   void Touch(const std::vector<Node*>& path);
   void Remove(Node* node);
   void Keep(PageId id, const Digest& digest, std::optional<double> coverage);

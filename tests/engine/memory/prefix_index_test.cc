@@ -3,6 +3,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -55,10 +56,10 @@ class PrefixIndexTest : public ::testing::Test {
     return written;
   }
 
-  void Insert(const std::vector<int32_t>& tokens, const Written& written,
-              const std::string& identity = "model") {
-    index_.Insert(identity, tokens, std::nullopt,
-                  [&](int group, int32_t first) { return written.groups[group].at(first); });
+  void Insert(std::span<const int32_t> tokens, const Written& written,
+              const std::string& identity = "model", PrefixIndex::Mark* mark = nullptr) {
+    const auto page_at = [&](int group, int32_t first) { return written.groups[group].at(first); };
+    index_.Insert(identity, tokens, std::nullopt, page_at, mark);
   }
 
   // As a request does that reuses what it found.
@@ -132,6 +133,33 @@ TEST_F(PrefixIndexTest, PagesCarryTheHashOfTheirContent) {
     }
   }
   EXPECT_EQ(hashes.size(), 4u);
+}
+
+// As without the mark, whatever has become of what was inserted before.
+TEST_F(PrefixIndexTest, AMarkGoesOnWhereTheTextEnded) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 40 * kPage; ++i) tokens.push_back(i * i % 251);
+  const std::span<const int32_t> text(tokens);
+  const Written written = Write(tokens.size());
+  PrefixIndex::Mark mark;
+  for (const int pages : {1, 7, 8, 20, 20, 31, 40}) {
+    if (pages == 20) index_.Clear();
+    if (pages == 31) {  // its end has gone
+      int removed = 0;
+      index_.Evict([&] { return removed++ == 5; });
+    }
+    Insert(text.first(pages * kPage), written, "model", &mark);
+    EXPECT_EQ(mark.tokens, pages * kPage);
+    const auto hit = index_.Find("model", text);
+    ASSERT_TRUE(hit.has_value());
+    EXPECT_EQ(hit->tokens, pages * kPage);
+    for (const PrefixPage& page : hit->groups[0]) {
+      EXPECT_EQ(page.id, written.groups[0].at(page.first_position));
+    }
+  }
+  // It is the text's, not a prefix of it: a shorter one is looked up from its beginning.
+  Insert(text.first(3 * kPage), written, "model", &mark);
+  EXPECT_EQ(mark.tokens, 3 * kPage);
 }
 
 TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedFromItsEnd) {
