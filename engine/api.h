@@ -84,7 +84,8 @@ struct EngineOptions {
   // A safetensors file with the gates of the policy `learned`: see engine/sparse/gates.h. Empty:
   // that policy is not to be had.
   std::string attention_gates;
-  std::string kernels;  // force one OpTable by name; empty: the best
+  std::string kernels;               // force one OpTable by name; empty: the best
+  bool steps_through_bytes = false;  // plans and results become bytes and back: for tests
   // Longest silence of all ranks while one waits for another; work that goes on is no silence.
   std::chrono::milliseconds exchange_timeout{600'000};
   std::chrono::milliseconds slow_reader_timeout{30'000};  // longest a full sink may stall a request
@@ -107,6 +108,8 @@ struct SamplingParams {
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;      // 0..20 alternatives beside the chosen token
   std::map<int32_t, float> logit_bias;  // at most 1024 entries in [-100, 100]
+
+  bool operator==(const SamplingParams&) const = default;
 };
 
 // A stored document in a prompt.
@@ -266,6 +269,8 @@ struct TokenLogprob {
   int32_t token_id = 0;
   float logprob = 0;                                    // natural log, before temperature
   std::vector<std::pair<int32_t, float>> alternatives;  // descending, `logprobs` of them
+
+  bool operator==(const TokenLogprob&) const = default;
 };
 
 struct PromptProgress {

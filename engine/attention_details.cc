@@ -16,6 +16,8 @@ size_t AttentionDetails::Cell(int32_t query_block, int32_t key_block) const {
 }
 
 void AttentionDetails::Add(const LayerAttention& part) {
+  // A rank chooses blocks of the policy's size; what speaks of others is not understood.
+  if (part.lists.has_value() && part.lists->block_tokens != block_tokens_) return;
   if (!layers_.contains(part.layer)) {
     Layer whole;  // there in full or, where memory runs out, not at all
     whole.heads.resize(static_cast<size_t>(kv_heads_));
@@ -38,7 +40,7 @@ void AttentionDetails::Add(const LayerAttention& part) {
     const auto rows = std::span(part.rows).subspan(begin, end - begin);
     AddCausal(block, rows, layer);
     if (part.branches.empty()) {
-      AddRows(block, rows, part.lists.get(), layer);
+      AddRows(block, rows, part.lists.has_value() ? &*part.lists : nullptr, layer);
     } else {
       AddDilated(block, rows, part.branches, layer);
     }

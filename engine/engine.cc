@@ -185,6 +185,7 @@ class EngineImpl final : public Engine {
     ranks.threads = options.threads > 0 ? options.threads : backend.capabilities().threads;
     ranks.transport = options.ring_transport;
     ranks.graphs = options.device_graphs;
+    ranks.through_bytes = options.steps_through_bytes;
     ranks.rows_per_rank = engine->limits_.rows_per_rank();
     ranks.sequences = options.max_running;
     ranks.exchange_timeout = options.exchange_timeout;

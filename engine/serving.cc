@@ -146,9 +146,11 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   int64_t rows = 0;
   std::vector<double> costs;
   std::vector<ShareUse> uses;
+  std::vector<AttentionClass> attention;
   double all = 0;
   for (const PlanItem& item : plan.items) {
     const Request& request = *requests.at(item.sequence);
+    attention.push_back(ClassOf(request.sequence()->attention.get()));
     const bool stream = item.sampled && item.begin >= request.prompt_tokens();
     if (stream) ++streams;
     rows += item.end - item.begin;
@@ -159,7 +161,7 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
     uses.push_back(
         {.share = ShareOf(request.spec()), .prompt = !stream, .priority = request.spec().priority});
   }
-  pacer_.Took(plan, streams, seconds);
+  pacer_.Took(plan, attention, streams, seconds);
   for (size_t i = 0; i < uses.size(); ++i) uses[i].seconds = seconds * costs[i] / all;
   shares_.Charge(uses);
   SetContending(requests);

@@ -60,11 +60,13 @@ absl::Status LoneReader::Begin(int64_t tokens) {
   }
   update_ = SequenceUpdate();
   update_.sequence = ++sequence_;
-  update_.ring = {0};
-  update_.rope_length = RopeLength(model_.config.ropes, tokens);
+  update_.version = 1;
+  SequenceTerms& terms = update_.terms.emplace();
+  terms.version = update_.version;
+  terms.ring = {0};
+  terms.rope_length = RopeLength(model_.config.ropes, tokens);
   if (!options_.attention.dense()) {
-    update_.attention =
-        std::make_shared<const AttentionAssignment>(ResolveAssignment(options_.attention, tokens));
+    terms.attention = ResolveAssignment(options_.attention, tokens);
   }
   SummaryPages summary_pages(model_.groups.size());
   int32_t page_id = 0;
@@ -79,9 +81,7 @@ absl::Status LoneReader::Begin(int64_t tokens) {
     std::iota(ids.begin(), ids.end(), summary_id);
     summary_id += static_cast<int32_t>(summaries);
   }
-  if (summaries > 0) {
-    update_.summaries = std::make_shared<const SummaryPages>(std::move(summary_pages));
-  }
+  if (summaries > 0) terms.summaries = std::move(summary_pages);
   next_ = 0;
   return absl::OkStatus();
 }

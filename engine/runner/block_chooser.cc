@@ -260,7 +260,7 @@ class BlockChooser::LayerChoice {
     report.pairs = CountPairs(item.pattern, item.positions(item.index()));
     if (item.choosing->report_lists) {
       report.rows = item.positions(item.index());
-      report.lists = std::make_shared<const BlockPattern>(item.pattern);
+      report.lists = item.pattern;
     }
     if (item.probes.has_value()) {
       report.covered.assign(static_cast<size_t>(context_.heads()), 0.0);

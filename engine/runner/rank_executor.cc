@@ -4,10 +4,12 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
+#include "engine/runner/plan_check.h"
 #include "engine/runner/step_run.h"
-#include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
@@ -25,6 +27,16 @@ RingAttentionConfig RingConfig(const RankParts& parts) {
   return config;
 }
 
+bool NeedsGates(const std::optional<AttentionAssignment>& attention) {
+  if (!attention.has_value()) return false;
+  const auto learned = [](const AttentionPolicy& policy) {
+    return policy.kind == PolicyKind::kLearned;
+  };
+  return learned(attention->policy) ||
+         std::any_of(attention->rules.begin(), attention->rules.end(),
+                     [&](const AttentionRule& rule) { return learned(rule.policy); });
+}
+
 }  // namespace
 
 RankExecutor::RankExecutor(const RankParts& parts)
@@ -38,8 +50,8 @@ RankExecutor::RankExecutor(const RankParts& parts)
 
 RankResult RankExecutor::Execute(const StepPlan& plan) {
   RankResult result;
-  const auto run = [&] {
-    ApplyUpdates(plan);
+  const auto run = [&]() -> absl::Status {
+    ANNULUS_RETURN_IF_ERROR(ApplyUpdates(plan));
     messages_ = ChoiceMessages();
     parts_.arena->Reset();
     if (parts_.host_arena != parts_.arena) parts_.host_arena->Reset();
@@ -52,13 +64,11 @@ RankResult RankExecutor::Execute(const StepPlan& plan) {
 }
 
 // Equal parts share a policy, and with it what is cached by its identity.
-void RankExecutor::SetAttention(std::shared_ptr<const AttentionAssignment> assignment,
+void RankExecutor::SetAttention(const std::optional<AttentionAssignment>& assignment,
                                 RankSequence& sequence) const {
-  if (assignment == sequence.assignment) return;
-  sequence.assignment = assignment;
   sequence.attention.clear();
-  sequence.ruled = assignment != nullptr && !assignment->rules.empty();
-  if (assignment == nullptr) return;
+  sequence.ruled = assignment.has_value() && !assignment->rules.empty();
+  if (!assignment.has_value()) return;
   std::vector<std::shared_ptr<const AttentionPolicy>> policies;
   for (int layer = 0; layer < parts_.model->layers(); ++layer) {
     std::vector<SequencePart>& parts = sequence.attention.emplace_back();
@@ -76,39 +86,66 @@ void RankExecutor::SetAttention(std::shared_ptr<const AttentionAssignment> assig
   sequence.summary_kinds = SummariesOf(*assignment);
 }
 
-void RankExecutor::ApplyUpdates(const StepPlan& plan) {
-  for (const SequenceId id : plan.ended) sequences_.erase(id);
-  for (const SequenceUpdate& update : plan.updates) {
-    RankSequence& sequence = sequences_[update.sequence];
-    sequence.ring = update.ring;
-    sequence.home = update.home;
-    SetAttention(update.attention, sequence);
-    sequence.summary_pages = update.summaries;
-    sequence.report_lists = update.report_lists;
-    sequence.begins_answer = update.setup != nullptr;
-    if (sequence.rope_length != update.rope_length) {
-      sequence.rope_length = update.rope_length;
-      sequence.inverse_frequencies.clear();
-      for (const RopeConfig& rope : parts_.model->config.ropes) {
-        sequence.inverse_frequencies.push_back(InverseFrequencies(rope, update.rope_length));
-      }
-    }
-    sequence.groups.resize(update.tables.size());
-    for (size_t g = 0; g < update.tables.size(); ++g) {
-      const TableDelta& delta = update.tables[g];
-      std::vector<PageEntry>& entries = sequence.groups[g];
-      ANNULUS_CHECK(delta.drop_front <= static_cast<int32_t>(entries.size()))
-          << "a plan drops pages that the rank does not know";
-      entries.erase(entries.begin(), entries.begin() + delta.drop_front);
-      entries.insert(entries.end(), delta.append.begin(), delta.append.end());
-    }
-    if (update.setup != nullptr && sequence.home == parts_.rank) {
-      const SamplingSetup& setup = *update.setup;
-      sequence.sampler =
-          std::make_unique<Sampler>(setup.params, setup.vocabulary, setup.end_of_text_ids);
-      sequence.sampler->ObservePrompt(setup.prompt);
-    }
+// Another ring holds other pages: those of the ring before are announced anew with it.
+absl::Status RankExecutor::SetTerms(const SequenceTerms& terms, RankSequence& sequence) const {
+  if (NeedsGates(terms.attention) && parts_.model->gates == nullptr) {
+    return absl::InvalidArgumentError("the plan attends by gates, and this rank has none");
   }
+  if (sequence.ring != terms.ring) sequence.groups.clear();
+  sequence.version = terms.version;
+  sequence.ring = terms.ring;
+  sequence.home = terms.home;
+  SetAttention(terms.attention, sequence);
+  sequence.summary_pages = terms.summaries;
+  sequence.report_lists = terms.report_lists;
+  if (sequence.rope_length == terms.rope_length) return absl::OkStatus();
+  sequence.rope_length = terms.rope_length;
+  sequence.inverse_frequencies.clear();
+  for (const RopeConfig& rope : parts_.model->config.ropes) {
+    sequence.inverse_frequencies.push_back(InverseFrequencies(rope, terms.rope_length));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankExecutor::ApplyUpdate(const SequenceUpdate& update) {
+  RankSequence& sequence = sequences_[update.sequence];
+  if (update.terms.has_value()) ANNULUS_RETURN_IF_ERROR(SetTerms(*update.terms, sequence));
+  if (sequence.version == 0 || sequence.version != update.version) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan names version ", update.version, " of the terms of sequence ",
+                     update.sequence, "; rank ", parts_.rank, " has ", sequence.version));
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckTables(update, sequence, *parts_.model));
+  sequence.groups.resize(update.tables.size());
+  for (size_t g = 0; g < update.tables.size(); ++g) {
+    const TableDelta& delta = update.tables[g];
+    std::vector<PageEntry>& entries = sequence.groups[g];
+    entries.erase(entries.begin(), entries.begin() + delta.drop_front);
+    entries.insert(entries.end(), delta.append.begin(), delta.append.end());
+  }
+  sequence.begins_answer = update.setup.has_value() && update.setup->generated.empty();
+  if (!update.setup.has_value() || sequence.home != parts_.rank) return absl::OkStatus();
+  const SamplingSetup& setup = *update.setup;
+  sequence.sampler =
+      std::make_unique<Sampler>(setup.params, setup.vocabulary, setup.end_of_text_ids);
+  sequence.sampler->ObservePrompt(setup.prompt);
+  for (const int32_t token : setup.generated) sequence.sampler->Observe(token);
+  return absl::OkStatus();
+}
+
+absl::Status RankExecutor::ApplyUpdates(const StepPlan& plan) {
+  for (const SequenceId id : plan.ended) sequences_.erase(id);
+  for (const SequenceUpdate& update : plan.updates) ANNULUS_RETURN_IF_ERROR(ApplyUpdate(update));
+  for (const PlanItem& item : plan.items) {
+    const auto known = sequences_.find(item.sequence);
+    if (known == sequences_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("the plan has rows of sequence ",
+                                                     item.sequence, ", which rank ", parts_.rank,
+                                                     " does not know"));
+    }
+    ANNULUS_RETURN_IF_ERROR(CheckItem(item, known->second, *parts_.model, parts_.rank));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace annulus

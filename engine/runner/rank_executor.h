@@ -33,12 +33,12 @@ struct RankSequence {
   int32_t home = 0;
   std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
   std::unique_ptr<Sampler> sampler;
-  std::shared_ptr<const AttentionAssignment> assignment;  // that `attention` was made from
-  std::vector<std::vector<SequencePart>> attention;       // [layer]; none: dense
-  bool ruled = false;                                     // layers differ
-  std::vector<LayerSummaries> summaries;                  // [layer], under a policy
+  uint32_t version = 0;                              // of the terms; 0: none are known
+  std::vector<std::vector<SequencePart>> attention;  // [layer]; none: dense
+  bool ruled = false;                                // layers differ
+  std::vector<LayerSummaries> summaries;             // [layer], under a policy
   SummaryKinds summary_kinds;
-  std::shared_ptr<const SummaryPages> summary_pages;
+  SummaryPages summary_pages;  // empty: no summaries are kept
   bool report_lists = false;
   bool begins_answer = false;  // its first row to be sampled is in this step
   int64_t rope_length = 0;
@@ -91,9 +91,12 @@ class RankExecutor {
  private:
   friend class StepRun;
 
-  void ApplyUpdates(const StepPlan& plan);
-  void SetAttention(std::shared_ptr<const AttentionAssignment> assignment,
+  // INVALID_ARGUMENT: the plan does not go on where those before it ended.
+  absl::Status ApplyUpdates(const StepPlan& plan);
+  void SetAttention(const std::optional<AttentionAssignment>& assignment,
                     RankSequence& sequence) const;
+  absl::Status ApplyUpdate(const SequenceUpdate& update);
+  absl::Status SetTerms(const SequenceTerms& terms, RankSequence& sequence) const;
 
   const RankParts parts_;
   const RingAttentionConfig config_;

@@ -62,7 +62,7 @@ size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int
 
 absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options) {
-  std::unique_ptr<RankSet> set(new RankSet(backend, options));
+  std::unique_ptr<RankSet> set(new RankSet(model, backend, options));
   ANNULUS_ASSIGN_OR_RETURN(set->ring_, OpenRing(options.transport, backend, options.ranks,
                                                 std::min(options.exchange_timeout, kOpening)));
   if (DevicesOf(backend, options.ranks) > 1) set->visiting_pages_ = SlotPlan(model, options).pages;
@@ -185,6 +185,10 @@ absl::Status RankSet::TakeHostArena(Backend& backend, size_t bytes, Rank& rank) 
 
 absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepPlan> plan) {
   if (!lost_.ok()) return lost_;
+  if (options_.through_bytes) {
+    ANNULUS_ASSIGN_OR_RETURN(StepPlan copy, DecodePlan(EncodePlan(*plan), WireLimits()));
+    plan = std::make_shared<const StepPlan>(std::move(copy));
+  }
   heartbeat_.Beat();
   std::vector<RankResult> results;
   results.reserve(ranks_.size());  // before they start: nothing may fail while they run
@@ -198,6 +202,11 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepP
           absl::StrCat("rank ", rank, " does not come back; the server must be restarted"));
       return lost_;
     }
+    if (options_.through_bytes) {
+      absl::StatusOr<RankResult> copy = DecodeResult(EncodeResult(*result), *plan, WireLimits());
+      if (!copy.ok()) result->status = copy.status();
+      if (copy.ok()) result = *std::move(copy);
+    }
     if (failure.ok()) failure = result->status;
     results.push_back(*std::move(result));
   }
@@ -210,6 +219,15 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepP
   for (const auto& rank : ranks_) devices.Update(rank->stream->Synchronize());
   if (!devices.ok()) lost_ = failure = devices;
   return failure;
+}
+
+CodecLimits RankSet::WireLimits() const {
+  return {.pages = page_counts(),
+          .groups = static_cast<int>(model_.groups.size()),
+          .page_tokens = model_.page_shape.page_tokens,
+          .vocabulary = model_.config.vocabulary,
+          .layers = model_.layers(),
+          .kv_heads = model_.config.kv_heads};
 }
 
 std::optional<RankResult> RankSet::WaitFor(int rank) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/codec/step_codec.h"
 #include "engine/memory/buffer_pool.h"
 #include "engine/ring/open_ring.h"
 #include "engine/runner/rank_thread.h"
@@ -23,6 +24,8 @@ struct RankSetOptions {
   AttentionObserver* observer = nullptr;                // of a lone rank; null: nobody looks on
   RingTransport transport = RingTransport::kAuto;       // between several devices
   bool graphs = true;  // of steps that decode, where a device has them
+  // Every plan and result goes through bytes and back, as between processes: for tests.
+  bool through_bytes = false;
 };
 
 // Of a backend with several devices, those that so many ranks use: rank r is on device r modulo
@@ -106,11 +109,14 @@ class RankSet {
     std::unique_ptr<RankThread> thread;
   };
 
-  RankSet(Backend& backend, const RankSetOptions& options) : backend_(backend), options_(options) {}
+  RankSet(const RankModel& model, Backend& backend, const RankSetOptions& options)
+      : model_(model), backend_(backend), options_(options) {}
   absl::Status AddRank(const RankModel& model);
   static absl::Status TakeHostArena(Backend& backend, size_t bytes, Rank& rank);
   std::optional<RankResult> WaitFor(int rank);
+  CodecLimits WireLimits() const;
 
+  const RankModel& model_;
   Backend& backend_;
   const RankSetOptions options_;
   int64_t visiting_pages_ = std::numeric_limits<int64_t>::max();

@@ -95,8 +95,8 @@ void StepRun::ListChoosing(int layer, GroupStep& step) const {
     choosing.candidates = AllPages(i, group);
     choosing.summaries = &sequence.summaries;
     choosing.summary_kinds = sequence.summary_kinds;
-    if (sequence.summary_pages != nullptr) {
-      choosing.summary_pages = (*sequence.summary_pages)[group][item.index];
+    if (!sequence.summary_pages.empty()) {
+      choosing.summary_pages = sequence.summary_pages[group][item.index];
     }
     (dilated ? step.dilated : step.choosing).push_back(std::move(choosing));
   }
@@ -160,7 +160,7 @@ void StepRun::CountPairs(int layer, size_t items) {
     }
     if (sequence(i).report_lists) {
       report.rows.assign(rows.begin(), rows.end());
-      if (!dilated) report.lists = item.pattern;
+      if (!dilated && item.pattern != nullptr) report.lists = *item.pattern;
       report.branches = item.branches;
     }
     attention_.push_back(std::move(report));

@@ -95,8 +95,9 @@ std::vector<PrefillTurn> StepPacer::Turns(std::span<const PromptState> prompts,
   return SolveQuantum(prompts, rest, costs_, limits, plan_);
 }
 
-void StepPacer::Took(const StepPlan& plan, int streams, double seconds) {
-  const StepWork work = WorkOf(plan, plan_.ranks);
+void StepPacer::Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
+                     double seconds) {
+  const StepWork work = WorkOf(plan, attention, plan_.ranks);
   costs_.Learn(work, seconds);
   const auto rows = static_cast<int64_t>(work.amount[StepWork::kRows]);
   int64_t& tried = tried_[streams > 0 ? 1 : 0];

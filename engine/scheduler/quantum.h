@@ -54,8 +54,10 @@ class StepPacer {
   std::vector<PrefillTurn> Turns(std::span<const PromptState> prompts,
                                  std::span<const int32_t> streams) const;
 
-  // A step took so long; `streams`: how many it sampled for that had a token before.
-  void Took(const StepPlan& plan, int streams, double seconds);
+  // A step took so long; `attention`: as of WorkOf; `streams`: how many it sampled for that had a
+  // token before.
+  void Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
+            double seconds);
 
   // Seconds that these rows take with nothing beside them, as far as is known.
   double PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const;

@@ -20,6 +20,26 @@ Sequence* FindSequence(const EngineState& state, SequenceId id) {
   return nullptr;
 }
 
+constexpr uint32_t kFirstVersion = 1;
+
+SequenceTerms TermsOf(const Sequence& sequence) {
+  SequenceTerms terms;
+  terms.version = kFirstVersion;
+  terms.ring = sequence.ring;
+  terms.home = sequence.home;
+  if (sequence.attention != nullptr) terms.attention = *sequence.attention;
+  if (sequence.summaries != nullptr) terms.summaries = *sequence.summaries;
+  terms.report_lists = sequence.report_lists;
+  terms.rope_length = sequence.rope_length;
+  return terms;
+}
+
+SamplingSetup SetupOf(const Sequence& sequence) {
+  SamplingSetup setup = *sequence.setup;
+  setup.generated.assign(sequence.tokens.begin() + sequence.prompt_length, sequence.tokens.end());
+  return setup;
+}
+
 // Builds one plan.
 class Planner {
  public:
@@ -212,13 +232,9 @@ class Planner {
   void AddUpdate(const Sequence& sequence, int32_t end, bool samples) {
     SequenceUpdate update;
     update.sequence = sequence.id;
-    update.ring = sequence.ring;
-    update.home = sequence.home;
-    update.attention = sequence.attention;
-    update.summaries = sequence.summaries;
-    update.report_lists = sequence.report_lists;
-    update.rope_length = sequence.rope_length;
-    if (samples && !sequence.setup_sent) update.setup = sequence.setup;
+    update.version = kFirstVersion;
+    if (!sequence.announced) update.terms = TermsOf(sequence);
+    if (samples && !sequence.setup_sent) update.setup = SetupOf(sequence);
     std::vector<size_t> taken(sequence.ring.size(), 0);
     const int degree = static_cast<int>(sequence.ring.size());
     for (const GroupTable& group : sequence.groups) {
@@ -260,7 +276,7 @@ void CommitTables(const SequenceUpdate& update, const PlanLimits& limits, Sequen
     }
   }
   sequence.announced = true;
-  if (update.setup != nullptr) sequence.setup_sent = true;
+  if (update.setup.has_value()) sequence.setup_sent = true;
 }
 
 // All rows below `end` are written: of the pages that end there, those that were not complete

@@ -61,21 +61,18 @@ StepWork SampledWork(int32_t position) {
   return work;
 }
 
-StepWork WorkOf(const StepPlan& plan, int ranks) {
+StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention, int ranks) {
   StepWork work;
   work.amount[StepWork::kStep] = 1;
   std::vector<double> rows(static_cast<size_t>(ranks), 0);
-  for (const PlanItem& item : plan.items) {
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const PlanItem& item = plan.items[i];
     if (item.sampled) {
       work += SampledWork(item.begin);
       continue;
     }
-    const auto update =
-        std::find_if(plan.updates.begin(), plan.updates.end(),
-                     [&](const SequenceUpdate& u) { return u.sequence == item.sequence; });
-    const AttentionAssignment* const attention =
-        update == plan.updates.end() ? nullptr : update->attention.get();
-    work += EvenWork(item.begin, item.end, ClassOf(attention));
+    work +=
+        EvenWork(item.begin, item.end, attention.empty() ? AttentionClass::kDense : attention[i]);
     for (const RowRun& run : item.runs) rows[run.rank] += run.count;
   }
   work.amount[StepWork::kFullest] = ranks * *std::max_element(rows.begin(), rows.end());

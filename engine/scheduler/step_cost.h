@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 
 #include "engine/scheduler/placement.h"
 #include "engine/state/step_plan.h"
@@ -38,8 +39,8 @@ StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int de
                     const PlanLimits& plan);
 // Of one row that is sampled at `position`, without kStep.
 StepWork SampledWork(int32_t position);
-// Of a whole plan, with kStep.
-StepWork WorkOf(const StepPlan& plan, int ranks);
+// Of a whole plan, with kStep. `attention`: of each item; empty: all are dense.
+StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention, int ranks);
 
 // How long steps take, fitted while they run: a sum of the amounts, each times its seconds, none
 // below 0. Least squares of relative errors over the last steps, some 30; what they do not show

@@ -38,6 +38,8 @@ struct BlockPattern {
   size_t bytes() const {
     return offsets.size() * sizeof(offsets[0]) + chosen.size() * sizeof(chosen[0]);
   }
+
+  bool operator==(const BlockPattern&) const = default;
 };
 
 // The lists of a policy that does not look at content. Pure: the lists of a query block depend on
@@ -73,6 +75,8 @@ struct PairCount {
     return *this;
   }
   double density() const { return causal == 0 ? 1 : chosen / causal; }
+
+  bool operator==(const PairCount&) const = default;
 };
 
 // All pairs of rows [begin, end).

@@ -30,7 +30,7 @@ struct Sequence {
   std::shared_ptr<const SamplingSetup> setup;
   std::shared_ptr<const AttentionAssignment> attention;  // null: dense
   std::shared_ptr<const SummaryPages> summaries;         // taken at admission too; null: none
-  bool report_lists = false;                             // see SequenceUpdate
+  bool report_lists = false;                             // see SequenceTerms
   int64_t rope_length = 0;                               // which rotary frequencies: RopeLength
   bool setup_sent = false;
   bool announced = false;  // the ranks know its tables; false when it began with cached pages

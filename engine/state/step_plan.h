@@ -2,7 +2,6 @@
 #define ANNULUS_ENGINE_STATE_STEP_PLAN_H_
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -20,6 +19,8 @@ struct PageEntry {
   int32_t rank = 0;
   int32_t page = 0;
   int32_t first_position = 0;
+
+  bool operator==(const PageEntry&) const = default;
 };
 
 // The change of one cache group's page table since the plan before: first forget the oldest
@@ -27,6 +28,8 @@ struct PageEntry {
 struct TableDelta {
   int32_t drop_front = 0;
   std::vector<PageEntry> append;
+
+  bool operator==(const TableDelta&) const = default;
 };
 
 // Pages that hold the summaries of a sequence's pages (engine/sparse/page_summaries.h): [cache
@@ -38,27 +41,46 @@ struct RowRun {
   int32_t rank = 0;
   int32_t first_position = 0;
   int32_t count = 0;
+
+  bool operator==(const RowRun&) const = default;
 };
 
-// What a home rank needs to sample for a sequence; sent once, with its first sampled item.
+// What a home rank needs to sample for a sequence; sent once, before its first sampled item, and
+// again to a rank that has lost it.
 struct SamplingSetup {
   SamplingParams params;        // `seed` is set
   std::vector<int32_t> prompt;  // for the repetition penalty
+  // Of the answer so far, which penalties and min_tokens count; empty before its first token.
+  std::vector<int32_t> generated;
   std::vector<int32_t> end_of_text_ids;
   int32_t vocabulary = 0;
+
+  bool operator==(const SamplingSetup&) const = default;
+};
+
+// What every rank must know of a sequence beside its tables. Sent once; plans name it by sequence
+// and version. It never changes but for another version.
+struct SequenceTerms {
+  uint32_t version = 0;
+  std::vector<int32_t> ring;                     // every rank that holds a page of it, ring order
+  int32_t home = 0;                              // member of ring
+  std::optional<AttentionAssignment> attention;  // resolved; absent: dense
+  SummaryPages summaries;                        // empty: none are kept
+  bool report_lists = false;                     // LayerAttention is to say which were chosen
+  int64_t rope_length = 0;                       // which rotary frequencies: RopeLength
+
+  bool operator==(const SequenceTerms&) const = default;
 };
 
 // What a rank must know of a sequence before it runs the sequence's items of this step.
 struct SequenceUpdate {
   SequenceId sequence = 0;
-  std::vector<int32_t> ring;       // every rank that holds a page of the sequence, ring order
-  int32_t home = 0;                // member of ring
-  std::vector<TableDelta> tables;  // one per cache group
-  std::shared_ptr<const SamplingSetup> setup;            // before the first sampled item, else null
-  std::shared_ptr<const AttentionAssignment> attention;  // resolved; null: dense
-  std::shared_ptr<const SummaryPages> summaries;         // never another; null: none are kept
-  bool report_lists = false;  // LayerAttention is to say which blocks were chosen
-  int64_t rope_length = 0;    // which rotary frequencies: RopeLength
+  uint32_t version = 0;                // of the terms that hold now
+  std::optional<SequenceTerms> terms;  // present when the ranks do not have that version yet
+  std::vector<TableDelta> tables;      // one per cache group
+  std::optional<SamplingSetup> setup;  // before the first sampled item
+
+  bool operator==(const SequenceUpdate&) const = default;
 };
 
 // Rows [begin, end) of one sequence. A prefill item's rows run where their pages are written and
@@ -73,10 +95,13 @@ struct PlanItem {
   std::vector<RowRun> runs;           // ascending, cover [begin, end)
   bool sampled = false;
   std::vector<int32_t> logits_positions;  // ascending rows of a prefill item to return logits of
+
+  bool operator==(const PlanItem&) const = default;
 };
 
-// One step of all ranks, as plain data. Every rank reads the same plan and does its part; the order
-// of items fixes the order of all exchanges. Items that need the last layer (sampled, or with
+// One step of all ranks, as a value: nothing in it points to anything, and what a rank is to
+// remember is named by sequence and version. Every rank reads the same plan and does its part; the
+// order of items fixes the order of all exchanges. Items that need the last layer (sampled, or with
 // logits_positions) come before those that do not. A sequence has at most one prefill and one
 // sampled item in a step.
 struct StepPlan {
@@ -84,6 +109,8 @@ struct StepPlan {
   std::vector<SequenceId> ended;  // sequences that the ranks forget before this step
   std::vector<SequenceUpdate> updates;
   std::vector<PlanItem> items;
+
+  bool operator==(const StepPlan&) const = default;
 };
 
 // True when the last layer's queries are needed for the item's rows, not only its keys and values.
@@ -97,12 +124,16 @@ struct SampledToken {
   bool ends_text = false;  // a stop id, or end of text that is not ignored
   std::optional<TokenLogprob> logprob;
   absl::Status status;  // not OK: this request alone cannot go on, and `token` means nothing
+
+  bool operator==(const SampledToken&) const = default;
 };
 
 struct LogitsRow {
   SequenceId sequence = 0;
   int32_t position = 0;
   std::vector<float> logits;  // [vocabulary]
+
+  bool operator==(const LogitsRow&) const = default;
 };
 
 // Seconds and bytes of one rank in one step.
@@ -113,6 +144,8 @@ struct RingCounters {
   int64_t bytes_pass_kv = 0;
   int64_t bytes_pass_q = 0;
   int64_t bytes_estimate = 0;  // queries, scores and lists that settle which blocks are attended
+
+  bool operator==(const RingCounters&) const = default;
 };
 
 // How one rank's rows of one prefill or sampled item attended in one layer without a window, under
@@ -130,11 +163,13 @@ struct LayerAttention {
   bool raised = false;          // the contract took more than the policy's own blocks
   bool dense = false;           // .. all of them
   double estimate_seconds = 0;
-  // If SequenceUpdate::report_lists: the rank's rows, and their lists; null: they attend all, or
+  // If SequenceTerms::report_lists: the rank's rows, and their lists; absent: they attend all, or
   // what the branches keep.
   std::vector<int32_t> rows;
-  std::shared_ptr<const BlockPattern> lists;
+  std::optional<BlockPattern> lists;
   std::vector<DilatedBranch> branches;
+
+  bool operator==(const LayerAttention&) const = default;
 };
 
 // What one rank brings back from one step.
@@ -144,6 +179,8 @@ struct RankResult {
   std::vector<LogitsRow> logits;
   RingCounters ring;
   std::vector<LayerAttention> attention;  // of sequences with a policy
+
+  bool operator==(const RankResult&) const = default;
 };
 
 }  // namespace annulus

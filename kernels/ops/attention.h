@@ -83,6 +83,8 @@ struct DilatedBranch {
   bool Keeps(int head, int64_t row, int64_t key) const {
     return row / segment == key / segment && row % rate == head % rate && key % rate == head % rate;
   }
+
+  bool operator==(const DilatedBranch&) const = default;
 };
 
 // The rows of one sequence against some of its pages. Key j is attended by the row at position i

@@ -30,8 +30,9 @@ engine/metrics/    : engine/api.h engine/base/ KERNELS
 engine/state/      : engine/api.h engine/base/ engine/sparse/ KERNELS
 engine/sampling/   : engine/api.h engine/base/ engine/text/ KERNELS
 engine/scheduler/  : engine/api.h engine/base/ engine/memory/page_book.h engine/state/ engine/sparse/ KERNELS
+engine/codec/      : engine/api.h engine/base/ engine/state/ engine/sampling/validate.h engine/sparse/ annulus/internal/ KERNELS
 engine/ring/       : engine/api.h engine/base/ engine/state/ engine/memory/ engine/sparse/ KERNELS
-engine/runner/     : engine/api.h engine/base/ engine/state/ engine/memory/ engine/model/ engine/metrics/ engine/ring/ engine/sampling/ engine/sparse/ KERNELS
+engine/runner/     : engine/api.h engine/base/ engine/codec/ engine/state/ engine/memory/ engine/model/ engine/metrics/ engine/ring/ engine/sampling/ engine/sparse/ KERNELS
 engine/*           : engine/ KERNELS
 
 proto/             :

@@ -60,6 +60,9 @@ struct DriverOptions {
   // many tokens less than that one.
   int tokens_ahead = 0;
   int tokens_fewer = 0;
+  // Once a sequence has so many tokens its sampling setup is sent again, as to a rank that lost it;
+  // 0: never.
+  int resend_setup_after = 0;
 };
 
 struct DriverResult {
@@ -92,6 +95,7 @@ class StepDriver {
     set.rows_per_rank = limits_.rows_per_rank();
     set.transport = options.transport;
     set.graphs = options.graphs;
+    set.through_bytes = true;
     set.kv_memory_bytes =
         options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);
     ranks_ = RankSet::Create(model, backend, set).value();
@@ -265,8 +269,10 @@ class StepDriver {
     for (const LayerAttention& part : rank.attention) {
       DriverResult& result = results[part.sequence];
       result.attention.push_back(part);
+      const auto lists =
+          part.lists.has_value() ? std::make_shared<const BlockPattern>(*part.lists) : nullptr;
       for (const int32_t row : part.rows) {
-        if (part.lists != nullptr) result.lists[{part.layer, row}] = part.lists;
+        if (lists != nullptr) result.lists[{part.layer, row}] = lists;
       }
     }
     for (const SampledToken& token : rank.tokens) {
@@ -278,6 +284,7 @@ class StepDriver {
           std::find_if(state.running.begin(), state.running.end(),
                        [&](const auto& other) { return other->id == token.sequence; });
       (*sequence)->tokens.push_back(token.token);
+      if (std::ssize(result.tokens) == options_.resend_setup_after) (*sequence)->setup_sent = false;
       const int fewer = options_.tokens_fewer * static_cast<int>(token.sequence);
       if (static_cast<int>(result.tokens.size()) < max_tokens - fewer) continue;
       ended_[token.sequence] = std::move(*sequence);

@@ -34,6 +34,7 @@ class EngineTest : public ::testing::Test {
     options.kv_memory_bytes = 256 << 20;
     options.chunk_tokens = 512;
     options.tokens_per_rank = 256;
+    options.steps_through_bytes = true;
     return options;
   }
 

@@ -27,6 +27,7 @@ class PolicyTest : public ::testing::Test {
     RegisterCpuKernels(registry_);
     options_.ranks = 2;
     options_.threads = 2;
+    options_.steps_through_bytes = true;
     options_.kv_memory_bytes = 256 << 20;
     options_.chunk_tokens = 512;
     options_.tokens_per_rank = 256;

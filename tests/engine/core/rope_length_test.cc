@@ -37,6 +37,7 @@ class RopeLength : public ::testing::TestWithParam<const char*> {
     options.model = directory_.path().string();
     options.ranks = 2;
     options.threads = 2;
+    options.steps_through_bytes = true;
     options.kv_memory_bytes = 64 << 20;
     options.page_tokens = 16;
     options.weights_dtype = DType::kF32;

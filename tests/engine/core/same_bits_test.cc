@@ -57,6 +57,7 @@ class SameBitsTest : public ::testing::Test {
     options.model = model;
     options.ranks = ranks;
     options.threads = ranks;
+    options.steps_through_bytes = true;
     options.kv_memory_bytes = 64 << 20;
     options.page_tokens = 16;
     options.chunk_tokens = 128;

@@ -32,6 +32,7 @@ class ServingEngineTest : public ::testing::Test {
     EngineOptions options;
     options.ranks = ranks;
     options.threads = ranks;
+    options.steps_through_bytes = true;
     options.kv_memory_bytes = 512 << 20;
     options.chunk_tokens = 512;
     options.tokens_per_rank = 256;

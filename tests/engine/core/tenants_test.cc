@@ -36,6 +36,7 @@ class TenantsTest : public ::testing::Test {
     EngineOptions options;
     options.ranks = 2;
     options.threads = 2;
+    options.steps_through_bytes = true;
     options.kv_memory_bytes = 64 << 20;
     options.page_tokens = 16;
     auto engine = CreateEngine(options, *backend_, registry_);

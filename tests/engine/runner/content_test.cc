@@ -111,6 +111,10 @@ void CheckSetting(CpuWorld& world, const Setting& setting) {
   options.report_lists = true;
   options.reused_tokens = setting.reused_tokens;
   options.attention = ParseAssignment(setting.policy).value();
+  // Not every model has what the rules name, and ranks refuse what is not there.
+  std::erase_if(options.attention->rules, [&](const AttentionRule& rule) {
+    return rule.first_layer >= model.layers() || rule.first_head >= model.config.kv_heads;
+  });
   const DriverResult result = StepDriver(world, model, options).Run({prompt}, kAnswer)[0];
   std::vector<int32_t> ids = prompt;
   ids.insert(ids.end(), result.tokens.begin(), result.tokens.end() - 1);

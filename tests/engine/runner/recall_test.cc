@@ -298,5 +298,36 @@ TEST(Recall3, RowsInsideADocumentAreRightUnderTopPagesWithKeysAndValuesInBf16) {
              [](int) { return 2 * 0x1p-8; });
 }
 
+// A rank that lost its sampler goes on with the same tokens: penalties and min_tokens count what
+// the answer has had.
+TEST(RecallSampling, ASetupThatIsSentAgainCarriesTheAnswerSoFar) {
+  CpuWorld world;
+  const RankModel model = LoadRecall(world, 16, DType::kF32);
+  SamplingParams params;
+  params.temperature = 1;
+  params.seed = 5;
+  params.frequency_penalty = 1.5f;
+  params.presence_penalty = 0.5f;
+  params.repetition_penalty = 1.3f;
+  params.min_tokens = 30;
+  params.max_tokens = 48;
+  DriverOptions options;
+  options.ranks = 2;
+  options.sampling = params;
+  options.logprobs = 1;
+  const std::string text = "some words, some words, some";
+  const std::vector<int32_t> prompt(text.begin(), text.end());
+  const DriverResult whole = StepDriver(world, model, options).Run({prompt}, 48)[0];
+  for (const int after : {1, 20, 40}) {
+    options.resend_setup_after = after;
+    const DriverResult again = StepDriver(world, model, options).Run({prompt}, 48)[0];
+    EXPECT_EQ(again.tokens, whole.tokens) << after;
+    ASSERT_EQ(again.logprobs.size(), whole.logprobs.size());
+    for (size_t i = 0; i < whole.logprobs.size(); ++i) {
+      ASSERT_EQ(again.logprobs[i].logprob, whole.logprobs[i].logprob) << after << ", " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace annulus

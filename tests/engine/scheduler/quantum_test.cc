@@ -85,8 +85,8 @@ Trace ReadBesideAStream(int32_t tokens, double row, double budget, uint32_t seed
       EXPECT_GT(turns[0].end, prompts[0].computed);
       EXPECT_TRUE(turns[0].end % 64 == 0 || turns[0].end == tokens);
       const StepPlan plan = PlanOf(turns, prompts, streams);
-      const double seconds = machine.Seconds(WorkOf(plan, 1));
-      pacer.Took(plan, stream ? 1 : 0, seconds);
+      const double seconds = machine.Seconds(WorkOf(plan, {}, 1));
+      pacer.Took(plan, {}, stream ? 1 : 0, seconds);
       prompts[0].computed = turns[0].end;
       ++position;
       if (!stream && tenth == 0 && prompts[0].computed >= tokens / 10) {
@@ -132,7 +132,7 @@ TEST(StallBudget, ChunksGrowToTheLargestWithNothingElseRunning) {
   while (prompts[0].computed < 60'000) {
     const auto turns = pacer.Turns(prompts, {});
     const StepPlan plan = PlanOf(turns, prompts, {});
-    pacer.Took(plan, 0, machine.Seconds(WorkOf(plan, 1)));
+    pacer.Took(plan, {}, 0, machine.Seconds(WorkOf(plan, {}, 1)));
     chunk = turns[0].end - prompts[0].computed;
     prompts[0].computed = turns[0].end;
   }
@@ -160,7 +160,7 @@ TEST(StallBudget, ABudgetThatCannotBeKeptIsSaid) {
     ASSERT_EQ(turns.size(), 1u);
     EXPECT_LE(turns[0].end - prompts[0].computed, 64);
     const StepPlan plan = PlanOf(turns, prompts, streams);
-    pacer.Took(plan, 1, machine.Seconds(WorkOf(plan, 1)));
+    pacer.Took(plan, {}, 1, machine.Seconds(WorkOf(plan, {}, 1)));
     prompts[0].computed = turns[0].end;
   }
   EXPECT_NEAR(pacer.smallest_chunk_seconds(), 0.69, 0.15);

@@ -235,11 +235,14 @@ TEST(PlanStep, LastPromptRowIsSampledAtHomeInTheSameStep) {
   EXPECT_EQ(plan.items[1].end, 19);
   EXPECT_EQ(plan.items[1].mode, RingMode::kPassQ);
   ASSERT_EQ(plan.updates.size(), 1u);
-  EXPECT_NE(plan.updates[0].setup, nullptr);
+  EXPECT_TRUE(plan.updates[0].setup.has_value());
+  EXPECT_TRUE(plan.updates[0].terms.has_value());
   const StepPlan next = world.Step(Mode(RingMode::kPassQ));
   ASSERT_EQ(next.items.size(), 1u);
   EXPECT_EQ(next.items[0].begin, 20);
-  EXPECT_EQ(next.updates[0].setup, nullptr);
+  EXPECT_FALSE(next.updates[0].setup.has_value());
+  EXPECT_FALSE(next.updates[0].terms.has_value());
+  EXPECT_EQ(next.updates[0].version, plan.updates[0].version);
 }
 
 // Pages that a rank has no room for stay where they are, and queries travel, whatever the mode.
@@ -326,7 +329,7 @@ class Mirror {
  private:
   void Apply(const SequenceUpdate& update, const PlanLimits& limits) {
     auto& groups = tables_[update.sequence];
-    rings_[update.sequence] = update.ring;
+    if (update.terms.has_value()) rings_[update.sequence] = update.terms->ring;
     groups.resize(update.tables.size());
     for (size_t g = 0; g < groups.size(); ++g) {
       const TableDelta& delta = update.tables[g];

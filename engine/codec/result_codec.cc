@@ -1,0 +1,285 @@
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <utility>
+
+#include "annulus/internal/v1/step.pb.h"
+#include "engine/codec/message_parts.h"
+#include "engine/codec/step_codec.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+namespace wire = internal::v1;
+using codec::kPositions;
+using codec::Put;
+using codec::Take;
+using codec::Within;
+using codec::Wrong;
+
+wire::Status ToMessage(const absl::Status& status) {
+  wire::Status message;
+  message.set_code(static_cast<int32_t>(status.code()));
+  message.set_message(std::string(status.message()));
+  status.ForEachPayload([&](absl::string_view name, const absl::Cord& payload) {
+    wire::Payload& added = *message.add_payloads();
+    added.set_name(std::string(name));
+    added.set_value(std::string(payload));
+  });
+  return message;
+}
+
+// Codes that are none of ours are UNKNOWN, as absl::Status has it.
+absl::Status FromMessage(const wire::Status& message) {
+  absl::Status status(static_cast<absl::StatusCode>(message.code()), message.message());
+  for (const wire::Payload& payload : message.payloads()) {
+    status.SetPayload(payload.name(), absl::Cord(payload.value()));
+  }
+  return status;
+}
+
+wire::SampledToken ToMessage(const SampledToken& token) {
+  wire::SampledToken message;
+  message.set_sequence(token.sequence);
+  message.set_token(token.token);
+  message.set_ends_text(token.ends_text);
+  if (token.logprob.has_value()) {
+    wire::TokenLogprob& logprob = *message.mutable_logprob();
+    logprob.set_token_id(token.logprob->token_id);
+    logprob.set_logprob(token.logprob->logprob);
+    for (const auto& [id, value] : token.logprob->alternatives) {
+      logprob.add_alternative_ids(id);
+      logprob.add_alternative_logprobs(value);
+    }
+  }
+  if (!token.status.ok()) *message.mutable_status() = ToMessage(token.status);
+  return message;
+}
+
+absl::StatusOr<SampledToken> FromMessage(const wire::SampledToken& message,
+                                         const CodecLimits& limits) {
+  SampledToken token;
+  token.sequence = message.sequence();
+  token.token = message.token();
+  token.ends_text = message.ends_text();
+  if (message.has_status()) token.status = FromMessage(message.status());
+  if (token.status.ok()) {
+    ANNULUS_RETURN_IF_ERROR(Within("the token id", token.token, 0, limits.vocabulary));
+  }
+  if (!message.has_logprob()) return token;
+  const wire::TokenLogprob& from = message.logprob();
+  if (from.alternative_ids_size() != from.alternative_logprobs_size()) {
+    return Wrong("alternatives whose lists differ in length");
+  }
+  ANNULUS_RETURN_IF_ERROR(Within("the token id", from.token_id(), 0, limits.vocabulary));
+  TokenLogprob& logprob = token.logprob.emplace();
+  logprob.token_id = from.token_id();
+  logprob.logprob = from.logprob();
+  for (int i = 0; i < from.alternative_ids_size(); ++i) {
+    ANNULUS_RETURN_IF_ERROR(Within("the token id", from.alternative_ids(i), 0, limits.vocabulary));
+    logprob.alternatives.emplace_back(from.alternative_ids(i), from.alternative_logprobs(i));
+  }
+  return token;
+}
+
+absl::StatusOr<LogitsRow> FromMessage(const wire::LogitsRow& message, const CodecLimits& limits) {
+  if (message.logits_size() != limits.vocabulary) return Wrong("logits of another vocabulary");
+  ANNULUS_RETURN_IF_ERROR(Within("the row of logits", message.position(), 0, kPositions));
+  return LogitsRow{message.sequence(), message.position(), Take(message.logits())};
+}
+
+wire::BlockPattern ToMessage(const BlockPattern& pattern) {
+  wire::BlockPattern message;
+  message.set_head_groups(pattern.shape.head_groups);
+  message.set_first_block(pattern.shape.first_block);
+  message.set_blocks(pattern.shape.blocks);
+  message.set_block_tokens(pattern.block_tokens);
+  Put(pattern.offsets, message.mutable_offsets());
+  Put(pattern.chosen, message.mutable_chosen());
+  return message;
+}
+
+absl::StatusOr<BlockPattern> FromMessage(const wire::BlockPattern& message,
+                                         const CodecLimits& limits) {
+  BlockPattern pattern;
+  if (message.head_groups() != 1 && message.head_groups() != limits.kv_heads) {
+    return Wrong(absl::StrCat("lists of ", message.head_groups(), " heads; the model has ",
+                              limits.kv_heads, " of keys and values"));
+  }
+  ANNULUS_RETURN_IF_ERROR(Within("the first block", message.first_block(), 0, kPositions));
+  ANNULUS_RETURN_IF_ERROR(Within("the blocks", message.blocks(), 0, kPositions));
+  ANNULUS_RETURN_IF_ERROR(Within("the block's tokens", message.block_tokens(), 1, kPositions));
+  pattern.shape = {message.head_groups(), message.first_block(), message.blocks()};
+  pattern.block_tokens = message.block_tokens();
+  pattern.offsets = Take(message.offsets());
+  pattern.chosen = Take(message.chosen());
+  const int64_t lists = int64_t{message.head_groups()} * message.blocks();
+  if (std::ssize(pattern.offsets) != lists + 1) return Wrong("lists without their offsets");
+  int64_t last = 0;
+  for (const int64_t offset : pattern.offsets) {
+    ANNULUS_RETURN_IF_ERROR(Within("the offset", offset, last, std::ssize(pattern.chosen) + 1));
+    last = offset;
+  }
+  if (pattern.offsets.front() != 0 || last != std::ssize(pattern.chosen)) {
+    return Wrong("lists that their offsets do not cover");
+  }
+  const int64_t blocks = int64_t{message.first_block()} + message.blocks();
+  for (const int32_t block : pattern.chosen) {
+    ANNULUS_RETURN_IF_ERROR(Within("the key block", block, 0, blocks));
+  }
+  return pattern;
+}
+
+wire::LayerAttention ToMessage(const LayerAttention& part) {
+  wire::LayerAttention message;
+  message.set_sequence(part.sequence);
+  message.set_layer(part.layer);
+  message.set_begin(part.begin);
+  message.set_pairs_chosen(part.pairs.chosen);
+  message.set_pairs_causal(part.pairs.causal);
+  message.set_estimated(part.estimated);
+  message.set_estimates(part.estimates);
+  Put(part.covered, message.mutable_covered());
+  message.set_probes(part.probes);
+  message.set_contract(part.contract);
+  message.set_raised(part.raised);
+  message.set_dense(part.dense);
+  message.set_estimate_seconds(part.estimate_seconds);
+  Put(part.rows, message.mutable_rows());
+  if (part.lists.has_value()) *message.mutable_lists() = ToMessage(*part.lists);
+  for (const DilatedBranch& branch : part.branches) {
+    wire::DilatedBranch& added = *message.add_branches();
+    added.set_segment(branch.segment);
+    added.set_rate(branch.rate);
+  }
+  return message;
+}
+
+absl::StatusOr<LayerAttention> FromMessage(const wire::LayerAttention& message,
+                                           const CodecLimits& limits) {
+  LayerAttention part;
+  part.sequence = message.sequence();
+  part.layer = message.layer();
+  part.begin = message.begin();
+  ANNULUS_RETURN_IF_ERROR(Within("the layer", part.layer, 0, limits.layers));
+  part.pairs = {message.pairs_chosen(), message.pairs_causal()};
+  part.estimated = message.estimated();
+  part.estimates = message.estimates();
+  part.covered = Take(message.covered());
+  part.probes = message.probes();
+  part.contract = message.contract();
+  part.raised = message.raised();
+  part.dense = message.dense();
+  part.estimate_seconds = message.estimate_seconds();
+  part.rows = Take(message.rows());
+  if (message.has_lists()) {
+    ANNULUS_ASSIGN_OR_RETURN(part.lists, FromMessage(message.lists(), limits));
+  }
+  for (const wire::DilatedBranch& from : message.branches()) {
+    ANNULUS_RETURN_IF_ERROR(Within("the segment", from.segment(), 1, kPositions));
+    ANNULUS_RETURN_IF_ERROR(Within("the rate", from.rate(), 1, kPositions));
+    part.branches.push_back({from.segment(), from.rate()});
+  }
+  return part;
+}
+
+const PlanItem* FindItem(const StepPlan& plan, SequenceId sequence,
+                         const std::function<bool(const PlanItem&)>& fits) {
+  for (const PlanItem& item : plan.items) {
+    if (item.sequence == sequence && fits(item)) return &item;
+  }
+  return nullptr;
+}
+
+// Rows of the report are rows of its item, and its lists have a list for each.
+absl::Status CheckReport(const LayerAttention& part, const StepPlan& plan) {
+  const PlanItem* const item =
+      FindItem(plan, part.sequence, [&](const PlanItem& i) { return i.begin == part.begin; });
+  if (item == nullptr) return Wrong("a report of rows that no item has");
+  int64_t last = item->begin - int64_t{1};
+  for (const int32_t row : part.rows) {
+    ANNULUS_RETURN_IF_ERROR(Within("the reported row", row, last + 1, item->end));
+    last = row;
+    if (!part.lists.has_value()) continue;
+    const PatternShape& shape = part.lists->shape;
+    ANNULUS_RETURN_IF_ERROR(Within("the block of a row", row / part.lists->block_tokens,
+                                   shape.first_block, int64_t{shape.first_block} + shape.blocks));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAnswers(const RankResult& result, const StepPlan& plan) {
+  std::set<SequenceId> answered;
+  for (const SampledToken& token : result.tokens) {
+    const bool asked = FindItem(plan, token.sequence, [](const PlanItem& i) { return i.sampled; });
+    if (!asked || !answered.insert(token.sequence).second) {
+      return Wrong("a token that no item asked for");
+    }
+  }
+  for (const LogitsRow& row : result.logits) {
+    const auto wants = [&](const PlanItem& item) {
+      return std::binary_search(item.logits_positions.begin(), item.logits_positions.end(),
+                                row.position);
+    };
+    if (FindItem(plan, row.sequence, wants) == nullptr) {
+      return Wrong("logits that no item asked for");
+    }
+  }
+  for (const LayerAttention& part : result.attention) {
+    ANNULUS_RETURN_IF_ERROR(CheckReport(part, plan));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string EncodeResult(const RankResult& result) {
+  wire::RankResult message;
+  if (!result.status.ok()) *message.mutable_status() = ToMessage(result.status);
+  for (const SampledToken& token : result.tokens) *message.add_tokens() = ToMessage(token);
+  for (const LogitsRow& row : result.logits) {
+    wire::LogitsRow& added = *message.add_logits();
+    added.set_sequence(row.sequence);
+    added.set_position(row.position);
+    Put(row.logits, added.mutable_logits());
+  }
+  wire::RingCounters& ring = *message.mutable_ring();
+  ring.set_compute_seconds(result.ring.compute_seconds);
+  ring.set_wait_seconds(result.ring.wait_seconds);
+  ring.set_send_seconds(result.ring.send_seconds);
+  ring.set_bytes_pass_kv(result.ring.bytes_pass_kv);
+  ring.set_bytes_pass_q(result.ring.bytes_pass_q);
+  ring.set_bytes_estimate(result.ring.bytes_estimate);
+  for (const LayerAttention& part : result.attention) *message.add_attention() = ToMessage(part);
+  return message.SerializeAsString();
+}
+
+absl::StatusOr<RankResult> DecodeResult(absl::string_view bytes, const StepPlan& plan,
+                                        const CodecLimits& limits) {
+  wire::RankResult message;
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return Wrong("bytes that are no result");
+  }
+  RankResult result;
+  if (message.has_status()) result.status = FromMessage(message.status());
+  for (const wire::SampledToken& from : message.tokens()) {
+    ANNULUS_ASSIGN_OR_RETURN(SampledToken token, FromMessage(from, limits));
+    result.tokens.push_back(std::move(token));
+  }
+  for (const wire::LogitsRow& from : message.logits()) {
+    ANNULUS_ASSIGN_OR_RETURN(LogitsRow row, FromMessage(from, limits));
+    result.logits.push_back(std::move(row));
+  }
+  const wire::RingCounters& ring = message.ring();
+  result.ring = {ring.compute_seconds(), ring.wait_seconds(), ring.send_seconds(),
+                 ring.bytes_pass_kv(),   ring.bytes_pass_q(), ring.bytes_estimate()};
+  for (const wire::LayerAttention& from : message.attention()) {
+    ANNULUS_ASSIGN_OR_RETURN(LayerAttention part, FromMessage(from, limits));
+    result.attention.push_back(std::move(part));
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckAnswers(result, plan));
+  return result;
+}
+
+}  // namespace annulus

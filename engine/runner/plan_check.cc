@@ -1,0 +1,140 @@
+#include "engine/runner/plan_check.h"
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+template <typename... Parts>
+absl::Status Unfit(SequenceId sequence, const Parts&... parts) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the plan does not fit sequence ", sequence, ": ", parts...));
+}
+
+bool IsMember(const RankSequence& sequence, int32_t rank) {
+  return std::find(sequence.ring.begin(), sequence.ring.end(), rank) != sequence.ring.end();
+}
+
+// Null: no page of the table holds the position.
+const PageEntry* FindEntry(std::span<const PageEntry> entries, int32_t position,
+                           int32_t page_tokens) {
+  const auto after = std::upper_bound(
+      entries.begin(), entries.end(), position,
+      [](int32_t value, const PageEntry& entry) { return value < entry.first_position; });
+  if (after == entries.begin()) return nullptr;
+  const PageEntry& entry = *std::prev(after);
+  return position - entry.first_position < page_tokens ? &entry : nullptr;
+}
+
+// The rank of every group's page of the position, which is one.
+absl::StatusOr<int32_t> HolderOf(const PlanItem& item, const RankSequence& sequence,
+                                 int32_t position, int32_t page_tokens) {
+  const PageEntry* first = nullptr;
+  for (const std::vector<PageEntry>& entries : sequence.groups) {
+    const PageEntry* const entry = FindEntry(entries, position, page_tokens);
+    if (entry == nullptr) return Unfit(item.sequence, "no page for position ", position);
+    if (first == nullptr) first = entry;
+    if (entry->rank != first->rank) {
+      return Unfit(item.sequence, "position ", position, " has pages on ranks ", first->rank,
+                   " and ", entry->rank);
+    }
+  }
+  return first->rank;
+}
+
+absl::Status CheckSampled(const PlanItem& item, const RankSequence& sequence, int32_t rank) {
+  if (item.runs.size() != 1 || item.runs[0].rank != sequence.home) {
+    return Unfit(item.sequence, "a row to sample that does not run on its home rank ",
+                 sequence.home);
+  }
+  if (rank == sequence.home && sequence.sampler == nullptr) {
+    return Unfit(item.sequence, "a row to sample before its setup");
+  }
+  return absl::OkStatus();
+}
+
+// Whether the sequence's pages for summaries have room for every page of `rank` that is complete
+// at the item's end.
+absl::Status CheckSummaries(const PlanItem& item, const RankSequence& sequence,
+                            const RankModel& model, int32_t rank) {
+  if (!sequence.summary_kinds.any()) return absl::OkStatus();
+  const KvPageShape& shape = model.page_shape;
+  const int64_t each =
+      PagesSummarised(sequence.summary_kinds, shape, model.ops->kv_page_bytes(shape));
+  const auto me = std::find(sequence.ring.begin(), sequence.ring.end(), rank);
+  const size_t index = static_cast<size_t>(me - sequence.ring.begin());
+  if (index == sequence.ring.size()) return absl::OkStatus();
+  for (size_t g = 0; g < model.groups.size(); ++g) {
+    if (model.groups[g].window > 0) continue;
+    const int64_t complete = std::count_if(
+        sequence.groups[g].begin(), sequence.groups[g].end(), [&](const PageEntry& entry) {
+          return entry.rank == rank && entry.first_position <= item.end - shape.page_tokens;
+        });
+    const auto& pages = sequence.summary_pages;
+    const bool given = g < pages.size() && index < pages[g].size();
+    if (!given || complete > each * std::ssize(pages[g][index])) {
+      return Unfit(item.sequence, "too few pages for the summaries of ", complete, " pages");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckTables(const SequenceUpdate& update, const RankSequence& sequence,
+                         const RankModel& model) {
+  if (update.tables.size() != model.groups.size()) {
+    return Unfit(update.sequence, update.tables.size(), " page tables; the model has ",
+                 model.groups.size());
+  }
+  for (size_t g = 0; g < update.tables.size(); ++g) {
+    const TableDelta& delta = update.tables[g];
+    const std::span<const PageEntry> known =
+        sequence.groups.empty() ? std::span<const PageEntry>() : sequence.groups[g];
+    if (delta.drop_front < 0 || delta.drop_front > std::ssize(known)) {
+      return Unfit(update.sequence, delta.drop_front, " pages are dropped of ", known.size());
+    }
+    if (delta.append.empty()) continue;
+    const int32_t first = delta.append.front().first_position;
+    const bool follows = known.empty()
+                             ? first == 0 || model.groups[g].window > 0
+                             : first == known.back().first_position + model.page_shape.page_tokens;
+    if (!follows) return Unfit(update.sequence, "pages before position ", first, " are missing");
+    for (const PageEntry& entry : delta.append) {
+      if (IsMember(sequence, entry.rank)) continue;
+      return Unfit(update.sequence, "rank ", entry.rank, " has a page and is not of the ring");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckItem(const PlanItem& item, const RankSequence& sequence, const RankModel& model,
+                       int32_t rank) {
+  const int32_t page_tokens = model.page_shape.page_tokens;
+  if (sequence.groups.empty()) return Unfit(item.sequence, "it has no pages");
+  ANNULUS_RETURN_IF_ERROR(CheckSummaries(item, sequence, model, rank));
+  if (item.sampled) {
+    ANNULUS_RETURN_IF_ERROR(CheckSampled(item, sequence, rank));
+    return HolderOf(item, sequence, item.begin, page_tokens).status();
+  }
+  for (const RowRun& run : item.runs) {
+    const int32_t end = run.first_position + run.count;
+    for (int32_t position = run.first_position; position < end;) {
+      ANNULUS_ASSIGN_OR_RETURN(const int32_t holder,
+                               HolderOf(item, sequence, position, page_tokens));
+      if (holder != run.rank) {
+        return Unfit(item.sequence, "rank ", run.rank, " is to compute position ", position,
+                     ", whose page rank ", holder, " holds");
+      }
+      position = (position / page_tokens + 1) * page_tokens;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace annulus

@@ -1,0 +1,401 @@
+#include "engine/codec/step_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace annulus {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int32_t kVocabulary = 1000;
+
+CodecLimits Limits() {
+  return {.pages = {50, 60, 70},
+          .groups = 2,
+          .page_tokens = 16,
+          .vocabulary = kVocabulary,
+          .layers = 6,
+          .kv_heads = 2};
+}
+
+AttentionAssignment Assignment() {
+  AttentionAssignment assignment = AttentionPolicy{.kind = PolicyKind::kAdaptive, .tau = 1.0 / 3};
+  AttentionRule rule;
+  rule.first_layer = 2;
+  rule.last_layer = 5;
+  rule.first_head = 1;
+  rule.policy = {.kind = PolicyKind::kWindow, .window = 128, .rates = {1, 4}, .segments = {1, 5}};
+  assignment.rules.push_back(rule);
+  return assignment;
+}
+
+SamplingSetup Setup() {
+  SamplingSetup setup;
+  SamplingParams& params = setup.params;
+  params.max_tokens = 77;
+  params.min_tokens = 3;
+  params.temperature = 0.7f;
+  params.top_p = 0.9f;
+  params.top_k = 40;
+  params.min_p = 0.05f;
+  params.frequency_penalty = -0.5f;
+  params.presence_penalty = 0.25f;
+  params.repetition_penalty = 1.1f;
+  params.seed = std::numeric_limits<uint64_t>::max();
+  params.stop = {"\n", std::string("\xC3\xA4")};
+  params.stop_token_ids = {7, 999};
+  params.ignore_eos = true;
+  params.logprobs = 0;
+  params.logit_bias = {{5, -100.0f}, {6, 1.5f}};
+  setup.prompt = {1, 2, 3};
+  setup.generated = {4, 5};
+  setup.end_of_text_ids = {0};
+  setup.vocabulary = kVocabulary;
+  return setup;
+}
+
+// Every field differs from its default.
+StepPlan Plan() {
+  StepPlan plan;
+  plan.step = 123'456'789'012;
+  plan.ended = {4, 5};
+  SequenceUpdate update;
+  update.sequence = 9;
+  update.version = 3;
+  SequenceTerms& terms = update.terms.emplace();
+  terms.version = 3;
+  terms.ring = {0, 2};
+  terms.home = 2;
+  terms.attention = Assignment();
+  terms.summaries = {{{1, 2}, {3}}, {}};
+  terms.report_lists = true;
+  terms.rope_length = 8192;
+  update.tables = {{2, {{0, 49, 32}, {2, 69, 48}}}, {0, {}}};
+  update.setup = Setup();
+  plan.updates.push_back(update);
+  PlanItem item;
+  item.sequence = 9;
+  item.begin = 32;
+  item.end = 36;
+  item.tokens = {10, 11, 12, 999};
+  item.mode = RingMode::kPassKv;
+  item.runs = {{0, 32, 3}, {2, 35, 1}};
+  item.logits_positions = {33, 35};
+  plan.items.push_back(item);
+  item.begin = 35;
+  item.tokens = {999};
+  item.mode = RingMode::kPassQ;
+  item.runs = {{2, 35, 1}};
+  item.logits_positions = {};
+  item.sampled = true;
+  plan.items.push_back(item);
+  item.sequence = 10;
+  plan.items.push_back(item);
+  return plan;
+}
+
+RankResult Result() {
+  RankResult result;
+  result.status = absl::UnavailableError("a peer was silent");
+  result.status.SetPayload("cause", absl::Cord("rank 2"));
+  SampledToken token;
+  token.sequence = 9;
+  token.token = 999;
+  token.ends_text = true;
+  token.logprob = TokenLogprob{999, -0.125f, {{999, -0.125f}, {1, -3.5f}}};
+  result.tokens.push_back(token);
+  token.sequence = 10;
+  token.status = absl::InternalError("NaN");
+  token.logprob.reset();
+  result.tokens.push_back(token);
+  result.logits.push_back({9, 35, std::vector<float>(kVocabulary, -1.0f / 3)});
+  result.ring = {0.1, 0.2, 0.3, 4, 5, 6};
+  LayerAttention part;
+  part.sequence = 9;
+  part.layer = 3;
+  part.begin = 32;
+  part.pairs = {1.0 / 3, 2.0 / 3};
+  part.estimated = 0.5;
+  part.estimates = 12;
+  part.covered = {0.25, 1};
+  part.probes = 16;
+  part.contract = 0.95;
+  part.raised = true;
+  part.dense = true;
+  part.estimate_seconds = 1e-6;
+  part.rows = {32, 33};
+  part.lists = BlockPattern{{2, 2, 1}, 16, {0, 2, 3}, {0, 1, 1}};
+  part.branches = {{128, 1}, {512, 4}};
+  result.attention.push_back(part);
+  return result;
+}
+
+TEST(StepCodec, EveryFieldComesBack) {
+  const auto plan = DecodePlan(EncodePlan(Plan()), Limits());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(*plan, Plan());
+  const auto result = DecodeResult(EncodeResult(Result()), Plan(), Limits());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(*result, Result());
+  EXPECT_EQ(DecodePlan(EncodePlan({}), Limits()).value(), StepPlan());
+  EXPECT_EQ(DecodeResult(EncodeResult({}), {}, Limits()).value(), RankResult());
+}
+
+TEST(StepCodec, PlansThatCannotRunAreRefused) {
+  const auto refusal = [](const std::function<void(StepPlan&)>& change) {
+    StepPlan plan = Plan();
+    change(plan);
+    return std::string(DecodePlan(EncodePlan(plan), Limits()).status().message());
+  };
+  const auto terms = [](StepPlan& plan) -> SequenceTerms& { return *plan.updates[0].terms; };
+  EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).ring = {0, 3}; }), HasSubstr("the rank 3"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).ring = {2, 2}; }), HasSubstr("twice"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).ring = {}; }), HasSubstr("outside its ring"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).home = 1; }), HasSubstr("outside its ring"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).summaries[0][1] = {70}; }),
+              HasSubstr("the page 70"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).summaries.pop_back(); }), HasSubstr("groups"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).attention->policy.tau = 2; }), HasSubstr("tau"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).attention->policy.kind = PolicyKind::kAuto; }),
+              HasSubstr("the policy"));
+  const auto tables = [](StepPlan& plan) -> std::vector<TableDelta>& {
+    return plan.updates[0].tables;
+  };
+  EXPECT_THAT(refusal([&](StepPlan& p) { tables(p).pop_back(); }), HasSubstr("groups"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { tables(p)[0].append[0].page = 50; }),
+              HasSubstr("the page 50"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { tables(p)[0].append[0].page = -1; }),
+              HasSubstr("the page -1"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { tables(p)[0].append[1].first_position = 64; }),
+              HasSubstr("gap"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { tables(p)[0].drop_front = -1; }), HasSubstr("dropped"));
+  const auto setup = [](StepPlan& plan) -> SamplingSetup& { return *plan.updates[0].setup; };
+  EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).params.seed.reset(); }), HasSubstr("seed"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).vocabulary = 9; }), HasSubstr("vocabulary"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).prompt[0] = 1000; }), HasSubstr("1000"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).params.top_p = 0; }), HasSubstr("top_p"));
+  const auto item = [](StepPlan& plan) -> PlanItem& { return plan.items[0]; };
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).end = 32; }), HasSubstr("end of rows"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).tokens.pop_back(); }), HasSubstr("tokens"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).tokens[0] = -1; }), HasSubstr("token id -1"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).runs.pop_back(); }), HasSubstr("cover"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).runs[1].first_position = 34; }), HasSubstr("gap"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).runs[0].count = INT32_MAX; }), HasSubstr("gap"));
+  EXPECT_THAT(refusal([&](StepPlan& p) {
+                item(p).logits_positions = {35, 33};
+              }),
+              HasSubstr("row of logits"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).sampled = true; }), HasSubstr("several rows"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { p.items[1].mode = RingMode::kPassKv; }),
+              HasSubstr("not pass-Q"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { p.items[2].sequence = 9; }), HasSubstr("two items"));
+  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).logits_positions.clear(); }),
+              HasSubstr("out of order"));
+}
+
+TEST(StepCodec, ResultsThatCannotBeAreRefused) {
+  const auto refusal = [](const std::function<void(RankResult&)>& change) {
+    RankResult result = Result();
+    change(result);
+    return std::string(DecodeResult(EncodeResult(result), Plan(), Limits()).status().message());
+  };
+  EXPECT_THAT(refusal([](RankResult& r) { r.tokens[0].token = kVocabulary; }),
+              HasSubstr("token id 1000"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.tokens[0].logprob->token_id = -1; }),
+              HasSubstr("token id -1"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.logits[0].logits.pop_back(); }),
+              HasSubstr("another vocabulary"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.tokens[1].sequence = 9; }), HasSubstr("no item asked"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.logits[0].position = 34; }),
+              HasSubstr("no item asked"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].begin = 33; }), HasSubstr("no item has"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].rows[1] = 36; }),
+              HasSubstr("reported row 36"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists->shape.first_block = 1; }),
+              HasSubstr("block of a row"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists->chosen[0] = 3; }),
+              HasSubstr("key block 3"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].layer = -1; }), HasSubstr("layer -1"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists->offsets[1] = 4; }),
+              HasSubstr("offset"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists->offsets.pop_back(); }),
+              HasSubstr("offsets"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].branches[0].rate = 0; }),
+              HasSubstr("rate"));
+}
+
+int32_t Below(std::mt19937& random, int32_t bound) {
+  return static_cast<int32_t>(random() % static_cast<uint32_t>(bound));
+}
+
+PlanItem RandomItem(SequenceId sequence, bool sampled, std::mt19937& random) {
+  PlanItem item;
+  item.sequence = sequence;
+  item.sampled = sampled;
+  item.begin = Below(random, 1 << 30);
+  item.end = item.begin + (sampled ? 1 : 1 + Below(random, 40));
+  item.mode = sampled || Below(random, 2) == 0 ? RingMode::kPassQ : RingMode::kPassKv;
+  for (int32_t row = item.begin; row < item.end; ++row) {
+    item.tokens.push_back(Below(random, kVocabulary));
+    if (!sampled && Below(random, 3) == 0) item.logits_positions.push_back(row);
+    if (item.runs.empty() || Below(random, 4) == 0) {
+      item.runs.push_back({Below(random, 3), row, 0});
+    }
+    ++item.runs.back().count;
+  }
+  return item;
+}
+
+SequenceUpdate RandomUpdate(SequenceId sequence, std::mt19937& random) {
+  SequenceUpdate update;
+  update.sequence = sequence;
+  update.version = random();
+  if (Below(random, 2) == 0) {
+    SequenceTerms& terms = update.terms.emplace();
+    terms.version = update.version;
+    terms.ring = {0, 1, 2};
+    std::shuffle(terms.ring.begin(), terms.ring.end(), random);
+    terms.ring.resize(static_cast<size_t>(1 + Below(random, 3)));
+    terms.home = terms.ring.back();
+    if (Below(random, 2) == 0) terms.attention = Assignment();
+    if (Below(random, 2) == 0) terms.summaries.resize(2);
+    for (auto& group : terms.summaries) {
+      for (size_t i = 0; i < terms.ring.size(); ++i) group.push_back({Below(random, 50)});
+    }
+    terms.report_lists = Below(random, 2) == 0;
+    terms.rope_length = Below(random, 1 << 30);
+  }
+  if (Below(random, 2) == 0) update.setup = Setup();
+  update.tables.resize(2);
+  for (TableDelta& table : update.tables) {
+    table.drop_front = Below(random, 1000);
+    int32_t first = 16 * Below(random, 1 << 20);
+    for (int32_t pages = Below(random, 5); pages > 0; --pages, first += 16) {
+      table.append.push_back({Below(random, 3), Below(random, 50), first});
+    }
+  }
+  return update;
+}
+
+StepPlan RandomPlan(std::mt19937& random) {
+  StepPlan plan;
+  plan.step = (uint64_t{random()} << 32) + random();
+  for (int32_t n = Below(random, 4); n > 0; --n) plan.ended.push_back(random());
+  const auto sequences = static_cast<SequenceId>(Below(random, 5));
+  for (SequenceId sequence = 0; sequence < sequences; ++sequence) {
+    plan.updates.push_back(RandomUpdate(sequence, random));
+    plan.items.push_back(RandomItem(sequence, false, random));
+    if (Below(random, 2) == 0) plan.items.push_back(RandomItem(sequence, true, random));
+  }
+  std::stable_partition(plan.items.begin(), plan.items.end(), NeedsLastLayer);
+  return plan;
+}
+
+float AnyFloat(std::mt19937& random) {
+  float value = std::bit_cast<float>(static_cast<uint32_t>(random()));
+  return std::isnan(value) ? -0.0f : value;  // which equals nothing, itself included
+}
+
+LayerAttention RandomReport(const PlanItem& item, std::mt19937& random) {
+  LayerAttention part;
+  part.sequence = item.sequence;
+  part.begin = item.begin;
+  part.layer = Below(random, 6);
+  part.pairs = {AnyFloat(random), AnyFloat(random)};
+  part.estimates = random();
+  part.covered = {AnyFloat(random)};
+  for (int32_t row = item.begin; row < item.end; ++row) part.rows.push_back(row);
+  const int32_t first = item.begin / 16;
+  const int32_t blocks = (item.end - 1) / 16 - first + 1;
+  BlockPattern& lists = part.lists.emplace();
+  lists.shape = {Below(random, 2) == 0 ? 1 : 2, first, blocks};
+  lists.block_tokens = 16;
+  lists.offsets = {0};
+  for (int32_t list = 0; list < lists.shape.head_groups * blocks; ++list) {
+    for (int32_t n = Below(random, 4); n > 0; --n) lists.chosen.push_back(Below(random, first + 1));
+    lists.offsets.push_back(std::ssize(lists.chosen));
+  }
+  return part;
+}
+
+RankResult RandomResult(const StepPlan& plan, std::mt19937& random) {
+  RankResult result;
+  if (Below(random, 4) == 0) result.status = absl::InternalError("a rank failed");
+  result.ring = {AnyFloat(random), AnyFloat(random), 0, Below(random, 1 << 30), -7, 1};
+  for (const PlanItem& item : plan.items) {
+    if (item.sampled) {
+      const TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}};
+      result.tokens.push_back({item.sequence, Below(random, kVocabulary), false, logprob, {}});
+    }
+    for (const int32_t position : item.logits_positions) {
+      auto& row = result.logits.emplace_back(item.sequence, position, std::vector<float>());
+      while (row.logits.size() < kVocabulary) row.logits.push_back(AnyFloat(random));
+    }
+    result.attention.push_back(RandomReport(item, random));
+  }
+  return result;
+}
+
+TEST(StepCodec, RandomPlansAndResultsComeBackEqual) {
+  const uint32_t seed = 20240607;
+  std::mt19937 random(seed);
+  for (int turn = 0; turn < 300; ++turn) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ", turn " << turn);
+    const StepPlan plan = RandomPlan(random);
+    const auto decoded = DecodePlan(EncodePlan(plan), Limits());
+    ASSERT_EQ(decoded.status(), absl::OkStatus());
+    ASSERT_EQ(*decoded, plan);
+    const RankResult result = RandomResult(plan, random);
+    const auto answered = DecodeResult(EncodeResult(result), plan, Limits());
+    ASSERT_EQ(answered.status(), absl::OkStatus());
+    ASSERT_EQ(*answered, result);
+  }
+}
+
+// Whatever bytes come: a value that holds every law above, or a refusal.
+TEST(StepCodec, MutatedBytesNeverEndTheProcess) {
+  const uint32_t seed = 20240607;
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const std::vector<std::string> originals = {EncodePlan(Plan()), EncodeResult(Result())};
+  int refused = 0;
+  for (int turn = 0; turn < 40'000; ++turn) {
+    std::string bytes = originals[static_cast<size_t>(turn % 2)];
+    for (uint32_t n = random() % 4 + 1; n > 0 && !bytes.empty(); --n) {
+      const size_t at = random() % bytes.size();
+      switch (random() % 4) {
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes.erase(at, random() % 8 + 1);
+          break;
+        case 2:
+          bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 16));
+          break;
+        default:
+          bytes.resize(at);
+      }
+    }
+    const auto plan = DecodePlan(bytes, Limits());
+    if (plan.ok()) {
+      EXPECT_EQ(DecodePlan(EncodePlan(*plan), Limits()).status(), absl::OkStatus());
+    }
+    const auto result = DecodeResult(bytes, Plan(), Limits());
+    if (!plan.ok() && !result.ok()) ++refused;
+  }
+  EXPECT_GT(refused, 4000);
+}
+
+}  // namespace
+}  // namespace annulus
