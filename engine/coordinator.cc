@@ -36,7 +36,7 @@ absl::Status DeadlineStatus() {
 
 }  // namespace
 
-Coordinator::Coordinator(const CoordinatorOptions& options, RankSet& ranks, EngineMetrics& metrics,
+Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, EngineMetrics& metrics,
                          std::vector<int32_t> end_of_text_ids, int32_t vocabulary)
     : options_(options),
       automatic_(options.automatic),
@@ -110,6 +110,10 @@ void Coordinator::Loop() {
     if (tier_ != nullptr && tier_->Turn()) serving_.NoteRoom();
     ExpireDeadlines();
     LookAtReaders();
+    // No step will free pages that somebody may wait for.
+    if (ranks_.state() != RanksState::kUp && !requests_.empty()) {
+      FailStep(absl::UnavailableError("an earlier step has ended the ranks"));
+    }
     AdmitWaiting();
     const bool worked = RunStep();
     Publish(worked);
@@ -321,102 +325,6 @@ std::optional<RingChoice> Coordinator::MakeRoom(
   return chosen();
 }
 
-bool Coordinator::RunStep() {
-  const SteadyTime begun = Now();
-  const std::vector<PrefillTurn> turns = serving_.Turns(state_, requests_);
-  std::shared_ptr<const StepPlan> plan;
-  const auto make_plan = [&] {
-    plan = std::make_shared<const StepPlan>(
-        PlanStep(state_, pages_, options_.limits, options_.modes, turns));
-    return absl::OkStatus();
-  };
-  if (const absl::Status planned = Guarded(make_plan, NoMemoryError); !planned.ok()) {
-    FinishAll(FinishReason::kError, planned, /*waiting_too=*/false);
-    return true;
-  }
-  if (plan->items.empty() && plan->ended.empty()) return false;
-  StartStep(*plan, state_, pages_);
-  Publish(true);
-  absl::StatusOr<std::vector<RankResult>> results = ranks_.Run(plan);
-  if (!results.ok()) {
-    const bool again = ranks_.healthy();
-    absl::Status status = absl::UnavailableError(
-        again ? "computing the answer failed; try again"
-              : "computing the answer failed; the server must be started again");
-    status.SetPayload(kCausePayload, absl::Cord(results.status().ToString()));
-    FinishAll(FinishReason::kError, status, /*waiting_too=*/!again);
-    state_.ended.clear();
-    prefixes_.index().Clear();
-    return again;
-  }
-  CommitStep(*plan, options_.limits, state_, pages_);
-  const auto add_to_accounts = [&] {
-    account_.Add(*plan, *results, requests_);
-    return absl::OkStatus();
-  };
-  if (const absl::Status added = Guarded(add_to_accounts, NoMemoryError); !added.ok()) {
-    FinishAll(FinishReason::kError, added, /*waiting_too=*/false);
-    return true;
-  }
-  serving_.Took(*plan, requests_, SecondsBetween(begun, Now()));
-  for (const auto& sequence : state_.running) {
-    Request& request = *requests_.at(sequence->id);
-    const std::vector<int32_t> checkpoints = prefixes_.Keep(*sequence, request);
-    if (tier_ != nullptr) tier_->Offer(*sequence, request, checkpoints);
-  }
-  DropBehindWindows(options_.limits, state_, pages_);
-  UseResults(*plan, *results);
-  return true;
-}
-
-void Coordinator::UseResults(const StepPlan& plan, const std::vector<RankResult>& results) {
-  ReportProgress(plan);
-  for (const RankResult& result : results) {
-    for (const SampledToken& token : result.tokens) UseToken(token);
-  }
-}
-
-// Whose prompt went on hears of it, and so does who has waited for its turn for a while.
-void Coordinator::ReportProgress(const StepPlan& plan) {
-  std::set<RequestId> went_on;
-  for (const PlanItem& item : plan.items) {
-    const Sequence& sequence = *requests_.at(item.sequence)->sequence();
-    const int32_t prompt_rows =
-        std::min(item.end, sequence.prompt_length) - std::min(item.begin, sequence.prompt_length);
-    if (prompt_rows == 0) continue;
-    metrics_.prompt_tokens.Add(prompt_rows);
-    went_on.insert(item.sequence);
-  }
-  for (const auto& sequence : state_.running) {
-    Request& request = *requests_.at(sequence->id);
-    const bool waits = sequence->in_prefill() && !sequence->paused && request.ProgressIsDue();
-    if (!waits && !went_on.contains(sequence->id)) continue;
-    const Serving::PromptShare share = serving_.ShareDone(request);
-    request.ReportProgress(share.done, share.left);
-  }
-}
-
-void Coordinator::UseToken(const SampledToken& token) {
-  Request& request = *requests_.at(token.sequence);
-  if (!token.status.ok()) {
-    Finish(token.sequence, FinishReason::kError, token.status);
-    return;
-  }
-  request.sequence()->tokens.push_back(token.token);
-  const Request::TokenOutcome outcome = request.AddToken(token);
-  metrics_.generation_tokens.Increment();
-  if (outcome.gap_seconds.has_value()) {
-    metrics_.inter_token_latency.Observe(*outcome.gap_seconds);
-    if (!outcome.parked && serving_.CountGap(*outcome.gap_seconds)) request.CountStall();
-  } else {
-    metrics_.time_to_first_token.Observe(request.timings().time_to_first_token);
-    metrics_.request_prefill_time.Observe(request.timings().prefill);
-  }
-  if (outcome.finished.has_value()) {
-    Finish(token.sequence, *outcome.finished, absl::OkStatus());
-  }
-}
-
 void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status) {
   const auto found = requests_.find(id);
   if (found == requests_.end()) return;
@@ -440,9 +348,10 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
     request->Finish(reason, std::move(status));
     RecordFinished(*request, reason);
     const bool unfinished = reason == FinishReason::kCancelled || reason == FinishReason::kDeadline;
-    if (unfinished && !stop_ && ranks_.all_back()) prefixes_.KeepUnfinished(**running, *request);
+    const bool all_back = ranks_.state() != RanksState::kLost;
+    if (unfinished && !stop_ && all_back) prefixes_.KeepUnfinished(**running, *request);
     // A rank that did not come back may still touch the pages.
-    if (ranks_.all_back()) {
+    if (all_back) {
       pages_.Release(id);
     } else {
       lost_.push_back(id);
@@ -502,7 +411,7 @@ void Coordinator::Publish(bool busy) {
   Snapshot now;
   now.running = static_cast<int>(state_.running.size());
   now.waiting = static_cast<int>(waiting_.size());
-  now.healthy = ranks_.healthy();
+  now.healthy = ranks_.state() == RanksState::kUp;
   now.last_turn = Now();
   now.busy = busy;
   now.stall_budget_seconds = serving_.stall_seconds();

@@ -21,7 +21,7 @@
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
 #include "engine/room_kept.h"
-#include "engine/runner/rank_set.h"
+#include "engine/runner/rank_port.h"
 #include "engine/scheduler/parking.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/scheduler/standstill.h"
@@ -53,7 +53,7 @@ struct CoordinatorOptions {
 class Coordinator {
  public:
   // All references outlive the coordinator. The loop starts at once.
-  Coordinator(const CoordinatorOptions& options, RankSet& ranks, EngineMetrics& metrics,
+  Coordinator(const CoordinatorOptions& options, RankPort& ranks, EngineMetrics& metrics,
               std::vector<int32_t> end_of_text_ids, int32_t vocabulary);
   // Cancels everything and joins.
   ~Coordinator();
@@ -110,6 +110,7 @@ class Coordinator {
   std::optional<RingChoice> MakeRoom(const PageDemand& demand, const std::vector<int32_t>& fixed,
                                      const std::function<bool(const RingChoice&)>& will_do);
   bool RunStep();
+  bool FailStep(const absl::Status& cause);
   void ReportProgress(const StepPlan& plan);
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
   void UseToken(const SampledToken& token);
@@ -122,7 +123,7 @@ class Coordinator {
 
   const CoordinatorOptions options_;
   AutoPolicy automatic_;
-  RankSet& ranks_;
+  RankPort& ranks_;
   EngineMetrics& metrics_;
   const std::vector<int32_t> end_of_text_ids_;
   const int32_t vocabulary_;

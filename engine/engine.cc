@@ -218,8 +218,8 @@ class EngineImpl final : public Engine {
     coordinator.kv_heads = model.config.kv_heads;
     coordinator.ropes = model.config.ropes;
     coordinator.slow_reader_timeout = options.slow_reader_timeout;
-    ANNULUS_ASSIGN_OR_RETURN(engine->disk_,
-                             OpenDisk(options, engine->ranks_->pool(0).geometry(), on_host));
+    ANNULUS_ASSIGN_OR_RETURN(
+        engine->disk_, OpenDisk(options, engine->ranks_->local_pages(0)->geometry(), on_host));
     if (engine->disk_ != nullptr) {
       engine->disk_remover_ = std::make_unique<DiskRemover>(*engine->disk_);
     }
@@ -340,11 +340,12 @@ class EngineImpl final : public Engine {
     for (int rank = 0; rank < ranks_->size(); ++rank) {
       used += now.pages[rank].used();
       total += now.pages[rank].total();
-      const BufferPoolStats stats = ranks_->Stats(rank);
+      const RankStatistics statistics = ranks_->Statistics(rank);
+      const BufferPoolStats& stats = statistics.memory;
       load.memory.kv += now.pages_most[rank] * PageBytes(rank);
       load.memory.step += HeldBytes(stats, Lifetime::kStep);
       load.memory.ring += HeldBytes(stats, Lifetime::kRingSlots);
-      load.memory.workspace += static_cast<int64_t>(ranks_->workspace_bytes(rank));
+      load.memory.workspace += static_cast<int64_t>(statistics.workspace_bytes);
       load.ranks.push_back(LookAtRank(rank, now, stats));
     }
     load.stall_budget_seconds = now.stall_budget_seconds;
@@ -366,8 +367,9 @@ class EngineImpl final : public Engine {
         metrics_->rank_memory_bytes.With({name, kind}).Set(static_cast<double>(bytes));
       }
       metrics_->ranks[rank.rank].up.Set(rank.up ? 1 : 0);
-      metrics_->graphs[rank.rank].Show(ranks_->graph_counts(rank.rank));
-      const BufferPoolStats pool = ranks_->Stats(rank.rank);
+      const RankStatistics statistics = ranks_->Statistics(rank.rank);
+      metrics_->graphs[rank.rank].Show(statistics.graphs);
+      const BufferPoolStats& pool = statistics.memory;
       metrics_->pools[rank.rank].Show({.held = pool.held,
                                        .free = pool.free,
                                        .limit = pool.limit,
@@ -442,12 +444,9 @@ class EngineImpl final : public Engine {
     PageDemand demand = Demand(spec, limits_.page_tokens);
     const SummaryKinds summaries = SummariesOf(spec.attention.value_or(attention_));
     demand.summarised = ranks_->PagesSummarised(summaries);
-    std::vector<int32_t> pages;
     int64_t available = 0;
-    for (int rank = 0; rank < ranks_->size(); ++rank) {
-      pages.push_back(ranks_->pool(rank).page_count());
-      available += static_cast<int64_t>(ranks_->pool(rank).bytes_total());
-    }
+    for (const RankFacts& rank : ranks_->facts()) available += rank.pages * rank.page_bytes;
+    const std::vector<int32_t> pages = ranks_->page_counts();
     if (ChooseRing(demand, pages, {}, limits_).has_value()) return absl::OkStatus();
     const int64_t needed = AllPagesNeeded(demand, limits_) * PageBytes(0);
     PageDemand shortest = demand;
@@ -466,9 +465,7 @@ class EngineImpl final : public Engine {
     return static_cast<int64_t>(stats.held_by_lifetime[static_cast<size_t>(lifetime)]);
   }
 
-  int64_t PageBytes(int rank) const {
-    return static_cast<int64_t>(ranks_->pool(rank).geometry().page_bytes());
-  }
+  int64_t PageBytes(int rank) const { return ranks_->facts()[rank].page_bytes; }
 
   RankLoad LookAtRank(int rank, const Coordinator::Snapshot& now,
                       const BufferPoolStats& stats) const {
@@ -477,8 +474,8 @@ class EngineImpl final : public Engine {
     RankLoad load;
     load.rank = rank;
     load.up = now.healthy;
-    load.device = ranks_->device(rank).capabilities().description;
-    load.node = ranks_->node(rank);
+    load.device = ranks_->facts()[rank].device;
+    load.node = ranks_->facts()[rank].node;
     load.kv_bytes_used = pages.used() * page_bytes;
     load.kv_bytes_total = pages.total() * page_bytes;
     // The kinds add up to what the rank holds.
@@ -506,7 +503,7 @@ class EngineImpl final : public Engine {
   PlanLimits limits_;
   AttentionAssignment attention_;  // of requests that name none
   KnownRates exchange_;
-  std::unique_ptr<RankSet> ranks_;
+  std::unique_ptr<RankPort> ranks_;
   std::unique_ptr<EngineMetrics> metrics_;
   std::unique_ptr<DiskStore> disk_;  // null: there is none
   std::unique_ptr<DiskRemover> disk_remover_;

@@ -65,7 +65,7 @@ void ShowDisk(const DiskStore& store, TierMetrics& metrics) {
 }
 
 PageTier::PageTier(DiskStore& store, Options options, const PlanLimits& limits,
-                   const RankSet& ranks, PageBook& book, PrefixReuse& prefixes,
+                   const RankPort& ranks, PageBook& book, PrefixReuse& prefixes,
                    TierMetrics& metrics)
     : store_(store),
       identity_(HashOf(options.identity)),
@@ -75,7 +75,7 @@ PageTier::PageTier(DiskStore& store, Options options, const PlanLimits& limits,
       book_(book),
       prefixes_(prefixes),
       metrics_(metrics),
-      page_bytes_(StoredBytes(ranks.pool(0).geometry())),
+      page_bytes_(StoredBytes(ranks.local_pages(0)->geometry())),
       // Two chunks of a prompt.
       most_writes_(std::max<int64_t>(16, 2 * int64_t{limits.ranks} * limits.prefill_rows_per_rank /
                                              limits.page_tokens *
@@ -115,7 +115,7 @@ bool PageTier::has_windows() const {
 }
 
 PagePieces PageTier::PiecesOf(PageId id) const {
-  const KvPool& pool = ranks_.pool(id.rank);
+  const KvPool& pool = *ranks_.local_pages(id.rank);
   PagePieces pieces;
   for (int layer = 0; layer < pool.geometry().layers_per_page; ++layer) {
     pieces.emplace_back(pool.LayerPage(id.page, layer), pool.geometry().layer_page_bytes);

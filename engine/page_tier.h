@@ -17,7 +17,7 @@
 #include "engine/metrics/engine_metrics.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
-#include "engine/runner/rank_set.h"
+#include "engine/runner/rank_port.h"
 #include "engine/tiers/page_mover.h"
 #include "engine/tiers/read_rate.h"
 
@@ -46,7 +46,7 @@ class PageTier {
     std::function<void()> wake;
   };
   // All references outlive the tier.
-  PageTier(DiskStore& store, Options options, const PlanLimits& limits, const RankSet& ranks,
+  PageTier(DiskStore& store, Options options, const PlanLimits& limits, const RankPort& ranks,
            PageBook& book, PrefixReuse& prefixes, TierMetrics& metrics);
   // Waits for the carrying under way.
   ~PageTier();
@@ -209,7 +209,7 @@ class PageTier {
   const ContentHash identity_;
   const double most_job_seconds_;
   const PlanLimits limits_;
-  const RankSet& ranks_;
+  const RankPort& ranks_;
   PageBook& book_;
   PrefixReuse& prefixes_;
   TierMetrics& metrics_;

@@ -7,8 +7,8 @@
 
 #include "engine/metrics/engine_metrics.h"
 #include "engine/request.h"
-#include "engine/runner/rank_set.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/sparse/pattern_cache.h"
 
 namespace annulus {
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/ring/group_channel.h"
 #include "engine/runner/work_shape.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -68,14 +69,26 @@ absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model,
   if (DevicesOf(backend, options.ranks) > 1) set->visiting_pages_ = SlotPlan(model, options).pages;
   for (int rank = 0; rank < options.ranks; ++rank) {
     ANNULUS_RETURN_IF_ERROR(set->AddRank(model));
+    set->facts_.push_back(set->FactsOf(rank));
   }
   return set;
 }
 
-std::vector<int32_t> RankSet::page_counts() const {
-  std::vector<int32_t> counts;
-  for (const auto& rank : ranks_) counts.push_back(rank->kv->page_count());
-  return counts;
+RanksState RankSet::state() const {
+  if (lost_.ok()) return RanksState::kUp;
+  return all_back_ ? RanksState::kFailed : RanksState::kLost;
+}
+
+RankFacts RankSet::FactsOf(int rank) const {
+  return {.pages = pool(rank).page_count(),
+          .page_bytes = static_cast<int64_t>(pool(rank).geometry().page_bytes()),
+          .device = device(rank).capabilities().description,
+          .node = ranks_[rank]->node};
+}
+
+RankStatistics RankSet::Statistics(int rank) const {
+  const Rank& of = *ranks_[rank];
+  return {of.memory->Stats(), of.stream->workspace_bytes(), of.stream->graph_counts()};
 }
 
 PageBook::Hooks RankSet::page_hooks() {
@@ -112,7 +125,7 @@ RankSet::~RankSet() {
 }
 
 absl::Status RankSet::AddRank(const RankModel& model) {
-  const int index = size();
+  const int index = static_cast<int>(ranks_.size());
   auto rank = std::make_unique<Rank>();
   const int devices = DevicesOf(backend_, options_.ranks);
   Backend& own = device(index);
@@ -183,16 +196,27 @@ absl::Status RankSet::TakeHostArena(Backend& backend, size_t bytes, Rank& rank) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepPlan> plan) {
+absl::Status RankSet::Start(std::shared_ptr<const StepPlan> plan) {
   if (!lost_.ok()) return lost_;
   if (options_.through_bytes) {
-    ANNULUS_ASSIGN_OR_RETURN(StepPlan copy, DecodePlan(EncodePlan(*plan), WireLimits()));
-    plan = std::make_shared<const StepPlan>(std::move(copy));
+    absl::StatusOr<StepPlan> copy = DecodePlan(EncodePlan(*plan), WireLimits());
+    if (!copy.ok()) {
+      for (const auto& rank : ranks_) rank->thread->Reset();
+      return copy.status();
+    }
+    plan = std::make_shared<const StepPlan>(*std::move(copy));
   }
   heartbeat_.Beat();
-  std::vector<RankResult> results;
-  results.reserve(ranks_.size());  // before they start: nothing may fail while they run
-  for (const auto& rank : ranks_) rank->thread->Start(plan);
+  results_.clear();
+  results_.reserve(ranks_.size());  // before they start: nothing may fail while they run
+  plan_ = std::move(plan);
+  for (const auto& rank : ranks_) rank->thread->Start(plan_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<RankResult>> RankSet::Results() {
+  const std::shared_ptr<const StepPlan> plan = std::move(plan_);
+  ANNULUS_CHECK(plan != nullptr) << "no step was started";
   absl::Status failure;
   for (int rank = 0; rank < size(); ++rank) {
     std::optional<RankResult> result = WaitFor(rank);
@@ -208,9 +232,9 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Run(std::shared_ptr<const StepP
       if (copy.ok()) result = *std::move(copy);
     }
     if (failure.ok()) failure = result->status;
-    results.push_back(*std::move(result));
+    results_.push_back(*std::move(result));
   }
-  if (failure.ok()) return results;
+  if (failure.ok()) return std::move(results_);
   // A ring that cannot be used again ends the set, and so does a device that is lost: every later
   // step would fail as this one did. Of a lost device the first failure may be that a peer waited.
   lost_ = ring_->Reset();

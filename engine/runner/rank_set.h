@@ -9,8 +9,8 @@
 #include "engine/codec/step_codec.h"
 #include "engine/memory/buffer_pool.h"
 #include "engine/ring/open_ring.h"
+#include "engine/runner/rank_port.h"
 #include "engine/runner/rank_thread.h"
-#include "engine/sparse/page_summaries.h"
 
 namespace annulus {
 
@@ -39,58 +39,38 @@ size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int
 // What a rank's pages are made of.
 KvGeometry GeometryOf(const RankModel& model);
 
-// All ranks of this process: their threads, memory and channels. Used by the coordinator's thread
-// alone, except where it says that any thread may ask.
+// All ranks of this process: their threads, memory and channels.
 //
 // On a device with several memory nodes each rank keeps its memory and threads on one, and
 // neighbours in the ring share it as far as possible. With fewer ranks than nodes a rank uses the
 // whole device. Where the backend has several devices, ranks are dealt out to them in turn, and
 // RankModel has weights on each.
-class RankSet {
+class RankSet final : public RankPort {
  public:
   // RESOURCE_EXHAUSTED with the numbers when the memory cannot be had; FAILED_PRECONDITION where
   // the transport cannot be had. `model` and `backend` must outlive the set.
   static absl::StatusOr<std::unique_ptr<RankSet>> Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options);
-  ~RankSet();
+  ~RankSet() override;
 
-  int size() const { return static_cast<int>(ranks_.size()); }
+  // When all ranks have been silent for exchange_timeout and one does not come back even after an
+  // abort, Results and every later call are UNAVAILABLE and the state is kLost. Where the ring or a
+  // device cannot be used again it is kFailed.
+  absl::Status Start(std::shared_ptr<const StepPlan> plan) override;
+  absl::StatusOr<std::vector<RankResult>> Results() override;
+  RanksState state() const override;
+  SteadyTime last_progress() const override { return heartbeat_.last(); }
 
-  // Runs a step on every rank and waits for all. The first failure of any rank aborts the others
-  // and is returned; the ranks then know no sequence, and every sequence's pages are lost. Where
-  // the ring or a device cannot be used again, every later call returns why. When
-  // all ranks have been silent for exchange_timeout and one does not come back even after an abort,
-  // this and every later call is UNAVAILABLE.
-  absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan);
+  const std::vector<RankFacts>& facts() const override { return facts_; }
+  RankStatistics Statistics(int rank) const override;
+  std::string transport() const override { return ring_->description(); }
+  int64_t visiting_pages() const override { return visiting_pages_; }
+  int64_t PagesSummarised(const SummaryKinds& kinds) const override;
+  PatternCache& patterns() override { return patterns_; }
+  PageBook::Hooks page_hooks() override;
+  const KvPool* local_pages(int rank) const override { return ranks_[rank]->kv.get(); }
 
   const KvPool& pool(int rank) const { return *ranks_[rank]->kv; }
-  // How many pages each rank has, for a book of them; and what the book is to tell the pools.
-  std::vector<int32_t> page_counts() const;
-  PageBook::Hooks page_hooks();
-  // Any thread may ask.
-  BufferPoolStats Stats(int rank) const { return ranks_[rank]->memory->Stats(); }
-  // Workspace that the rank's kernels have taken. Any thread may ask.
-  size_t workspace_bytes(int rank) const { return ranks_[rank]->stream->workspace_bytes(); }
-  // What became of launches that steps held back. Any thread may ask.
-  GraphCounts graph_counts(int rank) const { return ranks_[rank]->stream->graph_counts(); }
-  // The memory node that the rank is kept on; -1: anywhere.
-  int node(int rank) const { return ranks_[rank]->node; }
-  // The backend of the rank's device.
-  Backend& device(int rank) const;
-  // How messages travel, for people.
-  std::string transport() const { return ring_->description(); }
-  // See engine/sparse/page_summaries.h.
-  int64_t PagesSummarised(const SummaryKinds& kinds) const;
-  // Pages of one layer that a plan may let a rank take in of its peers in one ring step: see
-  // ModePolicy.
-  int64_t visiting_pages() const { return visiting_pages_; }
-  // Block lists of attention policies, shared by all ranks. Thread-safe.
-  PatternCache& patterns() { return patterns_; }
-  bool healthy() const { return lost_.ok(); }
-  // False once a rank did not come back: it may still use its pages.
-  bool all_back() const { return all_back_; }
-  // When any rank last finished a layer or a ring step. Any thread may ask.
-  SteadyTime last_progress() const { return heartbeat_.last(); }
 
  private:
   // Most bytes of block lists that are kept for others.
@@ -114,6 +94,9 @@ class RankSet {
   absl::Status AddRank(const RankModel& model);
   static absl::Status TakeHostArena(Backend& backend, size_t bytes, Rank& rank);
   std::optional<RankResult> WaitFor(int rank);
+  RankFacts FactsOf(int rank) const;
+  // The backend of the rank's device.
+  Backend& device(int rank) const;
   CodecLimits WireLimits() const;
 
   const RankModel& model_;
@@ -124,8 +107,11 @@ class RankSet {
   PatternCache patterns_{kPatternBytes};
   std::unique_ptr<RingGroup> ring_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  absl::Status
-      lost_;  // not OK once a rank did not come back, or ring or device cannot be used again
+  std::vector<RankFacts> facts_;
+  std::shared_ptr<const StepPlan> plan_;  // of the step that runs; null: none does
+  std::vector<RankResult> results_;       // of that step; empty, with room for all
+  // Not OK once a rank did not come back, or ring or device cannot be used again.
+  absl::Status lost_;
   bool all_back_ = true;
 };
 

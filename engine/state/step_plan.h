@@ -175,7 +175,8 @@ struct LayerAttention {
 // What one rank brings back from one step.
 struct RankResult {
   absl::Status status;
-  std::vector<SampledToken> tokens;  // of the sequences whose home this rank is
+  // Of the sequences whose home this rank is, in the order of the plan's items.
+  std::vector<SampledToken> tokens;
   std::vector<LogitsRow> logits;
   RingCounters ring;
   std::vector<LayerAttention> attention;  // of sequences with a policy

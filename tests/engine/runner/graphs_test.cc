@@ -30,7 +30,7 @@ struct Outcome {
 GraphCounts CountsOf(const RankSet& ranks) {
   GraphCounts all;
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    const GraphCounts own = ranks.graph_counts(rank);
+    const GraphCounts own = ranks.Statistics(rank).graphs;
     all.whole += own.whole;
     all.in_pieces += own.in_pieces;
     all.built += own.built;

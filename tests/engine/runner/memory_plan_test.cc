@@ -88,7 +88,7 @@ TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
     StepDriver driver(*backend_, model, options);
     std::vector<size_t> planned;
     for (int rank = 0; rank < c.ranks; ++rank) {
-      planned.push_back(driver.ranks().workspace_bytes(rank));
+      planned.push_back(driver.ranks().Statistics(rank).workspace_bytes);
       EXPECT_GT(planned.back(), 0u);
     }
     FillDevices();
@@ -99,7 +99,7 @@ TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
     EXPECT_EQ(device.memory_calls, warm);
     EXPECT_EQ(device.allocated, allocated);
     for (int rank = 0; rank < c.ranks; ++rank) {
-      EXPECT_EQ(driver.ranks().workspace_bytes(rank), planned[rank]);
+      EXPECT_EQ(driver.ranks().Statistics(rank).workspace_bytes, planned[rank]);
     }
     device.held_by_others = 0;
   }

@@ -172,7 +172,7 @@ TEST_F(UnfitPlans, AreAStatusAndTheRanksGoOn) {
                 p.updates[0].terms->attention = AttentionPolicy{.kind = PolicyKind::kLearned};
               }),
               HasSubstr("gates"));
-  EXPECT_TRUE(ranks_->healthy());
+  EXPECT_EQ(ranks_->state(), RanksState::kUp);
   EXPECT_EQ(Refusal([](auto&) {}), "");
 }
 

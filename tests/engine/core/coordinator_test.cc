@@ -1,0 +1,259 @@
+// The coordinator over simulated ranks: what it plans and what becomes of requests, without
+// arithmetic and without sleeps.
+
+#include "engine/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/text/tokenizer.h"
+#include "tests/support/collecting_sink.h"
+#include "tests/support/simulated_ranks.h"
+
+namespace annulus::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr int kRanks = 2;
+constexpr int32_t kPageTokens = 16;
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  ~CoordinatorTest() override { ranks_.Allow(); }  // whatever a test left held
+
+  void Make(int max_running = 4, int max_waiting = 16) {
+    CoordinatorOptions options;
+    options.limits.ranks = kRanks;
+    options.limits.shards = ShardsFor(kRanks);
+    options.limits.page_tokens = kPageTokens;
+    options.limits.prefill_rows_per_rank = 64;
+    options.limits.tokens_per_rank = 64;
+    options.limits.group_windows = {0};
+    options.modes.mode = RingMode::kPassKv;
+    options.max_running = max_running;
+    options.max_waiting = max_waiting;
+    options.identity = "simulated";
+    coordinator_ =
+        std::make_unique<Coordinator>(options, ranks_, metrics_, std::vector<int32_t>{256}, 257);
+  }
+
+  struct Asked {
+    RequestId id = 0;
+    absl::Status accepted;
+    std::shared_ptr<CollectingSink> sink = std::make_shared<CollectingSink>();
+  };
+  // A prompt of `tokens` that no other begins with.
+  Asked Ask(int tokens, int max_tokens) {
+    std::vector<int32_t> prompt(static_cast<size_t>(tokens), 'x');
+    prompt[0] = static_cast<int32_t>(next_id_ % 256);
+    return Ask(std::move(prompt), max_tokens);
+  }
+  Asked Ask(std::vector<int32_t> prompt, int max_tokens) {
+    Asked asked;
+    asked.id = next_id_++;
+    RequestSpec spec;
+    spec.prompt = std::move(prompt);
+    spec.sampling.seed = 1;
+    spec.sampling.max_tokens = max_tokens;
+    asked.accepted = coordinator_->Submit(
+        std::make_unique<Request>(asked.id, std::move(spec), asked.sink, *tokenizer_));
+    return asked;
+  }
+
+  static std::string Outcome(const Asked& asked) {
+    const auto done = asked.sink->Wait();
+    if (!done.has_value()) return "no end";
+    if (done->status.ok()) return "";
+    return done->status.ToString();
+  }
+
+  // Pages that requests hold, once all have ended and the loop has turned again.
+  int64_t PagesInUse() {
+    const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (true) {
+      int64_t used = 0;
+      for (const PageCounts& rank : coordinator_->Look().pages) used += rank.used();
+      if (used == 0 || std::chrono::steady_clock::now() > late) return used;
+      std::this_thread::yield();
+    }
+  }
+
+  // [step of ranks_.plans()] that has rows of the sequence.
+  std::vector<size_t> StepsOf(RequestId id) const {
+    std::vector<size_t> steps;
+    const std::vector<StepPlan> plans = ranks_.plans();
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (std::any_of(plans[i].items.begin(), plans[i].items.end(),
+                      [&](const PlanItem& item) { return item.sequence == id; })) {
+        steps.push_back(i);
+      }
+    }
+    return steps;
+  }
+
+  SimulatedRanks ranks_{{.ranks = kRanks, .pages = 20, .page_tokens = kPageTokens}};
+  EngineMetrics metrics_{kRanks, ModelInfo()};
+  std::unique_ptr<Tokenizer> tokenizer_ = MakeByteTokenizer();
+  RequestId next_id_ = 1;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+TEST_F(CoordinatorTest, AnswersWithWhatTheRanksSampled) {
+  Make();
+  const Asked asked = Ask(100, 5);
+  EXPECT_EQ(Outcome(asked), "");
+  std::vector<int32_t> expected;
+  for (int32_t position = 100; position < 105; ++position) {
+    expected.push_back(SimulatedRanks::TokenAt(position));
+  }
+  EXPECT_EQ(asked.sink->ids(), expected);
+  // Every row of the prompt runs once, in order; terms and setup are sent once.
+  int32_t next = 0;
+  int terms = 0;
+  int setups = 0;
+  for (const StepPlan& plan : ranks_.plans()) {
+    for (const SequenceUpdate& update : plan.updates) {
+      terms += update.terms.has_value() ? 1 : 0;
+      setups += update.setup.has_value() ? 1 : 0;
+    }
+    for (const PlanItem& item : plan.items) {
+      if (item.sampled) continue;
+      EXPECT_EQ(item.begin, next);
+      next = item.end;
+    }
+  }
+  EXPECT_EQ(next, 99);
+  EXPECT_EQ(terms, 1);
+  EXPECT_EQ(setups, 1);
+}
+
+// A request begins when all its pages are free, and not before.
+TEST_F(CoordinatorTest, AdmitsWhatThePagesHaveRoomFor) {
+  Make();
+  ranks_.HoldSteps();
+  const Asked large = Ask(400, 8);  // 26 of 40 pages
+  ASSERT_TRUE(ranks_.WaitBegun(1));
+  const Asked second = Ask(300, 8);  // 20 pages
+  const Asked small = Ask(40, 8);    // 3 pages
+  ranks_.Allow();
+  for (const Asked& asked : {large, second, small}) EXPECT_EQ(Outcome(asked), "");
+  EXPECT_GT(StepsOf(second.id).front(), StepsOf(large.id).back());
+  EXPECT_EQ(PagesInUse(), 0);
+}
+
+TEST_F(CoordinatorTest, TellsWhomItRefusesToComeAgain) {
+  Make(/*max_running=*/1, /*max_waiting=*/2);
+  ranks_.HoldSteps();
+  const Asked running = Ask(20, 4);
+  ASSERT_TRUE(ranks_.WaitBegun(1));
+  const Asked first = Ask(20, 4);
+  const Asked second = Ask(20, 4);
+  const Asked refused = Ask(20, 4);
+  EXPECT_TRUE(first.accepted.ok() && second.accepted.ok());
+  EXPECT_EQ(refused.accepted.code(), absl::StatusCode::kResourceExhausted);
+  ranks_.Allow();
+  for (const Asked& asked : {running, first, second}) EXPECT_EQ(Outcome(asked), "");
+}
+
+// A cancel takes effect between two steps: the one that runs ends, and the next one tells the ranks
+// to forget the sequence.
+TEST_F(CoordinatorTest, CancelsBetweenSteps) {
+  Make();
+  ranks_.HoldSteps();
+  const Asked gone = Ask(500, 8);
+  ASSERT_TRUE(ranks_.WaitBegun(1));
+  coordinator_->Cancel(gone.id);
+  EXPECT_EQ(gone.sink->done_calls(), 0);  // the step still runs
+  ranks_.Allow();
+  EXPECT_THAT(Outcome(gone), HasSubstr("CANCELLED"));
+  const Asked next = Ask(40, 2);
+  EXPECT_EQ(Outcome(next), "");
+  EXPECT_EQ(StepsOf(gone.id).size(), 1u);
+  EXPECT_THAT(ranks_.plans()[1].ended, Contains(gone.id));
+  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_LE(ranks_.known(), 1u);
+}
+
+// What a rank failed in ends; what comes later is told to the ranks from its beginning, and finds
+// nothing of the pages that were lost.
+TEST_F(CoordinatorTest, GoesOnAfterAStepThatFailed) {
+  Make();
+  std::vector<int32_t> prompt(200, 'p');
+  EXPECT_EQ(Outcome(Ask(prompt, 4)), "");
+  ranks_.FailNext(absl::InternalError("a rank stumbled"));
+  const Asked failed = Ask(prompt, 4);
+  EXPECT_THAT(Outcome(failed), HasSubstr("UNAVAILABLE: computing the answer failed; try again"));
+  EXPECT_THAT(Outcome(failed), HasSubstr("a rank stumbled"));
+  const Asked again = Ask(prompt, 4);
+  EXPECT_EQ(Outcome(again), "");
+  EXPECT_EQ(again.sink->Wait()->usage.cached_tokens, 0);
+  EXPECT_EQ(PagesInUse(), 0);
+}
+
+TEST_F(CoordinatorTest, AnAnswerWithoutATokenIsAStepThatFailed) {
+  Make();
+  ranks_.LoseNextTokens();
+  EXPECT_THAT(Outcome(Ask(20, 4)), HasSubstr("ranks sampled for 0 sequences of the 1"));
+  EXPECT_EQ(Outcome(Ask(20, 4)), "");
+  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_LE(ranks_.known(), 1u);
+}
+
+// A rank that did not come back may still write to its pages: nobody gets them.
+TEST_F(CoordinatorTest, KeepsThePagesOfALostRank) {
+  Make();
+  ranks_.HoldSteps();
+  const Asked running = Ask(100, 4);
+  ASSERT_TRUE(ranks_.WaitBegun(1));
+  const Asked waiting = Ask(500, 4);
+  ranks_.FailNext(absl::UnavailableError("rank 1 is silent"), RanksState::kLost);
+  ranks_.Allow();
+  for (const Asked& asked : {running, waiting}) {
+    EXPECT_THAT(Outcome(asked), HasSubstr("the server must be started again"));
+  }
+  // Though there is no room for it, it does not wait.
+  EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("the server must be started again"));
+  EXPECT_FALSE(coordinator_->Look().healthy);
+  int64_t used = 0;
+  for (const PageCounts& rank : coordinator_->Look().pages) used += rank.used();
+  EXPECT_GT(used, 0);
+}
+
+// Requests of all sizes come, are cancelled and meet steps that fail. The simulated ranks follow
+// every plan; each request ends once, and nothing is left behind.
+TEST_F(CoordinatorTest, ManyRequestsLeaveNothingBehind) {
+  const uint32_t seed = 20240607;
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  Make(/*max_running=*/4, /*max_waiting=*/1000);
+  std::vector<Asked> asked;
+  for (int turn = 0; turn < 300; ++turn) {
+    std::vector<int32_t> prompt(1 + random() % 400, static_cast<int32_t>('a' + random() % 3));
+    asked.push_back(Ask(std::move(prompt), static_cast<int>(1 + random() % 40)));
+    ASSERT_TRUE(asked.back().accepted.ok());
+    if (random() % 4 == 0) coordinator_->Cancel(asked[random() % asked.size()].id);
+    if (random() % 50 == 0) ranks_.FailNext(absl::InternalError("a rank stumbled"));
+  }
+  size_t answered = 0;
+  for (const Asked& each : asked) {
+    const std::string outcome = Outcome(each);
+    EXPECT_THAT(outcome, ::testing::AnyOf("", HasSubstr("CANCELLED"), HasSubstr("stumbled")));
+    EXPECT_EQ(each.sink->done_calls(), 1);
+    answered += outcome.empty() ? 1 : 0;
+  }
+  EXPECT_GT(answered, asked.size() / 4);
+  EXPECT_EQ(PagesInUse(), 0);
+}
+
+}  // namespace
+}  // namespace annulus::testing

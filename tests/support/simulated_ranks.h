@@ -1,0 +1,180 @@
+#ifndef ANNULUS_TESTS_SUPPORT_SIMULATED_RANKS_H_
+#define ANNULUS_TESTS_SUPPORT_SIMULATED_RANKS_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/runner/plan_check.h"
+#include "engine/runner/rank_port.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus::testing {
+
+struct SimulatedRanksOptions {
+  int ranks = 2;
+  int32_t pages = 64;  // of each rank
+  int32_t page_tokens = 16;
+  std::vector<int32_t> group_windows = {0};
+};
+
+// Ranks that do no arithmetic: each plan is held against what the plans before it have said, as
+// real ranks do, and every sampled row is answered by a letter that its position gives. A test may
+// hold steps back and have them fail. All but the port's own calls are thread-safe.
+class SimulatedRanks final : public RankPort {
+ public:
+  explicit SimulatedRanks(const SimulatedRanksOptions& options) : known_(options.ranks) {
+    model_.page_shape.page_tokens = options.page_tokens;
+    for (const int32_t window : options.group_windows) {
+      model_.groups.emplace_back().window = window;
+    }
+    facts_.assign(options.ranks, {.pages = options.pages, .page_bytes = 4096, .device = "none"});
+  }
+
+  // The token that follows `position`.
+  static int32_t TokenAt(int32_t position) { return 'a' + position % 26; }
+
+  // From now on steps wait until Allow has let them end.
+  void HoldSteps() {
+    std::lock_guard lock(mutex_);
+    allowed_ = 0;
+  }
+  void Allow(int steps = std::numeric_limits<int>::max()) {
+    std::lock_guard lock(mutex_);
+    allowed_ = steps;
+    changed_.notify_all();
+  }
+  // Waits until `count` steps have begun.
+  bool WaitBegun(size_t count, double seconds = 60) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                             [&] { return plans_.size() >= count; });
+  }
+  // The next step that has rows fails on a rank; `after`: the state from then on.
+  void FailNext(absl::Status status, RanksState after = RanksState::kUp) {
+    std::lock_guard lock(mutex_);
+    failure_ = std::move(status);
+    after_ = after;
+  }
+  // The next step that has rows brings no tokens.
+  void LoseNextTokens() {
+    std::lock_guard lock(mutex_);
+    lose_tokens_ = true;
+  }
+  // Of all steps so far.
+  std::vector<StepPlan> plans() const {
+    std::lock_guard lock(mutex_);
+    return plans_;
+  }
+  // Sequences that the ranks have not been told to forget.
+  size_t known() const {
+    std::lock_guard lock(mutex_);
+    return known_[0].size();
+  }
+
+  absl::Status Start(std::shared_ptr<const StepPlan> plan) override {
+    std::lock_guard lock(mutex_);
+    if (state_ != RanksState::kUp) return absl::UnavailableError("the ranks are gone");
+    plans_.push_back(*plan);
+    changed_.notify_all();
+    for (int rank = 0; rank < size(); ++rank) {
+      if (absl::Status followed = Follow(*plan, rank); !followed.ok()) {
+        for (auto& sequences : known_) sequences.clear();
+        return followed;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<RankResult>> Results() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return allowed_ > 0; });
+    if (allowed_ != std::numeric_limits<int>::max()) --allowed_;
+    const std::vector<PlanItem>& items = plans_.back().items;
+    if (failure_.has_value() && !items.empty()) {
+      state_ = after_;
+      for (auto& sequences : known_) sequences.clear();
+      return *std::exchange(failure_, std::nullopt);
+    }
+    std::vector<RankResult> results(facts_.size());
+    const bool lost = !items.empty() && std::exchange(lose_tokens_, false);
+    for (const PlanItem& item : items) {
+      if (!item.sampled || lost) continue;
+      results[item.runs[0].rank].tokens.push_back(
+          {item.sequence, TokenAt(item.begin + 1), false, std::nullopt, absl::OkStatus()});
+    }
+    return results;
+  }
+
+  RanksState state() const override {
+    std::lock_guard lock(mutex_);
+    return state_;
+  }
+  SteadyTime last_progress() const override { return SteadyTime(); }
+
+  const std::vector<RankFacts>& facts() const override { return facts_; }
+  RankStatistics Statistics(int) const override { return {}; }
+  std::string transport() const override { return "none"; }
+  int64_t visiting_pages() const override { return std::numeric_limits<int64_t>::max(); }
+  int64_t PagesSummarised(const SummaryKinds&) const override { return 0; }
+  PatternCache& patterns() override { return patterns_; }
+  PageBook::Hooks page_hooks() override { return {}; }
+  const KvPool* local_pages(int) const override { return nullptr; }
+
+ private:
+  absl::Status Follow(const StepPlan& plan, int rank) {
+    auto& sequences = known_[rank];
+    for (const SequenceId id : plan.ended) sequences.erase(id);
+    for (const SequenceUpdate& update : plan.updates) {
+      RankSequence& sequence = sequences[update.sequence];
+      if (update.terms.has_value()) {
+        sequence.version = update.terms->version;
+        sequence.ring = update.terms->ring;
+        sequence.home = update.terms->home;
+      }
+      if (sequence.version != update.version) return absl::InternalError("terms were not sent");
+      ANNULUS_RETURN_IF_ERROR(CheckTables(update, sequence, model_));
+      sequence.groups.resize(update.tables.size());
+      for (size_t g = 0; g < update.tables.size(); ++g) {
+        auto& entries = sequence.groups[g];
+        const TableDelta& delta = update.tables[g];
+        entries.erase(entries.begin(), entries.begin() + delta.drop_front);
+        entries.insert(entries.end(), delta.append.begin(), delta.append.end());
+      }
+      if (!update.setup.has_value()) continue;
+      const SamplingSetup& setup = *update.setup;
+      sequence.sampler =
+          std::make_unique<Sampler>(setup.params, setup.vocabulary, setup.end_of_text_ids);
+    }
+    for (const PlanItem& item : plan.items) {
+      const auto sequence = sequences.find(item.sequence);
+      if (sequence == sequences.end()) return absl::InternalError("rows of an unknown sequence");
+      ANNULUS_RETURN_IF_ERROR(CheckItem(item, sequence->second, model_, rank));
+    }
+    return absl::OkStatus();
+  }
+
+  RankModel model_;  // groups and page size alone
+  std::vector<RankFacts> facts_;
+  PatternCache patterns_{size_t{1} << 20};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unordered_map<SequenceId, RankSequence>> known_;  // [rank]
+  std::vector<StepPlan> plans_;
+  int allowed_ = std::numeric_limits<int>::max();
+  std::optional<absl::Status> failure_;
+  RanksState after_ = RanksState::kUp;
+  RanksState state_ = RanksState::kUp;
+  bool lose_tokens_ = false;
+};
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_SUPPORT_SIMULATED_RANKS_H_
