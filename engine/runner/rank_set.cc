@@ -64,9 +64,12 @@ size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int
 absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options) {
   std::unique_ptr<RankSet> set(new RankSet(model, backend, options));
-  ANNULUS_ASSIGN_OR_RETURN(set->ring_, OpenRing(options.transport, backend, options.ranks,
-                                                std::min(options.exchange_timeout, kOpening)));
-  if (DevicesOf(backend, options.ranks) > 1) set->visiting_pages_ = SlotPlan(model, options).pages;
+  const auto timeout = std::min(options.exchange_timeout, kOpening);
+  ANNULUS_ASSIGN_OR_RETURN(set->ring_,
+                           options.open_ring != nullptr
+                               ? options.open_ring()
+                               : OpenRing(options.transport, backend, options.ranks, timeout));
+  if (set->ring_->channel(0).copies()) set->visiting_pages_ = SlotPlan(model, options).pages;
   for (int rank = 0; rank < options.ranks; ++rank) {
     ANNULUS_RETURN_IF_ERROR(set->AddRank(model));
     set->facts_.push_back(set->FactsOf(rank));
@@ -137,7 +140,7 @@ absl::Status RankSet::AddRank(const RankModel& model) {
       CountStepBytes(model, options_.rows_per_rank, options_.ranks, backend.capabilities());
   BufferPool::Options pool;
   RingChannel& channel = ring_->channel(index);
-  const size_t arrivals = devices == 1 ? 0 : RingSlots::BytesFor(SlotPlan(model, options_));
+  const size_t arrivals = channel.copies() ? RingSlots::BytesFor(SlotPlan(model, options_)) : 0;
   const size_t slot_bytes = arrivals + channel.send_bytes();
   const WorkspaceBytes workspace =
       backend.PlanWorkspace(WorkShapeOf(model, options_, backend.capabilities()));
@@ -167,7 +170,7 @@ absl::Status RankSet::AddRank(const RankModel& model) {
   parts.backend = &backend;
   parts.stream = rank->stream.get();
   parts.channel = &channel;
-  if (devices > 1) {
+  if (channel.copies()) {
     parts.slots = RingSlots::Cut(rank->slots.data(), SlotPlan(model, options_));
     channel.UseSendArea({rank->slots.data() + arrivals, channel.send_bytes()});
   }

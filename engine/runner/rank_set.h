@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_RUNNER_RANK_SET_H_
 #define ANNULUS_ENGINE_RUNNER_RANK_SET_H_
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -24,6 +25,8 @@ struct RankSetOptions {
   AttentionObserver* observer = nullptr;                // of a lone rank; null: nobody looks on
   RingTransport transport = RingTransport::kAuto;       // between several devices
   bool graphs = true;  // of steps that decode, where a device has them
+  // Opens the ring between the ranks; null: OpenRing does, by `transport`.
+  std::function<absl::StatusOr<std::unique_ptr<RingGroup>>()> open_ring;
   // Every plan and result goes through bytes and back, as between processes: for tests.
   bool through_bytes = false;
 };
@@ -33,7 +36,8 @@ struct RankSetOptions {
 int DevicesOf(const Backend& backend, int ranks);
 
 // Bytes of a rank's device for what peers copy to it and, where NCCL may be what is taken, for
-// putting together what it sends; 0 where all ranks are on one device.
+// putting together what it sends, foreseen before the ring that `transport` names is open; 0 where
+// all ranks are on one device, since that ring does not copy.
 size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices);
 
 // What a rank's pages are made of.
@@ -82,7 +86,7 @@ class RankSet final : public RankPort {
     std::unique_ptr<BufferPool> host_memory;  // null where the host reads `memory`
     std::unique_ptr<KvPool> kv;
     PoolBuffer workspace;  // of the stream; nothing where ops take it of the host's heap
-    PoolBuffer slots;      // and the channel's send area; nothing where all ranks are on one device
+    PoolBuffer slots;      // and the channel's send area; nothing where the channel does not copy
     std::unique_ptr<StepArena> arena;
     std::unique_ptr<StepArena> host_arena;  // null with host_memory
     std::unique_ptr<Stream> stream;

@@ -14,6 +14,7 @@
 #include "kernels/base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
+#include "tests/support/copying_ring.h"
 
 namespace annulus::testing {
 
@@ -44,6 +45,7 @@ struct DriverOptions {
   int ranks = 1;
   RingMode mode = RingMode::kPassKv;
   RingTransport transport = RingTransport::kAuto;
+  bool copying_ring = false;              // CopyingRing, whatever the transport
   int prefill_rows = 64;                  // of one rank in a step
   int tokens_per_rank = 1;                // 1: every sequence over all ranks
   bool all_logits = false;                // return the logits of every row but the last of a prompt
@@ -96,6 +98,11 @@ class StepDriver {
     set.transport = options.transport;
     set.graphs = options.graphs;
     set.through_bytes = true;
+    if (options.copying_ring) {
+      set.open_ring = [&backend, ranks = options.ranks] {
+        return std::make_unique<CopyingRing>(backend, ranks);
+      };
+    }
     set.kv_memory_bytes =
         options.kv_bytes > 0 ? options.kv_bytes : static_cast<size_t>(options.ranks) * (48 << 20);
     ranks_ = RankSet::Create(model, backend, set).value();

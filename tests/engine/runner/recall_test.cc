@@ -298,6 +298,31 @@ TEST(Recall3, RowsInsideADocumentAreRightUnderTopPagesWithKeysAndValuesInBf16) {
              [](int) { return 2 * 0x1p-8; });
 }
 
+// Ranks of one device whose ring copies, as rings between processes do, have slots for what comes:
+// the channel says so, not the number of devices.
+TEST(RecallRing, ACopyingRingOnOneDeviceGivesTheSameBits) {
+  CpuWorld world;
+  const RankModel model = LoadRecall(world, 16, DType::kF32);
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 700; ++i) prompt.push_back('a' + i * i % 26);
+  for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+    for (const char* const policy : {"dense", "top_pages:pages=3,block=16"}) {
+      DriverOptions options;
+      options.ranks = 3;
+      options.mode = mode;
+      options.all_logits = true;
+      options.attention = ParseAssignment(policy).value();
+      const DriverResult shared = StepDriver(world, model, options).Run({prompt}, 8)[0];
+      options.copying_ring = true;
+      StepDriver copying(world, model, options);
+      const DriverResult copied = copying.Run({prompt}, 8)[0];
+      EXPECT_LT(copying.ranks().visiting_pages(), copying.ranks().pool(0).page_count());
+      EXPECT_EQ(copied.tokens, shared.tokens) << policy;
+      EXPECT_EQ(copied.logits, shared.logits) << policy;
+    }
+  }
+}
+
 // A rank that lost its sampler goes on with the same tokens: penalties and min_tokens count what
 // the answer has had.
 TEST(RecallSampling, ASetupThatIsSentAgainCarriesTheAnswerSoFar) {
