@@ -320,6 +320,7 @@ class RingAttention::LayerRun {
 
   // Of an item's own rows: the result is slot 0.
   AttentionState OwnState(const RingItem& item, int slot = 0) const {
+    ANNULUS_CHECK(slot < item.kept_slots) << "a state without memory";
     if (slot == 0) return Rows(layer_.state, item.first_row, item.own_rows());
     return Rows(layer_.kept, item.kept_offset + (slot - 1) * item.own_rows(), item.own_rows());
   }
@@ -358,7 +359,6 @@ class RingAttention::LayerRun {
       item.state = work.state;
       if (work.runner == layer_.items[work.item].index) {
         const StateMerger::Place place = mergers_[work.item].Take(work.subtree);
-        ANNULUS_CHECK(place.slot < layer_.items[work.item].kept_slots) << "a state without memory";
         item.state = OwnState(layer_.items[work.item], place.slot);
         item.merges = place.merges;
       }

@@ -58,12 +58,12 @@ ItemShards StepRun::AllPages(size_t index, int group) const {
                          shards());
 }
 
-// Where layers differ one may see what the first, by which the group was built, does not: states
-// are reserved for all.
-void StepRun::NoteRuled(int group) {
+// What the first layer's lists leave out may be seen after all: by another layer with lists of its
+// own, or because a contract falls back to more. States are reserved for all that there is.
+void StepRun::NoteAllPages(int group) {
   if (model().groups[group].window > 0) return;
   for (size_t i = 0; i < ring_items_.size(); ++i) {
-    if (!sequence(i).ruled) continue;
+    if (ring_items_[i].pattern == nullptr && ring_items_[i].branches.empty()) continue;
     const ItemShards all = AllPages(i, group);
     RingAttention::Note(std::span(&all, 1), std::span(&ring_items_[i], 1));
   }

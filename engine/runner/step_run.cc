@@ -25,7 +25,7 @@ absl::Status StepRun::Run(RankResult& result) {
   for (size_t g = 0; g < model().groups.size(); ++g) {
     groups_.push_back(BuildGroup(static_cast<int>(g)));
     RingAttention::Note(groups_.back().shards, ring_items_);
-    NoteRuled(static_cast<int>(g));
+    NoteAllPages(static_cast<int>(g));
   }
   ANNULUS_RETURN_IF_ERROR(TakeBuffers(RingAttention::Reserve(ring_items_)));
   ANNULUS_RETURN_IF_ERROR(BeginGraph());

@@ -109,7 +109,7 @@ class StepRun {
   absl::Status Attend(int layer, int64_t rows);
   void SetLists(size_t index, int layer);
   ItemShards AllPages(size_t index, int group) const;
-  void NoteRuled(int group);
+  void NoteAllPages(int group);
   void ListChoosing(int layer, GroupStep& step) const;
   void TakeUpLayer(int layer);
   bool Chooses(std::span<const SequencePart> parts, const RingItem& item) const;

@@ -225,8 +225,13 @@ absl::Status CheckSegments(const AttentionPolicy& policy) {
     return absl::InvalidArgumentError(absl::StrCat("attention policy dilated: ", why...));
   };
   if (IsAuto(policy)) {
-    if (policy.rates == AttentionPolicy().rates) return absl::OkStatus();
-    return refuse("rates go with given segments; those of segments=auto are 1, 2, 4, ..");
+    if (policy.rates != AttentionPolicy().rates) {
+      return refuse("rates go with given segments; those of segments=auto are 1, 2, 4, ..");
+    }
+    if (kFirstAutoSegment % policy.block == 0) return absl::OkStatus();
+    return refuse("block ", policy.block,
+                  " is not allowed with segments=auto, of which the first has ", kFirstAutoSegment,
+                  " tokens: it must divide them; or give segments");
   }
   if (policy.segments.size() != policy.rates.size()) {
     return refuse(policy.segments.size(), " segments and ", policy.rates.size(),

@@ -174,22 +174,29 @@ TEST(Content, EveryRowEqualsTheReportedListsAppliedDensely) {
   }
 }
 
-// The first layer's lists leave out whole ranks, whose states the second must have room for.
-TEST(Content, ALayerMaySeeRanksThatTheFirstDoesNot) {
+// The first layer's lists leave out whole ranks, whose states another layer, or a contract that
+// falls back to all, must have room for.
+TEST(Content, MoreMayBeSeenThanTheFirstListsSay) {
   CpuWorld world;
   const MaskedCheckpoint checkpoint("llama_rope3_sharded");
-  for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
-    Setting setting;
-    setting.checkpoint = &checkpoint;
-    setting.name = "llama_rope3_sharded";
-    setting.policy =
-        "random:window=20,random=2,block=16; layers=1: dilated:segments=32/96,rates=1/3,block=16";
-    setting.ops = world.registry.Available("cpu").front();
-    setting.ranks = 8;
-    setting.mode = mode;
-    setting.prefill_rows = MaskedCheckpoint::kPage;
-    setting.seed = 1372070032;
-    CheckSetting(world, setting);
+  for (const char* policy :
+       {"random:window=20,random=2,block=16; layers=1: dilated:segments=32/96,rates=1/3,block=16",
+        "strided:stride=8,local=4,block=16,coverage=0.99",
+        "window:window=40,block=16,coverage=0.99"}) {
+    for (const RingMode mode : {RingMode::kPassKv, RingMode::kPassQ}) {
+      for (const int ranks : {4, 8}) {
+        Setting setting;
+        setting.checkpoint = &checkpoint;
+        setting.name = "llama_rope3_sharded";
+        setting.policy = policy;
+        setting.ops = world.registry.Available("cpu").front();
+        setting.ranks = ranks;
+        setting.mode = mode;
+        setting.prefill_rows = MaskedCheckpoint::kPage;
+        setting.seed = 1372070032;
+        CheckSetting(world, setting);
+      }
+    }
   }
 }
 

@@ -82,6 +82,9 @@ TEST(PolicyTest, SegmentsFitTheirRatesAndBlocks) {
   EXPECT_THAT(error("dilated:segments=100,rates=1"), HasSubstr("of the block (64)"));
   EXPECT_THAT(error("dilated:segments=2048,rates=2"), HasSubstr("one rate must be 1"));
   EXPECT_THAT(error("dilated:segments=auto,rates=1/3"), HasSubstr("rates go with given segments"));
+  EXPECT_THAT(error("dilated:segments=auto,block=4096"), HasSubstr("block 4096 is not allowed"));
+  EXPECT_THAT(error("dilated:segments=auto,block=192"), HasSubstr("it must divide them"));
+  EXPECT_EQ(error("dilated:segments=auto,block=2048"), "");
   EXPECT_THAT(Error("dilated:segments=0"), HasSubstr("'0' is not allowed: 1 to"));
   EXPECT_THAT(Error("dilated:coverage=0.9"), HasSubstr("has no parameter 'coverage'"));
 }
