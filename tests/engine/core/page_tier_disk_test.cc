@@ -227,7 +227,7 @@ TEST_F(PageTierDiskTest, TheSameBeginningIsReadOnce) {
   const auto first = Send(*engine, Spec(text));
   ASSERT_TRUE(calls.WaitForHanging());
   const auto second = Send(*engine, Spec(other));
-  second->Wait(0.1);  // meanwhile it is looked at
+  second->Wait(0.3);  // meanwhile it is looked at
   calls.Open();
   for (const auto& sink : {first, second}) {
     ASSERT_TRUE(Answered(*sink));

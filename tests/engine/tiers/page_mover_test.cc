@@ -193,10 +193,10 @@ TEST_F(PageMoverTest, BatchesOfFewPagesGoFirst) {
   for (size_t i = 0; i < 20; ++i) mover.Read({i, marks[i], Pieces(back[i]), 2}, {1, 20});
   calls_.WaitForCalls(1);
   for (size_t i = 0; i < 2; ++i) mover.Read({50 + i, few[i], Pieces(back[20 + i]), 2}, {2, 2});
+  const auto start = std::chrono::steady_clock::now();
   calls_.Close(false);
   std::vector<uint64_t> order;
   double busy = 0;
-  const auto start = std::chrono::steady_clock::now();
   while (order.size() < 22) {
     for (const auto& done : WaitFor(mover, 1)) {
       order.push_back(done.ticket);
