@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/sanitizers.h"
 #include "tests/engine/core/page_tier_fixture.h"
 
 namespace annulus {
@@ -193,7 +194,7 @@ TEST_F(PageTierTest, BrokenPagesAreComputed) {
 // A prompt that was not read to its end leaves what it had.
 TEST_F(PageTierTest, AnUnfinishedPromptGoesOnWhereItWas) {
   const EngineOptions options = Options(testing::SlowToCompute(folder_), 1);
-  const std::vector<int32_t> prompt = Prompt(2000, 250);
+  const std::vector<int32_t> prompt = Prompt(kThreadSanitizer ? 1000 : 2000, 250);
   EngineOptions off = options;
   off.kv_disk.clear();
   const Answer expected = Ask(*Make(off), Spec(prompt));
