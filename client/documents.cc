@@ -192,6 +192,22 @@ grpc::Status UploadDocument(Connection& connection, const std::string& name,
   return status;
 }
 
+grpc::Status PrefillDocument(Connection& connection, const v1::PrefillDocumentRequest& request,
+                             const PrefillObserver& observer, v1::Prefilled* prefilled) {
+  Call call(connection);
+  const auto reader = connection.documents().PrefillDocument(call.context(), request);
+  v1::PrefillDocumentResponse event;
+  bool done = false;
+  while (reader->Read(&event)) {
+    observer(event);
+    done = done || event.has_done();
+    if (event.has_done()) *prefilled = std::move(*event.mutable_done());
+  }
+  const grpc::Status status = reader->Finish();
+  if (!status.ok() || done) return status;
+  return {grpc::StatusCode::INTERNAL, "the server ended the call without saying what it has read"};
+}
+
 grpc::Status GetDocument(Connection& connection, const std::string& name, v1::Document* document) {
   v1::GetDocumentRequest request;
   v1::GetDocumentResponse response;

@@ -56,6 +56,14 @@ grpc::Status UploadDocument(Connection& connection, const std::string& name,
                             DocumentContent& content, const UploadObserver& observer,
                             v1::Document* document);
 
+// Sees how far a document has been read ahead.
+using PrefillObserver = std::function<void(const v1::PrefillDocumentResponse&)>;
+
+// Has the server read a stored document ahead. On OK `prefilled` is what it did. A stream that ends
+// well but without that is INTERNAL.
+grpc::Status PrefillDocument(Connection& connection, const v1::PrefillDocumentRequest& request,
+                             const PrefillObserver& observer, v1::Prefilled* prefilled);
+
 grpc::Status GetDocument(Connection& connection, const std::string& name, v1::Document* document);
 
 // Every page of the list.

@@ -104,7 +104,11 @@ constexpr Advice kAdvice[] = {
      "There is no such host. Name another address with --server HOST:PORT."},
     {"timed out before receiving SETTINGS", kSilent},
     {"Timeout occurred", kSilent},
-    {"Handshake read failed", kSilent},
+    {"Handshake read failed",
+     "$0 ended the TLS handshake, or never answered it. If annulusd there speaks without TLS, "
+     "leave "
+     "out the --tls flags; else it is stopped or hangs, or another program listens. Its log says "
+     "more; --connect-timeout SECONDS waits longer."},
     {"connect() timed out",
      "Nothing answers at $0: the host is down, or a firewall is in between. Name another address "
      "with --server HOST:PORT, or wait longer with --connect-timeout SECONDS."},

@@ -134,10 +134,17 @@ struct RequestSpec {
   // for reuse, as they are up to the prompt's end.
   std::vector<int32_t> shared_prefixes;
   std::vector<PromptDocument> documents;  // so that ForgetDocument finds what they left
+  // Reads whole pages of the prompt, keeps them for reuse and generates nothing: no sampling, no
+  // delta. Usage::prompt_tokens is what is kept; a prompt shorter than a page leaves nothing.
+  bool prefill_only = false;
+  // When these were looked up, or before: what is forgotten later leaves nothing of this request on
+  // kv_disk. Absent: when it is submitted.
+  std::optional<SteadyTime> documents_found;
   SamplingParams sampling;
   // Absent: EngineOptions::attention. Layers whose own window the model states stay exact.
   std::optional<AttentionAssignment> attention;
   bool attention_details = false;  // fill AttentionReport::details
+  bool digest = false;             // fill Completion::digest
   SteadyTime deadline = SteadyTime::max();
   // Orders as a deadline does, but ends nothing.
   SteadyTime wanted_by = SteadyTime::max();
@@ -263,7 +270,8 @@ struct AttentionReport {
   std::vector<AttentionDetail> details;  // by layer, then kv head; if RequestSpec asked for them
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kDeadline, kError };
+// kPrefilled: RequestSpec::prefill_only is done.
+enum class FinishReason : uint8_t { kStop, kLength, kPrefilled, kCancelled, kDeadline, kError };
 
 struct TokenLogprob {
   int32_t token_id = 0;
@@ -288,7 +296,7 @@ struct Delta {
 };
 
 struct Completion {
-  absl::Status status;  // OK for kStop and kLength; else why the request ended
+  absl::Status status;  // OK for kStop, kLength and kPrefilled; else why the request ended
   FinishReason finish_reason = FinishReason::kStop;
   std::string matched_stop;  // the stop string that ended it, if one did
   Usage usage;
@@ -297,6 +305,9 @@ struct Completion {
   // "short" or "long" where the model's rotary frequencies depend on the prompt's length (longrope,
   // dynamic NTK), else empty; empty too for a request that never ran.
   std::string rope_factors;
+  // If RequestSpec::digest: the SHA-256, in hexadecimal, of 8 bytes for each token: its id and the
+  // bits of its log probability, little-endian.
+  std::string digest;
 };
 
 // Where one request's results go. The engine calls it from its own thread, one call at a time, and
@@ -489,16 +500,18 @@ class Engine {
   // Ends the request at the next chunk boundary with CANCELLED. Unknown or ended ids do nothing.
   virtual void Cancel(RequestId id) = 0;
 
-  // The tenant's document of this content (PromptDocument) is deleted. Keys and values of prompts
-  // that held it leave kv_disk, and none of a request that was submitted before gets there any
-  // more; those in memory serve only whoever sends the same prompt, and go as others do.
-  // UNAVAILABLE if the disk fails or takes more than some seconds: then nothing finds them, and
-  // files may stay.
-  virtual absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content) = 0;
-
   // The calls from here on that take a CancelFlag work on the caller's thread for as long as the
   // client's data takes. They count their steps (engine/base/work_meter.h) and end soon after the
   // flag is set, with CANCELLED; too many steps for the data are INVALID_ARGUMENT.
+
+  // The tenant's document of this content (PromptDocument) is deleted. Keys and values of prompts
+  // that held it leave kv_disk, and none of a request from before (RequestSpec::documents_found)
+  // gets there any more; those in memory serve only whoever sends the same prompt, and go as others
+  // do. Waits for the disk, some seconds at most, by CancelFlag::WaitAside. UNAVAILABLE if the disk
+  // fails or takes longer, CANCELLED, RESOURCE_EXHAUSTED without memory: then nothing finds the
+  // pages before the next start, and files may stay.
+  virtual absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
+                                      const CancelFlag& cancel) = 0;
 
   // Text must be UTF-8 (INVALID_ARGUMENT with the byte offset otherwise). `add_special` adds what
   // the tokenizer's post-processor adds, for example a beginning-of-text id.

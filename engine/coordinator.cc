@@ -344,7 +344,9 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   if (ran) {
     const auto running = std::find_if(state_.running.begin(), state_.running.end(),
                                       [id](const auto& sequence) { return sequence->id == id; });
-    if (reason == FinishReason::kStop || reason == FinishReason::kLength) LearnCosts(*request);
+    const bool read = reason == FinishReason::kStop || reason == FinishReason::kLength ||
+                      reason == FinishReason::kPrefilled;
+    if (read) LearnCosts(*request);
     request->Finish(reason, std::move(status));
     RecordFinished(*request, reason);
     const bool unfinished = reason == FinishReason::kCancelled || reason == FinishReason::kDeadline;
@@ -377,6 +379,9 @@ void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
   metrics_.request_generation_tokens.Observe(static_cast<double>(request.completion_tokens()));
   if (request.completion_tokens() > 0) {
     metrics_.request_decode_time.Observe(request.timings().decode);
+  }
+  // One token has no gap, which would count as a very short one.
+  if (request.completion_tokens() > 1) {
     metrics_.request_longest_gap.Observe(request.timings().longest_gap);
   }
 }

@@ -93,6 +93,7 @@ class Coordinator {
   // `large`: null, or who must still find room once all that ran before has ended.
   AdmissionHost::Answer TryAdmit(Request& request, const Request* large);
   PageDemand DemandOf(const Request& request);
+  bool IsKept(Request& request);
   bool WaitsForPrefix(const Request& request);
   void ForgetCommon(const Request& request);
   bool WaitsForPages(const Request& request, const Request* large);

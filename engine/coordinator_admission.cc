@@ -26,7 +26,12 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
     const Request* const other = large == nullptr ? nullptr : own_.requests_.at(large->id).get();
     Answer answer = Answer::kNoRoom;
     const auto admit = [&] {
-      answer = own_.TryAdmit(*own_.requests_.at(contender.id), other);
+      Request& request = *own_.requests_.at(contender.id);
+      if (own_.IsKept(request)) {
+        kept_.push_back(contender.id);
+        return absl::OkStatus();
+      }
+      answer = own_.TryAdmit(request, other);
       return absl::OkStatus();
     };
     if (absl::Status memory = Guarded(admit, NoMemoryError); !memory.ok()) {
@@ -34,6 +39,7 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
       failed_.emplace_back(contender.id, std::move(memory));
       return Answer::kAdmitted;  // it waits no more
     }
+    if (!kept_.empty() && kept_.back() == contender.id) return Answer::kAdmitted;  // so does it
     if (answer == Answer::kAdmitted) {
       places_.Take(contender.share);
       own_.waiting_.erase(std::find(own_.waiting_.begin(), own_.waiting_.end(), contender.id));
@@ -43,11 +49,13 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
   }
 
   const std::vector<std::pair<RequestId, absl::Status>>& failed() const { return failed_; }
+  const std::vector<RequestId>& kept() const { return kept_; }
 
  private:
   Coordinator& own_;
   Places places_;
   std::vector<std::pair<RequestId, absl::Status>> failed_;  // the system had no memory for them
+  std::vector<RequestId> kept_;  // all that they were to read ahead is there
 };
 
 void Coordinator::AdmitWaiting() {
@@ -60,6 +68,16 @@ void Coordinator::AdmitWaiting() {
     if (request.sequence() == nullptr) request.ReportQueued(position++);
   }
   for (const auto& [id, status] : side.failed()) Finish(id, FinishReason::kError, status);
+  for (const RequestId id : side.kept()) {
+    requests_.at(id)->SetAllCached();
+    Finish(id, FinishReason::kPrefilled, absl::OkStatus());
+  }
+}
+
+// Whether the request is to read ahead only, and others have left all of it.
+bool Coordinator::IsKept(Request& request) {
+  if (!request.spec().prefill_only) return false;
+  return prefixes_.HasAll(request.spec(), TakePolicy(request).get());
 }
 
 // Whether a running request computes just now what this one begins with: its pages come sooner than
@@ -127,7 +145,9 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
         own ? ResolveAssignment(asked, std::ssize(spec.prompt) + spec.sampling.max_tokens) : asked;
     const AttentionAssignment* const under = own ? &policy : nullptr;
     PageTier::Beginning kept = tier_->Find(spec, under, prefixes_.RopeLengthOf(spec));
-    const auto in_memory = static_cast<int32_t>(prefixes_.LongestFound(spec, under));
+    const bool has_all = spec.prefill_only && prefixes_.HasAll(spec, under);
+    const auto in_memory = static_cast<int32_t>(has_all ? std::ssize(spec.prompt)
+                                                        : prefixes_.LongestFound(spec, under));
     standing = tier_->Look(id, spec.tenant, kept, in_memory,
                            serving_.PromptSeconds(in_memory, kept.tokens));
     if (standing != PageTier::Standing::kReady) return absl::OkStatus();

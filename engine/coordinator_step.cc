@@ -59,12 +59,16 @@ bool Coordinator::RunStep() {
   StartStep(*plan, state_, pages_);
   Publish(true);
   absl::StatusOr<std::vector<RankResult>> results = ranks_.Run(plan);
+  // Messages and reports name their step: the next one has another number whatever became of it.
   if (!results.ok()) {
+    ++state_.step;
     const bool again = FailStep(results.status());
     state_.ended.clear();  // the ranks have forgotten all sequences
     return again;
   }
   if (const absl::Status answered = CheckAnswered(*plan, *results); !answered.ok()) {
+    ++state_.step;
+    state_.ended.clear();  // the ranks have run the plan that told them
     return FailStep(answered);
   }
   CommitStep(*plan, options_.limits, state_, pages_);
@@ -130,6 +134,10 @@ void Coordinator::UseToken(const SampledToken& token) {
   Request& request = *requests_.at(token.sequence);
   if (!token.status.ok()) {
     Finish(token.sequence, FinishReason::kError, token.status);
+    return;
+  }
+  if (request.spec().prefill_only) {
+    Finish(token.sequence, FinishReason::kPrefilled, absl::OkStatus());
     return;
   }
   request.sequence()->tokens.push_back(token.token);

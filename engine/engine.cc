@@ -14,6 +14,7 @@
 #include "engine/chat_documents.h"
 #include "engine/coordinator.h"
 #include "engine/encoder_stream.h"
+#include "engine/engine_setup.h"
 #include "engine/exchange_profile.h"
 #include "engine/loaded_model.h"
 #include "engine/memory_plan.h"
@@ -26,12 +27,6 @@
 
 namespace annulus {
 namespace {
-
-absl::Status CheckRange(absl::string_view name, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, " is ", value, "; allowed are ", low, " to ", high));
-}
 
 // What one policy needs beyond CheckPolicy.
 absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
@@ -78,38 +73,6 @@ AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   setting.head_dim = model.config.head_dim;
   setting.page_tokens = model.page_shape.page_tokens;
   return setting;
-}
-
-absl::Status CheckOptions(const EngineOptions& options) {
-  ANNULUS_RETURN_IF_ERROR(CheckRange("ranks", options.ranks, 1, 64));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("threads", options.threads, 0, 4096));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("max-context", options.max_context, 0, INT32_MAX));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("chunk-tokens", options.chunk_tokens, 16, 1 << 20));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("tokens-per-rank", options.tokens_per_rank, 1, INT32_MAX));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("max-running", options.max_running, 1, 4096));
-  ANNULUS_RETURN_IF_ERROR(CheckRange("max-waiting", options.max_waiting, 1, 1 << 20));
-  ANNULUS_RETURN_IF_ERROR(CheckRange(
-      "stall-budget in milliseconds",
-      options.stall_budget.value_or(std::chrono::milliseconds(0)).count(), 0, 3'600'000));
-  const int page = options.page_tokens;
-  if (page != 16 && page != 32 && page != 64 && page != 128 && page != 256) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("page-tokens is ", page, "; allowed are 16, 32, 64, 128 and 256"));
-  }
-  return CheckPolicy(options.attention.policy, page);
-}
-
-PlanLimits MakeLimits(const EngineOptions& options, const RankModel& model) {
-  PlanLimits limits;
-  limits.ranks = options.ranks;
-  limits.shards = ShardsFor(options.ranks);
-  limits.page_tokens = options.page_tokens;
-  const int pages = std::max(1, options.chunk_tokens / options.ranks / options.page_tokens);
-  limits.prefill_rows_per_rank = pages * options.page_tokens;
-  limits.sampled_rows_per_rank = options.max_running;
-  limits.tokens_per_rank = options.tokens_per_rank;
-  for (const CacheGroup& group : model.groups) limits.group_windows.push_back(group.window);
-  return limits;
 }
 
 ModePolicy MakeModes(const EngineOptions& options, const RankModel& model,
@@ -179,26 +142,17 @@ class EngineImpl final : public Engine {
     ANNULUS_ASSIGN_OR_RETURN(engine->model_, LoadModel(options, backend, kernels));
     const RankModel& model = engine->model_.ranks;
     ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, model));
-    engine->limits_ = MakeLimits(options, model);
-    RankSetOptions ranks;
-    ranks.ranks = options.ranks;
-    ranks.threads = options.threads > 0 ? options.threads : backend.capabilities().threads;
-    ranks.transport = options.ring_transport;
-    ranks.graphs = options.device_graphs;
-    ranks.through_bytes = options.steps_through_bytes;
-    ranks.rows_per_rank = engine->limits_.rows_per_rank();
-    ranks.sequences = options.max_running;
-    ranks.exchange_timeout = options.exchange_timeout;
+    engine->limits_ = PlanLimitsOf(options, model);
+    RankSetOptions ranks = RankSetOptionsOf(options, engine->limits_, backend);
     engine->stuck_seconds_ = std::chrono::duration<double>(options.exchange_timeout).count();
     ANNULUS_ASSIGN_OR_RETURN(engine->exchange_, FindRates(options, model, ranks.threads, backend));
     engine->program_bytes_ = ProgramBytes(model, backend);
-    ranks.kv_memory_bytes = options.kv_memory_bytes;
     if (ranks.kv_memory_bytes == 0) {
       ANNULUS_ASSIGN_OR_RETURN(ranks.kv_memory_bytes, DefaultKvMemory(model, ranks, backend));
     }
     ANNULUS_ASSIGN_OR_RETURN(engine->plan_,
                              PlanMemory(model, ranks, engine->program_bytes_, backend));
-    ANNULUS_RETURN_IF_ERROR(CheckPlan(engine->plan_));
+    ANNULUS_RETURN_IF_ERROR(CheckPlan(engine->plan_, ranks.ranks));
     ANNULUS_ASSIGN_OR_RETURN(engine->ranks_, RankSet::Create(model, backend, ranks));
     engine->metrics_ = std::make_unique<EngineMetrics>(options.ranks, engine->model_.info);
     CoordinatorOptions coordinator;
@@ -221,7 +175,8 @@ class EngineImpl final : public Engine {
     ANNULUS_ASSIGN_OR_RETURN(
         engine->disk_, OpenDisk(options, engine->ranks_->local_pages(0)->geometry(), on_host));
     if (engine->disk_ != nullptr) {
-      engine->disk_remover_ = std::make_unique<DiskRemover>(*engine->disk_);
+      engine->disk_remover_ = std::make_unique<DiskRemover>(
+          *engine->disk_, DiskRemover::Options{.most_call = options.kv_disk_timeout});
     }
     coordinator.disk = engine->disk_.get();
     coordinator.disk_timeout = options.kv_disk_timeout;
@@ -232,7 +187,17 @@ class EngineImpl final : public Engine {
   }
 
   absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override {
+    if (spec.prefill_only) {
+      spec.sampling = {};
+      spec.sampling.max_tokens = 1;  // the last row still has one drawn, which nobody sees
+    }
     ANNULUS_RETURN_IF_ERROR(CheckAndCount(spec));
+    if (spec.prefill_only && !CutToPages(spec, limits_.page_tokens)) {
+      Completion nothing;
+      nothing.finish_reason = FinishReason::kPrefilled;
+      sink->OnDone(std::move(nothing));
+      return next_id_.fetch_add(1);
+    }
     if (!spec.sampling.seed.has_value()) spec.sampling.seed = std::random_device()();
     const RequestId id = next_id_.fetch_add(1);
     ANNULUS_RETURN_IF_ERROR(coordinator_->Submit(
@@ -273,10 +238,13 @@ class EngineImpl final : public Engine {
 
   void Cancel(RequestId id) override { coordinator_->Cancel(id); }
 
-  absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content) override {
+  absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
+                              const CancelFlag& cancel) override {
     if (disk_ == nullptr) return absl::OkStatus();
-    constexpr std::chrono::seconds kMostWait{5};
-    return disk_remover_->Remove(disk_->ForgetDocument(HashOf(tenant.name()), content), kMostWait);
+    const ContentHash name = HashOf(tenant.name());
+    ANNULUS_ASSIGN_OR_RETURN(std::vector<EntryName> pages,
+                             disk_->ForgetDocument(name, content, cancel));
+    return disk_remover_->Remove(name, std::move(pages), cancel);
   }
 
   absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,

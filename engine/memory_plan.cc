@@ -52,7 +52,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
   return plan;
 }
 
-absl::Status CheckPlan(const MemoryPlan& plan) {
+absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
   if (plan.needed() <= plan.free) return absl::OkStatus();
   std::string parts = absl::StrCat("keys and values ", FormatBytes(plan.kv));
   for (const auto& [what, bytes] :
@@ -63,11 +63,12 @@ absl::Status CheckPlan(const MemoryPlan& plan) {
   }
   std::string beside = absl::StrCat("the weights (", FormatBytes(plan.weights), ")");
   if (plan.of_host) absl::StrAppend(&beside, " and the program (", FormatBytes(plan.program), ")");
-  const size_t most = Less(plan.free, plan.needed() - plan.kv) >> 20;
+  // --kv-memory is that of all ranks, and the plan that of one device.
+  const size_t most = Less(plan.free, plan.needed() - plan.kv) / plan.ranks * ranks >> 20;
   const absl::Status refused = absl::ResourceExhaustedError(absl::StrCat(
       parts, ": together ", FormatBytes(plan.needed()), "; of the device's ",
       FormatBytes(plan.total), ", ", FormatBytes(plan.free), " are free beside ", beside,
-      most > 0 ? absl::StrCat("; keys and values may take at most ", most, "MiB of it") : "",
+      most > 0 ? absl::StrCat("; --kv-memory may be at most ", most, "MiB, of all ranks") : "",
       "; lower --kv-memory, --chunk-tokens or --ranks",
       plan.of_host ? "" : ", or end what else uses the device"));
   // Where others hold what would do, another start may find it free; what the driver itself has

@@ -16,11 +16,12 @@ namespace annulus {
 absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptions& ranks,
                                       size_t program, Backend& backend);
 
-// RESOURCE_EXHAUSTED, with all the numbers and what to do, where that is more than is free;
+// RESOURCE_EXHAUSTED, with all the numbers and what to do, where that is more than is free, and the
+// most that --kv-memory may be for all `ranks`, however many share the device;
 // OfDevice where it would do if nobody else held memory of the device. Each allocation is checked
 // by the backend on its own, but pages of the host's memory are only taken as they fill, and a
 // device has other users: what cannot all be there at once is refused now.
-absl::Status CheckPlan(const MemoryPlan& plan);
+absl::Status CheckPlan(const MemoryPlan& plan, int ranks);
 
 // Keys and values of all ranks where nobody says how much: a quarter of the memory, or of devices
 // with memory of their own as much less as is not free there.

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/field_error.h"
 #include "engine/scheduler/step_cost.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
@@ -24,6 +24,9 @@ DocumentSet DocumentsBefore(int32_t end, const RequestSpec& spec) {
   }
   return documents;
 }
+
+// Needs no memory itself.
+absl::Status NoMemory() { return absl::Status(absl::StatusCode::kResourceExhausted, ""); }
 
 size_t StoredBytes(const KvGeometry& geometry) {
   return geometry.layer_page_bytes * static_cast<size_t>(geometry.layers_per_page);
@@ -90,7 +93,10 @@ PageTier::PageTier(DiskStore& store, Options options, const PlanLimits& limits,
   mover.write_bytes_per_second = kWriteBytesPerSecond;
   // One word is enough until the coordinator has heard it: its queue has few places.
   mover.wake = [this, wake = std::move(options.wake)] {
-    if (!woken_.exchange(true)) wake();
+    if (woken_.exchange(true)) return;
+    absl::Cleanup unheard = [this] { woken_ = false; };  // without memory for it
+    wake();
+    std::move(unheard).Cancel();
   };
   mover_ = std::make_unique<PageMover>(store_, std::move(mover));
 }
@@ -153,7 +159,7 @@ void PageTier::Offer(const Sequence& sequence, Request& request,
     return absl::OkStatus();
   };
   // Without memory for it, the pages stay where they are: the next step tries again.
-  Guarded(offer, NoMemoryError).IgnoreError();
+  Guarded(offer, NoMemory).IgnoreError();
 }
 
 void PageTier::OfferNow(const Sequence& sequence, Request& request,
@@ -224,43 +230,64 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   const PageBook::Page page = book_.page(id);
   if (page.state != PageState::kCached) return;
   mark.coverage = page.coverage;
-  mark.asked = request.submitted();
+  mark.asked = request.spec().documents_found.value_or(request.submitted());
   leaving_.push_back({std::move(mark), id, page.generation, page.hash, request.spec().tenant, use});
+  absl::Cleanup undo = [&] { leaving_.pop_back(); };
   leaving_keys_.insert(key);
+  std::move(undo).Cancel();
 }
 
 void PageTier::StartWrites() {
   while (!leaving_.empty() && std::ssize(writes_) < most_writes_) {
-    Leaving next = std::move(leaving_.front());
-    leaving_.pop_front();
-    const PageKey key = KeyOf(next.mark);
+    const Leaving& next = leaving_.front();
     const PageBook::Page now = book_.page(next.page);
     const bool same = now.state == PageState::kCached && now.generation == next.generation &&
                       now.hash == next.hash;
-    if (!same) {
-      leaving_keys_.erase(key);
-      continue;
+    if (same) {
+      StartWrite();
+    } else {
+      leaving_keys_.erase(KeyOf(next.mark));
+      leaving_.pop_front();
     }
-    const PageOwner owner = next_owner_++;
-    book_.Open(owner, next.tenant);
-    book_.Hold(owner, next.page);
-    const Leaving& page = (writes_[owner].page = std::move(next));
-    mover_->Write({owner, page.mark, PiecesOf(page.page), page.use});
   }
 }
 
+// The page that waits first; without memory for it, it goes on waiting.
+void PageTier::StartWrite() {
+  Leaving& next = leaving_.front();
+  const PageOwner owner = next_owner_++;
+  absl::Cleanup undo = [&] {
+    if (book_.IsOpen(owner)) book_.Release(owner);
+    writes_.erase(owner);
+  };
+  book_.Open(owner, next.tenant);
+  book_.Hold(owner, next.page);
+  Writing& writing = writes_[owner];
+  mover_->Write({owner, next.mark, PiecesOf(next.page), next.use});
+  std::move(undo).Cancel();
+  writing.page = std::move(next);
+  leaving_.pop_front();
+}
+
 bool PageTier::LetGoOfWrites() {
-  bool held = false;
-  for (auto& [owner, write] : writes_) {
-    if (!write.held) continue;
-    book_.Release(owner);
-    write.held = false;
-    held = true;
-  }
+  const bool held = std::any_of(writes_.begin(), writes_.end(),
+                                [](const auto& entry) { return entry.second.held; });
   if (!held) return false;
+  // First: the mover may read what is held alone.
   const std::vector<uint64_t> dropped = mover_->DropWrites();
+  for (auto& [owner, write] : writes_) {
+    if (write.held) book_.Release(owner);
+    write.held = false;
+  }
   for (auto ticket = dropped.rbegin(); ticket != dropped.rend(); ++ticket) {
-    leaving_.push_front(std::move(writes_.extract(*ticket).mapped().page));
+    Leaving page = std::move(writes_.extract(*ticket).mapped().page);
+    const PageKey key = KeyOf(page.mark);
+    const auto wait = [&] {
+      leaving_.push_front(std::move(page));
+      return absl::OkStatus();
+    };
+    // Without memory to wait, it may be offered again.
+    if (!Guarded(wait, NoMemory).ok()) leaving_keys_.erase(key);
   }
   return true;
 }
@@ -287,13 +314,31 @@ void PageTier::StopCarrying() {
 bool PageTier::Turn() {
   woken_ = false;
   const auto restores = std::ssize(restores_);
-  for (const PageMover::Done& done : mover_->TakeDone()) {
-    if (done.read) {
-      TakeRead(done);
-    } else {
-      TakeWritten(done);
-    }
+  // Each part by itself, so that one that finds no memory takes no other with it. What it left
+  // undone the next turn does, and a restore without one of its pages is overdue some time.
+  const auto try_to = [&](const auto& part) {
+    const auto run = [&] {
+      part();
+      return absl::OkStatus();
+    };
+    Guarded(run, NoMemory).IgnoreError();
+  };
+  std::vector<PageMover::Done> all;
+  try_to([&] { all = mover_->TakeDone(); });
+  for (const PageMover::Done& done : all) {
+    try_to([&] {
+      if (done.read) {
+        TakeRead(done);
+      } else {
+        TakeWritten(done);
+      }
+    });
   }
+  try_to([&] { CarryOn(); });
+  return std::ssize(restores_) < restores;
+}
+
+void PageTier::CarryOn() {
   if (mover_->OldestJob() > most_job_seconds_) {
     store_.TurnOff(absl::UnavailableError(
         absl::StrCat("the disk has not answered for more than ", most_job_seconds_, " s")));
@@ -304,7 +349,6 @@ bool PageTier::Turn() {
   } else {
     StopCarrying();
   }
-  return std::ssize(restores_) < restores;
 }
 
 int64_t PageTier::bytes() const {

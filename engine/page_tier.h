@@ -109,7 +109,8 @@ class PageTier {
   void Forget(RequestId id);
 
   // Takes in what was carried and hands out more. True: a restore has ended, well or not, so that
-  // those who wait should be looked at again.
+  // those who wait should be looked at again. What there is no memory for just now stays for a
+  // later turn.
   bool Turn();
   // When Turn should be called though nothing was carried: somebody has waited enough.
   SteadyTime NextDue() const;
@@ -185,8 +186,10 @@ class PageTier {
   void OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
                  int64_t use);
   void StartWrites();
+  void StartWrite();
   void TakeWritten(const PageMover::Done& done);
   void StopCarrying();
+  void CarryOn();
   // Pages behind the first `from` tokens of a beginning of `to`.
   int64_t PagesBetween(int32_t from, int32_t to) const;
   bool HasPlace(int64_t pages) const;

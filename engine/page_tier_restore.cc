@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "engine/base/clock.h"
-#include "engine/base/field_error.h"
 #include "engine/page_tier.h"
 #include "engine/scheduler/step_cost.h"
 #include "kernels/base/check.h"
@@ -64,7 +63,9 @@ int32_t PageTier::LengthWithWindows(const std::vector<PageMark>& marks) const {
 
 PageTier::Beginning PageTier::Find(const RequestSpec& spec, const AttentionAssignment* policy,
                                    int64_t rope) const {
-  const std::span<const int32_t> known = std::span(spec.prompt).first(spec.prompt.size() - 1);
+  // A request that reads ahead computes no token: the last page counts for it too.
+  const std::span<const int32_t> known =
+      std::span(spec.prompt).first(spec.prompt.size() - (spec.prefill_only ? 0 : 1));
   const auto page = static_cast<size_t>(limits_.page_tokens);
   const auto find = [&](const AttentionAssignment* under) {
     Beginning beginning;
@@ -342,7 +343,8 @@ void PageTier::EndRestore(PageOwner owner) {
       KeepRestored(restore, to);
       return absl::OkStatus();
     };
-    if (!Guarded(keep, NoMemoryError).ok()) to = restore.from;
+    const auto no_memory = [] { return absl::Status(absl::StatusCode::kResourceExhausted, ""); };
+    if (!Guarded(keep, no_memory).ok()) to = restore.from;
   }
   book_.Release(owner);
   for (auto& [id, standing] : standings_) {

@@ -36,7 +36,18 @@ int64_t PrefixReuse::RopeLengthOf(const RequestSpec& spec) const {
 
 std::vector<PrefixReuse::Found> PrefixReuse::Find(const RequestSpec& spec,
                                                   const AttentionAssignment* policy) {
-  const auto known = std::span(spec.prompt).first(spec.prompt.size() - 1);
+  return FindIn(spec, std::span(spec.prompt).first(spec.prompt.size() - 1), policy);
+}
+
+bool PrefixReuse::HasAll(const RequestSpec& spec, const AttentionAssignment* policy) {
+  const std::vector<Found> found = FindIn(spec, spec.prompt, policy);
+  return std::any_of(found.begin(), found.end(),
+                     [&](const Found& each) { return each.hit.tokens == std::ssize(spec.prompt); });
+}
+
+std::vector<PrefixReuse::Found> PrefixReuse::FindIn(const RequestSpec& spec,
+                                                    std::span<const int32_t> known,
+                                                    const AttentionAssignment* policy) {
   const int64_t rope = RopeLengthOf(spec);
   std::vector<Found> all;
   for (const std::vector<int32_t>& ring : rings_) {

@@ -39,6 +39,8 @@ class PrefixReuse {
   // (kernels/ops/shards.h). Dense pages serve every policy; pages computed under a policy serve
   // that one alone. `policy`: null for dense.
   std::vector<Found> Find(const RequestSpec& spec, const AttentionAssignment* policy);
+  // Whether the whole prompt, its last token too, is there for the tenant. It counts as used now.
+  bool HasAll(const RequestSpec& spec, const AttentionAssignment* policy);
   // Tokens of the longest of them; 0: none.
   int64_t LongestFound(const RequestSpec& spec, const AttentionAssignment* policy);
 
@@ -84,6 +86,8 @@ class PrefixReuse {
  private:
   std::string Identity(const TenantId& tenant, const AttentionAssignment* policy,
                        int64_t rope_length, const std::vector<int32_t>& ring) const;
+  std::vector<Found> FindIn(const RequestSpec& spec, std::span<const int32_t> known,
+                            const AttentionAssignment* policy);
   bool has_windows() const;
 
   const std::string identity_;

@@ -1,12 +1,21 @@
 #include "engine/request.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "engine/base/clock.h"
+#include "engine/base/sha256.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
+namespace {
+
+void AppendLittleEndian(uint32_t value, std::string& bytes) {
+  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(value >> shift));
+}
+
+}  // namespace
 
 Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
                  const Tokenizer& tokenizer)
@@ -16,7 +25,10 @@ Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink
       submitted_(std::chrono::steady_clock::now()),
       prompt_tokens_(static_cast<int64_t>(spec_.prompt.size())),
       detokenizer_(&tokenizer),
-      stops_(spec_.sampling.stop) {}
+      stops_(spec_.sampling.stop),
+      reports_logprobs_(spec_.sampling.logprobs.has_value()) {
+  if (spec_.digest && !reports_logprobs_) spec_.sampling.logprobs = 0;
+}
 
 double Request::Elapsed() const {
   return SecondsBetween(submitted_, std::chrono::steady_clock::now());
@@ -37,6 +49,13 @@ PageDemand Demand(const RequestSpec& spec, int32_t page_tokens) {
   demand.tokens = static_cast<int64_t>(spec.prompt.size()) + spec.sampling.max_tokens;
   demand.checkpoints = static_cast<int32_t>(Request::Checkpoints(spec, page_tokens).size());
   return demand;
+}
+
+bool CutToPages(RequestSpec& spec, int32_t page_tokens) {
+  const auto kept = static_cast<int32_t>(spec.prompt.size()) / page_tokens * page_tokens;
+  spec.prompt.resize(static_cast<size_t>(kept));
+  for (int32_t& length : spec.shared_prefixes) length = std::min(length, kept);
+  return kept > 0;
 }
 
 std::vector<int32_t> Request::Checkpoints(const RequestSpec& spec, int32_t page_tokens) {
@@ -118,7 +137,13 @@ Request::TokenOutcome Request::AddToken(const SampledToken& token) {
 
   Delta delta;
   delta.token_ids.push_back(token.token);
-  if (token.logprob.has_value()) delta.logprobs.push_back(*token.logprob);
+  if (!token.logprob.has_value()) {
+    digested_.reset();  // of all tokens or of none
+  } else if (spec_.digest && digested_.has_value()) {
+    AppendLittleEndian(static_cast<uint32_t>(token.token), *digested_);
+    AppendLittleEndian(std::bit_cast<uint32_t>(token.logprob->logprob), *digested_);
+  }
+  if (reports_logprobs_ && token.logprob.has_value()) delta.logprobs.push_back(*token.logprob);
   if (token.ends_text) {
     outcome.finished = FinishReason::kStop;
   } else {
@@ -158,6 +183,9 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   }
   timings_.total = Elapsed();
   if (sequence_ == nullptr) timings_.queue = timings_.total;
+  if (sequence_ != nullptr && reason == FinishReason::kPrefilled) {
+    timings_.prefill = timings_.total - admitted_at_;
+  }
   if (completion_tokens_ > 0) timings_.decode = last_token_at_ - timings_.time_to_first_token;
   Completion completion;
   completion.status = std::move(status);
@@ -167,6 +195,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.timings = timings_;
   completion.attention = attention_report();
   completion.rope_factors = rope_factors_;
+  if (spec_.digest && digested_.has_value()) completion.digest = Sha256Of(*digested_);
   sink_->OnDone(std::move(completion));
 }
 

@@ -19,6 +19,9 @@ namespace annulus {
 // Pages that a request with this specification fills, before anything cached is counted.
 PageDemand Demand(const RequestSpec& spec, int32_t page_tokens);
 
+// Cuts the prompt to whole pages, which is what can be kept of it. False: nothing is left.
+bool CutToPages(RequestSpec& spec, int32_t page_tokens);
+
 // One request from submission to its Completion: text on its way out, times, and, while it runs,
 // its sequence. Used by the coordinator's thread alone after submission.
 class Request {
@@ -77,6 +80,8 @@ class Request {
 
   void SetAttentionChoice(std::string reason) { attention_.choice = std::move(reason); }
   int64_t cached_tokens() const { return cached_tokens_; }
+  // The prompt need not be read: all of it was there.
+  void SetAllCached() { cached_tokens_ = static_cast<int32_t>(prompt_tokens_); }
   // Of the cached tokens, those that came back for this request.
   void SetRestored(int64_t tokens) { restored_tokens_ = tokens; }
   // What attention did so far.
@@ -102,6 +107,8 @@ class Request {
   int64_t restored_tokens_ = 0;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stops_;
+  const bool reports_logprobs_;
+  std::optional<std::string> digested_ = "";  // what Completion::digest is of
   std::string matched_stop_;
   int64_t completion_tokens_ = 0;
   int queue_position_ = -1;

@@ -1,6 +1,7 @@
 #include "engine/step_account.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -40,10 +41,15 @@ void StepAccount::CountAttention(const StepPlan& plan, const std::vector<RankRes
     pairs.push_back(outcome.pairs.has_value() ? *outcome.pairs
                                               : CountAttended(item, *request.sequence()));
     step_pairs += pairs.back();
-    since_start_.covered += outcome.covered;
-    since_start_.samples += outcome.samples;
-    since_start_.estimated += outcome.estimated;
-    since_start_.estimates += outcome.estimates;
+    // A request whose activations are NaN fails by itself; in these sums it would stay forever.
+    if (std::isfinite(outcome.covered)) {
+      since_start_.covered += outcome.covered;
+      since_start_.samples += outcome.samples;
+    }
+    if (std::isfinite(outcome.estimated)) {
+      since_start_.estimated += outcome.estimated;
+      since_start_.estimates += outcome.estimates;
+    }
     metrics_.attention_layers_raised.Add(static_cast<double>(outcome.raised));
     metrics_.attention_layers_dense.Add(static_cast<double>(outcome.dense));
     metrics_.attention_layers_kept.Add(

@@ -4,6 +4,7 @@
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
 #include "server/messages.h"
+#include "server/prefill_messages.h"
 #include "server/unary_call.h"
 
 namespace annulus {
@@ -42,16 +43,19 @@ absl::Status HandleListDocuments(ServiceContext& context, const TenantId& tenant
   return absl::OkStatus();
 }
 
-absl::Status HandleDeleteDocument(ServiceContext& context, const TenantId& tenant,
-                                  const v1::DeleteDocumentRequest& request,
-                                  v1::DeleteDocumentResponse&) {
+// Looks at every page on the disk, and waits for the disk.
+absl::Status HandleDeleteDocument(const OwnWork& work, const v1::DeleteDocumentRequest& request,
+                                  v1::DeleteDocumentResponse&, const CancelFlag& cancel) {
+  ServiceContext& context = work.context;
+  const TenantId& tenant = work.tenant;
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
   ANNULUS_ASSIGN_OR_RETURN(const DocumentStore::Deleted deleted,
                            context.documents.Delete(tenant, request.name()));
   const absl::StatusOr<Engine*> engine = context.lifecycle.engine();
   if (!deleted.last || !engine.ok()) return absl::OkStatus();
-  const absl::Status forgotten = (*engine)->ForgetDocument(tenant, deleted.document->sha256);
-  if (forgotten.ok()) return forgotten;
+  const absl::Status forgotten =
+      (*engine)->ForgetDocument(tenant, deleted.document->sha256, cancel);
+  if (forgotten.ok() || absl::IsCancelled(forgotten)) return forgotten;
   // The client hears of a fault of the server, the log has the reason. Not UNAVAILABLE: who tries
   // again finds no document.
   return absl::InternalError(
@@ -81,7 +85,19 @@ grpc::ServerUnaryReactor* DocumentService::ListDocuments(grpc::CallbackServerCon
 grpc::ServerUnaryReactor* DocumentService::DeleteDocument(grpc::CallbackServerContext* call,
                                                           const grpc::ByteBuffer* request,
                                                           grpc::ByteBuffer* response) {
-  return AnswerNow(context_, {call, request, response, "DeleteDocument"}, HandleDeleteDocument);
+  const RawUnaryCall raw = {call,
+                            request,
+                            response,
+                            "DeleteDocument",
+                            /*for_admins=*/false,
+                            /*long_work=*/true,
+                            /*most_request_bytes=*/kMostSmallRequestBytes};
+  return AnswerInPool(context_, raw, HandleDeleteDocument);
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* DocumentService::PrefillDocument(
+    grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) {
+  return new StreamGenerateReactor(context_, *call, *request, StreamedPrefill(context_, *request));
 }
 
 }  // namespace annulus

@@ -73,7 +73,8 @@ absl::Status GenerateReactor::Gather(Delta delta) {
 }
 
 absl::Status GenerateReactor::EncodeAnswer(const Completion& completion) {
-  *response_.mutable_completion() = ToMessage(completion, generation_->request_id());
+  *response_.mutable_completion() =
+      ToMessage(completion, generation_->request_id(), generation_->origin());
   const size_t size = response_.ByteSizeLong();  // attention details have no bound of their own
   if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
   ANNULUS_RETURN_IF_ERROR(answer_.Hold(CallMemory::kKept, size));

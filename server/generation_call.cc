@@ -10,6 +10,7 @@
 #include "server/connection_relay.h"
 #include "server/errors.h"
 #include "server/guarded.h"
+#include "server/prefill_messages.h"
 #include "server/quota_error.h"
 #include "server/request_builder.h"
 #include "server/sha256.h"
@@ -18,8 +19,9 @@ namespace annulus {
 namespace {
 
 // What tells requests of one name apart: the message, and the texts and titles that it names.
-std::string ContentOf(const v1::GenerationSpec& spec, const DocumentStore& store,
+std::string ContentOf(const AskedGeneration& asked, const DocumentStore& store,
                       const TenantId& tenant) {
+  const v1::GenerationSpec& spec = asked.spec;
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
@@ -28,6 +30,8 @@ std::string ContentOf(const v1::GenerationSpec& spec, const DocumentStore& store
     spec.SerializeToCodedStream(&coded);
   }
   Sha256 digest;
+  // First: at the end it could be an unknown field of the message before it.
+  digest.Update(asked.prefill_only ? "prefill " : "generate ");
   digest.Update(bytes);
   for (const std::string& name : spec.documents()) {
     const auto document = store.Get(tenant, name);
@@ -41,9 +45,9 @@ std::string ContentOf(const v1::GenerationSpec& spec, const DocumentStore& store
   return digest.FinishHex();
 }
 
-// Errors are in the terms of the request.
-absl::StatusOr<RequestId> SubmitTo(Engine& engine, const v1::GenerationSpec& spec,
-                                   RequestSpec request, std::shared_ptr<TokenSink> sink) {
+// Errors are in the terms of a generation's request.
+absl::StatusOr<RequestId> TrySubmitTo(Engine& engine, const v1::GenerationSpec& spec,
+                                      RequestSpec request, std::shared_ptr<TokenSink> sink) {
   const int64_t needed = static_cast<int64_t>(request.prompt.size()) + request.sampling.max_tokens;
   const absl::StatusOr<RequestId> id = engine.Submit(std::move(request), std::move(sink));
   if (id.ok()) return id;
@@ -51,6 +55,28 @@ absl::StatusOr<RequestId> SubmitTo(Engine& engine, const v1::GenerationSpec& spe
     return TooLargeError(spec, id.status(), needed, engine.model().max_context);
   }
   return PlaceField(spec, id.status());
+}
+
+// Errors are in the terms of the request.
+absl::StatusOr<RequestId> SubmitTo(Engine& engine, const v1::GenerationSpec& spec,
+                                   RequestSpec request, std::shared_ptr<TokenSink> sink) {
+  const bool prefill_only = request.prefill_only;
+  auto id = TrySubmitTo(engine, spec, std::move(request), std::move(sink));
+  if (!id.ok() && prefill_only) return PlacePrefillField(id.status());
+  return id;
+}
+
+v1::Origin OriginOf(const Engine& engine, const RequestSpec& request) {
+  v1::Origin origin;
+  origin.set_seed(request.sampling.seed.value_or(0));
+  origin.set_kernels(engine.model().kernels);
+  return origin;
+}
+
+// Of a request that ended well.
+absl::string_view ReasonName(FinishReason reason) {
+  if (reason == FinishReason::kPrefilled) return "prefilled";
+  return reason == FinishReason::kStop ? "stop" : "length";
 }
 
 }  // namespace
@@ -108,7 +134,14 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
     std::lock_guard lock(mutex_);
     if (aborted_) return absl::OkStatus();  // its end is in the sink
   }
-  ANNULUS_ASSIGN_OR_RETURN(const v1::GenerationSpec spec, decoder(memory_));
+  ANNULUS_ASSIGN_OR_RETURN(const AskedGeneration asked, decoder(memory_));
+  absl::Status status = SubmitAsked(engine, asked, cancel);
+  return asked.prefill_only ? PlacePrefillField(std::move(status)) : status;
+}
+
+absl::Status GenerationCall::SubmitAsked(Engine& engine, const AskedGeneration& asked,
+                                         const CancelFlag& cancel) {
+  const v1::GenerationSpec& spec = asked.spec;
   ANNULUS_RETURN_IF_ERROR(context_.CheckModel(spec.model()));
   if (spec.has_request_id()) {
     ANNULUS_RETURN_IF_ERROR(CheckRequestId(spec.request_id()));
@@ -122,18 +155,16 @@ absl::Status GenerationCall::Submit(Engine& engine, const Decoder& decoder,
   std::string content;
   if (spec.has_request_id()) {
     ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kWork, spec.ByteSizeLong()));
-    content = ContentOf(spec, context_.documents, caller_.tenant);
-    ANNULUS_ASSIGN_OR_RETURN(
-        std::shared_ptr<SharedGeneration> there,
-        context_.attach.Follow(key(), content, sink_, std::chrono::steady_clock::now()));
-    if (there != nullptr) {
+    content = ContentOf(asked, context_.documents, caller_.tenant);
+    ANNULUS_ASSIGN_OR_RETURN(const bool follows, Follow(content));
+    if (follows) {
       context_.metrics.CountAttached();
-      Attached(std::move(there));
       return absl::OkStatus();
     }
   }
   ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents,
                                                              caller_.tenant, memory_, cancel));
+  if (asked.prefill_only) CutBehindDocuments(request);
   request.client = AddressOf(connection_);
   request.connection = connection_;
   context_.log.Debug("request_submitted",
@@ -147,6 +178,10 @@ absl::Status GenerationCall::SubmitOwn(Engine& engine, const v1::GenerationSpec&
   request.deadline = deadline_;
   ANNULUS_RETURN_IF_ERROR(memory_.Keep(KeptBytes(request)));
   const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  {
+    std::lock_guard lock(mutex_);
+    origin_ = OriginOf(engine, request);
+  }
   ANNULUS_ASSIGN_OR_RETURN(const RequestId id, SubmitTo(engine, spec, std::move(request), sink_));
   place_->CountTokens(prompt_tokens);
   std::lock_guard lock(mutex_);
@@ -162,11 +197,15 @@ absl::Status GenerationCall::SubmitShared(Engine& engine, const v1::GenerationSp
                                           RequestSpec request, const std::string& content) {
   request.wanted_by = deadline_;
   memory_.Release(CallMemory::kWork);
-  ANNULUS_ASSIGN_OR_RETURN(
-      const AttachTable::Claimed claimed,
-      context_.attach.Claim(key(), content, sink_, std::chrono::steady_clock::now()));
+  AttachTable::Claimed claimed;
+  {
+    const RequestKey name = key();
+    std::lock_guard lock(mutex_);
+    ANNULUS_ASSIGN_OR_RETURN(
+        claimed, context_.attach.Claim(name, content, sink_, std::chrono::steady_clock::now()));
+    AttachLocked(claimed.generation);
+  }
   SharedGeneration& generation = *claimed.generation;
-  Attached(claimed.generation);
   if (!claimed.is_new) {
     context_.metrics.CountAttached();
     return absl::OkStatus();
@@ -177,6 +216,7 @@ absl::Status GenerationCall::SubmitShared(Engine& engine, const v1::GenerationSp
       return absl::CancelledError("the client cancelled the call or went away");
     }
     const int64_t prompt_tokens = static_cast<int64_t>(request.prompt.size());
+    generation.SetOrigin(OriginOf(engine, request));
     ANNULUS_RETURN_IF_ERROR(generation.Hold(context_.prompts, KeptBytes(request)));
     ANNULUS_ASSIGN_OR_RETURN(const RequestId id,
                              SubmitTo(engine, spec, std::move(request), claimed.generation));
@@ -188,10 +228,30 @@ absl::Status GenerationCall::SubmitShared(Engine& engine, const v1::GenerationSp
   return absl::OkStatus();
 }
 
-void GenerationCall::Attached(std::shared_ptr<SharedGeneration> generation) {
+absl::StatusOr<bool> GenerationCall::Follow(const std::string& content) {
+  const RequestKey name = key();
   std::lock_guard lock(mutex_);
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::shared_ptr<SharedGeneration> there,
+      context_.attach.Follow(name, content, sink_, std::chrono::steady_clock::now()));
+  if (there == nullptr) return false;
+  AttachLocked(std::move(there));
+  return true;
+}
+
+void GenerationCall::AttachLocked(std::shared_ptr<SharedGeneration> generation) {
   if (aborted_) return generation->Leave(*sink_);
   shared_ = std::move(generation);
+}
+
+v1::Origin GenerationCall::origin() const {
+  std::shared_ptr<SharedGeneration> shared;
+  {
+    std::lock_guard lock(mutex_);
+    if (shared_ == nullptr) return origin_;
+    shared = shared_;
+  }
+  return shared->origin();
 }
 
 RequestKey GenerationCall::key() const { return {caller_.tenant.name(), request_id()}; }
@@ -240,14 +300,13 @@ std::string GenerationCall::request_id() const {
 
 void GenerationCall::LogDone(const std::string& id, const Completion& completion,
                              const grpc::CallbackServerContext& call) const {
-  const bool stopped = completion.finish_reason == FinishReason::kStop;
   context_.log.FromClient(LogLevel::kInfo, "request_done",
                           {{"call", name_},
                            {"id", id},
                            {"tenant", caller_.tenant.name()},
                            {"peer", connection_},
                            {"model", context_.config.served_model_name},
-                           {"finish_reason", stopped ? "stop" : "length"},
+                           {"finish_reason", ReasonName(completion.finish_reason)},
                            {"prompt_tokens", completion.usage.prompt_tokens},
                            {"cached_tokens", completion.usage.cached_tokens},
                            {"completion_tokens", completion.usage.completion_tokens},

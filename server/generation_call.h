@@ -24,25 +24,32 @@
 
 namespace annulus {
 
+// What a call asks for.
+struct AskedGeneration {
+  v1::GenerationSpec spec;
+  // The prompt is read up to the end of its last document, and nothing is generated.
+  bool prefill_only = false;
+};
+
 // The generation that a request of either service asks for.
 template <typename Request>
-absl::StatusOr<v1::GenerationSpec> DecodeSpec(const grpc::ByteBuffer& bytes, size_t max_bytes,
-                                              CallMemory& memory) {
+absl::StatusOr<AskedGeneration> DecodeSpec(const grpc::ByteBuffer& bytes, size_t max_bytes,
+                                           CallMemory& memory) {
   Request request;
   ANNULUS_RETURN_IF_ERROR(DecodeMessage(bytes, max_bytes, memory, request));
-  return std::move(*request.mutable_spec());
+  return AskedGeneration{std::move(*request.mutable_spec())};
 }
 
-// One generation, from the request's bytes to its terminal event, for Generate and StreamGenerate
-// alike. Whatever goes wrong arrives as a Completion with an error, so that the reader has one path
-// only. The pool's job, the reactor and, through the sink, the engine share ownership: each may be
-// the last. Thread-safe.
+// One generation, from the request's bytes to its terminal event, for Generate, StreamGenerate and
+// PrefillDocument alike. Whatever goes wrong arrives as a Completion with an error, so that the
+// reader has one path only. The pool's job, the reactor and, through the sink, the engine share
+// ownership: each may be the last. Thread-safe.
 class GenerationCall final : public Abortable, public std::enable_shared_from_this<GenerationCall> {
  public:
   // Decodes the request's bytes; runs in the pool.
-  using Decoder = std::function<absl::StatusOr<v1::GenerationSpec>(CallMemory& memory)>;
+  using Decoder = std::function<absl::StatusOr<AskedGeneration>(CallMemory& memory)>;
 
-  // `name` is "Generate" or "StreamGenerate", for the log. `reader` must live until Close.
+  // `name` is the method's, for the log. `reader` must live until Close.
   static std::shared_ptr<GenerationCall> Create(ServiceContext& context, absl::string_view name,
                                                 SinkReader& reader);
 
@@ -70,6 +77,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
 
   // The caller's name for the request, or ours.
   std::string request_id() const;
+  // What the answer follows from; of a request that the engine was not given yet, nothing.
+  v1::Origin origin() const;
 
  private:
   GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader);
@@ -78,11 +87,15 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
                      Decoder decoder);
   void Prepare(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
   absl::Status Submit(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
+  absl::Status SubmitAsked(Engine& engine, const AskedGeneration& asked, const CancelFlag& cancel);
   absl::Status SubmitOwn(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request);
   absl::Status SubmitShared(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request,
                             const std::string& content);
-  // Leaves at once if the call has ended.
-  void Attached(std::shared_ptr<SharedGeneration> generation);
+  // Whether a request of that name is there; then this call follows it. Holds mutex_ from the first
+  // event on until shared_ is set: whoever takes that event asks shared_ for more.
+  absl::StatusOr<bool> Follow(const std::string& content);
+  // Leaves at once if the call has ended. mutex_ is held.
+  void AttachLocked(std::shared_ptr<SharedGeneration> generation);
   RequestKey key() const;
   void End(absl::Status status);
   void LogDone(const std::string& id, const Completion& completion,
@@ -101,6 +114,7 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
 
   mutable std::mutex mutex_;
   std::string request_id_;
+  v1::Origin origin_;  // of a request that its client has not named
   bool aborted_ = false;
   std::shared_ptr<SharedGeneration> shared_;  // of a request that its client has named
   Engine* engine_ = nullptr;  // set together with id_, once the engine has the request

@@ -153,7 +153,8 @@ grpc::ServerUnaryReactor* InferenceService::Generate(grpc::CallbackServerContext
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::StreamGenerate(
     grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) {
-  return new StreamGenerateReactor(context_, *call, *request);
+  return new StreamGenerateReactor(context_, *call, *request,
+                                   StreamedGeneration(context_, *request));
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* call,

@@ -20,26 +20,25 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/api.h"
+#include "engine/capacity.h"
 #include "kernels/base/device_error.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/format_bytes.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/register.h"
-#include "kernels/cuda/cuda_backend.h"
-#include "kernels/registry.h"
 #include "server/config/exposure.h"
 #include "server/config/load_config.h"
 #include "server/config/notify_address.h"
 #include "server/config/options.h"
 #include "server/config/value_parsers.h"
 #include "server/connection_acceptor.h"
+#include "server/devices.h"
 #include "server/doctor.h"
 #include "server/exit_guard.h"
 #include "server/identity/token_hash.h"
 #include "server/log.h"
 #include "server/memory_reserve.h"
 #include "server/periodic_thread.h"
+#include "server/plan_text.h"
 #include "server/server.h"
 #include "server/service_notifier.h"
 #include "server/signal_thread.h"
@@ -62,76 +61,6 @@ void LogFromGrpc(gpr_log_func_args* line) {
 }
 
 void DropFromGrpc(gpr_log_func_args*) {}
-
-// What computes.
-struct Devices {
-  std::unique_ptr<Backend> backend;
-  KernelRegistry kernels;
-  std::string gpu;  // what was found, or why there is none to use
-};
-
-HugePages ToHugePages(HugePagesChoice choice) {
-  switch (choice) {
-    case HugePagesChoice::kAuto:
-      break;
-    case HugePagesChoice::kOff:
-      return HugePages::kOff;
-    case HugePagesChoice::kTransparent:
-      return HugePages::kTransparent;
-    case HugePagesChoice::kExplicit:
-      return HugePages::kExplicit;
-  }
-  return HugePages::kAuto;
-}
-
-absl::StatusOr<std::unique_ptr<Devices>> OpenCpu(const ServerConfig& config) {
-  auto devices = std::make_unique<Devices>();
-  ANNULUS_ASSIGN_OR_RETURN(devices->backend,
-                           CreateCpuBackend({.huge_pages = ToHugePages(config.huge_pages),
-                                             .use_nodes = config.numa,
-                                             .shared_threads = config.engine.threads}));
-  RegisterCpuKernels(devices->kernels);
-  return devices;
-}
-
-// All errors are the device's.
-absl::StatusOr<std::unique_ptr<Devices>> OpenGpus(const ServerConfig& config) {
-  // Where a peer is silent, the exchange says so before the wait for the GPU behind it ends.
-  auto backend = CreateCudaBackends(config.engine.ranks,
-                                    {.longest_wait = config.engine.exchange_timeout * 3 / 2});
-  if (!backend.ok()) return OfDevice(backend.status());
-  auto devices = std::make_unique<Devices>();
-  devices->backend = *std::move(backend);
-  RegisterCudaKernels(devices->kernels);
-  devices->gpu = devices->backend->capabilities().description;
-  return devices;
-}
-
-absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config) {
-  if (config.device == DeviceChoice::kCpu) return OpenCpu(config);
-  absl::StatusOr<std::unique_ptr<Devices>> gpu = OpenGpus(config);
-  if (gpu.ok()) return gpu;
-  if (config.device == DeviceChoice::kCuda) {
-    return WithPrefix("device: cuda was asked for, and ", gpu.status());
-  }
-  ANNULUS_ASSIGN_OR_RETURN(auto devices, OpenCpu(config));
-  devices->gpu = std::string(gpu.status().message());
-  return devices;
-}
-
-// The engine on `devices`; only where any device will do, and the GPU will not, on the processor.
-absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, const Logger& log,
-                                                   std::unique_ptr<Devices>& devices) {
-  auto engine = CreateEngine(config.engine, *devices->backend, devices->kernels);
-  const bool stay =
-      config.device != DeviceChoice::kAuto || devices->backend->capabilities().host_accessible;
-  if (engine.ok() || stay) return engine;
-  std::string gpu = absl::StrCat(devices->gpu, " is not used: ", engine.status().message());
-  log.Warning("gpu_not_used", {{"reason", gpu}});
-  ANNULUS_ASSIGN_OR_RETURN(devices, OpenCpu(config));
-  devices->gpu = std::move(gpu);
-  return CreateEngine(config.engine, *devices->backend, devices->kernels);
-}
 
 // What quantising lost: while loading, or when the directory was converted.
 std::string DescribeError(const ModelInfo& model) {
@@ -175,6 +104,31 @@ absl::Status Check(ServerConfig config, const Logger& log) {
     std::printf("warning:          %s\n", warning.c_str());
   }
   std::printf("ok\n");
+  return absl::OkStatus();
+}
+
+// If the user chose no dtype, plans the most common ones; on GPUs also for 1, 2, 4 and 8 of them.
+absl::Status Plan(const ServerConfig& config) {
+  ANNULUS_ASSIGN_OR_RETURN(const auto devices, PlanDevices(config));
+  const BackendCapabilities& device = devices->backend->capabilities();
+  CapacityQuestion question;
+  question.options = config.engine;
+  question.weights_dtypes = {config.engine.weights_dtype};
+  if (!config.engine.weights_dtype) {
+    question.weights_dtypes.insert(question.weights_dtypes.end(), {DType::kI8, DType::kI4G32});
+  }
+  question.kv_dtypes = {config.engine.kv_dtype};
+  if (config.engine.kv_dtype == DType::kF32) {
+    question.kv_dtypes.insert(question.kv_dtypes.end(), {DType::kBF16, DType::kI8});
+  }
+  question.ranks = {config.engine.ranks};
+  if (config.engine.ranks == 1 && !device.host_accessible) question.ranks = {1, 2, 4, 8};
+  ANNULUS_ASSIGN_OR_RETURN(const CapacityTable table,
+                           PlanCapacity(question, *devices->backend, devices->kernels));
+  if (table.cases.empty()) return absl::FailedPreconditionError(table.missing.front());
+  const std::string machine =
+      absl::StrCat(device.description, ", ", FormatBytes(device.memory_bytes));
+  std::fputs(PlanText(table, machine).c_str(), stdout);
   return absl::OkStatus();
 }
 
@@ -335,11 +289,11 @@ absl::Status Load(const ServerConfig& config, const Logger& log, int port, Loade
 
 // Another start would find the same device: the server stays, says why, and is seen by monitoring.
 void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& server) {
+  server.CannotServe(why);  // who reads the line finds it so
   log.Error("no_device", {{"reason", std::string(why.message())},
                           {"remedy", "do what the reason says, then start annulusd again"},
                           {"port", server.port()},
                           {"metrics_port", server.metrics_port()}});
-  server.CannotServe(why);
 }
 
 // Of all options the level alone takes effect while it serves.
@@ -464,6 +418,8 @@ int Main(const std::vector<std::string>& arguments) {
       return Report(HashToken());
     case Action::kCheck:
       return Report(Check(config, Logger(config.log_level)));
+    case Action::kPlan:
+      return Report(Plan(config));
     case Action::kConvert:
       return Report(Convert(config));
     case Action::kServe:

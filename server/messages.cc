@@ -56,7 +56,8 @@ v1::Delta ToMessage(Delta delta) {
   return message;
 }
 
-v1::Completion ToMessage(const Completion& completion, const std::string& request_id) {
+v1::Completion ToMessage(const Completion& completion, const std::string& request_id,
+                         const v1::Origin& origin) {
   v1::Completion message;
   message.set_finish_reason(completion.finish_reason == FinishReason::kLength
                                 ? v1::FINISH_REASON_LENGTH
@@ -78,6 +79,10 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   *message.mutable_attention() = ToMessage(completion.attention);
   message.set_request_id(request_id);
   message.set_rope_factors(completion.rope_factors);
+  v1::Origin& follows = *message.mutable_origin();
+  follows = origin;
+  follows.set_ring_degree(completion.attention.ring_degree);
+  follows.set_digest(completion.digest);
   return message;
 }
 

@@ -20,8 +20,9 @@ ChatRequest FromMessage(const v1::Messages& messages);
 v1::PromptProgress ToMessage(const PromptProgress& progress);
 v1::TokenLogprob ToMessage(const TokenLogprob& logprob);
 v1::Delta ToMessage(Delta delta);
-// For completions with an OK status.
-v1::Completion ToMessage(const Completion& completion, const std::string& request_id);
+// For completions with an OK status. `origin`: as in the first event.
+v1::Completion ToMessage(const Completion& completion, const std::string& request_id,
+                         const v1::Origin& origin);
 // The fields that a model's publisher may recommend.
 v1::SamplingParams DefaultsMessage(const SamplingParams& params);
 v1::Model ToMessage(const ModelInfo& info, const std::string& name);

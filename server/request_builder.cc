@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -197,6 +198,7 @@ void PutTogether(const Input& input, const std::vector<DocumentPtr>& documents,
 absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
                          const DocumentStore& store, CallMemory& memory, const CancelFlag& cancel,
                          RequestSpec& request) {
+  request.documents_found = std::chrono::steady_clock::now();
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents,
                            FindDocuments(spec, store, request.tenant));
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, PromptWork(spec, documents)));
@@ -270,9 +272,12 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
   // Before much work is done.
   ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
   request.attention_details = spec.attention().details();
+  request.digest = spec.digest();
   ANNULUS_ASSIGN_OR_RETURN(request.priority, ReadPriority(spec.priority()));
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, memory, cancel, request));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
+  // Here, so that the first event can tell it.
+  if (!request.sampling.seed.has_value()) request.sampling.seed = std::random_device()();
   if (!spec.sampling().has_max_tokens()) {
     // Near the end of the context the default is what is left of it.
     const int64_t left = engine.model().max_context - static_cast<int64_t>(request.prompt.size());

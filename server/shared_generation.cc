@@ -1,6 +1,7 @@
 #include "server/shared_generation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
@@ -60,10 +61,13 @@ void AttachTable::State::Drop(const SharedGeneration& generation) {
   if (found != entries.end() && found->second.get() == &generation) entries.erase(found);
 }
 
+// One that a follower still reads would keep its memory: to drop it helps nobody, and others would
+// be dropped after it in vain.
 bool AttachTable::State::DropOldest(Tenant& tenant) {
-  if (tenant.complete.empty()) return false;
-  const std::shared_ptr<SharedGeneration> oldest =
-      entries.at(tenant.complete.begin()->second->key_);
+  const auto found = std::find_if(tenant.complete.begin(), tenant.complete.end(),
+                                  [](const auto& one) { return !one.second->BeingReadLocked(); });
+  if (found == tenant.complete.end()) return false;
+  const std::shared_ptr<SharedGeneration> oldest = entries.at(found->second->key_);
   oldest->kept_ = false;
   Drop(*oldest);
   oldest->TrimLocked();
@@ -184,6 +188,16 @@ absl::Status SharedGeneration::Hold(const std::shared_ptr<MemoryBudget>& prompts
   return request_memory_->Hold(CallMemory::kKept, bytes);
 }
 
+void SharedGeneration::SetOrigin(v1::Origin origin) {
+  std::lock_guard lock(table_->mutex);
+  origin_ = std::move(origin);
+}
+
+v1::Origin SharedGeneration::origin() const {
+  std::lock_guard lock(table_->mutex);
+  return origin_;
+}
+
 bool SharedGeneration::Wanted() const {
   std::lock_guard lock(table_->mutex);
   return !abandoned_;
@@ -230,6 +244,11 @@ bool SharedGeneration::BehindLocked(const Follower& follower) const {
   return !follower.ended && follower.next < first_ + deltas_.size();
 }
 
+bool SharedGeneration::BeingReadLocked() const {
+  return std::any_of(followers_.begin(), followers_.end(),
+                     [this](const Follower& one) { return BehindLocked(one); });
+}
+
 // Where events are not kept, one who is behind would hold up those who keep up, or make the memory
 // grow that has no room.
 void SharedGeneration::EndSlowLocked() {
@@ -266,7 +285,10 @@ void SharedGeneration::TrimLocked() {
 void SharedGeneration::Refill(const BoundedSink& sink) {
   std::lock_guard lock(table_->mutex);
   for (Follower& follower : followers_) {
-    if (follower.sink.get() == &sink) FeedLocked(follower);
+    if (follower.sink.get() != &sink) continue;
+    const size_t before = follower.next;
+    FeedLocked(follower);
+    if (follower.next > before) has_read_ = true;
   }
   TrimLocked();
 }
@@ -338,7 +360,8 @@ void SharedGeneration::OnDone(Completion completion) {
 
 bool SharedGeneration::HasRoom() const {
   std::lock_guard lock(table_->mutex);
-  return followers_.empty() ||
+  const bool has_read = std::exchange(has_read_, false);
+  return has_read || followers_.empty() ||
          std::any_of(followers_.begin(), followers_.end(),
                      [](const Follower& follower) { return follower.sink->HasRoom(); });
 }

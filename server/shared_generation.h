@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "annulus/v1/inference.pb.h"
 #include "engine/api.h"
 #include "server/bounded_sink.h"
 #include "server/call_memory.h"
@@ -121,6 +122,9 @@ class SharedGeneration final : public TokenSink {
 
   // For whoever claimed it. What it holds of the memory for requests until the engine has ended it.
   absl::Status Hold(const std::shared_ptr<MemoryBudget>& prompts, size_t bytes);
+  // Before the engine gets it.
+  void SetOrigin(v1::Origin origin);
+  v1::Origin origin() const;
   // Whether a call follows it still: one may have come since it was claimed.
   bool Wanted() const;
   // The engine has it, or refuses it.
@@ -137,7 +141,8 @@ class SharedGeneration final : public TokenSink {
   void OnDelta(Delta delta) override;
   void OnDone(Completion completion) override;
   // Somebody keeps up: whoever does not finds in the kept events what he missed, or is ended if
-  // they are not kept.
+  // they are not kept. Or somebody has read since the last call: who catches up on what he missed
+  // has a full sink whenever one looks, and must not pass for one who does not read.
   bool HasRoom() const override;
 
  private:
@@ -151,6 +156,7 @@ class SharedGeneration final : public TokenSink {
   void AttachLocked(const std::shared_ptr<BoundedSink>& sink);
   void FeedLocked(Follower& follower);
   bool BehindLocked(const Follower& follower) const;
+  bool BeingReadLocked() const;  // some follower is behind
   void EndSlowLocked();
   bool ResizeLocked(size_t bytes);
   void KeepLocked(Delta delta);
@@ -160,6 +166,7 @@ class SharedGeneration final : public TokenSink {
   const RequestKey key_;
   const std::string content_;
   // All below under the table's mutex.
+  v1::Origin origin_;
   std::vector<Follower> followers_;
   std::optional<int> queued_;
   std::optional<PromptProgress> progress_;
@@ -176,6 +183,7 @@ class SharedGeneration final : public TokenSink {
   Engine* engine_ = nullptr;  // set together with id_, while the engine has it
   RequestId id_ = 0;
   bool abandoned_ = false;
+  mutable bool has_read_ = false;  // a follower that was behind, since the last HasRoom
 };
 
 }  // namespace annulus

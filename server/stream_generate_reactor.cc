@@ -13,19 +13,46 @@
 
 namespace annulus {
 
+namespace {
+
+StreamedCall::Message GenerationEvent(SinkEvent& event, const GenerationCall& generation,
+                                      bool first) {
+  auto response = std::make_unique<v1::StreamGenerateResponse>();
+  if (const QueuedEvent* queued = std::get_if<QueuedEvent>(&event)) {
+    response->mutable_queued()->set_position(queued->position);
+  } else if (const PromptProgress* progress = std::get_if<PromptProgress>(&event)) {
+    *response->mutable_prompt_progress() = ToMessage(*progress);
+  } else if (Delta* delta = std::get_if<Delta>(&event)) {
+    *response->mutable_delta() = ToMessage(std::move(*delta));
+  } else if (const Completion* completion = std::get_if<Completion>(&event)) {
+    *response->mutable_completion() =
+        ToMessage(*completion, generation.request_id(), generation.origin());
+  }
+  if (first) *response->mutable_origin() = generation.origin();
+  return response;
+}
+
+}  // namespace
+
+StreamedCall StreamedGeneration(const ServiceContext& context, const grpc::ByteBuffer& request) {
+  auto decode = [bytes = request,
+                 max_bytes = context.config.max_message_bytes](CallMemory& memory) {
+    return DecodeSpec<v1::StreamGenerateRequest>(bytes, max_bytes, memory);
+  };
+  return {"StreamGenerate", std::move(decode), &GenerationEvent};
+}
+
 StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
                                              grpc::CallbackServerContext& call,
-                                             const grpc::ByteBuffer& request)
+                                             const grpc::ByteBuffer& request, StreamedCall streamed)
     : call_(call),
       unread_(context.unread),
       max_bytes_(context.config.max_message_bytes),
       request_(request),
-      generation_(GenerationCall::Create(context, "StreamGenerate", *this)) {
-  generation_->Start(
-      call, request.Length(),
-      [bytes = request, max_bytes = context.config.max_message_bytes](CallMemory& memory) {
-        return DecodeSpec<v1::StreamGenerateRequest>(bytes, max_bytes, memory);
-      });
+      encode_(streamed.encode),
+      generation_(GenerationCall::Create(context, streamed.name, *this)) {
+  // Nothing here keeps the decoder: a call that is refused gives its bytes back at once.
+  generation_->Start(call, request.Length(), std::move(streamed.decoder));
 }
 
 void StreamGenerateReactor::OnWriteDone(bool ok) {
@@ -68,20 +95,12 @@ void StreamGenerateReactor::Advance() {
 }
 
 absl::Status StreamGenerateReactor::EncodeLocked(SinkEvent& event) {
-  v1::StreamGenerateResponse response;
-  if (const QueuedEvent* queued = std::get_if<QueuedEvent>(&event)) {
-    response.mutable_queued()->set_position(queued->position);
-  } else if (const PromptProgress* progress = std::get_if<PromptProgress>(&event)) {
-    *response.mutable_prompt_progress() = ToMessage(*progress);
-  } else if (Delta* delta = std::get_if<Delta>(&event)) {
-    *response.mutable_delta() = ToMessage(std::move(*delta));
-  } else if (const Completion* completion = std::get_if<Completion>(&event)) {
-    *response.mutable_completion() = ToMessage(*completion, generation_->request_id());
-  }
-  const size_t size = response.ByteSizeLong();
+  const StreamedCall::Message response = encode_(event, *generation_, !begun_);
+  begun_ = true;
+  const size_t size = response->ByteSizeLong();
   if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
   message_.Clear();
-  EncodeMessage(response, message_);
+  EncodeMessage(*response, message_);
   return absl::OkStatus();
 }
 

@@ -1,24 +1,39 @@
 #ifndef ANNULUS_SERVER_STREAM_GENERATE_REACTOR_H_
 #define ANNULUS_SERVER_STREAM_GENERATE_REACTOR_H_
 
+#include <google/protobuf/message.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "server/bounded_sink.h"
 #include "server/generation_call.h"
 
 namespace annulus {
 
-// StreamGenerate: writes the events of one generation, one at a time. While a write waits for a
+// What a call that streams is named, how its request is read, and how an event is told.
+struct StreamedCall {
+  absl::string_view name;           // a literal
+  GenerationCall::Decoder decoder;  // holds the request's bytes
+  using Message = std::unique_ptr<google::protobuf::Message>;
+  // `first`: no event came before this one.
+  using Encoder = Message (*)(SinkEvent& event, const GenerationCall& generation, bool first);
+  Encoder encode = nullptr;
+};
+
+// StreamGenerate.
+StreamedCall StreamedGeneration(const ServiceContext& context, const grpc::ByteBuffer& request);
+
+// Writes the events of one generation, one at a time. While a write waits for a
 // slow reader, events gather in the sink, and only there. Deletes itself.
 class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                                     public SinkReader {
  public:
   StreamGenerateReactor(ServiceContext& context, grpc::CallbackServerContext& call,
-                        const grpc::ByteBuffer& request);
+                        const grpc::ByteBuffer& request, StreamedCall streamed);
 
   void OnReady() override { Advance(); }
   void OnWriteDone(bool ok) override;
@@ -35,9 +50,11 @@ class StreamGenerateReactor final : public grpc::ServerWriteReactor<grpc::ByteBu
   UnreadAnswers& unread_;
   const size_t max_bytes_;
   const grpc::ByteBuffer& request_;
+  const StreamedCall::Encoder encode_;
   const std::shared_ptr<GenerationCall> generation_;
 
   std::mutex mutex_;
+  bool begun_ = false;  // an event was written
   bool writing_ = false;
   bool cancelled_ = false;
   bool finished_ = false;

@@ -5,6 +5,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <cstddef>
+#include <limits>
 #include <mutex>
 #include <type_traits>
 #include <utility>
@@ -59,9 +60,10 @@ struct RawUnaryCall {
   grpc::CallbackServerContext* call;
   const grpc::ByteBuffer* request;
   grpc::ByteBuffer* response;
-  absl::string_view name;   // for the log; a literal
-  bool for_admins = false;  // whether AdminGate decides
-  bool long_work = false;   // however short the request is
+  absl::string_view name;                                          // for the log; a literal
+  bool for_admins = false;                                         // whether AdminGate decides
+  bool long_work = false;                                          // however short the request is
+  size_t most_request_bytes = std::numeric_limits<size_t>::max();  // beside max-message-size
 };
 
 // Accounts for the memory of one unary call until its answer was sent, sees to it that a client
@@ -245,6 +247,7 @@ template <typename Run>
 grpc::ServerUnaryReactor* StartInPool(ServiceContext& context, const RawUnaryCall& raw, Run run) {
   auto* const reactor = new UnaryReactor(context, raw);
   const absl::Status begun = Guarded([&] {
+    ANNULUS_RETURN_IF_ERROR(CheckMessageSize(raw.request->Length(), raw.most_request_bytes));
     ANNULUS_RETURN_IF_ERROR(reactor->Admit());
     reactor->Follow();
     return run(*reactor);

@@ -15,8 +15,10 @@ int PlacesOfClient(int places) { return places > 1 ? places - 1 : 1; }
 }  // namespace
 
 void WorkTurn::MayPause() const {
-  if (steady_clock::now() - started_ >= WorkPool::kTurn) pool_.Pause(id_);
+  if (steady_clock::now() - started_ >= WorkPool::kTurn) pool_.Pause(id_, nullptr);
 }
+
+void WorkTurn::WaitAside(const std::function<void()>& wait) const { pool_.Pause(id_, &wait); }
 
 WorkPool::WorkPool(const Options& options)
     : most_begun_(options.begun),
@@ -123,15 +125,26 @@ void WorkPool::EndTurn(Entry& entry, JobId id) {
   entry.running = false;
 }
 
-void WorkPool::Pause(JobId id) {
+void WorkPool::Pause(JobId id, const std::function<void()>* aside) {
   std::unique_lock lock(mutex_);
   Entry& entry = *jobs_.at(id);
-  if (entry.turn.cancelled()) return;
-  if (!entry.is_long && !MayBegin(entry.job.client)) return;  // no thread is left to pause
+  const bool no_thread = !entry.is_long && !MayBegin(entry.job.client);  // is left to pause
+  if (entry.turn.cancelled() || no_thread) {
+    lock.unlock();
+    if (aside != nullptr) (*aside)();
+    return;
+  }
   EndTurn(entry, id);
   if (!entry.is_long) {
     entry.is_long = true;
     CountBegun(entry.job.client, 1);
+  }
+  if (aside != nullptr) {
+    Dispatch();
+    lock.unlock();
+    (*aside)();
+    lock.lock();
+    if (entry.turn.cancelled()) return;  // it ends beside the others, which is soon done
   }
   long_.queue.AddAdmitted(id, entry.job.client);
   Dispatch();

@@ -31,6 +31,8 @@ class WorkTurn final : public CancelFlag {
   // Once the job has run for WorkPool::kTurn, lets others run first, and returns when it is the
   // job's turn again, or when the job is cancelled. Only for the job's thread.
   void MayPause() const override;
+  // Gives the job's place to others while it waits. A job of the long lane keeps only its thread.
+  void WaitAside(const std::function<void()>& wait) const override;
 
  private:
   friend class WorkPool;
@@ -50,6 +52,9 @@ class LastingFlag final : public CancelFlag {
   void Use(const WorkTurn* turn) { turn_ = turn; }
   void MayPause() const override {
     if (turn_ != nullptr) turn_->MayPause();
+  }
+  void WaitAside(const std::function<void()>& wait) const override {
+    turn_ != nullptr ? turn_->WaitAside(wait) : wait();
   }
 
  private:
@@ -137,7 +142,8 @@ class WorkPool {
   bool MayBegin(const std::string& client) const;
   void CountBegun(const std::string& client, int change);
   void Run(std::unique_lock<std::mutex>& lock, JobId id);
-  void Pause(JobId id);
+  // `aside`: what it waits for before it wants a turn again; null: nothing.
+  void Pause(JobId id, const std::function<void()>* aside);
   void TellAll();
   void EndTurn(Entry& entry, JobId id);
   Lane& LaneOf(const Entry& entry) { return entry.is_long ? long_ : short_; }

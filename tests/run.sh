@@ -203,7 +203,8 @@ main() {
   # Kernels for the GPUs of this machine; without any for one architecture, half the time of nvcc.
   architectures=90a-real
   if nvidia-smi -L >/dev/null 2>&1; then architectures=$(bash deploy/gpu_architectures.sh); fi
-  run_suite "$build" Release all -DCMAKE_CUDA_ARCHITECTURES="$architectures"
+  run_suite "$build" Release all -DCMAKE_CUDA_ARCHITECTURES="$architectures" \
+    -DANNULUS_TESTS_ONCE="${sanitizers:+ON}"
   if [[ -z $only ]]; then phase 'GPU' check_gpu; fi
   if [[ -n $sanitizers ]]; then
     # Addresses and undefined behaviour; then threads.

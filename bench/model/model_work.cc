@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/strip.h"
 #include "engine/model/matrix_reader.h"
+#include "kernels/base/quantize.h"
 
 namespace annulus {
 namespace {
@@ -48,12 +47,12 @@ double PairsSeen(const LayerConfig& layer, int64_t rows, double density) {
 // Scores and weighted values: a multiply-add each per channel.
 double FlopsPerPair(const ModelConfig& config) { return 4.0 * config.heads * config.head_dim; }
 
-// int4_g32: half a byte and its share of a bf16 scale. One scale per row is not worth counting.
+// A code and its share of a group's scale and minimum. One scale per row is not worth counting.
 double BytesPerWeight(DType dtype) {
-  absl::string_view name = DTypeName(dtype);
-  int group = 0;
-  if (absl::ConsumePrefix(&name, "int4_g") && absl::SimpleAtoi(name, &group)) {
-    return 0.5 + 2.0 / group;
+  if (const int64_t group = QuantizedGroup(dtype); group > 0) {
+    return static_cast<double>(QuantizedRowBytes(dtype, group) +
+                               QuantizedScaleBytes(dtype, group)) /
+           static_cast<double>(group);
   }
   return static_cast<double>(DTypeSize(dtype));
 }

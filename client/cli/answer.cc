@@ -48,6 +48,16 @@ void WriteUsage(const Generation& generation, JsonWriter& json) {
   json.EndObject();
 }
 
+// The seed as text: readers of JSON may hold numbers as doubles.
+void WriteOrigin(const v1::Origin& origin, JsonWriter& json) {
+  json.BeginObject();
+  json.Key("seed").String(absl::StrCat(origin.seed()));
+  json.Key("ring_degree").Int(origin.ring_degree());
+  json.Key("kernels").String(origin.kernels());
+  if (!origin.digest().empty()) json.Key("digest").String(origin.digest());
+  json.EndObject();
+}
+
 void WriteTimings(const v1::Timings& timings, JsonWriter& json) {
   json.BeginObject();
   json.Key("queue").Double(timings.queue());
@@ -127,8 +137,7 @@ class LiveAnswer : public GenerationObserver {
       json.BeginObject().Key("event").String("queued").Key("position").Int(queued.position());
       PrintLine(json);
     }
-    session_.progress().Note(
-        absl::StrCat("Waiting    ", FormatCount(queued.position()), " requests ahead"));
+    ShowWaiting(session_, queued);
   }
 
   void OnProgress(const v1::PromptProgress& progress) override {
@@ -139,14 +148,7 @@ class LiveAnswer : public GenerationObserver {
       json.Key("elapsed").Double(progress.elapsed()).Key("eta").Double(progress.eta());
       PrintLine(json);
     }
-    ProgressSample sample;
-    sample.phase = "Reading";
-    sample.done = progress.processed();
-    sample.total = progress.total();
-    sample.cached = progress.cached();
-    sample.elapsed = progress.elapsed();
-    sample.eta = progress.eta();
-    session_.progress().Show(sample);
+    ShowReading(session_, progress);
     decode_start_ = std::chrono::steady_clock::now();
   }
 
@@ -249,6 +251,22 @@ std::string GapText(const v1::Timings& timings) {
 
 }  // namespace
 
+void ShowWaiting(Session& session, const v1::Queued& queued) {
+  session.progress().Note(
+      absl::StrCat("Waiting    ", FormatCount(queued.position()), " requests ahead"));
+}
+
+void ShowReading(Session& session, const v1::PromptProgress& progress) {
+  ProgressSample sample;
+  sample.phase = "Reading";
+  sample.done = progress.processed();
+  sample.total = progress.total();
+  sample.cached = progress.cached();
+  sample.elapsed = progress.elapsed();
+  sample.eta = progress.eta();
+  session.progress().Show(sample);
+}
+
 std::string AnswerJson(const Generation& generation, bool interrupted) {
   JsonWriter json;
   json.BeginObject();
@@ -270,6 +288,10 @@ std::string AnswerJson(const Generation& generation, bool interrupted) {
     WriteAttention(generation.completion->attention(), json);
     const std::string& rope = generation.completion->rope_factors();
     if (!rope.empty()) json.Key("rope_factors").String(rope);
+    if (generation.completion->has_origin()) {  // older servers do not tell
+      json.Key("origin");
+      WriteOrigin(generation.completion->origin(), json);
+    }
   } else {
     json.Null().Key("attention").Null();
   }
@@ -279,6 +301,11 @@ std::string AnswerJson(const Generation& generation, bool interrupted) {
   }
   json.EndObject();
   return json.text();
+}
+
+std::string OriginText(const v1::Origin& origin) {
+  return absl::StrCat("origin     seed ", origin.seed(), ", kernels ", origin.kernels(),
+                      origin.digest().empty() ? "" : ", digest ", origin.digest(), "\n");
 }
 
 std::string TimingsText(const v1::Completion& completion) {
@@ -309,7 +336,7 @@ std::string TimingsText(const v1::Completion& completion) {
           ? ""
           : absl::StrCat("rope       ", completion.rope_factors(), " factors, by the prompt\n"),
       attention.choice().empty() ? "" : absl::StrCat("           ", attention.choice(), "\n"),
-      CoverageText(attention));
+      CoverageText(attention), completion.has_origin() ? OriginText(completion.origin()) : "");
 }
 
 int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions& options,

@@ -25,6 +25,10 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
 // failed generation cannot know is null.
 std::string AnswerJson(const Generation& generation, bool interrupted);
 
+// Progress of a prompt, for an answer or for a document that is read ahead.
+void ShowWaiting(Session& session, const v1::Queued& queued);
+void ShowReading(Session& session, const v1::PromptProgress& progress);
+
 // The lines of --timings; values begin at column kTimingsIndent.
 inline constexpr int kTimingsIndent = 11;
 std::string TimingsText(const v1::Completion& completion);

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -13,15 +14,11 @@ namespace annulus {
 namespace {
 
 constexpr int kTries = 6;
+constexpr std::chrono::milliseconds kShortestWait{20};
 constexpr std::chrono::milliseconds kLongestWait{30000};
 constexpr std::chrono::milliseconds kTick{200};
 
-class Nobody : public GenerationObserver {
- public:
-  void OnQueued(const v1::Queued& /*queued*/) override {}
-  void OnProgress(const v1::PromptProgress& /*progress*/) override {}
-  void OnDelta(const v1::Delta& /*delta*/) override {}
-};
+constexpr std::chrono::milliseconds kBackSoon{1000};
 
 class Pool {
  public:
@@ -30,6 +27,7 @@ class Pool {
       : session_(session),
         requests_(requests),
         options_(options),
+        first_answers_(!options.first_alone),
         start_(std::chrono::steady_clock::now()) {}
 
   grpc::Status Run(const std::function<bool(Asked)>& take) {
@@ -52,31 +50,80 @@ class Pool {
   }
 
  private:
+  // One try of a request: notes that the server serves it, and that its answer has begun.
+  class Serving : public GenerationObserver {
+   public:
+    explicit Serving(Pool& pool) : pool_(pool) {}
+    ~Serving() override {
+      const std::lock_guard lock(pool_.mutex_);
+      if (served_) --pool_.served_;
+      pool_.changed_.notify_all();
+    }
+    void OnQueued(const v1::Queued& /*queued*/) override { Note(false); }
+    void OnProgress(const v1::PromptProgress& /*progress*/) override { Note(false); }
+    void OnDelta(const v1::Delta& /*delta*/) override { Note(true); }
+    bool served() const { return served_; }
+
+   private:
+    void Note(bool answers) {
+      if (served_ && (answers_ || !answers)) return;
+      const std::lock_guard lock(pool_.mutex_);
+      if (!served_) ++pool_.served_;
+      served_ = true;
+      answers_ = answers;
+      pool_.reached_ = true;
+      pool_.first_answers_ = pool_.first_answers_ || answers;
+      pool_.changed_.notify_all();
+    }
+
+    Pool& pool_;
+    bool served_ = false;
+    bool answers_ = false;
+  };
+
   void Work() {
     for (;;) {
       size_t index;
       {
-        const std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopped_ || next_ == 0 || first_answers_; });
         if (stopped_ || next_ == requests_.size()) return;
         index = next_++;
       }
       Asked asked{index, Try(requests_[index])};
       const std::lock_guard lock(mutex_);
+      first_answers_ = true;  // or never will
       ended_.push_back(std::move(asked));
       changed_.notify_all();
     }
   }
 
+  // When to come back after such an end, if at all.
+  std::optional<std::chrono::milliseconds> BackAfter(const grpc::Status& status) {
+    const auto told = RetryDelay(status);
+    if (told.has_value()) return std::clamp(*told, kShortestWait, kLongestWait);
+    const std::lock_guard lock(mutex_);
+    const bool lost = reached_ && status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    return lost ? std::optional(kBackSoon) : std::nullopt;
+  }
+
   Generation Try(const v1::GenerationSpec& spec) {
-    for (int tried = 1;; ++tried) {
-      Nobody nobody;
-      Generation generation = StreamGenerate(session_.connection(), spec, nobody);
-      const auto wait = RetryDelay(generation.status);
-      if (!wait.has_value() || tried == kTries) return generation;
-      std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, std::min(*wait, kLongestWait), [&] { return stopped_; })) {
-        return generation;
+    for (int tried = 0;;) {
+      std::optional<Generation> generation;
+      bool was_served = false;
+      {
+        Serving serving(*this);
+        generation = StreamGenerate(session_.connection(), spec, serving);
+        was_served = serving.served();
       }
+      const auto wait = BackAfter(generation->status);
+      if (!wait.has_value()) return *std::move(generation);
+      std::unique_lock lock(mutex_);
+      // Others may hold the places that this one lacks: one that ends gives it back.
+      const int served = served_;
+      if ((was_served || served == 0) && ++tried == kTries) return *std::move(generation);
+      changed_.wait_for(lock, *wait, [&] { return stopped_ || served_ < served; });
+      if (stopped_) return *std::move(generation);
     }
   }
 
@@ -121,10 +168,13 @@ class Pool {
   Session& session_;
   const std::vector<v1::GenerationSpec>& requests_;
   const AskManyOptions& options_;
+  bool first_answers_;  // guarded by mutex_, as all below it
   const std::chrono::steady_clock::time_point start_;
   std::mutex mutex_;
   std::condition_variable changed_;
   size_t next_ = 0;
+  int served_ = 0;        // requests that the server has taken and not ended
+  bool reached_ = false;  // it has taken one
   bool stopped_ = false;
   std::deque<Asked> ended_;
 };

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cli/answer.h"
 #include "client/cli/commands.h"
 #include "client/cli/inputs.h"
 #include "client/cli/options.h"
@@ -23,6 +25,15 @@ struct DocumentOptions {
   std::string name;                    // of a file on the server
   std::optional<std::string> title;
   bool force = false;
+  bool prefill = false;
+  std::string model;
+  std::string system;
+};
+
+// A document that is on the server now.
+struct PutDocument {
+  v1::Document document;
+  std::optional<v1::Prefilled> prefilled;
 };
 
 // How long ago a request last used it.
@@ -36,7 +47,8 @@ std::string ShownTitle(const v1::Document& document) {
   return document.title().empty() ? "-" : OnOneLine(document.title());
 }
 
-void WriteDocument(const v1::Document& document, JsonWriter& json) {
+void WriteDocument(const v1::Document& document, JsonWriter& json,
+                   const std::optional<v1::Prefilled>& prefilled = std::nullopt) {
   json.BeginObject();
   json.Key("name").String(document.name());
   json.Key("size_bytes").Int(document.size_bytes());
@@ -49,13 +61,33 @@ void WriteDocument(const v1::Document& document, JsonWriter& json) {
   } else {
     json.Key("last_used").Null();
   }
+  if (prefilled.has_value()) {
+    json.Key("prefilled").BeginObject();
+    json.Key("tokens").Int(prefilled->tokens());
+    json.Key("cached_tokens").Int(prefilled->cached_tokens());
+    json.Key("queue").Double(prefilled->queue());
+    json.Key("prefill").Double(prefilled->prefill());
+    json.EndObject();
+  }
   json.EndObject();
 }
 
-int PrintDocument(Session& session, const v1::Document& document) {
+// What of it is there for questions, and what that took.
+std::string ReadAheadText(const v1::Prefilled& prefilled) {
+  if (prefilled.tokens() == 0) return "nothing: the document is too short for a page";
+  const int64_t read = prefilled.tokens() - prefilled.cached_tokens();
+  return absl::StrCat(FormatCount(prefilled.tokens()),
+                      prefilled.tokens() == 1 ? " token" : " tokens",
+                      read == 0 ? ", there before"
+                                : absl::StrCat(", ", FormatCount(read), " of them read in ",
+                                               FormatDuration(prefilled.prefill())));
+}
+
+int PrintDocument(Session& session, const v1::Document& document,
+                  const std::optional<v1::Prefilled>& prefilled = std::nullopt) {
   if (session.options().json) {
     JsonWriter json;
-    WriteDocument(document, json);
+    WriteDocument(document, json, prefilled);
     session.Print(absl::StrCat(json.text(), "\n"));
   } else {
     session.Print(absl::StrCat("title   ", ShownTitle(document), "\n",                 //
@@ -65,6 +97,9 @@ int PrintDocument(Session& session, const v1::Document& document) {
                                "sha256  ", document.sha256(), "\n",                    //
                                "age     ", FormatDuration(document.age()), "\n",       //
                                "used    ", LastUsed(document), "\n"));
+    if (prefilled.has_value()) {
+      session.Print(absl::StrCat("ahead   ", ReadAheadText(*prefilled), "\n"));
+    }
   }
   return session.Finish();
 }
@@ -88,8 +123,25 @@ absl::StatusOr<std::vector<std::string>> FilesToPut(const std::vector<std::strin
   return files;
 }
 
+// Reads ahead what questions about the document begin with, with progress as for a prompt.
+int Prefill(Session& session, const DocumentOptions& options, const std::string& name,
+            std::optional<v1::Prefilled>* prefilled) {
+  v1::PrefillDocumentRequest request;
+  request.set_name(name);
+  request.set_model(options.model);
+  if (!options.system.empty()) request.set_system(options.system);
+  const auto show = [&](const v1::PrefillDocumentResponse& event) {
+    if (event.has_queued()) ShowWaiting(session, event.queued());
+    if (event.has_prompt_progress()) ShowReading(session, event.prompt_progress());
+  };
+  const grpc::Status status =
+      PrefillDocument(session.connection(), request, show, &prefilled->emplace());
+  session.progress().Clear();
+  return status.ok() ? 0 : session.CallFailed(status);
+}
+
 int PutOne(Session& session, const std::string& file, const DocumentOptions& options,
-           v1::Document* document) {
+           PutDocument* put) {
   std::string name = options.name;
   const bool from_stdin = file == kStandardInput;
   if (name.empty()) {
@@ -109,10 +161,12 @@ int PutOne(Session& session, const std::string& file, const DocumentOptions& opt
     if (bad != 0) return bad;
     content->title = *options.title;
   }
-  return Upload(session, name, *content, document);
+  const int uploaded = Upload(session, name, *content, &put->document);
+  if (uploaded != 0 || !options.prefill) return uploaded;
+  return Prefill(session, options, name, &put->prefilled);
 }
 
-int PrintDocuments(Session& session, const std::vector<v1::Document>& documents);
+int PrintDocuments(Session& session, const std::vector<PutDocument>& documents);
 
 int RunPut(Session& session, const DocumentOptions& options) {
   const absl::StatusOr<std::vector<std::string>> files = FilesToPut(options.arguments);
@@ -121,26 +175,28 @@ int RunPut(Session& session, const DocumentOptions& options) {
     return session.Misuse(
         absl::StrCat("--name and --title are for one file; given are ", files->size()));
   }
-  std::vector<v1::Document> stored;
+  if (const int bad = CheckText(session, "--system", options.system); bad != 0) return bad;
+  std::vector<PutDocument> stored;
   int failure = 0;
   for (const std::string& file : *files) {
-    v1::Document document;
-    const int exit_code = PutOne(session, file, options, &document);
-    if (exit_code == 0) stored.push_back(document);
+    PutDocument put;
+    const int exit_code = PutOne(session, file, options, &put);
+    if (exit_code == 0) stored.push_back(std::move(put));
     if (exit_code == kExitInterrupted) return exit_code;
     if (exit_code != 0) failure = exit_code;
   }
   if (stored.empty()) return failure;
-  const int printed =
-      files->size() == 1 ? PrintDocument(session, stored[0]) : PrintDocuments(session, stored);
+  const int printed = files->size() == 1
+                          ? PrintDocument(session, stored[0].document, stored[0].prefilled)
+                          : PrintDocuments(session, stored);
   return failure != 0 ? kExitPartial : printed;
 }
 
-int PrintDocuments(Session& session, const std::vector<v1::Document>& documents) {
+int PrintDocuments(Session& session, const std::vector<PutDocument>& documents) {
   if (session.options().json) {
     JsonWriter json;
     json.BeginObject().Key("documents").BeginArray();
-    for (const v1::Document& document : documents) WriteDocument(document, json);
+    for (const auto& [document, prefilled] : documents) WriteDocument(document, json, prefilled);
     json.EndArray().EndObject();
     session.Print(absl::StrCat(json.text(), "\n"));
     return session.Finish();
@@ -152,35 +208,70 @@ int PrintDocuments(Session& session, const std::vector<v1::Document>& documents)
                {"AGE", Align::kRight},
                {"USED", Align::kRight},
                {"NAME"}});
-  for (const v1::Document& document : documents) {
+  for (const auto& [document, prefilled] : documents) {
     table.AddRow({ShownTitle(document), FormatBytes(document.size_bytes()),
                   FormatCount(document.token_count()), FormatDuration(document.age()),
                   LastUsed(document), document.name()});
   }
   session.Print(table.Render(session.table_columns()));
+  for (const auto& [document, prefilled] : documents) {
+    if (!prefilled.has_value()) continue;
+    session.Print(
+        absl::StrCat("ahead of ", document.name(), ": ", ReadAheadText(*prefilled), "\n"));
+  }
   return session.Finish();
 }
 
-// The names on the server that the arguments stand for: a name stands for itself, a pattern for all
-// that match. Misuse if nothing matches a pattern.
-int NamesMeant(Session& session, const std::vector<std::string>& arguments,
+bool Matches(const std::string& pattern, const v1::Document& document) {
+  return MatchesPattern(pattern, document.name()) || MatchesPattern(pattern, document.title());
+}
+
+// The name of the document on the server that `argument` stands for: its name, or else its title,
+// which is what the list shows of a file that `ask` stored. Misuse where several have that title.
+// One that nobody has stands for itself, and the server says that it is not there.
+int NameMeant(Session& session, const std::vector<v1::Document>& stored,
+              const std::string& argument, std::string* name) {
+  std::vector<std::string> titled;
+  *name = argument;
+  for (const v1::Document& document : stored) {
+    if (document.name() == argument) return 0;
+    if (!argument.empty() && document.title() == argument) titled.push_back(document.name());
+  }
+  if (titled.size() > 1) {
+    return session.Misuse(absl::StrCat(titled.size(), " documents have the title ", argument,
+                                       "; give the name of one: ", absl::StrJoin(titled, ", ")));
+  }
+  if (!titled.empty()) *name = titled.front();
+  return 0;
+}
+
+// The names on the server that the arguments stand for: a pattern for all that match, and else see
+// NameMeant. Without `titles` only names count. Misuse if nothing matches a pattern.
+int NamesMeant(Session& session, const std::vector<std::string>& arguments, bool titles,
                std::vector<std::string>* names) {
   std::vector<v1::Document> stored;
-  if (std::any_of(arguments.begin(), arguments.end(), &IsPattern)) {
+  if (titles || std::any_of(arguments.begin(), arguments.end(), &IsPattern)) {
     const grpc::Status status = ListDocuments(session.connection(), &stored);
     if (!status.ok()) return session.CallFailed(status);
   }
+  const auto matches = [&](const std::string& pattern, const v1::Document& document) {
+    return titles ? Matches(pattern, document) : MatchesPattern(pattern, document.name());
+  };
   for (const std::string& argument : arguments) {
-    const size_t before = names->size();
-    if (!IsPattern(argument)) names->push_back(argument);
-    for (const v1::Document& document : stored) {
-      const bool is_new = std::count(names->begin(), names->end(), document.name()) == 0;
-      const bool matches = IsPattern(argument) && MatchesPattern(argument, document.name());
-      if (matches && is_new) names->push_back(document.name());
+    if (!IsPattern(argument)) {
+      std::string& name = names->emplace_back(argument);
+      const int bad = titles ? NameMeant(session, stored, argument, &name) : 0;
+      if (bad != 0) return bad;
+      continue;
     }
-    if (names->size() == before &&
-        std::none_of(names->begin(), names->end(),
-                     [&](const auto& name) { return MatchesPattern(argument, name); })) {
+    bool matched = false;
+    for (const v1::Document& document : stored) {
+      if (!matches(argument, document)) continue;
+      matched = true;
+      const bool known = std::count(names->begin(), names->end(), document.name()) > 0;
+      if (!known) names->push_back(document.name());
+    }
+    if (!matched) {
       return session.Misuse(absl::StrCat("no document on the server matches ", argument));
     }
   }
@@ -193,17 +284,18 @@ int RunList(Session& session, const DocumentOptions& options) {
   if (!status.ok()) return session.CallFailed(status);
   const auto unwanted = [&](const v1::Document& document) {
     return !options.arguments.empty() &&
-           std::none_of(
-               options.arguments.begin(), options.arguments.end(),
-               [&](const auto& pattern) { return MatchesPattern(pattern, document.name()); });
+           std::none_of(options.arguments.begin(), options.arguments.end(),
+                        [&](const auto& pattern) { return Matches(pattern, document); });
   };
   documents.erase(std::remove_if(documents.begin(), documents.end(), unwanted), documents.end());
-  return PrintDocuments(session, documents);
+  std::vector<PutDocument> listed;
+  for (v1::Document& document : documents) listed.push_back({std::move(document), std::nullopt});
+  return PrintDocuments(session, listed);
 }
 
 int RunShow(Session& session, const DocumentOptions& options) {
   std::vector<std::string> names;
-  int failure = NamesMeant(session, options.arguments, &names);
+  int failure = NamesMeant(session, options.arguments, /*titles=*/true, &names);
   if (failure != 0) return failure;
   int shown = 0;
   for (const std::string& name : names) {
@@ -223,7 +315,7 @@ int RunShow(Session& session, const DocumentOptions& options) {
 
 int RunDelete(Session& session, const DocumentOptions& options) {
   std::vector<std::string> names;
-  int failure = NamesMeant(session, options.arguments, &names);
+  int failure = NamesMeant(session, options.arguments, /*titles=*/false, &names);
   if (failure != 0) return failure;
   int deleted = 0;
   for (const std::string& name : names) {
@@ -275,19 +367,31 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
   put->add_option("--title", options->title,
                   "What the model and lists call it (default: the file's name, else NAME)")
       ->type_name("TEXT");
+  put->add_flag("--prefill", options->prefill,
+                "Have the model read the text now, so that ask begins with the question: give ask "
+                "the same --system, and no document before it. Kept while there is room");
+  put->add_option("-s,--system", options->system,
+                  "With --prefill: what the model is told before the document")
+      ->type_name("TEXT");
+  put->add_option("-m,--model", options->model,
+                  "With --prefill: name of the model (default: the only one)")
+      ->type_name("NAME");
   put->footer(
       "Examples:\n"
       "  annulus documents put book.epub\n"
+      "  annulus documents put --prefill book.epub && annulus ask book.epub 'Who dies?'\n"
       "  annulus documents put 'reports/**/*.pdf'\n"
       "  zcat book.gz | annulus documents put - --name book");
 
   CLI::App* list = add("list", "List the documents on the server (also: ls)", &RunList);
   list->alias("ls");
-  list->add_option("PATTERN...", options->arguments, "Only names that match, for example 'rep*'");
+  list->add_option("PATTERN...", options->arguments,
+                   "Only names and titles that match, for example 'rep*'");
   list->footer("Examples:\n  annulus documents list\n  annulus documents list --json");
 
   CLI::App* show = add("show", "Describe documents", &RunShow);
-  show->add_option("NAME...", options->arguments, "Names on the server, or patterns")->required();
+  show->add_option("NAME...", options->arguments, "Names or titles on the server, or patterns")
+      ->required();
   show->footer("Examples:\n  annulus documents show book.txt");
 
   CLI::App* remove = add("delete", "Delete documents (also: rm)", &RunDelete);

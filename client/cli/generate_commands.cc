@@ -7,6 +7,7 @@
 #include "client/cli/help.h"
 #include "client/cli/inputs.h"
 #include "client/cli/options.h"
+#include "client/cli/questions.h"
 #include "client/failure.h"
 #include "client/format/json.h"
 
@@ -20,8 +21,9 @@ struct GenerateOptions {
   std::optional<std::string> prompt;
   std::vector<std::string> documents;  // for ask, the question comes last
   DocumentChoice choice;
-  bool is_question = false;  // the prompt is a message
-  bool show_prompt = false;  // instead of an answer
+  bool is_question = false;              // the prompt is a message
+  bool show_prompt = false;              // instead of an answer
+  std::optional<std::string> questions;  // file of them; every DOC is a document then
 };
 
 int CountStandardInput(const GenerateOptions& options) {
@@ -39,18 +41,22 @@ int ReadPrompt(Session& session, absl::string_view what, const GenerateOptions& 
   return CheckText(session, what, *text);
 }
 
+int PlaceSystem(Session& session, const std::string& text, v1::GenerationSpec& spec) {
+  if (text.empty()) return 0;
+  if (CheckText(session, "--system", text) != 0) return kExitMisuse;
+  v1::Message* const system = spec.mutable_messages()->add_messages();
+  system->set_role("system");
+  system->set_content(text);
+  return 0;
+}
+
 // Puts the prompt into the spec.
 int ProvidePrompt(Session& session, absl::string_view what, const GenerateOptions& options,
                   v1::GenerationSpec& spec) {
   std::string text;
   const int exit_code = ReadPrompt(session, what, options, &text);
   if (exit_code != 0) return exit_code;
-  if (!options.system.empty()) {
-    if (CheckText(session, "--system", options.system) != 0) return kExitMisuse;
-    v1::Message* const system = spec.mutable_messages()->add_messages();
-    system->set_role("system");
-    system->set_content(options.system);
-  }
+  if (const int bad = PlaceSystem(session, options.system, spec); bad != 0) return bad;
   if (options.is_question || !options.system.empty()) {
     PlaceQuestion(text, spec);
   } else {
@@ -102,6 +108,42 @@ int Generate(Session& session, absl::string_view what, const GenerateOptions& op
   return ExitAfter(answered, provided);
 }
 
+// The questions of a file, about the documents.
+int AskFile(Session& session, const GenerateOptions& options) {
+  if (CountStandardInput(options) + (*options.questions == kStandardInput ? 1 : 0) > 1) {
+    return session.Misuse("standard input (-) can be used once only");
+  }
+  for (const auto& [flag, given] : {std::pair("--show-prompt", options.show_prompt),
+                                    std::pair("--json-lines", options.answer.json_lines),
+                                    std::pair("--output", !options.answer.output.empty())}) {
+    if (given) return session.Misuse(absl::StrCat(flag, " is for one question, not --questions"));
+  }
+  std::string text;
+  if (*options.questions == kStandardInput) {
+    const int bad = ReadText(session, "--questions", &text);
+    if (bad != 0) return bad;
+  } else {
+    absl::StatusOr<std::string> read = LoadFile(*options.questions, ReadLimits().file_bytes);
+    if (!read.ok()) return session.Misuse(read.status().message());
+    text = *std::move(read);
+    const int bad = CheckText(session, *options.questions, text);
+    if (bad != 0) return bad;
+  }
+  const absl::StatusOr<std::vector<std::string>> questions = ParseQuestions(text);
+  if (!questions.ok()) {
+    return session.Misuse(
+        absl::StrCat("--questions ", *options.questions, ": ", questions.status().message()));
+  }
+  v1::GenerationSpec spec = options.spec;
+  if (const int bad = PlaceSystem(session, options.system, spec); bad != 0) return bad;
+  ProvidedDocuments provided;
+  const int exit_code = ProvideDocuments(session, options.documents, options.choice, &provided);
+  if (exit_code != 0) return exit_code;
+  FitToModel(session, spec);
+  for (const std::string& name : provided.names) spec.add_documents(name);
+  return ExitAfter(AskQuestions(session, spec, *questions, options.answer.timings), provided);
+}
+
 int RunComplete(Session& session, const GenerateOptions& options) {
   const Console& console = session.console();
   const bool has_document = !options.documents.empty();
@@ -119,6 +161,7 @@ int RunComplete(Session& session, const GenerateOptions& options) {
 int RunAsk(Session& session, const GenerateOptions& options) {
   GenerateOptions ask = options;
   ask.is_question = true;
+  if (ask.questions.has_value()) return AskFile(session, ask);
   ask.prompt = ask.documents.back();
   ask.documents.pop_back();
   if (!ask.documents.empty()) return Generate(session, "QUESTION", ask);
@@ -206,12 +249,19 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
       ->type_name("TEXT");
   ask.add_flag("--show-prompt", ask_options->show_prompt,
                "Print what the model would see, documents and all, and ask nothing");
+  ask.add_option("--questions", ask_options->questions,
+                 "Ask what FILE says (- for standard input), up to 1,000 questions: one a line, or "
+                 "JSON lines with \"question\". The documents are read once, every argument is a "
+                 "DOC; answers come in order, with --json one object a line with its index. Exit "
+                 "code 3: some failed")
+      ->type_name("FILE");
   ask.footer(
       "Examples:\n"
       "  annulus ask contract.txt 'Who signed it?'\n"
       "  annulus ask part1.txt part2.txt 'What changed?' --max-tokens 200 --timings\n"
       "  annulus ask 'reports/**/*.pdf' notes/ 'What changed?' --exclude 'draft*'\n"
       "  annulus ask report.pdf 'What changed?' --show-prompt | less\n"
+      "  annulus ask report.pdf --questions questions.txt --json > answers.jsonl\n"
       "  git log | annulus ask 'Who wrote most?'");
   ask.callback([&action, ask_options] {
     action = [ask_options](Session& session) { return RunAsk(session, *ask_options); };

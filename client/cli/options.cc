@@ -111,7 +111,8 @@ void AddCommonOptions(CLI::App& command, CommonOptions& options) {
             connection.connect_timeout =
                 Milliseconds("--connect-timeout", seconds, kLongestConnecting, "an hour");
           },
-          "Longest time for the server to answer a new connection, in seconds (default 5)")
+          "Longest time for the server to answer a new connection, in seconds, for each of its "
+          "addresses one after the other; at least 0.1 (default 5)")
       ->type_name("SECONDS")
       ->group(kServerGroup);
   add("--token", connection.token, "Bearer token, or the variable ANNULUS_TOKEN", kServerGroup)
@@ -186,6 +187,11 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
           "--priority", [&spec](const int32_t& priority) { spec.set_priority(priority); },
           "Above 0: before your other requests, below: after them; -2 to 2")
       ->type_name("N")
+      ->group(kServerGroup);
+  command
+      .add_flag_function(
+          "--digest", [&spec](int64_t /*count*/) { spec.set_digest(true); },
+          "Have the answer's tokens and log probabilities hashed, to compare it bit by bit")
       ->group(kServerGroup);
   AddAttentionOptions(command, spec);
   AddField(command, sampling, "-n,--max-tokens", &P::set_max_tokens, "Most tokens to generate");

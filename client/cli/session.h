@@ -88,6 +88,9 @@ class Session {
   int CallFailed(const grpc::Status& status, bool told = false);
   int CannotWrite(absl::string_view what);
 
+  // False once standard output could not be written: nobody gets what is still to come.
+  bool CanPrint() const { return !console_.out.fail(); }
+
   // The exit code after all was printed: 0, or 1 if standard output could not be written.
   int Finish();
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 
 #include "absl/status/status.h"
@@ -40,6 +41,10 @@ class CancelFlag {
   // The work calls this whenever it looks at the flag, at most every millisecond or so, on its own
   // thread and without a lock. Whoever shares threads among clients may let others work first.
   virtual void MayPause() const {}
+
+  // Calls `wait`, which uses no processor: it waits, for a disk say, and ends soon after the flag
+  // is set. Whoever shares threads among clients may let others work meanwhile.
+  virtual void WaitAside(const std::function<void()>& wait) const { wait(); }
 
   // A flag that is never set, for work that no client waits for.
   static const CancelFlag& Never();

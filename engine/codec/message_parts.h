@@ -1,13 +1,18 @@
 #ifndef ANNULUS_ENGINE_CODEC_MESSAGE_PARTS_H_
 #define ANNULUS_ENGINE_CODEC_MESSAGE_PARTS_H_
 
+#include <google/protobuf/message_lite.h>
 #include <google/protobuf/repeated_field.h>
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -36,6 +41,40 @@ inline absl::Status Within(absl::string_view what, int64_t value, int64_t low, i
 }
 
 inline constexpr int64_t kPositions = int64_t{std::numeric_limits<int32_t>::max()} + 1;
+
+// OK if the value can be added up: not NaN, not infinite, not below 0.
+inline absl::Status Countable(absl::string_view what, double value) {
+  if (std::isfinite(value) && value >= 0) return absl::OkStatus();
+  return Wrong(absl::StrCat(what, " ", value, "; allowed are finite numbers from 0"));
+}
+
+// Fails if the message is longer than `most` bytes.
+inline absl::StatusOr<std::string> Encode(const google::protobuf::MessageLite& message,
+                                          absl::string_view what, size_t most) {
+  const size_t size = message.ByteSizeLong();
+  if (size > most) {
+    return absl::ResourceExhaustedError(absl::StrCat(what, " takes ", size, " bytes and at most ",
+                                                     most,
+                                                     " are sent; lower --chunk-tokens, or ask for "
+                                                     "fewer details at once"));
+  }
+  std::string bytes;
+  if (!message.SerializeToString(&bytes)) {
+    return absl::InternalError(absl::StrCat(what, " could not be written"));
+  }
+  return bytes;
+}
+
+// Fails if there are more than `most` bytes, without a look into them, or if they are no such
+// message.
+inline absl::Status Parse(absl::string_view bytes, absl::string_view what, size_t most,
+                          google::protobuf::MessageLite& message) {
+  if (bytes.size() > most || bytes.size() > std::numeric_limits<int32_t>::max()) {
+    return Wrong(absl::StrCat(what, " of ", bytes.size(), " bytes; at most ", most, " are taken"));
+  }
+  if (message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::OkStatus();
+  return Wrong(absl::StrCat("bytes that are no ", what));
+}
 
 }  // namespace annulus::codec
 

@@ -11,7 +11,9 @@ namespace annulus {
 namespace {
 
 namespace wire = internal::v1;
+using codec::Encode;
 using codec::kPositions;
+using codec::Parse;
 using codec::Put;
 using codec::Take;
 using codec::Within;
@@ -244,7 +246,10 @@ absl::StatusOr<TableDelta> FromMessage(const wire::TableDelta& message, const Co
     const PageEntry entry{message.ranks(i), message.pages(i), message.first_positions(i)};
     ANNULUS_RETURN_IF_ERROR(Within("the rank", entry.rank, 0, std::ssize(limits.pages)));
     ANNULUS_RETURN_IF_ERROR(Within("the page", entry.page, 0, limits.pages[entry.rank]));
-    ANNULUS_RETURN_IF_ERROR(Within("the position", entry.first_position, 0, kPositions));
+    // The page ends before the last position that there is: whoever computes where the next page
+    // begins need not fear an overflow.
+    ANNULUS_RETURN_IF_ERROR(
+        Within("the position", entry.first_position, 0, kPositions - limits.page_tokens));
     const bool follows =
         delta.append.empty() ||
         delta.append.back().first_position + int64_t{limits.page_tokens} == entry.first_position;
@@ -371,20 +376,18 @@ absl::Status CheckItems(const StepPlan& plan) {
 
 }  // namespace
 
-std::string EncodePlan(const StepPlan& plan) {
+absl::StatusOr<std::string> EncodePlan(const StepPlan& plan, const CodecLimits& limits) {
   wire::StepPlan message;
   message.set_step(plan.step);
   Put(plan.ended, message.mutable_ended());
   for (const SequenceUpdate& update : plan.updates) *message.add_updates() = ToMessage(update);
   for (const PlanItem& item : plan.items) *message.add_items() = ToMessage(item);
-  return message.SerializeAsString();
+  return Encode(message, "a plan", limits.bytes);
 }
 
 absl::StatusOr<StepPlan> DecodePlan(absl::string_view bytes, const CodecLimits& limits) {
   wire::StepPlan message;
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Wrong("bytes that are no plan");
-  }
+  ANNULUS_RETURN_IF_ERROR(Parse(bytes, "plan", limits.bytes, message));
   StepPlan plan;
   plan.step = message.step();
   plan.ended = Take(message.ended());

@@ -1,7 +1,9 @@
 #include <algorithm>
-#include <functional>
+#include <cmath>
 #include <set>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "annulus/internal/v1/step.pb.h"
 #include "engine/codec/message_parts.h"
@@ -12,7 +14,10 @@ namespace annulus {
 namespace {
 
 namespace wire = internal::v1;
+using codec::Countable;
+using codec::Encode;
 using codec::kPositions;
+using codec::Parse;
 using codec::Put;
 using codec::Take;
 using codec::Within;
@@ -76,8 +81,10 @@ absl::StatusOr<SampledToken> FromMessage(const wire::SampledToken& message,
   TokenLogprob& logprob = token.logprob.emplace();
   logprob.token_id = from.token_id();
   logprob.logprob = from.logprob();
+  if (std::isnan(logprob.logprob)) return Wrong("a logprob that is no number");
   for (int i = 0; i < from.alternative_ids_size(); ++i) {
     ANNULUS_RETURN_IF_ERROR(Within("the token id", from.alternative_ids(i), 0, limits.vocabulary));
+    if (std::isnan(from.alternative_logprobs(i))) return Wrong("a logprob that is no number");
     logprob.alternatives.emplace_back(from.alternative_ids(i), from.alternative_logprobs(i));
   }
   return token;
@@ -156,6 +163,16 @@ wire::LayerAttention ToMessage(const LayerAttention& part) {
   return message;
 }
 
+// Coverage may be NaN, as that of a request whose activations are: its own token says so.
+absl::Status CheckCounts(const LayerAttention& part) {
+  ANNULUS_RETURN_IF_ERROR(Countable("the chosen pairs", part.pairs.chosen));
+  ANNULUS_RETURN_IF_ERROR(Countable("the causal pairs", part.pairs.causal));
+  ANNULUS_RETURN_IF_ERROR(Countable("the estimates", static_cast<double>(part.estimates)));
+  ANNULUS_RETURN_IF_ERROR(Countable("the probes", part.probes));
+  ANNULUS_RETURN_IF_ERROR(Countable("the contract", part.contract));
+  return Countable("the seconds of estimates", part.estimate_seconds);
+}
+
 absl::StatusOr<LayerAttention> FromMessage(const wire::LayerAttention& message,
                                            const CodecLimits& limits) {
   LayerAttention part;
@@ -173,6 +190,7 @@ absl::StatusOr<LayerAttention> FromMessage(const wire::LayerAttention& message,
   part.dense = message.dense();
   part.estimate_seconds = message.estimate_seconds();
   part.rows = Take(message.rows());
+  ANNULUS_RETURN_IF_ERROR(CheckCounts(part));
   if (message.has_lists()) {
     ANNULUS_ASSIGN_OR_RETURN(part.lists, FromMessage(message.lists(), limits));
   }
@@ -184,18 +202,48 @@ absl::StatusOr<LayerAttention> FromMessage(const wire::LayerAttention& message,
   return part;
 }
 
-const PlanItem* FindItem(const StepPlan& plan, SequenceId sequence,
-                         const std::function<bool(const PlanItem&)>& fits) {
-  for (const PlanItem& item : plan.items) {
-    if (item.sequence == sequence && fits(item)) return &item;
+// What is added to counters that must never fall nor become NaN.
+absl::StatusOr<RingCounters> FromMessage(const wire::RingCounters& message) {
+  const RingCounters ring = {message.compute_seconds(), message.wait_seconds(),
+                             message.send_seconds(),    message.bytes_pass_kv(),
+                             message.bytes_pass_q(),    message.bytes_estimate()};
+  for (const double seconds : {ring.compute_seconds, ring.wait_seconds, ring.send_seconds}) {
+    ANNULUS_RETURN_IF_ERROR(Countable("the seconds of a ring", seconds));
   }
-  return nullptr;
+  for (const int64_t bytes : {ring.bytes_pass_kv, ring.bytes_pass_q, ring.bytes_estimate}) {
+    ANNULUS_RETURN_IF_ERROR(Countable("the bytes of a ring", static_cast<double>(bytes)));
+  }
+  return ring;
 }
 
+// The items of a plan by their sequence, which has two at most. A result has an answer for each
+// item, and reports for each of its layers: a search through all items for every one would take
+// their square.
+class ItemIndex {
+ public:
+  explicit ItemIndex(const StepPlan& plan) {
+    for (const PlanItem& item : plan.items) items_[item.sequence].push_back(&item);
+  }
+
+  // Null: the plan has no such item.
+  template <typename Fits>
+  const PlanItem* Find(SequenceId sequence, const Fits& fits) const {
+    const auto own = items_.find(sequence);
+    if (own == items_.end()) return nullptr;
+    for (const PlanItem* item : own->second) {
+      if (fits(*item)) return item;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::unordered_map<SequenceId, std::vector<const PlanItem*>> items_;
+};
+
 // Rows of the report are rows of its item, and its lists have a list for each.
-absl::Status CheckReport(const LayerAttention& part, const StepPlan& plan) {
+absl::Status CheckReport(const LayerAttention& part, const ItemIndex& items) {
   const PlanItem* const item =
-      FindItem(plan, part.sequence, [&](const PlanItem& i) { return i.begin == part.begin; });
+      items.Find(part.sequence, [&](const PlanItem& i) { return i.begin == part.begin; });
   if (item == nullptr) return Wrong("a report of rows that no item has");
   int64_t last = item->begin - int64_t{1};
   for (const int32_t row : part.rows) {
@@ -210,31 +258,34 @@ absl::Status CheckReport(const LayerAttention& part, const StepPlan& plan) {
 }
 
 absl::Status CheckAnswers(const RankResult& result, const StepPlan& plan) {
+  const ItemIndex items(plan);
   std::set<SequenceId> answered;
   for (const SampledToken& token : result.tokens) {
-    const bool asked = FindItem(plan, token.sequence, [](const PlanItem& i) { return i.sampled; });
+    const bool asked = items.Find(token.sequence, [](const PlanItem& i) { return i.sampled; });
     if (!asked || !answered.insert(token.sequence).second) {
       return Wrong("a token that no item asked for");
     }
   }
+  std::set<std::pair<SequenceId, int32_t>> rows;
   for (const LogitsRow& row : result.logits) {
     const auto wants = [&](const PlanItem& item) {
       return std::binary_search(item.logits_positions.begin(), item.logits_positions.end(),
                                 row.position);
     };
-    if (FindItem(plan, row.sequence, wants) == nullptr) {
+    if (items.Find(row.sequence, wants) == nullptr ||
+        !rows.insert({row.sequence, row.position}).second) {
       return Wrong("logits that no item asked for");
     }
   }
   for (const LayerAttention& part : result.attention) {
-    ANNULUS_RETURN_IF_ERROR(CheckReport(part, plan));
+    ANNULUS_RETURN_IF_ERROR(CheckReport(part, items));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-std::string EncodeResult(const RankResult& result) {
+absl::StatusOr<std::string> EncodeResult(const RankResult& result, const CodecLimits& limits) {
   wire::RankResult message;
   if (!result.status.ok()) *message.mutable_status() = ToMessage(result.status);
   for (const SampledToken& token : result.tokens) *message.add_tokens() = ToMessage(token);
@@ -252,15 +303,13 @@ std::string EncodeResult(const RankResult& result) {
   ring.set_bytes_pass_q(result.ring.bytes_pass_q);
   ring.set_bytes_estimate(result.ring.bytes_estimate);
   for (const LayerAttention& part : result.attention) *message.add_attention() = ToMessage(part);
-  return message.SerializeAsString();
+  return Encode(message, "a result", limits.bytes);
 }
 
 absl::StatusOr<RankResult> DecodeResult(absl::string_view bytes, const StepPlan& plan,
                                         const CodecLimits& limits) {
   wire::RankResult message;
-  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Wrong("bytes that are no result");
-  }
+  ANNULUS_RETURN_IF_ERROR(Parse(bytes, "result", limits.bytes, message));
   RankResult result;
   if (message.has_status()) result.status = FromMessage(message.status());
   for (const wire::SampledToken& from : message.tokens()) {
@@ -271,9 +320,7 @@ absl::StatusOr<RankResult> DecodeResult(absl::string_view bytes, const StepPlan&
     ANNULUS_ASSIGN_OR_RETURN(LogitsRow row, FromMessage(from, limits));
     result.logits.push_back(std::move(row));
   }
-  const wire::RingCounters& ring = message.ring();
-  result.ring = {ring.compute_seconds(), ring.wait_seconds(), ring.send_seconds(),
-                 ring.bytes_pass_kv(),   ring.bytes_pass_q(), ring.bytes_estimate()};
+  ANNULUS_ASSIGN_OR_RETURN(result.ring, FromMessage(message.ring()));
   for (const wire::LayerAttention& from : message.attention()) {
     ANNULUS_ASSIGN_OR_RETURN(LayerAttention part, FromMessage(from, limits));
     result.attention.push_back(std::move(part));

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_CODEC_STEP_CODEC_H_
 #define ANNULUS_ENGINE_CODEC_STEP_CODEC_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,17 +20,22 @@ struct CodecLimits {
   int32_t vocabulary = 0;
   int layers = 1;
   int kv_heads = 1;
+  // Longest message, refused before it is parsed; below the 2 GiB that protobuf can count. Parsing
+  // makes several times as much of it.
+  size_t bytes = size_t{1} << 30;
 };
 
 // Plans and results as bytes (proto/annulus/internal/v1/step.proto) and back; floats and doubles
 // keep their bits. Decoding gives an equal value, or INVALID_ARGUMENT with what is wrong: bytes of
 // another message, lists of unequal length, numbers out of range, ranks, pages or token ids that do
-// not exist, items whose runs or tokens do not cover their rows. What depends on the steps before
-// (does the rank know the sequence?) is the executor's to check: engine/runner/plan_check.h.
-std::string EncodePlan(const StepPlan& plan);
+// not exist, items whose runs or tokens do not cover their rows, counters that are not finite. What
+// depends on the steps before (does the rank know the sequence?) is the executor's to check:
+// engine/runner/plan_check.h. Encoding fails with RESOURCE_EXHAUSTED if the message is longer than
+// the limit: no peer would take it.
+absl::StatusOr<std::string> EncodePlan(const StepPlan& plan, const CodecLimits& limits);
 absl::StatusOr<StepPlan> DecodePlan(absl::string_view bytes, const CodecLimits& limits);
 
-std::string EncodeResult(const RankResult& result);
+absl::StatusOr<std::string> EncodeResult(const RankResult& result, const CodecLimits& limits);
 // A result answers a plan: tokens, logits and reports that the plan did not ask for are refused.
 absl::StatusOr<RankResult> DecodeResult(absl::string_view bytes, const StepPlan& plan,
                                         const CodecLimits& limits);

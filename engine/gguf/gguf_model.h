@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/gguf/gguf_tensors.h"
 #include "engine/gguf/gguf_tokenizer.h"
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_source.h"
@@ -18,8 +19,7 @@ struct GgufModel {
   ModelConfig config;
   std::unique_ptr<TensorSource> tensors;  // owns the open file
   GgufTokenizerFiles tokenizer;
-  // kBF16 where matrices are quantized: kernels have no such codes, so they are widened. Absent:
-  // the file's own types are served.
+  // kBF16 where matrices are quantized and widened. Absent: `tensors` are to be served as they are.
   std::optional<DType> weights_dtype;
 };
 
@@ -28,9 +28,10 @@ struct GgufModel {
 // FindGgufFile.
 absl::StatusOr<std::optional<std::string>> FindGgufModel(const std::string& model);
 
-// Opens the file and reads all but the weights. Errors as those of the parts (GgufFile::Open,
-// FindGgufFamily, GgufConfigJson, ParseModelConfig, GgufTensors::Create, MakeGgufTokenizer).
-absl::StatusOr<GgufModel> OpenGgufModel(const std::string& path);
+// Opens the file and reads all but the weights. `codes`: what becomes of quantized matrices. Errors
+// as those of the parts (GgufFile::Open, FindGgufFamily, GgufConfigJson, ParseModelConfig,
+// GgufTensors::Create, MakeGgufTokenizer).
+absl::StatusOr<GgufModel> OpenGgufModel(const std::string& path, GgufTensors::Codes codes);
 
 }  // namespace annulus
 

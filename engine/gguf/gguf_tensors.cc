@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/model/matrix_reader.h"
 #include "kernels/base/check.h"
+#include "kernels/base/quantize.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -67,6 +70,45 @@ absl::string_view LayerName(const GgufFamily& family, absl::string_view suffix) 
 
 bool IsNorm(absl::string_view name) { return absl::EndsWith(name, "norm.weight"); }
 
+// The DType of the blocks that kernels read as they are.
+std::optional<DType> KeptType(const GgufType& type) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    if (absl::EqualsIgnoreCase(type.name, DTypeName(dtype))) return dtype;
+  }
+  return std::nullopt;
+}
+
+// The codes of a stored row, in the order of kernels/base/quantize.h: a block of 4-bit codes has
+// value i in the low half of byte i and value i + 16 in the high one.
+void MakeCodes(DType dtype, const GgufType& type, const std::byte* stored,
+               std::vector<std::byte>& row) {
+  const size_t bytes = QuantizedRowBytes(dtype, type.block);
+  const size_t before = type.bytes - bytes;  // scale and minimum
+  const std::byte* from = stored + before;
+  for (size_t at = 0; at < row.size(); at += bytes, from += type.bytes) {
+    if (QuantizedBits(dtype) == 8) {
+      std::memcpy(row.data() + at, from, bytes);
+      continue;
+    }
+    for (size_t i = 0; i < bytes; ++i) {
+      const size_t first = 2 * i % bytes;
+      const int shift = i < bytes / 2 ? 0 : 4;
+      const std::byte low = from[first] >> shift & std::byte{15};
+      const std::byte high = from[first + 1] >> shift & std::byte{15};
+      row[at + i] = low | high << 4;
+    }
+  }
+}
+
+// Likewise the scales and minimums, with which blocks begin.
+void MakeScales(DType dtype, const GgufType& type, const std::byte* stored,
+                std::vector<std::byte>& row) {
+  const size_t bytes = QuantizedScaleBytes(dtype, type.block);
+  for (size_t at = 0; at < row.size(); at += bytes, stored += type.bytes) {
+    std::memcpy(row.data() + at, stored, bytes);
+  }
+}
+
 absl::Status WrongShape(const GgufFile& file, const GgufTensor& tensor, absl::string_view allowed) {
   return absl::InvalidArgumentError(absl::StrCat(file.path(), ": tensor ", tensor.name,
                                                  " has the shape ", ShapeToString(tensor.shape),
@@ -76,8 +118,8 @@ absl::Status WrongShape(const GgufFile& file, const GgufTensor& tensor, absl::st
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GgufTensors>> GgufTensors::Create(
-    std::shared_ptr<const GgufFile> file, const GgufFamily& family) {
-  auto made = std::unique_ptr<GgufTensors>(new GgufTensors(std::move(file)));
+    std::shared_ptr<const GgufFile> file, const GgufFamily& family, Codes codes) {
+  auto made = std::unique_ptr<GgufTensors>(new GgufTensors(std::move(file), codes == Codes::kKeep));
   for (const GgufTensor* const tensor : made->file_.Tensors()) {
     ANNULUS_RETURN_IF_ERROR(made->Add(family, *tensor));
   }
@@ -87,7 +129,8 @@ absl::StatusOr<std::unique_ptr<GgufTensors>> GgufTensors::Create(
 GgufTensors::Entry GgufTensors::MakeEntry(const GgufTensor& tensor, std::vector<int64_t> shape,
                                           Form form) const {
   Entry entry;
-  entry.info.dtype = form == Form::kValues ? tensor.type->plain.value_or(DType::kF32) : DType::kF32;
+  const DType widened = keep_ && tensor.shape.size() > 1 ? DType::kBF16 : DType::kF32;
+  entry.info.dtype = form == Form::kValues ? tensor.type->plain.value_or(widened) : DType::kF32;
   if (form == Form::kFp4Codes || form == Form::kFp4Scales) entry.info.dtype = DType::kI8;
   entry.info.shape = std::move(shape);
   entry.source = &tensor;
@@ -97,8 +140,31 @@ GgufTensors::Entry GgufTensors::MakeEntry(const GgufTensor& tensor, std::vector<
   return entry;
 }
 
+// Two tensors where a matrix is kept as it is stored: its codes and their scales.
+void GgufTensors::AddEntry(std::string name, Entry entry) {
+  const std::optional<DType> kept =
+      keep_ && entry.form == Form::kValues && entry.info.shape.size() == 2
+          ? KeptType(*entry.source->type)
+          : std::nullopt;
+  if (!kept.has_value()) {
+    entries_.emplace(std::move(name), std::move(entry));
+    return;
+  }
+  const int64_t cols = entry.source->cols();
+  Entry scales = entry;
+  scales.form = Form::kScales;
+  scales.row_bytes = QuantizedScaleBytes(*kept, cols);
+  scales.info = {DType::kF16, {entry.rows, cols / QuantizedGroup(*kept)}};
+  if (GroupNumbers(*kept) > 1) scales.info.shape.push_back(GroupNumbers(*kept));
+  entry.form = Form::kCodes;
+  entry.row_bytes = QuantizedRowBytes(*kept, cols);
+  entry.info = {DType::kI8, {entry.rows, static_cast<int64_t>(entry.row_bytes)}};
+  entries_.emplace(ScaleTensorName(name), std::move(scales));
+  entries_.emplace(std::move(name), std::move(entry));
+}
+
 void GgufTensors::AddWhole(std::string name, const GgufTensor& tensor, Form form) {
-  entries_.emplace(std::move(name), MakeEntry(tensor, tensor.shape, form));
+  AddEntry(std::move(name), MakeEntry(tensor, tensor.shape, form));
 }
 
 absl::Status GgufTensors::Add(const GgufFamily& family, const GgufTensor& tensor) {
@@ -172,7 +238,7 @@ absl::Status GgufTensors::AddRotated(std::string name, const GgufTensor& tensor,
     entry.row_bytes = DTypeSize(entry.info.dtype);
   }
   entry.head_rows = rows / heads;
-  entries_.emplace(std::move(name), std::move(entry));
+  AddEntry(std::move(name), std::move(entry));
   return absl::OkStatus();
 }
 
@@ -193,9 +259,9 @@ absl::Status GgufTensors::AddExperts(const GgufFamily& family, const GgufTensor&
     for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
       Entry entry = MakeEntry(tensor, {rows, tensor.cols()}, Form::kValues);
       entry.first = expert * rows;
-      entries_.emplace(absl::StrCat(prefix, mixtral ? "block_sparse_moe" : "mlp", ".experts.",
-                                    expert, ".", mixtral ? names.mixtral : names.separate),
-                       std::move(entry));
+      AddEntry(absl::StrCat(prefix, mixtral ? "block_sparse_moe" : "mlp", ".experts.", expert, ".",
+                            mixtral ? names.mixtral : names.separate),
+               std::move(entry));
     }
     return absl::OkStatus();
   }
@@ -276,6 +342,10 @@ absl::Status GgufTensors::Read(absl::string_view name, std::span<std::byte> dest
 // One made row of `entry` from the bytes of its stored row.
 void GgufTensors::MakeRow(const Entry& entry, const GgufTensor& tensor, const std::byte* stored,
                           std::vector<std::byte>& row) const {
+  if (entry.form == Form::kCodes)
+    return MakeCodes(*KeptType(*tensor.type), *tensor.type, stored, row);
+  if (entry.form == Form::kScales)
+    return MakeScales(*KeptType(*tensor.type), *tensor.type, stored, row);
   const int64_t values = static_cast<int64_t>(entry.row_bytes / DTypeSize(entry.info.dtype));
   if (entry.form == Form::kFp4Codes || entry.form == Form::kFp4Scales) {
     const int64_t blocks = tensor.cols() / kFp4Block;
@@ -300,6 +370,11 @@ void GgufTensors::MakeRow(const Entry& entry, const GgufTensor& tensor, const st
   if (entry.form == Form::kValues && tensor.type->plain.has_value()) {
     std::memcpy(row.data(), stored, entry.row_bytes);
     return;
+  }
+  if (entry.info.dtype == DType::kBF16) {
+    std::vector<float> widened(static_cast<size_t>(values));
+    tensor.type->widen(stored, values / tensor.type->block, widened.data());
+    return ConvertFromFloat(DType::kBF16, widened.data(), row.data(), widened.size());
   }
   auto* const numbers = reinterpret_cast<float*>(row.data());
   tensor.type->widen(stored, values / tensor.type->block, numbers);

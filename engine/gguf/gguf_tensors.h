@@ -21,14 +21,18 @@ namespace annulus {
 // The tensors of a GGUF file under the names, in the shapes and with the order of rows that the
 // family's Hugging Face checkpoints have. Plain types keep their dtype; quantized ones are f32
 // here, widened exactly as they are read, so any --weights-dtype starts from the file's own values.
+// Or, with kKeep, matrices of Q8_0, Q4_0 and Q4_1 are codes and scales of the DTypes with these
+// names (see MatrixReader), bit for bit, and other quantized ones are bf16.
 // Tensors that no name belongs to keep their own ("blk.3.x" becomes "model.layers.3.x", so that a
 // layer's unused tensors are noticed). Thread-safe.
 class GgufTensors final : public TensorSource {
  public:
+  enum class Codes { kWiden, kKeep };
+
   // INVALID_ARGUMENT: a tensor whose shape has no such form;
   // UNIMPLEMENTED: gpt-oss experts in another type than MXFP4.
   static absl::StatusOr<std::unique_ptr<GgufTensors>> Create(std::shared_ptr<const GgufFile> file,
-                                                             const GgufFamily& family);
+                                                             const GgufFamily& family, Codes codes);
 
   std::vector<std::string> Names() const override;
   bool Has(absl::string_view name) const override { return entries_.contains(name); }
@@ -46,6 +50,8 @@ class GgufTensors final : public TensorSource {
     kMinusOne,   // as float32 less 1
     kFp4Codes,   // the codes of MXFP4 blocks, two neighbours in a byte, as Hugging Face orders them
     kFp4Scales,  // their exponents
+    kCodes,      // the codes of a kept type, two neighbours in a byte where they have 4 bits
+    kScales,     // their scales and minimums
   };
   // Rows of a made tensor. Row r is stored row first + r of `source`; where `odd` is set, rows
   // alternate between `source` and `odd`; where `head_rows` is set, rows of each so many are those
@@ -61,8 +67,8 @@ class GgufTensors final : public TensorSource {
     size_t row_bytes = 0;  // of the made tensor
   };
 
-  explicit GgufTensors(std::shared_ptr<const GgufFile> file)
-      : owner_(std::move(file)), file_(*owner_) {}
+  GgufTensors(std::shared_ptr<const GgufFile> file, bool keep)
+      : owner_(std::move(file)), file_(*owner_), keep_(keep) {}
   absl::Status Add(const GgufFamily& family, const GgufTensor& tensor);
   absl::Status AddLayerTensor(const GgufFamily& family, const GgufTensor& tensor,
                               absl::string_view layer, absl::string_view suffix);
@@ -72,6 +78,7 @@ class GgufTensors final : public TensorSource {
                           const std::string& prefix, absl::string_view suffix);
   absl::Status AddGptOssExperts(const GgufTensor& tensor, const std::string& prefix,
                                 absl::string_view suffix);
+  void AddEntry(std::string name, Entry entry);
   Entry MakeEntry(const GgufTensor& tensor, std::vector<int64_t> shape, Form form) const;
   void MakeRow(const Entry& entry, const GgufTensor& tensor, const std::byte* stored,
                std::vector<std::byte>& row) const;
@@ -80,6 +87,7 @@ class GgufTensors final : public TensorSource {
 
   const std::shared_ptr<const GgufFile> owner_;
   const GgufFile& file_;
+  const bool keep_;
   std::map<std::string, Entry, std::less<>> entries_;
   bool quantized_ = false;
 };

@@ -137,8 +137,9 @@ int32_t PageBook::Take(PageOwner owner, Holding& holding, int32_t rank, PageUse 
                        PageState state) {
   Rank& table = ranks_[rank];
   const int32_t page = table.free.back();
-  table.free.pop_back();
   const PageId id{rank, page};
+  holding.pages.push_back(id);  // memory runs out before anything has changed, or not at all
+  table.free.pop_back();
   if (hooks_.on_take) hooks_.on_take({id, At(id).owner, At(id).generation});
   Update(id, [&](Record& record) {
     Become(id, state);
@@ -149,7 +150,6 @@ int32_t PageBook::Take(PageOwner owner, Holding& holding, int32_t rank, PageUse 
   });
   table.high_water =
       std::max(table.high_water, static_cast<int32_t>(table.records.size() - table.free.size()));
-  holding.pages.push_back(id);
   return page;
 }
 
@@ -197,8 +197,8 @@ void PageBook::Hold(PageOwner owner, PageId id) {
   ANNULUS_CHECK(At(id).state == PageState::kCached) << Describe(id) << ": look-ups cannot find it";
   ANNULUS_CHECK(At(id).tenant == holding.tenant)
       << Describe(id) << ": it belongs to another tenant than " << owner;
-  Update(id, [](Record& record) { ++record.holders; });
   holding.pages.push_back(id);
+  Update(id, [](Record& record) { ++record.holders; });
 }
 
 void PageBook::BeginWrite(PageOwner owner, PageId id, int group) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -112,19 +113,20 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
   }
   path = Walk(identity, tokens, std::move(path));
   path.reserve(tokens.size() / page_tokens_);
+  // However it ends, even for want of memory: evicting counts on the order of uses.
+  const absl::Cleanup touch = [&] { Touch(path); };
   for (size_t i = path.size(); i < tokens.size() / page_tokens_; ++i) {
     const int32_t first = static_cast<int32_t>(i) * page_tokens_;
     const auto page = tokens.subspan(first, page_tokens_);
     const Digest digest = Next(path.empty() ? Root(identity) : path.back()->digest, page);
-    if (nodes_.contains(digest)) {  // other tokens with the same digest: leave them be
-      Touch(path);
-      return;
-    }
+    if (nodes_.contains(digest)) return;  // other tokens with the same digest: leave them be
     auto made = std::make_unique<Node>();
     Node* const node = made.get();
     node->digest = digest;
     node->tokens.assign(page.begin(), page.end());
-    node->full.reserve(windows_.size());
+    for (size_t g = 0; g < windows_.size(); ++g) {
+      if (windows_[g] == 0) node->full.push_back(page_at(static_cast<int>(g), first));
+    }
     std::list<Node*> use = {node};
     nodes_.emplace(digest, std::move(made));  // memory runs out before this, or not at all
     node->use = use.begin();
@@ -133,16 +135,12 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
       node->parent = path.back();
       ++node->parent->children;
     }
-    for (size_t g = 0; g < windows_.size(); ++g) {
-      if (windows_[g] > 0) continue;
-      node->full.push_back(page_at(static_cast<int>(g), first));
-      Keep(node->full.back(), node->digest, coverage);
-    }
+    for (const PageId id : node->full) Keep(id, digest, coverage);
     path.push_back(node);
   }
   Node* last = path.back();
   if (!last->window_pages.has_value()) {
-    PrefixPages& pages = last->window_pages.emplace();
+    PrefixPages pages;
     for (size_t g = 0; g < windows_.size(); ++g) {
       if (windows_[g] == 0) continue;
       std::vector<PrefixPage>& group = pages.emplace_back();
@@ -151,11 +149,16 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
       for (int32_t first = oldest / page_tokens_ * page_tokens_; first < end;
            first += page_tokens_) {
         group.push_back({first, page_at(static_cast<int>(g), first)});
-        Keep(group.back().id, path[first / page_tokens_]->digest, coverage);
+      }
+    }
+    // As above: it is a checkpoint with all of its pages, or none.
+    last->window_pages = std::move(pages);
+    for (const auto& group : *last->window_pages) {
+      for (const PrefixPage& page : group) {
+        Keep(page.id, path[page.first_position / page_tokens_]->digest, coverage);
       }
     }
   }
-  Touch(path);
   if (mark != nullptr) *mark = {last->digest, static_cast<int32_t>(tokens.size())};
 }
 

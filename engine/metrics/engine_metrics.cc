@@ -241,6 +241,7 @@ EngineMetrics::EngineMetrics(int rank_count, const ModelInfo& model)
 void EngineMetrics::CountFinished(FinishReason reason) {
   if (reason == FinishReason::kStop) request_success_.With({"stop"}).Increment();
   if (reason == FinishReason::kLength) request_success_.With({"length"}).Increment();
+  if (reason == FinishReason::kPrefilled) request_success_.With({"prefilled"}).Increment();
 }
 
 void EngineMetrics::CountRejection(AdmissionRejection reason) {

@@ -126,7 +126,8 @@ class EngineMetrics {
   EngineMetrics(const EngineMetrics&) = delete;
   EngineMetrics& operator=(const EngineMetrics&) = delete;
 
-  // Counts kStop and kLength as successes; the other reasons are errors and do nothing here.
+  // Counts kStop, kLength and kPrefilled as successes; the other reasons are errors and do nothing
+  // here.
   void CountFinished(FinishReason reason);
   void CountRejection(AdmissionRejection reason);
 

@@ -69,6 +69,11 @@ std::string TypeName(DType dtype) {
   }
 }
 
+DType ScaleType(DType codes) {
+  if (QuantizedGroup(codes) == 0) return DType::kF32;
+  return codes == DType::kI4G32 || codes == DType::kI4G64 ? DType::kBF16 : DType::kF16;
+}
+
 // One matrix of the new file, all of its slices, and what it becomes.
 struct MatrixItem {
   StoredMatrix whole;  // slice 0
@@ -89,8 +94,11 @@ struct MatrixItem {
   Output scales() const {
     const auto row_bytes = static_cast<int64_t>(QuantizedScaleBytes(to, whole.cols));
     const bool grouped = QuantizedGroup(to) > 0;
-    return {ScaleTensorName(whole.name), grouped ? "BF16" : "F32",
-            Shape(row_bytes / (grouped ? 2 : 4)), static_cast<uint64_t>(rows() * row_bytes)};
+    const int numbers = grouped ? GroupNumbers(to) : 1;
+    std::vector<int64_t> shape = Shape(row_bytes / (grouped ? 2 * numbers : 4));
+    if (numbers > 1) shape.push_back(numbers);
+    return {ScaleTensorName(whole.name), TypeName(ScaleType(to)), std::move(shape),
+            static_cast<uint64_t>(rows() * row_bytes)};
   }
 };
 

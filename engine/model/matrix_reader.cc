@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -60,6 +62,30 @@ std::vector<int64_t> RowsShape(const StoredMatrix& matrix, std::vector<int64_t> 
   return row;
 }
 
+// The type with groups that such codes and scales are of, if of any.
+std::optional<DType> GroupedType(const StoredMatrix& matrix, const TensorInfo& codes,
+                                 const TensorInfo& scale) {
+  if (codes.dtype != DType::kI8) return std::nullopt;
+  const bool bf16 = scale.dtype == DType::kBF16;
+  for (const DType dtype :
+       {DType::kI4G32, DType::kI4G64, DType::kQ4_0, DType::kQ4_1, DType::kQ8_0}) {
+    const bool int4 = dtype == DType::kI4G32 || dtype == DType::kI4G64;
+    if (int4 ? !bf16 : scale.dtype != DType::kF16) continue;
+    const int64_t group = QuantizedGroup(dtype);
+    const int64_t groups = (matrix.cols + group - 1) / group;
+    // Rows of one group of 8 bits, or of one code, are rows of kI8.
+    if (!int4 && matrix.cols <= (dtype == DType::kQ8_0 ? group : 1)) continue;
+    const auto row_bytes = static_cast<int64_t>(QuantizedRowBytes(dtype, matrix.cols));
+    std::vector<int64_t> numbers = {groups};
+    if (GroupNumbers(dtype) > 1) numbers.push_back(GroupNumbers(dtype));
+    if (codes.shape == RowsShape(matrix, {row_bytes}) &&
+        scale.shape == RowsShape(matrix, std::move(numbers))) {
+      return dtype;
+    }
+  }
+  return std::nullopt;
+}
+
 // rows[r][c] = columns[c * stride + r * step].
 template <class T>
 void Transpose(const std::byte* columns, int64_t stride, int64_t step, int64_t rows, int64_t cols,
@@ -94,7 +120,10 @@ bool IsVocabulary(absl::string_view name) {
 }
 
 DType MatrixDType(DType weights, absl::string_view name) {
-  return IsVocabulary(name) && IsQuantized(weights) ? DType::kI8 : weights;
+  if (!IsVocabulary(name) || !IsQuantized(weights)) return weights;
+  const bool of_files =
+      weights == DType::kQ8_0 || weights == DType::kQ4_0 || weights == DType::kQ4_1;
+  return of_files ? DType::kQ8_0 : DType::kI8;
 }
 
 bool MatrixReader::IsMxfp4(const StoredMatrix& matrix) const {
@@ -162,13 +191,7 @@ absl::StatusOr<DType> MatrixReader::CheckCodes(const StoredMatrix& matrix,
     return absl::UnimplementedError(absl::StrCat(
         "tensor ", name, " is stored as ", DTypeName(scale.dtype), "; supported: f32, bf16, f16"));
   }
-  if (codes.dtype == DType::kI8 && scale.dtype == DType::kBF16 &&
-      codes.shape == RowsShape(matrix, {(matrix.cols + 1) / 2})) {
-    for (const DType dtype : {DType::kI4G32, DType::kI4G64}) {
-      const int64_t group = QuantizedGroup(dtype);
-      if (scale.shape == RowsShape(matrix, {(matrix.cols + group - 1) / group})) return dtype;
-    }
-  }
+  if (const std::optional<DType> grouped = GroupedType(matrix, codes, scale)) return *grouped;
   ANNULUS_RETURN_IF_ERROR(ExpectShape(source_, matrix.name, RowsShape(matrix, {matrix.cols})));
   const bool per_row =
       scale.shape == RowsShape(matrix, {}) || scale.shape == RowsShape(matrix, {1});

@@ -46,7 +46,8 @@ std::string ScaleTensorName(absl::string_view matrix);
 bool IsVocabulary(absl::string_view name);
 
 // What a matrix is packed or converted to where the model's weights are to be `weights`. The
-// embedding and the head, where an error reaches every logit, are int8 in models of int4 and fp8.
+// embedding and the head, where an error reaches every logit, are int8 in models of int4 and fp8,
+// and q8_0 in those of the types of GGUF files.
 DType MatrixDType(DType weights, absl::string_view name);
 
 // Reads rows of matrices from however the checkpoint stores them:
@@ -56,6 +57,9 @@ DType MatrixDType(DType weights, absl::string_view name);
 //   int4             I8 [rows, cols / 2, rounded up], two codes in a byte, times the bf16 scales of
 //                    NAME_scale [rows, cols / 32 or 64, rounded up]; see kernels/base/quantize.h.
 //                    With 32 columns or fewer both are one group, which counts as one of 32
+//   q8_0, q4_0       I8 [rows, cols] or [rows, cols / 2], times the f16 scales of NAME_scale
+//                    [rows, cols / 32]; q8_0 with 32 columns or fewer counts as int8
+//   q4_1             the codes of q4_0; NAME_scale is [rows, cols / 32, 2], scales and minimums
 //   MXFP4            NAME_blocks and NAME_scales, whose values e2m1 * 2^k are exact in bf16 (OCP
 //                    Microscaling Formats 1.0)
 // Codes and scales of a tensor of three dimensions are [slices, rows, ..] whatever order the plain

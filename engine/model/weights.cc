@@ -15,6 +15,7 @@
 #include "engine/model/unused_tensors.h"
 #include "engine/model/weight_slots.h"
 #include "kernels/base/check.h"
+#include "kernels/base/device_error.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -161,6 +162,47 @@ absl::StatusOr<size_t> ListLayer(ExpertsWeights& experts, Backend& backend, Stre
   return bytes;
 }
 
+// The places of all tensors in `weights`, and what each matrix becomes.
+struct Places {
+  WeightSlots slots;
+  std::vector<DType> dtypes;  // [matrix]
+};
+
+// Checks all tensors, and sets what `weights` says of them as a whole.
+absl::StatusOr<Places> FindPlaces(const ModelConfig& config, const TensorSource& source,
+                                  const MatrixReader& reader, std::optional<DType> dtype,
+                                  ModelWeights& weights) {
+  ANNULUS_ASSIGN_OR_RETURN(const TensorNames names, NamesIn(config, source));
+  Places places;
+  places.slots = SlotsOf(config, names, weights);
+  const WeightSlots& slots = places.slots;
+  std::vector<DType>& dtypes = places.dtypes;
+  ANNULUS_ASSIGN_OR_RETURN(dtypes, CheckTensors(slots, source, reader));
+  ANNULUS_ASSIGN_OR_RETURN(weights.warnings, CheckUnusedTensors(slots, names, source, reader));
+  if (config.tie_word_embeddings && !names.tied) {
+    weights.warnings.push_back(
+        absl::StrCat(names.head, ".weight differs from ", names.embedding,
+                     ".weight and is used, though config.json says tie_word_embeddings true"));
+  }
+  // A converted checkpoint has other files than it was trained in, but the same config.json.
+  const DType embedding = dtypes.front();
+  weights.stored_embedding_dtype =
+      config.stored_dtype.value_or(IsQuantized(embedding) ? DType::kBF16 : embedding);
+  for (size_t i = 0; dtype && i < dtypes.size(); ++i) {
+    dtypes[i] = MatrixDType(*dtype, slots.matrices[i].stored.name);
+  }
+  weights.dtype = DTypeOfLayers(slots, dtypes);
+  weights.matrix_dtypes = dtypes;
+  for (const MatrixSlot& slot : slots.matrices) {
+    weights.parameters += slot.stored.rows * slot.stored.cols;
+  }
+  for (const VectorSlot& slot : slots.vectors) {
+    weights.parameters += slot.stored.size;
+    weights.bytes += static_cast<size_t>(slot.stored.size) * sizeof(float);
+  }
+  return places;
+}
+
 }  // namespace
 
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
@@ -188,34 +230,18 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
                                          Backend& backend, const OpTable& ops,
                                          std::optional<DType> dtype) {
   ModelWeights weights;
-  ANNULUS_ASSIGN_OR_RETURN(const TensorNames names, NamesIn(config, source));
-  const WeightSlots slots = SlotsOf(config, names, weights);
   const MatrixReader reader = MakeReader(config, source);
-  ANNULUS_ASSIGN_OR_RETURN(std::vector<DType> dtypes, CheckTensors(slots, source, reader));
-  ANNULUS_ASSIGN_OR_RETURN(weights.warnings, CheckUnusedTensors(slots, names, source, reader));
-  if (config.tie_word_embeddings && !names.tied) {
-    weights.warnings.push_back(
-        absl::StrCat(names.head, ".weight differs from ", names.embedding,
-                     ".weight and is used, though config.json says tie_word_embeddings true"));
-  }
-  // A converted checkpoint has other files than it was trained in, but the same config.json.
-  const DType embedding = dtypes.front();
-  weights.stored_embedding_dtype =
-      config.stored_dtype.value_or(IsQuantized(embedding) ? DType::kBF16 : embedding);
+  ANNULUS_ASSIGN_OR_RETURN(const Places places, FindPlaces(config, source, reader, dtype, weights));
   std::vector<MatrixToLoad> matrices;
-  for (size_t i = 0; i < dtypes.size(); ++i) {
-    const MatrixSlot& slot = slots.matrices[i];
-    if (dtype) dtypes[i] = MatrixDType(*dtype, slot.stored.name);
-    matrices.push_back({&slot.stored, dtypes[i], slot.target});
+  for (size_t i = 0; i < places.dtypes.size(); ++i) {
+    const MatrixSlot& slot = places.slots.matrices[i];
+    matrices.push_back({&slot.stored, places.dtypes[i], slot.target});
   }
-  weights.dtype = DTypeOfLayers(slots, dtypes);
   ANNULUS_RETURN_IF_ERROR(LoadMatrices(
       matrices, [&] { return MakeReader(config, source); }, backend, ops, weights.error));
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, backend.CreateStream(1));
-  for (const VectorSlot& slot : slots.vectors) {
+  for (const VectorSlot& slot : places.slots.vectors) {
     ANNULUS_RETURN_IF_ERROR(LoadVector(slot, reader, backend, *stream));
-    weights.parameters += slot.stored.size;
-    weights.bytes += static_cast<size_t>(slot.stored.size) * sizeof(float);
   }
   for (LayerWeights& layer : weights.layers) {
     ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, ListLayer(layer.experts, backend, *stream));
@@ -226,9 +252,32 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
                                          layer.host_sinks.size() * sizeof(float)));
   }
   ANNULUS_RETURN_IF_ERROR(stream->Synchronize());
-  for (const MatrixSlot& slot : slots.matrices) {
-    weights.parameters += slot.stored.rows * slot.stored.cols;
+  for (const MatrixSlot& slot : places.slots.matrices) {
     weights.bytes += slot.target->storage.size();
+  }
+  return weights;
+}
+
+absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const TensorSource& source,
+                                          const OpTable& ops, std::optional<DType> dtype) {
+  ModelWeights weights;
+  ANNULUS_ASSIGN_OR_RETURN(const Places places,
+                           FindPlaces(config, source, MakeReader(config, source), dtype, weights));
+  for (size_t i = 0; i < places.dtypes.size(); ++i) {
+    const auto& [stored, target, listed_with] = places.slots.matrices[i];
+    const absl::StatusOr<size_t> bytes =
+        ops.matrix_bytes(stored.rows, stored.cols, places.dtypes[i]);
+    if (!bytes.ok()) {
+      return WithPrefix(absl::StrCat("tensor ", stored.name, ": "), bytes.status());
+    }
+    *target = {stored.rows, stored.cols, places.dtypes[i], {}};
+    weights.bytes += *bytes;
+  }
+  for (const VectorSlot& slot : places.slots.vectors) {
+    *slot.target = DeviceVector({}, slot.stored.size);
+  }
+  for (const LayerWeights& layer : weights.layers) {
+    weights.bytes += 3 * layer.experts.each.size() * sizeof(ExpertAddress);  // see ListLayer
   }
   return weights;
 }

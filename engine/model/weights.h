@@ -84,6 +84,7 @@ struct ModelWeights {
   int64_t parameters = 0;                      // numbers in the model, a tied head counted once
   size_t bytes = 0;                            // backend memory held
   DType dtype = DType::kF32;                   // of the layers' matrices, or of most of them
+  std::vector<DType> matrix_dtypes;            // of every matrix as it is served, in a fixed order
   QuantizationError error;                     // of what was quantised while loading
   DType stored_embedding_dtype = DType::kF32;  // of the checkpoint, before any conversion
   std::vector<std::string> warnings;           // what the checkpoint has and nothing uses
@@ -120,6 +121,11 @@ absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const Tensor
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
                                          Backend& backend, const OpTable& ops,
                                          std::optional<DType> dtype);
+
+// What LoadWeights would give, without memory: all sizes and dtypes, `bytes` and `parameters`, but
+// no numbers. For planning. Errors of LoadWeights, as far as no number needs to be read.
+absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const TensorSource& source,
+                                          const OpTable& ops, std::optional<DType> dtype);
 
 }  // namespace annulus
 

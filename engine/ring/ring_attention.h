@@ -1,14 +1,12 @@
 #ifndef ANNULUS_ENGINE_RING_RING_ATTENTION_H_
 #define ANNULUS_ENGINE_RING_RING_ATTENTION_H_
 
-#include <array>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "engine/base/heartbeat.h"
 #include "engine/ring/ring_link.h"
-#include "engine/ring/ring_slots.h"
+#include "engine/ring/ring_plan.h"
 #include "engine/ring/shard_map.h"
 #include "engine/ring/work_timer.h"
 #include "kernels/registry.h"
@@ -32,22 +30,6 @@ struct RingAttentionConfig {
   std::chrono::milliseconds timeout{30'000};  // longest silence of all ranks in a Receive
   // Of all ranks; beaten with each attention call, which the device follows: see WorkTimer::Follow.
   Heartbeat* heartbeat = nullptr;
-};
-
-// One layer of one step.
-struct RingLayer {
-  uint64_t tag = 0;  // unique per step and layer; the low 16 bits are zero
-  int32_t window = 0;
-  std::span<const RingItem> items;                    // those that attend in this layer, plan order
-  std::span<const ItemShards> shards;                 // [item], of the layer's cache group
-  ConstMatrixView query;                              // [own rows, heads * k_dim], rotated
-  ConstMatrixView key;                                // [own rows, kv_heads * k_dim], rotated
-  ConstMatrixView value;                              // [own rows, kv_heads * v_dim]
-  std::function<std::byte*(int32_t page)> page_data;  // this layer's part of an own page
-  AttentionState state;                               // [own rows]: the result
-  AttentionState served;  // rows attended for other ranks: [StateRows::served]
-  AttentionState kept;    // own rows' further states, until they can be merged: [StateRows::kept]
-  RingSlots slots;        // where what arrives is copied to; nothing where the channel hands over
 };
 
 // Rows of the states that the layers of a step need beside the result.
@@ -83,6 +65,13 @@ class RingAttention {
   // Rows of the states that any layer of the step needs, and sets where each item's are.
   static StateRows Reserve(std::span<RingItem> items);
 
+  // What `layer` and others with its items, shards and buffers do, for Run. `plan` is laid out
+  // anew.
+  void LayOut(const RingLayer& layer, RingPlan& plan) const;
+  // `plan`: laid out here unless it is. With one rank no layer behind the first takes memory from
+  // the heap; with several their messages do.
+  absl::Status Run(const RingLayer& layer, RingPlan& plan);
+  // One layer by itself.
   absl::Status Run(const RingLayer& layer);
 
   // For what must be settled between ranks before a layer runs; its messages use tags with bit 15

@@ -21,11 +21,11 @@ bool IsMember(const RankSequence& sequence, int32_t rank) {
 }
 
 // Null: no page of the table holds the position.
-const PageEntry* FindEntry(std::span<const PageEntry> entries, int32_t position,
+const PageEntry* FindEntry(std::span<const PageEntry> entries, int64_t position,
                            int32_t page_tokens) {
   const auto after = std::upper_bound(
       entries.begin(), entries.end(), position,
-      [](int32_t value, const PageEntry& entry) { return value < entry.first_position; });
+      [](int64_t value, const PageEntry& entry) { return value < entry.first_position; });
   if (after == entries.begin()) return nullptr;
   const PageEntry& entry = *std::prev(after);
   return position - entry.first_position < page_tokens ? &entry : nullptr;
@@ -33,7 +33,7 @@ const PageEntry* FindEntry(std::span<const PageEntry> entries, int32_t position,
 
 // The rank of every group's page of the position, which is one.
 absl::StatusOr<int32_t> HolderOf(const PlanItem& item, const RankSequence& sequence,
-                                 int32_t position, int32_t page_tokens) {
+                                 int64_t position, int32_t page_tokens) {
   const PageEntry* first = nullptr;
   for (const std::vector<PageEntry>& entries : sequence.groups) {
     const PageEntry* const entry = FindEntry(entries, position, page_tokens);
@@ -58,10 +58,16 @@ absl::Status CheckSampled(const PlanItem& item, const RankSequence& sequence, in
   return absl::OkStatus();
 }
 
-// Whether the sequence's pages for summaries have room for every page of `rank` that is complete
-// at the item's end.
+// Whether the sequence's pages for summaries, if it has any, are those of its ring, and have room
+// for every page of `rank` that is complete at the item's end.
 absl::Status CheckSummaries(const PlanItem& item, const RankSequence& sequence,
                             const RankModel& model, int32_t rank) {
+  const auto& all = sequence.summary_pages;
+  for (size_t g = 0; g < model.groups.size() && !all.empty(); ++g) {
+    if (model.groups[g].window > 0) continue;
+    if (g < all.size() && all[g].size() == sequence.ring.size()) continue;
+    return Unfit(item.sequence, "pages for summaries that not every rank of its ring has");
+  }
   if (!sequence.summary_kinds.any()) return absl::OkStatus();
   const KvPageShape& shape = model.page_shape;
   const int64_t each =
@@ -75,9 +81,7 @@ absl::Status CheckSummaries(const PlanItem& item, const RankSequence& sequence,
         sequence.groups[g].begin(), sequence.groups[g].end(), [&](const PageEntry& entry) {
           return entry.rank == rank && entry.first_position <= item.end - shape.page_tokens;
         });
-    const auto& pages = sequence.summary_pages;
-    const bool given = g < pages.size() && index < pages[g].size();
-    if (!given || complete > each * std::ssize(pages[g][index])) {
+    if (all.empty() || complete > each * std::ssize(all[g][index])) {
       return Unfit(item.sequence, "too few pages for the summaries of ", complete, " pages");
     }
   }
@@ -99,11 +103,14 @@ absl::Status CheckTables(const SequenceUpdate& update, const RankSequence& seque
     if (delta.drop_front < 0 || delta.drop_front > std::ssize(known)) {
       return Unfit(update.sequence, delta.drop_front, " pages are dropped of ", known.size());
     }
+    if (delta.drop_front > 0 && model.groups[g].window == 0) {
+      return Unfit(update.sequence, "pages of a group without a window are dropped");
+    }
     if (delta.append.empty()) continue;
-    const int32_t first = delta.append.front().first_position;
-    const bool follows = known.empty()
-                             ? first == 0 || model.groups[g].window > 0
-                             : first == known.back().first_position + model.page_shape.page_tokens;
+    const int64_t first = delta.append.front().first_position;
+    const bool follows = known.empty() ? first == 0 || model.groups[g].window > 0
+                                       : first == int64_t{known.back().first_position} +
+                                                      model.page_shape.page_tokens;
     if (!follows) return Unfit(update.sequence, "pages before position ", first, " are missing");
     for (const PageEntry& entry : delta.append) {
       if (IsMember(sequence, entry.rank)) continue;
@@ -123,8 +130,8 @@ absl::Status CheckItem(const PlanItem& item, const RankSequence& sequence, const
     return HolderOf(item, sequence, item.begin, page_tokens).status();
   }
   for (const RowRun& run : item.runs) {
-    const int32_t end = run.first_position + run.count;
-    for (int32_t position = run.first_position; position < end;) {
+    const int64_t end = int64_t{run.first_position} + run.count;
+    for (int64_t position = run.first_position; position < end;) {
       ANNULUS_ASSIGN_OR_RETURN(const int32_t holder,
                                HolderOf(item, sequence, position, page_tokens));
       if (holder != run.rank) {

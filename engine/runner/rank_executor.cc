@@ -67,6 +67,7 @@ RankResult RankExecutor::Execute(const StepPlan& plan) {
 void RankExecutor::SetAttention(const std::optional<AttentionAssignment>& assignment,
                                 RankSequence& sequence) const {
   sequence.attention.clear();
+  sequence.summary_kinds = {};
   sequence.ruled = assignment.has_value() && !assignment->rules.empty();
   if (!assignment.has_value()) return;
   std::vector<std::shared_ptr<const AttentionPolicy>> policies;
@@ -82,7 +83,6 @@ void RankExecutor::SetAttention(const std::optional<AttentionAssignment>& assign
       parts.push_back({*known, std::move(part.heads)});
     }
   }
-  sequence.summaries.resize(sequence.attention.size());
   sequence.summary_kinds = SummariesOf(*assignment);
 }
 
@@ -92,10 +92,15 @@ absl::Status RankExecutor::SetTerms(const SequenceTerms& terms, RankSequence& se
     return absl::InvalidArgumentError("the plan attends by gates, and this rank has none");
   }
   if (sequence.ring != terms.ring) sequence.groups.clear();
+  const SummaryKinds kinds_before = sequence.summary_kinds;
+  const bool same_pages = sequence.ring == terms.ring && sequence.summary_pages == terms.summaries;
   sequence.version = terms.version;
   sequence.ring = terms.ring;
   sequence.home = terms.home;
   SetAttention(terms.attention, sequence);
+  // What the pages before held is not in others, nor where other kinds lie in them.
+  if (!same_pages || sequence.summary_kinds != kinds_before) sequence.summaries.clear();
+  sequence.summaries.resize(sequence.attention.size());
   sequence.summary_pages = terms.summaries;
   sequence.report_lists = terms.report_lists;
   if (sequence.rope_length == terms.rope_length) return absl::OkStatus();

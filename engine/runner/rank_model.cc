@@ -35,4 +35,15 @@ RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable&
   return model;
 }
 
+int64_t KvBytesPerToken(const RankModel& model) {
+  int64_t bytes = 0;
+  for (const CacheGroup& group : model.groups) {
+    if (group.kind != CacheGroup::Kind::kFull) continue;
+    bytes += static_cast<int64_t>(group.layers.size()) *
+             static_cast<int64_t>(model.ops->kv_page_bytes(model.page_shape)) /
+             model.page_shape.page_tokens;
+  }
+  return bytes;
+}
+
 }  // namespace annulus

@@ -43,6 +43,9 @@ struct RankModel {
 RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable& ops,
                         int page_tokens, DType kv_dtype);
 
+// Bytes of a token's keys and values in all layers that keep every token.
+int64_t KvBytesPerToken(const RankModel& model);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_RUNNER_RANK_MODEL_H_

@@ -202,7 +202,12 @@ absl::Status RankSet::TakeHostArena(Backend& backend, size_t bytes, Rank& rank) 
 absl::Status RankSet::Start(std::shared_ptr<const StepPlan> plan) {
   if (!lost_.ok()) return lost_;
   if (options_.through_bytes) {
-    absl::StatusOr<StepPlan> copy = DecodePlan(EncodePlan(*plan), WireLimits());
+    const auto through_bytes = [&]() -> absl::StatusOr<StepPlan> {
+      const CodecLimits limits = WireLimits();
+      ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, EncodePlan(*plan, limits));
+      return DecodePlan(bytes, limits);
+    };
+    absl::StatusOr<StepPlan> copy = through_bytes();
     if (!copy.ok()) {
       for (const auto& rank : ranks_) rank->thread->Reset();
       return copy.status();
@@ -230,7 +235,12 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Results() {
       return lost_;
     }
     if (options_.through_bytes) {
-      absl::StatusOr<RankResult> copy = DecodeResult(EncodeResult(*result), *plan, WireLimits());
+      const auto through_bytes = [&]() -> absl::StatusOr<RankResult> {
+        const CodecLimits limits = WireLimits();
+        ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, EncodeResult(*result, limits));
+        return DecodeResult(bytes, *plan, limits);
+      };
+      absl::StatusOr<RankResult> copy = through_bytes();
       if (!copy.ok()) result->status = copy.status();
       if (copy.ok()) result = *std::move(copy);
     }

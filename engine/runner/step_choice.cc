@@ -116,12 +116,13 @@ void StepRun::TakeUpLayer(int layer) {
                                      model().page_shape.page_tokens, shards());
   }
   if (!ruled) return;
+  PlanOf(layer).Clear();
   step.choosing.clear();
   step.dilated.clear();
   ListChoosing(layer, step);
 }
 
-absl::Status StepRun::Choose(int layer, int64_t rows, RingLayer& ring) {
+absl::Status StepRun::Choose(int layer, int64_t rows, const RingLayer& ring) {
   GroupStep& group = groups_[model().group_of_layer[layer]];
   if (ring.window > 0) return absl::OkStatus();
   CountPairs(layer, ring.items.size());
@@ -131,8 +132,11 @@ absl::Status StepRun::Choose(int layer, int64_t rows, RingLayer& ring) {
   choice.items = ring.items;
   choice.shards = std::span(group.shards).first(ring.items.size());
   choice.query = ring.query.row_range(0, rows);
-  choice.page_data = ring.page_data;
+  choice.page_data = [this, offset = ring.page_offset](int32_t page) {
+    return rank_.parts_.pool->LayerPage(page, 0) + offset;
+  };
   choice.sinks = own_weights().layers[layer].host_sinks;
+  if (!group.choosing.empty()) PlanOf(layer).Clear();
   ANNULUS_RETURN_IF_ERROR(rank_.chooser_.Run(choice, group.choosing, attention_));
   return rank_.sampler_.Run(choice, group.dilated, attention_);
 }
@@ -160,7 +164,7 @@ void StepRun::CountPairs(int layer, size_t items) {
     }
     if (sequence(i).report_lists) {
       report.rows.assign(rows.begin(), rows.end());
-      if (!dilated && item.pattern != nullptr) report.lists = *item.pattern;
+      if (!dilated && item.pattern != nullptr) report.lists = item.pattern;
       report.branches = item.branches;
     }
     attention_.push_back(std::move(report));
@@ -177,7 +181,8 @@ absl::Status StepRun::LookOn(int layer, const RingLayer& ring) {
       const int32_t tokens =
           std::min(model().page_shape.page_tokens, item.end - entry.first_position);
       if (tokens <= 0) break;
-      pages.push_back({ring.page_data(entry.page), entry.first_position, tokens});
+      pages.push_back(
+          {ring.page_data(entry.page) + ring.page_offset, entry.first_position, tokens});
     }
     ANNULUS_RETURN_IF_ERROR(rank_.parts_.observer->Observe(
         {layer, rank_.config_, ops(), stream(), item.positions[item.index],

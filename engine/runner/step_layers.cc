@@ -189,45 +189,75 @@ absl::Status StepRun::Activate(MatrixView gate, ConstMatrixView up) {
                                     config.activation_limit});
 }
 
+// Bytes from the first layer's part of a page to that of `layer`.
+size_t StepRun::PageOffset(int layer) const {
+  return rank_.parts_.pool->geometry().layer_stride() *
+         static_cast<size_t>(model().index_in_group[layer]);
+}
+
 absl::Status StepRun::Append(int layer) {
-  const GroupStep& group = groups_[model().group_of_layer[layer]];
-  std::vector<std::byte*> pages;
+  GroupStep& group = groups_[model().group_of_layer[layer]];
+  const size_t offset = PageOffset(layer);
   for (const AppendRun& run : group.appends) {
-    pages.clear();
     for (int64_t row = run.first; row < run.first + run.count; ++row) {
-      pages.push_back(
-          rank_.parts_.pool->LayerPage(group.append_page[row], model().index_in_group[layer]));
+      group.layer_page[row] = group.append_page[row] + offset;
     }
     ANNULUS_RETURN_IF_ERROR(
         ops().kv_append(stream(), {model().page_shape, buffers_.key.row_range(run.first, run.count),
-                                   buffers_.value.row_range(run.first, run.count), pages,
+                                   buffers_.value.row_range(run.first, run.count),
+                                   std::span(group.layer_page).subspan(run.first, run.count),
                                    std::span(group.append_slot).subspan(run.first, run.count)}));
   }
   return absl::OkStatus();
 }
 
-absl::Status StepRun::Attend(int layer, int64_t rows) {
+RingLayer StepRun::MakeRingLayer(int layer, int64_t rows) {
   const int group = model().group_of_layer[layer];
   const size_t items = layer + 1 == model().layers() ? active_items_ : ring_items_.size();
-  TakeUpLayer(layer);
   RingLayer ring;
   ring.tag = (plan_.step * static_cast<uint64_t>(model().layers()) + layer) << 16;
   ring.window = model().groups[group].window;
   ring.items = std::span(ring_items_).first(items);
+  ring.shards = std::span(groups_[group].shards).first(items);
   ring.query = buffers_.query.row_range(0, rows);
   ring.key = buffers_.key;
   ring.value = buffers_.value;
-  ring.page_data = [this, layer](int32_t page) {
-    return rank_.parts_.pool->LayerPage(page, model().index_in_group[layer]);
-  };
+  ring.page_data = [this](int32_t page) { return rank_.parts_.pool->LayerPage(page, 0); };
+  ring.page_offset = PageOffset(layer);
   ring.state = buffers_.state;
   ring.served = buffers_.served;
   ring.kept = buffers_.kept;
   ring.slots = rank_.parts_.slots;
+  return ring;
+}
+
+RingPlan& StepRun::PlanOf(int layer) {
+  const bool fewer = layer + 1 == model().layers() && active_items_ < ring_items_.size();
+  return fewer ? last_plan_ : groups_[model().group_of_layer[layer]].plan;
+}
+
+// Before the first layer, so that no layer does it. Lists that are settled layer by layer are laid
+// out in each: see Attend.
+void StepRun::LayOutAttention() {
+  const auto rows = static_cast<int64_t>(row_position_.size());
+  const int last = model().layers() - 1;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const int layer = model().groups[g].layers.front();
+    if (!groups_[g].choosing.empty()) continue;
+    if (layer == last && active_items_ < ring_items_.size()) continue;
+    rank_.ring_.LayOut(MakeRingLayer(layer, layer == last ? active_rows_ : rows), PlanOf(layer));
+  }
+  const GroupStep& group = groups_[model().group_of_layer[last]];
+  if (active_items_ == ring_items_.size() || !group.choosing.empty()) return;
+  rank_.ring_.LayOut(MakeRingLayer(last, active_rows_), last_plan_);
+}
+
+absl::Status StepRun::Attend(int layer, int64_t rows) {
+  TakeUpLayer(layer);
+  const RingLayer ring = MakeRingLayer(layer, rows);
   if (rank_.parts_.observer != nullptr) ANNULUS_RETURN_IF_ERROR(LookOn(layer, ring));
   ANNULUS_RETURN_IF_ERROR(Choose(layer, rows, ring));
-  ring.shards = std::span(groups_[group].shards).first(items);
-  ANNULUS_RETURN_IF_ERROR(rank_.ring_.Run(ring));
+  ANNULUS_RETURN_IF_ERROR(rank_.ring_.Run(ring, PlanOf(layer)));
   const DeviceVector& sinks = own_weights().layers[layer].sinks;
   if (sinks.empty() || rows == 0) return absl::OkStatus();
   AttentionState own = buffers_.state;

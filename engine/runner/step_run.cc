@@ -28,6 +28,7 @@ absl::Status StepRun::Run(RankResult& result) {
     NoteAllPages(static_cast<int>(g));
   }
   ANNULUS_RETURN_IF_ERROR(TakeBuffers(RingAttention::Reserve(ring_items_)));
+  LayOutAttention();
   ANNULUS_RETURN_IF_ERROR(BeginGraph());
   ANNULUS_RETURN_IF_ERROR(Embed());
   for (int layer = 0; layer < model().layers(); ++layer) ANNULUS_RETURN_IF_ERROR(Layer(layer));
@@ -112,7 +113,8 @@ StepRun::GroupStep StepRun::BuildGroup(int group) const {
                                           model().page_shape.page_tokens, shards()));
   }
   ListChoosing(model().groups[group].layers.front(), step);
-  step.append_page.assign(row_position_.size(), -1);
+  step.append_page.assign(row_position_.size(), nullptr);
+  step.layer_page.resize(row_position_.size());
   step.append_slot.assign(row_position_.size(), 0);
   for (size_t i = 0; i < ring_items_.size(); ++i) {
     const RingItem& item = ring_items_[i];
@@ -120,13 +122,13 @@ StepRun::GroupStep StepRun::BuildGroup(int group) const {
     for (int64_t row = item.first_row; row < item.first_row + item.own_rows(); ++row) {
       const PageEntry& entry = EntryOf(sequence.groups[group], row_position_[row]);
       if (entry.rank != rank_.parts_.rank) continue;
-      step.append_page[row] = entry.page;
+      step.append_page[row] = rank_.parts_.pool->LayerPage(entry.page, 0);
       step.append_slot[row] = row_position_[row] - entry.first_position;
     }
   }
   const int64_t rows = static_cast<int64_t>(row_position_.size());
   for (int64_t row = 0; row < rows; ++row) {
-    if (step.append_page[row] < 0) continue;
+    if (step.append_page[row] == nullptr) continue;
     if (!step.appends.empty() && step.appends.back().first + step.appends.back().count == row) {
       ++step.appends.back().count;
     } else {

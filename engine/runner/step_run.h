@@ -32,8 +32,10 @@ class StepRun {
     std::vector<ChoosingItem> choosing;
     std::vector<ChoosingItem> dilated;  // whose coverage is sampled besides
     std::vector<AppendRun> appends;
-    std::vector<int32_t> append_page;  // [own row] page id, -1 where the page is another rank's
-    std::vector<int32_t> append_slot;  // [own row] token inside that page
+    std::vector<std::byte*> append_page;  // [own row] first layer's part; null: another rank's page
+    std::vector<std::byte*> layer_page;   // [own row] the part of the layer at hand
+    std::vector<int32_t> append_slot;     // [own row] token inside that page
+    RingPlan plan;                        // of all ring items; lasts while `shards` does
   };
   struct RopeAngles {
     MatrixView cosine, sine;  // [rows, pairs]
@@ -106,6 +108,10 @@ class StepRun {
   absl::Status FeedForward(int layer, int64_t rows);
   absl::Status Mlp(const LayerWeights& weights, int64_t first, int64_t rows);
   absl::Status Append(int layer);
+  RingLayer MakeRingLayer(int layer, int64_t rows);
+  RingPlan& PlanOf(int layer);
+  size_t PageOffset(int layer) const;
+  void LayOutAttention();
   absl::Status Attend(int layer, int64_t rows);
   void SetLists(size_t index, int layer);
   ItemShards AllPages(size_t index, int group) const;
@@ -115,7 +121,7 @@ class StepRun {
   bool Chooses(std::span<const SequencePart> parts, const RingItem& item) const;
   bool Samples(std::span<const SequencePart> parts, const RingItem& item) const;
   absl::Status LookOn(int layer, const RingLayer& ring);
-  absl::Status Choose(int layer, int64_t rows, RingLayer& ring);
+  absl::Status Choose(int layer, int64_t rows, const RingLayer& ring);
   void CountPairs(int layer, size_t items);
   absl::StatusOr<ConstMatrixView> Gated(const GatedWeights& weights, ConstMatrixView input);
   absl::Status Activate(MatrixView gate, ConstMatrixView up);
@@ -150,6 +156,7 @@ class StepRun {
   std::vector<const PlanItem*> ring_plan_;  // [ring item]
   std::vector<RingItem> ring_items_;
   std::vector<GroupStep> groups_;
+  RingPlan last_plan_;  // of the last layer's items, where those are fewer
   Buffers buffers_;
   ExpertBuffers experts_;
   std::vector<LayerAttention> attention_;

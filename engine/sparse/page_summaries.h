@@ -35,6 +35,7 @@ struct SummaryKinds {
   bool means = false;
 
   bool any() const { return bounds || means; }
+  bool operator==(const SummaryKinds&) const = default;
 };
 // Those of all its policies; of `auto`, which is not settled yet, what any choice may need.
 SummaryKinds SummariesOf(const AttentionAssignment& assignment);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/api.h"
+#include "engine/base/shared_value.h"
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/block_pattern.h"
 #include "kernels/ops/attention.h"
@@ -166,7 +167,8 @@ struct LayerAttention {
   // If SequenceTerms::report_lists: the rank's rows, and their lists; absent: they attend all, or
   // what the branches keep.
   std::vector<int32_t> rows;
-  std::optional<BlockPattern> lists;
+  // Layers and ranks that follow the same lists share them.
+  SharedValue<BlockPattern> lists;
   std::vector<DilatedBranch> branches;
 
   bool operator==(const LayerAttention&) const = default;

@@ -1,12 +1,29 @@
 #include "engine/tiers/disk_remover.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
+#include "kernels/base/guarded.h"
 
 namespace annulus {
+namespace {
 
-DiskRemover::DiskRemover(DiskStore& store) : store_(store), thread_([this] { Loop(); }) {}
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr size_t kFilesInATurn = 64;       // of one tenant
+constexpr milliseconds kLookInterval{20};  // how soon a caller that waits sees its flag
+
+}  // namespace
+
+DiskRemover::DiskRemover(DiskStore& store, const Options& options)
+    : store_(store),
+      options_(options),
+      no_memory_(NoMemoryError()),
+      remover_([this] { RemoveLoop(); }),
+      watch_([this] { WatchLoop(); }) {}
 
 DiskRemover::~DiskRemover() {
   {
@@ -14,36 +31,111 @@ DiskRemover::~DiskRemover() {
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  remover_.join();
+  watch_.join();
 }
 
-absl::Status DiskRemover::Remove(std::vector<std::string> names, std::chrono::milliseconds limit) {
-  if (names.empty()) return absl::OkStatus();
-  const size_t pages = names.size();
-  const auto job = std::make_shared<Job>();
-  job->names = std::move(names);
-  std::unique_lock lock(mutex_);
-  jobs_.push_back(job);
+absl::Status DiskRemover::Remove(const ContentHash& tenant, std::vector<EntryName> pages,
+                                 const CancelFlag& cancel) {
+  if (pages.empty()) return absl::OkStatus();
+  std::shared_ptr<Job> job;
+  const auto add = [&] {
+    job = Add(tenant, std::move(pages));
+    return absl::OkStatus();
+  };
+  if (!Guarded(add, [&] { return no_memory_; }).ok()) {
+    // The limit still counts the files, and nothing will remove them.
+    store_.TurnOff(no_memory_);
+    return no_memory_;
+  }
+  absl::Status status;
+  cancel.WaitAside([&] { status = Wait(*job, cancel); });
+  return status;
+}
+
+std::shared_ptr<DiskRemover::Job> DiskRemover::Add(const ContentHash& tenant,
+                                                   std::vector<EntryName> pages) {
+  auto job = std::make_shared<Job>();
+  job->pages = std::move(pages);
+  {
+    std::lock_guard lock(mutex_);
+    Jobs first;
+    first.push_back(job);  // before the map has a place for it: none is ever empty
+    const auto [place, is_new] = jobs_.try_emplace(tenant, std::move(first));
+    if (!is_new) place->second.push_back(job);
+  }
   changed_.notify_all();
-  if (changed_.wait_for(lock, limit, [&] { return job->done; })) return job->status;
+  return job;
+}
+
+absl::Status DiskRemover::Wait(const Job& job, const CancelFlag& cancel) {
+  std::unique_lock lock(mutex_);
+  const auto limit =
+      waiting_ < options_.most_waiting ? options_.most_wait : options_.most_wait / 50;
+  const auto due = steady_clock::now() + limit;
+  ++waiting_;
+  const auto hangs = [&] { return TimeOfCall() >= options_.most_wait; };
+  while (!job.done && !cancel.cancelled() && steady_clock::now() < due && !hangs()) {
+    changed_.wait_for(lock, std::min<steady_clock::duration>(kLookInterval, limit));
+  }
+  --waiting_;
+  if (job.done) return job.status;
+  if (cancel.cancelled()) return absl::CancelledError("the call was cancelled");
   return absl::UnavailableError(
-      absl::StrCat("the disk is slow: its ", pages,
+      absl::StrCat("the disk is slow: its ", job.pages.size() - job.removed,
                    " pages are not used any more, and are still being removed"));
 }
 
-void DiskRemover::Loop() {
+steady_clock::duration DiskRemover::TimeOfCall() const {
+  return call_begun_.has_value() ? steady_clock::now() - *call_begun_ : steady_clock::duration(0);
+}
+
+void DiskRemover::Work(std::unique_lock<std::mutex>& lock, Job& job) {
+  const size_t end = std::min(job.pages.size(), job.removed + kFilesInATurn);
+  for (; job.removed < end && !stop_; ++job.removed) {
+    call_begun_ = steady_clock::now();
+    lock.unlock();
+    absl::Status status = Guarded([&] { return store_.RemoveForgotten(job.pages[job.removed]); },
+                                  [&] { return no_memory_; });
+    if (absl::IsResourceExhausted(status)) store_.TurnOff(status);
+    lock.lock();
+    call_begun_.reset();
+    if (job.status.ok()) job.status = std::move(status);
+  }
+}
+
+void DiskRemover::RemoveLoop() {
+  ContentHash last{};
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
     if (stop_) return;
-    const std::shared_ptr<Job> job = jobs_.front();
-    jobs_.pop_front();
-    lock.unlock();
-    absl::Status status = store_.RemoveFiles(job->names);
-    lock.lock();
-    job->status = std::move(status);
+    auto next = jobs_.upper_bound(last);
+    if (next == jobs_.end()) next = jobs_.begin();
+    last = next->first;
+    const std::shared_ptr<Job> job = next->second.front();
+    Work(lock, *job);
+    if (job->removed < job->pages.size()) continue;
+    next->second.pop_front();
+    if (next->second.empty()) jobs_.erase(next);
     job->done = true;
     changed_.notify_all();
+  }
+}
+
+void DiskRemover::WatchLoop() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
+    changed_.wait_for(lock, options_.most_call / 8, [&] { return stop_; });
+    if (TimeOfCall() < options_.most_call) continue;
+    lock.unlock();
+    const auto off = [&]() -> absl::Status {
+      return absl::UnavailableError(absl::StrCat("the disk has removed no page for more than ",
+                                                 options_.most_call / milliseconds(1), " ms"));
+    };
+    store_.TurnOff(Guarded(off, [&] { return no_memory_; }));
+    lock.lock();
   }
 }
 

@@ -3,46 +3,72 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "engine/base/work_meter.h"
 #include "engine/tiers/disk_store.h"
 
 namespace annulus {
 
-// Removes files of a store on a thread of its own, so that a caller waits for a disk only as long
-// as it wants to. Thread-safe.
+// Removes the files of pages that a store has forgotten on a thread of its own, so that a caller
+// waits for a disk only as long as it wants to. Tenants take turns. What waits to be removed counts
+// towards the store's limit, which bounds it. Thread-safe.
 class DiskRemover {
  public:
+  struct Options {
+    std::chrono::milliseconds most_wait{5'000};   // of a caller
+    std::chrono::milliseconds most_call{30'000};  // a disk that takes longer turns the store off
+    int most_waiting = 24;  // callers; others wait a fiftieth of most_wait: each keeps a thread
+  };
   // `store` must outlive the remover.
-  explicit DiskRemover(DiskStore& store);
-  // Waits for the removal under way; those behind it are dropped.
+  DiskRemover(DiskStore& store, const Options& options);
+  // Waits for the call to the disk under way; what has not been removed stays.
   ~DiskRemover();
   DiskRemover(const DiskRemover&) = delete;
   DiskRemover& operator=(const DiskRemover&) = delete;
 
-  // OK once all are gone. UNAVAILABLE: the disk failed, or needs longer than `limit`; then the
-  // removal goes on.
-  absl::Status Remove(std::vector<std::string> names, std::chrono::milliseconds limit);
+  // `pages`: what DiskStore::ForgetDocument gave. OK once all files are gone. Else the removal goes
+  // on: UNAVAILABLE if the disk failed or is slow, at once if it hangs already; CANCELLED.
+  // RESOURCE_EXHAUSTED without memory: the files stay, and the store is off.
+  absl::Status Remove(const ContentHash& tenant, std::vector<EntryName> pages,
+                      const CancelFlag& cancel);
 
  private:
   struct Job {
-    std::vector<std::string> names;
+    std::vector<EntryName> pages;
+    size_t removed = 0;
     bool done = false;
     absl::Status status;
   };
-  void Loop();
+  using Jobs = std::deque<std::shared_ptr<Job>>;
+
+  std::shared_ptr<Job> Add(const ContentHash& tenant, std::vector<EntryName> pages);
+  absl::Status Wait(const Job& job, const CancelFlag& cancel);
+  void RemoveLoop();
+  // Some files of the job, with the lock held but for the calls to the disk.
+  void Work(std::unique_lock<std::mutex>& lock, Job& job);
+  void WatchLoop();
+  // How long the call to the disk under way has taken. With the lock held.
+  std::chrono::steady_clock::duration TimeOfCall() const;
 
   DiskStore& store_;
+  const Options options_;
+  const absl::Status no_memory_;  // made when there is some
   std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
-  std::deque<std::shared_ptr<Job>> jobs_;
-  std::thread thread_;
+  std::map<ContentHash, Jobs> jobs_;  // by tenant; none is empty
+  int waiting_ = 0;                   // callers
+  std::optional<std::chrono::steady_clock::time_point> call_begun_;
+  std::thread remover_;
+  std::thread watch_;
 };
 
 }  // namespace annulus

@@ -15,6 +15,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
+#include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -22,6 +24,7 @@ namespace {
 
 constexpr int64_t kBlock = 4096;  // a file takes whole blocks of the disk
 constexpr int64_t kSecond = 1'000'000'000;
+constexpr int kPagesAtOnce = 2048;  // looked at with the lock held: less than a millisecond
 
 EntryName NameOf(const PageMark& mark, uint64_t payload_bytes) {
   return {KeyOf(mark), TenantPart(mark.tenant), mark.first_position, payload_bytes, mark.documents};
@@ -103,25 +106,32 @@ void DiskStore::Touch(const PageKey& key, int64_t use) {
   std::lock_guard lock(mutex_);
   const auto found = entries_.find(key);
   if (found == entries_.end() || found->second.use >= use) return;
-  order_.erase(OrderOf(found->second));
+  auto place = order_.extract(OrderOf(found->second));
   found->second.use = use;
-  order_.insert(OrderOf(found->second));
+  place.value() = OrderOf(found->second);
+  order_.insert(std::move(place));
 }
 
 void DiskStore::Add(const EntryName& name, int64_t use) {
   const Entry entry{name, use};
+  const auto [place, is_new] = order_.insert(OrderOf(entry));
+  absl::Cleanup undo = [&, at = place] { order_.erase(at); };  // without memory for the other
   entries_.emplace(name.key, entry);
-  order_.insert(OrderOf(entry));
+  std::move(undo).Cancel();
 }
 
 std::optional<std::string> DiskStore::Drop(const PageKey& key) {
   const auto found = entries_.find(key);
   if (found == entries_.end()) return std::nullopt;
   std::string name = found->second.name.Text();
-  bytes_ -= FileBytes(found->second.name.payload_bytes);
-  order_.erase(OrderOf(found->second));
-  entries_.erase(found);
+  Erase(found);
   return name;
+}
+
+void DiskStore::Erase(Entries::iterator entry) {
+  bytes_ -= FileBytes(entry->second.name.payload_bytes);
+  order_.erase(OrderOf(entry->second));
+  entries_.erase(entry);
 }
 
 std::optional<std::vector<std::string>> DiskStore::MakeRoom(int64_t bytes, int64_t use) {
@@ -132,8 +142,10 @@ std::optional<std::vector<std::string>> DiskStore::MakeRoom(int64_t bytes, int64
     after -= FileBytes(entries_.at(next->key).name.payload_bytes);
     oldest.push_back(next->key);
   }
+  // All that takes memory comes before any page is given up.
   std::vector<std::string> names;
-  for (const PageKey& key : oldest) names.push_back(*Drop(key));
+  for (const PageKey& key : oldest) names.push_back(entries_.at(key).name.Text());
+  for (const PageKey& key : oldest) Erase(entries_.find(key));
   return names;
 }
 
@@ -164,8 +176,16 @@ absl::Status DiskStore::Failed(absl::string_view what, int error) {
 
 void DiskStore::TurnOff(const absl::Status& reason) {
   std::lock_guard lock(mutex_);
-  if (off_.empty()) off_ = std::string(reason.message());
   on_ = false;
+  if (!off_.empty()) return;
+  const auto say = [&] {
+    off_ = std::string(reason.message());
+    return absl::OkStatus();
+  };
+  Guarded(say, [&] {
+    off_ = "no memory";  // short enough to need none
+    return absl::OkStatus();
+  }).IgnoreError();
 }
 
 absl::Status DiskStore::WriteAll(int file, std::span<const std::byte> bytes, int64_t offset) {
@@ -247,6 +267,7 @@ absl::StatusOr<bool> DiskStore::PutNew(EntryName name, const PageMark& mark,
                                        std::span<const std::span<const std::byte>> payload,
                                        int64_t use) {
   const int64_t bytes = FileBytes(name.payload_bytes);
+  const std::string file = name.Text();
   std::optional<std::vector<std::string>> given_up;
   {
     std::lock_guard lock(mutex_);
@@ -256,18 +277,25 @@ absl::StatusOr<bool> DiskStore::PutNew(EntryName name, const PageMark& mark,
     }
     bytes_ += bytes;
   }
+  bool fresh = false;
+  bool unknown = false;  // there is a file that no entry knows
+  // Of a file that did not come to be, for want of memory too.
+  const absl::Cleanup end = [&] {
+    if (unknown) calls_.Remove(folder_->descriptor(), file);
+    std::lock_guard lock(mutex_);
+    if (!fresh) bytes_ -= bytes;
+  };
   RemoveFiles(*given_up).IgnoreError();
   const absl::Status written = WriteFile(name, mark, payload, use);
-  bool fresh = false;
   bool forgotten = false;
   {
     std::lock_guard lock(mutex_);
     forgotten = written.ok() && IsForgotten(mark);
-    fresh = written.ok() && !forgotten && !entries_.contains(name.key);
-    if (fresh) {
+    if (written.ok() && !forgotten && !entries_.contains(name.key)) {
+      unknown = true;
       Add(name, use);
-    } else {
-      bytes_ -= bytes;
+      unknown = false;
+      fresh = true;
     }
   }
   // Another of the same page has the same name.
@@ -298,29 +326,73 @@ absl::StatusOr<bool> DiskStore::AddDocuments(const EntryName& from, const PageMa
 
 bool DiskStore::IsForgotten(const PageMark& mark) const {
   if (mark.documents.empty()) return false;
+  if (mark.asked <= latest_given_up_) return true;
   return std::any_of(forgotten_.begin(), forgotten_.end(), [&](const Forgotten& each) {
     return mark.asked <= each.at && each.tenant == TenantPart(mark.tenant) &&
            mark.documents.Holds(each.document);
   });
 }
 
-std::vector<std::string> DiskStore::ForgetDocument(const ContentHash& tenant,
-                                                   absl::string_view content) {
+absl::StatusOr<std::vector<EntryName>> DiskStore::ForgetDocument(const ContentHash& tenant,
+                                                                 absl::string_view content,
+                                                                 const CancelFlag& cancel) {
   Forgotten forgotten;
   forgotten.tenant = TenantPart(tenant);
   forgotten.document.Add(content);
-  forgotten.at = std::chrono::steady_clock::now();
-  std::lock_guard lock(mutex_);
-  forgotten_.push_back(forgotten);
-  if (forgotten_.size() > kMostForgotten) forgotten_.pop_front();
-  std::vector<PageKey> keys;
-  for (const auto& [key, entry] : entries_) {
-    if (entry.name.tenant != forgotten.tenant) continue;
-    if (entry.name.documents.Holds(forgotten.document)) keys.push_back(key);
+  std::vector<EntryName> pages;
+  const auto forget = [&] {
+    pages = Forget(forgotten, cancel);
+    return absl::OkStatus();
+  };
+  ANNULUS_RETURN_IF_ERROR(Guarded(forget, [&] {
+    // It may still know pages of the document.
+    TurnOff(NoMemoryError());
+    return NoMemoryError();
+  }));
+  return pages;
+}
+
+// Pages that are used meanwhile move behind the others, so none is passed by; those that come
+// meanwhile are no longer put, or belong to the document's next life.
+std::vector<EntryName> DiskStore::Forget(const Forgotten& document, const CancelFlag& cancel) {
+  std::vector<EntryName> pages;
+  std::optional<Order> done;
+  for (bool more = true; more;) {
+    if (done.has_value()) cancel.MayPause();
+    std::lock_guard lock(mutex_);
+    if (!done.has_value()) {
+      forgotten_.push_back(document);
+      forgotten_.back().at = std::chrono::steady_clock::now();
+      if (forgotten_.size() > kMostForgotten) {
+        latest_given_up_ = forgotten_.front().at;
+        forgotten_.pop_front();
+      }
+    }
+    auto next = done.has_value() ? order_.upper_bound(*done) : order_.begin();
+    for (int looked = 0; looked < kPagesAtOnce && next != order_.end(); ++looked) {
+      done = *next++;
+      const EntryName& name = entries_.at(done->key).name;
+      if (name.tenant != document.tenant || !name.documents.Holds(document.document)) continue;
+      pages.push_back(name);
+      Drop(done->key);
+      bytes_ += FileBytes(pages.back().payload_bytes);  // until its file is gone
+    }
+    more = next != order_.end();
   }
-  std::vector<std::string> names;
-  for (const PageKey& key : keys) names.push_back(*Drop(key));
-  return names;
+  return pages;
+}
+
+absl::Status DiskStore::RemoveForgotten(const EntryName& page) {
+  bool again = false;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = entries_.find(page.key);
+    again = found != entries_.end() && found->second.name.Text() == page.Text();
+  }
+  if (!again) ANNULUS_RETURN_IF_ERROR(RemoveFiles(std::vector{page.Text()}));
+  std::lock_guard lock(mutex_);
+  bytes_ -= FileBytes(page.payload_bytes);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<double>> DiskStore::ReadFile(const EntryName& name,

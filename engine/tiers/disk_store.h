@@ -32,8 +32,8 @@ namespace annulus {
 //
 // A disk that is full or fails turns the store off until the next start: it then has nothing.
 //
-// Thread-safe. Put, Get and RemoveFiles take as long as the disk does; the others never wait for
-// it.
+// Thread-safe. Put, Get and RemoveForgotten take as long as the disk does; the others never wait
+// for it.
 class DiskStore {
  public:
   // What the file of such a page counts for.
@@ -73,11 +73,16 @@ class DiskStore {
                                             int64_t use);
 
   // A tenant's document is deleted: no page that holds or follows it is found any more, and none is
-  // put any more by a request that came before. Returns the names of the files, which are the
-  // caller's to remove. Never waits for the disk.
-  std::vector<std::string> ForgetDocument(const ContentHash& tenant, absl::string_view content);
+  // put any more by a request that came before. Returns those pages: their files are the caller's
+  // to remove, and count towards the limit until then. Never waits for the disk; looks at all
+  // pages, some at a time, and others find theirs meanwhile. RESOURCE_EXHAUSTED without memory: the
+  // store is off then.
+  absl::StatusOr<std::vector<EntryName>> ForgetDocument(const ContentHash& tenant,
+                                                        absl::string_view content,
+                                                        const CancelFlag& cancel);
+  // Removes the file of a page that ForgetDocument returned, unless the page was put again.
   // UNAVAILABLE: the disk failed.
-  absl::Status RemoveFiles(std::span<const std::string> names);
+  absl::Status RemoveForgotten(const EntryName& page);
 
   // For good, with the reason.
   void TurnOff(const absl::Status& reason);
@@ -118,10 +123,12 @@ class DiskStore {
   DiskStore(std::unique_ptr<DiskFolder> folder, int64_t limit, DiskCalls& calls)
       : folder_(std::move(folder)), limit_(limit), calls_(calls) {}
 
+  using Entries = std::unordered_map<PageKey, Entry, KeyHash>;
   static Order OrderOf(const Entry& entry);
   // All with the lock held.
   void Add(const EntryName& name, int64_t use);
   std::optional<std::string> Drop(const PageKey& key);  // its file's name
+  void Erase(Entries::iterator entry);
   // Gives up pages used before `use` until `bytes` more fit, and returns their files' names; none
   // is given up, and the result is nothing, if that is not enough.
   std::optional<std::vector<std::string>> MakeRoom(int64_t bytes, int64_t use);
@@ -136,6 +143,9 @@ class DiskStore {
   absl::Status ReadAll(int file, std::span<std::byte> bytes, int64_t offset);
   absl::StatusOr<std::optional<double>> ReadFile(const EntryName& name, const PageMark& expected,
                                                  std::span<std::byte> payload, int64_t use);
+  // Of pages that nobody finds any more.
+  absl::Status RemoveFiles(std::span<const std::string> names);
+  std::vector<EntryName> Forget(const Forgotten& forgotten, const CancelFlag& cancel);
   absl::Status OpenFailed(absl::string_view what, int error);
   absl::Status Failed(absl::string_view what, int error);
 
@@ -147,12 +157,14 @@ class DiskStore {
   std::atomic<uint64_t> next_file_{0};
 
   mutable std::mutex mutex_;
-  std::unordered_map<PageKey, Entry, KeyHash> entries_;
+  Entries entries_;
   std::set<Order> order_;
   int64_t bytes_ = 0;
   int64_t rejects_ = 0;
   int64_t last_use_ = 0;
   std::deque<Forgotten> forgotten_;  // the latest
+  // Of those that were given up for newer ones: no request from before leaves pages of documents.
+  SteadyTime latest_given_up_ = SteadyTime::min();
   std::string off_;
 };
 

@@ -35,7 +35,7 @@ struct PageMark {
 
   // What it has to do with documents; no part of what the page is.
   DocumentSet documents;                 // that it holds tokens of, or was computed behind
-  SteadyTime asked = SteadyTime::max();  // when the request came that computed it
+  SteadyTime asked = SteadyTime::max();  // when its request found its documents
 };
 
 ContentHash HashOf(absl::string_view text);

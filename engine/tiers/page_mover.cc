@@ -14,10 +14,6 @@ namespace {
 
 SteadyTime TimeNow() { return std::chrono::steady_clock::now(); }
 
-absl::Status NoMemoryForPage() {
-  return absl::ResourceExhaustedError("no memory to carry a page just now");
-}
-
 void CopyOut(const PagePieces& pieces, std::span<std::byte> bytes) {
   size_t offset = 0;
   for (const std::span<std::byte> piece : pieces) {
@@ -41,7 +37,11 @@ void CopyIn(std::span<const std::byte> bytes, const PagePieces& pieces) {
 PageMover::PageMover(DiskStore& store, Options options)
     : store_(store),
       options_(std::move(options)),
-      under_way_(static_cast<size_t>(options_.readers) + 1) {
+      no_memory_(absl::ResourceExhaustedError("no memory to carry a page just now")),
+      under_way_(static_cast<size_t>(options_.readers) + 1),
+      buffers_(under_way_.size(), std::vector<std::byte>(options_.page_bytes)) {
+  done_.reserve(jobs());
+  threads_.reserve(under_way_.size());
   threads_.emplace_back([this] { WriteLoop(); });
   for (size_t thread = 1; thread < under_way_.size(); ++thread) {
     threads_.emplace_back([this, thread] { ReadLoop(thread); });
@@ -60,6 +60,7 @@ PageMover::~PageMover() {
 void PageMover::Write(Page page) {
   {
     std::lock_guard lock(mutex_);
+    MakePlace();
     writes_.push_back(std::move(page));
   }
   changed_.notify_all();
@@ -76,6 +77,7 @@ std::vector<uint64_t> PageMover::DropWrites() {
 void PageMover::Read(Page page, Batch batch) {
   {
     std::lock_guard lock(mutex_);
+    MakePlace();
     const ReadOrder order{batch.pages, batch.id, page.ticket};
     reads_.emplace(order, std::move(page));
   }
@@ -92,8 +94,26 @@ void PageMover::CancelReads(uint64_t batch) {
 }
 
 std::vector<PageMover::Done> PageMover::TakeDone() {
+  std::vector<Done> done;
   std::lock_guard lock(mutex_);
-  return std::exchange(done_, {});
+  if (done_.empty()) return done;
+  done.reserve(jobs());
+  done.swap(done_);
+  return done;
+}
+
+void PageMover::MakePlace() {
+  const size_t places = done_.size() + jobs() + 1;
+  if (places > done_.capacity()) done_.reserve(std::max(places, 2 * done_.capacity()));
+}
+
+void PageMover::Wake() {
+  if (!options_.wake) return;
+  const auto wake = [&] {
+    options_.wake();
+    return absl::OkStatus();
+  };
+  Guarded(wake, [&] { return no_memory_; }).IgnoreError();
 }
 
 double PageMover::OldestJob() const {
@@ -113,7 +133,7 @@ double PageMover::CountBusy(SteadyTime now) {
 }
 
 void PageMover::WriteLoop() {
-  std::vector<std::byte> bytes(options_.page_bytes);
+  const std::span<std::byte> bytes(buffers_[0]);
   while (true) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stop_ || !writes_.empty(); });
@@ -132,13 +152,13 @@ void PageMover::WriteLoop() {
       done.fresh = fresh.ok() && *fresh;
       return fresh.status();
     };
-    done.status = Guarded(put, NoMemoryForPage);
+    done.status = Guarded(put, [&] { return no_memory_; });
     done.seconds = SecondsBetween(begun, TimeNow());
     lock.lock();
     under_way_[0].reset();
     done_.push_back(done);
     lock.unlock();
-    if (options_.wake) options_.wake();
+    Wake();
     if (options_.write_bytes_per_second == 0) continue;
     const double least = static_cast<double>(options_.page_bytes) / options_.write_bytes_per_second;
     if (done.seconds >= least) continue;
@@ -149,7 +169,7 @@ void PageMover::WriteLoop() {
 }
 
 void PageMover::ReadLoop(size_t thread) {
-  std::vector<std::byte> bytes(options_.page_bytes);
+  const std::span<std::byte> bytes(buffers_[thread]);
   while (true) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stop_ || !reads_.empty(); });
@@ -169,7 +189,7 @@ void PageMover::ReadLoop(size_t thread) {
       if (read.ok()) done.coverage = *read;
       return read.status();
     };
-    done.status = Guarded(get, NoMemoryForPage);
+    done.status = Guarded(get, [&] { return no_memory_; });
     lock.lock();
     const SteadyTime now = TimeNow();
     done.seconds = SecondsBetween(begun, now);
@@ -181,7 +201,7 @@ void PageMover::ReadLoop(size_t thread) {
     if (done.status.ok()) CopyIn(bytes, page.pieces);
     done_.push_back(std::move(done));
     lock.unlock();
-    if (options_.wake) options_.wake();
+    Wake();
   }
 }
 

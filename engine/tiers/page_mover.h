@@ -57,6 +57,8 @@ class PageMover {
     int64_t use = 0;
   };
 
+  // Without memory for it, a call throws, and nothing has changed; no job is lost.
+  //
   // The pieces must stay as they are until TakeDone or DropWrites returns the ticket.
   void Write(Page page);
   // Drops the writes that have not begun, and returns their tickets. The pieces of the one under
@@ -105,11 +107,17 @@ class PageMover {
 
   void WriteLoop();
   void ReadLoop(size_t thread);
-  // With the lock held.
+  // After a job, without the lock. A caller that it does not reach finds the job all the same.
+  void Wake();
+  // All with the lock held.
+  size_t jobs() const { return writes_.size() + reads_.size() + under_way_.size(); }
+  // One more job finds its place in `done_`: no thread asks for memory when a job has ended.
+  void MakePlace();
   double CountBusy(SteadyTime now);
 
   DiskStore& store_;
   const Options options_;
+  const absl::Status no_memory_;  // made when there is some
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool stop_ = false;
@@ -118,7 +126,8 @@ class PageMover {
   std::vector<std::optional<UnderWay>> under_way_;  // [thread]; the first writes
   int reading_ = 0;                                 // threads that read just now
   SteadyTime busy_since_{};                         // while any does: counted up to then
-  std::vector<Done> done_;
+  std::vector<Done> done_;                          // with places for all jobs
+  std::vector<std::vector<std::byte>> buffers_;     // [thread]
   std::vector<std::thread> threads_;
 };
 

@@ -20,7 +20,8 @@ struct Description {
 constexpr Description kDescriptions[] = {
     {DType::kF32, 4, "f32"},         {DType::kBF16, 2, "bf16"},       {DType::kF16, 2, "f16"},
     {DType::kF8E4M3, 1, "fp8_e4m3"}, {DType::kF8E5M2, 1, "fp8_e5m2"}, {DType::kI8, 1, "int8"},
-    {DType::kI4G32, 0, "int4_g32"},  {DType::kI4G64, 0, "int4_g64"},
+    {DType::kI4G32, 0, "int4_g32"},  {DType::kI4G64, 0, "int4_g64"},  {DType::kQ8_0, 0, "q8_0"},
+    {DType::kQ4_0, 0, "q4_0"},       {DType::kQ4_1, 0, "q4_1"},
 };
 
 const Description& Describe(DType dtype) {
@@ -184,6 +185,9 @@ void ConvertToFloat(DType dtype, const void* source, float* destination, size_t 
     case DType::kI8:
     case DType::kI4G32:
     case DType::kI4G64:
+    case DType::kQ8_0:
+    case DType::kQ4_0:
+    case DType::kQ4_1:
       ANNULUS_CHECK(false) << "ConvertToFloat of " << DTypeName(dtype) << " without its scale";
   }
 }
@@ -204,6 +208,9 @@ void ConvertFromFloat(DType dtype, const float* source, void* destination, size_
     case DType::kI8:
     case DType::kI4G32:
     case DType::kI4G64:
+    case DType::kQ8_0:
+    case DType::kQ4_0:
+    case DType::kQ4_1:
       ANNULUS_CHECK(false) << "ConvertFromFloat to " << DTypeName(dtype) << " without a scale";
   }
 }

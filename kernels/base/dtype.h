@@ -9,15 +9,28 @@
 
 namespace annulus {
 
-// kI4G32 and kI4G64 are weights of 4 bits in groups of 32 or 64 that share a scale
-// (kernels/base/quantize.h).
-enum class DType : uint8_t { kF32, kBF16, kF16, kF8E4M3, kF8E5M2, kI8, kI4G32, kI4G64 };
+// kI4G32 and kI4G64 are weights of 4 bits in groups of 32 or 64 that share a scale; kQ8_0, kQ4_0
+// and kQ4_1 are the types of GGUF files with these names, in groups of 32
+// (kernels/base/quantize.h). Weights alone have these five grouped types.
+enum class DType : uint8_t {
+  kF32,
+  kBF16,
+  kF16,
+  kF8E4M3,
+  kF8E5M2,
+  kI8,
+  kI4G32,
+  kI4G64,
+  kQ8_0,
+  kQ4_0,
+  kQ4_1
+};
 
-// Bytes of one element; kI4G32 and kI4G64 have none.
+// Bytes of one element; grouped types have none.
 size_t DTypeSize(DType dtype);
 
-// "f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2", "int8", "int4_g32", "int4_g64": the names of
-// flags, YAML keys and reports.
+// "f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2", "int8", "int4_g32", "int4_g64", "q8_0", "q4_0",
+// "q4_1": the names of flags, YAML keys and reports.
 absl::string_view DTypeName(DType dtype);
 
 // Inverse of DTypeName; an unknown name is INVALID_ARGUMENT and lists the known ones.
@@ -51,11 +64,11 @@ Float16 ToFloat16(float value);
 Float8E4M3 ToFloat8E4M3(float value);
 Float8E5M2 ToFloat8E5M2(float value);
 
-// Converts `count` elements of `dtype` (any but kI8, kI4G32 and kI4G64, whose scales lie elsewhere)
-// to float32.
+// Converts `count` elements of `dtype` (any but kI8 and the grouped ones, whose scales lie
+// elsewhere) to float32.
 void ConvertToFloat(DType dtype, const void* source, float* destination, size_t count);
 
-// Converts `count` float32 values to `dtype` (any but kI8, kI4G32 and kI4G64).
+// Converts `count` float32 values to `dtype` (any but kI8 and the grouped ones).
 void ConvertFromFloat(DType dtype, const float* source, void* destination, size_t count);
 
 // Symmetric int8 with one scale: a value is q * scale, exact in float32, and |q| <= 127. The scale

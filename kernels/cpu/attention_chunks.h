@@ -15,6 +15,7 @@ namespace annulus::cpu {
 // Slots [begin, end) of a page, of one kv head.
 struct PagePart {
   const KvPageView* page = nullptr;
+  const std::byte* data = nullptr;  // of the page, in this layer
   int kv_head = 0;
   int begin = 0;
   int end = 0;
@@ -73,7 +74,7 @@ class AttentionChunks {
 
   // One chunk's keys and values as they are stored.
   AttentionKeys ChunkKeys(const PagePart& part, int chunk) const {
-    const std::byte* const data = part.page->data;
+    const std::byte* const data = part.data;
     AttentionKeys keys;
     keys.k = data + layout_.k_head(part.kv_head) + chunk * layout_.k_dim() * element_bytes_;
     keys.v = data + layout_.v_head(part.kv_head) + chunk * layout_.v_stride() * element_bytes_;
@@ -99,8 +100,8 @@ class AttentionChunks {
     if (shape_.dtype == DType::kI8) {
       const int64_t offset = chunk * int64_t{sizeof(Bf16)};
       for (int64_t byte = 0; byte < kKeyChunk * int64_t{sizeof(Bf16)}; byte += kLineBytes) {
-        __builtin_prefetch(part.page->data + layout_.k_scales(part.kv_head) + offset + byte);
-        __builtin_prefetch(part.page->data + layout_.v_scales(part.kv_head) + offset + byte);
+        __builtin_prefetch(part.data + layout_.k_scales(part.kv_head) + offset + byte);
+        __builtin_prefetch(part.data + layout_.v_scales(part.kv_head) + offset + byte);
       }
     }
     return {{static_cast<const char*>(keys.k), static_cast<const char*>(keys.v)},
@@ -111,7 +112,7 @@ class AttentionChunks {
   void AttendNarrow(const AttentionBlock& block, const AttentionKeys& keys, const PagePart& part,
                     int chunk, float* wide) const {
     const auto scales = [&](int64_t offset) {
-      return reinterpret_cast<const Bf16*>(part.page->data + offset) + chunk;
+      return reinterpret_cast<const Bf16*>(part.data + offset) + chunk;
     };
     NarrowKeys narrow;
     narrow.k = keys.k;

@@ -47,8 +47,8 @@ struct DotKernels {
   void (*quantize_row)(const float* input, int64_t count, int64_t depth, void* packed);
   void (*linear_int8)(const DotTask&);
 
-  // Inputs in fixed point, one scale per group, by the weights' DType; null where `pack_row` packs
-  // those too. A packed row has 2 * depth bytes, then 8 for each group (isa_dot_fixed.h).
+  // By the weights' DType; null where `pack_row` packs those too. A packed row has 2 * depth bytes,
+  // then 8 for each group: inputs in fixed point (isa_dot_fixed.h), or bf16 and their groups' sums.
   void (*pack_fixed_row[kWeightTypes])(const float* input, int64_t count, int64_t depth,
                                        int64_t group, void* packed);
 

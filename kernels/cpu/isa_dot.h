@@ -64,8 +64,67 @@ inline __m512 WidenScales(const char* scales) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
-inline __m512 GroupScales(const DotTask& task, int panel, int64_t group) {
-  return WidenScales(DotPanel(task, panel) + task.scales + group * kPanel * 2);
+// The same from f16.
+inline __m512 WidenHalves(const char* scales) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
+}
+
+// How weights with groups have their scales, for kernels that scale sums of a group's products.
+struct NoGroups {
+  static constexpr bool kGroups = false;
+};
+struct Bf16Scales {
+  static constexpr bool kGroups = true;
+  static constexpr bool kMinimum = false;
+  static __m512 Scale(const DotTask& task, int panel, int64_t group) {
+    return WidenScales(DotPanel(task, panel) + task.scales + group * kPanel * 2);
+  }
+};
+struct HalfScales {
+  static constexpr bool kGroups = true;
+  static constexpr bool kMinimum = false;
+  static __m512 Scale(const DotTask& task, int panel, int64_t group) {
+    return WidenHalves(DotPanel(task, panel) + task.scales + group * kPanel * 2);
+  }
+};
+// With a minimum, which the sum of a group's inputs multiplies. Those sums follow a packed row
+// (PackSummedRow).
+struct HalfScalesAndMinimums {
+  static constexpr bool kGroups = true;
+  static constexpr bool kMinimum = true;
+  static const char* Numbers(const DotTask& task, int panel, int64_t group) {
+    return DotPanel(task, panel) + task.scales + group * kPanel * 4;
+  }
+  static __m512 Scale(const DotTask& task, int panel, int64_t group) {
+    return WidenHalves(Numbers(task, panel, group));
+  }
+  static __m512 Minimum(const DotTask& task, int panel, int64_t group) {
+    return WidenHalves(Numbers(task, panel, group) + kPanel * 2);
+  }
+  static __m512 InputSum(const DotTask& task, int row, int64_t group) {
+    float sum;
+    __builtin_memcpy(&sum,
+                     static_cast<const char*>(task.input) + row * task.input_stride +
+                         task.depth * 2 + group * sizeof(sum),
+                     sizeof(sum));
+    return _mm512_set1_ps(sum);
+  }
+};
+
+// PackDotRow, followed by the float32 sums of each `group` of the rounded inputs.
+inline void PackSummedRow(const float* input, int64_t count, int64_t depth, int64_t group,
+                          void* packed) {
+  PackDotRow(input, count, depth, packed);
+  const char* from = static_cast<const char*>(packed);
+  char* to = static_cast<char*>(packed) + depth * 2;
+  for (int64_t begin = 0; begin < depth; begin += group, to += sizeof(float)) {
+    __m512 sums = _mm512_setzero_ps();
+    for (int64_t i = 0; i < group; i += 16, from += 32) {
+      sums = _mm512_add_ps(sums, WidenScales(from));
+    }
+    const float sum = _mm512_reduce_add_ps(sums);
+    __builtin_memcpy(to, &sum, sizeof(sum));
+  }
 }
 
 // Inputs [k, k + depth) of a panel as pairs of bf16: [depth / 2][16].

@@ -1,10 +1,11 @@
 // Linear layers with AMX_BF16 tiles: TDPBF16PS multiplies 16 rows by 32 inputs of 16 columns.
 // Compiled with AMX_TILE, AMX_BF16 and the instructions of isa_dot.h: see simd_kernels.h.
 //
-// An output is one chain of tile products in the order of the inputs (with int4, one per group and
-// a chain of the groups' scaled sums). A tile treats its rows alike and independently, so an
-// output's bits depend on neither the number of rows nor their place. Few rows of quantised weights
-// are multiplied by vectors, which take the very steps of a tile (isa_dot_few_rows.h).
+// An output is one chain of tile products in the order of the inputs (with weights in groups, one
+// per group and a chain of the groups' scaled sums). A tile treats its rows alike and
+// independently, so an output's bits depend on neither the number of rows nor their place. Few rows
+// of quantised weights are multiplied by vectors, which take the very steps of a tile
+// (isa_dot_few_rows.h).
 #include "kernels/cpu/flush_subnormals.h"
 #include "kernels/cpu/isa_dot_few_rows.h"
 #include "kernels/cpu/isa_dot_int8.h"
@@ -112,21 +113,29 @@ void MultiplyTiles(const Pass& pass, int row, int panel) {
   }
 }
 
-// totals += sums of one group times its scales, for the rows of one tile.
+// totals += sums of one group times its scales (+ its minimums times the inputs), for the rows of
+// one tile.
+template <class Scales>
 void AddGroup(const Pass& pass, const float (&sums)[kTileRows16][kPanel], int row, int panel,
               int64_t group) {
-  const __m512 scale = GroupScales(pass.task, panel, group);
+  const __m512 scale = Scales::Scale(pass.task, panel, group);
+  __m512 minimum;
+  if constexpr (Scales::kMinimum) minimum = Scales::Minimum(pass.task, panel, group);
   const int rows = pass.task.rows - row < kTileRows16 ? pass.task.rows - row : kTileRows16;
   float* total = pass.work.sums[row] + panel * kPanel;
   for (int r = 0; r < rows; ++r, total += kTaskColumns) {
     const __m512 old = group == 0 ? _mm512_setzero_ps() : _mm512_load_ps(total);
-    _mm512_store_ps(total, _mm512_fmadd_ps(_mm512_load_ps(sums[r]), scale, old));
+    __m512 sum = _mm512_fmadd_ps(_mm512_load_ps(sums[r]), scale, old);
+    if constexpr (Scales::kMinimum) {
+      sum = _mm512_fmadd_ps(minimum, Scales::InputSum(pass.task, row + r, group), sum);
+    }
+    _mm512_store_ps(total, sum);
   }
 }
 
 // 16 rows by one or two panels, group by group: two groups at a time, so that one can be multiplied
 // while the other is added.
-template <int kPanels>
+template <class Scales, int kPanels>
 void MultiplyGroups(const Pass& pass, int row, int panel) {
   const int64_t tiles = pass.task.group / kTileDepth;
   const int64_t stride = pass.task.input_stride;
@@ -148,17 +157,18 @@ void MultiplyGroups(const Pass& pass, int row, int panel) {
     const int64_t slot = group % 2 * 2;
     _tile_stored(0, sums[slot], kPairBytes);
     if constexpr (kPanels == 2) _tile_stored(1, sums[slot + 1], kPairBytes);
-    AddGroup(pass, sums[slot], row, panel, group);
-    if constexpr (kPanels == 2) AddGroup(pass, sums[slot + 1], row, panel + 1, group);
+    AddGroup<Scales>(pass, sums[slot], row, panel, group);
+    if constexpr (kPanels == 2) AddGroup<Scales>(pass, sums[slot + 1], row, panel + 1, group);
   }
 }
 
-template <bool kGrouped>
+template <class Scales>
 void RunPanels(const Pass& pass, int panel, int panels) {
   const int rows = pass.task.rows;
   for (int row = 0; row < rows;) {
-    if constexpr (kGrouped) {
-      panels == 2 ? MultiplyGroups<2>(pass, row, panel) : MultiplyGroups<1>(pass, row, panel);
+    if constexpr (Scales::kGroups) {
+      panels == 2 ? MultiplyGroups<Scales, 2>(pass, row, panel)
+                  : MultiplyGroups<Scales, 1>(pass, row, panel);
       row += kTileRows16;
     } else if (rows - row > kTileRows16) {
       panels == 2 ? MultiplyTiles<2, 2>(pass, row, panel) : MultiplyTiles<2, 1>(pass, row, panel);
@@ -171,15 +181,15 @@ void RunPanels(const Pass& pass, int panel, int panels) {
 }
 
 // Two panels of weights stay in the first-level cache while the rows pass by.
-template <bool kGrouped>
+template <class Scales>
 void RunPass(const Pass& pass) {
   const int panels = (pass.task.columns + kPanel - 1) / kPanel;
   for (int panel = 0; panel < panels; panel += 2) {
-    RunPanels<kGrouped>(pass, panel, panels - panel > 1 ? 2 : 1);
+    RunPanels<Scales>(pass, panel, panels - panel > 1 ? 2 : 1);
   }
 }
 
-template <class Codes, bool kGrouped>
+template <class Codes, class Scales>
 void RunTiles(const DotTask& task, Workspace& work) {
   constexpr bool kStored = Codes::kPairs == 1;  // as pairs already
   const TileConfig config;
@@ -191,26 +201,27 @@ void RunTiles(const DotTask& task, Workspace& work) {
     const int64_t depth = task.depth - k < block ? task.depth - k : block;
     if constexpr (kStored) {
       const char* const panels = static_cast<const char*>(task.panels) + k / 2 * kPairBytes;
-      RunPass<kGrouped>({task, k, depth, panels, task.panel_bytes, work});
+      RunPass<Scales>({task, k, depth, panels, task.panel_bytes, work});
     } else {
       const Codes codes;
       for (int panel = 0; panel * kPanel < task.columns; ++panel) {
         WidenDotPanel(codes, task, panel, k, depth, work.widened[panel]);
       }
-      RunPass<kGrouped>({task, k, depth, work.widened[0], sizeof(work.widened[0]), work});
+      RunPass<Scales>({task, k, depth, work.widened[0], sizeof(work.widened[0]), work});
     }
   }
   _tile_release();
 }
 
-template <class Codes, bool kScaled, bool kGrouped>
+// Scales: of groups, see isa_dot.h. kScaled: there is one for each column.
+template <class Codes, bool kScaled, class Scales>
 void Linear(const DotTask& task) {
   Workspace& work = *static_cast<Workspace*>(task.workspace);
   const FlushSubnormals flush;  // beside the tiles, which do it too
   if (Codes::kPairs > 1 && task.rows <= kFewRows) {
-    MultiplyFewRows<Codes, kGrouped>(task, work.sums[0], kTaskColumns);
+    MultiplyFewRows<Codes, Scales>(task, work.sums[0], kTaskColumns);
   } else {
-    RunTiles<Codes, kGrouped>(task, work);
+    RunTiles<Codes, Scales>(task, work);
   }
   for (int row = 0; row < task.rows; ++row) StoreDotRow<kScaled>(task, work.sums[row], row);
 }
@@ -301,11 +312,16 @@ constexpr DotKernels kKernels = {
     .pack_row = PackDotRow,
     .quantize_row = QuantizeDotRow,
     .linear_int8 = LinearInt8,
-    .pack_fixed_row = {},
-    .linear = {nullptr, Linear<PairCodes, false, false>, nullptr,
-               Linear<ByteCodes<E4M3>, true, false>, Linear<ByteCodes<E5M2>, true, false>,
-               Linear<ByteCodes<int8_t>, true, false>, Linear<HalfByteCodes, false, true>,
-               Linear<HalfByteCodes, false, true>},
+    .pack_fixed_row = {nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                       nullptr, nullptr, PackSummedRow},
+    .linear = {nullptr, Linear<PairCodes, false, NoGroups>, nullptr,
+               Linear<ByteCodes<E4M3>, true, NoGroups>, Linear<ByteCodes<E5M2>, true, NoGroups>,
+               Linear<ByteCodes<int8_t>, true, NoGroups>,
+               Linear<HalfByteCodes<8>, false, Bf16Scales>,
+               Linear<HalfByteCodes<8>, false, Bf16Scales>,
+               Linear<WholeByteCodes, false, HalfScales>,
+               Linear<HalfByteCodes<8>, false, HalfScales>,
+               Linear<HalfByteCodes<0>, false, HalfScalesAndMinimums>},
 };
 
 }  // namespace

@@ -198,10 +198,12 @@ constexpr DotKernels kKernels = {
     .quantize_row = QuantizeDotRow,
     .linear_int8 = LinearInt8,
     .pack_fixed_row = {nullptr, nullptr, nullptr, nullptr, nullptr, PackFixedRow<FixedInt8>,
-                       PackFixedRow<FixedInt4>, PackFixedRow<FixedInt4>},
+                       PackFixedRow<FixedInt4>, PackFixedRow<FixedInt4>, PackFixedRow<FixedQ8_0>,
+                       PackFixedRow<FixedQ4_0>, PackFixedRow<FixedQ4_1>},
     .linear = {nullptr, Linear<PairCodes, false>, nullptr, Linear<ByteCodes<E4M3>, true>,
                Linear<ByteCodes<E5M2>, true>, LinearFixed<FixedInt8>, LinearFixed<FixedInt4>,
-               LinearFixed<FixedInt4>},
+               LinearFixed<FixedInt4>, LinearFixed<FixedQ8_0>, LinearFixed<FixedQ4_0>,
+               LinearFixed<FixedQ4_1>},
 };
 
 }  // namespace

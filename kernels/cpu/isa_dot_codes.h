@@ -90,24 +90,44 @@ struct ByteCodes {
   __m512i high[2];
 };
 
+// The codes of int8 where -128 may be one, of which the lowest 7 bits alone would be those of 0.
+struct WholeByteCodes : ByteCodes<int8_t> {
+  ANNULUS_DOT_INLINE void Widen(const char* from, __m512i* pairs) const {
+    const __m512i codes = _mm512_loadu_si512(from);
+    ByteCodes<int8_t>::Widen(from, pairs);
+    const __mmask64 least =
+        _mm512_cmpeq_epi8_mask(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
+    if (least == 0) return;
+    const __m512i bits = _mm512_set1_epi16(static_cast<int16_t>(0xc300));  // -128 in bf16
+    // Pair 0 has the even bytes, pair 1 the odd ones.
+    const __m512i bytes = _mm512_movm_epi8(least);
+    const __m512i even = _mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8);
+    const __m512i odd = _mm512_srai_epi16(bytes, 8);
+    pairs[0] = _mm512_ternarylogic_epi32(even, bits, pairs[0], 0xca);
+    pairs[1] = _mm512_ternarylogic_epi32(odd, bits, pairs[1], 0xca);
+  }
+};
+
 struct HalfByteTable {
   alignas(64) uint16_t bits[32];
 };
-constexpr HalfByteTable MakeHalfByteTable() {
+constexpr HalfByteTable MakeHalfByteTable(int zero) {
   HalfByteTable table = {};
   for (int i = 0; i < 32; ++i) {
-    const float value = static_cast<float>(i % 16 - 8);
+    const float value = static_cast<float>(i % 16 - zero);
     table.bits[i] = static_cast<uint16_t>(__builtin_bit_cast(uint32_t, value) >> 16);
   }
   return table;
 }
-constexpr HalfByteTable kHalfByteTable = MakeHalfByteTable();
+template <int kZero>
+constexpr HalfByteTable kHalfByteTable = MakeHalfByteTable(kZero);
 
-// Codes of 4 bits: the fourth part of each half word is looked up. A look-up takes 5 bits, of which
-// the highest is the next code's; so the table is there twice.
+// Codes of 4 bits, stored as code + kZero: the fourth part of each half word is looked up. A
+// look-up takes 5 bits, of which the highest is the next code's; so the table is there twice.
+template <int kZero>
 struct HalfByteCodes {
   static constexpr int kPairs = 4;
-  ANNULUS_DOT_INLINE HalfByteCodes() : table(_mm512_load_si512(kHalfByteTable.bits)) {}
+  ANNULUS_DOT_INLINE HalfByteCodes() : table(_mm512_load_si512(kHalfByteTable<kZero>.bits)) {}
   ANNULUS_DOT_INLINE void Widen(const char* from, __m512i* pairs) const {
     const __m512i codes = _mm512_loadu_si512(from);
     pairs[0] = _mm512_permutexvar_epi16(codes, table);

@@ -70,7 +70,7 @@ ANNULUS_DOT_INLINE void AddTile(const Codes& codes, const DotTask& task, int pan
   }
 }
 
-template <class Codes, int kRows, int kPanels, bool kGrouped>
+template <class Codes, int kRows, int kPanels, class Scales>
 void MultiplyFewPanels(const Codes& codes, const DotTask& task, int panel, float* sums,
                        int64_t stride) {
   __m512 total[kRows][kPanels];
@@ -79,7 +79,7 @@ void MultiplyFewPanels(const Codes& codes, const DotTask& task, int panel, float
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) total[r][p] = _mm512_setzero_ps();
   }
-  if constexpr (!kGrouped) {
+  if constexpr (!Scales::kGroups) {
     for (int64_t k = 0; k < task.depth; k += kTileInputs) {
       AddTile<Codes, kRows, kPanels>(codes, task, panel, k, total);
     }
@@ -96,10 +96,16 @@ void MultiplyFewPanels(const Codes& codes, const DotTask& task, int panel, float
       }
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
-        const __m512 scale = GroupScales(task, panel + p, k / task.group);
+        const int64_t group = k / task.group;
+        const __m512 scale = Scales::Scale(task, panel + p, group);
+        __m512 minimum;
+        if constexpr (Scales::kMinimum) minimum = Scales::Minimum(task, panel + p, group);
 #pragma GCC unroll 4
         for (int r = 0; r < kRows; ++r) {
           total[r][p] = _mm512_fmadd_ps(sum[r][p], scale, total[r][p]);
+          if constexpr (Scales::kMinimum) {
+            total[r][p] = _mm512_fmadd_ps(minimum, Scales::InputSum(task, r, group), total[r][p]);
+          }
         }
       }
     }
@@ -113,29 +119,29 @@ void MultiplyFewPanels(const Codes& codes, const DotTask& task, int panel, float
   }
 }
 
-template <class Codes, int kRows, int kPanels, bool kGrouped>
+template <class Codes, int kRows, int kPanels, class Scales>
 void MultiplyFewRowsOf(const DotTask& task, float* sums, int64_t stride) {
   const Codes codes;
   const int panels = (task.columns + kPanel - 1) / kPanel;
   int panel = 0;
   for (; panel + kPanels <= panels; panel += kPanels) {
-    MultiplyFewPanels<Codes, kRows, kPanels, kGrouped>(codes, task, panel, sums, stride);
+    MultiplyFewPanels<Codes, kRows, kPanels, Scales>(codes, task, panel, sums, stride);
   }
   for (; panel < panels; ++panel) {
-    MultiplyFewPanels<Codes, kRows, 1, kGrouped>(codes, task, panel, sums, stride);
+    MultiplyFewPanels<Codes, kRows, 1, Scales>(codes, task, panel, sums, stride);
   }
 }
 
 // All columns of a task of at most kFewRows rows; sums of row r at sums + r * stride.
-template <class Codes, bool kGrouped>
+template <class Codes, class Scales>
 void MultiplyFewRows(const DotTask& task, float* sums, int64_t stride) {
   switch (task.rows) {
     case 1:
-      return MultiplyFewRowsOf<Codes, 1, 4, kGrouped>(task, sums, stride);
+      return MultiplyFewRowsOf<Codes, 1, 4, Scales>(task, sums, stride);
     case 2:
-      return MultiplyFewRowsOf<Codes, 2, 2, kGrouped>(task, sums, stride);
+      return MultiplyFewRowsOf<Codes, 2, 2, Scales>(task, sums, stride);
     default:
-      return MultiplyFewRowsOf<Codes, kFewRows, 2, kGrouped>(task, sums, stride);
+      return MultiplyFewRowsOf<Codes, kFewRows, 2, Scales>(task, sums, stride);
   }
 }
 

@@ -14,7 +14,7 @@
 //
 // A packed row has for each group [group] high bytes, then [group] low ones, in the order in which
 // the weights' codes lie (weight_layout.h); then for each group its scale (float32) and what its
-// integers owe to codes that are stored as unsigned (int32).
+// integers owe to codes that are stored as unsigned, or by kMinimum their sum (int32).
 //
 // `Weights` of the templates below is a kind of codes:
 //   kInputs: inputs of 64 bytes of a panel
@@ -24,6 +24,9 @@
 //     the low ones `group` bytes later
 //   kScaleBytes: of a panel for one group
 //   Factor(scales, scale): of a group's sums, from the panel's scales and the inputs'
+//   kMinimum: whether a group adds its minimum times the sum of its inputs, which then is in the
+//     debts' place; codes are unsigned and owe nothing
+//   Minimum(scales): the panel's minimums
 //   Result(task, panel, total)
 
 namespace annulus::cpu {
@@ -127,7 +130,8 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroup
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       // Sums begin with what they owe.
-      const __m512i owed = FourBytes(input_scales + r * stride + groups * 4);
+      const __m512i owed = Weights::kMinimum ? _mm512_setzero_si512()
+                                             : FourBytes(input_scales + r * stride + groups * 4);
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
         high[r][p] = _mm512_setzero_si512();
@@ -162,6 +166,15 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroup
         total[r][p] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum),
                                       Weights::Factor(weight_scales + p * task.panel_bytes, scale),
                                       total[r][p]);
+      }
+      if constexpr (Weights::kMinimum) {
+        const __m512 inputs = _mm512_mul_ps(
+            _mm512_cvtepi32_ps(FourBytes(input_scales + r * stride + groups * 4)), scale);
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) {
+          total[r][p] = _mm512_fmadd_ps(Weights::Minimum(weight_scales + p * task.panel_bytes),
+                                        inputs, total[r][p]);
+        }
       }
     }
     input_scales += 4;

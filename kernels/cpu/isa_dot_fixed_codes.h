@@ -48,10 +48,30 @@ struct FixedInt4 {
   };
 
   static constexpr int64_t kScaleBytes = kPanel * 2;
+  static constexpr bool kMinimum = false;
   static __m512 Factor(const char* scales, __m512 scale) {
     return _mm512_mul_ps(WidenScales(scales), scale);
   }
   static __m512 Result(const DotTask&, int, __m512 total) { return total; }
+};
+
+// The same with scales in f16.
+struct FixedQ4_0 : FixedInt4 {
+  static __m512 Factor(const char* scales, __m512 scale) {
+    return _mm512_mul_ps(WidenHalves(scales), scale);
+  }
+};
+
+// The same codes, unsigned, with a minimum behind each scale.
+struct FixedQ4_1 : FixedQ4_0 {
+  static constexpr int64_t kScaleBytes = 2 * kPanel * 2;
+  static constexpr bool kMinimum = true;
+
+  // The caller subtracts what is owed; here the sum of the integers is to be kept.
+  static int32_t Split(__m512i words, char* high, char* low) {
+    return FixedInt4::Split(words, high, low) / -8;
+  }
+  static __m512 Minimum(const char* scales) { return WidenHalves(scales + kPanel * 2); }
 };
 
 // Weights of 8 bits with one scale per column. Likewise with codes + 128: 128 times the sum of the
@@ -84,10 +104,21 @@ struct FixedInt8 {
   };
 
   static constexpr int64_t kScaleBytes = 0;
+  static constexpr bool kMinimum = false;
   static __m512 Factor(const char*, __m512 scale) { return scale; }
   static __m512 Result(const DotTask& task, int panel, __m512 total) {
     return _mm512_mul_ps(total, RowScales(task, panel));
   }
+};
+
+// The same codes with scales in f16 for groups.
+struct FixedQ8_0 : FixedInt8 {
+  static int64_t Group(const DotTask& task) { return task.group; }
+  static constexpr int64_t kScaleBytes = kPanel * 2;
+  static __m512 Factor(const char* scales, __m512 scale) {
+    return _mm512_mul_ps(WidenHalves(scales), scale);
+  }
+  static __m512 Result(const DotTask&, int, __m512 total) { return total; }
 };
 
 }  // namespace

@@ -73,8 +73,8 @@ void Linear(const LinearTask& task) {
   }
 }
 
-// Quantised weights, code * scale, widened block by block into a buffer that stays in the
-// first-level cache.
+// Quantised weights, code * scale (+ minimum), widened block by block into a buffer that stays in
+// the first-level cache.
 template <class V, class Code>
 void LinearWidened(const LinearTask& task) {
   constexpr int kPanels = kLinearColumns / kPanel;
@@ -83,7 +83,7 @@ void LinearWidened(const LinearTask& task) {
   for (int64_t k = 0; k < task.depth; k += kWidenDepth) {
     const int64_t depth = task.depth - k < kWidenDepth ? task.depth - k : kWidenDepth;
     for (int panel = 0; panel * kPanel < task.columns; ++panel) {
-      WidenPanel(Code{}, task, panel, k, depth, widened[panel]);
+      WidenPanel<V>(Code{}, task, panel, k, depth, widened[panel]);
     }
     MultiplyRowTiles<V, float>(task, k, depth, widened[0], kWidenDepth * kPanel, sums);
   }

@@ -17,7 +17,8 @@ template <class V>
 constexpr SimdKernels kKernels = {
     .linear = {Linear<V, float>, Linear<V, Bf16>, Linear<V, F16>, LinearWidened<V, E4M3>,
                LinearWidened<V, E5M2>, LinearWidened<V, int8_t>, LinearWidened<V, Int4>,
-               LinearWidened<V, Int4>},
+               LinearWidened<V, Int4>, LinearWidened<V, Q8_0>, LinearWidened<V, Q4_0>,
+               LinearWidened<V, Q4_1>},
     .attention_begin = BeginSpan<V>,
     .attention_keys = {AttendKeys<V, float>, AttendKeys<V, Bf16>, AttendKeys<V, F16>},
     .widen_keys = {WidenKeys<V, E4M3>, WidenKeys<V, E5M2>, WidenKeys<V, int8_t>},

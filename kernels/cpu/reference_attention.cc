@@ -188,7 +188,8 @@ void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t
   std::vector<std::vector<KvPageView>> pages(params.shards);
   for (const KvPageView& page : ListedPages(params, item, kv_head, row)) {
     const int leaf = LeafOfPage(page.first_position / shape.page_tokens, params.shards);
-    if (Attends(item, leaf)) pages[leaf].push_back(page);
+    if (!Attends(item, leaf)) continue;
+    pages[leaf].push_back({page.data + item.page_offset, page.first_position, page.tokens});
   }
   AttendTree(params, item, row, head, pages, 0, params.shards, {o, &lse});
   const RowState result{item.state.o + index * shape.v_dim, item.state.lse + index};

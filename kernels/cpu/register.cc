@@ -14,7 +14,8 @@ KernelEntry CpuEntry(OpTable ops, int priority) {
   entry.backend = "cpu";
   entry.priority = priority;
   entry.weights_dtypes = {DType::kF32,    DType::kBF16, DType::kF16,   DType::kF8E4M3,
-                          DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64};
+                          DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64,
+                          DType::kQ8_0,   DType::kQ4_0, DType::kQ4_1};
   entry.activations = {Activations::kFloat, Activations::kFp8};
   entry.kv_dtypes = {DType::kF32,    DType::kBF16,   DType::kF16,
                      DType::kF8E4M3, DType::kF8E5M2, DType::kI8};

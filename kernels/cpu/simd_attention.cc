@@ -142,6 +142,7 @@ class AttentionRun {
     const KvPageView& page = unit.pages.pages[page_index];
     PagePart part;
     part.page = &page;
+    part.data = page.data + unit.item->page_offset;
     part.kv_head = unit.kv_head;
     part.begin = static_cast<int>(std::max<int64_t>(0, unit.first_key - page.first_position));
     part.end = static_cast<int>(std::min<int64_t>(page.tokens, unit.end_key - page.first_position));

@@ -87,7 +87,8 @@ class DilatedRun {
     std::vector<std::vector<KvPageView>> leaves(params_.shards);
     for (const KvPageView& page : item_.pages) {
       const int leaf = LeafOfPage(page.first_position / shape_.page_tokens, params_.shards);
-      if (Attends(item_, leaf)) leaves[leaf].push_back(page);
+      if (!Attends(item_, leaf)) continue;
+      leaves[leaf].push_back({page.data + item_.page_offset, page.first_position, page.tokens});
     }
     const int64_t floats = StateFloats(rows, params_.heads, shape_.v_dim);
     const int64_t used = params_.shards - std::count_if(leaves.begin(), leaves.end(),

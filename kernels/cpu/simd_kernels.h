@@ -41,8 +41,8 @@ struct E5M2 {
 inline constexpr int kNarrowTypes = 3;  // E4M3, E5M2, int8_t
 inline constexpr int kGatedRows = 3;    // kinds of gated activations, as in elementwise.h
 
-// Types of weights: one entry each, in the order of DType. The last two have 4 bits.
-inline constexpr int kWeightTypes = 8;
+// Types of weights: one entry each, in the order of DType.
+inline constexpr int kWeightTypes = 11;
 
 // output[r, c] = sum_k input[r, k] * weight(c, k) (+ bias[c]) (+ output[r, c]); weights as
 // weight_layout.h describes them.

@@ -25,9 +25,12 @@ int64_t WordInputs(DType dtype) {
     case DType::kF8E4M3:
     case DType::kF8E5M2:
     case DType::kI8:
+    case DType::kQ8_0:
       return 4;
     case DType::kI4G32:
     case DType::kI4G64:
+    case DType::kQ4_0:
+    case DType::kQ4_1:
       return 8;
   }
   ANNULUS_CHECK(false) << static_cast<int>(dtype);
@@ -110,15 +113,16 @@ class StagedPanel {
 
   // Rows [first, first + count) of the source; the others of the panel are zero.
   absl::Status Stage(int64_t first, int64_t count, QuantizationError* error) {
-    const bool four_bits = QuantizedGroup(dtype_) > 0;
-    std::fill(values_.begin(), values_.end(), four_bits ? std::byte{0x88} : std::byte{0});
+    const bool four_bits = QuantizedBits(dtype_) == 4;
+    const bool offset = four_bits && dtype_ != DType::kQ4_1;  // codes are stored as code + 8
+    std::fill(values_.begin(), values_.end(), offset ? std::byte{0x88} : std::byte{0});
     std::fill(scales_.begin(), scales_.end(), std::byte{0});
     for (int64_t r = 0; r < count; ++r) {
       std::byte* const values = values_.data() + r * row_bytes_;
       ANNULUS_RETURN_IF_ERROR(converter_.Convert(first + r, values, scales(r), error));
       if (four_bits && source_.cols % 2 != 0) {  // whatever a file has in the unused half byte
         std::byte& last = values[source_.cols / 2];
-        last = (last & std::byte{0x0f}) | std::byte{0x80};
+        last = (last & std::byte{0x0f}) | (offset ? std::byte{0x80} : std::byte{0});
       }
     }
     for (int r = 0; r < kPanel; ++r) rows_[r] = values_.data() + r * row_bytes_;
@@ -152,9 +156,13 @@ void StoreRowScales(StagedPanel& staged, const WeightLayout& layout, DType dtype
 
 void StoreGroupScales(StagedPanel& staged, DType dtype, int64_t cols, std::byte* scales) {
   const int64_t groups = CeilDiv(cols, QuantizedGroup(dtype));
+  const int numbers = GroupNumbers(dtype);
   for (int64_t g = 0; g < groups; ++g) {
-    for (int r = 0; r < kPanel; ++r) {
-      std::memcpy(scales + (g * kPanel + r) * 2, staged.scales(r) + g * 2, 2);
+    for (int n = 0; n < numbers; ++n) {
+      const int64_t number = g * numbers + n;
+      for (int r = 0; r < kPanel; ++r) {
+        std::memcpy(scales + (number * kPanel + r) * 2, staged.scales(r) + number * 2, 2);
+      }
     }
   }
 }
@@ -177,8 +185,13 @@ void StorePanel(StagedPanel& staged, const WeightLayout& layout, DType dtype, in
     case DType::kI8:
       InterleaveWords<Bytes>(staged.rows(), words, to);
       return StoreRowScales(staged, layout, dtype, to + layout.scales);
+    case DType::kQ8_0:
+      InterleaveWords<Bytes>(staged.rows(), words, to);
+      return StoreGroupScales(staged, dtype, cols, to + layout.scales);
     case DType::kI4G32:
     case DType::kI4G64:
+    case DType::kQ4_0:
+    case DType::kQ4_1:
       InterleaveWords<HalfBytes>(staged.rows(), words, to);
       return StoreGroupScales(staged, dtype, cols, to + layout.scales);
   }
@@ -205,7 +218,7 @@ WeightLayout LayoutOf(DType dtype, int64_t in_features, Bf16Order order) {
   layout.scales = layout.depth / WordInputs(dtype) * kPanel * 4;
   int64_t scale_bytes = 0;
   if (group > 0) {
-    scale_bytes = layout.depth / group * kPanel * 2;
+    scale_bytes = layout.depth / group * GroupNumbers(dtype) * kPanel * 2;
   } else if (IsQuantized(dtype)) {
     scale_bytes = kPanel * (dtype == DType::kI8 ? 8 : 4);
   }

@@ -18,9 +18,13 @@
 //                     [in / 2][16] words of inputs 2d (low half) and 2d + 1
 //   int8, fp8         [in / 4][16] words of inputs 4d, 4d + 2, 4d + 1, 4d + 3 from the lowest byte;
 //                     then 16 float32 scales, and for int8 16 int32 sums of a column's codes
+//   q8_0              the words of int8; then the scales, [in / 32][16] f16
 //   int4              [in / 8][16] words: inputs 8d, 8d + 2, 8d + 4, 8d + 6 are the half bytes of
 //                     the low half, from the lowest, and the odd ones those of the high half, all
 //                     as code + 8; then the scales, [in / group][16] bf16
+//   q4_0, q4_1        the words of int4, for q4_1 as code; then [in / 32][16] f16 scales, each 16
+//   of
+//                     q4_1 followed by the 16 minimums
 // The orders are those in which two shifts and masks give pairs of neighbouring inputs (int8, fp8)
 // and one shift does (int4). Words are padded with zeros to a whole number of kDepthStep (int8:
 // kInt8DepthStep) inputs, or of groups.

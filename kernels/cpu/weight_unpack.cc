@@ -83,6 +83,39 @@ void UnpackHalfBytes(const std::byte* column, const std::byte* scales, int64_t l
       output);
 }
 
+// Number `index` of a group: its scale, or its minimum.
+float GroupNumber(const std::byte* scales, int64_t index, int64_t lane) {
+  Float16 number;
+  std::memcpy(&number, scales + (index * kPanel + lane) * sizeof(number), sizeof(number));
+  return ToFloat(number);
+}
+
+// The types of GGUF files.
+void UnpackGroups(DType dtype, const std::byte* column, const std::byte* scales, int64_t lane,
+                  int64_t count, float* output) {
+  const int64_t group = QuantizedGroup(dtype);
+  if (dtype == DType::kQ8_0) {
+    return UnpackWords<4>(
+        column, count,
+        [&](uint32_t word, int64_t j, int64_t i) {
+          return static_cast<float>(static_cast<int8_t>(ByteOf(word, j))) *
+                 GroupNumber(scales, i / group, lane);
+        },
+        output);
+  }
+  const bool minimums = dtype == DType::kQ4_1;
+  UnpackWords<8>(
+      column, count,
+      [&](uint32_t word, int64_t j, int64_t i) {
+        const int code = static_cast<int>(word >> (j % 2 * 16 + j / 2 * 4) & 15);
+        const int64_t g = i / group;
+        if (!minimums) return static_cast<float>(code - 8) * GroupNumber(scales, g, lane);
+        return static_cast<float>(code) * GroupNumber(scales, 2 * g, lane) +
+               GroupNumber(scales, 2 * g + 1, lane);
+      },
+      output);
+}
+
 }  // namespace
 
 void UnpackRow(const PackedMatrix& matrix, int64_t row, Bf16Order order, float* output) {
@@ -114,6 +147,10 @@ void UnpackRow(const PackedMatrix& matrix, int64_t row, Bf16Order order, float* 
     case DType::kI4G64:
       return UnpackHalfBytes(panel + lane * 4, scales, lane, QuantizedGroup(matrix.dtype), count,
                              output);
+    case DType::kQ8_0:
+    case DType::kQ4_0:
+    case DType::kQ4_1:
+      return UnpackGroups(matrix.dtype, panel + lane * 4, scales, lane, count, output);
   }
 }
 

@@ -38,6 +38,7 @@ AttentionItemView UploadItem(CudaStream& stream, const AttentionItem& item) {
   view.query_stride = item.query.stride;
   view.positions = stream.Upload(item.positions);
   view.pages = stream.Upload(item.pages);
+  view.page_offset = static_cast<int64_t>(item.page_offset);
   view.lists = item.blocks.full ? nullptr : stream.Upload(item.blocks.pages);
   view.branches = stream.Upload(item.branches);
   view.branch_count = static_cast<int>(item.branches.size());

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/capabilities.h"
 #include "kernels/cuda/communicator.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/device_waits.h"
@@ -24,13 +25,6 @@ namespace cuda {
 namespace {
 
 constexpr int kOldestMajor = 8;
-// Far more than fill a GPU's multiprocessors with blocks of a product, so that what starts and ends
-// a product is little beside it; and all the rows of most steps.
-constexpr int64_t kWideRows = 4096;
-// What the driver takes once a process has its context: code of kernels when they are first
-// launched, graphs, the library's own memory. An estimate, as nothing of it can be asked for.
-constexpr size_t kMostReserved = size_t{512} << 20;
-constexpr size_t kReservedShare = 16;
 
 class CudaBackend final : public Backend {
  public:
@@ -136,10 +130,7 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device
                      device.major, ".", device.minor, "; the kernels need at least ", kOldestMajor,
                      ".0: use --device cpu or another GPU"));
   }
-  BackendCapabilities capabilities;
-  capabilities.name = "cuda";
-  capabilities.description =
-      absl::StrCat(device.name, ", compute capability ", device.major, ".", device.minor);
+  BackendCapabilities capabilities = CapabilitiesOf(device);
   ANNULUS_RETURN_IF_ERROR(
       FindImage(device.ordinal,
                 absl::StrCat("GPU ", device.ordinal, ", ", capabilities.description), AnyKernel()));
@@ -150,11 +141,7 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> OpenDevice(const DeviceInfo& device
     absl::StrAppend(&capabilities.description,
                     ", products in fp8 by own kernels: cuBLASLt needs compute capability 8.9");
   }
-  capabilities.memory_bytes = device.memory_bytes;
-  capabilities.reserved_bytes = std::min(kMostReserved, device.memory_bytes / kReservedShare);
   capabilities.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  capabilities.wide_rows = kWideRows;
-  capabilities.host_accessible = false;
   return std::make_unique<CudaBackend>(device, std::move(capabilities), library.ok(),
                                        std::move(waits));
 }

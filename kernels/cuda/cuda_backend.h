@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "kernels/backend.h"
 #include "kernels/registry.h"
 
@@ -31,6 +32,12 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal,
 // Those of another kind than the first, or older than 8.0, are passed over. Errors as above.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most,
                                                             const CudaBackendOptions& options = {});
+
+// `count` GPUs of a kind by its name ("h100-80gb"), with so much memory each (0: what the kind
+// has), that need not be there: see MakePlannedBackend. INVALID_ARGUMENT: not a kind that is known,
+// with those that are. FAILED_PRECONDITION: this binary was built without CUDA.
+absl::StatusOr<std::unique_ptr<Backend>> PlanCudaBackends(absl::string_view kind,
+                                                          size_t memory_bytes, int count);
 
 // Adds what this binary has for the backend "cuda": nothing where it was built without CUDA, else
 // "cuda/sm80" and, to be chosen first where a GPU has compute capability 9.0, "cuda/sm90". All

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
@@ -277,6 +278,11 @@ absl::Status CopyWithin(DeviceWaits& waits, int ordinal, std::byte* to,
 
 absl::StatusOr<size_t> MatrixBytes(int64_t out, int64_t in, DType dtype) {
   ANNULUS_RETURN_IF_ERROR(CheckMatrixShape(out, in));
+  if (dtype == DType::kQ8_0 || dtype == DType::kQ4_0 || dtype == DType::kQ4_1) {
+    return absl::UnimplementedError(
+        absl::StrCat("matrices of ", DTypeName(dtype),
+                     " are for CPUs; on a GPU take --weights-dtype bf16, int8 or int4_g32"));
+  }
   return static_cast<size_t>(ScalesBegin({out, in, dtype, {}}) + out * ScaleBytes(dtype, in));
 }
 

@@ -9,6 +9,12 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int, const CudaBacken
       "this build has no CUDA; build on a machine that has the CUDA toolkit, or use --device cpu");
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> PlanCudaBackends(absl::string_view, size_t, int) {
+  return absl::FailedPreconditionError(
+      "this build has no CUDA, and so no kernels whose memory a plan for GPUs counts; build where "
+      "the CUDA toolkit is, or plan for --device cpu");
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int, const CudaBackendOptions&) {
   return CreateCudaBackend(0);
 }

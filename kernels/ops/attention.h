@@ -95,6 +95,9 @@ struct AttentionItem {
   ConstMatrixView query;               // [rows, heads * k_dim], already rotated
   std::span<const int32_t> positions;  // [rows], ascending
   std::span<const KvPageView> pages;   // ascending first_position; gaps are allowed
+  // Added to the data of every page, so that the layers of a step share their views: each names
+  // the same pages, at its own distance from the first layer's part.
+  size_t page_offset = 0;
   BlockLists blocks;
   // Only the pages with these leaves (shards.h) are attended; `leaves` 0: all are.
   int first_leaf = 0;

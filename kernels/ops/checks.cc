@@ -138,7 +138,7 @@ void CheckPageShape(const KvPageShape& shape) {
   for (const int dim : {shape.k_dim, shape.v_dim}) {
     ANNULUS_CHECK(dim > 0 && dim <= kMaxHeadDim) << "head_dim " << dim;
   }
-  ANNULUS_CHECK(shape.dtype != DType::kI4G32 && shape.dtype != DType::kI4G64)
+  ANNULUS_CHECK(!IsQuantized(shape.dtype) || QuantizedGroup(shape.dtype) == 0)
       << "kv dtype " << DTypeName(shape.dtype);
 }
 

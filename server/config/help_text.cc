@@ -13,6 +13,9 @@ constexpr size_t kHelpColumns = 98;
 constexpr char kUsage[] =
     "Usage: annulusd [OPTION]...           serve a model\n"
     "       annulusd --check [OPTION]...   load the model, print what it is, and leave\n"
+    "       annulusd --plan --model DIR|CONFIG.json [--memory SIZE] [--device NAME] [OPTION]...\n"
+    "                                      which context fits such a machine, for several dtypes\n"
+    "                                      and numbers of GPUs, without loading weights\n"
     "       annulusd --convert --model DIR --weights-dtype DTYPE --out DIR\n"
     "                                      write the model with such weights, and leave\n"
     "       annulusd --print-config [OPTION]...\n"
@@ -27,6 +30,7 @@ constexpr char kUsage[] =
     "  annulusd                                  a demonstration model on 127.0.0.1:50051\n"
     "  annulusd --check --model /models/llama    whether a model can be served, and what it is\n"
     "  annulusd --model /models/llama --ranks 4 --kv-memory 8GiB\n"
+    "  annulusd --plan --model /models/llama --device h100-80gb\n"
     "  annulusd --convert --model /models/llama --weights-dtype int8 --out /models/llama-int8\n"
     "Then, in another terminal: annulus ask report.txt 'What does it conclude?' (annulus --help)\n"
     "\n"

@@ -70,6 +70,8 @@ bool ParseAction(absl::string_view argument, Action& action) {
     action = Action::kVersion;
   } else if (argument == "--check") {
     action = Action::kCheck;
+  } else if (argument == "--plan") {
+    action = Action::kPlan;
   } else if (argument == "--convert") {
     action = Action::kConvert;
   } else if (argument == "--print-config") {
@@ -108,8 +110,8 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     if (option == nullptr && name != "--config") {
       return UnknownName(
           "flag", name,
-          AllNames(FlagName, {"--config", "--check", "--convert", "--print-config", "--hash-token",
-                              "--doctor", "--help", "--man", "--version"}));
+          AllNames(FlagName, {"--config", "--check", "--plan", "--convert", "--print-config",
+                              "--hash-token", "--doctor", "--help", "--man", "--version"}));
     }
     std::string value;
     if (equals != std::string::npos) {
@@ -207,6 +209,16 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
     return absl::InvalidArgumentError(
         absl::StrCat("out is ", config.convert_out,
                      ", where --convert alone writes; add --convert, or leave it out"));
+  }
+  if (action != Action::kPlan && config.device == DeviceChoice::kNamed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device is \"", config.planned_gpu,
+                     "\", a kind of GPU to --plan for; allowed are cpu, cuda and auto"));
+  }
+  if (action != Action::kPlan && config.planned_memory_bytes > 0) {
+    return absl::InvalidArgumentError(
+        "memory is set, which --plan alone counts with; add --plan, or say what may be taken by "
+        "kv-memory");
   }
   const bool certificate = !config.tls_certificate.empty();
   if (certificate != !config.tls_key.empty()) {

@@ -14,6 +14,7 @@ namespace annulus {
 enum class Action : uint8_t {
   kServe,
   kCheck,
+  kPlan,
   kConvert,
   kPrintConfig,
   kHashToken,
@@ -25,7 +26,7 @@ enum class Action : uint8_t {
 
 struct CommandLine {
   Action action = Action::kServe;
-  ServerConfig config;  // for kServe, kCheck and kConvert
+  ServerConfig config;  // for all that do more than print
   std::string text;     // for kPrintConfig: what it prints
 };
 

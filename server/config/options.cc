@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/gpu_kinds.h"
 #include "kernels/base/status_macros.h"
 #include "server/config/value_parsers.h"
 
@@ -94,6 +95,31 @@ absl::Status SetMetrics(absl::string_view text, ServerConfig& config) {
   return absl::OkStatus();
 }
 
+// LoadConfig refuses kinds of GPUs where nothing is only planned.
+absl::Status SetDevice(absl::string_view text, ServerConfig& config) {
+  if (FindGpuKind(text) != nullptr) {
+    config.device = DeviceChoice::kNamed;
+    return SetText(text, config.planned_gpu);
+  }
+  const absl::Status status = SetChoice<DeviceChoice>(
+      text,
+      {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
+      config.device);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(status.message(), ", or with --plan a kind of GPU: ", GpuKindNames()));
+}
+
+absl::Status SetMemory(absl::string_view text, ServerConfig& config) {
+  if (text == "auto") {
+    config.planned_memory_bytes = 0;
+    return absl::OkStatus();
+  }
+  const absl::Status status = SetSize(text, 64 * kMiB, 64 * kTiB, config.planned_memory_bytes);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(status.message(), ", or auto"));
+}
+
 absl::Status SetKvMemory(absl::string_view text, ServerConfig& config) {
   if (text == "auto") {
     config.engine.kv_memory_bytes = 0;
@@ -133,14 +159,13 @@ std::vector<Option> ModelOptions() {
       {"served-model-name", "NAME", "",
        "What clients call the model; empty: the last part of --model.", SetServedName},
       {"device", "cpu|cuda|auto", "auto",
-       "What computes; auto: a GPU that serves the model, else the processor.",
-       [](absl::string_view text, ServerConfig& c) {
-         return SetChoice<DeviceChoice>(text,
-                                        {{"auto", DeviceChoice::kAuto},
-                                         {"cpu", DeviceChoice::kCpu},
-                                         {"cuda", DeviceChoice::kCuda}},
-                                        c.device);
-       }},
+       "What computes; auto: a GPU that serves the model, else the processor. With --plan also a "
+       "kind of GPU, for example h100-80gb.",
+       SetDevice},
+      {"memory", "SIZE|auto", "auto",
+       "With --plan: memory of the machine or of each GPU; auto: what is there, or what such a GPU "
+       "has.",
+       SetMemory},
       {"numa", "auto|off", "auto",
        "Keep every rank's memory and threads on one memory node (NUMA): auto: where there are "
        "several and as many ranks.",
@@ -182,8 +207,10 @@ std::vector<Option> ModelOptions() {
                                        c.engine.kernels);
        }},
       {"weights-dtype", "DTYPE|auto", "auto",
-       "How weights are held: f32, bf16, f16, int8, int4_g32, int4_g64, fp8_e4m3 or fp8_e5m2; "
-       "auto: each matrix as it is stored (float8 in blocks and MXFP4: bf16).",
+       "How weights are held: f32, bf16, f16, int8, int4_g32, int4_g64, fp8_e4m3, fp8_e5m2, "
+       "or, on CPUs, q8_0, q4_0 or q4_1; auto: each matrix as it is stored (float8 in blocks, "
+       "MXFP4 "
+       "and other types of GGUF files: bf16).",
        SetWeightsDtype},
       {"activations", "float|int8|fp8_e4m3", "float",
        "How layers take their inputs. int8, fp8_e4m3: one scale per token, for weights of the same "
@@ -383,7 +410,9 @@ std::vector<Option> ServiceOptions() {
          return SetDuration(text, milliseconds(0), hours(24), c.attach_window);
        }},
       {"max-replay-memory", "SIZE", "64MiB",
-       "Memory for answers to requests with a request_id; the oldest complete ones go first.",
+       "Memory for answers to requests with a request_id. When it is full, the tenant that takes "
+       "most loses its oldest complete answer that nobody reads, then keeps its largest running "
+       "one no longer.",
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, 0, 64 * kTiB, c.max_replay_memory);
        }},

@@ -10,7 +10,8 @@
 
 namespace annulus {
 
-enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
+// kNamed: GPUs that are only planned for, see ServerConfig::planned_gpu.
+enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda, kNamed };
 // Pages of 2 MiB or more for large blocks of the host's memory: as the system does by itself, asked
 // for, or from a pool that the administrator reserved.
 enum class HugePagesChoice : uint8_t { kAuto, kOff, kTransparent, kExplicit };
@@ -22,7 +23,9 @@ enum class LogFormat : uint8_t { kText, kJson };
 struct ServerConfig {
   EngineOptions engine;
   DeviceChoice device = DeviceChoice::kAuto;
-  bool numa = true;  // keep each rank on one memory node, where there are several
+  std::string planned_gpu;          // the kind of GPU that --plan is for
+  size_t planned_memory_bytes = 0;  // of the machine or of each GPU, for --plan; 0: what there is
+  bool numa = true;                 // keep each rank on one memory node, where there are several
   HugePagesChoice huge_pages = HugePagesChoice::kAuto;
   std::string convert_out;        // the directory that --convert writes
   std::string served_model_name;  // what clients call the model; never empty after LoadConfig

@@ -20,6 +20,7 @@ constexpr Row kRows[] = {
     {"GetDocument", {Role::kDocuments}},
     {"ListDocuments", {Role::kDocuments}},
     {"DeleteDocument", {Role::kDocuments}},
+    {"PrefillDocument", {Role::kGenerate}},
     {"ListModels", {}},
     {"GetModel", {}},
     {"GetServerInfo", {}},

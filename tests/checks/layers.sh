@@ -14,7 +14,7 @@ kernels/base/      :
 kernels/ops/       : kernels/base/
 kernels/           : kernels/base/ kernels/ops/
 kernels/cpu/       : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h
-kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/registry.h
+kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/device_link.h kernels/planned_backend.h kernels/registry.h
 
 engine/sparse/     : engine/base/work_meter.h engine/model/tensor_source.h KERNELS
 engine/base/tenant_id.h :
@@ -37,8 +37,10 @@ engine/*           : engine/ KERNELS
 
 proto/             :
 client/            : client/ annulus/ google/
-server/            : server/ annulus/ google/ engine/api.h kernels/base/
-server/main.cc     : server/ annulus/ google/ engine/api.h KERNELS kernels/cpu/ kernels/cuda/
+server/            : server/ annulus/ google/ engine/api.h engine/capacity.h kernels/base/
+server/devices.h   : server/ engine/api.h KERNELS
+server/devices.cc  : server/ engine/api.h KERNELS kernels/planned_backend.h kernels/cpu/ kernels/cuda/
+server/main.cc     : server/ annulus/ google/ engine/api.h engine/capacity.h KERNELS
 
 bench/             : bench/ annulus/ client/ engine/ kernels/
 tests/             : tests/ annulus/ google/ bench/ client/ engine/ kernels/ server/

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -93,13 +94,22 @@ TEST_F(ConnectionTest, AServerThatDoesNotAnswerIsGivenUpSoonAndSaysWhatToDo) {
   ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
   const std::string server = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   for (const bool tls : {false, true}) {
-    const auto begun = std::chrono::steady_clock::now();
-    const grpc::Status status = ListModels(
-        {.server = server, .connect_timeout = std::chrono::milliseconds(200), .tls = tls});
+    // A busy machine may be late once. By itself gRPC waits for a second at least.
+    auto soonest = std::chrono::steady_clock::duration::max();
+    const auto ask = [&] {
+      const auto begun = std::chrono::steady_clock::now();
+      grpc::Status status = ListModels(
+          {.server = server, .connect_timeout = std::chrono::milliseconds(200), .tls = tls});
+      soonest = std::min(soonest, std::chrono::steady_clock::now() - begun);
+      return status;
+    };
+    const grpc::Status status = ask();
+    for (int turn = 0; turn < 4 && soonest >= std::chrono::milliseconds(900); ++turn) ask();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
-    EXPECT_THAT(DescribeFailure(status, server), HasSubstr("does not answer"));
-    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(15))
-        << "20 by default";
+    EXPECT_THAT(DescribeFailure(status, server),
+                HasSubstr(tls ? "never answered it. If annulusd there speaks without TLS, leave out"
+                              : "does not answer"));
+    EXPECT_LT(soonest, std::chrono::milliseconds(900));
   }
   close(listener);
 }

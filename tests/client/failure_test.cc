@@ -109,6 +109,10 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
                 "frame",
        "host:1 takes connections and does not answer: annulusd there is stopped or hangs, or "
        "another program listens. Its log says more; --connect-timeout SECONDS waits longer."},
+      {failed + "UNKNOWN: ipv4:127.0.0.1:1: Ssl handshake failed: Handshake read failed",
+       "host:1 ended the TLS handshake, or never answered it. If annulusd there speaks without "
+       "TLS, leave out the --tls flags; else it is stopped or hangs, or another program listens. "
+       "Its log says more; --connect-timeout SECONDS waits longer."},
       {failed + "UNKNOWN: ipv4:10.0.0.1:1: connect() timed out",
        "Nothing answers at host:1: the host is down, or a firewall is in between. Name another "
        "address with --server HOST:PORT, or wait longer with --connect-timeout SECONDS."},

@@ -64,12 +64,17 @@ class FakeServer::Inference final : public v1::InferenceService::Service {
     {
       const std::lock_guard lock(server_.mutex_);
       server_.specs_.push_back(request->spec());
-      reply = server_.reply_;
+      reply = server_.replies_ ? server_.replies_(request->spec()) : server_.reply_;
     }
     for (const auto& event : reply.events) writer->Write(event);
     Note(server_.events_sent_);
     while (reply.wait_for_cancel && !context->IsCancelled()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    while (reply.until && !context->IsCancelled()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const std::lock_guard lock(server_.mutex_);
+      if (reply.until()) break;
     }
     if (context->IsCancelled()) Note(server_.cancelled_);
     return reply.status;
@@ -190,6 +195,31 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     return erased ? Status::OK : DocumentNotFound(request->name());
   }
 
+  // Queued, half of it read, done: as many tokens as the document has bytes.
+  Status PrefillDocument(ServerContext* context, const v1::PrefillDocumentRequest* request,
+                         grpc::ServerWriter<v1::PrefillDocumentResponse>* writer) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    int64_t tokens = 0;
+    {
+      const std::lock_guard lock(server_.mutex_);
+      server_.prefills_.push_back(*request);
+      const auto found = server_.documents_.find(request->name());
+      if (found == server_.documents_.end()) return DocumentNotFound(request->name());
+      tokens = static_cast<int64_t>(found->second.size());
+    }
+    v1::PrefillDocumentResponse event;
+    event.mutable_queued()->set_position(1);
+    writer->Write(event);
+    event.mutable_prompt_progress()->set_total(tokens);
+    event.mutable_prompt_progress()->set_processed(tokens / 2);
+    writer->Write(event);
+    event.mutable_done()->set_tokens(tokens);
+    event.mutable_done()->set_cached_tokens(1);
+    event.mutable_done()->set_prefill(1.5);
+    writer->Write(event);
+    return Status::OK;
+  }
+
  private:
   FakeServer& server_;
 };
@@ -286,6 +316,10 @@ void FakeServer::SetReply(Reply reply) {
   const std::lock_guard lock(mutex_);
   reply_ = std::move(reply);
 }
+void FakeServer::SetReplies(std::function<Reply(const v1::GenerationSpec&)> replies) {
+  const std::lock_guard lock(mutex_);
+  replies_ = std::move(replies);
+}
 void FakeServer::SetFailure(Status status) {
   const std::lock_guard lock(mutex_);
   failure_ = std::move(status);
@@ -340,6 +374,11 @@ std::map<std::string, std::string> FakeServer::titles() const {
   const std::lock_guard lock(mutex_);
   return titles_;
 }
+std::vector<v1::PrefillDocumentRequest> FakeServer::prefills() const {
+  const std::lock_guard lock(mutex_);
+  return prefills_;
+}
+
 std::map<std::string, std::string> FakeServer::documents() const {
   const std::lock_guard lock(mutex_);
   return documents_;

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,6 +33,7 @@ class FakeServer {
   struct Reply {
     std::vector<v1::StreamGenerateResponse> events{};
     bool wait_for_cancel = false;
+    std::function<bool()> until{};  // under the server's mutex: ends only once it gives true
     grpc::Status status{};
   };
 
@@ -42,6 +44,8 @@ class FakeServer {
   std::string address() const;  // 127.0.0.1:PORT
 
   void SetReply(Reply reply);
+  // The same for each generation by what it asks; called by one thread at a time.
+  void SetReplies(std::function<Reply(const v1::GenerationSpec&)> replies);
   // Makes every call of every service fail.
   void SetFailure(grpc::Status status);
   void AddDocument(const std::string& name, const std::string& text, const std::string& title = "");
@@ -56,6 +60,7 @@ class FakeServer {
   std::vector<v1::MapAttentionRequest> map_requests() const;
   // Messages of all uploads, in order, chunks without their data.
   std::vector<v1::UploadDocumentRequest> uploads() const;
+  std::vector<v1::PrefillDocumentRequest> prefills() const;
   std::map<std::string, std::string> documents() const;
   std::map<std::string, std::string> titles() const;  // by name
   // "authorization" of the latest call; empty if it had none.
@@ -79,6 +84,7 @@ class FakeServer {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Reply reply_;
+  std::function<Reply(const v1::GenerationSpec&)> replies_;
   grpc::Status failure_;
   std::map<std::string, std::string> documents_;
   std::map<std::string, std::string> titles_;
@@ -91,6 +97,7 @@ class FakeServer {
   v1::MapAttentionResponse attention_map_;
   std::vector<v1::MapAttentionRequest> map_requests_;
   std::vector<v1::UploadDocumentRequest> uploads_;
+  std::vector<v1::PrefillDocumentRequest> prefills_;
   std::string authorization_;
   bool events_sent_ = false;
   bool cancelled_ = false;

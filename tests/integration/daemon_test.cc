@@ -313,6 +313,8 @@ TEST(DaemonExitTest, MistakesAreToldInOneLine) {
   expect({"--check", "--model", "/nonexistent"}, 1, "/nonexistent");
   expect({"--check"}, 0, "builtin:recall");
   expect({"--doctor", "--device", "cpu", "--kv-memory", "64MiB"}, 0, "listen         good");
+  expect({"--plan", "--memory", "1GiB", "--device", "cpu"}, 0, "longest context");
+  expect({"--plan", "--device", "abacus"}, 2, "h100-80gb");
   expect({"--help"}, 0, "--kv-memory SIZE");
   expect({"--version"}, 0, "annulusd 0.1.0");
   Daemon first;

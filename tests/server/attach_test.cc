@@ -117,6 +117,7 @@ TEST_F(AttachTest, ASecondCallGetsTheEventsFromTheStartAndBothReceive) {
   EXPECT_EQ(second.kinds[1], v1::StreamGenerateResponse::kPromptProgress);
   EXPECT_EQ(whole.completion().usage().completion_tokens(), 200);
   EXPECT_EQ(whole.completion().request_id(), "a");
+  EXPECT_EQ(whole.completion().origin().seed(), engine().submitted().front().sampling.seed);
   EXPECT_EQ(engine().submitted().size(), 1u);
 }
 

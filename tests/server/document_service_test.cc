@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/server/service_probes.h"
 #include "tests/server/test_server.h"
 
 namespace annulus {
@@ -38,6 +39,15 @@ class DocumentServiceTest : public ::testing::Test {
     request.set_name(name);
     v1::GetDocumentResponse response;
     return stub_->GetDocument(&context, request, &response);
+  }
+
+  bool CanTokenize(size_t bytes) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(3));
+    v1::TokenizeRequest request;
+    request.set_text(std::string(bytes, 't'));
+    v1::TokenizeResponse response;
+    return server_.inference()->Tokenize(&context, request, &response).ok();
   }
 
   TestServer server_{{"--max-document-size", "1MiB", "--upload-timeout", "300ms"}};
@@ -264,6 +274,78 @@ TEST_F(DocumentServiceTest, TheEngineForgetsADeletedText) {
   EXPECT_EQ(failed.error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_THAT(failed.error_message(), ::testing::Not(::testing::HasSubstr("/folder")));
   EXPECT_EQ(Details(Get("a")).reason, "DOCUMENT_NOT_FOUND");
+}
+
+// Many deletions wait for a disk that hangs; nobody else does, and they end when they are
+// cancelled.
+TEST_F(DocumentServiceTest, ADiskThatHangsDelaysDeletionsAlone) {
+  constexpr int kCalls = 60;
+  for (int i = 0; i < kCalls; ++i) {
+    const std::string name = "a" + std::to_string(i);
+    ASSERT_TRUE(server_.Upload(name, "text of " + name).ok());
+  }
+  server_.engine().set_forgetting_hangs(true);
+  std::vector<grpc::ClientContext> contexts(kCalls);
+  std::vector<v1::DeleteDocumentResponse> responses(kCalls);
+  grpc::CompletionQueue ended;
+  std::vector<grpc::Status> statuses(kCalls);
+  int begun = 0;
+  const auto begin = [&](int calls) {
+    for (; begun < calls; ++begun) {
+      v1::DeleteDocumentRequest remove;
+      remove.set_name("a" + std::to_string(begun));
+      grpc::ClientContext& context = contexts[begun];
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+      stub_->AsyncDeleteDocument(&context, remove, &ended)
+          ->Finish(&responses[begun], &statuses[begun], &context);
+    }
+  };
+  const auto can_generate = [&](size_t bytes) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    v1::GenerateResponse response;
+    const auto inference = server_.inference();
+    return inference->Generate(&context, TextRequest(std::string(bytes, 't')), &response).ok();
+  };
+  server_.engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.deltas = {"x"};
+    return script;
+  });
+  begin(8);
+  ASSERT_TRUE(Eventually([&] { return server_.engine().forgotten().size() == 8; }));
+  EXPECT_TRUE(CanTokenize(200'000)) << "long work of the same client";
+  begin(kCalls);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(can_generate(1000));
+    EXPECT_EQ(CheckHealth(server_.channel(), ""), HealthStatus::kServing);
+  }
+  for (grpc::ClientContext& context : contexts) context.TryCancel();
+  const auto due = std::chrono::system_clock::now() + std::chrono::seconds(10);
+  for (int i = 0; i < kCalls; ++i) {
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_EQ(ended.AsyncNext(&tag, &ok, due), grpc::CompletionQueue::GOT_EVENT) << i;
+  }
+  for (const grpc::Status& status : statuses) EXPECT_FALSE(status.ok());
+  // The threads are free again, though the disk still hangs.
+  EXPECT_TRUE(Eventually([&] { return CanTokenize(200'000); }));
+}
+
+// Between the look-up of its documents and its submission, a request has work to do.
+TEST_F(DocumentServiceTest, ARequestIsFromBeforeItsDocumentsAreDeleted) {
+  ASSERT_TRUE(server_.Upload("a", "text").ok());
+  auto request = TextStreamRequest("?");
+  request.mutable_spec()->add_documents("a");
+  server_.engine().set_tokenize_delay(milliseconds(200));
+  std::thread asks([&] { ReadStream(*server_.inference(), request); });
+  EXPECT_TRUE(Eventually([&] { return server_.engine().tokenizing() > 0; }));
+  const auto deleted = std::chrono::steady_clock::now();
+  asks.join();
+  const std::vector<RequestSpec> submitted = server_.engine().submitted();
+  ASSERT_EQ(submitted.size(), 1u);
+  ASSERT_TRUE(submitted[0].documents_found.has_value());
+  EXPECT_LT(*submitted[0].documents_found, deleted);
 }
 
 TEST_F(DocumentServiceTest, ADocumentInUseMayBeDeleted) {

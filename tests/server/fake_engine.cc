@@ -248,6 +248,21 @@ void FakeEngine::Run(Request& request) {
   request.sink.reset();
 }
 
+absl::Status FakeEngine::ForgetDocument(const TenantId& tenant, absl::string_view content,
+                                        const CancelFlag& cancel) {
+  {
+    std::lock_guard lock(mutex_);
+    forgotten_.push_back(absl::StrCat(tenant.name(), " ", content));
+  }
+  cancel.WaitAside([&] {
+    while (forgetting_hangs_ && !cancel.cancelled()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  if (cancel.cancelled()) return absl::CancelledError("the call was cancelled");
+  return Get(forget_status_);
+}
+
 absl::StatusOr<std::vector<int32_t>> FakeEngine::Tokenize(absl::string_view text, bool add_special,
                                                           const CancelFlag&) const {
   if (out_of_memory_) throw std::bad_alloc();

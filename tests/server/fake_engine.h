@@ -78,11 +78,10 @@ class FakeEngine final : public Engine {
   absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override;
   absl::Status Validate(const RequestSpec& spec) const override;
   void Cancel(RequestId id) override;
-  absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content) override {
-    std::lock_guard lock(mutex_);
-    forgotten_.push_back(absl::StrCat(tenant.name(), " ", content));
-    return forget_status_;
-  }
+  absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
+                              const CancelFlag& cancel) override;
+  // As on a disk that hangs, until it does not any more.
+  void set_forgetting_hangs(bool hangs) { forgetting_hangs_ = hangs; }
   // "TENANT CONTENT" of each call.
   std::vector<std::string> forgotten() const { return Get(forgotten_); }
   void set_forget_status(const absl::Status& status) { Set(forget_status_, status); }
@@ -143,6 +142,7 @@ class FakeEngine final : public Engine {
   std::chrono::milliseconds slow_reader_timeout_{30'000};
   std::atomic<bool> healthy_{true};
   std::atomic<bool> out_of_memory_{false};
+  std::atomic<bool> forgetting_hangs_{false};
   std::atomic<int64_t> tokenize_delay_ms_{0};
   mutable std::atomic<int> tokenizing_{0};
 

@@ -61,6 +61,43 @@ TEST_F(GenerateTest, StreamsEventsInOrder) {
   EXPECT_FALSE(completion.request_id().empty());
 }
 
+TEST_F(GenerateTest, TheFirstEventAndTheCompletionTellWhatTheAnswerFollowsFrom) {
+  server_.engine().set_scripter([](const RequestSpec& spec) {
+    FakeScript script;
+    script.queued = {1};
+    script.deltas = {"a", "b"};
+    script.completion.attention.ring_degree = 3;
+    if (spec.digest) script.completion.digest = "d1e5";
+    return script;
+  });
+  v1::StreamGenerateRequest request = TextStreamRequest("hi");
+  request.mutable_spec()->mutable_sampling()->set_seed(18446744073709551615u);
+  request.mutable_spec()->set_digest(true);
+  const StreamResult result = ReadStream(*stub_, request);
+  ASSERT_TRUE(result.status.ok()) << result.status.error_message();
+  const std::string kernels = server_.engine().model().kernels;
+  for (const auto& event : result.events) {
+    EXPECT_EQ(event.has_origin(), &event == &result.events.front());
+  }
+  const v1::Origin& first = result.events.front().origin();
+  EXPECT_EQ(first.seed(), 18446744073709551615u);
+  EXPECT_EQ(first.kernels(), kernels);
+  EXPECT_EQ(first.ring_degree(), 0);
+  const v1::Origin& last = result.events.back().completion().origin();
+  EXPECT_EQ(last.seed(), 18446744073709551615u);
+  EXPECT_EQ(last.kernels(), kernels);
+  EXPECT_EQ(last.ring_degree(), 3);
+  EXPECT_EQ(last.digest(), "d1e5");
+  // What the server draws it tells, and gives to the engine.
+  v1::GenerateRequest whole;
+  whole.mutable_spec()->set_text("hi");
+  ASSERT_TRUE(Generate(whole).ok());
+  const RequestSpec submitted = server_.engine().submitted().back();
+  EXPECT_EQ(response_.completion().origin().seed(), submitted.sampling.seed);
+  EXPECT_EQ(response_.completion().origin().digest(), "");
+  EXPECT_FALSE(submitted.digest);
+}
+
 TEST_F(GenerateTest, AFastEngineLosesNoToken) {
   server_.engine().set_scripter([](const RequestSpec&) {
     FakeScript script;
@@ -98,7 +135,7 @@ TEST_F(GenerateTest, SamplingFieldsArriveAndAbsentOnesHaveTheirDefaults) {
   SamplingParams params = server_.engine().submitted().back().sampling;
   EXPECT_EQ(params.max_tokens, SamplingParams().max_tokens);
   EXPECT_EQ(params.temperature, 1);
-  EXPECT_FALSE(params.seed.has_value());
+  EXPECT_TRUE(params.seed.has_value());  // the server draws one
   EXPECT_FALSE(params.logprobs.has_value());
 
   EXPECT_EQ(server_.engine().submitted().back().priority, 0);

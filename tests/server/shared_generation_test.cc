@@ -145,6 +145,47 @@ TEST_F(SharedGenerationTest, WithoutMemoryASlowCallAloneStandsStill) {
   generation->Leave(*sink);
 }
 
+// Its sink is filled again at once, so it is full whenever the engine looks; the engine ends a
+// request whose readers take nothing for a while.
+TEST_F(SharedGenerationTest, ALateCallThatReadsIsNotTakenForAStalledOne) {
+  NewTable(1 << 20);
+  const auto first = NewSink();
+  const auto late = NewSink();
+  const auto generation = Claim({"t", "a"}, first);
+  for (int i = 0; i < 50; ++i) {
+    generation->OnDelta(Number(i));
+    ReadAll(*generation, first);
+  }
+  ASSERT_TRUE(Follow({"t", "a"}, late).ok());
+  generation->Leave(*first);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_FALSE(generation->HasRoom()) << i << ": it reads nothing";
+    ASSERT_TRUE(late->Pop().has_value());
+    generation->Refill(*late);
+    EXPECT_TRUE(generation->HasRoom()) << i;
+  }
+  generation->OnDone({});
+  ReadAll(*generation, late);
+  generation->Leave(*late);
+}
+
+// To forget an answer that a slow call still reads frees nothing, whatever else is forgotten after
+// it.
+TEST_F(SharedGenerationTest, AnAnswerThatIsBeingReadIsNotDroppedForOthers) {
+  NewTable(26'000);
+  Answer({"t", "read"}, 8);
+  Answer({"t", "other"}, 8);
+  const auto slow = NewSink();
+  const auto reading = Follow({"t", "read"}, slow);
+  ASSERT_TRUE(reading.ok());
+  Answer({"t", "new"}, 8);
+  EXPECT_TRUE(IsThere({"t", "read"}));
+  EXPECT_FALSE(IsThere({"t", "other"}));
+  EXPECT_TRUE(IsThere({"t", "new"}));
+  EXPECT_EQ(ReadAll(**reading, slow).size(), 9u);
+  (*reading)->Leave(*slow);
+}
+
 // One that comes between a claim and the end of the call that made it is not left without work.
 TEST_F(SharedGenerationTest, IsWantedWhileACallFollows) {
   NewTable(1 << 20);

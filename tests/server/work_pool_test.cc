@@ -38,6 +38,11 @@ class Gate {
   std::promise<void> open_;
 };
 
+// Waits beside its place until it is told to go on.
+std::function<void(const WorkTurn&)> Aside(std::shared_future<void> go_on) {
+  return [go_on](const WorkTurn& turn) { turn.WaitAside([&] { go_on.wait(); }); };
+}
+
 // Works in pieces of no length until others have had a turn, at least once.
 void PauseOnce(const WorkTurn& turn) {
   const auto start = std::chrono::steady_clock::now();
@@ -291,6 +296,19 @@ TEST_F(WorkPoolTest, StoppingEndsWhatPausesAndDropsWhatWaits) {
   pool_->Stop();
   EXPECT_THAT(order_, ElementsAre());
   EXPECT_TRUE(pool_->Begun().empty());
+}
+
+TEST_F(WorkPoolTest, WhoWaitsAsideHoldsNoPlace) {
+  Make(1, 1, 8);
+  std::promise<void> go_on;
+  const std::shared_future<void> told = go_on.get_future().share();
+  for (int i = 0; i < 3; ++i) ASSERT_NE(Run(kLong, Aside(told)), 0u);
+  Drain();                                                      // other long work goes on
+  while (pool_->Begun().size() > 3) std::this_thread::yield();  // the last of it still ends
+  EXPECT_EQ(pool_->Begun().size(), 3u);
+  go_on.set_value();
+  Drain();
+  while (!pool_->Begun().empty()) std::this_thread::yield();
 }
 
 }  // namespace

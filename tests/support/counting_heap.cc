@@ -11,6 +11,7 @@ namespace {
 
 std::atomic<int64_t> held{0};
 std::atomic<int64_t> most{0};
+std::atomic<int64_t> allocations{0};
 
 std::atomic<size_t> fail_from{SIZE_MAX};
 std::atomic<int64_t> fail_after{0};
@@ -30,6 +31,7 @@ void* Count(size_t bytes, void* block) {
     throw std::bad_alloc();
   }
   if (block == nullptr) throw std::bad_alloc();
+  allocations.fetch_add(1, std::memory_order_relaxed);
   const int64_t now = held.fetch_add(static_cast<int64_t>(malloc_usable_size(block))) +
                       static_cast<int64_t>(malloc_usable_size(block));
   int64_t seen = most.load();
@@ -46,6 +48,8 @@ void Release(void* block) {
 }  // namespace
 
 int64_t HeapBytes() { return held; }
+
+int64_t HeapAllocations() { return allocations; }
 
 int64_t TakeHeapBytesMost() { return most.exchange(held); }
 

@@ -12,6 +12,9 @@ int64_t HeapBytes();
 // The most of them at once since the last call, or the start; begins anew.
 int64_t TakeHeapBytesMost();
 
+// How often operator new was called so far, by all threads.
+int64_t HeapAllocations();
+
 // From now on the allocation number `nth`, from 0, of at least `least_bytes` by any thread but the
 // caller's fails once, as if the system had no memory.
 void FailAllocation(size_t least_bytes, int64_t nth);

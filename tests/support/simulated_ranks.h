@@ -68,6 +68,11 @@ class SimulatedRanks final : public RankPort {
     std::lock_guard lock(mutex_);
     lose_tokens_ = true;
   }
+  // The next step that has rows reports so of its first item.
+  void ReportNext(LayerAttention report) {
+    std::lock_guard lock(mutex_);
+    report_ = std::move(report);
+  }
   // Of all steps so far.
   std::vector<StepPlan> plans() const {
     std::lock_guard lock(mutex_);
@@ -109,6 +114,12 @@ class SimulatedRanks final : public RankPort {
       if (!item.sampled || lost) continue;
       results[item.runs[0].rank].tokens.push_back(
           {item.sequence, TokenAt(item.begin + 1), false, std::nullopt, absl::OkStatus()});
+    }
+    if (report_.has_value() && !items.empty()) {
+      LayerAttention& report =
+          results[0].attention.emplace_back(*std::exchange(report_, std::nullopt));
+      report.sequence = items[0].sequence;
+      report.begin = items[0].begin;
     }
     return results;
   }
@@ -170,6 +181,7 @@ class SimulatedRanks final : public RankPort {
   std::vector<StepPlan> plans_;
   int allowed_ = std::numeric_limits<int>::max();
   std::optional<absl::Status> failure_;
+  std::optional<LayerAttention> report_;
   RanksState after_ = RanksState::kUp;
   RanksState state_ = RanksState::kUp;
   bool lose_tokens_ = false;

@@ -31,6 +31,7 @@ struct AttentionItemView {
   int64_t query_stride;
   const int32_t* positions;
   const KvPageView* pages;
+  int64_t page_offset;   // added to the data of every page
   const int32_t* lists;  // indices of pages; null: page_begin is the index
   const DilatedBranch* branches;
   int branch_count;

@@ -29,7 +29,8 @@ ANNULUS_DEVICE KeyTile TileAt(const AttentionArguments& a, const AttentionUnit& 
   const int per_page = (a.layout.page_tokens + kKeys - 1) / kKeys;
   const KvPageView& page = PageOf(item, unit.page_begin + tile / per_page);
   const int32_t slot = tile % per_page * kKeys;
-  return {page.data, slot, page.first_position + slot, Smaller(page.tokens - slot, kKeys)};
+  return {page.data + item.page_offset, slot, page.first_position + slot,
+          Smaller(page.tokens - slot, kKeys)};
 }
 
 // How often the row at `position` counts the key in slot `slot`: 0 or 1, or the number of the

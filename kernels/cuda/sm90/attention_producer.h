@@ -20,7 +20,8 @@ ANNULUS_DEVICE KeyBox BoxAt(const HopperAttentionArguments& h, const AttentionUn
   const int per_page = h.attention.layout.page_tokens / h.box_slots;
   const KvPageView& page = PageOf(item, unit.page_begin + box / per_page);
   const int slot = box % per_page * h.box_slots;
-  return {page.data, slot, page.first_position + slot, Smaller(page.tokens - slot, h.box_slots)};
+  return {page.data + item.page_offset, slot, page.first_position + slot,
+          Smaller(page.tokens - slot, h.box_slots)};
 }
 
 // Of a unit's rows.

@@ -37,7 +37,7 @@ PageGrid GridOfPages(const AttentionParams& params) {
                         << kLargestShift;  // or-ed: its last bit set is their power of 2
   for (const AttentionItem& item : params.items) {
     for (const KvPageView& page : item.pages) {
-      const auto address = reinterpret_cast<uintptr_t>(page.data);
+      const auto address = reinterpret_cast<uintptr_t>(page.data + item.page_offset);
       if (first == 0) first = address;
       lowest = std::min(lowest, address);
       highest = std::max(highest, address);

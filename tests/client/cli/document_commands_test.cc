@@ -16,6 +16,7 @@ using testing::CliInput;
 using testing::CliResult;
 using testing::FakeServer;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kAbcHash[] = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
@@ -56,6 +57,30 @@ TEST_F(DocumentCommands, PutTakesANameAndStandardInput) {
   EXPECT_EQ(Run({"put", "-", "--name", "bad", "--title", "\xFF"}, {.in = "x"}).exit_code, 2);
 }
 
+TEST_F(DocumentCommands, PutReadsAheadWithPrefill) {
+  const CliResult one =
+      Run({"put", "--prefill", "--system", "be brief", "-m", "tiny", folder_ / "abc.txt"},
+          {.err_is_terminal = true});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("\nahead   3 tokens, 2 of them read in 1.50 s\n"));
+  EXPECT_THAT(one.err, HasSubstr("Reading"));
+  ASSERT_EQ(server_.prefills().size(), 1u);
+  EXPECT_EQ(server_.prefills()[0].name(), "abc.txt");
+  EXPECT_EQ(server_.prefills()[0].system(), "be brief");
+  EXPECT_EQ(server_.prefills()[0].model(), "tiny");
+
+  directory_.Write("b.txt", "b");
+  const CliResult json = Run({"put", "--prefill", folder_ / "*.txt", "--json"});
+  EXPECT_EQ(json.exit_code, 0) << json.err;
+  EXPECT_THAT(json.out, HasSubstr(R"("prefilled":{"tokens":3,"cached_tokens":1,)"));
+  EXPECT_THAT(json.out, HasSubstr(R"("prefilled":{"tokens":1,"cached_tokens":1,)"));
+  EXPECT_FALSE(server_.prefills()[1].has_system());
+  const CliResult table = Run({"put", "--prefill", folder_ / "*.txt"});
+  EXPECT_THAT(table.out, HasSubstr("ahead of b.txt: 1 token, there before\n"));
+  EXPECT_EQ(Run({"put", "--prefill", "--system", "\xFF", folder_ / "abc.txt"}).exit_code, 2);
+  EXPECT_THAT(Run({"put", folder_ / "abc.txt", "--json"}).out, Not(HasSubstr("prefilled")));
+}
+
 TEST_F(DocumentCommands, PutTakesSeveralFilesAndPatterns) {
   directory_.Write("b.txt", "b");
   directory_.Write("page", "<html><body>text");
@@ -84,6 +109,26 @@ TEST_F(DocumentCommands, NamesMayBePatternsAndSeveral) {
   const CliResult partial = Run({"rm", "gone", "other"});
   EXPECT_EQ(partial.exit_code, 3);
   EXPECT_EQ(partial.out, "deleted other\n");
+}
+
+TEST_F(DocumentCommands, TitlesStandForNamesWhereOneDocumentHasThem) {
+  server_.AddDocument("sha256-1", "abc", "report.pdf");
+  server_.AddDocument("sha256-2", "abcd", "twice.txt");
+  server_.AddDocument("sha256-3", "abcde", "twice.txt");
+  server_.AddDocument("twice", "abcdef", "report.pdf of May");
+  EXPECT_THAT(Run({"show", "report.pdf"}).out, HasSubstr("name    sha256-1\n"));
+  const CliResult twice = Run({"show", "twice.txt"});
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_THAT(twice.err, HasSubstr("2 documents have the title twice.txt; give the name of one: "
+                                   "sha256-2, sha256-3"));
+  EXPECT_THAT(Run({"show", "twice"}).out, HasSubstr("name    twice\n"));  // a name comes first
+  EXPECT_THAT(Run({"ls", "*.pdf"}).out, ::testing::Not(HasSubstr("sha256-2")));
+  EXPECT_THAT(Run({"show", "*.pdf"}).out, HasSubstr("sha256-1"));
+  // What is deleted is named.
+  EXPECT_EQ(Run({"rm", "report.pdf"}).exit_code, 64 + grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Run({"rm", ""}).exit_code, 64 + grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Run({"rm", "*.pdf"}).exit_code, 2);
+  EXPECT_EQ(server_.documents().size(), 4u);
 }
 
 TEST_F(DocumentCommands, PutRefusesBadNamesAndFiles) {

@@ -28,6 +28,9 @@ CodecLimits Limits() {
           .kv_heads = 2};
 }
 
+std::string Bytes(const StepPlan& plan) { return EncodePlan(plan, Limits()).value(); }
+std::string Bytes(const RankResult& result) { return EncodeResult(result, Limits()).value(); }
+
 AttentionAssignment Assignment() {
   AttentionAssignment assignment = AttentionPolicy{.kind = PolicyKind::kAdaptive, .tau = 1.0 / 3};
   AttentionRule rule;
@@ -141,21 +144,21 @@ RankResult Result() {
 }
 
 TEST(StepCodec, EveryFieldComesBack) {
-  const auto plan = DecodePlan(EncodePlan(Plan()), Limits());
+  const auto plan = DecodePlan(Bytes(Plan()), Limits());
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(*plan, Plan());
-  const auto result = DecodeResult(EncodeResult(Result()), Plan(), Limits());
+  const auto result = DecodeResult(Bytes(Result()), Plan(), Limits());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(*result, Result());
-  EXPECT_EQ(DecodePlan(EncodePlan({}), Limits()).value(), StepPlan());
-  EXPECT_EQ(DecodeResult(EncodeResult({}), {}, Limits()).value(), RankResult());
+  EXPECT_EQ(DecodePlan(Bytes(StepPlan()), Limits()).value(), StepPlan());
+  EXPECT_EQ(DecodeResult(Bytes(RankResult()), {}, Limits()).value(), RankResult());
 }
 
 TEST(StepCodec, PlansThatCannotRunAreRefused) {
   const auto refusal = [](const std::function<void(StepPlan&)>& change) {
     StepPlan plan = Plan();
     change(plan);
-    return std::string(DecodePlan(EncodePlan(plan), Limits()).status().message());
+    return std::string(DecodePlan(Bytes(plan), Limits()).status().message());
   };
   const auto terms = [](StepPlan& plan) -> SequenceTerms& { return *plan.updates[0].terms; };
   EXPECT_THAT(refusal([&](StepPlan& p) { terms(p).ring = {0, 3}; }), HasSubstr("the rank 3"));
@@ -179,6 +182,11 @@ TEST(StepCodec, PlansThatCannotRunAreRefused) {
   EXPECT_THAT(refusal([&](StepPlan& p) { tables(p)[0].append[1].first_position = 64; }),
               HasSubstr("gap"));
   EXPECT_THAT(refusal([&](StepPlan& p) { tables(p)[0].drop_front = -1; }), HasSubstr("dropped"));
+  // The page behind it would begin where no position is.
+  EXPECT_THAT(refusal([&](StepPlan& p) {
+                tables(p)[0].append = {{0, 49, INT32_MAX - 15}};
+              }),
+              HasSubstr("the position 2147483632"));
   const auto setup = [](StepPlan& plan) -> SamplingSetup& { return *plan.updates[0].setup; };
   EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).params.seed.reset(); }), HasSubstr("seed"));
   EXPECT_THAT(refusal([&](StepPlan& p) { setup(p).vocabulary = 9; }), HasSubstr("vocabulary"));
@@ -207,7 +215,7 @@ TEST(StepCodec, ResultsThatCannotBeAreRefused) {
   const auto refusal = [](const std::function<void(RankResult&)>& change) {
     RankResult result = Result();
     change(result);
-    return std::string(DecodeResult(EncodeResult(result), Plan(), Limits()).status().message());
+    return std::string(DecodeResult(Bytes(result), Plan(), Limits()).status().message());
   };
   EXPECT_THAT(refusal([](RankResult& r) { r.tokens[0].token = kVocabulary; }),
               HasSubstr("token id 1000"));
@@ -221,17 +229,74 @@ TEST(StepCodec, ResultsThatCannotBeAreRefused) {
   EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].begin = 33; }), HasSubstr("no item has"));
   EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].rows[1] = 36; }),
               HasSubstr("reported row 36"));
-  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists->shape.first_block = 1; }),
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists.Own().shape.first_block = 1; }),
               HasSubstr("block of a row"));
-  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists->chosen[0] = 3; }),
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists.Own().chosen[0] = 3; }),
               HasSubstr("key block 3"));
   EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].layer = -1; }), HasSubstr("layer -1"));
-  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists->offsets[1] = 4; }),
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists.Own().offsets[1] = 4; }),
               HasSubstr("offset"));
-  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists->offsets.pop_back(); }),
+  EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].lists.Own().offsets.pop_back(); }),
               HasSubstr("offsets"));
   EXPECT_THAT(refusal([](RankResult& r) { r.attention[0].branches[0].rate = 0; }),
               HasSubstr("rate"));
+  EXPECT_THAT(refusal([](RankResult& r) { r.logits.push_back(r.logits[0]); }),
+              HasSubstr("no item asked"));
+}
+
+// One of these in a sum would stay in it for as long as the coordinator runs.
+TEST(StepCodec, NumbersThatCannotBeAddedUpAreRefused) {
+  using Change = std::function<void(RankResult&, double)>;
+  const std::vector<Change> counters = {
+      [](RankResult& r, double x) { r.ring.compute_seconds = x; },
+      [](RankResult& r, double x) { r.ring.wait_seconds = x; },
+      [](RankResult& r, double x) { r.ring.send_seconds = x; },
+      [](RankResult& r, double x) { r.attention[0].pairs.chosen = x; },
+      [](RankResult& r, double x) { r.attention[0].pairs.causal = x; },
+      [](RankResult& r, double x) { r.attention[0].contract = x; },
+      [](RankResult& r, double x) { r.attention[0].estimate_seconds = x; }};
+  for (size_t i = 0; i < counters.size(); ++i) {
+    for (const double value : {std::numeric_limits<double>::quiet_NaN(),
+                               std::numeric_limits<double>::infinity(), -1e-9}) {
+      SCOPED_TRACE(::testing::Message() << "counter " << i << ", " << value);
+      RankResult result = Result();
+      counters[i](result, value);
+      const auto decoded = DecodeResult(Bytes(result), Plan(), Limits());
+      EXPECT_THAT(decoded.status().message(), HasSubstr("allowed are finite numbers from 0"));
+    }
+  }
+  RankResult result = Result();
+  result.ring.bytes_pass_kv = -1;
+  EXPECT_THAT(DecodeResult(Bytes(result), Plan(), Limits()).status().message(),
+              HasSubstr("the bytes of a ring"));
+  for (const bool alternative : {false, true}) {
+    result = Result();
+    TokenLogprob& logprob = *result.tokens[0].logprob;
+    (alternative ? logprob.alternatives[1].second : logprob.logprob) = std::nanf("");
+    EXPECT_THAT(DecodeResult(Bytes(result), Plan(), Limits()).status().message(),
+                HasSubstr("no number"));
+  }
+}
+
+// Neither side makes, sends or parses a message that is longer than the limit.
+TEST(StepCodec, LongMessagesAreRefusedOnBothSides) {
+  const std::string plan = Bytes(Plan());
+  const std::string result = Bytes(Result());
+  CodecLimits limits = Limits();
+  limits.bytes = plan.size();
+  EXPECT_EQ(EncodePlan(Plan(), limits).status(), absl::OkStatus());
+  EXPECT_EQ(DecodePlan(plan, limits).status(), absl::OkStatus());
+  --limits.bytes;
+  EXPECT_TRUE(absl::IsResourceExhausted(EncodePlan(Plan(), limits).status()));
+  EXPECT_THAT(DecodePlan(plan, limits).status().message(), HasSubstr("at most"));
+  limits.bytes = result.size() - 1;
+  EXPECT_TRUE(absl::IsResourceExhausted(EncodeResult(Result(), limits).status()));
+  EXPECT_THAT(DecodeResult(result, Plan(), limits).status().message(), HasSubstr("at most"));
+  // Its length modulo 2^32 is that of a plan: nothing may be read of it, nor is it there.
+  const absl::string_view huge(plan.data(), (size_t{1} << 32) + plan.size());
+  limits.bytes = std::numeric_limits<size_t>::max();
+  EXPECT_THAT(DecodePlan(huge, limits).status().message(), HasSubstr("plan of 4294"));
+  EXPECT_THAT(DecodeResult(huge, Plan(), limits).status().message(), HasSubstr("result of 4294"));
 }
 
 int32_t Below(std::mt19937& random, int32_t bound) {
@@ -306,18 +371,23 @@ float AnyFloat(std::mt19937& random) {
   return std::isnan(value) ? -0.0f : value;  // which equals nothing, itself included
 }
 
+double AnyCount(std::mt19937& random) {
+  const double value = std::abs(AnyFloat(random));
+  return std::isfinite(value) ? value : 0;
+}
+
 LayerAttention RandomReport(const PlanItem& item, std::mt19937& random) {
   LayerAttention part;
   part.sequence = item.sequence;
   part.begin = item.begin;
   part.layer = Below(random, 6);
-  part.pairs = {AnyFloat(random), AnyFloat(random)};
+  part.pairs = {AnyCount(random), AnyCount(random)};
   part.estimates = random();
   part.covered = {AnyFloat(random)};
   for (int32_t row = item.begin; row < item.end; ++row) part.rows.push_back(row);
   const int32_t first = item.begin / 16;
   const int32_t blocks = (item.end - 1) / 16 - first + 1;
-  BlockPattern& lists = part.lists.emplace();
+  BlockPattern& lists = part.lists.Own();
   lists.shape = {Below(random, 2) == 0 ? 1 : 2, first, blocks};
   lists.block_tokens = 16;
   lists.offsets = {0};
@@ -331,7 +401,7 @@ LayerAttention RandomReport(const PlanItem& item, std::mt19937& random) {
 RankResult RandomResult(const StepPlan& plan, std::mt19937& random) {
   RankResult result;
   if (Below(random, 4) == 0) result.status = absl::InternalError("a rank failed");
-  result.ring = {AnyFloat(random), AnyFloat(random), 0, Below(random, 1 << 30), -7, 1};
+  result.ring = {AnyCount(random), AnyCount(random), 0, Below(random, 1 << 30), 7, 1};
   for (const PlanItem& item : plan.items) {
     if (item.sampled) {
       const TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}};
@@ -352,11 +422,11 @@ TEST(StepCodec, RandomPlansAndResultsComeBackEqual) {
   for (int turn = 0; turn < 300; ++turn) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed << ", turn " << turn);
     const StepPlan plan = RandomPlan(random);
-    const auto decoded = DecodePlan(EncodePlan(plan), Limits());
+    const auto decoded = DecodePlan(Bytes(plan), Limits());
     ASSERT_EQ(decoded.status(), absl::OkStatus());
     ASSERT_EQ(*decoded, plan);
     const RankResult result = RandomResult(plan, random);
-    const auto answered = DecodeResult(EncodeResult(result), plan, Limits());
+    const auto answered = DecodeResult(Bytes(result), plan, Limits());
     ASSERT_EQ(answered.status(), absl::OkStatus());
     ASSERT_EQ(*answered, result);
   }
@@ -367,7 +437,7 @@ TEST(StepCodec, MutatedBytesNeverEndTheProcess) {
   const uint32_t seed = 20240607;
   SCOPED_TRACE(::testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
-  const std::vector<std::string> originals = {EncodePlan(Plan()), EncodeResult(Result())};
+  const std::vector<std::string> originals = {Bytes(Plan()), Bytes(Result())};
   int refused = 0;
   for (int turn = 0; turn < 40'000; ++turn) {
     std::string bytes = originals[static_cast<size_t>(turn % 2)];
@@ -389,7 +459,7 @@ TEST(StepCodec, MutatedBytesNeverEndTheProcess) {
     }
     const auto plan = DecodePlan(bytes, Limits());
     if (plan.ok()) {
-      EXPECT_EQ(DecodePlan(EncodePlan(*plan), Limits()).status(), absl::OkStatus());
+      EXPECT_EQ(DecodePlan(Bytes(*plan), Limits()).status(), absl::OkStatus());
     }
     const auto result = DecodeResult(bytes, Plan(), Limits());
     if (!plan.ok() && !result.ok()) ++refused;

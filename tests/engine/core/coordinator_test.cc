@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -207,6 +209,54 @@ TEST_F(CoordinatorTest, AnAnswerWithoutATokenIsAStepThatFailed) {
   EXPECT_EQ(Outcome(Ask(20, 4)), "");
   EXPECT_EQ(PagesInUse(), 0);
   EXPECT_LE(ranks_.known(), 1u);
+}
+
+// What comes late of a step that failed is not taken for a part of the next.
+TEST_F(CoordinatorTest, StepsThatFailAreNumberedToo) {
+  Make();
+  ranks_.LoseNextTokens();
+  EXPECT_NE(Outcome(Ask(20, 4)), "");
+  ranks_.FailNext(absl::InternalError("a rank stumbled"));
+  EXPECT_NE(Outcome(Ask(20, 4)), "");
+  EXPECT_EQ(Outcome(Ask(20, 4)), "");
+  const std::vector<StepPlan> plans = ranks_.plans();
+  ASSERT_GE(plans.size(), 3u);
+  std::set<SequenceId> ended;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    EXPECT_TRUE(i == 0 || plans[i].step > plans[i - 1].step) << i;
+    for (const SequenceId id : plans[i].ended) EXPECT_TRUE(ended.insert(id).second) << id;
+  }
+}
+
+// As a request's coverage is whose activations are NaN: the means over all requests go on without.
+TEST_F(CoordinatorTest, CoverageThatIsNoNumberStaysWithItsRequest) {
+  Make();
+  for (const double coverage : {std::numeric_limits<double>::quiet_NaN(), 0.5}) {
+    LayerAttention report;
+    report.estimated = coverage;
+    report.estimates = 1;
+    report.covered = {coverage};
+    report.probes = 1;
+    ranks_.ReportNext(report);
+    EXPECT_EQ(Outcome(Ask(20, 4)), "");
+  }
+  EXPECT_EQ(metrics_.attention_coverage.value(), 0.5);
+  EXPECT_EQ(metrics_.attention_estimated_coverage.value(), 0.5);
+}
+
+TEST_F(CoordinatorTest, AnAnswerOfOneTokenHasNoGap) {
+  Make();
+  const auto gaps = [&] {
+    MetricSample sample;
+    metrics_.request_longest_gap.Collect(sample);
+    return sample.count;
+  };
+  EXPECT_EQ(Outcome(Ask(20, 1)), "");
+  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(gaps(), 0u);
+  EXPECT_EQ(Outcome(Ask(20, 2)), "");
+  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(gaps(), 1u);
 }
 
 // A rank that did not come back may still write to its pages: nobody gets them.

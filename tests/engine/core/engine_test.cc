@@ -1,6 +1,7 @@
 // The whole engine behind engine/api.h, with the builtin recall model.
 
 #include <algorithm>
+#include <bit>
 #include <fstream>
 #include <memory>
 #include <random>
@@ -9,6 +10,7 @@
 
 #include "bench/demo/document.h"
 #include "engine/api.h"
+#include "engine/base/sha256.h"
 #include "gtest/gtest.h"
 #include "kernels/base/sanitizers.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -318,6 +320,43 @@ TEST_F(EngineTest, SeedsRepeatAndLogprobsAreGiven) {
   EXPECT_LE(a->logprobs()[0].alternatives.size(), 3u);
   EXPECT_LE(a->logprobs()[0].logprob, 0);
   EXPECT_EQ(a->Wait()->finish_reason, FinishReason::kLength);
+}
+
+// Alone or together, on any ring, cached or not, and whether log probabilities are asked for.
+TEST_F(EngineTest, DigestsAreOfTokensAndBitsAndAlwaysTheSame) {
+  std::string digest;
+  for (const int ranks : {1, 2, 3}) {
+    auto engine = Make(Options(ranks));
+    RequestSpec spec = Spec(*engine, std::string(700, 'a') + "bcabcabc", 40);
+    spec.sampling.temperature = 2;
+    spec.sampling.seed = 42;
+    spec.sampling.ignore_eos = true;
+    const auto plain = Start(*engine, spec);
+    EXPECT_EQ(plain->Wait()->digest, "");
+    spec.digest = true;
+    spec.sampling.logprobs = 2;
+    const auto told = Start(*engine, spec);
+    spec.sampling.logprobs.reset();
+    const auto beside = Start(*engine, spec);
+    ASSERT_TRUE(told->Wait()->status.ok());
+    ASSERT_TRUE(beside->Wait()->status.ok());
+    std::string bytes;
+    for (const TokenLogprob& each : told->logprobs()) {
+      for (const uint32_t value :
+           {static_cast<uint32_t>(each.token_id), std::bit_cast<uint32_t>(each.logprob)}) {
+        for (int shift = 0; shift < 32; shift += 8)
+          bytes.push_back(static_cast<char>(value >> shift));
+      }
+    }
+    EXPECT_EQ(bytes.size(), 40u * 8);
+    EXPECT_EQ(told->Wait()->digest, Sha256Of(bytes));
+    EXPECT_TRUE(beside->logprobs().empty());
+    EXPECT_EQ(beside->Wait()->digest, told->Wait()->digest);
+    if (digest.empty()) digest = told->Wait()->digest;
+    EXPECT_EQ(told->Wait()->digest, digest) << ranks << " ranks";
+    spec.prompt.back() = 'x';
+    EXPECT_NE(Start(*engine, spec)->Wait()->digest, digest);
+  }
 }
 
 TEST_F(EngineTest, DestructionEndsEveryRequestOnce) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -23,6 +24,7 @@
 #include "engine/model/safetensors.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
+#include "nlohmann/json.hpp"
 #include "tests/support/float8_directory.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
@@ -372,6 +374,49 @@ TEST_F(ModelDirectory, TheIdentityIsOfEveryByteAndNotOfThePath) {
   std::filesystem::copy(directory_.path(), copy.path(), std::filesystem::copy_options::recursive);
   options.model = copy.path().string();
   EXPECT_EQ(identity(), before);
+}
+
+// One checkpoint gives other matrices with another --weights-dtype, though most are of the same
+// type.
+TEST_F(ModelDirectory, TheIdentityIsOfEveryMatrixAsItIsServed) {
+  const std::string file = ReadFile(directory_.path() / "model.safetensors");
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof(length));
+  nlohmann::json header = nlohmann::json::parse(file.substr(sizeof(length), length));
+  std::string data;
+  bool kept = false;
+  for (auto& [name, tensor] : header.items()) {
+    if (name == "__metadata__") continue;
+    ASSERT_EQ(tensor["dtype"], "F32") << name;
+    const size_t begin = sizeof(length) + length + tensor["data_offsets"][0].get<size_t>();
+    const size_t end = sizeof(length) + length + tensor["data_offsets"][1].get<size_t>();
+    const size_t at = data.size();
+    const bool matrix = tensor["shape"].size() == 2 && name.find("layers") != std::string::npos;
+    if (matrix && kept) {  // the upper half of an F32 is a BF16
+      tensor["dtype"] = "BF16";
+      for (size_t i = begin; i < end; i += 4) data.append(file, i + 2, 2);
+    } else {
+      kept = kept || matrix;
+      data.append(file, begin, end - begin);
+    }
+    tensor["data_offsets"] = {at, data.size()};
+  }
+  const std::string text = header.dump();
+  length = text.size();
+  const std::string size(reinterpret_cast<const char*>(&length), sizeof(length));
+  directory_.Write("model.safetensors", size + text + data);
+
+  EngineOptions options;
+  options.model = directory_.path().string();
+  auto loaded = LoadModel(options, *backend_, kernels_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->info.weights_dtype, DType::kBF16);
+  const std::string as_stored = loaded->identity;
+  options.weights_dtype = DType::kBF16;
+  loaded = LoadModel(options, *backend_, kernels_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->info.weights_dtype, DType::kBF16);
+  EXPECT_NE(loaded->identity, as_stored);
 }
 
 }  // namespace

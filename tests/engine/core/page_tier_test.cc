@@ -63,6 +63,26 @@ std::string Stories() {
   return directory.has_value() ? directory->string() : "";
 }
 
+// It computes no token, so its last page comes back too, and nothing of it is computed again.
+TEST_F(PageTierTest, WhatIsOnlyReadAheadComesBackWhole) {
+  const testing::TempDirectory folder;
+  const std::string model = WithoutWindows(folder);
+  RequestSpec spec = Spec(Prompt(8 * kPage, 300));
+  spec.prefill_only = true;
+  spec.shared_prefixes = {8 * kPage};
+  {
+    const auto engine = Make(Options(model, 1));
+    EXPECT_EQ(Ask(*engine, spec).usage.cached_tokens, 0);
+    ASSERT_TRUE(WaitForPages(*engine, 8));
+  }
+  const auto engine = Make(Options(model, 1));
+  EXPECT_EQ(Ask(*engine, spec).usage.cached_tokens, 8 * kPage);
+  EXPECT_EQ(Metric(*engine, "kv_tier_restores_total"), 1);
+  // Memory has it now.
+  EXPECT_EQ(Ask(*engine, spec).usage.cached_tokens, 8 * kPage);
+  EXPECT_EQ(Metric(*engine, "kv_tier_restores_total"), 1);
+}
+
 TEST_F(PageTierTest, AnotherEngineRestoresTheSameBits) {
   if (Stories().empty()) GTEST_SKIP() << "the test data is absent";
   Check(Stories(), 20);
@@ -238,16 +258,17 @@ TEST_F(PageTierTest, ADeletedDocumentLeavesTheDisk) {
     const auto engine = Make(options);
     Ask(*engine, spec);
     ASSERT_TRUE(WaitForPages(*engine, 20));
-    EXPECT_TRUE(engine->ForgetDocument(TenantId(), "another").ok());
-    EXPECT_TRUE(engine->ForgetDocument(*TenantId::FromName("stranger"), "first").ok());
+    EXPECT_TRUE(engine->ForgetDocument(TenantId(), "another", CancelFlag::Never()).ok());
+    EXPECT_TRUE(
+        engine->ForgetDocument(*TenantId::FromName("stranger"), "first", CancelFlag::Never()).ok());
     EXPECT_EQ(Files().size(), 20u);
-    EXPECT_TRUE(engine->ForgetDocument(TenantId(), "second").ok());
+    EXPECT_TRUE(engine->ForgetDocument(TenantId(), "second", CancelFlag::Never()).ok());
     EXPECT_EQ(Files().size(), 12u);  // 192 tokens
   }
   const auto engine = Make(options);
   EXPECT_EQ(Ask(*engine, spec).usage.restored_tokens, 192);
   ASSERT_TRUE(WaitForPages(*engine, 20)) << "it was sent again";
-  EXPECT_TRUE(engine->ForgetDocument(TenantId(), "first").ok());
+  EXPECT_TRUE(engine->ForgetDocument(TenantId(), "first", CancelFlag::Never()).ok());
   EXPECT_EQ(Files().size(), 6u);
 }
 
@@ -259,7 +280,7 @@ TEST_F(PageTierTest, ADocumentThatIsDeletedWhileItIsReadLeavesNothing) {
   auto sink = std::make_shared<CollectingSink>();
   ASSERT_TRUE(engine->Submit(spec, sink).ok());
   ASSERT_TRUE(WaitForPages(*engine, 20));
-  EXPECT_TRUE(engine->ForgetDocument(TenantId(), "text").ok());
+  EXPECT_TRUE(engine->ForgetDocument(TenantId(), "text", CancelFlag::Never()).ok());
   ASSERT_TRUE(sink->Wait().has_value() && sink->Wait()->status.ok());
   // Another text is written behind what it left.
   Ask(*engine, Spec(Prompt(33, 250, 5)));

@@ -20,7 +20,7 @@ namespace {
 
 using testing::CollectingSink;
 
-constexpr char kTokenizer[] = R"({
+constexpr char kPlainTokenizer[] = R"({
   "added_tokens": [], "normalizer": null, "post_processor": null, "decoder": {"type": "Fuse"},
   "pre_tokenizer": null,
   "model": {"type": "BPE", "merges": [], "vocab": {"a": 3, "b": 4}}})";
@@ -31,7 +31,7 @@ class RopeLength : public ::testing::TestWithParam<const char*> {
     for (const char* name : {"config.json", "model.safetensors"}) {
       std::filesystem::create_symlink(golden_ / name, directory_.path() / name);
     }
-    directory_.Write("tokenizer.json", kTokenizer);
+    directory_.Write("tokenizer.json", kPlainTokenizer);
     RegisterCpuKernels(registry_);
     EngineOptions options;
     options.model = directory_.path().string();

@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 constexpr DType kAll[] = {DType::kF32,    DType::kBF16, DType::kF16,   DType::kF8E4M3,
-                          DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64};
+                          DType::kF8E5M2, DType::kI8,   DType::kI4G32, DType::kI4G64,
+                          DType::kQ8_0,   DType::kQ4_0, DType::kQ4_1};
 
 class ConvertModelTest : public ::testing::Test {
  protected:

@@ -1,4 +1,6 @@
 // What the engine plans of a device's memory, and that steps take nothing more.
+#include "engine/memory_plan.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -142,6 +144,20 @@ TEST_F(MemoryPlanTest, OnlyWhatIsFreeIsPlanned) {
   const absl::Status too_large = Open(1000 * kMiB).status();
   EXPECT_THAT(std::string(too_large.message()), HasSubstr("lower --kv-memory"));
   EXPECT_FALSE(IsOfDevice(too_large)) << "no other start would find more";
+}
+
+// The plan is of one device, and the option that is to change of all ranks.
+TEST_F(MemoryPlanTest, TheAdviceCountsAllRanks) {
+  MemoryPlan plan;
+  plan.ranks = 1;
+  plan.total = 1024 * kMiB;
+  plan.free = 500 * kMiB;
+  plan.step = 100 * kMiB;
+  plan.kv = 600 * kMiB;
+  EXPECT_THAT(CheckPlan(plan, 1).message(), HasSubstr("--kv-memory may be at most 400MiB"));
+  EXPECT_THAT(CheckPlan(plan, 2).message(), HasSubstr("--kv-memory may be at most 800MiB"));
+  plan.ranks = 2;  // on the device with most of the three
+  EXPECT_THAT(CheckPlan(plan, 3).message(), HasSubstr("--kv-memory may be at most 600MiB"));
 }
 
 // Without a number: a quarter, or what is left of it once all else has its place.

@@ -3,10 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "engine/codec/step_codec.h"
 #include "engine/model/recall_model.h"
 #include "tests/support/step_driver.h"
 
@@ -68,6 +75,36 @@ TEST(PlanCheck, RowsRunWhereTheirPagesAre) {
   EXPECT_THAT(refusal([](auto&, RankSequence& s) { s.groups.clear(); }), HasSubstr("no pages"));
 }
 
+// Also under a policy that asks for none: its lists come with the pages that the sequence has.
+TEST(PlanCheck, PagesForSummariesAreThoseOfTheRing) {
+  const auto refusal = [](const SummaryPages& pages) {
+    RankSequence sequence = TwoPages();
+    sequence.summary_pages = pages;
+    return std::string(CheckItem(Prompt(), sequence, TwoGroups(), 3).message());
+  };
+  EXPECT_EQ(refusal({}), "");
+  EXPECT_EQ(refusal({{{5}, {6}}, {}}), "");  // the other group has a window, and none
+  EXPECT_THAT(refusal({{}, {}}), HasSubstr("not every rank of its ring"));
+  EXPECT_THAT(refusal({{{5}}, {}}), HasSubstr("not every rank of its ring"));
+  EXPECT_THAT(refusal({{{5}, {6}, {7}}, {}}), HasSubstr("not every rank of its ring"));
+}
+
+// Where the page behind the last one would begin is no position any more.
+TEST(PlanCheck, TheLastPositionsOverflowNothing) {
+  const int32_t last = INT32_MAX - (kPageTokens - 1);
+  RankSequence sequence;
+  sequence.ring = {0};
+  sequence.groups.assign(2, {{0, 1, last}});
+  PlanItem item;
+  item.begin = last;
+  item.end = INT32_MAX;
+  item.runs = {{0, last, INT32_MAX - last}};
+  EXPECT_EQ(CheckItem(item, sequence, TwoGroups(), 0), absl::OkStatus());
+  SequenceUpdate update;
+  update.tables = {{0, {{0, 2, INT32_MIN}}}, {0, {}}};
+  EXPECT_THAT(CheckTables(update, sequence, TwoGroups()).message(), HasSubstr("are missing"));
+}
+
 TEST(PlanCheck, RowsToSampleRunAtHomeAfterTheirSetup) {
   const auto refusal = [](int32_t runs_on, int32_t asked) {
     PlanItem item = Prompt();
@@ -95,6 +132,9 @@ TEST(PlanCheck, TablesGoOnWhereTheyEnded) {
               HasSubstr("1 page tables; the model has 2"));
   EXPECT_THAT(refusal([](SequenceUpdate& u, auto&) { u.tables[1].drop_front = 3; }),
               HasSubstr("3 pages are dropped of 2"));
+  // What its layers have summarised would be of other pages.
+  EXPECT_THAT(refusal([](SequenceUpdate& u, auto&) { u.tables[0].drop_front = 1; }),
+              HasSubstr("a group without a window"));
   EXPECT_THAT(refusal([](SequenceUpdate& u, auto&) { u.tables[0].append[0].first_position = 48; }),
               HasSubstr("pages before position 48 are missing"));
   EXPECT_THAT(refusal([](auto&, RankSequence& s) { s.groups.clear(); }),
@@ -144,6 +184,47 @@ class UnfitPlans : public ::testing::Test {
     return plan;
   }
 
+  // Four pages of distinct text on rank 0, and one more to come, under a policy that chooses pages
+  // by their summaries, which page 40 holds.
+  StepPlan Chosen() {
+    StepPlan plan = Plan();
+    SequenceUpdate& update = plan.updates[0];
+    update.terms->ring = {0};
+    update.terms->attention = AttentionPolicy{
+        .kind = PolicyKind::kTopPages, .block = kPageTokens, .sinks = 0, .window = 0, .pages = 1};
+    update.terms->summaries.assign(model_.groups.size(), {{40}});
+    TableDelta table;
+    for (int32_t page = 0; page < 5; ++page) table.append.push_back({0, page, page * kPageTokens});
+    update.tables.assign(model_.groups.size(), table);
+    PlanItem& item = plan.items[0];
+    item.end = 4 * kPageTokens;
+    item.tokens.clear();
+    for (int32_t i = 0; i < item.end; ++i) item.tokens.push_back(33 + (7 * i) % 90);
+    item.runs = {{0, 0, item.end}};
+    item.logits_positions = {item.end - 1};
+    return plan;
+  }
+
+  // A prompt of one row more, which is sampled.
+  StepPlan Sampled() {
+    StepPlan plan = Plan();
+    SamplingSetup& setup = plan.updates[0].setup.emplace();
+    setup.params = Greedy();
+    setup.prompt.assign(21, 65);
+    setup.end_of_text_ids = {0};
+    setup.vocabulary = model_.config.vocabulary;
+    PlanItem sampled;
+    sampled.sequence = 1;
+    sampled.begin = 20;
+    sampled.end = 21;
+    sampled.tokens = {65};
+    sampled.mode = RingMode::kPassQ;
+    sampled.runs = {{0, 20, 1}};
+    sampled.sampled = true;
+    plan.items.push_back(sampled);
+    return plan;
+  }
+
   std::string Refusal(const std::function<void(StepPlan&)>& change) {
     StepPlan plan = Plan();
     change(plan);
@@ -172,8 +253,96 @@ TEST_F(UnfitPlans, AreAStatusAndTheRanksGoOn) {
                 p.updates[0].terms->attention = AttentionPolicy{.kind = PolicyKind::kLearned};
               }),
               HasSubstr("gates"));
+  // More rows than a rank's step has room for.
+  EXPECT_NE(Refusal([](StepPlan& p) {
+              TableDelta& table = p.updates[0].tables[0];
+              table.append.clear();
+              for (int32_t page = 0; page < 32; ++page) {
+                table.append.push_back({0, page, page * kPageTokens});
+              }
+              p.updates[0].tables.assign(p.updates[0].tables.size(), table);
+              p.items[0].end = 512;
+              p.items[0].tokens.assign(512, 65);
+              p.items[0].runs = {{0, 0, 512}};
+            }),
+            "");
   EXPECT_EQ(ranks_->state(), RanksState::kUp);
   EXPECT_EQ(Refusal([](auto&) {}), "");
+}
+
+// Bytes of a peer, through decoding and every check behind it, to the kernels.
+TEST_F(UnfitPlans, MutatedBytesNeverEndTheRanks) {
+  const uint32_t seed = 20240607;
+  std::mt19937 random(seed);
+  CodecLimits limits;
+  limits.pages = ranks_->page_counts();
+  limits.groups = static_cast<int>(model_.groups.size());
+  limits.page_tokens = kPageTokens;
+  limits.vocabulary = model_.config.vocabulary;
+  limits.layers = model_.layers();
+  limits.kv_heads = model_.config.kv_heads;
+  const std::vector<std::string> originals = {EncodePlan(Plan(), limits).value(),
+                                              EncodePlan(Chosen(), limits).value(),
+                                              EncodePlan(Sampled(), limits).value()};
+  std::map<std::string, int> outcomes;
+  for (int turn = 0; turn < 6000; ++turn) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed << ", turn " << turn);
+    std::string bytes = originals[static_cast<size_t>(turn) % originals.size()];
+    for (uint32_t n = random() % 3 + 1; n > 0; --n) {
+      const size_t at = random() % bytes.size();
+      if (random() % 4 == 0) {
+        bytes.erase(at, random() % 4 + 1);
+        if (bytes.empty()) break;
+      } else {
+        bytes[at] = static_cast<char>(random() % 2 == 0 ? random() % 32 : random());
+      }
+    }
+    absl::StatusOr<StepPlan> plan = DecodePlan(bytes, limits);
+    if (!plan.ok()) continue;
+    const auto shared = std::make_shared<const StepPlan>(*std::move(plan));
+    const absl::Status status = ranks_->Run(shared).status();
+    ++outcomes[absl::StatusCodeToString(status.code())];
+    ASSERT_TRUE(status.ok() || absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status))
+        << status;
+    ASSERT_EQ(ranks_->state(), RanksState::kUp);
+    auto forget = std::make_shared<StepPlan>();
+    for (const SequenceUpdate& update : shared->updates) forget->ended.push_back(update.sequence);
+    ASSERT_EQ(ranks_->Run(forget).status(), absl::OkStatus());
+  }
+  // Both ways are taken often, or the test would say nothing.
+  EXPECT_GT(outcomes["OK"], 100);
+  EXPECT_GT(outcomes["INVALID_ARGUMENT"], 30);
+}
+
+// The page that holds a sequence's summaries changes with a new version of its terms: what was
+// summarised in the one before is not in it yet.
+TEST_F(UnfitPlans, ANewPageForSummariesIsFilledAnew) {
+  const KvPool& pool = ranks_->pool(0);
+  const auto bytes = [&](int32_t page) {
+    const std::byte* const begin = pool.LayerPage(page, 0);
+    return std::vector<std::byte>(begin, begin + pool.geometry().page_bytes());
+  };
+  const StepPlan first = Chosen();
+  ranks_->Run(std::make_shared<const StepPlan>(first)).value();
+  for (const int32_t page : {40, 41}) {
+    std::memset(pool.LayerPage(page, 0), 0, pool.geometry().page_bytes());
+    StepPlan plan;
+    SequenceUpdate& update = plan.updates.emplace_back();
+    update.sequence = 1;
+    update.version = static_cast<uint32_t>(page);
+    update.terms = first.updates[0].terms;
+    update.terms->version = update.version;
+    for (auto& group : update.terms->summaries) group = {{page}};
+    update.tables.resize(model_.groups.size());
+    update.setup = Sampled().updates[0].setup;
+    PlanItem& item = plan.items.emplace_back(Sampled().items[1]);
+    item.begin = first.items[0].end + page - 40;
+    item.end = item.begin + 1;
+    item.runs = {{0, item.begin, 1}};
+    ranks_->Run(std::make_shared<const StepPlan>(plan)).value();
+  }
+  EXPECT_FALSE(bytes(40) == std::vector<std::byte>(bytes(40).size()));
+  EXPECT_TRUE(bytes(41) == bytes(40));
 }
 
 }  // namespace

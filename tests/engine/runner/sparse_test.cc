@@ -38,8 +38,9 @@ std::vector<float> Masked(const MaskedCheckpoint& checkpoint, const AttentionPol
   return checkpoint.Logits(ids, mask, kv_dtype);
 }
 
+// Each leaves out something for the first head already: a model may have no other.
 constexpr char kPolicies[][64] = {
-    "window:sinks=16,window=40,block=16", "dilated_blocks:rates=1/2/3,block=16",
+    "window:sinks=16,window=40,block=16", "dilated_blocks:rates=3/1/2,block=16",
     "strided:stride=3,local=1,block=32",  "global_local:global=1,window=33,block=16",
     "random:window=20,random=2,block=16", "dilated:segments=32/96/48,rates=1/4/3,block=16",
 };

@@ -5,10 +5,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/tiers/disk_remover.h"
 #include "tests/engine/tiers/disk_store_fixture.h"
 
@@ -67,10 +69,16 @@ class DocumentsOnDiskTest : public testing::DiskStoreFixture {
     for (const PageMark& mark : marks) found += Finds(store, mark) ? 1 : 0;
     return found;
   }
+  static std::vector<EntryName> Forgotten(DiskStore& store, const std::string& tenant,
+                                          const std::string& content) {
+    auto pages = store.ForgetDocument(HashOf(tenant), content, CancelFlag::Never());
+    EXPECT_TRUE(pages.ok()) << pages.status();
+    return pages.ok() ? *std::move(pages) : std::vector<EntryName>();
+  }
   static int64_t Forget(DiskStore& store, const std::string& tenant, const std::string& content) {
-    const std::vector<std::string> names = store.ForgetDocument(HashOf(tenant), content);
-    EXPECT_TRUE(store.RemoveFiles(names).ok());
-    return std::ssize(names);
+    const std::vector<EntryName> pages = Forgotten(store, tenant, content);
+    for (const EntryName& page : pages) EXPECT_TRUE(store.RemoveForgotten(page).ok());
+    return std::ssize(pages);
   }
 };
 
@@ -158,8 +166,17 @@ class HangingCalls final : public DiskCalls {
  public:
   int Remove(int folder, const std::string& name) override {
     std::unique_lock lock(mutex_);
+    removed_.push_back(name);
     changed_.wait(lock, [&] { return open_; });
     return DiskCalls::Remove(folder, name);
+  }
+  void Close() {
+    std::lock_guard lock(mutex_);
+    open_ = false;
+  }
+  std::vector<std::string> removed() {
+    std::lock_guard lock(mutex_);
+    return removed_;
   }
   void Open() {
     std::lock_guard lock(mutex_);
@@ -171,20 +188,135 @@ class HangingCalls final : public DiskCalls {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = false;
+  std::vector<std::string> removed_;  // in this order
 };
 
 TEST_F(DocumentsOnDiskTest, NobodyWaitsLongForADiskThatHangs) {
   HangingCalls calls;
   const auto store = Open(1 << 20, calls);
   PutAll(*store, Text("default"));
-  DiskRemover remover(*store);
-  EXPECT_TRUE(remover.Remove({}, milliseconds(0)).ok());
-  const auto names = store->ForgetDocument(HashOf("default"), "early");
-  EXPECT_EQ(remover.Remove(names, milliseconds(20)).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(store->stats().pages, 2) << "nothing finds them";
+  DiskRemover remover(*store, {.most_wait = milliseconds(20)});
+  const ContentHash tenant = HashOf("default");
+  EXPECT_TRUE(remover.Remove(tenant, {}, CancelFlag::Never()).ok());
+  EXPECT_EQ(
+      remover.Remove(tenant, Forgotten(*store, "default", "late"), CancelFlag::Never()).code(),
+      absl::StatusCode::kUnavailable);
+  EXPECT_EQ(store->stats().pages, 4) << "nothing finds them";
+  EXPECT_EQ(store->stats().bytes, 6 * kFile) << "their files are still there";
+  const auto more = Forgotten(*store, "default", "early");
+  const auto begun = steady_clock::now();
+  EXPECT_FALSE(remover.Remove(tenant, more, CancelFlag::Never()).ok());
+  EXPECT_LT(steady_clock::now() - begun, std::chrono::seconds(10));
   calls.Open();
-  EXPECT_TRUE(remover.Remove({"one that is gone"}, std::chrono::seconds(60)).ok());
-  EXPECT_EQ(Files().size(), 2u) << "it went on";
+  while (Files().size() > 2) std::this_thread::yield();
+  while (store->stats().bytes > 2 * kFile) std::this_thread::yield();
+  EXPECT_TRUE(store->on());
+}
+
+TEST_F(DocumentsOnDiskTest, WhoIsCancelledWaitsNoLonger) {
+  HangingCalls calls;
+  const auto store = Open(1 << 20, calls);
+  PutAll(*store, Text("default"));
+  DiskRemover remover(*store, {});
+  CancelFlag cancel;
+  std::thread waits([&] {
+    EXPECT_TRUE(absl::IsCancelled(
+        remover.Remove(HashOf("default"), Forgotten(*store, "default", "early"), cancel)));
+  });
+  while (calls.removed().empty()) std::this_thread::yield();
+  cancel.Cancel();
+  waits.join();
+  calls.Open();
+}
+
+TEST_F(DocumentsOnDiskTest, ARemovalThatHangsTurnsTheStoreOff) {
+  HangingCalls calls;
+  const auto store = Open(1 << 20, calls);
+  PutAll(*store, Text("default"));
+  DiskRemover remover(*store, {.most_wait = milliseconds(20), .most_call = milliseconds(40)});
+  EXPECT_FALSE(
+      remover.Remove(HashOf("default"), Forgotten(*store, "default", "early"), CancelFlag::Never())
+          .ok());
+  while (store->on()) std::this_thread::yield();
+  EXPECT_FALSE(store->stats().off.empty());
+  calls.Open();
+}
+
+// One has deleted a long text; another's page does not wait for all of it.
+TEST_F(DocumentsOnDiskTest, TenantsTakeTurns) {
+  constexpr int kMany = 400;
+  HangingCalls calls;
+  const auto store = Open(int64_t{1} << 30, calls);
+  std::vector<PageMark> marks = MarksOf(kMany, "one");
+  for (PageMark& mark : marks) mark.documents.Add("long");
+  PutAll(*store, marks);
+  PutAll(*store, Text("two"));
+  DiskRemover remover(*store, {.most_wait = milliseconds(0)});
+  EXPECT_FALSE(
+      remover.Remove(HashOf("one"), Forgotten(*store, "one", "long"), CancelFlag::Never()).ok());
+  EXPECT_FALSE(
+      remover.Remove(HashOf("two"), Forgotten(*store, "two", "late"), CancelFlag::Never()).ok());
+  calls.Open();
+  while (calls.removed().size() < kMany + 2) std::this_thread::yield();
+  const std::vector<std::string> removed = calls.removed();
+  const std::string other =
+      absl::StrCat("-", absl::Hex(TenantPart(HashOf("two")), absl::kZeroPad16));
+  for (int i = 0; i < kMany + 2; ++i) {
+    EXPECT_TRUE(i < kMany / 2 || removed[i].find(other) == std::string::npos) << i;
+  }
+}
+
+// The page was computed and put again while its old file waited to be removed.
+TEST_F(DocumentsOnDiskTest, APageThatIsPutAgainKeepsItsFile) {
+  const auto store = Open();
+  PutAll(*store, Text("default"));
+  const std::vector<EntryName> old = Forgotten(*store, "default", "early");
+  std::this_thread::sleep_for(milliseconds(1));
+  const std::vector<PageMark> again = Text("default");
+  PutAll(*store, again);
+  for (const EntryName& page : old) EXPECT_TRUE(store->RemoveForgotten(page).ok());
+  EXPECT_EQ(Found(*store, again), 6);
+  EXPECT_EQ(store->stats().bytes, BytesOnDisk());
+}
+
+// Others' deletions never make it forget one that a request from before still has to heed.
+TEST_F(DocumentsOnDiskTest, ManyDeletionsLaterNothingComesBack) {
+  const auto store = Open();
+  const std::vector<PageMark> before = Text("default");
+  Forget(*store, "default", "early");
+  for (int i = 0; i < 5000; ++i) Forget(*store, "another", std::to_string(i));
+  PutAll(*store, before);
+  EXPECT_EQ(Found(*store, before), 2);
+}
+
+// Pages are looked at some at a time, and those that are used meanwhile are not passed by.
+TEST_F(DocumentsOnDiskTest, AmongManyPagesOthersMayPause) {
+  class Touching final : public CancelFlag {
+   public:
+    std::function<void()> touch;
+    void MayPause() const override { touch(); }
+  };
+  const auto store = Open();
+  for (int text = 0; text < 5; ++text) {
+    std::vector<PageMark> marks = MarksOf(1000, "default", 10'000 * text);
+    for (PageMark& mark : marks) mark.documents.Add("long");
+    PutAll(*store, marks);
+  }
+  int pauses = 0;
+  Touching flag;
+  flag.touch = [&] {
+    ++pauses;
+    for (int text = 3; text < 5; ++text) {
+      for (const PageMark& mark : MarksOf(1000, "default", 10'000 * text)) {
+        store->Touch(KeyOf(mark), store->NextUse());
+      }
+    }
+  };
+  const auto pages = store->ForgetDocument(HashOf("default"), "long", flag);
+  ASSERT_TRUE(pages.ok());
+  EXPECT_EQ(pages->size(), 5000u);
+  EXPECT_GE(pauses, 2);
+  EXPECT_EQ(store->stats().pages, 0);
 }
 
 }  // namespace

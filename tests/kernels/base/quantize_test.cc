@@ -11,8 +11,8 @@
 namespace annulus {
 namespace {
 
-constexpr DType kQuantized[] = {DType::kI8, DType::kF8E4M3, DType::kF8E5M2, DType::kI4G32,
-                                DType::kI4G64};
+constexpr DType kQuantized[] = {DType::kI8,    DType::kF8E4M3, DType::kF8E5M2, DType::kI4G32,
+                                DType::kI4G64, DType::kQ8_0,   DType::kQ4_0,   DType::kQ4_1};
 
 struct Row {
   Row(DType dtype, int64_t cols)
@@ -37,6 +37,10 @@ double Bound(DType dtype, double weight, double largest) {
       return std::max(std::abs(weight) * 0x1p-4, largest / 448 * 0x1p-10);
     case DType::kF8E5M2:
       return std::max(std::abs(weight) * 0x1p-3, largest / 57344 * 0x1p-17);
+    case DType::kQ8_0:  // the scale is rounded to 11 bits
+      return largest / 127 / 2 + largest * 0x1p-11 + 0x1p-25 * 127;
+    case DType::kQ4_1:  // and the minimum: up to half a step less and 15 times the scale's error
+      return largest / 15 + 4 * largest * 0x1p-11;
     default:
       // The opposite of the extreme weight may be cut off at 7 of 8 steps; the scale is rounded.
       return largest / 8 * (1 + 0x1p-8) + largest * 0x1p-8;
@@ -80,9 +84,9 @@ TEST(QuantizeTest, ErrorsAreThoseOfTheNumberOfBits) {
   std::normal_distribution<float> normal(0, 1);
   std::vector<float> weights(4096);
   for (float& w : weights) w = normal(random);
-  const double most[] = {0.012, 0.03, 0.06, 0.1, 0.11};
-  const double least[] = {0.006, 0.02, 0.04, 0.06, 0.06};
-  for (int i = 0; i < 5; ++i) {
+  const double most[] = {0.012, 0.03, 0.06, 0.1, 0.11, 0.007, 0.1, 0.09};
+  const double least[] = {0.006, 0.02, 0.04, 0.06, 0.06, 0.003, 0.06, 0.05};
+  for (int i = 0; i < 8; ++i) {
     Row row(kQuantized[i], 4096);
     QuantizationError error;
     ASSERT_TRUE(
@@ -95,6 +99,8 @@ TEST(QuantizeTest, ErrorsAreThoseOfTheNumberOfBits) {
 TEST(QuantizeTest, ZerosAndTinyWeightsStayFinite) {
   for (const DType dtype : kQuantized) {
     for (const float size : {0.0f, 1e-45f, 1e-40f, 1e-38f, 1e38f}) {
+      // Scales of files' types are halves; what they cannot hold is refused below.
+      if (size > 1 && dtype >= DType::kQ8_0) continue;
       const std::vector<float> weights(70, -size);
       Row row(dtype, 70);
       ASSERT_TRUE(QuantizeRow(dtype, weights, row.codes.data(), row.scales.data(), nullptr).ok());
@@ -126,6 +132,22 @@ TEST(QuantizeTest, RefusesWhatIsNotFinite) {
     row.codes[8] = std::byte{code};
     EXPECT_FALSE(
         CheckQuantizedRow(static_cast<DType>(dtype), row.codes.data(), row.scales.data(), 9).ok());
+  }
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    for (const float large : {9e6f, -9e6f, 1e38f}) {
+      std::vector<float> weights(33, 1);
+      weights[32] = large;
+      Row own(dtype, 33);
+      EXPECT_EQ(QuantizeRow(dtype, weights, own.codes.data(), own.scales.data(), nullptr).code(),
+                absl::StatusCode::kInvalidArgument);
+    }
+    Row own(dtype, 64);
+    EXPECT_TRUE(CheckQuantizedRow(dtype, own.codes.data(), own.scales.data(), 64).ok());
+    own.codes[7] = std::byte{0x80};
+    EXPECT_TRUE(CheckQuantizedRow(dtype, own.codes.data(), own.scales.data(), 64).ok());
+    own.scales.back() = std::byte{0xfc};
+    EXPECT_FALSE(CheckQuantizedRow(dtype, own.codes.data(), own.scales.data(), 64).ok());
   }
   Row row(DType::kI4G32, 65);
   row.scales[5] = std::byte{0x7f};

@@ -83,18 +83,21 @@ inline void FillProblem(Problem& problem, uint32_t seed) {
                               problem.rows() > 0 ? problem.positions[0] : 0);
 }
 
-// The problem's keys and values in pages of one table. Slots never written hold NaN bytes.
+// The problem's keys and values in pages of one table. Slots never written hold NaN bytes, and so
+// does a page ahead of all others.
 class PagedSequence {
  public:
-  PagedSequence(const OpTable& table, const Problem& problem) {
+  PagedSequence(const OpTable& table, const Problem& problem)
+      : page_bytes_(table.kv_page_bytes(problem.shape)) {
     const KvPageShape& shape = problem.shape;
-    const size_t page_bytes = table.kv_page_bytes(shape);
+    const size_t page_bytes = page_bytes_;
     const int64_t count = problem.page_present.size();
-    memory_.assign(count * page_bytes, std::byte{0xff});
+    memory_.assign((count + 1) * page_bytes, std::byte{0xff});
+    std::byte* const first_page = memory_.data() + page_bytes;
     std::vector<std::byte*> pages;
     std::vector<int32_t> slots;
     for (int64_t j = 0; j < problem.end - problem.begin; ++j) {
-      pages.push_back(memory_.data() + j / shape.page_tokens * page_bytes);
+      pages.push_back(first_page + j / shape.page_tokens * page_bytes);
       slots.push_back(j % shape.page_tokens);
     }
     const KvAppendParams params{shape, problem.k.view(), problem.v.view(), pages, slots};
@@ -103,14 +106,16 @@ class PagedSequence {
       if (!problem.page_present[p]) continue;
       const int64_t first = problem.begin + p * shape.page_tokens;
       views_.push_back(
-          {memory_.data() + p * page_bytes, static_cast<int32_t>(first),
+          {first_page + p * page_bytes, static_cast<int32_t>(first),
            static_cast<int32_t>(std::min<int64_t>(shape.page_tokens, problem.end - first))});
     }
   }
 
   std::span<const KvPageView> views() const { return views_; }
+  size_t page_bytes() const { return page_bytes_; }
 
  private:
+  const size_t page_bytes_;
   std::vector<std::byte> memory_;
   std::vector<KvPageView> views_;
 };
@@ -194,7 +199,7 @@ inline AttentionResult Attend(const OpTable& table, const Problem& problem, int 
 }
 
 // Every second page into a state, then the others: merged by merge_state where `apart`, else by
-// attention itself.
+// attention itself, with views that lie a page ahead of the data.
 inline AttentionResult AttendInTwo(const OpTable& table, const Problem& problem, int threads,
                                    bool apart, std::span<const DilatedBranch> branches = {}) {
   const PagedSequence pages(table, problem);
@@ -205,6 +210,10 @@ inline AttentionResult AttendInTwo(const OpTable& table, const Problem& problem,
     for (size_t p = second; p < pages.views().size(); p += 2) views.push_back(pages.views()[p]);
     AttentionItem item =
         MakeItem(problem, pages, 0, problem.rows(), results[second && apart ? 1 : 0]);
+    if (!apart) {
+      item.page_offset = pages.page_bytes();
+      for (KvPageView& view : views) view.data -= item.page_offset;
+    }
     item.pages = views;
     item.branches = branches;
     item.merges = second && !apart;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -130,10 +131,23 @@ inline bool SameBits(const float* a, const float* b, int64_t count) {
 }
 
 inline constexpr DType kCpuDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
-// Of weights.
+// Of weights, in every table.
 inline constexpr DType kWeightDTypes[] = {DType::kF32,    DType::kBF16,   DType::kF16,
                                           DType::kF8E4M3, DType::kF8E5M2, DType::kI8,
                                           DType::kI4G32,  DType::kI4G64};
+
+// The types of GGUF files are the CPU's alone.
+inline std::vector<DType> FileDTypesOf(const OpTable& table) {
+  if (IsOfGpu(table)) return {};
+  return {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+}
+
+// All types of weights that one table serves.
+inline std::vector<DType> WeightDTypesOf(const OpTable& table) {
+  std::vector<DType> dtypes = FileDTypesOf(table);
+  dtypes.insert(dtypes.begin(), std::begin(kWeightDTypes), std::end(kWeightDTypes));
+  return dtypes;
+}
 
 // What a row of weights becomes when it is stored as `dtype`.
 inline std::vector<float> Stored(DType dtype, const float* row, int64_t count) {

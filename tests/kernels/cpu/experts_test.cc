@@ -168,7 +168,7 @@ class ChoosingCase {
 TEST_P(ExpertsTest, ChosenExpertsGiveTheBitsOfLinear) {
   uint32_t seed = 40;
   for (const ChoosingShape& shape : kChoosingShapes) {
-    for (const DType dtype : kWeightDTypes) {
+    for (const DType dtype : WeightDTypesOf(table())) {
       SCOPED_TRACE(::testing::Message()
                    << "seed " << seed << " rows " << shape.rows << ", " << shape.chosen << " of "
                    << shape.experts << " " << DTypeName(dtype));

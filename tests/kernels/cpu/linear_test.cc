@@ -125,7 +125,7 @@ using LinearTest = EveryTable;
 TEST_P(LinearTest, MatchesTheReference) {
   uint32_t seed = 1;
   for (const Shape& shape : kLinearShapes) {
-    for (const DType dtype : kWeightDTypes) {
+    for (const DType dtype : WeightDTypesOf(table())) {
       const Mode mode = static_cast<Mode>(seed % 4);
       SCOPED_TRACE(::testing::Message()
                    << "seed " << seed << " rows " << shape.rows << " in " << shape.in << " out "
@@ -148,6 +148,33 @@ TEST_P(LinearTest, MatchesTheReference) {
   }
 }
 
+// As GGUF's rows are: whole groups of 32, few or one column, batches of every size about the tiles.
+TEST_P(LinearTest, GroupsOfFilesMatchTheReferenceInEveryBatch) {
+  uint32_t seed = 1000;
+  for (const DType dtype : FileDTypesOf(table())) {
+    for (const int64_t in : {32, 96, 576}) {
+      for (const int64_t out : {1, 49}) {
+        for (int64_t rows = 1; rows <= 17; ++rows) {
+          SCOPED_TRACE(::testing::Message() << "seed " << seed << " rows " << rows << " in " << in
+                                            << " out " << out << " " << DTypeName(dtype));
+          LinearCase test({rows, in, out}, seed++);
+          test.RoundInputs();
+          const TestMatrix expected = test.Run(Reference(), dtype, Mode::kPlain, 1);
+          const TestMatrix actual = test.Run(table(), dtype, Mode::kPlain, 2);
+          const int64_t fixed_group = FixedGroupOf(table(), dtype);
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t o = 0; o < out; ++o) {
+              const double tolerance =
+                  fixed_group > 0 ? test.FixedTolerance(r, o, fixed_group) : test.Tolerance(r, o);
+              ASSERT_NEAR(actual.row(r)[o], expected.row(r)[o], tolerance) << r << " " << o;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 // The reference itself against float64.
 TEST(LinearReferenceTest, MatchesFloat64) {
   const LinearCase test({5, 333, 21}, 99);
@@ -164,7 +191,7 @@ TEST(LinearReferenceTest, MatchesFloat64) {
 }
 
 TEST_P(LinearTest, ARowsBitsDependOnNeitherTheOtherRowsNorTheThreads) {
-  for (const DType dtype : kWeightDTypes) {
+  for (const DType dtype : WeightDTypesOf(table())) {
     SCOPED_TRACE(DTypeName(dtype));
     const int64_t rows = 103;
     const int64_t in = IsEmulated(table()) ? 71 : 523;
@@ -258,7 +285,7 @@ void ExpectBitsOfEachAlone(const OpTable& table, const ProductsCase& test) {
 
 TEST_P(LinearTest, ProductsOfOneInputHaveTheBitsOfEachAlone) {
   uint32_t seed = 1;
-  for (const DType dtype : kWeightDTypes) {
+  for (const DType dtype : WeightDTypesOf(table())) {
     for (const DType other : {dtype, DType::kF32}) {
       for (const int64_t times : {1, 5}) {
         SCOPED_TRACE(::testing::Message() << "seed " << seed << " " << DTypeName(dtype)
@@ -301,7 +328,7 @@ TEST_P(LinearTest, NoRowsAreNoWork) {
 TEST_P(LinearTest, EmbedGathersRowsExactly) {
   std::mt19937 random(11);
   for (const int64_t hidden : {1, 8, 255, 256, 257, 600}) {
-    for (const DType dtype : kWeightDTypes) {
+    for (const DType dtype : WeightDTypesOf(table())) {
       SCOPED_TRACE(::testing::Message() << "hidden " << hidden << " " << DTypeName(dtype));
       const int64_t vocabulary = 37;
       TestMatrix weight(vocabulary, hidden);
@@ -356,7 +383,7 @@ TEST_P(LinearTest, PacksStoredCodesBlockByBlock) {
   weight.FillNormal(random);
   std::vector<int32_t> ids(53);
   for (int i = 0; i < 53; ++i) ids[i] = i;
-  for (const DType dtype : kWeightDTypes) {
+  for (const DType dtype : WeightDTypesOf(table())) {
     if (!IsQuantized(dtype)) continue;
     SCOPED_TRACE(DTypeName(dtype));
     const size_t row_bytes = QuantizedRowBytes(dtype, 137);
@@ -392,7 +419,7 @@ TEST_P(LinearTest, PackRefusesImpossibleMatrices) {
   const int64_t huge = std::numeric_limits<int64_t>::max();
   const std::pair<int64_t, int64_t> impossible[] = {{0, 1},    {1, 0},    {-1, 5},
                                                     {huge, 1}, {1, huge}, {1ll << 33, 1ll << 33}};
-  for (const DType dtype : kWeightDTypes) {
+  for (const DType dtype : WeightDTypesOf(table())) {
     for (const auto& [rows, cols] : impossible) {
       EXPECT_EQ(table().matrix_bytes(rows, cols, dtype).status().code(),
                 absl::StatusCode::kInvalidArgument)
@@ -409,7 +436,7 @@ TEST_P(LinearTest, QuantisingRefusesWeightsThatAreNotFinite) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     std::vector<float> weight(40 * 20, 1.0f);
     weight[555] = bad;
-    for (const DType dtype : kWeightDTypes) {
+    for (const DType dtype : WeightDTypesOf(table())) {
       const auto packed =
           PackMatrix(table(), BackendOf(table()), {weight.data(), DType::kF32, 40, 20}, dtype);
       EXPECT_EQ(packed.ok(), !IsQuantized(dtype)) << DTypeName(dtype);

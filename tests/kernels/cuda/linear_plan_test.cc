@@ -20,6 +20,15 @@ DeviceInfo WithMultiprocessors(int multiprocessors, size_t shared_kib) {
   return device;
 }
 
+// Kernels of GPUs would take their codes for those of another type.
+TEST(MatrixBytesTest, TypesOfGgufFilesAreRefused) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+    EXPECT_EQ(MatrixBytes(64, 96, dtype).status().code(), absl::StatusCode::kUnimplemented)
+        << DTypeName(dtype);
+  }
+  EXPECT_TRUE(MatrixBytes(64, 96, DType::kI8).ok());
+}
+
 TEST(FewRowsTilesTest, EveryMultiprocessorHasABlockBeforeBlocksGrow) {
   const DeviceInfo h200 = WithMultiprocessors(132, 227);
   EXPECT_EQ(FewRowsTiles(1, true, h200), 1);

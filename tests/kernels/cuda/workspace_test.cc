@@ -367,5 +367,25 @@ TEST_F(WorkspaceTest, FreeMemoryIsThatOfTheDeviceAlone) {
   EmulatedDevice::Get().devices = 1;
 }
 
+TEST(PlannedGpusTest, AreLikeThoseThatAreThere) {
+  const auto planned = PlanCudaBackends("h200", 0, 4);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  const BackendCapabilities& capabilities = (*planned)->capabilities();
+  EXPECT_EQ(capabilities.name, "cuda");
+  EXPECT_EQ(capabilities.devices, 4);
+  EXPECT_FALSE(capabilities.host_accessible);
+  EXPECT_EQ(capabilities.memory_bytes, size_t{139} << 30);
+  EXPECT_EQ(capabilities.reserved_bytes, size_t{512} << 20);
+  WorkShape shape;
+  shape.rows = 2048;
+  shape.products = {{2048, 4096, 4096, DType::kBF16}};
+  EXPECT_EQ((*planned)->PlanWorkspace(shape).total(),
+            PlanWorkspace(shape, DeviceOf(9, 0, 132), true).total());
+  EXPECT_EQ((*PlanCudaBackends("l4", size_t{1} << 30, 1))->capabilities().memory_bytes,
+            size_t{1} << 30);
+  EXPECT_THAT(PlanCudaBackends("abacus", 0, 1).status().message(),
+              ::testing::AllOf(HasSubstr("abacus"), HasSubstr("h100-80gb")));
+}
+
 }  // namespace
 }  // namespace annulus::cuda

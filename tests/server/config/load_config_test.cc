@@ -89,7 +89,7 @@ std::string OtherValue(const Option& option) {
     return "file.pem";
   if (name.find("time") != std::string::npos || name == "stall-budget" || name == "attach-window")
     return "7s";
-  if (name == "kv-memory" || name.find("-size") != std::string::npos ||
+  if (name == "kv-memory" || name == "memory" || name.find("-size") != std::string::npos ||
       name == "max-documents-memory" || name == "max-prompts-memory" ||
       name == "max-replay-memory") {
     return "77MiB";
@@ -107,8 +107,8 @@ std::string Describe(const ServerConfig& c) {
       << '|' << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
       << static_cast<int>(e.ring_transport) << '|' << e.device_graphs << '|'
       << AssignmentText(e.attention) << '|' << e.attention_gates << '|' << e.kernels << '|'
-      << ActivationsName(e.activations) << '|' << c.convert_out << '|' << e.profile << '|'
-      << e.kv_disk << '|' << e.kv_disk_bytes << '|'
+      << ActivationsName(e.activations) << '|' << c.convert_out << '|' << c.planned_memory_bytes
+      << '|' << e.profile << '|' << e.kv_disk << '|' << e.kv_disk_bytes << '|'
       << (e.stall_budget ? e.stall_budget->count() : -1) << '|' << e.exchange_timeout.count() << '|'
       << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa << '|'
       << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen << '|'
@@ -123,13 +123,15 @@ std::string Describe(const ServerConfig& c) {
   return out.str();
 }
 
-// TLS needs both files, so each of the two travels with the other; --out goes with --convert.
+// TLS needs both files, so each of the two travels with the other; --out goes with --convert
+// and --memory with --plan.
 std::vector<std::string> Companion(const Option& option) {
   const std::string name = option.name;
   if (name == "tls-key") return {"--tls-certificate", "x"};
   if (name == "tls-certificate") return {"--tls-key", "x"};
   if (name == "tls-client-ca") return {"--tls-certificate", "x", "--tls-key", "x"};
   if (name == "out") return {"--convert"};
+  if (name == "memory") return {"--plan"};
   return {};
 }
 
@@ -180,7 +182,8 @@ TEST_F(LoadConfigTest, ThePrintedFileExplainsEveryOptionAndChangesNone) {
 TEST_F(LoadConfigTest, APrintedFileIsReadBack) {
   for (const Option& option : Options()) {
     SCOPED_TRACE(option.name);
-    if (std::string(option.name) == "out") continue;  // for --convert alone
+    const std::string name = option.name;
+    if (name == "out" || name == "memory") continue;  // for --convert and --plan alone
     std::vector<std::string> arguments = Companion(option);
     arguments.insert(arguments.begin(), {std::string("--") + option.name, OtherValue(option)});
     EXPECT_EQ(Describe(Load({"--config", WriteFile(Printed(arguments))})),
@@ -333,6 +336,21 @@ TEST_F(LoadConfigTest, ActionsAreRecognised) {
   EXPECT_EQ(LoadConfig({"--convert", "--out", "d"}, {})->action, Action::kConvert);
   EXPECT_EQ(LoadConfig({"--help"}, {{"ANNULUS_NONSENSE", "1"}})->action, Action::kHelp);
   EXPECT_EQ(LoadConfig({"--version", "--nonsense"}, {})->action, Action::kVersion);
+}
+
+TEST_F(LoadConfigTest, PlansAreForMachinesThatAreNotThere) {
+  const auto planned = LoadConfig({"--plan", "--device", "h100-80gb", "--memory", "70GiB"}, {});
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->action, Action::kPlan);
+  EXPECT_EQ(planned->config.device, DeviceChoice::kNamed);
+  EXPECT_EQ(planned->config.planned_gpu, "h100-80gb");
+  EXPECT_EQ(planned->config.planned_memory_bytes, size_t{70} << 30);
+  EXPECT_THAT(Error({"--device", "h100-80gb"}),
+              AllOf(HasSubstr("h100-80gb"), HasSubstr("cpu, cuda and auto")));
+  EXPECT_THAT(Error({"--check", "--memory", "1GiB"}), HasSubstr("--plan alone"));
+  EXPECT_THAT(Error({"--plan", "--device", "abacus"}),
+              AllOf(HasSubstr("--device: \"abacus\""), HasSubstr("l40s")));
+  EXPECT_THAT(Error({"--plan", "--memory", "1MiB"}), HasSubstr("64 MiB"));
 }
 
 TEST_F(LoadConfigTest, OutGoesWithConvert) {

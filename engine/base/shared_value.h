@@ -1,0 +1,45 @@
+#ifndef ANNULUS_ENGINE_BASE_SHARED_VALUE_H_
+#define ANNULUS_ENGINE_BASE_SHARED_VALUE_H_
+
+#include <memory>
+#include <utility>
+
+namespace annulus {
+
+// An optional value that costs nothing to copy: copies share one object, which never changes.
+// Behaves as std::optional<const T>; equal values are equal whether they are shared or not.
+// Thread-safe as far as T is when it is only read.
+template <class T>
+class SharedValue {
+ public:
+  SharedValue() = default;
+  SharedValue(T value)  // NOLINT: as std::optional
+      : value_(std::make_shared<const T>(std::move(value))) {}
+  // Null: no value.
+  SharedValue(std::shared_ptr<const T> value)  // NOLINT: likewise
+      : value_(std::move(value)) {}
+
+  bool has_value() const { return value_ != nullptr; }
+  const T& operator*() const { return *value_; }
+  const T* operator->() const { return value_.get(); }
+
+  // For changing it: a copy that nobody shares yet, or an empty T. Valid until the next assignment.
+  T& Own() {
+    auto own = has_value() ? std::make_shared<T>(*value_) : std::make_shared<T>();
+    T& value = *own;
+    value_ = std::move(own);
+    return value;
+  }
+
+  friend bool operator==(const SharedValue& a, const SharedValue& b) {
+    if (a.value_ == b.value_) return true;
+    return a.has_value() && b.has_value() && *a == *b;
+  }
+
+ private:
+  std::shared_ptr<const T> value_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_BASE_SHARED_VALUE_H_

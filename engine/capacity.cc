@@ -1,0 +1,147 @@
+#include "engine/capacity.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/process_memory.h"
+#include "engine/engine_setup.h"
+#include "engine/memory_plan.h"
+#include "engine/model/weights.h"
+#include "engine/model_files.h"
+#include "engine/runner/rank_model.h"
+#include "engine/runner/rank_set.h"
+#include "engine/scheduler/placement.h"
+#include "kernels/base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// Sizes of keys and values that are tried: what kernels work in grows with them, so the first is
+// too much, and each next one is nearer.
+constexpr int kMostTries = 8;
+
+size_t Less(size_t bytes, size_t taken) { return bytes - std::min(bytes, taken); }
+
+// PlanMemory of devices that hold the weights and nothing of anybody else.
+absl::StatusOr<MemoryPlan> PlanAlone(const RankModel& model, const RankSetOptions& ranks,
+                                     size_t program, Backend& machine) {
+  ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanMemory(model, ranks, program, machine));
+  if (!plan.of_host) plan.free = Less(plan.total, plan.weights);
+  return plan;
+}
+
+// With all that is left for keys and values, unless the options say how much; `ranks` gains it.
+absl::StatusOr<MemoryPlan> Fill(const RankModel& model, RankSetOptions& ranks, size_t program,
+                                Backend& machine) {
+  const auto count = static_cast<size_t>(ranks.ranks);
+  const auto devices = static_cast<size_t>(DevicesOf(machine, ranks.ranks));
+  const size_t page = GeometryOf(model).page_bytes();
+  if (ranks.kv_memory_bytes > 0)
+    return PlanAlone(model, ranks, program, machine);  // as it was told
+  ANNULUS_ASSIGN_OR_RETURN(MemoryPlan plan, PlanAlone(model, ranks, program, machine));
+  for (int tries = 0; tries < kMostTries; ++tries) {
+    const size_t left = Less(plan.free, plan.needed() - plan.kv) * devices;
+    const size_t filled = left / count / page * page * count;
+    if (filled == ranks.kv_memory_bytes) return plan;
+    ranks.kv_memory_bytes = filled;
+    ANNULUS_ASSIGN_OR_RETURN(plan, PlanAlone(model, ranks, program, machine));
+  }
+  while (plan.needed() > plan.free && ranks.kv_memory_bytes > 0) {
+    const size_t excess = std::max((plan.needed() - plan.free) * devices, count * page);
+    ranks.kv_memory_bytes = Less(ranks.kv_memory_bytes, excess) / (count * page) * (count * page);
+    ANNULUS_ASSIGN_OR_RETURN(plan, PlanAlone(model, ranks, program, machine));
+  }
+  return plan;
+}
+
+bool Fits(int64_t tokens, const std::vector<int32_t>& pages, const PlanLimits& limits) {
+  PageDemand demand;
+  demand.tokens = tokens;
+  demand.checkpoints = 1;  // at the end of the prompt
+  return ChooseRing(demand, pages, {}, limits).has_value();
+}
+
+int64_t LongestContext(const std::vector<int32_t>& pages, const PlanLimits& limits) {
+  int64_t fits = 0;
+  int64_t too_long = int64_t{std::numeric_limits<int32_t>::max()} + 1;
+  while (too_long - fits > 1) {
+    const int64_t middle = fits + (too_long - fits) / 2;
+    (Fits(middle, pages, limits) ? fits : too_long) = middle;
+  }
+  return fits;
+}
+
+absl::StatusOr<CapacityCase> PlanCase(const EngineOptions& options, const RankModel& model,
+                                      size_t program, Backend& machine) {
+  const PlanLimits limits = PlanLimitsOf(options, model);
+  RankSetOptions ranks = RankSetOptionsOf(options, limits, machine);
+  CapacityCase planned;
+  planned.weights_dtype = model.weights.dtype;
+  planned.kv_dtype = options.kv_dtype;
+  planned.ranks = options.ranks;
+  ANNULUS_ASSIGN_OR_RETURN(planned.plan, Fill(model, ranks, program, machine));
+  planned.kv_bytes_per_token = KvBytesPerToken(model);
+  const size_t pages =
+      ranks.kv_memory_bytes / static_cast<size_t>(options.ranks) / GeometryOf(model).page_bytes();
+  const auto most = static_cast<size_t>(std::numeric_limits<int32_t>::max());
+  const std::vector<int32_t> each(static_cast<size_t>(options.ranks),
+                                  static_cast<int32_t>(std::min(pages, most)));
+  planned.tokens = LongestContext(each, limits);
+  return planned;
+}
+
+// What LoadModel makes of these options, without the numbers.
+absl::StatusOr<RankModel> ShapeModel(const EngineOptions& options, const ModelFiles& files,
+                                     const Backend& machine, const KernelRegistry& kernels) {
+  ANNULUS_ASSIGN_OR_RETURN(const OpTable* ops, SelectKernels(options, files, machine, kernels));
+  ANNULUS_ASSIGN_OR_RETURN(ModelWeights weights, ShapeWeights(files.config, *files.tensors, *ops,
+                                                              WantedDType(options, files)));
+  RankModel model =
+      MakeRankModel(files.config, std::move(weights), *ops, options.page_tokens, options.kv_dtype);
+  model.activations = options.activations;
+  return model;
+}
+
+}  // namespace
+
+absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Backend& machine,
+                                           const KernelRegistry& kernels) {
+  EngineOptions options = question.options;
+  ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
+  CapacityTable table;
+  std::optional<size_t> program;  // of one that has opened the model, tokenizer and all
+  for (const std::optional<DType>& weights : question.weights_dtypes) {
+    options.weights_dtype = weights;
+    ANNULUS_ASSIGN_OR_RETURN(const ModelFiles files,
+                             OpenModelShape(options.model, CodesOf(options, machine, kernels)));
+    ANNULUS_ASSIGN_OR_RETURN(table.context, ContextLimit(files.config, options.max_context));
+    table.description = files.description;
+    if (!program) {
+      program = static_cast<size_t>(std::max<int64_t>(0, ReadProcessMemory().resident));
+    }
+    for (const DType kv : question.kv_dtypes) {
+      options.kv_dtype = kv;
+      const absl::StatusOr<RankModel> model = ShapeModel(options, files, machine, kernels);
+      if (!model.ok()) {
+        if (question.weights_dtypes.size() * question.kv_dtypes.size() == 1) return model.status();
+        table.missing.push_back(
+            absl::StrCat("weights ", weights ? DTypeName(*weights) : "as they are stored",
+                         ", keys and values ", DTypeName(kv), ": ", model.status().message()));
+        continue;
+      }
+      table.parameters = model->weights.parameters;
+      for (const int ranks : question.ranks) {
+        options.ranks = ranks;
+        ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
+        ANNULUS_ASSIGN_OR_RETURN(CapacityCase planned,
+                                 PlanCase(options, *model, *program, machine));
+        table.cases.push_back(std::move(planned));
+      }
+    }
+  }
+  return table;
+}
+
+}  // namespace annulus

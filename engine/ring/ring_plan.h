@@ -1,0 +1,110 @@
+#ifndef ANNULUS_ENGINE_RING_RING_PLAN_H_
+#define ANNULUS_ENGINE_RING_RING_PLAN_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/ring/channel.h"
+#include "engine/ring/ring_slots.h"
+#include "engine/ring/shard_map.h"
+#include "kernels/base/tensor_view.h"
+#include "kernels/ops/attention.h"
+
+namespace annulus {
+
+// One layer of one step.
+struct RingLayer {
+  uint64_t tag = 0;  // unique per step and layer; the low 16 bits are zero
+  int32_t window = 0;
+  std::span<const RingItem> items;     // those that attend in this layer, plan order
+  std::span<const ItemShards> shards;  // [item], of the layer's cache group
+  ConstMatrixView query;               // [own rows, heads * k_dim], rotated
+  ConstMatrixView key;                 // [own rows, kv_heads * k_dim], rotated
+  ConstMatrixView value;               // [own rows, kv_heads * v_dim]
+  // The part of an own page that the first layer of the cache group has; that of this layer lies
+  // `page_offset` bytes behind it.
+  std::function<std::byte*(int32_t page)> page_data;
+  size_t page_offset = 0;
+  AttentionState state;   // [own rows]: the result
+  AttentionState served;  // rows attended for other ranks: [StateRows::served]
+  AttentionState kept;    // own rows' further states, until they can be merged: [StateRows::kept]
+  RingSlots slots;        // where what arrives is copied to; nothing where the channel hands over
+};
+
+// What the layers of one cache group share in a step: which pages are sent, attended and received
+// in which ring step, at which addresses, and which states merge when. Laid out once; a layer adds
+// its page_offset. Layers that share a plan have equal items, shards and buffers.
+//
+// A plan points into the items, shards and buffers that it was laid out from, and is written by
+// RingAttention while a layer runs. Not thread-safe.
+class RingPlan {
+ public:
+  RingPlan() = default;
+  RingPlan(RingPlan&&) = default;
+  RingPlan& operator=(RingPlan&&) = default;
+
+  bool laid_out() const { return laid_out_; }
+  // To be called when shards have changed: the next layer lays the plan out anew.
+  void Clear() { laid_out_ = false; }
+
+ private:
+  friend class RingAttention;
+  friend class RingPlanner;
+
+  // States of the same rows; the second goes into the first.
+  using Merge = std::pair<AttentionState, AttentionState>;
+  // A message, and what is expected of the same peer in the same round.
+  struct Message {
+    std::vector<RingPart> parts;
+    std::vector<size_t> expected;
+    int64_t bytes = 0;  // of `parts`
+
+    bool empty() const { return parts.empty() && expected.empty(); }
+  };
+  struct Queries {
+    Message message;
+    bool received = false;        // in this layer
+    std::vector<RingPart> parts;  // that came, if so
+  };
+  // Attention items whose query is a part of a peer's queries. If `page` is set the two parts that
+  // follow are the key and value of a sampled row, which goes to `slot` of that page.
+  struct Served {
+    size_t first_item = 0;
+    size_t items = 0;
+    size_t part = 0;
+    std::byte* page = nullptr;
+    int32_t slot = 0;
+  };
+  // A state that comes back: copied to `into`, or merged with what is there; then `merges`.
+  struct Returned {
+    AttentionState into;
+    bool merged = false;
+    std::vector<Merge> merges;
+  };
+  // What a ring step has to do with one peer.
+  struct PeerStep {
+    Message pages;                  // parts: of the first layer
+    std::vector<KvPageView> views;  // of the pages that come
+    std::vector<Served> served;
+    Message states;
+    std::vector<Returned> returned;
+  };
+  struct Step {
+    std::vector<PeerStep> peers;       // [rank]
+    std::vector<KvPageView> views;     // of own pages, in the first layer
+    std::vector<AttentionItem> items;  // one call of attention
+    std::vector<uint8_t> own_pages;    // [item] whether it attends own pages
+    std::vector<Merge> merges;         // once they are attended
+  };
+
+  bool laid_out_ = false;
+  std::vector<Queries> queries_;  // [rank]
+  std::vector<Step> steps_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_RING_RING_PLAN_H_

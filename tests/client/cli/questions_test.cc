@@ -1,0 +1,197 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "google/rpc/error_details.pb.h"
+#include "tests/client/cli/run_cli.h"
+#include "tests/client/fake_server.h"
+#include "tests/support/temp_directory.h"
+
+namespace annulus {
+namespace {
+
+using testing::CliInput;
+using testing::CliResult;
+using testing::FakeServer;
+using ::testing::HasSubstr;
+
+class QuestionsOfAFile : public ::testing::Test {
+ protected:
+  QuestionsOfAFile() { server_.SetReply(testing::StoryReply()); }
+
+  CliResult Run(std::vector<std::string> arguments, const CliInput& input = {}) {
+    arguments.insert(arguments.end(), {"--server", server_.address()});
+    return testing::RunCliInProcess(arguments, input);
+  }
+
+  FakeServer server_;
+  const testing::TempDirectory directory_;
+  const std::filesystem::path& folder_ = directory_.path();
+};
+
+TEST_F(QuestionsOfAFile, AskAsksTheQuestionsOfAFile) {
+  server_.AddDocument("story", "Once.");
+  directory_.Write("q.txt", "Who?\n\n  And why? \r\n");
+  const CliResult result = Run({"ask", "story", "--questions", folder_ / "q.txt"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "# Who?\nOnce upon a time\n\n# And why?\nOnce upon a time\n");
+  const std::vector<v1::GenerationSpec> specs = server_.specs();
+  ASSERT_EQ(specs.size(), 2u);
+  std::set<std::string> asked;
+  for (const v1::GenerationSpec& spec : specs) {
+    EXPECT_EQ(spec.documents(0), "story");
+    ASSERT_EQ(spec.messages().messages_size(), 1);
+    asked.insert(spec.messages().messages(0).content());
+  }
+  EXPECT_EQ(asked, (std::set<std::string>{"Who?", "And why?"}));
+}
+
+TEST_F(QuestionsOfAFile, QuestionsMayBeJsonLinesAndAnswersAre) {
+  server_.AddDocument("story", "Once.");
+  const std::string lines = "{\"question\": \"Who?\\nAll.\"}\n{\"question\": \"Why?\"}\n";
+  const CliResult result =
+      Run({"ask", "story", "--questions", "-", "-s", "be brief", "--json"}, {.in = lines});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("{\"index\":0,\"question\":\"Who?\\nAll.\",\"text\":\"Once"));
+  EXPECT_THAT(result.out, HasSubstr("\n{\"index\":1,\"question\":\"Why?\",\"text\":\"Once"));
+  EXPECT_EQ(server_.specs()[0].messages().messages(0).role(), "system");
+}
+
+TEST_F(QuestionsOfAFile, BadQuestionsAreMisuse) {
+  server_.AddDocument("story", "Once.");
+  std::string many;
+  for (int i = 0; i <= 1000; ++i) many += "Who?\n";
+  for (const std::string& bad :
+       {std::string(), std::string("\n \n"), std::string("{\"question\": 1}\n"),
+        std::string("{\"question\": \"a\"}\nWho?\n"), std::string("\xFF\n"), many}) {
+    const CliResult result = Run({"ask", "story", "--questions", "-"}, {.in = bad});
+    EXPECT_EQ(result.exit_code, 2) << bad.substr(0, 40);
+  }
+  EXPECT_EQ(Run({"ask", "story", "--questions", folder_ / "none"}).exit_code, 2);
+  EXPECT_EQ(Run({"ask", "-", "--questions", "-"}, {.in = "Who?"}).exit_code, 2);
+  EXPECT_EQ(Run({"ask", "story", "--questions", "-", "--show-prompt"}, {.in = "Who?"}).exit_code,
+            2);
+  EXPECT_TRUE(server_.specs().empty());
+}
+
+TEST_F(QuestionsOfAFile, QuestionsThatFailEndAlone) {
+  const CliResult result = Run({"ask", "none", "--questions", "-"}, {.in = "Who?\nWhy?\n"});
+  EXPECT_EQ(result.exit_code, 64 + 5);
+  server_.AddDocument("story", "Once.");
+  FakeServer::Reply reply;
+  reply.status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not that");
+  server_.SetReply(reply);
+  const CliResult all = Run({"ask", "story", "--questions", "-", "--json"}, {.in = "Who?\nWhy?\n"});
+  EXPECT_EQ(all.exit_code, 64 + 3);
+  EXPECT_THAT(all.out, HasSubstr("{\"index\":1,\"question\":\"Why?\""));
+  EXPECT_THAT(all.out, HasSubstr("\"error\":{\"code\":\"INVALID_ARGUMENT\""));
+}
+
+std::string Question(const v1::GenerationSpec& spec) {
+  return spec.messages().messages(0).content();
+}
+
+FakeServer::Reply Echo(const v1::GenerationSpec& spec) {
+  return {.events = {testing::QueuedEvent(0), testing::DeltaEvent("re: " + Question(spec), {1}),
+                     testing::CompletionEvent(v1::FINISH_REASON_STOP, 1)}};
+}
+
+FakeServer::Reply Refusal(std::chrono::milliseconds delay) {
+  google::rpc::RetryInfo retry;
+  retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay.count()) * 1'000'000);
+  return {.status = testing::MakeFailure(grpc::StatusCode::RESOURCE_EXHAUSTED, "busy", {&retry})};
+}
+
+TEST_F(QuestionsOfAFile, EachGetsItsOwnAnswerAndSomeMayFail) {
+  server_.AddDocument("story", "Once.");
+  server_.SetReplies([](const v1::GenerationSpec& spec) {
+    FakeServer::Reply reply = Echo(spec);
+    if (Question(spec) == "q7") {
+      reply = {.status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not that")};
+    }
+    return reply;
+  });
+  std::string questions = "\xEF\xBB\xBF";  // a byte order mark
+  for (int i = 0; i < 40; ++i) questions += "q" + std::to_string(i) + "\n";
+  const CliResult result = Run({"ask", "story", "--questions", "-"}, {.in = questions});
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("question 8 failed: not that"));
+  EXPECT_THAT(result.err, HasSubstr("1 of 40 questions failed"));
+  std::string expected;
+  for (int i = 0; i < 40; ++i) {
+    const std::string question = "q" + std::to_string(i);
+    expected +=
+        (i > 0 ? "\n# " : "# ") + question + "\n" + (i == 7 ? "" : "re: " + question + "\n");
+  }
+  EXPECT_EQ(result.out, expected);
+}
+
+TEST_F(QuestionsOfAFile, TheFirstIsAloneUntilItsAnswerBegins) {
+  server_.AddDocument("story", "Once.");
+  size_t begun = 0;
+  size_t beside = 0;  // how many had begun when the first one ended, without an answer
+  server_.SetReplies([&](const v1::GenerationSpec& spec) {
+    ++begun;
+    if (Question(spec) != "a") return Echo(spec);
+    FakeServer::Reply reply{.events = {testing::QueuedEvent(0)},
+                            .status = grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not that")};
+    reply.until = [&, looks = 0]() mutable {
+      beside = begun;
+      return ++looks == 40;
+    };
+    return reply;
+  });
+  const CliResult result = Run({"ask", "story", "--questions", "-"}, {.in = "a\nb\nc\n"});
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_EQ(beside, 1u);
+  EXPECT_EQ(begun, 3u);
+}
+
+// As with a quota of running requests: who is refused while others are served waits for them, more
+// often than a lone one would try.
+TEST_F(QuestionsOfAFile, RefusalsBesideOthersThatAreServedCountNoTry) {
+  server_.AddDocument("story", "Once.");
+  std::map<std::string, int> asked;
+  server_.SetReplies([&](const v1::GenerationSpec& spec) {
+    const std::string question = Question(spec);
+    ++asked[question];
+    if (question == "long") {
+      FakeServer::Reply reply = Echo(spec);
+      reply.until = [&asked] { return asked["refused"] >= 12; };
+      return reply;
+    }
+    return asked[question] < 12 ? Refusal(std::chrono::milliseconds(1)) : Echo(spec);
+  });
+  const CliResult result = Run({"ask", "story", "--questions", "-"}, {.in = "long\nrefused\n"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(asked["refused"], 12);
+  // A lone one gives up.
+  asked.clear();
+  const CliResult lone = Run({"ask", "story", "--questions", "-"}, {.in = "refused\n"});
+  EXPECT_EQ(lone.exit_code, 64 + 8) << lone.err;
+  EXPECT_EQ(asked["refused"], 6);
+}
+
+TEST_F(QuestionsOfAFile, AServerThatIsLostForAMomentIsAskedAgain) {
+  server_.AddDocument("story", "Once.");
+  int lost = 0;
+  server_.SetReplies([&](const v1::GenerationSpec& spec) {
+    if (Question(spec) == "b" && lost++ == 0) {
+      return FakeServer::Reply{.status = grpc::Status(grpc::StatusCode::UNAVAILABLE, "lost")};
+    }
+    return Echo(spec);
+  });
+  const CliResult result = Run({"ask", "story", "--questions", "-"}, {.in = "a\nb\n"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("re: b"));
+  EXPECT_EQ(Run({"ask", "story", "--questions", ""}, {.in = "a\n"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace annulus
