@@ -220,21 +220,39 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   if (store_.Has(key)) store_.Touch(key, use);
   mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, request.spec());
   if (store_.Has(key, mark.documents)) return;
-  if (std::ssize(leaving_) >= most_leaving_ || leaving_keys_.contains(key)) return;
+  if (std::ssize(leaving_) >= most_leaving_) return;
+  const auto waiting = waiting_.find(key);
+  if (waiting != waiting_.end()) {
+    if (waiting->second.documents.Holds(mark.documents)) return;
+    mark.documents.Add(waiting->second.documents);
+  }
   const std::vector<PageEntry>& entries = sequence.groups[group].entries;
   const auto entry =
       std::lower_bound(entries.begin(), entries.end(), mark.first_position,
                        [](const PageEntry& e, int32_t first) { return e.first_position < first; });
   if (entry == entries.end() || entry->first_position != mark.first_position) return;
-  const PageId id{entry->rank, entry->page};
-  const PageBook::Page page = book_.page(id);
+  PageId id{entry->rank, entry->page};
+  PageBook::Page page = book_.page(id);
+  if (page.state != PageState::kCached && waiting != waiting_.end()) {
+    // The request computed what was cached already: that one stays so.
+    id = waiting->second.page;
+    page = book_.page(id);
+    if (page.generation != waiting->second.generation) return;
+  }
   if (page.state != PageState::kCached) return;
   mark.coverage = page.coverage;
   mark.asked = request.spec().documents_found.value_or(request.submitted());
   leaving_.push_back({std::move(mark), id, page.generation, page.hash, request.spec().tenant, use});
   absl::Cleanup undo = [&] { leaving_.pop_back(); };
-  leaving_keys_.insert(key);
+  Waiting& offered = waiting_[key];
   std::move(undo).Cancel();
+  offered = {leaving_.back().mark.documents, offered.offers + 1, id, page.generation};
+}
+
+void PageTier::EndOffer(const PageMark& mark) {
+  const auto found = waiting_.find(KeyOf(mark));
+  ANNULUS_CHECK(found != waiting_.end()) << "an offer that nobody made";
+  if (--found->second.offers == 0) waiting_.erase(found);
 }
 
 void PageTier::StartWrites() {
@@ -246,7 +264,7 @@ void PageTier::StartWrites() {
     if (same) {
       StartWrite();
     } else {
-      leaving_keys_.erase(KeyOf(next.mark));
+      EndOffer(next.mark);
       leaving_.pop_front();
     }
   }
@@ -281,13 +299,12 @@ bool PageTier::LetGoOfWrites() {
   }
   for (auto ticket = dropped.rbegin(); ticket != dropped.rend(); ++ticket) {
     Leaving page = std::move(writes_.extract(*ticket).mapped().page);
-    const PageKey key = KeyOf(page.mark);
     const auto wait = [&] {
       leaving_.push_front(std::move(page));
       return absl::OkStatus();
     };
     // Without memory to wait, it may be offered again.
-    if (!Guarded(wait, NoMemory).ok()) leaving_keys_.erase(key);
+    if (!Guarded(wait, NoMemory).ok()) EndOffer(page.mark);
   }
   return true;
 }
@@ -295,7 +312,7 @@ bool PageTier::LetGoOfWrites() {
 void PageTier::TakeWritten(const PageMover::Done& done) {
   const auto found = writes_.find(done.ticket);
   ANNULUS_CHECK(found != writes_.end()) << "a write that nobody asked for: " << done.ticket;
-  leaving_keys_.erase(KeyOf(found->second.page.mark));
+  EndOffer(found->second.page.mark);
   if (found->second.held) book_.Release(done.ticket);
   writes_.erase(found);
   metrics_.write_seconds.Add(done.seconds);
@@ -305,7 +322,7 @@ void PageTier::TakeWritten(const PageMover::Done& done) {
 // The store is off: what it was to carry stays where it is, and nobody waits.
 void PageTier::StopCarrying() {
   LetGoOfWrites();
-  for (const Leaving& page : leaving_) leaving_keys_.erase(KeyOf(page.mark));
+  for (const Leaving& page : leaving_) EndOffer(page.mark);
   leaving_.clear();
   offered_.clear();
   while (!restores_.empty()) EndRestore(restores_.begin()->first);

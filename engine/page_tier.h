@@ -11,13 +11,13 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "engine/metrics/engine_metrics.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
 #include "engine/runner/rank_port.h"
+#include "engine/tiers/document_set.h"
 #include "engine/tiers/page_mover.h"
 #include "engine/tiers/read_rate.h"
 
@@ -136,6 +136,13 @@ class PageTier {
     TenantId tenant;
     int64_t use = 0;
   };
+  // Of one page, offered again by each request that knows of more documents in it.
+  struct Waiting {
+    DocumentSet documents;  // of all its offers
+    int64_t offers = 0;
+    PageId page;  // of the latest offer
+    uint32_t generation = 0;
+  };
   struct Writing {
     Leaving page;
     bool held = true;  // in the book
@@ -185,6 +192,8 @@ class PageTier {
   void OfferPages(const Sequence& sequence, const Request& request, int32_t length, Offered& state);
   void OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
                  int64_t use);
+  // One offer of the page waits no more.
+  void EndOffer(const PageMark& mark);
   void StartWrites();
   void StartWrite();
   void TakeWritten(const PageMover::Done& done);
@@ -223,7 +232,7 @@ class PageTier {
   PageOwner next_owner_ = PageOwner{1} << 63;  // no request's
   std::map<RequestId, Offered> offered_;
   std::deque<Leaving> leaving_;
-  std::unordered_set<PageKey, KeyHash> leaving_keys_;  // being written too
+  std::unordered_map<PageKey, Waiting, KeyHash> waiting_;  // to be written, or being written
   std::map<PageOwner, Writing> writes_;
   std::map<PageOwner, Restore> restores_;
   std::unordered_map<uint64_t, Arriving> arriving_;  // by ticket

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "engine/tiers/disk_folder.h"
 #include "engine/tiers/disk_store.h"
 #include "tests/engine/core/page_tier_fixture.h"
 
@@ -194,6 +196,35 @@ TEST_F(PageTierDiskTest, PagesThatWaitToBeWrittenMakeRoom) {
   ASSERT_TRUE(calls.WaitForHanging());
   EXPECT_TRUE(Answered(*Send(*engine, Spec(Prompt(Largest(*engine), 250, 9)))));
   EXPECT_EQ(Metric(*engine, "kv_tier_up"), 1);
+}
+
+// Another request says of a page that waits to be written that it holds a document: so does the
+// file, and the document's deletion finds it.
+TEST_F(PageTierDiskTest, APageThatWaitsLearnsItsDocument) {
+  GatedCalls calls;
+  EngineOptions options = Gated(calls);
+  options.kv_memory_bytes = 64 << 20;
+  const auto engine = Make(options);
+  const absl::Cleanup open = [&] { calls.Open(); };  // before the engine ends
+  calls.HangWrites();
+  RequestSpec spec = Spec(Prompt(320, 250));
+  Ask(*engine, spec);
+  ASSERT_TRUE(calls.WaitForHanging());
+  spec.documents = {{0, "text"}};
+  Ask(*engine, spec);
+  calls.Open();
+  ASSERT_TRUE(WaitForPages(*engine, 20));
+  const auto nameless = [&] {
+    const std::vector<fs::path> files = Files();
+    return std::count_if(files.begin(), files.end(), [](const fs::path& file) {
+      return EntryName::Parse(file.filename().string())->documents.empty();
+    });
+  };
+  for (int i = 0; i < 1000 && nameless() > 0; ++i) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_EQ(nameless(), 0);
+  EXPECT_EQ(Files().size(), 20u);
+  EXPECT_TRUE(engine->ForgetDocument(TenantId(), "text", CancelFlag::Never()).ok());
+  EXPECT_EQ(Files().size(), 0u);
 }
 
 TEST_F(PageTierDiskTest, AWriteThatHangsIsNoticed) {
