@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/api/result.h"
 #include "engine/attention_details.h"
 #include "engine/state/step_plan.h"
 

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/api/result.h"
 #include "engine/state/step_plan.h"
 
 namespace annulus {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "engine/api.h"
+#include "engine/api/result.h"
+#include "engine/api/ring.h"
+#include "engine/sparse/policy.h"
 
 namespace annulus {
 

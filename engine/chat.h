@@ -5,7 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/api.h"
+#include "engine/api/chat.h"
+#include "engine/base/work_meter.h"
 #include "engine/text/template/template_directory.h"
 #include "engine/text/tokenizer.h"
 

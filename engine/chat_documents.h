@@ -6,7 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/api.h"
+#include "engine/api/chat.h"
+#include "engine/base/work_meter.h"
 #include "engine/text/template/template_directory.h"
 #include "engine/text/tokenizer.h"
 

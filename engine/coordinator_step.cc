@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
+#include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "engine/coordinator.h"
 #include "kernels/base/guarded.h"

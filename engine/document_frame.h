@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "engine/api.h"
+#include "engine/api/chat.h"
 
 namespace annulus {
 

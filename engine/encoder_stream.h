@@ -3,7 +3,8 @@
 
 #include <memory>
 
-#include "engine/api.h"
+#include "engine/api/chat.h"
+#include "engine/base/work_meter.h"
 #include "engine/text/tokenizer.h"
 
 namespace annulus {

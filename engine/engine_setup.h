@@ -2,7 +2,7 @@
 #define ANNULUS_ENGINE_ENGINE_SETUP_H_
 
 #include "absl/status/status.h"
-#include "engine/api.h"
+#include "engine/api/options.h"
 #include "engine/runner/rank_model.h"
 #include "engine/runner/rank_set.h"
 #include "engine/scheduler/placement.h"

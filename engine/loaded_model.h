@@ -5,7 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/api.h"
+#include "engine/api/load.h"
+#include "engine/api/options.h"
 #include "engine/runner/rank_model.h"
 #include "engine/text/template/template_directory.h"
 #include "engine/text/tokenizer.h"

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/api.h"
+#include "engine/api/ring.h"
 #include "kernels/backend.h"
 #include "kernels/registry.h"
 

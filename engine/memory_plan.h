@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/api.h"
+#include "engine/api/load.h"
 #include "engine/runner/rank_set.h"
 
 namespace annulus {

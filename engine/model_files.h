@@ -6,13 +6,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/api.h"
+#include "engine/api/options.h"
 #include "engine/gguf/gguf_tensors.h"
 #include "engine/model/model_config.h"
 #include "engine/model/tensor_source.h"
 #include "engine/sampling_defaults.h"
 #include "engine/text/template/template_directory.h"
 #include "engine/text/tokenizer.h"
+#include "kernels/base/dtype.h"
 #include "kernels/registry.h"
 
 namespace annulus {

@@ -191,7 +191,10 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.status = std::move(status);
   completion.finish_reason = reason;
   completion.matched_stop = matched_stop_;
-  completion.usage = {prompt_tokens_, completion_tokens_, cached_tokens_, restored_tokens_};
+  completion.usage.prompt_tokens = prompt_tokens_;
+  completion.usage.completion_tokens = completion_tokens_;
+  completion.usage.cached_tokens = cached_tokens_;
+  completion.usage.restored_tokens = restored_tokens_;
   completion.timings = timings_;
   completion.attention = attention_report();
   completion.rope_factors = rope_factors_;

@@ -6,8 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/api/request.h"
+#include "engine/api/result.h"
+#include "engine/api/ring.h"
 #include "engine/attention_account.h"
+#include "engine/base/steady_time.h"
 #include "engine/sampling/stop_matcher.h"
 #include "engine/scheduler/placement.h"
 #include "engine/sparse/block_pattern.h"

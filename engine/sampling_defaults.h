@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/api.h"
+#include "engine/api/request.h"
 
 namespace annulus {
 

@@ -40,10 +40,15 @@ v1::TokenLogprob ToMessage(const TokenLogprob& logprob) {
   v1::TokenLogprob message;
   message.set_token_id(logprob.token_id);
   message.set_logprob(logprob.logprob);
+  const auto text_of = [&logprob](size_t index) {
+    return index < logprob.texts.size() ? logprob.texts[index] : std::string();
+  };
+  message.set_text(text_of(0));
   for (const auto& [token_id, value] : logprob.alternatives) {
     v1::LogprobAlternative* alternative = message.add_alternatives();
     alternative->set_token_id(token_id);
     alternative->set_logprob(value);
+    alternative->set_text(text_of(static_cast<size_t>(message.alternatives_size())));
   }
   return message;
 }
@@ -53,6 +58,26 @@ v1::Delta ToMessage(Delta delta) {
   message.set_text(std::move(delta.text));
   message.mutable_token_ids()->Add(delta.token_ids.begin(), delta.token_ids.end());
   for (const TokenLogprob& logprob : delta.logprobs) *message.add_logprobs() = ToMessage(logprob);
+  return message;
+}
+
+v1::CacheMiss ToMessage(const CacheMiss& miss) {
+  v1::CacheMiss message;
+  message.set_position(miss.position);
+  switch (miss.reason) {
+    case CacheMiss::Reason::kOtherTokens:
+      message.set_reason(v1::CacheMiss::REASON_OTHER_TOKENS);
+      break;
+    case CacheMiss::Reason::kEvicted:
+      message.set_reason(v1::CacheMiss::REASON_EVICTED);
+      break;
+    case CacheMiss::Reason::kOtherAttention:
+      message.set_reason(v1::CacheMiss::REASON_OTHER_ATTENTION);
+      break;
+    case CacheMiss::Reason::kIgnored:
+      message.set_reason(v1::CacheMiss::REASON_IGNORED);
+      break;
+  }
   return message;
 }
 
@@ -68,6 +93,11 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   usage->set_completion_tokens(completion.usage.completion_tokens);
   usage->set_cached_tokens(completion.usage.cached_tokens);
   usage->set_restored_tokens(completion.usage.restored_tokens);
+  usage->set_drafted_tokens(completion.usage.drafted_tokens);
+  usage->set_accepted_tokens(completion.usage.accepted_tokens);
+  if (completion.usage.cache_miss.has_value()) {
+    *usage->mutable_cache_miss() = ToMessage(*completion.usage.cache_miss);
+  }
   v1::Timings* timings = message.mutable_timings();
   timings->set_queue(completion.timings.queue);
   timings->set_prefill(completion.timings.prefill);
@@ -76,6 +106,8 @@ v1::Completion ToMessage(const Completion& completion, const std::string& reques
   timings->set_total(completion.timings.total);
   timings->set_longest_gap(completion.timings.longest_gap);
   timings->set_stalls(completion.timings.stalls);
+  timings->set_ring_wait(completion.timings.ring_wait);
+  timings->set_host(completion.timings.host);
   *message.mutable_attention() = ToMessage(completion.attention);
   message.set_request_id(request_id);
   message.set_rope_factors(completion.rope_factors);

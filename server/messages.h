@@ -20,6 +20,7 @@ ChatRequest FromMessage(const v1::Messages& messages);
 v1::PromptProgress ToMessage(const PromptProgress& progress);
 v1::TokenLogprob ToMessage(const TokenLogprob& logprob);
 v1::Delta ToMessage(Delta delta);
+v1::CacheMiss ToMessage(const CacheMiss& miss);
 // For completions with an OK status. `origin`: as in the first event.
 v1::Completion ToMessage(const Completion& completion, const std::string& request_id,
                          const v1::Origin& origin);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -140,6 +141,22 @@ absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& en
   return input;
 }
 
+// Absent: the server's own choice.
+absl::StatusOr<std::optional<Speculation>> ReadSpeculation(v1::Speculation speculation) {
+  switch (speculation) {
+    case v1::SPECULATION_UNSPECIFIED:
+      return std::nullopt;
+    case v1::SPECULATION_OFF:
+      return Speculation::kOff;
+    case v1::SPECULATION_NGRAM:
+      return Speculation::kNgram;
+    default:
+      return FieldError("spec.speculation", absl::StrCat(static_cast<int>(speculation),
+                                                         " is no way to guess ahead that this "
+                                                         "server knows"));
+  }
+}
+
 // What names and frames may take beside the input: with each byte of a name escaped.
 size_t FrameWork(const std::vector<DocumentPtr>& documents) {
   constexpr size_t kWords = 1024;
@@ -273,6 +290,8 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
   ANNULUS_ASSIGN_OR_RETURN(request.attention, ReadAttention(spec.attention(), "spec.attention"));
   request.attention_details = spec.attention().details();
   request.digest = spec.digest();
+  request.ignore_cache = spec.ignore_cache();
+  ANNULUS_ASSIGN_OR_RETURN(request.speculation, ReadSpeculation(spec.speculation()));
   ANNULUS_ASSIGN_OR_RETURN(request.priority, ReadPriority(spec.priority()));
   ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, memory, cancel, request));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);

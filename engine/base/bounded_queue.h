@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/base/steady_time.h"
 
 namespace annulus {
 

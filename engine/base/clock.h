@@ -4,7 +4,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "engine/api.h"
+#include "engine/base/steady_time.h"
 
 namespace annulus {
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
-#include "engine/api.h"
+#include "engine/base/error_payloads.h"
 #include "kernels/base/check.h"
 
 namespace annulus {

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "engine/api.h"
+#include "engine/base/steady_time.h"
 
 namespace annulus {
 

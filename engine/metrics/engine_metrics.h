@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/api/load.h"
+#include "engine/api/result.h"
 #include "engine/metrics/buckets.h"
 #include "engine/metrics/metrics.h"
 #include "kernels/backend.h"

@@ -17,7 +17,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
-#include "engine/api.h"
+#include "engine/api/load.h"
 #include "kernels/base/check.h"
 
 namespace annulus {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/api.h"
+#include "engine/base/steady_time.h"
 #include "kernels/backend.h"
 
 namespace annulus {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "engine/api.h"
+#include "engine/base/steady_time.h"
 #include "kernels/base/check.h"
 
 namespace annulus {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "engine/api.h"
+#include "engine/api/ring.h"
 #include "engine/ring/channel.h"
 #include "kernels/backend.h"
 

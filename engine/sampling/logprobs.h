@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/api.h"
+#include "engine/api/result.h"
 
 namespace annulus {
 

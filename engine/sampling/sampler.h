@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/api.h"
+#include "engine/api/request.h"
+#include "engine/api/result.h"
 #include "kernels/base/candidates.h"
 #include "kernels/ops/sampling.h"
 

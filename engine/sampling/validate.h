@@ -4,7 +4,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "engine/api.h"
+#include "engine/api/request.h"
+#include "engine/base/error_payloads.h"
 
 namespace annulus {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "engine/api.h"
+#include "engine/api/ring.h"
 
 namespace annulus {
 

@@ -5,7 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/api/request.h"
+#include "engine/api/result.h"
+#include "engine/api/ring.h"
 #include "engine/base/shared_value.h"
 #include "engine/sparse/assignment.h"
 #include "engine/sparse/block_pattern.h"

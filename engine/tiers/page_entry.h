@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "engine/api.h"
+#include "engine/base/steady_time.h"
 #include "engine/memory/page_book.h"
 #include "engine/tiers/document_set.h"
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/api.h"
+#include "engine/base/steady_time.h"
 #include "engine/tiers/disk_store.h"
 
 namespace annulus {

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "engine/api.h"
+#include "engine/base/steady_time.h"
 
 namespace annulus {
 

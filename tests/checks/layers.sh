@@ -19,28 +19,29 @@ kernels/cuda/      : kernels/base/ kernels/ops/ kernels/backend.h kernels/device
 engine/sparse/     : engine/base/work_meter.h engine/model/tensor_source.h KERNELS
 engine/base/tenant_id.h :
 engine/base/work_meter.h :
-engine/api.h       : engine/base/tenant_id.h engine/base/work_meter.h engine/sparse/assignment.h engine/sparse/policy.h engine/sparse/block_map.h kernels/base/
-engine/base/       : engine/api.h engine/base/tenant_id.h engine/base/work_meter.h KERNELS
-engine/text/       : engine/api.h engine/base/ KERNELS
-engine/model/      : engine/api.h engine/base/ engine/text/ KERNELS
+engine/base/       : engine/base/tenant_id.h engine/base/work_meter.h KERNELS
+engine/api/        : engine/base/ engine/sparse/assignment.h kernels/base/
+engine/api.h       : engine/api/ engine/base/ engine/sparse/block_map.h kernels/base/
+engine/text/       : engine/api/ engine/base/ KERNELS
+engine/model/      : engine/api/ engine/base/ engine/text/ KERNELS
 engine/gguf/       : engine/base/ engine/text/ engine/model/ KERNELS
-engine/memory/     : engine/api.h engine/base/ KERNELS
-engine/tiers/      : engine/api.h engine/base/ engine/memory/page_book.h KERNELS
-engine/metrics/    : engine/api.h engine/base/ KERNELS
-engine/state/      : engine/api.h engine/base/ engine/sparse/ KERNELS
-engine/sampling/   : engine/api.h engine/base/ engine/text/ KERNELS
-engine/scheduler/  : engine/api.h engine/base/ engine/memory/page_book.h engine/state/ engine/sparse/ KERNELS
-engine/codec/      : engine/api.h engine/base/ engine/state/ engine/sampling/validate.h engine/sparse/ annulus/internal/ KERNELS
-engine/ring/       : engine/api.h engine/base/ engine/state/ engine/memory/ engine/sparse/ KERNELS
-engine/runner/     : engine/api.h engine/base/ engine/codec/ engine/state/ engine/memory/ engine/model/ engine/metrics/ engine/ring/ engine/sampling/ engine/sparse/ KERNELS
+engine/memory/     : engine/api/ engine/base/ KERNELS
+engine/tiers/      : engine/api/ engine/base/ engine/memory/page_book.h KERNELS
+engine/metrics/    : engine/api/ engine/base/ KERNELS
+engine/state/      : engine/api/ engine/base/ engine/sparse/ KERNELS
+engine/sampling/   : engine/api/ engine/base/ engine/text/ KERNELS
+engine/scheduler/  : engine/api/ engine/base/ engine/memory/page_book.h engine/state/ engine/sparse/ KERNELS
+engine/codec/      : engine/api/ engine/base/ engine/state/ engine/sampling/validate.h engine/sparse/ annulus/internal/ KERNELS
+engine/ring/       : engine/api/ engine/base/ engine/state/ engine/memory/ engine/sparse/ KERNELS
+engine/runner/     : engine/api/ engine/base/ engine/codec/ engine/state/ engine/memory/ engine/model/ engine/metrics/ engine/ring/ engine/sampling/ engine/sparse/ KERNELS
 engine/*           : engine/ KERNELS
 
 proto/             :
 client/            : client/ annulus/ google/
-server/            : server/ annulus/ google/ engine/api.h engine/capacity.h kernels/base/
-server/devices.h   : server/ engine/api.h KERNELS
-server/devices.cc  : server/ engine/api.h KERNELS kernels/planned_backend.h kernels/cpu/ kernels/cuda/
-server/main.cc     : server/ annulus/ google/ engine/api.h engine/capacity.h KERNELS
+server/            : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h kernels/base/
+server/devices.h   : server/ engine/api.h engine/api/ KERNELS
+server/devices.cc  : server/ engine/api.h engine/api/ KERNELS kernels/planned_backend.h kernels/cpu/ kernels/cuda/
+server/main.cc     : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h KERNELS
 
 bench/             : bench/ annulus/ client/ engine/ kernels/
 tests/             : tests/ annulus/ google/ bench/ client/ engine/ kernels/ server/
