@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/work_meter.h"
 #include "engine/tiers/disk_calls.h"
 #include "engine/tiers/disk_folder.h"
 #include "engine/tiers/page_entry.h"

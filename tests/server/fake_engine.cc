@@ -222,7 +222,10 @@ absl::Status FakeEngine::Play(Request& request, Usage& usage) {
       delta.text = text;
       delta.token_ids = {static_cast<int32_t>(usage.completion_tokens++ % kVocabulary)};
       if (request.spec.sampling.logprobs) {
-        delta.logprobs.push_back({delta.token_ids[0], -0.5f, {{delta.token_ids[0], -0.5f}}});
+        TokenLogprob& logprob = delta.logprobs.emplace_back();
+        logprob.token_id = delta.token_ids[0];
+        logprob.logprob = -0.5f;
+        logprob.alternatives = {{delta.token_ids[0], -0.5f}};
       }
       request.sink->OnDelta(std::move(delta));
     }

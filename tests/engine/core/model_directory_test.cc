@@ -19,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "engine/api.h"
 #include "engine/chat.h"
 #include "engine/loaded_model.h"
 #include "engine/model/safetensors.h"
