@@ -115,7 +115,7 @@ RankResult Result() {
   token.sequence = 9;
   token.token = 999;
   token.ends_text = true;
-  token.logprob = TokenLogprob{999, -0.125f, {{999, -0.125f}, {1, -3.5f}}};
+  token.logprob = TokenLogprob{999, -0.125f, {{999, -0.125f}, {1, -3.5f}}, {}};
   result.tokens.push_back(token);
   token.sequence = 10;
   token.status = absl::InternalError("NaN");
