@@ -404,7 +404,7 @@ RankResult RandomResult(const StepPlan& plan, std::mt19937& random) {
   result.ring = {AnyCount(random), AnyCount(random), 0, Below(random, 1 << 30), 7, 1};
   for (const PlanItem& item : plan.items) {
     if (item.sampled) {
-      const TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}};
+      const TokenLogprob logprob{Below(random, kVocabulary), AnyFloat(random), {}, {}};
       result.tokens.push_back({item.sequence, Below(random, kVocabulary), false, logprob, {}});
     }
     for (const int32_t position : item.logits_positions) {
