@@ -108,7 +108,7 @@ int RunShow(Session& session, const ShowOptions& options) {
     return session.Misuse("a PNG on the terminal cannot be read; name a file with -o FILE");
   }
   if (!request.has_cells()) {
-    request.set_cells(format == kTerminal ? std::clamp(session.console().columns, 1, 64)
+    request.set_cells(format == kTerminal ? std::clamp(session.console().columns(), 1, 64)
                                           : kPictureCells);
   }
   v1::MapAttentionResponse response;
@@ -124,7 +124,7 @@ int RunShow(Session& session, const ShowOptions& options) {
   }
   const AttentionPicture picture = PictureOf(response, request.tokens());
   if (format == kTerminal) {
-    return WriteOutput(session, options.output, DrawText(picture, session.console().columns));
+    return WriteOutput(session, options.output, DrawText(picture, session.console().columns()));
   }
   if (format == kSvg) return WriteOutput(session, options.output, DrawSvg(picture));
   const auto png = DrawPng(picture);

@@ -192,9 +192,9 @@ int Chat::Docs(const std::string& argument) {
     table.AddRow({document.title().empty() ? name : OnOneLine(document.title()),
                   FormatBytes(document.size_bytes()), FormatCount(document.token_count())});
   }
-  session_.Remark(
-      conversation_.documents.empty() ? "no documents\n" : table.Render(session_.console().columns),
-      0);
+  session_.Remark(conversation_.documents.empty() ? "no documents\n"
+                                                  : table.Render(session_.console().columns()),
+                  0);
   return 0;
 }
 

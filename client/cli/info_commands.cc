@@ -366,7 +366,8 @@ int WatchStatus(Session& session, const StatusOptions& options, double seconds) 
     if (!session.console().out.good()) return exit_code;
     const auto next =
         std::chrono::steady_clock::now() + std::chrono::milliseconds(std::llround(seconds * 1e3));
-    while (std::chrono::steady_clock::now() < next) {
+    // A window of another size is filled at once.
+    while (std::chrono::steady_clock::now() < next && session.table_columns() == columns) {
       std::this_thread::sleep_for(kTick);
       if (session.interrupted()) return kExitInterrupted;
     }
@@ -378,6 +379,7 @@ int WatchStatus(Session& session, const StatusOptions& options, double seconds) 
 
 void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
   CLI::App& models = *app.add_subcommand("models", "List the models that the server has");
+    const int columns = session.table_columns();
   AddCommonOptions(models, common);
   models.footer("Examples:\n  annulus models\n  annulus models --json");
   models.callback([&action] { action = &RunModels; });

@@ -12,6 +12,19 @@
 #include "client/cli/edited_lines.h"
 #include "client/cli/interrupt.h"
 
+namespace {
+
+// Of the window; 80 if there is none.
+int TerminalColumns() {
+  winsize size{};
+  const bool has_size = (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ||
+                         ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) &&
+                        size.ws_col > 0;
+  return has_size ? size.ws_col : 80;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   annulus::Cancellation cancellation;
   const annulus::InterruptHandler interrupts(cancellation);
@@ -19,17 +32,13 @@ int main(int argc, char** argv) {
   gpr_set_log_function([](gpr_log_func_args*) {});
   std::ios::sync_with_stdio(false);
 
-  winsize size{};
-  const bool has_size = (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ||
-                         ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) &&
-                        size.ws_col > 0;
   annulus::Console console{.in = std::cin,
                            .out = std::cout,
                            .err = std::cerr,
                            .in_is_terminal = isatty(STDIN_FILENO) == 1,
                            .out_is_terminal = isatty(STDOUT_FILENO) == 1,
                            .err_is_terminal = isatty(STDERR_FILENO) == 1,
-                           .columns = has_size ? size.ws_col : 80,
+                           .columns = &TerminalColumns,
                            .edit_lines = &annulus::EditLines};
   const auto environment = [](const char* name) -> std::optional<std::string> {
     const char* value = std::getenv(name);

@@ -27,6 +27,13 @@ Session::Session(Console& console, const CommonOptions& options, Connection& con
       cancellation_(cancellation),
       progress_(console.err, ModeOf(options, console), console.columns) {}
 
+ProgressDisplay& Session::progress() {
+  if (progress_.mode() == ProgressDisplay::Mode::kBar && !ticker_.has_value()) {
+    ticker_.emplace(progress_);
+  }
+  return progress_;
+}
+
 Session::Session(Session& other, Console& console, const CommonOptions& options)
     : Session(console, options, other.connection_, other.cancellation_) {}
 
@@ -39,7 +46,7 @@ void Session::Print(absl::string_view text) {
 }
 
 void Session::PrintWrapped(absl::string_view text, int indent) {
-  Print(console_.out_is_terminal ? Wrapped(text, console_.columns, indent) : std::string(text));
+  Print(console_.out_is_terminal ? Wrapped(text, console_.columns(), indent) : std::string(text));
 }
 
 void Session::Complain(absl::string_view message) {
@@ -50,7 +57,7 @@ void Session::Complain(absl::string_view message) {
 void Session::Remark(absl::string_view text, int indent) {
   progress_.Clear();
   const std::string shown = WithoutControls(text);
-  console_.err << (console_.err_is_terminal ? Wrapped(shown, console_.columns, indent) : shown)
+  console_.err << (console_.err_is_terminal ? Wrapped(shown, console_.columns(), indent) : shown)
                << std::flush;
 }
 

@@ -26,7 +26,8 @@ struct Console {
   bool in_is_terminal = false;
   bool out_is_terminal = false;
   bool err_is_terminal = false;
-  int columns = 80;  // of the terminal
+  // Of the terminal, as wide as its window is now.
+  std::function<int()> columns = [] { return 80; };
   // Lets a person edit lines on the terminal. Empty: lines are read from `in` as they are.
   std::function<std::unique_ptr<LineSource>()> edit_lines = nullptr;
 };
@@ -56,7 +57,8 @@ class Session {
   Console& console() { return console_; }
   const CommonOptions& options() const { return options_; }
   Connection& connection() { return connection_; }
-  ProgressDisplay& progress() { return progress_; }
+  // Shows progress; on a terminal it goes on by itself between two words of the server.
+  ProgressDisplay& progress();
   bool interrupted() const { return cancellation_.cancelled(); }
 
   // Cancels the calls in flight and all later ones, as an interruption does.
@@ -74,7 +76,7 @@ class Session {
   void PrintWrapped(absl::string_view text, int indent);
 
   // Columns that a table may have; 0: any number, as nobody looks at it on a terminal.
-  int table_columns() const { return console_.out_is_terminal ? console_.columns : 0; }
+  int table_columns() const { return console_.out_is_terminal ? console_.columns() : 0; }
 
   // Writes on standard error, without control characters, wrapped as by PrintWrapped.
   void Remark(absl::string_view text, int indent);
@@ -102,6 +104,7 @@ class Session {
   Connection& connection_;
   Cancellation& cancellation_;
   ProgressDisplay progress_;
+  std::optional<ProgressTicker> ticker_;  // once there is something to show on a terminal
 };
 
 // A failed call as a JSON object: code, message, reason and retry_after (seconds) if the server

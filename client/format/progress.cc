@@ -12,7 +12,9 @@ namespace annulus {
 namespace {
 
 constexpr std::chrono::milliseconds kBarInterval{100};
+constexpr std::chrono::seconds kTickInterval{1};
 constexpr std::chrono::seconds kLineInterval{5};
+constexpr std::chrono::milliseconds kLook{200};  // between two ticks
 // Columns kept for the numbers, so that the bar does not change its width while they do.
 constexpr int kNumberColumns = 72;
 constexpr int kShortestBar = 8;
@@ -34,12 +36,35 @@ std::string Rate(const ProgressSample& sample, double per_second) {
              : absl::StrCat("  ", FormatBytes(std::llround(std::min(per_second, 1e18))), "/s");
 }
 
+int64_t Worked(const ProgressSample& sample) {
+  return std::max<int64_t>(0, sample.done - sample.cached);
+}
+
+double PerSecond(const ProgressSample& sample) {
+  return static_cast<double>(Worked(sample)) / std::max(sample.elapsed, 1e-9);
+}
+
+// Absent if nothing is left, or nobody can tell.
+std::optional<double> SecondsLeft(const ProgressSample& sample) {
+  if (!sample.total.has_value() || *sample.total <= sample.done) return std::nullopt;
+  if (sample.eta.has_value()) return sample.eta;
+  if (Worked(sample) == 0 || sample.elapsed <= 0) return std::nullopt;
+  return static_cast<double>(*sample.total - sample.done) / PerSecond(sample);
+}
+
+// The sample as it looks when nothing was heard for so many seconds: what is left gets less, and
+// what has no end takes longer.
+ProgressSample After(ProgressSample sample, double seconds) {
+  const std::optional<double> left = SecondsLeft(sample);
+  if (left.has_value()) sample.eta = std::max(0.0, *left - seconds);
+  if (!sample.total.has_value()) sample.elapsed += seconds;
+  return sample;
+}
+
 }  // namespace
 
 std::string ProgressLine(const ProgressSample& sample, int columns) {
-  const int64_t worked = std::max<int64_t>(0, sample.done - sample.cached);
-  const double per_second = static_cast<double>(worked) / std::max(sample.elapsed, 1e-9);
-  std::string numbers = absl::StrCat(Amount(sample), Rate(sample, per_second));
+  std::string numbers = absl::StrCat(Amount(sample), Rate(sample, PerSecond(sample)));
   if (sample.cached > 0) {
     absl::StrAppend(&numbers, "  ", FormatCount(sample.cached),
                     sample.unit == ProgressSample::Unit::kItems ? " from before" : " cached");
@@ -47,14 +72,12 @@ std::string ProgressLine(const ProgressSample& sample, int columns) {
   const std::string head = absl::StrFormat("%-11s", sample.phase);
   if (!sample.total.has_value() || *sample.total <= 0) return absl::StrCat(head, numbers);
 
-  const int64_t left = std::max<int64_t>(0, *sample.total - sample.done);
   const double fraction =
       std::clamp(static_cast<double>(sample.done) / static_cast<double>(*sample.total), 0.0, 1.0);
-  std::string eta;
-  if (left > 0 && (sample.eta.has_value() || (worked > 0 && sample.elapsed > 0))) {
-    eta = absl::StrCat("  ETA ",
-                       FormatDuration(sample.eta.value_or(static_cast<double>(left) / per_second)));
-  }
+  const std::optional<double> seconds_left = SecondsLeft(sample);
+  const std::string eta = seconds_left.value_or(0) > 0
+                              ? absl::StrCat("  ETA ", FormatDuration(*seconds_left))
+                              : std::string();
   const std::string percent = absl::StrFormat("%3d%%", static_cast<int>(fraction * 100));
   const int width = std::clamp(columns - kNumberColumns, kShortestBar, kLongestBar);
   const int filled = static_cast<int>(fraction * width);
@@ -73,47 +96,82 @@ std::string ProgressLine(const ProgressSample& sample, int columns) {
   return absl::StrCat(head, percent, eta);
 }
 
-ProgressDisplay::ProgressDisplay(std::ostream& out, Mode mode, int columns, Clock clock)
-    : out_(out), mode_(mode), columns_(columns), clock_(std::move(clock)) {}
+ProgressDisplay::ProgressDisplay(std::ostream& out, Mode mode, Columns columns, Clock clock)
+    : out_(out), mode_(mode), columns_(std::move(columns)), clock_(std::move(clock)) {}
 
 void ProgressDisplay::Show(const ProgressSample& sample) {
   if (mode_ == Mode::kNone) return;
-  // Lines in a log are not cut to a terminal's width and need no bar.
-  const int columns = mode_ == Mode::kBar ? columns_ : 0;
-  Draw(sample.phase, ProgressLine(sample, columns), sample.total == sample.done);
+  const bool finished = sample.total == sample.done;
+  Draw(sample.phase, {.sample = sample, .remark = "", .heard = clock_()}, finished);
 }
 
 void ProgressDisplay::Note(absl::string_view remark) {
-  if (mode_ != Mode::kNone) Draw("note", std::string(remark), /*finished=*/false);
+  if (mode_ == Mode::kNone) return;
+  Draw("note", {.sample = std::nullopt, .remark = std::string(remark), .heard = clock_()},
+       /*finished=*/false);
 }
 
-void ProgressDisplay::Draw(absl::string_view phase, const std::string& line, bool finished) {
-  const auto now = clock_();
+void ProgressDisplay::Draw(absl::string_view phase, Shown shown, bool finished) {
+  std::lock_guard lock(mutex_);
+  const Time now = shown.heard;
   const bool is_bar = mode_ == Mode::kBar;
   if (phase != phase_) {
     phase_ = std::string(phase);
-    last_ = now;
+    began_ = last_ = now;
     shown_ = false;
   }
+  current_ = std::move(shown);
   const bool first_of_bar = is_bar && !shown_;
   const bool last_of_phase = finished && (is_bar || shown_);
   const bool due = is_bar ? now - last_ >= kBarInterval : now - last_ >= kLineInterval;
   if (!first_of_bar && !last_of_phase && !due) return;
-  last_ = now;
   shown_ = true;
-  bar_visible_ = is_bar;
-  if (is_bar) {
-    // A line that wraps could not be redrawn.
-    out_ << kClearLine << line.substr(0, static_cast<size_t>(std::max(1, columns_ - 1)));
-  } else {
-    out_ << line << '\n';
+  if (is_bar) return DrawBar(now);
+  last_ = now;
+  // Lines in a log are not cut to a terminal's width and need no bar.
+  out_ << Line(now, /*columns=*/0) << std::endl;
+}
+
+std::string ProgressDisplay::Line(Time now, int columns) const {
+  const double silent = std::chrono::duration<double>(now - current_.heard).count();
+  if (current_.sample.has_value()) {
+    return ProgressLine(After(*current_.sample, silent), columns);
   }
-  out_ << std::flush;
+  if (mode_ != Mode::kBar || now - began_ < kTickInterval) return current_.remark;
+  const double waited = std::chrono::duration<double>(now - began_).count();
+  return absl::StrCat(current_.remark, ", ", FormatDuration(waited));
+}
+
+void ProgressDisplay::DrawBar(Time now) {
+  last_ = now;
+  bar_visible_ = true;
+  drawn_columns_ = columns_();
+  // A line that wraps could not be redrawn.
+  out_ << kClearLine
+       << Line(now, drawn_columns_).substr(0, static_cast<size_t>(std::max(1, drawn_columns_ - 1)))
+       << std::flush;
 }
 
 void ProgressDisplay::Clear() {
+  std::lock_guard lock(mutex_);
   if (bar_visible_) out_ << kClearLine << std::flush;
   bar_visible_ = false;
 }
+
+void ProgressDisplay::Tick() {
+  std::lock_guard lock(mutex_);
+  const Time now = clock_();
+  if (!bar_visible_ || (now - last_ < kTickInterval && columns_() == drawn_columns_)) return;
+  DrawBar(now);
+}
+
+ProgressTicker::ProgressTicker(ProgressDisplay& display)
+    : thread_([this, &display](const std::stop_token& stop) {
+        std::unique_lock lock(mutex_);
+        while (!stop.stop_requested()) {
+          changed_.wait_for(lock, stop, kLook, [] { return false; });
+          display.Tick();
+        }
+      }) {}
 
 }  // namespace annulus

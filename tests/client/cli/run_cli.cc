@@ -16,7 +16,7 @@ CliResult RunCliInProcess(const std::vector<std::string>& arguments, const CliIn
                   .in_is_terminal = input.in_is_terminal,
                   .out_is_terminal = input.out_is_terminal,
                   .err_is_terminal = input.err_is_terminal,
-                  .columns = input.columns};
+                  .columns = [&input] { return input.columns; }};
   const auto environment = [&](const char* name) -> std::optional<std::string> {
     const auto found = input.environment.find(name);
     return found == input.environment.end() ? std::nullopt : std::optional(found->second);

@@ -27,9 +27,9 @@ TerminalProcess::TerminalProcess(std::vector<std::string> command) {
   std::vector<char*> arguments;
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
-  const winsize size{.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
   fd_ = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-  EXPECT_EQ(grantpt(fd_) | unlockpt(fd_) | ioctl(fd_, TIOCSWINSZ, &size), 0);
+  EXPECT_EQ(grantpt(fd_) | unlockpt(fd_), 0);
+  Resize(80);
   const std::string terminal = ptsname(fd_);
   // A session leader's first terminal becomes the one that Ctrl-C is typed on.
   posix_spawnattr_t attributes;
@@ -55,6 +55,13 @@ TerminalProcess::~TerminalProcess() {
 
 void TerminalProcess::Type(const std::string& keys) {
   EXPECT_EQ(write(fd_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+}
+
+void TerminalProcess::Resize(int columns) {
+  winsize size{};
+  size.ws_row = 24;
+  size.ws_col = static_cast<unsigned short>(columns);
+  EXPECT_EQ(ioctl(fd_, TIOCSWINSZ, &size), 0);
 }
 
 bool TerminalProcess::ReadMore(std::string& text) {
@@ -87,8 +94,8 @@ void TerminalProcess::AwaitPrompt(const std::string& prompt) {
   EXPECT_FALSE(TakesLines()) << "no line is edited";
 }
 
-int TerminalProcess::Wait() {
-  std::string rest;
+int TerminalProcess::Wait(std::string* said) {
+  std::string rest = unread_;
   while (ReadMore(rest)) {
   }
   pollfd descriptor{fd_, POLLIN, 0};
@@ -96,6 +103,7 @@ int TerminalProcess::Wait() {
     ADD_FAILURE() << "the program does not end; what it said: " << rest;
     kill(pid_, SIGKILL);
   }
+  if (said != nullptr) *said = rest;
   int status = 0;
   waitpid(pid_, &status, 0);
   pid_ = -1;

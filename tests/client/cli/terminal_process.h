@@ -20,6 +20,9 @@ class TerminalProcess {
   // As if somebody typed it: "\r" is the return key, "\x03" Ctrl-C, "\x04" Ctrl-D.
   void Type(const std::string& keys);
 
+  // As if somebody pulled the window's edge.
+  void Resize(int columns);
+
   // What appears after what was read before, up to the end of `text`. Fails the test after twenty
   // seconds.
   std::string ReadUntil(const std::string& text);
@@ -28,9 +31,9 @@ class TerminalProcess {
   // between the two would be taken in the terminal's own way. Fails the test as ReadUntil does.
   void AwaitPrompt(const std::string& prompt);
 
-  // Reads the rest and waits for the end. The exit code, or 128 + the signal that ended it; a
-  // program that says nothing for twenty seconds is killed.
-  int Wait();
+  // Reads the rest, into `said` if that is given, and waits for the end. The exit code, or 128 +
+  // the signal that ended it; a program that says nothing for twenty seconds is killed.
+  int Wait(std::string* said = nullptr);
 
   // Whether the program is given whole lines: nobody edits one key by key.
   bool TakesLines() const;

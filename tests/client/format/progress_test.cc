@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <sstream>
+#include <thread>
 
 namespace annulus {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 ProgressSample Reading(int64_t done, int64_t total) {
   ProgressSample sample;
@@ -92,7 +96,9 @@ TEST(ProgressLine, BearsOddNumbers) {
 class Display : public ::testing::Test {
  protected:
   ProgressDisplay Make(ProgressDisplay::Mode mode, int columns = 80) {
-    return ProgressDisplay(out_, mode, columns, [this] { return now_; });
+    columns_ = columns;
+    return ProgressDisplay(
+        out_, mode, [this] { return columns_; }, [this] { return now_; });
   }
   void Wait(int milliseconds) { now_ += std::chrono::milliseconds(milliseconds); }
   std::string Take() {
@@ -102,6 +108,7 @@ class Display : public ::testing::Test {
   }
 
   std::ostringstream out_;
+  int columns_ = 80;
   std::chrono::steady_clock::time_point now_{};
 };
 
@@ -125,6 +132,74 @@ TEST_F(Display, BarNeverWraps) {
   auto display = Make(ProgressDisplay::Mode::kBar, 20);
   display.Show(Reading(32768, 65536));
   EXPECT_LT(Take().size(), 20 + std::string("\r\x1b[K").size());
+}
+
+// Nothing is heard, and the bar goes on: what is left gets less, and never less than nothing.
+TEST_F(Display, BarTicksBetweenTwoWords) {
+  auto display = Make(ProgressDisplay::Mode::kBar);
+  display.Tick();
+  EXPECT_EQ(Take(), "") << "there is no bar yet";
+  ProgressSample sample = Reading(50, 100);
+  sample.eta = 3;
+  display.Show(sample);
+  EXPECT_THAT(Take(), HasSubstr("ETA 3.00 s"));
+  Wait(999);
+  display.Tick();
+  EXPECT_EQ(Take(), "") << "too soon";
+  Wait(1);
+  display.Tick();
+  EXPECT_THAT(Take(), AllOf(HasSubstr("50/100 tokens  25.0 tok/s"), HasSubstr("ETA 2.00 s")));
+  Wait(4000);
+  display.Tick();
+  EXPECT_THAT(Take(), AllOf(HasSubstr("50/100 tokens"), Not(HasSubstr("ETA"))));
+  display.Clear();
+  Take();
+  Wait(5000);
+  display.Tick();
+  EXPECT_EQ(Take(), "") << "something else may be there now";
+}
+
+TEST_F(Display, RemarksAndAnswersTellTheTime) {
+  auto display = Make(ProgressDisplay::Mode::kBar);
+  display.Note("2 requests ahead");
+  Wait(2000);
+  display.Note("1 request ahead");
+  EXPECT_THAT(Take(), HasSubstr("1 request ahead, 2.00 s"));
+  Wait(3000);
+  display.Tick();
+  EXPECT_THAT(Take(), HasSubstr("1 request ahead, 5.00 s"));
+  ProgressSample answer;
+  answer.phase = "Answering";
+  answer.done = 10;
+  answer.elapsed = 1;
+  display.Show(answer);
+  EXPECT_THAT(Take(), HasSubstr("10.0 tok/s"));
+  Wait(4000);
+  display.Tick();
+  EXPECT_THAT(Take(), HasSubstr("2.00 tok/s"));
+}
+
+TEST_F(Display, BarObeysTheWindow) {
+  auto display = Make(ProgressDisplay::Mode::kBar);
+  display.Show(Reading(50, 100));
+  EXPECT_THAT(Take(), HasSubstr("[####----]"));
+  columns_ = 40;
+  display.Tick();
+  EXPECT_EQ(Take(), "\r\x1b[KReading     50%  ETA 2.00 s");
+}
+
+TEST(ProgressTicker, TicksUntilItEnds) {
+  std::atomic<int> looks = 0;
+  std::ostringstream out;
+  ProgressDisplay display(out, ProgressDisplay::Mode::kBar, [&] { return 80 + looks++; });
+  display.Show(Reading(1, 2));
+  {
+    const ProgressTicker ticker(display);
+    while (looks < 4) std::this_thread::yield();
+  }
+  const int seen = looks;
+  std::this_thread::yield();
+  EXPECT_EQ(looks, seen);
 }
 
 TEST_F(Display, LinesComeNowAndThen) {
