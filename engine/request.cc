@@ -15,6 +15,17 @@ void AppendLittleEndian(uint32_t value, std::string& bytes) {
   for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(value >> shift));
 }
 
+// With the texts of its tokens: one and at most the 20 alternatives that a request may ask for, so
+// the work for a token is bounded.
+TokenLogprob WithTexts(TokenLogprob logprob, const Tokenizer& tokenizer) {
+  logprob.texts.reserve(1 + logprob.alternatives.size());
+  logprob.texts.push_back(TokenText(tokenizer, logprob.token_id));
+  for (const auto& [id, value] : logprob.alternatives) {
+    logprob.texts.push_back(TokenText(tokenizer, id));
+  }
+  return logprob;
+}
+
 }  // namespace
 
 Request::Request(RequestId id, RequestSpec spec, std::shared_ptr<TokenSink> sink,
@@ -143,7 +154,9 @@ Request::TokenOutcome Request::AddToken(const SampledToken& token) {
     AppendLittleEndian(static_cast<uint32_t>(token.token), *digested_);
     AppendLittleEndian(std::bit_cast<uint32_t>(token.logprob->logprob), *digested_);
   }
-  if (reports_logprobs_ && token.logprob.has_value()) delta.logprobs.push_back(*token.logprob);
+  if (reports_logprobs_ && token.logprob.has_value()) {
+    delta.logprobs.push_back(WithTexts(*token.logprob, detokenizer_.tokenizer()));
+  }
   if (token.ends_text) {
     outcome.finished = FinishReason::kStop;
   } else {

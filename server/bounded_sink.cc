@@ -8,6 +8,7 @@ size_t DeltaBytes(const Delta& delta) {
   size_t bytes = sizeof(Delta) + delta.text.size() + delta.token_ids.size() * sizeof(int32_t);
   for (const TokenLogprob& logprob : delta.logprobs) {
     bytes += sizeof(TokenLogprob) + logprob.alternatives.size() * sizeof(logprob.alternatives[0]);
+    for (const std::string& text : logprob.texts) bytes += sizeof(text) + text.size();
   }
   return bytes;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/logprobs.h"
 #include "client/cli/outputs.h"
 #include "client/draw/explain_page.h"
 #include "client/format/json.h"
@@ -106,24 +107,6 @@ void WriteAttention(const v1::AttentionReport& attention, JsonWriter& json) {
   json.EndObject();
 }
 
-void WriteLogprobs(const std::vector<v1::TokenLogprob>& logprobs, JsonWriter& json) {
-  json.BeginArray();
-  for (const v1::TokenLogprob& token : logprobs) {
-    json.BeginObject();
-    json.Key("token_id").Int(token.token_id());
-    json.Key("logprob").Double(token.logprob());
-    json.Key("alternatives").BeginArray();
-    for (const v1::LogprobAlternative& alternative : token.alternatives()) {
-      json.BeginObject();
-      json.Key("token_id").Int(alternative.token_id());
-      json.Key("logprob").Double(alternative.logprob());
-      json.EndObject();
-    }
-    json.EndArray().EndObject();
-  }
-  json.EndArray();
-}
-
 // Prints text as it comes and shows progress around it.
 class LiveAnswer : public GenerationObserver {
  public:
@@ -183,7 +166,7 @@ class LiveAnswer : public GenerationObserver {
     json.EndArray();
     if (delta.logprobs_size() > 0) {
       json.Key("logprobs");
-      WriteLogprobs({delta.logprobs().begin(), delta.logprobs().end()}, json);
+      WriteLogprobs(std::vector(delta.logprobs().begin(), delta.logprobs().end()), json);
     }
     PrintLine(json);
   }
@@ -364,6 +347,11 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
       !spec.sampling().has_max_tokens()) {
     session.Warn(absl::StrCat("the answer was cut after ", generation.token_ids.size(),
                               " tokens; --max-tokens allows more"));
+  }
+  if (!json) {
+    const Console& console = session.console();
+    const int columns = console.err_is_terminal ? console.columns() : 0;
+    session.Remark(LogprobsTable(generation.logprobs, columns), /*indent=*/0);
   }
   if (options.timings) session.Remark(TimingsText(*generation.completion), kTimingsIndent);
   return session.Finish();

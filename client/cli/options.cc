@@ -208,7 +208,8 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
   AddField(command, sampling, "--repetition-penalty", &P::set_repetition_penalty, "(0, 10]");
   AddField(command, sampling, "--seed", &P::set_seed, "Makes the draws repeatable");
   AddField(command, sampling, "--logprobs", &P::set_logprobs,
-           "With --json: log probabilities and this many alternatives, 0 to 20");
+           "Tell each token's text, its log probability and this many alternatives, 0 to 20: a "
+           "table on standard error, or part of --json");
   command
       .add_flag_callback(
           "--ignore-eos", [sampling] { sampling->set_ignore_eos(true); }, "Go on after end-of-text")

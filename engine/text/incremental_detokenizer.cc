@@ -18,4 +18,10 @@ std::string IncrementalDetokenizer::Flush() {
   return text;
 }
 
+std::string TokenText(const Tokenizer& tokenizer, int32_t id) {
+  IncrementalDetokenizer alone(&tokenizer, /*skip_special=*/false);
+  std::string text = alone.Push(id);
+  return text + alone.Flush();
+}
+
 }  // namespace annulus

@@ -24,6 +24,8 @@ class IncrementalDetokenizer {
   // than its vocabulary.
   std::string Push(int32_t id);
 
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+
   // Ends the text: what was held back, replaced. The object then starts a new text.
   std::string Flush();
 
@@ -33,6 +35,10 @@ class IncrementalDetokenizer {
   DecodeState state_;
   Utf8Sanitizer sanitizer_;
 };
+
+// The text of one token by itself: Tokenizer::Decode of `id` alone, special tokens included, with
+// bytes of incomplete characters replaced by U+FFFD. Empty for an id without a token.
+std::string TokenText(const Tokenizer& tokenizer, int32_t id);
 
 }  // namespace annulus
 

@@ -48,6 +48,16 @@ TEST_F(BoundedSinkTest, GivesEventsInOrder) {
   EXPECT_FALSE(sink->Pop().has_value());
 }
 
+// Texts of tokens count as what they take: 20 alternatives may be most of a delta.
+TEST_F(BoundedSinkTest, CountsTheTextsOfTokens) {
+  Delta delta = Text("a");
+  TokenLogprob& logprob = delta.logprobs.emplace_back();
+  logprob.alternatives.resize(20);
+  const size_t bare = DeltaBytes(delta);
+  logprob.texts.assign(21, std::string(100, 'x'));
+  EXPECT_GE(DeltaBytes(delta), bare + 21 * 100);
+}
+
 // One who takes a part and comes again lets others have their turn.
 TEST_F(BoundedSinkTest, WhoComesAgainIsBehindOthers) {
   struct Log final : SinkReader {

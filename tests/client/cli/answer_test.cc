@@ -34,11 +34,14 @@ TEST(AnswerJson, HasLogprobsWhenTheyCame) {
   v1::TokenLogprob logprob;
   logprob.set_token_id(10);
   logprob.set_logprob(-0.5);
+  logprob.set_text(" a\n");
   logprob.add_alternatives()->set_token_id(7);
+  logprob.mutable_alternatives(0)->set_text("\uFFFD");
   generation.logprobs = {logprob};
   const std::string json = AnswerJson(generation, /*interrupted=*/false);
-  EXPECT_TRUE(json.ends_with(
-      R"(,"logprobs":[{"token_id":10,"logprob":-0.5,"alternatives":[{"token_id":7,"logprob":0}]}]})"))
+  EXPECT_TRUE(
+      json.ends_with(R"(,"logprobs":[{"token_id":10,"text":" a\n","logprob":-0.5,)"
+                     "\"alternatives\":[{\"token_id\":7,\"text\":\"\uFFFD\",\"logprob\":0}]}]}"))
       << json;
 }
 

@@ -98,6 +98,36 @@ TEST_F(GenerateCommands, CompletePrintsJson) {
       "\n");
 }
 
+// The answer stays alone on standard output.
+TEST_F(GenerateCommands, LogprobsAreATableOnStandardError) {
+  FakeServer::Reply reply = testing::StoryReply();
+  v1::Delta& delta = *reply.events[2].mutable_delta();
+  v1::TokenLogprob& token = *delta.add_logprobs();
+  token.set_token_id(10);
+  token.set_text("Once");
+  token.set_logprob(-0.25);
+  for (const auto& [text, logprob] : {std::pair("Once", -0.25F), std::pair("\n", -1.5F)}) {
+    v1::LogprobAlternative& alternative = *token.add_alternatives();
+    alternative.set_text(text);
+    alternative.set_logprob(logprob);
+  }
+  v1::TokenLogprob& other = *delta.add_logprobs();
+  other.set_token_id(11);
+  other.set_text(" upon");
+  other.set_logprob(-2);
+  server_.SetReply(reply);
+  CliResult result = Run({"complete", "Tell me", "--logprobs", "2"});
+  EXPECT_EQ(result.out, "Once upon a time\n");
+  EXPECT_EQ(result.err,
+            "TOKEN  TEXT     LOGPROB  ALTERNATIVES\n"
+            "   10  \"Once\"    -0.250  \"Once\" -0.250, \"\\n\" -1.500\n"
+            "   11  \" upon\"   -2.000\n");
+  result = Run({"complete", "Tell me", "--logprobs", "2", "--json-lines"});
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out,
+              HasSubstr(R"("logprobs":[{"token_id":10,"text":"Once","logprob":-0.25,)"));
+}
+
 TEST_F(GenerateCommands, FlagsBecomeFields) {
   const CliResult result = Run({"complete",
                                 "x",

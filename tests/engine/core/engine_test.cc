@@ -321,6 +321,16 @@ TEST_F(EngineTest, SeedsRepeatAndLogprobsAreGiven) {
   EXPECT_LE(a->logprobs()[0].logprob, 0);
   EXPECT_EQ(a->Wait()->finish_reason, FinishReason::kLength);
 }
+  // Each token by itself, as Detokenize gives it.
+  for (const TokenLogprob& each : a->logprobs()) {
+    std::vector<int32_t> ids = {each.token_id};
+    for (const auto& [id, value] : each.alternatives) ids.push_back(id);
+    ASSERT_EQ(each.texts.size(), ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_EQ(each.texts[i],
+                engine->Detokenize(std::span(&ids[i], 1), false, CancelFlag::Never()).value_or(""));
+    }
+  }
 
 // Alone or together, on any ring, cached or not, and whether log probabilities are asked for.
 TEST_F(EngineTest, DigestsAreOfTokensAndBitsAndAlwaysTheSame) {

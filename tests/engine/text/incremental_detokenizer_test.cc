@@ -56,6 +56,21 @@ TEST(IncrementalDetokenizer, AddsUpToDecodeForRandomIds) {
   ExpectSameAsDecodeForRandomIds(*MakeByteTokenizer(), 2000);
 }
 
+// One byte of a character is U+FFFD, and a special token is its content.
+TEST(TokenText, IsOfTheTokenAlone) {
+  const auto bytes = MakeByteTokenizer();
+  EXPECT_EQ(TokenText(*bytes, 'a'), "a");
+  EXPECT_EQ(TokenText(*bytes, 0xc3), "\uFFFD");
+  EXPECT_EQ(TokenText(*bytes, kByteTokenizerEndOfText), "<|endoftext|>");
+  EXPECT_EQ(TokenText(*bytes, 5000), "");
+  EXPECT_EQ(TokenText(*MakeMissingTokenizer(), 3), "");
+  const auto level = testing::Load(testing::ByteLevelTokenizer());
+  for (int32_t id = 0; id < level->vocabulary_size(); ++id) {
+    if (!level->HasToken(id)) continue;
+    EXPECT_EQ(TokenText(*level, id), Sanitized(level->Decode(std::span(&id, 1), false).value()));
+  }
+}
+
 TEST(IncrementalDetokenizer, AddsUpToDecodeForRealTokenizers) {
   for (const char* name : {"tokenizers/gpt2", "tokenizers/llama2", "models/stories260K"}) {
     const auto folder = testing::TestData(name);
