@@ -7,12 +7,37 @@ namespace annulus {
 
 constexpr size_t kCells = size_t{AttentionDetail::kSide} * AttentionDetail::kSide;
 
-size_t AttentionDetails::Cell(int32_t query_block, int32_t key_block) const {
-  const auto side = [&](int32_t block) {
-    const int64_t cell = int64_t{block} * block_tokens_ * AttentionDetail::kSide / prompt_tokens_;
-    return static_cast<size_t>(std::min<int64_t>(cell, AttentionDetail::kSide - 1));
+AttentionDetails::Cells AttentionDetails::CellsOf(int32_t block) const {
+  const auto cell = [&](int64_t token) {
+    return static_cast<int>(std::min(token, prompt_tokens_) * AttentionDetail::kSide /
+                            prompt_tokens_);
   };
-  return side(query_block) * AttentionDetail::kSide + side(key_block);
+  const int begin = cell(int64_t{block} * block_tokens_);
+  return {begin, std::max(begin + 1, cell((int64_t{block} + 1) * block_tokens_))};
+}
+
+void AttentionDetails::Paint(int32_t query_block, int32_t key_block, float amount,
+                             std::vector<float>& cells) const {
+  const Cells rows = CellsOf(query_block);
+  const Cells columns = CellsOf(key_block);
+  for (int row = rows.begin; row < rows.end; ++row) {
+    for (int column = columns.begin; column < std::min(columns.end, row + 1); ++column) {
+      cells[static_cast<size_t>(row) * AttentionDetail::kSide + column] += amount;
+    }
+  }
+}
+
+std::vector<float> AttentionDetails::RowTokens() const {
+  std::vector<float> tokens(AttentionDetail::kSide);
+  for (int32_t block = 0; Draws(block); ++block) {
+    const int64_t begin = int64_t{block} * block_tokens_;
+    const int64_t end = std::min(begin + block_tokens_, prompt_tokens_);
+    const Cells cells = CellsOf(block);
+    for (int row = cells.begin; row < cells.end; ++row) {
+      tokens[row] += static_cast<float>(end - begin);
+    }
+  }
+  return tokens;
 }
 
 void AttentionDetails::Add(const LayerAttention& part) {
@@ -22,6 +47,7 @@ void AttentionDetails::Add(const LayerAttention& part) {
     Layer whole;  // there in full or, where memory runs out, not at all
     whole.heads.resize(static_cast<size_t>(kv_heads_));
     whole.cells.resize(kCells);
+    whole.rows.resize(AttentionDetail::kSide);
     for (Head& head : whole.heads) head.cells.resize(kCells);
     layers_.emplace(part.layer, std::move(whole));
   }
@@ -54,7 +80,13 @@ void AttentionDetails::AddCausal(int32_t query_block, std::span<const int32_t> r
   for (const int32_t row : rows) causal += row + 1.0;
   for (Head& head : layer.heads) head.pairs.causal += causal;
   for (int32_t key = 0; Draws(query_block) && key <= query_block; ++key) {
-    layer.cells[Cell(query_block, key)] += static_cast<float>(rows.size());
+    Paint(query_block, key, static_cast<float>(rows.size()), layer.cells);
+  }
+  if (!Draws(query_block)) return;
+  const auto of_prompt = std::lower_bound(rows.begin(), rows.end(), prompt_tokens_);
+  const Cells cells = CellsOf(query_block);
+  for (int row = cells.begin; row < cells.end; ++row) {
+    layer.rows[row] += static_cast<float>(of_prompt - rows.begin());
   }
 }
 
@@ -73,14 +105,14 @@ void AttentionDetails::AddRows(int32_t query_block, std::span<const int32_t> row
     if (lists == nullptr) {
       head.pairs.chosen += causal;
       for (int32_t key = 0; drawn && key <= query_block; ++key) {
-        head.cells[Cell(query_block, key)] += static_cast<float>(count);
+        Paint(query_block, key, static_cast<float>(count), head.cells);
       }
       continue;
     }
     const auto keys = lists->keys(lists->shape.head_groups == 1 ? 0 : kv_head, query_block);
     head.pairs.chosen += diagonal + count * static_cast<double>(keys.size() - 1) * block_tokens_;
     for (const int32_t key : keys) {
-      if (drawn) head.cells[Cell(query_block, key)] += static_cast<float>(count);
+      if (drawn) Paint(query_block, key, static_cast<float>(count), head.cells);
     }
   }
 }
@@ -106,14 +138,23 @@ void AttentionDetails::AddDilated(int32_t query_block, std::span<const int32_t> 
       for (int32_t key = first; key <= query_block; ++key) kept[key] += keeping / branch.rate;
     }
     for (int32_t key = 0; Draws(query_block) && key <= query_block; ++key) {
-      head.cells[Cell(query_block, key)] += static_cast<float>(part * std::min(kept[key], all));
+      const double amount = part * std::min(kept[key], all);
+      Paint(query_block, key, static_cast<float>(amount), head.cells);
     }
   }
 }
 
 std::vector<AttentionDetail> AttentionDetails::Make() const {
+  const std::vector<float> all = RowTokens();
   std::vector<AttentionDetail> details;
   for (const auto& [index, layer] : layers_) {
+    std::vector<uint8_t> computed(AttentionDetail::kSide);
+    for (size_t row = 0; row < computed.size(); ++row) {
+      // A row that was computed again counts once, and the least is told from nothing.
+      if (layer.rows[row] == 0) continue;
+      const float share = std::min(1.0F, layer.rows[row] / all[row]);
+      computed[row] = static_cast<uint8_t>(std::max(1L, std::lround(255 * share)));
+    }
     for (int kv_head = 0; kv_head < kv_heads_; ++kv_head) {
       const Head& head = layer.heads[kv_head];
       AttentionDetail detail;
@@ -128,6 +169,7 @@ std::vector<AttentionDetail> AttentionDetails::Make() const {
         const float share = head.cells[cell] / layer.cells[cell];
         detail.map[cell] = static_cast<uint8_t>(std::lround(255 * share));
       }
+      detail.computed = computed;
       details.push_back(std::move(detail));
     }
   }

@@ -36,9 +36,20 @@ class AttentionDetails {
     double estimated = 0;
     double estimates = 0;
     std::vector<float> cells;  // all causal (row, block) pairs
+    std::vector<float> rows;   // prompt rows computed, in each row of the map
+  };
+  // Along a side of the map. A block that is longer than a cell has several.
+  struct Cells {
+    int begin = 0;
+    int end = 0;
   };
 
-  size_t Cell(int32_t query_block, int32_t key_block) const;
+  // The cells of a block of the prompt; neighbours share none unless a cell holds several blocks.
+  Cells CellsOf(int32_t block) const;
+  // Adds to every causal cell of two blocks of the prompt.
+  void Paint(int32_t query_block, int32_t key_block, float amount, std::vector<float>& cells) const;
+  // Tokens of the prompt in each row of the map, counted as Layer::rows are.
+  std::vector<float> RowTokens() const;
   void AddRows(int32_t query_block, std::span<const int32_t> rows, const BlockPattern* lists,
                Layer& layer) const;
   void AddDilated(int32_t query_block, std::span<const int32_t> rows,

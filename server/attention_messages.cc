@@ -53,6 +53,7 @@ v1::AttentionDetail ToMessage(const AttentionDetail& detail) {
   if (detail.estimated_coverage) message.set_estimated_coverage(*detail.estimated_coverage);
   if (detail.sampled_coverage) message.set_sampled_coverage(*detail.sampled_coverage);
   message.set_map(std::string(detail.map.begin(), detail.map.end()));
+  message.set_computed(std::string(detail.computed.begin(), detail.computed.end()));
   return message;
 }
 

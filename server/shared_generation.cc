@@ -17,7 +17,7 @@ constexpr int64_t kRetryAttachMs = 1000;
 size_t CompletionBytes(const Completion& completion) {
   size_t bytes = sizeof(Completion);
   for (const AttentionDetail& detail : completion.attention.details) {
-    bytes += sizeof(detail) + detail.map.size();
+    bytes += sizeof(detail) + detail.map.size() + detail.computed.size();
   }
   return bytes;
 }

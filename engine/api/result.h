@@ -55,6 +55,9 @@ struct AttentionDetail {
   // hold 0.
   static constexpr int kSide = 64;
   std::vector<uint8_t> map;
+  // Of the map's rows: the share of their queries that this request computed, 0 (none, and the
+  // row's cells hold 0) to 255 (all). Others were reused, or nothing needs them in a last layer.
+  std::vector<uint8_t> computed;
 };
 
 // What attention did for a request, over all its prompt and answer rows that were computed, in

@@ -299,7 +299,7 @@ TEST_F(GenerateTest, TheContractArrivesAndWhatCameOfItIsReported) {
     report.estimate_wall_seconds = 0.125;
     report.attend_wall_seconds = 1;
     script.completion.rope_factors = "short";
-    if (spec.attention_details) report.details = {{3, 1, 0.5, {}, 0.75, {0, 128, 255}}};
+    if (spec.attention_details) report.details = {{3, 1, 0.5, {}, 0.75, {0, 128, 255}, {255, 0}}};
     return script;
   });
   auto request = TextRequest("x");
@@ -324,7 +324,7 @@ TEST_F(GenerateTest, TheContractArrivesAndWhatCameOfItIsReported) {
          estimate_seconds: 0.25 attend_seconds: 4
          estimate_wall_seconds: 0.125 attend_wall_seconds: 1
          details { layer: 3 kv_head: 1 density: 0.5 sampled_coverage: 0.75
-                   map: "\000\200\377" })",
+                   map: "\000\200\377" computed: "\377\000" })",
       &expected));
   EXPECT_EQ(response_.completion().attention().DebugString(), expected.DebugString());
   EXPECT_EQ(response_.completion().rope_factors(), "short");
