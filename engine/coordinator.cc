@@ -422,11 +422,13 @@ void Coordinator::Publish(bool busy) {
   now.stall_budget_seconds = serving_.stall_seconds();
   now.smallest_chunk_seconds = serving_.smallest_chunk_seconds();
   int64_t used = 0;
+  int64_t reserved = 0;
   int64_t total = 0;
   for (int rank = 0; rank < pages_.ranks(); ++rank) {
     now.pages.push_back(pages_.counts(rank));
     now.pages_most.push_back(pages_.high_water(rank));
-    used += now.pages[rank].used();
+    used += now.pages[rank].in_use();
+    reserved += now.pages[rank].reserved;
     total += now.pages[rank].total();
   }
   request_bytes_most_ = std::max(request_bytes_most_, RequestBytes());
@@ -435,6 +437,7 @@ void Coordinator::Publish(bool busy) {
   metrics_.requests_parked.Set(now.running - CountActive(state_));
   metrics_.requests_waiting.Set(now.waiting);
   metrics_.kv_cache_usage.Set(total > 0 ? static_cast<double>(used) / total : 0);
+  metrics_.kv_cache_reserved.Set(total > 0 ? static_cast<double>(reserved) / total : 0);
   std::lock_guard lock(snapshot_mutex_);
   snapshot_ = std::move(now);
 }

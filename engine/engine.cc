@@ -306,7 +306,7 @@ class EngineImpl final : public Engine {
     int64_t used = 0;
     int64_t total = 0;
     for (int rank = 0; rank < ranks_->size(); ++rank) {
-      used += now.pages[rank].used();
+      used += now.pages[rank].in_use();
       total += now.pages[rank].total();
       const RankStatistics statistics = ranks_->Statistics(rank);
       const BufferPoolStats& stats = statistics.memory;
@@ -347,7 +347,8 @@ class EngineImpl final : public Engine {
                                        .trimmed_bytes = pool.trimmed_bytes,
                                        .refusals = pool.refusals});
       const PageCounts& pages = now.pages[rank.rank];
-      metrics_->pages[rank.rank].Show({.held = pages.used(),
+      metrics_->pages[rank.rank].Show({.held = pages.in_use(),
+                                       .reserved = pages.reserved,
                                        .cached = pages.cached,
                                        .free = pages.free,
                                        .most = now.pages_most[rank.rank]},
@@ -444,7 +445,7 @@ class EngineImpl final : public Engine {
     load.up = now.healthy;
     load.device = ranks_->facts()[rank].device;
     load.node = ranks_->facts()[rank].node;
-    load.kv_bytes_used = pages.used() * page_bytes;
+    load.kv_bytes_used = pages.in_use() * page_bytes;
     load.kv_bytes_total = pages.total() * page_bytes;
     // The kinds add up to what the rank holds.
     load.memory_bytes["kv_full"] = pages.full * page_bytes;

@@ -291,6 +291,23 @@ std::string RankTable(const v1::GetLoadResponse& load, int columns_at_most) {
   return table.Render(columns_at_most);
 }
 
+// Shares of all pages. Older servers do not tell kinds: nothing but what is in use is known.
+std::string DescribePages(const v1::GetLoadResponse& load) {
+  std::string text = absl::StrFormat("%.1f%% of all pages in use", load.kv_usage() * 100);
+  int64_t all = 0;
+  for (const v1::RankLoad& rank : load.ranks()) all += rank.kv_bytes_total();
+  const std::set<std::string> kinds = MemoryKinds(load);
+  for (const auto& [kind, name] :
+       {std::pair("kv_reserved", "reserved"), std::pair("kv_cached", "cached"),
+        std::pair("kv_free", "free")}) {
+    if (all == 0 || !kinds.contains(kind)) continue;
+    int64_t bytes = 0;
+    for (const v1::RankLoad& rank : load.ranks()) bytes += BytesOf(rank, kind);
+    absl::StrAppendFormat(&text, ", %.1f%% %s", 100.0 * bytes / all, name);
+  }
+  return text;
+}
+
 std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load) {
   if (info.state() == v1::SERVER_STATE_LOADING) {
     return "not serving: the model is being loaded";
@@ -318,9 +335,9 @@ std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetL
       "requests  ", load.running(), " running (at most ", info.limits().max_running(), "), ",  //
       load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",                //
       "health    ", DescribeHealth(info, load), "\n",                                          //
-      "KV        ", absl::StrFormat("%.1f%%", load.kv_usage() * 100), " of all pages in use\n",
-      DescribeMemory(load), verbose ? DescribeExchange(load.exchange()) : "",
-      verbose ? DescribeTransport(load) : "", "\n");
+      "KV        ", DescribePages(load), "\n", DescribeMemory(load),
+      verbose ? DescribeExchange(load.exchange()) : "", verbose ? DescribeTransport(load) : "",
+      "\n");
 }
 
 // So that a watched status stands still on a terminal.
@@ -361,6 +378,7 @@ int RunStatus(Session& session, const StatusOptions& options) {
 int WatchStatus(Session& session, const StatusOptions& options, double seconds) {
   constexpr std::chrono::milliseconds kTick{50};
   for (;;) {
+    const int columns = session.table_columns();
     const int exit_code = RunStatus(session, options);
     if (session.interrupted() || exit_code == kExitInterrupted) return kExitInterrupted;
     if (!session.console().out.good()) return exit_code;
@@ -379,7 +397,6 @@ int WatchStatus(Session& session, const StatusOptions& options, double seconds) 
 
 void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
   CLI::App& models = *app.add_subcommand("models", "List the models that the server has");
-    const int columns = session.table_columns();
   AddCommonOptions(models, common);
   models.footer("Examples:\n  annulus models\n  annulus models --json");
   models.callback([&action] { action = &RunModels; });

@@ -96,15 +96,17 @@ SERVICE = [
 ]
 
 MEMORY = [
-    ("Pages in use", "percentunit", "lines", "Held over all pages of keys and values.",
-     [("{{instance}}", gauge("annulus_kv_cache_usage_perc", "instance", how="max"))]),
+    ("Pages in use", "percentunit", "lines", "Pages of running requests over all; reserved: promised at "
+     "admission, with nothing in them yet.",
+     [("{{instance}} in use", gauge("annulus_kv_cache_usage_perc", "instance", how="max")),
+      ("{{instance}} reserved", gauge("annulus_kv_cache_reserved_perc", "instance", how="max"))]),
     ("Ranks up", "short", "lines", "1 while a rank answers.",
      [("rank {{rank}}", gauge("annulus_rank_up", "rank", how="min"))]),
     ("Memory of ranks", "bytes", "stack", "By what it is for.",
      [("{{kind}}", gauge("annulus_rank_memory_bytes", "kind"))]),
     ("Memory of each rank", "bytes", "lines", "All kinds together.",
      [("rank {{rank}}", gauge("annulus_rank_memory_bytes", "rank"))]),
-    ("Pools", "bytes", "stack", "cached: given back when needed.",
+    ("Pools", "bytes", "stack", "held: in use; reserved: for running requests; cached: given back when needed.",
      [("{{pool}} {{state}}", gauge("annulus_pool_bytes", "pool, state"))]),
     ("Pools: most ever held", "percentunit", "lines", "Over the pool's hard bound.",
      [("{{pool}}", gauge("annulus_pool_high_water_bytes", "pool", how="max") + " / "

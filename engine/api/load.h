@@ -50,7 +50,7 @@ struct RankLoad {
   std::string device;
   int node = -1;  // memory node that its memory and threads are kept on; -1: anywhere
   std::map<std::string, int64_t> memory_bytes;  // kind ("weights", "kv_full", ..) -> bytes held
-  int64_t kv_bytes_used = 0;
+  int64_t kv_bytes_used = 0;  // of pages in use; reserved, cached and free ones aside
   int64_t kv_bytes_total = 0;
 };
 
@@ -90,7 +90,7 @@ struct MemoryPlan {
 struct EngineLoad {
   int running = 0;
   int waiting = 0;
-  double kv_usage = 0;            // used over total pages, 0..1
+  double kv_usage = 0;            // pages in use over all, 0..1: see PageCounts::in_use
   double seconds_since_step = 0;  // since the engine last got anything done, idle turns included
   bool healthy = true;            // work goes on or none is due, and every rank is up
   std::vector<RankLoad> ranks;

@@ -59,8 +59,12 @@ struct PageCounts {
   int64_t cached = 0;     // kept for reuse, whether or not a running request reads them too
   int64_t free = 0;
 
-  int64_t used() const { return full + window + reserved + summaries; }
-  int64_t total() const { return used() + cached + free; }
+  // These hold keys and values of running requests that are not kept for others too. A reserve is
+  // not in use: nothing stands in it.
+  int64_t in_use() const { return full + window + summaries; }
+  // In use or promised: nobody else gets these before a request ends.
+  int64_t held() const { return in_use() + reserved; }
+  int64_t total() const { return held() + cached + free; }
   friend bool operator==(const PageCounts&, const PageCounts&) = default;
 };
 

@@ -85,13 +85,15 @@ std::vector<GraphMetrics> MakeGraphs(int ranks, MetricSet& set) {
 class PoolFamilies {
  public:
   explicit PoolFamilies(MetricSet& set)
-      : bytes_(set.AddGauges("pool_bytes",
-                             "Bytes of a memory pool by state: held, cached (kept for reuse and "
-                             "given back when needed) or free.",
-                             {"pool", "state"})),
+      : bytes_(
+            set.AddGauges("pool_bytes",
+                          "Bytes of a memory pool by state: held (in use), reserved (for running "
+                          "requests, with nothing in them yet), cached (kept for reuse and given "
+                          "back when needed) or free.",
+                          {"pool", "state"})),
         limit_(set.AddGauges("pool_limit_bytes", "Hard bound of a memory pool.", {"pool"})),
         high_water_(set.AddGauges("pool_high_water_bytes",
-                                  "Most bytes of a memory pool ever held at once.", {"pool"})),
+                                  "Most bytes of a memory pool ever not free at once.", {"pool"})),
         fragmentation_(set.AddGauges(
             "pool_fragmentation_ratio",
             "1 - largest free block / free bytes of a memory pool, 0 to 1.", {"pool"})),
@@ -116,6 +118,7 @@ class PoolFamilies {
 
   PagePoolMetrics Pages(const std::string& name) {
     return {.held = bytes_.With({name, "held"}),
+            .reserved = bytes_.With({name, "reserved"}),
             .cached = bytes_.With({name, "cached"}),
             .free = bytes_.With({name, "free"}),
             .limit = limit_.With({name}),
@@ -201,9 +204,11 @@ void PoolMetrics::Show(const Figures& figures) {
 
 void PagePoolMetrics::Show(const Pages& pages, int64_t page_bytes) {
   held.Set(static_cast<double>(pages.held * page_bytes));
+  reserved.Set(static_cast<double>(pages.reserved * page_bytes));
   cached.Set(static_cast<double>(pages.cached * page_bytes));
   free.Set(static_cast<double>(pages.free * page_bytes));
-  limit.Set(static_cast<double>((pages.held + pages.cached + pages.free) * page_bytes));
+  const int64_t all = pages.held + pages.reserved + pages.cached + pages.free;
+  limit.Set(static_cast<double>(all * page_bytes));
   high_water.Set(static_cast<double>(pages.most * page_bytes));
 }
 

@@ -74,7 +74,8 @@ struct PoolMetrics {
 
 // The pages for keys and values of one rank, in bytes: a pool of its own, cut from the rank's.
 struct PagePoolMetrics {
-  Gauge& held;  // by running requests
+  Gauge& held;      // in use by running requests
+  Gauge& reserved;  // for running requests
   Gauge& cached;
   Gauge& free;
   Gauge& limit;
@@ -82,9 +83,10 @@ struct PagePoolMetrics {
 
   struct Pages {
     int64_t held = 0;
+    int64_t reserved = 0;
     int64_t cached = 0;
     int64_t free = 0;
-    int64_t most = 0;  // ever held or cached at once
+    int64_t most = 0;  // ever not free at once
   };
   void Show(const Pages& pages, int64_t page_bytes);
 };
@@ -206,7 +208,13 @@ class EngineMetrics {
   Gauge& requests_waiting =
       set_.AddGauge("num_requests_waiting", "Requests that wait for admission.");
   Gauge& kv_cache_usage =
-      set_.AddGauge("kv_cache_usage_perc", "Held over all pages of keys and values, 0 to 1.");
+      set_.AddGauge("kv_cache_usage_perc",
+                    "Pages that hold keys and values of running requests over all pages, 0 to 1; "
+                    "reserved and cached pages are not in use.");
+  Gauge& kv_cache_reserved =
+      set_.AddGauge("kv_cache_reserved_perc",
+                    "Pages reserved for running requests, with nothing in them yet, over all "
+                    "pages, 0 to 1.");
   Gauge& attention_density = set_.AddGauge(
       "attention_density_ratio",
       "Attended over causal pairs of query and key, over all steps since the start, 0 to 1.");
@@ -227,7 +235,10 @@ class EngineMetrics {
   Gauge& pattern_cache_bytes =
       set_.AddGauge("pattern_cache_bytes", "Bytes of the block lists that are kept for reuse.");
   Family<Gauge>& rank_memory_bytes = set_.AddGauges(
-      "rank_memory_bytes", "Bytes that a rank holds, by what they are for.", {"rank", "kind"});
+      "rank_memory_bytes",
+      "Bytes that a rank holds, by what they are for. Pages in use are kv_full, kv_window and "
+      "kv_summaries; kv_reserved has nothing in it yet, kv_cached is kept for reuse.",
+      {"rank", "kind"});
 
  private:
   Family<Counter>& ring_mode_ = set_.AddCounters(

@@ -120,6 +120,19 @@ TEST_F(InfoCommands, StatusShowsEveryRanksMemory) {
   EXPECT_THAT(shortly, ::testing::HasSubstr("KV        37.5% of all pages in use\n\nRANK"));
 }
 
+// What is promised to requests has nothing in it yet; what is kept for reuse can be had.
+TEST_F(InfoCommands, StatusTellsAReserveFromMemoryInUse) {
+  server_.SetLoad(FromText<v1::GetLoadResponse>(R"(
+      kv_usage: 0.125
+      ranks { rank: 0 device: "cpu" up: true kv_bytes_used: 1024 kv_bytes_total: 8192
+              memory_bytes { key: "kv_full" value: 1024 } memory_bytes { key: "kv_reserved" value: 2048 }
+              memory_bytes { key: "kv_cached" value: 1024 } memory_bytes { key: "kv_free" value: 4096 } })"));
+  const std::string text = Run({"status"}).out;
+  EXPECT_THAT(text, ::testing::HasSubstr("KV        12.5% of all pages in use, 25.0% reserved, "
+                                         "12.5% cached, 50.0% free\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("1.0 KiB of 8.0 KiB"));
+}
+
 // On a terminal no line is longer than the terminal, and nothing but blanks is lost; in a pipe
 // lines stay whole.
 TEST_F(InfoCommands, FitsATerminal) {

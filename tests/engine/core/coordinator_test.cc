@@ -80,12 +80,12 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   // Pages that requests hold, once all have ended and the loop has turned again.
-  int64_t PagesInUse() {
+  int64_t PagesHeld() {
     const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (true) {
-      int64_t used = 0;
-      for (const PageCounts& rank : coordinator_->Look().pages) used += rank.used();
-      if (used == 0 || std::chrono::steady_clock::now() > late) return used;
+      int64_t held = 0;
+      for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
+      if (held == 0 || std::chrono::steady_clock::now() > late) return held;
       std::this_thread::yield();
     }
   }
@@ -150,7 +150,7 @@ TEST_F(CoordinatorTest, AdmitsWhatThePagesHaveRoomFor) {
   ranks_.Allow();
   for (const Asked& asked : {large, second, small}) EXPECT_EQ(Outcome(asked), "");
   EXPECT_GT(StepsOf(second.id).front(), StepsOf(large.id).back());
-  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(PagesHeld(), 0);
 }
 
 TEST_F(CoordinatorTest, TellsWhomItRefusesToComeAgain) {
@@ -182,7 +182,7 @@ TEST_F(CoordinatorTest, CancelsBetweenSteps) {
   EXPECT_EQ(Outcome(next), "");
   EXPECT_EQ(StepsOf(gone.id).size(), 1u);
   EXPECT_THAT(ranks_.plans()[1].ended, Contains(gone.id));
-  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(PagesHeld(), 0);
   EXPECT_LE(ranks_.known(), 1u);
 }
 
@@ -199,7 +199,7 @@ TEST_F(CoordinatorTest, GoesOnAfterAStepThatFailed) {
   const Asked again = Ask(prompt, 4);
   EXPECT_EQ(Outcome(again), "");
   EXPECT_EQ(again.sink->Wait()->usage.cached_tokens, 0);
-  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(PagesHeld(), 0);
 }
 
 TEST_F(CoordinatorTest, AnAnswerWithoutATokenIsAStepThatFailed) {
@@ -207,7 +207,7 @@ TEST_F(CoordinatorTest, AnAnswerWithoutATokenIsAStepThatFailed) {
   ranks_.LoseNextTokens();
   EXPECT_THAT(Outcome(Ask(20, 4)), HasSubstr("ranks sampled for 0 sequences of the 1"));
   EXPECT_EQ(Outcome(Ask(20, 4)), "");
-  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(PagesHeld(), 0);
   EXPECT_LE(ranks_.known(), 1u);
 }
 
@@ -252,10 +252,10 @@ TEST_F(CoordinatorTest, AnAnswerOfOneTokenHasNoGap) {
     return sample.count;
   };
   EXPECT_EQ(Outcome(Ask(20, 1)), "");
-  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(PagesHeld(), 0);
   EXPECT_EQ(gaps(), 0u);
   EXPECT_EQ(Outcome(Ask(20, 2)), "");
-  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(PagesHeld(), 0);
   EXPECT_EQ(gaps(), 1u);
 }
 
@@ -274,9 +274,9 @@ TEST_F(CoordinatorTest, KeepsThePagesOfALostRank) {
   // Though there is no room for it, it does not wait.
   EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("the server must be started again"));
   EXPECT_FALSE(coordinator_->Look().healthy);
-  int64_t used = 0;
-  for (const PageCounts& rank : coordinator_->Look().pages) used += rank.used();
-  EXPECT_GT(used, 0);
+  int64_t held = 0;
+  for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
+  EXPECT_GT(held, 0);
 }
 
 // Requests of all sizes come, are cancelled and meet steps that fail. The simulated ranks follow
@@ -302,7 +302,7 @@ TEST_F(CoordinatorTest, ManyRequestsLeaveNothingBehind) {
     answered += outcome.empty() ? 1 : 0;
   }
   EXPECT_GT(answered, asked.size() / 4);
-  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(PagesHeld(), 0);
 }
 
 }  // namespace

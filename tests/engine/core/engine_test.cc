@@ -66,7 +66,9 @@ class EngineTest : public ::testing::Test {
     int64_t held = -1;
     for (int turn = 0; turn < 200 && held != 0; ++turn) {
       held = 0;
-      for (const RankLoad& rank : engine.Load().ranks) held += rank.kv_bytes_used;
+      for (const RankLoad& rank : engine.Load().ranks) {
+        held += rank.kv_bytes_used + rank.memory_bytes.at("kv_reserved");
+      }
       if (held != 0) std::this_thread::sleep_for(10ms);
     }
     return held;
@@ -319,8 +321,6 @@ TEST_F(EngineTest, SeedsRepeatAndLogprobsAreGiven) {
   ASSERT_EQ(a->logprobs().size(), 40u);
   EXPECT_LE(a->logprobs()[0].alternatives.size(), 3u);
   EXPECT_LE(a->logprobs()[0].logprob, 0);
-  EXPECT_EQ(a->Wait()->finish_reason, FinishReason::kLength);
-}
   // Each token by itself, as Detokenize gives it.
   for (const TokenLogprob& each : a->logprobs()) {
     std::vector<int32_t> ids = {each.token_id};
@@ -331,6 +331,8 @@ TEST_F(EngineTest, SeedsRepeatAndLogprobsAreGiven) {
                 engine->Detokenize(std::span(&ids[i], 1), false, CancelFlag::Never()).value_or(""));
     }
   }
+  EXPECT_EQ(a->Wait()->finish_reason, FinishReason::kLength);
+}
 
 // Alone or together, on any ring, cached or not, and whether log probabilities are asked for.
 TEST_F(EngineTest, DigestsAreOfTokensAndBitsAndAlwaysTheSame) {

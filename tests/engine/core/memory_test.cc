@@ -172,7 +172,7 @@ TEST_F(MemoryTest, EachRankHoldsItsShareAndWindowsStaySmall) {
     // Afterwards all of it is kept for reuse, and windows keep what the next row would see.
     const EngineLoad after = IdleLoad(*engine);
     for (const RankLoad& rank : after.ranks) {
-      EXPECT_EQ(rank.kv_bytes_used, 0);
+      EXPECT_EQ(rank.kv_bytes_used + rank.memory_bytes.at("kv_reserved"), 0);
       EXPECT_NEAR(Pages(rank, "kv_cached"), PagesOn(rank.rank, tokens / kPageTokens, ranks),
                   window / kPageTokens + 2);
     }
@@ -191,23 +191,30 @@ TEST_F(MemoryTest, KindsAddUpWhileRequestsRun) {
     ASSERT_TRUE(engine->Submit(std::move(spec), sinks.back()).ok());
   }
   int64_t most = 0;
+  int64_t reserved = 0;
   for (const auto& sink : sinks) {
     ASSERT_TRUE(sink->Wait()->status.ok());
     for (const auto& [processed, load] : sink->seen()) {
       for (const RankLoad& rank : load.ranks) {
         int64_t sum = 0;
-        for (const char* kind : {"kv_full", "kv_window", "kv_reserved", "kv_summaries"}) {
+        for (const char* kind : {"kv_full", "kv_window", "kv_summaries"}) {
           EXPECT_GE(rank.memory_bytes.at(kind), 0) << kind;
           sum += rank.memory_bytes.at(kind);
         }
+        // What is reserved has nothing in it yet, and is not in use.
         EXPECT_EQ(sum, rank.kv_bytes_used);
-        sum += rank.memory_bytes.at("kv_cached") + rank.memory_bytes.at("kv_free");
+        for (const char* kind : {"kv_reserved", "kv_cached", "kv_free"}) {
+          EXPECT_GE(rank.memory_bytes.at(kind), 0) << kind;
+          sum += rank.memory_bytes.at(kind);
+        }
         EXPECT_EQ(sum, rank.kv_bytes_total);
+        reserved = std::max(reserved, rank.memory_bytes.at("kv_reserved"));
       }
-      most =
-          std::max(most, load.ranks[1].kv_bytes_used + load.ranks[1].memory_bytes.at("kv_cached"));
+      const RankLoad& one = load.ranks[1];
+      most = std::max(most, one.kv_bytes_total - one.memory_bytes.at("kv_free"));
     }
   }
+  EXPECT_GT(reserved, 0);
   EXPECT_EQ(Metric(*engine, "annulus_pool_high_water_bytes", "rank1-pages"),
             static_cast<double>(most));
 }
@@ -326,7 +333,7 @@ TEST_F(MemoryTest, SummariesArePlannedWithThePages) {
       EXPECT_EQ(held, summaries * page);
     }
     for (const RankLoad& rank : IdleLoad(*engine).ranks) {
-      EXPECT_EQ(rank.memory_bytes.at("kv_summaries"), 0);
+      EXPECT_EQ(rank.memory_bytes.at("kv_reserved"), 0);
       EXPECT_EQ(rank.kv_bytes_used, 0);
     }
   }

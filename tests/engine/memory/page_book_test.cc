@@ -70,6 +70,8 @@ TEST(PageBook, APageGoesFromReserveToTheCacheAndToAnother) {
   book.BeginWrite(7, id, kFullGroup);
   EXPECT_EQ(book.page(id).state, PageState::kPartial);
   EXPECT_EQ(book.counts(1), (PageCounts{.full = 1, .reserved = 1}));
+  EXPECT_EQ(book.counts(1).in_use(), 1) << "a reserve is not in use";
+  EXPECT_EQ(book.counts(1).held(), 2);
   book.Complete(id);
   ContentHash hash{};
   hash[0] = 5;

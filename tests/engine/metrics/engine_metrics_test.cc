@@ -60,13 +60,13 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_request_success_total", "annulus_admission_rejections_total",
           "annulus_num_requests_running", "annulus_num_requests_parked",
           "annulus_num_requests_waiting", "annulus_kv_cache_usage_perc",
-          "annulus_prefix_cache_queries_total", "annulus_prefix_cache_hits_total",
-          "annulus_num_preemptions_total", "annulus_rank_memory_bytes", "annulus_pool_bytes",
-          "annulus_pool_limit_bytes", "annulus_pool_high_water_bytes",
-          "annulus_pool_fragmentation_ratio", "annulus_pool_trims_total",
-          "annulus_pool_trimmed_bytes_total", "annulus_pool_refusals_total",
-          "annulus_ring_seconds_total", "annulus_ring_bytes_total", "annulus_ring_mode_total",
-          "annulus_graph_steps_total", "annulus_graph_launches_total",
+          "annulus_kv_cache_reserved_perc", "annulus_prefix_cache_queries_total",
+          "annulus_prefix_cache_hits_total", "annulus_num_preemptions_total",
+          "annulus_rank_memory_bytes", "annulus_pool_bytes", "annulus_pool_limit_bytes",
+          "annulus_pool_high_water_bytes", "annulus_pool_fragmentation_ratio",
+          "annulus_pool_trims_total", "annulus_pool_trimmed_bytes_total",
+          "annulus_pool_refusals_total", "annulus_ring_seconds_total", "annulus_ring_bytes_total",
+          "annulus_ring_mode_total", "annulus_graph_steps_total", "annulus_graph_launches_total",
           "annulus_graph_updates_total", "annulus_graph_built_total", "annulus_graph_cuts_total",
           "annulus_attention_density_ratio", "annulus_attention_coverage_ratio",
           "annulus_attention_estimated_coverage_ratio", "annulus_attention_layers_total",
@@ -167,15 +167,15 @@ TEST(EngineMetrics, ShowsPools) {
                                         .refusals = 3};
   metrics.pools[0].Show(figures);
   metrics.pools[0].Show(figures);  // counters show totals: a second look adds nothing
-  metrics.pages[0].Show({.held = 1, .cached = 2, .free = 5, .most = 4}, 10);
-  EXPECT_THAT(
-      Values(metrics, "annulus_pool_bytes"),
-      ElementsAre(Pair("rank0-pages/cached", 20), Pair("rank0-pages/free", 50),
-                  Pair("rank0-pages/held", 10), Pair("rank0/free", 20), Pair("rank0/held", 40)));
+  metrics.pages[0].Show({.held = 1, .reserved = 3, .cached = 2, .free = 5, .most = 7}, 10);
+  EXPECT_THAT(Values(metrics, "annulus_pool_bytes"),
+              ElementsAre(Pair("rank0-pages/cached", 20), Pair("rank0-pages/free", 50),
+                          Pair("rank0-pages/held", 10), Pair("rank0-pages/reserved", 30),
+                          Pair("rank0/free", 20), Pair("rank0/held", 40)));
   EXPECT_THAT(Values(metrics, "annulus_pool_limit_bytes"),
-              ElementsAre(Pair("rank0", 100), Pair("rank0-pages", 80)));
+              ElementsAre(Pair("rank0", 100), Pair("rank0-pages", 110)));
   EXPECT_THAT(Values(metrics, "annulus_pool_high_water_bytes"),
-              ElementsAre(Pair("rank0", 55), Pair("rank0-pages", 40)));
+              ElementsAre(Pair("rank0", 55), Pair("rank0-pages", 70)));
   EXPECT_THAT(Values(metrics, "annulus_pool_fragmentation_ratio"),
               ElementsAre(Pair("rank0", 0.25)));
   EXPECT_THAT(Values(metrics, "annulus_pool_trims_total"), ElementsAre(Pair("rank0", 2)));

@@ -182,8 +182,10 @@ class DevicesEngineTest : public DevicesTest {
   bool PoolsGetEmpty() const {
     for (int look = 0; look < 500; ++look) {
       const EngineLoad load = engine_->Load();
-      const bool empty = std::all_of(load.ranks.begin(), load.ranks.end(),
-                                     [](const RankLoad& rank) { return rank.kv_bytes_used == 0; });
+      const bool empty =
+          std::all_of(load.ranks.begin(), load.ranks.end(), [](const RankLoad& rank) {
+            return rank.kv_bytes_used + rank.memory_bytes.at("kv_reserved") == 0;
+          });
       if (empty && load.running == 0) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
