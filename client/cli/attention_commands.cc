@@ -1,17 +1,22 @@
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/cli/answer.h"
 #include "client/cli/commands.h"
 #include "client/cli/help.h"
 #include "client/cli/inputs.h"
 #include "client/cli/options.h"
 #include "client/cli/outputs.h"
+#include "client/documents.h"
 #include "client/draw/attention_picture.h"
 #include "client/draw/explain_page.h"
 #include "client/format/json.h"
@@ -33,19 +38,48 @@ struct ShowOptions {
   std::string output;  // empty: standard output
 };
 
+// In lower case, with its dot; empty for a name without one.
+std::string ExtensionOf(const std::string& file) {
+  return absl::AsciiStrToLower(std::filesystem::path(file).extension().string());
+}
+
+// Misuse if the name says that something else is in the file than what goes there. A name without
+// an extension says nothing.
+int CheckExtension(Session& session, const std::string& file,
+                   const std::vector<std::string>& allowed, absl::string_view hint) {
+  const std::string extension = ExtensionOf(file);
+  if (extension.empty() || std::count(allowed.begin(), allowed.end(), extension) > 0) return 0;
+  return session.Misuse(absl::StrCat("-o ", file, ": ", extension,
+                                     " is not allowed here; the name ends in ",
+                                     absl::StrJoin(allowed, " or "), hint));
+}
+
 std::string FormatOf(const ShowOptions& options) {
   if (!options.format.empty()) return options.format;
-  if (absl::EndsWith(options.output, ".svg")) return kSvg;
-  if (absl::EndsWith(options.output, ".png")) return kPng;
+  const std::string extension = ExtensionOf(options.output);
+  if (extension == ".svg") return kSvg;
+  if (extension == ".png") return kPng;
   return kTerminal;
 }
 
-std::string Share(double share) { return absl::StrFormat("%.3g", share); }
+int CheckShowFile(Session& session, const ShowOptions& options) {
+  if (session.options().json) {
+    return CheckExtension(session, options.output, {".json"}, ", because of --json");
+  }
+  if (options.format.empty()) {
+    return CheckExtension(session, options.output, {".svg", ".png", ".txt"}, "");
+  }
+  const std::string extension =
+      options.format == kTerminal ? ".txt" : absl::StrCat(".", options.format);
+  return CheckExtension(session, options.output, {extension},
+                        absl::StrCat(", because of --format ", options.format));
+}
 
 AttentionPicture PictureOf(const v1::MapAttentionResponse& response, int64_t tokens) {
   AttentionPicture picture;
   picture.title = response.policy();
   picture.tokens = tokens;
+  picture.span = int64_t{response.blocks()} * response.block_tokens();
   picture.side = response.side();
   double density = 0;
   int heads = 0;
@@ -55,14 +89,14 @@ AttentionPicture PictureOf(const v1::MapAttentionResponse& response, int64_t tok
                                     ? absl::StrCat("head ", head.first_head())
                                     : absl::StrCat("heads ", head.first_head(), " to ",
                                                    head.first_head() + head.head_count() - 1),
-                                ", density ", Share(head.density()));
+                                ", density ", FormatShare(head.density()));
     square.cells = head.map();
     density += head.density() * head.head_count();
     heads += head.head_count();
   }
   picture.subtitle = absl::StrCat(
       FormatCount(tokens), " tokens in ", FormatCount(response.blocks()), " blocks of ",
-      response.block_tokens(), ", density ", Share(heads == 0 ? 1 : density / heads));
+      response.block_tokens(), ", density ", FormatShare(heads == 0 ? 1 : density / heads));
   return picture;
 }
 
@@ -72,7 +106,8 @@ bool IsDrawable(const v1::MapAttentionResponse& response) {
   for (const v1::AttentionHeadMap& head : response.heads()) {
     if (head.map().size() != cells) return false;
   }
-  return response.side() > 0 && response.heads_size() > 0;
+  return response.side() > 0 && response.heads_size() > 0 && response.blocks() > 0 &&
+         response.block_tokens() > 0;
 }
 
 std::string MapJson(const v1::MapAttentionResponse& response, int64_t tokens) {
@@ -97,6 +132,7 @@ std::string MapJson(const v1::MapAttentionResponse& response, int64_t tokens) {
 }
 
 int RunShow(Session& session, const ShowOptions& options) {
+  if (const int bad = CheckShowFile(session, options); bad != 0) return bad;
   const std::string format = FormatOf(options);
   v1::MapAttentionRequest request = options.request;
   if (options.block.has_value()) {
@@ -172,6 +208,30 @@ int RunOnce(Session& session, const v1::GenerationSpec& spec, absl::string_view 
   return generation->status.ok() ? 0 : session.CallFailed(generation->status);
 }
 
+// What the page names beside the answer. What the server does not tell is left out: the request
+// itself went well.
+ExplainedRun::Subject Describe(Session& session, const v1::GenerationSpec& spec) {
+  ExplainedRun::Subject subject;
+  subject.date = absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", absl::Now(), absl::UTCTimeZone());
+  v1::GetServerInfoResponse info;
+  Call call(session.connection());
+  if (session.connection()
+          .admin()
+          .GetServerInfo(call.context(), v1::GetServerInfoRequest(), &info)
+          .ok()) {
+    subject.version = absl::StrCat("annulusd ", info.version());
+  }
+  subject.model = spec.model();
+  if (subject.model.empty() && info.models_size() == 1) subject.model = info.models(0);
+  for (const std::string& name : spec.documents()) {
+    v1::Document document;
+    const bool titled =
+        GetDocument(session.connection(), name, &document).ok() && !document.title().empty();
+    subject.documents.push_back(titled ? document.title() : name);
+  }
+  return subject;
+}
+
 // The page, and the answer on standard output where the page goes elsewhere.
 int WritePage(Session& session, const ExplainOptions& options, const Generation& generation,
               const ExplainedRun& run) {
@@ -192,8 +252,12 @@ int RunExplain(Session& session, const ExplainOptions& options) {
   if (session.options().json && options.output.empty()) {
     return session.Misuse("--json needs a file for the page: -o FILE");
   }
+  if (const int bad = CheckExtension(session, options.output, {".html", ".htm"}, ""); bad != 0) {
+    return bad;
+  }
   v1::GenerationSpec spec = options.spec;
   spec.mutable_attention()->set_details(true);
+  spec.set_ignore_cache(true);  // rows that were computed earlier have nothing to show
   ProvidedDocuments provided;
   int exit_code = CheckText(session, "--prompt", options.prompt);
   if (exit_code == 0) exit_code = ProvideDocuments(session, options.documents, {}, &provided);
@@ -205,10 +269,10 @@ int RunExplain(Session& session, const ExplainOptions& options) {
   exit_code = RunOnce(session, spec, "Reading", &generation);
   if (exit_code != 0) return exit_code;
   ExplainedRun run;
+  run.subject = Describe(session, spec);
   run.prompt = options.prompt;
   run.answer = {generation.text, *generation.completion};
   if (options.compare) {
-    // After the other: dense keys and values would serve the policy as well.
     spec.mutable_attention()->Clear();
     spec.mutable_attention()->set_policy("dense");
     spec.clear_request_id();  // that is the name of the other one
@@ -248,7 +312,8 @@ void AddShow(CLI::App& attention, CommonOptions& common, Action& action) {
   show.add_option("--model", *request.mutable_model(), "Name of the model (default: the only one)")
       ->type_name("NAME");
   show.add_option("--format", options->format,
-                  "terminal, svg or png (default: by the name of FILE, else terminal)")
+                  "terminal, svg or png (default: by the name of FILE, which ends in .svg, .png or "
+                  ".txt; else terminal)")
       ->type_name("FORMAT")
       ->check(CLI::IsMember({kTerminal, kSvg, kPng}).description(""));
   show.add_option("-o,--output", options->output, "Write to FILE (default: standard output)")
@@ -276,7 +341,7 @@ void AddExplain(CLI::App& attention, CommonOptions& common, Action& action) {
   explain.add_option("--prompt", options->prompt, "What to ask")->required()->type_name("TEXT");
   explain
       .add_option("-o,--output", options->output,
-                  "Write the HTML page to FILE (default: standard output)")
+                  "Write the HTML page to FILE.html (default: standard output)")
       ->type_name("FILE");
   explain.add_flag("--compare", options->compare,
                    "Run it densely as well, and compare answers and times");

@@ -1,9 +1,9 @@
 #include "client/draw/attention_picture.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "client/draw/axis.h"
 #include "client/draw/pixel_canvas.h"
 #include "client/draw/svg_canvas.h"
 #include "client/format/units.h"
@@ -11,24 +11,23 @@
 namespace annulus {
 namespace {
 
+using Anchor = Canvas::Anchor;
+
 constexpr Color kPaper = {255, 255, 255};
 constexpr Color kInk = {23, 32, 51};
 constexpr Color kFaint = {100, 112, 133};
-constexpr Color kUnseen = {233, 238, 245};  // causal, and left out
-constexpr Color kLight = {176, 208, 242};   // the least that is attended
-constexpr Color kDark = {10, 52, 112};      // everything
 
 constexpr int kMargin = 20;
 constexpr int kGap = 24;         // between squares
 constexpr int kHeader = 56;      // title and subtitle
-constexpr int kLabel = 16;       // above a square
-constexpr int kAxis = 18;        // below a square
+constexpr int kAbove = 28;       // a square's label and the name of its rows
+constexpr int kBelow = 30;       // ticks and the name of its columns
+constexpr int kTick = 4;         // length of a tick
 constexpr int kFooter = 34;      // the legend
 constexpr int kOneSquare = 512;  // units, about, where there is one
 constexpr int kManySquares = 256;
 constexpr int kMostColumns = 4;
-constexpr int kLegendSteps = 32;
-constexpr char kTextLegend[] = "queries go down, keys right: █ attended, ▒ in part, · not";
+constexpr int kTickSpace = 64;  // units between ticks, at least
 
 // Sizes in units.
 struct Layout {
@@ -37,69 +36,93 @@ struct Layout {
     const int wanted = count == 1 ? kOneSquare : kManySquares;
     cell = std::max(1, wanted / std::max(1, picture.side));
     square = cell * picture.side;
+    ticks = AxisTicks(picture.tokens, std::max(1, square / kTickSpace));
+    left = TextWidth(FormatCount(ticks.back())) + 2 * kTick;
     columns = std::min(count, kMostColumns);
-    int widest = square;
-    for (const auto& head : picture.squares) {
-      widest = std::max(widest, static_cast<int>(head.label.size()) * Canvas::kAdvance);
-    }
+    int widest = left + square;
+    for (const auto& head : picture.squares) widest = std::max(widest, TextWidth(head.label));
     column_width = widest + kGap;
-    row_height = kLabel + square + kAxis + kGap / 2;
+    row_height = kAbove + square + kBelow + kGap / 2;
     const int rows = (count + columns - 1) / columns;
     const int title = static_cast<int>(picture.title.size()) * Canvas::kTitleAdvance;
-    const int subtitle = static_cast<int>(picture.subtitle.size()) * Canvas::kAdvance;
-    width = 2 * kMargin + std::max({columns * column_width - kGap, title, subtitle, 420});
+    width = 2 * kMargin +
+            std::max({columns * column_width - kGap, title, TextWidth(picture.subtitle), 420});
     height = kHeader + rows * row_height + kFooter;
   }
 
-  int cell, square, columns, column_width, row_height, width, height;
+  static int TextWidth(const std::string& text) {
+    return static_cast<int>(text.size()) * Canvas::kAdvance;
+  }
+
+  int cell, square, left, columns, column_width, row_height, width, height;
+  std::vector<int64_t> ticks;
 };
 
-// Neighbours of one colour become one rectangle.
-void DrawSquare(const std::string& cells, int side, int x, int y, int cell, Canvas& canvas) {
+// What a row's query may see.
+ColorGrid GridOf(const std::string& cells, int side, const CellScale& scale) {
+  ColorGrid grid;
+  grid.side = side;
+  grid.colors = {kLeftOut};
+  for (int step = 1; step <= CellScale::kSteps; ++step) {
+    grid.colors.push_back(CellScale::ColorOf(step));
+  }
+  grid.cells.resize(cells.size());
   for (int row = 0; row < side; ++row) {
-    const auto color = [&](int column) {
-      return CellColor(static_cast<uint8_t>(cells[static_cast<size_t>(row) * side + column]));
-    };
-    for (int begin = 0; begin <= row;) {
-      int end = begin + 1;
-      while (end <= row && color(end) == color(begin)) ++end;
-      canvas.Rectangle(x + begin * cell, y + row * cell, (end - begin) * cell, cell, color(begin));
-      begin = end;
+    for (int column = 0; column <= row; ++column) {
+      const size_t cell = static_cast<size_t>(row) * side + column;
+      grid.cells[cell] = static_cast<uint8_t>(1 + scale.Step(static_cast<uint8_t>(cells[cell])));
     }
+  }
+  return grid;
+}
+
+// `x` and `y` are the square's top left corner.
+void DrawAxes(const AttentionPicture& picture, const Layout& layout, int x, int y, Canvas& canvas) {
+  const int bottom = y + layout.square;
+  canvas.Text(x - layout.left, y - 5, "queries (tokens)", kFaint, Anchor::kStart);
+  canvas.Text(x + layout.square / 2, bottom + kBelow - 3, "keys (tokens)", kFaint, Anchor::kMiddle);
+  for (const int64_t tick : layout.ticks) {
+    const int at = static_cast<int>(tick * layout.square / std::max<int64_t>(1, picture.span));
+    const std::string label = FormatCount(tick);
+    canvas.Rectangle(x - kTick, y + at, kTick, 1, kFaint);
+    canvas.Text(x - kTick - 2, y + at + (tick == 0 ? 7 : 3), label, kFaint, Anchor::kEnd);
+    canvas.Rectangle(x + at, bottom, 1, kTick, kFaint);
+    canvas.Text(x + at, bottom + kTick + 10, label, kFaint,
+                tick == 0 ? Anchor::kStart : Anchor::kMiddle);
   }
 }
 
-void DrawLegend(int x, int y, Canvas& canvas) {
-  using Anchor = Canvas::Anchor;
-  canvas.Rectangle(x, y - 8, 10, 10, kUnseen);
+void DrawLegend(const CellScale& scale, int x, int y, Canvas& canvas) {
+  constexpr int kBox = 10;
+  canvas.Rectangle(x, y - 8, kBox, kBox, kLeftOut);
   canvas.Text(x + 16, y, "left out", kFaint, Anchor::kStart);
   x += 90;
-  for (int step = 0; step < kLegendSteps; ++step) {
-    const int share = 1 + 254 * step / (kLegendSteps - 1);
-    canvas.Rectangle(x + step * 3, y - 8, 3, 10, CellColor(static_cast<uint8_t>(share)));
+  const int first = scale.uniform() ? CellScale::kSteps : 1;
+  for (int step = first; step <= CellScale::kSteps; ++step, x += kBox) {
+    canvas.Rectangle(x, y - 8, kBox, kBox, CellScale::ColorOf(step));
   }
-  canvas.Text(x + kLegendSteps * 3 + 6, y, "attended: little to all of a cell", kFaint,
-              Anchor::kStart);
+  canvas.Text(x + 6, y,
+              absl::StrCat("attended: ", scale.uniform() ? "" : "above 0% to ", scale.MostText(),
+                           " of a cell"),
+              kFaint, Anchor::kStart);
 }
 
 void Draw(const AttentionPicture& picture, const Layout& layout, Canvas& canvas) {
-  using Anchor = Canvas::Anchor;
+  CellScale scale;
+  for (const auto& square : picture.squares) scale.Add(square.cells);
   canvas.Rectangle(0, 0, layout.width, layout.height, kPaper);
   canvas.Title(kMargin, 26, picture.title, kInk);
   canvas.Text(kMargin, 44, picture.subtitle, kFaint, Anchor::kStart);
   for (size_t i = 0; i < picture.squares.size(); ++i) {
     const int index = static_cast<int>(i);
-    const int x = kMargin + index % layout.columns * layout.column_width;
-    const int y = kHeader + index / layout.columns * layout.row_height + kLabel;
-    canvas.Text(x, y - 5, picture.squares[i].label, kInk, Anchor::kStart);
-    DrawSquare(picture.squares[i].cells, picture.side, x, y, layout.cell, canvas);
-    const int below = y + layout.square + 11;
-    canvas.Text(x, below, "0", kFaint, Anchor::kStart);
-    canvas.Text(x + layout.square / 2, below, "keys", kFaint, Anchor::kMiddle);
-    canvas.Text(x + layout.square, below, FormatCount(picture.tokens), kFaint, Anchor::kEnd);
-    canvas.Text(x + layout.square, y + 8, "queries go down", kFaint, Anchor::kEnd);
+    const int column = kMargin + index % layout.columns * layout.column_width;
+    const int x = column + layout.left;
+    const int y = kHeader + index / layout.columns * layout.row_height + kAbove;
+    canvas.Text(column, y - 17, picture.squares[i].label, kInk, Anchor::kStart);
+    canvas.Grid(x, y, layout.cell, GridOf(picture.squares[i].cells, picture.side, scale));
+    DrawAxes(picture, layout, x, y, canvas);
   }
-  DrawLegend(kMargin, layout.height - 14, canvas);
+  DrawLegend(scale, kMargin, layout.height - 14, canvas);
 }
 
 // How much of a cell is attended, in steps that a terminal can show.
@@ -118,15 +141,6 @@ const char* Character(int above, int below, bool causal) {
 }
 
 }  // namespace
-
-Color CellColor(uint8_t share) {
-  if (share == 0) return kUnseen;
-  const double weight = (share - 1) / 254.0;
-  const auto mix = [&](uint8_t light, uint8_t dark) {
-    return static_cast<uint8_t>(std::lround(light + (dark - light) * weight));
-  };
-  return {mix(kLight.red, kDark.red), mix(kLight.green, kDark.green), mix(kLight.blue, kDark.blue)};
-}
 
 std::string DrawSvg(const AttentionPicture& picture) {
   const Layout layout(picture);
@@ -148,7 +162,9 @@ std::string DrawText(const AttentionPicture& picture, int columns) {
     if (row >= side || column > row) return 0;
     return Level(static_cast<uint8_t>(cells[static_cast<size_t>(row) * side + column]));
   };
-  std::string text = absl::StrCat(picture.title, "\n", picture.subtitle, "\n", kTextLegend, "\n");
+  std::string text =
+      absl::StrCat(picture.title, "\n", picture.subtitle, "\nqueries go down, keys right, 0 to ",
+                   FormatCount(picture.tokens), " tokens: █ attended, ▒ in part, · not\n");
   const size_t width = static_cast<size_t>(side);
   const size_t beside =
       std::max<size_t>(1, (static_cast<size_t>(std::max(columns, 0)) + 2) / (width + 2));
@@ -177,12 +193,23 @@ std::string DrawText(const AttentionPicture& picture, int columns) {
   return text;
 }
 
-Image DrawCells(const std::string& cells, int side) {
+Image DrawCells(absl::string_view cells, absl::string_view computed, int side,
+                const CellScale& scale) {
+  constexpr int kHatchDistance = 4;
   Image image(side, side);
   for (int row = 0; row < side; ++row) {
+    const bool hatched = !computed.empty() && computed[row] == 0;
     for (int column = 0; column < side; ++column) {
-      const auto share = static_cast<uint8_t>(cells[static_cast<size_t>(row) * side + column]);
-      image.at(column, row) = column > row ? kPaper : CellColor(share);
+      const int step =
+          scale.Step(static_cast<uint8_t>(cells[static_cast<size_t>(row) * side + column]));
+      Color& pixel = image.at(column, row);
+      if (column > row) {
+        pixel = kPaper;
+      } else if (hatched) {
+        pixel = (row + column) % kHatchDistance == 0 ? kHatch : kNotComputed;
+      } else {
+        pixel = step == 0 ? kLeftOut : CellScale::ColorOf(step);
+      }
     }
   }
   return image;

@@ -2,6 +2,7 @@
 #define ANNULUS_CLIENT_DRAW_CANVAS_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -15,6 +16,13 @@ struct Color {
   bool operator==(const Color&) const = default;
 };
 
+// Cells of a square, each in one of a few colours.
+struct ColorGrid {
+  int side = 0;                // cells
+  std::vector<uint8_t> cells;  // [side * side], by rows: 0 (empty), or 1 + an index into `colors`
+  std::vector<Color> colors;   // at most 255
+};
+
 // Something to draw on. Coordinates are whole units from the top left corner; a text is as wide as
 // its characters times kAdvance (or kTitleAdvance), and `y` is its base line.
 class Canvas {
@@ -25,6 +33,8 @@ class Canvas {
 
   virtual ~Canvas() = default;
   virtual void Rectangle(int x, int y, int width, int height, Color color) = 0;
+  // Cells are `cell` units wide and high; empty ones are left as they are.
+  virtual void Grid(int x, int y, int cell, const ColorGrid& grid) = 0;
   virtual void Text(int x, int y, absl::string_view text, Color color, Anchor anchor) = 0;
   // Larger, from the left.
   virtual void Title(int x, int y, absl::string_view text, Color color) = 0;

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "annulus/v1/inference.pb.h"
@@ -15,6 +16,14 @@ struct ExplainedRun {
     std::string text;
     v1::Completion completion;
   };
+  // What the page is about; what is empty is left out.
+  struct Subject {
+    std::string model{};
+    std::vector<std::string> documents{};  // their titles
+    std::string date{};                    // when it ran, with the time zone
+    std::string version{};                 // of the server
+  };
+  Subject subject;
   std::string prompt;  // without the documents
   Answer answer;       // with AttentionReport.details
   std::optional<Answer> dense;

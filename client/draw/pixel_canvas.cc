@@ -27,6 +27,16 @@ void PixelCanvas::Rectangle(int x, int y, int width, int height, Color color) {
   Fill(x * kScale, y * kScale, width * kScale, height * kScale, color);
 }
 
+void PixelCanvas::Grid(int x, int y, int cell, const ColorGrid& grid) {
+  for (int row = 0; row < grid.side; ++row) {
+    for (int column = 0; column < grid.side; ++column) {
+      const uint8_t color = grid.cells[static_cast<size_t>(row) * grid.side + column];
+      if (color == 0) continue;
+      Rectangle(x + column * cell, y + row * cell, cell, cell, grid.colors[color - 1]);
+    }
+  }
+}
+
 // Glyphs advance by one dot more than they are wide.
 void PixelCanvas::Write(int x, int y, absl::string_view text, Color color, int dot) {
   for (const char c : text) {

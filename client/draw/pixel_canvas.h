@@ -17,6 +17,7 @@ class PixelCanvas final : public Canvas {
   PixelCanvas(int width, int height);
 
   void Rectangle(int x, int y, int width, int height, Color color) override;
+  void Grid(int x, int y, int cell, const ColorGrid& grid) override;
   void Text(int x, int y, absl::string_view text, Color color, Anchor anchor) override;
   void Title(int x, int y, absl::string_view text, Color color) override;
 

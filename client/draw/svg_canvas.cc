@@ -1,5 +1,8 @@
 #include "client/draw/svg_canvas.h"
 
+#include <algorithm>
+
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -16,6 +19,33 @@ const char* AnchorName(Canvas::Anchor anchor) {
       return "end";
   }
   return "start";
+}
+
+// Strokes through the rows of cells that `chosen` takes, each one cell high: neighbours in a row
+// are one stroke, and every move is relative, which takes the fewest digits.
+std::string Strokes(const ColorGrid& grid, absl::FunctionRef<bool(uint8_t)> chosen) {
+  std::string path;
+  int x = 0;  // where the last stroke ended
+  int y = 0;
+  for (int row = 0; row < grid.side; ++row) {
+    const uint8_t* const cells = grid.cells.data() + static_cast<size_t>(row) * grid.side;
+    for (int begin = 0; begin < grid.side;) {
+      int end = begin;
+      while (end < grid.side && chosen(cells[end])) ++end;
+      if (end == begin) {
+        ++begin;
+        continue;
+      }
+      if (begin != x || row != y) {
+        absl::StrAppend(&path, "m", begin - x, " ", row - y);
+      }
+      absl::StrAppend(&path, "h", end - begin);
+      x = end;
+      y = row;
+      begin = end;
+    }
+  }
+  return path;
 }
 
 }  // namespace
@@ -60,6 +90,30 @@ void SvgCanvas::Rectangle(int x, int y, int width, int height, Color color) {
   absl::StrAppendFormat(&text_,
                         "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\"/>\n", x, y,
                         width, height, ColorText(color));
+}
+
+void SvgCanvas::Grid(int x, int y, int cell, const ColorGrid& grid) {
+  std::vector<size_t> counts(grid.colors.size());
+  for (const uint8_t color : grid.cells) {
+    if (color > 0) ++counts[color - 1];
+  }
+  const auto common = std::max_element(counts.begin(), counts.end());
+  if (common == counts.end() || *common == 0) return;
+  absl::StrAppendFormat(
+      &text_, "<g transform=\"translate(%d %d) scale(%d)\" fill=\"none\" stroke-width=\"1\">\n", x,
+      y, cell);
+  const auto add = [&](size_t index, absl::FunctionRef<bool(uint8_t)> chosen) {
+    absl::StrAppend(&text_, "<path stroke=\"", ColorText(grid.colors[index]), "\" d=\"M0 .5",
+                    Strokes(grid, chosen), "\"/>\n");
+  };
+  // The commonest colour lies below all others, without holes for them.
+  const auto below = static_cast<size_t>(common - counts.begin());
+  add(below, [](uint8_t color) { return color > 0; });
+  for (size_t index = 0; index < counts.size(); ++index) {
+    if (index == below || counts[index] == 0) continue;
+    add(index, [&](uint8_t color) { return color == index + 1; });
+  }
+  absl::StrAppend(&text_, "</g>\n");
 }
 
 void SvgCanvas::Text(int x, int y, absl::string_view text, Color color, Anchor anchor) {

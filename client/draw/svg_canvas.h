@@ -13,6 +13,8 @@ class SvgCanvas final : public Canvas {
   SvgCanvas(int width, int height);
 
   void Rectangle(int x, int y, int width, int height, Color color) override;
+  // One path for each colour, so that a document of many cells stays small.
+  void Grid(int x, int y, int cell, const ColorGrid& grid) override;
   void Text(int x, int y, absl::string_view text, Color color, Anchor anchor) override;
   void Title(int x, int y, absl::string_view text, Color color) override;
 

@@ -39,6 +39,8 @@ std::string FormatBytes(int64_t bytes) {
   return absl::StrFormat("%.1f %s", value, kUnits[unit]);
 }
 
+std::string FormatShare(double share) { return absl::StrFormat("%.3g", share); }
+
 std::string FormatDuration(double seconds) {
   if (!(seconds >= 0 && seconds < kLongestDuration)) return "?";
   if (seconds < 0.9995) return absl::StrFormat("%.0f ms", seconds * 1e3);

@@ -11,6 +11,9 @@ namespace annulus {
 // 65536 -> "65,536".
 std::string FormatCount(int64_t count);
 
+// Of a whole, with three digits: 0.12345 -> "0.123", 1 -> "1".
+std::string FormatShare(double share);
+
 // 1536 -> "1.5 KiB"; below 1 KiB "512 B".
 std::string FormatBytes(int64_t bytes);
 

@@ -66,7 +66,7 @@ TEST_F(AttentionCommands, ShowDrawsOnTheTerminal) {
   EXPECT_EQ(result.out,
             "strided:block=64,stride=2,local=0\n"
             "250 tokens in 4 blocks of 64, density 0.375\n"
-            "queries go down, keys right: █ attended, ▒ in part, · not\n\n"
+            "queries go down, keys right, 0 to 250 tokens: █ attended, ▒ in part, · not\n\n"
             "head  head\n"
             "▀▄    ▀▄  \n"
             "▀▄▀▄  ▀▄▀▄\n");
@@ -103,6 +103,35 @@ TEST_F(AttentionCommands, ShowPrintsJson) {
                          R"("head_count":4,"density":0.5,"map":"/wAAAAD/AAD/AP8AAP8A/w=="},)"));
 }
 
+// Before anything is asked or computed.
+TEST_F(AttentionCommands, AWrongExtensionIsRefusedWithWhatIsAllowed) {
+  const auto refused = [&](std::vector<std::string> arguments, const std::string& why) {
+    const CliResult result = Run(std::move(arguments));
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr(why));
+  };
+  refused({"show", "--seq", "250", "-o", Path("a.jpg")},
+          "a.jpg: .jpg is not allowed here; the name ends in .svg or .png or .txt\n");
+  refused({"show", "--seq", "250", "-o", Path("a.png"), "--format", "svg"},
+          ".png is not allowed here; the name ends in .svg, because of --format svg\n");
+  refused({"show", "--seq", "250", "-o", Path("a.svg"), "--format", "terminal"},
+          "the name ends in .txt, because of --format terminal\n");
+  refused({"show", "--seq", "250", "-o", Path("a.svg"), "--json"},
+          "the name ends in .json, because of --json\n");
+  for (const char* name : {"a.svg", "a.txt", "a.pdf"}) {
+    refused({"explain", "--prompt", "x", "-o", Path(name)},
+            "is not allowed here; the name ends in .html or .htm\n");
+  }
+  EXPECT_TRUE(server_.map_requests().empty());
+  EXPECT_TRUE(server_.specs().empty());
+  for (const char* name : {"a.SVG", "a.txt", "picture"}) {
+    EXPECT_EQ(Run({"show", "--seq", "250", "-o", Path(name)}).exit_code, 0) << name;
+  }
+  EXPECT_THAT(Read(Path("a.SVG")), StartsWith("<svg "));
+  EXPECT_EQ(Run({"show", "--seq", "250", "-o", Path("b"), "--format", "png"}).exit_code, 0);
+  EXPECT_EQ(Run({"explain", "--prompt", "x", "-o", Path("page.HTM")}).exit_code, 0);
+}
+
 TEST_F(AttentionCommands, MisuseIsToldAndFailuresAreExplained) {
   EXPECT_EQ(Run({"show"}).exit_code, 2);
   EXPECT_EQ(Run({"show", "--seq", "many"}).exit_code, 2);
@@ -126,16 +155,28 @@ TEST_F(AttentionCommands, MisuseIsToldAndFailuresAreExplained) {
 
 TEST_F(AttentionCommands, ExplainWritesAPageAndPrintsTheAnswer) {
   std::ofstream(Path("doc.txt")) << "abc";
-  CliResult result = Run({"explain", "--document", Path("doc.txt"), "--prompt", "Tell <me>",
-                          "--coverage", "0.9", "-o", Path("page.html")});
+  server_.AddDocument("stored", "text", "The <title>");
+  v1::GetServerInfoResponse info;
+  info.set_version("1.2.3");
+  info.add_models("tiny");
+  server_.SetInfo(info);
+  CliResult result = Run({"explain", "--document", Path("doc.txt"), "stored", "--prompt",
+                          "Tell <me>", "--coverage", "0.9", "-o", Path("page.html")});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "Once upon a time\n");
   EXPECT_THAT(result.err, HasSubstr("attention  dense, density 1"));
   EXPECT_THAT(Read(Path("page.html")),
               AllOf(StartsWith("<!doctype html>"), HasSubstr("Tell &lt;me&gt;"),
                     HasSubstr("Once upon a time")));
+  // What it is about.
+  EXPECT_THAT(Read(Path("page.html")),
+              AllOf(HasSubstr("<th>model</th><td>tiny</td>"),
+                    HasSubstr("<th>documents</th><td>doc.txt<br>The &lt;title&gt;</td>"),
+                    HasSubstr("<th>server</th><td>annulusd 1.2.3</td>"), HasSubstr("<th>date</th>"),
+                    HasSubstr(" UTC</td>")));
   v1::GenerationSpec spec = server_.specs().back();
-  EXPECT_EQ(spec.documents_size(), 1);
+  EXPECT_EQ(spec.documents_size(), 2);
+  EXPECT_TRUE(spec.ignore_cache()) << "what was computed earlier could not be shown";
   EXPECT_TRUE(spec.attention().details());
   EXPECT_EQ(spec.attention().coverage(), 0.9);
 
@@ -146,6 +187,7 @@ TEST_F(AttentionCommands, ExplainWritesAPageAndPrintsTheAnswer) {
   EXPECT_EQ(server_.specs()[1].attention().policy(), "window");
   EXPECT_EQ(server_.specs()[2].attention().policy(), "dense");
   EXPECT_FALSE(server_.specs()[2].attention().details());
+  EXPECT_TRUE(server_.specs()[2].ignore_cache()) << "else the times could not be compared";
   EXPECT_EQ(server_.specs()[1].request_id(), "a");
   EXPECT_FALSE(server_.specs()[2].has_request_id());
 

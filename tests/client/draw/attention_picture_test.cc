@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <png.h>
 
+#include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "client/draw/axis.h"
 #include "client/draw/glyphs.h"
 #include "client/draw/pixel_canvas.h"
 #include "client/draw/svg_canvas.h"
@@ -14,6 +18,7 @@
 namespace annulus {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Cells by characters: '.' nothing, 'x' a third, '#' all.
@@ -27,7 +32,7 @@ AttentionPicture Example() {
   AttentionPicture picture;
   picture.title = "strided:block=64";
   picture.subtitle = "256 tokens, density 0.7";
-  picture.tokens = 256;
+  picture.tokens = picture.span = 256;
   picture.side = 4;
   picture.squares = {{"head 0", Cells("#..."
                                       "##.."
@@ -51,25 +56,59 @@ Image DecodePng(const std::string& bytes) {
   return image;
 }
 
-TEST(CellColor, TellsNothingFromLittleAndGrowsDarker) {
-  EXPECT_NE(CellColor(0), CellColor(1));
-  for (int share = 2; share < 256; ++share) {
-    EXPECT_LE(CellColor(static_cast<uint8_t>(share)).green,
-              CellColor(static_cast<uint8_t>(share - 1)).green);
+TEST(CellScale, RunsToTheLargestShareThereIs) {
+  CellScale scale;
+  EXPECT_EQ(scale.Step(0), 0);
+  EXPECT_EQ(scale.MostText(), "100%");
+  scale.Add(std::string("\0\x05\x14", 3));
+  EXPECT_FALSE(scale.uniform());
+  EXPECT_EQ(scale.most(), 20);
+  EXPECT_EQ(scale.MostText(), "7.8%");
+  EXPECT_EQ(scale.Step(0), 0);
+  EXPECT_EQ(scale.Step(1), 1) << "the least is told from nothing";
+  EXPECT_EQ(scale.Step(20), CellScale::kSteps);
+  for (int share = 2; share <= 20; ++share) {
+    EXPECT_GE(scale.Step(static_cast<uint8_t>(share)), scale.Step(static_cast<uint8_t>(share - 1)));
   }
-  EXPECT_LT(CellColor(255).green + 100, CellColor(1).green);
+  for (int step = 2; step <= CellScale::kSteps; ++step) {
+    EXPECT_LT(CellScale::ColorOf(step).green, CellScale::ColorOf(step - 1).green);
+  }
+  CellScale all;
+  all.Add(std::string("\0\xff\xff", 3));
+  EXPECT_TRUE(all.uniform());
+  EXPECT_EQ(all.MostText(), "100%");
 }
 
-const std::string kLegend = "queries go down, keys right: █ attended, ▒ in part, · not\n";
+TEST(AxisTicks, AreRoundAndFew) {
+  EXPECT_THAT(AxisTicks(16384, 4), ElementsAre(0, 5000, 10000, 15000));
+  EXPECT_THAT(AxisTicks(250, 4), ElementsAre(0, 100, 200));
+  EXPECT_THAT(AxisTicks(3, 4), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(AxisTicks(0, 1), ElementsAre(0));
+  for (int64_t tokens = 1; tokens < int64_t{1} << 40; tokens = tokens * 3 + 1) {
+    for (int intervals = 1; intervals < 9; ++intervals) {
+      const std::vector<int64_t> ticks = AxisTicks(tokens, intervals);
+      EXPECT_LE(ticks.size(), intervals + 1u) << tokens;
+      EXPECT_LE(ticks.back(), tokens);
+      EXPECT_GE(ticks.size(), intervals > 2 ? 2u : 1u) << tokens;
+    }
+  }
+}
+
+std::string TextLegend(int tokens) {
+  return "queries go down, keys right, 0 to " + std::to_string(tokens) +
+         " tokens: █ attended, ▒ in part, · not\n";
+}
 
 TEST(DrawText, ShowsTwoRowsInOneLine) {
-  EXPECT_EQ(DrawText(Example(), 80), "strided:block=64\n256 tokens, density 0.7\n" + kLegend +
+  EXPECT_EQ(DrawText(Example(), 80), "strided:block=64\n256 tokens, density 0.7\n" +
+                                         TextLegend(256) +
                                          "\n"
                                          "head  head\n"
                                          "█▄    ▀▄  \n"
                                          "▄▀█▄  ··▀▄\n");
   // Too narrow for two heads in a row, and for any: one below the other.
-  EXPECT_EQ(DrawText(Example(), 9), "strided:block=64\n256 tokens, density 0.7\n" + kLegend +
+  EXPECT_EQ(DrawText(Example(), 9), "strided:block=64\n256 tokens, density 0.7\n" +
+                                        TextLegend(256) +
                                         "\n"
                                         "head 0\n█▄  \n▄▀█▄\n\n"
                                         "head 1\n▀▄  \n··▀▄\n");
@@ -80,14 +119,14 @@ TEST(DrawText, TakesAnOddNumberOfRows) {
   AttentionPicture picture;
   picture.tokens = picture.side = 3;
   picture.squares = {{"h", Cells("#..#x.###")}};
-  EXPECT_EQ(DrawText(picture, 80), "\n\n" + kLegend + "\nh\n█▄ \n▀▀▀\n");
+  EXPECT_EQ(DrawText(picture, 80), "\n\n" + TextLegend(3) + "\nh\n█▄ \n▀▀▀\n");
 }
 
 TEST(DrawText, ShadesWhatIsAttendedInPart) {
   AttentionPicture picture;
   picture.tokens = picture.side = 2;
   picture.squares = {{"h", Cells("x.x#")}};
-  EXPECT_EQ(DrawText(picture, 80), "\n\n" + kLegend + "\nh\n▒▄\n");
+  EXPECT_EQ(DrawText(picture, 80), "\n\n" + TextLegend(2) + "\nh\n▒▄\n");
 }
 
 TEST(DrawSvg, JoinsNeighboursAndEscapesTexts) {
@@ -98,13 +137,68 @@ TEST(DrawSvg, JoinsNeighboursAndEscapesTexts) {
   EXPECT_THAT(svg, ::testing::EndsWith("</svg>\n"));
   EXPECT_THAT(svg, HasSubstr("&lt;script&gt; &amp; &quot;x&quot;"));
   EXPECT_THAT(svg, HasSubstr(">head 1</text>"));
-  // The second row of head 0 is one rectangle of two cells.
-  EXPECT_THAT(svg, HasSubstr("x=\"20\" y=\"136\" width=\"128\" height=\"64\" fill=\"#0a3470\""));
-  size_t rectangles = 0;
-  for (size_t at = svg.find("<rect"); at != std::string::npos; at = svg.find("<rect", at + 1)) {
-    ++rectangles;
+  // The darkest colour of head 0 is its commonest: it lies below the others, whole rows of it. Then
+  // what is left out, and the third of a cell.
+  EXPECT_THAT(svg, HasSubstr("scale(64)\" fill=\"none\" stroke-width=\"1\">\n"
+                             "<path stroke=\"#0a3470\" d=\"M0 .5h1m-1 1h2m-2 1h3m-3 1h4\"/>\n"
+                             "<path stroke=\"#e9eef5\" d=\"M0 .5m0 2h1m0 1h1\"/>\n"));
+}
+
+// Axes count tokens, also where the last block is cut.
+TEST(DrawSvg, HasAxesInTokensAndALegend) {
+  AttentionPicture picture = Example();
+  picture.tokens = 250;
+  const std::string svg = DrawSvg(picture);
+  for (const char* text : {">queries (tokens)<", ">keys (tokens)<", ">left out<",
+                           ">attended: above 0% to 100% of a cell<"}) {
+    EXPECT_THAT(svg, HasSubstr(text));
   }
-  EXPECT_EQ(rectangles, 1u + (1 + 1 + 2 + 3) + (1 + 2 + 2 + 2) + 1 + 32);
+  // 200 of 256 tokens of a square of 256 units behind the axis of 3 digits.
+  constexpr int kLeft = 20 + 3 * 6 + 8;
+  EXPECT_THAT(svg, HasSubstr(absl::StrCat("<text x=\"", kLeft + 200,
+                                          "\" y=\"354\" fill=\"#647085\" "
+                                          "text-anchor=\"middle\">200</text>")));
+  EXPECT_THAT(svg, HasSubstr(absl::StrCat("<text x=\"", kLeft - 6, "\" y=\"", 84 + 200 + 3,
+                                          "\" fill=\"#647085\" text-anchor=\"end\">200</text>")));
+  for (AttentionPicture::Square& square : picture.squares) {
+    for (char& cell : square.cells) cell = cell == 0 ? '\0' : '\x33';
+  }
+  EXPECT_THAT(DrawSvg(picture), HasSubstr(">attended: 20% of a cell<"));
+}
+
+// Whatever is attended: neighbours differ in every cell, and no colour is much commoner than
+// others.
+TEST(DrawSvg, StaysSmallWithTheWorstMaps) {
+  constexpr int kSide = 128;
+  constexpr size_t kMost = 200'000;
+  std::mt19937 random(7);
+  const auto size_of = [&](const std::function<int(int row, int column)>& share) {
+    AttentionPicture picture;
+    picture.title = "adaptive:block=64,coverage=0.9";
+    picture.tokens = picture.span = picture.side = kSide;
+    for (int head = 0; head < 4; ++head) {
+      AttentionPicture::Square& square = picture.squares.emplace_back();
+      square.label = absl::StrCat("head ", head, ", density 0.123");
+      for (int row = 0; row < kSide; ++row) {
+        for (int column = 0; column < kSide; ++column) {
+          square.cells += static_cast<char>(share(row, column));
+        }
+      }
+    }
+    return DrawSvg(picture).size();
+  };
+  EXPECT_LT(size_of([&](int, int) { return random() % 256; }), kMost);
+  EXPECT_LT(size_of([&](int, int) { return random() % 9 * 255 / 8; }), kMost);
+  EXPECT_LT(size_of([](int row, int column) { return (row + column) % 2 * 255; }), kMost);
+  for (int stride = 1; stride < 9; ++stride) {
+    EXPECT_LT(size_of([&](int row, int column) { return (column * stride + row) % 9 * 255 / 8; }),
+              kMost)
+        << stride;
+    EXPECT_LT(
+        size_of([&](int row, int column) { return 31 + (column * stride + row) % 8 * 255 / 8; }),
+        kMost)
+        << stride;
+  }
 }
 
 TEST(DrawPng, HasEveryCellInItsColour) {
@@ -113,13 +207,15 @@ TEST(DrawPng, HasEveryCellInItsColour) {
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   const Image image = DecodePng(*bytes);
   constexpr int kCell = 64 * PixelCanvas::kScale;
-  constexpr int kLeft = 20 * PixelCanvas::kScale;
-  constexpr int kTop = 72 * PixelCanvas::kScale;
+  constexpr int kLeft = (20 + 3 * 6 + 8) * PixelCanvas::kScale;
+  constexpr int kTop = 84 * PixelCanvas::kScale;
+  const auto color_of = [](char cell) {
+    return cell == 0 ? kLeftOut : CellScale::ColorOf(cell == '\xff' ? 8 : 3);
+  };
   for (int row = 0; row < 4; ++row) {
     for (int column = 0; column <= row; ++column) {
-      const auto share = static_cast<uint8_t>(picture.squares[0].cells[row * 4 + column]);
       EXPECT_EQ(image.at(kLeft + column * kCell + kCell / 2, kTop + row * kCell + kCell / 2),
-                CellColor(share))
+                color_of(picture.squares[0].cells[row * 4 + column]))
           << row << " " << column;
     }
   }
@@ -128,12 +224,26 @@ TEST(DrawPng, HasEveryCellInItsColour) {
 }
 
 TEST(DrawCells, IsOnePixelForEachCell) {
-  const Image image = DrawCells(Cells("#..#x.###"), 3);
+  CellScale scale;
+  scale.Add(Cells("#..#x.###"));
+  const Image image = DrawCells(Cells("#..#x.###"), "", 3, scale);
   EXPECT_EQ(image.width, 3);
-  EXPECT_EQ(image.at(1, 1), CellColor(0x55));
-  EXPECT_EQ(image.at(0, 2), CellColor(255));
+  EXPECT_EQ(image.at(1, 1), CellScale::ColorOf(3));
+  EXPECT_EQ(image.at(0, 2), CellScale::ColorOf(8));
   EXPECT_EQ(image.at(2, 1), (Color{255, 255, 255}));
   EXPECT_EQ(DecodePng(EncodePng(image).value()).pixels, image.pixels);
+}
+
+// Rows that were not computed look like nothing else.
+TEST(DrawCells, HatchesWhatWasNotComputed) {
+  CellScale scale;
+  const Image image = DrawCells(Cells("....#.###"), std::string("\0\x01\xff", 3), 3, scale);
+  EXPECT_EQ(image.at(0, 0), kHatch);
+  EXPECT_EQ(image.at(0, 1), kLeftOut);
+  EXPECT_EQ(image.at(1, 0), (Color{255, 255, 255}));
+  const Image other = DrawCells(Cells("........."), std::string(3, '\0'), 3, scale);
+  EXPECT_EQ(other.at(0, 1), kNotComputed);
+  EXPECT_EQ(other.at(2, 2), kHatch);
 }
 
 TEST(Glyphs, CoverWhatPoliciesAreWrittenWith) {

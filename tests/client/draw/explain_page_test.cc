@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace annulus {
 namespace {
@@ -15,10 +16,14 @@ using ::testing::Not;
 
 ExplainedRun ExamplePage() {
   ExplainedRun run;
+  run.subject = {.model = "recall<3>",
+                 .documents = {"report & more.pdf", "notes.txt"},
+                 .date = "2026-03-01 10:00:00 UTC",
+                 .version = "annulusd 0.1.0"};
   run.prompt = "Is <b> & 'c' here?";
   run.answer.text = "</pre><script>alert(1)</script>";
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      R"(usage { prompt_tokens: 65536 cached_tokens: 64 }
+      R"(request_id: "r<1>" usage { prompt_tokens: 65536 cached_tokens: 64 }
          timings { prefill: 2 total: 3 }
          attention {
            policy: "adaptive:coverage=0.9" density: 0.25 ring_degree: 2
@@ -27,7 +32,7 @@ ExplainedRun ExamplePage() {
            contract_met: true estimate_seconds: 2 attend_seconds: 8
            estimate_wall_seconds: 0.5 attend_wall_seconds: 2
            details { layer: 1 kv_head: 0 density: 0.25 sampled_coverage: 0.875
-                     map: "\377\000\200\377" }
+                     map: "\377\000\200\377" computed: "\000\377" }
            details { layer: 1 kv_head: 1 density: 0.125 map: "\377\000\000\377" }
          })",
       &run.answer.completion));
@@ -49,13 +54,77 @@ TEST(ExplainPage, TellsEverythingAndNeedsNothing) {
                           HasSubstr("3 raised and 1 dense of 64"), HasSubstr(">met<")));
   EXPECT_THAT(page, AllOf(HasSubstr("layer 1, head 0<br>density 0.25, coverage 0.875"),
                           HasSubstr("layer 1, head 1<br>density 0.125<")));
-  EXPECT_EQ(Count(page, "src=\"data:image/png;base64,iVBORw0KGgo"), 2u);
+  EXPECT_EQ(Count(page, "href=\"data:image/png;base64,iVBORw0KGgo"), 2u);
   EXPECT_EQ(Count(page, "<title>layer 1, head 0: "), 2u);  // density and coverage
   EXPECT_THAT(page, HasSubstr("Is &lt;b&gt; &amp; &#39;c&#39; here?"));
   EXPECT_THAT(page, Not(HasSubstr("<script")));
-  // The one address is the name of SVG.
-  EXPECT_EQ(Count(page, "://"), Count(page, "xmlns=\"http://www.w3.org/2000/svg\""));
+  EXPECT_EQ(Count(page, "://"), 0u);
   EXPECT_THAT(page, Not(HasSubstr("Dense attention gives")));
+}
+
+TEST(ExplainPage, NamesWhatItIsAbout) {
+  const std::string page = ExplainPage(ExamplePage()).value();
+  for (const char* fact :
+       {"<th>model</th><td>recall&lt;3&gt;</td>",
+        "<th>documents</th><td>report &amp; more.pdf<br>notes.txt</td>",
+        "<th>policy</th><td><code>adaptive:coverage=0.9</code></td>",
+        "<th>request</th><td>r&lt;1&gt;</td>", "<th>date</th><td>2026-03-01 10:00:00 UTC</td>",
+        "<th>server</th><td>annulusd 0.1.0</td>"}) {
+    EXPECT_THAT(page, HasSubstr(fact));
+  }
+  ExplainedRun run = ExamplePage();
+  run.subject = {.documents = std::vector<std::string>(23, "a.txt")};
+  EXPECT_THAT(ExplainPage(run).value(),
+              AllOf(HasSubstr("a.txt<br>and 3 more</td>"), Not(HasSubstr("<th>model"))));
+}
+
+// Colours run from the smallest to the largest value, and say which those are.
+TEST(ExplainPage, ScalesItsColoursToWhatIsThere) {
+  ExplainedRun run = ExamplePage();
+  std::string page = ExplainPage(run).value();
+  EXPECT_THAT(page, HasSubstr("<p class=\"legend\">0.125 <i"));
+  EXPECT_THAT(page, HasSubstr("</i> 0.25</p>"));
+  EXPECT_THAT(page, HasSubstr("fill=\"#0a3470\"><title>layer 1, head 0: 0.25<"));
+  EXPECT_THAT(page, HasSubstr("fill=\"#b0d0f2\"><title>layer 1, head 1: 0.125<"));
+  EXPECT_THAT(page, HasSubstr(" all 0.875 &ensp; "));  // coverage, of one head alone
+  EXPECT_THAT(page, HasSubstr("<title>layer 1, head 1: not known<"));
+  EXPECT_THAT(page, HasSubstr("above 0% to 100% of a cell"));
+  for (v1::AttentionDetail& detail :
+       *run.answer.completion.mutable_attention()->mutable_details()) {
+    detail.set_map(std::string("\x0a\0\x05\x14", 4));
+  }
+  EXPECT_THAT(ExplainPage(run).value(), HasSubstr("above 0% to 7.8% of a cell"));
+}
+
+TEST(ExplainPage, TellsWhatWasNotComputedFromWhatWasLeftOut) {
+  ExplainedRun run = ExamplePage();
+  EXPECT_THAT(ExplainPage(run).value(),
+              HasSubstr("not computed by this request: reused or not needed"));
+  auto& details = *run.answer.completion.mutable_attention()->mutable_details();
+  details[0].set_computed("\x01\xff");
+  EXPECT_THAT(ExplainPage(run).value(), Not(HasSubstr("not computed")));
+  details[0].set_computed("abc");
+  EXPECT_THAT(std::string(ExplainPage(run).status().message()),
+              HasSubstr("a map of 2 rows and tells of 3"));
+}
+
+TEST(ExplainPage, MapsHaveAxesInTokens) {
+  const std::string page = ExplainPage(ExamplePage()).value();
+  EXPECT_EQ(Count(page, ">queries (tokens)<"), 2u);
+  EXPECT_EQ(Count(page, ">keys (tokens)<"), 2u);
+  EXPECT_EQ(Count(page, ">40,000<"), 4u);
+}
+
+// A phone's width: no fixed widths but inside of what scrolls, and rules for narrow screens and for
+// paper.
+TEST(ExplainPage, FitsNarrowScreensAndPaper) {
+  const std::string page = ExplainPage(ExamplePage()).value();
+  EXPECT_THAT(page, AllOf(HasSubstr("width=device-width,initial-scale=1"),
+                          HasSubstr("@media(max-width:520px)"), HasSubstr("@media print"),
+                          HasSubstr("print-color-adjust:exact")));
+  EXPECT_EQ(Count(page, "<table>"), Count(page, "<div class=\"scroll\"><table>"));
+  EXPECT_EQ(Count(page, "<svg class=\"heat\""),
+            Count(page, "<div class=\"scroll\"><svg class=\"heat\""));
 }
 
 TEST(ExplainPage, WithoutACoverageThereIsNoContract) {

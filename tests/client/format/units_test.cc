@@ -8,6 +8,11 @@
 namespace annulus {
 namespace {
 
+TEST(FormatShare, HasThreeDigits) {
+  EXPECT_EQ(FormatShare(0.12345), "0.123");
+  EXPECT_EQ(FormatShare(1), "1");
+}
+
 TEST(Units, Counts) {
   EXPECT_EQ(FormatCount(0), "0");
   EXPECT_EQ(FormatCount(999), "999");
