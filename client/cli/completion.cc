@@ -60,7 +60,36 @@ Values ArgumentsOfCommand(const CLI::App& command) {
   return Values::kNothing;
 }
 
-// The command of bash that fills COMPREPLY.
+// Bash and zsh read the same script but for what they call what. In it `cur` is the word at the
+// cursor, `prev` the one before, `place` the command with those above it, and `offered` words to
+// choose from.
+struct Dialect {
+  const char* head;  // up to the cases that find `place`
+  std::string (*values)(Values);
+  const char* tail;  // offers what `offered` holds
+};
+
+constexpr char kBashHead[] =
+    R"bash(# Completion of annulus for bash: source <(annulus completion bash)
+_annulus_names() {
+  COMPREPLY=($(compgen -W "$(annulus completion "$1" 2>/dev/null)" -- "$cur"))
+}
+_annulus() {
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} place=annulus offered word
+  COMPREPLY=()
+  [[ $prev == '=' ]] && prev=${COMP_WORDS[COMP_CWORD-2]}
+  [[ $cur == '=' ]] && cur=
+  for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+    case "$place $word" in
+)bash";
+
+constexpr char kBashTail[] = R"bash(  esac
+  COMPREPLY=($(compgen -W "$offered" -- "$cur"))
+}
+complete -F _annulus annulus
+)bash";
+
+// Fills COMPREPLY.
 std::string BashValues(Values values) {
   switch (values) {
     case Values::kFiles:
@@ -79,28 +108,91 @@ std::string BashValues(Values values) {
   return ":";
 }
 
-constexpr char kBashHead[] =
-    R"bash(# Completion of annulus for bash: source <(annulus completion bash)
+// As a file _annulus in $fpath it is the body of the function until the first use, which then has
+// to complete something too.
+constexpr char kZshHead[] =
+    R"zsh(#compdef annulus
+# Completion of annulus for zsh: source <(annulus completion zsh), after compinit; or a file _annulus
+# in a folder of $fpath.
 _annulus_names() {
-  COMPREPLY=($(compgen -W "$(annulus completion "$1" 2>/dev/null)" -- "$cur"))
+  compadd -- ${(f)"$(annulus completion "$1" 2>/dev/null)"}
 }
 _annulus() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} path=annulus i
-  COMPREPLY=()
-  [[ $prev == '=' ]] && prev=${COMP_WORDS[COMP_CWORD-2]}
-  [[ $cur == '=' ]] && cur=
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    case "$path ${COMP_WORDS[i]}" in
-)bash";
+  local cur=$words[CURRENT] prev=$words[CURRENT-1] place=annulus offered word
+  if [[ $cur == --*=* ]]; then
+    prev=${cur%%=*} cur=${cur#*=}
+    compset -P '*='
+  fi
+  for word in "${(@)words[2,CURRENT-1]}"; do
+    case "$place $word" in
+)zsh";
 
-std::string BashValuesOfFlags(const CLI::App& command) {
+constexpr char kZshTail[] = R"zsh(  esac
+  compadd -- $=offered
+}
+if [[ $funcstack[1] == _annulus ]]; then _annulus "$@"; else compdef _annulus annulus; fi
+)zsh";
+
+std::string ZshValues(Values values) {
+  switch (values) {
+    case Values::kFiles:
+      return "_files";
+    case Values::kModels:
+      return "_annulus_names models";
+    case Values::kDocuments:
+      return "_annulus_names documents";
+    case Values::kDocumentsAndFiles:
+      return "_annulus_names documents; _files";
+    case Values::kProgress:
+      return "compadd auto always never";
+    case Values::kNothing:
+      return ":";
+  }
+  return ":";
+}
+
+constexpr Dialect kBash = {kBashHead, &BashValues, kBashTail};
+constexpr Dialect kZsh = {kZshHead, &ZshValues, kZshTail};
+
+std::string CasesOfFlags(const CLI::App& command, const Dialect& dialect) {
   std::string cases;
   for (const CLI::Option* option : FlagsOf(command)) {
     if (option->get_items_expected_max() == 0) continue;
     absl::StrAppend(&cases, "        ", absl::StrJoin(FlagNamesOf(*option), "|"), ") ",
-                    BashValues(ValuesOf(command, *option)), "; return ;;\n");
+                    dialect.values(ValuesOf(command, *option)), "; return ;;\n");
   }
   return cases;
+}
+
+// What can follow one command.
+std::string CaseOf(const CLI::App& command, const Dialect& dialect) {
+  std::vector<std::string> words;
+  for (const CLI::App* deeper : CommandsOf(command)) words.push_back(deeper->get_name());
+  const std::string names = absl::StrJoin(words, " ");
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : FlagsOf(command)) {
+    for (const std::string& name : FlagNamesOf(*option)) flags.push_back(name);
+  }
+  return absl::StrCat(
+      "    '", FullName(command), "')\n      case $prev in\n", CasesOfFlags(command, dialect),
+      "      esac\n      if [[ $cur == -* ]]; then offered='", absl::StrJoin(flags, " "), "'\n",
+      names.empty() ? absl::StrCat("      else ", dialect.values(ArgumentsOfCommand(command)),
+                                   "; return\n      fi ;;\n")
+                    : absl::StrCat("      else offered='", names, "'\n      fi ;;\n"));
+}
+
+std::string Script(const CLI::App& app, const Dialect& dialect) {
+  std::vector<const CLI::App*> commands;
+  CollectCommands(app, commands);
+  std::string script = dialect.head;
+  for (const CLI::App* command : commands) {
+    if (command->get_parent() == nullptr) continue;
+    absl::StrAppend(&script, "      '", FullName(*command), "') place='", FullName(*command),
+                    "' ;;\n");
+  }
+  absl::StrAppend(&script, "    esac\n  done\n  case $place in\n");
+  for (const CLI::App* command : commands) script += CaseOf(*command, dialect);
+  return script + dialect.tail;
 }
 
 // As a word between single quotes of a shell; fish takes it too.
@@ -144,45 +236,9 @@ std::string FishCondition(const CLI::App& command) {
 
 }  // namespace
 
-std::string BashCompletion(const CLI::App& app) {
-  std::vector<const CLI::App*> commands;
-  CollectCommands(app, commands);
-  std::string script = kBashHead;
-  for (const CLI::App* command : commands) {
-    if (command->get_parent() == nullptr) continue;
-    absl::StrAppend(&script, "      '", FullName(*command), "') path='", FullName(*command),
-                    "' ;;\n");
-  }
-  absl::StrAppend(&script, "    esac\n  done\n  local words\n  case $path in\n");
-  for (const CLI::App* command : commands) {
-    std::vector<std::string> words;
-    for (const CLI::App* deeper : CommandsOf(*command)) words.push_back(deeper->get_name());
-    const std::string names = absl::StrJoin(words, " ");
-    std::vector<std::string> flags;
-    for (const CLI::Option* option : FlagsOf(*command)) {
-      for (const std::string& name : FlagNamesOf(*option)) flags.push_back(name);
-    }
-    absl::StrAppend(&script, "    '", FullName(*command), "')\n      case $prev in\n",
-                    BashValuesOfFlags(*command), "      esac\n",
-                    "      if [[ $cur == -* ]]; then words='", absl::StrJoin(flags, " "), "'\n");
-    if (names.empty()) {
-      absl::StrAppend(&script, "      else ", BashValues(ArgumentsOfCommand(*command)),
-                      "; return\n      fi ;;\n");
-    } else {
-      absl::StrAppend(&script, "      else words='", names, "'\n      fi ;;\n");
-    }
-  }
-  return absl::StrCat(script,
-                      "  esac\n  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n}\n"
-                      "complete -F _annulus annulus\n");
-}
+std::string BashCompletion(const CLI::App& app) { return Script(app, kBash); }
 
-std::string ZshCompletion(const CLI::App& app) {
-  // zsh runs completion written for bash.
-  return absl::StrCat(
-      "#compdef annulus\n# Completion of annulus for zsh: source <(annulus completion zsh)\n",
-      "autoload -U +X bashcompinit && bashcompinit\n", BashCompletion(app));
-}
+std::string ZshCompletion(const CLI::App& app) { return Script(app, kZsh); }
 
 std::string FishCompletion(const CLI::App& app) {
   std::vector<const CLI::App*> commands;
