@@ -1,6 +1,7 @@
 #include "client/cli/cli.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -30,9 +31,35 @@ void WarnOfExposedToken(Session& session, const CommonOptions& options) {
   session.Warn("the token is sent without encryption; use --tls");
 }
 
+const CLI::App* CommandNamed(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : CommandsOf(app)) {
+    if (command->check_name(name)) return command;
+  }
+  return nullptr;
+}
+
+// Flags end at "--", wherever people put it; CLI11 takes it behind the names of commands alone. So
+// one in front of a name goes behind it.
+std::vector<std::string> WithDashesBehindCommands(const CLI::App& app,
+                                                  std::vector<std::string> arguments) {
+  const CLI::App* command = &app;
+  auto at = arguments.begin();
+  for (; at != arguments.end() && *at != "--"; ++at) {
+    const CLI::App* deeper = CommandNamed(*command, *at);
+    if (deeper != nullptr) command = deeper;
+  }
+  while (at != arguments.end() && at + 1 != arguments.end()) {
+    command = CommandNamed(*command, *(at + 1));
+    if (command == nullptr) break;
+    std::iter_swap(at, at + 1);
+    ++at;
+  }
+  return arguments;
+}
+
 // A command line with all commands, parsed.
 struct CommandLine {
-  CommandLine(const std::vector<std::string>& arguments, const Environment& environment)
+  CommandLine(const std::vector<std::string>& given, const Environment& environment)
       : app("Command-line client of annulusd, which answers from long documents.", "annulus") {
     ReadEnvironment(environment, common);
     app.set_version_flag("--version", "annulus " ANNULUS_VERSION);
@@ -40,7 +67,7 @@ struct CommandLine {
     app.formatter(std::make_shared<HelpFormatter>());
     app.footer(kExamples);
     AddCommonOptions(app, common);
-    AddGenerateCommands(app, common, action, arguments.size());
+    AddGenerateCommands(app, common, action, given.size());
     AddChatCommand(app, common, action);
     AddBatchCommand(app, common, action);
     AddPresetCommands(app, common, action, environment);
@@ -49,6 +76,7 @@ struct CommandLine {
     AddInfoCommands(app, common, action);
     AddTokenizeCommand(app, common, action);
     AddHelpCommands(app, common, action);
+    arguments = WithDashesBehindCommands(app, given);
     try {
       // CLI11 takes the last argument first.
       app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
@@ -69,6 +97,7 @@ struct CommandLine {
   CommonOptions common;
   Action action;
   CLI::App app;
+  std::vector<std::string> arguments;
   std::optional<CLI::ParseError> error;
   std::string misuse;
 };
@@ -81,9 +110,9 @@ int RunCli(const std::vector<std::string>& arguments, Console& console,
   if (first.error.has_value()) return first.Complain(console, "");
   // The user's file says what the command line does not; so that has to be understood first.
   const std::string path = UserConfigPath(environment);
-  absl::StatusOr<std::vector<std::string>> all = arguments;
+  absl::StatusOr<std::vector<std::string>> all = first.arguments;
   const auto settings = ReadUserConfig(path, first.common.profile);
-  if (settings.ok()) all = WithSettings(path, *settings, first.app, environment, arguments);
+  if (settings.ok()) all = WithSettings(path, *settings, first.app, environment, first.arguments);
   const absl::Status& read = settings.ok() ? all.status() : settings.status();
   if (!read.ok()) {
     console.err << "annulus: " << read.message() << std::endl;

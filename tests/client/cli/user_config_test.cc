@@ -45,6 +45,31 @@ class UserConfigTest : public ::testing::Test {
   const testing::TempDirectory directory_;
 };
 
+// What follows "--" is no flag, wherever it stands, and what the file says goes before it.
+TEST_F(UserConfigTest, DashesMayStandAnywhere) {
+  server_.AddDocument("stored", "text");
+  const std::string config = Server() + "temperature: 0.5\n";
+  for (const std::vector<std::string>& line :
+       {std::vector<std::string>{"--", "ask", "stored", "-why?"},
+        {"ask", "--", "stored", "-why?"},
+        {"ask", "stored", "--", "-why?"},
+        {"ask", "stored", "--quiet", "--", "-why?"}}) {
+    const CliResult result = Run(config, line);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(server_.specs().back().messages().messages(0).content(), "-why?");
+    EXPECT_EQ(server_.specs().back().sampling().temperature(), 0.5F);
+  }
+  for (const std::vector<std::string>& line :
+       {std::vector<std::string>{"--", "documents", "show", "stored"},
+        {"documents", "--", "show", "stored"},
+        {"documents", "show", "--", "stored"},
+        {"documents", "show", "stored", "--"}}) {
+    const CliResult result = Run(config, line);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("stored"));
+  }
+}
+
 TEST_F(UserConfigTest, SaysWhatTheCommandLineDoesNot) {
   const std::string config = Server() +
                              "temperature: 0.5\nmax_tokens: 7\nmodel: instruct\n"
