@@ -226,6 +226,7 @@ absl::Status FakeEngine::Play(Request& request, Usage& usage) {
         logprob.token_id = delta.token_ids[0];
         logprob.logprob = -0.5f;
         logprob.alternatives = {{delta.token_ids[0], -0.5f}};
+        logprob.texts = {"token", "alternative"};
       }
       request.sink->OnDelta(std::move(delta));
     }

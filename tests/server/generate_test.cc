@@ -124,7 +124,9 @@ TEST_F(GenerateTest, GathersTheWholeAnswer) {
   EXPECT_EQ(response_.text(), "abc");
   EXPECT_THAT(response_.token_ids(), ElementsAre(0, 1, 2));
   ASSERT_EQ(response_.logprobs_size(), 3);
+  EXPECT_EQ(response_.logprobs(2).text(), "token");
   EXPECT_EQ(response_.logprobs(2).alternatives(0).token_id(), 2);
+  EXPECT_EQ(response_.logprobs(2).alternatives(0).text(), "alternative");
   EXPECT_EQ(response_.completion().finish_reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_EQ(response_.completion().matched_stop(), "END");
   EXPECT_EQ(response_.completion().request_id(), "mine 1");
