@@ -4,12 +4,30 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
+namespace {
+
+constexpr int kMostCompared = 256;  // pages that go on from one
+// Of one node. Beyond that two prompts count as one with the documents of both, so that what is
+// forgotten with either is forgotten with it.
+constexpr size_t kMostPrompts = 64;
+
+// Those that begin before a prefix ends.
+TaggedDocuments UpTo(const TaggedDocuments& documents, int32_t end) {
+  TaggedDocuments some;
+  for (const TaggedDocument& document : documents) {
+    if (document.begin < end) some.push_back(document);
+  }
+  return some;
+}
+
+}  // namespace
 
 size_t PrefixIndex::DigestHash::operator()(const Digest& digest) const {
   size_t value;
@@ -37,7 +55,7 @@ PrefixIndex::Digest PrefixIndex::Next(const Digest& digest, std::span<const int3
 
 std::vector<PrefixIndex::Node*> PrefixIndex::Walk(absl::string_view identity,
                                                   std::span<const int32_t> tokens,
-                                                  std::vector<Node*> path) {
+                                                  std::vector<Node*> path) const {
   Digest digest = path.empty() ? Root(identity) : path.back()->digest;
   for (size_t first = path.size() * page_tokens_; first + page_tokens_ <= tokens.size();
        first += page_tokens_) {
@@ -65,14 +83,11 @@ void PrefixIndex::Touch(const std::vector<Node*>& path) {
   }
 }
 
-bool PrefixIndex::Begins(absl::string_view identity, std::span<const int32_t> tokens) const {
-  if (std::ssize(tokens) < page_tokens_) return false;
-  return nodes_.contains(Next(Root(identity), tokens.first(page_tokens_)));
-}
-
 std::optional<PrefixIndex::Hit> PrefixIndex::Find(absl::string_view identity,
-                                                  std::span<const int32_t> tokens) {
+                                                  std::span<const int32_t> tokens,
+                                                  Nearest* nearest) {
   std::vector<Node*> path = Walk(identity, tokens);
+  if (nearest != nullptr) *nearest = Behind(path, identity, tokens);
   const bool windows =
       std::any_of(windows_.begin(), windows_.end(), [](int32_t window) { return window > 0; });
   while (windows && !path.empty() && !path.back()->window_pages.has_value()) path.pop_back();
@@ -81,9 +96,43 @@ std::optional<PrefixIndex::Hit> PrefixIndex::Find(absl::string_view identity,
   return MakeHit(path);
 }
 
+bool PrefixIndex::Begins(absl::string_view identity, std::span<const int32_t> tokens) const {
+  if (std::ssize(tokens) < page_tokens_) return false;
+  return nodes_.contains(Next(Root(identity), tokens.first(page_tokens_)));
+}
+
+PrefixIndex::Nearest PrefixIndex::Look(absl::string_view identity,
+                                       std::span<const int32_t> tokens) const {
+  return Behind(Walk(identity, tokens), identity, tokens);
+}
+
+PrefixIndex::Nearest PrefixIndex::Behind(const std::vector<Node*>& path, absl::string_view identity,
+                                         std::span<const int32_t> tokens) const {
+  Nearest nearest;
+  nearest.whole = nearest.common = static_cast<int32_t>(path.size()) * page_tokens_;
+  const auto rest = tokens.subspan(nearest.whole);
+  const Digest before = path.empty() ? Root(identity) : path.back()->digest;
+  if (std::ssize(rest) >= page_tokens_) {
+    const uint64_t scope = path.empty() ? EvictedPages::ScopeOf(before) : path.back()->scope;
+    nearest.evicted = evicted_.Has(scope, Next(before, rest.first(page_tokens_)));
+  }
+  int left = kMostCompared;
+  for (const Node* node = path.empty() ? nullptr : path.back()->child; node != nullptr && left > 0;
+       node = node->older, --left) {
+    const auto end =
+        std::mismatch(rest.begin(), rest.end(), node->tokens.begin(), node->tokens.end()).first;
+    const auto common = nearest.whole + static_cast<int32_t>(end - rest.begin());
+    if (common < nearest.common) continue;
+    nearest.differs = end != rest.end();  // else the known text goes on where this one ends
+    nearest.common = common;
+  }
+  return nearest;
+}
+
 PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
   Hit hit;
   hit.tokens = static_cast<int32_t>(path.size()) * page_tokens_;
+  hit.end = path.back()->digest;
   size_t full = 0;
   size_t window = 0;
   for (const int32_t width : windows_) {
@@ -103,8 +152,8 @@ PrefixIndex::Hit PrefixIndex::MakeHit(const std::vector<Node*>& path) const {
 
 void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> tokens,
                          std::optional<double> coverage,
-                         const std::function<PageId(int group, int32_t first)>& page_at,
-                         Mark* mark) {
+                         const std::function<PageId(int group, int32_t first)>& page_at, Mark* mark,
+                         const TaggedDocuments& documents) {
   ANNULUS_CHECK(!tokens.empty() && tokens.size() % page_tokens_ == 0) << tokens.size();
   std::vector<Node*> path;
   if (mark != nullptr && mark->tokens > 0 && mark->tokens <= std::ssize(tokens)) {
@@ -118,11 +167,14 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
   for (size_t i = path.size(); i < tokens.size() / page_tokens_; ++i) {
     const int32_t first = static_cast<int32_t>(i) * page_tokens_;
     const auto page = tokens.subspan(first, page_tokens_);
-    const Digest digest = Next(path.empty() ? Root(identity) : path.back()->digest, page);
+    const Digest before = path.empty() ? Root(identity) : path.back()->digest;
+    const Digest digest = Next(before, page);
     if (nodes_.contains(digest)) return;  // other tokens with the same digest: leave them be
     auto made = std::make_unique<Node>();
     Node* const node = made.get();
     node->digest = digest;
+    node->end = first + page_tokens_;
+    node->scope = path.empty() ? EvictedPages::ScopeOf(before) : path.back()->scope;
     node->tokens.assign(page.begin(), page.end());
     for (size_t g = 0; g < windows_.size(); ++g) {
       if (windows_[g] == 0) node->full.push_back(page_at(static_cast<int>(g), first));
@@ -131,10 +183,7 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
     nodes_.emplace(digest, std::move(made));  // memory runs out before this, or not at all
     node->use = use.begin();
     uses_.splice(uses_.end(), use);
-    if (!path.empty()) {
-      node->parent = path.back();
-      ++node->parent->children;
-    }
+    if (!path.empty()) Link(node, path.back());
     for (const PageId id : node->full) Keep(id, digest, coverage);
     path.push_back(node);
   }
@@ -159,7 +208,66 @@ void PrefixIndex::Insert(absl::string_view identity, std::span<const int32_t> to
       }
     }
   }
+  AddPrompt(last, documents);
   if (mark != nullptr) *mark = {last->digest, static_cast<int32_t>(tokens.size())};
+}
+
+void PrefixIndex::AddPrompt(Node* node, const TaggedDocuments& documents) {
+  TaggedDocuments here = UpTo(documents, node->end);
+  auto& prompts = node->prompts;
+  if (std::find(prompts.begin(), prompts.end(), here) != prompts.end()) return;
+  if (prompts.size() >= kMostPrompts) {
+    documents_.Remove(prompts.back(), node, node->end);
+    here.insert(here.end(), prompts.back().begin(), prompts.back().end());
+    std::sort(here.begin(), here.end(), [](const TaggedDocument& a, const TaggedDocument& b) {
+      return std::tie(a.tag, a.begin) < std::tie(b.tag, b.begin);
+    });
+    here.erase(std::unique(here.begin(), here.end()), here.end());
+    prompts.pop_back();
+  }
+  prompts.push_back(std::move(here));
+  documents_.Add(prompts.back(), node, node->end);
+}
+
+void PrefixIndex::DropPrompts(Node* node) {
+  for (const TaggedDocuments& prompt : node->prompts) documents_.Remove(prompt, node, node->end);
+  node->prompts.clear();
+}
+
+void PrefixIndex::Pin(const ContentHash& end) { ++nodes_.at(end)->pins; }
+
+void PrefixIndex::Unpin(const ContentHash& end) {
+  const auto found = nodes_.find(end);
+  if (found != nodes_.end() && found->second->pins > 0) --found->second->pins;
+}
+
+void PrefixIndex::Forget(DocumentTag document) {
+  const auto has_it = [document](const TaggedDocuments& prompt) {
+    return std::any_of(prompt.begin(), prompt.end(),
+                       [document](const TaggedDocument& each) { return each.tag == document; });
+  };
+  std::vector<Node*> nodes;
+  for (const DocumentPages::Place place : documents_.PlacesOf(document)) {
+    nodes.push_back(static_cast<Node*>(place));
+  }
+  std::sort(nodes.begin(), nodes.end(),
+            [](const Node* a, const Node* b) { return std::tie(a->end, a) < std::tie(b->end, b); });
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+  for (Node* const node : nodes) {
+    for (const TaggedDocuments& prompt : node->prompts) {
+      if (has_it(prompt)) documents_.Remove(prompt, node, node->end);
+    }
+    std::erase_if(node->prompts, has_it);
+  }
+  // A node goes once nothing follows it, with one that is looked at later. So none is looked at
+  // that went.
+  for (Node* node : nodes) {
+    while (node != nullptr && node->child == nullptr && node->prompts.empty() && node->pins == 0) {
+      Node* const parent = node->parent;
+      Remove(node);
+      node = parent;
+    }
+  }
 }
 
 int64_t PrefixIndex::bytes() const {
@@ -167,7 +275,7 @@ int64_t PrefixIndex::bytes() const {
   constexpr int64_t kEntryBytes = 64 + 32 + 16;
   const int64_t node = static_cast<int64_t>(sizeof(Node) + page_tokens_ * sizeof(int32_t));
   return static_cast<int64_t>(nodes_.size()) * (node + kEntryBytes) +
-         kept_ * static_cast<int64_t>(sizeof(PrefixPage));
+         kept_ * static_cast<int64_t>(sizeof(PrefixPage)) + documents_.bytes();
 }
 
 template <typename Use>
@@ -199,28 +307,52 @@ bool PrefixIndex::Unused(const Node& node) const {
 
 bool PrefixIndex::Evict(const std::function<bool()>& enough) {
   if (enough()) return true;
-  for (auto next = uses_.begin(); next != uses_.end();) {
-    Node* const node = *next++;
-    if (node->children > 0 || !Unused(*node)) continue;
-    Remove(node);
-    if (enough()) return true;
+  for (const bool also_used : {false, true}) {
+    for (auto next = uses_.begin(); next != uses_.end();) {
+      Node* const node = *next++;
+      if (node->child != nullptr || node->pins > 0 || (!also_used && !Unused(*node))) continue;
+      EvictOne(node);
+      if (enough()) return true;
+    }
   }
-  while (!enough()) {
-    if (uses_.empty()) return false;
-    Remove(uses_.front());
+  return false;
+}
+
+// What ended at the node ends at its parent now.
+void PrefixIndex::EvictOne(Node* node) {
+  if (node->parent != nullptr) {
+    for (const TaggedDocuments& prompt : node->prompts) AddPrompt(node->parent, prompt);
   }
-  return true;
+  evicted_.Add(node->scope, node->digest);
+  Remove(node);
+}
+
+void PrefixIndex::Link(Node* node, Node* parent) {
+  node->parent = parent;
+  node->older = parent->child;
+  if (node->older != nullptr) node->older->newer = node;
+  parent->child = node;
+}
+
+void PrefixIndex::Unlink(const Node& node) {
+  if (node.parent == nullptr) return;
+  if (node.older != nullptr) node.older->newer = node.newer;
+  (node.newer != nullptr ? node.newer->older : node.parent->child) = node.older;
 }
 
 void PrefixIndex::Remove(Node* node) {
+  DropPrompts(node);
   Unkeep(*node);
-  if (node->parent != nullptr) --node->parent->children;
+  Unlink(*node);
   uses_.erase(node->use);
   nodes_.erase(Digest(node->digest));
 }
 
 void PrefixIndex::Clear() {
-  for (const Node* node : uses_) Unkeep(*node);
+  for (Node* node : uses_) {
+    DropPrompts(node);
+    Unkeep(*node);
+  }
   uses_.clear();
   nodes_.clear();
 }

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "engine/memory/document_pages.h"
+#include "engine/memory/evicted_pages.h"
 #include "engine/memory/page_book.h"
 
 namespace annulus {
@@ -47,13 +49,27 @@ class PrefixIndex {
   struct Hit {
     int32_t tokens = 0;  // a multiple of page_tokens
     PrefixPages groups;
+    ContentHash end{};  // names the prefix, for Pin
+  };
+  // How far a text and the known text that it has most in common with are the same, and what stands
+  // behind.
+  struct Nearest {
+    int32_t whole = 0;     // tokens in whole pages that both have
+    int32_t common = 0;    // those, and the tokens of the page behind up to the first other one
+    bool differs = false;  // the known text has another token at `common`
+    bool evicted = false;  // the text's page behind `whole` was known, and Evict gave it back
   };
   // The longest known prefix of `tokens` for which every group has what it needs, or nothing. It
   // counts as used now. Whoever wants its pages must hold them before the index is changed.
-  std::optional<Hit> Find(absl::string_view identity, std::span<const int32_t> tokens);
+  std::optional<Hit> Find(absl::string_view identity, std::span<const int32_t> tokens,
+                          Nearest* nearest = nullptr);
 
   // Whether the first page of `tokens` is known: a cheap look before Find.
   bool Begins(absl::string_view identity, std::span<const int32_t> tokens) const;
+
+  // The same without finding anything: nothing counts as used. Of more than 256 known texts that go
+  // on behind `whole`, the latest 256 are compared.
+  Nearest Look(absl::string_view identity, std::span<const int32_t> tokens) const;
 
   // Where an Insert of a text ended, so that the next one of that text and identity looks at what
   // is new alone. Of no other text.
@@ -65,20 +81,35 @@ class PrefixIndex {
   // Makes `tokens` (whole pages, at least one) a known prefix and a checkpoint, computed with
   // `coverage` (see PageBook::Keep). `page_at(group, first)` gives the page of that group that
   // begins at position `first`, complete or cached; it is asked for the full groups' pages that are
-  // new, and for the window groups' pages that the row at tokens.size() can see.
+  // new, and for the window groups' pages that the row at tokens.size() can see. `documents`: those
+  // that the prompt has, for Forget; ones that begin behind `tokens` do not count.
   void Insert(absl::string_view identity, std::span<const int32_t> tokens,
               std::optional<double> coverage,
-              const std::function<PageId(int group, int32_t first)>& page_at, Mark* mark = nullptr);
+              const std::function<PageId(int group, int32_t first)>& page_at, Mark* mark = nullptr,
+              const TaggedDocuments& documents = {});
 
   // Gives back prefixes until `enough()`; false when none is left and it still is not. Pages that
   // a request holds stay with it; so prefixes with such pages, and what they begin with, go only
-  // when all others have gone.
+  // when all others have gone. Those that are pinned, and what they begin with, stay.
   bool Evict(const std::function<bool()>& enough);
+
+  // Evict passes by the known prefix that a Hit found, until Unpin was called as often.
+  void Pin(const ContentHash& end);
+  // One that Clear took is not known any more.
+  void Unpin(const ContentHash& end);
+
+  // Gives back the pages that are there for prompts with the document alone: those that hold it,
+  // follow it or lead to it. None of them may be pinned.
+  void Forget(DocumentTag document);
+  DocumentPages& documents() { return documents_; }
+  const DocumentPages& documents() const { return documents_; }
 
   void Clear();
 
-  // Bytes of the heap that the index itself takes, beside the pages: to within a tenth.
+  // Bytes of the heap that the known prefixes take, beside the pages: to within a tenth. And those
+  // that remembering the others takes.
   int64_t bytes() const;
+  int64_t evicted_bytes() const { return evicted_.bytes(); }
 
  private:
   using Digest = ContentHash;  // of all tokens up to a page's end, and the identity
@@ -91,17 +122,33 @@ class PrefixIndex {
     std::vector<PageId> full;                 // [full group in order]
     std::optional<PrefixPages> window_pages;  // [window group in order]; present at a checkpoint
     std::list<Node*>::iterator use;
+    uint64_t scope = 0;  // EvictedPages::ScopeOf
+    int32_t end = 0;     // tokens up to the page's end
+    int32_t pins = 0;
+    // Of each prompt that ends here, or ended behind here before its pages went, once: the
+    // documents that it has up to here. At least one where no page follows.
+    std::vector<TaggedDocuments> prompts;
     Node* parent = nullptr;  // of the page before; null: the first
-    int32_t children = 0;
+    Node* child = nullptr;   // the latest of those that go on from here, in a list by `older`
+    Node* older = nullptr;
+    Node* newer = nullptr;
   };
 
   static Digest Root(absl::string_view identity);
   Digest Next(const Digest& digest, std::span<const int32_t> page) const;
   // The nodes of the longest known prefix; those of `path` are known to begin it.
   std::vector<Node*> Walk(absl::string_view identity, std::span<const int32_t> tokens,
-                          std::vector<Node*> path = {});
+                          std::vector<Node*> path = {}) const;
+  Nearest Behind(const std::vector<Node*>& path, absl::string_view identity,
+                 std::span<const int32_t> tokens) const;
   std::vector<Node*> PathTo(Node* node) const;
   void Touch(const std::vector<Node*>& path);
+  static void Link(Node* node, Node* parent);
+  static void Unlink(const Node& node);
+  // A prompt ends at the node.
+  void AddPrompt(Node* node, const TaggedDocuments& documents);
+  void DropPrompts(Node* node);
+  void EvictOne(Node* node);
   void Remove(Node* node);
   void Keep(PageId id, const Digest& digest, std::optional<double> coverage);
   void Unkeep(const Node& node);
@@ -118,6 +165,8 @@ class PrefixIndex {
   std::unordered_map<Digest, std::unique_ptr<Node>, DigestHash> nodes_;
   // Least recently used first. A parent is always used after its children, so the first is a leaf.
   std::list<Node*> uses_;
+  EvictedPages evicted_;
+  DocumentPages documents_;
 };
 
 }  // namespace annulus

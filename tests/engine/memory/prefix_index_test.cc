@@ -5,7 +5,9 @@
 #include <set>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -172,6 +174,123 @@ TEST_F(PrefixIndexTest, EvictsTheLeastRecentlyUsedFromItsEnd) {
   EXPECT_TRUE(index_.Find("model", Tokens(8)).has_value());
   EXPECT_FALSE(index_.Evict([] { return false; }));
   EXPECT_EQ(held(), 0);
+  EXPECT_EQ(kept(), 0);
+}
+
+// Where a text leaves those that are known, whatever has a checkpoint there.
+TEST_F(PrefixIndexTest, SaysWhereAndWhyAPrefixEnds) {
+  Insert(Tokens(16), Write(16));
+  const auto look = [&](const std::vector<int32_t>& tokens, const std::string& identity = "model") {
+    PrefixIndex::Nearest found;
+    index_.Find(identity, tokens, &found);
+    const PrefixIndex::Nearest looked = index_.Look(identity, tokens);
+    EXPECT_EQ(std::tie(found.whole, found.common, found.differs, found.evicted),
+              std::tie(looked.whole, looked.common, looked.differs, looked.evicted));
+    return looked;
+  };
+  PrefixIndex::Nearest nearest = look(Tokens(20));
+  EXPECT_EQ(nearest.whole, 16);
+  EXPECT_FALSE(nearest.differs) << "the known text ends there";
+  EXPECT_FALSE(look(Tokens(15)).differs) << "this one does";
+  EXPECT_EQ(look(Tokens(15)).common, 15);
+  std::vector<int32_t> changed = Tokens(20);
+  changed[10] += 1;
+  nearest = look(changed);
+  EXPECT_EQ(nearest.whole, 8);
+  EXPECT_EQ(nearest.common, 10);
+  EXPECT_TRUE(nearest.differs);
+  EXPECT_EQ(look(Tokens(8, 1)).whole, 0);
+  EXPECT_FALSE(look(Tokens(8, 1)).differs);
+  // Of two that go on from there, the one that has more in common.
+  Insert(std::span<const int32_t>(changed).first(16), Write(16));
+  changed[11] += 1;
+  EXPECT_EQ(look(changed).common, 11);
+  EXPECT_FALSE(look(changed).evicted);
+  index_.Evict([] { return false; });
+  nearest = look(Tokens(20));
+  EXPECT_EQ(nearest.whole, 0);
+  EXPECT_TRUE(nearest.evicted);
+  EXPECT_FALSE(look(Tokens(20), "other").evicted);
+  Insert(Tokens(4), Write(4));
+  EXPECT_TRUE(look(Tokens(20)).evicted);
+  EXPECT_EQ(look(Tokens(20)).whole, 4);
+  EXPECT_FALSE(look(Tokens(7)).evicted) << "less than a page is left";
+}
+
+TEST_F(PrefixIndexTest, PinnedPrefixesStay) {
+  Insert(Tokens(8), Write(8));
+  Insert(Tokens(16), Write(16));
+  Insert(Tokens(8, 1), Write(8));
+  const auto hit = index_.Find("model", Tokens(8));
+  ASSERT_TRUE(hit.has_value());
+  for (int i = 0; i < 2; ++i) index_.Pin(hit->end);
+  EXPECT_FALSE(index_.Evict([] { return false; }));
+  EXPECT_EQ(index_.Look("model", Tokens(16)).whole, 8) << "what follows went";
+  EXPECT_EQ(index_.Look("model", Tokens(8, 1)).whole, 0);
+  index_.Unpin(hit->end);
+  EXPECT_FALSE(index_.Evict([] { return false; }));
+  EXPECT_EQ(index_.Look("model", Tokens(16)).whole, 8) << "it is pinned once more";
+  index_.Unpin(hit->end);
+  EXPECT_FALSE(index_.Evict([] { return false; }));
+  EXPECT_EQ(kept(), 0);
+}
+
+// A document goes with what follows it, and with what leads to it alone; what others begin with
+// stays, however much of it is the same text.
+TEST_F(PrefixIndexTest, ForgetsWhatIsThereForADocumentAlone) {
+  constexpr DocumentTag kFirst = 11;
+  constexpr DocumentTag kSecond = 12;
+  const auto insert = [&](const std::vector<int32_t>& tokens, const TaggedDocuments& documents) {
+    const Written written = Write(tokens.size());
+    const auto page_at = [&](int group, int32_t first) { return written.groups[group].at(first); };
+    index_.Insert("model", tokens, std::nullopt, page_at, nullptr, documents);
+  };
+  const auto whole = [&](const std::vector<int32_t>& tokens) {
+    return index_.Look("model", tokens).whole;
+  };
+  const std::vector<int32_t> version = Tokens(24);
+  std::vector<int32_t> edited = version;
+  edited[13] += 1;
+  std::vector<int32_t> question = version;
+  for (int i = 0; i < 8; ++i) question.push_back(1000 + i);
+  const std::vector<int32_t> system(version.begin(), version.begin() + 4);
+  insert(system, {});
+  insert(version, {{kFirst, 5}});
+  insert(question, {{kFirst, 5}, {kSecond, 100}});  // the second begins behind it
+  insert(edited, {{kSecond, 5}});
+  EXPECT_EQ(index_.documents().TokensOf(kFirst), 32 - 5);
+  EXPECT_EQ(index_.documents().TokensOf(kSecond), 24 - 5);
+  index_.Forget(kFirst);
+  EXPECT_EQ(whole(question), 12) << "the edited version has these";
+  EXPECT_EQ(whole(edited), 24);
+  EXPECT_EQ(index_.documents().TokensOf(kFirst), 0);
+  index_.Forget(kSecond);
+  EXPECT_EQ(whole(edited), 4) << "a prompt without documents has these";
+  index_.Forget(kSecond);
+  EXPECT_EQ(whole(edited), 4);
+  // One that a prompt has behind another goes with that one.
+  insert(version, {{kFirst, 5}, {kSecond, 14}});
+  index_.Forget(kFirst);
+  EXPECT_EQ(whole(version), 4);
+  EXPECT_EQ(index_.documents().TokensOf(kSecond), 0);
+}
+
+// A prompt whose end went still has the rest.
+TEST_F(PrefixIndexTest, WhatIsLeftOfADocumentIsFoundToo) {
+  constexpr DocumentTag kTag = 11;
+  for (const auto& tokens : {Tokens(16), Tokens(24)}) {
+    const Written written = Write(tokens.size());
+    const auto page_at = [&](int group, int32_t first) { return written.groups[group].at(first); };
+    index_.Insert("model", tokens, std::nullopt, page_at, nullptr, {{kTag, 2}});
+  }
+  for (const int32_t left : {20, 16, 12, 8, 4}) {
+    int turns = 0;
+    index_.Evict([&] { return turns++ == 1; });
+    EXPECT_EQ(index_.Look("model", Tokens(24)).whole, left);
+    EXPECT_EQ(index_.documents().TokensOf(kTag), left - 2);
+  }
+  index_.Forget(kTag);
+  EXPECT_EQ(index_.Look("model", Tokens(24)).whole, 0);
   EXPECT_EQ(kept(), 0);
 }
 

@@ -1,0 +1,89 @@
+#include "engine/memory/document_pages.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace annulus {
+
+DocumentTag TagOf(const TenantId& tenant, absl::string_view content) {
+  const std::string name = absl::StrCat(tenant.name().size(), "/", tenant.name(), "/", content);
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  SHA256(reinterpret_cast<const unsigned char*>(name.data()), name.size(), digest.data());
+  DocumentTag tag;
+  std::memcpy(&tag, digest.data(), sizeof(tag));
+  return tag;
+}
+
+void DocumentPages::Add(const TaggedDocuments& documents, Place place, int32_t end) {
+  std::lock_guard lock(mutex_);
+  for (const TaggedDocument& document : documents) {
+    ends_[document.tag].push_back({place, end - document.begin});
+    ++count_;
+  }
+}
+
+void DocumentPages::Remove(const TaggedDocuments& documents, Place place, int32_t end) {
+  std::lock_guard lock(mutex_);
+  for (const TaggedDocument& document : documents) {
+    const auto found = ends_.find(document.tag);
+    if (found == ends_.end()) continue;  // it was not added, for want of memory
+    std::vector<End>& ends = found->second;
+    const auto at = std::find(ends.begin(), ends.end(), End{place, end - document.begin});
+    if (at == ends.end()) continue;
+    *at = ends.back();
+    ends.pop_back();
+    --count_;
+    if (ends.empty()) ends_.erase(found);
+  }
+}
+
+std::vector<DocumentPages::Place> DocumentPages::PlacesOf(DocumentTag tag) const {
+  std::lock_guard lock(mutex_);
+  std::vector<Place> places;
+  const auto found = ends_.find(tag);
+  if (found == ends_.end()) return places;
+  for (const End& end : found->second) places.push_back(end.place);
+  return places;
+}
+
+int32_t DocumentPages::TokensOf(DocumentTag tag) const {
+  std::lock_guard lock(mutex_);
+  int32_t most = 0;
+  const auto found = ends_.find(tag);
+  if (found == ends_.end()) return most;
+  for (const End& end : found->second) most = std::max(most, end.tokens);
+  return most;
+}
+
+void DocumentPages::Forget(DocumentTag tag, SteadyTime now) {
+  std::lock_guard lock(mutex_);
+  forgotten_.push_back({tag, now});
+  if (forgotten_.size() <= kMostForgotten) return;
+  latest_given_up_ = forgotten_.front().at;
+  forgotten_.pop_front();
+}
+
+bool DocumentPages::WasForgotten(const TaggedDocuments& documents, SteadyTime asked) const {
+  if (documents.empty()) return false;
+  std::lock_guard lock(mutex_);
+  if (asked <= latest_given_up_) return true;
+  return std::any_of(forgotten_.begin(), forgotten_.end(), [&](const Forgotten& each) {
+    return asked <= each.at &&
+           std::any_of(documents.begin(), documents.end(),
+                       [&](const TaggedDocument& document) { return document.tag == each.tag; });
+  });
+}
+
+int64_t DocumentPages::bytes() const {
+  std::lock_guard lock(mutex_);
+  return count_ * static_cast<int64_t>(2 * sizeof(End)) + std::ssize(ends_) * 80 +
+         std::ssize(forgotten_) * static_cast<int64_t>(sizeof(Forgotten));
+}
+
+}  // namespace annulus

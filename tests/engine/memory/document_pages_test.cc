@@ -1,0 +1,54 @@
+#include "engine/memory/document_pages.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace annulus {
+namespace {
+
+using std::chrono::seconds;
+
+TEST(DocumentPages, TagsAreATenantsOwn) {
+  const TenantId us = *TenantId::FromName("us");
+  EXPECT_EQ(TagOf(us, "a"), TagOf(us, "a"));
+  EXPECT_NE(TagOf(us, "a"), TagOf(us, "b"));
+  EXPECT_NE(TagOf(us, "a"), TagOf(*TenantId::FromName("them"), "a"));
+}
+
+TEST(DocumentPages, KnowsEachPlaceAndTheMostTokens) {
+  DocumentPages pages;
+  int places[3];
+  pages.Add({{1, 0}, {2, 50}}, &places[0], 100);
+  pages.Add({{1, 20}}, &places[1], 200);
+  EXPECT_THAT(pages.PlacesOf(1), ::testing::UnorderedElementsAre(&places[0], &places[1]));
+  EXPECT_EQ(pages.TokensOf(1), 180);
+  EXPECT_EQ(pages.TokensOf(2), 50);
+  EXPECT_EQ(pages.TokensOf(3), 0);
+  EXPECT_GT(pages.bytes(), 0);
+  pages.Remove({{1, 20}}, &places[1], 200);
+  EXPECT_EQ(pages.TokensOf(1), 100);
+  pages.Remove({{1, 0}}, &places[2], 100);  // it was never there
+  pages.Remove({{1, 0}, {2, 50}}, &places[0], 100);
+  EXPECT_TRUE(pages.PlacesOf(1).empty());
+  EXPECT_EQ(pages.bytes(), 0);
+}
+
+TEST(DocumentPages, RequestsFromBeforeADeletionAreKnown) {
+  DocumentPages pages;
+  const SteadyTime start;
+  pages.Forget(1, start + seconds(10));
+  EXPECT_TRUE(pages.WasForgotten({{2, 0}, {1, 5}}, start + seconds(10)));
+  EXPECT_FALSE(pages.WasForgotten({{1, 0}}, start + seconds(11)));
+  EXPECT_FALSE(pages.WasForgotten({{2, 0}}, start));
+  EXPECT_FALSE(pages.WasForgotten({}, start));
+  // What is not remembered any more counts as forgotten.
+  for (int i = 0; i < 1024; ++i) pages.Forget(100 + i, start + seconds(20));
+  EXPECT_TRUE(pages.WasForgotten({{2, 0}}, start + seconds(10)));
+  EXPECT_FALSE(pages.WasForgotten({{2, 0}}, start + seconds(11)));
+  EXPECT_FALSE(pages.WasForgotten({}, start));
+}
+
+}  // namespace
+}  // namespace annulus
