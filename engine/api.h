@@ -51,13 +51,23 @@ class Engine {
   // flag is set, with CANCELLED; too many steps for the data are INVALID_ARGUMENT.
 
   // The tenant's document of this content (PromptDocument) is deleted. Keys and values of prompts
-  // that held it leave kv_disk, and none of a request from before (RequestSpec::documents_found)
-  // gets there any more; those in memory serve only whoever sends the same prompt, and go as others
-  // do. Waits for the disk, some seconds at most, by CancelFlag::WaitAside. UNAVAILABLE if the disk
-  // fails or takes longer, CANCELLED, RESOURCE_EXHAUSTED without memory: then nothing finds the
-  // pages before the next start, and files may stay.
+  // that held it leave memory (pinned or not, before the next step) and kv_disk, and none of a
+  // request from before (RequestSpec::documents_found) gets there any more. Waits for the disk,
+  // some seconds at most, by CancelFlag::WaitAside. UNAVAILABLE if the disk fails or takes longer,
+  // CANCELLED, RESOURCE_EXHAUSTED without memory: then nothing finds the pages before the next
+  // start, and files may stay.
   virtual absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
                                       const CancelFlag& cancel) = 0;
+
+  // The tenant's document of this content is pinned no longer, before the next step: its pages go
+  // as others do. One that is not pinned stays as it is.
+  virtual void UnpinDocument(const TenantId& tenant, absl::string_view content) = 0;
+
+  // What is kept of the tenant's documents of these contents, one entry for each. Never waits for
+  // the disk; looks at all pages that it has, some at a time. CANCELLED.
+  virtual absl::StatusOr<std::vector<KeptDocument>> FindDocuments(
+      const TenantId& tenant, std::span<const std::string> contents,
+      const CancelFlag& cancel) const = 0;
 
   // Text must be UTF-8 (INVALID_ARGUMENT with the byte offset otherwise). `add_special` adds what
   // the tokenizer's post-processor adds, for example a beginning-of-text id.

@@ -48,7 +48,10 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
       commands_(options.max_waiting + 2),
       serving_(options.stall_budget, options.limits, options.max_running, metrics),
       pages_(ranks.page_counts(), options.limits.group_windows, ranks.page_hooks()),
-      prefixes_(options.identity, options.limits, options.ropes, pages_) {
+      prefixes_(options.identity, options.limits, options.ropes, pages_),
+      pins_({options.max_pinned, options.max_pinned_by_tenant, options.limits.page_tokens,
+             options.limits.group_windows},
+            pages_, prefixes_.index()) {
   state_.running.reserve(options.max_running);  // a request that is admitted finds its place
   if (options.disk != nullptr) {
     tier_ = std::make_unique<PageTier>(
@@ -108,6 +111,7 @@ void Coordinator::Loop() {
   while (!stop_) {
     TakeCommands();
     if (tier_ != nullptr && tier_->Turn()) serving_.NoteRoom();
+    TendDocuments();
     ExpireDeadlines();
     LookAtReaders();
     // No step will free pages that somebody may wait for.
@@ -151,7 +155,7 @@ void Coordinator::Enqueue(std::unique_ptr<Request> request) {
 // When the loop must turn again though no command comes.
 SteadyTime Coordinator::NextWake() const {
   const SteadyTime now = Now();
-  SteadyTime wake = now + kIdleTurn;
+  SteadyTime wake = std::min(now + kIdleTurn, pins_.NextExpiry());
   for (const auto& [id, request] : requests_) wake = std::min(wake, request->spec().deadline);
   if (tier_ != nullptr) wake = std::min(wake, tier_->NextDue());
   const bool paused = std::any_of(state_.running.begin(), state_.running.end(),
@@ -193,8 +197,8 @@ AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* lar
   std::shared_ptr<const AttentionAssignment> attention = TakePolicy(request);
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
   if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
-  std::optional<Placement> placement =
-      Place(request, demand, prefixes_.Find(request.spec(), attention.get()), large);
+  Lookup lookup = LookUp(request.spec(), attention.get());
+  std::optional<Placement> placement = Place(request, demand, std::move(lookup.found), large);
   if (!placement.has_value()) {
     return large == nullptr ? AdmissionHost::Answer::kNoRoom : AdmissionHost::Answer::kLeavesNoRoom;
   }
@@ -228,6 +232,8 @@ AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* lar
   ReservePages(choice, options_.limits, pages_, *sequence);
   if (placement->hit.has_value()) MapCached(*placement->hit, *sequence);
   sequence->report_lists = request.spec().attention_details;
+  request.SetCacheMiss(
+      WhyNoMore(request.spec(), sequence->attention.get(), lookup, placement->cached));
   request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
   request.Admit(sequence.get());
   if (tier_ != nullptr) request.SetRestored(tier_->Restored(request.id(), placement->cached));
@@ -330,6 +336,10 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   if (found == requests_.end()) return;
   std::unique_ptr<Request> request = std::move(found->second);
   requests_.erase(found);
+  if (reason == FinishReason::kPrefilled) {
+    status = Guarded([&] { return KeepPrefilled(*request); }, NoMemoryError);
+    if (!status.ok()) reason = FinishReason::kError;
+  }
   serving_.NoteEnd(id, Now());
   retry_ms_ = serving_.retry_after().count();
   room_kept_.Forget(id);
@@ -403,7 +413,7 @@ void Coordinator::FinishAll(FinishReason reason, const absl::Status& status, boo
 }
 
 int64_t Coordinator::RequestBytes() const {
-  int64_t bytes = prefixes_.index().bytes() + (tier_ == nullptr ? 0 : tier_->bytes());
+  int64_t bytes = prefixes_.bytes() + (tier_ == nullptr ? 0 : tier_->bytes());
   for (const RequestId id : waiting_) bytes += WaitingBytes(requests_.at(id)->prompt_tokens());
   for (const auto& sequence : state_.running) {
     bytes += RunningBytes(*sequence, options_.limits.page_tokens);

@@ -18,6 +18,7 @@
 #include "engine/memory_account.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/page_tier.h"
+#include "engine/pinned_documents.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
 #include "engine/room_kept.h"
@@ -43,6 +44,9 @@ struct CoordinatorOptions {
   int kv_heads = 1;
   std::vector<RopeConfig> ropes;  // of the model
   std::chrono::milliseconds slow_reader_timeout{30'000};
+  // Of all pages: see PinnedDocuments.
+  double max_pinned = 0.5;
+  double max_pinned_by_tenant = 0.25;
   DiskStore* disk = nullptr;  // where pages are kept beyond this process; null: nowhere
   std::chrono::milliseconds disk_timeout{30'000};
 };
@@ -66,6 +70,12 @@ class Coordinator {
   // Thread-safe.
   void Cancel(RequestId id);
 
+  // Thread-safe; the loop does it before its next step. An unknown document is no error.
+  void ForgetDocument(DocumentTag document);
+  void UnpinDocument(DocumentTag document);
+  // Thread-safe. Without what lies on disk.
+  KeptDocument FindDocument(DocumentTag document) const;
+
   // Thread-safe: how things stood after the last turn of the loop. `ranks` is left empty.
   struct Snapshot {
     int running = 0;
@@ -87,6 +97,13 @@ class Coordinator {
   void Enqueue(std::unique_ptr<Request> request);
   SteadyTime NextWake() const;
   void ExpireDeadlines();
+  enum class DocumentOrder : uint8_t { kUnpin, kForget };  // the second does the first too
+  void Order(DocumentTag document, DocumentOrder order);
+  void TendDocuments();
+  void Obey(DocumentTag document, DocumentOrder order);
+  absl::Status KeepPrefilled(Request& request);
+  absl::Status CheckPinRoom(const RequestSpec& spec) const;
+  absl::Status CheckRoomBesidePins(const Request& request);
   void LookAtReaders();
   void AdmitWaiting();
   class AdmissionSide;
@@ -100,6 +117,18 @@ class Coordinator {
   bool BeginRestore(const Request& request, PageTier::Beginning kept, PageOwner owner,
                     const Request* large);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
+  // What of a prompt is there already, and what stands behind it.
+  struct Lookup {
+    std::vector<PrefixReuse::Found> found;  // empty where the request ignores it
+    PrefixIndex::Nearest nearest;
+    int64_t longest = 0;   // tokens, of `found`
+    bool ignored = false;  // there was something, in memory or in the tier
+  };
+  Lookup LookUp(const RequestSpec& spec, const AttentionAssignment* policy);
+  // Why no more than `cached` tokens are reused; nothing too if what was there lies on ranks that
+  // are busy or full.
+  std::optional<CacheMiss> WhyNoMore(const RequestSpec& spec, const AttentionAssignment* policy,
+                                     const Lookup& lookup, int32_t cached) const;
   // The ring of a request, and what of its prompt is there already.
   struct Placement {
     RingChoice choice;
@@ -142,6 +171,10 @@ class Coordinator {
   std::unordered_set<RequestId> alive_;
   std::set<RequestId> cancels_;
 
+  // Not done yet: at most one for each document that a call named since the last turn.
+  std::mutex orders_mutex_;
+  std::map<DocumentTag, DocumentOrder> orders_;
+
   // The loop's own.
   EngineState state_;
   std::map<RequestId, std::unique_ptr<Request>> requests_;
@@ -155,7 +188,9 @@ class Coordinator {
   Standstill standstill_;
   PageBook pages_;
   PrefixReuse prefixes_;
-  std::unique_ptr<PageTier> tier_;  // null: there is none
+  PinnedDocuments pins_;
+  PageOwner next_pin_ = PageOwner{1} << 62;  // neither a request's nor the tier's
+  std::unique_ptr<PageTier> tier_;           // null: there is none
   int64_t request_bytes_most_ = 0;
   std::vector<RequestId> lost_;  // hold pages that a lost rank may still touch
 

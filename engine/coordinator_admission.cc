@@ -31,12 +31,13 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
         kept_.push_back(contender.id);
         return absl::OkStatus();
       }
+      if (absl::Status room = own_.CheckPinRoom(request.spec()); !room.ok()) return room;
       answer = own_.TryAdmit(request, other);
-      return absl::OkStatus();
+      return answer == Answer::kNoRoom ? own_.CheckRoomBesidePins(request) : absl::OkStatus();
     };
-    if (absl::Status memory = Guarded(admit, NoMemoryError); !memory.ok()) {
+    if (absl::Status status = Guarded(admit, NoMemoryError); !status.ok()) {
       if (own_.pages_.IsOpen(contender.id)) own_.pages_.Release(contender.id);
-      failed_.emplace_back(contender.id, std::move(memory));
+      failed_.emplace_back(contender.id, std::move(status));
       return Answer::kAdmitted;  // it waits no more
     }
     if (!kept_.empty() && kept_.back() == contender.id) return Answer::kAdmitted;  // so does it
@@ -54,7 +55,8 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
  private:
   Coordinator& own_;
   Places places_;
-  std::vector<std::pair<RequestId, absl::Status>> failed_;  // the system had no memory for them
+  // The system had no memory for them, or pinned documents stand in their way.
+  std::vector<std::pair<RequestId, absl::Status>> failed_;
   std::vector<RequestId> kept_;  // all that they were to read ahead is there
 };
 
@@ -76,7 +78,7 @@ void Coordinator::AdmitWaiting() {
 
 // Whether the request is to read ahead only, and others have left all of it.
 bool Coordinator::IsKept(Request& request) {
-  if (!request.spec().prefill_only) return false;
+  if (!request.spec().prefill_only || request.spec().ignore_cache) return false;
   return prefixes_.HasAll(request.spec(), TakePolicy(request).get());
 }
 
@@ -85,6 +87,7 @@ bool Coordinator::IsKept(Request& request) {
 // kept, and the next goes on there; if it stands still, nobody waits for it.
 bool Coordinator::WaitsForPrefix(const Request& request) {
   const RequestSpec& spec = request.spec();
+  if (spec.ignore_cache) return false;
   const AttentionAssignment& policy =
       spec.attention.has_value() ? *spec.attention : options_.attention;
   int32_t longest = 0;
@@ -128,7 +131,7 @@ void Coordinator::ForgetCommon(const Request& request) {
 // Whether a tier brings back just now what this one begins with; asks it to if it has more than
 // memory, and if that is sooner than computing it. `large`: as for TryAdmit.
 bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
-  if (tier_ == nullptr) return false;
+  if (tier_ == nullptr || request.spec().ignore_cache) return false;
   const RequestId id = request.id();
   PageTier::Standing standing = tier_->StandingOf(id);
   if (standing == PageTier::Standing::kSettled) return false;
@@ -192,8 +195,34 @@ bool Coordinator::BeginRestore(const Request& request, PageTier::Beginning kept,
     pages_.Release(owner);
     return false;
   }
-  tier_->Begin(request.id(), spec.tenant, spec.prompt, std::move(kept), hit, choice->ring, owner);
+  tier_->Begin(request, std::move(kept), hit, choice->ring, owner);
   return true;
+}
+
+Coordinator::Lookup Coordinator::LookUp(const RequestSpec& spec,
+                                        const AttentionAssignment* policy) {
+  Lookup lookup;
+  lookup.found = prefixes_.Find(spec, policy, &lookup.nearest);
+  for (const PrefixReuse::Found& each : lookup.found) {
+    lookup.longest = std::max<int64_t>(lookup.longest, each.hit.tokens);
+  }
+  if (!spec.ignore_cache) return lookup;
+  lookup.found.clear();
+  lookup.ignored =
+      lookup.longest > 0 ||
+      (tier_ != nullptr && tier_->Find(spec, policy, prefixes_.RopeLengthOf(spec)).tokens > 0);
+  return lookup;
+}
+
+std::optional<CacheMiss> Coordinator::WhyNoMore(const RequestSpec& spec,
+                                                const AttentionAssignment* policy,
+                                                const Lookup& lookup, int32_t cached) const {
+  if (spec.ignore_cache) {
+    if (!lookup.ignored) return std::nullopt;
+    return CacheMiss{CacheMiss::Reason::kIgnored, 0};
+  }
+  if (cached < lookup.longest) return std::nullopt;
+  return prefixes_.WhyNoMore(spec, policy, lookup.nearest, cached);
 }
 
 // The policies in effect for a request; null: dense.
@@ -203,6 +232,7 @@ std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& requ
   const int64_t prompt = std::ssize(spec.prompt);
   if (taken.policy.kind == PolicyKind::kAuto) {
     const auto cached = [&](const AttentionPolicy& policy) -> int64_t {
+      if (spec.ignore_cache) return 0;
       const AttentionAssignment alone = policy;
       return prefixes_.LongestFound(spec, alone.dense() ? nullptr : &alone);
     };

@@ -100,6 +100,7 @@ bool Coordinator::FailStep(const absl::Status& cause) {
             : "computing the answer failed; the server must be started again");
   status.SetPayload(kCausePayload, absl::Cord(cause.ToString()));
   FinishAll(FinishReason::kError, status, /*waiting_too=*/!again);
+  pins_.Clear();
   prefixes_.index().Clear();
   return again;
 }

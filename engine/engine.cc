@@ -12,6 +12,7 @@
 #include "engine/base/process_memory.h"
 #include "engine/chat.h"
 #include "engine/chat_documents.h"
+#include "engine/check_request.h"
 #include "engine/coordinator.h"
 #include "engine/encoder_stream.h"
 #include "engine/engine_setup.h"
@@ -161,6 +162,8 @@ class EngineImpl final : public Engine {
     coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
     coordinator.max_running = options.max_running;
     coordinator.max_waiting = options.max_waiting;
+    coordinator.max_pinned = options.max_pinned;
+    coordinator.max_pinned_by_tenant = options.max_pinned_by_tenant;
     const bool on_host = backend.capabilities().host_accessible;
     coordinator.stall_budget =
         options.stall_budget.value_or(std::chrono::milliseconds(on_host ? 250 : 50));
@@ -224,6 +227,7 @@ class EngineImpl final : public Engine {
                                      " is not below the vocabulary of ", info.vocabulary));
     }
     ANNULUS_RETURN_IF_ERROR(CheckPrefixes(spec));
+    ANNULUS_RETURN_IF_ERROR(CheckKeeping(spec));
     if (spec.attention.has_value()) {
       const absl::Status status = CheckAttention(*spec.attention, model_.ranks);
       if (!status.ok()) return FieldError(status.code(), "attention.policy", status.message());
@@ -240,11 +244,31 @@ class EngineImpl final : public Engine {
 
   absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
                               const CancelFlag& cancel) override {
+    coordinator_->ForgetDocument(TagOf(tenant, content));
     if (disk_ == nullptr) return absl::OkStatus();
     const ContentHash name = HashOf(tenant.name());
     ANNULUS_ASSIGN_OR_RETURN(std::vector<EntryName> pages,
                              disk_->ForgetDocument(name, content, cancel));
     return disk_remover_->Remove(name, std::move(pages), cancel);
+  }
+
+  void UnpinDocument(const TenantId& tenant, absl::string_view content) override {
+    coordinator_->UnpinDocument(TagOf(tenant, content));
+  }
+
+  absl::StatusOr<std::vector<KeptDocument>> FindDocuments(const TenantId& tenant,
+                                                          std::span<const std::string> contents,
+                                                          const CancelFlag& cancel) const override {
+    std::vector<KeptDocument> found;
+    for (const std::string& content : contents) {
+      found.push_back(coordinator_->FindDocument(TagOf(tenant, content)));
+    }
+    if (disk_ == nullptr) return found;
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<int64_t> pages,
+                             disk_->CountPages(HashOf(tenant.name()), contents, cancel));
+    const int64_t page = limits_.page_tokens;
+    for (size_t i = 0; i < found.size(); ++i) found[i].disk_tokens = page * pages[i];
+    return found;
   }
 
   absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,
@@ -372,20 +396,6 @@ class EngineImpl final : public Engine {
       metrics_->CountRejection(memory ? AdmissionRejection::kMemory : AdmissionRejection::kContext);
     }
     return status;
-  }
-
-  static absl::Status CheckPrefixes(const RequestSpec& spec) {
-    const std::vector<int32_t>& lengths = spec.shared_prefixes;
-    const bool ordered = std::is_sorted(lengths.begin(), lengths.end());
-    const int32_t prompt = static_cast<int32_t>(spec.prompt.size());
-    if (lengths.empty() ||
-        (ordered && lengths.size() <= 64 && lengths.front() >= 0 && lengths.back() <= prompt)) {
-      return absl::OkStatus();
-    }
-    return FieldError(absl::StatusCode::kInvalidArgument, "shared_prefixes",
-                      absl::StrCat("shared prefixes are at most 64 ascending lengths up to the "
-                                   "prompt's ",
-                                   prompt, " tokens"));
   }
 
   absl::Status CheckContext(const RequestSpec& spec) const {

@@ -29,6 +29,11 @@ absl::Status CheckOptions(const EngineOptions& options) {
   ANNULUS_RETURN_IF_ERROR(CheckRange(
       "stall-budget in milliseconds",
       options.stall_budget.value_or(std::chrono::milliseconds(0)).count(), 0, 3'600'000));
+  for (const double share : {options.max_pinned, options.max_pinned_by_tenant}) {
+    if (share >= 0 && share <= 1) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("max-pinned and max-pinned-by-tenant are shares of 0 to 1; given is ", share));
+  }
   const int page = options.page_tokens;
   if (page != 16 && page != 32 && page != 64 && page != 128 && page != 256) {
     return absl::InvalidArgumentError(

@@ -241,7 +241,7 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   }
   if (page.state != PageState::kCached) return;
   mark.coverage = page.coverage;
-  mark.asked = request.spec().documents_found.value_or(request.submitted());
+  mark.asked = request.documents_found();
   leaving_.push_back({std::move(mark), id, page.generation, page.hash, request.spec().tenant, use});
   absl::Cleanup undo = [&] { leaving_.pop_back(); };
   Waiting& offered = waiting_[key];

@@ -91,15 +91,16 @@ class PageTier {
                 double computed);
   // There is no room for the pages of one that is ready: it waits for room now, not for the tier.
   void NoRoom(RequestId id) { standings_.erase(id); }
+  // Whether pages are on their way back.
+  bool reads() const { return !restores_.empty(); }
   // Whether pages of windows come back too: then a beginning comes back whole.
   bool has_windows() const;
 
   // Asks for the pages of `beginning` behind `from`'s, which `owner` holds already; null: for all.
   // There is room for them on `ring`. The prefix becomes known when they are there.
   PageOwner NewOwner() { return next_owner_++; }
-  void Begin(RequestId id, const TenantId& tenant, const std::vector<int32_t>& prompt,
-             Beginning beginning, const PrefixIndex::Hit* from, std::vector<int32_t> ring,
-             PageOwner owner);
+  void Begin(const Request& request, Beginning beginning, const PrefixIndex::Hit* from,
+             std::vector<int32_t> ring, PageOwner owner);
   // Begin, or what came before it, failed half-way: the owner holds nothing, the request settles.
   void Abort(RequestId id, PageOwner owner);
 
@@ -152,6 +153,8 @@ class PageTier {
     TenantId tenant;
     Beginning beginning;
     std::vector<int32_t> tokens;
+    TaggedDocuments documents;
+    SteadyTime asked;  // for the documents
     std::vector<int32_t> ring;
     PrefixPages pages;  // [group], ascending
     int32_t from = 0;

@@ -217,12 +217,14 @@ SteadyTime PageTier::NextDue() const {
   return oldest > 0 ? std::min(due, After(now, most_job_seconds_ - oldest)) : due;
 }
 
-void PageTier::Begin(RequestId id, const TenantId& tenant, const std::vector<int32_t>& prompt,
-                     Beginning beginning, const PrefixIndex::Hit* from, std::vector<int32_t> ring,
-                     PageOwner owner) {
+void PageTier::Begin(const Request& request, Beginning beginning, const PrefixIndex::Hit* from,
+                     std::vector<int32_t> ring, PageOwner owner) {
+  const std::vector<int32_t>& prompt = request.spec().prompt;
   Restore& restore = restores_[owner];
-  restore.request = id;
-  restore.tenant = tenant;
+  restore.request = request.id();
+  restore.tenant = request.spec().tenant;
+  restore.documents = PrefixReuse::TagsOf(request.spec());
+  restore.asked = request.documents_found();
   restore.begun = ClockNow();
   restore.tokens.assign(prompt.begin(), prompt.begin() + beginning.tokens);
   restore.ring = std::move(ring);
@@ -230,8 +232,7 @@ void PageTier::Begin(RequestId id, const TenantId& tenant, const std::vector<int
   restore.good_to = beginning.tokens;
   restore.beginning = std::move(beginning);
   restore.pages.resize(limits_.group_windows.size());
-  StandingState& standing = standings_[id];
-  standing.restore = owner;
+  standings_[request.id()].restore = owner;
   const int32_t page = limits_.page_tokens;
   const int32_t to = restore.good_to;
   restore.all = PagesBetween(restore.from, to);
@@ -316,9 +317,10 @@ void PageTier::KeepRestored(const Restore& restore, int32_t to) {
     return page->id;
   };
   const std::optional<AttentionAssignment>& policy = restore.beginning.policy;
-  prefixes_.KeepLoaded({restore.tenant, policy.has_value() ? &*policy : nullptr,
-                        restore.beginning.rope_length, restore.ring},
-                       std::span(restore.tokens).first(to), restore.coverage, page_at);
+  prefixes_.KeepLoaded(
+      {restore.tenant, policy.has_value() ? &*policy : nullptr, restore.beginning.rope_length,
+       restore.ring, restore.documents, restore.asked},
+      std::span(restore.tokens).first(to), restore.coverage, page_at);
   metrics_.restores.Increment();
   metrics_.hits.Add(to - restore.from);
 }

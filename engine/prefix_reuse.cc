@@ -8,6 +8,21 @@
 #include "kernels/base/check.h"
 
 namespace annulus {
+namespace {
+
+std::string TextOf(const AttentionAssignment* policy) {
+  return policy == nullptr ? std::string() : AssignmentText(*policy);
+}
+
+// Of what lies on several rings, or under a policy and dense: what goes furthest.
+void TakeFurther(const PrefixIndex::Nearest& other, PrefixIndex::Nearest& nearest) {
+  if (other.whole < nearest.whole) return;
+  const bool evicted = other.evicted || (other.whole == nearest.whole && nearest.evicted);
+  if (other.whole > nearest.whole || other.common >= nearest.common) nearest = other;
+  nearest.evicted = evicted;
+}
+
+}  // namespace
 
 PrefixReuse::PrefixReuse(std::string identity, const PlanLimits& limits,
                          std::vector<RopeConfig> ropes, PageBook& book)
@@ -21,10 +36,10 @@ PrefixReuse::PrefixReuse(std::string identity, const PlanLimits& limits,
 // on the rotary frequencies. They do not depend on the ring, but only a sequence of the same ring
 // may use the pages. The tenant comes first: pages are found by their own tenant alone, so nobody
 // learns from a hit what another one sent.
-std::string PrefixReuse::Identity(const TenantId& tenant, const AttentionAssignment* policy,
+std::string PrefixReuse::Identity(const TenantId& tenant, const std::string& policy,
                                   int64_t rope_length, const std::vector<int32_t>& ring) const {
   std::string identity = absl::StrCat(tenant.name(), "/", identity_);
-  if (policy != nullptr) absl::StrAppend(&identity, "/", AssignmentText(*policy));
+  if (!policy.empty()) absl::StrAppend(&identity, "/", policy);
   if (rope_length != 0) absl::StrAppend(&identity, "/rope", rope_length);
   absl::StrAppend(&identity, "/ring", absl::StrJoin(ring, ","));
   return identity;
@@ -35,26 +50,40 @@ int64_t PrefixReuse::RopeLengthOf(const RequestSpec& spec) const {
 }
 
 std::vector<PrefixReuse::Found> PrefixReuse::Find(const RequestSpec& spec,
-                                                  const AttentionAssignment* policy) {
-  return FindIn(spec, std::span(spec.prompt).first(spec.prompt.size() - 1), policy);
+                                                  const AttentionAssignment* policy,
+                                                  PrefixIndex::Nearest* nearest) {
+  return FindIn(spec, std::span(spec.prompt).first(spec.prompt.size() - 1), policy, nearest);
 }
 
-bool PrefixReuse::HasAll(const RequestSpec& spec, const AttentionAssignment* policy) {
-  const std::vector<Found> found = FindIn(spec, spec.prompt, policy);
-  return std::any_of(found.begin(), found.end(),
-                     [&](const Found& each) { return each.hit.tokens == std::ssize(spec.prompt); });
+std::optional<PrefixIndex::Hit> PrefixReuse::FindAll(const RequestSpec& spec,
+                                                     const AttentionAssignment* policy) {
+  for (Found& each : FindIn(spec, spec.prompt, policy)) {
+    if (each.hit.tokens == std::ssize(spec.prompt)) return std::move(each.hit);
+  }
+  return std::nullopt;
+}
+
+TaggedDocuments PrefixReuse::TagsOf(const RequestSpec& spec) {
+  TaggedDocuments tags;
+  for (const PromptDocument& document : spec.documents) {
+    tags.push_back({TagOf(spec.tenant, document.content), document.begin});
+  }
+  return tags;
 }
 
 std::vector<PrefixReuse::Found> PrefixReuse::FindIn(const RequestSpec& spec,
                                                     std::span<const int32_t> known,
-                                                    const AttentionAssignment* policy) {
+                                                    const AttentionAssignment* policy,
+                                                    PrefixIndex::Nearest* nearest) {
   const int64_t rope = RopeLengthOf(spec);
   std::vector<Found> all;
   for (const std::vector<int32_t>& ring : rings_) {
-    const auto find = [&](const AttentionAssignment* under) -> std::optional<PrefixIndex::Hit> {
-      const std::string identity = Identity(spec.tenant, under, rope, ring);
-      if (!index_.Begins(identity, known)) return std::nullopt;
-      return index_.Find(identity, known);
+    const auto find = [&](const AttentionAssignment* under) {
+      PrefixIndex::Nearest here;
+      auto hit = index_.Find(Identity(spec.tenant, TextOf(under), rope, ring), known,
+                             nearest != nullptr ? &here : nullptr);
+      if (nearest != nullptr) TakeFurther(here, *nearest);
+      return hit;
     };
     std::optional<PrefixIndex::Hit> hit = find(nullptr);
     std::optional<PrefixIndex::Hit> own = policy == nullptr ? std::nullopt : find(policy);
@@ -62,6 +91,27 @@ std::vector<PrefixReuse::Found> PrefixReuse::FindIn(const RequestSpec& spec,
     if (hit.has_value()) all.push_back({ring, *std::move(hit)});
   }
   return all;
+}
+
+std::optional<CacheMiss> PrefixReuse::WhyNoMore(const RequestSpec& spec,
+                                                const AttentionAssignment* policy,
+                                                const PrefixIndex::Nearest& nearest,
+                                                int32_t cached) const {
+  const auto known = std::span(spec.prompt).first(spec.prompt.size() - 1);
+  if (cached + limits_.page_tokens > std::ssize(known)) return std::nullopt;
+  using Reason = CacheMiss::Reason;
+  if (nearest.evicted) return CacheMiss{Reason::kEvicted, nearest.whole};
+  const int64_t rope = RopeLengthOf(spec);
+  const std::string own = TextOf(policy);
+  for (const std::string& other : policies_) {
+    if (other == own) continue;
+    for (const std::vector<int32_t>& ring : rings_) {
+      const auto there = index_.Look(Identity(spec.tenant, other, rope, ring), known);
+      if (there.whole > nearest.whole) return CacheMiss{Reason::kOtherAttention, nearest.whole};
+    }
+  }
+  if (nearest.whole == 0 || !nearest.differs) return std::nullopt;
+  return CacheMiss{Reason::kOtherTokens, nearest.common};
 }
 
 int64_t PrefixReuse::LongestFound(const RequestSpec& spec, const AttentionAssignment* policy) {
@@ -81,16 +131,30 @@ std::vector<int32_t> PrefixReuse::Keep(const Sequence& sequence, Request& reques
   return lengths;
 }
 
+std::string PrefixReuse::NotePlace(const AttentionAssignment* policy,
+                                   const std::vector<int32_t>& ring) {
+  rings_.insert(ring);
+  std::string text = TextOf(policy);
+  if (text.empty() || (!policies_.empty() && policies_.back() == text)) return text;
+  std::erase(policies_, text);
+  policies_.push_back(text);
+  if (policies_.size() > kMostPolicies) policies_.erase(policies_.begin());
+  return text;
+}
+
 void PrefixReuse::KeepLoaded(const Origin& origin, std::span<const int32_t> tokens,
                              std::optional<double> coverage,
                              const std::function<PageId(int group, int32_t first)>& page_at) {
-  rings_.insert(origin.ring);
-  index_.Insert(Identity(origin.tenant, origin.policy, origin.rope_length, origin.ring), tokens,
-                coverage, page_at);
+  if (index_.documents().WasForgotten(origin.documents, origin.asked)) return;
+  const std::string policy = NotePlace(origin.policy, origin.ring);
+  index_.Insert(Identity(origin.tenant, policy, origin.rope_length, origin.ring), tokens, coverage,
+                page_at, nullptr, origin.documents);
 }
 
 void PrefixReuse::KeepUpTo(int32_t length, const Sequence& sequence, Request& request,
                            PrefixIndex::Mark* mark) {
+  const TaggedDocuments documents = TagsOf(request.spec());
+  if (index_.documents().WasForgotten(documents, request.documents_found())) return;
   const auto page_at = [&](int group, int32_t first) -> PageId {
     const std::vector<PageEntry>& entries = sequence.groups[group].entries;
     const auto entry = std::lower_bound(
@@ -100,11 +164,10 @@ void PrefixReuse::KeepUpTo(int32_t length, const Sequence& sequence, Request& re
         << "no page at " << first;
     return {entry->rank, entry->page};
   };
-  rings_.insert(sequence.ring);
-  index_.Insert(Identity(request.spec().tenant, sequence.attention.get(), sequence.rope_length,
-                         sequence.ring),
+  const std::string policy = NotePlace(sequence.attention.get(), sequence.ring);
+  index_.Insert(Identity(request.spec().tenant, policy, sequence.rope_length, sequence.ring),
                 std::span(request.spec().prompt).first(length),
-                request.attention_account().lowest(), page_at, mark);
+                request.attention_account().lowest(), page_at, mark, documents);
 }
 
 // With windows it is a checkpoint, which Keep has made known.

@@ -208,6 +208,7 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.usage.completion_tokens = completion_tokens_;
   completion.usage.cached_tokens = cached_tokens_;
   completion.usage.restored_tokens = restored_tokens_;
+  completion.usage.cache_miss = cache_miss_;
   completion.timings = timings_;
   completion.attention = attention_report();
   completion.rope_factors = rope_factors_;

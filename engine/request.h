@@ -36,6 +36,7 @@ class Request {
   const RequestSpec& spec() const { return spec_; }
   TokenSink& sink() { return *sink_; }
   SteadyTime submitted() const { return submitted_; }
+  SteadyTime documents_found() const { return spec_.documents_found.value_or(submitted_); }
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t completion_tokens() const { return completion_tokens_; }
   Sequence* sequence() { return sequence_; }
@@ -87,6 +88,8 @@ class Request {
   void SetAllCached() { cached_tokens_ = static_cast<int32_t>(prompt_tokens_); }
   // Of the cached tokens, those that came back for this request.
   void SetRestored(int64_t tokens) { restored_tokens_ = tokens; }
+  // Why no more of the prompt was reused.
+  void SetCacheMiss(std::optional<CacheMiss> miss) { cache_miss_ = miss; }
   // What attention did so far.
   const AttentionReport& attention_report();
 
@@ -108,6 +111,7 @@ class Request {
   size_t checkpoints_taken_ = 0;
   int32_t cached_tokens_ = 0;
   int64_t restored_tokens_ = 0;
+  std::optional<CacheMiss> cache_miss_;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stops_;
   const bool reports_logprobs_;

@@ -60,6 +60,9 @@ struct EngineOptions {
   std::chrono::milliseconds kv_disk_timeout{30'000};
   // For tests: what stands for the system's calls to the disk; it outlives the engine. Null: none.
   DiskCalls* kv_disk_calls = nullptr;
+  // How much of all ranks' pages pinned documents take at most, of all tenants and of one: 0..1.
+  double max_pinned = 0.5;
+  double max_pinned_by_tenant = 0.25;
   AttentionAssignment attention;  // of requests that name none
   // A safetensors file with the gates of the policy `learned`: see engine/sparse/gates.h. Empty:
   // that policy is not to be had.

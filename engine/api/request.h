@@ -3,6 +3,7 @@
 
 // What to generate, and from what.
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -64,6 +65,14 @@ struct RequestSpec {
   // Reads whole pages of the prompt, keeps them for reuse and generates nothing: no sampling, no
   // delta. Usage::prompt_tokens is what is kept; a prompt shorter than a page leaves nothing.
   bool prefill_only = false;
+  // With prefill_only and a document: what is kept stays whatever room others need, until
+  // Engine::UnpinDocument or ForgetDocument of the last of `documents`, or its time to live is
+  // over. A request beyond EngineOptions::max_pinned ends with RESOURCE_EXHAUSTED (kLimitPayload:
+  // pinned).
+  bool pin = false;
+  // With prefill_only and a document: so long after it was read that document is forgotten in
+  // memory, as by ForgetDocument. 1 s to a year; absent: never.
+  std::optional<std::chrono::milliseconds> ttl;
   // When these were looked up, or before: what is forgotten later leaves nothing of this request on
   // kv_disk. Absent: when it is submitted.
   std::optional<SteadyTime> documents_found;

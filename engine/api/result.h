@@ -30,6 +30,16 @@ struct Usage {
   std::optional<CacheMiss> cache_miss;  // nearest entries of its own tenant only
 };
 
+// What the engine keeps of a stored document.
+struct KeptDocument {
+  bool pinned = false;
+  std::optional<double> expires_in;  // seconds; absent: it has no time to live
+  // Tokens from its first one on: in memory the most that one prompt left, on kv_disk about. What
+  // follows the document can be among them, so there may be more than it has.
+  int64_t memory_tokens = 0;
+  int64_t disk_tokens = 0;
+};
+
 // Seconds since the request was submitted, or of the phase that the name says.
 struct Timings {
   double queue = 0;

@@ -8,7 +8,8 @@ namespace annulus {
 // What an error is about: "input" (the prompt), "sampling.top_p", "sampling.stop[2]".
 inline constexpr char kFieldPayload[] = "annulus/field";
 // What of an OUT_OF_RANGE error is too small for the request: "context", "memory", or, where the
-// prompt fits and the answer does not, "answer".
+// prompt fits and the answer does not, "answer". Of a RESOURCE_EXHAUSTED completion: "pinned", if
+// pinned documents take what it needs, or would take more than they may.
 inline constexpr char kLimitPayload[] = "annulus/limit";
 // What went wrong inside, for the server's log; never for clients.
 inline constexpr char kCausePayload[] = "annulus/cause";

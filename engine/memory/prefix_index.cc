@@ -96,11 +96,6 @@ std::optional<PrefixIndex::Hit> PrefixIndex::Find(absl::string_view identity,
   return MakeHit(path);
 }
 
-bool PrefixIndex::Begins(absl::string_view identity, std::span<const int32_t> tokens) const {
-  if (std::ssize(tokens) < page_tokens_) return false;
-  return nodes_.contains(Next(Root(identity), tokens.first(page_tokens_)));
-}
-
 PrefixIndex::Nearest PrefixIndex::Look(absl::string_view identity,
                                        std::span<const int32_t> tokens) const {
   return Behind(Walk(identity, tokens), identity, tokens);

@@ -64,9 +64,6 @@ class PrefixIndex {
   std::optional<Hit> Find(absl::string_view identity, std::span<const int32_t> tokens,
                           Nearest* nearest = nullptr);
 
-  // Whether the first page of `tokens` is known: a cheap look before Find.
-  bool Begins(absl::string_view identity, std::span<const int32_t> tokens) const;
-
   // The same without finding anything: nothing counts as used. Of more than 256 known texts that go
   // on behind `whole`, the latest 256 are compared.
   Nearest Look(absl::string_view identity, std::span<const int32_t> tokens) const;

@@ -352,6 +352,41 @@ absl::StatusOr<std::vector<EntryName>> DiskStore::ForgetDocument(const ContentHa
   return pages;
 }
 
+template <typename Look>
+bool DiskStore::LookAtSome(int most, std::optional<Order>& done, const Look& look) const {
+  auto next = done.has_value() ? order_.upper_bound(*done) : order_.begin();
+  for (int looked = 0; looked < most && next != order_.end(); ++looked) {
+    done = *next++;
+    look(entries_.at(done->key).name);
+  }
+  return next != order_.end();
+}
+
+absl::StatusOr<std::vector<int64_t>> DiskStore::CountPages(const ContentHash& tenant,
+                                                           std::span<const std::string> contents,
+                                                           const CancelFlag& cancel) const {
+  std::vector<DocumentSet> documents(contents.size());
+  for (size_t i = 0; i < contents.size(); ++i) documents[i].Add(contents[i]);
+  std::vector<std::set<int32_t>> places(contents.size());
+  const auto look = [&](const EntryName& name) {
+    if (name.tenant != TenantPart(tenant)) return;
+    for (size_t i = 0; i < documents.size(); ++i) {
+      if (name.documents.Holds(documents[i])) places[i].insert(name.first_position);
+    }
+  };
+  const int at_once = kPagesAtOnce / static_cast<int>(std::max<size_t>(1, contents.size())) + 1;
+  std::optional<Order> done;
+  for (bool more = on(); more;) {
+    if (done.has_value()) cancel.MayPause();
+    if (cancel.cancelled()) return absl::CancelledError("the call was cancelled");
+    std::lock_guard lock(mutex_);
+    more = LookAtSome(at_once, done, look);
+  }
+  std::vector<int64_t> counts;
+  for (const auto& each : places) counts.push_back(std::ssize(each));
+  return counts;
+}
+
 // Pages that are used meanwhile move behind the others, so none is passed by; those that come
 // meanwhile are no longer put, or belong to the document's next life.
 std::vector<EntryName> DiskStore::Forget(const Forgotten& document, const CancelFlag& cancel) {
@@ -368,16 +403,12 @@ std::vector<EntryName> DiskStore::Forget(const Forgotten& document, const Cancel
         forgotten_.pop_front();
       }
     }
-    auto next = done.has_value() ? order_.upper_bound(*done) : order_.begin();
-    for (int looked = 0; looked < kPagesAtOnce && next != order_.end(); ++looked) {
-      done = *next++;
-      const EntryName& name = entries_.at(done->key).name;
-      if (name.tenant != document.tenant || !name.documents.Holds(document.document)) continue;
+    more = LookAtSome(kPagesAtOnce, done, [&](const EntryName& name) {
+      if (name.tenant != document.tenant || !name.documents.Holds(document.document)) return;
       pages.push_back(name);
-      Drop(done->key);
+      Drop(pages.back().key);
       bytes_ += FileBytes(pages.back().payload_bytes);  // until its file is gone
-    }
-    more = next != order_.end();
+    });
   }
   return pages;
 }

@@ -81,6 +81,13 @@ class DiskStore {
   absl::StatusOr<std::vector<EntryName>> ForgetDocument(const ContentHash& tenant,
                                                         absl::string_view content,
                                                         const CancelFlag& cancel);
+  // For each of the tenant's documents of these contents, at how many places of prompts it has a
+  // page that holds or follows it: each place once, whatever stands before the document. Looks at
+  // all pages, some at a time. CANCELLED.
+  absl::StatusOr<std::vector<int64_t>> CountPages(const ContentHash& tenant,
+                                                  std::span<const std::string> contents,
+                                                  const CancelFlag& cancel) const;
+
   // Removes the file of a page that ForgetDocument returned, unless the page was put again.
   // UNAVAILABLE: the disk failed.
   absl::Status RemoveForgotten(const EntryName& page);
@@ -146,6 +153,10 @@ class DiskStore {
                                                  std::span<std::byte> payload, int64_t use);
   // Of pages that nobody finds any more.
   absl::Status RemoveFiles(std::span<const std::string> names);
+  // Looks at the pages behind `done` (absent: at all), at most `most` of them, with the lock held,
+  // and moves `done` on. False: they were the last.
+  template <typename Look>
+  bool LookAtSome(int most, std::optional<Order>& done, const Look& look) const;
   std::vector<EntryName> Forget(const Forgotten& forgotten, const CancelFlag& cancel);
   absl::Status OpenFailed(absl::string_view what, int error);
   absl::Status Failed(absl::string_view what, int error);

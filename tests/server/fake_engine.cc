@@ -267,6 +267,22 @@ absl::Status FakeEngine::ForgetDocument(const TenantId& tenant, absl::string_vie
   return Get(forget_status_);
 }
 
+void FakeEngine::UnpinDocument(const TenantId& tenant, absl::string_view content) {
+  std::lock_guard lock(mutex_);
+  unpinned_.push_back(absl::StrCat(tenant.name(), " ", content));
+}
+
+absl::StatusOr<std::vector<KeptDocument>> FakeEngine::FindDocuments(
+    const TenantId&, std::span<const std::string> contents, const CancelFlag&) const {
+  std::lock_guard lock(mutex_);
+  std::vector<KeptDocument> found;
+  for (const std::string& content : contents) {
+    const auto known = kept_.find(content);
+    found.push_back(known == kept_.end() ? KeptDocument() : known->second);
+  }
+  return found;
+}
+
 absl::StatusOr<std::vector<int32_t>> FakeEngine::Tokenize(absl::string_view text, bool add_special,
                                                           const CancelFlag&) const {
   if (out_of_memory_) throw std::bad_alloc();

@@ -84,6 +84,13 @@ class FakeEngine final : public Engine {
   void set_forgetting_hangs(bool hangs) { forgetting_hangs_ = hangs; }
   // "TENANT CONTENT" of each call.
   std::vector<std::string> forgotten() const { return Get(forgotten_); }
+  void UnpinDocument(const TenantId& tenant, absl::string_view content) override;
+  std::vector<std::string> unpinned() const { return Get(unpinned_); }
+  // What `kept` says of each content; nothing of others.
+  absl::StatusOr<std::vector<KeptDocument>> FindDocuments(const TenantId& tenant,
+                                                          std::span<const std::string> contents,
+                                                          const CancelFlag& cancel) const override;
+  void set_kept(std::map<std::string, KeptDocument> kept) { Set(kept_, std::move(kept)); }
   void set_forget_status(const absl::Status& status) { Set(forget_status_, status); }
   absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,
                                                 const CancelFlag& cancel) const override;
@@ -153,6 +160,8 @@ class FakeEngine final : public Engine {
   std::vector<RequestSpec> submitted_;
   std::vector<Clock::time_point> cancelled_;
   std::vector<std::string> forgotten_;
+  std::vector<std::string> unpinned_;
+  std::map<std::string, KeptDocument> kept_;
   absl::Status forget_status_;
   int active_ = 0;
 };

@@ -1,0 +1,93 @@
+#ifndef ANNULUS_ENGINE_PINNED_DOCUMENTS_H_
+#define ANNULUS_ENGINE_PINNED_DOCUMENTS_H_
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/base/steady_time.h"
+#include "engine/base/tenant_id.h"
+#include "engine/memory/page_book.h"
+#include "engine/memory/prefix_index.h"
+
+namespace annulus {
+
+// Which documents' pages stay whatever room others need, and which documents have a time to live.
+// A pin holds its pages in the book, as a request does. Used by the coordinator's thread alone,
+// except for Look.
+class PinnedDocuments {
+ public:
+  struct Options {
+    // Of all pages of all ranks: most that all pins hold, and those of one tenant. A page that
+    // several pins hold counts for each.
+    double share = 0;
+    double tenant_share = 0;
+    int32_t page_tokens = 0;
+    std::vector<int32_t> group_windows;
+  };
+  // `book` and `index` must outlive the object.
+  PinnedDocuments(Options options, PageBook& book, PrefixIndex& index);
+  ~PinnedDocuments() { Clear(); }
+  PinnedDocuments(const PinnedDocuments&) = delete;
+  PinnedDocuments& operator=(const PinnedDocuments&) = delete;
+
+  // Whether the tenant may pin a prompt of so many tokens, whole pages. RESOURCE_EXHAUSTED with the
+  // numbers and kLimitPayload "pinned".
+  absl::Status CheckRoom(const TenantId& tenant, int64_t tokens) const;
+
+  // Pins a known prefix, held by `owner`, which is new, for the last of the documents that it has.
+  // One that is pinned for it already stays so. Errors as CheckRoom.
+  absl::Status Pin(const TenantId& tenant, const TaggedDocuments& documents,
+                   const PrefixIndex::Hit& hit, PageOwner owner);
+  // All prefixes of the document. One that has none stays as it is.
+  void Unpin(DocumentTag document);
+
+  // The document lives until then, whatever was said before.
+  void SetExpiry(DocumentTag document, SteadyTime at);
+  // Documents whose time is over at `now`, until they are forgotten.
+  std::vector<DocumentTag> Due(SteadyTime now) const;
+  // SteadyTime::max(): nothing expires.
+  SteadyTime NextExpiry() const;
+
+  // The document is forgotten: no prefix that has it is pinned, and it has no time to live.
+  void Forget(DocumentTag document);
+  // Every pin ends; times to live go on.
+  void Clear();
+
+  bool any() const { return !pins_.empty(); }
+
+  struct State {
+    bool pinned = false;
+    std::optional<SteadyTime> expires;
+  };
+  // Thread-safe.
+  State Look(DocumentTag document) const;
+
+ private:
+  struct Pinned {
+    TenantId tenant;
+    TaggedDocuments documents;
+    ContentHash end{};
+    PageOwner owner = 0;
+    int64_t pages = 0;
+  };
+
+  int64_t PagesOf(int64_t tokens) const;
+  int64_t AllPages() const;
+  absl::Status CheckPages(const TenantId& tenant, int64_t pages) const;
+  void EndPin(const Pinned& pin);
+
+  const Options options_;
+  PageBook& book_;
+  PrefixIndex& index_;
+  mutable std::mutex mutex_;  // for changes, and for Look
+  std::multimap<DocumentTag, Pinned> pins_;
+  std::map<DocumentTag, SteadyTime> expiries_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_PINNED_DOCUMENTS_H_
