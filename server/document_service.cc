@@ -1,5 +1,9 @@
 #include "server/document_service.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
@@ -12,19 +16,36 @@ namespace {
 
 constexpr int kLargestPage = 1000;
 
-absl::Status HandleGetDocument(ServiceContext& context, const TenantId& tenant,
-                               const v1::GetDocumentRequest& request,
-                               v1::GetDocumentResponse& response) {
+// Messages of documents, with what the engine has of each, if it is there.
+absl::StatusOr<std::vector<v1::Document>> Describe(const OwnWork& work,
+                                                   const std::vector<DocumentPtr>& documents,
+                                                   const CancelFlag& cancel) {
+  std::vector<KeptDocument> kept(documents.size());
+  const absl::StatusOr<Engine*> engine = work.context.lifecycle.engine();
+  if (engine.ok()) {
+    std::vector<std::string> contents;
+    for (const DocumentPtr& document : documents) contents.push_back(document->sha256);
+    ANNULUS_ASSIGN_OR_RETURN(kept, (*engine)->FindDocuments(work.tenant, contents, cancel));
+  }
+  std::vector<v1::Document> messages;
+  for (size_t i = 0; i < documents.size(); ++i) {
+    messages.push_back(ToMessage(*documents[i], kept[i]));
+  }
+  return messages;
+}
+
+absl::Status HandleGetDocument(const OwnWork& work, const v1::GetDocumentRequest& request,
+                               v1::GetDocumentResponse& response, const CancelFlag& cancel) {
   ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
   ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document,
-                           context.documents.Get(tenant, request.name()));
-  *response.mutable_document() = ToMessage(*document);
+                           work.context.documents.Get(work.tenant, request.name()));
+  ANNULUS_ASSIGN_OR_RETURN(std::vector<v1::Document> described, Describe(work, {document}, cancel));
+  *response.mutable_document() = std::move(described.front());
   return absl::OkStatus();
 }
 
-absl::Status HandleListDocuments(ServiceContext& context, const TenantId& tenant,
-                                 const v1::ListDocumentsRequest& request,
-                                 v1::ListDocumentsResponse& response) {
+absl::Status HandleListDocuments(const OwnWork& work, const v1::ListDocumentsRequest& request,
+                                 v1::ListDocumentsResponse& response, const CancelFlag& cancel) {
   if (request.page_size() < 0 || request.page_size() > kLargestPage) {
     return FieldError("page_size",
                       absl::StrCat(request.page_size(), " is not allowed: 0 to ", kLargestPage));
@@ -35,11 +56,24 @@ absl::Status HandleListDocuments(ServiceContext& context, const TenantId& tenant
   }
   const size_t size =
       static_cast<size_t>(request.page_size() == 0 ? kLargestPage : request.page_size());
-  const auto documents = context.documents.List(tenant, request.page_token(), size + 1);
-  for (size_t i = 0; i < documents.size() && i < size; ++i) {
-    *response.add_documents() = ToMessage(*documents[i]);
+  auto documents = work.context.documents.List(work.tenant, request.page_token(), size + 1);
+  if (documents.size() > size) {
+    documents.resize(size);
+    response.set_next_page_token(documents.back()->name);
   }
-  if (documents.size() > size) response.set_next_page_token(documents[size - 1]->name);
+  ANNULUS_ASSIGN_OR_RETURN(std::vector<v1::Document> described, Describe(work, documents, cancel));
+  for (v1::Document& document : described) *response.add_documents() = std::move(document);
+  return absl::OkStatus();
+}
+
+absl::Status HandleUnpinDocument(ServiceContext& context, const TenantId& tenant,
+                                 const v1::UnpinDocumentRequest& request,
+                                 v1::UnpinDocumentResponse&) {
+  ANNULUS_RETURN_IF_ERROR(CheckDocumentName("name", request.name()));
+  ANNULUS_ASSIGN_OR_RETURN(const DocumentPtr document,
+                           context.documents.Get(tenant, request.name()));
+  const absl::StatusOr<Engine*> engine = context.lifecycle.engine();
+  if (engine.ok()) (*engine)->UnpinDocument(tenant, document->sha256);  // else nothing is pinned
   return absl::OkStatus();
 }
 
@@ -63,6 +97,13 @@ absl::Status HandleDeleteDocument(const OwnWork& work, const v1::DeleteDocumentR
                    forgotten.message()));
 }
 
+RawUnaryCall SmallCall(grpc::CallbackServerContext* call, const grpc::ByteBuffer* request,
+                       grpc::ByteBuffer* response, absl::string_view name) {
+  RawUnaryCall raw{call, request, response, name};
+  raw.most_request_bytes = kMostSmallRequestBytes;
+  return raw;
+}
+
 }  // namespace
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* DocumentService::UploadDocument(
@@ -73,26 +114,29 @@ grpc::ServerReadReactor<grpc::ByteBuffer>* DocumentService::UploadDocument(
 grpc::ServerUnaryReactor* DocumentService::GetDocument(grpc::CallbackServerContext* call,
                                                        const grpc::ByteBuffer* request,
                                                        grpc::ByteBuffer* response) {
-  return AnswerNow(context_, {call, request, response, "GetDocument"}, HandleGetDocument);
+  return AnswerInPool(context_, SmallCall(call, request, response, "GetDocument"),
+                      HandleGetDocument);
 }
 
 grpc::ServerUnaryReactor* DocumentService::ListDocuments(grpc::CallbackServerContext* call,
                                                          const grpc::ByteBuffer* request,
                                                          grpc::ByteBuffer* response) {
-  return AnswerNow(context_, {call, request, response, "ListDocuments"}, HandleListDocuments);
+  return AnswerInPool(context_, SmallCall(call, request, response, "ListDocuments"),
+                      HandleListDocuments);
 }
 
 grpc::ServerUnaryReactor* DocumentService::DeleteDocument(grpc::CallbackServerContext* call,
                                                           const grpc::ByteBuffer* request,
                                                           grpc::ByteBuffer* response) {
-  const RawUnaryCall raw = {call,
-                            request,
-                            response,
-                            "DeleteDocument",
-                            /*for_admins=*/false,
-                            /*long_work=*/true,
-                            /*most_request_bytes=*/kMostSmallRequestBytes};
+  RawUnaryCall raw = SmallCall(call, request, response, "DeleteDocument");
+  raw.long_work = true;
   return AnswerInPool(context_, raw, HandleDeleteDocument);
+}
+
+grpc::ServerUnaryReactor* DocumentService::UnpinDocument(grpc::CallbackServerContext* call,
+                                                         const grpc::ByteBuffer* request,
+                                                         grpc::ByteBuffer* response) {
+  return AnswerNow(context_, {call, request, response, "UnpinDocument"}, HandleUnpinDocument);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* DocumentService::PrefillDocument(

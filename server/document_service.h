@@ -11,8 +11,9 @@ using RawDocumentService = v1::DocumentService::WithRawCallbackMethod_UploadDocu
     v1::DocumentService::WithRawCallbackMethod_GetDocument<
         v1::DocumentService::WithRawCallbackMethod_ListDocuments<
             v1::DocumentService::WithRawCallbackMethod_DeleteDocument<
-                v1::DocumentService::WithRawCallbackMethod_PrefillDocument<
-                    v1::DocumentService::Service>>>>>;
+                v1::DocumentService::WithRawCallbackMethod_UnpinDocument<
+                    v1::DocumentService::WithRawCallbackMethod_PrefillDocument<
+                        v1::DocumentService::Service>>>>>>;
 
 class DocumentService final : public RawDocumentService {
  public:
@@ -32,6 +33,9 @@ class DocumentService final : public RawDocumentService {
   grpc::ServerUnaryReactor* DeleteDocument(grpc::CallbackServerContext* call,
                                            const grpc::ByteBuffer* request,
                                            grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* UnpinDocument(grpc::CallbackServerContext* call,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* PrefillDocument(
       grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) override;
 

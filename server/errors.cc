@@ -161,7 +161,8 @@ absl::Status FromRefusal(absl::Status status) {
 
 absl::Status FromCompletion(absl::Status status) {
   if (absl::IsResourceExhausted(status) && !Payload(status, kReasonPayload)) {
-    SetReason(status, v1::ERROR_REASON_SLOW_READER);
+    const bool pinned = Payload(status, kLimitPayload) == "pinned";
+    SetReason(status, pinned ? v1::ERROR_REASON_QUOTA_EXCEEDED : v1::ERROR_REASON_SLOW_READER);
   }
   return status;
 }

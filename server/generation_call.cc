@@ -32,6 +32,8 @@ std::string ContentOf(const AskedGeneration& asked, const DocumentStore& store,
   Sha256 digest;
   // First: at the end it could be an unknown field of the message before it.
   digest.Update(asked.prefill_only ? "prefill " : "generate ");
+  if (asked.pin) digest.Update("pin ");
+  if (asked.ttl.has_value()) digest.Update(absl::StrCat("ttl ", asked.ttl->count(), " "));
   digest.Update(bytes);
   for (const std::string& name : spec.documents()) {
     const auto document = store.Get(tenant, name);
@@ -165,6 +167,8 @@ absl::Status GenerationCall::SubmitAsked(Engine& engine, const AskedGeneration& 
   ANNULUS_ASSIGN_OR_RETURN(RequestSpec request, BuildRequest(spec, engine, context_.documents,
                                                              caller_.tenant, memory_, cancel));
   if (asked.prefill_only) CutBehindDocuments(request);
+  request.pin = asked.pin;
+  request.ttl = asked.ttl;
   request.client = AddressOf(connection_);
   request.connection = connection_;
   context_.log.Debug("request_submitted",

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_GENERATION_CALL_H_
 #define ANNULUS_SERVER_GENERATION_CALL_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,6 +30,9 @@ struct AskedGeneration {
   v1::GenerationSpec spec;
   // The prompt is read up to the end of its last document, and nothing is generated.
   bool prefill_only = false;
+  // As in RequestSpec.
+  bool pin = false;
+  std::optional<std::chrono::milliseconds> ttl;
 };
 
 // The generation that a request of either service asks for.
@@ -37,7 +41,9 @@ absl::StatusOr<AskedGeneration> DecodeSpec(const grpc::ByteBuffer& bytes, size_t
                                            CallMemory& memory) {
   Request request;
   ANNULUS_RETURN_IF_ERROR(DecodeMessage(bytes, max_bytes, memory, request));
-  return AskedGeneration{std::move(*request.mutable_spec())};
+  AskedGeneration asked;
+  asked.spec = std::move(*request.mutable_spec());
+  return asked;
 }
 
 // One generation, from the request's bytes to its terminal event, for Generate, StreamGenerate and

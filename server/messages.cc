@@ -1,5 +1,6 @@
 #include "server/messages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/base/dtype.h"
@@ -188,7 +189,7 @@ v1::GetLoadResponse ToMessage(const EngineLoad& load) {
   return message;
 }
 
-v1::Document ToMessage(const StoredDocument& document) {
+v1::Document ToMessage(const StoredDocument& document, const KeptDocument& kept) {
   v1::Document message;
   message.set_name(document.name);
   message.set_size_bytes(static_cast<int64_t>(document.size_bytes));
@@ -201,6 +202,10 @@ v1::Document ToMessage(const StoredDocument& document) {
   if (used != document.stored_at) {
     message.set_last_used(std::chrono::duration<double>(now - used).count());
   }
+  message.set_pinned(kept.pinned);
+  if (kept.expires_in.has_value()) message.set_expires_in(*kept.expires_in);
+  message.set_memory_tokens(std::min(kept.memory_tokens, message.token_count()));
+  message.set_disk_tokens(std::min(kept.disk_tokens, message.token_count()));
   return message;
 }
 

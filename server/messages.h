@@ -29,7 +29,7 @@ v1::SamplingParams DefaultsMessage(const SamplingParams& params);
 v1::Model ToMessage(const ModelInfo& info, const std::string& name);
 v1::RankLoad ToMessage(const RankLoad& rank);
 v1::GetLoadResponse ToMessage(const EngineLoad& load);
-v1::Document ToMessage(const StoredDocument& document);
+v1::Document ToMessage(const StoredDocument& document, const KeptDocument& kept = {});
 
 }  // namespace annulus
 

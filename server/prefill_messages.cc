@@ -1,5 +1,7 @@
 #include "server/prefill_messages.h"
 
+#include <chrono>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,10 +9,12 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "annulus/v1/document.pb.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "server/errors.h"
 #include "server/messages.h"
 #include "server/wire.h"
 
@@ -20,6 +24,15 @@ namespace {
 // Stands for all questions: what comes before it is the same whatever it is. Not empty, for
 // templates that refuse that.
 constexpr char kAnyQuestion[] = "?";
+
+absl::StatusOr<std::chrono::milliseconds> ReadTtl(double seconds) {
+  constexpr double kYear = 365 * 24 * 3600;
+  if (seconds >= 1 && seconds <= kYear) {
+    return std::chrono::milliseconds(std::llround(seconds * 1000));
+  }
+  return FieldError("ttl", absl::StrCat("a time to live of ", seconds,
+                                        " seconds is not allowed: 1 to 31536000, a year"));
+}
 
 absl::StatusOr<AskedGeneration> DecodePrefill(const grpc::ByteBuffer& bytes, size_t max_bytes,
                                               CallMemory& memory) {
@@ -46,6 +59,10 @@ absl::StatusOr<AskedGeneration> DecodePrefill(const grpc::ByteBuffer& bytes, siz
   if (request.has_attention()) spec.mutable_attention()->Swap(request.mutable_attention());
   if (request.has_request_id()) spec.set_request_id(std::move(*request.mutable_request_id()));
   spec.set_priority(request.priority());
+  asked.pin = request.pin();
+  if (request.has_ttl()) {
+    ANNULUS_ASSIGN_OR_RETURN(asked.ttl, ReadTtl(request.ttl()));
+  }
   return asked;
 }
 
@@ -63,6 +80,9 @@ StreamedCall::Message PrefillEvent(SinkEvent& event, const GenerationCall& gener
     done.set_queue(completion->timings.queue);
     done.set_prefill(completion->timings.prefill);
     done.set_request_id(generation.request_id());
+    if (completion->usage.cache_miss.has_value()) {
+      *done.mutable_cache_miss() = ToMessage(*completion->usage.cache_miss);
+    }
   }
   return response;
 }

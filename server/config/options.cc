@@ -38,6 +38,13 @@ absl::Status SetIntegerOrAuto(absl::string_view text, int64_t high, int& field) 
   return absl::InvalidArgumentError(absl::StrCat(status.message(), ", or auto"));
 }
 
+// Percent, as a share.
+absl::Status SetShare(absl::string_view text, double& field) {
+  ANNULUS_ASSIGN_OR_RETURN(const int64_t percent, ParseInteger(text, 0, 100));
+  field = static_cast<double>(percent) / 100;
+  return absl::OkStatus();
+}
+
 absl::Status SetSize(absl::string_view text, size_t low, size_t high, size_t& field) {
   ANNULUS_ASSIGN_OR_RETURN(field, ParseSize(text, low, high));
   return absl::OkStatus();
@@ -313,6 +320,13 @@ std::vector<Option> SchedulingOptions() {
        "written "
        "there; empty: measured at every start.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.engine.profile); }},
+      {"max-pinned", "PERCENT", "50",
+       "Most of the memory for keys and values that pinned documents take; 0: none can be pinned.",
+       [](absl::string_view text, ServerConfig& c) { return SetShare(text, c.engine.max_pinned); }},
+      {"max-pinned-by-tenant", "PERCENT", "25", "The same of each tenant's.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetShare(text, c.engine.max_pinned_by_tenant);
+       }},
       {"kv-disk", "DIR", "",
        "Folder of this daemon's own where keys and values of prompts are kept, so that they are "
        "not computed again after a restart; needs --kv-disk-size. What users sent can be read from "

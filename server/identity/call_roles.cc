@@ -21,6 +21,7 @@ constexpr Row kRows[] = {
     {"ListDocuments", {Role::kDocuments}},
     {"DeleteDocument", {Role::kDocuments}},
     {"PrefillDocument", {Role::kGenerate}},
+    {"UnpinDocument", {Role::kGenerate, Role::kDocuments}},
     {"ListModels", {}},
     {"GetModel", {}},
     {"GetServerInfo", {}},

@@ -117,6 +117,50 @@ TEST_F(DocumentServiceTest, TitlesAndLastUseAreTold) {
   EXPECT_FALSE(listed.documents(1).has_last_used());
 }
 
+TEST_F(DocumentServiceTest, TellsWhatTheEngineKeeps) {
+  v1::UploadDocumentResponse stored;
+  ASSERT_TRUE(server_.Upload("a", "text", &stored).ok());
+  ASSERT_TRUE(server_.Upload("b", "other").ok());
+  // Both count what follows the document in a prompt, too.
+  KeptDocument kept{.pinned = true, .expires_in = 90, .memory_tokens = 100, .disk_tokens = 3};
+  server_.engine().set_kept({{stored.document().sha256(), kept}});
+  grpc::ClientContext context;
+  v1::ListDocumentsResponse listed;
+  ASSERT_TRUE(stub_->ListDocuments(&context, {}, &listed).ok());
+  ASSERT_EQ(listed.documents_size(), 2);
+  EXPECT_TRUE(listed.documents(0).pinned());
+  EXPECT_EQ(listed.documents(0).expires_in(), 90);
+  EXPECT_EQ(listed.documents(0).memory_tokens(), 4);
+  EXPECT_EQ(listed.documents(0).disk_tokens(), 3);
+  EXPECT_FALSE(listed.documents(1).pinned());
+  EXPECT_FALSE(listed.documents(1).has_expires_in());
+  EXPECT_EQ(listed.documents(1).memory_tokens(), 0);
+
+  grpc::ClientContext get_context;
+  v1::GetDocumentRequest get;
+  get.set_name("a");
+  v1::GetDocumentResponse got;
+  ASSERT_TRUE(stub_->GetDocument(&get_context, get, &got).ok());
+  EXPECT_TRUE(got.document().pinned());
+}
+
+TEST_F(DocumentServiceTest, Unpins) {
+  v1::UploadDocumentResponse stored;
+  ASSERT_TRUE(server_.Upload("a", "text", &stored).ok());
+  const auto unpin = [&](const std::string& name) {
+    grpc::ClientContext context;
+    v1::UnpinDocumentRequest request;
+    request.set_name(name);
+    v1::UnpinDocumentResponse response;
+    return stub_->UnpinDocument(&context, request, &response);
+  };
+  EXPECT_TRUE(unpin("a").ok());
+  EXPECT_THAT(server_.engine().unpinned(),
+              ::testing::ElementsAre("default " + stored.document().sha256()));
+  EXPECT_EQ(Details(unpin("b")).reason, "DOCUMENT_NOT_FOUND");
+  EXPECT_EQ(Details(unpin("../b")).field, "name");
+}
+
 TEST_F(DocumentServiceTest, ListsInPages) {
   for (const char* name : {"a", "b", "c", "d", "e"}) ASSERT_TRUE(server_.Upload(name, "x").ok());
   for (const int page_size : {1, 2, 5, 1000}) EXPECT_EQ(Names(page_size).size(), 5u) << page_size;

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -134,6 +136,59 @@ TEST_F(PrefillDocumentTest, ErrorsNameFieldsOfItsOwnRequest) {
   request = Of("fits");
   request.set_system("as long as the context");
   EXPECT_EQ(Details(Prefill(request).status).reason, "CONTEXT_TOO_LONG");
+}
+
+TEST_F(PrefillDocumentTest, PinsAndTimesToLiveReachTheEngine) {
+  ASSERT_TRUE(server_.Upload("a", "Alpha").ok());
+  ASSERT_TRUE(Prefill(Of("a")).status.ok());
+  auto request = Of("a");
+  request.set_pin(true);
+  request.set_ttl(7200.5);
+  ASSERT_TRUE(Prefill(request).status.ok());
+  EXPECT_FALSE(server_.engine().submitted().at(0).pin);
+  EXPECT_EQ(server_.engine().submitted().at(0).ttl, std::nullopt);
+  EXPECT_TRUE(server_.engine().submitted().at(1).pin);
+  EXPECT_EQ(server_.engine().submitted().at(1).ttl, std::chrono::milliseconds(7'200'500));
+  for (const double ttl :
+       {0.0, 0.5, -1.0, 31'536'001.0, 1e300, std::numeric_limits<double>::quiet_NaN()}) {
+    request.set_ttl(ttl);
+    EXPECT_EQ(Details(Prefill(request).status).field, "ttl") << ttl;
+  }
+  // Another pin is another call.
+  request.set_ttl(60);
+  request.set_request_id("pins");
+  ASSERT_TRUE(Prefill(request).status.ok());
+  request.set_pin(false);
+  EXPECT_EQ(Details(Prefill(request).status).reason, "REQUEST_EXISTS");
+}
+
+TEST_F(PrefillDocumentTest, AFullQuotaOfPinsSaysSo) {
+  server_.engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.completion.finish_reason = FinishReason::kError;
+    script.completion.status = absl::ResourceExhaustedError("pin: 9 pages are too many");
+    script.completion.status.SetPayload(kLimitPayload, absl::Cord("pinned"));
+    return script;
+  });
+  ASSERT_TRUE(server_.Upload("a", "Alpha").ok());
+  const Result result = Prefill(Of("a"));
+  EXPECT_EQ(result.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Details(result.status).reason, "QUOTA_EXCEEDED");
+  EXPECT_THAT(result.status.error_message(), HasSubstr("9 pages"));
+}
+
+// What of an edited document differs from the version before.
+TEST_F(PrefillDocumentTest, TellsWhereTheReadingBegan) {
+  server_.engine().set_scripter([](const RequestSpec&) {
+    FakeScript script;
+    script.completion.finish_reason = FinishReason::kPrefilled;
+    script.completion.usage.cache_miss = CacheMiss{CacheMiss::Reason::kOtherTokens, 17};
+    return script;
+  });
+  ASSERT_TRUE(server_.Upload("a", "Alpha").ok());
+  const v1::Prefilled done = Prefill(Of("a")).events.back().done();
+  EXPECT_EQ(done.cache_miss().reason(), v1::CacheMiss::REASON_OTHER_TOKENS);
+  EXPECT_EQ(done.cache_miss().position(), 17);
 }
 
 TEST_F(PrefillDocumentTest, TheSameNameFollowsTheSameCallOnly) {
