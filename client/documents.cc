@@ -233,6 +233,14 @@ grpc::Status ListDocuments(Connection& connection, std::vector<v1::Document>* do
   return grpc::Status::OK;
 }
 
+grpc::Status UnpinDocument(Connection& connection, const std::string& name) {
+  v1::UnpinDocumentRequest request;
+  v1::UnpinDocumentResponse response;
+  request.set_name(name);
+  Call call(connection);
+  return connection.documents().UnpinDocument(call.context(), request, &response);
+}
+
 grpc::Status DeleteDocument(Connection& connection, const std::string& name) {
   v1::DeleteDocumentRequest request;
   v1::DeleteDocumentResponse response;

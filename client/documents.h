@@ -69,6 +69,8 @@ grpc::Status GetDocument(Connection& connection, const std::string& name, v1::Do
 // Every page of the list.
 grpc::Status ListDocuments(Connection& connection, std::vector<v1::Document>* documents);
 
+grpc::Status UnpinDocument(Connection& connection, const std::string& name);
+
 grpc::Status DeleteDocument(Connection& connection, const std::string& name);
 
 }  // namespace annulus

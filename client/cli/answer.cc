@@ -30,6 +30,10 @@ absl::string_view FinishReasonName(const Generation& generation, bool interrupte
   }
 }
 
+int64_t ComputedTokens(const v1::Usage& usage) {
+  return usage.prompt_tokens() - usage.cached_tokens();
+}
+
 void WriteUsage(const Generation& generation, JsonWriter& json) {
   v1::Usage usage;
   if (generation.completion.has_value()) {
@@ -46,6 +50,11 @@ void WriteUsage(const Generation& generation, JsonWriter& json) {
   json.Key("completion_tokens").Int(usage.completion_tokens());
   json.Key("cached_tokens").Int(usage.cached_tokens());
   if (usage.restored_tokens() > 0) json.Key("restored_tokens").Int(usage.restored_tokens());
+  if (generation.completion.has_value()) json.Key("computed_tokens").Int(ComputedTokens(usage));
+  if (usage.has_cache_miss()) {
+    json.Key("cache_miss");
+    WriteMiss(usage.cache_miss(), json);
+  }
   json.EndObject();
 }
 
@@ -221,6 +230,11 @@ std::string CoverageText(const v1::AttentionReport& attention) {
                       "\n");
 }
 
+std::string ReuseText(const v1::Usage& usage) {
+  const std::string why = usage.has_cache_miss() ? MissText(usage.cache_miss()) : "";
+  return why.empty() ? "" : absl::StrCat("reuse      ", why, "\n");
+}
+
 // How long the answer stood still; older daemons do not say.
 std::string GapText(const v1::Timings& timings) {
   if (timings.longest_gap() <= 0) return "";
@@ -233,6 +247,40 @@ std::string GapText(const v1::Timings& timings) {
 }
 
 }  // namespace
+
+std::string MissText(const v1::CacheMiss& miss) {
+  const std::string at = FormatCount(miss.position());
+  switch (miss.reason()) {
+    case v1::CacheMiss::REASON_OTHER_TOKENS:
+      return absl::StrCat("ends: the nearest prompt that is kept differs at token ", at);
+    case v1::CacheMiss::REASON_EVICTED:
+      return absl::StrCat("ends: what was kept from token ", at, " on is there no more");
+    case v1::CacheMiss::REASON_OTHER_ATTENTION:
+      return absl::StrCat("ends: from token ", at, " on it is kept for another attention policy");
+    case v1::CacheMiss::REASON_IGNORED:
+      return "none: the request asked to compute all of the prompt";
+    default:
+      return "";
+  }
+}
+
+void WriteMiss(const v1::CacheMiss& miss, JsonWriter& json) {
+  const auto name = [&]() -> absl::string_view {
+    switch (miss.reason()) {
+      case v1::CacheMiss::REASON_OTHER_TOKENS:
+        return "other_tokens";
+      case v1::CacheMiss::REASON_EVICTED:
+        return "evicted";
+      case v1::CacheMiss::REASON_OTHER_ATTENTION:
+        return "other_attention";
+      case v1::CacheMiss::REASON_IGNORED:
+        return "ignored";
+      default:
+        return "unknown";
+    }
+  };
+  json.BeginObject().Key("reason").String(name()).Key("position").Int(miss.position()).EndObject();
+}
 
 void ShowWaiting(Session& session, const v1::Queued& queued) {
   session.progress().Note(
@@ -301,14 +349,15 @@ std::string TimingsText(const v1::Completion& completion) {
   };
   return absl::StrCat(
       "tokens     prompt ", FormatCount(usage.prompt_tokens()), " (",
-      FormatCount(usage.cached_tokens()), " cached",
+      FormatCount(usage.cached_tokens()), " reused",
       usage.restored_tokens() > 0
-          ? absl::StrCat(", ", FormatCount(usage.restored_tokens()), " of them from disk")
+          ? absl::StrCat(", ", FormatCount(usage.restored_tokens()), " of them restored from disk")
           : "",
-      "), answer ", FormatCount(usage.completion_tokens()), "\n",                               //
+      "; ", FormatCount(ComputedTokens(usage)), " computed), answer ",                          //
+      FormatCount(usage.completion_tokens()), "\n", ReuseText(usage),                           //
       "time       first token ", FormatDuration(timings.time_to_first_token()), ", queue ",     //
       FormatDuration(timings.queue()), ", prefill ", FormatDuration(timings.prefill()),         //
-      rate(usage.prompt_tokens() - usage.cached_tokens(), timings.prefill()), ", decode ",      //
+      rate(ComputedTokens(usage), timings.prefill()), ", decode ",                              //
       FormatDuration(timings.decode()), rate(usage.completion_tokens() - 1, timings.decode()),  //
       ", total ", FormatDuration(timings.total()), "\n",                                        //
       GapText(timings), "attention  ", attention.policy(), ", density ",

@@ -5,6 +5,7 @@
 
 #include "annulus/v1/inference.pb.h"
 #include "client/cli/session.h"
+#include "client/format/json.h"
 #include "client/generation.h"
 
 namespace annulus {
@@ -24,6 +25,11 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
 // The JSON object of --json. `finish_reason` is "stop", "length", "cancelled" or "error"; what a
 // failed generation cannot know is null.
 std::string AnswerJson(const Generation& generation, bool interrupted);
+
+// Why no more of a prompt was reused: for people ("ends: ..", empty for what only newer servers
+// know), and for programs.
+std::string MissText(const v1::CacheMiss& miss);
+void WriteMiss(const v1::CacheMiss& miss, JsonWriter& json);
 
 // Progress of a prompt, for an answer or for a document that is read ahead.
 void ShowWaiting(Session& session, const v1::Queued& queued);

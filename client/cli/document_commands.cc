@@ -26,6 +26,8 @@ struct DocumentOptions {
   std::optional<std::string> title;
   bool force = false;
   bool prefill = false;
+  bool pin = false;
+  std::optional<double> ttl;  // seconds
   std::string model;
   std::string system;
 };
@@ -40,6 +42,16 @@ struct PutDocument {
 std::string LastUsed(const v1::Document& document) {
   return document.has_last_used() ? absl::StrCat(FormatDuration(document.last_used()), " ago")
                                   : "never";
+}
+
+// What keeps it, and until when.
+std::string PinText(const v1::Document& document) {
+  std::string text = document.pinned() ? "pinned" : "";
+  if (document.has_expires_in()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", FormatDuration(document.expires_in()),
+                    " left");
+  }
+  return text.empty() ? "-" : text;
 }
 
 // Titles are anybody's: on one line, and with nothing that steers the terminal.
@@ -61,12 +73,24 @@ void WriteDocument(const v1::Document& document, JsonWriter& json,
   } else {
     json.Key("last_used").Null();
   }
+  json.Key("pinned").Bool(document.pinned());
+  if (document.has_expires_in()) {
+    json.Key("expires_in").Double(document.expires_in());
+  } else {
+    json.Key("expires_in").Null();
+  }
+  json.Key("memory_tokens").Int(document.memory_tokens());
+  json.Key("disk_tokens").Int(document.disk_tokens());
   if (prefilled.has_value()) {
     json.Key("prefilled").BeginObject();
     json.Key("tokens").Int(prefilled->tokens());
     json.Key("cached_tokens").Int(prefilled->cached_tokens());
     json.Key("queue").Double(prefilled->queue());
     json.Key("prefill").Double(prefilled->prefill());
+    if (prefilled->has_cache_miss()) {
+      json.Key("cache_miss");
+      WriteMiss(prefilled->cache_miss(), json);
+    }
     json.EndObject();
   }
   json.EndObject();
@@ -96,9 +120,14 @@ int PrintDocument(Session& session, const v1::Document& document,
                                "tokens  ", FormatCount(document.token_count()), "\n",  //
                                "sha256  ", document.sha256(), "\n",                    //
                                "age     ", FormatDuration(document.age()), "\n",       //
-                               "used    ", LastUsed(document), "\n"));
+                               "used    ", LastUsed(document), "\n",                   //
+                               "memory  ", FormatCount(document.memory_tokens()), " tokens\n",
+                               "disk    ", FormatCount(document.disk_tokens()), " tokens\n",
+                               "kept    ", PinText(document), "\n"));
     if (prefilled.has_value()) {
       session.Print(absl::StrCat("ahead   ", ReadAheadText(*prefilled), "\n"));
+      const std::string why = prefilled->has_cache_miss() ? MissText(prefilled->cache_miss()) : "";
+      if (!why.empty()) session.Print(absl::StrCat("reuse   ", why, "\n"));
     }
   }
   return session.Finish();
@@ -130,6 +159,8 @@ int Prefill(Session& session, const DocumentOptions& options, const std::string&
   request.set_name(name);
   request.set_model(options.model);
   if (!options.system.empty()) request.set_system(options.system);
+  request.set_pin(options.pin);
+  if (options.ttl.has_value()) request.set_ttl(*options.ttl);
   const auto show = [&](const v1::PrefillDocumentResponse& event) {
     if (event.has_queued()) ShowWaiting(session, event.queued());
     if (event.has_prompt_progress()) ShowReading(session, event.prompt_progress());
@@ -163,7 +194,11 @@ int PutOne(Session& session, const std::string& file, const DocumentOptions& opt
   }
   const int uploaded = Upload(session, name, *content, &put->document);
   if (uploaded != 0 || !options.prefill) return uploaded;
-  return Prefill(session, options, name, &put->prefilled);
+  const int prefilled = Prefill(session, options, name, &put->prefilled);
+  if (prefilled != 0) return prefilled;
+  // What is kept of it now.
+  const grpc::Status status = GetDocument(session.connection(), name, &put->document);
+  return status.ok() ? 0 : session.CallFailed(status);
 }
 
 int PrintDocuments(Session& session, const std::vector<PutDocument>& documents);
@@ -176,6 +211,10 @@ int RunPut(Session& session, const DocumentOptions& options) {
         absl::StrCat("--name and --title are for one file; given are ", files->size()));
   }
   if (const int bad = CheckText(session, "--system", options.system); bad != 0) return bad;
+  if (!options.prefill && (options.pin || options.ttl.has_value())) {
+    return session.Misuse(
+        "--pin and --ttl say how long what --prefill reads is kept; add --prefill");
+  }
   std::vector<PutDocument> stored;
   int failure = 0;
   for (const std::string& file : *files) {
@@ -205,13 +244,17 @@ int PrintDocuments(Session& session, const std::vector<PutDocument>& documents) 
   Table table({{"TITLE"},
                {"SIZE", Align::kRight},
                {"TOKENS", Align::kRight},
+               {"MEMORY", Align::kRight},
+               {"DISK", Align::kRight},
                {"AGE", Align::kRight},
                {"USED", Align::kRight},
+               {"KEPT"},
                {"NAME"}});
   for (const auto& [document, prefilled] : documents) {
     table.AddRow({ShownTitle(document), FormatBytes(document.size_bytes()),
-                  FormatCount(document.token_count()), FormatDuration(document.age()),
-                  LastUsed(document), document.name()});
+                  FormatCount(document.token_count()), FormatCount(document.memory_tokens()),
+                  FormatCount(document.disk_tokens()), FormatDuration(document.age()),
+                  LastUsed(document), PinText(document), document.name()});
   }
   session.Print(table.Render(session.table_columns()));
   for (const auto& [document, prefilled] : documents) {
@@ -313,13 +356,15 @@ int RunShow(Session& session, const DocumentOptions& options) {
   return failure != 0 && shown > 0 ? kExitPartial : failure;
 }
 
-int RunDelete(Session& session, const DocumentOptions& options) {
+// Calls `call` for each document that is meant, and prints `done` (a participle) with its name.
+int RunOnEach(Session& session, const DocumentOptions& options,
+              grpc::Status (*call)(Connection&, const std::string&), absl::string_view done) {
   std::vector<std::string> names;
   int failure = NamesMeant(session, options.arguments, /*titles=*/false, &names);
   if (failure != 0) return failure;
-  int deleted = 0;
+  int succeeded = 0;
   for (const std::string& name : names) {
-    const grpc::Status status = DeleteDocument(session.connection(), name);
+    const grpc::Status status = call(session.connection(), name);
     const bool absent = status.error_code() == grpc::StatusCode::NOT_FOUND;
     if (absent && options.force) continue;
     if (!status.ok()) {
@@ -327,17 +372,32 @@ int RunDelete(Session& session, const DocumentOptions& options) {
       if (failure == kExitInterrupted) return failure;
       continue;
     }
-    ++deleted;
+    ++succeeded;
     if (session.options().json) {
       JsonWriter json;
-      json.BeginObject().Key("deleted").String(name).EndObject();
+      json.BeginObject().Key(done).String(name).EndObject();
       session.Print(absl::StrCat(json.text(), "\n"));
     } else {
-      session.Print(absl::StrCat("deleted ", name, "\n"));
+      session.Print(absl::StrCat(done, " ", name, "\n"));
     }
   }
-  if (failure != 0) return deleted > 0 ? kExitPartial : failure;
+  if (failure != 0) return succeeded > 0 ? kExitPartial : failure;
   return session.Finish();
+}
+
+int RunDelete(Session& session, const DocumentOptions& options) {
+  return RunOnEach(session, options, &DeleteDocument, "deleted");
+}
+
+int RunUnpin(Session& session, const DocumentOptions& options) {
+  return RunOnEach(session, options, &UnpinDocument, "unpinned");
+}
+
+double ReadTtl(const std::string& text) {
+  const std::optional<double> seconds = ParseSeconds(text);
+  if (seconds.has_value()) return *seconds;
+  throw CLI::ValidationError(
+      "--ttl", absl::StrCat(text, " is no time: give seconds, or 30m, 2h, 7d and the like"));
 }
 
 }  // namespace
@@ -370,6 +430,12 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
   put->add_flag("--prefill", options->prefill,
                 "Have the model read the text now, so that ask begins with the question: give ask "
                 "the same --system, and no document before it. Kept while there is room");
+  put->add_flag("--pin", options->pin,
+                "With --prefill: keep it whatever room others need, until unpin");
+  put->add_option_function<std::string>(
+         "--ttl", [options](const std::string& text) { options->ttl = ReadTtl(text); },
+         "With --prefill: let it go after so long, pinned or not: 90s, 30m, 2h, 7d; at most a year")
+      ->type_name("TIME");
   put->add_option("-s,--system", options->system,
                   "With --prefill: what the model is told before the document")
       ->type_name("TEXT");
@@ -380,6 +446,7 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
       "Examples:\n"
       "  annulus documents put book.epub\n"
       "  annulus documents put --prefill book.epub && annulus ask book.epub 'Who dies?'\n"
+      "  annulus documents put --prefill --pin --ttl 2h book.epub\n"
       "  annulus documents put 'reports/**/*.pdf'\n"
       "  zcat book.gz | annulus documents put - --name book");
 
@@ -393,6 +460,10 @@ void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action) {
   show->add_option("NAME...", options->arguments, "Names or titles on the server, or patterns")
       ->required();
   show->footer("Examples:\n  annulus documents show book.txt");
+
+  CLI::App* unpin = add("unpin", "Let pinned documents go when room is needed", &RunUnpin);
+  unpin->add_option("NAME...", options->arguments, "Names on the server, or patterns")->required();
+  unpin->footer("Examples:\n  annulus documents unpin book.txt");
 
   CLI::App* remove = add("delete", "Delete documents (also: rm)", &RunDelete);
   remove->alias("rm");

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <cmath>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 
 namespace annulus {
 namespace {
@@ -49,6 +52,20 @@ std::string FormatDuration(double seconds) {
   const auto whole = static_cast<int64_t>(std::llround(seconds));
   if (whole < 3600) return absl::StrFormat("%d min %d s", whole / 60, whole % 60);
   return absl::StrFormat("%d h %d min", whole / 3600, whole % 3600 / 60);
+}
+
+std::optional<double> ParseSeconds(absl::string_view text) {
+  constexpr std::array<std::pair<const char*, double>, 4> kUnits = {
+      {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 24 * 3600}}};
+  double unit = 1;
+  for (const auto& [name, seconds] : kUnits) {
+    if (!absl::ConsumeSuffix(&text, name)) continue;
+    unit = seconds;
+    break;
+  }
+  double value = 0;
+  const bool is_number = absl::SimpleAtod(text, &value) && std::isfinite(value) && value >= 0;
+  return is_number ? std::optional(value * unit) : std::nullopt;
 }
 
 std::string FormatRate(double per_second) {

@@ -2,7 +2,10 @@
 #define ANNULUS_CLIENT_FORMAT_UNITS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "absl/strings/string_view.h"
 
 namespace annulus {
 
@@ -20,6 +23,10 @@ std::string FormatBytes(int64_t bytes);
 // 0.0123 -> "12 ms", 4.2 -> "4.20 s", 42 -> "42.0 s", 183 -> "3 min 3 s", 3840 -> "1 h 4 min".
 // Negative and non-finite durations are "?".
 std::string FormatDuration(double seconds);
+
+// "2h", "1.5d", "30m", "90s" or a bare number of seconds -> seconds. Nothing for other texts,
+// negative numbers and what is not finite.
+std::optional<double> ParseSeconds(absl::string_view text);
 
 // A rate per second with two to four digits: "3.21", "18.8", "812", "5,244"; "?" if not finite or
 // negative.

@@ -168,6 +168,7 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     if (found == server_.documents_.end()) return DocumentNotFound(request->name());
     *response->mutable_document() =
         Describe(found->first, found->second, server_.titles_[found->first]);
+    response->mutable_document()->MergeFrom(server_.kept_[found->first]);
     return Status::OK;
   }
 
@@ -178,8 +179,9 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     const std::lock_guard lock(server_.mutex_);
     auto next = server_.documents_.upper_bound(request->page_token());
     for (; next != server_.documents_.end() && response->documents_size() < 2; ++next) {
-      *response->add_documents() =
-          Describe(next->first, next->second, server_.titles_[next->first]);
+      v1::Document& document = *response->add_documents();
+      document = Describe(next->first, next->second, server_.titles_[next->first]);
+      document.MergeFrom(server_.kept_[next->first]);
     }
     if (next != server_.documents_.end()) {
       response->set_next_page_token(response->documents(1).name());
@@ -193,6 +195,15 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     const std::lock_guard lock(server_.mutex_);
     const bool erased = server_.documents_.erase(request->name()) == 1;
     return erased ? Status::OK : DocumentNotFound(request->name());
+  }
+
+  Status UnpinDocument(ServerContext* context, const v1::UnpinDocumentRequest* request,
+                       v1::UnpinDocumentResponse*) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    if (!server_.documents_.contains(request->name())) return DocumentNotFound(request->name());
+    server_.unpinned_.push_back(request->name());
+    return Status::OK;
   }
 
   // Queued, half of it read, done: as many tokens as the document has bytes.
@@ -216,6 +227,8 @@ class FakeServer::Documents final : public v1::DocumentService::Service {
     event.mutable_done()->set_tokens(tokens);
     event.mutable_done()->set_cached_tokens(1);
     event.mutable_done()->set_prefill(1.5);
+    event.mutable_done()->mutable_cache_miss()->set_reason(v1::CacheMiss::REASON_OTHER_TOKENS);
+    event.mutable_done()->mutable_cache_miss()->set_position(1);
     writer->Write(event);
     return Status::OK;
   }
@@ -374,6 +387,16 @@ std::map<std::string, std::string> FakeServer::titles() const {
   const std::lock_guard lock(mutex_);
   return titles_;
 }
+std::vector<std::string> FakeServer::unpinned() const {
+  const std::lock_guard lock(mutex_);
+  return unpinned_;
+}
+
+void FakeServer::SetKept(const std::string& name, const v1::Document& kept) {
+  const std::lock_guard lock(mutex_);
+  kept_[name] = kept;
+}
+
 std::vector<v1::PrefillDocumentRequest> FakeServer::prefills() const {
   const std::lock_guard lock(mutex_);
   return prefills_;

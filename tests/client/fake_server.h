@@ -61,6 +61,9 @@ class FakeServer {
   // Messages of all uploads, in order, chunks without their data.
   std::vector<v1::UploadDocumentRequest> uploads() const;
   std::vector<v1::PrefillDocumentRequest> prefills() const;
+  std::vector<std::string> unpinned() const;  // names
+  // What descriptions of that document say of its keys and values.
+  void SetKept(const std::string& name, const v1::Document& kept);
   std::map<std::string, std::string> documents() const;
   std::map<std::string, std::string> titles() const;  // by name
   // "authorization" of the latest call; empty if it had none.
@@ -98,6 +101,8 @@ class FakeServer {
   std::vector<v1::MapAttentionRequest> map_requests_;
   std::vector<v1::UploadDocumentRequest> uploads_;
   std::vector<v1::PrefillDocumentRequest> prefills_;
+  std::vector<std::string> unpinned_;
+  std::map<std::string, v1::Document> kept_;
   std::string authorization_;
   bool events_sent_ = false;
   bool cancelled_ = false;

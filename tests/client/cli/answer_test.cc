@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "absl/strings/str_split.h"
 #include "tests/client/cli/run_cli.h"
 #include "tests/client/fake_server.h"
@@ -22,7 +26,7 @@ TEST(AnswerJson, HasTheAgreedShape) {
   EXPECT_EQ(
       AnswerJson(Story(), /*interrupted=*/false),
       R"({"text":"Once \"upon\"","token_ids":[10,11],"finish_reason":"length",)"
-      R"("usage":{"prompt_tokens":8,"completion_tokens":2,"cached_tokens":2},)"
+      R"("usage":{"prompt_tokens":8,"completion_tokens":2,"cached_tokens":2,"computed_tokens":6},)"
       R"("timings":{"queue":0.5,"prefill":1,"time_to_first_token":1.5,"decode":2,"total":3.5,)"
       R"("longest_gap":0.25,"stalls":1},)"
       R"("attention":{"policy":"dense","density":1,"ring_degree":4,"steps_pass_kv":3,)"
@@ -60,7 +64,7 @@ TEST(AnswerJson, OfABrokenAnswerSaysWhatIsKnown) {
 TEST(TimingsText, ReadsWell) {
   EXPECT_EQ(
       TimingsText(testing::CompletionEvent(v1::FINISH_REASON_STOP, 5).completion()),
-      "tokens     prompt 8 (2 cached), answer 5\n"
+      "tokens     prompt 8 (2 reused; 6 computed), answer 5\n"
       "time       first token 1.50 s, queue 500 ms, prefill 1.00 s (6.00 tok/s), decode 2.00 s "
       "(2.00 tok/s), total 3.50 s\n"
       "gaps       longest 250 ms between two tokens, 1 gap over the server's stall budget\n"
@@ -126,8 +130,40 @@ TEST(AnswerJson, TellsWhichRopeFactors) {
 }
 
 TEST(TimingsText, BearsEmptyMessages) {
-  EXPECT_EQ(TimingsText(v1::Completion()).substr(0, 40),
-            "tokens     prompt 0 (0 cached), answer 0");
+  EXPECT_THAT(TimingsText(v1::Completion()),
+              ::testing::StartsWith("tokens     prompt 0 (0 reused; 0 computed), answer 0\n"));
+}
+
+// Why no more of the prompt was reused: one line for people, two members for programs.
+TEST(Reuse, IsExplained) {
+  Generation generation = Story();
+  v1::Usage& usage = *generation.completion->mutable_usage();
+  usage.set_prompt_tokens(5000);
+  usage.set_cached_tokens(4096);
+  usage.set_restored_tokens(1024);
+  EXPECT_THAT(TimingsText(*generation.completion),
+              ::testing::StartsWith("tokens     prompt 5,000 (4,096 reused, 1,024 of them restored "
+                                    "from disk; 904 computed), answer 2\ntime "));
+  using Miss = v1::CacheMiss;
+  usage.mutable_cache_miss()->set_position(4100);
+  for (const auto& [reason, line, name] :
+       std::vector<std::tuple<Miss::Reason, std::string, std::string>>{
+           {Miss::REASON_OTHER_TOKENS, "the nearest prompt that is kept differs at token 4,100\n",
+            R"({"reason":"other_tokens","position":4100})"},
+           {Miss::REASON_EVICTED, "what was kept from token 4,100 on is there no more\n",
+            R"({"reason":"evicted","position":4100})"},
+           {Miss::REASON_OTHER_ATTENTION,
+            "from token 4,100 on it is kept for another attention policy\n",
+            R"({"reason":"other_attention","position":4100})"},
+           {Miss::REASON_IGNORED, "the request asked to compute all of the prompt\n",
+            R"({"reason":"ignored","position":4100})"}}) {
+    usage.mutable_cache_miss()->set_reason(reason);
+    EXPECT_THAT(TimingsText(*generation.completion), ::testing::HasSubstr(line));
+    EXPECT_THAT(AnswerJson(generation, false),
+                ::testing::HasSubstr(R"("cached_tokens":4096,"restored_tokens":1024,)"
+                                     R"("computed_tokens":904,"cache_miss":)" +
+                                     name));
+  }
 }
 
 TEST(JsonLines, TellEachEventAsItComes) {

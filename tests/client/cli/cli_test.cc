@@ -72,7 +72,7 @@ TEST(Cli, MisuseIsTwoAndSaysWhatIsWrong) {
       {{}, "a command is required: complete, ask, chat, batch"},
       {{"fly"}, "unknown command: fly\nCommands: complete, ask, chat, batch"},
       {{"asks"}, "unknown command: asks; did you mean ask?"},
-      {{"documents"}, "a command is required: put, list, show, delete\n'annulus documents --help'"},
+      {{"documents"}, "a command is required: put, list, show, unpin, delete\n'annulus documents --help'"},
       {{"documents", "fly"}, "unknown command: fly\nCommands: put, list"},
       {{"complete", "x", "--no-such-flag"},
        "unknown option: --no-such-flag\n'annulus complete --h"},

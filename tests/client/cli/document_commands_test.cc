@@ -38,9 +38,11 @@ class DocumentCommands : public ::testing::Test {
 TEST_F(DocumentCommands, PutStoresAFileUnderItsName) {
   const CliResult result = Run({"put", folder_ / "abc.txt"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out,
-            absl::StrCat("title   abc.txt\nname    abc.txt\nsize    3 B\ntokens  3\nsha256  ",
-                         kAbcHash, "\nage     1 min 1 s\nused    never\n"));
+  EXPECT_EQ(
+      result.out,
+      absl::StrCat("title   abc.txt\nname    abc.txt\nsize    3 B\ntokens  3\nsha256  ", kAbcHash,
+                   "\nage     1 min 1 s\nused    never\nmemory  0 tokens\n"
+                   "disk    0 tokens\nkept    -\n"));
   EXPECT_EQ(server_.documents().at("abc.txt"), "abc");
 }
 
@@ -62,7 +64,9 @@ TEST_F(DocumentCommands, PutReadsAheadWithPrefill) {
       Run({"put", "--prefill", "--system", "be brief", "-m", "tiny", folder_ / "abc.txt"},
           {.err_is_terminal = true});
   EXPECT_EQ(one.exit_code, 0) << one.err;
-  EXPECT_THAT(one.out, HasSubstr("\nahead   3 tokens, 2 of them read in 1.50 s\n"));
+  EXPECT_THAT(one.out, HasSubstr("\nahead   3 tokens, 2 of them read in 1.50 s\n"
+                                 "reuse   ends: the nearest prompt that is kept differs at token "
+                                 "1\n"));
   EXPECT_THAT(one.err, HasSubstr("Reading"));
   ASSERT_EQ(server_.prefills().size(), 1u);
   EXPECT_EQ(server_.prefills()[0].name(), "abc.txt");
@@ -74,6 +78,7 @@ TEST_F(DocumentCommands, PutReadsAheadWithPrefill) {
   EXPECT_EQ(json.exit_code, 0) << json.err;
   EXPECT_THAT(json.out, HasSubstr(R"("prefilled":{"tokens":3,"cached_tokens":1,)"));
   EXPECT_THAT(json.out, HasSubstr(R"("prefilled":{"tokens":1,"cached_tokens":1,)"));
+  EXPECT_THAT(json.out, HasSubstr(R"("cache_miss":{"reason":"other_tokens","position":1}})"));
   EXPECT_FALSE(server_.prefills()[1].has_system());
   const CliResult table = Run({"put", "--prefill", folder_ / "*.txt"});
   EXPECT_THAT(table.out, HasSubstr("ahead of b.txt: 1 token, there before\n"));
@@ -142,22 +147,60 @@ TEST_F(DocumentCommands, PutRefusesBadNamesAndFiles) {
 }
 
 TEST_F(DocumentCommands, ListShowsEveryDocument) {
-  EXPECT_EQ(Run({"list"}).out, "TITLE  SIZE  TOKENS  AGE  USED  NAME\n");
+  EXPECT_EQ(Run({"list"}).out, "TITLE  SIZE  TOKENS  MEMORY  DISK  AGE  USED  KEPT  NAME\n");
   server_.AddDocument("a", std::string(2048, 'x'), "a.txt");
   server_.AddDocument("book", "abc", "two\nlines\u202e");
   server_.AddDocument("c", "abc");
   EXPECT_EQ(Run({"list"}).out,
-            "TITLE                SIZE  TOKENS        AGE   USED  NAME\n"
-            "a.txt             2.0 KiB   2,048  1 min 1 s  never  a\n"
-            "two\\nlines\\u202e      3 B       3  1 min 1 s  never  book\n"
-            "-                     3 B       3  1 min 1 s  never  c\n");
+            "TITLE                SIZE  TOKENS  MEMORY  DISK        AGE   USED  KEPT  NAME\n"
+            "a.txt             2.0 KiB   2,048       0     0  1 min 1 s  never  -     a\n"
+            "two\\nlines\\u202e      3 B       3       0     0  1 min 1 s  never  -     book\n"
+            "-                     3 B       3       0     0  1 min 1 s  never  -     c\n");
+}
+
+TEST_F(DocumentCommands, TellWhatIsKeptOfADocument) {
+  server_.AddDocument("a", std::string(2048, 'x'));
+  v1::Document kept;
+  kept.set_pinned(true);
+  kept.set_expires_in(7200);
+  kept.set_memory_tokens(2000);
+  kept.set_disk_tokens(1984);
+  server_.SetKept("a", kept);
+  EXPECT_THAT(Run({"list"}).out, HasSubstr("2,048   2,000  1,984  1 min 1 s  never  "
+                                           "pinned, 2 h 0 min left  a\n"));
+  EXPECT_THAT(Run({"show", "a"}).out, HasSubstr("memory  2,000 tokens\ndisk    1,984 tokens\n"
+                                                "kept    pinned, 2 h 0 min left\n"));
+  EXPECT_THAT(Run({"list", "--json"}).out,
+              HasSubstr(R"("pinned":true,"expires_in":7200,"memory_tokens":2000,)"
+                        R"("disk_tokens":1984})"));
+  kept.set_pinned(false);
+  server_.SetKept("a", kept);
+  EXPECT_THAT(Run({"show", "a"}).out, HasSubstr("kept    2 h 0 min left\n"));
+}
+
+TEST_F(DocumentCommands, PinsAndUnpins) {
+  const std::string file = folder_ / "abc.txt";
+  EXPECT_EQ(Run({"put", "--prefill", "--pin", "--ttl", "2h", file}).exit_code, 0);
+  EXPECT_EQ(Run({"put", "--prefill", file}).exit_code, 0);
+  ASSERT_EQ(server_.prefills().size(), 2u);
+  EXPECT_TRUE(server_.prefills()[0].pin());
+  EXPECT_EQ(server_.prefills()[0].ttl(), 7200);
+  EXPECT_FALSE(server_.prefills()[1].pin());
+  EXPECT_FALSE(server_.prefills()[1].has_ttl());
+  EXPECT_THAT(Run({"put", "--pin", file}).err, HasSubstr("add --prefill"));
+  EXPECT_THAT(Run({"put", "--prefill", "--ttl", "soon", file}).err, HasSubstr("soon is no time"));
+  EXPECT_EQ(Run({"unpin", "abc*"}).out, "unpinned abc.txt\n");
+  EXPECT_EQ(Run({"unpin", "abc.txt", "--json"}).out, "{\"unpinned\":\"abc.txt\"}\n");
+  EXPECT_THAT(server_.unpinned(), ::testing::ElementsAre("abc.txt", "abc.txt"));
+  EXPECT_EQ(Run({"unpin", "gone"}).exit_code, 64 + grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_F(DocumentCommands, JsonHasEveryField) {
   server_.AddDocument("a", "abc");
   const std::string document =
       absl::StrCat(R"({"name":"a","size_bytes":3,"sha256":")", kAbcHash,
-                   R"(","token_count":3,"age":61,"title":"","last_used":null})");
+                   R"(","token_count":3,"age":61,"title":"","last_used":null,)"
+                   R"("pinned":false,"expires_in":null,"memory_tokens":0,"disk_tokens":0})");
   EXPECT_EQ(Run({"show", "a", "--json"}).out, absl::StrCat(document, "\n"));
   EXPECT_EQ(Run({"list", "--json"}).out, absl::StrCat("{\"documents\":[", document, "]}\n"));
   EXPECT_EQ(Run({"delete", "a", "--json"}).out, "{\"deleted\":\"a\"}\n");

@@ -58,5 +58,17 @@ TEST(Units, Rates) {
   EXPECT_EQ(FormatRate(INFINITY), "?");
 }
 
+TEST(ParseSeconds, TakesUnitsAndBareNumbers) {
+  EXPECT_EQ(ParseSeconds("90"), 90);
+  EXPECT_EQ(ParseSeconds("1.5s"), 1.5);
+  EXPECT_EQ(ParseSeconds("30m"), 1800);
+  EXPECT_EQ(ParseSeconds("2h"), 7200);
+  EXPECT_EQ(ParseSeconds("7d"), 604'800);
+  EXPECT_EQ(ParseSeconds("0"), 0);
+  for (const char* bad : {"", "h", "-1s", "1w", "nan", "inf", "1h30m", "1 hour"}) {
+    EXPECT_EQ(ParseSeconds(bad), std::nullopt) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace annulus
