@@ -107,9 +107,9 @@ class Engine {
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options, Backend& backend,
                                                      const KernelRegistry& kernels);
 
-// Writes a new model directory `destination` with the weights of `directory` as `dtype`, and gives
-// a report for people: the error of every matrix and of all. Contract and errors:
-// engine/model/convert_model.h.
+// Writes a new model directory `destination` with the weights of `directory`, or of the GGUF file
+// that has this name, as `dtype`, and gives a report for people: the error of every matrix and of
+// all. Contract and errors: engine/model/convert_model.h.
 absl::StatusOr<std::string> ConvertModelDirectory(const std::string& directory, DType dtype,
                                                   const std::string& destination);
 

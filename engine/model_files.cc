@@ -22,6 +22,8 @@ namespace {
 constexpr char kBuiltinPrefix[] = "builtin:";
 constexpr char kRandomPrefix[] = "random:";
 constexpr uint64_t kSeed = 1;
+// The types of a GGUF file's matrices that kernels read as they are.
+constexpr DType kKept[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
 
 absl::StatusOr<ModelFiles> OpenBuiltin(const std::string& name) {
   const int layers = name == "builtin:recall" ? 2 : name == "builtin:recall3" ? 3 : 0;
@@ -121,13 +123,15 @@ absl::Status CheckActivations(Activations activations, DType weights, const Mode
 
 }  // namespace
 
+GgufTensors::Codes CodesFor(DType dtype) {
+  const bool kept = std::find(std::begin(kKept), std::end(kKept), dtype) != std::end(kKept);
+  return kept ? GgufTensors::Codes::kKeep : GgufTensors::Codes::kWiden;
+}
+
 GgufTensors::Codes CodesOf(const EngineOptions& options, const Backend& backend,
                            const KernelRegistry& kernels) {
-  constexpr DType kKept[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
   const std::optional<DType> wanted = options.weights_dtype;
-  if (wanted && std::find(std::begin(kKept), std::end(kKept), *wanted) == std::end(kKept)) {
-    return GgufTensors::Codes::kWiden;
-  }
+  if (wanted && CodesFor(*wanted) == GgufTensors::Codes::kWiden) return GgufTensors::Codes::kWiden;
   KernelRequirements required;
   required.backend = backend.capabilities().name;
   required.implementation = options.kernels;

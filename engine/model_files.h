@@ -33,6 +33,9 @@ struct ModelFiles {
   bool frames_documents = true;
 };
 
+// Of a GGUF file whose matrices are to become `dtype`: those that have it already stay.
+GgufTensors::Codes CodesFor(DType dtype);
+
 // Of the GGUF file that `options` may name: quantized matrices stay as they are, unless another
 // dtype was asked for or the kernels, like those of GPUs, lack their types. A file's matrices of
 // the dtype asked for stay too.

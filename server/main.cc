@@ -135,7 +135,7 @@ absl::Status Plan(const ServerConfig& config) {
 absl::Status Convert(const ServerConfig& config) {
   if (!config.engine.weights_dtype.has_value() || config.convert_out.empty()) {
     return absl::InvalidArgumentError(
-        "--convert needs --model DIR, --weights-dtype DTYPE (not auto) and --out DIR");
+        "--convert needs --model DIR or FILE.gguf, --weights-dtype DTYPE (not auto) and --out DIR");
   }
   ANNULUS_ASSIGN_OR_RETURN(
       const std::string report,

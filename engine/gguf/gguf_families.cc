@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/model/families.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -67,6 +68,7 @@ class ConfigWriter {
   void WriteWindow();
   void WriteExperts();
   void WriteTokens();
+  void WriteKind();
 
   const GgufFile& file_;
   const GgufFamily& family_;
@@ -229,8 +231,25 @@ void ConfigWriter::WriteTokens() {
   if (!ends.empty()) config_["eos_token_id"] = std::move(ends);
 }
 
-absl::StatusOr<std::string> ConfigWriter::Write() {
+// The dtype is that of the embedding, which is what embeddings are scaled in (Gemma). A quantized
+// one says none that it was computed in.
+void ConfigWriter::WriteKind() {
   config_["architectures"] = json::array({std::string(family_.architecture)});
+  for (const Family& family : Families()) {
+    if (family.architecture == family_.architecture) {
+      config_["model_type"] = std::string(family.model_type);
+    }
+  }
+  const GgufTensor* const embedding = file_.FindTensor("token_embd.weight");
+  if (embedding == nullptr) return;
+  const DType dtype = embedding->type->plain.value_or(DType::kF32);
+  config_["torch_dtype"] = dtype == DType::kBF16  ? "bfloat16"
+                           : dtype == DType::kF16 ? "float16"
+                                                  : "float32";
+}
+
+absl::StatusOr<std::string> ConfigWriter::Write() {
+  WriteKind();
   ANNULUS_RETURN_IF_ERROR(WriteSizes());
   ANNULUS_RETURN_IF_ERROR(WriteRope());
   WriteGemma();

@@ -27,21 +27,15 @@ absl::StatusOr<GgufModel> OpenGgufModel(const std::string& path, GgufTensors::Co
   ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> opened, GgufFile::Open(path));
   const std::shared_ptr<const GgufFile> file = std::move(opened);
   ANNULUS_ASSIGN_OR_RETURN(const GgufFamily family, FindGgufFamily(*file));
-  ANNULUS_ASSIGN_OR_RETURN(const std::string config, GgufConfigJson(*file, family));
   GgufModel model;
-  ANNULUS_ASSIGN_OR_RETURN(model.config,
-                           ParseModelConfig(config, absl::StrCat(path, " (as a config.json)")));
+  ANNULUS_ASSIGN_OR_RETURN(model.config_json, GgufConfigJson(*file, family));
+  ANNULUS_ASSIGN_OR_RETURN(
+      model.config, ParseModelConfig(model.config_json, absl::StrCat(path, " (as a config.json)")));
   ANNULUS_ASSIGN_OR_RETURN(model.tokenizer, MakeGgufTokenizer(*file));
   ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<GgufTensors> tensors,
                            GgufTensors::Create(file, family, codes));
   if (tensors->quantized() && codes == GgufTensors::Codes::kWiden) {
     model.weights_dtype = DType::kBF16;
-  }
-  // A quantized embedding says no dtype that it was computed in.
-  const GgufTensor* const embedding = file->FindTensor("token_embd.weight");
-  if (embedding != nullptr && !embedding->type->plain.has_value() &&
-      !model.config.stored_dtype.has_value()) {
-    model.config.stored_dtype = DType::kF32;
   }
   model.tensors = std::move(tensors);
   return model;

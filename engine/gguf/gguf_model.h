@@ -17,6 +17,7 @@ namespace annulus {
 // A model in a GGUF file, in the forms that everything else reads.
 struct GgufModel {
   ModelConfig config;
+  std::string config_json;                // that says the same
   std::unique_ptr<TensorSource> tensors;  // owns the open file
   GgufTokenizerFiles tokenizer;
   // kBF16 where matrices are quantized and widened. Absent: `tensors` are to be served as they are.

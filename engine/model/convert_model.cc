@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/json_fields.h"
 #include "engine/base/json_parser.h"
@@ -251,6 +252,12 @@ absl::Status Converter::WriteVector(const VectorItem& item, NewFile& file) const
   return file.Append(std::span<const std::byte>(bytes));
 }
 
+absl::Status WriteFile(const std::string& name, absl::string_view text, NewDirectory& target) {
+  ANNULUS_ASSIGN_OR_RETURN(const auto file, target.CreateFile(name));
+  ANNULUS_RETURN_IF_ERROR(file->Append(text));
+  return file->Sync();
+}
+
 absl::Status Converter::WriteManifest(NewDirectory& target) const {
   nlohmann::json manifest;
   manifest["format"] = 1;
@@ -262,9 +269,7 @@ absl::Status Converter::WriteManifest(NewDirectory& target) const {
                                          {"to", std::string(DTypeName(matrix.to))},
                                          {"relative_error", matrix.relative_error}};
   }
-  ANNULUS_ASSIGN_OR_RETURN(const auto file, target.CreateFile(kManifest));
-  ANNULUS_RETURN_IF_ERROR(file->Append(absl::string_view(manifest.dump(1) + "\n")));
-  return file->Sync();
+  return WriteFile(kManifest, manifest.dump(1) + "\n", target);
 }
 
 absl::Status CopyFile(const std::string& from, const std::string& to_folder,
@@ -272,9 +277,7 @@ absl::Status CopyFile(const std::string& from, const std::string& to_folder,
   const auto text = ReadSmallFile(from, name, kMostCopiedBytes);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();
   ANNULUS_RETURN_IF_ERROR(text.status());
-  ANNULUS_ASSIGN_OR_RETURN(const auto file, target.CreateFile(absl::StrCat(to_folder, name)));
-  ANNULUS_RETURN_IF_ERROR(file->Append(absl::string_view(*text)));
-  return file->Sync();
+  return WriteFile(absl::StrCat(to_folder, name), *text, target);
 }
 
 absl::Status CopyFiles(const std::string& directory, NewDirectory& target) {
@@ -293,6 +296,23 @@ absl::Status CopyFiles(const std::string& directory, NewDirectory& target) {
   return absl::OkStatus();
 }
 
+// `write_files` writes what stands beside the weights.
+absl::StatusOr<Conversion> Convert(const ModelConfig& config, const TensorSource& source,
+                                   DType dtype, const std::string& destination,
+                                   absl::FunctionRef<absl::Status(NewDirectory&)> write_files) {
+  Converter converter(config, source, dtype);
+  ANNULUS_RETURN_IF_ERROR(converter.Plan());
+  ANNULUS_ASSIGN_OR_RETURN(const auto target, NewDirectory::Create(destination));
+  {
+    ANNULUS_ASSIGN_OR_RETURN(const auto file, target->CreateFile("model.safetensors"));
+    ANNULUS_RETURN_IF_ERROR(converter.WriteWeights(*file));
+  }
+  ANNULUS_RETURN_IF_ERROR(write_files(*target));
+  ANNULUS_RETURN_IF_ERROR(converter.WriteManifest(*target));
+  ANNULUS_RETURN_IF_ERROR(target->Commit());
+  return converter.TakeConversion();
+}
+
 }  // namespace
 
 absl::StatusOr<Conversion> ConvertModel(const std::string& directory, DType dtype,
@@ -300,17 +320,19 @@ absl::StatusOr<Conversion> ConvertModel(const std::string& directory, DType dtyp
   ANNULUS_RETURN_IF_ERROR(CheckModelDirectory(directory));
   ANNULUS_ASSIGN_OR_RETURN(const ModelConfig config, LoadModelConfig(directory));
   ANNULUS_ASSIGN_OR_RETURN(const auto source, SafetensorsCheckpoint::Open(directory));
-  Converter converter(config, *source, dtype);
-  ANNULUS_RETURN_IF_ERROR(converter.Plan());
-  ANNULUS_ASSIGN_OR_RETURN(const auto target, NewDirectory::Create(destination));
-  {
-    ANNULUS_ASSIGN_OR_RETURN(const auto file, target->CreateFile("model.safetensors"));
-    ANNULUS_RETURN_IF_ERROR(converter.WriteWeights(*file));
-  }
-  ANNULUS_RETURN_IF_ERROR(CopyFiles(directory, *target));
-  ANNULUS_RETURN_IF_ERROR(converter.WriteManifest(*target));
-  ANNULUS_RETURN_IF_ERROR(target->Commit());
-  return converter.TakeConversion();
+  return Convert(config, *source, dtype, destination,
+                 [&](NewDirectory& target) { return CopyFiles(directory, target); });
+}
+
+absl::StatusOr<Conversion> ConvertTensors(const ModelConfig& config, const TensorSource& source,
+                                          const std::map<std::string, std::string>& files,
+                                          DType dtype, const std::string& destination) {
+  return Convert(config, source, dtype, destination, [&](NewDirectory& target) -> absl::Status {
+    for (const auto& [name, text] : files) {
+      ANNULUS_RETURN_IF_ERROR(WriteFile(name, text, target));
+    }
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<std::optional<double>> LoadConversionError(const std::string& directory) {

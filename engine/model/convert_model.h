@@ -2,11 +2,14 @@
 #define ANNULUS_ENGINE_MODEL_CONVERT_MODEL_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_source.h"
 #include "kernels/base/dtype.h"
 
 namespace annulus {
@@ -33,6 +36,13 @@ struct Conversion {
 // Other errors as for LoadWeights and NewDirectory.
 absl::StatusOr<Conversion> ConvertModel(const std::string& directory, DType dtype,
                                         const std::string& destination);
+
+// The same for a model that is no Hugging Face directory. `source` has the tensors' names of one,
+// and `config` is what the config.json among `files` says. `files`: what stands beside the weights,
+// text by plain file name, instead of copies.
+absl::StatusOr<Conversion> ConvertTensors(const ModelConfig& config, const TensorSource& source,
+                                          const std::map<std::string, std::string>& files,
+                                          DType dtype, const std::string& destination);
 
 // Conversion::relative_error of the directory, where ConvertModel made it. INVALID_ARGUMENT: its
 // annulus_conversion.json says no such thing.

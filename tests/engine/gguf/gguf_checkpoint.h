@@ -1,0 +1,59 @@
+#ifndef ANNULUS_TESTS_ENGINE_GGUF_GGUF_CHECKPOINT_H_
+#define ANNULUS_TESTS_ENGINE_GGUF_GGUF_CHECKPOINT_H_
+
+#include <cstdint>
+#include <ostream>
+#include <string>
+
+#include "engine/model/model_config.h"
+#include "engine/model/tensor_source.h"
+#include "tests/engine/gguf/gguf_writer.h"
+#include "tests/support/test_data.h"
+
+namespace annulus::testing {
+
+// A golden checkpoint and the GGUF architecture that it would be converted to.
+struct GgufCase {
+  const char* golden;
+  const char* architecture;
+  bool interleaved = false;
+  bool gemma = false;
+
+  std::string directory() const { return TestFile(std::string("golden/") + golden).string(); }
+};
+
+inline std::ostream& operator<<(std::ostream& out, const GgufCase& one) {
+  return out << one.golden;
+}
+
+inline constexpr GgufCase kGgufCases[] = {
+    {"llama_mha", "llama", true},
+    {"llama_gqa_bf16", "llama", true},
+    {"llama_windows", "llama", true},
+    {"qwen2", "qwen2"},
+    {"qwen3", "qwen3"},
+    {"qwen3_moe", "qwen3moe"},
+    {"phi3", "phi3"},
+    {"phi3_longrope", "phi3"},
+    {"gemma2", "gemma2", false, true},
+    {"gemma3", "gemma3", false, true},
+    {"smollm3", "smollm3", true},
+    {"olmo2", "olmo2"},
+    {"mixtral", "llama", true},
+    {"gpt_oss", "gpt-oss"},
+};
+
+// Writes what a converter says of the model in the metadata.
+void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter& writer);
+
+// Writes the checkpoint's tensors as a converter names and orders them, as float32; MXFP4 experts
+// as MXFP4.
+void WriteGgufTensors(const GgufCase& of, const ModelConfig& config, const TensorSource& source,
+                      GgufWriter& writer);
+
+// Writes a byte-level vocabulary of so many invented tokens.
+void WriteGgufTokens(int32_t vocabulary, GgufWriter& writer);
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_ENGINE_GGUF_GGUF_CHECKPOINT_H_
