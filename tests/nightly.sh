@@ -97,6 +97,7 @@ step 'emulated GPUs, thread sanitizer' emulated_by_tsan
 step 'policies and memory of the engine, thread sanitizer' engine_by_tsan
 step 'kernels for all GPUs' kernels_for_all_gpus
 step 'packages of what follows' bash "$root/deploy/setup.sh" nightly
+step 'the first session, from the sources' bash "$root/tests/deploy/quickstart_test.sh" "$build"
 step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"
 step 'panels, by a real Prometheus' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/panels_test.py" "$build"
 step 'tools for Kubernetes' bash "$root/tests/deploy/fetch_kubernetes_tools.sh" "$build/kubernetes-tools"

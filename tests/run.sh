@@ -61,6 +61,14 @@ check_sources() {
   count 'tests/faults.sh --check' "$status"
 }
 
+# The model of the tests that need a real one, which are skipped where it cannot be had.
+fetch_small_model() {
+  local status=0
+  bash deploy/fetch_model.sh "$build/models" || status=$?
+  if ((status == 3)); then status=77; fi
+  count 'the small model, by deploy/fetch_model.sh' "$status"
+}
+
 # Of `--only`: the programs that this build runs and that a change in the folder touches.
 touched_programs() {
   awk -v folder="$only" -f "$root/tests/support/run/touched.awk" "$1/tests/touches.txt"
@@ -198,7 +206,8 @@ main() {
   rm -f "$logs"/*.cases
   echo "ANNULUS_TEST_SEED=$ANNULUS_TEST_SEED"
 
-  phase 'set up' bash deploy/setup.sh build test
+  phase 'set up' bash deploy/setup.sh build session test
+  phase 'the small model' fetch_small_model
   phase 'checks of the sources' check_sources
   # Kernels for the GPUs of this machine; without any for one architecture, half the time of nvcc.
   architectures=90a-real
