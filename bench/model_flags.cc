@@ -22,6 +22,11 @@ void AddModelFlags(CLI::App& command, ModelBenchOptions& options) {
   command.add_option("--generate", options.generate, "Tokens of a decode row")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  command
+      .add_option("--force-tokens", options.force_tokens,
+                  "Answers of decode rows, timed without and with guessing ahead: quote (a passage "
+                  "of the prompt), mislead (full of false matches) or a file of token ids")
+      ->type_name("quote|mislead|FILE");
   AddCounts(command, "--ranks", options.ranks, 1, 64,
             "Ranks in this process; of several numbers, rows are compared with the first");
   AddDType(

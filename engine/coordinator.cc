@@ -236,6 +236,12 @@ AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* lar
       WhyNoMore(request.spec(), sequence->attention.get(), lookup, placement->cached));
   request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
   request.Admit(sequence.get());
+  // Rows of a policy may depend on what their step holds; those of exact attention never do.
+  const Speculation wanted = request.spec().speculation.value_or(options_.speculation);
+  if (wanted == Speculation::kNgram && sequence->attention == nullptr &&
+      !request.spec().prefill_only) {
+    request.GuessAhead(PlannedTokens(*sequence));
+  }
   if (tier_ != nullptr) request.SetRestored(tier_->Restored(request.id(), placement->cached));
   if (sequence->report_lists && sequence->attention != nullptr) {
     request.attention_account().KeepDetails(AttentionDetails(
@@ -416,7 +422,8 @@ int64_t Coordinator::RequestBytes() const {
   int64_t bytes = prefixes_.bytes() + (tier_ == nullptr ? 0 : tier_->bytes());
   for (const RequestId id : waiting_) bytes += WaitingBytes(requests_.at(id)->prompt_tokens());
   for (const auto& sequence : state_.running) {
-    bytes += RunningBytes(*sequence, options_.limits.page_tokens);
+    bytes += RunningBytes(*sequence, options_.limits.page_tokens) +
+             requests_.at(sequence->id)->lookup_bytes();
   }
   return bytes;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -37,6 +38,7 @@ struct CoordinatorOptions {
   int max_running = 64;
   int max_waiting = 256;
   std::chrono::milliseconds stall_budget{0};
+  Speculation speculation = Speculation::kOff;  // of requests that do not say
   std::string identity;           // of keys and values: what must be equal for pages to be reused
   AttentionAssignment attention;  // of requests that name none
   AutoSetting automatic;
@@ -143,7 +145,9 @@ class Coordinator {
   bool FailStep(const absl::Status& cause);
   void ReportProgress(const StepPlan& plan);
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
-  void UseToken(const SampledToken& token);
+  void DraftAhead();
+  void UseTokens(std::span<const SampledToken> tokens, int drafted);
+  void CountTokens(Request& request, const Request::TokenOutcome& outcome);
   void Finish(RequestId id, FinishReason reason, absl::Status status);
   void RecordFinished(const Request& request, FinishReason reason);
   void LearnCosts(Request& request);

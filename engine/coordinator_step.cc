@@ -1,8 +1,11 @@
 // The coordinator's part in a step: it is planned, the ranks run it, and its results are used.
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,40 +17,12 @@
 #include "kernels/base/guarded.h"
 
 namespace annulus {
-namespace {
-
-// Each sampled item has one token, of its home rank; nothing else has one. Allocates nothing.
-absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results) {
-  const auto asked = std::count_if(plan.items.begin(), plan.items.end(),
-                                   [](const PlanItem& item) { return item.sampled; });
-  int64_t answered = 0;
-  for (size_t rank = 0; rank < results.size(); ++rank) {
-    auto item = plan.items.begin();
-    for (const SampledToken& token : results[rank].tokens) {
-      item = std::find_if(item, plan.items.end(), [&](const PlanItem& next) {
-        return next.sampled && next.sequence == token.sequence &&
-               next.runs.front().rank == static_cast<int32_t>(rank);
-      });
-      if (item == plan.items.end()) {
-        return absl::InternalError(absl::StrCat("rank ", rank, " sampled for sequence ",
-                                                token.sequence, ", which it was not asked to"));
-      }
-      ++item;
-      ++answered;
-    }
-  }
-  if (answered == asked) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("ranks sampled for ", answered, " sequences of the ", asked, " they were to"));
-}
-
-}  // namespace
-
 bool Coordinator::RunStep() {
   const SteadyTime begun = std::chrono::steady_clock::now();
   const std::vector<PrefillTurn> turns = serving_.Turns(state_, requests_);
   std::shared_ptr<const StepPlan> plan;
   const auto make_plan = [&] {
+    DraftAhead();
     plan = std::make_shared<const StepPlan>(
         PlanStep(state_, pages_, options_.limits, options_.modes, turns));
     return absl::OkStatus();
@@ -72,7 +47,7 @@ bool Coordinator::RunStep() {
     state_.ended.clear();  // the ranks have run the plan that told them
     return FailStep(answered);
   }
-  CommitStep(*plan, options_.limits, state_, pages_);
+  CommitStep(*plan, *results, options_.limits, state_, pages_);
   const auto add_to_accounts = [&] {
     account_.Add(*plan, *results, requests_);
     return absl::OkStatus();
@@ -107,8 +82,23 @@ bool Coordinator::FailStep(const absl::Status& cause) {
 
 void Coordinator::UseResults(const StepPlan& plan, const std::vector<RankResult>& results) {
   ReportProgress(plan);
+  std::map<SequenceId, int> drafted;
+  for (const PlanItem& item : plan.items) {
+    if (item.sampled && item.end > item.begin + 1) {
+      drafted[item.sequence] = item.end - item.begin - 1;
+    }
+  }
   for (const RankResult& result : results) {
-    for (const SampledToken& token : result.tokens) UseToken(token);
+    for (std::span<const SampledToken> rest = result.tokens; !rest.empty();) {
+      const SequenceId sequence = rest.front().sequence;
+      const auto end = std::find_if(
+          rest.begin(), rest.end(),
+          [sequence](const SampledToken& token) { return token.sequence != sequence; });
+      const auto count = static_cast<size_t>(end - rest.begin());
+      const auto guesses = drafted.find(sequence);
+      UseTokens(rest.first(count), guesses == drafted.end() ? 0 : guesses->second);
+      rest = rest.subspan(count);
+    }
   }
 }
 
@@ -132,29 +122,62 @@ void Coordinator::ReportProgress(const StepPlan& plan) {
   }
 }
 
-void Coordinator::UseToken(const SampledToken& token) {
-  Request& request = *requests_.at(token.sequence);
-  if (!token.status.ok()) {
-    Finish(token.sequence, FinishReason::kError, token.status);
-    return;
+// Guesses how the sequences that decode go on, where their requests want that.
+void Coordinator::DraftAhead() {
+  constexpr int64_t kReadAtOnce = 65'536;  // tokens of a sequence: well below a millisecond
+  for (const auto& sequence : state_.running) {
+    Request& request = *requests_.at(sequence->id);
+    PromptLookup* const lookup = request.lookup();
+    if (lookup == nullptr || sequence->paused) continue;
+    lookup->Read(sequence->tokens, kReadAtOnce);
+    if (sequence->in_prefill()) continue;
+    // The row before the draft gives a token too.
+    const auto left =
+        static_cast<int>(request.spec().sampling.max_tokens - request.completion_tokens());
+    sequence->draft =
+        lookup->Draft(sequence->tokens, left - 1, serving_.RowCost(sequence->computed));
   }
+}
+
+// Of one sequence; `drafted` of its rows were guesses.
+void Coordinator::UseTokens(std::span<const SampledToken> tokens, int drafted) {
+  const SequenceId sequence = tokens.front().sequence;
+  Request& request = *requests_.at(sequence);
+  if (drafted > 0) {
+    const int accepted = static_cast<int>(tokens.size()) - 1;
+    request.CountDraft(drafted, accepted);
+    metrics_.draft_tokens.Add(drafted);
+    metrics_.accepted_tokens.Add(accepted);
+  }
+  // A token that could not be chosen is the last.
+  const absl::Status status = tokens.back().status;
+  if (!status.ok()) tokens = tokens.first(tokens.size() - 1);
+  std::optional<FinishReason> finished;
   if (request.spec().prefill_only) {
-    Finish(token.sequence, FinishReason::kPrefilled, absl::OkStatus());
-    return;
+    finished = FinishReason::kPrefilled;
+  } else if (!tokens.empty()) {
+    const Request::TokenOutcome outcome = request.AddTokens(tokens);
+    CountTokens(request, outcome);
+    finished = outcome.finished;
   }
-  request.sequence()->tokens.push_back(token.token);
-  const Request::TokenOutcome outcome = request.AddToken(token);
-  metrics_.generation_tokens.Increment();
-  if (outcome.gap_seconds.has_value()) {
-    metrics_.inter_token_latency.Observe(*outcome.gap_seconds);
-    if (!outcome.parked && serving_.CountGap(*outcome.gap_seconds)) request.CountStall();
-  } else {
+  if (finished.has_value()) {
+    Finish(sequence, *finished, absl::OkStatus());
+  } else if (!status.ok()) {
+    Finish(sequence, FinishReason::kError, status);
+  }
+}
+
+void Coordinator::CountTokens(Request& request, const Request::TokenOutcome& outcome) {
+  metrics_.generation_tokens.Add(outcome.taken);
+  if (!outcome.gap_seconds.has_value()) {
     metrics_.time_to_first_token.Observe(request.timings().time_to_first_token);
     metrics_.request_prefill_time.Observe(request.timings().prefill);
+    return;
   }
-  if (outcome.finished.has_value()) {
-    Finish(token.sequence, *outcome.finished, absl::OkStatus());
+  for (int n = 0; n < outcome.taken; ++n) {
+    metrics_.inter_token_latency.Observe(*outcome.gap_seconds / outcome.taken);
   }
+  if (!outcome.parked && serving_.CountGap(*outcome.gap_seconds)) request.CountStall();
 }
 
 }  // namespace annulus

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "engine/scheduler/prompt_lookup.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -50,6 +51,7 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
   const int pages = std::max(1, options.chunk_tokens / options.ranks / options.page_tokens);
   limits.prefill_rows_per_rank = pages * options.page_tokens;
   limits.sampled_rows_per_rank = options.max_running;
+  limits.draft_rows_per_rank = PromptLookup::kMostDraft;
   limits.tokens_per_rank = options.tokens_per_rank;
   for (const CacheGroup& group : model.groups) limits.group_windows.push_back(group.window);
   return limits;

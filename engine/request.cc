@@ -130,8 +130,31 @@ const AttentionReport& Request::attention_report() {
   return attention_;
 }
 
-Request::TokenOutcome Request::AddToken(const SampledToken& token) {
+int64_t Request::lookup_bytes() const {
+  if (!lookup_.has_value()) return 0;
+  return PromptLookup::BytesFor(prompt_tokens_ + spec_.sampling.max_tokens);
+}
+
+void Request::CountDraft(int drafted, int accepted) {
+  lookup_->Learn(drafted, accepted);
+  drafted_tokens_ += drafted;
+  accepted_tokens_ += accepted;
+}
+
+Request::TokenOutcome Request::AddTokens(std::span<const SampledToken> tokens) {
   TokenOutcome outcome;
+  NoteTimes(outcome);
+  Delta delta;
+  for (const SampledToken& token : tokens) {
+    AddToken(token, delta, outcome);
+    ++outcome.taken;
+    if (outcome.finished.has_value()) break;
+  }
+  sink_->OnDelta(std::move(delta));
+  return outcome;
+}
+
+void Request::NoteTimes(TokenOutcome& outcome) {
   const double now = Elapsed();
   if (completion_tokens_ == 0) {
     timings_.time_to_first_token = now;
@@ -144,9 +167,10 @@ Request::TokenOutcome Request::AddToken(const SampledToken& token) {
     timings_.longest_gap = std::max(timings_.longest_gap, outcome.gap_seconds.value_or(0));
   }
   last_token_at_ = now;
-  ++completion_tokens_;
+}
 
-  Delta delta;
+void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome) {
+  ++completion_tokens_;
   delta.token_ids.push_back(token.token);
   if (!token.logprob.has_value()) {
     digested_.reset();  // of all tokens or of none
@@ -159,24 +183,21 @@ Request::TokenOutcome Request::AddToken(const SampledToken& token) {
   }
   if (token.ends_text) {
     outcome.finished = FinishReason::kStop;
+    return;
+  }
+  std::string text = detokenizer_.Push(token.token);
+  if (completion_tokens_ < spec_.sampling.min_tokens) {
+    delta.text += text;
   } else {
-    std::string text = detokenizer_.Push(token.token);
-    if (completion_tokens_ < spec_.sampling.min_tokens) {
-      delta.text = std::move(text);
-    } else {
-      StopMatcher::Result result = stops_.Append(text);
-      delta.text = std::move(result.text);
-      if (result.matched.has_value()) {
-        matched_stop_ = *result.matched;
-        outcome.finished = FinishReason::kStop;
-      }
+    StopMatcher::Result result = stops_.Append(text);
+    delta.text += result.text;
+    if (result.matched.has_value()) {
+      matched_stop_ = *result.matched;
+      outcome.finished = FinishReason::kStop;
+      return;
     }
   }
-  sink_->OnDelta(std::move(delta));
-  if (!outcome.finished.has_value() && completion_tokens_ >= spec_.sampling.max_tokens) {
-    outcome.finished = FinishReason::kLength;
-  }
-  return outcome;
+  if (completion_tokens_ >= spec_.sampling.max_tokens) outcome.finished = FinishReason::kLength;
 }
 
 void Request::Finish(FinishReason reason, absl::Status status) {
@@ -209,6 +230,8 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.usage.cached_tokens = cached_tokens_;
   completion.usage.restored_tokens = restored_tokens_;
   completion.usage.cache_miss = cache_miss_;
+  completion.usage.drafted_tokens = drafted_tokens_;
+  completion.usage.accepted_tokens = accepted_tokens_;
   completion.timings = timings_;
   completion.attention = attention_report();
   completion.rope_factors = rope_factors_;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "engine/base/steady_time.h"
 #include "engine/sampling/stop_matcher.h"
 #include "engine/scheduler/placement.h"
+#include "engine/scheduler/prompt_lookup.h"
 #include "engine/sparse/block_pattern.h"
 #include "engine/state/sequence.h"
 #include "engine/text/incremental_detokenizer.h"
@@ -43,6 +45,14 @@ class Request {
   const Sequence* sequence() const { return sequence_; }
   const Timings& timings() const { return timings_; }
 
+  // From now on tokens are guessed ahead: see PromptLookup.
+  void GuessAhead(int64_t most_tokens) { lookup_.emplace(most_tokens); }
+  PromptLookup* lookup() { return lookup_.has_value() ? &*lookup_ : nullptr; }
+  // Of memory that guessing takes.
+  int64_t lookup_bytes() const;
+  // A step tried `drafted` guesses, of which the first `accepted` were right.
+  void CountDraft(int drafted, int accepted);
+
   // The request now runs as `sequence` (owned by the engine state).
   void Admit(Sequence* sequence);
 
@@ -61,14 +71,16 @@ class Request {
   // Whether the last such word is half a second old, or about to be.
   bool ProgressIsDue() const;
 
-  // Takes the next token: passes text on and says whether the request is finished by it. Also
-  // returns the seconds since the token before, absent for the first.
+  // Takes the tokens of a step, at least one, none with an error: passes text on and says whether
+  // the request is finished by one of them; those behind it are left. Also returns the seconds
+  // since the step before, absent for the first.
   struct TokenOutcome {
     std::optional<FinishReason> finished;
     std::optional<double> gap_seconds;
+    int taken = 0;
     bool parked = false;  // its reader was behind meanwhile
   };
-  TokenOutcome AddToken(const SampledToken& token);
+  TokenOutcome AddTokens(std::span<const SampledToken> tokens);
   // The last gap was longer than the stall budget.
   void CountStall() { ++timings_.stalls; }
 
@@ -101,6 +113,8 @@ class Request {
 
  private:
   double Elapsed() const;
+  void NoteTimes(TokenOutcome& outcome);
+  void AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome);
 
   const RequestId id_;
   RequestSpec spec_;
@@ -112,6 +126,9 @@ class Request {
   int32_t cached_tokens_ = 0;
   int64_t restored_tokens_ = 0;
   std::optional<CacheMiss> cache_miss_;
+  int64_t drafted_tokens_ = 0;
+  int64_t accepted_tokens_ = 0;
+  std::optional<PromptLookup> lookup_;
   IncrementalDetokenizer detokenizer_;
   StopMatcher stops_;
   const bool reports_logprobs_;

@@ -154,8 +154,8 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
     const bool stream = item.sampled && item.begin >= request.prompt_tokens();
     if (stream) ++streams;
     rows += item.end - item.begin;
-    const StepWork work =
-        stream ? SampledWork(item.begin) : EvenWork(item.begin, item.end, AttentionClass::kDense);
+    const StepWork work = stream ? SampledWork(item.begin, item.end)
+                                 : EvenWork(item.begin, item.end, AttentionClass::kDense);
     costs.push_back(pacer_.costs().Predict(work) + 1e-6 * (item.end - item.begin));
     all += costs.back();
     uses.push_back(
@@ -174,6 +174,19 @@ bool Serving::CountGap(double seconds) {
   const bool stall = stall_seconds_ > 0 && seconds > stall_seconds_;
   if (stall) metrics_.stall_violations.Increment();
   return stall;
+}
+
+double Serving::RowCost(int32_t position) const {
+  // While all steps had one row, what rows take cannot be told from what steps take: the least and
+  // the most that is believed.
+  constexpr double kLeast = 0.02;
+  constexpr double kMost = 0.25;
+  const StepWork row = SampledWork(position, position + 1);
+  StepWork step = row;
+  step.amount[StepWork::kStep] = 1;
+  const double all = pacer_.costs().Predict(step);
+  if (all <= 0) return kMost;
+  return std::clamp(pacer_.costs().Predict(row) / all, kLeast, kMost);
 }
 
 }  // namespace annulus

@@ -44,6 +44,8 @@ class Serving {
 
   // A stream waited so long for its next token. Whether that was longer than the stall budget.
   bool CountGap(double seconds);
+  // What one more row that is sampled at `position` adds to a step that has one, as a share of it.
+  double RowCost(int32_t position) const;
 
   // Seconds of the request's prompt that are done, and still to do, as if it were alone.
   struct PromptShare {

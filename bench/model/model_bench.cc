@@ -1,6 +1,7 @@
 #include "bench/model/model_bench.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/model/bench_sink.h"
+#include "bench/model/forced_answer.h"
 #include "bench/model/model_work.h"
 #include "bench/report/resident_memory.h"
 #include "bench/report/ring_mode.h"
@@ -105,6 +107,9 @@ class ModelBench {
   std::vector<int32_t> RandomPrompt(int32_t tokens);
   absl::StatusOr<Answer> Generate(std::vector<int32_t> prompt, int32_t tokens,
                                   const std::function<double(int64_t)>& operations_of);
+  absl::StatusOr<Answer> Generate(RequestSpec spec,
+                                  const std::function<double(int64_t)>& operations_of);
+  absl::Status Forced(int32_t depth, const std::function<void(const Row&)>& report);
   absl::StatusOr<Row> Prefill(int32_t tokens);
   absl::StatusOr<Row> Decode(int32_t depth);
   absl::Status TakePieces(const std::vector<int32_t>& prompt, MemoryMeter& memory, Runs& runs);
@@ -175,6 +180,11 @@ absl::StatusOr<Answer> ModelBench::Generate(std::vector<int32_t> prompt, int32_t
   RequestSpec spec;
   spec.prompt = std::move(prompt);
   spec.sampling.max_tokens = tokens;
+  return Generate(std::move(spec), operations_of);
+}
+
+absl::StatusOr<Answer> ModelBench::Generate(RequestSpec spec,
+                                            const std::function<double(int64_t)>& operations_of) {
   spec.sampling.temperature = 0;
   spec.sampling.ignore_eos = true;
   const auto sink = std::make_shared<BenchSink>();
@@ -251,6 +261,54 @@ absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
   Row row = Describe(machine_.memory_name(), "decode", steps, depth, runs, flops);
   row.Number("bytes", bytes_at(runs.attention.density));
   return row;
+}
+
+// The same answer without and with guesses, by turns; the prompt is read once.
+absl::Status ModelBench::Forced(int32_t depth, const std::function<void(const Row&)>& report) {
+  ANNULUS_ASSIGN_OR_RETURN(
+      const ForcedAnswer forced,
+      ForceAnswer(options_.force_tokens, depth, options_.generate, config_.vocabulary, random_));
+  memory_.Resume();
+  ANNULUS_RETURN_IF_ERROR(Generate(forced.prompt, 1, [&](int64_t read) {
+                            return read > 0 ? PrefillFlops(config_, read) : 0;
+                          }).status());
+  progress_.Done({std::max(1, depth), PrefillWork(depth)});
+  const auto tokens = static_cast<int32_t>(forced.answer.size());
+  std::array<std::vector<double>, 2> seconds;  // without, with
+  Usage usage;
+  for (int i = 0; i < options_.repeat; ++i) {
+    for (const Speculation speculation : {Speculation::kOff, Speculation::kNgram}) {
+      RequestSpec spec;
+      spec.prompt = forced.prompt;
+      spec.sampling.forced = forced.answer;
+      spec.sampling.max_tokens = tokens;
+      spec.speculation = speculation;
+      ANNULUS_ASSIGN_OR_RETURN(const Answer answer,
+                               Generate(std::move(spec), [](int64_t) { return 0; }));
+      if (answer.ids != forced.answer) return absl::InternalError("another answer than was forced");
+      seconds[static_cast<size_t>(speculation)].push_back(answer.completion.timings.decode);
+      if (speculation == Speculation::kNgram) usage = answer.completion.usage;
+    }
+    progress_.Done({tokens, DecodeWork(depth)});
+  }
+  memory_.Pause();
+  const double plain = Median(seconds[0]);
+  for (const Speculation speculation : {Speculation::kOff, Speculation::kNgram}) {
+    const bool guesses = speculation == Speculation::kNgram;
+    const double median = Median(seconds[static_cast<size_t>(speculation)]);
+    Row row;
+    row.Text("phase", guesses ? "decode, guessing" : "decode").Int("tokens", tokens);
+    row.Int("depth", depth).Int("ranks", ranks_).Int("threads", options_.threads);
+    row.Number("seconds", median, Row::Unit::kSeconds);
+    row.Number("tokens_per_second", (tokens - 1) / median, Row::Unit::kPerSecond);
+    if (guesses) {
+      row.Number("ratio_to_plain", median / plain);
+      row.Int("drafted", usage.drafted_tokens).Int("accepted", usage.accepted_tokens);
+    }
+    progress_.Clear();
+    report(row);
+  }
+  return absl::OkStatus();
 }
 
 // One run: pieces of an answer to a prompt that is in the prefix cache, with reads of the memory
@@ -363,6 +421,10 @@ absl::Status ModelBench::RunRanks(const std::function<void(const Row&)>& report)
     report(row);
   }
   for (const int32_t depth : options_.depths) {
+    if (!options_.force_tokens.empty()) {
+      ANNULUS_RETURN_IF_ERROR(Forced(depth, report));
+      continue;
+    }
     ANNULUS_ASSIGN_OR_RETURN(const Row row, Decode(depth));
     progress_.Clear();
     report(row);

@@ -21,6 +21,10 @@ struct ModelBenchOptions {
   std::vector<int32_t> prompt_tokens;  // a prefill row for each, >= 1
   std::vector<int32_t> depths;         // a decode row for each, >= 0
   int32_t generate = 32;               // tokens of a decode row
+  // What the answers of decode rows are, and then each such row is timed without and with guessing
+  // ahead: "quote" (a passage of the prompt), "mislead" (every three tokens stand in the prompt,
+  // with something else behind them) or a file of token ids. Empty: what the model generates.
+  std::string force_tokens;
   std::vector<int32_t> ranks = {1};    // an engine after the other for each, at least one
   int threads = 1;                     // all ranks together
   std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
@@ -39,6 +43,10 @@ struct ModelBenchOptions {
 // the queue to the first token. A decode row generates after a prompt of `depth` ids, which is read
 // once; that of the last prefill row of this length, where there is one. The machine's limits are
 // measured before and after each run.
+//
+// With `force_tokens` a decode row is that of an answer without guesses, and is followed by one of
+// the same answer with guesses: their runs take turns, and the second has the ratio of their times
+// and the share of guesses that were right.
 //
 // With several numbers of ranks rows also have, beside the first of them, their time's ratio and
 // the share of equal tokens, and the seconds of a run that a rank waited for another with nothing

@@ -55,6 +55,10 @@ void WriteUsage(const Generation& generation, JsonWriter& json) {
     json.Key("cache_miss");
     WriteMiss(usage.cache_miss(), json);
   }
+  if (usage.drafted_tokens() > 0) {
+    json.Key("drafted_tokens").Int(usage.drafted_tokens());
+    json.Key("accepted_tokens").Int(usage.accepted_tokens());
+  }
   json.EndObject();
 }
 
@@ -353,8 +357,13 @@ std::string TimingsText(const v1::Completion& completion) {
       usage.restored_tokens() > 0
           ? absl::StrCat(", ", FormatCount(usage.restored_tokens()), " of them restored from disk")
           : "",
-      "; ", FormatCount(ComputedTokens(usage)), " computed), answer ",                          //
-      FormatCount(usage.completion_tokens()), "\n", ReuseText(usage),                           //
+      "; ", FormatCount(ComputedTokens(usage)), " computed), answer ",  //
+      FormatCount(usage.completion_tokens()),
+      usage.drafted_tokens() > 0
+          ? absl::StrCat(" (", FormatCount(usage.accepted_tokens()), " of ",
+                         FormatCount(usage.drafted_tokens()), " guesses right)")
+          : "",
+      "\n", ReuseText(usage),                                                                   //
       "time       first token ", FormatDuration(timings.time_to_first_token()), ", queue ",     //
       FormatDuration(timings.queue()), ", prefill ", FormatDuration(timings.prefill()),         //
       rate(ComputedTokens(usage), timings.prefill()), ", decode ",                              //

@@ -193,6 +193,17 @@ void AddGenerationOptions(CLI::App& command, v1::GenerationSpec& spec) {
           "--digest", [&spec](int64_t /*count*/) { spec.set_digest(true); },
           "Have the answer's tokens and log probabilities hashed, to compare it bit by bit")
       ->group(kServerGroup);
+  strings(
+      "--speculate",
+      [&spec](const std::string& way) {
+        spec.set_speculation(way == "off" ? v1::SPECULATION_OFF : v1::SPECULATION_NGRAM);
+      },
+      "ngram: guess tokens ahead from the request's own text, which is quicker where the answer "
+      "quotes it; the answer is the same (default: the server's --speculate)",
+      kServerGroup)
+      ->expected(1)
+      ->check(CLI::IsMember({"off", "ngram"}))
+      ->type_name("off|ngram");
   AddAttentionOptions(command, spec);
   AddField(command, sampling, "-n,--max-tokens", &P::set_max_tokens, "Most tokens to generate");
   AddField(command, sampling, "--min-tokens", &P::set_min_tokens, "Fewest tokens to generate");

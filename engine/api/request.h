@@ -36,6 +36,8 @@ struct SamplingParams {
   bool ignore_eos = false;
   std::optional<int32_t> logprobs;      // 0..20 alternatives beside the chosen token
   std::map<int32_t, float> logit_bias;  // at most 1024 entries in [-100, 100]
+  // The answer begins with these, whatever the logits say: to measure how fast an answer comes.
+  std::vector<int32_t> forced;
 
   bool operator==(const SamplingParams&) const = default;
 };

@@ -259,10 +259,11 @@ absl::Status CheckReport(const LayerAttention& part, const ItemIndex& items) {
 
 absl::Status CheckAnswers(const RankResult& result, const StepPlan& plan) {
   const ItemIndex items(plan);
-  std::set<SequenceId> answered;
+  std::unordered_map<SequenceId, int32_t> answered;  // tokens
   for (const SampledToken& token : result.tokens) {
-    const bool asked = items.Find(token.sequence, [](const PlanItem& i) { return i.sampled; });
-    if (!asked || !answered.insert(token.sequence).second) {
+    const PlanItem* const item =
+        items.Find(token.sequence, [](const PlanItem& i) { return i.sampled; });
+    if (item == nullptr || ++answered[token.sequence] > item->end - item->begin) {
       return Wrong("a token that no item asked for");
     }
   }

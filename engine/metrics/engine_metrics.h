@@ -193,6 +193,10 @@ class EngineMetrics {
   Counter& prompt_tokens =
       set_.AddCounter("prompt_tokens_total", "Prompt tokens computed by prefill.");
   Counter& generation_tokens = set_.AddCounter("generation_tokens_total", "Tokens generated.");
+  Counter& draft_tokens = set_.AddCounter("spec_decode_num_draft_tokens_total",
+                                          "Tokens that were guessed ahead and tried.");
+  Counter& accepted_tokens = set_.AddCounter("spec_decode_num_accepted_tokens_total",
+                                             "Tokens that were guessed ahead and were right.");
   Counter& prefix_cache_queries = set_.AddCounter("prefix_cache_queries_total",
                                                   "Prompt tokens looked up among cached prefixes.");
   Counter& prefix_cache_hits = set_.AddCounter("prefix_cache_hits_total",

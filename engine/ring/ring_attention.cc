@@ -1,9 +1,11 @@
 #include "engine/ring/ring_attention.h"
 
+#include <array>
 #include <utility>
 
 #include "engine/ring/ring_planner.h"
 #include "engine/ring/ring_round.h"
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -147,23 +149,30 @@ class RingAttention::LayerRun {
     return absl::OkStatus();
   }
 
-  // `parts`: the query, and for a sampled row its key and value.
+  // `parts`: the queries, and for sampled rows their keys and values.
   absl::Status Serve(const RingPlan::Served& served, const RingPart* parts, RingPlan::Step& step) {
     for (size_t i = 0; i < served.items; ++i) {
       step.items[served.first_item + i].query.data = Floats(parts[0]);
     }
     if (served.page == nullptr) return absl::OkStatus();
-    // Another rank computed the row that is written into the page here.
-    std::byte* const page = served.page + layer_.page_offset;
+    // Another rank computed the rows that are written into the page here.
+    std::array<std::byte*, kMostSampledRows> pages;
+    std::array<int32_t, kMostSampledRows> slots;
+    const auto rows = static_cast<size_t>(served.rows);
+    ANNULUS_CHECK(rows <= pages.size()) << rows << " sampled rows of an item";
+    for (size_t row = 0; row < rows; ++row) {
+      pages[row] = served.page + layer_.page_offset;
+      slots[row] = served.slot + static_cast<int32_t>(row);
+    }
     const KvPageShape& shape = ring_.config_.shape;
     const int64_t key_columns = int64_t{shape.kv_heads} * shape.k_dim;
     const int64_t value_columns = int64_t{shape.kv_heads} * shape.v_dim;
     KvAppendParams params;
     params.shape = shape;
-    params.k = {Floats(parts[1]), 1, key_columns, key_columns};
-    params.v = {Floats(parts[2]), 1, value_columns, value_columns};
-    params.pages = std::span<std::byte* const>(&page, 1);
-    params.slots = std::span<const int32_t>(&served.slot, 1);
+    params.k = {Floats(parts[1]), served.rows, key_columns, key_columns};
+    params.v = {Floats(parts[2]), served.rows, value_columns, value_columns};
+    params.pages = std::span<std::byte* const>(pages).first(rows);
+    params.slots = std::span<const int32_t>(slots).first(rows);
     return ring_.ops_.kv_append(ring_.stream_, params);
   }
 

@@ -70,13 +70,14 @@ class RingPlan {
     std::vector<RingPart> parts;  // that came, if so
   };
   // Attention items whose query is a part of a peer's queries. If `page` is set the two parts that
-  // follow are the key and value of a sampled row, which goes to `slot` of that page.
+  // follow are the keys and values of sampled rows, which go to that page from `slot` on.
   struct Served {
     size_t first_item = 0;
     size_t items = 0;
     size_t part = 0;
     std::byte* page = nullptr;
     int32_t slot = 0;
+    int32_t rows = 0;
   };
   // A state that comes back: copied to `into`, or merged with what is there; then `merges`.
   struct Returned {

@@ -179,6 +179,7 @@ void RingPlanner::ListServed(size_t i, int other, RingPlan::Step& step, RingPlan
     const ShardPage& page = shards.seen_by[item.home_index()].back();
     served.page = layer_.page_data(page.page);
     served.slot = item.begin - page.first_position;
+    served.rows = static_cast<int32_t>(rows);
   }
   with.served.push_back(served);
   int n = 0;

@@ -52,6 +52,10 @@ absl::Status CheckSampled(const PlanItem& item, const RankSequence& sequence, in
     return Unfit(item.sequence, "a row to sample that does not run on its home rank ",
                  sequence.home);
   }
+  if (item.end - item.begin > kMostSampledRows) {
+    return Unfit(item.sequence, item.end - item.begin, " rows to sample; at most ",
+                 kMostSampledRows, " go together");
+  }
   if (rank == sequence.home && sequence.sampler == nullptr) {
     return Unfit(item.sequence, "a row to sample before its setup");
   }
@@ -127,6 +131,9 @@ absl::Status CheckItem(const PlanItem& item, const RankSequence& sequence, const
   ANNULUS_RETURN_IF_ERROR(CheckSummaries(item, sequence, model, rank));
   if (item.sampled) {
     ANNULUS_RETURN_IF_ERROR(CheckSampled(item, sequence, rank));
+    if (item.begin / page_tokens != (item.end - 1) / page_tokens) {
+      return Unfit(item.sequence, "rows to sample in several pages");
+    }
     return HolderOf(item, sequence, item.begin, page_tokens).status();
   }
   for (const RowRun& run : item.runs) {

@@ -50,7 +50,10 @@ Sampler& StepRun::SamplerOf(const PlanItem& item) const {
 bool StepRun::ChosenOnDevice(const PlanItem& item) const {
   const bool in_place = rank_.parts_.host_arena == rank_.parts_.arena;
   if (in_place || ops().sample == nullptr || !item.sampled) return false;
-  return !SamplerOf(item).wants_logits();
+  const Sampler& sampler = SamplerOf(item);
+  // Rows behind the first are chosen before it is known what the first gives.
+  const bool several = item.end - item.begin > 1;
+  return !sampler.wants_logits() && !(several && sampler.depends_on_answer());
 }
 
 absl::StatusOr<StepRun::HeadBuffers> StepRun::TakeHeadBuffers() {
@@ -122,6 +125,9 @@ void StepRun::UseRow(const HeadRow& row, size_t index, const HeadBuffers& buffer
     result.logits.push_back({item.sequence, position, {logits.begin(), logits.end()}});
     return;
   }
+  // A guessed row counts if the row before it gave the token that it holds.
+  if (position > item.begin && row.row != next_row_) return;
+  next_row_ = -1;
   Sampler& sampler = SamplerOf(item);
   absl::StatusOr<SampleResult> sampled =
       row.on_device ? sampler.ResultOf(buffers.tokens[index], position + 1)
@@ -131,8 +137,12 @@ void StepRun::UseRow(const HeadRow& row, size_t index, const HeadBuffers& buffer
     return;
   }
   sampler.Observe(sampled->token);
-  result.tokens.push_back({item.sequence, sampled->token, sampler.EndsText(sampled->token),
-                           std::move(sampled->logprob), absl::OkStatus()});
+  const bool ends_text = sampler.EndsText(sampled->token);
+  const bool guessed = position + 1 < item.end &&
+                       sampled->token == item.tokens[position + 1 - item.begin] && !ends_text;
+  if (guessed) next_row_ = row.row + 1;
+  result.tokens.push_back(
+      {item.sequence, sampled->token, ends_text, std::move(sampled->logprob), absl::OkStatus()});
 }
 
 }  // namespace annulus

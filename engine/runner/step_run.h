@@ -160,6 +160,7 @@ class StepRun {
   Buffers buffers_;
   ExpertBuffers experts_;
   std::vector<LayerAttention> attention_;
+  int64_t next_row_ = -1;             // whose token counts if it is not an item's first: see UseRow
   std::unique_ptr<StepGraph> graph_;  // of a step that is one; null: not begun, or launched
 };
 

@@ -1,6 +1,7 @@
 #include "engine/sampling/sampler.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,7 @@ Sampler::Sampler(const SamplingParams& params, int32_t vocabulary,
       min_p_(params.min_p),
       penalties_{params.repetition_penalty, params.frequency_penalty, params.presence_penalty},
       logprobs_(params.logprobs),
+      forced_(params.forced),
       logit_bias_(params.logit_bias.begin(), params.logit_bias.end()),
       ending_ids_(params.stop_token_ids) {
   ANNULUS_CHECK(params.seed.has_value()) << "the engine draws the seed before";
@@ -99,7 +101,8 @@ absl::StatusOr<SampleResult> Sampler::ResultOf(int32_t token, int64_t position) 
                      " ends the text, but ", generated_, " of at least ", min_tokens_,
                      " tokens are generated; lower min_tokens or name fewer stop_token_ids"));
   }
-  return SampleResult{token, std::nullopt};
+  const bool forced = generated_ < std::ssize(forced_);
+  return SampleResult{forced ? forced_[generated_] : token, std::nullopt};
 }
 
 absl::StatusOr<SampleResult> Sampler::Sample(std::span<const float> logits, int64_t position,

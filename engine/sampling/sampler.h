@@ -54,6 +54,8 @@ class Sampler {
 
   // Log-probabilities need all logits of a row; tokens may be chosen where these are.
   bool wants_logits() const { return logprobs_.has_value(); }
+  // Whether a token is chosen otherwise after other tokens of the answer, its logits being equal.
+  bool depends_on_answer() const { return penalizes() || !StopsAllowed(); }
   // How the op `sample` chooses the token for `position` as Sample would. The row's lists are this
   // sampler's own: valid until the next token is observed.
   SampleRow RowAt(int64_t position) const;
@@ -85,6 +87,7 @@ class Sampler {
   const float min_p_;
   const Penalties penalties_;
   const std::optional<int32_t> logprobs_;
+  const std::vector<int32_t> forced_;
   const std::vector<std::pair<int32_t, float>> logit_bias_;  // ascending
   std::vector<int32_t> ending_ids_;                          // sorted
 

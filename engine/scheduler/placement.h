@@ -16,10 +16,13 @@ struct PlanLimits {
   int page_tokens = 64;                // also the stripe unit
   int prefill_rows_per_rank = 2048;    // most prompt rows of one rank in a step, at least a page
   int sampled_rows_per_rank = 64;      // most rows to be sampled of one rank in a step, at least 1
+  int draft_rows_per_rank = 0;         // most rows of guessed tokens besides
   int tokens_per_rank = 2048;          // a sequence takes one more rank for each of these
   std::vector<int32_t> group_windows;  // per cache group: 0 = full, else the window
 
-  int rows_per_rank() const { return prefill_rows_per_rank + sampled_rows_per_rank; }
+  int rows_per_rank() const {
+    return prefill_rows_per_rank + sampled_rows_per_rank + draft_rows_per_rank;
+  }
 };
 
 // Index into a sequence's ring of the rank that a new page is placed on. A rank has whole shards

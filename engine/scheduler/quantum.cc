@@ -85,7 +85,7 @@ std::vector<PrefillTurn> StepPacer::Turns(std::span<const PromptState> prompts,
                                           std::span<const int32_t> streams) const {
   StepWork rest;
   rest.amount[StepWork::kStep] = 1;
-  for (const int32_t position : streams) rest += SampledWork(position);
+  for (const int32_t position : streams) rest += SampledWork(position, position + 1);
   QuantumLimits limits;
   if (stall_ > 0) {
     const bool beside = !streams.empty();

@@ -4,21 +4,32 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
 namespace {
 
-// Null: it has ended since.
-Sequence* FindSequence(const EngineState& state, SequenceId id) {
-  for (const auto& sequence : state.running) {
-    if (sequence->id == id) return sequence.get();
+// The sequences that run, by id.
+class SequenceIndex {
+ public:
+  explicit SequenceIndex(const EngineState& state) {
+    for (const auto& sequence : state.running) sequences_[sequence->id] = sequence.get();
   }
-  return nullptr;
-}
+
+  Sequence& at(SequenceId id) const {
+    const auto found = sequences_.find(id);
+    ANNULUS_CHECK(found != sequences_.end()) << "no sequence " << id << " runs";
+    return *found->second;
+  }
+
+ private:
+  std::unordered_map<SequenceId, Sequence*> sequences_;
+};
 
 constexpr uint32_t kFirstVersion = 1;
 
@@ -51,7 +62,8 @@ class Planner {
         policy_(policy),
         turns_(turns),
         prefill_rows_(limits.ranks, 0),
-        sampled_rows_(limits.ranks, 0) {}
+        sampled_rows_(limits.ranks, 0),
+        draft_rows_(limits.ranks, 0) {}
 
   StepPlan Run() {
     plan_.step = state_.step;
@@ -82,8 +94,20 @@ class Planner {
 
   void PlanDecode(const Sequence& sequence) {
     if (!SampledRoom(sequence.home)) return;
-    AddUpdate(sequence, sequence.computed + 1, true);
-    AddSampled(sequence, sequence.computed);
+    const int32_t drafted = DraftRows(sequence);
+    draft_rows_[sequence.home] += drafted;
+    const int32_t end = sequence.computed + 1 + drafted;
+    AddUpdate(sequence, end, true);
+    AddSampled(sequence, sequence.computed, end);
+  }
+
+  // How much of its draft the step can try: all rows lie in one page.
+  int32_t DraftRows(const Sequence& sequence) const {
+    const int32_t page = limits_.page_tokens;
+    const int32_t page_end = (sequence.computed / page + 1) * page;
+    const auto drafted = static_cast<int32_t>(sequence.draft.size());
+    return std::min({drafted, kMostSampledRows - 1, page_end - sequence.computed - 1,
+                     limits_.draft_rows_per_rank - draft_rows_[sequence.home]});
   }
 
   // The largest chunk end that leaves every ring rank within its rows; `computed` when none does.
@@ -158,10 +182,11 @@ class Planner {
   }
 
   void PlanTurns() {
+    const SequenceIndex sequences(state_);
     for (const PrefillTurn& turn : *turns_) {
-      const Sequence* const sequence = FindSequence(state_, turn.sequence);
-      ANNULUS_CHECK(sequence != nullptr && sequence->in_prefill()) << "no prompt of that name";
-      PlanPrefill(*sequence, turn.end);
+      const Sequence& sequence = sequences.at(turn.sequence);
+      ANNULUS_CHECK(sequence.in_prefill()) << "no prompt of that name";
+      PlanPrefill(sequence, turn.end);
     }
   }
 
@@ -172,7 +197,7 @@ class Planner {
     AddUpdate(sequence, end, last);
     const int32_t prefill_end = last ? end - 1 : end;
     if (prefill_end > sequence.computed) AddPrefill(sequence, prefill_end);
-    if (last) AddSampled(sequence, end - 1);
+    if (last) AddSampled(sequence, end - 1, end);
   }
 
   void AddPrefill(const Sequence& sequence, int32_t end) {
@@ -215,14 +240,17 @@ class Planner {
     return most;
   }
 
-  void AddSampled(const Sequence& sequence, int32_t position) {
+  // Row `begin` holds the sequence's last token, rows behind it its draft.
+  void AddSampled(const Sequence& sequence, int32_t begin, int32_t end) {
     PlanItem item;
     item.sequence = sequence.id;
-    item.begin = position;
-    item.end = position + 1;
-    item.tokens = {sequence.tokens[position]};
+    item.begin = begin;
+    item.end = end;
+    item.tokens = {sequence.tokens[begin]};
+    const auto draft = sequence.draft.begin();
+    item.tokens.insert(item.tokens.end(), draft, draft + (end - begin - 1));
     item.mode = RingMode::kPassQ;
-    item.runs = {{sequence.home, position, 1}};
+    item.runs = {{sequence.home, begin, end - begin}};
     item.sampled = true;
     ++sampled_rows_[sequence.home];
     plan_.items.push_back(std::move(item));
@@ -261,6 +289,7 @@ class Planner {
   const std::optional<std::span<const PrefillTurn>> turns_;
   std::vector<int> prefill_rows_;  // [rank] given so far
   std::vector<int> sampled_rows_;
+  std::vector<int> draft_rows_;
   int64_t visiting_pages_ = 0;  // in a ring step, of the items so far
   StepPlan plan_;
 };
@@ -314,6 +343,13 @@ void DropBehindWindows(const PlanLimits& limits, Sequence& sequence, PageBook& p
   }
 }
 
+// Rows below `end` are computed and stay.
+void Advance(int32_t end, const PlanLimits& limits, Sequence& sequence, PageBook& pages) {
+  if (end <= sequence.computed) return;
+  CompletePages(sequence, end, limits, pages);
+  sequence.computed = end;
+}
+
 }  // namespace
 
 StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
@@ -323,8 +359,9 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
 
 void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages) {
   ANNULUS_CHECK(plan.step == state.step) << "plan of another step";
+  const SequenceIndex sequences(state);
   for (const SequenceUpdate& update : plan.updates) {
-    const Sequence& sequence = *FindSequence(state, update.sequence);
+    const Sequence& sequence = sequences.at(update.sequence);
     for (size_t g = 0; g < update.tables.size(); ++g) {
       for (const PageEntry& entry : update.tables[g].append) {
         if (entry.first_position < sequence.groups[g].mapped_end) continue;  // only announced
@@ -334,19 +371,65 @@ void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages) 
   }
 }
 
-void CommitStep(const StepPlan& plan, const PlanLimits& limits, EngineState& state,
-                PageBook& pages) {
+absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results) {
+  const auto asked = std::count_if(plan.items.begin(), plan.items.end(),
+                                   [](const PlanItem& item) { return item.sampled; });
+  int64_t answered = 0;
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    const std::vector<SampledToken>& tokens = results[rank].tokens;
+    auto item = plan.items.begin();
+    for (size_t i = 0; i < tokens.size(); ++item, ++answered) {
+      item = std::find_if(item, plan.items.end(), [&](const PlanItem& next) {
+        return next.sampled && next.sequence == tokens[i].sequence &&
+               next.runs.front().rank == static_cast<int32_t>(rank);
+      });
+      if (item == plan.items.end()) {
+        return absl::InternalError(absl::StrCat("rank ", rank, " sampled for sequence ",
+                                                tokens[i].sequence, ", which it was not asked to"));
+      }
+      // A row counts if the one before it gave the token that it holds.
+      const std::span<const int32_t> rows = item->tokens;
+      size_t row = 1;
+      for (++i; i < tokens.size() && tokens[i].sequence == item->sequence; ++i, ++row) {
+        if (row < rows.size() && tokens[i - 1].status.ok() && tokens[i - 1].token == rows[row]) {
+          continue;
+        }
+        return absl::InternalError(absl::StrCat("rank ", rank, " sampled for row ", row,
+                                                " of sequence ", item->sequence,
+                                                ", which does not count"));
+      }
+    }
+  }
+  if (answered == asked) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("ranks sampled for ", answered, " sequences of the ", asked, " they were to"));
+}
+
+void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
+                const PlanLimits& limits, EngineState& state, PageBook& pages) {
   ANNULUS_CHECK(plan.step == state.step) << "plan of another step";
   ++state.step;
   state.ended.clear();
+  const SequenceIndex sequences(state);
   for (const SequenceUpdate& update : plan.updates) {
-    CommitTables(update, limits, *FindSequence(state, update.sequence));
+    CommitTables(update, limits, sequences.at(update.sequence));
   }
+  std::unordered_map<SequenceId, int32_t> counted;  // end of the rows of a sampled item that count
   for (const PlanItem& item : plan.items) {
-    Sequence& sequence = *FindSequence(state, item.sequence);
-    if (item.end <= sequence.computed) continue;
-    CompletePages(sequence, item.end, limits, pages);
-    sequence.computed = item.end;
+    Sequence& sequence = sequences.at(item.sequence);
+    sequence.draft.clear();
+    if (item.sampled) {
+      counted[item.sequence] = item.begin;
+    } else {
+      Advance(item.end, limits, sequence, pages);
+    }
+  }
+  for (const RankResult& result : results) {
+    for (const SampledToken& token : result.tokens) {
+      Sequence& sequence = sequences.at(token.sequence);
+      Advance(++counted.at(token.sequence), limits, sequence, pages);
+      if (token.status.ok()) sequence.tokens.push_back(token.token);
+    }
   }
 }
 

@@ -54,10 +54,11 @@ StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int de
   return work;
 }
 
-StepWork SampledWork(int32_t position) {
+StepWork SampledWork(int32_t begin, int32_t end) {
   StepWork work;
-  work.amount[StepWork::kSampled] = 1;
-  work.amount[StepWork::kKeys] = position + 1.0;
+  const double rows = end - begin;
+  work.amount[StepWork::kSampled] = rows;
+  work.amount[StepWork::kKeys] = rows * (begin + (rows + 1) / 2);
   return work;
 }
 
@@ -68,7 +69,7 @@ StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention,
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const PlanItem& item = plan.items[i];
     if (item.sampled) {
-      work += SampledWork(item.begin);
+      work += SampledWork(item.begin, item.end);
       continue;
     }
     work +=

@@ -37,8 +37,8 @@ StepWork EvenWork(int32_t begin, int32_t end, AttentionClass attention);
 // The same where its pages are dealt out over a ring of `degree`, as PlaceOnRing does.
 StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int degree,
                     const PlanLimits& plan);
-// Of one row that is sampled at `position`, without kStep.
-StepWork SampledWork(int32_t position);
+// Of rows [begin, end) that are sampled, without kStep.
+StepWork SampledWork(int32_t begin, int32_t end);
 // Of a whole plan, with kStep. `attention`: of each item; empty: all are dense.
 StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention, int ranks);
 

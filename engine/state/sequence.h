@@ -23,7 +23,9 @@ struct Sequence {
   std::vector<int32_t> tokens;  // the prompt, then what was sampled
   int32_t prompt_length = 0;
   int32_t computed = 0;  // positions whose keys and values are written
-  bool paused = false;   // parked, its reader is behind: left out of plans, holds no slot
+  // Guessed to follow `tokens`; the next step may try some of them. Empty while in prefill.
+  std::vector<int32_t> draft;
+  bool paused = false;  // parked, its reader is behind: left out of plans, holds no slot
   std::vector<int32_t> ring;
   int32_t home = 0;
   std::vector<GroupTable> groups;

@@ -86,8 +86,15 @@ struct SequenceUpdate {
   bool operator==(const SequenceUpdate&) const = default;
 };
 
+// Most rows of a sampled item.
+inline constexpr int kMostSampledRows = 16;
+
 // Rows [begin, end) of one sequence. A prefill item's rows run where their pages are written and
-// give no token. A sampled item is one row, run at the home rank, whose logits give the next token.
+// give no token. A sampled item runs at the home rank: the logits of its first row give the next
+// token. Further rows hold tokens that are guessed to follow (speculation): row n + 1 counts if row
+// n gave the token that it holds, and gives the token after it. Rows that do not count are as if
+// they had not been run; their places in the pages are written again. All rows of a sampled item
+// lie in one page.
 // The last row of a prompt is a sampled item of the same step as the rows before it.
 struct PlanItem {
   SequenceId sequence = 0;
@@ -180,6 +187,7 @@ struct LayerAttention {
 struct RankResult {
   absl::Status status;
   // Of the sequences whose home this rank is, in the order of the plan's items.
+  // An item has a token for each of its rows that count, one behind the other.
   std::vector<SampledToken> tokens;
   std::vector<LogitsRow> logits;
   RingCounters ring;

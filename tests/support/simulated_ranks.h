@@ -112,8 +112,12 @@ class SimulatedRanks final : public RankPort {
     const bool lost = !items.empty() && std::exchange(lose_tokens_, false);
     for (const PlanItem& item : items) {
       if (!item.sampled || lost) continue;
-      results[item.runs[0].rank].tokens.push_back(
-          {item.sequence, TokenAt(item.begin + 1), false, std::nullopt, absl::OkStatus()});
+      for (int32_t row = item.begin; row < item.end; ++row) {
+        results[item.runs[0].rank].tokens.push_back(
+            {item.sequence, TokenAt(row + 1), false, std::nullopt, absl::OkStatus()});
+        // A guessed row behind it counts if it holds this token.
+        if (row + 1 < item.end && item.tokens[row + 1 - item.begin] != TokenAt(row + 1)) break;
+      }
     }
     if (report_.has_value() && !items.empty()) {
       LayerAttention& report =

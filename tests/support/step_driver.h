@@ -2,6 +2,7 @@
 #define ANNULUS_TESTS_SUPPORT_STEP_DRIVER_H_
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -65,6 +66,8 @@ struct DriverOptions {
   // Once a sequence has so many tokens its sampling setup is sent again, as to a rank that lost it;
   // 0: never.
   int resend_setup_after = 0;
+  // Guesses how a sequence that decodes goes on; null: nobody does.
+  std::function<std::vector<int32_t>(const Sequence&)> draft;
 };
 
 struct DriverResult {
@@ -89,6 +92,7 @@ class StepDriver {
     limits_.page_tokens = model.page_shape.page_tokens;
     limits_.prefill_rows_per_rank = std::max(options.prefill_rows, limits_.page_tokens);
     limits_.sampled_rows_per_rank = 4;
+    if (options.draft != nullptr) limits_.draft_rows_per_rank = 2 * kMostSampledRows;
     limits_.tokens_per_rank = options.tokens_per_rank;
     for (const CacheGroup& group : model.groups) limits_.group_windows.push_back(group.window);
     RankSetOptions set;
@@ -163,12 +167,17 @@ class StepDriver {
   }
 
   void RunStep(EngineState& state, int max_tokens, std::vector<DriverResult>& results) {
+    for (const auto& sequence : state.running) {
+      if (options_.draft == nullptr || sequence->in_prefill()) continue;
+      sequence->draft = options_.draft(*sequence);
+    }
     auto plan = std::make_shared<StepPlan>(PlanStep(state, *pages_, limits_, Modes()));
     WantLogits(*plan);
     StartStep(*plan, state, *pages_);
     const auto step = ranks_->Run(plan);
     ANNULUS_CHECK(step.ok()) << step.status().ToString();
-    CommitStep(*plan, limits_, state, *pages_);
+    ANNULUS_CHECK(CheckAnswered(*plan, *step).ok());
+    CommitStep(*plan, *step, limits_, state, *pages_);
     DropBehindWindows(limits_, state, *pages_);
     const bool decodes = std::all_of(plan->items.begin(), plan->items.end(),
                                      [](const PlanItem& item) { return item.sampled; });
@@ -290,7 +299,6 @@ class StepDriver {
       const auto sequence =
           std::find_if(state.running.begin(), state.running.end(),
                        [&](const auto& other) { return other->id == token.sequence; });
-      (*sequence)->tokens.push_back(token.token);
       if (std::ssize(result.tokens) == options_.resend_setup_after) (*sequence)->setup_sent = false;
       const int fewer = options_.tokens_fewer * static_cast<int>(token.sequence);
       if (static_cast<int>(result.tokens.size()) < max_tokens - fewer) continue;

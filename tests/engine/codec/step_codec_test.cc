@@ -60,6 +60,7 @@ SamplingSetup Setup() {
   params.ignore_eos = true;
   params.logprobs = 0;
   params.logit_bias = {{5, -100.0f}, {6, 1.5f}};
+  params.forced = {7, 0, 7};
   setup.prompt = {1, 2, 3};
   setup.generated = {4, 5};
   setup.end_of_text_ids = {0};
@@ -203,7 +204,12 @@ TEST(StepCodec, PlansThatCannotRunAreRefused) {
                 item(p).logits_positions = {35, 33};
               }),
               HasSubstr("row of logits"));
-  EXPECT_THAT(refusal([&](StepPlan& p) { item(p).sampled = true; }), HasSubstr("several rows"));
+  EXPECT_THAT(refusal([&](StepPlan& p) {
+                p.items[1].end += kMostSampledRows;
+                p.items[1].tokens.resize(1 + kMostSampledRows, 1);
+                p.items[1].runs[0].count += kMostSampledRows;
+              }),
+              HasSubstr("the number of rows to sample 17; allowed are 1 to 16"));
   EXPECT_THAT(refusal([&](StepPlan& p) { p.items[1].mode = RingMode::kPassKv; }),
               HasSubstr("not pass-Q"));
   EXPECT_THAT(refusal([&](StepPlan& p) { p.items[2].sequence = 9; }), HasSubstr("two items"));
@@ -308,7 +314,7 @@ PlanItem RandomItem(SequenceId sequence, bool sampled, std::mt19937& random) {
   item.sequence = sequence;
   item.sampled = sampled;
   item.begin = Below(random, 1 << 30);
-  item.end = item.begin + (sampled ? 1 : 1 + Below(random, 40));
+  item.end = item.begin + 1 + Below(random, sampled ? kMostSampledRows : 40);
   item.mode = sampled || Below(random, 2) == 0 ? RingMode::kPassQ : RingMode::kPassKv;
   for (int32_t row = item.begin; row < item.end; ++row) {
     item.tokens.push_back(Below(random, kVocabulary));

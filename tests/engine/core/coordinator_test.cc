@@ -39,6 +39,7 @@ class CoordinatorTest : public ::testing::Test {
     options.limits.shards = ShardsFor(kRanks);
     options.limits.page_tokens = kPageTokens;
     options.limits.prefill_rows_per_rank = 64;
+    options.limits.draft_rows_per_rank = 16;
     options.limits.tokens_per_rank = 64;
     options.limits.group_windows = {0};
     options.modes.mode = RingMode::kPassKv;
@@ -61,12 +62,15 @@ class CoordinatorTest : public ::testing::Test {
     return Ask(std::move(prompt), max_tokens);
   }
   Asked Ask(std::vector<int32_t> prompt, int max_tokens) {
-    Asked asked;
-    asked.id = next_id_++;
     RequestSpec spec;
     spec.prompt = std::move(prompt);
-    spec.sampling.seed = 1;
     spec.sampling.max_tokens = max_tokens;
+    return Ask(std::move(spec));
+  }
+  Asked Ask(RequestSpec spec) {
+    Asked asked;
+    asked.id = next_id_++;
+    spec.sampling.seed = 1;
     asked.accepted = coordinator_->Submit(
         std::make_unique<Request>(asked.id, std::move(spec), asked.sink, *tokenizer_));
     return asked;
@@ -137,6 +141,56 @@ TEST_F(CoordinatorTest, AnswersWithWhatTheRanksSampled) {
   EXPECT_EQ(next, 99);
   EXPECT_EQ(terms, 1);
   EXPECT_EQ(setups, 1);
+}
+
+// Simulated ranks repeat themselves every 26 tokens: what was guessed is right then.
+class GuessingTest : public CoordinatorTest {
+ protected:
+  static RequestSpec Spec(Speculation speculation) {
+    RequestSpec spec;
+    spec.prompt.assign(50, 'x');
+    spec.sampling.max_tokens = 120;
+    spec.speculation = speculation;
+    return spec;
+  }
+};
+
+TEST_F(GuessingTest, TheSameTokensComeInFewerSteps) {
+  Make();
+  const Asked plain = Ask(Spec(Speculation::kOff));
+  const Asked guessed = Ask(Spec(Speculation::kNgram));
+  EXPECT_EQ(Outcome(plain), "");
+  EXPECT_EQ(Outcome(guessed), "");
+  EXPECT_EQ(guessed.sink->ids(), plain.sink->ids());
+  EXPECT_EQ(guessed.sink->ids().size(), 120u);
+  EXPECT_LT(2 * StepsOf(guessed.id).size(), StepsOf(plain.id).size());
+  const Usage usage = guessed.sink->Wait()->usage;
+  EXPECT_GT(usage.accepted_tokens, 60);
+  EXPECT_LE(usage.accepted_tokens, usage.drafted_tokens);
+  EXPECT_EQ(plain.sink->Wait()->usage.drafted_tokens, 0);
+  EXPECT_EQ(PagesInUse(), 0);
+}
+
+// Tokens behind the one that ends the text are left, though their rows were right.
+TEST_F(GuessingTest, NothingComesBehindAStop) {
+  Make();
+  for (int at = 60; at < 110; at += 7) {
+    std::vector<std::vector<int32_t>> ids;
+    std::vector<std::string> texts;
+    for (const Speculation speculation : {Speculation::kOff, Speculation::kNgram}) {
+      RequestSpec spec = Spec(speculation);
+      spec.sampling.min_tokens = at;  // the letter comes earlier too
+      spec.sampling.stop = {std::string(1, static_cast<char>(SimulatedRanks::TokenAt(50 + at)))};
+      const Asked asked = Ask(std::move(spec));
+      EXPECT_EQ(Outcome(asked), "");
+      ids.push_back(asked.sink->ids());
+      texts.push_back(asked.sink->text());
+    }
+    EXPECT_EQ(ids[1], ids[0]) << at;
+    EXPECT_EQ(texts[1], texts[0]) << at;
+    EXPECT_EQ(static_cast<int>(ids[0].size()), at + 1);
+  }
+  EXPECT_EQ(PagesInUse(), 0);
 }
 
 // A request begins when all its pages are free, and not before.

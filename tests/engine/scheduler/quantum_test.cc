@@ -239,7 +239,8 @@ TEST(StepCostModel, LearnsEachKindOfWorkAndFollowsAChange) {
         work += EvenWork(begin, begin + 64 * (1 + static_cast<int32_t>(random() % 16)), kind);
       }
       for (size_t i = random() % 8; i > 0; --i) {
-        work += SampledWork(static_cast<int32_t>(random() % 30'000));
+        const auto position = static_cast<int32_t>(random() % 30'000);
+        work += SampledWork(position, position + 1);
       }
       work.amount[StepWork::kStep] = 1;
       return work;

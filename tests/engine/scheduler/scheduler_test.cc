@@ -65,13 +65,16 @@ class World {
   StepPlan Step(const ModePolicy& policy) {
     StepPlan plan = PlanStep(state_, pages_, limits_, policy);
     StartStep(plan, state_, pages_);
-    CommitStep(plan, limits_, state_, pages_);
-    DropBehindWindows(limits_, state_, pages_);
+    std::vector<RankResult> results(static_cast<size_t>(limits_.ranks));
     for (const PlanItem& item : plan.items) {
-      for (const auto& sequence : state_.running) {
-        if (item.sampled && sequence->id == item.sequence) sequence->tokens.push_back(1);
-      }
+      if (!item.sampled) continue;
+      SampledToken& token = results[item.runs[0].rank].tokens.emplace_back();
+      token.sequence = item.sequence;
+      token.token = 1;
     }
+    EXPECT_TRUE(CheckAnswered(plan, results).ok());
+    CommitStep(plan, results, limits_, state_, pages_);
+    DropBehindWindows(limits_, state_, pages_);
     return plan;
   }
 
