@@ -161,7 +161,9 @@ class EngineImpl final : public Engine {
     coordinator.modes = MakeModes(options, model, engine->exchange_.rates);
     coordinator.modes.visiting_pages = engine->ranks_->visiting_pages();
     coordinator.max_running = options.max_running;
-    coordinator.speculation = options.speculation;
+    const bool of_host = backend.capabilities().host_accessible;
+    coordinator.speculation =
+        options.speculation.value_or(of_host ? Speculation::kNgram : Speculation::kOff);
     coordinator.max_waiting = options.max_waiting;
     coordinator.max_pinned = options.max_pinned;
     coordinator.max_pinned_by_tenant = options.max_pinned_by_tenant;

@@ -315,14 +315,15 @@ std::vector<Option> SchedulingOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<bool>(text, {{"auto", true}, {"off", false}}, c.engine.device_graphs);
        }},
-      {"speculate", "off|ngram", "off",
+      {"speculate", "auto|ngram|off", "auto",
        "ngram: of requests that do not say, guess tokens ahead from the request's own text, what "
        "followed the same words before; guesses are checked together, so answers that quote their "
-       "documents come sooner. The answer is the same either way.",
+       "documents come sooner, and no answer changes; auto: ngram, on GPUs off.",
        [](absl::string_view text, ServerConfig& c) {
-         return SetChoice<Speculation>(text,
-                                       {{"off", Speculation::kOff}, {"ngram", Speculation::kNgram}},
-                                       c.engine.speculation);
+         return SetChoice<std::optional<Speculation>>(
+             text,
+             {{"auto", std::nullopt}, {"ngram", Speculation::kNgram}, {"off", Speculation::kOff}},
+             c.engine.speculation);
        }},
       {"profile", "FILE", "",
        "Measured rates for --ring-mode auto: read if FILE exists, else measured at start and "

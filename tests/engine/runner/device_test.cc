@@ -236,6 +236,36 @@ TEST_F(DeviceTest, TokensChosenOnTheDeviceAreThoseOfTheHost) {
   EXPECT_LE(rows_on_device, chosen + 3 * half);
 }
 
+// Guessed rows, right and wrong ones: the tokens are those without. With penalties a row is chosen
+// for once it is known what the row before it gave, which the host does.
+TEST_F(DeviceTest, GuessedRowsChangeNoToken) {
+  const RankModel model = Load("llama_mha");
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 40; ++i) prompt.push_back(i * i * 7 % 101);
+  constexpr int kTokens = 24;
+  for (const bool penalties : {false, true}) {
+    DriverOptions options;
+    options.sampling = testing::Greedy();
+    if (penalties) options.sampling->frequency_penalty = 0.7f;
+    const std::vector<int32_t> plain =
+        StepDriver(*backend_, model, options).Run({prompt}, kTokens)[0].tokens;
+    // Every fifth guess is wrong.
+    options.draft = [&](const Sequence& sequence) {
+      const size_t done = sequence.tokens.size() - prompt.size();
+      std::vector<int32_t> draft;
+      for (size_t i = done; i + 1 < plain.size() && draft.size() < 6; ++i) {
+        draft.push_back(i % 5 == 4 ? plain[i] ^ 1 : plain[i]);
+      }
+      return draft;
+    };
+    for (const int ranks : RingSizes()) {
+      options.ranks = ranks;
+      EXPECT_EQ(StepDriver(*backend_, model, options).Run({prompt}, kTokens)[0].tokens, plain)
+          << ranks << " ranks, penalties " << penalties;
+    }
+  }
+}
+
 // Of a model whose logits lie apart by more than both round.
 TEST_F(DeviceTest, TokensWithPenaltiesAreThoseOfTheCpu) {
   CpuWorld world;

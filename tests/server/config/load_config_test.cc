@@ -107,7 +107,7 @@ std::string Describe(const ServerConfig& c) {
       << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
       << '|' << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
       << static_cast<int>(e.ring_transport) << '|' << e.device_graphs << '|'
-      << static_cast<int>(e.speculation) << '|' << AssignmentText(e.attention) << '|'
+      << (e.speculation ? static_cast<int>(*e.speculation) : -1) << '|' << AssignmentText(e.attention) << '|'
       << e.attention_gates << '|' << e.kernels << '|' << ActivationsName(e.activations) << '|'
       << c.convert_out << '|' << c.planned_memory_bytes << '|' << e.profile << '|' << e.kv_disk
       << '|' << e.kv_disk_bytes << '|' << e.max_pinned << '|' << e.max_pinned_by_tenant << '|'
