@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <thread>
@@ -145,6 +146,7 @@ class Coordinator {
   bool FailStep(const absl::Status& cause);
   void ReportProgress(const StepPlan& plan);
   void UseResults(const StepPlan& plan, const std::vector<RankResult>& results);
+  void CountTimes(const StepPlan& plan, const std::vector<RankResult>& results, double host);
   void DraftAhead();
   void UseTokens(std::span<const SampledToken> tokens, int drafted);
   void CountTokens(Request& request, const Request::TokenOutcome& outcome);
@@ -196,7 +198,8 @@ class Coordinator {
   PageOwner next_pin_ = PageOwner{1} << 62;  // neither a request's nor the tier's
   std::unique_ptr<PageTier> tier_;           // null: there is none
   int64_t request_bytes_most_ = 0;
-  std::vector<RequestId> lost_;  // hold pages that a lost rank may still touch
+  std::optional<SteadyTime> ranks_idle_since_;  // the end of the last step, if more was to be done
+  std::vector<RequestId> lost_;                 // hold pages that a lost rank may still touch
 
   mutable std::mutex snapshot_mutex_;
   Snapshot snapshot_;

@@ -31,10 +31,18 @@ bool Coordinator::RunStep() {
     FinishAll(FinishReason::kError, planned, /*waiting_too=*/false);
     return true;
   }
-  if (plan->items.empty() && plan->ended.empty()) return false;
+  if (plan->items.empty() && plan->ended.empty()) {
+    ranks_idle_since_.reset();
+    return false;
+  }
   StartStep(*plan, state_, pages_);
   Publish(true);
+  const SteadyTime started = std::chrono::steady_clock::now();
+  const double host = SecondsBetween(ranks_idle_since_.value_or(begun), started);
   absl::StatusOr<std::vector<RankResult>> results = ranks_.Run(plan);
+  ranks_idle_since_ = std::chrono::steady_clock::now();
+  metrics_.host_seconds.Add(host);
+  metrics_.step_seconds.Add(SecondsBetween(started, *ranks_idle_since_));
   // Messages and reports name their step: the next one has another number whatever became of it.
   if (!results.ok()) {
     ++state_.step;
@@ -47,6 +55,7 @@ bool Coordinator::RunStep() {
     state_.ended.clear();  // the ranks have run the plan that told them
     return FailStep(answered);
   }
+  CountTimes(*plan, *results, host);
   CommitStep(*plan, *results, options_.limits, state_, pages_);
   const auto add_to_accounts = [&] {
     account_.Add(*plan, *results, requests_);
@@ -65,6 +74,18 @@ bool Coordinator::RunStep() {
   DropBehindWindows(options_.limits, state_, pages_);
   UseResults(*plan, *results);
   return true;
+}
+
+// `host`: seconds before the step in which the ranks had nothing to do.
+void Coordinator::CountTimes(const StepPlan& plan, const std::vector<RankResult>& results,
+                             double host) {
+  double ring_wait = 0;
+  for (const RankResult& result : results) {
+    ring_wait = std::max(ring_wait, result.ring.wait_seconds);
+  }
+  for (const SequenceUpdate& update : plan.updates) {
+    requests_.at(update.sequence)->CountTimes(ring_wait, host);
+  }
 }
 
 // What the ranks had computed is lost. True: another step may go well.

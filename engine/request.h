@@ -81,6 +81,11 @@ class Request {
     bool parked = false;  // its reader was behind meanwhile
   };
   TokenOutcome AddTokens(std::span<const SampledToken> tokens);
+  // One of its steps: see Timings.
+  void CountTimes(double ring_wait, double host) {
+    timings_.ring_wait += ring_wait;
+    timings_.host += host;
+  }
   // The last gap was longer than the stall budget.
   void CountStall() { ++timings_.stalls; }
 

@@ -25,7 +25,7 @@ int ColumnsOf() {
 ProgressDisplay MakeDisplay(std::ostream& err) {
   return ProgressDisplay(
       err, IsTerminal(err) ? ProgressDisplay::Mode::kBar : ProgressDisplay::Mode::kLines,
-      ColumnsOf());
+      ColumnsOf);
 }
 
 BenchProgress::BenchProgress(std::ostream& err)

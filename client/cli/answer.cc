@@ -81,6 +81,8 @@ void WriteTimings(const v1::Timings& timings, JsonWriter& json) {
   json.Key("total").Double(timings.total());
   json.Key("longest_gap").Double(timings.longest_gap());
   json.Key("stalls").Int(timings.stalls());
+  json.Key("ring_wait").Double(timings.ring_wait());
+  json.Key("host").Double(timings.host());
   json.EndObject();
 }
 
@@ -369,6 +371,8 @@ std::string TimingsText(const v1::Completion& completion) {
       rate(ComputedTokens(usage), timings.prefill()), ", decode ",                              //
       FormatDuration(timings.decode()), rate(usage.completion_tokens() - 1, timings.decode()),  //
       ", total ", FormatDuration(timings.total()), "\n",                                        //
+      "steps      waiting in the ring ", FormatDuration(timings.ring_wait()),                   //
+      ", planning and using them ", FormatDuration(timings.host()), "\n",                       //
       GapText(timings), "attention  ", attention.policy(), ", density ",
       absl::StrFormat("%.3g", attention.density()), ", ring of ", attention.ring_degree(),
       ", steps ", FormatCount(attention.steps_pass_kv()), " pass-KV and ",

@@ -72,6 +72,9 @@ SERVICE = [
     ("Tokens a second", "short", "lines", "Computed prompt tokens, and generated ones.",
      [("prompt", rate("annulus_prompt_tokens_total")),
       ("generated", rate("annulus_generation_tokens_total"))]),
+    ("Time of the engine's loop", "percentunit", "lines", "Shares of a second. Between steps the ranks stand idle: "
+     "results are used, the next step is planned.",
+     [("steps", rate("annulus_step_seconds_total")), ("between", rate("annulus_host_seconds_total"))]),
     ("Tokens guessed ahead", "short", "lines", "A second: tried by --speculate, and right.",
      [("tried", rate("annulus_spec_decode_num_draft_tokens_total")),
       ("right", rate("annulus_spec_decode_num_accepted_tokens_total"))]),

@@ -193,6 +193,12 @@ class EngineMetrics {
   Counter& prompt_tokens =
       set_.AddCounter("prompt_tokens_total", "Prompt tokens computed by prefill.");
   Counter& generation_tokens = set_.AddCounter("generation_tokens_total", "Tokens generated.");
+  Counter& step_seconds =
+      set_.AddCounter("step_seconds_total", "Seconds in which the ranks ran steps.");
+  Counter& host_seconds = set_.AddCounter(
+      "host_seconds_total",
+      "Seconds before steps in which the ranks had nothing to do: the results of the step before "
+      "were used, requests admitted, the step planned.");
   Counter& draft_tokens = set_.AddCounter("spec_decode_num_draft_tokens_total",
                                           "Tokens that were guessed ahead and tried.");
   Counter& accepted_tokens = set_.AddCounter("spec_decode_num_accepted_tokens_total",

@@ -87,9 +87,9 @@ class CoordinatorTest : public ::testing::Test {
   int64_t PagesHeld() {
     const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (true) {
-      int64_t held = 0;
-      for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
-      if (held == 0 || std::chrono::steady_clock::now() > late) return held;
+      int64_t used = 0;
+      for (const PageCounts& rank : coordinator_->Look().pages) used += rank.held();
+      if (used == 0 || std::chrono::steady_clock::now() > late) return used;
       std::this_thread::yield();
     }
   }
@@ -191,6 +191,19 @@ TEST_F(GuessingTest, NothingComesBehindAStop) {
     EXPECT_EQ(static_cast<int>(ids[0].size()), at + 1);
   }
   EXPECT_EQ(PagesInUse(), 0);
+}
+
+// What the ranks stood idle for a request's steps is counted for it, and in the metrics for all.
+TEST_F(CoordinatorTest, CountsTheTimeBetweenSteps) {
+  Make();
+  const Asked asked = Ask(100, 20);
+  EXPECT_EQ(Outcome(asked), "");
+  const Timings timings = asked.sink->Wait()->timings;
+  EXPECT_GT(timings.host, 0);
+  EXPECT_LT(timings.host, timings.total);
+  EXPECT_EQ(timings.ring_wait, 0);  // simulated ranks wait for nobody
+  EXPECT_GE(metrics_.host_seconds.value(), timings.host);
+  EXPECT_GT(metrics_.step_seconds.value(), 0);
 }
 
 // A request begins when all its pages are free, and not before.
@@ -328,9 +341,9 @@ TEST_F(CoordinatorTest, KeepsThePagesOfALostRank) {
   // Though there is no room for it, it does not wait.
   EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("the server must be started again"));
   EXPECT_FALSE(coordinator_->Look().healthy);
-  int64_t held = 0;
-  for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
-  EXPECT_GT(held, 0);
+  int64_t used = 0;
+  for (const PageCounts& rank : coordinator_->Look().pages) used += rank.held();
+  EXPECT_GT(used, 0);
 }
 
 // Requests of all sizes come, are cancelled and meet steps that fail. The simulated ranks follow
