@@ -166,6 +166,7 @@ absl::Status ServerImpl::Listen() {
 std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   std::vector<MetricFamily> families = metrics_.Collect(lifecycle_, documents_);
   families.push_back(LostLogLines(log_));
+  families.push_back(CertificateEnds(tls_.get()));
   families.push_back(ReplayMemory(attach_.bytes()));
   families.push_back(QuotaRefusals(*context_.quotas));
   if (lifecycle_.phase() == Phase::kFailed) {

@@ -113,6 +113,22 @@ MetricFamily LostLogLines(const Logger& log) {
        Labelled("reason", "rate", static_cast<double>(log.suppressed()))}};
 }
 
+MetricFamily CertificateEnds(const TlsFiles* files) {
+  MetricFamily family{"annulus_certificate_expiry_timestamp_seconds",
+                      "When a certificate in use ends, in seconds since 1970, by the option that "
+                      "names its file and the position in it.",
+                      MetricFamily::Type::kGauge,
+                      {}};
+  if (files == nullptr) return family;
+  for (const CertificateEnd& end : EndsOf(*files->current())) {
+    MetricSample sample;
+    sample.labels = {{"option", end.option}, {"position", absl::StrCat(end.position)}};
+    sample.value = static_cast<double>(end.seconds);
+    family.samples.push_back(std::move(sample));
+  }
+  return family;
+}
+
 MetricFamily ReplayMemory(size_t bytes) {
   return Single("annulus_replay_memory_bytes",
                 "Memory of the answers kept for calls that bring their request_id again.",

@@ -12,6 +12,7 @@
 #include "server/identity/quota_book.h"
 #include "server/lifecycle.h"
 #include "server/log.h"
+#include "server/tls_credentials.h"
 
 namespace annulus {
 
@@ -39,6 +40,9 @@ class ServerMetrics {
 
 // Lines of the log that are missing.
 MetricFamily LostLogLines(const Logger& log);
+
+// When each certificate in use ends; no sample without TLS, where `files` is null.
+MetricFamily CertificateEnds(const TlsFiles* files);
 
 // What answers take that are kept for calls that ask again.
 MetricFamily ReplayMemory(size_t bytes);

@@ -7,6 +7,7 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -141,6 +142,22 @@ absl::Status TlsFiles::Reload() {
 std::shared_ptr<const TlsFiles::Pems> TlsFiles::current() const {
   std::lock_guard lock(mutex_);
   return current_;
+}
+
+std::vector<CertificateEnd> EndsOf(const TlsFiles::Pems& pems) {
+  std::vector<CertificateEnd> ends;
+  for (const auto& [option, text] : {std::pair("tls-certificate", &pems.certificate),
+                                     std::pair("tls-client-ca", &pems.client_ca)}) {
+    const Bio file = Open(*text);
+    for (int position = 1; const Certificate certificate = NextCertificate(file.get());
+         ++position) {
+      std::tm time{};
+      if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &time) != 1) continue;
+      ends.push_back({option, position, timegm(&time)});
+    }
+  }
+  ERR_clear_error();
+  return ends;
 }
 
 std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(std::shared_ptr<TlsFiles> files) {

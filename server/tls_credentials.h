@@ -3,9 +3,11 @@
 
 #include <grpcpp/security/server_credentials.h>
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -44,6 +46,16 @@ class TlsFiles {
   mutable std::mutex mutex_;
   std::shared_ptr<const Pems> current_;
 };
+
+// When a certificate in use ends.
+struct CertificateEnd {
+  std::string option;   // whose file it is in: "tls-certificate" or "tls-client-ca"
+  int position = 0;     // in that file, from 1
+  int64_t seconds = 0;  // since 1970-01-01 00:00 UTC
+};
+
+// Of all certificates in `pems`, in the order of the files.
+std::vector<CertificateEnd> EndsOf(const TlsFiles::Pems& pems);
 
 // Every new connection is met with what `files` holds then; connections that stand go on. With
 // certificates of signers, clients must have one that they signed. Null: without TLS.

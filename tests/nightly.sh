@@ -100,6 +100,7 @@ step 'packages of what follows' bash "$root/deploy/setup.sh" nightly
 step 'the first session, from the sources' bash "$root/tests/deploy/quickstart_test.sh" "$build"
 step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"
 step 'panels, by a real Prometheus' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/panels_test.py" "$build"
+step 'every alert, caused' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/alerts_test.py" "$build"
 step 'tools for Kubernetes' bash "$root/tests/deploy/fetch_kubernetes_tools.sh" "$build/kubernetes-tools"
 step 'Kubernetes: kustomize and the chart' python3 "$root/tests/deploy/kubernetes_test.py" "$build" "$build/kubernetes-tools"
 step 'ten commands of deploy/README.md' bash "$root/tests/deploy/walk_test.sh" "$build"

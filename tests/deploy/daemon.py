@@ -22,16 +22,17 @@ def get(address, path):
 
 
 class Daemon:
-    """Listens on free ports: `address` and `metrics`."""
+    """Listens on free ports: `address` and `metrics`. It has started once it serves, or has found that it has no
+    device to serve with. From then on nobody reads its log. `variables` are added to its environment."""
 
-    def __init__(self, build, *flags):
+    def __init__(self, build, *flags, variables=None):
         self.process = subprocess.Popen(
             [f"{build}/annulusd", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", *flags],
-            stderr=subprocess.PIPE, text=True, env=environment())
+            stderr=subprocess.PIPE, text=True, env={**environment(), **(variables or {})})
         lines = []
         for line in self.process.stderr:
             lines.append(line)
-            ports = re.search(r" ready .* port=(\d+) .*metrics_port=(\d+)", line)
+            ports = re.search(r" (?:ready|no_device) .* port=(\d+) .*metrics_port=(\d+)", line)
             if ports:
                 self.address, self.metrics = (f"127.0.0.1:{port}" for port in ports.groups())
                 return

@@ -15,43 +15,26 @@ import tempfile
 import time
 
 import daemon
+import monitors
 
-MONITORING = daemon.ROOT / "deploy" / "monitoring"
-sys.path.append(str(MONITORING))
+sys.path.append(str(monitors.MONITORING))
 import draw_dashboards as drawing
 LOAD_SECONDS = 25
 RATE_SECONDS = 15  # for $__rate_interval; scrapes come every second
 
 
 def start_prometheus(folder, target):
-    """Prometheus cannot choose a free port itself, so ports are tried."""
-    rules = (MONITORING / "rules.yaml").read_text()
+    rules = (monitors.MONITORING / "rules.yaml").read_text()
     for window in ("5m", "30m", "1h", "6h"):  # nothing is that old here
         rules = rules.replace(f"[{window}]", f"[{RATE_SECONDS}s]")
     (folder / "rules.yaml").write_text(rules)
-    (folder / "prometheus.yml").write_text(
+    configuration = folder / "prometheus.yml"
+    configuration.write_text(
         "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
         "rule_files: [rules.yaml]\n"
         "scrape_configs:\n- job_name: annulus\n"
         f"  static_configs: [{{targets: ['{target}']}}]\n")
-    for _ in range(20):
-        address = f"127.0.0.1:{random.randrange(20000, 60000)}"
-        data = tempfile.mkdtemp(dir=folder)
-        process = subprocess.Popen(
-            ["prometheus", f"--config.file={folder}/prometheus.yml",
-             f"--storage.tsdb.path={data}", f"--web.listen-address={address}"],
-            stderr=subprocess.DEVNULL)
-        for _ in range(100):
-            if process.poll() is not None:
-                break
-            try:
-                daemon.get(address, "/-/ready")
-                return process, address
-            except OSError:
-                time.sleep(0.1)
-        process.kill()
-        process.wait()
-    sys.exit("prometheus does not start")
+    return monitors.start_prometheus(configuration)
 
 
 def load(build, address, folder):
@@ -94,7 +77,7 @@ def check(build, ranks, folder, pictures):
         with daemon.stopping(process):
             load(build, served.address, folder)
             empty = drawing.draw(address, pictures / str(ranks), LOAD_SECONDS, 1, RATE_SECONDS)
-            for line in (MONITORING / "rules.yaml").read_text().splitlines():
+            for line in (monitors.MONITORING / "rules.yaml").read_text().splitlines():
                 if "- record: " not in line:
                     continue
                 rule = line.split(": ")[1]

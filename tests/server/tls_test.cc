@@ -7,10 +7,12 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
@@ -33,14 +35,14 @@ struct Identity {
   std::string key;
 };
 
-// A certificate for `host`, signed by itself.
-Identity MakeIdentity(const std::string& host = "localhost") {
+// A certificate for `host`, signed by itself, that ends in so many seconds.
+Identity MakeIdentity(const std::string& host = "localhost", long seconds = 3600) {
   EVP_PKEY* key = EVP_EC_gen("P-256");
   X509* certificate = X509_new();
   X509_set_version(certificate, 2);
   ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
   X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+  X509_gmtime_adj(X509_getm_notAfter(certificate), seconds);
   X509_set_pubkey(certificate, key);
   X509_NAME* name = X509_get_subject_name(certificate);
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
@@ -202,6 +204,33 @@ TEST(TlsTest, BundlesAreReadToTheirEnd) {
     ASSERT_TRUE(failed(0)) << file;
     EXPECT_TRUE(Answers(*Client(server, own.certificate, &client))) << file;
   }
+}
+
+TEST(TlsTest, MetricsTellWhenEachCertificateEnds) {
+  const Identity own = MakeIdentity();
+  const Identity signer = MakeIdentity("ca.example", 100'000);
+  const Identity other = MakeIdentity("old.example", -60);
+  const testing::TempDirectory directory;
+  directory.Write("cert.pem", own.certificate);
+  directory.Write("key.pem", own.key);
+  directory.Write("ca.pem", signer.certificate + other.certificate);
+  TestServer server({"--tls-certificate", directory.path() / "cert.pem", "--tls-key",
+                     directory.path() / "key.pem", "--tls-client-ca", directory.path() / "ca.pem",
+                     "--metrics", "127.0.0.1:0"});
+  // Seconds from now.
+  const auto left = [&](const std::string& option, int position) {
+    return ScrapeSamples(server.metrics_address())
+               .at(absl::StrCat("annulus_certificate_expiry_timestamp_seconds{option=\"", option,
+                                "\",position=\"", position, "\"}")) -
+           static_cast<double>(time(nullptr));
+  };
+  EXPECT_NEAR(left("tls-certificate", 1), 3600, 30);
+  EXPECT_NEAR(left("tls-client-ca", 1), 100'000, 30);
+  EXPECT_NEAR(left("tls-client-ca", 2), -60, 30);
+  const Identity renewed = MakeIdentity("localhost", 7'000'000);
+  directory.Write("key.pem", renewed.key);
+  directory.Write("cert.pem", renewed.certificate);
+  EXPECT_TRUE(Eventually([&] { return left("tls-certificate", 1) > 6'000'000; }));
 }
 
 TEST(TlsTest, FilesThatAreNoPemAreRefused) {
