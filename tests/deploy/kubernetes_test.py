@@ -52,8 +52,12 @@ def check_config(name, found, build):
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
         config.write(text)
         config.flush()
-        run(f"{build}/annulusd", "--print-config", "--config", config.name, env=daemon.environment())
-    values = yaml.safe_load(text)
+        printed = run(f"{build}/annulusd", "--print-config", "--config", config.name, env=daemon.environment())
+    values = yaml.load(text, Loader=yaml.BaseLoader)  # as texts: "on" is no number and no truth
+    in_effect = yaml.load(printed, Loader=yaml.BaseLoader)
+    expect(in_effect == values,
+           f"{name}: the daemon reads {in_effect} where the file says {values}")
+    check_disk(name, found["StatefulSet", "annulus"]["spec"], values)
     pod = found["StatefulSet", "annulus"]["spec"]["template"]["spec"]
     container = pod["containers"][0]
     sleep = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
@@ -66,6 +70,26 @@ def check_config(name, found, build):
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     for key, port in (("listen", "grpc"), ("metrics", "metrics")):
         expect(values[key].endswith(f":{ports[port]}"), f"{name}: {key} is not port {port}")
+
+
+def bytes_of(text):
+    number, unit = re.fullmatch(r"(\d+)([KMGT]i)B?", text).groups()
+    return int(number) * 1024 ** (" KMGT".index(unit[0]))
+
+
+def check_disk(name, stateful_set, values):
+    """Pages on disk lie on a volume that outlives the pod and has room for them. GPUs have no such tier."""
+    if "kv_disk" not in values:
+        expect(values["device"] == "cuda", f"{name}: there is no kv_disk")
+        return
+    container = stateful_set["template"]["spec"]["containers"][0]
+    claims = {claim["metadata"]["name"]: claim["spec"]["resources"]["requests"]["storage"]
+              for claim in stateful_set["volumeClaimTemplates"]}
+    rooms = [claims.get(mount["name"]) for mount in container["volumeMounts"]
+             if values["kv_disk"].startswith(mount["mountPath"] + "/")]
+    expect(rooms and rooms[0] is not None, f"{name}: kv_disk {values['kv_disk']} is on no claimed volume")
+    expect(rooms and rooms[0] and bytes_of(rooms[0]) >= 1.1 * bytes_of(values["kv_disk_size"]),
+           f"{name}: kv_disk_size leaves no room on the volume")
 
 
 def main():
