@@ -18,6 +18,23 @@ set(ANNULUS \"$<TARGET_FILE:annulus>\")
 set(SOURCES \"${CMAKE_CURRENT_SOURCE_DIR}/deploy\")")
 install(SCRIPT deploy/install_files.cmake)
 
+# The client library with its headers, for programs of others: ninja client_library, then
+# cmake --install FOLDER --component client --prefix PREFIX. Not part of the package.
+add_custom_target(client_library DEPENDS annulus_client annulus_client_format annulus_proto)
+set(in_client COMPONENT client EXCLUDE_FROM_ALL)
+install(TARGETS annulus_client annulus_client_format annulus_proto ARCHIVE DESTINATION lib ${in_client})
+foreach(header cancellation connection documents failure generation)
+  install(FILES client/${header}.h DESTINATION include/annulus-client/client ${in_client})
+endforeach()
+install(DIRECTORY ${PROJECT_BINARY_DIR}/proto/generated/ DESTINATION include/annulus-client ${in_client}
+        FILES_MATCHING PATTERN "*.pb.h" PATTERN internal EXCLUDE)
+configure_file(deploy/client/annulus-client.pc.in ${PROJECT_BINARY_DIR}/client/annulus-client.pc @ONLY)
+configure_file(deploy/client/annulusClientConfigVersion.cmake.in
+               ${PROJECT_BINARY_DIR}/client/annulusClientConfigVersion.cmake @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/client/annulus-client.pc DESTINATION lib/pkgconfig ${in_client})
+install(FILES deploy/client/annulusClientConfig.cmake ${PROJECT_BINARY_DIR}/client/annulusClientConfigVersion.cmake
+        DESTINATION lib/cmake/annulusClient ${in_client})
+
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME annulus)
 set(CPACK_PACKAGE_VENDOR "the Annulus authors")

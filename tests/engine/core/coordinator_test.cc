@@ -87,9 +87,9 @@ class CoordinatorTest : public ::testing::Test {
   int64_t PagesHeld() {
     const SteadyTime late = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (true) {
-      int64_t used = 0;
-      for (const PageCounts& rank : coordinator_->Look().pages) used += rank.held();
-      if (used == 0 || std::chrono::steady_clock::now() > late) return used;
+      int64_t held = 0;
+      for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
+      if (held == 0 || std::chrono::steady_clock::now() > late) return held;
       std::this_thread::yield();
     }
   }
@@ -168,7 +168,7 @@ TEST_F(GuessingTest, TheSameTokensComeInFewerSteps) {
   EXPECT_GT(usage.accepted_tokens, 60);
   EXPECT_LE(usage.accepted_tokens, usage.drafted_tokens);
   EXPECT_EQ(plain.sink->Wait()->usage.drafted_tokens, 0);
-  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(PagesHeld(), 0);
 }
 
 // Tokens behind the one that ends the text are left, though their rows were right.
@@ -190,7 +190,7 @@ TEST_F(GuessingTest, NothingComesBehindAStop) {
     EXPECT_EQ(texts[1], texts[0]) << at;
     EXPECT_EQ(static_cast<int>(ids[0].size()), at + 1);
   }
-  EXPECT_EQ(PagesInUse(), 0);
+  EXPECT_EQ(PagesHeld(), 0);
 }
 
 // What the ranks stood idle for a request's steps is counted for it, and in the metrics for all.
@@ -341,9 +341,9 @@ TEST_F(CoordinatorTest, KeepsThePagesOfALostRank) {
   // Though there is no room for it, it does not wait.
   EXPECT_THAT(Outcome(Ask(600, 4)), HasSubstr("the server must be started again"));
   EXPECT_FALSE(coordinator_->Look().healthy);
-  int64_t used = 0;
-  for (const PageCounts& rank : coordinator_->Look().pages) used += rank.held();
-  EXPECT_GT(used, 0);
+  int64_t held = 0;
+  for (const PageCounts& rank : coordinator_->Look().pages) held += rank.held();
+  EXPECT_GT(held, 0);
 }
 
 // Requests of all sizes come, are cancelled and meet steps that fail. The simulated ranks follow
