@@ -13,6 +13,7 @@
 #include "engine/model_files.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sparse/gates.h"
+#include "engine/text/regex.h"
 #include "kernels/base/device_error.h"
 #include "kernels/base/status_macros.h"
 
@@ -43,6 +44,12 @@ ModelInfo Describe(const ModelFiles& files, const RankModel& model, int64_t max_
   info.warnings = files.sampling.warnings;
   info.warnings.insert(info.warnings.end(), model.weights.warnings.begin(),
                        model.weights.warnings.end());
+  if (!CompilesToMachineCode()) {
+    info.warnings.push_back(
+        "split patterns of tokenizers are interpreted, as memory that was written may not be "
+        "executed here (MemoryDenyWriteExecute of systemd): tokenizing takes up to a quarter "
+        "longer");
+  }
   return info;
 }
 

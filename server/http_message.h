@@ -5,6 +5,7 @@
 // connection ends (RFC 9112).
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -15,6 +16,8 @@ struct HttpRequest {
   std::string method;         // as it was sent: "GET"
   std::string path;           // "/metrics", without what follows a question mark
   std::string authorization;  // value of that header; empty: none
+  // In the certificate that the client showed, which the listener has verified; empty: none.
+  std::vector<std::string> certificate_names = {};
 };
 
 struct HttpAnswer {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <climits>
 #include <utility>
 
@@ -19,6 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+using Outcome = PeerStream::Outcome;
 
 constexpr int kEvents = 64;
 constexpr milliseconds kTimeToPart{1000};  // for the peer to see the answer's end
@@ -28,17 +28,14 @@ void Ring(int wake) {
   ANNULUS_CHECK(write(wake, &one, sizeof(one)) == sizeof(one)) << "cannot wake the responder";
 }
 
-// Would-block and interruptions are no failures: epoll tells when to go on.
-bool IsTransient(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpResponder>> HttpResponder::Start(const std::string& address,
-                                                                    Routes routes) {
+absl::StatusOr<std::unique_ptr<HttpResponder>> HttpResponder::Start(
+    const std::string& address, Routes routes, std::unique_ptr<TlsStreams> tls) {
   auto acceptor = ConnectionAcceptor::Listen(address);
   if (!acceptor.ok()) return acceptor.status();
   std::unique_ptr<HttpResponder> responder(
-      new HttpResponder(*std::move(acceptor), std::move(routes)));
+      new HttpResponder(*std::move(acceptor), std::move(routes), std::move(tls)));
   if (responder->epoll_ < 0 || responder->wake_ < 0) {
     return absl::UnavailableError("the system has no descriptors left");
   }
@@ -55,8 +52,10 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> HttpResponder::Start(const std::s
   return responder;
 }
 
-HttpResponder::HttpResponder(std::unique_ptr<ConnectionAcceptor> acceptor, Routes routes)
+HttpResponder::HttpResponder(std::unique_ptr<ConnectionAcceptor> acceptor, Routes routes,
+                             std::unique_ptr<TlsStreams> tls)
     : routes_(std::move(routes)),
+      tls_(std::move(tls)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       acceptor_(std::move(acceptor)) {}
@@ -127,12 +126,16 @@ void HttpResponder::Welcome() {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = descriptor;
-    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) {
+    auto stream = tls_ != nullptr ? tls_->Begin(descriptor) : PlainStream(descriptor);
+    if (stream == nullptr || epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) {
       close(descriptor);
       continue;
     }
-    const Place place = connections_.insert(
-        connections_.end(), {descriptor, steady_clock::now() + kTimeToAsk, {}, {}, {}, 0});
+    const Place place =
+        connections_.insert(connections_.end(), {.descriptor = descriptor,
+                                                 .stream = std::move(stream),
+                                                 .deadline = steady_clock::now() + kTimeToAsk,
+                                                 .watched = EPOLLIN});
     by_descriptor_[descriptor] = place;
     // Its request may be here already: before others arrive that could push it out.
     if (!Serve(*place)) Close(place);
@@ -157,11 +160,14 @@ bool HttpResponder::Serve(Connection& connection) {
 bool HttpResponder::Read(Connection& connection) {
   std::array<char, 4096> buffer;
   for (;;) {
-    const ssize_t size = recv(connection.descriptor, buffer.data(), buffer.size(), 0);
-    if (size < 0) return IsTransient(errno);
-    if (size == 0) return false;
+    const auto [outcome, size] = connection.stream->Read(buffer.data(), buffer.size());
+    if (outcome == Outcome::kEnded) return false;
+    if (outcome != Outcome::kMoved) {
+      Watch(connection, outcome);
+      return true;
+    }
     if (connection.phase == Phase::kParting) return true;  // whatever it is, nobody reads it
-    connection.received.append(buffer.data(), static_cast<size_t>(size));
+    connection.received.append(buffer.data(), size);
     const size_t end = EndOfHead(connection.received);
     if (end != absl::string_view::npos && end <= kMostHeadBytes) {
       AnswerHead(connection, end);
@@ -177,7 +183,7 @@ bool HttpResponder::Read(Connection& connection) {
 }
 
 void HttpResponder::AnswerHead(Connection& connection, size_t head_bytes) {
-  const auto request = ParseHead(absl::string_view(connection.received).substr(0, head_bytes));
+  auto request = ParseHead(absl::string_view(connection.received).substr(0, head_bytes));
   if (!request.ok()) {
     return Answer(connection, {.status = 400, .body = std::string(request.status().message())});
   }
@@ -192,6 +198,7 @@ void HttpResponder::AnswerHead(Connection& connection, size_t head_bytes) {
     return Answer(connection,
                   {.status = 405, .body = "GET and HEAD only\n", .header = "Allow: GET, HEAD"});
   }
+  request->certificate_names = connection.stream->certificate_names();
   Answer(connection, route->second(*request), !head);
 }
 
@@ -204,25 +211,26 @@ void HttpResponder::Answer(Connection& connection, const HttpAnswer& answer, boo
 
 bool HttpResponder::Send(Connection& connection) {
   while (connection.sent < connection.answer.size()) {
-    const ssize_t size = send(connection.descriptor, connection.answer.data() + connection.sent,
-                              connection.answer.size() - connection.sent, MSG_NOSIGNAL);
-    if (size < 0 && !IsTransient(errno)) return false;
-    if (size < 0) {
-      Watch(connection, EPOLLOUT);
+    const auto [outcome, size] = connection.stream->Write(
+        connection.answer.data() + connection.sent, connection.answer.size() - connection.sent);
+    if (outcome == Outcome::kEnded) return false;
+    if (outcome != Outcome::kMoved) {
+      Watch(connection, outcome);
       return true;
     }
-    connection.sent += static_cast<size_t>(size);
+    connection.sent += size;
   }
   // Closing with bytes unread would reset the connection, and the peer could lose the answer.
-  shutdown(connection.descriptor, SHUT_WR);
+  connection.stream->EndWriting();
   connection.answer = std::string();
   connection.phase = Phase::kParting;
   connection.deadline = steady_clock::now() + kTimeToPart;
-  Watch(connection, EPOLLIN);
   return Read(connection);
 }
 
-void HttpResponder::Watch(const Connection& connection, uint32_t events) {
+void HttpResponder::Watch(Connection& connection, Outcome outcome) {
+  const uint32_t events = outcome == Outcome::kWaitToWrite ? EPOLLOUT : EPOLLIN;
+  if (events == std::exchange(connection.watched, events)) return;
   epoll_event event{};
   event.events = events;
   event.data.fd = connection.descriptor;

@@ -122,7 +122,11 @@ void Logger::FromClient(LogLevel level, absl::string_view event,
     if (field.key == "tenant" && !field.omit) absl::StrAppend(&kind, ":", field.value);
   }
   const LogLimiter::Verdict verdict = limiter_.Ask(kind, std::chrono::steady_clock::now());
-  if (verdict.write) Write(level, event, fields, verdict.suppressed);
+  if (verdict.write) Post(Line(format_, level, event, fields), verdict.suppressed);
+}
+
+void Logger::Audit(absl::string_view event, std::initializer_list<LogField> fields) const {
+  Post(Line(format_, LogLevel::kInfo, event, fields), 0);
 }
 
 void Logger::SayWhatWasSuppressed() const {
@@ -131,10 +135,13 @@ void Logger::SayWhatWasSuppressed() const {
   }
 }
 
-void Logger::Write(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields,
-                   uint64_t suppressed) const {
+void Logger::Write(LogLevel level, absl::string_view event,
+                   std::initializer_list<LogField> fields) const {
   if (level < least_.load(std::memory_order_relaxed)) return;
-  std::string line = Line(format_, level, event, fields);
+  Post(Line(format_, level, event, fields), 0);
+}
+
+void Logger::Post(std::string line, uint64_t suppressed) const {
   if (suppressed > 0) {
     if (format_ == LogFormat::kJson) line.pop_back();
     absl::StrAppend(&line,

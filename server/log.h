@@ -65,6 +65,10 @@ class Logger {
   void FromClient(LogLevel level, absl::string_view event,
                   std::initializer_list<LogField> fields) const;
 
+  // For who may do what: never held back, whatever its rate and the level. Only a descriptor that
+  // takes no more loses such a line, and that is counted.
+  void Audit(absl::string_view event, std::initializer_list<LogField> fields) const;
+
   // Writes a line for each event of which lines were held back and none came since. Cheap; to be
   // called now and then.
   void SayWhatWasSuppressed() const;
@@ -80,8 +84,8 @@ class Logger {
   uint64_t suppressed() const { return limiter_.suppressed(); }
 
  private:
-  void Write(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields,
-             uint64_t suppressed = 0) const;
+  void Write(LogLevel level, absl::string_view event, std::initializer_list<LogField> fields) const;
+  void Post(std::string line, uint64_t suppressed) const;
 
   std::atomic<LogLevel> least_;
   const LogFormat format_;

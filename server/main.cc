@@ -37,6 +37,7 @@
 #include "server/identity/token_hash.h"
 #include "server/log.h"
 #include "server/memory_reserve.h"
+#include "server/option_reload.h"
 #include "server/periodic_thread.h"
 #include "server/plan_text.h"
 #include "server/server.h"
@@ -244,13 +245,18 @@ void LogReady(const Logger& log, const ServerConfig& config, const Engine& engin
                      {"metrics_port", server.metrics_port()}});
 }
 
-// The server that a signal drains; none while there is nothing to drain.
-class DrainTarget {
+// The server that a signal drains or has read its files again, and what its manager is told of the
+// latter; none while there is nothing to drain.
+class SignalTarget {
  public:
-  void Set(Server* server) {
+  // All must outlive the next call; `status` is what the manager shows once files are read.
+  void Set(Server* server, ServiceNotifier* notifier, std::string status) {
     std::lock_guard lock(mutex_);
     server_ = server;
+    notifier_ = notifier;
+    status_ = std::move(status);
   }
+  void Clear() { Set(nullptr, nullptr, ""); }
   // False when there is none.
   bool Drain() {
     std::lock_guard lock(mutex_);
@@ -261,12 +267,16 @@ class DrainTarget {
   // Nothing when there is none: what is not read yet needs no second reading.
   void Reload() {
     std::lock_guard lock(mutex_);
-    if (server_ != nullptr) server_->RequestReload();
+    if (server_ == nullptr) return;
+    notifier_->Reloading();
+    server_->RequestReload([notifier = notifier_, status = status_] { notifier->Ready(status); });
   }
 
  private:
   std::mutex mutex_;
   Server* server_ = nullptr;
+  ServiceNotifier* notifier_ = nullptr;
+  std::string status_;
 };
 
 // Members go in the reverse order: the engine computes on the devices.
@@ -296,15 +306,7 @@ void StayWithoutDevice(const absl::Status& why, const Logger& log, Server& serve
                           {"metrics_port", server.metrics_port()}});
 }
 
-// Of all options the level alone takes effect while it serves.
-void ReloadLevel(const std::vector<std::string>& arguments, Logger& log) {
-  const absl::StatusOr<CommandLine> again = LoadConfig(arguments, ReadEnvironment());
-  if (again.ok()) return log.SetLevel(again->config.log_level);
-  log.Error("reload_failed", {{"reason", again.status().message()},
-                              {"remedy", "mend it; what was read before stays in use"}});
-}
-
-absl::Status Serve(ServerConfig config, const std::vector<std::string>& arguments, Logger& log) {
+absl::Status Serve(ServerConfig config, OptionReload& options, Logger& log) {
   // Without TLS a relay stands between client and gRPC, with a pair of sockets of its own.
   const int descriptors = config.tls_certificate.empty() ? 3 : 1;
   const int connections = MakeRoomForConnections(config.max_connections, descriptors);
@@ -314,7 +316,7 @@ absl::Status Serve(ServerConfig config, const std::vector<std::string>& argument
                                     {"remedy", "raise the limit of open files (ulimit -n)"}});
     config.max_connections = connections;
   }
-  DrainTarget target;
+  SignalTarget target;
   const SignalThread signals(
       [&](int signal) {
         log.Info("signal", {{"number", signal}});
@@ -324,14 +326,13 @@ absl::Status Serve(ServerConfig config, const std::vector<std::string>& argument
       },
       [&](int signal) {
         if (signal == SIGHUP) {
-          ReloadLevel(arguments, log);
+          options.Reload();
           return target.Reload();
         }
-        log.Info(
-            "signal_ignored",
-            {{"number", signal},
-             {"remedy",
-              "SIGTERM drains and ends the server, SIGHUP reads tokens and certificates again"}});
+        log.Info("signal_ignored", {{"number", signal},
+                                    {"remedy",
+                                     "SIGTERM drains and ends the server, SIGHUP reads options, "
+                                     "tokens and certificates again"}});
       });
   MemoryReserve reserve;
   const PeriodicThread refill(std::chrono::seconds(1), [&] {
@@ -354,21 +355,23 @@ absl::Status Serve(ServerConfig config, const std::vector<std::string>& argument
   }
   const absl::Status status = Load(config, log, server->port(), loaded);
   if (!status.ok() && !IsOfDevice(status)) return status;
-  target.Set(server.get());
+  // Without a device it has started as far as it can: a manager would only try the same again.
+  const std::string words =
+      status.ok() ? absl::StrCat("serves ", config.served_model_name, " on ", config.listen)
+                  : absl::StrCat("cannot serve: ", status.message());
+  target.Set(server.get(), &notifier, words);
   if (status.ok()) {
     server->StartServing(*loaded.engine);
     LogReady(log, config, *loaded.engine, *server, loaded.devices->backend->capabilities().nodes);
-    notifier.Ready(absl::StrCat("serves ", config.served_model_name, " on ", config.listen));
   } else {
     StayWithoutDevice(status, log, *server);
-    // Started as far as it can: a service manager would only try the same again.
-    notifier.Ready(absl::StrCat("cannot serve: ", status.message()));
   }
+  notifier.Ready(words);
   notifier.Stopping(server->WaitForDrain() + kStopLimit);
   server->WaitUntilDrained();
   guard.Arm(kStopLimit);
   server->Stop(&guard);
-  target.Set(nullptr);
+  target.Clear();
   notifier.EndSigns();
   server.reset();
   guard.WaitingFor([] { return "the engine and its memory"; });
@@ -383,10 +386,12 @@ int Report(const absl::Status& status) {
 }
 
 // As Report, but standard error may hang while it serves: then its end does not wait for it.
-int ServeAndReport(const ServerConfig& config, const std::vector<std::string>& arguments) {
+int ServeAndReport(const CommandLine& command_line, const std::vector<std::string>& arguments) {
+  const ServerConfig& config = command_line.config;
   gpr_set_log_function(config.log_level == LogLevel::kDebug ? LogFromGrpc : DropFromGrpc);
   Logger log(config.log_level, STDERR_FILENO, config.log_format);
-  const absl::Status status = Serve(config, arguments, log);
+  OptionReload options(arguments, command_line.texts, log);
+  const absl::Status status = Serve(config, options, log);
   if (status.ok()) return 0;
   log.LastWords(absl::StrCat("annulusd: ", status.message()));
   return 1;
@@ -410,7 +415,7 @@ int Main(const std::vector<std::string>& arguments) {
       std::printf("annulusd %s\n", kVersion);
       return 0;
     case Action::kPrintConfig:
-      std::fputs(command_line->text.c_str(), stdout);
+      std::fputs(ConfigText(command_line->texts).c_str(), stdout);
       return 0;
     case Action::kDoctor:
       return Doctor(config);
@@ -423,7 +428,7 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kConvert:
       return Report(Convert(config));
     case Action::kServe:
-      return ServeAndReport(config, arguments);
+      return ServeAndReport(*command_line, arguments);
   }
   return kExitMisuse;
 }

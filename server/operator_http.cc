@@ -12,11 +12,19 @@
 namespace annulus {
 namespace {
 
-// The same handler for those who send a token of a caller that may read metrics.
+// Who asks, as a call would: by the token, if there is one, else by the certificate.
+std::optional<Caller> FindCaller(const Credentials& credentials, const HttpRequest& request) {
+  if (!request.authorization.empty()) return credentials.FindToken(request.authorization);
+  return credentials.FindCertificate(request.certificate_names);
+}
+
+// The same handler for those who may read metrics.
 HttpResponder::Handler Guarded(const Credentials& credentials, HttpResponder::Handler handler) {
   return [&credentials, handler = std::move(handler)](const HttpRequest& request) {
     if (credentials.IsAdminToken(request.authorization)) return handler(request);
-    const std::optional<Caller> caller = credentials.FindToken(request.authorization);
+    // Where nobody needs a name, a trusted certificate is enough.
+    if (credentials.open_to_all() && !request.certificate_names.empty()) return handler(request);
+    const std::optional<Caller> caller = FindCaller(credentials, request);
     if (caller && caller->roles.Has(Role::kMetrics)) return handler(request);
     if (caller) {
       return HttpAnswer{.status = 403,
@@ -26,7 +34,7 @@ HttpResponder::Handler Guarded(const Credentials& credentials, HttpResponder::Ha
     return HttpAnswer{.status = 401,
                       .body =
                           "this needs the header \"Authorization: Bearer TOKEN\" with the "
-                          "server's token\n",
+                          "server's token, or a client certificate that it trusts\n",
                       .header = "WWW-Authenticate: Bearer"};
   };
 }
@@ -40,12 +48,14 @@ HttpAnswer Verdict(bool good, absl::string_view words) {
 
 absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerConfig& config,
                                                                  const Credentials& credentials,
+                                                                 std::shared_ptr<TlsFiles> tls,
                                                                  OperatorAnswers answers) {
   HttpResponder::Handler metrics = [collect = std::move(answers.metrics)](const HttpRequest&) {
     return HttpAnswer{.content_type = kMetricsContentType, .body = MetricsText(collect())};
   };
-  const bool has_tokens = !credentials.open_to_all() || credentials.has_admin_token();
-  if (has_tokens && !IsLoopbackAddress(config.metrics)) {
+  const bool has_identities = !credentials.open_to_all() || credentials.has_admin_token() ||
+                              (config.metrics_tls && !config.tls_client_ca.empty());
+  if (has_identities && !IsLoopbackAddress(config.metrics)) {
     metrics = Guarded(credentials, std::move(metrics));
   }
   HttpResponder::Handler health = [alive = std::move(answers.alive)](const HttpRequest&) {
@@ -55,9 +65,12 @@ absl::StatusOr<std::unique_ptr<HttpResponder>> StartOperatorHttp(const ServerCon
     const v1::ServerState now = state();
     return Verdict(now == v1::SERVER_STATE_SERVING, StateName(now));
   };
-  auto responder = HttpResponder::Start(config.metrics, {{"/metrics", std::move(metrics)},
-                                                         {"/healthz", std::move(health)},
-                                                         {"/readyz", std::move(readiness)}});
+  auto streams = config.metrics_tls ? std::make_unique<TlsStreams>(std::move(tls)) : nullptr;
+  auto responder = HttpResponder::Start(config.metrics,
+                                        {{"/metrics", std::move(metrics)},
+                                         {"/healthz", std::move(health)},
+                                         {"/readyz", std::move(readiness)}},
+                                        std::move(streams));
   if (responder.ok()) return responder;
   return absl::UnavailableError(
       absl::StrCat("cannot serve metrics on ", responder.status().message(),

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <functional>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -80,7 +81,10 @@ class ServerImpl final : public Server {
 
   milliseconds WaitForDrain() override { return lifecycle_.WaitForDrain(config_.grace_time); }
 
-  void RequestReload() override { reload_ = true; }
+  void RequestReload(std::function<void()> done) override {
+    std::lock_guard lock(reload_mutex_);
+    reload_done_.push_back(std::move(done));
+  }
 
   void RequestDrain(std::optional<milliseconds> grace) override { lifecycle_.RequestDrain(grace); }
 
@@ -96,6 +100,7 @@ class ServerImpl final : public Server {
   void WarnOfStalls(const EngineLoad& load);
   void WarnOfDisk(const EngineLoad& load);
   void SetHealth(bool serving);
+  void ReloadIfAsked();
   void Reload();
   void EndAll(milliseconds grace);
   std::string AtWork() const;
@@ -136,7 +141,8 @@ class ServerImpl final : public Server {
   bool stalls_said_ = false;  // of the housekeeping thread, as the next
   HeapTrimmer trimmer_;       // of the housekeeping thread
   FileWatch watch_;           // of the housekeeping thread
-  std::atomic<bool> reload_{false};
+  std::mutex reload_mutex_;
+  std::vector<std::function<void()>> reload_done_;  // of the requests that wait
   std::unique_ptr<HttpResponder> operator_http_;
   std::unique_ptr<PeriodicThread> housekeeping_;
 };
@@ -145,7 +151,7 @@ absl::Status ServerImpl::Listen() {
   if (!config_.metrics.empty()) {
     ANNULUS_ASSIGN_OR_RETURN(
         operator_http_,
-        StartOperatorHttp(config_, *credentials_,
+        StartOperatorHttp(config_, *credentials_, tls_,
                           {[this] { return CollectMetrics(); }, [this] { return alive(); },
                            [this] { return StateOf(lifecycle_); }}));
   }
@@ -155,7 +161,7 @@ absl::Status ServerImpl::Listen() {
   SetHealth(false);  // so that health knows every service's name from the start
   housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] {
     Housekeep();
-    if (watch_.Changed() || reload_.exchange(false)) Reload();
+    ReloadIfAsked();
     const auto engine = lifecycle_.engine();
     pulse_.Beat(steady_clock::now(), engine.ok() && !(*engine)->Load().healthy);
     trimmer_.Tick(steady_clock::now());
@@ -212,6 +218,16 @@ void ServerImpl::WarnOfStalls(const EngineLoad& load) {
                 {"advice",
                  "running answers wait so long while prompts are read; raise "
                  "--stall-budget, or use a smaller --page-tokens or more threads"}});
+}
+
+void ServerImpl::ReloadIfAsked() {
+  std::vector<std::function<void()>> done;
+  {
+    std::lock_guard lock(reload_mutex_);
+    done.swap(reload_done_);
+  }
+  if (watch_.Changed() || !done.empty()) Reload();
+  for (const auto& call : done) call();
 }
 
 // What cannot be read leaves what was read of it before.

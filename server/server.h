@@ -4,6 +4,7 @@
 #include <grpcpp/server.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -43,8 +44,9 @@ class Server {
 
   // Reads files of tokens and certificates again, soon, as it does by itself when they change; also
   // on a thread that handles signals. A file that cannot be read, or says nonsense, is logged and
-  // changes nothing.
-  virtual void RequestReload() = 0;
+  // changes nothing. `done` is called afterwards, on a thread of the server; never if the server
+  // stops first.
+  virtual void RequestReload(std::function<void()> done = [] {}) = 0;
 
   // New work is refused from now on; admitted work goes on for `grace` (absent: the configured
   // time). Only the first call counts.

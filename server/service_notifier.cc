@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,10 +60,25 @@ void ServiceNotifier::StartSigns(std::function<bool()> alive) {
 
 void ServiceNotifier::Ready(absl::string_view status) {
   ready_ = true;
+  std::lock_guard lock(order_);
+  if (stopping_) return;
   Send(absl::StrCat("READY=1\nSTATUS=", absl::StrReplaceAll(status, {{"\n", " "}}), "\n"));
 }
 
-void ServiceNotifier::Stopping(milliseconds limit) const {
+// The time tells the manager that this is the answer to its request and not to an earlier one.
+void ServiceNotifier::Reloading() {
+  std::lock_guard lock(order_);
+  if (stopping_) return;
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const auto since_boot = seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  Send(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=",
+                    Usec(std::chrono::duration_cast<microseconds>(since_boot)), "\n"));
+}
+
+void ServiceNotifier::Stopping(milliseconds limit) {
+  std::lock_guard lock(order_);
+  stopping_ = true;
   Send(absl::StrCat("STOPPING=1\nEXTEND_TIMEOUT_USEC=", Usec(limit + kTimeToLeave), "\n"));
 }
 

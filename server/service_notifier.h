@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -32,11 +33,16 @@ class ServiceNotifier {
   // What `alive` asks is about to go. Nothing without StartSigns.
   void EndSigns() { signs_.reset(); }
 
-  // It has started. `status` is a line for people: systemctl status shows it.
+  // It has started, or has read its files again. `status` is a line for people: systemctl status
+  // shows it.
   void Ready(absl::string_view status);
 
+  // It begins to read its files again; Ready must follow.
+  void Reloading();
+
   // It stops, and has ended after `limit`: until then the manager must not end it.
-  void Stopping(std::chrono::milliseconds limit) const;
+  // Nothing is said of reloading any more.
+  void Stopping(std::chrono::milliseconds limit);
 
  private:
   void Send(const std::string& lines) const;
@@ -44,7 +50,9 @@ class ServiceNotifier {
   std::chrono::milliseconds Interval() const;
 
   const NotifyAddress address_;
-  int socket_ = -1;  // -1: nobody listens
+  int socket_ = -1;   // -1: nobody listens
+  std::mutex order_;  // of what is said: nothing takes STOPPING back
+  bool stopping_ = false;
   std::atomic<bool> ready_ = false;
   std::unique_ptr<PeriodicThread> signs_;
 };

@@ -2,9 +2,8 @@
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
-#include <openssl/bio.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
+#include <openssl/pemerr.h>
 #include <openssl/x509.h>
 
 #include <ctime>
@@ -14,14 +13,12 @@
 #include "absl/strings/string_view.h"
 #include "kernels/base/status_macros.h"
 #include "server/config/plain_file.h"
+#include "server/pem.h"
 
 namespace annulus {
 namespace {
 
 constexpr size_t kMostPemBytes = size_t{1} << 20;
-
-using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
-using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
 
 absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string& path) {
   ANNULUS_ASSIGN_OR_RETURN(std::string content, ReadPlainFile(option, path, kMostPemBytes));
@@ -31,19 +28,9 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
   return content;
 }
 
-Bio Open(const std::string& pem) {
-  return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), &BIO_free);
-}
-
-int NoPassword(char*, int, int, void*) { return 0; }
-
-Certificate NextCertificate(BIO* pems) {
-  return Certificate(PEM_read_bio_X509(pems, nullptr, NoPassword, nullptr), &X509_free);
-}
-
 // Whether a file of certificates has one at least, and each can be read: gRPC takes all or none.
 absl::Status CheckCertificates(absl::string_view option, const std::string& pem) {
-  const Bio pems = Open(pem);
+  const Bio pems = OpenPem(pem);
   int read = 0;
   while (NextCertificate(pems.get()) != nullptr) ++read;
   const unsigned long error = ERR_peek_last_error();
@@ -63,9 +50,8 @@ absl::Status CheckPems(const TlsFiles::Pems& pems) {
   if (!pems.client_ca.empty()) {
     ANNULUS_RETURN_IF_ERROR(CheckCertificates("tls-client-ca", pems.client_ca));
   }
-  const Certificate certificate = NextCertificate(Open(pems.certificate).get());
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
-      PEM_read_bio_PrivateKey(Open(pems.key).get(), nullptr, NoPassword, nullptr), &EVP_PKEY_free);
+  const Certificate certificate = NextCertificate(OpenPem(pems.certificate).get());
+  const PrivateKey key = ReadPrivateKey(pems.key);
   const bool fits = certificate != nullptr && key != nullptr &&
                     X509_check_private_key(certificate.get(), key.get()) == 1;
   ERR_clear_error();
@@ -148,7 +134,7 @@ std::vector<CertificateEnd> EndsOf(const TlsFiles::Pems& pems) {
   std::vector<CertificateEnd> ends;
   for (const auto& [option, text] : {std::pair("tls-certificate", &pems.certificate),
                                      std::pair("tls-client-ca", &pems.client_ca)}) {
-    const Bio file = Open(*text);
+    const Bio file = OpenPem(*text);
     for (int position = 1; const Certificate certificate = NextCertificate(file.get());
          ++position) {
       std::tm time{};

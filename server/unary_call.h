@@ -76,15 +76,8 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
 
   // The token is right and there is room for the request.
   absl::Status Admit() {
-    const bool by_token = raw_.for_admins && context_.admin_gate.HasToken(*raw_.call);
-    if (by_token) {
-      ANNULUS_RETURN_IF_ERROR(context_.CheckHeaders(*raw_.call));
-    } else if (raw_.for_admins) {
-      ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Authenticate(*raw_.call));
-    } else {
-      ANNULUS_RETURN_IF_ERROR(context_.Admit(*raw_.call, raw_.name, caller_));
-    }
-    if (raw_.for_admins) ANNULUS_RETURN_IF_ERROR(AdmitAdmin(by_token));
+    ANNULUS_RETURN_IF_ERROR(raw_.for_admins ? AdmitAdmin()
+                                            : context_.Admit(*raw_.call, raw_.name, caller_));
     return memory_.Hold(CallMemory::kReceived, raw_.request->Length());
   }
 
@@ -155,16 +148,22 @@ class UnaryReactor final : public grpc::ServerUnaryReactor, public Abortable {
 
  private:
   // Leaves a line in the log, whatever the outcome.
-  absl::Status AdmitAdmin(bool by_token) {
-    absl::Status status;
-    if (!by_token) status = context_.admin_gate.CheckWithoutToken(*raw_.call, caller_);
-    context_.log.FromClient(LogLevel::kInfo, "admin_call",
-                            {{"call", raw_.name},
-                             {"peer", ClientAddress(raw_.call->peer())},
-                             LogField::IfAny("tenant", by_token ? "" : caller_.tenant.name()),
-                             {"by", by_token ? "admin token" : "caller"},
-                             {"allowed", status.ok() ? "yes" : "no"}});
+  absl::Status AdmitAdmin() {
+    const bool by_token = context_.admin_gate.HasToken(*raw_.call);
+    const absl::Status status =
+        by_token ? context_.CheckHeaders(*raw_.call) : AdmitAdminWithoutToken();
+    const bool nobody = by_token || absl::IsUnauthenticated(status);
+    context_.log.Audit("admin_call",
+                       {{"call", raw_.name},
+                        {"peer", ClientAddress(raw_.call->peer())},
+                        LogField::IfAny("tenant", nobody ? "" : caller_.tenant.name()),
+                        {"by", by_token ? "admin token" : "caller"},
+                        {"allowed", status.ok() ? "yes" : "no"}});
     return status;
+  }
+  absl::Status AdmitAdminWithoutToken() {
+    ANNULUS_ASSIGN_OR_RETURN(caller_, context_.Authenticate(*raw_.call));
+    return context_.admin_gate.CheckWithoutToken(*raw_.call, caller_);
   }
 
   // Work that was cancelled, though not by its client, was cancelled by the drain.

@@ -174,6 +174,15 @@ absl::StatusOr<Regex> Regex::Compile(absl::string_view pattern) {
   return regex;
 }
 
+bool CompilesToMachineCode() {
+  int error = 0;
+  size_t offset = 0;
+  const std::unique_ptr<pcre2_real_code_8, decltype(&pcre2_code_free_8)> code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>("a"), 1, 0, &error, &offset, nullptr),
+      &pcre2_code_free_8);
+  return code != nullptr && pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE) == 0;
+}
+
 RegexScanner::RegexScanner(const Regex* regex, WorkMeter* work)
     : regex_(regex), matcher_(std::make_unique<Matcher>(regex->code_.get(), work)) {}
 RegexScanner::~RegexScanner() = default;

@@ -44,6 +44,11 @@ class Regex {
   size_t context_characters_ = 0;  // before a place that decide what matches there
 };
 
+// Whether PCRE2 can compile patterns to machine code in this process. It cannot where written
+// memory may not be executed (systemd's MemoryDenyWriteExecute): then it interprets them, more
+// slowly, with the same matches.
+bool CompilesToMachineCode();
+
 // Finds the matches of a pattern in texts that come in parts: leftmost first, none overlapping, the
 // same however a text is cut. Text is held back while more of it could change a match. Not
 // thread-safe.

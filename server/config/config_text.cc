@@ -30,17 +30,16 @@ std::string Scalar(const std::string& text) {
 
 }  // namespace
 
-std::string ConfigText(const std::map<const Option*, std::string>& texts) {
+std::string ConfigText(const OptionTexts& texts) {
   std::string text =
       "# Configuration of annulusd. A line behind one # shows a default: take the # away to change "
       "it.\n# A flag or a variable (ANNULUS_KV_MEMORY=4GiB) beats this file.\n";
   for (const Option& option : Options()) {
-    const auto found = texts.find(&option);
-    const bool set = found != texts.end();
-    absl::StrAppend(&text, "\n",
-                    Paragraph(absl::StrCat(option.value_name, ". ", option.help), "## ", "## "),
-                    set ? "" : "#", YamlKey(option), ": ",
-                    Scalar(set ? found->second : option.default_value), "\n");
+    absl::StrAppend(
+        &text, "\n",
+        Paragraph(absl::StrCat(option.value_name, ". ", Explanation(option)), "## ", "## "),
+        texts.count(&option) != 0 ? "" : "#", YamlKey(option), ": ", Scalar(TextOf(texts, option)),
+        "\n");
   }
   return text;
 }

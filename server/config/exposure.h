@@ -11,17 +11,17 @@ namespace annulus {
 
 // A listener that others than this machine can reach, and what protects it too little.
 struct Exposure {
+  std::string option;  // "listen" or "metrics"
   std::string address;
-  std::string danger;    // what anybody can do who reaches it
-  std::string remedy;    // the options to set
-  bool of_calls = true;  // else of metrics, which tell of loads and of nobody's texts
+  std::string danger;  // what anybody can do who reaches it
+  std::string remedy;  // the options to set
 };
 
 // For warnings at start. Empty if everything listens on loopback addresses or has TLS and a token.
 std::vector<Exposure> FindExposures(const ServerConfig& config);
 
-// INVALID_ARGUMENT if calls are served to others without TLS or to anybody, and --insecure does not
-// say that this is meant.
+// INVALID_ARGUMENT if calls or metrics are served to others without TLS or to anybody, and
+// --insecure does not say that this is meant.
 absl::Status CheckExposure(const ServerConfig& config);
 
 }  // namespace annulus

@@ -47,11 +47,11 @@ std::string Roff(absl::string_view text) {
                       absl::StrReplaceAll(escaped, {{"\n.", "\n\\&."}}));
 }
 
-// What an option does, with its default.
-std::string Explanation(const Option& option) {
+std::string WithDefault(const Option& option) {
+  const std::string text = Explanation(option);
   return *option.default_value == '\0'
-             ? option.help
-             : absl::StrCat(option.help, " Default: ", option.default_value, ".");
+             ? text
+             : absl::StrCat(text, " Default: ", option.default_value, ".");
 }
 
 }  // namespace
@@ -75,11 +75,12 @@ std::string HelpText() {
   std::string text = absl::StrCat(kUsage, "  --config FILE\n      YAML file to read.\n");
   for (const Option& option : Options()) {
     absl::StrAppend(&text, "  --", option.name, " ", option.value_name, "\n",
-                    Paragraph(Explanation(option), "      ", "      "));
+                    Paragraph(WithDefault(option), "      ", "      "));
   }
-  absl::StrAppend(
-      &text, "  --help, --man, --version\n      Print this text, the manual, or the version.\n",
-      "\nAttention policies, their parameters, defaults and ranges:\n");
+  absl::StrAppend(&text,
+                  "  -v\n      Short for --log-level debug.\n  --help, --man, --version\n      "
+                  "Print this text, the manual, or the version.\n",
+                  "\nAttention policies, their parameters, defaults and ranges:\n");
   for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
     absl::StrAppend(&text, Paragraph(line, "  ", "      "));
   }
@@ -94,9 +95,10 @@ std::string ManualText(absl::string_view version) {
   for (const Option& option : Options()) {
     absl::StrAppend(&text, ".TP\n.B ",
                     Roff(absl::StrCat("--", option.name, " ", option.value_name)), "\n",
-                    Roff(Explanation(option)), "\n");
+                    Roff(WithDefault(option)), "\n");
   }
-  absl::StrAppend(&text, ".TP\n.B \\-\\-help, \\-\\-man, \\-\\-version\n",
+  absl::StrAppend(&text, ".TP\n.B \\-v\nShort for \\-\\-log\\-level debug.\n",
+                  ".TP\n.B \\-\\-help, \\-\\-man, \\-\\-version\n",
                   "Print the help, this manual, or the version.\n.SH ATTENTION POLICIES\n");
   for (const absl::string_view line : absl::StrSplit(DescribePolicies(), '\n', absl::SkipEmpty())) {
     absl::StrAppend(&text, ".PP\n", Roff(line), "\n");

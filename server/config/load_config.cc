@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <optional>
 #include <set>
 #include <utility>
@@ -100,6 +99,10 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
       if (PrintsOnly(flags.action)) return flags;
       continue;
     }
+    if (argument == "-v") {
+      flags.settings.push_back({argument, FindOption("--log-level", FlagName), "debug"});
+      continue;
+    }
     if (!absl::StartsWith(argument, "--")) {
       return absl::InvalidArgumentError(absl::StrCat("unexpected argument \"", argument,
                                                      "\"; every argument is a flag: see --help"));
@@ -117,7 +120,7 @@ absl::StatusOr<Flags> ParseFlags(const std::vector<std::string>& arguments) {
     if (equals != std::string::npos) {
       value = argument.substr(equals + 1);
     } else if (option != nullptr && option->bare &&
-               (i + 1 == arguments.size() || absl::StartsWith(arguments[i + 1], "--"))) {
+               (i + 1 == arguments.size() || absl::StartsWith(arguments[i + 1], "-"))) {
       value = "on";
     } else if (i + 1 < arguments.size()) {
       value = arguments[++i];
@@ -179,10 +182,8 @@ absl::StatusOr<std::vector<Setting>> ParseFile(const std::string& path) {
   return settings;
 }
 
-// What was set, and not left at its default: the last one counts.
-using Texts = std::map<const Option*, std::string>;
-
-absl::Status Apply(const std::vector<Setting>& settings, ServerConfig& config, Texts* texts) {
+// In `texts` the last setting of an option counts.
+absl::Status Apply(const std::vector<Setting>& settings, ServerConfig& config, OptionTexts* texts) {
   for (const Setting& setting : settings) {
     if (texts != nullptr) (*texts)[setting.option] = setting.value;
     const absl::Status status = setting.option->parse(setting.value, config);
@@ -231,6 +232,10 @@ absl::Status CheckTogether(Action action, const ServerConfig& config) {
     return absl::InvalidArgumentError(
         "tls-client-ca is set without TLS; set tls-certificate and tls-key, or leave it out");
   }
+  if (!certificate && config.metrics_tls) {
+    return absl::InvalidArgumentError(
+        "metrics-tls is on without TLS; set tls-certificate and tls-key, or leave it out");
+  }
   if (!config.auth_token_file.empty() && !config.tokens_file.empty()) {
     return absl::InvalidArgumentError(
         "auth-token-file and tokens-file are both set; put that token's hash into the tokens file "
@@ -277,8 +282,7 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
     defaults.push_back({absl::StrCat("default of ", option.name), &option, option.default_value});
   }
   ANNULUS_RETURN_IF_ERROR(Apply(defaults, config, nullptr));
-  Texts texts;
-
+  OptionTexts& texts = command_line.texts;
   ANNULUS_ASSIGN_OR_RETURN(const std::vector<Setting> variables, ParseVariables(environment));
   std::optional<std::string> file = flags.config_file;
   for (const auto& [name, value] : environment) {
@@ -294,7 +298,6 @@ absl::StatusOr<CommandLine> LoadConfig(const std::vector<std::string>& arguments
   if (config.served_model_name.empty()) {
     config.served_model_name = DefaultServedName(config.engine.model);
   }
-  if (flags.action == Action::kPrintConfig) command_line.text = ConfigText(texts);
   return command_line;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/config/options.h"
 #include "server/config/server_config.h"
 
 namespace annulus {
@@ -27,7 +28,7 @@ enum class Action : uint8_t {
 struct CommandLine {
   Action action = Action::kServe;
   ServerConfig config;  // for all that do more than print
-  std::string text;     // for kPrintConfig: what it prints
+  OptionTexts texts;    // what the configuration was made of, for the same
 };
 
 // Names and values of variables, as the process was given them.

@@ -380,6 +380,13 @@ std::vector<Option> ServiceOptions() {
        }},
       {"metrics", "HOST:PORT|off", "127.0.0.1:9464", "Address of the Prometheus endpoint.",
        SetMetrics},
+      {"metrics-tls", "on|off", "off",
+       "Serve metrics and probes over HTTPS, with --tls-certificate and --tls-key. With "
+       "--tls-client-ca scrapers may show a certificate instead of a token.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<bool>(text, {{"on", true}, {"off", false}}, c.metrics_tls);
+       },
+       /*bare=*/true},
       {"tls-certificate", "FILE", "", "PEM chain of the server; with --tls-key turns TLS on.",
        [](absl::string_view text, ServerConfig& c) { return SetText(text, c.tls_certificate); }},
       {"tls-key", "FILE", "", "PEM key that belongs to --tls-certificate.",
@@ -455,8 +462,7 @@ std::vector<Option> ServiceOptions() {
          return SetChoice<LogFormat>(text, {{"text", LogFormat::kText}, {"json", LogFormat::kJson}},
                                      c.log_format);
        }},
-      {"log-level", "debug|info|warning|error", "info",
-       "Least severity that is logged. SIGHUP reads it again, from file and variables.",
+      {"log-level", "debug|info|warning|error", "info", "Least severity that is logged.",
        [](absl::string_view text, ServerConfig& c) {
          return SetChoice<LogLevel>(text,
                                     {{"debug", LogLevel::kDebug},
@@ -464,7 +470,8 @@ std::vector<Option> ServiceOptions() {
                                      {"warning", LogLevel::kWarning},
                                      {"error", LogLevel::kError}},
                                     c.log_level);
-       }},
+       },
+       /*bare=*/false, /*reloads=*/true},
   };
 }
 
@@ -481,6 +488,23 @@ std::vector<Option> AllOptions() {
 const std::vector<Option>& Options() {
   static const std::vector<Option> kOptions = AllOptions();
   return kOptions;
+}
+
+std::string TextOf(const OptionTexts& texts, const Option& option) {
+  const auto found = texts.find(&option);
+  return found == texts.end() ? option.default_value : found->second;
+}
+
+std::vector<const Option*> DifferingOptions(const OptionTexts& one, const OptionTexts& other) {
+  std::vector<const Option*> differing;
+  for (const Option& option : Options()) {
+    if (TextOf(one, option) != TextOf(other, option)) differing.push_back(&option);
+  }
+  return differing;
+}
+
+std::string Explanation(const Option& option) {
+  return absl::StrCat(option.help, option.reloads ? " SIGHUP reads it again." : "");
 }
 
 std::string YamlKey(const Option& option) { return absl::StrReplaceAll(option.name, {{"-", "_"}}); }

@@ -21,13 +21,27 @@ struct Option {
   // INVALID_ARGUMENT quotes the text and says what is allowed.
   absl::Status (*parse)(absl::string_view text, ServerConfig& config);
   bool bare = false;  // the flag alone, without "on" or "off" behind it, means on
+  bool reloads =
+      false;  // SIGHUP puts a new value into effect (OptionReload); others need a restart
 };
 
 // Every option, in the order of --help.
 const std::vector<Option>& Options();
 
+// Texts of the options that were set, by a flag, a variable or the file.
+using OptionTexts = std::map<const Option*, std::string>;
+
+// What is in effect for `option`: its text in `texts`, else its default.
+std::string TextOf(const OptionTexts& texts, const Option& option);
+
+// The options whose texts in effect differ, in the order of --help.
+std::vector<const Option*> DifferingOptions(const OptionTexts& one, const OptionTexts& other);
+
 std::string YamlKey(const Option& option);       // "kv_memory"
 std::string VariableName(const Option& option);  // "ANNULUS_KV_MEMORY"
+
+// What it does, and whether SIGHUP reads it again.
+std::string Explanation(const Option& option);
 
 // The whole text of --help.
 std::string HelpText();
@@ -37,7 +51,7 @@ std::string ManualText(absl::string_view version);
 
 // A YAML file with every option, its help and its value: those in `texts` as they are set, the
 // others behind a '#', with their defaults. LoadConfig reads it back.
-std::string ConfigText(const std::map<const Option*, std::string>& texts);
+std::string ConfigText(const OptionTexts& texts);
 
 // The words of `text` in lines of at most 98 columns that begin with `first` (the first line) and
 // `below`; each ends in a newline.

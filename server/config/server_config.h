@@ -35,6 +35,7 @@ struct ServerConfig {
   // How long a connection of gRPC may be silent before it must give a sign of life.
   std::chrono::milliseconds keepalive_time{};
   std::string metrics;          // HOST:PORT of the Prometheus endpoint; empty: none
+  bool metrics_tls = false;     // serves metrics over HTTPS with the certificate of gRPC
   std::string tls_certificate;  // PEM files; both or neither
   std::string tls_key;
   std::string auth_token_file;  // clients must send its first line as a bearer token

@@ -35,6 +35,28 @@ TEST(ServiceManagerTest, HearsOfEveryPhase) {
   EXPECT_EQ(daemon.WaitForExit(seconds(20)), 0);
 }
 
+TEST(ServiceManagerTest, HearsWhenAReloadBeginsAndEnds) {
+  const testing::TempDirectory directory;
+  const std::string path = directory.path() / "notify";
+  testing::NotifySocket manager(path);
+  directory.Write("annulusd.yaml", "log_level: warning\nmax_waiting: 7\n");
+  Daemon daemon({"--kv-memory", "64MiB", "--config", directory.path() / "annulusd.yaml"},
+                {"NOTIFY_SOCKET=" + path});
+  const std::string ready = manager.NextWith("READY=1");
+  ASSERT_NE(ready, "");
+  directory.Write("annulusd.yaml", "log_level: info\nmax_waiting: 8\n");
+  daemon.Signal(SIGHUP);
+  EXPECT_THAT(manager.NextWith("RELOADING=1"), HasSubstr("\nMONOTONIC_USEC="));
+  EXPECT_EQ(manager.NextWith("READY=1"), ready);
+  // What the table says can be taken is, and the rest is named.
+  EXPECT_TRUE(daemon.WaitForOutput("options_reloaded taken=log-level need_restart=max-waiting",
+                                   seconds(10)))
+      << daemon.output();
+  daemon.Signal(SIGHUP);
+  EXPECT_TRUE(daemon.WaitForOutput("options_reloaded need_restart=max-waiting", seconds(10)))
+      << daemon.output();
+}
+
 TEST(ServiceManagerTest, WithoutADeviceItHasStartedAndSaysWhy) {
   const testing::TempDirectory directory;
   const std::string path = directory.path() / "notify";

@@ -240,7 +240,7 @@ class OperatorHttpTest : public ::testing::Test {
     directory_.Write("admin", "r00t\n");
     const auto credentials = Credentials::Open(config);
     EXPECT_TRUE(credentials.ok()) << credentials.status();
-    auto responder = StartOperatorHttp(config, **credentials,
+    auto responder = StartOperatorHttp(config, **credentials, nullptr,
                                        {[] { return std::vector<MetricFamily>(); },
                                         [this] { return alive_; }, [this] { return state_; }});
     EXPECT_TRUE(responder.ok()) << responder.status();

@@ -66,6 +66,21 @@ class LogPipeTest : public ::testing::Test {
 };
 
 // Each line is there, or counted at the place where it is missing.
+TEST_F(LogPipeTest, AuditLinesAreNeverSuppressed) {
+  constexpr int kLines = 1000;  // LogLimiter lets 200 through
+  {
+    const Logger log(LogLevel::kError, ends_[1]);
+    for (int i = 0; i < kLines; ++i) log.Audit("admin_call", {{"number", i}});
+    EXPECT_EQ(log.suppressed(), 0u);
+    EXPECT_EQ(log.dropped(), 0u);
+    log.Flush(seconds(10));
+  }
+  CloseWriting();
+  const std::string text = ReadUntil();
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), kLines);
+  EXPECT_THAT(text, HasSubstr(" info admin_call number=999\n"));
+}
+
 TEST_F(LogPipeTest, WhereNobodyReadsLinesAreDroppedAndCounted) {
   constexpr int kLines = 100'000;
   LogWriter writer(ends_[1], GapMark);

@@ -32,6 +32,26 @@ TEST_F(ServiceNotifierTest, SaysWhatSystemdReads) {
   EXPECT_EQ(manager.Next(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=7500000\n");
 }
 
+TEST_F(ServiceNotifierTest, SaysThatItReloadsUntilItStops) {
+  NotifySocket manager(path_);
+  ServiceNotifier notifier({path_, microseconds(0)});
+  notifier.Reloading();
+  const std::string message = manager.Next();
+  ASSERT_THAT(message, ::testing::MatchesRegex("RELOADING=1\nMONOTONIC_USEC=[0-9]+\n"));
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const double said = std::stod(message.substr(message.rfind('=') + 1)) / 1e6;
+  EXPECT_NEAR(said, static_cast<double>(now.tv_sec), 60);
+  notifier.Ready("x");
+  EXPECT_EQ(manager.Next(), "READY=1\nSTATUS=x\n");
+  // A reload that ends while it stops does not make it ready again.
+  notifier.Stopping(milliseconds(0));
+  notifier.Ready("x");
+  notifier.Reloading();
+  EXPECT_EQ(manager.Next(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=5000000\n");
+  EXPECT_EQ(manager.Next(milliseconds(100)), "");
+}
+
 TEST_F(ServiceNotifierTest, KnowsAbstractNames) {
   const std::string name = "@" + path_;
   NotifySocket manager(name);

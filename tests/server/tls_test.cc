@@ -3,9 +3,6 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <gtest/gtest.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
-#include <openssl/x509v3.h>
 
 #include <ctime>
 #include <filesystem>
@@ -13,55 +10,12 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/server/certificates.h"
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
 
 namespace annulus {
 namespace {
-
-template <typename Write>
-std::string ToPem(Write write) {
-  BIO* bio = BIO_new(BIO_s_mem());
-  EXPECT_EQ(write(bio), 1);
-  char* data = nullptr;
-  const long size = BIO_get_mem_data(bio, &data);
-  std::string pem(data, static_cast<size_t>(size));
-  BIO_free(bio);
-  return pem;
-}
-
-struct Identity {
-  std::string certificate;
-  std::string key;
-};
-
-// A certificate for `host`, signed by itself, that ends in so many seconds.
-Identity MakeIdentity(const std::string& host = "localhost", long seconds = 3600) {
-  EVP_PKEY* key = EVP_EC_gen("P-256");
-  X509* certificate = X509_new();
-  X509_set_version(certificate, 2);
-  ASN1_INTEGER_set(X509_get_serialNumber(certificate), 1);
-  X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
-  X509_gmtime_adj(X509_getm_notAfter(certificate), seconds);
-  X509_set_pubkey(certificate, key);
-  X509_NAME* name = X509_get_subject_name(certificate);
-  X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                             reinterpret_cast<const unsigned char*>(host.c_str()), -1, -1, 0);
-  X509_set_issuer_name(certificate, name);
-  X509_EXTENSION* names =
-      X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, ("DNS:" + host).c_str());
-  X509_add_ext(certificate, names, -1);
-  X509_EXTENSION_free(names);
-  X509_sign(certificate, key, EVP_sha256());
-  Identity identity;
-  identity.certificate = ToPem([&](BIO* bio) { return PEM_write_bio_X509(bio, certificate); });
-  identity.key = ToPem([&](BIO* bio) {
-    return PEM_write_bio_PrivateKey(bio, key, nullptr, nullptr, 0, nullptr, nullptr);
-  });
-  X509_free(certificate);
-  EVP_PKEY_free(key);
-  return identity;
-}
 
 std::string WriteTemporary(const std::string& name, const std::string& content) {
   static const testing::TempDirectory directory;
@@ -70,7 +24,7 @@ std::string WriteTemporary(const std::string& name, const std::string& content) 
 }
 
 TEST(TlsTest, ServesClientsThatTrustTheCertificate) {
-  const Identity identity = MakeIdentity();
+  const TestIdentity identity = MakeIdentity();
   TestServer server({"--tls-certificate", WriteTemporary("cert.pem", identity.certificate),
                      "--tls-key", WriteTemporary("key.pem", identity.key), "--auth-token-file",
                      WriteTemporary("tls_token", "s3cret\n")});
@@ -97,7 +51,7 @@ TEST(TlsTest, ServesClientsThatTrustTheCertificate) {
 // one.
 std::unique_ptr<v1::InferenceService::Stub> Client(const TestServer& server,
                                                    const std::string& trusted,
-                                                   const Identity* own = nullptr) {
+                                                   const TestIdentity* own = nullptr) {
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = trusted;
   if (own != nullptr) {
@@ -116,8 +70,8 @@ bool Answers(v1::InferenceService::Stub& stub) {
 }
 
 TEST(TlsTest, ANewCertificateIsUsedAndNoStreamIsLost) {
-  const Identity before = MakeIdentity();
-  const Identity after = MakeIdentity();
+  const TestIdentity before = MakeIdentity();
+  const TestIdentity after = MakeIdentity();
   const testing::TempDirectory directory;
   const auto write = [&](const std::string& certificate, const std::string& key) {
     directory.Write("key.pem", key);
@@ -149,10 +103,10 @@ TEST(TlsTest, ANewCertificateIsUsedAndNoStreamIsLost) {
 }
 
 TEST(TlsTest, ClientsNeedACertificateThatTellsTheirTenant) {
-  const Identity own = MakeIdentity();
-  const Identity known = MakeIdentity("app.acme.example");
-  const Identity nobody = MakeIdentity("nobody.example");
-  const Identity stranger = MakeIdentity("app.acme.example");  // by another signer
+  const TestIdentity own = MakeIdentity();
+  const TestIdentity known = MakeIdentity("app.acme.example");
+  const TestIdentity nobody = MakeIdentity("nobody.example");
+  const TestIdentity stranger = MakeIdentity("app.acme.example");  // by another signer
   const testing::TempDirectory directory;
   directory.Write("cert.pem", own.certificate);
   directory.Write("key.pem", own.key);
@@ -165,7 +119,7 @@ TEST(TlsTest, ClientsNeedACertificateThatTellsTheirTenant) {
                      directory.path() / "key.pem", "--tls-client-ca", directory.path() / "ca.pem",
                      "--tokens-file", directory.path() / "tokens.yaml"});
   server.Serve();
-  const auto code = [&](const Identity* client) {
+  const auto code = [&](const TestIdentity* client) {
     return ReadStream(*Client(server, own.certificate, client), TextStreamRequest("x"))
         .status.error_code();
   };
@@ -179,8 +133,8 @@ TEST(TlsTest, ClientsNeedACertificateThatTellsTheirTenant) {
 // gRPC takes all certificates of a file or none, so one that is broken further down would close the
 // server to everybody.
 TEST(TlsTest, BundlesAreReadToTheirEnd) {
-  const Identity own = MakeIdentity();
-  const Identity client = MakeIdentity("app.acme.example");
+  const TestIdentity own = MakeIdentity();
+  const TestIdentity client = MakeIdentity("app.acme.example");
   const std::string broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
   const testing::TempDirectory directory;
   directory.Write("cert.pem", own.certificate + client.certificate);
@@ -207,9 +161,9 @@ TEST(TlsTest, BundlesAreReadToTheirEnd) {
 }
 
 TEST(TlsTest, MetricsTellWhenEachCertificateEnds) {
-  const Identity own = MakeIdentity();
-  const Identity signer = MakeIdentity("ca.example", 100'000);
-  const Identity other = MakeIdentity("old.example", -60);
+  const TestIdentity own = MakeIdentity();
+  const TestIdentity signer = MakeIdentity("ca.example", 100'000);
+  const TestIdentity other = MakeIdentity("old.example", -60);
   const testing::TempDirectory directory;
   directory.Write("cert.pem", own.certificate);
   directory.Write("key.pem", own.key);
@@ -227,14 +181,14 @@ TEST(TlsTest, MetricsTellWhenEachCertificateEnds) {
   EXPECT_NEAR(left("tls-certificate", 1), 3600, 30);
   EXPECT_NEAR(left("tls-client-ca", 1), 100'000, 30);
   EXPECT_NEAR(left("tls-client-ca", 2), -60, 30);
-  const Identity renewed = MakeIdentity("localhost", 7'000'000);
+  const TestIdentity renewed = MakeIdentity("localhost", 7'000'000);
   directory.Write("key.pem", renewed.key);
   directory.Write("cert.pem", renewed.certificate);
   EXPECT_TRUE(Eventually([&] { return left("tls-certificate", 1) > 6'000'000; }));
 }
 
 TEST(TlsTest, FilesThatAreNoPemAreRefused) {
-  const Identity identity = MakeIdentity();
+  const TestIdentity identity = MakeIdentity();
   const Logger log(LogLevel::kError);
   ServerConfig config;
   config.listen = "127.0.0.1:0";

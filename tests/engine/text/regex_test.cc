@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <random>
@@ -204,6 +207,30 @@ TEST(Regex, StopsAtTheCallersError) {
                       }),
             absl::AbortedError("enough"));
   EXPECT_EQ(calls, 1);
+}
+
+// As under systemd with MemoryDenyWriteExecute=yes.
+TEST(Regex, SaysWhereItCannotCompileToMachineCode) {
+  EXPECT_TRUE(CompilesToMachineCode());
+  constexpr int kRefusal = 77;
+  const auto deny_and_ask = [] {
+    constexpr int kSetMdwe = 65;  // PR_SET_MDWE, of Linux 6.3
+    constexpr unsigned long kRefuseExecGain = 1;
+    if (prctl(kSetMdwe, kRefuseExecGain, 0UL, 0UL, 0UL) != 0) _exit(kRefusal);
+    std::vector<Regex> kept;  // fill what was mapped before
+    while (CompilesToMachineCode() && kept.size() < 10'000) {
+      kept.push_back(*Regex::Compile("[a-z]+"));
+    }
+    const bool interprets = !CompilesToMachineCode() && Regex::Compile("[a-z]+").ok();
+    _exit(interprets ? 0 : 1);
+  };
+  const pid_t child = fork();
+  if (child == 0) deny_and_ask();
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kRefusal) GTEST_SKIP() << "this kernel cannot deny it";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

@@ -40,6 +40,8 @@ TEST(ExposureTest, TellsWhatToSet) {
   config.metrics = "0.0.0.0:9464";
   ASSERT_EQ(FindExposures(config).size(), 1u);
   EXPECT_THAT(FindExposures(config)[0].danger, HasSubstr("without TLS"));
+  config.metrics_tls = true;
+  EXPECT_TRUE(FindExposures(config).empty());
   config.auth_token_file.clear();
   EXPECT_EQ(FindExposures(config).size(), 2u);
   config.metrics.clear();

@@ -81,7 +81,7 @@ std::string OtherValue(const Option& option) {
   if (name == "speculate") return "ngram";
   if (name == "log-format") return "json";
   if (name == "log-level") return "debug";
-  if (name == "insecure") return "on";
+  if (name == "insecure" || name == "metrics-tls") return "on";
   if (name == "numa" || name == "device-graphs") return "off";
   if (name == "huge-pages") return "transparent";
   if (name == "listen" || name == "metrics") return "127.0.0.1:1234";
@@ -115,10 +115,10 @@ std::string Describe(const ServerConfig& c) {
       << e.slow_reader_timeout.count() << '|' << static_cast<int>(c.device) << '|' << c.numa << '|'
       << static_cast<int>(c.huge_pages) << '|' << c.served_model_name << '|' << c.listen << '|'
       << c.max_connections << '|' << c.keepalive_time.count() << '|' << c.metrics << '|'
-      << c.tls_certificate << '|' << c.tls_key << '|' << c.tls_client_ca << '|' << c.insecure << '|'
-      << c.auth_token_file << '|' << c.admin_token_file << '|' << c.tokens_file << '|'
-      << c.grace_time.count() << '|' << c.upload_timeout.count() << '|' << c.max_document_bytes
-      << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
+      << c.metrics_tls << '|' << c.tls_certificate << '|' << c.tls_key << '|' << c.tls_client_ca
+      << '|' << c.insecure << '|' << c.auth_token_file << '|' << c.admin_token_file << '|'
+      << c.tokens_file << '|' << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
+      << c.max_document_bytes << '|' << c.max_documents_memory << '|' << c.max_prompts_memory << '|'
       << c.attach_window.count() << '|' << c.max_replay_memory << '|' << c.max_documents << '|'
       << c.max_message_bytes << '|' << static_cast<int>(c.log_level) << '|'
       << static_cast<int>(c.log_format);
@@ -131,7 +131,9 @@ std::vector<std::string> Companion(const Option& option) {
   const std::string name = option.name;
   if (name == "tls-key") return {"--tls-certificate", "x"};
   if (name == "tls-certificate") return {"--tls-key", "x"};
-  if (name == "tls-client-ca") return {"--tls-certificate", "x", "--tls-key", "x"};
+  if (name == "tls-client-ca" || name == "metrics-tls") {
+    return {"--tls-certificate", "x", "--tls-key", "x"};
+  }
   if (name == "out") return {"--convert"};
   if (name == "memory") return {"--plan"};
   return {};
@@ -162,7 +164,7 @@ std::string Printed(std::vector<std::string> arguments) {
   arguments.push_back("--print-config");
   const auto loaded = LoadConfig(arguments, {});
   EXPECT_TRUE(loaded.ok()) << loaded.status();
-  return loaded.ok() ? loaded->text : "";
+  return loaded.ok() ? ConfigText(loaded->texts) : "";
 }
 
 TEST_F(LoadConfigTest, ThePrintedFileExplainsEveryOptionAndChangesNone) {
@@ -329,8 +331,63 @@ TEST_F(LoadConfigTest, OthersAreServedOnlyWhereItIsMeant) {
   Load({"--listen", "0.0.0.0:1"}, {{"ANNULUS_INSECURE", "on"}});
   EXPECT_THAT(Error({"--listen", "0.0.0.0:1", "--insecure", "off"}), HasSubstr("--insecure"));
   EXPECT_THAT(Error({"--insecure=maybe"}), HasSubstr("maybe"));
-  Load({"--metrics", "0.0.0.0:1"});
   Load({"--listen", "0.0.0.0:1", "--check"});  // which listens nowhere
+}
+
+TEST_F(LoadConfigTest, OthersReadMetricsOnlyWhereItIsMeant) {
+  const std::vector<std::string> tls = {"--metrics", "0.0.0.0:1",         "--tls-key",
+                                        "k",         "--tls-certificate", "c"};
+  const auto with_tls = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), tls.begin(), tls.end());
+    return arguments;
+  };
+  EXPECT_THAT(Error({"--metrics", "0.0.0.0:1"}),
+              AllOf(HasSubstr("metrics: on 0.0.0.0:1 anybody"), HasSubstr("--metrics-tls"),
+                    HasSubstr("--insecure")));
+  EXPECT_THAT(Error(with_tls({"--metrics-tls"})), HasSubstr("anybody"));
+  EXPECT_THAT(Error(with_tls({"--auth-token-file", "t"})), HasSubstr("without TLS"));
+  EXPECT_THAT(Error({"--metrics-tls"}), HasSubstr("set tls-certificate"));
+  Load(with_tls({"--metrics-tls", "--auth-token-file", "t"}));
+  Load(with_tls({"--metrics-tls", "on", "--admin-token-file", "t"}));
+  Load(with_tls({"--metrics-tls", "--tls-client-ca", "t"}));
+  Load({"--metrics", "0.0.0.0:1", "--insecure"});
+}
+
+TEST_F(LoadConfigTest, VerboseIsTheLogLevelDebug) {
+  EXPECT_EQ(Load({"-v"}).log_level, LogLevel::kDebug);
+  EXPECT_EQ(Load({"--insecure", "-v"}, {{"ANNULUS_LOG_LEVEL", "error"}}).log_level,
+            LogLevel::kDebug);
+  EXPECT_THAT(Error({"-x"}), HasSubstr("unexpected argument"));
+}
+
+// The column of the table shows wherever people look for it.
+TEST_F(LoadConfigTest, WhatReloadsSaysSo) {
+  const std::string manual = ManualText("1");
+  for (const Option& option : Options()) {
+    SCOPED_TRACE(option.name);
+    EXPECT_EQ(option.reloads, std::string(option.name) == "log-level");
+    EXPECT_EQ(Explanation(option).find("SIGHUP reads it again") != std::string::npos,
+              option.reloads);
+  }
+  EXPECT_THAT(HelpText(), HasSubstr("SIGHUP reads it again. Default: info."));
+  EXPECT_THAT(ConfigText({}), HasSubstr("SIGHUP reads it again."));
+  EXPECT_THAT(manual, HasSubstr("SIGHUP reads it again."));
+}
+
+TEST_F(LoadConfigTest, TellsWhichOptionsDiffer) {
+  const auto texts = [](const std::vector<std::string>& arguments) {
+    return LoadConfig(arguments, {})->texts;
+  };
+  const auto names = [](const std::vector<const Option*>& options) {
+    std::vector<std::string> all;
+    for (const Option* option : options) all.push_back(option->name);
+    return all;
+  };
+  EXPECT_THAT(names(DifferingOptions(texts({}), texts({"--ranks", "1", "--log-level", "info"}))),
+              ::testing::IsEmpty())
+      << "defaults that are said";
+  EXPECT_THAT(names(DifferingOptions(texts({"--ranks", "2", "-v"}), texts({"--max-waiting", "3"}))),
+              ::testing::ElementsAre("ranks", "max-waiting", "log-level"));
 }
 
 TEST_F(LoadConfigTest, ActionsAreRecognised) {

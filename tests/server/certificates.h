@@ -1,0 +1,19 @@
+#ifndef ANNULUS_TESTS_SERVER_CERTIFICATES_H_
+#define ANNULUS_TESTS_SERVER_CERTIFICATES_H_
+
+#include <string>
+
+namespace annulus {
+
+// A certificate and its key, in PEM form.
+struct TestIdentity {
+  std::string certificate;
+  std::string key;
+};
+
+// A certificate for `host`, signed by itself, that ends in so many seconds.
+TestIdentity MakeIdentity(const std::string& host = "localhost", long seconds = 3600);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_SERVER_CERTIFICATES_H_
