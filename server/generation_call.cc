@@ -89,7 +89,9 @@ GenerationCall::GenerationCall(ServiceContext& context, absl::string_view name, 
       sink_(std::make_shared<BoundedSink>(SinkLimits{}, context.delivery, reader)),
       job_(context.pool.NewId()),
       memory_(context.prompts),
-      request_id_(context.NewRequestId()) {}
+      request_id_(context.NewRequestId()) {
+  context.metrics.balance().Offer();
+}
 
 std::shared_ptr<GenerationCall> GenerationCall::Create(ServiceContext& context,
                                                        absl::string_view name, SinkReader& reader) {
@@ -330,7 +332,10 @@ grpc::Status GenerationCall::Conclude(const Completion& completion,
         LogLevel::kWarning, "computing_failed",
         {{"id", id}, {"tenant", caller_.tenant.name()}, {"cause", std::string(*cause)}});
   }
-  return context_.Conclude({name_, caller_.tenant, id}, FromCompletion(completion.status), call);
+  grpc::Status status =
+      context_.Conclude({name_, caller_.tenant, id}, FromCompletion(completion.status), call);
+  context_.metrics.balance().Settle(static_cast<absl::StatusCode>(status.error_code()));
+  return status;
 }
 
 void GenerationCall::Close() {

@@ -25,6 +25,7 @@
 #include "server/model_service.h"
 #include "server/operator_http.h"
 #include "server/periodic_thread.h"
+#include "server/process_metrics.h"
 #include "server/pulse.h"
 #include "server/server_state.h"
 #include "server/service_context.h"
@@ -178,13 +179,18 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   if (lifecycle_.phase() == Phase::kFailed) {
     families.push_back(RanksDown(config_.engine.ranks));
   }
+  const auto append = [&](std::vector<MetricFamily> more) {
+    std::move(more.begin(), more.end(), std::back_inserter(families));
+  };
+  append(ProcessMetrics());
   const auto engine = lifecycle_.engine();
-  if (engine.ok()) {
-    for (std::vector<MetricFamily>& more :
-         std::array{MemoryMetrics((*engine)->Load(), documents_), (*engine)->Metrics()}) {
-      std::move(more.begin(), more.end(), std::back_inserter(families));
-    }
-  }
+  if (!engine.ok()) return families;
+  const EngineLoad load = (*engine)->Load();
+  append(MemoryMetrics(load, documents_));
+  std::vector<MetricFamily> of_model = (*engine)->Metrics();
+  of_model.push_back(CacheConfigInfo(config_, load));
+  AddModelName(config_.served_model_name, of_model);
+  append(std::move(of_model));
   return families;
 }
 

@@ -1,9 +1,14 @@
 #include "server/server_metrics.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "kernels/base/dtype.h"
+#include "server/identity/call_roles.h"
 #include "server/server_state.h"
 #include "server/version.h"
 
@@ -23,6 +28,34 @@ MetricSample Labelled(std::string label, std::string text, double value) {
   return sample;
 }
 
+// Families that vLLM (0.10) has under the same stem.
+constexpr absl::string_view kVllmStems[] = {"cache_config_info",
+                                            "e2e_request_latency_seconds",
+                                            "generation_tokens_total",
+                                            "inter_token_latency_seconds",
+                                            "iteration_tokens_total",
+                                            "kv_cache_usage_perc",
+                                            "num_preemptions_total",
+                                            "num_requests_running",
+                                            "num_requests_waiting",
+                                            "prefix_cache_hits_total",
+                                            "prefix_cache_queries_total",
+                                            "prompt_tokens_total",
+                                            "request_decode_time_seconds",
+                                            "request_generation_tokens",
+                                            "request_inference_time_seconds",
+                                            "request_max_num_generation_tokens",
+                                            "request_prefill_time_seconds",
+                                            "request_prompt_tokens",
+                                            "request_queue_time_seconds",
+                                            "request_success_total",
+                                            "time_to_first_token_seconds"};
+
+bool IsInVllm(absl::string_view family) {
+  return absl::ConsumePrefix(&family, "annulus_") &&
+         std::find(std::begin(kVllmStems), std::end(kVllmStems), family) != std::end(kVllmStems);
+}
+
 // One of them is 1.
 MetricFamily States(v1::ServerState now) {
   static constexpr v1::ServerState kStates[] = {v1::SERVER_STATE_LOADING, v1::SERVER_STATE_SERVING,
@@ -40,20 +73,54 @@ MetricFamily States(v1::ServerState now) {
 
 }  // namespace
 
-void ServerMetrics::CountError(absl::StatusCode code) {
+ServerMetrics::ServerMetrics() {
+  for (const absl::string_view method : AllMethods()) calls_.try_emplace(std::string(method));
+}
+
+size_t ServerMetrics::IndexOf(absl::StatusCode code) {
   const size_t index = static_cast<size_t>(code);
-  const size_t unknown = static_cast<size_t>(absl::StatusCode::kUnknown);
-  errors_[index < kCodes ? index : unknown].fetch_add(1, std::memory_order_relaxed);
+  return index < kCodes ? index : static_cast<size_t>(absl::StatusCode::kUnknown);
+}
+
+void ServerMetrics::CountCall(absl::string_view method, absl::StatusCode code) {
+  const auto found = calls_.find(method);
+  if (found == calls_.end()) return;
+  found->second[IndexOf(code)].fetch_add(1, std::memory_order_relaxed);
+}
+
+void ServerMetrics::CountError(absl::StatusCode code) {
+  errors_[IndexOf(code)].fetch_add(1, std::memory_order_relaxed);
 }
 
 void ServerMetrics::CountUpload(UploadOutcome outcome) {
   uploads_[static_cast<size_t>(outcome)].fetch_add(1, std::memory_order_relaxed);
 }
 
+// Of codes but OK those that a method has had.
+MetricFamily ServerMetrics::Calls() const {
+  MetricFamily calls{"annulus_grpc_requests_total",
+                     "Calls that ended, by method and gRPC status code.",
+                     MetricFamily::Type::kCounter,
+                     {}};
+  for (const auto& [method, codes] : calls_) {
+    for (size_t code = 0; code < kCodes; ++code) {
+      const uint64_t count = codes[code].load(std::memory_order_relaxed);
+      if (count == 0 && code != 0) continue;
+      MetricSample sample;
+      sample.labels = {{"method", method},
+                       {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code))}};
+      sample.value = static_cast<double>(count);
+      calls.samples.push_back(std::move(sample));
+    }
+  }
+  return calls;
+}
+
 std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
                                                  const DocumentStore& documents) const {
   using Type = MetricFamily::Type;
-  std::vector<MetricFamily> families;
+  std::vector<MetricFamily> families = balance_.Collect();
+  families.push_back(Calls());
   MetricFamily errors{
       "annulus_request_errors_total",
       "Calls that failed, by gRPC status code; not: GetDocument of what is not there.",
@@ -111,6 +178,33 @@ MetricFamily LostLogLines(const Logger& log) {
       MetricFamily::Type::kCounter,
       {Labelled("reason", "blocked", static_cast<double>(log.dropped())),
        Labelled("reason", "rate", static_cast<double>(log.suppressed()))}};
+}
+
+MetricFamily CacheConfigInfo(const ServerConfig& config, const EngineLoad& load) {
+  int64_t memory = 0;
+  for (const RankLoad& rank : load.ranks) memory += rank.kv_bytes_total;
+  MetricSample sample;
+  sample.labels = {{"block_size", absl::StrCat(config.engine.page_tokens)},
+                   {"cache_dtype", std::string(DTypeName(config.engine.kv_dtype))},
+                   {"enable_prefix_caching", "True"},
+                   {"kv_memory_bytes", absl::StrCat(memory)},
+                   {"kv_disk_bytes", absl::StrCat(config.engine.kv_disk_bytes)}};
+  sample.value = 1;
+  return {
+      "annulus_cache_config_info",
+      "How keys and values are cached: tokens of a page, dtype, whether prefixes are reused, and "
+      "what memory and disk may take; always 1.",
+      MetricFamily::Type::kGauge,
+      {std::move(sample)}};
+}
+
+void AddModelName(absl::string_view name, std::vector<MetricFamily>& families) {
+  for (MetricFamily& family : families) {
+    if (!IsInVllm(family.name)) continue;
+    for (MetricSample& sample : family.samples) {
+      sample.labels.emplace_back("model_name", std::string(name));
+    }
+  }
 }
 
 MetricFamily CertificateEnds(const TlsFiles* files) {

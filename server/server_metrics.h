@@ -4,14 +4,19 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "engine/api.h"
 #include "server/document_store.h"
 #include "server/identity/quota_book.h"
 #include "server/lifecycle.h"
 #include "server/log.h"
+#include "server/request_balance.h"
 #include "server/tls_credentials.h"
 
 namespace annulus {
@@ -21,18 +26,29 @@ enum class UploadOutcome : uint8_t { kStored, kUnchanged, kFailed };
 // What the server counts itself, beside the engine's own metrics. Thread-safe.
 class ServerMetrics {
  public:
+  ServerMetrics();
+
+  // A call of a method in the table of roles ended.
+  void CountCall(absl::string_view method, absl::StatusCode code);
   void CountError(absl::StatusCode code);
   void CountUpload(UploadOutcome outcome);
   // A call follows a request that another one sent.
   void CountAttached() { attached_.fetch_add(1, std::memory_order_relaxed); }
   void SetReloadFailed(bool failed) { reload_failed_ = failed; }
+  RequestBalance& balance() { return balance_; }
 
   std::vector<MetricFamily> Collect(const Lifecycle& lifecycle,
                                     const DocumentStore& documents) const;
 
  private:
   static constexpr size_t kCodes = 17;  // gRPC's status codes, 0 to 16
-  std::array<std::atomic<uint64_t>, kCodes> errors_{};
+  static size_t IndexOf(absl::StatusCode code);
+  MetricFamily Calls() const;
+
+  using Codes = std::array<std::atomic<uint64_t>, kCodes>;
+  std::map<std::string, Codes, std::less<>> calls_;  // by method; the keys never change
+  Codes errors_{};
+  RequestBalance balance_;
   std::array<std::atomic<uint64_t>, 3> uploads_{};
   std::atomic<uint64_t> attached_{0};
   std::atomic<bool> reload_failed_{false};
@@ -40,6 +56,12 @@ class ServerMetrics {
 
 // Lines of the log that are missing.
 MetricFamily LostLogLines(const Logger& log);
+
+// How keys and values are cached; always 1, as vLLM's metric of that name.
+MetricFamily CacheConfigInfo(const ServerConfig& config, const EngineLoad& load);
+
+// Gives the families that vLLM has too the label model_name, which dashboards for it choose by.
+void AddModelName(absl::string_view name, std::vector<MetricFamily>& families);
 
 // When each certificate in use ends; no sample without TLS, where `files` is null.
 MetricFamily CertificateEnds(const TlsFiles* files);

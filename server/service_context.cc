@@ -38,11 +38,13 @@ grpc::Status ServiceContext::Conclude(const CallName& name, const absl::Status& 
     call.AddTrailingMetadata("grpc-retry-pushback-ms", std::string(*retry));
   }
   if (status.ok()) {
+    metrics.CountCall(name.method, absl::StatusCode::kOk);
     log.Debug("call_done", {{"call", name.method}, {"id", id}});
     return grpc::Status::OK;
   }
   const grpc::Status wire = ToGrpcStatus(status, id);
   const auto code = static_cast<absl::StatusCode>(wire.error_code());
+  metrics.CountCall(name.method, code);
   // A look-up that finds nothing has told what was asked: clients look before they upload.
   if (name.method == "GetDocument" && code == absl::StatusCode::kNotFound) {
     log.Debug("call_done", {{"call", name.method}, {"id", id}, {"found", "nothing"}});

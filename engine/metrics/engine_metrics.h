@@ -168,7 +168,7 @@ class EngineMetrics {
 
   // One observation per step.
   Histogram& iteration_tokens = set_.AddHistogram(
-      "iteration_tokens", "Rows of a step: prompt tokens and one for each token sampled.",
+      "iteration_tokens_total", "Rows of a step: prompt tokens and one for each token sampled.",
       TokenCountBuckets());
 
   // One observation per token after a request's first.

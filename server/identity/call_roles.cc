@@ -43,6 +43,12 @@ Roles RolesFor(absl::string_view method) {
   return row == nullptr ? Roles{Role::kAdmin} : row->roles;
 }
 
+std::vector<absl::string_view> AllMethods() {
+  std::vector<absl::string_view> names;
+  for (const Row& row : kRows) names.push_back(row.method);
+  return names;
+}
+
 bool HasRolesRow(absl::string_view method) { return Find(method) != nullptr; }
 
 }  // namespace annulus

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_SERVER_IDENTITY_CALL_ROLES_H_
 #define ANNULUS_SERVER_IDENTITY_CALL_ROLES_H_
 
+#include <vector>
+
 #include "absl/strings/string_view.h"
 #include "server/identity/roles.h"
 
@@ -13,6 +15,9 @@ Roles RolesFor(absl::string_view method);
 
 // Whether the table has a row for the method.
 bool HasRolesRow(absl::string_view method);
+
+// Names of all methods with a row.
+std::vector<absl::string_view> AllMethods();
 
 }  // namespace annulus
 

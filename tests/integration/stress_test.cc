@@ -96,12 +96,18 @@ class StressTest : public ::testing::Test {
       threads.emplace_back(
           [client = clients.back().get(), share = requests / kClients] { client->Run(share); });
     }
+    std::atomic<bool> running = true;
+    std::thread accountant([&] {
+      while (running) ExpectBalance(Samples());
+    });
     std::map<std::string, int> endings;
     for (int i = 0; i < kClients; ++i) {
       threads[i].join();
       for (const auto& [ending, count] : clients[i]->endings()) endings[ending] += count;
       for (const std::string& loss : clients[i]->lost()) ADD_FAILURE() << "lost: " << loss;
     }
+    running = false;
+    accountant.join();
     for (const auto& [ending, count] : endings) std::cout << ending << ": " << count << "; ";
     std::cout << std::endl;
   }
@@ -123,16 +129,28 @@ class StressTest : public ::testing::Test {
            SumOf(samples, "annulus_pool_bytes", ",state=\"reserved\"");
   }
 
+  // At any moment, whatever is under way.
+  static void ExpectBalance(const std::map<std::string, double>& samples) {
+    double known = samples.at("annulus_requests_open");
+    for (const char* fate : {"completed", "rejected", "cancelled", "failed"}) {
+      known += samples.at(absl::StrCat("annulus_requests_settled_total{fate=\"", fate, "\"}"));
+    }
+    EXPECT_EQ(samples.at("annulus_requests_offered_total"), known);
+  }
+
   void ExpectNothingHeld() {
     EXPECT_TRUE(Eventually(
         [&] {
           auto samples = Samples();
           return samples["annulus_active_generations"] == 0 &&
-                 samples["annulus_num_requests_running"] == 0 &&
-                 samples["annulus_num_requests_waiting"] == 0 && HeldIn(samples) == 0;
+                 samples.at("annulus_num_requests_running{model_name=\"recall\"}") == 0 &&
+                 samples.at("annulus_num_requests_waiting{model_name=\"recall\"}") == 0 &&
+                 HeldIn(samples) == 0;
         },
         seconds(30)));
     const auto samples = Samples();
+    ExpectBalance(samples);
+    EXPECT_EQ(samples.at("annulus_requests_open"), 0);
     EXPECT_EQ(HeldIn(samples), 0);
     EXPECT_EQ(SumOf(samples, "annulus_pool_bytes", ",state=\"cached\"") +
                   SumOf(samples, "annulus_pool_bytes", ",state=\"free\""),

@@ -3,11 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <map>
+#include <mutex>
+#include <random>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/server/test_server.h"
 #include "tests/support/temp_directory.h"
@@ -24,7 +30,7 @@ class MetricsTest : public ::testing::Test {
 
 TEST_F(MetricsTest, ShowsTheServersAndTheEngines) {
   auto samples = Samples();  // also while loading
-  EXPECT_EQ(samples.count("annulus_num_requests_running"), 0u);
+  EXPECT_EQ(samples.count("annulus_num_requests_running{model_name=\"fake\"}"), 0u);
   EXPECT_EQ(samples.at("annulus_build_info{version=\"0.1.0\"}"), 1);
   server_.Serve();
   EXPECT_EQ(ReadStream(*server_.inference(), TextStreamRequest("")).status.error_code(),
@@ -65,11 +71,13 @@ TEST_F(MetricsTest, ShowsTheServersAndTheEngines) {
             samples.at("annulus_document_memory_bytes"));
   EXPECT_EQ(samples.at("annulus_process_resident_bytes"), 3000);
   EXPECT_EQ(samples.at("annulus_process_resident_most_bytes"), 4000);
-  EXPECT_EQ(samples.at("annulus_num_requests_running"), 0);
-  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_bucket{le=\"0.1\"}"), 1);
-  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_bucket{le=\"+Inf\"}"), 4);
-  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_count"), 4);
-  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_sum"), 7.5);
+  EXPECT_EQ(samples.at("annulus_num_requests_running{model_name=\"fake\"}"), 0);
+  EXPECT_EQ(
+      samples.at("annulus_time_to_first_token_seconds_bucket{model_name=\"fake\",le=\"0.1\"}"), 1);
+  EXPECT_EQ(
+      samples.at("annulus_time_to_first_token_seconds_bucket{model_name=\"fake\",le=\"+Inf\"}"), 4);
+  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_count{model_name=\"fake\"}"), 4);
+  EXPECT_EQ(samples.at("annulus_time_to_first_token_seconds_sum{model_name=\"fake\"}"), 7.5);
 }
 
 TEST_F(MetricsTest, SaysWhatTheServerIsDoing) {
@@ -116,6 +124,120 @@ TEST_F(MetricsTest, CountsGenerationsUnderWay) {
   context.TryCancel();
   EXPECT_TRUE(Eventually([&] { return Samples().at("annulus_active_generations") == 0; }));
   EXPECT_EQ(Samples().at("annulus_request_errors_total{code=\"CANCELLED\"}"), 1);
+}
+
+TEST_F(MetricsTest, CallsAreCountedByMethodAndCode) {
+  server_.Serve();
+  const auto count = [&](const std::string& method, const std::string& code) {
+    const auto samples = Samples();
+    const auto found = samples.find("annulus_grpc_requests_total{method=\"" + method +
+                                    "\",code=\"" + code + "\"}");
+    return found == samples.end() ? -1 : found->second;
+  };
+  EXPECT_EQ(count("StreamGenerate", "OK"), 0) << "before the first call";
+  EXPECT_EQ(count("StreamGenerate", "INVALID_ARGUMENT"), -1);
+  EXPECT_TRUE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
+  EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("")).status.ok());
+  grpc::ClientContext context;
+  v1::GetDocumentResponse nothing;
+  v1::GetDocumentRequest look;
+  look.set_name("b");
+  EXPECT_FALSE(server_.documents()->GetDocument(&context, look, &nothing).ok());
+  EXPECT_EQ(count("StreamGenerate", "OK"), 1);
+  EXPECT_EQ(count("StreamGenerate", "INVALID_ARGUMENT"), 1);
+  EXPECT_EQ(count("GetDocument", "NOT_FOUND"), 1);
+  EXPECT_EQ(count("Drain", "OK"), 0);
+}
+
+TEST_F(MetricsTest, TellsHowKeysAndValuesAreCached) {
+  server_.Serve();
+  std::string found;
+  for (const auto& [name, value] : Samples()) {
+    if (value == 1 && name.find("annulus_cache_config_info{") == 0) found = name;
+  }
+  EXPECT_THAT(found, ::testing::AllOf(::testing::HasSubstr("block_size=\"64\""),
+                                      ::testing::HasSubstr("cache_dtype=\"f32\""),
+                                      ::testing::HasSubstr("kv_disk_bytes=\"0\""),
+                                      ::testing::HasSubstr("model_name=\"fake\"")));
+}
+
+TEST_F(MetricsTest, TellsOfTheProcessUnderTheNamesThatAllHave) {
+  const auto samples = Samples();
+  EXPECT_GT(samples.at("process_cpu_seconds_total"), 0);
+  EXPECT_NEAR(samples.at("process_resident_memory_bytes"), static_cast<double>(ResidentBytes()),
+              1e8);
+  EXPECT_GT(samples.at("process_virtual_memory_bytes"),
+            samples.at("process_resident_memory_bytes"));
+  EXPECT_GE(samples.at("process_open_fds"), 5);
+  EXPECT_GE(samples.at("process_max_fds"), samples.at("process_open_fds"));
+  const double age = static_cast<double>(time(nullptr)) - samples.at("process_start_time_seconds");
+  EXPECT_GE(age, -2);
+  EXPECT_LT(age, 3600);
+}
+
+// Random traffic of every ending, and scrapes all the while.
+TEST_F(MetricsTest, OfferedIsWhatBecameOfItAndWhatIsOpen) {
+  server_.engine().set_scripter([](const RequestSpec& spec) {
+    return spec.prompt.size() > 3 ? Endless(std::chrono::milliseconds(1)) : FakeScript();
+  });
+  server_.Serve();
+  const auto sample = [](const std::map<std::string, double>& samples, const std::string& fate) {
+    return samples.at("annulus_requests_settled_total{fate=\"" + fate + "\"}");
+  };
+  const auto expect_balance = [&] {
+    const auto samples = Samples();
+    EXPECT_EQ(samples.at("annulus_requests_offered_total"),
+              samples.at("annulus_requests_open") + sample(samples, "completed") +
+                  sample(samples, "rejected") + sample(samples, "cancelled") +
+                  sample(samples, "failed"));
+  };
+  constexpr int kClients = 4, kCalls = 40;
+  std::map<std::string, int> seen;
+  std::mutex mutex;
+  std::vector<std::thread> clients;
+  for (int client = 0; client < kClients; ++client) {
+    clients.emplace_back([&, client] {
+      std::mt19937 random(static_cast<uint32_t>(client));
+      const auto stub = v1::InferenceService::NewStub(server_.NewChannel());
+      for (int i = 0; i < kCalls; ++i) {
+        grpc::ClientContext context;
+        const int kind = static_cast<int>(random() % 4);
+        std::string fate = "completed";
+        if (kind == 0) {
+          fate = "rejected";
+          EXPECT_FALSE(ReadStream(*stub, TextStreamRequest(""), &context).status.ok());
+        } else if (kind == 1) {
+          fate = "cancelled";
+          context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(20));
+          EXPECT_FALSE(ReadStream(*stub, TextStreamRequest("on and on"), &context).status.ok());
+        } else if (kind == 2) {
+          fate = "cancelled";
+          const auto stream = stub->StreamGenerate(&context, TextStreamRequest("on and on"));
+          v1::StreamGenerateResponse event;
+          EXPECT_TRUE(stream->Read(&event));
+          context.TryCancel();
+          stream->Finish();
+        } else {
+          EXPECT_TRUE(ReadStream(*stub, TextStreamRequest("x"), &context).status.ok());
+        }
+        std::lock_guard lock(mutex);
+        ++seen[fate];
+      }
+    });
+  }
+  for (int i = 0; i < 50; ++i) expect_balance();
+  for (std::thread& client : clients) client.join();
+  EXPECT_TRUE(Eventually([&] { return Samples().at("annulus_requests_open") == 0; }));
+  expect_balance();
+  const auto samples = Samples();
+  EXPECT_EQ(samples.at("annulus_requests_offered_total"), kClients * kCalls);
+  for (const char* fate : {"completed", "rejected", "cancelled", "failed"}) {
+    EXPECT_EQ(sample(samples, fate), seen[fate]) << fate;
+  }
+  // Nobody serves it any more.
+  server_.server().RequestDrain(std::nullopt);
+  EXPECT_FALSE(ReadStream(*server_.inference(), TextStreamRequest("x")).status.ok());
+  EXPECT_EQ(sample(Samples(), "failed"), 1);
 }
 
 TEST_F(MetricsTest, PromtoolAgrees) {
