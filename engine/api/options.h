@@ -47,8 +47,8 @@ struct EngineOptions {
   int max_waiting = 256;  // most requests in the queue
   RingMode ring_mode = RingMode::kAuto;
   RingTransport ring_transport = RingTransport::kAuto;
-  // Of requests that do not say. Absent: kNgram on processors, kOff on GPUs, where the bits of a row
-  // may depend on the rows beside it.
+  // Of requests that do not say. Absent: kNgram on processors, kOff on GPUs, where the bits of a
+  // row may depend on the rows beside it.
   std::optional<Speculation> speculation = Speculation::kOff;
   bool device_graphs = true;  // steps that decode go to a device as graphs, where it has them
   // File of measured exchange rates: read where it exists, else written after measuring at start.
