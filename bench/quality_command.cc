@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -8,10 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "bench/commands.h"
 #include "bench/flags.h"
+#include "bench/quality/needles.h"
 #include "bench/quality/quality.h"
 #include "bench/read_tokens.h"
 #include "bench/report/progress.h"
 #include "bench/report/row.h"
+#include "engine/api.h"
 #include "engine/loaded_model.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -32,13 +35,25 @@ struct QualityOptions {
   Activations activations = Activations::kFloat;
   int threads = 0;
   int page_tokens = 64;
+  int needles = 0;
 };
+
+constexpr uint64_t kNeedleSeed = 7;
+// Of the context, at most: a planted sentence, and question, frame and answer.
+constexpr int64_t kNeedleTokens = 64;
+constexpr int64_t kQuestionTokens = 512;
 
 // One saving, or several together.
 struct Saving {
   DType weights;
   DType kv;
   std::string attention;
+};
+
+// Shares of the needles that are told: with the saving and without.
+struct Answers {
+  double share = 0;
+  double reference = 0;
 };
 
 // What --help says: a list changes one thing, everything else as in the reference.
@@ -60,9 +75,10 @@ class QualityRun {
     ANNULUS_ASSIGN_OR_RETURN(auto backend, CreateCpuBackend());
     std::unique_ptr<QualityRun> run(new QualityRun(options, context, std::move(backend)));
     ANNULUS_ASSIGN_OR_RETURN(LoadedModel reference,
-                             run->Load({options.reference, DType::kF32, ""}, Activations::kFloat));
+                             run->Load(run->ReferenceSaving(), Activations::kFloat));
     run->reference_ = std::make_unique<LoadedModel>(std::move(reference));
     const int most = *std::max_element(options.tokens.begin(), options.tokens.end());
+    ANNULUS_RETURN_IF_ERROR(run->CheckNeedles(most));
     for (const std::string& path : options.texts) {
       ANNULUS_ASSIGN_OR_RETURN(run->texts_.emplace_back(),
                                ReadTokens(path, *run->reference_->tokenizer, most));
@@ -97,7 +113,8 @@ class QualityRun {
           all.Add(one);
         }
         progress.Clear();
-        writer.Write(RowOf(saving, tokens, all));
+        ANNULUS_ASSIGN_OR_RETURN(const Answers answers, AnswersOf(saving, tokens));
+        writer.Write(RowOf(saving, tokens, all, answers));
       }
     }
     return absl::OkStatus();
@@ -113,18 +130,67 @@ class QualityRun {
     return {.tokens = tokens, .operations = static_cast<double>(tokens)};
   }
 
-  absl::StatusOr<LoadedModel> Load(const Saving& saving, Activations activations) {
+  Saving ReferenceSaving() const { return {options_.reference, DType::kF32, "dense"}; }
+
+  EngineOptions OptionsOf(const Saving& saving, Activations activations) const {
     EngineOptions engine;
     engine.model = options_.model;
     engine.page_tokens = options_.page_tokens;
+    engine.threads = options_.threads;
     engine.weights_dtype = saving.weights;
     engine.kv_dtype = saving.kv;
     engine.activations = activations;
     engine.attention_gates = options_.gates;
-    return LoadModel(engine, *backend_, kernels_);
+    return engine;
   }
 
-  Row RowOf(const Saving& saving, int32_t tokens, const Quality& quality) const {
+  absl::StatusOr<LoadedModel> Load(const Saving& saving, Activations activations) {
+    return LoadModel(OptionsOf(saving, activations), *backend_, kernels_);
+  }
+
+  // `most`: the longest text.
+  absl::Status CheckNeedles(int most) const {
+    const int64_t needed = most + options_.needles * kNeedleTokens + kQuestionTokens;
+    const int64_t context = reference_->info.max_context;
+    if (options_.needles == 0 || needed <= context) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--tokens ", most, " with ", options_.needles, " needles and their questions takes up to ",
+        needed, " tokens and the context is ", context, "; ask for fewer tokens or needles"));
+  }
+
+  // Share of the needles that the model tells, over all texts.
+  absl::StatusOr<double> Answered(const Saving& saving, Activations activations, int32_t tokens) {
+    EngineOptions options = OptionsOf(saving, activations);
+    ANNULUS_ASSIGN_OR_RETURN(options.attention, ParseAssignment(saving.attention));
+    ANNULUS_ASSIGN_OR_RETURN(const auto engine, CreateEngine(options, *backend_, kernels_));
+    const std::vector<Needle> needles = MakeNeedles(options_.needles, kNeedleSeed);
+    int right = 0;
+    for (const std::vector<int32_t>& ids : texts_) {
+      ANNULUS_ASSIGN_OR_RETURN(const std::string text,
+                               engine->Detokenize(std::span(ids).first(tokens),
+                                                  /*skip_special=*/true, CancelFlag::Never()));
+      ANNULUS_ASSIGN_OR_RETURN(const int of_text,
+                               CountAnswered(*engine, PlantNeedles(text, needles), needles));
+      right += of_text;
+    }
+    return static_cast<double>(right) /
+           static_cast<double>(std::ssize(needles) * std::ssize(texts_));
+  }
+
+  absl::StatusOr<Answers> AnswersOf(const Saving& saving, int32_t tokens) {
+    Answers answers;
+    if (options_.needles == 0) return answers;
+    if (!reference_answered_.contains(tokens)) {
+      ANNULUS_ASSIGN_OR_RETURN(reference_answered_[tokens],
+                               Answered(ReferenceSaving(), Activations::kFloat, tokens));
+    }
+    answers.reference = reference_answered_[tokens];
+    ANNULUS_ASSIGN_OR_RETURN(answers.share, Answered(saving, options_.activations, tokens));
+    return answers;
+  }
+
+  Row RowOf(const Saving& saving, int32_t tokens, const Quality& quality,
+            const Answers& answers) const {
     const NextTokens& next = quality.next;
     Row row;
     row.Text("weights", DTypeName(saving.weights)).Text("kv", DTypeName(saving.kv));
@@ -137,9 +203,14 @@ class QualityRun {
     row.Number("coverage", quality.covered_rows > 0 ? quality.covered / quality.covered_rows : 1,
                Row::Unit::kShare);
     row.Number("seconds", quality.seconds, Row::Unit::kSeconds);
+    if (options_.needles > 0) {
+      row.Number("answered", answers.share, Row::Unit::kShare);
+      row.Number("reference_answered", answers.reference, Row::Unit::kShare);
+    }
     row.OnlyJson().Number("reference_seconds", quality.reference_seconds, Row::Unit::kSeconds);
     row.Text("reference_weights", DTypeName(options_.reference)).Text("model", options_.model);
     row.Int("texts", std::ssize(texts_)).Int("positions", next.count());
+    row.Int("needles", options_.needles);
     return row;
   }
 
@@ -149,6 +220,7 @@ class QualityRun {
   KernelRegistry kernels_;
   std::unique_ptr<LoadedModel> reference_;
   std::vector<std::vector<int32_t>> texts_;
+  std::map<int32_t, double> reference_answered_;  // by length
 };
 
 absl::Status RunQuality(const QualityOptions& options, BenchContext& context) {
@@ -185,6 +257,13 @@ void AddQualityCommand(CLI::App& app, BenchContext& context) {
   command->add_option("--attention-gates", options->gates, "Gates of the policy learned")
       ->type_name("FILE");
   AddActivations(*command, options->activations);
+  command
+      ->add_option(
+          "--needles", options->needles,
+          "Also plant so many facts in each text, ask for them in the model's own template, "
+          "and tell the share answered")
+      ->check(CLI::Range(0, kMostNeedles))
+      ->capture_default_str();
   command->add_option("--page-tokens", options->page_tokens, "As the server's")
       ->check(CLI::Range(16, 256))
       ->capture_default_str();

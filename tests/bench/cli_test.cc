@@ -249,6 +249,27 @@ TEST(BenchAttention, TellsWhatPatternsLose) {
   }
 }
 
+TEST(BenchQuality, TellsTheShareOfNeedlesThatAreAnswered) {
+  const testing::TempDirectory folder;
+  const std::string text = folder.path() / "text.txt";
+  std::ofstream file(text);
+  for (int i = 0; i < 200; ++i) file << "Entry " << 7919 * i << " holds item " << i << ".\n";
+  file.close();
+  const std::vector<std::string> command = {"quality",  "--model", "builtin:recall", "--text", text,
+                                            "--tokens", "2048",    "--kv-dtype",     "bf16"};
+  std::vector<std::string> with = command;
+  with.insert(with.end(), {"--needles", "3", "--json"});
+  const Output output = Bench(with);
+  ASSERT_EQ(output.code, 0) << output.err;
+  ASSERT_EQ(output.Rows().size(), 1u) << output.out;
+  const nlohmann::json row = output.Rows()[0];
+  EXPECT_EQ(row.at("needles"), 3);
+  EXPECT_EQ(row.at("answered"), 1);
+  EXPECT_EQ(row.at("reference_answered"), 1);
+  EXPECT_EQ(
+      Bench({"quality", "--model", "builtin:recall", "--text", text, "--needles", "101"}).code, 2);
+}
+
 TEST(BenchChart, DrawsRowsAndRefusesOthers) {
   const testing::TempDirectory folder;
   const std::string rows = folder.path() / "rows.jsonl";
