@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 
@@ -36,6 +37,36 @@ absl::Status CheckKeeping(const RequestSpec& spec) {
   return FieldError(absl::StatusCode::kInvalidArgument, "ttl",
                     absl::StrCat("a time to live of ", spec.ttl->count(),
                                  " ms is not allowed; give 1 s to 31,536,000 s, a year"));
+}
+
+absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
+  if (policy.kind == PolicyKind::kAuto) return absl::OkStatus();  // takes what is there
+  if (policy.kind == PolicyKind::kLearned && model.gates == nullptr) {
+    return absl::InvalidArgumentError(
+        "attention policy learned needs gates, and the server was started without; start it with "
+        "--attention-gates FILE, or use adaptive");
+  }
+  const OpTable& ops = *model.ops;
+  const bool scores = ChoosesByContent(policy) || policy.coverage > 0;
+  const bool able = ops.block_scores != nullptr && ops.score_sums != nullptr &&
+                    ops.block_masses != nullptr && ops.key_summary != nullptr &&
+                    ops.summary_scores != nullptr && ops.row_means != nullptr;
+  if (!scores || able) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "attention policy ", PolicyName(policy.kind), policy.coverage > 0 ? " with a coverage" : "",
+      " needs scores of blocks, which the kernels ", ops.name,
+      " do not compute; use a policy that does not look at content, or other kernels"));
+}
+
+absl::Status CheckAttention(const AttentionAssignment& attention, const RankModel& model) {
+  const AssignmentLimits limits{model.page_shape.page_tokens, model.layers(),
+                                model.config.kv_heads};
+  ANNULUS_RETURN_IF_ERROR(CheckAssignment(attention, limits));
+  ANNULUS_RETURN_IF_ERROR(CheckMeans(attention.policy, model));
+  for (const AttentionRule& rule : attention.rules) {
+    ANNULUS_RETURN_IF_ERROR(CheckMeans(rule.policy, model));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace annulus

@@ -29,37 +29,6 @@
 namespace annulus {
 namespace {
 
-// What one policy needs beyond CheckPolicy.
-absl::Status CheckMeans(const AttentionPolicy& policy, const RankModel& model) {
-  if (policy.kind == PolicyKind::kAuto) return absl::OkStatus();  // takes what is there
-  if (policy.kind == PolicyKind::kLearned && model.gates == nullptr) {
-    return absl::InvalidArgumentError(
-        "attention policy learned needs gates, and the server was started without; start it with "
-        "--attention-gates FILE, or use adaptive");
-  }
-  const OpTable& ops = *model.ops;
-  const bool scores = ChoosesByContent(policy) || policy.coverage > 0;
-  const bool able = ops.block_scores != nullptr && ops.score_sums != nullptr &&
-                    ops.block_masses != nullptr && ops.key_summary != nullptr &&
-                    ops.summary_scores != nullptr && ops.row_means != nullptr;
-  if (!scores || able) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "attention policy ", PolicyName(policy.kind), policy.coverage > 0 ? " with a coverage" : "",
-      " needs scores of blocks, which the kernels ", ops.name,
-      " do not compute; use a policy that does not look at content, or other kernels"));
-}
-
-absl::Status CheckAttention(const AttentionAssignment& attention, const RankModel& model) {
-  const AssignmentLimits limits{model.page_shape.page_tokens, model.layers(),
-                                model.config.kv_heads};
-  ANNULUS_RETURN_IF_ERROR(CheckAssignment(attention, limits));
-  ANNULUS_RETURN_IF_ERROR(CheckMeans(attention.policy, model));
-  for (const AttentionRule& rule : attention.rules) {
-    ANNULUS_RETURN_IF_ERROR(CheckMeans(rule.policy, model));
-  }
-  return absl::OkStatus();
-}
-
 // Attention rates are measured where ranks exchange anything; else this is their guess.
 AutoSetting MakeAutoSetting(const RankModel& model, double flops) {
   AutoSetting setting;
