@@ -219,9 +219,9 @@ class EngineImpl final : public Engine {
     coordinator_->ForgetDocument(TagOf(tenant, content));
     if (disk_ == nullptr) return absl::OkStatus();
     const ContentHash name = HashOf(tenant.name());
-    ANNULUS_ASSIGN_OR_RETURN(std::vector<EntryName> pages,
+    ANNULUS_ASSIGN_OR_RETURN(DiskStore::Deletion deletion,
                              disk_->ForgetDocument(name, content, cancel));
-    return disk_remover_->Remove(name, std::move(pages), cancel);
+    return disk_remover_->Remove(name, std::move(deletion), cancel);
   }
 
   void UnpinDocument(const TenantId& tenant, absl::string_view content) override {

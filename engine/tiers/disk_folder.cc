@@ -19,12 +19,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
 namespace {
 
 constexpr char kEntrySuffix[] = ".page";
+constexpr char kNotePrefix[] = "deleted-";
 
 absl::Status FolderError(const std::string& path, absl::string_view what) {
   return absl::FailedPreconditionError(absl::StrCat("folder ", path, ": ", what));
@@ -93,6 +95,27 @@ std::optional<EntryName> EntryName::Parse(absl::string_view text) {
   return name;
 }
 
+std::string DeletionNote::Text() const {
+  return absl::StrCat(kNotePrefix, absl::Hex(tenant, absl::kZeroPad16), "-", document.Text(), "-",
+                      use);
+}
+
+std::optional<DeletionNote> DeletionNote::Parse(absl::string_view text) {
+  if (!absl::ConsumePrefix(&text, kNotePrefix)) return std::nullopt;
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, '-');
+  DeletionNote note;
+  if (parts.size() != 3 || !absl::SimpleHexAtoi(parts[0], &note.tenant) ||
+      !absl::SimpleAtoi(parts[2], &note.use)) {
+    return std::nullopt;
+  }
+  const std::optional<DocumentSet> document = DocumentSet::Parse(parts[1]);
+  // One that names no document would name every page.
+  if (!document.has_value() || document->empty()) return std::nullopt;
+  note.document = *document;
+  if (note.Text() != absl::StrCat(kNotePrefix, text)) return std::nullopt;
+  return note;
+}
+
 absl::StatusOr<std::unique_ptr<DiskFolder>> DiskFolder::Open(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return FolderError(path, absl::StrCat("cannot be made: ", std::strerror(errno)));
@@ -124,7 +147,8 @@ bool DiskFolder::Remove(const std::string& name) const {
 }
 
 absl::StatusOr<int64_t> DiskFolder::Scan(
-    const std::function<void(const EntryName& name, int64_t time)>& found) const {
+    const std::function<void(const EntryName& name, int64_t time)>& found,
+    const std::function<void(const DeletionNote& note)>& noted) const {
   const int again = openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* const listing = again < 0 ? nullptr : fdopendir(again);
   if (listing == nullptr) {
@@ -143,6 +167,7 @@ absl::StatusOr<int64_t> DiskFolder::Scan(
       removed += Remove(text) ? 1 : 0;
       continue;
     }
+    if (const auto note = DeletionNote::Parse(text); note.has_value()) noted(*note);
     const std::optional<EntryName> name = EntryName::Parse(text);
     if (!name.has_value()) continue;
     struct stat state {};

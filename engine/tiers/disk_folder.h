@@ -29,6 +29,22 @@ struct EntryName {
 
 uint64_t TenantPart(const ContentHash& tenant);
 
+// What an empty file is called that stands in the folder while files of a deleted document may
+// still be there: so a start after a daemon that could not remove them does.
+struct DeletionNote {
+  uint64_t tenant = 0;  // as EntryName's
+  DocumentSet document;
+  int64_t use = 0;  // pages that were used later belong to the document's next life
+
+  // Whether the file of such a page, with its time, is one that the deletion was about.
+  bool Names(const EntryName& page, int64_t time) const {
+    return page.tenant == tenant && time <= use && page.documents.Holds(document);
+  }
+  std::string Text() const;
+  // Nothing for a name that Text would not give.
+  static std::optional<DeletionNote> Parse(absl::string_view text);
+};
+
 // A folder that this process alone uses, of mode 0700. The lock ends with the process, however that
 // ends. Const calls are thread-safe.
 class DiskFolder {
@@ -40,11 +56,12 @@ class DiskFolder {
   DiskFolder(const DiskFolder&) = delete;
   DiskFolder& operator=(const DiskFolder&) = delete;
 
-  // Gives every whole page's file with its time in ns. Files that a kill left half-written, and
-  // those whose length or kind is not what their name says, are removed, and counted in the result;
-  // files with other names stay.
+  // Gives every whole page's file with its time in ns, and every note. Files that a kill left
+  // half-written, and those whose length or kind is not what their name says, are removed, and
+  // counted in the result; files with other names stay.
   absl::StatusOr<int64_t> Scan(
-      const std::function<void(const EntryName& name, int64_t time)>& found) const;
+      const std::function<void(const EntryName& name, int64_t time)>& found,
+      const std::function<void(const DeletionNote& note)>& noted) const;
 
   int descriptor() const { return descriptor_; }
   const std::string& path() const { return path_; }

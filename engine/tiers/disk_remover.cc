@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "kernels/base/guarded.h"
@@ -15,6 +16,16 @@ using std::chrono::steady_clock;
 
 constexpr size_t kFilesInATurn = 64;       // of one tenant
 constexpr milliseconds kLookInterval{20};  // how soon a caller that waits sees its flag
+
+// Leaves a note or takes it back; without memory for its name neither.
+template <typename Call>
+void Note(const Call& call) {
+  const auto note = [&] {
+    call();
+    return absl::OkStatus();
+  };
+  Guarded(note, [] { return absl::ResourceExhaustedError(""); }).IgnoreError();
+}
 
 }  // namespace
 
@@ -35,12 +46,12 @@ DiskRemover::~DiskRemover() {
   watch_.join();
 }
 
-absl::Status DiskRemover::Remove(const ContentHash& tenant, std::vector<EntryName> pages,
+absl::Status DiskRemover::Remove(const ContentHash& tenant, DiskStore::Deletion deletion,
                                  const CancelFlag& cancel) {
-  if (pages.empty()) return absl::OkStatus();
+  if (deletion.pages.empty()) return absl::OkStatus();
   std::shared_ptr<Job> job;
   const auto add = [&] {
-    job = Add(tenant, std::move(pages));
+    job = Add(tenant, std::move(deletion));
     return absl::OkStatus();
   };
   if (!Guarded(add, [&] { return no_memory_; }).ok()) {
@@ -54,15 +65,19 @@ absl::Status DiskRemover::Remove(const ContentHash& tenant, std::vector<EntryNam
 }
 
 std::shared_ptr<DiskRemover::Job> DiskRemover::Add(const ContentHash& tenant,
-                                                   std::vector<EntryName> pages) {
+                                                   DiskStore::Deletion deletion) {
   auto job = std::make_shared<Job>();
-  job->pages = std::move(pages);
+  job->note = deletion.note;
+  job->pages = std::move(deletion.pages);
   {
     std::lock_guard lock(mutex_);
+    without_note_.push_back(job);
+    absl::Cleanup undo = [this] { without_note_.pop_back(); };
     Jobs first;
     first.push_back(job);  // before the map has a place for it: none is ever empty
     const auto [place, is_new] = jobs_.try_emplace(tenant, std::move(first));
     if (!is_new) place->second.push_back(job);
+    std::move(undo).Cancel();
   }
   changed_.notify_all();
   return job;
@@ -90,16 +105,24 @@ steady_clock::duration DiskRemover::TimeOfCall() const {
   return call_begun_.has_value() ? steady_clock::now() - *call_begun_ : steady_clock::duration(0);
 }
 
+template <typename Call>
+void DiskRemover::CallDisk(std::unique_lock<std::mutex>& lock, const Call& call) {
+  call_begun_ = steady_clock::now();
+  lock.unlock();
+  call();
+  lock.lock();
+  call_begun_.reset();
+}
+
 void DiskRemover::Work(std::unique_lock<std::mutex>& lock, Job& job) {
   const size_t end = std::min(job.pages.size(), job.removed + kFilesInATurn);
   for (; job.removed < end && !stop_; ++job.removed) {
-    call_begun_ = steady_clock::now();
-    lock.unlock();
-    absl::Status status = Guarded([&] { return store_.RemoveForgotten(job.pages[job.removed]); },
-                                  [&] { return no_memory_; });
-    if (absl::IsResourceExhausted(status)) store_.TurnOff(status);
-    lock.lock();
-    call_begun_.reset();
+    absl::Status status;
+    CallDisk(lock, [&] {
+      status = Guarded([&] { return store_.RemoveForgotten(job.pages[job.removed]); },
+                       [&] { return no_memory_; });
+      if (absl::IsResourceExhausted(status)) store_.TurnOff(status);
+    });
     if (job.status.ok()) job.status = std::move(status);
   }
 }
@@ -110,6 +133,12 @@ void DiskRemover::RemoveLoop() {
   while (true) {
     changed_.wait(lock, [&] { return stop_ || !jobs_.empty(); });
     if (stop_) return;
+    // All of them first: the daemon may end before their files' turn comes.
+    while (!without_note_.empty()) {
+      const std::shared_ptr<Job> job = std::move(without_note_.front());
+      without_note_.pop_front();
+      CallDisk(lock, [&] { Note([&] { store_.LeaveNote(job->note); }); });
+    }
     auto next = jobs_.upper_bound(last);
     if (next == jobs_.end()) next = jobs_.begin();
     last = next->first;
@@ -118,6 +147,8 @@ void DiskRemover::RemoveLoop() {
     if (job->removed < job->pages.size()) continue;
     next->second.pop_front();
     if (next->second.empty()) jobs_.erase(next);
+    // Where a file could not be removed, the next start tries again.
+    if (job->status.ok()) CallDisk(lock, [&] { Note([&] { store_.TakeBackNote(job->note); }); });
     job->done = true;
     changed_.notify_all();
   }

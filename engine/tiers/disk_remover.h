@@ -34,14 +34,15 @@ class DiskRemover {
   DiskRemover(const DiskRemover&) = delete;
   DiskRemover& operator=(const DiskRemover&) = delete;
 
-  // `pages`: what DiskStore::ForgetDocument gave. OK once all files are gone. Else the removal goes
-  // on: UNAVAILABLE if the disk failed or is slow, at once if it hangs already; CANCELLED.
+  // `deletion`: what DiskStore::ForgetDocument gave. OK once all files are gone. Else the removal
+  // goes on: UNAVAILABLE if the disk failed or is slow, at once if it hangs already; CANCELLED.
   // RESOURCE_EXHAUSTED without memory: the files stay, and the store is off.
-  absl::Status Remove(const ContentHash& tenant, std::vector<EntryName> pages,
+  absl::Status Remove(const ContentHash& tenant, DiskStore::Deletion deletion,
                       const CancelFlag& cancel);
 
  private:
   struct Job {
+    DeletionNote note;
     std::vector<EntryName> pages;
     size_t removed = 0;
     bool done = false;
@@ -49,11 +50,14 @@ class DiskRemover {
   };
   using Jobs = std::deque<std::shared_ptr<Job>>;
 
-  std::shared_ptr<Job> Add(const ContentHash& tenant, std::vector<EntryName> pages);
+  std::shared_ptr<Job> Add(const ContentHash& tenant, DiskStore::Deletion deletion);
   absl::Status Wait(const Job& job, const CancelFlag& cancel);
   void RemoveLoop();
   // Some files of the job, with the lock held but for the calls to the disk.
   void Work(std::unique_lock<std::mutex>& lock, Job& job);
+  // A call to the disk, without the lock, that the watch sees.
+  template <typename Call>
+  void CallDisk(std::unique_lock<std::mutex>& lock, const Call& call);
   void WatchLoop();
   // How long the call to the disk under way has taken. With the lock held.
   std::chrono::steady_clock::duration TimeOfCall() const;
@@ -65,6 +69,7 @@ class DiskRemover {
   std::condition_variable changed_;
   bool stop_ = false;
   std::map<ContentHash, Jobs> jobs_;  // by tenant; none is empty
+  Jobs without_note_;                 // of them, those that have just come
   int waiting_ = 0;                   // callers
   std::optional<std::chrono::steady_clock::time_point> call_begun_;
   std::thread remover_;

@@ -75,15 +75,25 @@ absl::StatusOr<std::unique_ptr<DiskStore>> DiskStore::Open(const std::string& fo
     store->bytes_ += FileBytes(name.payload_bytes);
     store->last_use_ = std::max(store->last_use_, time);
   };
-  ANNULUS_ASSIGN_OR_RETURN(store->rejects_, store->folder_->Scan(found));
+  std::vector<DeletionNote> notes;
+  const auto noted = [&](const DeletionNote& note) {
+    notes.push_back(note);
+    store->last_use_ = std::max(store->last_use_, note.use);
+  };
+  ANNULUS_ASSIGN_OR_RETURN(store->rejects_, store->folder_->Scan(found, noted));
+  for (const DeletionNote& note : notes) store->RemoveNoted(note);
   const auto surplus = store->MakeRoom(0, std::numeric_limits<int64_t>::max());
   if (surplus.has_value()) store->RemoveFiles(*surplus).IgnoreError();
   return store;
 }
 
 int64_t DiskStore::NextUse() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
   std::lock_guard lock(mutex_);
+  return NextUseLocked();
+}
+
+int64_t DiskStore::NextUseLocked() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
   last_use_ = std::max<int64_t>(last_use_ + 1,
                                 std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
   return last_use_;
@@ -333,15 +343,15 @@ bool DiskStore::IsForgotten(const PageMark& mark) const {
   });
 }
 
-absl::StatusOr<std::vector<EntryName>> DiskStore::ForgetDocument(const ContentHash& tenant,
-                                                                 absl::string_view content,
-                                                                 const CancelFlag& cancel) {
+absl::StatusOr<DiskStore::Deletion> DiskStore::ForgetDocument(const ContentHash& tenant,
+                                                              absl::string_view content,
+                                                              const CancelFlag& cancel) {
   Forgotten forgotten;
   forgotten.tenant = TenantPart(tenant);
   forgotten.document.Add(content);
-  std::vector<EntryName> pages;
+  Deletion deletion;
   const auto forget = [&] {
-    pages = Forget(forgotten, cancel);
+    deletion = Forget(forgotten, cancel);
     return absl::OkStatus();
   };
   ANNULUS_RETURN_IF_ERROR(Guarded(forget, [&] {
@@ -349,7 +359,7 @@ absl::StatusOr<std::vector<EntryName>> DiskStore::ForgetDocument(const ContentHa
     TurnOff(NoMemoryError());
     return NoMemoryError();
   }));
-  return pages;
+  return deletion;
 }
 
 template <typename Look>
@@ -389,13 +399,15 @@ absl::StatusOr<std::vector<int64_t>> DiskStore::CountPages(const ContentHash& te
 
 // Pages that are used meanwhile move behind the others, so none is passed by; those that come
 // meanwhile are no longer put, or belong to the document's next life.
-std::vector<EntryName> DiskStore::Forget(const Forgotten& document, const CancelFlag& cancel) {
-  std::vector<EntryName> pages;
+DiskStore::Deletion DiskStore::Forget(const Forgotten& document, const CancelFlag& cancel) {
+  Deletion deletion{{document.tenant, document.document, 0}, {}};
+  std::vector<EntryName>& pages = deletion.pages;
   std::optional<Order> done;
   for (bool more = true; more;) {
     if (done.has_value()) cancel.MayPause();
     std::lock_guard lock(mutex_);
     if (!done.has_value()) {
+      deletion.note.use = NextUseLocked();
       forgotten_.push_back(document);
       forgotten_.back().at = std::chrono::steady_clock::now();
       if (forgotten_.size() > kMostForgotten) {
@@ -410,7 +422,28 @@ std::vector<EntryName> DiskStore::Forget(const Forgotten& document, const Cancel
       bytes_ += FileBytes(pages.back().payload_bytes);  // until its file is gone
     });
   }
-  return pages;
+  return deletion;
+}
+
+void DiskStore::LeaveNote(const DeletionNote& note) {
+  const int file = calls_.Open(folder_->descriptor(), note.Text(),
+                               O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file >= 0) close(file);
+}
+
+void DiskStore::TakeBackNote(const DeletionNote& note) {
+  calls_.Remove(folder_->descriptor(), note.Text());
+}
+
+void DiskStore::RemoveNoted(const DeletionNote& note) {
+  std::vector<std::string> names;
+  for (auto next = entries_.begin(); next != entries_.end();) {
+    const auto entry = next++;
+    if (!note.Names(entry->second.name, entry->second.use)) continue;
+    names.push_back(entry->second.name.Text());
+    Erase(entry);
+  }
+  if (RemoveFiles(names).ok()) TakeBackNote(note);
 }
 
 absl::Status DiskStore::RemoveForgotten(const EntryName& page) {

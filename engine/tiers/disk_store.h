@@ -33,8 +33,8 @@ namespace annulus {
 //
 // A disk that is full or fails turns the store off until the next start: it then has nothing.
 //
-// Thread-safe. Put, Get and RemoveForgotten take as long as the disk does; the others never wait
-// for it.
+// Thread-safe. Put, Get, RemoveForgotten and notes take as long as the disk does; the others never
+// wait for it.
 class DiskStore {
  public:
   // What the file of such a page counts for.
@@ -73,14 +73,23 @@ class DiskStore {
   absl::StatusOr<std::optional<double>> Get(const PageMark& expected, std::span<std::byte> payload,
                                             int64_t use);
 
+  // Pages of a deleted document, whose files are still there.
+  struct Deletion {
+    DeletionNote note;
+    std::vector<EntryName> pages;
+  };
+
   // A tenant's document is deleted: no page that holds or follows it is found any more, and none is
-  // put any more by a request that came before. Returns those pages: their files are the caller's
-  // to remove, and count towards the limit until then. Never waits for the disk; looks at all
-  // pages, some at a time, and others find theirs meanwhile. RESOURCE_EXHAUSTED without memory: the
-  // store is off then.
-  absl::StatusOr<std::vector<EntryName>> ForgetDocument(const ContentHash& tenant,
-                                                        absl::string_view content,
-                                                        const CancelFlag& cancel);
+  // put any more by a request that came before. The files of the pages that it returns are the
+  // caller's to remove, and count towards the limit until then. Never waits for the disk; looks at
+  // all pages, some at a time, and others find theirs meanwhile. RESOURCE_EXHAUSTED without memory:
+  // the store is off then.
+  absl::StatusOr<Deletion> ForgetDocument(const ContentHash& tenant, absl::string_view content,
+                                          const CancelFlag& cancel);
+  // Leaves a note before the files are removed, and takes it back once all of them are gone. The
+  // next start removes the files that a note names. A disk that takes no note does without.
+  void LeaveNote(const DeletionNote& note);
+  void TakeBackNote(const DeletionNote& note);
   // For each of the tenant's documents of these contents, at how many places of prompts it has a
   // page that holds or follows it: each place once, whatever stands before the document. Looks at
   // all pages, some at a time. CANCELLED.
@@ -134,6 +143,7 @@ class DiskStore {
   using Entries = std::unordered_map<PageKey, Entry, KeyHash>;
   static Order OrderOf(const Entry& entry);
   // All with the lock held.
+  int64_t NextUseLocked();
   void Add(const EntryName& name, int64_t use);
   std::optional<std::string> Drop(const PageKey& key);  // its file's name
   void Erase(Entries::iterator entry);
@@ -157,7 +167,9 @@ class DiskStore {
   // and moves `done` on. False: they were the last.
   template <typename Look>
   bool LookAtSome(int most, std::optional<Order>& done, const Look& look) const;
-  std::vector<EntryName> Forget(const Forgotten& forgotten, const CancelFlag& cancel);
+  Deletion Forget(const Forgotten& forgotten, const CancelFlag& cancel);
+  // At the start: removes what a note of an earlier daemon names.
+  void RemoveNoted(const DeletionNote& note);
   absl::Status OpenFailed(absl::string_view what, int error);
   absl::Status Failed(absl::string_view what, int error);
 

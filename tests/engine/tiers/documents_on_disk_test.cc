@@ -1,5 +1,6 @@
 // A document that is deleted takes what was kept of prompts with it from the disk.
 
+#include <errno.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -69,16 +70,16 @@ class DocumentsOnDiskTest : public testing::DiskStoreFixture {
     for (const PageMark& mark : marks) found += Finds(store, mark) ? 1 : 0;
     return found;
   }
-  static std::vector<EntryName> Forgotten(DiskStore& store, const std::string& tenant,
-                                          const std::string& content) {
-    auto pages = store.ForgetDocument(HashOf(tenant), content, CancelFlag::Never());
-    EXPECT_TRUE(pages.ok()) << pages.status();
-    return pages.ok() ? *std::move(pages) : std::vector<EntryName>();
+  static DiskStore::Deletion Forgotten(DiskStore& store, const std::string& tenant,
+                                       const std::string& content) {
+    auto deletion = store.ForgetDocument(HashOf(tenant), content, CancelFlag::Never());
+    EXPECT_TRUE(deletion.ok()) << deletion.status();
+    return deletion.ok() ? *std::move(deletion) : DiskStore::Deletion();
   }
   static int64_t Forget(DiskStore& store, const std::string& tenant, const std::string& content) {
-    const std::vector<EntryName> pages = Forgotten(store, tenant, content);
-    for (const EntryName& page : pages) EXPECT_TRUE(store.RemoveForgotten(page).ok());
-    return std::ssize(pages);
+    const DiskStore::Deletion deletion = Forgotten(store, tenant, content);
+    for (const EntryName& page : deletion.pages) EXPECT_TRUE(store.RemoveForgotten(page).ok());
+    return std::ssize(deletion.pages);
   }
 };
 
@@ -266,15 +267,70 @@ TEST_F(DocumentsOnDiskTest, TenantsTakeTurns) {
   }
 }
 
+// A disk that is full, or fails, keeps the files; the daemon ends, and the next one meets them.
+class UnremovableCalls final : public DiskCalls {
+ public:
+  int Remove(int folder, const std::string& name) override {
+    if (fails && name.find(".page") != std::string::npos) return errno = EIO, -1;
+    return DiskCalls::Remove(folder, name);
+  }
+  bool fails = true;
+};
+
+TEST_F(DocumentsOnDiskTest, ARestartRemovesWhatADeletionLeft) {
+  UnremovableCalls calls;
+  {
+    const auto store = Open(1 << 20, calls);
+    PutAll(*store, Text("default"));
+    PutAll(*store, Text("other"));
+    DiskRemover remover(*store, {});
+    EXPECT_FALSE(
+        remover
+            .Remove(HashOf("default"), Forgotten(*store, "default", "early"), CancelFlag::Never())
+            .ok());
+  }
+  EXPECT_EQ(Files().size(), 13u) << "12 pages, and the note";
+  // The disk still keeps them: they are not found all the same, and the note stays.
+  EXPECT_EQ(Found(*Open(1 << 20, calls), Text("default")), 0) << "the store is off";
+  EXPECT_EQ(Files().size(), 13u);
+  calls.fails = false;
+  const auto store = Open(1 << 20, calls);
+  EXPECT_EQ(Found(*store, Text("default")), 2) << "the pages in front of the document";
+  EXPECT_EQ(Found(*store, Text("other")), 6);
+  EXPECT_EQ(Files().size(), 8u);
+  EXPECT_EQ(store->stats().bytes, BytesOnDisk());
+}
+
+TEST_F(DocumentsOnDiskTest, ARestartKeepsWhatCameAfterTheDeletion) {
+  DeletionNote note;
+  {
+    const auto store = Open();
+    PutAll(*store, Text("default"));
+    const DiskStore::Deletion deletion = Forgotten(*store, "default", "early");
+    note = deletion.note;
+    store->LeaveNote(note);
+    for (const EntryName& page : deletion.pages) EXPECT_TRUE(store->RemoveForgotten(page).ok());
+    std::this_thread::sleep_for(milliseconds(1));
+    PutAll(*store, Text("default"));  // the document was sent again
+  }
+  const auto store = Open();
+  EXPECT_EQ(Found(*store, Text("default")), 6);
+  EXPECT_EQ(Files().size(), 6u) << "the note has done its work";
+  EXPECT_EQ(DeletionNote::Parse(note.Text())->Text(), note.Text());
+  for (const char* broken : {"deleted-", "deleted-0-0-0", "x"}) {
+    EXPECT_FALSE(DeletionNote::Parse(broken).has_value()) << broken;
+  }
+}
+
 // The page was computed and put again while its old file waited to be removed.
 TEST_F(DocumentsOnDiskTest, APageThatIsPutAgainKeepsItsFile) {
   const auto store = Open();
   PutAll(*store, Text("default"));
-  const std::vector<EntryName> old = Forgotten(*store, "default", "early");
+  const DiskStore::Deletion old = Forgotten(*store, "default", "early");
   std::this_thread::sleep_for(milliseconds(1));
   const std::vector<PageMark> again = Text("default");
   PutAll(*store, again);
-  for (const EntryName& page : old) EXPECT_TRUE(store->RemoveForgotten(page).ok());
+  for (const EntryName& page : old.pages) EXPECT_TRUE(store->RemoveForgotten(page).ok());
   EXPECT_EQ(Found(*store, again), 6);
   EXPECT_EQ(store->stats().bytes, BytesOnDisk());
 }
@@ -312,9 +368,9 @@ TEST_F(DocumentsOnDiskTest, AmongManyPagesOthersMayPause) {
       }
     }
   };
-  const auto pages = store->ForgetDocument(HashOf("default"), "long", flag);
-  ASSERT_TRUE(pages.ok());
-  EXPECT_EQ(pages->size(), 5000u);
+  const auto deletion = store->ForgetDocument(HashOf("default"), "long", flag);
+  ASSERT_TRUE(deletion.ok());
+  EXPECT_EQ(deletion->pages.size(), 5000u);
   EXPECT_GE(pauses, 2);
   EXPECT_EQ(store->stats().pages, 0);
 }
