@@ -1,7 +1,5 @@
 #include "server/server.h"
 
-#include <grpcpp/health_check_service_interface.h>
-
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -17,6 +15,7 @@
 #include "server/admin_service.h"
 #include "server/document_service.h"
 #include "server/grpc_listener.h"
+#include "server/health_board.h"
 #include "server/heap_trimmer.h"
 #include "server/identity/credentials.h"
 #include "server/identity/file_watch.h"
@@ -136,6 +135,7 @@ class ServerImpl final : public Server {
   ModelService models_{context_};
   AdminService admin_{context_};
   GrpcListener grpc_;
+  HealthBoard health_;
   int port_ = 0;
   Pulse pulse_{steady_clock::now()};
   bool disk_said_ = false;    // of the housekeeping thread, as the next two
@@ -258,16 +258,7 @@ void ServerImpl::WarnOfDisk(const EngineLoad& load) {
 }
 
 void ServerImpl::SetHealth(bool serving) {
-  static constexpr std::array<const char*, 6> kNames = {"",
-                                                        "readiness",
-                                                        v1::InferenceService::service_full_name(),
-                                                        v1::DocumentService::service_full_name(),
-                                                        v1::ModelService::service_full_name(),
-                                                        v1::AdminService::service_full_name()};
-  for (const char* name : kNames) {
-    grpc_.server->GetHealthCheckService()->SetServingStatus(name, serving);
-  }
-  grpc_.server->GetHealthCheckService()->SetServingStatus("liveness", alive());
+  health_.Show(serving, alive(), *grpc_.server->GetHealthCheckService());
 }
 
 void ServerImpl::WaitUntilDrained() {
