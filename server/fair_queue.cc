@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "kernels/base/check.h"
 
 namespace annulus {
@@ -17,15 +18,19 @@ bool FairQueue::Add(JobId id, const std::string& client) {
 }
 
 void FairQueue::AddAdmitted(JobId id, const std::string& client) {
-  const auto place = clients_.try_emplace(client).first;
+  const auto place = clients_.try_emplace(client).first;  // without a job it is forgotten by Next
+  const auto [job, is_new] = jobs_.emplace(id, place);
+  ANNULUS_CHECK(is_new) << "job " << id << " is queued already";
+  absl::Cleanup undo = [this, job] { jobs_.erase(job); };
   Client& owner = place->second;
-  if (owner.waiting.empty() && owner.running == 0) owner.used = std::max(owner.used, level_);
+  const bool idle = owner.waiting.empty() && owner.running == 0;
   owner.waiting.push_back(id);
+  std::move(undo).Cancel();
+  if (idle) owner.used = std::max(owner.used, level_);
   ++waiting_;
-  ANNULUS_CHECK(jobs_.emplace(id, place).second) << "job " << id << " is queued already";
 }
 
-std::optional<JobId> FairQueue::Next(const std::function<bool(JobId)>& may_run) {
+std::optional<JobId> FairQueue::Next(absl::FunctionRef<bool(JobId)> may_run) {
   Forget();
   Client* next = nullptr;
   std::deque<JobId>::iterator job;

@@ -4,11 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
+
+#include "absl/functional/function_ref.h"
 
 namespace annulus {
 
@@ -27,14 +28,16 @@ class FairQueue {
   };
   explicit FairQueue(const Limits& limits) : limits_(limits) {}
 
-  // Queues a job. False when the queue is full, or when the client has more waiting than places are
-  // free: one client alone fills half of the queue, and the rest stays for others.
+  // Queues a job. Without memory for it throws bad_alloc and changes nothing. False when the queue
+  // is full, or when the client has more waiting than places are free: one client alone fills half
+  // of the queue, and the rest stays for others.
   [[nodiscard]] bool Add(JobId id, const std::string& client);
-  // Queues a job that was admitted before, whatever the limits say.
+  // Queues a job that was admitted before, whatever the limits say. Throws as Add.
   void AddAdmitted(JobId id, const std::string& client);
 
-  // Takes the job that is to run now, of those that `may_run` allows. It runs until Ended.
-  std::optional<JobId> Next(const std::function<bool(JobId)>& may_run = [](JobId) { return true; });
+  // Takes the job that is to run now, of those that `may_run` allows. It runs until Ended. This,
+  // and all below, needs no memory.
+  std::optional<JobId> Next(absl::FunctionRef<bool(JobId)> may_run = [](JobId) { return true; });
   // A job that runs has stopped; it has used `used` of whatever the clients share.
   void Ended(JobId id, uint64_t used);
 

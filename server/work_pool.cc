@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "kernels/base/guarded.h"
 
 namespace annulus {
 namespace {
@@ -28,6 +29,7 @@ WorkPool::WorkPool(const Options& options)
       long_{.queue =
                 FairQueue({.waiting = options.max_waiting, .running_of_client = options.long_jobs}),
             .most_running = options.long_jobs} {
+  starts_.reserve(static_cast<size_t>(options.short_jobs + options.begun));
   // A place of the short lane always finds a thread: begun long jobs never hold more than theirs.
   for (int i = 0; i < options.short_jobs + options.begun; ++i) {
     threads_.emplace_back([this] { Loop(); });
@@ -35,30 +37,45 @@ WorkPool::WorkPool(const Options& options)
 }
 
 bool WorkPool::TryRun(JobId id, Job job) {
-  std::unique_ptr<Entry> dropped;  // destroyed without the lock
+  std::unique_ptr<Entry> entry;  // what is refused is destroyed without the lock
   std::lock_guard lock(mutex_);
   if (stopping_) return false;
   const bool is_long = job.bytes > kShortBytes;
-  const auto place = jobs_.try_emplace(id).first;
+  const auto client = clients_.try_emplace(job.client).first;
   absl::Cleanup forget = [&] {
-    dropped = std::move(place->second);
-    jobs_.erase(place);
+    if (client->second.jobs == 0) clients_.erase(client);
   };
-  place->second.reset(
-      new Entry{.job = std::move(job), .turn = WorkTurn(*this, id, all_), .is_long = is_long});
-  if (!LaneOf(*place->second).queue.Add(id, place->second->job.client)) return false;
-  std::move(forget).Cancel();
+  entry.reset(new Entry{.job = std::move(job),
+                        .turn = WorkTurn(*this, id, all_),
+                        .client = &client->second,
+                        .is_long = is_long});
+  const auto place = jobs_.try_emplace(id).first;
+  absl::Cleanup take_back = [&] { jobs_.erase(place); };
+  if (!LaneOf(*entry).queue.Add(id, entry->job.client)) return false;
+  // From here on nothing fails: a job that is queued runs, and its caller must be told so.
+  std::move(take_back).Cancel();
+  place->second = std::move(entry);
+  ++client->second.jobs;
   Dispatch();
   return true;
 }
 
-// Gives free places to the jobs that are next. mutex_ is held.
+// The job has ended, or never will begin. mutex_ is held.
+std::unique_ptr<WorkPool::Entry> WorkPool::Take(Jobs::iterator job) {
+  std::unique_ptr<Entry> entry = std::move(job->second);
+  jobs_.erase(job);
+  if (--entry->client->jobs == 0) clients_.erase(entry->job.client);
+  return entry;
+}
+
+// Gives free places to the jobs that are next. Takes no memory, so it is never left half done.
+// mutex_ is held.
 void WorkPool::Dispatch() {
   for (Lane* lane : {&short_, &long_}) {
     while (lane->running < lane->most_running) {
       const auto id = lane->queue.Next([&](JobId id) {
         const Entry& entry = *jobs_.at(id);
-        return lane == &short_ || entry.begun || MayBegin(entry.job.client);
+        return lane == &short_ || entry.begun || MayBegin(*entry.client);
       });
       if (!id.has_value()) break;
       ++lane->running;
@@ -68,7 +85,7 @@ void WorkPool::Dispatch() {
         entry.go_on.notify_one();
       } else {
         entry.begun = true;
-        if (entry.is_long) CountBegun(entry.job.client, 1);
+        if (entry.is_long) CountBegun(*entry.client, 1);
         starts_.push_back(*id);
         wake_.notify_one();
       }
@@ -77,17 +94,13 @@ void WorkPool::Dispatch() {
 }
 
 // Whether one more long job of the client may take a thread; half of them stay for others.
-bool WorkPool::MayBegin(const std::string& client) const {
-  if (begun_ >= most_begun_) return false;
-  const auto found = begun_of_.find(client);
-  return found == begun_of_.end() || found->second < PlacesOfClient(most_begun_ / 2 + 1);
+bool WorkPool::MayBegin(const Client& client) const {
+  return begun_ < most_begun_ && client.begun < PlacesOfClient(most_begun_ / 2 + 1);
 }
 
-void WorkPool::CountBegun(const std::string& client, int change) {
+void WorkPool::CountBegun(Client& client, int change) {
   begun_ += change;
-  const auto place = begun_of_.try_emplace(client).first;
-  place->second += change;
-  if (place->second == 0) begun_of_.erase(place);
+  client.begun += change;
 }
 
 void WorkPool::Loop() {
@@ -96,7 +109,7 @@ void WorkPool::Loop() {
     wake_.wait(lock, [&] { return ended_ || !starts_.empty(); });
     if (starts_.empty()) return;
     const JobId id = starts_.front();
-    starts_.pop_front();
+    starts_.erase(starts_.begin());
     Run(lock, id);
   }
 }
@@ -109,8 +122,8 @@ void WorkPool::Run(std::unique_lock<std::mutex>& lock, JobId id) {
   entry.job.run = nullptr;  // what it holds goes before it counts as ended
   lock.lock();
   if (entry.running) EndTurn(entry, id);
-  if (entry.is_long) CountBegun(entry.job.client, -1);
-  jobs_.erase(id);
+  if (entry.is_long) CountBegun(*entry.client, -1);
+  Take(jobs_.find(id));
   Dispatch();
 }
 
@@ -128,16 +141,16 @@ void WorkPool::EndTurn(Entry& entry, JobId id) {
 void WorkPool::Pause(JobId id, const std::function<void()>* aside) {
   std::unique_lock lock(mutex_);
   Entry& entry = *jobs_.at(id);
-  const bool no_thread = !entry.is_long && !MayBegin(entry.job.client);  // is left to pause
+  const bool no_thread = !entry.is_long && !MayBegin(*entry.client);  // is left to pause
   if (entry.turn.cancelled() || no_thread) {
     lock.unlock();
     if (aside != nullptr) (*aside)();
     return;
   }
-  EndTurn(entry, id);
+  if (entry.running) EndTurn(entry, id);
   if (!entry.is_long) {
     entry.is_long = true;
-    CountBegun(entry.job.client, 1);
+    CountBegun(*entry.client, 1);
   }
   if (aside != nullptr) {
     Dispatch();
@@ -146,8 +159,14 @@ void WorkPool::Pause(JobId id, const std::function<void()>* aside) {
     lock.lock();
     if (entry.turn.cancelled()) return;  // it ends beside the others, which is soon done
   }
-  long_.queue.AddAdmitted(id, entry.job.client);
+  const auto queue = [&] {
+    long_.queue.AddAdmitted(id, entry.job.client);
+    return absl::OkStatus();
+  };
+  // Without memory to wait it goes on beside the others, until it pauses the next time.
+  const absl::Status queued = Guarded(queue, [] { return absl::ResourceExhaustedError(""); });
   Dispatch();
+  if (!queued.ok()) return;
   entry.go_on.wait(lock, [&] { return entry.running || entry.turn.cancelled(); });
   entry.turn.started_ = steady_clock::now();
 }
@@ -164,8 +183,7 @@ bool WorkPool::Cancel(JobId id) {
     if (waits) entry.go_on.notify_one();  // it ends beside the others, which is soon done
     return false;
   }
-  dropped = std::move(found->second);
-  jobs_.erase(found);
+  dropped = Take(found);
   return true;
 }
 
@@ -190,15 +208,14 @@ void WorkPool::Stop() {
     TellAll();
     ended_ = true;
     // At once, before a job that ends makes way for one of them.
-    for (auto job = jobs_.begin(); job != jobs_.end();) {
+    for (auto next = jobs_.begin(); next != jobs_.end();) {
+      const auto job = next++;
       if (job->second->begun) {
         job->second->turn.Cancel();
-        ++job;
         continue;
       }
       LaneOf(*job->second).queue.Remove(job->first);
-      dropped.push_back(std::move(job->second));
-      job = jobs_.erase(job);
+      dropped.push_back(Take(job));
     }
   }
   wake_.notify_all();

@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -98,7 +97,7 @@ class WorkPool {
   JobId NewId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
 
   // Queues a job under a new name. False, without running it, when too many wait, of all clients or
-  // of this one.
+  // of this one. Throws bad_alloc without memory for it; then it never runs either.
   [[nodiscard]] bool TryRun(JobId id, Job job);
 
   // Nobody wants the job's result any more. True: it had not begun, never will, and all that it
@@ -122,14 +121,23 @@ class WorkPool {
  private:
   friend class WorkTurn;
 
+  struct Client {
+    int jobs = 0;   // that have not ended
+    int begun = 0;  // of them, long ones that have
+  };
+  using Clients = std::unordered_map<std::string, Client>;
+
   struct Entry {
     Job job;
     WorkTurn turn;
+    Client* client;
     bool is_long = false;
     bool begun = false;
     bool running = false;  // begun, and not paused
     std::condition_variable go_on{};
   };
+
+  using Jobs = std::unordered_map<JobId, std::unique_ptr<Entry>>;
 
   struct Lane {
     FairQueue queue;
@@ -139,13 +147,14 @@ class WorkPool {
 
   void Loop();
   void Dispatch();
-  bool MayBegin(const std::string& client) const;
-  void CountBegun(const std::string& client, int change);
+  bool MayBegin(const Client& client) const;
+  void CountBegun(Client& client, int change);
   void Run(std::unique_lock<std::mutex>& lock, JobId id);
   // `aside`: what it waits for before it wants a turn again; null: nothing.
   void Pause(JobId id, const std::function<void()>* aside);
   void TellAll();
   void EndTurn(Entry& entry, JobId id);
+  std::unique_ptr<Entry> Take(Jobs::iterator job);
   Lane& LaneOf(const Entry& entry) { return entry.is_long ? long_ : short_; }
 
   const int most_begun_;
@@ -153,14 +162,14 @@ class WorkPool {
   std::atomic<JobId> next_id_{1};
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::unordered_map<JobId, std::unique_ptr<Entry>> jobs_;
+  Jobs jobs_;
   Lane short_;
   Lane long_;
-  int begun_ = 0;                                  // long jobs
-  std::unordered_map<std::string, int> begun_of_;  // the same, of each client that has any
-  std::deque<JobId> starts_;                       // jobs that a thread is to begin now
-  bool stopping_ = false;                          // no more jobs
-  bool ended_ = false;                             // no more work
+  int begun_ = 0;              // long jobs
+  Clients clients_;            // that have jobs
+  std::vector<JobId> starts_;  // jobs that a thread is to begin now; never more than threads
+  bool stopping_ = false;      // no more jobs
+  bool ended_ = false;         // no more work
   std::vector<std::thread> threads_;
 };
 
