@@ -353,6 +353,22 @@ std::string ClientAddress(const std::string& peer) {
   return absl::StrReplaceAll(address, {{"%5B", "["}, {"%5D", "]"}});
 }
 
-std::string AddressOf(const std::string& client) { return client.substr(0, client.rfind(':')); }
+std::string AddressOf(const std::string& client) {
+  const std::string whole = client.substr(0, client.rfind(':'));
+  absl::string_view text = whole;
+  if (!absl::ConsumePrefix(&text, "ipv6:[") || !absl::ConsumeSuffix(&text, "]")) return whole;
+  in6_addr address{};
+  // Of a link's address what stands behind % names the interface.
+  const std::string numbers(text.substr(0, text.find('%')));
+  if (inet_pton(AF_INET6, numbers.c_str(), &address) != 1) return whole;
+  std::array<char, INET6_ADDRSTRLEN> printed{};
+  if (IN6_IS_ADDR_V4MAPPED(&address)) {
+    inet_ntop(AF_INET, &address.s6_addr[12], printed.data(), printed.size());
+    return absl::StrCat("ipv4:", printed.data());
+  }
+  std::fill(address.s6_addr + 8, address.s6_addr + 16, uint8_t{0});
+  inet_ntop(AF_INET6, &address, printed.data(), printed.size());
+  return absl::StrCat("ipv6:[", printed.data(), "]/64");
+}
 
 }  // namespace annulus

@@ -87,7 +87,10 @@ class ConnectionRelay {
 // "ipv4:127.0.0.1:4567", whether or not a relay stands between.
 std::string ClientAddress(const std::string& peer);
 
-// The same without the port, which is another one for each connection: "ipv4:127.0.0.1".
+// Who counts as one client, of all that ClientAddress gives: the address without the port, which is
+// another one for each connection, "ipv4:127.0.0.1". Of IPv6 the first 64 bits,
+// "ipv6:[2001:db8::]/64": whoever has one address there has 2^64. An IPv4 address in IPv6 clothes
+// is an IPv4 address.
 std::string AddressOf(const std::string& client);
 
 }  // namespace annulus
