@@ -1,6 +1,7 @@
 #include "server/connection_meter.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace annulus {
 namespace {
@@ -47,7 +48,7 @@ FrameReader::Piece FrameReader::Next(absl::string_view& bytes, absl::string_view
   return Piece::kHeader;
 }
 
-bool ConnectionMeter::TakeFromClient(absl::string_view bytes) {
+bool ConnectionMeter::TakeFromClient(absl::string_view bytes, SteadyTime now) {
   if (preface_ < kPreface.size()) {
     const size_t size = std::min(kPreface.size() - preface_, bytes.size());
     if (bytes.substr(0, size) != kPreface.substr(preface_, size)) return false;
@@ -57,19 +58,19 @@ bool ConnectionMeter::TakeFromClient(absl::string_view bytes) {
   absl::string_view payload;
   FrameReader::Piece piece;
   while ((piece = from_client_.Next(bytes, payload)) != FrameReader::Piece::kNone) {
-    if (piece == FrameReader::Piece::kHeader && !TakeClientFrame()) return false;
+    if (piece == FrameReader::Piece::kHeader && !TakeClientFrame(now)) return false;
     if (from_client_.type() != kData) continue;
-    const auto message = open_.find(from_client_.stream());
-    if (message == open_.end()) continue;  // gRPC has ended this stream
-    if (piece == FrameReader::Piece::kPayload) TakeData(message->second, payload);
+    const auto stream = open_.find(from_client_.stream());
+    if (stream == open_.end()) continue;  // gRPC has ended this stream
+    if (piece == FrameReader::Piece::kPayload) TakeData(stream->second, payload);
     if (from_client_.complete() && (from_client_.flags() & kEndStream) != 0) {
-      Release(message->second);
+      EndMessages(stream->second);
     }
   }
   return true;
 }
 
-bool ConnectionMeter::TakeClientFrame() {
+bool ConnectionMeter::TakeClientFrame(SteadyTime now) {
   const uint8_t type = from_client_.type();
   // gRPC's clients pad nothing, and its server refuses it too.
   if (type == kData) return (from_client_.flags() & kPadded) == 0;
@@ -77,18 +78,40 @@ bool ConnectionMeter::TakeClientFrame() {
   if (type != kHeaders && type != kContinuation) return true;
   if (type == kHeaders) {
     block_bytes_ = 0;
-    if (from_client_.stream() > newest_stream_) {
-      newest_stream_ = from_client_.stream();
-      open_.try_emplace(newest_stream_);
-    }
+    if (from_client_.stream() > newest_stream_) OpenStream(now);
   }
-  block_bytes_ += 9 + from_client_.size();
+  const size_t bytes = 9 + from_client_.size();
+  block_bytes_ += bytes;
   if (block_bytes_ > most_block_bytes_) return false;
+  KeepHeaders(bytes);
   if ((from_client_.flags() & kEndHeaders) != 0) block_bytes_ = 0;
   return open_.size() <= kMostOpenStreams;
 }
 
-void ConnectionMeter::TakeData(Message& message, absl::string_view data) {
+void ConnectionMeter::OpenStream(SteadyTime now) {
+  newest_stream_ = from_client_.stream();
+  Stream& stream = open_[newest_stream_];
+  stream.since = now;
+  stream.kept = kStreamBytes;
+  held_ += kStreamBytes;
+  ++awaiting_;
+  // gRPC answers a call that ends without a message at once.
+  if ((from_client_.flags() & kEndStream) != 0) EndMessages(stream);
+}
+
+// Of the block under way, for as long as its call lives.
+void ConnectionMeter::KeepHeaders(size_t bytes) {
+  const auto stream = open_.find(from_client_.stream());
+  if (stream == open_.end()) return;
+  size_t& kept = stream->second.kept;
+  const size_t more = std::min(bytes * kHeaderFactor, kStreamBytes + kMostHeadersKept - kept);
+  kept += more;
+  held_ += more;
+}
+
+void ConnectionMeter::TakeData(Stream& stream, absl::string_view data) {
+  Message& message = stream.message;
+  stream.came += data.size();
   while (!data.empty()) {
     size_t size = data.size();
     if (message.left == 0) {
@@ -105,8 +128,10 @@ void ConnectionMeter::TakeData(Message& message, absl::string_view data) {
       data.remove_prefix(size);
     }
     message.held += size;
-    unfinished_ += size;
-    if (message.left == 0 && message.prefix_bytes == message.prefix.size()) Release(message);
+    held_ += size;
+    if (message.left > 0 || message.prefix_bytes < message.prefix.size()) continue;
+    Release(message);
+    if (std::exchange(stream.awaits_first, false)) --awaiting_;
   }
 }
 
@@ -122,15 +147,34 @@ void ConnectionMeter::TakeFromServer(absl::string_view bytes) {
 
 // The message has been handed on, or never will be.
 void ConnectionMeter::Release(Message& message) {
-  unfinished_ -= message.held;
+  held_ -= message.held;
   message = Message();
 }
 
+// The client sends nothing more on the stream.
+void ConnectionMeter::EndMessages(Stream& stream) {
+  Release(stream.message);
+  if (std::exchange(stream.awaits_first, false)) --awaiting_;
+}
+
 void ConnectionMeter::Forget(uint32_t stream) {
-  const auto message = open_.find(stream);
-  if (message == open_.end()) return;
-  Release(message->second);
-  open_.erase(message);
+  const auto found = open_.find(stream);
+  if (found == open_.end()) return;
+  EndMessages(found->second);
+  held_ -= found->second.kept;
+  open_.erase(found);
+}
+
+bool ConnectionMeter::Trickles(SteadyTime now, std::chrono::milliseconds limit, bool held_up) {
+  if (awaiting_ == 0) return false;
+  const double least = kLeastBytesPerSecond * std::chrono::duration<double>(limit).count();
+  for (auto& [number, stream] : open_) {
+    if (!stream.awaits_first || (!held_up && now - stream.since < limit)) continue;
+    if (!held_up && static_cast<double>(stream.came) < least) return true;
+    stream.since = now;
+    stream.came = 0;
+  }
+  return false;
 }
 
 }  // namespace annulus

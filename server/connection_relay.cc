@@ -148,13 +148,15 @@ struct ConnectionRelay::End {
 };
 
 struct ConnectionRelay::Link {
-  Link(std::string client_host, int client_socket, int server_socket, size_t most_header_bytes)
-      : host(std::move(client_host)),
+  Link(std::string client_name, int client_socket, int server_socket, size_t most_header_bytes)
+      : name(std::move(client_name)),
+        host(annulus::AddressOf(name)),
         client{this, client_socket},
         server{this, server_socket},
         meter(most_header_bytes) {}
 
-  const std::string host;
+  const std::string name;  // the client's address and port
+  const std::string host;  // who counts as one client
 
   End client;
   End server;
@@ -165,7 +167,8 @@ struct ConnectionRelay::Link {
   bool closed = false;
 };
 
-absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(Limits limits) {
+absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(Limits limits,
+                                                                        Report report) {
   const int events = epoll_create1(EPOLL_CLOEXEC);
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   epoll_event waking{EPOLLIN, {.ptr = nullptr}};
@@ -175,11 +178,17 @@ absl::StatusOr<std::unique_ptr<ConnectionRelay>> ConnectionRelay::Start(Limits l
     if (wake >= 0) close(wake);
     return absl::UnavailableError(absl::StrCat("cannot watch connections: ", cause));
   }
-  return std::unique_ptr<ConnectionRelay>(new ConnectionRelay(limits, events, wake));
+  return std::unique_ptr<ConnectionRelay>(
+      new ConnectionRelay(limits, std::move(report), events, wake));
 }
 
-ConnectionRelay::ConnectionRelay(Limits limits, int events, int wake)
-    : limits_(limits), name_(UniqueName()), events_(events), wake_(wake), piece_(kPiece) {
+ConnectionRelay::ConnectionRelay(Limits limits, Report report, int events, int wake)
+    : limits_(limits),
+      report_(std::move(report)),
+      name_(UniqueName()),
+      events_(events),
+      wake_(wake),
+      piece_(kPiece) {
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -201,8 +210,7 @@ int ConnectionRelay::Connect(int client) {
     close(client);
     return -1;
   }
-  auto link = std::make_unique<Link>(address.substr(0, address.rfind(':')), client, (*pair)[0],
-                                     limits_.header_block_bytes);
+  auto link = std::make_unique<Link>(address, client, (*pair)[0], limits_.header_block_bytes);
   {
     std::lock_guard lock(mutex_);
     arrived_.push_back(std::move(link));
@@ -239,6 +247,8 @@ void ConnectionRelay::Loop() {
     if (now - swept < kSweepEvery) continue;
     swept = now;
     SweepStalled(now);
+    SweepSlow(now);
+    closed_.clear();
   }
   while (!links_.empty()) Close(**links_.begin());
 }
@@ -265,11 +275,11 @@ bool ConnectionRelay::TakeArrived() {
 
 void ConnectionRelay::Serve(Link& link) {
   if (link.closed) return;
-  const size_t before = link.meter.unfinished_bytes();
+  const size_t before = link.meter.held_bytes();
+  const auto now = steady_clock::now();
   const Moved up = Move(
       link.up, link.client.descriptor, link.server.descriptor,
-      [&link](absl::string_view bytes) { return link.meter.TakeFromClient(bytes); }, piece_);
-  if (up == Moved::kRefused) cut_off_.fetch_add(1, std::memory_order_relaxed);
+      [&](absl::string_view bytes) { return link.meter.TakeFromClient(bytes, now); }, piece_);
   bool done = up == Moved::kRefused || up == Moved::kSourceFailed;
   if (up == Moved::kSinkFailed) {  // gRPC has hung up, perhaps with words still to send
     link.up.ended = true;
@@ -284,23 +294,28 @@ void ConnectionRelay::Serve(Link& link) {
         Move(link.down, link.server.descriptor, link.client.descriptor, take, piece_);
     done = down != Moved::kAll || (link.down.ended && !link.down.stalled());
   }
-  unfinished_ += link.meter.unfinished_bytes() - before;
-  if (done || !Watch(link)) Close(link);
+  held_ += link.meter.held_bytes() - before;
+  if (up == Moved::kRefused) {
+    CutOffLink(link, CutOff::kHeaders);
+  } else if (done || !Watch(link)) {
+    Close(link);
+  }
   CloseGreedy();
 }
 
 // Nobody else loses a call for what one client began and does not end, on however many connections.
 void ConnectionRelay::CloseGreedy() {
-  while (unfinished_ > limits_.unfinished_bytes) {
+  while (held_ > limits_.held_bytes) {
     absl::flat_hash_map<absl::string_view, size_t> of_host;
-    for (const Link* link : links_) of_host[link->host] += link->meter.unfinished_bytes();
-    cut_off_.fetch_add(1, std::memory_order_relaxed);
-    Close(**std::max_element(links_.begin(), links_.end(), [&](const Link* a, const Link* b) {
-      const auto greed = [&](const Link& link) {
-        return std::pair(of_host[link.host], link.meter.unfinished_bytes());
-      };
-      return greed(*a) < greed(*b);
-    }));
+    for (const Link* link : links_) of_host[link->host] += link->meter.held_bytes();
+    CutOffLink(**std::max_element(links_.begin(), links_.end(),
+                                  [&](const Link* a, const Link* b) {
+                                    const auto greed = [&](const Link& link) {
+                                      return std::pair(of_host[link.host], link.meter.held_bytes());
+                                    };
+                                    return greed(*a) < greed(*b);
+                                  }),
+               CutOff::kMemory);
   }
 }
 
@@ -336,9 +351,25 @@ void ConnectionRelay::SweepStalled(steady_clock::time_point now) {
   for (Link* link : over) Close(*link);
 }
 
+// Ends connections on which a call's message does not come: gRPC would wait for it, and keep what
+// has come, for as long as the client likes.
+void ConnectionRelay::SweepSlow(steady_clock::time_point now) {
+  std::vector<Link*> slow;
+  for (Link* link : links_) {
+    if (link->meter.Trickles(now, limits_.message_time, link->up.stalled())) slow.push_back(link);
+  }
+  for (Link* link : slow) CutOffLink(*link, CutOff::kSlow);
+}
+
+void ConnectionRelay::CutOffLink(Link& link, CutOff why) {
+  cut_off_.fetch_add(1, std::memory_order_relaxed);
+  report_(why, link.name);
+  Close(link);
+}
+
 void ConnectionRelay::Close(Link& link) {
   link.closed = true;
-  unfinished_ -= link.meter.unfinished_bytes();
+  held_ -= link.meter.held_bytes();
   close(link.client.descriptor);  // epoll forgets what is closed
   close(link.server.descriptor);
   links_.erase(&link);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,22 +18,33 @@
 namespace annulus {
 
 // Stands between clients and gRPC on connections without TLS, and bounds what gRPC 1.51 gathers in
-// memory before it knows who the client is: a connection is closed whose header block grows too
-// long, and, when messages that were begun and not ended are too many bytes, the largest connection
-// of the address that sent most of them. It looks at the headers of frames and the lengths of
-// messages. One thread serves all connections; each has at most one piece of kPiece bytes a
-// direction waiting here, and then the sender has to wait.
+// memory before it knows who the client is, and how long. A connection is closed
+// - whose header block grows too long,
+// - on which some call's message does not come, or comes too slowly (ConnectionMeter::Trickles),
+// - and, when open calls with their headers and messages that are not whole take too much, the
+//   largest connection of the address that has most of it.
+// It looks at the headers of frames and the lengths of messages. One thread serves all connections;
+// each has at most one piece of kPiece bytes a direction waiting here, and then the sender has to
+// wait.
 class ConnectionRelay {
  public:
   static constexpr size_t kPiece = size_t{64} << 10;
 
   struct Limits {
     size_t header_block_bytes;  // of one block, as it is sent
-    size_t unfinished_bytes;    // of messages that are not complete, of all connections together
+    // What gRPC keeps of all connections together, as ConnectionMeter counts it.
+    size_t held_bytes;
+    std::chrono::milliseconds message_time{60'000};  // for a call's first message to go on
   };
 
+  // Why a connection was closed.
+  enum class CutOff : uint8_t { kHeaders, kMemory, kSlow };
+  // Learns of each, with the client's address and port, on the relay's thread.
+  using Report = std::function<void(CutOff why, const std::string& client)>;
+
   // UNAVAILABLE: the system has no descriptor left.
-  static absl::StatusOr<std::unique_ptr<ConnectionRelay>> Start(Limits limits);
+  static absl::StatusOr<std::unique_ptr<ConnectionRelay>> Start(
+      Limits limits, Report report = [](CutOff, const std::string&) {});
   // Gives what gRPC has said a moment to reach the clients, then closes all connections.
   ~ConnectionRelay();
   ConnectionRelay(const ConnectionRelay&) = delete;
@@ -43,14 +55,14 @@ class ConnectionRelay {
   // descriptor left. gRPC's name for the peer tells ClientAddress the client's own. Thread-safe.
   int Connect(int client);
 
-  // Connections closed for what they sent. Thread-safe.
+  // Connections closed for what they sent, or did not send. Thread-safe.
   int64_t cut_off() const { return cut_off_.load(std::memory_order_relaxed); }
 
  private:
   struct End;
   struct Link;
 
-  ConnectionRelay(Limits limits, int events, int wake);
+  ConnectionRelay(Limits limits, Report report, int events, int wake);
 
   void Wake();
   // These are the thread's.
@@ -61,9 +73,12 @@ class ConnectionRelay {
   bool WatchEnd(End& end, uint32_t wanted);
   void CloseGreedy();
   void SweepStalled(std::chrono::steady_clock::time_point now);
+  void SweepSlow(std::chrono::steady_clock::time_point now);
+  void CutOffLink(Link& link, CutOff why);
   void Close(Link& link);
 
   const Limits limits_;
+  const Report report_;
   const std::string name_;  // in front of every client's address; of this relay only
   const int events_;        // epoll
   const int wake_;          // eventfd
@@ -77,7 +92,7 @@ class ConnectionRelay {
   // Of the thread.
   std::vector<char> piece_;  // scratch
   std::unordered_set<Link*> links_;
-  size_t unfinished_ = 0;                      // the sum of what the links' meters count
+  size_t held_ = 0;                            // the sum of what the links' meters count
   std::vector<std::unique_ptr<Link>> closed_;  // events at hand may still name them
 
   std::thread thread_;

@@ -39,8 +39,12 @@ constexpr int kMinPingIntervalMs = 5'000;  // a peer that pings more often is di
 constexpr int kMaxPingStrikes = 2;
 constexpr int kMaxSyncThreads = 16;  // reflection only; everything else uses callbacks
 
-// Messages that clients have begun and not ended may take as much as those that are complete, in
-// addition: less would end connections that only send much at once. And always one message.
+// An upload that sends nothing is ended by itself, before its connection is.
+constexpr std::chrono::milliseconds kAfterUploads{2'000};
+
+// Calls that are open and messages that clients have begun and not ended may take as much as those
+// that are complete, in addition: less would end connections that only send much at once. And
+// always one message.
 size_t MostUnfinishedBytes(const ServerConfig& config) {
   return config.max_prompts_memory + config.max_message_bytes * kReceiveFactor;
 }
@@ -86,7 +90,8 @@ void HoldGrpc() { [[maybe_unused]] static const bool held = (grpc_init(), true);
 
 absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
                                        const std::vector<grpc::Service*>& services,
-                                       std::shared_ptr<TlsFiles> tls) {
+                                       std::shared_ptr<TlsFiles> tls,
+                                       ConnectionRelay::Report report) {
   HoldGrpc();
   // Both are settings of the process in this gRPC; they say which services it adds to servers.
   grpc::EnableDefaultHealthCheckService(true);
@@ -111,8 +116,10 @@ absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
   }
   listener.server->GetHealthCheckService()->SetServingStatus(false);
   if (config.tls_certificate.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(listener.relay, ConnectionRelay::Start({kMostHeaderBlockBytes,
-                                                                     MostUnfinishedBytes(config)}));
+    ANNULUS_ASSIGN_OR_RETURN(
+        listener.relay, ConnectionRelay::Start({kMostHeaderBlockBytes, MostUnfinishedBytes(config),
+                                                config.upload_timeout + kAfterUploads},
+                                               std::move(report)));
   }
   listener.acceptor = *std::move(acceptor);
   listener.acceptor->Start(

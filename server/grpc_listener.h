@@ -26,10 +26,12 @@ struct GrpcListener {
 };
 
 // Starts a gRPC server with these services, health (NOT_SERVING at first) and reflection, hardened
-// against clients that ping, reset or connect too much. UNAVAILABLE: the address cannot be had.
+// against clients that ping, reset or connect too much. `report` learns of connections that were
+// closed for it. UNAVAILABLE: the address cannot be had.
 absl::StatusOr<GrpcListener> StartGrpc(const ServerConfig& config,
                                        const std::vector<grpc::Service*>& services,
-                                       std::shared_ptr<TlsFiles> tls);
+                                       std::shared_ptr<TlsFiles> tls,
+                                       ConnectionRelay::Report report);
 
 }  // namespace annulus
 

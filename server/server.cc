@@ -157,7 +157,12 @@ absl::Status ServerImpl::Listen() {
                            [this] { return StateOf(lifecycle_); }}));
   }
   ANNULUS_ASSIGN_OR_RETURN(
-      grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}, tls_));
+      grpc_, StartGrpc(config_, {&inference_, &document_service_, &models_, &admin_}, tls_,
+                       [this](ConnectionRelay::CutOff why, const std::string& client) {
+                         metrics_.CountCutOff(why);
+                         log_.FromClient(LogLevel::kInfo, "connection_cut_off",
+                                         {{"peer", client}, {"reason", CutOffReason(why)}});
+                       }));
   port_ = grpc_.acceptor->port();
   SetHealth(false);  // so that health knows every service's name from the start
   housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "engine/api.h"
+#include "server/connection_relay.h"
 #include "server/document_store.h"
 #include "server/identity/quota_book.h"
 #include "server/lifecycle.h"
@@ -36,6 +37,8 @@ class ServerMetrics {
   void CountAttached() { attached_.fetch_add(1, std::memory_order_relaxed); }
   void SetReloadFailed(bool failed) { reload_failed_ = failed; }
   RequestBalance& balance() { return balance_; }
+  // The relay has closed a connection for what it sent, or did not send.
+  void CountCutOff(ConnectionRelay::CutOff why);
 
   std::vector<MetricFamily> Collect(const Lifecycle& lifecycle,
                                     const DocumentStore& documents) const;
@@ -50,9 +53,13 @@ class ServerMetrics {
   Codes errors_{};
   RequestBalance balance_;
   std::array<std::atomic<uint64_t>, 3> uploads_{};
+  std::array<std::atomic<uint64_t>, 3> cut_off_{};
   std::atomic<uint64_t> attached_{0};
   std::atomic<bool> reload_failed_{false};
 };
+
+// "headers", "memory" or "slow": the label of annulus_connections_cut_off_total, and for the log.
+const char* CutOffReason(ConnectionRelay::CutOff why);
 
 // Lines of the log that are missing.
 MetricFamily LostLogLines(const Logger& log);

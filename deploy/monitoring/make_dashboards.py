@@ -95,6 +95,8 @@ SERVICE = [
      [("{{reason}}", rate("annulus_admission_rejections_total", "reason"))]),
     ("Refused by quotas", "reqps", "lines", "Generations and uploads beyond what the tokens file allows their tenant.",
      [("{{quota}}", rate("annulus_quota_refusals_total", "quota"))]),
+    ("Connections cut off", "cps", "lines", "Without TLS. headers: too long; memory: the most begun and not ended; slow: a call's message did not come.",
+     [("{{reason}}", rate("annulus_connections_cut_off_total", "reason"))]),
     ("Length of prompts", "short", "lines", "Tokens.",
      [(name, quantile(share, "annulus_request_prompt_tokens"))
       for name, share in (("p50", 0.5), ("p95", 0.95))]),

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
@@ -20,11 +21,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/connection_meter.h"
 #include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
 
 namespace annulus {
 namespace {
+
+using std::chrono::milliseconds;
 
 constexpr size_t kMostHeaderBytes = 1000;
 constexpr size_t kMostUnfinished = size_t{16} << 20;
@@ -142,13 +146,58 @@ TEST_F(ConnectionRelayTest, TheOneWithMostUnfinishedMessagesGoes) {
   Pass(client_, server_, head + Frame(FrameType::kData, 0, 1, part));
   const std::string more = Frame(FrameType::kData, 0, 1, std::string(16'000, 'm'));
   std::string most;
-  while (most.size() + 3 * more.size() < kMostUnfinished) most += more;
+  while (most.size() + 6 * more.size() < kMostUnfinished) most += more;
   EXPECT_EQ(Pass(client_, server_, most), most);
   EXPECT_EQ(relay_->cut_off(), 0);
   ASSERT_GT(send(client_, most.data(), 3 * more.size(), MSG_NOSIGNAL), 0);
   EXPECT_TRUE(IsClosed(client_));
   EXPECT_EQ(relay_->cut_off(), 1);
   EXPECT_EQ(Pass(other, other_server, more), more);
+  close(other);
+  close(other_server);
+}
+
+// Calls without a message count too: gRPC keeps them and their headers.
+TEST_F(ConnectionRelayTest, TheOneWithMostCallsGoes) {
+  const std::string header(ConnectionMeter::kMostHeadersKept / ConnectionMeter::kHeaderFactor / 8,
+                           'h');
+  std::string calls = kHttp2Preface;
+  const size_t each = ConnectionMeter::kStreamBytes + (header.size() + 9) * 160;
+  for (uint32_t i = 0; (i + 1) * each < kMostUnfinished; ++i) {
+    calls += Frame(FrameType::kHeaders, kEndHeaders, 2 * i + 1, header);
+  }
+  EXPECT_EQ(Pass(client_, server_, calls), calls);
+  EXPECT_EQ(relay_->cut_off(), 0);
+  const std::string one = Frame(FrameType::kHeaders, kEndHeaders, 100'001, header);
+  ASSERT_GT(send(client_, one.data(), one.size(), MSG_NOSIGNAL), 0);
+  EXPECT_TRUE(IsClosed(client_));
+  EXPECT_EQ(relay_->cut_off(), 1);
+}
+
+TEST_F(ConnectionRelayTest, AMessageThatDoesNotComeEndsItsConnectionOnly) {
+  std::promise<std::pair<ConnectionRelay::CutOff, std::string>> reported;
+  relay_ = ConnectionRelay::Start({kMostHeaderBytes, kMostUnfinished, milliseconds(300)},
+                                  [&](ConnectionRelay::CutOff why, const std::string& client) {
+                                    reported.set_value({why, client});
+                                  })
+               .value();
+  Reconnect();
+  const int other = std::exchange(client_, -1);
+  const int other_server = std::exchange(server_, -1);
+  const std::string head = kHttp2Preface + Frame(FrameType::kHeaders, kEndHeaders, 1, "h");
+  const std::string whole = head + Frame(FrameType::kData, 0, 1, GrpcMessage("message"));
+  EXPECT_EQ(Pass(other, other_server, whole), whole);
+  Reconnect();
+  const std::string part = head + Frame(FrameType::kData, 0, 1, "x");
+  EXPECT_EQ(Pass(client_, server_, part), part);
+  EXPECT_TRUE(IsClosed(client_));
+  EXPECT_TRUE(IsClosed(server_));
+  const auto [why, client] = reported.get_future().get();
+  EXPECT_EQ(why, ConnectionRelay::CutOff::kSlow);
+  EXPECT_TRUE(absl::StartsWith(client, "ipv4:127.0.0.1:")) << client;
+  const std::string ping = Frame(FrameType::kPing, 0, 0, "12345678");
+  EXPECT_EQ(Pass(other, other_server, ping), ping);
+  EXPECT_EQ(relay_->cut_off(), 1);
   close(other);
   close(other_server);
 }
@@ -215,8 +264,6 @@ TEST_F(ConnectionRelayTest, PeersAreNamedByTheirClients) {
   EXPECT_EQ(ClientAddress("ipv6:%5B::1%5D:80"), "ipv6:[::1]:80");
 }
 
-}  // namespace
-}  // namespace annulus
 // A client of one /64 has 2^64 addresses, and is one client.
 TEST(AddressOfTest, CutsIpv6ToItsNetwork) {
   EXPECT_EQ(AddressOf("ipv4:10.0.0.1:80"), "ipv4:10.0.0.1");
@@ -231,3 +278,5 @@ TEST(AddressOfTest, CutsIpv6ToItsNetwork) {
   EXPECT_EQ(AddressOf("unknown"), "unknown");
 }
 
+}  // namespace
+}  // namespace annulus

@@ -200,6 +200,44 @@ TEST_F(HostileTransportTest, LengthsAndFlagsThatLieAreRefused) {
   EXPECT_TRUE(Eventually([&] { return server_.engine().active() == 1; }));
 }
 
+class ManyCallsTest : public HostileTransportTest {
+ protected:
+  ManyCallsTest()
+      : HostileTransportTest({"--max-prompts-memory", "32MiB", "--upload-timeout", "1s"}) {}
+};
+
+// gRPC keeps a call and its headers, 630 KiB of these, until its message has come: of two
+// connections 800 MB, before it has asked anybody for a token.
+TEST_F(ManyCallsTest, WithoutTheirMessagesTakeNoMoreThanRequestsMay) {
+  std::string block = CallHeaders(kGeneratePath);
+  for (int i = 0; i < 3700; ++i) block += HeaderField("a", "");
+  const size_t before = ResidentBytes();
+  for (int connection = 0; connection < 2; ++connection) {
+    Http2Peer peer(server_.address());
+    bool open = true;
+    for (uint32_t stream = 1; stream < 1200 && open; stream += 2) {
+      open = peer.Send(Frame(FrameType::kHeaders, kEndHeaders, stream, block));
+    }
+    EXPECT_TRUE(peer.WaitForClose(seconds(10)));
+    EXPECT_TRUE(Generate(TextRequest("x")).ok());
+  }
+  EXPECT_LT(ResidentBytes(), before + (size_t{100} << 20));
+}
+
+// Byte by byte, and each within the time limit of a silent client.
+TEST_F(ManyCallsTest, AMessageThatTricklesEndsItsConnection) {
+  Http2Peer peer(server_.address());
+  EXPECT_TRUE(
+      peer.Send(absl::StrCat(Frame(FrameType::kHeaders, kEndHeaders, 1, CallHeaders(kGeneratePath)),
+                             Frame(FrameType::kData, 0, 1, GrpcMessage("", 0, 1'000'000)))));
+  bool open = true;
+  for (int i = 0; i < 200 && open; ++i) {
+    open = peer.Send(Frame(FrameType::kData, 0, 1, "x")) && !peer.WaitForClose(milliseconds(50));
+  }
+  EXPECT_FALSE(open);
+  EXPECT_TRUE(Generate(TextRequest("x")).ok());
+}
+
 class SlowReaderTransportTest : public HostileTransportTest {
  protected:
   SlowReaderTransportTest() : HostileTransportTest({"--slow-reader-timeout", "1s"}) {}
