@@ -20,7 +20,9 @@ class DocumentService final : public RawDocumentService {
   explicit DocumentService(ServiceContext& context) : context_(context) {}
 
   // Cuts off uploads that have sent nothing since `limit`.
-  void CutOffSilentSince(SteadyTime limit) { uploads_.CutOffSilentSince(limit); }
+  void CutOffSlow(SteadyTime now, std::chrono::milliseconds timeout) {
+    uploads_.CutOffSlow(now, timeout);
+  }
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* UploadDocument(grpc::CallbackServerContext* call,
                                                             grpc::ByteBuffer* response) override;

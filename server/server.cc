@@ -211,7 +211,7 @@ void ServerImpl::Housekeep() {
   }
   SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
   const SteadyTime now = steady_clock::now();
-  document_service_.CutOffSilentSince(now - config_.upload_timeout);
+  document_service_.CutOffSlow(now, config_.upload_timeout);
   attach_.Expire(now);
   // The engine ends a request whose reader is behind, and says so; the reader has as long again to
   // hear it.

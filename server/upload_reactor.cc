@@ -12,6 +12,9 @@
 namespace annulus {
 namespace {
 
+// Of an upload, while its client is waited for.
+constexpr double kLeastBytesPerSecond = 1024;
+
 SteadyTime::rep Now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
 }  // namespace
@@ -26,9 +29,9 @@ void UploadRegistry::Remove(UploadReactor& upload) {
   uploads_.erase(&upload);
 }
 
-void UploadRegistry::CutOffSilentSince(SteadyTime limit) {
+void UploadRegistry::CutOffSlow(SteadyTime now, std::chrono::milliseconds timeout) {
   std::lock_guard lock(mutex_);
-  for (UploadReactor* upload : uploads_) upload->CutOffIfSilentSince(limit);
+  for (UploadReactor* upload : uploads_) upload->CutOffIfSlow(now, timeout);
 }
 
 UploadReactor::UploadReactor(ServiceContext& context, UploadRegistry& registry,
@@ -77,6 +80,8 @@ void UploadReactor::OnReadDone(bool ok) {
     std::lock_guard lock(mutex_);
     reading_ = false;
     if (ended_) return;
+    waited_ += Now() - last_message_;
+    received_ += message_.Length();
   }
   const absl::Status status = Guarded([&]() -> absl::Status {
     if (!ok && call_.IsCancelled()) {
@@ -176,11 +181,17 @@ void UploadReactor::OnDone() {
   delete this;
 }
 
-void UploadReactor::CutOffIfSilentSince(SteadyTime limit) {
-  if (last_message_.load(std::memory_order_relaxed) >= limit.time_since_epoch().count()) return;
+void UploadReactor::CutOffIfSlow(SteadyTime now, std::chrono::milliseconds timeout) {
   {
     std::lock_guard lock(mutex_);
     if (!reading_ && !ended_) return;  // we are at work
+    const SteadyTime::duration silent(now.time_since_epoch().count() - last_message_);
+    const SteadyTime::duration waited = silent + SteadyTime::duration(waited_);
+    const std::chrono::duration<double> allowed(static_cast<double>(received_) /
+                                                kLeastBytesPerSecond);
+    // Of one that ends, only the last words are waited for.
+    const bool trickles = reading_ && waited > timeout + allowed;
+    if (silent <= timeout && !trickles) return;
   }
   if (!cut_off_.exchange(true)) call_.TryCancel();
 }

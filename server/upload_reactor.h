@@ -5,6 +5,8 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -20,13 +22,15 @@ namespace annulus {
 
 class UploadReactor;
 
-// Uploads under way, so that one that falls silent can be cut off. Thread-safe.
+// Uploads under way, so that one that falls silent, or trickles, can be cut off. Thread-safe.
 class UploadRegistry {
  public:
   void Add(UploadReactor& upload);
   void Remove(UploadReactor& upload);
-  // Cuts off every upload whose client has been waited for since `limit`.
-  void CutOffSilentSince(SteadyTime limit);
+  // Cuts off every upload whose client has been waited for longer than `timeout` without a word, or
+  // in all for longer than `timeout` and a second for each KiB that it has sent: a word now and
+  // then must not keep an upload's memory for ever.
+  void CutOffSlow(SteadyTime now, std::chrono::milliseconds timeout);
 
  private:
   std::mutex mutex_;
@@ -49,7 +53,7 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   void Abort(absl::Status status) override;
 
   // Called by the registry.
-  void CutOffIfSilentSince(SteadyTime limit);
+  void CutOffIfSlow(SteadyTime now, std::chrono::milliseconds timeout);
 
  private:
   absl::Status Start();
@@ -73,6 +77,8 @@ class UploadReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, pu
   std::optional<Upload> upload_;  // absent when the call was refused at once
   Upload::Result result_;
   std::atomic<SteadyTime::rep> last_message_;  // since when the client is waited for
+  std::atomic<SteadyTime::rep> waited_{0};     // how long it was before, in all
+  std::atomic<size_t> received_{0};            // bytes of messages
   std::atomic<bool> cut_off_{false};
   std::atomic<JobId> job_{0};  // the newest
 

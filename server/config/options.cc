@@ -447,7 +447,10 @@ std::vector<Option> ServiceOptions() {
        [](absl::string_view text, ServerConfig& c) {
          return SetSize(text, 0, 64 * kTiB, c.max_replay_memory);
        }},
-      {"upload-timeout", "TIME", "60s", "An upload that sends nothing for so long is cut off.",
+      {"upload-timeout", "TIME", "60s",
+       "An upload that sends nothing for so long, or hardly anything, is cut off; so is a "
+       "connection "
+       "with a call whose message does not come.",
        [](absl::string_view text, ServerConfig& c) {
          return SetDuration(text, milliseconds(100), hours(24), c.upload_timeout);
        }},

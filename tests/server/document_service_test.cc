@@ -268,6 +268,23 @@ TEST_F(DocumentServiceTest, ASilentUploadIsCutOff) {
   EXPECT_TRUE(Names().empty());
 }
 
+// A byte within each --upload-timeout held the upload's memory for as long as its client liked.
+TEST_F(DocumentServiceTest, AnUploadThatTricklesIsCutOff) {
+  HalfUpload upload(*stub_);
+  v1::UploadDocumentRequest part;
+  int64_t offset = 10;  // behind what it has sent already
+  bool open = true;
+  for (int i = 0; i < 100 && open; ++i) {
+    part.mutable_chunk()->set_offset(offset++);
+    part.mutable_chunk()->set_data("x");
+    open = upload.writer().Write(part);
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  EXPECT_FALSE(open);
+  EXPECT_FALSE(upload.writer().Finish().ok());
+  EXPECT_TRUE(Names().empty());
+}
+
 TEST_F(DocumentServiceTest, UploadsSideBySideDoNotMix) {
   std::vector<std::thread> clients;
   for (int i = 0; i < 4; ++i) {
