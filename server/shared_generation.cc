@@ -34,9 +34,9 @@ absl::Status OtherContent(const RequestKey& key) {
 absl::Status SlowFollower(const RequestKey& key) {
   return ReasonError(
       absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_SLOW_READER,
-      absl::StrCat("this call was behind others that follow the request ", QuoteName(key.id),
-                   ", and --max-replay-memory has no room to keep events for it; read faster, or "
-                   "send it again when the request has ended"));
+      absl::StrCat("this call was slow to read the answer of the request ", QuoteName(key.id),
+                   ", and --max-replay-memory has no room to keep it; read faster, or send the "
+                   "request again"));
 }
 
 }  // namespace
@@ -74,6 +74,17 @@ bool AttachTable::State::DropOldest(Tenant& tenant) {
   return true;
 }
 
+bool AttachTable::State::EndOldestRead(Tenant& tenant) {
+  if (tenant.complete.empty()) return false;
+  SharedGeneration& oldest = *tenant.complete.begin()->second;
+  const std::shared_ptr<SharedGeneration> held = entries.at(oldest.key_);
+  oldest.kept_ = false;
+  oldest.EndBehindLocked();
+  Drop(oldest);
+  oldest.TrimLocked();
+  return true;
+}
+
 bool AttachTable::State::CutLargest(const std::string& tenant) {
   SharedGeneration* largest = nullptr;
   for (auto entry = entries.lower_bound({tenant, ""});
@@ -101,18 +112,22 @@ bool AttachTable::State::Resize(SharedGeneration& generation, size_t bytes) {
     });
     if (DropOldest(most->second)) continue;
     if (most->first == own) return false;
-    if (!CutLargest(most->first) && !DropOldest(tenants[own])) return false;
+    // Last those that are being read: a call that reads slowly must not keep others' memory.
+    if (CutLargest(most->first) || EndOldestRead(most->second)) continue;
+    if (!DropOldest(tenants[own])) return false;
   }
   return true;
 }
 
 void AttachTable::State::Expire(SteadyTime now) {
   for (auto& [name, tenant] : tenants) {
-    while (!tenant.complete.empty() &&
-           now - tenant.complete.begin()->second->completed_ >= limits.window) {
-      const std::shared_ptr<SharedGeneration> oldest =
-          entries.at(tenant.complete.begin()->second->key_);
-      Drop(*oldest);
+    for (auto next = tenant.complete.begin();
+         next != tenant.complete.end() && now - next->second->completed_ >= limits.window;) {
+      const SharedGeneration& one = *(next++)->second;
+      // Its memory is kept by the call that reads it: whoever needs that must find it here.
+      if (one.BeingReadLocked()) continue;
+      const std::shared_ptr<SharedGeneration> oldest = entries.at(one.key_);
+      Drop(one);
     }
   }
 }
@@ -254,6 +269,10 @@ bool SharedGeneration::BeingReadLocked() const {
 void SharedGeneration::EndSlowLocked() {
   const auto keeps_up = [this](const Follower& one) { return !one.ended && !BehindLocked(one); };
   if (kept_ || std::none_of(followers_.begin(), followers_.end(), keeps_up)) return;
+  EndBehindLocked();
+}
+
+void SharedGeneration::EndBehindLocked() {
   std::erase_if(followers_, [this](const Follower& one) {
     if (!BehindLocked(one)) return false;
     Completion slow;

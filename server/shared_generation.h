@@ -86,13 +86,16 @@ class AttachTable {
         : limits(limits), memory(std::make_shared<MemoryBudget>(limits.memory)) {}
 
     // Sets what `generation` takes. Room is made by the tenant that takes most, so that one who
-    // keeps much displaces its own answers and not another's. False: there is nothing to let go
-    // that is not due to it as well.
+    // keeps much displaces its own answers and not another's, even if slow calls read them. False:
+    // there is nothing to let go that is not due to it as well.
     bool Resize(SharedGeneration& generation, size_t bytes);
     // Lets the oldest complete answer of the tenant go. False: there is none.
     bool DropOldest(Tenant& tenant);
     // Keeps no more events of the tenant's largest running request. False: it keeps none.
     bool CutLargest(const std::string& tenant);
+    // Ends the calls that still read the oldest complete answer of the tenant, and lets it go.
+    // False: there is none.
+    bool EndOldestRead(Tenant& tenant);
     void Drop(const SharedGeneration& generation);
     void Expire(SteadyTime now);
 
@@ -158,6 +161,7 @@ class SharedGeneration final : public TokenSink {
   bool BehindLocked(const Follower& follower) const;
   bool BeingReadLocked() const;  // some follower is behind
   void EndSlowLocked();
+  void EndBehindLocked();  // every follower that is behind
   bool ResizeLocked(size_t bytes);
   void KeepLocked(Delta delta);
   void TrimLocked();

@@ -186,6 +186,30 @@ TEST_F(SharedGenerationTest, AnAnswerThatIsBeingReadIsNotDroppedForOthers) {
   (*reading)->Leave(*slow);
 }
 
+TEST_F(SharedGenerationTest, SlowReadersOfWholeAnswersMakeRoomForAnotherTenant) {
+  NewTable(26'000);
+  Answer({"slow", "one"}, 9);
+  Answer({"slow", "two"}, 9);
+  std::vector<std::pair<std::shared_ptr<BoundedSink>, std::shared_ptr<SharedGeneration>>> reading;
+  for (const char* id : {"one", "two"}) {
+    const auto sink = NewSink();
+    const auto found = Follow({"slow", id}, sink);
+    ASSERT_TRUE(found.ok() && *found != nullptr);
+    reading.emplace_back(sink, *found);
+  }
+  table_->Expire(SteadyTime::max());  // their time is over, and they still take memory
+  Answer({"other", "new"}, 9);
+  EXPECT_TRUE(IsThere({"other", "new"}));
+  // The oldest made room, and the other one is read on.
+  const auto ended = ReadAll(*reading[0].second, reading[0].first);
+  const absl::Status status = std::get<Completion>(ended.back()).status;
+  EXPECT_EQ(Details(ToGrpcStatus(status)).reason, "SLOW_READER");
+  const auto whole = ReadAll(*reading[1].second, reading[1].first);
+  EXPECT_EQ(whole.size(), 10u);
+  EXPECT_TRUE(std::get<Completion>(whole.back()).status.ok());
+  for (auto& [sink, generation] : reading) generation->Leave(*sink);
+}
+
 // One that comes between a claim and the end of the call that made it is not left without work.
 TEST_F(SharedGenerationTest, IsWantedWhileACallFollows) {
   NewTable(1 << 20);
