@@ -45,11 +45,8 @@ absl::Status CheckCertificates(absl::string_view option, const std::string& pem)
 }
 
 // gRPC would tell what does not fit to its log only, and refuse every client.
-absl::Status CheckPems(const TlsFiles::Pems& pems) {
+absl::Status CheckPair(const TlsFiles::Pems& pems) {
   ANNULUS_RETURN_IF_ERROR(CheckCertificates("tls-certificate", pems.certificate));
-  if (!pems.client_ca.empty()) {
-    ANNULUS_RETURN_IF_ERROR(CheckCertificates("tls-client-ca", pems.client_ca));
-  }
   const Certificate certificate = NextCertificate(OpenPem(pems.certificate).get());
   const PrivateKey key = ReadPrivateKey(pems.key);
   const bool fits = certificate != nullptr && key != nullptr &&
@@ -111,18 +108,33 @@ absl::StatusOr<std::shared_ptr<TlsFiles>> TlsFiles::Open(const ServerConfig& con
   return files;
 }
 
-absl::Status TlsFiles::Reload() {
-  Pems pems;
-  ANNULUS_ASSIGN_OR_RETURN(pems.certificate, ReadPem("tls-certificate", certificate_));
-  ANNULUS_ASSIGN_OR_RETURN(pems.key, ReadPem("tls-key", key_));
-  if (!client_ca_.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(pems.client_ca, ReadPem("tls-client-ca", client_ca_));
-  }
-  ANNULUS_RETURN_IF_ERROR(CheckPems(pems));
-  auto shared = std::make_shared<const Pems>(std::move(pems));
-  std::lock_guard lock(mutex_);
-  current_ = std::move(shared);
+absl::Status TlsFiles::ReadPair(Pems& into) const {
+  Pems pair;
+  ANNULUS_ASSIGN_OR_RETURN(pair.certificate, ReadPem("tls-certificate", certificate_));
+  ANNULUS_ASSIGN_OR_RETURN(pair.key, ReadPem("tls-key", key_));
+  ANNULUS_RETURN_IF_ERROR(CheckPair(pair));
+  into.certificate = std::move(pair.certificate);
+  into.key = std::move(pair.key);
   return absl::OkStatus();
+}
+
+absl::Status TlsFiles::ReadSigners(Pems& into) const {
+  if (client_ca_.empty()) return absl::OkStatus();
+  ANNULUS_ASSIGN_OR_RETURN(std::string signers, ReadPem("tls-client-ca", client_ca_));
+  ANNULUS_RETURN_IF_ERROR(CheckCertificates("tls-client-ca", signers));
+  into.client_ca = std::move(signers);
+  return absl::OkStatus();
+}
+
+absl::Status TlsFiles::Reload() {
+  const std::shared_ptr<const Pems> before = current();
+  auto pems = before == nullptr ? std::make_shared<Pems>() : std::make_shared<Pems>(*before);
+  absl::Status status = ReadPair(*pems);
+  status.Update(ReadSigners(*pems));
+  if (before == nullptr && !status.ok()) return status;  // nothing to go on with
+  std::lock_guard lock(mutex_);
+  current_ = std::move(pems);
+  return status;
 }
 
 std::shared_ptr<const TlsFiles::Pems> TlsFiles::current() const {

@@ -29,7 +29,8 @@ class TlsFiles {
   // not the certificate's.
   static absl::StatusOr<std::shared_ptr<TlsFiles>> Open(const ServerConfig& config);
 
-  // After an error all stays as it was.
+  // The certificate with its key takes effect by itself, and so do the signers: after an error what
+  // it is about stays as it was, and the other is used all the same.
   absl::Status Reload();
 
   std::shared_ptr<const Pems> current() const;
@@ -39,6 +40,9 @@ class TlsFiles {
       : certificate_(config.tls_certificate),
         key_(config.tls_key),
         client_ca_(config.tls_client_ca) {}
+
+  absl::Status ReadPair(Pems& into) const;
+  absl::Status ReadSigners(Pems& into) const;
 
   const std::string certificate_;
   const std::string key_;

@@ -130,6 +130,31 @@ TEST(TlsTest, ClientsNeedACertificateThatTellsTheirTenant) {
   EXPECT_EQ(code(nullptr), grpc::StatusCode::UNAVAILABLE);
 }
 
+// A broken certificate must not keep a signer in use that was taken out, nor the other way round.
+TEST(TlsTest, EachFileTakesEffectByItself) {
+  const Identity own = MakeIdentity();
+  const Identity next = MakeIdentity();
+  const Identity first = MakeIdentity("first.example");
+  const Identity second = MakeIdentity("second.example");
+  const testing::TempDirectory directory;
+  directory.Write("cert.pem", own.certificate);
+  directory.Write("key.pem", own.key);
+  directory.Write("ca.pem", first.certificate);
+  TestServer server({"--tls-certificate", directory.path() / "cert.pem", "--tls-key",
+                     directory.path() / "key.pem", "--tls-client-ca", directory.path() / "ca.pem"});
+  server.Serve();
+  EXPECT_TRUE(Answers(*Client(server, own.certificate, &first)));
+  directory.Write("key.pem", next.key);  // not the certificate's
+  directory.Write("ca.pem", second.certificate);
+  server.server().RequestReload();
+  EXPECT_TRUE(Eventually([&] { return Answers(*Client(server, own.certificate, &second)); }));
+  EXPECT_FALSE(Answers(*Client(server, own.certificate, &first)));
+  directory.Write("ca.pem", "nonsense");
+  directory.Write("cert.pem", next.certificate);
+  server.server().RequestReload();
+  EXPECT_TRUE(Eventually([&] { return Answers(*Client(server, next.certificate, &second)); }));
+}
+
 // gRPC takes all certificates of a file or none, so one that is broken further down would close the
 // server to everybody.
 TEST(TlsTest, BundlesAreReadToTheirEnd) {
