@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -20,6 +21,9 @@ constexpr int64_t kRetryBusyMs = 500;
 // As HTTP/2 counts: 32 bytes more for each header.
 constexpr size_t kMostHeaderBytes = size_t{16} << 10;
 constexpr size_t kHeaderOverhead = 32;
+
+// Mark of a refusal that came before anybody asked who calls.
+constexpr char kNobodyPayload[] = "annulus/nobody";
 
 }  // namespace
 
@@ -52,7 +56,8 @@ grpc::Status ServiceContext::Conclude(const CallName& name, const absl::Status& 
   }
   metrics.CountError(code);
   const bool ours = HidesMessage(status);
-  const bool nobody = code == absl::StatusCode::kUnauthenticated;
+  const bool nobody =
+      code == absl::StatusCode::kUnauthenticated || status.GetPayload(kNobodyPayload).has_value();
   log.FromClient(ours ? LogLevel::kError : LogLevel::kInfo, "call_failed",
                  {{"call", name.method},
                   {"id", id},
@@ -70,11 +75,13 @@ absl::Status ServiceContext::CheckHeaders(const grpc::CallbackServerContext& cal
     bytes += name.size() + value.size() + kHeaderOverhead;
   }
   if (bytes > kMostHeaderBytes) {
-    return ReasonError(
+    absl::Status status = ReasonError(
         absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_MESSAGE_TOO_LARGE,
         absl::StrCat("the call's headers have ", bytes, " bytes and at most ", kMostHeaderBytes,
                      " are taken; send less metadata"),
         {{"needed", absl::StrCat(bytes)}, {"available", absl::StrCat(kMostHeaderBytes)}});
+    status.SetPayload(kNobodyPayload, absl::Cord());
+    return status;
   }
   return absl::OkStatus();
 }

@@ -264,6 +264,11 @@ TEST_F(IdentityTest, RefusedCallsAreLoggedUnderTheirTenant) {
     v1::GenerateResponse response;
     EXPECT_FALSE(stub->Generate(As(token).get(), TextRequest("?"), &response).ok());
   }
+  // Refused before anybody looks at the token.
+  const auto large = As("d");
+  large->AddMetadata("x-large", std::string(20'000, 'x'));
+  v1::GenerateResponse response;
+  EXPECT_FALSE(stub->Generate(large.get(), TextRequest("?"), &response).ok());
   server->reset();
   log.reset();
   close(descriptor);
@@ -272,7 +277,8 @@ TEST_F(IdentityTest, RefusedCallsAreLoggedUnderTheirTenant) {
   for (std::string line; std::getline(lines, line);) {
     if (line.find("call_failed") != std::string::npos) failed.push_back(line);
   }
-  ASSERT_EQ(failed.size(), 3u);
+  ASSERT_EQ(failed.size(), 4u);
+  EXPECT_THAT(failed[3], ::testing::Not(HasSubstr("tenant=")));
   EXPECT_THAT(failed[0], ::testing::Not(HasSubstr("tenant=")));
   EXPECT_THAT(failed[1], ::testing::Not(HasSubstr("tenant=")));
   EXPECT_THAT(failed[2], HasSubstr("tenant=acme"));
