@@ -6,6 +6,7 @@
 #include "kernels/base/device_error.h"
 #include "kernels/base/format_bytes.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cpu/control_groups.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -100,5 +101,7 @@ absl::StatusOr<std::unique_ptr<Devices>> PlanDevices(const ServerConfig& config)
   of_host ? RegisterCpuKernels(planned->kernels) : RegisterCudaKernels(planned->kernels);
   return planned;
 }
+
+std::optional<uint64_t> ControlGroupMemory() { return ReadControlGroups().memory_bytes; }
 
 }  // namespace annulus

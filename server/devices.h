@@ -1,7 +1,9 @@
 #ifndef ANNULUS_SERVER_DEVICES_H_
 #define ANNULUS_SERVER_DEVICES_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -29,6 +31,9 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const ServerConfig& config)
 // The engine on `devices`; only where any device will do, and the GPU will not, on the processor.
 absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const ServerConfig& config, const Logger& log,
                                                    std::unique_ptr<Devices>& devices);
+
+// What the control groups around this process leave it of memory; absent: no limit can be seen.
+std::optional<uint64_t> ControlGroupMemory();
 
 // Those that --plan is for: the ones that are there or GPUs of a kind, as many as there may be
 // ranks, with the memory that the configuration says. They compute nothing.

@@ -85,18 +85,21 @@ Finding Processor(const std::string& root) {
   return finding;
 }
 
-// What the daemon needs at least: keys and values, or the program alone, and the model's files.
-uint64_t MemoryNeeded(const ServerConfig& config, uint64_t model_bytes) {
+// What the daemon needs of the machine's memory at least: keys and values, or the program alone,
+// and the model's files. With a GPU the program alone: it maps the files, and they can be let go.
+uint64_t MemoryNeeded(const ServerConfig& config, const MachineFacts& facts, uint64_t model_bytes) {
+  if (facts.on_gpu) return kLeastMemory;
   return std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes) + model_bytes;
 }
 
-Finding Memory(const ServerConfig& config, const std::string& root, uint64_t model_bytes) {
+Finding Memory(const ServerConfig& config, const MachineFacts& facts, const std::string& root,
+               uint64_t model_bytes) {
   const std::string info = ReadText(root + "/proc/meminfo");
   const auto kilobytes = NumberIn(ValueIn(info, "MemAvailable"));
   if (!kilobytes) return {"memory", Verdict::kAdvice, "/proc/meminfo does not say", "mount /proc"};
   const uint64_t available = *kilobytes * 1024;
   Finding finding{"memory", Verdict::kGood, FormatBytes(available) + " available", ""};
-  const uint64_t needed = MemoryNeeded(config, model_bytes);
+  const uint64_t needed = MemoryNeeded(config, facts, model_bytes);
   if (available < needed) {
     finding.verdict = Verdict::kBad;
     finding.remedy =
@@ -132,7 +135,7 @@ Finding MemoryNodes(const ServerConfig& config, const std::string& root) {
   Finding finding{"memory nodes", Verdict::kGood, online, ""};
   if (!config.numa) {
     finding.verdict = Verdict::kAdvice;
-    finding.remedy = "--numa on keeps each rank's memory near its processors";
+    finding.remedy = "--numa auto keeps each rank's memory near its processors";
   } else if (ReadText(root + "/proc/sys/kernel/numa_balancing") == "1") {
     finding.verdict = Verdict::kAdvice;
     finding.remedy =
@@ -141,21 +144,19 @@ Finding MemoryNodes(const ServerConfig& config, const std::string& root) {
   return finding;
 }
 
-// The control group that a container or a service sees as its own.
-Finding ControlGroup(const ServerConfig& config, const std::string& root, uint64_t model_bytes) {
-  std::string memory = ReadText(root + "/sys/fs/cgroup/memory.max");
-  if (memory.empty()) memory = ReadText(root + "/sys/fs/cgroup/memory/memory.limit_in_bytes");
+// The control groups that the process is in.
+Finding ControlGroup(const ServerConfig& config, const MachineFacts& facts, const std::string& root,
+                     uint64_t model_bytes) {
   const std::string processors = ReadText(root + "/sys/fs/cgroup/cpu.max");
-  constexpr uint64_t kUnlimited = uint64_t{1} << 60;
-  const uint64_t limit = NumberIn(memory).value_or(kUnlimited);
-  const bool limited = limit < kUnlimited;
+  const std::optional<uint64_t> limit = facts.group_memory;
   Finding finding{
       "control group", Verdict::kGood,
       absl::StrCat(
-          limited ? FormatBytes(limit) + " of memory" : "memory without limit", ", processors: ",
+          limit.has_value() ? FormatBytes(*limit) + " of memory" : "memory without limit",
+          ", processors: ",
           processors.empty() || absl::StartsWith(processors, "max") ? "without limit" : processors),
       ""};
-  if (limited && limit < MemoryNeeded(config, model_bytes)) {
+  if (limit.has_value() && *limit < MemoryNeeded(config, facts, model_bytes)) {
     finding.verdict = Verdict::kBad;
     finding.remedy =
         "raise the limit of memory (systemd MemoryMax, podman --memory, Kubernetes "
@@ -298,13 +299,14 @@ const char* VerdictName(Verdict verdict) {
 
 }  // namespace
 
-std::vector<Finding> ExamineMachine(const ServerConfig& config, const std::string& root) {
+std::vector<Finding> ExamineMachine(const ServerConfig& config, const MachineFacts& facts,
+                                    const std::string& root) {
   const ModelFiles files = FindFiles(config.engine.model);
   std::vector<Finding> findings = {Processor(root),
-                                   Memory(config, root, files.bytes),
+                                   Memory(config, facts, root, files.bytes),
                                    HugePageState(config, root),
                                    MemoryNodes(config, root),
-                                   ControlGroup(config, root, files.bytes),
+                                   ControlGroup(config, facts, root, files.bytes),
                                    OpenFiles(config),
                                    Port("listen", config.listen),
                                    Port("metrics", config.metrics)};

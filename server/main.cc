@@ -156,11 +156,13 @@ absl::Status HashToken() {
   return absl::OkStatus();
 }
 
-Finding ExamineGpu(const ServerConfig& config) {
+// `on_gpu`: whether the daemon would compute on one.
+Finding ExamineGpu(const ServerConfig& config, bool& on_gpu) {
   if (config.device == DeviceChoice::kCpu) {
     return {"gpu", Finding::Verdict::kGood, "not asked for", ""};
   }
   const auto devices = OpenGpus(config);
+  on_gpu = devices.ok();
   if (devices.ok()) return {"gpu", Finding::Verdict::kGood, (*devices)->gpu, ""};
   const std::string why(devices.status().message());
   if (config.device == DeviceChoice::kAuto) {
@@ -171,8 +173,10 @@ Finding ExamineGpu(const ServerConfig& config) {
 
 // 1 if a daemon of this configuration would not serve here.
 int Doctor(const ServerConfig& config) {
-  std::vector<Finding> findings = ExamineMachine(config);
-  findings.push_back(ExamineGpu(config));
+  MachineFacts facts{.group_memory = ControlGroupMemory()};
+  Finding gpu = ExamineGpu(config, facts.on_gpu);
+  std::vector<Finding> findings = ExamineMachine(config, facts);
+  findings.push_back(std::move(gpu));
   const absl::Status exposure = CheckExposure(config);
   if (!exposure.ok()) {
     findings.push_back({"strangers", Finding::Verdict::kBad, std::string(exposure.message()),

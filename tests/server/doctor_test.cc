@@ -25,7 +25,6 @@ class DoctorTest : public ::testing::Test {
     File("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\nHugePages_Free: 0\n");
     File("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
     File("sys/devices/system/node/online", "0\n");
-    File("sys/fs/cgroup/memory.max", "max\n");
     File("sys/fs/cgroup/cpu.max", "max 100000\n");
   }
   void File(const std::string& path, const std::string& text) {
@@ -38,7 +37,7 @@ class DoctorTest : public ::testing::Test {
     flags.insert(flags.end(), {"--listen=127.0.0.1:0", "--metrics=127.0.0.1:0"});
     const auto loaded = LoadConfig(flags, {});
     EXPECT_TRUE(loaded.ok()) << loaded.status();
-    for (const Finding& finding : ExamineMachine(loaded->config, folder_.path())) {
+    for (const Finding& finding : ExamineMachine(loaded->config, facts_, folder_.path())) {
       EXPECT_EQ(finding.verdict == Verdict::kGood, finding.remedy.empty()) << finding.subject;
       if (finding.subject == subject) return finding;
     }
@@ -47,6 +46,7 @@ class DoctorTest : public ::testing::Test {
   }
 
   const testing::TempDirectory folder_;
+  MachineFacts facts_;
 };
 
 TEST_F(DoctorTest, AGoodMachineIsGood) {
@@ -68,12 +68,15 @@ TEST_F(DoctorTest, SaysWhatIsWrongAndWhatToDo) {
   EXPECT_EQ(Of("huge pages").verdict, Verdict::kAdvice);
   File("sys/devices/system/node/online", "0-1\n");
   EXPECT_EQ(Of("memory nodes").verdict, Verdict::kGood);
-  EXPECT_EQ(Of("memory nodes", {"--numa=off"}).verdict, Verdict::kAdvice);
+  const Finding nodes = Of("memory nodes", {"--numa=off"});
+  EXPECT_EQ(nodes.verdict, Verdict::kAdvice);
+  EXPECT_THAT(nodes.remedy, HasSubstr("--numa auto"));
+  EXPECT_TRUE(LoadConfig({"--numa=auto"}, {}).ok()) << "what is advised is taken";
   File("proc/sys/kernel/numa_balancing", "1\n");
   EXPECT_THAT(Of("memory nodes").remedy, HasSubstr("numa_balancing=0"));
   File("sys/fs/cgroup/cpu.max", "150000 100000\n");
   EXPECT_EQ(Of("control group").verdict, Verdict::kAdvice);
-  File("sys/fs/cgroup/memory.max", "1000000\n");
+  facts_.group_memory = 1000000;
   EXPECT_EQ(Of("control group").verdict, Verdict::kBad);
   EXPECT_EQ(Of("open files", {"--max-connections=1000000"}).verdict, Verdict::kAdvice);
 }
@@ -84,7 +87,7 @@ TEST_F(DoctorTest, LooksAtPortsAndModels) {
   const auto loaded =
       LoadConfig({absl::StrCat("--listen=127.0.0.1:", (*taken)->port()), "--metrics=off"}, {});
   ASSERT_TRUE(loaded.ok());
-  const auto findings = ExamineMachine(loaded->config, folder_.path());
+  const auto findings = ExamineMachine(loaded->config, facts_, folder_.path());
   EXPECT_THAT(FindingsText(findings), HasSubstr("set --listen"));
 
   EXPECT_EQ(Of("model", {"--model", "/nonexistent"}).verdict, Verdict::kBad);
@@ -108,11 +111,16 @@ TEST_F(DoctorTest, MemoryHoldsTheModelToo) {
   const std::string model = folder_.path() / "large";
   File("large/weights", "x");
   std::filesystem::resize_file(model + "/weights", uint64_t{16} << 30);  // without blocks
-  File("sys/fs/cgroup/memory.max", "8000000000\n");
+  facts_.group_memory = 8000000000;
   EXPECT_EQ(Of("memory").verdict, Verdict::kGood);
   EXPECT_EQ(Of("control group").verdict, Verdict::kGood);
   EXPECT_EQ(Of("memory", {"--model", model}).verdict, Verdict::kBad);
   EXPECT_EQ(Of("control group", {"--model", model}).verdict, Verdict::kBad);
+  // A GPU's memory holds the model, and the keys and values.
+  facts_.on_gpu = true;
+  const std::vector<std::string> flags = {"--model", model, "--kv-memory=64GiB"};
+  EXPECT_EQ(Of("memory", flags).verdict, Verdict::kGood);
+  EXPECT_EQ(Of("control group", flags).verdict, Verdict::kGood);
 }
 
 TEST_F(DoctorTest, NothingToReadIsToldToo) {
