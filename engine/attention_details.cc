@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace annulus {
 
@@ -16,14 +17,23 @@ AttentionDetails::Cells AttentionDetails::CellsOf(int32_t block) const {
   return {begin, std::max(begin + 1, cell((int64_t{block} + 1) * block_tokens_))};
 }
 
-void AttentionDetails::Paint(int32_t query_block, int32_t key_block, float amount,
-                             std::vector<float>& cells) const {
+void AttentionDetails::AddRange(int32_t query_block, int32_t first, int32_t end, double value,
+                                std::vector<float>& cells) const {
   const Cells rows = CellsOf(query_block);
-  const Cells columns = CellsOf(key_block);
-  for (int row = rows.begin; row < rows.end; ++row) {
-    for (int column = columns.begin; column < std::min(columns.end, row + 1); ++column) {
-      cells[static_cast<size_t>(row) * AttentionDetail::kSide + column] += amount;
+  const int64_t step = int64_t{block_tokens_} * AttentionDetail::kSide;
+  while (first < end) {
+    // Blocks that begin in one cell lie in it, unless there is one alone.
+    const Cells columns = CellsOf(first);
+    const int64_t edge = (int64_t{columns.begin} + 1) * prompt_tokens_;
+    const auto next = static_cast<int32_t>(std::min<int64_t>(end, (edge + step - 1) / step));
+    const int32_t stop = std::max(first + 1, next);
+    const auto amount = static_cast<float>(value * (stop - first));
+    for (int row = rows.begin; row < rows.end; ++row) {
+      for (int column = columns.begin; column < std::min(columns.end, row + 1); ++column) {
+        cells[static_cast<size_t>(row) * AttentionDetail::kSide + column] += amount;
+      }
     }
+    first = stop;
   }
 }
 
@@ -79,10 +89,8 @@ void AttentionDetails::AddCausal(int32_t query_block, std::span<const int32_t> r
   double causal = 0;
   for (const int32_t row : rows) causal += row + 1.0;
   for (Head& head : layer.heads) head.pairs.causal += causal;
-  for (int32_t key = 0; Draws(query_block) && key <= query_block; ++key) {
-    Paint(query_block, key, static_cast<float>(rows.size()), layer.cells);
-  }
   if (!Draws(query_block)) return;
+  AddRange(query_block, 0, query_block + 1, static_cast<double>(rows.size()), layer.cells);
   const auto of_prompt = std::lower_bound(rows.begin(), rows.end(), prompt_tokens_);
   const Cells cells = CellsOf(query_block);
   for (int row = cells.begin; row < cells.end; ++row) {
@@ -104,15 +112,13 @@ void AttentionDetails::AddRows(int32_t query_block, std::span<const int32_t> row
     Head& head = layer.heads[kv_head];
     if (lists == nullptr) {
       head.pairs.chosen += causal;
-      for (int32_t key = 0; drawn && key <= query_block; ++key) {
-        Paint(query_block, key, static_cast<float>(count), head.cells);
-      }
+      if (drawn) AddRange(query_block, 0, query_block + 1, count, head.cells);
       continue;
     }
     const auto keys = lists->keys(lists->shape.head_groups == 1 ? 0 : kv_head, query_block);
     head.pairs.chosen += diagonal + count * static_cast<double>(keys.size() - 1) * block_tokens_;
     for (const int32_t key : keys) {
-      if (drawn) Paint(query_block, key, static_cast<float>(count), head.cells);
+      if (drawn) AddRange(query_block, key, key + 1, count, head.cells);
     }
   }
 }
@@ -125,7 +131,7 @@ void AttentionDetails::AddDilated(int32_t query_block, std::span<const int32_t> 
   const auto all = static_cast<double>(rows.size());
   for (int query_head = 0; query_head < heads_; ++query_head) {
     Head& head = layer.heads[query_head * kv_heads_ / heads_];
-    std::vector<double> kept(static_cast<size_t>(query_block) + 1);  // [key block] rows' worth
+    std::vector<std::pair<int32_t, double>> kept;  // from this key block on, so many more rows'
     for (const DilatedBranch& branch : branches) {
       double keeping = 0;
       for (const int32_t row : rows) {
@@ -135,11 +141,15 @@ void AttentionDetails::AddDilated(int32_t query_block, std::span<const int32_t> 
       }
       // Segments are whole blocks.
       const int32_t first = rows.front() / branch.segment * (branch.segment / block_tokens_);
-      for (int32_t key = first; key <= query_block; ++key) kept[key] += keeping / branch.rate;
+      kept.emplace_back(first, keeping / branch.rate);
     }
-    for (int32_t key = 0; Draws(query_block) && key <= query_block; ++key) {
-      const double amount = part * std::min(kept[key], all);
-      Paint(query_block, key, static_cast<float>(amount), head.cells);
+    if (!Draws(query_block)) continue;
+    std::sort(kept.begin(), kept.end());
+    double sum = 0;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      sum += kept[i].second;
+      const int32_t end = i + 1 < kept.size() ? kept[i + 1].first : query_block + 1;
+      AddRange(query_block, kept[i].first, end, part * std::min(sum, all), head.cells);
     }
   }
 }

@@ -11,6 +11,9 @@
 namespace annulus {
 
 // What was chosen by each layer and kv head of one request, from the lists that ranks report.
+// Adding a part costs time linear in its rows and lists; blocks that no list names are added by
+// ranges, a cell of the map at a time, so that a long prompt whose layers attend all of it costs no
+// more.
 class AttentionDetails {
  public:
   // `heads`: a multiple of `kv_heads`.
@@ -46,8 +49,10 @@ class AttentionDetails {
 
   // The cells of a block of the prompt; neighbours share none unless a cell holds several blocks.
   Cells CellsOf(int32_t block) const;
-  // Adds to every causal cell of two blocks of the prompt.
-  void Paint(int32_t query_block, int32_t key_block, float amount, std::vector<float>& cells) const;
+  // Adds `value` for each of the key blocks [first, end) to every causal cell of the two blocks. At
+  // most as many steps as a map has cells, however many blocks there are.
+  void AddRange(int32_t query_block, int32_t first, int32_t end, double value,
+                std::vector<float>& cells) const;
   // Tokens of the prompt in each row of the map, counted as Layer::rows are.
   std::vector<float> RowTokens() const;
   void AddRows(int32_t query_block, std::span<const int32_t> rows, const BlockPattern* lists,
