@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
 #include "engine/base/field_error.h"
@@ -77,17 +78,20 @@ Coordinator::~Coordinator() {
 absl::Status Coordinator::Submit(std::unique_ptr<Request> request) {
   const RequestId id = request->id();
   const int ahead = waiting_count_.fetch_add(1);
-  bool accepted = ahead < options_.max_waiting;
-  if (accepted) {
+  // Also where memory runs out on the way: what is never in the queue does not fill it.
+  absl::Cleanup not_accepted = [this] { --waiting_count_; };
+  if (ahead < options_.max_waiting) {
     // The loop may be in the middle of a step, and the caller should know that it is heard.
     if (busy_) request->ReportQueued(ahead);
     std::lock_guard lock(alive_mutex_);
     alive_.insert(id);
-    accepted = commands_.TryPush(std::move(request));
-    if (!accepted) alive_.erase(id);
+    absl::Cleanup not_alive = [this, id] { alive_.erase(id); };
+    if (commands_.TryPush(std::move(request))) {
+      std::move(not_alive).Cancel();
+      std::move(not_accepted).Cancel();
+      return absl::OkStatus();
+    }
   }
-  if (accepted) return absl::OkStatus();
-  --waiting_count_;
   metrics_.CountRejection(AdmissionRejection::kQueueFull);
   return RetryError(absl::StrCat("the queue is full: ", options_.max_waiting,
                                  " requests are waiting; try again later"),
@@ -147,14 +151,31 @@ void Coordinator::TakeCommands() {
 void Coordinator::Enqueue(std::unique_ptr<Request> request) {
   if (request == nullptr) return;
   const RequestId id = request->id();
-  waiting_.push_back(id);
+  const auto place = [&] {
+    Request& taken = *request;
+    requests_.emplace(id, std::move(request));
+    absl::Cleanup undo = [&] { requests_.extract(id).mapped().swap(request); };
+    waiting_.push_back(taken.id());
+    std::move(undo).Cancel();
+    return absl::OkStatus();
+  };
+  if (absl::Status placed = Guarded(place, NoMemoryError); !placed.ok()) {
+    --waiting_count_;
+    {
+      std::lock_guard lock(alive_mutex_);
+      alive_.erase(id);
+      cancels_.erase(id);
+    }
+    request->Finish(FinishReason::kError, std::move(placed));
+    return;
+  }
   serving_.NoteArrival();
-  requests_[id] = std::move(request);
 }
 
 // When the loop must turn again though no command comes.
 SteadyTime Coordinator::NextWake() const {
   const SteadyTime now = Now();
+  if (!waiting_.empty() && serving_.PassIsDue(now)) return now;
   SteadyTime wake = std::min(now + kIdleTurn, pins_.NextExpiry());
   for (const auto& [id, request] : requests_) wake = std::min(wake, request->spec().deadline);
   if (tier_ != nullptr) wake = std::min(wake, tier_->NextDue());
@@ -173,20 +194,17 @@ void Coordinator::ExpireDeadlines() {
 }
 
 void Coordinator::LookAtReaders() {
-  std::vector<RequestId> stalled;
+  std::vector<std::pair<RequestId, absl::Status>> slow;
   const double limit = std::chrono::duration<double>(options_.slow_reader_timeout).count();
   const auto look = [&](RequestId id) {
     Request& request = *requests_.at(id);
     const bool has_room = request.sink().HasRoom();
-    if (request.StalledSeconds(has_room) > limit) stalled.push_back(id);
+    absl::Status pace = request.LookAtReader(has_room, limit);
+    if (!pace.ok()) slow.emplace_back(id, std::move(pace));
     return has_room;
   };
   UpdatePaused(state_, look, options_.max_running);
-  for (const RequestId id : stalled) {
-    Finish(id, FinishReason::kError,
-           absl::ResourceExhaustedError(absl::StrCat("the reader took nothing for ", limit,
-                                                     " s while results waited; read faster")));
-  }
+  for (auto& [id, status] : slow) Finish(id, FinishReason::kError, std::move(status));
 }
 
 // Takes every page that the request can ever need, so that nothing can run out later. What an
@@ -367,7 +385,14 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
     RecordFinished(*request, reason);
     const bool unfinished = reason == FinishReason::kCancelled || reason == FinishReason::kDeadline;
     const bool all_back = ranks_.state() != RanksState::kLost;
-    if (unfinished && !stop_ && all_back) prefixes_.KeepUnfinished(**running, *request);
+    if (unfinished && !stop_ && all_back) {
+      const auto keep = [&] {
+        prefixes_.KeepUnfinished(**running, *request);
+        return absl::OkStatus();
+      };
+      // Without memory for it, whoever sends the prompt again has it computed again.
+      Guarded(keep, NoMemoryError).IgnoreError();
+    }
     // A rank that did not come back may still touch the pages.
     if (all_back) {
       pages_.Release(id);
@@ -406,8 +431,13 @@ void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
 void Coordinator::LearnCosts(Request& request) {
   const AttentionAssignment* const attention = request.sequence()->attention.get();
   if (attention != nullptr && !attention->rules.empty()) return;
-  automatic_.Learn(attention != nullptr ? attention->policy : AttentionPolicy(),
-                   request.prompt_tokens(), request.cached_tokens(), request.attention_report());
+  const auto learn = [&] {
+    automatic_.Learn(attention != nullptr ? attention->policy : AttentionPolicy(),
+                     request.prompt_tokens(), request.cached_tokens(), request.attention_report());
+    return absl::OkStatus();
+  };
+  // Without memory for it, it expects what it did before.
+  Guarded(learn, NoMemoryError).IgnoreError();
 }
 
 void Coordinator::FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too) {

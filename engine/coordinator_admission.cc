@@ -110,8 +110,15 @@ bool Coordinator::WaitsForPrefix(const Request& request) {
                              std::chrono::steady_clock::now());
   }
   int32_t& kept = kept_common_[from->id];
-  if (longest > kept) prefixes_.KeepCommon(longest, *from, *requests_.at(from->id));
-  kept = std::max(kept, longest);
+  if (longest > kept) {
+    const auto keep = [&] {
+      prefixes_.KeepCommon(longest, *from, *requests_.at(from->id));
+      return absl::OkStatus();
+    };
+    // Without memory for it, this one computes it once more.
+    Guarded(keep, NoMemoryError).IgnoreError();
+    kept = longest;
+  }
   return false;
 }
 

@@ -25,6 +25,7 @@ bool Coordinator::RunStep() {
     DraftAhead();
     plan = std::make_shared<const StepPlan>(
         PlanStep(state_, pages_, options_.limits, options_.modes, turns));
+    StartStep(*plan, state_, pages_);
     return absl::OkStatus();
   };
   if (const absl::Status planned = Guarded(make_plan, NoMemoryError); !planned.ok()) {
@@ -35,7 +36,6 @@ bool Coordinator::RunStep() {
     ranks_idle_since_.reset();
     return false;
   }
-  StartStep(*plan, state_, pages_);
   Publish(true);
   const SteadyTime started = std::chrono::steady_clock::now();
   const double host = SecondsBetween(ranks_idle_since_.value_or(begun), started);
@@ -56,23 +56,34 @@ bool Coordinator::RunStep() {
     return FailStep(answered);
   }
   CountTimes(*plan, *results, host);
-  CommitStep(*plan, *results, options_.limits, state_, pages_);
-  const auto add_to_accounts = [&] {
+  const auto commit = [&] {
+    CommitStep(*plan, *results, options_.limits, state_, pages_);
     account_.Add(*plan, *results, requests_);
     return absl::OkStatus();
   };
-  if (const absl::Status added = Guarded(add_to_accounts, NoMemoryError); !added.ok()) {
-    FinishAll(FinishReason::kError, added, /*waiting_too=*/false);
+  if (const absl::Status committed = Guarded(commit, NoMemoryError); !committed.ok()) {
+    FinishAll(FinishReason::kError, committed, /*waiting_too=*/false);
     return true;
   }
   serving_.Took(*plan, requests_, SecondsBetween(begun, std::chrono::steady_clock::now()));
   for (const auto& sequence : state_.running) {
     Request& request = *requests_.at(sequence->id);
-    const std::vector<int32_t> checkpoints = prefixes_.Keep(*sequence, request);
-    if (tier_ != nullptr) tier_->Offer(*sequence, request, checkpoints);
+    const auto keep = [&] {
+      const std::vector<int32_t> checkpoints = prefixes_.Keep(*sequence, request);
+      if (tier_ != nullptr) tier_->Offer(*sequence, request, checkpoints);
+      return absl::OkStatus();
+    };
+    // Without memory for it, others compute that beginning themselves.
+    Guarded(keep, NoMemoryError).IgnoreError();
   }
   DropBehindWindows(options_.limits, state_, pages_);
-  UseResults(*plan, *results);
+  const auto use = [&] {
+    UseResults(*plan, *results);
+    return absl::OkStatus();
+  };
+  if (const absl::Status used = Guarded(use, NoMemoryError); !used.ok()) {
+    FinishAll(FinishReason::kError, used, /*waiting_too=*/false);
+  }
   return true;
 }
 
@@ -177,7 +188,15 @@ void Coordinator::UseTokens(std::span<const SampledToken> tokens, int drafted) {
   if (request.spec().prefill_only) {
     finished = FinishReason::kPrefilled;
   } else if (!tokens.empty()) {
-    const Request::TokenOutcome outcome = request.AddTokens(tokens);
+    Request::TokenOutcome outcome;
+    const auto add = [&] {
+      outcome = request.AddTokens(tokens);
+      return absl::OkStatus();
+    };
+    if (absl::Status added = Guarded(add, NoMemoryError); !added.ok()) {
+      Finish(sequence, FinishReason::kError, std::move(added));
+      return;
+    }
     CountTokens(request, outcome);
     finished = outcome.finished;
   }

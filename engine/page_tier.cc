@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -16,13 +17,25 @@ namespace {
 // So that a burst of pages leaves the disk to others too.
 constexpr double kWriteBytesPerSecond = 512 << 20;
 
-// Those that begin before the position: a page up to there holds or follows them.
-DocumentSet DocumentsBefore(int32_t end, const RequestSpec& spec) {
-  DocumentSet documents;
+using Documents = std::vector<std::pair<int32_t, DocumentSet>>;
+
+// Once for a prompt: hashing a document's name for each page of it would stall the coordinator.
+Documents DocumentsOf(const RequestSpec& spec) {
+  Documents documents;
   for (const PromptDocument& document : spec.documents) {
-    if (document.begin < end) documents.Add(document.content);
+    documents.emplace_back(document.begin, DocumentSet()).second.Add(document.content);
   }
+  std::sort(documents.begin(), documents.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 1; i < documents.size(); ++i) documents[i].second.Add(documents[i - 1].second);
   return documents;
+}
+
+// Those that begin before the position: a page up to there holds or follows them.
+DocumentSet DocumentsBefore(int32_t end, const Documents& documents) {
+  const auto after = std::partition_point(documents.begin(), documents.end(),
+                                          [&](const auto& each) { return each.first < end; });
+  return after == documents.begin() ? DocumentSet() : std::prev(after)->second;
 }
 
 // Needs no memory itself.
@@ -164,16 +177,19 @@ void PageTier::Offer(const Sequence& sequence, Request& request,
 
 void PageTier::OfferNow(const Sequence& sequence, Request& request,
                         const std::vector<int32_t>& checkpoints) {
-  const auto [found, is_new] = offered_.try_emplace(request.id());
-  Offered& state = found->second;
-  if (is_new) {
+  auto found = offered_.find(request.id());
+  if (found == offered_.end()) {
+    Offered whole;  // there in full or, where memory runs out, not at all
     // What a policy computes behind pages that were not computed under it is nobody's else. What a
     // policy chooses by content can depend on how the prompt was cut into steps.
-    state.never = ClassOf(sequence.attention.get()) == AttentionClass::kContent ||
+    whole.never = ClassOf(sequence.attention.get()) == AttentionClass::kContent ||
                   (sequence.attention != nullptr && request.cached_tokens() > 0);
-    state.use = store_.NextUse();
-    state.last = MarkFor(request.spec().tenant, sequence.attention.get(), sequence.rope_length);
+    whole.use = store_.NextUse();
+    whole.documents = DocumentsOf(request.spec());
+    whole.last = MarkFor(request.spec().tenant, sequence.attention.get(), sequence.rope_length);
+    found = offered_.emplace(request.id(), std::move(whole)).first;
   }
+  Offered& state = found->second;
   if (state.never) return;
   if (has_windows()) {
     for (const int32_t length : checkpoints) OfferPages(sequence, request, length, state);
@@ -190,13 +206,18 @@ void PageTier::OfferPages(const Sequence& sequence, const Request& request, int3
                           Offered& state) {
   const std::span<const int32_t> prompt(request.spec().prompt);
   const int32_t page = limits_.page_tokens;
-  for (; state.tokens < length; state.tokens += page) {
-    Advance(prompt.subspan(state.tokens, page), state.last);
-    state.chain.push_back(state.last.chain);
+  while (state.tokens < length) {
+    PageMark next = state.last;
+    Advance(prompt.subspan(state.tokens, page), next);
     for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
       if (limits_.group_windows[g] > 0) continue;
-      OfferPage(sequence, request, static_cast<int>(g), state.last, state.use);
+      OfferPage(sequence, request, static_cast<int>(g), next, state);
     }
+    // Last, and all at once: a page of which memory ran out is offered again, under the same chain.
+    // Were only the chain to move on, the next page would be kept under this one's tokens.
+    state.chain.push_back(next.chain);
+    state.last = std::move(next);
+    state.tokens += page;
   }
   for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
     if (limits_.group_windows[g] == 0) continue;
@@ -208,17 +229,18 @@ void PageTier::OfferPages(const Sequence& sequence, const Request& request, int3
       mark.chain = state.chain[first / page];
       const std::span<const int32_t> tokens = prompt.subspan(first, page);
       mark.tokens.assign(tokens.begin(), tokens.end());
-      OfferPage(sequence, request, static_cast<int>(g), std::move(mark), state.use);
+      OfferPage(sequence, request, static_cast<int>(g), std::move(mark), state);
     }
   }
 }
 
 void PageTier::OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
-                         int64_t use) {
+                         const Offered& state) {
+  const int64_t use = state.use;
   mark.group = group;
   const PageKey key = KeyOf(mark);
   if (store_.Has(key)) store_.Touch(key, use);
-  mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, request.spec());
+  mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, state.documents);
   if (store_.Has(key, mark.documents)) return;
   if (std::ssize(leaving_) >= most_leaving_) return;
   const auto waiting = waiting_.find(key);

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/metrics/engine_metrics.h"
@@ -128,6 +129,8 @@ class PageTier {
     PrefixIndex::Mark kept;
     PageMark last;                   // of the last page
     std::vector<ContentHash> chain;  // [page]
+    // Where each document of the prompt begins, ascending, and all up to it.
+    std::vector<std::pair<int32_t, DocumentSet>> documents;
   };
   struct Leaving {
     PageMark mark;
@@ -194,7 +197,7 @@ class PageTier {
                 const std::vector<int32_t>& checkpoints);
   void OfferPages(const Sequence& sequence, const Request& request, int32_t length, Offered& state);
   void OfferPage(const Sequence& sequence, const Request& request, int group, PageMark mark,
-                 int64_t use);
+                 const Offered& state);
   // One offer of the page waits no more.
   void EndOffer(const PageMark& mark);
   void StartWrites();

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "engine/base/clock.h"
+#include "engine/base/field_error.h"
 #include "engine/base/sha256.h"
 #include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
 
 namespace annulus {
 namespace {
@@ -201,20 +203,6 @@ void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& ou
 }
 
 void Request::Finish(FinishReason reason, absl::Status status) {
-  if (matched_stop_.empty() && completion_tokens_ > 0) {
-    StopMatcher::Result rest = stops_.Append(detokenizer_.Flush());
-    if (rest.matched.has_value()) {
-      matched_stop_ = *rest.matched;
-      reason = status.ok() ? FinishReason::kStop : reason;
-    } else {
-      rest.text += stops_.Finish();
-    }
-    if (!rest.text.empty()) {
-      Delta delta;
-      delta.text = std::move(rest.text);
-      sink_->OnDelta(std::move(delta));
-    }
-  }
   timings_.total = Elapsed();
   if (sequence_ == nullptr) timings_.queue = timings_.total;
   if (sequence_ != nullptr && reason == FinishReason::kPrefilled) {
@@ -224,7 +212,6 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   Completion completion;
   completion.status = std::move(status);
   completion.finish_reason = reason;
-  completion.matched_stop = matched_stop_;
   completion.usage.prompt_tokens = prompt_tokens_;
   completion.usage.completion_tokens = completion_tokens_;
   completion.usage.cached_tokens = cached_tokens_;
@@ -233,21 +220,41 @@ void Request::Finish(FinishReason reason, absl::Status status) {
   completion.usage.drafted_tokens = drafted_tokens_;
   completion.usage.accepted_tokens = accepted_tokens_;
   completion.timings = timings_;
-  completion.attention = attention_report();
-  completion.rope_factors = rope_factors_;
-  if (spec_.digest && digested_.has_value()) completion.digest = Sha256Of(*digested_);
+  const auto complete = [&] {
+    PassOnRest(completion);
+    completion.matched_stop = matched_stop_;
+    completion.attention = attention_report();
+    completion.rope_factors = rope_factors_;
+    if (spec_.digest && digested_.has_value()) completion.digest = Sha256Of(*digested_);
+    return absl::OkStatus();
+  };
+  // Its text may lack its end: a request that ended well has not.
+  if (absl::Status memory = Guarded(complete, NoMemoryError); !memory.ok()) {
+    completion.finish_reason = FinishReason::kError;
+    completion.status = std::move(memory);
+  }
   sink_->OnDone(std::move(completion));
 }
 
-double Request::StalledSeconds(bool has_room) {
-  if (has_room) {
-    stalled_since_.reset();
-    return 0;
+// What is held back of the text, which may be seen to hold a stop only now.
+void Request::PassOnRest(Completion& completion) {
+  if (!matched_stop_.empty() || completion_tokens_ == 0) return;
+  StopMatcher::Result rest = stops_.Append(detokenizer_.Flush());
+  if (rest.matched.has_value()) {
+    matched_stop_ = *rest.matched;
+    if (completion.status.ok()) completion.finish_reason = FinishReason::kStop;
+  } else {
+    rest.text += stops_.Finish();
   }
-  parked_ = true;
-  const SteadyTime now = std::chrono::steady_clock::now();
-  if (!stalled_since_.has_value()) stalled_since_ = now;
-  return SecondsBetween(*stalled_since_, now);
+  if (rest.text.empty()) return;
+  Delta delta;
+  delta.text = std::move(rest.text);
+  sink_->OnDelta(std::move(delta));
+}
+
+absl::Status Request::LookAtReader(bool has_room, double most_silence) {
+  if (!has_room) parked_ = true;
+  return pace_.Look(has_room, completion_tokens_, most_silence, std::chrono::steady_clock::now());
 }
 
 }  // namespace annulus

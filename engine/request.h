@@ -12,6 +12,7 @@
 #include "engine/api/ring.h"
 #include "engine/attention_account.h"
 #include "engine/base/steady_time.h"
+#include "engine/reader_pace.h"
 #include "engine/sampling/stop_matcher.h"
 #include "engine/scheduler/placement.h"
 #include "engine/scheduler/prompt_lookup.h"
@@ -113,13 +114,14 @@ class Request {
   // Tells the sink that the request is over. The last call before destruction.
   void Finish(FinishReason reason, absl::Status status);
 
-  // How long the sink has had no room.
-  double StalledSeconds(bool has_room);
+  // Whether the reader is fast enough; `has_room`: what the sink says now.
+  absl::Status LookAtReader(bool has_room, double most_silence);
 
  private:
   double Elapsed() const;
   void NoteTimes(TokenOutcome& outcome);
   void AddToken(const SampledToken& token, Delta& delta, TokenOutcome& outcome);
+  void PassOnRest(Completion& completion);
 
   const RequestId id_;
   RequestSpec spec_;
@@ -145,7 +147,7 @@ class Request {
   double last_token_at_ = 0;
   double last_progress_at_ = 0;
   bool parked_ = false;  // since the last token
-  std::optional<SteadyTime> stalled_since_;
+  ReaderPace pace_;
   Timings timings_;
   AttentionReport attention_;
   std::string rope_factors_;
