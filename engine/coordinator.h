@@ -191,6 +191,7 @@ class Coordinator {
   // latter, how many of those were kept for others.
   std::map<std::pair<RequestId, RequestId>, int32_t> common_;
   std::map<RequestId, int32_t> kept_common_;
+  int64_t looked_through_ = 0;  // tokens of prompts, by the last pass of admission
   Standstill standstill_;
   PageBook pages_;
   PrefixReuse prefixes_;

@@ -10,12 +10,22 @@
 #include "kernels/base/guarded.h"
 
 namespace annulus {
+namespace {
+
+// Tokens of prompts that one pass looks through, hashing them, before it leaves the rest to the
+// next: some ten milliseconds. The last prompt may go beyond.
+constexpr int64_t kMostTokensOfPass = int64_t{1} << 20;
+
+}  // namespace
 
 // What admission asks of the coordinator.
 class Coordinator::AdmissionSide final : public AdmissionHost {
  public:
   explicit AdmissionSide(Coordinator& own)
-      : own_(own), places_(own.serving_.CountPlaces(own.state_, own.requests_)) {}
+      : own_(own), places_(own.serving_.CountPlaces(own.state_, own.requests_)) {
+    own.looked_through_ = 0;
+  }
+  bool HasTime() override { return own_.looked_through_ < kMostTokensOfPass; }
   bool HasPlace(const Contender& contender) override { return places_.Has(contender.share); }
   bool Waits(const Contender& contender, const Contender* large) override {
     const Request& request = *own_.requests_.at(contender.id);
@@ -27,6 +37,7 @@ class Coordinator::AdmissionSide final : public AdmissionHost {
     Answer answer = Answer::kNoRoom;
     const auto admit = [&] {
       Request& request = *own_.requests_.at(contender.id);
+      own_.looked_through_ += request.prompt_tokens();
       if (own_.IsKept(request)) {
         kept_.push_back(contender.id);
         return absl::OkStatus();
@@ -69,6 +80,8 @@ void Coordinator::AdmitWaiting() {
     Request& request = *requests_.at(id);
     if (request.sequence() == nullptr) request.ReportQueued(position++);
   }
+  // The next turn goes on where this pass was cut: who was looked at is known by then.
+  if (!side.HasTime()) serving_.NoteArrival();
   for (const auto& [id, status] : side.failed()) Finish(id, FinishReason::kError, status);
   for (const RequestId id : side.kept()) {
     requests_.at(id)->SetAllCached();
@@ -149,6 +162,7 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
   bool begun = false;
   const auto look = [&] {
     const RequestSpec& spec = request.spec();
+    looked_through_ += request.prompt_tokens();
     const AttentionAssignment& asked = spec.attention.value_or(options_.attention);
     const bool own = !asked.dense() && asked.policy.kind != PolicyKind::kAuto;
     const AttentionAssignment policy =

@@ -38,6 +38,7 @@ std::vector<size_t> Admission::Run(std::span<const Contender> waiting, const Fai
   }
   int refused = 0;
   for (const size_t i : order) {
+    if (!host.HasTime()) break;
     const Contender& contender = waiting[i];
     if (!host.HasPlace(contender)) continue;
     if (!no_room_.contains(contender.id)) {

@@ -14,6 +14,9 @@ namespace annulus {
 class AdmissionHost {
  public:
   virtual ~AdmissionHost() = default;
+  // Whether the pass may go on: looking at long prompts takes time that those who run wait for. Who
+  // is not asked in this pass is asked in a later one.
+  virtual bool HasTime() = 0;
   // Whether there is a place for one more request of this share among those that run.
   virtual bool HasPlace(const Contender& contender) = 0;
   // Whether it should not begin yet for another reason than room. `large`: as for TryAdmit; what it
@@ -34,8 +37,8 @@ class AdmissionHost {
 // twice. Pure but for that: knows no clock, memory or thread.
 class Admission {
  public:
-  // One pass over all that wait, in ServingOrder, which it returns; for whom room is gathered comes
-  // first.
+  // One pass over all that wait, as far as there is time for it, in ServingOrder, which it returns;
+  // for whom room is gathered comes first.
   std::vector<size_t> Run(std::span<const Contender> waiting, const FairShares& shares,
                           AdmissionHost& host);
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,7 @@ class ServingMachine final : public AdmissionHost {
   const std::vector<ServedJob>& jobs() const { return jobs_; }
 
   // ---- AdmissionHost
+  bool HasTime() override { return true; }
   bool HasPlace(const Contender&) override {
     return running_.size() < static_cast<size_t>(places_);
   }
@@ -393,6 +395,7 @@ TEST(Places, APassOverThousandsLooksAtEachOnce) {
   constexpr int kMost = 2000;
   class Counting final : public AdmissionHost {
    public:
+    bool HasTime() override { return true; }
     bool HasPlace(const Contender& contender) override {
       ++asked;
       return places.Has(contender.share);
@@ -416,6 +419,37 @@ TEST(Places, APassOverThousandsLooksAtEachOnce) {
   Admission().Run(waiting, FairShares(), host);
   EXPECT_EQ(host.asked, 5000);
   EXPECT_EQ(host.admitted, kMost);
+}
+
+// Those that wait for pages from a tier had no bound: each one's first look hashes its prompt.
+TEST(Places, APassThatTakesLongIsCutAndTheNextGoesOn) {
+  class Looking final : public AdmissionHost {
+   public:
+    bool HasTime() override { return looks < 16; }
+    bool HasPlace(const Contender&) override { return true; }
+    bool Waits(const Contender& contender, const Contender*) override {
+      looks += known.insert(contender.id).second;  // who is known costs nothing more
+      return contender.id < 100;
+    }
+    Answer TryAdmit(const Contender&, const Contender*) override {
+      ++admitted;
+      return Answer::kAdmitted;
+    }
+    std::set<SequenceId> known;
+    int looks = 0;
+    int admitted = 0;
+  };
+  Looking host;
+  Admission admission;
+  std::vector<Contender> waiting;
+  for (int i = 0; i < 101; ++i) waiting.push_back({.id = waiting.size(), .total = 1});
+  int passes = 0;
+  for (; host.admitted == 0 && passes < 100; ++passes) {
+    host.looks = 0;
+    admission.Run(waiting, FairShares(), host);
+    EXPECT_LE(host.looks, 16);
+  }
+  EXPECT_LE(passes, 7);
 }
 
 TEST(Places, TheLastEighthIsKeptForOthers) {
