@@ -132,6 +132,23 @@ void ServerMetrics::CountCutOff(ConnectionRelay::CutOff why) {
   cut_off_[static_cast<size_t>(why)].fetch_add(1, std::memory_order_relaxed);
 }
 
+MetricFamily ServerMetrics::CutOffs() const {
+  using Type = MetricFamily::Type;
+  MetricFamily cut_off{
+      "annulus_connections_cut_off_total",
+      "Connections without TLS that were closed: headers, for a header block that is too long or "
+      "frames that no gRPC client sends; memory, as the largest of the client with most calls and "
+      "messages that were begun and not ended; slow, for a call whose message did not come.",
+      Type::kCounter,
+      {}};
+  for (size_t i = 0; i < cut_off_.size(); ++i) {
+    cut_off.samples.push_back(
+        Labelled("reason", CutOffReason(static_cast<ConnectionRelay::CutOff>(i)),
+                 static_cast<double>(cut_off_[i].load(std::memory_order_relaxed))));
+  }
+  return cut_off;
+}
+
 std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
                                                  const DocumentStore& documents) const {
   using Type = MetricFamily::Type;
@@ -158,19 +175,7 @@ std::vector<MetricFamily> ServerMetrics::Collect(const Lifecycle& lifecycle,
   }
   families.push_back(std::move(uploads));
 
-  MetricFamily cut_off{
-      "annulus_connections_cut_off_total",
-      "Connections without TLS that were closed: headers, for a header block that is too long or "
-      "frames that no gRPC client sends; memory, as the largest of the client with most calls and "
-      "messages that were begun and not ended; slow, for a call whose message did not come.",
-      Type::kCounter,
-      {}};
-  for (size_t i = 0; i < cut_off_.size(); ++i) {
-    cut_off.samples.push_back(
-        Labelled("reason", CutOffReason(static_cast<ConnectionRelay::CutOff>(i)),
-                 static_cast<double>(cut_off_[i].load(std::memory_order_relaxed))));
-  }
-  families.push_back(std::move(cut_off));
+  families.push_back(CutOffs());
 
   families.push_back(Single("annulus_documents", "Documents stored.", Type::kGauge,
                             static_cast<double>(documents.count())));

@@ -44,6 +44,8 @@ class ServerMetrics {
                                     const DocumentStore& documents) const;
 
  private:
+  MetricFamily CutOffs() const;
+
   static constexpr size_t kCodes = 17;  // gRPC's status codes, 0 to 16
   static size_t IndexOf(absl::StatusCode code);
   MetricFamily Calls() const;
