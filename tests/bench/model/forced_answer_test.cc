@@ -30,8 +30,8 @@ TEST(ForcedAnswer, WhatMisleadsMatchesEverywhereAndIsWrong) {
   ASSERT_EQ(std::ssize(forced.answer), kTokens);
   std::vector<int32_t> tokens = forced.prompt;
   for (const int32_t token : forced.answer) {
-    PromptLookup lookup(1024);
-    lookup.Read(tokens, 1024);
+    PromptLookup lookup(1 << 20);  // so many slots that no two matches share one
+    lookup.Read(tokens, 1 << 20);
     const std::vector<int32_t> draft = lookup.Draft(tokens, 1, 0.1);
     ASSERT_EQ(draft.size(), 1u);
     EXPECT_NE(draft[0], token);
