@@ -32,7 +32,7 @@ using std::chrono::steady_clock;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr char kScrape[] = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
+constexpr char kScrapeOverTls[] = "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n";
 
 // A connection to 127.0.0.1, plain until Encrypt. Nothing blocks for longer than 10 s.
 class Client {
@@ -140,7 +140,7 @@ class HttpsTest : public ::testing::Test {
 
 TEST_F(HttpsTest, AnswersThroughTlsAlone) {
   Start();
-  EXPECT_THAT(Ask(kScrape), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(Ask(kScrapeOverTls), StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(Ask("GET /healthz HTTP/1.1\r\n\r\n"), HasSubstr("\r\n\r\nalive\n"));
   EXPECT_EQ(HttpGet(absl::StrCat("127.0.0.1:", responder_->port()), "/metrics"), "");
 }
@@ -150,7 +150,7 @@ TEST_F(HttpsTest, SilentClientsDelayNoScrape) {
   Start();
   const auto expect_soon = [this] {
     const auto start = steady_clock::now();
-    EXPECT_THAT(Ask(kScrape), StartsWith("HTTP/1.1 200 "));
+    EXPECT_THAT(Ask(kScrapeOverTls), StartsWith("HTTP/1.1 200 "));
     EXPECT_LT(steady_clock::now() - start, seconds(1));
   };
   std::vector<std::unique_ptr<Client>> silent;
@@ -168,18 +168,18 @@ TEST_F(HttpsTest, SilentClientsDelayNoScrape) {
 TEST_F(HttpsTest, AnAnswerLargerThanAllBuffersArrivesWhole) {
   constexpr int kSamples = 300'000;
   Start(kSamples);
-  const std::string answer = Ask(kScrape);
+  const std::string answer = Ask(kScrapeOverTls);
   constexpr int kHeadAndType = 6;
   EXPECT_EQ(std::count(answer.begin(), answer.end(), '\n'), kSamples + kHeadAndType);
 }
 
 TEST_F(HttpsTest, TheNextConnectionMeetsARenewedCertificate) {
   Start();
-  EXPECT_THAT(Ask(kScrape), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(kScrapeOverTls), StartsWith("HTTP/1.1 200 "));
   const TestIdentity old = std::exchange(own_, MakeIdentity());
   Write(own_);
   ASSERT_TRUE(files_->Reload().ok());
-  EXPECT_THAT(Ask(kScrape), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(kScrapeOverTls), StartsWith("HTTP/1.1 200 "));
   EXPECT_FALSE(Client(responder_->port()).Encrypt(old.certificate));
 }
 
@@ -192,12 +192,12 @@ TEST_F(HttpsTest, ACertificateTellsWhoMayReadMetrics) {
   config_.metrics = "0.0.0.0:0";
   config_.tls_client_ca = directory_.path() / "ca.pem";
   Start();
-  EXPECT_THAT(Ask(kScrape), StartsWith("HTTP/1.1 401 "));
+  EXPECT_THAT(Ask(kScrapeOverTls), StartsWith("HTTP/1.1 401 "));
   EXPECT_THAT(Ask("GET /readyz HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200 "))
       << "a probe has none";
-  EXPECT_THAT(Ask(kScrape, &scraper), StartsWith("HTTP/1.1 200 "));
-  EXPECT_THAT(Ask(kScrape, &caller), StartsWith("HTTP/1.1 200 "));
-  EXPECT_THAT(Ask(kScrape, &stranger), ::testing::Not(StartsWith("HTTP/1.1 200 ")));
+  EXPECT_THAT(Ask(kScrapeOverTls, &scraper), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(kScrapeOverTls, &caller), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(kScrapeOverTls, &stranger), ::testing::Not(StartsWith("HTTP/1.1 200 ")));
 
   directory_.Write("tokens.yaml",
                    "tenants:\n  - name: acme\n    callers:\n"
@@ -206,8 +206,8 @@ TEST_F(HttpsTest, ACertificateTellsWhoMayReadMetrics) {
   std::filesystem::permissions(directory_.path() / "tokens.yaml", std::filesystem::perms(0600));
   config_.tokens_file = directory_.path() / "tokens.yaml";
   Start();
-  EXPECT_THAT(Ask(kScrape, &scraper), StartsWith("HTTP/1.1 200 "));
-  EXPECT_THAT(Ask(kScrape, &caller), StartsWith("HTTP/1.1 403 "));
+  EXPECT_THAT(Ask(kScrapeOverTls, &scraper), StartsWith("HTTP/1.1 200 "));
+  EXPECT_THAT(Ask(kScrapeOverTls, &caller), StartsWith("HTTP/1.1 403 "));
 }
 
 }  // namespace
