@@ -132,10 +132,10 @@ TEST(TlsTest, ClientsNeedACertificateThatTellsTheirTenant) {
 
 // A broken certificate must not keep a signer in use that was taken out, nor the other way round.
 TEST(TlsTest, EachFileTakesEffectByItself) {
-  const Identity own = MakeIdentity();
-  const Identity next = MakeIdentity();
-  const Identity first = MakeIdentity("first.example");
-  const Identity second = MakeIdentity("second.example");
+  const TestIdentity own = MakeIdentity();
+  const TestIdentity next = MakeIdentity();
+  const TestIdentity first = MakeIdentity("first.example");
+  const TestIdentity second = MakeIdentity("second.example");
   const testing::TempDirectory directory;
   directory.Write("cert.pem", own.certificate);
   directory.Write("key.pem", own.key);
