@@ -17,16 +17,19 @@ AttentionDetails::Cells AttentionDetails::CellsOf(int32_t block) const {
   return {begin, std::max(begin + 1, cell((int64_t{block} + 1) * block_tokens_))};
 }
 
+int32_t AttentionDetails::EndOfRun(int32_t first, int32_t end) const {
+  const int64_t step = int64_t{block_tokens_} * AttentionDetail::kSide;
+  const int64_t edge = (int64_t{CellsOf(first).begin} + 1) * prompt_tokens_;
+  const auto next = static_cast<int32_t>(std::min<int64_t>(end, (edge + step - 1) / step));
+  return std::max(first + 1, next);
+}
+
 void AttentionDetails::AddRange(int32_t query_block, int32_t first, int32_t end, double value,
                                 std::vector<float>& cells) const {
   const Cells rows = CellsOf(query_block);
-  const int64_t step = int64_t{block_tokens_} * AttentionDetail::kSide;
   while (first < end) {
-    // Blocks that begin in one cell lie in it, unless there is one alone.
     const Cells columns = CellsOf(first);
-    const int64_t edge = (int64_t{columns.begin} + 1) * prompt_tokens_;
-    const auto next = static_cast<int32_t>(std::min<int64_t>(end, (edge + step - 1) / step));
-    const int32_t stop = std::max(first + 1, next);
+    const int32_t stop = EndOfRun(first, end);
     const auto amount = static_cast<float>(value * (stop - first));
     for (int row = rows.begin; row < rows.end; ++row) {
       for (int column = columns.begin; column < std::min(columns.end, row + 1); ++column) {
@@ -39,13 +42,15 @@ void AttentionDetails::AddRange(int32_t query_block, int32_t first, int32_t end,
 
 std::vector<float> AttentionDetails::RowTokens() const {
   std::vector<float> tokens(AttentionDetail::kSide);
-  for (int32_t block = 0; Draws(block); ++block) {
-    const int64_t begin = int64_t{block} * block_tokens_;
-    const int64_t end = std::min(begin + block_tokens_, prompt_tokens_);
-    const Cells cells = CellsOf(block);
+  const auto blocks = static_cast<int32_t>((prompt_tokens_ + block_tokens_ - 1) / block_tokens_);
+  for (int32_t first = 0; first < blocks;) {
+    const Cells cells = CellsOf(first);
+    const int32_t stop = EndOfRun(first, blocks);
+    const int64_t end = std::min(int64_t{stop} * block_tokens_, prompt_tokens_);
     for (int row = cells.begin; row < cells.end; ++row) {
-      tokens[row] += static_cast<float>(end - begin);
+      tokens[row] += static_cast<float>(end - int64_t{first} * block_tokens_);
     }
+    first = stop;
   }
   return tokens;
 }

@@ -49,6 +49,9 @@ class AttentionDetails {
 
   // The cells of a block of the prompt; neighbours share none unless a cell holds several blocks.
   Cells CellsOf(int32_t block) const;
+  // The first block behind `first`, at most `end`, that begins in another cell. Blocks that begin
+  // in one cell lie in it, unless there is one alone.
+  int32_t EndOfRun(int32_t first, int32_t end) const;
   // Adds `value` for each of the key blocks [first, end) to every causal cell of the two blocks. At
   // most as many steps as a map has cells, however many blocks there are.
   void AddRange(int32_t query_block, int32_t first, int32_t end, double value,
