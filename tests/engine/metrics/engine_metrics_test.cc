@@ -79,7 +79,9 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_kv_tier_io_errors_total", "annulus_kv_tier_seconds_total",
           "annulus_kv_tier_moved_bytes_total", "annulus_iteration_tokens_total",
           "annulus_request_inference_time_seconds", "annulus_request_longest_gap_seconds",
-          "annulus_request_max_num_generation_tokens"));
+          "annulus_request_max_num_generation_tokens", "annulus_step_seconds_total",
+          "annulus_host_seconds_total", "annulus_spec_decode_num_draft_tokens_total",
+          "annulus_spec_decode_num_accepted_tokens_total"));
 }
 
 TEST(EngineMetrics, CountsOnlyGoodEndsAsSuccess) {
