@@ -3,9 +3,8 @@
 #include <utility>
 
 namespace annulus {
-namespace {
 
-void Collect(v1::StreamGenerateResponse& event, GenerationObserver& observer, Generation& result) {
+void AddEvent(v1::StreamGenerateResponse& event, GenerationObserver& observer, Generation& result) {
   switch (event.event_case()) {
     case v1::StreamGenerateResponse::kQueued:
       observer.OnQueued(event.queued());
@@ -32,8 +31,6 @@ void Collect(v1::StreamGenerateResponse& event, GenerationObserver& observer, Ge
   }
 }
 
-}  // namespace
-
 Generation StreamGenerate(Connection& connection, const v1::GenerationSpec& spec,
                           GenerationObserver& observer) {
   Generation result;
@@ -42,7 +39,7 @@ Generation StreamGenerate(Connection& connection, const v1::GenerationSpec& spec
   Call call(connection);
   const auto reader = connection.inference().StreamGenerate(call.context(), request);
   v1::StreamGenerateResponse event;
-  while (reader->Read(&event)) Collect(event, observer, result);
+  while (reader->Read(&event)) AddEvent(event, observer, result);
   result.status = reader->Finish();
   if (result.status.ok() && !result.completion.has_value()) {
     result.status = grpc::Status(grpc::StatusCode::INTERNAL,

@@ -32,6 +32,9 @@ struct Generation {
   std::optional<v1::Completion> completion;    // present if and only if the status is OK
 };
 
+// Tells the observer of an event, and adds it to `result`.
+void AddEvent(v1::StreamGenerateResponse& event, GenerationObserver& observer, Generation& result);
+
 // Runs one generation to its end. A stream that ends well but without a completion is INTERNAL.
 Generation StreamGenerate(Connection& connection, const v1::GenerationSpec& spec,
                           GenerationObserver& observer);

@@ -11,6 +11,7 @@ inline constexpr int kMostDocuments = 64;
 inline constexpr int kMostStops = 16;
 inline constexpr int kMostStopTokenIds = 1024;
 inline constexpr int kMostBiases = 1024;
+inline constexpr int kMostQuestions = 1000;
 
 struct CountLimit {
   absl::string_view field;  // full name

@@ -42,8 +42,8 @@ GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerCo
 
 void GenerateReactor::OnReady() {
   for (int taken = 0;; ++taken) {
-    if (taken == kMostAtOnce) return generation_->ComeAgain();
-    std::optional<SinkEvent> event = generation_->NextEvent();
+    if (taken == kMostAtOnce) return generation_->run().ComeAgain();
+    std::optional<SinkEvent> event = generation_->run().NextEvent();
     if (!event.has_value()) return;
     if (Delta* delta = std::get_if<Delta>(&*event)) {
       if (!failure_.ok()) continue;
@@ -74,7 +74,7 @@ absl::Status GenerateReactor::Gather(Delta delta) {
 
 absl::Status GenerateReactor::EncodeAnswer(const Completion& completion) {
   *response_.mutable_completion() =
-      ToMessage(completion, generation_->request_id(), generation_->origin());
+      ToMessage(completion, generation_->run().request_id(), generation_->run().origin());
   const size_t size = response_.ByteSizeLong();  // attention details have no bound of their own
   if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
   ANNULUS_RETURN_IF_ERROR(answer_.Hold(CallMemory::kKept, size));

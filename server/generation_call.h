@@ -6,9 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,22 +15,12 @@
 #include "kernels/base/status_macros.h"
 #include "server/bounded_sink.h"
 #include "server/call_memory.h"
+#include "server/generation_run.h"
 #include "server/lifecycle.h"
 #include "server/service_context.h"
-#include "server/shared_generation.h"
 #include "server/wire.h"
 
 namespace annulus {
-
-// What a call asks for.
-struct AskedGeneration {
-  v1::GenerationSpec spec;
-  // The prompt is read up to the end of its last document, and nothing is generated.
-  bool prefill_only = false;
-  // As in RequestSpec.
-  bool pin = false;
-  std::optional<std::chrono::milliseconds> ttl;
-};
 
 // The generation that a request of either service asks for.
 template <typename Request>
@@ -46,10 +33,9 @@ absl::StatusOr<AskedGeneration> DecodeSpec(const grpc::ByteBuffer& bytes, size_t
   return asked;
 }
 
-// One generation, from the request's bytes to its terminal event, for Generate, StreamGenerate and
-// PrefillDocument alike. Whatever goes wrong arrives as a Completion with an error, so that the
-// reader has one path only. The pool's job, the reactor and, through the sink, the engine share
-// ownership: each may be the last. Thread-safe.
+// A call that asks for one generation, from the request's bytes to the terminal event: Generate,
+// StreamGenerate and PrefillDocument alike. The pool's job, the reactor and, through the sink, the
+// engine share ownership: each may be the last. Thread-safe.
 class GenerationCall final : public Abortable, public std::enable_shared_from_this<GenerationCall> {
  public:
   // Decodes the request's bytes; runs in the pool.
@@ -65,9 +51,8 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   void Start(const grpc::CallbackServerContext& call, size_t request_bytes, Decoder decoder,
              size_t most_answer_bytes = SIZE_MAX);
 
-  std::optional<SinkEvent> NextEvent();
-  // Has the reader called once more, after others.
-  void ComeAgain() { sink_->ComeAgain(); }
+  // For the events, the name and the origin.
+  GenerationRun& run() { return run_; }
 
   // The client cancelled, went away, or its deadline passed: stops the engine's work.
   void Cancel();
@@ -81,11 +66,6 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
   // The reader ends: it is not called again once this returns.
   void Close();
 
-  // The caller's name for the request, or ours.
-  std::string request_id() const;
-  // What the answer follows from; of a request that the engine was not given yet, nothing.
-  v1::Origin origin() const;
-
  private:
   GenerationCall(ServiceContext& context, absl::string_view name, SinkReader& reader);
 
@@ -93,38 +73,13 @@ class GenerationCall final : public Abortable, public std::enable_shared_from_th
                      Decoder decoder);
   void Prepare(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
   absl::Status Submit(Engine& engine, const Decoder& decoder, const CancelFlag& cancel);
-  absl::Status SubmitAsked(Engine& engine, const AskedGeneration& asked, const CancelFlag& cancel);
-  absl::Status SubmitOwn(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request);
-  absl::Status SubmitShared(Engine& engine, const v1::GenerationSpec& spec, RequestSpec request,
-                            const std::string& content);
-  // Whether a request of that name is there; then this call follows it. Holds mutex_ from the first
-  // event on until shared_ is set: whoever takes that event asks shared_ for more.
-  absl::StatusOr<bool> Follow(const std::string& content);
-  // Leaves at once if the call has ended. mutex_ is held.
-  void AttachLocked(std::shared_ptr<SharedGeneration> generation);
-  RequestKey key() const;
-  void End(absl::Status status);
-  void LogDone(const std::string& id, const Completion& completion,
-               const grpc::CallbackServerContext& call) const;
 
   ServiceContext& context_;
-  const absl::string_view name_;  // a literal
-  const std::shared_ptr<BoundedSink> sink_;
+  CallFacts facts_;  // filled by Start, then only read
   const JobId job_;
-  SteadyTime deadline_;                  // set by Start, then only read
-  size_t most_answer_bytes_ = SIZE_MAX;  // as the deadline
-  Identity caller_;                      // as the deadline
-  std::string connection_;               // as the deadline: whose share the request uses
-  std::unique_ptr<QuotaPlace> place_;    // as the deadline; thread-safe itself
+  size_t most_answer_bytes_ = SIZE_MAX;  // as the facts
   CallMemory memory_;                    // used by Start, then by the job only
-
-  mutable std::mutex mutex_;
-  std::string request_id_;
-  v1::Origin origin_;  // of a request that its client has not named
-  bool aborted_ = false;
-  std::shared_ptr<SharedGeneration> shared_;  // of a request that its client has named
-  Engine* engine_ = nullptr;  // set together with id_, once the engine has the request
-  RequestId id_ = 0;
+  GenerationRun run_;
 };
 
 }  // namespace annulus

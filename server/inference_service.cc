@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "server/ask_many_reactor.h"
 #include "server/attention_messages.h"
 #include "server/chat_messages.h"
 #include "server/errors.h"
@@ -155,6 +156,11 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::StreamGenerate(
     grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) {
   return new StreamGenerateReactor(context_, *call, *request,
                                    StreamedGeneration(context_, *request));
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* InferenceService::AskMany(
+    grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) {
+  return new AskManyReactor(context_, *call, *request);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Tokenize(grpc::CallbackServerContext* call,

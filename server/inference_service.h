@@ -8,12 +8,13 @@ namespace annulus {
 
 using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate<
     v1::InferenceService::WithRawCallbackMethod_StreamGenerate<
-        v1::InferenceService::WithRawCallbackMethod_Tokenize<
-            v1::InferenceService::WithRawCallbackMethod_ApplyChatTemplate<
-                v1::InferenceService::WithRawCallbackMethod_MapAttention<
-                    v1::InferenceService::WithRawCallbackMethod_RenderPrompt<
-                        v1::InferenceService::WithRawCallbackMethod_Detokenize<
-                            v1::InferenceService::Service>>>>>>>;
+        v1::InferenceService::WithRawCallbackMethod_AskMany<
+            v1::InferenceService::WithRawCallbackMethod_Tokenize<
+                v1::InferenceService::WithRawCallbackMethod_ApplyChatTemplate<
+                    v1::InferenceService::WithRawCallbackMethod_MapAttention<
+                        v1::InferenceService::WithRawCallbackMethod_RenderPrompt<
+                                v1::InferenceService::WithRawCallbackMethod_Detokenize<
+                                    v1::InferenceService::Service>>>>>>>>;
 
 class InferenceService final : public RawInferenceService {
  public:
@@ -24,6 +25,8 @@ class InferenceService final : public RawInferenceService {
                                      grpc::ByteBuffer* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* StreamGenerate(
       grpc::CallbackServerContext* call, const grpc::ByteBuffer* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* AskMany(grpc::CallbackServerContext* call,
+                                                      const grpc::ByteBuffer* request) override;
   grpc::ServerUnaryReactor* Tokenize(grpc::CallbackServerContext* call,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* response) override;

@@ -66,7 +66,7 @@ absl::StatusOr<AskedGeneration> DecodePrefill(const grpc::ByteBuffer& bytes, siz
   return asked;
 }
 
-StreamedCall::Message PrefillEvent(SinkEvent& event, const GenerationCall& generation,
+StreamedCall::Message PrefillEvent(SinkEvent& event, const GenerationRun& generation,
                                    bool /*first*/) {
   auto response = std::make_unique<v1::PrefillDocumentResponse>();
   if (const QueuedEvent* queued = std::get_if<QueuedEvent>(&event)) {

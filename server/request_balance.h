@@ -11,8 +11,9 @@
 
 namespace annulus {
 
-// What became of the calls that asked for generations (Generate, StreamGenerate, PrefillDocument).
-// At every moment offered = completed + rejected + cancelled + failed + open. Thread-safe.
+// What became of the calls that asked for generations (Generate, StreamGenerate, PrefillDocument),
+// and of the questions of AskMany. At every moment offered = completed + rejected + cancelled +
+// failed + open. Thread-safe.
 class RequestBalance {
  public:
   enum class Fate : uint8_t {

@@ -33,19 +33,6 @@ absl::string_view InputField(const v1::GenerationSpec& spec) {
   }
 }
 
-absl::StatusOr<std::vector<DocumentPtr>> FindDocuments(const v1::GenerationSpec& spec,
-                                                       const DocumentStore& store,
-                                                       const TenantId& tenant) {
-  std::vector<DocumentPtr> documents;
-  for (const std::string& name : spec.documents()) {
-    ANNULUS_RETURN_IF_ERROR(CheckDocumentName("spec.documents", name));
-    ANNULUS_ASSIGN_OR_RETURN(DocumentPtr document, store.Get(tenant, name));
-    document->last_used.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
-    documents.push_back(std::move(document));
-  }
-  return documents;
-}
-
 // The input as text, unless it is token ids. What had to be put together is in `joined`.
 absl::StatusOr<absl::string_view> InputText(const v1::GenerationSpec& spec, std::string& joined) {
   switch (spec.input_case()) {
@@ -213,11 +200,10 @@ void PutTogether(const Input& input, const std::vector<DocumentPtr>& documents,
 
 // Fills the prompt and where its documents end: other prompts are likely to begin the same way.
 absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
-                         const DocumentStore& store, CallMemory& memory, const CancelFlag& cancel,
+                         const FoundDocuments& found, CallMemory& memory, const CancelFlag& cancel,
                          RequestSpec& request) {
-  request.documents_found = std::chrono::steady_clock::now();
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<DocumentPtr> documents,
-                           FindDocuments(spec, store, request.tenant));
+  request.documents_found = found.at;
+  const std::vector<DocumentPtr>& documents = found.list;
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, PromptWork(spec, documents)));
   ANNULUS_ASSIGN_OR_RETURN(FramedDocuments framed, Frame(spec, engine, documents));
   ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, std::move(framed), cancel));
@@ -272,6 +258,18 @@ SamplingParams ReadSampling(const v1::SamplingParams& message, const SamplingPar
 
 }  // namespace
 
+absl::StatusOr<FoundDocuments> FindDocuments(const v1::GenerationSpec& spec,
+                                             const DocumentStore& store, const TenantId& tenant) {
+  FoundDocuments found{.list = {}, .at = std::chrono::steady_clock::now()};
+  for (const std::string& name : spec.documents()) {
+    ANNULUS_RETURN_IF_ERROR(CheckDocumentName("spec.documents", name));
+    ANNULUS_ASSIGN_OR_RETURN(DocumentPtr document, store.Get(tenant, name));
+    document->last_used.store(std::chrono::steady_clock::now(), std::memory_order_relaxed);
+    found.list.push_back(std::move(document));
+  }
+  return found;
+}
+
 absl::Status CheckRequestId(absl::string_view request_id) {
   bool allowed = !request_id.empty() && request_id.size() <= kLongestRequestId;
   for (const char c : request_id) allowed = allowed && absl::ascii_isprint(c);
@@ -283,7 +281,8 @@ absl::Status CheckRequestId(absl::string_view request_id) {
 
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
                                          const DocumentStore& documents, const TenantId& tenant,
-                                         CallMemory& memory, const CancelFlag& cancel) {
+                                         CallMemory& memory, const CancelFlag& cancel,
+                                         const FoundDocuments* found) {
   RequestSpec request;
   request.tenant = tenant;
   // Before much work is done.
@@ -293,7 +292,12 @@ absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const E
   request.ignore_cache = spec.ignore_cache();
   ANNULUS_ASSIGN_OR_RETURN(request.speculation, ReadSpeculation(spec.speculation()));
   ANNULUS_ASSIGN_OR_RETURN(request.priority, ReadPriority(spec.priority()));
-  ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, documents, memory, cancel, request));
+  FoundDocuments own;
+  if (found == nullptr) {
+    ANNULUS_ASSIGN_OR_RETURN(own, FindDocuments(spec, documents, tenant));
+    found = &own;
+  }
+  ANNULUS_RETURN_IF_ERROR(BuildPrompt(spec, engine, *found, memory, cancel, request));
   request.sampling = ReadSampling(spec.sampling(), engine.model().default_sampling);
   // Here, so that the first event can tell it.
   if (!request.sampling.seed.has_value()) request.sampling.seed = std::random_device()();

@@ -1,6 +1,8 @@
 #ifndef ANNULUS_SERVER_REQUEST_BUILDER_H_
 #define ANNULUS_SERVER_REQUEST_BUILDER_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -10,6 +12,15 @@
 #include "server/document_store.h"
 
 namespace annulus {
+
+// The documents that a request names, in its order, and when they were looked up.
+struct FoundDocuments {
+  std::vector<DocumentPtr> list;
+  SteadyTime at;
+};
+// NOT_FOUND, or INVALID_ARGUMENT for a text that can be no document's name.
+absl::StatusOr<FoundDocuments> FindDocuments(const v1::GenerationSpec& spec,
+                                             const DocumentStore& store, const TenantId& tenant);
 
 // OK, or INVALID_ARGUMENT: 1 to 128 printable ASCII characters.
 absl::Status CheckRequestId(absl::string_view request_id);
@@ -22,10 +33,12 @@ absl::Status CheckRequestId(absl::string_view request_id);
 // CANCELLED. INVALID_ARGUMENT with the field, NOT_FOUND (document), OUT_OF_RANGE (longer than the
 // context, found before anything that long is put together). Ranges of sampling fields and ids are
 // the engine's to check; see PlaceField. `memory` holds what the work may take as kWork before it
-// is done, and RESOURCE_EXHAUSTED means that there is no room.
+// is done, and RESOURCE_EXHAUSTED means that there is no room. `found`: what FindDocuments gave for
+// the spec; null: the documents are looked up now.
 absl::StatusOr<RequestSpec> BuildRequest(const v1::GenerationSpec& spec, const Engine& engine,
                                          const DocumentStore& documents, const TenantId& tenant,
-                                         CallMemory& memory, const CancelFlag& cancel);
+                                         CallMemory& memory, const CancelFlag& cancel,
+                                         const FoundDocuments* found = nullptr);
 
 // Bytes that the answer is sure to have in one message, however it ends.
 size_t LeastAnswerBytes(const v1::SamplingParams& sampling);

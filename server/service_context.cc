@@ -46,26 +46,31 @@ grpc::Status ServiceContext::Conclude(const CallName& name, const absl::Status& 
     log.Debug("call_done", {{"call", name.method}, {"id", id}});
     return grpc::Status::OK;
   }
-  const grpc::Status wire = ToGrpcStatus(status, id);
-  const auto code = static_cast<absl::StatusCode>(wire.error_code());
-  metrics.CountCall(name.method, code);
+  metrics.CountCall(name.method, static_cast<absl::StatusCode>(ToGrpcStatus(status).error_code()));
   // A look-up that finds nothing has told what was asked: clients look before they upload.
-  if (name.method == "GetDocument" && code == absl::StatusCode::kNotFound) {
+  if (name.method == "GetDocument" && absl::IsNotFound(status) && !HidesMessage(status)) {
     log.Debug("call_done", {{"call", name.method}, {"id", id}, {"found", "nothing"}});
-    return wire;
+    return ToGrpcStatus(status, id);
   }
+  return Fail({name.method, name.tenant, id}, status, ClientAddress(call.peer()), TraceOf(call));
+}
+
+grpc::Status ServiceContext::Fail(const CallName& name, const absl::Status& status,
+                                  const std::string& peer, const std::string& trace) {
+  grpc::Status wire = ToGrpcStatus(status, name.id);
+  const auto code = static_cast<absl::StatusCode>(wire.error_code());
   metrics.CountError(code);
   const bool ours = HidesMessage(status);
   const bool nobody =
       code == absl::StatusCode::kUnauthenticated || status.GetPayload(kNobodyPayload).has_value();
   log.FromClient(ours ? LogLevel::kError : LogLevel::kInfo, "call_failed",
                  {{"call", name.method},
-                  {"id", id},
+                  {"id", name.id},
                   LogField::IfAny("tenant", nobody ? "" : name.tenant.name()),
-                  {"peer", ClientAddress(call.peer())},
+                  {"peer", peer},
                   {"code", absl::StatusCodeToString(code)},
                   {ours ? "cause" : "message", ours ? status.ToString() : wire.error_message()},
-                  LogField::IfAny("trace", TraceOf(call))});
+                  LogField::IfAny("trace", trace)});
   return wire;
 }
 

@@ -61,6 +61,11 @@ struct ServiceContext {
   grpc::Status Conclude(const CallName& name, const absl::Status& status,
                         grpc::CallbackServerContext& call);
 
+  // The same for a part of a call that failed by itself: counts and logs it, and gives its status
+  // as clients get it. `peer`: ADDRESS:PORT of the client; `trace`: see TraceOf.
+  grpc::Status Fail(const CallName& name, const absl::Status& status, const std::string& peer,
+                    const std::string& trace);
+
   // Why the pool took no job: it is busy, or the server stops.
   absl::Status PoolRefusal() const;
 

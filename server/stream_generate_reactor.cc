@@ -4,7 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "annulus/v1/inference.pb.h"
 #include "kernels/base/status_macros.h"
 #include "server/errors.h"
 #include "server/guarded.h"
@@ -13,23 +12,28 @@
 
 namespace annulus {
 
-namespace {
-
-StreamedCall::Message GenerationEvent(SinkEvent& event, const GenerationCall& generation,
-                                      bool first) {
-  auto response = std::make_unique<v1::StreamGenerateResponse>();
+v1::StreamGenerateResponse GenerationEvent(SinkEvent& event, const GenerationRun& generation,
+                                           bool first) {
+  v1::StreamGenerateResponse response;
   if (const QueuedEvent* queued = std::get_if<QueuedEvent>(&event)) {
-    response->mutable_queued()->set_position(queued->position);
+    response.mutable_queued()->set_position(queued->position);
   } else if (const PromptProgress* progress = std::get_if<PromptProgress>(&event)) {
-    *response->mutable_prompt_progress() = ToMessage(*progress);
+    *response.mutable_prompt_progress() = ToMessage(*progress);
   } else if (Delta* delta = std::get_if<Delta>(&event)) {
-    *response->mutable_delta() = ToMessage(std::move(*delta));
+    *response.mutable_delta() = ToMessage(std::move(*delta));
   } else if (const Completion* completion = std::get_if<Completion>(&event)) {
-    *response->mutable_completion() =
+    *response.mutable_completion() =
         ToMessage(*completion, generation.request_id(), generation.origin());
   }
-  if (first) *response->mutable_origin() = generation.origin();
+  if (first) *response.mutable_origin() = generation.origin();
   return response;
+}
+
+namespace {
+
+StreamedCall::Message EncodeGeneration(SinkEvent& event, const GenerationRun& generation,
+                                       bool first) {
+  return std::make_unique<v1::StreamGenerateResponse>(GenerationEvent(event, generation, first));
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ StreamedCall StreamedGeneration(const ServiceContext& context, const grpc::ByteB
                  max_bytes = context.config.max_message_bytes](CallMemory& memory) {
     return DecodeSpec<v1::StreamGenerateRequest>(bytes, max_bytes, memory);
   };
-  return {"StreamGenerate", std::move(decode), &GenerationEvent};
+  return {"StreamGenerate", std::move(decode), &EncodeGeneration};
 }
 
 StreamGenerateReactor::StreamGenerateReactor(ServiceContext& context,
@@ -84,7 +88,7 @@ void StreamGenerateReactor::OnDone() {
 void StreamGenerateReactor::Advance() {
   std::lock_guard lock(mutex_);
   while (!writing_ && !finished_) {
-    std::optional<SinkEvent> event = generation_->NextEvent();
+    std::optional<SinkEvent> event = generation_->run().NextEvent();
     if (!event) return;
     if (Completion* completion = std::get_if<Completion>(&*event)) {
       EndLocked(std::move(*completion));
@@ -95,7 +99,7 @@ void StreamGenerateReactor::Advance() {
 }
 
 absl::Status StreamGenerateReactor::EncodeLocked(SinkEvent& event) {
-  const StreamedCall::Message response = encode_(event, *generation_, !begun_);
+  const StreamedCall::Message response = encode_(event, generation_->run(), !begun_);
   begun_ = true;
   const size_t size = response->ByteSizeLong();
   if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);

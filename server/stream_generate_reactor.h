@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 
+#include "annulus/v1/inference.pb.h"
 #include "server/bounded_sink.h"
 #include "server/generation_call.h"
 
@@ -20,9 +21,13 @@ struct StreamedCall {
   GenerationCall::Decoder decoder;  // holds the request's bytes
   using Message = std::unique_ptr<google::protobuf::Message>;
   // `first`: no event came before this one.
-  using Encoder = Message (*)(SinkEvent& event, const GenerationCall& generation, bool first);
+  using Encoder = Message (*)(SinkEvent& event, const GenerationRun& generation, bool first);
   Encoder encode = nullptr;
 };
+
+// An event as StreamGenerate tells it. `first`: no event of the generation came before.
+v1::StreamGenerateResponse GenerationEvent(SinkEvent& event, const GenerationRun& generation,
+                                           bool first);
 
 // StreamGenerate.
 StreamedCall StreamedGeneration(const ServiceContext& context, const grpc::ByteBuffer& request);

@@ -28,6 +28,7 @@ class Pool {
         requests_(requests),
         options_(options),
         first_answers_(!options.first_alone),
+        reached_(options.served_before),
         start_(std::chrono::steady_clock::now()) {}
 
   grpc::Status Run(const std::function<bool(Asked)>& take) {
@@ -169,12 +170,12 @@ class Pool {
   const std::vector<v1::GenerationSpec>& requests_;
   const AskManyOptions& options_;
   bool first_answers_;  // guarded by mutex_, as all below it
+  bool reached_;        // the server has taken one
   const std::chrono::steady_clock::time_point start_;
   std::mutex mutex_;
   std::condition_variable changed_;
   size_t next_ = 0;
-  int served_ = 0;        // requests that the server has taken and not ended
-  bool reached_ = false;  // it has taken one
+  int served_ = 0;  // requests that the server has taken and not ended
   bool stopped_ = false;
   std::deque<Asked> ended_;
 };

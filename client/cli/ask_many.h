@@ -22,6 +22,7 @@ struct AskManyOptions {
   int64_t done_before = 0;          // of all, what is shown as done already
   // The others wait until the first one's answer begins: they share what it reads.
   bool first_alone = false;
+  bool served_before = false;  // the server has served something: if it is lost, it may come back
 };
 
 // Runs all requests, a few at a time, in order of their start; shows progress. `take` is called in

@@ -1,5 +1,6 @@
 #include "client/cli/questions.h"
 
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "client/cli/answer.h"
 #include "client/cli/ask_many.h"
+#include "client/cli/ask_together.h"
 #include "client/cli/inputs.h"
 #include "client/cli/json_input.h"
 #include "client/failure.h"
@@ -85,6 +87,23 @@ class AnswersInOrder {
   grpc::Status failure_;
 };
 
+// Those that one call for all has left.
+grpc::Status AskOneByOne(Session& session, const v1::GenerationSpec& base,
+                         const std::vector<std::string>& questions, const AskedTogether& together,
+                         const std::function<bool(Asked)>& take) {
+  const std::vector<size_t>& left = together.left;
+  std::vector<v1::GenerationSpec> specs(left.size(), base);
+  for (size_t i = 0; i < left.size(); ++i) PlaceQuestion(questions[left[i]], specs[i]);
+  const AskManyOptions options{.concurrency = kQuestionsAtOnce,
+                               .done_before = static_cast<int64_t>(questions.size() - left.size()),
+                               .first_alone = left.size() == questions.size(),
+                               .served_before = together.served};
+  return AskMany(session, specs, options, [&](Asked asked) {
+    asked.index = left[asked.index];
+    return take(std::move(asked));
+  });
+}
+
 absl::Status WrongLine(size_t line, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("line ", line, " of the questions ", what));
 }
@@ -122,14 +141,16 @@ absl::StatusOr<std::vector<std::string>> ParseQuestions(absl::string_view text) 
 
 int AskQuestions(Session& session, const v1::GenerationSpec& base,
                  const std::vector<std::string>& questions, bool timings) {
-  std::vector<v1::GenerationSpec> specs(questions.size(), base);
-  for (size_t i = 0; i < questions.size(); ++i) PlaceQuestion(questions[i], specs[i]);
   AnswersInOrder answers(session, questions, timings);
-  const grpc::Status status = AskMany(
-      session, specs, {.concurrency = kQuestionsAtOnce, .first_alone = true}, [&](Asked asked) {
-        answers.Take(std::move(asked));
-        return session.CanPrint();
-      });
+  const auto take = [&](Asked asked) {
+    answers.Take(std::move(asked));
+    return session.CanPrint();
+  };
+  const AskedTogether together = AskTogether(session, base, questions, take);
+  grpc::Status status = together.status;
+  if (status.ok() && !together.left.empty() && session.CanPrint()) {
+    status = AskOneByOne(session, base, questions, together, take);
+  }
   answers.PrintRest();
   if (!session.CanPrint()) return session.Finish();
   if (!status.ok()) return session.CallFailed(status);

@@ -11,6 +11,7 @@ struct Row {
 constexpr Row kRows[] = {
     {"Generate", {Role::kGenerate}},
     {"StreamGenerate", {Role::kGenerate}},
+    {"AskMany", {Role::kGenerate}},
     {"Tokenize", {Role::kGenerate}},
     {"Detokenize", {Role::kGenerate}},
     {"ApplyChatTemplate", {Role::kGenerate}},

@@ -80,6 +80,18 @@ class FakeServer::Inference final : public v1::InferenceService::Service {
     return reply.status;
   }
 
+  Status AskMany(ServerContext* context, const v1::AskManyRequest* request,
+                 grpc::ServerWriter<v1::AskManyResponse>* writer) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    ManyReplies replies;
+    {
+      const std::lock_guard lock(server_.mutex_);
+      replies = server_.many_replies_;
+    }
+    if (!replies) return {StatusCode::UNIMPLEMENTED, "no such method"};
+    return replies(*request, [&](const v1::AskManyResponse& event) { writer->Write(event); });
+  }
+
   // The prompt of one message, or text, behind the names of documents.
   Status RenderPrompt(ServerContext* context, const v1::RenderPromptRequest* request,
                       v1::RenderPromptResponse* response) override {
@@ -332,6 +344,10 @@ void FakeServer::SetReply(Reply reply) {
 void FakeServer::SetReplies(std::function<Reply(const v1::GenerationSpec&)> replies) {
   const std::lock_guard lock(mutex_);
   replies_ = std::move(replies);
+}
+void FakeServer::SetManyReplies(ManyReplies replies) {
+  const std::lock_guard lock(mutex_);
+  many_replies_ = std::move(replies);
 }
 void FakeServer::SetFailure(Status status) {
   const std::lock_guard lock(mutex_);

@@ -46,6 +46,11 @@ class FakeServer {
   void SetReply(Reply reply);
   // The same for each generation by what it asks; called by one thread at a time.
   void SetReplies(std::function<Reply(const v1::GenerationSpec&)> replies);
+  // What AskMany does, without the mutex; by default it is UNIMPLEMENTED, as with an old daemon.
+  using ManyReplies =
+      std::function<grpc::Status(const v1::AskManyRequest& request,
+                                 const std::function<void(const v1::AskManyResponse&)>& write)>;
+  void SetManyReplies(ManyReplies replies);
   // Makes every call of every service fail.
   void SetFailure(grpc::Status status);
   void AddDocument(const std::string& name, const std::string& text, const std::string& title = "");
@@ -88,6 +93,7 @@ class FakeServer {
   std::condition_variable changed_;
   Reply reply_;
   std::function<Reply(const v1::GenerationSpec&)> replies_;
+  ManyReplies many_replies_;
   grpc::Status failure_;
   std::map<std::string, std::string> documents_;
   std::map<std::string, std::string> titles_;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -191,6 +192,125 @@ TEST_F(QuestionsOfAFile, AServerThatIsLostForAMomentIsAskedAgain) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("re: b"));
   EXPECT_EQ(Run({"ask", "story", "--questions", ""}, {.in = "a\n"}).exit_code, 2);
+}
+
+// Against a daemon that has AskMany.
+class QuestionsInOneCall : public QuestionsOfAFile {
+ protected:
+  using Write = std::function<void(const v1::AskManyResponse&)>;
+
+  QuestionsInOneCall() { server_.AddDocument("story", "Once."); }
+
+  static void Send(int index, const v1::StreamGenerateResponse& event, const Write& write) {
+    v1::AskManyResponse response;
+    response.set_index(index);
+    *response.mutable_event() = event;
+    write(response);
+  }
+  static void Answer(int index, const v1::AskManyRequest& request, const Write& write) {
+    Send(index, testing::QueuedEvent(0), write);
+    Send(index, testing::ProgressEvent(4, 8), write);
+    Send(index, testing::DeltaEvent("re: " + request.questions(index), {1}), write);
+    Send(index, testing::CompletionEvent(v1::FINISH_REASON_STOP, 1), write);
+  }
+  static void Fail(int index, const grpc::Status& status, const Write& write) {
+    v1::AskManyResponse response;
+    response.set_index(index);
+    if (!response.mutable_failure()->ParseFromString(status.error_details()) ||
+        status.error_details().empty()) {
+      response.mutable_failure()->set_code(status.error_code());
+      response.mutable_failure()->set_message(status.error_message());
+    }
+    write(response);
+  }
+
+  CliResult Ask(const std::string& questions, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"ask", "story", "--questions", "-"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments, {.in = questions});
+  }
+};
+
+TEST_F(QuestionsInOneCall, AnswersComeInOrderWhateverTheirEnds) {
+  v1::AskManyRequest asked;
+  server_.SetManyReplies([&](const v1::AskManyRequest& request, const Write& write) {
+    asked = request;
+    Answer(2, request, write);
+    Fail(1, grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not that"), write);
+    Answer(0, request, write);
+    return grpc::Status::OK;
+  });
+  const CliResult result = Ask("a\nb\nc\n", {"-s", "be brief"});
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_EQ(result.out, "# a\nre: a\n\n# b\n\n# c\nre: c\n");
+  EXPECT_THAT(result.err, HasSubstr("question 2 failed: not that"));
+  EXPECT_TRUE(server_.specs().empty());
+  EXPECT_EQ(asked.spec().documents(0), "story");
+  ASSERT_EQ(asked.spec().messages().messages_size(), 1);
+  EXPECT_EQ(asked.spec().messages().messages(0).role(), "system");
+  EXPECT_EQ(asked.questions_size(), 3);
+}
+
+TEST_F(QuestionsInOneCall, ThoseThatAreRefusedForAWhileAreAskedByThemselves) {
+  server_.SetManyReplies([&](const v1::AskManyRequest& request, const Write& write) {
+    Answer(0, request, write);
+    Fail(1, Refusal(std::chrono::milliseconds(1)).status, write);
+    Fail(2, grpc::Status(grpc::StatusCode::UNAVAILABLE, "a rank is gone"), write);
+    return grpc::Status::OK;
+  });
+  server_.SetReplies(Echo);
+  const CliResult result = Ask("a\nb\nc\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "# a\nre: a\n\n# b\nre: b\n\n# c\nre: c\n");
+  EXPECT_EQ(server_.specs().size(), 2u);
+}
+
+TEST_F(QuestionsInOneCall, ACallThatIsLostGoesOnOneByOne) {
+  server_.SetManyReplies([&](const v1::AskManyRequest& request, const Write& write) {
+    Answer(0, request, write);
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "lost");
+  });
+  server_.SetReplies(Echo);
+  const CliResult result = Ask("a\nb\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "# a\nre: a\n\n# b\nre: b\n");
+  EXPECT_EQ(server_.specs().size(), 1u);
+}
+
+TEST_F(QuestionsInOneCall, WhatTheCallFailsOfFailsEachQuestionThatIsLeft) {
+  server_.SetManyReplies([&](const v1::AskManyRequest& request, const Write& write) {
+    Answer(1, request, write);
+    return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no such thing");
+  });
+  const CliResult result = Ask("a\nb\nc\n", {"--json"});
+  EXPECT_EQ(result.exit_code, 3) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("{\"index\":2,\"question\":\"c\""));
+  EXPECT_THAT(result.out, HasSubstr("\"error\":{\"code\":\"INVALID_ARGUMENT\""));
+  server_.SetManyReplies([&](const v1::AskManyRequest&, const Write&) {
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "not you");
+  });
+  EXPECT_EQ(Ask("a\n").exit_code, 64 + 7);
+}
+
+TEST_F(QuestionsInOneCall, NonsenseOfTheServerIsNoAnswer) {
+  server_.SetManyReplies([&](const v1::AskManyRequest& request, const Write& write) {
+    Answer(0, request, write);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(Ask("a\nb\n").exit_code, 3);
+  server_.SetManyReplies([&](const v1::AskManyRequest&, const Write& write) {
+    Fail(7, grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "?"), write);
+    return grpc::Status::OK;
+  });
+  EXPECT_EQ(Ask("a\n").exit_code, 64 + 13);
+}
+
+// --timeout is each question's own.
+TEST_F(QuestionsInOneCall, WithATimeoutEachQuestionIsACall) {
+  server_.SetManyReplies([&](const v1::AskManyRequest&, const Write&) { return grpc::Status::OK; });
+  server_.SetReplies(Echo);
+  EXPECT_EQ(Ask("a\nb\n", {"--timeout", "60s"}).exit_code, 0);
+  EXPECT_EQ(server_.specs().size(), 2u);
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+#include "client/many_generations.h"
+
+#include <map>
+#include <utility>
+
+#include "google/rpc/status.pb.h"
+
+namespace annulus {
+namespace {
+
+grpc::Status ToStatus(const google::rpc::Status& failure) {
+  return {static_cast<grpc::StatusCode>(failure.code()), failure.message(),
+          failure.SerializeAsString()};
+}
+
+}  // namespace
+
+grpc::Status StreamMany(Connection& connection, const v1::AskManyRequest& request,
+                        ManyObserver& observer) {
+  Call call(connection);
+  const auto reader = connection.inference().AskMany(call.context(), request);
+  std::map<int, Generation> running;
+  int ended = 0;
+  bool sense = true;
+  v1::AskManyResponse response;
+  while (reader->Read(&response)) {
+    const int index = response.index();
+    sense = index >= 0 && index < request.questions_size();
+    if (!sense) break;
+    Generation& generation = running[index];
+    if (response.has_failure()) {
+      generation.status = ToStatus(response.failure());
+    } else {
+      AddEvent(*response.mutable_event(), observer, generation);
+    }
+    if (generation.status.ok() && !generation.completion.has_value()) continue;
+    ++ended;
+    Generation whole = std::move(generation);
+    running.erase(index);
+    if (!observer.OnEnd(static_cast<size_t>(index), std::move(whole))) break;
+  }
+  call.context()->TryCancel();  // no-op if all has come
+  while (reader->Read(&response)) {
+  }
+  const grpc::Status status = reader->Finish();
+  if (!sense) {
+    return {grpc::StatusCode::INTERNAL, "the server answered a question that was not asked"};
+  }
+  if (status.ok() && ended < request.questions_size()) {
+    return {grpc::StatusCode::INTERNAL,
+            "the server ended the call without answering all questions"};
+  }
+  return status;
+}
+
+}  // namespace annulus
