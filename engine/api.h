@@ -16,6 +16,7 @@
 #include "engine/api/chat.h"
 #include "engine/api/load.h"
 #include "engine/api/options.h"
+#include "engine/api/plan.h"
 #include "engine/api/request.h"
 #include "engine/api/result.h"
 #include "engine/base/error_payloads.h"
@@ -42,6 +43,12 @@ class Engine {
 
   // The same checks without queueing.
   virtual absl::Status Validate(const RequestSpec& spec) const = 0;
+
+  // What the request would take if it were submitted now: nothing is queued, read or kept for it.
+  // The errors of Submit, but what never fits in the memory for keys and values is no error here.
+  // Waits for the step that runs, 10 s at most; RESOURCE_EXHAUSTED with kRetryPayload if that is
+  // not enough or too many wait. Works on the caller's thread too, as the calls below.
+  virtual absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const = 0;
 
   // Ends the request at the next chunk boundary with CANCELLED. Unknown or ended ids do nothing.
   virtual void Cancel(RequestId id) = 0;

@@ -123,12 +123,14 @@ void Coordinator::Loop() {
       FailStep(absl::UnavailableError("an earlier step has ended the ranks"));
     }
     AdmitWaiting();
+    const bool more_plans = plans_.AnswerOne([this](const auto& spec) { return PlanNow(spec); });
     const bool worked = RunStep();
     Publish(worked);
-    if (worked) continue;
+    if (worked || more_plans) continue;
     auto request = commands_.Pop(NextWake());
     if (request.has_value()) Enqueue(*std::move(request));
   }
+  plans_.Close();
   TakeCommands();
   FinishAll(FinishReason::kCancelled, absl::UnavailableError("the server is shutting down"), true);
 }
@@ -213,8 +215,7 @@ void Coordinator::LookAtReaders() {
 AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* large) {
   const std::vector<int32_t>& prompt = request.spec().prompt;
   std::shared_ptr<const AttentionAssignment> attention = TakePolicy(request);
-  PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
-  if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
+  const PageDemand demand = DemandOf(request.spec(), attention.get());
   Lookup lookup = LookUp(request.spec(), attention.get());
   std::optional<Placement> placement = Place(request, demand, std::move(lookup.found), large);
   if (!placement.has_value()) {
@@ -306,19 +307,7 @@ std::optional<Coordinator::Placement> Coordinator::Place(const Request& request,
     if (from != nullptr) placement.hit = std::move(from->hit);
     return placement;
   };
-  std::vector<int> running(ranks_.size(), 0);
-  for (const auto& sequence : state_.running) {
-    for (const int32_t rank : sequence->ring) ++running[rank];
-  }
-  std::vector<std::pair<double, PrefixReuse::Found*>> order;
-  for (PrefixReuse::Found& each : found) {
-    order.emplace_back(
-        RestOfWork(demand.tokens - each.hit.tokens, each.ring, running, options_.limits), &each);
-  }
-  order.emplace_back(FreshWork(demand, running, options_.limits), nullptr);
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [work, from] : order) {
+  for (PrefixReuse::Found* const from : PlacesToTry(demand, found)) {
     std::optional<Placement> placement = fits(from);
     if (placement.has_value()) return placement;
   }
@@ -331,22 +320,15 @@ std::optional<Coordinator::Placement> Coordinator::Place(const Request& request,
 std::optional<RingChoice> Coordinator::MakeRoom(
     const PageDemand& demand, const std::vector<int32_t>& fixed,
     const std::function<bool(const RingChoice&)>& will_do) {
-  const auto free_pages = [this] {
-    std::vector<int32_t> pages;
-    for (int rank = 0; rank < pages_.ranks(); ++rank) pages.push_back(pages_.free_count(rank));
-    return pages;
-  };
   std::optional<RingChoice> choice;
   const auto found = [&] {
-    choice = ChooseRing(demand, free_pages(), fixed, options_.limits);
+    choice = ChooseRing(demand, FreePages(), fixed, options_.limits);
     return choice.has_value();
   };
   const auto chosen = [&] { return will_do(*choice) ? choice : std::nullopt; };
   if (found()) return chosen();
   const auto choose_of_most = [&] {
-    std::vector<int32_t> after = free_pages();
-    for (int rank = 0; rank < pages_.ranks(); ++rank) after[rank] += pages_.unheld_count(rank);
-    return ChooseRing(demand, after, fixed, options_.limits);
+    return ChooseRing(demand, PagesWithoutUse(), fixed, options_.limits);
   };
   auto most = choose_of_most();
   if (!most.has_value() && tier_ != nullptr && tier_->LetGoOfWrites()) most = choose_of_most();

@@ -21,6 +21,7 @@
 #include "engine/metrics/engine_metrics.h"
 #include "engine/page_tier.h"
 #include "engine/pinned_documents.h"
+#include "engine/plan_queue.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
 #include "engine/room_kept.h"
@@ -79,6 +80,10 @@ class Coordinator {
   // Thread-safe. Without what lies on disk.
   KeptDocument FindDocument(DocumentTag document) const;
 
+  // Thread-safe: what a request would take that is not submitted; Engine::Validate accepts it.
+  // Counts as a use of the cached prefix that it finds. Errors: see PlanQueue::Ask.
+  absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel);
+
   // Thread-safe: how things stood after the last turn of the loop. `ranks` is left empty.
   struct Snapshot {
     int running = 0;
@@ -113,6 +118,7 @@ class Coordinator {
   // `large`: null, or who must still find room once all that ran before has ended.
   AdmissionHost::Answer TryAdmit(Request& request, const Request* large);
   PageDemand DemandOf(const Request& request);
+  PageDemand DemandOf(const RequestSpec& spec, const AttentionAssignment* attention) const;
   bool IsKept(Request& request);
   bool WaitsForPrefix(const Request& request);
   void ForgetCommon(const Request& request);
@@ -132,6 +138,7 @@ class Coordinator {
   // are busy or full.
   std::optional<CacheMiss> WhyNoMore(const RequestSpec& spec, const AttentionAssignment* policy,
                                      const Lookup& lookup, int32_t cached) const;
+  std::shared_ptr<const AttentionAssignment> PolicyOf(const RequestSpec& spec, std::string& choice);
   // The ring of a request, and what of its prompt is there already.
   struct Placement {
     RingChoice choice;
@@ -140,6 +147,16 @@ class Coordinator {
   };
   std::optional<Placement> Place(const Request& request, const PageDemand& demand,
                                  std::vector<PrefixReuse::Found> found, const Request* large);
+  // Where a request may begin, null for a fresh ring, in the order in which that is tried.
+  std::vector<PrefixReuse::Found*> PlacesToTry(const PageDemand& demand,
+                                               std::vector<PrefixReuse::Found>& found) const;
+  std::vector<int32_t> FreePages() const;        // [rank]
+  std::vector<int32_t> PagesWithoutUse() const;  // [rank] the same, and those that are only cached
+  RequestPlan PlanNow(const RequestSpec& spec);
+  RingChoice PlanPlace(const RequestSpec& spec, const AttentionAssignment* attention,
+                       RequestPlan& plan);
+  void DescribeRanks(const RingChoice& choice, const PrefixIndex::Hit* hit,
+                     RequestPlan& plan) const;
   std::optional<RingChoice> MakeRoom(const PageDemand& demand, const std::vector<int32_t>& fixed,
                                      const std::function<bool(const RingChoice&)>& will_do);
   bool RunStep();
@@ -171,6 +188,8 @@ class Coordinator {
   std::atomic<bool> stop_{false};
   std::atomic<bool> busy_{false};  // as Snapshot::busy
   std::atomic<int64_t> retry_ms_{1000};
+
+  PlanQueue plans_;
 
   // Cancels have their own place, which cannot be full: at most one for each request alive.
   std::mutex alive_mutex_;

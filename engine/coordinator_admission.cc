@@ -248,7 +248,15 @@ std::optional<CacheMiss> Coordinator::WhyNoMore(const RequestSpec& spec,
 
 // The policies in effect for a request; null: dense.
 std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& request) {
-  const RequestSpec& spec = request.spec();
+  std::string choice;
+  auto taken = PolicyOf(request.spec(), choice);
+  if (!choice.empty()) request.SetAttentionChoice(std::move(choice));
+  return taken;
+}
+
+// `choice`: why, where `auto` is asked for.
+std::shared_ptr<const AttentionAssignment> Coordinator::PolicyOf(const RequestSpec& spec,
+                                                                 std::string& choice) {
   AttentionAssignment taken = spec.attention.value_or(options_.attention);
   const int64_t prompt = std::ssize(spec.prompt);
   if (taken.policy.kind == PolicyKind::kAuto) {
@@ -257,9 +265,9 @@ std::shared_ptr<const AttentionAssignment> Coordinator::TakePolicy(Request& requ
       const AttentionAssignment alone = policy;
       return prefixes_.LongestFound(spec, alone.dense() ? nullptr : &alone);
     };
-    AutoPolicy::Choice choice = automatic_.Choose(taken.policy, prompt, cached);
-    request.SetAttentionChoice(std::move(choice.reason));
-    taken = AttentionAssignment(std::move(choice.policy));
+    AutoPolicy::Choice chosen = automatic_.Choose(taken.policy, prompt, cached);
+    choice = std::move(chosen.reason);
+    taken = AttentionAssignment(std::move(chosen.policy));
   }
   if (taken.dense()) return nullptr;
   return std::make_shared<const AttentionAssignment>(
@@ -271,6 +279,14 @@ PageDemand Coordinator::DemandOf(const Request& request) {
   PageDemand demand = Demand(request.spec(), options_.limits.page_tokens);
   demand.summarised =
       ranks_.PagesSummarised(SummariesOf(request.spec().attention.value_or(options_.attention)));
+  return demand;
+}
+
+// The same under the policies that it will have; null: dense.
+PageDemand Coordinator::DemandOf(const RequestSpec& spec,
+                                 const AttentionAssignment* attention) const {
+  PageDemand demand = Demand(spec, options_.limits.page_tokens);
+  if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
   return demand;
 }
 

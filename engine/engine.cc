@@ -20,6 +20,7 @@
 #include "engine/loaded_model.h"
 #include "engine/memory_plan.h"
 #include "engine/metrics/engine_metrics.h"
+#include "engine/plan_density.h"
 #include "engine/runner/rank_set.h"
 #include "engine/sampling/validate.h"
 #include "engine/text/utf8.h"
@@ -210,6 +211,20 @@ class EngineImpl final : public Engine {
     }
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));
     return CheckMemory(spec);
+  }
+
+  absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const override {
+    const absl::Status valid = Validate(spec);
+    if (absl::IsOutOfRange(valid) && valid.GetPayload(kLimitPayload) != absl::Cord("context")) {
+      return RequestPlan{.room = RoomFor::kNever,
+                         .obstacle = std::string(valid.message()),
+                         .policy = AssignmentText(spec.attention.value_or(attention_))};
+    }
+    ANNULUS_RETURN_IF_ERROR(valid);
+    const int64_t tokens = std::ssize(spec.prompt);
+    ANNULUS_ASSIGN_OR_RETURN(RequestPlan plan, coordinator_->Plan(std::move(spec), cancel));
+    ANNULUS_RETURN_IF_ERROR(AddDensity(model_.ranks.config, tokens, cancel, plan));
+    return plan;
   }
 
   void Cancel(RequestId id) override { coordinator_->Cancel(id); }

@@ -1,6 +1,7 @@
 #include "engine/serving.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "engine/base/clock.h"
@@ -62,6 +63,44 @@ Serving::PromptShare Serving::ShareDone(const Request& request) const {
 
 double Serving::PromptSeconds(int32_t begin, int32_t end) const {
   return pacer_.PromptSeconds({.prompt_length = end, .degree = ranks_}, begin, end);
+}
+
+std::optional<RequestPlan::Seconds> Serving::Expect(const RequestSpec& spec,
+                                                    const PromptState& prompt,
+                                                    const EngineState& state,
+                                                    const Requests& requests) const {
+  if (pacer_.costs().steps() == 0) return std::nullopt;
+  const SteadyTime now = std::chrono::steady_clock::now();
+  std::vector<int32_t> streams;
+  for (const auto& sequence : state.running) {
+    if (!sequence->paused && !sequence->in_prefill()) streams.push_back(sequence->computed);
+  }
+  const auto seconds_of = [&](const PromptState& one) {
+    return pacer_.SecondsBeside(one, streams);
+  };
+  RequestPlan::Seconds expected{.prefill = seconds_of(prompt)};
+  std::vector<Contender> contenders;
+  std::vector<double> seconds;
+  for (const auto& [id, request] : requests) {
+    const Sequence* const sequence = request->sequence();
+    if (sequence != nullptr && (sequence->paused || !sequence->in_prefill())) continue;
+    contenders.push_back(ContenderOf(*request, now));
+    const auto length = static_cast<int32_t>(request->prompt_tokens());
+    seconds.push_back(seconds_of(sequence != nullptr
+                                     ? StateOf(*sequence)
+                                     : PromptState{.prompt_length = length, .degree = ranks_}));
+  }
+  Contender& own = contenders.emplace_back();
+  own.id = std::numeric_limits<SequenceId>::max();
+  own.share = ShareOf(spec);
+  own.priority = spec.priority;
+  own.total = own.remaining = expected.prefill;
+  for (const size_t i : ServingOrder(contenders, shares_)) {
+    if (i + 1 == contenders.size()) break;
+    expected.first_token += seconds[i];
+  }
+  expected.first_token += expected.prefill;
+  return expected;
 }
 
 bool Serving::PassIsDue(SteadyTime now) const { return news_ || now >= next_pass_; }

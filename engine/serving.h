@@ -4,8 +4,10 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "engine/api/plan.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/request.h"
 #include "engine/scheduler/admission.h"
@@ -53,6 +55,13 @@ class Serving {
     double left = 0;
   };
   PromptShare ShareDone(const Request& request) const;
+
+  // When the first token of a request would come that is submitted now and admitted at once:
+  // behind those that are served before it, beside the streams that run. Nothing before the first
+  // step was measured. `prompt`: what it would be, with what of it is cached as computed.
+  std::optional<RequestPlan::Seconds> Expect(const RequestSpec& spec, const PromptState& prompt,
+                                             const EngineState& state,
+                                             const Requests& requests) const;
 
   // Seconds of a prompt's rows [begin, end), as if they were alone; 0: not known yet.
   double PromptSeconds(int32_t begin, int32_t end) const;

@@ -11,6 +11,7 @@
 #include "server/chat_messages.h"
 #include "server/errors.h"
 #include "server/generate_reactor.h"
+#include "server/plan_request.h"
 #include "server/request_builder.h"
 #include "server/stream_generate_reactor.h"
 #include "server/unary_call.h"
@@ -189,6 +190,12 @@ grpc::ServerUnaryReactor* InferenceService::RenderPrompt(grpc::CallbackServerCon
                                                          const grpc::ByteBuffer* request,
                                                          grpc::ByteBuffer* response) {
   return AnswerInPool(context_, {call, request, response, "RenderPrompt"}, HandleRenderPrompt);
+}
+
+grpc::ServerUnaryReactor* InferenceService::Plan(grpc::CallbackServerContext* call,
+                                                 const grpc::ByteBuffer* request,
+                                                 grpc::ByteBuffer* response) {
+  return AnswerInPool(context_, {call, request, response, "Plan"}, HandlePlan);
 }
 
 grpc::ServerUnaryReactor* InferenceService::Detokenize(grpc::CallbackServerContext* call,

@@ -13,8 +13,9 @@ using RawInferenceService = v1::InferenceService::WithRawCallbackMethod_Generate
                 v1::InferenceService::WithRawCallbackMethod_ApplyChatTemplate<
                     v1::InferenceService::WithRawCallbackMethod_MapAttention<
                         v1::InferenceService::WithRawCallbackMethod_RenderPrompt<
+                            v1::InferenceService::WithRawCallbackMethod_Plan<
                                 v1::InferenceService::WithRawCallbackMethod_Detokenize<
-                                    v1::InferenceService::Service>>>>>>>>;
+                                    v1::InferenceService::Service>>>>>>>>>;
 
 class InferenceService final : public RawInferenceService {
  public:
@@ -39,6 +40,8 @@ class InferenceService final : public RawInferenceService {
   grpc::ServerUnaryReactor* RenderPrompt(grpc::CallbackServerContext* call,
                                          const grpc::ByteBuffer* request,
                                          grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Plan(grpc::CallbackServerContext* call, const grpc::ByteBuffer* request,
+                                 grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* Detokenize(grpc::CallbackServerContext* call,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;

@@ -68,6 +68,7 @@ struct CommandLine {
     app.footer(kExamples);
     AddCommonOptions(app, common);
     AddGenerateCommands(app, common, action, given.size());
+    AddPlanCommand(app, common, action, given.size());
     AddChatCommand(app, common, action);
     AddBatchCommand(app, common, action);
     AddPresetCommands(app, common, action, environment);

@@ -13,6 +13,8 @@ namespace annulus {
 // complete, ask. `argument_count` is the number of words on the command line.
 void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
                          size_t argument_count);
+// plan
+void AddPlanCommand(CLI::App& app, CommonOptions& common, Action& action, size_t argument_count);
 // documents put, list, show, delete
 void AddDocumentCommands(CLI::App& app, CommonOptions& common, Action& action);
 // models, status

@@ -1,5 +1,7 @@
 #include "client/cli/document_options.h"
 
+#include "absl/strings/str_cat.h"
+
 namespace annulus {
 
 void AddDocumentOptions(CLI::App& command, DocumentChoice& choice) {
@@ -11,6 +13,25 @@ void AddDocumentOptions(CLI::App& command, DocumentChoice& choice) {
   add("--exclude", choice.files.exclude, "Of folders and patterns no files that match");
   command.add_flag("--skip-unreadable", choice.skip_unreadable,
                    "Go on without files that cannot be read; the exit code is then 3");
+}
+
+// Every argument is an option of its own: CLI11 would take an argument in square brackets apart if
+// it belonged to an option of many values, and questions may have brackets.
+void AddDocumentsAndQuestion(CLI::App& command, std::vector<std::string>& words,
+                             size_t argument_count, absl::string_view without_documents) {
+  const auto add = [&](const std::string& name, const std::string& help) {
+    return command.add_option_function<std::string>(
+        name, [&words](const std::string& value) { words.push_back(value); }, help);
+  };
+  add("DOC...",
+      absl::StrCat("Documents: files (txt, md, html, pdf, docx, odt, epub, csv, json, source code, "
+                   "gz and zip of these), folders, patterns such as 'reports/**/*.pdf', - for "
+                   "standard input, or names of documents on the server. A file is uploaded once. "
+                   "Default: ",
+                   without_documents))
+      ->required();
+  add("QUESTION", "What to ask, the last argument; - for standard input");
+  for (size_t i = 2; i < argument_count; ++i) add(absl::StrCat("DOC", i), "")->group("");
 }
 
 }  // namespace annulus

@@ -2,13 +2,23 @@
 #define ANNULUS_CLIENT_CLI_DOCUMENT_OPTIONS_H_
 
 #include <CLI/CLI.hpp>
+#include <cstddef>
+#include <string>
+#include <vector>
 
+#include "absl/strings/string_view.h"
 #include "client/cli/inputs.h"
 
 namespace annulus {
 
 // --include, --exclude and --skip-unreadable. `choice` must outlive `command`.
 void AddDocumentOptions(CLI::App& command, DocumentChoice& choice);
+
+// The arguments DOC... and QUESTION, all of which go into `words`, the question last.
+// `argument_count` is the number of words on the command line; `without_documents` says what the
+// command does if there is only a question.
+void AddDocumentsAndQuestion(CLI::App& command, std::vector<std::string>& words,
+                             size_t argument_count, absl::string_view without_documents);
 
 }  // namespace annulus
 

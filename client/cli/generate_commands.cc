@@ -41,15 +41,6 @@ int ReadPrompt(Session& session, absl::string_view what, const GenerateOptions& 
   return CheckText(session, what, *text);
 }
 
-int PlaceSystem(Session& session, const std::string& text, v1::GenerationSpec& spec) {
-  if (text.empty()) return 0;
-  if (CheckText(session, "--system", text) != 0) return kExitMisuse;
-  v1::Message* const system = spec.mutable_messages()->add_messages();
-  system->set_role("system");
-  system->set_content(text);
-  return 0;
-}
-
 // Puts the prompt into the spec.
 int ProvidePrompt(Session& session, absl::string_view what, const GenerateOptions& options,
                   v1::GenerationSpec& spec) {
@@ -201,23 +192,6 @@ std::shared_ptr<GenerateOptions> AddShared(CLI::App& command, CommonOptions& com
   return options;
 }
 
-// Every argument is an option of its own: CLI11 would take an argument in square brackets apart if
-// it belonged to an option of many values, and questions may have brackets.
-void AddAskArguments(CLI::App& ask, GenerateOptions& options, size_t argument_count) {
-  const auto add = [&](const std::string& name, const std::string& help) {
-    return ask.add_option_function<std::string>(
-        name, [&options](const std::string& value) { options.documents.push_back(value); }, help);
-  };
-  add("DOC...",
-      "Documents: files (txt, md, html, pdf, docx, odt, epub, csv, json, source code, gz and zip "
-      "of "
-      "these), folders, patterns such as 'reports/**/*.pdf', - for standard input, or names of "
-      "documents on the server. A file is uploaded once. Default: what is piped in")
-      ->required();
-  add("QUESTION", "What to ask, the last argument; - for standard input");
-  for (size_t i = 2; i < argument_count; ++i) add(absl::StrCat("DOC", i), "")->group("");
-}
-
 }  // namespace
 
 void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
@@ -244,7 +218,7 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
 
   CLI::App& ask = *app.add_subcommand("ask", "Ask about documents");
   const auto ask_options = AddShared(ask, common);
-  AddAskArguments(ask, *ask_options, argument_count);
+  AddDocumentsAndQuestion(ask, ask_options->documents, argument_count, "what is piped in");
   ask.add_option("-s,--system", ask_options->system, "What the model is told before the question")
       ->type_name("TEXT");
   ask.add_flag("--show-prompt", ask_options->show_prompt,

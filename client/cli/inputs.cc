@@ -131,6 +131,15 @@ int ReadText(Session& session, absl::string_view what, std::string* text) {
   return CheckText(session, what, *text);
 }
 
+int PlaceSystem(Session& session, const std::string& text, v1::GenerationSpec& spec) {
+  if (text.empty()) return 0;
+  if (CheckText(session, "--system", text) != 0) return kExitMisuse;
+  v1::Message* const system = spec.mutable_messages()->add_messages();
+  system->set_role("system");
+  system->set_content(text);
+  return 0;
+}
+
 void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec) {
   v1::Message* const message = spec.mutable_messages()->add_messages();
   message->set_role("user");

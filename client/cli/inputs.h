@@ -25,6 +25,9 @@ int ReadText(Session& session, absl::string_view what, std::string* text);
 // Misuse if `text` is not UTF-8.
 int CheckText(Session& session, absl::string_view what, absl::string_view text);
 
+// Puts what the model is told first into the spec: a system's message, unless the text is empty.
+int PlaceSystem(Session& session, const std::string& text, v1::GenerationSpec& spec);
+
 // Puts a question into the spec: a user's message.
 void PlaceQuestion(const std::string& text, v1::GenerationSpec& spec);
 

@@ -86,13 +86,44 @@ std::vector<PrefillTurn> StepPacer::Turns(std::span<const PromptState> prompts,
   StepWork rest;
   rest.amount[StepWork::kStep] = 1;
   for (const int32_t position : streams) rest += SampledWork(position, position + 1);
+  return SolveQuantum(prompts, rest, costs_, LimitsBeside(!streams.empty()), plan_);
+}
+
+QuantumLimits StepPacer::LimitsBeside(bool streams) const {
   QuantumLimits limits;
-  if (stall_ > 0) {
-    const bool beside = !streams.empty();
-    limits.seconds = beside ? stall_ / (1 + costs_.margin()) : std::max(kAloneSeconds, stall_);
-    limits.most_rows = std::max<int64_t>(2 * tried_[beside ? 1 : 0], plan_.page_tokens);
+  if (stall_ <= 0) return limits;
+  limits.seconds = streams ? stall_ / (1 + costs_.margin()) : std::max(kAloneSeconds, stall_);
+  limits.most_rows = std::max<int64_t>(2 * tried_[streams ? 1 : 0], plan_.page_tokens);
+  return limits;
+}
+
+double StepPacer::SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const {
+  if (costs_.steps() == 0) return 0;
+  StepWork rest;
+  rest.amount[StepWork::kStep] = 1;
+  for (const int32_t position : streams) rest += SampledWork(position, position + 1);
+  QuantumLimits limits = LimitsBeside(!streams.empty());
+  // What a step has room for, whatever the time.
+  const int64_t room = int64_t{plan_.prefill_rows_per_rank} * prompt.degree;
+  limits.most_rows = limits.most_rows > 0 ? std::min(limits.most_rows, room) : room;
+  const int64_t begin = prompt.computed;
+  const int64_t end = prompt.prompt_length;
+  double seconds = 0;
+  for (int look = 1; look <= kLooks && prompt.computed < end; ++look) {
+    const int64_t until = begin + (end - begin) * look / kLooks;
+    const int32_t chunk = SolveQuantum({&prompt, 1}, rest, costs_, limits, plan_)[0].end;
+    const int64_t rows = chunk - prompt.computed;
+    // Steps of about this size up to there, each at the depth of the middle one.
+    const int64_t steps = std::max<int64_t>(1, (until - prompt.computed + rows / 2) / rows);
+    const int64_t after = std::min(end, prompt.computed + steps * rows);
+    StepWork work = PromptWork(prompt.computed, static_cast<int32_t>(after), prompt.attention,
+                               prompt.degree, plan_);
+    for (int64_t step = 0; step < steps; ++step) work += rest;
+    if (after == end) work.amount[StepWork::kSampled] += 1;
+    seconds += costs_.Predict(work);
+    prompt.computed = static_cast<int32_t>(after);
   }
-  return SolveQuantum(prompts, rest, costs_, limits, plan_);
+  return seconds;
 }
 
 void StepPacer::Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,

@@ -62,12 +62,20 @@ class StepPacer {
   // Seconds that these rows take with nothing beside them, as far as is known.
   double PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const;
 
+  // Seconds from now until a prompt is read, chunk by chunk as Turns cuts it if it is the only one,
+  // beside streams at these positions. The attended positions of its chunks are looked at in
+  // kLooks places. 0 before the first step.
+  static constexpr int kLooks = 16;
+  double SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const;
+
   const StepCostModel& costs() const { return costs_; }
   // What one page of a prompt is predicted to take, beside what else every step takes, at the depth
   // of the step before; above the stall budget, the budget cannot be kept.
   double smallest_chunk_seconds() const { return smallest_; }
 
  private:
+  QuantumLimits LimitsBeside(bool streams) const;
+
   const double stall_;
   const PlanLimits plan_;
   StepCostModel costs_;

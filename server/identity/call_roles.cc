@@ -12,6 +12,7 @@ constexpr Row kRows[] = {
     {"Generate", {Role::kGenerate}},
     {"StreamGenerate", {Role::kGenerate}},
     {"AskMany", {Role::kGenerate}},
+    {"Plan", {Role::kGenerate}},
     {"Tokenize", {Role::kGenerate}},
     {"Detokenize", {Role::kGenerate}},
     {"ApplyChatTemplate", {Role::kGenerate}},

@@ -92,6 +92,15 @@ class FakeServer::Inference final : public v1::InferenceService::Service {
     return replies(*request, [&](const v1::AskManyResponse& event) { writer->Write(event); });
   }
 
+  Status Plan(ServerContext* context, const v1::PlanRequest* request,
+              v1::PlanResponse* response) override {
+    if (Status status = server_.Enter(*context); !status.ok()) return status;
+    const std::lock_guard lock(server_.mutex_);
+    server_.plan_requests_.push_back(*request);
+    *response = server_.plan_;
+    return Status::OK;
+  }
+
   // The prompt of one message, or text, behind the names of documents.
   Status RenderPrompt(ServerContext* context, const v1::RenderPromptRequest* request,
                       v1::RenderPromptResponse* response) override {
@@ -348,6 +357,14 @@ void FakeServer::SetReplies(std::function<Reply(const v1::GenerationSpec&)> repl
 void FakeServer::SetManyReplies(ManyReplies replies) {
   const std::lock_guard lock(mutex_);
   many_replies_ = std::move(replies);
+}
+void FakeServer::SetPlan(v1::PlanResponse plan) {
+  const std::lock_guard lock(mutex_);
+  plan_ = std::move(plan);
+}
+std::vector<v1::PlanRequest> FakeServer::plan_requests() const {
+  const std::lock_guard lock(mutex_);
+  return plan_requests_;
 }
 void FakeServer::SetFailure(Status status) {
   const std::lock_guard lock(mutex_);

@@ -51,6 +51,8 @@ class FakeServer {
       std::function<grpc::Status(const v1::AskManyRequest& request,
                                  const std::function<void(const v1::AskManyResponse&)>& write)>;
   void SetManyReplies(ManyReplies replies);
+  void SetPlan(v1::PlanResponse plan);
+  std::vector<v1::PlanRequest> plan_requests() const;
   // Makes every call of every service fail.
   void SetFailure(grpc::Status status);
   void AddDocument(const std::string& name, const std::string& text, const std::string& title = "");
@@ -94,6 +96,8 @@ class FakeServer {
   Reply reply_;
   std::function<Reply(const v1::GenerationSpec&)> replies_;
   ManyReplies many_replies_;
+  v1::PlanResponse plan_;
+  std::vector<v1::PlanRequest> plan_requests_;
   grpc::Status failure_;
   std::map<std::string, std::string> documents_;
   std::map<std::string, std::string> titles_;

@@ -1,4 +1,4 @@
-// Many questions about one document, by the real programs.
+// Many questions about one document, and what one would take, by the real programs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,6 +29,9 @@ class QuestionsTest : public ::testing::Test {
     EXPECT_EQ(program.WaitForExit(std::chrono::seconds(60)), 0) << program.output();
     program.WaitForOutput("never", std::chrono::seconds(10));  // to the end
     return program.output();
+  }
+  Json One(std::vector<std::string> arguments) {
+    return Json::parse(Annulus(std::move(arguments)), nullptr, /*allow_exceptions=*/false);
   }
   DemoDocument Write(const std::string& name, int64_t bytes, uint64_t seed) {
     DemoDocument document = MakeDemoDocument({.bytes = bytes, .seed = seed}).value();
@@ -73,6 +76,41 @@ TEST_F(QuestionsTest, OnePrefillServesAll) {
     EXPECT_TRUE(daemon_.WaitForOutput(end, std::chrono::seconds(10))) << daemon_.output();
   }
   EXPECT_THAT(daemon_.output(), ::testing::HasSubstr("request_done call=AskMany id=r-"));
+}
+
+TEST_F(QuestionsTest, APlanTellsWhatTheRequestThenReports) {
+  ASSERT_TRUE(daemon_.WaitUntilReady()) << daemon_.output();
+  const DemoDocument document = Write("one.txt", 60'000, 4);
+  const DemoDocument other = Write("other.txt", 60'000, 5);
+  const std::string& cue = document.facts[0].cue;
+  const Json unknown = One({"plan", Path("one.txt"), cue});
+  EXPECT_EQ(unknown["cached_tokens"], 0) << unknown;
+  EXPECT_EQ(unknown["fit"], "now");
+  EXPECT_EQ(unknown["density"], 1);
+  EXPECT_TRUE(unknown["time_to_first_token"].is_null());
+  const Json read = One({"ask", Path("one.txt"), cue, "--stop", "\\n"});
+  EXPECT_EQ(read["usage"]["prompt_tokens"], unknown["prompt_tokens"]);
+  EXPECT_EQ(read["attention"]["ring_degree"], unknown["ring_degree"]);
+  // A document that nobody read takes about as long as the first one. How busy the machine is may
+  // change meanwhile; the virtual clock of StallBudget.TheTimeToTheFirstTokenIsForeseen is exact.
+  const Json expected = One({"plan", Path("other.txt"), other.facts[0].cue});
+  const Json took = One({"ask", Path("other.txt"), other.facts[0].cue, "--stop", "\\n"});
+  const double ratio = expected["time_to_first_token"].get<double>() /
+                       took["timings"]["time_to_first_token"].get<double>();
+  EXPECT_GT(ratio, 0.25) << expected << took;
+  EXPECT_LT(ratio, 4) << expected << took;
+  // And one that was read is found.
+  const Json again = One({"plan", Path("one.txt"), document.facts[1].cue});
+  const Json answer = One({"ask", Path("one.txt"), document.facts[1].cue, "--stop", "\\n"});
+  EXPECT_GT(again["cached_tokens"], 59'000);
+  EXPECT_EQ(again["cached_tokens"], answer["usage"]["cached_tokens"]);
+  EXPECT_LT(again["time_to_first_token"], expected["time_to_first_token"]);
+  // A policy has its own keys and values, and says how much it leaves out.
+  const Json window =
+      One({"plan", Path("one.txt"), "?", "--attention", "window:window=4096,sinks=64"});
+  EXPECT_LT(window["density"], 0.3);
+  const Json never = One({"plan", Path("one.txt"), "?", "--max-tokens", "2000000"});
+  EXPECT_EQ(never["fit"], "never") << never;
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "annulus/v1/document.pb.h"
 #include "annulus/v1/inference.pb.h"
 #include "annulus/v1/model.pb.h"
+#include "annulus/v1/plan.pb.h"
 #include "annulus/v1/sampling.pb.h"
 #include "engine/api.h"
 #include "server/call_memory.h"
@@ -41,7 +42,8 @@ std::vector<const google::protobuf::Descriptor*> AllMessages() {
   for (const google::protobuf::FileDescriptor* file :
        {v1::GenerateRequest::descriptor()->file(), v1::SamplingParams::descriptor()->file(),
         v1::AttentionSpec::descriptor()->file(), v1::Document::descriptor()->file(),
-        v1::DrainRequest::descriptor()->file(), v1::Model::descriptor()->file()}) {
+        v1::DrainRequest::descriptor()->file(), v1::Model::descriptor()->file(),
+        v1::PlanResponse::descriptor()->file()}) {
     for (int i = 0; i < file->message_type_count(); ++i) all.push_back(file->message_type(i));
   }
   return all;

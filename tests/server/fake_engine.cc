@@ -170,6 +170,11 @@ absl::StatusOr<RequestId> FakeEngine::Submit(RequestSpec spec, std::shared_ptr<T
   return id;
 }
 
+absl::StatusOr<RequestPlan> FakeEngine::Plan(RequestSpec spec, const CancelFlag&) const {
+  ANNULUS_RETURN_IF_ERROR(Validate(spec));
+  return Get(plan_);
+}
+
 void FakeEngine::Cancel(RequestId id) {
   std::lock_guard lock(mutex_);
   const auto found = requests_.find(id);

@@ -77,6 +77,9 @@ class FakeEngine final : public Engine {
 
   absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) override;
   absl::Status Validate(const RequestSpec& spec) const override;
+  // Checks as Submit does, then gives what was set.
+  absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const override;
+  void set_plan(const absl::StatusOr<RequestPlan>& plan) { Set(plan_, plan); }
   void Cancel(RequestId id) override;
   absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
                               const CancelFlag& cancel) override;
@@ -163,6 +166,7 @@ class FakeEngine final : public Engine {
   std::vector<std::string> unpinned_;
   std::map<std::string, KeptDocument> kept_;
   absl::Status forget_status_;
+  absl::StatusOr<RequestPlan> plan_ = RequestPlan();
   int active_ = 0;
 };
 

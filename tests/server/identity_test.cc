@@ -117,6 +117,8 @@ TEST_F(IdentityTest, EachCallNeedsItsRole) {
        unary(server_->inference(), &Inference::MapAttention, v1::MapAttentionRequest(),
              v1::MapAttentionResponse()),
        "g"},
+      {"Plan", unary(server_->inference(), &Inference::Plan, v1::PlanRequest(), v1::PlanResponse()),
+       "g"},
       {"RenderPrompt",
        unary(server_->inference(), &Inference::RenderPrompt, v1::RenderPromptRequest(),
              v1::RenderPromptResponse()),

@@ -124,6 +124,51 @@ TEST(StallBudget, AStreamIsNotStalledByALongPrompt) {
   EXPECT_LT(wrong, 0.2);
 }
 
+// What SecondsBeside foresees over what a prompt then takes, once an earlier prompt was read.
+double Foreseen(int32_t cached, int32_t tokens, double row, int streams, uint32_t seed) {
+  StepMachine machine(row, seed);
+  StepPacer pacer(0.25, LimitsOf());
+  const std::vector<int32_t> positions(static_cast<size_t>(streams), 500);
+  const auto read = [&](PromptState prompt) {
+    double seconds = 0;
+    while (prompt.computed < prompt.prompt_length) {
+      std::vector<PromptState> prompts = {prompt};
+      auto turns = pacer.Turns(prompts, positions);
+      turns[0].end = std::min(turns[0].end, prompt.computed + 2048);  // as the scheduler cuts it
+      const StepPlan plan = PlanOf(turns, prompts, positions);
+      const double step = machine.Seconds(WorkOf(plan, {}, 1));
+      pacer.Took(plan, {}, streams, step);
+      prompt.computed = turns[0].end;
+      seconds += step;
+    }
+    return seconds;
+  };
+  EXPECT_EQ(pacer.SecondsBeside({.prompt_length = tokens}, positions), 0);
+  read({.sequence = 1, .prompt_length = 20'000});
+  const PromptState prompt{.sequence = 2, .computed = cached, .prompt_length = tokens};
+  const double foreseen = pacer.SecondsBeside(prompt, positions);
+  return foreseen / read(prompt);
+}
+
+TEST(StallBudget, TheTimeToTheFirstTokenIsForeseen) {
+  struct Case {
+    int32_t cached;
+    int32_t tokens;
+    int streams;
+  };
+  for (const Case& one :
+       {Case{0, 300, 0}, Case{0, 5000, 0}, Case{0, 40'000, 0}, Case{19'968, 20'010, 0},
+        Case{10'048, 30'000, 0}, Case{0, 5000, 3}, Case{0, 40'000, 3}, Case{19'968, 20'010, 8}}) {
+    for (uint32_t seed = 1; seed <= 20; ++seed) {
+      std::mt19937 random(seed);
+      const double row = std::exp(std::uniform_real_distribution<double>(-9, -6.8)(random));
+      const double ratio = Foreseen(one.cached, one.tokens, row, one.streams, seed);
+      EXPECT_GT(ratio, 0.75) << one.cached << " " << one.tokens << " " << one.streams << " " << row;
+      EXPECT_LT(ratio, 1.25) << one.cached << " " << one.tokens << " " << one.streams << " " << row;
+    }
+  }
+}
+
 TEST(StallBudget, ChunksGrowToTheLargestWithNothingElseRunning) {
   StepPacer pacer(0.25, LimitsOf());
   StepMachine machine(1e-5, 3);

@@ -1,0 +1,55 @@
+#ifndef ANNULUS_ENGINE_PLAN_QUEUE_H_
+#define ANNULUS_ENGINE_PLAN_QUEUE_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "engine/api/plan.h"
+#include "engine/api/request.h"
+#include "engine/base/work_meter.h"
+
+namespace annulus {
+
+// Questions about requests that are not submitted, on their way to the coordinator's thread, which
+// alone may look at pages and prefixes. At most kMost wait, and the coordinator answers one between
+// two steps, so however many are asked, a step waits for one answer at most. Thread-safe.
+class PlanQueue {
+ public:
+  static constexpr size_t kMost = 16;
+  static constexpr std::chrono::seconds kLongest{10};
+
+  // Waits for the answer, by CancelFlag::WaitAside. `wake`: has the coordinator look. Nobody's
+  // memory is touched once it returns. RESOURCE_EXHAUSTED with a retry hint: too many wait, or
+  // there was no answer within kLongest; UNAVAILABLE: the engine ends; CANCELLED.
+  absl::StatusOr<RequestPlan> Ask(RequestSpec spec, const std::function<void()>& wake,
+                                  const CancelFlag& cancel);
+
+  // For the coordinator: answers the next question, if one waits. True: more wait.
+  bool AnswerOne(const std::function<RequestPlan(const RequestSpec& spec)>& answer);
+
+  // No question is answered from now on.
+  void Close();
+
+ private:
+  struct Question {
+    explicit Question(RequestSpec spec) : spec(std::move(spec)) {}
+    const RequestSpec spec;
+    bool wanted = true;
+    std::optional<absl::StatusOr<RequestPlan>> answer;
+  };
+
+  std::mutex mutex_;
+  std::condition_variable answered_;
+  std::deque<std::shared_ptr<Question>> waiting_;
+  bool closed_ = false;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ENGINE_PLAN_QUEUE_H_

@@ -1,0 +1,17 @@
+#ifndef ANNULUS_SERVER_PLAN_REQUEST_H_
+#define ANNULUS_SERVER_PLAN_REQUEST_H_
+
+#include "absl/status/status.h"
+#include "annulus/v1/inference.pb.h"
+#include "server/unary_call.h"
+
+namespace annulus {
+
+// Plan: builds the request's prompt, as Generate would, and has the engine say what it would take.
+// Runs in the pool.
+absl::Status HandlePlan(const OwnWork& work, const v1::PlanRequest& request,
+                        v1::PlanResponse& response, const CancelFlag& cancel);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_PLAN_REQUEST_H_
