@@ -23,7 +23,8 @@ grpc::Status StreamMany(Connection& connection, const v1::AskManyRequest& reques
   int ended = 0;
   bool sense = true;
   v1::AskManyResponse response;
-  while (reader->Read(&response)) {
+  bool more = false;  // may come though nobody wants it
+  while ((more = reader->Read(&response))) {
     const int index = response.index();
     sense = index >= 0 && index < request.questions_size();
     if (!sense) break;
@@ -39,9 +40,9 @@ grpc::Status StreamMany(Connection& connection, const v1::AskManyRequest& reques
     running.erase(index);
     if (!observer.OnEnd(static_cast<size_t>(index), std::move(whole))) break;
   }
-  call.context()->TryCancel();  // no-op if all has come
-  while (reader->Read(&response)) {
-  }
+  // Not where all has come: a cancel would take the place of the server's own status.
+  if (more) call.context()->TryCancel();
+  while (more) more = reader->Read(&response);
   const grpc::Status status = reader->Finish();
   if (!sense) {
     return {grpc::StatusCode::INTERNAL, "the server answered a question that was not asked"};
