@@ -69,8 +69,8 @@ TEST(Cli, PrintsItsVersion) {
 
 TEST(Cli, MisuseIsTwoAndSaysWhatIsWrong) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-      {{}, "a command is required: complete, ask, chat, batch"},
-      {{"fly"}, "unknown command: fly\nCommands: complete, ask, chat, batch"},
+      {{}, "a command is required: complete, ask, plan, chat, batch"},
+      {{"fly"}, "unknown command: fly\nCommands: complete, ask, plan, chat, batch"},
       {{"asks"}, "unknown command: asks; did you mean ask?"},
       {{"documents"},
        "a command is required: put, list, show, unpin, delete\n'annulus documents --help'"},

@@ -309,7 +309,7 @@ TEST_F(QuestionsInOneCall, NonsenseOfTheServerIsNoAnswer) {
 TEST_F(QuestionsInOneCall, WithATimeoutEachQuestionIsACall) {
   server_.SetManyReplies([&](const v1::AskManyRequest&, const Write&) { return grpc::Status::OK; });
   server_.SetReplies(Echo);
-  EXPECT_EQ(Ask("a\nb\n", {"--timeout", "60s"}).exit_code, 0);
+  EXPECT_EQ(Ask("a\nb\n", {"--timeout", "60"}).exit_code, 0);
   EXPECT_EQ(server_.specs().size(), 2u);
 }
 
