@@ -27,7 +27,6 @@ class QuestionsTest : public ::testing::Test {
     arguments.push_back(daemon_.address());
     Program program(arguments, {"HOME=/nonexistent"});
     EXPECT_EQ(program.WaitForExit(std::chrono::seconds(60)), 0) << program.output();
-    program.WaitForOutput("never", std::chrono::seconds(10));  // to the end
     return program.output();
   }
   Json One(std::vector<std::string> arguments) {
@@ -80,8 +79,8 @@ TEST_F(QuestionsTest, OnePrefillServesAll) {
 
 TEST_F(QuestionsTest, APlanTellsWhatTheRequestThenReports) {
   ASSERT_TRUE(daemon_.WaitUntilReady()) << daemon_.output();
-  const DemoDocument document = Write("one.txt", 60'000, 4);
-  const DemoDocument other = Write("other.txt", 60'000, 5);
+  const DemoDocument document = Write("one.txt", 20'000, 4);
+  const DemoDocument other = Write("other.txt", 20'000, 5);
   const std::string& cue = document.facts[0].cue;
   const Json unknown = One({"plan", Path("one.txt"), cue});
   EXPECT_EQ(unknown["cached_tokens"], 0) << unknown;
@@ -102,12 +101,12 @@ TEST_F(QuestionsTest, APlanTellsWhatTheRequestThenReports) {
   // And one that was read is found.
   const Json again = One({"plan", Path("one.txt"), document.facts[1].cue});
   const Json answer = One({"ask", Path("one.txt"), document.facts[1].cue, "--stop", "\\n"});
-  EXPECT_GT(again["cached_tokens"], 59'000);
+  EXPECT_GT(again["cached_tokens"], 19'900);
   EXPECT_EQ(again["cached_tokens"], answer["usage"]["cached_tokens"]);
   EXPECT_LT(again["time_to_first_token"], expected["time_to_first_token"]);
   // A policy has its own keys and values, and says how much it leaves out.
   const Json window =
-      One({"plan", Path("one.txt"), "?", "--attention", "window:window=4096,sinks=64"});
+      One({"plan", Path("one.txt"), "?", "--attention", "window:window=2048,sinks=64"});
   EXPECT_LT(window["density"], 0.3);
   const Json never = One({"plan", Path("one.txt"), "?", "--max-tokens", "2000000"});
   EXPECT_EQ(never["fit"], "never") << never;
