@@ -96,6 +96,7 @@ step 'policies and memory of the engine, thread sanitizer' engine_by_tsan
 step 'kernels for all GPUs' kernels_for_all_gpus
 step 'packages of what follows' bash "$root/deploy/setup.sh" nightly
 step 'the first session, from the sources' bash "$root/tests/deploy/quickstart_test.sh" "$build"
+step 'fuzzers, 10 minutes each' bash "$root/tests/fuzz/run.sh" "$build" 600
 step 'Debian package, installed and purged' bash "$root/tests/deploy/package_test.sh" "$build"
 step 'panels, by a real Prometheus' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/panels_test.py" "$build"
 step 'every alert, caused' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/tests/deploy/alerts_test.py" "$build"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace annulus {
@@ -13,7 +14,7 @@ void TextBuilder::Start() {
     if (gap_pending_ && !text_.empty()) text_ += '\n';
     gap_pending_ = false;
     text_ += std::exchange(prefix_, "");
-  } else if (blank_pending_ && text_.back() != ' ') {
+  } else if (blank_pending_ && !absl::EndsWith(text_, " ")) {
     text_ += ' ';
   }
   blank_pending_ = false;
@@ -92,7 +93,7 @@ void TextBuilder::BeginRow() {
 void TextBuilder::BeginCell() {
   if (row_depth_ == 0) return;
   Start();
-  if (text_.back() == ' ') text_.pop_back();
+  if (absl::EndsWith(text_, " ")) text_.pop_back();
   text_ += text_.empty() || text_.back() == '\n' ? "| " : " | ";
 }
 

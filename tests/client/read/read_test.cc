@@ -78,6 +78,11 @@ TEST(Read, ConvertsOtherEncodingsAndSaysSo) {
   EXPECT_EQ(Read("x", "<html><meta charset=koi8-r><body>\xD0\xB4"), "д\n") << "it is UTF-8";
 }
 
+// Found by tests/fuzz/read_fuzz.cc: the row looked at the character in front of the text.
+TEST(Read, ATableMayComeFirst) {
+  EXPECT_EQ(Read("x", "<!DOCTYPE html><table><tr><td>a<td>b</table>"), "| a | b |\n");
+}
+
 TEST(Read, SaysInOneSentenceWhatCannotBeRead) {
   const auto expect = [](const std::string& bytes, const std::string& sentence) {
     const auto texts = ReadBytes("f", bytes);

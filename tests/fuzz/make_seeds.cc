@@ -1,0 +1,173 @@
+// Writes what the fuzzers begin with, a folder for each: fuzz_seeds FOLDER. Made by the writers of
+// the tests, so that a change of a format brings new seeds by itself.
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/codec/step_codec.h"
+#include "tests/engine/gguf/gguf_writer.h"
+#include "tests/engine/model/safetensors_writer.h"
+#include "tests/engine/text/small_tokenizers.h"
+#include "tests/fuzz/plan_limits.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::GgufNumber;
+using testing::GgufWriter;
+
+void Write(const fs::path& path, absl::string_view content) {
+  fs::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::binary);
+  file.exceptions(std::ios::failbit | std::ios::badbit);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+}
+
+// A whole tiny model: one layer with a hidden size of 32, matrices of one type.
+std::string GgufModelFile(const char* architecture, const char* tokenizer, uint32_t type,
+                          size_t block_bytes) {
+  GgufWriter writer;
+  const std::string prefix = absl::StrCat(architecture, ".");
+  writer.Set("general.architecture", architecture);
+  for (const auto& [key, value] :
+       std::vector<std::pair<const char*, uint32_t>>{{"embedding_length", 32},
+                                                     {"block_count", 1},
+                                                     {"feed_forward_length", 32},
+                                                     {"attention.head_count", 2},
+                                                     {"attention.head_count_kv", 1},
+                                                     {"attention.key_length", 16},
+                                                     {"context_length", 64}}) {
+    writer.Set(prefix + key, value);
+  }
+  writer.Set(prefix + "attention.layer_norm_rms_epsilon", 1e-5f);
+  writer.Set(prefix + "rope.freq_base", 10000.0f);
+  const std::vector<std::string> tokens = {"<s>", "a", "b", "ab", "\xC4\xA0", "c"};
+  writer.Set("tokenizer.ggml.model", tokenizer);
+  writer.Set("tokenizer.ggml.pre", "gpt-2");
+  writer.Set("tokenizer.ggml.tokens", tokens);
+  writer.Set("tokenizer.ggml.token_type", std::vector<int32_t>{3, 1, 1, 1, 1, 1});
+  writer.Set("tokenizer.ggml.scores", std::vector<float>{0, -1, -2, -3, -4, -5});
+  writer.Set("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+  writer.Set("tokenizer.ggml.bos_token_id", 0u);
+  writer.Set("tokenizer.ggml.add_bos_token", true);
+  writer.Set("tokenizer.chat_template", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  const auto matrix = [&](const char* name, int64_t rows) {
+    writer.AddTensor(name, {rows, 32}, type,
+                     std::string(static_cast<size_t>(rows) * block_bytes, '\x11'));
+  };
+  matrix("token_embd.weight", std::ssize(tokens));
+  matrix("blk.0.attn_q.weight", 32);
+  matrix("blk.0.attn_k.weight", 16);
+  matrix("blk.0.attn_v.weight", 16);
+  matrix("blk.0.attn_output.weight", 32);
+  matrix("blk.0.ffn_gate.weight", 32);
+  matrix("blk.0.ffn_up.weight", 32);
+  matrix("blk.0.ffn_down.weight", 32);
+  for (const char* name :
+       {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"}) {
+    writer.AddFloats(name, {32}, std::vector<float>(32, 1.0f));
+  }
+  return writer.File();
+}
+
+void WriteGguf(const fs::path& folder) {
+  Write(folder / "llama_q4_1", GgufModelFile("llama", "gpt2", 3, 20));
+  Write(folder / "qwen3_q8_0", GgufModelFile("qwen3", "gpt2", 8, 34));
+  Write(folder / "gemma3_f16", GgufModelFile("gemma3", "llama", 1, 64));
+  Write(folder / "olmo2_mxfp4", GgufModelFile("olmo2", "t5", 39, 17));
+}
+
+void WriteSafetensors(const fs::path& folder) {
+  const std::string file = testing::SafetensorsFile(
+      {{"a", {2, 3}, std::vector<float>(6)}, {"model.layers.0.b", {4}, std::vector<float>(4)}});
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  const uint64_t data_bytes = file.size() - sizeof(header) - header;
+  Write(folder / "two", absl::StrCat(GgufNumber(data_bytes), file.substr(sizeof(header), header)));
+  Write(folder / "none", absl::StrCat(GgufNumber(uint64_t{0}), "{\"__metadata__\":{\"k\":\"v\"}}"));
+}
+
+void WriteTokenizers(const fs::path& folder) {
+  Write(folder / "byte_level", testing::ByteLevelTokenizer().dump());
+  Write(folder / "byte_fallback", testing::ByteFallbackTokenizer().dump());
+}
+
+void WritePlans(const fs::path& folder) {
+  StepPlan plan;
+  plan.step = 7;
+  plan.ended = {4};
+  SequenceUpdate update;
+  update.sequence = 9;
+  update.version = 1;
+  SequenceTerms& terms = update.terms.emplace();
+  terms.version = 1;
+  terms.ring = {0, 2};
+  terms.home = 2;
+  terms.attention = AttentionPolicy{.kind = PolicyKind::kAdaptive, .tau = 0.5};
+  update.tables = {{2, {{0, 49, 32}, {2, 69, 48}}}, {0, {}}};
+  plan.updates.push_back(update);
+  PlanItem item;
+  item.sequence = 9;
+  item.begin = 32;
+  item.end = 36;
+  item.tokens = {10, 11, 12, 999};
+  item.mode = RingMode::kPassKv;
+  item.runs = {{0, 32, 3}, {2, 35, 1}};
+  item.logits_positions = {33};
+  plan.items.push_back(item);
+  Write(folder / "chunk", EncodePlan(plan, testing::FuzzedPlanLimits()).value());
+  Write(folder / "empty", EncodePlan({}, testing::FuzzedPlanLimits()).value());
+}
+
+// The template that tests serve, and every construct that goldens have.
+void WriteTemplates(const fs::path& folder) {
+  using Json = nlohmann::ordered_json;
+  const auto read = [](const std::string& name) {
+    std::ifstream file(testing::TestFile("golden/chat_templates/" + name));
+    return Json::parse(file);
+  };
+  const Json constructs = read("constructs.json");
+  const std::string variables = constructs.at("variables").dump();
+  int number = 0;
+  for (const Json& golden : constructs.at("goldens")) {
+    const std::string source = golden.at("template").get<std::string>();
+    Write(folder / absl::StrCat("construct_", number++), source + '\0' + variables);
+  }
+  Write(folder / "served",
+        read("served.json").at("template").get<std::string>() + '\0' + variables);
+}
+
+void WriteDocuments(const fs::path& folder) {
+  fs::create_directories(folder);
+  for (const auto& entry : fs::directory_iterator(testing::TestFile("client/read/fixtures"))) {
+    if (entry.is_regular_file()) {
+      fs::copy(entry.path(), folder, fs::copy_options::overwrite_existing);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: fuzz_seeds FOLDER\n";
+    return 2;
+  }
+  const std::filesystem::path folder = argv[1];
+  annulus::WriteGguf(folder / "gguf_fuzz");
+  annulus::WriteSafetensors(folder / "safetensors_header_fuzz");
+  annulus::WriteTokenizers(folder / "tokenizer_json_fuzz");
+  annulus::WritePlans(folder / "plan_codec_fuzz");
+  annulus::WriteTemplates(folder / "chat_template_fuzz");
+  annulus::WriteDocuments(folder / "read_fuzz");
+  return 0;
+}
