@@ -1,8 +1,8 @@
 #ifndef ANNULUS_ENGINE_API_H_
 #define ANNULUS_ENGINE_API_H_
 
-// All that the server sees of the engine. Everything here and in engine/api/ is plain data or an
-// interface; every method of Engine is thread-safe.
+// The engine's whole interface for the server. Everything here and in engine/api/ is plain data or
+// an interface. All methods of Engine are thread-safe.
 
 #include <cstdint>
 #include <memory>
@@ -32,76 +32,85 @@ class KernelRegistry;
 
 class Engine {
  public:
-  virtual ~Engine() = default;  // cancels what runs, joins all threads
+  virtual ~Engine() = default;  // cancels running requests, joins all threads
 
-  // Validates and queues a request. INVALID_ARGUMENT names the offending field in the payload
-  // kFieldPayload and the allowed range in the message; what can never fit is OUT_OF_RANGE
-  // with the field that is too large, kLimitPayload, and needed and available numbers; a full queue
-  // is RESOURCE_EXHAUSTED with the payload kRetryPayload (milliseconds). After OK the sink
-  // gets exactly one OnDone.
+  // Validates and queues a request. After OK, `sink` receives exactly one OnDone. Errors:
+  // - INVALID_ARGUMENT: kFieldPayload names the offending field, the message states the allowed
+  //   range.
+  // - OUT_OF_RANGE: the request can never fit. kLimitPayload names the field that is too large; the
+  //   message has the needed and the available amount.
+  // - RESOURCE_EXHAUSTED: the queue is full. kRetryPayload says after how many milliseconds to
+  //   retry.
   virtual absl::StatusOr<RequestId> Submit(RequestSpec spec, std::shared_ptr<TokenSink> sink) = 0;
 
-  // The same checks without queueing.
+  // Runs the same checks as Submit without queueing anything.
   virtual absl::Status Validate(const RequestSpec& spec) const = 0;
 
-  // What the request would take if it were submitted now: nothing is queued, read or kept for it.
-  // The errors of Submit, but what never fits in the memory for keys and values is no error here.
-  // Waits for the step that runs, 10 s at most; RESOURCE_EXHAUSTED with kRetryPayload if that is
-  // not enough or too many wait. Works on the caller's thread too, as the calls below.
+  // Predicts what the request would need if it were submitted now. Queues, reads and keeps nothing.
+  // Returns the errors of Submit, except that a request too large for the key/value memory is no
+  // error: the plan says RoomFor::kNever. Blocks until the running step ends, at most 10 s;
+  // RESOURCE_EXHAUSTED with kRetryPayload if that takes longer or too many callers wait. Follows
+  // the rules for CancelFlag below.
   virtual absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const = 0;
 
-  // Ends the request at the next chunk boundary with CANCELLED. Unknown or ended ids do nothing.
+  // Ends the request with CANCELLED at the next chunk boundary. No-op for unknown or ended ids.
   virtual void Cancel(RequestId id) = 0;
 
-  // The calls from here on that take a CancelFlag work on the caller's thread for as long as the
-  // client's data takes. They count their steps (engine/base/work_meter.h) and end soon after the
-  // flag is set, with CANCELLED; too many steps for the data are INVALID_ARGUMENT.
+  // CancelFlag: the calls that take one run on the caller's thread for as long as the client's data
+  // requires. They count their work (engine/base/work_meter.h) and return CANCELLED soon after the
+  // flag is set. Data that would need too much work is INVALID_ARGUMENT.
 
-  // The tenant's document of this content (PromptDocument) is deleted. Keys and values of prompts
-  // that held it leave memory (pinned or not, before the next step) and kv_disk, and none of a
-  // request from before (RequestSpec::documents_found) gets there any more. Waits for the disk,
-  // some seconds at most, by CancelFlag::WaitAside. UNAVAILABLE if the disk fails or takes longer,
-  // CANCELLED, RESOURCE_EXHAUSTED without memory: then nothing finds the pages before the next
-  // start, and files may stay.
+  // Deletes what the engine keeps of the tenant's document with this content (PromptDocument): keys
+  // and values of all prompts that held it, pinned or not, leave memory before the next step, and
+  // leave kv_disk. Requests whose documents were looked up earlier (RequestSpec::documents_found)
+  // write none of it to kv_disk afterwards. Blocks on the disk for a few seconds at most
+  // (CancelFlag::WaitAside). Errors:
+  // - UNAVAILABLE: the disk failed or took longer.
+  // - CANCELLED.
+  // - RESOURCE_EXHAUSTED: out of memory.
+  // After an error, no request finds the pages until the next start, but their files may remain.
   virtual absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
                                       const CancelFlag& cancel) = 0;
 
-  // The tenant's document of this content is pinned no longer, before the next step: its pages go
-  // as others do. One that is not pinned stays as it is.
+  // Unpins the tenant's document with this content before the next step; its pages may then be
+  // evicted like any others. No-op if it is not pinned.
   virtual void UnpinDocument(const TenantId& tenant, absl::string_view content) = 0;
 
-  // What is kept of the tenant's documents of these contents, one entry for each. Never waits for
-  // the disk; looks at all pages that it has, some at a time. CANCELLED.
+  // Returns what the engine keeps of each of these documents of the tenant: one entry per content,
+  // in the same order. Never blocks on the disk, but scans the index of all pages on kv_disk, in
+  // batches. Returns CANCELLED if `cancel` is set.
   virtual absl::StatusOr<std::vector<KeptDocument>> FindDocuments(
       const TenantId& tenant, std::span<const std::string> contents,
       const CancelFlag& cancel) const = 0;
 
-  // Text must be UTF-8 (INVALID_ARGUMENT with the byte offset otherwise). `add_special` adds what
-  // the tokenizer's post-processor adds, for example a beginning-of-text id.
+  // Converts text to token ids. `text` must be UTF-8; otherwise INVALID_ARGUMENT with the byte
+  // offset. `add_special` adds what the tokenizer's post-processor adds, for example a
+  // beginning-of-text id.
   virtual absl::StatusOr<std::vector<int32_t>> Tokenize(absl::string_view text, bool add_special,
                                                         const CancelFlag& cancel) const = 0;
-  // The text of the ids, in UTF-8: bytes that form no character become U+FFFD.
+  // Converts ids to UTF-8 text. Bytes that form no valid character become U+FFFD.
   virtual absl::StatusOr<std::string> Detokenize(std::span<const int32_t> ids, bool skip_special,
                                                  const CancelFlag& cancel) const = 0;
 
-  // A new text, without what `add_special` would add. Must end before the engine and the flag,
-  // which ends its Append and Finish.
+  // Starts a text that is tokenized in parts, without what `add_special` would add. The engine and
+  // `cancel` must outlive the stream. Setting the flag ends a running Append or Finish.
   virtual std::unique_ptr<TextStream> NewTextStream(const CancelFlag& cancel) const = 0;
 
-  // The model's chat template applied to a conversation. INVALID_ARGUMENT names the field
-  // ("messages.tools", or "messages" where the template refuses) in the payload kFieldPayload;
-  // UNIMPLEMENTED if the model has no template.
+  // Applies the model's chat template to a conversation. Errors:
+  // - INVALID_ARGUMENT: kFieldPayload names the field ("messages.tools", or "messages" if the
+  //   template itself rejects the conversation).
+  // - UNIMPLEMENTED: the model has no template; use FrameText.
   virtual absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,
                                                          const CancelFlag& cancel) const = 0;
 
-  // The same for a model without a template: what the tokenizer adds in front of a text, the
-  // documents in their plain frames, and `text` as the question.
+  // Builds a prompt for a model without a template: the tokenizer's prefix, the documents in plain
+  // frames, then `text` as the question.
   virtual absl::StatusOr<RenderedChat> FrameText(const std::vector<ChatDocument>& documents,
                                                  absl::string_view text,
                                                  const CancelFlag& cancel) const = 0;
 
-  // Draws what a policy attends in a sequence of some length: see DrawBlockMap. `heads` 0: as many
-  // as the model has for keys and values.
+  // Draws which blocks a policy attends in a sequence of a given length: see DrawBlockMap. If
+  // `heads` is 0, uses the model's number of key/value heads.
   virtual absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec,
                                                 const CancelFlag& cancel) const = 0;
 
@@ -110,13 +119,13 @@ class Engine {
   virtual std::vector<MetricFamily> Metrics() const = 0;
 };
 
-// Loads the model and starts the ranks. `backend` and `kernels` must outlive the engine.
+// Loads the model and starts its ranks. `backend` and `kernels` must outlive the engine.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(const EngineOptions& options, Backend& backend,
                                                      const KernelRegistry& kernels);
 
-// Writes a new model directory `destination` with the weights of `directory`, or of the GGUF file
-// that has this name, as `dtype`, and gives a report for people: the error of every matrix and of
-// all. Contract and errors: engine/model/convert_model.h.
+// Converts the weights in `directory`, or in the GGUF file of that name, to `dtype`, and writes
+// them to a new model directory `destination`. Returns a human-readable report with the error of
+// each matrix and of all together. Contract and errors: engine/model/convert_model.h.
 absl::StatusOr<std::string> ConvertModelDirectory(const std::string& directory, DType dtype,
                                                   const std::string& destination);
 

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_ENGINE_API_CHAT_H_
 #define ANNULUS_ENGINE_API_CHAT_H_
 
-// Conversations and documents on their way to token ids.
+// Conversations and documents, and how they become token ids.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,72 +14,77 @@
 
 namespace annulus {
 
-// One message of a conversation, as the model's chat template gets it. What is absent has no member
-// there. All texts are UTF-8.
+// One message of a conversation, as passed to the model's chat template. A field that is absent
+// here is undefined in the template. All texts are UTF-8.
 struct ChatMessage {
-  std::string role;  // "system", "user", "assistant", "tool" or what else the template knows
+  // "system", "user", "assistant", "tool", or another role that the template knows
+  std::string role;
   std::optional<std::string> content;
   std::optional<std::string> name;
-  std::optional<std::string> reasoning;     // "reasoning_content" and "thinking" in templates
-  std::optional<std::string> tool_calls;    // JSON: an array of calls
-  std::optional<std::string> tool_call_id;  // which call a message of the role "tool" answers
+  std::optional<std::string> reasoning;   // templates see it as "reasoning_content" and "thinking"
+  std::optional<std::string> tool_calls;  // JSON: an array of calls
+  std::optional<std::string> tool_call_id;  // the call that a message with role "tool" answers
 };
 
-// A document of a prompt, as its frame shows it. The text's ids are put in by the caller.
+// A document of a prompt, as its frame shows it. The caller inserts the text's ids.
 struct ChatDocument {
-  std::string name;  // UTF-8, of any characters
-  // Ends the frame of a document for which TextStream::holds_end_mark: letters and digits that the
-  // text cannot hold. Else empty.
+  std::string name;  // UTF-8; any characters
+  // Letters and digits that the text cannot contain, used to end the frame. Needed only if
+  // TextStream::holds_end_mark() is true for the document; otherwise empty.
   std::string mark;
 };
 
 struct ChatRequest {
   std::vector<ChatMessage> messages;            // at least 1
   std::optional<std::string> tools;             // JSON: an array of definitions
-  bool add_generation_prompt = true;            // ends with the beginning of an answer
-  std::optional<std::string> template_options;  // JSON: an object of more variables
-  // They stand in front of the first user message's content, or where a template with a variable
-  // `documents` puts them.
+  bool add_generation_prompt = true;            // end with the beginning of the assistant's answer
+  std::optional<std::string> template_options;  // JSON: an object with further template variables
+  // Placed before the first user message's content, or where the template puts them if it uses a
+  // variable `documents`.
   std::vector<ChatDocument> documents;
-  // Documents get a frame: the template's own, or the plain one (engine/document_frame.h).
+  // Give documents a frame: the template's own, or the plain one (engine/document_frame.h).
   bool framed = false;
 };
 
-// Where a document's ids go.
+// Where to insert a document's ids.
 struct DocumentPlace {
-  size_t at = 0;         // in front of token_ids[at]
-  size_t frame_end = 0;  // token_ids from `at` up to here end the document's frame
+  size_t at = 0;         // insert before token_ids[at]
+  size_t frame_end = 0;  // ids in [at, frame_end) close the document's frame
 };
 
+// A rendered conversation. The caller inserts the ids of each document at its place.
 struct RenderedChat {
-  std::string text;                // without documents
-  std::vector<int32_t> token_ids;  // the text's; the template writes the special tokens itself
-  // One for each document, ascending. What stands between documents is tokenized separately, and
-  // names and frames as plain text. So all ids up to the end of a document's frame are the same
-  // for every prompt with the same documents up to there, whatever follows.
+  std::string text;                // without the documents' texts
+  std::vector<int32_t> token_ids;  // of `text`; the template itself writes special tokens
+  // One place per document, ascending. The text between two documents is tokenized separately, and
+  // names and frames are tokenized as plain text. Therefore all ids up to the end of a document's
+  // frame depend only on what precedes it, so prompts that begin with the same documents share
+  // these ids (and their cached keys and values).
   std::vector<DocumentPlace> places;
 };
 
-// A document's text whose bytes come in parts, turned into the same ids as the whole. The texts of
-// control tokens in it ("<|im_start|>") are plain text: it may have been written by anybody. One
-// thread at a time.
+// Tokenizes a document's text that arrives in parts. Yields the same ids as tokenizing the whole
+// text at once. Control tokens spelled out in the text ("<|im_start|>") are treated as plain text,
+// since anybody may have written it. Not thread-safe.
 class TextStream {
  public:
   virtual ~TextStream() = default;
 
-  // Takes the next bytes, which may end inside a character, and appends the ids that no later byte
-  // can change. INVALID_ARGUMENT: not UTF-8, with the offset in the text, or a stretch of tens of
-  // megabytes that offers no cut. After an error the stream is over.
+  // Takes the next bytes, which may end in the middle of a character, and appends those ids that no
+  // later byte can change. INVALID_ARGUMENT if the bytes are not UTF-8 (with the offset in the
+  // text), or if tens of megabytes contain no place to split the text. After an error the stream
+  // cannot be used any more.
   virtual absl::Status Append(absl::string_view bytes, std::vector<int32_t>& ids) = 0;
 
-  // The text is at its end: appends the ids still to come. The last call.
+  // Ends the text and appends the remaining ids. Must be the last call.
   virtual absl::Status Finish(std::vector<int32_t>& ids) = 0;
 
-  // Bytes of memory that what is held back may take until its ids are out. Little for text with
-  // words; a stretch without any takes dozens of times its length.
+  // Upper bound of the bytes of memory needed for text whose ids are not final yet. Small for text
+  // with words; a run without any place to split takes dozens of times its length.
   virtual size_t memory_bytes() const = 0;
 
-  // Whether the text so far holds the words that end the plain frame: see ChatDocument::mark.
+  // Whether the text so far contains the words that end the plain frame. If so, set
+  // ChatDocument::mark.
   virtual bool holds_end_mark() const = 0;
 };
 

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_ENGINE_API_PLAN_H_
 #define ANNULUS_ENGINE_API_PLAN_H_
 
-// What a request would take, were it submitted now.
+// The prediction that Engine::Plan returns.
 
 #include <cstdint>
 #include <optional>
@@ -10,30 +10,31 @@
 
 namespace annulus {
 
-// What one rank would hold for a request, in bytes of keys, values and summaries.
+// The bytes of keys, values and summaries that one rank would hold for a request.
 struct RankPlan {
   int32_t rank = 0;
-  int64_t kv_bytes = 0;        // of prompt and answer, cached pages included
-  int64_t cached_bytes = 0;    // of these, pages that are cached already
-  int64_t kv_bytes_total = 0;  // that the rank has for all requests
+  int64_t kv_bytes = 0;        // for prompt and answer, including cached pages
+  int64_t cached_bytes = 0;    // the part of kv_bytes that is already cached
+  int64_t kv_bytes_total = 0;  // capacity of the rank for all requests
 };
 
-// kNow: there is room, in memory that is free or that nobody uses. kLater: once requests that run
-// have ended. kNever: Engine::Submit would refuse the request.
+// Whether the request fits. kNow: into memory that is free or can be evicted. kLater: once running
+// requests have ended. kNever: Engine::Submit would refuse it.
 enum class RoomFor : uint8_t { kNow, kLater, kNever };
 
+// What a request would need if it were submitted now.
 struct RequestPlan {
   RoomFor room = RoomFor::kNow;
-  std::string obstacle = {};           // with kNever: why, with needed and available numbers
-  std::vector<RankPlan> ranks = {};    // of the ring, ascending; none with kNever
-  int64_t cached_tokens = 0;           // of the prompt, that memory has of the tenant's own
-  int64_t disk_tokens = 0;             // length of the prompt's beginning that kv_disk has
-  std::string policy = "dense";        // as AttentionReport::policy
-  std::string choice = {};             // as AttentionReport::choice
-  std::optional<double> density = {};  // of the prompt; absent for policies that look at content
-  int requests_ahead = 0;              // that wait
-  // Seconds until the first token would come, and those of them in which this prompt is computed.
-  // Absent while no step was measured, and unless there is room and a place now.
+  std::string obstacle = {};           // if kNever: the reason, with needed and available numbers
+  std::vector<RankPlan> ranks = {};    // the ranks of its ring, ascending; empty if kNever
+  int64_t cached_tokens = 0;           // tokens of the prompt that the tenant has in memory
+  int64_t disk_tokens = 0;             // length of the prompt's prefix that is on kv_disk
+  std::string policy = "dense";        // the policy in effect, as in AttentionReport
+  std::string choice = {};             // why `auto` took it, as in AttentionReport
+  std::optional<double> density = {};  // of the prompt; absent for policies that choose by content
+  int requests_ahead = 0;              // number of requests that wait before it
+  // Time until the first token, and the part of it spent computing this prompt. Absent before the
+  // first measured step, and unless the request could start now.
   struct Seconds {
     double first_token = 0;
     double prefill = 0;

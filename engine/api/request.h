@@ -1,7 +1,7 @@
 #ifndef ANNULUS_ENGINE_API_REQUEST_H_
 #define ANNULUS_ENGINE_API_REQUEST_H_
 
-// What to generate, and from what.
+// A generation request: the prompt, how to sample, and what to report.
 
 #include <chrono>
 #include <cstdint>
@@ -19,10 +19,11 @@ namespace annulus {
 
 using RequestId = uint64_t;
 
-// Sampling, in the order applied: logit_bias, penalties, temperature, top_k, top_p, min_p, draw.
+// Sampling parameters. Order of application: logit_bias, penalties, temperature, top_k, top_p,
+// min_p, draw.
 struct SamplingParams {
   int32_t max_tokens = 256;             // >= 1
-  int32_t min_tokens = 0;               // end-of-text and stops are held back until then
+  int32_t min_tokens = 0;               // end-of-text ids and stops cannot end the answer before
   float temperature = 1;                // 0: greedy; else (0, 2]
   float top_p = 1;                      // (0, 1]
   int32_t top_k = 0;                    // 0: off
@@ -34,61 +35,64 @@ struct SamplingParams {
   std::vector<std::string> stop;        // at most 16, each 1..1024 bytes of UTF-8
   std::vector<int32_t> stop_token_ids;  // at most 1024
   bool ignore_eos = false;
-  std::optional<int32_t> logprobs;      // 0..20 alternatives beside the chosen token
+  std::optional<int32_t> logprobs;      // 0..20 alternatives in addition to the chosen token
   std::map<int32_t, float> logit_bias;  // at most 1024 entries in [-100, 100]
-  // The answer begins with these, whatever the logits say: to measure how fast an answer comes.
+  // For speed measurements: the answer begins with these tokens, whatever the logits say.
   std::vector<int32_t> forced;
 
   bool operator==(const SamplingParams&) const = default;
 };
 
-// A stored document in a prompt.
+// A stored document inside a prompt.
 struct PromptDocument {
-  int32_t begin = 0;    // its first token in the prompt
-  std::string content;  // what names its text: a hash of it
+  int32_t begin = 0;    // index of its first token in the prompt
+  std::string content;  // identifies its text: a hash
 };
 
 struct RequestSpec {
-  // Reuses what this tenant's requests left, and leaves its own to this tenant alone.
+  // The request reuses cached keys and values of this tenant only, and its own are cached for this
+  // tenant only.
   TenantId tenant;
-  // Whose share it uses among the tenant's; empty: nobody's in particular. And which of that one's
-  // connections it came by.
+  // Fair sharing within the tenant: the client, and which of that client's connections the request
+  // came by. Empty: an anonymous share.
   std::string client;
   std::string connection;
-  // -2 to 2; above 0: served before others of its tenant, below: after them. Without an identity:
-  // of its client.
+  // -2 to 2. Above 0: served before other requests of the same tenant; below 0: after them. Without
+  // a tenant identity it only orders requests of the same client.
   int32_t priority = 0;
   std::vector<int32_t> prompt;  // at least 1 id, each below the vocabulary size
-  // Lengths of beginnings of the prompt that other prompts are likely to share, ascending, each at
-  // most the prompt's: where its documents end. At most 64. Keys and values up to there are kept
-  // for reuse, as they are up to the prompt's end.
+  // Lengths of prompt prefixes that other prompts are likely to share, such as the end of each
+  // document. Ascending, each at most the prompt's length, at most 64. Keys and values up to each
+  // of them are kept for reuse, as they are up to the end of the prompt.
   std::vector<int32_t> shared_prefixes;
-  std::vector<PromptDocument> documents;  // so that ForgetDocument finds what they left
-  // Reads whole pages of the prompt, keeps them for reuse and generates nothing: no sampling, no
-  // delta. Usage::prompt_tokens is what is kept; a prompt shorter than a page leaves nothing.
+  std::vector<PromptDocument> documents;  // lets ForgetDocument find the cached pages
+  // Compute the whole pages of the prompt, keep them for reuse, and generate nothing: no sampling,
+  // no delta. Usage::prompt_tokens is the number of tokens kept; a prompt shorter than a page keeps
+  // none.
   bool prefill_only = false;
-  // With prefill_only and a document: what is kept stays whatever room others need, until
-  // Engine::UnpinDocument or ForgetDocument of the last of `documents`, or its time to live is
-  // over. A request beyond EngineOptions::max_pinned ends with RESOURCE_EXHAUSTED (kLimitPayload:
-  // pinned).
+  // Requires prefill_only and a document. Protects the kept pages from eviction until
+  // Engine::UnpinDocument or ForgetDocument is called for the last of `documents`, or its ttl has
+  // passed. A request that would exceed EngineOptions::max_pinned ends with RESOURCE_EXHAUSTED
+  // (kLimitPayload: pinned).
   bool pin = false;
-  // With prefill_only and a document: so long after it was read that document is forgotten in
-  // memory, as by ForgetDocument. 1 s to a year; absent: never.
+  // Requires prefill_only and a document. How long after the prefill to forget that document in
+  // memory, as ForgetDocument does. 1 s to a year; absent: never.
   std::optional<std::chrono::milliseconds> ttl;
-  // When these were looked up, or before: what is forgotten later leaves nothing of this request on
-  // kv_disk. Absent: when it is submitted.
+  // A time at or before the caller looked `documents` up. If one of them is forgotten after this
+  // time, the request writes nothing to kv_disk. Absent: the time of submission.
   std::optional<SteadyTime> documents_found;
   SamplingParams sampling;
-  // Absent: EngineOptions::attention. Layers whose own window the model states stay exact.
+  // Absent: EngineOptions::attention. Layers for which the model itself defines a window stay
+  // exact.
   std::optional<AttentionAssignment> attention;
-  bool attention_details = false;  // fill AttentionReport::details
-  bool digest = false;             // fill Completion::digest
-  // Computes the whole prompt although its beginning may be cached; what it computes is kept.
+  bool attention_details = false;  // fill in AttentionReport::details
+  bool digest = false;             // fill in Completion::digest
+  // Compute the whole prompt even if a prefix of it is cached. The new results are cached.
   bool ignore_cache = false;
   // Absent: EngineOptions::speculation.
   std::optional<Speculation> speculation;
   SteadyTime deadline = SteadyTime::max();
-  // Orders as a deadline does, but ends nothing.
+  // Orders the request as a deadline would, but never ends it.
   SteadyTime wanted_by = SteadyTime::max();
 };
 

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_ENGINE_API_RESULT_H_
 #define ANNULUS_ENGINE_API_RESULT_H_
 
-// What a request brings: progress, text, and how it ended.
+// The results of a request: progress, text, statistics, and how it ended.
 
 #include <cstdint>
 #include <optional>
@@ -13,34 +13,36 @@
 
 namespace annulus {
 
-// Why the rest of a prompt was not reused.
+// Why the rest of a prompt was not reused from the cache.
 struct CacheMiss {
   enum class Reason : uint8_t { kOtherTokens, kEvicted, kOtherAttention, kIgnored };
   Reason reason = Reason::kOtherTokens;
-  int64_t position = 0;  // the first token of the prompt that this is about
+  int64_t position = 0;  // the first prompt token that the reason applies to
 };
 
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
-  int64_t cached_tokens = 0;  // prompt tokens whose keys and values, of its own tenant, were reused
-  int64_t restored_tokens = 0;  // of these, those that came back from a tier below memory for it
-  int64_t drafted_tokens = 0;   // guessed ahead: see Speculation
-  int64_t accepted_tokens = 0;  // of these, those that were right
-  std::optional<CacheMiss> cache_miss;  // nearest entries of its own tenant only
+  int64_t cached_tokens = 0;    // prompt tokens reused from cached keys and values of its tenant
+  int64_t restored_tokens = 0;  // of cached_tokens: restored for this request from disk
+  int64_t drafted_tokens = 0;   // tokens guessed ahead: see Speculation
+  int64_t accepted_tokens = 0;  // of drafted_tokens: guesses that were right
+  std::optional<CacheMiss> cache_miss;  // considers cache entries of its own tenant only
 };
 
-// What the engine keeps of a stored document.
+// What the engine keeps of a stored document, in memory and on disk.
 struct KeptDocument {
   bool pinned = false;
-  std::optional<double> expires_in;  // seconds; absent: it has no time to live
-  // Tokens from its first one on: in memory the most that one prompt left, on kv_disk about. What
-  // follows the document can be among them, so there may be more than it has.
+  std::optional<double> expires_in;  // seconds; absent: never expires
+  // Tokens kept from the document's first token on: in memory the longest run left by any prompt,
+  // on kv_disk an estimate. May exceed the document's length, since tokens that followed it in a
+  // prompt count too.
   int64_t memory_tokens = 0;
   int64_t disk_tokens = 0;
 };
 
-// Seconds since the request was submitted, or of the phase that the name says.
+// Durations in seconds. time_to_first_token and total start at submission; the others cover one
+// phase.
 struct Timings {
   double queue = 0;
   double prefill = 0;
@@ -48,128 +50,140 @@ struct Timings {
   double decode = 0;
   double total = 0;
   double longest_gap = 0;  // between two tokens, while the reader kept up
-  int64_t stalls = 0;      // such gaps that were longer than the stall budget
-  double ring_wait = 0;    // of its steps: the slowest rank waited and had nothing else to do
-  double host = 0;         // of its steps: planning and using results, beside the ranks' work
+  int64_t stalls = 0;      // number of such gaps longer than the stall budget
+  double ring_wait = 0;    // over its steps: time the slowest rank idled, waiting for a peer
+  double host = 0;         // over its steps: planning and handling results, outside the ranks
 };
 
-// One layer and kv head of a request, over the rows that AttentionReport speaks of.
+// Details for one layer and one key/value head, over the rows that AttentionReport covers.
 struct AttentionDetail {
   int32_t layer = 0;
   int32_t kv_head = 0;
   double density = 1;
-  std::optional<double> estimated_coverage;  // mean over query blocks; where something estimates
-  std::optional<double> sampled_coverage;    // mean over sampled rows and the head's query heads
-  // Chosen over causal pairs, 0..255, in each cell of a map of the prompt: [kSide rows of queries]
-  // [kSide columns of keys], cell edges at multiples of prompt / kSide. Cells without a causal pair
-  // hold 0.
+  // Mean over query blocks; absent if the policy estimates nothing.
+  std::optional<double> estimated_coverage;
+  std::optional<double> sampled_coverage;  // mean over sampled rows and the head's query heads
+  // A picture of the prompt: [kSide rows of queries][kSide columns of keys]. Each cell holds the
+  // share of its causal pairs that were attended, scaled to 0..255; cells without causal pairs hold
+  // 0. Cell edges are multiples of prompt / kSide.
   static constexpr int kSide = 64;
   std::vector<uint8_t> map;
-  // Of the map's rows: the share of their queries that this request computed, 0 (none, and the
-  // row's cells hold 0) to 255 (all). Others were reused, or nothing needs them in a last layer.
+  // [kSide] For each row of the map: the share of its queries that this request computed, 0 (none;
+  // the row's cells hold 0) to 255 (all). The others were reused from the cache, or the last layer
+  // did not need them.
   std::vector<uint8_t> computed;
 };
 
-// What attention did for a request, over all its prompt and answer rows that were computed, in
-// layers without a window of their own.
+// How a request attended, over all prompt and answer rows it computed, in layers without a window
+// of their own.
 //
 // Coverage of a row: the share of its softmax mass, under the model's own mask, that lies inside
-// its chosen blocks; of dilated, on keys that one of its branches keeps. Wherever a policy leaves
-// anything out of a prompt, it is sampled before attending, for each layer and step: at least 16
-// seeded uniform rows with a causal length of 16 blocks or more (all there are, where they are
-// fewer), exact sums over their keys. Where rows of an answer choose blocks by content, so are the
-// first and each at a multiple of 64 positions, without its own key. Under a contract
-// (AttentionPolicy:: coverage) tau is raised until the layer's mean over these rows and the heads
-// is enough, or the layer attends everything in this step. Steps without such rows, and answers
-// under an adaptive policy, attend everything.
+// its chosen blocks (policy `dilated`: on keys that one of its branches keeps). Sampled rows
+// measure it exactly, before attending, in each layer and step:
+// - Prompts: whenever the policy leaves anything out. At least 16 seeded, uniformly drawn rows with
+//   a causal length of 16 blocks or more, or all such rows if there are fewer.
+// - Answers: when rows choose blocks by content. The first row, and each row at a multiple of 64
+//   positions; the row's own key is left out.
+//
+// A contract (AttentionPolicy::coverage) raises tau until the layer's mean over these rows and all
+// heads reaches the promised coverage; if nothing less is enough, the layer attends everything in
+// this step. Steps without sampled rows, and answers under an adaptive policy, attend everything.
 struct AttentionReport {
-  std::string policy = "dense";  // in effect, with every parameter: see ParseAssignment
-  std::string choice;            // where `auto` was asked for: what it took and why
+  std::string policy = "dense";  // the policy in effect, with all parameters: see ParseAssignment
+  std::string choice;            // if `auto` was requested: what it chose and why
   double density = 1;            // share of causal (row, key) pairs attended
   int ring_degree = 1;
-  int64_t steps_pass_kv = 0;  // prefill and decode steps run in each mode
+  int64_t steps_pass_kv = 0;  // prefill and decode steps that ran in this mode
   int64_t steps_pass_q = 0;
-  // What the policy's estimator believed to keep, mean over rows; absent where nothing estimates.
+  // The coverage that the policy's estimator predicted, mean over rows; absent if it estimates
+  // nothing.
   std::optional<double> estimated_coverage;
   // Present once a row was sampled.
   struct Sampled {
     double coverage = 1;          // mean over rows, heads, layers
-    double minimum = 1;           // the smallest mean of a layer in a step
-    double first_percentile = 1;  // over heads of all layers, each its mean over rows
+    double minimum = 1;           // the smallest mean of any layer in any step
+    double first_percentile = 1;  // over all layers' heads, each head's mean over rows
     int64_t rows = 0;             // (row, layer) pairs that were sampled
   };
   std::optional<Sampled> sampled;
-  int64_t layer_steps = 0;    // (layer, step) pairs under the policy
-  int64_t layers_raised = 0;  // of these: tau was raised for the contract
-  int64_t layers_dense = 0;   // of these: went dense for the contract
-  bool contract_met = true;   // by every sampled (layer, step); also true without a contract
-  // The smallest mean coverage with which reused keys and values were computed; absent: exactly.
+  int64_t layer_steps = 0;    // number of (layer, step) pairs that ran under the policy
+  int64_t layers_raised = 0;  // of layer_steps: those whose tau was raised for the contract
+  int64_t layers_dense = 0;   // of layer_steps: those that attended everything for the contract
+  bool contract_met = true;   // in every sampled (layer, step) pair; true without a contract
+  // The smallest mean coverage of any reused keys and values when they were computed; absent:
+  // exact.
   std::optional<double> inherited_coverage;
   double estimate_seconds = 0;           // estimating, sampling and choosing, all ranks together
   double attend_seconds = 0;             // attending, all ranks together
-  double estimate_wall_seconds = 0;      // the same two of the slowest rank in each step: what the
-  double attend_wall_seconds = 0;        // request waited for
-  std::vector<AttentionDetail> details;  // by layer, then kv head; if RequestSpec asked for them
+  double estimate_wall_seconds = 0;      // The same two, of the slowest rank in each step: what
+  double attend_wall_seconds = 0;        // the request waited for.
+  std::vector<AttentionDetail> details;  // by layer, then kv head; empty unless requested
 };
 
-// kPrefilled: RequestSpec::prefill_only is done.
+// How a request ended. kPrefilled: a RequestSpec::prefill_only request is complete.
 enum class FinishReason : uint8_t { kStop, kLength, kPrefilled, kCancelled, kDeadline, kError };
 
+// The log probability of a chosen token, and its best alternatives.
 struct TokenLogprob {
   int32_t token_id = 0;
-  float logprob = 0;                                    // natural log, before temperature
-  std::vector<std::pair<int32_t, float>> alternatives;  // descending, `logprobs` of them
-  // Of each by itself, as Detokenize gives it: the token's, then the alternatives'. Filled on the
-  // way to the sink; empty before.
+  float logprob = 0;  // natural log, before temperature
+  // Descending; as many as `logprobs` asks for.
+  std::vector<std::pair<int32_t, float>> alternatives;
+  // The text of each token by itself, as Detokenize returns it: the chosen token's first, then the
+  // alternatives'. Filled in just before the sink gets it; empty inside the engine.
   std::vector<std::string> texts;
 
   bool operator==(const TokenLogprob&) const = default;
 };
 
+// Progress of a prompt, in tokens.
 struct PromptProgress {
   int64_t total = 0;
   int64_t cached = 0;
-  int64_t processed = 0;  // cached ones included
+  int64_t processed = 0;  // including cached ones
   double elapsed_seconds = 0;
   double eta_seconds = 0;
 };
 
+// The next piece of an answer.
 struct Delta {
-  std::string text;                    // whole UTF-8 characters only; may be empty
+  std::string text;                    // whole UTF-8 characters; may be empty
   std::vector<int32_t> token_ids;      // the tokens of this delta
   std::vector<TokenLogprob> logprobs;  // one per token when asked for
 };
 
+// How a request ended, and its statistics.
 struct Completion {
   absl::Status status;  // OK for kStop, kLength and kPrefilled; else why the request ended
   FinishReason finish_reason = FinishReason::kStop;
-  std::string matched_stop;  // the stop string that ended it, if one did
+  std::string matched_stop;  // the stop string that ended the answer, if any
   Usage usage;
   Timings timings;
   AttentionReport attention;
-  // "short" or "long" where the model's rotary frequencies depend on the prompt's length (longrope,
-  // dynamic NTK), else empty; empty too for a request that never ran.
+  // "short" or "long" if the model's rotary frequencies depend on the prompt's length (longrope,
+  // dynamic NTK). Empty otherwise, and for a request that never ran.
   std::string rope_factors;
-  // If RequestSpec::digest: the SHA-256, in hexadecimal, of 8 bytes for each token: its id and the
-  // bits of its log probability, little-endian.
+  // If RequestSpec::digest: hexadecimal SHA-256 over 8 bytes per token: its id and the bits of its
+  // log probability, both little-endian.
   std::string digest;
 };
 
-// Where one request's results go. The engine calls it from its own thread, one call at a time, and
-// OnQueued also from Submit before that; no call may block. OnDone comes exactly once, last, and
-// always.
+// Receives the results of one request. The engine calls it from its own thread, one call at a time;
+// Submit also calls OnQueued, before any other call. No call may block. OnDone is always the last
+// call and comes exactly once.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
-  virtual void OnQueued(int position) = 0;  // 0: next
+  virtual void OnQueued(int position) = 0;  // 0: next in line
   virtual void OnProgress(const PromptProgress& progress) = 0;
   virtual void OnDelta(Delta delta) = 0;
   virtual void OnDone(Completion completion) = 0;
 
-  // False while the reader is behind. The engine then parks the request: it keeps its pages, is
-  // left out of steps and gives its place among `max_running` to another. With room again it takes
-  // the next place that is free, before requests that still wait. It is ended when the reader is
-  // behind for longer than EngineOptions::slow_reader_timeout. Called from any thread.
+  // Returns false while the reader is behind. The engine then parks the request: it keeps its
+  // pages, but leaves the steps and frees its place among `max_running`. Once there is room again,
+  // it takes the next free place, before requests that still wait to start. The engine ends a
+  // request that stays behind for longer than EngineOptions::slow_reader_timeout. Any thread may
+  // call this.
   virtual bool HasRoom() const = 0;
 };
 

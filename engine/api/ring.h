@@ -1,40 +1,41 @@
 #ifndef ANNULUS_ENGINE_API_RING_H_
 #define ANNULUS_ENGINE_API_RING_H_
 
-// How the ranks of a ring exchange, and what that costs.
+// How the ranks of a ring exchange data, and what that costs.
 
 #include <cstdint>
 #include <vector>
 
 namespace annulus {
 
-// How the ring exchanges data (Meta, arXiv 2411.01783): keys and values circulate, or queries
-// circulate and states return. Automatic lets the scheduler's cost model choose.
+// What the ring exchanges (Meta, arXiv 2411.01783). kPassKv: keys and values circulate. kPassQ:
+// queries circulate and attention states return. kAuto: the scheduler's cost model chooses.
 enum class RingMode : uint8_t { kAuto, kPassKv, kPassQ };
 
-// How ranks on several devices exchange: copies from memory to memory, copies through pinned memory
-// of the host, or NCCL. Automatic takes the first of peer, nccl and staged that this machine has.
-// Ranks of one device hand addresses over, and only automatic fits them.
+// How ranks on different devices exchange data. kPeer: direct copies between device memories.
+// kStaged: copies through pinned host memory. kNccl: NCCL. kAuto: the first of peer, nccl and
+// staged that this machine supports. Ranks on one device pass addresses; for them only kAuto is
+// allowed.
 enum class RingTransport : uint8_t { kAuto, kPeer, kStaged, kNccl };
 
-// How fast one rank attends, in FLOP/s, when a call has so many rows.
+// How fast one rank computes attention, in FLOP/s, in calls with `rows` rows.
 struct AttentionRate {
   int rows = 1;
-  double flops = 50e9;        // while all ranks of its ring do the same
-  double alone_flops = 50e9;  // while the others wait; higher where ranks share processors
-  // What pass-Q takes more than pass-KV besides where one rank has all rows, for each other rank;
-  // less than 0 where that one gains little from the processors that the others leave it.
+  double flops = 50e9;        // while all ranks of its ring compute too
+  double alone_flops = 50e9;  // while the others wait; higher if ranks share processors
+  // Extra seconds of pass-Q over pass-KV per further rank when one rank has all rows. Negative if
+  // that rank gains little from the processors that idle ranks leave it.
   double query_seconds = 0;
 };
 
-// What the choice between pass-KV and pass-Q rests on.
+// The measured rates that decide between pass-KV and pass-Q.
 struct ExchangeRates {
-  // By ascending rows, at least one.
+  // Ascending by rows; at least one entry.
   std::vector<AttentionRate> attention = std::vector<AttentionRate>(1);
-  double call_keys = 0;  // each call on one rank's keys takes as long as so many keys more
-  double link_bytes_per_second = 5e9;  // 0: messages are handed over where they lie, none is copied
-  double message_seconds = 20e-6;      // from a send until the receiver goes on
-  double part_seconds = 0;             // more for each further part (a page) of a message
+  double call_keys = 0;                // fixed cost of a call on one rank's keys, expressed in keys
+  double link_bytes_per_second = 5e9;  // 0: messages pass addresses, nothing is copied
+  double message_seconds = 20e-6;      // from sending until the receiver continues
+  double part_seconds = 0;             // extra for each further part (page) of a message
 };
 
 }  // namespace annulus
