@@ -9,42 +9,43 @@
 
 namespace annulus {
 
-// The coordinator's page table of one cache group of one sequence.
+// The coordinator's page table for one cache group of one sequence.
 struct GroupTable {
   std::vector<PageEntry> entries;  // ascending first_position, contiguous positions
-  int32_t mapped_end = 0;          // positions below have had a page
-  int32_t pending_drop = 0;        // entries dropped here that the ranks still have
+  int32_t mapped_end = 0;          // every position below has had a page
+  int32_t pending_drop = 0;        // entries dropped from this table that the ranks still have
 };
 
-// A sequence that holds pages. Its pages were all taken at admission: those not in a table yet, or
-// no longer, wait in the page book's reserve of its id. Plain data.
+// A running sequence. It took all its pages at admission; those that are not yet, or no longer, in
+// a page table are in the page book's reserve under its id. Plain data.
 struct Sequence {
   SequenceId id = 0;
-  std::vector<int32_t> tokens;  // the prompt, then what was sampled
+  std::vector<int32_t> tokens;  // the prompt, then the sampled tokens
   int32_t prompt_length = 0;
-  int32_t computed = 0;  // positions whose keys and values are written
-  // Guessed to follow `tokens`; the next step may try some of them. Empty while in prefill.
+  int32_t computed = 0;  // the keys and values of positions below are written
+  // Guesses of the tokens after `tokens`; the next step may verify some of them. Empty in prefill.
   std::vector<int32_t> draft;
-  bool paused = false;  // parked, its reader is behind: left out of plans, holds no slot
+  bool paused = false;  // parked for a slow reader: not planned, takes no slot
+  // The ranks that share the sequence, in ring order, and the one of them that samples for it.
   std::vector<int32_t> ring;
   int32_t home = 0;
   std::vector<GroupTable> groups;
   std::shared_ptr<const SamplingSetup> setup;
   std::shared_ptr<const AttentionAssignment> attention;  // null: dense
-  std::shared_ptr<const SummaryPages> summaries;         // taken at admission too; null: none
+  std::shared_ptr<const SummaryPages> summaries;         // also taken at admission; null: none
   bool report_lists = false;                             // see SequenceTerms
-  int64_t rope_length = 0;                               // which rotary frequencies: RopeLength
+  int64_t rope_length = 0;  // selects the rotary frequencies: see RopeLength
   bool setup_sent = false;
-  bool announced = false;  // the ranks know its tables; false when it began with cached pages
+  bool announced = false;  // the ranks have its tables; false if it started with cached pages
 
   bool in_prefill() const { return computed < prompt_length; }
 };
 
-// Everything that planning reads. Sequences are in admission order.
+// All input of planning. `running` is in admission order.
 struct EngineState {
   uint64_t step = 0;
   std::vector<std::unique_ptr<Sequence>> running;
-  std::vector<SequenceId> ended;  // since the last plan
+  std::vector<SequenceId> ended;  // since the last plan; the ranks still have to forget them
 };
 
 }  // namespace annulus
