@@ -9,36 +9,39 @@
 
 namespace annulus {
 
-// Estimates along antidiagonals on a rank that holds keys: of the rows of ring index `runner`
-// against own pages. What is ranked by are shares of a softmax over the keys of all ranks, so there
-// are two phases, both on the device: sums of exponentials for each row group and query head, then,
-// with the sums of all ranks, masses for each query block and kv head.
+// Estimates attention along antidiagonals (XAttention) on a rank that holds keys: scores the rows
+// of ring index `runner` against this rank's own pages.
 //
-// Scores, a number for each row group, query head and block, never leave the device. They lie in
-// what the step leaves of its arena, which is at least what the blocks behind attention will take
-// of it, and stay there between the phases. Where it is too small they are scored some blocks of
-// keys at a time, and once more in the second phase.
+// Blocks are ranked by their share of a softmax over the keys of all ranks. That takes two phases,
+// both on the device: first the sum of exponentials for each row group and query head; then, given
+// the sums over all ranks, the mass of each block for each query block and kv head.
+//
+// The scores (one per row group, query head and block) never leave the device. They use whatever
+// the step leaves free in its arena, which is at least what the operations after attention will
+// take, and stay there between the phases. If that is too small, blocks of keys are scored in
+// slices, and again in the second phase.
 class Antidiagonals {
  public:
   // Reads the query's positions and stride; all outlive it.
   Antidiagonals(const ChoiceContext& context, const ChoiceLayer& layer, const Choice& item,
                 const ChoiceQuery& query, int runner);
 
-  // First phase: fills sums, which the host may read behind the stream, and kept if afterwards
-  // `spare` bytes of the arena are left.
+  // First phase. Fills scored.sums, which the host may read once the stream has reached this point,
+  // and scored.kept if that leaves `spare` bytes of the arena free.
   absl::Status Sum(const float* rows, size_t spare, ScoredRows& scored) const;
-  // Second phase, with the sums of all ranks, which ops reach. `masses`: [query blocks of the
-  // runner][kv_heads][own blocks], memory of the host that ops reach.
+  // Second phase. `sums`: over all ranks, readable by ops. `masses`: [query blocks of the
+  // runner][kv_heads][own blocks], host memory that ops can access.
   absl::Status Pool(const ScoredRows& scored, const float* sums, std::span<float> masses) const;
-  // Both where no other rank holds keys: for as many query blocks at a time as have room.
+  // Both phases, for when no other rank holds keys. Processes as many query blocks at a time as
+  // fit.
   absl::Status SumAndPool(const float* rows, std::span<float> masses) const;
 
  private:
-  // Whole query blocks of the runner.
+  // A range of whole query blocks of the runner.
   struct Part {
     ConstMatrixView query;
     std::span<const int32_t> positions;
-    std::vector<int32_t> ends;  // row groups of each query block
+    std::vector<int32_t> ends;  // end of each query block, in row groups
     int64_t lists;              // row groups * heads
   };
 

@@ -8,10 +8,11 @@
 
 namespace annulus {
 
-// Looks on while a lone rank attends, to learn from a model's own attention.
+// Watches a single rank attend, to learn from a model's own attention (used to fit gates).
 class AttentionObserver {
  public:
-  // The rows of one item in a layer without a window, whose keys and values are in their pages.
+  // The rows of one item in a layer without a window. Their keys and values are already in the
+  // pages.
   struct Look {
     int layer = 0;
     const RingAttentionConfig& config;
@@ -19,11 +20,11 @@ class AttentionObserver {
     Stream& stream;
     std::span<const int32_t> positions;  // of the rows
     ConstMatrixView query;               // [rows, heads * k_dim], rotated
-    std::span<const KvPageView> pages;   // all up to the rows' end
+    std::span<const KvPageView> pages;   // all pages up to the last row
   };
 
   virtual ~AttentionObserver() = default;
-  // An error ends the step. On the rank's thread.
+  // Called on the rank's thread. An error ends the step.
   virtual absl::Status Observe(const Look& look) = 0;
 };
 

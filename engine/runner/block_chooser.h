@@ -8,19 +8,19 @@
 
 namespace annulus {
 
-// Settles the block lists of a layer on all ranks of each item's ring: scores come from the ranks
-// that hold the keys (ScoreExchange), each rank chooses for its own rows, the ranks agree on the
-// contract, and lists go to the holders (ListExchange).
+// Chooses the blocks that each item attends in a layer, on all ranks of the item's ring: the ranks
+// that hold keys return scores (ScoreExchange), each rank chooses blocks for its own rows, the
+// ranks agree on the contract, and the lists go to the ranks that hold the blocks (ListExchange).
 //
-// The contract (AttentionPolicy::coverage): 16 seeded rows are scored exactly, block by block. All
-// ranks add up what they would cover under a ladder of ever larger tau, and take the first that is
-// enough for the mean over rows and heads; the last step of the ladder is all blocks.
+// The contract (AttentionPolicy::coverage): 16 seeded rows are scored exactly, block by block. The
+// ranks sum the coverage that each value in a ladder of increasing tau would reach, and take the
+// first value whose mean over rows and heads is sufficient. The last rung is all blocks.
 class BlockChooser {
  public:
   explicit BlockChooser(const ChoiceContext& context) : context_(context) {}
 
-  // `choosing`: ascending item; those beyond layer.items are left out. Appends what was chosen for
-  // own rows to `report`.
+  // `choosing`: ascending by item; entries beyond layer.items are ignored. Appends what own rows
+  // chose to `report`.
   absl::Status Run(const ChoiceLayer& layer, std::span<const ChoosingItem> choosing,
                    std::vector<LayerAttention>& report);
 

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_ENGINE_RUNNER_CHOICE_H_
 #define ANNULUS_ENGINE_RUNNER_CHOICE_H_
 
-// What the steps of choosing blocks share: see BlockChooser.
+// Types shared by the steps of choosing blocks: see BlockChooser.
 
 #include <deque>
 #include <functional>
@@ -18,71 +18,73 @@
 
 namespace annulus {
 
-// What the memory of messages needs that outlives a layer. A peer may still read what was sent: the
-// chooser empties `layer` once all peers have answered, and the rank empties `step` when the next
-// step begins, which is after every rank has ended this one.
+// Buffers of messages. A peer may read them after the sender is done, so they live longer than the
+// call: the chooser clears `layer` once all peers have answered, and the rank clears `step` when
+// the next step begins, since by then every rank has ended this one.
 struct ChoiceMessages {
-  std::deque<DeviceBuffer> layer;  // of the host, and read by ops: Backend::AllocateHost
+  std::deque<DeviceBuffer> layer;  // host memory readable by ops: Backend::AllocateHost
   std::deque<std::vector<std::byte>> step;
 };
 
-// How the rows of an item choose.
+// How the rows of an item choose blocks.
 enum class ChoiceKind : uint8_t {
-  kNone,     // the item attends all, or its lists are known before the step
-  kLists,    // a content-free policy's lists, coverage sampled
-  kRanking,  // estimated by antidiagonals, from means of keys, or by gates
+  kNone,     // no choice: the item attends all, or its lists are known ahead
+  kLists,    // lists of a content-free policy; coverage is sampled
+  kRanking,  // ranked by an estimate: antidiagonals, means of keys, or gates
   kGroups,   // hierarchical
   kTop,      // top_pages
 };
-// `begin`, `end`: the item's rows.
+// Returns how the rows [begin, end) of an item choose under `policy`.
 ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);
-// Whether the item's rows follow the policy's content-free lists.
+// Whether the item's rows use the policy's content-free lists.
 bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);
 
-// What a rank knows of the pages of a sequence in one layer; each is filled where a policy asks.
+// What a rank has summarised about a sequence's pages in one layer. Each member is filled only if a
+// policy needs it.
 struct LayerSummaries {
   PageSummaries bounds{PageSummaries::Kind::kBounds};
   PageSummaries means{PageSummaries::Kind::kMean};
   GateKeys gates;
 };
 
-// Some heads of a layer, which follow one policy.
+// Heads of a layer that follow the same policy.
 struct ChoosingPart {
   std::shared_ptr<const AttentionPolicy> policy;
-  // Lists of a policy that does not look at content, if its rows follow them.
+  // Lists of a content-free policy if these rows use them; otherwise null.
   std::shared_ptr<const BlockPattern> pattern;
   std::vector<bool> heads;  // [kv_heads]
 };
 
-// One item of a step whose block lists are settled layer by layer, before attending: because a
-// policy looks at content, because its coverage is sampled, or because heads follow several.
+// An item whose blocks are chosen layer by layer before attending, because its policy looks at
+// content, its coverage is sampled, or its heads follow different policies.
 struct ChoosingItem {
   size_t item = 0;  // index among the step's ring items
   SequenceId sequence = 0;
-  std::vector<ChoosingPart> parts;  // at least one, with blocks of one size; each head is in one
+  // At least one, with equal block sizes; each head is in exactly one.
+  std::vector<ChoosingPart> parts;
   bool report_lists = false;
-  // Everything that its rows may attend; for the items' cache group without a window.
+  // Everything its rows may attend, in the cache group without a window.
   ItemShards candidates;
-  std::vector<LayerSummaries>* summaries = nullptr;  // [layer] of the sequence's own pages here
+  std::vector<LayerSummaries>* summaries = nullptr;  // [layer] for the own pages of the sequence
   SummaryKinds summary_kinds;                        // of the sequence
-  std::span<const int32_t> summary_pages;            // own pages that hold them
-  bool samples_answer = false;  // whether the coverage of a row of an answer is sampled too
+  std::span<const int32_t> summary_pages;            // own pages that store the summaries
+  bool samples_answer = false;                       // also sample the coverage of answer rows
 
   int32_t block() const { return parts.front().policy->block; }
 };
 
-// One layer of one step, as its choice sees it.
+// One layer of one step, seen from choosing.
 struct ChoiceLayer {
-  uint64_t tag = 0;  // as RingLayer::tag
+  uint64_t tag = 0;  // equals RingLayer::tag
   int layer = 0;
   std::span<const RingItem> items;  // those that attend in this layer
-  std::span<ItemShards> shards;     // [item]: what is chosen is written here
-  ConstMatrixView query;            // [own rows, heads * k_dim], dense; a device's
+  std::span<ItemShards> shards;     // [item] output: the chosen blocks
+  ConstMatrixView query;            // [own rows, heads * k_dim], dense, device memory
   std::function<std::byte*(int32_t page)> page_data;  // this layer's part of an own page
-  std::span<const float> sinks;                       // [heads], the host's; empty: none
+  std::span<const float> sinks;                       // [heads] host memory; empty: none
 };
 
-// What stays the same over the life of a rank.
+// What stays the same for the lifetime of a rank.
 struct ChoiceContext {
   RingLink& link;
   Backend& backend;
@@ -90,78 +92,80 @@ struct ChoiceContext {
   Stream& stream;
   const RingAttentionConfig& config;
   ChoiceMessages& messages;
-  StepArena& arena;                       // of the device; what a choice takes it gives back
+  StepArena& arena;                       // device memory; every choice returns what it takes
   const AttentionGates* gates = nullptr;  // of the model; null: none
 
   int heads() const { return config.heads; }
   int kv_heads() const { return config.shape.kv_heads; }
   int group() const { return heads() / kv_heads(); }
   int64_t columns() const { return int64_t{heads()} * config.shape.k_dim; }
-  // Memory for the layer's messages, which host and ops reach.
+  // Allocates memory for the layer's messages that host and ops can access.
   absl::StatusOr<std::span<float>> Keep(size_t count) const;
-  // block_scores of one item by the scale and cap of the model's attention.
+  // Runs block_scores for one item with the scale and cap of the model's attention.
   absl::Status ScoreBlocks(const BlockScoresItem& item, int32_t block_tokens, int32_t stride) const;
 };
 
-// Rows whose scores along antidiagonals were added up here: see Antidiagonals.
+// Rows that this rank has scored along antidiagonals: see Antidiagonals.
 struct ScoredRows {
   const float* rows = nullptr;  // [positions, heads * k_dim]
   std::span<float> sums;        // [row groups][heads] over own keys
-  std::span<float> kept;        // [row groups][heads][own blocks], of the arena; empty: not kept
+  std::span<float> kept;        // [row groups][heads][own blocks], in the arena; empty: not kept
 };
 
-// One kind of scores that the rows of an item want.
+// One kind of score that the rows of an item request from the ranks that hold their keys.
 struct ChoiceQuery {
-  // Exact scores, of all keys or of those that `branches` keep; sums along antidiagonals of
-  // `stride`; the bound or the mean of each page; gates.
+  // kExact: exact scores over all keys. kKept: exact scores over the keys that `branches` keep.
+  // kAntidiagonal: sums along antidiagonals with `stride`. kBounds, kMeans: from the bounds or the
+  // mean of each page. kGates: from gates.
   enum class Ask : uint8_t { kExact, kKept, kAntidiagonal, kBounds, kMeans, kGates };
 
   Ask kind = Ask::kExact;
   int32_t stride = 1;
   std::vector<DilatedBranch> branches;
-  std::vector<std::vector<int32_t>> positions;  // [ring index] of the rows that are scored
-  std::vector<int64_t> groups;                  // [ring index] rows of scores
+  std::vector<std::vector<int32_t>> positions;  // [ring index] positions of the rows to score
+  std::vector<int64_t> groups;                  // [ring index] number of score rows
   ConstMatrixView own;                          // [own positions, heads * k_dim]
-  std::vector<int64_t> lists;                   // [ring index] of scores, or masses, that return
-  std::optional<BlockScores> scores;            // of own rows, once they are back
+  std::vector<int64_t> lists;                   // [ring index] number of scores or masses to return
+  std::optional<BlockScores> scores;            // for own rows, once received
   std::vector<std::span<const float>> owed;     // [ring index] computed here for others
-  // Of antidiagonals.
+  // Only for kAntidiagonal.
   std::vector<ScoredRows> scored;     // [ring index] computed here
-  std::span<float> sums;              // [row groups][heads] of own rows over all keys
-  std::optional<BlockMasses> masses;  // of own rows, once they are back; instead of scores
+  std::span<float> sums;              // [row groups][heads] for own rows, over all keys
+  std::optional<BlockMasses> masses;  // for own rows, once received; used instead of scores
 
   bool antidiagonal() const { return kind == Ask::kAntidiagonal; }
 };
 
-// A part of an item while its lists are settled.
+// A part of an item while its blocks are being chosen.
 struct PartChoice {
   const ChoosingPart* part = nullptr;
   ChoiceKind kind = ChoiceKind::kNone;
   std::optional<ChoiceQuery> estimate;
   std::optional<BlockRanking> ranking;
-  std::vector<double> ladder;  // [rung] tau; 0: the policy's own lists; the last may be 1: all
+  std::vector<double> ladder;  // [rung] tau; 0: the policy's own lists; a last rung of 1: all
   size_t rung = 0;
-  std::vector<double> covered;  // [rung][head] sums over own probes
-  BlockPattern pattern;         // of own rows, once chosen, for all heads; only its own count
+  std::vector<double> covered;  // [rung][head] sums over own sampled rows
+  BlockPattern pattern;  // the choice for own rows; has all heads, but only this part's are valid
 
   const AttentionPolicy& policy() const { return *part->policy; }
   bool bound() const { return policy().coverage > 0; }
   bool all() const { return ladder[rung] >= 1; }
-  // How many blocks of the ranking's order a rung takes.
+  // How many blocks to take at `at_rung`, in the order of the ranking.
   int32_t Count(size_t q, int kv_head, size_t at_rung) const;
 };
 
-// An item while its lists are settled.
+// An item while its blocks are being chosen.
 struct Choice {
   const ChoosingItem* choosing = nullptr;
   const RingItem* ring = nullptr;
   std::vector<int32_t> query_blocks;       // of own rows
-  std::vector<std::vector<int32_t>> held;  // [ring index] candidate blocks of own rows there
-  std::vector<std::vector<int32_t>> seen;  // [ring index] own blocks for rows of that index
+  std::vector<std::vector<int32_t>> held;  // [ring index] blocks there that own rows may attend
+  // [ring index] own blocks that rows of that index may attend.
+  std::vector<std::vector<int32_t>> seen;
   std::vector<std::vector<int32_t>> held_page_blocks;  // [ring index] block of each page
-  std::optional<ChoiceQuery> probes;                   // exact scores of sampled rows
+  std::optional<ChoiceQuery> probes;                   // requests exact scores of sampled rows
   std::vector<PartChoice> parts;
-  BlockPattern pattern;  // of own rows, once all parts have chosen
+  BlockPattern pattern;  // the choice of all parts, for own rows
 
   int32_t block() const { return choosing->block(); }
   int index() const { return ring->index; }
@@ -170,23 +174,24 @@ struct Choice {
   const PartChoice& part_of(int kv_head) const;
 };
 
-// Whether own rows of an item ask `holder`, and whether this rank answers those of `runner`: ring
-// indices.
+// Asks: whether own rows request scores from ring index `holder`. Owes: whether this rank must
+// return scores to ring index `runner`.
 bool Asks(const Choice& item, const ChoiceQuery& query, int holder);
 bool Owes(const Choice& item, const ChoiceQuery& query, int runner);
 
-// What `choosing` asks of whom in the layer.
+// Prepares what `choosing` requests in the layer, and from which ranks.
 Choice MakeChoice(const ChoiceContext& context, const ChoiceLayer& layer,
                   const ChoosingItem& choosing);
 
-// The blocks of rows, each once, ascending.
+// The blocks that contain `positions`: distinct, ascending.
 std::vector<int32_t> BlocksOf(std::span<const int32_t> positions, int32_t block_tokens);
 
-// The ring index of a rank; -1: not in the item's ring.
+// The rank's ring index; -1 if it is not in the item's ring.
 int IndexOf(const RingItem& item, int rank);
 
-// Visits all queries of the items whose ring `peer` is in, with its ring index: those that its rows
-// put to this rank's pages and own rows to its.
+// Calls visit(item, query, ring index of `peer`) for every query of each item whose ring includes
+// `peer`. Covers both directions: what the peer's rows request from this rank, and what own rows
+// request from the peer.
 template <class Visit>
 void ForEachQuery(std::span<Choice> choices, int peer, const Visit& visit) {
   for (Choice& item : choices) {
@@ -199,7 +204,7 @@ void ForEachQuery(std::span<Choice> choices, int peer, const Visit& visit) {
   }
 }
 
-// Floats as a part of a message.
+// Reinterprets floats as a message part, and back.
 inline RingPart PartOf(std::span<const float> data) {
   return {reinterpret_cast<const std::byte*>(data.data()), data.size_bytes()};
 }
@@ -207,7 +212,7 @@ inline std::span<const float> FloatsOf(const RingPart& part) {
   return {reinterpret_cast<const float*>(part.data), part.bytes / sizeof(float)};
 }
 
-// One round of messages of a layer; `number` tells it from the layer's others.
+// Exchanges one round of messages for a layer. `number` distinguishes the layer's rounds.
 template <class Give, class Expect, class Take>
 absl::Status ChoiceRound(const ChoiceContext& context, const ChoiceLayer& layer, uint64_t number,
                          const Give& give, const Expect& expect, const Take& take) {

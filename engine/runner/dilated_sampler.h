@@ -8,14 +8,15 @@
 
 namespace annulus {
 
-// Samples what `dilated` covers: for seeded rows, the share of the softmax mass on keys that at
-// least one branch keeps. What it attends is settled ahead, so only queries and scores travel.
+// Samples the coverage of policy `dilated`: for seeded rows, the share of the softmax mass on keys
+// that at least one branch keeps. The attended keys are known ahead, so only queries and scores are
+// exchanged.
 class DilatedSampler {
  public:
   explicit DilatedSampler(const ChoiceContext& context) : context_(context) {}
 
-  // `items`: ascending item, each of one dilated part; those beyond layer.items are left out.
-  // Appends the coverage of own sampled rows to `report`, without pairs.
+  // `items`: ascending by item, each with one dilated part; entries beyond layer.items are ignored.
+  // Appends the coverage of own sampled rows to `report`, with pairs left at 0.
   absl::Status Run(const ChoiceLayer& layer, std::span<const ChoosingItem> items,
                    std::vector<LayerAttention>& report);
 

@@ -8,15 +8,15 @@
 
 namespace annulus {
 
-// Lists of the chosen blocks go to the ranks that hold them, one bit for each candidate, who then
-// send nothing else: second half of choosing.
+// Second half of choosing: sends the chosen blocks to the ranks that hold them, as one bit per
+// candidate block. The holders then send only those blocks.
 class ListExchange {
  public:
   ListExchange(const ChoiceContext& context, const ChoiceLayer& layer,
                std::span<const Choice> choices)
       : context_(context), layer_(layer), choices_(choices) {}
 
-  // Writes ChoiceLayer::shards of all choices, whose patterns are settled.
+  // Writes ChoiceLayer::shards for all choices. Their patterns must be final.
   absl::Status Run();
 
  private:

@@ -5,8 +5,9 @@
 
 namespace annulus {
 
-// Fills ChoiceQuery::own: all own rows, some of them, or the mean of each query block. Rows that
-// are not all of them are copied to `context.messages`; read them after the stream.
+// Fills ChoiceQuery::own with all own rows, some of them, or the mean of each query block. Unless
+// it is all rows, they are copied into `context.messages`; read them only after the stream has
+// reached this point.
 absl::Status TakeOwnQueries(const ChoiceContext& context, const ChoiceLayer& layer,
                             const Choice& item, ChoiceQuery& query);
 

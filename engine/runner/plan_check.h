@@ -9,17 +9,18 @@
 
 namespace annulus {
 
-// A plan may come from another process: what a rank cannot follow is INVALID_ARGUMENT, never a
-// failed CHECK. The codec has looked at each plan by itself; here it is held against what the
-// plans before it have said.
+// Plans may come from another process, so a rank rejects what it cannot follow with
+// INVALID_ARGUMENT instead of failing a CHECK. The codec has checked each plan by itself; these
+// functions check it against earlier plans.
 
-// Whether the update's tables can be added to what the rank knows of the sequence. Its terms have
-// been applied.
+// Checks that the update's tables can be applied to what the rank knows about the sequence. Call
+// after the update's terms have been applied.
 absl::Status CheckTables(const SequenceUpdate& update, const RankSequence& sequence,
                          const RankModel& model);
 
-// Whether `rank` can run its part of the item, all updates of the step applied. Every row runs
-// where its pages are, or at home if it is sampled: else its keys and values would stay unwritten.
+// Checks that `rank` can run its part of the item. Call after all updates of the step. Every row
+// must run where its page is (a sampled row: at home), otherwise its keys and values would not be
+// written.
 absl::Status CheckItem(const PlanItem& item, const RankSequence& sequence, const RankModel& model,
                        int32_t rank);
 

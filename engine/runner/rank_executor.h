@@ -20,54 +20,54 @@
 
 namespace annulus {
 
-// The heads of one layer that follow one policy.
+// Heads of one layer that follow the same policy.
 struct SequencePart {
   std::shared_ptr<const AttentionPolicy> policy;
   std::vector<bool> heads;  // [kv_heads]
 };
 
-// What a rank remembers of a sequence between steps: a mirror of its page tables, grown by the
-// plans' deltas, and its sampler where this rank is the home.
+// What a rank remembers about a sequence between steps: a copy of its page tables, maintained from
+// the plans' deltas, and its sampler if this rank is the home.
 struct RankSequence {
   std::vector<int32_t> ring;
   int32_t home = 0;
   std::vector<std::vector<PageEntry>> groups;  // [cache group], ascending first_position
   std::unique_ptr<Sampler> sampler;
-  uint32_t version = 0;                              // of the terms; 0: none are known
-  std::vector<std::vector<SequencePart>> attention;  // [layer]; none: dense
-  bool ruled = false;                                // layers differ
-  std::vector<LayerSummaries> summaries;             // [layer], under a policy
+  uint32_t version = 0;                              // of the terms; 0: no terms received
+  std::vector<std::vector<SequencePart>> attention;  // [layer]; empty: dense
+  bool ruled = false;                                // layers follow different policies
+  std::vector<LayerSummaries> summaries;             // [layer] if a policy needs them
   SummaryKinds summary_kinds;
   SummaryPages summary_pages;  // empty: no summaries are kept
   bool report_lists = false;
-  bool begins_answer = false;  // its first row to be sampled is in this step
+  bool begins_answer = false;  // this step samples the answer's first token
   int64_t rope_length = 0;
   std::vector<std::vector<float>> inverse_frequencies;  // [rope setting]; empty: the model's
 };
 
-// The parts that a rank works with; all outlive it.
+// The objects a rank works with. All must outlive it.
 struct RankParts {
   int rank = 0;
-  int device = 0;  // of the backend's, whose copy of the weights this rank reads
+  int device = 0;  // index in the backend; the rank reads the weights' copy there
   const RankModel* model = nullptr;
   Backend* backend = nullptr;  // of that device
   Stream* stream = nullptr;
   RingChannel* channel = nullptr;
   KvPool* pool = nullptr;
-  StepArena* arena = nullptr;  // of the device
+  StepArena* arena = nullptr;  // device memory
   StepArena* host_arena =
-      nullptr;      // that the host and ops reach; the same where that is one memory
-  RingSlots slots;  // where the channel copies to, if it does
-  PatternCache* patterns = nullptr;                    // of all ranks together
-  Heartbeat* heartbeat = nullptr;                      // of all ranks together
-  AttentionObserver* observer = nullptr;               // null: nobody looks on
-  std::chrono::milliseconds exchange_timeout{30'000};  // longest silence of all ranks
-  bool graphs = true;                                  // steps that decode: see Stream::BeginGraph
+      nullptr;      // reachable by host and ops; the same as `arena` if the device uses host memory
+  RingSlots slots;  // destination of copies, if the channel copies
+  PatternCache* patterns = nullptr;                    // shared by all ranks
+  Heartbeat* heartbeat = nullptr;                      // shared by all ranks
+  AttentionObserver* observer = nullptr;               // null: none
+  std::chrono::milliseconds exchange_timeout{30'000};  // how long no rank may make progress
+  bool graphs = true;  // run decode steps as graphs: see Stream::BeginGraph
 };
 
-// Bytes of the step arenas for plans that give this rank at most `rows` rows and its peers as many
-// each, in a ring of at most `ranks`, on such a device. `host` is 0 where the host reads the
-// device's memory: then `device` has room for both.
+// Bytes of the step arenas, for plans with at most `rows` rows on each rank, in a ring of at most
+// `ranks` ranks on such a device. If the device uses host memory, `host` is 0 and `device` covers
+// both.
 struct StepBytes {
   size_t device = 0;
   size_t host = 0;
@@ -76,22 +76,22 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
                          const BackendCapabilities& device);
 
 // Executes steps on one rank: embed, layers (norm, projections, rope, page write, ring attention,
-// output, MLP), logits, sample. Not thread-safe: all calls on the rank's thread.
+// output, MLP), logits, sample. Not thread-safe; all calls must come from the rank's thread.
 class RankExecutor {
  public:
   explicit RankExecutor(const RankParts& parts);
 
-  // Does this rank's part of the plan. On an error the channel is aborted, so that no peer waits,
-  // and the result carries the status.
+  // Runs this rank's part of the plan. On an error it aborts the channel, so that no peer keeps
+  // waiting, and returns the error in RankResult::status.
   RankResult Execute(const StepPlan& plan);
 
-  // Forgets every sequence; after an abort.
+  // Forgets every sequence. For use after an abort.
   void Reset() { sequences_.clear(); }
 
  private:
   friend class StepRun;
 
-  // INVALID_ARGUMENT: the plan does not go on where those before it ended.
+  // INVALID_ARGUMENT if the plan does not continue from the plans before it.
   absl::Status ApplyUpdates(const StepPlan& plan);
   void SetAttention(const std::optional<AttentionAssignment>& assignment,
                     RankSequence& sequence) const;

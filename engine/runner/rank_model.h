@@ -12,23 +12,23 @@
 
 namespace annulus {
 
-// A loaded model as all ranks of a process share it. Immutable.
+// A loaded model, shared by all ranks of a process. Immutable.
 struct RankModel {
   ModelConfig config;
   ModelWeights weights;                       // on the backend's first device
-  std::vector<ModelWeights> further_weights;  // the same on devices 1, 2, ..
+  std::vector<ModelWeights> further_weights;  // copies on devices 1, 2, ..
   const OpTable* ops = nullptr;
   KvPageShape page_shape;  // of one layer
   std::vector<CacheGroup> groups;
   std::vector<int> group_of_layer;  // [layer] index into groups
-  std::vector<int> index_in_group;  // [layer] place of the layer inside a page
-  // [rope setting][pairs], of sequences whose RopeLength is 0.
+  std::vector<int> index_in_group;  // [layer] index of the layer's part in a page
+  // [rope setting][pairs] for sequences whose RopeLength is 0.
   std::vector<std::vector<float>> inverse_frequencies;
 
-  std::shared_ptr<const AttentionGates> gates;  // of the policy learned; null: none
+  std::shared_ptr<const AttentionGates> gates;  // for the policy `learned`; null: none
 
   float embedding_scale = 1;
-  // Of the layers' matrices that are kI8, the choice of experts left out.
+  // For the layers' quantised matrices; expert routing always takes float inputs.
   Activations activations = Activations::kFloat;
 
   const ModelWeights& weights_on(int device) const {
@@ -39,11 +39,11 @@ struct RankModel {
   int kv_columns() const { return config.kv_heads * config.head_dim; }
 };
 
-// Fills everything that follows from the configuration.
+// Computes all derived fields from the configuration.
 RankModel MakeRankModel(ModelConfig config, ModelWeights weights, const OpTable& ops,
                         int page_tokens, DType kv_dtype);
 
-// Bytes of a token's keys and values in all layers that keep every token.
+// Bytes of one token's keys and values, over all layers that keep every token.
 int64_t KvBytesPerToken(const RankModel& model);
 
 }  // namespace annulus

@@ -17,44 +17,45 @@
 
 namespace annulus {
 
-// What a rank is; never changes.
+// Fixed properties of a rank.
 struct RankFacts {
-  int32_t pages = 0;       // of keys and values, all groups together
+  int32_t pages = 0;       // for keys and values, all cache groups together
   int64_t page_bytes = 0;  // of each
   std::string device;      // for people
-  int node = -1;           // the memory node that it is kept on; -1: anywhere
+  int node = -1;           // NUMA node of its memory and threads; -1: not bound
 };
 
-// What a rank holds and has done until now.
+// A snapshot of a rank's memory and work.
 struct RankStatistics {
   BufferPoolStats memory;
-  size_t workspace_bytes = 0;  // that its kernels have taken
-  GraphCounts graphs;          // what became of launches that steps held back
+  size_t workspace_bytes = 0;  // scratch memory that its kernels have allocated
+  GraphCounts graphs;          // what became of launches recorded into graphs
 };
 
 enum class RanksState : uint8_t {
   kUp,
   kFailed,  // no later step can run; all ranks have stopped
-  kLost,    // likewise, and a rank did not come back: it may still use its pages
+  kLost,    // as kFailed, but a rank did not stop: it may still use its pages
 };
 
-// All that coordinator and engine know of ranks. Ranks may be threads of this process (RankSet),
-// simulated (tests/support/simulated_ranks.h) or elsewhere; page ids and their states are the
-// coordinator's, the pages' bytes the ranks'. Used by the coordinator's thread alone, except where
-// any thread may ask.
+// The coordinator's interface to the ranks. Ranks may be threads of this process (RankSet),
+// simulated (tests/support/simulated_ranks.h), or elsewhere. The coordinator owns page ids and
+// their states; the ranks own the pages' bytes. Only the coordinator's thread may call these
+// methods, except those marked as thread-safe.
 class RankPort {
  public:
   virtual ~RankPort() = default;
 
   // ---- steps
 
-  // Starts a step on every rank. If OK, Results must be called before the next. INVALID_ARGUMENT
-  // for a plan that no rank could run: it is as if a rank had failed in it. Once the state is not
-  // kUp, the status that says why.
+  // Starts a step on every rank. After OK, call Results before the next Start. INVALID_ARGUMENT if
+  // no rank could run the plan; this has the same effect as a rank failing in it. If state() is not
+  // kUp, returns the status that explains why.
   virtual absl::Status Start(std::shared_ptr<const StepPlan> plan) = 0;
 
-  // Waits for the step: a result of each rank, by rank. The first failure of any rank ends the step
-  // on all and is returned; the ranks then know no sequence, and every sequence's pages are lost.
+  // Waits for the step and returns one result per rank, in rank order. If any rank fails, the step
+  // ends on all ranks and the first failure is returned; the ranks have then forgotten all
+  // sequences, and the contents of their pages are lost.
   virtual absl::StatusOr<std::vector<RankResult>> Results() = 0;
 
   absl::StatusOr<std::vector<RankResult>> Run(std::shared_ptr<const StepPlan> plan) {
@@ -63,32 +64,32 @@ class RankPort {
   }
 
   virtual RanksState state() const = 0;
-  // When any rank last finished a layer or a ring step. Any thread may ask.
+  // When any rank last finished a layer or a ring step. Thread-safe.
   virtual SteadyTime last_progress() const = 0;
 
-  // ---- facts; any thread may ask
+  // ---- facts; thread-safe
 
   int size() const { return static_cast<int>(facts().size()); }
   virtual const std::vector<RankFacts>& facts() const = 0;  // [rank]
   virtual RankStatistics Statistics(int rank) const = 0;
-  // How messages travel, for people.
+  // How messages travel between ranks, for people.
   virtual std::string transport() const = 0;
-  // Pages of one layer that a plan may let a rank take in of its peers in one ring step: see
+  // How many pages of one layer a plan may let a rank receive from its peers in one ring step: see
   // ModePolicy.
   virtual int64_t visiting_pages() const = 0;
-  // See engine/sparse/page_summaries.h.
+  // How many pages one summary page covers: see engine/sparse/page_summaries.h.
   virtual int64_t PagesSummarised(const SummaryKinds& kinds) const = 0;
-  // Block lists of attention policies, shared by all ranks of this process. Thread-safe.
+  // Cache of attention policies' block lists, shared by all ranks of this process. Thread-safe.
   virtual PatternCache& patterns() = 0;
 
   // ---- pages
 
-  // What a book of the pages is to tell the ranks.
+  // Callbacks through which a PageBook informs the ranks.
   virtual PageBook::Hooks page_hooks() = 0;
-  // Where the bytes of the rank's pages are; null: not in this process.
+  // The memory of the rank's pages; null if it is not in this process.
   virtual const KvPool* local_pages(int rank) const = 0;
 
-  // How many pages each rank has, for a book of them.
+  // Pages per rank, to construct a PageBook with.
   std::vector<int32_t> page_counts() const {
     std::vector<int32_t> counts;
     for (const RankFacts& rank : facts()) counts.push_back(rank.pages);

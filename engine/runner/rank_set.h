@@ -17,49 +17,49 @@ namespace annulus {
 
 struct RankSetOptions {
   int ranks = 1;
-  int threads = 1;                                      // all ranks together; each has at least one
-  size_t kv_memory_bytes = 0;                           // all ranks together
-  int rows_per_rank = 2048;                             // most rows of a plan on one rank
-  int sequences = 64;                                   // most of a plan
-  std::chrono::milliseconds exchange_timeout{600'000};  // longest silence of all ranks in a step
-  AttentionObserver* observer = nullptr;                // of a lone rank; null: nobody looks on
-  RingTransport transport = RingTransport::kAuto;       // between several devices
-  bool graphs = true;  // of steps that decode, where a device has them
-  // Opens the ring between the ranks; null: OpenRing does, by `transport`.
+  int threads = 1;             // all ranks together; each gets at least one
+  size_t kv_memory_bytes = 0;  // all ranks together
+  int rows_per_rank = 2048;    // most rows of a plan on one rank
+  int sequences = 64;          // most sequences in a plan
+  // How long no rank may make progress in a step.
+  std::chrono::milliseconds exchange_timeout{600'000};
+  AttentionObserver* observer = nullptr;           // only for a single rank; null: none
+  RingTransport transport = RingTransport::kAuto;  // for ranks on different devices
+  bool graphs = true;  // run decode steps as graphs if the device supports them
+  // Opens the ring between the ranks. Null: OpenRing with `transport`.
   std::function<absl::StatusOr<std::unique_ptr<RingGroup>>()> open_ring;
-  // Every plan and result goes through bytes and back, as between processes: for tests.
+  // For tests: encode and decode every plan and result, as between processes.
   bool through_bytes = false;
 };
 
-// Of a backend with several devices, those that so many ranks use: rank r is on device r modulo
-// their number.
+// How many of the backend's devices `ranks` ranks use. Rank r is on device r modulo this number.
 int DevicesOf(const Backend& backend, int ranks);
 
-// Bytes of a rank's device for what peers copy to it and, where NCCL may be what is taken, for
-// putting together what it sends, foreseen before the ring that `transport` names is open; 0 where
-// all ranks are on one device, since that ring does not copy.
+// Bytes on a rank's device for what peers copy to it and, if the transport may turn out to be NCCL,
+// for assembling what it sends. Computed before the ring is open. 0 if all ranks are on one device,
+// since they pass addresses.
 size_t CountSlotBytes(const RankModel& model, const RankSetOptions& options, int devices);
 
-// What a rank's pages are made of.
+// The layout of a rank's pages.
 KvGeometry GeometryOf(const RankModel& model);
 
 // All ranks of this process: their threads, memory and channels.
 //
-// On a device with several memory nodes each rank keeps its memory and threads on one, and
-// neighbours in the ring share it as far as possible. With fewer ranks than nodes a rank uses the
-// whole device. Where the backend has several devices, ranks are dealt out to them in turn, and
-// RankModel has weights on each.
+// On a device with several NUMA nodes, each rank keeps its memory and threads on one node, and
+// neighbours in the ring share a node as far as possible. If there are fewer ranks than nodes, a
+// rank uses the whole device. If the backend has several devices, ranks are assigned to them in
+// turn and RankModel has weights on each.
 class RankSet final : public RankPort {
  public:
-  // RESOURCE_EXHAUSTED with the numbers when the memory cannot be had; FAILED_PRECONDITION where
-  // the transport cannot be had. `model` and `backend` must outlive the set.
+  // RESOURCE_EXHAUSTED, with numbers, if the memory cannot be allocated; FAILED_PRECONDITION if the
+  // transport is not available. `model` and `backend` must outlive the set.
   static absl::StatusOr<std::unique_ptr<RankSet>> Create(const RankModel& model, Backend& backend,
                                                          const RankSetOptions& options);
   ~RankSet() override;
 
-  // When all ranks have been silent for exchange_timeout and one does not come back even after an
-  // abort, Results and every later call are UNAVAILABLE and the state is kLost. Where the ring or a
-  // device cannot be used again it is kFailed.
+  // If no rank makes progress for exchange_timeout, the step is aborted. If a rank does not return
+  // even then, the state becomes kLost, and Results and every later call return UNAVAILABLE. If the
+  // ring or a device cannot be used again, the state becomes kFailed.
   absl::Status Start(std::shared_ptr<const StepPlan> plan) override;
   absl::StatusOr<std::vector<RankResult>> Results() override;
   RanksState state() const override;
@@ -77,18 +77,18 @@ class RankSet final : public RankPort {
   const KvPool& pool(int rank) const { return *ranks_[rank]->kv; }
 
  private:
-  // Most bytes of block lists that are kept for others.
+  // Limit of the cache of block lists.
   static constexpr size_t kPatternBytes = size_t{64} << 20;
 
   struct Rank {
     int node = -1;
     std::unique_ptr<BufferPool> memory;
-    std::unique_ptr<BufferPool> host_memory;  // null where the host reads `memory`
+    std::unique_ptr<BufferPool> host_memory;  // null if the host reads `memory`
     std::unique_ptr<KvPool> kv;
-    PoolBuffer workspace;  // of the stream; nothing where ops take it of the host's heap
-    PoolBuffer slots;      // and the channel's send area; nothing where the channel does not copy
+    PoolBuffer workspace;  // for the stream; empty if ops use the host's heap
+    PoolBuffer slots;      // includes the channel's send area; empty if it does not copy
     std::unique_ptr<StepArena> arena;
-    std::unique_ptr<StepArena> host_arena;  // null with host_memory
+    std::unique_ptr<StepArena> host_arena;  // null if host_memory is null
     std::unique_ptr<Stream> stream;
     std::unique_ptr<RankThread> thread;
   };
@@ -112,9 +112,9 @@ class RankSet final : public RankPort {
   std::unique_ptr<RingGroup> ring_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<RankFacts> facts_;
-  std::shared_ptr<const StepPlan> plan_;  // of the step that runs; null: none does
-  std::vector<RankResult> results_;       // of that step; empty, with room for all
-  // Not OK once a rank did not come back, or ring or device cannot be used again.
+  std::shared_ptr<const StepPlan> plan_;  // of the running step; null: no step is running
+  std::vector<RankResult> results_;       // of that step; empty, with capacity for all ranks
+  // Not OK once a rank is lost, or the ring or a device cannot be used again.
   absl::Status lost_;
   bool all_back_ = true;
 };

@@ -11,23 +11,24 @@
 
 namespace annulus {
 
-// A rank that is a thread of this process: it takes one plan at a time and gives one result back.
-// Start and Wait are called by the coordinator alone.
+// A rank that runs as a thread of this process: it takes one plan at a time and returns one result.
+// Only the coordinator may call Start and Wait.
 class RankThread {
  public:
   explicit RankThread(const RankParts& parts);
-  // Waits for a running step; abort its channel first if a peer may be gone.
+  // Blocks until a running step ends. Abort the channel first if a peer may be gone.
   ~RankThread();
   RankThread(const RankThread&) = delete;
   RankThread& operator=(const RankThread&) = delete;
 
-  // Begins a step. The step before must have been waited for.
+  // Starts a step. Wait must have returned the previous step's result.
   void Start(std::shared_ptr<const StepPlan> plan);
 
-  // The result of the step, or nothing when `deadline` passes first; then Wait may be called again.
+  // Blocks for the step's result. Returns nothing if `deadline` passes first; Wait may then be
+  // called again.
   std::optional<RankResult> Wait(SteadyTime deadline);
 
-  // Forgets every sequence. Only while no step runs.
+  // Forgets every sequence. No step may be running.
   void Reset();
 
  private:

@@ -7,20 +7,20 @@
 
 namespace annulus {
 
-// Queries travel to the ranks that hold the keys, and scores of blocks come back: first half of
-// choosing (XAttention, arXiv 2503.16428, sends all rows; the other estimators one pooled row for
-// each query block). What comes back along antidiagonals are masses; before, their sums over the
-// keys of all ranks go round (SumExchange).
+// First half of choosing: sends queries to the ranks that hold the keys, and receives scores of
+// blocks. XAttention (arXiv 2503.16428) sends all rows; the other estimators send one pooled row
+// per query block. For antidiagonals the holders return masses, after SumExchange has added up
+// their sums over the keys of all ranks.
 class ScoreExchange {
  public:
   ScoreExchange(const ChoiceContext& context, const ChoiceLayer& layer, std::span<Choice> choices)
       : context_(context), layer_(layer), choices_(choices) {}
 
-  // Fills ChoiceQuery::scores, or masses, of all that own rows asked.
+  // Fills ChoiceQuery::scores, or masses, for everything that own rows requested.
   absl::Status Run();
 
-  // Where no lists follow: tells holders that their scores have been read, and hears it of own
-  // ones. ChoiceMessages::layer may then be emptied.
+  // For choices without a list exchange: tells holders that this rank has read their scores, and
+  // waits for the same from the ranks it served. Then ChoiceMessages::layer may be cleared.
   absl::Status Acknowledge();
 
  private:

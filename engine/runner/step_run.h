@@ -10,10 +10,11 @@
 
 namespace annulus {
 
-// Rows of logits computed at once: bounds the buffer where the vocabulary is large.
+// How many rows of logits to compute at once. Bounds the buffer for large vocabularies.
 inline constexpr int64_t kLogitsRows = 8;
 
-// One plan on one rank, from its token ids to its logits. Made for one step and thrown away.
+// Runs one plan on one rank, from token ids to sampled tokens. Made for one step and then
+// discarded.
 class StepRun {
  public:
   StepRun(RankExecutor& rank, const StepPlan& plan) : rank_(rank), plan_(plan) {}
@@ -21,21 +22,22 @@ class StepRun {
   absl::Status Run(RankResult& result);
 
  private:
-  // Own rows [first, first + count) whose pages of one cache group are on this rank.
+  // Own rows [first, first + count), whose pages in one cache group are on this rank.
   struct AppendRun {
     int64_t first = 0;
     int64_t count = 0;
   };
-  // What the layers of one cache group share in this step.
+  // Data that the layers of one cache group share in this step.
   struct GroupStep {
-    std::vector<ItemShards> shards;  // [ring item]; of choosing items those of the last layer run
+    std::vector<ItemShards> shards;  // [ring item]; for choosing items: of the last layer run
     std::vector<ChoosingItem> choosing;
-    std::vector<ChoosingItem> dilated;  // whose coverage is sampled besides
+    std::vector<ChoosingItem> dilated;  // items whose coverage is sampled as well
     std::vector<AppendRun> appends;
-    std::vector<std::byte*> append_page;  // [own row] first layer's part; null: another rank's page
-    std::vector<std::byte*> layer_page;   // [own row] the part of the layer at hand
-    std::vector<int32_t> append_slot;     // [own row] token inside that page
-    RingPlan plan;                        // of all ring items; lasts while `shards` does
+    // [own row] first layer's part of the page; null: on another rank.
+    std::vector<std::byte*> append_page;
+    std::vector<std::byte*> layer_page;  // [own row] the current layer's part of the page
+    std::vector<int32_t> append_slot;    // [own row] index of the token in that page
+    RingPlan plan;                       // for all ring items; valid as long as `shards`
   };
   struct RopeAngles {
     MatrixView cosine, sine;  // [rows, pairs]
@@ -44,36 +46,36 @@ class StepRun {
     MatrixView residual;  // [rows, hidden]
     MatrixView normed;    // [rows, hidden]
     MatrixView query, key, value;
-    MatrixView gate, up;  // [gated rows, columns of the widest gated block]; of a layer's end
+    MatrixView gate, up;  // [gated rows, widest gated block's columns]; used at a layer's end
     std::vector<RopeAngles> angles;  // [rope setting]
     AttentionState state, served, kept;
   };
-  // Of one layer's mixture of experts; a choice is a row and one of its experts.
+  // Buffers for one layer's mixture of experts. A choice is a pair of a row and one of its experts.
   struct ExpertBuffers {
     MatrixView input;                 // [rows, hidden]: the rows of one expert
     MatrixView output;                // [gated rows, hidden]
     MatrixView logits;                // [rows, experts]
     std::span<int32_t> few_chosen;    // [choices of few rows] expert
     std::span<float> few_weights;     // [choices of few rows]
-    std::span<int32_t> chosen;        // [choices] expert; this and what follows is the host's
+    std::span<int32_t> chosen;        // [choices] expert; host memory, like all below
     std::span<float> weights;         // [choices]
     std::span<int32_t> sorted_rows;   // [choices], by expert
     std::span<float> sorted_weights;  // [choices]
-    std::span<int32_t> ends;          // [experts + 1] first sorted place of each
+    std::span<int32_t> ends;          // [experts + 1] index of each expert's first sorted choice
   };
 
-  // A row whose logits are wanted. `on_device`: the op `sample` chooses its token.
+  // A row whose logits are needed. `on_device`: the op `sample` chooses its token.
   struct HeadRow {
     const PlanItem* item = nullptr;
     int64_t row = 0;
     bool on_device = false;
   };
-  // Of kLogitsRows rows at once.
+  // Buffers for kLogitsRows rows.
   struct HeadBuffers {
     MatrixView normed;
     MatrixView logits;
-    std::span<float> seen;  // [rows][vocabulary] where the host reads logits: in place, or a copy
-    std::span<int32_t> tokens;  // [rows] of the host and the device
+    std::span<float> seen;  // [rows][vocabulary] logits as the host reads them, in place or copied
+    std::span<int32_t> tokens;  // [rows] readable by host and device
     std::span<Candidate> workspace;
   };
 
@@ -156,12 +158,12 @@ class StepRun {
   std::vector<const PlanItem*> ring_plan_;  // [ring item]
   std::vector<RingItem> ring_items_;
   std::vector<GroupStep> groups_;
-  RingPlan last_plan_;  // of the last layer's items, where those are fewer
+  RingPlan last_plan_;  // for the last layer's items, if they are fewer
   Buffers buffers_;
   ExpertBuffers experts_;
   std::vector<LayerAttention> attention_;
-  int64_t next_row_ = -1;             // whose token counts if it is not an item's first: see UseRow
-  std::unique_ptr<StepGraph> graph_;  // of a step that is one; null: not begun, or launched
+  int64_t next_row_ = -1;             // the next guessed row that counts: see UseRow
+  std::unique_ptr<StepGraph> graph_;  // of a step recorded as a graph; null: none, or launched
 };
 
 }  // namespace annulus

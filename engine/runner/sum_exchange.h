@@ -7,19 +7,20 @@
 
 namespace annulus {
 
-// Between the two phases of Antidiagonals, in rings of several ranks: each holder's sums go to the
-// rank of the rows, which adds them up, and come back to all holders, which then pool. A number for
-// each row group and query head each way, whatever the context's length.
+// Runs between the two phases of Antidiagonals in rings of several ranks: each holder sends its
+// sums to the rank that runs the rows, which adds them up and returns the totals to all holders;
+// these then compute masses. One number per row group and query head in each direction, whatever
+// the context's length.
 class SumExchange {
  public:
   SumExchange(const ChoiceContext& context, const ChoiceLayer& layer, std::span<Choice> choices)
       : context_(context), layer_(layer), choices_(choices) {}
 
-  // Where ChoiceQuery::scored is filled: fills ChoiceQuery::owed of antidiagonals.
+  // Requires ChoiceQuery::scored. Fills ChoiceQuery::owed of queries along antidiagonals.
   absl::Status Run();
 
  private:
-  // As ForEachQuery, of antidiagonals whose keys several ranks may hold.
+  // Like ForEachQuery, but only for antidiagonals whose keys may be on several ranks.
   template <class Visit>
   void ForEachSummed(int peer, const Visit& visit);
   absl::Status ReturnSums();

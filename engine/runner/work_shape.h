@@ -6,10 +6,11 @@
 
 namespace annulus {
 
-// What steps of one rank ask of its stream's ops at most. With two exceptions, as what they take
-// depends on requests that are not there yet: pages count once, however many requests of a step
-// read the same, and a step that is held as a whole has neither lists of pages nor edits of logits.
-// Then arrays may be longer than was planned, and the stream does what Stream::UseWorkspace says.
+// An upper bound on the work that one rank's steps give to the ops of its stream, with two
+// exceptions that depend on future requests: a page counts once, however many requests of a step
+// read it, and a step that runs as one graph is assumed to have no page lists and no edits of
+// logits. If these make arrays longer than planned, the stream does what Stream::UseWorkspace
+// describes.
 WorkShape WorkShapeOf(const RankModel& model, const RankSetOptions& options,
                       const BackendCapabilities& device);
 
