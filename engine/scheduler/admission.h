@@ -10,43 +10,44 @@
 
 namespace annulus {
 
-// What admission asks of whoever has the memory.
+// What Admission needs to know from, and can ask of, the owner of the memory.
 class AdmissionHost {
  public:
   virtual ~AdmissionHost() = default;
-  // Whether the pass may go on: looking at long prompts takes time that those who run wait for. Who
-  // is not asked in this pass is asked in a later one.
+  // Whether the pass may continue. Looking at long prompts takes time that running requests wait
+  // for; a later pass considers the contenders this one did not reach.
   virtual bool HasTime() = 0;
-  // Whether there is a place for one more request of this share among those that run.
+  // Whether a running place is free for one more request of this share.
   virtual bool HasPlace(const Contender& contender) = 0;
-  // Whether it should not begin yet for another reason than room. `large`: as for TryAdmit; what it
-  // waits for must leave that room too.
+  // Whether the contender must not start yet for a reason other than room. `large`: as for
+  // TryAdmit; what the contender waits for must also leave room for `large`.
   virtual bool Waits(const Contender& contender, const Contender* large) = 0;
   enum class Answer { kAdmitted, kNoRoom, kLeavesNoRoom };
-  // Admits it if there is room; kAdmitted also where it has ended for another reason. If `large` is
-  // given, only where `large` still fits once all that ran before room was gathered for it has
-  // ended.
+  // Admits the contender if there is room. Returns kAdmitted also if the request has ended for
+  // another reason. If `large` is given, admits only if `large` still fits once everything that ran
+  // before its room was reserved has ended; otherwise returns kLeavesNoRoom.
   virtual Answer TryAdmit(const Contender& contender, const Contender* large) = 0;
 };
 
-// Decides who begins. A request that fits is not held by one that does not, until that one has
-// waited as long as its prompt takes alone: then room is gathered for the first such in the order,
-// and others begin only beside it. Since every running request ends, its turn comes.
+// Decides which waiting requests start. A request that does not fit does not block one that does,
+// until it has waited as long as its prompt takes alone. From then on room is gathered for it (for
+// one request at a time, the first such in serving order), and others start only if they leave that
+// room. Since every running request ends, its turn comes.
 //
-// Remembers who had no room since the last request ended, so that a turn without news asks nobody
-// twice. Pure but for that: knows no clock, memory or thread.
+// Remembers which requests had no room since room last became available, so that a pass without
+// news does not ask for them again. Otherwise pure: no clock, memory or threads.
 class Admission {
  public:
-  // One pass over all that wait, as far as there is time for it, in ServingOrder, which it returns;
-  // for whom room is gathered comes first.
+  // Makes one pass over the waiting requests, as far as time allows. Returns them in ServingOrder,
+  // except that the request for which room is gathered comes first.
   std::vector<size_t> Run(std::span<const Contender> waiting, const FairShares& shares,
                           AdmissionHost& host);
 
-  // A request that ran, or waited, is no more, or anything else gave room.
+  // Call whenever room may have become available, for example because a request ended.
   void RoomMayHaveCome() { no_room_.clear(); }
   void Forget(SequenceId id);
 
-  // For whom room is gathered.
+  // The request for which room is gathered, if any.
   std::optional<SequenceId> gathering() const { return gathering_; }
 
  private:

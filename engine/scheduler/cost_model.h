@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// Per-layer attention geometry that the cost of an exchange depends on.
+// The attention geometry of a layer that determines the cost of an exchange.
 struct AttentionGeometry {
   int heads = 1;
   int kv_heads = 1;
@@ -17,46 +17,47 @@ struct AttentionGeometry {
   double query_bytes_per_element = 4;
 };
 
-// `rows` new tokens of a sequence that attend `cached` older ones over a ring of `degree` ranks.
+// `rows` new tokens of a sequence attend `cached` older tokens and each other, over a ring of
+// `degree` ranks.
 struct RingWork {
   int64_t rows = 1;
   int64_t cached = 0;
   int degree = 1;
-  // Of the fullest rank, in [1 / degree, 1]: its share of the rows, which it runs in pass-KV, and
-  // its share of the keys, which it attends for all in pass-Q.
+  // The fullest rank's shares, each in [1 / degree, 1]: of the rows, which it computes in pass-KV,
+  // and of the keys, which it attends for all ranks in pass-Q.
   double row_share = 1;
   double key_share = 1;
 };
 
-// Pages placed on the ring from position 0 by PlaceOnRing, rows where their pages are.
+// Work for pages placed by PlaceOnRing from position 0 on, each row on its page's rank.
 RingWork StripedWork(int64_t rows, int64_t cached, int degree, int page_tokens, int shards);
 
-// FLOP/s of a rank in calls of `rows`: between two measured numbers of rows by the logarithm of
-// rows, beyond all the nearest.
+// A rank's rates in calls with `rows` rows. Interpolates over the logarithm of rows between
+// measured values; beyond them returns the nearest.
 AttentionRate RateOf(double rows, const ExchangeRates& rates);
 
-// Seconds of one layer until the last rank has attended: one call for each rank with keys. Both
-// modes attend the same pairs in calls of the same rows; they differ in who does it. The fullest
-// rank cannot be quicker than it is alone, and all together not quicker than when all are at work.
-// Few rows lie in one page, so in pass-KV one rank attends everything, while in pass-Q every holder
-// takes its part.
+// Seconds until the last rank has attended in one layer: one call for each rank with keys. Both
+// modes attend the same pairs in calls of the same size and differ in which rank does the work. The
+// result is at least what the fullest rank takes alone, and at least what all ranks take together.
+// A few rows lie in a single page: then pass-KV makes one rank attend everything, while in pass-Q
+// every holder takes its part.
 double AttentionSeconds(RingMode mode, const RingWork& work, const AttentionGeometry& geometry,
                         const ExchangeRates& rates);
 
-// Seconds of exchange that one layer adds to that.
+// Seconds of exchange that one layer adds to AttentionSeconds.
 //
-// Where messages travel over a link (Meta, arXiv 2411.01783, section 3) these are the bytes that
-// stay exposed. pass-KV: 2 (T + P) G d e bytes, hidden behind attention. pass-Q: T H d e bytes,
-// hidden, plus T H (d + 1) 4 bytes of float32 states that return after the attention, not hidden.
-// Each times (k - 1) / k.
+// If messages travel over a link (Meta, arXiv 2411.01783, section 3), this is the time of bytes not
+// hidden behind attention. pass-KV sends 2 (T + P) G d e bytes, hidden. pass-Q sends T H d e bytes,
+// hidden, and returns T H (d + 1) 4 bytes of float32 states after the attention, not hidden. Each
+// is multiplied by (k - 1) / k.
 //
-// Where they are handed over in one address space nothing moves and both modes merge the same
-// number of states. What is left is k - 1 messages that list every page in pass-KV, and 2 (k - 1)
-// short ones in pass-Q.
+// If messages pass addresses within one address space, nothing is copied and both modes merge the
+// same number of states. The remaining cost is k - 1 messages that list every page in pass-KV, and
+// 2 (k - 1) short messages in pass-Q.
 double ExchangeSeconds(RingMode mode, const RingWork& work, const AttentionGeometry& geometry,
                        const ExchangeRates& rates);
 
-// The mode with less of both; pass-KV where they tie.
+// The mode with the smaller sum of AttentionSeconds and ExchangeSeconds; pass-KV if equal.
 RingMode ChooseRingMode(const RingWork& work, const AttentionGeometry& geometry,
                         const ExchangeRates& rates);
 

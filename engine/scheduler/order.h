@@ -12,15 +12,15 @@
 
 namespace annulus {
 
-// Whose share a request uses: first its tenant's, of that one's its client's (the address that it
-// comes from), of that one's its connection's. So nobody has more for bringing more connections.
+// The share that a request uses up: its tenant's, within it its client's (the caller's address),
+// within that its connection's. Opening more connections gains nobody a larger share.
 struct ShareName {
   std::string tenant;
   std::string client;
   std::string connection = {};
 
   static constexpr size_t kLevels = 3;
-  // Who answers for it: the tenant, or of callers that are nobody's in particular the client.
+  // The level of the name that is accountable: the tenant, or the client for callers without one.
   size_t owner_level() const;
   const std::string& level(size_t i) const {
     return i == 0 ? tenant : i == 1 ? client : connection;
@@ -30,62 +30,63 @@ struct ShareName {
   friend auto operator<=>(const ShareName&, const ShareName&) = default;
 };
 
-// A request whose prompt is not computed yet, whether it waits or runs.
+// A request whose prompt is not fully computed, whether it waits or runs.
 struct Contender {
   SequenceId id = 0;
   ShareName share = {};
   int priority = 0;      // RequestSpec::priority
   double elapsed = 0;    // seconds since it was submitted
-  double remaining = 0;  // seconds that the rest of its prompt takes if it is alone
-  double total = 0;      // .. and all that had to be computed
-  double until_deadline = std::numeric_limits<double>::infinity();  // seconds
+  double remaining = 0;  // time for the rest of its prompt if it ran alone
+  double total = 0;      // the same for everything it had to compute
+  double until_deadline = std::numeric_limits<double>::infinity();  // in seconds
 };
 
-// How pressing a request is, 1 where it loses nothing by waiting a little. The larger of
-//  - its stretch: the time to its first token if it goes on now, over what that takes alone (the
-//    geometric mean of all of it and of what is left). It grows with time, the faster the shorter
-//    the request, so a short one comes soon and a long one comes too, whatever else arrives. What
-//    has begun counts a quarter more: equal ones are done one after the other, not all at the end;
-//  - the time to its deadline over its slack, what is left of that time once it is done; not where
-//    the deadline cannot be met, so that work which is lost anyhow takes nothing from others.
-// Each step of priority counts fourfold.
+// How pressing a request is; 1 if waiting a little costs it nothing. The larger of:
+// - its stretch: the time until its first token if it continues now, divided by the time that takes
+//   alone (the geometric mean of its whole and its remaining work). It grows with waiting, faster
+//   for shorter requests, so short requests come soon and long ones come eventually, whatever else
+//   arrives. Requests that have begun count a quarter more, so that equal ones finish one after the
+//   other instead of all at the end;
+// - the time to its deadline divided by its slack, the part of that time left over once it is done.
+//   Ignored if the deadline cannot be met, so that lost work takes nothing from others.
+// Each step of priority multiplies it by four.
 //
-// Priority also weighs shares, but only below whoever owns the request: of a tenant's clients and
-// connections, one whose requests have a step more has four times as much. So it takes nothing from
-// other tenants.
+// Priority also weighs shares, but only below the level of the request's owner: among the clients
+// and connections of a tenant, one whose requests have one step more gets four times as much. It
+// never takes anything from other tenants.
 double Urgency(const Contender& contender);
 
-// Work that a step has done for one share.
+// Work that a step did for one share.
 struct ShareUse {
   ShareName share = {};
   double seconds = 0;
-  bool prompt = false;  // of a prompt, for which shares contend; else of a stream that runs anyway
-  int priority = 0;     // as Contender::priority
+  bool prompt = false;  // prompt work, for which shares contend; false: a running stream
+  int priority = 0;     // see Contender::priority
 };
 
-// Seconds of work that each tenant, each client of it and each connection of that has had, of those
-// that matter still. At each level a virtual time follows what the one that is served has had, and
-// never goes back; whoever begins to contend starts there, or at what it has had if that is more.
-// So nobody saves anything up, and nobody gains by leaving, or by coming again under another name
-// (self-clocked fair queueing: Golestani, INFOCOM 1994). Plain data.
+// How many seconds of work each tenant, each of its clients and each of their connections has
+// received (self-clocked fair queueing: Golestani, INFOCOM 1994). Keeps only entries that still
+// matter. At each level a virtual time follows the work received by the one being served, and never
+// goes back. Whoever starts to contend starts at that time, or at its own total if that is higher.
+// So nobody can save up credit, or gain by leaving or returning under another name. Plain data.
 class FairShares {
  public:
-  // `contending`: of all requests whose prompt is not computed yet. Once none does at a level, all
-  // there start anew.
+  // Sets the shares of all requests whose prompts are not fully computed. A level at which nobody
+  // contends any more is reset.
   void SetContending(std::span<const ShareName> contending);
-  // A step was run.
+  // Records the work of a finished step.
   void Charge(std::span<const ShareUse> step);
 
-  // What the first `levels` names of the share, as one account, have had; where they do not contend
-  // and have no account, what they would start with.
+  // Work received by the account named by the first `levels` names of the share. If it has no
+  // account and does not contend, returns what it would start with.
   double had(const ShareName& share, size_t levels = ShareName::kLevels) const;
 
  private:
   struct Account {
     double had = 0;
     bool contends = false;
-    bool contended = false;  // before the last change
-    double time = 0;         // virtual, of the accounts below
+    bool contended = false;  // before the last SetContending
+    double time = 0;         // virtual time of the accounts below
     std::map<std::string, Account> below = {};
   };
 
@@ -95,10 +96,10 @@ class FairShares {
   Account all_;
 };
 
-// The order in which the contenders are served, as indices: the tenant that has had least comes
-// first, of its clients the one that has had least, likewise of that one's connections, of its
-// requests the most pressing, and the earliest id where they tie. Each place counts as if the work
-// were done, so shares take turns.
+// Returns the contenders' indices in serving order. First the tenant that has received least,
+// within it the client that has received least, likewise the connection, and within that the most
+// urgent request; ties go to the lowest id. Each placed request counts as work received, so shares
+// alternate.
 std::vector<size_t> ServingOrder(std::span<const Contender> contenders, const FairShares& shares);
 
 }  // namespace annulus

@@ -7,13 +7,13 @@
 
 namespace annulus {
 
-// Sequences that hold one of the slots that `max_running` counts: all but the paused.
+// Number of sequences that count towards `max_running`: all except paused ones.
 int CountActive(const EngineState& state);
 
-// Pauses the sequences whose reader is behind, which gives their slots away, and lets paused ones
-// go on whose reader has room again while fewer than `max_running` are active, the earliest
-// admitted first. A paused sequence keeps its pages. Call it before new requests are admitted: what
-// was admitted earlier goes first.
+// Pauses sequences whose reader is behind, which frees their slots, and resumes paused ones whose
+// reader has caught up, the earliest admitted first, while fewer than `max_running` are active. A
+// paused sequence keeps its pages. Call before admitting new requests, so that earlier ones resume
+// first.
 void UpdatePaused(EngineState& state, const std::function<bool(SequenceId)>& has_room,
                   int max_running);
 

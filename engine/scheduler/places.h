@@ -8,16 +8,16 @@
 
 namespace annulus {
 
-// The places among the requests that run. One owner alone does not take every place: the last
-// eighth is kept for others. The owner is the tenant; of callers that are nobody's in particular,
-// the client. Each look takes the same time however many run or wait.
+// The places among running requests. No single owner can take them all: the last eighth is reserved
+// for others. The owner is the tenant, or the client for callers without a tenant. All methods take
+// constant time.
 class Places {
  public:
   explicit Places(int most) : most_(most) {}
 
-  // One of this share runs.
+  // Records that a request of this share runs.
   void Take(const ShareName& share);
-  // Whether one more of it may.
+  // Whether one more request of this share may run.
   bool Has(const ShareName& share) const;
 
  private:

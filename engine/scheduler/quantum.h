@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-// A prompt that could go on in the next step.
+// A prompt that could continue in the next step.
 struct PromptState {
   SequenceId sequence = 0;
   int32_t computed = 0;
@@ -20,57 +20,58 @@ struct PromptState {
   int degree = 1;
 };
 
-// How far a prompt may go in the next step.
+// How far a prompt may advance in the next step.
 struct PrefillTurn {
   SequenceId sequence = 0;
   int32_t end = 0;
 };
 
 struct QuantumLimits {
-  double seconds = 0;     // that the step may take; 0: any
-  int64_t most_rows = 0;  // of prompts together; 0: any
+  double seconds = 0;     // longest time of the step; 0: unlimited
+  int64_t most_rows = 0;  // of all prompts together; 0: unlimited
 };
 
-// The prompts that go on in the next step, and how far: as many rows, in the order given, as fit
-// into the time beside `rest`, all else that the step does (kStep too). Chunks end where a page
-// ends, after whole rounds of the ring where that many fit, or with the prompt. If not even one
-// page fits, the first prompt gets one all the same: otherwise it would never go on.
+// Chooses which prompts continue in the next step, and how far: in the order given, as many rows as
+// fit into the time together with `rest`, all other work of the step (including kStep). Chunks end
+// at a page end, after whole rounds of the ring if possible, or at the prompt's end. If not even
+// one page fits, the first prompt still gets one page; otherwise it would never advance.
 //
-// The seam for chunks that are suspended between layers: such a chunk is a turn whose end is fixed
-// and whose layers are what is solved for.
+// Extension point for chunks suspended between layers: such a chunk would be a turn whose end is
+// fixed and whose layers are chosen instead.
 std::vector<PrefillTurn> SolveQuantum(std::span<const PromptState> prompts, const StepWork& rest,
                                       const StepCostModel& costs, const QuantumLimits& limits,
                                       const PlanLimits& plan);
 
-// Keeps steps within the stall budget: the longest that a running stream should wait between two
-// tokens. Of one thread.
+// Sizes steps to keep the stall budget: the longest time that a running stream should wait between
+// two tokens. Not thread-safe.
 class StepPacer {
  public:
-  // `stall_seconds`: 0: steps are as large as `plan` allows.
+  // If `stall_seconds` is 0, steps are as large as `plan` allows.
   StepPacer(double stall_seconds, const PlanLimits& plan) : stall_(stall_seconds), plan_(plan) {}
 
-  // `prompts` in serving order; `streams`: the rows that will be sampled anyway, one for each
-  // position given.
+  // Returns what prompts do in the next step. `prompts`: in serving order. `streams`: the positions
+  // of rows that will be sampled in any case.
   std::vector<PrefillTurn> Turns(std::span<const PromptState> prompts,
                                  std::span<const int32_t> streams) const;
 
-  // A step took so long; `attention`: as of WorkOf; `streams`: how many it sampled for that had a
-  // token before.
+  // Learns from a finished step. `attention`: as for WorkOf. `streams`: how many of its sampled
+  // sequences already had a token before.
   void Took(const StepPlan& plan, std::span<const AttentionClass> attention, int streams,
             double seconds);
 
-  // Seconds that these rows take with nothing beside them, as far as is known.
+  // Predicted seconds of these rows alone.
   double PromptSeconds(const PromptState& prompt, int32_t begin, int32_t end) const;
 
-  // Seconds from now until a prompt is read, chunk by chunk as Turns cuts it if it is the only one,
-  // beside streams at these positions. The attended positions of its chunks are looked at in
-  // kLooks places. 0 before the first step.
+  // Predicted seconds until the prompt is computed, in the chunks that Turns would choose if it
+  // were the only prompt, together with streams at these positions. Evaluates the cost at kLooks
+  // points of the prompt. 0 before the first step.
   static constexpr int kLooks = 16;
   double SecondsBeside(PromptState prompt, std::span<const int32_t> streams) const;
 
   const StepCostModel& costs() const { return costs_; }
-  // What one page of a prompt is predicted to take, beside what else every step takes, at the depth
-  // of the step before; above the stall budget, the budget cannot be kept.
+  // Predicted seconds of the smallest possible chunk: one page of a prompt at the previous step's
+  // depth, including what every step takes. If this exceeds the stall budget, the budget cannot be
+  // kept.
   double smallest_chunk_seconds() const { return smallest_; }
 
  private:
@@ -79,8 +80,8 @@ class StepPacer {
   const double stall_;
   const PlanLimits plan_;
   StepCostModel costs_;
-  // Most rows of prompts that a step has had, by whether streams ran beside it. A chunk is at most
-  // twice as large, so that what is not known yet is not tried on somebody who waits.
+  // The most prompt rows that any step has had, without and with streams. A chunk is at most twice
+  // that, so that untested sizes never surprise a waiting stream.
   std::array<int64_t, 2> tried_{};
   double smallest_ = 0;
 };

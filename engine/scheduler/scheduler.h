@@ -17,43 +17,47 @@
 
 namespace annulus {
 
-// How prefill items exchange: a fixed mode, or the cost model's choice when kAuto.
+// How prefill items exchange: in a fixed mode, or as the cost model chooses (kAuto).
 struct ModePolicy {
   RingMode mode = RingMode::kAuto;
   AttentionGeometry geometry;
   ExchangeRates rates;
-  // Most pages of one layer that a rank can take in of its peers in one ring step. An item whose
-  // pages would not fit beside those of the items before it is pass-Q, whatever the mode.
+  // How many pages of one layer a rank can receive from its peers in one ring step. An item whose
+  // pages would not fit next to those of earlier items uses pass-Q, whatever the mode.
   int64_t visiting_pages = std::numeric_limits<int64_t>::max();
 };
 
-// The next step of all ranks: one sampled row for every sequence that decodes, behind it rows of
-// its draft, and prompt chunks, while no rank gets more than its rows of each kind. Chunk ends fall
-// on multiples of ring degree x page, except the last of a prompt and where `turns` says less.
-// Where rows run out, sequences take turns by step number; prompts with `turns`, as these order and
-// bound them, and no others. Pages come from each sequence's reserve. Pure: reads state and book,
-// changes nothing, needs no model. Empty items: nothing can be computed now (`ended` may still hold
-// ids that the ranks should forget).
+// Plans the next step of all ranks: one sampled row for every decoding sequence, followed by rows
+// of its draft, and prompt chunks. No rank exceeds its limits for each kind of row. If rows run
+// out, sequences alternate by step number.
+//
+// Chunks end at multiples of ring degree x page, except at a prompt's end and where `turns` ends
+// them earlier. If `turns` is given, only the prompts it lists continue, in its order and no
+// further than it says. Pages come from each sequence's reserve.
+//
+// Pure: reads `state` and `pages`, changes nothing, needs no model. A plan without items means that
+// nothing can be computed now; its `ended` may still list sequences that the ranks must forget.
 StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLimits& limits,
                   const ModePolicy& policy,
                   std::optional<std::span<const PrefillTurn>> turns = std::nullopt);
 
-// `plan` (from PlanStep on this very state) is about to run: the book says which pages are being
-// written.
+// Call when `plan`, which PlanStep made from this very state, is about to run: marks the pages
+// being written in the book.
 void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages);
 
-// Whether the ranks answered as they were asked: each sampled item has tokens of its home rank, as
-// many as its rows at most, each row but the first by the token before it. Allocates nothing.
+// Checks that the ranks' answers fit the plan: each sampled item has tokens from its home rank, at
+// least one and at most one per row, each after the first confirming the guess before it. Does not
+// allocate.
 absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results);
 
-// Records that it has run: page tables grow, tokens that were sampled are appended, computed
-// lengths advance over the rows that count, pages whose rows are all written are complete. Drafts
-// have been used. `results` passed CheckAnswered.
+// Applies a finished step to the state: page tables grow, sampled tokens are appended, computed
+// lengths advance over rows that count, fully written pages become complete, drafts are cleared.
+// `results` must have passed CheckAnswered.
 void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
                 const PlanLimits& limits, EngineState& state, PageBook& pages);
 
-// After CommitStep, and after pages were kept for others: pages of window groups that no later row
-// can see go back to their sequence's reserve, unless others have them too.
+// Returns pages of window groups that no later row can see to their sequence's reserve, unless
+// others hold them too. Call after CommitStep, and after pages have been kept for others.
 void DropBehindWindows(const PlanLimits& limits, EngineState& state, PageBook& pages);
 
 }  // namespace annulus

@@ -9,16 +9,17 @@
 
 namespace annulus {
 
-// Says which prompts have stood still: those for whose pages others should wait no longer. A long
-// step is no standstill, since all that is in it goes on; so one is left out of many steps, and
-// some time has passed as well. Of one thread.
+// Detects prompts that stand still, so that others stop waiting for their pages. A long step is no
+// standstill, since everything in it advances; a prompt stands still if it has not advanced for
+// kSteps steps and kTime. Not thread-safe.
 class Standstill {
  public:
   using Time = std::chrono::steady_clock::time_point;
   static constexpr uint64_t kSteps = 16;
   static constexpr std::chrono::seconds kTime{2};
 
-  // How far a prompt is after so many steps of the engine; returns whether it stands still.
+  // Records that the prompt has `computed` tokens after `step` steps of the engine. Returns whether
+  // it stands still.
   bool Look(SequenceId id, int32_t computed, uint64_t step, Time now);
   void Forget(SequenceId id) { seen_.erase(id); }
 
@@ -28,7 +29,7 @@ class Standstill {
     uint64_t step = 0;
     Time time;
   };
-  std::map<SequenceId, Seen> seen_;  // when each was first seen where it is
+  std::map<SequenceId, Seen> seen_;  // when each was first seen at its current position
 };
 
 }  // namespace annulus

@@ -10,21 +10,21 @@
 
 namespace annulus {
 
-// How a prompt's rows find their keys, as far as the time that takes goes.
+// How a prompt's rows find their keys, as far as it affects their time.
 enum class AttentionClass : uint8_t { kDense, kPattern, kContent };
 AttentionClass ClassOf(const AttentionAssignment* attention);
 
-// What a step has to do, as far as its time goes. Values add up.
+// The work of a step, as far as it affects its time. Values can be added.
 struct StepWork {
   enum Feature : uint8_t {
-    kStep,        // 1: what every step takes, reading the weights above all
-    kRows,        // prompt rows, all ranks together
-    kFullest,     // ranks times the prompt rows of the fullest: kRows where they are even
+    kStep,        // 1: the fixed part of a step, above all reading the weights
+    kRows,        // prompt rows, over all ranks
+    kFullest,     // ranks times the fullest rank's prompt rows; equals kRows if even
     kDensePairs,  // causal (row, key) pairs of prompt rows, by AttentionClass
     kPatternPairs,
     kContentPairs,
-    kSampled,  // rows to be sampled
-    kKeys,     // causal pairs of those
+    kSampled,  // sampled rows
+    kKeys,     // causal pairs of sampled rows
   };
   static constexpr int kFeatures = kKeys + 1;
   std::array<double, kFeatures> amount{};
@@ -32,19 +32,19 @@ struct StepWork {
   StepWork& operator+=(const StepWork& other);
 };
 
-// Of rows [begin, end) of a prompt, as even over all ranks as can be, without kStep.
+// Work of prompt rows [begin, end), spread evenly over all ranks. Without kStep.
 StepWork EvenWork(int32_t begin, int32_t end, AttentionClass attention);
-// The same where its pages are dealt out over a ring of `degree`, as PlaceOnRing does.
+// The same if the pages are placed on a ring of `degree` by PlaceOnRing.
 StepWork PromptWork(int32_t begin, int32_t end, AttentionClass attention, int degree,
                     const PlanLimits& plan);
-// Of rows [begin, end) that are sampled, without kStep.
+// Work of sampled rows [begin, end), without kStep.
 StepWork SampledWork(int32_t begin, int32_t end);
-// Of a whole plan, with kStep. `attention`: of each item; empty: all are dense.
+// Work of a whole plan, with kStep. `attention`: [item]; empty: all are dense.
 StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention, int ranks);
 
-// How long steps take, fitted while they run: a sum of the amounts, each times its seconds, none
-// below 0. Least squares of relative errors over the last steps, some 30; what they do not show
-// stays as it was. Plain data.
+// Predicts how long steps take: a weighted sum of the work's amounts with nonnegative weights,
+// refitted while steps run by least squares of relative errors over roughly the last 30 steps.
+// Amounts that these do not vary keep their weights. Plain data.
 class StepCostModel {
  public:
   // 0 before the first step.
@@ -52,9 +52,9 @@ class StepCostModel {
   void Learn(const StepWork& work, double seconds);
 
   int64_t steps() const { return steps_; }
-  // |predicted - taken| / taken, mean over the last steps.
+  // Mean of |predicted - taken| / taken over recent steps.
   double error() const { return error_; }
-  // Nineteen of twenty steps took at most 1 + margin times what was predicted.
+  // 95% of steps took at most (1 + margin) times the prediction.
   double margin() const { return margin_; }
 
  private:
@@ -64,10 +64,10 @@ class StepCostModel {
   static Row Scaled(const StepWork& work);
   void Fit();
 
-  Row seconds_{};  // of a scaled unit
+  Row seconds_{};  // weights, per scaled unit
   std::array<Row, kFeatures> squares_{};
   Row products_{};
-  Row memory_{};  // how well each has been known
+  Row memory_{};  // how well each weight has been determined
   int64_t steps_ = 0;
   double error_ = 0;
   double margin_ = 0.25;
