@@ -14,15 +14,15 @@
 
 namespace annulus {
 
-// A run of bytes: one piece of a message.
+// One part of a message: a run of bytes.
 struct RingPart {
   const std::byte* data = nullptr;
   size_t bytes = 0;
 };
 
-// What a rank sends to a peer. `host`: its parts lie in memory that the host reads, and ops of
-// every device too, so they are handed over where they lie; what was enqueued to write them has
-// ended. Else they lie in memory of the sender's device.
+// A message to a peer. If `host` is true, its parts are in host memory that the ops of every device
+// can read: the channel passes addresses, and all work that writes the parts must have ended.
+// Otherwise they are in the memory of the sender's device.
 struct RingMessage {
   int peer = 0;
   uint64_t tag = 0;
@@ -30,9 +30,9 @@ struct RingMessage {
   bool host = false;
 };
 
-// What a rank awaits of a peer. `into`: memory of the own device for the parts, each at the next
-// multiple of kMemoryAlignment behind the one before. Null: a message of host parts, or the channel
-// does not copy.
+// A message this rank expects from `peer`. `into` is the destination on this rank's device; parts
+// are laid out in order, each aligned to kMemoryAlignment. Null if the parts are in host memory, or
+// if the channel passes addresses instead of copying (copies() == false).
 struct RingExpectation {
   int peer = 0;
   uint64_t tag = 0;
@@ -40,59 +40,60 @@ struct RingExpectation {
   std::byte* into = nullptr;
 };
 
-// One rank's end of the links to all others.
+// One rank's end of its links to all other ranks.
 //
-// Ranks exchange by rounds: what one sends in a round, the peer expects in the round of the same
-// place in the order of rounds that the plan fixes for all; a rank that has nothing to do in a
-// round leaves it out. Between two ranks messages arrive in the order sent. Both sides derive
-// order and sizes from the plan, so a tag or size that differs from what the receiver expects is an
-// INTERNAL error, never guessed around.
+// Ranks exchange data in rounds. The plan fixes the order of rounds for all ranks: what one rank
+// sends in a round, its peer expects in the same round. A rank with nothing to exchange skips the
+// round. Messages from one rank to another arrive in the order sent. Both sides derive order and
+// sizes from the plan, so a message with an unexpected tag or size is an INTERNAL error.
 //
-// After Abort every call of every rank returns that status until the group is reset. Each end is
-// used by its rank's thread alone; Abort may be called from any thread.
+// After Abort, every call on every rank returns the abort's status until the group is reset. Each
+// end belongs to its rank's thread, except that any thread may call Abort.
 class RingChannel {
  public:
   virtual ~RingChannel() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // Whether parts of the sender's device arrive as copies, and expectations need `into`.
+  // Whether the channel copies parts in device memory, so that expectations need `into`.
   virtual bool copies() const = 0;
 
-  // Bytes of the rank's device in which the channel puts together what it sends, the same for all
-  // ranks; 0: none.
+  // Bytes that the channel needs on the rank's device to assemble outgoing messages; the same for
+  // all ranks. 0: none.
   virtual size_t send_bytes() const { return 0; }
-  // Gives them, before the first Post; they are the channel's as long as the group lives.
+  // Provides send_bytes() bytes. Call before the first Post. The channel uses them for the lifetime
+  // of the group.
   virtual void UseSendArea(std::span<std::byte> /*area*/) {}
 
-  // One round. What is sent is written, and what lies in `into` is read, by work that `stream` has
-  // so far: transfers, or where nothing is copied the receivers' streams, wait for it, and run
-  // beside what is enqueued later. Does not block, but where a peer must take part first: then
-  // until `deadline` at most.
+  // Starts one exchange round. The transfers are ordered after everything already enqueued on
+  // `stream`, which must produce the outgoing parts and finish reading the `into` buffers. Work
+  // enqueued later runs concurrently. Returns immediately, except if a peer must join first; then
+  // it blocks until `deadline` at most.
   //
-  // Parts must stay valid and unchanged until the receiver is known to have read them, in the
-  // stream's order. It is known by what Receive promises: work behind a message that came back
-  // comes behind what its sender had read until it posted it. So RingAttention keeps queries until
-  // the layer's states have come back, states until the next request of the same peer, and pages,
-  // which nobody answers, until the step has ended on all ranks.
+  // Parts must stay valid and unchanged until the receiver has read them. A sender learns this from
+  // a later message of the receiver: work enqueued after Receive runs after everything that the
+  // peer's stream had when it posted that message. Therefore RingAttention keeps queries until the
+  // layer's states have come back, states until the same peer's next request, and pages, which have
+  // no answer, until the step has ended on all ranks.
   virtual absl::Status Post(Stream& stream, std::vector<RingMessage> sent,
                             std::vector<RingExpectation> expected, SteadyTime deadline) = 0;
 
-  // The next message of `peer`, expected by an earlier Post: `part_bytes` long part by part. Work
-  // of `stream` from now on may read it, and of host parts the host too. But for a message of host
-  // parts it begins once all work has ended that the sender's stream had when the message was
-  // posted. A wait that passes its deadline is DEADLINE_EXCEEDED, names the peer, and may be
-  // repeated. Parts stay valid as long as the sender's do, copies as long as `into`.
+  // Returns the next message from `peer`, which an earlier Post must have expected. `part_bytes`:
+  // the expected size of each part. Work enqueued on `stream` from now on may read the message; the
+  // host may read it too if the parts are in host memory. Unless they are, that work starts only
+  // after all work that the sender's stream had when it posted the message. Returns
+  // DEADLINE_EXCEEDED, naming the peer, if `deadline` passes; the call may be repeated. Parts stay
+  // valid as long as the sender's do; copies, as long as `into`.
   virtual absl::StatusOr<std::vector<RingPart>> Receive(Stream& stream, int peer, uint64_t tag,
                                                         std::span<const size_t> part_bytes,
                                                         SteadyTime deadline) = 0;
 
-  // Seconds for which streams given to Receive stood still until messages had been written or
-  // copied, since the last call. Only while those streams are idle. What the calling thread waited
-  // is not in it.
+  // Returns the seconds for which streams passed to Receive were blocked waiting for messages,
+  // since the previous call. Does not include the time that the calling thread waited. Call only
+  // while those streams are idle.
   virtual absl::StatusOr<double> TakeStreamWaits() = 0;
 
-  // Ends the epoch for all ranks. The first status wins; it must not be OK.
+  // Makes all calls of all ranks fail until Reset. The first status wins; it must not be OK.
   virtual void Abort(const absl::Status& status) = 0;
 };
 
@@ -101,11 +102,11 @@ class RingGroup {
  public:
   virtual ~RingGroup() = default;
 
-  // The end of `rank`; lives as long as the group.
+  // The end for `rank`; valid as long as the group.
   virtual RingChannel& channel(int rank) = 0;
 
-  // Forgets all messages and an abort, once nothing is on its way. Only while no rank is in a call.
-  // An error leaves the group aborted with it.
+  // Discards all messages and any abort, after all transfers have ended. No rank may be in a call.
+  // After an error the group stays aborted with that error.
   virtual absl::Status Reset() = 0;
 
   // How messages travel, for people.

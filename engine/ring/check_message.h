@@ -14,7 +14,7 @@ struct WantedMessage {
   std::span<const size_t> part_bytes;
 };
 
-// INTERNAL where `rank` wants another message of `peer` than came.
+// INTERNAL if the message that came from `peer` is not the one `rank` wants.
 inline absl::Status CheckMessage(int rank, int peer, const WantedMessage& wanted,
                                  const RingMessage& came) {
   bool equal = came.tag == wanted.tag && came.parts.size() == wanted.part_bytes.size();

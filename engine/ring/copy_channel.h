@@ -13,16 +13,16 @@
 
 namespace annulus {
 
-// Channels between ranks that are threads of one process, on several devices: rank r on device r
-// modulo their number. What lies on another device is copied by a link of the two, as soon as both
-// the message and its expectation have been posted: whoever comes second enqueues the copy, behind
-// an event of the sender's stream and one of the receiver's. The receiver's stream waits for the
-// copy by an event. Between ranks of one device addresses are handed over, with an event in place
-// of the copy's. Thread-safe.
+// Channels between ranks that are threads of one process on several devices; rank r uses device r
+// modulo the number of devices. Data for another device is copied by a DeviceLink once both the
+// message and its expectation have been posted: whichever rank posts second enqueues the copy,
+// ordered after an event of the sender's stream and one of the receiver's. The receiver's stream
+// waits for the copy by an event. Ranks on the same device pass addresses, together with an event
+// of the sender's stream. Thread-safe.
 class CopyRing final : public RingGroup {
  public:
-  // FAILED_PRECONDITION where there can be no such link; RESOURCE_EXHAUSTED where one gets no
-  // memory. `backend` must outlive the ring.
+  // FAILED_PRECONDITION if such a link is impossible; RESOURCE_EXHAUSTED if it gets no memory.
+  // `backend` must outlive the ring.
   static absl::StatusOr<std::unique_ptr<CopyRing>> Create(Backend& backend, int ranks,
                                                           LinkKind kind);
   ~CopyRing() override;
@@ -41,19 +41,19 @@ class CopyRing final : public RingGroup {
   };
   struct Incoming {
     RingExpectation expectation;
-    SharedEvent unread;  // on the receiver's stream: nothing earlier reads `into`
+    SharedEvent unread;  // on the receiver's stream: all earlier reads of `into` are done
   };
-  // What is there for the receiver, or on its way.
+  // A message ready for the receiver, or being copied to it.
   struct Letter {
     absl::Status status;
-    RingMessage message;  // parts as the receiver reads them
-    SharedEvent arrived;  // null: there is nothing to wait for
+    RingMessage message;  // parts as the receiver will read them
+    SharedEvent arrived;  // null: no need to wait
     bool copied = false;
   };
-  // From one rank to another.
+  // All messages from one rank to another.
   struct Lane {
     std::mutex mutex;
-    std::unique_ptr<DeviceLink> link;  // null: both are on one device
+    std::unique_ptr<DeviceLink> link;  // null: both ranks are on one device
     std::deque<Outgoing> sent;
     std::deque<Incoming> expected;
   };

@@ -13,8 +13,8 @@
 
 namespace annulus {
 
-// Events of one device that come back when their last owner ends. Thread-safe. Lives until all have
-// come back.
+// Reuses the events of one device: an event returns to the pool when its last owner goes. The pool
+// lives until all have returned. Thread-safe.
 class EventPool : public std::enable_shared_from_this<EventPool> {
  public:
   explicit EventPool(Backend& device) : device_(device) {}

@@ -12,26 +12,27 @@
 
 namespace annulus {
 
-// Channels over the communicators of Backend::OpenGroup (NCCL), rank r on device r. A round is a
-// row of groups of sends and receives that meet one by one, so no two ranks can wait for each
-// other. Tags, sizes and host parts go from thread to thread. Receive waits on the host until the
-// group has ended, and looks at the communicator's errors meanwhile: a stream that waited for a
-// group that never ends could not be freed. Thread-safe.
+// Channels over the communicators of Backend::OpenGroup (NCCL); rank r is on device r. A round is a
+// sequence of groups of sends and receives that both sides go through in the same order, so ranks
+// cannot deadlock. Tags, sizes and host parts are passed between threads directly. Receive blocks
+// the host until the group has ended and meanwhile checks the communicator for errors, since a
+// stream waiting for a group that never ends could not be freed. Thread-safe.
 class GroupRing final : public RingGroup {
  public:
-  // `timeout`: longest wait for the ranks to find each other, here and in Reset. Errors of
+  // `timeout`: how long ranks may take to find each other, here and in Reset. Returns the errors of
   // OpenGroup. `backend` must outlive the ring.
   static absl::StatusOr<std::unique_ptr<GroupRing>> Create(Backend& backend, int ranks,
                                                            std::chrono::milliseconds timeout);
   ~GroupRing() override;
 
-  // What a rank puts messages together in has room for a piece to every peer: long beside what a
-  // group of the library costs, short beside the pages of a long document.
+  // A rank assembles messages in pieces, and its send area has room for one piece per peer.
+  // Transferring a piece takes long compared with a group's overhead, but a piece is small compared
+  // with the pages of a long document.
   static constexpr size_t kPieceBytes = size_t{8} << 20;
   static size_t SendBytes(int ranks) { return (static_cast<size_t>(ranks) - 1) * kPieceBytes; }
 
   RingChannel& channel(int rank) override;
-  // Opens the group anew.
+  // Opens the group again.
   absl::Status Reset() override;
   std::string description() const override { return "NCCL"; }
 

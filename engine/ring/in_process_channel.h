@@ -12,14 +12,14 @@
 namespace annulus {
 
 // Channels between ranks that are threads of one process and share one memory: a message is a list
-// of addresses, and nothing is copied. Where ops are enqueued, it comes with an event that the
-// sender's stream records behind what it has so far, and that the receiver's stream awaits: no host
-// waits for a stream. An event goes back to its pool when the last receiver of its round has let
-// its stream await it, or when the ring forgets the message. Streams wait only for what had been
-// recorded before, so never in a circle. Thread-safe.
+// of addresses, and nothing is copied. If the device enqueues ops, the message carries an event
+// that the sender's stream records after its current work and the receiver's stream waits for; no
+// host thread waits for a stream. An event returns to its pool once all receivers of its round have
+// made their streams wait for it, or when the ring discards the message. Streams only wait for
+// events recorded earlier, so they cannot deadlock. Thread-safe.
 class InProcessRing final : public RingGroup {
  public:
-  // `device`: that of all ranks; must outlive the ring.
+  // `device`: the device of all ranks; must outlive the ring.
   InProcessRing(Backend& device, int ranks);
   ~InProcessRing() override;
   InProcessRing(const InProcessRing&) = delete;
@@ -33,7 +33,7 @@ class InProcessRing final : public RingGroup {
   class End;
   struct Letter {
     RingMessage message;
-    std::shared_ptr<Event> written;  // on the sender's stream; null: when it was posted
+    std::shared_ptr<Event> written;  // on the sender's stream; null: written before posting
   };
 
   const std::shared_ptr<EventPool> events_;  // null: ops are done when they return

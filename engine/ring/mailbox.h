@@ -16,8 +16,8 @@
 
 namespace annulus {
 
-// What ranks that are threads of one process have sent each other and not yet taken, in order for
-// each pair. Thread-safe; each rank takes its own mail on one thread.
+// Mail between ranks that are threads of one process: what they have sent and not yet received, in
+// order for each pair. Thread-safe; each rank must take its own mail on one thread.
 template <class Letter>
 class Mailboxes {
  public:
@@ -41,7 +41,8 @@ class Mailboxes {
     return absl::OkStatus();
   }
 
-  // The first letter of `from` to `to`, which stays there until Pop. DEADLINE_EXCEEDED names both.
+  // Waits for the first letter from `from` to `to`. The letter stays in the box until Pop.
+  // DEADLINE_EXCEEDED names both ranks.
   absl::StatusOr<Letter*> Peek(int to, int from, SteadyTime deadline) {
     Box& box = *boxes_[to];
     std::unique_lock lock(box.mutex);
@@ -68,7 +69,7 @@ class Mailboxes {
     return boxes_[rank]->aborted;
   }
 
-  // Every call of every rank returns the first such status until Reset.
+  // Makes every call of every rank return `status` until Reset. The first status wins.
   void Abort(const absl::Status& status) {
     ANNULUS_CHECK(!status.ok()) << "an abort needs its reason";
     for (const auto& box : boxes_) {

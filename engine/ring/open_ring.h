@@ -11,11 +11,11 @@
 
 namespace annulus {
 
-// Where it is decided how ranks exchange. One rank, or ranks of one device: addresses. Several
-// devices, kAuto: copies between devices where all reach each other, else NCCL where it can be
-// loaded and every rank has a device of its own, else copies through the host's memory; the
-// description says why it is not the one before. What is asked for by name and cannot be is
-// FAILED_PRECONDITION with what to do. `timeout`: see GroupRing.
+// Decides how ranks exchange data. One rank, or ranks on one device: by passing addresses. Several
+// devices with kAuto: copies between devices if all can reach each other; else NCCL if its library
+// can be loaded and every rank has its own device; else copies through host memory. The description
+// says why the better ones were not taken. FAILED_PRECONDITION, with advice, if a transport
+// requested by name is impossible. `timeout`: see GroupRing.
 absl::StatusOr<std::unique_ptr<RingGroup>> OpenRing(RingTransport transport, Backend& backend,
                                                     int ranks, std::chrono::milliseconds timeout);
 

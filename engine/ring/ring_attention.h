@@ -13,75 +13,81 @@
 
 namespace annulus {
 
-// Virtual shards (kernels/ops/shards.h) of `ranks` ranks with these kernels. 1 if they are not
-// row_invariant: they sum in an order of their own, and states merge in the order of the ring.
+// Number of virtual shards (kernels/ops/shards.h) for `ranks` ranks. It is 1 if the kernels are not
+// row_invariant: their summation order varies, and states merge in ring order.
 inline int ShardsOf(const OpTable& ops, int ranks) {
   return ops.row_invariant ? ShardsFor(ranks) : 1;
 }
 
-// What stays the same over the life of a rank.
+// What stays the same for the lifetime of a rank.
 struct RingAttentionConfig {
   KvPageShape shape;
   size_t layer_page_bytes = 0;
   int heads = 0;
   float scale = 1;
-  float soft_cap = 0;                         // of scores; 0: none
+  float soft_cap = 0;                         // limit of scores; 0: none
   int shards = 1;                             // see ShardsOf
-  std::chrono::milliseconds timeout{30'000};  // longest silence of all ranks in a Receive
-  // Of all ranks; beaten with each attention call, which the device follows: see WorkTimer::Follow.
+  std::chrono::milliseconds timeout{30'000};  // how long no rank may make progress during Receive
+  // Shared by all ranks. RingAttention beats it after every attention call, so a rank that is still
+  // computing is never mistaken for a hung one (WorkTimer::Follow keeps the host close to the
+  // device).
   Heartbeat* heartbeat = nullptr;
 };
 
-// Rows of the states that the layers of a step need beside the result.
+// How many rows of states the layers of a step need besides the result: `served` for rows computed
+// for other ranks, `kept` for own rows' states that wait to be merged.
 struct StateRows {
   int64_t served = 0;
   int64_t kept = 0;
 };
 
-// Exact attention of a step's rows over keys and values that are spread over ranks. Own rows of
-// every item must already be in their pages, except a sampled row whose page is another rank's: its
-// key and value travel with the query. Messages carry all items in plan order. Queries (pass-Q) go
-// out at once to all who hold what they see; pages (pass-KV) go out one ring step ahead, into the
-// slot that the step before does not read; states of served queries come back with each step. Ranks
-// that hold nothing a row can see are left out by both sides.
+// Exact attention of a step's rows over keys and values that are spread over ranks. Before a call,
+// the keys and values of own rows must be in their pages, except for a sampled row whose page is on
+// another rank: its key and value travel with the query.
 //
-// A holder attends rows once for each subtree of the merging tree that it has
-// (kernels/ops/shards.h), and rows merge subtrees with their neighbours in the tree, never in the
-// order of arrival. So a row's bits do not depend on the ring: not on its degree, the mode, or
-// where pages lie, as long as each shard's pages lie on one rank.
+// Messages carry all items in plan order. Queries (pass-Q) go at once to all ranks with visible
+// keys. Pages (pass-KV) go one ring step ahead, into the slot that the previous step does not read.
+// States of served queries return in each step. Both sides skip ranks without visible keys.
 //
-// `served` states stay untouched until the same peer's next query for the same item has come in,
-// which it sends only after it has merged the state; queries stay until their states are back.
-// Run does not wait for the stream, but to stay close to what it does: see WorkTimer::Follow.
-// Not thread-safe: one per rank. Any error must be followed by an abort of the channel.
+// A holder attends rows once per subtree of the merging tree that it has (kernels/ops/shards.h),
+// and subtrees merge with their neighbours in the tree, regardless of the order of arrival.
+// Therefore a row's bits do not depend on the ring's degree, the mode, or where pages are, as long
+// as each shard's pages are on one rank.
+//
+// `served` states stay untouched until the same peer's next query for the same item arrives, since
+// the peer sends it only after merging the state. Queries stay until their states are back.
+//
+// Run does not wait for the stream, except to stay close to the device (WorkTimer::Follow). Not
+// thread-safe; one instance per rank. After any error the channel must be aborted.
 class RingAttention {
  public:
   RingAttention(RingChannel& channel, Backend& backend, const OpTable& ops, Stream& stream,
                 const RingAttentionConfig& config);
 
-  // Notes in `items` how many states they have in the layers of one cache group. To be called for
-  // each group of a step, then Reserve.
+  // Records in `items` how many states they need in the layers of one cache group. Call for each
+  // cache group of a step, then call Reserve.
   static void Note(std::span<const ItemShards> shards, std::span<RingItem> items);
-  // Rows of the states that any layer of the step needs, and sets where each item's are.
+  // Assigns each item its rows in the state buffers. Returns how many rows any layer of the step
+  // needs.
   static StateRows Reserve(std::span<RingItem> items);
 
-  // What `layer` and others with its items, shards and buffers do, for Run. `plan` is laid out
-  // anew.
+  // Lays out `plan` for `layer` and all other layers that share its items, shards and buffers.
   void LayOut(const RingLayer& layer, RingPlan& plan) const;
-  // `plan`: laid out here unless it is. With one rank no layer behind the first takes memory from
-  // the heap; with several their messages do.
+  // Runs one layer. Lays out `plan` first unless that has been done. With one rank, only the first
+  // layer allocates heap memory; with several, messages do in every layer.
   absl::Status Run(const RingLayer& layer, RingPlan& plan);
-  // One layer by itself.
+  // Runs a single layer with a plan of its own.
   absl::Status Run(const RingLayer& layer);
 
-  // For what must be settled between ranks before a layer runs; its messages use tags with bit 15
-  // set.
+  // The link, for data that ranks must exchange before a layer runs. Such messages must set bit 15
+  // of their tags.
   RingLink& link() { return link_; }
 
-  // Adds to the counters what is known once the stream is idle: seconds of its ops, and for how
-  // long it stood still.
+  // Adds the measurements that need an idle stream to the counters: the seconds of its ops, and how
+  // long it was blocked.
   absl::Status CountSeconds();
-  // Since the last call. What CountSeconds was not called for is left out.
+  // Returns the counters accumulated since the previous call and resets them. Includes only work
+  // that CountSeconds() has already accounted for.
   RingCounters TakeCounters();
 
  private:

@@ -13,11 +13,11 @@
 
 namespace annulus {
 
-// A rank's channel with the ring's rule of waiting: a peer may have much to compute, so only
-// silence of all ranks for `timeout` ends a wait. Used by the rank's thread alone.
+// A rank's channel with the ring's timeout rule: since a peer may have much to compute, a wait ends
+// only if no rank makes progress for `timeout`. Only for the rank's thread.
 class RingLink {
  public:
-  // `stream`: of the ops that write what is sent and read what is received.
+  // `stream`: writes what is sent and reads what is received.
   RingLink(RingChannel& channel, Stream& stream, std::chrono::milliseconds timeout,
            Heartbeat* heartbeat)
       : channel_(channel), stream_(stream), timeout_(timeout), heartbeat_(heartbeat) {}
@@ -26,30 +26,30 @@ class RingLink {
   int size() const { return channel_.size(); }
   void Beat() { heartbeat_->Beat(); }
 
-  // Whether messages arrive as copies: see RingChannel.
+  // Whether messages are copied: see RingChannel.
   bool copies() const { return channel_.copies(); }
 
-  // One round; messages and expectations without parts are left out.
+  // Posts one round. Skips messages and expectations without parts.
   absl::Status Post(std::vector<RingMessage> sent, std::vector<RingExpectation> expected);
   absl::StatusOr<std::vector<RingPart>> Receive(int peer, uint64_t tag,
                                                 std::span<const size_t> part_bytes);
 
-  // Adds what the stream waited for messages to counters().wait_seconds. Only while the stream is
-  // idle.
+  // Adds the time that the stream was blocked on messages to counters().wait_seconds. Call only
+  // while the stream is idle.
   absl::Status CountStreamWaits();
 
-  // One message to every peer and one from every peer, all in the host's memory where they would
-  // else be copied; both sides know which are empty.
+  // One message to every peer and one from every peer. If the channel copies, all parts must be in
+  // host memory. Both sides must agree on which messages are empty.
   struct Round {
     uint64_t tag = 0;
     absl::FunctionRef<void(int peer, std::vector<RingPart>& parts)> give;
     absl::FunctionRef<void(int peer, std::vector<size_t>& part_bytes)> expect;
     absl::FunctionRef<absl::Status(int peer, std::span<const RingPart> parts)> take;
   };
-  // Returns the bytes that were sent.
+  // Exchanges one round and returns the number of bytes sent.
   absl::StatusOr<int64_t> Exchange(const Round& round);
 
-  // Seconds of Post and Receive are added to these.
+  // Counters of this rank. Post and Receive add their time to them.
   RingCounters& counters() { return counters_; }
 
  private:

@@ -19,27 +19,27 @@ namespace annulus {
 struct RingLayer {
   uint64_t tag = 0;  // unique per step and layer; the low 16 bits are zero
   int32_t window = 0;
-  std::span<const RingItem> items;     // those that attend in this layer, plan order
-  std::span<const ItemShards> shards;  // [item], of the layer's cache group
+  std::span<const RingItem> items;     // those that attend in this layer, in plan order
+  std::span<const ItemShards> shards;  // [item], for the layer's cache group
   ConstMatrixView query;               // [own rows, heads * k_dim], rotated
   ConstMatrixView key;                 // [own rows, kv_heads * k_dim], rotated
   ConstMatrixView value;               // [own rows, kv_heads * v_dim]
-  // The part of an own page that the first layer of the cache group has; that of this layer lies
-  // `page_offset` bytes behind it.
+  // Returns the part of an own page that belongs to the cache group's first layer; this layer's
+  // part starts `page_offset` bytes later.
   std::function<std::byte*(int32_t page)> page_data;
   size_t page_offset = 0;
-  AttentionState state;   // [own rows]: the result
-  AttentionState served;  // rows attended for other ranks: [StateRows::served]
-  AttentionState kept;    // own rows' further states, until they can be merged: [StateRows::kept]
-  RingSlots slots;        // where what arrives is copied to; nothing where the channel hands over
+  AttentionState state;   // [own rows] output
+  AttentionState served;  // rows computed for other ranks: [StateRows::served]
+  AttentionState kept;    // own rows' states waiting to be merged: [StateRows::kept]
+  RingSlots slots;        // destinations of copies; empty if the channel passes addresses
 };
 
 // What the layers of one cache group share in a step: which pages are sent, attended and received
-// in which ring step, at which addresses, and which states merge when. Laid out once; a layer adds
-// its page_offset. Layers that share a plan have equal items, shards and buffers.
+// in each ring step, at which addresses, and which states merge when. Laid out once; each layer
+// adds its page_offset. Layers that share a plan must have equal items, shards and buffers.
 //
-// A plan points into the items, shards and buffers that it was laid out from, and is written by
-// RingAttention while a layer runs. Not thread-safe.
+// A plan points into the items, shards and buffers it was laid out from. RingAttention modifies it
+// while a layer runs. Not thread-safe.
 class RingPlan {
  public:
   RingPlan() = default;
@@ -47,16 +47,16 @@ class RingPlan {
   RingPlan& operator=(RingPlan&&) = default;
 
   bool laid_out() const { return laid_out_; }
-  // To be called when shards have changed: the next layer lays the plan out anew.
+  // Call when shards have changed: the next layer lays the plan out again.
   void Clear() { laid_out_ = false; }
 
  private:
   friend class RingAttention;
   friend class RingPlanner;
 
-  // States of the same rows; the second goes into the first.
+  // Two states of the same rows; the second is merged into the first.
   using Merge = std::pair<AttentionState, AttentionState>;
-  // A message, and what is expected of the same peer in the same round.
+  // A message to a peer, and the part sizes expected from the same peer in the same round.
   struct Message {
     std::vector<RingPart> parts;
     std::vector<size_t> expected;
@@ -67,10 +67,10 @@ class RingPlan {
   struct Queries {
     Message message;
     bool received = false;        // in this layer
-    std::vector<RingPart> parts;  // that came, if so
+    std::vector<RingPart> parts;  // the received parts, if `received`
   };
-  // Attention items whose query is a part of a peer's queries. If `page` is set the two parts that
-  // follow are the keys and values of sampled rows, which go to that page from `slot` on.
+  // Attention items whose queries are one part of a peer's message. If `page` is set, the next two
+  // parts are keys and values of sampled rows, to be written to that page from `slot` on.
   struct Served {
     size_t first_item = 0;
     size_t items = 0;
@@ -79,16 +79,17 @@ class RingPlan {
     int32_t slot = 0;
     int32_t rows = 0;
   };
-  // A state that comes back: copied to `into`, or merged with what is there; then `merges`.
+  // A state that returns from a holder: either copied to `into` or merged into it; then `merges`
+  // run.
   struct Returned {
     AttentionState into;
     bool merged = false;
     std::vector<Merge> merges;
   };
-  // What a ring step has to do with one peer.
+  // The exchange with one peer in a ring step.
   struct PeerStep {
-    Message pages;                  // parts: of the first layer
-    std::vector<KvPageView> views;  // of the pages that come
+    Message pages;                  // parts of the first layer
+    std::vector<KvPageView> views;  // of the received pages
     std::vector<Served> served;
     Message states;
     std::vector<Returned> returned;
@@ -96,9 +97,9 @@ class RingPlan {
   struct Step {
     std::vector<PeerStep> peers;       // [rank]
     std::vector<KvPageView> views;     // of own pages, in the first layer
-    std::vector<AttentionItem> items;  // one call of attention
+    std::vector<AttentionItem> items;  // of the step's single attention call
     std::vector<uint8_t> own_pages;    // [item] whether it attends own pages
-    std::vector<Merge> merges;         // once they are attended
+    std::vector<Merge> merges;         // after these items have been attended
   };
 
   bool laid_out_ = false;

@@ -10,8 +10,8 @@ namespace annulus {
 
 struct RingAttentionConfig;
 
-// Lays out a RingPlan for the rank `rank` of `ranks`. Both ends of a message call it on the same
-// items and tables, so they agree on its parts without a word.
+// Lays out a RingPlan for `rank` of `ranks`. Both ends of a message run it on the same items and
+// tables, so they agree on the parts without negotiation.
 class RingPlanner {
  public:
   RingPlanner(const RingAttentionConfig& config, int rank, int ranks, const RingLayer& layer)
@@ -20,18 +20,18 @@ class RingPlanner {
   void LayOut(RingPlan& plan);
 
  private:
-  // An item of the step's one call of attention: rows (own or a peer's) against pages (own or a
+  // An item of the step's attention call: rows (own or a peer's) against the pages (own or a
   // peer's) of a subtree.
   struct Work {
     size_t item = 0;
     int runner = 0;
     ConstMatrixView query;
-    int peer = -1;  // that sends the pages; -1: own ones
+    int peer = -1;  // the peer that sends the pages; -1: own pages
     size_t first_view = 0;
     size_t view_count = 0;
     const PageLists* lists = nullptr;
     Subtree subtree;
-    AttentionState state;  // a peer's; own rows get theirs when the work is listed
+    AttentionState state;  // for a peer's rows; own rows get theirs when the item is listed
   };
 
   bool Sees(size_t i, int runner, int holder) const;
@@ -59,9 +59,10 @@ class RingPlanner {
   const int rank_;
   const int ranks_;
   const RingLayer& layer_;
-  std::vector<StateMerger> mergers_;              // [item] of own rows
-  std::vector<std::vector<size_t>> first_query_;  // [rank][item] in the parts of its queries
-  std::vector<Work> work_;                        // of the step that is being laid out
+  std::vector<StateMerger> mergers_;  // [item] for own rows
+  // [rank][item] index among the parts of the peer's queries.
+  std::vector<std::vector<size_t>> first_query_;
+  std::vector<Work> work_;  // for the current ring step
 };
 
 }  // namespace annulus

@@ -11,18 +11,18 @@
 
 namespace annulus {
 
-// The round that a rank is about to post: what each peer gets and gives. Not thread-safe.
+// Collects the messages of a round before they are posted. Not thread-safe.
 class RingRound {
  public:
   explicit RingRound(RingLink& link) : link_(link) {}
 
-  // Adds a message and an expectation of `bytes` long parts of one peer; either may be empty. Where
-  // messages arrive as copies this one takes its place from the front of `slot`: RESOURCE_EXHAUSTED
-  // if that is too small.
+  // Adds a message to `peer` and the expectation of a message with parts of `bytes` from it; either
+  // may be empty. If the channel copies, takes the destination from the front of `slot`;
+  // RESOURCE_EXHAUSTED if it is too small.
   absl::Status Add(int peer, uint64_t tag, std::vector<RingPart> parts, std::vector<size_t> bytes,
                    std::span<std::byte>& slot);
 
-  // Posts what was added, and begins anew.
+  // Posts the collected round and clears it.
   absl::Status Post();
 
  private:

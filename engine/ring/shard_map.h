@@ -14,71 +14,73 @@
 
 namespace annulus {
 
-// One item of a plan as one rank of its ring sees it: who computes which rows, and in which order
-// rows meet the keys of the others (Ring Attention, Liu et al. 2023).
+// One item of a plan, as seen by one rank of its ring: which rank computes which rows, and in which
+// order rows meet the keys of other ranks (Ring Attention, Liu et al. 2023).
 //
-// Rows of ring index i visit index i xor s at ring step s. So two ranks visit each other in the
-// same step, and as PlaceOnRing gives ring indices the subtrees of the merging tree from left to
-// right, neighbours in the tree come together: log2(k) states of a row are kept at most. Where k is
-// no power of two some steps visit nobody.
+// In ring step s, rows of ring index i meet the keys of index (i xor s). So two ranks visit each
+// other in the same step. Since PlaceOnRing assigns subtrees of the merging tree to ring indices
+// from left to right, tree neighbours meet first, and a row keeps at most log2(k) states. If the
+// degree k is not a power of two, some steps visit nobody.
 struct RingItem {
   std::vector<int32_t> ring;  // ranks in ring order
   int index = 0;              // of this rank
   RingMode mode = RingMode::kPassKv;
   bool sampled = false;
-  int32_t begin = 0;  // positions of the item
+  int32_t begin = 0;  // positions [begin, end) of the item
   int32_t end = 0;
-  std::vector<std::vector<int32_t>> positions;  // [ring index] of the rows run there, ascending
-  int sampled_anchor = 0;                       // for a sampled item: index holding its page
-  int64_t first_row = 0;                        // of this rank's rows among all rows of the step
-  int64_t state_offset = 0;                     // reserved by RingAttention: see there
-  int64_t kept_offset = 0;                      // likewise
-  int states = 1;      // most subtrees of this rank, over all cache groups: see RingAttention::Note
-  int kept_slots = 1;  // most states of own rows that are kept at a time, likewise
-  // Key blocks of the blocks of [begin, end); null: rows attend everything that the mask allows.
+  // [ring index] positions of the rows it runs, ascending.
+  std::vector<std::vector<int32_t>> positions;
+  int sampled_anchor = 0;    // sampled items: the ring index with the page
+  int64_t first_row = 0;     // of this rank's rows, in the step's rows
+  int64_t state_offset = 0;  // set by RingAttention::Reserve
+  int64_t kept_offset = 0;   // also set by RingAttention::Reserve
+  int states = 1;      // most subtrees of this rank in any cache group: see RingAttention::Note
+  int kept_slots = 1;  // most states of own rows kept at a time: see RingAttention::Note
+  // Chosen key blocks for the blocks of [begin, end). Null: attend all that the mask allows.
   std::shared_ptr<const BlockPattern> pattern;
-  // Where there are any, rows attend by them; the pattern only says what they need.
+  // If not empty, rows attend by these branches; `pattern` then only says which blocks they need.
   std::vector<DilatedBranch> branches;
 
   int degree() const { return static_cast<int>(ring.size()); }
   int64_t own_rows() const { return static_cast<int64_t>(positions[index].size()); }
-  // Ring steps of the item.
+  // Number of ring steps.
   int steps() const { return static_cast<int>(std::bit_ceil(static_cast<uint32_t>(degree()))); }
-  // The index that rows run at `runner` visit at ring step s; it may not be there: `degree` or
-  // more.
+  // The ring index that rows run at `runner` visit in ring step s. If it is `degree` or more, they
+  // visit nobody.
   static int Visits(int runner, int s) { return runner ^ s; }
-  // The ring index of a rank; -1: it is not of the ring.
+  // The ring index of `rank`; -1 if it is not in the ring.
   int index_of(int rank) const;
-  // The index that runs the first of the rows; of a sampled item its home.
+  // The ring index that runs the first row; for a sampled item this is its home.
   int home_index() const;
-  // The home's message to the holder of a sampled row's page carries the row's key and value.
+  // Whether the home's message to `holder` carries the sampled row's key and value, because
+  // `holder` has the row's page.
   bool carries_row(int holder) const { return sampled && holder == sampled_anchor; }
-  // First row of the n-th state for `runner` among those attended for others: peers in ring order,
-  // this rank left out.
+  // First row of the n-th state for `runner`, among the states computed for other ranks. Ordered by
+  // ring index, without this rank.
   int64_t served_offset(int runner, int n) const;
 };
 
-// A page of some rank, with the tokens of it that an item may see.
+// A page of some rank, limited to the tokens that an item may see.
 struct ShardPage {
   int32_t page = 0;
   int32_t first_position = 0;
   int32_t tokens = 0;
 };
 
-// The pages of `entries` that lie on `rank`, begin before `end`, and are seen by at least one of
-// the rows at `positions` (ascending): page start <= row, and row - window < page end when window >
-// 0, and with a pattern also the page's block is chosen by the row's block for some head. Both ends
-// of an exchange call this on the same table, so they agree without a word, and a block that nobody
-// chose does not travel.
+// The pages in `entries` that are on `rank`, begin before `end`, and are visible to at least one of
+// the rows at `positions` (ascending). A page is visible if page start <= row; with window > 0,
+// also row - window < page end; and with a pattern, the row's block has chosen the page's block for
+// at least one head. Both ends of an exchange call this on the same table, so they agree without
+// negotiation, and blocks that nobody chose are not sent.
 std::vector<ShardPage> VisiblePages(std::span<const PageEntry> entries, int32_t rank,
                                     std::span<const int32_t> positions, int32_t end, int32_t window,
                                     int32_t page_tokens, const BlockPattern* pattern = nullptr);
 
-// Those of `pages` whose block some row's block chose, for some head.
+// Those of `pages` whose block was chosen by the block of at least one row, for at least one head.
 std::vector<ShardPage> ChosenPages(const BlockPattern& pattern, std::span<const int32_t> positions,
                                    std::span<const ShardPage> pages);
 
-// BlockLists that own their arrays.
+// Owning storage for BlockLists.
 struct PageLists {
   bool full = true;
   int head_groups = 1;
@@ -89,26 +91,26 @@ struct PageLists {
   BlockLists view() const { return {full, head_groups, query_block_rows, offsets, pages}; }
 };
 
-// The pattern in a kernel's terms: which of `pages` (ascending) the rows at `positions` (ascending)
-// attend.
+// Converts the pattern for kernels: which of `pages` (ascending) the rows at `positions`
+// (ascending) attend.
 PageLists MakePageLists(const BlockPattern& pattern, std::span<const int32_t> positions,
                         std::span<const ShardPage> pages);
 
 // What one item exchanges in the layers of one cache group.
 struct ItemShards {
-  std::vector<std::vector<ShardPage>> held_by;  // [ring index j] pages of j that own rows see
-  std::vector<std::vector<ShardPage>> seen_by;  // [ring index i] own pages that rows of i see
-  std::vector<PageLists> held_lists;            // [ring index j] own rows in held_by[j]
-  std::vector<PageLists> seen_lists;            // [ring index i] rows of i in seen_by[i]
-  std::vector<std::vector<Subtree>> subtrees;   // [ring index] see SubtreesOf
+  std::vector<std::vector<ShardPage>> held_by;  // [ring index j] j's pages that own rows see
+  std::vector<std::vector<ShardPage>> seen_by;  // [ring index i] own pages that i's rows see
+  std::vector<PageLists> held_lists;           // [ring index j] which of held_by[j] own rows attend
+  std::vector<PageLists> seen_lists;           // [ring index i] which of seen_by[i] i's rows attend
+  std::vector<std::vector<Subtree>> subtrees;  // [ring index] see SubtreesOf
 };
 
-// A window of the model is exact: it leaves the item's pattern and branches out.
+// If the model has a `window`, attention is exact: ignores the item's pattern and branches.
 ItemShards BuildItemShards(const RingItem& item, std::span<const PageEntry> entries, int32_t window,
                            int32_t page_tokens, int shards);
 
-// What the own rows of an item will merge: the subtrees of all indices whose pages they see, in the
-// order of visits.
+// All subtrees that an item's own rows will merge: those of every ring index whose pages they see,
+// in the order of visits.
 std::vector<Subtree> SubtreesSeen(const RingItem& item, const ItemShards& shards);
 
 }  // namespace annulus

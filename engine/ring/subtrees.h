@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// A subtree of the tree in which shards are merged (kernels/ops/shards.h): the leaves
-// [first, first + leaves), a power of two of them.
+// A subtree of the tree in which shards merge (kernels/ops/shards.h): leaves [first, first +
+// leaves). `leaves` is a power of two.
 struct Subtree {
   int32_t first = 0;
   int32_t leaves = 1;
@@ -21,44 +21,45 @@ struct Subtree {
   friend bool operator==(const Subtree&, const Subtree&) = default;
 };
 
-// The smallest subtree that has the leaves of both.
+// The smallest subtree that contains both.
 Subtree Around(const Subtree& a, const Subtree& b);
 
-// [ring index] The fewest subtrees that together have all pages of `entries` on that rank and none
-// of another: one where the ring divides the shards and was placed by PlaceOnRing. If the pages of
-// some shard lie on several ranks, each rank with pages has the whole tree; its states then merge
-// in the order in which they come, exactly but not with the same bits as on other rings.
+// [ring index] The fewest subtrees that contain all pages in `entries` of that rank and none of
+// another rank. This is one subtree per rank if the ring divides the shards and was placed by
+// PlaceOnRing. If the pages of a shard are on several ranks, each rank with pages gets the whole
+// tree; its states then merge in order of arrival: exactly, but not with the same bits as on other
+// rings.
 std::vector<std::vector<Subtree>> SubtreesOf(std::span<const PageEntry> entries,
                                              std::span<const int32_t> ring, int page_tokens,
                                              int shards);
 
-// What the layers of a step need at most.
+// Upper bounds for the layers of a step.
 struct StateCounts {
-  int states = 1;      // subtrees of one rank
+  int states = 1;      // states of a row kept at a time, including the result
   int kept_slots = 1;  // states of a row that are kept at a time, the result included
 };
-// Of a ring that PlaceOnRing has placed. `degree`: at most `shards`.
+// For a ring placed by PlaceOnRing. `degree` must be at most `shards`.
 StateCounts StatesOfRing(int degree, int shards);
-// Of all rings that an engine of `ranks` makes (IsUsefulDegree).
+// For all rings that an engine with `ranks` ranks makes (IsUsefulDegree).
 StateCounts MostStates(int ranks, int shards);
 
-// In which order an item's rows merge the states of subtrees that come one after the other, with as
-// few kept at a time as the order of arrival allows. States are in numbered slots; the result ends
-// in slot 0. Any subset of the subtrees needs at most the slots of them all.
+// Decides in which order an item's rows merge the states of subtrees as these arrive, keeping as
+// few at a time as the order of arrival allows. States are in numbered slots; the result ends in
+// slot 0. A subset of the expected subtrees never needs more slots than all of them.
 class StateMerger {
  public:
-  // `expected`: all subtrees that will be taken.
+  // `expected`: all subtrees that may arrive.
   explicit StateMerger(std::vector<Subtree> expected) : expected_(std::move(expected)) {}
 
   struct Place {
     int slot = 0;
-    bool merges = false;  // with the state that is there
+    bool merges = false;  // merge with the state already in the slot
   };
-  // Where the state of `subtree`, one of those expected, goes. No two places of the calls between
-  // two calls of Settle are the same.
+  // Returns where to put the state of `subtree`, which must be expected. Places returned between
+  // two calls of Settle are distinct.
   Place Take(const Subtree& subtree);
 
-  // Calls merge(into, from) with slots for every merge that is possible now.
+  // Calls merge(into, from), with slot numbers, for every merge that has become possible.
   template <class Merge>
   void Settle(const Merge& merge) {
     for (Kept& kept : kept_) kept.written = false;
@@ -66,7 +67,7 @@ class StateMerger {
     while (NextMerge(slots)) merge(slots.first, slots.second);
   }
 
-  // Slots that have been in use so far.
+  // Number of slots used so far.
   int slots() const { return slots_; }
 
  private:

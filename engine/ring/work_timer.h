@@ -12,23 +12,25 @@
 
 namespace annulus {
 
-// How long some ops take, without waiting for their end: by the host's clock where they
-// are done when they return, else by events before and behind them. Not thread-safe.
+// Measures how long ops take without waiting for them: by the host's clock if ops are done when
+// they return, else by events around them. Not thread-safe.
 class WorkTimer {
  public:
-  // Ops of a backend whose memory the host reaches are done when they return.
+  // Ops of a backend with host-accessible memory are done when they return.
   explicit WorkTimer(Backend& backend)
       : backend_(backend), by_events_(!backend.capabilities().host_accessible) {}
 
-  // Calls `ops`, which enqueues them on `stream`, and returns what it does.
+  // Calls `ops`, which enqueues work on `stream`, and returns its status.
   absl::Status Time(Stream& stream, absl::FunctionRef<absl::Status()> ops);
 
-  // Waits until the device has done all calls but the last kAhead, those that are held back left
-  // out: who calls this now and then knows that work goes on.
+  // Blocks until the device has finished all timed calls except the last kAhead, ignoring those
+  // recorded into a graph that was not launched. A caller that does this regularly knows that the
+  // device makes progress.
   absl::Status Follow();
   static constexpr size_t kAhead = 2;
 
-  // Seconds of all calls since the last Take or Forget. Only while their streams are idle.
+  // Seconds of all timed calls since the last Take or Forget. Call only while their streams are
+  // idle.
   absl::StatusOr<double> Take();
   void Forget();
 
@@ -37,8 +39,9 @@ class WorkTimer {
 
   Backend& backend_;
   const bool by_events_;
-  double seconds_ = 0;                          // by the host's clock
-  std::vector<std::unique_ptr<Event>> events_;  // before and behind each call, the first used_
+  double seconds_ = 0;  // by the host's clock
+  // Before and after each call; the first used_ are in use.
+  std::vector<std::unique_ptr<Event>> events_;
   size_t used_ = 0;
 };
 
