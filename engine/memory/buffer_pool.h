@@ -1,7 +1,7 @@
 #ifndef ANNULUS_ENGINE_MEMORY_BUFFER_POOL_H_
 #define ANNULUS_ENGINE_MEMORY_BUFFER_POOL_H_
 
-// The bytes of one rank, taken from its backend under a hard bound.
+// The memory of one rank, allocated from its backend within a hard limit.
 
 #include <array>
 #include <cstddef>
@@ -23,9 +23,9 @@ namespace annulus {
 
 class BufferPool;
 
-// Owner of one block of a pool; movable. The block goes back when the owner ends. Uninitialised,
-// aligned to kMemoryAlignment. Not thread-safe itself, but may end on any thread. The pool must
-// outlive it.
+// Owns one block of a pool. Movable. Returns the block when destroyed. The memory is uninitialised
+// and aligned to kMemoryAlignment. The pool must outlive the buffer. Not thread-safe, but any
+// thread may destroy it.
 class PoolBuffer {
  public:
   PoolBuffer() = default;
@@ -35,12 +35,12 @@ class PoolBuffer {
   PoolBuffer& operator=(const PoolBuffer&) = delete;
   ~PoolBuffer() { Reset(); }
 
-  // Gives the block back now; the owner is then empty.
+  // Returns the block now; the buffer is then empty.
   void Reset();
 
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
-  size_t size() const { return bytes_; }  // as asked for
+  size_t size() const { return bytes_; }  // as requested
   // Whether the host may read and write the bytes.
   bool host_accessible() const { return host_accessible_; }
 
@@ -63,60 +63,61 @@ class PoolBuffer {
   bool host_accessible_ = false;
 };
 
-// All in bytes unless said. total = free + held, and total <= limit, always. Held bytes count
-// whole blocks: requests rounded up to kMemoryAlignment.
+// In bytes unless stated otherwise. Always total = free + held and total <= limit. Held bytes count
+// whole blocks: sizes rounded up to kMemoryAlignment.
 struct BufferPoolStats {
   size_t limit = 0;
-  size_t total = 0;  // taken from the backend
+  size_t total = 0;  // allocated from the backend
   size_t free = 0;
   size_t held = 0;
   std::array<size_t, kLifetimeCount> held_by_lifetime{};
-  size_t largest_free = 0;      // largest block that needs nothing from the backend
-  size_t high_water_held = 0;   // most ever held at once
-  size_t high_water_total = 0;  // most ever taken from the backend at once
-  int64_t chunks = 0;           // count of backend allocations alive
-  int64_t trims = 0;            // times that Trim gave at least one chunk back
-  size_t trimmed_bytes = 0;     // given back by all trims
-  int64_t refusals = 0;         // Allocate calls that failed
+  size_t largest_free = 0;      // largest block available without a backend allocation
+  size_t high_water_held = 0;   // most held at any time
+  size_t high_water_total = 0;  // most allocated from the backend at any time
+  int64_t chunks = 0;           // number of current backend allocations
+  int64_t trims = 0;            // how often Trim returned at least one chunk
+  size_t trimmed_bytes = 0;     // returned by all trims
+  int64_t refusals = 0;         // number of failed Allocate calls
 
-  // 1 - largest free block / free bytes: 0 when all free bytes are one block, or none is free.
+  // 1 - largest free block / free bytes. 0 if all free bytes form one block, or none are free.
   double fragmentation_ratio() const;
 };
 
-// Cuts chunks of the backend's memory into blocks. Free blocks are kept in size buckets; the best
-// fit is taken and split, and freed neighbours coalesce. Blocks of different lifetimes share a
-// chunk only under pressure, so that a long-lived block does not pin short-lived ones' memory. A
-// request larger than chunk_bytes gets a chunk of its own size. Thread-safe.
+// Divides chunks of the backend's memory into blocks. Free blocks are indexed by size; an
+// allocation splits the best fit, and freed neighbours coalesce. Blocks of different lifetimes
+// share a chunk only under pressure, so that a long-lived block does not keep a chunk of
+// short-lived ones allocated. A request larger than chunk_bytes gets a chunk of its own size.
+// Thread-safe.
 class BufferPool {
  public:
   struct Options {
-    size_t limit_bytes = 0;        // hard bound on bytes taken from the backend
-    size_t chunk_bytes = 2 << 20;  // smallest allocation asked of the backend, room permitting
-    bool host_memory = false;      // take Backend::AllocateHost's instead of the device's
-    std::string name;              // in messages and metrics, for example "rank0"
+    size_t limit_bytes = 0;        // hard limit on bytes allocated from the backend
+    size_t chunk_bytes = 2 << 20;  // smallest backend allocation, unless less is left
+    bool host_memory = false;      // allocate by Backend::AllocateHost
+    std::string name;              // shown in messages and metrics, for example "rank0"
   };
 
   // `backend` must outlive the pool.
   BufferPool(Backend& backend, Options options);
-  // Every PoolBuffer must have ended.
+  // Every PoolBuffer must have been destroyed.
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // bytes = 0 gives an empty buffer. At the limit, or when the backend refuses, wholly free chunks
-  // are given back first; if that does not help: RESOURCE_EXHAUSTED, or what the backend says where
-  // there was room below the limit, with asked, held and limit bytes. The pool is unchanged by a
-  // refusal, apart from what was trimmed.
+  // Returns an empty buffer if bytes = 0. If the limit is reached or the backend fails, returns
+  // empty chunks to the backend and tries again. If that does not help, returns RESOURCE_EXHAUSTED,
+  // or the backend's error if the limit would have allowed the allocation, with the requested, held
+  // and limit bytes. A failed call changes nothing else.
   absl::StatusOr<PoolBuffer> Allocate(size_t bytes, Lifetime lifetime);
 
-  // Gives chunks that hold nothing back to the backend; returns how many bytes.
+  // Returns empty chunks to the backend. Returns the number of bytes.
   size_t Trim();
 
   BufferPoolStats Stats() const;
   const std::string& name() const { return options_.name; }
 
-  // Walks every block and compares with the books: INTERNAL names the first difference. Linear in
-  // the number of blocks; for tests.
+  // Compares every block with the pool's counters; INTERNAL describes the first difference. Linear
+  // in the number of blocks; for tests.
   absl::Status CheckInvariants() const;
 
  private:
@@ -125,14 +126,14 @@ class BufferPool {
 
   void Release(BlockIterator block);
 
-  // A free block of at least `bytes`: from `lifetime`'s chunks, a new chunk, a new chunk after
-  // trimming, or any chunk, in this order. `refused`: what the backend said, where it was asked
-  // and refused.
+  // Finds a free block of at least `bytes`, trying in this order: chunks of `lifetime`, a new
+  // chunk, a new chunk after trimming, any chunk. `refused`: the backend's error, if it refused a
+  // chunk.
   std::optional<BlockIterator> Find(size_t bytes, Lifetime lifetime, absl::Status& refused)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<BlockIterator> AddChunk(size_t bytes, Lifetime lifetime, absl::Status& refused)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Marks the first `bytes` of a free block as held; the rest becomes a free block of its own.
+  // Marks the first `bytes` of a free block as held and splits off the rest.
   void Hold(BlockIterator block, size_t bytes, Lifetime lifetime)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t TrimLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -149,7 +150,7 @@ class BufferPool {
   uint64_t next_serial_ ABSL_GUARDED_BY(mutex_) = 0;
   // Free blocks by the lifetime of their chunk.
   std::array<FreeIndex, kLifetimeCount> free_ ABSL_GUARDED_BY(mutex_);
-  BufferPoolStats stats_ ABSL_GUARDED_BY(mutex_);  // largest_free is computed when asked for
+  BufferPoolStats stats_ ABSL_GUARDED_BY(mutex_);  // except largest_free, which Stats computes
 };
 
 }  // namespace annulus

@@ -13,11 +13,11 @@
 
 namespace annulus {
 
-// Names a tenant's document by 64 bits of a hash of the tenant and the document's content.
+// Identifies a tenant's document: 64 bits of a hash of the tenant and the content.
 using DocumentTag = uint64_t;
 DocumentTag TagOf(const TenantId& tenant, absl::string_view content);
 
-// Where a prompt has a document.
+// A document and its place in a prompt.
 struct TaggedDocument {
   DocumentTag tag = 0;
   int32_t begin = 0;  // its first token in the prompt
@@ -25,34 +25,36 @@ struct TaggedDocument {
 };
 using TaggedDocuments = std::vector<TaggedDocument>;
 
-// At which places of the prefix index prompts with a document end, and which documents were
-// forgotten when, so that requests from before leave nothing of them. Thread-safe.
+// Records at which places of the prefix index the prompts with a document end. Also records which
+// documents were forgotten when, so that requests made before that leave none of their pages
+// behind. Thread-safe.
 class DocumentPages {
  public:
-  // A place, opaque here.
+  // A place in the prefix index; opaque here.
   using Place = void*;
 
-  // A prompt with those documents ends at `place`, with `end` tokens.
+  // Records that a prompt with `documents` ends at `place`, `end` tokens long.
   void Add(const TaggedDocuments& documents, Place place, int32_t end);
   void Remove(const TaggedDocuments& documents, Place place, int32_t end);
 
-  // Every place, as often as it was added.
+  // Returns every place, as many times as it was added.
   std::vector<Place> PlacesOf(DocumentTag tag) const;
-  // The most tokens from a document's first one to the end of a prompt. 0: it is nowhere.
+  // The longest run of tokens from the document's first token to the end of a prompt. 0: no prompt
+  // has it.
   int32_t TokensOf(DocumentTag tag) const;
 
   void Forget(DocumentTag tag, SteadyTime now);
-  // Whether one of them was forgotten since `asked`. The latest 1024 are remembered; before the
-  // oldest of those, all documents count as forgotten.
+  // Whether any of `documents` was forgotten at or after `asked`. Remembers the latest 1024; for
+  // times before the oldest of these, all documents count as forgotten.
   bool WasForgotten(const TaggedDocuments& documents, SteadyTime asked) const;
 
-  // Bytes of the heap, about.
+  // Approximate heap bytes.
   int64_t bytes() const;
 
  private:
   struct End {
     Place place = nullptr;
-    int32_t tokens = 0;  // from the document's first one on
+    int32_t tokens = 0;  // from the document's first token to the prompt's end
     friend bool operator==(const End&, const End&) = default;
   };
   struct Forgotten {
@@ -63,9 +65,10 @@ class DocumentPages {
 
   mutable std::mutex mutex_;
   std::unordered_map<DocumentTag, std::vector<End>> ends_;
-  int64_t count_ = 0;  // of all ends
+  int64_t count_ = 0;  // number of all ends
   std::deque<Forgotten> forgotten_;
-  SteadyTime latest_given_up_ = SteadyTime::min();  // of `forgotten_`
+  // Time of the latest entry removed from `forgotten_`.
+  SteadyTime latest_given_up_ = SteadyTime::min();
 };
 
 }  // namespace annulus

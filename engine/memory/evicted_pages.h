@@ -9,17 +9,19 @@
 
 namespace annulus {
 
-// Remembers which pages of prefixes were given back, so that a prompt that finds less than was kept
-// before can be told why. A scope is one tenant's one way of computing (the root of its chains), so
-// what one tenant's pages leave here never answers for another's.
+// Remembers which pages of prefixes were evicted, so that a request that finds less than was once
+// cached can be told why. Pages are recorded by scope: one tenant under one identity of keys and
+// values (the root of its hash chains). So one tenant's evictions never affect what another is
+// told.
 //
-// Bounded: one table of kPages fingerprints (8 bytes each) for each of the kScopes scopes that lost
-// a page last. A page's place in its table follows from its hash, and a later page takes the place
-// of an earlier one. So it forgets: after n later pages of the scope a page is still known with a
-// probability of (1 - 1/kPages)^n, 37% after kPages. A page that never went is taken for one that
-// did with a probability of 2^-52.
+// Bounded: for each of the kScopes scopes that most recently lost a page, a table of kPages
+// fingerprints of 8 bytes. A page's hash determines its slot, and a later page overwrites an
+// earlier one. After n later pages of the scope, a page is still known with probability (1 -
+// 1/kPages)^n: 37% after kPages. A page that was never evicted is mistaken for one with probability
+// 2^-52.
 //
-// Never throws: without memory for a table it remembers less. Not thread-safe: the coordinator's.
+// Never throws: if there is no memory for a table, it remembers less. Not thread-safe: used by the
+// coordinator's thread.
 class EvictedPages {
  public:
   static constexpr int kScopes = 64;
@@ -30,14 +32,14 @@ class EvictedPages {
   void Add(uint64_t scope, const ContentHash& page);
   bool Has(uint64_t scope, const ContentHash& page) const;
 
-  // Bytes of the heap.
+  // Heap bytes.
   int64_t bytes() const;
 
  private:
   using Table = std::array<uint64_t, kPages>;
   struct Scope {
     uint64_t name = 0;
-    uint64_t used = 0;  // when a page was added last; 0: never
+    uint64_t used = 0;  // when a page was last added; 0: never
     std::unique_ptr<Table> pages;
   };
 

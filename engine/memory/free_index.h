@@ -12,10 +12,9 @@
 
 namespace annulus {
 
-// Free blocks by size. Bucket b holds sizes [2^b, 2^(b+1)); a bit mask says which buckets hold
-// something, and each is ordered by (size, chunk age, offset), so the best fit is found in
-// logarithmic time and ties go to the oldest chunk, which lets younger ones run empty. Not
-// thread-safe.
+// Free blocks by size. Bucket b has sizes [2^b, 2^(b+1)), ordered by (size, chunk age, offset); a
+// bit mask marks non-empty buckets. So the best fit is found in logarithmic time, and ties go to
+// the oldest chunk, which lets younger chunks become empty. Not thread-safe.
 class FreeIndex {
  public:
   using BlockIterator = std::list<MemoryBlock>::iterator;
@@ -23,7 +22,7 @@ class FreeIndex {
   void Insert(BlockIterator block);
   // The block must be in the index, unchanged since Insert.
   void Erase(BlockIterator block);
-  // The smallest block of at least `bytes` (> 0); stays in the index.
+  // Returns the smallest block of at least `bytes` (> 0) without removing it.
   std::optional<BlockIterator> BestFit(size_t bytes) const;
   // Bytes of the largest block; 0 when there is none.
   size_t Largest() const;

@@ -14,28 +14,28 @@
 
 namespace annulus {
 
-// What one page holds: `layers_per_page` layers of one cache group, each `layer_page_bytes` long
-// (OpTable::kv_page_bytes). Pages of every group have the same size, so any page serves any group.
+// The contents of a page: `layers_per_page` layers of one cache group, `layer_page_bytes` each
+// (OpTable::kv_page_bytes). All pages have the same size, so any page can be used for any group.
 struct KvGeometry {
   KvPageShape shape;
   int layers_per_page = 0;      // >= 1
   size_t layer_page_bytes = 0;  // >= 1
 
-  // Bytes from one layer's part to the next: each starts on a multiple of kMemoryAlignment.
+  // Distance between two layers' parts in bytes. Each part is aligned to kMemoryAlignment.
   size_t layer_stride() const { return AlignUp(layer_page_bytes); }
   size_t page_bytes() const { return layer_stride() * static_cast<size_t>(layers_per_page); }
 };
 
-// The bytes of one rank's pages: one slab of the rank's BufferPool. Page p occupies [p *
-// page_bytes, (p + 1) * page_bytes) of the slab. Who has which page stands in the coordinator's
-// PageBook. LayerPage is const data and may be called from any thread.
+// The memory of one rank's pages: one slab of the rank's BufferPool. Page p occupies bytes [p *
+// page_bytes, (p + 1) * page_bytes) of the slab. The coordinator's PageBook records who owns which
+// page. LayerPage is thread-safe.
 //
-// With `poison` on, a freed page is filled (poison.h) and unreadable under AddressSanitizer, and a
-// page handed out again must still carry that filling: a write into a freed page ends the process.
+// With `poison`, a freed page is filled (poison.h) and inaccessible under AddressSanitizer. When it
+// is taken again, the filling must be intact: a write into a freed page terminates the process.
 class KvPool {
  public:
-  // As many pages as fit into `bytes_limit`. RESOURCE_EXHAUSTED with the numbers when that is none
-  // or when the pool cannot give the bytes; INVALID_ARGUMENT for an empty geometry. `pool` must
+  // Creates as many pages as fit into `bytes_limit`. RESOURCE_EXHAUSTED, with numbers, if none fits
+  // or the pool cannot allocate the bytes; INVALID_ARGUMENT for an empty geometry. `pool` must
   // outlive the result.
   static absl::StatusOr<std::unique_ptr<KvPool>> Create(BufferPool& pool,
                                                         const KvGeometry& geometry,
@@ -45,14 +45,15 @@ class KvPool {
   KvPool(const KvPool&) = delete;
   KvPool& operator=(const KvPool&) = delete;
 
-  // Start of one layer's part: 0 <= page_id < page_count(), 0 <= layer_in_group < layers_per_page.
+  // Start of one layer's part of a page. Requires 0 <= page_id < page_count() and 0 <=
+  // layer_in_group < layers_per_page.
   std::byte* LayerPage(int32_t page_id, int layer_in_group) const;
 
   const KvGeometry& geometry() const { return geometry_; }
   int32_t page_count() const { return page_count_; }
   size_t bytes_total() const { return PageBytes(page_count()); }
 
-  // Whether the book is to call OnTake and OnFree, on its own thread.
+  // Whether the book must call OnTake and OnFree, on the book's thread.
   bool poisons() const { return poison_; }
   void OnTake(const PageBook::Event& page);
   void OnFree(const PageBook::Event& page);

@@ -1,8 +1,8 @@
 #ifndef ANNULUS_ENGINE_MEMORY_MEMORY_BLOCK_H_
 #define ANNULUS_ENGINE_MEMORY_MEMORY_BLOCK_H_
 
-// The buffer pool's books: chunks of backend memory cut into blocks. Nothing is stored inside the
-// memory itself, which the host may be unable to reach.
+// The buffer pool's records of chunks and blocks. They are kept outside the memory they describe,
+// since the host may not be able to access it.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace annulus {
 
-// What a block is for, and so how long it lives.
+// The purpose of a block, which determines its lifetime.
 enum class Lifetime : uint8_t {
   kWeights,    // as long as the model
   kPages,      // the KvPool's slab: as long as the rank
   kRingSlots,  // as long as a ring channel
-  kWorkspace,  // of a stream's ops: as long as the stream
+  kWorkspace,  // scratch memory of a stream's ops: as long as the stream
   kStep,       // a step arena, or anything shorter
 };
 inline constexpr size_t kLifetimeCount = 5;
 
-// "weights", "kv", "ring", "workspace", "step": the `kind` of metrics and reports.
+// "weights", "kv", "ring", "workspace" or "step": the label `kind` in metrics and reports.
 absl::string_view LifetimeName(Lifetime lifetime);
 
 struct MemoryChunk;
@@ -34,15 +34,15 @@ struct MemoryBlock {
   size_t offset = 0;
   size_t bytes = 0;
   bool held = false;
-  Lifetime lifetime = Lifetime::kStep;  // of the holder; meaningless while free
+  Lifetime lifetime = Lifetime::kStep;  // the holder's; meaningless while free
 };
 
-// One allocation of the backend. Its blocks cover it exactly, in ascending order of offset, and no
-// two neighbours are both free.
+// One backend allocation. Its blocks cover it completely, in ascending order of offset; two
+// neighbours are never both free.
 struct MemoryChunk {
   DeviceBuffer memory;
   uint64_t serial = 0;                  // orders chunks by age
-  Lifetime lifetime = Lifetime::kStep;  // that it was taken for
+  Lifetime lifetime = Lifetime::kStep;  // of the block it was first allocated for
   std::list<MemoryBlock> blocks;
 };
 

@@ -13,13 +13,13 @@
 
 namespace annulus {
 
-// Activations and workspace of one step on one rank: a bump allocator over one pool buffer, emptied
-// at the start of each step. The step's needs are planned, so running full is an error of the plan,
-// returned as a Status. Under AddressSanitizer bytes that are not taken cannot be touched. Not
-// thread-safe.
+// Memory for the activations and scratch data of one step on one rank: a bump allocator over one
+// pool buffer, emptied at the start of each step. Since a step's needs are planned, an overflow is
+// an error in the plan and returned as a Status. Under AddressSanitizer, unallocated bytes are
+// inaccessible. Not thread-safe.
 class StepArena {
  public:
-  // A point to return to; valid until the arena goes below it.
+  // A point to rewind to; valid until the arena is rewound below it.
   struct Position {
     size_t used = 0;
   };
@@ -29,14 +29,15 @@ class StepArena {
   StepArena(const StepArena&) = delete;
   StepArena& operator=(const StepArena&) = delete;
 
-  // What Take<T>(count) uses up, for planning. Requires the product to fit into size_t.
+  // The bytes that Take<T>(count) uses, for planning. Requires that count * sizeof(T) fits into
+  // size_t.
   template <typename T>
   static constexpr size_t BytesFor(size_t count) {
     return AlignUp(count * sizeof(T));
   }
 
-  // `count` uninitialised values, aligned to kMemoryAlignment, until Reset or a Rewind below them.
-  // RESOURCE_EXHAUSTED with the count, used and capacity bytes when they do not fit.
+  // Allocates `count` uninitialised values, aligned to kMemoryAlignment, valid until Reset or a
+  // Rewind below them. RESOURCE_EXHAUSTED, with count, used and capacity bytes, if they do not fit.
   template <typename T>
   absl::StatusOr<std::span<T>> Take(size_t count) {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -49,19 +50,19 @@ class StepArena {
   // Empties the arena.
   void Reset() { Rewind({0}); }
   Position Mark() const { return {used_}; }
-  // Gives back everything taken since `position` was marked.
+  // Frees everything taken since Mark returned `position`.
   void Rewind(Position position);
 
   size_t capacity() const { return capacity_; }
   size_t used() const { return used_; }
-  size_t high_water() const { return high_water_; }  // most ever used at once
+  size_t high_water() const { return high_water_; }  // most used at any time
 
  private:
   std::byte* TakeBytes(size_t bytes);  // must fit
   absl::Status Full(size_t count, size_t value_bytes) const;
 
   PoolBuffer buffer_;
-  const size_t capacity_;  // whole multiples of kMemoryAlignment
+  const size_t capacity_;  // a multiple of kMemoryAlignment
   size_t used_ = 0;
   size_t high_water_ = 0;
 };

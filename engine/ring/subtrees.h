@@ -35,8 +35,8 @@ std::vector<std::vector<Subtree>> SubtreesOf(std::span<const PageEntry> entries,
 
 // Upper bounds for the layers of a step.
 struct StateCounts {
-  int states = 1;      // states of a row kept at a time, including the result
-  int kept_slots = 1;  // states of a row that are kept at a time, the result included
+  int states = 1;      // subtrees of one rank
+  int kept_slots = 1;  // states of a row kept at a time, including the result
 };
 // For a ring placed by PlaceOnRing. `degree` must be at most `shards`.
 StateCounts StatesOfRing(int degree, int shards);
