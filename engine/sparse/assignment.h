@@ -13,9 +13,9 @@
 
 namespace annulus {
 
-// Layers and heads of keys and values that a policy is given to; both ends belong.
+// A policy and the layers and key/value heads it applies to. Both ranges are inclusive.
 struct AttentionRule {
-  static constexpr int32_t kLast = 65535;  // beyond every model
+  static constexpr int32_t kLast = 65535;  // larger than any layer or head
 
   int32_t first_layer = 0;
   int32_t last_layer = kLast;
@@ -31,46 +31,47 @@ struct AttentionRule {
   bool operator==(const AttentionRule&) const = default;
 };
 
-// Which policy holds in which layers and heads. A policy alone is the assignment of all.
+// Which policy applies to which layers and heads. A policy by itself converts to an assignment for
+// all of them.
 struct AttentionAssignment {
   AttentionAssignment() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): a policy is an assignment
   AttentionAssignment(AttentionPolicy of_all) : policy(std::move(of_all)) {}
 
-  AttentionPolicy policy;            // where no rule holds
-  std::vector<AttentionRule> rules;  // of those that name a layer and head the last one holds
+  AttentionPolicy policy;            // where no rule applies
+  std::vector<AttentionRule> rules;  // if several match a layer and head, the last one applies
 
   const AttentionPolicy& Of(int32_t layer, int32_t kv_head) const;
-  bool dense() const;  // everywhere
+  bool dense() const;  // in all layers and heads
   bool operator==(const AttentionAssignment&) const = default;
 };
 
-// Reads a policy (ParsePolicy), then any number of rules, each behind a ';':
-// "adaptive; layers=0-1: dense; layers=4,heads=0-3: window:window=4096". A rule names layers, heads
-// of keys and values, or both; what it leaves out is all. INVALID_ARGUMENT as ParsePolicy, or for a
-// rule of another form, a range that runs backwards, and more than kMostRules.
+// Parses a policy (ParsePolicy) followed by any number of rules, each after a ';': "adaptive;
+// layers=0-1: dense; layers=4,heads=0-3: window:window=4096". A rule names layers, key/value heads,
+// or both; an omitted one means all. INVALID_ARGUMENT as for ParsePolicy, or for a malformed rule,
+// a descending range, or more than kMostRules rules.
 inline constexpr size_t kMostRules = 64;
 absl::StatusOr<AttentionAssignment> ParseAssignment(absl::string_view text);
 
-// The assignment in effect, every parameter named; ParseAssignment reads it back.
+// Returns the assignment with every parameter written out; ParseAssignment reads it back.
 std::string AssignmentText(const AttentionAssignment& assignment);
 
-// What a model and its pages must have for an assignment.
+// The model and page properties that an assignment must fit.
 struct AssignmentLimits {
   int page_tokens = 64;
   int layers = 1;
   int kv_heads = 1;
 };
 
-// INVALID_ARGUMENT unless every policy passes CheckPolicy, every rule names layers and heads that
-// are there, all policies but dense have blocks of one size, and dilated has its layers alone. auto
-// stands alone.
+// INVALID_ARGUMENT unless: every policy passes CheckPolicy; every rule names existing layers and
+// heads; all policies except dense have the same block size; a layer with dilated has no other
+// policy; auto is used without any rules.
 absl::Status CheckAssignment(const AttentionAssignment& assignment, const AssignmentLimits& limits);
 
-// ResolvePolicy for every policy.
+// Applies ResolvePolicy to every policy.
 AttentionAssignment ResolveAssignment(const AttentionAssignment& assignment, int64_t tokens);
 
-// The policies of one layer, each with its heads of keys and values. At least one.
+// A policy of one layer and the key/value heads it applies to. PartsOf returns at least one.
 struct LayerPart {
   AttentionPolicy policy;
   std::vector<bool> heads;  // [kv_heads]

@@ -16,9 +16,9 @@ class BlockScores {
  public:
   BlockScores(int64_t groups, int heads, int32_t blocks);
 
-  // Takes what one holder found: `scores` is [groups][heads][places], place p lies in block
-  // blocks[p]. Log masses of one block that several places or holders have are added up; with
-  // `largest` the largest is kept instead.
+  // Adds the result of one holder of keys: `scores` is [groups][heads][places], and place p is in
+  // block blocks[p]. If several places or holders score the same block, adds their log masses, or
+  // with `largest` keeps the largest.
   void Merge(std::span<const float> scores, std::span<const int32_t> blocks, bool largest);
 
   std::span<const float> row(int64_t group, int head) const {
@@ -38,18 +38,18 @@ class BlockScores {
 // log(exp(a) + exp(b)).
 float LogAdd(float a, float b);
 
-// Shares of the attention that key blocks [0, i] of some query blocks i are estimated to have, for
-// each kv head: kernels/ops/block_masses.h.
+// The estimated share of attention of key blocks [0, i] for each of some query blocks i and each kv
+// head: see kernels/ops/block_masses.h.
 class BlockMasses {
  public:
   // `query_blocks`: ascending.
   BlockMasses(std::vector<int32_t> query_blocks, int kv_heads);
 
-  // Adds what one holder found: `masses` is [query blocks][kv_heads][places], place p lies in block
-  // blocks[p].
+  // Adds the result of one holder of keys: `masses` is [query blocks][kv_heads][places], and place
+  // p is in block blocks[p].
   void Add(std::span<const float> masses, std::span<const int32_t> blocks);
 
-  // Of the blocks up to the diagonal.
+  // The masses of the blocks up to the diagonal, for query block index q.
   std::span<const float> row(size_t q, int kv_head) const {
     return std::span(masses_).subspan(offsets_[q] + kv_head * Size(q), Size(q));
   }
@@ -68,29 +68,29 @@ class BlockMasses {
   std::vector<float> masses_;
 };
 
-// The masses that scores give whose row groups are one for each query block: the softmax of each
-// query head, mean over those of a kv head.
+// Converts scores with one row group per query block to masses: the softmax of each query head,
+// averaged over the query heads of each kv head.
 BlockMasses MassesOf(const BlockScores& scores, int kv_heads, std::vector<int32_t> query_blocks);
 
-// The key blocks [0, i] of some query blocks i, for each kv head from the most to the least
-// estimated attention. The diagonal and the first block stand before all others.
+// Ranks the key blocks [0, i] of some query blocks i for each kv head, by descending estimated
+// attention. The diagonal block and the first block always come first.
 class BlockRanking {
  public:
-  // No mass is 2 or more: they are shares, each good to less than that.
+  // Every mass must be below 2 (masses are shares, with rounding errors).
   explicit BlockRanking(const BlockMasses& masses);
 
   int kv_heads() const { return kv_heads_; }
   std::span<const int32_t> query_blocks() const { return query_blocks_; }  // ascending
-  // Index of a query block that is there.
+  // Index of an existing query block.
   size_t Find(int32_t query_block) const;
 
   // All blocks of query block index q, best first.
   std::span<const int32_t> order(size_t q, int kv_head) const {
     return std::span(order_).subspan(Offset(q, kv_head), query_blocks_[q] + 1);
   }
-  // How many of the order are needed for a share of `tau` of the mass; tau >= 1: all.
+  // How many blocks in order() are needed for a share `tau` of the mass. All if tau >= 1.
   int32_t Count(size_t q, int kv_head, double tau) const;
-  // Mass of the first `count` of the order.
+  // Mass of the first `count` blocks in order().
   double Mass(size_t q, int kv_head, int32_t count) const;
 
  private:
@@ -103,27 +103,29 @@ class BlockRanking {
   std::vector<int32_t> query_blocks_;
   std::vector<size_t> offsets_;  // [query block index] into the next two
   std::vector<int32_t> order_;
-  std::vector<double> kept_;  // running sums along the order
+  std::vector<double> kept_;  // cumulative masses along order_
 };
 
-// The lists of `tau`, for the ranking's query blocks; those between them have empty lists.
+// Takes from each ranked query block as many blocks as `tau` needs. Query blocks that are not
+// ranked get empty lists.
 BlockPattern PatternOf(const BlockRanking& ranking, int32_t block_tokens, double tau);
 
-// Lists that choose(query block, kv head) makes, ascending with the diagonal last, for each of
-// `query_blocks` (ascending).
+// Builds a pattern from the lists that choose(q, kv head, blocks) fills in, for each index q into
+// `query_blocks` (ascending). Lists must be ascending, the diagonal last.
 BlockPattern MakePattern(
     std::span<const int32_t> query_blocks, int kv_heads, int32_t block_tokens,
     absl::FunctionRef<void(size_t q, int kv_head, std::vector<int32_t>& blocks)> choose);
 
-// Positions of at most `kProbeRows` rows of [begin, end) that are sampled: seeded, uniform among
-// those with a causal length of kProbeBlocks blocks or more, ascending; all, where there are fewer.
+// Positions of the rows of [begin, end) to sample: at most kProbeRows, ascending, seeded and
+// uniform among rows with a causal length of kProbeBlocks blocks or more; all such rows if there
+// are fewer.
 inline constexpr int32_t kProbeRows = 16;
 inline constexpr int32_t kProbeBlocks = 16;
 std::vector<int32_t> ProbeRows(int32_t begin, int32_t end, int32_t block_tokens, uint64_t seed);
 
-// The share of a row's attention that lies in the first counts[i] blocks of `order`, for each i;
-// `counts` ascends. `exact` is the row's log mass of every block, `sink` the score of a learned
-// sink, which always counts as attended (-infinity: none).
+// For each i, the share of a row's attention inside the first counts[i] blocks of `order`. `counts`
+// must be ascending. `exact`: the row's log mass for each block. `sink`: the score of a learned
+// sink, which counts as attended; -infinity: none.
 std::vector<double> Coverage(std::span<const float> exact, std::span<const int32_t> order,
                              std::span<const int32_t> counts, float sink);
 

@@ -10,15 +10,15 @@
 
 namespace annulus {
 
-// The policy kDilated chooses tokens, not blocks: the branches of kernels/ops/attention.h, mixed by
-// their softmax denominators. Its block lists, which say what a row needs of others, hold every
-// block from the beginning of the longest segment on.
+// The policy kDilated chooses tokens instead of blocks: the branches of kernels/ops/attention.h,
+// mixed by their softmax denominators. Its block lists only say which blocks a row needs from other
+// ranks: every block from the beginning of the longest segment on.
 
-// Empty for any other policy. A policy with segments=auto must be resolved before.
+// Returns an empty list for any other policy. A policy with segments=auto must be resolved first.
 std::vector<DilatedBranch> DilatedBranches(const AttentionPolicy& policy);
 
-// Pairs of rows [begin, end), averaged over `heads`. A key that two branches keep is two pairs: it
-// is attended twice.
+// Pairs of rows [begin, end), averaged over `heads`. A key kept by two branches counts as two
+// pairs, since it is attended twice.
 PairCount CountDilatedPairs(const std::vector<DilatedBranch>& branches, int heads, int64_t begin,
                             int64_t end);
 

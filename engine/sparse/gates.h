@@ -13,29 +13,28 @@
 
 namespace annulus {
 
-// Gates tell which pages the rows of a query block will attend (SeerAttention, arXiv 2410.13276,
-// section 3): of a query head h and its key head g
+// Gates predict which pages the rows of a query block will attend (SeerAttention, arXiv 2410.13276,
+// section 3). For a query head h and its key head g:
 //   score(page) = (Q_h q) . (K_g k) / sqrt(width)
-// where q is the mean of the block's rotated queries and k the mean, the least and the greatest of
-// the page's rotated keys, element by element, one after another. exp(score) estimates the
-// attention that the page gets.
+// where q is the mean of the block's rotated queries and k the concatenation of the elementwise
+// mean, minimum and maximum of the page's rotated keys. exp(score) estimates the page's attention.
 
-// One layer's; width 0: it has none.
+// The gates of one layer. width 0: the layer has none.
 struct GateLayer {
   int width = 0;
   std::vector<float> query;  // [heads, width, k_dim]
   std::vector<float> key;    // [kv_heads, width, 3 * k_dim]
 };
 
-// A model's. Immutable once read.
+// The gates of a model. Immutable.
 struct AttentionGates {
   std::vector<GateLayer> layers;  // [layer]
   uint64_t fingerprint = 0;       // of all weights
 };
 
-// The model that gates must fit.
+// The model properties that gates must fit.
 struct GateShape {
-  std::vector<bool> layers;  // [layer] whether it needs gates: those without a window
+  std::vector<bool> layers;  // [layer] whether it needs gates, which layers without a window do
   int heads = 1;
   int kv_heads = 1;
   int k_dim = 1;
@@ -43,27 +42,27 @@ struct GateShape {
 
 inline constexpr int kMostGateWidth = 1024;
 
-// Tensors "layers.N.query" and "layers.N.key" of each layer that needs them, of f32, bf16 or f16.
-// INVALID_ARGUMENT names a tensor that is missing, or of another shape, with the allowed one, or of
-// a layer that takes none, or that holds NaN or infinity.
+// Reads tensors "layers.N.query" and "layers.N.key" (f32, bf16 or f16) of each layer that needs
+// gates. INVALID_ARGUMENT names a tensor that is missing, has the wrong shape (with the right one),
+// belongs to a layer without gates, or contains NaN or infinity.
 absl::StatusOr<AttentionGates> ReadGates(const TensorSource& source, const GateShape& shape);
 
-// The tensors' names.
+// Names of the tensors of `layer`.
 std::string GateQueryName(size_t layer);
 std::string GateKeyName(size_t layer);
 
-// What gates know of one layer's pages of one sequence on one rank: K_g k of each. A page is
-// projected once, when it is complete: what is written never changes. Not thread-safe.
+// The projected keys (K_g k) of one layer's pages of one sequence on one rank. Each page is
+// projected once, when it is complete, since complete pages never change. Not thread-safe.
 class GateKeys {
  public:
-  // Adds the complete pages among `pages`: all pages of the sequence on this rank, ascending, of
-  // which earlier calls saw the first ones.
+  // Adds the complete pages of `pages`: all pages of the sequence on this rank, ascending. They
+  // must begin with the pages that earlier calls saw.
   absl::Status Extend(Backend& backend, const OpTable& ops, Stream& stream,
                       const KvPageShape& shape, const GateLayer& gates,
                       std::span<const KvPageView> pages);
 
-  // scores[row][head][page], log of the estimated attention, for `query` [rows, heads * k_dim] and
-  // the first `pages` known ones.
+  // Computes scores[row][head][page], the log of the estimated attention, for `query` [rows, heads
+  // * k_dim] and the first `pages` pages added.
   void Score(const GateLayer& gates, const ConstMatrixView& query, int heads, int kv_heads,
              int64_t pages, float* scores) const;
 

@@ -10,26 +10,27 @@
 #include "engine/sparse/assignment.h"
 #include "kernels/registry.h"
 
-// What policies that look at content keep of the keys of a sequence: bounds of every few tokens, or
-// the mean key of a page. It is read for every row that chooses, so it lies where the keys lie: in
-// pages of the rank's KvPool, which only ops touch. Which pages, and how many, the coordinator
-// settles at admission, with those of the keys and values: for each cache group without a window
-// and each rank as many as the complete pages that the sequence can have there need. They belong
-// to the sequence alone, which makes the summaries itself of pages that it found cached, and go
-// with it.
+// Summaries of a sequence's keys, for policies that look at content: bounds of every kBoundTokens
+// tokens, or the mean key of a page.
 //
-// A layer's part of such a page is a run (SummaryRuns) of n pages' summaries, in planes:
-//   bounds: least [n, parts, kv_heads * k_dim], then greatest the same; means: [n, kv_heads *
-//   k_dim]
-// all in float32, of which the sequence has those that its policies ask for.
+// Every row that chooses reads them, so they are stored with the keys: in pages of the rank's
+// KvPool, which only ops access. The coordinator decides at admission which pages and how many,
+// together with those for keys and values: for each cache group without a window and each rank,
+// enough for all complete pages the sequence can have there. They belong to this sequence alone and
+// are freed with it; for pages found in the cache it computes the summaries again.
+//
+// A layer's part of a summary page is a run (SummaryRuns) of n pages' summaries, in float32 planes.
+// The sequence stores only the kinds that its policies need:
+//   bounds: minimum [n, parts, kv_heads * k_dim], then maximum in the same shape
+//   means: [n, kv_heads * k_dim]
 
 namespace annulus {
 
-// Tokens of one bound, as in Quest (arXiv 2406.10774). The box around 16 keys is far smaller than
-// the box around a page of 64, so fewer pages look better than they are.
+// Tokens per bound, as in Quest (arXiv 2406.10774). The bounding box of 16 keys is far smaller than
+// that of a page of 64, so fewer pages seem better than they are.
 inline constexpr int kBoundTokens = 16;
 
-// The summaries that the layers of a sequence may ask for.
+// Which summaries the layers of a sequence need.
 struct SummaryKinds {
   bool bounds = false;
   bool means = false;
@@ -37,48 +38,50 @@ struct SummaryKinds {
   bool any() const { return bounds || means; }
   bool operator==(const SummaryKinds&) const = default;
 };
-// Those of all its policies; of `auto`, which is not settled yet, what any choice may need.
+// The kinds that any of its policies needs. For `auto`, which has not chosen yet, what any of its
+// choices may need.
 SummaryKinds SummariesOf(const AttentionAssignment& assignment);
 
-// How many pages have their summaries of one layer in a layer's part of one page of `part_bytes`;
-// 0 where none are kept. At least 1 else: 16 tokens' bounds and mean take 12 bytes for each element
-// of a key, which with its value takes 32 in 16 tokens of the narrowest type.
+// How many pages have their summaries of one layer in a layer's part (`part_bytes`) of one summary
+// page. 0 if none are needed; otherwise at least 1: bounds and mean of 16 tokens take 12 bytes per
+// key element, while 16 tokens' keys and values of the narrowest type take 32.
 int64_t PagesSummarised(const SummaryKinds& kinds, const KvPageShape& shape, size_t part_bytes);
 
-// One layer's part of the pages that hold a sequence's summaries on one rank.
+// One layer's part of the pages with a sequence's summaries on one rank.
 class SummaryPlaces {
  public:
-  // `parts`: where each page's part of the layer begins, in memory of the device.
+  // `parts`: start of the layer's part in each page, in device memory.
   SummaryPlaces(const SummaryKinds& kinds, const KvPageShape& shape, size_t part_bytes,
                 std::span<std::byte* const> parts);
 
   SummaryRuns runs() const { return {runs_, pages_}; }
-  // Where planes begin, in elements behind a run.
+  // Where each plane begins, in elements from the start of a run.
   int64_t least() const { return 0; }
   int64_t greatest() const { return bounds_; }
   int64_t mean() const { return 2 * bounds_; }
 
  private:
   std::vector<float*> runs_;
-  int64_t pages_;   // of a run
-  int64_t bounds_;  // elements of its least keys
+  int64_t pages_;   // pages per run
+  int64_t bounds_;  // elements in the plane of minimums
 };
 
-// Summaries of one kind of one layer's keys, page by page, of one sequence on one rank. A page is
-// summarised once, when it is complete: what is written never changes. Not thread-safe.
+// Computes one kind of summaries for one layer of one sequence on one rank. Each page is summarised
+// once, when it is complete, since complete pages never change. Not thread-safe.
 class PageSummaries {
  public:
-  // Bounds of each kBoundTokens tokens of a page, or its mean.
+  // kBounds: bounds of every kBoundTokens tokens of a page. kMean: mean key of a page.
   enum class Kind : uint8_t { kBounds, kMean };
 
   explicit PageSummaries(Kind kind) : kind_(kind) {}
 
-  // Summarises the complete pages among `pages`: all pages of the sequence on this rank, ascending,
-  // of which earlier calls saw the first ones. `places` are those of earlier calls.
+  // Summarises the complete pages of `pages`: all pages of the sequence on this rank, ascending.
+  // They must begin with the pages that earlier calls saw. `places` must be the same in every call.
   absl::Status Extend(const OpTable& ops, Stream& stream, const KvPageShape& shape,
                       std::span<const KvPageView> pages, const SummaryPlaces& places);
 
-  // scores[row][head][page] of the first `count` <= pages() pages: SummaryScoresParams.
+  // Computes scores[row][head][page] for the first `count` <= pages() pages: see
+  // SummaryScoresParams.
   absl::Status Score(const OpTable& ops, Stream& stream, const KvPageShape& shape, int heads,
                      const ConstMatrixView& query, int64_t count, const SummaryPlaces& places,
                      float* scores) const;

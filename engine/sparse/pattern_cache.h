@@ -14,10 +14,10 @@
 
 namespace annulus {
 
-// Block lists by policy and shape, built once and shared by the layers and sequences that ask for
-// the same. Holds at most `max_bytes` of lists and forgets the least recently used; a list larger
-// than that is built and not kept. Thread-safe: a list that two threads want is built by one, and
-// building blocks nobody who wants another.
+// Cache of block lists by policy and shape, shared by all layers and sequences with equal ones.
+// Keeps at most `max_bytes` and evicts the least recently used lists; a list larger than that is
+// built but not kept. Thread-safe: if several threads need the same list, one builds it; threads
+// that need other lists are not blocked.
 class PatternCache {
  public:
   explicit PatternCache(size_t max_bytes) : max_bytes_(max_bytes) {}
@@ -31,7 +31,7 @@ class PatternCache {
     uint64_t hits = 0;
     uint64_t misses = 0;
     uint64_t evictions = 0;
-    size_t bytes = 0;  // of the lists that are kept
+    size_t bytes = 0;  // of cached lists
   };
   Counters counters() const;
 
