@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// Layers whose keys and values share page tables. One page holds `page_tokens` tokens of every
-// layer in the group.
+// Layers that share page tables for their keys and values. A page holds `page_tokens` tokens of
+// every layer in the group.
 struct CacheGroup {
   enum class Kind : uint8_t {
     kFull,    // keeps every token of the sequence
@@ -23,9 +23,9 @@ struct CacheGroup {
   int32_t v_dim = 0;
 };
 
-// Every layer of the model in exactly one group. All groups have the same number of layers, the
-// greatest that divides the number of layers of each distinct window, so a page has the same size
-// in every group and one page pool serves them all. Groups are in ascending order of first layer.
+// Assigns every layer of the model to exactly one group. All groups have the same number of layers:
+// the greatest number that divides the layer count of each distinct window. So pages have the same
+// size in every group and one pool serves all. Groups are ordered by first layer.
 std::vector<CacheGroup> CacheGroups(const ModelConfig& config);
 
 }  // namespace annulus

@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// The largest numbers that the fields of config.json may have.
+// Upper limits for fields of config.json.
 constexpr int64_t kMostContext = std::numeric_limits<int32_t>::max();  // tokens
 constexpr int64_t kMostIntermediate = 1 << 20;                         // columns of one expert
 constexpr int64_t kMostLayers = 1024;

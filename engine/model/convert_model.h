@@ -16,36 +16,38 @@ namespace annulus {
 
 struct ConvertedMatrix {
   std::string name;          // of the tensor
-  DType from = DType::kF32;  // as MatrixReader::Check counts it
+  DType from = DType::kF32;  // as MatrixReader::Check returns it
   DType to = DType::kF32;
-  double relative_error = 0;  // |w - w'| / |w|; 0 where nothing was quantised
+  double relative_error = 0;  // |w - w'| / |w|; 0 if it was not quantised
 };
 
 struct Conversion {
   std::vector<ConvertedMatrix> matrices;
-  double relative_error = 0;  // over all weights that were quantised
-  uint64_t bytes = 0;         // of the new weights
+  double relative_error = 0;  // over all quantised weights
+  uint64_t bytes = 0;         // size of the new weights
 };
 
-// Writes a model directory whose matrices are `dtype` (the vocabulary's as MatrixDType says), in
-// one model.safetensors in the forms of MatrixReader, with config.json, the tokenizer's files and
-// the chat templates copied, and annulus_conversion.json saying what was done. It loads to the same
-// bits as converting while loading. The directory appears complete or not at all, and nothing is
-// ever replaced (new_directory.h). Memory: a few MiB beside one tensor's scales, and one slice of
-// stacked experts that lie transposed. UNIMPLEMENTED: stacked experts to a dtype without scales.
-// Other errors as for LoadWeights and NewDirectory.
+// Writes a model directory with all matrices as `dtype` (those of the vocabulary as MatrixDType
+// says). It contains one model.safetensors in a form that MatrixReader reads, copies of
+// config.json, the tokenizer's files and the chat templates, and annulus_conversion.json, which
+// describes the conversion. Loading it gives the same bits as converting while loading.
+//
+// The directory appears complete or not at all, and nothing is ever replaced (new_directory.h).
+// Uses a few MiB of memory besides one tensor's scales, or one slice of transposed stacked experts.
+// UNIMPLEMENTED: stacked experts to a dtype without scales. Other errors as for LoadWeights and
+// NewDirectory.
 absl::StatusOr<Conversion> ConvertModel(const std::string& directory, DType dtype,
                                         const std::string& destination);
 
-// The same for a model that is no Hugging Face directory. `source` has the tensors' names of one,
-// and `config` is what the config.json among `files` says. `files`: what stands beside the weights,
-// text by plain file name, instead of copies.
+// The same for a model that is not a Hugging Face directory. `source` must use the tensor names of
+// one. `files`: the other files to write, text by plain file name. They include a config.json, and
+// `config` is its parsed form.
 absl::StatusOr<Conversion> ConvertTensors(const ModelConfig& config, const TensorSource& source,
                                           const std::map<std::string, std::string>& files,
                                           DType dtype, const std::string& destination);
 
-// Conversion::relative_error of the directory, where ConvertModel made it. INVALID_ARGUMENT: its
-// annulus_conversion.json says no such thing.
+// Returns Conversion::relative_error of a directory made by ConvertModel; absent for other
+// directories. INVALID_ARGUMENT if its annulus_conversion.json does not have the field.
 absl::StatusOr<std::optional<double>> LoadConversionError(const std::string& directory);
 
 }  // namespace annulus

@@ -11,15 +11,15 @@
 
 namespace annulus {
 
-// How config.json says which layers attend a sliding window. All but kUniform obey a `layer_types`
-// list where there is one.
+// How config.json says which layers attend a sliding window. All rules except kUniform follow a
+// `layer_types` list if there is one.
 enum class WindowRule : uint8_t {
-  kListed,       // without a list every layer is full
-  kUniform,      // sliding_window holds for all layers
+  kListed,       // without a list every layer attends everything
+  kUniform,      // sliding_window applies to all layers
   kAlternating,  // layers 0, 2, 4, .. slide
-  kPattern,      // all slide but every sliding_window_pattern-th
-  kFromLayer,    // those from max_window_layers on
-  kWithoutRope,  // those without rotary embedding
+  kPattern,      // all layers slide except every sliding_window_pattern-th
+  kFromLayer,    // layers from max_window_layers on slide
+  kWithoutRope,  // layers without rotary embedding slide
 };
 
 // Which projections have a bias.
@@ -33,26 +33,26 @@ enum class BiasRule : uint8_t {
 // How config.json describes a mixture of experts.
 enum class ExpertsRule : uint8_t { kNone, kMixtral, kQwen, kGptOss };
 
-// How config.json describes rotary embedding, where not as Llama.
+// How config.json describes rotary embedding, if it differs from Llama.
 enum class RopeRule : uint8_t {
   kOne,
-  kPhi3,      // "su" and "yarn" mean longrope; original_max_position_embeddings outside
+  kPhi3,      // "su" and "yarn" mean longrope; original_max_position_embeddings is at top level
   kPerLayer,  // one setting for full and one for sliding layers
   kNoLayers,  // no_rope_layers, no_rope_layer_interval
 };
 
-// What one architecture's config.json means where it differs from Llama's. This table is all that
-// there is of a family; the rest are values in ModelConfig.
+// How one architecture's config.json differs from Llama's. This table is everything that is
+// specific to a family; the rest is values in ModelConfig.
 struct Family {
   absl::string_view architecture;
   absl::string_view model_type;
 
-  // Defaults of Transformers for keys that are absent.
-  int64_t vocabulary = 0;  // 0: the key must be there
-  int64_t heads = 0;       // 0: the key must be there
+  // Defaults in Transformers for absent keys.
+  int64_t vocabulary = 0;  // 0: the key is required
+  int64_t heads = 0;       // 0: the key is required
   int64_t context = 2048;
-  int64_t original_context = 0;  // 0: none of its own
-  int32_t kv_heads = 0;          // 0: as many as heads
+  int64_t original_context = 0;  // 0: none
+  int32_t kv_heads = 0;          // 0: equal to heads
   int32_t head_dim = 0;          // 0: hidden_size / heads
   double theta = 10000;
   double epsilon = 1e-6;
@@ -62,9 +62,9 @@ struct Family {
 
   BiasRule biases = BiasRule::kNone;
   WindowRule windows = WindowRule::kListed;
-  bool window_switch = false;  // sliding_window counts only with use_sliding_window
+  bool window_switch = false;  // sliding_window applies only if use_sliding_window is set
   RopeRule rope = RopeRule::kOne;
-  const char* rope_default = nullptr;  // JSON of an absent rope setting
+  const char* rope_default = nullptr;  // JSON used if the rope setting is absent
   ExpertsRule experts = ExpertsRule::kNone;
   TensorLayout tensors = {};
   QkNorm qk_norm = QkNorm::kNone;
@@ -80,17 +80,17 @@ struct Family {
 // All families, for messages and loops.
 std::span<const Family> Families();
 
-// What `architectures`, or else `model_type`, names.
+// The family that config.json names.
 struct FoundFamily {
-  absl::string_view architecture;  // as it is named
+  absl::string_view architecture;  // as spelled in config.json
   const Family* family;
-  bool inside = false;  // its fields are those of `text_config`: the text half of a larger model
+  bool inside = false;  // the fields are in `text_config`: this is the text half of a larger model
 };
 
-// Goes by `architectures` if it has one name, else by `model_type`; several names must have that
-// type's own among them. UNIMPLEMENTED for an unknown name, with all supported ones, and the one
-// that is kin to it if there is one. INVALID_ARGUMENT if neither key says anything, or the first is
-// not a list of names.
+// Uses `architectures` if it has exactly one name, otherwise `model_type`; if there are several
+// names, that type's architecture must be among them. UNIMPLEMENTED for an unknown name, with all
+// supported names and the closest one, if any. INVALID_ARGUMENT if both keys are absent or empty,
+// or the first is not a list of names.
 absl::StatusOr<FoundFamily> FindFamily(const JsonFields& fields);
 
 }  // namespace annulus

@@ -11,17 +11,18 @@
 
 namespace annulus {
 
-// One NaN among the weights makes every answer NaN, so each number is looked at while it is loaded.
+// A single NaN weight makes every answer NaN, so every number is checked while it is loaded.
 
-// Whether every number of `rows` is finite and stays so as `to`. For codes: whether codes and
-// scales are those of finite weights. Much faster than reading the rows was.
+// Whether every number in `rows` is finite and remains finite as `to`. For codes: whether the codes
+// and scales are those of finite weights. Much faster than reading the rows.
 bool StaysFinite(const HostTensorView& rows, DType to);
 
-// Reads the whole matrix: OK if every number stays finite as `to`, else INVALID_ARGUMENT with the
-// tensor, how many do not, and the first such row. Errors of MatrixReader::Read.
+// Reads the whole matrix and checks that every number remains finite as `to`. INVALID_ARGUMENT
+// names the tensor, how many numbers do not, and the first row with one. Also returns the errors of
+// MatrixReader::Read.
 absl::Status CheckFinite(MatrixReader& reader, const StoredMatrix& matrix, DType to);
 
-// The same for a vector that was read.
+// The same for a vector that has been read.
 absl::Status CheckFinite(const std::string& name, std::span<const float> values);
 
 }  // namespace annulus

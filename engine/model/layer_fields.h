@@ -6,16 +6,16 @@
 
 namespace annulus {
 
-// Which layers slide, rotate and have experts. config.layers has its size. Errors as for
-// ParseModelConfig.
+// Parsers for the fields that say which layers slide, rotate and have experts. config.layers must
+// have its final size. Errors as for ParseModelConfig.
 
-// Layers without rotary embedding: their `rope` becomes kNoRope.
+// Sets `rope` of layers without rotary embedding to kNoRope.
 absl::Status ParseNoRopeLayers(const JsonFields& fields, const Family& family, ModelConfig& config);
 
-// Each layer's `window`. After ParseNoRopeLayers.
+// Sets each layer's `window`. Call after ParseNoRopeLayers.
 absl::Status ParseWindows(const JsonFields& fields, const Family& family, ModelConfig& config);
 
-// config.experts and which layers have them.
+// Sets config.experts and which layers have experts.
 absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelConfig& config);
 
 }  // namespace annulus

@@ -12,19 +12,20 @@
 
 namespace annulus {
 
-// A matrix of a checkpoint, what it becomes, and where it goes.
+// A matrix of a checkpoint, the dtype to pack it as, and where to put it.
 struct MatrixToLoad {
   const StoredMatrix* stored;
   DType dtype;
   PackedMatrix* target;
 };
 
-// Packs matrices that were checked, on as many threads as the backend's device gives the process.
-// Blocks of rows are read and packed one by one, so that memory beyond the result is a block per
-// thread (see MatrixReader). Each thread has a reader
-// of its own. `error` gains what quantising loses.
-// RESOURCE_EXHAUSTED where they cannot fit, before anything is read; INVALID_ARGUMENT as
-// CheckFinite; else the first error of a block.
+// Packs matrices that MatrixReader::Check has accepted, on as many threads as the backend's device
+// gives the process. Reads and packs blocks of rows one at a time, so it needs one block of memory
+// per thread besides the result (see MatrixReader). Each thread makes its own reader. Adds
+// quantisation errors to `error`. Errors:
+// - RESOURCE_EXHAUSTED: the matrices do not fit; returned before anything is read.
+// - INVALID_ARGUMENT: as for CheckFinite.
+// - Otherwise the first error of any block.
 absl::Status LoadMatrices(const std::vector<MatrixToLoad>& matrices,
                           const std::function<MatrixReader()>& make_reader, Backend& backend,
                           const OpTable& ops, QuantizationError& error);

@@ -15,12 +15,12 @@
 
 namespace annulus {
 
-// One matrix [rows, cols] inside a tensor of the checkpoint. Row r is row first + r * step of a
-// slice; a slice is the whole of a tensor of two dimensions, or element `slice` of the first of
-// three. `transposed`: row r is that column of the slice instead.
+// A matrix [rows, cols] inside a tensor of the checkpoint. A slice is a whole tensor of two
+// dimensions, or element `slice` along the first of three. Row r of the matrix is row first + r *
+// step of the slice; if `transposed`, that column of the slice.
 struct StoredMatrix {
   std::string name;            // of the tensor
-  std::vector<int64_t> shape;  // that the tensor must have
+  std::vector<int64_t> shape;  // the shape that the tensor must have
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t slice = 0;
@@ -29,7 +29,7 @@ struct StoredMatrix {
   bool transposed = false;
 };
 
-// The same of a vector: elements first, first + step, .. of a slice, `size` of them.
+// A vector inside a tensor: `size` elements first, first + step, .. of a slice.
 struct StoredVector {
   std::string name;
   std::vector<int64_t> shape;
@@ -39,18 +39,18 @@ struct StoredVector {
   int64_t step = 1;
 };
 
-// Where a matrix is held by codes with scales per row or group, this tensor has the scales.
+// Name of the tensor with the scales, if a matrix is stored as codes with scales per row or group.
 std::string ScaleTensorName(absl::string_view matrix);
 
-// Whether a tensor of this name is the embedding or the head.
+// Whether this is the name of the embedding or the head.
 bool IsVocabulary(absl::string_view name);
 
-// What a matrix is packed or converted to where the model's weights are to be `weights`. The
-// embedding and the head, where an error reaches every logit, are int8 in models of int4 and fp8,
-// and q8_0 in those of the types of GGUF files.
+// The dtype a matrix is packed or converted to, given the dtype `weights` for the model. The
+// embedding and the head, whose errors reach every logit, use int8 in int4 and fp8 models, and q8_0
+// in models of the types of GGUF files.
 DType MatrixDType(DType weights, absl::string_view name);
 
-// Reads rows of matrices from however the checkpoint stores them:
+// Reads rows of matrices in any form that checkpoints use:
 //   f32, bf16, f16   as they are
 //   float8, int8     times the scales of NAME_scale_inv or NAME_scale: one for the tensor or one
 //                    per row; float8 also one per block of rows and columns
@@ -62,43 +62,43 @@ DType MatrixDType(DType weights, absl::string_view name);
 //   q4_1             the codes of q4_0; NAME_scale is [rows, cols / 32, 2], scales and minimums
 //   MXFP4            NAME_blocks and NAME_scales, whose values e2m1 * 2^k are exact in bf16 (OCP
 //                    Microscaling Formats 1.0)
-// Codes and scales of a tensor of three dimensions are [slices, rows, ..] whatever order the plain
-// form has. Memory: the stored part of the rows asked for and the rows themselves, kept for the
-// next; where a plain slice is transposed, all of it. Not thread-safe.
+// Codes and scales of a tensor with three dimensions are [slices, rows, ..], whatever the order of
+// the plain form. Memory: buffers for the stored and the resulting rows, reused between calls; for
+// a transposed plain slice, the whole slice. Not thread-safe.
 class MatrixReader {
  public:
-  // `source` must outlive the reader. Blocks of float8 scales have the given size where a scale
-  // tensor is neither a single number nor one per row.
+  // `source` must outlive the reader. The block sizes apply to float8 if the scale tensor is
+  // neither a single number nor one per row.
   MatrixReader(const TensorSource& source, int64_t fp8_block_rows, int64_t fp8_block_cols)
       : source_(source), block_rows_(fp8_block_rows), block_cols_(fp8_block_cols) {}
 
   // Whether the checkpoint has the tensor in one of these forms.
   bool Has(const StoredMatrix& matrix) const;
 
-  // The tensors of the checkpoint that Read takes the matrix from.
+  // The checkpoint's tensors that Read uses for the matrix.
   std::vector<std::string> TensorsOf(const StoredMatrix& matrix) const;
 
-  // Checks shapes and element types of all that Read will touch. Gives the dtype that holds the
-  // matrix exactly, or kBF16 for MXFP4 and for float8 with scales per block (whose scaled values
-  // need float32 to be exact). INVALID_ARGUMENT: a shape that is not the expected one.
-  // UNIMPLEMENTED: an element type that is none of these.
+  // Checks the shapes and element types of everything that Read will use. Returns the dtype that
+  // holds the matrix exactly, or kBF16 for MXFP4 and for float8 with scales per block (whose scaled
+  // values would need float32). INVALID_ARGUMENT: unexpected shape. UNIMPLEMENTED: another element
+  // type.
   absl::StatusOr<DType> Check(const StoredMatrix& matrix) const;
 
-  // Rows to read and handle together: so many that they and what becomes of them stay in a core's
-  // own cache, a multiple of kPackRows; all where single rows cannot be read. After Check.
+  // How many rows to read and process together: as many as stay in a core's cache along with their
+  // results, a multiple of kPackRows; all rows if single rows cannot be read. Call after Check.
   int64_t BlockRows(const StoredMatrix& matrix) const;
 
-  // Rows [first, first + count), dense, or as codes with scales; valid until the next call. After
-  // Check. RESOURCE_EXHAUSTED without memory.
+  // Reads rows [first, first + count), dense or as codes with scales. The result is valid until the
+  // next call. Call after Check. RESOURCE_EXHAUSTED: out of memory.
   absl::StatusOr<HostTensorView> Read(const StoredMatrix& matrix, int64_t first, int64_t count);
 
-  // A vector widened to float32. After the shape was checked.
+  // Reads a vector as float32. The caller must have checked its shape.
   absl::StatusOr<std::vector<float>> Read(const StoredVector& vector) const;
 
  private:
   class Buffer {
    public:
-    // At least `bytes`, contents lost.
+    // Returns at least `bytes`; previous contents are lost.
     absl::StatusOr<std::byte*> Get(size_t bytes);
 
    private:

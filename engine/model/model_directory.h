@@ -8,18 +8,18 @@
 
 namespace annulus {
 
-// Ends every refusal of another format.
+// Supported formats; the end of every message that rejects another format.
 inline constexpr absl::string_view kSupportedWeights =
     "a GGUF file, or a Hugging Face directory with config.json and weights in safetensors files as "
     "F32, BF16, F16, or F8_E4M3 or F8_E5M2 with scales";
 
-// OK if `path` is a directory. Else INVALID_ARGUMENT, or UNIMPLEMENTED naming the format of another
-// single file.
+// OK if `path` is a directory. Otherwise INVALID_ARGUMENT, or UNIMPLEMENTED naming the format if it
+// is a single file of a known one.
 absl::Status CheckModelDirectory(const std::string& path);
 
-// Why a model directory has no file that we can read weights from: NOT_FOUND, or UNIMPLEMENTED
-// naming a format found there that is not supported (PyTorch pickle, ..) or, like GGUF, is served
-// as a file of its own.
+// Explains why a model directory has no weights that can be read: NOT_FOUND, or UNIMPLEMENTED
+// naming a format found there that is not supported (PyTorch pickle, ..) or that, like GGUF, is
+// served as a single file.
 absl::Status ExplainMissingWeights(const std::string& directory);
 
 }  // namespace annulus

@@ -14,17 +14,17 @@
 
 namespace annulus {
 
-// A file of a NewDirectory, written from its start to its end. Closed by the destructor.
+// A file in a NewDirectory, written sequentially. The destructor closes it.
 class NewFile {
  public:
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  // RESOURCE_EXHAUSTED: the disk is full; DATA_LOSS: another error of the disk.
+  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: another disk error.
   absl::Status Append(std::span<const std::byte> bytes);
   absl::Status Append(absl::string_view text);
-  // Waits until the disk has all of it.
+  // Blocks until everything is on the disk.
   absl::Status Sync();
 
  private:
@@ -35,24 +35,24 @@ class NewFile {
   const std::string path_;
 };
 
-// A directory that appears under its name complete or not at all: it is written beside its place as
-// NAME.partial-PID, and Commit renames it once everything is on the disk. Without Commit the
-// destructor removes it. Not thread-safe.
+// Creates a directory that appears under its name complete or not at all: its files are written to
+// NAME.partial-PID in the same parent, and Commit renames it once everything is on the disk.
+// Without Commit the destructor removes it. Not thread-safe.
 class NewDirectory {
  public:
-  // ALREADY_EXISTS where something has that name; FAILED_PRECONDITION where the directory cannot be
-  // made.
+  // ALREADY_EXISTS: the name is taken. FAILED_PRECONDITION: the directory cannot be created.
   static absl::StatusOr<std::unique_ptr<NewDirectory>> Create(const std::string& path);
   ~NewDirectory();
   NewDirectory(const NewDirectory&) = delete;
   NewDirectory& operator=(const NewDirectory&) = delete;
 
-  // `name`: a plain file name, not used before, or one inside of a folder made before.
+  // `name`: a new plain file name, or one in a folder that CreateFolder made.
   absl::StatusOr<std::unique_ptr<NewFile>> CreateFile(const std::string& name);
 
   absl::Status CreateFolder(const std::string& name);
 
-  // ALREADY_EXISTS where the name was taken meanwhile: nothing is ever replaced.
+  // Publishes the directory. ALREADY_EXISTS if the name has been taken meanwhile; nothing is ever
+  // replaced.
   absl::Status Commit();
 
  private:

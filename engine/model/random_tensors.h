@@ -9,13 +9,13 @@
 
 namespace annulus {
 
-// Seeded random weights for any decoder that `config` describes: what speed is measured with, as it
-// depends on shapes and not on values. Nothing is stored, every Read draws anew; a value depends on
-// the seed, the tensor's name and its place in the tensor alone.
+// Seeded random weights for any decoder that `config` describes. For speed measurements, since
+// speed depends on shapes and not on values. Stores nothing: every Read generates the values again.
+// A value depends only on the seed, the tensor's name and the position in the tensor.
 //
 // Matrices are uniform with variance 1 / columns, so that activations keep their size from layer to
-// layer; biases are uniform in [-0.1, 0.1]; weights of norms are 1. The dtype is the one that
-// config.json names, else bf16.
+// layer. Biases are uniform in [-0.1, 0.1]; norm weights are 1. The dtype is the one config.json
+// names, otherwise bf16.
 std::unique_ptr<TensorSource> MakeRandomTensors(const ModelConfig& config, uint64_t seed);
 
 }  // namespace annulus

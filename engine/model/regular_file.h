@@ -12,20 +12,19 @@
 
 namespace annulus {
 
-// A file of a model directory, open for reading. Its name is a plain one, never a path. Symbolic
-// links are followed if they end in a regular file (in the cache of Hugging Face every file is a
-// link to a blob elsewhere); pipes, devices and folders, whose reading could block for ever, and
-// links to them are refused.
+// A file of a model directory, open for reading. Symbolic links are followed if they end in a
+// regular file (in Hugging Face's cache every file is a link to a blob elsewhere). Pipes, devices
+// and folders, where a read could block forever, are refused, and so are links to them.
 //
-// Bytes come by pread, never through a mapping. A page of a mapping that lies behind the end of a
-// file truncated meanwhile raises SIGBUS in whoever touches it; pread just returns fewer bytes. The
-// page cache holds the file either way, so a mapping would save one copy of one matrix, and packing
-// copies anyway.
+// Reads use pread, never a mapping: accessing a mapped page beyond the end of a file that was
+// truncated meanwhile raises SIGBUS, while pread just returns fewer bytes. The page cache holds the
+// file either way; a mapping would only save one copy of a matrix, and packing copies anyway.
+//
 // Thread-safe after opening. Movable, not copyable.
 class RegularFile {
  public:
-  // INVALID_ARGUMENT: `name` is not a plain file name. NOT_FOUND: no such file.
-  // FAILED_PRECONDITION: not a regular file, a link without a target, or unreadable.
+  // `name` must be a plain file name, not a path. INVALID_ARGUMENT: it is not. NOT_FOUND: no such
+  // file. FAILED_PRECONDITION: not a regular file, a dangling link, or unreadable.
   static absl::StatusOr<RegularFile> Open(const std::string& directory, const std::string& name);
 
   RegularFile(RegularFile&& other) noexcept;
@@ -35,10 +34,10 @@ class RegularFile {
   ~RegularFile();
 
   const std::string& path() const { return path_; }
-  uint64_t size() const { return size_; }  // when opened
+  uint64_t size() const { return size_; }  // at the time of opening
 
-  // Fills `destination` from `offset`. DATA_LOSS: the file's size or time of modification is no
-  // longer what it was when opened; the destination's content is then undefined.
+  // Fills `destination` from `offset`. DATA_LOSS: the file's size or modification time has changed
+  // since it was opened; the content of `destination` is then undefined.
   absl::Status ReadAt(uint64_t offset, std::span<std::byte> destination) const;
 
  private:
@@ -50,7 +49,8 @@ class RegularFile {
   std::string path_;
 };
 
-// A whole small file as text. RESOURCE_EXHAUSTED: larger than `max_bytes`; else as Open and ReadAt.
+// Reads a small file completely. RESOURCE_EXHAUSTED: larger than `max_bytes`. Otherwise as Open and
+// ReadAt.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& directory, const std::string& name,
                                           uint64_t max_bytes);
 

@@ -7,8 +7,8 @@
 namespace annulus {
 
 // Reads the rope settings of a config.json into config.ropes, config.rope_context and each layer's
-// `rope`: `rope_theta` with `rope_scaling` (files of Transformers 4) or `rope_parameters` (from 5
-// on). Needs head_dim, max_context and the layers' windows. Errors as for ParseModelConfig.
+// `rope`: `rope_theta` with `rope_scaling` (Transformers 4), or `rope_parameters` (Transformers 5).
+// head_dim, max_context and the layers' windows must be set. Errors as for ParseModelConfig.
 absl::Status ParseRopes(const JsonFields& fields, const Family& family, ModelConfig& config);
 
 }  // namespace annulus

@@ -14,19 +14,22 @@
 
 namespace annulus {
 
-// The weights of a model directory: `model.safetensors`, else the shards that
-// `model.safetensors.index.json` lists. Every header is read and checked in full before the object
-// exists, so a tensor that it describes lies inside its file with the size that its shape says. The
-// files stay open and are read with RegularFile::ReadAt: a file that is truncated or rewritten
-// afterwards makes Read return DATA_LOSS, never a signal. Thread-safe.
+// The weights of a model directory: `model.safetensors`, or else the shards listed in
+// `model.safetensors.index.json`. All headers are read and checked at opening, so every tensor they
+// describe is inside its file and has the size of its shape. Files stay open and are read with
+// RegularFile::ReadAt: if one is truncated or rewritten later, Read returns DATA_LOSS, and no
+// signal is raised. Thread-safe.
 class SafetensorsCheckpoint final : public TensorSource {
  public:
-  // INVALID_ARGUMENT: a malformed file, a shard name that is not a plain *.safetensors name, a
-  // tensor in two shards or not in the shard that the index names. NOT_FOUND: a file or shard is
-  // missing. FAILED_PRECONDITION: a broken link, pipe or unreadable file. UNIMPLEMENTED: only
-  // weights of another format are there (PyTorch pickle, ..). DATA_LOSS: changed while read.
+  // Errors:
+  // - INVALID_ARGUMENT: a malformed file, a shard name that is not a plain *.safetensors name, or a
+  //   tensor that is in two shards or not in the shard the index names.
+  // - NOT_FOUND: a file or shard is missing.
+  // - FAILED_PRECONDITION: a broken link, a pipe, or an unreadable file.
+  // - UNIMPLEMENTED: only weights in another format exist (PyTorch pickle, ..).
+  // - DATA_LOSS: a file changed while it was read.
   static absl::StatusOr<std::unique_ptr<SafetensorsCheckpoint>> Open(const std::string& directory);
-  // The tensors of one file alone. Errors as above.
+  // Opens a single file. Errors as above.
   static absl::StatusOr<std::unique_ptr<SafetensorsCheckpoint>> OpenFile(const std::string& path);
 
   std::vector<std::string> Names() const override;
@@ -39,7 +42,7 @@ class SafetensorsCheckpoint final : public TensorSource {
  private:
   struct Shard {
     RegularFile file;
-    uint64_t data_offset;  // of the data section in the file
+    uint64_t data_offset;  // offset of the data section in the file
     std::vector<StoredTensor> tensors;
   };
   struct Entry {

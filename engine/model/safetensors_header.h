@@ -12,12 +12,12 @@
 
 namespace annulus {
 
-// An element type of the safetensors format. Files may hold tensors of types that no kernel reads
-// (token counters, masks); they are checked like the others and refused only when asked for.
+// An element type of the safetensors format. Files may contain tensors of types that no kernel
+// reads (token counters, masks); these are checked too and rejected only when read.
 struct StoredType {
-  absl::string_view name;      // as the header spells it: "BF16"
-  int bits = 0;                // of one element
-  std::optional<DType> dtype;  // absent: not one of ours; U8 is read as bytes, like I8
+  absl::string_view name;      // as in the header: "BF16"
+  int bits = 0;                // per element
+  std::optional<DType> dtype;  // absent: unsupported; U8 is read as bytes, like I8
 };
 
 struct StoredTensor {
@@ -31,13 +31,13 @@ struct StoredTensor {
 inline constexpr uint64_t kMostHeaderBytes = 100'000'000;
 inline constexpr size_t kMostDimensions = 8;
 
-// Reads the JSON header of a safetensors file whose data section has `data_bytes` bytes, and checks
-// all of it: known types, whole non-negative numbers, shape x type = length of the byte range by
-// checked arithmetic, no name twice, and ranges that cover the data section from its first byte to
-// its last without holes or overlaps. So every range that comes back lies inside the file, and the
-// counts of TensorInfo cannot overflow. Tensors are in ascending order of name. Memory: at most a
-// small multiple of the header's own size. Errors are INVALID_ARGUMENT with file and tensor.
-// Source: the format's description in the safetensors repository, README, "Format".
+// Parses the JSON header of a safetensors file whose data section has `data_bytes` bytes. Checks
+// everything: known types, non-negative integers, that shape x type equals the length of the byte
+// range (without overflow), unique names, and that the ranges cover the data section without gaps
+// or overlaps. So every returned range is inside the file, and the counts of TensorInfo cannot
+// overflow. Tensors are sorted by name. Memory: a small multiple of the header's size. Errors are
+// INVALID_ARGUMENT with file and tensor. Source: "Format" in the README of the safetensors
+// repository.
 absl::StatusOr<std::vector<StoredTensor>> ParseSafetensorsHeader(absl::string_view json,
                                                                  uint64_t data_bytes,
                                                                  absl::string_view file_name);

@@ -13,15 +13,15 @@
 
 namespace annulus {
 
-// A source that hashes the tensors which are read through it, as their bytes pass: the name of a
-// model's weights, whatever its files are called and wherever they lie.
+// Wraps a source and hashes the tensors read through it as their bytes pass. The hash identifies a
+// model's weights, regardless of the names and places of its files.
 //
-// A tensor is cut into units of whole rows of its last dimension, 4 KiB or a row, whichever is
-// more. Each has an XXH3 hash of 128 bits, seeded with its place; the tensor's is the sum of these,
-// so it depends neither on the order of reads nor on how they are cut nor on how often a byte is
-// read. Units that no read covered alone are read at the end.
+// A tensor is divided into units of whole rows of its last dimension: 4 KiB, or one row if that is
+// larger. Each unit has a 128-bit XXH3 hash, seeded with its position; the tensor's hash is their
+// sum. So it does not depend on the order or sizes of reads, or on how often a byte is read. Units
+// that no single read covered are read at the end.
 //
-// Reads are thread-safe, as those of every source; Finish comes after them.
+// Reads are thread-safe, like those of every source. Finish must come after all reads.
 class HashingSource final : public TensorSource {
  public:
   // `source` must outlive the object.
@@ -37,9 +37,9 @@ class HashingSource final : public TensorSource {
   absl::Status ReadRange(absl::string_view name, size_t offset,
                          std::span<std::byte> destination) const override;
 
-  // SHA-256 in hexadecimal digits over name, dtype, shape and hash of every tensor of which
-  // anything was read, in the order of their names. Reads what is missing of them. Errors are the
-  // source's.
+  // Returns the SHA-256, in hexadecimal, over name, dtype, shape and hash of every tensor of which
+  // anything was read, in order of name. Reads the missing parts of these tensors. Returns the
+  // source's errors.
   absl::StatusOr<std::string> Finish();
 
  private:
@@ -49,7 +49,7 @@ class HashingSource final : public TensorSource {
   absl::Status ReadMissing(const std::string& name, Tensor& tensor) const;
 
   const TensorSource& source_;
-  std::map<std::string, std::unique_ptr<Tensor>, std::less<>> tensors_;  // all; set once
+  std::map<std::string, std::unique_ptr<Tensor>, std::less<>> tensors_;  // all tensors; set once
 };
 
 }  // namespace annulus

@@ -14,8 +14,9 @@
 
 namespace annulus {
 
-// What a tensor is, without its bytes. Dense and row-major; shape {} is one element. A source makes
-// only infos whose element and byte counts fit int64_t, so the counts below cannot overflow.
+// Describes a tensor, without its data. Dense and row-major; shape {} is a single element. Sources
+// only create infos whose element and byte counts fit int64_t, so the methods below cannot
+// overflow.
 struct TensorInfo {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // every dimension >= 0
@@ -24,38 +25,38 @@ struct TensorInfo {
   size_t bytes() const { return static_cast<size_t>(elements()) * DTypeSize(dtype); }
 };
 
-// "[4096, 128]": for messages.
+// Formats a shape for messages: "[4096, 128]".
 std::string ShapeToString(std::span<const int64_t> shape);
 
-// Named tensors of a model: a checkpoint's files, or weights that are computed. Nothing is handed
-// out by pointer: the bytes come by copy, one tensor at a time, so a file that changes under us can
-// only make a read fail, and no tensor stays in memory longer than its packing takes.
-// Thread-safe: all methods are const and keep no state.
+// Named tensors of a model: the files of a checkpoint, or computed weights. Data is copied, one
+// tensor at a time, never returned by pointer. So a file that changes can only make a read fail,
+// and a tensor stays in memory only while it is packed. Thread-safe: all methods are const and keep
+// no state.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
 
-  // All tensors, in ascending order of their names.
+  // All tensors, in ascending order of name.
   virtual std::vector<std::string> Names() const = 0;
 
   virtual bool Has(absl::string_view name) const = 0;
 
-  // NOT_FOUND: no such tensor. FAILED_PRECONDITION: its element type is none of ours.
+  // NOT_FOUND: no such tensor. FAILED_PRECONDITION: unsupported element type.
   virtual absl::StatusOr<TensorInfo> Describe(absl::string_view name) const = 0;
 
-  // Writes the tensor's elements, in its own dtype and the machine's byte order, to `destination`,
-  // which holds exactly Describe(name)->bytes() bytes. DATA_LOSS: the file behind it was truncated
-  // or replaced since it was opened. On error the destination's content is undefined.
+  // Writes the tensor's elements, in its own dtype and native byte order, to `destination`, whose
+  // size must be Describe(name)->bytes(). DATA_LOSS: the file was truncated or replaced since it
+  // was opened. After an error the content of `destination` is undefined.
   virtual absl::Status Read(absl::string_view name, std::span<std::byte> destination) const = 0;
 
-  // Bytes [offset, offset + destination.size()) of what Read writes; they must lie inside it. This
-  // one reads the whole tensor first: a source with large tensors does better.
+  // Reads bytes [offset, offset + destination.size()) of what Read writes; they must be inside it.
+  // The default reads the whole tensor; sources with large tensors should override it.
   virtual absl::Status ReadRange(absl::string_view name, size_t offset,
                                  std::span<std::byte> destination) const;
 };
 
-// The tensor's elements widened to float32 (exact for kF32, kBF16 and kF16; other element types are
-// FAILED_PRECONDITION). For small tensors: norms, biases, tests.
+// Reads a tensor and widens its elements to float32, exactly. FAILED_PRECONDITION for element types
+// other than kF32, kBF16 and kF16. For small tensors: norms, biases, tests.
 absl::StatusOr<std::vector<float>> ReadAsFloat(const TensorSource& source, absl::string_view name);
 
 }  // namespace annulus

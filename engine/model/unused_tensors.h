@@ -10,11 +10,11 @@
 
 namespace annulus {
 
-// Looks at what the checkpoint stores beyond what `slots` read. Tensors of the decoder that nothing
-// reads show that config.json is another model's, so INVALID_ARGUMENT names them; but a second copy
-// of a tied embedding, precomputed rotary tables and masks, and the static scales of inputs, keys
-// and values in float8 checkpoints change nothing. These, and what lies outside of the decoder (the
-// vision half of a larger model), are counted and named in at most one warning.
+// Checks the tensors of the checkpoint that `slots` do not read. Unused tensors of the decoder mean
+// that config.json belongs to another model: INVALID_ARGUMENT names them. Exceptions are tensors
+// without influence: a second copy of a tied embedding, precomputed rotary tables and masks, and
+// the static scales of inputs, keys and values in float8 checkpoints. These, and tensors outside
+// the decoder (the vision half of a larger model), are counted and named in at most one warning.
 absl::StatusOr<std::vector<std::string>> CheckUnusedTensors(const WeightSlots& slots,
                                                             const TensorNames& names,
                                                             const TensorSource& source,

@@ -20,8 +20,8 @@
 
 namespace annulus {
 
-// A float32 vector in backend memory: a norm's weight or a bias. Empty: data() is null, which is
-// how ops are told that there is no bias.
+// A float32 vector in backend memory: a norm weight or a bias. If empty, data() is null, which
+// tells ops that there is no bias.
 class DeviceVector {
  public:
   DeviceVector() = default;
@@ -52,11 +52,11 @@ struct GatedWeights {
 // A mixture of experts.
 struct ExpertsWeights {
   std::vector<GatedWeights> each;
-  ExpertMatrices gate, up, down;  // the same, as ops find them by their index: into `each`
+  ExpertMatrices gate, up, down;  // the same matrices for ops, indexed like `each`
 };
 
-// Empty where the configuration has no such thing. Norms hold what is multiplied: 1 + w where the
-// family's checkpoints hold w.
+// The weights of one layer; members that the configuration does not have are empty. Norms hold the
+// factor itself: 1 + w for families whose checkpoints store w.
 struct LayerWeights {
   DeviceVector attention_norm;       // [hidden]
   LinearWeights query;               // [heads * head_dim, hidden]
@@ -65,65 +65,70 @@ struct LayerWeights {
   DeviceVector query_norm;           // [head_dim] or [heads * head_dim]
   DeviceVector key_norm;             // [head_dim] or [kv_heads * head_dim]
   DeviceVector sinks;                // [heads]
-  std::vector<float> host_sinks;     // the same where the host reads them
+  std::vector<float> host_sinks;     // the same, for the host
   LinearWeights output;              // [hidden, heads * head_dim]
   DeviceVector attention_post_norm;  // [hidden]
   DeviceVector mlp_norm;             // [hidden]
-  GatedWeights mlp;                  // of a layer without experts
+  GatedWeights mlp;                  // of layers without experts
   LinearWeights router;              // [experts, hidden]
   ExpertsWeights experts;
   DeviceVector mlp_post_norm;  // [hidden]
 };
 
-// A model's weights, packed for one OpTable. Immutable: all ranks of a process share one.
+// A model's weights, packed for one OpTable. Immutable: all ranks of a process share them.
 struct ModelWeights {
   PackedMatrix embedding;                     // [vocabulary, hidden]
   std::optional<PackedMatrix> separate_head;  // [vocabulary, hidden]; absent when tied
   DeviceVector final_norm;                    // [hidden]
   std::vector<LayerWeights> layers;
-  int64_t parameters = 0;                      // numbers in the model, a tied head counted once
-  size_t bytes = 0;                            // backend memory held
-  DType dtype = DType::kF32;                   // of the layers' matrices, or of most of them
-  std::vector<DType> matrix_dtypes;            // of every matrix as it is served, in a fixed order
-  QuantizationError error;                     // of what was quantised while loading
-  DType stored_embedding_dtype = DType::kF32;  // of the checkpoint, before any conversion
-  std::vector<std::string> warnings;           // what the checkpoint has and nothing uses
+  int64_t parameters = 0;            // number of weights, a tied head counted once
+  size_t bytes = 0;                  // of backend memory
+  DType dtype = DType::kF32;         // of the layers' matrices; if they differ, the most frequent
+  std::vector<DType> matrix_dtypes;  // of every matrix as served, in a fixed order
+  QuantizationError error;           // of what was quantised while loading
+  DType stored_embedding_dtype = DType::kF32;  // in the checkpoint, before any conversion
+  std::vector<std::string> warnings;           // tensors of the checkpoint that nothing uses
 
   const PackedMatrix& head() const { return separate_head ? *separate_head : embedding; }
 };
 
-// One tensor that LoadWeights reads.
+// A tensor that LoadWeights reads.
 struct RequiredTensor {
   std::string name;
   std::vector<int64_t> shape;
 };
 
-// All tensors of the decoder that `config` describes, under the names that LoadWeights gives them.
+// All tensors of the decoder that `config` describes, under the names that LoadWeights uses.
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config);
 
-// ModelWeights::dtype of what LoadWeights makes where no dtype is asked for. Kernels are chosen by
-// it before weights are packed; all of them take every dtype. Errors as for LoadWeights.
+// The ModelWeights::dtype that LoadWeights gives without a requested dtype. Used to choose kernels
+// before packing; all kernels accept every dtype. Errors as for LoadWeights.
 absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const TensorSource& source);
 
 // Packs all tensors of the decoder that `config` describes, under the names of its family's Hugging
 // Face checkpoints ("model.layers.0.self_attn.q_proj.weight", or those of the text half of a larger
-// model: "language_model.model.layers.0.."); see CheckUnusedTensors for other ones.
-// `dtype` absent: each matrix stays as it is stored, codes with their scales too, or becomes what
-// MatrixReader::Check says. Where one projection of a layer's experts is stored in several dtypes,
-// all of its matrices become the plain one, with codes counted as bf16, or f32 where plain ones
-// differ. Every presence, shape and element type is checked before the first byte is read. Where
-// `dtype` is quantised, the embedding and the head are int8 (MatrixDType). Norms and biases are
-// always f32. Memory beyond the result: see LoadMatrices.
-// INVALID_ARGUMENT: tensors missing or unused (the first few and how many), a shape that `config`
-// does not give (tensor, found, expected), or a number that is NaN or infinite (CheckFinite).
-// UNIMPLEMENTED: a matrix in a form that is not supported. DATA_LOSS: a file changed while it was
-// read. RESOURCE_EXHAUSTED: the backend's memory is too small.
+// model: "language_model.model.layers.0.."). See CheckUnusedTensors for other tensors. Checks every
+// presence, shape and element type before reading the first byte. Memory besides the result: see
+// LoadMatrices.
+//
+// If `dtype` is absent, each matrix stays as stored, including codes with scales, or becomes what
+// MatrixReader::Check says. If a projection of a layer's experts is stored in several dtypes, all
+// its matrices become the plain one (codes count as bf16), or f32 if plain ones differ. If `dtype`
+// is quantised, the embedding and the head are int8 (MatrixDType). Norms and biases are always f32.
+//
+// Errors:
+// - INVALID_ARGUMENT: tensors are missing or unused (the first few and how many), a shape does not
+//   fit `config` (tensor, found, expected), or a number is NaN or infinite (CheckFinite).
+// - UNIMPLEMENTED: a matrix is in an unsupported form.
+// - DATA_LOSS: a file changed while it was read.
+// - RESOURCE_EXHAUSTED: the backend's memory is too small.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
                                          Backend& backend, const OpTable& ops,
                                          std::optional<DType> dtype);
 
-// What LoadWeights would give, without memory: all sizes and dtypes, `bytes` and `parameters`, but
-// no numbers. For planning. Errors of LoadWeights, as far as no number needs to be read.
+// Describes what LoadWeights would return without allocating memory: all sizes and dtypes, `bytes`
+// and `parameters`, but no numbers. For planning. Returns those errors of LoadWeights that do not
+// require reading numbers.
 absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const TensorSource& source,
                                           const OpTable& ops, std::optional<DType> dtype);
 
