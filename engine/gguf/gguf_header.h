@@ -15,12 +15,12 @@
 namespace annulus {
 
 inline constexpr absl::string_view kGgufMagic = "GGUF";
-// A header holds the vocabulary, so tens of megabytes are usual; more than this is refused.
+// A header contains the vocabulary, so tens of megabytes are common; larger ones are refused.
 inline constexpr uint64_t kMostGgufHeaderBytes = uint64_t{256} << 20;
 inline constexpr uint64_t kMostGgufTensors = 1 << 20;
 inline constexpr uint64_t kMostGgufKeys = 1 << 16;
 
-// One value of the metadata. Texts are views of the header's bytes.
+// One metadata value. Strings point into the header's bytes.
 class GgufValue {
  public:
   enum class Kind { kUnsigned, kSigned, kFloat, kBool, kString, kArray };
@@ -38,18 +38,18 @@ class GgufValue {
   const std::byte* numbers = nullptr;
   std::vector<absl::string_view> texts;
 
-  // The array's number at `index` < count, which must not be a string.
+  // Returns the array's number at `index` < count. Not for arrays of strings.
   nlohmann::json At(uint64_t index) const;
-  // A number, a bool or a string; null for an array.
+  // Returns a number, a bool or a string as JSON; null for an array.
   nlohmann::json Scalar() const;
 };
 
-// A tensor of the file. `shape` is row-major as everywhere else here: the reverse of the file's
-// order, whose first dimension is the one that lies dense.
+// A tensor of the file. `shape` is row-major, like everywhere else here. That is the reverse of the
+// file, where the first dimension is the contiguous one.
 struct GgufTensor {
   absl::string_view name;
   const GgufType* type = nullptr;  // static storage
-  std::vector<int64_t> shape;      // 1 to 4 dimensions, each >= 1; the last a multiple of block
+  std::vector<int64_t> shape;      // 1 to 4 dimensions, each >= 1; last: a multiple of block
   uint64_t offset = 0;             // from the start of the file
   uint64_t bytes = 0;
 
@@ -65,13 +65,14 @@ struct GgufHeader {
   const GgufTensor* FindTensor(absl::string_view name) const;
 };
 
-// Reads the header of a GGUF file, version 2 or 3, of `file_bytes` bytes, of which `bytes` are the
-// first; the result views them. All of it is checked before it exists: counts against the bytes
-// that are there, strings and arrays against their end, keys and names in visible ASCII and none
-// twice, shape x type by checked arithmetic, offsets aligned as general.alignment says and inside
-// the file, and no two tensors over the same bytes. Memory: at most about five times bytes.size().
-// OUT_OF_RANGE: more than `bytes` is needed, and the file has more. INVALID_ARGUMENT: `file_name`,
-// key or tensor, what was found, what is allowed. UNIMPLEMENTED: another version, or big-endian.
+// Parses the header of a GGUF file of version 2 or 3. The file has `file_bytes` bytes and `bytes`
+// are its first ones; the result points into them. Checks everything before returning: counts
+// against the available bytes, strings and arrays against their end, that keys and names are
+// visible ASCII and unique, shape x type without overflow, offsets aligned to general.alignment and
+// inside the file, and that no two tensors overlap. Memory: at most about five times bytes.size().
+// - OUT_OF_RANGE: more than `bytes` is needed, and the file has more.
+// - INVALID_ARGUMENT: names `file_name`, key or tensor, what was found and what is allowed.
+// - UNIMPLEMENTED: another version, or big-endian.
 // Source: docs/gguf.md of the ggml project.
 absl::StatusOr<GgufHeader> ParseGgufHeader(std::span<const std::byte> bytes, uint64_t file_bytes,
                                            absl::string_view file_name);

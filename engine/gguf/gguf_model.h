@@ -14,24 +14,23 @@
 
 namespace annulus {
 
-// A model in a GGUF file, in the forms that everything else reads.
+// A model in a GGUF file, converted to what the rest of the engine reads.
 struct GgufModel {
   ModelConfig config;
-  std::string config_json;                // that says the same
+  std::string config_json;                // the text that `config` was parsed from
   std::unique_ptr<TensorSource> tensors;  // owns the open file
   GgufTokenizerFiles tokenizer;
-  // kBF16 where matrices are quantized and widened. Absent: `tensors` are to be served as they are.
+  // kBF16 if quantized matrices are widened. Absent: serve `tensors` as they are.
   std::optional<DType> weights_dtype;
 };
 
-// The GGUF file that `model` means: itself if it begins with GGUF's magic number, or the one in
-// that directory if it has no config.json. Absent: `model` is no GGUF model. Errors as
-// FindGgufFile.
+// The GGUF file that `model` refers to: itself if it begins with GGUF's magic number, or the one in
+// that directory if it has no config.json. Absent: `model` is not GGUF. Errors as for FindGgufFile.
 absl::StatusOr<std::optional<std::string>> FindGgufModel(const std::string& model);
 
-// Opens the file and reads all but the weights. `codes`: what becomes of quantized matrices. Errors
-// as those of the parts (GgufFile::Open, FindGgufFamily, GgufConfigJson, ParseModelConfig,
-// GgufTensors::Create, MakeGgufTokenizer).
+// Opens the file and reads everything except the weights. `codes`: how to represent quantized
+// matrices. Returns the errors of GgufFile::Open, FindGgufFamily, GgufConfigJson, ParseModelConfig,
+// GgufTensors::Create and MakeGgufTokenizer.
 absl::StatusOr<GgufModel> OpenGgufModel(const std::string& path, GgufTensors::Codes codes);
 
 }  // namespace annulus

@@ -18,19 +18,20 @@
 
 namespace annulus {
 
-// The tensors of a GGUF file under the names, in the shapes and with the order of rows that the
-// family's Hugging Face checkpoints have. Plain types keep their dtype; quantized ones are f32
-// here, widened exactly as they are read, so any --weights-dtype starts from the file's own values.
-// Or, with kKeep, matrices of Q8_0, Q4_0 and Q4_1 are codes and scales of the DTypes with these
-// names (see MatrixReader), bit for bit, and other quantized ones are bf16.
-// Tensors that no name belongs to keep their own ("blk.3.x" becomes "model.layers.3.x", so that a
+// The tensors of a GGUF file, with the names, shapes and row order of the family's Hugging Face
+// checkpoints. Plain types keep their dtype. Quantized tensors:
+// - kWiden: become f32, widened exactly while they are read, so any --weights-dtype starts from the
+//   file's own values.
+// - kKeep: matrices of Q8_0, Q4_0 and Q4_1 are codes and scales of the DTypes of the same names
+//   (see MatrixReader), bit for bit; others become bf16.
+// Tensors without a known name keep their own ("blk.3.x" becomes "model.layers.3.x", so that a
 // layer's unused tensors are noticed). Thread-safe.
 class GgufTensors final : public TensorSource {
  public:
   enum class Codes { kWiden, kKeep };
 
-  // INVALID_ARGUMENT: a tensor whose shape has no such form;
-  // UNIMPLEMENTED: gpt-oss experts in another type than MXFP4.
+  // INVALID_ARGUMENT: a tensor's shape cannot be converted. UNIMPLEMENTED: gpt-oss experts of a
+  // type other than MXFP4.
   static absl::StatusOr<std::unique_ptr<GgufTensors>> Create(std::shared_ptr<const GgufFile> file,
                                                              const GgufFamily& family, Codes codes);
 
@@ -41,21 +42,21 @@ class GgufTensors final : public TensorSource {
   absl::Status ReadRange(absl::string_view name, size_t offset,
                          std::span<std::byte> destination) const override;
 
-  // Whether any matrix is quantized, so that the file itself says no dtype to compute in.
+  // Whether any matrix is quantized, so that the file does not determine a dtype to compute in.
   bool quantized() const { return quantized_; }
 
  private:
   enum class Form {
-    kValues,     // the stored values, widened where they are quantized
-    kMinusOne,   // as float32 less 1
-    kFp4Codes,   // the codes of MXFP4 blocks, two neighbours in a byte, as Hugging Face orders them
-    kFp4Scales,  // their exponents
-    kCodes,      // the codes of a kept type, two neighbours in a byte where they have 4 bits
-    kScales,     // their scales and minimums
+    kValues,     // the stored values, widened if quantized
+    kMinusOne,   // float32 values minus 1
+    kFp4Codes,   // codes of MXFP4 blocks, two neighbours per byte, in Hugging Face's order
+    kFp4Scales,  // exponents of MXFP4 blocks
+    kCodes,      // codes of a kept type, two neighbours per byte if they have 4 bits
+    kScales,     // scales and minimums of a kept type
   };
-  // Rows of a made tensor. Row r is stored row first + r of `source`; where `odd` is set, rows
-  // alternate between `source` and `odd`; where `head_rows` is set, rows of each so many are those
-  // of interleaved pairs.
+  // How to make the rows of a tensor. Row r is stored row first + r of `source`. If `odd` is set,
+  // rows alternate between `source` and `odd`. If `head_rows` is set, each group of that many rows
+  // is stored in interleaved pairs.
   struct Entry {
     TensorInfo info;
     const GgufTensor* source = nullptr;
@@ -64,7 +65,7 @@ class GgufTensors final : public TensorSource {
     int64_t first = 0;
     int64_t head_rows = 0;
     Form form = Form::kValues;
-    size_t row_bytes = 0;  // of the made tensor
+    size_t row_bytes = 0;  // size of a row of the made tensor
   };
 
   GgufTensors(std::shared_ptr<const GgufFile> file, bool keep)

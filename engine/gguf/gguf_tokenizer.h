@@ -8,18 +8,17 @@
 
 namespace annulus {
 
-// The tokenizer of a GGUF file as the files that a Hugging Face directory would have; their readers
-// check them as they check any other.
+// The tokenizer of a GGUF file, as the files of a Hugging Face directory; the usual readers check
+// them.
 struct GgufTokenizerFiles {
-  std::string tokenizer_json;   // of tokenizer.ggml.model "gpt2": byte-level BPE; else empty
-  std::string tokenizer_model;  // of "llama" (BPE with scores) and "t5" (Unigram); else empty
-  std::string config;  // tokenizer_config.json: beginning and end of text, the chat template
+  std::string tokenizer_json;  // if tokenizer.ggml.model is "gpt2": byte-level BPE; otherwise empty
+  std::string tokenizer_model;  // if "llama" (BPE with scores) or "t5" (Unigram); otherwise empty
+  std::string config;           // tokenizer_config.json: text begin and end ids, the chat template
 };
 
-// INVALID_ARGUMENT: arrays of unequal length, a token twice or not UTF-8, an id out of range; the
-// message names file and key. UNIMPLEMENTED: a kind or a pre-tokenizer that is not served.
-// Sources: docs/gguf.md of the ggml project; the patterns are those of the publishers' own
-// tokenizer.json files.
+// INVALID_ARGUMENT: arrays of different lengths, a token that is repeated or not UTF-8, or an id
+// out of range; names file and key. UNIMPLEMENTED: an unsupported kind or pre-tokenizer. Sources:
+// docs/gguf.md of the ggml project; patterns are those in the publishers' own tokenizer.json files.
 absl::StatusOr<GgufTokenizerFiles> MakeGgufTokenizer(const GgufFile& file);
 
 }  // namespace annulus

@@ -11,25 +11,25 @@
 
 namespace annulus {
 
-// An element type of a GGUF file. Values lie in blocks: `block` values of a row take `bytes` bytes;
-// plain types have blocks of one. Little-endian.
+// An element type of a GGUF file. Values are stored in blocks: `block` values of a row take `bytes`
+// bytes. Plain types have blocks of one value. Little-endian.
 struct GgufType {
   uint32_t id = 0;
-  absl::string_view name;  // as GGUF's documents spell it: "Q4_1"
+  absl::string_view name;  // as in GGUF's documentation: "Q4_1"
   int64_t block = 1;
   size_t bytes = 0;
-  std::optional<DType> plain;  // F32, F16 and BF16: the dtype with the same bytes
-  // Widens `blocks` blocks to float32, in the order of operations of the format's description, so
-  // that the values are those of other readers bit for bit. Null: the type is known but not served.
+  std::optional<DType> plain;  // for F32, F16, BF16: the dtype with the same bytes
+  // Widens `blocks` blocks to float32. Uses the order of operations of the format's description, so
+  // the values equal those of other readers bit for bit. Null: a known but unsupported type.
   void (*widen)(const std::byte* source, int64_t blocks, float* values) = nullptr;
 
   bool served() const { return widen != nullptr; }
 };
 
-// The type with this id, in static storage, or null: no type that this reader knows.
+// The type with this id, in static storage; null if unknown.
 const GgufType* FindGgufType(uint32_t id);
 
-// "F32, F16, Q4_0, ..": the served types, for messages.
+// The supported types, for messages: "F32, F16, Q4_0, ..".
 std::string ServedGgufTypes();
 
 }  // namespace annulus
