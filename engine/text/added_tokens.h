@@ -16,30 +16,30 @@
 
 namespace annulus {
 
-// Tokens that are cut out of the text as they stand, before the model sees it: special tokens and
-// those added after training. Immutable and thread-safe.
+// Tokens that are cut out of the text before the model sees it: special tokens, and tokens added
+// after training. Immutable and thread-safe.
 //
-// Raw tokens ("normalized": false) are looked for in the text as given; the others, in their
-// normalized form, in what the normalizer makes of the stretches between. At each place the longest
-// token wins. The flags:
-//   lstrip, rstrip  the token takes the white space before or behind it along;
-//   single_word     it counts only where no word character touches it;
-//   special         decoding can leave it out.
+// Raw tokens ("normalized": false) are searched in the text as given. The others are normalized and
+// then searched in the normalized text between raw tokens. At each position the longest token wins.
+// Flags of tokenizer.json:
+// - lstrip, rstrip: the token includes the white space before or after it;
+// - single_word: it only matches if no word character touches it;
+// - special: decoding can leave it out.
 //
-// Control tokens steer the model: every special token, and those whose text is in angle or square
+// Control tokens steer the model: every special token, and tokens whose text is in angle or square
 // brackets, such as "<tool_call>". Plain text, which others wrote, must not become one.
 class AddedTokens {
  public:
-  // Reads the member `added_tokens` of a tokenizer.json and adds them to `vocabulary`, which holds
-  // the model's own. A token of the model may be listed again under its own id; any other clash of
-  // content or id is INVALID_ARGUMENT.
+  // Parses the member `added_tokens` of a tokenizer.json and adds them to `vocabulary`, which must
+  // contain the model's own tokens. A token of the model may be listed again with its own id; any
+  // other duplicate content or id is INVALID_ARGUMENT.
   static absl::StatusOr<AddedTokens> Parse(const JsonNode& node, const TextFilters& normalizer,
                                            Vocabulary* vocabulary);
 
-  // Stages that append the ids of the tokens and give the stretches between them to `next`; null
-  // where there are no tokens of the kind. They point into this object. They hold back the length
-  // of the longest token and, where a token strips on its left, white space. With `plain` control
-  // tokens are not looked for.
+  // Create stages that append the tokens' ids and pass the text between them to `next`; null if
+  // there are no tokens of the kind. This object must outlive them. They hold back as much as the
+  // longest token, plus white space if some token strips on its left. With `plain` they ignore
+  // control tokens.
   std::unique_ptr<TextStage> NewRawStage(EncodeState* state, TextStage* next, bool plain) const;
   std::unique_ptr<TextStage> NewNormalizedStage(EncodeState* state, TextStage* next,
                                                 bool plain) const;
@@ -47,11 +47,11 @@ class AddedTokens {
   bool IsSpecial(int32_t id) const;
   bool IsControl(int32_t id) const;
 
-  // Control tokens that the model's own vocabulary has too, so that the model might make them of
-  // plain text.
+  // Control tokens that are also in the model's own vocabulary, so that the model might produce
+  // them from plain text.
   const std::vector<int32_t>& model_controls() const { return model_controls_; }
 
-  // What decoding starts from for tokens whose normalized form differs from their content.
+  // The text to decode, for tokens whose normalized form differs from their content.
   const absl::flat_hash_map<int32_t, std::string>& normalized_forms() const {
     return normalized_forms_;
   }
@@ -66,7 +66,7 @@ class AddedTokens {
   struct Finder {
     LiteralSet literals;
     std::vector<Token> tokens;  // in the order of `literals`
-    size_t longest = 0;         // of the literals, in bytes
+    size_t longest = 0;         // length of the longest literal, in bytes
     bool any_lstrip = false;
   };
   class Stage;
@@ -87,11 +87,11 @@ class AddedTokens {
     bool special = false;
     bool control = false;
   };
-  absl::flat_hash_map<int32_t, Kind> kinds_;  // every added id
+  absl::flat_hash_map<int32_t, Kind> kinds_;  // one entry per added id
   absl::flat_hash_map<int32_t, std::string> normalized_forms_;
 };
 
-// Whether a token of this text steers the model, though it is not special.
+// Whether a token with this text is a control token even if it is not special.
 bool IsMarkup(absl::string_view content);
 
 }  // namespace annulus

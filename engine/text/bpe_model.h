@@ -19,27 +19,27 @@
 
 namespace annulus {
 
-// Byte pair encoding of one piece of text. The units it starts from are the bytes (byte-level, as
-// in GPT-2, Llama 3, Qwen) or the characters (as in Llama 2). A unit without a token becomes, in
-// this order: the tokens <0xNN> of its bytes (`byte_fallback`), the unknown token (one for a run of
-// them with `fuse_unk`), or nothing. Immutable and thread-safe.
+// Byte pair encoding of one piece of text. It starts from units: bytes (byte-level, as in GPT-2,
+// Llama 3, Qwen) or characters (as in Llama 2). A unit without a token becomes the first of these
+// that applies: the tokens <0xNN> of its bytes (`byte_fallback`); the unknown token (a single one
+// for adjacent units with `fuse_unk`); nothing. Immutable and thread-safe.
 class BpeModel : public Model {
  public:
-  // Reads the member `model` of a tokenizer.json and puts its tokens into `vocabulary`.
+  // Parses the member `model` of a tokenizer.json and adds its tokens to `vocabulary`.
   static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, bool byte_level,
                                                       Vocabulary* vocabulary);
 
-  // O(n log n). Held back is what is no longer than the longest token that stands for a whole
-  // piece, and the last run: what merges could bridge, at most kMaxUncutBytes units.
+  // Takes O(n log n). Holds back text that is no longer than the longest whole-piece token, and the
+  // last run (text that merges could bridge), at most kMaxUncutBytes units.
   std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
   int32_t unknown() const override { return unknown_.id; }
   const char* kind() const override { return byte_level_ ? "byte-level BPE" : "BPE"; }
 
  private:
   static constexpr int32_t kNoToken = -1;
-  static constexpr size_t kSmall = 256;  // units below it are looked up in an array
+  static constexpr size_t kSmall = 256;  // smaller units are looked up in an array
 
-  // A token as the model starts from it, with the first and last unit of its text.
+  // A token as the model sees it, with the first and last unit of its text.
   struct Symbol {
     int32_t id = kNoToken;
     char32_t first = 0;
@@ -74,8 +74,8 @@ class BpeModel : public Model {
   std::array<int32_t, kSmall> small_units_;
   absl::flat_hash_map<char32_t, int32_t> large_units_;
   std::array<Symbol, 256> byte_tokens_;  // <0xNN>
-  // Pieces that are encoded as one token. With `ignore_merges` all tokens; else, where pieces are
-  // words, those that merging gives for their own text: most words then need no merging.
+  // Pieces that become a single token. With `ignore_merges` all tokens; otherwise, if pieces are
+  // words, tokens that merging produces for their own text, so that most words need no merging.
   absl::flat_hash_map<std::string, int32_t> whole_;
   size_t longest_whole_ = 0;  // in bytes
   MergeTable merges_;

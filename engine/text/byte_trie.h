@@ -18,17 +18,17 @@ class ByteTrie {
  public:
   ByteTrie() = default;
 
-  // Of strings and their values (0 and up). The strings must be distinct and not empty.
+  // `strings`: distinct, non-empty strings and their values (0 and up).
   explicit ByteTrie(std::vector<std::pair<std::string, int32_t>> strings);
 
-  // Calls `each(length, value)` for the strings that `text` starts with, the shortest first. Takes
-  // time in proportion to the longest.
+  // Calls `each(length, value)` for every string that `text` starts with, shortest first. Takes
+  // time proportional to the longest.
   void ForEachPrefix(absl::string_view text, absl::FunctionRef<void(size_t, int32_t)> each) const;
 
  private:
   static constexpr int32_t kNone = -1;
 
-  // The children of a node stand together, in the order of their bytes.
+  // The children of a node are stored consecutively, in order of their bytes.
   struct Node {
     uint32_t first_child = 0;
     uint16_t children = 0;
@@ -39,7 +39,7 @@ class ByteTrie {
   const Node* Child(const Node& node, uint8_t byte) const;
 
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::array<uint32_t, 256> roots_{};  // node of the first byte; 0: none
+  std::array<uint32_t, 256> roots_{};  // node for the first byte; 0: none
 };
 
 }  // namespace annulus

@@ -11,21 +11,21 @@
 
 namespace annulus {
 
-// Holds back the last character that starts a segment, with its marks.
+// Holds back the last character that starts a segment, and its marks.
 std::unique_ptr<TextFilter> MakeUnicodeNormalizer(NormalForm form);
 
 std::unique_ptr<TextFilter> MakeLowercase();
 
-// Puts `prefix` in front of each stretch; with `at_start` only of one that starts the text.
+// Inserts `prefix` before each stretch; with `at_start` only before one that starts the text.
 std::unique_ptr<TextFilter> MakePrepend(std::string prefix, bool at_start);
 
-// Makes one space of a run of them (U+0020 only) and takes them off the ends of a stretch.
+// Collapses runs of spaces (U+0020 only) to one and removes them at the ends of a stretch.
 std::unique_ptr<TextFilter> MakeCollapseSpaces();
 
-// Takes any number of `character` off the end of a stretch.
+// Removes all occurrences of `character` at the end of a stretch.
 std::unique_ptr<TextFilter> MakeTrimEnd(std::string character);
 
-// Takes white space off the ends of a stretch; holds back white space when it does so on the right.
+// Removes white space at the ends of a stretch. Holds back white space if it strips on the right.
 std::unique_ptr<TextFilter> MakeStrip(bool left, bool right);
 
 }  // namespace annulus

@@ -12,30 +12,30 @@
 
 namespace annulus {
 
-// The character map of a sentencepiece model: texts and what they are replaced by. Its bytes are a
-// 32-bit size, a double array trie of that many bytes (Aoe 1989, as in darts-clone), and the
-// replacements, each ended by a zero byte; all little endian. Looking up is safe in any bytes that
-// Parse takes. Immutable.
+// The character map of a sentencepiece model: texts and their replacements. Serialized as a 32-bit
+// size, a double array trie of that many bytes (Aoe 1989, as in darts-clone), and the replacements,
+// each terminated by a zero byte; all little-endian. Lookups are safe for any bytes that Parse
+// accepts. Immutable.
 class CharacterMap {
  public:
-  // Nothing for bytes that are no such map.
+  // Returns nothing if the bytes are not such a map.
   static std::optional<CharacterMap> Parse(absl::string_view bytes);
 
-  // What the shortest prefix of `text` that the map has is replaced by.
+  // The replacement of the shortest prefix of `text` in the map.
   std::optional<absl::string_view> FindShortest(absl::string_view text) const;
 
   struct Match {
-    size_t length = 0;  // of the prefix; 0: none
+    size_t length = 0;  // length of the prefix; 0: none
     absl::string_view replacement;
-    bool may_go_on = false;  // text still to come could make it longer
+    bool may_go_on = false;  // further text could make the match longer
   };
-  // The longest prefix of `text`, whole characters of at most kMostKeyBytes, that the map has.
+  // The longest prefix of `text` in the map, in whole characters and at most kMostKeyBytes.
   static constexpr size_t kMostKeyBytes = 256;
   Match FindLongest(absl::string_view text) const;
 
  private:
-  // Calls `found` with the length and the replacement of each prefix of `text`, shortest first,
-  // until it is false. True where the trie has more behind the whole text.
+  // Calls `found` with length and replacement of each prefix of `text` in the map, shortest first,
+  // until it returns false. Returns true if the trie continues beyond the whole text.
   bool ForEachPrefix(absl::string_view text,
                      absl::FunctionRef<bool(size_t, absl::string_view)> found) const;
   std::optional<absl::string_view> Replacement(size_t begin) const;

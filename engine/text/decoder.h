@@ -14,46 +14,45 @@
 
 namespace annulus {
 
-// Where decoding one text stands.
+// The progress of decoding one text.
 struct DecodeState {
-  size_t stripped = 0;        // bytes taken off the start so far
-  bool at_start = true;       // nothing was kept yet
-  bool before_tokens = true;  // no token came yet
+  size_t stripped = 0;        // bytes removed at the start so far
+  bool at_start = true;       // no byte has been kept yet
+  bool before_tokens = true;  // no token has come yet
 };
 
-// Turns tokens back into bytes, one after the other. All that the tokens before can change is
-// whether this is the first one and what is stripped from the start of the text, so decoding
-// streams. Immutable and thread-safe.
+// Converts tokens back to bytes, one by one. Earlier tokens only affect whether a token is the
+// first and what is stripped at the start of the text, so decoding can be streamed. Immutable and
+// thread-safe.
 class Decoder {
  public:
-  // Reads the member `decoder` of a tokenizer.json: a Sequence of, in this order, any number of
-  // Replace, Metaspace and Strip, then at most one of ByteFallback and ByteLevel, Fuse, and Strip
-  // of an ASCII character at the start; or one of these alone. What stands in another order is
-  // UNIMPLEMENTED.
+  // Parses the member `decoder` of a tokenizer.json: one step, or a Sequence of these in this
+  // order: any number of Replace, Metaspace and Strip; at most one of ByteFallback and ByteLevel;
+  // Fuse; Strip of an ASCII character at the start. Any other order is UNIMPLEMENTED.
   static absl::StatusOr<Decoder> Parse(const JsonNode& node);
 
-  // The bytes of one token; `is_first` of a text.
+  // Returns the bytes of one token. `is_first`: it is the first token of a text.
   absl::StatusOr<std::string> DecodeToken(absl::string_view token, bool is_first) const;
 
-  // Whether DecodeToken looks at `is_first`.
+  // Whether DecodeToken depends on `is_first`.
   bool first_token_differs() const { return first_token_differs_; }
 
-  // Appends to `text` what is left of a token's `bytes` at its place in the text.
+  // Strips a token's `bytes` as its place in the text requires and appends the rest to `text`.
   void Append(absl::string_view bytes, DecodeState* state, std::string* text) const;
 
  private:
   enum class Stage { kToken, kBytes, kFuse, kStrip };
   enum class Bytes { kPlain, kFallback, kByteLevel };
 
-  // Rewrites one token by itself.
+  // Rewrites a single token.
   struct Replacement {
     Pattern pattern;
     std::string content;
-    bool only_later = false;  // the first token loses what is matched
+    bool only_later = false;  // for the first token, the match is removed instead
   };
   struct StripEnds {
     std::string character;
-    size_t start = 0;  // at most so many
+    size_t start = 0;  // at most this many
     size_t stop = 0;
   };
   using TokenStep = std::variant<Replacement, StripEnds>;
@@ -69,7 +68,7 @@ class Decoder {
   bool first_token_differs_ = false;
   Bytes bytes_ = Bytes::kPlain;
   char strip_ = ' ';
-  size_t strip_count_ = 0;  // at most so many strip_ at the start of the text
+  size_t strip_count_ = 0;  // at most this many strip_ at the start of the text
 };
 
 }  // namespace annulus

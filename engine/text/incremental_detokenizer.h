@@ -9,24 +9,24 @@
 
 namespace annulus {
 
-// Turns the ids of one text, as they come, into pieces of valid UTF-8, each of whole characters.
+// Converts the ids of one text, as they arrive, to valid UTF-8 in whole characters.
 //
-// All the pieces together are Tokenizer::Decode of all the ids with each maximal ill-formed
-// subsequence replaced by U+FFFD (see Utf8Sanitizer). At most three bytes are held back: bytes that
-// can no longer become a character are replaced at once. Not thread-safe.
+// The concatenated output equals Tokenizer::Decode of all ids with each maximal ill-formed
+// subsequence replaced by U+FFFD (see Utf8Sanitizer). Holds back at most three bytes; bytes that
+// can no longer become a character are replaced immediately. Not thread-safe.
 class IncrementalDetokenizer {
  public:
   // `tokenizer` must outlive the object.
   explicit IncrementalDetokenizer(const Tokenizer* tokenizer, bool skip_special = true)
       : tokenizer_(tokenizer), skip_special_(skip_special) {}
 
-  // What `id` adds; may be empty. An id without a token adds nothing: a model's head can be larger
-  // than its vocabulary.
+  // Returns the text that `id` adds; may be empty. Ids without a token add nothing, since a model's
+  // head can be larger than its vocabulary.
   std::string Push(int32_t id);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 
-  // Ends the text: what was held back, replaced. The object then starts a new text.
+  // Ends the text and returns held-back bytes as U+FFFD. The object then starts a new text.
   std::string Flush();
 
  private:
@@ -36,8 +36,8 @@ class IncrementalDetokenizer {
   Utf8Sanitizer sanitizer_;
 };
 
-// The text of one token by itself: Tokenizer::Decode of `id` alone, special tokens included, with
-// bytes of incomplete characters replaced by U+FFFD. Empty for an id without a token.
+// The text of a single token: Tokenizer::Decode of `id` alone, including special tokens, with
+// incomplete characters replaced by U+FFFD. Empty if the id has no token.
 std::string TokenText(const Tokenizer& tokenizer, int32_t id);
 
 }  // namespace annulus

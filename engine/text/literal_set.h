@@ -12,31 +12,31 @@
 
 namespace annulus {
 
-// Finds any of a set of literal strings in a text: leftmost first, the longest where several start
-// at one place, none overlapping. Takes time linear in the text, whatever the strings are.
+// Finds occurrences of a set of literal strings in a text: leftmost first, the longest if several
+// start at the same position, without overlaps. Linear in the text for any strings.
 //
 // An Aho-Corasick automaton (Communications of the ACM 18(6), 1975) over the reversed strings reads
-// the text backwards and so learns, for each place, the longest string that starts there. One
-// forward pass then picks. Immutable once built; thread-safe.
+// the text backwards, which yields the longest string that starts at each position. A forward pass
+// then selects the matches. Immutable once built; thread-safe.
 class LiteralSet {
  public:
   struct Match {
     size_t begin;
     size_t end;
-    int32_t index;  // of the string, in the order of Add
+    int32_t index;  // of the string, in the order of Add calls
   };
 
   static constexpr size_t kMaxBytes = 4 << 20;  // of all strings together
 
-  // `literal` must not be empty, Build not yet called. INVALID_ARGUMENT for a string that was added
-  // before or that exceeds kMaxBytes.
+  // `literal` must not be empty. Must not be called after Build. INVALID_ARGUMENT if the string was
+  // added before or the total exceeds kMaxBytes.
   absl::Status Add(absl::string_view literal);
 
   // Must be called once, after the last Add.
   void Build();
 
   bool empty() const { return count_ == 0; }
-  // Matches that start at `from` or behind.
+  // Returns matches that start at or after `from`.
   std::vector<Match> Find(absl::string_view text, size_t from = 0) const;
 
  private:
@@ -47,7 +47,7 @@ class LiteralSet {
   struct Node {
     State parent = kRoot;
     State fallback = kRoot;   // the longest proper suffix that is a state
-    uint8_t byte = 0;         // on the edge from the parent
+    uint8_t byte = 0;         // the byte on the edge from the parent
     int32_t longest = kNone;  // the longest literal that ends here
     size_t length = 0;        // of that literal
   };

@@ -15,8 +15,8 @@
 namespace annulus {
 
 // The merge rules of byte pair encoding (Sennrich, Haddow, Birch 2016, section 3.2): adjacent
-// symbols `left` and `right` may become `result`; the rule of the lowest rank goes first, the
-// leftmost place among equals. Immutable once filled; thread-safe.
+// symbols `left` and `right` may become `result`. The rule with the lowest rank is applied first;
+// among equals, at the leftmost position. Immutable once filled; thread-safe.
 class MergeTable {
  public:
   // A later rule for the same pair replaces the earlier one.
@@ -24,7 +24,7 @@ class MergeTable {
     rules_[Key(left, right)] = {rank, result};
   }
 
-  // Buffers that calls to Apply share; one per thread.
+  // Buffers reused by calls of Apply; one per thread.
   struct Workspace {
     struct Symbol {
       int32_t id;
@@ -35,8 +35,8 @@ class MergeTable {
     std::vector<uint64_t> queue;  // rank << 32 | position of the left symbol
   };
 
-  // Merges `symbols`, at most 2^32 - 2 of them, until no rule applies, in O(n log n), and appends
-  // what is left to `result`. Counts a step for each merge that it tries.
+  // Merges `symbols` (at most 2^32 - 2) until no rule applies, in O(n log n), and appends the
+  // remaining ones to `result`. Counts a step for each merge it tries.
   absl::Status Apply(const std::vector<int32_t>& symbols, WorkMeter* work, Workspace* workspace,
                      std::vector<int32_t>* result) const;
 
@@ -58,9 +58,9 @@ class MergeTable {
   absl::flat_hash_map<uint64_t, Rule> rules_;
 };
 
-// The pairs (last unit of the left token, first unit of the right one) of all merge rules, a unit
-// being a byte or a character. No merge can ever bridge a pair that is not here, so text may be cut
-// there without changing its encoding: long texts are merged in short runs.
+// All pairs (last unit of the left token, first unit of the right token) of merge rules; a unit is
+// a byte or a character. No merge can bridge any other pair, so text can be cut there without
+// changing its encoding. This lets long texts be merged in short runs.
 class JoinTable {
  public:
   void Add(char32_t last, char32_t first) {

@@ -10,19 +10,19 @@
 
 namespace annulus {
 
-// How `Metaspace`, as pre-tokenizer and as decoder, writes spaces.
+// How `Metaspace`, as pre-tokenizer and as decoder, represents spaces.
 struct MetaspaceOptions {
   enum class Prepend { kAlways, kFirst, kNever };
 
-  std::string replacement = "\u2581";  // one character, for a space
-  Prepend prepend = Prepend::kAlways;  // to stretches, or to the one that starts the text
+  std::string replacement = "\u2581";  // one character that represents a space
+  Prepend prepend = Prepend::kAlways;  // before every stretch, or only before the first
   bool split = true;                   // each replacement starts a piece
 };
 
 absl::StatusOr<MetaspaceOptions> ParseMetaspace(const JsonNode& node);
 
-// The pre-tokenizer: replaces spaces, puts a replacement in front of a stretch that does not start
-// with one, and cuts. Holds back the last piece, or at most 4 KiB of it.
+// The pre-tokenizer: replaces spaces, inserts a replacement before a stretch that does not start
+// with one, and splits. Holds back the last piece, at most 4 KiB of it.
 std::unique_ptr<TextFilter> MakeMetaspace(MetaspaceOptions options);
 
 }  // namespace annulus

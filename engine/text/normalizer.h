@@ -12,16 +12,16 @@
 
 namespace annulus {
 
-// The most that normalizers may make of `bytes` bytes of text, in any of their stages.
+// How long the output of any normalizer stage may be for `bytes` bytes of text.
 constexpr uint64_t MaxNormalizedBytes(uint64_t bytes) { return 64 * bytes + 4096; }
 
-// Puts `content` in the place of what `pattern` matches.
+// Replaces matches of `pattern` by `content`.
 std::unique_ptr<TextFilter> MakeReplace(Pattern pattern, std::string content);
 
-// Reads the member `normalizer` of a tokenizer.json: one of those that normalizer.cc lists or a
-// Sequence of them. Null gives no filters: the text stays as it is. Normalizers rewrite the
-// stretches between added tokens; each makes one stretch of one. Text that grows beyond
-// MaxNormalizedBytes is INVALID_ARGUMENT.
+// Parses the member `normalizer` of a tokenizer.json: one of the kinds in normalizer.cc, a Sequence
+// of them, or null (no filters: the text stays as it is). Normalizers rewrite the stretches between
+// added tokens, one stretch for each. The filters return INVALID_ARGUMENT for text that grows
+// beyond MaxNormalizedBytes.
 absl::StatusOr<TextFilters> ParseNormalizer(const JsonNode& node);
 
 }  // namespace annulus

@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// Hands on what a normalizer made, within the limit.
+// Passes on a normalizer's output and enforces the limit on its length.
 class NormalizerOutput {
  public:
   NormalizerOutput(const EncodeState* state, TextStage* next) : state_(state), next_(next) {}

@@ -13,15 +13,15 @@
 
 namespace annulus {
 
-// What `Split` and `Replace` look for: {"String": s} or {"Regex": r}. Immutable and thread-safe.
+// What `Split` and `Replace` search for: {"String": s} or {"Regex": r}. Immutable and thread-safe.
 class Pattern {
  public:
   static absl::StatusOr<Pattern> Parse(const JsonNode& node);
   static absl::StatusOr<Pattern> FromRegex(absl::string_view regex);
   static Pattern FromLiteral(absl::string_view literal);  // not empty
 
-  // Finds the matches in texts and counts the steps of it. The pattern and `work` must outlive the
-  // scanner.
+  // Creates a scanner that finds matches in texts and counts its steps in `work`. The pattern and
+  // `work` must outlive the scanner.
   std::unique_ptr<RangeScanner> NewScanner(WorkMeter* work) const;
 
  private:

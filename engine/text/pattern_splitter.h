@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// What becomes of the matches of a pattern. For "a-b--c" and "-":
+// What to do with the matches of a pattern. Results for "a-b--c" and "-":
 enum class SplitBehavior {
   kRemoved,             // a, b, c
   kIsolated,            // a, -, b, -, -, c
@@ -21,8 +21,8 @@ enum class SplitBehavior {
 
 absl::StatusOr<SplitBehavior> ParseSplitBehavior(const JsonNode& node);
 
-// The pre-tokenizer `Split`: cuts at the matches of a pattern. With `invert` the ranges between
-// matches count as the matches.
+// The pre-tokenizer `Split`: splits at matches of a pattern. With `invert`, the ranges between
+// matches are treated as matches.
 class PatternSplitter : public TextFilter {
  public:
   PatternSplitter(Pattern pattern, SplitBehavior behavior, bool invert);

@@ -8,11 +8,11 @@
 
 namespace annulus {
 
-// Rewrites a pattern of a tokenizer file, which is in Oniguruma's Ruby syntax, for PCRE2 in UTF and
-// UCP mode. The two read most of the syntax alike. What they read differently is either rewritten
-// (`\s`, `\S`, `\w`, `\W`, `\uHHHH`) or INVALID_ARGUMENT with the construct and its offset; a
-// pattern is never matched with another meaning than the file's.
-// Source: Oniguruma doc/RE, PCRE2 pcre2pattern(3).
+// Converts a tokenizer file's pattern from Oniguruma's Ruby syntax to PCRE2 in UTF and UCP mode.
+// Most syntax has the same meaning in both. Constructs with a different meaning are either
+// rewritten (`\s`, `\S`, `\w`, `\W`, `\uHHHH`) or rejected: INVALID_ARGUMENT with the construct and
+// its offset. So a pattern never matches with a meaning other than the file's. Source: Oniguruma
+// doc/RE, PCRE2 pcre2pattern(3).
 absl::StatusOr<std::string> ToPcreDialect(absl::string_view pattern);
 
 }  // namespace annulus

@@ -20,7 +20,7 @@ namespace annulus {
 
 // The stages of a tokenizer.json.
 struct PipelineStages {
-  Vocabulary vocabulary;  // tokens of the model and added tokens
+  Vocabulary vocabulary;  // the model's tokens and added tokens
   TextFilters normalizer;
   AddedTokens added_tokens;
   PreTokenizers pre_tokenizers;
@@ -28,15 +28,15 @@ struct PipelineStages {
   PostProcessor post_processor;
   Decoder decoder;
   std::optional<int32_t> bos;
-  std::vector<int32_t> control_pieces;  // of the model alone: see AddedTokens for the others
+  std::vector<int32_t> control_pieces;  // of the model; added_tokens has others
 };
 
-// Runs text through the stages:
+// Runs text through the stages
 //   raw added tokens | normalizer | normalized added tokens | pre-tokenizer | model,
-// then the post-processor around the whole.
+// then adds the post-processor's ids before and after.
 class PipelineTokenizer : public Tokenizer {
  public:
-  // INVALID_ARGUMENT when a token cannot be decoded.
+  // INVALID_ARGUMENT if a token cannot be decoded.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Create(PipelineStages stages);
 
   std::unique_ptr<StreamingEncoder> NewStream(bool add_special,
@@ -64,10 +64,11 @@ class PipelineTokenizer : public Tokenizer {
   absl::StatusOr<std::string> DecodeToken(int32_t id, bool is_first) const;
 
   PipelineStages stages_;
-  std::string token_bytes_;            // of all tokens, in the order of their ids
-  std::vector<size_t> token_offsets_;  // of token i: [i], [i + 1]
-  // Control tokens that the model might make of plain text, and the ids that replace them: those of
-  // the first character and of the rest, or none if the model has no tokens for these.
+  std::string token_bytes_;            // of all tokens, in order of id
+  std::vector<size_t> token_offsets_;  // token i is at [offsets[i], offsets[i + 1])
+  // Control tokens that the model might produce from plain text, and the ids that replace them:
+  // those of the token's first character and of the rest; empty if the model has no tokens for
+  // these.
   PlainForms plain_forms_;
 };
 

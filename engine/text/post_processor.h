@@ -10,16 +10,16 @@
 
 namespace annulus {
 
-// The ids that encoding with special tokens puts around those of the text.
+// The ids that encoding with special tokens adds before and after those of the text.
 struct PostProcessor {
   std::vector<int32_t> prefix;
   std::vector<int32_t> suffix;
-  bool has_template = false;  // the file says what is added, be it nothing
+  bool has_template = false;  // the file specifies what to add, even if nothing
 };
 
-// Reads the member `post_processor` of a tokenizer.json: TemplateProcessing (its template for a
-// single text), ByteLevel (which changes no ids), a Sequence of them, or null. `vocabulary` must be
-// complete.
+// Parses the member `post_processor` of a tokenizer.json: TemplateProcessing (its template for a
+// single text), ByteLevel (which does not change ids), a Sequence of them, or null. `vocabulary`
+// must be complete.
 absl::StatusOr<PostProcessor> ParsePostProcessor(const JsonNode& node,
                                                  const Vocabulary& vocabulary);
 

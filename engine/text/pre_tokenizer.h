@@ -7,18 +7,18 @@
 
 namespace annulus {
 
-// What cuts normalized text into the pieces that the model encodes one by one.
+// Splits normalized text into the pieces that the model encodes independently.
 struct PreTokenizers {
   TextFilters filters;
-  // The model's alphabet is the 256 bytes rather than characters. Pieces stay plain text here; the
-  // detour through one printable character per byte is made only in the files.
+  // Whether the model's alphabet is the 256 bytes instead of characters. Pieces stay plain text
+  // here; the representation with one printable character per byte is only used in files.
   bool byte_level = false;
 };
 
-// Reads the member `pre_tokenizer` of a tokenizer.json: one of those that pre_tokenizer.cc lists,
-// or a Sequence of them; or null. What follows ByteLevel in a Sequence sees each byte as a
-// character of the byte alphabet, and may cut inside characters of the text; Metaspace may not
-// follow it.
+// Parses the member `pre_tokenizer` of a tokenizer.json: one of the kinds in pre_tokenizer.cc, a
+// Sequence of them, or null. Pre-tokenizers after ByteLevel in a Sequence see each byte as a
+// character of the byte alphabet, and may split inside characters of the text. Metaspace may not
+// follow ByteLevel.
 absl::StatusOr<PreTokenizers> ParsePreTokenizer(const JsonNode& node);
 
 }  // namespace annulus

@@ -12,16 +12,16 @@
 
 namespace annulus {
 
-// The normalizer `Precompiled`: the character map of a sentencepiece model, in base 64.
+// The normalizer `Precompiled`: a sentencepiece model's character map in base 64.
 //
-// As the `tokenizers` package has it: a grapheme cluster of less than 6 bytes of which the map has
-// a prefix becomes the replacement of the shortest one; else each of its characters is looked up.
-// Cluster boundaries are those of Unicode 15. At most 5 bytes are held back.
+// Behaves like the `tokenizers` package: if a grapheme cluster of less than 6 bytes starts with a
+// text in the map, the replacement of the shortest such text replaces the cluster; otherwise each
+// of its characters is looked up. Cluster boundaries follow Unicode 15. Holds back at most 5 bytes.
 absl::StatusOr<std::unique_ptr<TextFilter>> ParsePrecompiled(const JsonNode& node);
 
-// The same map as sentencepiece itself uses it: at each place the longest match is replaced, but
-// the longest of the texts in `kept` that stands there is kept as it is. Held back is as much as
-// the longest of these, and at most CharacterMap::kMostKeyBytes.
+// Applies the same map as sentencepiece itself does: replaces the longest match at each position,
+// except that the longest text of `kept` found there stays unchanged. Holds back as much as the
+// longest of these, at most CharacterMap::kMostKeyBytes.
 std::unique_ptr<TextFilter> MakeLongestMatch(CharacterMap map,
                                              const std::vector<std::string>& kept);
 

@@ -7,19 +7,17 @@
 
 namespace annulus {
 
-// Divides texts that come in parts into matches of something and the gaps between them. Not
-// thread-safe.
+// Divides texts, given in parts, into matches and the gaps between them. Not thread-safe.
 class RangeScanner {
  public:
-  // A match, always whole, or a part of a gap: parts between two matches belong to one gap. None is
-  // empty.
+  // Receives a whole match, or a part of a gap (consecutive parts form one gap). Never empty.
   using Sink = absl::FunctionRef<absl::Status(absl::string_view range, bool is_match)>;
 
   virtual ~RangeScanner() = default;
 
-  // The next part of a text, whole characters; `end` with the last one, behind which a new text
-  // starts. Calls `sink` for ranges that cover the text in order and stops at an error, after which
-  // the scanner must not be used.
+  // Takes the next part of a text, in whole characters. `end`: this is the last part; the next call
+  // starts a new text. Calls `sink` for ranges that cover the text in order. Stops at an error,
+  // after which the scanner must not be used.
   virtual absl::Status Push(absl::string_view text, bool end, Sink sink) = 0;
 };
 

@@ -16,15 +16,16 @@ struct pcre2_real_code_8;
 
 namespace annulus {
 
-// A compiled pattern of a tokenizer file, matched by PCRE2. Immutable and thread-safe.
+// A compiled pattern of a tokenizer file, matched by PCRE2 with a RegexScanner. Immutable and
+// thread-safe.
 //
-// No pattern can hang or crash its caller: matching counts a step for each item of the pattern that
-// is tried and for each few bytes that an item passes over, and is limited in memory. A limit
-// reached is INVALID_ARGUMENT with the pattern. A RegexScanner matches.
+// No pattern can hang or crash its caller: matching counts a step for each pattern item it tries
+// and for every few bytes that an item passes over, and its memory is limited. INVALID_ARGUMENT,
+// with the pattern, if a limit is reached.
 class Regex {
  public:
-  // `pattern` is in the dialect that ToPcreDialect describes. INVALID_ARGUMENT for a pattern that
-  // does not compile, is longer than kMaxPatternBytes or can match the empty string.
+  // Compiles a pattern in the dialect that ToPcreDialect returns. INVALID_ARGUMENT if it does not
+  // compile, is longer than kMaxPatternBytes, or can match the empty string.
   static absl::StatusOr<Regex> Compile(absl::string_view pattern);
 
   Regex(Regex&&) noexcept;
@@ -41,20 +42,20 @@ class Regex {
 
   std::unique_ptr<pcre2_real_code_8, FreeCode> code_;
   std::string pattern_;
-  size_t context_characters_ = 0;  // before a place that decide what matches there
+  size_t context_characters_ = 0;  // how far back a match can depend on text
 };
 
-// Whether PCRE2 can compile patterns to machine code in this process. It cannot where written
-// memory may not be executed (systemd's MemoryDenyWriteExecute): then it interprets them, more
-// slowly, with the same matches.
+// Whether PCRE2 can compile patterns to machine code in this process. It cannot if written memory
+// may not be executed (systemd's MemoryDenyWriteExecute); then it interprets patterns, more slowly
+// but with the same matches.
 bool CompilesToMachineCode();
 
-// Finds the matches of a pattern in texts that come in parts: leftmost first, none overlapping, the
-// same however a text is cut. Text is held back while more of it could change a match. Not
-// thread-safe.
+// Finds a pattern's matches in texts given in parts: leftmost first, without overlaps, and
+// independent of where the parts are cut. Holds back text while more of it could change a match.
+// Not thread-safe.
 class RegexScanner : public RangeScanner {
  public:
-  // `work` counts the steps of all texts. Both must outlive the scanner.
+  // `work` counts the steps for all texts. `regex` and `work` must outlive the scanner.
   RegexScanner(const Regex* regex, WorkMeter* work);
   ~RegexScanner() override;
 
@@ -68,8 +69,8 @@ class RegexScanner : public RangeScanner {
 
   const Regex* regex_;
   std::unique_ptr<Matcher> matcher_;
-  HeldText held_;     // starts with text that is only context
-  size_t start_ = 0;  // where the context ends
+  HeldText held_;     // begins with text that is only context
+  size_t start_ = 0;  // end of that context
 };
 constexpr size_t kMaxPatternBytes = 16 << 10;
 

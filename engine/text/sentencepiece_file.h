@@ -10,11 +10,11 @@
 
 namespace annulus {
 
-// What a tokenizer.model of the sentencepiece library holds, as far as encoding needs it: the
-// fields of its protocol buffer sentencepiece_model.proto, with their defaults.
+// The contents of a sentencepiece tokenizer.model that encoding needs: fields of the protocol
+// buffer sentencepiece_model.proto, with their defaults.
 //
-// The bytes are read here and not by the library, which a spoilt file can make end the process: it
-// gets what SerializeForEncoding makes of the fields once they are checked.
+// We parse the bytes ourselves, since a damaged file can make the library terminate the process.
+// The library only gets what SerializeForEncoding makes from the checked fields.
 struct SentencePieceFile {
   enum class Type { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
   enum class Kind { kUnigram = 1, kBpe, kWord, kChar };
@@ -38,13 +38,13 @@ struct SentencePieceFile {
   bool escape_whitespaces = true;
 };
 
-// INVALID_ARGUMENT, without the name of the file, for bytes that are no such file.
+// INVALID_ARGUMENT (without the file's name) if the bytes are not such a file.
 absl::StatusOr<SentencePieceFile> ParseSentencePieceFile(absl::string_view bytes);
 
-// The bytes of a tokenizer.model that holds `file`.
+// Serializes `file` as a tokenizer.model.
 std::string SerializeSentencePieceFile(const SentencePieceFile& file);
 
-// A file with the pieces and the kind of `file`, whose normalizer leaves texts as they are.
+// Serializes the pieces and the kind of `file`, with a normalizer that leaves texts unchanged.
 std::string SerializeForEncoding(SentencePieceFile file);
 
 }  // namespace annulus

@@ -16,21 +16,21 @@ namespace annulus {
 
 // Debian's sentencepiece library, 0.1.97.
 //
-// It exports a copy of protobuf 3.14, which cannot live in one linker namespace with the
+// It exports a copy of protobuf 3.14, which cannot share a linker namespace with the
 // libprotobuf 3.21 that the server needs. So the module libannulus_sentencepiece.so, which is
-// linked with it, is opened in a namespace of its own (dlmopen), once in the life of a process,
-// when the first tokenizer.model is loaded. Immutable and thread-safe.
+// linked with the library, is opened in its own namespace (dlmopen), once per process, when the
+// first tokenizer.model is loaded. Immutable and thread-safe.
 class SentencePieceLibrary {
  public:
-  // A model that the library has read. Immutable and thread-safe.
+  // A model loaded by the library. Immutable and thread-safe.
   class Processor {
    public:
     ~Processor();
     Processor(const Processor&) = delete;
     Processor& operator=(const Processor&) = delete;
 
-    // Replaces `tokens` by those of `text`, which is UTF-8 of less than 1 GiB and is encoded as it
-    // stands between the ends of a text. INVALID_ARGUMENT with what the library says.
+    // Replaces the contents of `tokens` by the tokens of `text`: UTF-8 of less than 1 GiB, encoded
+    // as it is, as a whole text. INVALID_ARGUMENT with the library's message.
     absl::Status Encode(absl::string_view text,
                         std::vector<AnnulusSentencePieceToken>* tokens) const;
 
@@ -43,17 +43,16 @@ class SentencePieceLibrary {
     void* model_;
   };
 
-  // The one of this process. The module is looked for beside the program, one folder above it and
-  // in
-  // ../lib/annulus. FAILED_PRECONDITION with what is missing and how it comes there.
+  // Returns this process's instance. Searches the module next to the program, one folder above it
+  // and in ../lib/annulus. FAILED_PRECONDITION says what is missing and how to install it.
   static absl::StatusOr<const SentencePieceLibrary*> Get();
 
-  // Opens the module in the first of `folders` that has it. It stays open for ever; there are about
-  // a dozen namespaces for a process.
+  // Opens the module from the first of `folders` that has it. It stays open forever; a process has
+  // only about a dozen linker namespaces.
   static absl::StatusOr<SentencePieceLibrary> Open(std::span<const std::filesystem::path> folders);
 
-  // `model` is a ModelProto of which every field has been checked: the library trusts it. Its
-  // normalizer must leave texts as they are. INVALID_ARGUMENT with what the library says.
+  // Loads `model`, a ModelProto with a normalizer that leaves texts unchanged. Every field must
+  // have been checked, since the library trusts it. INVALID_ARGUMENT with the library's message.
   absl::StatusOr<std::unique_ptr<Processor>> Load(absl::string_view model) const;
 
  private:

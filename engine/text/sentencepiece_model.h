@@ -18,37 +18,37 @@ namespace annulus {
 
 // The model of a tokenizer.model: the sentencepiece library divides normalized text into pieces.
 //
-// The library takes texts whole, with some 240 bytes of memory for each byte. So a stretch of more
-// than kWindow bytes is given to it in windows. Where one ends depends on the text alone, never on
-// the parts it comes in. The ids are those of the whole stretch, because a window ends
+// The library takes texts whole and needs about 240 bytes of memory per byte. So a stretch of more
+// than kWindow bytes is passed to it in windows. Where a window ends depends only on the text, not
+// on the parts in which it arrives. The ids equal those of the whole stretch, because a window ends
 //
-//   1. where no piece of the vocabulary bridges its end, as between words; else
-//   2. BPE: at the end of a token, `joint`, if the library, given the text from there on, begins
-//      with the token that followed in the window before. Merging goes by score, then from the
-//      left, and cannot tell tokens that do not merge with their neighbours from a longer text: a
-//      sequence is what BPE makes of its text if each two neighbours are what it makes of theirs.
-//      If it begins otherwise, the window before is made twice as long, up to kMostWindow; else
+//   1. where no piece of the vocabulary bridges its end, for example between words; otherwise
+//   2. BPE: at the end of a token, `joint`, provided that the library, given the text from there
+//      on, begins with the token that followed in the previous window. If it begins with another
+//      token, the previous window is doubled, up to kMostWindow. (Merging goes by score, then from
+//      the left, and cannot distinguish tokens that do not merge with their neighbours from a
+//      longer text: a sequence is what BPE makes of its text if every two neighbours are what it
+//      makes of theirs.) Otherwise
 //   3. Unigram: at a place that every best division passes. The division of the whole passes the
-//      window's end or the start of a piece that bridges it; where the best divisions of the text
-//      up to each of these have ends of tokens in common, the last of them is one of the whole's.
-//      If they have none, twice the window is tried, up to kMostUnigramWindow. A run whose
-//      divisions are equally good can be without such a place for ever; then the last end of a
-//      token counts.
+//      window's end or the start of a piece that bridges it. If the best divisions of the text up
+//      to each of these have common token ends, the last of these is one of the whole's. If they
+//      have none, a window of twice the size is tried, up to kMostUnigramWindow. A run with equally
+//      good divisions may never have such a place; then the last end of a token is taken.
 //
-// The library sums a Unigram's scores in single precision. They start anew with each window, so
-// that in a text of more than one, divisions whose scores are equal but for rounding may fall
-// otherwise than without windows.
+// The library sums a Unigram's scores in single precision. Sums restart with each window, so in a
+// text of several windows, divisions with scores that differ only by rounding may be decided
+// differently than without windows.
 //
-// Takes time in proportion to the text, times one more than the number of pieces that bridge one
+// Takes time proportional to the text, times one more than the number of pieces that bridge one
 // place (3 only). Holds back two windows. Immutable and thread-safe.
 class SentencePieceModel : public Model {
  public:
-  static constexpr size_t kWindow = 16 << 10;  // bytes, of ordinary text
+  static constexpr size_t kWindow = 16 << 10;  // bytes, for ordinary text
   static constexpr size_t kMostUnigramWindow = 256 << 10;
   static constexpr size_t kMostWindow = 4 << 20;
 
-  // Gives the library the checked fields of `file`, and none of its bytes. INVALID_ARGUMENT for
-  // what the library refuses or could not bear, UNIMPLEMENTED for what does not go in windows.
+  // Passes the checked fields of `file` to the library, but none of its bytes. INVALID_ARGUMENT:
+  // the library would refuse it or could not handle it. UNIMPLEMENTED: windows cannot be used.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const SentencePieceFile& file,
                                                        const SentencePieceLibrary& library);
 
@@ -59,11 +59,11 @@ class SentencePieceModel : public Model {
  private:
   class Stage;
 
-  // Which places near the end of a window pieces bridge.
+  // Which positions near the end of a window are bridged by pieces.
   struct Bridges {
-    std::optional<size_t> free;  // the last place that none bridges
-    size_t last = 0;             // the last place where all pieces that bridge it can be seen
-    std::vector<size_t> starts;  // of those that bridge `last`
+    std::optional<size_t> free;  // the last position that no piece bridges
+    size_t last = 0;             // the last position for which all bridging pieces are visible
+    std::vector<size_t> starts;  // starts of the pieces that bridge `last`
   };
 
   SentencePieceModel() = default;
@@ -71,7 +71,7 @@ class SentencePieceModel : public Model {
 
   std::unique_ptr<SentencePieceLibrary::Processor> processor_;
   ByteTrie pieces_;     // normal and user-defined
-  size_t longest_ = 4;  // of them and of characters, in bytes
+  size_t longest_ = 4;  // longest piece or character, in bytes
   bool is_bpe_ = false;
   int32_t unknown_ = 0;
   bool byte_fallback_ = false;

@@ -4,38 +4,39 @@
 #include <cstddef>
 #include <cstdint>
 
-// What crosses the border between the program and its module of the sentencepiece library
-// (sentencepiece_module.cc), which lives in a linker namespace with a C and a C++ library of its
-// own: plain functions, bytes and numbers. No exception and no C++ object may cross.
+// The interface between the program and its module for the sentencepiece library
+// (sentencepiece_module.cc). The module lives in a linker namespace with its own C and C++
+// libraries, so only plain functions, bytes and numbers may cross; no exceptions and no C++
+// objects.
 
 extern "C" {
 
-// A token and where it ends: how many bytes of the text it and those in front of it stand for.
+// A token, and its end: the number of bytes of text up to and including it.
 struct AnnulusSentencePieceToken {
   int32_t id;
   uint32_t end;
 };
 
-// Messages are written as text that a zero byte ends, cut at kAnnulusSentencePieceMessageBytes.
+// Messages are zero-terminated and truncated to kAnnulusSentencePieceMessageBytes.
 enum { kAnnulusSentencePieceMessageBytes = 512 };
 
 struct AnnulusSentencePieceFunctions {
-  // Reads a model (ModelProto of sentencepiece_model.proto). Null: refused, `message` says why.
+  // Loads a model (ModelProto of sentencepiece_model.proto). Returns null on error, see `message`.
   void* (*load)(const char* model, size_t size, char* message);
 
-  // Encodes text of at most 1 GiB, and gives the number of tokens, at most one for each byte, or
-  // -1 with a message. Any number of threads may use one model.
+  // Encodes text of at most 1 GiB. Returns the number of tokens, at most one per byte, or -1 with a
+  // message. Threads may share a model.
   int64_t (*encode)(const void* model, const char* text, size_t size,
                     AnnulusSentencePieceToken* tokens, char* message);
 
   void (*free)(void* model);
 };
 
-// The module's one symbol. From then on the library's C++ objects get their memory from `allocate`
-// (null: there is none) and give it to `release`; both must be thread-safe.
+// The module's only symbol. After the call the library's C++ objects use `allocate` (returns null
+// if there is no memory) and `release` for memory; both must be thread-safe.
 //
-// Their own C library would serve too, but it is not told when a thread ends that the other one has
-// made, so that each would leave some KiB of its cache behind for ever.
+// The module's own C library is not used for this, because it is not told when a thread created by
+// the other C library ends, so each thread would leave some KiB of cache behind forever.
 const AnnulusSentencePieceFunctions* AnnulusSentencePieceOpen(void* (*allocate)(size_t),
                                                               void (*release)(void*));
 }

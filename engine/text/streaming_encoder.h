@@ -11,40 +11,41 @@
 
 namespace annulus {
 
-// Encodes one text that comes in parts. All the ids together are Tokenizer::Encode of the whole
-// text, however it is cut; Encode is this with one part.
+// Encodes one text given in parts. The ids together equal Tokenizer::Encode of the whole text,
+// however it is cut.
 //
-// An id is given as soon as no text still to come can change it and the work is worth doing. Held
-// back are at most twice what the tokenizer cannot cut yet, plus the largest added token: for
-// ordinary text a few words. Where a text offers no cut (one letter, repeated) that stretch is held
-// back whole; a stretch of more than kMaxUncutBytes (text_stage.h) is refused. Memory is in
-// proportion to the largest part, up to 64 KiB, and what is held back.
+// Returns an id as soon as no further text can change it and the work is worth doing. Holds back at
+// most twice what the tokenizer cannot split yet, plus the longest added token: for ordinary text a
+// few words. A stretch without any place to split it (one letter, repeated) is held back
+// completely; if it is longer than kMaxUncutBytes (text_stage.h) it is refused. Memory is
+// proportional to the largest part, up to 64 KiB, and to the text held back.
 //
-// Made by Tokenizer::NewStream; not thread-safe, but may move between threads.
+// Created by Tokenizer::NewStream. Not thread-safe, but may be passed between threads.
 class StreamingEncoder {
  public:
-  // `cancel` must outlive the stream. Once it is set, calls end soon with CANCELLED.
+  // `cancel` must outlive the stream. Once it is set, calls soon return CANCELLED.
   explicit StreamingEncoder(const CancelFlag& cancel);
   virtual ~StreamingEncoder() = default;
 
-  // Takes the next bytes of the text, cut anywhere, also inside a character, and appends the ids
-  // that are final to `ids`. INVALID_ARGUMENT for text that is not UTF-8, with the offset of the
-  // first bad byte in the whole text, and for text that the tokenizer cannot encode. After an error
-  // every call gives that error, and the ids given are of no use.
+  // Takes the next bytes of the text, cut anywhere, even inside a character, and appends final ids
+  // to `ids`. INVALID_ARGUMENT if the text is not UTF-8, with the offset of the first bad byte in
+  // the whole text, or cannot be encoded. After an error every call returns that error, and the ids
+  // returned so far are useless.
   absl::Status Append(absl::string_view bytes, std::vector<int32_t>* ids);
 
-  // Ends the text: the ids held back and those that come behind every text. Must be the last call;
-  // it is FAILED_PRECONDITION to call anything behind it.
+  // Ends the text: appends the held-back ids and those added after every text. Must be the last
+  // call; later ones are FAILED_PRECONDITION.
   absl::Status Finish(std::vector<int32_t>* ids) { return Finish("", ids); }
 
-  // Append and Finish in one.
+  // Append followed by Finish.
   absl::Status Finish(absl::string_view last_bytes, std::vector<int32_t>* ids);
 
  protected:
-  // What the work on the text counts. It allows steps in proportion to the text.
+  // Counts the work on the text. Allows a number of steps proportional to the text.
   WorkMeter& work() { return work_; }
 
-  // The next `text`, whole characters of UTF-8. `end` is true in the last call, and only there.
+  // Takes the next `text`, in whole UTF-8 characters. `end` is true in the last call, and only
+  // then.
   virtual absl::Status Push(absl::string_view text, bool end, std::vector<int32_t>* ids) = 0;
 
  private:
@@ -54,7 +55,7 @@ class StreamingEncoder {
   absl::Status PushSlice(absl::string_view text, bool end, std::vector<int32_t>* ids);
 
   WorkMeter work_;
-  std::string partial_;  // the start of a character of which more bytes must come
+  std::string partial_;  // an incomplete character at the end of the bytes so far
   uint64_t offset_ = 0;  // of the next byte to push
   absl::Status status_;
 };

@@ -11,8 +11,8 @@ namespace annulus {
 
 inline constexpr size_t kMaxTextFileBytes = size_t{256} << 20;
 
-// The whole of a regular file of at most kMaxTextFileBytes. NOT_FOUND when it is absent,
-// INVALID_ARGUMENT when it is no regular file or too large.
+// Reads a regular file of at most kMaxTextFileBytes. NOT_FOUND if it does not exist,
+// INVALID_ARGUMENT if it is not a regular file or is too large.
 absl::StatusOr<std::string> ReadTextFile(const std::filesystem::path& path);
 
 }  // namespace annulus

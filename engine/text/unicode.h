@@ -10,29 +10,28 @@
 
 namespace annulus {
 
-// The property White_Space: what `\s` means in tokenizer files.
+// The property White_Space: the meaning of `\s` in tokenizer files.
 bool IsWhitespace(char32_t code_point);
 
 // Length in bytes of the white space at the start or the end of `text`, which must be valid UTF-8.
 size_t WhitespacePrefix(absl::string_view text);
 size_t WhitespaceSuffix(absl::string_view text);
 
-// What `\w` means in tokenizer files: Alphabetic, marks, decimal digits, connector punctuation and
-// the two joiners (Unicode Technical Standard 18, annex C).
+// The meaning of `\w` in tokenizer files: Alphabetic, marks, decimal digits, connector punctuation
+// and the two joiners (Unicode Technical Standard 18, annex C).
 bool IsWordCharacter(char32_t code_point);
 
-// Appends the lower case of `c`, as characters have it without regard to their neighbours.
+// Appends the lower case of `c`, without considering its neighbours.
 void AppendLowercase(char32_t c, std::string* out);
 
 // The normalization forms of Unicode Standard Annex 15.
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Puts `text`, valid UTF-8, into `form`. Takes O(n log n) time however long a run of combining
-// marks is.
+// Converts `text`, valid UTF-8, to `form`. O(n log n) even for long runs of combining marks.
 void Normalize(NormalForm form, std::string* text);
 
-// The last offset at which `text`, valid UTF-8, can be cut so that its parts normalize as the whole
-// does, whatever comes behind; 0 if there is none.
+// The last offset at which `text`, valid UTF-8, can be cut so that its parts normalize like the
+// whole, whatever follows; 0 if there is none.
 size_t LastNormalBoundary(NormalForm form, absl::string_view text);
 
 }  // namespace annulus

@@ -16,21 +16,21 @@
 
 namespace annulus {
 
-// The unigram language model (Kudo 2018, "Subword Regularization", section 3.2): a piece is divided
-// into the tokens whose log probabilities have the largest sum, found by Viterbi's algorithm. A
-// character that is no token counts as an unknown one with a score 10 below the lowest. A run of
-// unknown characters becomes, in this order: the token of just that text, the tokens <0xNN> of its
-// bytes (`byte_fallback`), one unknown token. Sums are formed in double precision from the start of
-// the piece, as the `tokenizers` package forms them, so that ties fall alike.
+// The unigram language model (Kudo 2018, "Subword Regularization", section 3.2): divides a piece
+// into the tokens with the largest sum of log probabilities, found by Viterbi's algorithm. A
+// character without a token counts as unknown, with a score 10 below the lowest. A run of unknown
+// characters becomes the first of these that exists: a token with exactly that text; the tokens
+// <0xNN> of its bytes (`byte_fallback`); one unknown token. Sums use double precision from the
+// start of the piece, like the `tokenizers` package, so that ties are decided the same way.
 //
-// Encoding takes time in proportion to the text and the longest token, at most kMaxTokenBytes. Held
-// back are the longest token, the text since the last place that no token bridges, and a run of
-// unknown characters, each at most kMaxUncutBytes. Immutable and thread-safe.
+// Encoding takes time proportional to the text and the longest token (at most kMaxTokenBytes).
+// Holds back the longest token, the text since the last position that no token bridges, and a run
+// of unknown characters, each at most kMaxUncutBytes. Immutable and thread-safe.
 class UnigramModel : public Model {
  public:
   static constexpr size_t kMaxTokenBytes = 1024;
 
-  // Reads the member `model` of a tokenizer.json and puts its tokens into `vocabulary`.
+  // Parses the member `model` of a tokenizer.json and adds its tokens to `vocabulary`.
   static absl::StatusOr<std::unique_ptr<Model>> Parse(const JsonNode& node, Vocabulary* vocabulary);
 
   std::unique_ptr<TextStage> NewStage(EncodeState* state) const override;
@@ -46,10 +46,10 @@ class UnigramModel : public Model {
   void AppendUnknown(absl::string_view run, std::vector<int32_t>* ids) const;
 
   ByteTrie trie_;
-  std::vector<double> scores_;  // by id
+  std::vector<double> scores_;  // [id]
   double unknown_score_ = 0;
   int32_t unknown_ = kNoToken;
-  size_t longest_ = 1;  // token, in bytes
+  size_t longest_ = 1;  // longest token, in bytes
   bool byte_fallback_ = false;
   std::array<int32_t, 256> byte_tokens_{};  // <0xNN>
 };

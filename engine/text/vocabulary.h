@@ -13,20 +13,19 @@
 
 namespace annulus {
 
-// The tokens of a tokenizer and their ids, one to one. Ids may have holes. Not thread-safe while it
-// is filled; immutable afterwards.
+// The tokens of a tokenizer and their ids, one to one. Ids may have gaps. Not thread-safe while it
+// is being filled; immutable afterwards.
 class Vocabulary {
  public:
   static constexpr int32_t kMaxSize = 1 << 22;
 
-  // INVALID_ARGUMENT for an empty token, an id outside [0, kMaxSize), or a token or id that is
-  // already there.
+  // INVALID_ARGUMENT for an empty token, an id outside [0, kMaxSize), or a duplicate token or id.
   absl::Status Add(absl::string_view token, int64_t id);
 
   std::optional<int32_t> Find(absl::string_view token) const;
   std::optional<absl::string_view> Token(int32_t id) const;
 
-  // One more than the largest id.
+  // The largest id plus one.
   int32_t size() const { return static_cast<int32_t>(by_id_.size()); }
 
  private:
