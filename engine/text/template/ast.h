@@ -10,7 +10,7 @@
 #include "engine/text/template/runtime.h"
 #include "engine/text/template/value.h"
 
-// A parsed template. Never changes after parsing.
+// A parsed template. Immutable after parsing.
 
 namespace annulus::jinja {
 
@@ -22,7 +22,7 @@ enum class ExpressionType : uint8_t {
   kDict,        // children: key, value, key, value ..
   kAttribute,   // children[0].name
   kSubscript,   // children[0][children[1]]
-  kSlice,       // children[0][children[1]:children[2]:children[3]], null where left out
+  kSlice,       // children[0][children[1]:children[2]:children[3]], null if omitted
   kCall,        // children[0](call)
   kFilter,      // children[0] | name(call), builtin
   kTest,        // children[0] is name(call), builtin
@@ -34,7 +34,7 @@ enum class ExpressionType : uint8_t {
   kCompare,     // children[0] operators[0] children[1] operators[1] children[2] ..
   kAnd,         // children[0], children[1]
   kOr,          // children[0], children[1]
-  kConditional  // children[1] if children[0] else children[2], null where left out
+  kConditional  // children[1] if children[0] else children[2], null if omitted
 };
 
 struct Expression;
@@ -49,13 +49,13 @@ struct CallArguments {
 struct Expression {
   ExpressionType type = ExpressionType::kConstant;
   int line = 1;
-  int height = 1;  // expressions inside each other, this one included
+  int height = 1;  // nesting depth of expressions, including this one
   std::string name;
   Value constant;
   std::vector<const Expression*> children;
   std::vector<std::string> operators;
   CallArguments call;
-  Builtin builtin = nullptr;  // null: none of that name, which matters when it is reached
+  Builtin builtin = nullptr;  // null: unknown name, an error only when it is evaluated
 };
 
 enum class StatementType : uint8_t {
@@ -69,16 +69,16 @@ enum class StatementType : uint8_t {
   kMacro,        // name(parameters): body
   kCallBlock,    // call(parameters) expressions[0] (a kCall): body
   kFilterBlock,  // the filter expressions[0] over body
-  kScope,        // body with variables of its own
+  kScope,        // body in a new scope
   kBreak,
   kContinue
 };
 
-// Where a value goes: a name, an attribute of a namespace, or several of these.
+// Where an assignment stores a value: a name, an attribute of a namespace, or several of these.
 struct Target {
   std::string name;
   std::string attribute;
-  std::vector<Target> parts;  // a tuple where `is_tuple`
+  std::vector<Target> parts;  // a tuple if `is_tuple`
   bool is_tuple = false;
 };
 
@@ -91,7 +91,7 @@ struct Statement {
   std::vector<Target> targets;
   std::vector<const Statement*> body;
   std::vector<const Statement*> other;
-  // Of a macro or a call block; defaults[i] is the parameter's default or null.
+  // For macros and call blocks; defaults[i] is the parameter's default or null.
   std::vector<std::string> parameters;
   std::vector<const Expression*> defaults;
 };
@@ -99,7 +99,7 @@ struct Statement {
 struct Ast {
   std::deque<Expression> expressions;
   std::deque<Statement> statements;
-  std::deque<std::string> strings;  // of constants
+  std::deque<std::string> strings;  // of string constants
   std::vector<const Statement*> body;
 };
 

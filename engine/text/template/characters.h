@@ -7,28 +7,28 @@
 
 #include "absl/strings/string_view.h"
 
-// Strings as Python sees them, sequences of code points, on top of valid UTF-8. Letters' cases are
-// mapped one code point to one (utf8proc): what Python turns into several characters, such as the
-// capital of a sharp s, stays as it is.
+// Python's view of strings, as sequences of code points, on top of valid UTF-8. Case is mapped one
+// code point to one (utf8proc); characters that Python maps to several, such as the capital of a
+// sharp s, stay unchanged.
 
 namespace annulus::jinja {
 
-// The bytes of the character at *position, which moves behind it.
+// Returns the character at *position as bytes, and advances *position past it.
 absl::string_view NextCharacter(absl::string_view text, size_t* position);
 size_t CountCharacters(absl::string_view text);
-// Where character `index` begins; the end of the text for an index beyond it.
+// Offset of character `index`; the end of the text if there are fewer.
 size_t OffsetOfCharacter(absl::string_view text, size_t index);
 
-// str.isspace, which is also `\s` of Python's patterns.
+// str.isspace; also the meaning of `\s` in Python's patterns.
 bool IsSpace(char32_t code_point);
-// What repr() shows as it is.
+// Whether repr() shows the character unescaped.
 bool IsPrintable(char32_t code_point);
 bool IsAlpha(char32_t code_point);
 bool IsDecimal(char32_t code_point);
 bool IsUpper(char32_t code_point);
 bool IsLower(char32_t code_point);
 
-// str.lstrip and str.rstrip: without `characters` white space. Linear in both texts.
+// str.lstrip and str.rstrip; white space if `characters` is absent. Linear in both texts.
 absl::string_view StripLeft(absl::string_view text,
                             std::optional<absl::string_view> characters = std::nullopt);
 absl::string_view StripRight(absl::string_view text,
@@ -36,13 +36,13 @@ absl::string_view StripRight(absl::string_view text,
 
 std::string Upper(absl::string_view text);
 std::string Lower(absl::string_view text);
-// The first character upper, the rest lower.
+// Makes the first character upper case, the rest lower case.
 std::string Capitalize(absl::string_view text);
-// Every letter behind a character without case upper, the rest lower.
+// Makes letters after a character without case upper case, the rest lower case.
 std::string Title(absl::string_view text);
 std::string SwapCase(absl::string_view text);
 
-// The length in bytes of the line end (str.splitlines) at `position`; 0 where there is none.
+// Length in bytes of the line end (as in str.splitlines) at `position`; 0 if there is none.
 size_t LineEndLength(absl::string_view text, size_t position);
 
 }  // namespace annulus::jinja

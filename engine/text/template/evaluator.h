@@ -15,17 +15,18 @@
 
 namespace annulus::jinja {
 
-// The variables of the template, of one turn of a loop, of one call of a macro. An assignment goes
-// to the innermost scope; a name means the nearest variable outwards. Branches have no scope.
+// The variables of a template, of a loop iteration, or of a macro call. Assignments go to the
+// innermost scope; a name refers to the nearest enclosing scope that has it. Branches have no scope
+// of their own.
 struct Scope {
   Scope* outer = nullptr;
 
-  // Both take the same time however many variables there are.
+  // Both take constant time, regardless of the number of variables.
   const Value* Find(absl::string_view name) const;
   void Set(absl::string_view name, const Value& value);
 
  private:
-  // A few variables are found faster by looking at each; more of them have an index.
+  // A linear scan is faster for few variables; more of them are indexed.
   static constexpr size_t kMostWithoutIndex = 8;
 
   std::vector<std::pair<absl::string_view, Value>> variables_;
@@ -35,10 +36,10 @@ struct Scope {
 // Renders one template once.
 class Evaluator {
  public:
-  // `variables` is a dict. All must outlive the evaluator.
+  // `variables` must be a dict. Both must outlive the evaluator.
   Evaluator(Runtime& runtime, const Value& variables);
 
-  // The text of the template. Throws Failure; line() then tells where.
+  // Renders the template. Throws Failure; line() then returns its line.
   std::string Render(const Ast& ast);
   int line() const { return line_; }
 
@@ -46,7 +47,7 @@ class Evaluator {
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
   using Body = std::vector<const Statement*>;
 
-  // What is computed inside what, bounded by RenderLimits::depth.
+  // The current nesting depth, bounded by RenderLimits::depth.
   class Level {
    public:
     explicit Level(Evaluator& evaluator);
@@ -67,7 +68,7 @@ class Evaluator {
   Value EvaluateConditional(const Expression& expression);
   Value EvaluateBinary(const Expression& expression);
   Value EvaluateCall(const Expression& expression);
-  // A filter or a test; `self` is what it is applied to.
+  // Applies a filter or a test to `self`.
   Value Apply(const Expression& expression, const Value& self);
   Arguments EvaluateArguments(const CallArguments& call, absl::string_view callee);
   void AddRest(const CallArguments& call, Arguments& arguments);
@@ -87,9 +88,9 @@ class Evaluator {
   void ExecuteCallBlock(const Statement& statement);
   void ExecuteFilterBlock(const Statement& statement);
   void Assign(const Target& target, const Value& value);
-  // The text that `body` gives in a new scope inside of `outer`, which the caller fills.
+  // Executes `body` in the scope, which the caller has filled, and returns its output.
   std::string Capture(const Body& body, Scope& scope);
-  // A filter of a block, applied to the block's text; filters may follow each other.
+  // Applies a block's filter to the block's text; `filter` may be a chain of filters.
   Value ApplyBlockFilter(const Expression& filter, const Value& text);
   Flow ExecuteIn(Scope& scope, const Body& body);
   Scope& NewScope(Scope* outer);

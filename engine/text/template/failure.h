@@ -9,12 +9,12 @@
 
 namespace annulus::jinja {
 
-// What every part of this folder throws and ChatTemplate alone catches: in a language where each
-// sub-expression can fail, a Status in every return would be most of the code. No other exception
-// is thrown on purpose, and none leaves the folder.
+// The exception that all parts of this folder throw and only ChatTemplate catches. Since every
+// sub-expression can fail, returning a Status everywhere would be most of the code. No other
+// exception is thrown on purpose, and none leaves the folder.
 struct Failure {
   std::string message;  // without file and line
-  int line = 0;         // 0: the line that is being evaluated
+  int line = 0;         // 0: the line being evaluated
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;
 };
 

@@ -8,15 +8,15 @@
 
 namespace annulus::jinja {
 
-// The filter of that name; nothing if it is not supported. What jinja2 computes lazily (map, select
-// and their like) is computed at once, and can be read once, as there.
+// The filter with that name; null if unsupported. Filters that are lazy in jinja2 (map, select, ..)
+// are computed immediately; as there, their results can be read once.
 Builtin FindFilter(absl::string_view name);
-// The same; fails if it is not supported, with those that are.
+// The same, but throws Failure, listing the supported filters, if unsupported.
 Builtin RequireFilter(absl::string_view name);
-// "abs, attr, batch, ..", for messages.
+// For messages: "abs, attr, batch, ..".
 std::string FilterNames();
 
-// What filters.cc puts together: filters of text and numbers, and filters of sequences.
+// The two tables that filters.cc combines: filters of text and numbers, and filters of sequences.
 Builtin FindTextFilter(absl::string_view name);
 std::string TextFilterNames();
 Builtin FindSequenceFilter(absl::string_view name);

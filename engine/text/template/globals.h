@@ -6,8 +6,8 @@
 
 namespace annulus::jinja {
 
-// The global function of that name: range, dict, namespace, raise_exception and strftime_now.
-// Nothing for other names.
+// The global function with that name: range, dict, namespace, raise_exception or strftime_now. Null
+// for other names.
 Builtin FindGlobal(absl::string_view name);
 
 // Sets an attribute of a namespace; fails for names that begin with an underscore.

@@ -7,8 +7,8 @@
 
 namespace annulus::jinja {
 
-// The value of a JSON text, members in their order; of members with the same name the last counts.
-// Fails for what is not JSON, integers beyond 64 bits and nesting beyond kMaxValueDepth.
+// Parses JSON. Keeps the order of members; for duplicate names the last one wins. Fails for invalid
+// JSON, integers beyond 64 bits, and nesting deeper than kMaxValueDepth.
 Value ParseJson(Runtime& runtime, absl::string_view json);
 
 }  // namespace annulus::jinja

@@ -19,14 +19,14 @@ enum class TokenType : uint8_t {
   kString,
   kInt,
   kFloat,
-  kOperator,  // `text` is which
+  kOperator,  // which one is in `text`
   kEnd,
 };
 
 struct Token {
   TokenType type = TokenType::kEnd;
   int line = 1;
-  std::string text;  // strings without quotes and escapes
+  std::string text;  // for strings without quotes and escapes
   int64_t integer = 0;
   double number = 0;
 
@@ -35,10 +35,10 @@ struct Token {
   }
 };
 
-// The tokens of a template, kEnd last. White space around tags is stripped as jinja2 does with
-// trim_blocks and lstrip_blocks: the line end behind a block and the blanks before it go, `-` takes
-// all white space on its side, `+` keeps it. Line ends become "\n", and the last one goes. Fails
-// with the line.
+// Splits a template into tokens, with kEnd last. White space around tags is stripped as in jinja2
+// with trim_blocks and lstrip_blocks: the line end after a block and the blanks before it are
+// removed, `-` removes all white space on its side, `+` keeps it. Line ends become "\n", and a
+// final one is removed. A Failure has the line.
 std::vector<Token> Tokenize(absl::string_view source);
 
 }  // namespace annulus::jinja

@@ -11,18 +11,18 @@
 namespace annulus::jinja {
 
 struct NumberLiteral {
-  size_t length = 0;  // bytes of the text that it takes
+  size_t length = 0;  // bytes of text it takes
   bool is_float = false;
   bool too_large = false;  // an integer beyond 64 bits
   int64_t integer = 0;
   double number = 0;
 };
 
-// The number that `text` begins with, if it does: digits with underscores between them; 0x, 0o and
-// 0b; with `may_be_float` also a fraction or an exponent. Without a sign.
+// The number at the start of `text`, if any: digits with underscores between them, or 0x, 0o and
+// 0b; with `may_be_float` also a fraction or an exponent. No sign.
 std::optional<NumberLiteral> ReadNumber(absl::string_view text, bool may_be_float);
 
-// Replaces Python's escapes. Returns what is wrong, or nothing. An escape that is none stays.
+// Resolves Python's escapes. Returns an error message, or an empty text. Unknown escapes are kept.
 absl::string_view Unescape(absl::string_view text, std::string* out);
 
 }  // namespace annulus::jinja

@@ -15,22 +15,22 @@ namespace annulus::jinja {
 
 // A running {% for %}: its elements, and the variable `loop` that its body sees.
 //
-// A condition of the loop is asked for an element when the element is due, or when the body asks
-// for what only later elements tell (last, nextitem, length): as jinja2 does, and the condition may
-// depend on what the body changes.
+// The loop's condition is evaluated for an element when its turn comes, or when the body asks for
+// something that depends on later elements (last, nextitem, length). jinja2 does the same, and the
+// condition may depend on what the body changes.
 class LoopState {
  public:
   using Condition = std::function<bool(const Value& element)>;
 
-  // `elements` outlives the loop.
+  // `elements` must outlive the loop.
   LoopState(const std::vector<Value>& elements, Condition condition)
       : elements_(elements), condition_(std::move(condition)) {}
 
-  // Moves on to the next element; false at the end.
+  // Advances to the next element. Returns false at the end.
   bool Advance();
   const Value& current() const { return *current_; }
 
-  // loop.<name>. `self` is the loop as a value.
+  // Returns loop.<name>. `self` is the loop as a value.
   Value Attribute(Runtime& runtime, const Value& self, absl::string_view name);
 
  private:
@@ -44,7 +44,7 @@ class LoopState {
 
   const std::vector<Value>& elements_;
   const Condition condition_;
-  size_t next_ = 0;  // the first element that was not looked at
+  size_t next_ = 0;  // the first element not examined yet
   std::vector<const Value*> ahead_;
   size_t ahead_taken_ = 0;
   const Value* previous_ = nullptr;

@@ -12,16 +12,16 @@
 
 namespace annulus::jinja {
 
-// Tags, and expressions, may lie this deep inside each other. Bounds the stack that parsing and,
-// together with RenderLimits::depth, evaluating takes.
+// How deep tags, and expressions, may be nested. Bounds the stack used by parsing and, together
+// with RenderLimits::depth, by evaluation.
 inline constexpr int kMaxNesting = 60;
 
-// Recursive descent, with the grammar and the precedences of jinja2. Fails with the line.
+// A recursive descent parser with jinja2's grammar and precedences. A Failure has the line.
 class Parser {
  public:
   Parser(std::vector<Token> tokens, Ast& ast) : tokens_(std::move(tokens)), ast_(ast) {}
 
-  // The whole template, into the Ast.
+  // Parses the whole template into the Ast.
   void Parse();
 
  private:
@@ -39,9 +39,9 @@ class Parser {
   [[noreturn]] void Unexpected(absl::string_view expected) const;
 
   // statements (parse_statements.cc)
-  // Up to the first tag that begins with one of `ends`, which it leaves as the current token.
+  // Parses up to the first tag that begins with one of `ends`, which becomes the current token.
   Body ParseBody(const std::vector<absl::string_view>& ends);
-  // The same between a tag's end and its end tag, which it passes over.
+  // Parses from a tag's end to its end tag, which it skips.
   Body ParseTagBody(absl::string_view end);
   void EndBlock();
   const Statement* ParseTag();
@@ -80,15 +80,15 @@ class Parser {
   Node ParseFilters(Node node);
   Node ParseSubscript(Node node);
   Node ParseCall(Node node);
-  // A filter behind `|`; `node` is null in blocks, where the body takes its place.
+  // Parses a filter after `|`. `node` is null for block filters, which apply to the block's body.
   Node ParseFilter(Node node);
   Node ParseTest(Node node);
   CallArguments ParseArguments();
   Expression& NewExpression(ExpressionType type, int line);
-  // Sets the height; fails where it is too much.
+  // Sets the expression's height; fails if it is too large.
   Node Finish(Expression& expression);
 
-  // Counts what is open while it lives.
+  // Counts open constructs during its lifetime.
   class Nesting {
    public:
     explicit Nesting(Parser& parser);
@@ -102,7 +102,7 @@ class Parser {
   Ast& ast_;
   size_t position_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;  // loops open in the innermost macro or block of its own
+  int loops_ = 0;  // open loops in the innermost macro or separate block
 };
 
 }  // namespace annulus::jinja

@@ -18,23 +18,23 @@ namespace annulus::jinja {
 
 class Runtime;
 
-// The arguments of one call, taken in the order of the callee's parameters.
+// The arguments of a call, taken in the order of the callee's parameters.
 class Arguments {
  public:
   absl::string_view callee;  // for messages
   std::vector<Value> positional;
   std::vector<std::pair<absl::string_view, Value>> keywords;
 
-  // The value for the next parameter, `name`: the next positional one, else a keyword. Nothing
-  // where it was not given.
+  // The value for the next parameter, `name`: the next positional argument, otherwise the keyword
+  // argument. Null if neither was given.
   const Value* Take(absl::string_view name);
-  // The keyword `name` alone.
+  // The keyword argument `name` only.
   const Value* TakeKeyword(absl::string_view name);
-  // The truth of Take, or `fallback` where it was not given.
+  // The truth of Take, or `fallback` if it was not given.
   bool TakeBool(absl::string_view name, bool fallback);
-  // The same as Take; fails where it was not given.
+  // Like Take, but fails if it was not given.
   const Value& Require(absl::string_view name);
-  // Fails if something is left that no parameter took.
+  // Fails if an argument is left that no parameter took.
   void Finish() const;
 
  private:
@@ -42,8 +42,7 @@ class Arguments {
   size_t keywords_taken_ = 0;
 };
 
-// A function that is part of this implementation. `self`: the value whose method it is, or what
-// stands in front of a filter or a test.
+// A built-in function. `self`: the value whose method it is, or the operand of a filter or test.
 using Builtin = Value (*)(Runtime& runtime, const Value& self, Arguments& arguments);
 
 struct Scope;
@@ -52,22 +51,22 @@ struct Statement;
 struct FunctionData {
   absl::string_view name;
   Builtin builtin = nullptr;
-  Value self;                        // of a method
-  const Statement* macro = nullptr;  // or what a {% call %} block passes: its statement
+  Value self;                        // for methods
+  const Statement* macro = nullptr;  // macros and {% call %} blocks: the statement
   Scope* scope = nullptr;            // where the macro was defined
 };
 
-// Everything that one rendering owns and is limited by. One thread.
+// Owns everything that a rendering creates, and enforces its limits. Not thread-safe.
 class Runtime {
  public:
-  // `now`: what strftime_now() tells. `cancel` must outlive the runtime.
+  // `now`: the time for strftime_now(). `cancel` must outlive the runtime.
   Runtime(const RenderLimits& limits, const std::tm& now, const CancelFlag& cancel);
 
   const RenderLimits& limits() const { return limits_; }
   const std::tm& now() const { return now_; }
 
-  // Each counts its steps and fails where the limit on bytes is passed. Containers deeper than
-  // kMaxValueDepth fail.
+  // Create values. Each counts its steps and fails if the limit on bytes is exceeded, or for
+  // containers deeper than kMaxValueDepth.
   Value String(std::string text);
   Value List(std::vector<Value> items, ListKind kind = ListKind::kList);
   Value Dict(DictData data);
@@ -75,24 +74,24 @@ class Runtime {
   Value Function(const FunctionData& data);
   Value Undefined(std::string reason);
 
-  // Counts one step of work, and more for plain work on `size` bytes or elements (StepsFor). Fails
-  // when the limit is passed or the rendering is cancelled.
+  // Counts one step, and more for simple work on `size` bytes or elements (StepsFor). Fails if the
+  // limit is exceeded or the rendering is cancelled.
   void Step(size_t size = 0) {
     const absl::Status status = work_.Step(StepsFor(size));
     if (!status.ok()) FailWith(status);
   }
-  // The same for work that looks at each character of `bytes` bytes by itself, or searches them for
-  // something long: it takes several times as long as copying them.
+  // The same for work that examines each of `bytes` bytes separately, or searches them for
+  // something long: several times as slow as copying.
   void StepCharacters(size_t bytes) { Step(8 * bytes); }
   int64_t steps() const { return work_.steps(); }
 
-  // Fails unless `bytes` more may be held.
+  // Accounts for `bytes` more of memory; fails if the limit is exceeded.
   void Charge(size_t bytes);
 
-  // The elements of a list, keys of a dict, characters of a string; an iterator gives what it has
-  // left and is then at its end. Fails for other values.
+  // The elements of a list, the keys of a dict, or the characters of a string. Exhausts an iterator
+  // and returns its remaining elements. Fails for other values.
   std::vector<Value> Items(const Value& value);
-  // The same without a copy where there need not be one; lives as long as the rendering.
+  // The same, without a copy if possible. Valid until the rendering ends.
   const std::vector<Value>& Elements(const Value& value);
 
  private:
@@ -107,9 +106,9 @@ class Runtime {
   std::deque<FunctionData> functions_;
 };
 
-// The value's text; fails if it is no string. `what` names it in the message.
+// The value's text; fails if it is not a string. `what`: its name in the message.
 const std::string& RequireText(const Value& value, absl::string_view what);
-// The value as an integer (a boolean counts as 0 or 1); fails otherwise.
+// The value as an integer (booleans count as 0 or 1); fails for others.
 int64_t RequireInt(const Value& value, absl::string_view what);
 
 }  // namespace annulus::jinja

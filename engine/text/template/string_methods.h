@@ -8,13 +8,13 @@
 
 namespace annulus::jinja {
 
-// A method of Python's str; nothing if str has none of that name. One that str has and this
-// implementation lacks fails when it is called, with its name.
+// A method of Python's str; null if str has no method of that name. A method that this
+// implementation lacks fails, with its name, when called.
 Builtin FindStringMethod(absl::string_view name);
-// "capitalize, center, ..": those that are supported.
+// The supported methods: "capitalize, center, ..".
 std::string StringMethodNames();
 
-// str.replace; `count` below 0: all.
+// str.replace; a negative `count` means all.
 Value ReplaceText(Runtime& runtime, absl::string_view text, absl::string_view old_text,
                   absl::string_view new_text, int64_t count);
 

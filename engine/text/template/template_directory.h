@@ -12,36 +12,36 @@
 
 namespace annulus {
 
-// The chat templates of a model directory, and what else its templates see. Immutable.
+// The chat templates of a model directory, and the special tokens they use. Immutable.
 class TemplateDirectory {
  public:
-  // Finds templates as Transformers does: chat_template.jinja ("default") and
-  // chat_templates/*.jinja (by their names); only where there is none of these, the key
-  // chat_template of tokenizer_config.json, a string or a list of objects with name and template.
-  // All are parsed. Special tokens are the keys bos_token, eos_token and so on of
-  // tokenizer_config.json, or of special_tokens_map.json where the former does not name them.
+  // Finds templates like Transformers does: chat_template.jinja ("default") and
+  // chat_templates/*.jinja (by name); if there are none, the key chat_template of
+  // tokenizer_config.json, a string or a list of objects with name and template. Parses all of
+  // them. Special tokens are the keys bos_token, eos_token, .. of tokenizer_config.json, or of
+  // special_tokens_map.json if the former lacks them.
   //
-  // INVALID_ARGUMENT with the file, the line or key, and what is wrong; a directory without
-  // templates is no error.
+  // INVALID_ARGUMENT with the file, the line or key, and the reason. A directory without templates
+  // is not an error.
   static absl::StatusOr<TemplateDirectory> Load(const std::filesystem::path& model_directory);
 
-  // The same from the text of a tokenizer_config.json alone; `file_name` is for messages.
+  // The same from the text of a tokenizer_config.json alone. `file_name`: for messages.
   static absl::StatusOr<TemplateDirectory> Parse(absl::string_view config,
                                                  const std::string& file_name);
 
   bool empty() const { return templates_.empty(); }
 
-  // The template for a conversation: "tool_use" where tools are given and there is one, else
-  // "default". FAILED_PRECONDITION where there is no such template.
+  // The template for a conversation: "tool_use" if there are tools and such a template, otherwise
+  // "default". FAILED_PRECONDITION if that is absent.
   absl::StatusOr<const ChatTemplate*> Select(bool with_tools) const;
 
-  // Name ("bos_token") and text, in the order in which Transformers knows them.
+  // Name ("bos_token") and text of each, in Transformers' order.
   const std::vector<std::pair<std::string, std::string>>& special_tokens() const {
     return special_tokens_;
   }
 
  private:
-  // Parses sources, a name's file and text each; `place` comes before the file in messages.
+  // Parses the sources: [name] file and text. `place`: precedes the file in messages.
   absl::Status Add(const std::map<std::string, std::pair<std::string, std::string>>& sources,
                    const std::string& place);
 

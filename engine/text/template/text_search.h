@@ -7,21 +7,21 @@
 
 #include "absl/strings/string_view.h"
 
-// Searching text for text in time linear in both, whatever they are. std::string's own find takes
-// the product of their lengths for texts such as "aaaa..b".
+// Text search in time linear in both texts. std::string::find takes the product of their lengths
+// for texts such as "aaaa..b".
 
 namespace annulus::jinja {
 
-// Where `wanted` first occurs in `text` at `from` or behind it; npos where it does not.
+// The first occurrence of `wanted` in `text` at or after `from`; npos if there is none.
 size_t FindText(absl::string_view text, absl::string_view wanted, size_t from = 0);
 
-// The occurrences of `wanted`, which is not empty, from one end of a text to the other. None
-// overlap. All of them together take linear time. The texts must outlive it.
+// Iterates over the occurrences of `wanted` (not empty), from either end of a text, without
+// overlaps. All of them together take linear time. The texts must outlive it.
 class Occurrences {
  public:
   Occurrences(absl::string_view text, absl::string_view wanted, bool from_right);
 
-  // Where the next one begins.
+  // The start of the next occurrence.
   std::optional<size_t> Next();
 
  private:

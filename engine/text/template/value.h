@@ -10,12 +10,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 
-// The values that a template computes with: plain data, Python's as far as templates can see it.
+// The values of a template: plain data, equal to Python's as far as templates can tell.
 //
-// A Value is a tag and a number or a pointer; copying is cheap. What it points to belongs to the
-// Runtime of the rendering (or, for literals, to the template) and lives until that ends, so values
-// that refer to each other in a circle need no care. Strings, lists and dicts never change once
-// made. Only a namespace changes, and what an iterator has left.
+// A Value is a tag with a number or a pointer, and cheap to copy. Its data belongs to the
+// rendering's Runtime (or, for literals, to the template) and lives until that ends, so cycles are
+// harmless. Strings, lists and dicts are immutable. Only namespaces change, and the position of
+// iterators.
 
 namespace annulus::jinja {
 
@@ -32,7 +32,7 @@ enum class Kind : uint8_t {
   kInt,
   kFloat,
   kString,
-  kList,  // and what else has elements in order: see ListKind
+  kList,  // and other ordered collections: see ListKind
   kDict,
   kNamespace,
   kFunction,  // a macro, a method of a value, a global function
@@ -46,7 +46,7 @@ class Value {
   static Value Bool(bool value) { return Value(Kind::kBool, value ? 1 : 0); }
   static Value Int(int64_t value) { return Value(Kind::kInt, value); }
   static Value Float(double value);
-  // The owner of `data` outlives the value. For kUndefined: why it is, for messages.
+  // The data must outlive the value. For kUndefined: the reason, for messages.
   static Value Undefined(const std::string* reason) { return Value(Kind::kUndefined, reason); }
   static Value String(const std::string* data) { return Value(Kind::kString, data); }
   static Value List(ListData* data) { return Value(Kind::kList, data); }
@@ -60,7 +60,7 @@ class Value {
   bool is_number() const { return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat); }
   bool is_integral() const { return is(Kind::kBool) || is(Kind::kInt); }
 
-  // Each for its own kind only; `integer` also for kBool, `number` for every number.
+  // Each only for its own kind; `integer` also for kBool, `number` for every number.
   bool boolean() const { return int_ != 0; }
   int64_t integer() const { return int_; }
   double number() const { return is(Kind::kFloat) ? float_ : static_cast<double>(int_); }
@@ -85,19 +85,19 @@ class Value {
   };
 };
 
-// Iterators (what map, select, items and their like give) are true, have no length and end: reading
-// one takes its elements away. Views are a dict's keys(), values() and items().
+// Iterators (results of map, select, items, ..) are true, have no length, and are exhausted by
+// reading. Views are a dict's keys(), values() and items().
 enum class ListKind : uint8_t { kList, kTuple, kRange, kView, kIterator };
 
 struct ListData {
   ListKind kind = ListKind::kList;
   std::vector<Value> items;
-  int depth = 1;      // containers inside each other, this one included
+  int depth = 1;      // nesting depth of containers, including this one
   size_t weight = 0;  // see WeightOf
-  size_t taken = 0;   // elements that were read from an iterator
+  size_t taken = 0;   // elements already read from an iterator
 };
 
-// A key of a dict that is no string, with Equals and a hash that goes with it.
+// A dict key that is not a string, with Equals and a matching hash.
 struct HashedKey {
   Value value;
 
@@ -111,7 +111,7 @@ struct HashedKey {
   size_t Hash() const;
 };
 
-// In the order of insertion. Keys are strings, numbers, booleans, none, or tuples of such.
+// In insertion order. Keys are strings, numbers, booleans, none, or tuples of these.
 struct DictData {
   std::vector<std::pair<Value, Value>> items;
   absl::flat_hash_map<absl::string_view, size_t> by_text;  // string keys
@@ -121,7 +121,7 @@ struct DictData {
 
   const Value* Find(const Value& key) const;
   const Value* Find(absl::string_view key) const;
-  // Replaces the value of an equal key, which keeps its place. The key must be hashable.
+  // Sets or replaces the value; an existing key keeps its position. The key must be hashable.
   void Set(const Value& key, const Value& value);
 };
 
@@ -129,26 +129,27 @@ struct NamespaceData {
   DictData attributes;
 };
 
-// What messages call the type, as Python does: "str", "int", "NoneType".
+// Python's name of the type, for messages: "str", "int", "NoneType".
 absl::string_view TypeName(const Value& value);
 
 bool Truth(const Value& value);
 
-// Python's ==: numbers by value whatever their type, lists and tuples apart, the rest by identity.
+// Python's ==: numbers by value whatever their type; strings, lists, tuples and dicts by content, a
+// list never equals a tuple; others by identity.
 bool Equals(const Value& left, const Value& right);
 
 // Python's <, for two numbers, two strings, two lists or two tuples; fails for others.
 bool Less(const Value& left, const Value& right);
 
-// Fails for what Python cannot hash: lists, dicts, namespaces.
+// Fails for values that Python cannot hash: lists, dicts, namespaces.
 void CheckHashable(const Value& value);
 
-// Containers may be this deep, so that everything that walks them fits a small stack.
+// How deep containers may be nested, so that recursive walks need only a small stack.
 inline constexpr int kMaxValueDepth = 100;
-// 0 for plain values, else the depth of the list or dict.
+// 0 for plain values, otherwise the depth of the list or dict.
 int DepthOf(const Value& value);
-// Bytes of the value and of all that it contains, counted as often as it is contained: what walking
-// over it costs, however cleverly a template shares parts of it.
+// Bytes of the value and everything it contains, counted once per reference: the cost of walking
+// it, even if a template shares parts.
 size_t WeightOf(const Value& value);
 
 }  // namespace annulus::jinja

@@ -8,11 +8,11 @@
 
 namespace annulus::jinja {
 
-// What may follow `is`; nothing if it is not supported. Its result is a boolean.
+// The test with that name (after `is`); null if unsupported. Returns a boolean.
 Builtin FindTest(absl::string_view name);
-// The same; fails if it is not supported, with those that are.
+// The same, but throws Failure, listing the supported tests, if unsupported.
 Builtin RequireTest(absl::string_view name);
-// "boolean, callable, ..", for messages.
+// For messages: "boolean, callable, ..".
 std::string TestNames();
 
 }  // namespace annulus::jinja
