@@ -8,10 +8,10 @@
 
 namespace annulus {
 
-// Natural log-probability of `token` under softmax(logits), the model's own distribution: before
-// bias, penalties and temperature. Beside it the `alternatives` most probable tokens, descending,
-// equal ones by ascending id; `token` may be among them. Tokens of probability 0 are left out.
-// At least one logit is greater than -inf.
+// Returns the natural log-probability of `token` under softmax(logits), the model's own
+// distribution before bias, penalties and temperature. Also returns the `alternatives` most
+// probable tokens, descending, ties by ascending id; `token` may be one of them. Leaves out tokens
+// of probability 0. At least one logit must be greater than -inf.
 TokenLogprob LogprobOf(std::span<const float> logits, int32_t token, int32_t alternatives);
 
 }  // namespace annulus

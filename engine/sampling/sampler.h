@@ -17,56 +17,57 @@ namespace annulus {
 
 struct SampleResult {
   int32_t token = 0;
-  std::optional<TokenLogprob> logprob;  // present when SamplingParams::logprobs is
+  std::optional<TokenLogprob> logprob;  // present if SamplingParams::logprobs is
 };
 
-// Chooses the next token of one sequence; lives on the sequence's home rank. The order of steps is
+// Chooses the next tokens of one sequence. Lives on the sequence's home rank. Order of application:
 // logit_bias, penalties, temperature, top_k, top_p, min_p, draw. The number drawn depends only on
-// (seed, position), so the result does not depend on what shares the step or how it was cut.
+// (seed, position), so the result does not depend on what else is in the step or how prompts are
+// cut.
 //
 // Repetition penalty: Keskar et al. (CTRL), arXiv 1909.05858, section 4.1, as Transformers applies
-// it: once per distinct token of prompt and answer, positive logits divided, negative multiplied.
-// Frequency and presence penalties: subtracted from the logit, times the token's count in the
-// answer and once if it is there (the definition of OpenAI's API).
+// it: once per distinct token of prompt and answer; positive logits are divided, negative ones
+// multiplied. Frequency penalty: subtracted from the logit once per occurrence of the token in the
+// answer. Presence penalty: subtracted once if the token occurs there (OpenAI's definition).
 //
-// What it remembers is what the op `sample` is given, kernels/ops/sampling.h: 12 bytes for each
-// distinct token of the answer, where a penalty is on, for each bias and, until min_tokens, for
-// each token that ends the text; and a bit for each of the vocabulary if the repetition penalty is
-// on, whatever the prompt's length. Not thread-safe.
+// Memory, which is also what the op `sample` receives (kernels/ops/sampling.h): 12 bytes for each
+// distinct token of the answer (if a penalty is on), for each bias and, until min_tokens is
+// reached, for each token that ends the text; and with the repetition penalty one bit per
+// vocabulary entry, whatever the prompt's length. Not thread-safe.
 class Sampler {
  public:
-  // `params` passed ValidateSampling and has its seed. `end_of_text_ids` are the model's.
+  // `params` must have passed ValidateSampling and have a seed. `end_of_text_ids`: the model's.
   Sampler(const SamplingParams& params, int32_t vocabulary,
           std::span<const int32_t> end_of_text_ids);
 
-  // Records the prompt, in one or several parts, each token once.
+  // Records the prompt, in one or more parts. Each token counts once.
   void ObservePrompt(std::span<const int32_t> tokens);
 
-  // Records a token of the answer; the caller does so for each token that it keeps, in order.
+  // Records a token of the answer. Call for each token that is kept, in order.
   void Observe(int32_t token);
 
   // Chooses the token for absolute position `position` >= 0 from `logits` ([vocabulary], float32).
-  // `workspace` has `vocabulary` entries (from the step's arena; contents do not matter).
-  // Greedy (temperature 0) takes the lowest id among the greatest logits. NaN counts as -inf.
-  // INTERNAL when no logit is above -inf; INVALID_ARGUMENT when min_tokens excludes all that are.
+  // `workspace`: `vocabulary` entries of scratch memory from the step's arena. Temperature 0
+  // (greedy) takes the lowest id among the greatest logits. NaN counts as -inf. INTERNAL if no
+  // logit is above -inf; INVALID_ARGUMENT if min_tokens excludes all that are.
   absl::StatusOr<SampleResult> Sample(std::span<const float> logits, int64_t position,
                                       std::span<Candidate> workspace) const;
 
-  // Log-probabilities need all logits of a row; tokens may be chosen where these are.
+  // Whether a row's logits must reach the host. Log-probabilities need all of them.
   bool wants_logits() const { return logprobs_.has_value(); }
-  // Whether a token is chosen otherwise after other tokens of the answer, its logits being equal.
+  // Whether the choice depends on the answer's tokens in addition to the logits.
   bool depends_on_answer() const { return penalizes() || !StopsAllowed(); }
-  // How the op `sample` chooses the token for `position` as Sample would. The row's lists are this
-  // sampler's own: valid until the next token is observed.
+  // The arguments with which the op `sample` chooses the token for `position` as Sample would. Its
+  // lists point into this sampler and are valid until the next Observe.
   SampleRow RowAt(int64_t position) const;
-  // What Sample returns, but for log-probabilities, where that op gave `token`.
+  // What Sample would return if it chose `token`, except log-probabilities. For use after that op.
   absl::StatusOr<SampleResult> ResultOf(int32_t token, int64_t position) const;
 
   // Whether `token` ends the text: a stop id, or the model's end of text unless ignore_eos is set.
-  // Such tokens are not chosen before min_tokens were observed.
+  // Such tokens are not chosen until min_tokens tokens have been observed.
   bool EndsText(int32_t token) const;
 
-  // Whether the answer has reached min_tokens, from where on stops count.
+  // Whether the answer has reached min_tokens, so that stops apply.
   bool StopsAllowed() const { return generated_ >= min_tokens_; }
 
   int32_t generated() const { return generated_; }
@@ -92,7 +93,7 @@ class Sampler {
   std::vector<int32_t> ending_ids_;                          // sorted
 
   int32_t generated_ = 0;
-  std::vector<LogitEdit> edits_;  // as of SampleRow, like `seen_`
+  std::vector<LogitEdit> edits_;  // for SampleRow, like `seen_`
   std::vector<uint32_t> seen_;
 };
 

@@ -10,47 +10,46 @@
 
 namespace annulus {
 
-// Finds stop strings in text that arrives in pieces. Text is let through as soon as it cannot be
-// part of a stop string; the longest suffix that could still begin one is held back. The result
-// does not depend on how the text was cut: the occurrence that ends first wins, and of those that
-// end together the longest.
+// Finds stop strings in text that arrives in pieces. Passes text on as soon as it cannot be part of
+// a stop string, and holds back the longest suffix that could begin one. The result does not depend
+// on how the text is cut: the occurrence that ends first wins, and among those the longest.
 //
-// One Knuth-Morris-Pratt automaton per stop string (SIAM J. Comput. 6(2), 1977): time is linear in
-// the text times the number of stops, memory linear in the stops. Text held back always equals the
-// beginning of some stop, so no copy of it is kept.
+// Uses one Knuth-Morris-Pratt automaton per stop string (SIAM J. Comput. 6(2), 1977): time is
+// linear in the text times the number of stops, memory linear in the stops. Held-back text always
+// equals the beginning of some stop, so no copy of it is kept.
 //
-// When pieces are whole UTF-8 characters and stops are UTF-8, what comes out is too.
-// Not thread-safe; one per request.
+// If pieces are whole UTF-8 characters and stops are UTF-8, so is the output. Not thread-safe; one
+// instance per request.
 class StopMatcher {
  public:
-  // Every stop has at least one byte. No stops: all text passes.
+  // Every stop must have at least one byte. Without stops all text passes.
   explicit StopMatcher(std::vector<std::string> stops);
 
   struct Result {
-    std::string text;                    // may now be shown; ends before the matched stop
-    std::optional<std::string> matched;  // the stop that ended the text; what follows is dropped
+    std::string text;                    // may be shown now; ends before the matched stop
+    std::optional<std::string> matched;  // the stop that ended the text; later text is dropped
   };
 
-  // Feeds the next piece. Not to be called after a match or after Finish. Text produced before
-  // min_tokens is not fed: the caller shows it unmatched.
+  // Takes the next piece. Must not be called after a match or after Finish. Text produced before
+  // min_tokens is not passed here: the caller shows it unmatched.
   Result Append(absl::string_view text);
 
-  // The text ended without a match: what was held back, which is now ordinary text.
+  // Ends the text without a match. Returns the held-back text, which is now ordinary text.
   std::string Finish();
 
-  // Bytes held back now.
+  // Number of bytes held back.
   size_t held() const;
 
  private:
   struct Pattern {
     std::string stop;
     std::vector<uint32_t> border;  // [i]: longest proper border of the first i + 1 bytes
-    uint32_t matched = 0;          // bytes of `stop` that the text read so far ends with
+    uint32_t matched = 0;          // length of the prefix of `stop` that the text ends with
 
     void Advance(char byte);
   };
 
-  // The pattern of which the text ends with the most bytes.
+  // The pattern with the longest prefix at the end of the text.
   const Pattern* LongestHeld() const;
 
   std::vector<Pattern> patterns_;

@@ -9,9 +9,9 @@
 
 namespace annulus {
 
-// Checks every field against the ranges of engine/api.h. The first violation is INVALID_ARGUMENT:
-// the payload kFieldPayload names the field ("top_p", "stop[2]"), the message says what was given
-// and what is allowed. `vocabulary`: ids are in [0, vocabulary).
+// Checks every field against the ranges in engine/api/request.h. INVALID_ARGUMENT for the first
+// violation: the payload kFieldPayload names the field ("top_p", "stop[2]"), and the message has
+// the given value and the allowed range. Ids must be in [0, vocabulary).
 absl::Status ValidateSampling(const SamplingParams& params, int32_t vocabulary);
 
 }  // namespace annulus
