@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-// What both codecs share; for engine/codec alone.
+// Helpers for the codecs of plans and results. Only for engine/codec.
 
 namespace annulus::codec {
 
@@ -42,13 +42,13 @@ inline absl::Status Within(absl::string_view what, int64_t value, int64_t low, i
 
 inline constexpr int64_t kPositions = int64_t{std::numeric_limits<int32_t>::max()} + 1;
 
-// OK if the value can be added up: not NaN, not infinite, not below 0.
+// OK if the value can be summed: not NaN, not infinite, not negative.
 inline absl::Status Countable(absl::string_view what, double value) {
   if (std::isfinite(value) && value >= 0) return absl::OkStatus();
   return Wrong(absl::StrCat(what, " ", value, "; allowed are finite numbers from 0"));
 }
 
-// Fails if the message is longer than `most` bytes.
+// Serializes `message`. RESOURCE_EXHAUSTED if it is longer than `most` bytes.
 inline absl::StatusOr<std::string> Encode(const google::protobuf::MessageLite& message,
                                           absl::string_view what, size_t most) {
   const size_t size = message.ByteSizeLong();
@@ -65,8 +65,8 @@ inline absl::StatusOr<std::string> Encode(const google::protobuf::MessageLite& m
   return bytes;
 }
 
-// Fails if there are more than `most` bytes, without a look into them, or if they are no such
-// message.
+// Parses `bytes` into `message`. INVALID_ARGUMENT if there are more than `most` bytes (checked
+// before parsing) or if they are not such a message.
 inline absl::Status Parse(absl::string_view bytes, absl::string_view what, size_t most,
                           google::protobuf::MessageLite& message) {
   if (bytes.size() > most || bytes.size() > std::numeric_limits<int32_t>::max()) {
