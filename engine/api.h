@@ -46,19 +46,19 @@ class Engine {
   // Runs the same checks as Submit without queueing anything.
   virtual absl::Status Validate(const RequestSpec& spec) const = 0;
 
-  // Predicts what the request would need if it were submitted now. Queues, reads and keeps nothing.
-  // Returns the errors of Submit, except that a request too large for the key/value memory is no
-  // error: the plan says RoomFor::kNever. Blocks until the running step ends, at most 10 s;
-  // RESOURCE_EXHAUSTED with kRetryPayload if that takes longer or too many callers wait. Follows
-  // the rules for CancelFlag below.
+  // Predicts what the request would need if it were submitted now. Has no side effects: queues
+  // nothing and restores nothing from kv_disk. Returns the errors of Submit, except that a request
+  // that is too large for the key/value memory is no error: its plan says RoomFor::kNever. Blocks
+  // until the running step ends, at most 10 s; RESOURCE_EXHAUSTED with kRetryPayload if that takes
+  // longer or too many callers wait. `cancel`: as below.
   virtual absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const = 0;
 
   // Ends the request with CANCELLED at the next chunk boundary. No-op for unknown or ended ids.
   virtual void Cancel(RequestId id) = 0;
 
-  // CancelFlag: the calls that take one run on the caller's thread for as long as the client's data
-  // requires. They count their work (engine/base/work_meter.h) and return CANCELLED soon after the
-  // flag is set. Data that would need too much work is INVALID_ARGUMENT.
+  // The methods below that take a CancelFlag run on the caller's thread, for as long as the
+  // client's data requires. They count their work (engine/base/work_meter.h) and return CANCELLED
+  // soon after the flag is set. Data that would need too much work is INVALID_ARGUMENT.
 
   // Deletes what the engine keeps of the tenant's document with this content (PromptDocument): keys
   // and values of all prompts that held it, pinned or not, leave memory before the next step, and
@@ -68,7 +68,8 @@ class Engine {
   // - UNAVAILABLE: the disk failed or took longer.
   // - CANCELLED.
   // - RESOURCE_EXHAUSTED: out of memory.
-  // After an error, no request finds the pages until the next start, but their files may remain.
+  // After an error, requests do not find the pages any more, but files may remain on the disk, so
+  // that they may be found again after a restart.
   virtual absl::Status ForgetDocument(const TenantId& tenant, absl::string_view content,
                                       const CancelFlag& cancel) = 0;
 
@@ -114,7 +115,9 @@ class Engine {
   virtual absl::StatusOr<BlockMap> MapAttention(BlockMapSpec spec,
                                                 const CancelFlag& cancel) const = 0;
 
+  // The loaded model. Never changes.
   virtual const ModelInfo& model() const = 0;
+  // Snapshots of the engine's state and of its metrics.
   virtual EngineLoad Load() const = 0;
   virtual std::vector<MetricFamily> Metrics() const = 0;
 };

@@ -78,8 +78,8 @@ using ContentHash = std::array<unsigned char, 32>;
 // process terminates and prints the page's entry.
 //
 // A page has holders (requests: Reserve, Load, Hold) and keepers (the prefix index: Keep, any
-// number of times). It becomes free when both counts are zero. While a running step may access a
-// page, its holder must keep it until the step has ended on all ranks.
+// number of times). It becomes free when it has neither. While a running step may access a page,
+// its holder must not release it: only once the step has ended on all ranks.
 //
 // Every call takes constant time per page; counts are updated incrementally. Not thread-safe: only
 // for the coordinator's thread.

@@ -100,7 +100,7 @@ struct ModelConfig {
 
   int64_t max_context = 0;            // trained length in tokens, 1..2^31-1
   int64_t rope_context = 0;           // the length that an explicit rope setting is made for;
-                                      // max_context where there is none
+                                      // max_context if there is none
   std::optional<int32_t> bos_id;      // beginning of text, below vocabulary
   std::vector<int32_t> eos_ids;       // end of text, each below vocabulary; may be empty
   std::optional<DType> stored_dtype;  // according to config.json; the files decide

@@ -20,9 +20,10 @@ struct RingPart {
   size_t bytes = 0;
 };
 
-// A message to a peer. If `host` is true, its parts are in host memory that the ops of every device
-// can read: the channel passes addresses, and all work that writes the parts must have ended.
-// Otherwise they are in the memory of the sender's device.
+// A message to a peer. `tag` identifies it; the receiver must expect the same. If `host` is true,
+// the parts are in host memory that the ops of every device can read: the channel passes addresses,
+// and all work that writes the parts must have ended. Otherwise they are in the memory of the
+// sender's device.
 struct RingMessage {
   int peer = 0;
   uint64_t tag = 0;
@@ -79,11 +80,11 @@ class RingChannel {
                             std::vector<RingExpectation> expected, SteadyTime deadline) = 0;
 
   // Returns the next message from `peer`, which an earlier Post must have expected. `part_bytes`:
-  // the expected size of each part. Work enqueued on `stream` from now on may read the message; the
-  // host may read it too if the parts are in host memory. Unless they are, that work starts only
-  // after all work that the sender's stream had when it posted the message. Returns
-  // DEADLINE_EXCEEDED, naming the peer, if `deadline` passes; the call may be repeated. Parts stay
-  // valid as long as the sender's do; copies, as long as `into`.
+  // the expected size of each part. Work enqueued on `stream` from now on may read the message. If
+  // the parts are in host memory, the host may read them too. Otherwise that work starts only after
+  // all work that the sender's stream had when it posted the message. DEADLINE_EXCEEDED, naming the
+  // peer, if `deadline` passes; the call may then be repeated. Parts stay valid as long as the
+  // sender's do; copies, as long as `into`.
   virtual absl::StatusOr<std::vector<RingPart>> Receive(Stream& stream, int peer, uint64_t tag,
                                                         std::span<const size_t> part_bytes,
                                                         SteadyTime deadline) = 0;

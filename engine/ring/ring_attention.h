@@ -27,27 +27,29 @@ struct RingAttentionConfig {
   float scale = 1;
   float soft_cap = 0;                         // limit of scores; 0: none
   int shards = 1;                             // see ShardsOf
-  std::chrono::milliseconds timeout{30'000};  // how long no rank may make progress during Receive
+  std::chrono::milliseconds timeout{30'000};  // longest Receive without progress on any rank
   // Shared by all ranks. RingAttention beats it after every attention call, so a rank that is still
   // computing is never mistaken for a hung one (WorkTimer::Follow keeps the host close to the
   // device).
   Heartbeat* heartbeat = nullptr;
 };
 
-// How many rows of states the layers of a step need besides the result: `served` for rows computed
-// for other ranks, `kept` for own rows' states that wait to be merged.
+// A state is the partial attention of a row over some of its keys, to be merged with others
+// (AttentionState). This is how many rows of states the layers of a step need besides the result:
+// `served` for rows computed for other ranks, `kept` for own rows' states that wait to be merged.
 struct StateRows {
   int64_t served = 0;
   int64_t kept = 0;
 };
 
-// Exact attention of a step's rows over keys and values that are spread over ranks. Before a call,
-// the keys and values of own rows must be in their pages, except for a sampled row whose page is on
-// another rank: its key and value travel with the query.
+// Exact attention of a step's rows over keys and values that are spread over ranks. Own rows are
+// those that this rank computes. Before a call their keys and values must be in their pages, except
+// for a sampled row whose page is on another rank: its key and value travel with the query.
 //
-// Messages carry all items in plan order. Queries (pass-Q) go at once to all ranks with visible
-// keys. Pages (pass-KV) go one ring step ahead, into the slot that the previous step does not read.
-// States of served queries return in each step. Both sides skip ranks without visible keys.
+// Messages carry all items in plan order. In pass-Q, queries go at the start to all ranks that hold
+// keys they can see (the holders), and each step returns states. In pass-KV, pages go one ring step
+// before they are needed, into the slot that the current step does not read. Ranks without visible
+// keys are skipped by both sides.
 //
 // A holder attends rows once per subtree of the merging tree that it has (kernels/ops/shards.h),
 // and subtrees merge with their neighbours in the tree, regardless of the order of arrival.

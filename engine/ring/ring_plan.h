@@ -17,8 +17,8 @@ namespace annulus {
 
 // One layer of one step.
 struct RingLayer {
-  uint64_t tag = 0;  // unique per step and layer; the low 16 bits are zero
-  int32_t window = 0;
+  uint64_t tag = 0;                    // unique per step and layer; the low 16 bits are zero
+  int32_t window = 0;                  // in tokens; 0: full attention
   std::span<const RingItem> items;     // those that attend in this layer, in plan order
   std::span<const ItemShards> shards;  // [item], for the layer's cache group
   ConstMatrixView query;               // [own rows, heads * k_dim], rotated

@@ -30,7 +30,7 @@ struct RingItem {
   int32_t end = 0;
   // [ring index] positions of the rows it runs, ascending.
   std::vector<std::vector<int32_t>> positions;
-  int sampled_anchor = 0;    // sampled items: the ring index with the page
+  int sampled_anchor = 0;    // sampled items: the ring index that holds their page
   int64_t first_row = 0;     // of this rank's rows, in the step's rows
   int64_t state_offset = 0;  // set by RingAttention::Reserve
   int64_t kept_offset = 0;   // also set by RingAttention::Reserve

@@ -9,8 +9,9 @@
 
 namespace annulus {
 
-// Estimates attention along antidiagonals (XAttention) on a rank that holds keys: scores the rows
-// of ring index `runner` against this rank's own pages.
+// Estimates attention along antidiagonals (XAttention, arXiv 2503.16428) on a rank that holds keys:
+// scores the rows of ring index `runner` against this rank's own pages. A row group is the rows at
+// `stride` consecutive positions.
 //
 // Blocks are ranked by their share of a softmax over the keys of all ranks. That takes two phases,
 // both on the device: first the sum of exponentials for each row group and query head; then, given

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_ENGINE_RUNNER_CHOICE_H_
 #define ANNULUS_ENGINE_RUNNER_CHOICE_H_
 
-// Types shared by the steps of choosing blocks: see BlockChooser.
+// Types shared by the steps of choosing blocks: see BlockChooser. "Own" means: of this rank.
 
 #include <deque>
 #include <functional>
@@ -34,7 +34,8 @@ enum class ChoiceKind : uint8_t {
   kGroups,   // hierarchical
   kTop,      // top_pages
 };
-// Returns how the rows [begin, end) of an item choose under `policy`.
+// Returns how the rows [begin, end) of an item choose under `policy`. `sampled`: it is a sampled
+// item.
 ChoiceKind HowToChoose(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);
 // Whether the item's rows use the policy's content-free lists.
 bool UsesPattern(const AttentionPolicy& policy, bool sampled, int32_t begin, int32_t end);
@@ -122,7 +123,8 @@ struct ChoiceQuery {
   Ask kind = Ask::kExact;
   int32_t stride = 1;
   std::vector<DilatedBranch> branches;
-  std::vector<std::vector<int32_t>> positions;  // [ring index] positions of the rows to score
+  std::vector<std::vector<int32_t>> positions;  // [ring index] what is scored: the positions of
+                                                // rows, or the query blocks of mean rows
   std::vector<int64_t> groups;                  // [ring index] number of score rows
   ConstMatrixView own;                          // [own positions, heads * k_dim]
   std::vector<int64_t> lists;                   // [ring index] number of scores or masses to return

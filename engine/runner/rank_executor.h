@@ -55,13 +55,13 @@ struct RankParts {
   RingChannel* channel = nullptr;
   KvPool* pool = nullptr;
   StepArena* arena = nullptr;  // device memory
-  StepArena* host_arena =
-      nullptr;      // reachable by host and ops; the same as `arena` if the device uses host memory
-  RingSlots slots;  // destination of copies, if the channel copies
-  PatternCache* patterns = nullptr;                    // shared by all ranks
-  Heartbeat* heartbeat = nullptr;                      // shared by all ranks
-  AttentionObserver* observer = nullptr;               // null: none
-  std::chrono::milliseconds exchange_timeout{30'000};  // how long no rank may make progress
+  // Reachable by host and ops; the same as `arena` if the device uses host memory.
+  StepArena* host_arena = nullptr;
+  RingSlots slots;                        // destination of copies, if the channel copies
+  PatternCache* patterns = nullptr;       // shared by all ranks
+  Heartbeat* heartbeat = nullptr;         // shared by all ranks
+  AttentionObserver* observer = nullptr;  // null: none
+  std::chrono::milliseconds exchange_timeout{30'000};  // longest time without progress on any rank
   bool graphs = true;  // run decode steps as graphs: see Stream::BeginGraph
 };
 

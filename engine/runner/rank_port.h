@@ -49,8 +49,8 @@ class RankPort {
   // ---- steps
 
   // Starts a step on every rank. After OK, call Results before the next Start. INVALID_ARGUMENT if
-  // no rank could run the plan; this has the same effect as a rank failing in it. If state() is not
-  // kUp, returns the status that explains why.
+  // no rank could run the plan: the ranks then forget all sequences, as if one had failed in the
+  // step. If state() is not kUp, returns the status that explains why.
   virtual absl::Status Start(std::shared_ptr<const StepPlan> plan) = 0;
 
   // Waits for the step and returns one result per rank, in rank order. If any rank fails, the step
@@ -84,7 +84,7 @@ class RankPort {
 
   // ---- pages
 
-  // Callbacks through which a PageBook informs the ranks.
+  // Callbacks with which a PageBook tells the ranks about pages taken and freed.
   virtual PageBook::Hooks page_hooks() = 0;
   // The memory of the rank's pages; null if it is not in this process.
   virtual const KvPool* local_pages(int rank) const = 0;

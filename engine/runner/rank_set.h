@@ -21,7 +21,7 @@ struct RankSetOptions {
   size_t kv_memory_bytes = 0;  // all ranks together
   int rows_per_rank = 2048;    // most rows of a plan on one rank
   int sequences = 64;          // most sequences in a plan
-  // How long no rank may make progress in a step.
+  // Longest time in a step without progress on any rank.
   std::chrono::milliseconds exchange_timeout{600'000};
   AttentionObserver* observer = nullptr;           // only for a single rank; null: none
   RingTransport transport = RingTransport::kAuto;  // for ranks on different devices

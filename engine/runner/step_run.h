@@ -14,7 +14,7 @@ namespace annulus {
 inline constexpr int64_t kLogitsRows = 8;
 
 // Runs one plan on one rank, from token ids to sampled tokens. Made for one step and then
-// discarded.
+// discarded. Own rows are those that this rank computes.
 class StepRun {
  public:
   StepRun(RankExecutor& rank, const StepPlan& plan) : rank_(rank), plan_(plan) {}
@@ -29,7 +29,7 @@ class StepRun {
   };
   // Data that the layers of one cache group share in this step.
   struct GroupStep {
-    std::vector<ItemShards> shards;  // [ring item]; for choosing items: of the last layer run
+    std::vector<ItemShards> shards;  // [ring item]; for items that choose: the last layer's choice
     std::vector<ChoosingItem> choosing;
     std::vector<ChoosingItem> dilated;  // items whose coverage is sampled as well
     std::vector<AppendRun> appends;
@@ -51,6 +51,7 @@ class StepRun {
     AttentionState state, served, kept;
   };
   // Buffers for one layer's mixture of experts. A choice is a pair of a row and one of its experts.
+  // few_* are for steps of few rows (kMostChoosingRows), whose choices stay on the device.
   struct ExpertBuffers {
     MatrixView input;                 // [rows, hidden]: the rows of one expert
     MatrixView output;                // [gated rows, hidden]

@@ -24,8 +24,9 @@ class AdmissionHost {
   virtual bool Waits(const Contender& contender, const Contender* large) = 0;
   enum class Answer { kAdmitted, kNoRoom, kLeavesNoRoom };
   // Admits the contender if there is room. Returns kAdmitted also if the request has ended for
-  // another reason. If `large` is given, admits only if `large` still fits once everything that ran
-  // before its room was reserved has ended; otherwise returns kLeavesNoRoom.
+  // another reason. `large`: the request for which room is gathered, or null. With it, admits only
+  // if `large` will still fit once everything that was running when gathering began has ended;
+  // otherwise returns kLeavesNoRoom.
   virtual Answer TryAdmit(const Contender& contender, const Contender* large) = 0;
 };
 

@@ -42,14 +42,15 @@ struct Contender {
 };
 
 // How pressing a request is; 1 if waiting a little costs it nothing. The larger of:
-// - its stretch: the time until its first token if it continues now, divided by the time that takes
-//   alone (the geometric mean of its whole and its remaining work). It grows with waiting, faster
-//   for shorter requests, so short requests come soon and long ones come eventually, whatever else
-//   arrives. Requests that have begun count a quarter more, so that equal ones finish one after the
-//   other instead of all at the end;
-// - the time to its deadline divided by its slack, the part of that time left over once it is done.
-//   Ignored if the deadline cannot be met, so that lost work takes nothing from others.
-// Each step of priority multiplies it by four.
+// - its stretch: the time from submission to its first token if it continues now, divided by the
+//   time that its prompt takes alone (the geometric mean of the total and the remaining time). It
+//   grows with waiting, faster for shorter requests, so short requests come soon and long ones come
+//   eventually, whatever else arrives. Requests that have begun count a quarter more, so that equal
+//   ones finish one after the other instead of all at the end;
+// - the time to its deadline, divided by the slack: the part of that time that is left over if it
+//   runs alone now. Ignored if the deadline cannot be met, so that lost work takes nothing from
+//   others.
+// Each step of priority multiplies the result by four.
 //
 // Priority also weighs shares, but only below the level of the request's owner: among the clients
 // and connections of a tenant, one whose requests have one step more gets four times as much. It

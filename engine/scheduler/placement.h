@@ -13,7 +13,7 @@ namespace annulus {
 struct PlanLimits {
   int ranks = 1;
   int shards = ShardsFor(1);         // virtual shards: ShardsFor(ranks) or more
-  int page_tokens = 64;              // also the stripe unit
+  int page_tokens = 64;              // also the unit in which a ring shares a sequence
   int prefill_rows_per_rank = 2048;  // most prompt rows per rank and step; at least a page
   int sampled_rows_per_rank = 64;    // most sampled rows per rank and step; at least 1
   int draft_rows_per_rank = 0;       // most rows of guessed tokens, in addition

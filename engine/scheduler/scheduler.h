@@ -41,13 +41,13 @@ StepPlan PlanStep(const EngineState& state, const PageBook& pages, const PlanLim
                   const ModePolicy& policy,
                   std::optional<std::span<const PrefillTurn>> turns = std::nullopt);
 
-// Call when `plan`, which PlanStep made from this very state, is about to run: marks the pages
-// being written in the book.
+// Call when `plan`, which PlanStep made from this very state, is about to run. Marks in the book
+// the pages that the step will write.
 void StartStep(const StepPlan& plan, const EngineState& state, PageBook& pages);
 
-// Checks that the ranks' answers fit the plan: each sampled item has tokens from its home rank, at
-// least one and at most one per row, each after the first confirming the guess before it. Does not
-// allocate.
+// Checks that the ranks' answers fit the plan. Each sampled item must have one or more tokens from
+// its home rank, at most one per row, and each further token requires that the previous one equals
+// the guess in its row. Otherwise INTERNAL. Does not allocate.
 absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& results);
 
 // Applies a finished step to the state: page tables grow, sampled tokens are appended, computed
@@ -56,8 +56,9 @@ absl::Status CheckAnswered(const StepPlan& plan, const std::vector<RankResult>& 
 void CommitStep(const StepPlan& plan, const std::vector<RankResult>& results,
                 const PlanLimits& limits, EngineState& state, PageBook& pages);
 
-// Returns pages of window groups that no later row can see to their sequence's reserve, unless
-// others hold them too. Call after CommitStep, and after pages have been kept for others.
+// Moves pages that no later row can see, because they have left their group's window, to their
+// sequence's reserve, unless others hold or keep them too. Call after CommitStep, and after pages
+// have been kept for others.
 void DropBehindWindows(const PlanLimits& limits, EngineState& state, PageBook& pages);
 
 }  // namespace annulus
