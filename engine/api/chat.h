@@ -17,7 +17,7 @@ namespace annulus {
 // One message of a conversation, as passed to the model's chat template. A field that is absent
 // here is undefined in the template. All texts are UTF-8.
 struct ChatMessage {
-  // "system", "user", "assistant", "tool", or another role that the template knows
+  // "system", "user", "assistant", "tool", or another role that the template knows.
   std::string role;
   std::optional<std::string> content;
   std::optional<std::string> name;

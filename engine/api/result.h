@@ -13,7 +13,9 @@
 
 namespace annulus {
 
-// Why the rest of a prompt was not reused from the cache.
+// Why the rest of a prompt was not reused from the cache: the nearest cached prompt continues with
+// other tokens; its pages were evicted; it was computed under another attention policy; or the
+// request asked to ignore the cache (RequestSpec::ignore_cache).
 struct CacheMiss {
   enum class Reason : uint8_t { kOtherTokens, kEvicted, kOtherAttention, kIgnored };
   Reason reason = Reason::kOtherTokens;
@@ -113,10 +115,11 @@ struct AttentionReport {
   // The smallest mean coverage of any reused keys and values when they were computed; absent:
   // exact.
   std::optional<double> inherited_coverage;
-  double estimate_seconds = 0;           // estimating, sampling and choosing, all ranks together
-  double attend_seconds = 0;             // attending, all ranks together
-  double estimate_wall_seconds = 0;      // The same two, of the slowest rank in each step: what
-  double attend_wall_seconds = 0;        // the request waited for.
+  double estimate_seconds = 0;  // estimating, sampling and choosing, all ranks together
+  double attend_seconds = 0;    // attending, all ranks together
+  // The same two as the request waited for them: those of the slowest rank in each step.
+  double estimate_wall_seconds = 0;
+  double attend_wall_seconds = 0;
   std::vector<AttentionDetail> details;  // by layer, then kv head; empty unless requested
 };
 

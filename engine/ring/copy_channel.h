@@ -21,8 +21,8 @@ namespace annulus {
 // of the sender's stream. Thread-safe.
 class CopyRing final : public RingGroup {
  public:
-  // FAILED_PRECONDITION if such a link is impossible; RESOURCE_EXHAUSTED if it gets no memory.
-  // `backend` must outlive the ring.
+  // FAILED_PRECONDITION if the devices cannot be linked by `kind`; RESOURCE_EXHAUSTED if a link
+  // gets no memory. `backend` must outlive the ring.
   static absl::StatusOr<std::unique_ptr<CopyRing>> Create(Backend& backend, int ranks,
                                                           LinkKind kind);
   ~CopyRing() override;

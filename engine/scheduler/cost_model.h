@@ -36,20 +36,21 @@ RingWork StripedWork(int64_t rows, int64_t cached, int degree, int page_tokens, 
 // measured values; beyond them returns the nearest.
 AttentionRate RateOf(double rows, const ExchangeRates& rates);
 
-// Seconds until the last rank has attended in one layer: one call for each rank with keys. Both
-// modes attend the same pairs in calls of the same size and differ in which rank does the work. The
-// result is at least what the fullest rank takes alone, and at least what all ranks take together.
-// A few rows lie in a single page: then pass-KV makes one rank attend everything, while in pass-Q
-// every holder takes its part.
+// Seconds until the last rank has attended in one layer, with one call for each rank that has keys.
+// Both modes attend the same pairs in calls of the same size and differ in which rank does the
+// work. The result is at least the time of the fullest rank if it computes alone, and at least the
+// time of all work spread evenly while all ranks compute. A few rows lie in a single page: then in
+// pass-KV one rank attends everything, while in pass-Q every holder takes its part.
 double AttentionSeconds(RingMode mode, const RingWork& work, const AttentionGeometry& geometry,
                         const ExchangeRates& rates);
 
 // Seconds of exchange that one layer adds to AttentionSeconds.
 //
-// If messages travel over a link (Meta, arXiv 2411.01783, section 3), this is the time of bytes not
-// hidden behind attention. pass-KV sends 2 (T + P) G d e bytes, hidden. pass-Q sends T H d e bytes,
-// hidden, and returns T H (d + 1) 4 bytes of float32 states after the attention, not hidden. Each
-// is multiplied by (k - 1) / k.
+// T: rows; P: cached tokens; H, G: query and key/value heads; d: head_dim; e: bytes per element; k:
+// degree. If messages travel over a link (Meta, arXiv 2411.01783, section 3), the result is the
+// time of the bytes not hidden behind attention. pass-KV sends 2 (T + P) G d e bytes, hidden.
+// pass-Q sends T H d e bytes, hidden, and returns T H (d + 1) 4 bytes of float32 states after the
+// attention, not hidden. Each is multiplied by (k - 1) / k.
 //
 // If messages pass addresses within one address space, nothing is copied and both modes merge the
 // same number of states. The remaining cost is k - 1 messages that list every page in pass-KV, and

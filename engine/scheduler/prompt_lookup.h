@@ -26,7 +26,7 @@ class PromptLookup {
   static constexpr int kMatch = 3;  // how many equal tokens a guess needs
   static constexpr int kMostDraft = kMostSampledRows - 1;
 
-  // `most_tokens`: the length the sequence can grow to. Allocates bytes() of memory at once.
+  // `most_tokens`: the length the sequence can grow to. Allocates BytesFor(most_tokens) at once.
   explicit PromptLookup(int64_t most_tokens);
 
   // Indexes further tokens of the sequence, at most `most` per call. `tokens`: the prompt and the
@@ -37,8 +37,8 @@ class PromptLookup {
   // tokens have not occurred before, or if a guess is not worth its time.
   std::vector<int32_t> Draft(std::span<const int32_t> tokens, int most, double row_cost);
 
-  // Reports that `drafted` tokens of the last draft were tried (fewer than drafted if a step had no
-  // room), and that the first `accepted` of them were right.
+  // Reports that `drafted` tokens of the last draft were tried (fewer than Draft returned if a step
+  // had no room for all), and that the first `accepted` of them were right.
   void Learn(int drafted, int accepted);
 
   double acceptance() const { return right_ / tried_; }

@@ -17,9 +17,9 @@ AttentionClass ClassOf(const AttentionAssignment* attention);
 // The work of a step, as far as it affects its time. Values can be added.
 struct StepWork {
   enum Feature : uint8_t {
-    kStep,        // 1: the fixed part of a step, above all reading the weights
+    kStep,        // always 1: the fixed cost of a step, above all reading the weights
     kRows,        // prompt rows, over all ranks
-    kFullest,     // ranks times the fullest rank's prompt rows; equals kRows if even
+    kFullest,     // ranks times the fullest rank's prompt rows; kRows if spread evenly
     kDensePairs,  // causal (row, key) pairs of prompt rows, by AttentionClass
     kPatternPairs,
     kContentPairs,
@@ -44,7 +44,7 @@ StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention,
 
 // Predicts how long steps take: a weighted sum of the work's amounts with nonnegative weights,
 // refitted while steps run by least squares of relative errors over roughly the last 30 steps.
-// Amounts that these do not vary keep their weights. Plain data.
+// Weights about which these steps say nothing stay as they were. Plain data.
 class StepCostModel {
  public:
   // 0 before the first step.

@@ -23,7 +23,8 @@ enum class PolicyKind : uint8_t {
   kGlobalLocal,    // the first blocks and a window (Longformer, 2004.05150)
   kRandom,         // the same, plus seeded random blocks between (BigBird, 2007.14062)
   kHierarchical,   // all near blocks; beyond, one block of 4, of 16, .. in ever wider bands
-  // These look at content. Prompt or answer rows that the policy does not mention attend all.
+  // These look at content. If only prompts (or only answers) are named, all other rows attend
+  // everything.
   kAdaptive,  // prompts: the fewest blocks estimated to hold `tau` of the attention
   kTopPages,  // answers: the blocks with the highest upper bound of scores (Quest, 2406.10774)
   kLearned,   // prompts: like kAdaptive, estimated by gates that were fitted to the model; see
@@ -47,7 +48,7 @@ struct AttentionPolicy {
   int32_t block = 64;     // tokens, a multiple of the page
   int32_t sinks = 64;     // tokens at the beginning that stay visible
   int32_t window = 4096;  // tokens: row i keeps j > i - window
-  int32_t stride = 8;     // blocks
+  int32_t stride = 8;     // blocks: the s of kStrided
   int32_t local = 4;      // blocks before the diagonal
   int32_t global = 1;     // blocks at the beginning
   int32_t random = 8;     // blocks drawn for each query block

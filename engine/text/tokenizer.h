@@ -60,7 +60,7 @@ class Tokenizer {
   virtual int32_t vocabulary_size() const = 0;
   virtual bool HasToken(int32_t id) const = 0;
   virtual bool IsSpecial(int32_t id) const = 0;
-  // Whether the id belongs to a control token (see AddedTokens), which EncodePlain never returns.
+  // Whether the id belongs to a control token: see AddedTokens and EncodePlain.
   virtual bool IsControl(int32_t id) const = 0;
 
   // The beginning-of-text id, if the files name one.
