@@ -77,8 +77,7 @@ struct MemoryPlan {
   bool of_host = true;  // the device uses the host's memory
   int ranks = 1;        // on this device
   size_t total = 0;
-  // Free after the weights were loaded, as the device reported it. For the host also without
-  // `program`.
+  // Free after loading: what the device reported; for the host total - program - weights.
   size_t free = 0;
   size_t weights = 0;
   size_t program = 0;    // held by the process besides weights; 0 unless of_host

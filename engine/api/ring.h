@@ -23,8 +23,9 @@ struct AttentionRate {
   int rows = 1;
   double flops = 50e9;        // while all ranks of its ring compute too
   double alone_flops = 50e9;  // while the others wait; higher if ranks share processors
-  // Extra seconds of pass-Q over pass-KV per further rank when one rank has all rows. Negative if
-  // that rank gains little from the processors that idle ranks leave it.
+  // Extra seconds that pass-Q takes over pass-KV per further rank when one rank has all rows,
+  // beyond what the other rates predict. Negative if that rank gains little from the processors
+  // that idle ranks leave it.
   double query_seconds = 0;
 };
 

@@ -28,7 +28,8 @@ struct RankModel {
   std::shared_ptr<const AttentionGates> gates;  // for the policy `learned`; null: none
 
   float embedding_scale = 1;
-  // For the layers' quantised matrices; expert routing always takes float inputs.
+  // For those of the layers' matrices whose dtype it needs (ActivationsOf). Expert routing always
+  // takes float inputs.
   Activations activations = Activations::kFloat;
 
   const ModelWeights& weights_on(int device) const {
