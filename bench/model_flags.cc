@@ -22,6 +22,8 @@ void AddModelFlags(CLI::App& command, ModelBenchOptions& options) {
   command.add_option("--generate", options.generate, "Tokens of a decode row")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  AddCounts(command, "--streams", options.streams, 1, 4096,
+            "Requests that decode at once, a decode row for each (default: 1)");
   command
       .add_option("--force-tokens", options.force_tokens,
                   "Answers of decode rows, timed without and with guessing ahead: quote (a passage "

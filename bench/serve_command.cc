@@ -1,3 +1,4 @@
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,7 @@ namespace {
 
 struct ServeOptions {
   ConnectionOptions connection;
+  double deadline = 0;  // seconds, of each call; 0: none
   LoadOptions load;
   BesideOptions beside{.long_prompt = 0};  // no such prompt: load alone
 };
@@ -38,6 +40,10 @@ absl::StatusOr<int32_t> Vocabulary(Connection& connection, const std::string& mo
 
 absl::Status RunServe(ServeOptions options, BenchContext& context) {
   Cancellation cancellation;
+  if (options.deadline > 0) {
+    options.connection.timeout =
+        std::chrono::milliseconds(static_cast<int64_t>(options.deadline * 1000));
+  }
   ANNULUS_ASSIGN_OR_RETURN(const auto connection,
                            Connection::Open(options.connection, cancellation));
   ANNULUS_ASSIGN_OR_RETURN(options.load.vocabulary, Vocabulary(*connection, options.load.model));
@@ -76,6 +82,7 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
   command->footer(
       "Examples:\n"
       "  annulus-bench serve --rate 2 --duration 30 --prompt-tokens 512 --max-tokens 32\n"
+      "  annulus-bench serve --rate 0.5 --prompt-tokens 200 --longest-prompt 131072 --deadline 60\n"
       "  annulus-bench serve --beside-prompt 8192 --rate 0.2 --prompt-tokens 200 --max-tokens 1\n"
       "  annulus-bench serve --server gpu7:50051 --tls-ca ca.pem --json");
   command->add_option("--server", options->connection.server, "Address of annulusd")
@@ -97,6 +104,14 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
   command->add_option("--prompt-tokens", load.prompt_tokens, "Tokens of each prompt")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
+  command
+      ->add_option("--longest-prompt", load.longest_prompt,
+                   "Draw lengths from --prompt-tokens to this, evenly on a logarithmic scale")
+      ->check(CLI::Range(1, 1 << 24));
+  command
+      ->add_option("--deadline", options->deadline,
+                   "Seconds that each call may take; those that take longer have failed")
+      ->check(CLI::Range(0.001, 86400.0));
   command->add_option("--max-tokens", load.max_tokens, "Tokens of each answer")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "bench/model/batched_decode.h"
 #include "bench/model/bench_sink.h"
 #include "bench/model/forced_answer.h"
 #include "bench/model/model_work.h"
@@ -41,13 +42,19 @@ int32_t LongestSequence(const ModelBenchOptions& options) {
   return longest + options.generate + 1;
 }
 
-// Room for the longest sequence over all ranks; pages that are not touched cost no memory.
+int32_t MostStreams(const ModelBenchOptions& options) {
+  return *std::max_element(options.streams.begin(), options.streams.end());
+}
+
+// Room for as many of the longest sequence as decode at once, over all ranks; pages that are not
+// touched cost no memory.
 size_t KvMemory(const ModelBenchOptions& options, int ranks, ModelConfig config) {
   constexpr int kLayoutColumns = 32;   // page layouts may pad heads to this
   constexpr double kHeadroom = 1.25;   // chunks in flight behind windows, page headers
   constexpr double kLeast = 64 << 20;  // per rank
   config.head_dim = (config.head_dim + kLayoutColumns - 1) / kLayoutColumns * kLayoutColumns;
-  const double bytes = KvBytesPerToken(config, options.kv_dtype) * LongestSequence(options);
+  const double bytes =
+      KvBytesPerToken(config, options.kv_dtype) * LongestSequence(options) * MostStreams(options);
   return static_cast<size_t>(kHeadroom * bytes + kLeast * ranks);
 }
 
@@ -64,7 +71,7 @@ EngineOptions MakeEngineOptions(const ModelBenchOptions& options, int ranks,
   engine.activations = options.activations;
   engine.chunk_tokens = options.chunk_tokens;
   engine.tokens_per_rank = engine.page_tokens;  // every sequence is spread over all ranks
-  engine.max_running = 1;
+  engine.max_running = MostStreams(options);
   engine.ring_mode = options.ring_mode;
   engine.attention = options.attention;
   engine.kernels = options.kernels;
@@ -112,6 +119,7 @@ class ModelBench {
   absl::Status Forced(int32_t depth, const std::function<void(const Row&)>& report);
   absl::StatusOr<Row> Prefill(int32_t tokens);
   absl::StatusOr<Row> Decode(int32_t depth);
+  absl::StatusOr<Row> Batched(int32_t depth, int32_t streams);
   absl::Status TakePieces(const std::vector<int32_t>& prompt, MemoryMeter& memory, Runs& runs);
   std::optional<double> PatternHits() const;
   double ExposedSeconds() const;
@@ -261,6 +269,21 @@ absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
   Row row = Describe(machine_.memory_name(), "decode", steps, depth, runs, flops);
   row.Number("bytes", bytes_at(runs.attention.density));
   return row;
+}
+
+absl::StatusOr<Row> ModelBench::Batched(int32_t depth, int32_t streams) {
+  const BatchedDecodeOptions options{.depth = std::max(1, depth),
+                                     .streams = streams,
+                                     .generate = options_.generate,
+                                     .repeat = options_.repeat,
+                                     .kv_dtype = options_.kv_dtype};
+  ANNULUS_ASSIGN_OR_RETURN(Row row, BatchedDecode(
+                                        *engine_, machine_, config_, options,
+                                        [this](int32_t tokens) { return RandomPrompt(tokens); },
+                                        [this] {
+                                          progress_.Show({0, 0});
+                                        }));
+  return row.Int("ranks", ranks_).Int("threads", options_.threads);
 }
 
 // The same answer without and with guesses, by turns; the prompt is read once.
@@ -425,9 +448,12 @@ absl::Status ModelBench::RunRanks(const std::function<void(const Row&)>& report)
       ANNULUS_RETURN_IF_ERROR(Forced(depth, report));
       continue;
     }
-    ANNULUS_ASSIGN_OR_RETURN(const Row row, Decode(depth));
-    progress_.Clear();
-    report(row);
+    for (const int32_t streams : options_.streams) {
+      ANNULUS_ASSIGN_OR_RETURN(const Row row,
+                               streams > 1 ? Batched(depth, streams) : Decode(depth));
+      progress_.Clear();
+      report(row);
+    }
   }
   return absl::OkStatus();
 }

@@ -21,6 +21,8 @@ struct ModelBenchOptions {
   std::vector<int32_t> prompt_tokens;  // a prefill row for each, >= 1
   std::vector<int32_t> depths;         // a decode row for each, >= 0
   int32_t generate = 32;               // tokens of a decode row
+  // A decode row for each: requests that decode at once. Above 1: see BatchedDecode.
+  std::vector<int32_t> streams = {1};
   // What the answers of decode rows are, and then each such row is timed without and with guessing
   // ahead: "quote" (a passage of the prompt), "mislead" (every three tokens stand in the prompt,
   // with something else behind them) or a file of token ids. Empty: what the model generates.

@@ -43,19 +43,6 @@ double Since(BesideClock::time_point start, BesideClock::time_point end) {
   return std::chrono::duration<double>(end - start).count();
 }
 
-v1::GenerationSpec RandomSpec(const LoadOptions& load, int32_t prompt, int32_t answer,
-                              std::mt19937& random) {
-  v1::GenerationSpec spec;
-  spec.set_model(load.model);
-  std::uniform_int_distribution<int32_t> id(0, load.vocabulary - 1);
-  auto* ids = spec.mutable_token_ids()->mutable_ids();
-  for (int32_t i = 0; i < prompt; ++i) ids->Add(id(random));
-  spec.mutable_sampling()->set_max_tokens(answer);
-  spec.mutable_sampling()->set_temperature(0);
-  spec.mutable_sampling()->set_ignore_eos(true);
-  return spec;
-}
-
 absl::Status Failed(const char* what, const grpc::Status& status, const std::string& server) {
   return absl::UnavailableError(absl::StrCat(what, ": ", DescribeFailure(status, server)));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <random>
 #include <system_error>
 #include <thread>
@@ -48,16 +49,11 @@ class Stopwatch final : public GenerationObserver {
   double last_ = 0;
 };
 
-v1::GenerationSpec MakeSpec(const LoadOptions& options, std::mt19937& random) {
-  v1::GenerationSpec spec;
-  spec.set_model(options.model);
-  std::uniform_int_distribution<int32_t> id(0, options.vocabulary - 1);
-  auto* ids = spec.mutable_token_ids()->mutable_ids();
-  for (int32_t i = 0; i < options.prompt_tokens; ++i) ids->Add(id(random));
-  spec.mutable_sampling()->set_max_tokens(options.max_tokens);
-  spec.mutable_sampling()->set_temperature(0);
-  spec.mutable_sampling()->set_ignore_eos(true);
-  return spec;
+int32_t DrawLength(const LoadOptions& options, std::mt19937& random) {
+  if (options.longest_prompt <= options.prompt_tokens) return options.prompt_tokens;
+  std::uniform_real_distribution<double> logarithm(std::log(options.prompt_tokens),
+                                                   std::log(options.longest_prompt));
+  return std::min(static_cast<int32_t>(std::exp(logarithm(random))), options.longest_prompt);
 }
 
 void SendOne(Connection& connection, const v1::GenerationSpec& spec, Clock::time_point due,
@@ -70,6 +66,19 @@ void SendOne(Connection& connection, const v1::GenerationSpec& spec, Clock::time
 }
 
 }  // namespace
+
+v1::GenerationSpec RandomSpec(const LoadOptions& options, int32_t prompt, int32_t answer,
+                              std::mt19937& random) {
+  v1::GenerationSpec spec;
+  spec.set_model(options.model);
+  std::uniform_int_distribution<int32_t> id(0, options.vocabulary - 1);
+  auto* ids = spec.mutable_token_ids()->mutable_ids();
+  for (int32_t i = 0; i < prompt; ++i) ids->Add(id(random));
+  spec.mutable_sampling()->set_max_tokens(answer);
+  spec.mutable_sampling()->set_temperature(0);
+  spec.mutable_sampling()->set_ignore_eos(true);
+  return spec;
+}
 
 std::vector<double> ArrivalTimes(double rate, double duration, uint32_t seed) {
   std::mt19937 random(seed);
@@ -93,7 +102,9 @@ absl::StatusOr<LoadResult> RunLoad(
   for (size_t i = 0; i < times.size() && status.ok(); ++i) {
     const auto due = start + std::chrono::duration_cast<Clock::duration>(
                                  std::chrono::duration<double>(times[i]));
-    v1::GenerationSpec spec = MakeSpec(options, random);
+    const int32_t length = DrawLength(options, random);
+    result.outcomes[i].prompt_tokens = length;
+    v1::GenerationSpec spec = RandomSpec(options, length, options.max_tokens, random);
     while (Clock::now() < due) {
       std::this_thread::sleep_until(std::min(due, Clock::now() + kProgressInterval));
       progress(static_cast<int64_t>(i), ended.load());

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "annulus/v1/inference.pb.h"
 #include "client/connection.h"
 
 namespace annulus {
@@ -21,6 +23,8 @@ struct LoadOptions {
   double rate = 1;              // requests per second, above 0
   double duration = 30;         // seconds in which requests arrive, above 0
   int32_t prompt_tokens = 512;  // of each, random ids that share no prefix with another's
+  // If above prompt_tokens: lengths are drawn between the two, evenly on a logarithmic scale.
+  int32_t longest_prompt = 0;
   int32_t max_tokens = 32;
   int32_t vocabulary = 0;  // ids are drawn below it
   std::string model;       // empty: the server's only one
@@ -31,17 +35,22 @@ struct LoadOptions {
 // that falls behind cannot hide it.
 struct RequestOutcome {
   grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
-  std::string message;       // of a failure
+  std::string message;  // of a failure
+  int32_t prompt_tokens = 0;
   double first_token = 0;    // seconds; meaningful where tokens > 0
   double end = 0;            // seconds
   std::vector<double> gaps;  // seconds between one delta with tokens and the next
-  int64_t tokens = 0;
+  int64_t tokens = 0;        // of the answer
 };
 
 struct LoadResult {
   std::vector<RequestOutcome> outcomes;  // in order of arrival
   double seconds = 0;                    // from the start to the end of the last request
 };
+
+// A greedy request for exactly `answer` tokens after `prompt` random ids.
+v1::GenerationSpec RandomSpec(const LoadOptions& options, int32_t prompt, int32_t answer,
+                              std::mt19937& random);
 
 // Sends every request at its time, whatever has become of those before (open loop), and waits for
 // all. `progress` hears now and then how many have been sent and how many have ended.

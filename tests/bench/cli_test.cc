@@ -139,6 +139,24 @@ TEST_F(BenchModel, PrintsAPrefillRowForEachPromptAndADecodeRowForEachDepth) {
   EXPECT_EQ(rows[3].at("peak"), "memory_read");
 }
 
+TEST_F(BenchModel, DecodesSeveralStreamsAtOnce) {
+  const Output output = Bench({"model", "--random", config_, "--depth", "40", "--generate", "5",
+                               "--streams", "1,3", "--repeat", "1", "--ranks", "2", "--json"});
+  ASSERT_EQ(output.code, 0) << output.err;
+  const std::vector<nlohmann::json> rows = output.Rows();
+  ASSERT_EQ(rows.size(), 2u) << output.out;
+  EXPECT_EQ(rows[0].at("phase"), "decode");
+  const nlohmann::json& row = rows[1];
+  EXPECT_EQ(row.at("phase"), "decode, batched");
+  EXPECT_EQ(row.at("streams"), 3);
+  EXPECT_EQ(row.at("depth"), 40);
+  EXPECT_EQ(row.at("ranks"), 2);
+  EXPECT_NEAR(row.at("tokens_per_second").get<double>() * row.at("step_seconds").get<double>(), 3,
+              1e-6);
+  EXPECT_GT(row.at("peak_fraction").get<double>(), 0);
+  EXPECT_EQ(row.at("same_tokens"), 1);
+}
+
 TEST_F(BenchModel, ComparesRanksWithTheFirst) {
   const Output output =
       Bench({"model", "--random", config_, "--prompt-tokens", "200", "--depth", "200", "--generate",

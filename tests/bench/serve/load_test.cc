@@ -85,6 +85,54 @@ TEST(RunLoad, SendsEveryRequestWithItsOwnPrompt) {
   EXPECT_EQ(prompts.size(), count);
 }
 
+TEST(RunLoad, DrawsLengthsEvenlyOnALogarithmicScale) {
+  testing::FakeServer server;
+  server.SetReply({{DeltaOf({1}), End()}});
+  LoadOptions options = Quick();
+  options.rate = 2000;
+  options.prompt_tokens = 10;
+  options.longest_prompt = 1000;
+  const LoadResult result = Load(server, options);
+  std::multiset<int> sent;
+  for (const v1::GenerationSpec& spec : server.specs()) sent.insert(spec.token_ids().ids_size());
+  std::multiset<int> noted;
+  int below = 0;
+  for (const RequestOutcome& outcome : result.outcomes) {
+    noted.insert(outcome.prompt_tokens);
+    below += outcome.prompt_tokens < 100;
+  }
+  EXPECT_EQ(noted, sent);
+  EXPECT_GE(*sent.begin(), 10);
+  EXPECT_LE(*sent.rbegin(), 1000);
+  // Half of some 200 lie below the geometric mean, with a deviation of 7.
+  EXPECT_NEAR(below, std::ssize(result.outcomes) / 2.0, 35);
+}
+
+TEST(LoadRows, TellShortPromptsFromLongOnes) {
+  LoadOptions options = Quick();
+  options.longest_prompt = 500;
+  LoadResult result;
+  result.seconds = 10;
+  for (int i = 0; i < 10; ++i) {
+    RequestOutcome outcome;
+    outcome.code = i == 9 ? grpc::StatusCode::DEADLINE_EXCEEDED : grpc::StatusCode::OK;
+    outcome.prompt_tokens = 5 + 10 * i;
+    outcome.first_token = i;
+    outcome.tokens = 1;
+    result.outcomes.push_back(outcome);
+  }
+  const std::vector<Row> rows = LoadRows(options, result);
+  ASSERT_EQ(rows.size(), 7u);
+  const auto shorter = nlohmann::json::parse(rows[2].Json());
+  EXPECT_EQ(shorter.at("latency"), "time_to_first_token_shorter");
+  EXPECT_EQ(shorter.at("count"), 5);
+  EXPECT_EQ(shorter.at("mean"), 2);
+  const auto longer = nlohmann::json::parse(rows[3].Json());
+  EXPECT_EQ(longer.at("latency"), "time_to_first_token_longer");
+  EXPECT_EQ(longer.at("count"), 4);
+  EXPECT_EQ(longer.at("mean"), 6.5);
+}
+
 TEST(RunLoad, CountsFailuresByTheirCode) {
   testing::FakeServer server;
   server.SetFailure({grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full"});
@@ -111,6 +159,7 @@ TEST(LoadRows, GivePercentilesOfWhatSucceeded) {
     outcome.end = 2 * i;
     outcome.gaps = {0.5, 1.5};
     outcome.tokens = 3;
+    outcome.prompt_tokens = 5;
     result.outcomes.push_back(outcome);
   }
   const std::vector<Row> rows = LoadRows(Quick(), result);
@@ -121,6 +170,7 @@ TEST(LoadRows, GivePercentilesOfWhatSucceeded) {
   EXPECT_EQ(total.at("prompt_tokens_per_second"), 50);
   const auto first = nlohmann::json::parse(rows[1].Json());
   EXPECT_EQ(first.at("latency"), "time_to_first_token");
+  EXPECT_EQ(first.at("mean"), 50.5);
   EXPECT_EQ(first.at("p50"), 50);
   EXPECT_EQ(first.at("p90"), 90);
   EXPECT_EQ(first.at("p99"), 99);

@@ -1,0 +1,42 @@
+#ifndef ANNULUS_BENCH_MODEL_BATCHED_DECODE_H_
+#define ANNULUS_BENCH_MODEL_BATCHED_DECODE_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/model/bench_machine.h"
+#include "bench/report/row.h"
+#include "engine/api.h"
+#include "engine/model/model_config.h"
+
+namespace annulus {
+
+struct BatchedDecodeOptions {
+  int32_t depth = 0;      // tokens of each prompt, at least 1
+  int streams = 1;        // requests that decode at once, at most the engine's max_running
+  int32_t generate = 32;  // tokens of each, at least 2
+  int repeat = 5;         // runs; figures are medians
+  DType kv_dtype = DType::kBF16;
+};
+
+// Seconds that a decode step of `streams` rows takes at least on a machine that reads memory and
+// multiplies at these rates: the weights and all keys and values are read once, and each row has
+// its FLOPs. Experts of a mixture are counted once, as if all rows chose the same.
+double LeastStepSeconds(const ModelConfig& config, const BatchedDecodeOptions& options,
+                        DType weights, double bytes_per_second, double flops_per_second);
+
+// Requests with random prompts that share no prefix decode together; the prompts have been read
+// before anything is timed. The row's "peak_fraction" is LeastStepSeconds over the seconds of a
+// step, median of the runs; "same_tokens" is the share of equal tokens when some of the same
+// requests run alone. `prompt` draws one. `working` is called now and then. Errors are the
+// engine's own.
+absl::StatusOr<Row> BatchedDecode(Engine& engine, BenchMachine& machine, const ModelConfig& config,
+                                  const BatchedDecodeOptions& options,
+                                  const std::function<std::vector<int32_t>(int32_t)>& prompt,
+                                  const std::function<void()>& working);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_BENCH_MODEL_BATCHED_DECODE_H_

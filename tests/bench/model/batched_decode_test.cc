@@ -1,0 +1,35 @@
+#include "bench/model/batched_decode.h"
+
+#include "bench/model/model_work.h"
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+// See model_work_test.cc.
+ModelConfig OneLayer() {
+  ModelConfig config;
+  config.vocabulary = 32;
+  config.hidden_size = 8;
+  config.intermediate_size = 16;
+  config.layers.resize(1);
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 4;
+  return config;
+}
+
+TEST(LeastStepSeconds, ReadsWeightsOnceAndKeysOfEveryStream) {
+  const BatchedDecodeOptions options{
+      .depth = 99, .streams = 3, .generate = 2, .kv_dtype = DType::kF32};
+  const double weights = 4.0 * (768 + 8 * 32);
+  const double keys = 2 * 8 * 4 * 101;  // keys and values of 2 heads of 4
+  constexpr double kEndless = 1e300;
+  EXPECT_DOUBLE_EQ(LeastStepSeconds(OneLayer(), options, DType::kF32, 10, kEndless),
+                   (weights + 3 * keys) / 10);
+  EXPECT_DOUBLE_EQ(LeastStepSeconds(OneLayer(), options, DType::kF32, kEndless, 10),
+                   3 * DecodeFlops(OneLayer(), 100) / 10);
+}
+
+}  // namespace
+}  // namespace annulus
