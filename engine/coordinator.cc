@@ -400,6 +400,9 @@ void Coordinator::RecordFinished(const Request& request, FinishReason reason) {
   }
   metrics_.request_max_num_generation_tokens.Observe(request.spec().sampling.max_tokens);
   metrics_.request_generation_tokens.Observe(static_cast<double>(request.completion_tokens()));
+  if (reason == FinishReason::kStop || reason == FinishReason::kLength) {
+    serving_.CountAnswer(request.completion_tokens());
+  }
   if (request.completion_tokens() > 0) {
     metrics_.request_decode_time.Observe(request.timings().decode);
   }

@@ -217,7 +217,9 @@ void Coordinator::CountTokens(Request& request, const Request::TokenOutcome& out
   for (int n = 0; n < outcome.taken; ++n) {
     metrics_.inter_token_latency.Observe(*outcome.gap_seconds / outcome.taken);
   }
-  if (!outcome.parked && serving_.CountGap(*outcome.gap_seconds)) request.CountStall();
+  if (!outcome.parked && serving_.CountGap(*outcome.gap_seconds, outcome.taken)) {
+    request.CountStall();
+  }
 }
 
 }  // namespace annulus

@@ -45,7 +45,16 @@ Contender Serving::ContenderOf(const Request& request, SteadyTime now) const {
   contender.total = share.done + share.left;
   const SteadyTime due = std::min(spec.deadline, spec.wanted_by);
   if (due != SteadyTime::max()) contender.until_deadline = SecondsBetween(now, due);
+  contender.ends_at_deadline = spec.deadline == due;
+  contender.answer = AnswerSeconds(spec);
   return contender;
+}
+
+// An answer takes as long as those of others do now; max_tokens is rarely reached.
+double Serving::AnswerSeconds(const RequestSpec& spec) const {
+  if (spec.prefill_only) return 0;
+  const double tokens = std::min<double>(spec.sampling.max_tokens, answer_tokens_);
+  return (tokens - 1) * token_seconds_;
 }
 
 Serving::PromptShare Serving::ShareDone(const Request& request) const {
@@ -145,8 +154,14 @@ std::vector<RequestId> Serving::Admit(const std::deque<RequestId>& waiting,
   SetContending(requests);
   std::vector<Contender> contenders;
   for (const RequestId id : waiting) contenders.push_back(ContenderOf(*requests.at(id), now));
+  std::vector<Contender> begun;
+  for (const auto& [id, request] : requests) {
+    const Sequence* const sequence = request->sequence();
+    if (sequence == nullptr || sequence->paused || !sequence->in_prefill()) continue;
+    begun.push_back(ContenderOf(*request, now));
+  }
   std::vector<RequestId> order;
-  for (const size_t i : admission_.Run(contenders, shares_, host)) {
+  for (const size_t i : admission_.Run(contenders, begun, shares_, host)) {
     order.push_back(contenders[i].id);
   }
   return order;
@@ -209,7 +224,12 @@ void Serving::Took(const StepPlan& plan, const Requests& requests, double second
   metrics_.smallest_chunk_seconds.Set(pacer_.smallest_chunk_seconds());
 }
 
-bool Serving::CountGap(double seconds) {
+void Serving::CountAnswer(int64_t tokens) {
+  answer_tokens_ += 0.1 * (static_cast<double>(tokens) - answer_tokens_);
+}
+
+bool Serving::CountGap(double seconds, int tokens) {
+  token_seconds_ += 0.02 * (seconds / std::max(tokens, 1) - token_seconds_);
   const bool stall = stall_seconds_ > 0 && seconds > stall_seconds_;
   if (stall) metrics_.stall_violations.Increment();
   return stall;

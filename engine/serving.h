@@ -44,8 +44,11 @@ class Serving {
   // A step of the plan has taken so long.
   void Took(const StepPlan& plan, const Requests& requests, double seconds);
 
-  // A stream waited so long for its next token. Whether that was longer than the stall budget.
-  bool CountGap(double seconds);
+  // A stream waited `seconds` for its next tokens. Returns whether that was longer than the stall
+  // budget.
+  bool CountGap(double seconds, int tokens);
+  // An answer is complete.
+  void CountAnswer(int64_t tokens);
   // What one more row that is sampled at `position` adds to a step that has one, as a share of it.
   double RowCost(int32_t position) const;
 
@@ -74,6 +77,7 @@ class Serving {
 
  private:
   Contender ContenderOf(const Request& request, SteadyTime now) const;
+  double AnswerSeconds(const RequestSpec& spec) const;
   void SetContending(const Requests& requests);
 
   const double stall_seconds_;
@@ -85,6 +89,8 @@ class Serving {
   Admission admission_;
   double turnover_seconds_ = 0.5;  // from the end of a request to that of the next, mean
   SteadyTime last_end_{};
+  double token_seconds_ = 0;   // between two tokens of a stream, mean over the last of them
+  double answer_tokens_ = 32;  // of an answer, mean over the last of them
   bool news_ = false;
   SteadyTime next_pass_{};  // though there is no news: orders change with time
 };

@@ -1,6 +1,7 @@
 #include "engine/scheduler/admission.h"
 
 #include <algorithm>
+#include <map>
 
 namespace annulus {
 namespace {
@@ -14,6 +15,30 @@ bool WaitedEnough(const Contender& contender) {
   return contender.elapsed >= std::max(contender.total, kLeast);
 }
 
+// The prompts that come before one that starts now: those of its own share, and as many seconds of
+// each other share that contends, which takes turns with it.
+class PromptsAhead {
+ public:
+  explicit PromptsAhead(std::span<const Contender> begun) {
+    for (const Contender& contender : begun) Add(contender);
+  }
+  void Add(const Contender& contender) {
+    own_[contender.share] += contender.remaining;
+    all_ += contender.remaining;
+  }
+  bool LeaveTime(const Contender& contender) const {
+    if (!contender.ends_at_deadline) return true;
+    const auto own = own_.find(contender.share);
+    if (own == own_.end()) return true;
+    const double ahead = std::min(all_, own->second * static_cast<double>(own_.size()));
+    return SecondsNeeded(contender, ahead) <= contender.until_deadline;
+  }
+
+ private:
+  std::map<ShareName, double> own_;
+  double all_ = 0;
+};
+
 }  // namespace
 
 void Admission::Forget(SequenceId id) {
@@ -21,8 +46,10 @@ void Admission::Forget(SequenceId id) {
   if (gathering_ == id) gathering_.reset();
 }
 
-std::vector<size_t> Admission::Run(std::span<const Contender> waiting, const FairShares& shares,
+std::vector<size_t> Admission::Run(std::span<const Contender> waiting,
+                                   std::span<const Contender> begun, const FairShares& shares,
                                    AdmissionHost& host) {
+  PromptsAhead ahead(begun);
   std::vector<size_t> order = ServingOrder(waiting, shares);
   // What room was gathered for comes first until it begins: it has had its wait.
   const Contender* large = nullptr;
@@ -40,7 +67,7 @@ std::vector<size_t> Admission::Run(std::span<const Contender> waiting, const Fai
   for (const size_t i : order) {
     if (!host.HasTime()) break;
     const Contender& contender = waiting[i];
-    if (!host.HasPlace(contender)) continue;
+    if (!host.HasPlace(contender) || !ahead.LeaveTime(contender)) continue;
     if (!no_room_.contains(contender.id)) {
       if (refused == kMostRefusals) continue;
       const bool beside = large != nullptr && large != &contender;
@@ -48,6 +75,7 @@ std::vector<size_t> Admission::Run(std::span<const Contender> waiting, const Fai
       if (host.Waits(contender, other)) continue;
       const AdmissionHost::Answer answer = host.TryAdmit(contender, other);
       if (answer == AdmissionHost::Answer::kAdmitted) {
+        ahead.Add(contender);
         if (large == &contender) {
           large = nullptr;
           gathering_.reset();

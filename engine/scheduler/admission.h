@@ -35,14 +35,18 @@ class AdmissionHost {
 // one request at a time, the first such in serving order), and others start only if they leave that
 // room. Since every running request ends, its turn comes.
 //
+// A request that ends at its deadline does not start while the prompts before it leave it too
+// little time: it would hold a place, and lose its own time and then theirs.
+//
 // Remembers which requests had no room since room last became available, so that a pass without
 // news does not ask for them again. Otherwise pure: no clock, memory or threads.
 class Admission {
  public:
-  // Makes one pass over the waiting requests, as far as time allows. Returns them in ServingOrder,
-  // except that the request for which room is gathered comes first.
-  std::vector<size_t> Run(std::span<const Contender> waiting, const FairShares& shares,
-                          AdmissionHost& host);
+  // Makes one pass over the waiting requests, as far as time allows. `begun`: those that run and
+  // whose prompts are not fully computed. Returns the waiting ones in ServingOrder, except that the
+  // request for which room is gathered comes first.
+  std::vector<size_t> Run(std::span<const Contender> waiting, std::span<const Contender> begun,
+                          const FairShares& shares, AdmissionHost& host);
 
   // Call whenever room may have become available, for example because a request ended.
   void RoomMayHaveCome() { no_room_.clear(); }

@@ -18,6 +18,11 @@ constexpr double kShortest = 0.02;  // seconds
 constexpr double kMostUrgent = 1e9;
 constexpr double kStepOfPriority = 4;
 constexpr double kBegun = 1.25;
+constexpr double kLost = 1e-12;
+// What a deadline must leave room for, over what is predicted. An answer's length and the streams
+// that will run beside it are guesses.
+constexpr double kPromptMargin = 1.1;
+constexpr double kAnswerMargin = 1.25;
 
 // How much a second of work counts for the share's account at a level.
 double WeightOf(const ShareName& share, size_t level, int priority) {
@@ -56,14 +61,20 @@ struct Lane {
 
 size_t ShareName::owner_level() const { return tenant != TenantId().name() ? 0 : 1; }
 
+double SecondsNeeded(const Contender& contender, double ahead) {
+  return kPromptMargin * (ahead + contender.remaining) + kAnswerMargin * contender.answer;
+}
+
 double Urgency(const Contender& contender) {
   const double total = std::max(contender.total, kShortest);
   const double remaining = std::clamp(contender.remaining, kShortest, total);
   double urgency = (contender.elapsed + remaining) / std::sqrt(total * remaining);
   if (contender.remaining < contender.total) urgency *= kBegun;
-  const double slack = contender.until_deadline - contender.remaining;
+  const double slack = contender.until_deadline - SecondsNeeded(contender);
   if (slack > 0 && std::isfinite(slack)) {
     urgency = std::max(urgency, contender.until_deadline / slack);
+  } else if (slack <= 0 && contender.ends_at_deadline) {
+    urgency *= kLost;
   }
   return std::min(urgency, kMostUrgent) * std::pow(kStepOfPriority, contender.priority);
 }

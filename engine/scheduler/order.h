@@ -38,8 +38,14 @@ struct Contender {
   double elapsed = 0;    // seconds since it was submitted
   double remaining = 0;  // time for the rest of its prompt if it ran alone
   double total = 0;      // the same for everything it had to compute
+  double answer = 0;     // time that its answer is expected to take after that
   double until_deadline = std::numeric_limits<double>::infinity();  // in seconds
+  bool ends_at_deadline = false;  // an answer that is not complete by then is lost
 };
+
+// Time from now until the answer of a request that ends at its deadline is complete, with a margin
+// for what predictions miss, if `ahead` seconds of other prompts come first.
+double SecondsNeeded(const Contender& contender, double ahead = 0);
 
 // How pressing a request is; 1 if waiting a little costs it nothing. The larger of:
 // - its stretch: the time from submission to its first token if it continues now, divided by the
