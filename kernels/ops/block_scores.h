@@ -10,42 +10,46 @@
 
 namespace annulus {
 
-// What attention would give to whole blocks of keys: estimated, or exactly.
+// Ops that score whole blocks of keys: how much attention would give to each, exactly or estimated.
 
-// The rows of one sequence against some of its pages, scored by block.
+// Rows of one sequence and the pages whose blocks are scored for them.
 struct BlockScoresItem {
   ConstMatrixView query;               // [rows, heads * k_dim], already rotated
   std::span<const int32_t> positions;  // [rows], ascending
   std::span<const KvPageView> pages;   // ascending first_position; gaps are allowed
-  // With stride 1: keys that no branch keeps for a row and head are left out. None: all count.
+  // With stride 1, keys that no branch keeps for a row and head are left out. If empty, all keys
+  // count.
   std::span<const DilatedBranch> branches;
   float* scores = nullptr;  // [row groups][heads][blocks]
 };
 
-// Positions are cut into tiles of `stride`. A row group is the rows of one tile: the rows of an
-// item in runs of equal position / stride. A block is `block_tokens` positions; an item's blocks
-// are those that its pages lie in, ascending.
+// Positions are cut into tiles of `stride` tokens. A row group is all rows of an item that lie in
+// one tile (equal position / stride). A block is `block_tokens` positions; an item's blocks are
+// those that contain any of its pages, in ascending order.
 //
-// stride 1: a row group is one row, and its score of a block is the exact log of the sum of
-// exp(score) over the block's keys that the row sees (j <= position), by the rules of Attention
-// without a window.
+// stride 1: a row group is one row. Its score of a block is the exact log of the sum of exp(score)
+// over the block's keys that the row sees (j <= position), by the rules of AttentionParams without
+// a window.
 //
-// stride 8 or 16 (XAttention, arXiv 2503.16428, section 2.1): a tile of queries meets a tile of
-// keys along an antidiagonal: the mean of scale * (query r . key t) over the pairs that meet
-// (MeetingSlot) and are there (rows given, keys inside the pages' tokens), then the soft cap. The
-// score of a block is the log of the sum of exp(mean) over its tiles up to the group's own.
+// stride 8 or 16 (XAttention, arXiv 2503.16428, section 2.1): only the (query, key) pairs of two
+// tiles on an antidiagonal are multiplied, as MeetingSlot says. The score of a pair of tiles is the
+// mean of scale * (query . key) over the antidiagonal's pairs whose row is in the item and whose
+// key is in a page, then the soft cap. The score of a block is the log of the sum of exp(that mean)
+// over the block's tiles up to the group's own.
 //
-// Nothing seen: -infinity. Queries and keys may be rounded as the table's Attention rounds them, so
-// that with stride 1 the score is what this attention gives the block; scores are good to 1e-5
-// beside that and beside what float32 loses in a sum of stride * k_dim products. FLOPs: 2 * heads *
-// k_dim / stride for each (row, key) pair of the tiles visited. Bytes: each page's keys once for
-// each kv head and 32 row groups of its query heads; 4 for each score.
+// If the group sees nothing of a block, its score is -infinity.
 //
-// Tables of GPUs multiply by tensor cores where pages are not float32. Keys of bf16, f16 and fp8
-// are exact there, and int8 with stride 1. With stride 8 and 16 queries are rounded as by
-// Attention, and int8's keys to bf16; with stride 1 queries are not rounded, at 3 times the FLOPs.
-// Bytes: keys from memory once for all rows of an item; from the cache once for 128 pairs of a row
-// group and a query head (stride 1: 40).
+// Precision. A table may round queries and keys just as its attention does, so that the exact
+// scores (stride 1) are what this table's attention gives the block. Apart from that, the error of
+// a score is 1e-5 plus the rounding of a float32 sum of stride * k_dim products. GPU tables use
+// tensor cores unless pages are float32. Keys of bf16, f16 and fp8 are exact there, int8 keys only
+// with stride 1; with stride 8 or 16 int8 keys are rounded to bf16 and queries as in attention.
+// With stride 1 queries are not rounded, at 3 times the FLOPs.
+//
+// FLOPs: 2 * heads * k_dim / stride for each (row, key) pair of the tiles visited. Bytes: a page's
+// keys once for each kv head and 32 row groups of its query heads, and 4 per score. On a GPU: keys
+// from memory once for all rows of an item, from the cache once for 128 pairs of a row group and a
+// query head (40 pairs with stride 1).
 struct BlockScoresParams {
   KvPageShape shape;
   int heads = 0;  // multiple of shape.kv_heads
@@ -56,9 +60,10 @@ struct BlockScoresParams {
   std::span<const BlockScoresItem> items;
 };
 
-// The slot of every tile of keys that the row at `position` meets. In the paper r + t = stride - 1,
-// and all pairs have odd distances; here tiles of queries in turn have those and the even ones, so
-// that no distance is overlooked by all.
+// The slot, in every tile of keys, that the row at `position` is multiplied with. In the paper r +
+// t = stride - 1 for slot r of the query tile and slot t of the key tile, so all pairs have odd
+// distances. Here every second tile of queries uses even distances instead, so that no distance is
+// missed by all tiles.
 constexpr int32_t MeetingSlot(int32_t position, int32_t stride) {
   const int32_t even = position / stride % 2;
   return (2 * stride - 1 - even - position % stride) % stride;
@@ -69,37 +74,37 @@ struct RowGroup {
   int32_t first;
   int32_t count;
   int32_t tile;
-  uint32_t slots;  // bit t: a row meets slot t
+  uint32_t slots;  // bit t: some row of the group meets slot t
 };
 std::vector<RowGroup> RowGroups(std::span<const int32_t> positions, int32_t stride);
 
-// Sizes of an item's scores.
+// Dimensions of BlockScoresItem::scores.
 int64_t CountRowGroups(std::span<const int32_t> positions, int32_t stride);
 int64_t CountBlocks(std::span<const KvPageView> pages, int32_t block_tokens);
 
-// Where the summaries of pages lie, in memory that ops reach: those of `pages` pages one behind the
-// other in each run. A run has planes, one for each kind of summary: [pages, parts, kv_heads *
-// k_dim], each beginning a number of elements behind the run.
+// The place of page summaries in device memory. Each run holds the summaries of `pages` consecutive
+// pages. A run consists of planes, one for each kind of summary, each [pages, parts, kv_heads *
+// k_dim] and starting at a given offset, in elements, from the run's start.
 struct SummaryRuns {
   std::span<float* const> runs;
-  int64_t pages = 0;  // of each run
+  int64_t pages = 0;  // per run
 
-  // Where page `page` begins, in a plane that begins `plane` elements behind its run and has `size`
-  // elements for each page.
+  // The summary of page `page` in the plane that starts `plane` elements into its run and has
+  // `size` elements per page.
   float* At(int64_t page, int64_t plane, int64_t size) const {
     return runs[static_cast<size_t>(page / pages)] + plane + page % pages * size;
   }
 };
 
-// The least, the greatest and the mean key of each part of each page, element by element. A page
-// has one part, its first `tokens` slots, tokens >= 1; or, where all pages are complete, several.
+// Computes the elementwise least, greatest and mean key of each part of each page. A page is one
+// part, made of its first `tokens` >= 1 slots; if all pages are complete, it may be several.
 struct KeySummaryParams {
   KvPageShape shape;
   std::span<const KvPageView> pages;
-  int parts = 1;  // of page_tokens / parts slots, a multiple of 16
+  int parts = 1;  // per page, each of page_tokens / parts slots, a multiple of 16
   SummaryRuns to;
-  int64_t first = 0;  // the place of pages[0] among those of all runs; the others follow
-  // Where a run's plane begins; negative: not wanted.
+  int64_t first = 0;  // index of pages[0] within `to`; the other pages follow it
+  // Offset of each plane within a run, in elements; negative: that summary is not computed.
   int64_t least = -1;
   int64_t greatest = -1;
   int64_t mean = -1;
@@ -108,17 +113,17 @@ struct KeySummaryParams {
 };
 
 // scores[row][head][page] = max over the page's parts of the sum over d of max(query_d * least_d,
-// query_d * greatest_d), of the head's kv head: no key of the page scores higher (Quest, arXiv
-// 2406.10774, section 3.2). With the mean for both it is the score of the mean. Not scaled. Float32
-// throughout: a bound that was rounded would be none. FLOPs: 4 * k_dim for each part, row and head.
-// Bytes on GPUs: least and greatest once for all rows and heads (once, not twice, where both are
-// the mean), queries twice, 4 for each score.
+// query_d * greatest_d), with the summaries of the head's kv head. No key of the page scores higher
+// (Quest, arXiv 2406.10774, section 3.2). If both planes are that of the mean, this is the score of
+// the mean key. Not scaled. All float32, because a rounded bound would not be a bound. FLOPs: 4 *
+// k_dim for each part, row and head. Bytes on GPUs: both planes once for all rows and heads (one
+// plane if both are the mean), queries twice, 4 per score.
 struct SummaryScoresParams {
   int kv_heads = 0;
   int heads = 0;  // multiple of kv_heads
   int k_dim = 0;
-  int64_t pages = 0;      // the first of all runs
-  int parts = 1;          // of a page: a power of two, at most kMostParts
+  int64_t pages = 0;      // the first pages of `from`, across its runs
+  int parts = 1;          // per page: a power of two, at most kMostParts
   ConstMatrixView query;  // [rows, heads * k_dim]
   SummaryRuns from;
   int64_t least = 0;  // as in KeySummaryParams
@@ -127,9 +132,9 @@ struct SummaryScoresParams {
 };
 inline constexpr int kMostParts = 16;
 
-// output[i, :] = the mean of rows [ends[i - 1], ends[i]) of the input, the first run from row 0. A
-// run has one row or more. Sums are float32, row after row, so all tables give the same bits.
-// Bytes: input and output once.
+// output[i, :] = the mean of the input's rows [ends[i - 1], ends[i]); the first run starts at row
+// 0. Every run has at least one row. Rows are added one after the other in float32, so all tables
+// give the same bits. Bytes: input and output once.
 struct RowMeansParams {
   ConstMatrixView input;
   std::span<const int32_t> ends;  // [runs], ascending, at most input.rows

@@ -11,8 +11,8 @@
 #include "kernels/ops/linear.h"
 #include "kernels/ops/sampling.h"
 
-// What every implementation of an op requires of its Params, beyond what their types say. The
-// engine builds Params, so a violation is our own bug and ends the process.
+// The checks on Params that all implementations share, beyond what the types say. The engine builds
+// the Params, so a violation is our own bug and ends the process.
 
 namespace annulus {
 
@@ -46,11 +46,13 @@ void CheckGatherRows(const GatherRowsParams& params);
 void CheckScatterAdd(const ScatterAddParams& params);
 void CheckSample(const SampleParams& params);
 
-// OK where a [rows, cols] matrix of any dtype has at least one element and its bytes, rounded up as
-// any table does it, can be counted; else INVALID_ARGUMENT: a checkpoint can cause it.
+// OK if a [rows, cols] matrix of any dtype has at least one element and its size in bytes, after
+// any table's padding, fits an int64. INVALID_ARGUMENT otherwise, because a checkpoint can cause
+// it.
 absl::Status CheckMatrixShape(int64_t rows, int64_t cols);
 
-// What pack_rows requires: rows inside of the matrix, at multiples of kPackRows.
+// Checks the arguments of pack_rows: the rows lie inside the matrix and start at a multiple of
+// kPackRows.
 void CheckPackRows(const PackedMatrix& matrix, int64_t first_row, const HostTensorView& source);
 
 }  // namespace annulus

@@ -8,10 +8,10 @@
 
 namespace annulus {
 
-// output[r, i] = input[r, i] * weight[i] / sqrt(mean_i(input[r, i]^2) + epsilon) (+ output[r, i]
-// when accumulate: a norm between a block and the residual stream) (Zhang and Sennrich 2019). Input
-// and output may be the same memory unless accumulate. A row's sum is taken in an order that
-// depends on cols alone.
+// output[r, i] = input[r, i] * weight[i] / sqrt(mean_i(input[r, i]^2) + epsilon) (Zhang and
+// Sennrich 2019). With `accumulate` this is added to the output, for a norm between a block and the
+// residual stream. Input and output may be the same memory unless `accumulate`. The order in which
+// a row is summed depends only on `cols`.
 struct RmsNormParams {
   ConstMatrixView input;          // [rows, cols]
   const float* weight = nullptr;  // [cols]
@@ -20,7 +20,7 @@ struct RmsNormParams {
   bool accumulate = false;
 };
 
-// The activation of a gated block (Shazeer 2020), of a gate g and a value u.
+// Activation of a gated block (Shazeer 2020) with gate g and value u.
 enum class Activation : uint8_t {
   kSilu,           // g / (1 + exp(-g)) * u
   kGeluTanh,       // g / (1 + exp(-2 t)) * u, t = sqrt(2 / pi) * (g + 0.044715 g^3): the tanh form
@@ -28,7 +28,7 @@ enum class Activation : uint8_t {
 };
 inline constexpr int kActivations = 3;
 
-// output[r, i] = activation(gate[r, i], up[r, i]). Output may be gate or up.
+// output[r, i] = activation(gate[r, i], up[r, i]). The output may be the same memory as gate or up.
 struct GatedMulParams {
   ConstMatrixView gate;  // [rows, cols]
   ConstMatrixView up;    // [rows, cols]
@@ -50,9 +50,10 @@ struct SoftCapParams {
   float cap = 0;
 };
 
-// Rotary angles of a step, shared by all heads and layers of one rope setting (Su et al. 2021).
-// angle = double(inverse_frequency[i]) * position, reduced in float64: a float32 product errs by up
-// to 0.03 rad at a million tokens. cosine and sine are then multiplied by `scale` (YaRN; else 1).
+// Rotary angles of a step, shared by all heads and layers with the same rope setting (Su et al.
+// 2021). The angle is double(inverse_frequency[i]) * position, reduced to one turn in float64: in
+// float32 it would be off by up to 0.03 rad at a million tokens. cosine and sine are then
+// multiplied by `scale` (not 1 with YaRN).
 struct RopeTableParams {
   std::span<const int32_t> positions;          // [rows], 0 <= position < 2^31
   std::span<const float> inverse_frequencies;  // [pairs]
@@ -62,7 +63,7 @@ struct RopeTableParams {
 };
 
 // Rotates each head of each row in place. Pair i of a head is (x[i], x[i + pairs]), the "rotate
-// half" order of Hugging Face checkpoints; elements from 2 * pairs on are left as they are.
+// half" order of Hugging Face checkpoints. Elements from 2 * pairs on are left unchanged.
 struct RopeParams {
   MatrixView values;  // [rows, heads * head_dim]
   int heads = 0;

@@ -13,56 +13,59 @@
 
 namespace annulus {
 
-// Chooses experts for rows (Shazeer et al. 2017): the `chosen` largest logits of each row, of equal
-// ones the lowest index first, in ascending order of their index: whoever adds up in this order
-// gives a row the same bits in any batch. A chosen expert's weight is its softmax over the chosen
-// logits, or over all of them; the latter do not add up to 1. A logit that is NaN counts as minus
-// infinity, so indices are distinct and less than the number of experts whatever the logits are.
+// Chooses experts for each row (Shazeer et al. 2017): the `chosen` largest logits; of equal logits,
+// the one with the lowest index first. The choices are listed in ascending order of expert index,
+// and adding up in that order gives a row the same bits in any batch. The weight of a chosen expert
+// is its softmax over the chosen logits, or over all logits (the weights then add up to less than
+// 1). A NaN logit counts as minus infinity, so the indices are always distinct and in range.
 struct RouteParams {
   ConstMatrixView logits;  // [rows, experts]
   int chosen = 0;          // 1..experts
+  // True: a weight is the softmax over the chosen logits; false: over all logits.
   bool softmax_of_chosen = false;
-  int32_t* experts = nullptr;  // [rows * chosen], written: of the device, or of AllocateHost
-  float* weights = nullptr;    // [rows * chosen], the same
+  int32_t* experts = nullptr;  // [rows * chosen], written; device or AllocateHost memory
+  float* weights = nullptr;    // [rows * chosen], written; device or AllocateHost memory
 };
 
-// Few rows are multiplied by the experts that they chose where the device knows the choices, and
-// the host does not: by expert_linear and add_choices. At most so many, of which each may choose
-// any expert once. With more rows it is the host that sorts them by expert: gather_rows, `linear`
-// and scatter_add give a row the same bits, but where a library multiplies many (see `linear`).
+// The most rows that expert_linear and add_choices take. For so few rows, the choices stay on the
+// device and the host never sees them; all rows may choose the same expert. For more rows the host
+// sorts them by expert and calls gather_rows, `linear` and scatter_add. Both ways give a row the
+// same bits, unless a library multiplies many rows (see LinearParams).
 inline constexpr int64_t kMostChoosingRows = 16;
 
-// Where one expert's matrix and bias are, as addresses of the device.
+// Device addresses of one expert's matrix and bias.
 struct ExpertAddress {
   const std::byte* weight;
   const float* bias;  // null: none
 };
 
-// The same projection of all experts of a layer: matrices of one shape and dtype. Made by
-// ListExperts; the matrices and biases outlive it. Immutable, so all ranks of a process share it.
+// One projection of all experts of a layer: matrices of one shape and dtype. Made by ListExperts.
+// The matrices and biases must outlive it. Immutable, so all ranks of a process share it.
 struct ExpertMatrices {
   std::vector<const PackedMatrix*> matrices;  // [experts] [out_features, in_features]
   std::vector<const float*> biases;           // [experts] [out_features] or null
-  DeviceBuffer addresses;                     // [experts] ExpertAddress of these
+  DeviceBuffer addresses;                     // [experts] ExpertAddress, on the device
 };
 
-// output[i, :] = weight(experts[i]) * input + its bias, where choice i's input is row i, or, where
-// all choices of a row share theirs, row i / chosen. The bits, and how inputs are rounded, are
-// those of `linear` with that expert's matrix. FLOPs: 2 * rows * chosen * in * out. Bytes: each
-// matrix that some row chose once, input and output once, the choices.
+// output[i, :] = weight(experts[i]) * x + that expert's bias, for every choice i. x is input row i
+// if the input has a row per choice, or row i / chosen if all choices of a row share one input.
+// Results and the rounding of inputs are those of `linear` with the expert's matrix, bit for bit.
+// FLOPs: 2 * rows * chosen * in * out. Bytes: each matrix that some row chose once, input and
+// output once, and the choices.
 struct ExpertLinearParams {
-  ConstMatrixView input;  // [rows * chosen, in], or [rows, in], rows <= kMostChoosingRows
+  ConstMatrixView input;  // [rows * chosen, in] or [rows, in]; rows <= kMostChoosingRows
   const ExpertMatrices* weights = nullptr;
-  const int32_t* experts = nullptr;  // [rows * chosen] of the device, distinct for each row
-  int chosen = 0;                    // of each row
+  const int32_t* experts = nullptr;  // [rows * chosen] on the device, distinct within a row
+  int chosen = 0;                    // per row
   MatrixView output;                 // [rows * chosen, out]; must not overlap input
   Activations activations = Activations::kFloat;
 };
 
-// output[r, :] += weights[r * chosen + i] * input[r * chosen + i, :] for i = 0, then 1, ..
+// output[r, :] += weights[r * chosen + i] * input[r * chosen + i, :], for i = 0, 1, .. in this
+// order.
 struct AddChoicesParams {
   ConstMatrixView input;           // [rows * chosen, cols]
-  const float* weights = nullptr;  // [rows * chosen] of the device
+  const float* weights = nullptr;  // [rows * chosen] on the device
   int chosen = 0;
   MatrixView output;  // [rows, cols]
 };

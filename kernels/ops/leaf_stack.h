@@ -8,20 +8,22 @@
 
 namespace annulus {
 
-// Which states to merge when leaves come in ascending order: the canonical tree of
-// kernels/ops/shards.h with at most log2(shards) + 2 states at a time. States live in numbered
-// places of the caller's. A leaf may come several times in a row: then its states are merged with
-// each other first, in that order.
+// Decides which states to merge when leaves arrive in ascending order, so that they form the
+// canonical tree of kernels/ops/shards.h while at most log2(shards) + 2 states exist at a time. The
+// caller owns the states, in numbered places. A leaf may arrive several times in a row; its states
+// are then merged with each other first, in that order.
 class LeafStack {
  public:
-  // Places that a tree of so many leaves takes: a state of each level, and one more of a leaf.
+  // Number of places a tree of `shards` leaves needs: one per level, and one more for a repeated
+  // leaf.
   static constexpr int Places(int shards) {
     return std::bit_width(static_cast<uint32_t>(shards)) + 1;
   }
 
-  // Makes room for a state of `leaf`, which is the last one's or a later one: merges what no later
-  // leaf comes between, by calls of merge(into, from) with places. Returns the place of the new
-  // state. The caller fills it; a state of the same leaf as the last is merged by the next call.
+  // Returns the place for a new state of `leaf`; the caller fills it. `leaf` must not be less than
+  // the previous one. First calls merge(into, from), with places, for all earlier states that no
+  // later leaf can come between. If `leaf` is the same as the previous one, the next call merges
+  // the two.
   template <class Merge>
   int Push(int leaf, const Merge& merge) {
     if (size_ > 0) Settle(MeetingLevel(leaf, leaves_[size_ - 1]), merge);
@@ -30,7 +32,7 @@ class LeafStack {
     return size_++;
   }
 
-  // Merges everything into place 0; false if there is nothing.
+  // Merges everything into place 0. Returns false if there was nothing.
   template <class Merge>
   bool Finish(const Merge& merge) {
     Settle(kLevels, merge);
@@ -42,7 +44,7 @@ class LeafStack {
  private:
   static constexpr int kLevels = std::bit_width(static_cast<uint32_t>(kMostVirtualShards));
 
-  // Merges the last states as long as they meet below `level`, or are of one leaf.
+  // Merges the last two states while they are of the same leaf or meet below `level`.
   template <class Merge>
   void Settle(int level, const Merge& merge) {
     while (size_ > 1) {

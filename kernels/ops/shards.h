@@ -4,35 +4,36 @@
 #include <bit>
 #include <cstdint>
 
-// Virtual shards: the order in which attention sums, as a matter of positions alone.
+// Virtual shards fix the order in which attention sums by positions alone, so that a row's bits do
+// not depend on which rank holds which page.
 //
 // The page with index p (first position / page_tokens) belongs to shard p mod V. V is a power of
 // two that never changes while the keys and values live. A row's state over one shard is
 // accumulated over the shard's pages in ascending order. The V states are merged in one binary tree
-// that pairs the shards s and s + V/2 first, then s and s + V/4, and so on. An empty state is the
-// identity of the merge, and the merge is commutative bit by bit, so a row's bits do not depend on
-// who computes a subtree, or when.
+// that first pairs the shards s and s + V/2, then s and s + V/4, and so on. An empty state is the
+// identity of the merge, and the merge is commutative bit for bit, so it does not matter who
+// computes a subtree, or when.
 //
-// A ring of k = 2^j ranks with page p on rank p mod k therefore has whole subtrees on its ranks:
-// the shards with the same residue mod k. Each rank sends one state.
+// In a ring of k = 2^j ranks page p lies on rank p mod k. Each rank then holds one whole subtree,
+// the shards with the same residue mod k, and sends one state.
 //
-// A ring whose k does not divide V has ranges of leaves of about the same length; such a rank sends
-// the state of each subtree that its range is made of.
+// In a ring whose k does not divide V, each rank holds a range of leaves, all of about the same
+// length, and sends one state for each subtree that makes up its range.
 //
 // A leaf is a shard's place in the tree, counted from the left: the bits of the shard number in
-// reverse. Pairs of leaves 2i and 2i + 1 are merged first, so every subtree is a range of leaves.
+// reverse. Leaves 2i and 2i + 1 are merged first, so every subtree is a range of leaves.
 
 namespace annulus {
 
 inline constexpr int kMostVirtualShards = 64;
 
-// Shards of an engine with so many ranks: 8, or the next power of two if there are more ranks. More
-// shards cost more merges in prompts of a few thousand tokens.
+// Number of shards for an engine of `ranks` ranks: 8, or for more than 8 ranks the next power of
+// two. More shards would cost more merges in prompts of a few thousand tokens.
 constexpr int ShardsFor(int ranks) {
   return static_cast<int>(std::bit_ceil(static_cast<uint32_t>(ranks < 8 ? 8 : ranks)));
 }
 
-// The leaf of the page with that index. `shards`: a power of two up to kMostVirtualShards.
+// The leaf of the page with index `page`. `shards` is a power of two up to kMostVirtualShards.
 inline int LeafOfPage(int64_t page, int shards) {
   auto shard = static_cast<uint32_t>(page & (shards - 1));
   int leaf = 0;
@@ -43,17 +44,17 @@ inline int LeafOfPage(int64_t page, int shards) {
   return leaf;
 }
 
-// Which of the k ring indices has a leaf: ranges of leaves from left to right, of floor(shards / k)
-// or one more. `degree`: at most `shards`.
+// The ring index, in [0, degree), that holds `leaf`. Each index holds a range of leaves, ascending
+// from left to right, of floor(shards / degree) or one more. `degree` is at most `shards`.
 inline int RingIndexOfLeaf(int leaf, int degree, int shards) { return leaf * degree / shards; }
 
-// The most leaves of any ring index: shards / degree, rounded up. So much less even than the mean
-// is the fullest rank of a ring that does not divide the shards: 12.5% with 3 of 8.
+// The most leaves that any ring index holds: shards / degree, rounded up. If degree does not divide
+// shards, the fullest rank holds more than the mean: 12.5% more with 3 ranks and 8 shards.
 inline int MostLeaves(int degree, int shards) { return (shards + degree - 1) / degree; }
 
-// Whether an engine of `ranks` makes rings of that degree: where the fullest rank has less than in
-// every smaller ring, and where the ring divides the shards or the ranks do not either. So engines
-// of 2^j ranks send one state from each rank, and plan memory for no more.
+// Whether an engine of `ranks` ranks forms rings of this degree. It must leave the fullest rank
+// with fewer leaves than any smaller ring, and it must divide `shards` if `ranks` does. So in an
+// engine of 2^j ranks every rank sends just one state, and memory is planned for just one.
 inline bool IsUsefulDegree(int degree, int ranks, int shards) {
   if (degree == 1) return true;
   if (degree > shards || (shards % ranks == 0 && shards % degree != 0)) return false;

@@ -9,12 +9,12 @@
 #include "kernels/base/dtype.h"
 #include "kernels/ops/attention.h"
 
-// What a stream's ops are asked for at most, and the memory that they need for it beside what they
-// are given. A step that stays below takes nothing of the device: Backend::PlanWorkspace.
+// Bounds on the ops of one stream, and the memory those ops need besides their arguments. A step
+// within the bounds allocates nothing on the device: see Backend::PlanWorkspace.
 
 namespace annulus {
 
-// One kind of product, of up to `rows` rows: by `linear` or, where rows chose, by `expert_linear`.
+// A matrix product of up to `rows` rows by `linear`, or by `expert_linear` if `chosen`.
 struct ProductShape {
   int64_t rows = 0;
   int64_t in = 0;
@@ -23,38 +23,41 @@ struct ProductShape {
   Activations activations = Activations::kFloat;
   bool bias = false;
   bool accumulate = false;
-  bool chosen = false;  // by `expert_linear`: `rows` counts choices
+  bool chosen = false;  // by `expert_linear`; `rows` then counts choices
 };
 
-// Of an item of attention or block_scores.
+// The most branches of an item of attention or block_scores.
 inline constexpr int64_t kMostBranches = 64;
 
-// No op exceeds any of these. All counts; 0 where there is no such thing.
+// Upper bounds: no op of the stream exceeds any of these counts. 0 if the stream never runs such an
+// op.
 struct WorkShape {
   std::vector<ProductShape> products;
-  // Of an op but attention. Rows of an item of block_scores lie side by side, but for gaps that
-  // begin and end at multiples of the stride.
+  // Rows of any op other than attention. The rows of a block_scores item are consecutive, except
+  // for gaps that begin and end at multiples of the stride.
   int64_t rows = 0;
-  int64_t attended_rows = 0;  // of an op of attention, all items together
-  int64_t items = 0;          // of an op of attention
+  int64_t attended_rows = 0;  // of one attention op, all items together
+  int64_t items = 0;          // of one attention op
   KvPageShape pages;
   int heads = 0;  // query heads
-  // Pages of an op, all items together. Lists name each once for every kv head and query block;
-  // these have a page's tokens or more, but for the first and the last of an item.
+  // Pages of one op, all items together. A block list names a page at most once per kv head and
+  // query block. Query blocks of such lists have page_tokens rows or more, except an item's first
+  // and last.
   int64_t named_pages = 0;
-  bool lists = false;        // ops have block lists, and blocks are scored
-  int64_t exact_rows = 0;    // of an item scored with stride 1; with others they are up to `rows`
-  int64_t sampled_rows = 0;  // of an op of sample
+  bool lists = false;      // attention ops have block lists, and blocks are scored
+  int64_t exact_rows = 0;  // of a block_scores item with stride 1; with other strides up to `rows`
+  int64_t sampled_rows = 0;  // of one sample op
   int64_t vocabulary = 0;
-  // Of steps that are held back (Stream::BeginGraph): layers, and pages that all of them name.
+  // Of steps whose launches are held back (Stream::BeginGraph): their layers, and the pages that
+  // all ops of such a step name together.
   int64_t held_layers = 0;
   int64_t held_pages = 0;
 };
 
-// Bytes of the device. `uploads` is pinned on the host a second time.
+// Bytes of device memory. `uploads` needs as many bytes of pinned host memory besides.
 struct WorkspaceBytes {
-  size_t scratch = 0;  // what one op leaves for its own launches
-  size_t uploads = 0;  // host arrays of ops on their way
+  size_t scratch = 0;  // what an op's launches pass to each other
+  size_t uploads = 0;  // host arrays of ops on their way to the device
 
   size_t total() const { return scratch + uploads; }
 };
