@@ -1,7 +1,8 @@
 #ifndef ANNULUS_KERNELS_DEVICE_LINK_H_
 #define ANNULUS_KERNELS_DEVICE_LINK_H_
 
-// How bytes travel between devices of one process beside their work. Backend makes all of these.
+// How bytes travel between devices of one process while the devices compute. Backend creates all of
+// these objects.
 
 #include <chrono>
 #include <cstddef>
@@ -13,15 +14,15 @@
 
 namespace annulus {
 
-// A mark in a stream's work: recorded by one stream, waited for by others. Recording again moves
-// the mark and leaves earlier waits as they are. Not thread-safe.
+// A mark in a stream's work. One stream records it; others wait for it. Recording it again moves
+// the mark but does not affect waits already enqueued. Not thread-safe.
 class Event {
  public:
   virtual ~Event() = default;
 };
 
-// Parts of a message lie in the receiver's memory each at the next multiple of so many bytes behind
-// the one before.
+// In the receiver's memory the parts of a message are laid out in order, each aligned to this many
+// bytes.
 inline constexpr size_t kPartAlignment = 64;
 
 struct DeviceCopy {
@@ -30,38 +31,40 @@ struct DeviceCopy {
   size_t bytes = 0;
 };
 
-// kPeer: straight from memory to memory, where devices reach each other. kStaged: through pinned
-// memory of the host, always possible and slower.
+// kPeer copies directly between the memories of devices that can reach each other. kStaged copies
+// through pinned host memory: always possible, but slower.
 enum class LinkKind { kPeer, kStaged };
 
-// Copies from one device's memory to another's, on streams of its own. One thread at a time.
+// Copies from one device's memory to another's, on streams of its own. Not thread-safe: one thread
+// at a time.
 class DeviceLink {
  public:
   virtual ~DeviceLink() = default;
 
-  // Enqueues the copies behind those of earlier calls. They begin once all events of `after` have
-  // been reached, and `arrived`, an event of the receiving device, is recorded behind them. Does
-  // not wait. Targets lie in one allocation, and where one comes less than kPartAlignment bytes
-  // behind the end of the one before, what lies between may be written to as well: the two can
-  // travel as one.
+  // Enqueues the copies after those of earlier calls and returns without waiting. They begin once
+  // all events of `after` have been reached. `arrived`, an event of the receiving device, is
+  // recorded after them. All targets lie in one allocation. If the gap between one target and the
+  // next is less than kPartAlignment bytes, the gap may be overwritten, so that the two can travel
+  // as one copy.
   virtual absl::Status Copy(std::span<const DeviceCopy> copies, std::span<const Event* const> after,
                             Event& arrived) = 0;
 
-  // Waits until nothing is on its way.
+  // Blocks until all enqueued copies have finished.
   virtual absl::Status Drain() = 0;
 };
 
-// One rank's member of a group of ranks, each on a device of its own, that exchange through a
-// library with streams of its own. Used by the rank's thread alone, but for Abort.
+// One rank's member of a group of ranks, each with its own device, that exchange messages through a
+// library (such as NCCL) on streams of its own. Only the rank's thread may use it; Abort is
+// thread-safe.
 class Communicator {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
   struct Part {
-    std::byte* data = nullptr;  // of this rank's device; only read where it is sent
-    size_t bytes = 0;           // more than 0
+    std::byte* data = nullptr;  // on this rank's device; only read when sent
+    size_t bytes = 0;           // greater than 0
   };
-  // To or from one peer. Where it is received parts lie as kPartAlignment says, and what is between
-  // them may be written to as well.
+  // A message to or from one peer. A receiver's parts are laid out as kPartAlignment says; the gaps
+  // between them may be overwritten.
   struct Message {
     int peer = 0;
     std::vector<Part> parts;
@@ -69,26 +72,26 @@ class Communicator {
 
   virtual ~Communicator() = default;
 
-  // One round. Enqueues all of it; it begins once `after` has been reached, and `done` is recorded
-  // behind it. What one rank sends in its n-th round to another, that one receives in a round of
-  // its own that needs no later one of the first: then no two wait for each other. Between two
-  // ranks messages meet in order.
+  // Enqueues one exchange round. It begins once `after` has been reached; `done` is recorded at its
+  // end. Between two ranks, messages match in the order in which they were enqueued. To avoid
+  // deadlock, what a rank sends in its n-th round must be received by the peer in a round that does
+  // not need any later round of the sender.
   //
-  // `area`: memory of this rank's device, of the same size for all members, kPartAlignment bytes or
-  // more for each peer; the member's alone until all rounds have ended. Messages of many parts are
-  // put together there and travel as one, as much at a time as it has room for.
+  // `area` is scratch memory on this rank's device, of the same size on all members and at least
+  // kPartAlignment bytes per peer. It belongs to the member until all rounds have ended. Messages
+  // of several parts are packed there, as many bytes at a time as fit, and travel as one.
   //
-  // May wait for peers to open a connection. DEADLINE_EXCEEDED names this rank where they do not;
-  // UNAVAILABLE where the library reports a failure, with what to do; ABORTED after Abort.
+  // May block until peers open a connection. DEADLINE_EXCEEDED, naming this rank, if they do not in
+  // time; UNAVAILABLE, with what to do, if the library reports a failure; ABORTED after Abort.
   virtual absl::Status Exchange(std::span<const Message> sends, std::span<const Message> receives,
                                 std::span<std::byte> area, const Event& after, Event& done,
                                 Deadline deadline) = 0;
 
-  // Whether the round behind which `done` was recorded has ended. UNAVAILABLE and ABORTED as above.
+  // Whether the round that recorded `done` has ended. UNAVAILABLE and ABORTED as for Exchange.
   virtual absl::StatusOr<bool> Ended(const Event& done) = 0;
 
-  // Ends everything that is under way, here and for whoever waits for it. Any thread, any number of
-  // times; the member is of no use afterwards.
+  // Ends all rounds under way, on this rank and for every peer that waits for it. Thread-safe and
+  // idempotent. The member cannot be used afterwards.
   virtual void Abort() = 0;
 };
 

@@ -8,9 +8,10 @@
 
 namespace annulus {
 
-// A device that is only talked about: it has capabilities and says what kernels would take, and
-// gives neither memory nor streams (UNIMPLEMENTED). All its devices are this one. `workspace`: see
-// Backend::PlanWorkspace; empty where ops work in the host's heap. Thread-safe if `workspace` is.
+// A backend for a device that need not be present: it reports capabilities and workspace needs for
+// planning, but gives no memory and no streams (UNIMPLEMENTED). All its devices are this one.
+// `workspace` implements Backend::PlanWorkspace; leave it empty if ops work on the host's heap.
+// Thread-safe if `workspace` is.
 std::unique_ptr<Backend> MakePlannedBackend(
     BackendCapabilities capabilities,
     std::function<WorkspaceBytes(const WorkShape& most)> workspace = {});

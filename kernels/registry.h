@@ -21,35 +21,35 @@
 
 namespace annulus {
 
-// All ops of one implementation. A table is consistent in itself: its packed weights and its page
-// bytes are read by its own ops only. Every op works on the stream's device, in the stream's order;
-// pointers in Params are addresses of that device and spans are host arrays unless stated.
-// Thread-safe: ops keep no state beyond the stream.
+// All ops of one implementation. Only a table's own ops can read its packed weights and its pages.
+// Every op runs on the stream's device, in the stream's order. Pointers in Params are device
+// addresses and spans are host arrays, unless stated otherwise. Thread-safe: ops keep no state
+// outside the stream.
 struct OpTable {
   std::string name;  // "cpu/reference", "cpu/avx2", ..
 
-  // Whether attention gives a row the same bits whatever rows are beside it and however they were
-  // cut into items, as kernels/ops/attention.h says; and so for linear layers of many rows.
+  // Whether a row's bits depend on neither the other rows nor the way rows are split into items, in
+  // attention (kernels/ops/attention.h) and in linear layers of many rows.
   bool row_invariant = true;
 
-  // Bytes of one layer's part of a page, a multiple of 64.
+  // Size in bytes of one layer's part of a page: a multiple of 64.
   size_t (*kv_page_bytes)(const KvPageShape&) = nullptr;
 
-  // Bytes of an [out, in] matrix of `dtype`, to be filled by pack_rows. INVALID_ARGUMENT for an
-  // impossible shape or a dtype that the table lacks.
+  // Size in bytes of a packed [out, in] matrix of `dtype`, for pack_rows to fill. INVALID_ARGUMENT
+  // for an impossible shape or a dtype that this table does not support.
   absl::StatusOr<size_t> (*matrix_bytes)(int64_t out, int64_t in, DType dtype) = nullptr;
 
   // Packs rows [first_row, first_row + source.rows) of a checkpoint's matrix, converting from
-  // source.dtype; first_row is a multiple of kPackRows, and source.rows too unless the matrix ends
-  // there. A row quantised here has the bytes that QuantizeRow gives; `error` (null: not wanted)
-  // gains what that loses. Threads may fill different rows of one matrix. INVALID_ARGUMENT where
-  // the target is quantised and a weight is infinite or NaN.
+  // source.dtype. first_row is a multiple of kPackRows; so is source.rows, except at the end of the
+  // matrix. Rows are quantised to exactly the bytes that QuantizeRow gives; the rounding error is
+  // added to `error` unless it is null. Threads may pack different rows of one matrix concurrently.
+  // INVALID_ARGUMENT if the target is quantised and a weight is infinite or NaN.
   absl::Status (*pack_rows)(PackedMatrix&, int64_t first_row, const HostTensorView& source,
                             QuantizationError* error) = nullptr;
 
   absl::Status (*linear)(Stream&, const LinearParams&) = nullptr;
-  // Products of one input, at least one: see Linears. Null where they gain nothing by being
-  // together.
+  // At least one product of the same input: see Linears(). Null if the table gains nothing from
+  // running them together.
   absl::Status (*linears)(Stream&, std::span<const LinearParams>) = nullptr;
   absl::Status (*embed)(Stream&, const EmbedParams&) = nullptr;
   absl::Status (*rms_norm)(Stream&, const RmsNormParams&) = nullptr;
@@ -61,7 +61,7 @@ struct OpTable {
   absl::Status (*kv_append)(Stream&, const KvAppendParams&) = nullptr;
   absl::Status (*kv_read)(Stream&, const KvReadParams&) = nullptr;
   absl::Status (*attention)(Stream&, const AttentionParams&) = nullptr;
-  // Null where the implementation lacks them: attention is then chosen without looking at content.
+  // Null if the implementation lacks them; the engine then selects blocks without scoring keys.
   absl::Status (*block_scores)(Stream&, const BlockScoresParams&) = nullptr;
   absl::Status (*score_sums)(Stream&, const ScoreSumsParams&) = nullptr;
   absl::Status (*block_masses)(Stream&, const BlockMassesParams&) = nullptr;
@@ -75,11 +75,11 @@ struct OpTable {
   absl::Status (*add_choices)(Stream&, const AddChoicesParams&) = nullptr;
   absl::Status (*gather_rows)(Stream&, const GatherRowsParams&) = nullptr;
   absl::Status (*scatter_add)(Stream&, const ScatterAddParams&) = nullptr;
-  // Null where the implementation lacks it: the host then chooses tokens.
+  // Null if the implementation lacks it; the host then samples.
   absl::Status (*sample)(Stream&, const SampleParams&) = nullptr;
 };
 
-// A matrix to fill, in memory of its own: matrix_bytes, then Allocate.
+// Allocates a matrix of its own for pack_rows to fill.
 absl::StatusOr<PackedMatrix> CreateMatrix(const OpTable& ops, Backend& backend, int64_t out,
                                           int64_t in, DType dtype);
 
@@ -88,24 +88,25 @@ absl::StatusOr<PackedMatrix> PackMatrix(const OpTable& ops, Backend& backend,
                                         const HostTensorView& source, DType dtype,
                                         QuantizationError* error = nullptr);
 
-// Several products of the same input, or of its first rows (the same data, stride and columns),
-// with the results of one `linear` after the other; none reads what another writes. Each may have
-// weights and activations of its own type. A table that can packs the input once for all that are
-// alike, and shares all outputs among its threads.
+// Computes several products of the same input, or of its first rows (same data, stride and
+// columns). The results are those of one `linear` after the other. No product may read what another
+// one writes. Each may have its own weight dtype and activations. If the table has `linears`, it
+// prepares the input once for all similar products and spreads all outputs over its threads
+// together.
 absl::Status Linears(const OpTable& ops, Stream& stream, std::span<const LinearParams> parts);
 
-// Lists one projection's matrices and biases (null: none) of every expert, and copies their
-// addresses to the device; waits for the stream. There is at least one matrix, all have one shape
-// and dtype, and there are as many biases. RESOURCE_EXHAUSTED where the device has no memory for
-// the addresses.
+// Collects one projection's matrices and biases (null: none) of all experts and copies their
+// addresses to the device; blocks until the stream is done. There is at least one matrix, all have
+// the same shape and dtype, and there are as many biases as matrices. RESOURCE_EXHAUSTED if the
+// device has no memory for the addresses.
 absl::StatusOr<ExpertMatrices> ListExperts(Backend& backend, Stream& stream,
                                            std::vector<const PackedMatrix*> matrices,
                                            std::vector<const float*> biases);
 
-// What a model needs of its kernels.
+// What a model requires of its kernels.
 struct KernelRequirements {
   std::string backend = "cpu";
-  std::string implementation;  // empty: the fastest that fits; else an OpTable name
+  std::string implementation;  // an OpTable's name; if empty, the fastest that fits
   DType weights_dtype = DType::kF32;
   Activations activations = Activations::kFloat;
   DType kv_dtype = DType::kF32;
@@ -113,13 +114,13 @@ struct KernelRequirements {
   int v_dim = 0;
 };
 
-// One implementation and the ranges it serves.
+// One implementation and what it supports.
 struct KernelEntry {
   OpTable ops;
   std::string backend;  // "cpu"
-  int priority = 0;     // the highest that fits wins
+  int priority = 0;     // of the entries that fit, the one with the highest wins
   bool available = true;
-  std::string unavailable_reason;  // when not available: what this machine lacks
+  std::string unavailable_reason;  // if not available: what this machine lacks
   std::vector<DType> weights_dtypes;
   std::vector<Activations> activations = {Activations::kFloat};
   std::vector<DType> kv_dtypes;
@@ -127,21 +128,21 @@ struct KernelEntry {
   int head_dim_multiple = 1;
 };
 
-// The implementations compiled into this binary. Filled once at start, then read-only and
-// thread-safe.
+// The implementations compiled into this binary. Thread-safe once filled: Register is called only
+// at start-up.
 class KernelRegistry {
  public:
   void Register(KernelEntry entry);
 
-  // The table to use, valid as long as the registry. Where nothing fits, FAILED_PRECONDITION says
-  // what was required, what each implementation supports and what it misses.
+  // Returns the table to use, valid as long as the registry. If none fits, FAILED_PRECONDITION with
+  // what was required, what each implementation supports and what it is missing.
   absl::StatusOr<const OpTable*> Select(const KernelRequirements& required) const;
 
-  // Every table of `backend` that this machine can run, fastest first.
+  // All tables of `backend` that this machine can run, fastest first.
   std::vector<const OpTable*> Available(const std::string& backend) const;
 
  private:
-  std::deque<KernelEntry> entries_;  // a deque: tables handed out never move
+  std::deque<KernelEntry> entries_;  // a deque, so that tables handed out never move
 };
 
 }  // namespace annulus

@@ -2,8 +2,8 @@
 #define ANNULUS_KERNELS_BASE_CANDIDATES_H_
 
 // The steps of drawing one token, as pure functions over candidates. Every filter works in place
-// and returns the kept part of its argument; the order of candidates that it leaves is fixed by
-// its input, so sums and draws repeat bit for bit.
+// and returns the part of its argument that it keeps. The order of the result depends only on the
+// order of the input, so sums and draws repeat bit for bit.
 
 #include <cstdint>
 #include <limits>
@@ -11,46 +11,48 @@
 
 namespace annulus {
 
-// A token with its logit, or after ToWeights its weight.
+// A token with its logit; after ToWeights, with its weight.
 struct Candidate {
   float value = 0;
   int32_t token = 0;
 };
 
-// A logit as sampling reads it: NaN is -inf (never chosen), +inf the greatest finite value.
+// Sanitises a logit for sampling: NaN becomes -inf (never chosen), +inf the greatest finite value.
 constexpr float ReadLogit(float logit) {
   constexpr float kMost = std::numeric_limits<float>::max();
   if (logit != logit) return -std::numeric_limits<float>::infinity();
   return logit > kMost ? kMost : logit;
 }
 
-// The order of preference: greater value first, and of equal values the lower token id.
+// The order of preference: greater values first; of equal values, the lower token id.
 inline bool Before(const Candidate& a, const Candidate& b) {
   return a.value > b.value || (a.value == b.value && a.token < b.token);
 }
 
-// The token that is Before all others, as ReadLogit reads them; -1 where none is above -inf.
+// The token that comes first in the order of preference, after ReadLogit; -1 if no logit is above
+// -inf.
 int32_t GreatestToken(std::span<const float> logits);
 
 // Turns logits into weights exp((logit - maximum) / temperature): the softmax up to a common
-// factor, the greatest exactly 1. At least one logit is finite, none is NaN or +inf;
-// temperature > 0. No candidate is dropped.
+// factor, with the greatest weight exactly 1. At least one logit must be finite, none NaN or +inf;
+// temperature > 0. Keeps all candidates.
 void ToWeights(std::span<Candidate> candidates, float temperature);
 
-// The k first in the order of preference, in that order. k <= 0 or k >= size: all, as they are.
-// Fan, Lewis and Dauphin, arXiv 1805.04833, section 5.
+// Keeps the first k in the order of preference and sorts them into it. If k <= 0 or k >= size,
+// returns all of them unchanged. Fan, Lewis and Dauphin, arXiv 1805.04833, section 5.
 std::span<Candidate> KeepTopK(std::span<Candidate> weights, int32_t k);
 
-// The shortest beginning of the order of preference whose weight reaches p of the total, in that
-// order; at least one. p >= 1: all, as they are. Holtzman et al., arXiv 1904.09751, section 3.1.
+// Keeps the shortest prefix of the order of preference whose weight reaches p of the total, at
+// least one candidate, and sorts it into that order. If p >= 1, returns all of them unchanged.
+// Holtzman et al., arXiv 1904.09751, section 3.1.
 std::span<Candidate> KeepTopP(std::span<Candidate> weights, float p);
 
-// Those whose weight is at least min_p times the greatest, which is 1; their order is kept.
-// Nguyen et al., arXiv 2407.01082, section 3.
+// Keeps the candidates whose weight is at least min_p times the greatest (which is 1), in their
+// order. Nguyen et al., arXiv 2407.01082, section 3.
 std::span<Candidate> KeepMinP(std::span<Candidate> weights, float min_p);
 
-// The token at `uniform` (in [0, 1)) of the cumulative weight, in the candidates' order; one of
-// weight 0 is never drawn. At least one weight is positive.
+// The token at which the cumulative weight, in the candidates' order, passes `uniform` (in [0, 1))
+// of the total. Never draws a token of weight 0. At least one weight must be positive.
 int32_t Draw(std::span<const Candidate> weights, double uniform);
 
 }  // namespace annulus

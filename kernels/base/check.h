@@ -3,9 +3,9 @@
 
 #include <sstream>
 
-// ANNULUS_CHECK(condition) << "message": ends the process when `condition` is false. Only for
-// invariants that our own code alone can break. Whatever a client, file, peer or device can cause
-// is an absl::Status instead.
+// ANNULUS_CHECK(condition) << "message": ends the process if `condition` is false. Only for
+// invariants that nothing but our own code can break. Anything that a client, file, peer or device
+// can cause is an absl::Status instead.
 
 namespace annulus::internal {
 
@@ -19,7 +19,7 @@ class CheckFailure {
   std::ostringstream stream_;
 };
 
-// Gives the streamed expression type void, so that the macro is one expression statement.
+// Gives the streamed expression the type void, so that the macro is a single expression.
 struct Voidify {
   void operator&(std::ostream&) {}
 };

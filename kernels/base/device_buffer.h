@@ -7,9 +7,9 @@
 
 namespace annulus {
 
-// Owner of one allocation of a backend's memory. Movable, not copyable; freed by the destructor.
-// `data()` is a device address: readable on the host only where the backend says so
-// (BackendCapabilities::host_accessible). Not thread-safe; the bytes themselves are not guarded.
+// Owns one allocation of a backend's memory. Movable, not copyable; the destructor frees it.
+// `data()` is a device address: the host may read it only if the backend says so
+// (BackendCapabilities::host_accessible). Not thread-safe, and does not guard the bytes themselves.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;
@@ -23,13 +23,13 @@ class DeviceBuffer {
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   ~DeviceBuffer() { Reset(); }
 
-  // Frees the memory now; the buffer is then empty.
+  // Frees the memory now and leaves the buffer empty.
   void Reset();
 
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   size_t size() const { return bytes_; }
-  // Which device the memory is of, by the number that its backend has for it; 0: the only one.
+  // The device that owns the memory, as its backend numbers devices; 0 if there is only one.
   int device() const { return device_; }
 
   template <typename T>

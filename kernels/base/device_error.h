@@ -6,16 +6,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-// What a device or its driver refuses, is told apart from what nobody could compute: a model that
-// is broken, options that do not fit. The first may be repaired on the machine, and the same start
-// then works; the second may not.
+// Marks errors of a device or its driver, to tell them from errors that no machine could avoid (a
+// broken model, options that do not fit). After the machine is repaired, the same start may work;
+// for the others it never will.
 
 namespace annulus {
 
-// On a status: it is of the device.
+// The payload that marks a status as a device error.
 inline constexpr char kDevicePayload[] = "annulus/device";
 
-// `status`, which is not OK, marked as the device's.
+// Returns `status`, which must not be OK, marked as a device error.
 inline absl::Status OfDevice(absl::Status status) {
   status.SetPayload(kDevicePayload, absl::Cord());
   return status;
@@ -25,7 +25,7 @@ inline bool IsOfDevice(const absl::Status& status) {
   return status.GetPayload(kDevicePayload).has_value();
 }
 
-// `status` with `prefix` before its message; its payloads stay.
+// Returns `status` with `prefix` before its message; keeps its payloads.
 inline absl::Status WithPrefix(absl::string_view prefix, const absl::Status& status) {
   absl::Status longer(status.code(), absl::StrCat(prefix, status.message()));
   status.ForEachPayload(

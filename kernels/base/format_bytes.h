@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// 1610612736 -> "1.5 GiB"; for messages.
+// Formats a size for messages: 1610612736 -> "1.5 GiB".
 std::string FormatBytes(uint64_t bytes);
 
 }  // namespace annulus

@@ -8,21 +8,21 @@
 
 namespace annulus {
 
-// What a plan needs to know of a GPU that is not there.
+// The properties of a GPU model, for planning on a machine that does not have one.
 struct GpuKind {
   const char* name;  // "h100-80gb"
   const char* description;
   int major;  // compute capability
   int minor;
   int multiprocessors;
-  size_t shared_bytes;  // that one block may ask for
-  size_t memory_bytes;  // that CUDA shows, rounded down: less than what is printed on the box
+  size_t shared_bytes;  // the most shared memory that one block may use
+  size_t memory_bytes;  // as CUDA reports it, rounded down: less than the nominal size
 };
 
-// Null where no kind has that name.
+// Returns null if no kind has that name.
 const GpuKind* FindGpuKind(absl::string_view name);
 
-// "a10, a100-40gb, ..": for messages.
+// All names for messages: "a10, a100-40gb, ..".
 std::string GpuKindNames();
 
 }  // namespace annulus

@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-// Runs `work`, a part of handling one request. A failed allocation, which would end the process if
-// it left a thread, becomes what `out_of_memory` returns. std::length_error is the same for sizes
-// that no allocation could have.
+// Runs `work`, a part of handling one request. If an allocation fails, returns what `out_of_memory`
+// returns instead of letting std::bad_alloc end the process. std::length_error, thrown for sizes
+// that no allocation could have, is treated the same.
 template <typename Work, typename OutOfMemory>
 absl::Status Guarded(Work&& work, OutOfMemory&& out_of_memory) {
   try {

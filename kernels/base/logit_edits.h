@@ -1,8 +1,8 @@
 #ifndef ANNULUS_KERNELS_BASE_LOGIT_EDITS_H_
 #define ANNULUS_KERNELS_BASE_LOGIT_EDITS_H_
 
-// What is done to a row's logits before a token is chosen. Constexpr, so that kernels of a device
-// compute it by the same code as the host: the same float32 operations in the same order.
+// Adjusts a row's logits before a token is chosen. Constexpr, so that GPU kernels run the same code
+// as the host: the same float32 operations in the same order.
 
 #include <cstdint>
 #include <limits>
@@ -13,30 +13,31 @@ namespace annulus {
 
 inline constexpr float kExcludedLogit = -std::numeric_limits<float>::infinity();
 
-// Of one row. All finite.
+// Penalties of one row. All finite.
 struct Penalties {
   float repetition = 1;  // > 0; 1: off
   float frequency = 0;
   float presence = 0;
 };
 
-// What is done to the logit of one token.
+// The adjustment of one token's logit.
 struct LogitEdit {
   int32_t token = 0;
-  int32_t count = -1;  // times in the answer; 0: in the prompt alone; -1: in neither, no penalty
-  float bias = 0;      // finite, added first; kExcludedLogit: the token is never chosen
+  int32_t count = -1;  // in the answer; 0: only in the prompt; -1: in neither, no penalty
+  float bias = 0;      // finite, added first; kExcludedLogit: never choose this token
 };
 
-// An adjustment never excludes a token and never includes an excluded one.
+// Clamps to finite values, so that an adjustment never excludes a token. (Excluded tokens never get
+// here.)
 constexpr float KeepFinite(float logit) {
   constexpr float kMost = std::numeric_limits<float>::max();
   return logit > kMost ? kMost : (logit < -kMost ? -kMost : logit);
 }
 
-// The logit once ReadLogit has read it, with the bias, then the penalties, of a token that was
-// seen: positive logits are divided by the repetition penalty and others multiplied, once; then
-// the frequency penalty times the token's count and, if it is in the answer, the presence penalty
-// are subtracted. Sources: engine/sampling/sampler.h.
+// Adjusts one logit. Reads it with ReadLogit and adds the bias. If the token was seen (count >= 0),
+// divides a positive logit by the repetition penalty, or multiplies another by it, once. Then
+// subtracts the frequency penalty times the count and, if the token is in the answer, the presence
+// penalty. Sources: engine/sampling/sampler.h.
 constexpr float AdjustedLogit(float logit, const LogitEdit& edit, const Penalties& penalties) {
   float value = ReadLogit(logit);
   if (value == kExcludedLogit || edit.bias == kExcludedLogit) return kExcludedLogit;

@@ -8,12 +8,12 @@
 
 namespace annulus {
 
-// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal
-// string alignment). Time and memory are the product of the lengths.
+// The number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`
+// (optimal string alignment). Takes time and memory proportional to the product of the lengths.
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// The member of `known` with the smallest edit distance to `given`; the first one where several
-// tie, empty where `known` is empty. `given` is cut to 64 bytes: nobody means a longer name.
+// The member of `known` with the smallest edit distance to `given`: the first of several, or an
+// empty string if `known` is empty. Looks only at the first 64 bytes of `given`, to bound the time.
 std::string NearestName(absl::string_view given, const std::vector<std::string>& known);
 
 }  // namespace annulus

@@ -11,17 +11,17 @@
 
 namespace annulus {
 
-// Bytes of one row of a matrix as it is stored: values or codes, without scales.
+// Bytes of one stored row of a matrix: values or codes, without scales.
 size_t StoredRowBytes(DType dtype, int64_t cols);
 
-// Converts rows of a checkpoint's matrix to `dtype`; keeps a row of workspace. Not thread-safe.
+// Converts rows of a checkpoint's matrix to `dtype`. Keeps one row of workspace. Not thread-safe.
 class RowConverter {
  public:
   RowConverter(const HostTensorView& source, DType dtype) : source_(source), dtype_(dtype) {}
 
-  // Row `row` as values, or as codes and scales (null where dtype has none), of StoredRowBytes and
-  // QuantizedScaleBytes; rows that have the dtype already are copied. `error` may be null.
-  // INVALID_ARGUMENT as QuantizeRow and CheckQuantizedRow give it.
+  // Converts row `row` into `values` (StoredRowBytes) and, for quantised dtypes, `scales`
+  // (QuantizedScaleBytes; else null). Rows that already have the dtype are copied. `error` may be
+  // null. INVALID_ARGUMENT as for QuantizeRow and CheckQuantizedRow.
   absl::Status Convert(int64_t row, std::byte* values, std::byte* scales, QuantizationError* error);
 
  private:

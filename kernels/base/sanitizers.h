@@ -3,8 +3,8 @@
 
 namespace annulus {
 
-// What this was built for. Sanitizers keep memory of their own beside the program's, and the thread
-// sanitizer makes it several times slower.
+// Which sanitizer this build uses. Tests and limits depend on it: sanitizers need extra memory, and
+// the thread sanitizer makes the program several times slower.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kAddressSanitizer = true;
 #else

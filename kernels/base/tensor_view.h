@@ -7,14 +7,14 @@
 
 namespace annulus {
 
-// Rows of float32 activations somewhere in backend memory; owns nothing.
-// Row r starts at data + r * stride. Invariants: rows >= 0, cols >= 0, stride >= cols.
+// A matrix of float32 activations in backend memory. Does not own it. Row r starts at data + r *
+// stride. Invariants: rows >= 0, cols >= 0, stride >= cols.
 template <typename T>
 struct BasicMatrixView {
   T* data = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t stride = 0;  // elements between the starts of neighbouring rows
+  int64_t stride = 0;  // elements between the starts of consecutive rows
 
   constexpr T* row(int64_t r) const { return data + r * stride; }
 
@@ -32,8 +32,9 @@ struct BasicMatrixView {
 using MatrixView = BasicMatrixView<float>;
 using ConstMatrixView = BasicMatrixView<const float>;
 
-// A row-major tensor as a checkpoint stores it: [rows, cols] of `dtype`, dense. A vector has
-// rows=1. A quantised one (kernels/base/quantize.h) has codes, and scales of as many rows.
+// A dense row-major matrix as a checkpoint stores it: [rows, cols] of `dtype`. A vector has rows =
+// 1. If the dtype is quantised (kernels/base/quantize.h), `data` holds codes, and `scales` the
+// scales of all rows.
 struct HostTensorView {
   const void* data = nullptr;
   DType dtype = DType::kF32;
