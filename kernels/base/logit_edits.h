@@ -23,7 +23,7 @@ struct Penalties {
 // The adjustment of one token's logit.
 struct LogitEdit {
   int32_t token = 0;
-  int32_t count = -1;  // in the answer; 0: only in the prompt; -1: in neither, no penalty
+  int32_t count = -1;  // times in the answer; 0: only in the prompt; -1: in neither, no penalty
   float bias = 0;      // finite, added first; kExcludedLogit: never choose this token
 };
 

@@ -12,16 +12,16 @@
 
 namespace annulus::cpu {
 
-// Slots [begin, end) of a page, of one kv head.
+// Slots [begin, end) of one page, for one kv head.
 struct PagePart {
   const KvPageView* page = nullptr;
-  const std::byte* data = nullptr;  // of the page, in this layer
+  const std::byte* data = nullptr;  // the page's bytes in this layer
   int kv_head = 0;
   int begin = 0;
   int end = 0;
 };
 
-// Feeds pages to the inner kernels, in chunks of kKeyChunk keys.
+// Feeds pages to the inner kernels in chunks of kKeyChunk keys.
 class AttentionChunks {
  public:
   AttentionChunks(const SimdKernels& isa, const KvPageShape& shape)
@@ -38,7 +38,7 @@ class AttentionChunks {
 
   const PageLayout& layout() const { return layout_; }
 
-  // Floats' worth of memory that one thread widens a chunk of an 8-bit page into.
+  // Size, in floats, of the buffer into which one thread widens a chunk of an 8-bit page.
   int64_t WideFloats() const {
     if (!narrow_) return 0;
     return kKeyChunk * RoundUp(layout_.k_dim() + layout_.v_stride(), kPanel);
@@ -47,8 +47,9 @@ class AttentionChunks {
   void Begin(const AttentionBlock& block) const { begin_(block); }
   void Finish(const AttentionBlock& block) const { finish_(block); }
 
-  // Adds a page's part to the block's running softmax. `next`: what comes after it; where `fetch`,
-  // its first keys are asked for meanwhile. Null: unknown. `wide`: WideFloats.
+  // Adds part of a page to the block's running softmax. `next` is the part that comes after it, or
+  // null if unknown; if `fetch`, its first keys are prefetched meanwhile. `wide` has WideFloats()
+  // floats.
   void Attend(const AttentionBlock& block, const PagePart& part, const PagePart* next, bool fetch,
               float* wide) const {
     for (int chunk = FirstChunk(part); chunk < part.end; chunk += kKeyChunk) {
@@ -72,7 +73,7 @@ class AttentionChunks {
  private:
   static int FirstChunk(const PagePart& part) { return part.begin / kKeyChunk * kKeyChunk; }
 
-  // One chunk's keys and values as they are stored.
+  // One chunk's keys and values, as stored.
   AttentionKeys ChunkKeys(const PagePart& part, int chunk) const {
     const std::byte* const data = part.data;
     AttentionKeys keys;
@@ -89,8 +90,8 @@ class AttentionChunks {
     return keys;
   }
 
-  // What lies at a chunk, to be asked for while the chunk before is attended. The scales of int8
-  // are few: they are asked for at once.
+  // The memory of a chunk, to be prefetched while the chunk before it is attended. Prefetches the
+  // scales of int8 at once, since they are few.
   FetchAhead AheadOf(const PagePart& part, int chunk) const {
     const AttentionKeys keys = ChunkKeys(part, chunk);
     const auto lines = [&](int64_t columns) {
@@ -108,7 +109,7 @@ class AttentionChunks {
             {lines(layout_.k_dim()), lines(layout_.v_stride())}};
   }
 
-  // A chunk of an 8-bit page: widened in `wide`, then attended.
+  // Widens a chunk of an 8-bit page into `wide`, then attends it.
   void AttendNarrow(const AttentionBlock& block, const AttentionKeys& keys, const PagePart& part,
                     int chunk, float* wide) const {
     const auto scales = [&](int64_t offset) {

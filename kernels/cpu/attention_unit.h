@@ -10,33 +10,33 @@
 #include "kernels/cpu/page_order.h"
 #include "kernels/ops/attention.h"
 
-// What the driver of attention (simd_attention.cc) hands to one thread at a time.
+// The units of work that the attention driver (simd_attention.cc) gives to threads, one at a time.
 
 namespace annulus::cpu {
 
-// One query block of one kv head, and the keys its rows can see.
+// One query block of one kv head, and the keys that its rows can see.
 struct Unit {
   const AttentionItem* item;
   int kv_head;
-  int64_t row;    // first of `positions` rows
-  int positions;  // rows of the item, each with all query heads of the group
+  int64_t row;    // the first row
+  int positions;  // number of rows, each with all query heads of the group
   PageList pages;
-  int64_t first_key;  // positions
+  int64_t first_key;  // positions [first_key, end_key)
   int64_t end_key;
 };
 
-// Pages of one leaf in one span of positions, as indices into the unit's list: their keys share one
-// running softmax.
+// The pages of one leaf within one span of positions, as a range of indices into the unit's list.
+// Their keys share one running softmax.
 struct Piece {
   int leaf;
   int64_t begin;
   int64_t end;
 };
 
-// The units of a call: every item's rows, but those with branches.
+// All units of a call: the rows of every item that has no branches.
 class AttentionUnits {
  public:
-  // A unit has at most `block_positions` positions. `params` outlives this.
+  // A unit has at most `block_positions` positions. `params` must outlive this object.
   AttentionUnits(const AttentionParams& params, int block_positions)
       : params_(params),
         block_positions_(block_positions),
@@ -44,7 +44,7 @@ class AttentionUnits {
     for (const AttentionItem& item : params.items) {
       if (item.branches.empty()) AddItem(item);
     }
-    // Causal blocks grow with their position: the longest are started first.
+    // Later causal blocks see more keys: start the longest first.
     std::reverse(units_.begin(), units_.end());
   }
 
@@ -93,7 +93,7 @@ class AttentionUnits {
     }
   }
 
-  // Rows that see no key are units too: their state is written.
+  // Rows that see no key become units too, because their state must be written.
   void AddRows(const AttentionItem& item, int kv_head, int64_t begin, int64_t end,
                const PageList& pages) {
     for (int64_t row = begin; row < end; row += block_positions_) {

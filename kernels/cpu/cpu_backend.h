@@ -11,20 +11,22 @@
 namespace annulus {
 
 struct CpuBackendOptions {
-  HugePages huge_pages = HugePages::kAuto;  // for blocks of at least one of them
-  bool use_nodes = true;                    // false: one node, memory and threads anywhere
-  // Of all streams together: an op may have more than its stream's own threads while other streams
-  // leave theirs idle. 0: as many as the process may use. 1: none are lent.
+  HugePages huge_pages = HugePages::kAuto;  // for blocks at least as large as one huge page
+  bool use_nodes = true;  // false: a single node; memory and threads may be anywhere
+  // Threads of all streams together. While other streams are idle, an op may use more threads than
+  // its own stream has, up to this total. 0: as many as the process may use. 1: streams do not lend
+  // threads.
   int shared_threads = 1;
-  std::string root = {};  // before /sys and /proc paths, for tests
+  std::string root = {};  // prepended to /sys and /proc paths, for tests
 };
 
-// Host memory and threads. Allocations are aligned to 64 bytes; large ones are mapped, so that
-// pages never touched cost no resident memory and freed ones go back to the system at once. A
-// request beyond capabilities().memory_bytes is refused. Streams are CpuStreams; Copy is done when
-// it returns. On a machine with several memory nodes OnNode gives memory of one node and threads
-// bound to its processors; what is allocated here, for all, is spread over the nodes page by page.
-// FAILED_PRECONDITION where huge pages are asked for that the machine has not.
+// Creates the backend for host memory and threads. Its streams are CpuStreams, and Copy has
+// finished when it returns. Allocations are aligned to 64 bytes. Large ones are mapped, so
+// untouched pages use no memory, and freed ones return to the system at once. Requests beyond
+// capabilities().memory_bytes are refused. On a machine with several memory nodes, OnNode gives
+// memory on one node and threads bound to its processors; memory allocated from this backend itself
+// is interleaved over all nodes. FAILED_PRECONDITION if the options ask for huge pages that the
+// machine does not have.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options = {});
 
 }  // namespace annulus

@@ -22,23 +22,25 @@
 
 namespace annulus {
 
-// Streams that lend each other idle threads. While `busy` threads of all of them compute, an op may
-// take as many more as are left of `limit`: when it begins and, where it takes long, later on too.
+// A group of streams that lend each other idle threads. As long as fewer than `limit` threads
+// compute in all of them, an op may borrow the rest: when it begins and, if it runs long, later as
+// well.
 struct ThreadGroup {
   explicit ThreadGroup(int threads) : limit(threads) {}
   const int limit;
+  // Threads that compute now, in all streams of the group.
   std::atomic<int> busy{0};
 };
 
-// A stream of the CPU backend: an op has finished when it returns, so Synchronize has nothing to
-// wait for. It owns the workers that its ops can have at most, which spin after a job, lent ones
-// for some microseconds and its own for about a tenth of a millisecond, and then sleep. Used by one
-// thread at a time; that thread takes part in the work.
+// A stream of the CPU backend. An op has finished when it returns, so Synchronize has nothing to
+// wait for. The stream owns as many workers as an op can use at most. After a job they spin, its
+// own threads for about a tenth of a millisecond and lent ones for some microseconds, then sleep.
+// Used by one thread at a time, which takes part in the work.
 class CpuStream final : public Stream {
  public:
-  // `threads` >= 1, else INVALID_ARGUMENT. RESOURCE_EXHAUSTED where the system refuses a thread.
-  // Workers stay on `processors`; on any where there are none. With a group an op may have more
-  // than `threads` while other streams of the group leave theirs idle.
+  // `threads` >= 1, else INVALID_ARGUMENT. RESOURCE_EXHAUSTED if the system refuses a thread.
+  // Workers run only on `processors`, or anywhere if it is empty. With a group, an op may use more
+  // than `threads` threads while other streams of the group leave theirs idle.
   static absl::StatusOr<std::unique_ptr<CpuStream>> Create(
       int threads, Processors processors = {}, std::shared_ptr<ThreadGroup> group = nullptr);
   ~CpuStream() override;
@@ -50,33 +52,33 @@ class CpuStream final : public Stream {
     return op_scratch_.bytes() + outer_scratch_.bytes() + result_scratch_.bytes();
   }
 
-  // Most that an op can have, the caller included.
+  // The most threads an op can use, including the caller.
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(task, thread) once for every task in [0, tasks), in any order and on any thread;
-  // 0 <= thread < threads() names the one that runs it, so that each can have its own workspace.
-  // Returns when all are done; what they wrote is then visible to the caller. With one thread and
-  // no group, or one task, everything runs on the caller. `body` must not throw and must not call
-  // the stream.
+  // Calls body(task, thread) once for every task in [0, tasks), in any order and on any thread.
+  // `thread`, in [0, threads()), identifies the running thread, so that each can have its own
+  // workspace. Returns when all tasks are done; the caller then sees everything they wrote. With a
+  // single task, or with one thread and no group, runs everything on the caller. `body` must not
+  // throw and must not call the stream.
   void ParallelFor(int64_t tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
-  // As ParallelFor, but a thread takes neighbouring tasks one after the other, until others have
-  // fallen behind: what it asks memory for ahead of one task is what it needs next.
+  // Like ParallelFor, but each thread takes consecutive tasks until others have fallen behind, so
+  // that what it prefetches during one task belongs to its next.
   void ParallelRuns(int64_t tasks, absl::FunctionRef<void(int64_t task, int thread)> body);
 
-  // Calls body(begin, end) over ranges that cover [0, rows), each worth waking a thread for.
-  // `row_cost`: about how many elements a row reads and writes.
+  // Calls body(begin, end) for ranges that cover [0, rows), each large enough to be worth waking a
+  // thread. `row_cost` is roughly the number of elements that a row reads and writes.
   void ParallelRows(int64_t rows, int64_t row_cost,
                     absl::FunctionRef<void(int64_t begin, int64_t end)> body);
 
-  // Workspace of at least `bytes`, aligned to 64 bytes, kept and reused until the stream ends; its
-  // contents are lost at the next call. RESOURCE_EXHAUSTED where there is no memory.
+  // Workspace of at least `bytes`, aligned to 64, that the stream keeps and reuses. The next call
+  // overwrites it. RESOURCE_EXHAUSTED if there is no memory.
   absl::StatusOr<std::byte*> Scratch(size_t bytes) { return op_scratch_.AtLeast(bytes); }
 
-  // The same for an op that is made of other ops, which use Scratch themselves.
+  // A second workspace, for ops made of other ops that use Scratch themselves.
   absl::StatusOr<std::byte*> OuterScratch(size_t bytes) { return outer_scratch_.AtLeast(bytes); }
 
-  // The same for a result that such an op puts together while it uses both.
+  // A third workspace, for the result that such an op builds while it uses the other two.
   absl::StatusOr<std::byte*> ResultScratch(size_t bytes) { return result_scratch_.AtLeast(bytes); }
 
  private:
@@ -97,11 +99,11 @@ class CpuStream final : public Stream {
 
   CpuStream(int threads, Processors processors, std::shared_ptr<ThreadGroup> group)
       : own_threads_(threads), processors_(std::move(processors)), group_(std::move(group)) {}
-  // Ranges of bytes that the next op reads; nothing where there are none.
+  // The byte ranges that the next op will read, from WillRead; empty if unknown.
   struct Ahead {
     std::array<std::span<const std::byte>, kMostRanges> ranges;
 
-    // Asks for the next few lines of a share, whose beginning is `at` bytes into all ranges.
+    // Prefetches the next few lines from offset `at`, counted over all ranges together.
     void Ask(size_t at) const;
     size_t bytes() const;
   };
@@ -112,8 +114,9 @@ class CpuStream final : public Stream {
   void RunJob(int64_t tasks, const Body& body, int helpers);
   void RunTasks(const Body& body, int64_t tasks, int thread);
 
-  // Between two tasks. The caller's thread takes one more worker into a job that takes long, where
-  // the group has an idle thread by now; true on such a worker when its owner computes again.
+  // Called between two tasks. On the caller's thread: borrows one more worker if the job runs long
+  // and the group has an idle thread by now. On a borrowed worker: returns true if it must leave,
+  // because its owner computes again.
   bool Settle(int thread);
   void TakeLent();
 
@@ -123,30 +126,30 @@ class CpuStream final : public Stream {
   std::mutex mutex_;
   std::condition_variable work_;
   std::condition_variable done_;
-  // Guarded by mutex_. `body_` is null between jobs: a worker that wakes late finds nothing to
+  // Guarded by mutex_. `body_` is null between jobs, so a worker that wakes late finds nothing to
   // join.
   const Body* body_ = nullptr;
   int64_t tasks_ = 0;
-  int places_ = 0;   // for further workers in the current job
-  int lent_ = 0;     // of these, for lent ones
-  int members_ = 0;  // workers that are in the job or have a place
+  int places_ = 0;   // free places for workers in the current job
+  int lent_ = 0;     // how many of `places_` are for lent workers
+  int members_ = 0;  // workers that are in the job or have a place in it
   bool stop_ = false;
   Ahead ahead_;
-  // Written under mutex_; read without it only to spin.
+  // Written under mutex_; read without it only while spinning.
   std::atomic<uint64_t> job_{0};
   std::atomic<int> active_{0};     // workers inside the current job
-  std::atomic<uint64_t> hint_{0};  // counts WillRead
+  std::atomic<uint64_t> hint_{0};  // counts WillRead calls
 
   std::atomic<int64_t> next_task_{0};
   std::vector<std::thread> workers_;
-  std::chrono::steady_clock::time_point job_start_;  // of the caller's thread
-  std::vector<char> is_lent_;                        // [thread], each its thread's own
+  std::chrono::steady_clock::time_point job_start_;  // used by the caller's thread only
+  std::vector<char> is_lent_;  // [thread]; each entry is used by its own thread only
   Workspace op_scratch_;
   Workspace outer_scratch_;
   Workspace result_scratch_;
 };
 
-// The stream that every op of this backend is called with.
+// The CpuStream behind the stream that an op of this backend receives.
 inline CpuStream& AsCpuStream(Stream& stream) { return static_cast<CpuStream&>(stream); }
 
 }  // namespace annulus

@@ -10,8 +10,8 @@
 
 namespace annulus::cpu {
 
-// OpTable::linears by dot products of bf16; weights that these kernels lack (f32, f16) are
-// multiplied by `isa`.
+// OpTable::linears with dot products of bf16 pairs. Weights that `dot` does not support (f32, f16)
+// go through `isa`.
 absl::Status DotLinears(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
                         std::span<const LinearParams> parts);
 

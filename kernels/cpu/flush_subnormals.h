@@ -4,9 +4,9 @@
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// While one lives, this thread's arithmetic takes and gives 0 for subnormal numbers
-// (below 1.2e-38), as matrix tiles always do. Beside the loss of nothing that counts, it saves
-// about 100 cycles for each vector that holds one on x86.
+// While an object exists, arithmetic on this thread reads and writes subnormal numbers (below
+// 1.2e-38) as 0, as matrix tiles always do. Their values are too small to matter, and on x86 each
+// vector that holds one costs about 100 cycles more.
 class FlushSubnormals {
  public:
 #if defined(__aarch64__)

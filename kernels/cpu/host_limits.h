@@ -6,15 +6,15 @@
 
 namespace annulus {
 
-// What this process may use of the machine: the smaller of what the hardware has and what the
-// scheduler's affinity mask and the control groups around the process (control_groups.h) allow.
+// What this process may use of the machine: the least of the hardware, the scheduler's affinity
+// mask and the control groups around the process (control_groups.h).
 struct HostLimits {
-  int threads = 1;          // >= 1; a fractional quota is rounded up
-  size_t memory_bytes = 0;  // 0 where the system does not say
-  std::string processor;    // as its vendor names it, else the kernel's name of the architecture
+  int threads = 1;          // >= 1; fractional quotas are rounded up
+  size_t memory_bytes = 0;  // 0 if the system does not say
+  std::string processor;    // the vendor's name for it, else the kernel's name of the architecture
 };
 
-// Reads the limits. `root` is put before /proc and /sys paths, so that tests can show another
+// Reads the limits. `root` is prepended to /proc and /sys paths, so that tests can use another
 // machine's files; the affinity mask and the physical memory are always this machine's.
 HostLimits ReadHostLimits(const std::string& root = "");
 

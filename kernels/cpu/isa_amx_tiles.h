@@ -8,21 +8,21 @@
 #include "kernels/cpu/isa_fetch.h"
 #include "kernels/cpu/simd_kernels.h"
 
-// Products of AMX tiles for attention. TDPBF16PS multiplies up to 16 rows by 32 elements of depth
-// by 16 columns (a panel).
+// Tile products for attention. TDPBF16PS multiplies up to 16 rows by 32 elements of depth by 16
+// columns (a panel).
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
 #define ANNULUS_ISA_INLINE inline __attribute__((always_inline))
 
-inline constexpr int kAmxRows = 16;   // of a tile
-inline constexpr int kAmxDepth = 16;  // pairs of a tile
+inline constexpr int kAmxRows = 16;   // per tile
+inline constexpr int kAmxDepth = 16;  // pairs per tile
 inline constexpr int kAmxBlockRows = 2 * kAmxRows;
 inline constexpr int64_t kAmxRowBytes = 64;
 
-// Tiles 0 to 3 are sums: [half of the rows][panel], or [panel] where there is one half. 4 and 5 are
-// rows, 6 and 7 columns.
+// Tiles 0 to 3 hold sums: [half of the rows][panel], or [panel] if there is only one half. Tiles 4
+// and 5 hold rows, 6 and 7 columns.
 struct alignas(64) AmxConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -31,13 +31,13 @@ struct alignas(64) AmxConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 static_assert(sizeof(AmxConfig) == 64);
-// Sums and rows of fewer rows than a tile has take less time.
+// For fewer rows than a tile has: tiles of sums and rows are made smaller, which takes less time.
 constexpr AmxConfig FewRowsConfig(int rows) {
   AmxConfig config;
   for (int tile = 0; tile < 5; ++tile) config.rows[tile] = static_cast<uint8_t>(rows);
   return config;
 }
-// In memory as a whole: the intrinsic tells the compiler of the first bytes only.
+// A constant in memory: the intrinsic tells the compiler only that its first bytes are read.
 inline constexpr AmxConfig kAmxConfig;
 struct FewRowsConfigs {
   AmxConfig config[kAmxRows];
@@ -49,22 +49,25 @@ constexpr FewRowsConfigs MakeFewRowsConfigs() {
 }
 inline constexpr FewRowsConfigs kFewRowsConfigs = MakeFewRowsConfigs();
 
-// The intrinsics do not say which memory they read: what was stored before is finished here.
+// A compiler barrier. The tile intrinsics do not say which memory they read, so earlier stores must
+// be finished first.
 ANNULUS_ISA_INLINE void StoresBeforeTiles() { asm volatile("" ::: "memory"); }
 
-// Lines that few rows ask for: beside each product of tiles, and beside each row's weights.
+// Cache lines that products of few rows prefetch: `tile` with each product of tiles, `row` with
+// each row's softmax.
 struct Ahead {
   FetchAhead* lines = nullptr;
   int tile = 0;
   int row = 0;
 };
 
-// Panels that are multiplied together: a whole chunk of keys where there is one half of rows.
+// Panels multiplied together: a whole chunk of keys if there is only one half of rows.
 template <int kHalves>
 inline constexpr int kPanelsAtOnce = kHalves == 2 ? 2 : 4;
 
-// sums += rows * columns over 16 pairs. `a`: rows of the first half, the second 16 rows further;
-// `b`: the first panel's 16 pairs, the next panel `next_panel` bytes further.
+// sums += rows * columns over 16 pairs. `a` points to the rows of the first half; the second half
+// starts 16 rows later. `b` points to the first panel's 16 pairs; the next panel starts
+// `next_panel` bytes later.
 template <int kHalves, int kPanels>
 ANNULUS_ISA_INLINE void MultiplyTiles(const uint32_t* a, int64_t a_stride, const uint32_t* b,
                                       int64_t b_stride, int64_t next_panel, const Ahead& ahead) {

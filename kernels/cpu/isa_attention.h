@@ -7,12 +7,12 @@
 #include "kernels/cpu/isa_product.h"
 #include "kernels/cpu/simd_kernels.h"
 
-// Attention of one query block over the pages of one span: online softmax (Milakov and Gimelshein
-// 2018) over chunks of kKeyChunk keys.
+// Attention of one query block over the pages of one span, by online softmax (Milakov and
+// Gimelshein 2018) over chunks of kKeyChunk keys.
 //
-// Every row computes with exactly the keys that it may see: weights of others are 0 in the sum of
+// Every row uses exactly the keys that it may see: the weights of other keys are 0 in the sum of
 // weights, and their values are never read for this row. So a row's bits depend only on its own
-// query and keys, whatever rows share its tile, and what lies in the other slots (even NaN) cannot
+// query and keys, not on the rows in its tile, and whatever lies in other slots (even NaN) cannot
 // reach it.
 
 namespace annulus::cpu {
@@ -23,17 +23,17 @@ struct TileKeys {
   int rows;
   int begin[kMostTileRows];
   int end[kMostTileRows];
-  int any_begin;  // the smallest range that holds what any row sees
+  int any_begin;  // the smallest range that holds every key any row sees
   int any_end;
-  int all_begin;  // what all rows see; empty where all_begin >= all_end
+  int all_begin;  // the range that all rows see; empty if all_begin >= all_end
   int all_end;
 };
 
 inline int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// Rows [row, row + rows) of the block against slots [begin, end) of the chunk whose slot 0 has
-// position `first`.
+// Finds what rows [row, row + rows) of the block see among slots [begin, end) of the chunk whose
+// slot 0 has position `first`.
 inline TileKeys FindTileKeys(const AttentionBlock& block, int row, int rows, int64_t first,
                              int begin, int end) {
   TileKeys keys;
@@ -69,7 +69,8 @@ inline typename V::Float CapScore(typename V::Float score, float soft_cap) {
 }
 
 // Turns a row's dot products of slots [begin, end) into softmax weights relative to the row's
-// maximum so far, and keeps the maximum, the sums of weights and the scale of o up to date.
+// maximum so far. Updates the maximum, the sums of weights and, if the maximum grew, the scale of
+// o.
 template <class V>
 void WeighRow(const AttentionBlock& block, int row, float* scores, int begin, int end) {
   const int first = begin / V::kLanes * V::kLanes;
@@ -99,7 +100,7 @@ void WeighRow(const AttentionBlock& block, int row, float* scores, int begin, in
     maximum = chunk_maximum;
     block.maximum[row] = maximum;
   }
-  // No score above -inf yet: weights are then exp(-inf) = 0, where -inf - -inf would be NaN.
+  // No score above -inf yet: all weights must be exp(-inf) = 0, but -inf - -inf would be NaN.
   const typename V::Float offset = V::Set(maximum > -kInfinity ? maximum : 0.0f);
   for (int s = first; s < end; s += V::kLanes) {
     const auto mask = V::Lanes(begin - s, end - s);
@@ -130,8 +131,8 @@ void AddValues(const AttentionBlock& block, int row, int rows, const float* weig
   Multiply<V, T>(product, rows, block.v_stride / kPanel);
 }
 
-// Slots before and after those that all rows see are added row by row: each row's order over its
-// own keys stays ascending, and it reads no other key's value.
+// Adds the slots that only some rows see, before and after the shared ones, row by row. Each row
+// still adds its own keys in ascending order, and reads no other key's value.
 template <class V, class T>
 void AddTileValues(const AttentionBlock& block, int row, const TileKeys& keys, const float* weights,
                    const T* values, const Fetching& fetching) {
@@ -182,7 +183,7 @@ void AttendKeys(const AttentionBlock& block, const AttentionKeys& keys) {
   const int rows = block.position_count * block.group;
   int asked = 0;
   if (keys.ahead != nullptr) {
-    // Spread over the products.
+    // Spread the prefetches over the products.
     const int lines = keys.ahead->lines[0] + keys.ahead->lines[1];
     const int asks = ProductAsks<V>(rows, block.k_dim, kKeyChunk / kPanel) +
                      ProductAsks<V>(rows, keys.end - keys.begin, block.v_stride / kPanel);
@@ -236,9 +237,9 @@ void FinishSpan(const AttentionBlock& block) {
   }
 }
 
-// The merge law of kernels/ops/attention.h. The weights are formed from the two exponentials
-// themselves, so their sum is 1 to rounding however large the lse are. Both products are rounded,
-// so that the two states may change places without changing a bit.
+// The merge of kernels/ops/attention.h. The weights are computed from the two exponentials
+// themselves, so their sum is 1 to rounding however large the lse are. Both products are rounded
+// before the addition, so swapping the two states changes no bit.
 template <class V>
 void MergeRow(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim) {
   if (from_lse == -kInfinity) return;
@@ -247,7 +248,7 @@ void MergeRow(float* o, float* lse, const float* from_o, float from_lse, int64_t
   const bool copy = *lse == -kInfinity;
   if (!copy) {
     const float maximum = *lse > from_lse ? *lse : from_lse;
-    // The larger one's is exp(0); where they are equal, both. NaN stays NaN.
+    // The larger one's exponential is exp(0); if both are equal, both are. NaN stays NaN.
     into_weight = *lse == maximum ? 1 : __builtin_expf(*lse - maximum);
     from_weight = from_lse == maximum ? 1 : __builtin_expf(from_lse - maximum);
     const float sum = into_weight + from_weight;

@@ -10,21 +10,23 @@
 #include "kernels/cpu/simd_kernels.h"
 
 // Attention over paired bf16 pages with AMX tiles. TDPBF16PS multiplies 16 rows by 32 elements of
-// depth by 16 columns; a page's pairs are its operand as they lie. Up to 32 rows meet a chunk of 64
-// keys at a time: scores through memory, softmax on vectors, weights through memory, values.
+// depth by 16 columns; it can read a page's pairs directly. Up to 32 rows meet a chunk of 64 keys
+// at a time: scores go through memory to the softmax on vectors, its weights through memory to the
+// product with the values.
 //
-// A row of a tile is computed from that row alone, in an order that its depth fixes. Every row that
-// a tile holds takes part in all 64 keys, with weight 0 where it does not see one: adding 0 changes
-// nothing. Values that could make 0 times them anything else (infinity, NaN) are found in chunks
-// that some row sees in part, and such rows are then computed alone, over values of which the
-// unseen are 0.
+// Each row of a tile is computed from that row alone, in an order that only the depth fixes. Every
+// row of a tile takes part in all 64 keys; keys it does not see have weight 0, which adds nothing
+// unless the value is infinite or NaN. Such values are looked for in chunks that some row sees only
+// in part. If there are any, each of those rows is computed alone, with unseen values replaced by
+// 0.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
 #define ANNULUS_ISA_INLINE inline __attribute__((always_inline))
 
-// A quarter during the softmax, which takes about that share of the time.
+// Divides the lines to prefetch: a quarter of them during the softmax, which takes about that share
+// of the time, the rest during the products.
 ANNULUS_ISA_INLINE Ahead ShareLines(const AttentionBlock& block, const PairedChunk& chunk,
                                     int rows) {
   if (chunk.ahead == nullptr) return {};
@@ -38,7 +40,7 @@ ANNULUS_ISA_INLINE Ahead ShareLines(const AttentionBlock& block, const PairedChu
   return ahead;
 }
 
-// A tile's numbers on their way from scores to weights.
+// One tile's scores, and the weights computed from them.
 struct alignas(64) AmxTile {
   float scores[kAmxBlockRows][kKeyChunk];
   uint32_t weights[kAmxBlockRows][kTilePairs];
@@ -46,11 +48,11 @@ struct alignas(64) AmxTile {
 
 struct alignas(64) AmxScratch {
   AmxTile tile;
-  uint32_t values[kTilePairs][2 * kPanel];  // two panels of a chunk's values, the unseen 0
+  uint32_t values[kTilePairs][2 * kPanel];  // two panels of a chunk's values; unseen ones are 0
   float sums[kAmxRows][kPanel];
 };
 
-// scores[r][16 p ..] = query row r . keys of kPanels panels from p on.
+// scores[r][16 p ..] = query row r . keys of kPanels panels, starting at `panel`.
 template <int kHalves, int kPanels>
 ANNULUS_ISA_INLINE void ScorePanels(const AttentionBlock& block, int row, const PairedChunk& chunk,
                                     int panel, AmxTile& tile, const Ahead& ahead) {
@@ -92,8 +94,8 @@ ANNULUS_ISA_INLINE void AddPanels(const AmxTile& tile, const uint32_t* values, i
   StoreSums<kHalves, kPanels>(sums, sums_stride);
 }
 
-// The panels of a tile's values from column c on: kPanelsAtOnce, or two or one where no more are
-// left. Returns how many.
+// Adds the values of a tile from column c on: kPanelsAtOnce panels, or two or one if fewer are
+// left. Returns the number of panels.
 template <int kHalves>
 ANNULUS_ISA_INLINE int AddWholePanels(const AttentionBlock& block, int row,
                                       const PairedChunk& chunk, int64_t c, const AmxTile& tile,
@@ -122,8 +124,8 @@ ANNULUS_ISA_INLINE void AddWhole(const AttentionBlock& block, int row, const Pai
   }
 }
 
-// Copies `vectors` panels of a chunk's values from column c on, those outside of `slots` as 0.
-// Whether all that was copied is finite.
+// Copies `vectors` panels of a chunk's values from column c on, replacing slots outside `slots` by
+// 0. Returns whether all copied values are finite.
 inline bool CopyValues(const AttentionBlock& block, const PairedChunk& chunk, int64_t c,
                        int vectors, Slots slots, AmxScratch& scratch) {
   const __m512i exponent = _mm512_set1_epi16(0x7f80);
@@ -146,7 +148,7 @@ inline bool CopyValues(const AttentionBlock& block, const PairedChunk& chunk, in
   return special == 0;
 }
 
-// One row's values of one panel by a tile that holds nothing else.
+// Adds one row's values of one panel, using a tile that holds no other row.
 inline void AddRowAlone(const AttentionBlock& block, int row, int r, const PairedChunk& chunk,
                         int64_t c, Slots slots, AmxScratch& scratch) {
   CopyValues(block, chunk, c, 1, slots, scratch);
@@ -192,7 +194,7 @@ inline void AddPartValues(const AttentionBlock& block, int row, int rows, const 
   }
 }
 
-// A row that sees all 64 keys.
+// Computes the softmax weights of a row that sees all 64 keys.
 template <bool kCap>
 ANNULUS_ISA_INLINE void WeighWholeRow(const AttentionBlock& block, int row,
                                       const PairedChunk& chunk, const float* scores,
@@ -216,7 +218,7 @@ ANNULUS_ISA_INLINE void WeighWholeRow(const AttentionBlock& block, int row,
   KeepWeights(chunk, t, ~uint64_t{0}, pairs, block.sums + int64_t{row} * kPanel);
 }
 
-// Rows that see the chunk in part, or too few to be worth the pipeline below.
+// For rows that see only part of the chunk, and for blocks too small for the pipeline below.
 template <int kHalves, bool kCap>
 __attribute__((noinline)) void AttendAmxRows(const AttentionBlock& block, int row, int rows,
                                              const PairedChunk& chunk, bool whole,
@@ -246,10 +248,10 @@ __attribute__((noinline)) void AttendAmxRows(const AttentionBlock& block, int ro
   AddPartValues<kHalves>(block, row, rows, chunk, slots, scratch);
 }
 
-// Tiles whose rows all see the chunk, one after the other: while vectors weigh the scores of one
-// tile, the tile unit adds the values of the one before and computes the scores of the next. Their
-// instructions are mixed so that both are in flight; and what one wrote has left the store buffer
-// when the other reads it.
+// Processes tiles whose rows all see the whole chunk, overlapping three of them: while vectors
+// compute the softmax of one tile, the tile unit adds the values of the one before and computes the
+// scores of the next. The two kinds of instructions are interleaved, so that both units stay busy
+// and the data each writes has left the store buffer when the other reads it.
 template <bool kCap>
 class AmxPipeline {
  public:
@@ -278,8 +280,9 @@ class AmxPipeline {
     int rows = 0;
   };
 
-  // Weighs the scored tile; adds the weighed one; scores that at `next`, if any. Every tile has two
-  // pairs of panels of scores, and `pairs` of values.
+  // Computes the softmax of the scored tile, adds the values of the weighed one, and scores the
+  // tile at `next` unless it is negative. Every tile has two pairs of score panels and `pairs`
+  // pairs of value panels.
   __attribute__((noinline)) void Step(int next) {
     AmxTile& tile = tiles_[current_];
     AmxTile& other = tiles_[1 - current_];
@@ -342,7 +345,7 @@ void AttendAmxKeys(const AttentionBlock& block, const AttentionKeys& keys) {
   }
 }
 
-// A tile's configuration belongs to the thread: set here, released by FinishAmxSpan.
+// The tile configuration belongs to the thread: set here, released by FinishAmxSpan.
 void BeginAmxSpan(const AttentionBlock& block) {
   BeginPairedSpan(block);
   const int rows = block.position_count * block.group;

@@ -10,44 +10,45 @@
 
 // Attention over paired bf16 pages (PageLayout) with the AVX-512 dot product of bf16 pairs.
 //
-// A tile is up to 6 rows by 64 keys. Where all of its rows see all of its keys, its softmax is
-// computed beside the products of the tile before, a vector at each step (TileSoftmax): a softmax
-// is long chains of operations for which alone the units that multiply would wait. Other tiles go
-// through masks (AttendPart). Both compute a row's numbers by the same operations in the same
-// order, so a row's bits do not depend on its neighbours.
+// A tile is up to 6 rows by 64 keys. If all its rows see all its keys, its softmax is interleaved
+// with the value products of the tile before, one vector per step (TileSoftmax): alone, the
+// softmax's long chains of operations would leave the multipliers idle. All other tiles use masks
+// (AttendPart). Both paths compute a row by the same operations in the same order, so a row's bits
+// do not depend on its neighbours.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
 #define ANNULUS_ISA_INLINE inline __attribute__((always_inline))
 
-// The weights of a tile, rounded: row r, slots 2 j and 2 j + 1 at pairs[r][j].
+// A tile's weights, rounded to bf16: row r, slots 2 j and 2 j + 1 are in pairs[r][j].
 struct alignas(64) TileWeights {
   uint32_t pairs[kTileRows][kTilePairs];
 };
 
 // A tile of rows that see all 64 keys.
 struct alignas(64) WholeTile {
-  float above[kTileRows * kKeyChunk];  // scores less the maximum, in powers of two
-  TileWeights rounded;                 // whose sum divides
-  TileWeights scaled;                  // times the scales of the values, where these have some
+  float above[kTileRows * kKeyChunk];  // scores minus the row's maximum, as powers of two
+  TileWeights rounded;                 // the weights whose sum is the denominator
+  TileWeights scaled;                  // the same times the scales of the values, if there are any
   int row;
   int height;
-  bool first;  // of its rows: these have no maximum yet
+  bool first;  // the rows' first tile: they have no maximum yet
 };
 
-// What the values of a tile are multiplied by.
+// The weights that the values of a tile are multiplied by.
 ANNULUS_ISA_INLINE const TileWeights& FactorsOf(const PairedChunk& chunk, const WholeTile& tile) {
   return chunk.scaled ? tile.scaled : tile.rounded;
 }
 
-// Beside the products of ValueTile: nothing.
+// For ValueTile: nothing is interleaved with its products.
 struct NoSteps {
   ANNULUS_ISA_INLINE void Step(int) const {}
   ANNULUS_ISA_INLINE void Done() const {}
 };
 
-// Beside them: makes weights of a tile's scores, and adds them up. Takes at most kTilePairs steps.
+// For ValueTile: turns the next tile's scores into weights and sums them, one vector per step.
+// Takes at most kTilePairs steps.
 class TileSoftmax {
  public:
   TileSoftmax(const AttentionBlock& block, const PairedChunk& chunk, WholeTile& tile)
@@ -66,7 +67,8 @@ class TileSoftmax {
   }
   ANNULUS_ISA_INLINE void Done() { vectors_ = steps_ = 0; }
 
-  // All steps, where no product is to be beside them or some scores have no weight.
+  // All steps at once: used if there is no product to interleave with, or some scores have weight
+  // 0.
   __attribute__((noinline)) void StepAlone() {
     for (int i = 0; i < vectors_; ++i) {
       WeighVector(i, Exp2Weight(_mm512_load_ps(tile_.above + i * kPanel)));
@@ -98,7 +100,7 @@ class TileSoftmax {
 };
 static_assert(kTileRows * (kTilePanels + 1) <= kTilePairs);
 
-// s[r][p] = query row r . keys of panel p, one chain over the pairs of the head dimension.
+// s[r][p] = query row r . keys of panel p, as one chain over the pairs of the head dimension.
 template <int kRows, int kPanels>
 ANNULUS_ISA_INLINE void DotTile(const PairedChunk& chunk, const uint32_t* query, const uint32_t* k,
                                 int64_t pairs, __m512 (&s)[kRows][kPanels]) {
@@ -158,7 +160,8 @@ ANNULUS_ISA_INLINE void ValueTile(const PairedChunk& chunk, float* o, int64_t st
   beside.Done();
 }
 
-// All columns: four vectors at a time, and what is left in parts that keep many chains in flight.
+// Adds all columns: four vectors at a time, then the rest in parts that still keep many chains in
+// flight.
 template <int kRows, class Beside>
 ANNULUS_ISA_INLINE void ValueTiles(const PairedChunk& chunk, float* o, int64_t stride,
                                    const uint32_t (*weights)[kTilePairs], int begin, int end,
@@ -177,8 +180,8 @@ ANNULUS_ISA_INLINE void ValueTiles(const PairedChunk& chunk, float* o, int64_t s
   }
 }
 
-// One pair of slots for one row, of which only those in `keep` (0xffff low, 0xffff0000 high) are
-// seen: the other's value is not used, whatever it is.
+// Adds one pair of slots to one row. Uses only the values in `keep` (0xffff: low slot, 0xffff0000:
+// high slot); the other value is ignored, whatever it is.
 inline void AddPair(float* o, int64_t stride, uint32_t weight, const uint32_t* v, uint32_t keep) {
   const __m512i mask = _mm512_set1_epi32(static_cast<int>(keep));
   const __m512i wide = _mm512_set1_epi32(static_cast<int>(weight));
@@ -188,7 +191,7 @@ inline void AddPair(float* o, int64_t stride, uint32_t weight, const uint32_t* v
   }
 }
 
-// A tile with masks, or one whose maximum may have to be raised.
+// Attends a tile that needs masks, or in which some row's maximum may have to be raised.
 template <int kRows, bool kCap>
 __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
                                           const PairedChunk& chunk) {
@@ -222,8 +225,8 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
       WeighPairedRow<kCap>(block, row + r, chunk, scores[r], slots[r], weights.pairs[r]);
     }
   }
-  // Whole pairs that all rows see are added together, what lies before and after row by row: each
-  // row's order over its own keys stays ascending.
+  // Pairs that all rows see are added for all rows together; slots before and after them row by
+  // row. Each row still adds its own keys in ascending order.
   const int64_t stride = block.v_stride;
   float* const o = block.o + row * stride;
   const int shared_begin = (all_begin + 1) / 2;
@@ -251,7 +254,7 @@ __attribute__((noinline)) void AttendPart(const AttentionBlock& block, int row,
   for (int r = 0; r < kRows; ++r) add_row(r, 2 * shared_end, slots[r].end);
 }
 
-// The maxima of rows that have none, from their dot products: as WeighPairedRow sets them.
+// Sets the maximum of rows that have none yet from their dot products, just as WeighPairedRow does.
 template <int kRows, bool kCap>
 ANNULUS_ISA_INLINE void SetMaxima(const AttentionBlock& block, const PairedChunk& chunk, int row,
                                   const __m512 (&s)[kRows][kTilePanels]) {
@@ -270,11 +273,11 @@ ANNULUS_ISA_INLINE void SetMaxima(const AttentionBlock& block, const PairedChunk
   }
 }
 
-// The scores of a tile.
+// The result of scoring a tile.
 enum class Scored {
-  kInRange,      // every one has a weight
-  kBelow,        // some are too far below their maximum
-  kPassesSlack,  // a maximum may have to be raised: nothing is of use
+  kInRange,      // every score has a weight other than 0
+  kBelow,        // some scores are so low that their weight is 0
+  kPassesSlack,  // some row's maximum may have to be raised: the scores cannot be used
 };
 template <int kRows, bool kCap>
 __attribute__((noinline)) Scored ScoreWhole(const AttentionBlock& block, const PairedChunk& chunk,
@@ -312,7 +315,7 @@ __attribute__((noinline)) void AddWhole(const AttentionBlock& block, const Paire
                     FactorsOf(chunk, tile).pairs, 0, kTilePairs, beside);
 }
 
-// The parts of a tile of one height.
+// The functions for tiles of one height.
 struct TileParts {
   Scored (*score)(const AttentionBlock&, const PairedChunk&, WholeTile&);
   void (*add)(const AttentionBlock&, const PairedChunk&, const WholeTile&, TileSoftmax&);
@@ -332,15 +335,15 @@ inline constexpr const TileParts* kTilePartsOf[kTileRows + 1] = {nullptr,
                                                                  &kTileParts<6, kCap>};
 static_assert(kTileRows == 6);
 
-// Tiles of one chunk in turn. The values of a whole tile are due until the next one's scores are
-// there, whose softmax is then beside them.
+// Processes the tiles of one chunk in turn. A whole tile's values stay due until the next tile is
+// scored, so that the product can be interleaved with that tile's softmax.
 template <bool kCap>
 class ChunkTiles {
  public:
   ChunkTiles(const AttentionBlock& block, const PairedChunk& chunk)
       : block_(block), chunk_(chunk) {}
 
-  // False, and nothing is changed, where a maximum may have to be raised.
+  // Returns false, and changes nothing, if some row's maximum may have to be raised.
   bool Whole(int row, int height) {
     WholeTile& tile = due_ == &tiles_[0] ? tiles_[1] : tiles_[0];
     tile.row = row;
@@ -386,8 +389,8 @@ void AttendChunk(const AttentionBlock& block, const PairedChunk& chunk) {
   ChunkTiles<kCap> tiles(block, chunk);
   for (int row = 0; row < rows;) {
     const int left = rows - row;
-    // Two tiles of like height are faster than a full one and a flat one, and few rows, which wait
-    // for memory, are not in a full one.
+    // Two tiles of similar height are faster than a full one and a flat one. Few rows, which wait
+    // for memory, fit a single low tile.
     const int height = left >= 2 * kTileRows ? kTileRows
                        : left >= kTileRows   ? (left + 1) / 2
                                              : left;
@@ -404,7 +407,7 @@ void AttendPairedKeys(const AttentionBlock& block, const AttentionKeys& keys) {
   PairedChunk chunk;
   MakeChunk(block, keys, &chunk);
   if (chunk.ahead != nullptr) {
-    // Spread over all tiles of rows, and in low tiles over their steps.
+    // Spread the prefetches over all tiles of rows, and within low tiles over their steps.
     const int tiles = (block.position_count * block.group + kTileRows - 1) / kTileRows;
     const int vectors = kTilePanels * kPanel;
     const int steps = block.k_pairs + (block.v_stride + vectors - 1) / vectors * kTilePairs;

@@ -8,15 +8,15 @@
 #include "kernels/cpu/dot_kernels.h"
 #include "kernels/cpu/isa_dot_codes.h"
 
-// What the kernels of AVX512_BF16 and AMX share: packed input rows, widened weights, and the way
-// from sums to outputs.
+// What the AVX512_BF16 and AMX kernels share: packing input rows, widening weights, and storing
+// sums to the output.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// Inputs of weights that are widened together: 64 columns of them are 32 KiB of bf16.
+// Depth of weights that are widened together: 64 columns of it are 32 KiB of bf16.
 inline constexpr int64_t kDotDepth = 256;
-// Bytes of 16 columns of two inputs in bf16.
+// Bytes of two bf16 inputs for 16 columns.
 inline constexpr int64_t kPairBytes = 64;
 
 inline __mmask16 FirstLanes(int64_t count) {
@@ -43,33 +43,32 @@ inline const char* DotPanel(const DotTask& task, int panel) {
   return static_cast<const char*>(task.panels) + panel * task.panel_bytes;
 }
 
-// How far ahead of byte `at` of a panel a product of few rows asks for memory, where `panels`
-// panels are read side by side: what lies beyond the panel's end is the start of the one read after
-// it.
+// Distance to prefetch ahead of byte `at` of a panel, for products of few rows that read `panels`
+// panels side by side. Past a panel's end it skips to the start of the panel read next.
 ANNULUS_DOT_INLINE int64_t DotAhead(int64_t at, int64_t panel_bytes, int panels) {
   constexpr int64_t kAhead = 2048;
   return at + kAhead < panel_bytes ? kAhead : kAhead + (panels - 1) * panel_bytes;
 }
 
-// Into the second cache, not the first: the buffers of first-level misses are few (24 on Zen 4),
-// and filled with far fetches they hold up the loads of now.
+// Prefetches into the second-level cache, not the first: the buffers for first-level misses are few
+// (24 on Zen 4), and far prefetches in them would delay the loads needed now.
 ANNULUS_DOT_INLINE void FetchFar(const char* line) { _mm_prefetch(line, _MM_HINT_T2); }
 
 // Float32 scales of a panel's columns.
 inline __m512 RowScales(const DotTask& task, int panel) {
   return _mm512_loadu_ps(DotPanel(task, panel) + task.scales);
 }
-// Those of one group, from bf16.
+// One group's bf16 scales, widened.
 inline __m512 WidenScales(const char* scales) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
-// The same from f16.
+// One group's f16 scales, widened.
 inline __m512 WidenHalves(const char* scales) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
 }
 
-// How weights with groups have their scales, for kernels that scale sums of a group's products.
+// The kinds of group scales, for kernels that scale the sum of each group's products.
 struct NoGroups {
   static constexpr bool kGroups = false;
 };
@@ -87,8 +86,8 @@ struct HalfScales {
     return WidenHalves(DotPanel(task, panel) + task.scales + group * kPanel * 2);
   }
 };
-// With a minimum, which the sum of a group's inputs multiplies. Those sums follow a packed row
-// (PackSummedRow).
+// Scales with minimums. A minimum multiplies the sum of its group's inputs; those sums follow a
+// packed row (PackSummedRow).
 struct HalfScalesAndMinimums {
   static constexpr bool kGroups = true;
   static constexpr bool kMinimum = true;
@@ -111,7 +110,7 @@ struct HalfScalesAndMinimums {
   }
 };
 
-// PackDotRow, followed by the float32 sums of each `group` of the rounded inputs.
+// Does PackDotRow, then appends the float32 sum of each `group` of the rounded inputs.
 inline void PackSummedRow(const float* input, int64_t count, int64_t depth, int64_t group,
                           void* packed) {
   PackDotRow(input, count, depth, packed);
@@ -127,7 +126,7 @@ inline void PackSummedRow(const float* input, int64_t count, int64_t depth, int6
   }
 }
 
-// Inputs [k, k + depth) of a panel as pairs of bf16: [depth / 2][16].
+// Widens inputs [k, k + depth) of a panel to pairs of bf16: [depth / 2][16].
 template <class Codes>
 void WidenDotPanel(const Codes& codes, const DotTask& task, int panel, int64_t k, int64_t depth,
                    char* to) {
@@ -136,14 +135,14 @@ void WidenDotPanel(const Codes& codes, const DotTask& task, int panel, int64_t k
   for (int64_t i = 0; i < depth; i += kInputs, from += 64) {
     __m512i pairs[Codes::kPairs];
     codes.Widen(from, pairs);
-    // What the next call for this panel reads: other panels come in between.
+    // Prefetch what the next call for this panel reads; other panels come in between.
     _mm_prefetch(from + kDotDepth / kInputs * 64, _MM_HINT_T0);
 #pragma GCC unroll 4
     for (int j = 0; j < Codes::kPairs; ++j, to += kPairBytes) _mm512_store_si512(to, pairs[j]);
   }
 }
 
-// One panel's values of one row, to the output.
+// Stores one row's sums of one panel to the output.
 inline void StoreDotPanel(const DotTask& task, int row, int panel, __m512 sum) {
   const int column = panel * kPanel;
   float* const output = task.output + row * task.output_stride + column;
@@ -155,8 +154,8 @@ inline void StoreDotPanel(const DotTask& task, int row, int panel, __m512 sum) {
   _mm512_mask_storeu_ps(output, lanes, sum);
 }
 
-// Sums of one row, one for each column and padding, to the output. kScaled: codes with a scale per
-// column.
+// Stores one row's sums, one per column (plus padding), to the output. kScaled: multiplies them by
+// the scale of each column.
 template <bool kScaled>
 void StoreDotRow(const DotTask& task, const float* sums, int row) {
   for (int panel = 0; panel * kPanel < task.columns; ++panel) {

@@ -7,15 +7,15 @@
 
 #include "kernels/cpu/simd_kernels.h"
 
-// Stored weights to pairs of bf16, which every code is exactly. 64 bytes of a panel hold 16 columns
-// of 2, 4 or 8 inputs and give kPairs vectors of 16 pairs. Needs AVX512BW and AVX512_VBMI.
+// Widens stored weights to pairs of bf16, in which every code is exact. 64 bytes of a panel hold 16
+// columns of 2, 4 or 8 inputs and give kPairs vectors of 16 pairs. Needs AVX512BW and AVX512_VBMI.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
 #define ANNULUS_DOT_INLINE inline __attribute__((always_inline))
 
-// Codes that are bf16 already.
+// Weights stored as bf16.
 struct PairCodes {
   static constexpr int kPairs = 1;
   ANNULUS_DOT_INLINE void Widen(const char* from, __m512i* pairs) const {
@@ -23,7 +23,7 @@ struct PairCodes {
   }
 };
 
-// The two bytes of the bf16 of a code's 7 bits below the sign.
+// The low and the high byte of the bf16 value of each code, by the code's 7 bits below the sign.
 struct ByteTable {
   alignas(64) uint8_t low[128];
   alignas(64) uint8_t high[128];
@@ -58,7 +58,7 @@ constexpr ByteTable MakeByteTable() {
 template <class Code>
 constexpr ByteTable kByteTable = MakeByteTable<Code>();
 
-// Codes of 8 bits: both bytes of each are looked up. The even bytes of a word are its first pair,
+// 8-bit codes. Looks up both bytes of each value. The even bytes of a word become its first pair,
 // the odd ones its second.
 template <class Code>
 struct ByteCodes {
@@ -71,7 +71,7 @@ struct ByteCodes {
   }
   ANNULUS_DOT_INLINE void Widen(const char* from, __m512i* pairs) const {
     const __m512i codes = _mm512_loadu_si512(from);
-    __m512i index = codes;  // the lowest 7 bits of each byte count
+    __m512i index = codes;  // only the lowest 7 bits of each byte matter
     if constexpr (kTwosComplement) index = _mm512_abs_epi8(codes);
     const __m512i lows = _mm512_permutex2var_epi8(low[0], index, low[1]);
     // a | (b & c)
@@ -90,7 +90,7 @@ struct ByteCodes {
   __m512i high[2];
 };
 
-// The codes of int8 where -128 may be one, of which the lowest 7 bits alone would be those of 0.
+// int8 codes that may include -128, whose lowest 7 bits are those of 0.
 struct WholeByteCodes : ByteCodes<int8_t> {
   ANNULUS_DOT_INLINE void Widen(const char* from, __m512i* pairs) const {
     const __m512i codes = _mm512_loadu_si512(from);
@@ -122,8 +122,9 @@ constexpr HalfByteTable MakeHalfByteTable(int zero) {
 template <int kZero>
 constexpr HalfByteTable kHalfByteTable = MakeHalfByteTable(kZero);
 
-// Codes of 4 bits, stored as code + kZero: the fourth part of each half word is looked up. A
-// look-up takes 5 bits, of which the highest is the next code's; so the table is there twice.
+// 4-bit codes, stored as code + kZero. Each look-up takes one 4-bit code out of every 16-bit word.
+// The instruction uses 5 bits, of which the highest belongs to the next code, so the table is
+// stored twice.
 template <int kZero>
 struct HalfByteCodes {
   static constexpr int kPairs = 4;

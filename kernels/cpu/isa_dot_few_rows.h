@@ -7,11 +7,12 @@
 
 #include "kernels/cpu/isa_dot.h"
 
-// The product of a few rows by quantised weights with the arithmetic of TDPBF16PS, by vectors:
-// codes are widened in registers, where tiles would need them in memory. A tile of 32 inputs sums
-// the products of its even and of its odd inputs apart, both from 0 and by fused multiply-adds,
-// adds the two, and adds that to the output (Intel SDM, volume 2D, TDPBF16PS). The caller has
-// subnormal numbers flushed, as tiles do.
+// The product of a few rows with quantised weights, computed by vectors but with the arithmetic of
+// TDPBF16PS, so that it gives the same bits as tiles. Vectors widen codes in registers; tiles would
+// need them in memory. A tile of 32 inputs sums the products of its even and its odd inputs
+// separately, each from 0 by fused multiply-adds, adds the two, and adds that to the output (Intel
+// SDM, volume 2D, TDPBF16PS). The caller must flush subnormal numbers (FlushSubnormals), as tiles
+// do.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
@@ -19,7 +20,7 @@ namespace {  // internal linkage on purpose: see simd_kernels.h
 inline constexpr int kFewRows = 3;
 inline constexpr int64_t kTileInputs = 32;
 
-// sum[r][p] += rows times inputs [k, k + 32) of the panels.
+// sum[r][p] += the products of inputs [k, k + 32) of the rows and panels.
 template <class Codes, int kRows, int kPanels>
 ANNULUS_DOT_INLINE void AddTile(const Codes& codes, const DotTask& task, int panel, int64_t k,
                                 __m512 (&sum)[kRows][kPanels]) {
@@ -132,7 +133,8 @@ void MultiplyFewRowsOf(const DotTask& task, float* sums, int64_t stride) {
   }
 }
 
-// All columns of a task of at most kFewRows rows; sums of row r at sums + r * stride.
+// Multiplies all columns of a task of at most kFewRows rows; stores the sums of row r at sums + r *
+// stride.
 template <class Codes, class Scales>
 void MultiplyFewRows(const DotTask& task, float* sums, int64_t stride) {
   switch (task.rows) {

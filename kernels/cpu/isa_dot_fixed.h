@@ -7,27 +7,32 @@
 
 #include "kernels/cpu/isa_dot_int8.h"
 
-// Inputs in fixed point, which VPDPBUSD multiplies by codes of weights, 4 bytes at a time. An input
-// of a group is x = s * (256 * high + low) with s = largest |x| of the group / 32512, and both
-// parts bytes. A group's sum is an exact integer; the sums of the groups, times their scales, form
-// one chain. So an output's bits depend on neither the number of rows nor the tile.
+// Inputs in fixed point. VPDPBUSD multiplies them by the codes of weights, 4 bytes at a time. An
+// input is x = s * (256 * high + low) with byte-sized high and low and s = (largest |x| of the
+// group) / 32512. The sum of a group is an exact integer; the sums of the groups, times their
+// scales, are added in one chain. So an output's bits depend neither on the number of rows nor on
+// the tile.
 //
-// A packed row has for each group [group] high bytes, then [group] low ones, in the order in which
-// the weights' codes lie (weight_layout.h); then for each group its scale (float32) and what its
-// integers owe to codes that are stored as unsigned, or by kMinimum their sum (int32).
+// VPDPBUSD needs one unsigned operand, so one side is stored with an offset. The products' sum is
+// then too large by offset * (sum of the other side): that is what a row's integers "owe". A packed
+// row stores the negative of it, and sums start from there.
 //
-// `Weights` of the templates below is a kind of codes:
-//   kInputs: inputs of 64 bytes of a panel
-//   Group(task): inputs of one scale
-//   Split(words, high, low): stores the bytes of 32 integers and gives what they owe
-//   Line(codes).Add(bytes, group, high, low): the products of one row's kInputs high bytes, and of
-//     the low ones `group` bytes later
-//   kScaleBytes: of a panel for one group
-//   Factor(scales, scale): of a group's sums, from the panel's scales and the inputs'
-//   kMinimum: whether a group adds its minimum times the sum of its inputs, which then is in the
-//     debts' place; codes are unsigned and owe nothing
+// A packed row holds for each group [group] high bytes, then [group] low ones, in the order of the
+// weights' codes (weight_layout.h). Then come the groups' float32 scales, and one int32 per group:
+// the negative of what its integers owe or, with kMinimum, their sum.
+//
+// `Weights` in the templates below is a kind of codes:
+//   kInputs: inputs in 64 bytes of a panel
+//   Group(task): inputs per scale
+//   Split(words, high, low): stores the bytes of 32 integers and returns what they owe
+//   Line(codes).Add(bytes, group, high, low): adds the products of one row's kInputs high bytes,
+//     and of the low bytes, which lie `group` bytes later
+//   kScaleBytes: bytes of a panel's scales for one group
+//   Factor(scales, scale): multiplies a group's sum; from the panel's scales and the input's
+//   kMinimum: whether a group also adds its minimum times the sum of its inputs. The packed row
+//     then holds that sum instead of a debt; these codes are unsigned and owe nothing
 //   Minimum(scales): the panel's minimums
-//   Result(task, panel, total)
+//   Result(task, panel, total): the value to store
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
@@ -40,8 +45,9 @@ ANNULUS_DOT_INLINE __m512i FourBytes(const char* from) {
   return _mm512_set1_epi32(bytes);
 }
 
-// sum += codes * the same four bytes from memory in every lane. Said to the compiler as one
-// instruction: it would load the bytes once for all panels and drive sums out of the registers.
+// sum += codes * the same four bytes of memory in every lane. Written in assembly, as one
+// instruction: otherwise the compiler loads the bytes once for all panels and spills sums out of
+// registers.
 ANNULUS_DOT_INLINE void AddFourBytes(__m512i& sum, __m512i codes, const char* bytes) {
   struct __attribute__((packed, may_alias)) Four {
     int32_t value;
@@ -51,7 +57,8 @@ ANNULUS_DOT_INLINE void AddFourBytes(__m512i& sum, __m512i codes, const char* by
       : "v"(codes), "m"(*reinterpret_cast<const Four*>(bytes)));
 }
 
-// 32 inputs from `input`, of which `count` are there, times `factor`, as integers.
+// Multiplies 32 inputs from `input`, of which only `count` exist, by `factor` and rounds to
+// integers.
 inline __m512i FixedWords(const float* input, int64_t count, __m512 factor) {
   const auto integers = [&](int64_t from) {
     const __mmask16 lanes = FirstLanes(count > from ? count - from : 0);
@@ -84,8 +91,9 @@ void PackFixedRow(const float* input, int64_t count, int64_t depth, int64_t grou
   }
 }
 
-// Asks for scales some groups ahead; `left` bytes from `scales` to the end of a panel's. They lie
-// apart from the codes, so asking for those does not bring them. None left: there are no scales.
+// Prefetches the scales of some groups ahead. They are stored apart from the codes, so prefetching
+// those does not bring them. `left` is the number of bytes from `scales` to the end of the panel's
+// scales; 0 if there are no scales.
 template <int kPanels>
 ANNULUS_DOT_INLINE void FetchScales(const char* scales, int64_t left, int64_t panel_bytes) {
   constexpr int64_t kAhead = 256;
@@ -95,14 +103,15 @@ ANNULUS_DOT_INLINE void FetchScales(const char* scales, int64_t left, int64_t pa
   for (int p = 0; p < kPanels; ++p) FetchFar(scales + p * panel_bytes + ahead);
 }
 
-// Groups of inputs of a task. The sums of those before `begin` are in the task's workspace,
-// [rows][kPanels][16].
+// A range of a task's groups of inputs. The sums of the groups before `begin` are in the task's
+// workspace, [rows][kPanels][16].
 struct FixedGroups {
   int64_t begin;
   int64_t end;
 };
 
-// kRows rows by kPanels panels, to the sums or, with the last groups, to the output.
+// Multiplies kRows rows by kPanels panels. Stores to the sums or, after the last groups, to the
+// output.
 template <class Weights, int kRows, int kPanels>
 void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroups& part) {
   const int64_t group = Weights::Group(task);
@@ -129,7 +138,7 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroup
     __m512i low[kRows][kPanels];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      // Sums begin with what they owe.
+      // Sums start from what the integers owe.
       const __m512i owed = Weights::kMinimum ? _mm512_setzero_si512()
                                              : FourBytes(input_scales + r * stride + groups * 4);
 #pragma GCC unroll 4
@@ -143,7 +152,7 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroup
 #pragma GCC unroll 4
       for (int p = 0; p < kPanels; ++p) {
         const typename Weights::Line line(_mm512_loadu_si512(weights + p * task.panel_bytes));
-        if constexpr (kRows < 4) {  // weights that come from memory
+        if constexpr (kRows < 4) {  // the weights come from memory
           FetchFar(weights + p * task.panel_bytes + ahead);
         }
 #pragma GCC unroll 4
@@ -193,7 +202,7 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroup
   }
 }
 
-// All rows of a task by kPanels panels.
+// Multiplies all rows of a task by kPanels panels.
 template <class Weights, int kPanels>
 void MultiplyFixedRows(const DotTask& task, int panel, const FixedGroups& part) {
   int row = 0;
@@ -207,8 +216,8 @@ void MultiplyFixedRows(const DotTask& task, int panel, const FixedGroups& part) 
   if (row < task.rows) MultiplyFixedTile<Weights, 1, kPanels>(task, row, panel, part);
 }
 
-// Likewise, by parts of the inputs: many rows in turn find the weights of a part in the first-level
-// cache. Few wait for weights from memory, and have them in one stream.
+// The same in parts of the inputs: with many rows, the weights of a part stay in the first-level
+// cache. Few rows wait for weights from memory, and read them in one stream.
 template <class Weights, int kPanels>
 void MultiplyFixedParts(const DotTask& task, int panel) {
   constexpr int64_t kPartInputs = 512;
@@ -224,7 +233,7 @@ template <class Weights>
 void LinearFixed(const DotTask& task) {
   const int panels = (task.columns + kPanel - 1) / kPanel;
   int panel = 0;
-  if (task.rows == 1) {  // bound by reading: more panels at a time hide more of it
+  if (task.rows == 1) {  // bound by reads: more panels at a time hide more latency
     const int64_t groups = task.depth / Weights::Group(task);
     for (; panel + 4 <= panels; panel += 4) {
       MultiplyFixedTile<Weights, 1, 4>(task, 0, panel, {0, groups});

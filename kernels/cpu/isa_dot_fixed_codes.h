@@ -7,13 +7,13 @@
 
 #include "kernels/cpu/isa_dot_fixed.h"
 
-// The kinds of codes that inputs in fixed point meet: see isa_dot_fixed.h.
+// The kinds of codes that fixed-point inputs are multiplied with: see isa_dot_fixed.h.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// Weights of 4 bits. Codes + 8 are the unsigned operand, and both bytes of an input are signed; so
-// 8 times the sum of the integers is owed. 8 inputs lie in the order 0 4 1 5 2 6 3 7.
+// 4-bit weights. Codes + 8 are the unsigned operand and both bytes of an input are signed, so the
+// debt is 8 times the sum of the integers. 8 inputs are stored in the order 0 4 1 5 2 6 3 7.
 struct FixedInt4 {
   static constexpr int kInputs = 8;
   static int64_t Group(const DotTask& task) { return task.group; }
@@ -55,27 +55,27 @@ struct FixedInt4 {
   static __m512 Result(const DotTask&, int, __m512 total) { return total; }
 };
 
-// The same with scales in f16.
+// FixedInt4 with f16 scales.
 struct FixedQ4_0 : FixedInt4 {
   static __m512 Factor(const char* scales, __m512 scale) {
     return _mm512_mul_ps(WidenHalves(scales), scale);
   }
 };
 
-// The same codes, unsigned, with a minimum behind each scale.
+// The same codes, but unsigned, with a minimum stored after each scale.
 struct FixedQ4_1 : FixedQ4_0 {
   static constexpr int64_t kScaleBytes = 2 * kPanel * 2;
   static constexpr bool kMinimum = true;
 
-  // The caller subtracts what is owed; here the sum of the integers is to be kept.
+  // FixedInt4::Split returns the debt; this returns the sum of the integers instead.
   static int32_t Split(__m512i words, char* high, char* low) {
     return FixedInt4::Split(words, high, low) / -8;
   }
   static __m512 Minimum(const char* scales) { return WidenHalves(scales + kPanel * 2); }
 };
 
-// Weights of 8 bits with one scale per column. Likewise with codes + 128: 128 times the sum of the
-// integers is owed. 4 inputs lie in the order 0 2 1 3.
+// 8-bit weights with one scale per column. Codes + 128 are the unsigned operand, so the debt is 128
+// times the sum of the integers. 4 inputs are stored in the order 0 2 1 3.
 struct FixedInt8 {
   static constexpr int kInputs = 4;
   static int64_t Group(const DotTask&) { return kFixedGroup; }

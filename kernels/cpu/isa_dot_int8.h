@@ -7,15 +7,15 @@
 
 #include "kernels/cpu/isa_dot.h"
 
-// Inputs of int8 by weights of int8 (Activations::kInt8). VPDPBUSD and TDPBUSD multiply unsigned by
-// signed bytes, so inputs are stored as code + 128, and 128 times the sum of a column's codes,
-// which its panel has, is subtracted at the end. Sums of int32 wrap around in between; the true sum
-// fits.
+// int8 inputs times int8 weights (Activations::kInt8). VPDPBUSD and TDPBUSD multiply unsigned by
+// signed bytes, so inputs are stored as code + 128; at the end, 128 times the sum of the column's
+// codes, which the panel stores, is subtracted. Intermediate int32 sums may wrap around; the final
+// one fits.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// Inputs of one pass: 64 columns of weights are 32 KiB.
+// Inputs per pass: 64 columns of weights are 32 KiB.
 inline constexpr int64_t kInt8Depth = 512;
 
 inline float Int8RowScale(const DotTask& task, int row) {
@@ -26,7 +26,8 @@ inline float Int8RowScale(const DotTask& task, int row) {
   return scale;
 }
 
-// Largest absolute value, NaN where there is one: as integers, NaN > infinity > numbers.
+// The largest absolute value, or NaN if there is one: compared as integers, NaN > infinity >
+// numbers.
 inline float LargestMagnitude(const float* input, int64_t count) {
   __m512i largest = _mm512_setzero_si512();
   for (int64_t i = 0; i < count; i += 16) {
@@ -57,7 +58,7 @@ inline void QuantizeDotRow(const float* input, int64_t count, int64_t depth, voi
   __builtin_memcpy(to + depth, &scale, sizeof(scale));
 }
 
-// Sums [row][panel] over inputs [k, k + depth), on top of what `sums` holds unless k is 0.
+// Adds the products of inputs [k, k + depth) to the sums [row][panel]; starts from 0 if k is 0.
 template <int kRows, int kPanels>
 void MultiplyInt8Tile(const DotTask& task, int row, int panel, int64_t k, int64_t depth,
                       int32_t* sums, int64_t stride) {
@@ -78,7 +79,7 @@ void MultiplyInt8Tile(const DotTask& task, int row, int panel, int64_t k, int64_
 #pragma GCC unroll 8
     for (int p = 0; p < kPanels; ++p) {
       codes[p] = _mm512_loadu_si512(weights + p * task.panel_bytes);
-      if constexpr (kRows < 4) {  // weights that come from memory
+      if constexpr (kRows < 4) {  // the weights come from memory
         FetchFar(weights + p * task.panel_bytes + ahead);
       }
     }
@@ -113,9 +114,9 @@ void MultiplyInt8Panels(const DotTask& task, int row, int64_t k, int64_t depth, 
   }
 }
 
-// All sums of a task, by vectors.
+// Computes all sums of a task, with vectors.
 inline void MultiplyInt8Rows(const DotTask& task, int32_t* sums, int64_t stride) {
-  // Few rows use each weight once: blocks would only break the stream of reads.
+  // Few rows use each weight only once, so blocking would just interrupt the stream of reads.
   const int64_t block = task.rows < 4 ? task.depth : kInt8Depth;
   for (int64_t k = 0; k < task.depth; k += block) {
     const int64_t depth = task.depth - k < block ? task.depth - k : block;
@@ -131,7 +132,7 @@ inline void MultiplyInt8Rows(const DotTask& task, int32_t* sums, int64_t stride)
   }
 }
 
-// Sums of codes to the output.
+// Turns sums of codes into outputs.
 inline void StoreInt8Rows(const DotTask& task, const int32_t* sums, int64_t stride) {
   for (int row = 0; row < task.rows; ++row) {
     const __m512 scale = _mm512_set1_ps(Int8RowScale(task, row));

@@ -74,7 +74,7 @@ void ClampedSwigluRow(const float* gate, const float* up, float* output, int64_t
   const typename V::Float least = V::Set(-limit);
   const typename V::Float one = V::Set(1.0f);
   ForEachVector<V>(cols, [&](auto load, auto store) {
-    // The bound comes first: where a lane is NaN, both instruction sets return the second operand.
+    // The bound comes first: if a lane is NaN, both instruction sets return the second operand.
     const typename V::Float x = V::Min(most, load(gate));
     const typename V::Float value = V::Min(most, V::Max(least, load(up)));
     store(output, V::Mul(TimesSigmoid<V>(x, V::Mul(V::Set(alpha), x)), V::Add(value, one)));

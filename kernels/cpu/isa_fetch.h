@@ -6,7 +6,7 @@
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// Asks for the next `count` lines, as far as there are any of the same array. `ahead` may be null.
+// Prefetches the next `count` lines, or fewer at the end of an array. `ahead` may be null.
 inline __attribute__((always_inline)) void Ask(FetchAhead* ahead, int count) {
   if (ahead == nullptr) return;
   const char* line = ahead->first[0];

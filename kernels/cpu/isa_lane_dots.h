@@ -5,8 +5,9 @@
 
 #include "kernels/cpu/simd_kernels.h"
 
-// Products of the 16 keys of a panel with 16 vectors of their own, lane by lane, over plain pages:
-// the inner loop of block scores. Plain pages hold any storage type; it is widened as it is loaded.
+// Multiplies the 16 keys of a panel with 16 query vectors, lane by lane, over plain pages: the
+// inner loop of block scores. Plain pages can hold any storage type, which is widened as it is
+// loaded.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
@@ -54,7 +55,7 @@ void LaneTile(const LaneDots& x, int row, int panel) {
 
 template <class V, class T, int kRows>
 void LanePanels(const LaneDots& x, int row) {
-  constexpr int kPanels = V::kLanes == kPanel ? 4 : 1;  // as many sums as there are registers for
+  constexpr int kPanels = V::kLanes == kPanel ? 4 : 1;  // as many sums as there are registers
   int panel = 0;
   for (; panel + kPanels <= x.panels; panel += kPanels)
     LaneTile<V, T, kRows, kPanels>(x, row, panel);

@@ -10,9 +10,9 @@
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// Weights that all row tiles of a task read before the next ones: 64 columns of 256 float32 are
-// 64 KiB, at home in the second-level cache. Blocking leaves the order of summation as it is: the
-// sums are stored and taken up again.
+// Depth of the weights that all row tiles of a task read before going on: 64 columns of 256 float32
+// are 64 KiB and stay in the second-level cache. Blocking does not change the order of summation:
+// sums are stored and continued.
 inline constexpr int64_t kDepthBlock = 256;
 
 template <class V>
@@ -35,7 +35,7 @@ void StoreLinearRow(const LinearTask& task, const float* sums, int row) {
   }
 }
 
-// Rows of a task by inputs [k, k + depth) and the panels at `b`, into `sums`.
+// Multiplies a task's rows by inputs [k, k + depth) of the panels at `b`, adding to `sums`.
 template <class V, class T>
 void MultiplyRowTiles(const LinearTask& task, int64_t k, int64_t depth, const T* b,
                       int64_t panel_stride, float* sums) {
@@ -61,7 +61,8 @@ void MultiplyRowTiles(const LinearTask& task, int64_t k, int64_t depth, const T*
 template <class V, class T>
 void Linear(const LinearTask& task) {
   alignas(64) float sums[kLinearRows * kLinearColumns];
-  // One tile of rows uses each weight once: blocks would only break the stream of reads.
+  // A single tile of rows uses each weight only once, so blocking would just interrupt the stream
+  // of reads.
   const int64_t block = task.rows <= kTileRows ? task.depth : kDepthBlock;
   for (int64_t k = 0; k < task.depth; k += block) {
     const int64_t depth = task.depth - k < block ? task.depth - k : block;

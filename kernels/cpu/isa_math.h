@@ -3,16 +3,17 @@
 
 #include <cstdint>
 
-// Elementary functions over a vector type V (isa_vec_*.h). Every lane is computed alone and alike.
+// Elementary functions over a vector type V (isa_vec_*.h). Each lane is computed independently of
+// the others and in the same way.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
 inline constexpr float kInfinity = __builtin_inff();
 
-// x = n * ln 2 + r with |r| <= ln 2 / 2; gives n and exp(r). The polynomial is a minimax fit of
-// the relative error with 1 + r fixed (3e-9 in exact arithmetic, so the result is good to about one
-// unit in the last place). ln 2 is split in two parts; the products are fused.
+// Computes n and exp(r), where x = n * ln 2 + r with |r| <= ln 2 / 2. The polynomial is a minimax
+// fit of the relative error with 1 + r fixed (3e-9 in exact arithmetic, so the result is good to
+// about one unit in the last place). ln 2 is split into two parts, and products are fused.
 template <class V>
 inline typename V::Float ReducedExp(typename V::Float x, typename V::Float* n) {
   *n = V::Round(V::Mul(x, V::Set(1.44269504f)));
@@ -27,8 +28,8 @@ inline typename V::Float ReducedExp(typename V::Float x, typename V::Float* n) {
   return V::MulAdd(p, r, V::Set(1.0f));
 }
 
-// exp(x) for x up to a little above 0 (a softmax weight). Below -87, where the result would leave
-// the normal numbers, it is 0. NaN stays NaN.
+// exp(x) for x up to slightly above 0 (a softmax weight). Below -87, where the result would be
+// subnormal, it is 0. NaN stays NaN.
 template <class V>
 inline typename V::Float ExpWeight(typename V::Float x) {
   const typename V::Float lowest = V::Set(-87.0f);
@@ -37,8 +38,8 @@ inline typename V::Float ExpWeight(typename V::Float x) {
   return V::Select(V::Less(x, lowest), V::Zero(), V::TimesPowerOfTwo(p, n));
 }
 
-// exp(x) for any x: 0 and infinity beyond float32's range, subnormal results rounded. NaN stays
-// NaN.
+// exp(x) for any x. Beyond float32's range it is 0 or infinity; subnormal results are rounded. NaN
+// stays NaN.
 template <class V>
 inline typename V::Float Exp(typename V::Float x) {
   const typename V::Float bounded = V::Min(V::Set(90.0f), V::Max(V::Set(-105.0f), x));
@@ -71,9 +72,9 @@ inline typename V::Float Tanh(typename V::Float x) {
   return V::Select(V::Less(size, V::Set(0.625f)), near, signed_far);
 }
 
-// cos(x) and sin(x) for |x| < 2^31 in float64. x = n * pi/2 + r with |r| <= pi/4; pi/2 in two parts
-// and fused products leave an error of r near 1e-16. Taylor series up to r^12 and r^11 (the first
-// terms left out are below 1e-11).
+// cos(x) and sin(x) in float64 for |x| < 2^31. x = n * pi/2 + r with |r| <= pi/4; splitting pi/2
+// into two parts and fusing products keeps the error of r near 1e-16. Taylor series up to r^12 and
+// r^11 (the first omitted terms are below 1e-11).
 template <class V>
 inline void SinCos(typename V::Double x, typename V::Double* sine, typename V::Double* cosine) {
   using Double = typename V::Double;

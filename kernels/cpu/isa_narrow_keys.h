@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/simd_kernels.h"
 
-// Keys and values of the 8-bit types as float32, exactly: attention then works on float32 pages.
-// One pass per query block, so its cost is shared by all rows of the block.
+// Widens keys and values of the 8-bit types to float32, exactly, so that attention works on float32
+// pages. This takes one pass per query block, and all rows of the block share its cost.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h

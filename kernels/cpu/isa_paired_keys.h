@@ -9,14 +9,14 @@
 #include "kernels/cpu/isa_fetch.h"
 #include "kernels/cpu/simd_kernels.h"
 
-// Paired pages of the 8-bit types as bf16, 64 codes at a time, by the look-ups of quantised
-// weights. Exact: the scales of int8 are applied to scores and to weights.
+// Widens paired pages of the 8-bit types to bf16, 64 codes at a time, by the table look-ups of
+// quantised weights. Exact: the scales of int8 are applied to scores and weights instead.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// `count` codes, a multiple of 4 * row, to pairs in the order of a paired bf16 page, of which rows
-// of `row` pairs lie together. Keys: rows of 16.
+// Widens `count` codes, a multiple of 4 * row, to pairs in the order of a paired bf16 page, in
+// which `row` pairs are stored together. For keys, row = 16.
 template <class Codes>
 inline __attribute__((always_inline)) void WidenCodes(const Codes& codes, const void* from,
                                                       int64_t count, int64_t row, void* to,
@@ -29,7 +29,7 @@ inline __attribute__((always_inline)) void WidenCodes(const Codes& codes, const 
       codes.Widen(code, wide);
       _mm512_storeu_si512(pairs + c, wide[0]);
       _mm512_storeu_si512(pairs + row + c, wide[1]);
-      // About half of the time goes by here: half of the lines.
+      // About half of the time is spent here, so prefetch half of the lines.
       if (reinterpret_cast<intptr_t>(code) / 64 % 2 == 0) Ask(ahead, 1);
     }
   }

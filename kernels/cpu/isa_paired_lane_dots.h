@@ -9,14 +9,14 @@
 #include "kernels/cpu/isa_paired_softmax.h"
 #include "kernels/cpu/simd_kernels.h"
 
-// isa_lane_dots.h over paired pages, by dot products of bf16 pairs.
+// The products of isa_lane_dots.h over paired pages, by dot products of bf16 pairs.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
 #define ANNULUS_ISA_INLINE inline __attribute__((always_inline))
 
-// Vectors of 16 pairs that are read together: 64 codes of 8 bits make two.
+// Vectors of 16 pairs that are read together: 64 8-bit codes make two.
 template <class T>
 inline constexpr int kLaneSteps = 2;
 template <>

@@ -11,11 +11,11 @@
 #include "kernels/cpu/isa_vec_avx512.h"
 #include "kernels/cpu/simd_kernels.h"
 
-// The softmax of the kernels over paired bf16 pages: queries and softmax weights are rounded to
-// bf16, sums are float32. Online over chunks of 64 keys with a lazy maximum: weights are
-// 2^(score - m), where m is a whole number that is raised only when a score passes it by kSlack. So
-// a rescale multiplies by a power of two, and is rare. Whether m is raised depends on the row's own
-// scores: a row's bits do not depend on its neighbours.
+// The softmax of the kernels over paired bf16 pages. Queries and softmax weights are rounded to
+// bf16; sums are float32. Online over chunks of 64 keys with a lazy maximum: weights are 2^(score -
+// m), where m is a whole number that is raised only when a score exceeds it by kSlack. So rescaling
+// is rare and multiplies by a power of two. Whether m is raised depends only on the row's own
+// scores, so a row's bits do not depend on its neighbours.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
@@ -24,10 +24,10 @@ namespace {  // internal linkage on purpose: see simd_kernels.h
 
 inline constexpr int kTilePanels = kKeyChunk / kPanel;
 inline constexpr int kTilePairs = kKeyChunk / 2;
-// Weights reach 2^16 before the maximum follows: far from the ends of float32 and of bf16.
+// Weights can reach 2^16 before the maximum is raised: far from the limits of float32 and bf16.
 inline constexpr float kSlack = 16;
-// The maximum of a row that has seen no score above -infinity: finite, so that the weight of a
-// score of -infinity is 0 and not NaN, and any other score passes it.
+// The maximum of a row that has seen no score above -infinity. It is finite, so that a score of
+// -infinity gets weight 0 and not NaN, and so low that any other score exceeds it.
 inline constexpr float kNoMaximum = -0x1p100f;
 
 ANNULUS_ISA_INLINE __m512 Dot(__m512 sum, __m512i a, __m512i b) {
@@ -38,31 +38,31 @@ ANNULUS_ISA_INLINE __m512i RoundPairs(__m512 low, __m512 high) {
   return (__m512i)_mm512_cvtne2ps_pbh(high, low);
 }
 
-// The first `count` lanes: all from 16 on, none below 1.
+// The first `count` lanes; count may be below 0 or above 16.
 ANNULUS_ISA_INLINE __mmask16 FirstLanes(int count) {
   return static_cast<__mmask16>(count >= kPanel ? 0xffff : count <= 0 ? 0 : (1 << count) - 1);
 }
 
-// Scores before the maximum, in powers of two: score * factor, through the soft cap if any.
+// A score before the maximum is subtracted: score * factor, through the soft cap if there is one.
 template <bool kCap>
 ANNULUS_ISA_INLINE __m512 Capped(__m512 score, const float* factors, float soft_cap) {
   if (!kCap) return score;
   return CapScore<VecAvx512>(_mm512_mul_ps(score, _mm512_load_ps(factors)), soft_cap);
 }
 
-// Weights are 2^t of t in sixteenths, from a table, times what is left: 1 + ln(2) f with |f| <=
-// 1/32. So most of the work falls to units that do not multiply (additions, permutations,
-// integers), which the dot products leave idle. The relative error is 1.2e-4, below the rounding to
-// bf16 (2e-3), and a weight of 1 is rounded to exactly 1.
+// Weights are 2^t. t is rounded to sixteenths, for which a table gives the power; the remainder f,
+// |f| <= 1/32, contributes the factor 1 + ln(2) f. So most of the work is additions, permutations
+// and integer operations, on units that the dot products leave idle. The relative error is 1.2e-4,
+// less than that of rounding to bf16 (2e-3), and a weight of 1 is rounded to exactly 1.
 //
-// A t has a weight other than 0 where it is a number of sixteenths in [-kDepth, kSlack): 2^11 of
-// them, the low bits of t + kShift.
+// The weight of t is other than 0 if t, rounded to sixteenths, lies in [-kDepth, kSlack): 2^11
+// values, given by the low bits of t + kShift.
 inline constexpr float kDepth = 112;
-inline constexpr float kSixteenths = 0x1.8p19f;  // floats from here on are 1/16 apart
+inline constexpr float kSixteenths = 0x1.8p19f;  // floats from here on are spaced 1/16 apart
 inline constexpr float kShift = kSixteenths + kDepth;
 static_assert(kDepth + kSlack == 128);
 
-// 2^(k / 16 - kDepth) * factor: a weight's exponent is then added as a number of 0 or more.
+// 2^(k / 16 - kDepth) * factor, so that the number to add to a weight's exponent is never negative.
 struct alignas(64) Exp2Table {
   float of[16];
 };
@@ -75,7 +75,7 @@ constexpr Exp2Table MakeExp2Table(double factor) {
   }
   return table;
 }
-// The error of the line 1 + ln(2) f is 0 to -2.35e-4: half of it is added.
+// The error of the line 1 + ln(2) f ranges from 0 to -2.35e-4; adding half of that centres it.
 inline constexpr Exp2Table kPowers = MakeExp2Table(1 + 1.17e-4);
 inline constexpr Exp2Table kSlopes = MakeExp2Table((1 + 1.17e-4) * 0.69314718055994530942);
 
@@ -83,11 +83,11 @@ ANNULUS_ISA_INLINE __m512 InSixteenths(__m512 t) {
   return _mm512_add_ps(t, _mm512_set1_ps(kShift));
 }
 
-// The weight of each t that has one.
+// The weight of each t, all of which are in the range with weights other than 0.
 ANNULUS_ISA_INLINE __m512 Exp2InRange(__m512 t) {
   const __m512i sixteenths = _mm512_castps_si512(InSixteenths(t));
   const __m512 f = _mm512_reduce_ps(t, 4 << 4 | _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  // Both take the low four bits of an index.
+  // Both permutations use the low four bits of an index.
   const __m512 power = _mm512_permutexvar_ps(sixteenths, _mm512_load_ps(kPowers.of));
   const __m512 slope = _mm512_permutexvar_ps(sixteenths, _mm512_load_ps(kSlopes.of));
   const __m512i mantissa = _mm512_castps_si512(_mm512_fmadd_ps(slope, f, power));
@@ -95,15 +95,15 @@ ANNULUS_ISA_INLINE __m512 Exp2InRange(__m512 t) {
   return _mm512_castsi512_ps(_mm512_add_epi32(mantissa, _mm512_slli_epi32(whole, 19)));
 }
 
-// Likewise, and 0 for those further down. Nothing may pass kSlack. NaN stays NaN (its low 16 bits,
-// if it came from bf16, are 0).
+// Like Exp2InRange, but gives 0 for t below the range. No t may exceed kSlack. NaN stays NaN (its
+// low 16 bits, if it came from bf16, are 0).
 ANNULUS_ISA_INLINE __m512 Exp2Weight(__m512 t) {
   const __mmask16 has_weight =
       _mm512_cmp_ps_mask(InSixteenths(t), _mm512_set1_ps(kSixteenths), _CMP_NLT_UQ);
   return _mm512_maskz_mov_ps(has_weight, Exp2InRange(t));
 }
 
-// Finds out whether all of many t have a weight.
+// Finds out whether many t are all in the range with weights other than 0.
 class RangeCheck {
  public:
   ANNULUS_ISA_INLINE void Add(__m512 t) {
@@ -118,27 +118,28 @@ class RangeCheck {
   __m512i bits_ = _mm512_setzero_si512();
 };
 
-// Lanes that pass kSlack.
+// Lanes that exceed kSlack.
 ANNULUS_ISA_INLINE __mmask16 PassSlack(__m512 t) {
   return _mm512_cmp_ps_mask(InSixteenths(t), _mm512_set1_ps(kShift + kSlack), _CMP_GE_OQ);
 }
 
-// A chunk of up to 64 keys of one head as the tiles use it.
+// A chunk of up to 64 keys of one head, in the form that tiles use.
 struct PairedChunk {
   const uint32_t* k;  // [panels][k_pairs][16]
   const uint32_t* v;  // [slots / 2][v_stride]
-  FetchAhead* ahead;  // these as in AttentionKeys
+  FetchAhead* ahead;  // this and the next two as in AttentionKeys
   const NarrowKeys* narrow;
   void (*widen_values)(const NarrowKeys&);
-  int asked = 0;          // lines of it beside one step of a product of a low tile,
-  int asked_of_tile = 0;  // and beside a full one
-  int panels;             // in the page
+  int asked = 0;          // lines to prefetch per step of a low tile's product
+  int asked_of_tile = 0;  // lines to prefetch per full tile
+  int panels;             // of the page
   int64_t first;          // position of slot 0
   int begin;              // slots that may be attended
   int end;
-  bool scaled;  // weights are multiplied by the scales of the values, which are codes
-  alignas(64) float factors[kKeyChunk];  // score * factor is in powers of two (with a soft cap: e)
-  alignas(64) float value_scales[kKeyChunk];  // where scaled
+  bool scaled;  // weights are multiplied by the scales of the values, which are int8 codes
+  // score * factor is a power of two's exponent (with a soft cap: of e)
+  alignas(64) float factors[kKeyChunk];
+  alignas(64) float value_scales[kKeyChunk];  // used if scaled
 };
 
 // Adds a row's rounded weights to its sums.
@@ -147,8 +148,8 @@ ANNULUS_ISA_INLINE void AddWeights(__m512i low, __m512i high, float* sums) {
   _mm512_storeu_ps(sums, Dot(Dot(_mm512_loadu_ps(sums), low, ones), high, ones));
 }
 
-// Rounds a row's weights of the slots in `visible`, adds them to the row's sums, and keeps what the
-// values are to be multiplied with. The other weights are 0, but their scales may be anything.
+// Rounds a row's weights of the slots in `visible`, adds them to the row's sums, and stores the
+// weights that multiply the values. All other weights are 0, but their scales may be anything.
 ANNULUS_ISA_INLINE void KeepWeights(const PairedChunk& chunk, const __m512 (&p)[kTilePanels],
                                     uint64_t visible, uint32_t* pairs, float* sums) {
   __m512i low = RoundPairs(p[0], p[1]);
@@ -169,11 +170,11 @@ ANNULUS_ISA_INLINE void KeepWeights(const PairedChunk& chunk, const __m512 (&p)[
   _mm512_store_si512(pairs + kPanel, high);
 }
 
-// Raises a row's maximum to `maximum`, above the one it has.
+// Raises a row's maximum to `maximum`, which must be greater than the present one.
 inline void RaiseMaximum(const AttentionBlock& block, int row, float maximum) {
   const float old = block.maximum[row];
   block.maximum[row] = maximum;
-  // 2^(old - maximum), by its exponent's bits; what is smaller is 0.
+  // 2^(old - maximum), built from its exponent bits; 0 if it is too small.
   const float shift = old - maximum;
   const uint32_t bits =
       shift > -127 ? static_cast<uint32_t>(127 + static_cast<int>(shift)) << 23 : 0;
@@ -186,13 +187,13 @@ inline void RaiseMaximum(const AttentionBlock& block, int row, float maximum) {
   _mm512_storeu_ps(sums, _mm512_mul_ps(_mm512_loadu_ps(sums), shrink));
 }
 
-// Slots [begin, end) of a chunk; none where begin >= end.
+// Slots [begin, end) of a chunk; empty if begin >= end.
 struct Slots {
   int begin;
   int end;
 };
 
-// A row's dot products as weights of `slots` (at least one); the other weights are 0.
+// Turns a row's dot products into weights of `slots` (at least one slot); all other weights are 0.
 template <bool kCap>
 inline void WeighPairedRow(const AttentionBlock& block, int row, const PairedChunk& chunk,
                            const float* scores, Slots slots, uint32_t* pairs) {
@@ -227,7 +228,7 @@ inline void WeighPairedRow(const AttentionBlock& block, int row, const PairedChu
   KeepWeights(chunk, weights, visible, pairs, block.sums + int64_t{row} * kPanel);
 }
 
-// 16 bf16 scales times `factor`, of which the first `count` exist.
+// Multiplies 16 bf16 scales, of which only the first `count` exist, by `factor`.
 ANNULUS_ISA_INLINE __m512 WidenScales(const Bf16* scales, int count, float factor) {
   const __m256i bits = _mm256_maskz_loadu_epi16(FirstLanes(count), scales);
   const __m512 wide = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
@@ -256,7 +257,7 @@ inline void MakeChunk(const AttentionBlock& block, const AttentionKeys& keys, Pa
   }
 }
 
-// What rows [row, row + rows) of the block see of a chunk. Positions ascend.
+// What rows [row, row + rows) of the block see of a chunk. Positions must ascend.
 struct Sight {
   bool none;
   bool whole;  // every row sees all 64 keys
@@ -273,7 +274,7 @@ ANNULUS_ISA_INLINE Sight FindSight(const AttentionBlock& block, int row, int row
   return sight;
 }
 
-// What the row at `position` sees of a chunk.
+// The slots of a chunk that the row at `position` sees.
 ANNULUS_ISA_INLINE Slots FindSlots(const AttentionBlock& block, int64_t position,
                                    const PairedChunk& chunk) {
   const int64_t oldest = block.window > 0 ? position - block.window + 1 : 0;
@@ -283,7 +284,7 @@ ANNULUS_ISA_INLINE Slots FindSlots(const AttentionBlock& block, int64_t position
   return slots;
 }
 
-// Empties the running softmax and rounds the block's queries to bf16.
+// Resets the running softmax and rounds the block's queries to bf16.
 inline void BeginPairedSpan(const AttentionBlock& block) {
   BeginSpan<VecAvx512>(block);
   const int rows = block.position_count * block.group;
@@ -305,8 +306,8 @@ inline void BeginPairedSpan(const AttentionBlock& block) {
   }
 }
 
-// The sum is of the rounded weights, and the quotient is rounded once: one key alone is copied
-// exactly.
+// The denominator is the sum of the rounded weights, and the quotient is rounded once, so that the
+// value of a single key is copied exactly.
 inline void FinishPairedSpan(const AttentionBlock& block) {
   const int rows = block.position_count * block.group;
   for (int row = 0; row < rows; ++row) {

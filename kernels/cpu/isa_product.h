@@ -6,23 +6,23 @@
 #include "kernels/cpu/isa_fetch.h"
 #include "kernels/cpu/simd_kernels.h"
 
-// The one matrix product of the SIMD path: linear layers, query times keys, and weights times
-// values. A register tile of up to kTileRows rows by V::TilePanels panels; each element is one
-// chain of fused multiply-adds in the order of k. So its bits depend on neither the tile's shape
-// nor its place.
+// The only matrix product of the SIMD path: for linear layers, for queries times keys, and for
+// weights times values. A register tile has up to kTileRows rows by V::TilePanels panels; each
+// element is one chain of fused multiply-adds in ascending k. So its bits depend neither on the
+// tile's shape nor on its place in the tile.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// Lines asked for beside every kFetchSteps steps of depth; see isa_fetch.h.
+// Prefetches are issued every kFetchSteps steps of depth; see isa_fetch.h.
 inline constexpr int kFetchSteps = 4;
 struct Fetching {
   FetchAhead* ahead = nullptr;
   int lines = 0;
 };
 
-// Rows of the tallest tile: a whole block of few rows (decode) that would else be two tiles, each
-// of which loads and widens all of b.
+// Rows of the tallest tile: a whole block of few rows (decode), which would otherwise take two
+// tiles, each loading and widening all of b.
 inline constexpr int kMostTileRows = 8;
 
 // sums[r][p * 16 + c] (+)= sum_k a[r][k] * b(p, k)[c], where b(p, k) = b + p * panel_stride +
@@ -97,7 +97,7 @@ void MultiplyRows(const Product<T>& x, int panels) {
   for (; panel < panels; ++panel) MultiplyTile<V, T, kRows, 1>(x, panel);
 }
 
-// Height of the next tile where `left` rows are left: two tiles of like height are faster than a
+// Height of the next tile when `left` rows are left: two tiles of similar height are faster than a
 // full one and a flat one.
 template <class V>
 int TileHeight(int left) {
@@ -105,7 +105,7 @@ int TileHeight(int left) {
   return left >= 2 * kTileRows ? kTileRows : (left + 1) / 2;
 }
 
-// How often tiles of all rows over `panels` panels ask for lines.
+// How often tiles of all rows over `panels` panels issue prefetches.
 template <class V>
 int ProductAsks(int rows, int depth, int panels) {
   int tiles = 0;
@@ -117,7 +117,7 @@ int ProductAsks(int rows, int depth, int panels) {
   return tiles * ((depth + kFetchSteps - 1) / kFetchSteps);
 }
 
-// `rows` of 1..V::kTallTileRows by any number of panels.
+// Multiplies 1..V::kTallTileRows rows by any number of panels.
 template <class V, class T>
 void Multiply(const Product<T>& x, int rows, int panels) {
   switch (rows) {

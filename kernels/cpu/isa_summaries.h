@@ -6,12 +6,12 @@
 #include "kernels/cpu/isa_math.h"
 #include "kernels/cpu/simd_kernels.h"
 
-// Bounds of the scores that the keys of a page can reach, from their least and greatest elements.
+// Upper bounds of the scores that a page's keys can reach, from their least and greatest elements.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// Heads [head, head + kHeads) of one page: elements are loaded once for all of them.
+// Bounds for heads [head, head + kHeads) of one page; elements are loaded once for all of them.
 template <class V, int kHeads>
 void BoundHeads(const SummaryBounds& x, int64_t page, int head) {
   const float* least = x.least + page * x.parts * x.stride;

@@ -13,8 +13,8 @@ namespace {  // internal linkage on purpose: see simd_kernels.h
 #define ANNULUS_ISA_INLINE static inline __attribute__((always_inline))
 
 struct VecAvx2 {
-  static constexpr int kLanes = 8;    // of a Float
-  static constexpr int kDoubles = 4;  // of a Double
+  static constexpr int kLanes = 8;    // lanes of a Float
+  static constexpr int kDoubles = 4;  // lanes of a Double
   using Float = __m256;
   using Mask = __m256;
   using Double = __m256d;
@@ -28,7 +28,7 @@ struct VecAvx2 {
   ANNULUS_ISA_INLINE Float Zero() { return _mm256_setzero_ps(); }
   ANNULUS_ISA_INLINE Float Set(float x) { return _mm256_set1_ps(x); }
 
-  // Loads widen and stores narrow, kLanes elements each, as kernels/base/dtype.h says.
+  // Loads widen and stores narrow, kLanes elements each, as kernels/base/dtype.h specifies.
   ANNULUS_ISA_INLINE Float Load(const float* p) { return _mm256_loadu_ps(p); }
   ANNULUS_ISA_INLINE Float Load(const Bf16* p) {
     const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -37,7 +37,8 @@ struct VecAvx2 {
   ANNULUS_ISA_INLINE Float Load(const F16* p) {
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
-  // E4M3 as F16 bits has an exponent whose bias is 8 too large; E5M2 is the upper half of an F16.
+  // An E4M3 read as F16 bits is too small by 2^8, because F16's exponent bias is 8 larger. An E5M2
+  // is the upper half of an F16.
   ANNULUS_ISA_INLINE Float Load(const E4M3* p) {
     const __m128i bits = _mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
     const __m128i magnitude = _mm_and_si128(bits, _mm_set1_epi16(0x7f));
@@ -54,7 +55,7 @@ struct VecAvx2 {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
   }
-  // The first `count` < kLanes elements; the other lanes are 0 and their memory is not touched.
+  // Loads the first `count` < kLanes elements; other lanes are 0 and their memory is not touched.
   ANNULUS_ISA_INLINE Float LoadPartial(const float* p, int64_t count) {
     return _mm256_maskload_ps(p, First(count));
   }
@@ -86,13 +87,13 @@ struct VecAvx2 {
   // a * b + c and a * b - c, rounded once.
   ANNULUS_ISA_INLINE Float MulAdd(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
   ANNULUS_ISA_INLINE Float MulSub(Float a, Float b, Float c) { return _mm256_fmsub_ps(a, b, c); }
-  // Where either operand is NaN, b.
+  // Returns b if either operand is NaN.
   ANNULUS_ISA_INLINE Float Max(Float a, Float b) { return _mm256_max_ps(a, b); }
   ANNULUS_ISA_INLINE Float Min(Float a, Float b) { return _mm256_min_ps(a, b); }
   ANNULUS_ISA_INLINE Float Round(Float x) {
     return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-  // x * 2^n for a whole n, where x and the result are normal numbers: adds n to the exponent.
+  // x * 2^n for a whole n, by adding n to the exponent; x and the result must be normal numbers.
   ANNULUS_ISA_INLINE Float TimesPowerOfTwo(Float x, Float n) {
     return _mm256_castsi256_ps(
         _mm256_add_epi32(_mm256_castps_si256(x), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
@@ -108,7 +109,7 @@ struct VecAvx2 {
     return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
   }
 
-  // The lanes begin <= lane < end; the bounds may lie outside of the vector.
+  // Lanes with begin <= lane < end; the bounds may lie outside the vector.
   ANNULUS_ISA_INLINE Mask Lanes(int begin, int end) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i below = _mm256_cmpgt_epi32(_mm256_set1_epi32(begin), lane);
@@ -120,7 +121,7 @@ struct VecAvx2 {
     return _mm256_blendv_ps(no, yes, mask);
   }
 
-  // Float64, kDoubles at a time, between float32 arrays.
+  // Float64 operations, kDoubles at a time, on float32 arrays.
   ANNULUS_ISA_INLINE Double DoubleSet(double x) { return _mm256_set1_pd(x); }
   ANNULUS_ISA_INLINE Double DoubleLoad(const float* p) { return _mm256_cvtps_pd(_mm_loadu_ps(p)); }
   ANNULUS_ISA_INLINE void DoubleStore(float* p, Double x) { _mm_storeu_ps(p, _mm256_cvtpd_ps(x)); }

@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/simd_kernels.h"
 
-// The vector of isa_avx512.cc: 16 floats, AVX512F/BW/DQ/VL. The operations are those of
-// isa_vec_avx2.h, where they are described.
+// The vector of isa_avx512.cc: 16 floats, AVX512F/BW/DQ/VL. isa_vec_avx2.h describes the
+// operations.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
@@ -21,7 +21,7 @@ struct VecAvx512 {
   using Double = __m512d;
   using DoubleMask = __mmask8;
 
-  // 6 x 4 or 8 x 2 accumulators of the 32 registers.
+  // Uses 6 x 4 or 8 x 2 accumulators of the 32 registers.
   static constexpr int kTallTileRows = 8;
   static constexpr int TilePanels(int rows) { return rows > kTileRows ? 2 : 4; }
 

@@ -5,9 +5,9 @@
 
 #include "kernels/cpu/simd_kernels.h"
 
-// The vector of isa_neon.cc: 8 floats in two registers, ARMv8.0-A. The operations are those of
-// isa_vec_avx2.h, where they are described. Two registers, as the product unrolls 8 vectors at
-// most: one row alone then has 16 independent chains.
+// The vector of isa_neon.cc: 8 floats in two registers, ARMv8.0-A. isa_vec_avx2.h describes the
+// operations. It uses two registers because the product unrolls at most 8 vectors: one row alone
+// then has 16 independent chains.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
@@ -28,7 +28,7 @@ struct VecNeon {
   using Double = float64x2_t;
   using DoubleMask = uint64x2_t;
 
-  // At most 24 accumulators of the 32 registers: a panel takes four for each row.
+  // Uses at most 24 accumulators of the 32 registers: a panel takes four per row.
   static constexpr int kTallTileRows = kTileRows;
   static constexpr int TilePanels(int rows) { return rows == 1 ? 4 : rows == 2 ? 2 : 1; }
 
@@ -97,7 +97,7 @@ struct VecNeon {
   ANNULUS_ISA_INLINE Float MulSub(Float a, Float b, Float c) {
     return MulAdd(a, b, {vnegq_f32(c.low), vnegq_f32(c.high)});
   }
-  // Not FMAX and FMIN: they return NaN where either operand is.
+  // Not FMAX and FMIN, which return NaN if either operand is NaN.
   ANNULUS_ISA_INLINE Float Max(Float a, Float b) { return Select(Less(b, a), a, b); }
   ANNULUS_ISA_INLINE Float Min(Float a, Float b) { return Select(Less(a, b), a, b); }
   ANNULUS_ISA_INLINE Float Round(Float x) { return {vrndnq_f32(x.low), vrndnq_f32(x.high)}; }
@@ -141,7 +141,7 @@ struct VecNeon {
     const float16x8_t half = vreinterpretq_f16_u16(bits);
     return {vcvt_f32_f16(vget_low_f16(half)), vcvt_high_f32_f16(half)};
   }
-  // The bf16 is the upper half of each result.
+  // The bf16 value is the upper half of each result.
   ANNULUS_ISA_INLINE uint32x4_t RoundToBf16(float32x4_t x) {
     const uint32x4_t bits = vreinterpretq_u32_f32(x);
     const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
@@ -156,7 +156,7 @@ struct VecNeon {
   ANNULUS_ISA_INLINE uint32x4_t LanesOf(int32x4_t lanes, int begin, int end) {
     return vandq_u32(vcgeq_s32(lanes, vdupq_n_s32(begin)), vcltq_s32(lanes, vdupq_n_s32(end)));
   }
-  // The first `count` < 4 elements.
+  // Loads the first `count` < 4 elements.
   ANNULUS_ISA_INLINE float32x4_t LoadQuarter(const float* p, int64_t count) {
     float32x4_t x = vdupq_n_f32(0);
     if (count > 0) x = vld1q_lane_f32(p, x, 0);

@@ -5,24 +5,24 @@
 
 #include "kernels/cpu/simd_kernels.h"
 
-// Quantised weights of a panel to float32, code * scale (+ minimum): [k][16] for the product of
-// floats. Plain loops over the 16 columns, which the compiler turns into vectors of the unit's
+// Widens the quantised weights of a panel to float32, code * scale (+ minimum), as [k][16] for the
+// product of floats. Plain loops over the 16 columns, which the compiler vectorises with the unit's
 // instruction set.
 
 namespace annulus::cpu {
 namespace {  // internal linkage on purpose: see simd_kernels.h
 
-// Inputs that are widened together: 64 columns of them are 32 KiB. A multiple of every group.
+// Inputs widened together: 64 columns of them are 32 KiB. A multiple of every group size.
 inline constexpr int64_t kWidenDepth = 128;
 
-// Tags of the types with 4 bits and scales in bf16, and of those of GGUF files.
+// Tags for the 4-bit types with bf16 scales, and for the types of GGUF files.
 struct Int4 {};
 struct Q8_0 {};
 struct Q4_0 {};
 struct Q4_1 {};
 
-// The value of a code in the highest byte of `word`. A float's exponent is moved to where float32
-// has it; the factor makes up for the difference of the biases, for subnormal numbers too.
+// The value of the code in the highest byte of `word`. Moves a float's exponent to its place in
+// float32; the factor corrects for the different biases, and for subnormal numbers too.
 inline float CodeValue(int8_t, uint32_t word) {
   return static_cast<float>(static_cast<int32_t>(word) >> 24);
 }
@@ -39,7 +39,8 @@ inline const char* Panel(const LinearTask& task, int panel) {
   return static_cast<const char*>(task.panels) + panel * task.panel_bytes;
 }
 
-// Inputs [k, k + depth) of one panel; k is a multiple of kWidenDepth. Up to 7 more are widened.
+// Widens inputs [k, k + depth) of one panel. k is a multiple of kWidenDepth. May widen up to 7
+// inputs more.
 template <class V, class Code>
 void WidenPanel(Code, const LinearTask& task, int panel, int64_t k, int64_t depth, float* output) {
   const float* const scales = reinterpret_cast<const float*>(Panel(task, panel) + task.scales);
@@ -75,7 +76,7 @@ void WidenPanel(Int4, const LinearTask& task, int panel, int64_t k, int64_t dept
   }
 }
 
-// 16 numbers of a group: its columns' scales or minimums.
+// Widens 16 f16 numbers of a group: its columns' scales or minimums.
 template <class V>
 void WidenNumbers(const F16* numbers, float* to) {
   for (int c = 0; c < kPanel; c += V::kLanes) V::Store(to + c, V::Load(numbers + c));

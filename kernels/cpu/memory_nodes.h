@@ -1,7 +1,7 @@
 #ifndef ANNULUS_KERNELS_CPU_MEMORY_NODES_H_
 #define ANNULUS_KERNELS_CPU_MEMORY_NODES_H_
 
-// NUMA: groups of processors with memory that is nearer to them than to others.
+// NUMA nodes: groups of processors with memory that is nearer to them than to others.
 
 #include <string>
 #include <vector>
@@ -11,13 +11,13 @@
 namespace annulus {
 
 struct MemoryNode {
-  int number = 0;         // as the system counts, ascending; gaps are possible
-  Processors processors;  // that this process may use; never empty
+  int number = 0;         // the system's number, ascending; gaps are possible
+  Processors processors;  // usable by this process; never empty
 };
 
-// The nodes that have processors for this process, or none where the system does not tell nodes
-// apart. `root` is put before /sys paths, so that tests can show another machine's files; the
-// affinity mask is always this machine's.
+// Lists the nodes that have processors for this process; empty if the system reports no nodes.
+// `root` is prepended to /sys paths, so that tests can use another machine's files; the affinity
+// mask is always this machine's.
 std::vector<MemoryNode> ReadMemoryNodes(const std::string& root = "");
 
 }  // namespace annulus

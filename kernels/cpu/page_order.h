@@ -12,13 +12,13 @@
 
 namespace annulus::cpu {
 
-// The pages that one query block may attend, before the mask, leaf by leaf (kernels/ops/shards.h)
-// and ascending inside a leaf.
+// The pages that one query block may attend, before the mask: grouped by leaf
+// (kernels/ops/shards.h), ascending within each leaf.
 struct PageList {
   std::span<const KvPageView> pages;
-  const int32_t* indices = nullptr;  // into `pages`
-  const int32_t* ends = nullptr;     // [shards] of each leaf's part of `indices`
-  const int32_t* chosen = nullptr;   // the same indices ascending; null: all of `pages`
+  const int32_t* indices = nullptr;  // into `pages`, in that order
+  const int32_t* ends = nullptr;     // [shards], the end of each leaf's part of `indices`
+  const int32_t* chosen = nullptr;   // the same indices in ascending order; null: all of `pages`
   int64_t count = 0;
 
   const KvPageView& operator[](int64_t i) const { return pages[indices[i]]; }
@@ -27,7 +27,7 @@ struct PageList {
 
   // The i-th index in ascending order of positions.
   int32_t Ascending(int64_t i) const { return chosen ? chosen[i] : static_cast<int32_t>(i); }
-  // The first i whose page has a key at `position` or later.
+  // The first i, in ascending order, whose page has a key at `position` or later.
   int64_t FindAscending(int64_t position) const {
     int64_t begin = 0;
     for (int64_t end = count; begin < end;) {
@@ -42,7 +42,7 @@ struct PageList {
     return begin;
   }
 
-  // The first of [begin, end), one leaf's, with a key at `position` or later.
+  // The first of [begin, end), within one leaf, whose page has a key at `position` or later.
   int64_t Find(int64_t begin, int64_t end, int64_t position) const {
     while (begin < end) {
       const int64_t middle = begin + (end - begin) / 2;
@@ -57,10 +57,11 @@ struct PageList {
   }
 };
 
-// Sorts lists of pages by leaf and keeps them. What Sorted returns is valid as long as this.
+// Sorts lists of pages by leaf and owns the results. What Sorted returns is valid as long as this
+// object.
 class PageOrder {
  public:
-  // For lists of `pages` pages altogether.
+  // Reserves room for `lists` lists with `pages` pages in total.
   PageOrder(const KvPageShape& shape, int shards, int64_t lists, int64_t pages)
       : page_tokens_(shape.page_tokens), shards_(shards) {
     indices_.resize(pages);
@@ -72,7 +73,7 @@ class PageOrder {
     return leaf_of_[page.first_position / page_tokens_ & (shards_ - 1)];
   }
 
-  // `chosen`: ascending indices into `pages`; null: all of them.
+  // `chosen`: ascending indices into `pages`; null for all of them.
   PageList Sorted(std::span<const KvPageView> pages, const int32_t* chosen, int64_t count) {
     const auto index = [&](int64_t i) {
       return chosen != nullptr ? chosen[i] : static_cast<int32_t>(i);

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_KERNELS_CPU_PROCESSORS_H_
 #define ANNULUS_KERNELS_CPU_PROCESSORS_H_
 
-// Which processors a thread may run on.
+// The processors that a thread may run on.
 
 #include <optional>
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace annulus {
 
-// Numbers of logical processors as the system counts them, ascending.
+// Numbers of logical processors, as the system counts them, in ascending order.
 using Processors = std::vector<int>;
 
-// Those in the calling thread's affinity mask, which a cpuset of a control group narrows too. Empty
-// where the system does not say.
+// The processors in the calling thread's affinity mask, which the cpuset of a control group also
+// narrows. Empty if the system does not say.
 Processors UsableProcessors();
 
-// Keeps the calling thread on `processors`. An empty list changes nothing, and where the system
-// refuses, the thread goes on as it was: placement is for speed alone.
+// Binds the calling thread to `processors`. Does nothing if the list is empty or the system
+// refuses: placement only affects speed.
 void BindThread(const Processors& processors);
 
-// "0-3,8,10-11" as in files of the kernel; nothing where the text is not such a list, has a number
-// beyond 2^20 or a range that runs backwards. An empty text is an empty list.
+// Parses a list as in kernel files, such as "0-3,8,10-11"; an empty text is an empty list. Returns
+// nullopt if the text is not such a list, has a number above 2^20 or a descending range.
 std::optional<Processors> ParseProcessorList(const std::string& text);
 
 }  // namespace annulus

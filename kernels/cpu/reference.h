@@ -5,12 +5,12 @@
 #include "absl/status/statusor.h"
 #include "kernels/registry.h"
 
-// The scalar reference, "cpu/reference": every op in float32 in the plainest way. It is the law
-// that all other kernels are tested against, so it has no blocking, no vectors and no shared code
-// with them; only rows are spread over the stream's threads. The contracts are in kernels/ops/.
-// Packed weights: row-major [out, in] as QuantizeRow gives it, then all scales. Page: K
-// [kv_heads][page_tokens][k_dim], then V the same way, then (int8) the bf16 scales of K
-// [kv_heads][page_tokens], then those of V.
+// The scalar reference, "cpu/reference": every op in float32 in the plainest way. All other kernels
+// are tested against it, so it has no blocking and no vectors and shares no code with them; it only
+// spreads rows over the stream's threads. The contracts are in kernels/ops/. Packed weights:
+// row-major [out, in] codes or values as QuantizeRow gives them, then all scales. Page: K
+// [kv_heads][page_tokens][k_dim], then V the same way; int8 pages then hold the bf16 scales of K
+// [kv_heads][page_tokens] and those of V.
 
 namespace annulus::reference {
 

@@ -3,17 +3,17 @@
 
 #include "kernels/registry.h"
 
-// Parts of RegisterCpuKernels.
+// The parts of RegisterCpuKernels.
 
 namespace annulus {
 
-// An available entry of the backend "cpu" with the ranges that all CPU kernels share.
+// An available entry of the backend "cpu" that supports what all CPU kernels do.
 KernelEntry CpuEntry(OpTable ops, int priority);
 
-// "cpu/avx2", "cpu/avx512", "cpu/avx512-bf16" and "cpu/amx". Defined only where CMake builds for
-// x86-64.
+// Registers "cpu/avx2", "cpu/avx512", "cpu/avx512-bf16" and "cpu/amx". Defined only if CMake builds
+// for x86-64.
 void RegisterX86Kernels(KernelRegistry& registry);
-// "cpu/neon". Defined only where CMake builds for 64-bit ARM.
+// Registers "cpu/neon". Defined only if CMake builds for 64-bit ARM.
 void RegisterNeonKernels(KernelRegistry& registry);
 
 }  // namespace annulus

@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// An OpTable of the SIMD drivers over one instruction set's kernels.
+// An OpTable of the SIMD drivers (simd_ops.h) with one instruction set's kernels.
 template <const cpu::SimdKernels& (*kIsa)()>
 OpTable SimdOps(const char* name) {
   OpTable ops;

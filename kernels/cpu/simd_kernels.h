@@ -5,25 +5,29 @@
 
 // The inner kernels that are compiled once per instruction set (isa_*.h, isa_*.cc), as a table of
 // plain functions over plain structs. The drivers around them (simd_*.cc) are compiled once, for
-// the baseline machine: they check, split the work over threads, and call through the table.
+// the baseline machine. They check arguments, split the work over threads, and call through the
+// table.
 //
-// This header and all of isa_* use no inline function of the standard library, Abseil or the rest
-// of the project. Such a function has one copy in the whole program; were it emitted in a unit
-// compiled with -mavx512f, the linker could choose that copy for callers on a machine without it.
+// This header and all of isa_* must not use inline functions of the standard library, Abseil or the
+// rest of the project. The linker keeps one copy of such a function for the whole program. If a
+// unit compiled with -mavx512f emitted it, that copy could be used by callers on a machine without
+// AVX-512.
 
 namespace annulus::cpu {
 
-// Columns that share one vector of storage, both in packed weights and in pages (keys).
+// Columns that share one vector of storage, in packed weights and in pages (keys).
 inline constexpr int kPanel = 16;
-// One task of a linear: at most so many rows and output columns.
+// The most rows and output columns of one linear task.
 inline constexpr int kLinearRows = 96;
 inline constexpr int kLinearColumns = 64;
-// Keys between two updates of a row's running maximum, at multiples of this slot in a page.
+// Keys between two updates of a row's running maximum. Chunks start at multiples of this slot in a
+// page.
 inline constexpr int kKeyChunk = 64;
-// Rows of one register tile.
+// Rows per register tile.
 inline constexpr int kTileRows = 6;
 
-// Storage types; the tables below have one entry for each, in this order (that of DType).
+// Storage types. Tables below that are indexed by storage type have one entry for each, in this
+// order (that of DType).
 struct Bf16 {
   uint16_t bits;
 };
@@ -41,19 +45,19 @@ struct E5M2 {
 inline constexpr int kNarrowTypes = 3;  // E4M3, E5M2, int8_t
 inline constexpr int kGatedRows = 3;    // kinds of gated activations, as in elementwise.h
 
-// Types of weights: one entry each, in the order of DType.
+// Number of weight types; tables indexed by it are in the order of DType.
 inline constexpr int kWeightTypes = 11;
 
-// output[r, c] = sum_k input[r, k] * weight(c, k) (+ bias[c]) (+ output[r, c]); weights as
-// weight_layout.h describes them.
+// output[r, c] = sum_k input[r, k] * weight(c, k) (+ bias[c]) (+ output[r, c]). weight_layout.h
+// describes the layout of the weights.
 struct LinearTask {
   const float* input;
   int64_t input_stride;
   int rows;            // 1..kLinearRows
-  const void* panels;  // of columns / 16, rounded up
+  const void* panels;  // columns / 16 panels, rounded up
   int64_t panel_bytes;
   int64_t scales;     // bytes from a panel's start to its scales
-  int64_t group;      // inputs of one scale; 0: all
+  int64_t group;      // inputs per scale; 0: all
   int64_t depth;      // in_features
   int columns;        // 1..kLinearColumns
   const float* bias;  // [columns] or null
@@ -62,17 +66,18 @@ struct LinearTask {
   bool accumulate;
 };
 
-// The rows of one query block that read one kv head: `positions` positions by `group` query heads,
-// position-major (row = position * group + head), and their running softmax over one span.
+// The rows of one query block that read one kv head, and their running softmax over one span. There
+// are `position_count` positions by `group` query heads, position-major: row = position * group +
+// head.
 struct AttentionBlock {
-  const float* query;  // of the first position and the group's first head
+  const float* query;  // for the first position and the group's first head
   int64_t query_stride;
   const int32_t* positions;  // [position_count], ascending
   int position_count;
   int group;
   int k_dim;
   int v_stride;  // v_dim rounded up to kPanel
-  int k_pairs;   // of a key with its padding
+  int k_pairs;   // pairs of a key, including padding
   float scale;
   float soft_cap;  // 0: none
   int64_t window;  // 0: none
@@ -81,71 +86,75 @@ struct AttentionBlock {
   float* sums;     // [rows][kPanel], sums of weights by slot % 16
   float* maximum;  // [rows]
   float* lse;      // [rows], written by finish
-  // Paired kernels only, written by begin unless `queries_ready` (from an earlier span):
+  // Paired kernels only. Written by `begin`, unless `queries_ready` (by an earlier span).
   bool queries_ready;
   uint32_t* query_pairs;   // [rows][k_pairs], the queries as bf16
   int32_t* row_positions;  // [rows]
 };
 
-// Memory that will be read next: lines[i] lines of kLineBytes from first[i] on. Few rows wait for
-// memory, so their kernels ask for a few lines at a time while they compute (isa_fetch.h): all
-// at once would fill the buffers of the processor and leave it idle afterwards.
+// Memory that will be read next: lines[i] cache lines of kLineBytes, starting at first[i]. Blocks
+// of few rows wait for memory, so their kernels prefetch a few lines at a time while they compute
+// (isa_fetch.h). Prefetching all at once would fill the processor's miss buffers and leave memory
+// idle afterwards.
 inline constexpr int64_t kLineBytes = 64;
 struct FetchAhead {
   const char* first[2];
   int lines[2];
 };
 
-// Queries and results of a block lie in pieces of one group's heads, too short for a processor to
-// foresee where the next one is: they are asked for so many positions ahead, of the same heads.
+// A block's queries and results lie in short pieces, one per position, too short for the hardware
+// prefetcher to find the next. Kernels prefetch those of the same heads this many positions ahead.
 inline constexpr int kPositionsAhead = 2;
 
 struct NarrowKeys;
 
-// Slots [begin, end) of up to kKeyChunk slots of a page, of one kv head. `k` and `v` are as
-// PageLayout says.
+// Slots [begin, end) among the up to kKeyChunk slots that `k` and `v` hold, for one kv head of one
+// page. PageLayout gives their layout.
 struct AttentionKeys {
   const void* k;
   const void* v;
-  const Bf16* k_scales;    // [slots] of paired int8 keys, which are bf16 without it; else null
-  const Bf16* v_scales;    // likewise
+  // [slots], only for paired int8 keys, whose bf16 form leaves the scale out; else null
+  const Bf16* k_scales;
+  const Bf16* v_scales;    // likewise for values
   int64_t first_position;  // of slot 0
-  FetchAhead* ahead;       // what to ask for meanwhile; null: nothing
-  // Where not null, `v` is where `k` is: once the keys are used, widen_values(*narrow) puts the
-  // values there (PairedAttention::staged_rows).
+  FetchAhead* ahead;       // what to prefetch meanwhile; null: nothing
+  // If not null, the values are not widened yet. Once the keys have been used,
+  // widen_values(*narrow) writes the values to `v`, which is the same memory as `k`
+  // (PairedAttention::staged_rows).
   const NarrowKeys* narrow;
   void (*widen_values)(const NarrowKeys&);
-  int slots;  // that k and v hold; a multiple of kPanel, at most kKeyChunk
+  int slots;  // number of slots in k and v; a multiple of kPanel, at most kKeyChunk
   int begin;
   int end;
 };
 
-// Slots [begin, end) of a page of an 8-bit type, of one kv head, to be widened in the same order:
-// slot `begin` becomes slot 0. To float32, or where the page is paired to bf16.
+// A request to widen slots [begin, end) of an 8-bit page for one kv head: to float32, or to bf16 if
+// the page is paired. The order is kept; slot `begin` becomes slot 0.
 struct NarrowKeys {
-  const void* k;         // of the head, as in AttentionKeys
-  const void* v;         // of the head
+  const void* k;         // the head's keys, as in AttentionKeys
+  const void* v;         // the head's values
   const Bf16* k_scales;  // [page_tokens]; int8 only
   const Bf16* v_scales;
   int begin;  // multiples of kPanel
   int end;
   FetchAhead* ahead;  // as in AttentionKeys
-  int k_dim;          // of storage: even where the page is paired
+  int k_dim;          // of the storage: even if the page is paired
   int v_stride;
   void* wide_k;  // [(end - begin) * k_dim]
   void* wide_v;  // [(end - begin) * v_stride]
 };
 
-// sums[row][panel][lane] = sum over d of query[row][d][lane] * key d of the panel's slot `lane`,
-// for the 16 slots of each panel of one kv head, in the page's own order of bytes: the 16 lanes of
-// a row are 16 queries. Scales of int8 are left out.
+// sums[row][panel][lane] = sum over d of query[row][d][lane] * (element d of the key in the panel's
+// slot `lane`), for one kv head. The 16 lanes of a row are 16 different queries, each multiplied
+// with the key of its own slot. Data is in the page's byte order. Does not apply the scales of
+// int8.
 struct LaneDots {
-  // [rows][depth][16] float32; paired: [rows][depth][16] pairs of bf16, as keys lie.
+  // [rows][depth][16] float32; if paired, [rows][depth][16] pairs of bf16 in the order of the keys.
   const void* query;
-  const void* keys;  // [panels][depth][16] in storage; paired: pairs of them
+  const void* keys;  // [panels][depth][16] in storage; if paired, pairs
   int rows;
   int panels;
-  int64_t depth;  // k_dim of the page; paired: half of it
+  int64_t depth;  // k_dim of the page; if paired, half of it
   float* sums;
 };
 
@@ -155,25 +164,26 @@ struct SummaryBounds {
   const float* query;  // [heads][k_dim]
   const float* least;  // of the first summary
   const float* greatest;
-  int64_t stride;  // from one summary to the next
+  int64_t stride;  // between two summaries
   int64_t pages;
-  int parts;  // summaries of a page
+  int parts;  // summaries per page
   int heads;
   int k_dim;
   float* scores;
-  int64_t score_stride;  // from one head to the next
+  int64_t score_stride;  // between two heads
 };
 
-// Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. From the first
-// begin to the first finish a thread works on blocks of equally many rows alone.
+// Attention over paired pages: see isa_attention_bf16.h and isa_attention_amx.h. Between the first
+// `begin` and the first `finish`, all blocks that a thread works on must have the same number of
+// rows.
 struct PairedAttention {
   int k_multiple;    // pages pad k_dim with 0 to a multiple of this
-  int row_multiple;  // a block's o and query_pairs have room for rows up to a multiple of this
-  // Blocks of so many rows or fewer widen the values of 8-bit pages after they have used the keys:
-  // less is in flight and in the first-level cache.
+  int row_multiple;  // o and query_pairs have room for rows up to a multiple of this
+  // Blocks of at most this many rows widen the values of 8-bit pages only after using the keys,
+  // which keeps less data in flight and in the first-level cache.
   int staged_rows;
   void (*begin)(const AttentionBlock&);
-  void (*keys)(const AttentionBlock&, const AttentionKeys&);  // bf16
+  void (*keys)(const AttentionBlock&, const AttentionKeys&);  // for bf16 pairs
   void (*finish)(const AttentionBlock&);
   void (*widen_keys[kNarrowTypes])(const NarrowKeys&);
   void (*widen_values[kNarrowTypes])(const NarrowKeys&);
@@ -183,27 +193,27 @@ struct PairedAttention {
 struct SimdKernels {
   void (*linear[kWeightTypes])(const LinearTask&);
 
-  void (*attention_begin)(const AttentionBlock&);  // empties the running softmax
+  void (*attention_begin)(const AttentionBlock&);  // resets the running softmax
   void (*attention_keys[kStorageTypes])(const AttentionBlock&, const AttentionKeys&);
   void (*widen_keys[kNarrowTypes])(const NarrowKeys&);
   void (*lane_dots[kStorageTypes + kNarrowTypes])(const LaneDots&);
   void (*bound_summaries)(const SummaryBounds&);
-  void (*attention_finish)(const AttentionBlock&);  // o becomes the weighted mean; writes lse
-  // Where not null, bf16 and 8-bit pages are paired.
+  void (*attention_finish)(const AttentionBlock&);  // turns o into the weighted mean and writes lse
+  // If not null, bf16 and 8-bit pages are paired.
   const PairedAttention* paired;
-  // (o, lse) = (o, lse) (+) (from_o, from_lse) of one row.
+  // Merges one row: (o, lse) = (o, lse) (+) (from_o, from_lse).
   void (*merge_row)(float* o, float* lse, const float* from_o, float from_lse, int64_t v_dim);
 
   void (*rms_norm_row)(const float* input, const float* weight, float epsilon, float* output,
                        int64_t cols, bool accumulate);
-  // [Activation]
+  // Indexed by Activation.
   void (*gated_mul_row[kGatedRows])(const float* gate, const float* up, float* output, int64_t cols,
                                     float alpha, float limit);
   void (*soft_cap_row)(float* values, float cap, int64_t count);
   void (*scale_row)(float* values, float factor, int64_t count);
   void (*add_scaled_row)(const float* input, float factor, float* output, int64_t count);
-  // Takes `rows` more values of each column, those of row r at values + r * stride: `largest`
-  // becomes the largest so far, `total` the sum of exp(value - largest) so far.
+  // Adds `rows` more values to each column; row r is at values + r * stride. `largest` becomes the
+  // largest value so far, `total` the sum of exp(value - largest) so far.
   void (*add_exp_sums)(const float* values, int64_t rows, int64_t stride, int64_t columns,
                        float* largest, float* total);
   void (*rope_table_row)(int32_t position, const float* inverse_frequencies, float scale,
@@ -211,17 +221,17 @@ struct SimdKernels {
   // Rotates one head in place.
   void (*rope_head)(float* values, const float* cosine, const float* sine, int64_t pairs);
 
-  // Conversions of `count` elements between float32 and storage; as kernels/base/dtype.h says.
+  // Convert `count` elements between float32 and storage as kernels/base/dtype.h specifies.
   void (*narrow[kStorageTypes])(const float* source, void* destination, int64_t count);
   void (*widen[kStorageTypes])(const void* source, float* destination, int64_t count);
 };
 
-// Only to be called where the processor has the instructions.
+// Call these only if the processor has the instructions.
 const SimdKernels& Avx2Kernels();
 const SimdKernels& Avx512Kernels();
 const SimdKernels& Avx512Bf16Kernels();
 const SimdKernels& NeonKernels();
-// Only where the process was granted the tile registers too (x86_features.h).
+// Also needs the tile registers to have been granted to the process (x86_features.h).
 const PairedAttention& AmxAttentionKernels();
 
 }  // namespace annulus::cpu

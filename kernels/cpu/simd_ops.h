@@ -9,8 +9,8 @@
 #include "kernels/cpu/weight_layout.h"
 #include "kernels/registry.h"
 
-// The ops of the SIMD tables: contracts as in kernels/ops/, inner loops from `isa`. Pages lie in
-// memory as page_layout.h says, packed weights as weight_layout.h does.
+// The ops of the SIMD tables. kernels/ops/ has the contracts; `isa` provides the inner loops. Pages
+// have the layout of page_layout.h, packed weights that of weight_layout.h.
 
 namespace annulus::cpu {
 
@@ -29,10 +29,10 @@ absl::Status KvAppend(const SimdKernels& isa, CpuStream& stream, const KvAppendP
 absl::Status KvRead(const SimdKernels& isa, CpuStream& stream, const KvReadParams& params);
 
 absl::Status Attention(const SimdKernels& isa, CpuStream& stream, const AttentionParams& params);
-// `item`, one of params.items, has branches; the others of params are left alone.
+// Computes `item`, one of params.items, which has branches. Ignores the other items.
 absl::Status DilatedAttention(const SimdKernels& isa, CpuStream& stream,
                               const AttentionParams& params, const AttentionItem& item);
-// `dot`: null where the table has none.
+// `dot` is null if the table has no dot-product kernels.
 absl::Status BlockScores(const SimdKernels& isa, const DotKernels* dot, CpuStream& stream,
                          const BlockScoresParams& params);
 absl::Status ScoreSums(const SimdKernels& isa, CpuStream& stream, const ScoreSumsParams& params);
@@ -45,16 +45,16 @@ absl::Status MergeState(const SimdKernels& isa, CpuStream& stream, const MergeSt
 absl::Status MergeSink(const SimdKernels& isa, CpuStream& stream, const MergeSinkParams& params);
 
 absl::Status Route(CpuStream& stream, const RouteParams& params);
-// `linear`: the table's own.
+// `linear` is the table's own linear.
 using LinearOp = absl::Status (*)(Stream&, const LinearParams&);
 absl::Status ExpertLinear(CpuStream& stream, const ExpertLinearParams& params, LinearOp linear);
 absl::Status AddChoices(const SimdKernels& isa, CpuStream& stream, const AddChoicesParams& params);
 absl::Status GatherRows(CpuStream& stream, const GatherRowsParams& params);
 absl::Status ScatterAdd(const SimdKernels& isa, CpuStream& stream, const ScatterAddParams& params);
 
-// Whether pages of `dtype` hold one byte for each element.
+// Whether pages of `dtype` use one byte per element.
 inline bool IsNarrow(DType dtype) { return static_cast<int>(dtype) >= kStorageTypes; }
-// The index of `dtype` in the tables of SimdKernels for storage types and for narrow ones.
+// The index of `dtype` in the SimdKernels tables for storage types and for narrow types.
 int StorageIndex(DType dtype);
 int NarrowIndex(DType dtype);
 

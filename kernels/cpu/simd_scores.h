@@ -14,12 +14,12 @@
 #include "kernels/cpu/simd_kernels.h"
 #include "kernels/ops/block_scores.h"
 
-// What the two ways to score blocks share.
+// What the two implementations of block scores share.
 
 namespace annulus::cpu {
 
-// exp(x) for x <= 0, good to 3e-6 + 2e-7 * |x| of itself; 0 below -87. Plain operations, so that
-// loops become vectors.
+// exp(x) for x <= 0, with a relative error of up to 3e-6 + 2e-7 * |x|; 0 below -87. Uses plain
+// operations only, so that the compiler can vectorise loops.
 inline float ExpOfNegative(float x) {
   const float t = std::max(x, -88.0f) * 1.44269504f;
   const float shifted = t + 0x1.8p23f;
@@ -34,15 +34,15 @@ inline float ExpOfNegative(float x) {
   return x < -87.0f ? 0.0f : std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
 }
 
-// The scales of `count` int8 keys of a head from `slot` on.
+// Reads the scales of `count` int8 keys of a head, starting at `slot`.
 inline void ReadScales(const PageLayout& layout, const KvPageView& page, int head, int slot,
                        int count, float* scales) {
   const int64_t at = layout.k_scales(head) + slot * int64_t{sizeof(BFloat16)};
   ConvertToFloat(DType::kBF16, page.data + at, scales, count);
 }
 
-// BlockScores with stride 8 or 16 over paired bf16 pages, as products of matrices: 16 keys lie in a
-// page as one row of 16 * k_dim numbers, and the queries that meet them are packed in that order.
+// BlockScores with stride 8 or 16 over paired bf16 pages, as matrix products: a page stores 16 keys
+// as one row of 16 * k_dim numbers, and the queries that meet them are packed in the same order.
 absl::Status BlockScoresByProducts(const DotKernels& dot, const SimdKernels& isa, CpuStream& stream,
                                    const BlockScoresParams& params);
 

@@ -6,21 +6,21 @@
 
 namespace annulus {
 
-// One thing that a table needs of the processor and the operating system.
+// Something that a table requires of the processor and the operating system.
 struct X86Feature {
   const char* name;
   bool present;
 };
 
-// The features of each level, those of the levels below included.
+// The features that each level requires, including those of the levels below.
 std::vector<X86Feature> Avx2Features();
 std::vector<X86Feature> Avx512Features();
 std::vector<X86Feature> Avx512Bf16Features();
-// Asks the system to let this process use the tile registers (arch_prctl(2), ARCH_REQ_XCOMP_PERM),
-// which holds for all threads from then on; a refusal is a missing feature.
+// Also asks the system to let this process use the tile registers (arch_prctl(2),
+// ARCH_REQ_XCOMP_PERM), which then holds for all threads. If refused, the feature is missing.
 std::vector<X86Feature> AmxFeatures();
 
-// The names of those that are missing, with commas between them; empty: none.
+// The names of the missing features, separated by commas; empty if none is missing.
 std::string MissingFeatures(const std::vector<X86Feature>& features);
 
 }  // namespace annulus
