@@ -10,16 +10,16 @@
 
 namespace annulus::cuda {
 
-// Far more than fill a GPU's multiprocessors with blocks of a product, so that what starts and ends
-// a product is little beside it; and all the rows of most steps.
+// Far more rows than are needed to fill a GPU's multiprocessors with blocks, so that the start and
+// end of each product hardly matter. Also all the rows of most steps.
 inline constexpr int64_t kWideRows = 4096;
 
-// What the driver takes once a process has its context: code of kernels when they are first
-// launched, graphs, the library's own memory. An estimate, as nothing of it can be asked for.
+// What the driver takes after a process has its context: kernel code when first launched, graphs,
+// the library's own memory. An estimate, because CUDA does not report any of it.
 inline constexpr size_t kMostReserved = size_t{512} << 20;
 inline constexpr size_t kReservedShare = 16;
 
-// Of a GPU like this one, whether it is there or only planned. `threads` are the host's.
+// The capabilities of such a GPU, whether it is present or only planned.
 inline BackendCapabilities CapabilitiesOf(const DeviceInfo& device) {
   BackendCapabilities capabilities;
   capabilities.name = "cuda";

@@ -12,9 +12,9 @@
 
 namespace annulus::cuda {
 
-// Members of a group by NCCL, rank r on ordinals[r], all different. FAILED_PRECONDITION where NCCL
-// cannot be loaded; DEADLINE_EXCEEDED where the ranks do not find each other within `timeout`;
-// UNAVAILABLE where NCCL reports a failure, or a device is lost.
+// Creates the members of an NCCL group, rank r on device ordinals[r]; all ordinals must differ.
+// FAILED_PRECONDITION if NCCL cannot be loaded; DEADLINE_EXCEEDED if the ranks do not find each
+// other within `timeout`; UNAVAILABLE if NCCL reports a failure or a device is lost.
 absl::StatusOr<std::vector<std::unique_ptr<Communicator>>> OpenNcclGroup(
     std::span<const int> ordinals, std::chrono::milliseconds timeout,
     std::shared_ptr<DeviceWaits> waits);

@@ -10,13 +10,14 @@
 
 namespace annulus::cuda {
 
-// From so many copies on a kernel does what calls would.
+// With at least this many copies, one kernel makes them all instead of one call each.
 inline constexpr size_t kFewestPulls = 4;
 
-// Enqueues copies from memory of the device `from` to memory that kernels of the device `to` write:
-// its own, or pinned memory where both are the same. Another device is one that `to` has been let
-// reach. `stream` is one of `to`. Many go by one kernel, but for those that are not words of 16
-// bytes; a few go by a call each, which takes no multiprocessor from others.
+// Enqueues copies from memory of the device `from` to memory that kernels of the device `to` can
+// write: its own or, if from == to, also pinned memory. If the devices differ, `to` must have been
+// allowed to reach `from` (EnableReach). `stream` belongs to `to`. Many copies are made by one
+// kernel, except those that are not whole words of 16 bytes. Each of a few copies is made by its
+// own call, which takes no multiprocessor from other work.
 absl::Status CopyMany(StreamHandle stream, int to, int from, std::span<const DeviceCopy> copies);
 
 }  // namespace annulus::cuda

@@ -12,36 +12,39 @@
 namespace annulus {
 
 struct CudaBackendOptions {
-  // Of the host for a GPU. Beyond it the GPUs of the backend are lost, as by any error that a GPU
-  // does not survive: that wait and all calls from then on are UNAVAILABLE, and memory is kept
-  // until the process ends, as a kernel may still write to it. An engine waits for a few layers of
-  // a step at a time.
+  // How long the host may wait for a GPU. Beyond it the backend's GPUs count as lost, as after any
+  // error that a GPU does not survive: that wait and all later calls return UNAVAILABLE, and memory
+  // stays allocated until the process ends, because a kernel may still write to it. An engine waits
+  // for only a few layers of a step at a time.
   std::chrono::milliseconds longest_wait{600'000};
 };
 
-// The GPU with the given ordinal. FAILED_PRECONDITION, with what to do, where this binary was built
-// without CUDA, the driver is missing or too old, there is no GPU of that ordinal, it is older than
-// compute capability 8.0, or this binary has no code for its architecture. Memory is the device's
-// and not readable by the host, and that of AllocateHost is pinned; Copy and all ops are enqueued.
-// The streams' `threads` has no meaning here. Where cuBLASLt cannot be loaded, own kernels
-// multiply, more slowly, and the description says why; where it cannot multiply fp8, they do that.
+// Creates the backend of the GPU with the given ordinal. FAILED_PRECONDITION, with what to do, if
+// this binary was built without CUDA, if the driver is missing or too old, if there is no such GPU,
+// if it is older than compute capability 8.0, or if this binary has no code for its architecture.
+// The host cannot read Allocate's memory; AllocateHost's memory is pinned. Copy and all ops are
+// enqueued. CreateStream ignores `threads`. If cuBLASLt cannot be loaded, slower kernels of our own
+// multiply, and the description says why; if it lacks fp8 products, our kernels do those.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(int ordinal,
                                                            const CudaBackendOptions& options = {});
 
-// The first `most` GPUs that will do, at least one, as one backend: Backend::OnDevice gives each.
-// Those of another kind than the first, or older than 8.0, are passed over. Errors as above.
+// Creates one backend of the first `most` suitable GPUs, at least one; Backend::OnDevice gives each
+// of them. Skips GPUs older than compute capability 8.0 and GPUs that are not of the same kind as
+// the first. Errors as above.
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackends(int most,
                                                             const CudaBackendOptions& options = {});
 
-// `count` GPUs of a kind by its name ("h100-80gb"), with so much memory each (0: what the kind
-// has), that need not be there: see MakePlannedBackend. INVALID_ARGUMENT: not a kind that is known,
-// with those that are. FAILED_PRECONDITION: this binary was built without CUDA.
+// A backend for planning with `count` GPUs that need not be present (MakePlannedBackend). `kind` is
+// a name such as "h100-80gb". `memory_bytes` is the memory of each; 0 means what the kind has.
+// INVALID_ARGUMENT, with the known kinds, if the kind is unknown; FAILED_PRECONDITION if this
+// binary was built without CUDA.
 absl::StatusOr<std::unique_ptr<Backend>> PlanCudaBackends(absl::string_view kind,
                                                           size_t memory_bytes, int count);
 
-// Adds what this binary has for the backend "cuda": nothing where it was built without CUDA, else
-// "cuda/sm80" and, to be chosen first where a GPU has compute capability 9.0, "cuda/sm90". All
-// weight dtypes; keys and values in all with whole bytes; head_dim up to 256.
+// Registers the kernels of the backend "cuda" that this binary has: none if it was built without
+// CUDA, else "cuda/sm80" and "cuda/sm90", which is preferred on GPUs of compute capability 9.0.
+// They support all weight dtypes, keys and values in all dtypes of whole bytes, and head_dim up to
+// 256.
 void RegisterCudaKernels(KernelRegistry& registry);
 
 }  // namespace annulus

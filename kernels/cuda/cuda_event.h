@@ -10,7 +10,7 @@
 
 namespace annulus::cuda {
 
-// An event of one device. Every Event that this backend is given is one.
+// An event of one device. Every Event passed to this backend is a CudaEvent.
 class CudaEvent final : public Event {
  public:
   static absl::StatusOr<std::unique_ptr<CudaEvent>> Create(int ordinal, bool timed) {

@@ -20,14 +20,15 @@
 
 namespace annulus::cuda {
 
-// A queue of one device. Ops enqueue and return; host arrays of their Params are free then, because
-// they travel through a pinned area that the stream owns. Used by one thread at a time.
+// A queue of one device. Ops enqueue their work and return. Host arrays in their Params may then be
+// freed, because ops copy them to a pinned area that the stream owns (uploads). Used by one thread
+// at a time.
 //
-// While a graph holds launches back, the area fills from its beginning, so that arrays of steps
-// that are alike lie at the same addresses; they travel by one copy when the launches go out.
+// While a graph holds launches back, the area is filled from its start, so that similar steps have
+// their arrays at the same addresses. One copy sends all of them when the launches go out.
 class CudaStream final : public Stream {
  public:
-  // `with_library`: products of many rows are left to a library.
+  // `with_library`: whether to leave products of many rows to cuBLASLt.
   static absl::StatusOr<std::unique_ptr<CudaStream>> Create(const DeviceInfo& device,
                                                             std::shared_ptr<DeviceWaits> waits,
                                                             bool with_library);
@@ -42,34 +43,37 @@ class CudaStream final : public Stream {
   absl::Status UseWorkspace(std::byte* memory, const WorkspaceBytes& planned) override;
   size_t workspace_bytes() const override { return workspace_bytes_; }
 
-  // Before the launches and copies of each op, about five at most. Waits, as DeviceWaits does,
-  // where the device is kOpsAhead ops behind.
+  // Call it before the launches and copies of each op (about five at most). If the device is
+  // kOpsAhead ops behind, it blocks as DeviceWaits does.
   absl::Status BeginWork();
   static constexpr int kOpsAhead = 128;
 
-  // For launches, which may be held back. Everything else needs what HandOver returns.
+  // For launches only; they may be held back. All other work needs the handle that HandOver
+  // returns.
   StreamHandle handle() const { return handle_; }
-  // Hands over what is held, if anything is; then work of the kind that `cut` names may be
-  // enqueued.
+  // Hands over what is held, if anything, and counts a cut of the given kind. The handle is then
+  // good for work that must come after it.
   absl::StatusOr<StreamHandle> HandOver(GraphCut cut);
-  // Backend::Copy.
+  // Implements Backend::Copy.
   absl::Status Copy(void* destination, const void* source, size_t bytes);
   const DeviceInfo& device() const { return device_; }
   Products* products() const { return products_.get(); }  // null: without a library
 
-  // Makes room for arrays of together `bytes`, 64 more for each; before the first Upload of an op.
-  // Waits for the stream where the area is full. The area grows where that does not do; one that
-  // was planned does so for a single op alone, and steps that it does not hold as a whole are cut.
+  // Makes room for arrays of `bytes` in total, counting kUploadAlignment more for each. Call it
+  // before the first Upload of an op. If the area is full, waits for the stream. If the area is
+  // still too small, it grows. An area that was planned grows only for a single op that needs more;
+  // a held step that does not fit is cut instead.
   absl::Status BeginUpload(size_t bytes);
-  // Puts an array into the area; its device address, valid for kernels enqueued before the next
-  // BeginUpload, once SendUpload has been called.
+  // Puts an array into the area and returns its device address. The address is valid for kernels
+  // that are enqueued after SendUpload and before the next BeginUpload.
   template <class T>
   const T* Upload(std::span<const T> values) {
     return reinterpret_cast<const T*>(UploadBytes(values.data(), values.size_bytes()));
   }
-  // Enqueues the copy of everything since BeginUpload, or leaves it to be sent with what is held.
+  // Enqueues the copy of everything uploaded since BeginUpload. While launches are held, leaves it
+  // to be sent with them.
   absl::Status SendUpload();
-  // BeginUpload, Upload, SendUpload of one array.
+  // BeginUpload, Upload and SendUpload of one array.
   template <class T>
   absl::StatusOr<const T*> UploadOne(std::span<const T> values) {
     if (absl::Status status = BeginUpload(values.size_bytes() + kUploadAlignment); !status.ok()) {
@@ -81,10 +85,11 @@ class CudaStream final : public Stream {
   }
   static constexpr size_t kUploadAlignment = cuda::kUploadAlignment;
 
-  // Device workspace of at least `bytes`, kept and reused; its contents are those of earlier ops.
-  // Waits for the stream where it must grow. Where it cannot it is what was planned.
+  // Device workspace of at least `bytes`, kept and reused by all ops; holds whatever earlier ops
+  // left there. If it must grow, waits for the stream; if it cannot, the stream keeps just the
+  // planned workspace.
   absl::StatusOr<std::byte*> Scratch(size_t bytes);
-  // Where this has changed, the scratch is another.
+  // A change of this value means that Scratch has moved.
   size_t scratch_bytes() const { return scratch_.bytes; }
 
  private:
@@ -106,12 +111,12 @@ class CudaStream final : public Stream {
   const DeviceInfo device_;
   const std::shared_ptr<DeviceWaits> waits_;
   StreamHandle handle_ = nullptr;
-  std::unique_ptr<CudaEvent> mark_;  // behind the op before the last `since_mark_`
+  std::unique_ptr<CudaEvent> mark_;  // recorded before the last `since_mark_` ops
   int since_mark_ = 0;
   Replay replay_;
   std::unique_ptr<Products> products_;
-  // Uploads, as long on the device; scratch has no `pinned`. Memory of a device that was planned is
-  // not the stream's own.
+  // An area for uploads (pinned host memory and as much device memory) or for scratch (no
+  // `pinned`). The stream does not own planned device memory.
   struct Area {
     std::byte* data = nullptr;
     std::byte* pinned = nullptr;
@@ -119,19 +124,20 @@ class CudaStream final : public Stream {
   };
   Area planned_uploads_;
   Area own_uploads_;
-  Area uploads_;  // of the two the one in use
+  Area uploads_;  // the one in use: planned or own
   size_t used_ = 0;
   size_t sent_ = 0;
   Area planned_scratch_;
   Area own_scratch_;
   Area scratch_;
-  std::atomic<size_t> workspace_bytes_{0};  // of the device, both together
+  std::atomic<size_t> workspace_bytes_{0};  // on the device, uploads and scratch together
 };
 
-// Every stream of this backend is one.
+// The CudaStream behind the stream that an op of this backend receives.
 inline CudaStream& AsCudaStream(Stream& stream) { return static_cast<CudaStream&>(stream); }
 
-// What every op begins with: its device becomes that of the calling thread, which launches there.
+// Every op begins with this: makes the stream's device the calling thread's, so that launches go
+// there.
 inline absl::StatusOr<CudaStream*> BeginWork(Stream& stream) {
   CudaStream& own = AsCudaStream(stream);
   if (absl::Status status = UseDevice(own.device().ordinal); !status.ok()) return status;

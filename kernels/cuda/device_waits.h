@@ -17,44 +17,44 @@
 
 namespace annulus::cuda {
 
-// Waits of the host for the devices of a backend, each of which ends. The process that started a
-// kernel cannot end it, so where one never ends CUDA's own waits would not either: a wait that
-// takes longer than `longest` is UNAVAILABLE, says what was waited for and what to do, and the
-// devices are lost. From then on every wait returns that status at once, those under way too.
+// Makes every wait of the host for a device end. A process cannot stop a kernel that it started, so
+// if one never ends, CUDA's own waits would not end either. A wait that takes longer than `longest`
+// returns UNAVAILABLE, with what was waited for and what to do, and the devices count as lost. From
+// then on every wait returns that status at once, including those under way.
 //
-// What a lost device may still write to must not be given to others, and freeing it would wait for
-// the device: all memory, streams and graphs of lost devices are left to the end of the process.
+// Memory that a lost device may still write to must not be reused, and freeing it would wait for
+// the device. So all memory, streams and graphs of lost devices are kept until the process ends.
 //
-// Streams and events are asked again and again: at once, then without pause for about as long as a
-// decoded step takes, so that none becomes longer, then with pauses, so that a long prompt costs no
-// core. Calls that CUDA lets wait inside, and which cannot be asked, have a thread of their own for
-// as long as they take. Thread-safe.
+// Waits for streams and events poll: first without pause, for about as long as a decode step takes,
+// so as not to lengthen it; then with pauses, so that a long prompt does not occupy a core. Calls
+// that block inside CUDA, and cannot be polled, run on a thread of their own. Thread-safe.
 class DeviceWaits {
  public:
   explicit DeviceWaits(std::chrono::milliseconds longest) : longest_(longest) {}
   DeviceWaits(const DeviceWaits&) = delete;
 
-  // Until all that was enqueued on the stream is done. The stream holds nothing back.
+  // Waits until everything enqueued on the stream is done. The stream must not hold launches back.
   absl::Status ForStream(StreamHandle stream);
-  // Until the event has been reached as it was last recorded, if it was.
+  // Waits until the event, as it was last recorded, has been reached; returns at once if it never
+  // was recorded.
   absl::Status ForEvent(EventHandle event);
 
-  // Runs `call` on another thread, which is left behind where it does not come back: `call` owns
-  // what it uses, its results too.
+  // Runs `call` on another thread, which is abandoned if it does not return. So `call` must own
+  // everything it uses, including its results.
   absl::Status Call(absl::string_view what, std::function<absl::Status()> call);
 
-  // Those of runtime.h. What belongs to a lost device is not freed.
+  // Like the functions of runtime.h, but bounded in time. Memory of a lost device is not freed.
   absl::StatusOr<std::byte*> AllocateDevice(int ordinal, size_t bytes);
   void FreeDevice(int ordinal, std::byte* memory);
   absl::StatusOr<size_t> FreeMemory(int ordinal);
   absl::StatusOr<std::byte*> AllocatePinned(int ordinal, size_t bytes);
   void FreePinned(int ordinal, std::byte* memory);
 
-  // Whether the address is in memory that came from here and has not gone back: then it is a
-  // device's or pinned, and CUDA need not be asked.
+  // Whether the address lies in memory that was allocated here and not freed. If so it is device or
+  // pinned memory, and CUDA need not be asked.
   bool Holds(const void* address) const;
 
-  // Not OK once a wait did not end: why. Checked by `is_lost` without a lock.
+  // Not OK once a wait has timed out; says why. `is_lost` checks the same without a lock.
   absl::Status lost() const;
   bool is_lost() const { return is_lost_; }
 
@@ -69,7 +69,7 @@ class DeviceWaits {
   mutable std::mutex mutex_;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
   mutable std::mutex blocks_mutex_;
-  std::map<const std::byte*, size_t> blocks_ ABSL_GUARDED_BY(blocks_mutex_);  // bytes
+  std::map<const std::byte*, size_t> blocks_ ABSL_GUARDED_BY(blocks_mutex_);  // address -> bytes
 };
 
 }  // namespace annulus::cuda

@@ -10,15 +10,16 @@
 
 namespace annulus::cuda {
 
-// A shared library that is opened at run time, so that the program starts without it. Stays open:
-// such libraries leave threads and handlers behind that closing would cut off. Immutable.
+// A shared library that is opened at run time, so that the program can start without it. It is
+// never closed, because such libraries leave threads and handlers behind. Immutable.
 class DynamicLibrary {
  public:
-  // FAILED_PRECONDITION where `file` cannot be loaded: says which, why, and `remedy`, what to do.
+  // Opens `file`. FAILED_PRECONDITION if it cannot be loaded, with its name, the reason and
+  // `remedy`, which says what to do.
   static absl::StatusOr<DynamicLibrary> Open(const std::string& file, absl::string_view remedy);
 
-  // Sets `function` to the library's function of that name. FAILED_PRECONDITION names what an older
-  // library lacks.
+  // Sets `function` to the library's function of that name. FAILED_PRECONDITION, with the name, if
+  // the library is too old to have it.
   template <class Function>
   absl::Status Find(const char* name, Function*& function) const {
     absl::StatusOr<void*> address = FindAddress(name);

@@ -6,19 +6,19 @@
 
 namespace annulus::cuda {
 
-// The numbers of cudaError_t that are told apart; they are fixed by CUDA's binary interface.
+// The values of cudaError_t that we distinguish. CUDA's binary interface fixes the numbers.
 enum ErrorCode : int {
   kSuccess = 0,
   kMemoryAllocation = 2,
   kInsufficientDriver = 35,
   kDevicesUnavailable = 46,
-  kInvalidDeviceFunction = 98,  // what some calls say where there is no image
+  kInvalidDeviceFunction = 98,  // some calls return this if there is no image
   kNoDevice = 100,
   kInvalidDevice = 101,
   kNoKernelImage = 209,
   kEccUncorrectable = 214,
   kNvlinkUncorrectable = 220,
-  kContained = 226,  // an error of the memory that ended this process's work alone
+  kContained = 226,  // a memory error that ended only this process's work
   kIllegalAddress = 700,
   kLaunchTimeout = 702,
   kHardwareStackError = 714,
@@ -31,10 +31,10 @@ enum ErrorCode : int {
   kSystemDriverMismatch = 803,
 };
 
-// What `code` means for `what` ("copying 12 bytes", ..), with what to do about it: OK;
-// RESOURCE_EXHAUSTED for memory; FAILED_PRECONDITION for the machine (driver, devices,
-// architecture); UNAVAILABLE where the device is lost, and the process with it; else INTERNAL. All
-// but OK are marked as the device's: see kernels/base/device_error.h.
+// Converts an error of CUDA into a Status. `what` says what was being done ("copying 12 bytes");
+// the message adds what to do. RESOURCE_EXHAUSTED for memory; FAILED_PRECONDITION for the machine
+// (driver, devices, architecture); UNAVAILABLE if the device is lost, and the process with it;
+// otherwise INTERNAL. All errors are marked as device errors: see kernels/base/device_error.h.
 absl::Status StatusOf(int code, absl::string_view what);
 
 }  // namespace annulus::cuda

@@ -10,12 +10,12 @@
 
 namespace annulus::cuda {
 
-// Bytes of host memory that a staged copy passes through at a time; a link pins two such pieces,
-// so that one is filled while the other is emptied.
+// Size of the host buffer that a staged copy passes through. A link pins two, so that one fills
+// while the other empties.
 inline constexpr size_t kStageBytes = size_t{1} << 20;
 
-// A link from `from` to `to`, different devices. kPeer: FAILED_PRECONDITION where `to` does not
-// reach memory of `from`.
+// Opens a link from `from` to `to`, which must be different devices. For kPeer, FAILED_PRECONDITION
+// if `to` cannot reach memory of `from`.
 absl::StatusOr<std::unique_ptr<DeviceLink>> OpenDeviceLink(const DeviceInfo& from,
                                                            const DeviceInfo& to, LinkKind kind,
                                                            std::shared_ptr<DeviceWaits> waits);

@@ -6,19 +6,19 @@
 #include "kernels/cuda/common/page_layout.h"
 #include "kernels/registry.h"
 
-// The host side of every op, for the tables "cuda/sm80" and "cuda/sm90": checks, copies the host
-// arrays of Params to the device, and launches. Contracts: kernels/ops/.
+// The host side of all ops of the tables "cuda/sm80" and "cuda/sm90". Each op checks its Params,
+// copies their host arrays to the device, and launches. Contracts: kernels/ops/.
 
 namespace annulus::cuda {
 
-// The largest k_dim and v_dim that attention serves; pages may have any.
+// The largest k_dim and v_dim that attention supports; pages may have larger ones.
 inline constexpr int kMaxAttentionDim = 256;
 
-// Rows from which on products with bf16 weights are left to a library, where there is one.
+// Products with bf16 weights and at least this many rows go to a library, if there is one.
 inline constexpr int64_t kLibraryRows = 128;
 
-// "cuda/sm80", and "cuda/sm90": the same but for HopperAttention. Both run on any device that this
-// backend serves.
+// The tables "cuda/sm80" and "cuda/sm90", which differ only in HopperAttention. Both run on any
+// device that this backend supports.
 OpTable Ops();
 OpTable HopperOps();
 
@@ -40,7 +40,7 @@ size_t KvPageBytes(const KvPageShape& shape);
 absl::Status KvAppend(Stream& stream, const KvAppendParams& params);
 absl::Status KvRead(Stream& stream, const KvReadParams& params);
 absl::Status Attention(Stream& stream, const AttentionParams& params);
-// With the kernels of sm90/ for what they serve: see tuning/attention_path.h.
+// Uses the kernels of sm90/ for what they support: see tuning/attention_path.h.
 absl::Status HopperAttention(Stream& stream, const AttentionParams& params);
 absl::Status BlockScores(Stream& stream, const BlockScoresParams& params);
 absl::Status ScoreSums(Stream& stream, const ScoreSumsParams& params);

@@ -15,21 +15,22 @@
 
 namespace annulus::cuda {
 
-// Pinned memory of the host in blocks of powers of two, or of their own size above kMostKept.
-// Pinning takes the driver as long as a kernel, so blocks that come back are kept for the next, up
-// to kMostKept bytes. Thread-safe. Lives until its last block has come back.
+// A pool of pinned host memory. Blocks are rounded up to powers of two; those above kMostKept have
+// exactly the size requested. Pinning takes the driver as long as a kernel runs, so the pool keeps
+// freed blocks for reuse, up to kMostKept bytes in total. Thread-safe. The pool lives until its
+// last block has been freed.
 class PinnedPool : public std::enable_shared_from_this<PinnedPool> {
  public:
   static constexpr size_t kMostKept = size_t{256} << 20;
 
-  // The device that pins; any may reach the blocks.
+  // `ordinal`: the device that pins the blocks; every device can reach them.
   PinnedPool(std::shared_ptr<DeviceWaits> waits, int ordinal)
       : waits_(std::move(waits)), ordinal_(ordinal) {}
   ~PinnedPool();
   PinnedPool(const PinnedPool&) = delete;
 
-  // bytes > 0. Errors of AllocatePinned; those of DeviceWaits where a device is lost: it may still
-  // write to blocks that came back.
+  // bytes > 0. Errors as for AllocatePinned. If a device is lost, returns the error of DeviceWaits:
+  // the device may still write to freed blocks.
   absl::StatusOr<DeviceBuffer> Allocate(size_t bytes);
 
   size_t kept_bytes() const;

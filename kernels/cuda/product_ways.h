@@ -16,9 +16,9 @@
 
 namespace annulus::cuda {
 
-// What a library's way of multiplying depends on. Alignments are those of the addresses, up to 16
-// bytes; 0: there is no such address. cuBLASLt takes a bias to be aligned as the one that it was
-// asked with (cublasLt.h, CUBLASLT_MATMUL_DESC_BIAS_POINTER).
+// What a library's choice of algorithm (its "way") for a product depends on. Alignments are those
+// of the addresses, up to 16 bytes; 0 means that there is no such address. cuBLASLt assumes that a
+// bias is aligned like the one it was asked about (cublasLt.h, CUBLASLT_MATMUL_DESC_BIAS_POINTER).
 struct ProductKind {
   int64_t rows = 0;
   int64_t out = 0;
@@ -50,12 +50,12 @@ inline ProductKind KindOf(const Product& p) {
           AlignmentOf(p.output)};
 }
 
-// The ways that a library has told, and for what it has none: it is asked once for each kind of
-// product. Not thread-safe.
+// A cache of the library's answers: it is asked once for each kind of product. Keeps negative
+// answers too. Not thread-safe.
 template <class Way>
 class ProductWays {
  public:
-  // Null where there is no way. Valid until the next call.
+  // Returns null if there is no way. Valid until the next call.
   absl::StatusOr<const Way*> Find(const ProductKind& kind,
                                   absl::FunctionRef<absl::StatusOr<std::optional<Way>>()> ask) {
     auto found = ways_.find(kind);
@@ -68,7 +68,7 @@ class ProductWays {
     return found->second.has_value() ? &*found->second : nullptr;
   }
 
-  // From now on there is none for this kind.
+  // Remembers that there is no way for this kind.
   void Drop(const ProductKind& kind) { ways_[kind] = std::nullopt; }
 
  private:

@@ -15,34 +15,34 @@
 
 namespace annulus::cuda {
 
-// What keeps launches from going out as one graph.
+// The reasons why launches cannot go out as one graph.
 enum class GraphCut : uint8_t { kWait, kEvent, kCopy, kMemory, kLibrary };
 
-// The graphs of one stream. What is held between two cuts is a piece; piece n of a step is compared
-// with piece n of the step before, and where only arguments, grids or kernels of as many launches
-// differ, these are set in its graph. So steps that are alike cost one launch per piece and nothing
-// else. Used by the stream's thread, but for counts().
+// The graphs of one stream. The launches held between two cuts are a piece. Piece n of a step is
+// compared with piece n of the step before: if both have the same sequence of launches, only
+// differing arguments, grids or kernels are updated in the existing graph. So similar steps cost
+// one launch per piece and little else. Used by the stream's thread, except for counts().
 class Replay {
  public:
-  // Shorter pieces go out launch by launch: a graph has a price of its own.
+  // Shorter pieces are launched one by one, because launching a graph has a cost of its own.
   static constexpr size_t kFewestInGraph = 4;
 
   explicit Replay(int ordinal) : ordinal_(ordinal) {}
 
   LaunchLog& log() { return log_; }
 
-  // The first piece comes next. No graph runs.
+  // Starts a step: the next piece is its first. No graph may be running.
   void Begin();
-  // Hands what is held to the stream, which holds nothing back meanwhile. Nothing stays held, also
+  // Hands what is held to the stream, which holds nothing back meanwhile. Nothing stays held, even
   // after an error.
   absl::Status HandOver(StreamHandle stream);
-  // What was held since Begin has all gone out.
+  // Ends a step: everything held since Begin has gone out.
   void End();
   void CountCut(GraphCut cut);
-  // Leaves the graphs to the end of the process: the device is lost while one may run.
+  // Abandons the graphs until the process ends: the device was lost while one may be running.
   void Leave();
 
-  // Any thread may ask.
+  // Thread-safe.
   GraphCounts counts() const;
 
  private:
@@ -51,7 +51,7 @@ class Replay {
   };
   struct Piece {
     std::unique_ptr<void, Close> graph;
-    std::vector<HeldLaunch> launches;  // that it does when it runs
+    std::vector<HeldLaunch> launches;  // the graph's launches
   };
 
   absl::Status Adjust(Piece& piece, std::span<const HeldLaunch> held);
@@ -63,7 +63,7 @@ class Replay {
   LaunchLog log_;
   std::vector<Piece> pieces_;  // as many as the longest step had
   size_t next_ = 0;
-  bool singly_ = false;  // some piece of this step went out launch by launch
+  bool singly_ = false;  // some piece of this step was launched one by one
   mutable std::mutex mutex_;
   GraphCounts counts_ ABSL_GUARDED_BY(mutex_);
 };

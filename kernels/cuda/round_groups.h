@@ -11,21 +11,21 @@
 
 namespace annulus::cuda {
 
-// What one group of a round does: first the copies, which put parts together, then its transfers.
+// One group of a round: first its copies, which pack parts together, then its transfers.
 struct RoundGroup {
   std::vector<DeviceCopy> packs;
   std::vector<NcclTransfer> sends;
   std::vector<NcclTransfer> receives;
 };
 
-// How a round of member `rank` of `ranks` travels. A message of fewer than kFewestPulls parts has a
-// transfer for each. One of more travels as it lies in the receiver's memory, what is between parts
-// included, in pieces of as many bytes as the area has for each peer: piece n in a group behind
-// that of piece n - 1, from where it lies if that is one place, else put together in the area. So
-// the area is bounded, and is free again when the next group's turn comes in the stream.
+// Plans how a round of member `rank` of `ranks` travels. A message of fewer than kFewestPulls parts
+// takes one transfer per part. A longer message travels in the layout of the receiver's memory,
+// gaps included, cut into pieces as large as the area's share for one peer. Piece n is in the group
+// after that of piece n - 1. It is sent from where it lies if that is contiguous, else packed in
+// the area first. So the area is bounded, and is free again when the stream reaches the next group.
 //
-// Both sides cut by what both know, sizes of parts and of the area; between two ranks the groups of
-// a round meet one by one. INTERNAL where the area has less than kPartAlignment bytes for each
+// Both sides cut by the sizes of parts and of the area, which both know, so the groups of a round
+// match one by one between two ranks. INTERNAL if the area has less than kPartAlignment bytes per
 // peer.
 absl::StatusOr<std::vector<RoundGroup>> CutRound(std::span<const Communicator::Message> sends,
                                                  std::span<const Communicator::Message> receives,

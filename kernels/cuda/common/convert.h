@@ -7,9 +7,9 @@
 #include "kernels/base/dtype.h"
 #include "kernels/cuda/common/device.h"
 
-// The storage formats of kernels/base/dtype.h on the device: the same bits as the functions there,
-// by integer arithmetic and float32 alone. `dtype` is the same for all threads of a launch, so its
-// branches do not diverge.
+// The storage formats of kernels/base/dtype.h on the device. Gives the same bits as the functions
+// there, using only integer arithmetic and float32. `dtype` is the same for all threads of a
+// launch, so branches on it do not diverge.
 
 namespace annulus::cuda {
 
@@ -30,7 +30,7 @@ ANNULUS_DEVICE float WidenFloat8E4M3(uint32_t bits) {
   return WidenFloat16((bits & 0x80u) << 8 | magnitude << 7) * 256;
 }
 
-// Element `i` of an array of `dtype`: any with whole bytes but kI8, whose code it gives.
+// Element `i` of an array of `dtype`, which must have whole bytes. For kI8, the code.
 ANNULUS_DEVICE float LoadElement(DType dtype, const std::byte* values, int64_t i) {
   switch (dtype) {
     case DType::kF32:
@@ -66,7 +66,7 @@ ANNULUS_DEVICE uint32_t NarrowFloat16(float value) {
   return sign | (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
 }
 
-// |value| in an 8-bit format, as NarrowMagnitude of kernels/base/dtype.cc.
+// value| in an 8-bit format; the same as NarrowMagnitude in kernels/base/dtype.cc.
 ANNULUS_DEVICE uint32_t NarrowMagnitude8(uint32_t magnitude, int mantissa_bits, int bias,
                                          uint32_t largest) {
   const int dropped = 23 - mantissa_bits;
@@ -91,7 +91,7 @@ ANNULUS_DEVICE uint32_t NarrowFloat8(DType dtype, float value) {
   return sign | (nan ? 0x7eu : NarrowMagnitude8(magnitude, 2, 15, 0x7b));
 }
 
-// Writes `value` as element `i` of an array of `dtype`: any with whole bytes but kI8.
+// Stores `value` as element `i` of an array of `dtype`, which must have whole bytes and not be kI8.
 ANNULUS_DEVICE void StoreElement(DType dtype, std::byte* values, int64_t i, float value) {
   switch (dtype) {
     case DType::kF32:

@@ -4,27 +4,28 @@
 #include <cstddef>
 #include <cstdint>
 
-// The CUDA execution model in words of our own, so that every kernel compiles twice: by nvcc, and
-// as host C++ over the declarations below, whose meaning is in tests/support/cuda/. Kernels of the
-// portable path use nothing of CUDA but what this folder wraps.
+// The CUDA execution model in words of our own, so that every kernel compiles twice: with nvcc, and
+// as host C++ over the declarations below, which tests/support/cuda/ implements. Kernels of the
+// portable path use only the parts of CUDA that this folder wraps.
 //
-// A block has blockDim.x threads, a multiple of 32. Collectives (Shuffle*, Ballot, and those of
-// matrix.h) must be reached by all 32 lanes of a warp; SyncThreads by all threads of the block.
+// A block has blockDim.x threads, a multiple of 32. All 32 lanes of a warp must reach a collective
+// (Shuffle*, Ballot, and those of matrix.h); all threads of a block must reach SyncThreads.
 
 #if defined(__CUDACC__)
 
 #include <cuda_runtime.h>
 
 #define ANNULUS_DEVICE __device__ __forceinline__
-// Threads that a multiprocessor has room for (CUDA C++ Programming Guide, "Technical Specifications
-// per Compute Capability"): 1536 on GPUs made for graphics, as of 8.6, 8.9 and 12.0.
+// The number of threads that fit on a multiprocessor (CUDA C++ Programming Guide, "Technical
+// Specifications per Compute Capability"). GPUs made for graphics, such as 8.6, 8.9 and 12.0, have
+// 1536.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
 #define ANNULUS_ROOM 2048
 #else
 #define ANNULUS_ROOM 1536
 #endif
-// A kernel of at most `threads` threads per block, of which `blocks` fit on a multiprocessor, or
-// where it has less room, fewer.
+// Declares a kernel with at most `threads` threads per block, of which `blocks` blocks fit on a
+// multiprocessor, or fewer on one with less room.
 #define ANNULUS_KERNEL(threads, blocks) \
   __global__ void __launch_bounds__(    \
       threads, (threads) * (blocks) <= ANNULUS_ROOM ? (blocks) : ANNULUS_ROOM / (threads))
@@ -38,14 +39,14 @@ ANNULUS_DEVICE int64_t BlockX() { return blockIdx.x; }
 ANNULUS_DEVICE int64_t BlockY() { return blockIdx.y; }
 ANNULUS_DEVICE int64_t GridX() { return gridDim.x; }
 
-// The block's shared memory, of the size given at the launch; aligned to 1024 bytes.
+// The block's shared memory, as large as given at the launch, aligned to 1024 bytes.
 ANNULUS_DEVICE std::byte* SharedMemory() {
   extern __shared__ __align__(1024) unsigned char annulus_shared[];
   return reinterpret_cast<std::byte*>(annulus_shared);
 }
 
 ANNULUS_DEVICE void SyncThreads() { __syncthreads(); }
-// Like SyncThreads; whether `predicate` holds in any thread.
+// SyncThreads that also returns whether `predicate` holds in any thread.
 ANNULUS_DEVICE bool SyncThreadsOr(bool predicate) { return __syncthreads_or(predicate) != 0; }
 ANNULUS_DEVICE void SyncWarp() { __syncwarp(); }
 ANNULUS_DEVICE float ShuffleXor(float value, int mask) {
@@ -54,7 +55,7 @@ ANNULUS_DEVICE float ShuffleXor(float value, int mask) {
 ANNULUS_DEVICE uint32_t ShuffleXor(uint32_t value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 }
-// The value of lane `lane`.
+// The value in lane `lane`.
 ANNULUS_DEVICE float ShuffleFrom(float value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
@@ -62,30 +63,30 @@ ANNULUS_DEVICE uint32_t ShuffleFrom(uint32_t value, int lane) {
   return __shfl_sync(0xffffffffu, value, lane);
 }
 
-// Bit i of the result: whether `predicate` holds in lane i.
+// Bit i of the result says whether `predicate` holds in lane i.
 ANNULUS_DEVICE uint32_t Ballot(bool predicate) { return __ballot_sync(0xffffffffu, predicate); }
 
-// 2^x: within 2 units in the last place; subnormal results are 0.
+// 2^x, within 2 units in the last place; subnormal results become 0.
 ANNULUS_DEVICE float Exp2(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
-// log2(x): within 2^-22, or relatively as much where x is not between 0.5 and 2.
+// log2(x), with an absolute error within 2^-22; outside [0.5, 2] this is the relative error.
 ANNULUS_DEVICE float Log2(float x) {
   float result;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
-// 1 / x: within 1 unit in the last place; 0 for infinity.
+// 1 / x, within 1 unit in the last place; 0 for infinity.
 ANNULUS_DEVICE float Reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
-// How many bits are set.
+// The number of bits that are set.
 ANNULUS_DEVICE int CountBits(uint32_t bits) { return __popc(bits); }
 ANNULUS_DEVICE uint32_t BitsOf(float value) { return __float_as_uint(value); }
 ANNULUS_DEVICE float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
@@ -146,10 +147,10 @@ ANNULUS_DEVICE T Larger(T a, T b) {
   return a < b ? b : a;
 }
 
-// The hyperbolic tangent within 2^-22.
+// The hyperbolic tangent, within 2^-22.
 ANNULUS_DEVICE float Tanh(float x) { return 1 - 2 * Reciprocal(1 + Exp2(2.8853900817779268f * x)); }
 
-// Over the lanes of a warp, in an order that is the same for all of them.
+// The sum over the lanes of a warp, added in the same order for all of them.
 ANNULUS_DEVICE float WarpSum(float value) {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) value += ShuffleXor(value, mask);
   return value;

@@ -16,13 +16,13 @@ namespace annulus::cuda {
 
 #if !defined(__CUDACC__)
 
-// Runs `kernel` for every thread of the grid; 0.
+// Emulation: runs `kernel` for every thread of the grid. Returns 0.
 int RunGrid(const Grid& grid, absl::FunctionRef<void()> kernel);
 
-// Arguments lie at multiples of so many bytes.
+// Alignment of the arguments of a launch.
 inline constexpr size_t kArgumentAlignment = 128;
 
-// What LaunchKernel takes for a kernel: a function that runs one thread of it.
+// Emulation: what LaunchKernel takes for a kernel, a function that runs one thread of it.
 using HostKernel = void (*)(const void* arguments);
 template <auto kKernel, class Arguments>
 void RunThread(const void* arguments) {
@@ -32,7 +32,7 @@ void RunThread(const void* arguments) {
 
 #endif
 
-// By which address the runtime, or the emulation, knows a kernel.
+// The address by which the runtime or the emulation identifies a kernel.
 template <auto kKernel, class Arguments>
 const void* AddressOf() {
 #if defined(__CUDACC__)
@@ -42,11 +42,11 @@ const void* AddressOf() {
 #endif
 }
 
-// Enqueues or holds back `kKernel(arguments)`: see LaunchKernel.
+// Enqueues `kKernel(arguments)` or holds it back: see LaunchKernel.
 template <auto kKernel, class Arguments>
 int Launch(StreamHandle stream, const Grid& grid, const Arguments& arguments) {
   static_assert(std::is_trivially_copyable_v<Arguments>);
-  // Bytes between fields are no reason to tell arguments apart.
+  // Clear the padding between fields, so that it does not make equal arguments differ.
   Arguments taken = arguments;
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_clear_padding)

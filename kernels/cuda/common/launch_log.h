@@ -11,7 +11,7 @@
 
 namespace annulus::cuda {
 
-// A launch, or an event to be recorded in its place, that the device has not got yet.
+// A launch, or the recording of an event, that is held back from the device.
 struct HeldLaunch {
   const void* kernel = nullptr;  // as LaunchKernel takes it; null: `event` is recorded
   EventHandle event = nullptr;
@@ -21,7 +21,7 @@ struct HeldLaunch {
   bool operator==(const HeldLaunch&) const = default;
 };
 
-// Launches in their order. Keeps its memory when it is emptied. Not thread-safe.
+// Held launches, in order. Keeps its memory when cleared. Not thread-safe.
 class LaunchLog {
  public:
   void Add(const void* kernel, const Grid& grid, const void* arguments, size_t bytes) {
@@ -50,11 +50,12 @@ class LaunchLog {
     return launches_[count_++];
   }
 
-  std::vector<HeldLaunch> launches_;  // of which count_ are held
+  std::vector<HeldLaunch> launches_;  // of which the first count_ are held
   size_t count_ = 0;
 };
 
-// What a stream is to CUDA, for work that is not a launch: it may not overtake any that is held.
+// CUDA's handle of a stream, for work other than launches. Such work must not overtake held
+// launches, so nothing may be held.
 inline void* NativeOf(StreamHandle stream) {
   if (stream == nullptr) return nullptr;
   ANNULUS_CHECK(stream->held == nullptr || stream->held->empty())

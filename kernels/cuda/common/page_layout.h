@@ -9,10 +9,10 @@
 
 namespace annulus::cuda {
 
-// Where one layer's part of a page keeps what: K [kv_heads][page_tokens][k_stride], then V the same
+// The layout of one layer's part of a page: K [kv_heads][page_tokens][k_stride], then V the same
 // way, then (kI8) the bf16 scales of K [kv_heads][page_tokens], then those of V. Strides are the
-// dimensions rounded up to 16 elements, so that rows start at multiples of 16 bytes in every type;
-// what lies between is 0, written with the row. `element` is the bytes of one element.
+// dimensions rounded up to 16 elements, so that rows of every type start at multiples of 16 bytes.
+// Padding is 0, written with each row. `element` is the size of one element in bytes.
 struct PageLayout {
   int page_tokens;
   int kv_heads;

@@ -7,8 +7,8 @@
 
 namespace annulus::cuda {
 
-// The merge law of kernels/ops/attention.h for one row: lse = log(exp(a) + exp(b)), and the weights
-// of both sides. An empty side (lse = -infinity) has no weight, and the other exactly 1.
+// The merge of kernels/ops/attention.h for one row: lse = log(exp(a) + exp(b)), and the weights of
+// both sides. An empty side (lse = -infinity) has weight 0, and the other side weight 1 exactly.
 struct MergeWeights {
   float lse;
   float into;
@@ -25,7 +25,7 @@ ANNULUS_DEVICE MergeWeights WeightsOfMerge(float into, float from) {
   return {lse, expf(into - lse), expf(from - lse)};
 }
 
-// A weight of 0 drops its side, NaN included.
+// A side of weight 0 is dropped, even if it is NaN.
 ANNULUS_DEVICE float Merged(const MergeWeights& weights, float into, float from) {
   if (weights.from == 0) return weights.into == 1 ? into : weights.into * into;
   if (weights.into == 0) return weights.from == 1 ? from : weights.from * from;

@@ -5,15 +5,15 @@ namespace annulus::cuda {
 
 class LaunchLog;
 
-// A stream as runtime.h opens it. Used by one thread at a time.
+// A stream opened by runtime.h. Used by one thread at a time.
 struct OpenedStream {
-  void* native = nullptr;     // a cudaStream_t, whose type no header outside of common/ needs
-  LaunchLog* held = nullptr;  // takes launches instead of the device; null: they go out at once
+  void* native = nullptr;     // a cudaStream_t; headers outside common/ do not need its type
+  LaunchLog* held = nullptr;  // collects launches instead of the device; null: they go out at once
 };
 using StreamHandle = OpenedStream*;
 // A cudaEvent_t, likewise.
 using EventHandle = void*;
-// Launches that were made one: see runtime.h.
+// A graph of launches: see runtime.h.
 using GraphHandle = void*;
 
 }  // namespace annulus::cuda

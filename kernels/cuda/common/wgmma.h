@@ -6,13 +6,15 @@
 #include "kernels/base/dtype.h"
 #include "kernels/cuda/common/device.h"
 
-// Products of a warpgroup (4 warps, the first of them a multiple of 4) by the tensor cores of
-// compute capability 9.0. Source: PTX ISA 8.x, "Asynchronous Warpgroup Level Matrix Instructions".
+// Products of a warpgroup (4 warps; the first one's number is a multiple of 4) by the tensor cores
+// of compute capability 9.0. Source: PTX ISA 8.x, "Asynchronous Warpgroup Level Matrix
+// Instructions".
 //
 // d [64][N] += a [64][16] b [16][N] in float32. Warp w of the warpgroup has rows 16 w to 16 w + 15
-// of a and d, each lane as in matrix.h: d[4 n + i] is element i of its part of the columns 8 n to
-// 8 n + 7, and a[0..3] its part of a. Products are asynchronous: registers of d and a, and shared
-// memory, must be left alone from the product until WgmmaWait, but for further products into d.
+// of a and d, distributed over its lanes as in matrix.h: d[4 n + i] is element i of the lane's part
+// of the columns 8 n to 8 n + 7, and a[0..3] is its part of a. Products are asynchronous: from the
+// product until WgmmaWait, do not touch the registers of d and a or the shared memory, except for
+// further products into d.
 //
 //   WgmmaFence();  // before the first product after other uses of d or a
 //   MultiplyShared(..); ..; WgmmaCommit();
@@ -28,13 +30,13 @@ inline constexpr int kWarpgroup = 4 * kWarp;
 ANNULUS_DEVICE void WgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 // Closes this warp's group of products.
 ANNULUS_DEVICE void WgmmaCommit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// Waits until at most `kPending` of this warp's latest groups are not done.
+// Waits until at most the latest `kPending` groups of this warp are unfinished.
 template <int kPending>
 ANNULUS_DEVICE void WgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Keeps the compiler from moving uses of `d` across this point: it believes that products are done
-// where they are issued.
+// Keeps the compiler from moving uses of `d` across this point, because it assumes that products
+// finish where they are issued.
 template <int kCount>
 ANNULUS_DEVICE void SettleRegisters(float (&d)[kCount]) {
 #pragma unroll
@@ -64,7 +66,8 @@ ANNULUS_DEVICE void SettleRegisters(float (&d)[kCount]) {
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "  \
   "%126, %127"
 
-// d = a b, or d += a b where `add`. Both lie in shared memory, rows of depth (see PanelMatrix).
+// d = a b or, with `add`, d += a b. Both a and b lie in shared memory, in rows of depth (see
+// PanelMatrix).
 #define ANNULUS_MULTIPLY_SHARED(Type, type, columns, text, operands, a_, b_, add_)               \
   ANNULUS_DEVICE void MultiplyShared(Type, float(&d)[columns / 2], uint64_t a, uint64_t b,       \
                                      bool add) {                                                 \
@@ -76,7 +79,8 @@ ANNULUS_DEVICE void SettleRegisters(float (&d)[kCount]) {
                  : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                  \
   }
 
-// d += a b: a in registers, b in shared memory as rows of outputs, one for each step of depth.
+// d += a b, with a in registers and b in shared memory as rows of outputs, one row per step of
+// depth.
 #define ANNULUS_MULTIPLY_REGISTERS(Type, type, columns, text, operands, a_, b_, add_)            \
   ANNULUS_DEVICE void MultiplyRegisters(Type, float(&d)[columns / 2], const uint32_t(&a)[4],     \
                                         uint64_t b) {                                            \

@@ -8,8 +8,8 @@
 
 namespace annulus::cuda {
 
-// Which two of a word's four codes become a pair; the value is the selector of SelectBytes that
-// puts each code into the upper half of 16 bits.
+// Which two of a word's four codes become a pair. The value is the SelectBytes selector that puts
+// each code into the upper half of 16 bits.
 enum class CodePair : uint32_t {
   k01 = 0x1404,
   k23 = 0x3424,
@@ -17,8 +17,9 @@ enum class CodePair : uint32_t {
   k13 = 0x3414,
 };
 
-// Two int8 codes as bf16, exactly. A bf16 of 128 + u has u in its last 7 bits; from it go 128 or,
-// where the code is negative, 256, whose bf16 differ in the bit that is the code's sign.
+// Widens two int8 codes to bf16, exactly. The bf16 of 128 + u has u in its last 7 bits; subtracting
+// 128 or, for a negative code, 256 gives the value. The bf16 of those two differ in just the bit
+// that is the code's sign.
 ANNULUS_DEVICE uint32_t WidenInt8(uint32_t codes, CodePair pair) {
   // Each code into the lower half of 16 bits.
   const uint32_t spread = SelectBytes(codes, static_cast<uint32_t>(pair) >> 4 | 0x4000u);
@@ -26,9 +27,9 @@ ANNULUS_DEVICE uint32_t WidenInt8(uint32_t codes, CodePair pair) {
                   MaskedOr(spread, 0x00800080u, 0xc300c300u));
 }
 
-// Two codes of fp8 as bf16, exactly: the bits move to their place and a power of 2 mends the
-// exponent's bias, subnormals included; codes beyond the largest finite number give NaN (pages and
-// weights hold no infinity).
+// Widens two fp8 codes to bf16, exactly: moves the bits to their place and corrects the exponent's
+// bias by multiplying by a power of 2, which also works for subnormal numbers. Codes beyond the
+// largest finite number give NaN (pages and weights hold no infinity).
 ANNULUS_DEVICE uint32_t WidenFloat8(DType dtype, uint32_t codes, CodePair pair) {
   const uint32_t spread = SelectBytes(codes, static_cast<uint32_t>(pair));
   const bool e4m3 = dtype == DType::kF8E4M3;
@@ -39,12 +40,12 @@ ANNULUS_DEVICE uint32_t WidenFloat8(DType dtype, uint32_t codes, CodePair pair) 
   return MultiplyPairs(moved, power) | HalvesOfSign(beyond);
 }
 
-// Two codes of an 8-bit storage type as bf16: the first in the low half.
+// Widens two codes of an 8-bit storage type to bf16; the first goes to the low half.
 ANNULUS_DEVICE uint32_t WidenCodes(DType dtype, uint32_t codes, CodePair pair) {
   return dtype == DType::kI8 ? WidenInt8(codes, pair) : WidenFloat8(dtype, codes, pair);
 }
 
-// Two codes of int8 times their key's scale, rounded to bf16. A float32 of 2^23 + u has u in its
+// Two int8 codes times their key's scale, rounded to bf16. The float32 of 2^23 + u has u in its
 // last bits.
 ANNULUS_DEVICE uint32_t WidenScaled(uint32_t codes, CodePair pair, float scale) {
   const uint32_t biased = SelectBytes(codes, static_cast<uint32_t>(pair)) ^ 0x80008000u;
@@ -53,8 +54,8 @@ ANNULUS_DEVICE uint32_t WidenScaled(uint32_t codes, CodePair pair, float scale) 
   return Pack(BFloat16{}, low * scale, high * scale);
 }
 
-// Where element `d` of a head stands in a row of queries, so that codes of 4 neighbouring elements
-// are a lane's depth {2t, 2t+1, 2t+8, 2t+9}.
+// Where element `d` of a head is stored in a row of queries, so that codes of 4 neighbouring
+// elements match a lane's depth {2t, 2t+1, 2t+8, 2t+9}.
 ANNULUS_DEVICE int PermutedDepth(int d) {
   const int t = d % 16 / 4;
   const int e = d % 4;

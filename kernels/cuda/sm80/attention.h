@@ -8,22 +8,22 @@
 #include "kernels/cuda/common/stream_handle.h"
 #include "kernels/ops/attention.h"
 
-// Launches of attention over pages. All pointers are device addresses; each returns 0 or the number
-// of CUDA's error.
+// Launches of attention over pages. All pointers are device addresses. Each function returns 0 or
+// CUDA's error number.
 
 namespace annulus::cuda {
 
-// The rows of one item and kv head are numbered position-major: row = position index * group +
-// query head of the group. A unit is what one block computes: some of these rows over some of the
-// item's pages.
+// What one block computes: some rows of an item over some of the item's pages, for one kv head.
+// Rows of an item and kv head are numbered position-major: row = position index * group + query
+// head within the group.
 struct AttentionUnit {
   int32_t item;
   int32_t kv_head;
   int32_t row_begin;
   int32_t row_count;   // at most the rows of the kernel's tile
-  int32_t page_begin;  // into the item's pages, or into its lists where it has any
+  int32_t page_begin;  // into the item's pages or, if it has lists, into those
   int32_t page_end;
-  int32_t partial;  // first row of the workspace that takes the state; < 0: the item's state does
+  int32_t partial;  // first workspace row for the state; < 0: goes to the item's state
 };
 
 struct AttentionItemView {
@@ -31,8 +31,8 @@ struct AttentionItemView {
   int64_t query_stride;
   const int32_t* positions;
   const KvPageView* pages;
-  int64_t page_offset;   // added to the data of every page
-  const int32_t* lists;  // indices of pages; null: page_begin is the index
+  int64_t page_offset;   // added to the address of every page
+  const int32_t* lists;  // page indices; null: page_begin itself is the index
   const DilatedBranch* branches;
   int branch_count;
   float* o;
@@ -53,29 +53,30 @@ struct AttentionArguments {
   float* partial_lse;
 };
 
-// The two shapes of a block: many rows that share every tile of keys, or at most 16 rows with the
-// keys of a tile shared out among the warps.
+// The two kinds of block. Prefill: many rows share every tile of keys. Decode: at most 16 rows, and
+// the warps divide the keys of a tile among themselves.
 enum class AttentionShape : uint8_t { kPrefill, kDecode };
 
-// The rows of a unit.
+// The most rows of a unit.
 constexpr int AttentionRows(AttentionShape shape, int dim) {
   return shape == AttentionShape::kDecode ? 16 : dim > 128 ? 64 : 128;
 }
 
-// `dim`: at least the larger of k_dim and v_dim, at most 256. One function per class of storage:
-// bf16; f16; and 8 bits, which are multiplied as bf16.
+// `dim` is at least the larger of k_dim and v_dim, and at most 256. There is one function per class
+// of storage: bf16, f16, and 8 bits (multiplied as bf16).
 int LaunchAttentionBf16(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                         const AttentionArguments& arguments);
 int LaunchAttentionF16(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                        const AttentionArguments& arguments);
 int LaunchAttentionNarrow(StreamHandle stream, AttentionShape shape, int dim, int64_t units,
                           const AttentionArguments& arguments);
-// Shared memory of one block in bytes, of bf16 and f16; 8 bits have less.
+// Bytes of shared memory per block for bf16 and f16; 8 bits need less.
 size_t AttentionBytes(AttentionShape shape, int dim);
-// float32 in all of float32; units of the decode shape, up to 256 dimensions.
+// All float32; units of the decode shape, up to 256 dimensions.
 int LaunchAttentionFloat(StreamHandle stream, int64_t units, const AttentionArguments& arguments);
 
-// A unit whose pages were shared out: part p has its rows at partial_begin + p * row_count.
+// A unit whose pages were divided among several parts: part p has its rows at partial_begin + p *
+// row_count.
 struct AttentionMerge {
   int32_t item;
   int32_t kv_head;
@@ -85,7 +86,7 @@ struct AttentionMerge {
   int32_t parts;
 };
 
-// Merges parts in ascending order into the items' states, one block per merge and row.
+// Merges the parts in ascending order into the items' states, with one block per merge and row.
 struct AttentionMergeArguments {
   const AttentionMerge* merges;
   const AttentionItemView* items;

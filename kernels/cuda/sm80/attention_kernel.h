@@ -2,23 +2,23 @@
 #define ANNULUS_KERNELS_CUDA_SM80_ATTENTION_KERNEL_H_
 
 // Attention over pages by the tensor cores of compute capability 8.0 and up. Source:
-// FlashAttention-2 (Dao 2023): online softmax, scores and output in registers, tiles of keys and
-// values by asynchronous copies, the next while the current is attended.
+// FlashAttention-2 (Dao 2023): online softmax, scores and output in registers, and asynchronous
+// copies that fetch the next tile of keys and values while the current one is attended.
 //
 // A block computes one AttentionUnit. Tiles of kKeys slots never cross a page. Scores, weights and
-// sums are float32; queries and weights are rounded to the operand type T. Codes of 8 bits are
-// widened in registers; then the depth of query and key is permuted inside of 16 (PermutedDepth)
-// and the columns of the output inside of 16 (OutputColumn), so that a lane's codes are neighbours.
-// The scales of int8 multiply scores and weights, in float32.
+// sums are float32; queries and weights are rounded to the operand type T. 8-bit codes are widened
+// in registers. For them, the depth of query and key is permuted within each 16 elements
+// (PermutedDepth), and so are the columns of the output (OutputColumn), so that a lane's codes are
+// contiguous. The scales of int8 multiply scores and weights, in float32.
 //
-// The order in which a row adds up depends on its unit (the first page, how many pages share a
-// part) and on the shape: see OpTable::row_invariant.
+// The order in which a row is summed depends on the shape and on its unit (the first page, and how
+// many pages a part has): see OpTable::row_invariant.
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/sm80/attention_tile.h"
 
 namespace annulus::cuda {
 
-// Starts the copies of a tile: absent slots and columns become 0.
+// Starts the copies of a tile; absent slots and columns become 0.
 template <class C>
 ANNULUS_DEVICE void StartTile(const PageLayout& layout, int kv_head, const KeyTile& tile,
                               AttentionShared<C>& shared, int stage) {
@@ -96,7 +96,7 @@ ANNULUS_DEVICE void StoreRows(const AttentionArguments& a, const AttentionUnit& 
   }
 }
 
-// The warps that shared out the keys bring their sums together, then all threads store.
+// The warps that divided the keys among themselves add up their sums, then all threads store.
 template <class C>
 ANNULUS_DEVICE void ExchangeRows(const AttentionArguments& a, const AttentionUnit& unit,
                                  const AttentionItemView& item, int key_warp,
@@ -205,8 +205,8 @@ int LaunchAttention(StreamHandle stream, int64_t units, const AttentionArguments
   return Launch<AttentionKernel<C>>(stream, grid, arguments);
 }
 
-// Calls `use` with the Config for a shape and dimension. The reviewed list of instances: 3 head
-// dimensions by 2 shapes for every class of storage.
+// Calls `use` with the Config for a shape and dimension. These are all instances: 3 head dimensions
+// by 2 shapes for every class of storage.
 template <class T, bool kNarrow, class Use>
 auto WithAttentionConfig(AttentionShape shape, int dim, const Use& use) {
   if (shape == AttentionShape::kPrefill) {

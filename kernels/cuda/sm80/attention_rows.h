@@ -1,7 +1,7 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM80_ATTENTION_ROWS_H_
 #define ANNULUS_KERNELS_CUDA_SM80_ATTENTION_ROWS_H_
 
-// What all kernels of attention share: tiles of keys, the mask, and where states go.
+// What all attention kernels share: tiles of keys, the mask, and how states are stored.
 #include <cmath>
 
 #include "kernels/cuda/common/convert.h"
@@ -13,8 +13,8 @@ namespace annulus::cuda {
 // Slots of one page that are attended together.
 struct KeyTile {
   const std::byte* page;
-  int32_t slot;   // of the page
-  int32_t first;  // position
+  int32_t slot;   // within the page
+  int32_t first;  // position of that slot
   int32_t count;  // slots that hold a key; may be negative
 };
 
@@ -22,7 +22,7 @@ ANNULUS_DEVICE const KvPageView& PageOf(const AttentionItemView& item, int32_t i
   return item.pages[item.lists == nullptr ? index : item.lists[index]];
 }
 
-// Tile number `tile` of a unit; tiles of `keys` slots never cross a page.
+// Tile number `tile` of a unit. Tiles of `keys` slots never cross a page.
 template <int kKeys>
 ANNULUS_DEVICE KeyTile TileAt(const AttentionArguments& a, const AttentionUnit& unit,
                               const AttentionItemView& item, int tile) {
@@ -33,8 +33,9 @@ ANNULUS_DEVICE KeyTile TileAt(const AttentionArguments& a, const AttentionUnit& 
           Smaller(page.tokens - slot, kKeys)};
 }
 
-// How often the row at `position` counts the key in slot `slot`: 0 or 1, or the number of the
-// item's branches that keep it. Compared in slots, so that no position is added up beyond int32.
+// How often the row at `position` counts the key in slot `slot`: 0 or 1 or, with branches, the
+// number of branches that keep it. Compares slots instead of positions, so that nothing overflows
+// int32.
 ANNULUS_DEVICE int TimesSeen(const AttentionArguments& a, const AttentionItemView& item,
                              const KeyTile& tile, int32_t position, int head, int slot) {
   const int32_t low = position - a.window;
@@ -52,7 +53,7 @@ ANNULUS_DEVICE int TimesSeen(const AttentionArguments& a, const AttentionItemVie
   return times;
 }
 
-// Element `d` of a slot's value, from the page itself.
+// Element `d` of a slot's value, read from the page.
 ANNULUS_DEVICE float ValueAt(const PageLayout& layout, const KeyTile& tile, int kv_head, int slot,
                              int d) {
   const float value =
@@ -62,7 +63,7 @@ ANNULUS_DEVICE float ValueAt(const PageLayout& layout, const KeyTile& tile, int 
                      tile.page + layout.ValueScale(kv_head, tile.slot + slot)));
 }
 
-// How the state of a unit's row is stored: o = into * o + from * (sums of weight * value).
+// How to store the state of a unit's row: o = into * o + from * (sums of weight * value).
 struct RowStore {
   float* o;
   float* lse;
@@ -76,9 +77,9 @@ struct RowStore {
   }
 };
 
-// Row r of the unit, whose weights have the sum `sum` relative to exp(maximum). Where the item
-// merges, this reads the state that is there: nobody may store before all lanes of the row have
-// been here. Rows that the unit does not have get nothing to store to.
+// The store of row r of the unit. `sum` is the sum of its weights relative to exp(maximum). If the
+// item merges, this reads the present state, so no lane may store before all lanes of the row have
+// called it. For rows beyond the unit's, returns a store without addresses.
 ANNULUS_DEVICE RowStore StoreOf(const AttentionArguments& a, const AttentionUnit& unit,
                                 const AttentionItemView& item, int r, float maximum, float sum) {
   if (r >= unit.row_count) return {};
@@ -96,7 +97,7 @@ ANNULUS_DEVICE RowStore StoreOf(const AttentionArguments& a, const AttentionUnit
   return {o, item.lse + index, weights.lse, weights.into, weights.from * reciprocal};
 }
 
-// A maximum in powers of two as the natural logarithm that StoreOf takes.
+// Converts a maximum in units of log 2 to the natural logarithm that StoreOf takes.
 ANNULUS_DEVICE float NaturalOf(float maximum) { return maximum * 0.6931471805599453f; }
 
 }  // namespace annulus::cuda

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM80_ATTENTION_SHARED_H_
 #define ANNULUS_KERNELS_CUDA_SM80_ATTENTION_SHARED_H_
 
-// The instances of attention over pages, and what a block of each has in shared memory. See
+// The instances of attention over pages, and the shared memory of a block of each. See
 // attention_kernel.h.
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace annulus::cuda {
 
-// T: type of the operands of a product. kNarrow: pages hold 8-bit codes. Warps: kRowWarps by
-// kKeyWarps; a warp has kRowTiles times 16 rows and kKeys / kKeyWarps keys of a tile.
+// T: operand type of the products. kNarrow: pages hold 8-bit codes. A block has kRowWarps by
+// kKeyWarps warps; a warp has kRowTiles times 16 rows and kKeys / kKeyWarps keys of a tile.
 template <class T, bool kIsNarrow, int kHeadDim, int kWarpRowTiles, int kWarpsOfRows,
           int kWarpsOfKeys, int kTileKeys>
 struct AttentionConfig {
@@ -30,7 +30,7 @@ struct AttentionConfig {
   static_assert(kDim % 32 == 0 && kWarpKeys % 16 == 0);
 };
 
-// The scales of int8, of a block's tiles. Operands of 16 bits have none, and no room for them.
+// The int8 scales of a block's tiles. Takes no room with 16-bit operands.
 template <int kStages, int kKeys, bool kNarrow>
 struct TileScales {
   alignas(16) uint16_t keys_of[kStages][kKeys];
@@ -47,26 +47,27 @@ struct TileScales<kStages, kKeys, false> {
   ANNULUS_DEVICE uint16_t* OfValues(int) const { return nullptr; }
 };
 
-// Rows end with 16 unused bytes, so that the rows of an 8x8 matrix lie in different banks. Of 256
-// dimensions and 16 bits that is 99 KiB with 64 rows and 32 keys: all that some GPUs give a block.
+// Each row ends with 16 unused bytes, so that the rows of an 8x8 matrix lie in different banks.
+// With 256 dimensions, 16 bits, 64 rows and 32 keys this takes 99 KiB: all that some GPUs allow per
+// block.
 template <class C>
 struct AttentionShared : TileScales<C::kStages, C::kKeys, C::kNarrow> {
   alignas(16) uint16_t query[C::kRows][C::kDim + 8];
   alignas(16) std::byte keys[C::kStages][C::kKeys][C::kDim * C::kElement + 16];
   alignas(16) std::byte values[C::kStages][C::kKeys][C::kDim * C::kElement + 16];
 
-  // Whether a slot's value is infinite or NaN: behind it.
+  // The flag whether a slot's value is infinite or NaN, stored after the value.
   ANNULUS_DEVICE std::byte& Bad(int stage, int slot) {
     return values[stage][slot][C::kDim * C::kElement];
   }
-  // One such value, over keys whose scores are there.
+  // Room for one such value; overlaps the keys, whose scores have been computed by then.
   ANNULUS_DEVICE float* BadValue(int stage) {
     static_assert(sizeof(keys[0]) >= C::kDim * sizeof(float));
     return reinterpret_cast<float*>(&keys[stage]);
   }
 };
 
-// What the warps of a block with kKeyWarps > 1 leave for each other; over the tiles.
+// What the warps of a block with kKeyWarps > 1 exchange; overlaps the tiles.
 template <class C>
 struct AttentionExchange {
   float o[C::kKeyWarps][C::kRows][C::kDim];

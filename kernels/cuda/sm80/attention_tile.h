@@ -1,7 +1,7 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM80_ATTENTION_TILE_H_
 #define ANNULUS_KERNELS_CUDA_SM80_ATTENTION_TILE_H_
 
-// One tile of keys and values for the rows of a block: scores, weights, output. See
+// Computes one tile of keys and values for the rows of a block: scores, weights, output. See
 // attention_kernel.h.
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/common/widen.h"
@@ -11,7 +11,8 @@
 
 namespace annulus::cuda {
 
-// A lane's part of 16 * kRowTiles rows: row tile i, half h is row 16 * i + 8 * h + lane / 4.
+// A lane's part of 16 * kRowTiles rows; half h of row tile i belongs to row 16 * i + 8 * h + lane /
+// 4.
 template <class C>
 struct RowSums {
   float o[C::kRowTiles][C::kDim / 8][4] = {};
@@ -20,14 +21,14 @@ struct RowSums {
   int32_t position[C::kRowTiles][2];  // -1: no row
 };
 
-// Column of the output that element e (0 or 1) of tile n is.
+// The output column of element e (0 or 1) of tile n.
 template <class C>
 ANNULUS_DEVICE int OutputColumn(int n, int e) {
   const int t = Lane() % 4;
   return C::kNarrow ? n / 2 * 16 + 4 * t + 2 * e + n % 2 : 8 * n + 2 * t + e;
 }
 
-// scores = query times key, of this warp's rows and keys.
+// scores = query times key, for this warp's rows and keys.
 template <class C>
 ANNULUS_DEVICE void Scores(const PageLayout& layout, const AttentionShared<C>& shared, int stage,
                            int first_row, int first_key,
@@ -66,7 +67,7 @@ ANNULUS_DEVICE void Scores(const PageLayout& layout, const AttentionShared<C>& s
   }
 }
 
-// The factor of slot `slot`'s scores or weights. Scales of slots that hold no key may be anything.
+// The factor for the scores or weights of slot `slot`. Slots without a key may have any scale.
 template <class C>
 ANNULUS_DEVICE float ScaleOf(const PageLayout& layout, const KeyTile& tile, const uint16_t* scales,
                              int slot) {
@@ -74,17 +75,18 @@ ANNULUS_DEVICE float ScaleOf(const PageLayout& layout, const KeyTile& tile, cons
   return C::kNarrow && layout.dtype == DType::kI8 ? WidenBFloat16(scales[slot]) : 1;
 }
 
-// The query head of a lane's row in row tile i, half h.
+// The query head of a lane's row: row tile i, half h.
 ANNULUS_DEVICE int HeadOf(const AttentionArguments& a, const AttentionUnit& unit, int first_row,
                           int i, int h) {
   const int row = unit.row_begin + first_row + 16 * i + 8 * h + Lane() / 4;
   return unit.kv_head * a.group + row % a.group;
 }
 
-// How often each of a lane's rows counts each of its keys: a byte per key, in the order of scores.
+// How often each of a lane's rows counts each of its keys: one byte per key, in the order of the
+// scores.
 template <class C>
 struct SeenKeys {
-  static constexpr int kKeys = C::kWarpKeys / 4;  // of one lane
+  static constexpr int kKeys = C::kWarpKeys / 4;  // per lane
   uint32_t words[C::kRowTiles][2][kKeys / 4];
 
   ANNULUS_DEVICE int Times(int i, int h, int j, int e) const {
@@ -93,7 +95,7 @@ struct SeenKeys {
   }
 };
 
-// A loop that is not unrolled: few tiles are masked, and divisions are long.
+// Not unrolled, because few tiles are masked and divisions take many instructions.
 template <class C>
 ANNULUS_DEVICE void FindSeen(const AttentionArguments& a, const AttentionUnit& unit,
                              const AttentionItemView& item, const KeyTile& tile, int first_row,
@@ -118,7 +120,7 @@ ANNULUS_DEVICE void FindSeen(const AttentionArguments& a, const AttentionUnit& u
   }
 }
 
-// Scores become weights 2^(score - maximum), in place; sums and output are rescaled.
+// Turns scores into weights 2^(score - maximum), in place. Rescales sums and output.
 template <class C>
 ANNULUS_DEVICE void Softmax(const AttentionArguments& a, const AttentionUnit& unit,
                             const AttentionItemView& item, const AttentionShared<C>& shared,
@@ -162,7 +164,7 @@ ANNULUS_DEVICE void Softmax(const AttentionArguments& a, const AttentionUnit& un
       }
       maximum = fmaxf(maximum, ShuffleXor(maximum, 1));
       maximum = fmaxf(maximum, ShuffleXor(maximum, 2));
-      // No score yet, or none but -infinity: all weights are 0.
+      // No score yet, or only -infinity: all weights are 0.
       const float base = maximum == -infinity ? 0 : maximum;
       const float rescale = Exp2(rows.maximum[i][h] - base);
       rows.maximum[i][h] = maximum;
@@ -186,8 +188,8 @@ ANNULUS_DEVICE void Softmax(const AttentionArguments& a, const AttentionUnit& un
   }
 }
 
-// Marks the slots of a tile whose values are not all finite and makes them 0, for the whole block;
-// whether there is one.
+// For the whole block: marks the slots of a tile whose values are not all finite, and sets those
+// values to 0. Returns whether there is one.
 template <class C>
 ANNULUS_DEVICE bool ClearBadValues(const PageLayout& layout, AttentionShared<C>& shared,
                                    int stage) {
@@ -219,9 +221,9 @@ ANNULUS_DEVICE bool ClearBadValues(const PageLayout& layout, AttentionShared<C>&
   return SyncThreadsOr(any);
 }
 
-// The weight of the warp's key `key` for half h of a row tile. Registers have no run-time index:
-// one of the thread's weights of its row by a mask. Of a comparison of indices the compiler makes
-// an index, and keeps all scores in local memory, also of tiles without such values.
+// The weight of the warp's key `key`, for half h of a row tile. Registers cannot be indexed at run
+// time, so a mask selects one of the thread's weights. With a comparison of indices, the compiler
+// would generate indexing and keep all scores in local memory, even for tiles without such values.
 template <class C>
 ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kWarpKeys / 8][4], int key, int h) {
   const uint32_t mask = 1u << (key / 8 * 2 + key % 2);
@@ -233,8 +235,9 @@ ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kWarpKeys / 8][4], int k
   return ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
 }
 
-// What the cleared values add to the rows that see them, one by one: in a product, 0 times infinity
-// would reach rows that do not. A rare case, so small rather than fast. For the whole block.
+// For the whole block: adds the cleared values to the rows that see them, one by one. In a matrix
+// product, 0 times infinity would reach rows that do not see them. This is rare, so the code is
+// small rather than fast.
 template <class C>
 ANNULUS_DEVICE void AddBadValues(const AttentionArguments& a, const AttentionUnit& unit,
                                  const AttentionItemView& item, AttentionShared<C>& shared,
@@ -244,7 +247,7 @@ ANNULUS_DEVICE void AddBadValues(const AttentionArguments& a, const AttentionUni
 #pragma unroll 1
   for (int slot = 0; slot < C::kKeys; ++slot) {
     if (shared.Bad(stage, slot) == std::byte{0}) continue;
-    SyncThreads();  // the value before has been added, and keys have been read
+    SyncThreads();  // the previous value has been added, and the keys have been read
     for (int d = ThreadIndex(); d < a.layout.v_dim; d += C::kThreads) {
       shared.BadValue(stage)[d] = ValueAt(a.layout, tile, unit.kv_head, slot, d);
     }
@@ -272,7 +275,7 @@ ANNULUS_DEVICE void AddBadValues(const AttentionArguments& a, const AttentionUni
   }
 }
 
-// output += weights times values, of this warp's rows and keys.
+// output += weights times values, for this warp's rows and keys.
 template <class C>
 ANNULUS_DEVICE void AddValues(const PageLayout& layout, const KeyTile& tile,
                               const AttentionShared<C>& shared, int stage, int first_key,

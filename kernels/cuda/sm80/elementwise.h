@@ -10,9 +10,9 @@
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/experts.h"
 
-// Launches of the kernels that touch every element once. All pointers are device addresses; what
-// each computes is said by the op of the same name in kernels/ops/. Each returns 0 or the number of
-// CUDA's error.
+// Launches of the kernels that touch every element once. The op of the same name in kernels/ops/
+// says what each computes. All pointers are device addresses. Each function returns 0 or CUDA's
+// error number.
 
 namespace annulus::cuda {
 
@@ -28,8 +28,8 @@ int LaunchRmsNorm(StreamHandle stream, const RmsNormArguments& arguments);
 int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments);
 
 // output[r, c] = sums[r, c] * factor * row_scales[r] * column_scales[c] + bias[c], in this order,
-// then the soft cap; it is added to output where `accumulate`. `sums` may be `output` where it is
-// not.
+// then the soft cap. With `accumulate` the result is added to the output; without it, `sums` and
+// `output` may be the same.
 struct ScaleArguments {
   ConstMatrixView sums;
   float factor;
@@ -52,33 +52,34 @@ struct RopeTableArguments {
 int LaunchRopeTable(StreamHandle stream, const RopeTableArguments& arguments);
 int LaunchRope(StreamHandle stream, const RopeParams& arguments);
 
-// output[i, :] = input[rows[i], :], or with `weights`: output[rows[i], :] += weights[j] * input[j]
-// for j = i * together and the together - 1 that follow, one after the other.
+// Gathers rows: output[i, :] = input[rows[i], :]. With `weights`, scatters and adds instead:
+// output[rows[i], :] += weights[j] * input[j, :] for j = i * together .. i * together + together -
+// 1, one after the other.
 struct MoveRowsArguments {
   ConstMatrixView input;
-  const int32_t* rows;   // [count]; null: row i is row i
-  const float* weights;  // [count * together]; null: gather
+  const int32_t* rows;   // [count]; null: rows[i] = i
+  const float* weights;  // [count * together]; null: gathers
   int64_t together;
   int64_t count;
   MatrixView output;
 };
 int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments);
 
-// Rows rounded to nearest even, with zeros up to `depth` elements.
+// The forms of rows rounded to nearest even and padded with zeros to `depth` elements.
 enum class RoundedRows : uint8_t {
   kBFloat16,
-  kBFloat16Steps,  // in steps of 32, whose pairs stand as linear_weights.h says
-  kFourBitSteps,   // .. for weights of 4 bits
+  kBFloat16Steps,  // in steps of 32, with pairs ordered as in linear_weights.h
+  kFourBitSteps,   // the same for 4-bit weights
   kFloat8,         // codes of Activations::kFp8
-  kFloat8Steps,    // the same codes as numbers of bf16, in steps
-  kFloat8Wide,     // .. of float32
+  kFloat8Steps,    // the same codes as bf16 numbers, in steps
+  kFloat8Wide,     // the same codes as float32 numbers
 };
 struct RoundRowsArguments {
   ConstMatrixView input;
   RoundedRows kind;
-  int64_t depth;  // at least input.cols, a multiple of 4; of steps, of 32
+  int64_t depth;  // at least input.cols and a multiple of 4; for steps, of 32
   void* output;   // [input.rows][depth], aligned to 16 bytes
-  float* scales;  // [input.rows] of the codes; null for bf16
+  float* scales;  // [input.rows] scales of the codes; null for bf16
 };
 int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments);
 

@@ -4,16 +4,16 @@
 #include "kernels/cuda/common/device.h"
 #include "kernels/cuda/sm80/linear.h"
 
-// Which rows a block of a product of few rows has, and with whose weights. Where rows chose
-// experts, a launch has blocks for every choice. They look up the expert in the device's memory,
-// and those of its first choice take all rows that chose it: so each chosen expert's weights are
-// read once, and the host need not know the choices.
+// Which rows a block of a product of few rows multiplies, and with whose weights. If rows chose
+// experts, the launch has blocks for every choice. Each looks up its expert in device memory; the
+// blocks of an expert's first choice take all rows that chose it, and the others have no work. So
+// each chosen expert's weights are read once, and the host need not know the choices.
 
 namespace annulus::cuda {
 
 static_assert(kMostChoosingRows <= kFewRows && kFewRows <= kWarp);
 
-// In shared memory: the rows that chose the block's expert, in their order.
+// The rows that chose the block's expert, in order. In shared memory.
 struct BlockRows {
   int count;
   int32_t inputs[kFewRows];
@@ -22,20 +22,20 @@ struct BlockRows {
 
 // What a block multiplies.
 struct Work {
-  LinearArguments linear;  // with the weights and the bias of the block's expert
+  LinearArguments linear;  // with the block's expert's weights and bias
   int tiles;
   int rows;
-  int listed_at;  // where BlockRows are in shared memory; -1: row r is row r of input and output
+  int listed_at;  // offset of BlockRows in shared memory; -1: row r is row r of input and output
 
   ANNULUS_DEVICE int64_t Input(int r) const { return listed_at < 0 ? r : Listed().inputs[r]; }
   ANNULUS_DEVICE int64_t Output(int r) const { return listed_at < 0 ? r : Listed().outputs[r]; }
-  // A pointer to them, which might be null, would no longer be known to be of shared memory.
+  // A pointer member, which might be null, would hide from the compiler that this is shared memory.
   ANNULUS_DEVICE const BlockRows& Listed() const {
     return *reinterpret_cast<const BlockRows*>(SharedMemory() + listed_at);
   }
 };
 
-// By one warp. No rows where choice BlockY() is not the expert's first.
+// Called by one warp. Lists no rows if choice BlockY() is not the first that names the expert.
 ANNULUS_DEVICE void ListRows(const FewRowsArguments& a, int32_t expert, BlockRows& list) {
   const int chosen = a.choices.chosen;
   const int rows = static_cast<int>(a.linear.output.rows) / chosen;
@@ -52,7 +52,7 @@ ANNULUS_DEVICE void ListRows(const FewRowsArguments& a, int32_t expert, BlockRow
   if (place == 0) list.count = found == BlockY() ? CountBits(lanes) : 0;
 }
 
-// `list` is the block's alone, and stays.
+// `list_at` is the offset of shared memory that only this list uses, for the whole kernel.
 ANNULUS_DEVICE Work WorkOfBlock(const FewRowsArguments& a, int list_at) {
   Work work{a.linear, a.tiles, static_cast<int>(a.linear.input.rows), -1};
   if (a.choices.experts == nullptr) return work;

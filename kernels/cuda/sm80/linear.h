@@ -9,19 +9,19 @@
 #include "kernels/cuda/common/stream_handle.h"
 #include "kernels/ops/experts.h"
 
-// Launches of the products with packed weights. All pointers are device addresses; each returns 0
-// or the number of CUDA's error.
+// Launches of the products with packed weights. All pointers are device addresses. Each function
+// returns 0 or CUDA's error number.
 
 namespace annulus::cuda {
 
-// The depth to which rows of weights are padded, and that one step of a product takes.
+// The depth of one step of a product; rows of weights are padded to a multiple of it.
 inline constexpr int64_t kDepthStep = 32;
-// The parts of the depth whose sums are added last: see linear_weights.h.
+// The number of parts of the depth whose sums are added last: see linear_weights.h.
 inline constexpr int kDepthParts = 8;
 
-// Weights as cuda::PackRows lays them out: row o at values + o * row_bytes, a multiple of 16
-// bytes, padded to a multiple of kDepthStep elements with bytes of 0; its scales, if any, at scales
-// + o * scale_bytes: one float32, or for the 4-bit types one bf16 per group.
+// Weights as cuda::PackRows lays them out. Row o starts at values + o * row_bytes, a multiple of 16
+// bytes, and is padded with zero bytes to a multiple of kDepthStep elements. Its scales, if any,
+// start at scales + o * scale_bytes: one float32 or, for the 4-bit types, one bf16 per group.
 struct WeightView {
   DType dtype;
   const std::byte* values;
@@ -38,42 +38,42 @@ struct LinearArguments {
   const float* bias;  // null: none
   MatrixView output;
   bool accumulate;
-  const float* input_scales;  // [rows], of inputs that are codes; null: 1
+  const float* input_scales;  // [rows], for inputs that are codes; null: 1
 };
-// In float32 throughout: kF32 and kF16.
+// All float32: for kF32 and kF16.
 int LaunchLinearFloat(StreamHandle stream, const LinearArguments& arguments);
 
-// Every dtype but those two: inputs are rounded to bf16, weights are exact in it. Blocks have
-// kBlockRows rows by kTileOutputs * tiles outputs; tiles is 1, 2 or kMostTilesMany.
+// For every other dtype: inputs are rounded to bf16, in which the weights are exact. Blocks have
+// kBlockRows rows by kTileOutputs * tiles outputs; `tiles` is 1, 2 or kMostTilesMany.
 inline constexpr int64_t kBlockRows = 64;
 inline constexpr int64_t kTileOutputs = 32;
 inline constexpr int kMostTilesMany = 4;
-// The depth to which rounded inputs are padded.
+// Rounded inputs are padded to a multiple of this depth.
 inline constexpr int64_t kRoundedDepth = 2 * kDepthStep;
 struct ManyRowsArguments {
-  LinearArguments linear;   // whose inputs are not read
-  const std::byte* inputs;  // [linear.output.rows][depth] in bf16, in steps: by LaunchRoundRows
+  LinearArguments linear;   // its inputs are not read
+  const std::byte* inputs;  // [linear.output.rows][depth] bf16 in steps, from LaunchRoundRows
   int64_t depth;            // in_features, padded to kRoundedDepth
   int tiles;
 };
 int LaunchLinearTensor(StreamHandle stream, const ManyRowsArguments& arguments);
-// Shared memory of one block in bytes.
+// Bytes of shared memory per block.
 size_t ManyRowsBytes(DType dtype, int tiles);
 
-// The same products of at most kFewRows rows, bit for bit, by blocks that have 8 * tiles outputs
-// and stream their weights: each byte of them is read from memory once for all rows, 2 * rows FLOPs
-// per weight. Inputs are read once by every block. 1 <= tiles <= kMostTiles*.
+// The same products for at most kFewRows rows, bit for bit. Blocks have 8 * tiles outputs and
+// stream their weights: each byte is read from memory once for all rows, with 2 * rows FLOPs per
+// weight. Every block reads all inputs. 1 <= tiles <= kMostTiles*.
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int kMostTilesTensor = 4;
 inline constexpr int kMostTilesFloat = 2;
-// With `experts`, rows of the output are choices: row i is multiplied by the weights of the expert
-// that it names, read once for all rows that chose it, and gets that expert's bias. linear.weight
-// then is any expert's, for shape, dtype and where its scales are behind its values; linear.input
-// has a row for each choice, or one for each `chosen` of them.
+// With `experts`, the rows of the output are choices. Row i is multiplied by the weights of expert
+// experts[i] and gets that expert's bias; an expert's weights are read once for all rows that chose
+// it. linear.weight is then any expert's: it gives the shape, the dtype and the distance from
+// values to scales. linear.input has one row per choice, or one per `chosen` choices.
 struct ChosenExperts {
   const ExpertAddress* addresses;  // [experts]
-  const int32_t* experts;          // [linear.output.rows]; null: the weights of `linear`, all rows
-  int chosen;                      // of each row
+  const int32_t* experts;  // [linear.output.rows]; null: no experts, all rows use linear.weight
+  int chosen;              // choices per row
 };
 struct FewRowsArguments {
   LinearArguments linear;
@@ -82,7 +82,7 @@ struct FewRowsArguments {
 };
 int LaunchFewRowsTensor(StreamHandle stream, const FewRowsArguments& arguments);
 int LaunchFewRowsFloat(StreamHandle stream, const FewRowsArguments& arguments);
-// Shared memory of one block in bytes.
+// Bytes of shared memory per block.
 size_t FewRowsTensorBytes(int tiles);
 size_t FewRowsFloatBytes(int tiles);
 

@@ -9,21 +9,22 @@
 #include "kernels/cuda/common/widen.h"
 #include "kernels/cuda/sm80/linear.h"
 
-// What the kernels of products share: weights out of their codes, and the order of sums, which is
-// why a row has the same bits by each of them.
+// What the product kernels share: decoding weights, and the order of summation, which all of them
+// follow, so that a row has the same bits in each.
 //
-// The depth is cut into kDepthParts parts, the same for every number of rows. A part is summed in
-// steps of kDepthStep, and the parts' sums are added in their order. Inside of a step, lane t of
-// the 4 that share an output (or the thread in their place) has depth 8t .. 8t + 7:
-//   tensor cores  as 4 pairs, of which p is at depth 16 * (p / 2) + 2t + 8 * (p % 2) of the two
-//                 products of 16 that make a step; a group's scale multiplies the step's sum, which
-//                 is added with one rounding (AddScaled)
-//   float32       one after the other into a sum of its own, of which there are 4 in a part:
+// The depth is divided into kDepthParts parts, the same ones for any number of rows. A part is
+// summed in steps of kDepthStep, and the parts' sums are added in order. Within a step, lane t of
+// the 4 that share an output (or the thread in their place) has the depth 8t .. 8t + 7:
+//   tensor cores  as 4 pairs. Pair p is at depth 16 * (p / 2) + 2t + 8 * (p % 2) of the two
+//   products
+//                 of 16 that make a step. A group's scale multiplies the step's sum, which is added
+//                 with one rounding (AddScaled)
+//   float32       one after the other, into a sum of its own. The 4 sums of a part are added as
 //                 (0 + 1) + (2 + 3)
 
 namespace annulus::cuda {
 
-// Elements of a row in each part: whole chunks of 64, which no group of 4-bit codes straddles.
+// Elements of a row in each part: whole chunks of 64, which no group of 4-bit codes crosses.
 ANNULUS_DEVICE int64_t PartDepth(int64_t in_features) {
   constexpr int64_t kUnit = 64;
   return (in_features + kDepthParts * kUnit - 1) / (kDepthParts * kUnit) * kUnit;
@@ -40,7 +41,7 @@ ANNULUS_DEVICE float LoadScale(const WeightView& w, int64_t o, int64_t i) {
   return WidenBFloat16(reinterpret_cast<const uint16_t*>(scales)[group]);
 }
 
-// What the sum of a row's products is multiplied by, before the scale of the weights.
+// The factor for the sum of a row's products, applied before the scale of the weights.
 ANNULUS_DEVICE float InputScale(const LinearArguments& a, int64_t row) {
   return a.input_scales == nullptr ? 1 : a.input_scales[row];
 }
@@ -56,21 +57,22 @@ ANNULUS_DEVICE void StoreOutput(const LinearArguments& a, int64_t row, int64_t c
   *output = a.accumulate ? *output + sum : sum;
 }
 
-// Which of 8 neighbouring elements are the halves of pair p. 4-bit codes leave their word in pairs
-// that lie 16 bits apart.
+// Which two of 8 neighbouring elements form pair p. Decoding 4-bit codes gives pairs that are 16
+// bits apart in their word.
 ANNULUS_DEVICE int LowOfPair(bool four_bit, int p) { return four_bit ? p : 2 * p; }
 ANNULUS_DEVICE int HighOfPair(bool four_bit, int p) { return four_bit ? p + 4 : 2 * p + 1; }
 
-// Rounded inputs of many rows have the pairs of a step in this order, so that ldmatrix gives every
-// lane its own: the word of pair p of lane t.
+// The word of pair p of lane t in a step of rounded inputs. In this order, ldmatrix gives every
+// lane its own pairs.
 ANNULUS_DEVICE int WordOfPair(int t, int p) { return 4 * p + t; }
 
-// Codes 0 and 4 of a word's eight as bf16, less 8 each. A bf16 of 128 + u has u in its last bits.
+// Codes 0 and 4 of a word's eight as bf16, minus 8 each. The bf16 of 128 + u has u in its last
+// bits.
 ANNULUS_DEVICE uint32_t WidenNibbles(uint32_t word) {
   return AddPairs(MaskedOr(word, 0x000f000fu, 0x43004300u), 0xc308c308u);
 }
 
-// How weights are stored that are multiplied in bf16.
+// The stored forms of weights that are multiplied in bf16.
 enum class CodeForm : uint8_t { kFourBits, kInt8, kFloat8, kBFloat16 };
 
 constexpr int BitsOf(CodeForm form) {
@@ -84,8 +86,8 @@ constexpr CodeForm FormOf(DType dtype) {
   return dtype == DType::kI8 ? CodeForm::kInt8 : CodeForm::kFloat8;
 }
 
-// 8 neighbouring weights as bf16 pairs; `codes` is a multiple of as many bytes as a weight has
-// bits.
+// Widens 8 neighbouring weights to bf16 pairs. The alignment of `codes`, in bytes, is the number of
+// bits of a weight.
 template <CodeForm kForm>
 ANNULUS_DEVICE void WidenEight(DType dtype, const std::byte* codes, uint32_t (&pairs)[4]) {
   if constexpr (kForm == CodeForm::kBFloat16) {

@@ -9,8 +9,8 @@
 #include "kernels/cuda/common/stream_handle.h"
 #include "kernels/ops/attention.h"
 
-// Launches of the kernels that write and read pages, and that merge attention states. All pointers
-// are device addresses; each returns 0 or the number of CUDA's error.
+// Launches of the kernels that write and read pages and merge attention states. All pointers are
+// device addresses. Each function returns 0 or CUDA's error number.
 
 namespace annulus::cuda {
 
@@ -31,7 +31,7 @@ struct KvReadArguments {
 };
 int LaunchKvRead(StreamHandle stream, const KvReadArguments& arguments);
 
-// into = into (+) from; without `from`, into = into (+) {0, sink[head]}.
+// into = into (+) from; if from_o is null, into = into (+) {0, sink[head]}.
 struct MergeArguments {
   AttentionState into;
   const float* from_o;  // null: merge sinks
@@ -40,7 +40,8 @@ struct MergeArguments {
 };
 int LaunchMerge(StreamHandle stream, const MergeArguments& arguments);
 
-// The address of a kernel, for FindImage: all of sm80/ is compiled for the same architectures.
+// The address of some kernel of sm80/, for FindImage: all of sm80/ is compiled for the same
+// architectures.
 const void* AnyKernel();
 
 }  // namespace annulus::cuda

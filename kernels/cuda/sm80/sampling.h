@@ -8,9 +8,9 @@
 
 namespace annulus::cuda {
 
-// kernels/ops/sampling.h, one block for each row. `rows` and `tokens` are of logits.rows; all
-// pointers, those inside of rows too, are addresses that the device reaches. Returns 0 or the
-// number of CUDA's error.
+// The op of kernels/ops/sampling.h, with one block per row. `rows` and `tokens` have logits.rows
+// entries. All pointers, including those inside rows, are addresses that the device can reach.
+// Returns 0 or CUDA's error number.
 struct SampleArguments {
   MatrixView logits;
   const SampleRow* rows;

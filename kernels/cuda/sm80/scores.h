@@ -11,18 +11,18 @@
 #include "kernels/ops/block_masses.h"
 #include "kernels/ops/block_scores.h"
 
-// Launches of what kernels/ops/block_scores.h and block_masses.h describe. All pointers are
-// addresses that the device reads; each returns 0 or the number of CUDA's error.
+// Launches of the ops of kernels/ops/block_scores.h and block_masses.h. All pointers are addresses
+// that the device can read. Each function returns 0 or CUDA's error number.
 //
-// Scores of blocks are a product of two matrices. A row is a row group and a query head: its
-// queries one behind the other, by the slot that each meets (MeetingSlot), zeros where there is
-// none. A column is a tile of `stride` keys, which lie in a page one behind the other too. So the
-// depth is stride * k_stride, and the sum over it is that of the antidiagonal. With stride 1 it is
-// one query's score of one key.
+// Block scores are computed as a matrix product. A row is a row group and a query head: the group's
+// queries one after the other, in the order of the slots that they meet (MeetingSlot), with zeros
+// for slots that no query meets. A column is a tile of `stride` keys, which are contiguous in a
+// page. So the depth is stride * k_stride, and the sum over it is that of the antidiagonal. With
+// stride 1 it is one query's score of one key.
 
 namespace annulus::cuda {
 
-// In float32: what one block computes, some row groups of an item against the pages of one block of
+// Float32: what one block computes, some row groups of an item against the pages of one block of
 // keys.
 struct ScoresUnit {
   int32_t item;
@@ -30,7 +30,7 @@ struct ScoresUnit {
   int32_t group_count;  // at most kScoredGroups
   int32_t page_begin;
   int32_t page_end;
-  int32_t block;  // of the item
+  int32_t block;  // within the item
 };
 inline constexpr int kScoredGroups = 32;
 
@@ -44,33 +44,33 @@ struct ScoresItemView {
   int branch_count;
   float* scores;  // [groups][heads][blocks]
   int64_t blocks;
-  // By tensor cores.
+  // Used with tensor cores only.
   int32_t groups_count;
   const int32_t* block_pages;  // [blocks + 1] first page of each block
-  int64_t first_row_tile;      // of kv head 0, among all packed tiles; then those of kv head 1
-  int32_t row_tiles;           // of one kv head
+  int64_t first_row_tile;      // of kv head 0, among all packed tiles; the other kv heads follow
+  int32_t row_tiles;           // per kv head
 };
 
-// By tensor cores a block has a tile of packed rows, and tiles of as many columns. A block of keys
-// has a power of two of columns, kFewestColumns or more, or some tiles of its own; those beyond its
-// keys are empty.
+// With tensor cores, a thread block has one tile of packed rows and processes tiles of as many
+// columns. A block of keys takes a power of two of columns, at least kFewestColumns, or several
+// tiles of its own; columns beyond its keys are empty.
 inline constexpr int kScoredRows = 128;
 inline constexpr int kScoredColumns = 128;
 inline constexpr int kFewestColumns = 4;
-inline constexpr int kScoredDepth = 32;  // elements of one step
-// Float32 queries with stride 1 become so many numbers of 16 bits, whose sum they are; each is a
-// packed row. A tile then has 4 times 10 rows, as its rows are taken up in 4 parts of 32.
+inline constexpr int kScoredDepth = 32;  // elements per step
+// With stride 1, a float32 query is split into this many 16-bit numbers that add up to it; each is
+// a packed row. Rows are processed in 4 passes of 32, so a tile then has 4 times 10 queries.
 inline constexpr int kExactParts = 3;
 
-// What one block computes.
+// What one block computes with tensor cores.
 struct ScoresTile {
   int32_t item;
   int32_t row_tile;
   int32_t block_begin;
-  int32_t block_seen;  // blocks [block_seen, block_end) hold no key that a row of the tile sees
+  int32_t block_seen;  // no row of the tile sees a key of blocks [block_seen, block_end)
   int32_t block_end;
 };
-// A tile of rows to be packed, for all kv heads.
+// A tile of rows to pack, for all kv heads.
 struct PackedTile {
   int32_t item;
   int32_t row_tile;
@@ -86,7 +86,7 @@ struct BlockScoresArguments {
   float soft_cap;
   int stride;  // 1, 8 or 16
 };
-// In float32.
+// Float32 version.
 int LaunchBlockScores(StreamHandle stream, int64_t units, const BlockScoresArguments& arguments);
 
 struct TensorScoresArguments {
@@ -94,33 +94,34 @@ struct TensorScoresArguments {
   const ScoresTile* tiles;
   const PackedTile* row_tiles;
   int block_tokens;
-  int parts;          // of a query: 1 or kExactParts
-  int tile_rows;      // of a packed tile, without their parts
+  int parts;          // per query: 1 or kExactParts
+  int tile_rows;      // queries in a packed tile, not counting their parts
   int depth;          // of packed rows: a multiple of kScoredDepth, at least two steps
   int block_columns;  // a power of two up to kScoredColumns, or a multiple of it
-  std::byte* packed;  // [tiles][kScoredRows][depth] of 16 bits
-  float* factors;     // [tiles][kScoredRows] what sums of a row are multiplied by
+  std::byte* packed;  // [tiles][kScoredRows][depth], 16 bits each
+  float* factors;     // [tiles][kScoredRows], the factors of the rows' sums
 };
-// Both for pages of all types but float32: rounds queries, then multiplies.
+// Tensor core version, for pages of all types except float32: first pack the rounded queries, then
+// multiply.
 int LaunchPackQueries(StreamHandle stream, int64_t row_tiles,
                       const TensorScoresArguments& arguments);
 int LaunchTensorScores(StreamHandle stream, int64_t tiles, const TensorScoresArguments& arguments);
 
-// Where summaries lie: SummaryRuns, of which the device has the addresses.
+// SummaryRuns with device addresses.
 struct SummaryRunsView {
   float* const* runs;
-  int64_t pages;  // of each run
+  int64_t pages;  // per run
 };
 
 struct KeySummaryArguments {
   PageLayout layout;
   const KvPageView* pages;
   SummaryRunsView to;
-  int64_t first;  // place of pages[0]
-  int64_t least;  // planes; negative: not wanted
+  int64_t first;  // index of pages[0] within `to`
+  int64_t least;  // offsets of the planes; negative: not computed
   int64_t greatest;
   int64_t mean;
-  int parts;  // of a page
+  int parts;  // per page
   int part_tokens;
 };
 int LaunchKeySummary(StreamHandle stream, int64_t pages, const KeySummaryArguments& arguments);
@@ -129,18 +130,20 @@ struct SummaryScoresArguments {
   int kv_heads;
   int heads;
   int k_dim;
-  int parts;  // of a page
+  int parts;  // per page
   int64_t pages;
   ConstMatrixView query;
   SummaryRunsView from;
   int64_t least;
   int64_t greatest;
   float* scores;
-  int run;  // summaries of a block, in shared memory: a power of two up to 32, whole pages
+  int run;  // summaries per thread block, in shared memory: a power of two up to 32, whole pages
 };
-// Shared memory of a block with so many least and greatest keys: where summaries begin, then they.
+// Shared memory for `keys` least and greatest keys: first the addresses of the summaries, then the
+// keys.
 constexpr size_t SummaryBytes(int k_dim, int keys) {
-  const size_t width = static_cast<size_t>(k_dim) | 1;  // odd: neighbours lie in different banks
+  // odd, so that neighbours lie in different banks
+  const size_t width = static_cast<size_t>(k_dim) | 1;
   return 32 * sizeof(const float*) + static_cast<size_t>(keys) * width * sizeof(float);
 }
 int LaunchSummaryScores(StreamHandle stream, const SummaryScoresArguments& arguments);

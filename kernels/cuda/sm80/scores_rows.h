@@ -1,7 +1,7 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM80_SCORES_ROWS_H_
 #define ANNULUS_KERNELS_CUDA_SM80_SCORES_ROWS_H_
 
-// What the kernels that score blocks share: packed rows, sums of exponentials, branches.
+// What the block score kernels share: packed rows, sums of exponentials, branches.
 #include <cmath>
 
 #include "kernels/cuda/common/device.h"
@@ -9,11 +9,11 @@
 
 namespace annulus::cuda {
 
-inline constexpr int kScorePasses = 4;  // over the rows of a tile, when sums are taken up
+inline constexpr int kScorePasses = 4;  // over the rows of a tile, to process its sums
 inline constexpr int kPassRows = kScoredRows / kScorePasses;
 
-// Which row of its tile, and which part of it, packed row `at` is. Rows 16 i and 64 + 16 i and the
-// 15 behind them are taken up together, in pass i: all parts of a row are among them.
+// The row of its tile, and the part of it, that packed row `at` holds. Pass i processes rows 16 i
+// .. 16 i + 15 and 64 + 16 i .. 64 + 16 i + 15 together; these include all parts of each row.
 struct TileRow {
   int index;
   int part;
@@ -24,12 +24,12 @@ ANNULUS_DEVICE TileRow TileRowOf(int at, int parts) {
   return {at % 64 / 16 * rows + local % rows, local / rows};
 }
 
-// The first packed row of a tile of an item and the block's kv head.
+// The first packed row of a tile, for an item and the block's kv head.
 ANNULUS_DEVICE int64_t FirstRow(const ScoresItemView& item, int32_t row_tile) {
   return (item.first_row_tile + BlockY() * item.row_tiles + row_tile) * kScoredRows;
 }
 
-// A sum of exponentials of scores, relative to the largest.
+// A sum of exponentials of scores, relative to the largest score.
 struct LogSum {
   float maximum;  // -infinity: none yet
   float sum;
@@ -53,7 +53,7 @@ struct LogSum {
   }
 };
 
-// Whether a row's head leaves out a key, where there are branches: no branch keeps it.
+// Whether the item has branches and none of them keeps the key for the row's head.
 ANNULUS_DEVICE bool LeavesOut(const ScoresItemView& item, int32_t position, int head, int32_t key) {
   for (int b = 0; b < item.branch_count; ++b) {
     const DilatedBranch branch = item.branches[b];

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM80_SCORES_TILE_H_
 #define ANNULUS_KERNELS_CUDA_SM80_SCORES_TILE_H_
 
-// What a block of TensorScoresKernel (block_scores.cu) has in shared memory, and how it gets there.
+// The shared memory of a block of TensorScoresKernel (block_scores.cu), and how it is filled.
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/sm80/scores_rows.h"
 
@@ -9,9 +9,9 @@ namespace annulus::cuda {
 
 inline constexpr int kScoreThreads = 256;
 inline constexpr int kScoreStages = 3;
-inline constexpr int kStepBytes = kScoredDepth * 2;  // of a packed row
+inline constexpr int kStepBytes = kScoredDepth * 2;  // per packed row
 
-// A column of a tile: some slots of a page; none: empty.
+// A column of a tile: some slots of a page; empty if there are none.
 struct KeyColumn {
   const std::byte* page;
   int32_t slot;
@@ -22,13 +22,13 @@ struct KeyColumn {
 struct KeyColumns {
   const std::byte* page[kScoredColumns];
   int32_t slot[kScoredColumns];
-  // At PlaceOf, so that a warp reads 32 neighbours.
+  // Both stored at PlaceOf(column), so that a warp reads 32 consecutive entries.
   int32_t tile[kScoredColumns];
   uint32_t held[kScoredColumns];  // bit t: slot t holds a key
 };
 ANNULUS_DEVICE int PlaceOf(int column) { return column % 4 * kWarp + column / 4; }
 
-// Two sums that move in one access.
+// Two sums, read or written in one access.
 struct alignas(8) Pair {
   float low;
   float high;
@@ -37,16 +37,17 @@ struct alignas(8) Pair {
 struct ScoresShared {
   alignas(128) std::byte query[kScoreStages][kScoredRows * kStepBytes];
   alignas(128) std::byte keys[kScoreStages][kScoredColumns * kStepBytes];
-  // 8 more columns, so that the pairs of 4 rows lie in different banks.
+  // The 8 extra columns put the pairs of 4 rows into different banks.
   alignas(16) float sums[kPassRows][kScoredColumns + 8];
   KeyColumns columns[2];
-  float maximum[kScoredRows];  // of a block that has several tiles of columns
+  float maximum[kScoredRows];  // used if a block of keys has several tiles of columns
   float sum[kScoredRows];
-  ScoresTile unit;  // registers are few
+  ScoresTile unit;  // kept here to save registers
 };
 
-// Where 16 bytes of a row stand: exchanged so that those of 8 neighbouring rows lie in different
-// banks. 16 rows on they stand 16 rows on; chunk ^ n stands at that of chunk ^ 16 n.
+// Offset of a 16-byte chunk of a row; exchanged so that the chunks of 8 neighbouring rows lie in
+// different banks. The exchange repeats every 8 rows, so 16 rows later the offset is larger by just
+// 16 rows.
 ANNULUS_DEVICE int HalvesAt(int row, int chunk) {
   return row * kStepBytes + (chunk ^ (row >> 1 & 3)) * 16;
 }
@@ -54,14 +55,14 @@ ANNULUS_DEVICE int CodesAt(int row, int chunk) {
   return row * kScoredDepth + (chunk ^ (row >> 2 & 1)) * 16;
 }
 
-// What a thread copies: 16 bytes of two packed rows, and of two columns (8-bit codes: one).
+// What a thread copies: 16 bytes of two packed rows, and of two columns (with 8-bit codes, of one).
 struct StepSource {
   const std::byte* query;
   const std::byte* keys[2];
-  int bytes[2];  // of the column's keys
+  int bytes[2];  // of the columns' keys
 };
 
-// The slots that column `column` of tile `tile` is.
+// The slots that column `column` of tile `tile` stands for.
 ANNULUS_DEVICE KeyColumn ColumnAt(const TensorScoresArguments& a, const ScoresItemView& item,
                                   const ScoresTile& unit, int tile, int column) {
   const int at = tile * kScoredColumns + column;
@@ -70,7 +71,7 @@ ANNULUS_DEVICE KeyColumn ColumnAt(const TensorScoresArguments& a, const ScoresIt
   if (block >= unit.block_seen || offset >= a.block_tokens) return {};
   const int first = item.block_pages[block];
   const int32_t start = item.pages[first].first_position / a.block_tokens * a.block_tokens;
-  // Without gaps it is this page; with gaps one before it, or none.
+  // Without gaps it is this page; with gaps, an earlier one or none.
   int p = Smaller(first + offset / a.scores.layout.page_tokens, item.block_pages[block + 1] - 1);
   while (p > first && item.pages[p].first_position - start > offset) --p;
   const KvPageView page = item.pages[p];
@@ -80,7 +81,8 @@ ANNULUS_DEVICE KeyColumn ColumnAt(const TensorScoresArguments& a, const ScoresIt
           Smaller(page.tokens - slot, a.scores.stride)};
 }
 
-// A thread's columns of a tile; one of the threads that share a column leaves it in `columns`.
+// Finds a thread's columns of a tile; one of the threads that share a column stores it in
+// `columns`.
 ANNULUS_DEVICE void FindColumns(const TensorScoresArguments& a, const ScoresItemView& item,
                                 const ScoresTile& unit, int tile, KeyColumns& columns,
                                 StepSource& source) {
@@ -98,7 +100,7 @@ ANNULUS_DEVICE void FindColumns(const TensorScoresArguments& a, const ScoresItem
       columns.held[PlaceOf(index)] = (1u << column.present) - 1;
     }
     source.bytes[n] = column.present * layout.k_stride * layout.element;
-    source.keys[n] = a.packed;  // of an empty column nothing is read
+    source.keys[n] = a.packed;  // nothing is read for an empty column
     if (column.present > 0) {
       source.keys[n] = column.page + layout.Key(static_cast<int>(BlockY()), column.slot);
     }

@@ -4,16 +4,16 @@
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/sm80/linear_weights.h"
 
-// Weights on their way to a warp that multiplies few rows: a ring of stages in shared memory,
-// filled by copies of 16 bytes that run ahead of the products. (kStages - 1) * kStageBytes per
-// output and warp are under way. Nothing of it is shared between warps, so none waits for another.
+// Streams weights to a warp that multiplies few rows: a ring of stages in shared memory, filled by
+// 16-byte copies that run ahead of the products. (kStages - 1) * kStageBytes per output and warp
+// are under way. Warps share nothing of it, so none waits for another.
 
 namespace annulus::cuda {
 
-// The depth of one warp.
+// The range of depth that one warp multiplies.
 struct Part {
   int64_t begin;
-  int64_t end;  // padded to kDepthStep
+  int64_t end;  // padded to a multiple of kDepthStep
 };
 ANNULUS_DEVICE Part PartOfWarp(int64_t in_features) {
   const int64_t depth = PartDepth(in_features);
@@ -22,21 +22,21 @@ ANNULUS_DEVICE Part PartOfWarp(int64_t in_features) {
   return {begin, Smaller(begin + depth, padded)};
 }
 
-// A warp's weights on their way: stage s of output o holds bytes [s * kStageBytes, ..) of its part
-// of the row, in pieces of 16 bytes whose places differ between outputs, so that lanes of several
+// A warp's ring. Stage s of output o holds bytes [s * kStageBytes, ..) of its part of the row, in
+// 16-byte pieces. The places of the pieces differ between outputs, so that lanes of different
 // outputs read different banks.
 struct WeightRing {
   static constexpr int kStages = 4;
-  static constexpr int kStageBytes = 128;  // of each output
-  // Of one warp, for 8 * tiles outputs.
+  static constexpr int kStageBytes = 128;  // per output
+  // Bytes of one warp's ring for 8 * tiles outputs.
   static constexpr int Bytes(int tiles) { return kStages * 8 * tiles * kStageBytes; }
 
   std::byte* memory;        // [kStages][8 * tiles][kStageBytes]
-  const std::byte* source;  // the part's begin in the first output's row
+  const std::byte* source;  // where the part begins in the first output's row
   int64_t row_bytes;
-  int64_t bytes;     // of the part
+  int64_t bytes;     // of the part, per output
   int outputs;       // [8 * tiles]
-  int64_t existing;  // of them
+  int64_t existing;  // how many outputs exist; the others are padding
 };
 
 template <int kBits>
@@ -52,7 +52,8 @@ ANNULUS_DEVICE WeightRing RingOfWarp(const WeightView& w, const Part& part, int 
   return ring;
 }
 
-// The three bits of the output, reversed: neighbours, pairs and fours of outputs stay apart.
+// Uses the output's three bits in reverse, so that neighbours, pairs and fours of outputs stay in
+// different banks.
 ANNULUS_DEVICE int PlaceOfPiece(int output, int piece) {
   return piece ^ ((output & 1) << 2 | (output & 2) | (output >> 2 & 1));
 }
@@ -62,7 +63,7 @@ ANNULUS_DEVICE std::byte* StageOf(const WeightRing& ring, int stage, int output)
          (stage % WeightRing::kStages * ring.outputs + output) * WeightRing::kStageBytes;
 }
 
-// Asks for a stage; one beyond the part closes an empty group of copies.
+// Starts the copies of a stage; beyond the part, just closes an empty group of copies.
 ANNULUS_DEVICE void Fetch(const WeightRing& ring, int stage) {
   const int piece = Lane() % 8;
   const int64_t offset = int64_t{stage} * WeightRing::kStageBytes + piece * 16;
@@ -80,14 +81,14 @@ ANNULUS_DEVICE void FetchFirst(const WeightRing& ring) {
   for (int stage = 0; stage < WeightRing::kStages - 1; ++stage) Fetch(ring, stage);
 }
 
-// Waits for a stage, and asks for the one that takes the place of the stage before.
+// Waits for a stage and starts the copies of the one that replaces the previous stage.
 ANNULUS_DEVICE void NextStage(const WeightRing& ring, int stage) {
   AsyncWait<WeightRing::kStages - 2>();
   SyncWarp();
   Fetch(ring, stage + WeightRing::kStages - 1);
 }
 
-// Byte `at` of a stage.
+// The address of byte `at` of an output's stage.
 ANNULUS_DEVICE const std::byte* BytesOf(const WeightRing& ring, int stage, int output, int at) {
   return StageOf(ring, stage, output) + PlaceOfPiece(output, at / 16) * 16 + at % 16;
 }

@@ -1,8 +1,8 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_CONSUMER_H_
 #define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_CONSUMER_H_
 
-// The consumers of attention_kernel.h: a warpgroup has 64 rows of a unit, a thread two of them, and
-// of these the columns that wgmma.h gives it.
+// The consumers of attention_kernel.h. A warpgroup has 64 rows of a unit; each thread has two of
+// them, with the columns that wgmma.h assigns to it.
 #include <cmath>
 
 #include "kernels/cuda/common/matrix.h"
@@ -20,12 +20,12 @@ struct ConsumerRows {
   float base[2];  // the largest score so far
   float sum[2] = {};
   int32_t position[2];  // -1: no row
-  int32_t low[2];       // keys up to this position are not seen
+  int32_t low[2];       // keys at or before this position are not seen
 };
 
 ANNULUS_DEVICE int ConsumerOf() { return ThreadIndex() / kWarpgroup - 1; }
 
-// The row of the unit that half h of this thread is.
+// The row of the unit that half h of this thread computes.
 template <class C>
 ANNULUS_DEVICE int RowOf(int h) {
   return ConsumerOf() * C::kConsumerRows + WarpIndex() % 4 * 16 + 8 * h + Lane() / 4;
@@ -44,7 +44,7 @@ ANNULUS_DEVICE void StartRows(const AttentionArguments& a, const AttentionUnit& 
   }
 }
 
-// This warpgroup's queries, rounded, into its panels. Loads in batches, so that they overlap.
+// Loads this warpgroup's queries into its panels, rounded. Loads in batches, so that they overlap.
 template <class C>
 ANNULUS_DEVICE void LoadQueryPanels(const AttentionArguments& a, const AttentionUnit& unit,
                                     const AttentionItemView& item, HopperShared<C>& shared) {
@@ -80,7 +80,7 @@ ANNULUS_DEVICE void LoadQueryPanels(const AttentionArguments& a, const Attention
   }
 }
 
-// scores = query times key, asynchronously.
+// Starts scores = query times key, asynchronously.
 template <class C>
 ANNULUS_DEVICE void StartScores(const HopperShared<C>& shared, int stage,
                                 float (&scores)[C::kScores]) {
@@ -99,7 +99,7 @@ ANNULUS_DEVICE void StartScores(const HopperShared<C>& shared, int stage,
   WgmmaCommit();
 }
 
-// o += weights times values, asynchronously.
+// Starts o += weights times values, asynchronously.
 template <class C>
 ANNULUS_DEVICE void StartOutput(const HopperShared<C>& shared, int stage,
                                 const uint32_t (&weights)[C::kKeys / 16][4],
@@ -121,8 +121,8 @@ ANNULUS_DEVICE float WidenValue(Float16, uint32_t bits) { return WidenHalf(bits 
 constexpr uint32_t InfiniteBits(BFloat16) { return 0x7f80u; }
 constexpr uint32_t InfiniteBits(Float16) { return 0x7c00u; }
 
-// The bits of a key's scale that make its value of int8 not finite, or 0; the scale of such a
-// value, or of none, becomes 0.
+// Returns the bits of a key's scale if they make its int8 value infinite or NaN, else 0. Sets the
+// scale to 0 in that case, and if there is no key.
 ANNULUS_DEVICE uint16_t ClearScale(uint16_t& scale, bool absent) {
   const uint16_t own = scale;
   const bool bad = (own & 0x7f80u) == 0x7f80u;
@@ -130,12 +130,12 @@ ANNULUS_DEVICE uint16_t ClearScale(uint16_t& scale, bool absent) {
   return bad && !absent ? own : 0;
 }
 
-// Makes 0 of values that no key has and of those that are infinite or NaN, which are marked: in a
-// product, 0 times infinity would reach rows that do not see them. Returns whether one is marked.
-// For all consumers together, 2 or 4 lanes for each key.
+// For all consumers together, with 2 or 4 lanes per key: sets values to 0 if there is no key, or if
+// they are infinite or NaN; the latter are marked. In a matrix product, 0 times infinity would
+// reach rows that do not see the key. Returns whether any value is marked.
 template <class C>
 ANNULUS_DEVICE bool ClearValues(const PageLayout& layout, HopperShared<C>& shared, uint32_t tile) {
-  constexpr int kLanes = C::kConsumerThreads / C::kKeys;  // of a key
+  constexpr int kLanes = C::kConsumerThreads / C::kKeys;  // per key
   static_assert(kLanes * C::kKeys == C::kConsumerThreads && (kLanes == 2 || kLanes == 4));
   constexpr uint32_t infinite = InfiniteBits(typename C::Operand{});
   const int stage = StageOf<C::kStages>(tile);
@@ -177,9 +177,9 @@ ANNULUS_DEVICE bool Sees(const ConsumerRows<C>& rows, int h, int32_t key) {
   return key > rows.low[h] && key <= rows.position[h];
 }
 
-// The weight of a tile's key `key` for half h of this thread. Registers have no run-time index: one
-// of the thread's weights of its row by a mask. Of a comparison of indices the compiler makes an
-// index.
+// The weight of a tile's key `key`, for half h of this thread. Registers cannot be indexed at run
+// time, so a mask selects one of the thread's weights. With a comparison of indices, the compiler
+// would generate indexing.
 template <class C>
 ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kScores], int key, int h) {
   const uint32_t mask = 1u << (key / 8 * 2 + key % 2);
@@ -191,8 +191,8 @@ ANNULUS_DEVICE float WeightOf(const float (&weights)[C::kScores], int key, int h
   return ShuffleFrom(own, Lane() / 4 * 4 + key % 8 / 2);
 }
 
-// Columns 2 `pair` and 2 `pair` + 1 of the value at `value` in its page, without a scale, as
-// operands.
+// Columns 2 `pair` and 2 `pair` + 1 of the value at `value` in its page, as operands, without the
+// scale.
 template <class C>
 ANNULUS_DEVICE uint32_t LoadOperands(DType dtype, const std::byte* value, int pair) {
   if constexpr (C::kNarrow) {
@@ -203,9 +203,9 @@ ANNULUS_DEVICE uint32_t LoadOperands(DType dtype, const std::byte* value, int pa
   }
 }
 
-// What the marked values add to the rows that see them, after all others of their tile. A rare
-// case, so small rather than fast: what is unrolled here is a load of two columns (0 where a page
-// has none) and four sums.
+// Adds the marked values to the rows that see them, after all other values of their tile. This is
+// rare, so the code is small rather than fast: only a load of two columns (0 beyond the page's
+// columns) and four sums are unrolled.
 template <class C>
 ANNULUS_DEVICE void AddMarkedValues(const PageLayout& layout, int box_slots,
                                     const TileNotes<C>& notes, const float (&weights)[C::kScores],
@@ -232,7 +232,7 @@ ANNULUS_DEVICE void AddMarkedValues(const PageLayout& layout, int box_slots,
   }
 }
 
-// Scores or weights times the scales of their keys.
+// Multiplies scores or weights by the scales of their keys.
 template <class C>
 ANNULUS_DEVICE void ScaleColumns(const uint16_t (&scales)[C::kKeys], float (&scores)[C::kScores]) {
 #pragma unroll
@@ -244,14 +244,13 @@ ANNULUS_DEVICE void ScaleColumns(const uint16_t (&scales)[C::kKeys], float (&sco
   }
 }
 
-// The positive factor from scores, as Weigh has made them, to units of log 2.
+// The positive factor that converts scores, as Weigh leaves them, to units of log 2.
 ANNULUS_DEVICE float FactorOf(const AttentionArguments& a) {
   return a.soft_cap > 0 || a.scale <= 0 ? 1 : a.scale * kLog2E;
 }
 
-// Scores become weights 2^((score - base) * factor), in place: exactly 1 for the largest.
-// `rescale`: what the output so far and its sum must be multiplied with, of which the sum is done
-// here.
+// Turns scores into weights 2^((score - base) * factor), in place; the largest becomes exactly 1.
+// `rescale` is the factor for the output and its sum so far; the sum is rescaled here.
 template <class C>
 ANNULUS_DEVICE void Weigh(const AttentionArguments& a, const TileNotes<C>& notes,
                           float (&scores)[C::kScores], ConsumerRows<C>& rows, float (&rescale)[2]) {
@@ -284,7 +283,7 @@ ANNULUS_DEVICE void Weigh(const AttentionArguments& a, const TileNotes<C>& notes
     maximum = fmaxf(maximum, ShuffleXor(maximum, 1));
     maximum = fmaxf(maximum, ShuffleXor(maximum, 2));
     const float base = fmaxf(rows.base[h], maximum);
-    // No score yet, or none but -infinity: all weights are 0.
+    // No score yet, or only -infinity: all weights are 0.
     const float from = base == -infinity ? 0 : base;
     rescale[h] = Exp2((rows.base[h] - from) * factor);
     rows.base[h] = base;
@@ -302,7 +301,7 @@ ANNULUS_DEVICE void Weigh(const AttentionArguments& a, const TileNotes<C>& notes
   }
 }
 
-// Weights as operands, of int8 times the scales of their values.
+// Packs weights into operands; for int8, multiplied by the scales of the values.
 template <class C>
 ANNULUS_DEVICE void PackWeights(const PageLayout& layout, const HopperShared<C>& shared,
                                 uint32_t tile, float (&weights)[C::kScores],

@@ -1,21 +1,21 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_KERNEL_H_
 #define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_KERNEL_H_
 
-// Prefill attention over pages by the engines of compute capability 9.0. Source: FlashAttention-3
-// (Shah et al. 2024, arXiv 2407.08608): section 3.1, a producer that copies and consumers that
-// compute, two of them taking turns; section 3.2, scores of the next tile while the weights of this
+// Prefill attention over pages with the engines of compute capability 9.0. Source: FlashAttention-3
+// (Shah et al. 2024, arXiv 2407.08608). Section 3.1: a producer copies while two consumers compute
+// and take turns. Section 3.2: the scores of the next tile are computed while the weights of this
 // one are made.
 //
 // Shapes and units are those of sm80/attention_kernel.h. A block has three warpgroups and computes
-// one AttentionUnit after the other. One warp of the first copies tiles of 128 slots (64 of 256
-// columns), put together from boxes of neighbouring pages of the unit's list; each of the others
-// attends 64 rows of the unit:
+// one AttentionUnit after the other. One warp of the first group copies tiles of 128 slots (64 with
+// 256 columns), assembled from boxes of consecutive pages of the unit's list. Each of the other two
+// groups attends 64 rows of the unit:
 //
 //   scores(t) = query keys(t)     starts while weights(t - 1) values(t - 1) runs
 //   weights(t) = softmax          while the other consumer's products run: its turn
 //
 // Scores, weights and sums are float32; queries and weights are rounded to the pages' type. Pages
-// of 8 bits come as codes, which the other three warps of the first warpgroup widen to bf16 in
+// of 8 bits arrive as codes, which the other three warps of the first warpgroup widen to bf16 in
 // shared memory (attention_widener.h); the scales of int8 multiply scores and weights.
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/sm90/attention_consumer.h"
@@ -23,12 +23,12 @@
 
 namespace annulus::cuda {
 
-// One consumer's walk over the tiles of its block, which are numbered through all units.
+// One consumer's walk over the tiles of its block. Tiles are numbered consecutively over all units.
 template <class C>
 struct Consumer {
   const HopperAttentionArguments& h;
   HopperShared<C>& shared;
-  uint32_t tile = 0;  // whose scores come next
+  uint32_t tile = 0;  // the next tile to score
 
   ANNULUS_DEVICE static int Stage(uint32_t tile) { return StageOf<C::kStages>(tile); }
   ANNULUS_DEVICE static int Parity(uint32_t tile) { return ParityOf<C::kStages>(tile); }
@@ -43,15 +43,15 @@ struct Consumer {
   ANNULUS_DEVICE void WaitForValues(uint32_t t) const {
     WaitForPhase(shared.values_full[Stage(t)], Parity(t));
   }
-  // By every warp for itself: its part of a product may end before its neighbours' parts. What
-  // other lanes have read of notes and scales is ordered before the arrival of one lane by SyncWarp
-  // alone: neither products nor shuffles order memory.
+  // Called by every warp on its own, because its part of a product may end before the others'. Only
+  // SyncWarp orders what other lanes have read of notes and scales before the arrival of one lane:
+  // neither products nor shuffles order memory.
   ANNULUS_DEVICE void Release(PhaseBarrier& barrier) const {
     SyncWarp();
     if (Lane() == 0) Arrive(barrier);
   }
 
-  // The weights of tile t; whether it has marked values.
+  // Computes the weights of tile t; returns whether it has marked values.
   ANNULUS_DEVICE bool Soften(uint32_t t, float (&scores)[C::kScores], ConsumerRows<C>& rows,
                              float (&rescale)[2]) const {
     const PageLayout& layout = h.attention.layout;
@@ -70,7 +70,7 @@ struct Consumer {
     return marked;
   }
 
-  // After the products of the tile before: the output in units of tile t's base.
+  // After the products of the previous tile: rescales the output to tile t's base.
   ANNULUS_DEVICE void Rescale(uint32_t t, bool marked, const float (&weights)[C::kScores],
                               const float (&rescale)[2], ConsumerRows<C>& rows) const {
 #pragma unroll
@@ -122,14 +122,14 @@ struct Consumer {
     ++tile;
   }
 
-  // Rows and queries of a unit; how many tiles it has. The unit is read again where its rows are
-  // stored: meanwhile its fields would take registers from the products.
+  // Loads the rows and queries of a unit and returns its number of tiles. The unit is read again
+  // when its rows are stored; keeping its fields would take registers from the products.
   ANNULUS_DEVICE int Begin(int64_t index, ConsumerRows<C>& rows) const {
     const AttentionArguments& a = h.attention;
     const AttentionUnit unit = a.units[index];
     const AttentionItemView item = a.items[unit.item];
     StartRows<C>(a, unit, item, rows);
-    // All warps have done with the queries before, then with writing these.
+    // All warps have finished with the previous queries; then, that these are written.
     SyncSome(kQueryReady + ConsumerOf(), kWarpgroup);
     LoadQueryPanels<C>(a, unit, item, shared);
     FenceSharedForEngines();
@@ -139,7 +139,8 @@ struct Consumer {
 
   ANNULUS_DEVICE void Run() {
     const AttentionArguments& a = h.attention;
-    if (ConsumerOf() != 0) ArriveSome(kTurn, C::kConsumerThreads);  // the first turn is the first's
+    // the first consumer has the first turn
+    if (ConsumerOf() != 0) ArriveSome(kTurn, C::kConsumerThreads);
     for (int64_t round = 0; round * GridX() < h.units; ++round) {
       const int64_t index = UnitOfRound(round);
       if (index >= h.units) continue;
@@ -154,7 +155,7 @@ struct Consumer {
 template <class C>
 ANNULUS_KERNEL(C::kThreads, 1)
 HopperAttentionKernel(ANNULUS_ARGUMENT HopperAttentionArguments h) {
-  // 65536 registers for 3 warpgroups are 168 a thread at the start.
+  // 65536 registers for 3 warpgroups: each thread starts with 168.
   constexpr int kProducerRegisters = C::kNarrow && C::kDim <= 128 ? 72 : 56;
   constexpr int kConsumerRegisters = (3 * 168 - kProducerRegisters) / 2;
   auto& shared = *reinterpret_cast<HopperShared<C>*>(SharedMemory());
@@ -192,7 +193,7 @@ int LaunchHopperAttention(StreamHandle stream, int64_t blocks,
   return Launch<HopperAttentionKernel<C>>(stream, grid, arguments);
 }
 
-// The reviewed list of instances: 3 head dimensions for each type, and for the three of 8 bits
+// These are all instances: 3 head dimensions for each 16-bit type, and for the three 8-bit types
 // together.
 template <class T, bool kCodes>
 int LaunchHopperAttentionOf(StreamHandle stream, int dim, int64_t blocks,

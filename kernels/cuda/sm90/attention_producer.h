@@ -1,8 +1,8 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_PRODUCER_H_
 #define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_PRODUCER_H_
 
-// The producer of attention_kernel.h: one warp, a lane for every box of a tile. Pages of 16 bits go
-// to where products read them, those of 8 bits to the wideners (attention_widener.h).
+// The producer of attention_kernel.h: one warp, with a lane for every box of a tile. It copies
+// 16-bit pages to where products read them, and 8-bit pages to the wideners (attention_widener.h).
 #include "kernels/cuda/sm90/attention_shared.h"
 
 namespace annulus::cuda {
@@ -11,8 +11,8 @@ namespace annulus::cuda {
 struct KeyBox {
   const std::byte* page;
   int slot;
-  int first;    // position
-  int present;  // slots that hold a key; at most 0: none
+  int first;    // position of that slot
+  int present;  // slots that hold a key; none if <= 0
 };
 
 ANNULUS_DEVICE KeyBox BoxAt(const HopperAttentionArguments& h, const AttentionUnit& unit,
@@ -24,13 +24,13 @@ ANNULUS_DEVICE KeyBox BoxAt(const HopperAttentionArguments& h, const AttentionUn
           Smaller(page.tokens - slot, h.box_slots)};
 }
 
-// Of a unit's rows.
+// Positions of a unit's rows.
 struct PositionRange {
   int64_t lowest;
   int64_t highest;
 };
 
-// Writes what the consumers want to know about a tile, of whose boxes lane b < count has box b.
+// Writes the notes that consumers need about a tile. Lane b < count has box b of the tile.
 template <class C>
 ANNULUS_DEVICE void WriteNotes(const HopperAttentionArguments& h, const AttentionUnit& unit,
                                const KeyBox& box, int count, const PositionRange& rows,
@@ -59,16 +59,16 @@ ANNULUS_DEVICE void WriteNotes(const HopperAttentionArguments& h, const Attentio
   if (Lane() == 0) notes.hidden = static_cast<int32_t>(any);
 }
 
-// Where the copies of a tile's boxes come from.
+// The sources of the copies of a tile's boxes.
 struct TileBoxes {
-  int count;  // of lanes that have one
-  int row;    // the lane's
+  int count;  // of lanes that have a box
+  int row;    // of this lane's box
   int page;
 };
 
-// Starts the copies of the boxes of one tile's keys or values; their place is free. Notes that
-// were written before SyncWarp are seen by those who wait for `full`, which also waits for
-// `more_bytes` of each box.
+// Starts the copies of the boxes of one tile's keys or values, whose destination must be free.
+// Those who wait for `full` see the notes written before SyncWarp, and also wait for `more_bytes`
+// of each box.
 template <class C>
 ANNULUS_DEVICE void StartBoxes(const HopperAttentionArguments& h, const TensorMap& map,
                                const TileBoxes& boxes, int more_bytes, PhaseBarrier& full,
@@ -86,7 +86,7 @@ ANNULUS_DEVICE void StartBoxes(const HopperAttentionArguments& h, const TensorMa
   }
 }
 
-// A tile of pages of 16 bits, each half when its place is free.
+// Starts a tile of 16-bit pages, each half as soon as its destination is free.
 template <class C>
 ANNULUS_DEVICE void StartOperands(const HopperAttentionArguments& h, const AttentionUnit& unit,
                                   const PositionRange& range, const KeyBox& box,
@@ -100,7 +100,8 @@ ANNULUS_DEVICE void StartOperands(const HopperAttentionArguments& h, const Atten
   StartBoxes<C>(h, h.values, boxes, 0, shared.values_full[stage], shared.values[stage]);
 }
 
-// The same of codes: keys with the scales of int8, which consumers want before the values.
+// The same for codes. The scales of int8 come with the keys, because consumers need them before the
+// values.
 template <class C>
 ANNULUS_DEVICE void StartCodes(const HopperAttentionArguments& h, const AttentionUnit& unit,
                                const PositionRange& range, const KeyBox& box,
@@ -108,8 +109,8 @@ ANNULUS_DEVICE void StartCodes(const HopperAttentionArguments& h, const Attentio
   const PageLayout& layout = h.attention.layout;
   CodeNotes<C>& notes = shared.code_notes;
   const bool scaled = layout.dtype == DType::kI8;
-  const int scale_bytes = scaled ? h.box_slots * 2 : 0;  // of keys, and of values
-  const uint32_t keys = 2 * tile;                        // their number among the pieces
+  const int scale_bytes = scaled ? h.box_slots * 2 : 0;  // for the keys, and again for the values
+  const uint32_t keys = 2 * tile;                        // number of this piece
   const int stage = StageOf<C::kCodeStages>(keys);
   WaitForPhase(notes.free[stage], ParityOf<C::kCodeStages>(keys) ^ 1);
   WriteNotes<C>(h, unit, box, boxes.count, range, shared.notes[StageOf<C::kNotes>(tile)]);
@@ -128,7 +129,7 @@ ANNULUS_DEVICE void StartCodes(const HopperAttentionArguments& h, const Attentio
   StartBoxes<C>(h, h.values, boxes, 0, notes.full[next], shared.codes.stages[next]);
 }
 
-// By one warp, for all units of the block.
+// Run by one warp, for all units of the block.
 template <class C>
 ANNULUS_DEVICE void Produce(const HopperAttentionArguments& h, HopperShared<C>& shared) {
   const AttentionArguments& a = h.attention;

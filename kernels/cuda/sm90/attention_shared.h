@@ -1,8 +1,8 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_SHARED_H_
 #define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_SHARED_H_
 
-// What the producer and the consumers of attention_kernel.h share: sizes, shared memory, and which
-// tiles a unit has.
+// What the producer and the consumers of attention_kernel.h share: sizes, shared memory, and the
+// tiles of a unit.
 #include "kernels/cuda/common/hopper.h"
 #include "kernels/cuda/common/wgmma.h"
 #include "kernels/cuda/sm80/attention_rows.h"
@@ -10,9 +10,10 @@
 
 namespace annulus::cuda {
 
-// T: type of the operands; kCodes: whether pages have 8 bits, which become operands in shared
-// memory, or else operands. A panel is 64 columns of a tile, which stand together in shared memory
-// as rows of 128 bytes: what one copy writes (of codes: of 128 columns) and one product reads.
+// T: operand type. kCodes: whether pages hold 8-bit codes, which are widened to operands in shared
+// memory; otherwise they hold operands. A panel is 64 columns of a tile, stored together in shared
+// memory as rows of 128 bytes. One copy writes a panel (of codes: 128 columns), and one product
+// reads it.
 template <class T, int kHeadDim, bool kCodes>
 struct HopperConfig {
   using Operand = T;
@@ -21,45 +22,47 @@ struct HopperConfig {
   static constexpr int kPanels = kDim / kPanelColumns;
   static constexpr int kCopyColumns = kNarrow ? kCodeColumns : kPanelColumns;
   static constexpr int kCopyPanels = (kDim + kCopyColumns - 1) / kCopyColumns;
-  static constexpr int kKeys = HopperKeys(kDim);  // of a tile
+  static constexpr int kKeys = HopperKeys(kDim);  // per tile
   static constexpr int kConsumers = 2;
   static constexpr int kConsumerRows = 64;
   static constexpr int kConsumerThreads = kConsumers * kWarpgroup;
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
   static constexpr int kStages = 2;
   // Keys and values of a tile take turns in the stages of codes. With 256 columns there is no room
-  // for a third.
+  // for a third stage.
   static constexpr int kCodeStages = kDim > 128 ? 2 : 3;
   static constexpr int kWideners = 3;  // warps
-  // Tiles whose notes are kept: the producer writes those of tile t + 3 once all consumers have
-  // released the keys of tile t + 1, after their last look at tile t's. Of codes: those of tile
-  // t + 4 once the values of tile t + 2 (2 stages: the keys of tile t + 3) have been widened, after
-  // all consumers released the values of tile t (the keys of tile t + 1).
+  // Number of tiles whose notes are kept. The producer writes the notes of tile t + 3 once all
+  // consumers have released the keys of tile t + 1, which they do after their last look at the
+  // notes of tile t. With codes it writes those of tile t + 4 once the values of tile t + 2 (with 2
+  // stages, the keys of tile t + 3) have been widened, which happens after all consumers have
+  // released the values of tile t (with 2 stages, the keys of tile t + 1).
   static constexpr int kNotes = 4;
-  static constexpr int kScores = kKeys / 2;  // of one thread
+  static constexpr int kScores = kKeys / 2;  // per thread
   static_assert(kDim % kPanelColumns == 0 && kDim <= 256);
   static_assert(kConsumers * kConsumerRows == kHopperRows);
   static_assert(kNotes >= kStages + 1 && kCodeStages <= 3);
 };
 
-// What the producer says about a tile, which may be made of parts of several pages.
+// The producer's notes about a tile, which may consist of parts of several pages.
 template <class C>
 struct TileNotes {
-  alignas(16) int32_t position[C::kKeys];  // -1: no key, and what lies there may be anything
-  const std::byte* values[C::kKeys / 16];  // of each box: its first value in the page
+  alignas(16) int32_t position[C::kKeys];  // -1: no key; the data there may be anything
+  const std::byte* values[C::kKeys / 16];  // per box: the address of its first value in the page
   int32_t hidden;                          // whether some row does not see some key
-  // By consumers, not 0: a key's value is not all finite. Of int8 its scale.
+  // Written by consumers. Not 0: the key's value is not all finite; for int8, the bits of its
+  // scale.
   uint16_t bad[C::kKeys];
 };
 
-// What only pages of 8 bits have: tiles as they came, one piece (keys or values) in each stage, ..
+// Only for 8-bit pages: tiles of codes as they arrive, one piece (keys or values) per stage.
 template <class C, bool kNarrow = C::kNarrow>
 struct CodePanels {};
 template <class C>
 struct CodePanels<C, true> {
   alignas(1024) std::byte stages[C::kCodeStages][C::kCopyPanels][C::kKeys * kPanelRowBytes];
 };
-// .. when they did, and the bf16 scales of int8, which are kept like notes.
+// Only for 8-bit pages: the barriers of those stages, and the bf16 scales of int8, kept like notes.
 template <class C, bool kNarrow = C::kNarrow>
 struct CodeNotes {};
 template <class C>
@@ -82,10 +85,11 @@ struct HopperShared {
   PhaseBarrier keys_free[C::kStages];
   PhaseBarrier values_full[C::kStages];
   PhaseBarrier values_free[C::kStages];
-  static constexpr size_t kMostBytes = size_t{227} << 10;  // of a block of compute capability 9.0
+  // the limit per block of compute capability 9.0
+  static constexpr size_t kMostBytes = size_t{227} << 10;
 };
 
-// The stage of number n of what takes turns in kStages of them, and the parity of its phase.
+// The stage of item number n when items take turns in kStages stages, and the parity of its phase.
 template <int kStages>
 ANNULUS_DEVICE int StageOf(uint32_t n) {
   return static_cast<int>(n % kStages);
@@ -95,12 +99,12 @@ ANNULUS_DEVICE int ParityOf(uint32_t n) {
   return static_cast<int>(n / kStages % 2);
 }
 
-// Barriers of some warps (SyncSome). The turn of a consumer is its number more than kTurn.
+// Numbers of barriers for some of the warps (SyncSome). The turn of consumer c is kTurn + c.
 inline constexpr int kTurn = 1;
-inline constexpr int kQueryReady = 3;  // and one more for each consumer
+inline constexpr int kQueryReady = 3;  // and kQueryReady + 1, one per consumer
 inline constexpr int kValuesCleared = 5;
 
-// Boxes of a unit: box b is part b % per_page of its page b / per_page.
+// The boxes of a unit: box b is part b % per_page of page b / per_page.
 struct BoxRange {
   int begin;
   int end;
@@ -115,7 +119,7 @@ ANNULUS_DEVICE int HighestPosition(const AttentionArguments& a, const AttentionU
   return item.positions[(unit.row_begin + unit.row_count - 1) / a.group];
 }
 
-// Without the boxes at both ends that no row sees: the plan left out whole pages.
+// Leaves out boxes at both ends that no row sees; the plan has left out whole pages only.
 ANNULUS_DEVICE BoxRange BoxesOf(const HopperAttentionArguments& h, const AttentionUnit& unit,
                                 const AttentionItemView& item) {
   const AttentionArguments& a = h.attention;
@@ -145,8 +149,8 @@ ANNULUS_DEVICE int TilesOf(const HopperAttentionArguments& h, const AttentionUni
   return (range.end - range.begin + boxes - 1) / boxes;
 }
 
-// Units come longest first. In every other round blocks take them in the opposite order, so that
-// no block has the longest of all rounds.
+// Units are sorted longest first. Every other round assigns them to blocks in reverse order, so
+// that no block gets the longest unit of every round.
 ANNULUS_DEVICE int64_t UnitOfRound(int64_t round) {
   const int64_t block = round % 2 == 0 ? BlockX() : GridX() - 1 - BlockX();
   return round * GridX() + block;

@@ -1,15 +1,15 @@
 #ifndef ANNULUS_KERNELS_CUDA_SM90_ATTENTION_WIDENER_H_
 #define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_WIDENER_H_
 
-// The wideners of attention_kernel.h: the three warps beside the producer. Products have both
-// operands of one type, so codes of 8 bits become bf16, which holds each exactly, between two
-// places in shared memory, where products then read them as they read pages of bf16. Pieces (a
-// tile's keys, then its values) come through the stages of codes one after the other.
+// The wideners of attention_kernel.h: the three warps next to the producer. A product needs both
+// operands of one type, so 8-bit codes are widened to bf16, in which they are exact. This happens
+// between two places in shared memory; products then read them like bf16 pages. Pieces (a tile's
+// keys, then its values) pass through the stages of codes one after the other.
 //
-// A lane widens 16 codes of a row, which are two chunks of operands. 8 lanes that access shared
-// memory together have 4 neighbouring chunks of codes in rows r and r ^ 5 of 8: as chunks stand
-// exchanged, those of codes then lie in all banks, and so do the even, and the odd, chunks of
-// operands.
+// A lane widens 16 codes of a row, which become two chunks of operands. The 8 lanes that access
+// shared memory together take 4 neighbouring chunks of codes in rows r and r ^ 5 of 8. Because
+// chunks are exchanged, the chunks of codes then cover all banks, and so do the even chunks of
+// operands, and the odd ones.
 #include "kernels/cuda/sm90/attention_shared.h"
 
 namespace annulus::cuda {
@@ -19,7 +19,7 @@ ANNULUS_DEVICE Bytes16 WidenEight(DType dtype, uint32_t first, uint32_t second) 
           WidenPair(dtype, second, CodePair::k01), WidenPair(dtype, second, CodePair::k23)};
 }
 
-// This warp's part of a piece: every third group of 8 rows, from group `first` on.
+// Widens this warp's part of a piece: every third group of 8 rows, from group `first` on.
 template <class C, DType kDType>
 ANNULUS_DEVICE void WidenGroups(int first,
                                 const std::byte (&codes)[C::kCopyPanels][C::kKeys * kPanelRowBytes],
@@ -59,7 +59,8 @@ ANNULUS_DEVICE void WidenGroups(int first,
   }
 }
 
-// Piece number `piece`, to panels that are free when the phase of `parity` of `free` has ended.
+// Widens piece number `piece` into panels that are free once the phase of `parity` of `free` has
+// ended.
 template <class C>
 ANNULUS_DEVICE void WidenPiece(DType dtype, uint32_t piece, PhaseBarrier& free, int parity,
                                HopperShared<C>& shared, PhaseBarrier& full,
@@ -68,7 +69,8 @@ ANNULUS_DEVICE void WidenPiece(DType dtype, uint32_t piece, PhaseBarrier& free, 
   const auto& codes = shared.codes.stages[stage];
   WaitForPhase(shared.code_notes.full[stage], ParityOf<C::kCodeStages>(piece));
   WaitForPhase(free, parity);
-  // Groups are not a multiple of the warps: who has one more takes turns.
+  // The number of groups is not a multiple of the number of warps: they take turns at the extra
+  // group.
   const auto first = static_cast<int>((piece + WarpIndex()) % C::kWideners);
   if (dtype == DType::kI8) {
     WidenGroups<C, DType::kI8>(first, codes, panels);
@@ -84,7 +86,7 @@ ANNULUS_DEVICE void WidenPiece(DType dtype, uint32_t piece, PhaseBarrier& free, 
   Arrive(full);
 }
 
-// By each of the warps, for all units of the block.
+// Run by each of the three warps, for all units of the block.
 template <class C>
 ANNULUS_DEVICE void WidenTiles(const HopperAttentionArguments& h, HopperShared<C>& shared) {
   const AttentionArguments& a = h.attention;
@@ -106,7 +108,7 @@ ANNULUS_DEVICE void WidenTiles(const HopperAttentionArguments& h, HopperShared<C
   }
 }
 
-// By one thread, before FencePhaseBarriers.
+// Called by one thread, before FencePhaseBarriers.
 template <class C>
 ANNULUS_DEVICE void InitCodeBarriers(HopperShared<C>& shared) {
   for (int s = 0; s < C::kCodeStages; ++s) {

@@ -9,44 +9,44 @@
 
 namespace annulus::cuda {
 
-// The tiles of 8 outputs that a block of a product of few rows has (sm80/linear.h), a power of two.
-// More tiles share one reading of the inputs; fewer give more blocks. The most, as long as every
-// multiprocessor has a block and the block has its shared memory. `tensor`: by tensor cores, else
-// in float32. Pure.
+// Number of tiles of 8 outputs per block, for a product of few rows (sm80/linear.h): a power of
+// two. With more tiles, more outputs share one read of the inputs; with fewer, there are more
+// blocks. Returns the most tiles with which every multiprocessor still has a block and the block
+// fits its shared memory. `tensor`: tensor cores, else float32. Pure.
 int FewRowsTiles(int64_t out_features, bool tensor, const DeviceInfo& device);
 
-// The tiles of kTileOutputs outputs that a block of a product of many rows has, by tensor cores
-// (sm80/linear.h): 1, 2 or 4. More tiles share one reading of the inputs; the most, as long as
-// every multiprocessor has a block. Pure.
+// Number of tiles of kTileOutputs outputs per block, for a product of many rows by tensor cores
+// (sm80/linear.h): 1, 2 or 4. With more tiles, more outputs share one read of the inputs. Returns
+// the most tiles with which every multiprocessor still has a block. Pure.
 int ManyRowsTiles(int64_t rows, int64_t out_features, const DeviceInfo& device);
 
-// What a product leaves in the stream's scratch for its own launches: bytes of parts that follow
-// each other, each a multiple of 256. Pure.
+// The parts of a product's scratch memory, in bytes, one after the other; each is a multiple of
+// 256. Pure.
 struct ProductScratch {
   size_t scales = 0;   // of the inputs' rows
-  size_t inputs = 0;   // rounded, or codes
-  size_t sums = 0;     // where the library does not write the output itself
-  size_t library = 0;  // its own
+  size_t inputs = 0;   // rounded inputs, or codes
+  size_t sums = 0;     // if the library does not write the output itself
+  size_t library = 0;  // the library's workspace
 
   size_t total() const { return scales + inputs + sums + library; }
 };
-// More than kFewRows rows by tensor cores; `codes`: of Activations::kFp8.
+// For more than kFewRows rows by tensor cores; `codes`: with Activations::kFp8.
 ProductScratch ScratchOfManyRows(int64_t rows, int64_t in, bool codes);
-// Few rows of codes, as float32.
+// For few rows of codes, as float32.
 ProductScratch ScratchOfFewCodes(int64_t rows, int64_t in);
-// By the library, in bf16 and in e4m3; `aside`: it leaves sums in the scratch.
+// For the library, in bf16 and in e4m3. `aside`: it writes sums to the scratch memory.
 ProductScratch ScratchOfLibrary(int64_t rows, int64_t in);
 ProductScratch ScratchOfFp8Library(int64_t rows, int64_t in, int64_t out, bool aside);
 
-// What cuBLASLt makes of factors in e4m3 on a device: see products.h.
+// What cuBLASLt can do with e4m3 factors on a device: see products.h.
 enum class Fp8Products : uint8_t {
   kNone,    // before compute capability 8.9
   kSums,    // sums of products of codes
-  kScaled,  // sums times a scale for each row and output: 9.0
+  kScaled,  // sums times a scale per row and per output: 9.0
 };
 Fp8Products Fp8ProductsOf(const DeviceInfo& device);
 
-// Whether it takes outputs of this shape, in place.
+// Whether cuBLASLt can write outputs of this shape in place.
 bool Fp8OutputFits(const MatrixView& output);
 
 }  // namespace annulus::cuda

@@ -11,9 +11,9 @@
 
 namespace annulus::cuda {
 
-// Which block of the grid scores what. Pure.
+// Decides which block of the grid scores what. Pure functions.
 
-// In float32.
+// The float32 version.
 struct FloatScoresPlan {
   std::vector<std::vector<RowGroup>> groups;  // [item]
   std::vector<int64_t> blocks;                // [item]
@@ -21,8 +21,8 @@ struct FloatScoresPlan {
 };
 FloatScoresPlan PlanFloatScores(const BlockScoresParams& params);
 
-// By tensor cores. `k_stride`: elements from one key of a page to the next. Tiles of the same keys
-// follow each other, so that their keys are read from memory once.
+// The tensor core version. `k_stride`: elements between consecutive keys of a page. Tiles with the
+// same keys are consecutive, so that those keys are read from memory once.
 struct TensorScoresPlan {
   int parts = 1;
   int tile_rows = 0;
@@ -33,14 +33,14 @@ struct TensorScoresPlan {
   std::vector<int64_t> first_row_tile;            // [item] as in ScoresItemView
   std::vector<PackedTile> row_tiles;
   std::vector<ScoresTile> tiles;
-  int64_t packed_tiles = 0;  // of all kv heads
+  int64_t packed_tiles = 0;  // for all kv heads
 };
-// Elements of a packed row.
+// Elements per packed row.
 int PackedDepth(int stride, int k_stride);
 TensorScoresPlan PlanTensorScores(const BlockScoresParams& params, int k_stride);
 
-// Summaries that a block scores together: the most, a power of two, with which 4 blocks have their
-// shared memory; at least the `parts` of one page, a power of two too.
+// Number of summaries that a block scores together: the largest power of two with which 4 blocks
+// fit their shared memory, but at least the `parts` of one page, also a power of two.
 int SummaryRun(int k_dim, int parts, const DeviceInfo& device);
 
 }  // namespace annulus::cuda

@@ -6,33 +6,33 @@
 #include "kernels/cuda/runtime.h"
 #include "kernels/ops/workspace.h"
 
-// What ops of this backend take of a stream's workspace at most. Pure: host code alone. Each bound
-// is that of one op, so what a stream needs is the largest of them.
+// Upper bounds of the workspace that this backend's ops take of a stream. Pure host code. Each
+// bound is for a single op, so a stream needs the largest of them.
 
 namespace annulus::cuda {
 
-// Where arrays of an upload begin, and the shortest area for them: so many are on their way at once
-// that their stream is rarely waited for.
+// Alignment of arrays in an upload, and the least size of the upload area. It holds so many arrays
+// that ops rarely wait for their stream.
 inline constexpr size_t kUploadAlignment = 64;
 inline constexpr size_t kLeastUploads = size_t{1} << 20;
 
-// `library`: whether the stream leaves products of many rows to one. Of `linear` with up to so many
-// rows, whichever way it goes.
+// For `linear` with up to shape.rows rows, whichever kernel it uses. `library`: whether the stream
+// leaves products of many rows to a library.
 size_t MostProductScratch(const ProductShape& shape, const DeviceInfo& device, bool library);
 
-// Of `attention`: parts of units that were shared out.
+// For `attention`: the parts of divided units.
 size_t MostAttentionScratch(const WorkShape& most, const DeviceInfo& device);
 
-// Of `block_scores` and `summary_scores`: packed queries, and queries that are copied.
+// For `block_scores` and `summary_scores`: packed queries, and copied queries.
 size_t MostScoresScratch(const WorkShape& most);
 
 // Host arrays of any one op.
 size_t MostUploads(const WorkShape& most, const DeviceInfo& device);
-// Host arrays of a step that is held back as a whole, each of whose items is one row under no
+// Host arrays of a step that is held back as a whole; each of its items has one row and no block
 // lists.
 size_t HeldUploads(const WorkShape& most, const DeviceInfo& device);
 
-// See Backend::PlanWorkspace.
+// Implements Backend::PlanWorkspace.
 WorkspaceBytes PlanWorkspace(const WorkShape& most, const DeviceInfo& device, bool library);
 
 }  // namespace annulus::cuda
