@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// annulus-bench: measurements on `out`, progress and complaints on `err`. Returns the exit code: 0,
-// 1 where a measurement failed, 2 for misuse. `read_bytes`: what is read to measure memory.
+// Runs annulus-bench: writes measurements to `out`, progress and errors to `err`. Returns the exit
+// code: 0, 1 if a measurement failed, 2 for misuse. `read_bytes`: see PeakMeter.
 int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err,
              size_t read_bytes);
 

@@ -1,8 +1,8 @@
 #ifndef ANNULUS_BENCH_COMMANDS_H_
 #define ANNULUS_BENCH_COMMANDS_H_
 
-// The commands of annulus-bench. Each adds its subcommand and flags to the application, with
-// `action` set to what it does once the command line has been read.
+// The commands of annulus-bench. Each function adds a subcommand and its flags to the application;
+// parsing the command line then sets `action` to the work to do.
 
 #include <CLI/CLI.hpp>
 #include <cstddef>

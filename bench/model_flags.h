@@ -10,10 +10,10 @@
 
 namespace annulus {
 
-// All of ModelBenchOptions but threads; what stands there is the default.
+// Adds flags for all of ModelBenchOptions except threads. The present values are the defaults.
 void AddModelFlags(CLI::App& command, ModelBenchOptions& options);
 
-// INVALID_ARGUMENT where not one model was given.
+// INVALID_ARGUMENT unless exactly one model was given.
 absl::Status CheckModelFlags(const ModelBenchOptions& options);
 
 }  // namespace annulus

@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// The first `most` tokens of a text file, special ones in front included. NOT_FOUND: it cannot be
-// read; INVALID_ARGUMENT: it is not UTF-8.
+// Returns the first `most` tokens of a text file, including leading special tokens. NOT_FOUND if it
+// cannot be read; INVALID_ARGUMENT if it is not UTF-8.
 absl::StatusOr<std::vector<int32_t>> ReadTokens(const std::string& path, const Tokenizer& tokenizer,
                                                 int most);
 

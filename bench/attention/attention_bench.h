@@ -17,26 +17,26 @@
 namespace annulus {
 
 struct AttentionBenchOptions {
-  AttentionShape shape;                    // all but `tokens`
-  std::vector<int32_t> sequences;          // tokens; rows for each
-  std::vector<AttentionPolicy> policies;   // a row for each beside the dense one
-  std::optional<double> density;           // sets the policies' extents; see WithDensity
-  int most_chunks = 0;                     // run so many, evenly spread, for all; 0: all
-  bool quality = false;                    // also what the patterns lose: see MeasureQuality
-  bool decode = false;                     // also a row for one query over the whole sequence
+  AttentionShape shape;                   // its `tokens` is ignored
+  std::vector<int32_t> sequences;         // lengths in tokens; a group of rows for each
+  std::vector<AttentionPolicy> policies;  // a row for each, next to the dense row
+  std::optional<double> density;          // if given, sets the policies' extents: see WithDensity
+  int most_chunks = 0;   // run this many chunks, evenly spread, to represent all; 0: all
+  bool quality = false;  // also measure what the patterns lose: see MeasureQuality
+  bool decode = false;   // also time one query over the whole sequence
   RingMode ring_mode = RingMode::kPassKv;  // kPassKv or kPassQ
-  int repeat = 5;                          // runs of a row; its figures are medians
-  std::string kernels;                     // an OpTable by name; empty: the best
-  std::optional<PeakKind> peak;            // ceiling; absent: the fastest that applies
+  int repeat = 5;                          // runs per row; figures are medians
+  std::string kernels;                     // an OpTable's name; if empty, the best
+  std::optional<PeakKind> peak;            // the ceiling; if absent, the fastest that applies
 };
 
 // Times attention alone, through the ring and an OpTable, over random keys and values. For each
 // sequence, after a warm-up, every repetition runs causal dense attention and then each policy with
-// the same kernel, so that ratios compare neighbours in time. Where not all chunks run, times are
-// those of the chunks over their share of the attended pairs. Block lists are built ahead; what
-// that takes is stated apart. The ceilings are measured before and after each repetition.
-// INVALID_ARGUMENT for shapes and densities that make no sense, FAILED_PRECONDITION where no kernel
-// fits, RESOURCE_EXHAUSTED where the memory does not suffice.
+// the same kernel, so that ratios compare measurements close in time. If only some chunks run,
+// their times are divided by their share of the attended pairs. Block lists are built beforehand;
+// the time for that is reported separately. The ceilings are measured before and after each
+// repetition. INVALID_ARGUMENT for impossible shapes or densities, FAILED_PRECONDITION if no kernel
+// fits, RESOURCE_EXHAUSTED if there is not enough memory.
 absl::Status RunAttentionBench(const AttentionBenchOptions& options, const PeakMeter& meter,
                                BenchProgress& progress,
                                const std::function<void(const Row&)>& report);

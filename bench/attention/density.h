@@ -8,13 +8,14 @@
 
 namespace annulus {
 
-// Share of the causal pairs of a sequence of `tokens` that the policy attends; beyond 1024 blocks,
-// of the rows of that many, evenly spread.
+// The share of the causal pairs of a sequence of `tokens` that the policy attends. For sequences of
+// more than 1024 blocks, computed from 1024 evenly spread blocks of rows.
 double PolicyDensity(const AttentionPolicy& policy, int64_t tokens, int kv_heads);
 
-// The policy with its extent (the window, the stride, the rates, the blocks that are near or
-// random) set so that its density comes closest to `density` without going below it, if it can.
-// INVALID_ARGUMENT for a kind that has no such extent; the message lists those that have.
+// Returns the policy with its extent (the window, the stride, the rates, or the number of near or
+// random blocks) chosen so that its density is the closest to `density` that is not below it, if
+// possible. INVALID_ARGUMENT for a kind without such an extent; the message lists the kinds that
+// have one.
 absl::StatusOr<AttentionPolicy> WithDensity(AttentionPolicy policy, double density, int64_t tokens,
                                             int kv_heads);
 

@@ -10,9 +10,9 @@
 
 namespace annulus {
 
-// How good the blocks of a policy are for attention with a known structure (StructuredHead).
+// How good a policy's blocks are for attention with a known structure (StructuredHead).
 struct PatternQuality {
-  double coverage = 1;        // mean share of a row's softmax mass inside its chosen blocks
+  double coverage = 1;        // mean share of a row's softmax mass that its chosen blocks hold
   double relative_error = 0;  // |o - dense o| / |dense o|, over all rows
   double oracle_density =
       1;  // of the smallest set of blocks that has `oracle_coverage` of the mass
@@ -23,23 +23,24 @@ struct QualityOptions {
   int heads = 8;
   int head_dim = 64;
   uint32_t seed = 1;
-  int query_blocks = 8;  // looked at, evenly spread
-  int rows = 8;          // of each, evenly spread
+  int query_blocks = 8;  // number of query blocks to look at, evenly spread
+  int rows = 8;          // rows to look at per query block, evenly spread
   double oracle_coverage = 0.95;
-  // Where not empty, a position in each query block that is looked at instead.
+  // If not empty, the positions to look at instead, one per query block.
   std::vector<int64_t> looked_at = {};
-  bool last_row_only = false;  // of the sequence
+  bool last_row_only = false;  // look only at the last row of the sequence
 };
 
-// A policy, and what it chose: keys(head, query block). Null: the policy does not look at content.
+// A policy and the blocks that it chose for (head, query block). `chosen` is null if the policy
+// does not depend on content.
 struct JudgedPolicy {
   AttentionPolicy policy;
   std::function<std::span<const int32_t>(int head, int32_t block)> chosen;
 };
 
-// One result for each policy; block sizes may differ. Plain float arithmetic on sampled rows: what
-// it says is true of the blocks, whatever kernel runs them. `done` hears of each head. Works in
-// time heads * query_blocks * rows * tokens * head_dim.
+// Judges each policy; block sizes may differ. Uses plain float arithmetic on sampled rows, so the
+// result depends only on the blocks and not on the kernel that runs them. Calls `done` after each
+// head. Takes time proportional to heads * query_blocks * rows * tokens * head_dim.
 std::vector<PatternQuality> MeasureQuality(std::span<const JudgedPolicy> policies,
                                            const QualityOptions& options,
                                            const std::function<void(int head)>& done);

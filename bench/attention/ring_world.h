@@ -26,64 +26,64 @@ struct AttentionShape {
   DType kv_dtype = DType::kBF16;
   int page_tokens = 64;
   int ranks = 1;
-  int threads = 1;              // all ranks together, at least one each
-  int32_t chunk_tokens = 2048;  // rows that attend at once, all ranks together
+  int threads = 1;              // of all ranks together; each rank has at least one
+  int32_t chunk_tokens = 2048;  // rows that attend at once, on all ranks together
 };
 
-// One sequence of keys and values over a ring of ranks in this process, and what is needed to
-// attend it: attention as the engine runs it in one layer, with nothing else around. Pages are
+// One sequence's keys and values over a ring of ranks in this process, and what is needed to attend
+// it: the attention of one layer as the engine runs it, without the rest of the engine. Pages are
 // striped over the ranks. Keys, values and queries are random until UseStructuredHeads.
 class RingWorld {
  public:
-  // `copies`: how many layers of pages there are, all alike; a decode step visits one after the
-  // other, so that it does not find the last one's keys in a cache. RESOURCE_EXHAUSTED where the
-  // memory does not suffice. `backend` and `ops` must outlive the world.
+  // `copies` is the number of layers of pages, all with the same contents. Decode steps visit them
+  // in turn, so that no cache still holds a layer's keys. RESOURCE_EXHAUSTED if there is not enough
+  // memory. `backend` and `ops` must outlive the world.
   static absl::StatusOr<std::unique_ptr<RingWorld>> Create(const AttentionShape& shape, int copies,
                                                            Backend& backend, const OpTable& ops);
 
-  // What one run does: the rows of each chunk and the block lists, built ahead of time.
+  // A run, prepared beforehand: the rows of each chunk and their block lists.
   struct Plan {
     struct Chunk {
       std::vector<RingItem> items;     // [rank]
       std::vector<ItemShards> shards;  // [rank]
-      // [rank]; empty: the lists are known. Else they are settled when the chunk runs.
+      // [rank]; empty if the lists are known. Otherwise the lists are chosen when the chunk runs.
       std::vector<ChoosingItem> choosing;
       int copy = 0;
     };
     std::vector<Chunk> chunks;
-    PairCount known;  // of the chunks whose lists are known
-    // Whether a run begins without summaries of pages; else those of the last run are there.
+    PairCount known;  // for the chunks whose lists are known
+    // Whether runs start without summaries of pages; otherwise they keep those of the previous run.
     bool summarises = true;
-    double causal = 0;        // (row, key) pairs of the whole sequence
-    double pairs = 0;         // those that are attended, per head; unknown where chunks choose
-    double density = 1;       // of the causal pairs
-    double share = 1;         // of the time for the whole sequence that the chunks take
-    double list_seconds = 0;  // of building the block lists of the whole sequence
+    double causal = 0;   // (row, key) pairs of the whole sequence
+    double pairs = 0;    // pairs that are attended, per head; unknown if chunks choose their lists
+    double density = 1;  // of the causal pairs
+    double share = 1;    // share of the whole sequence's time that the chunks take
+    double list_seconds = 0;  // time to build the block lists of the whole sequence
     size_t list_bytes = 0;    // of those lists
   };
 
-  // The rows of the sequence in chunks, under a policy; `mode` is kPassKv or kPassQ. `most_chunks`
-  // of them, evenly spread; 0: all.
+  // Plans the rows of the sequence in chunks, under a policy. `mode` is kPassKv or kPassQ. Runs
+  // only `most_chunks` of the chunks, evenly spread, unless it is 0.
   Plan PlanPrefill(const AttentionPolicy& policy, RingMode mode, int most_chunks) const;
-  // The last row, densely or under a policy for answers, once for each copy.
+  // Plans the last row, densely or under a policy for answers, once per copy.
   Plan PlanDecode(const AttentionPolicy& policy) const;
 
-  // The sequence becomes that of structured heads, one for each kv head, whose queries are those of
-  // all heads of its group. Only the rows of the plan's chunks have queries from then on.
+  // Replaces the sequence by structured heads, one per kv head, whose queries serve all query heads
+  // of its group. From then on only the rows of the plan's chunks have queries.
   absl::Status UseStructuredHeads(const Plan& plan, uint32_t seed);
-  // Shows the plan's chunks to an observer; with one rank.
+  // Shows the plan's chunks to an observer. Only with one rank.
   absl::Status LookAt(const Plan& plan, AttentionObserver& observer);
-  // What `learned` chooses by; must outlive the world.
+  // Gates for the policy `learned`; must outlive the world.
   void UseGates(const AttentionGates& gates) { gates_ = &gates; }
 
-  // Runs the plan on all ranks; `done` hears of each chunk's rows, on one of the ranks' threads.
-  // Seconds from the start to the end of the last rank.
+  // Runs the plan on all ranks. Calls `done` after each chunk with its number of rows, on one of
+  // the ranks' threads. Returns the seconds from the start until the last rank ends.
   absl::StatusOr<double> Run(const Plan& plan, const std::function<void(int32_t rows)>& done);
 
-  // What the chunks of the last run chose, each rank for its own rows.
+  // What the chunks of the last run chose; each rank reports its own rows.
   std::vector<LayerAttention> Reports() const;
 
-  // Pages, queries and states of all ranks.
+  // Bytes of pages, queries and states on all ranks.
   size_t bytes() const { return bytes_; }
 
  private:
@@ -91,15 +91,15 @@ class RingWorld {
     std::unique_ptr<Stream> stream;
     DeviceBuffer pages;  // [copy][page]
     int32_t page_count = 0;
-    std::vector<int32_t> summary_pages;   // behind page_count: those of pages' summaries
-    DeviceBuffer summary_memory;          // [copy][summary page], once a plan chooses by them
+    std::vector<int32_t> summary_pages;   // the pages after page_count that hold summaries
+    DeviceBuffer summary_memory;          // [copy][summary page], once a plan needs them
     std::unique_ptr<BufferPool> memory;   // of `arena`
-    std::unique_ptr<StepArena> arena;     // for what choosing takes, once a plan chooses
+    std::unique_ptr<StepArena> arena;     // memory for choosing, once a plan does
     std::vector<float> query, key_value;  // [rows of a chunk, columns]
     std::vector<float> o, lse, served_o, served_lse, kept_o, kept_lse;
     std::unique_ptr<RingAttention> attention;
-    std::map<int32_t, std::vector<float>> queries;  // of structured heads, by a chunk's begin
-    ChoiceMessages messages;                        // of the chunk that runs
+    std::map<int32_t, std::vector<float>> queries;  // of structured heads, by the chunk's first row
+    ChoiceMessages messages;                        // for the running chunk
     std::vector<LayerSummaries> summaries;          // [copy]
     std::vector<LayerAttention> reports;
   };
@@ -107,7 +107,7 @@ class RingWorld {
   RingWorld(const AttentionShape& shape, int copies, Backend& backend, const OpTable& ops);
   absl::Status AddRank(int index);
   absl::Status FillPages(Rank& rank);
-  // What a policy chose for some rows; nothing: all.
+  // What a policy selected for some rows; if both are empty, all keys.
   struct Lists {
     std::shared_ptr<const BlockPattern> pattern;
     std::vector<DilatedBranch> branches;
@@ -125,8 +125,8 @@ class RingWorld {
 
   int64_t query_columns() const { return int64_t{1} * shape_.heads * shape_.head_dim; }
   int64_t key_columns() const { return int64_t{1} * shape_.kv_heads * shape_.head_dim; }
-  int32_t chunk_rows() const;  // of all ranks
-  int64_t most_rows() const;   // of one rank in a chunk
+  int32_t chunk_rows() const;  // on all ranks
+  int64_t most_rows() const;   // on one rank in a chunk
 
   const AttentionShape shape_;
   const int copies_;

@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// Gates for structured heads (StructuredHead), fitted to heads of the same structures that were
-// drawn from another seed: one layer, for the heads of `shape`.
+// Fits gates for structured heads (StructuredHead) to heads of the same structures that were drawn
+// with another seed: one layer, for the heads of `shape`.
 absl::StatusOr<AttentionGates> FitStructuredGates(const AttentionShape& shape, Backend& backend,
                                                   const OpTable& ops);
 

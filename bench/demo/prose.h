@@ -18,14 +18,14 @@ class Prose {
   // A sentence of 30 to 250 bytes, without a line end.
   std::string Sentence();
 
-  // `pattern` with every {name} replaced by a fresh draw, left to right. Names: place, PLACE (in
-  // capitals), person, ship, cargo, thing, quality, month, weather, year, count, hour, digits,
-  // word, and the parts of names that Draw lists. An unknown name is a bug.
+  // Returns `pattern` with every {name} replaced by a fresh draw, left to right. Names: place,
+  // PLACE (in capitals), person, ship, cargo, thing, quality, month, weather, year, count, hour,
+  // digits, word, and the parts of names that Draw lists. The caller must use no other name.
   std::string Expand(absl::string_view pattern);
 
  private:
   uint64_t Next();
-  // Uniform enough for prose: 0 <= result < bound.
+  // A random number in [0, bound), uniform enough for prose.
   uint64_t Below(uint64_t bound) { return Next() % bound; }
   std::string InventedName(int syllables);
   std::string Draw(absl::string_view name);

@@ -13,7 +13,7 @@
 
 namespace annulus {
 
-// How gates of one layer came out, mean over its heads: see FittedGate.
+// How well the gates of one layer fit, as the mean over its heads: see FittedGate.
 struct GateLoss {
   int layer = 0;
   double before = 0;
@@ -21,18 +21,18 @@ struct GateLoss {
 };
 
 // Reads each document (token ids, at least two pages) with the model, densely, and fits gates to
-// its attention. `done` hears of each layer. RESOURCE_EXHAUSTED where the documents' keys and
+// its attention. Calls `done` after each layer. RESOURCE_EXHAUSTED if the documents' keys and
 // values do not fit in memory.
 absl::StatusOr<AttentionGates> FitGates(const RankModel& model, Backend& backend, int threads,
                                         const std::vector<std::vector<int32_t>>& documents,
                                         const GateFitting& options,
                                         const std::function<void(const GateLoss&)>& done);
 
-// Writes a safetensors file that ReadGates reads. `path` must not exist.
+// Writes a safetensors file that ReadGates can read. `path` must not exist.
 absl::Status WriteGates(const AttentionGates& gates, const GateShape& shape,
                         const std::string& path);
 
-// What gates of a model must look like.
+// The shape that gates for this model must have.
 GateShape GateShapeOf(const RankModel& model);
 
 }  // namespace annulus

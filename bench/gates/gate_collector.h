@@ -8,23 +8,23 @@
 
 namespace annulus {
 
-// Watches a model read one document after another, and keeps what gates are fitted to: the mean
-// query of some query blocks, how much attention each page got from some of a block's rows
-// (exactly), and what summaries tell of the pages' keys. Blocks are pages.
+// Watches a model read one document after another, and collects the data that gates are fitted to:
+// the mean query of some query blocks, how much attention each page got from some of the block's
+// rows (exactly), and what summaries say about the pages' keys. Blocks are pages.
 class GateCollector : public AttentionObserver {
  public:
   struct Options {
     int layers = 0;
-    int query_blocks = 64;  // about so many of each document
-    int rows = 8;           // of each query block, evenly spread
+    int query_blocks = 64;  // approximate number per document
+    int rows = 8;           // per query block, evenly spread
   };
   explicit GateCollector(const Options& options) : options_(options), layers_(options.layers) {}
 
-  // The next document has `tokens`.
+  // Starts the next document, which has `tokens` tokens.
   void Begin(int64_t tokens);
   absl::Status Observe(const Look& look) override;
 
-  // [kv_head][document]; none for layers with a window.
+  // [kv_head][document]; empty for layers with a window.
   const std::vector<std::vector<GateExamples>>& layer(int layer) const { return layers_[layer]; }
 
  private:
@@ -33,8 +33,8 @@ class GateCollector : public AttentionObserver {
                         std::vector<std::vector<GateExamples>>& heads) const;
 
   const Options options_;
-  size_t documents_ = 0;  // begun
-  int64_t tokens_ = 0;    // of the document
+  size_t documents_ = 0;  // started so far
+  int64_t tokens_ = 0;    // of the current document
   std::vector<std::vector<std::vector<GateExamples>>> layers_;
 };
 

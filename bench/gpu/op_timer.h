@@ -11,34 +11,34 @@
 
 namespace annulus {
 
-// Seconds of one run of an op, each a median.
+// Seconds per run of an op; each is a median.
 struct OpSeconds {
-  double device = 0;   // between two events around `runs` of them, over their number
-  double host = 0;     // from the call until the host knows that it is done
-  double enqueue = 0;  // of the call alone, with nothing before it
-  int runs = 1;        // enqueued one behind the other between two events
+  double device = 0;   // between two events around `runs` runs, divided by `runs`
+  double host = 0;     // from the call until the host knows that the op is done
+  double enqueue = 0;  // of the call alone, with nothing queued before it
+  int runs = 1;        // runs enqueued in a row between two events
 };
 
-// Times ops of a device that works on while the host goes on. Not thread-safe; the stream outlives
-// it and does nothing else meanwhile.
+// Times ops of a device that works asynchronously. Not thread-safe. The stream must outlive the
+// timer and do nothing else meanwhile.
 class OpTimer {
  public:
-  // `enough_seconds`: of one measurement. `copied_bytes` > 0: of the copy inside the device that
-  // the device is kept busy with while the host enqueues short ops behind it, so that it never
-  // waits for the next of them; twice as much memory is held for it.
+  // `enough_seconds` is the duration of one measurement. If `copied_bytes` > 0, a copy of that size
+  // inside the device runs first, and keeps the device busy while the host enqueues short ops, so
+  // that the device never waits for the next one. The timer holds twice as much memory for it.
   static absl::StatusOr<OpTimer> Create(Backend& backend, Stream& stream, double enough_seconds,
                                         size_t copied_bytes);
 
-  // The op, which only enqueues, some times in a row behind such copies; the first run of all does
-  // not count. Where the device had to wait for the host all the same, as the op waits for the
-  // device itself, `enqueue` is about as long as `device`.
+  // Times an op that only enqueues work, several runs in a row after such copies; the very first
+  // run does not count. If the op itself waits for the device, the device has to wait for the host
+  // in spite of the copies; `enqueue` is then about as long as `device`.
   absl::StatusOr<OpSeconds> Time(const std::function<absl::Status()>& op);
 
-  // The op alone, `runs` = 1, between events that are set right before and after the call: with
-  // what the device waits for the host within it.
+  // Times single runs (`runs` = 1) between events recorded right before and after the call.
+  // Includes the time that the device waits for the host within the op.
   absl::StatusOr<OpSeconds> TimeAlone(const std::function<absl::Status()>& op);
 
-  // Measures the copy again.
+  // Measures the copy anew.
   absl::Status TimeCopy();
   // Bytes read and written by one copy, and its seconds.
   double copied_bytes() const { return 2 * static_cast<double>(from_.size()); }

@@ -11,42 +11,49 @@
 
 namespace annulus {
 
-// Times of single ops on a device that is not the host, each beside what bounds it.
+// Times single ops on a device other than the host, and compares each with its bound.
 
 struct OpTimesOptions {
-  std::vector<int32_t> sequences = {16384, 32768, 65536, 131072};  // of prefill; at least one
-  int32_t sparse_tokens = 65536;                                   // of block-sparse prefill
+  std::vector<int32_t> sequences = {16384, 32768, 65536, 131072};  // for prefill; at least one
+  int32_t sparse_tokens = 65536;                                   // for block-sparse prefill
   int32_t decode_tokens = 131072;
   int heads = 32;
   int kv_heads = 8;
   int head_dim = 128;
   std::vector<double> densities = {0.5, 0.1, 0.05};
   std::vector<int64_t> linear_rows = {1, 16, 2048};
-  int step_layers = 32;  // of a step that is launched
+  int step_layers = 32;  // of the step whose launches are timed
   int32_t step_tokens =
       1024;  // that it attends: few, so that launching takes longer than computing
-  int64_t step_columns = 1024;  // of its products, likewise
+  int64_t step_columns = 1024;  // columns of its products; few for the same reason
   int64_t hidden = 4096;
   int64_t intermediate = 14336;
-  size_t weight_bytes = size_t{256} << 20;  // of copies of a matrix that products read in turn
+  // size of all copies of a matrix, which products read in turn
+  size_t weight_bytes = size_t{256} << 20;
   size_t copied_bytes = size_t{1} << 30;
   double enough_seconds = 0.3;  // of one measurement, after one run that does not count
-  bool prefill_only = false;    // nothing but prefill attention, of whole sequences and over lists
+  bool prefill_only = false;    // only prefill attention, of whole sequences and over block lists
 };
 
-// Runs, in this order: a copy inside the device; decode attention over pages of bf16, fp8 and int8;
-// linear layers in bf16, fp8 (inputs too), int8 and int4; the launches of a small decode step, one
-// by one ("step") and as a graph ("step_graph"), by their number (size); causal prefill attention
-// in bf16 of whole sequences, and of the first of them over pages of fp8 and int8; and over block
-// lists in bf16. A kernel that fails ends all that comes behind it, so what is largest comes last.
+// Runs these ops, in this order. The largest come last, because a failing kernel ends everything
+// after it.
+// - a copy inside the device;
+// - decode attention over pages of bf16, fp8 and int8;
+// - linear layers in bf16, fp8 (inputs too), int8 and int4;
+// - the launches of a small decode step, one by one ("step") and as a graph ("step_graph"); their
+//   number is the row's size;
+// - causal prefill attention in bf16 of whole sequences, the first of them also over pages of fp8
+//   and int8;
+// - prefill attention in bf16 over block lists.
 //
-// `seconds` of a row are the device's, by events around many runs in a row; `host_seconds` those
-// from a call until the host knows that it is done (OpTimer). Rates are of `seconds`: FLOP/s of
-// attended pairs, or bytes/s of what must be read, which `of_copy` compares with the copy
+// `seconds` is the device's time, from events around many runs in a row; `host_seconds` is the time
+// from a call until the host knows that it is done (OpTimer). Rates refer to `seconds`: FLOP/s of
+// attended pairs, or bytes/s that must be read. `of_copy` is the latter over the rate of the copy
 // (bytes read and written). Block-sparse rows have their time's ratio to dense and, as
-// `ratio_bound`, what that may be: their density and a twentieth. Rows of other types than bf16
-// have how many times as fast they are. Steps are launched alone, and `ratio_to_single` is of the
-// host's seconds. Memory: the largest case's, freed after it, and twice `copied_bytes`.
+// `ratio_bound`, what that may be: their density plus a twentieth. Rows of types other than bf16
+// say how many times faster they are. Steps are launched alone, and their `ratio_to_single` refers
+// to the host's seconds. Needs the memory of the largest case, freed after it, and twice
+// `copied_bytes`.
 absl::Status MeasureOps(Backend& backend, const OpTable& ops, const OpTimesOptions& options,
                         const std::function<void(const Row&)>& report);
 

@@ -11,34 +11,36 @@
 
 namespace annulus {
 
-// One layer's attention of one sequence: seeded normal queries, keys and values.
+// One layer's attention of one sequence, with queries, keys and values drawn from a seeded normal
+// distribution.
 struct AttentionShape {
   KvPageShape page;
-  int group = 1;       // query heads of a kv head
-  int32_t tokens = 0;  // in the pages
-  // Blocks of `block_rows` consecutive positions, spread evenly so that their mean causal length is
-  // that of the whole sequence; or one block at its end.
+  int group = 1;       // query heads per kv head
+  int32_t tokens = 0;  // tokens in the pages
+  // The query blocks: `blocks` blocks of `block_rows` consecutive positions, spread evenly, so that
+  // their mean causal length is that of the whole sequence. A single block lies at the end instead.
   int32_t block_rows = 256;
   int blocks = 4;
-  // Copies of the pages, in memory of at least so many bytes, that runs attend in turn: as the
-  // layers of a model are, so that no cache holds what the next run reads.
+  // Runs attend copies of the pages in turn, which together take at least this much memory. As with
+  // the layers of a model, no cache holds a copy when the next run reads it.
   int64_t memory_bytes = 0;
-  double density = 1;  // below 1: random block lists, 64 rows by one page, with this share of the
-                       // causal blocks, the first and the diagonal always among them
+  // below 1: random block lists (64 rows by one page) with this share of the causal blocks, always
+  // including the first block and the diagonal
+  double density = 1;
 };
 
-// The op over that shape, ready to be run again and again.
+// The attention op over that shape, ready to run any number of times.
 class AttentionCase {
  public:
   static absl::StatusOr<AttentionCase> Make(const OpTable& ops, Backend& backend,
                                             const AttentionShape& shape);
 
-  // Over the next copy of the pages.
+  // Attends the next copy of the pages.
   absl::Status Run(Stream& stream);
 
   double flops() const { return flops_; }        // of attended pairs
-  double kv_bytes() const { return kv_bytes_; }  // of the pages, each counted once
-  double density() const { return density_; }    // of the lists
+  double kv_bytes() const { return kv_bytes_; }  // of all pages, each counted once
+  double density() const { return density_; }    // of the block lists
 
  private:
   AttentionCase() = default;
@@ -61,7 +63,7 @@ class AttentionCase {
   int group_ = 1;
   std::unique_ptr<std::byte, void (*)(void*)> memory_{nullptr, nullptr};
   int64_t copies_ = 1;
-  int64_t copy_ = 0;               // that the next run attends
+  int64_t copy_ = 0;               // the copy that the next run attends
   std::vector<KvPageView> views_;  // of all copies, one after the other
   std::vector<Item> items_;
   double flops_ = 0;

@@ -14,17 +14,18 @@
 
 namespace annulus {
 
-// Reads memory between runs of something else.
+// Measures the memory's read rate, between runs of something else.
 class MemoryMeter {
  public:
   virtual ~MemoryMeter() = default;
-  // Of one pass over a buffer that no cache holds.
+  // The rate of one pass over a buffer that no cache holds.
   virtual absl::StatusOr<double> BytesPerSecond() = 0;
-  // Of the host, that the meter holds.
+  // Bytes of host memory that the meter holds.
   virtual int64_t host_bytes() const { return 0; }
 };
 
-// What a model is timed on, and the limits of it that runs are compared with. Not thread-safe.
+// The machine that a model is timed on, and the limits of it that runs are compared with. Not
+// thread-safe.
 class BenchMachine {
  public:
   virtual ~BenchMachine() = default;
@@ -33,9 +34,9 @@ class BenchMachine {
   virtual Backend& backend() = 0;
   virtual const KernelRegistry& kernels() const = 0;
 
-  // The fastest products for weights of this type, from now on.
+  // Selects the fastest products for weights of this type, for MeasureProducts.
   virtual absl::Status ChooseProducts(DType weights) = 0;
-  // After ChooseProducts. Where there is no vector_name, `vector` is nothing to compare with.
+  // Call ChooseProducts first. If vector_name is empty, ignore `vector` of the result.
   virtual absl::StatusOr<CeilingRates> MeasureProducts() = 0;
   virtual std::string products_name() const = 0;
   virtual std::string vector_name() const { return {}; }

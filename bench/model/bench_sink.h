@@ -30,7 +30,7 @@ class BenchSink final : public TokenSink {
   }
   bool HasRoom() const override { return true; }
 
-  // The end of the request, if it comes in `wait`.
+  // Waits up to `wait` for the end of the request; nullopt if it has not ended.
   std::optional<Completion> WaitFor(std::chrono::milliseconds wait) {
     std::unique_lock lock(mutex_);
     done_.wait_for(lock, wait, [this] { return completion_.has_value(); });
@@ -40,7 +40,7 @@ class BenchSink final : public TokenSink {
     std::lock_guard lock(mutex_);
     return processed_;
   }
-  // Generated so far.
+  // The ids generated so far.
   std::vector<int32_t> ids() const {
     std::lock_guard lock(mutex_);
     return ids_;

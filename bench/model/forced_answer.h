@@ -10,16 +10,16 @@
 
 namespace annulus {
 
-// A prompt and the answer that is forced upon the model.
+// A prompt, and the answer that the model is forced to give.
 struct ForcedAnswer {
   std::vector<int32_t> prompt;
   std::vector<int32_t> answer;
 };
 
-// `what`: see ModelBenchOptions::force_tokens. The prompt has `depth` random ids, at least 1, but
-// for what misleads; the answer `tokens` of them, or as many as the file has. Errors: the file
-// cannot be read, or holds something else than ids below `vocabulary`; a prompt that is too short
-// for the answer.
+// `what`: see ModelBenchOptions::force_tokens. The prompt has `depth` ids, at least 1, which are
+// random except for those that mislead. The answer has `tokens` ids, or as many as the file has.
+// Errors if the file cannot be read or has anything but ids below `vocabulary`, or if the prompt is
+// too short for the answer.
 absl::StatusOr<ForcedAnswer> ForceAnswer(const std::string& what, int32_t depth, int32_t tokens,
                                          int32_t vocabulary, std::mt19937& random);
 

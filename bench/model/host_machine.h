@@ -10,8 +10,9 @@
 
 namespace annulus {
 
-// The processor, with the ceilings of `meter`, which outlives the machine, for so many threads.
-// `peak`: of products; absent: the fastest that applies. Errors of CreateCpuBackend.
+// The host's processor with `threads` threads, and the ceilings that `meter` measures; `meter` must
+// outlive the machine. `peak` is the ceiling for products; if absent, the fastest that applies.
+// Errors as for CreateCpuBackend.
 absl::StatusOr<std::unique_ptr<BenchMachine>> OpenHostMachine(const PeakMeter& meter, int threads,
                                                               std::optional<PeakKind> peak);
 

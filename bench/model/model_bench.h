@@ -16,43 +16,44 @@
 namespace annulus {
 
 struct ModelBenchOptions {
-  std::string directory;               // a model directory, else empty
-  std::string random_config;           // a config.json, else empty: one of both
-  std::vector<int32_t> prompt_tokens;  // a prefill row for each, >= 1
-  std::vector<int32_t> depths;         // a decode row for each, >= 0
-  int32_t generate = 32;               // tokens of a decode row
-  // A decode row for each: requests that decode at once. Above 1: see BatchedDecode.
-  std::vector<int32_t> streams = {1};
-  // What the answers of decode rows are, and then each such row is timed without and with guessing
-  // ahead: "quote" (a passage of the prompt), "mislead" (every three tokens stand in the prompt,
-  // with something else behind them) or a file of token ids. Empty: what the model generates.
+  std::string directory;               // a model directory, or empty
+  std::string random_config;           // a config.json, or empty; set exactly one of the two
+  std::vector<int32_t> prompt_tokens;  // a prefill row for each; >= 1
+  std::vector<int32_t> depths;         // a decode row for each; >= 0
+  int32_t generate = 32;               // tokens to generate per decode row
+  // If not empty, the answers of decode rows are forced, and each row is timed without and with
+  // guessing ahead. "quote": a passage of the prompt. "mislead": full of false matches (every three
+  // tokens also occur in the prompt, with a different token after them). Otherwise: a file of token
+  // ids. If empty, the model chooses its answers.
   std::string force_tokens;
-  std::vector<int32_t> ranks = {1};    // an engine after the other for each, at least one
-  int threads = 1;                     // all ranks together
-  std::optional<DType> weights_dtype;  // absent: as the checkpoint stores them
+  std::vector<int32_t> ranks = {1};    // a new engine for each; at least one
+  int threads = 1;                     // of all ranks together
+  std::optional<DType> weights_dtype;  // if absent, as the checkpoint stores them
   Activations activations = Activations::kFloat;
   DType kv_dtype = DType::kBF16;
   RingMode ring_mode = RingMode::kAuto;
   AttentionPolicy attention;
   int chunk_tokens = EngineOptions().chunk_tokens;
-  int repeat = 5;               // runs of a row; its figures are medians
-  std::string kernels;          // an OpTable by name; empty: the best
-  int32_t warm_up_tokens = 64;  // of a prompt that is read before anything is timed
+  int repeat = 5;               // runs per row; figures are medians
+  std::string kernels;          // an OpTable's name; if empty, the best
+  int32_t warm_up_tokens = 64;  // length of the prompt that is read before anything is timed
 };
 
-// Runs a whole engine on the machine, one request at a time, and gives each row to `report` as it
-// is measured. A prefill row reads a prompt of random ids that shares no prefix with another, from
-// the queue to the first token. A decode row generates after a prompt of `depth` ids, which is read
-// once; that of the last prefill row of this length, where there is one. The machine's limits are
-// measured before and after each run.
+// Runs a whole engine on the machine, one request at a time, and passes each row to `report` as
+// soon as it is measured. The machine's limits are measured before and after each run. Errors are
+// those of the engine.
 //
-// With `force_tokens` a decode row is that of an answer without guesses, and is followed by one of
-// the same answer with guesses: their runs take turns, and the second has the ratio of their times
-// and the share of guesses that were right.
+// A prefill row reads a prompt of random ids that shares no prefix with any other, timed from the
+// queue to the first token. A decode row generates after a prompt of `depth` ids, which is read
+// once. If the last prefill row has that length, its prompt is reused.
 //
-// With several numbers of ranks rows also have, beside the first of them, their time's ratio and
-// the share of equal tokens, and the seconds of a run that a rank waited for another with nothing
-// to attend, mean of the ranks. All read the same prompts. Errors are the engine's own.
+// With `force_tokens`, each decode row becomes two: the same answer without and with guessing.
+// Their runs alternate. The second has the ratio of their times and the share of guesses that were
+// right.
+//
+// With several numbers of ranks, all read the same prompts. Rows are compared with those of the
+// first number: the ratio of times, the share of equal tokens, and the seconds per run that a rank
+// waited for another with nothing to attend (mean over the ranks).
 absl::Status RunModelBench(const ModelBenchOptions& options, BenchMachine& machine,
                            BenchProgress& progress, const std::function<void(const Row&)>& report);
 

@@ -3,10 +3,10 @@
 
 namespace annulus::peak {
 
-// Linux gives a process the tile registers only when it asks (arch_prctl, ARCH_REQ_XCOMP_PERM).
+// Linux gives a process the tile registers only on request (arch_prctl, ARCH_REQ_XCOMP_PERM).
 enum class AmxAccess { kAbsent, kRefused, kGranted };
 
-// Asks for the tile registers where the processor has them. For all threads of the process.
+// Requests the tile registers, if the processor has them, for all threads of the process.
 AmxAccess RequestAmx();
 
 }  // namespace annulus::peak

@@ -10,30 +10,30 @@
 
 namespace annulus {
 
-// What a run is compared with: the fastest instructions that the process may use for its products,
-// and the fastest among vector instructions, which is the same where there are no tiles.
+// The rates that a run is compared with: the fastest instructions that it may use for its products,
+// and the fastest vector instructions. Without tile instructions, both are the same.
 struct CeilingRates {
   double best = 0;    // operations per second, all threads
   double vector = 0;  //
 };
 
-// Measured once before and once after a run; a fraction refers to the mean of both, since the clock
-// of a machine drifts.
+// The mean of measurements before and after a run, to which fractions refer because a machine's
+// clock drifts.
 CeilingRates MeanOf(const CeilingRates& before, const CeilingRates& after);
 
 class Ceiling {
  public:
-  // The kinds of products that weights or keys of `dtype` allow: f32 and f16 float32 multiply-adds;
-  // int8 weights integer or bf16 products, whatever is faster; all else bf16 products, which
-  // float32 ones can stand in for. Measures them to find the fastest. `forced`: that kind alone; it
-  // must be available (else INVALID_ARGUMENT with what is).
+  // Measures all kinds of products that weights or keys of `dtype` allow, to find the fastest. f32
+  // and f16 allow float32 multiply-adds; int8 weights allow integer and bf16 products; all others
+  // allow bf16 products, or float32 ones instead. `forced` allows just that kind; INVALID_ARGUMENT,
+  // with those available, if it is not.
   static absl::StatusOr<Ceiling> Choose(const PeakMeter& meter, DType dtype, int threads,
                                         std::optional<PeakKind> forced);
 
   PeakKind best() const { return best_; }
   PeakKind vector() const { return vector_; }
 
-  // About 0.05 s for each kind.
+  // Takes about 0.05 s per kind.
   absl::StatusOr<CeilingRates> Measure() const;
 
  private:

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 
-// The loops that PeakMeter times. Each translation unit below is compiled for one instruction set
-// and exports one function, so nothing of it can be linked into code for a lesser machine.
+// The loops that PeakMeter times. Each translation unit is compiled for one instruction set and
+// exports only one function, so that none of its code can be linked into code for a lesser machine.
 
 namespace annulus::peak {
 
-// Repeats one body of `operations` operations. The result is returned only so that no compiler can
-// leave the work out.
+// Repeats a body of `operations` operations. Returns the result only so that the compiler cannot
+// remove the work.
 struct OperationLoop {
   float (*run)(int64_t iterations) = nullptr;
   double operations = 0;  // per iteration
@@ -19,7 +19,7 @@ struct OperationLoop {
 // Reads `count` floats once, in order; `count` is a multiple of 256, `data` aligned to 64 bytes.
 using ReadLoop = float (*)(const float* data, int64_t count);
 
-// Loops that every instruction set can write with its own vectors.
+// Loops that every instruction set has, with its own vectors.
 struct VectorLoops {
   OperationLoop multiply_add;  // float32, two operations per element
   OperationLoop exponential;   // exp2 of float32, relative error 3e-6, as in a softmax
@@ -27,7 +27,7 @@ struct VectorLoops {
 };
 VectorLoops BaselineLoops();
 
-// Only where the processor has the named instructions; only called on x86-64.
+// Call these only on x86-64, and only if the processor has the instructions named.
 VectorLoops Avx2Loops();    // AVX2, FMA
 VectorLoops Avx512Loops();  // AVX512F
 

@@ -13,13 +13,13 @@
 
 namespace annulus {
 
-// The ceilings of a machine that fractions refer to. Multiply-adds count two operations.
+// The kinds of ceilings that fractions refer to. A multiply-add counts as two operations.
 enum class PeakKind : uint8_t {
   kF32,         // float32 multiply-add
   kBF16,        // dot products of bf16 added to float32, vector instructions
   kI8,          // dot products of int8 added to int32, vector instructions
-  kAmxBF16,     // the same by tile instructions
-  kAmxI8,       //
+  kAmxBF16,     // like kBF16, with tile instructions
+  kAmxI8,       // like kI8, with tile instructions
   kExp,         // exp2 of float32, as a softmax needs it
   kMemoryRead,  // bytes read from a buffer far larger than the caches
 };
@@ -31,25 +31,25 @@ absl::StatusOr<PeakKind> ParsePeak(absl::string_view name);
 // "FLOP/s", "OP/s", "exp/s" or "B/s".
 absl::string_view PeakUnit(PeakKind kind);
 
-// A rate is the best of `rounds` medians, each of `slices` slices of about `slice_seconds` (one
-// pass over the buffer for memory): on a shared machine a median drops what others disturbed for a
-// moment, and the best round what they disturbed for longer.
+// How thoroughly to measure. A rate is the best of `rounds` medians, each over `slices` slices of
+// about `slice_seconds` (for memory: one pass over the buffer). On a shared machine the median
+// removes short disturbances, and the best round removes longer ones.
 struct PeakEffort {
   int rounds = 5;
   int slices = 9;
   double slice_seconds = 0.004;
 };
 
-// For a measurement before and after each run: about 0.05 s, 0.3 s for memory.
+// For measurements before and after each run: takes about 0.05 s, for memory 0.3 s.
 inline constexpr PeakEffort kQuickPeak{.rounds = 2, .slices = 5, .slice_seconds = 0.004};
 
-// Bytes of the buffer of kMemoryRead: 1 GiB, on small machines an eighth of the memory.
+// Size of the buffer for kMemoryRead: 1 GiB, or an eighth of the memory on small machines.
 size_t PeakBufferBytes();
 
-// Host memory to read, every page touched, in huge pages where the system has them.
+// Host memory to read. Every page has been touched; in huge pages if the system has them.
 class ReadBuffer {
  public:
-  // RESOURCE_EXHAUSTED where the system refuses.
+  // RESOURCE_EXHAUSTED if the system refuses.
   static absl::StatusOr<ReadBuffer> Create(size_t bytes);
   ReadBuffer(ReadBuffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
     other.data_ = nullptr;
@@ -67,27 +67,29 @@ class ReadBuffer {
   size_t bytes_;
 };
 
-// Measures the rates that hand-written loops reach with the best instructions that the processor
-// has; what it lacks is absent, never zero. Thread-safe; measurements run on threads of their own.
+// Measures the rates that hand-written loops reach with the best instructions of the processor.
+// Kinds that the processor lacks are unavailable; their rate is never reported as zero.
+// Thread-safe; measurements run on threads of their own.
 class PeakMeter {
  public:
-  // `read_bytes`: the buffer of kMemoryRead, at least 1 MiB.
+  // `read_bytes` is the size of the buffer for kMemoryRead, at least 1 MiB.
   explicit PeakMeter(size_t read_bytes = PeakBufferBytes());
 
-  // What can be measured here, in the order of PeakKind.
+  // The kinds that can be measured here, in the order of PeakKind.
   std::vector<PeakKind> Available() const;
   bool Has(PeakKind kind) const;
-  // "vdpbf16ps zmm"; only of available kinds.
+  // Such as "vdpbf16ps zmm". Only for available kinds.
   std::string Instructions(PeakKind kind) const;
-  // What the processor has and the system refuses, for people; empty: nothing.
+  // A message about what the processor has but the system refuses; empty if nothing.
   const std::string& refused() const { return refused_; }
 
-  // Operations (or bytes) per second of `threads` threads together, 1..256. Only of available
-  // kinds. RESOURCE_EXHAUSTED where the system gives neither the threads nor the buffer.
+  // Operations (or bytes) per second of `threads` threads together, 1..256. Only for available
+  // kinds. RESOURCE_EXHAUSTED if the system refuses the threads or the buffer.
   absl::StatusOr<double> Measure(PeakKind kind, int threads, const PeakEffort& effort) const;
 
-  // For reads in between of something else: the buffer of kMemoryRead, and the bytes per second of
-  // one pass over it. A shared machine's memory is faster and slower for parts of a second.
+  // For measuring memory between runs of something else: the buffer of kMemoryRead, and the bytes
+  // per second of one pass over it. A shared machine's memory is faster and slower for parts of a
+  // second.
   absl::StatusOr<ReadBuffer> TakeReadBuffer() const { return ReadBuffer::Create(read_bytes_); }
   absl::StatusOr<double> ReadOnce(const ReadBuffer& buffer, int threads) const;
 

@@ -1,9 +1,8 @@
 #ifndef ANNULUS_BENCH_PEAK_VECTOR_LOOPS_H_
 #define ANNULUS_BENCH_PEAK_VECTOR_LOOPS_H_
 
-// VectorLoops as templates over the width of a vector, in GCC's vector types: the unit that
-// includes this is compiled with the flags of its instruction set and with contraction of a * b +
-// c.
+// VectorLoops as templates over the width of a vector, in GCC's vector types. Units that include
+// this are compiled for their instruction set, with contraction of a * b + c.
 
 #include <cstdint>
 
@@ -25,7 +24,7 @@ struct Vector {
   static constexpr int kLanes = kBytes / 4;
 };
 
-// `kChains` independent sums hide the latency of one; they and the two factors fit the registers.
+// `kChains` independent sums hide the latency of one; the sums and both factors fit into registers.
 template <int kBytes, int kChains>
 float MultiplyAdd(int64_t iterations) {
   using F = typename Vector<kBytes>::F;
@@ -43,9 +42,9 @@ float MultiplyAdd(int64_t iterations) {
   return total[0];
 }
 
-// Rounding by a magic number, a polynomial of degree 4 on [-1/2, 1/2], the exponent by an integer
-// shift and add: nine instructions per vector. The empty statements cost nothing; they keep the
-// compiler from computing the same value once only.
+// Rounds with a magic number, evaluates a polynomial of degree 4 on [-1/2, 1/2], and sets the
+// exponent with an integer shift and add: nine instructions per vector. The empty asm statements
+// cost nothing, but keep the compiler from computing the same value only once.
 template <int kBytes, int kVectors>
 float Exponential(int64_t iterations) {
   using F = typename Vector<kBytes>::F;

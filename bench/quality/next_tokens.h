@@ -7,23 +7,25 @@
 
 namespace annulus {
 
-// Compares two models' distributions of the next token, given the same text, position by position.
+// Compares the next-token distributions of two models that read the same text, position by
+// position.
 class NextTokens {
  public:
-  // `logits` [vocabulary] of the reference and of the model that is compared; `next`: the token
-  // that follows in the text, an index of both.
+  // Adds one position: the logits [vocabulary] of the reference and of the compared model, and the
+  // token `next` that follows in the text, an index into both.
   void Add(std::span<const float> reference, std::span<const float> compared, int32_t next);
   void Add(const NextTokens& more);
 
   int64_t count() const { return static_cast<int64_t>(divergences_.size()); }
-  // exp of the mean of -ln p(next), at least 1; NaN before the first Add, as are those below.
+  // exp of the mean of -ln p(next), at least 1. This and all functions below return NaN before the
+  // first Add.
   double reference_perplexity() const;
   double perplexity() const;
-  // Kullback-Leibler divergence of the compared distribution from the reference in nats, at least
-  // 0: its mean over positions, and its 99th percentile (nearest rank).
+  // Kullback-Leibler divergence of the compared distribution from the reference, in nats, at least
+  // 0: the mean over positions, and the 99th percentile (nearest rank).
   double mean_divergence() const;
   double high_divergence() const;
-  // Share of positions whose most probable token is the same.
+  // Share of positions at which both models have the same most probable token.
   double same_choice() const;
 
  private:

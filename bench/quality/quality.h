@@ -1,8 +1,8 @@
 #ifndef ANNULUS_BENCH_QUALITY_QUALITY_H_
 #define ANNULUS_BENCH_QUALITY_QUALITY_H_
 
-// What a saving costs: a model with rounded weights, rounded keys and values, or an attention
-// policy, beside the same model without.
+// What a saving costs: compares a model with rounded weights, rounded keys and values, or an
+// attention policy with the same model without it.
 
 #include <cstdint>
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace annulus {
 
-// One of two models that read the same texts.
+// One of the two models that read the same text.
 struct QualityModel {
   const RankModel& model;
   AttentionAssignment attention;
@@ -24,10 +24,9 @@ struct QualityModel {
 
 struct Quality {
   NextTokens next;
-  // Pairs of rows and keys that were attended, of all pairs, summed over layers; none without a
-  // policy.
+  // Attended pairs of rows and keys, and all pairs, summed over layers; both 0 without a policy.
   PairCount pairs;
-  double covered = 0;  // share of the attention in what was attended, summed over `covered_rows`
+  double covered = 0;  // share of attention that the attended keys hold, summed over `covered_rows`
   double covered_rows = 0;  // sampled rows and heads; 0: nothing was left out
   double reference_seconds = 0;
   double seconds = 0;
@@ -35,9 +34,9 @@ struct Quality {
   void Add(const Quality& more);
 };
 
-// Both read `tokens` (at least two) on one rank, and their distributions of each next token are
-// compared. `read` hears how many tokens both have read. RESOURCE_EXHAUSTED: no memory for keys and
-// values; INVALID_ARGUMENT: a policy that does not fit the model.
+// Lets both models read `tokens` (at least two) on one rank and compares their distributions of
+// each next token. Calls `read` with the number of tokens that both have read. RESOURCE_EXHAUSTED
+// if keys and values do not fit in memory; INVALID_ARGUMENT if a policy does not fit the model.
 absl::StatusOr<Quality> CompareQuality(const QualityModel& reference, const QualityModel& compared,
                                        Backend& backend, int threads,
                                        std::span<const int32_t> tokens,

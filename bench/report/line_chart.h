@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// Lines over logarithmic axes.
+// Lines on logarithmic axes.
 struct LineChart {
   struct Line {
     std::string name;
@@ -19,7 +19,7 @@ struct LineChart {
   std::vector<Line> lines;  // at most 10
 };
 
-// An SVG document with the charts side by side, each with its legend, which names the lines in the
+// Draws the charts side by side as an SVG document. Each has a legend that names the lines in the
 // order of their last points. Charts without a point are left out.
 std::string DrawLineCharts(const std::vector<LineChart>& charts);
 

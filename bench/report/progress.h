@@ -9,11 +9,11 @@
 
 namespace annulus {
 
-// A display that suits `err`: a bar on a terminal, else a line now and then.
+// A display suited to `err`: a bar on a terminal, else a line now and then.
 ProgressDisplay MakeDisplay(std::ostream& err);
 
-// Progress of a whole command on standard error. The time left follows from operations, since a
-// token costs more the deeper it stands. Not thread-safe.
+// Shows the progress of a whole command on standard error. Estimates the time left from operations
+// instead of tokens, because later tokens cost more. Not thread-safe.
 class BenchProgress {
  public:
   // What a part of the command amounts to.
@@ -26,7 +26,7 @@ class BenchProgress {
 
   void Plan(const Work& work);  // adds to the total
   void Done(const Work& work);  // a planned part has ended
-  // Shows how far the command is, with `work` done of the part that runs.
+  // Shows the progress of the command, with `work` of the running part done.
   void Show(const Work& work);
   void Clear() { display_.Clear(); }
 

@@ -5,16 +5,16 @@
 
 namespace annulus {
 
-// The largest resident memory of this process that was measured between Resume and Pause, so that
-// the buffers of the bench itself can be left out. Linux counts the peak (VmHWM of
-// /proc/self/status) and starts it anew on request (5 written to /proc/self/clear_refs); where that
-// is not allowed, Resume leaves older peaks in. Not thread-safe.
+// The largest resident memory of this process between Resume and Pause, so that the bench's own
+// buffers can be left out. Linux tracks the peak (VmHWM of /proc/self/status) and resets it on
+// request (writing 5 to /proc/self/clear_refs). If that is not allowed, earlier peaks are included.
+// Not thread-safe.
 class ResidentMemory {
  public:
   void Resume();
-  // `held`: bytes of the bench's own, which do not count.
+  // `held`: bytes that the bench itself holds; they are subtracted.
   void Pause(int64_t held = 0);
-  // Bytes; 0 before the first Pause and where the system does not say.
+  // Bytes; 0 before the first Pause, and if the system does not say.
   int64_t peak() const { return peak_; }
 
  private:

@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// How flags and rows name the modes of the ring.
+// The names of ring modes in flags and rows.
 inline constexpr std::array<std::pair<const char*, RingMode>, 3> kRingModes = {
     {{"auto", RingMode::kAuto}, {"pass-kv", RingMode::kPassKv}, {"pass-q", RingMode::kPassQ}}};
 

@@ -10,19 +10,19 @@
 
 namespace annulus {
 
-// One measurement: named values in the order they were added. A JSON object on one line for
-// programs, a line of a table for people.
+// One measurement: named values in the order in which they were added. Written as a JSON object on
+// one line for programs, or as a line of a table for people.
 class Row {
  public:
-  // How people read a number; JSON has it in its base unit.
+  // How tables show a number; JSON always has the base unit.
   enum class Unit { kPlain, kCount, kSeconds, kPerSecond, kShare, kBytes };
 
   Row& Text(absl::string_view name, absl::string_view value);
   Row& Int(absl::string_view name, int64_t value, Unit unit = Unit::kCount);
-  // Values that JSON lacks (infinity, NaN) become null.
+  // Values that JSON does not have (infinity, NaN) become null.
   Row& Number(absl::string_view name, double value, Unit unit = Unit::kPlain);
 
-  // What is added from here on appears in JSON only.
+  // Values added from here on appear only in JSON.
   Row& OnlyJson() {
     table_ = false;
     return *this;
@@ -47,15 +47,16 @@ class Row {
   bool table_ = true;
 };
 
-// Where rows go, and how.
+// Where to write rows, and in which format.
 struct RowOutput {
   enum class Format { kTable, kMarkdown, kJson };
   std::ostream& out;
   Format format = Format::kTable;
-  std::ostream* json_copy = nullptr;  // also gets every row as JSON
+  std::ostream* json_copy = nullptr;  // if not null, also gets every row as JSON
 };
 
-// Writes rows of JSON as they come; tables when they end, which is where the columns change.
+// Writes JSON rows at once. Writes a table when it is complete, that is, when the columns change or
+// at Finish.
 class RowWriter {
  public:
   explicit RowWriter(const RowOutput& output) : output_(output) {}
@@ -72,8 +73,8 @@ class RowWriter {
   std::string MarkdownText() const;
 
   const RowOutput output_;
-  std::vector<Row> rows_;  // of one set of columns
-  bool wrote_ = false;     // a table
+  std::vector<Row> rows_;  // with the same columns
+  bool wrote_ = false;     // whether a table was written
 };
 
 }  // namespace annulus

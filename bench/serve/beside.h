@@ -13,29 +13,29 @@
 
 namespace annulus {
 
-// What a long prompt does to those who are served beside it.
+// Measures how a long prompt affects the requests that are served at the same time.
 struct BesideOptions {
   int32_t long_prompt = 8192;    // tokens, random ids
-  int32_t stream_tokens = 4096;  // most tokens of the running stream, which reads a short prompt
+  int32_t stream_tokens = 4096;  // the most tokens of the running stream, which has a short prompt
   LoadOptions load =
       {};  // the short requests that arrive while the prompt is read; not its duration
 };
 
 struct BesideResult {
-  double alone = 0;                      // seconds to the first token of a long prompt, by itself
-  double beside = 0;                     // .. of another one, while the others are served
-  std::vector<double> stream_gaps;       // seconds between tokens of the stream meanwhile
+  double alone = 0;   // seconds to the first token of a long prompt that is served alone
+  double beside = 0;  // seconds to the first token of another, served with the others
+  std::vector<double> stream_gaps;       // seconds between the stream's tokens meanwhile
   std::vector<RequestOutcome> arrivals;  // the short requests
 };
 
-// Reads a long prompt alone, and then another one beside a running stream and short requests that
-// arrive at random (open loop). `progress` hears what is going on. The error is that of the stream
-// or of a long prompt; short requests may fail.
+// Lets the server read a long prompt alone, then another one while a stream is running and short
+// requests arrive at random (open loop). Calls `progress` with what is going on. Returns an error
+// if the stream or a long prompt fails; short requests may fail.
 absl::StatusOr<BesideResult> RunBeside(const ConnectionOptions& connection,
                                        const BesideOptions& options,
                                        const std::function<void(const std::string&)>& progress);
 
-// One row for the long prompt, one each for the stream and the short requests.
+// One row for the long prompt, one for the stream and one for the short requests.
 std::vector<Row> BesideRows(const BesideOptions& options, const BesideResult& result);
 
 }  // namespace annulus

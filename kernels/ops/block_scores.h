@@ -122,7 +122,7 @@ struct SummaryScoresParams {
   int kv_heads = 0;
   int heads = 0;  // multiple of kv_heads
   int k_dim = 0;
-  int64_t pages = 0;      // the first pages of `from`, across its runs
+  int64_t pages = 0;      // how many to score: the first ones of `from`, across its runs
   int parts = 1;          // per page: a power of two, at most kMostParts
   ConstMatrixView query;  // [rows, heads * k_dim]
   SummaryRuns from;
