@@ -33,7 +33,7 @@ void AddAttentionCommand(CLI::App& app, BenchContext& context) {
   AttentionShape& shape = options->shape;
   CLI::App* command = app.add_subcommand(
       "attention",
-      "Time attention alone, each policy beside a causal dense run of the same kernel");
+      "Time attention alone: each policy against dense causal attention with the same kernel");
   command->footer(
       "Examples:\n"
       "  annulus-bench attention --seq 8192,32768 --heads 14 --kv-heads 2 --decode\n"
@@ -46,30 +46,34 @@ void AddAttentionCommand(CLI::App& app, BenchContext& context) {
             "Lengths of the sequence (default: 1024,4096,16384)");
   count("--heads", shape.heads, 1, 1024, "Query heads");
   count("--kv-heads", shape.kv_heads, 1, 1024, "Key and value heads");
-  count("--head-dim", shape.head_dim, 2, 512, "Channels of a head");
+  count("--head-dim", shape.head_dim, 2, 512, "Elements per head");
   AddDType(
       *command, "--kv-dtype", [options](DType dtype) { options->shape.kv_dtype = dtype; },
-      "Keys and values (default: bf16)");
+      "Dtype of keys and values (default: bf16)");
   AddPolicies(*command, options->policies);
   command
       ->add_option(
           "--density", options->density,
-          "Sets the window, the stride, the rates, or the blocks that are near or random, so "
-          "that policies have this density")
+          "Choose each policy's window, stride, rates, or number of near or random blocks so that "
+          "it attends this share of the causal pairs")
       ->check(CLI::Range(0.0, 1.0));
   command
-      ->add_option("--most-chunks", options->most_chunks,
-                   "Run so many chunks, evenly spread, and infer the time of all (default: all)")
+      ->add_option(
+          "--most-chunks", options->most_chunks,
+          "Run only this many chunks, evenly spread, and infer the time of all (default: all)")
       ->check(CLI::Range(1, 1 << 20));
   command->add_flag(
       "--quality", options->quality,
-      "Also the coverage and error of the patterns over heads of known structure, and "
-      "the least density that would do");
+      "Also measure the coverage and error of the patterns on heads of known structure, and the "
+      "least density that would suffice");
   command->add_flag("--decode", options->decode, "Also time one query over the whole sequence");
   AddParallelism(*command, shape.ranks, shape.threads);
   AddRingMode(*command, options->ring_mode);
-  count("--chunk-tokens", shape.chunk_tokens, 16, 1 << 20, "Rows that attend at once");
-  command->add_option("--kernels", options->kernels, "Kernel table by name (default: the best)")
+  count("--chunk-tokens", shape.chunk_tokens, 16, 1 << 20,
+        "Rows that attend at once, on all ranks together");
+  command
+      ->add_option("--kernels", options->kernels,
+                   "Name of the kernel table to use (default: the best)")
       ->type_name("NAME");
   AddRepeat(*command, options->repeat);
   AddPeakChoice(*command, options->peak);

@@ -85,13 +85,13 @@ absl::Status RunChart(const ChartOptions& options) {
 
 void AddChartCommand(CLI::App& app, BenchContext& context) {
   auto options = std::make_shared<ChartOptions>();
-  CLI::App* command =
-      app.add_subcommand("chart", "Draw rows of attention: time and ratio to dense over length");
+  CLI::App* command = app.add_subcommand(
+      "chart", "Draw rows of 'attention' as a chart: time and ratio to dense over length");
   command->footer(
       "Examples:\n"
       "  annulus-bench attention --seq 1024,4096 --policy window --json-file rows.jsonl\n"
       "  annulus-bench chart rows.jsonl -o rows.svg");
-  command->add_option("ROWS", options->rows, "File of rows, as --json-file writes it")->required();
+  command->add_option("ROWS", options->rows, "File of rows, as written by --json-file")->required();
   command->add_option("-o,--output", options->output, "SVG file to write")->required();
   command->callback(
       [options, &context] { context.action = [options] { return RunChart(*options); }; });

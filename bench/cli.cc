@@ -19,7 +19,7 @@ constexpr char kExamples[] =
     "  annulus-bench model --random bench/configs/llama-3.2-1b.json --prompt-tokens 512,2048\n"
     "  annulus-bench attention --seq 8192 --policy window --density 0.1\n"
     "  annulus-bench serve --server 127.0.0.1:50051 --rate 2 --duration 30\n"
-    "'annulus-bench COMMAND --help' says more, bench/README.md what the columns mean.";
+    "'annulus-bench COMMAND --help' describes a command; bench/README.md explains the columns.";
 
 }  // namespace
 

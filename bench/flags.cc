@@ -59,9 +59,8 @@ void AddActivations(CLI::App& command, Activations& activations) {
             }
             activations = *parsed;
           },
-          "How layers take their inputs: float (default), or with weights of the same dtype int8 "
-          "or "
-          "fp8_e4m3")
+          "Form of the inputs of layers: float (default) or, with weights of the same dtype, int8 "
+          "or fp8_e4m3")
       ->type_name("NAME");
 }
 
@@ -95,7 +94,7 @@ void AddParallelism(CLI::App& command, int& ranks, int& threads) {
 void AddThreads(CLI::App& command, int& threads) {
   command
       .add_option("--threads", threads,
-                  "Threads of all ranks together (default: what the process may use)")
+                  "Threads of all ranks together (default: all that the process may use)")
       ->check(CLI::Range(1, 256));
 }
 
@@ -119,13 +118,12 @@ void AddPolicies(CLI::App& command, std::vector<AttentionPolicy>& policies) {
               policies.push_back(PolicyOrThrow("--policy", text));
             }
           },
-          "Policies to time beside dense, NAME or NAME:PARAMETER=VALUE,...; several with blanks "
-          "between")
+          "Policies to compare with dense, NAME or NAME:PARAMETER=VALUE,..., separated by blanks")
       ->type_name("POLICY");
 }
 
 void AddRepeat(CLI::App& command, int& repeat) {
-  command.add_option("--repeat", repeat, "Runs of each row; figures are medians")
+  command.add_option("--repeat", repeat, "Runs per row; figures are medians")
       ->take_last()
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -148,7 +146,7 @@ void AddOutputFlags(CLI::App& command, RowOutput& output, std::ofstream& json_co
             }
             output.json_copy = &json_copy;
           },
-          "Also append rows to a file, as --json prints them")
+          "Also append rows to this file, as JSON")
       ->type_name("FILE");
 }
 

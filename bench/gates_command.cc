@@ -63,23 +63,24 @@ absl::Status RunGates(const GatesOptions& options, BenchContext& context) {
 void AddGatesCommand(CLI::App& app, BenchContext& context) {
   auto options = std::make_shared<GatesOptions>();
   CLI::App* command = app.add_subcommand(
-      "gates", "Fit the gates of the policy learned to a model's own attention in documents");
+      "gates", "Fit the gates of the policy 'learned' to a model's own attention in documents");
   command->footer(
       "Examples:\n"
       "  annulus-bench gates --model /models/llama --document a.txt b.txt -o gates.safetensors\n"
       "  annulusd --model /models/llama --attention-gates gates.safetensors --attention learned");
-  command->add_option("--model", options->model, "Directory, builtin:NAME or random:CONFIG.json")
+  command
+      ->add_option("--model", options->model, "Model directory, builtin:NAME or random:CONFIG.json")
       ->required();
-  command->add_option("--document", options->documents, "Files of text to learn from")->required();
+  command->add_option("--document", options->documents, "Text files to learn from")->required();
   command->add_option("-o,--out", options->out, "Safetensors file to write; must not exist")
       ->required();
   const auto count = [&](const char* flag, int& value, int low, int high, const char* help) {
     command->add_option(flag, value, help)->check(CLI::Range(low, high))->capture_default_str();
   };
-  count("--tokens", options->tokens, 512, 1 << 20, "Most tokens of a document");
-  count("--page-tokens", options->page_tokens, 16, 256, "As the server's");
-  count("--width", options->fitting.width, 1, kMostGateWidth, "Channels of a gate");
-  count("--passes", options->fitting.passes, 1, 100'000, "Passes over all that was seen");
+  count("--tokens", options->tokens, 512, 1 << 20, "Most tokens to read of each document");
+  count("--page-tokens", options->page_tokens, 16, 256, "Tokens per page; must equal the server's");
+  count("--width", options->fitting.width, 1, kMostGateWidth, "Width of a gate, in channels");
+  count("--passes", options->fitting.passes, 1, 100'000, "Training passes over the collected data");
   command->add_option("--threads", options->threads, "Threads (default: what the process may use)")
       ->check(CLI::Range(1, 256));
   command->callback([options, &context] {

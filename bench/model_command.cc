@@ -36,7 +36,7 @@ void AddModelCommand(CLI::App& app, BenchContext& context) {
   auto peak = std::make_shared<std::optional<PeakKind>>();
   options->threads = 0;
   CLI::App* command = app.add_subcommand(
-      "model", "Time whole prompts and generated tokens through the engine, one request at a time");
+      "model", "Time prompts and generated tokens through the whole engine, one request at a time");
   command->footer(
       "Examples:\n"
       "  annulus-bench model --random bench/configs/llama-3.2-1b.json --prompt-tokens 512,2048\n"

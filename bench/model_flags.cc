@@ -13,37 +13,41 @@ void AddModelFlags(CLI::App& command, ModelBenchOptions& options) {
   command.add_option("--model", options.directory, "Model directory")->type_name("DIR");
   command
       .add_option("--random", options.random_config,
-                  "Hugging Face config.json: seeded random weights of that shape")
+                  "Use seeded random weights in the shape of this Hugging Face config.json")
       ->type_name("CONFIG.json");
   AddCounts(command, "--prompt-tokens", options.prompt_tokens, 1, kMostPromptTokens,
-            "Prompt lengths, a prefill row for each");
+            "Prompt lengths; a prefill row for each");
   AddCounts(command, "--depth", options.depths, 0, kMostPromptTokens,
-            "Context lengths, a decode row for each");
-  command.add_option("--generate", options.generate, "Tokens of a decode row")
+            "Context lengths; a decode row for each");
+  command.add_option("--generate", options.generate, "Tokens to generate per decode row")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   AddCounts(command, "--streams", options.streams, 1, 4096,
             "Requests that decode at once, a decode row for each (default: 1)");
   command
-      .add_option("--force-tokens", options.force_tokens,
-                  "Answers of decode rows, timed without and with guessing ahead: quote (a passage "
-                  "of the prompt), mislead (full of false matches) or a file of token ids")
+      .add_option(
+          "--force-tokens", options.force_tokens,
+          "Force the answers of decode rows, and time each without and with guessing ahead: "
+          "quote (a passage of the prompt), mislead (full of false matches) or a file of "
+          "token ids")
       ->type_name("quote|mislead|FILE");
   AddCounts(command, "--ranks", options.ranks, 1, 64,
-            "Ranks in this process; of several numbers, rows are compared with the first");
+            "Ranks in this process; with several numbers, rows are compared with the first");
   AddDType(
       command, "--weights-dtype", [&options](DType dtype) { options.weights_dtype = dtype; },
-      "Weights (default: as stored)");
+      "Dtype of the weights (default: as stored)");
   AddActivations(command, options.activations);
   AddDType(
       command, "--kv-dtype", [&options](DType dtype) { options.kv_dtype = dtype; },
-      "Keys and values (default: bf16)");
+      "Dtype of keys and values (default: bf16)");
   AddRingMode(command, options.ring_mode);
-  command.add_option("--chunk-tokens", options.chunk_tokens, "Prompt tokens of a step")
+  command.add_option("--chunk-tokens", options.chunk_tokens, "Prompt tokens per step")
       ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str();
   AddPolicy(command, options.attention);
-  command.add_option("--kernels", options.kernels, "Kernel table by name (default: the best)")
+  command
+      .add_option("--kernels", options.kernels,
+                  "Name of the kernel table to use (default: the best)")
       ->type_name("NAME");
   AddRepeat(command, options.repeat);
 }

@@ -49,9 +49,10 @@ void AddPeakCommand(CLI::App& app, BenchContext& context) {
       "  annulus-bench peak --threads 2 --json");
   command
       ->add_option("--threads", options->threads,
-                   "Threads of the second row of each kind (default: what the process may use)")
+                   "Threads of each kind's second row (default: all that the process may use)")
       ->check(CLI::Range(1, 256));
-  command->add_option("--rounds", options->rounds, "Rounds of 9 slices; the best median counts")
+  command
+      ->add_option("--rounds", options->rounds, "Rounds of 9 slices; the rate is the best median")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->callback([options, &context] {

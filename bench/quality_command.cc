@@ -234,37 +234,40 @@ void AddQualityCommand(CLI::App& app, BenchContext& context) {
   auto options = std::make_shared<QualityOptions>();
   CLI::App* command = app.add_subcommand(
       "quality",
-      "What rounded weights, rounded keys and values or an attention policy cost: the next-token "
-      "distributions of texts beside those of the model without, one row for each saving alone");
+      "Measure what rounded weights, rounded keys and values or an attention policy cost: compare "
+      "next-token distributions with those of the model without it; one row per saving");
   command->footer(
       "Examples:\n"
       "  annulus-bench quality --model /models/llama --text book.txt --weights-dtype bf16,int8\n"
       "  annulus-bench quality --model model.gguf --text a.txt b.txt --tokens 2048,8192 \\\n"
       "      --kv-dtype bf16,int8 --attention window:window=1024 adaptive:coverage=0.95 --json");
-  command->add_option("--model", options->model, "Directory, GGUF file or builtin:NAME")
+  command->add_option("--model", options->model, "Model directory, GGUF file or builtin:NAME")
       ->required();
-  command->add_option("--text", options->texts, "Files of text, each at least --tokens long")
+  command->add_option("--text", options->texts, "Text files, each at least --tokens long")
       ->required();
-  AddCounts(*command, "--tokens", options->tokens, 2, 1 << 20, "Lengths to read of each text");
+  AddCounts(*command, "--tokens", options->tokens, 2, 1 << 20,
+            "How many tokens to read of each text");
   AddDType(
       *command, "--reference-dtype", [options](DType dtype) { options->reference = dtype; },
-      "Weights of the model that all are compared with; its keys and values are f32, its "
-      "attention dense (default: f32)");
-  AddDTypes(*command, "--weights-dtype", options->weights, "Weights to try, with commas");
-  AddDTypes(*command, "--kv-dtype", options->kv, "Keys and values to try, with commas");
+      "Weights of the reference model; its keys and values are f32, its attention dense "
+      "(default: f32)");
+  AddDTypes(*command, "--weights-dtype", options->weights,
+            "Weight dtypes to try, separated by commas");
+  AddDTypes(*command, "--kv-dtype", options->kv,
+            "Dtypes of keys and values to try, separated by commas");
   command->add_option("--attention", options->attention,
-                      "Policies to try: NAME:parameter=value,..");
-  command->add_option("--attention-gates", options->gates, "Gates of the policy learned")
+                      "Policies to try, NAME or NAME:PARAMETER=VALUE,..., separated by blanks");
+  command->add_option("--attention-gates", options->gates, "Gates for the policy 'learned'")
       ->type_name("FILE");
   AddActivations(*command, options->activations);
   command
       ->add_option(
           "--needles", options->needles,
-          "Also plant so many facts in each text, ask for them in the model's own template, "
-          "and tell the share answered")
+          "Also plant this many facts in each text, ask for them in the model's own template, "
+          "and report the share answered")
       ->check(CLI::Range(0, kMostNeedles))
       ->capture_default_str();
-  command->add_option("--page-tokens", options->page_tokens, "As the server's")
+  command->add_option("--page-tokens", options->page_tokens, "Tokens per page, as on the server")
       ->check(CLI::Range(16, 256))
       ->capture_default_str();
   AddThreads(*command, options->threads);

@@ -78,7 +78,8 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
   auto options = std::make_shared<ServeOptions>();
   LoadOptions& load = options->load;
   CLI::App* command = app.add_subcommand(
-      "serve", "Load a running daemon: requests arrive at random, whatever became of others");
+      "serve",
+      "Load a running daemon: requests arrive at random, whether or not others have ended");
   command->footer(
       "Examples:\n"
       "  annulus-bench serve --rate 2 --duration 30 --prompt-tokens 512 --max-tokens 32\n"
@@ -91,14 +92,14 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
   command->add_option("--token", options->connection.token, "Bearer token")->type_name("TOKEN");
   command
       ->add_option("--tls-ca", options->connection.tls_ca_file,
-                   "Encrypt and trust these certificate authorities (PEM)")
+                   "Use TLS and trust these certificate authorities (PEM)")
       ->type_name("FILE");
   command->add_option("--served-model", load.model, "Name of the model (default: the first)")
       ->type_name("NAME");
   command->add_option("--rate", load.rate, "Requests per second, on average")
       ->check(CLI::Range(0.001, 10000.0))
       ->capture_default_str();
-  command->add_option("--duration", load.duration, "Seconds in which requests arrive")
+  command->add_option("--duration", load.duration, "Seconds during which requests arrive")
       ->check(CLI::Range(0.01, 86400.0))
       ->capture_default_str();
   command->add_option("--prompt-tokens", load.prompt_tokens, "Tokens of each prompt")
@@ -116,15 +117,16 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command
-      ->add_option("--beside-prompt", options->beside.long_prompt,
-                   "Read a prompt of so many tokens alone, then beside a running stream and these "
-                   "requests, which arrive as long as that takes")
+      ->add_option(
+          "--beside-prompt", options->beside.long_prompt,
+          "Read a prompt of this many tokens alone, then another one while a stream is running "
+          "and these requests arrive")
       ->check(CLI::Range(1, 1 << 24));
   command
       ->add_option("--stream-tokens", options->beside.stream_tokens, "Most tokens of that stream")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
-  command->add_option("--seed", load.seed, "Of arrivals and prompts")->capture_default_str();
+  command->add_option("--seed", load.seed, "Seed of arrivals and prompts")->capture_default_str();
   command->callback([options, &context] {
     context.action = [=, &context] { return RunServe(*options, context); };
   });

@@ -22,12 +22,14 @@ namespace {
 constexpr char kUsage[] =
     R"(annulus-demo [--bytes N] [--seed N] [--facts N | --at DEPTH,DEPTH,...] --out FILE
 
-Writes a document of invented, prose-like records, exactly N bytes of ASCII (default
-1000000), and plants facts in it: N of them spread evenly from 0.01 to 0.99 of its length, or one at
-each DEPTH (0 to 1; default 0.01,0.33,0.99). Prints one line of JSON per fact:
+Writes a document of invented, prose-like records to FILE: exactly --bytes bytes of ASCII
+(default 1000000). Plants facts in it: --facts of them, spread evenly from 0.01 to 0.99 of its
+length, or one at each DEPTH of --at (0 to 1; default 0.01,0.33,0.99). Prints one line of JSON per
+fact:
   {"depth":0.01,"offset":601,"cue":"...","answer":"..."}
-The record at byte `offset` is cue, answer and a line end. No other place has the 8 bytes before any
-answer byte, so the builtin recall model continues document + cue with exactly the answer.
+The record at byte `offset` is cue, answer and a line end. The 8 bytes before each byte of the
+answer occur nowhere else, so the builtin recall model continues document + cue with exactly the
+answer.
 )";
 
 struct Arguments {

@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
   app.add_option("--kernels", arguments.kernels);
   app.add_option("--rows", arguments.rows)->delimiter(',')->check(CLI::Range(1, 1 << 20));
   app.add_option("--cached", arguments.cached)->delimiter(',')->check(CLI::Range(0, 1 << 28));
-  app.add_option("--seconds", arguments.seconds, "of each mode in each cell, about");
+  app.add_option("--seconds", arguments.seconds, "Approximate seconds per mode and cell");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = annulus::Run(arguments);
   if (status.ok()) return 0;

@@ -49,7 +49,7 @@ absl::Status Run(ModelBenchOptions options, const RowOutput& output) {
 int Main(int argc, char** argv) {
   CLI::App app("Times prompts and answers of a whole model on the first GPU.", "gpu-model");
   app.footer(
-      "Without --prompt-tokens and --depth: a prompt of 131072, and an answer behind it.\n"
+      "Default, without --prompt-tokens and --depth: a prompt of 131072 tokens, then an answer.\n"
       "Example: gpu-model --random bench/configs/llama-3.1-8b.json");
   ModelBenchOptions options = Defaults();
   RowOutput output{.out = std::cout};

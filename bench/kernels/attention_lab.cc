@@ -138,7 +138,7 @@ absl::Status Run(const Options& options) {
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Times attention kernels beside their bounds, by CPU time"};
+  CLI::App app{"Times attention kernels against their bounds, by CPU time"};
   app.add_option("mode", options.mode,
                  "prefill (bound: arithmetic) or decode (bound: memory reads)")
       ->check(CLI::IsMember({"prefill", "decode"}));
@@ -146,14 +146,16 @@ int Main(int argc, char** argv) {
   app.add_option("--kv-dtypes", options.dtypes)->delimiter(',');
   app.add_option("--head-dims", options.head_dims)->delimiter(',');
   app.add_option("--tokens", options.tokens)->delimiter(',');
-  app.add_option("--densities", options.densities, "Random block lists of 64 x page")
+  app.add_option("--densities", options.densities,
+                 "Densities of random block lists, 64 rows by one page")
       ->delimiter(',');
   app.add_option("--group", options.group);
   app.add_option("--kv-heads", options.kv_heads);
   app.add_option("--page", options.page);
-  app.add_option("--rows", options.rows, "Rows of a block (default: 256, decode 1)");
+  app.add_option("--rows", options.rows, "Rows per block (default: 256; decode: 1)");
   app.add_option("--memory-mib", options.memory_mib,
-                 "Decode visits so many MiB of pages in turn; 0: the same pages, from a cache");
+                 "Decode attends copies of its pages in turn, this many MiB in all; 0: the same "
+                 "pages again, from a cache");
   app.add_option("--threads", options.threads);
   app.add_option("--rounds", options.rounds);
   app.add_flag("--json", options.json);

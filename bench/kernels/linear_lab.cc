@@ -156,11 +156,12 @@ absl::Status Run(const Options& options) {
 
 int Main(int argc, char** argv) {
   Options options;
-  CLI::App app{"Times linear layers beside their bounds, by CPU time"};
+  CLI::App app{"Times linear layers against their bounds, by CPU time"};
   app.add_option("--tables", options.tables)->delimiter(',');
   app.add_option("--weights-dtypes", options.dtypes)->delimiter(',');
   app.add_option("--activations", options.activations, "float, int8 or fp8_e4m3");
-  app.add_option("--rows", options.rows, "Up to 8: bound by memory reads")->delimiter(',');
+  app.add_option("--rows", options.rows, "Row counts; up to 8 are compared with memory reads")
+      ->delimiter(',');
   app.add_option("--in", options.in)->delimiter(',');
   app.add_option("--out", options.out)->delimiter(',');
   app.add_option("--threads", options.threads);
