@@ -40,9 +40,9 @@ struct BackendCapabilities {
 struct GraphCounts {
   int64_t whole = 0;      // steps launched as one graph
   int64_t in_pieces = 0;  // steps split into several pieces, or with a piece launched one by one
-  int64_t built = 0;      // graphs built anew: the sequence of launches did not match the last
+  int64_t built = 0;      // graphs built: the piece was new, or its sequence of launches changed
   int64_t replayed = 0;   // launches that ran as part of a graph
-  int64_t updated = 0;    // of these, launches set anew: they differed from the last step's
+  int64_t updated = 0;    // of these, launches updated: they differed from the last step's
   int64_t single = 0;     // launches enqueued one by one, because their piece was short
   // Cuts by cause. A cut hands over the launches held so far, because other work must come after
   // them.

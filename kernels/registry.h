@@ -79,7 +79,7 @@ struct OpTable {
   absl::Status (*sample)(Stream&, const SampleParams&) = nullptr;
 };
 
-// Allocates a matrix of its own for pack_rows to fill.
+// Allocates a matrix for pack_rows to fill. Errors as for matrix_bytes and Allocate.
 absl::StatusOr<PackedMatrix> CreateMatrix(const OpTable& ops, Backend& backend, int64_t out,
                                           int64_t in, DType dtype);
 

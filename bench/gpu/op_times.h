@@ -50,7 +50,7 @@ struct OpTimesOptions {
 // from a call until the host knows that it is done (OpTimer). Rates refer to `seconds`: FLOP/s of
 // attended pairs, or bytes/s that must be read. `of_copy` is the latter over the rate of the copy
 // (bytes read and written). Block-sparse rows have their time's ratio to dense and, as
-// `ratio_bound`, what that may be: their density plus a twentieth. Rows of types other than bf16
+// `ratio_bound`, its limit: their density plus a twentieth. Rows of types other than bf16
 // say how many times faster they are. Steps are launched alone, and their `ratio_to_single` refers
 // to the host's seconds. Needs the memory of the largest case, freed after it, and twice
 // `copied_bytes`.

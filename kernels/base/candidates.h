@@ -38,13 +38,13 @@ int32_t GreatestToken(std::span<const float> logits);
 // temperature > 0. Keeps all candidates.
 void ToWeights(std::span<Candidate> candidates, float temperature);
 
-// Keeps the first k in the order of preference and sorts them into it. If k <= 0 or k >= size,
+// Keeps the first k in the order of preference, sorted in that order. If k <= 0 or k >= size,
 // returns all of them unchanged. Fan, Lewis and Dauphin, arXiv 1805.04833, section 5.
 std::span<Candidate> KeepTopK(std::span<Candidate> weights, int32_t k);
 
-// Keeps the shortest prefix of the order of preference whose weight reaches p of the total, at
-// least one candidate, and sorts it into that order. If p >= 1, returns all of them unchanged.
-// Holtzman et al., arXiv 1904.09751, section 3.1.
+// Keeps the shortest prefix of the order of preference whose weight reaches p of the total, but at
+// least one candidate, sorted in that order. If p >= 1, returns all of them unchanged. Holtzman et
+// al., arXiv 1904.09751, section 3.1.
 std::span<Candidate> KeepTopP(std::span<Candidate> weights, float p);
 
 // Keeps the candidates whose weight is at least min_p times the greatest (which is 1), in their

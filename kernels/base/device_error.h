@@ -7,8 +7,8 @@
 #include "absl/strings/string_view.h"
 
 // Marks errors of a device or its driver, to tell them from errors that no machine could avoid (a
-// broken model, options that do not fit). After the machine is repaired, the same start may work;
-// for the others it never will.
+// broken model, options that do not fit). A start that fails with a device error may succeed once
+// the machine is repaired; the others never will.
 
 namespace annulus {
 

@@ -35,9 +35,9 @@ constexpr float KeepFinite(float logit) {
 }
 
 // Adjusts one logit. Reads it with ReadLogit and adds the bias. If the token was seen (count >= 0),
-// divides a positive logit by the repetition penalty, or multiplies another by it, once. Then
-// subtracts the frequency penalty times the count and, if the token is in the answer, the presence
-// penalty. Sources: engine/sampling/sampler.h.
+// divides a positive logit by the repetition penalty and multiplies any other by it, once, whatever
+// the count. Then subtracts the frequency penalty times the count and, if the token is in the
+// answer, the presence penalty. Sources: engine/sampling/sampler.h.
 constexpr float AdjustedLogit(float logit, const LogitEdit& edit, const Penalties& penalties) {
   float value = ReadLogit(logit);
   if (value == kExcludedLogit || edit.bias == kExcludedLogit) return kExcludedLogit;

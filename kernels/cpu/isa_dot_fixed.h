@@ -28,7 +28,7 @@
 //   Line(codes).Add(bytes, group, high, low): adds the products of one row's kInputs high bytes,
 //     and of the low bytes, which lie `group` bytes later
 //   kScaleBytes: bytes of a panel's scales for one group
-//   Factor(scales, scale): multiplies a group's sum; from the panel's scales and the input's
+//   Factor(scales, scale): the factor of a group's sum, from the panel's scales and the input's
 //   kMinimum: whether a group also adds its minimum times the sum of its inputs. The packed row
 //     then holds that sum instead of a debt; these codes are unsigned and owe nothing
 //   Minimum(scales): the panel's minimums
@@ -138,7 +138,7 @@ void MultiplyFixedTile(const DotTask& task, int row, int panel, const FixedGroup
     __m512i low[kRows][kPanels];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      // Sums start from what the integers owe.
+      // Sums start from the negative of what the integers owe.
       const __m512i owed = Weights::kMinimum ? _mm512_setzero_si512()
                                              : FourBytes(input_scales + r * stride + groups * 4);
 #pragma GCC unroll 4

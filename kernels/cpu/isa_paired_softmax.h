@@ -137,7 +137,7 @@ struct PairedChunk {
   int begin;              // slots that may be attended
   int end;
   bool scaled;  // weights are multiplied by the scales of the values, which are int8 codes
-  // score * factor is a power of two's exponent (with a soft cap: of e)
+  // score * factor, as an exponent of 2 (with a soft cap: of e).
   alignas(64) float factors[kKeyChunk];
   alignas(64) float value_scales[kKeyChunk];  // used if scaled
 };

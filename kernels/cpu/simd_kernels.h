@@ -20,8 +20,8 @@ inline constexpr int kPanel = 16;
 // The most rows and output columns of one linear task.
 inline constexpr int kLinearRows = 96;
 inline constexpr int kLinearColumns = 64;
-// Keys between two updates of a row's running maximum. Chunks start at multiples of this slot in a
-// page.
+// Keys between two updates of a row's running maximum. Such a chunk starts at a slot of the page
+// that is a multiple of this.
 inline constexpr int kKeyChunk = 64;
 // Rows per register tile.
 inline constexpr int kTileRows = 6;
@@ -86,7 +86,8 @@ struct AttentionBlock {
   float* sums;     // [rows][kPanel], sums of weights by slot % 16
   float* maximum;  // [rows]
   float* lse;      // [rows], written by finish
-  // Paired kernels only. Written by `begin`, unless `queries_ready` (by an earlier span).
+  // Paired kernels only. `begin` writes these, unless `queries_ready`: an earlier span has written
+  // them.
   bool queries_ready;
   uint32_t* query_pairs;   // [rows][k_pairs], the queries as bf16
   int32_t* row_positions;  // [rows]
@@ -138,7 +139,7 @@ struct NarrowKeys {
   int begin;  // multiples of kPanel
   int end;
   FetchAhead* ahead;  // as in AttentionKeys
-  int k_dim;          // of the storage: even if the page is paired
+  int k_dim;          // of the storage; an even number if the page is paired
   int v_stride;
   void* wide_k;  // [(end - begin) * k_dim]
   void* wide_v;  // [(end - begin) * v_stride]

@@ -19,11 +19,11 @@
 //   int8, fp8         [in / 4][16] words of inputs 4d, 4d + 2, 4d + 1, 4d + 3 from the lowest byte;
 //                     then 16 float32 scales, and for int8 16 int32 sums of a column's codes
 //   q8_0              words as for int8; then the scales, [in / 32][16] f16
-//   int4              [in / 8][16] words: inputs 8d, 8d + 2, 8d + 4, 8d + 6 are the half bytes of
-//                     the low half, from the lowest, and the odd ones those of the high half, all
-//                     as code + 8; then the scales, [in / group][16] bf16
+//   int4              [in / 8][16] words of half bytes, each code + 8. From the lowest, these are
+//                     inputs 8d, 8d + 2, 8d + 4, 8d + 6, then 8d + 1, 8d + 3, 8d + 5, 8d + 7;
+//                     then the scales, [in / group][16] bf16
 //   q4_0              words as for int4; then the scales, [in / 32][16] f16
-//   q4_1              words as for int4, but unsigned codes; then for each group of 32 inputs
+//   q4_1              words as for int4, but without the + 8; then for each group of 32 inputs
 //                     16 f16 scales and 16 f16 minimums
 // In these orders, pairs of neighbouring inputs need only two shifts and masks (int8, fp8) or one
 // shift (int4). Words are padded with zeros to a multiple of kDepthStep (int8: kInt8DepthStep)

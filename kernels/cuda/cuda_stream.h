@@ -51,8 +51,8 @@ class CudaStream final : public Stream {
   // For launches only; they may be held back. All other work needs the handle that HandOver
   // returns.
   StreamHandle handle() const { return handle_; }
-  // Hands over what is held, if anything, and counts a cut of the given kind. The handle is then
-  // good for work that must come after it.
+  // Hands over what is held, if anything, and counts a cut of the given kind. Returns the handle
+  // for work that must come after it.
   absl::StatusOr<StreamHandle> HandOver(GraphCut cut);
   // Implements Backend::Copy.
   absl::Status Copy(void* destination, const void* source, size_t bytes);
@@ -89,7 +89,7 @@ class CudaStream final : public Stream {
   // left there. If it must grow, waits for the stream; if it cannot, the stream keeps just the
   // planned workspace.
   absl::StatusOr<std::byte*> Scratch(size_t bytes);
-  // A change of this value means that Scratch has moved.
+  // If this value changes, Scratch has moved.
   size_t scratch_bytes() const { return scratch_.bytes; }
 
  private:

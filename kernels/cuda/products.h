@@ -21,10 +21,12 @@ namespace annulus::cuda {
 // For e4m3 the library requires (cuBLAS documentation, cublasLtMatmul):
 // - compute capability 8.9;
 // - both factors stored by rows, as they are here (its "TN" format);
-// - `in`, `depth`, the bytes of `out` and of `stride`, and all addresses multiples of 16;
-// - no float32 bias. Only on 9.0 it accepts scales for the rows of both factors. It adds products
-//   over part of the depth with fewer bits than float32 has (about 14 on 9.0: DeepSeek-V3, arXiv
-//   2412.19437, section 3.3.2), and those partial sums in float32.
+// - `in`, `depth`, the bytes of `out` and of `stride`, and all addresses to be multiples of 16;
+// - no float32 bias.
+//
+// Only on 9.0 does it accept scales for the rows of both factors. It adds products over part of the
+// depth with fewer bits than float32 has (about 14 on 9.0: DeepSeek-V3, arXiv 2412.19437, section
+// 3.3.2), and adds those partial sums in float32.
 struct Product {
   int64_t rows = 0;
   int64_t out = 0;

@@ -62,9 +62,10 @@ struct BlockLists {
   std::span<const int32_t> pages;
 };
 
-// Partial attention. `o` is the softmax-weighted mean of V over the keys attended so far; `lse` is
-// the natural log of the sum of the exponentiated scores. The state of no key at all is o = 0, lse
-// = -infinity. o: [rows, heads * v_dim], lse: [rows, heads]; both dense float32.
+// Partial attention over the keys attended so far. `o` is the softmax-weighted mean of V; `lse` is
+// the natural log of the sum of the exponentiated scores. Before any key, o = 0 and lse =
+// -infinity: the empty state.
+// o: [rows, heads * v_dim], lse: [rows, heads]; both dense float32.
 struct AttentionState {
   float* o = nullptr;
   float* lse = nullptr;

@@ -47,9 +47,9 @@ struct BlockScoresItem {
 // With stride 1 queries are not rounded, at 3 times the FLOPs.
 //
 // FLOPs: 2 * heads * k_dim / stride for each (row, key) pair of the tiles visited. Bytes: a page's
-// keys once for each kv head and 32 row groups of its query heads, and 4 per score. On a GPU: keys
-// from memory once for all rows of an item, from the cache once for 128 pairs of a row group and a
-// query head (40 pairs with stride 1).
+// keys once for each kv head and 32 row groups of its query heads, and 4 per score. With tensor
+// cores: keys from memory once for all rows of an item, from the cache once for 128 pairs of a row
+// group and a query head (40 pairs with stride 1).
 struct BlockScoresParams {
   KvPageShape shape;
   int heads = 0;  // multiple of shape.kv_heads

@@ -4,8 +4,8 @@
 #include <bit>
 #include <cstdint>
 
-// Virtual shards fix the order in which attention sums by positions alone, so that a row's bits do
-// not depend on which rank holds which page.
+// Virtual shards make the order in which attention sums depend on positions alone, so that a row's
+// bits do not depend on which rank holds which page.
 //
 // The page with index p (first position / page_tokens) belongs to shard p mod V. V is a power of
 // two that never changes while the keys and values live. A row's state over one shard is

@@ -54,7 +54,7 @@ struct WorkShape {
   int64_t held_pages = 0;
 };
 
-// Bytes of device memory. `uploads` needs as many bytes of pinned host memory besides.
+// Bytes of device memory. `uploads` also takes as many bytes of pinned host memory.
 struct WorkspaceBytes {
   size_t scratch = 0;  // what an op's launches pass to each other
   size_t uploads = 0;  // host arrays of ops on their way to the device

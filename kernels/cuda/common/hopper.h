@@ -171,9 +171,8 @@ uint32_t WidenToHalves(DType dtype, uint32_t codes);
 
 #endif
 
-// Widens two neighbours of a word's four codes (k01 or k23) to bf16, exactly. Gives the same as
-// WidenCodes, for which compute capability 8.0 needs twice as many instructions with fp8. Values
-// that are not finite stay so.
+// Widens two neighbours of a word's four codes (k01 or k23) to bf16, exactly. Gives the same result
+// as WidenCodes, with half as many instructions for fp8. Values that are not finite stay so.
 ANNULUS_DEVICE uint32_t WidenPair(DType dtype, uint32_t codes, CodePair pair) {
   if (dtype == DType::kI8) return WidenInt8(codes, pair);
   const uint32_t halves = WidenToHalves(dtype, pair == CodePair::k01 ? codes : codes >> 16);

@@ -72,7 +72,7 @@ int LaunchAttentionNarrow(StreamHandle stream, AttentionShape shape, int dim, in
                           const AttentionArguments& arguments);
 // Bytes of shared memory per block for bf16 and f16; 8 bits need less.
 size_t AttentionBytes(AttentionShape shape, int dim);
-// All float32; units of the decode shape, up to 256 dimensions.
+// Computes everything in float32, for units of the decode shape and up to 256 dimensions.
 int LaunchAttentionFloat(StreamHandle stream, int64_t units, const AttentionArguments& arguments);
 
 // A unit whose pages were divided among several parts: part p has its rows at partial_begin + p *

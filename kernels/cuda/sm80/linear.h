@@ -40,7 +40,7 @@ struct LinearArguments {
   bool accumulate;
   const float* input_scales;  // [rows], for inputs that are codes; null: 1
 };
-// All float32: for kF32 and kF16.
+// Everything in float32: for kF32 and kF16.
 int LaunchLinearFloat(StreamHandle stream, const LinearArguments& arguments);
 
 // For every other dtype: inputs are rounded to bf16, in which the weights are exact. Blocks have

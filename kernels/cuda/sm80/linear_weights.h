@@ -15,10 +15,9 @@
 // The depth is divided into kDepthParts parts, the same ones for any number of rows. A part is
 // summed in steps of kDepthStep, and the parts' sums are added in order. Within a step, lane t of
 // the 4 that share an output (or the thread in their place) has the depth 8t .. 8t + 7:
-//   tensor cores  as 4 pairs. Pair p is at depth 16 * (p / 2) + 2t + 8 * (p % 2) of the two
-//   products
-//                 of 16 that make a step. A group's scale multiplies the step's sum, which is added
-//                 with one rounding (AddScaled)
+//   tensor cores  as 4 pairs. A step is two products of depth 16, in which pair p is at depth
+//                 16 * (p / 2) + 2t + 8 * (p % 2). A group's scale multiplies the step's sum, which
+//                 is added with one rounding (AddScaled)
 //   float32       one after the other, into a sum of its own. The 4 sums of a part are added as
 //                 (0 + 1) + (2 + 3)
 

@@ -51,9 +51,9 @@ struct ScoresItemView {
   int32_t row_tiles;           // per kv head
 };
 
-// With tensor cores, a thread block has one tile of packed rows and processes tiles of as many
-// columns. A block of keys takes a power of two of columns, at least kFewestColumns, or several
-// tiles of its own; columns beyond its keys are empty.
+// With tensor cores, a thread block takes one tile of kScoredRows packed rows and goes through
+// tiles of kScoredColumns columns. The columns of a block of keys are a power of two, at least
+// kFewestColumns, or whole tiles of their own; those beyond its keys are empty.
 inline constexpr int kScoredRows = 128;
 inline constexpr int kScoredColumns = 128;
 inline constexpr int kFewestColumns = 4;

@@ -129,7 +129,8 @@ struct Consumer {
     const AttentionUnit unit = a.units[index];
     const AttentionItemView item = a.items[unit.item];
     StartRows<C>(a, unit, item, rows);
-    // All warps have finished with the previous queries; then, that these are written.
+    // Waits until all warps have finished with the previous queries; the second wait, until these
+    // are written.
     SyncSome(kQueryReady + ConsumerOf(), kWarpgroup);
     LoadQueryPanels<C>(a, unit, item, shared);
     FenceSharedForEngines();
