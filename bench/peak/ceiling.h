@@ -10,8 +10,9 @@
 
 namespace annulus {
 
-// The rates that a run is compared with: the fastest instructions that it may use for its products,
-// and the fastest vector instructions. Without tile instructions, both are the same.
+// The rates that a run is compared with: that of the fastest instructions it may use for its
+// products, and that of the fastest vector instructions. Without tile instructions, both are the
+// same.
 struct CeilingRates {
   double best = 0;    // operations per second, all threads
   double vector = 0;  //

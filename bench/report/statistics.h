@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// The smallest of `values` that is not exceeded by at least `share` of them (nearest rank). NaN if
-// there are no values. 0 < share <= 1.
+// The smallest of `values` that is greater than or equal to at least `share` of them (nearest
+// rank). NaN if there are no values. 0 < share <= 1.
 inline double Percentile(std::vector<double> values, double share) {
   if (values.empty()) return std::nan("");
   const double rank = std::ceil(share * static_cast<double>(values.size()));

@@ -31,13 +31,14 @@ struct alignas(64) AmxConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 static_assert(sizeof(AmxConfig) == 64);
-// For fewer rows than a tile has: tiles of sums and rows are made smaller, which takes less time.
+// The configuration for few rows: smaller tiles of sums and of rows take less time.
 constexpr AmxConfig FewRowsConfig(int rows) {
   AmxConfig config;
   for (int tile = 0; tile < 5; ++tile) config.rows[tile] = static_cast<uint8_t>(rows);
   return config;
 }
-// A constant in memory: the intrinsic tells the compiler only that its first bytes are read.
+// A constant, so that all of it is in memory: the intrinsic tells the compiler only that its first
+// bytes are read.
 inline constexpr AmxConfig kAmxConfig;
 struct FewRowsConfigs {
   AmxConfig config[kAmxRows];

@@ -100,7 +100,8 @@ void WeighRow(const AttentionBlock& block, int row, float* scores, int begin, in
     maximum = chunk_maximum;
     block.maximum[row] = maximum;
   }
-  // No score above -inf yet: all weights must be exp(-inf) = 0, but -inf - -inf would be NaN.
+  // As long as no score is above -inf, subtract 0: the weights are then exp(-inf) = 0, where -inf -
+  // -inf would give NaN.
   const typename V::Float offset = V::Set(maximum > -kInfinity ? maximum : 0.0f);
   for (int s = first; s < end; s += V::kLanes) {
     const auto mask = V::Lanes(begin - s, end - s);
@@ -248,7 +249,8 @@ void MergeRow(float* o, float* lse, const float* from_o, float from_lse, int64_t
   const bool copy = *lse == -kInfinity;
   if (!copy) {
     const float maximum = *lse > from_lse ? *lse : from_lse;
-    // The larger one's exponential is exp(0); if both are equal, both are. NaN stays NaN.
+    // The exponential of the larger lse is exp(0) = 1; if both are equal, both are 1. NaN stays
+    // NaN.
     into_weight = *lse == maximum ? 1 : __builtin_expf(*lse - maximum);
     from_weight = from_lse == maximum ? 1 : __builtin_expf(from_lse - maximum);
     const float sum = into_weight + from_weight;

@@ -41,14 +41,14 @@ ANNULUS_ISA_INLINE const TileWeights& FactorsOf(const PairedChunk& chunk, const 
   return chunk.scaled ? tile.scaled : tile.rounded;
 }
 
-// For ValueTile: nothing is interleaved with its products.
+// The `beside` of a ValueTile that has nothing to interleave with its products.
 struct NoSteps {
   ANNULUS_ISA_INLINE void Step(int) const {}
   ANNULUS_ISA_INLINE void Done() const {}
 };
 
-// For ValueTile: turns the next tile's scores into weights and sums them, one vector per step.
-// Takes at most kTilePairs steps.
+// The `beside` of a ValueTile that also computes the next tile's softmax: turns its scores into
+// weights and sums them, one vector per step. Takes at most kTilePairs steps.
 class TileSoftmax {
  public:
   TileSoftmax(const AttentionBlock& block, const PairedChunk& chunk, WholeTile& tile)

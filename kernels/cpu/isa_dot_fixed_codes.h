@@ -111,7 +111,7 @@ struct FixedInt8 {
   }
 };
 
-// The same codes with scales in f16 for groups.
+// FixedInt8 with f16 scales per group.
 struct FixedQ8_0 : FixedInt8 {
   static int64_t Group(const DotTask& task) { return task.group; }
   static constexpr int64_t kScaleBytes = kPanel * 2;

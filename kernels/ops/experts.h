@@ -28,9 +28,10 @@ struct RouteParams {
 };
 
 // The most rows that expert_linear and add_choices take. For so few rows, the choices stay on the
-// device and the host never sees them; all rows may choose the same expert. For more rows the host
-// sorts them by expert and calls gather_rows, `linear` and scatter_add. Both ways give a row the
-// same bits, unless a library multiplies many rows (see LinearParams).
+// device and the host never sees them. Each row chooses an expert at most once, but all rows may
+// choose the same ones. For more rows the host sorts them by expert and calls gather_rows, `linear`
+// and scatter_add. Both ways give a row the same bits, unless a library multiplies many rows (see
+// LinearParams).
 inline constexpr int64_t kMostChoosingRows = 16;
 
 // Device addresses of one expert's matrix and bias.

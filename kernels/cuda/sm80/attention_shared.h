@@ -56,7 +56,7 @@ struct AttentionShared : TileScales<C::kStages, C::kKeys, C::kNarrow> {
   alignas(16) std::byte keys[C::kStages][C::kKeys][C::kDim * C::kElement + 16];
   alignas(16) std::byte values[C::kStages][C::kKeys][C::kDim * C::kElement + 16];
 
-  // The flag whether a slot's value is infinite or NaN, stored after the value.
+  // Whether a slot's value is infinite or NaN; stored after the value.
   ANNULUS_DEVICE std::byte& Bad(int stage, int slot) {
     return values[stage][slot][C::kDim * C::kElement];
   }

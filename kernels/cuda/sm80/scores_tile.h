@@ -47,7 +47,7 @@ struct ScoresShared {
 
 // Offset of a 16-byte chunk of a row; exchanged so that the chunks of 8 neighbouring rows lie in
 // different banks. The exchange repeats every 8 rows, so 16 rows later the offset is larger by just
-// 16 rows.
+// 16 rows. The offset of chunk ^ n is the offset of `chunk` ^ 16 n.
 ANNULUS_DEVICE int HalvesAt(int row, int chunk) {
   return row * kStepBytes + (chunk ^ (row >> 1 & 3)) * 16;
 }

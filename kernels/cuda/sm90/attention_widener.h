@@ -2,9 +2,10 @@
 #define ANNULUS_KERNELS_CUDA_SM90_ATTENTION_WIDENER_H_
 
 // The wideners of attention_kernel.h: the three warps next to the producer. A product needs both
-// operands of one type, so 8-bit codes are widened to bf16, in which they are exact. This happens
-// between two places in shared memory; products then read them like bf16 pages. Pieces (a tile's
-// keys, then its values) pass through the stages of codes one after the other.
+// operands of one type, so they widen 8-bit codes to bf16, in which codes are exact. They read
+// codes in one place of shared memory and write bf16 to another, where products read them like bf16
+// pages. Pieces (a tile's keys, then its values) pass through the stages of codes one after the
+// other.
 //
 // A lane widens 16 codes of a row, which become two chunks of operands. The 8 lanes that access
 // shared memory together take 4 neighbouring chunks of codes in rows r and r ^ 5 of 8. Because
