@@ -21,6 +21,8 @@ struct ModelBenchOptions {
   std::vector<int32_t> prompt_tokens;  // a prefill row for each; >= 1
   std::vector<int32_t> depths;         // a decode row for each; >= 0
   int32_t generate = 32;               // tokens to generate per decode row
+  // A decode row for each: how many requests decode at once. Above 1: see BatchedDecode.
+  std::vector<int32_t> streams = {1};
   // If not empty, the answers of decode rows are forced, and each row is timed without and with
   // guessing ahead. "quote": a passage of the prompt. "mislead": full of false matches (every three
   // tokens also occur in the prompt, with a different token after them). Otherwise: a file of token

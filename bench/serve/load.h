@@ -23,6 +23,8 @@ struct LoadOptions {
   double rate = 1;              // requests per second, above 0
   double duration = 30;         // seconds during which requests arrive, above 0
   int32_t prompt_tokens = 512;  // per request: random ids that share no prefix with any other
+  // If above prompt_tokens, lengths are drawn between the two, uniformly on a logarithmic scale.
+  int32_t longest_prompt = 0;
   int32_t max_tokens = 32;
   int32_t vocabulary = 0;  // ids are drawn below this
   std::string model;       // may be empty if the server has only one
@@ -33,17 +35,22 @@ struct LoadOptions {
 // client or server that falls behind cannot hide it.
 struct RequestOutcome {
   grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
-  std::string message;       // if the request failed
+  std::string message;  // if the request failed
+  int32_t prompt_tokens = 0;
   double first_token = 0;    // seconds; meaningful if tokens > 0
   double end = 0;            // seconds
   std::vector<double> gaps;  // seconds between consecutive deltas with tokens
-  int64_t tokens = 0;
+  int64_t tokens = 0;        // of the answer
 };
 
 struct LoadResult {
   std::vector<RequestOutcome> outcomes;  // in order of arrival
   double seconds = 0;                    // from the start until the last request ends
 };
+
+// A greedy request for exactly `answer` tokens after `prompt` random ids.
+v1::GenerationSpec RandomSpec(const LoadOptions& options, int32_t prompt, int32_t answer,
+                              std::mt19937& random);
 
 // Sends every request at its time, whether or not earlier ones have ended (open loop), and waits
 // for all. Calls `progress` now and then with how many were sent and how many have ended.

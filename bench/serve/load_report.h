@@ -8,9 +8,13 @@
 
 namespace annulus {
 
-// The result of a load as rows: one with the throughput ("requests", "succeeded", "failed", rates),
-// one per latency ("latency": "time_to_first_token", "inter_token", "e2e"; percentiles over the
-// requests that succeeded), and one per failure code ("code", "requests", "message" of the first).
+// The result of a load as rows:
+// - the throughput: "requests", "succeeded", "failed", and rates of the requests that succeeded and
+//   of their tokens. If calls have a deadline, only those that met it succeed.
+// - for each latency its mean and percentiles over the requests that succeeded: "latency" is
+//   "time_to_first_token", "inter_token" or "e2e". If lengths are drawn, also
+//   "time_to_first_token_shorter" and "_longer": prompts below the median length, and the rest.
+// - for each code of failure: "code", "requests", "message" of the first.
 std::vector<Row> LoadRows(const LoadOptions& options, const LoadResult& result);
 
 }  // namespace annulus
