@@ -10,6 +10,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/read/html_tree.h"
 #include "client/read/kind.h"
@@ -132,6 +133,24 @@ GumboTag TagOf(const GumboNode* node) {
                                                                                : GUMBO_TAG_UNKNOWN;
 }
 
+// Whether an element says that it is this part of a footnote, in the words of EPUB or of ARIA.
+bool IsNotePart(const GumboNode* node, absl::string_view part) {
+  constexpr std::pair<const char*, absl::string_view> kAttributes[] = {{"epub:type", ""},
+                                                                       {"role", "doc-"}};
+  for (const auto& [name, prefix] : kAttributes) {
+    const GumboAttribute* value = gumbo_get_attribute(&node->v.element.attributes, name);
+    if (value == nullptr) continue;
+    for (absl::string_view word : absl::StrSplit(value->value, ' ')) {
+      if (absl::ConsumePrefix(&word, prefix) && word == part) return true;
+    }
+  }
+  return false;
+}
+
+bool IsNoteReference(const GumboNode* node) {
+  return TagOf(node) == GUMBO_TAG_A && IsNotePart(node, "noteref");
+}
+
 // Tables that arrange a page instead of holding data: they have headings, lists or tables in them.
 std::unordered_set<const GumboNode*> ArrangingTables(const GumboNode* root) {
   std::unordered_set<const GumboNode*> arranging;
@@ -189,6 +208,9 @@ class PageText {
     const GumboTag tag = node->v.element.tag;
     if (tag == GUMBO_TAG_HEAD) FindTitle(node);
     if (IsHidden(tag)) return false;
+    // The way back from a note is an arrow for readers with a finger.
+    if (tag == GUMBO_TAG_A && IsNotePart(node, "backlink")) return false;
+    if (IsNoteReference(node)) text_.Flow("[^");
     if (tag == GUMBO_TAG_BR) text_.EndLine();
     if (IsParagraph(tag) || HeadingLevel(tag) > 0 || tag == GUMBO_TAG_PRE) text_.EndParagraph();
     if (tag == GUMBO_TAG_PRE) ++pre_depth_;
@@ -200,7 +222,7 @@ class PageText {
       counts_.push_back(tag == GUMBO_TAG_OL ? FirstNumber(node) : kNoNumber);
       text_.BeginList();
     }
-    if (tag == GUMBO_TAG_LI) BeginItem();
+    if (tag == GUMBO_TAG_LI) BeginItem(IsNotePart(node, "footnote") || IsNotePart(node, "endnote"));
     if (tag == GUMBO_TAG_TABLE) tables_.push_back(arranging_.count(node) == 0);
     if (tag == GUMBO_TAG_TR && InData()) {
       text_.BeginRow();
@@ -214,6 +236,7 @@ class PageText {
 
   void Leave(const GumboNode* node) {
     const GumboTag tag = TagOf(node);
+    if (IsNoteReference(node)) text_.Flow("]");
     if (HeadingLevel(tag) > 0 || tag == GUMBO_TAG_LI) text_.Prefix("");
     if (IsParagraph(tag) || HeadingLevel(tag) > 0 || tag == GUMBO_TAG_PRE) text_.EndParagraph();
     if (tag == GUMBO_TAG_PRE) --pre_depth_;
@@ -230,9 +253,10 @@ class PageText {
     if (tag == GUMBO_TAG_TABLE) tables_.pop_back();
   }
 
-  void BeginItem() {
-    const bool numbered = !counts_.empty() && counts_.back() != kNoNumber;
-    text_.BeginItem(numbered ? absl::StrCat(counts_.back()++, ". ") : "- ");
+  void BeginItem(bool is_note) {
+    if (counts_.empty() || counts_.back() == kNoNumber) return text_.BeginItem("- ");
+    const int number = counts_.back()++;
+    text_.BeginItem(is_note ? absl::StrCat("[^", number, "]: ") : absl::StrCat(number, ". "));
   }
 
   static int FirstNumber(const GumboNode* list) {
