@@ -88,6 +88,10 @@ constexpr char kSilent[] =
     "$0 takes connections and does not answer: annulusd there is stopped or hangs, or another "
     "program listens. Its log says more; --connect-timeout SECONDS waits longer.";
 
+constexpr char kAnother[] =
+    "What answers at $0 is not the API of annulusd: name its --listen address with --server "
+    "HOST:PORT, not its --metrics address.";
+
 // The first sign that a message has counts: what a failed attempt to connect ends with may also
 // end a call under way.
 constexpr Advice kAdvice[] = {
@@ -97,9 +101,8 @@ constexpr Advice kAdvice[] = {
      "--tls-ca FILE."},
     {"is not in peer certificate",
      "The certificate of $0 is for another host: say for which with --tls-server-name NAME."},
-    {"Failed parsing HTTP/2",
-     "What answers at $0 is not the API of annulusd: name its --listen address with --server "
-     "HOST:PORT, not its --metrics address."},
+    {"Failed parsing HTTP/2", kAnother},
+    {"http1.x server", kAnother},
     {"DNS resolution failed",
      "There is no such host. Name another address with --server HOST:PORT."},
     {"timed out before receiving SETTINGS", kSilent},
@@ -149,8 +152,12 @@ std::string DescribeFailure(const grpc::Status& status, absl::string_view server
         AppendIfIs<google::rpc::ResourceInfo>(any, lines) ||
         AppendIfIs<google::rpc::RetryInfo>(any, lines);
   }
-  if (details.details().empty() && status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+  if (!details.details().empty()) return lines;
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     absl::StrAppend(&lines, "\n  ", AdviceFor(status.error_message(), server));
+  } else if (absl::StartsWith(status.error_message(), "Received http2 header with status: ")) {
+    // A web server or a proxy, whose status gRPC takes for one of its own codes.
+    absl::StrAppend(&lines, "\n  ", absl::Substitute(kAnother, server));
   }
   return lines;
 }

@@ -37,8 +37,9 @@ std::string Question(const std::string& meant) {
   return meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?");
 }
 
-std::string DescribeUnknown(const CLI::App& command, const std::string& word) {
-  if (absl::StartsWith(word, "-")) {
+// `flags_ended`: by a "--" before the word.
+std::string DescribeUnknown(const CLI::App& command, const std::string& word, bool flags_ended) {
+  if (absl::StartsWith(word, "-") && !flags_ended) {
     return absl::StrCat("unknown option: ", word, Question(MeantWord(word, FlagNames(command))));
   }
   const std::vector<std::string> commands = CommandNames(command);
@@ -55,7 +56,10 @@ std::string DescribeError(const CLI::App& app, const CLI::ParseError& error) {
   const bool is_required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
   const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   // CLI11 misses what is required before it notices what it does not know.
-  if ((is_required || is_extra) && !rest.empty()) return DescribeUnknown(command, rest.front());
+  if ((is_required || is_extra) && !rest.empty()) {
+    const bool flags_ended = rest.front() == "--" && rest.size() > 1;
+    return DescribeUnknown(command, rest[flags_ended ? 1 : 0], flags_ended);
+  }
   if (is_required && !CommandsOf(command).empty()) {
     return absl::StrCat("a command is required: ", absl::StrJoin(CommandNames(command), ", "));
   }

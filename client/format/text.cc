@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -42,14 +44,22 @@ uint32_t CodePoint(absl::string_view character) {
   return c;
 }
 
-// Length of the stretch of the longer word in which they differ; what they begin and end with is
-// alike.
-size_t DifferingStretch(absl::string_view a, absl::string_view b) {
-  const size_t shorter = std::min(a.size(), b.size());
-  size_t front = 0, back = 0;
-  while (front < shorter && a[front] == b[front]) ++front;
-  while (back < shorter - front && a[a.size() - 1 - back] == b[b.size() - 1 - back]) ++back;
-  return std::max(a.size(), b.size()) - front - back;
+// Characters to add, drop or replace, or neighbours to swap, that make one word of the other: the
+// distance of optimal string alignment.
+size_t Slips(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> before, row(b.size() + 1), next(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    next[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      next[j] = std::min({row[j] + 1, next[j - 1] + 1, row[j - 1] + (a[i - 1] != b[j - 1])});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) next[j] = std::min(next[j], before[j - 2] + 1);
+    }
+    before = row;
+    row = next;
+  }
+  return row.back();
 }
 
 // Blanks between words stay as they are, but where the line is broken.
@@ -166,13 +176,14 @@ std::string Wrapped(absl::string_view text, int columns, int indent) {
 }
 
 std::string MeantWord(absl::string_view word, const std::vector<std::string>& known) {
-  constexpr size_t kLongestSlip = 3;
+  constexpr size_t kMostSlips = 3;
   std::string meant;
-  size_t least = kLongestSlip + 1;
+  size_t least = kMostSlips + 1;
   for (const std::string& candidate : known) {
-    const size_t stretch = DifferingStretch(word, candidate);
-    if (stretch >= least || 3 * stretch > std::max(word.size(), candidate.size())) continue;
-    least = stretch;
+    if (word.size() > candidate.size() + kMostSlips) continue;  // anything may be typed
+    const size_t slips = Slips(word, candidate);
+    if (slips >= least || 3 * slips > std::max(word.size(), candidate.size())) continue;
+    least = slips;
     meant = candidate;
   }
   return meant;

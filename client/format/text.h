@@ -35,9 +35,9 @@ size_t DisplayWidth(absl::string_view text);
 // blank. A longer word stays whole.
 std::string Wrapped(absl::string_view text, int columns, int indent);
 
-// The member of `known` that `word` is a slip of: they differ in one stretch alone, of at most 3
-// characters and a third of the longer one. Of several, the one that differs least; empty if there
-// is none.
+// The member of `known` that `word` is a slip of: at most 3 characters, and a third of the longer
+// word, were added, dropped, replaced or swapped with a neighbour. Of several, the one that differs
+// least; empty if there is none.
 std::string MeantWord(absl::string_view word, const std::vector<std::string>& known);
 
 }  // namespace annulus

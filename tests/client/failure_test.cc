@@ -103,6 +103,9 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
       {failed + "UNAVAILABLE: ipv4:127.0.0.1:1: Failed parsing HTTP/2",
        "What answers at host:1 is not the API of annulusd: name its --listen address with "
        "--server HOST:PORT, not its --metrics address."},
+      {failed + "INTERNAL: ipv4:127.0.0.1:1: Trying to connect an http1.x server",
+       "What answers at host:1 is not the API of annulusd: name its --listen address with "
+       "--server HOST:PORT, not its --metrics address."},
       {failed + "UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed",
        "host:1 closed the connection at once. If it uses TLS, add --tls, or --tls-ca FILE."},
       {failed + "UNKNOWN: ipv4:127.0.0.1:1: connection attempt timed out before receiving SETTINGS "
@@ -126,6 +129,16 @@ TEST(DescribeFailure, AdvisesWhenTheServerCannotBeReached) {
     EXPECT_EQ(DescribeFailure(status, "host:1"), "UNAVAILABLE: " + message + "\n  " + advice);
     EXPECT_EQ(FailureReason(status), "");
   }
+}
+
+TEST(DescribeFailure, TellsAWebServerFromAnnulusd) {
+  const grpc::Status status(grpc::StatusCode::UNIMPLEMENTED,
+                            "Received http2 header with status: 404");
+  EXPECT_EQ(
+      DescribeFailure(status, "host:1"),
+      "UNIMPLEMENTED: Received http2 header with status: 404\n  What answers at host:1 is not "
+      "the API of annulusd: name its --listen address with --server HOST:PORT, not its "
+      "--metrics address.");
 }
 
 TEST(DescribeFailure, BearsGarbageInTheDetails) {

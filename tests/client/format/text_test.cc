@@ -84,7 +84,10 @@ TEST(MeantWord, FindsASlip) {
   EXPECT_EQ(MeantWord("--tokn", known), "--token");
   EXPECT_EQ(MeantWord("--tocken", known), "--token");
   EXPECT_EQ(MeantWord("--top_p", known), "--top-p");
-  EXPECT_EQ(MeantWord("aks", known), "");
+  EXPECT_EQ(MeantWord("--tempratur", known), "--temperature");
+  EXPECT_EQ(MeantWord("aks", known), "ask");
+  EXPECT_EQ(MeantWord("add", known), "");
+  EXPECT_EQ(MeantWord(std::string(1 << 20, 'a'), known), "");
   EXPECT_EQ(MeantWord("asks", known), "ask");
   EXPECT_EQ(MeantWord("--verbose", known), "");
   EXPECT_EQ(MeantWord("", known), "");
