@@ -289,8 +289,9 @@ int NameMeant(Session& session, const std::vector<v1::Document>& stored,
 }
 
 // The names on the server that the arguments stand for: a pattern for all that match, and else see
-// NameMeant. Without `titles` only names count. Misuse if nothing matches a pattern.
-int NamesMeant(Session& session, const std::vector<std::string>& arguments, bool titles,
+// NameMeant. Without `titles` only names count. Misuse if nothing matches a pattern, unless
+// `force`.
+int NamesMeant(Session& session, const std::vector<std::string>& arguments, bool titles, bool force,
                std::vector<std::string>* names) {
   std::vector<v1::Document> stored;
   if (titles || std::any_of(arguments.begin(), arguments.end(), &IsPattern)) {
@@ -314,7 +315,7 @@ int NamesMeant(Session& session, const std::vector<std::string>& arguments, bool
       const bool known = std::count(names->begin(), names->end(), document.name()) > 0;
       if (!known) names->push_back(document.name());
     }
-    if (!matched) {
+    if (!matched && !force) {
       return session.Misuse(absl::StrCat("no document on the server matches ", argument));
     }
   }
@@ -338,7 +339,7 @@ int RunList(Session& session, const DocumentOptions& options) {
 
 int RunShow(Session& session, const DocumentOptions& options) {
   std::vector<std::string> names;
-  int failure = NamesMeant(session, options.arguments, /*titles=*/true, &names);
+  int failure = NamesMeant(session, options.arguments, /*titles=*/true, /*force=*/false, &names);
   if (failure != 0) return failure;
   int shown = 0;
   for (const std::string& name : names) {
@@ -360,7 +361,7 @@ int RunShow(Session& session, const DocumentOptions& options) {
 int RunOnEach(Session& session, const DocumentOptions& options,
               grpc::Status (*call)(Connection&, const std::string&), absl::string_view done) {
   std::vector<std::string> names;
-  int failure = NamesMeant(session, options.arguments, /*titles=*/false, &names);
+  int failure = NamesMeant(session, options.arguments, /*titles=*/false, options.force, &names);
   if (failure != 0) return failure;
   int succeeded = 0;
   for (const std::string& name : names) {

@@ -40,6 +40,7 @@ int ProvideNamed(Session& session, const std::string& name) {
   const grpc::Status found = GetDocument(session.connection(), name, &document);
   if (found.ok()) return 0;
   if (found.error_code() != grpc::StatusCode::NOT_FOUND) return session.CallFailed(found);
+  session.PrintFailure(found);
   session.Misuse(absl::StrCat(name,
                               " is neither a file here nor a document on the server; 'annulus "
                               "documents list' shows those"));

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -58,13 +59,14 @@ std::string FirstTokenText(const v1::PlanResponse& plan) {
       absl::StrCat(FormatCount(plan.requests_ahead()),
                    plan.requests_ahead() == 1 ? " request waits" : " requests wait");
   if (!plan.has_time_to_first_token()) {
-    return absl::StrCat(plan.fit() == v1::PlanResponse::FIT_NOW
-                            ? "not known: the server has measured no step yet"
-                            : "not known: it depends on when there is room",
-                        "; ", ahead);
+    return absl::StrCat(
+        plan.fit() == v1::PlanResponse::FIT_NOW
+            ? "not known yet: the server learns it from the first prompt that it reads"
+            : "not known: it depends on when there is room",
+        "; ", ahead);
   }
   return absl::StrCat("expected after ", FormatDuration(plan.time_to_first_token()),
-                      ", of these prefill ", FormatDuration(plan.prefill()), "; ", ahead);
+                      ", of which reading takes ", FormatDuration(plan.prefill()), "; ", ahead);
 }
 
 std::string PlanText(const v1::PlanResponse& plan) {
@@ -133,6 +135,11 @@ int RunPlan(Session& session, const PlanOptions& options) {
   std::vector<std::string> documents = options.documents;
   std::string question = std::move(documents.back());
   documents.pop_back();
+  std::error_code error;
+  if (documents.empty() && std::filesystem::exists(question, error)) {
+    return session.Misuse(absl::StrCat("a QUESTION is required after the documents, for example: ",
+                                       "annulus plan ", question, " 'Who?'"));
+  }
   if (question == kStandardInput) {
     const int bad = ReadText(session, "QUESTION", &question);
     if (bad != 0) return bad;

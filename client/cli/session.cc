@@ -71,12 +71,7 @@ int Session::Misuse(absl::string_view message) {
 }
 
 int Session::CallFailed(const grpc::Status& status, bool told) {
-  if (options_.json && !told) {
-    JsonWriter json;
-    json.BeginObject().Key("error");
-    WriteFailure(status, json);
-    Print(absl::StrCat(json.EndObject().text(), "\n"));
-  }
+  if (!told) PrintFailure(status);
   if (interrupted()) {
     Complain("interrupted");
     return kExitInterrupted;
@@ -89,6 +84,14 @@ int Session::CallFailed(const grpc::Status& status, bool told) {
   }
   Complain(message);
   return ExitCode(status);
+}
+
+void Session::PrintFailure(const grpc::Status& status) {
+  if (!options_.json) return;
+  JsonWriter json;
+  json.BeginObject().Key("error");
+  WriteFailure(status, json);
+  Print(absl::StrCat(json.EndObject().text(), "\n"));
 }
 
 void WriteFailure(const grpc::Status& status, JsonWriter& json) {

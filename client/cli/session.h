@@ -90,6 +90,9 @@ class Session {
   int CallFailed(const grpc::Status& status, bool told = false);
   int CannotWrite(absl::string_view what);
 
+  // With --json: a failed call as an object, for one that is said in other words than CallFailed's.
+  void PrintFailure(const grpc::Status& status);
+
   // False once standard output could not be written: nobody gets what is still to come.
   bool CanPrint() const { return !console_.out.fail(); }
 

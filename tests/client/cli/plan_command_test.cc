@@ -50,7 +50,7 @@ TEST_F(PlanCommand, ShowsAPlanAndAsksNothing) {
             "answer       at most 256 tokens; the context has 8,192\n"
             "memory       fits now, on 2 ranks\n"
             "attention    dense, density 1\n"
-            "first token  expected after 500 ms, of these prefill 250 ms; 1 request waits\n"
+            "first token  expected after 500 ms, of which reading takes 250 ms; 1 request waits\n"
             "\n"
             "RANK  KEYS AND VALUES     CACHED  ALL OF THE RANK\n"
             "   0          1.0 MiB  512.0 KiB        256.0 MiB\n"
@@ -86,7 +86,10 @@ TEST_F(PlanCommand, SaysWhatIsNotKnownAndWhatNeverFits) {
   CliResult result = Run({"plan", "Who?"});
   EXPECT_THAT(result.out, HasSubstr("adaptive, density depends on the content\n"));
   EXPECT_THAT(result.out, HasSubstr("             auto: why\n"));
-  EXPECT_THAT(result.out, HasSubstr("not known: the server has measured no step yet; 0 requests"));
+  EXPECT_THAT(
+      result.out,
+      HasSubstr(
+          "not known yet: the server learns it from the first prompt that it reads; 0 requests"));
   SetPlan("fit: FIT_LATER ranks {}");
   result = Run({"plan", "Who?"});
   EXPECT_THAT(result.out, HasSubstr("memory       fits once requests that run have ended\n"));
