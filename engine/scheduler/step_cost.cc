@@ -15,6 +15,8 @@ constexpr std::array<double, StepWork::kFeatures> kUnits = {1, 256, 256, 1e6, 1e
 constexpr double kForget = 0.97;  // of what a step has taught, at each further one
 constexpr double kForgetMemory = 0.999;
 constexpr double kHold = 1e-3;  // how strongly what the last steps do not show stays
+// What a step was predicted to take counts as its scale up to so many times of what it took.
+constexpr double kSurprise = 2;
 
 }  // namespace
 
@@ -95,8 +97,12 @@ double StepCostModel::Predict(const StepWork& work) const {
 
 void StepCostModel::Learn(const StepWork& work, double seconds) {
   seconds = std::max(seconds, 1e-6);
+  // Errors are relative to the prediction. Relative to what steps took, the quick ones of a busy
+  // machine would count most, and what many take together would be foreseen too short.
+  double scale = seconds;
   if (steps_ > 0) {
     const double predicted = Predict(work);
+    scale = std::clamp(predicted, seconds / kSurprise, seconds * kSurprise);
     const double wrong = std::abs(predicted - seconds) / seconds;
     error_ += (std::min(wrong, 10.0) - error_) * (steps_ == 1 ? 1 : 0.1);
     const bool over = seconds > predicted * (1 + margin_);
@@ -106,9 +112,9 @@ void StepCostModel::Learn(const StepWork& work, double seconds) {
   const Row row = Scaled(work);
   for (int i = 0; i < kFeatures; ++i) {
     for (int j = 0; j < kFeatures; ++j) {
-      squares_[i][j] = squares_[i][j] * kForget + row[i] * row[j] / (seconds * seconds);
+      squares_[i][j] = squares_[i][j] * kForget + row[i] * row[j] / (scale * scale);
     }
-    products_[i] = products_[i] * kForget + row[i] / seconds;
+    products_[i] = products_[i] * kForget + row[i] * seconds / (scale * scale);
     memory_[i] = std::max(memory_[i] * kForgetMemory, squares_[i][i]);
   }
   Fit();

@@ -43,8 +43,8 @@ StepWork SampledWork(int32_t begin, int32_t end);
 StepWork WorkOf(const StepPlan& plan, std::span<const AttentionClass> attention, int ranks);
 
 // Predicts how long steps take: a weighted sum of the work's amounts with nonnegative weights,
-// refitted while steps run by least squares of relative errors over roughly the last 30 steps.
-// Weights about which these steps say nothing stay as they were. Plain data.
+// refitted while steps run by least squares of errors relative to the prediction, over roughly the
+// last 30 steps. Weights about which these steps say nothing stay as they were. Plain data.
 class StepCostModel {
  public:
   // 0 before the first step.
