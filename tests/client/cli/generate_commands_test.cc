@@ -3,7 +3,6 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -11,47 +10,18 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/cli.h"
 #include "google/rpc/error_details.pb.h"
-#include "tests/client/cli/run_cli.h"
-#include "tests/client/fake_server.h"
-#include "tests/support/temp_directory.h"
+#include "tests/client/cli/generate_test.h"
 
 namespace annulus {
 namespace {
 
 using testing::CliInput;
 using testing::CliResult;
-using ::testing::ElementsAre;
-using testing::FakeServer;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr char kAbcName[] =
-    "sha256-ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-
-class GenerateCommands : public ::testing::Test {
- protected:
-  GenerateCommands() { server_.SetReply(testing::StoryReply()); }
-
-  CliResult Run(std::vector<std::string> arguments, const CliInput& input = {}) {
-    arguments.insert(arguments.end(), {"--server", server_.address()});
-    return testing::RunCliInProcess(arguments, input);
-  }
-  std::string Write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ / name, std::ios::binary) << text;
-    return folder_ / name;
-  }
-  std::vector<std::string> Documents() {
-    const v1::GenerationSpec spec = server_.specs().back();
-    return {spec.documents().begin(), spec.documents().end()};
-  }
-
-  std::string Question() { return server_.specs().back().messages().messages(0).content(); }
-
-  FakeServer server_;
-  const testing::TempDirectory directory_;
-  const std::filesystem::path& folder_ = directory_.path();
-};
+using GenerateCommands = testing::GenerateTest;
 
 TEST_F(GenerateCommands, CompletePrintsTheAnswer) {
   const CliResult result = Run({"complete", "Tell me"});
@@ -59,18 +29,6 @@ TEST_F(GenerateCommands, CompletePrintsTheAnswer) {
   EXPECT_EQ(result.out, "Once upon a time\n");
   EXPECT_EQ(result.err, "");
   EXPECT_EQ(server_.specs().at(0).text(), "Tell me");
-}
-
-TEST_F(GenerateCommands, AskSendsAMessageAndCompleteText) {
-  ASSERT_EQ(Run({"ask", Write("a.txt", "abc"), "Who?"}).exit_code, 0);
-  const v1::GenerationSpec asked = server_.specs().back();
-  ASSERT_EQ(asked.messages().messages_size(), 1) << asked.DebugString();
-  EXPECT_EQ(asked.messages().messages(0).role(), "user");
-  EXPECT_EQ(asked.messages().messages(0).content(), "Who?");
-  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
-
-  ASSERT_EQ(Run({"complete", "Once"}).exit_code, 0);
-  EXPECT_EQ(server_.specs().back().text(), "Once");
 }
 
 TEST_F(GenerateCommands, ShowPromptAsksNothing) {
@@ -215,95 +173,6 @@ TEST_F(GenerateCommands, InvalidUtf8IsMisuse) {
   EXPECT_TRUE(server_.specs().empty());
 }
 
-TEST_F(GenerateCommands, AskUploadsAFileOnce) {
-  const std::string path = Write("abc.txt", "abc");
-  ASSERT_EQ(Run({"ask", path, "What?"}).exit_code, 0);
-  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
-  EXPECT_EQ(Question(), "What?");
-  EXPECT_EQ(server_.documents().at(kAbcName), "abc");
-  EXPECT_EQ(server_.titles().at(kAbcName), "abc.txt");
-  EXPECT_EQ(server_.uploads().size(), 2u);
-
-  const std::filesystem::path elsewhere = folder_ / "elsewhere";
-  std::filesystem::create_directory(elsewhere);
-  ASSERT_EQ(Run({"ask", Write("elsewhere/abc.txt", "abc"), "And?"}).exit_code, 0);
-  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
-  EXPECT_EQ(server_.uploads().size(), 2u) << "the server has those bytes already";
-}
-
-// The model is told the title, so it must be that of the file that was named.
-TEST_F(GenerateCommands, AskTellsTheSameTextApartByTitle) {
-  ASSERT_EQ(Run({"ask", Write("abc.txt", "abc"), "What?"}).exit_code, 0);
-  const std::string copy = Write("copy\n\xFF\"é.txt", "abc");
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_EQ(Run({"ask", copy, "And?"}).exit_code, 0);
-    ASSERT_EQ(Documents().size(), 1u);
-    EXPECT_THAT(Documents()[0], StartsWith(absl::StrCat(kAbcName, "-")));
-    EXPECT_EQ(server_.titles().at(Documents()[0]), "copy\n\xEF\xBF\xBD\"é.txt");
-    EXPECT_EQ(server_.uploads().size(), 4u) << "uploaded once more, and not again";
-  }
-}
-
-TEST_F(GenerateCommands, AskTakesSeveralKindsOfDocuments) {
-  server_.AddDocument("stored", "text");
-  const CliResult result =
-      Run({"ask", "stored", Write("x.txt", "xyz"), "-", "[why, how]"}, {.in = "abc"});
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  const auto documents = Documents();
-  ASSERT_EQ(documents.size(), 3u);
-  EXPECT_EQ(documents[0], "stored");
-  EXPECT_THAT(documents[1], StartsWith("sha256-"));
-  EXPECT_EQ(documents[2], kAbcName);
-  EXPECT_EQ(server_.titles().at(kAbcName), "standard input");
-  EXPECT_EQ(Question(), "[why, how]");
-}
-
-TEST_F(GenerateCommands, NamesOfCommandsAreOrdinaryArguments) {
-  server_.AddDocument("status", "text");
-  ASSERT_EQ(Run({"ask", "status", "models"}).exit_code, 0);
-  EXPECT_THAT(Documents(), ElementsAre("status"));
-  EXPECT_EQ(Question(), "models");
-  ASSERT_EQ(Run({"complete", "ask"}).exit_code, 0);
-  EXPECT_EQ(server_.specs().back().text(), "ask");
-}
-
-TEST_F(GenerateCommands, AskTakesTheQuestionFromStandardInput) {
-  ASSERT_EQ(Run({"ask", Write("abc", "abc"), "-"}, {.in = "What?"}).exit_code, 0);
-  EXPECT_EQ(Question(), "What?");
-  EXPECT_EQ(Run({"ask", "-", "-"}, {.in = "What?"}).exit_code, 2);
-}
-
-TEST_F(GenerateCommands, CompleteTakesDocuments) {
-  server_.AddDocument("stored", "text");
-  const std::string path = Write("abc", "abc");
-  ASSERT_EQ(Run({"complete", "In short: ", "--document", path, "stored"}).exit_code, 0);
-  EXPECT_THAT(Documents(), ElementsAre(kAbcName, "stored"));
-  EXPECT_EQ(server_.specs().back().text(), "In short: ");
-
-  ASSERT_EQ(Run({"complete", "--document", "-"}, {.in = "abc"}).exit_code, 0);
-  EXPECT_THAT(Documents(), ElementsAre(StartsWith(kAbcName)));
-  EXPECT_EQ(server_.specs().back().text(), "");
-
-  ASSERT_EQ(Run({"complete", "--document", path}, {.in_is_terminal = true}).exit_code, 0);
-  EXPECT_EQ(server_.specs().back().text(), "");
-}
-
-TEST_F(GenerateCommands, UnknownDocumentsAreNamed) {
-  CliResult result = Run({"ask", "nowhere", "What?"});
-  EXPECT_EQ(result.exit_code, 64 + grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(result.err,
-            "annulus: nowhere is neither a file here nor a document on the server; 'annulus "
-            "documents list' shows those\n");
-  result = Run({"ask", "../nowhere", "What?"});
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("no file ../nowhere"));
-  result = Run({"ask", folder_ / "*.pdf", "What?"});
-  EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("no file matches "));
-  EXPECT_EQ(Run({"ask", folder_, "What?"}).exit_code, 2) << "it is empty";
-  EXPECT_TRUE(server_.specs().empty());
-}
-
 TEST_F(GenerateCommands, ShortFlagsAreThoseOfLongNames) {
   ASSERT_EQ(
       Run({"ask", Write("a", "abc"), "Who?", "-m", "m", "-t", "0.5", "-n", "7", "-s", "Be brief."})
@@ -373,79 +242,6 @@ TEST_F(GenerateCommands, ADemonstrationModelSaysThatItIsOne) {
   EXPECT_THAT(result.err, HasSubstr("recall is a demonstration model"));
   EXPECT_THAT(Run({"complete", "x", "--json"}).err, HasSubstr("demonstration"));
   EXPECT_EQ(Run({"complete", "x", "--quiet"}).err, "");
-}
-
-TEST_F(GenerateCommands, AskReadsFilesByTheirContent) {
-  const std::string page = Write("page.txt", "<html><body><h1>Title</h1><script>no</script>");
-  ASSERT_EQ(Run({"ask", page, "What?"}).exit_code, 0);
-  EXPECT_EQ(server_.documents().at(Documents().at(0)), "# Title\n");
-
-  const CliResult latin = Run({"ask", Write("latin", "caf\xE9 au lait, tr\xE8s cher"), "What?"});
-  EXPECT_EQ(latin.exit_code, 0);
-  EXPECT_THAT(latin.err, HasSubstr("latin was converted from "));
-  EXPECT_EQ(server_.documents().at(Documents().at(0)), "café au lait, très cher");
-  EXPECT_EQ(Run({"ask", Write("latin", "caf\xE9 au lait, tr\xE8s cher"), "x", "--quiet"}).err, "");
-
-  const CliResult picture = Run({"ask", Write("p.txt", "\x89PNG\r\n"), "What?"});
-  EXPECT_EQ(picture.exit_code, 2);
-  EXPECT_THAT(picture.err, HasSubstr("p.txt is a picture"));
-}
-
-TEST_F(GenerateCommands, AskTakesFoldersAndPatterns) {
-  std::filesystem::create_directories(folder_ / "r/deep/.git");
-  for (const char* name : {"r/b.md", "r/a.txt", "r/deep/c.md", "r/deep/.git/no.md", "r/[x].md"}) {
-    Write(name, name);
-  }
-  const auto texts = [&](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "ask");
-    arguments.push_back("What?");
-    const CliResult result = Run(arguments);
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    std::vector<std::string> found;
-    for (const std::string& name : Documents()) found.push_back(server_.documents().at(name));
-    return found;
-  };
-  EXPECT_THAT(texts({folder_ / "r"}), ElementsAre("r/[x].md", "r/a.txt", "r/b.md", "r/deep/c.md"));
-  EXPECT_THAT(texts({folder_ / "r/**/*.md"}), ElementsAre("r/[x].md", "r/b.md", "r/deep/c.md"));
-  EXPECT_THAT(texts({folder_ / "r/*.txt", folder_ / "r/?.md"}), ElementsAre("r/a.txt", "r/b.md"));
-  EXPECT_THAT(texts({folder_ / "r/[x].md"}), ElementsAre("r/[x].md")) << "a file beats a pattern";
-  EXPECT_THAT(
-      texts({folder_ / "r", "--include", "*.md", "--exclude", "deep/*", "--exclude", "[[]x*"}),
-      ElementsAre("r/b.md"));
-}
-
-TEST_F(GenerateCommands, UnreadableFilesEndTheCommandOrAreSkipped) {
-  const std::string good = Write("good", "abc"), bad = Write("bad", "GIF89a");
-  EXPECT_EQ(Run({"ask", good, bad, "What?"}).exit_code, 2);
-  EXPECT_TRUE(server_.specs().empty());
-  const CliResult skipped = Run({"ask", good, bad, "What?", "--skip-unreadable"});
-  EXPECT_EQ(skipped.exit_code, 3);
-  EXPECT_EQ(skipped.out, "Once upon a time\n");
-  EXPECT_THAT(skipped.err, HasSubstr("skipped: " + bad + " is a picture"));
-  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
-  const CliResult none = Run({"ask", bad, "What?", "--skip-unreadable"});
-  EXPECT_EQ(none.exit_code, 2);
-  EXPECT_THAT(none.err, HasSubstr("none of the documents can be read"));
-}
-
-TEST_F(GenerateCommands, AskTakesAPipedDocumentOnlyIfNoneIsNamed) {
-  ASSERT_EQ(Run({"ask", "What?"}, {.in = "abc"}).exit_code, 0);
-  EXPECT_THAT(Documents(), ElementsAre(kAbcName));
-  EXPECT_EQ(Question(), "What?");
-
-  const CliResult empty = Run({"ask", "What?"});
-  EXPECT_EQ(empty.exit_code, 2);
-  EXPECT_THAT(empty.err, HasSubstr("there is nothing on standard input"));
-
-  std::istringstream list("one\ntwo\n");
-  std::ostringstream out, err;
-  Console console{.in = list, .out = out, .err = err};
-  Cancellation cancellation;
-  const auto no_environment = [](const char*) { return std::optional<std::string>(); };
-  EXPECT_EQ(RunCli({"ask", Write("abc", "abc"), "What?", "--server", server_.address()}, console,
-                   no_environment, cancellation),
-            0);
-  EXPECT_EQ(list.tellg(), 0) << "the list of a loop stays whole";
 }
 
 TEST_F(GenerateCommands, RefusedRequestsAreExplained) {
