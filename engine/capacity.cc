@@ -119,7 +119,8 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
     ANNULUS_ASSIGN_OR_RETURN(table.context, ContextLimit(files.config, options.max_context));
     table.description = files.description;
     if (!program) {
-      program = static_cast<size_t>(std::max<int64_t>(0, ReadProcessMemory().resident));
+      program = static_cast<size_t>(std::max<int64_t>(0, ReadProcessMemory().resident)) +
+                question.services_bytes;
     }
     for (const DType kv : question.kv_dtypes) {
       options.kv_dtype = kv;

@@ -18,6 +18,8 @@ struct CapacityQuestion {
   std::vector<std::optional<DType>> weights_dtypes;  // absent: as the model is stored
   std::vector<DType> kv_dtypes;
   std::vector<int> ranks;
+  // Of the host's memory, that the process will take beside the engine and what it takes now.
+  size_t services_bytes = 0;
 };
 
 struct CapacityCase {
