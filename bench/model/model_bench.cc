@@ -203,8 +203,10 @@ absl::StatusOr<Answer> ModelBench::Generate(RequestSpec spec,
       ANNULUS_RETURN_IF_ERROR(completion->status);
       return Answer{*completion, sink->ids()};
     }
+    // Without operations the prompt was read, and counted, before.
     const int64_t read = sink->processed();
-    progress_.Show({read, operations_of(read)});
+    const double operations = operations_of(read);
+    progress_.Show({operations > 0 ? read : 0, operations});
   }
 }
 
@@ -297,7 +299,8 @@ absl::Status ModelBench::Forced(int32_t depth, const std::function<void(const Ro
                           }).status());
   progress_.Done({std::max(1, depth), PrefillWork(depth)});
   const auto tokens = static_cast<int32_t>(forced.answer.size());
-  std::array<std::vector<double>, 2> seconds;  // without, with
+  progress_.Plan({int64_t{tokens - options_.generate} * options_.repeat, 0});  // a file has its own
+  std::array<std::vector<double>, 2> seconds;                                  // without, with
   Usage usage;
   for (int i = 0; i < options_.repeat; ++i) {
     for (const Speculation speculation : {Speculation::kOff, Speculation::kNgram}) {

@@ -1,0 +1,48 @@
+// What annulus-bench shows on a terminal while answers are forced.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "tests/client/cli/terminal_process.h"
+#include "tests/support/temp_directory.h"
+#include "tests/support/test_data.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kConfig[] = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "vocab_size": 300, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1,
+    "num_attention_heads": 1, "num_key_value_heads": 1, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"})";
+
+// The file holds three times as many ids as --generate says.
+TEST(ForcedProgress, NoMoreTokensAreDoneThanArePlanned) {
+  const testing::TempDirectory folder;
+  folder.Write("config.json", kConfig);
+  folder.Write("ids.txt", "1 2 3 4 5 6 7 8 9 10 11 12");
+  testing::TerminalProcess bench({testing::BuildFolder() / "annulus-bench", "model", "--random",
+                                  folder.path() / "config.json", "--depth", "300", "--generate",
+                                  "4", "--force-tokens", folder.path() / "ids.txt", "--repeat",
+                                  "3"});
+  std::string shown;
+  ASSERT_EQ(bench.Wait(&shown), 0) << shown;
+  int last = 0;
+  for (const absl::string_view word : absl::StrSplit(shown, ' ')) {  // "300/336"
+    const std::vector<absl::string_view> pair = absl::StrSplit(word, '/');
+    int done = 0;
+    int all = 0;
+    if (pair.size() != 2 || !absl::SimpleAtoi(pair[0], &done) || !absl::SimpleAtoi(pair[1], &all)) {
+      continue;
+    }
+    last = done;
+    EXPECT_LE(done, all) << shown;
+  }
+  EXPECT_EQ(last, 300 + 3 * 12) << shown;
+}
+
+}  // namespace
+}  // namespace annulus
