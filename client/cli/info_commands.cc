@@ -264,11 +264,35 @@ std::string DescribeDevice(const v1::RankLoad& rank) {
   return absl::StrCat(rank.device(), ", node ", rank.node());
 }
 
-std::string RankTable(const v1::GetLoadResponse& load, int columns_at_most) {
+// Of all ranks; empty if they differ, or there are none.
+std::string SharedDevice(const v1::GetLoadResponse& load) {
+  std::string device;
+  for (const v1::RankLoad& rank : load.ranks()) {
+    const std::string own = DescribeDevice(rank);
+    if (!device.empty() && own != device) return "";
+    device = own;
+  }
+  return device;
+}
+
+// The kinds of memory that a table shows: in short those that say what there is room for, which fit
+// a terminal of 80 columns.
+std::set<std::string> ShownKinds(const v1::GetLoadResponse& load, bool verbose) {
+  std::set<std::string> kinds = MemoryKinds(load);
+  if (verbose) return kinds;
+  std::erase_if(kinds, [](const std::string& kind) {
+    return kind != "kv_cached" && kind != "kv_free" && kind != "weights";
+  });
+  return kinds;
+}
+
+std::string RankTable(const v1::GetLoadResponse& load, bool verbose, int columns_at_most) {
   using Align = Table::Align;
-  const std::set<std::string> kinds = MemoryKinds(load);
-  std::vector<Table::Column> columns = {
-      {"RANK", Align::kRight}, {"DEVICE"}, {"STATE"}, {"KV IN USE", Align::kRight}};
+  const std::set<std::string> kinds = ShownKinds(load, verbose);
+  const bool with_device = verbose || SharedDevice(load).empty();
+  std::vector<Table::Column> columns = {{"RANK", Align::kRight}};
+  if (with_device) columns.push_back({"DEVICE"});
+  columns.insert(columns.end(), {{"STATE"}, {"KV IN USE", Align::kRight}});
   for (const std::string& kind : kinds) {
     columns.push_back(
         {absl::AsciiStrToUpper(absl::StrReplaceAll(kind, {{"_", " "}})), Align::kRight});
@@ -276,15 +300,14 @@ std::string RankTable(const v1::GetLoadResponse& load, int columns_at_most) {
   columns.push_back({"ALL MEMORY", Align::kRight});
   Table table(columns);
   for (const v1::RankLoad& rank : load.ranks()) {
-    std::vector<std::string> cells = {absl::StrCat(rank.rank()), DescribeDevice(rank),
-                                      rank.up() ? "up" : "DOWN",
-                                      absl::StrCat(FormatBytes(rank.kv_bytes_used()), " of ",
-                                                   FormatBytes(rank.kv_bytes_total()))};
+    std::vector<std::string> cells = {absl::StrCat(rank.rank())};
+    if (with_device) cells.push_back(DescribeDevice(rank));
+    cells.push_back(rank.up() ? "up" : "DOWN");
+    cells.push_back(absl::StrCat(FormatBytes(rank.kv_bytes_used()), " of ",
+                                 FormatBytes(rank.kv_bytes_total())));
+    for (const std::string& kind : kinds) cells.push_back(FormatBytes(BytesOf(rank, kind)));
     int64_t sum = 0;
-    for (const std::string& kind : kinds) {
-      cells.push_back(FormatBytes(BytesOf(rank, kind)));
-      sum += BytesOf(rank, kind);
-    }
+    for (const auto& [kind, bytes] : rank.memory_bytes()) sum += bytes;
     cells.push_back(FormatBytes(sum));
     table.AddRow(std::move(cells));
   }
@@ -324,6 +347,14 @@ struct StatusOptions {
   bool verbose = false;
 };
 
+// "device    AMD EPYC, 4 ranks", unless the table of the ranks says it.
+std::string DescribeSharedDevice(const v1::GetLoadResponse& load) {
+  const std::string device = SharedDevice(load);
+  if (device.empty()) return "";
+  return absl::StrCat("device    ", device, ", ", load.ranks_size(),
+                      load.ranks_size() == 1 ? " rank\n" : " ranks\n");
+}
+
 // All but the ranks.
 std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load,
                            absl::string_view server, bool verbose) {
@@ -335,6 +366,7 @@ std::string DescribeServer(const v1::GetServerInfoResponse& info, const v1::GetL
       "requests  ", load.running(), " running (at most ", info.limits().max_running(), "), ",  //
       load.waiting(), " waiting (at most ", info.limits().max_waiting(), ")\n",                //
       "health    ", DescribeHealth(info, load), "\n",                                          //
+      verbose ? "" : DescribeSharedDevice(load),                                               //
       "KV        ", DescribePages(load), "\n", DescribeMemory(load),
       verbose ? DescribeExchange(load.exchange()) : "", verbose ? DescribeTransport(load) : "",
       "\n");
@@ -370,7 +402,7 @@ int RunStatus(Session& session, const StatusOptions& options) {
   if (options.clear) ClearScreen(session);
   session.PrintWrapped(DescribeServer(info, load, session.connection().server(), options.verbose),
                        kStatusIndent);
-  session.Print(RankTable(load, session.table_columns()));
+  session.Print(RankTable(load, options.verbose, session.table_columns()));
   return session.Finish();
 }
 
@@ -407,7 +439,8 @@ void AddInfoCommands(CLI::App& app, CommonOptions& common, Action& action) {
   const auto watch = std::make_shared<bool>(false);
   const auto verbose = std::make_shared<bool>(false);
   const auto seconds = std::make_shared<double>(2);
-  status.add_flag("--verbose", *verbose, "Show the rates too that ring modes are chosen by");
+  status.add_flag("--verbose", *verbose,
+                  "Show all kinds of memory, and the rates that ring modes are chosen by");
   status.add_flag("--watch", *watch, "Show it again and again, until Ctrl-C");
   status
       .add_option("--interval", *seconds,

@@ -9,6 +9,7 @@ namespace annulus {
 namespace {
 
 constexpr int kExitCannotWrite = 1;
+constexpr int kComplaintIndent = 2;  // of the lines below the first
 
 ProgressDisplay::Mode ModeOf(const CommonOptions& options, const Console& console) {
   if (options.quiet || options.progress == "never") return ProgressDisplay::Mode::kNone;
@@ -51,7 +52,10 @@ void Session::PrintWrapped(absl::string_view text, int indent) {
 
 void Session::Complain(absl::string_view message) {
   progress_.Clear();
-  console_.err << "annulus: " << WithoutControls(message) << std::endl;
+  const std::string shown = absl::StrCat("annulus: ", WithoutControls(message));
+  console_.err << (console_.err_is_terminal ? Wrapped(shown, console_.columns(), kComplaintIndent)
+                                            : shown)
+               << std::endl;
 }
 
 void Session::Remark(absl::string_view text, int indent) {

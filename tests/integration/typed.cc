@@ -34,7 +34,7 @@ testing::TerminalProcess TypedTest::Start(const std::string& line) const {
 }
 
 std::string TypedTest::Shown(const std::string& line, int exit_code) const {
-  testing::TerminalProcess shell = Start(line);
+  testing::TerminalProcess shell = Start("stty columns 1000\n" + line);
   std::string shown;
   EXPECT_EQ(shell.Wait(&shown), exit_code) << line << "\n" << shown;
   return absl::StrReplaceAll(shown, {{"\r\n", "\n"}});

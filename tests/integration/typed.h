@@ -36,7 +36,8 @@ class TypedTest : public ::testing::Test {
   // A shell that runs `line` on a terminal of 80 columns.
   testing::TerminalProcess Start(const std::string& line) const;
 
-  // Runs every line to its end and compares what it shows; "\r\n" is read as "\n". The shell is sh.
+  // Runs every line to its end and compares what it shows; "\r\n" is read as "\n". The terminal is
+  // wide enough to break no line.
   void Type(std::initializer_list<TypedLine> lines) const;
 
   // Runs a line to its end; returns what it showed.

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "tests/integration/typed.h"
 
 namespace annulus {
@@ -158,6 +160,18 @@ TEST_F(TypedAskingTest, NothingIsColoured) {
           std::string("annulus attention show --policy strided --seq 2048")}) {
       EXPECT_THAT(Shown(setting + line), Not(ContainsRegex("\x1b\\[[0-9;]*m"))) << line;
     }
+  }
+}
+
+TEST_F(TypedAskingTest, WordsAndTablesFitEightyColumns) {
+  for (const std::string& line : {Ask("--timings"), std::string("annulus status")}) {
+    std::string shown;
+    EXPECT_EQ(Start(line).Wait(&shown), 0) << shown;
+    for (const absl::string_view row : absl::StrSplit(shown, "\r\n")) {
+      // A bar is drawn over itself.
+      EXPECT_LE(row.substr(row.rfind('\r') + 1).size(), 80) << row;
+    }
+    EXPECT_THAT(shown, ContainsRegex("words in\r\n  the text|RANK  STATE .* ALL MEMORY"));
   }
 }
 
