@@ -8,13 +8,12 @@
 #include "absl/strings/str_join.h"
 #include "client/cli/answer.h"
 #include "client/cli/commands.h"
+#include "client/cli/document_table.h"
 #include "client/cli/inputs.h"
 #include "client/cli/options.h"
 #include "client/documents.h"
 #include "client/failure.h"
 #include "client/format/json.h"
-#include "client/format/table.h"
-#include "client/format/text.h"
 #include "client/format/units.h"
 
 namespace annulus {
@@ -37,27 +36,6 @@ struct PutDocument {
   v1::Document document;
   std::optional<v1::Prefilled> prefilled;
 };
-
-// How long ago a request last used it.
-std::string LastUsed(const v1::Document& document) {
-  return document.has_last_used() ? absl::StrCat(FormatDuration(document.last_used()), " ago")
-                                  : "never";
-}
-
-// What keeps it, and until when.
-std::string PinText(const v1::Document& document) {
-  std::string text = document.pinned() ? "pinned" : "";
-  if (document.has_expires_in()) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", FormatDuration(document.expires_in()),
-                    " left");
-  }
-  return text.empty() ? "-" : text;
-}
-
-// Titles are anybody's: on one line, and with nothing that steers the terminal.
-std::string ShownTitle(const v1::Document& document) {
-  return document.title().empty() ? "-" : OnOneLine(document.title());
-}
 
 void WriteDocument(const v1::Document& document, JsonWriter& json,
                    const std::optional<v1::Prefilled>& prefilled = std::nullopt) {
@@ -240,23 +218,9 @@ int PrintDocuments(Session& session, const std::vector<PutDocument>& documents) 
     session.Print(absl::StrCat(json.text(), "\n"));
     return session.Finish();
   }
-  using Align = Table::Align;
-  Table table({{"TITLE"},
-               {"SIZE", Align::kRight},
-               {"TOKENS", Align::kRight},
-               {"MEMORY", Align::kRight},
-               {"DISK", Align::kRight},
-               {"AGE", Align::kRight},
-               {"USED", Align::kRight},
-               {"KEPT"},
-               {"NAME"}});
-  for (const auto& [document, prefilled] : documents) {
-    table.AddRow({ShownTitle(document), FormatBytes(document.size_bytes()),
-                  FormatCount(document.token_count()), FormatCount(document.memory_tokens()),
-                  FormatCount(document.disk_tokens()), FormatDuration(document.age()),
-                  LastUsed(document), PinText(document), document.name()});
-  }
-  session.Print(table.Render(session.table_columns()));
+  std::vector<v1::Document> shown;
+  for (const auto& [document, prefilled] : documents) shown.push_back(document);
+  session.Print(DocumentTable(shown, session.table_columns()));
   for (const auto& [document, prefilled] : documents) {
     if (!prefilled.has_value()) continue;
     session.Print(

@@ -56,17 +56,19 @@ std::string MemoryText(const v1::PlanResponse& plan) {
 
 std::string FirstTokenText(const v1::PlanResponse& plan) {
   const std::string ahead =
-      absl::StrCat(FormatCount(plan.requests_ahead()),
-                   plan.requests_ahead() == 1 ? " request waits" : " requests wait");
+      plan.requests_ahead() == 0
+          ? ""
+          : absl::StrCat("; ", FormatCount(plan.requests_ahead()),
+                         plan.requests_ahead() == 1 ? " request waits" : " requests wait");
   if (!plan.has_time_to_first_token()) {
     return absl::StrCat(
         plan.fit() == v1::PlanResponse::FIT_NOW
             ? "not known yet: the server learns it from the first prompt that it reads"
             : "not known: it depends on when there is room",
-        "; ", ahead);
+        ahead);
   }
   return absl::StrCat("expected after ", FormatDuration(plan.time_to_first_token()),
-                      ", of which reading takes ", FormatDuration(plan.prefill()), "; ", ahead);
+                      ", of which reading takes ", FormatDuration(plan.prefill()), ahead);
 }
 
 std::string PlanText(const v1::PlanResponse& plan) {

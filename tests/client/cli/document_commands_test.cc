@@ -86,6 +86,22 @@ TEST_F(DocumentCommands, PutReadsAheadWithPrefill) {
   EXPECT_THAT(Run({"put", folder_ / "abc.txt", "--json"}).out, Not(HasSubstr("prefilled")));
 }
 
+// What a terminal shows of a name can be typed.
+TEST_F(DocumentCommands, ATerminalGetsShortNamesAndColumnsThatSaySomething) {
+  const std::string hash = absl::StrCat("sha256-", kAbcHash);
+  server_.AddDocument(hash, "abc", "report.pdf");
+  server_.AddDocument("book", "abcd");
+  const std::string shown = Run({"ls"}, {.out_is_terminal = true, .columns = 80}).out;
+  EXPECT_THAT(shown, HasSubstr("TITLE       SIZE  TOKENS  MEMORY   USED  NAME\n"));
+  const std::string name = hash.substr(0, 15) + "*";
+  EXPECT_THAT(shown, HasSubstr(name + "\n"));
+  EXPECT_THAT(Run({"rm", name}).out, HasSubstr("deleted " + hash));
+  // Two with the same beginning are told apart.
+  server_.AddDocument(hash, "abc", "report.pdf");
+  server_.AddDocument(hash + "-0123456789abcdef", "abc", "copy.pdf");
+  EXPECT_THAT(Run({"ls"}, {.out_is_terminal = true, .columns = 200}).out, HasSubstr(hash + "\n"));
+}
+
 TEST_F(DocumentCommands, PutTakesSeveralFilesAndPatterns) {
   directory_.Write("b.txt", "b");
   directory_.Write("page", "<html><body>text");

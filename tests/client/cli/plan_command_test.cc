@@ -88,8 +88,7 @@ TEST_F(PlanCommand, SaysWhatIsNotKnownAndWhatNeverFits) {
   EXPECT_THAT(result.out, HasSubstr("             auto: why\n"));
   EXPECT_THAT(
       result.out,
-      HasSubstr(
-          "not known yet: the server learns it from the first prompt that it reads; 0 requests"));
+      HasSubstr("not known yet: the server learns it from the first prompt that it reads\n"));
   SetPlan("fit: FIT_LATER ranks {}");
   result = Run({"plan", "Who?"});
   EXPECT_THAT(result.out, HasSubstr("memory       fits once requests that run have ended\n"));
