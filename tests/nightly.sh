@@ -86,6 +86,8 @@ step 'recall of three layers' env ANNULUS_RECALL_TOKENS=65536 "$tests/engine_run
 step 'top_pages at every depth' env ANNULUS_RECALL_TOKENS=65536 "$tests/engine_test" --gtest_filter='Facts.TopPagesFindThemAtEveryDepth'
 step 'a million tokens, two layers' env ANNULUS_RECALL_TOKENS=1000000 "$tests/engine_test" --gtest_filter='Facts.*TwoLayers'
 step 'memory at a million tokens' env ANNULUS_MEMORY_TOKENS=1000000 "$tests/integration_test" --gtest_filter='*ServedMemory*'
+step 'a prompt goes on after 20 kills' env ANNULUS_KILLS=20 "ANNULUS_TEST_SEED=$(date +%s)" "$tests/integration_test" \
+  --gtest_filter='KvDiskTest.APromptGoesOnWhereItWasKilled'
 step 'pool and pages' env ANNULUS_PROPERTY_OPERATIONS=10000000 "$tests/engine_memory_test" --gtest_filter='*Property*'
 step 'requests of all kinds' env ANNULUS_STRESS_REQUESTS=2000 "$tests/stress_test"
 step 'emulated GPUs, address sanitizer' emulated_by_asan
