@@ -59,6 +59,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, RankPort& ranks, Eng
         *options.disk,
         PageTier::Options{
             .identity = options.identity,
+            .verify = options.verify,
             .most_job_seconds = std::chrono::duration<double>(options.disk_timeout).count(),
             .wake = [this] { commands_.TryPush(nullptr); }},
         options.limits, ranks, pages_, prefixes_, metrics.disk);
@@ -122,6 +123,7 @@ void Coordinator::Loop() {
     if (ranks_.state() != RanksState::kUp && !requests_.empty()) {
       FailStep(absl::UnavailableError("an earlier step has ended the ranks"));
     }
+    BeginChecks();
     AdmitWaiting();
     const bool more_plans = plans_.AnswerOne([this](const auto& spec) { return PlanNow(spec); });
     const bool worked = RunStep();
@@ -228,31 +230,13 @@ AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* lar
                                options_.limits));
   }
 
-  std::vector<int> homes(ranks_.size(), 0);
-  for (const auto& other : state_.running) ++homes[other->home];
-  auto sequence = std::make_unique<Sequence>();
-  sequence->id = request.id();
-  sequence->prompt_length = static_cast<int32_t>(prompt.size());
+  auto sequence =
+      MakeSequence(request, choice, std::move(attention), prefixes_.RopeLengthOf(request.spec()));
   sequence->computed = placement->cached;
-  sequence->ring = choice.ring;
-  sequence->home = *std::min_element(choice.ring.begin(), choice.ring.end(),
-                                     [&](int a, int b) { return homes[a] < homes[b]; });
-  auto setup = std::make_shared<SamplingSetup>();
-  setup->params = request.spec().sampling;
-  if (setup->params.repetition_penalty != 1) setup->prompt = prompt;
-  setup->end_of_text_ids = end_of_text_ids_;
-  setup->vocabulary = vocabulary_;
-  sequence->setup = std::move(setup);
-  // Room for the whole answer now: a vector that grows moves, and holds its ids twice meanwhile.
-  sequence->tokens.reserve(static_cast<size_t>(PlannedTokens(*sequence)));
-  sequence->tokens.assign(prompt.begin(), prompt.end());
-  sequence->attention = std::move(attention);
-  sequence->rope_length = prefixes_.RopeLengthOf(request.spec());
   ReservePages(choice, options_.limits, pages_, *sequence);
   if (placement->hit.has_value()) MapCached(*placement->hit, *sequence);
   sequence->report_lists = request.spec().attention_details;
-  request.SetCacheMiss(
-      WhyNoMore(request.spec(), sequence->attention.get(), lookup, placement->cached));
+  request.SetCacheMiss(WhyNoMore(request, sequence->attention.get(), lookup, placement->cached));
   request.SetRopeFactors(std::string(RopeFactors(options_.ropes, std::ssize(prompt))));
   request.Admit(sequence.get());
   // Rows of a policy may depend on what their step holds; those of exact attention never do.
@@ -272,6 +256,33 @@ AdmissionHost::Answer Coordinator::TryAdmit(Request& request, const Request* lar
   metrics_.prefix_cache_hits.Add(placement->cached);
   state_.running.push_back(std::move(sequence));
   return AdmissionHost::Answer::kAdmitted;
+}
+
+// Without pages.
+std::unique_ptr<Sequence> Coordinator::MakeSequence(
+    const Request& request, const RingChoice& choice,
+    std::shared_ptr<const AttentionAssignment> attention, int64_t rope_length) const {
+  const std::vector<int32_t>& prompt = request.spec().prompt;
+  std::vector<int> homes(ranks_.size(), 0);
+  for (const auto& other : state_.running) ++homes[other->home];
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = request.id();
+  sequence->prompt_length = static_cast<int32_t>(prompt.size());
+  sequence->ring = choice.ring;
+  sequence->home = *std::min_element(choice.ring.begin(), choice.ring.end(),
+                                     [&](int a, int b) { return homes[a] < homes[b]; });
+  auto setup = std::make_shared<SamplingSetup>();
+  setup->params = request.spec().sampling;
+  if (setup->params.repetition_penalty != 1) setup->prompt = prompt;
+  setup->end_of_text_ids = end_of_text_ids_;
+  setup->vocabulary = vocabulary_;
+  sequence->setup = std::move(setup);
+  // Room for the whole answer now: a vector that grows moves, and holds its ids twice meanwhile.
+  sequence->tokens.reserve(static_cast<size_t>(PlannedTokens(*sequence)));
+  sequence->tokens.assign(prompt.begin(), prompt.end());
+  sequence->attention = std::move(attention);
+  sequence->rope_length = rope_length;
+  return sequence;
 }
 
 // Where a request begins: on the ring of one of its cached beginnings, or on a fresh ring with
@@ -342,6 +353,9 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   if (found == requests_.end()) return;
   std::unique_ptr<Request> request = std::move(found->second);
   requests_.erase(found);
+  if (checks_.contains(id)) {
+    return EndCheck(std::move(request), reason == FinishReason::kPrefilled);
+  }
   if (reason == FinishReason::kPrefilled) {
     status = Guarded([&] { return KeepPrefilled(*request); }, NoMemoryError);
     if (!status.ok()) reason = FinishReason::kError;
@@ -358,37 +372,41 @@ void Coordinator::Finish(RequestId id, FinishReason reason, absl::Status status)
   }
   const bool ran = request->sequence() != nullptr;
   if (ran) {
-    const auto running = std::find_if(state_.running.begin(), state_.running.end(),
-                                      [id](const auto& sequence) { return sequence->id == id; });
     const bool read = reason == FinishReason::kStop || reason == FinishReason::kLength ||
                       reason == FinishReason::kPrefilled;
     if (read) LearnCosts(*request);
     request->Finish(reason, std::move(status));
     RecordFinished(*request, reason);
     const bool unfinished = reason == FinishReason::kCancelled || reason == FinishReason::kDeadline;
-    const bool all_back = ranks_.state() != RanksState::kLost;
-    if (unfinished && !stop_ && all_back) {
+    if (unfinished && !stop_ && ranks_.state() != RanksState::kLost) {
       const auto keep = [&] {
-        prefixes_.KeepUnfinished(**running, *request);
+        prefixes_.KeepUnfinished(*request->sequence(), *request);
         return absl::OkStatus();
       };
       // Without memory for it, whoever sends the prompt again has it computed again.
       Guarded(keep, NoMemoryError).IgnoreError();
     }
-    // A rank that did not come back may still touch the pages.
-    if (all_back) {
-      pages_.Release(id);
-    } else {
-      lost_.push_back(id);
-    }
-    state_.running.erase(running);
-    state_.ended.push_back(id);
+    Leave(*request);
   } else {
     waiting_.erase(std::find(waiting_.begin(), waiting_.end(), id));
     --waiting_count_;
     request->Finish(reason, std::move(status));
     RecordFinished(*request, reason);
   }
+}
+
+// A request that ran does no more.
+void Coordinator::Leave(const Request& request) {
+  const RequestId id = request.id();
+  // A rank that did not come back may still touch the pages.
+  if (ranks_.state() != RanksState::kLost) {
+    pages_.Release(id);
+  } else {
+    lost_.push_back(id);
+  }
+  state_.running.erase(std::find_if(state_.running.begin(), state_.running.end(),
+                                    [id](const auto& sequence) { return sequence->id == id; }));
+  state_.ended.push_back(id);
 }
 
 void Coordinator::RecordFinished(const Request& request, FinishReason reason) {

@@ -53,6 +53,8 @@ struct CoordinatorOptions {
   double max_pinned_by_tenant = 0.25;
   DiskStore* disk = nullptr;  // where pages are kept beyond this process; null: nowhere
   std::chrono::milliseconds disk_timeout{30'000};
+  KvVerify verify = KvVerify::kOff;      // of its pages
+  const Tokenizer* tokenizer = nullptr;  // of the model; needed with kSample
 };
 
 // The engine's loop: one thread that takes commands, admits requests, plans steps, has the ranks
@@ -125,6 +127,10 @@ class Coordinator {
   bool WaitsForPages(const Request& request, const Request* large);
   bool BeginRestore(const Request& request, PageTier::Beginning kept, PageOwner owner,
                     const Request* large);
+  // What the tier brought back is computed again in part, by sequences that no client knows of.
+  void BeginChecks();
+  bool BeginCheck(PageTier::Check check);
+  void EndCheck(std::unique_ptr<Request> request, bool computed);
   std::shared_ptr<const AttentionAssignment> TakePolicy(Request& request);
   // What of a prompt is there already, and what stands behind it.
   struct Lookup {
@@ -136,7 +142,7 @@ class Coordinator {
   Lookup LookUp(const RequestSpec& spec, const AttentionAssignment* policy);
   // Why no more than `cached` tokens are reused; nothing too if what was there lies on ranks that
   // are busy or full.
-  std::optional<CacheMiss> WhyNoMore(const RequestSpec& spec, const AttentionAssignment* policy,
+  std::optional<CacheMiss> WhyNoMore(const Request& request, const AttentionAssignment* policy,
                                      const Lookup& lookup, int32_t cached) const;
   std::shared_ptr<const AttentionAssignment> PolicyOf(const RequestSpec& spec, std::string& choice);
   // The ring of a request, and what of its prompt is there already.
@@ -147,6 +153,9 @@ class Coordinator {
   };
   std::optional<Placement> Place(const Request& request, const PageDemand& demand,
                                  std::vector<PrefixReuse::Found> found, const Request* large);
+  std::unique_ptr<Sequence> MakeSequence(const Request& request, const RingChoice& choice,
+                                         std::shared_ptr<const AttentionAssignment> attention,
+                                         int64_t rope_length) const;
   // Where a request may begin, null for a fresh ring, in the order in which that is tried.
   std::vector<PrefixReuse::Found*> PlacesToTry(const PageDemand& demand,
                                                std::vector<PrefixReuse::Found>& found) const;
@@ -168,6 +177,7 @@ class Coordinator {
   void UseTokens(std::span<const SampledToken> tokens, int drafted);
   void CountTokens(Request& request, const Request::TokenOutcome& outcome);
   void Finish(RequestId id, FinishReason reason, absl::Status status);
+  void Leave(const Request& request);
   void RecordFinished(const Request& request, FinishReason reason);
   void LearnCosts(Request& request);
   void FinishAll(FinishReason reason, const absl::Status& status, bool waiting_too);
@@ -215,8 +225,10 @@ class Coordinator {
   PageBook pages_;
   PrefixReuse prefixes_;
   PinnedDocuments pins_;
-  PageOwner next_pin_ = PageOwner{1} << 62;  // neither a request's nor the tier's
-  std::unique_ptr<PageTier> tier_;           // null: there is none
+  PageOwner next_pin_ = PageOwner{1} << 62;    // neither a request's nor the tier's
+  std::unique_ptr<PageTier> tier_;             // null: there is none
+  RequestId next_check_ = RequestId{1} << 61;  // no client's request, no pin, none of the tier's
+  std::map<RequestId, PageOwner> checks_;      // that run, each with the restore that it is for
   int64_t request_bytes_most_ = 0;
   std::optional<SteadyTime> ranks_idle_since_;  // the end of the last step, if more was to be done
   std::vector<RequestId> lost_;                 // hold pages that a lost rank may still touch

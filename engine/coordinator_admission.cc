@@ -106,7 +106,7 @@ bool Coordinator::WaitsForPrefix(const Request& request) {
   int32_t longest = 0;
   Sequence* from = nullptr;
   for (const auto& sequence : state_.running) {
-    if (!sequence->in_prefill() || sequence->paused) continue;
+    if (!sequence->in_prefill() || sequence->paused || checks_.contains(sequence->id)) continue;
     const auto [known, is_new] = common_.try_emplace({request.id(), sequence->id}, 0);
     if (is_new) {
       known->second = prefixes_.Common(spec, policy, *sequence, requests_.at(sequence->id)->spec());
@@ -172,8 +172,9 @@ bool Coordinator::WaitsForPages(const Request& request, const Request* large) {
     const bool has_all = spec.prefill_only && prefixes_.HasAll(spec, under);
     const auto in_memory = static_cast<int32_t>(has_all ? std::ssize(spec.prompt)
                                                         : prefixes_.LongestFound(spec, under));
-    standing = tier_->Look(id, spec.tenant, kept, in_memory,
-                           serving_.PromptSeconds(in_memory, kept.tokens));
+    const int32_t saved_to = std::max(in_memory, kept.tokens - tier_->checked_tokens());
+    standing =
+        tier_->Look(id, spec.tenant, kept, in_memory, serving_.PromptSeconds(in_memory, saved_to));
     if (standing != PageTier::Standing::kReady) return absl::OkStatus();
     begun = BeginRestore(request, std::move(kept), owner, large);
     if (!begun) tier_->NoRoom(id);
@@ -235,13 +236,16 @@ Coordinator::Lookup Coordinator::LookUp(const RequestSpec& spec,
   return lookup;
 }
 
-std::optional<CacheMiss> Coordinator::WhyNoMore(const RequestSpec& spec,
+std::optional<CacheMiss> Coordinator::WhyNoMore(const Request& request,
                                                 const AttentionAssignment* policy,
                                                 const Lookup& lookup, int32_t cached) const {
+  const RequestSpec& spec = request.spec();
   if (spec.ignore_cache) {
     if (!lookup.ignored) return std::nullopt;
     return CacheMiss{CacheMiss::Reason::kIgnored, 0};
   }
+  const auto disk = tier_ != nullptr ? tier_->WhyNoMore(request.id()) : std::nullopt;
+  if (disk.has_value() && disk->position >= cached) return disk;
   if (cached < lookup.longest) return std::nullopt;
   return prefixes_.WhyNoMore(spec, policy, lookup.nearest, cached);
 }

@@ -67,6 +67,7 @@ bool Coordinator::RunStep() {
   }
   serving_.Took(*plan, requests_, SecondsBetween(begun, std::chrono::steady_clock::now()));
   for (const auto& sequence : state_.running) {
+    if (checks_.contains(sequence->id)) continue;  // what it read is not known to be right yet
     Request& request = *requests_.at(sequence->id);
     const auto keep = [&] {
       const std::vector<int32_t> checkpoints = prefixes_.Keep(*sequence, request);

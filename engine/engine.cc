@@ -156,6 +156,8 @@ class EngineImpl final : public Engine {
     }
     coordinator.disk = engine->disk_.get();
     coordinator.disk_timeout = options.kv_disk_timeout;
+    coordinator.verify = options.kv_verify;
+    coordinator.tokenizer = engine->model_.tokenizer.get();
     engine->coordinator_ = std::make_unique<Coordinator>(
         coordinator, *engine->ranks_, *engine->metrics_, engine->model_.info.end_of_text_ids,
         engine->model_.info.vocabulary);
@@ -329,7 +331,11 @@ class EngineImpl final : public Engine {
     }
     load.stall_budget_seconds = now.stall_budget_seconds;
     load.smallest_chunk_seconds = now.smallest_chunk_seconds;
-    if (disk_ != nullptr) load.kv_disk_off = disk_->stats().off;
+    if (disk_ != nullptr) {
+      DiskStore::Stats stats = disk_->stats();
+      load.kv_disk_off = std::move(stats.off);
+      load.kv_disk_mismatches = stats.mismatches;
+    }
     load.exchange = exchange_.rates;
     load.exchange_source = exchange_.source;
     load.ring_transport = ranks_->transport();

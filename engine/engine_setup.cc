@@ -53,7 +53,12 @@ PlanLimits PlanLimitsOf(const EngineOptions& options, const RankModel& model) {
   limits.sampled_rows_per_rank = options.max_running;
   limits.draft_rows_per_rank = PromptLookup::kMostDraft;
   limits.tokens_per_rank = options.tokens_per_rank;
-  for (const CacheGroup& group : model.groups) limits.group_windows.push_back(group.window);
+  // The last page before a checkpoint can be computed again: its first row sees back further.
+  const bool checks = !options.kv_disk.empty() && options.kv_verify == KvVerify::kSample;
+  for (const CacheGroup& group : model.groups) {
+    const int32_t more = checks && group.window > 0 ? options.page_tokens : 0;
+    limits.group_windows.push_back(group.window + more);
+  }
   return limits;
 }
 

@@ -77,6 +77,7 @@ void ShowDisk(const DiskStore& store, TierMetrics& metrics) {
                 .limit = stats.limit,
                 .pages = stats.pages,
                 .rejects = stats.rejects,
+                .mismatches = stats.mismatches,
                 .io_errors = stats.io_errors});
 }
 
@@ -85,6 +86,7 @@ PageTier::PageTier(DiskStore& store, Options options, const PlanLimits& limits,
                    TierMetrics& metrics)
     : store_(store),
       identity_(HashOf(options.identity)),
+      verify_(options.verify),
       most_job_seconds_(options.most_job_seconds),
       limits_(limits),
       ranks_(ranks),
@@ -103,6 +105,7 @@ PageTier::PageTier(DiskStore& store, Options options, const PlanLimits& limits,
       }()) {
   PageMover::Options mover;
   mover.page_bytes = page_bytes_;
+  mover.compares = verify_ == KvVerify::kAll;
   mover.write_bytes_per_second = kWriteBytesPerSecond;
   // One word is enough until the coordinator has heard it: its queue has few places.
   mover.wake = [this, wake = std::move(options.wake)] {
@@ -239,9 +242,13 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   const int64_t use = state.use;
   mark.group = group;
   const PageKey key = KeyOf(mark);
-  if (store_.Has(key)) store_.Touch(key, use);
+  const bool known = store_.Has(key);
+  if (known) store_.Touch(key, use);
   mark.documents = DocumentsBefore(mark.first_position + limits_.page_tokens, state.documents);
-  if (store_.Has(key, mark.documents)) return;
+  // What was computed before this request was compared then.
+  const bool compare =
+      known && verify_ == KvVerify::kAll && mark.first_position >= request.cached_tokens();
+  if (!compare && store_.Has(key, mark.documents)) return;
   if (std::ssize(leaving_) >= most_leaving_) return;
   const auto waiting = waiting_.find(key);
   if (waiting != waiting_.end()) {
@@ -264,7 +271,8 @@ void PageTier::OfferPage(const Sequence& sequence, const Request& request, int g
   if (page.state != PageState::kCached) return;
   mark.coverage = page.coverage;
   mark.asked = request.documents_found();
-  leaving_.push_back({std::move(mark), id, page.generation, page.hash, request.spec().tenant, use});
+  leaving_.push_back(
+      {std::move(mark), id, page.generation, page.hash, request.spec().tenant, use, compare});
   absl::Cleanup undo = [&] { leaving_.pop_back(); };
   Waiting& offered = waiting_[key];
   std::move(undo).Cancel();
@@ -303,7 +311,7 @@ void PageTier::StartWrite() {
   book_.Open(owner, next.tenant);
   book_.Hold(owner, next.page);
   Writing& writing = writes_[owner];
-  mover_->Write({owner, next.mark, PiecesOf(next.page), next.use});
+  mover_->Write({owner, next.mark, PiecesOf(next.page), next.use, next.compare});
   std::move(undo).Cancel();
   writing.page = std::move(next);
   leaving_.pop_front();
@@ -339,6 +347,7 @@ void PageTier::TakeWritten(const PageMover::Done& done) {
   writes_.erase(found);
   metrics_.write_seconds.Add(done.seconds);
   if (done.fresh) metrics_.written_bytes.Add(page_bytes());
+  if (done.compared) metrics_.checks.Increment();
 }
 
 // The store is off: what it was to carry stays where it is, and nobody waits.
@@ -347,7 +356,11 @@ void PageTier::StopCarrying() {
   for (const Leaving& page : leaving_) EndOffer(page.mark);
   leaving_.clear();
   offered_.clear();
-  while (!restores_.empty()) EndRestore(restores_.begin()->first);
+  std::vector<PageOwner> reading;
+  for (const auto& [owner, restore] : restores_) {
+    if (restore.phase == Phase::kReading) reading.push_back(owner);
+  }
+  for (const PageOwner owner : reading) StopReading(owner);
 }
 
 bool PageTier::Turn() {
@@ -382,8 +395,8 @@ void PageTier::CarryOn() {
     store_.TurnOff(absl::UnavailableError(
         absl::StrCat("the disk has not answered for more than ", most_job_seconds_, " s")));
   }
+  EndOverdue();
   if (store_.on()) {
-    EndOverdue();
     StartWrites();
   } else {
     StopCarrying();

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/api/options.h"
+#include "engine/api/result.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/prefix_reuse.h"
 #include "engine/request.h"
@@ -35,12 +37,17 @@ void ShowDisk(const DiskStore& store, TierMetrics& metrics);
 // background, and come back for a request whose prompt begins with them. What has come back is a
 // cached prefix like any other. The store's threads do the carrying: no call here waits for a disk.
 //
+// Under KvVerify::kSample what has come back becomes known only after its last page was computed
+// again with the same bits: NextCheck, BeginCheck, EndCheck. That page's keys and values follow
+// from those of all pages before it, in every layer but the last, so it tells of them too.
+//
 // Pages that are being carried are held in the book by owners of the tier's own; few are at a time.
 // Used by the coordinator's thread alone.
 class PageTier {
  public:
   struct Options {
     std::string identity;  // of keys and values, as PrefixReuse takes it
+    KvVerify verify = KvVerify::kOff;
     // A call to the disk that takes longer turns the store off.
     double most_job_seconds = 30;
     // Has the coordinator call Turn; any thread calls it.
@@ -57,7 +64,8 @@ class PageTier {
   // ---- there
 
   // After a step and PrefixReuse::Keep, which gave `checkpoints`: the prompt's pages that are
-  // complete, and known, are to leave. Without windows that is every chunk's.
+  // complete, and known, are to leave. Without windows that is every chunk's. Under KvVerify::kAll
+  // those that the store has already are compared with it.
   void Offer(const Sequence& sequence, Request& request, const std::vector<int32_t>& checkpoints);
 
   // Stops holding the pages that wait to be written; those that are still cached later are written
@@ -107,8 +115,33 @@ class PageTier {
 
   // Of `cached` tokens that an admitted request reuses, those that came back for it.
   int64_t Restored(RequestId id, int64_t cached) const;
+  // Why no more came back for it; nothing: all that the store had did.
+  std::optional<CacheMiss> WhyNoMore(RequestId id) const;
   // The request has ended. Pages that are read for it are not waited for.
   void Forget(RequestId id);
+
+  // ---- checked
+
+  // So many tokens of each beginning are computed again before it is used.
+  int32_t checked_tokens() const { return samples() ? limits_.page_tokens : 0; }
+  // What a sequence needs that computes the last page of a restore again.
+  struct Check {
+    PageOwner restore = 0;  // holds the pages
+    RequestId request = 0;  // that waits for it
+    TenantId tenant;
+    std::optional<AttentionAssignment> policy;  // absent: dense
+    int64_t rope_length = 0;
+    std::vector<int32_t> tokens;  // up to the page's end
+    std::vector<int32_t> ring;
+    PrefixIndex::Hit before;  // the pages in front of it
+  };
+  // The next restore that waits to be checked; nothing: none does. One that waits for longer than
+  // a second ends without being used.
+  std::optional<Check> NextCheck() const;
+  // A sequence computes it: until EndCheck the restore stays as it is, whatever its request does.
+  void BeginCheck(PageOwner restore);
+  // `computed`: whose pages the restore's are compared with; null: nobody could compute them.
+  void EndCheck(PageOwner restore, const Sequence* computed);
 
   // Takes in what was carried and hands out more. True: a restore has ended, well or not, so that
   // those who wait should be looked at again. What there is no memory for just now stays for a
@@ -139,6 +172,7 @@ class PageTier {
     ContentHash hash{};  // in the book
     TenantId tenant;
     int64_t use = 0;
+    bool compare = false;  // PageMover::Page
   };
   // Of one page, offered again by each request that knows of more documents in it.
   struct Waiting {
@@ -151,7 +185,14 @@ class PageTier {
     Leaving page;
     bool held = true;  // in the book
   };
+  enum class Phase : uint8_t {
+    kReading,
+    kUnchecked,  // all has come that will
+    kChecking,
+    kKnown,  // may be used
+  };
   struct Restore {
+    Phase phase = Phase::kReading;
     RequestId request = 0;
     TenantId tenant;
     Beginning beginning;
@@ -161,13 +202,15 @@ class PageTier {
     std::vector<int32_t> ring;
     PrefixPages pages;  // [group], ascending
     int32_t from = 0;
-    int32_t good_to = 0;  // no page below is missing
-    bool whole = true;    // no page is missing
+    int32_t good_to = 0;                                      // no page below is missing
+    bool whole = true;                                        // no page is missing
+    CacheMiss::Reason missing = CacheMiss::Reason::kEvicted;  // why one is
     int64_t use = 0;
     int64_t all = 0;   // pages to read
     int64_t left = 0;  // of them, those that have not come
     std::optional<double> coverage;
     SteadyTime begun;
+    SteadyTime arrived;  // kUnchecked since
   };
   struct Arriving {
     PageOwner restore = 0;
@@ -183,6 +226,8 @@ class PageTier {
     int64_t pages = 0;        // that the store has beyond memory's
     int32_t from = 0;         // what came back for it: tokens [from, to)
     int32_t to = 0;
+    int32_t in_memory = 0;          // tokens, when it was looked at
+    std::optional<CacheMiss> miss;  // why no more came back
   };
   struct KeyHash {
     size_t operator()(const PageKey& key) const;
@@ -207,6 +252,7 @@ class PageTier {
   void CarryOn();
   // Pages behind the first `from` tokens of a beginning of `to`.
   int64_t PagesBetween(int32_t from, int32_t to) const;
+  bool samples() const { return verify_ == KvVerify::kSample; }
   bool HasPlace(int64_t pages) const;
   // Pages still to be read before a restore of so many could end.
   int64_t PagesAhead(int64_t pages) const;
@@ -217,14 +263,23 @@ class PageTier {
   bool ReadsForItself(RequestId id, const StandingState& standing) const;
   void StartRead(PageOwner owner, Restore& restore, int group, int32_t first);
   void TakeRead(const PageMover::Done& done);
+  // The restore's page of the group; it must be there.
+  static PageId PageAt(const Restore& restore, int group, int32_t first);
+  // No more pages come: it is to be checked, or ends.
+  void StopReading(PageOwner owner);
   void KeepRestored(const Restore& restore, int32_t to);
   void EndRestore(PageOwner owner);
+  // The last page has the bits of the sequence's.
+  bool SameBits(const Restore& restore, const Sequence& computed) const;
+  // What the store has of the beginning, behind what memory had, is found no more.
+  void Distrust(Restore& restore);
   void EndOverdue();
   PagePieces PiecesOf(PageId id) const;
   double page_bytes() const { return static_cast<double>(page_bytes_); }
 
   DiskStore& store_;
   const ContentHash identity_;
+  const KvVerify verify_;
   const double most_job_seconds_;
   const PlanLimits limits_;
   const RankPort& ranks_;

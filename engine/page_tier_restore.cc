@@ -139,8 +139,9 @@ PageTier::Standing PageTier::Look(RequestId id, const TenantId& tenant, const Be
   const auto [found, is_new] = standings_.try_emplace(id);
   StandingState& standing = found->second;
   if (is_new) standing.since = standing.asked = now;
+  standing.in_memory = in_memory;
   const int32_t more = beginning.tokens - in_memory;
-  if (more <= 0) {
+  if (more <= checked_tokens()) {
     standing.settled = true;
     return Standing::kSettled;
   }
@@ -154,6 +155,7 @@ PageTier::Standing PageTier::Look(RequestId id, const TenantId& tenant, const Be
   if (seconds.has_value() && computed > 0 && *seconds > computed) {
     standing.restore.reset();
     standing.settled = true;
+    standing.miss = CacheMiss{CacheMiss::Reason::kDiskSlower, in_memory};
     return Standing::kSettled;
   }
   const double least = computed > 0 ? computed : kUnknownSecondsPerToken * more;
@@ -172,6 +174,8 @@ SteadyTime PageTier::DueOf(const StandingState& standing) const {
 }
 
 SteadyTime PageTier::DueOf(const Restore& restore) const {
+  if (restore.phase == Phase::kUnchecked) return After(restore.arrived, kLeastWait);
+  if (restore.phase == Phase::kChecking) return SteadyTime::max();
   const SteadyTime still = After(std::max(restore.begun, last_arrival_), kMostStillSeconds);
   const auto standing = standings_.find(restore.request);
   return standing == standings_.end() ? still : std::min(still, DueOf(standing->second));
@@ -182,8 +186,11 @@ bool PageTier::ReadsForItself(RequestId id, const StandingState& standing) const
 }
 
 PageTier::Standing PageTier::StandingOf(RequestId id) {
-  if (!store_.on()) return Standing::kSettled;
   const auto found = standings_.find(id);
+  if (verify_ == KvVerify::kAll) return Standing::kSettled;
+  // What has come is still good if the disk fails then.
+  const bool coming = found != standings_.end() && ReadsForItself(id, found->second);
+  if (!store_.on() && !coming) return Standing::kSettled;
   if (found == standings_.end()) return Standing::kUnknown;
   StandingState& standing = found->second;
   if (standing.settled) return Standing::kSettled;
@@ -196,6 +203,7 @@ PageTier::Standing PageTier::StandingOf(RequestId id) {
   if (now >= DueOf(standing)) {
     standing.restore.reset();
     standing.settled = true;
+    standing.miss = CacheMiss{CacheMiss::Reason::kDiskSlower, standing.in_memory};
     return Standing::kSettled;
   }
   if (standing.unmeasured && rate_.SecondsFor(1, now).has_value()) return Standing::kUnknown;
@@ -254,7 +262,7 @@ void PageTier::Begin(const Request& request, Beginning beginning, const PrefixIn
     }
     for (; first < to; first += page) StartRead(owner, restore, static_cast<int>(g), first);
   }
-  if (restore.left == 0) EndRestore(owner);
+  if (restore.left == 0) StopReading(owner);
 }
 
 void PageTier::StartRead(PageOwner owner, Restore& restore, int group, int32_t first) {
@@ -302,20 +310,23 @@ void PageTier::TakeRead(const PageMover::Done& done) {
     }
   } else {
     restore.whole = false;
+    if (absl::IsDataLoss(done.status)) restore.missing = CacheMiss::Reason::kDiskRefused;
     restore.good_to = std::min(restore.good_to, arriving.first_position);
   }
-  if (--restore.left == 0) EndRestore(arriving.restore);
+  if (--restore.left == 0) StopReading(arriving.restore);
+}
+
+PageId PageTier::PageAt(const Restore& restore, int group, int32_t first) {
+  const std::vector<PrefixPage>& pages = restore.pages[group];
+  const auto page =
+      std::lower_bound(pages.begin(), pages.end(), first,
+                       [](const PrefixPage& each, int32_t at) { return each.first_position < at; });
+  ANNULUS_CHECK(page != pages.end() && page->first_position == first) << "no page at " << first;
+  return page->id;
 }
 
 void PageTier::KeepRestored(const Restore& restore, int32_t to) {
-  const auto page_at = [&](int group, int32_t first) {
-    const std::vector<PrefixPage>& pages = restore.pages[group];
-    const auto page = std::lower_bound(
-        pages.begin(), pages.end(), first,
-        [](const PrefixPage& each, int32_t at) { return each.first_position < at; });
-    ANNULUS_CHECK(page != pages.end() && page->first_position == first) << "no page at " << first;
-    return page->id;
-  };
+  const auto page_at = [&](int group, int32_t first) { return PageAt(restore, group, first); };
   const std::optional<AttentionAssignment>& policy = restore.beginning.policy;
   prefixes_.KeepLoaded(
       {restore.tenant, policy.has_value() ? &*policy : nullptr, restore.beginning.rope_length,
@@ -325,21 +336,33 @@ void PageTier::KeepRestored(const Restore& restore, int32_t to) {
   metrics_.hits.Add(to - restore.from);
 }
 
-// What is there up to the first page that is missing becomes known; with windows all or nothing.
-// Reads that have not ended are cancelled.
-void PageTier::EndRestore(PageOwner owner) {
-  Restore restore = std::move(restores_.extract(owner).mapped());
+// Reads that have not ended are cancelled. What is there up to the first page that is missing is of
+// use; with windows all or nothing.
+void PageTier::StopReading(PageOwner owner) {
+  Restore& restore = restores_.at(owner);
   if (restore.left > 0) {
     mover_->CancelReads(owner);
+    restore.left = 0;
     restore.whole = false;
+    restore.missing = CacheMiss::Reason::kDiskSlower;
     std::erase_if(arriving_, [&](const auto& entry) {
       if (entry.second.restore != owner) return false;
       restore.good_to = std::min(restore.good_to, entry.second.first_position);
       return true;
     });
   }
-  int32_t to = restore.good_to;
-  if (to <= restore.from || (has_windows() && !restore.whole)) to = restore.from;
+  if (has_windows() && !restore.whole) restore.good_to = restore.from;
+  restore.good_to = std::max(restore.good_to, restore.from);
+  restore.phase = samples() && restore.good_to > restore.from ? Phase::kUnchecked : Phase::kKnown;
+  restore.arrived = ClockNow();
+  if (restore.phase == Phase::kKnown) EndRestore(owner);
+}
+
+// What may be used becomes known.
+void PageTier::EndRestore(PageOwner owner) {
+  Restore restore = std::move(restores_.extract(owner).mapped());
+  const bool known = restore.phase == Phase::kKnown;
+  int32_t to = known ? restore.good_to : restore.from;
   if (to > restore.from) {
     const auto keep = [&] {
       KeepRestored(restore, to);
@@ -355,6 +378,9 @@ void PageTier::EndRestore(PageOwner owner) {
     standing.pages = 0;
     // Another that waited for it looks again: the store may have more.
     standing.settled = id == restore.request;
+    if (standing.settled && to < restore.beginning.tokens) {
+      standing.miss = CacheMiss{restore.missing, to};
+    }
     if (standing.to == 0) standing.from = restore.from;
     standing.to = std::max(standing.to, to);
   }
@@ -368,10 +394,15 @@ void PageTier::EndOverdue() {
     if (now >= DueOf(restore)) overdue.push_back(owner);
   }
   for (const PageOwner owner : overdue) {
+    if (Restore& restore = restores_.at(owner); restore.phase == Phase::kUnchecked) {
+      restore.missing = CacheMiss::Reason::kDiskSlower;
+      EndRestore(owner);
+      continue;
+    }
     // The disk was reading all that time, and gave nothing.
     const SteadyTime moved = std::max(restores_.at(owner).begun, last_arrival_);
     rate_.Add(0, SecondsBetween(moved, now), now);
-    EndRestore(owner);
+    StopReading(owner);
   }
 }
 
@@ -381,10 +412,15 @@ int64_t PageTier::Restored(RequestId id, int64_t cached) const {
   return std::max<int64_t>(0, std::min<int64_t>(cached, found->second.to) - found->second.from);
 }
 
+std::optional<CacheMiss> PageTier::WhyNoMore(RequestId id) const {
+  const auto found = standings_.find(id);
+  return found == standings_.end() ? std::nullopt : found->second.miss;
+}
+
 void PageTier::Forget(RequestId id) {
   for (const auto& [owner, restore] : restores_) {
     if (restore.request != id) continue;
-    EndRestore(owner);
+    if (restore.phase == Phase::kReading) StopReading(owner);
     break;
   }
   standings_.erase(id);

@@ -78,6 +78,12 @@ v1::CacheMiss ToMessage(const CacheMiss& miss) {
     case CacheMiss::Reason::kIgnored:
       message.set_reason(v1::CacheMiss::REASON_IGNORED);
       break;
+    case CacheMiss::Reason::kDiskSlower:
+      message.set_reason(v1::CacheMiss::REASON_DISK_SLOWER);
+      break;
+    case CacheMiss::Reason::kDiskRefused:
+      message.set_reason(v1::CacheMiss::REASON_DISK_REFUSED);
+      break;
   }
   return message;
 }

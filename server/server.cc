@@ -138,10 +138,11 @@ class ServerImpl final : public Server {
   HealthBoard health_;
   int port_ = 0;
   Pulse pulse_{steady_clock::now()};
-  bool disk_said_ = false;    // of the housekeeping thread, as the next two
-  bool stalls_said_ = false;  // of the housekeeping thread, as the next
-  HeapTrimmer trimmer_;       // of the housekeeping thread
-  FileWatch watch_;           // of the housekeeping thread
+  int64_t mismatches_said_ = 0;  // of the housekeeping thread, as the next three
+  bool disk_said_ = false;
+  bool stalls_said_ = false;
+  HeapTrimmer trimmer_;  // of the housekeeping thread
+  FileWatch watch_;      // of the housekeeping thread
   std::mutex reload_mutex_;
   std::vector<std::function<void()>> reload_done_;  // of the requests that wait
   std::unique_ptr<HttpResponder> operator_http_;
@@ -252,8 +253,18 @@ void ServerImpl::Reload() {
                                {"remedy", "mend the file; what was read before it stays in use"}});
 }
 
-// Once: what turns it off does so for good.
 void ServerImpl::WarnOfDisk(const EngineLoad& load) {
+  if (load.kv_disk_mismatches > mismatches_said_) {
+    mismatches_said_ = load.kv_disk_mismatches;
+    log_.Warning(
+        "kv_disk_mismatch",
+        {{"pages", absl::StrCat(load.kv_disk_mismatches)},
+         {"advice",
+          "these were on disk with other bytes than computing gives, under right checksums; "
+          "what differed was dropped and the prompts were computed; look at the memory and "
+          "the disk of this machine, and at who may write into --kv-disk"}});
+  }
+  // Once: what turns it off does so for good.
   if (disk_said_ || load.kv_disk_off.empty()) return;
   disk_said_ = true;
   log_.Warning("kv_disk_off", {{"reason", load.kv_disk_off},

@@ -265,6 +265,13 @@ std::string MissText(const v1::CacheMiss& miss) {
       return absl::StrCat("ends: from token ", at, " on it is kept for another attention policy");
     case v1::CacheMiss::REASON_IGNORED:
       return "none: the request asked to compute all of the prompt";
+    case v1::CacheMiss::REASON_DISK_SLOWER:
+      return absl::StrCat("ends: from token ", at,
+                          " on, computing is faster than reading the disk");
+    case v1::CacheMiss::REASON_DISK_REFUSED:
+      return absl::StrCat(
+          "ends: from token ", at,
+          " on, the disk had something else than was written, or than computing gives");
     default:
       return "";
   }
@@ -281,6 +288,10 @@ void WriteMiss(const v1::CacheMiss& miss, JsonWriter& json) {
         return "other_attention";
       case v1::CacheMiss::REASON_IGNORED:
         return "ignored";
+      case v1::CacheMiss::REASON_DISK_SLOWER:
+        return "disk_slower";
+      case v1::CacheMiss::REASON_DISK_REFUSED:
+        return "disk_refused";
       default:
         return "unknown";
     }

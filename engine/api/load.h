@@ -104,9 +104,10 @@ struct EngineLoad {
   // second is larger, the budget cannot be kept. 0: unknown.
   double stall_budget_seconds = 0;
   double smallest_chunk_seconds = 0;
-  std::string kv_disk_off;      // why kv_disk was turned off; empty: it is on, or was never set
-  std::string exchange_source;  // where `exchange` comes from, for people
-  std::string ring_transport;   // how messages travel between ranks, for people
+  std::string kv_disk_off;         // why kv_disk was turned off; empty: it is on, or was never set
+  int64_t kv_disk_mismatches = 0;  // pages from there that were not what computing gives
+  std::string exchange_source;     // where `exchange` comes from, for people
+  std::string ring_transport;      // how messages travel between ranks, for people
   MemoryForecast memory;
   MemoryPlan plan;
   ProcessMemory process;

@@ -22,6 +22,14 @@ class DiskCalls;
 // either way.
 enum class Speculation : uint8_t { kOff, kNgram };
 
+// Whether pages from kv_disk are compared with what computing gives, besides their checksum,
+// identity and chain, which are always checked.
+enum class KvVerify : uint8_t {
+  kOff,
+  kSample,  // recomputes the last page of each restored prefix before the prefix is used
+  kAll,     // restores nothing; compares every computed page with the one on disk
+};
+
 struct EngineOptions {
   // A model directory; "builtin:recall" or "builtin:recall3"; or "random:CONFIG.json": random
   // seeded weights in the shape that a Hugging Face config.json describes, for speed measurements.
@@ -59,6 +67,7 @@ struct EngineOptions {
   // Empty: none. Only for ranks in host memory.
   std::string kv_disk;
   int64_t kv_disk_bytes = 0;  // limit for its files; at least 1 MiB if kv_disk is set
+  KvVerify kv_verify = KvVerify::kSample;
   // A disk call that takes longer than this turns kv_disk off.
   std::chrono::milliseconds kv_disk_timeout{30'000};
   // For tests: replaces the system's disk calls; must outlive the engine. Null: the system's.

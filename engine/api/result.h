@@ -17,7 +17,14 @@ namespace annulus {
 // other tokens; its pages were evicted; it was computed under another attention policy; or the
 // request asked to ignore the cache (RequestSpec::ignore_cache).
 struct CacheMiss {
-  enum class Reason : uint8_t { kOtherTokens, kEvicted, kOtherAttention, kIgnored };
+  enum class Reason : uint8_t {
+    kOtherTokens,
+    kEvicted,
+    kOtherAttention,
+    kIgnored,
+    kDiskSlower,   // than computing, by measured rates or as it turned out
+    kDiskRefused,  // it had other bytes than were written, or than computing gives
+  };
   Reason reason = Reason::kOtherTokens;
   int64_t position = 0;  // the first prompt token that the reason applies to
 };

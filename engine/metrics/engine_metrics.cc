@@ -160,6 +160,15 @@ TierMetrics MakeTier(const std::string& name, MetricSet& set) {
       .rejects = set.AddCounters("kv_tier_rejects_total",
                                  "Pages of a tier that were not what they should be.", {"tier"})
                      .With({name}),
+      .checks =
+          set.AddCounters("kv_tier_checks_total",
+                          "Pages of a tier that were compared with what computing gives.", {"tier"})
+              .With({name}),
+      .mismatches =
+          set.AddCounters("kv_tier_mismatches_total",
+                          "Of these, pages that differed; what came with them was dropped.",
+                          {"tier"})
+              .With({name}),
       .io_errors =
           set.AddCounters("kv_tier_io_errors_total",
                           "Calls that a tier's disk failed; the first turns it off.", {"tier"})
@@ -218,6 +227,7 @@ void TierMetrics::Show(const Figures& figures) {
   limit.Set(static_cast<double>(figures.limit));
   pages.Set(static_cast<double>(figures.pages));
   rejects.Raise(static_cast<double>(figures.rejects));
+  mismatches.Raise(static_cast<double>(figures.mismatches));
   io_errors.Raise(static_cast<double>(figures.io_errors));
 }
 

@@ -100,6 +100,8 @@ struct TierMetrics {
   Counter& hits;
   Counter& restores;
   Counter& rejects;
+  Counter& checks;
+  Counter& mismatches;
   Counter& io_errors;
   Counter& read_seconds;
   Counter& write_seconds;
@@ -111,7 +113,8 @@ struct TierMetrics {
     int64_t bytes = 0;
     int64_t limit = 0;
     int64_t pages = 0;
-    int64_t rejects = 0;  // these two since the start
+    int64_t rejects = 0;  // these three since the start
+    int64_t mismatches = 0;
     int64_t io_errors = 0;
   };
   void Show(const Figures& figures);

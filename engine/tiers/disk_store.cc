@@ -392,7 +392,7 @@ absl::StatusOr<std::optional<double>> DiskStore::Get(const PageMark& expected,
 
 DiskStore::Stats DiskStore::stats() const {
   std::lock_guard lock(mutex_);
-  return {std::ssize(entries_), bytes_, limit_, rejects_, io_errors_, off_};
+  return {std::ssize(entries_), bytes_, limit_, rejects_, mismatches_, io_errors_, off_};
 }
 
 }  // namespace annulus

@@ -97,8 +97,14 @@ class DiskStore {
                                                   std::span<const std::string> contents,
                                                   const CancelFlag& cancel) const;
 
-  // Removes the file of a page that ForgetDocument returned, unless the page was put again.
-  // UNAVAILABLE: the disk failed.
+  // A page's bytes are not what computing gives, under a right checksum: it is not found any more,
+  // nor are those that came back with it. Returns the pages that were there, whose files are the
+  // caller's to remove, and count towards the limit until then. Never waits for the disk. Throws
+  // without memory, and nothing has changed.
+  std::vector<EntryName> Distrust(std::span<const PageKey> keys);
+
+  // Removes the file of a page that ForgetDocument or Distrust returned, unless the page was put
+  // again. UNAVAILABLE: the disk failed.
   absl::Status RemoveForgotten(const EntryName& page);
 
   // For good, with the reason.
@@ -109,9 +115,10 @@ class DiskStore {
     int64_t pages = 0;
     int64_t bytes = 0;  // of files, those being written included
     int64_t limit = 0;
-    int64_t rejects = 0;    // pages that were not what they should be
-    int64_t io_errors = 0;  // calls that the disk failed
-    std::string off;        // why it is off; empty: it is on
+    int64_t rejects = 0;     // pages that were not what they should be
+    int64_t mismatches = 0;  // calls of Distrust
+    int64_t io_errors = 0;   // calls that the disk failed
+    std::string off;         // why it is off; empty: it is on
   };
   Stats stats() const;
 
@@ -185,6 +192,7 @@ class DiskStore {
   std::set<Order> order_;
   int64_t bytes_ = 0;
   int64_t rejects_ = 0;
+  int64_t mismatches_ = 0;
   int64_t last_use_ = 0;
   std::deque<Forgotten> forgotten_;  // the latest
   // Of those that were given up for newer ones: no request from before leaves pages of documents.

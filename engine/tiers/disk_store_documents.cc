@@ -1,4 +1,4 @@
-// The store's part in documents: what goes with them, and how much there is of them.
+// The store's part in documents, and in what must not be found any more.
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -128,6 +128,21 @@ void DiskStore::RemoveNoted(const DeletionNote& note) {
     Erase(entry);
   }
   if (RemoveFiles(names).ok()) TakeBackNote(note);
+}
+
+std::vector<EntryName> DiskStore::Distrust(std::span<const PageKey> keys) {
+  std::vector<EntryName> pages;
+  pages.reserve(keys.size());
+  std::lock_guard lock(mutex_);
+  ++mismatches_;
+  for (const PageKey& key : keys) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) continue;
+    pages.push_back(found->second.name);
+    Erase(found);
+    bytes_ += FileBytes(pages.back().payload_bytes);  // until its file is gone
+  }
+  return pages;
 }
 
 absl::Status DiskStore::RemoveForgotten(const EntryName& page) {

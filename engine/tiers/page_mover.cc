@@ -39,7 +39,8 @@ PageMover::PageMover(DiskStore& store, Options options)
       options_(std::move(options)),
       no_memory_(absl::ResourceExhaustedError("no memory to carry a page just now")),
       under_way_(static_cast<size_t>(options_.readers) + 1),
-      buffers_(under_way_.size(), std::vector<std::byte>(options_.page_bytes)) {
+      buffers_(under_way_.size() + (options_.compares ? 1 : 0),
+               std::vector<std::byte>(options_.page_bytes)) {
   done_.reserve(jobs());
   threads_.reserve(under_way_.size());
   threads_.emplace_back([this] { WriteLoop(); });
@@ -72,6 +73,14 @@ std::vector<uint64_t> PageMover::DropWrites() {
   for (const Page& page : writes_) tickets.push_back(page.ticket);
   writes_.clear();
   return tickets;
+}
+
+void PageMover::Remove(std::vector<EntryName> pages) {
+  {
+    std::lock_guard lock(mutex_);
+    removals_.insert(removals_.end(), pages.begin(), pages.end());
+  }
+  changed_.notify_all();
 }
 
 void PageMover::Read(Page page, Batch batch) {
@@ -132,27 +141,59 @@ double PageMover::CountBusy(SteadyTime now) {
   return seconds;
 }
 
+// Whether the store had the page: then it has the buffer's bytes, or nothing any more.
+bool PageMover::Compare(const Page& page) {
+  std::vector<std::byte>& stored = buffers_.back();
+  if (!store_.Get(page.mark, stored, page.use).ok()) return false;
+  if (stored == buffers_[0]) return true;
+  const std::array<PageKey, 1> keys = {KeyOf(page.mark)};
+  for (const EntryName& name : store_.Distrust(keys)) store_.RemoveForgotten(name).IgnoreError();
+  return true;
+}
+
+// The page whose bytes are in the buffer.
+PageMover::Done PageMover::Put(const Page& page) {
+  Done done;
+  done.ticket = page.ticket;
+  const auto put = [&]() -> absl::Status {
+    done.compared = page.compare && Compare(page);
+    const std::array<std::span<const std::byte>, 1> parts = {buffers_[0]};
+    const absl::StatusOr<bool> fresh = store_.Put(page.mark, parts, page.use);
+    done.fresh = fresh.ok() && *fresh;
+    return fresh.status();
+  };
+  done.status = Guarded(put, [&] { return no_memory_; });
+  return done;
+}
+
+void PageMover::RemoveOne(std::unique_lock<std::mutex>& lock) {
+  const EntryName page = removals_.back();
+  removals_.pop_back();
+  under_way_[0] = {TimeNow(), std::nullopt, false};
+  lock.unlock();
+  // A disk that fails turns the store off.
+  Guarded([&] { return store_.RemoveForgotten(page); }, [&] { return no_memory_; }).IgnoreError();
+  lock.lock();
+  under_way_[0].reset();
+}
+
 void PageMover::WriteLoop() {
   const std::span<std::byte> bytes(buffers_[0]);
   while (true) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stop_ || !writes_.empty(); });
+    changed_.wait(lock, [&] { return stop_ || !writes_.empty() || !removals_.empty(); });
     if (stop_) return;
+    if (!removals_.empty()) {
+      RemoveOne(lock);
+      continue;
+    }
     const Page page = std::move(writes_.front());
     writes_.pop_front();
     const SteadyTime begun = TimeNow();
     under_way_[0] = {begun, std::nullopt, false};
     CopyOut(page.pieces, bytes);
     lock.unlock();
-    Done done;
-    done.ticket = page.ticket;
-    const auto put = [&]() -> absl::Status {
-      const std::array<std::span<const std::byte>, 1> parts = {bytes};
-      const absl::StatusOr<bool> fresh = store_.Put(page.mark, parts, page.use);
-      done.fresh = fresh.ok() && *fresh;
-      return fresh.status();
-    };
-    done.status = Guarded(put, [&] { return no_memory_; });
+    Done done = Put(page);
     done.seconds = SecondsBetween(begun, TimeNow());
     lock.lock();
     under_way_[0].reset();

@@ -35,6 +35,7 @@ class PageMover {
   struct Options {
     size_t page_bytes = 0;              // of every page, all pieces together
     int readers = 2;                    // threads
+    bool compares = false;              // pages may be compared: one more buffer
     double write_bytes_per_second = 0;  // 0: any
     std::function<void()> wake;         // after each job, from the mover's threads; short
   };
@@ -45,9 +46,9 @@ class PageMover {
   PageMover(const PageMover&) = delete;
   PageMover& operator=(const PageMover&) = delete;
 
-  // The bytes of a page's buffers here: each thread has one.
+  // The bytes of a page's buffers here: each thread has one, and comparing takes one.
   int64_t buffer_bytes() const {
-    return static_cast<int64_t>(threads_.size() * options_.page_bytes);
+    return static_cast<int64_t>(buffers_.size() * options_.page_bytes);
   }
 
   struct Page {
@@ -55,6 +56,9 @@ class PageMover {
     PageMark mark;
     PagePieces pieces;
     int64_t use = 0;
+    // Of a write: what the store has of the page is compared with it. If it differs, it goes, and
+    // this is written.
+    bool compare = false;
   };
 
   // Without memory for it, a call throws, and nothing has changed; no job is lost.
@@ -64,6 +68,9 @@ class PageMover {
   // Drops the writes that have not begun, and returns their tickets. The pieces of the one under
   // way are not needed any more either; TakeDone returns it when it has ended.
   std::vector<uint64_t> DropWrites();
+
+  // Has files removed that the store has told of: DiskStore::Distrust.
+  void Remove(std::vector<EntryName> pages);
 
   // Reads of one batch belong together. Batches with fewer pages go first.
   struct Batch {
@@ -82,6 +89,7 @@ class PageMover {
     absl::Status status;
     std::optional<double> coverage;  // of a page that was read
     bool fresh = false;              // of a page that was written: it was not there before
+    bool compared = false;           // of a page that was written: with what the store had
     double seconds = 0;
     // Of a read: how long, since the read that ended before it, any was under way. These add up
     // to the time that reading takes of the clock, however many threads read and wait.
@@ -106,6 +114,9 @@ class PageMover {
   };
 
   void WriteLoop();
+  void RemoveOne(std::unique_lock<std::mutex>& lock);
+  Done Put(const Page& page);
+  bool Compare(const Page& page);
   void ReadLoop(size_t thread);
   // After a job, without the lock. A caller that it does not reach finds the job all the same.
   void Wake();
@@ -122,12 +133,13 @@ class PageMover {
   std::condition_variable changed_;
   bool stop_ = false;
   std::deque<Page> writes_;
+  std::vector<EntryName> removals_;
   std::map<ReadOrder, Page> reads_;
   std::vector<std::optional<UnderWay>> under_way_;  // [thread]; the first writes
   int reading_ = 0;                                 // threads that read just now
   SteadyTime busy_since_{};                         // while any does: counted up to then
   std::vector<Done> done_;                          // with places for all jobs
-  std::vector<std::vector<std::byte>> buffers_;     // [thread]
+  std::vector<std::vector<std::byte>> buffers_;     // [thread], and one to compare with
   std::vector<std::thread> threads_;
 };
 

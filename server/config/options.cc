@@ -349,6 +349,16 @@ std::vector<Option> SchedulingOptions() {
          c.engine.kv_disk_bytes = static_cast<int64_t>(bytes);
          return absl::OkStatus();
        }},
+      {"kv-verify", "sample|off|all", "sample",
+       "Whether keys and values from --kv-disk are held against what computing gives: the last "
+       "page of each text that comes back; none; or all pages, for which prompts are computed as "
+       "if there were no disk. What is found to differ is not used, and goes.",
+       [](absl::string_view text, ServerConfig& c) {
+         return SetChoice<KvVerify>(
+             text,
+             {{"sample", KvVerify::kSample}, {"off", KvVerify::kOff}, {"all", KvVerify::kAll}},
+             c.engine.kv_verify);
+       }},
       {"exchange-timeout", "TIME", "30s",
        "Longest wait of a rank for another; for its GPU half as long again.",
        [](absl::string_view text, ServerConfig& c) {

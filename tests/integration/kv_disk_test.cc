@@ -117,8 +117,8 @@ TEST_F(KvDiskTest, WhatWasReadIsThereAfterAKill) {
   const Answer first = Ask(document.text + fact.cue);
   EXPECT_EQ(first.text, fact.answer);
   EXPECT_EQ(first.completion.usage().cached_tokens(), 0);
-  // All of the full layer, and then the one that the window needs: nothing begins without it.
-  ASSERT_TRUE(WaitForPages(first.completion.usage().prompt_tokens() / 64 + 1));
+  // All of the full layer, and then the two that the window needs: nothing begins without it.
+  ASSERT_TRUE(WaitForPages(first.completion.usage().prompt_tokens() / 64 + 2));
   Kill();
   Start();
   const Answer again = Ask(document.text + fact.cue);

@@ -156,6 +156,13 @@ TEST(Reuse, IsExplained) {
            {Miss::REASON_OTHER_ATTENTION,
             "from token 4,100 on it is kept for another attention policy\n",
             R"({"reason":"other_attention","position":4100})"},
+           {Miss::REASON_DISK_SLOWER,
+            "from token 4,100 on, computing is faster than reading the disk\n",
+            R"({"reason":"disk_slower","position":4100})"},
+           {Miss::REASON_DISK_REFUSED,
+            "from token 4,100 on, the disk had something else than was written, or than computing "
+            "gives\n",
+            R"({"reason":"disk_refused","position":4100})"},
            {Miss::REASON_IGNORED, "the request asked to compute all of the prompt\n",
             R"({"reason":"ignored","position":4100})"}}) {
     usage.mutable_cache_miss()->set_reason(reason);

@@ -91,7 +91,7 @@ TEST_F(PageTierTest, AnotherEngineRestoresTheSameBits) {
 TEST_F(PageTierTest, WithWindowsToo) {
   Check(testing::RandomModel(folder_, "golden/gpt_oss/config.json",
                              [](nlohmann::json& config) { config.erase("quantization_config"); }),
-        20 + 1);
+        20 + 2);
 }
 
 TEST_F(PageTierTest, NothingIsAnothersTenantOrDtype) {

@@ -76,6 +76,7 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_smallest_chunk_seconds", "annulus_kv_tier_up", "annulus_kv_tier_bytes",
           "annulus_kv_tier_limit_bytes", "annulus_kv_tier_pages", "annulus_kv_tier_hits_total",
           "annulus_kv_tier_restores_total", "annulus_kv_tier_rejects_total",
+          "annulus_kv_tier_checks_total", "annulus_kv_tier_mismatches_total",
           "annulus_kv_tier_io_errors_total", "annulus_kv_tier_seconds_total",
           "annulus_kv_tier_moved_bytes_total", "annulus_iteration_tokens_total",
           "annulus_request_inference_time_seconds", "annulus_request_longest_gap_seconds",

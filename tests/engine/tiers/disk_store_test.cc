@@ -306,6 +306,27 @@ TEST_F(DiskStoreTest, NamesThatAreNoFilesAreMisses) {
   }
 }
 
+// What is not trusted is found no more, and counts until its file is gone. A page that is put again
+// meanwhile keeps its file.
+TEST_F(DiskStoreTest, WhatIsNotTrustedIsFoundNoMore) {
+  const auto store = Open();
+  const std::vector<PageMark> marks = MarksOf(4);
+  for (const PageMark& mark : marks) ASSERT_TRUE(Put(*store, mark).ok());
+  const std::vector<PageKey> keys = {KeyOf(marks[1]), KeyOf(marks[2]), KeyOf(MarksOf(9)[8])};
+  const std::vector<EntryName> pages = store->Distrust(keys);
+  ASSERT_EQ(pages.size(), 2u);
+  EXPECT_EQ(store->stats().mismatches, 1);
+  EXPECT_EQ(store->stats().bytes, 4 * kFile);
+  EXPECT_TRUE(Finds(*store, marks[0]));
+  EXPECT_FALSE(Finds(*store, marks[1]));
+  EXPECT_FALSE(Finds(*store, marks[2]));
+  ASSERT_TRUE(Put(*store, marks[1]).ok());
+  for (const EntryName& page : pages) EXPECT_TRUE(store->RemoveForgotten(page).ok());
+  EXPECT_EQ(store->stats().bytes, 3 * kFile);
+  EXPECT_TRUE(Finds(*store, marks[1]));
+  EXPECT_EQ(Files().size(), 3u);
+}
+
 TEST_F(DiskStoreTest, OtherFilesInTheFolderStay) {
   { const auto store = Open(); }
   for (const char* name : {"notes.txt", "x.page", "00-0-0-0-0.page"}) {

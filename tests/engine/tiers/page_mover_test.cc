@@ -120,6 +120,42 @@ TEST_F(PageMoverTest, CarriesPagesThereAndBack) {
   EXPECT_EQ(mover.OldestJob(), 0);
 }
 
+// What differs goes, and the page that was computed takes its place.
+TEST_F(PageMoverTest, ComparesWithWhatTheStoreHas) {
+  PageMover::Options options = MakeOptions();
+  options.compares = true;
+  PageMover mover(*store_, std::move(options));
+  const std::vector<PageMark> marks = Stored(2);
+  const PageMark absent = MarksOf(3)[2];
+  std::vector<std::byte> same = PayloadOf(marks[0], kBytes);
+  std::vector<std::byte> other(kBytes, std::byte{0x55});
+  mover.Write({.ticket = 0, .mark = marks[0], .pieces = Pieces(same), .use = 2, .compare = true});
+  mover.Write({.ticket = 1, .mark = marks[1], .pieces = Pieces(other), .use = 2, .compare = true});
+  mover.Write({.ticket = 2, .mark = absent, .pieces = Pieces(other), .use = 2, .compare = true});
+  const auto done = WaitFor(mover, 3);
+  ASSERT_EQ(done.size(), 3u);
+  for (const auto& each : done) EXPECT_TRUE(each.status.ok()) << each.status;
+  EXPECT_TRUE(done[0].compared && !done[0].fresh);
+  EXPECT_TRUE(done[1].compared && done[1].fresh);
+  EXPECT_TRUE(!done[2].compared && done[2].fresh);
+  EXPECT_EQ(store_->stats().mismatches, 1);
+  std::vector<std::byte> back(kBytes);
+  EXPECT_TRUE(store_->Get(marks[1], back, 3).ok());
+  EXPECT_EQ(back, other);
+}
+
+TEST_F(PageMoverTest, RemovesFilesOfPagesThatAreNotTrusted) {
+  PageMover mover(*store_, MakeOptions());
+  const std::vector<PageMark> marks = Stored(3);
+  const std::array<PageKey, 2> keys = {KeyOf(marks[1]), KeyOf(marks[2])};
+  mover.Remove(store_->Distrust(keys));
+  std::vector<std::byte> page = PayloadOf(marks[0], kBytes);
+  mover.Write({3, MarksOf(4)[3], Pieces(page), 1});  // behind them
+  EXPECT_TRUE(WaitFor(mover, 1)[0].fresh);
+  EXPECT_EQ(store_->stats().bytes, 2 * DiskStore::FileBytes(kBytes));
+  EXPECT_TRUE(store_->Has(KeyOf(marks[0])));
+}
+
 TEST_F(PageMoverTest, WhatIsRefusedDoesNotTouchItsPlace) {
   PageMover mover(*store_, MakeOptions());
   std::vector<std::byte> place(kBytes, std::byte{0x55});

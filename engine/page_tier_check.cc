@@ -1,0 +1,94 @@
+// The tier's part in holding what has come back against what computing gives.
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "engine/page_tier.h"
+#include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
+
+namespace annulus {
+
+std::optional<PageTier::Check> PageTier::NextCheck() const {
+  const auto next = std::find_if(restores_.begin(), restores_.end(), [](const auto& entry) {
+    return entry.second.phase == Phase::kUnchecked;
+  });
+  if (next == restores_.end()) return std::nullopt;
+  const Restore& restore = next->second;
+  Check check;
+  check.restore = next->first;
+  check.request = restore.request;
+  check.tenant = restore.tenant;
+  check.policy = restore.beginning.policy;
+  check.rope_length = restore.beginning.rope_length;
+  check.tokens.assign(restore.tokens.begin(), restore.tokens.begin() + restore.good_to);
+  check.ring = restore.ring;
+  check.before.tokens = restore.good_to - limits_.page_tokens;
+  check.before.groups = restore.pages;
+  for (std::vector<PrefixPage>& pages : check.before.groups) {
+    std::erase_if(
+        pages, [&](const PrefixPage& page) { return page.first_position >= check.before.tokens; });
+  }
+  return check;
+}
+
+void PageTier::BeginCheck(PageOwner restore) { restores_.at(restore).phase = Phase::kChecking; }
+
+void PageTier::EndCheck(PageOwner owner, const Sequence* computed) {
+  Restore& restore = restores_.at(owner);
+  ANNULUS_CHECK(restore.phase == Phase::kChecking) << "a check that nobody began";
+  if (computed != nullptr) {
+    metrics_.checks.Increment();
+    if (SameBits(restore, *computed)) {
+      restore.phase = Phase::kKnown;
+    } else {
+      Distrust(restore);
+    }
+  }
+  EndRestore(owner);
+}
+
+bool PageTier::SameBits(const Restore& restore, const Sequence& computed) const {
+  const int32_t first = restore.good_to - limits_.page_tokens;
+  for (size_t g = 0; g < computed.groups.size(); ++g) {
+    const PageEntry& own = computed.groups[g].entries.back();
+    ANNULUS_CHECK(own.first_position == first) << "a page at " << own.first_position;
+    const PageId read = PageAt(restore, static_cast<int>(g), first);
+    const KvPool& pool = *ranks_.local_pages(own.rank);
+    const KvPool& others = *ranks_.local_pages(read.rank);
+    for (int layer = 0; layer < pool.geometry().layers_per_page; ++layer) {
+      const size_t bytes = pool.geometry().layer_page_bytes;
+      if (std::memcmp(pool.LayerPage(own.page, layer), others.LayerPage(read.page, layer), bytes) !=
+          0) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void PageTier::Distrust(Restore& restore) {
+  restore.missing = CacheMiss::Reason::kDiskRefused;
+  const auto forget = [&] {
+    std::vector<PageKey> keys;
+    for (size_t page = restore.from / limits_.page_tokens; page < restore.beginning.marks.size();
+         ++page) {
+      for (size_t g = 0; g < limits_.group_windows.size(); ++g) {
+        keys.push_back({restore.beginning.marks[page].chain, static_cast<int32_t>(g)});
+      }
+    }
+    mover_->Remove(store_.Distrust(keys));
+    return absl::OkStatus();
+  };
+  // It would be found again.
+  const auto no_memory = [&] {
+    absl::Status status(absl::StatusCode::kResourceExhausted, "");
+    store_.TurnOff(absl::ResourceExhaustedError("no memory"));
+    return status;
+  };
+  Guarded(forget, no_memory).IgnoreError();
+}
+
+}  // namespace annulus

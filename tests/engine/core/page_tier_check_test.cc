@@ -1,0 +1,205 @@
+// Pages on disk whose checksums are right and whose bytes are not what computing gives.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/tiers/disk_folder.h"
+#include "engine/tiers/page_entry.h"
+#include "tests/engine/core/page_tier_fixture.h"
+
+namespace annulus {
+namespace {
+
+namespace fs = std::filesystem;
+using Reason = CacheMiss::Reason;
+
+class PageTierCheckTest : public testing::PageTierFixture {
+ protected:
+  static constexpr int kTokens = 330;
+  static constexpr int32_t kKept = kTokens / kPage * kPage;
+
+  EngineOptions Options(KvVerify verify, int ranks = 1) const {
+    EngineOptions options = PageTierFixture::Options(model_, ranks);
+    options.kv_verify = verify;
+    return options;
+  }
+
+  // What an engine leaves on disk, and how it answers.
+  Answer Leave() {
+    const auto engine = Make(Options(KvVerify::kSample));
+    const Answer expected = Ask(*engine, Spec(prompt_));
+    EXPECT_TRUE(WaitForPages(*engine, pages_));
+    return expected;
+  }
+
+  // Gives the pages from `begin` up to `end` other bytes, with the checksums that belong to those.
+  int Falsify(int32_t begin, int32_t end) const {
+    int changed = 0;
+    for (const fs::path& path : Files()) {
+      const auto name = EntryName::Parse(path.filename().string());
+      if (!name.has_value()) {
+        ADD_FAILURE() << path;
+        continue;
+      }
+      if (name->first_position < begin || name->first_position >= end) continue;
+      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+      std::vector<std::byte> bytes(fs::file_size(path));
+      file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+      const std::span<std::byte> header = std::span(bytes).first(kEntryHeaderBytes);
+      const std::span<std::byte> payload = std::span(bytes).subspan(kEntryHeaderBytes);
+      EntryHeader entry = *ReadHeader(header);
+      // Numbers, as those of other tokens would be.
+      const std::span<uint32_t> words(reinterpret_cast<uint32_t*>(payload.data()),
+                                      payload.size() / sizeof(uint32_t));
+      std::reverse(words.begin(), words.end());
+      entry.payload = ChecksumOf(payload);
+      WriteHeader(entry, header);
+      file.seekp(0);
+      file.write(reinterpret_cast<const char*>(bytes.data()),
+                 static_cast<std::streamsize>(bytes.size()));
+      ++changed;
+    }
+    return changed;
+  }
+
+  // Whatever is wrong on disk from `begin` up to `end`, the answer is not.
+  void ExpectFound(int32_t begin, int32_t end) {
+    const Answer expected = Leave();
+    ASSERT_GT(Falsify(begin, end), 0);
+    for (const int ranks : {1, 2}) {
+      const auto engine = Make(Options(KvVerify::kSample, ranks));
+      const Answer answer = Ask(*engine, Spec(prompt_));
+      EXPECT_EQ(answer, expected) << ranks << " ranks";
+      EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), 1);
+      if (ranks == 1) {
+        EXPECT_EQ(answer.usage.restored_tokens, 0);
+        ASSERT_TRUE(answer.usage.cache_miss.has_value());
+        EXPECT_EQ(answer.usage.cache_miss->reason, Reason::kDiskRefused);
+        EXPECT_EQ(answer.usage.cache_miss->position, 0);
+        EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total"), 1);
+        EXPECT_EQ(engine->Load().kv_disk_mismatches, 1);
+        EXPECT_EQ(Metric(*engine, "kv_tier_rejects_total"), 0);
+        // What was computed takes the place of what was wrong.
+        ASSERT_TRUE(WaitForPages(*engine, pages_));
+      } else {
+        EXPECT_EQ(answer.usage.restored_tokens, kKept);
+        EXPECT_EQ(answer.usage.cache_miss, std::nullopt);
+        EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total"), 0);
+      }
+      EXPECT_EQ(Metric(*engine, "kv_tier_up"), 1);
+    }
+  }
+
+  std::string model_ = testing::WithoutWindows(folder_);
+  int pages_ = kTokens / kPage;
+  const std::vector<int32_t> prompt_ = Prompt(kTokens, 300);
+};
+
+TEST_F(PageTierCheckTest, TheLastPageIsComputedAgain) { ExpectFound(kKept - kPage, kKept); }
+
+// The last page follows from it.
+TEST_F(PageTierCheckTest, APageFarBeforeTheLastIsFoundToo) { ExpectFound(2 * kPage, 3 * kPage); }
+
+TEST_F(PageTierCheckTest, WithWindowsToo) {
+  model_ = testing::RandomModel(folder_, "golden/gpt_oss/config.json", [](nlohmann::json& config) {
+    config.erase("quantization_config");
+  });
+  pages_ += 2;
+  ExpectFound(kKept - kPage, kKept);
+}
+
+// So the other tests change what matters.
+TEST_F(PageTierCheckTest, WithoutChecksTheAnswerIsWrong) {
+  const Answer expected = Leave();
+  Falsify(2 * kPage, kKept);
+  const auto engine = Make(Options(KvVerify::kOff));
+  const Answer answer = Ask(*engine, Spec(prompt_));
+  EXPECT_FALSE(answer == expected);
+  EXPECT_EQ(answer.usage.restored_tokens, kKept);
+  EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), 0);
+}
+
+TEST_F(PageTierCheckTest, AllPagesAreComparedAndWhatDiffersIsWrittenAnew) {
+  const Answer expected = Leave();
+  const int changed = Falsify(2 * kPage, 5 * kPage);
+  EXPECT_EQ(changed, 3);
+  {
+    const auto engine = Make(Options(KvVerify::kAll, 2));
+    const Answer answer = Ask(*engine, Spec(prompt_));
+    EXPECT_EQ(answer, expected);
+    EXPECT_EQ(answer.usage.restored_tokens, 0);
+    for (int i = 0; i < 2000 && Metric(*engine, "kv_tier_checks_total") < pages_; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), pages_);
+    EXPECT_EQ(Metric(*engine, "kv_tier_mismatches_total"), changed);
+    EXPECT_EQ(Metric(*engine, "kv_tier_pages"), pages_);
+  }
+  const auto engine = Make(Options(KvVerify::kOff));
+  const Answer answer = Ask(*engine, Spec(prompt_));
+  EXPECT_EQ(answer, expected);
+  EXPECT_EQ(answer.usage.restored_tokens, kKept);
+}
+
+// Checking takes no more room than the request that waits for it.
+TEST_F(PageTierCheckTest, ARequestThatFillsAllMemoryIsCheckedToo) {
+  EngineOptions tight = Options(KvVerify::kSample);
+  tight.kv_memory_bytes = 1 << 20;
+  const auto of = [&](int tokens) {
+    RequestSpec spec = Spec(Prompt(tokens, 300));
+    spec.sampling.max_tokens = 1;
+    return spec;
+  };
+  int pages = 1;
+  {
+    const auto engine = Make(tight);
+    while (engine->Validate(of((pages + 1) * kPage + 1)).ok()) ++pages;
+  }
+  Answer expected;
+  {
+    const auto engine = Make(Options(KvVerify::kSample));
+    expected = Ask(*engine, of(pages * kPage + 1));
+    ASSERT_TRUE(WaitForPages(*engine, pages));
+  }
+  const auto engine = Make(tight);
+  const Answer answer = Ask(*engine, of(pages * kPage + 1));
+  EXPECT_EQ(answer, expected);
+  EXPECT_EQ(answer.usage.restored_tokens, pages * kPage);
+  EXPECT_EQ(Metric(*engine, "kv_tier_checks_total"), 1);
+}
+
+// Requests that begin the same way and wait together all answer right, and so does one that waits
+// while the first is cancelled.
+TEST_F(PageTierCheckTest, NobodyElseUsesWhatIsNotCheckedYet) {
+  const Answer expected = Leave();
+  Falsify(kKept - kPage, kKept);
+  const auto engine = Make(Options(KvVerify::kSample));
+  std::vector<std::shared_ptr<testing::CollectingSink>> sinks;
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_shared<testing::CollectingSink>());
+    const auto id = engine->Submit(Spec(prompt_), sinks.back());
+    ASSERT_TRUE(id.ok());
+    ids.push_back(*id);
+  }
+  engine->Cancel(ids[0]);
+  for (int i = 1; i < 4; ++i) {
+    const auto done = sinks[i]->Wait();
+    ASSERT_TRUE(done.has_value() && done->status.ok()) << i;
+    EXPECT_EQ(sinks[i]->ids(), expected.ids) << i;
+  }
+}
+
+}  // namespace
+}  // namespace annulus
