@@ -19,6 +19,7 @@
 #include "kernels/base/sanitizers.h"
 #include "tests/integration/daemon.h"
 #include "tests/integration/plain_model.h"
+#include "tests/support/false_pages.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/thinned.h"
 
@@ -136,8 +137,26 @@ TEST_F(KvDiskTest, WhatWasReadIsThereAfterAKill) {
   EXPECT_GE(third.completion.usage().cached_tokens(), kBytes / 64 * 64);
 }
 
-// Models without windows leave every chunk of a prompt. All starts together compute at most 1.1
-// times the prompt: a kill costs the chunk under way, and those that are not on disk yet.
+// The daemon's log says so, and the reply says why nothing came back.
+TEST_F(KvDiskTest, APageThatIsNotWhatComputingGivesIsToldOf) {
+  const std::string text = Document(2'000).text;
+  const std::string model = testing::PlainModel(directory_);
+  Start(model);
+  const Answer first = Ask(text);
+  ASSERT_TRUE(WaitForPages((first.completion.usage().prompt_tokens() - 1) / 64));
+  Kill();
+  ASSERT_EQ(testing::FalsifyPages(directory_.path() / "pages", 64, 2 * 64), 1);
+  Start(model);
+  const Answer again = Ask(text);
+  EXPECT_EQ(again.completion.origin().digest(), first.completion.origin().digest());
+  EXPECT_EQ(again.completion.usage().restored_tokens(), 0);
+  EXPECT_EQ(again.completion.usage().cache_miss().reason(), v1::CacheMiss::REASON_DISK_REFUSED);
+  EXPECT_TRUE(daemon_->WaitForOutput("kv_disk_mismatch", std::chrono::seconds(20)));
+}
+
+// Models without windows leave every chunk of a prompt. After 20 kills all starts together have
+// computed at most 1.1 times the prompt: a kill costs the chunk under way, and those that are not
+// on disk yet.
 //   ANNULUS_KILLS=20          as often as tests/nightly.sh does
 //   ANNULUS_TEST_SEED=SEED    other points; both are printed
 TEST_F(KvDiskTest, APromptGoesOnWhereItWasKilled) {

@@ -2,26 +2,20 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "engine/tiers/disk_folder.h"
-#include "engine/tiers/page_entry.h"
 #include "tests/engine/core/page_tier_fixture.h"
+#include "tests/support/false_pages.h"
 
 namespace annulus {
 namespace {
 
-namespace fs = std::filesystem;
 using Reason = CacheMiss::Reason;
 
 class PageTierCheckTest : public testing::PageTierFixture {
@@ -43,34 +37,8 @@ class PageTierCheckTest : public testing::PageTierFixture {
     return expected;
   }
 
-  // Gives the pages from `begin` up to `end` other bytes, with the checksums that belong to those.
   int Falsify(int32_t begin, int32_t end) const {
-    int changed = 0;
-    for (const fs::path& path : Files()) {
-      const auto name = EntryName::Parse(path.filename().string());
-      if (!name.has_value()) {
-        ADD_FAILURE() << path;
-        continue;
-      }
-      if (name->first_position < begin || name->first_position >= end) continue;
-      std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-      std::vector<std::byte> bytes(fs::file_size(path));
-      file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-      const std::span<std::byte> header = std::span(bytes).first(kEntryHeaderBytes);
-      const std::span<std::byte> payload = std::span(bytes).subspan(kEntryHeaderBytes);
-      EntryHeader entry = *ReadHeader(header);
-      // Numbers, as those of other tokens would be.
-      const std::span<uint32_t> words(reinterpret_cast<uint32_t*>(payload.data()),
-                                      payload.size() / sizeof(uint32_t));
-      std::reverse(words.begin(), words.end());
-      entry.payload = ChecksumOf(payload);
-      WriteHeader(entry, header);
-      file.seekp(0);
-      file.write(reinterpret_cast<const char*>(bytes.data()),
-                 static_cast<std::streamsize>(bytes.size()));
-      ++changed;
-    }
-    return changed;
+    return testing::FalsifyPages(disk(), begin, end);
   }
 
   // Whatever is wrong on disk from `begin` up to `end`, the answer is not.

@@ -1,0 +1,46 @@
+#ifndef ANNULUS_TESTS_SUPPORT_FALSE_PAGES_H_
+#define ANNULUS_TESTS_SUPPORT_FALSE_PAGES_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <vector>
+
+#include "engine/tiers/disk_folder.h"
+#include "engine/tiers/page_entry.h"
+
+namespace annulus::testing {
+
+// Gives the pages of positions [begin, end) in a folder of --kv-disk other bytes, with the
+// checksums that belong to those: numbers, as pages of other tokens would have. Returns how many
+// there were.
+inline int FalsifyPages(const std::filesystem::path& folder, int32_t begin, int32_t end) {
+  int changed = 0;
+  for (const auto& each : std::filesystem::directory_iterator(folder)) {
+    const auto name = EntryName::Parse(each.path().filename().string());
+    if (!name.has_value() || name->first_position < begin || name->first_position >= end) continue;
+    std::fstream file(each.path(), std::ios::in | std::ios::out | std::ios::binary);
+    std::vector<std::byte> bytes(each.file_size());
+    file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    const std::span<std::byte> header = std::span(bytes).first(kEntryHeaderBytes);
+    const std::span<std::byte> payload = std::span(bytes).subspan(kEntryHeaderBytes);
+    EntryHeader entry = *ReadHeader(header);
+    const std::span<uint32_t> words(reinterpret_cast<uint32_t*>(payload.data()),
+                                    payload.size() / sizeof(uint32_t));
+    std::reverse(words.begin(), words.end());
+    entry.payload = ChecksumOf(payload);
+    WriteHeader(entry, header);
+    file.seekp(0);
+    file.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+    ++changed;
+  }
+  return changed;
+}
+
+}  // namespace annulus::testing
+
+#endif  // ANNULUS_TESTS_SUPPORT_FALSE_PAGES_H_
