@@ -20,7 +20,9 @@
 #include "engine/api/request.h"
 #include "engine/api/result.h"
 #include "engine/base/error_payloads.h"
+#include "engine/base/memory_grant.h"
 #include "engine/base/tenant_id.h"
+#include "engine/base/tokenize_memory.h"
 #include "engine/base/work_meter.h"
 #include "engine/sparse/block_map.h"
 #include "kernels/base/dtype.h"
@@ -97,12 +99,15 @@ class Engine {
   // `cancel` must outlive the stream. Setting the flag ends a running Append or Finish.
   virtual std::unique_ptr<TextStream> NewTextStream(const CancelFlag& cancel) const = 0;
 
-  // Applies the model's chat template to a conversation. Errors:
+  // Applies the model's chat template to a conversation. How much the template computes is known
+  // only while it runs, so it asks `memory` for that, for the text and for its ids. Errors:
   // - INVALID_ARGUMENT: kFieldPayload names the field ("messages.tools", or "messages" if the
   //   template itself rejects the conversation).
   // - UNIMPLEMENTED: the model has no template; use FrameText.
+  // - the error of `memory`, if it refuses.
   virtual absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,
-                                                         const CancelFlag& cancel) const = 0;
+                                                         const CancelFlag& cancel,
+                                                         MemoryGrant& memory) const = 0;
 
   // Builds a prompt for a model without a template: the tokenizer's prefix, the documents in plain
   // frames, then `text` as the question.

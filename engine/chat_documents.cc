@@ -234,21 +234,21 @@ absl::StatusOr<std::optional<RenderedChat>> ReadOwnFrame(absl::string_view text,
   return std::move(parts).Take();
 }
 
-absl::StatusOr<std::optional<RenderedChat>> RenderOwnFrame(const TemplateDirectory& templates,
-                                                           const Tokenizer& tokenizer,
-                                                           const ChatRequest& request,
-                                                           const std::tm& now,
-                                                           const CancelFlag& cancel) {
+absl::StatusOr<std::optional<RenderedChat>> RenderOwnFrame(
+    const TemplateDirectory& templates, const Tokenizer& tokenizer, const ChatRequest& request,
+    const std::tm& now, const CancelFlag& cancel, MemoryGrant& memory) {
   ANNULUS_ASSIGN_OR_RETURN(const ChatTemplate* chat_template,
                            templates.Select(request.tools.has_value()));
   if (!chat_template->mentions_documents()) return std::nullopt;
   const Marks marks(request);
   const std::optional<ChatRequest> marked = WithPlace(request, marks.Place());
-  const auto text = RenderTemplate(templates, marked.value_or(request),
-                                   DocumentsVariable(marks, request.documents.size()), now, cancel);
+  const auto text =
+      RenderTemplate(templates, marked.value_or(request),
+                     DocumentsVariable(marks, request.documents.size()), now, cancel, memory);
   // A template that cannot bear these documents may bear plain frames.
   if (absl::IsInvalidArgument(text.status())) return std::nullopt;
   ANNULUS_RETURN_IF_ERROR(text.status());
+  ANNULUS_RETURN_IF_ERROR(AllowIds(*text, memory));
   return ReadOwnFrame(*text, marks, marked.has_value(), request.documents, tokenizer, cancel);
 }
 
@@ -261,10 +261,10 @@ absl::Status NoPlace(absl::string_view why) {
 absl::StatusOr<RenderedChat> RenderWithDocuments(const TemplateDirectory& templates,
                                                  const Tokenizer& tokenizer,
                                                  const ChatRequest& request, const std::tm& now,
-                                                 const CancelFlag& cancel) {
+                                                 const CancelFlag& cancel, MemoryGrant& memory) {
   if (request.framed) {
     ANNULUS_ASSIGN_OR_RETURN(std::optional<RenderedChat> own,
-                             RenderOwnFrame(templates, tokenizer, request, now, cancel));
+                             RenderOwnFrame(templates, tokenizer, request, now, cancel, memory));
     if (own.has_value()) return *std::move(own);
   }
   const Marks marks(request);
@@ -275,7 +275,8 @@ absl::StatusOr<RenderedChat> RenderWithDocuments(const TemplateDirectory& templa
     return NoPlace("documents go into the first message of the role user: there is none");
   }
   ANNULUS_ASSIGN_OR_RETURN(const std::string text,
-                           RenderTemplate(templates, *marked, "null", now, cancel));
+                           RenderTemplate(templates, *marked, "null", now, cancel, memory));
+  ANNULUS_RETURN_IF_ERROR(AllowIds(text, memory));
   const size_t place = text.find(mark);
   if (place == std::string::npos || text.find(mark, place + 1) != std::string::npos) {
     return NoPlace(

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "engine/api/chat.h"
+#include "engine/base/memory_grant.h"
 #include "engine/base/work_meter.h"
 #include "engine/text/template/template_directory.h"
 #include "engine/text/tokenizer.h"
@@ -23,7 +24,7 @@ namespace annulus {
 absl::StatusOr<RenderedChat> RenderWithDocuments(const TemplateDirectory& templates,
                                                  const Tokenizer& tokenizer,
                                                  const ChatRequest& request, const std::tm& now,
-                                                 const CancelFlag& cancel);
+                                                 const CancelFlag& cancel, MemoryGrant& memory);
 
 // Engine::FrameText.
 absl::StatusOr<RenderedChat> FrameDocuments(const Tokenizer& tokenizer,

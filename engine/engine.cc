@@ -277,14 +277,15 @@ class EngineImpl final : public Engine {
   }
 
   absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,
-                                                 const CancelFlag& cancel) const override {
+                                                 const CancelFlag& cancel,
+                                                 MemoryGrant& memory) const override {
     if (model_.templates.empty()) {
       return absl::UnimplementedError("the model has no chat template; send text");
     }
     const std::time_t now = std::time(nullptr);
     std::tm utc{};
     gmtime_r(&now, &utc);
-    return RenderChat(model_.templates, *model_.tokenizer, request, utc, cancel);
+    return RenderChat(model_.templates, *model_.tokenizer, request, utc, cancel, memory);
   }
 
   absl::StatusOr<RenderedChat> FrameText(const std::vector<ChatDocument>& documents,

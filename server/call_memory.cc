@@ -56,6 +56,13 @@ bool CallMemory::SetPart(Part part, size_t bytes) {
   return true;
 }
 
+absl::Status WorkGrant::Allow(size_t bytes) {
+  if (bytes <= allowed_) return absl::OkStatus();
+  const absl::Status status = memory_.Hold(CallMemory::kWork, beside_ + bytes);
+  if (status.ok()) allowed_ = bytes;
+  return status;
+}
+
 absl::Status OutOfMemoryError() {
   return WithRetry(ReasonError(absl::StatusCode::kResourceExhausted, v1::ERROR_REASON_QUEUE_FULL,
                                "the system has no memory left for this request; try again when "

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "engine/api.h"
 #include "server/memory_budget.h"
 
 namespace annulus {
@@ -43,6 +44,19 @@ class CallMemory {
   MemoryLease lease_;
   size_t held_ = 0;
   std::array<size_t, 4> parts_{};
+};
+
+// Grants work of a call its part kWork, beside `beside` bytes that are held of it already. The work
+// is refused as Hold refuses.
+class WorkGrant final : public MemoryGrant {
+ public:
+  WorkGrant(CallMemory& memory, size_t beside) : memory_(memory), beside_(beside) {}
+  absl::Status Allow(size_t bytes) override;
+
+ private:
+  CallMemory& memory_;
+  const size_t beside_;
+  size_t allowed_ = 0;
 };
 
 // The status of a call for which the system had no memory.

@@ -57,7 +57,7 @@ absl::Status CheckMessages(const v1::Messages& messages, absl::string_view place
 
 absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::Messages& messages,
                                                absl::string_view place, FramedDocuments documents,
-                                               const CancelFlag& cancel) {
+                                               const CancelFlag& cancel, MemoryGrant& memory) {
   if (!engine.model().has_chat_template) {
     return ReasonError(absl::StatusCode::kUnimplemented, v1::ERROR_REASON_UNSUPPORTED,
                        "the model has no chat template; send text");
@@ -66,7 +66,7 @@ absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::M
   ChatRequest request = FromMessage(messages);
   request.documents = std::move(documents.documents);
   request.framed = documents.framed;
-  absl::StatusOr<RenderedChat> chat = engine.ApplyChatTemplate(request, cancel);
+  absl::StatusOr<RenderedChat> chat = engine.ApplyChatTemplate(request, cancel, memory);
   if (chat.ok()) return chat;
   // The engine names fields from "messages" on.
   absl::Status status = chat.status();

@@ -20,10 +20,10 @@ struct FramedDocuments {
 
 // Checks counts and sizes, then applies the model's chat template. `place` is where the messages
 // stand in the request: "messages" or "spec.messages". INVALID_ARGUMENT names the field,
-// UNIMPLEMENTED (UNSUPPORTED): the model has no template.
+// UNIMPLEMENTED (UNSUPPORTED): the model has no template. `memory` is asked beside MessagesWork.
 absl::StatusOr<RenderedChat> ApplyChatTemplate(const Engine& engine, const v1::Messages& messages,
                                                absl::string_view place, FramedDocuments documents,
-                                               const CancelFlag& cancel);
+                                               const CancelFlag& cancel, MemoryGrant& memory);
 
 // For models without a template: the contents, joined by line feeds. INVALID_ARGUMENT where there
 // is no message, or something that only a template could use.

@@ -30,14 +30,7 @@ size_t IdsAnswer(size_t text_bytes) { return text_bytes * sizeof(int32_t); }
 
 absl::StatusOr<size_t> CostOfTokenize(ServiceContext&, const v1::TokenizeRequest& request,
                                       const CancelFlag&) {
-  return TokenizeWork(request.text()) + IdsAnswer(request.text().size());
-}
-
-absl::StatusOr<size_t> CostOfApplyChatTemplate(ServiceContext&,
-                                               const v1::ApplyChatTemplateRequest& request,
-                                               const CancelFlag&) {
-  const size_t work = ChatWork(request.messages());
-  return 2 * work;
+  return TokenizeMemory::Of(request.text()) + IdsAnswer(request.text().size());
 }
 
 absl::StatusOr<size_t> CostOfDetokenize(ServiceContext& context,
@@ -74,15 +67,22 @@ absl::Status HandleTokenize(ServiceContext& context, const v1::TokenizeRequest& 
   return absl::OkStatus();
 }
 
-absl::Status HandleApplyChatTemplate(ServiceContext& context,
+absl::Status HandleApplyChatTemplate(const OwnWork& work,
                                      const v1::ApplyChatTemplateRequest& request,
                                      v1::ApplyChatTemplateResponse& response,
                                      const CancelFlag& cancel) {
+  ServiceContext& context = work.context;
   ANNULUS_ASSIGN_OR_RETURN(const Engine* engine, context.lifecycle.engine());
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.model()));
+  const size_t foreseen = MessagesWork(request.messages());
+  ANNULUS_RETURN_IF_ERROR(work.memory.Hold(CallMemory::kWork, foreseen));
+  WorkGrant grant(work.memory, foreseen);
   ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat,
                            ApplyChatTemplate(*engine, request.messages(), "messages",
-                                             /*documents=*/{}, cancel));
+                                             /*documents=*/{}, cancel, grant));
+  const size_t ids = chat.token_ids.capacity() * sizeof(int32_t);
+  ANNULUS_RETURN_IF_ERROR(
+      work.memory.Hold(CallMemory::kWork, chat.text.capacity() + ids + IdsAnswer(ids)));
   response.set_text(std::move(chat.text));
   response.mutable_token_ids()->Add(chat.token_ids.begin(), chat.token_ids.end());
   return absl::OkStatus();
@@ -175,7 +175,7 @@ grpc::ServerUnaryReactor* InferenceService::ApplyChatTemplate(grpc::CallbackServ
                                                               const grpc::ByteBuffer* request,
                                                               grpc::ByteBuffer* response) {
   return AnswerInPool(context_, {call, request, response, "ApplyChatTemplate"},
-                      HandleApplyChatTemplate, CostOfApplyChatTemplate);
+                      HandleApplyChatTemplate);
 }
 
 grpc::ServerUnaryReactor* InferenceService::MapAttention(grpc::CallbackServerContext* call,

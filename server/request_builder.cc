@@ -106,11 +106,12 @@ absl::StatusOr<Input> ReadFramedText(const v1::GenerationSpec& spec, const Engin
 }
 
 absl::StatusOr<Input> ReadInput(const v1::GenerationSpec& spec, const Engine& engine,
-                                FramedDocuments documents, const CancelFlag& cancel) {
+                                FramedDocuments documents, const CancelFlag& cancel,
+                                MemoryGrant& memory) {
   if (spec.has_messages() && engine.model().has_chat_template) {
-    ANNULUS_ASSIGN_OR_RETURN(
-        RenderedChat chat,
-        ApplyChatTemplate(engine, spec.messages(), "spec.messages", std::move(documents), cancel));
+    ANNULUS_ASSIGN_OR_RETURN(RenderedChat chat,
+                             ApplyChatTemplate(engine, spec.messages(), "spec.messages",
+                                               std::move(documents), cancel, memory));
     return Input{std::move(chat.token_ids), std::move(chat.places)};
   }
   Input input;
@@ -152,21 +153,22 @@ size_t FrameWork(const std::vector<DocumentPtr>& documents) {
   for (const DocumentPtr& document : documents) {
     bytes += kWords + kEscape * std::max(document->title.size(), document->name.size());
   }
-  // As TokenizeWork of a text without spaces.
+  // As TokenizeMemory of a text without spaces.
   return 64 * bytes;
 }
 
-// What BuildPrompt may take at its peak.
-size_t PromptWork(const v1::GenerationSpec& spec, const std::vector<DocumentPtr>& documents) {
+// What BuildPrompt may take at its peak, but for what a chat template makes of messages.
+size_t PromptWork(const v1::GenerationSpec& spec, bool has_template,
+                  const std::vector<DocumentPtr>& documents) {
   size_t ids = 0;
   for (const DocumentPtr& document : documents) ids += document->tokens.size();
   size_t bytes = 0;
   switch (spec.input_case()) {
     case v1::GenerationSpec::kMessages:
-      bytes = ChatWork(spec.messages());
+      bytes = has_template ? MessagesWork(spec.messages()) : JoinedWork(spec.messages());
       break;
     case v1::GenerationSpec::kText:
-      bytes = TokenizeWork(spec.text());
+      bytes = TokenizeMemory::Of(spec.text());
       break;
     default:
       ids += static_cast<size_t>(spec.token_ids().ids_size());
@@ -204,9 +206,11 @@ absl::Status BuildPrompt(const v1::GenerationSpec& spec, const Engine& engine,
                          RequestSpec& request) {
   request.documents_found = found.at;
   const std::vector<DocumentPtr>& documents = found.list;
-  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, PromptWork(spec, documents)));
+  const size_t foreseen = PromptWork(spec, engine.model().has_chat_template, documents);
+  ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, foreseen));
+  WorkGrant grant(memory, foreseen);
   ANNULUS_ASSIGN_OR_RETURN(FramedDocuments framed, Frame(spec, engine, documents));
-  ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, std::move(framed), cancel));
+  ANNULUS_ASSIGN_OR_RETURN(Input input, ReadInput(spec, engine, std::move(framed), cancel, grant));
   if (documents.empty()) {
     request.prompt = std::move(input.ids);
     return absl::OkStatus();

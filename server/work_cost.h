@@ -14,13 +14,12 @@ namespace annulus {
 
 // Upper bounds of the heap that the work for a request takes at its peak, beside the request.
 
-// Token ids of a text, and whatever making them takes: most where the text has no spaces, at which
-// tokenizers cut it.
-size_t TokenizeWork(absl::string_view text);
+// A conversation on its way to the model's chat template. What comes of it there is asked for while
+// it is made: Engine::ApplyChatTemplate.
+size_t MessagesWork(const v1::Messages& messages);
 
-// A conversation's text by a chat template, and its ids. What the template computes on the way is
-// not counted: RenderLimits bounds it.
-size_t ChatWork(const v1::Messages& messages);
+// A conversation for a model without a template: its contents joined, and their ids.
+size_t JoinedWork(const v1::Messages& messages);
 
 // The text of `ids`, moved into an answer. How long it will be shows in its pieces; one of more
 // than `most_bytes` is RESOURCE_EXHAUSTED, as an answer that is too long.

@@ -56,7 +56,7 @@ absl::StatusOr<RenderedChat> Frame(const Engine& engine, const Needle& needle) {
   message.content = needle.question;
   chat.documents = documents;
   chat.framed = true;
-  return engine.ApplyChatTemplate(chat, never);
+  return engine.ApplyChatTemplate(chat, never, MemoryGrant::Unlimited());
 }
 
 // The prompt of one question about the text with these ids.

@@ -197,7 +197,9 @@ absl::Status FakeEngine::WaitForRoom(Request& request) {
   const auto limit = Clock::now() + Get(slow_reader_timeout_);
   while (!request.sink->HasRoom()) {
     if (Clock::now() >= limit) {
-      return absl::ResourceExhaustedError("the answer was read too slowly");
+      absl::Status status = absl::ResourceExhaustedError("the answer was read too slowly");
+      status.SetPayload(kLimitPayload, absl::Cord("reader"));
+      return status;
     }
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, milliseconds(1), [&] { return request.cancelled; });
@@ -341,8 +343,11 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
 }
 
 absl::StatusOr<RenderedChat> FakeEngine::ApplyChatTemplate(const ChatRequest& request,
-                                                           const CancelFlag&) const {
+                                                           const CancelFlag&,
+                                                           MemoryGrant& memory) const {
   if (out_of_memory_) throw std::bad_alloc();
+  const absl::Status allowed = memory.Allow(Get(template_memory_bytes_));
+  if (!allowed.ok()) return allowed;
   if (request.tools == "bad") return Field("messages.tools", "must be a JSON array");
   RenderedChat chat;
   for (const ChatMessage& message : request.messages) {

@@ -49,6 +49,8 @@ class FakeEngine final : public Engine {
   FakeEngine();
   ~FakeEngine() override;
 
+  // What ApplyChatTemplate asks for, beside some for the messages.
+  void set_template_memory_bytes(size_t bytes) { Set(template_memory_bytes_, bytes); }
   // Before the first request.
   void set_scripter(Scripter scripter) { Set(scripter_, std::move(scripter)); }
   void set_chat_template(bool present) { Set(model_.has_chat_template, present); }
@@ -103,7 +105,8 @@ class FakeEngine final : public Engine {
   // "bad". A frame is "[name mark:" and "]", the name's letters and no escapes.
   std::unique_ptr<TextStream> NewTextStream(const CancelFlag& cancel) const override;
   absl::StatusOr<RenderedChat> ApplyChatTemplate(const ChatRequest& request,
-                                                 const CancelFlag& cancel) const override;
+                                                 const CancelFlag& cancel,
+                                                 MemoryGrant& memory) const override;
   absl::StatusOr<RenderedChat> FrameText(const std::vector<ChatDocument>& documents,
                                          absl::string_view text,
                                          const CancelFlag& cancel) const override;
@@ -148,6 +151,7 @@ class FakeEngine final : public Engine {
 
   ModelInfo model_;
   size_t text_memory_bytes_ = 0;
+  size_t template_memory_bytes_ = 0;
   Scripter scripter_;
   std::chrono::milliseconds slow_reader_timeout_{30'000};
   std::atomic<bool> healthy_{true};

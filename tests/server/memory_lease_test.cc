@@ -80,6 +80,59 @@ TEST(MemoryLeaseTest, AFailedAllocationFailsItsCallOnly) {
   EXPECT_TRUE(server.Upload("name", "text").ok());
 }
 
+// How much a template takes shows only while it computes: then it asks.
+TEST(MemoryLeaseTest, WhatATemplateComputesIsHeldOfTheSameBudget) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  TestServer server({"--max-prompts-memory", "8MiB"});
+  server.engine().set_chat_template(true);
+  server.Serve();
+  v1::ApplyChatTemplateRequest chat;
+  v1::GenerateRequest generate;
+  for (v1::Messages* messages :
+       {chat.mutable_messages(), generate.mutable_spec()->mutable_messages()}) {
+    v1::Message* message = messages->add_messages();
+    message->set_role("user");
+    message->set_content("x");
+  }
+  const std::vector<std::pair<const char*, std::string>> calls = {
+      {kApplyChatTemplateMethod, chat.SerializeAsString()},
+      {kGenerateMethod, generate.SerializeAsString()},
+      {kStreamGenerateMethod, generate.SerializeAsString()},
+      {"/annulus.v1.InferenceService/RenderPrompt", generate.SerializeAsString()},
+      {"/annulus.v1.InferenceService/Plan", generate.SerializeAsString()}};
+  const auto bystander = [&] {
+    grpc::ClientContext context;
+    v1::GenerateResponse response;
+    return server.inference()->Generate(&context, TextRequest("x"), &response).ok();
+  };
+  server.engine().set_template_memory_bytes(9 * kMiB);  // never fits
+  for (const auto& [method, message] : calls) {
+    const grpc::Status status = CallRaw(server.channel(), method, message);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::OUT_OF_RANGE) << method;
+    EXPECT_EQ(Details(status).reason, "MEMORY_TOO_SMALL") << method << status.error_message();
+    EXPECT_TRUE(bystander()) << method;
+  }
+  server.engine().set_template_memory_bytes(5 * kMiB);  // fits while nobody else has much
+  for (const auto& [method, message] : calls) {
+    EXPECT_TRUE(CallRaw(server.channel(), method, message).ok()) << method;
+  }
+  server.engine().set_tokenize_delay(seconds(3));
+  grpc::ClientContext holds;
+  v1::TokenizeRequest text;
+  text.set_text(std::string(size_t{80} << 10, 'x'));  // 4 MB while it is tokenized
+  v1::TokenizeResponse ids;
+  std::thread holder([&] { server.inference()->Tokenize(&holds, text, &ids); });
+  EXPECT_TRUE(Eventually([&] { return server.engine().tokenizing() == 1; }));
+  for (const auto& [method, message] : calls) {
+    const grpc::Status status = CallRaw(server.channel(), method, message);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED) << method;
+    EXPECT_EQ(Details(status).reason, "QUEUE_FULL") << method << status.error_message();
+    EXPECT_GT(Details(status).retry_ms, 0) << method;
+  }
+  holds.TryCancel();
+  holder.join();
+}
+
 double Errors(TestServer& server, const std::string& code) {
   return ScrapeSamples(
       server.metrics_address())[absl::StrCat("annulus_request_errors_total{code=\"", code, "\"}")];

@@ -34,6 +34,9 @@ absl::string_view StripLeft(absl::string_view text,
 absl::string_view StripRight(absl::string_view text,
                              std::optional<absl::string_view> characters = std::nullopt);
 
+// What a strip takes of the heap for each byte of `characters`, at most.
+inline constexpr size_t kHeldForStripped = 16;
+
 std::string Upper(absl::string_view text);
 std::string Lower(absl::string_view text);
 // Makes the first character upper case, the rest lower case.

@@ -1,5 +1,6 @@
 #include "engine/text/template/chat_template.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -65,22 +66,26 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(absl::string_view source,
 
 absl::StatusOr<std::string> ChatTemplate::Render(absl::string_view variables, const std::tm& now,
                                                  const RenderLimits& limits,
-                                                 const CancelFlag& cancel) const {
-  jinja::Runtime runtime(limits, now, cancel);
+                                                 const CancelFlag& cancel,
+                                                 MemoryGrant& memory) const {
+  jinja::Runtime runtime(limits, now, cancel, memory);
   jinja::Value values;
   try {
     values = jinja::ParseJson(runtime, variables);
   } catch (const jinja::Failure& failure) {
+    if (!failure.refusal.ok()) return failure.refusal;
     return absl::Status(failure.code, absl::StrCat("the template's variables: ", Shown(failure)));
   }
   if (!values.is(jinja::Kind::kDict)) {
     return absl::InvalidArgumentError("the template's variables are no JSON object");
   }
-  jinja::Evaluator evaluator(runtime, values);
+  std::optional<jinja::Evaluator> evaluator;
   try {
-    return evaluator.Render(*ast_);
+    evaluator.emplace(runtime, values);
+    return evaluator->Render(*ast_);
   } catch (const jinja::Failure& failure) {
-    const int line = failure.line > 0 ? failure.line : evaluator.line();
+    if (!failure.refusal.ok()) return failure.refusal;
+    const int line = failure.line > 0 ? failure.line : evaluator ? evaluator->line() : 1;
     return absl::Status(failure.code, absl::StrCat(file_name_, ":", line, ": ", Shown(failure)));
   }
 }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/memory_grant.h"
 #include "engine/base/work_meter.h"
 
 namespace annulus {
@@ -56,10 +57,11 @@ class ChatTemplate {
   //
   // INVALID_ARGUMENT "<file>:<line>: ..." when the template refuses the values with
   // raise_exception, cannot compute with them, or passes a limit; CANCELLED soon after `cancel` is
-  // set.
+  // set. `memory` is asked before the heap grows, the text included; its error is passed on.
   absl::StatusOr<std::string> Render(absl::string_view variables, const std::tm& now,
                                      const RenderLimits& limits,
-                                     const CancelFlag& cancel = CancelFlag::Never()) const;
+                                     const CancelFlag& cancel = CancelFlag::Never(),
+                                     MemoryGrant& memory = MemoryGrant::Unlimited()) const;
 
  private:
   explicit ChatTemplate(std::unique_ptr<const jinja::Ast> ast, absl::string_view file_name);

@@ -104,7 +104,7 @@ Value Evaluator::EvaluateDict(const Expression& expression) {
     const Value key = Evaluate(*expression.children[i]);
     CheckHashable(key);
     runtime_.Step(WeightOf(key));
-    dict.Set(key, Evaluate(*expression.children[i + 1]));
+    runtime_.SetMember(dict, key, Evaluate(*expression.children[i + 1]));
   }
   return runtime_.Dict(std::move(dict));
 }
@@ -132,7 +132,7 @@ Value Evaluator::EvaluateConcat(const Expression& expression) {
   for (const Expression* child : expression.children) {
     const Value value = Evaluate(*child);
     const std::string part = Str(runtime_, value);
-    runtime_.Charge(part.size());
+    runtime_.ChargeGrowth(part.size());
     text += part;
   }
   return runtime_.String(std::move(text));
@@ -177,6 +177,7 @@ void Evaluator::AddRest(const CallArguments& call, Arguments& arguments) {
   const Value keywords = Evaluate(*call.rest_keywords);
   if (!keywords.is(Kind::kDict)) Fail("the argument after ** must be a dict");
   runtime_.Step(64 * keywords.dict().items.size());
+  runtime_.Hold(Runtime::kHeldForMember * keywords.dict().items.size());
   for (const auto& [name, value] : keywords.dict().items) {
     arguments.keywords.emplace_back(RequireText(name, "a keyword"), value);
   }
@@ -219,17 +220,18 @@ Value Evaluator::CallMacro(const FunctionData& function, Arguments& arguments) {
     runtime_.Step(8 * arguments.keywords.size());
     const Value* const given = arguments.Take(name);
     if (given != nullptr) {
-      scope.Set(name, *given);
+      scope.Set(runtime_, name, *given);
     } else if (macro.defaults[i] != nullptr) {
-      scope.Set(name, Evaluate(*macro.defaults[i]));
+      scope.Set(runtime_, name, Evaluate(*macro.defaults[i]));
     } else {
-      scope.Set(name, runtime_.Undefined(absl::StrCat("parameter '", name, "' was not provided")));
+      scope.Set(runtime_, name,
+                runtime_.Undefined(absl::StrCat("parameter '", name, "' was not provided")));
     }
   }
   scope_ = caller_scope;
   // What a {% call %} block passes on.
   const Value* const caller = arguments.TakeKeyword("caller");
-  if (caller != nullptr) scope.Set("caller", *caller);
+  if (caller != nullptr) scope.Set(runtime_, "caller", *caller);
   arguments.Finish();
   return runtime_.String(Capture(macro.body, scope));
 }

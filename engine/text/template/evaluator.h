@@ -23,7 +23,7 @@ struct Scope {
 
   // Both take constant time, regardless of the number of variables.
   const Value* Find(absl::string_view name) const;
-  void Set(absl::string_view name, const Value& value);
+  void Set(Runtime& runtime, absl::string_view name, const Value& value);
 
  private:
   // A linear scan is faster for few variables; more of them are indexed.

@@ -22,11 +22,12 @@ const Value* Scope::Find(absl::string_view name) const {
   return nullptr;
 }
 
-void Scope::Set(absl::string_view name, const Value& value) {
+void Scope::Set(Runtime& runtime, absl::string_view name, const Value& value) {
   if (const Value* const old = Find(name)) {
     const_cast<Value&>(*old) = value;
     return;
   }
+  runtime.Hold(Runtime::kHeldForMember);
   variables_.emplace_back(name, value);
   if (variables_.size() <= kMostWithoutIndex) return;
   const size_t begin = index_.empty() ? 0 : variables_.size() - 1;
@@ -36,7 +37,7 @@ void Scope::Set(absl::string_view name, const Value& value) {
 Evaluator::Evaluator(Runtime& runtime, const Value& variables) : runtime_(runtime) {
   scope_ = &NewScope(nullptr);
   for (const auto& [name, value] : variables.dict().items) {
-    scope_->Set(name.text(), value);
+    scope_->Set(runtime_, name.text(), value);
   }
 }
 
@@ -54,7 +55,7 @@ Scope& Evaluator::NewScope(Scope* outer) {
 }
 
 void Evaluator::Write(absl::string_view text) {
-  runtime_.Charge(text.size());
+  runtime_.ChargeGrowth(text.size());
   runtime_.Step(text.size());
   const size_t limit = runtime_.limits().output_bytes;
   if (output_->size() + text.size() > limit) {
@@ -158,7 +159,9 @@ Evaluator::Flow Evaluator::ExecuteFor(const Statement& statement) {
     };
   }
   runtime_.Charge(sizeof(LoopState));
-  LoopState& loop = loops_.emplace_back(runtime_.Elements(elements), std::move(condition));
+  const std::vector<Value>& all = runtime_.Elements(elements);
+  runtime_.Hold(all.size() * LoopState::kHeldForElement);
+  LoopState& loop = loops_.emplace_back(all, std::move(condition));
   return ExecuteLoop(statement, loop, Value::Loop(&loop));
 }
 
@@ -169,7 +172,7 @@ Evaluator::Flow Evaluator::ExecuteLoop(const Statement& statement, LoopState& lo
     empty = false;
     runtime_.Step();
     Scope& scope = NewScope(scope_);
-    scope.Set("loop", variable);
+    scope.Set(runtime_, "loop", variable);
     Scope* const outer = std::exchange(scope_, &scope);
     Assign(statement.targets[0], loop.current());
     const Flow flow = Execute(statement.body);
@@ -216,7 +219,7 @@ void Evaluator::DefineMacro(const Statement& statement) {
   function.name = statement.name;
   function.macro = &statement;
   function.scope = scope_;
-  scope_->Set(statement.name, runtime_.Function(function));
+  scope_->Set(runtime_, statement.name, runtime_.Function(function));
 }
 
 void Evaluator::ExecuteCallBlock(const Statement& statement) {
@@ -245,7 +248,7 @@ void Evaluator::Assign(const Target& target, const Value& value) {
     }
     Fail("'", target.name, "' is undefined; only attributes of a namespace can be assigned to");
   }
-  if (!target.is_tuple) return scope_->Set(target.name, value);
+  if (!target.is_tuple) return scope_->Set(runtime_, target.name, value);
   const std::vector<Value> items = runtime_.Items(value);
   if (items.size() != target.parts.size()) {
     Fail("cannot unpack ", items.size(), " values into ", target.parts.size(), " names");

@@ -16,6 +16,7 @@ struct Failure {
   std::string message;  // without file and line
   int line = 0;         // 0: the line being evaluated
   absl::StatusCode code = absl::StatusCode::kInvalidArgument;
+  absl::Status refusal = absl::OkStatus();  // of a MemoryGrant: what the rendering gives unchanged
 };
 
 template <typename... Parts>
@@ -25,6 +26,10 @@ template <typename... Parts>
 
 [[noreturn]] inline void FailWith(const absl::Status& status) {
   throw Failure{std::string(status.message()), 0, status.code()};
+}
+
+[[noreturn]] inline void Refuse(absl::Status status) {
+  throw Failure{.message = "", .refusal = std::move(status)};
 }
 
 template <typename... Parts>

@@ -235,7 +235,7 @@ class PercentFormatter {
   }
 
   void Emit(const std::string& text) {
-    runtime_.Charge(text.size());
+    runtime_.ChargeGrowth(text.size());
     runtime_.StepCharacters(text.size());
     out_ += text;
   }
@@ -361,7 +361,7 @@ class BraceFormatter {
   }
 
   void Emit(const std::string& text) {
-    runtime_.Charge(text.size());
+    runtime_.ChargeGrowth(text.size());
     runtime_.StepCharacters(text.size());
     out_ += text;
   }
@@ -415,11 +415,13 @@ class BraceFormatter {
 
 Value PercentFormat(Runtime& runtime, const std::string& format, const Value& values) {
   runtime.StepCharacters(format.size());
+  runtime.Hold(3 * format.size());  // of the result, what is taken as it is
   return runtime.String(PercentFormatter(runtime, format, values).Run());
 }
 
 Value BraceFormat(Runtime& runtime, const std::string& format, Arguments& arguments) {
   runtime.StepCharacters(format.size());
+  runtime.Hold(3 * format.size());  // of the result, what is taken as it is
   return runtime.String(BraceFormatter(runtime, format, arguments).Run());
 }
 

@@ -103,6 +103,7 @@ class JsonWriter {
       : runtime_(runtime), style_(style), out_(out) {}
 
   void Write(const Value& value) {
+    MakeRoom(0);
     switch (value.kind()) {
       case Kind::kNone:
         out_->append("null");
@@ -132,6 +133,13 @@ class JsonWriter {
   }
 
  private:
+  // Asks for what the text may take once `bytes` more are written, and some for a number, brackets
+  // and separators.
+  void MakeRoom(size_t bytes) {
+    constexpr size_t kBeside = 512;
+    runtime_.Need(3 * (out_->size() + bytes + kBeside));
+  }
+
   void WriteFloat(double value) {
     if (std::isnan(value)) {
       out_->append("NaN");
@@ -154,6 +162,8 @@ class JsonWriter {
   void WriteText(const std::string& text) {
     constexpr absl::string_view kFrom = "\"\\\n\r\t\b\f";
     constexpr absl::string_view kTo = "\"\\nrtbf";
+    constexpr size_t kLongestEscape = 6;
+    MakeRoom(kLongestEscape * text.size());
     out_->push_back('"');
     for (size_t position = 0; position < text.size();) {
       const size_t begin = position;
@@ -186,6 +196,7 @@ class JsonWriter {
     const size_t most = runtime_.limits().value_bytes;
     if (out_->size() > most) Fail("JSON takes more than ", most, " bytes");
     runtime_.Step(static_cast<size_t>(level_) * style_.indent->size());
+    MakeRoom(static_cast<size_t>(level_) * style_.indent->size());
     out_->push_back('\n');
     for (int i = 0; i < level_; ++i) out_->append(*style_.indent);
   }
@@ -214,6 +225,7 @@ class JsonWriter {
 
   void WriteDict(const DictData& dict) {
     std::vector<const std::pair<Value, Value>*> items;
+    runtime_.Hold(4 * sizeof(items[0]) * dict.items.size());  // while it grows, and is sorted
     for (const auto& item : dict.items) items.push_back(&item);
     if (style_.sort_keys) {
       std::stable_sort(items.begin(), items.end(), [&](const auto* a, const auto* b) {
@@ -269,13 +281,17 @@ std::string Str(Runtime& runtime, const Value& value) {
   if (value.is(Kind::kUndefined)) return "";
   if (!value.is(Kind::kString)) return Repr(runtime, value);
   runtime.Step(value.text().size());
+  runtime.Hold(value.text().size());
   return value.text();
 }
 
 std::string Repr(Runtime& runtime, const Value& value) {
   runtime.StepCharacters(WeightOf(value));
+  // A control character becomes four, and the text grows by doubling.
+  runtime.Need(3 * 4 * WeightOf(value));
   std::string text;
   AppendRepr(value, &text);
+  runtime.Hold(text.capacity());
   return text;
 }
 
@@ -283,6 +299,7 @@ std::string ToJson(Runtime& runtime, const Value& value, const JsonStyle& style)
   runtime.StepCharacters(WeightOf(value));
   std::string text;
   JsonWriter(runtime, style, &text).Write(value);
+  runtime.Hold(text.capacity());
   return text;
 }
 

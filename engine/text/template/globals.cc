@@ -29,6 +29,7 @@ Value Range(Runtime& runtime, const Value&, Arguments& arguments) {
     if (static_cast<int64_t>(items.size()) == limit) {
       Fail("range is too big: at most ", limit, " items are allowed");
     }
+    runtime.Hold(Runtime::kHeldForElement);
     items.push_back(Value::Int(i));
     if (__builtin_add_overflow(i, step, &i)) break;
   }
@@ -43,6 +44,7 @@ DictData MakeDict(Runtime& runtime, const Arguments& arguments) {
   DictData dict;
   if (!arguments.positional.empty() && arguments.positional[0].is(Kind::kDict)) {
     runtime.Step(sizeof(Value) * arguments.positional[0].dict().items.size());
+    runtime.Hold(Runtime::kHeldForMember * arguments.positional[0].dict().items.size());
     dict = arguments.positional[0].dict();
   } else if (!arguments.positional.empty()) {
     for (const Value& item : runtime.Items(arguments.positional[0])) {
@@ -50,11 +52,11 @@ DictData MakeDict(Runtime& runtime, const Arguments& arguments) {
       if (pair.size() != 2) Fail(arguments.callee, " needs pairs of a key and a value");
       CheckHashable(pair[0]);
       runtime.Step(WeightOf(pair[0]));
-      dict.Set(pair[0], pair[1]);
+      runtime.SetMember(dict, pair[0], pair[1]);
     }
   }
   for (const auto& [name, value] : arguments.keywords) {
-    dict.Set(runtime.String(std::string(name)), value);
+    runtime.SetMember(dict, runtime.String(std::string(name)), value);
   }
   return dict;
 }
@@ -107,7 +109,7 @@ void SetAttribute(Runtime& runtime, NamespaceData& ns, absl::string_view name, c
   }
   runtime.Charge(name.size() + 2 * sizeof(Value));
   runtime.Step(name.size());
-  ns.attributes.Set(runtime.String(std::string(name)), value);
+  runtime.SetMember(ns.attributes, runtime.String(std::string(name)), value);
 }
 
 }  // namespace annulus::jinja

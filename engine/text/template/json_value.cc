@@ -1,5 +1,6 @@
 #include "engine/text/template/json_value.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -32,13 +33,13 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& value) override {
     runtime_.StepCharacters(value.size());
-    return Add(runtime_.String(std::move(value)));
+    return Add(runtime_.String(std::string(value)));  // the parser goes on with its buffer
   }
   bool binary(binary_t&) override { Fail("JSON: binary data"); }
 
   bool start_object(std::size_t) override { return Open(/*is_dict=*/true); }
   bool key(string_t& value) override {
-    open_.back().key = runtime_.String(std::move(value));
+    open_.back().key = runtime_.String(std::string(value));
     return true;
   }
   bool end_object() override {
@@ -81,8 +82,9 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     if (open_.empty()) {
       result_ = value;
     } else if (open_.back().is_dict) {
-      open_.back().dict.Set(open_.back().key, value);
+      runtime_.SetMember(open_.back().dict, open_.back().key, value);
     } else {
+      runtime_.Hold(Runtime::kHeldForElement);
       open_.back().items.push_back(value);
     }
     return true;
@@ -93,9 +95,29 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   Value result_;
 };
 
+// The parser keeps the bytes of a token as they are and as they are meant; both buffers may grow by
+// doubling.
+constexpr size_t kHeldForToken = 6;
+
+// At most as long as this: the longest stretch from one quote, or end of a text, to the next.
+size_t LongestToken(absl::string_view json) {
+  size_t longest = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < json.size(); ++i) {
+    if (json[i] == '\\') {
+      ++i;
+    } else if (json[i] == '"') {
+      longest = std::max(longest, i - begin);
+      begin = i;
+    }
+  }
+  return std::max(longest, json.size() - std::min(begin, json.size()));
+}
+
 }  // namespace
 
 Value ParseJson(Runtime& runtime, absl::string_view json) {
+  runtime.Hold(kHeldForToken * LongestToken(json));
   Builder builder(runtime);
   nlohmann::json::sax_parse(json.begin(), json.end(), &builder);
   return builder.result();

@@ -21,6 +21,8 @@ namespace annulus::jinja {
 class LoopState {
  public:
   using Condition = std::function<bool(const Value& element)>;
+  // What the loop takes of the heap for each element, at most.
+  static constexpr size_t kHeldForElement = 3 * sizeof(const Value*);
 
   // `elements` must outlive the loop.
   LoopState(const std::vector<Value>& elements, Condition condition)

@@ -28,6 +28,7 @@ constexpr std::array<absl::string_view, 8> kListChanges = {"append", "clear", "p
 // A dict's keys, values or pairs.
 template <typename Select>
 Value View(Runtime& runtime, const DictData& dict, Select select) {
+  runtime.Hold(dict.items.size() * sizeof(Value));
   std::vector<Value> items;
   items.reserve(dict.items.size());
   for (const auto& item : dict.items) items.push_back(select(item));

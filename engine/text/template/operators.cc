@@ -143,6 +143,8 @@ Value Join(Runtime& runtime, const Value& left, const Value& right) {
     return runtime.String(absl::StrCat(left.text(), right.text()));
   }
   if (IsListOrTuple(left) && IsListOrTuple(right) && left.list().kind == right.list().kind) {
+    const size_t count = left.list().items.size() + right.list().items.size();
+    runtime.Hold(count * Runtime::kHeldForElement);
     std::vector<Value> items = left.list().items;
     items.insert(items.end(), right.list().items.begin(), right.list().items.end());
     return runtime.List(std::move(items), left.list().kind);
@@ -195,7 +197,7 @@ Value SliceText(Runtime& runtime, const std::string& text, const SliceRange& ran
     return runtime.String(std::string(rest.substr(0, OffsetOfCharacter(rest, range.count))));
   }
   std::vector<size_t> offsets;
-  runtime.Charge(text.size() * sizeof(size_t));
+  runtime.ChargeGrowth(text.size() * sizeof(size_t));
   for (size_t position = 0; position < text.size();) {
     offsets.push_back(position);
     NextCharacter(text, &position);
@@ -338,6 +340,7 @@ Value Slice(Runtime& runtime, const Value& container, const Value& begin, const 
   const SliceRange range = ResolveSlice(Length(runtime, container), begin, end, step);
   if (container.is(Kind::kString)) return SliceText(runtime, container.text(), range);
   const std::vector<Value>& items = container.list().items;
+  runtime.Need(range.count * sizeof(Value));
   std::vector<Value> result;
   result.reserve(range.count);
   for (size_t i = 0; i < range.count; ++i) {

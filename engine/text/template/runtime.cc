@@ -8,6 +8,13 @@
 namespace annulus::jinja {
 namespace {
 
+// What a rendering takes of the heap before it has done anything, and operations on short values.
+constexpr size_t kHeldFromTheStart = size_t{32} << 10;
+// So many bytes at once are asked for.
+constexpr size_t kGrantUnit = size_t{16} << 10;
+// Of a value that has a block of its own: the heap's overhead, and its place in the list of all.
+constexpr size_t kHeldForBlock = 96;
+
 template <typename Container>
 void CheckShape(const Container& container, const RenderLimits& limits) {
   if (container.depth > kMaxValueDepth) {
@@ -54,24 +61,49 @@ void Arguments::Finish() const {
   }
 }
 
-Runtime::Runtime(const RenderLimits& limits, const std::tm& now, const CancelFlag& cancel)
-    : limits_(limits), now_(now), work_("the template", limits.steps, cancel) {}
+Runtime::Runtime(const RenderLimits& limits, const std::tm& now, const CancelFlag& cancel,
+                 MemoryGrant& memory)
+    : limits_(limits),
+      now_(now),
+      work_("the template", limits.steps, cancel),
+      memory_(memory),
+      held_(kHeldFromTheStart) {}
 
-void Runtime::Charge(size_t bytes) {
+void Runtime::CountValue(size_t bytes) {
   if (bytes > limits_.value_bytes - bytes_) {
     Fail("the template's values take more than ", limits_.value_bytes, " bytes");
   }
   bytes_ += bytes;
 }
 
+void Runtime::Charge(size_t bytes) {
+  CountValue(bytes);
+  Hold(bytes);
+}
+
+void Runtime::ChargeGrowth(size_t bytes) {
+  CountValue(bytes);
+  held_ += 3 * bytes;
+  Need(2 * bytes);
+}
+
+void Runtime::Ask(size_t bytes) {
+  const size_t units = (bytes + kGrantUnit - 1) / kGrantUnit;
+  absl::Status status = memory_.Allow(units * kGrantUnit);
+  if (!status.ok()) Refuse(std::move(status));
+  allowed_ = units * kGrantUnit;
+}
+
 Value Runtime::String(std::string text) {
-  Charge(sizeof(std::string) + text.size());
+  CountValue(sizeof(std::string) + text.size());
+  Hold(kHeldForBlock + text.capacity());
   Step(text.size());
   return Value::String(&strings_.emplace_back(std::move(text)));
 }
 
 Value Runtime::List(std::vector<Value> items, ListKind kind) {
-  Charge(sizeof(ListData) + items.size() * sizeof(Value));
+  CountValue(sizeof(ListData) + items.size() * sizeof(Value));
+  Hold(kHeldForBlock + sizeof(ListData) + items.capacity() * sizeof(Value));
   Step(items.size());
   ListData data;
   data.kind = kind;
@@ -86,7 +118,8 @@ Value Runtime::List(std::vector<Value> items, ListKind kind) {
 
 Value Runtime::Dict(DictData data) {
   // An entry of the index is about two pointers and a half.
-  Charge(sizeof(DictData) + data.items.size() * (2 * sizeof(Value) + 40));
+  CountValue(sizeof(DictData) + data.items.size() * (2 * sizeof(Value) + 40));
+  Hold(kHeldForBlock + sizeof(DictData));  // SetMember held the rest
   Step(data.items.size());
   CheckShape(data, limits_);
   return Value::Dict(&dicts_.emplace_back(std::move(data)));
@@ -94,30 +127,36 @@ Value Runtime::Dict(DictData data) {
 
 Value Runtime::Namespace() {
   Step();
-  Charge(sizeof(NamespaceData));
+  Charge(kHeldForBlock + sizeof(NamespaceData));
   return Value::Namespace(&namespaces_.emplace_back());
 }
 
 Value Runtime::Function(const FunctionData& data) {
   Step();
-  Charge(sizeof(FunctionData));
+  Charge(kHeldForBlock + sizeof(FunctionData));
   return Value::Function(&functions_.emplace_back(data));
 }
 
 Value Runtime::Undefined(std::string reason) {
-  Charge(sizeof(std::string) + reason.size());
+  CountValue(sizeof(std::string) + reason.size());
+  Hold(kHeldForBlock + reason.capacity());
   Step(reason.size());
   return Value::Undefined(&strings_.emplace_back(std::move(reason)));
 }
 
 std::vector<Value> Runtime::Items(const Value& value) {
   std::vector<Value> items;
+  const auto make_room = [&](size_t count) {
+    Hold(count * (sizeof(Value) + kHeldForElement));
+    items.reserve(count);
+  };
   switch (value.kind()) {
     case Kind::kUndefined:
       return items;
     case Kind::kList: {
       ListData& list = value.list();
       Step(list.items.size());
+      make_room(list.items.size());
       const size_t begin = std::min(list.taken, list.items.size());
       if (list.kind == ListKind::kIterator) list.taken = list.items.size();
       items.assign(list.items.begin() + static_cast<std::ptrdiff_t>(begin), list.items.end());
@@ -125,9 +164,11 @@ std::vector<Value> Runtime::Items(const Value& value) {
     }
     case Kind::kDict:
       Step(value.dict().items.size());
+      make_room(value.dict().items.size());
       for (const auto& [key, member] : value.dict().items) items.push_back(key);
       return items;
     case Kind::kString:
+      make_room(CountCharacters(value.text()));
       for (size_t position = 0; position < value.text().size();) {
         items.push_back(String(std::string(NextCharacter(value.text(), &position))));
       }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "engine/base/memory_grant.h"
 #include "engine/text/template/chat_template.h"
 #include "engine/text/template/failure.h"
 #include "engine/text/template/value.h"
@@ -59,14 +60,15 @@ struct FunctionData {
 // Owns everything that a rendering creates, and enforces its limits. Not thread-safe.
 class Runtime {
  public:
-  // `now`: the time for strftime_now(). `cancel` must outlive the runtime.
-  Runtime(const RenderLimits& limits, const std::tm& now, const CancelFlag& cancel);
+  // `now`: the time for strftime_now(). `cancel` and `memory` must outlive the runtime.
+  Runtime(const RenderLimits& limits, const std::tm& now, const CancelFlag& cancel,
+          MemoryGrant& memory = MemoryGrant::Unlimited());
 
   const RenderLimits& limits() const { return limits_; }
   const std::tm& now() const { return now_; }
 
-  // Create values. Each counts its steps and fails if the limit on bytes is exceeded, or for
-  // containers deeper than kMaxValueDepth.
+  // Create values. Each counts its steps and its memory, and fails if the limit on bytes is
+  // exceeded, or for containers deeper than kMaxValueDepth.
   Value String(std::string text);
   Value List(std::vector<Value> items, ListKind kind = ListKind::kList);
   Value Dict(DictData data);
@@ -74,31 +76,75 @@ class Runtime {
   Value Function(const FunctionData& data);
   Value Undefined(std::string reason);
 
-  // Counts one step, and more for simple work on `size` bytes or elements (StepsFor). Fails if the
-  // limit is exceeded or the rendering is cancelled.
+  // Counts one step, and more for simple work on `size` bytes or elements (StepsFor), which may
+  // allocate up to three times as much until the next count. Fails if the limit is exceeded, the
+  // rendering is cancelled or memory is refused.
   void Step(size_t size = 0) {
-    const absl::Status status = work_.Step(StepsFor(size));
-    if (!status.ok()) FailWith(status);
+    CountSteps(size);
+    if (size > kSmall) Need(3 * size);
   }
   // The same for work that examines each of `bytes` bytes separately, or searches them for
-  // something long: several times as slow as copying.
-  void StepCharacters(size_t bytes) { Step(8 * bytes); }
+  // something long: several times as slow as copying. It may allocate four times as much.
+  void StepCharacters(size_t bytes) {
+    CountSteps(8 * bytes);
+    if (bytes > kSmall) Need(4 * bytes);
+  }
   int64_t steps() const { return work_.steps(); }
 
-  // Accounts for `bytes` more of memory; fails if the limit is exceeded.
+  // Counts `bytes` of values against the limit, and holds as much. Fails if the limit is exceeded.
   void Charge(size_t bytes);
+  // The same for `bytes` that a text or an array grows by, perhaps doubling its buffer, while a
+  // copy of them and a copy of that may be there too.
+  void ChargeGrowth(size_t bytes);
+
+  // What the rendering has taken of the heap, at most: nothing that is held counts as freed before
+  // its end. Each allocation is held before or right behind it. What comes before, or is there for
+  // one operation alone, is asked for by Need or by the counts of steps: `bytes` beside all that is
+  // held. So the heap stays below what `memory` has allowed.
+  void Hold(size_t bytes) {
+    held_ += bytes;
+    Need(0);
+  }
+  void Need(size_t bytes) {
+    if (held_ + bytes > allowed_) Ask(held_ + bytes);
+  }
+
+  // Puts the member into a dict that is being made.
+  void SetMember(DictData& dict, const Value& key, const Value& value) {
+    Hold(kHeldForMember);
+    dict.Set(key, value);
+  }
+
+  // Of an element of an array while it grows by doubling: the old buffer and the new one.
+  static constexpr size_t kHeldForElement = 3 * sizeof(Value);
+  // The same of a name or key with its value, and its place in an index.
+  static constexpr size_t kHeldForMember = 192;
 
   // The elements of a list, the keys of a dict, or the characters of a string. Exhausts an iterator
-  // and returns its remaining elements. Fails for other values.
+  // and returns its remaining elements. Fails for other values. Holds enough memory for them and for
+  // one more array of as many elements, however it grows.
   std::vector<Value> Items(const Value& value);
   // The same, without a copy if possible. Valid until the rendering ends.
   const std::vector<Value>& Elements(const Value& value);
 
  private:
+  // Operations on so few bytes are covered by what is held from the start.
+  static constexpr size_t kSmall = 1024;
+
+  void CountSteps(size_t size) {
+    const absl::Status status = work_.Step(StepsFor(size));
+    if (!status.ok()) FailWith(status);
+  }
+  void CountValue(size_t bytes);
+  void Ask(size_t bytes);
+
   const RenderLimits limits_;
   const std::tm now_;
   WorkMeter work_;
-  size_t bytes_ = 0;
+  MemoryGrant& memory_;
+  size_t bytes_ = 0;    // of values, as the limit counts them
+  size_t held_ = 0;     // of the heap
+  size_t allowed_ = 0;  // of the heap
   std::deque<std::string> strings_;
   std::deque<ListData> lists_;
   std::deque<DictData> dicts_;

@@ -41,6 +41,7 @@ class AttributePath {
     }
     runtime.StepCharacters(attribute->text().size());
     for (const absl::string_view part : absl::StrSplit(attribute->text(), '.')) {
+      runtime.Hold(Runtime::kHeldForElement);
       int64_t index = 0;
       const bool is_index = !part.empty() &&
                             std::all_of(part.begin(), part.end(), absl::ascii_isdigit) &&
@@ -78,6 +79,9 @@ class SortKey {
 };
 
 using KeyedItems = std::vector<std::pair<Value, Value>>;
+// What an item takes of the heap, at most, from here to the sorted array, beside what Items holds:
+// the pair while its array grows, and its place in the sort's own buffer.
+constexpr size_t kHeldForSorted = 4 * sizeof(KeyedItems::value_type);
 
 void SortByKey(Runtime& runtime, bool reverse, KeyedItems& items) {
   // A reversed sort keeps equal items in their order, as Python does.
@@ -132,7 +136,7 @@ Value JoinFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   bool first = true;
   for (const Value& item : runtime.Items(self)) {
     const std::string text = Str(runtime, path.Get(item));
-    runtime.Charge(text.size() + separator.size());
+    runtime.ChargeGrowth(text.size() + separator.size());
     runtime.Step(separator.size());
     if (!std::exchange(first, false)) result += separator;
     result += text;
@@ -159,6 +163,7 @@ Value ItemsFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   std::vector<Value> items;
   if (!self.is(Kind::kUndefined)) {
     for (const auto& [key, value] : RequireDict(self, "items").items) {
+      runtime.Hold(Runtime::kHeldForElement);
       items.push_back(Tuple(runtime, key, value));
     }
   }
@@ -175,6 +180,7 @@ Value DictSort(Runtime& runtime, const Value& self, Arguments& arguments) {
   KeyedItems items;
   for (const auto& [key, value] : RequireDict(self, "dictsort").items) {
     const Value sort_key = by == "key" ? key : value;
+    runtime.Hold(kHeldForSorted + Runtime::kHeldForElement);
     items.emplace_back(case_sensitive ? sort_key : LowerCase(runtime, sort_key),
                        Tuple(runtime, key, value));
   }
@@ -191,6 +197,7 @@ Value Sort(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (IsGiven(attribute) && attribute->is(Kind::kString)) {
     for (const absl::string_view one : absl::StrSplit(attribute->text(), ',')) {
       const Value name = runtime.String(std::string(one));
+      runtime.Hold(3 * sizeof(SortKey));
       keys.emplace_back(runtime, &name, case_sensitive);
     }
   } else {
@@ -199,6 +206,8 @@ Value Sort(Runtime& runtime, const Value& self, Arguments& arguments) {
   KeyedItems items;
   for (const Value& item : runtime.Items(self)) {
     std::vector<Value> key;
+    runtime.Hold(kHeldForSorted + keys.size() * sizeof(Value));
+    key.reserve(keys.size());
     for (const SortKey& part : keys) key.push_back(part.Get(item));
     items.emplace_back(runtime.List(std::move(key)), item);
   }
@@ -217,7 +226,7 @@ Value Unique(Runtime& runtime, const Value& self, Arguments& arguments) {
     CheckHashable(value);
     runtime.Step(WeightOf(value));
     if (seen.Find(value) != nullptr) continue;
-    seen.Set(value, Value::None());
+    runtime.SetMember(seen, value, Value::None());
     items.push_back(item);
   }
   return runtime.List(std::move(items), ListKind::kIterator);
@@ -287,8 +296,8 @@ Value Batch(Runtime& runtime, const Value& self, Arguments& arguments) {
   }
   if (!batch.empty()) {
     if (IsGiven(fill)) {
-      runtime.Charge(
-          static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(size, INT64_MAX / 32))) *
+      runtime.ChargeGrowth(
+          static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(size, INT64_MAX / 128))) *
           sizeof(Value));
       for (; static_cast<int64_t>(batch.size()) < size; batch.push_back(*fill)) runtime.Step();
     }
@@ -310,6 +319,7 @@ Value GroupBy(Runtime& runtime, const Value& self, Arguments& arguments) {
   KeyedItems items;
   for (const Value& item : runtime.Items(self)) {
     const Value value = value_of(item);
+    runtime.Hold(kHeldForSorted + Runtime::kHeldForElement);
     items.emplace_back(case_sensitive ? value : LowerCase(runtime, value), item);
   }
   SortByKey(runtime, /*reverse=*/false, items);
@@ -336,6 +346,8 @@ Value SliceFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   int64_t begin = 0;
   for (int64_t i = 0; i < slices; ++i) {
     const int64_t count = length / slices + (i < length % slices ? 1 : 0);
+    runtime.Hold(Runtime::kHeldForElement);
+    runtime.Need((static_cast<size_t>(count) + 1) * Runtime::kHeldForElement);
     std::vector<Value> part(items.begin() + begin, items.begin() + begin + count);
     begin += count;
     if (IsGiven(fill) && i >= length % slices) part.push_back(*fill);

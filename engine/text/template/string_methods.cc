@@ -21,6 +21,12 @@ namespace {
 
 Value Text(Runtime& runtime, absl::string_view text) { return runtime.String(std::string(text)); }
 
+// The same as one more of many that a text is cut into.
+void AddPart(Runtime& runtime, absl::string_view text, std::vector<Value>& parts) {
+  runtime.Hold(Runtime::kHeldForElement);
+  parts.push_back(Text(runtime, text));
+}
+
 // The optional argument `name`: absent or none is nothing.
 std::optional<absl::string_view> OptionalText(Arguments& arguments, absl::string_view name) {
   const Value* const value = arguments.Take(name);
@@ -38,6 +44,7 @@ Value Strip(Runtime& runtime, const Value& self, Arguments& arguments) {
   const auto characters = OptionalText(arguments, "chars");
   arguments.Finish();
   runtime.StepCharacters(self.text().size() + characters.value_or("").size());
+  runtime.Need(kHeldForStripped * characters.value_or("").size());
   absl::string_view text = self.text();
   if (left) text = StripLeft(text, characters);
   if (right) text = StripRight(text, characters);
@@ -81,6 +88,7 @@ std::optional<Cut> FindSpace(absl::string_view text, bool from_right) {
 std::vector<Value> SplitAtText(Runtime& runtime, absl::string_view text,
                                absl::string_view separator, bool from_right, int64_t most) {
   std::vector<Value> parts;
+  if (from_right) runtime.Hold(2 * (text.size() + separator.size()));  // it reverses both
   Occurrences occurrences(text, separator, from_right);
   size_t begin = 0;          // of what is left
   size_t end = text.size();  // of what is left
@@ -88,11 +96,12 @@ std::vector<Value> SplitAtText(Runtime& runtime, absl::string_view text,
     const std::optional<size_t> found = occurrences.Next();
     if (!found.has_value()) break;
     const size_t behind = *found + separator.size();
-    parts.push_back(Text(runtime, from_right ? text.substr(behind, end - behind)
-                                             : text.substr(begin, *found - begin)));
+    AddPart(runtime,
+            from_right ? text.substr(behind, end - behind) : text.substr(begin, *found - begin),
+            parts);
     (from_right ? end : begin) = from_right ? *found : behind;
   }
-  parts.push_back(Text(runtime, text.substr(begin, end - begin)));
+  AddPart(runtime, text.substr(begin, end - begin), parts);
   return parts;
 }
 
@@ -105,10 +114,10 @@ std::vector<Value> SplitAtSpace(Runtime& runtime, absl::string_view text, bool f
   while (most-- != 0) {
     const std::optional<Cut> cut = FindSpace(rest, from_right);
     if (!cut.has_value()) break;
-    parts.push_back(Text(runtime, from_right ? rest.substr(cut->end) : rest.substr(0, cut->begin)));
+    AddPart(runtime, from_right ? rest.substr(cut->end) : rest.substr(0, cut->begin), parts);
     rest = from_right ? rest.substr(0, cut->begin) : rest.substr(cut->end);
   }
-  if (!rest.empty()) parts.push_back(Text(runtime, rest));
+  if (!rest.empty()) AddPart(runtime, rest, parts);
   return parts;
 }
 
@@ -148,12 +157,11 @@ Value SplitLines(Runtime& runtime, const Value& self, Arguments& arguments) {
       continue;
     }
     const bool keep_end = keep != nullptr && Truth(*keep);
-    lines.push_back(
-        Text(runtime, text.substr(begin, position - begin + (keep_end ? end_length : 0))));
+    AddPart(runtime, text.substr(begin, position - begin + (keep_end ? end_length : 0)), lines);
     position += end_length;
     begin = position;
   }
-  if (begin < text.size()) lines.push_back(Text(runtime, text.substr(begin)));
+  if (begin < text.size()) AddPart(runtime, text.substr(begin), lines);
   return runtime.List(std::move(lines));
 }
 
@@ -264,7 +272,7 @@ Value JoinMethod(Runtime& runtime, const Value& self, Arguments& arguments) {
   std::string result;
   for (size_t i = 0; i < items.size(); ++i) {
     const std::string& item = RequireText(items[i], "what join puts together");
-    runtime.Charge(item.size() + self.text().size());
+    runtime.ChargeGrowth(item.size() + self.text().size());
     runtime.Step(item.size() + self.text().size());
     if (i > 0) result += self.text();
     result += item;
@@ -442,7 +450,7 @@ Value ReplaceText(Runtime& runtime, absl::string_view text, absl::string_view ol
   std::string result;
   size_t position = 0;
   const auto append = [&](absl::string_view part) {
-    runtime.Charge(part.size());
+    runtime.ChargeGrowth(part.size());
     runtime.Step(part.size());
     result.append(part.data(), part.size());
   };

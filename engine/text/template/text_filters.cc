@@ -46,6 +46,7 @@ Value Trim(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (chars != nullptr && !chars->is(Kind::kNone)) set = RequireText(*chars, "chars");
   const std::string text = Str(runtime, self);
   runtime.StepCharacters(text.size() + set.value_or("").size());
+  runtime.Need(kHeldForStripped * set.value_or("").size());
   return runtime.String(std::string(StripRight(StripLeft(text, set), set)));
 }
 
@@ -88,7 +89,8 @@ Value Indent(Runtime& runtime, const Value& self, Arguments& arguments) {
     const int64_t count = std::max<int64_t>(0, RequireInt(*width, "width"));
     indention = Arithmetic(runtime, "*", runtime.String(" "), Value::Int(count)).text();
   }
-  const std::string text = absl::StrCat(RequireText(self, "what is indented"), "\n");
+  runtime.Hold(2 * RequireText(self, "what is indented").size() + 3 * indention.size());
+  const std::string text = absl::StrCat(self.text(), "\n");
   runtime.StepCharacters(text.size());
   std::string result = first ? indention : "";
   for (size_t position = 0, begin = 0; position < text.size();) {
@@ -99,10 +101,11 @@ Value Indent(Runtime& runtime, const Value& self, Arguments& arguments) {
     }
     const bool not_first = begin > 0;
     const bool has_text = position > begin;
+    runtime.Need(3 * (position - begin + indention.size()));
     const std::string line =
         absl::StrCat(not_first ? "\n" : "", not_first && (blank || has_text) ? indention : "",
                      text.substr(begin, position - begin));
-    runtime.Charge(line.size());
+    runtime.ChargeGrowth(line.size());
     runtime.Step(line.size());
     result += line;
     position += end_length;
@@ -115,6 +118,8 @@ Value Escape(Runtime& runtime, const Value& self, Arguments& arguments) {
   arguments.Finish();
   const std::string text = Str(runtime, self);
   runtime.StepCharacters(2 * text.size());
+  constexpr size_t kLongestEscape = 5;
+  runtime.Need(3 * kLongestEscape * text.size());
   return runtime.String(absl::StrReplaceAll(
       text, {{"&", "&amp;"}, {">", "&gt;"}, {"<", "&lt;"}, {"'", "&#39;"}, {"\"", "&#34;"}}));
 }
@@ -149,6 +154,7 @@ Value Truncate(Runtime& runtime, const Value& self, Arguments& arguments) {
   if (kept < 0 || leeway < 0) Fail("truncate: the length is below that of the end, or the leeway");
   if (Length(runtime, self) <= length + leeway) return self;
   const std::string& text = RequireText(self, "what is truncated");
+  runtime.Need(3 * (text.size() + end.size()));
   std::string result = text.substr(0, OffsetOfCharacter(text, static_cast<size_t>(kept)));
   if (!kill_words) {
     const size_t blank = result.rfind(' ');
@@ -167,7 +173,7 @@ Value FormatFilter(Runtime& runtime, const Value& self, Arguments& arguments) {
   }
   DictData values;
   for (const auto& [name, value] : arguments.keywords) {
-    values.Set(runtime.String(std::string(name)), value);
+    runtime.SetMember(values, runtime.String(std::string(name)), value);
   }
   return PercentFormat(runtime, Str(runtime, self), runtime.Dict(std::move(values)));
 }

@@ -93,7 +93,8 @@ class Chat {
       encoded.push_back(Encode(*tokenizer_, document));
       request.documents.push_back(encoded.back().chat);
     }
-    const auto chat = RenderChat(templates_, *tokenizer_, request, std::tm{}, CancelFlag::Never());
+    const auto chat = RenderChat(templates_, *tokenizer_, request, std::tm{}, CancelFlag::Never(),
+                                 MemoryGrant::Unlimited());
     EXPECT_TRUE(chat.ok()) << chat.status();
     Prompt prompt;
     if (!chat.ok()) return prompt;

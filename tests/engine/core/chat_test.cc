@@ -40,7 +40,8 @@ class ChatTest : public ::testing::Test {
   }
 
   absl::StatusOr<RenderedChat> Render(const ChatRequest& request) const {
-    return RenderChat(templates_, *tokenizer_, request, std::tm{}, CancelFlag::Never());
+    return RenderChat(templates_, *tokenizer_, request, std::tm{}, CancelFlag::Never(),
+                      MemoryGrant::Unlimited());
   }
 
   // The message of the refusal, which begins with the field.
@@ -111,8 +112,11 @@ TEST_F(ChatTest, ACancelledRenderingIsCancelled) {
   request.messages = {Message("user", "U")};
   CancelFlag cancel;
   cancel.Cancel();
-  EXPECT_EQ(RenderChat(templates_, *tokenizer_, request, std::tm{}, cancel).status().code(),
-            absl::StatusCode::kCancelled);
+  EXPECT_EQ(
+      RenderChat(templates_, *tokenizer_, request, std::tm{}, cancel, MemoryGrant::Unlimited())
+          .status()
+          .code(),
+      absl::StatusCode::kCancelled);
 }
 
 TEST_F(ChatTest, NoPlaceForDocumentsIsRefused) {
@@ -208,7 +212,8 @@ TEST_F(ChatTest, TextAndIdsAreThoseOfTransformers) {
     if (options.contains("tools")) request.tools = options.at("tools").dump();
     if (options.contains("hurry")) request.template_options = options.dump();
     request.add_generation_prompt = options.value("add_generation_prompt", true);
-    const auto chat = RenderChat(*templates, **tokenizer, request, std::tm{}, CancelFlag::Never());
+    const auto chat = RenderChat(*templates, **tokenizer, request, std::tm{}, CancelFlag::Never(),
+                                 MemoryGrant::Unlimited());
     ASSERT_TRUE(chat.ok()) << chat.status();
     EXPECT_EQ(chat->text, one.at("text").get<std::string>());
     EXPECT_EQ(chat->token_ids, one.at("token_ids").get<std::vector<int32_t>>());

@@ -311,8 +311,8 @@ TEST_F(ModelDirectory, AnExplodingPatternAndAnEndlessTemplateFailTheRequest) {
   ChatRequest request;
   request.messages.resize(1);
   request.messages[0].role = "user";
-  const auto chat =
-      RenderChat(loaded->templates, *loaded->tokenizer, request, std::tm{}, CancelFlag::Never());
+  const auto chat = RenderChat(loaded->templates, *loaded->tokenizer, request, std::tm{},
+                               CancelFlag::Never(), MemoryGrant::Unlimited());
   EXPECT_EQ(chat.status().code(), absl::StatusCode::kInvalidArgument) << chat.status();
   EXPECT_THAT(std::string(chat.status().message()), HasSubstr("chat_template.jinja:1: "));
 }
