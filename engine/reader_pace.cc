@@ -1,9 +1,20 @@
 #include "engine/reader_pace.h"
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
+#include "engine/base/error_payloads.h"
 
 namespace annulus {
+namespace {
+
+absl::Status SlowReader(absl::string_view message) {
+  absl::Status status = absl::ResourceExhaustedError(message);
+  status.SetPayload(kLimitPayload, absl::Cord("reader"));
+  return status;
+}
+
+}  // namespace
 
 absl::Status ReaderPace::Look(bool has_room, int64_t tokens, double most_silence, SteadyTime now) {
   if (has_room) {
@@ -12,8 +23,8 @@ absl::Status ReaderPace::Look(bool has_room, int64_t tokens, double most_silence
     still_since_ = now;
   }
   if (still_since_.has_value() && SecondsBetween(*still_since_, now) > most_silence) {
-    return absl::ResourceExhaustedError(absl::StrCat("the reader took nothing for ", most_silence,
-                                                     " s while results waited; read faster"));
+    return SlowReader(absl::StrCat("the reader took nothing for ", most_silence,
+                                   " s while results waited; read faster"));
   }
   if (!span_.has_value()) span_ = Span{now, now, tokens};
   if (!has_room) span_->still_seconds += SecondsBetween(span_->looked, now);
@@ -27,9 +38,9 @@ absl::Status ReaderPace::Look(bool has_room, int64_t tokens, double most_silence
       static_cast<double>(came) >= kLeastTokensPerSecond * seconds) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat("the reader took ", came, " tokens in ", seconds,
-                                                   " s while more waited; read ",
-                                                   kLeastTokensPerSecond, " a second at least"));
+  return SlowReader(absl::StrCat("the reader took ", came, " tokens in ", seconds,
+                                 " s while more waited; read ", kLeastTokensPerSecond,
+                                 " a second at least"));
 }
 
 }  // namespace annulus

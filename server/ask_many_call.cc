@@ -302,7 +302,7 @@ google::rpc::Status AskManyCall::Conclude(Question& question, const Completion& 
   grpc::Status wire;
   if (!completion.status.ok()) {
     wire = context_.Fail({facts_.method, facts_.caller.tenant, question.run.request_id()},
-                         FromCompletion(completion.status), facts_.connection, facts_.trace);
+                         completion.status, facts_.connection, facts_.trace);
   }
   // Counted when it has ended: one that waits for its turn again is not counted twice.
   context_.metrics.balance().Offer();
@@ -330,7 +330,6 @@ void AskManyCall::Cancel() {
 }
 
 void AskManyCall::Abort(absl::Status status) {
-  status = FromRefusal(std::move(status));
   std::vector<std::shared_ptr<Question>> active;
   std::optional<JobId> feeding;
   {

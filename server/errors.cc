@@ -56,6 +56,8 @@ v1::ErrorReason DefaultReason(const absl::Status& status) {
     case StatusCode::kUnavailable:
       return v1::ERROR_REASON_RANK_FAILED;
     case StatusCode::kResourceExhausted:
+      if (Payload(status, kLimitPayload) == "pinned") return v1::ERROR_REASON_QUOTA_EXCEEDED;
+      if (Payload(status, kLimitPayload) == "reader") return v1::ERROR_REASON_SLOW_READER;
       return Payload(status, kRetryPayload) ? v1::ERROR_REASON_QUEUE_FULL
                                             : v1::ERROR_REASON_MEMORY_TOO_SMALL;
     default:
@@ -71,7 +73,9 @@ void SetReason(absl::Status& status, v1::ErrorReason reason) {
 
 std::string ReasonName(const absl::Status& status) {
   if (auto name = Payload(status, kReasonPayload)) return *name;
-  return *Payload(FromRefusal(status), kReasonPayload);
+  absl::string_view name = v1::ErrorReason_Name(DefaultReason(status));
+  absl::ConsumePrefix(&name, kReasonNamePrefix);
+  return std::string(name);
 }
 
 void AddErrorInfo(const absl::Status& status, google::rpc::Status& wire) {
@@ -151,19 +155,6 @@ absl::Status AnswerTooLargeError(size_t needed, size_t available) {
 
 absl::Status WithRetry(absl::Status status, int64_t milliseconds) {
   status.SetPayload(kRetryPayload, absl::Cord(absl::StrCat(milliseconds)));
-  return status;
-}
-
-absl::Status FromRefusal(absl::Status status) {
-  if (!Payload(status, kReasonPayload)) SetReason(status, DefaultReason(status));
-  return status;
-}
-
-absl::Status FromCompletion(absl::Status status) {
-  if (absl::IsResourceExhausted(status) && !Payload(status, kReasonPayload)) {
-    const bool pinned = Payload(status, kLimitPayload) == "pinned";
-    SetReason(status, pinned ? v1::ERROR_REASON_QUOTA_EXCEEDED : v1::ERROR_REASON_SLOW_READER);
-  }
   return status;
 }
 

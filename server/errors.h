@@ -38,14 +38,6 @@ absl::Status AnswerTooLargeError(size_t needed, size_t available);
 // Adds RetryInfo.
 absl::Status WithRetry(absl::Status status, int64_t milliseconds);
 
-// Fixes the reason of a status from before the engine took the request, so that FromCompletion
-// leaves it alone.
-absl::Status FromRefusal(absl::Status status);
-
-// The status that ended an admitted request. Without a reason of its own, RESOURCE_EXHAUSTED is the
-// slow reader here.
-absl::Status FromCompletion(absl::Status status);
-
 // What the client gets. Codes that only a fault of ours can cause become INTERNAL with a message
 // that reveals nothing: log the original first. Messages are cut to 1 KiB of printable ASCII, so
 // that all of it fits into gRPC's trailers. `request_id`: what the log names the call by, for

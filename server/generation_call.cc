@@ -87,7 +87,7 @@ grpc::Status GenerationCall::Conclude(const Completion& completion,
                                       grpc::CallbackServerContext& call) {
   run_.Conclude(completion);
   grpc::Status status = context_.Conclude({facts_.method, facts_.caller.tenant, run_.request_id()},
-                                          FromCompletion(completion.status), call);
+                                          completion.status, call);
   context_.metrics.balance().Settle(static_cast<absl::StatusCode>(status.error_code()));
   return status;
 }

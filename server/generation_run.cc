@@ -240,7 +240,7 @@ void GenerationRun::Abort(absl::Status status) {
 
 void GenerationRun::End(absl::Status status) {
   Completion completion;
-  completion.status = FromRefusal(std::move(status));
+  completion.status = std::move(status);
   completion.finish_reason = FinishReason::kError;
   sink_->OnDone(std::move(completion));
 }

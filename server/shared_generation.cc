@@ -231,7 +231,7 @@ void SharedGeneration::Submitted(Engine& engine, RequestId id) {
 
 void SharedGeneration::Refused(absl::Status status) {
   Completion completion;
-  completion.status = FromRefusal(std::move(status));
+  completion.status = std::move(status);
   completion.finish_reason = FinishReason::kError;
   OnDone(std::move(completion));
 }

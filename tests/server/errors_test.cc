@@ -36,10 +36,13 @@ TEST(Errors, TheEnginesCodesGetTheirReasons) {
       Details(ToGrpcStatus(WithRetry(absl::ResourceExhaustedError("x"), 1500)));
   EXPECT_EQ(full.reason, "QUEUE_FULL");
   EXPECT_EQ(full.retry_ms, 1500);
-  EXPECT_EQ(Details(ToGrpcStatus(FromCompletion(absl::ResourceExhaustedError("x")))).reason,
-            "SLOW_READER");
-  EXPECT_EQ(Details(ToGrpcStatus(FromCompletion(absl::UnavailableError("x")))).reason,
-            "RANK_FAILED");
+  EXPECT_EQ(Details(ToGrpcStatus(absl::UnavailableError("x"))).reason, "RANK_FAILED");
+  for (const auto& [limit, reason] :
+       {std::pair("reader", "SLOW_READER"), std::pair("pinned", "QUOTA_EXCEEDED")}) {
+    absl::Status status = absl::ResourceExhaustedError("x");
+    status.SetPayload(kLimitPayload, absl::Cord(limit));
+    EXPECT_EQ(Details(ToGrpcStatus(status)).reason, reason);
+  }
 }
 
 TEST(Errors, OurOwnFaultsSayNothing) {
