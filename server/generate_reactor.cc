@@ -1,5 +1,6 @@
 #include "server/generate_reactor.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -15,8 +16,10 @@ namespace {
 
 // Room for everything in a response but text, ids and logprobs.
 constexpr size_t kCompletionBytes = 4096;
-// Texts and arrays grow by doubling: while one moves, the old one is there too.
-constexpr size_t kGrowth = 3;
+// Of one event: as a message, as bytes, and those while they grow.
+constexpr size_t kCopies = 4;
+// The tag and length of a completion.
+constexpr size_t kMostHeader = 16;
 // Events between two looks at others: one thread delivers everybody's, and a kept answer comes
 // whole.
 constexpr int kMostAtOnce = 256;
@@ -30,7 +33,7 @@ GenerateReactor::GenerateReactor(ServiceContext& context, grpc::CallbackServerCo
       max_bytes_(context.config.max_message_bytes),
       request_(request),
       response_bytes_(response),
-      answer_(context.prompts),
+      memory_(context.prompts),
       generation_(GenerationCall::Create(context, "Generate", *this)) {
   generation_->Start(
       call, request.Length(),
@@ -56,29 +59,33 @@ void GenerateReactor::OnReady() {
 
 absl::Status GenerateReactor::Gather(Delta delta) {
   const v1::Delta message = ToMessage(std::move(delta));
-  response_size_ += message.ByteSizeLong();
-  if (response_size_ + kCompletionBytes > max_bytes_) {
+  if (answer_.size() + message.ByteSizeLong() + kCompletionBytes > max_bytes_) {
     return ReasonError(
         absl::StatusCode::kOutOfRange, v1::ERROR_REASON_ANSWER_TOO_LARGE,
         absl::StrCat("the answer does not fit into one message of ", max_bytes_,
                      " bytes; use StreamGenerate, or ask for fewer tokens or logprobs"),
         {{"available", absl::StrCat(max_bytes_)}});
   }
-  ANNULUS_RETURN_IF_ERROR(
-      answer_.Hold(CallMemory::kWork, answer_.held() + kGrowth * message.SpaceUsedLong()));
-  response_.mutable_text()->append(message.text());
-  response_.mutable_token_ids()->MergeFrom(message.token_ids());
-  response_.mutable_logprobs()->MergeFrom(message.logprobs());
+  const size_t event = kCopies * message.SpaceUsedLong();
+  ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kWork, HeldByAnswer() + event));
+  answer_.Add(message);
   return absl::OkStatus();
 }
 
+// Two arrays of blocks, and the list of them.
+size_t GenerateReactor::HeldByAnswer() const {
+  const size_t size = answer_.size();
+  return size + size / 64 + 4 * std::min(size, AnswerBytes::kBlockBytes);
+}
+
 absl::Status GenerateReactor::EncodeAnswer(const Completion& completion) {
-  *response_.mutable_completion() =
+  const v1::Completion message =
       ToMessage(completion, generation_->run().request_id(), generation_->run().origin());
-  const size_t size = response_.ByteSizeLong();  // attention details have no bound of their own
+  // Attention details have no bound of their own.
+  const size_t size = answer_.size() + message.ByteSizeLong() + kMostHeader;
   if (size > max_bytes_) return AnswerTooLargeError(size, max_bytes_);
-  ANNULUS_RETURN_IF_ERROR(answer_.Hold(CallMemory::kKept, size));
-  EncodeMessage(response_, response_bytes_);
+  ANNULUS_RETURN_IF_ERROR(memory_.Keep(HeldByAnswer() + kCopies * message.SpaceUsedLong()));
+  answer_.Finish(message, response_bytes_);
   return absl::OkStatus();
 }
 
@@ -89,7 +96,7 @@ void GenerateReactor::End(Completion completion) {
     completion.status = Guarded([&] { return EncodeAnswer(completion); });
   }
   DropMessage(request_);
-  response_.Clear();
+  if (!completion.status.ok()) answer_ = AnswerBytes();
   unread_.Begin(call_);
   Finish(generation_->Conclude(completion, call_));
 }

@@ -6,7 +6,7 @@
 
 #include <memory>
 
-#include "annulus/v1/inference.pb.h"
+#include "server/answer_bytes.h"
 #include "server/bounded_sink.h"
 #include "server/call_memory.h"
 #include "server/generation_call.h"
@@ -26,6 +26,7 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
  private:
   absl::Status Gather(Delta delta);
   void End(Completion completion);
+  size_t HeldByAnswer() const;
   absl::Status EncodeAnswer(const Completion& completion);
 
   grpc::CallbackServerContext& call_;
@@ -33,10 +34,9 @@ class GenerateReactor final : public grpc::ServerUnaryReactor, public SinkReader
   const size_t max_bytes_;
   const grpc::ByteBuffer& request_;
   grpc::ByteBuffer& response_bytes_;
-  v1::GenerateResponse response_;  // touched by the delivery thread only
-  size_t response_size_ = 0;       // at most what response_ takes on the wire
-  absl::Status failure_;           // not OK: a part of the answer is missing
-  CallMemory answer_;              // what response_ takes in memory
+  AnswerBytes answer_;    // touched by the delivery thread only
+  absl::Status failure_;  // not OK: a part of the answer is missing
+  CallMemory memory_;     // what answer_ takes
   const std::shared_ptr<GenerationCall> generation_;
 };
 
