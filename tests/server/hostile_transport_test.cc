@@ -25,6 +25,7 @@ using std::chrono::system_clock;
 constexpr char kGeneratePath[] = "/annulus.v1.InferenceService/Generate";
 constexpr char kStreamGeneratePath[] = "/annulus.v1.InferenceService/StreamGenerate";
 constexpr char kListModels[] = "/annulus.v1.ModelService/ListModels";
+constexpr char kUploadPath[] = "/annulus.v1.DocumentService/UploadDocument";
 constexpr int kMaxConnections = 64;
 
 size_t OpenDescriptors() {
@@ -237,6 +238,25 @@ TEST_F(ManyCallsTest, AMessageThatTricklesEndsItsConnection) {
   }
   EXPECT_FALSE(open);
   EXPECT_TRUE(Generate(TextRequest("x")).ok());
+}
+
+// The first message has come whole, so it is no longer the relay that waits, but the upload.
+TEST_F(ManyCallsTest, ALaterMessageThatTricklesEndsItsUpload) {
+  Http2Peer peer(server_.address());
+  v1::UploadDocumentRequest header;
+  header.mutable_header()->set_name("slow");
+  EXPECT_TRUE(
+      peer.Send(absl::StrCat(Frame(FrameType::kHeaders, kEndHeaders, 1, CallHeaders(kUploadPath)),
+                             Frame(FrameType::kData, 0, 1, GrpcMessage(header.SerializeAsString())),
+                             Frame(FrameType::kData, 0, 1, GrpcMessage("", 0, 1'000'000)))));
+  bool ended = false;
+  for (int i = 0; i < 200 && !ended; ++i) {
+    EXPECT_TRUE(peer.Send(Frame(FrameType::kData, 0, 1, "x"))) << i;
+    ended = peer.WaitForFrame(FrameType::kReset, 1, milliseconds(50));
+  }
+  EXPECT_TRUE(ended);
+  EXPECT_TRUE(peer.Send(CallFrames(3, kListModels, "")));  // its connection goes on
+  EXPECT_TRUE(peer.WaitForFrame(FrameType::kData, 3, seconds(10)));
 }
 
 class SlowReaderTransportTest : public HostileTransportTest {
